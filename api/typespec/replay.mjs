@@ -16,6 +16,8 @@ await validator.initialize();
 
 // What is outside ARM's contract, though not wrong: answers that HTTP has and ARM's lists have not, and requests that are meant to be refused.
 const refused = (e) => e.response.status >= 400;
+// An agent may be newer than the provider, which ignores the members that it does not know.
+const newer = (e, error) => error.code === "OBJECT_ADDITIONAL_PROPERTIES" && /\/(reportStatus|refreshCredentials)\?/.test(e.request.url);
 const skipped = (e) => e.response.status === 304 || e.response.status === 405;
 
 // A validator that finds nothing is worth nothing: it must object to this.
@@ -61,7 +63,7 @@ for (const name of (await readdir(process.argv[2])).sort()) {
     // What a GET has shown is put again as it is: read-only properties are ignored (RPC, PUT).
     const shown = (error) => error.code === "READONLY_PROPERTY_NOT_ALLOWED_IN_REQUEST" && e.request.method === "PUT";
     const ours = (error) => !location(error) && !shown(error);
-    if (!refused(e)) errors.push(...result.requestValidationResult.errors.filter(ours));
+    if (!refused(e)) errors.push(...result.requestValidationResult.errors.filter((x) => ours(x) && !newer(e, x)));
     if (errors.length === 0) await lie(e);
     for (const error of errors) {
       counts.errors++;

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -59,13 +58,8 @@ func (o *options) beginAgain(done func()) error {
 		return nil
 	}
 	done()
-	program, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("cannot tell where aks-flex-node is: %w", err)
-	}
 	if err := os.Setenv(formerFile, fmt.Sprint(fileStamp(defaultConfig))); err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	err = syscall.Exec(program, os.Args, os.Environ())
-	return fmt.Errorf("cannot run %s: %w", program, err)
+	return replaceProcess(os.Args, os.Environ())
 }

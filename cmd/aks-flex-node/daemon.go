@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -32,7 +33,6 @@ Made to run as a service: systemctl enable --now aks-flex-node-agent
 With --config-url the configuration is fetched from a resource provider first, and kept
 in /var/lib/aks-flex-node, which only root reads; the URL is kept nowhere. Then the
 machine joins, and the service, where it is installed, is enabled and takes over.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case cmd.Flags().Changed("config-url"):
@@ -70,7 +70,7 @@ func runAgent(ctx context.Context, o *options) error {
 		return err
 	}
 	defer done()
-	claim, err := service.Claim(a)
+	claim, err := change.Acquire(a, saved.DaemonLockFile, "agent")
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
 // fetchFor is how long is tried again to fetch the configuration.
@@ -32,7 +33,7 @@ const handOver = "AKS_FLEX_NODE_HAND_OVER"
 // deliver fetches the configuration behind a URL, and goes on without it.
 func (o *options) deliver(cmd *cobra.Command, from string) error {
 	if cmd.Flags().Changed("config") {
-		return usageError{errors.New("cannot use both --config and --config-url")}
+		return usageError("cannot use both --config and --config-url")
 	}
 	if err := asRoot(); err != nil {
 		return err
@@ -45,12 +46,17 @@ func (o *options) deliver(cmd *cobra.Command, from string) error {
 	if service {
 		environment = append(environment, handOver+"=1")
 	}
+	// Another process takes the place of this one, so that the URL leaves the list of processes.
+	return replaceProcess(withoutURL(os.Args), environment)
+}
+
+// replaceProcess has another process of this program take the place of this one.
+func replaceProcess(args, environment []string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot tell where aks-flex-node is: %w", err)
 	}
-	// Another process takes the place of this one, so that the URL leaves the list of processes.
-	err = syscall.Exec(program, withoutURL(os.Args), environment)
+	err = syscall.Exec(program, args, environment)
 	return fmt.Errorf("cannot run %s: %w", program, err)
 }
 
@@ -68,7 +74,7 @@ func (o *options) receive(ctx context.Context, from string) (service bool, err e
 	o.secrets.Know(from)
 	u, err := follow.ParseURL(from)
 	if err != nil {
-		return false, usageError{err}
+		return false, usageError("%w", err)
 	}
 	before := o.applied(ctx)
 	a, done, err := o.agent(before)
@@ -102,9 +108,7 @@ func (o *options) fetch(
 	}
 	read, err := config.Read(bundle, before)
 	o.secrets.Know(read.Config.Secrets()...)
-	for _, w := range read.Warnings {
-		fmt.Fprintf(o.err, "warning: %s\n", w)
-	}
+	o.warn(read)
 	if err != nil {
 		return fmt.Errorf("cannot use the configuration that %s has given: %w", u.Host(), err)
 	}
@@ -138,7 +142,7 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	}
 	defer done()
 	result, err := change.Bootstrap(ctx, a, in)
-	if busy, ok := errors.AsType[*saved.LockedError](err); ok && busy.Holder.Verb == "agent" {
+	if busy, ok := errors.AsType[*host.LockedError](err); ok && busy.Holder.Verb == "agent" {
 		fmt.Fprintf(o.err, "%s is joining this machine already; see `aks-flex-node status`\n",
 			change.Service)
 		return nil
@@ -150,13 +154,8 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 		return errors.Join(e, errWithdrawn)
 	}
 	done()
-	if err != nil {
-		return err
-	}
-	return o.print(result, func(w io.Writer) {
-		fmt.Fprintf(w, "Node %s is Ready (%s, %.1f s); %s keeps it so\n", result.NodeName,
-			changes(result.Changes), result.Seconds, change.Service)
-	})
+	return o.printResult(result, err,
+		"Node %s is Ready (%s, %.1f s); "+change.Service+" keeps it so\n")
 }
 
 // withoutURL is a command line without --config-url and its value.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,34 +17,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// errFindings makes doctor and endpoints exit with exitFailed; what was found is printed already.
-var errFindings = errors.New("something is wrong")
-
-// notRunError makes doctor and endpoints exit with exitNotRun: they can tell nothing.
-type notRunError struct{ error }
-
-func (e notRunError) Unwrap() error { return e.error }
-
-// selection is which conditions are wanted.
-type selection struct{ only, skip []string }
-
-func (s *selection) flags(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&s.only, "only", nil, "check these `conditions` only")
-	cmd.Flags().StringSliceVar(&s.skip, "skip", nil, "check all but these `conditions`")
-}
-
-func (s *selection) check() error {
-	for _, name := range slices.Concat(s.only, s.skip) {
+// unknownCondition returns an error for the first of the names that is no condition's.
+func unknownCondition(names []string) error {
+	for _, name := range names {
 		if !slices.Contains(health.Names(), name) {
-			return usageError{fmt.Errorf("cannot check %q: the conditions are %s", name,
-				strings.Join(health.Names(), ", "))}
+			return usageError("cannot check %q: the conditions are %s", name,
+				strings.Join(health.Names(), ", "))
 		}
 	}
 	return nil
-}
-
-func (s *selection) wanted(name string) bool {
-	return (len(s.only) == 0 || slices.Contains(s.only, name)) && !slices.Contains(s.skip, name)
 }
 
 // now is the machine's configuration, as far as whoever runs this may read it.
@@ -63,7 +45,7 @@ func (o *options) now(cmd *cobra.Command) support.Given {
 }
 
 func doctorCommand(o *options) *cobra.Command {
-	s := &selection{}
+	var only, skip []string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out what is wrong, the most likely cause first",
@@ -74,22 +56,23 @@ changes nothing. Without root it goes as far as it can.
 
 Exit codes: 0 nothing is wrong; 1 something is; 2 it could not run;
 3 the command line is wrong.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := s.check(); err != nil {
+			if err := unknownCondition(slices.Concat(only, skip)); err != nil {
 				return err
 			}
 			a, done, err := o.looking()
 			if err != nil {
-				return notRunError{err}
+				return notRunError(err)
 			}
 			defer done()
-			list := support.Doctor(cmd.Context(), a, o.now(cmd), s.wanted)
+			list := support.Doctor(cmd.Context(), a, o.now(cmd), func(name string) bool {
+				return (len(only) == 0 || slices.Contains(only, name)) && !slices.Contains(skip, name)
+			})
 			if err := cmd.Context().Err(); err != nil {
-				return notRunError{err}
+				return notRunError(err)
 			}
 			if err := o.print(list, func(w io.Writer) { writeDiagnoses(w, list) }); err != nil {
-				return notRunError{err}
+				return notRunError(err)
 			}
 			if slices.ContainsFunc(list, health.Diagnosis.Found) {
 				return errFindings
@@ -97,7 +80,8 @@ Exit codes: 0 nothing is wrong; 1 something is; 2 it could not run;
 			return nil
 		},
 	}
-	s.flags(cmd)
+	cmd.Flags().StringSliceVar(&only, "only", nil, "check these `conditions` only")
+	cmd.Flags().StringSliceVar(&skip, "skip", nil, "check all but these `conditions`")
 	return cmd
 }
 
@@ -132,4 +116,62 @@ func writeDiagnoses(w io.Writer, list []health.Diagnosis) {
 	fmt.Fprintf(w, "%d checked: %d wrong, %d right, %d unknown; %d not applicable\n",
 		len(list)-counts[health.Skipped], wrong, counts[health.OK], counts[health.Unclear],
 		counts[health.Skipped])
+}
+
+func endpointsCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "endpoints",
+		Short: "List every server that the configuration needs, and whether it answers",
+		Long: `Lists every server that this configuration needs, why, through which proxy, whether it
+answers, and who has issued its certificate. All are tried at once, without any
+credential, for five seconds at most; one that is silent is tried once more, with small
+packets. What is not needed now is needed for a change to come, such as another version.
+
+Exit codes: 0 all that is needed now answers; 1 something does not; 2 it could not run.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a, done, err := o.looking()
+			if err != nil {
+				return notRunError(err)
+			}
+			defer done()
+			list, err := support.Endpoints(cmd.Context(), a, o.now(cmd))
+			if err := cmp.Or(err, cmd.Context().Err()); err != nil {
+				return notRunError(err)
+			}
+			if err := o.print(list, func(w io.Writer) { writeEndpoints(w, list) }); err != nil {
+				return notRunError(err)
+			}
+			if slices.ContainsFunc(list, func(e health.Endpoint) bool { return e.Needed && e.Err != nil }) {
+				return errFindings
+			}
+			return nil
+		},
+	}
+}
+
+func writeEndpoints(w io.Writer, list []health.Endpoint) {
+	for _, e := range list {
+		verdict := "answers"
+		switch {
+		case e.Err == nil:
+		case e.Needed:
+			verdict = "FAILS"
+		default:
+			verdict = "silent"
+		}
+		fmt.Fprintf(w, "%-8s %s  %s", verdict, e.URL, e.Purpose)
+		if !e.Needed {
+			fmt.Fprint(w, " (not needed now)")
+		}
+		if e.Proxy != "" {
+			fmt.Fprintf(w, ", proxy %s", e.Proxy)
+		}
+		if e.Issuer != "" {
+			fmt.Fprintf(w, ", certificate of %s", e.Issuer)
+		}
+		fmt.Fprintln(w)
+		if e.Err != nil {
+			fmt.Fprintf(w, "         %s\n", e.Err)
+		}
+	}
 }

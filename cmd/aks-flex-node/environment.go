@@ -2,15 +2,12 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/url"
 	"os"
 
 	"golang.org/x/term"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/azure"
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -45,20 +42,17 @@ func (o *options) wire(c *config.Config) (*change.Agent, func(), error) {
 		log = o.journal.logger(c)
 	}
 	machine := host.New("", log)
-	machine.SecretDir, machine.PackageDir = saved.RunDir, azure.PackageDir
-	view := o.view(service)
-	told := &progress.Log{Log: log}
+	machine.SecretDir, machine.PackageDir = saved.RunDir, access.PackageDir
+	show, end := o.view(service)
 	a := &change.Agent{
 		Env: inspect.Env{
 			Reader: machine, Log: log, Learn: o.secrets.Know, InService: service,
-			Show:    func(e progress.Event) { view.Show(e); told.Show(e) },
+			Show:    func(e progress.Event) { show(e); progress.Log(log, e) },
 			Program: program, Version: version,
 		},
 		Machine: machine,
-		Client: func(proxy func(*http.Request) (*url.URL, error)) *http.Client {
-			return artifact.NewClient(proxy)
-		},
-		Given: o.reread,
+		Client:  artifact.NewClient,
+		Given:   o.reread,
 	}
 	a.Person.Terminal = !service && term.IsTerminal(int(os.Stdin.Fd())) &&
 		term.IsTerminal(int(o.err.Fd()))
@@ -78,7 +72,7 @@ func (o *options) wire(c *config.Config) (*change.Agent, func(), error) {
 			return
 		}
 		closed = true
-		view.Close()
+		end()
 		machine.Close()
 		if o.journal != nil {
 			o.journal.file.Close()
@@ -97,16 +91,17 @@ func (o *options) reread() *config.Config {
 }
 
 // view chooses how progress is shown beside the log: drawn on a terminal, not at all in a service,
-// else as lines.
-func (o *options) view(service bool) progress.View {
+// else as lines; end takes away what is drawn.
+func (o *options) view(service bool) (show func(progress.Event), end func()) {
 	fd := int(o.err.Fd())
 	switch {
 	case service:
-		return &progress.Lines{Out: io.Discard}
+		return func(progress.Event) {}, func() {}
 	case term.IsTerminal(fd) && os.Getenv("TERM") != "dumb":
-		return progress.NewTerminal(o.err, func() int { return width(fd) })
+		terminal := progress.NewTerminal(o.err, func() int { return width(fd) })
+		return terminal.Show, terminal.Close
 	default:
-		return &progress.Lines{Out: o.err}
+		return progress.Lines(o.err), func() {}
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,25 +16,17 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/history"
 )
 
 // atMost refuses more arguments than a command has.
 func atMost(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
-			return usageError{fmt.Errorf("cannot run `%s`: it has at most %d arguments",
-				cmd.CommandPath(), n)}
+			return usageError("cannot run `%s`: it has at most %d arguments", cmd.CommandPath(), n)
 		}
 		return nil
 	}
-}
-
-// argument is the n-th argument, "" for none.
-func argument(args []string, n int) string {
-	if n < len(args) {
-		return args[n]
-	}
-	return ""
 }
 
 func historyCommand(o *options) *cobra.Command {
@@ -50,7 +43,6 @@ it, and its state:
   changing  being applied now
   received  delivered by the provider and not tried yet
   rejected  failed, or held back after a rollback; with the reason`,
-		Args: noArgs,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			past, err := inspect.History(ctx, &a.Env)
 			if err != nil {
@@ -62,7 +54,7 @@ it, and its state:
 }
 
 // writeHistory writes a history for people.
-func writeHistory(w io.Writer, past []inspect.Past) {
+func writeHistory(w io.Writer, past []history.Past) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "GENERATION\tWHEN\tFROM\tKUBERNETES\tAGENT\tSTATE")
 	for _, p := range past {
@@ -74,30 +66,21 @@ func writeHistory(w io.Writer, past []inspect.Past) {
 		if p.Reason != "" {
 			state += ": " + p.Reason
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", orDash(short(p.Generation)), when, origin(p),
-			orDash(p.Kubernetes), orDash(p.Agent), state)
+		fmt.Fprintf(t, "%.12s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(p.Generation, "-"), when, origin(p),
+			cmp.Or(p.Kubernetes, "-"), cmp.Or(p.Agent, "-"), state)
 	}
 	t.Flush()
 }
 
-func short(id string) string { return fmt.Sprintf("%.12s", id) }
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
 // origin says where a configuration came from.
-func origin(p inspect.Past) string {
+func origin(p history.Past) string {
 	switch {
 	case p.Version != "":
 		return "flexNodeConfig " + p.Version
 	case p.Origin == "url":
 		return "flexNodeConfig"
 	}
-	return orDash(p.Origin)
+	return cmp.Or(p.Origin, "-")
 }
 
 func diffCommand(o *options) *cobra.Command {
@@ -111,7 +94,8 @@ the applied one; with one argument, that one with the applied one. Secrets are r
 Exits with 2 when there is a difference.`,
 		Args: atMost(2),
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, args []string) error {
-			c, err := inspect.Compare(ctx, &a.Env, argument(args, 0), argument(args, 1))
+			args = append(args, "", "") // for those that are not given
+			c, err := inspect.Compare(ctx, &a.Env, args[0], args[1])
 			if err != nil {
 				return err
 			}
@@ -125,7 +109,7 @@ Exits with 2 when there is a difference.`,
 }
 
 // writeComparison writes a comparison for people, its changes as a plan.
-func writeComparison(w io.Writer, c inspect.Comparison) {
+func writeComparison(w io.Writer, c history.Comparison) {
 	fmt.Fprintf(w, "from %.12s to %.12s\n", c.From, c.To)
 	for i, d := range c.Config {
 		name := ""
@@ -169,20 +153,19 @@ A rollback that was interrupted is finished by the same command, or by the servi
 Asks at a terminal before it begins; elsewhere it needs --yes.`,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			applied := o.applied(cmd.Context())
-			a, done, err := o.agent(applied)
+			a, done, err := o.agent(o.applied(cmd.Context()))
 			if err != nil {
 				return err
 			}
 			defer done()
-			name := argument(args, 0)
+			name := append(args, "")[0]
 			if !yes {
 				c, err := change.Back(cmd.Context(), a, name)
 				if err != nil {
 					return err
 				}
 				if !a.Person.Terminal {
-					return usageError{errors.New("cannot ask without a terminal: use --yes")}
+					return usageError("cannot ask without a terminal: use --yes")
 				}
 				writeComparison(o.err, c)
 				if err := confirmed(cmd.Context(), o.err, os.Stdin); err != nil {
@@ -191,13 +174,7 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 			}
 			result, err := change.Rollback(cmd.Context(), a, name)
 			done()
-			if err != nil {
-				return err
-			}
-			return o.print(result, func(w io.Writer) {
-				fmt.Fprintf(w, "Node %s is what it was (%s, %.1f s)\n", result.NodeName,
-					changes(result.Changes), result.Seconds)
-			})
+			return o.printResult(result, err, "Node %s is what it was (%s, %.1f s)\n")
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")

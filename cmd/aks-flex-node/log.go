@@ -47,7 +47,7 @@ func (o *options) newJournal(c *config.Config) *journal {
 func (j *journal) logger(c *config.Config) *slog.Logger {
 	options := &slog.HandlerOptions{}
 	if c != nil {
-		options.Level = level(c.Agent.LogLevel)
+		options.Level = levels[c.Agent.LogLevel]
 	}
 	return slog.New(slog.NewTextHandler(j, options))
 }
@@ -58,10 +58,16 @@ func (j *journal) failed(err error) {
 	only.logger(nil).Error("the command has failed", "error", err)
 }
 
+var levels = map[string]slog.Level{
+	"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+	"warning": slog.LevelWarn, "error": slog.LevelError,
+}
+
 // logFailure writes down why a command that changes the machine has failed, also where it has not
 // come far enough to read a configuration.
 func (o *options) logFailure(err error) {
-	if _, usage := errors.AsType[usageError](err); usage || !o.changes || asRoot() != nil {
+	e, _ := errors.AsType[exitError](err)
+	if e.code == exitConfig || !o.changes || asRoot() != nil {
 		return
 	}
 	if o.journal == nil {
@@ -86,17 +92,4 @@ func (j *journal) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
-}
-
-func level(name string) slog.Level {
-	switch name {
-	case "debug":
-		return slog.LevelDebug
-	case "warn", "warning":
-		return slog.LevelWarn
-	case "error":
-		return slog.LevelError
-	default:
-		return slog.LevelInfo
-	}
 }

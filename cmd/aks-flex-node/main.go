@@ -22,13 +22,29 @@ const (
 	exitConfig  = 3 // the configuration or the command line is wrong; trying again will not help
 )
 
-// errChanges makes plan and drift exit with exitChanges; it is no failure and prints nothing.
-var errChanges = errors.New("there is something to do")
+// exitError ends the program with an exit code of its own; one without err prints nothing.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string { return fmt.Sprint(e.err) }
+func (e exitError) Unwrap() error { return e.err }
+
+var (
+	// errChanges makes plan and drift exit with exitChanges; it is no failure.
+	errChanges error = exitError{code: exitChanges}
+	// errFindings makes doctor and endpoints exit with exitFailed; what was found is printed already.
+	errFindings error = exitError{code: exitFailed}
+)
 
 // usageError is a command line that cannot be run.
-type usageError struct{ err error }
+func usageError(format string, args ...any) error {
+	return exitError{exitConfig, fmt.Errorf(format+"\nSee `aks-flex-node --help`.", args...)}
+}
 
-func (e usageError) Error() string { return e.err.Error() + "\nSee `aks-flex-node --help`." }
+// notRunError makes doctor and endpoints exit with exitNotRun: they can tell nothing.
+func notRunError(err error) error { return exitError{exitNotRun, err} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -58,32 +74,27 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 // interrupted is what becomes of the error of a command that was interrupted. Only one that changes
 // the machine has something to go on with.
 func (o *options) interrupted(err error) error {
-	_, notRun := errors.AsType[notRunError](err)
 	switch {
 	case errors.Is(err, errWithdrawn), errors.Is(err, errNotConfirmed):
 		return err
 	case o.changes:
 		return errors.New("interrupted; the same command goes on from here")
-	case notRun:
-		return notRunError{errors.New("interrupted")}
+	case exitCode(err) == exitNotRun:
+		return notRunError(errors.New("interrupted"))
 	}
 	return errors.New("interrupted")
 }
 
 func exitCode(err error) int {
-	_, usage := errors.AsType[usageError](err)
+	own, ok := errors.AsType[exitError](err)
 	_, invalid := errors.AsType[config.Problems](err)
-	_, notRun := errors.AsType[notRunError](err)
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.Is(err, errChanges):
-		return exitChanges
-	case notRun:
-		return exitNotRun
-	case usage || invalid:
+	case ok:
+		return own.code
+	case invalid:
 		return exitConfig
-	default:
-		return exitFailed
 	}
+	return exitFailed
 }

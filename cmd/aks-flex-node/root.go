@@ -24,6 +24,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/redact"
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // Set by the linker.
@@ -48,8 +49,6 @@ type options struct {
 	journal *journal
 	secrets redact.Redactor
 }
-
-func (o *options) json() bool { return o.output == "json" }
 
 // input reads the configuration as it is now. What it leaves open remains as it was resolved for
 // the node that this machine is.
@@ -92,16 +91,20 @@ func asRoot() error {
 // read reads the configuration as whoever runs this, and warns of what is doubtful.
 func (o *options) read(before *config.Config) (config.Loaded, error) {
 	read, err := config.Load(o.config, before)
-	for _, w := range read.Warnings {
-		fmt.Fprintf(o.err, "warning: %s\n", w)
-	}
+	o.warn(read)
 	o.secrets.Know(read.Config.Secrets()...)
 	return read, err
 }
 
+func (o *options) warn(read config.Loaded) {
+	for _, w := range read.Warnings {
+		fmt.Fprintf(o.err, "warning: %s\n", w)
+	}
+}
+
 // print writes a result: as text by text, or as JSON.
 func (o *options) print(v any, text func(io.Writer)) error {
-	if !o.json() {
+	if o.output != "json" {
 		text(o.out)
 		return nil
 	}
@@ -131,11 +134,10 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do,
 (doctor, endpoints) it could not run; 3 the configuration or the command line is wrong.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if o.output != "text" && o.output != "json" {
-				return usageError{fmt.Errorf("cannot use --output %s: it is text or json", o.output)}
+				return usageError("cannot use --output %s: it is text or json", o.output)
 			}
 			if !cmd.Flags().Changed("config") && delivered() {
 				o.config = saved.BundleFile
@@ -150,14 +152,25 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do,
 	root.SetGlobalNormalizationFunc(spellings)
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", "text",
 		"how results are printed: text or json")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(changing...)
 	root.AddCommand(
 		planCommand(o), driftCommand(o), statusCommand(o), historyCommand(o), diffCommand(o),
 		tokenCommand(o), configCommand(o), versionCommand(o), doctorCommand(o), endpointsCommand(o),
 		supportBundleCommand(o),
 	)
+	refuseArguments(root)
 	return root
+}
+
+// refuseArguments has the commands that take no arguments refuse them.
+func refuseArguments(cmd *cobra.Command) {
+	if cmd.Args == nil {
+		cmd.Args = noArgs
+	}
+	for _, below := range cmd.Commands() {
+		refuseArguments(below)
+	}
 }
 
 // spellings are the other names that flags have in the documents.
@@ -168,11 +181,9 @@ func spellings(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// noArgs refuses arguments, of which no command has any.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("cannot run `%s %s`: there is no such command",
-			cmd.CommandPath(), args[0])}
+		return usageError("cannot run `%s %s`: there is no such command", cmd.CommandPath(), args[0])
 	}
 	return nil
 }
@@ -185,7 +196,6 @@ func bootstrapCommand(o *options) *cobra.Command {
 node has proved to be healthy. It is idempotent: on a node that is as configured
 it is a no-op, what another run left unfinished is finished, and a changed
 configuration is applied. A new configuration that does not work is rolled back.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := o.input(cmd.Context())
 			if err != nil {
@@ -197,15 +207,19 @@ configuration is applied. A new configuration that does not work is rolled back.
 			}
 			result, err := change.Bootstrap(cmd.Context(), a, in)
 			done()
-			if err != nil {
-				return err
-			}
-			return o.print(result, func(w io.Writer) {
-				fmt.Fprintf(w, "Node %s is Ready (%s, %.1f s)\n",
-					result.NodeName, changes(result.Changes), result.Seconds)
-			})
+			return o.printResult(result, err, "Node %s is Ready (%s, %.1f s)\n")
 		},
 	}
+}
+
+// printResult prints how a command has changed the node, unless it has failed.
+func (o *options) printResult(r change.Result, err error, format string) error {
+	if err != nil {
+		return err
+	}
+	return o.print(r, func(w io.Writer) {
+		fmt.Fprintf(w, format, r.NodeName, changes(r.Changes), r.Seconds)
+	})
 }
 
 func changes(n int) string {
@@ -226,7 +240,6 @@ func planCommand(o *options) *cobra.Command {
 		Long: `Prints every change that bootstrap would make to this machine, what it would
 download and from which hosts. Nothing is written. Exits with 0 when there is
 nothing to do and with 2 when there is.`,
-		Args: noArgs,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			in, err := o.input(ctx)
 			if err != nil {
@@ -260,7 +273,7 @@ func (o *options) differs(
 	r inspect.Report, text func(io.Writer, inspect.Report), none string,
 ) error {
 	if r.Changes == nil {
-		r.Changes = []inspect.Entry{}
+		r.Changes = []state.Line{}
 	}
 	err := o.print(r, func(w io.Writer) {
 		if text(w, r); len(r.Changes) == 0 {
@@ -282,7 +295,6 @@ func driftCommand(o *options) *cobra.Command {
 what is expected and what was found, the Node object included as far as the API
 server answers. Exits with 2 when there is drift. With --repair, exactly that is put
 right, and the exit code is 0 once it is.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, done, err := o.agent(o.applied(cmd.Context()))
 			if err != nil {
@@ -336,7 +348,6 @@ last. What others have put into shared directories is left; of what somebody els
 changed since, a copy is kept beside it (.aks-flex-node-kept). A configuration given
 with --config decides who speaks to Azure. Exits with 1 and lists what could not be
 undone; running it again tries that again.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := asRoot(); err != nil {
 				return err
@@ -380,7 +391,6 @@ func statusCommand(o *options) *cobra.Command {
 		Short: "Tell how the node is: Ready, services, drift",
 		Long: `Tells how the node is: its conditions, services, what the agent's service does, the
 change under way, rejected configurations, and drift. Exits with 1 when something is wrong.`,
-		Args: noArgs,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			status, err := inspect.ReadStatus(ctx, &a.Env)
 			if err != nil {
@@ -403,7 +413,6 @@ func tokenCommand(o *options) *cobra.Command {
 server. kubelet and kubeconfigs call it. Tokens are kept in /run/aks-flex-node,
 which only root reads, renewed early by one process at a time, and handed out
 until they expire while the issuer is down.`,
-		Args: noArgs,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			token, err := inspect.Token(ctx, &a.Env)
 			if err != nil {
@@ -416,7 +425,7 @@ until they expire while the issuer is down.`,
 
 func configCommand(o *options) *cobra.Command {
 	parent := &cobra.Command{
-		Use: "config", Short: "Work with the configuration file", Args: noArgs,
+		Use: "config", Short: "Work with the configuration file",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	parent.AddCommand(&cobra.Command{
@@ -424,7 +433,6 @@ func configCommand(o *options) *cobra.Command {
 		Short: "Check the configuration file and print every problem",
 		Long: `Checks the configuration file and prints every problem at once, each with its path.
 Exits with 3 when there is one.`,
-		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return o.validate() },
 	})
 	return parent
@@ -440,10 +448,8 @@ type validation struct {
 
 func (o *options) validate() error {
 	read, err := config.Load(o.config, nil)
-	if !o.json() {
-		for _, w := range read.Warnings {
-			fmt.Fprintf(o.err, "warning: %s\n", w)
-		}
+	if o.output != "json" {
+		o.warn(read)
 		if err == nil {
 			fmt.Fprintf(o.out, "%s is valid\n", o.config)
 		}
@@ -463,7 +469,6 @@ func versionCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := map[string]string{
 				"version": version, "commit": commit, "go": runtime.Version(),

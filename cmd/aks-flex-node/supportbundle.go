@@ -25,11 +25,10 @@ say, the configuration, the records of the agent, the journals of the services, 
 configuration and how the machine is. Secrets are taken out: those of this machine by
 their values, in every encoding, and what looks like one. manifest.json in it says what
 is there, what is not and why. Names and addresses are in it.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			seal, err := sealFor(recipient)
 			if err != nil {
-				return usageError{err}
+				return usageError("%w", err)
 			}
 			if err := asRoot(); err != nil {
 				return err

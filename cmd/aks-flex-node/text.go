@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 
@@ -119,7 +120,7 @@ func writeService(w io.Writer, is *inspect.Work) {
 		is.Started.Local().Format("2006-01-02 15:04:05"), doing)
 	if p := is.Polls; p != nil {
 		fmt.Fprintf(w, "Provider    asked at %s: %s; version %s received, %s applied\n",
-			p.Last.Local().Format("15:04:05"), p.Result, orDash(p.Received), orDash(p.Applied))
+			p.Last.Local().Format("15:04:05"), p.Result, cmp.Or(p.Received, "-"), cmp.Or(p.Applied, "-"))
 		if p.Error != "" {
 			fmt.Fprintf(w, "            %s; asking again at %s\n", p.Error,
 				p.Next.Local().Format("15:04:05"))

@@ -37,7 +37,7 @@ func newBackedUp(t *testing.T) *backedUp {
 	}
 	t.Cleanup(func() { _ = b.backend.Close() })
 	b.st = store.New(b.backend)
-	if err := store.Migrate(t.Context(), b.st, store.Migration{}); err != nil {
+	if err := b.st.BeginSchema(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	box, err := ring.Seal("secrets/s/g/c/n", []byte("hush-hush"))

@@ -22,9 +22,9 @@ itself; an etcd outside of the provider does not know that it was restored:
 	}
 	parent.AddCommand(&cobra.Command{
 		Use: "raise", Short: "Begin a new epoch", Args: cobra.NoArgs,
-		Long: `Begin a new epoch: agents accept lower versions than they had, and the replicas that
-start from now on revoke credentials that the backup says to be usable, since they
-may have been used. Raising it once more than needed does no other harm.`,
+		Long: `Begin a new epoch: the replicas that start from now on revoke credentials that the
+backup says to be usable, since they may have been used. Raising it more often than
+needed does no other harm.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withStore(cmd.Context(), *settings, func(st *store.Store, _ seal.Ring) error {
 				now, err := service.RaiseEpoch(cmd.Context(), st)

@@ -24,7 +24,7 @@ func TestRaiseTheEpoch(t *testing.T) {
 	if out, err := run(t, "keys", "init", filepath.Join(dir, "keys.json")); err != nil {
 		t.Fatal(out, err)
 	}
-	if err := store.Migrate(t.Context(), store.New(e), store.Migration{}); err != nil {
+	if err := store.New(e).BeginSchema(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"epoch 2 ", "epoch 3 "} {

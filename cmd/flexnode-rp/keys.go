@@ -156,7 +156,7 @@ func withStore(
 	if err := st.HoldSchema(ctx); err != nil {
 		return err
 	}
-	if !st.HasSchema() { // boxes of rows that are not migrated would not be counted
+	if !st.HasSchema() {
 		return errors.New("the store has no rows of this release: start `flexnode-rp serve` first")
 	}
 	return work(st, ring)

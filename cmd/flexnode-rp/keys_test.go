@@ -89,7 +89,7 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("start `flexnode-rp serve` first", "status")
-	if err := store.Migrate(t.Context(), st, store.Migration{}); err != nil {
+	if err := st.BeginSchema(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	must(ring.Keys[0].ID+"  1 boxes  seals and signs", "status")

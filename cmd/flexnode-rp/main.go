@@ -100,11 +100,22 @@ func check(settings *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "check", Short: "Check the settings and start nothing", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if _, err := service.Load(*settings); err != nil {
+			s, err := service.Load(*settings)
+			if err != nil {
 				return err
 			}
-			fmt.Println("the settings are valid")
-			return nil
+			for i, b := range s.Clusters {
+				if wrong := b.Check(); wrong != nil {
+					err = errors.Join(err, fmt.Errorf("clusters[%d]: %w", i, wrong))
+				}
+			}
+			for _, allowed := range s.Allowed() {
+				fmt.Println("allowed:", allowed)
+			}
+			if err == nil {
+				fmt.Println("the settings are valid")
+			}
+			return err
 		},
 	}
 }

@@ -45,97 +45,101 @@ type Client struct {
 // Cluster reads the cluster. The API server's address and CA come from a kubeconfig; everything
 // else in that is dropped unread and never written.
 func (c Client) Cluster(ctx context.Context) (Cluster, error) {
-	subscription, group, name := c.Target.ID()
-	clusters, err := armcontainerservice.NewManagedClustersClient(subscription, c.Credential,
-		c.Options)
+	_, group, name := c.Target.ID()
+	clusters, err := c.clusters()
 	if err != nil {
-		return Cluster{}, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+		return Cluster{}, err
 	}
 	got, err := clusters.Get(ctx, group, name, nil)
 	if err != nil {
-		return Cluster{}, identity.Explain(err,
-			identity.Need{Doing: "read the cluster", Role: config.RoleClusterUser,
-				Scope: c.Target.ResourceID})
+		return Cluster{}, c.explain(err, "read the cluster", config.RoleClusterUser)
 	}
 	var cluster Cluster
 	if p := got.Properties; p != nil {
-		if p.AADProfile != nil {
-			cluster.Entra, cluster.AzureRBAC = true, p.AADProfile.EnableAzureRBAC != nil &&
-				*p.AADProfile.EnableAzureRBAC
-		}
-		if p.CurrentKubernetesVersion != nil {
-			cluster.Version = *p.CurrentKubernetesVersion
-		}
-		cluster.PodCIDRs = podNetworks(p.NetworkProfile)
-		if n := p.NetworkProfile; n != nil && n.DNSServiceIP != nil {
-			cluster.DNSServiceIP = *n.DNSServiceIP
-		}
+		cluster.Entra = p.AADProfile != nil
+		cluster.AzureRBAC = cluster.Entra && value(p.AADProfile.EnableAzureRBAC)
+		cluster.Version = value(p.CurrentKubernetesVersion)
+		network := value(p.NetworkProfile)
+		cluster.PodCIDRs, cluster.DNSServiceIP = podNetworks(network), value(network.DNSServiceIP)
 	}
 	user, err := clusters.ListClusterUserCredentials(ctx, group, name, nil)
-	kubeconfigs := user.Kubeconfigs
 	if err != nil { // an identity that may only have the administrator's
 		admin, adminErr := clusters.ListClusterAdminCredentials(ctx, group, name, nil)
-		if adminErr != nil {
-			return Cluster{}, identity.Explain(err,
-				identity.Need{Doing: "read the address of the API server",
-					Role: config.RoleClusterUser, Scope: c.Target.ResourceID})
-		}
-		kubeconfigs = admin.Kubeconfigs
-	}
-	for _, k := range kubeconfigs {
-		if k != nil {
-			return cluster, cluster.address(k.Value)
+		if adminErr == nil {
+			user.CredentialResults, err = admin.CredentialResults, nil
 		}
 	}
-	return Cluster{}, errors.New("cannot read the address of the API server: Azure has no " +
-		"kubeconfig of the cluster")
+	kubeconfig, err := c.first(user.CredentialResults, err, "read the address of the API server",
+		config.RoleClusterUser)
+	if err != nil {
+		return Cluster{}, err
+	}
+	return cluster, cluster.address(kubeconfig)
 }
 
 // AdminKubeconfig is the kubeconfig of the cluster's administrator.
 func (c Client) AdminKubeconfig(ctx context.Context) (config.Secret, error) {
-	subscription, group, name := c.Target.ID()
-	clusters, err := armcontainerservice.NewManagedClustersClient(subscription, c.Credential,
-		c.Options)
+	_, group, name := c.Target.ID()
+	clusters, err := c.clusters()
 	if err != nil {
-		return "", fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+		return "", err
 	}
 	admin, err := clusters.ListClusterAdminCredentials(ctx, group, name, nil)
-	if err != nil {
-		return "", identity.Explain(err, identity.Need{
-			Doing: "read the kubeconfig of the cluster's administrator (node.adminKubeconfig)",
-			Role:  config.RoleClusterAdmin, Scope: c.Target.ResourceID})
-	}
-	for _, k := range admin.Kubeconfigs {
-		if k != nil {
-			return config.Secret(decoded(k.Value)), nil
-		}
-	}
-	return "", errors.New("cannot read the kubeconfig of the cluster's administrator: Azure has none")
+	kubeconfig, err := c.first(admin.CredentialResults, err,
+		"read the kubeconfig of the cluster's administrator (node.adminKubeconfig)",
+		config.RoleClusterAdmin)
+	return config.Secret(kubeconfig), err
 }
 
-// decoded is a kubeconfig, which some API versions encode twice.
-func decoded(kubeconfig []byte) []byte {
-	if once, err := base64.StdEncoding.DecodeString(string(kubeconfig)); err == nil {
-		return once
+func (c Client) clusters() (*armcontainerservice.ManagedClustersClient, error) {
+	subscription, _, _ := c.Target.ID()
+	client, err := armcontainerservice.NewManagedClustersClient(subscription, c.Credential, c.Options)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
 	}
-	return kubeconfig
+	return client, nil
+}
+
+func (c Client) explain(err error, doing, role string) error {
+	return identity.Explain(err, identity.Need{Doing: doing, Role: role, Scope: c.Target.ResourceID})
+}
+
+// value is what a pointer of Azure's SDK points to; the zero value for nil.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// first is the first kubeconfig of an answer. Some API versions encode them twice.
+func (c Client) first(
+	answer armcontainerservice.CredentialResults, err error, doing, role string,
+) ([]byte, error) {
+	if err != nil {
+		return nil, c.explain(err, doing, role)
+	}
+	for _, k := range answer.Kubeconfigs {
+		if k == nil {
+			continue
+		}
+		if once, err := base64.StdEncoding.DecodeString(string(k.Value)); err == nil {
+			return once, nil
+		}
+		return k.Value, nil
+	}
+	return nil, fmt.Errorf("cannot %s: Azure has no kubeconfig of the cluster", doing)
 }
 
 // podNetworks are the networks of a cluster's pods, in their usual spelling.
-func podNetworks(p *armcontainerservice.NetworkProfile) []string {
-	if p == nil {
-		return nil
-	}
+func podNetworks(p armcontainerservice.NetworkProfile) []string {
 	listed := p.PodCidrs // of dual stack too, and then podCidr is its first
 	if len(listed) == 0 {
 		listed = []*string{p.PodCidr}
 	}
 	var networks []string
 	for _, text := range listed {
-		if text == nil {
-			continue
-		}
-		network, err := netip.ParsePrefix(*text)
+		network, err := netip.ParsePrefix(value(text))
 		if err == nil && !network.Addr().Is4In6() {
 			networks = append(networks, network.Masked().String())
 		}
@@ -145,7 +149,7 @@ func podNetworks(p *armcontainerservice.NetworkProfile) []string {
 
 // address takes server and CA out of a kubeconfig.
 func (c *Cluster) address(kubeconfig []byte) error {
-	parsed, err := clientcmd.Load(decoded(kubeconfig))
+	parsed, err := clientcmd.Load(kubeconfig)
 	if err != nil {
 		// the cause would quote it, and it may hold a secret
 		return errors.New("cannot read the kubeconfig that Azure has sent")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -53,18 +52,11 @@ func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
 }
 
 // ReadJournal is OpenJournal for a reader that never saves.
-func ReadJournal(
-	files interface {
-		ReadFile(path string) ([]byte, error)
-	}, dir, name string,
-) (*Journal, error) {
+func ReadJournal(files Files, dir, name string) (*Journal, error) {
 	j := NewJournal(nil, dir, name)
-	data, err := files.ReadFile(j.path())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return j, nil
-	case err != nil:
-		return j, fmt.Errorf("cannot read the ledger: %w", err)
+	data, err := Records{Files: files, Dir: dir}.Read(name)
+	if err != nil || data == nil {
+		return j, err
 	}
 	return j, j.decode(data)
 }
@@ -111,10 +103,10 @@ func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 		return err
 	}
 	file := state.NewFile(j.path(), 0o600, string(data)+"\n")
-	if err := j.disk.Set(ctx, state.Change{To: file}, nil); err != nil {
-		return fmt.Errorf("cannot save the ledger: %w", err)
+	if err = j.disk.Set(ctx, state.Change{To: file}, nil); err == nil {
+		err = j.disk.Flush()
 	}
-	if err := j.disk.Flush(); err != nil {
+	if err != nil {
 		return fmt.Errorf("cannot save the ledger: %w", err)
 	}
 	j.ledger, j.written = ledger, string(body)

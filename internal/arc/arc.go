@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -125,12 +126,6 @@ func (s shown) id() string { return machineID(s.SubscriptionID, s.ResourceGroup,
 func machineID(subscription, group, name string) string {
 	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/%s/%s", subscription, group,
 		"Microsoft.HybridCompute/machines", name)
-}
-
-// Check finds out, without touching anything, whether the machine can be enrolled.
-func (a Arc) Check(ctx context.Context) error {
-	_, err := a.show(ctx)
-	return err
 }
 
 // Enrol connects the machine, unless it is connected, and gives its identity its roles on the
@@ -296,7 +291,13 @@ func (a Arc) find(ctx context.Context, is shown) (principal string, found bool, 
 func isMissing(err error) bool {
 	failed, ok := errors.AsType[*azcore.ResponseError](err)
 	return ok && failed.StatusCode == http.StatusNotFound &&
-		(failed.ErrorCode == "ResourceNotFound" || failed.ErrorCode == "ResourceGroupNotFound")
+		hasCode(err, "ResourceNotFound", "ResourceGroupNotFound")
+}
+
+// hasCode reports whether Resource Manager has answered with one of the error codes.
+func hasCode(err error, codes ...string) bool {
+	failed, ok := errors.AsType[*azcore.ResponseError](err)
+	return ok && slices.Contains(codes, failed.ErrorCode)
 }
 
 func (a Arc) machines(subscription string) (*armhybridcompute.MachinesClient, error) {

@@ -1,6 +1,7 @@
 package arc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,43 +131,36 @@ func (d Download) file(c config.Config, on System) (string, error) {
 // repositories returns those that may have the package, in the order in which they are tried.
 func (d Download) repositories(c config.Config, on System) ([]Repository, error) {
 	base, known := RepositoryFor(on.ID, on.Version)
-	urls := []string{base.URL}
-	if p := c.Azure.Arc.Package; p != nil {
-		if p.URL != "" {
-			base.URL, urls, known = p.URL, []string{p.URL}, true
+	p := cmp.Or(c.Azure.Arc.Package, &config.ArcPackage{})
+	if p.URL != "" {
+		base.URL, known = p.URL, true
+	}
+	base.Suite = cmp.Or(p.Suite, base.Suite)
+	if p.KeyFile != "" {
+		key, err := p.Key()
+		if err == nil {
+			err = d.Trusted(p.KeyFile)
 		}
-		if p.Suite != "" {
-			base.Suite = p.Suite
+		if err != nil {
+			return nil, fmt.Errorf("cannot use azure.arc.package.keyFile: %w", err)
 		}
-		if p.KeyFile != "" {
-			key, err := p.Key()
-			if err == nil {
-				err = d.Trusted(p.KeyFile)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("cannot use azure.arc.package.keyFile: %w", err)
-			}
-			base.Key = string(key)
-		}
+		base.Key = string(key)
 	}
 	if !known || base.Suite == "" {
 		return nil, fmt.Errorf("cannot install the Arc agent: no package repository of it is known for "+
 			"%s %s; set azure.arc.package.url and suite, or install azcmagent yourself",
 			on.ID, on.Version)
 	}
-	urls = places(c.Artifacts, urls[0], c.Azure.Arc.Package != nil && c.Azure.Arc.Package.URL != "")
-	list := make([]Repository, len(urls))
-	for i, url := range urls {
-		list[i] = base
-		list[i].URL = url
-		if base.Key == "" {
-			list[i].Key = Key
-		}
-		if r, err := http.NewRequest(http.MethodGet, url, nil); err == nil && r.URL.Host != "" {
-			if proxy, err := c.ProxyFunc()(r); err == nil && proxy != nil {
-				list[i].Proxy = proxy.String()
+	var list []Repository
+	for _, url := range places(c.Artifacts, base.URL, p.URL != "") {
+		r := base
+		r.URL = url
+		if request, err := http.NewRequest(http.MethodGet, url, nil); err == nil && request.Host != "" {
+			if proxy, err := c.ProxyFunc()(request); err == nil && proxy != nil {
+				r.Proxy = proxy.String()
 			}
 		}
+		list = append(list, r)
 	}
 	return list, nil
 }

@@ -1,8 +1,10 @@
 package arc
 
 import (
+	"cmp"
 	_ "embed" // the key
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -72,8 +74,8 @@ func (r Repository) Files(dir string) map[string]string {
 		{"APT::Update::Error-Mode", "any"},
 		{"Acquire::Languages", "none"},
 		{"Acquire::Retries", "3"},
-		{"Acquire::http::Proxy", r.proxy()},
-		{"Acquire::https::Proxy", r.proxy()},
+		{"Acquire::http::Proxy", cmp.Or(r.Proxy, "DIRECT")},
+		{"Acquire::https::Proxy", cmp.Or(r.Proxy, "DIRECT")},
 	}
 	var conf strings.Builder
 	for _, s := range settings {
@@ -82,18 +84,10 @@ func (r Repository) Files(dir string) map[string]string {
 	return map[string]string{keyFile: r.Key, sourceFile: source, AptConfig: conf.String()}
 }
 
-func (r Repository) proxy() string {
-	if r.Proxy == "" {
-		return "DIRECT"
-	}
-	return r.Proxy
-}
-
 // Commands are the programs that fetch the package into a directory that has the files: each proves
 // what it fetches, by the signature and the digests below it.
 func Commands(dir string) (update, download []string) {
 	environment := []string{"env", "--chdir=" + dir, "LC_ALL=C", "APT_CONFIG=" + dir + "/" + AptConfig}
-	update = append(environment[:4:4], "apt-get", "update", "--quiet=2")
-	download = append(environment[:4:4], "apt-get", "download", "--quiet=2", Package)
-	return update, download
+	return slices.Concat(environment, []string{"apt-get", "update", "--quiet=2"}),
+		slices.Concat(environment, []string{"apt-get", "download", "--quiet=2", Package})
 }

@@ -1,9 +1,8 @@
 package arc
 
 import (
+	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -77,27 +76,25 @@ func (a Arc) Gaps(ctx context.Context, w Wanting) (gaps []Gap, principal string,
 	if err != nil {
 		return nil, "", identity.Explain(err, identity.Need{Doing: "get a token for Resource Manager"})
 	}
-	may := map[string][]*armauthorization.Permission{}
+	may := map[string]permissions{}
 	for _, need := range a.needs(w) {
-		permissions, asked := may[need.Scope]
-		if !asked {
-			if permissions, err = a.permissions(ctx, need.Scope); err != nil {
+		if _, asked := may[need.Scope]; !asked {
+			if may[need.Scope], err = a.permissions(ctx, need.Scope); err != nil {
 				return nil, "", err
 			}
-			may[need.Scope] = permissions
 		}
-		if !allows(permissions, need.Action) {
+		if !allows(may[need.Scope], need.Action) {
 			gaps = append(gaps, need)
 		}
 	}
-	return gaps, Principal(token.Token), nil
+	return gaps, identity.ClaimsOf(token.Token).ObjectID, nil
 }
+
+type permissions = []*armauthorization.Permission
 
 // permissions are what the identity may do at a resource group or at the cluster. Whoever may not
 // even ask may do nothing.
-func (a Arc) permissions(
-	ctx context.Context, scope string,
-) ([]*armauthorization.Permission, error) {
+func (a Arc) permissions(ctx context.Context, scope string) (permissions, error) {
 	id, err := arm.ParseResourceID(scope)
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
@@ -106,19 +103,16 @@ func (a Arc) permissions(
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
 	}
-	var list []*armauthorization.Permission
-	kind := id.ResourceType
-	if kind.String() == arm.ResourceGroupResourceType.String() {
+	var list permissions
+	if kind := id.ResourceType; kind.String() == arm.ResourceGroupResourceType.String() {
 		list, err = all(ctx, client.NewListForResourceGroupPager(id.ResourceGroupName, nil),
-			func(p armauthorization.PermissionsClientListForResourceGroupResponse) []*armauthorization.
-				Permission {
+			func(p armauthorization.PermissionsClientListForResourceGroupResponse) permissions {
 				return p.Value
 			})
 	} else {
 		list, err = all(ctx, client.NewListForResourcePager(id.ResourceGroupName, kind.Namespace, "",
 			kind.Types[0], id.Name, nil),
-			func(p armauthorization.PermissionsClientListForResourceResponse) []*armauthorization.
-				Permission {
+			func(p armauthorization.PermissionsClientListForResourceResponse) permissions {
 				return p.Value
 			})
 	}
@@ -134,8 +128,9 @@ func (a Arc) permissions(
 }
 
 // all reads every page.
-func all[P any](ctx context.Context, pages *runtime.Pager[P],
-	of func(P) []*armauthorization.Permission) (list []*armauthorization.Permission, err error) {
+func all[P any](
+	ctx context.Context, pages *runtime.Pager[P], of func(P) permissions,
+) (list permissions, err error) {
 	for pages.More() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
@@ -147,8 +142,8 @@ func all[P any](ctx context.Context, pages *runtime.Pager[P],
 }
 
 // allows reports whether one of the permissions has an action and does not take it away again.
-func allows(permissions []*armauthorization.Permission, action string) bool {
-	return slices.ContainsFunc(permissions, func(p *armauthorization.Permission) bool {
+func allows(list permissions, action string) bool {
+	return slices.ContainsFunc(list, func(p *armauthorization.Permission) bool {
 		return p != nil && covered(p.Actions, action) && !covered(p.NotActions, action)
 	})
 }
@@ -162,22 +157,6 @@ func covered(patterns []*string, action string) bool {
 		expression := strings.ReplaceAll(regexp.QuoteMeta(*p), `\*`, ".*")
 		return regexp.MustCompile("(?i)^" + expression + "$").MatchString(action)
 	})
-}
-
-// Principal is the object id of the identity that a token is for; "" when it does not say.
-func Principal(token string) string {
-	var claims struct {
-		ObjectID string `json:"oid"`
-	}
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return ""
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil || json.Unmarshal(payload, &claims) != nil {
-		return ""
-	}
-	return claims.ObjectID
 }
 
 // Explain lists what an identity lacks, each with the command that cures it. Several permissions of
@@ -197,9 +176,6 @@ func Explain(gaps []Gap, principal string) string {
 
 // GrantCommand is what an owner runs to give an identity a role.
 func GrantCommand(principal, role, scope string) string {
-	if principal == "" {
-		principal = "OBJECT-ID"
-	}
-	return fmt.Sprintf("az role assignment create --assignee %s --role %q --scope %s", principal, role,
-		scope)
+	return fmt.Sprintf("az role assignment create --assignee %s --role %q --scope %s",
+		cmp.Or(principal, "OBJECT-ID"), role, scope)
 }

@@ -2,7 +2,6 @@ package arc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"path"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 	"github.com/google/uuid"
@@ -36,14 +34,23 @@ func roleID(role string) string {
 	return strings.ToLower(role)
 }
 
+// assignments is a client for role assignments; each request names its scope itself.
+func (a Arc) assignments() (*armauthorization.RoleAssignmentsClient, error) {
+	client, err := armauthorization.NewRoleAssignmentsClient(a.Config.SubscriptionID, a.Credential,
+		a.Options)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+	}
+	return client, nil
+}
+
 // assign gives the identity its roles on the cluster and returns when the newest of them was given.
 func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest time.Time,
 	err error) {
 	scope := a.Config.TargetCluster.ResourceID
-	subscription, _, _ := a.Config.TargetCluster.ID()
-	client, err := armauthorization.NewRoleAssignmentsClient(subscription, a.Credential, a.Options)
+	client, err := a.assignments()
 	if err != nil {
-		return newest, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+		return newest, err
 	}
 	for _, role := range a.Config.Arc.Roles {
 		mine := Assignment{Scope: scope, Name: AssignmentName(scope, principal, roleID(role))}
@@ -55,8 +62,7 @@ func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest ti
 			}
 		}
 		made, err := a.create(ctx, client, mine, principal, roleID(role))
-		if failed, ok := errors.AsType[*azcore.ResponseError](err); ok &&
-			failed.ErrorCode == "RoleAssignmentExists" {
+		if hasCode(err, "RoleAssignmentExists") {
 			r.Assignments = before // somebody else has given it, and it is not ours to take
 			if err := a.Save(*r); err != nil {
 				return newest, err
@@ -93,8 +99,7 @@ func (a Arc) create(ctx context.Context, client *armauthorization.RoleAssignment
 	err = a.retry(ctx, 10*time.Minute, "waiting for Azure to know the identity of the Arc machine",
 		func() (bool, error) {
 			got, err := client.Create(ctx, mine.Scope, mine.Name, parameters, nil)
-			if failed, ok := errors.AsType[*azcore.ResponseError](err); ok &&
-				failed.ErrorCode == "PrincipalNotFound" {
+			if hasCode(err, "PrincipalNotFound") {
 				return false, nil
 			}
 			if err == nil && got.Properties != nil && got.Properties.CreatedOn != nil {
@@ -106,10 +111,9 @@ func (a Arc) create(ctx context.Context, client *armauthorization.RoleAssignment
 }
 
 func (a Arc) unassign(ctx context.Context, mine Assignment) error {
-	client, err := armauthorization.NewRoleAssignmentsClient(a.Config.SubscriptionID, a.Credential,
-		a.Options)
+	client, err := a.assignments()
 	if err != nil {
-		return fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+		return err
 	}
 	if _, err := client.Delete(ctx, mine.Scope, mine.Name, nil); err != nil {
 		return identity.Explain(err, identity.Need{Doing: "remove the role assignment " + mine.Name,
@@ -122,10 +126,9 @@ func (a Arc) unassign(ctx context.Context, mine Assignment) error {
 // and whether there or above.
 func (a Arc) assigned(ctx context.Context, principal string) (bool, error) {
 	scope := a.Config.TargetCluster.ResourceID
-	subscription, _, _ := a.Config.TargetCluster.ID()
-	client, err := armauthorization.NewRoleAssignmentsClient(subscription, a.Credential, a.Options)
+	client, err := a.assignments()
 	if err != nil {
-		return false, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+		return false, err
 	}
 	missing := map[string]bool{}
 	for _, role := range a.Config.Arc.Roles {

@@ -68,7 +68,7 @@ func Parse(path string) (ID, error) {
 // base takes subscription and resource group, and returns how many segments they are; -1 if the
 // path begins with neither these nor a provider.
 func (i *ID) base(segments []string) int {
-	is := func(at int, name string) bool { return strings.EqualFold(segments[at], name) }
+	is := func(at int, name string) bool { return EqualFold(segments[at], name) }
 	switch n := len(segments); {
 	case segments[0] == "" && n == 1, isProviders(segments, 0):
 		return 0
@@ -90,7 +90,7 @@ func (i *ID) base(segments []string) int {
 
 // isProviders reports whether a provider begins where a segment may be one.
 func isProviders(segments []string, at int) bool {
-	return at+1 < len(segments) && strings.EqualFold(segments[at], "providers")
+	return at+1 < len(segments) && EqualFold(segments[at], "providers")
 }
 
 // joined is the path of segments; "" of none.
@@ -112,7 +112,7 @@ func (i ID) String() string { return i.text }
 func (i ID) Key() string { return Key(i.text) }
 
 // Key brings an id into the form that ids are compared in.
-func Key(id string) string { return "/" + strings.Trim(strings.ToLower(id), "/") }
+func Key(id string) string { return "/" + strings.Trim(Fold(id), "/") }
 
 // Type is the full resource type, such as Microsoft.HybridCompute/machines.
 func (i ID) Type() string { return strings.Join(append([]string{i.Namespace}, i.Types...), "/") }

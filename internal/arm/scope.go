@@ -18,8 +18,8 @@ func Allows(patterns []string, action string) bool {
 }
 
 func matches(pattern, action string) bool {
-	parts := strings.Split(strings.ToLower(pattern), "*")
-	rest, found := strings.CutPrefix(strings.ToLower(action), parts[0])
+	parts := strings.Split(Fold(pattern), "*")
+	rest, found := strings.CutPrefix(Fold(action), parts[0])
 	if len(parts) == 1 {
 		return found && rest == ""
 	}

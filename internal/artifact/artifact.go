@@ -9,9 +9,10 @@ import (
 	"fmt"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // Name names one artifact; it is also the key of its entry in artifacts.overrides.
@@ -28,9 +29,55 @@ const (
 	NPD        Name = "node-problem-detector"
 )
 
-// Names lists every artifact, those without which a node cannot become Ready first.
+// project tells how the project behind an artifact publishes it.
+type project struct {
+	name Name
+	// url is where upstream has the file: {v} stands for the version without a leading "v", {arch}
+	// for the architecture.
+	url string
+	// sums ends the name of the checksum file, after url; or names, after a slash, the one for all
+	// architectures. It is "" where upstream has none.
+	sums          string
+	archive, late bool
+}
+
+// projects lists every artifact, those without which a node cannot become Ready first.
+func projects() []project {
+	const k8s = "https://dl.k8s.io/v{v}/bin/linux/{arch}/"
+	github := func(project, file string) string {
+		return "https://github.com/" + project + "/releases/download/v{v}/" + file
+	}
+	containerd := github("containerd/containerd", "containerd-{v}-linux-{arch}.tar.gz")
+	plugins := github("containernetworking/plugins", "cni-plugins-linux-{arch}-v{v}.tgz")
+	detector := github("kubernetes/node-problem-detector",
+		"node-problem-detector-v{v}-linux_{arch}.tar.gz")
+	return []project{
+		{Containerd, containerd, ".sha256sum", true, false},
+		{Kubelet, k8s + "kubelet", ".sha256", false, false},
+		{Runc, github("opencontainers/runc", "runc.{arch}"), "/runc.sha256sum", false, false},
+		{CNIPlugins, plugins, ".sha256", true, false},
+		{Kubectl, k8s + "kubectl", ".sha256", false, true},
+		{Kubeadm, k8s + "kubeadm", ".sha256", false, true},
+		{NPD, detector, "", true, true},
+	}
+}
+
+// Names lists every artifact, in the order of projects.
 func Names() []Name {
-	return []Name{Containerd, Kubelet, Runc, CNIPlugins, Kubectl, Kubeadm, NPD}
+	var list []Name
+	for _, p := range projects() {
+		list = append(list, p.name)
+	}
+	return list
+}
+
+// project returns that of an artifact, the zero one for a name that is unknown.
+func (n Name) project() project {
+	list := projects()
+	if i := slices.Index(Names(), n); i >= 0 {
+		return list[i]
+	}
+	return project{}
 }
 
 // Spec says what is wanted.
@@ -45,15 +92,6 @@ type Spec struct {
 	URL string
 }
 
-// Format is how an artifact is published.
-type Format string
-
-// A binary becomes <store>/<id>/<name>; an archive is unpacked below <store>/<id>/.
-const (
-	Binary Format = "binary"
-	TarGz  Format = "tar.gz"
-)
-
 // Artifact is one published file, resolved: everything that is needed to get it and to know that it
 // is the right one.
 type Artifact struct {
@@ -61,8 +99,10 @@ type Artifact struct {
 	Version string
 	Arch    string
 	// URL is where upstream publishes the file. It may carry credentials: show Redact(URL).
-	URL    string
-	Format Format
+	URL string
+	// Archive tells a tar.gz, which is unpacked below <store>/<id>/; else it is a binary, which
+	// becomes <store>/<id>/<name>.
+	Archive bool
 	// ID is the digest of the published file in lower-case hex, and the name of its directory in
 	// the store: SHA-256 (64 digits), or SHA-512 (128 digits) for releases that publish nothing
 	// else.
@@ -80,43 +120,31 @@ type Artifact struct {
 // String gives the name and version, for messages.
 func (a Artifact) String() string { return fmt.Sprintf("%s %s", a.Name, a.Version) }
 
-func (n Name) format() Format {
-	switch n {
-	case Containerd, CNIPlugins, NPD:
-		return TarGz
-	}
-	return Binary
+// upstream returns the URL of a release; version has no leading "v".
+func (p project) upstream(version, arch string) string {
+	return strings.NewReplacer("{v}", version, "{arch}", arch).Replace(p.url)
 }
 
-func (n Name) late() bool { return n == Kubectl || n == Kubeadm || n == NPD }
-
-// upstream is where the project behind an artifact publishes a release; version has no leading "v".
-func upstream(n Name, version, arch string) string {
-	const github = "https://github.com/%s/releases/download/v%s/%s"
-	of := func(project, file string) string { return fmt.Sprintf(github, project, version, file) }
-	switch n {
-	case Kubelet, Kubectl, Kubeadm:
-		return fmt.Sprintf("https://dl.k8s.io/v%s/bin/linux/%s/%s", version, arch, n)
-	case Containerd:
-		return of("containerd/containerd", "containerd-"+version+"-linux-"+arch+".tar.gz")
-	case Runc:
-		return of("opencontainers/runc", "runc."+arch)
-	case CNIPlugins:
-		return of("containernetworking/plugins", "cni-plugins-linux-"+arch+"-v"+version+".tgz")
-	case NPD:
-		return of("kubernetes/node-problem-detector",
-			"node-problem-detector-v"+version+"-linux_"+arch+".tar.gz")
+// checksums names the checksum file beside the file at u, or "" where upstream publishes none.
+func (p project) checksums(u url.URL) string {
+	switch {
+	case p.sums == "":
+		return ""
+	case p.sums[0] == '/':
+		u.Path = path.Join(path.Dir(u.Path), p.sums)
+	default:
+		u.Path += p.sums
 	}
-	return ""
+	return u.String()
 }
 
 // check finds mistakes in a spec that would otherwise end up in a URL or a path.
 func (s Spec) check() error {
+	_, isVersion := release.Parse(s.Version)
 	switch {
 	case !slices.Contains(Names(), s.Name):
 		return fmt.Errorf("internal error: unknown artifact %q", s.Name)
-	case !regexp.MustCompile(`^v?[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.-]+)?$`).MatchString(
-		s.Version):
+	case !isVersion:
 		return fmt.Errorf("cannot use version %q of %s: it is not of the form 1.2.3", s.Version,
 			s.Name)
 	case s.Arch != "amd64" && s.Arch != "arm64":
@@ -128,7 +156,7 @@ func (s Spec) check() error {
 
 // zstURL names the zstd variant of the file at raw, or "" where there can be none.
 func (a Artifact) zstURL(raw string) string {
-	if a.Format == Binary {
+	if !a.Archive {
 		return raw + ".zst"
 	}
 	for _, suffix := range []string{".tar.gz", ".tgz"} {
@@ -146,12 +174,4 @@ func Redact(raw string) string {
 		return "[unreadable URL]"
 	}
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
-}
-
-func baseName(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return path.Base(raw)
-	}
-	return path.Base(u.Path)
 }

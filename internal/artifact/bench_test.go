@@ -14,7 +14,7 @@ func BenchmarkFetch(b *testing.B) {
 	tarred := makeTar(b, []file{{name: "bin/containerd", mode: 0o755, body: string(half)}})
 	packed, targz := zst(half), gz(tarred)
 	plain, arc := binary(Kubelet, half), binary(Containerd, targz)
-	arc.Format = TarGz
+	arc.Archive = true
 	run := func(name string, a Artifact, body []byte, bytes int, mirror bool) {
 		b.Run(name, func(b *testing.B) {
 			srv := httptest.NewServer(serve(body, ""))
@@ -23,12 +23,12 @@ func BenchmarkFetch(b *testing.B) {
 			b.SetBytes(int64(bytes))
 			for b.Loop() {
 				b.StopTimer()
-				f := Fetcher{Store: b.TempDir()}
+				f := Fetcher{Store: b.TempDir(), Artifacts: []Artifact{a}}
 				if mirror {
 					f.Source.Mirrors = []string{srv.URL}
 				}
 				b.StartTimer()
-				if err := f.Run(b.Context(), []Artifact{a}); err != nil {
+				if err := f.Run(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}

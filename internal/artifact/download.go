@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
 // minProgress is how many new bytes an attempt must bring to count as progress.
@@ -22,9 +21,8 @@ const minProgress = 64 << 10
 
 // download is the way of one artifact into the store, over all its attempts.
 type download struct {
-	f      *Fetcher
-	a      Artifact
-	client Source
+	f *Fetcher
+	a Artifact
 	// high is the most bytes ever kept.
 	high int64
 	// from is the URL that all kept bytes came from, or "" when they are from several or from an
@@ -39,14 +37,14 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	if c.zst && !c.file && d.f.withoutZst(c.via) {
 		return false, &Error{Cause: NotFound, what: "this mirror has no zstd variants"}
 	}
-	d.f.event(Event{Kind: Started, Artifact: d.a, URL: c.String()})
+	d.f.event(Event{Kind: Started, Artifact: d.a})
 	done, err := d.f.Touch.before("get %s from %s", d.a, c) // all of it, to the end of this attempt
 	if err != nil {
 		return false, err
 	}
 	defer done()
 	if c.file {
-		return false, d.local(c)
+		return false, d.local(ctx, c)
 	}
 	kept, err := openKept(d.keptPath(c.zst))
 	if err != nil {
@@ -55,7 +53,7 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	defer kept.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err = d.remote(ctx, newWatch(d.f.Policy, cancel), c, kept)
+	err = d.remote(ctx, cancel, c, kept)
 	if c.zst {
 		d.f.learnZst(c.via, err)
 	}
@@ -66,7 +64,7 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	if serr == nil && n >= d.high+minProgress {
 		d.high, gained = n, true
 	}
-	if e := new(Error); n == 0 || errors.As(err, &e) &&
+	if e, ok := errors.AsType[*Error](err); n == 0 || ok &&
 		(e.Cause == Digest || e.Cause == Archive || e.Cause == TooLarge) {
 		if rerr := d.discard(kept.Name()); rerr != nil {
 			return gained, rerr
@@ -101,7 +99,9 @@ func openKept(path string) (*os.File, error) {
 }
 
 // remote gets the artifact from a server, going on behind what is kept.
-func (d *download) remote(ctx context.Context, w *watch, c candidate, kept *os.File) error {
+func (d *download) remote(
+	ctx context.Context, cancel context.CancelCauseFunc, c candidate, kept *os.File,
+) error {
 	have, err := kept.Seek(0, io.SeekEnd)
 	if err != nil {
 		return diskError(err)
@@ -109,9 +109,9 @@ func (d *download) remote(ctx context.Context, w *watch, c candidate, kept *os.F
 	if have == 0 {
 		d.from = c.url
 	}
-	w.arm()
+	timer := watch(cancel)
 	resp, err := d.request(ctx, c, have)
-	w.timer.Stop()
+	timer.Stop()
 	if err != nil {
 		return err
 	}
@@ -121,26 +121,23 @@ func (d *download) remote(ctx context.Context, w *watch, c candidate, kept *os.F
 		return err
 	}
 	if offset < have {
-		done, err := d.f.Touch.before("truncate %s", kept.Name())
+		err := d.f.Touch.do(func() error {
+			_, err := kept.Seek(offset, io.SeekStart)
+			return cmp.Or(kept.Truncate(offset), err)
+		}, "truncate %s", kept.Name())
 		if err != nil {
 			return err
 		}
-		defer done()
-		if err := kept.Truncate(offset); err != nil {
-			return diskError(err)
-		}
-		if _, err := kept.Seek(offset, io.SeekStart); err != nil {
-			return diskError(err)
-		}
 	}
-	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, w: w}, chunk)
+	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, cancel: cancel}, chunk)
 	if offset == 0 {
 		if head, _ := body.Peek(512); strings.HasPrefix(http.DetectContentType(head), "text/html") {
 			return captivePortal()
 		}
 	}
-	src := &stream{total: total, seen: d.progress(c, total)}
-	src.r = io.MultiReader(io.NewSectionReader(kept, 0, offset), &keeper{body: body, kept: kept})
+	src := &stream{total: total, seen: d.progress(total)}
+	keeping := io.TeeReader(body, &diskWriter{f: kept})
+	src.r = io.MultiReader(io.NewSectionReader(kept, 0, offset), keeping)
 	return d.receive(src, c, kept)
 }
 
@@ -154,7 +151,7 @@ func (d *download) request(ctx context.Context, c candidate, have int64) (*http.
 			header.Set("If-Range", tag)
 		}
 	}
-	return d.client.get(ctx, http.MethodGet, c.url, header)
+	return d.f.Source.get(ctx, http.MethodGet, c.url, header)
 }
 
 // accept judges the head of an answer: from which byte on it continues, and how long the whole file
@@ -201,31 +198,42 @@ func (d *download) accept(resp *http.Response, c candidate, have int64) (offset,
 	return first, total, nil
 }
 
+// eventInterval is the least time between two Progress events of one artifact.
+const eventInterval = 200 * time.Millisecond
+
 // progress gives the function that turns bytes read into events, at most one in each interval.
-func (d *download) progress(c candidate, total int64) func(int64) {
+func (d *download) progress(total int64) func(int64) {
 	var last time.Time
 	return func(n int64) {
-		if now := time.Now(); now.Sub(last) >= d.f.interval() || n == total {
+		if now := time.Now(); now.Sub(last) >= eventInterval || n == total {
 			last = now
-			d.f.event(Event{Kind: Progress, Artifact: d.a, URL: c.String(), Bytes: n,
-				Total: max(total, 0)})
+			d.f.event(Event{Kind: Progress, Artifact: d.a, Bytes: n, Total: max(total, 0)})
 		}
 	}
 }
 
-// receive reads the whole file, verifies it and puts it into the store. A plain binary is the kept
-// file itself; everything else is unpacked while it arrives, into a directory that only the
-// verified digest makes an entry.
+// receive reads the whole file, verifies it and puts it into the store. A plain binary from a
+// server is the kept file itself; everything else is unpacked while it arrives, into a directory
+// that only the verified digest makes an entry.
 func (d *download) receive(src *stream, c candidate, kept *os.File) error {
-	if d.a.Format == Binary && !c.zst {
-		sum := newDigest(d.a.ID)
-		_, err := io.CopyBuffer(sum, struct{ io.Reader }{src}, make([]byte, chunk))
-		if err := d.verdict(src, c, sum, err); err != nil {
-			return err
-		}
-		return d.f.adopt(d.a, kept)
+	sum := newDigest(d.a.ID)
+	if c.zst && d.a.Archive {
+		sum = newDigest(d.a.TarSHA256)
 	}
-	return d.unpack(src, c)
+	if kept == nil || c.zst || d.a.Archive {
+		return d.f.build(d.a, func(t tree) error {
+			return d.verdict(src, c, sum, unpack(t, d.a, c.zst, src, sum))
+		})
+	}
+	if err := d.verdict(src, c, sum, copyAll(sum, src)); err != nil {
+		return err
+	}
+	return d.f.build(d.a, func(t tree) error {
+		if err := kept.Chmod(0o755); err != nil {
+			return diskError(err)
+		}
+		return d.f.rename(kept.Name(), filepath.Join(t.Name(), string(d.a.Name)))
+	})
 }
 
 // tidy removes what is kept of a file that has reached the store.
@@ -243,54 +251,25 @@ func (d *download) discard(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	done, err := d.f.Touch.before("remove %s", path)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := os.Remove(path); err != nil {
-		return diskError(err)
-	}
-	return nil
+	return d.f.Touch.do(func() error { return os.Remove(path) }, "remove %s", path)
 }
 
 // local gets the artifact from a file of Source.Directory.
-func (d *download) local(c candidate) error {
-	f, info, err := regular.Open(c.url)
+func (d *download) local(ctx context.Context, c candidate) error {
+	f, size, err := d.f.Source.open(ctx, "", c)
 	if err != nil {
-		return fileError(err)
+		return err
 	}
 	defer f.Close()
 	d.from = c.url
-	return d.unpack(&stream{r: f, total: info.Size(), seen: d.progress(c, info.Size())}, c)
-}
-
-func (d *download) unpack(src *stream, c candidate) error {
-	dir, err := d.f.stage(d.a)
-	if err != nil {
-		return err
-	}
-	defer d.f.unstage(dir)
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return diskError(err)
-	}
-	defer root.Close()
-	sum := newDigest(d.a.ID)
-	if c.zst && d.a.Format == TarGz {
-		sum = newDigest(d.a.TarSHA256)
-	}
-	err = unpack(tree{root, d.f.Touch}, d.a, c.zst, src, sum)
-	if err := d.verdict(src, c, sum, err); err != nil {
-		return err
-	}
-	return d.f.commit(dir, d.a.ID)
+	return d.receive(&stream{r: f, total: size, seen: d.progress(size)}, c, nil)
 }
 
 // verdict tells what reading a whole file came to. A decoder's complaint counts only when the bytes
 // were the published ones; before that the digest explains it.
 func (d *download) verdict(src *stream, c candidate, sum *digest, err error) error {
 	known, typed := errors.AsType[*Error](err)
+	wrong := sum.mismatch()
 	switch {
 	case src.err != nil:
 		return src.err
@@ -298,10 +277,9 @@ func (d *download) verdict(src *stream, c candidate, sum *digest, err error) err
 		return known
 	case err != nil && c.zst:
 		return &Error{Cause: Digest, Err: fmt.Errorf("cannot unpack the zstd variant: %w", err)}
-	case !sum.ok():
-		e := sum.mismatch()
-		e.mixed = d.from != c.url
-		return e
+	case wrong != nil:
+		wrong.mixed = d.from != c.url
+		return wrong
 	case typed:
 		return known
 	case err != nil:

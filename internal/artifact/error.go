@@ -1,17 +1,16 @@
 package artifact
 
 import (
-	"context"
+	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"syscall"
 
 	"github.com/Azure/AKSFlexNode/internal/regular"
@@ -68,100 +67,73 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // reason is what went wrong and what to do, without saying with what.
 func (e *Error) reason() string {
-	what := e.what
-	switch {
-	case what == "" && e.Err != nil:
+	what := cmp.Or(e.what, string(e.Cause))
+	if e.what == "" && e.Err != nil {
 		what = e.Err.Error()
-	case what == "":
-		what = string(e.Cause)
 	}
-	if advice := e.Advice(); advice != "" {
+	if advice := treatments()[e.Cause].advice; advice != "" {
 		return what + "; " + advice
 	}
 	return what
 }
 
-// Advice says what the owner of the machine can do, or "".
-func (e *Error) Advice() string {
-	switch e.Cause {
-	case NotFound:
-		return "check the version, or whether the mirror has this file"
-	case Forbidden:
-		return "check that this machine may read from there"
-	case ProxyAuth:
-		return "put the proxy's user and password into proxy.https"
-	case CaptivePortal:
-		return "a login page or filter answers in its place: log in to the network, or set " +
-			"artifacts.mirror or proxy"
-	case DNS:
-		return "check the machine's DNS servers (resolvectl status)"
-	case Refused, Unreachable, Stalled, Cut:
-		return "check network and firewall, or set artifacts.mirror or proxy"
-	case Overloaded:
-		return "try again later, or add a mirror to artifacts.mirrors"
-	case TLS:
-		return "check the machine's clock and, behind an inspecting proxy, that its CA is in " +
-			"the system's trust store"
-	case Redirect:
-		return "set artifacts.mirror to a server that has the file itself"
-	case Digest:
-		return "the file is not the one that was released: for a private build set its digest " +
-			"in artifacts.overrides, else clear the mirror's or proxy's cache"
-	case DiskFull:
-		return "free some space and run the command again: it goes on where it stopped"
-	case ReadOnly:
-		return "make the file system writable and run the command again"
-	}
-	return ""
+// treatment follows from a cause.
+type treatment struct {
+	// tries is how often in a row, at the most, a place may fail in this way before it is given up.
+	tries int
+	// advice says what the owner of the machine can do, or "".
+	advice string
 }
 
-// Failure is the end of an artifact: the last error of each place that was asked.
-type Failure struct {
-	Name    Name
-	Version string
-	Last    []*Error
+// treatments has the causes for which trying again, or the owner, can do something.
+func treatments() map[Cause]treatment {
+	const network = "check network and firewall, or set artifacts.mirror or proxy"
+	// Without a network the error shall come in seconds.
+	const soon = 6
+	return map[Cause]treatment{
+		NotFound:   {1, "check the version, or whether the mirror has this file"},
+		Forbidden:  {1, "check that this machine may read from there"},
+		Overloaded: {math.MaxInt, "try again later, or add a mirror to artifacts.mirrors"},
+		ProxyAuth:  {1, "put the proxy's user and password into proxy.https"},
+		CaptivePortal: {3, "a login page or filter answers in its place: log in to the network, " +
+			"or set artifacts.mirror or proxy"},
+		DNS:         {soon, "check the machine's DNS servers (resolvectl status)"},
+		Refused:     {soon, network},
+		Unreachable: {soon, network},
+		TLS: {1, "check the machine's clock and, behind an inspecting proxy, that its CA is in " +
+			"the system's trust store"},
+		Redirect: {1, "set artifacts.mirror to a server that has the file itself"},
+		Cut:      {math.MaxInt, network},
+		Stalled:  {math.MaxInt, network},
+		Digest: {2, "the file is not the one that was released: for a private build set its " +
+			"digest in artifacts.overrides, else clear the mirror's or proxy's cache"},
+		DiskFull: {1, "free some space and run the command again: it goes on where it stopped"},
+		ReadOnly: {1, "make the file system writable and run the command again"},
+	}
 }
+
+// Failure is the end of an artifact: the last error of each place that was asked, at least one.
+type Failure struct{ Last []*Error }
 
 func (f *Failure) Error() string {
+	first := f.Last[0]
 	if len(f.Last) == 1 {
-		return f.Last[0].Error()
+		return first.Error()
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "cannot get %s %s from any of %d places:", f.Name, f.Version, len(f.Last))
+	text := fmt.Sprintf("cannot get %s %s from any of %d places:", first.Name, first.Version,
+		len(f.Last))
 	for _, e := range f.Last {
-		fmt.Fprintf(&b, "\n  %s: %s", e.URL, e.reason())
+		text += fmt.Sprintf("\n  %s: %s", e.URL, e.reason())
 	}
-	return b.String()
+	return text
 }
 
-// Unwrap gives the errors one by one, so that errors.As finds an *Error.
-func (f *Failure) Unwrap() []error {
-	list := make([]error, len(f.Last))
-	for i, e := range f.Last {
-		list[i] = e
-	}
-	return list
-}
+// Unwrap gives the error of the first place, so that errors.As finds an *Error.
+func (f *Failure) Unwrap() error { return f.Last[0] }
 
 // Local reports whether the fault is this machine's own, which no other place can cure.
 func (e *Error) Local() bool {
 	return e.Cause == DiskFull || e.Cause == ReadOnly || e.Cause == Disk
-}
-
-// strikes is how often a place may fail in this way before it is given up.
-func (e *Error) strikes(tries int) int {
-	switch e.Cause {
-	case Overloaded, Cut, Stalled:
-		return tries
-	case DNS, Refused, Unreachable:
-		// Somebody without a network shall hear of it in seconds.
-		return min(6, tries)
-	case CaptivePortal:
-		return min(3, tries)
-	case Digest:
-		return min(2, tries)
-	}
-	return 1
 }
 
 func statusError(status int) *Error {
@@ -183,35 +155,40 @@ func statusError(status int) *Error {
 	return e
 }
 
-// diskError classifies a failed operation on this machine's own files.
-func diskError(err error) *Error {
-	if known, ok := errors.AsType[*Error](err); ok {
-		return known
-	}
-	e := &Error{Cause: Disk, Err: err}
-	switch {
+// diskError classifies what an operation on this machine's own files returned; nil remains nil.
+func diskError(err error) error {
+	cause := Disk
+	switch _, known := errors.AsType[*Error](err); {
+	case err == nil || known:
+		return err
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		e.Cause = DiskFull
+		cause = DiskFull
 	case errors.Is(err, syscall.EROFS):
-		e.Cause = ReadOnly
+		cause = ReadOnly
 	}
-	return e
+	return &Error{Cause: cause, Err: err}
+}
+
+// isLocal reports whether err is a fault of this machine's own disk.
+func isLocal(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Local()
 }
 
 // netError classifies what a request or the reading of its body returned. It drops *url.Error,
 // whose text repeats the URL with the signature that a redirect may have put into it.
 func netError(err error) *Error {
-	var known *Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*Error](err); ok {
 		return known
 	}
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err
 	}
 	e := &Error{Cause: Unreachable, Err: err}
-	var dns *net.DNSError
+	dns, isDNS := errors.AsType[*net.DNSError](err)
+	slow, isNet := errors.AsType[net.Error](err)
 	switch {
-	case errors.As(err, &dns):
+	case isDNS:
 		e.Cause, e.what = DNS, fmt.Sprintf("the name %s does not resolve", dns.Name)
 	case isTLS(err):
 		e.Cause = TLS
@@ -220,37 +197,25 @@ func netError(err error) *Error {
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
 		e.Cause, e.what = Cut, "the connection was cut"
-	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
+	case isNet && slow.Timeout(): // also a deadline of the context
 		e.what = "no answer in time"
 	}
 	return e
 }
 
-func isTimeout(err error) bool {
-	t, ok := errors.AsType[net.Error](err)
-	return ok && t.Timeout()
-}
-
 func isTLS(err error) bool {
-	var (
-		verify  *tls.CertificateVerificationError
-		header  tls.RecordHeaderError
-		alert   tls.AlertError
-		ca      x509.UnknownAuthorityError
-		host    x509.HostnameError
-		invalid x509.CertificateInvalidError
-	)
-	return errors.As(err, &verify) || errors.As(err, &header) || errors.As(err, &alert) ||
-		errors.As(err, &ca) || errors.As(err, &host) || errors.As(err, &invalid) ||
-		errors.Is(err, http.ErrSchemeMismatch)
+	_, verify := errors.AsType[*tls.CertificateVerificationError](err)
+	_, header := errors.AsType[tls.RecordHeaderError](err)
+	_, alert := errors.AsType[tls.AlertError](err)
+	return verify || header || alert || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // fileError classifies the failure to open a file of Source.Directory.
 func fileError(err error) *Error {
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return &Error{Cause: NotFound, what: "there is no such file in artifacts.directory"}
-	}
-	if errors.Is(err, regular.ErrOther) {
+	case errors.Is(err, regular.ErrOther):
 		return &Error{Cause: NotFound, what: regular.ErrOther.Error()}
 	}
 	return &Error{Cause: Status, Err: err}

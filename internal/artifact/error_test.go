@@ -29,8 +29,8 @@ func TestFailedDownloadIsAnError(t *testing.T) {
 			if tt.stopped {
 				cancel()
 			}
-			f := Fetcher{Store: t.TempDir(), Source: tt.source}
-			run := f.Run(ctx, []Artifact{absent})
+			f := Fetcher{Store: t.TempDir(), Artifacts: []Artifact{absent}, Source: tt.source}
+			run := f.Run(ctx)
 			cancel()
 			for from, err := range map[string]error{"Run": run,
 				"Wait":    f.Wait(t.Context(), absent.ID),

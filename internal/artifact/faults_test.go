@@ -250,7 +250,7 @@ func TestBadArchiveWithRightDigest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		targz := gz(makeTar(t, []file{{name: "ok", body: "x"}, {name: "../out", body: "x"}}))
 		a := binary(CNIPlugins, targz)
-		a.Format = TarGz
+		a.Archive = true
 		r := newRig(t, nil, map[string]http.HandlerFunc{"upstream": serve(targz, "")})
 		err := r.Run(t.Context(), []Artifact{a})
 		e := new(Error)

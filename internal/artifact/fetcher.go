@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,17 +9,19 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Fetcher brings artifacts into the store. It serves one Run; while that goes on, others Wait for
 // single artifacts. Only one process may fetch into a store at a time.
 type Fetcher struct {
-	// Store is the absolute path of the store. It must exist: whoever made it answers for removing
-	// it.
-	Store  string
-	Source Source
-	Policy Policy
+	// Store is the absolute path of the store. It must exist.
+	Store string
+	// Artifacts are what to bring.
+	Artifacts []Artifact
+	Source    Source
+	Policy    Policy
 	// Log hears of retries and of what was brought; nil means silence.
 	Log *slog.Logger
 	// Events, when set, gets the progress; calls do not overlap and must return soon.
@@ -26,32 +29,30 @@ type Fetcher struct {
 	// Heal are ids of entries that are fetched again although they are in the store, because their
 	// content is no longer what it was (Damaged). The old entry goes when the new one is there.
 	Heal []string
-	// Touch is told of each change of the store before it is made; nil tells nobody.
+	// Touch is told of each change of the store before it is made; it may be nil.
 	Touch Touch
-	// Interval is the least time between two Progress events of one artifact: 200 ms when zero.
-	Interval time.Duration
 
-	mu      sync.Mutex
-	ran     bool
-	ended   bool
-	entries map[string]*entry
+	ran     atomic.Bool
+	once    sync.Once
+	entries []*entry // one for each digest
 	// zst tells of each mirror that was asked whether it has zstd variants.
-	zst map[string]bool
+	zst sync.Map
 
 	eventMu sync.Mutex
 }
 
 // entry is one artifact on its way; err is valid once done is closed.
 type entry struct {
-	done chan struct{}
-	err  error
+	artifact Artifact
+	done     chan struct{}
+	err      error
 }
 
 // Kind is what an Event tells.
 type Kind string
 
-// An artifact's events: Started (with a URL, again for each attempt), Progress, Retrying (with the
-// error and the pause), and at the end Done or Failed.
+// An artifact's events: Started (for each attempt), Progress, Retrying, and at the end Done or
+// Failed.
 const (
 	Started  Kind = "started"
 	Progress Kind = "progress"
@@ -64,8 +65,6 @@ const (
 type Event struct {
 	Kind     Kind
 	Artifact Artifact
-	// URL is the place in question, without secrets.
-	URL string
 	// Bytes of the file that are here, of Total; Total is 0 when the server does not tell.
 	Bytes, Total int64
 	// Err is why an attempt or the artifact failed, Pause how long it is until the next attempt.
@@ -80,103 +79,60 @@ type Event struct {
 // Run brings all artifacts into the store and returns when it is done with each: first, at once,
 // those that a node needs to be Ready, then the Late ones. The error joins that of every artifact
 // that could not be brought, each a *Failure or the context's error.
-func (f *Fetcher) Run(ctx context.Context, arts []Artifact) error {
-	if err := f.begin(); err != nil {
-		return err
+func (f *Fetcher) Run(ctx context.Context) error {
+	if f.ran.Swap(true) {
+		return errors.New("internal error: a Fetcher runs once")
 	}
-	defer f.end()
-	arts = distinct(arts)
+	f.Source.HTTP = f.Source.client()
+	f.Log = cmp.Or(f.Log, slog.New(slog.DiscardHandler))
 	for _, late := range []bool{false, true} {
 		var wg sync.WaitGroup
-		for _, a := range arts {
-			if a.Late == late {
-				wg.Go(func() { f.bring(ctx, a) })
+		for _, e := range f.wanted() {
+			if e.artifact.Late == late {
+				wg.Go(func() { f.bring(ctx, e) })
 			}
 		}
 		wg.Wait()
 	}
 	var errs []error
-	for _, a := range arts {
-		errs = append(errs, f.entry(a.ID).err)
+	for _, e := range f.wanted() {
+		errs = append(errs, e.err)
 	}
 	return errors.Join(errs...)
-}
-
-func distinct(arts []Artifact) []Artifact {
-	seen := map[string]bool{}
-	return slices.DeleteFunc(slices.Clone(arts), func(a Artifact) bool {
-		again := seen[a.ID]
-		seen[a.ID] = true
-		return again
-	})
 }
 
 // Wait returns once the artifact with this id is in the store, or with the reason why it will not
 // be. It may be called before Run.
 func (f *Fetcher) Wait(ctx context.Context, id string) error {
-	e := f.entry(id)
+	i := slices.IndexFunc(f.wanted(), func(e *entry) bool { return e.artifact.ID == id })
+	if i < 0 {
+		return fmt.Errorf("internal error: artifact %.12s was not asked for", id)
+	}
 	select {
-	case <-e.done:
-		return e.err
+	case <-f.entries[i].done:
+		return f.entries[i].err
 	case <-ctx.Done():
 		return fmt.Errorf("cannot wait for artifact %.12s: %w", id, ctx.Err())
 	}
 }
 
-func (f *Fetcher) begin() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ran {
-		return errors.New("internal error: a Fetcher runs once")
-	}
-	f.ran = true
-	f.Source.HTTP = f.Source.client()
-	f.Policy = f.Policy.filled()
-	if f.Log == nil {
-		f.Log = slog.New(slog.DiscardHandler)
-	}
-	return nil
-}
-
-// end releases whoever waits for an artifact that this run was not asked for.
-func (f *Fetcher) end() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ended = true
-	for id, e := range f.entries {
-		e.abandon(id)
-	}
-}
-
-func (f *Fetcher) entry(id string) *entry {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.entries == nil {
-		f.entries = map[string]*entry{}
-	}
-	e, ok := f.entries[id]
-	if !ok {
-		e = &entry{done: make(chan struct{})}
-		f.entries[id] = e
-		if f.ended {
-			e.abandon(id)
+func (f *Fetcher) wanted() []*entry {
+	f.once.Do(func() {
+		seen := map[string]bool{}
+		for _, a := range f.Artifacts {
+			if !seen[a.ID] {
+				f.entries = append(f.entries, &entry{artifact: a, done: make(chan struct{})})
+			}
+			seen[a.ID] = true
 		}
-	}
-	return e
-}
-
-func (e *entry) abandon(id string) {
-	select {
-	case <-e.done:
-	default:
-		e.err = fmt.Errorf("internal error: artifact %.12s was not asked for", id)
-		close(e.done)
-	}
+	})
+	return f.entries
 }
 
 // bring brings one artifact into the store.
-func (f *Fetcher) bring(ctx context.Context, a Artifact) {
-	begin, e := time.Now(), f.entry(a.ID)
+func (f *Fetcher) bring(ctx context.Context, e *entry) {
+	defer close(e.done)
+	begin, a := time.Now(), e.artifact
 	cached := isDigest(a.ID) && present(f.Store, a.ID) && !f.heals(a.ID)
 	if !cached {
 		e.err = f.fetch(ctx, a)
@@ -189,7 +145,6 @@ func (f *Fetcher) bring(ctx context.Context, a Artifact) {
 			ev.Took)
 	}
 	f.event(ev)
-	close(e.done)
 }
 
 func (f *Fetcher) fetch(ctx context.Context, a Artifact) error {
@@ -203,11 +158,11 @@ func (f *Fetcher) fetch(ctx context.Context, a Artifact) error {
 	if err != nil {
 		return err
 	}
-	d := &download{f: f, a: a, client: f.Source, etags: map[string]string{}}
+	d := &download{f: f, a: a, etags: map[string]string{}}
 	err = f.Policy.try(ctx, a, list, d.attempt, func(e *Error, pause time.Duration) {
 		f.Log.Warn("download failed, trying on", "artifact", a.Name, "url", e.URL, "cause", e.Cause,
 			"error", e, "pause", pause)
-		f.event(Event{Kind: Retrying, Artifact: a, URL: e.URL, Err: e, Pause: pause})
+		f.event(Event{Kind: Retrying, Artifact: a, Err: e, Pause: pause})
 	})
 	if err != nil {
 		return err
@@ -224,35 +179,19 @@ func (f *Fetcher) event(e Event) {
 	f.Events(e)
 }
 
-func (f *Fetcher) interval() time.Duration {
-	if f.Interval == 0 {
-		return 200 * time.Millisecond
-	}
-	return f.Interval
-}
-
 // withoutZst reports whether a mirror is known to have no zstd variants.
 func (f *Fetcher) withoutZst(mirror string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	has, known := f.zst[mirror]
-	return known && !has
+	has, known := f.zst.Load(mirror)
+	return known && has == false
 }
 
 // learnZst remembers from an attempt whether a mirror has zstd variants; a single one proves it.
 func (f *Fetcher) learnZst(mirror string, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.zst == nil {
-		f.zst = map[string]bool{}
-	}
 	e, failed := errors.AsType[*Error](err)
 	switch {
 	case !failed:
-		f.zst[mirror] = true
+		f.zst.Store(mirror, true)
 	case e.Cause == NotFound:
-		if !f.zst[mirror] {
-			f.zst[mirror] = false
-		}
+		f.zst.LoadOrStore(mirror, false)
 	}
 }

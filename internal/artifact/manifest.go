@@ -1,16 +1,20 @@
 package artifact
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"hash"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // manifestName is the file of an entry that says what the entry held when it was made. No archive
@@ -37,22 +41,7 @@ type listed struct {
 // before each file, and ends with its error. The error is ErrNoManifest for an entry that has none,
 // and else says every difference.
 func Verify(store, id string, each func() error) error {
-	root, err := os.OpenRoot(filepath.Join(store, id))
-	if err != nil {
-		return fmt.Errorf("cannot verify store entry %.12s: %w", id, err)
-	}
-	defer root.Close()
-	text, err := root.ReadFile(manifestName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot verify store entry %.12s: %w", id, ErrNoManifest)
-	}
-	var made, is manifest
-	if err == nil {
-		err = json.Unmarshal(text, &made)
-	}
-	if err == nil {
-		is, err = list(root, each)
-	}
+	made, is, err := manifests(filepath.Join(store, id), each)
 	if err != nil {
 		return fmt.Errorf("cannot verify store entry %.12s: %w", id, err)
 	}
@@ -60,6 +49,26 @@ func Verify(store, id string, each func() error) error {
 		return fmt.Errorf("store entry %.12s is damaged: %s", id, strings.Join(wrong, ", "))
 	}
 	return nil
+}
+
+// manifests returns the manifest that an entry was made with, and the one that it would have now.
+func manifests(entry string, each func() error) (made, is manifest, err error) {
+	root, err := os.OpenRoot(entry)
+	if err != nil {
+		return made, is, err
+	}
+	defer root.Close()
+	text, err := root.ReadFile(manifestName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return made, is, ErrNoManifest
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &made)
+	}
+	if err == nil {
+		is, err = list(root, each)
+	}
+	return made, is, err
 }
 
 // differences says in words how the files of an entry differ from those that it was made with.
@@ -107,7 +116,8 @@ func list(root *os.Root, each func() error) (manifest, error) {
 		if err != nil {
 			return err
 		}
-		f := listed{Path: path, Mode: octal(info.Mode())}
+		bits := info.Sys().(*syscall.Stat_t).Mode & 0o7777
+		f := listed{Path: path, Mode: fmt.Sprintf("%04o", bits)}
 		if info.Mode().IsRegular() {
 			f.SHA256, err = digestOf(root, path)
 		}
@@ -117,16 +127,6 @@ func list(root *os.Root, each func() error) (manifest, error) {
 	return m, err
 }
 
-func octal(mode fs.FileMode) string {
-	bits := uint32(mode.Perm())
-	for i, special := range []fs.FileMode{fs.ModeSticky, fs.ModeSetgid, fs.ModeSetuid} {
-		if mode&special != 0 {
-			bits |= 0o1000 << i
-		}
-	}
-	return fmt.Sprintf("%04o", bits)
-}
-
 func digestOf(root *os.Root, path string) (string, error) {
 	f, err := root.Open(path)
 	if err != nil {
@@ -134,14 +134,42 @@ func digestOf(root *os.Root, path string) (string, error) {
 	}
 	defer f.Close()
 	sum := sha256.New()
-	if _, err := io.CopyBuffer(sum, struct{ io.Reader }{f}, make([]byte, chunk)); err != nil {
-		return "", err
+	err = copyAll(sum, f)
+	return hex.EncodeToString(sum.Sum(nil)), err
+}
+
+// digest is a running hash and the value it must come to; the number of hex digits tells the
+// algorithm.
+type digest struct {
+	hash.Hash
+	want string
+}
+
+func newDigest(want string) *digest {
+	if len(want) == 2*sha512.Size {
+		return &digest{Hash: sha512.New(), want: want}
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	return &digest{Hash: sha256.New(), want: want}
+}
+
+// mismatch is nil when the hash has come to the right value.
+func (d *digest) mismatch() *Error {
+	got := hex.EncodeToString(d.Sum(nil))
+	if got == d.want {
+		return nil
+	}
+	return &Error{Cause: Digest, what: fmt.Sprintf("its digest is %s, expected %s", got, d.want)}
+}
+
+// isDigest reports whether s is lower-case hex of SHA-256 or SHA-512; only such a name is ever an
+// entry of the store.
+func isDigest(s string) bool {
+	return (len(s) == 2*sha256.Size || len(s) == 2*sha512.Size) &&
+		strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // writeManifest makes the manifest of a directory that is about to become an entry.
-func writeManifest(t tree) error {
+func (t tree) writeManifest() error {
 	m, err := list(t.Root, nil)
 	if err != nil {
 		return diskError(err)
@@ -150,5 +178,23 @@ func writeManifest(t tree) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	return t.writeFile(manifestName, 0o644, strings.NewReader(string(text)))
+	return t.writeFile(manifestName, 0o644, bytes.NewReader(text))
+}
+
+// Unsound reports whether an artifact is missing in a store, or not what was verified. proved is
+// for one that has no manifest. alive is called as work goes on. The error is that of ctx.
+func Unsound(
+	ctx context.Context, store, id string, proved bool, alive func(),
+) (bool, error) {
+	if len(Missing(store, []Artifact{{ID: id}})) > 0 {
+		return true, nil
+	}
+	err := Verify(store, id, func() error {
+		alive()
+		return ctx.Err()
+	})
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	return err != nil && (proved || !errors.Is(err, ErrNoManifest)), nil
 }

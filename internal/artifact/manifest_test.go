@@ -17,9 +17,10 @@ import (
 func (r *rig) makeEntry(t *testing.T) (Artifact, string) {
 	t.Helper()
 	a, targz, _ := archive(t)
-	f := Fetcher{Store: r.Store, Source: Source{HTTP: newNetwork(t, map[string]http.HandlerFunc{
-		"upstream": serve(targz, "")}).client(t)}}
-	if err := f.Run(t.Context(), []Artifact{a}); err != nil {
+	hosts := map[string]http.HandlerFunc{"upstream": serve(targz, "")}
+	f := Fetcher{Store: r.Store, Artifacts: []Artifact{a},
+		Source: Source{HTTP: newNetwork(t, hosts).client(t)}}
+	if err := f.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return a, filepath.Join(r.Store, a.ID)

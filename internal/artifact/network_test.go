@@ -171,8 +171,8 @@ func sha(b []byte) string {
 // binary is an artifact whose published file is b.
 func binary(name Name, b []byte) Artifact {
 	return Artifact{
-		Name: name, Version: "1.2.3", Arch: "amd64", Format: Binary, ID: sha(b), Late: name.late(),
-		URL: "https://upstream/v1.2.3/" + string(name),
+		Name: name, Version: "1.2.3", Arch: "amd64", ID: sha(b),
+		Late: name.project().late, URL: "https://upstream/v1.2.3/" + string(name),
 	}
 }
 
@@ -229,7 +229,7 @@ func archive(t testing.TB) (a Artifact, targz, plain []byte) {
 	})
 	targz = gz(plain)
 	a = binary(Containerd, targz)
-	a.Format, a.TarSHA256, a.URL = TarGz, sha(plain), "https://upstream/v1.2.3/containerd.tar.gz"
+	a.Archive, a.TarSHA256, a.URL = true, sha(plain), "https://upstream/v1.2.3/containerd.tar.gz"
 	return a, targz, plain
 }
 
@@ -253,6 +253,12 @@ func newRig(t testing.TB, mirrors []string, hosts map[string]http.HandlerFunc) *
 		r.events = append(r.events, e)
 	}
 	return r
+}
+
+// Run is that of the Fetcher, for these artifacts.
+func (r *rig) Run(ctx context.Context, arts []Artifact) error {
+	r.Artifacts = arts
+	return r.Fetcher.Run(ctx)
 }
 
 // again is a second run, as after a restart of the process.

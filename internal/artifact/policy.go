@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,78 +20,51 @@ type Policy struct {
 	// Backoff is the pause after the first round in which every place failed; it doubles with each
 	// further round up to MaxBackoff and is spread by half in both directions: 500 ms and 30 s.
 	Backoff, MaxBackoff time.Duration
-	// Stall is how long a connection may be silent: 20 s.
-	Stall time.Duration
-	// MinRate is the rate in bytes per second, averaged over Stall, below which a connection counts
-	// as silent: 1024.
-	MinRate int64
 }
 
 func (p Policy) filled() Policy {
-	orDuration := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
+	return Policy{
+		Tries: cmp.Or(p.Tries, 8), Budget: cmp.Or(p.Budget, 10*time.Minute),
+		Backoff:    cmp.Or(p.Backoff, 500*time.Millisecond),
+		MaxBackoff: cmp.Or(p.MaxBackoff, 30*time.Second),
 	}
-	orDuration(&p.Budget, 10*time.Minute)
-	orDuration(&p.Backoff, 500*time.Millisecond)
-	orDuration(&p.MaxBackoff, 30*time.Second)
-	orDuration(&p.Stall, 20*time.Second)
-	if p.Tries == 0 {
-		p.Tries = 8
-	}
-	if p.MinRate == 0 {
-		p.MinRate = 1024
-	}
-	return p
-}
-
-// place is a candidate on trial.
-type place struct {
-	candidate
-	strikes int
-	dead    bool
-	last    *Error
 }
 
 // trial is the search for one place that gives one file.
 type trial struct {
 	policy Policy
-	places []*place
+	places []candidate
 	pauses wait.Backoff
 	since  time.Time
 }
 
-// attempt tries one place; it reports whether it came further than any attempt before it.
-type attempt func(ctx context.Context, c candidate) (gained bool, err error)
-
 // try asks the candidates in order and again, until one succeeds, none is worth another try, or the
-// budget is spent. The error is a *Failure with the last error of each place, or the context's.
-// retrying hears of every failure that is not the end.
-func (p Policy) try(ctx context.Context, a Artifact, list []candidate, do attempt,
-	retrying func(*Error, time.Duration)) error {
+// budget is spent. do reports whether it came further than any attempt before it. The error is a
+// *Failure with the last error of each place, or the context's. retrying hears of every failure
+// that is not the end.
+func (p Policy) try(
+	ctx context.Context, a Artifact, list []candidate,
+	do func(ctx context.Context, c candidate) (gained bool, err error),
+	retrying func(*Error, time.Duration),
+) error {
 	p = p.filled()
 	pauses := wait.Backoff{Base: p.Backoff, Max: p.MaxBackoff}
-	t := trial{policy: p, pauses: pauses, since: time.Now()}
-	for _, c := range list {
-		t.places = append(t.places, &place{candidate: c})
-	}
+	t := trial{policy: p, places: list, pauses: pauses, since: time.Now()}
 	for i := 0; ; {
-		pl := t.places[i]
-		gained, err := do(ctx, pl.candidate)
+		gained, err := do(ctx, list[i])
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("cannot get %s: %w", a, ctx.Err())
 		}
-		e := pl.fail(a, err)
+		e := list[i].fail(a, err)
 		if e.Local() {
-			return &Failure{Name: a.Name, Version: a.Version, Last: []*Error{e}}
+			return &Failure{Last: []*Error{e}}
 		}
 		next, pause := t.next(i, e, gained)
 		if next < 0 {
-			return &Failure{Name: a.Name, Version: a.Version, Last: t.last()}
+			return &Failure{Last: t.last()}
 		}
 		retrying(e, pause)
 		if !wait.Sleep(ctx, pause) {
@@ -101,37 +75,37 @@ func (p Policy) try(ctx context.Context, a Artifact, list []candidate, do attemp
 }
 
 // fail notes an attempt's error with the names that belong to it.
-func (pl *place) fail(a Artifact, err error) *Error {
-	var known *Error
-	if !errors.As(err, &known) {
-		known = &Error{Cause: Status, Err: err}
+func (c *candidate) fail(a Artifact, err error) *Error {
+	e := Error{Cause: Status, Err: err}
+	if known, ok := errors.AsType[*Error](err); ok {
+		e = *known
 	}
-	e := *known
-	e.Name, e.Version, e.URL = a.Name, a.Version, pl.String()
-	pl.last = &e
-	return pl.last
+	e.Name, e.Version, e.URL = a.Name, a.Version, c.String()
+	c.last = &e
+	return &e
 }
 
 // next judges the place that just failed and chooses the one to ask now, and after which pause; -1
 // means to give up. A place whose connection was cut while bytes came is asked again first: it has
 // the file.
 func (t *trial) next(i int, e *Error, gained bool) (int, time.Duration) {
-	pl := t.places[i]
+	c := &t.places[i]
 	if gained {
 		t.since = time.Now()
 		t.pauses.Reset()
-		for _, other := range t.places {
-			other.strikes = 0
+		for j := range t.places {
+			t.places[j].strikes = 0
 		}
 	}
 	if !e.mixed {
-		pl.strikes++
+		c.strikes++
 	}
-	pl.dead = pl.strikes >= e.strikes(t.policy.Tries) || (pl.zst && e.Cause == Digest)
+	tries := max(treatments()[e.Cause].tries, 1)
+	c.dead = c.strikes >= min(tries, t.policy.Tries) || (c.zst && e.Cause == Digest)
 	if time.Since(t.since) > t.policy.Budget {
 		return -1, 0
 	}
-	if !pl.dead && (e.mixed || gained && e.Cause == Cut) {
+	if !c.dead && (e.mixed || gained && e.Cause == Cut) {
 		return i, wait.Jitter(t.policy.Backoff)
 	}
 	for j := i + 1; j < len(t.places); j++ {
@@ -151,17 +125,15 @@ func (t *trial) next(i int, e *Error, gained bool) (int, time.Duration) {
 func (t *trial) last() []*Error {
 	var list []*Error
 	at := map[string]int{}
-	for _, pl := range t.places {
-		if pl.last == nil {
-			continue
-		}
-		k, known := at[pl.via]
+	for _, c := range t.places {
+		k, known := at[c.via]
 		switch {
+		case c.last == nil:
 		case !known:
-			at[pl.via] = len(list)
-			list = append(list, pl.last)
-		case !pl.zst:
-			list[k] = pl.last
+			at[c.via] = len(list)
+			list = append(list, c.last)
+		case !c.zst:
+			list[k] = c.last
 		}
 	}
 	return list

@@ -7,7 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ func Resolve(ctx context.Context, s Source, specs []Spec,
 	arts, errs := make([]Artifact, len(specs)), make([]error, len(specs))
 	var wg sync.WaitGroup
 	for i, spec := range specs {
-		wg.Go(func() { arts[i], errs[i] = resolve(ctx, s, spec, overrideOf(spec, overrides)) })
+		wg.Go(func() { arts[i], errs[i] = resolve(ctx, s, spec, overrides) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -54,20 +55,21 @@ func overrideOf(spec Spec, overrides map[string]config.Override) config.Override
 	return overrides[name]
 }
 
-func resolve(ctx context.Context, s Source, spec Spec, o config.Override) (Artifact, error) {
+func resolve(
+	ctx context.Context, s Source, spec Spec, overrides map[string]config.Override,
+) (Artifact, error) {
 	if err := spec.check(); err != nil {
 		return Artifact{}, err
 	}
-	version := strings.TrimPrefix(spec.Version, "v")
 	a := Artifact{
-		Name: spec.Name, Version: version, Arch: spec.Arch, Format: spec.Name.format(),
-		Late: spec.Name.late(),
-		URL:  address(spec, o),
+		Name: spec.Name, Version: strings.TrimPrefix(spec.Version, "v"), Arch: spec.Arch,
+		Archive: spec.Name.project().archive, Late: spec.Name.project().late,
+		URL: Upstream(spec, overrides),
 	}
-	if o.SHA256 != "" {
+	if o := overrideOf(spec, overrides); o.SHA256 != "" {
 		return a.override(o)
 	}
-	if a.ID = release.Digest(string(a.Name), version, a.Arch); a.ID != "" {
+	if a.ID = release.Digest(string(a.Name), a.Version, a.Arch); a.ID != "" {
 		return a, nil
 	}
 	return a.published(ctx, s)
@@ -84,7 +86,11 @@ func (a Artifact) override(o config.Override) (Artifact, error) {
 
 // published fills in the digest from upstream's checksum file.
 func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
-	sums := checksumURL(a.Name, a.URL)
+	u, err := parseURL("artifact URL", a.URL)
+	if err != nil {
+		return Artifact{}, err
+	}
+	sums := a.Name.project().checksums(*u)
 	if sums == "" {
 		return Artifact{}, fmt.Errorf("cannot verify %s: upstream publishes no checksum for it; "+
 			"use a version that is known here (%s) or set artifacts.overrides.%s.sha256",
@@ -99,7 +105,7 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 		if err != nil {
 			return false, err
 		}
-		if a.ID, err = parseChecksum(text, baseName(a.URL)); err != nil {
+		if a.ID, err = parseChecksum(text, path.Base(u.Path)); err != nil {
 			return false, &Error{Cause: Digest,
 				Err: fmt.Errorf("cannot use this checksum file: %w", err)}
 		}
@@ -125,26 +131,12 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 	const limit = 64 << 10
 	ctx, cancel := context.WithTimeout(ctx, checksumTimeout)
 	defer cancel()
-	var body io.ReadCloser
-	if c.file {
-		f, _, err := regular.Open(c.url)
-		if err != nil {
-			return "", fileError(err)
-		}
-		body = f
-	} else {
-		if u, err := url.Parse(c.url); err != nil || u.Scheme != "https" {
-			return "", &Error{Cause: Forbidden, what: "a checksum is taken over https only"}
-		}
-		resp, err := s.get(ctx, http.MethodGet, c.url, nil)
-		if err != nil {
-			return "", err
-		}
-		body = resp.Body
-		if resp.StatusCode != http.StatusOK {
-			body.Close()
-			return "", statusError(resp.StatusCode)
-		}
+	if u, err := url.Parse(c.url); !c.file && (err != nil || u.Scheme != "https") {
+		return "", &Error{Cause: Forbidden, what: "a checksum is taken over https only"}
+	}
+	body, _, err := s.open(ctx, http.MethodGet, c)
+	if err != nil {
+		return "", err
 	}
 	defer body.Close()
 	text, err := io.ReadAll(io.LimitReader(body, limit))
@@ -152,6 +144,28 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 		return "", netError(err)
 	}
 	return string(text), nil
+}
+
+// open opens the file at a place. The size is -1 when the server does not tell.
+func (s Source) open(
+	ctx context.Context, method string, c candidate,
+) (body io.ReadCloser, size int64, err error) {
+	if c.file {
+		f, info, err := regular.Open(c.url)
+		if err != nil {
+			return nil, 0, fileError(err)
+		}
+		return f, info.Size(), nil
+	}
+	resp, err := s.get(ctx, method, c.url, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, 0, statusError(resp.StatusCode)
+	}
+	return resp.Body, resp.ContentLength, nil
 }
 
 // get sends one request. An answer in HTML comes from something else than a file server.
@@ -190,7 +204,7 @@ func Measure(ctx context.Context, s Source, arts []Artifact) []Artifact {
 	s.HTTP = s.client()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	measured := append([]Artifact(nil), arts...)
+	measured := slices.Clone(arts)
 	var wg sync.WaitGroup
 	for i := range measured {
 		if measured[i].Size == 0 {
@@ -202,25 +216,50 @@ func Measure(ctx context.Context, s Source, arts []Artifact) []Artifact {
 }
 
 func (s Source) size(ctx context.Context, a Artifact) int64 {
-	places, err := s.places(a.URL)
-	if err != nil {
-		return 0
-	}
+	places, _ := s.places(a.URL)
 	for _, c := range places {
-		if c.file {
-			if info, err := os.Stat(c.url); err == nil {
-				return info.Size()
-			}
-			continue
-		}
-		resp, err := s.get(ctx, http.MethodHead, c.url, nil)
+		body, size, err := s.open(ctx, http.MethodHead, c)
 		if err != nil {
 			continue
 		}
-		resp.Body.Close()
-		if resp.StatusCode == http.StatusOK && resp.ContentLength > 0 {
-			return resp.ContentLength
+		body.Close()
+		if size > 0 {
+			return size
 		}
 	}
 	return 0
 }
+
+// parseChecksum reads the digest of file from a published checksum file: either one bare SHA-256,
+// or the lines of sha256sum(1), of which exactly one names the file. Anything else in it makes the
+// whole file untrusted.
+func parseChecksum(text, file string) (string, error) {
+	text = strings.TrimSpace(text)
+	if isSHA256(text) {
+		return strings.ToLower(text), nil
+	}
+	found := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\r\n")
+		if line == "" {
+			continue
+		}
+		sum, name, ok := strings.Cut(line, " ")
+		if !ok || !isSHA256(sum) || len(name) < 2 || (name[0] != ' ' && name[0] != '*') {
+			return "", fmt.Errorf("it is not a list of SHA-256 checksums: %.80q", line)
+		}
+		if strings.TrimPrefix(name[1:], "./") != file {
+			continue
+		}
+		if found != "" {
+			return "", fmt.Errorf("it names %s twice", file)
+		}
+		found = strings.ToLower(sum)
+	}
+	if found == "" {
+		return "", fmt.Errorf("it does not name %s", file)
+	}
+	return found, nil
+}
+
+func isSHA256(s string) bool { return len(s) == 64 && isDigest(strings.ToLower(s)) }

@@ -3,6 +3,7 @@ package artifact
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,9 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/release"
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestUpstream(t *testing.T) {
@@ -40,8 +42,12 @@ func TestUpstream(t *testing.T) {
 	}
 	got := map[Name][2]string{}
 	for _, n := range Names() {
-		u := upstream(n, "1.2.3", "arm64")
-		got[n] = [2]string{u, checksumURL(n, u)}
+		at := n.project().upstream("1.2.3", "arm64")
+		u, err := url.Parse(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[n] = [2]string{at, n.project().checksums(*u)}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -136,15 +142,17 @@ func TestResolve(t *testing.T) {
 		err      string
 	}{
 		{name: "pinned", spec: Spec{Name: Kubelet, Version: "v1.34.4"},
-			id: release.Digest("kubelet", "1.34.4", "amd64"), url: upstream(Kubelet, "1.34.4", "amd64")},
+			id:  release.Digest("kubelet", "1.34.4", "amd64"),
+			url: Kubelet.project().upstream("1.34.4", "amd64")},
 		{name: "pinned elsewhere", spec: Spec{Name: Runc, Version: "1.3.4",
-			URL: "https://own/runc"}, id: release.Digest("runc", "1.3.4", "amd64"), url: "https://own/runc"},
+			URL: "https://own/runc"}, id: release.Digest("runc", "1.3.4", "amd64"),
+			url: "https://own/runc"},
 		{name: "published, second try", spec: Spec{Name: Kubelet, Version: "1.99.0"}, id: sum,
-			url: upstream(Kubelet, "1.99.0", "amd64")},
+			url: Kubelet.project().upstream("1.99.0", "amd64")},
 		{name: "published for all architectures", spec: Spec{Name: Runc, Version: "9.9.9"}, id: sum,
-			url: upstream(Runc, "9.9.9", "amd64")},
+			url: Runc.project().upstream("9.9.9", "amd64")},
 		{name: "published, on the mirror", spec: Spec{Name: Containerd, Version: "9.9.9"}, id: sum,
-			url: upstream(Containerd, "9.9.9", "amd64")},
+			url: Containerd.project().upstream("9.9.9", "amd64")},
 		{name: "published nowhere", spec: Spec{Name: CNIPlugins, Version: "9.9.9"},
 			err: "no such file"},
 		{name: "published over http only",
@@ -158,14 +166,14 @@ func TestResolve(t *testing.T) {
 			id:       sum, url: "https://own/npd.tgz"},
 		{name: "override without url", spec: Spec{Name: Kubelet, Version: "1.34.4"},
 			override: config.Override{SHA256: sum}, id: sum,
-			url: upstream(Kubelet, "1.34.4", "amd64")},
+			url: Kubelet.project().upstream("1.34.4", "amd64")},
 		{name: "override of the version", spec: Spec{Name: Kubelet, Version: "v1.34.4"},
 			override: config.Override{SHA256: sum}, of: "kubelet@1.34.4", id: sum,
-			url: upstream(Kubelet, "1.34.4", "amd64")},
+			url: Kubelet.project().upstream("1.34.4", "amd64")},
 		{name: "override of another version", spec: Spec{Name: Kubelet, Version: "1.34.4"},
 			override: config.Override{SHA256: sum}, of: "kubelet@1.34.3",
 			id:  release.Digest("kubelet", "1.34.4", "amd64"),
-			url: upstream(Kubelet, "1.34.4", "amd64")},
+			url: Kubelet.project().upstream("1.34.4", "amd64")},
 		{name: "bad override", spec: Spec{Name: Kubelet, Version: "1.34.4"},
 			override: config.Override{SHA256: sum[1:]}, err: "64 hex digits"},
 		{name: "bad version", spec: Spec{Name: Kubelet, Version: "1.34.4/../../x"},
@@ -201,7 +209,7 @@ func TestResolve(t *testing.T) {
 				want := Artifact{
 					Name: tt.spec.Name, Version: strings.TrimPrefix(tt.spec.Version, "v"),
 					Arch: "amd64", URL: tt.url, ID: tt.id,
-					Format: tt.spec.Name.format(), Late: tt.spec.Name.late(),
+					Archive: tt.spec.Name.project().archive, Late: tt.spec.Name.project().late,
 				}
 				if diff := cmp.Diff([]Artifact{want}, arts); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
@@ -325,12 +333,13 @@ func TestHostsAndMeasure(t *testing.T) {
 		s := Source{Mirrors: []string{"https://mirror/x"}, HTTP: n.client(t)}
 		arts := Measure(t.Context(), s,
 			[]Artifact{binary(Kubelet, nil), binary(Runc, nil), binary(Kubectl, nil)})
-		hosts, bytes := Hosts(arts, s)
-		if diff := cmp.Diff([]string{"mirror", "upstream"}, hosts); diff != "" || bytes != 1634 {
+		bytes := arts[0].Size + arts[1].Size + arts[2].Size
+		diff := cmp.Diff([]string{"mirror", "upstream"}, Hosts(arts, s))
+		if diff != "" || bytes != 1634 {
 			t.Errorf("%d bytes, hosts %s", bytes, diff)
 		}
 		s.Directory = "/media"
-		if hosts, _ := Hosts(arts, s); len(hosts) != 0 {
+		if hosts := Hosts(arts, s); len(hosts) != 0 {
 			t.Errorf("a directory needs no hosts, got %v", hosts)
 		}
 	})
@@ -361,7 +370,7 @@ func TestResolveTellsProgress(t *testing.T) {
 
 func TestPlaces(t *testing.T) {
 	s := NewSource(config.Artifacts{Mirror: "https://m1/a/", Mirrors: []string{"https://m2"}}, nil)
-	a := Artifact{Name: Kubelet, Format: Binary, URL: "https://up:8443/../x/./kubelet?sig=secret"}
+	a := Artifact{Name: Kubelet, URL: "https://up:8443/../x/./kubelet?sig=secret"}
 	list, err := s.candidates(a)
 	var got []string
 	for _, c := range list {

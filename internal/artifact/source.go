@@ -2,13 +2,17 @@ package artifact
 
 import (
 	"cmp"
+	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
@@ -29,13 +33,9 @@ type Source struct {
 
 // NewSource reads the source from the configuration.
 func NewSource(c config.Artifacts, client *http.Client) Source {
-	s := Source{Directory: c.Directory, HTTP: client}
-	for _, m := range append([]string{c.Mirror}, c.Mirrors...) {
-		if m != "" {
-			s.Mirrors = append(s.Mirrors, m)
-		}
-	}
-	return s
+	mirrors := slices.Concat([]string{c.Mirror}, c.Mirrors)
+	mirrors = slices.DeleteFunc(mirrors, func(m string) bool { return m == "" })
+	return Source{Mirrors: mirrors, Directory: c.Directory, HTTP: client}
 }
 
 // candidate is one place from which one file may be got.
@@ -47,6 +47,11 @@ type candidate struct {
 	url  string
 	file bool
 	zst  bool
+
+	// While it is on trial: how often it has failed, whether it is given up, and its last error.
+	strikes int
+	dead    bool
+	last    *Error
 }
 
 // String shows the place without secrets.
@@ -82,9 +87,9 @@ func (s Source) candidates(a Artifact) ([]candidate, error) {
 
 // places lists where the file that upstream has at raw may be found.
 func (s Source) places(raw string) ([]candidate, error) {
-	u, err := url.Parse(raw)
-	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
-		return nil, fmt.Errorf("cannot use artifact URL %s: it must be an https URL", Redact(raw))
+	u, err := parseURL("artifact URL", raw)
+	if err != nil {
+		return nil, err
 	}
 	clean := path.Join("/", u.Host, path.Clean("/"+u.Path))
 	if s.Directory != "" {
@@ -93,9 +98,9 @@ func (s Source) places(raw string) ([]candidate, error) {
 	}
 	var list []candidate
 	for _, m := range s.Mirrors {
-		base, err := url.Parse(m)
-		if err != nil || base.Host == "" {
-			return nil, fmt.Errorf("cannot use mirror %s: it must be an https URL", Redact(m))
+		base, err := parseURL("mirror", m)
+		if err != nil {
+			return nil, err
 		}
 		base.Path = strings.TrimSuffix(base.Path, "/") + clean
 		list = append(list, candidate{via: m, url: base.String()})
@@ -110,30 +115,77 @@ func (s Source) client() *http.Client {
 	return s.HTTP
 }
 
+func parseURL(what, raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
+		return nil, fmt.Errorf("cannot use %s %s: it must be an https URL", what, Redact(raw))
+	}
+	return u, nil
+}
+
 // Hosts lists the hosts (with port, if any) that getting these artifacts may contact, in the order
-// they are asked, and the bytes to be transferred as far as sizes are known. A host behind a
-// redirect is not among them.
-func Hosts(arts []Artifact, s Source) (hosts []string, bytes int64) {
+// they are asked. A host behind a redirect is not among them.
+func Hosts(arts []Artifact, s Source) []string {
+	var hosts []string
 	for _, a := range arts {
-		bytes += a.Size
-		places, err := s.places(a.URL)
-		if err != nil || s.Directory != "" {
-			continue
-		}
+		places, _ := s.places(a.URL)
 		for _, p := range places {
-			if u, err := url.Parse(p.url); err == nil && !slices.Contains(hosts, u.Host) {
+			u, err := url.Parse(p.url)
+			if err == nil && !p.file && !slices.Contains(hosts, u.Host) {
 				hosts = append(hosts, u.Host)
 			}
 		}
 	}
-	return hosts, bytes
+	return hosts
 }
 
 // Upstream is where an artifact is published, as far as that is known without asking anybody.
 func Upstream(s Spec, overrides map[string]config.Override) string {
-	return address(s, overrideOf(s, overrides))
+	upstream := s.Name.project().upstream(strings.TrimPrefix(s.Version, "v"), s.Arch)
+	return cmp.Or(overrideOf(s, overrides).URL, s.URL, upstream)
 }
 
-func address(s Spec, o config.Override) string {
-	return cmp.Or(o.URL, s.URL, upstream(s.Name, strings.TrimPrefix(s.Version, "v"), s.Arch))
+// NewClient makes the HTTP client for downloads. The proxy is chosen by the given function alone,
+// never by the environment; nil means no proxy. Redirects never leave https. HTTP/2 is off: one
+// stalled connection then stalls one artifact only.
+func NewClient(proxy func(*http.Request) (*url.URL, error)) *http.Client {
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	return &http.Client{
+		CheckRedirect: checkRedirect,
+		Transport: &http.Transport{
+			Proxy:                  proxy,
+			DialContext:            dialer.DialContext,
+			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout:    10 * time.Second,
+			ResponseHeaderTimeout:  30 * time.Second,
+			IdleConnTimeout:        30 * time.Second,
+			MaxResponseHeaderBytes: 64 << 10,
+			DisableCompression:     true,
+			Protocols:              &protocols,
+			OnProxyConnectResponse: checkProxy,
+		},
+	}
+}
+
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	if len(via) >= 10 {
+		return &Error{Cause: Redirect, what: "it redirects without end"}
+	}
+	if via[0].URL.Scheme == "https" && req.URL.Scheme != "https" {
+		return &Error{Cause: Redirect, what: "it redirects from https to " + req.URL.Scheme}
+	}
+	return nil
+}
+
+// checkProxy reports a proxy's refusal with its status, which the transport itself would only put
+// into a text.
+func checkProxy(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	e := statusError(resp.StatusCode)
+	e.what = "the proxy " + proxy.Host + " refuses the connection: " + e.what
+	return e
 }

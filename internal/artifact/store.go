@@ -3,14 +3,16 @@ package artifact
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/remove"
 )
 
 // The store is a directory of entries <digest>/, each complete and verified from the moment it
@@ -32,92 +34,59 @@ func present(store, id string) bool {
 	return err == nil && info.IsDir()
 }
 
-// stage makes the directory in which an entry is built.
-func (f *Fetcher) stage(a Artifact) (string, error) {
-	done, err := f.Touch.before("make a directory for %s", a)
-	if err != nil {
-		return "", err
-	}
-	defer done()
-	dir, err := os.MkdirTemp(f.Store, partialPrefix+a.ID+"-")
-	if err != nil {
-		return "", diskError(err)
-	}
-	return dir, nil
-}
-
-// unstage removes what has not become an entry. What it must leave is Collect's to remove.
-func (f *Fetcher) unstage(dir string) {
-	_ = removeTree(f.Store, filepath.Base(dir), f.Touch)
-}
-
-// adopt makes an entry of a kept file that has been verified.
-func (f *Fetcher) adopt(a Artifact, kept *os.File) error {
-	dir, err := f.stage(a)
+// build makes the entry of an artifact: fill puts verified files into a new directory.
+func (f *Fetcher) build(a Artifact, fill func(tree) error) error {
+	var dir string
+	err := f.Touch.do(func() (err error) {
+		dir, err = os.MkdirTemp(f.Store, partialPrefix+a.ID+"-")
+		return err
+	}, "make a directory for %s", a)
 	if err != nil {
 		return err
 	}
-	defer f.unstage(dir)
-	if err := kept.Chmod(0o755); err != nil {
-		return diskError(err)
-	}
-	if err := f.rename(kept.Name(), filepath.Join(dir, string(a.Name))); err != nil {
-		return diskError(err)
-	}
-	return f.commit(dir, a.ID)
-}
-
-func (f *Fetcher) rename(from, to string) error {
-	done, err := f.Touch.before("rename %s to %s", from, to)
-	if err != nil {
-		return err
-	}
-	defer done()
-	return os.Rename(from, to)
-}
-
-// commit makes a filled and verified directory the entry id, durably: everything in it reaches the
-// disk before its name.
-func (f *Fetcher) commit(dir, id string) error {
-	if err := f.finish(dir); err != nil {
-		return err
-	}
-	err := f.place(dir, id)
-	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) {
-		return nil
-	}
-	if err == nil {
-		err = syncPath(f.Store)
-	}
-	if err != nil {
-		return diskError(err)
-	}
-	return nil
-}
-
-// finish writes the manifest and brings all of a directory to the disk.
-func (f *Fetcher) finish(dir string) error {
+	// Removes what has not become an entry. What it must leave is Collect's to remove.
+	defer func() { _ = removeTree(f.Store, filepath.Base(dir), f.Touch) }()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return diskError(err)
 	}
 	defer root.Close()
-	if err := writeManifest(tree{root, f.Touch}); err != nil {
+	t := tree{root, f.Touch}
+	if err := fill(t); err != nil {
 		return err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return diskError(err)
+	if err := t.finish(); err != nil {
+		return err
 	}
-	err = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+	err = f.place(dir, a.ID)
+	if errors.Is(err, fs.ErrExist) { // or not empty
+		return nil
+	}
+	if err == nil {
+		err = syncPath(f.Store)
+	}
+	return diskError(err)
+}
+
+func (f *Fetcher) rename(from, to string) error {
+	return f.Touch.do(func() error { return os.Rename(from, to) }, "rename %s to %s", from, to)
+}
+
+// finish writes the manifest and brings all of a directory to the disk: it must be there before it
+// has the name of an entry. Directories become 0755, in spite of the umask.
+func (t tree) finish() error {
+	if err := t.writeManifest(); err != nil {
+		return err
+	}
+	return diskError(filepath.WalkDir(t.Name(), func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			err = os.Chmod(path, 0o755)
+		}
 		if err != nil {
 			return err
 		}
 		return syncPath(path)
-	})
-	if err != nil {
-		return diskError(err)
-	}
-	return nil
+	}))
 }
 
 // place gives a directory the name of the entry. An entry that is there is kept, unless it is to be
@@ -128,12 +97,9 @@ func (f *Fetcher) place(dir, id string) error {
 	if !f.heals(id) || !present(f.Store, id) {
 		return f.rename(dir, entry)
 	}
-	done, err := f.Touch.before("exchange %s and %s", dir, entry)
-	if err != nil {
-		return err
-	}
-	defer done()
-	err = unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, entry, unix.RENAME_EXCHANGE)
+	err := f.Touch.do(func() error {
+		return unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, entry, unix.RENAME_EXCHANGE)
+	}, "exchange %s and %s", dir, entry)
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EXDEV) {
 		return err
 	}
@@ -150,23 +116,18 @@ func (f *Fetcher) heals(id string) bool { return slices.Contains(f.Heal, id) }
 // are not the store's own remain. It follows no link and enters no mount; what it cannot remove is
 // in the error, and the rest is removed nonetheless. touch, which may be nil, is told before each
 // removal. No Fetcher may run meanwhile.
-func Collect(store string, keep []string, touch Touch) (removed []string, err error) {
+func Collect(store string, keep []string, touch Touch) error {
 	entries, err := os.ReadDir(store)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the artifact store: %w", err)
+		return fmt.Errorf("cannot read the artifact store: %w", err)
 	}
 	var errs []error
 	for _, e := range entries {
-		if !garbage(store, e.Name(), keep) {
-			continue
+		if garbage(store, e.Name(), keep) {
+			errs = append(errs, discard(store, e.Name(), touch))
 		}
-		if err := discard(store, e.Name(), touch); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		removed = append(removed, e.Name())
 	}
-	return removed, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // discard removes a name from the store. An entry first gets the name of one that is unfinished: a
@@ -179,17 +140,14 @@ func discard(store, name string, touch Touch) error {
 	if err := removeTree(store, doomed, touch); err != nil {
 		return err
 	}
-	done, err := touch.before("discard %s", name)
-	if err != nil {
-		return err
-	}
-	defer done()
-	err = os.Rename(filepath.Join(store, name), filepath.Join(store, doomed))
+	err := touch.do(func() error {
+		return os.Rename(filepath.Join(store, name), filepath.Join(store, doomed))
+	}, "discard %s", name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return diskError(err)
+		return err
 	}
 	return removeTree(store, doomed, touch)
 }
@@ -205,4 +163,79 @@ func garbage(store, name string, keep []string) bool {
 	rest, ok := strings.CutPrefix(name, partialPrefix)
 	id, _, _ := strings.Cut(rest, "-")
 	return ok && isDigest(id)
+}
+
+// Touch is told what is about to be done to the store, before each file or directory that is made,
+// renamed, cut short or removed, and done is called when that is done. An error prevents it. It may
+// never return: a test of what a killed process leaves behind stops it there, and waits for the
+// others to be done.
+type Touch func(what string) (done func(), err error)
+
+// before announces one change; its error is a fault of this machine.
+func (t Touch) before(format string, args ...any) (done func(), err error) {
+	if t == nil {
+		return func() {}, nil
+	}
+	done, err = t(fmt.Sprintf(format, args...))
+	return done, diskError(err)
+}
+
+// do announces one change and makes it; what fails is a fault of this machine.
+func (t Touch) do(change func() error, format string, args ...any) error {
+	done, err := t.before(format, args...)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return diskError(change())
+}
+
+// removeTree removes store/name and everything below it.
+func removeTree(store, name string, touch Touch) error {
+	dir, err := os.Open(store)
+	if err != nil {
+		return fmt.Errorf("cannot open the artifact store: %w", err)
+	}
+	defer dir.Close()
+	return remove.Tree(dir, name, func(what string) (func(), error) {
+		return touch.before("%s", what)
+	})
+}
+
+// writeback is how much may be written before the kernel is asked to begin moving it to the disk,
+// so that the fsync at the end finds little left to do.
+const writeback = 8 << 20
+
+// diskWriter writes a file whose write errors tell that they are this machine's own.
+type diskWriter struct {
+	f       *os.File
+	pending int64
+}
+
+func (w *diskWriter) Write(p []byte) (int, error) {
+	n, err := w.f.Write(p)
+	if w.pending += int64(n); err == nil && w.pending >= writeback {
+		w.pending = 0
+		// Only a hint: file systems without it lose nothing but time.
+		_ = unix.SyncFileRange(int(w.f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
+	}
+	return n, diskError(err)
+}
+
+// chunk is the size of reads from the network and of writes to the disk.
+const chunk = 256 << 10
+
+// copyAll copies in chunks, without the shortcuts of io.Copy, whose pieces are smaller.
+func copyAll(to io.Writer, from io.Reader) error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, chunk))
+	return err
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
 }

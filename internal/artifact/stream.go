@@ -1,19 +1,16 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 )
 
 // maxDownload bounds a published file, so that a broken server cannot fill the disk.
 const maxDownload = 1 << 30
-
-// chunk is the size of reads from the network and of writes to the disk.
-const chunk = 256 << 10
 
 // stream reads one published file: first the part that is kept on disk from earlier, then what the
 // server sends, which it keeps as well. It remembers its own first error, for the decoders above it
@@ -46,93 +43,55 @@ func (s *stream) Read(p []byte) (int, error) {
 	if s.seen != nil && n > 0 {
 		s.seen(s.n)
 	}
-	if s.err != nil {
-		return n, s.err
-	}
-	return n, err
+	return n, cmp.Or(s.err, err)
 }
 
-// keeper writes what it reads from the network to the kept file.
-type keeper struct {
-	body io.Reader
-	kept *os.File
-}
+// A connection is given up on which nothing arrives for patience, or less than minRate, in bytes
+// per second averaged over that time.
+const (
+	patience = 20 * time.Second
+	minRate  = 1024
+)
 
-func (k *keeper) Read(p []byte) (int, error) {
-	n, err := k.body.Read(p)
-	if n > 0 {
-		if _, werr := k.kept.Write(p[:n]); werr != nil {
-			return n, diskError(werr)
-		}
-	}
-	return n, err
-}
-
-// watch cancels a connection on which nothing arrives. Only the time spent waiting for the network
-// counts.
-type watch struct {
-	policy Policy
+// watched is a response body whose connection is cancelled when nothing arrives. Only the time
+// spent waiting for the network counts.
+type watched struct {
+	body   io.Reader
+	ctx    context.Context
 	cancel context.CancelCauseFunc
-	timer  *time.Timer
-	begin  time.Time
 	spent  time.Duration
 	got    int64
 }
 
-func newWatch(p Policy, cancel context.CancelCauseFunc) *watch {
-	w := &watch{policy: p, cancel: cancel}
-	w.timer = time.AfterFunc(p.Stall, func() { cancel(w.silent()) })
-	w.timer.Stop()
-	return w
+// watch cancels a connection after patience, unless the timer is stopped.
+func watch(cancel context.CancelCauseFunc) *time.Timer {
+	return time.AfterFunc(patience, func() {
+		cancel(&Error{Cause: Stalled, what: fmt.Sprintf("nothing arrived for %s", patience)})
+	})
 }
 
-func (w *watch) silent() *Error {
-	return &Error{Cause: Stalled, what: fmt.Sprintf("nothing arrived for %s", w.policy.Stall)}
-}
-
-func (w *watch) arm() {
-	w.begin = time.Now()
-	w.timer.Reset(w.policy.Stall)
-}
-
-// disarm ends a wait that brought n bytes; the error says that the connection is too slow to be
-// alive.
-func (w *watch) disarm(n int) error {
-	w.timer.Stop()
-	w.spent += time.Since(w.begin)
-	w.got += int64(n)
-	if w.spent < w.policy.Stall {
-		return nil
+func (w *watched) Read(p []byte) (int, error) {
+	begin, timer := time.Now(), watch(w.cancel)
+	n, err := w.body.Read(p)
+	timer.Stop()
+	if err == io.EOF {
+		return n, err
 	}
-	least := int64(float64(w.policy.MinRate) * w.spent.Seconds())
-	if w.got < least {
-		return &Error{Cause: Stalled,
-			what: fmt.Sprintf("only %d bytes arrived in %s", w.got,
-				w.spent.Round(time.Millisecond))}
-	}
-	w.spent, w.got = 0, 0
-	return nil
-}
-
-// watched is a response body under a watch.
-type watched struct {
-	body io.ReadCloser
-	ctx  context.Context
-	w    *watch
-}
-
-func (b *watched) Read(p []byte) (int, error) {
-	b.w.arm()
-	n, err := b.body.Read(p)
-	slow := b.w.disarm(n)
-	if err != nil && err != io.EOF {
-		if cause := new(Error); errors.As(context.Cause(b.ctx), &cause) {
+	if err != nil {
+		if cause, ok := errors.AsType[*Error](context.Cause(w.ctx)); ok {
 			return n, cause
 		}
 		return n, err
 	}
-	if slow != nil && err == nil {
-		return n, slow
+	w.spent += time.Since(begin)
+	w.got += int64(n)
+	if w.spent < patience {
+		return n, nil
 	}
-	return n, err
+	if w.got < int64(minRate*w.spent.Seconds()) {
+		return n, &Error{Cause: Stalled, what: fmt.Sprintf("only %d bytes arrived in %s", w.got,
+			w.spent.Round(time.Millisecond))}
+	}
+	w.spent, w.got = 0, 0
+	return n, nil
 }

@@ -3,17 +3,26 @@ package artifact
 import (
 	"archive/tar"
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 )
+
+// tree is a directory that is being filled.
+type tree struct {
+	*os.Root
+	touch Touch
+}
 
 // limits bound what an archive may unpack to.
 type limits struct {
@@ -40,11 +49,7 @@ func unpack(dir tree, a Artifact, zst bool, src io.Reader, sum io.Writer) error 
 	if zst && err != nil || isLocal(err) {
 		return err
 	}
-	if _, derr := io.CopyBuffer(io.Discard, struct{ io.Reader }{in},
-		make([]byte, chunk)); err == nil {
-		err = derr
-	}
-	return err
+	return cmp.Or(err, copyAll(io.Discard, in))
 }
 
 func decode(dir tree, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) error {
@@ -58,7 +63,7 @@ func decode(dir tree, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) err
 		}
 		defer dec.Close()
 		out = io.TeeReader(dec, sum)
-	case a.Format == TarGz:
+	case a.Archive:
 		dec, err := gzip.NewReader(in)
 		if err != nil {
 			return err
@@ -66,7 +71,7 @@ func decode(dir tree, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) err
 		out = dec
 	}
 	lim := releaseLimits()
-	if a.Format == Binary {
+	if !a.Archive {
 		return dir.writeFile(string(a.Name), 0o755, &limited{r: out, left: lim.file})
 	}
 	out = &limited{r: out, left: lim.total}
@@ -136,13 +141,9 @@ func untar(dir tree, r io.Reader, lim limits) error {
 
 // entryName cleans a name of an archive; it must stay below the root.
 func entryName(name string) (string, error) {
-	if path.IsAbs(name) || strings.ContainsAny(name, "\\\x00") {
+	if path.IsAbs(name) || strings.ContainsAny(name, "\\\x00") ||
+		slices.Contains(strings.Split(name, "/"), "..") {
 		return "", fmt.Errorf("the name %q leaves the archive", name)
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if part == ".." {
-			return "", fmt.Errorf("the name %q leaves the archive", name)
-		}
 	}
 	name = path.Clean(name)
 	if name == manifestName {
@@ -165,60 +166,40 @@ func (t tree) untarFile(name string, bits int64, r io.Reader) error {
 	return t.writeFile(name, mode, r)
 }
 
-// makeDirs makes dir and the directories above it, 0755 in spite of the umask.
+// makeDirs makes dir and the directories above it.
 func (t tree) makeDirs(dir string) error {
-	if dir == "." {
+	info, err := t.Lstat(dir)
+	switch {
+	case err == nil && info.IsDir():
 		return nil
+	case err == nil || errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%q is both a file and a directory", dir)
 	}
 	if err := t.makeDirs(path.Dir(dir)); err != nil {
 		return err
 	}
-	if info, err := t.Lstat(dir); err == nil {
-		if !info.IsDir() {
-			return fmt.Errorf("%q is both a file and a directory", dir)
-		}
-		return nil
-	}
-	done, err := t.touch.before("make directory %s", dir)
-	if err != nil {
-		return err
-	}
-	defer done()
-	err = t.Mkdir(dir, 0o755)
-	if err == nil {
-		err = t.Chmod(dir, 0o755)
-	}
-	if err != nil {
-		return diskError(err)
-	}
-	return nil
+	return t.touch.do(func() error { return t.Mkdir(dir, 0o755) }, "make directory %s", dir)
 }
 
 // writeFile makes a new file; a file that is there already is refused.
 func (t tree) writeFile(name string, mode fs.FileMode, r io.Reader) error {
-	done, err := t.touch.before("create %s", name)
-	if err != nil {
+	var f *os.File
+	err := t.touch.do(func() (err error) {
+		f, err = t.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		return err
-	}
-	defer done()
-	f, err := t.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if os.IsExist(err) {
+	}, "create %s", name)
+	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%q is there twice", name)
 	}
 	if err != nil {
-		return diskError(err)
+		return err
 	}
 	defer f.Close()
 	if err := f.Chmod(mode); err != nil {
 		return diskError(err)
 	}
-	w := &diskWriter{f: f}
-	if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r},
-		make([]byte, chunk)); err != nil {
+	if err := copyAll(&diskWriter{f: f}, r); err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil {
-		return diskError(err)
-	}
-	return nil
+	return diskError(f.Close())
 }

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -80,3 +82,97 @@ func isLoopback(s string) bool {
 }
 
 func isTextfile(s string) bool { return isAbs(s) && strings.HasSuffix(s, ".prom") }
+
+// When the pods move away before a change.
+const (
+	DrainMinor  = "minor" // at a change of the Kubernetes minor version
+	DrainAlways = "always"
+	DrainNever  = "never"
+)
+
+// The defaults of agent.upgradePolicy. They are filled in where they are used, so that a
+// configuration that leaves them open is the one that it was before there were any.
+const defaultDeadline = "15m"
+
+// Drains reports whether the pods move away before a change. minor tells that it is one of the
+// Kubernetes minor version.
+func (u UpgradePolicy) Drains(minor bool) bool {
+	switch u.Drain {
+	case DrainAlways:
+		return true
+	case DrainNever:
+		return false
+	}
+	return minor
+}
+
+// DrainDeadline bounds the move of the pods; Parse has validated it.
+func (u UpgradePolicy) DrainDeadline() time.Duration {
+	return duration(cmp.Or(u.Deadline, defaultDeadline))
+}
+
+// DeletesEmptyDir reports whether pods with an emptyDir move, which deletes its data.
+func (o DrainOptions) DeletesEmptyDir() bool {
+	return o.DeleteEmptyDir == nil || *o.DeleteEmptyDir
+}
+
+// Opens returns when a window opens next, which is now when it is open. Parse has validated it.
+func (w MaintenanceWindow) Opens(now time.Time) time.Time {
+	start, _ := time.Parse("15:04", w.Start)
+	lasts := duration(w.Duration)
+	local := now.In(w.zone())
+	for day := -7; ; day++ { // one that began last week may still be open
+		begins := time.Date(local.Year(), local.Month(), local.Day()+day, start.Hour(), start.Minute(),
+			0, 0, local.Location())
+		held := len(w.Days) == 0 || slices.Contains(w.Days, begins.Weekday().String())
+		switch {
+		case !held || !now.Before(begins.Add(lasts)):
+		case begins.After(now):
+			return begins
+		default:
+			return now
+		}
+	}
+}
+
+// zone is where the window's days and start are, without daylight saving time.
+func (w MaintenanceWindow) zone() *time.Location {
+	at, _ := time.ParseInLocation("-07:00", w.UTCOffset, time.UTC) // what is not set is UTC
+	return at.Location()
+}
+
+// weekdays are the days of a week, as time.Weekday writes them.
+var weekdays = []string{
+	"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
+}
+
+func isTimeOfDay(s string) bool {
+	_, err := time.Parse("15:04", s)
+	return err == nil && len(s) == len("15:04")
+}
+
+// isOffset: no place on Earth has another one.
+func isOffset(s string) bool {
+	rest := strings.TrimLeft(s, "+-")
+	if len(s) != len("+15:04") || len(rest) != len("15:04") || !isTimeOfDay(rest) {
+		return false
+	}
+	return s[0] == '+' && rest <= "14:00" || s[0] == '-' && rest <= "12:00"
+}
+
+// checkWindow checks what a maintenance window must have.
+func checkWindow(c Config, r *report) {
+	const at = "agent.upgradePolicy.maintenanceWindow"
+	w := c.Agent.UpgradePolicy.MaintenanceWindow
+	if w == nil {
+		return
+	}
+	const must = "must be set in this section"
+	r.need(at+".start", w.Start != "", must)
+	r.need(at+".duration", w.Duration != "", must)
+	for i, day := range w.Days {
+		if first := slices.Index(w.Days, day); first != i && !r.spoiled(item(at+".days", i)) {
+			r.add(item(at+".days", i), show(day), "is given twice: keep one")
+		}
+	}
+}

@@ -185,13 +185,13 @@ func TestWarnings(t *testing.T) {
 		"artifacts": {"directory": "/srv/artifacts", "mirror": "https://mirror.example"}
 	}`))
 	want := []Warning{
-		{"containerd.metricsAddress",
+		{"containerd.metricsAddress", "",
 			"containerd's metrics have no authentication: 0.0.0.0:10257 shows them to the network"},
-		{"cni.podCIDR", "10.244.7.0/26 has addresses for 61 pods, and node.maxPods is 110"},
-		{"artifacts.directory", "mirrors have no effect: with a directory nothing is downloaded"},
-		{"azure.targetAgentPoolName",
+		{"cni.podCIDR", "", "10.244.7.0/26 has addresses for 61 pods, and node.maxPods is 110"},
+		{"artifacts.directory", "", "mirrors have no effect: with a directory nothing is downloaded"},
+		{"azure.targetAgentPoolName", "",
 			"has no effect yet: the agent of this release does not act on it"},
-		{"kubernetes.version", "Kubernetes 1.37.0 is newer than the versions that this program " +
+		{"kubernetes.version", "", "Kubernetes 1.37.0 is newer than the versions that this program " +
 			"knows (up to 1.36): it may need settings that are not made"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func TestBundlesLeaveNothingOpen(t *testing.T) {
 		}
 		want.spell()
 		got, r := Config{}, &report{}
-		decode(settingsOf(readDocument(text, r), r), &got, r)
+		r.decode("", settingsOf(readDocument(text, r), r), reflect.ValueOf(&got).Elem())
 		follows := cmp.Options{
 			cmpopts.IgnoreFields(ServicePrincipal{}, "TenantID"), cmpopts.IgnoreFields(Arc{}, "Location"),
 		}

@@ -69,14 +69,8 @@ func AsProblems(err error) Problems {
 	return Problems{{Message: err.Error()}}
 }
 
-// Warning is a setting that works and that the user should think about.
-type Warning struct {
-	Path    string `json:"path"`
-	Message string `json:"message"`
-}
-
-// String is the warning on one line.
-func (w Warning) String() string { return w.Path + ": " + w.Message }
+// Warning is a setting that works and that the user should think about; it has no Value.
+type Warning = Problem
 
 // report collects problems while a document is read.
 type report struct {

@@ -79,19 +79,19 @@ var silences = map[string][]limit{
 	"an evaluation of the gate": {
 		{room: "agent/inspect", name: "ClusterTimeout", times: 2},
 		{room: "agent/inspect", name: "http.Client{Timeout"},
-		{room: "agent/inspect", name: "serviceTimeout"},
+		{room: "kube", name: "serviceTimeout"},
 		{room: "kube", name: "runtimeTimeout", times: 2},
 		{room: "agent/change", name: "maxGatePause", times: 1.5},
 	},
 	// A pause is spread by half.
 	"a try to learn a checksum": {
 		{room: "artifact", name: "checksumTimeout"},
-		{room: "artifact", name: "&p.MaxBackoff", times: 1.5},
+		{room: "artifact", name: "p.MaxBackoff", times: 1.5},
 	},
 	"a try of a download": {
 		{room: "artifact", name: "net.Dialer{Timeout"},
-		{room: "artifact", name: "&p.Stall"},
-		{room: "artifact", name: "&p.MaxBackoff", times: 1.5},
+		{room: "artifact", name: "patience"},
+		{room: "artifact", name: "p.MaxBackoff", times: 1.5},
 	},
 }
 

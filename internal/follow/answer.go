@@ -1,10 +1,13 @@
 package follow
 
 import (
+	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -15,47 +18,88 @@ import (
 // maxBody bounds what is read of an answer, in bytes; a bundle has a few kilobytes.
 const maxBody = 1 << 20
 
-// strangeError is an answer that no provider gives: something else has answered.
-type strangeError struct{ host, what string }
-
-func (e *strangeError) Error() string {
-	return "cannot use the answer of " + e.host + ": " + e.what
+// NewClient makes the HTTP client for the provider. The proxy is chosen by the given function; nil
+// means none. It follows no redirect, asks for nothing compressed, and keeps one HTTP/2 connection.
+func NewClient(proxy func(*http.Request) (*url.URL, error)) *http.Client {
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	return &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			Proxy:                  proxy,
+			DialContext:            dialer.DialContext,
+			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout:    10 * time.Second,
+			ResponseHeaderTimeout:  90 * time.Second, // longer than a long poll
+			IdleConnTimeout:        5 * time.Minute,
+			MaxResponseHeaderBytes: 64 << 10,
+			DisableCompression:     true,
+			ForceAttemptHTTP2:      true,
+			MaxConnsPerHost:        2,
+		},
+	}
 }
 
-// readJSON reads the body of an answer that is to be JSON. It reads no more than maxBody bytes.
-func readJSON(resp *http.Response) ([]byte, error) {
-	host := resp.Request.URL.Host
-	strange := func(format string, args ...any) error {
-		return &strangeError{host, fmt.Sprintf(format, args...)}
+// reply is the answer of a server. Its body was read where it is JSON.
+type reply struct {
+	*http.Response
+	json []byte
+	err  error // why there is no JSON
+}
+
+// ask makes a request and reads the answer, all within the time of its context.
+func ask(client *http.Client, req *http.Request) (*reply, error) {
+	req.Header.Set("Accept", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, withoutURL(err)
 	}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	defer resp.Body.Close()
+	r := &reply{Response: resp}
+	r.json, r.err = r.read()
+	// A connection can be used again if little is left of the answer; else it ends.
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+	return r, nil
+}
+
+func (r *reply) host() string { return r.Request.URL.Host }
+
+// strange is about an answer that no provider gives: something else has answered.
+func (r *reply) strange(format string, args ...any) error {
+	return fmt.Errorf("cannot use the answer of %s: %s", r.host(), fmt.Sprintf(format, args...))
+}
+
+// read reads the body of an answer that is to be JSON, no more than maxBody bytes of it.
+func (r *reply) read() ([]byte, error) {
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	// A blob's content has the type that it was stored with.
 	isJSON := kind == "application/json" || kind == "application/octet-stream" ||
 		strings.HasSuffix(kind, "+json")
 	if !isJSON {
-		return nil, strange("it is %q and not JSON; a sign-in page or a proxy of the network may have "+
-			"answered in its place", shorten(kind))
+		return nil, r.strange("it is %q and not JSON; a sign-in page or a proxy of the network may "+
+			"have answered in its place", shorten(kind))
 	}
-	if coding := resp.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return nil, strange("it is encoded as %q, which was not asked for", shorten(coding))
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return nil, r.strange("it is encoded as %q, which was not asked for", shorten(coding))
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err == nil { // a server that sees us give up may still end what it was writing
-		err = resp.Request.Context().Err()
+		err = r.Request.Context().Err()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the answer of %s: %w", host, withoutURL(err))
+		return nil, fmt.Errorf("cannot read the answer of %s: %w", r.host(), withoutURL(err))
 	}
 	if len(body) > maxBody {
-		return nil, strange("it is larger than 1 MiB")
+		return nil, r.strange("it is larger than 1 MiB")
 	}
 	return body, nil
 }
 
-// finish lets a connection be used again, if little is left of the answer.
-func finish(resp *http.Response) {
-	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // what is not read ends with the connection
-	resp.Body.Close()
+// decode reads the JSON of an answer, which is to be what is named.
+func (r *reply) decode(to any, name string) error {
+	if r.err == nil && json.Unmarshal(r.json, to) != nil {
+		return r.strange("it is not %s", name)
+	}
+	return r.err
 }
 
 // withoutURL is an error of net/http without the URL that it quotes.
@@ -67,36 +111,42 @@ func withoutURL(err error) error {
 }
 
 // redirect describes where an answer leads, without what may be secret.
-func redirect(resp *http.Response) string {
-	to, err := resp.Location()
+func (r *reply) redirect() error {
+	to, err := r.Location()
 	if err != nil {
-		return "it redirects"
+		return r.strange("it redirects")
 	}
-	return fmt.Sprintf("it redirects to %s://%s, and no redirect is followed", to.Scheme, to.Host)
-}
-
-// retryAfter is for how long a server asks to be left alone; 0 when it does not (RFC 9110, 10.2.3).
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	text := h.Get("Retry-After")
-	if seconds, err := strconv.Atoi(text); err == nil && seconds >= 0 {
-		return min(time.Duration(min(seconds, 1<<20))*time.Second, maxPause)
-	}
-	if at, err := http.ParseTime(text); err == nil {
-		return min(max(at.Sub(now), 0), maxPause)
-	}
-	return 0
+	return r.strange("it redirects to %s://%s, and no redirect is followed", to.Scheme, to.Host)
 }
 
 // maxPause is the longest pause between two requests.
 const maxPause = 5 * time.Minute
 
+// retryAfter is for how long a server asks to be left alone; 0 when it does not (RFC 9110, 10.2.3).
+func (r *reply) retryAfter() time.Duration {
+	pause := r.seconds("Retry-After")
+	if at, err := http.ParseTime(r.Header.Get("Retry-After")); err == nil {
+		pause = max(time.Until(at), 0)
+	}
+	return min(pause, maxPause)
+}
+
+// seconds reads a header that is a number of seconds; 0 for none.
+func (r *reply) seconds(name string) time.Duration {
+	n, err := strconv.Atoi(r.Header.Get(name))
+	if err != nil {
+		return 0
+	}
+	return time.Duration(min(max(n, 0), 1<<20)) * time.Second
+}
+
 // clockSkew tells how far the clock of this machine is from the server's, if that is much.
-func clockSkew(h http.Header, now time.Time) string {
-	at, err := http.ParseTime(h.Get("Date"))
+func (r *reply) clockSkew() string {
+	at, err := http.ParseTime(r.Header.Get("Date"))
 	if err != nil {
 		return ""
 	}
-	if off := now.Sub(at).Abs().Round(time.Second); off > 5*time.Minute {
+	if off := time.Since(at).Abs().Round(time.Second); off > 5*time.Minute {
 		return fmt.Sprintf("; the clock of this machine is %s away from that of the server", off)
 	}
 	return ""

@@ -1,23 +1,69 @@
+// Package follow is the resource provider as the agent sees it: the configuration URL that a
+// machine is given, the polls of its flexNodeConfig, and the reports. It speaks and understands;
+// what follows for the machine is decided by package agent. It keeps nothing on disk.
 package follow
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// askForAnother is what to do about a URL that gives nothing any more.
-const askForAnother = "ask for a new URL with regenerateToken"
+// URL is a configuration URL. Whoever has it can join as its node, so that it has no text: it
+// prints as "[redacted]".
+type URL struct{ url *url.URL }
+
+const redacted = "[redacted]"
+
+// ParseURL reads a configuration URL. Its errors do not quote it.
+func ParseURL(text string) (URL, error) {
+	const cannot = "cannot use the configuration URL: "
+	u, err := url.Parse(strings.TrimSpace(text))
+	switch {
+	case err != nil:
+		return URL{}, errors.New(cannot + "it is no URL")
+	case u.Scheme != "https":
+		return URL{}, errors.New(cannot + "it must begin with https://")
+	case u.Hostname() == "" || u.User != nil:
+		return URL{}, errors.New(cannot + "it must name a host, and no user")
+	}
+	u.Fragment = ""
+	return URL{u}, nil
+}
+
+// Host is the server that a URL names, with its port if it has one.
+func (u URL) Host() string { return u.url.Host }
+
+// Digest is the SHA-256 of the URL, in hexadecimal: it reports whether another one is the same.
+func (u URL) Digest() string {
+	sum := sha256.Sum256([]byte(u.url.String()))
+	return hex.EncodeToString(sum[:])
+}
+
+// A URL is a secret for fmt, for logs and for JSON.
+func (URL) String() string { return redacted }
+
+func (URL) GoString() string { return redacted }
+
+func (URL) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+func (URL) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // DeadError tells that a configuration URL does not give anything any more.
 type DeadError struct{ Host, Why string }
 
 func (e *DeadError) Error() string {
-	return "cannot fetch the configuration from " + e.Host + ": " + e.Why + "; " + askForAnother
+	return "cannot fetch the configuration from " + e.Host + ": " + e.Why +
+		"; ask for a new URL with regenerateToken"
 }
 
 // Fetcher fetches what a configuration URL gives.
@@ -66,24 +112,19 @@ func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Dur
 	if err != nil {
 		return nil, 0, errors.New("internal error: cannot make a request for the configuration")
 	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := f.Client.Do(req)
+	resp, err := ask(f.Client, req)
 	if err != nil {
-		return nil, 0, fmt.Errorf("cannot fetch the configuration from %s: %w", u.Host(),
-			withoutURL(err))
+		return nil, 0, fmt.Errorf("cannot fetch the configuration from %s: %w", u.Host(), err)
 	}
-	defer finish(resp)
-	now := time.Now()
 	switch status := resp.StatusCode; {
 	case status == http.StatusOK:
-		bundle, err = readJSON(resp)
-		return bundle, 0, err
+		return resp.json, 0, resp.err
 	case status >= 300 && status < 400:
-		return nil, 0, &strangeError{u.Host(), redirect(resp)}
+		return nil, 0, resp.redirect()
 	case dead(status):
-		return nil, 0, &DeadError{u.Host(), u.why(status, now) + clockSkew(resp.Header, now)}
+		return nil, 0, &DeadError{u.Host(), u.why(status) + resp.clockSkew()}
 	default:
-		return nil, retryAfter(resp.Header, now), fmt.Errorf(
+		return nil, resp.retryAfter(), fmt.Errorf(
 			"cannot fetch the configuration from %s: it answers %s", u.Host(), resp.Status)
 	}
 }
@@ -95,12 +136,13 @@ func dead(status int) bool {
 }
 
 // why tells why a URL is dead. The server says no more than that it is; the URL itself says until
-// when it could have worked.
-func (u URL) why(status int, now time.Time) string {
-	switch at := u.expires(); {
+// when it could have worked (the parameter se of a shared access signature).
+func (u URL) why(status int) string {
+	at, err := time.Parse(time.RFC3339, u.url.Query().Get("se"))
+	switch {
 	case status != http.StatusForbidden && status != http.StatusNotFound && status != http.StatusGone:
 		return fmt.Sprintf("it answers %d %s", status, http.StatusText(status))
-	case !at.IsZero() && now.After(at):
+	case err == nil && time.Now().After(at):
 		return "the URL has expired at " + at.UTC().Format(time.DateTime) + " UTC"
 	default:
 		return "a machine has joined with the URL already, or it was revoked or replaced"

@@ -1,10 +1,12 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -30,7 +32,7 @@ type Machine interface {
 	// Unusable is told of an offer that is not received, and why.
 	Unusable(version string, why error)
 	// Deleted gives the machine back.
-	Deleted(ctx context.Context, stone Tombstone)
+	Deleted()
 }
 
 // UnusableError tells that an offer cannot be used, now or later.
@@ -50,7 +52,7 @@ type Follower struct {
 	Wait time.Duration
 	// Interval is between polls until the provider says another; 0 is 30 s.
 	Interval time.Duration
-	// Told is told each answer or failure, and the pause that follows; nil tells nobody.
+	// Told is told each answer or failure, and the pause that follows.
 	Told func(answer Answer, err error, pause time.Duration)
 	Log  *slog.Logger
 
@@ -71,10 +73,10 @@ func (f *Follower) Run(ctx context.Context) {
 		}
 		answer, err := f.Resource.Poll(ctx, f.etag, held)
 		if err == nil && answer.Deleted != nil {
-			f.tell(answer, nil, 0)
+			f.Told(answer, nil, 0)
 			if f.stones++; f.stones > 1 {
 				f.Log.Warn("the resource of this node was deleted", "at", answer.Deleted.DeletedAt)
-				f.Machine.Deleted(ctx, *answer.Deleted)
+				f.Machine.Deleted()
 				return
 			}
 			f.Log.Warn("the resource of this node seems to be deleted; asking once more")
@@ -93,12 +95,6 @@ func (f *Follower) Run(ctx context.Context) {
 		// The first poll is never held back. The next one is to be soon, or a change would wait.
 		answer.Waited = answer.Waited || first && f.etag != "" && f.Wait > 0
 		pause = f.next(answer, err)
-		f.tell(answer, err, pause)
-	}
-}
-
-func (f *Follower) tell(answer Answer, err error, pause time.Duration) {
-	if f.Told != nil {
 		f.Told(answer, err, pause)
 	}
 }
@@ -163,7 +159,7 @@ func follows(o, before Offer) error {
 	case o.Epoch < before.Epoch:
 		return fmt.Errorf("it goes back from epoch %d to %d: an older backup of the provider answers",
 			before.Epoch, o.Epoch)
-	case o.Epoch == before.Epoch && older(o.Version, before.Version):
+	case older(o.Version, before.Version):
 		return fmt.Errorf("it goes back from version %s to %s", before.Version, shorten(o.Version))
 	}
 	return nil
@@ -174,3 +170,52 @@ func older(a, b string) bool {
 	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
 	return len(a) < len(b) || len(a) == len(b) && a < b
 }
+
+const (
+	// usualInterval is how often is asked unless the provider says otherwise, with a third more or
+	// less: 20 to 40 seconds.
+	usualInterval = 30 * time.Second
+	// The least and the most that a provider may say.
+	leastInterval = 5 * time.Second
+	mostInterval  = time.Hour
+	// again is the most that is rested between two polls of which the first was held back.
+	again = time.Second
+)
+
+// pace decides when is asked next. Timers do not follow the clock, so that setting it changes
+// nothing.
+type pace struct {
+	interval time.Duration
+	failures int
+}
+
+// first is the pause after a start: machines that came up together do not ask together.
+func (p *pace) first() time.Duration {
+	return rand.N(p.usual() * 4 / 3) //nolint:gosec // no secret
+}
+
+// after is the pause after an answer.
+func (p *pace) after(a Answer) time.Duration {
+	p.failures = 0
+	if a.Interval > 0 {
+		p.interval = min(max(a.Interval, leastInterval), mostInterval)
+	}
+	if a.Waited {
+		return rand.N(again) //nolint:gosec // no secret
+	}
+	return p.usual()*2/3 + rand.N(p.usual()*2/3) //nolint:gosec // no secret
+}
+
+// afterError is the pause after a failure: longer each time, up to five minutes, and at least what
+// the server asks for.
+func (p *pace) afterError(err error) time.Duration {
+	pause := min(p.usual()<<min(p.failures, 10), max(maxPause, p.usual()))
+	p.failures++
+	pause = pause*2/3 + rand.N(pause/3) //nolint:gosec // no secret
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		pause = max(pause, refused.Pause)
+	}
+	return pause
+}
+
+func (p *pace) usual() time.Duration { return cmp.Or(p.interval, usualInterval) }

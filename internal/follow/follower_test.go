@@ -124,7 +124,7 @@ func (m *fakeMachine) Unusable(version string, _ error) {
 	m.locked(func() { m.unusable = version })
 }
 
-func (m *fakeMachine) Deleted(context.Context, Tombstone) {
+func (m *fakeMachine) Deleted() {
 	m.locked(func() { m.deleted = true })
 }
 
@@ -225,15 +225,24 @@ func TestFollowerRefuses(t *testing.T) {
 	}
 }
 
-func TestFollowerTakesALaterEpoch(t *testing.T) {
+// A provider that was restored from a backup does not take a node back: the configurations that are
+// made afterwards have later versions.
+func TestFollowerAfterARestore(t *testing.T) {
 	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
 		p.locked(func() {
 			p.version, m.offer = "3", Offer{UID: nodeUID, Version: "3", Epoch: 2}
 		})
 		time.Sleep(time.Minute)
 		m.locked(func() {
+			if len(m.took) != 0 {
+				t.Errorf("an older configuration of a later epoch was taken")
+			}
+			p.version, m.offer = "11", Offer{UID: nodeUID, Version: "11", Epoch: 2}
+		})
+		time.Sleep(time.Minute)
+		m.locked(func() {
 			if len(m.took) != 1 {
-				t.Errorf("what a restored provider offers is not taken")
+				t.Errorf("a later configuration of a later epoch was not taken")
 			}
 		})
 	})

@@ -2,7 +2,6 @@ package follow
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"log/slog"
 	"sync"
@@ -24,12 +23,10 @@ type Reporter struct {
 	Resource *Resource
 	Log      *slog.Logger
 
-	mu sync.Mutex
-	// next is the last report, and said when it came.
-	next *api.Report
-	said time.Time
-	wake chan struct{}
-	told [sha256.Size]byte
+	mu   sync.Mutex
+	says chan said // the last report, until Run takes it
+	last said
+	told string // what was reported last
 	// failed is how many tries have failed in a row; overdue tells that a report was due and too old.
 	failed  int
 	overdue bool
@@ -37,20 +34,26 @@ type Reporter struct {
 	after time.Time
 }
 
+// said is how the node was at a time.
+type said struct {
+	report *api.Report
+	at     time.Time
+}
+
 // NewReporter makes a Reporter.
 func NewReporter(r *Resource, log *slog.Logger) *Reporter {
-	return &Reporter{Resource: r, Log: log, wake: make(chan struct{}, 1)}
+	return &Reporter{Resource: r, Log: log, says: make(chan said, 1)}
 }
 
 // Say is told how the node is now. It does not wait; of several reports the last one counts.
 func (r *Reporter) Say(report api.Report) {
 	r.mu.Lock()
-	r.next, r.said = &report, time.Now()
-	r.mu.Unlock()
+	defer r.mu.Unlock()
 	select {
-	case r.wake <- struct{}{}:
+	case <-r.says:
 	default:
 	}
+	r.says <- said{&report, time.Now()}
 }
 
 // Run reports until ctx ends.
@@ -62,7 +65,7 @@ func (r *Reporter) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.wake:
+		case r.last = <-r.says:
 		case <-again.C:
 			due = true
 		}
@@ -76,17 +79,15 @@ func (r *Reporter) Run(ctx context.Context) {
 // now: a report that is too old waits for the next one. It returns when to report next; 0 leaves
 // that as it is.
 func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
-	r.mu.Lock()
-	report, age := r.next, time.Since(r.said)
-	r.mu.Unlock()
+	report := r.last.report
 	if report == nil {
 		return wait.Jitter(heartbeat)
 	}
-	digest := digestOf(*report)
-	if digest == r.told && !due || time.Now().Before(r.after) {
+	says := saysOf(*report)
+	if says == r.told && !due || time.Now().Before(r.after) {
 		return 0
 	}
-	if r.overdue = age > fresh; r.overdue {
+	if r.overdue = time.Since(r.last.at) > fresh; r.overdue {
 		return wait.Jitter(heartbeat)
 	}
 	if err := r.Resource.Report(ctx, *report); err != nil {
@@ -101,12 +102,12 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 		r.after = time.Now().Add(pause)
 		return pause
 	}
-	r.told, r.failed, r.after = digest, 0, time.Time{}
+	r.told, r.failed, r.after = says, 0, time.Time{}
 	return wait.Jitter(heartbeat)
 }
 
-// digestOf identifies what a report says. When something was seen last says nothing new.
-func digestOf(report api.Report) [sha256.Size]byte {
+// saysOf is all that a report says. When something was seen last says nothing new.
+func saysOf(report api.Report) string {
 	if report.Drift != nil {
 		drift := *report.Drift
 		drift.LastSeen = nil
@@ -116,5 +117,5 @@ func digestOf(report api.Report) [sha256.Size]byte {
 	if err != nil {
 		panic("internal error: " + err.Error()) // numbers, texts and times encode
 	}
-	return sha256.Sum256(text)
+	return string(text)
 }

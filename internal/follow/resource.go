@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
@@ -82,9 +81,8 @@ func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (A
 	if err != nil {
 		return Answer{}, fmt.Errorf("cannot ask for the configuration: %w", err)
 	}
-	defer finish(resp)
 	answer := Answer{
-		ETag: resp.Header.Get("ETag"), Interval: seconds(resp.Header, "X-Ms-Flexnode-Poll-Interval"),
+		ETag: resp.Header.Get("ETag"), Interval: resp.seconds("X-Ms-Flexnode-Poll-Interval"),
 		Waited: strings.HasPrefix(resp.Header.Get("Preference-Applied"), "wait"),
 	}
 	switch resp.StatusCode {
@@ -94,23 +92,14 @@ func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (A
 		answer.Version, err = r.offered(resp)
 		return answer, err
 	}
-	refused, stone, err := r.refusal(resp)
-	if err != nil {
-		return Answer{}, err
-	}
-	if stone != nil {
-		answer.Deleted = stone
+	if answer.Deleted, err = r.refusal(resp); answer.Deleted != nil {
 		return answer, nil
 	}
-	return Answer{}, fmt.Errorf("cannot ask for the configuration: %w", refused)
+	return Answer{}, fmt.Errorf("cannot ask for the configuration: %w", err)
 }
 
 // offered reads the version out of an answer with the resource in it.
-func (r *Resource) offered(resp *http.Response) (string, error) {
-	body, err := readJSON(resp)
-	if err != nil {
-		return "", err
-	}
+func (r *Resource) offered(resp *reply) (string, error) {
 	var shown struct {
 		ID         string `json:"id"`
 		Properties struct {
@@ -118,13 +107,12 @@ func (r *Resource) offered(resp *http.Response) (string, error) {
 			ResourceUID   string `json:"resourceUid"`
 		} `json:"properties"`
 	}
-	if err := json.Unmarshal(body, &shown); err != nil {
-		return "", &strangeError{resp.Request.URL.Host, "it is no flexNodeConfig"}
+	if err := resp.decode(&shown, "a flexNodeConfig"); err != nil {
+		return "", err
 	}
 	if !strings.EqualFold(shown.ID, r.ID) || r.UID != "" && shown.Properties.ResourceUID != r.UID {
-		return "", &strangeError{resp.Request.URL.Host, fmt.Sprintf(
-			"it is about %q (uid %s), and this machine is %s (uid %s)", shorten(shown.ID),
-			shorten(shown.Properties.ResourceUID), r.ID, r.UID)}
+		return "", resp.strange("it is about %q (uid %s), and this machine is %s (uid %s)",
+			shorten(shown.ID), shorten(shown.Properties.ResourceUID), r.ID, r.UID)
 	}
 	return shown.Properties.ConfigVersion, nil
 }
@@ -133,17 +121,12 @@ func (r *Resource) offered(resp *http.Response) (string, error) {
 const tombstoneInfo = "FlexNodeConfigTombstone"
 
 // refusal reads an error. A tombstone counts only in a 404, and only with the uid of this node.
-func (r *Resource) refusal(resp *http.Response) (*RefusedError, *Tombstone, error) {
-	refused := &RefusedError{
-		Host: resp.Request.URL.Host, Status: resp.StatusCode,
-		Pause: retryAfter(resp.Header, time.Now()),
-	}
+func (r *Resource) refusal(resp *reply) (*Tombstone, error) {
 	if resp.StatusCode < 400 {
-		return nil, nil, &strangeError{refused.Host, redirect(resp)}
+		return nil, resp.redirect()
 	}
-	body, err := readJSON(resp)
-	if err != nil {
-		return refused, nil, nil
+	refused := &RefusedError{
+		Host: resp.host(), Status: resp.StatusCode, Pause: resp.retryAfter(),
 	}
 	var answer struct {
 		Error struct {
@@ -154,70 +137,79 @@ func (r *Resource) refusal(resp *http.Response) (*RefusedError, *Tombstone, erro
 			}
 		}
 	}
-	if json.Unmarshal(body, &answer) != nil {
-		return refused, nil, nil
+	if json.Unmarshal(resp.json, &answer) != nil {
+		return nil, refused
 	}
 	refused.Code, refused.Message = shorten(answer.Error.Code), shorten(answer.Error.Message)
 	for _, info := range answer.Error.AdditionalInfo {
 		var stone Tombstone
 		if resp.StatusCode == http.StatusNotFound && info.Type == tombstoneInfo &&
 			json.Unmarshal(info.Info, &stone) == nil && r.UID != "" && stone.UID == r.UID {
-			return refused, &stone, nil
+			return &stone, refused
 		}
 	}
-	return refused, nil, nil
+	return nil, refused
+}
+
+// Bundle fetches the configuration that is on offer, with its secrets. They are sealed to a key
+// that is made for this one request, so that nothing between the provider and this process reads
+// them. joined tells that the node needs no bootstrap token, so that an empty one is in the bundle.
+func (r *Resource) Bundle(ctx context.Context, joined bool) ([]byte, error) {
+	key, err := sealed.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	ask := api.Refresh{PublicKey: key.Public(), Joined: joined}
+	resp, err := r.post(ctx, "refreshCredentials", ask)
+	if err != nil {
+		return nil, fmt.Errorf("cannot fetch the configuration: %w", err)
+	}
+	var answer api.Refreshed
+	if err := resp.decode(&answer, "an answer of refreshCredentials"); err != nil {
+		return nil, err
+	}
+	return key.Open(sealed.About{ID: r.ID, UID: r.UID}, answer.EncapsulatedKey, answer.Ciphertext)
 }
 
 // Report tells the provider how the node is.
 func (r *Resource) Report(ctx context.Context, report api.Report) error {
-	resp, err := r.post(ctx, "reportStatus", report)
-	if err != nil {
+	if _, err := r.post(ctx, "reportStatus", report); err != nil {
 		return fmt.Errorf("cannot report the node's status: %w", err)
 	}
-	finish(resp)
 	return nil
 }
 
 // post sends a body to an action of the resource. An answer that is no success is an error.
-func (r *Resource) post(ctx context.Context, action string, body any) (*http.Response, error) {
+func (r *Resource) post(ctx context.Context, action string, body any) (*reply, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	resp, err := r.send(ctx, 0, http.MethodPost, "/"+action, header, text)
-	if err != nil {
-		return nil, err
+	if err == nil && resp.StatusCode >= 300 {
+		_, err = r.refusal(resp)
 	}
-	if resp.StatusCode < 300 {
-		return resp, nil
-	}
-	defer finish(resp)
-	refused, _, err := r.refusal(resp)
-	if err != nil {
-		return nil, err
-	}
-	return nil, refused
+	return resp, err
 }
 
 // send makes a request as the node. wait is for how long the answer may be held back, beside the
 // usual time.
 func (r *Resource) send(
 	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
-) (*http.Response, error) {
+) (*reply, error) {
 	token, err := r.Token(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, tryMost+wait)
+	defer cancel()
 	where := strings.TrimRight(r.Endpoint, "/") + r.ID + action + "?api-version=" + api.APIVersion
 	req, err := http.NewRequestWithContext(ctx, method, where, bytes.NewReader(body))
 	if err != nil {
-		cancel()
 		return nil, fmt.Errorf("cannot make a request for %s: %w", r.ID, withoutURL(err))
 	}
 	req.Header = header
-	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Authorization", "Bearer "+token)
 	if r.UID != "" {
 		req.Header.Set("x-ms-flexnode-uid", r.UID)
@@ -225,39 +217,5 @@ func (r *Resource) send(
 	if r.Trial {
 		req.Header.Set("x-ms-flexnode-trial", "true")
 	}
-	resp, err := r.Client.Do(req)
-	if err != nil {
-		cancel()
-		return nil, withoutURL(err)
-	}
-	resp.Body = &endingBody{resp.Body, cancel}
-	return resp, nil
-}
-
-// endingBody ends the time of a request when its answer was read.
-type endingBody struct {
-	io.ReadCloser
-	end context.CancelFunc
-}
-
-func (b *endingBody) Close() error {
-	defer b.end()
-	return b.ReadCloser.Close()
-}
-
-// seconds reads a header that is a number of seconds; 0 for none.
-func seconds(h http.Header, name string) time.Duration {
-	n, err := strconv.Atoi(h.Get(name))
-	if err != nil || n < 0 {
-		return 0
-	}
-	return time.Duration(min(n, 1<<20)) * time.Second
-}
-
-// pauseOf is for how long a failed request asks to be left alone.
-func pauseOf(err error) time.Duration {
-	if refused, ok := errors.AsType[*RefusedError](err); ok {
-		return refused.Pause
-	}
-	return 0
+	return ask(r.Client, req)
 }

@@ -5,7 +5,6 @@
 package generation
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 
@@ -82,12 +81,8 @@ func (g Generation) encode() (first, second []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, c); err != nil {
-		return nil, nil, fmt.Errorf("internal error: %w", err)
-	}
-	first, err = json.Marshal(head{
-		Config: compact.Bytes(), Received: g.Received, Facts: g.Facts, Origin: g.Origin,
+	first, err = json.Marshal(head{ // which makes the configuration compact
+		Config: c, Received: g.Received, Facts: g.Facts, Origin: g.Origin,
 		NodeSHA256: state.Digest(string(second)),
 	})
 	if err != nil {

@@ -87,35 +87,22 @@ func (s Store) Save(ctx context.Context, g Generation) error {
 		state.NewFile(s.resources(g.ID), 0o600, string(second)),
 		state.NewFile(s.head(g.ID), 0o600, string(first)),
 	} {
-		if err := s.set(ctx, r); err != nil {
+		if err := apply.Make(ctx, s.Disk, r); err != nil {
 			return fmt.Errorf("cannot keep the generation: %w", err)
 		}
 	}
 	return s.Disk.Flush()
 }
 
-// set makes r so, unless it is.
-func (s Store) set(ctx context.Context, r state.Resource) error {
-	is, err := s.Disk.Observe(ctx, r.Key())
-	if err != nil || state.Equal(is, r) {
-		return err
-	}
-	return s.Disk.Set(ctx, state.Change{From: is, To: r}, nil)
-}
-
 // Load reads a generation and verifies it.
 func (s Reader) Load(id string) (Generation, error) {
-	first, err := s.read(s.head(id))
+	g, nodeSHA256, err := s.bare(id)
 	if err != nil {
 		return Generation{}, err
 	}
 	second, err := s.read(s.resources(id))
 	if err != nil {
 		return Generation{}, err
-	}
-	g, nodeSHA256, err := decode(id, first)
-	if err != nil {
-		return Generation{}, fmt.Errorf("cannot read %s: %w", s.head(id), err)
 	}
 	g.Node, err = decodeNode(nodeSHA256, second)
 	if err != nil {
@@ -126,15 +113,8 @@ func (s Reader) Load(id string) (Generation, error) {
 
 // Config reads only the configuration of a generation, which is all that a token needs.
 func (s Reader) Config(id string) (config.Config, error) {
-	first, err := s.read(s.head(id))
-	if err != nil {
-		return config.Config{}, err
-	}
-	g, _, err := decode(id, first)
-	if err != nil {
-		return config.Config{}, fmt.Errorf("cannot read %s: %w", s.head(id), err)
-	}
-	return g.Config, nil
+	g, _, err := s.bare(id)
+	return g.Config, err
 }
 
 // read reads a file of a generation. One that is not there is damage: whoever asks for a generation
@@ -150,18 +130,24 @@ func (s Reader) read(file string) ([]byte, error) {
 	return data, nil
 }
 
-// decode reads generation.json. It returns the generation without its resources, and the digest of
+// bare reads generation.json. It returns the generation without its resources, and the digest of
 // node.json, which has them.
-func decode(id string, first []byte) (g Generation, nodeSHA256 string, err error) {
-	var h head
-	if state.Digest(string(first)) != id {
-		return Generation{}, "", ErrDamaged
-	}
-	if err := json.Unmarshal(first, &h); err != nil {
+func (s Reader) bare(id string) (g Generation, nodeSHA256 string, err error) {
+	first, err := s.read(s.head(id))
+	if err != nil {
 		return Generation{}, "", err
 	}
-	g = Generation{ID: id, Received: h.Received, Facts: h.Facts, Origin: h.Origin}
-	return g, h.NodeSHA256, json.Unmarshal(h.Config, &g.Config)
+	var h head
+	if state.Digest(string(first)) != id {
+		err = ErrDamaged
+	} else if err = json.Unmarshal(first, &h); err == nil {
+		g = Generation{ID: id, Received: h.Received, Facts: h.Facts, Origin: h.Origin}
+		err = json.Unmarshal(h.Config, &g.Config)
+	}
+	if err != nil {
+		return Generation{}, "", fmt.Errorf("cannot read %s: %w", s.head(id), err)
+	}
+	return g, h.NodeSHA256, nil
 }
 
 func decodeNode(sha256 string, second []byte) (state.Desired, error) {
@@ -191,7 +177,7 @@ func (s Reader) Target(ctx context.Context, p Pointer) (string, error) {
 // Point makes a pointer lead to a generation that is in the store.
 func (s Store) Point(ctx context.Context, p Pointer, id string) error {
 	link := state.Link{Path: s.pointer(p), Target: path.Join("generations", id)}
-	if err := s.set(ctx, link); err != nil {
+	if err := apply.Make(ctx, s.Disk, link); err != nil {
 		return fmt.Errorf("cannot make generation %.12s the %s one: %w", id, p, err)
 	}
 	return s.Disk.Flush()
@@ -227,18 +213,9 @@ func (s Store) Collect(ctx context.Context, keep ...string) error {
 	}
 	var errs []error
 	for _, id := range names {
-		if slices.Contains(keep, id) {
-			continue
+		if !slices.Contains(keep, id) {
+			errs = append(errs, apply.Writer{Disk: s.Disk}.RemoveTree(ctx, s.path(id)))
 		}
-		is, err := s.Disk.Observe(ctx, state.PathKey(s.path(id)))
-		if err == nil {
-			gone := state.Change{
-				From: is, To: state.Absent{Path: s.path(id)}, Undo: true,
-				Ours: state.Dir{Path: s.path(id), Purge: true},
-			}
-			err = s.Disk.Set(ctx, gone, nil)
-		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -93,6 +93,8 @@ const (
 	ofMachine
 	ofUpkeep
 	ofExamined
+	ofKubelet
+	ofNode
 )
 
 type entry struct {
@@ -106,9 +108,9 @@ type entry struct {
 // first in it explains what fails after it.
 func catalogue() []entry {
 	return []entry{
-		{ConfigurationValid, LayerConfiguration, configurationValid, doctor},
+		{ConfigurationValid, LayerConfiguration, configurationValid, doctor | ofExamined},
 		{RootPrivileges, LayerMachine, rootPrivileges, preflight | ofMachine},
-		{StateReadable, LayerMachine, stateReadable, doctor},
+		{StateReadable, LayerMachine, stateReadable, doctor | ofExamined},
 		{SystemSupported, LayerMachine, systemSupported, preflight},
 		{ProcessorSupported, LayerMachine, processorSupported, doctor | ofExamined},
 		{ControlGroups, LayerMachine, controlGroups, doctor | ofExamined},
@@ -152,19 +154,19 @@ func catalogue() []entry {
 		{APIServerReachable, LayerAPIServer, apiServerReachable, preflight | gate},
 		{VersionsCompatible, LayerAPIServer, versionsCompatible, preflight | gate},
 		{ContainerdRunning, LayerRuntime, containerdRunning, gate | local | explained},
-		{KubeletRunning, LayerKubelet, kubeletRunning, gate | local | explained},
-		{KubeletStable, LayerKubelet, kubeletStable, gate | local | explained},
+		{KubeletRunning, LayerKubelet, kubeletRunning, gate | local | explained | ofKubelet},
+		{KubeletStable, LayerKubelet, kubeletStable, gate | local | explained | ofKubelet},
 		{KubeletHealthy, LayerKubelet, kubeletHealthy, gate | local | explained},
 		{ServingCertificate, LayerKubelet, servingCertificate, advice},
 		{NodeOwned, LayerNode, nodeOwned, preflight},
 		{NodeRegistered, LayerNode, nodeRegistered, gate | explained},
 		{LeaseRenewed, LayerNode, leaseRenewed, gate},
-		{NodeReady, LayerNode, nodeReady, gate},
-		{RunsAsConfigured, LayerNode, runsAsConfigured, gate},
-		{PodSubnetsAgree, LayerNode, podSubnetsAgree, gate | ofMachine},
+		{NodeReady, LayerNode, nodeReady, gate | ofNode},
+		{RunsAsConfigured, LayerNode, runsAsConfigured, gate | ofNode},
+		{PodSubnetsAgree, LayerNode, podSubnetsAgree, gate | ofMachine | ofNode},
 		{PodsSynchronized, LayerNode, podsSynchronized, gate},
-		{LabelsApplied, LayerNode, labelsApplied, gate},
-		{TaintsApplied, LayerNode, taintsApplied, advice},
+		{LabelsApplied, LayerNode, labelsApplied, gate | ofNode},
+		{TaintsApplied, LayerNode, taintsApplied, advice | ofNode},
 		{ServicesReachable, LayerNode, servicesReachable, advice | harmless},
 		{ConfigurationAccepted, LayerNode, configurationAccepted, 0},
 		{HostAsConfigured, LayerNode, hostAsConfigured, 0},
@@ -234,9 +236,14 @@ const longestMessage = 1024
 
 // judge checks a condition whose evidence was gathered.
 func (c entry) judge(e Evidence) Condition {
-	if c.use&ofMachine != 0 && e.Machine == nil || c.use&ofUpkeep != 0 && e.Upkeep == nil ||
-		c.use&ofExamined != 0 && e.Examined == nil {
+	switch {
+	case c.use&ofMachine != 0 && e.Machine == nil, c.use&ofUpkeep != 0 && e.Upkeep == nil,
+		c.use&ofExamined != 0 && e.Examined == nil:
 		return notAsked()
+	case c.use&ofKubelet != 0 && !e.Kubelet.OK():
+		return e.Kubelet.missing()
+	case c.use&ofNode != 0 && !e.Node.OK():
+		return e.Node.missing()
 	}
 	return c.check(e)
 }

@@ -3,7 +3,6 @@ package health
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -33,12 +32,9 @@ func storeIntact(e Evidence) Condition {
 	if !e.Damaged.OK() {
 		return e.Damaged.missing()
 	}
-	if names := e.Damaged.Value; len(names) > 0 {
-		return fails(OwnerMachine, "Damaged", "the files of "+strings.Join(names, ", ")+" below "+
-			"/opt/aks-flex-node/store are not what was verified when they were fetched; find out who "+
-			"or what has changed them, then run `aks-flex-node drift --repair`")
-	}
-	return holds()
+	return lacking(e.Damaged.Value, "Damaged", "the files of %s below /opt/aks-flex-node/store are "+
+		"not what was verified when they were fetched; find out who or what has changed them, then "+
+		"run `aks-flex-node drift --repair`")
 }
 
 // configurationAccepted: the configuration that is wanted has not failed on this node.

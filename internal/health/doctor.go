@@ -111,16 +111,13 @@ func inOrder(found []Diagnosis) []Diagnosis {
 		}
 		ordered = append(ordered, root)
 		for _, d := range found {
-			if slices.Contains(d.Follows, root.Type) && !among(ordered, d.Type) {
+			told := slices.ContainsFunc(ordered, func(o Diagnosis) bool { return o.Type == d.Type })
+			if slices.Contains(d.Follows, root.Type) && !told {
 				ordered = append(ordered, d)
 			}
 		}
 	}
 	return ordered
-}
-
-func among(list []Diagnosis, name string) bool {
-	return slices.ContainsFunc(list, func(d Diagnosis) bool { return d.Type == name })
 }
 
 func severity(d Diagnosis) int {

@@ -12,45 +12,42 @@ import (
 )
 
 // tried judges an answer that only succeeds or fails.
-func tried(
-	e Evidence, answer func(*Examined) Answer[struct{}], owner, reason, cure string,
-) Condition {
-	if e.Examined == nil || !answer(e.Examined).Asked {
+func tried(a Answer[struct{}], owner, reason, cure string) Condition {
+	switch {
+	case !a.Asked:
 		return notAsked()
-	}
-	if err := answer(e.Examined).Err; err != nil {
-		return fails(owner, reason, oneLine(err)+cure)
+	case a.Err != nil:
+		return fails(owner, reason, oneLine(a.Err)+cure)
 	}
 	return holds()
 }
 
 func configurationValid(e Evidence) Condition {
-	return tried(e, func(x *Examined) Answer[struct{}] { return x.Configuration },
-		OwnerConfiguration, "Invalid", "; correct it, and check it with `aks-flex-node config validate`")
+	return tried(e.Examined.Configuration, OwnerConfiguration, "Invalid",
+		"; correct it, and check it with `aks-flex-node config validate`")
 }
 
 // stateReadable: without its records the agent can neither keep the node nor give the machine back.
 func stateReadable(e Evidence) Condition {
-	return tried(e, func(x *Examined) Answer[struct{}] { return x.State },
-		OwnerMachine, "Damaged", "; what is below /var/lib/aks-flex-node was changed by somebody else: "+
-			"restore it from a backup, or see `aks-flex-node unbootstrap --help` (--force)")
+	return tried(e.Examined.State, OwnerMachine, "Damaged", "; what is below "+
+		"/var/lib/aks-flex-node was changed by somebody else: restore it from a backup, or see "+
+		"`aks-flex-node unbootstrap --help` (--force)")
 }
 
 func processorSupported(e Evidence) Condition {
 	return lacking(e.Examined.MissingCPU, "TooOld",
-		"the processor lacks features of x86-64-v2, which images need",
-		"; on a virtual machine choose a newer CPU model, such as the host's; `lscpu` shows it")
+		"the processor lacks features of x86-64-v2, which images need: %s; on a virtual machine "+
+			"choose a newer CPU model, such as the host's; `lscpu` shows it")
 }
 
 func controlGroups(e Evidence) Condition {
-	switch {
-	case e.Examined.CgroupVersion == 1 && !e.Examined.CgroupV1Allowed && refusesCgroupV1(e):
+	if e.Examined.CgroupVersion == 1 && !e.Examined.CgroupV1Allowed && refusesCgroupV1(e) {
 		return fails(OwnerMachine, "CgroupV1", "this machine has control groups of version 1, which "+
 			"kubelet refuses from 1.35 on; boot with systemd.unified_cgroup_hierarchy=1: add it to "+
 			"GRUB_CMDLINE_LINUX in /etc/default/grub, and run `update-grub` and `reboot`")
 	}
 	return lacking(e.Examined.MissingControllers, "ControllersMissing",
-		"the kernel has no control group controller", "; boot without cgroup_disable, or with a "+
+		"the kernel has no control group controller: %s; boot without cgroup_disable, or with a "+
 			"kernel that has it; `cat /sys/fs/cgroup/cgroup.controllers` lists those that there are")
 }
 
@@ -66,7 +63,7 @@ func refusesCgroupV1(e Evidence) bool {
 
 func kernelModules(e Evidence) Condition {
 	return lacking(e.Examined.MissingModules, "ModulesMissing",
-		"the kernel lacks modules that a node needs", "; install the package that has them "+
+		"the kernel lacks modules that a node needs: %s; install the package that has them "+
 			"(`apt-get install linux-modules-extra-$(uname -r)`), or another kernel")
 }
 
@@ -75,8 +72,8 @@ func portsFree(e Evidence) Condition {
 	for _, port := range e.Examined.Taken {
 		taken = append(taken, strconv.Itoa(port))
 	}
-	return lacking(taken, "PortInUse", "another program uses ports of kubelet",
-		"; find it with `ss -ltnp`, and stop it")
+	return lacking(taken, "PortInUse", "another program uses ports of kubelet: %s; "+
+		"find it with `ss -ltnp`, and stop it")
 }
 
 // reached reports whether the API server answers.

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -12,17 +13,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
-
-// oldest are the oldest versions of the systems that we know, by their ID in os-release(5).
-func oldest(id string) (major, minor int, ok bool) {
-	switch id {
-	case "ubuntu":
-		return 22, 4, true
-	case "debian":
-		return 12, 0, true
-	}
-	return 0, 0, false
-}
 
 func systemSupported(e Evidence) Condition {
 	m := e.Machine
@@ -42,17 +32,17 @@ func systemSupported(e Evidence) Condition {
 	return holds()
 }
 
+// knownSystem compares a version with the oldest one that we know, by the ID in os-release(5).
 func knownSystem(id, version string) bool {
-	major, minor, ok := oldest(id)
+	oldest, ok := map[string][2]int{"ubuntu": {22, 4}, "debian": {12, 0}}[id]
 	head, tail, _ := strings.Cut(version, ".")
 	m, err := strconv.Atoi(head)
 	n, _ := strconv.Atoi(tail) // Debian has no minor version
-	return ok && err == nil && (m > major || m == major && n >= minor)
+	return ok && err == nil && (m > oldest[0] || m == oldest[0] && n >= oldest[1])
 }
 
 func rootPrivileges(e Evidence) Condition {
-	switch {
-	case e.Machine.UID != 0:
+	if e.Machine.UID != 0 {
 		return fails(OwnerMachine, "NotRoot", "cannot run without root: start it with sudo")
 	}
 	return holds()
@@ -96,13 +86,7 @@ func diskSpace(e Evidence) Condition {
 }
 
 func programTrusted(e Evidence) Condition {
-	switch {
-	case !e.Trust.Asked:
-		return notAsked()
-	case e.Trust.Err != nil:
-		return fails(OwnerMachine, "Untrusted", oneLine(e.Trust.Err))
-	}
-	return holds()
+	return tried(e.Trust, OwnerMachine, "Untrusted", "")
 }
 
 // runtimeOwned: two container runtimes or kubelets on one machine break each other.
@@ -111,11 +95,8 @@ func runtimeOwned(e Evidence) Condition {
 	for _, u := range e.Machine.ForeignUnits {
 		foreign = append(foreign, fmt.Sprintf("%s (%s)", u.Name, u.Path))
 	}
-	if len(foreign) > 0 {
-		return fails(OwnerMachine, "ForeignRuntime", fmt.Sprintf("somebody else has installed %s; "+
-			"remove what it belongs to, or use another machine", strings.Join(foreign, ", ")))
-	}
-	return holds()
+	return lacking(foreign, "ForeignRuntime", "somebody else has installed %s; remove what it "+
+		"belongs to, or use another machine")
 }
 
 func directoriesFree(e Evidence) Condition {
@@ -123,11 +104,8 @@ func directoriesFree(e Evidence) Condition {
 	for _, dir := range e.Machine.ForeignDirectories {
 		used = append(used, path.Clean(dir))
 	}
-	if len(used) > 0 {
-		return fails(OwnerMachine, "ForeignState", fmt.Sprintf("%s is not empty: it holds the state "+
-			"of an earlier node; move it away or remove it", strings.Join(used, ", ")))
-	}
-	return holds()
+	return lacking(used, "ForeignState", "%s is not empty: it holds the state of an earlier node; "+
+		"move it away or remove it")
 }
 
 // nodeAddressPresent: kubelet takes an address that the machine does not have without a word, and
@@ -387,9 +365,7 @@ func quantity(text string) (resource.Quantity, error) {
 
 // threshold parses a quantity or a percentage of capacity.
 func threshold(text, otherwise string, capacity int64) (resource.Quantity, error) {
-	if text == "" {
-		text = otherwise
-	}
+	text = cmp.Or(text, otherwise)
 	percent, ok := strings.CutSuffix(text, "%")
 	if !ok {
 		return quantity(text)

@@ -48,9 +48,6 @@ func notReported() Condition {
 }
 
 func nodeReady(e Evidence) Condition {
-	if !e.Node.OK() {
-		return e.Node.missing()
-	}
 	ready := kube.Ready(e.Node.Value)
 	lost := ready.Status == corev1.ConditionUnknown // the cluster has written that, not kubelet
 	switch {
@@ -67,11 +64,7 @@ func nodeReady(e Evidence) Condition {
 		strings.Contains(ready.Message, "cni plugin not initialized"):
 		return networkNotReady(e)
 	}
-	reason := ready.Reason
-	if reason == "" {
-		reason = "KubeletNotReady"
-	}
-	return fails(OwnerMachine, reason,
+	return fails(OwnerMachine, cmp.Or(ready.Reason, "KubeletNotReady"),
 		"kubelet says: "+ready.Message+"; read `journalctl -u kubelet`")
 }
 
@@ -134,9 +127,6 @@ func leaseRenewed(e Evidence) Condition {
 
 // runsAsConfigured: what kubelet reports is what the configuration says.
 func runsAsConfigured(e Evidence) Condition {
-	if !e.Node.OK() {
-		return e.Node.missing()
-	}
 	if outdated(e) || kube.Ready(e.Node.Value).Status == "" {
 		return notReported()
 	}
@@ -183,27 +173,18 @@ func plain(version string) string {
 }
 
 func labelsApplied(e Evidence) Condition {
-	if !e.Node.OK() {
-		return e.Node.missing()
-	}
 	var differ []string
 	for _, key := range slices.Sorted(maps.Keys(e.Wanted.Labels)) {
 		if is, ok := e.Node.Value.Labels[key]; !ok || is != e.Wanted.Labels[key] {
 			differ = append(differ, key+"="+e.Wanted.Labels[key])
 		}
 	}
-	if len(differ) > 0 {
-		return fails(OwnerMachine, "LabelsDiffer", "the Node lacks labels of the configuration: "+
-			strings.Join(differ, ", ")+"; run `aks-flex-node drift --repair`")
-	}
-	return holds()
+	return lacking(differ, "LabelsDiffer", "the Node lacks labels of the configuration: %s; run "+
+		"`aks-flex-node drift --repair`")
 }
 
 // taintsApplied: a node may give itself taints when it registers, and never again.
 func taintsApplied(e Evidence) Condition {
-	if !e.Node.OK() {
-		return e.Node.missing()
-	}
 	var lacking []string
 	for _, text := range e.Wanted.Taints {
 		wanted, err := kube.ParseTaint(text)
@@ -317,10 +298,7 @@ func bound(pod corev1.Pod) time.Time {
 // podSubnetsAgree: a Node that is registered again may be given other pod subnets, and the cluster
 // gives the former ones to another node.
 func podSubnetsAgree(e Evidence) Condition {
-	switch {
-	case !e.Node.OK():
-		return e.Node.missing()
-	case !e.Wanted.Allocated || len(e.Machine.PodCIDRs) == 0:
+	if !e.Wanted.Allocated || len(e.Machine.PodCIDRs) == 0 {
 		return holds()
 	}
 	is := e.Node.Value.Spec.PodCIDRs

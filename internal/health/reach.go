@@ -149,19 +149,11 @@ func certificateIssued(e Evidence) Condition {
 // Works reports whether a version of kubelet works with one of the API server.
 func Works(kubelet, server string) bool { return release.SkewOf(kubelet, server) == release.Works }
 
-// Services is what came of connecting to the cluster's own Services from the machine.
-type Services struct {
-	Tried []Connection
-	// DNS is the address of the cluster's DNS Service; "" when it is not known.
-	DNS string
-}
-
-// Connection is an attempt to connect to a Service.
-type Connection struct {
-	// Service is its name, Address its ClusterIP and port.
-	Service, Address string
-	Err              error
-}
+// Services and Connection say what came of connecting to the cluster's own Services.
+type (
+	Services   = kube.Services
+	Connection = kube.Connection
+)
 
 // Why Services cannot be reached, where time may cure it.
 const (

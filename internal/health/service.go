@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -51,9 +52,6 @@ func failedPlugin(log []string) string {
 }
 
 func kubeletRunning(e Evidence) Condition {
-	if !e.Kubelet.OK() {
-		return e.Kubelet.missing()
-	}
 	s := e.Kubelet.Value
 	if s.Active {
 		return holds()
@@ -68,26 +66,15 @@ func kubeletRunning(e Evidence) Condition {
 		"kubelet does not run"+lastWords(s.Log)+"; read `journalctl -u kubelet`")
 }
 
-// defaultSettling is the settling time: for how long kubelet must have run as one process.
-const defaultSettling = 10 * time.Second
-
 // mostFactor bounds the settling time of a kubelet that has often been restarted.
 const mostFactor = 30
 
-func (w Wanted) settling() time.Duration {
-	if w.Settling == 0 {
-		return defaultSettling
-	}
-	return w.Settling
-}
+func (w Wanted) settling() time.Duration { return cmp.Or(w.Settling, 10*time.Second) }
 
 // kubeletStable: a kubelet that crashes again and again posts a Ready status each time before it
 // ends. It must have run as one process for the settling time, which grows with every restart by
 // systemd, so that a crash every few minutes is not healthy in between.
 func kubeletStable(e Evidence) Condition {
-	if !e.Kubelet.OK() {
-		return e.Kubelet.missing()
-	}
 	s := e.Kubelet.Value
 	running := s.Active && s.PID != 0
 	age := e.Now.Sub(s.Since)

@@ -63,18 +63,18 @@ type Polls struct {
 	Applied  string `json:"applied,omitempty"`
 }
 
-// lacking judges a list of what is missing or wrong.
-func lacking(found []string, reason, what, cure string) Condition {
+// lacking judges a list of what is missing or wrong, which the form of the message has as %s.
+func lacking(found []string, reason, form string) Condition {
 	if len(found) > 0 {
-		return fails(OwnerMachine, reason, what+": "+strings.Join(found, ", ")+cure)
+		return fails(OwnerMachine, reason, fmt.Sprintf(form, strings.Join(found, ", ")))
 	}
 	return holds()
 }
 
 func fileSystemsWritable(e Evidence) Condition {
-	return lacking(e.Upkeep.ReadOnly, "ReadOnly", "cannot write below",
-		"; the file system is mounted read-only, often after an error of its disk: see `dmesg`, "+
-			"check it with fsck, and mount it again")
+	return lacking(e.Upkeep.ReadOnly, "ReadOnly", "cannot write below: %s; "+
+		"the file system is mounted read-only, often after an error of its disk: see `dmesg`, "+
+		"check it with fsck, and mount it again")
 }
 
 // mostInodes is the part of the inodes that may be in use, in percent: kubelet evicts at 95.
@@ -87,18 +87,17 @@ func inodesFree(e Evidence) Condition {
 			full = append(full, fmt.Sprintf("%s (%d %% of the inodes in use)", dir, used))
 		}
 	}
-	return lacking(full, "InodesFull", "there is no room for more files below", "; find what has so "+
+	return lacking(full, "InodesFull", "there is no room for more files below: %s; find what has so "+
 		"many with `du --inodes -xd2 /var | sort -n`, and remove it")
 }
 
 func swapOff(e Evidence) Condition {
-	return lacking(e.Upkeep.Swaps, "SwapOn", "swap is on, and kubelet refuses to start with it",
-		"; turn it off with `aks-flex-node drift --repair`, and find out what turned it on")
+	return lacking(e.Upkeep.Swaps, "SwapOn", "swap is on, and kubelet refuses to start with it: "+
+		"%s; turn it off with `aks-flex-node drift --repair`, and find out what turned it on")
 }
 
 func rebootNotPending(e Evidence) Condition {
-	switch {
-	case e.Upkeep.RebootRequired:
+	if e.Upkeep.RebootRequired {
 		return fails(OwnerMachine, "RebootRequired", "an update of the system waits for a reboot "+
 			"(/run/reboot-required); drain the node, and run `reboot`")
 	}
@@ -149,8 +148,7 @@ func timeSynchronized(e Evidence) Condition {
 
 // clusterCAValid: the CA that the configuration gives must be valid now.
 func clusterCAValid(e Evidence) Condition {
-	switch {
-	case e.Upkeep.CA == "":
+	if e.Upkeep.CA == "" {
 		return unknown(notChecked, "the cluster's CA is not known")
 	}
 	var ended string

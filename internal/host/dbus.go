@@ -30,9 +30,9 @@ type DBus struct {
 	// announced; 0 is three seconds.
 	PollInterval time.Duration
 
-	// dial makes a connection; nil is systemd's own.
+	// dial makes a connection.
 	dial func(ctx context.Context) (dbusConn, error)
-	// uptime returns the clock that systemd stamps units with; nil is CLOCK_MONOTONIC.
+	// uptime returns the clock that systemd stamps units with.
 	uptime func() (time.Duration, error)
 
 	mu   sync.Mutex
@@ -80,13 +80,9 @@ func (s *DBus) connect(ctx context.Context) (dbusConn, error) {
 		return s.conn, nil
 	}
 	s.close()
-	dial := s.dial
-	if dial == nil {
-		dial = dialSystemd
-	}
 	life, stop := context.WithCancel(context.Background()) // of the connection
 	dialling := context.AfterFunc(ctx, stop)
-	conn, err := dial(life)
+	conn, err := s.dial(life)
 	if inTime := dialling(); !inTime || err != nil {
 		stop()
 		if !inTime {
@@ -167,12 +163,8 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 	if err != nil {
 		return UnitStatus{}, false, err
 	}
-	read := s.uptime
-	if read == nil {
-		read = uptime
-	}
 	now := time.Now()
-	up, err := read()
+	up, err := s.uptime()
 	if err != nil {
 		return UnitStatus{}, false, err
 	}
@@ -253,19 +245,17 @@ type startJob func(
 	conn dbusConn, ctx context.Context, name, mode string, result chan<- string,
 ) (int, error)
 
-func (s *DBus) Start(ctx context.Context, name string) error {
-	return s.job(ctx, name, dbusConn.StartUnitContext, isRunning)
+// jobs are the verbs that start a job, and how a unit is when its job is done.
+var jobs = map[Verb]struct {
+	start startJob
+	done  func(UnitStatus) bool
+}{
+	Start:   {dbusConn.StartUnitContext, isRunning},
+	Stop:    {dbusConn.StopUnitContext, hasEnded},
+	Restart: {dbusConn.RestartUnitContext, isRunning},
 }
 
-func (s *DBus) Stop(ctx context.Context, name string) error {
-	return s.job(ctx, name, dbusConn.StopUnitContext, func(is UnitStatus) bool {
-		return is.Active == "inactive" || is.Active == "failed"
-	})
-}
-
-func (s *DBus) Restart(ctx context.Context, name string) error {
-	return s.job(ctx, name, dbusConn.RestartUnitContext, isRunning)
-}
+func hasEnded(is UnitStatus) bool { return is.Active == "inactive" || is.Active == "failed" }
 
 func isRunning(is UnitStatus) bool {
 	return slices.Contains([]string{"active", "reloading", "refreshing"}, is.Active)
@@ -319,39 +309,32 @@ func (s *DBus) job(
 	}
 }
 
-func (s *DBus) Enable(ctx context.Context, name string) error {
-	return s.files(ctx, func(ctx context.Context, c dbusConn) error {
-		_, _, err := c.EnableUnitFilesContext(ctx, []string{name}, false, true)
+// Do makes systemd see what has changed of unit files, as systemctl does.
+func (s *DBus) Do(ctx context.Context, verb Verb, name string) error {
+	if kind, ok := jobs[verb]; ok {
+		return s.job(ctx, name, kind.start, kind.done)
+	}
+	err := s.call(ctx, func(ctx context.Context, c dbusConn) (err error) {
+		switch files := []string{name}; verb {
+		case Enable:
+			_, _, err = c.EnableUnitFilesContext(ctx, files, false, true)
+		case Disable:
+			_, err = c.DisableUnitFilesContext(ctx, files, false)
+		case Mask:
+			_, err = c.MaskUnitFilesContext(ctx, files, false, true)
+		case Unmask:
+			_, err = c.UnmaskUnitFilesContext(ctx, files, false)
+		case Reset:
+			err = c.ResetFailedUnitContext(ctx, name)
+		}
 		return err
 	})
-}
-
-func (s *DBus) Disable(ctx context.Context, name string) error {
-	return s.call(ctx, func(ctx context.Context, c dbusConn) error {
-		_, err := c.DisableUnitFilesContext(ctx, []string{name}, false)
-		return err
-	})
-}
-
-func (s *DBus) Mask(ctx context.Context, name string) error {
-	return s.files(ctx, func(ctx context.Context, c dbusConn) error {
-		_, err := c.MaskUnitFilesContext(ctx, []string{name}, false, true)
-		return err
-	})
-}
-
-func (s *DBus) Unmask(ctx context.Context, name string) error {
-	return s.files(ctx, func(ctx context.Context, c dbusConn) error {
-		_, err := c.UnmaskUnitFilesContext(ctx, []string{name}, false)
-		return err
-	})
-}
-
-// files changes unit files and makes systemd see it, as systemctl does.
-func (s *DBus) files(
-	ctx context.Context, change func(context.Context, dbusConn) error,
-) error {
-	if err := s.call(ctx, change); err != nil {
+	const unknown = "org.freedesktop.systemd1.NoSuchUnit"
+	e, failed := errors.AsType[godbus.Error](err)
+	switch {
+	case verb == Reset && failed && e.Name == unknown:
+		return nil
+	case err != nil, verb == Disable, verb == Reset:
 		return err
 	}
 	return s.Reload(ctx)
@@ -361,17 +344,6 @@ func (s *DBus) Reload(ctx context.Context) error {
 	return s.call(ctx, func(ctx context.Context, c dbusConn) error {
 		return c.ReloadContext(ctx)
 	})
-}
-
-func (s *DBus) ResetFailed(ctx context.Context, name string) error {
-	err := s.call(ctx, func(ctx context.Context, c dbusConn) error {
-		return c.ResetFailedUnitContext(ctx, name)
-	})
-	const unknown = "org.freedesktop.systemd1.NoSuchUnit"
-	if e, ok := errors.AsType[godbus.Error](err); ok && e.Name == unknown {
-		return nil
-	}
-	return err
 }
 
 func (s *DBus) Units(ctx context.Context, pattern string) ([]string, error) {

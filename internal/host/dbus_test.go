@@ -145,7 +145,7 @@ func (b *bus) ListUnitsByPatternsContext(
 // system is systemd over the given connections, one after the other.
 func system(conns ...*bus) *DBus {
 	return &DBus{
-		JobTimeout: 200 * time.Millisecond, PollInterval: time.Millisecond,
+		uptime: uptime, JobTimeout: 200 * time.Millisecond, PollInterval: time.Millisecond,
 		dial: func(context.Context) (dbusConn, error) {
 			if len(conns) == 0 {
 				return nil, errLost
@@ -165,36 +165,36 @@ func TestJobsEnd(t *testing.T) {
 	lose := func(b *bus) { b.lost = true }
 	busy := map[string]any{"ActiveState": "active", "Job": []any{uint32(9), "/job/9"}}
 	for name, tt := range map[string]struct {
-		verb  func(*DBus, context.Context, string) error
+		verb  Verb
 		conns []*bus
 		want  string // a part of the error; "" is none
 	}{
-		"done":   {(*DBus).Start, []*bus{{result: "done"}}, ""},
-		"failed": {(*DBus).Start, []*bus{{result: "failed"}}, `systemd says "failed"`},
+		"done":   {Start, []*bus{{result: "done"}}, ""},
+		"failed": {Start, []*bus{{result: "failed"}}, `systemd says "failed"`},
 		"refused": {
-			(*DBus).Restart, []*bus{{callError: errors.New("no such unit")}}, "no such unit",
+			Restart, []*bus{{callError: errors.New("no such unit")}}, "no such unit",
 		},
-		"never announced, but it runs": {(*DBus).Start, []*bus{{unit: in("active")}}, ""},
+		"never announced, but it runs": {Start, []*bus{{unit: in("active")}}, ""},
 		"never announced, and crashes": {
-			(*DBus).Restart, []*bus{{unit: in("activating")}}, "the unit is activating",
+			Restart, []*bus{{unit: in("activating")}}, "the unit is activating",
 		},
-		"never announced, but it stopped": {(*DBus).Stop, []*bus{{unit: in("failed")}}, ""},
+		"never announced, but it stopped": {Stop, []*bus{{unit: in("failed")}}, ""},
 		"never announced, and runs on": {
-			(*DBus).Stop, []*bus{{unit: in("active")}}, "the unit is active",
+			Stop, []*bus{{unit: in("active")}}, "the unit is active",
 		},
-		"never ends": {(*DBus).Restart, []*bus{{unit: busy}}, "did not end within 200ms"},
+		"never ends": {Restart, []*bus{{unit: busy}}, "did not end within 200ms"},
 		"systemd starts again before the job": {
-			(*DBus).Restart, []*bus{{onJob: lose}, {result: "done"}}, "",
+			Restart, []*bus{{onJob: lose}, {result: "done"}}, "",
 		},
 		"and again": {
-			(*DBus).Restart, []*bus{{onJob: lose}, {onJob: lose}}, errLost.Error(),
+			Restart, []*bus{{onJob: lose}, {onJob: lose}}, errLost.Error(),
 		},
-		"systemd is gone": {(*DBus).Stop, nil, "cannot reach systemd"},
+		"systemd is gone": {Stop, nil, "cannot reach systemd"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := system(tt.conns...)
 			defer s.Close()
-			err := tt.verb(s, t.Context(), "x.service")
+			err := s.Do(t.Context(), tt.verb, "x.service")
 			switch {
 			case tt.want == "" && err != nil:
 				t.Error(err)
@@ -209,14 +209,14 @@ func TestJobsEnd(t *testing.T) {
 // unit's state tells the result (M5).
 func TestJobSurvivesReexecution(t *testing.T) {
 	first, second := &bus{dies: true}, &bus{unit: in("active")}
-	if err := system(first, second).Restart(t.Context(), "x.service"); err != nil {
+	if err := system(first, second).Do(t.Context(), Restart, "x.service"); err != nil {
 		t.Error(err)
 	}
 	if len(first.calls) != 1 || len(second.calls) == 0 {
 		t.Errorf("the calls were %v, then %v", first.calls, second.calls)
 	}
 	first, second = &bus{dies: true}, &bus{unit: in("failed")}
-	if err := system(first, second).Restart(t.Context(), "x.service"); !errors.Is(err, errJob) {
+	if err := system(first, second).Do(t.Context(), Restart, "x.service"); !errors.Is(err, errJob) {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -226,7 +226,7 @@ func TestJobIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := &bus{unit: map[string]any{"Job": []any{uint32(9), "/job/9"}}}
 	b.onJob = func(*bus) { cancel() }
-	if err := system(b).Start(ctx, "x.service"); !errors.Is(err, context.Canceled) {
+	if err := system(b).Do(ctx, Start, "x.service"); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -291,10 +291,8 @@ func TestFragments(t *testing.T) {
 func TestCalls(t *testing.T) {
 	b := &bus{}
 	s := system(b)
-	for _, call := range []func(context.Context, string) error{
-		s.Enable, s.Disable, s.Mask, s.Unmask, s.ResetFailed,
-	} {
-		if err := call(t.Context(), "x.service"); err != nil {
+	for _, verb := range []Verb{Enable, Disable, Mask, Unmask, Reset} {
+		if err := s.Do(t.Context(), verb, "x.service"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -307,10 +305,10 @@ func TestCalls(t *testing.T) {
 		t.Errorf("the units are %v, %v", names, err)
 	}
 	b.callError = godbus.Error{Name: "org.freedesktop.systemd1.NoSuchUnit"}
-	if err := s.ResetFailed(t.Context(), "x.service"); err != nil {
+	if err := s.Do(t.Context(), Reset, "x.service"); err != nil {
 		t.Errorf("a unit that is not loaded: %v", err)
 	}
-	if err := s.Enable(t.Context(), "x.service"); err == nil {
+	if err := s.Do(t.Context(), Enable, "x.service"); err == nil {
 		t.Error("an error was lost")
 	}
 	if _, err := s.Units(t.Context(), "*"); err == nil {

@@ -49,7 +49,7 @@ type Host struct {
 
 // New returns the machine that this process runs on.
 func New(root string, log *slog.Logger) *Host {
-	h := &Host{Root: root, Systemd: &DBus{}, Log: log}
+	h := &Host{Root: root, Systemd: &DBus{dial: dialSystemd, uptime: uptime}, Log: log}
 	h.Kernel = linux{h.beat}
 	return h
 }

@@ -104,10 +104,21 @@ type units struct {
 	broken error
 }
 
-func (u *units) do(verb, name string, change func(*UnitStatus)) error {
-	u.done = append(u.done, verb+" "+name)
+func (u *units) Do(_ context.Context, verb Verb, name string) error {
+	u.done = append(u.done, string(verb)+" "+name)
 	is := u.known[name]
-	change(&is)
+	switch verb {
+	case Start, Restart:
+		is.Active = "active"
+	case Stop:
+		is.Active = "inactive"
+	case Enable:
+		is.File = "enabled"
+	case Disable, Unmask:
+		is.File = "disabled"
+	case Mask:
+		is.File = "masked"
+	}
 	u.known[name] = is
 	return u.broken
 }
@@ -126,41 +137,9 @@ func (u *units) Fragments(_ context.Context, names []string) (map[string]string,
 	return files, u.broken
 }
 
-func (u *units) Start(_ context.Context, name string) error {
-	return u.do("start", name, func(s *UnitStatus) { s.Active = "active" })
-}
-
-func (u *units) Stop(_ context.Context, name string) error {
-	return u.do("stop", name, func(s *UnitStatus) { s.Active = "inactive" })
-}
-
-func (u *units) Restart(_ context.Context, name string) error {
-	return u.do("restart", name, func(s *UnitStatus) { s.Active = "active" })
-}
-
-func (u *units) Enable(_ context.Context, name string) error {
-	return u.do("enable", name, func(s *UnitStatus) { s.File = "enabled" })
-}
-
-func (u *units) Disable(_ context.Context, name string) error {
-	return u.do("disable", name, func(s *UnitStatus) { s.File = "disabled" })
-}
-
-func (u *units) Mask(_ context.Context, name string) error {
-	return u.do("mask", name, func(s *UnitStatus) { s.File = "masked" })
-}
-
-func (u *units) Unmask(_ context.Context, name string) error {
-	return u.do("unmask", name, func(s *UnitStatus) { s.File = "disabled" })
-}
-
 func (u *units) Reload(context.Context) error {
 	u.done = append(u.done, "reload")
 	return u.broken
-}
-
-func (u *units) ResetFailed(_ context.Context, name string) error {
-	return u.do("reset", name, func(*UnitStatus) {})
 }
 
 func (u *units) Units(_ context.Context, pattern string) ([]string, error) {

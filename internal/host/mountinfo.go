@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -109,4 +110,25 @@ func (linux) clearMounts(_ context.Context, _ string, points []string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// inhabited are the network namespaces that processes live in, by inode. Those of our pods are
+// empty when their mounts are removed: their processes have ended before.
+func inhabited() (map[uint64]bool, error) {
+	paths, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	inodes := map[uint64]bool{}
+	for _, path := range paths {
+		var st unix.Stat_t
+		err := unix.Stat(path, &st)
+		if err == nil {
+			inodes[st.Ino] = true
+		} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) &&
+			!errors.Is(err, unix.EACCES) {
+			return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+		}
+	}
+	return inodes, nil
 }

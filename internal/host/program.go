@@ -1,13 +1,20 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/wait"
@@ -112,7 +119,7 @@ func (h *Host) RunOnTerminal(
 
 // RestartUnit restarts a unit that is not one of the node's.
 func (h *Host) RestartUnit(ctx context.Context, name string) error {
-	return h.job(ctx, "restart", name, h.Systemd.Restart)
+	return h.job(ctx, Restart, name)
 }
 
 // clearSecrets removes the secrets that a killed run has left.
@@ -125,4 +132,113 @@ func (h *Host) clearSecrets() error {
 		err = errors.Join(err, h.removeTemp(path))
 	}
 	return err
+}
+
+// User is a person for whom a program runs, with that person's rights and home.
+type User struct {
+	Name, Home string
+	UID, GID   uint32
+	// Groups are the further groups that the user is in.
+	Groups []uint32
+}
+
+// Invoker is who has started this process with sudo (sudo(8), SUDO_UID); nil for root itself.
+func Invoker(getenv func(string) string) (*User, error) {
+	id := getenv("SUDO_UID")
+	if id == "" || id == "0" {
+		return nil, nil
+	}
+	found, err := user.LookupId(id)
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell who has called sudo: %w", err)
+	}
+	groups, err := found.GroupIds()
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell the groups of %s: %w", found.Username, err)
+	}
+	var ids []uint32
+	for _, text := range append([]string{found.Uid, found.Gid}, groups...) {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the ids of %s: %w", found.Username, err)
+		}
+		ids = append(ids, uint32(n))
+	}
+	return &User{
+		Name: found.Username, Home: found.HomeDir, UID: ids[0], GID: ids[1], Groups: ids[2:],
+	}, nil
+}
+
+// kept are the variables of root's environment that a user's program has too.
+var kept = []string{
+	"TERM", "LANG", "LC_ALL", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
+	"no_proxy", "REQUESTS_CA_BUNDLE", "AZURE_CONFIG_DIR",
+}
+
+// environment is what a program of the user's has: nothing of root's own.
+func (u User) environment() []string {
+	paths := []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin",
+		u.Home + "/.local/bin", u.Home + "/bin"}
+	list := []string{"HOME=" + u.Home, "USER=" + u.Name, "LOGNAME=" + u.Name,
+		"PATH=" + strings.Join(paths, ":")}
+	for _, name := range kept {
+		if value, set := os.LookupEnv(name); set {
+			list = append(list, name+"="+value)
+		}
+	}
+	return list
+}
+
+// outlived is how long a program's output is waited for once it has ended or was killed: what it
+// has started may hold that for as long as it likes.
+const outlived = 5 * time.Second
+
+// root is who runs this process.
+var root *User
+
+// command is a program that runs as a user; it is looked for with that user's rights too.
+func (u *User) command(ctx context.Context, argv []string) *exec.Cmd {
+	if u == root {
+		return exec.CommandContext(ctx, argv[0], argv[1:]...)
+	}
+	cmd := exec.CommandContext(ctx, "/usr/bin/env", argv...)
+	cmd.Env, cmd.Dir = u.environment(), "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups},
+	}
+	return cmd
+}
+
+// program runs programs as the user, and returns what they print. Where they read the person's own
+// input, they print on the terminal.
+func (u *User) program(input io.Reader) Programs {
+	return func(ctx context.Context, argv []string) ([]byte, error) {
+		var stdout, stderr strings.Builder
+		cmd := u.command(ctx, argv)
+		cmd.WaitDelay = outlived
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = input, &stdout, &stderr
+		if input == os.Stdin {
+			cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		}
+		err := cmd.Run()
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		switch {
+		case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has done what it was to do
+			return []byte(stdout.String()), nil
+		case errors.Is(err, exec.ErrNotFound), u != root && ok && exit.ExitCode() == 127: // env(1)
+			return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
+		}
+		words := cmp.Or(strings.TrimSpace(stderr.String()), strings.TrimSpace(stdout.String()))
+		return nil, fmt.Errorf("%s: %w: %s", strings.Join(argv[:min(2, len(argv))], " "), err, words)
+	}
+}
+
+// RunAs runs a program as a user and returns what it prints. Nothing of the user's is read as root.
+func (h *Host) RunAs(
+	ctx context.Context, limit time.Duration, u User, argv ...string,
+) ([]byte, error) {
+	if h.Programs != nil {
+		return h.ask(ctx, limit, append([]string{"as", u.Name}, argv...)...)
+	}
+	return bounded(ctx, limit, h.beat, u.program(nil), argv)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -36,16 +37,16 @@ func (h *Host) observeUnit(ctx context.Context, name string) (state.Resource, er
 func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error {
 	from, _ := c.From.(state.Unit)
 	if from.Enabled == state.Masked && to.Enabled != state.Masked {
-		if err := h.job(ctx, "unmask", to.Name, h.Systemd.Unmask); err != nil {
+		if err := h.job(ctx, Unmask, to.Name); err != nil {
 			return err
 		}
 	}
 	var err error
 	switch {
 	case c.Restart:
-		err = h.anew(ctx, "restart", to.Name, h.Systemd.Restart)
+		err = h.anew(ctx, Restart, to.Name)
 	case to.Active && !from.Active:
-		err = h.job(ctx, "start", to.Name, h.Systemd.Start)
+		err = h.job(ctx, Start, to.Name)
 	case !to.Active && from.Active:
 		err = h.stop(ctx, to.Name)
 	}
@@ -62,11 +63,11 @@ func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) e
 	case from.Enabled == to.Enabled:
 		return nil
 	case to.Enabled == state.Masked:
-		return h.job(ctx, "mask", to.Name, h.Systemd.Mask)
+		return h.job(ctx, Mask, to.Name)
 	case to.Enabled == state.Enabled:
-		return h.job(ctx, "enable", to.Name, h.Systemd.Enable)
+		return h.job(ctx, Enable, to.Name)
 	case from.Enabled == state.Enabled:
-		err := h.job(ctx, "disable", to.Name, h.Systemd.Disable)
+		err := h.job(ctx, Disable, to.Name)
 		if err != nil || undo {
 			return err
 		}
@@ -76,24 +77,21 @@ func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) e
 }
 
 func (h *Host) stop(ctx context.Context, name string) error {
-	return h.anew(ctx, "stop", name, h.Systemd.Stop)
+	return h.anew(ctx, Stop, name)
 }
-
-// call does something with a unit.
-type call = func(ctx context.Context, name string) error
 
 // anew does a job with a unit, whose failures and restarts until then were of what is replaced:
 // systemd goes on to count those of a unit that it was about to start again by itself.
-func (h *Host) anew(ctx context.Context, verb, name string, do call) error {
-	if err := h.job(ctx, verb, name, do); err != nil {
+func (h *Host) anew(ctx context.Context, verb Verb, name string) error {
+	if err := h.job(ctx, verb, name); err != nil {
 		return err
 	}
-	return h.job(ctx, "reset", name, h.Systemd.ResetFailed)
+	return h.job(ctx, Reset, name)
 }
 
 // job does one thing with a unit. When it fails, what the unit has logged last says why.
-func (h *Host) job(ctx context.Context, verb, name string, do call) error {
-	err := h.change(verb+" "+name, func() error { return do(ctx, name) })
+func (h *Host) job(ctx context.Context, verb Verb, name string) error {
+	err := h.change(string(verb)+" "+name, func() error { return h.Systemd.Do(ctx, verb, name) })
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -122,4 +120,55 @@ func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 		}
 	}
 	return nil
+}
+
+// Systemd is what we ask of systemd, in the words of its D-Bus interface
+// (org.freedesktop.systemd1(5)).
+type Systemd interface {
+	// Unit returns the state of a unit; one that nobody knows has the file state "" and is inactive.
+	Unit(ctx context.Context, name string) (UnitStatus, error)
+	// Fragments returns the files of units, by name; a unit that nobody knows is left out.
+	Fragments(ctx context.Context, names []string) (map[string]string, error)
+	// Do does one thing with a unit. Start, Stop and Restart return when the job is done; a job that
+	// failed is an error. Enable, Mask and Unmask make systemd read its unit files again; after
+	// Disable others must.
+	Do(ctx context.Context, verb Verb, name string) error
+	Reload(ctx context.Context) error
+	// Units lists the names of loaded units that match a pattern such as "*.swap".
+	Units(ctx context.Context, pattern string) ([]string, error)
+	Close()
+}
+
+// Verb names a thing that can be done with a unit.
+type Verb string
+
+// The verbs.
+const (
+	Start   Verb = "start"
+	Stop    Verb = "stop"
+	Restart Verb = "restart"
+	Enable  Verb = "enable"
+	Disable Verb = "disable"
+	Mask    Verb = "mask"
+	Unmask  Verb = "unmask"
+	Reset   Verb = "reset" // it forgets that the unit has failed
+)
+
+// UnitStatus is a unit's state.
+type UnitStatus struct {
+	// File is the UnitFileState: enabled, disabled, masked, static, ...; "" when there is no file.
+	// Active is the ActiveState: active, activating, inactive, failed, ... Path is the unit's file.
+	File, Active, Path string
+	// MainPID is a service's process, 0 when none runs. Restarts counts how often systemd has started
+	// it again by itself (NRestarts).
+	MainPID, Restarts int
+	// Since is when the unit became active the last time, by the present wall clock
+	// (ActiveEnterTimestampMonotonic).
+	Since time.Time
+}
+
+// Running reports whether the unit runs. One that is starting, or starting again after a crash,
+// counts as running: whether it works is for its health to tell.
+func (s UnitStatus) Running() bool {
+	return slices.Contains([]string{"active", "activating", "reloading", "refreshing"}, s.Active)
 }

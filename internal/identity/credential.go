@@ -24,14 +24,29 @@ func Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	case c.AuthMode() == config.AuthManagedIdentity:
 		return managedIdentity(c.ManagedIdentity.ClientID)
 	case c.ArcEnabled():
-		return azureCLI(c)
+		return azidentity.NewAzureCLICredential(
+			&azidentity.AzureCLICredentialOptions{TenantID: c.TenantID})
 	}
 	return nil, errors.New("cannot ask Azure: the configuration has no identity of Azure")
 }
 
 // Kubelet is the credential that kubelet's tokens come from.
 func Kubelet(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
-	switch c.AuthMode() {
+	return own(c.AuthMode(), c, proxy, "cannot make tokens for kubelet: it has a certificate, as the "+
+		"configuration asks for")
+}
+
+// Node is the credential of the machine's own identity in Azure, whatever kubelet joins with.
+func Node(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
+	return own(c.Identity(), c, proxy, "cannot follow the resource: the configuration has no "+
+		"identity of Azure")
+}
+
+// own is the credential of one kind; none is the error for the kinds that have none.
+func own(
+	kind config.AuthMode, c config.Azure, proxy Proxy, none string,
+) (azcore.TokenCredential, error) {
+	switch kind {
 	case config.AuthArc:
 		return managedIdentity("") // the source is Arc's, because its agent is on the machine
 	case config.AuthManagedIdentity:
@@ -39,21 +54,7 @@ func Kubelet(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	case config.AuthServicePrincipal:
 		return servicePrincipal(c, proxy)
 	}
-	return nil, errors.New("cannot make tokens for kubelet: it has a certificate, as the " +
-		"configuration asks for")
-}
-
-// Node is the credential of the machine's own identity in Azure, whatever kubelet joins with.
-func Node(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
-	switch c.Identity() {
-	case config.AuthArc:
-		return managedIdentity("")
-	case config.AuthManagedIdentity:
-		return managedIdentity(c.ManagedIdentity.ClientID)
-	case config.AuthServicePrincipal:
-		return servicePrincipal(c, proxy)
-	}
-	return nil, errors.New("cannot follow the resource: the configuration has no identity of Azure")
+	return nil, errors.New(none)
 }
 
 func managedIdentity(clientID string) (azcore.TokenCredential, error) {
@@ -64,36 +65,24 @@ func managedIdentity(clientID string) (azcore.TokenCredential, error) {
 	return azidentity.NewManagedIdentityCredential(o)
 }
 
-func azureCLI(c config.Azure) (azcore.TokenCredential, error) {
-	return azidentity.NewAzureCLICredential(
-		&azidentity.AzureCLICredentialOptions{TenantID: c.TenantID})
-}
-
 func servicePrincipal(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
-	sp := c.ServicePrincipal
+	sp, o := c.ServicePrincipal, Options(c, proxy)
 	if sp.CertificateFile != "" {
-		return certificate(c, proxy)
+		certs, key, err := certificates(*sp)
+		if err != nil {
+			return nil, err
+		}
+		return azidentity.NewClientCertificateCredential(sp.TenantID, sp.ClientID, certs, key,
+			&azidentity.ClientCertificateCredentialOptions{
+				ClientOptions: o, DisableInstanceDiscovery: custom(c),
+			})
 	}
 	value, err := secret(*sp)
 	if err != nil {
 		return nil, err
 	}
 	return azidentity.NewClientSecretCredential(sp.TenantID, sp.ClientID, value,
-		&azidentity.ClientSecretCredentialOptions{
-			ClientOptions: Options(c, proxy), DisableInstanceDiscovery: custom(c),
-		})
-}
-
-func certificate(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
-	sp := c.ServicePrincipal
-	certs, key, err := certificates(*sp)
-	if err != nil {
-		return nil, err
-	}
-	return azidentity.NewClientCertificateCredential(sp.TenantID, sp.ClientID, certs, key,
-		&azidentity.ClientCertificateCredentialOptions{
-			ClientOptions: Options(c, proxy), DisableInstanceDiscovery: custom(c),
-		})
+		&azidentity.ClientSecretCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: custom(c)})
 }
 
 // certificates are those of a service principal's file, and the private key of one of them.
@@ -139,12 +128,7 @@ func certificateFile(sp config.ServicePrincipal) ([]byte, error) {
 // custom reports whether the authority is one that login.microsoftonline.com does not know, so that
 // it must not be asked about it.
 func custom(c config.Azure) bool {
-	host := strings.TrimPrefix(c.AuthorityHost, "https://")
-	for _, known := range []string{"login.microsoftonline.com", "login.microsoftonline.us",
-		"login.chinacloudapi.cn", "login.partner.microsoftonline.cn"} {
-		if strings.EqualFold(host, known) {
-			return false
-		}
-	}
-	return true
+	known := []string{"login.microsoftonline.com", "login.microsoftonline.us",
+		"login.chinacloudapi.cn", "login.partner.microsoftonline.cn"}
+	return !slices.Contains(known, strings.ToLower(strings.TrimPrefix(c.AuthorityHost, "https://")))
 }

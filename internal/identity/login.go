@@ -2,9 +2,11 @@ package identity
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -28,17 +30,9 @@ type Login struct {
 	Note func(format string, args ...any)
 }
 
-// Onboards reports whether the configuration has a service principal that enrols the machine with
-// Arc. Its secret is not kept once the machine is enrolled.
-func Onboards(c config.Azure) bool {
-	sp := c.ServicePrincipal
-	return sp != nil &&
-		(sp.ClientSecret != "" || sp.ClientSecretFile != "" || sp.CertificateFile != "")
-}
-
 // Manager returns the credential. A service principal whose secret was erased is not used.
 func (l Login) Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
-	if c.ArcEnabled() && !Onboards(c) {
+	if c.ArcEnabled() && !c.Onboards() {
 		c.ServicePrincipal = nil
 	}
 	own, err := Manager(c, proxy)
@@ -51,7 +45,7 @@ func (l Login) Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, err
 // Ensure returns an error unless there is a valid login, where the Azure CLI's is used. At a
 // terminal the person is asked to log in. The error says what doing the login is needed for.
 func (l Login) Ensure(ctx context.Context, c config.Azure, proxy Proxy, doing string) error {
-	if Onboards(c) {
+	if c.Onboards() {
 		return nil
 	}
 	err := l.valid(ctx, c, proxy)
@@ -96,4 +90,68 @@ func (l Login) remedy(c config.Azure) string {
 	}
 	return fmt.Sprintf("log in with `%saz login --use-device-code --tenant %s`, or configure "+
 		"azure.servicePrincipal", sudo, c.TenantID)
+}
+
+// cliLimit bounds one call of the Azure CLI, as azidentity's does; a little more, for a machine
+// that is busy with downloads.
+const cliLimit = 30 * time.Second
+
+// UserCLI is the login of the Azure CLI of another user than the one who runs this process, which
+// azidentity's credential cannot have.
+type UserCLI struct {
+	// Run runs a program as that user, for limit at longest.
+	Run    func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error)
+	Tenant string
+}
+
+// GetToken implements azcore.TokenCredential.
+func (c UserCLI) GetToken(
+	ctx context.Context, o policy.TokenRequestOptions,
+) (azcore.AccessToken, error) {
+	if len(o.Scopes) != 1 {
+		return azcore.AccessToken{}, errors.New("internal error: a token has one scope")
+	}
+	argv := []string{"az", "account", "get-access-token", "--output", "json",
+		"--resource", strings.TrimSuffix(o.Scopes[0], "/.default")}
+	if c.Tenant != "" {
+		argv = append(argv, "--tenant", c.Tenant)
+	}
+	out, err := c.Run(ctx, cliLimit, argv...)
+	if err != nil {
+		return azcore.AccessToken{}, err
+	}
+	var answer struct {
+		Token   string `json:"accessToken"`
+		Expires int64  `json:"expires_on"`
+		Local   string `json:"expiresOn"` // all that an older CLI says
+	}
+	if err := json.Unmarshal(out, &answer); err != nil || answer.Token == "" {
+		return azcore.AccessToken{}, errors.New("cannot read what the Azure CLI has printed")
+	}
+	until := time.Unix(answer.Expires, 0)
+	if answer.Expires == 0 {
+		until, err = time.ParseInLocation("2006-01-02 15:04:05", answer.Local, time.Local)
+		if err != nil {
+			return azcore.AccessToken{}, fmt.Errorf("cannot tell when the token expires: %w", err)
+		}
+	}
+	return azcore.AccessToken{Token: answer.Token, ExpiresOn: until.UTC()}, nil
+}
+
+// First is the first of several logins that is valid.
+type First []azcore.TokenCredential
+
+// GetToken implements azcore.TokenCredential.
+func (f First) GetToken(
+	ctx context.Context, o policy.TokenRequestOptions,
+) (azcore.AccessToken, error) {
+	var errs []error
+	for _, credential := range f {
+		token, err := credential.GetToken(ctx, o)
+		if err == nil {
+			return token, nil
+		}
+		errs = append(errs, err)
+	}
+	return azcore.AccessToken{}, errors.Join(errs...)
 }

@@ -201,7 +201,7 @@ func (c Cache) good(t Token) bool {
 	end := now.Add(margin)
 	return !t.Issued.After(now) && end.Before(t.Expires) &&
 		boot == t.Boot && up-t.Uptime+margin < t.Expires.Sub(t.Issued) &&
-		!claimsOf(t.Value).endedAt(end)
+		!ClaimsOf(t.Value).endedAt(end)
 }
 
 // keep writes the token whole, readable by root from its first byte.

@@ -22,33 +22,28 @@ type certificate struct {
 
 // get returns the certificate as it is in the file now.
 func (c *certificate) get() (*tls.Certificate, error) {
-	_, err := c.refresh()
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.loaded, nil
+	pair, _, err := c.refresh()
+	return pair, err
 }
 
 // refresh reads the certificate if its file has changed, and reports whether it replaced another.
-func (c *certificate) refresh() (replaced bool, err error) {
+func (c *certificate) refresh() (pair *tls.Certificate, replaced bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	info, err := os.Stat(c.certFile) // through kubelet's link to the latest one
 	if err != nil {
-		return false, fmt.Errorf("cannot read the client certificate: %w", err)
+		return nil, false, fmt.Errorf("cannot read the client certificate: %w", err)
 	}
 	if c.loaded != nil && os.SameFile(info, c.info) && info.ModTime().Equal(c.info.ModTime()) {
-		return false, nil
+		return c.loaded, false, nil
 	}
-	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	read, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
-		return false, fmt.Errorf("cannot use the client certificate in %s: %w", c.certFile, err)
+		return nil, false, fmt.Errorf("cannot use the client certificate in %s: %w", c.certFile, err)
 	}
 	replaced = c.loaded != nil
-	c.loaded, c.info = &pair, info
-	return replaced, nil
+	c.loaded, c.info = &read, info
+	return c.loaded, replaced, nil
 }
 
 // rotating makes sure that a request goes out with the certificate that is in the file: the API
@@ -59,7 +54,7 @@ type rotating struct {
 }
 
 func (r *rotating) RoundTrip(request *http.Request) (*http.Response, error) {
-	replaced, err := r.certificate.refresh()
+	_, replaced, err := r.certificate.refresh()
 	if err != nil {
 		if request.Body != nil {
 			request.Body.Close() // as every RoundTripper must

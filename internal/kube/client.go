@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -45,7 +46,7 @@ type Client struct {
 	certificates, coordination          *rest.RESTClient
 	// watch is core for requests whose answer takes as long as the caller wants.
 	watch *rest.RESTClient
-	http  *http.Client
+	way   http.RoundTripper
 }
 
 // requestTimeout bounds each single request.
@@ -70,32 +71,29 @@ func newClient(c *rest.Config, o Options) (*Client, error) {
 	if c.Proxy == nil {
 		c.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	}
-	client, err := httpClient(c)
+	way, err := roundTripper(c)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for %s: %w", c.Host, err)
 	}
 	codecs := serializer.NewCodecFactory(answers()).WithoutConversion()
-	groupWith := func(client *http.Client, path string, gv schema.GroupVersion) *rest.RESTClient {
+	group := func(path string, gv schema.GroupVersion, limit time.Duration) *rest.RESTClient {
 		gc := rest.CopyConfig(c)
 		gc.APIPath, gc.GroupVersion, gc.NegotiatedSerializer = path, &gv, codecs
-		rc, groupErr := rest.RESTClientForConfigAndClient(gc, client)
+		rc, groupErr := rest.RESTClientForConfigAndClient(gc,
+			&http.Client{Transport: way, Timeout: limit})
 		if groupErr != nil {
 			err = fmt.Errorf("cannot make a client for %s: %w", c.Host, groupErr)
 		}
 		return rc
 	}
-	group := func(path string, gv schema.GroupVersion) *rest.RESTClient {
-		return groupWith(client, path, gv)
-	}
-	patient := &http.Client{Transport: client.Transport}
 	k := &Client{
-		core:           group("/api", corev1.SchemeGroupVersion),
-		authentication: group("/apis", authenticationv1.SchemeGroupVersion),
-		authorization:  group("/apis", authorizationv1.SchemeGroupVersion),
-		certificates:   group("/apis", certificatesv1.SchemeGroupVersion),
-		coordination:   group("/apis", coordinationv1.SchemeGroupVersion),
-		watch:          groupWith(patient, "/api", corev1.SchemeGroupVersion),
-		http:           client,
+		core:           group("/api", corev1.SchemeGroupVersion, requestTimeout),
+		authentication: group("/apis", authenticationv1.SchemeGroupVersion, requestTimeout),
+		authorization:  group("/apis", authorizationv1.SchemeGroupVersion, requestTimeout),
+		certificates:   group("/apis", certificatesv1.SchemeGroupVersion, requestTimeout),
+		coordination:   group("/apis", coordinationv1.SchemeGroupVersion, requestTimeout),
+		watch:          group("/api", corev1.SchemeGroupVersion, 0),
+		way:            way,
 	}
 	return k, err
 }
@@ -117,9 +115,9 @@ func answers() *runtime.Scheme {
 	return scheme
 }
 
-// httpClient is client-go's, but for certificates in files: client-go watches those with a
+// roundTripper is client-go's, but for certificates in files: client-go watches those with a
 // goroutine that never ends, one for each client.
-func httpClient(c *rest.Config) (*http.Client, error) {
+func roundTripper(c *rest.Config) (http.RoundTripper, error) {
 	config, err := c.TransportConfig()
 	if err != nil {
 		return nil, err
@@ -131,23 +129,63 @@ func httpClient(c *rest.Config) (*http.Client, error) {
 		config.TLS.GetCertHolder = &transport.GetCertHolder{GetCert: pair.get}
 	}
 	rt, err := transport.New(config)
-	if err != nil {
-		return nil, err
+	if err != nil || pair == nil {
+		return rt, err
 	}
-	if pair != nil {
-		rt = &rotating{RoundTripper: rt, certificate: pair}
-	}
-	return &http.Client{Transport: rt, Timeout: requestTimeout}, nil
+	return &rotating{RoundTripper: rt, certificate: pair}, nil
 }
 
 // Close closes idle connections.
-func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
+func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.way) }
 
-// withBody sets an object as the body of a request.
-func withBody(r *rest.Request, object any) (*rest.Request, error) {
-	body, err := json.Marshal(object)
-	if err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
+// get reads an object; doing completes "cannot ...".
+func get[T any, P interface {
+	*T
+	runtime.Object
+}](ctx context.Context, r *rest.Request, doing string, args ...any) (object T, err error) {
+	if err = r.Do(ctx).Into(P(&object)); err != nil {
+		err = fmt.Errorf("cannot %s: %w", fmt.Sprintf(doing, args...), err)
 	}
-	return r.SetHeader("Content-Type", "application/json").Body(body), nil
+	return object, err
+}
+
+// ServerVersion returns the API server's version without "v" and a vendor's suffix, "1.34.4".
+func (c *Client) ServerVersion(ctx context.Context) (string, error) {
+	body, err := c.core.Get().AbsPath("/version").DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("cannot ask the API server for its version: %w", err)
+	}
+	var version struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	if err := json.Unmarshal(body, &version); err != nil {
+		return "", fmt.Errorf("cannot read the API server's version: %w", err)
+	}
+	m := regexp.MustCompile(`\Av?(\d+\.\d+\.\d+)`).FindStringSubmatch(version.GitVersion)
+	if m == nil {
+		return "", fmt.Errorf("cannot read the API server's version: %.40q", version.GitVersion)
+	}
+	return m[1], nil
+}
+
+// ClusterUID returns what tells this cluster from all others: the uid of the Service
+// default/kubernetes, which the API server makes once.
+func (c *Client) ClusterUID(ctx context.Context) (string, error) {
+	s, err := c.Service(ctx, "default", "kubernetes")
+	return string(s.UID), err
+}
+
+// Lease is a coordination/v1 Lease.
+type Lease = coordinationv1.Lease
+
+// Lease returns the lease that kubelet renews every few seconds to say that the node is alive.
+func (c *Client) Lease(ctx context.Context, node string) (Lease, error) {
+	request := c.coordination.Get().Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(node)
+	return get[Lease](ctx, request, "read the lease of Node %s", node)
+}
+
+// Service returns a Service. Every node may read Services (ClusterRole system:node).
+func (c *Client) Service(ctx context.Context, namespace, name string) (corev1.Service, error) {
+	request := c.core.Get().Namespace(namespace).Resource("services").Name(name)
+	return get[corev1.Service](ctx, request, "read the Service %s/%s", namespace, name)
 }

@@ -158,7 +158,9 @@ func (o DrainOptions) sort(pods []corev1.Pod) (move []corev1.Pod, kept []Blocked
 		case metav1.GetControllerOf(&pod) == nil && !o.Force:
 			kept = append(kept, Blocked{Pod: full(pod), Reason: BlockedUnmanaged,
 				Message: "has no controller that would make it again elsewhere"})
-		case !o.DeleteEmptyDir && slices.ContainsFunc(pod.Spec.Volumes, isEmptyDir):
+		case !o.DeleteEmptyDir && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.EmptyDir != nil
+		}):
 			kept = append(kept, Blocked{Pod: full(pod), Reason: BlockedEmptyDir,
 				Message: "keeps data in an emptyDir"})
 		default:
@@ -180,8 +182,6 @@ func stays(pod corev1.Pod) bool {
 func ended(pod corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
-
-func isEmptyDir(v corev1.Volume) bool { return v.EmptyDir != nil }
 
 // evictAll requests the eviction of pods, and returns those that are still there. previous is the
 // result of the last round, which it returns where ctx ends in this one.
@@ -214,11 +214,8 @@ func (c *Client) evict(ctx context.Context, pod corev1.Pod, dryRun bool) error {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "Eviction"},
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
 	}
-	request, err := withBody(c.core.Post().Namespace(pod.Namespace).Resource("pods").
-		Name(pod.Name).SubResource("eviction"), eviction)
-	if err != nil {
-		return err
-	}
+	request := c.core.Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+		SubResource("eviction").Body(eviction)
 	if dryRun {
 		request = request.Param("dryRun", metav1.DryRunAll)
 	}
@@ -248,13 +245,8 @@ func (c *Client) PodsOn(ctx context.Context, node string) ([]corev1.Pod, error) 
 
 // podsOn lists the pods of a Node that are at least as new as a resource version; "" is the newest.
 func (c *Client) podsOn(ctx context.Context, node, version string) ([]corev1.Pod, error) {
-	request := c.core.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node)
-	if version != "" {
-		request = request.Param("resourceVersion", version)
-	}
-	var list corev1.PodList
-	if err := request.Do(ctx).Into(&list); err != nil {
-		return nil, fmt.Errorf("cannot list the pods of Node %s: %w", node, err)
-	}
-	return list.Items, nil
+	request := c.core.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).
+		Param("resourceVersion", version)
+	list, err := get[corev1.PodList](ctx, request, "list the pods of Node %s", node)
+	return list.Items, err
 }

@@ -2,13 +2,16 @@ package kube
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // ErrUnauthorized says that the API server does not accept the credential (401).
@@ -18,14 +21,8 @@ var ErrUnauthorized = errors.New("the API server does not accept the credential 
 // server sees (SelfSubjectReview); "" when it recognises somebody whom it does not tell. The error
 // is ErrUnauthorized when the credential is not accepted.
 func (c *Client) WhoAmI(ctx context.Context) (string, error) {
-	review := &authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{
-		APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview",
-	}}
-	request, err := withBody(c.authentication.Post().Resource("selfsubjectreviews"), review)
-	if err != nil {
-		return "", err
-	}
-	err = request.Do(ctx).Into(review)
+	review := &authenticationv1.SelfSubjectReview{}
+	err := c.authentication.Post().Resource("selfsubjectreviews").Body(review).Do(ctx).Into(review)
 	if apierrors.IsNotFound(err) { // before Kubernetes 1.28
 		_, err = c.core.Get().AbsPath("/version").DoRaw(ctx)
 	}
@@ -54,17 +51,69 @@ func (c *Client) May(ctx context.Context, a Access) (allowed bool, reason string
 		Verb: a.Verb, Group: a.Group, Resource: a.Resource,
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{
-			APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview",
-		},
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: wanted},
 	}
-	request, err := withBody(c.authorization.Post().Resource("selfsubjectaccessreviews"), review)
+	err = c.authorization.Post().Resource("selfsubjectaccessreviews").Body(review).Do(ctx).Into(review)
 	if err != nil {
-		return false, "", err
-	}
-	if err := request.Do(ctx).Into(review); err != nil {
 		return false, "", fmt.Errorf("cannot ask the API server what the identity may do: %w", err)
 	}
 	return review.Status.Allowed, review.Status.Reason, nil
+}
+
+// CSR is a request of kubelet for its client certificate.
+type CSR struct {
+	Name string
+	// State is pending, approved, denied, failed or issued; Reason is why it was denied or failed.
+	State, Reason string
+}
+
+// CSRs lists the requests for the client certificate of a node, the latest last.
+func (c *Client) CSRs(ctx context.Context, node string) ([]CSR, error) {
+	list, err := get[certificatesv1.CertificateSigningRequestList](ctx,
+		c.certificates.Get().Resource("certificatesigningrequests"), "list the certificate requests")
+	if err != nil {
+		return nil, err
+	}
+	// The API server orders by name, and the names are random.
+	slices.SortStableFunc(list.Items, func(a, b certificatesv1.CertificateSigningRequest) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	var found []CSR
+	for _, item := range list.Items {
+		forKubelet := item.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName
+		if forKubelet && subject(item.Spec.Request) == "system:node:"+node {
+			found = append(found, csr(item))
+		}
+	}
+	return found, nil
+}
+
+func subject(request []byte) string {
+	block, _ := pem.Decode(request)
+	if block == nil {
+		return ""
+	}
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return ""
+	}
+	return parsed.Subject.CommonName
+}
+
+func csr(item certificatesv1.CertificateSigningRequest) CSR {
+	r := CSR{Name: item.Name, State: "pending"}
+	for _, c := range item.Status.Conditions {
+		switch c.Type {
+		case certificatesv1.CertificateApproved:
+			r.State = "approved"
+		case certificatesv1.CertificateDenied:
+			return CSR{item.Name, "denied", c.Message}
+		case certificatesv1.CertificateFailed:
+			return CSR{item.Name, "failed", c.Message}
+		}
+	}
+	if len(item.Status.Certificate) > 0 {
+		r.State = "issued"
+	}
+	return r
 }

@@ -1,10 +1,13 @@
 package kube
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,12 +34,7 @@ func Ready(n Node) corev1.NodeCondition {
 
 // Node returns the Node object.
 func (c *Client) Node(ctx context.Context, name string) (Node, error) {
-	var n Node
-	err := c.core.Get().Resource("nodes").Name(name).Do(ctx).Into(&n)
-	if err != nil {
-		return n, fmt.Errorf("cannot read Node %s: %w", name, err)
-	}
-	return n, nil
+	return get[Node](ctx, c.core.Get().Resource("nodes").Name(name), "read Node %s", name)
 }
 
 // NodeMissing reports whether an error is the API server's word that an object does not exist. A
@@ -110,15 +108,10 @@ func waitError(ctx context.Context, name string, last Node, err error) error {
 // CreateNode registers a Node as kubelet would; one that exists already is left as it is. A node
 // may give itself taints now and never again (NodeRestriction).
 func (c *Client) CreateNode(ctx context.Context, n Node) error {
-	n.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
 	if len(n.Spec.PodCIDRs) > 0 {
 		n.Spec.PodCIDR = n.Spec.PodCIDRs[0] // the API server wants both to agree
 	}
-	request, err := withBody(c.core.Post().Resource("nodes"), n)
-	if err != nil {
-		return err
-	}
-	err = request.Do(ctx).Error()
+	err := c.core.Post().Resource("nodes").Body(&n).Do(ctx).Error()
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot register Node %s: %w", n.Name, err)
 	}
@@ -181,6 +174,54 @@ func (c *Client) DeleteNode(ctx context.Context, name string) error {
 		return fmt.Errorf("cannot delete Node %s: %w; the cluster's operator can run "+
 			"`kubectl delete node %s`", name, err, name)
 	}
+}
+
+// watchFor bounds one watch of the Node: the API server ends it then, and the caller begins anew.
+const watchFor = 5 * time.Minute
+
+// longestEvent bounds one event of a watch, in bytes: a Node with all of its images is far smaller.
+const longestEvent = 4 << 20
+
+// errWatchEnded tells that a watch has ended by itself, as each does after some minutes.
+var errWatchEnded = errors.New("the watch has ended")
+
+// WaitDeleted returns when the Node object is deleted. It watches rather than asks, so that it
+// costs an API server nothing while nothing happens. Where there is no Node, NodeMissing holds for
+// the error; a watch that ends otherwise is an error too.
+func (c *Client) WaitDeleted(ctx context.Context, name string) error {
+	n, err := c.Node(ctx, name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, watchFor+requestTimeout)
+	defer cancel()
+	stream, err := c.watch.Get().Resource("nodes").Param("watch", "true").
+		Param("fieldSelector", "metadata.name="+name).
+		Param("resourceVersion", n.ResourceVersion). // what happens from now on
+		Param("timeoutSeconds", strconv.Itoa(int(watchFor.Seconds()))).Stream(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot watch Node %s: %w", name, err)
+	}
+	defer stream.Close()
+	return untilDeleted(stream)
+}
+
+// untilDeleted reads events until one is a deletion.
+func untilDeleted(stream io.Reader) error {
+	lines := bufio.NewScanner(stream)
+	lines.Buffer(nil, longestEvent)
+	for lines.Scan() {
+		var event struct {
+			Type string `json:"type"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			return fmt.Errorf("cannot read an event of the watch: %w", err)
+		}
+		if event.Type == "DELETED" {
+			return nil
+		}
+	}
+	return errors.Join(errWatchEnded, lines.Err())
 }
 
 // ParseTaint parses a taint as the configuration and kubectl write it: key=value:Effect or

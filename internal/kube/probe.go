@@ -1,18 +1,17 @@
 package kube
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"time"
@@ -51,65 +50,86 @@ const probeTimeout = 10 * time.Second
 func Probe(ctx context.Context, t Target) error {
 	u, err := url.Parse(t.Server)
 	if err != nil {
-		return &Fault{
-			Layer:   LayerHTTP,
-			Message: "the server's URL cannot be parsed",
-			Remedy:  "correct node.kubelet.serverURL",
-		}
+		return fault(LayerHTTP, nil, "correct node.kubelet.serverURL", "the server's URL cannot be parsed")
 	}
-	conn, err := t.dial(ctx, u)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(t.CA)
+	conn, err := t.open(ctx, u, &tls.Config{RootCAs: pool})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	secure, err := t.handshake(ctx, conn, u.Hostname())
-	if err != nil {
-		return err
-	}
-	return t.ask(ctx, secure, u)
+	return t.ask(ctx, conn, u)
 }
 
 func hostPort(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
-	}
+	port := cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme])
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// dial opens a connection to the server, through the proxy if there is one for it.
-func (t Target) dial(ctx context.Context, server *url.URL) (net.Conn, error) {
-	via := (*url.URL)(nil)
-	if t.Proxy != nil {
-		p, err := t.Proxy(&http.Request{URL: server})
-		if err != nil {
-			return nil, &Fault{
-				Layer: LayerProxy, Message: "the proxy's URL cannot be used",
-				Remedy: "correct proxy.https",
-			}
-		}
-		via = p
+// open opens a connection to the server, through the proxy if there is one for it, and makes it
+// secure; where secure is nil, the connection stays plain.
+func (t Target) open(
+	ctx context.Context, server *url.URL, secure *tls.Config,
+) (*http.ClientConn, error) {
+	way := &http.Transport{
+		DialContext: t.connectServer, OnProxyConnectResponse: proxyFault, TLSClientConfig: secure,
+		TLSHandshakeTimeout: probeTimeout, ResponseHeaderTimeout: probeTimeout, DisableCompression: true,
 	}
-	if via == nil {
-		name, remedy := t.name()
-		return t.connect(ctx, hostPort(server), LayerTCP, name, remedy)
-	}
-	conn, err := t.connect(ctx, hostPort(via), LayerProxy, "the proxy",
-		"check proxy.https and whether the proxy is up")
+	via, err := t.via(server)
 	if err != nil {
-		return nil, err
+		return nil, fault(LayerProxy, nil, "correct proxy.https", "the proxy's URL cannot be used")
 	}
-	if via.Scheme == "https" {
-		conn = tls.Client(conn, &tls.Config{ServerName: via.Hostname()})
+	if via != nil {
+		way.DialContext = t.connectProxy(via)
+		way.Proxy = http.ProxyURL(&url.URL{Scheme: "http", User: via.User, Host: hostPort(via)})
 	}
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if err := tunnel(ctx, conn, hostPort(server), via); err != nil {
-		conn.Close()
-		return nil, err
+	scheme, secured := "http", false
+	if secure != nil {
+		scheme, secure.NextProtos = "https", []string{"http/1.1"}
 	}
-	return conn, nil
+	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout) // of which the proxy may have a half
+	defer cancel()
+	conn, err := way.NewClientConn(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		TLSHandshakeStart: func() { secured = true },
+	}), scheme, hostPort(server))
+	f, told := errors.AsType[*Fault](err)
+	switch {
+	case err == nil:
+		return conn, nil
+	case told:
+		return nil, f
+	case secured:
+		return nil, t.called(tlsFault(err, server.Hostname()))
+	case via != nil:
+		return nil, fault(LayerProxy, plain(err), "check proxy.https",
+			"the proxy at %s does not answer as a proxy", via.Host)
+	}
+	return nil, fault(LayerTCP, err, "", "the connection broke")
+}
+
+// via is the proxy for a server, nil for none.
+func (t Target) via(server *url.URL) (*url.URL, error) {
+	if t.Proxy == nil {
+		return nil, nil
+	}
+	return t.Proxy(&http.Request{URL: server})
+}
+
+func (t Target) connectServer(ctx context.Context, _, address string) (net.Conn, error) {
+	name, remedy := t.name()
+	return t.connect(ctx, address, LayerTCP, name, remedy)
+}
+
+func (t Target) connectProxy(via *url.URL) Dial {
+	return func(ctx context.Context, _, address string) (net.Conn, error) {
+		conn, err := t.connect(ctx, address, LayerProxy, "the proxy",
+			"check proxy.https and whether the proxy is up")
+		if err == nil && via.Scheme == "https" {
+			conn = tls.Client(conn, &tls.Config{ServerName: via.Hostname()})
+		}
+		return conn, err
+	}
 }
 
 func (t Target) connect(ctx context.Context, address string, layer Layer,
@@ -124,28 +144,25 @@ func (t Target) connect(ctx context.Context, address string, layer Layer,
 	if err == nil {
 		return conn, nil
 	}
-	host, _, _ := net.SplitHostPort(address)
-	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		f := &Fault{
-			Layer:   LayerDNS,
-			Message: fmt.Sprintf("the name of %s, %s, does not resolve", what, host),
-			Remedy:  "check the name, and the DNS servers of this machine (resolvectl status)",
-			hidden:  err,
-		}
-		if !dns.IsNotFound {
-			f.Message = fmt.Sprintf("no DNS server answers for the name of %s, %s", what, host)
-		}
-		return nil, f
-	}
-	f := &Fault{Layer: layer, Remedy: remedy, hidden: err}
+	var f *Fault
+	dns, unresolved := errors.AsType[*net.DNSError](err)
 	switch {
+	case unresolved:
+		host, _, _ := net.SplitHostPort(address)
+		said := "the name of %s, %s, does not resolve"
+		if !dns.IsNotFound {
+			said = "no DNS server answers for the name of %s, %s"
+		}
+		f = fault(LayerDNS, nil, "check the name, and the DNS servers of this machine "+
+			"(resolvectl status)", said, what, host)
 	case errors.Is(err, unix.ECONNREFUSED):
-		f.Message = fmt.Sprintf("nothing accepts connections to %s at %s", what, address)
+		f = fault(layer, nil, remedy, "nothing accepts connections to %s at %s", what, address)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, unix.ETIMEDOUT):
-		f.Message = fmt.Sprintf("%s at %s does not answer within %s", what, address, probeTimeout)
+		f = fault(layer, nil, remedy, "%s at %s does not answer within %s", what, address, probeTimeout)
 	default:
-		f.Message, f.Err = fmt.Sprintf("cannot connect to %s at %s", what, address), plain(err)
+		return nil, fault(layer, plain(err), remedy, "cannot connect to %s at %s", what, address)
 	}
+	f.hidden = err
 	return nil, f
 }
 
@@ -157,130 +174,72 @@ func plain(err error) error {
 	return err
 }
 
-// tunnel asks a proxy for a connection (RFC 9110, CONNECT). The caller closes it when ctx ends.
-func tunnel(ctx context.Context, conn net.Conn, address string, via *url.URL) error {
-	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
-		return &Fault{Layer: LayerProxy, Message: "the connection broke", Err: err}
-	}
-	request := "CONNECT " + address + " HTTP/1.1\r\nHost: " + address + "\r\n"
-	if via.User != nil {
-		password, _ := via.User.Password()
-		pair := base64.StdEncoding.EncodeToString([]byte(via.User.Username() + ":" + password))
-		request += "Proxy-Authorization: Basic " + pair + "\r\n"
-	}
-	_, err := io.WriteString(conn, request+"\r\n")
-	var response *http.Response
-	if err == nil {
-		connect := &http.Request{Method: http.MethodConnect}
-		response, err = http.ReadResponse(bufio.NewReader(conn), connect)
-	}
-	if err != nil {
-		return &Fault{
-			Layer:   LayerProxy,
-			Message: "the proxy at " + via.Host + " does not answer as a proxy",
-			Remedy:  "check proxy.https",
-			Err:     cmp.Or(ctx.Err(), plain(err)),
-		}
-	}
-	switch response.StatusCode {
+// proxyFault judges the answer of a proxy to CONNECT (RFC 9110).
+func proxyFault(_ context.Context, via *url.URL, asked *http.Request, r *http.Response) error {
+	switch r.StatusCode {
 	case http.StatusOK:
 		return nil
 	case http.StatusProxyAuthRequired:
-		return &Fault{
-			Layer:   LayerProxy,
-			Message: "the proxy at " + via.Host + " wants a user and password (407)",
-			Remedy:  "put them into proxy.https: http://user:password@host:port",
-		}
+		return fault(LayerProxy, nil, "put them into proxy.https: http://user:password@host:port",
+			"the proxy at %s wants a user and password (407)", via.Host)
 	default:
-		return &Fault{
-			Layer: LayerProxy,
-			Message: fmt.Sprintf("the proxy at %s does not let us reach %s (%s)", via.Host, address,
-				response.Status),
-			Remedy: "ask who runs the proxy to allow it, or add the host to proxy.noProxy",
-		}
+		return fault(LayerProxy, nil,
+			"ask who runs the proxy to allow it, or add the host to proxy.noProxy",
+			"the proxy at %s does not let us reach %s (%s)", via.Host, asked.Host, r.Status)
 	}
-}
-
-// handshake makes the connection secure and verifies the server.
-func (t Target) handshake(ctx context.Context, conn net.Conn, name string) (*tls.Conn, error) {
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(t.CA)
-	secure := tls.Client(conn, &tls.Config{
-		RootCAs: pool, ServerName: name, NextProtos: []string{"http/1.1"},
-	})
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return nil, &Fault{Layer: LayerTCP, Message: "the connection broke", Err: err}
-	}
-	if err := secure.HandshakeContext(ctx); err != nil {
-		return nil, tlsFault(err, name)
-	}
-	return secure, nil
 }
 
 func tlsFault(err error, name string) *Fault {
-	f := &Fault{Layer: LayerTLS, hidden: err}
-	if unknown, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		f.Message = "the API server's certificate was not issued by the cluster's CA"
+	unknown, untrusted := errors.AsType[x509.UnknownAuthorityError](err)
+	other, misnamed := errors.AsType[x509.HostnameError](err)
+	invalid, _ := errors.AsType[x509.CertificateInvalidError](err)
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	var f *Fault
+	switch {
+	case untrusted:
+		f = fault(LayerTLS, nil, "check node.kubelet.caCertData; if the issuer is your proxy, it "+
+			"inspects TLS: exempt the API server from that",
+			"the API server's certificate was not issued by the cluster's CA")
 		if unknown.Cert != nil {
 			f.Message += fmt.Sprintf(" (its issuer is %q)", unknown.Cert.Issuer.String())
 		}
-		f.Remedy = "check node.kubelet.caCertData; if the issuer is your proxy, it inspects TLS: " +
-			"exempt the API server from that"
-		return f
+	case misnamed:
+		f = fault(LayerTLS, nil, "check node.kubelet.serverURL",
+			"the server at %s has a certificate for other names: %s", name,
+			strings.Join(other.Certificate.DNSNames, ", "))
+	case invalid.Reason == x509.Expired:
+		f = fault(LayerTLS, nil, "check this machine's clock (timedatectl)",
+			"the API server's certificate is not valid at this machine's time, %s UTC",
+			time.Now().UTC().Format(time.DateTime))
+	case noTLS:
+		f = fault(LayerTLS, nil, "check host and port of node.kubelet.serverURL",
+			"the server at %s does not speak TLS", name)
+	default:
+		f = fault(LayerTLS, plain(err), "something between this machine and the cluster may cut TLS "+
+			"connections: check firewall and proxy", "the TLS handshake with %s failed", name)
 	}
-	if host, ok := errors.AsType[x509.HostnameError](err); ok {
-		f.Message = fmt.Sprintf("the server at %s has a certificate for other names: %s", name,
-			strings.Join(host.Certificate.DNSNames, ", "))
-		f.Remedy = "check node.kubelet.serverURL"
-		return f
-	}
-	invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
-	if ok && invalid.Reason == x509.Expired {
-		f.Message = "the API server's certificate is not valid at this machine's time, " +
-			time.Now().UTC().Format(time.DateTime) + " UTC"
-		f.Remedy = "check this machine's clock (timedatectl)"
-		return f
-	}
-	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		f.Message = "the server at " + name + " does not speak TLS"
-		f.Remedy = "check host and port of node.kubelet.serverURL"
-		return f
-	}
-	f.Message, f.Err = "the TLS handshake with "+name+" failed", plain(err)
-	f.Remedy = "something between this machine and the cluster may cut TLS connections: check " +
-		"firewall and proxy"
+	f.hidden = err
 	return f
 }
 
 // ask makes one request with the credential. Everybody may ask for the version, and whoever shows a
 // credential that is not accepted is refused all the same.
-func (t Target) ask(ctx context.Context, conn net.Conn, u *url.URL) error {
-	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
-		return &Fault{Layer: LayerTCP, Message: "the connection broke", Err: err}
-	}
+func (t Target) ask(ctx context.Context, conn *http.ClientConn, u *url.URL) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
 	at := u.JoinPath("/version").String()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
-		return &Fault{
-			Layer: LayerHTTP, Message: "the server's URL cannot be used",
-			Remedy: "correct node.kubelet.serverURL",
-		}
+		return fault(LayerHTTP, nil, "correct node.kubelet.serverURL", "the server's URL cannot be used")
 	}
 	if t.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+t.Token)
 	}
 	request.Header.Set("User-Agent", "aks-flex-node")
-	if err := request.Write(conn); err != nil {
-		return &Fault{Layer: LayerHTTP, Message: "the connection broke", Err: plain(err)}
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), request)
+	response, err := conn.RoundTrip(request)
 	if err != nil {
-		return &Fault{
-			Layer: LayerHTTP, Message: "the API server does not answer", Err: plain(err),
-			Remedy: "check the state of the cluster",
-		}
+		return fault(LayerHTTP, plain(err), "check the state of the cluster",
+			"the API server does not answer")
 	}
 	defer response.Body.Close()
 	return t.judge(response)
@@ -289,9 +248,7 @@ func (t Target) ask(ctx context.Context, conn net.Conn, u *url.URL) error {
 func (t Target) judge(response *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	if err != nil {
-		return &Fault{
-			Layer: LayerHTTP, Message: "the API server's answer broke off", Err: plain(err),
-		}
+		return fault(LayerHTTP, plain(err), "", "the API server's answer broke off")
 	}
 	var version struct {
 		Minor string `json:"minor"`
@@ -304,33 +261,25 @@ func (t Target) judge(response *http.Response) error {
 	case response.StatusCode == http.StatusForbidden:
 		return nil // whoever is forbidden something has been recognised
 	case response.StatusCode >= 500:
-		return &Fault{
-			Layer:   LayerHTTP,
-			Message: "the API server has a problem of its own (" + response.Status + ")",
-			Remedy:  "try again; if it does not pass, check the state of the cluster",
-		}
+		return fault(LayerHTTP, nil, "try again; if it does not pass, check the state of the cluster",
+			"the API server has a problem of its own (%s)", response.Status)
 	case response.StatusCode != http.StatusOK, json.Unmarshal(body, &version) != nil,
 		version.Minor == "":
-		return &Fault{
-			Layer: LayerHTTP,
-			Message: "what answers at " + t.Server + " is not a Kubernetes API server (" +
-				response.Status + ")",
-			Remedy: "check node.kubelet.serverURL",
-		}
+		return fault(LayerHTTP, nil, "check node.kubelet.serverURL",
+			"what answers at %s is not a Kubernetes API server (%s)", t.Server, response.Status)
 	}
 	return nil
 }
 
 func (t Target) unauthorized() *Fault {
-	f := &Fault{Layer: LayerAuth, hidden: ErrUnauthorized}
+	f := fault(LayerAuth, nil, "it has expired or been revoked: ask the cluster's operator for a "+
+		"new one", "the API server does not accept the bootstrap token (401)")
 	if t.Entra {
-		f.Message = "the API server does not accept the identity's token of Entra ID (401)"
-		f.Remedy = "the cluster must use Entra ID (az aks update --enable-aad) and belong to the " +
-			"same tenant; check this machine's clock too (timedatectl)"
-		return f
+		f = fault(LayerAuth, nil, "the cluster must use Entra ID (az aks update --enable-aad) and "+
+			"belong to the same tenant; check this machine's clock too (timedatectl)",
+			"the API server does not accept the identity's token of Entra ID (401)")
 	}
-	f.Message = "the API server does not accept the bootstrap token (401)"
-	f.Remedy = "it has expired or been revoked: ask the cluster's operator for a new one"
+	f.hidden = ErrUnauthorized
 	return f
 }
 
@@ -357,6 +306,10 @@ type Fault struct {
 	hidden error
 }
 
+func fault(layer Layer, err error, remedy, format string, args ...any) *Fault {
+	return &Fault{Layer: layer, Message: fmt.Sprintf(format, args...), Remedy: remedy, Err: err}
+}
+
 // Error tells layer, message, cause and remedy.
 func (f *Fault) Error() string {
 	text := string(f.Layer) + ": " + f.Message
@@ -371,10 +324,7 @@ func (f *Fault) Error() string {
 
 // Unwrap returns the cause.
 func (f *Fault) Unwrap() error {
-	if f.Err != nil {
-		return f.Err
-	}
-	return f.hidden
+	return cmp.Or(f.Err, f.hidden)
 }
 
 // Rebind reports whether an error may mean that the API server has another address or another CA

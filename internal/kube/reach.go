@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -41,10 +40,8 @@ func Reach(ctx context.Context, t Target) (Reached, error) {
 		return Reached{}, &Fault{Layer: LayerHTTP, Message: "the server's URL cannot be parsed"}
 	}
 	var r Reached
-	if t.Proxy != nil {
-		if via, err := t.Proxy(&http.Request{URL: u}); err == nil && via != nil {
-			r.Proxy = via.Host
-		}
+	if via, err := t.via(u); err == nil && via != nil {
+		r.Proxy = via.Host
 	}
 	began := time.Now()
 	err = t.reach(ctx, u, &r)
@@ -61,37 +58,27 @@ func Reach(ctx context.Context, t Target) (Reached, error) {
 
 // reach is one attempt. It fills in as much as it learns.
 func (t Target) reach(ctx context.Context, u *url.URL, r *Reached) error {
-	conn, err := t.dial(ctx, u)
+	var distrust error
+	var secure *tls.Config
+	if u.Scheme == "https" {
+		secure = &tls.Config{
+			InsecureSkipVerify: true, // VerifyConnection verifies, and lets the time be asked for
+			VerifyConnection: func(s tls.ConnectionState) error {
+				leaf := s.PeerCertificates[0]
+				r.Issuer, r.NotAfter = leaf.Issuer.String(), leaf.NotAfter
+				distrust = t.verify(s.PeerCertificates, u.Hostname())
+				return nil
+			},
+		}
+	}
+	conn, err := t.open(ctx, u, secure)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if u.Scheme != "https" {
-		return nil
+	if secure != nil {
+		r.Ahead = ahead(ctx, conn, u)
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		err = conn.SetDeadline(deadline)
-	} else {
-		err = conn.SetDeadline(time.Now().Add(probeTimeout))
-	}
-	if err != nil {
-		return &Fault{Layer: LayerTCP, Message: "the connection broke", Err: err}
-	}
-	var distrust error
-	secure := tls.Client(conn, &tls.Config{
-		ServerName: u.Hostname(), NextProtos: []string{"http/1.1"},
-		InsecureSkipVerify: true, // VerifyConnection verifies, and lets the time be asked for
-		VerifyConnection: func(s tls.ConnectionState) error {
-			leaf := s.PeerCertificates[0]
-			r.Issuer, r.NotAfter = leaf.Issuer.String(), leaf.NotAfter
-			distrust = t.verify(s.PeerCertificates, u.Hostname())
-			return nil
-		},
-	})
-	if err := secure.HandshakeContext(ctx); err != nil {
-		return t.called(tlsFault(err, u.Hostname()))
-	}
-	r.Ahead = ahead(secure, u)
 	if distrust != nil {
 		return t.called(tlsFault(distrust, u.Hostname()))
 	}
@@ -122,14 +109,13 @@ func (t Target) verify(chain []*x509.Certificate, name string) error {
 }
 
 // ahead asks a server for its time (RFC 9110, Date), which has whole seconds.
-func ahead(conn net.Conn, u *url.URL) *time.Duration {
-	request := &http.Request{Method: http.MethodHead, URL: &url.URL{Scheme: u.Scheme, Host: u.Host,
-		Path: "/"}, Host: u.Host, Header: http.Header{"User-Agent": {"aks-flex-node"}}}
+func ahead(ctx context.Context, conn *http.ClientConn, u *url.URL) *time.Duration {
+	request := (&http.Request{
+		Method: http.MethodHead, URL: &url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/"},
+		Header: http.Header{"User-Agent": {"aks-flex-node"}},
+	}).WithContext(ctx)
 	asked := time.Now()
-	if err := request.Write(conn); err != nil {
-		return nil
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), request)
+	response, err := conn.RoundTrip(request)
 	if err != nil {
 		return nil
 	}

@@ -76,7 +76,7 @@ func (l *Lab) ChartSettings(ctx context.Context, url string) (map[string]any, er
 	}
 	settings["publicURL"] = url
 	settings["clusters"] = []object{{"id": ClusterID,
-		"kubeconfig": "/etc/flexnode-rp/settings/in-cluster.kubeconfig"}}
+		"kubeconfig": "/etc/flexnode-rp/settings/in-cluster.kubeconfig", "trusted": true}}
 	return settings, nil
 }
 

@@ -276,6 +276,8 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	}
 	behind := listen(armURL(i))
 	behind["clientCAFile"], behind["clientNames"] = l.CAFile(), []string{"resource-manager.azuresim"}
+	// The API servers of the lab are on the machine of the replicas.
+	settings["azure"].(object)["allowLocalClusters"] = true
 	maps.Copy(settings, object{
 		"listen": listen(ReplicaURL(i)), "armListen": behind,
 		"metricsAddress": host(ProviderMetrics(i)),
@@ -283,8 +285,9 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 		"publicURL":      ProviderURL,
 		"keysFile":       l.path("rp", "keys.json"), "installation": "flexlab",
 		"clusters": []object{
-			{"id": ClusterID, "kubeconfig": l.replicaKubeconfig(i, ClusterID)},
-			{"id": SecondClusterID, "kubeconfig": l.replicaKubeconfig(i, SecondClusterID)},
+			{"id": ClusterID, "kubeconfig": l.replicaKubeconfig(i, ClusterID), "local": true},
+			{"id": SecondClusterID, "kubeconfig": l.replicaKubeconfig(i, SecondClusterID),
+				"local": true},
 		},
 		"auditFile": l.replicaPath(i, "audit.log"),
 	})
@@ -340,6 +343,13 @@ func labRates() object {
 	return object{"reads": rate, "lists": rate, "writes": rate, "deletes": rate}
 }
 
+// AllAtOnce is a rollout policy with which no node waits for another: the machines of a laboratory
+// belong to tests that do not know of each other.
+func AllAtOnce() object {
+	return object{"maxUnavailable": "100%", "canaries": 0, "soak": "PT0S", "maxFailed": 1000,
+		"maxUnknown": "100%"}
+}
+
 // registerCluster does what an operator does once: register the subscription with Resource Manager,
 // and the cluster with the provider.
 func (l *Lab) registerCluster(ctx context.Context) error {
@@ -348,8 +358,8 @@ func (l *Lab) registerCluster(ctx context.Context) error {
 		nil); err != nil || status != http.StatusOK {
 		return errors.Join(err, fmt.Errorf("cannot register the subscription: %d %s", status, text))
 	}
-	body := object{"location": "lab", "properties": object{"kubeconfig": "flexlab",
-		"dnsServiceIP": DNSService}}
+	body := object{"location": "lab", "properties": object{
+		"kubeconfig": "flexlab", "rolloutPolicy": AllAtOnce(), "dnsServiceIP": DNSService}}
 	if status, text, err := l.ARM(ctx, http.MethodPut, ProviderURL, ClusterID, ProviderAPI,
 		body); err != nil || status/100 != 2 {
 		return errors.Join(err, fmt.Errorf("cannot register the cluster: %d %s", status, text))

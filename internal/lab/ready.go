@@ -86,6 +86,7 @@ func nodeReady(ctx context.Context, client *http.Client, name string) bool {
 // Node is a Node object, as far as the lab looks at it.
 type Node struct {
 	Metadata struct {
+		Name   string
 		Labels map[string]string
 	}
 	Spec struct {

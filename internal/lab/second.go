@@ -74,7 +74,8 @@ func (l *Lab) rotateProvider() error {
 
 // secondBody is the registration of the second cluster: its nodes get subnets.
 func secondBody() object {
-	return object{"location": "lab", "properties": object{"kubeconfig": "second",
+	return object{"location": "lab", "properties": object{
+		"kubeconfig": "second", "rolloutPolicy": AllAtOnce(),
 		"dnsServiceIP": DNSService, "podCidr": "10.250.0.0/16", "nodeCidrMask": 24}}
 }
 

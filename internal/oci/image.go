@@ -3,11 +3,23 @@
 package oci
 
 import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -24,7 +36,7 @@ type Image struct {
 
 // Build makes the image.
 func (i Image) Build() (v1.Image, error) {
-	created := v1.Time{Time: time.Unix(0, 0).UTC()}
+	created := v1.Time{Time: epoch.UTC()}
 	if !i.Created.IsZero() {
 		created.Time = i.Created.UTC()
 	}
@@ -34,12 +46,8 @@ func (i Image) Build() (v1.Image, error) {
 		if err != nil {
 			return nil, err
 		}
-		kind, err := made.MediaType()
-		if err != nil {
-			return nil, err
-		}
 		layers = append(layers, mutate.Addendum{
-			Layer: made, MediaType: kind, History: v1.History{CreatedBy: i.By, Created: created},
+			Layer: made, History: v1.History{CreatedBy: i.By, Created: created},
 		})
 	}
 	base := mutate.ConfigMediaType(
@@ -56,4 +64,140 @@ func (i Image) Build() (v1.Image, error) {
 	file = file.DeepCopy()
 	file.OS, file.Architecture, file.Created, file.Config = "linux", i.Architecture, created, i.Config
 	return mutate.ConfigFile(image, file)
+}
+
+// Index is one image for several architectures.
+func Index(images ...v1.Image) (v1.ImageIndex, error) {
+	var list []mutate.IndexAddendum
+	for _, i := range images {
+		config, err := i.ConfigFile()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, mutate.IndexAddendum{
+			Add: i, Descriptor: v1.Descriptor{Platform: config.Platform()},
+		})
+	}
+	return mutate.AppendManifests(empty.Index, list...), nil
+}
+
+// WriteArchive writes an image as an OCI image layout in a tar archive (image-spec, "Image
+// Layout"), which has it under a name, such as registry.example/program:1.
+func WriteArchive(to io.Writer, index v1.ImageIndex, name, tag string) error {
+	dir, err := os.MkdirTemp("", "image-layout-")
+	if err != nil {
+		return fmt.Errorf("cannot write the image: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	named := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
+		Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{
+			"org.opencontainers.image.ref.name": tag,
+			// containerd and those that import with it take the whole name from here
+			"io.containerd.image.name": name + ":" + tag,
+		}},
+	})
+	_, err = layout.Write(dir, named)
+	if err == nil {
+		err = pack(to, func(p *Packer) error { return p.Tree(dir) })
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write the image: %w", err)
+	}
+	return nil
+}
+
+// Layer is one layer of an image.
+type Layer struct {
+	// Pack writes its content.
+	Pack func(*Packer) error
+	// Compressed has it be compressed, for who fetches it from afar.
+	Compressed bool
+}
+
+// Packer writes the files of a layer. Directories above them are made by who unpacks it.
+type Packer struct{ tar *tar.Writer }
+
+// epoch is the time of every file.
+var epoch = time.Unix(0, 0)
+
+func (p *Packer) write(h tar.Header, content []byte) error {
+	h.Size, h.ModTime, h.Format = int64(len(content)), epoch, tar.FormatPAX
+	if err := p.tar.WriteHeader(&h); err != nil {
+		return err
+	}
+	_, err := p.tar.Write(content)
+	return err
+}
+
+// File writes a file.
+func (p *Packer) File(name string, content []byte, mode fs.FileMode) error {
+	return p.write(tar.Header{Name: name, Mode: int64(mode)}, content)
+}
+
+// Copy writes a file of this box under another name.
+func (p *Packer) Copy(name, file string, mode fs.FileMode) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return p.File(name, content, mode)
+}
+
+// Dir writes a directory that somebody owns.
+func (p *Packer) Dir(name string, mode fs.FileMode, owner int) error {
+	return p.write(tar.Header{
+		Typeflag: tar.TypeDir, Name: name + "/", Mode: int64(mode), Uid: owner, Gid: owner,
+	}, nil)
+}
+
+// Tree writes the files and links of a directory tree, in the order of their names. Files are for
+// all to read, and for all to run if their owner may, whatever the umask that made them.
+func (p *Packer) Tree(root string) error {
+	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name := strings.TrimPrefix(file, path.Clean(root)+"/")
+		if d.Type() == fs.ModeSymlink {
+			target, err := os.Readlink(file)
+			if err != nil {
+				return err
+			}
+			return p.write(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target}, nil)
+		}
+		info, err := d.Info()
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		mode := fs.FileMode(0o644)
+		if info.Mode()&0o100 != 0 {
+			mode = 0o755
+		}
+		return p.Copy(name, file, mode)
+	})
+}
+
+// pack writes the archive of what is packed.
+func pack(to io.Writer, with func(*Packer) error) error {
+	t := tar.NewWriter(to)
+	if err := with(&Packer{t}); err != nil {
+		return err
+	}
+	return t.Close()
+}
+
+func (l Layer) build() (v1.Layer, error) {
+	var packed bytes.Buffer
+	if err := pack(&packed, l.Pack); err != nil {
+		return nil, err
+	}
+	if !l.Compressed {
+		return static.NewLayer(packed.Bytes(), types.OCIUncompressedLayer), nil
+	}
+	made, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(packed.Bytes())), nil
+	}, tarball.WithMediaType(types.OCILayer))
+	// Without its method Descriptor, whose empty annotations are not those that a manifest is read
+	// with.
+	return struct{ v1.Layer }{made}, err
 }

@@ -1,9 +1,14 @@
 // Package progress tells people what a verb is doing: one stream of events, drawn on a terminal,
 // written as lines into a pipe, or logged by a service. It decides nothing: the agent emits events,
-// the command chooses the view.
+// the command chooses the view, which many goroutines may call at once.
 package progress
 
 import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -37,9 +42,97 @@ type Event struct {
 	Took  time.Duration
 }
 
-// View shows events. Many goroutines may call Show at once, also after Close. Close ends what is
-// drawn; it may be called twice.
-type View interface {
-	Show(Event)
-	Close()
+// stepWidth is the number of columns of the longest step's name, "directories" or "credentials",
+// and one more.
+const stepWidth = 12
+
+// downloads stands where other lines have their step.
+const downloads state.Step = "download"
+
+// Lines returns a view for pipes, which writes one line for each thing that is done.
+func Lines(out io.Writer) func(Event) {
+	var mu sync.Mutex
+	return func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if text := line(e); text != "" {
+			fmt.Fprintln(out, text) // a reader that is gone is no reason to stop
+		}
+	}
+}
+
+func line(e Event) string {
+	text := oneLine(e.Text)
+	switch e.Kind {
+	case StepDone:
+		return within(e.Step, fmt.Sprintf("%s (%s)", text, seconds(e.Took)))
+	case StepFailed:
+		return within(e.Step, strings.TrimSuffix("failed: "+text, ": "))
+	case Doing:
+		return within(e.Step, text)
+	case Fetched:
+		what := oneLine(e.Name)
+		if e.Total > 0 {
+			what += " " + size(e.Total)
+		}
+		return within(downloads, fmt.Sprintf("%s (%s)", what, seconds(e.Took)))
+	case Retry:
+		return within(downloads, text)
+	case Warning:
+		return "warning: " + text
+	case Note:
+		return text
+	}
+	return ""
+}
+
+func within(step state.Step, text string) string {
+	return strings.TrimSpace(pad(string(step), stepWidth) + " " + text)
+}
+
+// Log logs an event for services: what a person would see goes to the log, and with it to the
+// journal. Downloads that go well, and changes of the host, which the engine logs itself, do not.
+// The text of a warning or note is a sentence already, and so the message.
+func Log(log *slog.Logger, e Event) {
+	text := oneLine(e.Text)
+	switch e.Kind {
+	case Warning:
+		log.Warn(text)
+	case Note:
+		log.Info(text)
+	case StepFailed:
+		log.Warn("step failed", "step", string(e.Step), "reason", text)
+	case Retry:
+		log.Info("download is tried again", "artifact", e.Name, "reason", text)
+	case StepDone:
+		log.Debug("step done", "step", string(e.Step), "result", text, "took", e.Took)
+	case Doing:
+		log.Debug("waiting", "step", string(e.Step), "for", text)
+	case Fetched:
+		log.Debug("download done", "artifact", e.Name, "bytes", e.Total, "took", e.Took)
+	case StepBegan, Change, Bytes:
+		// too many, and the other events tell their result
+	}
+}
+
+// seconds is a duration as people read it: 0.1s, 12.3s, 3m05s.
+func seconds(d time.Duration) string {
+	d = d.Round(100 * time.Millisecond)
+	if d < time.Minute {
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	d = d.Round(time.Second)
+	return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+}
+
+// size is a number of bytes as people read it.
+func size(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	default:
+		return fmt.Sprintf("%.0f kB", float64(n)/1e3)
+	}
 }

@@ -34,11 +34,10 @@ func every() []Event {
 
 func TestLines(t *testing.T) {
 	var out strings.Builder
-	view := &Lines{Out: &out}
+	view := Lines(&out)
 	for _, e := range every() {
-		view.Show(e)
+		view(e)
 	}
-	view.Close()
 	want := `start        one two (1.2s)
 start        failed
 start        failed: one two

@@ -43,10 +43,9 @@ func logged(level slog.Level) string {
 		return a
 	}
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: withoutTime}
-	var view View = &Log{Log: slog.New(slog.NewTextHandler(&out, options))}
+	log := slog.New(slog.NewTextHandler(&out, options))
 	for _, e := range every() {
-		view.Show(e)
+		Log(log, e)
 	}
-	view.Close()
 	return out.String()
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Terminal is a View for a person: what is done scrolls by as lines, and below them up to two live
+// Terminal is a view for a person: what is done scrolls by as lines, and below them up to two live
 // lines, the current step and the downloads, are redrawn. No line is as wide as the terminal, so
 // that none is broken by it.
 type Terminal struct {
@@ -36,26 +36,25 @@ const redraw = 120 * time.Millisecond
 // NewTerminal starts a view on a terminal; width is asked at each drawing.
 func NewTerminal(out io.Writer, width func() int) *Terminal {
 	t := &Terminal{out: out, width: width, stop: make(chan struct{})}
-	t.drawer.Go(t.run)
+	t.drawer.Go(func() {
+		tick := time.NewTicker(redraw)
+		defer tick.Stop()
+		for {
+			select {
+			case <-t.stop:
+				return
+			case <-tick.C:
+				t.mu.Lock()
+				t.draw()
+				t.mu.Unlock()
+			}
+		}
+	})
 	return t
 }
 
-func (t *Terminal) run() {
-	tick := time.NewTicker(redraw)
-	defer tick.Stop()
-	for {
-		select {
-		case <-t.stop:
-			return
-		case <-tick.C:
-			t.mu.Lock()
-			t.draw()
-			t.mu.Unlock()
-		}
-	}
-}
-
-// Close takes the live lines away. What is shown later is printed, not drawn.
+// Close takes the live lines away. What is shown later is printed, not drawn. It may be called
+// twice.
 func (t *Terminal) Close() {
 	t.closing.Do(func() {
 		close(t.stop)
@@ -67,6 +66,7 @@ func (t *Terminal) Close() {
 	})
 }
 
+// Show takes in an event.
 func (t *Terminal) Show(e Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,4 +154,46 @@ func (t *Terminal) paragraph(mark, text string) []string {
 	}
 	lines[0] = "  " + mark + lines[0][len("   "):]
 	return lines
+}
+
+// transfers adds up the downloads that run at the same time.
+type transfers struct {
+	began   time.Time // when the first of them began
+	arrived int64     // bytes of those that are done
+	running map[string]transfer
+}
+
+type transfer struct{ done, total int64 }
+
+// progress notes how far a download has come. The first one after all are done starts from zero, so
+// that the rate is not that of long ago.
+func (t *transfers) progress(name string, done, total int64) {
+	if !t.active() {
+		*t = transfers{began: time.Now(), running: map[string]transfer{}}
+	}
+	t.running[name] = transfer{done, max(total, done)}
+}
+
+// done notes that a download has arrived, also one of unknown size.
+func (t *transfers) done(name string) {
+	t.arrived += t.running[name].total
+	delete(t.running, name)
+}
+
+// active reports whether a download is under way.
+func (t *transfers) active() bool { return len(t.running) > 0 }
+
+func (t *transfers) sum() (done, total int64) {
+	done, total = t.arrived, t.arrived
+	for _, one := range t.running {
+		done += one.done
+		total += one.total
+	}
+	return done, total
+}
+
+// rate is in bytes a second.
+func (t *transfers) rate() int64 {
+	done, _ := t.sum()
+	return int64(float64(done) / max(time.Since(t.began).Seconds(), 0.1))
 }

@@ -150,15 +150,10 @@ func (r *Redactor) hides(text string, deep int) bool {
 		return false
 	}
 	inner := string(decoded)
-	for _, s := range r.known {
-		if len(s) >= shortest && strings.Contains(inner, s) {
-			return true
-		}
-	}
-	for _, p := range patterns() {
-		if p.find.MatchString(inner) {
-			return true
-		}
+	known := func(s string) bool { return len(s) >= shortest && strings.Contains(inner, s) }
+	matches := func(p pattern) bool { return p.find.MatchString(inner) }
+	if slices.ContainsFunc(r.known, known) || slices.ContainsFunc(patterns(), matches) {
+		return true
 	}
 	return deep > 0 && slices.ContainsFunc(run.FindAllString(inner, -1),
 		func(found string) bool { return r.hides(found, deep-1) })

@@ -1,10 +1,11 @@
 // Package release knows the releases of what a node is made of: the digests of those that are
-// pinned (pins.go), and which versions work with which (table.go). It is pure: it reads no file and
+// pinned (pins.txt), and which versions work with which (table.go). It is pure: it reads no file and
 // asks nobody. The configuration takes its defaults and rules from it, the agent its digests, the
 // resource provider the versions that an owner leaves open.
 package release
 
 import (
+	_ "embed"
 	"slices"
 	"strings"
 	"sync"
@@ -17,17 +18,24 @@ type Pin struct {
 	Name, Version, Arch, Digest string
 }
 
+// pins are the digests of the releases that are pinned here: name, version, architecture, digest.
+// Each was read from a list of published release checksums or from the project's own checksum file,
+// not computed here. `make pins` adds releases.
+//
+//go:embed pins.txt
+var pins string
+
 // Key names one version of an artifact, without a leading "v", as artifacts.overrides does:
 // kubelet@1.36.3.
 func Key(name, version string) string { return name + "@" + version }
 
-// Names are the artifacts that can be pinned, in the order of pins.go.
+// Names are the artifacts that can be pinned, in the order of pins.txt.
 func Names() []string {
 	return []string{"kubelet", "kubectl", "kubeadm", "containerd", "runc", "cni-plugins",
 		"node-problem-detector"}
 }
 
-// parsed are the pins, in the order of pins.go: newest version of each artifact first.
+// parsed are the pins, in the order of pins.txt: newest version of each artifact first.
 var parsed = sync.OnceValue(func() []Pin {
 	list := make([]Pin, 0, strings.Count(pins, "\n"))
 	for line := range strings.Lines(strings.TrimSpace(pins)) {
@@ -40,18 +48,14 @@ var parsed = sync.OnceValue(func() []Pin {
 // Pins are all digests that are pinned, by artifact, newest version first, by architecture.
 func Pins() []Pin { return slices.Clone(parsed()) }
 
-// digestOf are the pinned digests by what they are of.
-var digestOf = sync.OnceValue(func() map[Pin]string {
-	m := map[Pin]string{}
-	for _, p := range parsed() {
-		m[Pin{Name: p.Name, Version: p.Version, Arch: p.Arch}] = p.Digest
-	}
-	return m
-})
-
 // Digest is that of a published file whose digest is pinned, or "".
 func Digest(name, version, arch string) string {
-	return digestOf()[Pin{Name: name, Version: version, Arch: arch}]
+	for _, p := range parsed() {
+		if p.Name == name && p.Version == version && p.Arch == arch {
+			return p.Digest
+		}
+	}
+	return ""
 }
 
 // Pinned lists the versions of an artifact whose digests are pinned on every architecture, newest

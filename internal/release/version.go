@@ -33,11 +33,12 @@ func Parse(s string) (Version, bool) {
 	var n [3]int
 	for i := range n {
 		number, rest, more := strings.Cut(numbers, ".")
-		if !isNumber(number) || more != (i < len(n)-1) {
+		value, err := strconv.ParseUint(number, 10, 32)
+		padded := len(number) > 1 && number[0] == '0'
+		if err != nil || len(number) > 6 || padded || more != (i < len(n)-1) {
 			return Version{}, false
 		}
-		n[i], _ = strconv.Atoi(number)
-		numbers = rest
+		n[i], numbers = int(value), rest
 	}
 	if isPre && !isPreRelease(pre) {
 		return Version{}, false
@@ -45,25 +46,17 @@ func Parse(s string) (Version, bool) {
 	return Version{n[0], n[1], n[2], pre}, true
 }
 
-// isNumber reports whether a text is a number of at most six digits, without zeros in front.
-func isNumber(s string) bool {
-	return s != "" && len(s) <= 6 && strings.Trim(s, digits) == "" && (s == "0" || s[0] != '0')
-}
-
 // isPreRelease reports whether a text is words of letters and digits with "." or "-" in between.
 func isPreRelease(s string) bool {
 	for word := range strings.SplitSeq(strings.ReplaceAll(s, "-", "."), ".") {
-		if word == "" || strings.Trim(word, digits+letters) != "" {
+		if word == "" || strings.Trim(word, alphanumeric) != "" {
 			return false
 		}
 	}
 	return true
 }
 
-const (
-	digits  = "0123456789"
-	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-)
+const alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 // ParseServer reads what an API server says of itself, which vendors spell differently: v1.34.4,
 // 1.34.4+build, 1.34. What a vendor adds (1.34.4-eks-1) makes no pre-release of it; alpha, beta and

@@ -9,7 +9,7 @@ import (
 //go:embed testdata/witness.txt
 var witness string
 
-// A second list, which others keep, has the same digests as pins.go for every release that both
+// A second list, which others keep, has the same digests as pins.txt for every release that both
 // have (docs/decisions/0005).
 func TestSecondWitness(t *testing.T) {
 	agree := map[string]int{}

@@ -51,15 +51,11 @@ const (
 // made of it: somebody else has changed it.
 func undoForeign(seen, before Resource) treatment {
 	switch r := seen.(type) {
-	case Absent: // somebody has removed our thing, and the former one comes back
-		return undoAnyway
-	case Swap: // areas are only turned on, and those of others stay
-		return undoAnyway
-	case Table: // one of that name is ours, whatever rules it has now
-		return undoAnyway
-	case Package: // whoever has removed ours, or broken it, has not made it theirs
-		return undoAnyway
-	case Residue:
+	case Residue,
+		Absent,  // our thing was removed, and the previous one comes back
+		Swap,    // areas are only turned on, and those of others stay
+		Table,   // one of that name is ours, whatever rules it has now
+		Package: // whoever has removed ours, or broken it, has not made it theirs
 		return undoAnyway
 	case File:
 		return undoAndKeep
@@ -77,4 +73,43 @@ func undoForeign(seen, before Resource) treatment {
 		}
 	}
 	return leaveAsIs
+}
+
+// Adopt makes a ledger for a machine whose own is lost: what is seen exactly as it is wanted counts
+// as ours and as absent before. What differs, and what has no absence to return to (kernel
+// parameters, modules, swap, shared directories), is left out, as are spared items.
+func Adopt(want Desired, seen Observed) Ledger {
+	var l Ledger
+	for _, item := range want {
+		r := item.Resource
+		before, is := absence(r), seen[r.Key()]
+		if item.Spared || before == nil || !isKnown(is) || !Satisfies(is, r) && !claims(r) {
+			continue
+		}
+		if kept := ownersPlace(is); claims(r) && kept != nil {
+			before = kept
+		}
+		l.Entries = append(l.Entries, newEntry(item.Step, before, r, item.Owes))
+	}
+	return l
+}
+
+// ownersPlace is a mount point or a link to a directory, as its owner made it: with nothing of ours
+// in it. It is nil for anything else, which goes with its contents.
+func ownersPlace(seen Resource) Resource {
+	switch seen := seen.(type) {
+	case Dir:
+		if seen.Mounted {
+			seen.Empty = true
+			return seen
+		}
+	case Link:
+		if seen.Dir != nil {
+			dir := *seen.Dir
+			dir.Empty = true
+			seen.Dir = &dir
+			return seen
+		}
+	}
+	return nil
 }

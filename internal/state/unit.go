@@ -1,8 +1,6 @@
 package state
 
-import (
-	"strings"
-)
+import "strings"
 
 // Enablement is the state of a unit file as systemd calls it (systemctl(1), is-enabled).
 type Enablement string

@@ -86,7 +86,6 @@ func Next(s Situation) Decision {
 
 // fromRest decides where nothing is under way.
 func (s Situation) fromRest() Decision {
-	follow := Decision{Move: Begin, Kind: Change, To: s.Applied, Why: "the API server has moved"}
 	switch {
 	case s.Applied == "" && s.Wanted == New:
 		return Decision{Move: Begin, Kind: Join, Why: "the machine is not a node"}
@@ -95,7 +94,7 @@ func (s Situation) fromRest() Decision {
 	case s.Wanted == New && !s.Waits:
 		return Decision{Move: Begin, Kind: Change, Why: "the configuration has changed"}
 	case s.Moved:
-		return follow
+		return Decision{Move: Begin, Kind: Change, To: s.Applied, Why: "the API server has moved"}
 	case s.Wanted == Current && s.Asked:
 		return Decision{Move: Begin, Kind: Repair, To: s.Applied, Why: "a person has asked"}
 	case s.Wanted == New:

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
-	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // admins is in the kubeconfig of the cluster's administrator.
@@ -102,7 +102,7 @@ func TestAdminKubeconfigAfterRollback(t *testing.T) {
 	}
 	administrator(sim, false)
 	told, err := change.Back(t.Context(), w.agent(), "")
-	if err != nil || slices.ContainsFunc(told.Changes, func(e inspect.Entry) bool {
+	if err != nil || slices.ContainsFunc(told.Changes, func(e state.Line) bool {
 		return strings.Contains(string(e.Key), file)
 	}) {
 		t.Errorf("it would do %+v, %v", told.Changes, err)

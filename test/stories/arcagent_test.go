@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/azure"
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -105,7 +105,7 @@ func TestArcAgentIsInstalled(t *testing.T) {
 	if !m.installed() || len(sim.Machines()) != 1 {
 		t.Fatalf("ran %q, machines %v", m.ran, sim.Machines())
 	}
-	if _, err := os.Stat(w.root + azure.PackageDir); err == nil {
+	if _, err := os.Stat(w.root + access.PackageDir); err == nil {
 		t.Error("what was fetched is left")
 	}
 	if report, err := w.drift(false); err != nil || len(report.Changes) > 0 {

@@ -39,7 +39,7 @@ func (w *world) principal() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return arc.Principal(token.Value)
+	return identity.ClaimsOf(token.Value).ObjectID
 }
 
 // mended checks that the machine is an Arc machine again, and that nobody wants anything.

@@ -21,13 +21,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/history"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // rejected is what the agent remembers of configurations that failed.
-func (w *world) rejected() []saved.Rejection {
+func (w *world) rejected() []history.Rejection {
 	w.t.Helper()
-	var list []saved.Rejection
+	var list []history.Rejection
 	data, err := os.ReadFile(filepath.Join(w.root, saved.StateDir, "rejected.json"))
 	if err == nil {
 		err = json.Unmarshal(data, &list)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
-	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
 const panicSysctl = "/proc/sys/kernel/panic"
@@ -161,7 +161,7 @@ func (s *serviceStory) hold(verb string) (release func()) {
 		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err == nil {
-		err = json.NewEncoder(file).Encode(saved.Holder{PID: 4711, Verb: verb, Since: time.Now()})
+		err = json.NewEncoder(file).Encode(host.Holder{PID: 4711, Verb: verb, Since: time.Now()})
 	}
 	if err != nil {
 		s.t.Fatal(err)
@@ -200,8 +200,8 @@ func TestBusyLock(t *testing.T) {
 func TestSecondDaemon(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
-		_, err := service.Claim(s.process())
-		locked, ok := errors.AsType[*saved.LockedError](err)
+		_, err := change.Acquire(s.process(), saved.DaemonLockFile, "agent")
+		locked, ok := errors.AsType[*host.LockedError](err)
 		if !ok || locked.Holder.Verb != "agent" || locked.Holder.PID != os.Getpid() {
 			t.Errorf("a second daemon ends with %v", err)
 		}

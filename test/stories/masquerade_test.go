@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
-	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -23,7 +22,7 @@ func TestPlanOfMasquerading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(plan.Changes, func(e inspect.Entry) bool {
+	if !slices.ContainsFunc(plan.Changes, func(e state.Line) bool {
 		return e.Key == state.UnitKey("aks-flex-node-masquerade.service")
 	}) {
 		t.Errorf("planned %+v", plan.Changes)

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
@@ -87,7 +86,7 @@ func TestRuntimeOfAJoin(t *testing.T) {
 	w.config.Agent.ReadyTimeout = "5s" // of the next try, too, also on a busy machine
 	w.deaf.Store(3)
 	_, err := w.bootstrap()
-	unhealthy, ok := errors.AsType[*change.UnhealthyError](err)
+	unhealthy, ok := errors.AsType[*health.UnhealthyError](err)
 	if !ok || unhealthy.Condition.Reason != "RuntimeServiceMissing" {
 		t.Fatalf("the error is %v", err)
 	}

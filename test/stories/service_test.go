@@ -231,7 +231,7 @@ func (c *costly) Run(
 func (s *serviceStory) start() {
 	s.t.Helper()
 	a := s.process()
-	claim, err := service.Claim(a)
+	claim, err := change.Acquire(a, saved.DaemonLockFile, "agent")
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 )
 
@@ -120,7 +121,7 @@ func TestLocked(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	locked, ok := errors.AsType[*saved.LockedError](second)
+	locked, ok := errors.AsType[*host.LockedError](second)
 	if !ok || locked.Holder.Verb != "bootstrap" || locked.Holder.PID != os.Getpid() {
 		t.Errorf("the second verb ended with %v", second)
 	}

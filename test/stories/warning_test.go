@@ -16,7 +16,7 @@ import (
 func (w *world) service(do func(context.Context, *change.Agent) error) error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
 		a.InService = true
-		a.Show = (&progress.Log{Log: a.Log}).Show
+		a.Show = func(e progress.Event) { progress.Log(a.Log, e) }
 		return do(ctx, a)
 	})
 }

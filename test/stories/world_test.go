@@ -29,7 +29,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/azure"
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -228,7 +228,7 @@ func (w *world) agent() *change.Agent {
 	var machine change.Machine = &host.Host{
 		Root: w.root, Systemd: &mute{w.systemd, w.mute.Load}, Kernel: w.kernel, Log: log,
 		SecretDir:  saved.RunDir,
-		PackageDir: azure.PackageDir,
+		PackageDir: access.PackageDir,
 		Programs:   w.programs,
 		Touch:      func(string) (func(), error) { return w.touch(p), nil },
 	}
@@ -237,7 +237,8 @@ func (w *world) agent() *change.Agent {
 	}
 	return &change.Agent{
 		Env: inspect.Env{
-			Reader: machine, Root: w.root, Log: log, Show: (&progress.Log{Log: log}).Show,
+			Reader: machine, Root: w.root, Log: log,
+			Show: func(e progress.Event) { progress.Log(log, e) },
 			Poll: time.Millisecond, Program: w.program,
 			Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth, Runtime: w.served,
 			Version: "story", Trusted: w.judge,

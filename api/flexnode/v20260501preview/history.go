@@ -12,7 +12,7 @@ type Revision struct {
 	ConfigVersion string    `json:"configVersion"`
 	Created       time.Time `json:"created"`
 	CreatedBy     string    `json:"createdBy,omitempty"`
-	// Reason is put, facts, rollback or migration; Repeats the version that a rollback repeats.
+	// Reason is put, facts or rollback; Repeats the version that a rollback repeats.
 	Reason  string `json:"reason"`
 	Repeats string `json:"repeats,omitempty"`
 	// Desired is what the owner wants, Assigned what agents are offered, Applied what the node's

@@ -11,29 +11,45 @@ type Summary struct {
 	// Versions and Conditions are at most the 200 most frequent ones.
 	Versions   []VersionCount   `json:"versions"`
 	Conditions []ConditionCount `json:"conditions"`
-	// FailedVersions are those that nodes have failed to run, the newest first.
-	FailedVersions []FailedVersions `json:"failedVersions"`
+	// Changes are those that nodes wait for, try or have failed, at most 16: first those that have
+	// failed and are waited for.
+	Changes []RolloutChange `json:"changes"`
 }
 
-// FailedVersions are component versions that nodes of a cluster have failed to run together.
-type FailedVersions struct {
-	Versions Versions `json:"versions"`
-	// Nodes is how many nodes have failed, at most 3. Held tells that the others are not offered
-	// these versions because of that, AllowedBy who has them offered all the same.
-	Nodes     int       `json:"nodes"`
-	Since     time.Time `json:"since"`
-	Held      bool      `json:"held"`
-	AllowedBy string    `json:"allowedBy,omitempty"`
+// RolloutChange shows the progress of a change of a cluster's nodes (RolloutPolicy).
+type RolloutChange struct {
+	// Change names it: the same settings with the same values have the same name.
+	Change string `json:"change"`
+	// Settings lists the settings that differ, as path=value, at most 20.
+	Settings []string  `json:"settings"`
+	Since    time.Time `json:"since"`
+	// Waiting, Trying, Good, Failed and Unknown count nodes. A node is Unknown that was neither Ready
+	// nor has failed by the deadline.
+	Waiting int `json:"waiting"`
+	Trying  int `json:"trying"`
+	Good    int `json:"good"`
+	Failed  int `json:"failed"`
+	Unknown int `json:"unknown"`
+	// Held is why no node gets it: Paused, CanaryFailed, TooManyFailed or TooManyUnknown.
+	Held string `json:"held,omitempty"`
+	// AllowedBy names the caller who has allowed more failures (allowVersions), until AllowedUntil.
+	AllowedBy    string     `json:"allowedBy,omitempty"`
+	AllowedUntil *time.Time `json:"allowedUntil,omitempty"`
 }
 
-// AllowVersions is the body of allowVersions. What is left out of Versions is any.
+// AllowVersions is the body of allowVersions.
 type AllowVersions struct {
-	Versions Versions `json:"versions,omitzero"`
+	// Change is the name of the change; "" is every one that is held.
+	Change string `json:"change,omitempty"`
+	// Failures is the number of nodes that may still fail it; default 1.
+	Failures int `json:"failures,omitempty"`
+	// For is the time for which that is allowed, as a duration of ISO 8601; default PT24H.
+	For string `json:"for,omitempty"`
 }
 
 // AllowedVersions is its answer.
 type AllowedVersions struct {
-	FailedVersions []FailedVersions `json:"failedVersions"`
+	Changes []RolloutChange `json:"changes"`
 }
 
 // StateCount is how many nodes are in a state.

@@ -12,12 +12,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/azure"
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
-	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -28,7 +28,7 @@ const Service = "aks-flex-node-agent.service"
 type Machine interface {
 	inspect.Reader
 	apply.Disk
-	azure.Machine
+	access.Changer
 	// Touched notes that another writer than the engine is about to change something, and done
 	// that it has.
 	Touched(what string) (done func(), err error)
@@ -54,16 +54,21 @@ type Agent struct {
 	Client func(proxy func(*http.Request) (*url.URL, error)) *http.Client
 	// Provider makes the HTTP client for requests to the resource provider; nil is follow.NewClient.
 	Provider func(proxy func(*http.Request) (*url.URL, error)) *http.Client
-	// Identity makes the credential of the node's own identity in Azure; nil is identity.Node.
-	Identity func(c config.Config) (identity.Credential, error)
+	// Identity makes the credential of the node's own identity in Azure; nil is follow.NodeIdentity.
+	Identity follow.Identity
 	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
 	// cannot be read. A nil function reads none.
 	Given func() *config.Config
 	// Person is who runs the agent.
-	Person azure.Person
+	Person access.Person
 
 	// Bundle is held while the configuration that a provider has delivered is written.
 	Bundle sync.Mutex
+}
+
+// Shown shows what a verb changes as the eleven steps.
+func Shown(a *Agent) *progress.Steps {
+	return &progress.Steps{Show: a.Emit, Alive: a.Alive, Log: a.Log}
 }
 
 // Input is a configuration as it was received.
@@ -86,10 +91,10 @@ func ProviderClient(a *Agent, c config.Config) *http.Client {
 	return follow.NewClient(c.ProxyFunc())
 }
 
-// NodeCredential returns the credential of the node's own identity in Azure.
-func NodeCredential(a *Agent, c config.Config) (identity.Credential, error) {
+// NodeIdentity returns what makes the credential of the node's own identity in Azure.
+func NodeIdentity(a *Agent) follow.Identity {
 	if a.Identity != nil {
-		return a.Identity(c)
+		return a.Identity
 	}
-	return identity.Node(c.Azure, c.ProxyFunc())
+	return follow.NodeIdentity
 }

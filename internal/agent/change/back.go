@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/history"
+	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -31,25 +34,25 @@ func Rollback(ctx context.Context, a *Agent, name string) (Result, error) {
 		return Result{}, err
 	}
 	result := Result{NodeName: to.Config.Agent.NodeName}
-	view := &Steps{Agent: a}
+	view := Shown(a)
 	if h.Saved.Transition != nil {
 		err = Settle(ctx, h, nil, false, view)
 	} else {
 		err = goBack(ctx, h, to, view)
 	}
-	result.finish(began, view.total, err)
+	result.finish(began, view.Total, err)
 	return result, err
 }
 
 // Back tells what Rollback would do.
-func Back(ctx context.Context, a *Agent, name string) (inspect.Comparison, error) {
+func Back(ctx context.Context, a *Agent, name string) (history.Comparison, error) {
 	h, err := OpenReadOnly(ctx, a)
 	if err != nil {
-		return inspect.Comparison{}, err
+		return history.Comparison{}, err
 	}
 	to, err := backTo(ctx, h, name)
 	if err != nil {
-		return inspect.Comparison{}, err
+		return history.Comparison{}, err
 	}
 	return inspect.Compare(ctx, &a.Env, h.Saved.Applied.ID, to.ID)
 }
@@ -62,7 +65,7 @@ func backTo(ctx context.Context, h *Home, name string) (*generation.Generation, 
 	case h.Saved.Transition != nil:
 		return goingBackTo(ctx, h, name)
 	}
-	to, err := inspect.Find(ctx, h.Node, cmp.Or(name, string(generation.Previous)))
+	to, err := history.Find(ctx, h.Saved.Generations, cmp.Or(name, string(generation.Previous)))
 	switch {
 	case err != nil:
 		return nil, err
@@ -92,7 +95,7 @@ func goingBackTo(ctx context.Context, h *Home, name string) (*generation.Generat
 	if !left.GoesBack() {
 		return nil, comesFirst(left)
 	}
-	to, err := inspect.Find(ctx, h.Node, cmp.Or(name, left.To))
+	to, err := history.Find(ctx, h.Saved.Generations, cmp.Or(name, left.To))
 	if err == nil && to.ID != left.To {
 		return nil, comesFirst(left)
 	}
@@ -103,7 +106,7 @@ func goingBackTo(ctx context.Context, h *Home, name string) (*generation.Generat
 // they are of the same identity.
 func credentialsOf(h *Home, to *generation.Generation) (config.Credentials, error) {
 	cannot := fmt.Sprintf("cannot roll back to generation %.12s: ", to.ID)
-	if !inspect.Credentialed(h.Node, to.Config) {
+	if !access.Held(h.Node, to.Config) {
 		return config.Credentials{}, errors.New(cannot + "kubelet has no certificate for it; write " +
 			"that configuration, with a new bootstrap token, and run `aks-flex-node bootstrap`")
 	}
@@ -127,7 +130,7 @@ func credentialsOf(h *Home, to *generation.Generation) (config.Credentials, erro
 }
 
 // goBack makes the transition that leads back, and carries it out.
-func goBack(ctx context.Context, h *Home, to *generation.Generation, view *Steps) error {
+func goBack(ctx context.Context, h *Home, to *generation.Generation, view *progress.Steps) error {
 	credentials, err := credentialsOf(h, to)
 	if err != nil {
 		return err

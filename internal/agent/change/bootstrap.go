@@ -5,11 +5,14 @@ import (
 	"errors"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -42,7 +45,7 @@ func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	if before.Saved.Transition == nil && t.unchanged && !before.Saved.Outdated(t.Received) {
+	if before.Saved.Transition == nil && t.unchanged && !before.Saved.Rejected.Outdated(t.Received) {
 		if done, err := nothingToDo(ctx, before, t); done || err != nil {
 			if err == nil {
 				err = NoteApplied(ctx, a, in.Resource)
@@ -52,13 +55,13 @@ func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 			return result, err
 		}
 	}
-	view := &Steps{Agent: a}
+	view := Shown(a)
 	err = Reconcile(ctx, before, "bootstrap", t, view)
 	if err == nil {
 		err = NoteApplied(ctx, a, in.Resource)
 	}
 	NoteWaiting(ctx, a, t, err)
-	result.finish(began, view.total, err)
+	result.finish(began, view.Total, err)
 	return result, err
 }
 
@@ -79,7 +82,7 @@ func isFor(h *Home, left transition.Transition, t *Target) (bool, error) {
 // nothingToDo reports whether the machine is the node already: an empty plan, services that are
 // healthy, and a Node that is registered, Ready and labelled.
 func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
-	if !h.Saved.Joined() || !inspect.Credentialed(h.Node, h.Saved.Applied.Config) {
+	if !h.Saved.Joined() || !access.Held(h.Node, h.Saved.Applied.Config) {
 		return false, nil
 	}
 	unchanged, err := asApplied(ctx, h, t)
@@ -110,13 +113,13 @@ func asApplied(ctx context.Context, h *Home, t *Target) (bool, error) {
 // readyNow asks once whether the Node is Ready, labelled, and has its pod subnets. Whether the API
 // server can be reached at all is for the preflight to say.
 func readyNow(ctx context.Context, h *Home) bool {
-	client, err := inspect.KubeletClient(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Applied), h.Saved.At())
+	client, err := access.Client(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Applied), h.Saved.At())
 	if err != nil {
 		return false
 	}
 	defer client.Close()
 	n, err := client.Node(ctx, h.Saved.Applied.Config.Agent.NodeName)
-	if err != nil || !readySince(time.Time{})(n) || len(inspect.OtherSubnets(h.Node,
+	if err != nil || !kube.ReadySince(time.Time{})(n) || len(inspect.OtherSubnets(h.Node,
 		health.Answered(n, nil))) > 0 {
 		return false
 	}
@@ -142,15 +145,15 @@ func movedTo(h *Home, b saved.Bindings) *inspect.Cluster {
 // machine whose state directory has records must have one.
 func announce(
 	ctx context.Context, h *Home, t transition.Transition, to *generation.Generation, b saved.Bindings,
-	view *Steps,
+	view *progress.Steps,
 ) error {
 	others := wholeLedger(h.Engine.Journal.Ledger())
 	plan, _, err := h.Engine.Plan(ctx, node.Foundation(h.Saved.ConfigOf(to)), others)
 	if err != nil {
 		return err
 	}
-	h.Engine.Emit, view.quiet = view.emit, true
-	defer func() { view.quiet = false }()
+	h.Engine.Emit, view.Quiet = view.Changed, true
+	defer func() { view.Quiet = false }()
 	if err := h.Engine.Apply(ctx, plan); err != nil {
 		return err
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -73,7 +73,7 @@ func dnsOfAzure(ctx context.Context, t *Target, c config.Config) (string, error)
 func dnsOfCluster(ctx context.Context, h *Home, t *Target, c config.Config) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
 	defer cancel()
-	client, err := inspect.JoinClient(ctx, h.Node, c, t.At)
+	client, err := access.JoinClient(ctx, h.Node, c, t.At)
 	if err != nil {
 		return "", err
 	}
@@ -93,7 +93,7 @@ func findAgain(ctx context.Context, h *Home, t *Target) error {
 	c := t.Input.Config
 	fault := kube.Probe(ctx, kube.Target{
 		Server: h.Saved.Bindings.Server, CA: []byte(h.Saved.Bindings.CA),
-		Options: inspect.Options(h.Node.Env, c),
+		Options: h.Options(c),
 	})
 	if !kube.Rebind(fault) {
 		return nil
@@ -105,8 +105,8 @@ func findAgain(ctx context.Context, h *Home, t *Target) error {
 			fault, err)
 	}
 	b := h.Saved.Bindings
-	if at.Server == b.Server && saved.Unite(at.CA, b.CA) == saved.Unite(b.CA, "") {
-		if !inspect.Located(c) {
+	if at.Server == b.Server && kube.Unite(at.CA, b.CA) == kube.Unite(b.CA, "") {
+		if !c.Located() {
 			return nil // Azure says nothing new; the gate and the conditions tell what is wrong
 		}
 		e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(h.Node.Env, c),
@@ -126,7 +126,7 @@ func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clust
 	}
 	known := h.Saved.Bindings.ClusterUID
 	// The API server may not have the new CA yet.
-	either := inspect.Cluster{Server: at.Server, CA: saved.Unite(at.CA, h.Saved.Bindings.CA)}
+	either := inspect.Cluster{Server: at.Server, CA: kube.Unite(at.CA, h.Saved.Bindings.CA)}
 	uid, err := clusterUID(ctx, h, c, either)
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
@@ -135,7 +135,7 @@ func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clust
 	case err != nil:
 		return fmt.Errorf("cannot tell whether %s is this node's cluster: %w", at.Server, err)
 	case known == "" && at.Server != h.Saved.Bindings.Server &&
-		!saved.SharesCA(at.CA, h.Saved.Bindings.CA),
+		!kube.SharesCA(at.CA, h.Saved.Bindings.CA),
 		known != "" && uid != known:
 		return fmt.Errorf("cannot join %s: this machine is a node of another cluster, %s; "+
 			"run `aks-flex-node unbootstrap` first", at.Server, h.Saved.Bindings.Server)
@@ -146,7 +146,7 @@ func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clust
 func clusterUID(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	client, err := inspect.KubeletClient(ctx, h.Node, c, at)
+	client, err := access.Client(ctx, h.Node, c, at)
 	if err != nil {
 		return "", err
 	}

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
@@ -52,9 +53,9 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 		return fmt.Errorf("the node is healthy, and its Node cannot be uncordoned: %w", err)
 	}
 	if t.Ungated {
-		w.view.end()
+		w.view.End()
 	} else {
-		w.view.done("Node " + w.config.Agent.NodeName + " is Ready")
+		w.view.Done("Node " + w.config.Agent.NodeName + " is Ready")
 	}
 	return nil
 }
@@ -124,7 +125,7 @@ func eraseSecrets(ctx context.Context, w *work) error {
 	if w.config.Azure.BootstrapToken != nil {
 		return nil
 	}
-	cache, err := inspect.TokenCache(w.Home.Node, w.config)
+	cache, err := access.Cache(w.Home.Node, w.config)
 	if err == nil {
 		err = cache.Clean(cache.Key)
 	}
@@ -202,6 +203,5 @@ func collect(ctx context.Context, h *Home, next *generation.Generation) error {
 		return err
 	}
 	kept := slices.Sorted(maps.Keys(keep))
-	_, err = artifact.Collect(h.Path(node.StoreDir), kept, h.Agent.Machine.Touched)
-	return err
+	return artifact.Collect(h.Path(node.StoreDir), kept, h.Agent.Machine.Touched)
 }

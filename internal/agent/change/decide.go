@@ -6,17 +6,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // Reconcile leads the machine to a target, which was aimed at without the lock: what can be found
 // out before anything is touched is found out without it, too.
-func Reconcile(ctx context.Context, h *Home, verb string, t *Target, view *Steps) error {
+func Reconcile(ctx context.Context, h *Home, verb string, t *Target, view *progress.Steps) error {
 	first := h.Saved.Transition == nil || h.Saved.Transition.Kind == transition.Join
 	if first {
 		if err := preflight(ctx, h, t); err != nil {
@@ -50,7 +53,7 @@ func Reconcile(ctx context.Context, h *Home, verb string, t *Target, view *Steps
 // Settle carries out what comes next, until the target is reached or nothing more can be done. A
 // target that is nil is an unreadable configuration. A transition that begins is preceded by the
 // preflight, if that is due.
-func Settle(ctx context.Context, h *Home, t *Target, checks bool, view *Steps) error {
+func Settle(ctx context.Context, h *Home, t *Target, checks bool, view *progress.Steps) error {
 	for {
 		s, err := Situation(h, t)
 		if err != nil {
@@ -139,7 +142,7 @@ func Rest(ctx context.Context, h *Home, t *Target, s transition.Situation) error
 
 // carryOn continues the transition that another run has left.
 func carryOn(
-	ctx context.Context, h *Home, t *Target, leads bool, until transition.Phase, view *Steps,
+	ctx context.Context, h *Home, t *Target, leads bool, until transition.Phase, view *progress.Steps,
 ) error {
 	left := *h.Saved.Transition
 	h.Log.Info("continuing what another run has left", "kind", left.Kind, "phase", left.Phase)
@@ -184,7 +187,7 @@ func following(h *Home, d transition.Decision) transition.Transition {
 
 // pursue makes the transition that leads to a target, and carries it out.
 func pursue(
-	ctx context.Context, h *Home, t *Target, d transition.Decision, view *Steps,
+	ctx context.Context, h *Home, t *Target, d transition.Decision, view *progress.Steps,
 ) error {
 	if err := unknownFirewalls(t); err != nil {
 		return err
@@ -227,10 +230,11 @@ func pursue(
 // makeAgain makes the machine again what was applied. A kubelet that has lost its credential joins
 // again, with the bootstrap token that is in the configuration now.
 func makeAgain(
-	ctx context.Context, h *Home, t *Target, b saved.Bindings, next transition.Transition, view *Steps,
+	ctx context.Context, h *Home, t *Target, b saved.Bindings, next transition.Transition,
+	view *progress.Steps,
 ) error {
 	h.Saved.Bindings.ForeignCNI, h.Saved.Bindings.Program = b.ForeignCNI, b.Program
-	if !inspect.Credentialed(h.Node, h.Saved.Applied.Config) {
+	if !access.Held(h.Node, h.Saved.Applied.Config) {
 		h.Saved.Secrets[h.Saved.Applied.ID] = t.Input.Config.Credentials()
 		if err := h.Store.SaveSecrets(ctx); err != nil {
 			return err
@@ -264,13 +268,13 @@ func FollowCluster(ctx context.Context, h *Home) (bool, error) {
 	if err := findAgain(ctx, h, t); err != nil || !t.moved {
 		return false, err
 	}
-	return true, Reconcile(ctx, h, "agent", t, &Steps{Agent: h.Agent})
+	return true, Reconcile(ctx, h, "agent", t, Shown(h.Agent))
 }
 
 // sameFacts reports whether two sets of facts about this machine are equal, but for the artifacts.
 func sameFacts(a, b node.Facts) bool {
 	a.Store, b.Store = nil, nil
-	one, err1 := saved.Encode(a)
-	two, err2 := saved.Encode(b)
+	one, err1 := apply.Encode(a)
+	two, err2 := apply.Encode(b)
 	return errors.Join(err1, err2) == nil && one == two
 }

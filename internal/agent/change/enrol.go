@@ -6,9 +6,10 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/azure"
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -25,12 +26,12 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 	if err != nil || known && enrolledAs(w, c) && !enrolsAgain(ctx, w, t) {
 		return err
 	}
-	w.view.advance(state.Arc)
+	w.view.Advance(state.Arc)
 	if err := enrolArc(ctx, w); err != nil {
-		w.view.fail()
+		w.view.Fail()
 		return err
 	}
-	w.view.finish(c.Azure.Arc.MachineName + " is connected and authorised")
+	w.view.Finish(c.Azure.Arc.MachineName + " is connected and authorised")
 	return nil
 }
 
@@ -39,17 +40,17 @@ func enrolArc(ctx context.Context, w *work) error {
 		return err
 	}
 	c, at := w.config, w.target()
-	enrolment, err := askAzure(w.Home).Enrol(ctx, c, at, w.view.doing)
+	enrolment, err := askAzure(w.Home).Enrol(ctx, c, at, w.view.Doing)
 	if err != nil {
 		return err
 	}
 	err = w.waiting(ctx, func(ctx context.Context) error {
-		return askAzure(w.Home).WaitAuthorised(ctx, c, at, enrolment, w.view.doing)
+		return askAzure(w.Home).WaitAuthorised(ctx, c, at, enrolment, w.view.Doing)
 	})
 	if err != nil {
 		return err
 	}
-	cache, err := inspect.TokenCache(w.Home.Node, c)
+	cache, err := access.Cache(w.Home.Node, c)
 	if err == nil {
 		err = cache.Forget() // its tokens are of the identity that the machine had before
 	}
@@ -95,21 +96,20 @@ func installArc(ctx context.Context, w *work) error {
 	if plan = plan.Only(agent.Keys()); len(plan) == 0 {
 		return nil
 	}
-	return errors.Join(w.Engine.Apply(ctx, plan), w.Store.RemoveTree(ctx, azure.PackageDir))
+	return errors.Join(w.Engine.Apply(ctx, plan), w.Store.RemoveTree(ctx, access.PackageDir))
 }
 
 // wait blocks until what a resource is made of is on the machine.
 func (w *work) wait(ctx context.Context, to state.Resource) error {
-	p, ok := to.(state.Package)
-	if !ok {
-		return w.fetch.wait(ctx, to)
+	if link, ok := to.(state.Link); ok {
+		return w.fetch.WaitFor(ctx, node.StoreDir, link.Target)
 	}
-	if p.State != state.PackageInstalled {
+	if p, ok := to.(state.Package); !ok || p.State != state.PackageInstalled {
 		return nil
 	}
 	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, w.config))
 	if err != nil {
 		return err
 	}
-	return askAzure(w.Home).FetchPackage(ctx, w.config, seen, w.view.doing)
+	return askAzure(w.Home).FetchPackage(ctx, w.config, seen, w.view.Doing)
 }

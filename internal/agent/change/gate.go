@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
@@ -36,7 +37,7 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	if w.Agent.Proving != nil {
 		defer w.Agent.Proving()()
 	}
-	w.view.remain()
+	w.view.Remain()
 	within, cancel := context.WithTimeout(ctx, w.config.ReadyTimeout())
 	defer cancel()
 	defer disconnectGate(w)
@@ -78,7 +79,7 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 			advise(ctx, w, t)
 			return nil
 		}
-		w.view.doing("waiting until the node has proved to be healthy: " + worst.Type)
+		w.view.Doing("waiting until the node has proved to be healthy: " + worst.Type)
 		if !w.evidence.Node.Asked {
 			pause = first
 		}
@@ -143,7 +144,7 @@ func awaitServices(ctx context.Context, w *work) {
 	tries := int(servicesPatience / servicesPause)
 	for ; tries > 0 && health.Awaited(w.evidence); tries-- {
 		w.Alive()
-		w.view.doing("waiting for the cluster's Services")
+		w.view.Doing("waiting for the cluster's Services")
 		if !wait.Sleep(ctx, wait.Jitter(w.Every(servicesPause))) {
 			return
 		}
@@ -208,7 +209,7 @@ func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.E
 // connectGate makes the client that the gate asks with, unless there is one.
 func connectGate(ctx context.Context, w *work) (err error) {
 	if w.client == nil {
-		w.client, err = inspect.KubeletClient(ctx, w.Home.Node, w.config, w.target())
+		w.client, err = access.Client(ctx, w.Home.Node, w.config, w.target())
 	}
 	return err
 }

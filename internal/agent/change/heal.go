@@ -2,7 +2,6 @@ package change
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"path"
 	"slices"
@@ -68,15 +67,5 @@ func Unsound(
 	ctx context.Context, n *inspect.Node, g *generation.Generation, name string, proved bool,
 ) (bool, error) {
 	store, id := n.Path(node.StoreDir), path.Base(g.Facts.Store[name])
-	if len(artifact.Missing(store, []artifact.Artifact{{ID: id}})) > 0 {
-		return true, nil
-	}
-	err := artifact.Verify(store, id, func() error {
-		n.Alive()
-		return ctx.Err()
-	})
-	if ctx.Err() != nil {
-		return false, ctx.Err()
-	}
-	return err != nil && (proved || !errors.Is(err, artifact.ErrNoManifest)), nil
+	return artifact.Unsound(ctx, store, id, proved, n.Alive)
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"os"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/azure"
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
 // Home is what one verb works with: the machine under its ledger, and all that the agent remembers
@@ -17,7 +19,7 @@ type Home struct {
 	Agent  *Agent
 	Engine *apply.Engine
 	Store  *saved.Store
-	lock   *saved.Lock
+	lock   *host.Lock
 }
 
 // OpenReadOnly begins a verb that changes nothing yet: no lock, no write.
@@ -36,7 +38,7 @@ func OpenReadOnly(ctx context.Context, a *Agent) (*Home, error) {
 }
 
 // NewHome returns a home of which nothing but the ledger was read.
-func NewHome(a *Agent, journal *apply.Journal, l *saved.Lock) *Home {
+func NewHome(a *Agent, journal *apply.Journal, l *host.Lock) *Home {
 	n := inspect.NewNode(&a.Env, journal)
 	return &Home{
 		Node: n, Agent: a, lock: l,
@@ -45,16 +47,27 @@ func NewHome(a *Agent, journal *apply.Journal, l *saved.Lock) *Home {
 	}
 }
 
+// Credentialed reports whether kubelet has a credential of the applied node.
+func Credentialed(h *Home) bool {
+	return h.Saved.Applied != nil && access.Held(h.Node, h.Saved.Applied.Config)
+}
+
 // askAzure returns what asks Azure for a verb.
-func askAzure(h *Home) *azure.Azure {
-	return &azure.Azure{
-		Node: h.Node, Machine: h.Agent.Machine, Store: h.Store.Writer, Person: h.Agent.Person,
-		Given: h.Agent.Given,
+func askAzure(h *Home) *access.Azure {
+	return &access.Azure{
+		Node: h.Node, Machine: h.Agent.Machine, Records: h.Saved, Store: h.Store.Writer.Writer,
+		Person: h.Agent.Person, Given: h.Agent.Given,
+		Proved: func() (*config.Config, inspect.Cluster) {
+			if h.Saved.Live == nil {
+				return nil, inspect.Cluster{}
+			}
+			return &h.Saved.Live.Config, h.Saved.At()
+		},
 	}
 }
 
 // NewLocator returns what finds the API server for a verb.
-func NewLocator(h *Home) *azure.Locator { return &azure.Locator{Azure: askAzure(h)} }
+func NewLocator(h *Home) *access.Locator { return &access.Locator{Azure: askAzure(h)} }
 
 // OpenLocked begins a verb that writes. It takes the lock and removes what a killed run has left
 // half written.
@@ -83,14 +96,9 @@ func (h *Home) Close() {
 }
 
 // Acquire takes one of the locks for a command of this process.
-func Acquire(a *Agent, name, verb string) (*saved.Lock, error) {
-	holder := saved.Holder{PID: os.Getpid(), Verb: verb, Since: inspect.Now()}
-	return saved.Acquire(a.Path(saved.RunDir), name, holder)
-}
-
-// writer writes the saved records, for what needs nothing else.
-func writer(a *Agent) saved.Writer {
-	return saved.Writer{Disk: a.Machine, Dir: saved.StateDir}
+func Acquire(a *Agent, name, verb string) (*host.Lock, error) {
+	holder := host.Holder{PID: os.Getpid(), Verb: verb, Since: inspect.Now()}
+	return host.Acquire(a.Path(saved.RunDir), name, holder)
 }
 
 // Unopened returns a home of which nothing was read, not even the ledger.

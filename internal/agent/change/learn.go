@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
@@ -25,7 +26,7 @@ var errNotReady = errors.New("the Node did not become Ready in time")
 
 // learn waits until a need is met, and notes what was learned with it.
 func learn(ctx context.Context, w *work, need state.Need) error {
-	w.view.remain()
+	w.view.Remain()
 	if w.deadline.IsZero() {
 		w.deadline = inspect.Now().Add(w.config.ReadyTimeout())
 	}
@@ -72,10 +73,10 @@ func learned(ctx context.Context, w *work, need state.Need) error {
 
 // learnCredential waits until kubelet has its certificate.
 func learnCredential(ctx context.Context, w *work) error {
-	if !inspect.Credentialed(w.Home.Node, w.config) {
-		w.view.doing("waiting for kubelet to get its certificate")
+	if !access.Held(w.Home.Node, w.config) {
+		w.view.Doing("waiting for kubelet to get its certificate")
 	}
-	for !inspect.Credentialed(w.Home.Node, w.config) {
+	for !access.Held(w.Home.Node, w.config) {
 		w.Alive()
 		if !wait.Sleep(ctx, w.Every(50*time.Millisecond)) {
 			return fmt.Errorf("cannot wait for kubelet's certificate: %w", context.Cause(ctx))
@@ -87,9 +88,9 @@ func learnCredential(ctx context.Context, w *work) error {
 // learnNetwork waits until there is a pod network: a subnet that the cluster has allocated to the
 // Node, or one that somebody else configures, which may come with kubelet.
 func learnNetwork(ctx context.Context, w *work) error {
-	w.view.doing("waiting for a pod subnet, or for the cluster's own pod network")
+	w.view.Doing("waiting for a pod subnet, or for the cluster's own pod network")
 	_, err := waitNode(ctx, w, func(n kube.Node) bool {
-		w.bindings.PodCIDRs = inspect.PodCIDRs(n)
+		w.bindings.PodCIDRs = kube.PodCIDRs(n)
 		w.bindings.ForeignCNI = foreignCNI(w)
 		return len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0
 	})
@@ -116,11 +117,11 @@ func subnetsFit(ctx context.Context, w *work) error {
 // learnReady waits until the Node is Ready as the kubelet that runs now says it, and learns which
 // cluster this is.
 func learnReady(ctx context.Context, w *work) error {
-	w.view.doing("waiting for the Node to be Ready")
+	w.view.Doing("waiting for the Node to be Ready")
 	// When kubelet started is read again each time: the clock may be set during the wait.
 	_, err := waitNode(ctx, w, func(n kube.Node) bool {
 		is, err := w.Reader.UnitStatus(ctx, node.KubeletUnit)
-		return err == nil && readySince(is.Since)(n)
+		return err == nil && kube.ReadySince(is.Since)(n)
 	})
 	if err != nil {
 		return err
@@ -155,13 +156,13 @@ func knowCluster(ctx context.Context, h *Home) error {
 }
 
 func waitNode(ctx context.Context, w *work, until func(kube.Node) bool) (kube.Node, error) {
-	client, err := inspect.KubeletClient(ctx, w.Home.Node, w.config, w.target())
+	client, err := access.Client(ctx, w.Home.Node, w.config, w.target())
 	for err != nil { // the issuer of its tokens may be down
 		w.Alive()
 		if !wait.Sleep(ctx, w.Every(time.Second)) {
 			return kube.Node{}, err
 		}
-		client, err = inspect.KubeletClient(ctx, w.Home.Node, w.config, w.target())
+		client, err = access.Client(ctx, w.Home.Node, w.config, w.target())
 	}
 	defer client.Close()
 	return client.WaitNode(ctx, w.config.Agent.NodeName, w.Alive, until)
@@ -183,7 +184,7 @@ func (w *work) waiting(ctx context.Context, do func(context.Context) error) erro
 	if !w.Agent.InService || w.lock == nil || w.Saved.Transition == nil {
 		return do(ctx)
 	}
-	w.fetch.idle(ctx) // only who has the lock writes into the store
+	w.fetch.Idle(ctx) // only who has the lock writes into the store
 	w.lock.Release()
 	w.lock = nil
 	err := whileOurs(ctx, w, do)

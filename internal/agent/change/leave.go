@@ -10,13 +10,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -34,7 +37,7 @@ type leaving struct {
 	// config is the node's, nil when nobody knows it; given is what the user gave, which decides
 	// who speaks to Azure.
 	config, given *config.Config
-	view          *Steps
+	view          *progress.Steps
 	// server is where the API server is now, once that was found out.
 	server *inspect.Cluster
 	// remaining is what could not be deleted elsewhere: the Node object, what is in Azure.
@@ -57,7 +60,7 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 		return Result{}, &transition.Outcome{Kind: transition.Replaced, Err: errors.New(
 			"this machine has another configuration than the one that was deleted")}
 	}
-	l := &leaving{Home: h, config: leaver(h, given), given: given, view: &Steps{Agent: a}}
+	l := &leaving{Home: h, config: leaver(h, given), given: given, view: Shown(a)}
 	result := Result{}
 	if l.config != nil {
 		result.NodeName = l.config.Agent.NodeName
@@ -73,9 +76,9 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 		}
 		return result, eraseRecords(ctx, h)
 	}
-	h.Engine.Emit = l.view.emit
+	h.Engine.Emit = l.view.Changed
 	err = l.run(ctx, how.Options)
-	result.finish(began, l.view.total, err)
+	result.finish(began, l.view.Total, err)
 	result.Kept, result.Left = reports(l)
 	return result, err
 }
@@ -103,7 +106,7 @@ func (l *leaving) run(ctx context.Context, how transition.Options) error {
 // stops here, unless forced, and other records that cannot be read do not.
 func openToLeave(ctx context.Context, a *Agent, given *config.Config, how Leave) (*Home, error) {
 	h, err := OpenLocked(ctx, a, "unbootstrap")
-	_, locked := errors.AsType[*saved.LockedError](err)
+	_, locked := errors.AsType[*host.LockedError](err)
 	unknown := errors.Is(err, saved.ErrLedgerLost) || errors.Is(err, apply.ErrDamaged)
 	switch {
 	case err == nil, locked, ctx.Err() != nil:
@@ -158,10 +161,10 @@ func leaveArc(ctx context.Context, l *leaving, keep bool) error {
 // member returns a client with kubelet's credential; nil when there is none, as before the first
 // join.
 func member(ctx context.Context, l *leaving) *kube.Client {
-	if l.config == nil || !inspect.Credentialed(l.Home.Node, *l.config) {
+	if l.config == nil || !access.Held(l.Home.Node, *l.config) {
 		return nil
 	}
-	client, err := inspect.KubeletClient(ctx, l.Home.Node, *l.config, found(ctx, l))
+	client, err := access.Client(ctx, l.Home.Node, *l.config, found(ctx, l))
 	if err != nil {
 		l.Warn("%v", err)
 		return nil
@@ -184,7 +187,7 @@ func found(ctx context.Context, l *leaving) inspect.Cluster {
 		l.Warn("%v", err)
 		t.At = l.Saved.At()
 	}
-	t.At.CA = saved.Unite(t.At.CA, l.Saved.Bindings.CA)
+	t.At.CA = kube.Unite(t.At.CA, l.Saved.Bindings.CA)
 	l.server = &t.At
 	return t.At
 }
@@ -249,7 +252,7 @@ func (l *leaving) undo(ctx context.Context, t *transition.Transition) error {
 	if err := l.Engine.Revert(ctx); err != nil {
 		return errors.Join(append(l.remaining, err)...)
 	}
-	l.view.end()
+	l.view.End()
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
@@ -29,7 +30,7 @@ func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine
 	if err != nil {
 		return nil, nil, err
 	}
-	client, clientErr := inspect.KubeletClient(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Live), at)
+	client, clientErr := access.Client(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Live), at)
 	object := &nodeobject.Host{
 		Node:   h.Saved.Live.Config.Agent.NodeName,
 		Client: func(context.Context) (*kube.Client, error) { return client, clientErr },
@@ -117,7 +118,7 @@ func nodeObject(ctx context.Context, w *work) error {
 			return err
 		}
 	}
-	engine.Emit = w.view.emit
+	engine.Emit = w.view.Changed
 	if err := engine.Apply(ctx, plan); err != nil || !registers {
 		return err
 	}
@@ -183,7 +184,7 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	if !t.Drains {
 		return nil
 	}
-	client, err := inspect.KubeletClient(ctx, w.Home.Node, w.Saved.ConfigOf(w.Saved.Live), w.target())
+	client, err := access.Client(ctx, w.Home.Node, w.Saved.ConfigOf(w.Saved.Live), w.target())
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 		o := drainOptions(w.Agent, w.config)
 		told := inspect.Now()
 		o.Blocked = func(e *kube.DrainError) {
-			w.view.doing(e.Error())
+			w.view.Doing(e.Error())
 			if w.Agent.Blocked != nil && inspect.Now().Sub(told) >= askPause {
 				w.Agent.Blocked(e)
 				told = inspect.Now()

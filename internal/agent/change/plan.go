@@ -42,7 +42,7 @@ func Plan(ctx context.Context, a *Agent, in Input) (inspect.Report, error) {
 	if h.Saved.Live != nil {
 		plan = append(plan, inspect.NodeDrift(ctx, h.Node, to.Config, inspect.SeeNode(ctx, h.Node))...)
 	}
-	report := inspect.Report{Changes: inspect.Entries(plan)}
+	report := inspect.Report{Changes: state.Lines(plan)}
 	report.Drains = h.Saved.Applied != nil && drains(h.Saved.Applied.Config, to.Config)
 	addDownloads(ctx, h, in.Config, arts, &report)
 	return report, nil
@@ -105,5 +105,5 @@ func addDownloads(
 			Name: string(a.Name), Version: a.Version, URL: artifact.Redact(a.URL), Size: a.Size,
 		})
 	}
-	report.Hosts, _ = artifact.Hosts(missing, source)
+	report.Hosts = artifact.Hosts(missing, source)
 }

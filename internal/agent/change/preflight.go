@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -32,7 +33,7 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	if !t.unchanged {
 		caution(h, c, e)
 	}
-	if err := findAgain(ctx, h, t); err != nil || t.unchanged && inspect.Credentialed(h.Node, c) {
+	if err := findAgain(ctx, h, t); err != nil || t.unchanged && access.Held(h.Node, c) {
 		return err
 	}
 	if err := Identifiable(ctx, h, t); err != nil {
@@ -65,7 +66,7 @@ func caution(h *Home, c config.Config, e health.Evidence) {
 // cache.
 func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	c := t.Input.Config
-	if !h.Saved.Joined() || !inspect.Credentialed(h.Node, c) {
+	if !h.Saved.Joined() || !access.Held(h.Node, c) {
 		inspect.ProbeEvidence(ctx, h.Node, c, t.At, e)
 		if err := health.Problem(health.Evaluate(health.Preflight(), *e)); err != nil {
 			return err
@@ -96,7 +97,7 @@ func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 // with Arc has none.
 func showsWho(ctx context.Context, h *Home, c config.Config) bool {
 	return c.Azure.AuthMode() != config.AuthArc || inspect.EnrolledBefore(h.Node) ||
-		inspect.ArcMachineID(ctx, h.Node, c) != ""
+		access.MachineID(ctx, h.Node, c) != ""
 }
 
 // registered is the Node object that has this node's name already. Not every credential may read
@@ -106,7 +107,7 @@ func registered(
 ) health.Answer[kube.Node] {
 	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
 	defer cancel()
-	client, err := inspect.JoinClient(ctx, h.Node, c, at)
+	client, err := access.JoinClient(ctx, h.Node, c, at)
 	if err != nil {
 		return health.Answered(kube.Node{}, err)
 	}

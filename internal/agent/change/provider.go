@@ -5,7 +5,9 @@ import (
 	"context"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
 )
 
 // ResourceOf is where a configuration is from; zero for none. What a provider has delivered is from
@@ -25,22 +27,22 @@ func NoteApplied(ctx context.Context, a *Agent, r *config.Resource) error {
 	if r == nil {
 		return nil
 	}
-	return writer(a).SetApplied(ctx, *r)
+	return saved.NewWriter(a.Machine).SetApplied(ctx, *r)
 }
 
 // FormerManner returns the manner in which the provider has answered last, as long as it has not
 // answered in that of the applied configuration; else the zero value.
-func FormerManner(h *Home) Manner {
+func FormerManner(h *Home) follow.Manner {
 	id := h.Saved.Bindings.Answered
 	if id == "" {
-		return Manner{}
+		return follow.Manner{}
 	}
 	c, err := h.Saved.Generations.Config(id)
 	if err != nil {
 		h.Log.Warn("the former way to the provider cannot be read", "error", err)
-		return Manner{}
+		return follow.Manner{}
 	}
-	return MannerOf(c.WithCredentials(h.Saved.Secrets[id]))
+	return follow.MannerOf(c.WithCredentials(h.Saved.Secrets[id]))
 }
 
 // answeredBefore returns the generation in whose manner the provider has answered last; "" when the
@@ -48,10 +50,10 @@ func FormerManner(h *Home) Manner {
 func answeredBefore(w *work) string {
 	id, former := w.Saved.Bindings.Answered, FormerManner(w.Home)
 	if !former.Asks && w.Saved.Applied != nil {
-		id, former = w.Saved.Applied.ID, MannerOf(w.Saved.ConfigOf(w.Saved.Applied))
+		id, former = w.Saved.Applied.ID, follow.MannerOf(w.Saved.ConfigOf(w.Saved.Applied))
 	}
-	next := MannerOf(w.config)
-	if !next.Asks || !former.Asks || next.sameWay(former) {
+	next := follow.MannerOf(w.config)
+	if !next.Asks || !former.Asks || next.SameWay(former) {
 		return ""
 	}
 	return id

@@ -8,10 +8,10 @@ import (
 	"path"
 	"strings"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -113,7 +113,7 @@ func nameOf(c config.Config) string {
 // has to be enrolled again needs the secret in it.
 func hasReceived(ctx context.Context, h *Home, d Delivery) (bool, error) {
 	given := d.Loaded.Resource
-	if given == nil || h.Saved.Applied == nil || !inspect.Credentialed(h.Node,
+	if given == nil || h.Saved.Applied == nil || !access.Held(h.Node,
 		h.Saved.Applied.Config) {
 		return false, nil
 	}
@@ -129,7 +129,7 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) (bool, error) {
 		return false, nil
 	}
 	c := d.Loaded.Config.Azure
-	return !(c.ArcEnabled() && identity.Onboards(c) && inspect.ArcLost(ctx, h.Node)), nil
+	return !(c.ArcEnabled() && c.Onboards() && inspect.ArcLost(ctx, h.Node)), nil
 }
 
 // EnableService has the agent's service start at boot; false when it is not installed. Leaving

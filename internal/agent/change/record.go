@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/history"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -31,8 +31,8 @@ func reject(ctx context.Context, h *Home, t transition.Transition, cause error) 
 }
 
 // newRejection is the rejection of a generation now.
-func newRejection(h *Home, g *generation.Generation, reason string) saved.Rejection {
-	r := saved.Rejection{
+func newRejection(h *Home, g *generation.Generation, reason string) history.Rejection {
+	r := history.Rejection{
 		Generation: g.ID, Received: g.Received, Reason: reason, Origin: g.Origin,
 		Kubernetes: g.Config.Kubernetes.Version, Facts: g.Facts,
 		At: inspect.Now().UTC().Truncate(time.Second),
@@ -45,7 +45,7 @@ func newRejection(h *Home, g *generation.Generation, reason string) saved.Reject
 
 // rejectionOf returns why a target was rejected. The applied document may have failed for a machine
 // with other facts, such as another resolver: then it is not the document that was rejected.
-func rejectionOf(h *Home, t *Target) (saved.Rejection, bool) {
+func rejectionOf(h *Home, t *Target) (history.Rejection, bool) {
 	r, rejected := h.Saved.Rejected.Of(t.Received)
 	if rejected && h.Saved.Applied != nil && h.Saved.Applied.Received == t.Received {
 		rejected = sameFacts(r.Facts, t.facts)

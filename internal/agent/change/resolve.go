@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/azure"
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
@@ -16,6 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -29,7 +30,7 @@ type Target struct {
 	facts    node.Facts // without Store
 	// unchanged tells that the applied generation came from the same document, on the same machine.
 	unchanged bool
-	Locator   *azure.Locator
+	Locator   *access.Locator
 	At        inspect.Cluster
 	// moved tells that the API server has another address or CA than was proved.
 	moved bool
@@ -202,7 +203,7 @@ func ServerVersion(ctx context.Context, h *Home, t *Target) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	client, err := inspect.JoinClient(ctx, h.Node, t.Input.Config, t.At)
+	client, err := access.JoinClient(ctx, h.Node, t.Input.Config, t.At)
 	if err == nil {
 		defer client.Close()
 		t.server, err = client.ServerVersion(ctx)
@@ -220,30 +221,13 @@ func ServerVersion(ctx context.Context, h *Home, t *Target) (string, error) {
 func artifacts(
 	ctx context.Context, h *Home, c config.Config, arch string,
 ) ([]artifact.Artifact, error) {
-	return artifact.Resolve(ctx, source(h, c), Specs(c, arch), c.Artifacts.Overrides)
+	return artifact.Resolve(ctx, source(h, c), artifact.Specs(c, arch), c.Artifacts.Overrides)
 }
 
 func source(h *Home, c config.Config) artifact.Source {
 	s := artifact.NewSource(c.Artifacts, h.Agent.Client(c.ProxyFunc()))
 	s.Progress = h.Alive
 	return s
-}
-
-// Specs lists the artifacts of a configuration.
-func Specs(c config.Config, arch string) []artifact.Spec {
-	k8s := func(name artifact.Name) artifact.Spec {
-		url := c.Kubernetes.BinaryURL(string(name), arch)
-		return artifact.Spec{Name: name, Version: c.Kubernetes.Version, Arch: arch, URL: url}
-	}
-	return []artifact.Spec{
-		{Name: artifact.Containerd, Version: c.Containerd.Version, Arch: arch},
-		k8s(artifact.Kubelet),
-		{Name: artifact.Runc, Version: c.Runc.Version, Arch: arch, URL: c.Runc.BinaryURL(arch)},
-		{Name: artifact.CNIPlugins, Version: c.CNI.Version, Arch: arch},
-		k8s(artifact.Kubectl),
-		k8s(artifact.Kubeadm),
-		{Name: artifact.NPD, Version: c.NPD.Version, Arch: arch},
-	}
 }
 
 // sameNode refuses to give the Node another name: kubelet's state of the one must not become the
@@ -264,10 +248,10 @@ func bindingsFor(h *Home, t *Target) saved.Bindings {
 	if !b.Joined { // nothing that a join has learned is proved, be it of another cluster
 		b = saved.Bindings{Bindings: node.Bindings{Server: t.At.Server, CA: t.At.CA}}
 	} else if t.At != h.Saved.At() {
-		switch next := saved.Unite(t.At.CA, b.CA); {
-		case saved.Without(t.At.CA, b.CA) != "": // a new one
-			b.Server, b.CA, b.Rebound = t.At.Server, saved.Unite(t.At.CA, b.CurrentCA()), true
-		case next != saved.Unite(b.CA, "") || t.At.Server != b.Server:
+		switch next := kube.Unite(t.At.CA, b.CA); {
+		case kube.Without(t.At.CA, b.CA) != "": // a new one
+			b.Server, b.CA, b.Rebound = t.At.Server, kube.Unite(t.At.CA, b.CurrentCA()), true
+		case next != kube.Unite(b.CA, "") || t.At.Server != b.Server:
 			b.Server, b.CA, b.Rebound = t.At.Server, next, true
 		}
 	}

@@ -2,10 +2,10 @@ package change
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
@@ -36,13 +36,13 @@ func undecided(
 			advise(ctx, w, t)
 			return nil
 		}
-		if !atFault(w, before, now, excused) {
+		if !health.AtFault(before, w.evidence, now, excused) {
 			return fmt.Errorf("%w: the API server does not answer, or does not write; run the same "+
 				"command again when it does", transition.ErrUndecided)
 		}
 	}
 	w.Alive()
-	w.view.fail()
+	w.view.Fail()
 	return explain(ctx, w, errNotReady)
 }
 
@@ -52,15 +52,11 @@ func undecided(
 func excuses(
 	ctx context.Context, w *work, t *transition.Transition, last []health.Condition,
 ) func(health.Condition) bool {
-	unwritten := func(c health.Condition) bool {
-		return c.Status != health.True && (c.Reason == "NodeStatusUnknown" || slices.Contains([]string{
-			health.LeaseRenewed, health.PodsSynchronized, health.LabelsApplied}, c.Type))
-	}
-	writes := !slices.ContainsFunc(last, unwritten) || writes(ctx, w)
+	writes := !slices.ContainsFunc(last, health.Unwritten) || writes(ctx, w)
 	return func(c health.Condition) bool {
 		return c.Type == health.APIServerReachable ||
 			t.Kind == transition.Rollback && c.Reason == "CredentialUnavailable" ||
-			!writes && unwritten(c)
+			!writes && health.Unwritten(c)
 	}
 }
 
@@ -69,7 +65,7 @@ func excuses(
 func writes(ctx context.Context, w *work) bool {
 	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
 	defer cancel()
-	client, err := inspect.KubeletClient(ctx, w.Home.Node, w.config, w.target())
+	client, err := access.Client(ctx, w.Home.Node, w.config, w.target())
 	if err != nil {
 		return true
 	}
@@ -85,28 +81,4 @@ func answersBefore(ctx context.Context, w *work, t *transition.Transition) healt
 		inspect.ClusterEvidence(ctx, w.Home.Node, w.Saved.ConfigOf(&from), w.Saved.At(), &e)
 	}
 	return e
-}
-
-// atFault reports whether the configuration is at fault that the gate is closed: the former one
-// gets an answer that this one does not get, or something else than a missing answer is wrong.
-func atFault(
-	w *work, before health.Evidence, gate []health.Condition, excused func(health.Condition) bool,
-) bool {
-	is := w.evidence
-	if lost(before.Node, is.Node) || lost(before.Credential, is.Credential) ||
-		lost(before.Lease, is.Lease) || lost(before.Pods, is.Pods) {
-		return true
-	}
-	err := before.Node.Err
-	if !before.Node.Asked || kube.Unavailable(err) || errors.Is(err, kube.ErrUnauthorized) {
-		return false
-	}
-	return slices.ContainsFunc(gate, func(c health.Condition) bool {
-		return c.Status != health.True && !excused(c) && !c.NotAnswered() && !c.NotChecked()
-	})
-}
-
-// lost reports whether a question that had an answer before has none now.
-func lost[T any](before, is health.Answer[T]) bool {
-	return before.OK() && is.Asked && is.Err != nil
 }

@@ -6,14 +6,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/history"
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // rejected returns the outcome of a configuration that has failed before.
-func rejected(r saved.Rejection) error {
+func rejected(r history.Rejection) error {
 	return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf(
 		"the configuration was rejected at %s: %s", r.At.Format(time.DateTime), r.Reason)}
 }
@@ -22,7 +23,7 @@ func rejected(r saved.Rejection) error {
 // as the same configuration fails again.
 func Verdict(err error) transition.Outcome {
 	o := transition.Of(err)
-	_, locked := errors.AsType[*saved.LockedError](err)
+	_, locked := errors.AsType[*host.LockedError](err)
 	_, invalid := errors.AsType[config.Problems](err)
 	switch {
 	case locked:

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -77,7 +79,7 @@ func reasonOf(err error) health.Waiting {
 	drain, blocked := errors.AsType[*kube.DrainError](err)
 	download, failed := errors.AsType[*artifact.Error](err)
 	unfit, refused := errors.AsType[*health.Error](err)
-	unready, late := errors.AsType[*UnhealthyError](err)
+	unready, late := errors.AsType[*health.UnhealthyError](err)
 	_, fault := errors.AsType[*kube.Fault](err)
 	switch {
 	case blocked:
@@ -147,7 +149,7 @@ func Held(ctx context.Context, h *Home, t *Target) *health.Waiting {
 func canDrain(ctx context.Context, h *Home, c config.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, askPause)
 	defer cancel()
-	client, err := inspect.KubeletClient(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Applied), h.Saved.At())
+	client, err := access.Client(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Applied), h.Saved.At())
 	if err != nil {
 		return err
 	}
@@ -164,6 +166,6 @@ func drainOptions(a *Agent, c config.Config) kube.DrainOptions {
 }
 
 // VolatileWriter writes the records that do not survive a reboot.
-func VolatileWriter(a *Agent) saved.Writer {
-	return saved.Writer{Disk: a.Machine, Dir: saved.RunDir}
+func VolatileWriter(a *Agent) apply.Writer {
+	return apply.Writer{Disk: a.Machine, Dir: saved.RunDir}
 }

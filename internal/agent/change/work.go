@@ -10,16 +10,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
-	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -36,8 +38,8 @@ type work struct {
 	artifacts []artifact.Artifact
 	// healing names those that are fetched although they are in the store.
 	healing []string
-	fetch   *fetch
-	view    *Steps
+	fetch   *artifact.Download
+	view    *progress.Steps
 	// met are the needs that are met already, deadline is when the unmet ones must be.
 	met      map[state.Need]bool
 	deadline time.Time
@@ -65,7 +67,7 @@ func (w *work) phases() map[transition.Phase]transition.Step {
 }
 
 // begin prepares the work on a transition from what is on disk.
-func begin(h *Home, t transition.Transition, view *Steps) (*work, error) {
+func begin(h *Home, t transition.Transition, view *progress.Steps) (*work, error) {
 	to, err := h.Saved.Generations.Load(t.To)
 	if err != nil {
 		return nil, err
@@ -79,13 +81,13 @@ func begin(h *Home, t transition.Transition, view *Steps) (*work, error) {
 		w.bindings.Rebound = h.Saved.Bindings.Rebound || h.Saved.Bindings.Joined
 	}
 	// A kubelet that has lost its credential joins once more. A repair only compares.
-	w.bindings.Joined = h.Saved.Joined() && (t.Ungated || inspect.Credentialed(h.Node, w.config))
+	w.bindings.Joined = h.Saved.Joined() && (t.Ungated || access.Held(h.Node, w.config))
 	w.met = map[state.Need]bool{
 		node.Credential: w.bindings.Joined,
 		node.Network:    len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0,
 		node.Ready:      w.bindings.Joined,
 	}
-	w.Engine.Emit, w.Engine.Wait = view.emit, w.wait
+	w.Engine.Emit, w.Engine.Wait = view.Changed, w.wait
 	return w, nil
 }
 
@@ -96,7 +98,8 @@ func (w *work) target() inspect.Cluster {
 
 // run carries out a transition, up to a phase; "" is all of it.
 func run(
-	ctx context.Context, h *Home, t transition.Transition, until transition.Phase, view *Steps,
+	ctx context.Context, h *Home, t transition.Transition, until transition.Phase,
+	view *progress.Steps,
 ) error {
 	if err := rebind(ctx, h, &t); err != nil {
 		return err
@@ -105,7 +108,7 @@ func run(
 	if err != nil {
 		return err
 	}
-	defer func() { w.fetch.end() }()
+	defer func() { w.fetch.End() }()
 	runner := transition.Runner{
 		Steps: w.phases(), Save: h.Store.SaveTransition, Clear: h.Store.ClearTransition,
 		Now: inspect.Stamp,
@@ -153,19 +156,19 @@ func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
 	if t.Kind == transition.Join {
 		return nil
 	}
-	if err := w.fetch.all(ctx); err != nil {
+	if err := w.fetch.WaitAll(ctx); err != nil {
 		return fmt.Errorf("cannot fetch what the configuration needs; nothing was changed: %w", err)
 	}
 	return healed(ctx, w)
 }
 
 func startFetching(ctx context.Context, w *work, arts []artifact.Artifact) {
-	w.fetch.end()
+	w.fetch.End()
 	var heal []string
 	for _, name := range w.healing {
 		heal = append(heal, path.Base(w.to.Facts.Store[name]))
 	}
-	w.fetch = startFetch(ctx, w.Home, w.config, arts, heal)
+	w.fetch = fetcher(w.Home, w.config, arts, heal).Start(ctx)
 }
 
 // findArtifacts resolves the artifacts, unless the store has all that the generation refers to.
@@ -207,8 +210,8 @@ func claimStore(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	w.view.quiet = true
-	defer func() { w.view.quiet = false }()
+	w.view.Quiet = true
+	defer func() { w.view.Quiet = false }()
 	return w.Engine.Apply(ctx, plan.Only(node.Foundation(w.config).Keys()))
 }
 
@@ -260,13 +263,13 @@ func (w *work) proveChange(ctx context.Context, t *transition.Transition) error 
 		return err
 	}
 	before := w.Saved.ConfigOf(&from)
-	if !sameIdentity(before, w.config) || t.Cluster != nil {
-		if err := prove(ctx, w.Home, w.config, w.target()); err != nil {
+	if !access.SameIdentity(before, w.config) || t.Cluster != nil {
+		if err := access.Prove(ctx, w.Home, w.config, w.target()); err != nil {
 			return err
 		}
 	}
-	next := MannerOf(w.config)
-	if next.sameWay(MannerOf(before)) || next.sameWay(FormerManner(w.Home)) {
+	next := follow.MannerOf(w.config)
+	if next.SameWay(follow.MannerOf(before)) || next.SameWay(FormerManner(w.Home)) {
 		return nil
 	}
 	return proveProvider(ctx, w.Home, w.config, cmp.Or(w.Records().BundleResource(),
@@ -302,7 +305,7 @@ func (w *work) become(ctx context.Context, t *transition.Transition) error {
 			return nil
 		}
 		if err := learn(ctx, w, need); err != nil {
-			w.view.fail()
+			w.view.Fail()
 			return err
 		}
 	}
@@ -348,12 +351,4 @@ func goLive(ctx context.Context, w *work) error {
 	}
 	w.Saved.Live = w.to
 	return nil
-}
-
-// sameIdentity reports whether two configurations authenticate as the same identity with the same
-// secret. One that cannot be read is like no other.
-func sameIdentity(a, b config.Config) bool {
-	one, err1 := identity.Key(a.Azure)
-	two, err2 := identity.Key(b.Azure)
-	return errors.Join(err1, err2) == nil && one == two && a.Azure.AuthMode() == b.Azure.AuthMode()
 }

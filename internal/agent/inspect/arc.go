@@ -3,18 +3,18 @@ package inspect
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
-	"github.com/Azure/AKSFlexNode/internal/arc"
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
-	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
+
+// ArcFile is the record of the enrolment, below saved.StateDir.
+const ArcFile = access.RecordFile
 
 // ArcKey names the enrolment among the things that drift.
 const ArcKey state.Key = "arc:machine"
@@ -29,7 +29,7 @@ func arcEvidence(ctx context.Context, h *Node, c config.Config) health.Answer[he
 		return last.answer
 	}
 	began := time.Now()
-	is := health.Answered(arcStanding(ctx, h, c))
+	is := health.Answered(access.Standing(ctx, h, h.Saved, c))
 	h.shown = shownArc{}
 	if time.Since(began) > arcSlow && !is.Value.Lost {
 		h.shown = shownArc{answer: is, at: time.Now()}
@@ -59,34 +59,11 @@ func roleEvidence(
 		!seen.OK() && !kube.Answered(seen.Err) {
 		return health.Answer[bool]{}
 	}
-	token, err := shownToken(ctx, h, c)
+	token, err := access.Shown(ctx, h, c)
 	if err != nil {
 		return health.Answer[bool]{}
 	}
-	return health.Answered(Authorised(ctx, h, c, at, token))
-}
-
-// arcStanding is what the Arc agent says, compared with what was recorded.
-func arcStanding(ctx context.Context, h *Node, c config.Config) (health.Arc, error) {
-	record, err := enrolment(h)
-	if err != nil {
-		return health.Arc{}, err
-	}
-	s, err := ArcAgent(h, c).Status(ctx)
-	if err != nil {
-		return health.Arc{}, err
-	}
-	a := health.Arc{Machine: s.MachineID, Recorded: record.MachineID, Agent: string(s.Agent)}
-	switch s.Agent {
-	case arc.Connected:
-	case arc.Expired:
-		a.Refused = true
-	default:
-		_, err := FreshToken(ctx, c)
-		a.Refused = identity.Refused(err)
-	}
-	a.Lost = s.MachineID == "" || a.Refused || !strings.EqualFold(s.MachineID, record.MachineID)
-	return a, nil
+	return health.Answered(access.Authorised(ctx, h, c, at, token))
 }
 
 // arcLost returns how an enrolment fails that has to be made again; "" where none does.
@@ -106,7 +83,7 @@ func withArc(ctx context.Context, h *Node, e *health.Evidence) {
 		return
 	}
 	c := h.Saved.ConfigOf(h.Saved.Applied)
-	e.Arc = health.Answered(arcStanding(ctx, h, c))
+	e.Arc = health.Answered(access.Standing(ctx, h, h.Saved, c))
 	e.Authorised = roleEvidence(ctx, h, c, h.Saved.At(), e.Node)
 }
 
@@ -159,35 +136,8 @@ func StandingArc(h *Node) state.Desired {
 	return all
 }
 
-// ArcMachineID is the ARM id of the Arc machine that this machine is already, "" when it is none or
-// Azure no longer accepts it.
-func ArcMachineID(ctx context.Context, h *Node, c config.Config) string {
-	if c.Azure.AuthMode() != config.AuthArc {
-		return ""
-	}
-	s, err := ArcAgent(h, c).Status(ctx)
-	if err != nil || s.Agent == arc.Expired {
-		return ""
-	}
-	return s.MachineID
-}
-
-// enrolment is what was recorded of the enrolment with Arc; zero where nothing was.
-func enrolment(h *Node) (record arc.Record, err error) {
-	_, err = h.Saved.Load(saved.ArcFile, &record)
-	return record, err
-}
-
 // EnrolledBefore reports whether the machine was enrolled with Arc by an earlier run.
 func EnrolledBefore(h *Node) bool {
-	record, err := enrolment(h)
+	record, err := access.Record(h.Saved)
 	return err == nil && record.MachineID != "" && h.Saved.Live != nil
-}
-
-// ArcAgent returns the Arc agent of this machine, to be asked.
-func ArcAgent(n *Node, c config.Config) arc.Arc {
-	return arc.Arc{
-		Config: c.Azure, Machine: n.Reader, Options: identity.ARM(c.Azure, c.ProxyFunc()),
-		Proxy: c.Proxy.HTTPS, Warn: n.Warn,
-	}
 }

@@ -34,7 +34,7 @@ func Drift(ctx context.Context, a *Env) (Report, error) {
 
 // DriftOf lists all that differs from the applied generation, whatever is done about it. Beside an
 // apply.BlindError, which tells what of the machine could not be observed, it lists the rest.
-func DriftOf(ctx context.Context, h *Node) ([]Entry, error) {
+func DriftOf(ctx context.Context, h *Node) ([]state.Line, error) {
 	plan, err := DriftPlan(ctx, h, h.Saved.Applied, 0)
 	if _, blind := errors.AsType[*apply.BlindError](err); err != nil && !blind {
 		return nil, err
@@ -43,15 +43,15 @@ func DriftOf(ctx context.Context, h *Node) ([]Entry, error) {
 	withArc(ctx, h, &e)
 	withRuntime(ctx, h, &e)
 	plan = append(plan, NodeDrift(ctx, h, h.Saved.Applied.Config, e.Node)...)
-	return append(Entries(plan), unplanned(h, e)...), err
+	return append(state.Lines(plan), unplanned(h, e)...), err
 }
 
 // unplanned lists what differs and is in no plan: the pod subnets, the store, the enrolment with
 // Azure Arc, and how the container runtime runs.
-func unplanned(h *Node, e health.Evidence) []Entry {
-	var list []Entry
+func unplanned(h *Node, e health.Evidence) []state.Line {
+	var list []state.Line
 	if is := OtherSubnets(h, e.Node); len(is) > 0 {
-		list = append(list, Entry{Key: SubnetsKey, Step: state.CNI,
+		list = append(list, state.Line{Key: SubnetsKey, Step: state.CNI,
 			Action:   "give pods the subnets of the Node",
 			Expected: strings.Join(is, ", "), Found: strings.Join(h.Saved.Bindings.PodCIDRs, ", ")})
 	}
@@ -61,16 +61,17 @@ func unplanned(h *Node, e health.Evidence) []Entry {
 		for _, item := range LinksInto(h.Saved.Applied, name) {
 			step = item.Step
 		}
-		list = append(list, Entry{Key: StoreKey(name), Step: step, Action: "fetch " + name + " again",
+		list = append(list, state.Line{Key: StoreKey(name), Step: step,
+			Action:   "fetch " + name + " again",
 			Expected: "as it was verified when it was fetched", Found: "damaged"})
 	}
 	if found := arcLost(e); found != "" {
-		list = append(list, Entry{Key: ArcKey, Step: state.Arc,
+		list = append(list, state.Line{Key: ArcKey, Step: state.Arc,
 			Action:   "enrol the machine with Azure Arc again",
 			Expected: "connected and authorised", Found: found})
 	}
 	if found := runtimeLost(e); found != "" {
-		list = append(list, Entry{Key: state.UnitKey(node.ContainerdUnit), Step: state.Start,
+		list = append(list, state.Line{Key: state.UnitKey(node.ContainerdUnit), Step: state.Start,
 			Action:   "restart " + node.ContainerdUnit,
 			Expected: "running with its CRI plugin", Found: found})
 	}
@@ -119,21 +120,11 @@ func Standing(
 
 // Report is a plan as people and programs read it.
 type Report struct {
-	Changes   []Entry    `json:"changes"`
-	Downloads []Download `json:"downloads,omitempty"`
-	Hosts     []string   `json:"hosts,omitempty"`
+	Changes   []state.Line `json:"changes"`
+	Downloads []Download   `json:"downloads,omitempty"`
+	Hosts     []string     `json:"hosts,omitempty"`
 	// Drains tells that the pods move to other nodes first.
 	Drains bool `json:"drains,omitempty"`
-}
-
-// Entry is one change: what is done to what, and what is there now. For drift, Expected is what the
-// applied configuration says and Found what is there.
-type Entry struct {
-	Step     state.Step `json:"step"`
-	Key      state.Key  `json:"key"`
-	Action   string     `json:"action"`
-	Expected string     `json:"expected"`
-	Found    string     `json:"found"`
 }
 
 // Download is an artifact that the store does not have yet. Size is 0 when unknown.
@@ -142,21 +133,6 @@ type Download struct {
 	Version string `json:"version"`
 	URL     string `json:"url"`
 	Size    int64  `json:"size"`
-}
-
-// Entries returns the entries of a plan.
-func Entries(plan state.Plan) []Entry {
-	list := make([]Entry, len(plan))
-	for i, c := range plan {
-		list[i] = Entry{
-			Step: c.Step, Key: c.To.Key(), Action: state.Describe(c),
-			Expected: state.Show(c.To), Found: state.Show(c.From),
-		}
-		if c.Restart {
-			list[i].Found = "restart pending"
-		}
-	}
-	return list
 }
 
 // KindOf is the kind of a thing that drifts: path, unit, sysctl, node, store.
@@ -175,7 +151,7 @@ func OtherSubnets(h *Node, seen health.Answer[kube.Node]) []string {
 	if !seen.OK() || g == nil || g.Config.CNI.PodCIDR != "" || len(h.Saved.Bindings.PodCIDRs) == 0 {
 		return nil
 	}
-	is := PodCIDRs(seen.Value)
+	is := kube.PodCIDRs(seen.Value)
 	b, _ := Standing(h, g, h.Saved.Bindings.Bindings)
 	if len(b.ForeignCNI) > 0 || slices.Equal(is, h.Saved.Bindings.PodCIDRs) {
 		return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -130,6 +131,21 @@ func (a *Env) Note(format string, args ...any) {
 // Path returns the path of a file as this process reaches it.
 func (a *Env) Path(p string) string { return path.Join("/", a.Root, p) }
 
+// ReadFile reads a file of the machine.
+func (a *Env) ReadFile(p string) ([]byte, error) { return a.Reader.ReadFile(p) }
+
+// Run runs a program; see Reader.
+func (a *Env) Run(
+	ctx context.Context, limit time.Duration, secret []byte, argv ...string,
+) ([]byte, error) {
+	return a.Reader.Run(ctx, limit, secret, argv...)
+}
+
+// Options returns how the API server is reached.
+func (a *Env) Options(c config.Config) kube.Options {
+	return kube.Options{Proxy: c.ProxyFunc(), Dial: a.Dial}
+}
+
 // Every returns the pause of a wait.
 func (a *Env) Every(usual time.Duration) time.Duration {
 	if a.Poll != 0 {
@@ -193,9 +209,7 @@ func (n *Node) Read(ctx context.Context) error {
 }
 
 // Records returns the saved records, for what needs nothing else.
-func (a *Env) Records() saved.Records {
-	return saved.Records{Files: a.Reader, Dir: saved.StateDir}
-}
+func (a *Env) Records() saved.Records { return saved.NewRecords(a.Reader) }
 
 // adoptProgram makes this program the one that kubelet calls for tokens when that one is gone, as
 // when a package has replaced an installation by hand: what calls it is then drift.

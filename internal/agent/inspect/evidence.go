@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -35,7 +36,7 @@ func Wanted(a *Env, c config.Config) health.Wanted {
 	if c.CNI.PodCIDR == "" {
 		unmasked = c.CNI.NonMasqueradeCIDRs
 	}
-	_, role := RequiredAccess(c)
+	_, role := access.Required(c)
 	return health.Wanted{
 		Node: c.Agent.NodeName, Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version,
 		MaxPods: c.Node.MaxPods, NodeIP: c.Node.Kubelet.NodeIP, Unmasked: unmasked,
@@ -47,7 +48,7 @@ func Wanted(a *Env, c config.Config) health.Wanted {
 		MetadataAllowed: c.Network.Metadata == config.MetadataAllow,
 		ServingIssued:   c.Node.Kubelet.ServerTLSBootstrap,
 		Arc:             c.Azure.AuthMode() == config.AuthArc, ArcRole: role,
-		Entra: c.Azure.ShowsToken(), Follows: c.ContinuousMonitoring, Located: Located(c),
+		Entra: c.Azure.ShowsToken(), Follows: c.ContinuousMonitoring, Located: c.Located(),
 		Settling: settling,
 	}
 }
@@ -131,7 +132,7 @@ func ClusterEvidence(
 ) {
 	ctx, cancel := context.WithTimeout(ctx, ClusterTimeout)
 	defer cancel()
-	client, err := KubeletClient(ctx, h, c, at)
+	client, err := access.Client(ctx, h, c, at)
 	if err != nil {
 		e.Probe = health.Tried(err)
 		return
@@ -189,13 +190,13 @@ func NodeEvidence(
 
 // ProbeEvidence goes the way to the API server layer by layer, with the credential that there is.
 func ProbeEvidence(ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence) {
-	target := kube.Target{Server: at.Server, CA: []byte(at.CA), Options: Options(h.Env, c)}
+	target := kube.Target{Server: at.Server, CA: []byte(at.CA), Options: h.Options(c)}
 	target.Entra = c.Azure.BootstrapToken == nil
 	// With its certificate kubelet no longer needs what it joined with. An Arc identity may not
 	// exist before the machine is connected.
 	arc := c.Azure.AuthMode() == config.AuthArc && !EnrolledBefore(h)
-	if !arc && (c.Azure.ShowsToken() || !Credentialed(h, c)) {
-		token, err := shownToken(ctx, h, c)
+	if !arc && (c.Azure.ShowsToken() || !access.Held(h, c)) {
+		token, err := access.Shown(ctx, h, c)
 		if err != nil {
 			e.Probe = health.Tried(err)
 			return

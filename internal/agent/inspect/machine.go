@@ -9,11 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
-	"github.com/Azure/AKSFlexNode/internal/identity"
-	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -28,17 +27,6 @@ func filled(r state.Resource) bool {
 		return r.Dir != nil && !r.Dir.Empty
 	}
 	return false
-}
-
-// PodCIDRs returns the pod subnets of a Node; nil while it has none.
-func PodCIDRs(n kube.Node) []string {
-	if len(n.Spec.PodCIDRs) > 0 {
-		return n.Spec.PodCIDRs
-	}
-	if n.Spec.PodCIDR != "" {
-		return []string{n.Spec.PodCIDR}
-	}
-	return nil
 }
 
 // rivals are the units of container runtimes and kubelets that would be in the way of ours.
@@ -166,10 +154,10 @@ func Upkeep(
 		}
 	}
 	if h.Saved.Joined() && !c.Azure.ShowsToken() {
-		u.Client = health.Answered(validity(h, clientCertificate(c)))
+		u.Client = health.Answered(access.Validity(h, access.ClientCertificate(c)))
 	}
 	if sp := c.Azure.ServicePrincipal; sp != nil && sp.CertificateFile != "" {
-		u.Principal = health.Answered(principalValidity(*sp))
+		u.Principal = health.Answered(access.PrincipalValidity(*sp))
 	}
 	return u
 }
@@ -188,13 +176,4 @@ func hostNames(h *Node, c config.Config, seen host.Facts) []string {
 		}
 	}
 	return names
-}
-
-// principalValidity is that of the certificate that a service principal proves itself with.
-func principalValidity(sp config.ServicePrincipal) (health.Validity, error) {
-	c, err := identity.Certificate(sp)
-	if err != nil {
-		return health.Validity{}, err
-	}
-	return health.Validity{From: c.NotBefore, To: c.NotAfter}, nil
 }

@@ -11,10 +11,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/history"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -39,14 +41,14 @@ type Status struct {
 	PodCIDRs   []string `json:"podCIDRs,omitempty"`
 	// Conditions are all that is known of the node's health, in the order of the layers.
 	Conditions []health.Condition `json:"conditions"`
-	Drift      []Entry            `json:"drift"`
+	Drift      []state.Line       `json:"drift"`
 	// Pending are the changes that a transition under way still has to make; no drift is known then.
-	Pending []Entry `json:"pending,omitempty"`
+	Pending []state.Line `json:"pending,omitempty"`
 	// DriftPolicy is what is done about drift; Runs are the versions that run.
 	DriftPolicy string                 `json:"driftPolicy"`
 	Runs        Versions               `json:"runs,omitzero"`
 	Transition  *transition.Transition `json:"transition,omitempty"`
-	Rejected    []saved.Rejection      `json:"rejected,omitempty"`
+	Rejected    []history.Rejection    `json:"rejected,omitempty"`
 	Units       []Running              `json:"units"`
 	// ConfigVersion is the version of the flexNodeConfig that the node runs on, "" for none.
 	ConfigVersion string `json:"configVersion,omitempty"`
@@ -107,11 +109,11 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 	plan, unseen := MachineDrift(ctx, h) // first: it needs no network
 	e := EvidenceOf(ctx, h, g, known)
 	drift := WithDrift(ctx, h, &e, plan, unseen, known)
-	var pending []Entry
+	var pending []state.Line
 	if changing(h) {
-		pending, drift = drift, []Entry{}
+		pending, drift = drift, []state.Line{}
 	}
-	enrolled, err := enrolment(h)
+	enrolled, err := access.Record(h.Saved)
 	if err != nil {
 		return Status{}, err
 	}
@@ -200,21 +202,21 @@ func MachineDrift(ctx context.Context, h *Node) (state.Plan, error) {
 // unseen why not all was.
 func WithDrift(
 	ctx context.Context, h *Node, e *health.Evidence, plan state.Plan, unseen error, known *Work,
-) []Entry {
+) []state.Line {
 	e.Observed = health.Tried(errors.Join(unseen, e.Observed.Err))
 	if !isComparable(h) {
-		return []Entry{}
+		return []state.Line{}
 	}
-	told := func(list []Entry) []Entry {
-		return slices.DeleteFunc(list, func(d Entry) bool {
+	told := func(list []state.Line) []state.Line {
+		return slices.DeleteFunc(list, func(d state.Line) bool {
 			return DriftPolicy(h, d.Key) == config.DriftOff
 		})
 	}
-	planned := told(Entries(append(plan, NodeDrift(ctx, h, compared(h).Config, e.Node)...)))
+	planned := told(state.Lines(append(plan, NodeDrift(ctx, h, compared(h).Config, e.Node)...)))
 	if e.Drift = health.Answered(len(planned), nil); len(planned) == 0 {
 		e.Drift.Err = unseen
 	}
-	e.BudgetExhausted = known != nil && slices.ContainsFunc(planned, func(d Entry) bool {
+	e.BudgetExhausted = known != nil && slices.ContainsFunc(planned, func(d state.Line) bool {
 		return slices.Contains(known.Exhausted, string(d.Key))
 	})
 	return append(planned, told(unplanned(h, *e))...)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -83,8 +84,8 @@ func Working(ctx context.Context, a *Env) *Work {
 // WaitingFile is below RunDir: a machine that has booted waits for nothing.
 const WaitingFile = "waiting.json"
 
-func volatile(a *Env) saved.Records {
-	return saved.Records{Files: a.Reader, Dir: saved.RunDir}
+func volatile(a *Env) apply.Records {
+	return apply.Records{Files: a.Reader, Dir: saved.RunDir}
 }
 
 // ReadWaiting returns why a change waits; nil when none does.

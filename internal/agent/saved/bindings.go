@@ -2,10 +2,9 @@ package saved
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
@@ -28,7 +27,7 @@ func (s *Store) SaveBindings(ctx context.Context) error {
 }
 
 // CurrentCA returns the CA without the former one.
-func (b Bindings) CurrentCA() string { return Without(b.CA, b.FormerCA) }
+func (b Bindings) CurrentCA() string { return kube.Without(b.CA, b.FormerCA) }
 
 // NextFormerCA returns what is the former CA once another one is proved. One that has nothing new
 // only has another order: then nothing is former.
@@ -36,34 +35,10 @@ func (b Bindings) NextFormerCA(proved string) string {
 	switch {
 	case proved == b.CA:
 		return b.FormerCA
-	case Without(proved, b.CA) == "":
+	case kube.Without(proved, b.CA) == "":
 		return ""
 	}
 	return b.CurrentCA()
-}
-
-// Unite returns the certificates of a new CA followed by those of the former one, so that both are
-// accepted while a cluster replaces its CA.
-func Unite(next, former string) string {
-	first := strings.Join(certificates(next), "")
-	return first + Without(former, first)
-}
-
-// Without returns the certificates of a bundle that another one does not have.
-func Without(bundle, other string) string {
-	known := certificates(other)
-	return strings.Join(slices.DeleteFunc(certificates(bundle), func(block string) bool {
-		return slices.Contains(known, block)
-	}), "")
-}
-
-// SharesCA reports whether two bundles have a certificate in common.
-func SharesCA(a, b string) bool { return Without(a, b) != strings.Join(certificates(a), "") }
-
-// certificates returns the PEM blocks of a bundle.
-func certificates(bundle string) []string {
-	blocks := strings.SplitAfter(strings.TrimSpace(bundle)+"\n", "-----END CERTIFICATE-----\n")
-	return blocks[:len(blocks)-1] // the last one has no end
 }
 
 // Secrets are the credentials of generations, by id. They are in one file, apart from everything

@@ -13,14 +13,21 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/history"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// StateDir has everything that survives a reboot, RunDir what does not.
+// The directories of the agent.
 const (
-	StateDir = "/var/lib/aks-flex-node"
-	RunDir   = "/run/aks-flex-node"
+	StateDir = config.StateDir
+	RunDir   = config.RunDir
+)
+
+// The locks below RunDir: one command works at a time, and one daemon watches.
+const (
+	LockFile       = "lock"
+	DaemonLockFile = "daemon.lock"
 )
 
 // The files below StateDir, beside the generations.
@@ -31,7 +38,6 @@ const (
 	SecretsFile    = "credentials.json"
 	TransitionFile = "transition.json"
 	RejectedFile   = "rejected.json"
-	ArcFile        = "arc.json"
 	HistoryFile    = "history.json"
 	SourceFile     = "source.json"
 )
@@ -47,13 +53,13 @@ type State struct {
 	Secrets       Secrets
 	// Transition is the change under way; nil without one.
 	Transition *transition.Transition
-	Rejected   Rejections
+	Rejected   history.Rejections
 }
 
 // New returns the empty state of a machine.
 func New(files generation.Files) *State {
 	return &State{
-		Records:     Records{Files: files, Dir: StateDir},
+		Records:     NewRecords(files),
 		Generations: generation.Reader{Files: files, Dir: StateDir},
 		Secrets:     Secrets{},
 	}
@@ -76,7 +82,7 @@ type Machine interface {
 func NewStore(s *State, machine Machine) *Store {
 	return &Store{
 		State:       s,
-		Writer:      Writer{Disk: machine, Dir: StateDir},
+		Writer:      NewWriter(machine),
 		Generations: generation.NewStore(machine, StateDir),
 	}
 }
@@ -184,4 +190,36 @@ func (s *State) LedgerLost() error {
 		return err
 	}
 	return fmt.Errorf("cannot read %s: %w", path.Join(s.Dir, LedgerFile), ErrLedgerLost)
+}
+
+// ReadHistory reads the history.
+func (s *State) ReadHistory() (history.List, error) {
+	var list history.List
+	_, err := s.Load(HistoryFile, &list)
+	return list, err
+}
+
+// KeepRejection adds a rejection to those that are kept.
+func (s *Store) KeepRejection(ctx context.Context, r history.Rejection) error {
+	s.Rejected = s.Rejected.With(r)
+	return s.Save(ctx, RejectedFile, s.Rejected)
+}
+
+// Want writes which document is wanted now: rejections of others are past.
+func (s *Store) Want(ctx context.Context, received string) error {
+	if !s.Rejected.Outdated(received) {
+		return nil
+	}
+	s.Rejected.Want(received)
+	return s.Save(ctx, RejectedFile, s.Rejected)
+}
+
+// Forgive forgets that a document was rejected.
+func (s *Store) Forgive(ctx context.Context, received string) error {
+	rest := s.Rejected.Without(received)
+	if len(rest) == len(s.Rejected) {
+		return nil
+	}
+	s.Rejected = rest
+	return s.Save(ctx, RejectedFile, rest)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path"
 
+	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -11,6 +12,23 @@ import (
 // BundleFile is the configuration that a resource provider has delivered last, with its secrets:
 // while it exists, it is the machine's configuration.
 const BundleFile = StateDir + "/bundle.json"
+
+// Records are the records below StateDir, to be read.
+type Records struct{ apply.Records }
+
+// Writer writes the records below StateDir.
+type Writer struct{ apply.Writer }
+
+// NewRecords returns the records of a machine.
+func NewRecords(files apply.Files) Records {
+	return Records{apply.Records{Files: files, Dir: StateDir}}
+}
+
+// NewWriter returns what writes the records of a machine.
+func NewWriter(disk apply.Disk) Writer { return Writer{apply.Writer{Disk: disk, Dir: StateDir}} }
+
+// Records returns the records to be read.
+func (w Writer) Records() Records { return NewRecords(w.Disk) }
 
 // Source is where the bundle came from.
 type Source struct {
@@ -35,7 +53,7 @@ func (w Writer) SetApplied(ctx context.Context, resource config.Resource) error 
 	if resource.ConfigVersion == "" {
 		err = w.Remove(ctx, VersionFile)
 	} else {
-		err = w.write(ctx, VersionFile, resource.ConfigVersion+"\n")
+		err = w.Write(ctx, VersionFile, resource.ConfigVersion+"\n")
 	}
 	if err != nil {
 		return err
@@ -55,7 +73,7 @@ func (w Writer) SetURL(ctx context.Context, digest string) error {
 }
 
 // Bundle reads the delivered configuration; nil without one.
-func (r Records) Bundle() ([]byte, error) { return r.read(path.Base(BundleFile)) }
+func (r Records) Bundle() ([]byte, error) { return r.Read(path.Base(BundleFile)) }
 
 // BundleDigest returns the digest of the delivered document; "" without one.
 func (r Records) BundleDigest() (string, error) {
@@ -93,5 +111,5 @@ func (w Writer) KeepBundle(ctx context.Context, bundle []byte) error {
 	if err != nil {
 		return err
 	}
-	return w.write(ctx, path.Base(BundleFile), string(bundle))
+	return w.Write(ctx, path.Base(BundleFile), string(bundle))
 }

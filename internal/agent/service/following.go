@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -18,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/health"
-	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // pollWait is for how long the provider may hold a poll back, until there is something new.
@@ -36,23 +34,19 @@ type Following struct {
 	// before is what the machine is to run on, as it was when the service began.
 	before            config.Config
 	received, deleted chan struct{}
-	// credential is of the identity with the key. tokens guards both, also while a token is asked for,
-	// which may take minutes: the daemon's worker never waits for it.
-	tokens     sync.Mutex
-	key        string
-	credential identity.Credential
+	tokens            *follow.Tokens
 	// unusable is the offer that cannot be used, nil if the last one can; under mu.
 	mu       sync.Mutex
 	unusable *api.FailedConfig
 	// ways are how the provider is to be asked, and again has that begin; under mu.
-	ways  ways
+	ways  follow.Ways
 	again context.CancelFunc
 }
 
 // settle has the provider be asked as the configuration says that the node runs on now, whichever
 // command has applied it. Once it has answered, the former way to it is forgotten.
 func (f *Following) settle(ctx context.Context, h *change.Home) {
-	answered := f.change(change.MannerOf(f.configOf(h)), change.FormerManner(h))
+	answered := f.change(follow.MannerOf(f.configOf(h)), change.FormerManner(h))
 	if !answered || h.Saved.Bindings.Answered == "" {
 		return
 	}
@@ -62,14 +56,13 @@ func (f *Following) settle(ctx context.Context, h *change.Home) {
 }
 
 // change has the provider be asked in a manner, and reports whether it has answered in that.
-func (f *Following) change(current, former change.Manner) (answered bool) {
+func (f *Following) change(current, former follow.Manner) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ways.former = former
-	if current.Same(f.ways.current) {
-		return f.ways.answered
+	answered, changed := f.ways.Settle(current, former)
+	if !changed {
+		return answered
 	}
-	f.ways.current, f.ways.answered, f.ways.failing = current, false, time.Time{}
 	f.agent.Log.Info("the provider is asked in another way", "asked", current.Asks, "endpoint",
 		current.Endpoint, "interval", current.Interval)
 	f.again()
@@ -80,14 +73,14 @@ func (f *Following) change(current, former change.Manner) (answered bool) {
 // works, or has changed the way, that waits for the next check.
 func (f *Following) forgetFormer(ctx context.Context) error {
 	h, err := change.OpenLocked(ctx, f.agent, "agent")
-	if _, locked := errors.AsType[*saved.LockedError](err); locked {
+	if change.Verdict(err).Kind == transition.Busy {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	if h.Saved.Transition != nil || !f.change(change.MannerOf(f.configOf(h)), change.FormerManner(h)) {
+	if h.Saved.Transition != nil || !f.change(follow.MannerOf(f.configOf(h)), change.FormerManner(h)) {
 		return nil
 	}
 	if h.Saved.Bindings.Answered != h.Saved.AppliedID() {
@@ -105,12 +98,12 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	within, f.again = context.WithCancel(ctx)
-	before := f.ways.asked
-	if f.ways.turn() {
+	before := f.ways.Asked
+	if f.ways.Turn() {
 		f.agent.Log.Warn("the provider does not answer as it is configured; it is asked in the former "+
-			"way too", "endpoint", f.ways.asked.Endpoint)
+			"way too", "endpoint", f.ways.Asked.Endpoint)
 	}
-	m := f.ways.asked
+	m := f.ways.Asked
 	if !m.Asks {
 		f.live.notPolled()
 		return nil, within
@@ -129,10 +122,10 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 func (f *Following) polled(answer follow.Answer, err error, pause time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.ways.back { // what the former way brings does not make the configured one work
+	if !f.ways.Back { // what the former way brings does not make the configured one work
 		f.live.polled(answer, err, pause)
 	}
-	if f.ways.polled(err) {
+	if f.ways.Polled(err) {
 		f.again()
 	}
 }
@@ -146,14 +139,14 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 	}
 	f := &Following{
 		agent: a, live: live, before: in.Config, again: func() {},
+		tokens:   &follow.Tokens{Identity: change.NodeIdentity(a)},
 		received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
 	}
 	c := in.Config
 	if h, err := change.OpenReadOnly(ctx, a); err == nil {
 		c = f.configOf(h)
 	}
-	f.ways.current = change.MannerOf(c)
-	f.ways.asked = f.ways.current
+	f.ways = follow.NewWays(follow.MannerOf(c))
 	f.Resource = &follow.Resource{
 		Client: change.ProviderClient(a, c), Token: f.token, ID: is.ID, UID: is.UID,
 	}
@@ -183,7 +176,7 @@ func (f *Following) told(s inspect.Status) {
 		return
 	}
 	f.mu.Lock()
-	asks, unusable := f.ways.current.Asks, f.unusable
+	asks, unusable := f.ways.Asks(), f.unusable
 	f.mu.Unlock()
 	if !asks {
 		return
@@ -236,27 +229,9 @@ func tell(to chan<- struct{}) {
 // on, if it can be: one that was received and not proved yet may have a wrong secret.
 func (f *Following) token(ctx context.Context) (string, error) {
 	f.mu.Lock()
-	c := f.ways.asked.Config
+	c := f.ways.Asked.Config
 	f.mu.Unlock()
-	f.tokens.Lock()
-	defer f.tokens.Unlock()
-	key, err := identity.Key(c.Azure)
-	if err != nil {
-		return "", err
-	}
-	if f.credential == nil || key != f.key {
-		if f.credential, err = change.NodeCredential(f.agent, c); err != nil {
-			return "", err
-		}
-		f.key = key
-	}
-	t, err := f.credential.GetToken(ctx, policy.TokenRequestOptions{
-		Scopes: []string{change.ProviderScope(c)},
-	})
-	if err != nil {
-		return "", identity.Explain(err, identity.NodeToken(c.Azure))
-	}
-	return t.Token, nil
+	return f.tokens.Token(ctx, c)
 }
 
 // configOf is what the node runs on, with its credentials. While that is from no provider, or there
@@ -305,7 +280,7 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 // with another one would be another.
 func spentToken(ctx context.Context, a *change.Agent) (config.Secret, error) {
 	h, err := change.OpenReadOnly(ctx, a)
-	if err != nil || h.Saved.Applied == nil || !inspect.Credentialed(h.Node, h.Saved.Applied.Config) {
+	if err != nil || !change.Credentialed(h) {
 		return "", err
 	}
 	data, err := a.Machine.ReadFile(saved.BundleFile)
@@ -358,4 +333,4 @@ func receiveNext(ctx context.Context, a *change.Agent, bundle []byte, c config.C
 }
 
 // Deleted implements follow.Machine.
-func (f *Following) Deleted(context.Context, follow.Tombstone) { tell(f.deleted) }
+func (f *Following) Deleted() { tell(f.deleted) }

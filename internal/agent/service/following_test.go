@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/host"
-	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
 // hanging is an identity whose issuer does not answer.
@@ -36,12 +36,9 @@ func TestNobodyWaitsForAToken(t *testing.T) {
 	machine := host.New(t.TempDir(), log)
 	a := &change.Agent{Env: inspect.Env{Reader: machine, Log: log}, Machine: machine}
 	in := change.Input{Config: c, Resource: &config.Resource{ID: "/x", UID: "u"}}
-	f, issuer := Follow(t.Context(), a, in, nil), hanging{make(chan struct{})}
-	key, err := identity.Key(c.Azure)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.key, f.credential = key, issuer
+	issuer := hanging{make(chan struct{})}
+	a.Identity = func(config.Config) (azcore.TokenCredential, error) { return issuer, nil }
+	f := Follow(t.Context(), a, in, nil)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
@@ -52,7 +49,7 @@ func TestNobodyWaitsForAToken(t *testing.T) {
 	f.told(inspect.Status{})
 	f.Unusable("8", errors.New("of another node"))
 	c.Agent.Monitoring.Interval = "20s"
-	f.change(change.MannerOf(c), change.Manner{})
+	f.change(follow.MannerOf(c), follow.Manner{})
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/metrics"
 	"github.com/Azure/AKSFlexNode/internal/progress"
+	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -154,7 +155,7 @@ func (l *Live) checked(s inspect.Status, known *inspect.Work) {
 func (l *Live) unchecked(s inspect.Status) { l.update(func() { l.status = &s }) }
 
 // drifted takes in what drifts and did not before, and what does no longer.
-func (l *Live) drifted(found []inspect.Entry, gone []string) {
+func (l *Live) drifted(found []state.Line, gone []string) {
 	l.update(func() {
 		for _, e := range found {
 			l.count("drift_events_total", "", 1, "kind", inspect.KindOf(string(e.Key)))

@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // A provider that was never heard of is silent since it was asked for the first time, and not since
@@ -47,7 +47,7 @@ func TestPollsBeginLate(t *testing.T) {
 func TestEventsOfOneThing(t *testing.T) {
 	const key = "path:/etc/x"
 	l := NewLive("1.2.3")
-	found := []inspect.Entry{{Key: key}}
+	found := []state.Line{{Key: key}}
 	l.drifted(found, nil)
 	l.Job(daemon.Job{Kind: "repair", Ended: true, Things: []string{key}})
 	l.drifted(nil, []string{key})

@@ -2,14 +2,13 @@ package service
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/history"
 )
 
 // What a report may hold: the provider takes 8 KiB in all (docs/api.md).
@@ -45,7 +44,7 @@ func reportOf(a *change.Agent, s inspect.Status) api.Report {
 			Message: health.Clip("expected "+d.Expected+", found "+d.Found, reportText),
 		})
 	}
-	for _, c := range toReport(s.Conditions) {
+	for _, c := range health.ToReport(s.Conditions, reportConditions) {
 		limit := reportText
 		if c.Type == health.NoChangeWaiting {
 			limit *= 4 // it names the pods and budgets
@@ -58,30 +57,8 @@ func reportOf(a *change.Agent, s inspect.Status) api.Report {
 	return r
 }
 
-// toReport returns the conditions of a report: why a change waits, then what makes the node
-// unhealthy, what is False on one that works, and what is Unknown. What was not asked for is left
-// out, and Ready, which the provider knows from the cluster.
-func toReport(conditions []health.Condition) []health.Condition {
-	told := slices.DeleteFunc(slices.Clone(conditions), func(c health.Condition) bool {
-		return c.Status == health.True || c.Type == health.NodeReady || c.NotChecked()
-	})
-	rank := func(c health.Condition) int {
-		switch {
-		case c.Type == health.NoChangeWaiting:
-			return -1
-		case c.Ill():
-			return 0
-		case c.Status == health.False:
-			return 1
-		}
-		return 2
-	}
-	slices.SortStableFunc(told, func(a, b health.Condition) int { return rank(a) - rank(b) })
-	return told[:min(len(told), reportConditions)]
-}
-
 // failedOf is the failure of the document with a digest, nil if it has not failed.
-func failedOf(rejected []saved.Rejection, digest, version string) *api.FailedConfig {
+func failedOf(rejected []history.Rejection, digest, version string) *api.FailedConfig {
 	for _, r := range rejected {
 		if r.Received == digest && version != "" {
 			at, why := r.At, "Rejected"

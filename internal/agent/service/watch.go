@@ -14,10 +14,11 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/progress"
+	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -45,12 +46,6 @@ type Watcher struct {
 	exhausted []string
 }
 
-// Claim makes this process the one daemon of the machine, until the lock is released or the process
-// ends.
-func Claim(a *change.Agent) (*saved.Lock, error) {
-	return change.Acquire(a, saved.DaemonLockFile, "agent")
-}
-
 // Reconcile makes the machine the node that its configuration describes now, and finishes what
 // another run has left unfinished, also when the configuration cannot be read. It does nothing to a
 // node that is as configured: whether that is healthy is for a check.
@@ -74,7 +69,7 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 		return &transition.Outcome{Kind: transition.Left}
 	}
 	if h.Saved.Transition != nil && h.Saved.Transition.Kind == transition.Leave {
-		return w.finishLeaving(ctx, *h.Saved.Transition)
+		return finishLeaving(ctx, w, *h.Saved.Transition)
 	}
 	in, err := w.Load()
 	var unfollowed error
@@ -124,7 +119,7 @@ func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) e
 			w.Agent.Log.Warn("cannot report what blocks the drain", "error", err)
 		}
 	}
-	err := change.Reconcile(ctx, h, "agent", t, &change.Steps{Agent: w.Agent})
+	err := change.Reconcile(ctx, h, "agent", t, change.Shown(w.Agent))
 	if errors.Is(err, transition.ErrSuperseded) {
 		w.node = true // it was on its way when another verb took over
 	}
@@ -156,7 +151,7 @@ func (w *Watcher) left(h *change.Home) bool {
 
 // want notes which document is wanted now.
 func want(ctx context.Context, w *Watcher, before *change.Home, received string) error {
-	if !before.Saved.Outdated(received) {
+	if !before.Saved.Rejected.Outdated(received) {
 		return nil
 	}
 	h, err := change.OpenLocked(ctx, w.Agent, "agent")
@@ -183,11 +178,11 @@ func resume(ctx context.Context, w *Watcher, before *change.Home) error {
 	case h.Saved.Transition.Kind == transition.Leave:
 		return transition.ErrSuperseded
 	}
-	return change.Settle(ctx, h, nil, false, &change.Steps{Agent: w.Agent})
+	return change.Settle(ctx, h, nil, false, change.Shown(w.Agent))
 }
 
 // finishLeaving goes on with an unbootstrap that was interrupted.
-func (w *Watcher) finishLeaving(ctx context.Context, t transition.Transition) error {
+func finishLeaving(ctx context.Context, w *Watcher, t transition.Transition) error {
 	how := transition.Options{}
 	if t.Leave != nil {
 		how = *t.Leave
@@ -270,7 +265,7 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 		}
 	}
 	found.Reconcile = h.Saved.Transition != nil ||
-		untrusted(s.Conditions) && !inspect.Located(h.Saved.Live.Config)
+		untrusted(s.Conditions) && !h.Saved.Live.Config.Located()
 	if err := keepStatus(ctx, w.Agent, &s); err != nil {
 		return found, err
 	}
@@ -324,7 +319,7 @@ func (w *Watcher) tell(
 	ctx context.Context, h *change.Home, s inspect.Status, known *inspect.Work,
 ) {
 	before, now := w.drifting, make(map[string]bool, len(s.Drift))
-	found := slices.DeleteFunc(slices.Clone(s.Drift), func(d inspect.Entry) bool {
+	found := slices.DeleteFunc(slices.Clone(s.Drift), func(d state.Line) bool {
 		now[string(d.Key)] = true
 		return before[string(d.Key)]
 	})
@@ -353,7 +348,7 @@ func (w *Watcher) tell(
 
 // summary is one line on a status.
 func summary(s inspect.Status) string {
-	text := fmt.Sprintf("Node %s ready=%q, %s", s.NodeName, s.Ready, change.Plural(len(s.Drift),
+	text := fmt.Sprintf("Node %s ready=%q, %s", s.NodeName, s.Ready, progress.Plural(len(s.Drift),
 		"drift"))
 	if worst, ok := health.First(s.Conditions); ok && worst.Status == health.False {
 		text += ", " + worst.Type + ": " + worst.Reason

@@ -84,7 +84,7 @@ func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 	case given.Input != nil:
 		p.config = given.Input.Config
 		l := change.NewLocator(p.Home)
-		if inspect.Located(p.config) {
+		if p.config.Located() {
 			p.at, _ = l.Locate(ctx, p.config) // it only reads the configuration
 		}
 	default:

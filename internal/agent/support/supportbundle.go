@@ -2,13 +2,11 @@ package support
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -148,7 +146,7 @@ func (c *collector) texts(ctx context.Context) error {
 	}
 	for _, record := range []string{
 		saved.LedgerFile, saved.NodeLedgerFile, saved.TransitionFile, saved.RejectedFile,
-		saved.JoinFile, saved.VersionFile, saved.BindingsFile, saved.ArcFile, saved.HistoryFile,
+		saved.JoinFile, saved.VersionFile, saved.BindingsFile, inspect.ArcFile, saved.HistoryFile,
 	} {
 		files = append(files, path.Join(saved.StateDir, record))
 	}
@@ -253,10 +251,6 @@ func (c *collector) knowSecrets() {
 	}
 }
 
-// assigned are the values of settings that are named like secrets, in YAML or an environment.
-var assigned = regexp.MustCompile(
-	`(?im)(?:password|token|secret|key|key-data|authorization)["']?\s*[:=]\s*["']?([^\s"',}]{6,})`)
-
 // knowFile adds the secrets of a file that is there for them.
 func (c *collector) knowFile(name string) {
 	if name == "" {
@@ -271,68 +265,8 @@ func (c *collector) knowFile(name string) {
 
 // knowText adds the secrets of a text that is there for them.
 func (c *collector) knowText(data []byte) {
-	var doc any
-	if json.Unmarshal(data, &doc) == nil {
-		c.knowValues(doc, "")
-		if cfg, err := config.Read(data, nil); err == nil {
-			c.redactor.Know(cfg.Config.Secrets()...)
-		}
-		return
-	}
-	text := strings.TrimSpace(string(data))
-	for _, found := range assigned.FindAllStringSubmatch(text, -1) {
-		c.guess(found[1])
-	}
-	if !strings.Contains(text, "\n") && !strings.Contains(text, " ") {
-		c.guess(text)
-	}
-	if strings.Contains(text, "PRIVATE KEY") {
-		c.knowKey(text)
+	c.redactor.KnowText(data)
+	if cfg, err := config.Read(data, nil); err == nil {
+		c.redactor.Know(cfg.Config.Secrets()...)
 	}
 }
-
-// guess adds what may be a secret. A shorter one is a word that occurs elsewhere.
-func (c *collector) guess(text string) {
-	if len(text) > 5 {
-		c.redactor.Know(text)
-	}
-}
-
-// knowKey adds the lines of private keys: a piece of one is secret, too.
-func (c *collector) knowKey(text string) {
-	secret := false
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(line, "-----BEGIN"):
-			secret = strings.Contains(line, "PRIVATE KEY")
-		case strings.HasPrefix(line, "-----END"):
-			secret = false
-		case secret:
-			c.guess(line)
-		}
-	}
-}
-
-// knowValues adds the values of a JSON document that are named like secrets.
-func (c *collector) knowValues(v any, name string) {
-	switch v := v.(type) {
-	case map[string]any:
-		for key, member := range v {
-			c.knowValues(member, key)
-		}
-	case []any:
-		for _, item := range v {
-			c.knowValues(item, name)
-		}
-	case string:
-		if secretName.MatchString(name) {
-			c.guess(v)
-			if _, half, ok := strings.Cut(v, "."); ok && len(half) == 16 {
-				c.guess(half) // a bootstrap token's
-			}
-		}
-	}
-}
-
-var secretName = regexp.MustCompile(`(?i)(password|token|secret|private_?key|client_?key)$`)

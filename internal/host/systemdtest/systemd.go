@@ -114,6 +114,14 @@ func (s *Systemd) Fragments(ctx context.Context, units []string) (map[string]str
 	return files, nil
 }
 
+// Do does one thing with a unit, by the method of its own.
+func (s *Systemd) Do(ctx context.Context, verb host.Verb, name string) error {
+	return map[host.Verb]func(context.Context, string) error{
+		host.Start: s.Start, host.Stop: s.Stop, host.Restart: s.Restart, host.Enable: s.Enable,
+		host.Disable: s.Disable, host.Mask: s.Mask, host.Unmask: s.Unmask, host.Reset: s.ResetFailed,
+	}[verb](ctx, name)
+}
+
 // Start starts the unit as it was read, not as it is on disk.
 func (s *Systemd) Start(_ context.Context, name string) error {
 	s.mu.Lock()

@@ -81,11 +81,11 @@ func TestAgentFetches(t *testing.T) {
 			if err := m.Set(Knobs{Faults: faults}); err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Run(t.Context(), arts); err != nil {
+			if err := f.Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			for _, a := range arts {
-				if a.Format != artifact.Binary {
+				if a.Archive {
 					continue
 				}
 				if text := read(t, filepath.Join(f.Store, a.ID, string(a.Name))); digest(text) != a.ID {
@@ -106,7 +106,7 @@ func TestAgentRefusesWrongBytes(t *testing.T) {
 	if err := m.Set(corrupt); err != nil {
 		t.Fatal(err)
 	}
-	err := f.Run(t.Context(), arts)
+	err := f.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "digest") {
 		t.Errorf("error is %v", err)
 	}
@@ -130,7 +130,9 @@ func fetcher(t *testing.T, m *Mirror) ([]artifact.Artifact, *artifact.Fetcher) {
 	arts := resolved(t, m.Catalog(), source)
 	m.Reset()
 	policy := artifact.Policy{Backoff: time.Millisecond, MaxBackoff: time.Millisecond}
-	return arts, &artifact.Fetcher{Store: t.TempDir(), Source: source, Policy: policy}
+	return arts, &artifact.Fetcher{
+		Store: t.TempDir(), Artifacts: arts, Source: source, Policy: policy,
+	}
 }
 
 // onlyVariants checks that the plain files of programs were left alone, as the mirror has something

@@ -42,7 +42,7 @@ func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 		if !strings.Contains(w.audit.String(), "registration refused") {
 			t.Error("it is not in the audit log")
 		}
-		if got := w.holds(); got != "uid-of-factory at-factory" {
+		if got := w.holds(); got != serverOf("factory")+" at-factory" {
 			t.Errorf("the first registration has %s", got)
 		}
 		// When the first one is gone the second one may have it.
@@ -72,13 +72,18 @@ func (w *world) holds() string {
 	return c.APIServer + " " + c.Endpoint
 }
 
+// serverOf names the API server of a fake.
+func serverOf(name string) string {
+	return newFakeCluster(name).connection().server("uid-of-" + name)
+}
+
 // A registration that moves to another API server gives its former one back.
 func TestARegistrationMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := factoryWorld(t)
 		w.source.point(factory, newFakeCluster("moved"))
 		pass(10 * time.Second)
-		if got := w.holds(); got != "uid-of-moved at-moved" {
+		if got := w.holds(); got != serverOf("moved")+" at-moved" {
 			t.Errorf("it has %s", got)
 		}
 		if rows := must(w.store.Scan(context.Background(), w.store.Endpoints.Key(""), "", 9,
@@ -86,7 +91,7 @@ func TestARegistrationMoves(t *testing.T) {
 			t.Errorf("endpoints: %+v", rows.KVs)
 		}
 		rows, _, err := w.store.APIServers.List(context.Background(), "")
-		if err != nil || len(rows) != 1 || rows[0].Key != "uid-of-moved" {
+		if err != nil || len(rows) != 1 || rows[0].Key != serverOf("moved") {
 			t.Errorf("API servers: %v, %v", rows, err)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	bootstrap "k8s.io/cluster-bootstrap/token/api"
 
@@ -35,6 +36,10 @@ func (w *worker) reviewNamed(ctx context.Context, name string) (time.Time, error
 		switch {
 		case !ok:
 			return noTime, fmt.Errorf("internal error: %T is no certificate request", known)
+		case !concerns(csr) || s.isAnswered(csr):
+			return noTime, nil
+		case !w.reviews[answersOf(csr).approved].AllowN(w.Now(), 1):
+			return w.Now().Add(reviewPause), nil
 		case csr.Spec.SignerName == certificates.KubeletServingSignerName:
 			return w.reviewServing(ctx, s, csr)
 		}
@@ -48,14 +53,9 @@ func (w *worker) reviewNamed(ctx context.Context, name string) (time.Time, error
 func (w *worker) review(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 ) error {
-	if !concerns(csr) {
-		return nil
-	}
 	a, status := readCSR(csr), answersOf(csr)
 	_, byToken := tokenOf(csr)
 	switch {
-	case status.denied:
-		return nil
 	case !byToken && status.issued:
 		return w.noteIssued(ctx, a, csr.Spec.Username)
 	case !byToken && status.approved:
@@ -220,6 +220,30 @@ func (w *worker) answer(
 	case err != nil:
 		return fmt.Errorf("cannot answer the certificate request %s: %w", csr.Name, err)
 	}
+	s.noteAnswered(csr.UID)
 	w.did("certificate request answered")
 	return nil
+}
+
+// noteAnswered remembers a request that was answered. A hostile API server could show it without
+// the answer again and again.
+func (s *session) noteAnswered(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answered == nil || len(s.answered) >= maxRequests {
+		s.answered = map[types.UID]bool{}
+	}
+	s.answered[uid] = uid != ""
+}
+
+// isAnswered reports whether a request needs no review: it is denied, has its serving certificate
+// approved, or was answered in this session. The approval of a client certificate has to be noted.
+func (s *session) isAnswered(csr *certificates.CertificateSigningRequest) bool {
+	status := answersOf(csr)
+	if status.approved || status.issued {
+		return csr.Spec.SignerName == certificates.KubeletServingSignerName || status.denied
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return status.denied || s.answered[csr.UID]
 }

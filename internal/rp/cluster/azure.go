@@ -11,8 +11,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/containerservice/armcontainerservice/v6"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -38,6 +36,8 @@ type ResourceManager struct {
 	// Admin allows to use static credentials, with which the provider is administrator of the
 	// cluster, where a cluster does not take Entra's tokens.
 	Admin bool
+	// Local allows API servers at one of the provider's own addresses.
+	Local bool
 	Now   func() time.Time
 
 	mu    sync.Mutex
@@ -87,6 +87,7 @@ func (m *ResourceManager) Access(
 		access.DNS = known.access.DNS
 	}
 	access.Fingerprint += " " + access.DNS
+	access.Local = m.Local
 	if err != nil && ctx.Err() != nil { // it says nothing of the cluster
 		return Access{}, err
 	}
@@ -172,8 +173,10 @@ func (m *ResourceManager) user(found []*armcontainerservice.CredentialResult) (A
 	if m.Tokens == nil {
 		return Access{}, errors.New("the provider has no identity in Entra ID")
 	}
-	config := &rest.Config{Host: cluster.Server, TLSClientConfig: rest.TLSClientConfig{
-		CAData: cluster.CertificateAuthorityData, ServerName: cluster.TLSServerName}}
+	config, err := inlineConfig(cluster, &clientcmdapi.AuthInfo{})
+	if err != nil {
+		return Access{}, err
+	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &withToken{next: next, tokens: m.Tokens}
 	})
@@ -186,35 +189,22 @@ func static(found []*armcontainerservice.CredentialResult) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	config := &rest.Config{Host: cluster.Server, BearerToken: user.Token,
-		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.CertificateAuthorityData,
-			ServerName: cluster.TLSServerName, CertData: user.ClientCertificateData,
-			KeyData: user.ClientKeyData}}
+	config, err := inlineConfig(cluster, user)
+	if err != nil {
+		return Access{}, err
+	}
 	return accessOf("admin", text, config), nil
 }
 
-// first takes the first kubeconfig apart. Nothing in it is followed: no file that it names is read
-// and no program run.
+// first takes the first kubeconfig apart.
 func first(found []*armcontainerservice.CredentialResult) (
 	[]byte, *clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error,
 ) {
 	if len(found) == 0 || found[0] == nil {
 		return nil, nil, nil, errors.New("it has none")
 	}
-	text := found[0].Value
-	parsed, err := clientcmd.Load(text)
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("cannot read the kubeconfig: %w", err)
-	}
-	current := parsed.Contexts[parsed.CurrentContext]
-	if current == nil {
-		return nil, nil, nil, errors.New("the kubeconfig has no current context")
-	}
-	cluster, user := parsed.Clusters[current.Cluster], parsed.AuthInfos[current.AuthInfo]
-	if cluster == nil || user == nil {
-		return nil, nil, nil, errors.New("the kubeconfig has no cluster or no user")
-	}
-	return text, cluster, user, nil
+	cluster, user, err := current(found[0].Value)
+	return found[0].Value, cluster, user, err
 }
 
 // withToken shows a token with each request: it is renewed without a new connection.

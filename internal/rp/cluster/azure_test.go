@@ -77,8 +77,9 @@ func TestLocalAccountsAreDisabled(t *testing.T) {
 	if access.DNS != "10.96.0.10" {
 		t.Errorf("the DNS service is at %q", access.DNS)
 	}
+	access.Local = true // as the test's API server is
 	c := must(Dial(access))
-	if f, err := c.ask(t.Context()); err != nil || f.uid != "u" {
+	if f, err := c.ask(t.Context()); err != nil || f.server != c.server("u") {
 		t.Errorf("%+v, %v", f, err)
 	}
 	tokens := m.Tokens.(*fakeTokens)
@@ -115,7 +116,7 @@ func TestStaticCredentials(t *testing.T) {
 func TestDNSIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	m, _ := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: "x", Entra: true,
+	m, _ := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: string(testCA()), Entra: true,
 		DNSServiceIP: "10.96.0.10"}, func() time.Time { return now })
 	made, calls, silent := m.Clusters, 0, false
 	m.Clusters = func(s string) (*armcontainerservice.ManagedClustersClient, error) {
@@ -146,7 +147,7 @@ func TestDNSIsNotForgotten(t *testing.T) {
 // Resource Manager being slow about the DNS service leaves the access that it has given.
 func TestAccessWithoutDNSInTime(t *testing.T) {
 	t.Parallel()
-	m, _ := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: "x", Entra: true,
+	m, _ := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: string(testCA()), Entra: true,
 		DNSServiceIP: "10.96.0.10"}, time.Now)
 	ctx, cancel := context.WithCancel(t.Context())
 	made, calls := m.Clusters, 0
@@ -167,8 +168,8 @@ func TestAnswersOfResourceManager(t *testing.T) {
 	t.Parallel()
 	var now atomic.Int64
 	clock := func() time.Time { return time.Unix(now.Load(), 0) }
-	m, sim := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: "x", Entra: true},
-		clock)
+	m, sim := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: string(testCA()),
+		Entra: true}, clock)
 	host := func(again bool) string {
 		t.Helper()
 		return must(m.Access(t.Context(), flexnode.Cluster{ID: factoryID}, again)).Config.Host
@@ -177,7 +178,7 @@ func TestAnswersOfResourceManager(t *testing.T) {
 		t.Fatal(got)
 	}
 	sim.AddCluster(azuresim.Cluster{ID: strings.ToLower(factoryID), Server: "https://two.example",
-		CA: "x", Entra: true})
+		CA: string(testCA()), Entra: true})
 	if got := host(true); got != "https://one.example" {
 		t.Errorf("at once: %s", got)
 	}

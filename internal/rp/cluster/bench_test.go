@@ -12,6 +12,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // BenchmarkOutstanding is the cost of one PUT with a URL, from its row being written to its
@@ -33,7 +34,7 @@ func benchOutstanding(b *testing.B, outstanding int) {
 	w.own(factory)
 	w.untilReached()
 	w.seed(outstanding)
-	memory := w.store.Backend.(*store.Memory)
+	memory := w.store.Backend.(*storetest.Memory)
 	calm(b, w, outstanding)
 	idle := memory.Reads()
 	time.Sleep(time.Second)
@@ -77,7 +78,7 @@ func benchTakeover(b *testing.B, outstanding int) {
 	w.untilReached()
 	w.seed(outstanding)
 	calm(b, w, outstanding)
-	memory := w.store.Backend.(*store.Memory)
+	memory := w.store.Backend.(*storetest.Memory)
 	reads := int64(0)
 	for b.Loop() {
 		end()

@@ -4,12 +4,14 @@ package cluster
 func (w *worker) changed(table, key string) {
 	switch table {
 	case "clusters":
-		w.noteHeld() // also what is held for a moment
 		w.tasks.Add(task{kind: taskCluster})
+		w.tasks.AddAfter(task{kind: taskRollout}, rolloutPause)
 	case "nodes":
 		w.tasks.Add(task{taskNode, key})
+		w.tasks.AddAfter(task{kind: taskRollout}, rolloutPause)
 	case "status":
 		w.readiness.note(key)
+		w.tasks.AddAfter(task{kind: taskRollout}, rolloutPause)
 	case "subscriptions":
 		w.probeAgain()
 	}
@@ -38,13 +40,9 @@ func (w *worker) clusterChanged() error {
 	}
 	w.mu.Lock()
 	probed := w.asked == row.Value.Version
-	held := w.offered > 0 && w.offered != w.holding
 	w.mu.Unlock()
 	if !probed {
 		w.probeAgain()
-	}
-	if held || len(row.Value.Failures) > 0 {
-		w.tasks.Add(task{kind: taskOffer})
 	}
 	if row.Value.Facts != "" {
 		w.tasks.Add(task{kind: taskRender})

@@ -1,13 +1,13 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -31,12 +31,25 @@ type Connection struct {
 
 	fingerprint, endpoint string // of the access
 	dns                   string // of the access
-	doubtful              *atomic.Bool
+	wire                  *wire  // nil of fakes of client-go
 }
 
-// Doubtful tells that the API server has refused the credentials, or that its certificate was not
-// the one expected.
-func (c *Connection) Doubtful() bool { return c.doubtful != nil && c.doubtful.Load() }
+// Doubtful reports whether the API server has refused the credentials, or has shown an unexpected
+// certificate.
+func (c *Connection) Doubtful() bool { return c.wire != nil && c.wire.doubtful.Load() }
+
+// server returns a name of the API server with this uid. It includes the CA that signed its
+// certificate, or the CA or URL of the access, since the uid of another API server is no secret.
+func (c *Connection) server(uid string) string {
+	proved := cmp.Or(string(c.CA), c.ServerURL)
+	if c.wire != nil {
+		if root := c.wire.root.Load(); root != nil {
+			proved = *root
+		}
+	}
+	sum := sha256.Sum256([]byte(proved + "\n" + uid))
+	return hex.EncodeToString(sum[:16])
+}
 
 // requestTimeout bounds one request to a cluster; watches are not bounded by it.
 const requestTimeout = 10 * time.Second
@@ -53,13 +66,23 @@ const secretsQPS, secretsBurst = 50, 100
 func Dial(a Access) (*Connection, error) {
 	base := rest.CopyConfig(a.Config)
 	base.UserAgent = "flexnode-rp"
-	if base.TLSClientConfig.CAFile != "" || base.BearerTokenFile != "" {
-		return nil, errors.New("internal error: an access that names files")
+	// Typed clients prefer protobuf, whose size in memory cannot be limited while it is read.
+	base.ContentType, base.AcceptContentTypes = "application/json", "application/json"
+	if base.TLSClientConfig.CAFile != "" || base.BearerTokenFile != "" || base.ExecProvider != nil {
+		return nil, errors.New("internal error: an access that names files or a program")
 	}
-	c := &Connection{ServerURL: base.Host, CA: base.CAData, doubtful: &atomic.Bool{}}
-	base.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &doubting{next: next, doubtful: c.doubtful}
-	})
+	if a.program != nil {
+		base.Wrap(a.program.wrap)
+	}
+	wire, err := newWire(a)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)
+	}
+	transport, err := rest.HTTPWrappersForConfig(base, wire)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)
+	}
+	c := &Connection{ServerURL: base.Host, CA: base.CAData, wire: wire}
 	for _, lane := range []struct {
 		client  *kubernetes.Interface
 		qps     float32
@@ -70,41 +93,13 @@ func Dial(a Access) (*Connection, error) {
 		{&c.Watches, -1, 0},
 	} {
 		config := rest.CopyConfig(base)
-		config.QPS, config.Burst, config.Timeout = lane.qps, secretsBurst, lane.timeout
-		client, err := kubernetes.NewForConfig(config)
+		config.QPS, config.Burst = lane.qps, secretsBurst
+		client, err := kubernetes.NewForConfigAndClient(config,
+			&http.Client{Transport: transport, Timeout: lane.timeout})
 		if err != nil {
 			return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)
 		}
 		*lane.client = client
 	}
 	return c, nil
-}
-
-// doubting remembers whether credentials or certificates were refused last.
-type doubting struct {
-	next     http.RoundTripper
-	doubtful *atomic.Bool
-}
-
-// RoundTrip implements http.RoundTripper.
-func (d *doubting) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := d.next.RoundTrip(r)
-	switch {
-	case err != nil && isTrust(err), err == nil && response.StatusCode == http.StatusUnauthorized:
-		d.doubtful.Store(true)
-	case err == nil:
-		d.doubtful.Store(false)
-	}
-	return response, err
-}
-
-// isTrust reports whether an error is about certificates, ours or the API server's.
-func isTrust(err error) bool {
-	var unknown x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
-	var host x509.HostnameError
-	var verification *tls.CertificateVerificationError
-	var alert tls.AlertError
-	return errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &host) ||
-		errors.As(err, &verification) || errors.As(err, &alert)
 }

@@ -57,7 +57,7 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 			"https://b.example": newFakeCluster("factory")}
 		a, b := clusters["https://a.example"], clusters["https://b.example"]
 		var dialled atomic.Int64
-		w.manager.Source = &Sources{Bindings: []Binding{{factoryID, path}}}
+		w.manager.Source = &Sources{Bindings: []Binding{{ClusterID: factoryID, Kubeconfig: path}}}
 		w.manager.Dial = func(access Access) (*Connection, error) {
 			dialled.Add(1)
 			connection := clusters[access.Config.Host].connection()
@@ -110,17 +110,17 @@ func TestARefusedConnectionIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")
 		var dialled atomic.Int64
-		var doubtful atomic.Bool
+		doubtful := &wire{}
 		w.manager.Dial = func(Access) (*Connection, error) {
 			dialled.Add(1)
 			connection := c.connection()
-			connection.doubtful = &doubtful
+			connection.wire = doubtful
 			return connection, nil
 		}
 		w.register(factoryID, c)
 		w.own(factory)
 		pass(time.Minute)
-		doubtful.Store(true)
+		doubtful.doubtful.Store(true)
 		pass(sourceInterval)
 		if n := dialled.Load(); n != 2 {
 			t.Errorf("%d connections were made", n)
@@ -171,11 +171,11 @@ func TestAConnection(t *testing.T) {
 	dial := func(text string) *Connection {
 		t.Helper()
 		replace(t, path, text)
-		return must(Dial(must(readKubeconfig(path))))
+		return must(Dial(must((Binding{Kubeconfig: path, Local: true}).access())))
 	}
 	c := dial(kubeconfig(server.URL, ca, good))
 	found, err := c.ask(t.Context())
-	if err != nil || found.version != "1.35.4" || found.uid != "u" || found.warnings != nil ||
+	if err != nil || found.version != "1.35.4" || found.server != c.server("u") || found.warnings != nil ||
 		c.Doubtful() || c.ServerURL != server.URL || string(c.CA) != ca {
 		t.Errorf("%+v, %v, doubtful %v", found, err, c.Doubtful())
 	}
@@ -204,7 +204,7 @@ func TestAnAPIServerThatHangs(t *testing.T) {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	replace(t, path, kubeconfig(server.URL, string(ca), "x"))
-	c := must(Dial(must(readKubeconfig(path))))
+	c := must(Dial(must((Binding{Kubeconfig: path, Local: true}).access())))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := c.version(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -217,7 +217,8 @@ func TestAnAPIServerThatHangs(t *testing.T) {
 func TestBindings(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "factory.yaml")
-	s := &Sources{Bindings: []Binding{{strings.ToUpper(factoryID), path}}}
+	s := &Sources{Bindings: []Binding{
+		{ClusterID: strings.ToUpper(factoryID), Kubeconfig: path, Trusted: true}}}
 	for _, tt := range []struct {
 		id, name string
 		ok       bool
@@ -249,15 +250,17 @@ func TestBindings(t *testing.T) {
 		seen[a.Fingerprint] = true
 	}
 	for what, bindings := range map[string][]Binding{
-		"no id":    {{"factory", path}},
-		"no file":  {{factoryID, ""}},
-		"one file": {{factoryID, path}, {harbourID, path}},
+		"no id":   {{ClusterID: "factory", Kubeconfig: path}},
+		"no file": {{ClusterID: factoryID, Kubeconfig: ""}},
+		"one file": {{ClusterID: factoryID, Kubeconfig: path},
+			{ClusterID: harbourID, Kubeconfig: path}},
 	} {
 		if got := CheckBindings(bindings); len(got) != 1 {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
-	if got := CheckBindings([]Binding{{factoryID, path}, {harbourID, path + "2"}}); got != nil {
+	if got := CheckBindings([]Binding{{ClusterID: factoryID, Kubeconfig: path},
+		{ClusterID: harbourID, Kubeconfig: path + "2"}}); got != nil {
 		t.Errorf("good ones: %v", got)
 	}
 }
@@ -269,7 +272,7 @@ func TestABindingIsTakenAway(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "factory.yaml")
 		replace(t, path, kubeconfig("https://a.example", string(testCA()), "x"))
 		sources := &switched{}
-		sources.present.Store(&Sources{Bindings: []Binding{{factoryID, path}}})
+		sources.present.Store(&Sources{Bindings: []Binding{{ClusterID: factoryID, Kubeconfig: path}}})
 		w.manager.Source = sources
 		w.manager.Dial = func(Access) (*Connection, error) { return c.connection(), nil }
 		w.register(factoryID, c)
@@ -319,7 +322,7 @@ func TestEndpoints(t *testing.T) {
 	of := func(text string) string {
 		path := filepath.Join(dir, "factory.yaml")
 		replace(t, path, text)
-		s := &Sources{Bindings: []Binding{{factoryID, path}}}
+		s := &Sources{Bindings: []Binding{{ClusterID: factoryID, Kubeconfig: path}}}
 		return s.Endpoint(factoryID, "factory")
 	}
 	first := of(kubeconfig(url, ca, "one"))

@@ -35,7 +35,8 @@ func (w *worker) noteFailure(ctx context.Context, cause error) {
 		return
 	}
 	known := row.Value.Probe.Unreachable != ""
-	if row.Value.Properties.Reachable && lasts < unreachableAfter ||
+	harm := errors.Is(cause, errHarm) // it does answer
+	if row.Value.Properties.Reachable && lasts < unreachableAfter && !harm ||
 		!row.Value.Properties.Reachable && known {
 		return
 	}
@@ -71,6 +72,12 @@ func unreachable(cause error) string {
 	switch {
 	case errors.Is(cause, ErrNotBound):
 		return "No kubeconfig is bound to the cluster: its operator adds it to the provider's settings."
+	case errors.Is(cause, errHarm):
+		return "The cluster answers more than the provider accepts, or something else than an API " +
+			"server does: too large an answer, too many Nodes or requests, or a redirect."
+	case errors.Is(cause, errLocal):
+		return "The cluster's address is one of the provider's own: the operator of the provider " +
+			"allows it in the settings."
 	case apierrors.IsUnauthorized(cause), apierrors.IsForbidden(cause):
 		return "The cluster refuses the provider's credentials or requests."
 	case errors.As(cause, &untrusted):

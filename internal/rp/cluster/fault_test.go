@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	ktesting "k8s.io/client-go/testing"
 
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // failApprovals has the next n approvals fail, and tells how many have.
@@ -60,10 +60,10 @@ func (f *fuse) count() int {
 }
 
 // newKillable is a world whose store can be killed below the replica.
-func newKillable(t testing.TB) (*store.Memory, *world, *fakeCluster) {
+func newKillable(t testing.TB) (*storetest.Memory, *world, *fakeCluster) {
 	t.Helper()
 	w, c := newWorld(t), newFakeCluster("factory")
 	w.register(factoryID, c)
-	memory := w.store.Backend.(*store.Memory)
+	memory := w.store.Backend.(*storetest.Memory)
 	return memory, w, c
 }

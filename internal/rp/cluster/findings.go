@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
-	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -21,7 +20,7 @@ import (
 func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error {
 	var refused error
 	ahead := []string{
-		w.Store.Clusters.Key(w.key), w.Store.APIServers.Key(f.uid),
+		w.Store.Clusters.Key(w.key), w.Store.APIServers.Key(f.server),
 		w.Store.Endpoints.Key(s.connection.endpoint),
 	}
 	_, err := w.Store.Update(ctx, "cluster probed", ahead, func(v *store.View) error {
@@ -35,7 +34,7 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 			return errGone
 		}
 		next := row.Value
-		refused, err = w.claimAPIServer(v, &next, f.uid)
+		refused, err = w.claimAPIServer(v, &next, f.server)
 		if err == nil && refused == nil {
 			err = w.claimEndpoint(v, &next, s.connection.endpoint)
 		}
@@ -60,9 +59,9 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 
 // claimAPIServer has an API server belong to the registration. refused tells why it does not.
 func (w *worker) claimAPIServer(
-	v *store.View, c *flexnode.Cluster, uid string,
+	v *store.View, c *flexnode.Cluster, server string,
 ) (refused, err error) {
-	holder, err := w.Store.APIServers.In(v, uid)
+	holder, err := w.Store.APIServers.In(v, server)
 	if err != nil {
 		return nil, err
 	}
@@ -79,16 +78,16 @@ func (w *worker) claimAPIServer(
 		}
 	}
 	if holder.Value != w.key {
-		if err := w.Store.APIServers.Put(v, uid, w.key); err != nil {
+		if err := w.Store.APIServers.Put(v, server, w.key); err != nil {
 			return nil, err
 		}
 	}
-	if c.APIServer != "" && c.APIServer != uid {
+	if c.APIServer != "" && c.APIServer != server {
 		if err := w.giveBack(v, w.Store.APIServers, c.APIServer); err != nil {
 			return nil, err
 		}
 	}
-	c.APIServer, c.Probe.Refused, c.Properties.ProvisioningState = uid, "", ""
+	c.APIServer, c.Probe.Refused, c.Properties.ProvisioningState = server, "", ""
 	return nil, nil
 }
 
@@ -150,7 +149,7 @@ func (w *worker) putLayer(v *store.View, layer *flexnode.Layer) error {
 
 // tenantOf is the tenant of a subscription, as ARM has told it.
 func (w *worker) tenantOf(v *store.View, subscription string) (string, error) {
-	row, err := w.Store.Subscriptions.In(v, strings.ToLower(subscription))
+	row, err := w.Store.Subscriptions.In(v, arm.Fold(subscription))
 	if err != nil {
 		return "", err
 	}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/runtime"
+
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -33,6 +35,8 @@ type Index interface {
 	Identified(cluster, ending string) []string
 	// Outlines calls see with the outline of each node whose key begins with a prefix, after a key.
 	Outlines(prefix, after string, see func(key string, o flexnode.Outline) bool)
+	// Revision is the store's that the copy is at.
+	Revision() int64
 	// Subscribe has see called with the table and the key of each change.
 	Subscribe(see func(table, key string)) (cancel func())
 }
@@ -41,7 +45,14 @@ type Index interface {
 type Metrics interface {
 	// CertificateRequest counts answers: "approved" or "denied".
 	CertificateRequest(answer string)
+	// SessionEnded counts the sessions that have ended by a "limit" or a "panic".
+	SessionEnded(why string)
+	// LeftBehind counts the workers that have not ended in time.
+	LeftBehind()
 }
+
+// A panic in a goroutine of client-go must not end the process: client-go logs it and goes on.
+func init() { runtime.ReallyCrash = false }
 
 // Manager works on the clusters that this replica owns.
 type Manager struct {
@@ -59,7 +70,9 @@ type Manager struct {
 	// Defaults is the layer of the operator's defaults, for nodes that were never rendered.
 	Defaults *flexnode.Layer
 	// Renderer is the version of the program.
-	Renderer   string
+	Renderer string
+	// Heard reports whether the agent of a node was heard of lately.
+	Heard      func(nodeKey string) bool
 	Now        func() time.Time
 	Log, Audit *slog.Logger
 	Metrics    Metrics
@@ -112,28 +125,59 @@ func (m *Manager) sweep(ctx context.Context) {
 	}
 }
 
-// assign starts the work on clusters that are owned, and ends that on all others.
+// assign starts workers for the clusters that are owned and stops all others. A cluster with a new
+// owner gets its worker when the previous one has ended or is left behind.
 func (m *Manager) assign(ctx context.Context, owned map[string]owner) {
+	stopped := m.release(owned)
+	m.startAll(ctx, owned, stopped)
+	m.await(stopped)
+	m.startAll(ctx, owned, nil)
+}
+
+// release stops the workers of clusters that are not owned, and returns them.
+func (m *Manager) release(owned map[string]owner) map[string]*worker {
 	m.mu.Lock()
-	var ended []*worker
+	defer m.mu.Unlock()
+	stopped := map[string]*worker{}
 	for key, w := range m.working {
 		if owned[key] != w.owner || w.ended() {
 			w.stop()
 			delete(m.working, key)
-			ended = append(ended, w)
+			stopped[key] = w
 		}
 	}
-	m.mu.Unlock()
-	for _, w := range ended {
-		<-w.done
+	return stopped
+}
+
+// await waits until workers have ended. It leaves those behind that take longer than OwnerMargin,
+// such as one that runs a program of a trusted kubeconfig: their writes are fenced.
+func (m *Manager) await(stopped map[string]*worker) {
+	ctx, cancel := context.WithTimeout(context.Background(), store.OwnerMargin)
+	defer cancel()
+	for _, w := range stopped {
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			if w.ended() {
+				continue
+			}
+			w.log.Error("the worker of a cluster has not ended in time and is left behind")
+			if m.Metrics != nil {
+				m.Metrics.LeftBehind()
+			}
+		}
 	}
+}
+
+// startAll starts the missing workers of clusters, except for those that have just been stopped.
+func (m *Manager) startAll(ctx context.Context, owned map[string]owner, stopped map[string]*worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.working == nil {
 		m.working = map[string]*worker{}
 	}
 	for key, o := range owned {
-		if m.working[key] == nil && ctx.Err() == nil {
+		if m.working[key] == nil && stopped[key] == nil && ctx.Err() == nil {
 			m.working[key] = m.start(ctx, key, o)
 		}
 	}

@@ -12,18 +12,19 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // replica is one of several replicas of a provider.
 type replica struct {
 	*world
-	memory *store.Memory
+	memory *storetest.Memory
 	stop   func()
 }
 
 // join makes another replica that takes part in the work.
 func joinReplica(
-	t *testing.T, w *world, memory *store.Memory, keys seal.Ring, name string,
+	t *testing.T, w *world, memory *storetest.Memory, keys seal.Ring, name string,
 ) *replica {
 	t.Helper()
 	r := &replica{memory: memory,
@@ -64,7 +65,7 @@ func (r *replica) works() string {
 func TestReplicasShareTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
-		memory := store.NewMemory()
+		memory := storetest.NewMemory()
 		w := &world{t: t, audit: &lines{},
 			source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
 		w.start(memory, keys)
@@ -118,7 +119,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 func TestAFailingStoreEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
-		memory := store.NewMemory()
+		memory := storetest.NewMemory()
 		w := &world{t: t, audit: &lines{},
 			source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
 		w.start(memory, keys)
@@ -126,7 +127,7 @@ func TestAFailingStoreEndsNothing(t *testing.T) {
 		w.register(factoryID, c)
 		r := joinReplica(t, w, memory.Another(), keys, "a")
 		pass(time.Minute)
-		r.memory.Before(func(store.Call) error { return errDown })
+		r.memory.Before(func(storetest.Call) error { return errDown })
 		pass(time.Minute)
 		if got := r.works(); got != "" {
 			t.Errorf("without its store it works on %q", got)

@@ -24,7 +24,7 @@ import (
 type findings struct {
 	version string // of Kubernetes
 	dns     string // address of the cluster's DNS; "" when it does not say
-	uid     string // of the Service default/kubernetes
+	server  string // names the API server
 	// services are the addresses of these Services; none while that of the API server is not known.
 	services []netip.Addr
 	warnings []string
@@ -104,7 +104,7 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 		return findings{}, err
 	}
 	f := findings{}
-	f.version, _, _ = strings.Cut(strings.TrimPrefix(text, "v"), "+")
+	f.version, _, _ = strings.Cut(strings.TrimPrefix(cut(text, maxText), "v"), "+")
 	services := c.Watches.CoreV1()
 	own, err := services.Services(metav1.NamespaceDefault).Get(ctx, "kubernetes",
 		metav1.GetOptions{})
@@ -112,7 +112,7 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 		return f, fmt.Errorf("cannot ask which cluster it is (Service default/kubernetes; the "+
 			"operator of the cluster allows it with rbac-provider.yaml): %w", err)
 	}
-	f.uid, f.services = string(own.UID), clusterIPs(own)
+	f.server, f.services = c.server(string(own.UID)), clusterIPs(own)
 	dns, err := services.Services(metav1.NamespaceSystem).Get(ctx, "kube-dns", metav1.GetOptions{})
 	switch {
 	case err == nil:
@@ -131,7 +131,8 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 
 // clusterIPs are the addresses of a Service.
 func clusterIPs(s *corev1.Service) (all []netip.Addr) {
-	for _, text := range append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...) {
+	texts := append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...)
+	for _, text := range texts[:min(len(texts), maxSubnets+1)] {
 		if a, err := netip.ParseAddr(text); err == nil { // none is "" or "None"
 			all = append(all, a.Unmap())
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // secret puts a Secret of a bootstrap token in the cluster, an hour old.
@@ -241,11 +242,11 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 // New facts reach all nodes, however large some are.
 func TestNewFactsReachLargeNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const nodes = 60
+		const nodes = 240
 		w, _ := factoryWorld(t)
 		for i := range nodes {
 			labels := map[string]string{}
-			for len(labels) < 30<<10/78 { // what does not pack
+			for len(labels) < 64 { // what does not pack
 				labels[rand.Text()+rand.Text()] = rand.Text()
 			}
 			w.put(factoryID, fmt.Sprintf("edge-%d", i),
@@ -307,7 +308,7 @@ func TestARefusedSessionIsNotUsedAgain(t *testing.T) {
 		w.register(harbourID, newFakeCluster("harbour"))
 		give := func(key string) {
 			w.change(func(v *store.View) error {
-				return w.store.APIServers.Put(v, "uid-of-factory", key)
+				return w.store.APIServers.Put(v, serverOf("factory"), key)
 			})
 			worker.probeAgain()
 			pass(2 * sourceInterval)
@@ -434,7 +435,7 @@ func TestProbesOfTheSameWriteNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := factoryWorld(t)
 		pass(time.Minute)
-		memory := w.store.Backend.(*store.Memory)
+		memory := w.store.Backend.(*storetest.Memory)
 		before := memory.Commits()
 		pass(time.Hour)
 		if n := memory.Commits() - before; n != 0 {

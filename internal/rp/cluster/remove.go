@@ -226,6 +226,7 @@ func (w *worker) removeRow(ctx context.Context) error {
 			}
 		}
 		w.Store.Clusters.Delete(v, w.key)
+		w.Store.Rollouts.Delete(v, w.key)
 		return w.operation(v, row.Value, func(o *flexnode.Operation) {
 			o.State, o.Ended = api.Succeeded, w.Now().UTC()
 		})

@@ -96,9 +96,18 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 	if err != nil {
 		return err
 	}
+	was, err := w.factsOf(v, offered)
+	if err != nil {
+		return err
+	}
+	status, err := w.Index.Status(key)
+	if err != nil {
+		return err
+	}
 	kept, now := history.Value, w.Now().UTC()
-	before, first := flexnode.RefreshOffered(node.Value, offered, parent, now, w.Renderer)
-	next, revision := flexnode.Refresh(before, last, parent, now, w.Renderer)
+	before, first := flexnode.RefreshOffered(node.Value, offered, was, parent, now, w.Renderer)
+	next, revision := flexnode.Refresh(before, last, parent, now, w.Renderer,
+		status.Value.Applied(), flexnode.Joins(&node.Value, status.Value.Applied(), w.Heard(key), false))
 	for _, made := range []*flexnode.Revision{first, revision} {
 		if made != nil {
 			kept = kept.With(*made, next.Assigned)
@@ -113,4 +122,16 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 		return nil
 	}
 	return w.Store.Nodes.Put(v, key, next)
+}
+
+// factsOf is the layer of facts of a revision; nil for none.
+func (w *worker) factsOf(v *store.View, r *flexnode.Revision) (*flexnode.Layer, error) {
+	if r == nil {
+		return nil, nil
+	}
+	row, err := w.Store.Layers.In(v, r.Facts)
+	if err != nil {
+		return nil, err
+	}
+	return flexnode.ReadLayer(row.Value)
 }

@@ -9,32 +9,73 @@ import (
 	"strings"
 
 	certificates "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	bootstrap "k8s.io/cluster-bootstrap/token/api"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 )
 
+// maxRequest limits the size of a reduced certificate request, and of the PEM in it.
+const maxRequest = 16 << 10
+
+// reduceRequest returns a certificate request with the fields that are used. One that is larger
+// than any kubelet's keeps its name only, so that it is ignored.
+func reduceRequest(csr *certificates.CertificateSigningRequest) runtime.Object {
+	m, spec := csr.ObjectMeta, csr.Spec
+	kept := &certificates.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+			CreationTimestamp: m.CreationTimestamp, Labels: m.Labels, Annotations: m.Annotations,
+			Finalizers: m.Finalizers},
+		Spec: certificates.CertificateSigningRequestSpec{Request: spec.Request,
+			SignerName: spec.SignerName, ExpirationSeconds: spec.ExpirationSeconds,
+			Usages: spec.Usages, Username: spec.Username, Groups: spec.Groups},
+		Status: certificates.CertificateSigningRequestStatus{Conditions: csr.Status.Conditions},
+	}
+	if kept.Size() > maxRequest {
+		return &certificates.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: m.Name, ResourceVersion: m.ResourceVersion}}
+	}
+	if len(csr.Status.Certificate) > 0 {
+		kept.Status.Certificate = []byte("issued")
+	}
+	return kept
+}
+
+// parseRequest returns the PKCS#10 request in a certificate request. flaw says why it is invalid;
+// "" if it is signed with its own key. Type and size of the key are checked before the signature.
+func parseRequest(text []byte) (r *x509.CertificateRequest, flaw string) {
+	block, rest := pem.Decode(text[:min(len(text), maxRequest)])
+	if block == nil || len(strings.TrimSpace(string(rest))) > 0 || len(text) > maxRequest {
+		return nil, "it holds no request, or more than one"
+	}
+	r, err := x509.ParseCertificateRequest(block.Bytes)
+	if err == nil && !soundKey(r.PublicKey, maxRequestKey) {
+		return nil, "its key has an unusual type or size"
+	}
+	if err == nil {
+		err = r.CheckSignature()
+	}
+	if err != nil {
+		return nil, "its request cannot be read or is not signed with its key"
+	}
+	return r, ""
+}
+
 // readCSR takes a certificate request apart.
 func readCSR(csr *certificates.CertificateSigningRequest) credential.Application {
 	a := credential.Application{Name: csr.Name}
 	a.TokenID, _ = tokenOf(csr)
-	block, _ := pem.Decode(csr.Spec.Request)
-	if block == nil {
-		a.Flaw = "it holds no request"
-		return a
-	}
-	request, err := x509.ParseCertificateRequest(block.Bytes)
-	if err == nil {
-		err = request.CheckSignature()
-	}
-	if err != nil {
-		a.Flaw = "its request cannot be read or is not signed with its key"
+	var request *x509.CertificateRequest
+	if request, a.Flaw = parseRequest(csr.Spec.Request); a.Flaw != "" {
 		return a
 	}
 	sum := sha256.Sum256(request.RawSubjectPublicKeyInfo)
 	a.KeyHash = hex.EncodeToString(sum[:])
-	a.Node, _ = strings.CutPrefix(request.Subject.CommonName, "system:node:")
 	a.Flaw = flawOf(request, csr.Spec.Usages)
+	if node, _ := strings.CutPrefix(request.Subject.CommonName, "system:node:"); isName(node) {
+		a.Node = node
+	}
 	return a
 }
 
@@ -49,7 +90,7 @@ func flawOf(r *x509.CertificateRequest, asked []certificates.KeyUsage) string {
 	names := len(r.DNSNames) + len(r.IPAddresses) + len(r.EmailAddresses) + len(r.URIs)
 	name, isNode := strings.CutPrefix(r.Subject.CommonName, "system:node:")
 	switch {
-	case !isNode || name == "" || !slices.Equal(r.Subject.Organization, []string{"system:nodes"}):
+	case !isNode || !isName(name) || !slices.Equal(r.Subject.Organization, []string{"system:nodes"}):
 		return "it is not for a node"
 	case names > 0:
 		return "it has alternative names"

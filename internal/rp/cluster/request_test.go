@@ -23,6 +23,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // newKey is a machine's private key.
@@ -400,8 +401,8 @@ func TestIdentitiesWhileTheIndexIsBehind(t *testing.T) {
 		one, two := "aaaaaaaa-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000002"
 		w.put(factoryID, "edge-1", withIdentity(one))
 		pass(time.Second)
-		memory := w.store.Backend.(*store.Memory)
-		memory.Before(func(call store.Call) error {
+		memory := w.store.Backend.(*storetest.Memory)
+		memory.Before(func(call storetest.Call) error {
 			if (call.Op == "changes" || call.Op == "follow") &&
 				strings.Contains(call.Keys[0], "/i/") {
 				return errors.New("broken")

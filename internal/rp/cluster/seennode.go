@@ -1,13 +1,16 @@
 package cluster
 
 import (
+	"net/netip"
 	"strings"
 	"time"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -16,13 +19,13 @@ import (
 // seenNode is what is kept of a Node: a tenth of a kilobyte instead of ten. What many Nodes have
 // alike is kept once.
 type seenNode struct {
-	text                string // name, pod subnets, addresses
-	nameEnd, subnetsEnd uint16
-	configured          bool // with its pod subnet
-	other               bool // it is none of a flex node
-	ready               unique.Handle[readyState]
-	since               int64 // of the Ready condition, in Unix seconds; 0 is not known
-	taintTexts          unique.Handle[string]
+	text                              string // name, pod subnets, addresses, version of the object
+	nameEnd, subnetsEnd, addressesEnd uint16
+	configured                        bool // with its pod subnet
+	other                             bool // it is none of a flex node
+	ready                             unique.Handle[readyState]
+	since                             int64 // of the Ready condition, in Unix seconds; 0 is not known
+	taintTexts                        unique.Handle[string]
 }
 
 // readyState is that of a Ready condition.
@@ -37,12 +40,14 @@ func (n *seenNode) name() string { return n.text[:n.nameEnd] }
 // those that the cluster has allocated to it. addresses are its own, taints those that it has, each
 // with commas.
 func (n *seenNode) subnets() string   { return n.text[n.nameEnd:n.subnetsEnd] }
-func (n *seenNode) addresses() string { return n.text[n.subnetsEnd:] }
+func (n *seenNode) addresses() string { return n.text[n.subnetsEnd:n.addressesEnd] }
 func (n *seenNode) taints() string    { return n.taintTexts.Value() }
 
-func (n *seenNode) join(name, subnets, addresses string) {
-	n.text = name + subnets + addresses
+// join writes the texts, which together are much shorter than 64 KiB.
+func (n *seenNode) join(name, subnets, addresses, version string) {
+	n.text = name + subnets + addresses + version
 	n.nameEnd, n.subnetsEnd = uint16(len(name)), uint16(len(name)+len(subnets))
+	n.addressesEnd = uint16(len(name) + len(subnets) + len(addresses))
 }
 
 // condition is the Ready condition that the Node has.
@@ -60,45 +65,86 @@ const managedLabel = "kubernetes.azure.com/managed"
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor, by which caches know it.
 func (n *seenNode) GetObjectMeta() metav1.Object {
-	return &metav1.ObjectMeta{Name: n.name()}
+	return &metav1.ObjectMeta{Name: n.name(), ResourceVersion: n.text[n.addressesEnd:]}
 }
 
-// seeNode makes what is kept of a Node (cache.TransformFunc).
-func seeNode(o any) (any, error) {
-	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		inner, err := seeNode(gone.Obj)
-		gone.Obj = inner
-		return gone, err
-	}
-	node, ok := o.(*corev1.Node)
-	if !ok {
-		return o, nil
-	}
+// GetObjectKind implements runtime.Object.
+func (n *seenNode) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object.
+func (n *seenNode) DeepCopyObject() runtime.Object {
+	c := *n
+	return &c
+}
+
+// The limits of a seenNode. Kubernetes allows one pod subnet of each family. No kubelet's Node has
+// as many addresses and taints, or as long a text.
+const (
+	maxName, maxText                    = 253, 256
+	maxSubnets, maxAddresses, maxTaints = 2, 16, 64
+)
+
+// isName reports whether Kubernetes can store an object of this name.
+func isName(name string) bool {
+	return len(name) <= maxName && len(validation.IsDNS1123Subdomain(name)) == 0
+}
+
+// cut returns the first bytes of a text, as valid UTF-8.
+func cut(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
+}
+
+// seeNode reduces a Node. It leaves out values that Kubernetes could not store.
+func seeNode(node *corev1.Node) *seenNode {
 	seen := &seenNode{other: node.Labels[managedLabel] != "false"}
 	subnets := flexnode.PodCIDROf(node.Labels)
 	if seen.configured = subnets != ""; !seen.configured {
-		subnets = strings.Join(node.Spec.PodCIDRs, ",")
+		subnets = joined(node.Spec.PodCIDRs, maxSubnets, func(text string) string {
+			p, err := netip.ParsePrefix(text)
+			return wanted(err == nil, p.String())
+		})
 	}
-	var addresses, taints []string
-	for _, a := range node.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
-			addresses = append(addresses, a.Address)
-		}
-	}
-	for _, t := range node.Spec.Taints {
-		taints = append(taints, writeTaint(t))
-	}
-	seen.join(node.Name, subnets, strings.Join(addresses, ","))
-	seen.taintTexts = unique.Make(strings.Join(taints, ","))
+	addresses := joined(node.Status.Addresses, maxAddresses, func(a corev1.NodeAddress) string {
+		ip, err := netip.ParseAddr(a.Address)
+		return wanted(err == nil && ip.Zone() == "" &&
+			(a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP), ip.String())
+	})
+	seen.join(cut(node.Name, maxName), subnets, addresses, cut(node.ResourceVersion, maxVersion))
+	seen.taintTexts = unique.Make(joined(node.Spec.Taints, maxTaints, func(t corev1.Taint) string {
+		text := writeTaint(t)
+		return wanted(len(text) <= 2*maxText && !strings.Contains(text, ","), text)
+	}))
 	ready := readyState{status: corev1.ConditionUnknown}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			ready = readyState{c.Status, c.Reason}
+			ready = readyState{c.Status, cut(c.Reason, maxText)}
+			if c.Status != corev1.ConditionTrue && c.Status != corev1.ConditionFalse {
+				ready.status = corev1.ConditionUnknown
+			}
 			if !c.LastTransitionTime.IsZero() {
 				seen.since = c.LastTransitionTime.Unix()
 			}
 		}
 	}
 	seen.ready = unique.Make(ready)
-	return seen, nil
+	return seen
+}
+
+// wanted returns a text, or "" if it is not wanted.
+func wanted(is bool, text string) string {
+	if is {
+		return text
+	}
+	return ""
+}
+
+// joined returns the first texts of a list that are not empty, with commas.
+func joined[T any](list []T, limit int, write func(T) string) string {
+	var texts []string
+	for _, one := range list {
+		if text := write(one); text != "" && len(texts) < limit {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, ",")
 }

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"net"
 	"net/netip"
 	"net/url"
@@ -35,16 +34,9 @@ func judgeServing(
 	csr *certificates.CertificateSigningRequest, n *seenNode, own reserved,
 	taken func(netip.Addr) bool,
 ) (v verdict, why string) {
-	block, rest := pem.Decode(csr.Spec.Request)
-	if block == nil || len(strings.TrimSpace(string(rest))) > 0 {
-		return denied, "it holds no request, or more than one"
-	}
-	r, err := x509.ParseCertificateRequest(block.Bytes)
-	if err == nil {
-		err = r.CheckSignature()
-	}
-	if err != nil {
-		return denied, "its request cannot be read or is not signed with its key"
+	r, flaw := parseRequest(csr.Spec.Request)
+	if flaw != "" {
+		return denied, flaw
 	}
 	name := n.name()
 	user := "system:node:" + name
@@ -139,7 +131,7 @@ func (w *worker) reviewServing(
 		return again, err
 	}
 	v, why := judgeServing(csr, node, own,
-		func(a netip.Addr) bool { return isTaken(s, name, a) })
+		func(a netip.Addr) bool { return s.isTaken(name, a) })
 	switch v {
 	case approved:
 		w.count("approved")
@@ -196,13 +188,20 @@ func (w *worker) reserved(s *session) (reserved, error) {
 	return r, nil
 }
 
-// isTaken reports whether an address is that of another Node.
-func isTaken(s *session, name string, a netip.Addr) bool {
-	for _, known := range s.nodes.List() {
-		n, ok := known.(*seenNode)
-		if ok && n.name() != name && slices.Contains(strings.Split(n.addresses(), ","), a.String()) {
-			return true
-		}
+// isTaken reports whether an address is that of another Node. It looks the address up, since a
+// cluster may have many Nodes, and requests with many addresses.
+func (s *session) isTaken(name string, a netip.Addr) bool {
+	names, err := s.nodes.IndexKeys(byAddress, a.String())
+	return err != nil || slices.ContainsFunc(names, func(other string) bool { return other != name })
+}
+
+// byAddress is the index of Nodes by their addresses.
+const byAddress = "address"
+
+// addressesOf returns the keys of byAddress for a Node.
+func addressesOf(o any) ([]string, error) {
+	if n, ok := o.(*seenNode); ok && n.addresses() != "" {
+		return strings.Split(n.addresses(), ","), nil
 	}
-	return false
+	return nil, nil
 }

@@ -152,7 +152,7 @@ func TestJudgeServing(t *testing.T) {
 // seenAt is a Node with addresses.
 func seenAt(name, addresses string) *seenNode {
 	n := &seenNode{}
-	n.join(name, "", addresses)
+	n.join(name, "", addresses, "")
 	return n
 }
 

@@ -3,14 +3,19 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // session is what runs on one connection, from when it was made until its source gives another.
@@ -20,14 +25,19 @@ type session struct {
 	// registration is the uid of the registration that it was made for. Another one of the same
 	// name, after that was deleted, may be of another cluster.
 	registration string
+	// fail ends the session with a cause.
+	fail context.CancelCauseFunc
 	// up tells that the cluster has answered when it was asked last, and is this registration's.
 	up atomic.Bool
 	// services are the addresses of the API server and of DNS in the cluster, as it was last probed.
 	services atomic.Pointer[[]netip.Addr]
 	// requests, servings and nodes are what is known of certificate requests, for client and for
 	// serving certificates, and Nodes; of the latter all is known once nodesKnown.
-	requests, servings, nodes cache.Store
+	requests, servings, nodes cache.Indexer
 	nodesKnown                atomic.Bool
+
+	mu       sync.Mutex
+	answered map[types.UID]bool // certificate requests, by their uid
 }
 
 const (
@@ -124,14 +134,32 @@ func (w *worker) dial(a Access) (*Connection, error) {
 	return connection, err
 }
 
-// begin runs a session; the function ends it and waits for its end.
+const (
+	// harmPause is the pause after a session that has ended with an error. It doubles each time up
+	// to harmLast. A session of harmCalm resets it.
+	harmPause, harmLast, harmCalm = time.Second, 5 * time.Minute, 15 * time.Minute
+)
+
+// begin runs sessions on a connection, one after the other; end stops that and waits.
 func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		pause := harmPause
 		for ctx.Err() == nil {
-			w.converse(ctx, s)
+			began := w.Now()
+			err := w.converse(ctx, s)
+			if err == nil || ctx.Err() != nil {
+				continue
+			}
+			w.countEnd(err)
+			w.noteFailure(ctx, err)
+			if w.Now().Sub(began) > harmCalm {
+				pause = harmPause
+			}
+			store.Pause(ctx, pause)
+			pause = min(2*pause, harmLast)
 		}
 	}()
 	return func() {
@@ -140,24 +168,30 @@ func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 	}
 }
 
-// converse waits until the cluster answers and is this registration's, and works in it as long as
-// it is, in a session of its own: tasks may hold the former one for a while.
-func (w *worker) converse(ctx context.Context, former *session) {
+// converse waits until the cluster answers and is this registration's, and then works in it. It
+// makes a session of its own, since tasks may still hold the previous one. It returns an error if
+// the session had to end, by a limit or a panic.
+func (w *worker) converse(ctx context.Context, former *session) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = crashed(r)
+		}
+	}()
 	s := &session{
 		connection: former.connection, made: former.made, registration: former.registration,
 	}
 	for w.probe(ctx, s) != nil {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-w.again:
 		case <-time.After(sourceInterval):
 		}
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, s.fail = context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer cancel()
+	defer s.fail(nil)
 	defer w.adopt(nil)
 	defer s.up.Store(false)
 	s.requests = w.watchRequests(ctx, &wg, s, certificates.KubeAPIServerClientKubeletSignerName)
@@ -169,6 +203,37 @@ func (w *worker) converse(ctx context.Context, former *session) {
 	w.tasks.Add(task{kind: taskSubnets})
 	w.unpark()
 	w.keepProbing(ctx, s)
+	if ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+// errCrash is the error for a recovered panic.
+var errCrash = errors.New("internal error: panic")
+
+func crashed(reason any) error {
+	return fmt.Errorf("%w: %v\n%s", errCrash, reason, debug.Stack())
+}
+
+// recovered recovers a panic and ends the session. It must be deferred.
+func (s *session) recovered() {
+	if r := recover(); r != nil {
+		s.fail(crashed(r))
+	}
+}
+
+// countEnd counts and logs a session that has ended with an error.
+func (w *worker) countEnd(cause error) {
+	why := "limit"
+	if errors.Is(cause, errCrash) {
+		why = "panic"
+	}
+	w.log.Error("the work in the cluster has ended and starts again after a pause",
+		slog.Any("error", cause))
+	if w.Metrics != nil {
+		w.Metrics.SessionEnded(why)
+	}
 }
 
 // adopt makes a session the one that effects are had in.

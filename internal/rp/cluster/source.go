@@ -6,12 +6,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -24,13 +22,21 @@ type Binding struct {
 	ClusterID string `json:"id"`
 	// Kubeconfig is the path of the file.
 	Kubeconfig string `json:"kubeconfig"`
+	// Trusted allows the file to name programs, other files and a proxy. Its writer can then run
+	// programs as the provider.
+	Trusted bool `json:"trusted,omitempty"`
+	// Local allows the API server to be at the provider's own addresses, loopback or link-local.
+	Local bool `json:"local,omitempty"`
 }
 
 // Access is a way to a cluster, as its source gives it at a time.
 type Access struct {
-	// Config says how the API server is reached. It has no limits of its own, and names no files
-	// but programs.
+	// Config says how the API server is reached. It names no files and no program.
 	Config *rest.Config
+	// program returns the credentials, where a trusted kubeconfig names one.
+	program *program
+	// Local allows the API server to be at one of the provider's own addresses.
+	Local bool
 	// Fingerprint changes with everything that the access consists of.
 	Fingerprint string
 	// DNS is the address of the cluster's DNS service, where the source knows it.
@@ -61,12 +67,12 @@ type Sources struct {
 
 // Access implements Source.
 func (s *Sources) Access(ctx context.Context, c flexnode.Cluster, again bool) (Access, error) {
-	path, err := s.file(c.ID, c.Properties.Kubeconfig)
+	binding, err := s.binding(c.ID, c.Properties.Kubeconfig)
 	switch {
 	case err != nil:
 		return Access{}, err
-	case path != "":
-		return readKubeconfig(path)
+	case binding != Binding{}:
+		return binding.access()
 	case s.Manager == nil:
 		return Access{}, fmt.Errorf("cannot reach the cluster: %w, and the provider has no "+
 			"identity with which to ask Resource Manager for one", ErrNotBound)
@@ -76,27 +82,27 @@ func (s *Sources) Access(ctx context.Context, c flexnode.Cluster, again bool) (A
 
 // Check refuses the registration of a cluster that names a kubeconfig that is not its own.
 func (s *Sources) Check(clusterID, kubeconfig string) error {
-	_, err := s.file(clusterID, kubeconfig)
+	_, err := s.binding(clusterID, kubeconfig)
 	return err
 }
 
 // Endpoint names the API server of the kubeconfig that a cluster has; "" if it has none, or one
 // that cannot be used.
 func (s *Sources) Endpoint(clusterID, kubeconfig string) string {
-	path, err := s.file(clusterID, kubeconfig)
-	if err != nil || path == "" {
+	binding, err := s.binding(clusterID, kubeconfig)
+	if err != nil || binding == (Binding{}) {
 		return ""
 	}
-	access, err := readKubeconfig(path)
+	access, err := binding.access()
 	if err != nil { // which the owner of the cluster says, in its row
 		return ""
 	}
 	return access.Endpoint
 }
 
-// file is the path of the kubeconfig of a cluster; "" if it names none and has none. A name is that
-// of the file, with or without its ending, or its whole path.
-func (s *Sources) file(clusterID, name string) (string, error) {
+// binding is that of a cluster; none if it names no kubeconfig and has none. A name is that of the
+// file, with or without its ending, or its whole path.
+func (s *Sources) binding(clusterID, name string) (Binding, error) {
 	for _, b := range s.Bindings {
 		if arm.Key(b.ClusterID) != arm.Key(clusterID) {
 			continue
@@ -104,13 +110,13 @@ func (s *Sources) file(clusterID, name string) (string, error) {
 		base := filepath.Base(b.Kubeconfig)
 		bare := strings.TrimSuffix(base, filepath.Ext(base))
 		if name == "" || name == base || name == bare || name == b.Kubeconfig {
-			return b.Kubeconfig, nil
+			return b, nil
 		}
 	}
 	if name == "" {
-		return "", nil
+		return Binding{}, nil
 	}
-	return "", fmt.Errorf("cannot use the kubeconfig %q: %w; ask the operator of the provider to "+
+	return Binding{}, fmt.Errorf("cannot use the kubeconfig %q: %w; ask the operator of the provider to "+
 		"bind it in its settings", name, ErrNotBound)
 }
 
@@ -123,7 +129,7 @@ func CheckBindings(bindings []Binding) []string {
 	owner := map[string]string{}
 	for i, b := range bindings {
 		id, err := arm.Parse(b.ClusterID)
-		if err != nil || !strings.EqualFold(id.Type(), flexnode.ClusterType) || id.Name() == "" {
+		if err != nil || !arm.EqualFold(id.Type(), flexnode.ClusterType) || id.Name() == "" {
 			add(i, "id: %q is not the id of a managed cluster", b.ClusterID)
 			continue
 		}
@@ -140,54 +146,36 @@ func CheckBindings(bindings []Binding) []string {
 	return problems
 }
 
-// readKubeconfig reads a kubeconfig with all files that it names, so that a change of any of them
-// is one of its content.
-func readKubeconfig(path string) (Access, error) {
-	text, err := os.ReadFile(path)
+// Check returns why the kubeconfig cannot be used. The provider does not call it at the start, so
+// that the file of one team cannot stop the work for others.
+func (b Binding) Check() error {
+	_, err := b.access()
+	return err
+}
+
+// access reads the kubeconfig and, if it is trusted, the files that it names: the fingerprint
+// changes with each of them.
+func (b Binding) access() (Access, error) {
+	text, err := readFile(b.Kubeconfig)
 	if err != nil {
 		return Access{}, fmt.Errorf("cannot read the kubeconfig: %w", err)
 	}
-	parsed, err := clientcmd.Load(text)
-	if err != nil {
-		return Access{}, fmt.Errorf("cannot use the kubeconfig %s: %w", path, err)
-	}
-	for _, cluster := range parsed.Clusters {
-		cluster.LocationOfOrigin = path
-	}
-	for _, user := range parsed.AuthInfos {
-		user.LocationOfOrigin = path
-	}
-	if err := clientcmd.ResolveLocalPaths(parsed); err != nil {
-		return Access{}, fmt.Errorf("cannot use the kubeconfig %s: %w", path, err)
-	}
-	config, err := clientcmd.NewDefaultClientConfig(*parsed, nil).ClientConfig()
-	if err == nil {
-		err = inline(config)
+	var config *rest.Config
+	var run *program
+	if b.Trusted {
+		config, run, err = trustedConfig(b.Kubeconfig, text)
+	} else {
+		config, err = plainConfig(text)
 	}
 	if err != nil {
-		return Access{}, fmt.Errorf("cannot use the kubeconfig %s: %w", path, err)
+		return Access{}, fmt.Errorf("cannot use the kubeconfig %s: %w", b.Kubeconfig, err)
 	}
-	return accessOf("file "+path, text, config), nil
+	access := accessOf("file "+b.Kubeconfig, text, config)
+	access.Local, access.program = b.Local, run
+	return access, nil
 }
 
-// inline puts the contents of files in their places.
-func inline(config *rest.Config) error {
-	if err := rest.LoadTLSFiles(config); err != nil {
-		return err
-	}
-	config.CAFile, config.CertFile, config.KeyFile = "", "", ""
-	if config.BearerTokenFile == "" {
-		return nil
-	}
-	token, err := os.ReadFile(config.BearerTokenFile)
-	if err != nil {
-		return fmt.Errorf("cannot read the token: %w", err)
-	}
-	config.BearerToken, config.BearerTokenFile = strings.TrimSpace(string(token)), ""
-	return nil
-}
-
-// accessOf is the access of a configuration and of the text that it was made of.
+// accessOf returns the access of a configuration, whose text is its kubeconfig.
 func accessOf(source string, text []byte, config *rest.Config) Access {
 	return Access{
 		Config: config, Fingerprint: fingerprint(source, text, config), Endpoint: endpoint(config),

@@ -2,85 +2,231 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
+	"time"
 
 	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
+
+const (
+	// listTimeout limits the time of all pages of a list.
+	listTimeout = 6 * requestTimeout
+	// maxNodes and maxRequests are the budget of a registration: the objects that are held of its
+	// cluster, of requests for each signer. Nothing else that is held grows with a cluster.
+	maxNodes, maxRequests = 20_000, 10_000
+	// maxVersion limits a resourceVersion, maxContinue the continue token of a list.
+	maxVersion, maxContinue = 64, 4 << 10
+)
+
+// pages limits the pages that are read at once, of all clusters, since each takes memory until it
+// is reduced. A list that waits too long goes on without a place.
+var pages = make(chan struct{}, 8)
+
+// kind watches the objects of one kind of a cluster.
+type kind struct {
+	*cache.ListWatch
+	session *session
+	example runtime.Object // a reduced object
+	budget  int
+	// reduce returns the part of an object that is held.
+	reduce func(runtime.Object) runtime.Object
+	// see is called with each object that changes, gone with each that is deleted.
+	see, gone func(any)
+	indexers  cache.Indexers
+}
+
+// IsWatchListSemanticsUnSupported makes the reflector list in pages, which have a size limit.
+func (k kind) IsWatchListSemanticsUnSupported() bool { return true }
+
+// ListWithContext implements cache.ListerWithContext. An answer above a limit ends the session.
+func (k kind) ListWithContext(ctx context.Context, o metav1.ListOptions) (
+	list runtime.Object, err error,
+) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = crashed(r)
+		}
+		if errors.Is(err, errHarm) || errors.Is(err, errCrash) {
+			k.session.fail(err)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	return k.all(ctx, o)
+}
+
+// all reads the present list in pages.
+func (k kind) all(ctx context.Context, o metav1.ListOptions) (*internalversion.List, error) {
+	all := &internalversion.List{}
+	o.Limit, o.ResourceVersion, o.ResourceVersionMatch = pageItems, "", ""
+	for range 2 + 2*k.budget/pageItems {
+		page, err := k.page(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		items, err := meta.ExtractList(page)
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range items {
+			if kept, ok := k.keep(item); ok {
+				all.Items = append(all.Items, kept)
+			}
+		}
+		m, err := meta.ListAccessor(page)
+		if err != nil {
+			return nil, err
+		}
+		all.ResourceVersion, o.Continue = m.GetResourceVersion(), m.GetContinue()
+		switch {
+		case len(all.Items) > k.budget || len(all.ResourceVersion) > maxVersion ||
+			len(o.Continue) > maxContinue:
+			return nil, errTooMany
+		case o.Continue == "":
+			return all, nil
+		}
+	}
+	return nil, errTooMany
+}
+
+// page reads one page when there is a place for it.
+func (k kind) page(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	select {
+	case pages <- struct{}{}:
+		defer func() { <-pages }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(requestTimeout):
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return k.ListWatch.ListWithContext(ctx, o)
+}
+
+// WatchWithContext implements cache.WatcherWithContext.
+func (k kind) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	events, err := k.ListWatch.WatchWithContext(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
+		if e.Type == watch.Error {
+			return e, true
+		}
+		kept, ok := k.keep(e.Object)
+		return watch.Event{Type: e.Type, Object: kept}, ok
+	}), nil
+}
+
+// keep reduces an object if Kubernetes could store its name and version. Bookmarks have a version
+// and no name.
+func (k kind) keep(o runtime.Object) (kept runtime.Object, ok bool) {
+	defer k.session.recovered()
+	m, err := meta.Accessor(o)
+	if err != nil || m.GetName() != "" && !isName(m.GetName()) ||
+		len(m.GetResourceVersion()) > maxVersion {
+		return nil, false
+	}
+	return k.reduce(o), true
+}
+
+// errTooMany is the error for a cluster with more objects of a kind than its budget.
+var errTooMany = fmt.Errorf("%w: it has too many Nodes or certificate requests", errHarm)
+
+// follow watches a kind during a session. It ends the session above the budget.
+func (k kind) follow(ctx context.Context, wg *sync.WaitGroup, s *session) (
+	cache.Indexer, cache.Controller,
+) {
+	k.session = s
+	known := 0 // handlers are called one after the other
+	objects, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: k,
+		Indexers:      k.indexers,
+		ObjectType:    k.example,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: func(o any) {
+				defer s.recovered()
+				if known++; known > k.budget {
+					s.fail(errTooMany)
+				}
+				k.see(o)
+			},
+			UpdateFunc: func(_, o any) {
+				defer s.recovered()
+				k.see(o)
+			},
+			DeleteFunc: func(o any) {
+				defer s.recovered()
+				known--
+				k.gone(o)
+			},
+		},
+	})
+	wg.Go(func() { controller.RunWithContext(ctx) })
+	return objects.(cache.Indexer), controller
+}
 
 // watchRequests queues the certificate requests of kubelets to a signer, and returns those that are
 // known.
 func (w *worker) watchRequests(
 	ctx context.Context, wg *sync.WaitGroup, s *session, signer string,
-) cache.Store {
+) cache.Indexer {
+	requests := s.connection.Watches.CertificatesV1().CertificateSigningRequests()
 	selector := fields.OneTermEqualSelector("spec.signerName", signer).String()
-	client := s.connection.Watches
-	requests := client.CertificatesV1().CertificateSigningRequests()
-	source := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
-			error) {
-			o.FieldSelector = selector
-			ctx, cancel := context.WithTimeout(ctx, listTimeout)
-			defer cancel()
-			return requests.List(ctx, o)
+	known, _ := kind{
+		example: &certificates.CertificateSigningRequest{}, budget: maxRequests,
+		ListWatch: &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
+				error) {
+				o.FieldSelector = selector
+				return requests.List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
+				error) {
+				o.FieldSelector = selector
+				return requests.Watch(ctx, o)
+			},
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
-			error) {
-			o.FieldSelector = selector
-			return requests.Watch(ctx, o)
+		reduce: func(o runtime.Object) runtime.Object {
+			return reduceRequest(o.(*certificates.CertificateSigningRequest))
 		},
-	}
-	see := func(o any) {
-		if csr, ok := o.(*certificates.CertificateSigningRequest); ok && concerns(csr) {
-			w.requests.Add(task{taskRequest, csr.Name})
-		}
-	}
-	known, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(source, client),
-		ObjectType:    &certificates.CertificateSigningRequest{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: see, UpdateFunc: func(_, o any) { see(o) },
+		see: func(o any) {
+			csr, ok := o.(*certificates.CertificateSigningRequest)
+			if ok && concerns(csr) {
+				w.requests.Add(task{taskRequest, csr.Name})
+			}
 		},
-		Transform: withoutManagedFields,
-	})
-	wg.Go(func() { controller.RunWithContext(ctx) })
+		gone: func(any) {},
+	}.follow(ctx, wg, s)
 	return known
-}
-
-// listTimeout bounds the first reading of a list, which may be long.
-const listTimeout = 6 * requestTimeout
-
-// withoutManagedFields drops the bulk of an object, which is nothing to us.
-func withoutManagedFields(o any) (any, error) {
-	if a, ok := o.(metav1.ObjectMetaAccessor); ok {
-		a.GetObjectMeta().SetManagedFields(nil)
-	}
-	return o, nil
 }
 
 // watchNodes notes the Nodes that change.
 func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session) {
-	client := s.connection.Watches
+	known, controller := w.nodeKind(s.connection.Watches).follow(ctx, wg, s)
+	s.nodes = known
+	wg.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
+			s.nodesKnown.Store(true)
+			w.readiness.noteAll()
+			w.tasks.Add(task{kind: taskSubnets})
+		}
+	})
+}
+
+func (w *worker) nodeKind(client kubernetes.Interface) kind {
 	nodes := client.CoreV1().Nodes()
-	source := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
-			error) {
-			ctx, cancel := context.WithTimeout(ctx, listTimeout)
-			defer cancel()
-			return nodes.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
-			error) {
-			return nodes.Watch(ctx, o)
-		},
-	}
-	// A Node that is gone, which may have had a pod subnet, is noted with others that go.
-	gone := func(any) { w.tasks.AddAfter(task{kind: taskSubnets}, subnetsPause) }
 	see := func(o any) {
 		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = gone.Obj
@@ -89,22 +235,23 @@ func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session)
 			w.readiness.note(w.key + "/" + n.name())
 		}
 	}
-	known, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(source, client),
-		ObjectType:    &corev1.Node{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: see, UpdateFunc: func(_, o any) { see(o) },
-			DeleteFunc: func(o any) { see(o); gone(o) },
+	return kind{
+		ListWatch: &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
+				error) {
+				return nodes.List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
+				error) {
+				return nodes.Watch(ctx, o)
+			},
 		},
-		Transform: seeNode,
-	})
-	s.nodes = known
-	wg.Go(func() { controller.RunWithContext(ctx) })
-	wg.Go(func() {
-		if cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
-			s.nodesKnown.Store(true)
-			w.readiness.noteAll()
-			w.tasks.Add(task{kind: taskSubnets})
-		}
-	})
+		example: &seenNode{}, budget: maxNodes, indexers: cache.Indexers{byAddress: addressesOf},
+		reduce: func(o runtime.Object) runtime.Object { return seeNode(o.(*corev1.Node)) },
+		see:    see,
+		gone: func(o any) { // one that had a pod subnet is noted with others that go
+			see(o)
+			w.tasks.AddAfter(task{kind: taskSubnets}, subnetsPause)
+		},
+	}
 }

@@ -8,9 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rollout"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -35,8 +36,11 @@ type worker struct {
 	// tasks are what there is to do; requests are the names of certificate requests, which do not
 	// wait for the tasks.
 	tasks, requests queue
-	outstanding     outstanding
-	readiness       readiness
+	// reviews limits the reviews of certificate requests, by whether they are approved already.
+	reviews     map[bool]*rate.Limiter
+	outstanding outstanding
+	readiness   readiness
+	rollout     rollout.Rollout // of taskRollout
 
 	mu      sync.Mutex
 	session *session // the present one; nil while the cluster is not proved to be this one
@@ -51,10 +55,6 @@ type worker struct {
 	// taintsSet is when taints of a node were set, by its key.
 	taintsSet map[string]repeat
 
-	// verdicts are those on failed versions, the holding-th since the work has begun; offered is with
-	// which of them it was decided last which revisions nodes are offered, 0 with none.
-	verdicts         []flexnode.Verdict
-	holding, offered int
 	// revoked is the deletion of the registration that has revoked all its credentials; of
 	// taskRemove. Another follows when the registration is made again and deleted again.
 	revoked string
@@ -71,7 +71,7 @@ const (
 	taskCluster    = "cluster"    // what has changed of the registration
 	taskNode       = "node"       // what has changed of a node
 	taskRender     = "render"     // render nodes with new facts
-	taskOffer      = "offer"      // which revisions nodes are offered
+	taskRollout    = "rollout"    // admit nodes to changes
 	taskCredential = "credential" // what a credential needs next
 	taskOrphans    = "orphans"    // find Secrets of no credential
 	taskSubnets    = "subnets"    // note which pod subnets Nodes have
@@ -88,7 +88,13 @@ const (
 	firstAnswer, lastAnswer     = 100 * time.Millisecond, 5 * time.Second
 	taskWorkers, requestWorkers = 8, 8
 	taskTimeout                 = time.Minute
-	orphanInterval              = 10 * time.Minute
+	// rolloutPause gathers changes of nodes, so that one round decides on them together.
+	rolloutPause   = 100 * time.Millisecond
+	orphanInterval = 10 * time.Minute
+	// The limits of reviews of a cluster's certificate requests, per second and at once: of requests
+	// without an answer, and of those that are approved. Others wait for reviewPause.
+	reviewRate, noteRate, reviewBurst = 50, 200, 2000
+	reviewPause                       = time.Second
 )
 
 func newQueue(first, last time.Duration) queue {
@@ -103,9 +109,15 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		Manager: m, key: key, owner: o, log: m.Log.With("cluster", key), stop: cancel,
 		done: make(chan struct{}), tasks: newQueue(firstPause, lastPause),
 		requests: newQueue(firstAnswer, lastAnswer), parked: map[task]bool{},
+		reviews: map[bool]*rate.Limiter{false: rate.NewLimiter(reviewRate, reviewBurst),
+			true: rate.NewLimiter(noteRate, reviewBurst)},
 		again: make(chan struct{}, 1), taintsLeft: map[string]string{}, taintsSet: map[string]repeat{},
 	}
 	w.readiness.wake = make(chan struct{}, 1)
+	w.rollout = rollout.Rollout{
+		Store: m.Store, Index: m.Index, Cluster: key, Fence: o.Fence(), Heard: m.Heard, Now: m.Now,
+		Log: w.log,
+	}
 	go func() {
 		defer close(w.done)
 		defer cancel()
@@ -131,9 +143,11 @@ func (w *worker) run(ctx context.Context) {
 	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { w.followCredentials(ctx) })
-	wg.Go(func() { w.keepConnected(ctx) })
-	wg.Go(func() { w.keepReadiness(ctx) })
+	for _, keep := range []func(context.Context){
+		w.followCredentials, w.keepConnected, w.keepReadiness,
+	} {
+		wg.Go(func() { w.keep(ctx, keep) })
+	}
 	for range taskWorkers {
 		wg.Go(func() { w.serve(ctx, w.tasks) })
 	}
@@ -141,6 +155,7 @@ func (w *worker) run(ctx context.Context) {
 		wg.Go(func() { w.serve(ctx, w.requests) })
 	}
 	w.tasks.Add(task{kind: taskCluster})
+	w.tasks.Add(task{kind: taskRollout})
 	select {
 	case <-ctx.Done():
 	case <-w.owner.Lost():
@@ -149,6 +164,35 @@ func (w *worker) run(ctx context.Context) {
 	cancel()
 	w.tasks.ShutDown()
 	w.requests.ShutDown()
+}
+
+// keep calls f until ctx ends, after a pause also when it panics.
+func (w *worker) keep(ctx context.Context, f func(context.Context)) {
+	for ctx.Err() == nil {
+		func() {
+			defer w.recovered()
+			f(ctx)
+		}()
+		store.Pause(ctx, lastPause)
+	}
+}
+
+// recovered recovers a panic and ends the session. It must be deferred.
+func (w *worker) recovered() {
+	if r := recover(); r != nil {
+		w.endSession(crashed(r))
+	}
+}
+
+// endSession ends the present session. Without a session it only counts and logs the cause.
+func (w *worker) endSession(cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.session == nil {
+		w.countEnd(cause)
+		return
+	}
+	w.session.fail(cause)
 }
 
 // serve does the tasks of a queue until it is shut down.
@@ -169,7 +213,7 @@ func (w *worker) serve(ctx context.Context, q queue) {
 func (w *worker) handle(ctx context.Context, q queue, t task) {
 	inner, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	next, err := w.do(inner, t)
+	next, err := w.try(inner, t)
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, errUnreachable):
@@ -194,6 +238,17 @@ func (w *worker) handle(ctx context.Context, q queue, t task) {
 	}
 }
 
+// try does a task. A panic ends the session and is returned as an error.
+func (w *worker) try(ctx context.Context, t task) (next time.Time, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = crashed(r)
+			w.endSession(err)
+		}
+	}()
+	return w.do(ctx, t)
+}
+
 // do does a task; the time is when to do it again, if not zero.
 func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 	if !w.owner.Valid() {
@@ -206,8 +261,8 @@ func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 		return time.Time{}, w.nodeChanged(t.key)
 	case taskRender:
 		return w.render(ctx)
-	case taskOffer:
-		return w.offer(ctx)
+	case taskRollout:
+		return w.rollout.Step(ctx)
 	case taskCredential:
 		return w.Credentials.Step(ctx, t.key, tokens{w}, w.owner.Fence())
 	case taskOrphans:

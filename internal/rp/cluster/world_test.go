@@ -28,6 +28,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const (
@@ -44,7 +45,7 @@ const (
 
 // TestMain makes what is made once outside of every bubble of time.
 func TestMain(m *testing.M) {
-	s := store.New(store.NewMemory())
+	s := store.New(storetest.NewMemory())
 	_, err := s.Update(context.Background(), "", nil, func(v *store.View) error {
 		return s.History.Put(v, "warm", flexnode.History{})
 	})
@@ -68,7 +69,7 @@ func must[T any](value T, err error) T {
 // world is a replica of the provider with clusters, all in one bubble of time.
 type world struct {
 	t           testing.TB
-	memory      *store.Memory
+	memory      *storetest.Memory
 	store       *store.Store
 	index       *store.Index
 	credentials *credential.Service
@@ -197,7 +198,7 @@ func (o *fakeOwner) Lost() <-chan struct{}  { return o.lost }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	memory := store.NewMemory()
+	memory := storetest.NewMemory()
 	keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
 	w := &world{t: t, audit: &lines{},
 		source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
@@ -210,7 +211,7 @@ func newWorld(t testing.TB) *world {
 }
 
 // start makes a replica on a store.
-func (w *world) start(memory *store.Memory, keys seal.Ring) {
+func (w *world) start(memory *storetest.Memory, keys seal.Ring) {
 	ctx, stop := context.WithCancel(context.Background())
 	w.memory, w.store = memory, store.New(memory)
 	w.index = store.NewIndex(w.store)
@@ -234,7 +235,7 @@ func (w *world) start(memory *store.Memory, keys seal.Ring) {
 	w.manager = &Manager{
 		Store: w.store, Index: w.index, Credentials: w.credentials, Source: w.source,
 		Dial: w.source.dial, Installation: "here", TenantID: tenant, Renderer: "test",
-		Now: time.Now, Log: log, Audit: audit,
+		Now: time.Now, Log: log, Audit: audit, Heard: func(string) bool { return true },
 	}
 }
 
@@ -346,6 +347,8 @@ func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) erro
 		ID: clusterID + "/flexNodeConfig/" + name, Desired: d, URL: true, At: time.Now(),
 		NewUID: uuid.NewString(), Renderer: "test",
 	}
+	status := must(w.store.Status.In(v, key)).Value
+	ask.Joins = !d.ContinuousMonitoring || status.Applied() == 0
 	decision, problems := flexnode.Decide(ask, old, last, nil, parent, flexnode.Secret{})
 	if p := cluster.Value.Properties; decision.NeedsSubnet {
 		slot, subnet, _ := flexnode.Slot(keyOf(clusterID), key, p.PodCIDR, p.NodeCIDRMask, 0)

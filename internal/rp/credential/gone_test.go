@@ -9,6 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // deleting has the registration of the cluster be deleted since now.
@@ -139,7 +140,7 @@ func TestAfterRestore(t *testing.T) {
 	}
 	var backup bytes.Buffer
 	must(0, w.memory.Snapshot(ctx, &backup))
-	w.start(must(store.RestoreMemory(&backup)))
+	w.start(must(storetest.RestoreMemory(&backup)))
 	w.change(func(v *store.View) error {
 		return w.store().Meta.Put(v, "epoch", json.RawMessage("2"))
 	})
@@ -240,7 +241,7 @@ func (w *world) restart(keys seal.Ring) {
 func (w *world) rewrapBesideOthers(key string) (int, error) {
 	beside := store.New(w.memory.Another())
 	n := 0
-	w.memory.Before(func(c store.Call) error {
+	w.memory.Before(func(c storetest.Call) error {
 		if n++; c.Op != "commit" || n > 8 {
 			return nil
 		}
@@ -264,7 +265,7 @@ func TestRewrapBesideTheOlderKey(t *testing.T) {
 	old, beside := w.keys, *w
 	beside.start(w.memory.Another())
 	w.restart(seal.Ring{Keys: []seal.Key{must(seal.NewKey()), old.Keys[0]}})
-	w.memory.Before(func(c store.Call) error {
+	w.memory.Before(func(c storetest.Call) error {
 		if c.Op == "commit" {
 			w.memory.Before(nil)
 			beside.change(func(v *store.View) error {

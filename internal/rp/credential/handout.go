@@ -21,9 +21,12 @@ type Handout struct {
 	// PublicURL is how machines reach the provider, such as https://provider.example:8447.
 	PublicURL string
 	Now       func() time.Time
+	// Admit, if set, bounds what is asked with the URL of a credential: leave is called at the end,
+	// again is when to ask again if it is nil.
+	Admit func(ctx context.Context, credential string) (leave func(), again time.Duration)
 	// Delivered, if set, is told of each configuration that was handed out: by whose credential,
-	// and for which node.
-	Delivered func(credential, node string, r *http.Request)
+	// for which node, and whether that was often: then the URL was probably stolen.
+	Delivered func(credential, node string, often bool, r *http.Request)
 }
 
 // HandoutPath is where configurations are below the public URL.
@@ -95,7 +98,13 @@ func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"The method is not allowed here. Allowed are GET, HEAD.").Write(w)
 		return
 	}
-	key, node, content, err := h.open(r)
+	key, node, often, content, err := h.open(r)
+	if again, ok := errors.AsType[askAgain](err); ok {
+		arm.SetRetryAfter(header, time.Duration(again))
+		arm.Errorf(http.StatusTooManyRequests, "TooManyRequests",
+			"This URL is asked too often. Try again.").Write(w)
+		return
+	}
 	if errors.Is(err, errDead) {
 		arm.Errorf(http.StatusForbidden, "AuthenticationFailed",
 			"This URL does not give out a configuration: it is not as it was made, or it has "+
@@ -109,7 +118,7 @@ func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if h.Delivered != nil && r.Method == http.MethodGet {
-		h.Delivered(key, node, r)
+		h.Delivered(key, node, often, r)
 	}
 	header.Set("Content-Type", "application/json")
 	_, _ = w.Write(content) // a client that has gone asks again
@@ -118,27 +127,42 @@ func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // errDead is why a URL does not work, whatever the reason.
 var errDead = errors.New("the URL is dead")
 
-// open returns the configuration that a request is for, with the keys of its credential and node.
-func (h *Handout) open(r *http.Request) (key, node string, content []byte, err error) {
+// askAgain is why a request is not answered, and after which time it may be.
+type askAgain time.Duration
+
+func (a askAgain) Error() string { return "too much is asked with this URL" }
+
+// open returns the configuration that a request is for, with the keys of its credential and node,
+// and whether it was handed out often before.
+func (h *Handout) open(
+	r *http.Request,
+) (key, node string, often bool, content []byte, err error) {
 	u, err := parseSigned(r.URL)
 	if err != nil || !u.genuine(h.Keys) || !h.Now().Before(u.expires) {
-		return "", "", nil, errDead
+		return "", "", false, nil, errDead
 	}
 	key, ok := strings.CutSuffix(strings.TrimPrefix(u.path, HandoutPath), ".json")
 	if !ok {
-		return "", "", nil, errDead
+		return "", "", false, nil, errDead
+	}
+	if h.Admit != nil {
+		leave, again := h.Admit(r.Context(), key)
+		if leave == nil {
+			return "", "", false, nil, askAgain(again)
+		}
+		defer leave()
 	}
 	ahead := []string{h.Store.Credentials.Key(key), h.Store.Bundles.Key(key)}
 	_, err = h.Store.Update(r.Context(), "configuration handed out", ahead,
 		func(v *store.View) error {
 			var err error
-			node, content, err = h.handOut(v, key, r.Method == http.MethodGet)
+			node, often, content, err = h.handOut(v, key, r.Method == http.MethodGet)
 			return err
 		})
 	if errors.Is(err, store.ErrFull) { // what could not be written is the count alone
 		err = nil
 	}
-	return key, node, content, err
+	return key, node, often, content, err
 }
 
 // counted is how many deliveries of a configuration are counted.
@@ -146,30 +170,32 @@ const counted = 20
 
 // handOut reads a configuration within a view, if its credential is live, and counts that before it
 // is sent.
-func (h *Handout) handOut(v *store.View, key string, sent bool) (string, []byte, error) {
+func (h *Handout) handOut(
+	v *store.View, key string, sent bool,
+) (nodeKey string, often bool, content []byte, err error) {
 	row, err := h.Store.Credentials.In(v, key)
 	if err != nil {
-		return "", nil, err
+		return "", false, nil, err
 	}
 	c := row.Value
 	if !row.Exists() || c.State != store.Live || !h.Now().Before(c.Expires) {
-		return "", nil, errDead
+		return "", false, nil, errDead
 	}
 	node, err := h.Store.Nodes.In(v, c.Node)
 	if err != nil {
-		return "", nil, err
+		return "", false, nil, err
 	}
 	bundle, err := h.Store.Bundles.In(v, key)
 	if err != nil {
-		return "", nil, err
+		return "", false, nil, err
 	}
 	if node.Value.Credential != key || !bundle.Exists() {
-		return "", nil, errDead
+		return "", false, nil, errDead
 	}
-	content, err := h.Keys.Open(bundleSeal+key, bundle.Value.Box)
+	content, err = h.Keys.Open(bundleSeal+key, bundle.Value.Box)
 	if err != nil || !sent || c.Delivered >= counted {
-		return c.Node, content, err
+		return c.Node, c.Delivered >= counted, content, err
 	}
 	c.Delivered++
-	return c.Node, content, h.Store.Credentials.Put(v, key, c)
+	return c.Node, false, content, h.Store.Credentials.Put(v, key, c)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // story is what is done to a node; before is finished before, during may be cut short.
@@ -98,13 +99,13 @@ func (p *points) at(what string) error {
 
 // watch puts points around each effect of a world's replica.
 func (p *points) watch(w *world) {
-	w.memory.Before(func(c store.Call) error {
+	w.memory.Before(func(c storetest.Call) error {
 		if c.Op == "commit" {
 			return p.at("before commit")
 		}
 		return nil
 	})
-	w.memory.After(func(store.Call) error { return p.at("after commit") })
+	w.memory.After(func(storetest.Call) error { return p.at("after commit") })
 	w.cluster.point = p.at
 	w.service.Store.Did = func(string) { _ = p.at("did") }
 }
@@ -272,7 +273,7 @@ func TestBundlesAreOnlyThereWhileLive(t *testing.T) {
 	for _, s := range stories {
 		w := newWorld(t)
 		beside := store.New(w.memory.Another())
-		w.memory.After(func(store.Call) error {
+		w.memory.After(func(storetest.Call) error {
 			rows, _, err := beside.Bundles.List(t.Context(), "")
 			if err != nil {
 				return err

@@ -11,6 +11,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // A request that somebody else has approved consumes the token all the same, whatever it is for:
@@ -254,7 +255,7 @@ func TestRefresh(t *testing.T) {
 	w.cluster.down = errDown
 	must(0, w.regenerate(ctx))
 	short, cancel := context.WithCancel(ctx)
-	w.memory.Before(func(c store.Call) error {
+	w.memory.Before(func(c storetest.Call) error {
 		if c.Op == "follow" { // it waits for the cluster
 			cancel()
 		}
@@ -363,7 +364,7 @@ func TestRevokePreviousReadsItsOwn(t *testing.T) {
 		t.Errorf("%v are kept of %v", n.Joining, joining)
 	}
 	scanned := 0
-	w.memory.Before(func(c store.Call) error {
+	w.memory.Before(func(c storetest.Call) error {
 		if c.Op == "scan" {
 			scanned++
 		}

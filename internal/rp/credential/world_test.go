@@ -23,6 +23,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 // world is a store with a cluster beside it, and what the provider does with both.
 type world struct {
 	t       testing.TB
-	memory  *store.Memory
+	memory  *storetest.Memory
 	service *Service
 	handout *Handout
 	cluster *fakeCluster
@@ -153,7 +154,7 @@ func must[T any](value T, err error) T {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
-		t: t, memory: store.NewMemory(), clock: &clock{}, audit: &lines{}, version: 1700000000,
+		t: t, memory: storetest.NewMemory(), clock: &clock{}, audit: &lines{}, version: 1700000000,
 		cluster: &fakeCluster{secrets: map[string]fakeSecret{}},
 		keys:    seal.Ring{Keys: []seal.Key{must(seal.NewKey())}},
 	}
@@ -168,7 +169,7 @@ func newWorld(t testing.TB) *world {
 }
 
 // start makes a replica on a connection to the store, as after a restart.
-func (w *world) start(m *store.Memory) {
+func (w *world) start(m *storetest.Memory) {
 	st := store.New(m)
 	w.memory = m
 	w.handout = &Handout{Store: st, Keys: w.keys, PublicURL: public, Now: w.clock.now}

@@ -2,12 +2,13 @@ package fair
 
 import (
 	"math"
+	"sync"
 	"time"
 )
 
-// bucket is a token bucket; the zero value is full. There is one for each node and principal that
-// asks, so it is small: times since the throttle was made.
+// bucket is a token bucket; the zero value is full. Its times are since the throttle was made.
 type bucket struct {
+	mu    sync.Mutex
 	full  time.Duration // when it is full again
 	quiet time.Duration // until when it is not told again that too much is asked
 }
@@ -18,6 +19,8 @@ const tellAgain = time.Minute
 // take takes a token at a time, or tells when there will be one, and how many are left.
 func (b *bucket) take(r Rate, now time.Duration) (v Verdict, left int) {
 	each := r.each()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	missing := max(0, b.full-now) // time, in place of tokens
 	room := time.Duration(r.Burst) * each
 	if missing <= room-each {

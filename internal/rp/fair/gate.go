@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"time"
 )
@@ -12,10 +11,12 @@ import (
 // Class are requests that share places.
 type Class int
 
-// The classes, in the order in which they are let in. ForNodes is what nodes ask about themselves;
-// the others are of people and their programs.
+// The classes, in the order in which they are let in. ForNodes is what nodes ask about themselves
+// and is answered from memory, ForNodeStore what the store is asked for them; the others are of
+// people and their programs.
 const (
 	ForNodes Class = iota
+	ForNodeStore
 	ForReads
 	ForLists
 	ForWrites
@@ -23,10 +24,12 @@ const (
 )
 
 // String is the name of a class in metrics and messages.
-func (c Class) String() string { return [classes]string{"nodes", "reads", "lists", "writes"}[c] }
+func (c Class) String() string {
+	return [classes]string{"nodes", "nodeStore", "reads", "lists", "writes"}[c]
+}
 
 // Classes are all of them.
-func Classes() []Class { return []Class{ForNodes, ForReads, ForLists, ForWrites} }
+func Classes() []Class { return []Class{ForNodes, ForNodeStore, ForReads, ForLists, ForWrites} }
 
 // Places are how many requests of a class are worked on at once, how many wait, and for how long.
 // Without places there is no limit.
@@ -39,10 +42,17 @@ type Places struct {
 
 // AtOnce are the places of each class.
 type AtOnce struct {
-	Nodes  Places `json:"nodes"`
-	Reads  Places `json:"reads"`
-	Lists  Places `json:"lists"`
-	Writes Places `json:"writes"`
+	Nodes Places `json:"nodes"`
+	// NodeStore is for reports, and for all else of nodes that asks the store: polls keep theirs
+	// when the store is slow.
+	NodeStore Places `json:"nodeStore"`
+	Reads     Places `json:"reads"`
+	Lists     Places `json:"lists"`
+	Writes    Places `json:"writes"`
+}
+
+func (a AtOnce) all() [classes]Places {
+	return [classes]Places{a.Nodes, a.NodeStore, a.Reads, a.Lists, a.Writes}
 }
 
 // ErrBusy is a request for which there was no place.
@@ -53,57 +63,121 @@ var ErrBusy = errors.New("too many requests are being answered")
 type Gate struct {
 	mu    sync.Mutex
 	lines [classes]line
-	// turns has an entry for each request of people that keeps a processor busy.
-	turns chan struct{}
 }
 
 type line struct {
-	places Places
-	taken  int
-	queue  list.List // of chan struct{}, closed when there is a place
+	places         Places
+	taken, waiting int
+	// queues are of waiters, by subscription; turns are the subscriptions, the next one first.
+	queues map[string]*list.List
+	turns  []string
+}
+
+// waiter is a request that waits. Its channel receives whether there is a place.
+type waiter struct{ turn chan bool }
+
+func (l *line) push(subscription string) (waiter, *list.Element) {
+	queue := l.queues[subscription]
+	if queue == nil {
+		queue = list.New()
+		l.queues[subscription], l.turns = queue, append(l.turns, subscription)
+	}
+	l.waiting++
+	w := waiter{make(chan bool, 1)}
+	return w, queue.PushBack(w)
+}
+
+// pop takes the first waiter of the subscription whose turn it is.
+func (l *line) pop() waiter {
+	for {
+		next := l.turns[0]
+		queue := l.queues[next]
+		l.turns = l.turns[1:]
+		if queue.Len() == 0 { // all of them have given up
+			delete(l.queues, next)
+			continue
+		}
+		l.turns = append(l.turns, next)
+		l.waiting--
+		return queue.Remove(queue.Front()).(waiter)
+	}
+}
+
+// yield refuses the last waiter of the subscription that has most of them, if that is fairer than
+// to refuse one of another.
+func (l *line) yield(to string) bool {
+	longest, least := (*list.List)(nil), 1
+	if own := l.queues[to]; own != nil {
+		least += own.Len()
+	}
+	for _, queue := range l.queues {
+		if queue.Len() > least {
+			longest, least = queue, queue.Len()
+		}
+	}
+	if longest == nil {
+		return false
+	}
+	l.waiting--
+	longest.Remove(longest.Back()).(waiter).turn <- false
+	return true
 }
 
 // NewGate makes a gate that nobody has gone through.
 func NewGate(a AtOnce) *Gate {
-	g := &Gate{turns: make(chan struct{}, runtime.GOMAXPROCS(0))}
-	for i, p := range []Places{a.Nodes, a.Reads, a.Lists, a.Writes} {
-		g.lines[i].places = p
+	g := &Gate{}
+	for i, p := range a.all() {
+		g.lines[i] = line{places: p, queues: map[string]*list.List{}}
 	}
 	return g
 }
 
 // Place is that of a request that was let in.
 type Place struct {
-	gate  *Gate
-	class Class
+	gate         *Gate
+	class        Class
+	subscription string
 }
 
-// Enter waits for a place: ErrBusy if too many wait already or it takes too long.
-func (g *Gate) Enter(ctx context.Context, c Class) (*Place, error) {
+// Enter waits for a place, in turns with other subscriptions: ErrBusy if too many wait already or
+// it takes too long.
+func (g *Gate) Enter(ctx context.Context, c Class, subscription string) (*Place, error) {
 	if g == nil {
 		return nil, nil
 	}
-	p := &Place{g, c}
+	if err := g.enter(ctx, c, subscription); err != nil {
+		return nil, err
+	}
+	return &Place{g, c, subscription}, nil
+}
+
+func (g *Gate) enter(ctx context.Context, c Class, subscription string) error {
 	g.mu.Lock()
 	l := &g.lines[c]
-	if l.queue.Len() == 0 && g.admits(c) {
+	if l.waiting == 0 && g.admits(c) {
 		l.taken++
 		g.mu.Unlock()
-		return p, nil
+		return nil
 	}
-	if l.queue.Len() >= l.places.Queue {
+	if l.waiting >= l.places.Queue && !l.yield(subscription) {
 		g.mu.Unlock()
-		return nil, ErrBusy
+		return ErrBusy
 	}
-	turn := make(chan struct{})
-	waiting := l.queue.PushBack(turn)
+	own, waiting := l.push(subscription)
+	queue := l.queues[subscription]
 	g.mu.Unlock()
 	timer := time.NewTimer(time.Duration(l.places.Seconds) * time.Second)
 	defer timer.Stop()
+	answer := func(let bool) error {
+		if let {
+			return nil
+		}
+		return ErrBusy
+	}
 	err := ErrBusy
 	select {
-	case <-turn:
-		return p, nil
+	case let := <-own.turn:
+		return answer(let)
 	case <-timer.C:
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -111,13 +185,14 @@ func (g *Gate) Enter(ctx context.Context, c Class) (*Place, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case <-turn: // in the last moment
-		return p, nil
+	case let := <-own.turn: // in the last moment
+		return answer(let)
 	default:
 	}
-	l.queue.Remove(waiting)
+	queue.Remove(waiting)
+	l.waiting--
 	g.letIn() // others may have waited for this one
-	return nil, err
+	return err
 }
 
 // admits reports whether there is a place in a class.
@@ -127,23 +202,23 @@ func (g *Gate) admits(c Class) bool {
 		return true
 	}
 	return l.taken < l.places.InFlight &&
-		(c == ForNodes || l.taken == 0 || g.lines[ForNodes].queue.Len() == 0)
+		(c == ForNodes || l.taken == 0 || g.lines[ForNodes].waiting == 0)
 }
 
 // letIn gives free places to who waits, nodes first.
 func (g *Gate) letIn() {
 	for c := range classes {
 		l := &g.lines[c]
-		for first := l.queue.Front(); first != nil && g.admits(c); first = l.queue.Front() {
+		for l.waiting > 0 && g.admits(c) {
 			l.taken++
-			close(l.queue.Remove(first).(chan struct{}))
+			l.pop().turn <- true
 		}
 	}
 }
 
 // Leave gives the place back.
 func (p *Place) Leave() {
-	if p == nil {
+	if p == nil || p.class == classes {
 		return
 	}
 	p.gate.mu.Lock()
@@ -152,10 +227,25 @@ func (p *Place) Leave() {
 	p.gate.letIn()
 }
 
+// Move exchanges the place for one of another class, which it waits for. After an error there is
+// none.
+func (p *Place) Move(ctx context.Context, to Class) error {
+	if p == nil || p.class == to {
+		return nil
+	}
+	p.Leave()
+	p.class = classes
+	if err := p.gate.enter(ctx, to, p.subscription); err != nil {
+		return err
+	}
+	p.class = to
+	return nil
+}
+
 // Rest gives the place to others while a request waits for something: it does not count then. After
 // that it goes on at once, whatever the number of others, because what has begun is to be finished.
 func (p *Place) Rest(wait func()) {
-	if p == nil {
+	if p == nil || p.class == classes {
 		wait()
 		return
 	}
@@ -168,40 +258,6 @@ func (p *Place) Rest(wait func()) {
 	wait()
 }
 
-// standing is how long StandBack waits: three times what is worked between. So one request that
-// keeps a processor busy takes a quarter of it, while there are nodes that want it.
-const standing = 3 * time.Millisecond
-
-// StandBack waits a moment if requests of nodes are being worked on. What keeps a processor busy
-// for long does so between pieces of its work: a goroutine gives up its processor by itself only
-// after ten milliseconds, and polls that come meanwhile wait for that.
-func (p *Place) StandBack() {
-	if p == nil || p.class == ForNodes {
-		return
-	}
-	if inFlight, _ := p.gate.Load(ForNodes); inFlight > 0 {
-		time.Sleep(standing)
-	}
-}
-
-// Turn has a request do work that keeps a processor busy: as many requests of people at once as
-// there are processors, each after it has stood back. So however many of them come at once, a poll
-// finds few before it. The work waits for nothing but the store. It is not begun for a caller who
-// has gone while others had their turns: the error is that of ctx.
-func (p *Place) Turn(ctx context.Context, work func() error) error {
-	if p == nil || p.class == ForNodes {
-		return work()
-	}
-	select {
-	case p.gate.turns <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-p.gate.turns }()
-	p.StandBack()
-	return work()
-}
-
 // Load is how many requests of a class are worked on, and how many wait.
 func (g *Gate) Load(c Class) (inFlight, waiting int) {
 	if g == nil {
@@ -209,5 +265,5 @@ func (g *Gate) Load(c Class) (inFlight, waiting int) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.lines[c].taken, g.lines[c].queue.Len()
+	return g.lines[c].taken, g.lines[c].waiting
 }

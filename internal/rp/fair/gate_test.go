@@ -3,8 +3,6 @@ package fair
 import (
 	"context"
 	"errors"
-	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,7 +15,7 @@ func enter(g *Gate, c Class) (in *atomic.Bool, leave func(), failed *atomic.Poin
 	in, failed = &atomic.Bool{}, &atomic.Pointer[error]{}
 	done := make(chan struct{})
 	go func() {
-		p, err := g.Enter(context.Background(), c)
+		p, err := g.Enter(context.Background(), c, "s")
 		if err != nil {
 			failed.Store(&err)
 			return
@@ -130,7 +128,7 @@ func TestRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(AtOnce{Nodes: Places{1, 10, 60}})
-		resting, err := g.Enter(context.Background(), ForNodes)
+		resting, err := g.Enter(context.Background(), ForNodes, "s")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,13 +152,13 @@ func TestRest(t *testing.T) {
 func TestGateWhenCallersGo(t *testing.T) {
 	t.Parallel()
 	g := NewGate(AtOnce{Lists: Places{1, 1, 3600}})
-	p, err := g.Enter(t.Context(), ForLists)
+	p, err := g.Enter(t.Context(), ForLists, "s")
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := g.Enter(gone, ForLists); !errors.Is(err, context.Canceled) {
+	if _, err := g.Enter(gone, ForLists, "s"); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	p.Leave()
@@ -169,125 +167,75 @@ func TestGateWhenCallersGo(t *testing.T) {
 	}
 }
 
-// Long work of people stands back while nodes are being answered, and only then.
-func TestStandBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		enter := func(g *Gate, c Class) *Place {
-			p, err := g.Enter(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return p
-		}
-		took := func(p *Place) time.Duration {
-			began := time.Now()
-			p.StandBack()
-			return time.Since(began)
-		}
-		g := NewGate(DefaultLimits().AtOnce)
-		list := enter(g, ForLists)
-		if d := took(list); d != 0 {
-			t.Errorf("it has stood back for nobody, for %s", d)
-		}
-		node := enter(g, ForNodes)
-		if d := took(list); d != standing {
-			t.Errorf("it has stood back for %s", d)
-		}
-		if d := took(node); d != 0 {
-			t.Errorf("a node has stood back for %s", d)
-		}
-		node.Rest(func() {
-			if d := took(list); d != 0 {
-				t.Errorf("it has stood back for one who waits, for %s", d)
-			}
-		})
-		node.Leave()
-		list.Leave()
-		took(nil)
-	})
-}
-
-// As many requests of people as there are processors keep one busy at once, and nodes wait for
-// none.
-func TestTurn(t *testing.T) {
+// Subscriptions wait in turns: one that asks much neither keeps others waiting nor from waiting.
+func TestTurnsOfSubscriptions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(DefaultLimits().AtOnce)
-		const each = time.Second
-		var mu sync.Mutex
-		busy, most := 0, 0
-		count := func(more int) {
-			mu.Lock()
-			defer mu.Unlock()
-			busy += more
-			most = max(most, busy)
-		}
-		work := func() error {
-			count(1)
-			defer count(-1)
-			time.Sleep(each)
-			return nil
-		}
-		began, processors := time.Now(), runtime.GOMAXPROCS(0)
-		var done sync.WaitGroup
-		for range 3 * processors {
-			p, err := g.Enter(t.Context(), ForWrites)
-			if err != nil {
-				t.Fatal(err)
-			}
-			done.Go(func() {
-				defer p.Leave()
-				if err := p.Turn(t.Context(), work); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		synctest.Wait()
-		node, err := g.Enter(t.Context(), ForNodes)
+		g := NewGate(AtOnce{Lists: Places{1, 4, 60}})
+		first, err := g.Enter(t.Context(), ForLists, "much")
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = node.Turn(t.Context(), func() error { return nil })
-		if err != nil || time.Since(began) != 0 {
-			t.Errorf("a node has waited for %s: %v", time.Since(began), err)
+		let := make(chan string, 10)
+		ask := func(subscription string) {
+			go func() {
+				p, err := g.Enter(context.Background(), ForLists, subscription)
+				if err != nil {
+					let <- "refused " + subscription
+					return
+				}
+				let <- subscription
+				p.Leave()
+			}()
+			synctest.Wait()
 		}
-		node.Leave()
-		done.Wait()
-		if most != processors || time.Since(began) != 3*each {
-			t.Errorf("%d at once, %s in all", most, time.Since(began))
+		for range 5 {
+			ask("much")
 		}
-		failed := errors.New("work that fails")
-		if err := (*Place)(nil).Turn(t.Context(), func() error { return failed }); err != failed {
-			t.Error(err)
+		ask("a")
+		ask("b")
+		for _, want := range []string{"refused much", "refused much", "refused much"} {
+			if got := <-let; got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+		first.Leave()
+		for _, want := range []string{"much", "a", "b", "much"} {
+			if got := <-let; got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+		synctest.Wait()
+		if got := load(g, ForLists); got != [2]int{0, 0} {
+			t.Error("places are lost:", got)
 		}
 	})
 }
 
-// Nothing is done for a caller who has gone while he waited for his turn, and work that panics
-// gives its turn back.
-func TestTurnWhenCallersGo(t *testing.T) {
+// Who moves to another class waits for a place there, and has none of the former any more.
+func TestMove(t *testing.T) {
 	t.Parallel()
-	g := NewGate(AtOnce{})
-	p, err := g.Enter(t.Context(), ForWrites)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 * cap(g.turns) {
-		func() {
-			defer func() { _ = recover() }()
-			_ = p.Turn(t.Context(), func() error { panic("a bug") })
-		}()
-	}
-	for range cap(g.turns) {
-		g.turns <- struct{}{}
-	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	err = p.Turn(gone, func() error {
-		t.Error("work is done for somebody who has gone")
-		return nil
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(AtOnce{Nodes: Places{1, 1, 1}, NodeStore: Places{1, 1, 1}})
+		_, leave, _ := enter(g, ForNodeStore)
+		p, err := g.Enter(t.Context(), ForNodes, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Move(t.Context(), ForNodeStore); !errors.Is(err, ErrBusy) {
+			t.Errorf("it is let in: %v", err)
+		}
+		p.Rest(func() {})
+		p.Leave()
+		leave()
+		p, _ = g.Enter(t.Context(), ForNodes, "s")
+		if err := p.Move(t.Context(), ForNodeStore); err != nil ||
+			load(g, ForNodes) != [2]int{0, 0} || load(g, ForNodeStore) != [2]int{1, 0} {
+			t.Error(err, load(g, ForNodes), load(g, ForNodeStore))
+		}
+		p.Leave()
+		if got := load(g, ForNodeStore); got != [2]int{0, 0} {
+			t.Error("places are lost:", got)
+		}
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
 }

@@ -49,12 +49,14 @@ func DefaultLimits() Limits {
 			Node: Rate{200, 50}, Refreshes: Rate{6, .1}, Reports: Rate{20, 1},
 		},
 		AtOnce: AtOnce{
-			Nodes:  Places{256, 20_000, 10},
+			Nodes: Places{256, 20_000, 10}, NodeStore: Places{64, 4096, 10},
 			Reads:  Places{64, 256, 5},
 			Lists:  Places{max(1, runtime.GOMAXPROCS(0)/2), 64, 5},
 			Writes: Places{128, 256, 5},
 		},
-		Quotas: Quotas{Default: Quota{Nodes: 20_000, Clusters: 100, Tokens: 5_000}},
+		Quotas: Quotas{Default: Quota{
+			Nodes: 20_000, Clusters: 100, Tokens: 5_000, Bytes: 64 << 20,
+		}},
 		Connections: Network{
 			Max: 16_384, PerAddress: 12_288, HeaderSeconds: 10, HeaderBytes: 32 << 10,
 			RequestSeconds: 30, AnswerSeconds: 60, IdleSeconds: 120, Streams: 32,
@@ -89,15 +91,15 @@ func (l Limits) Check() []string {
 	for id, r := range l.Requests.Exceptions {
 		rates(r, fmt.Sprintf("requests.exceptions[%s]", id), true)
 	}
-	for i, p := range []Places{l.AtOnce.Nodes, l.AtOnce.Reads, l.AtOnce.Lists, l.AtOnce.Writes} {
+	for i, p := range l.AtOnce.all() {
 		need(p.InFlight >= 1 && p.Queue >= 0 && p.Seconds >= 1, "atOnce."+Class(i).String(),
 			"needs inFlight and seconds, at least 1, and queue, at least 0")
 	}
 	q := l.Quotas.Default
-	need(q.Nodes >= 1 && q.Clusters >= 1 && q.Tokens >= 1, "quotas.default",
-		"needs nodes, clusters and tokens, at least 1")
+	need(q.Nodes >= 1 && q.Clusters >= 1 && q.Tokens >= 1 && q.Bytes >= 1, "quotas.default",
+		"needs nodes, clusters, tokens and bytes, at least 1")
 	for id, q := range l.Quotas.Subscriptions {
-		need(q.Nodes >= 0 && q.Clusters >= 0 && q.Tokens >= 0,
+		need(q.Nodes >= 0 && q.Clusters >= 0 && q.Tokens >= 0 && q.Bytes >= 0,
 			fmt.Sprintf("quotas.subscriptions[%s]", id), "must not be negative")
 	}
 	n := l.Connections

@@ -13,10 +13,11 @@ const (
 	Nodes    Resource = "FlexNodes"
 	Clusters Resource = "FlexNodeClusters"
 	Tokens   Resource = "FlexNodeTokens"
+	Bytes    Resource = "FlexNodeBytes"
 )
 
 // Resources are all of them.
-func Resources() []Resource { return []Resource{Nodes, Clusters, Tokens} }
+func Resources() []Resource { return []Resource{Nodes, Clusters, Tokens, Bytes} }
 
 // Quota is what a subscription may have at most; 0 is as by default.
 type Quota struct {
@@ -24,6 +25,9 @@ type Quota struct {
 	Clusters int `json:"clusters,omitempty"`
 	// Tokens are configuration URLs, and the bootstrap tokens behind them, that no machine has used.
 	Tokens int `json:"tokens,omitempty"`
+	// Bytes are what its nodes take in the memory of each replica. Once it has them, no node may be
+	// made or become larger.
+	Bytes int `json:"bytes,omitempty"`
 }
 
 func (q Quota) of(r Resource) int {
@@ -32,6 +36,8 @@ func (q Quota) of(r Resource) int {
 		return q.Clusters
 	case Tokens:
 		return q.Tokens
+	case Bytes:
+		return q.Bytes
 	}
 	return q.Nodes
 }

@@ -4,11 +4,10 @@
 package fair
 
 import (
-	"hash/maphash"
 	"strings"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/rp/recent"
+	lru "github.com/hashicorp/golang-lru/v2"
 )
 
 // Kind are requests that are counted together.
@@ -27,6 +26,10 @@ const (
 	OfNode    Kind = "node" // all of it
 	Refreshes Kind = "refreshCredentials"
 	Reports   Kind = "reportStatus"
+	// Stored is all of the nodes of a subscription, or of an identity, that asks the store, and
+	// Deliveries what is asked with one configuration URL.
+	Stored     Kind = "stored"
+	Deliveries Kind = "configUrl"
 )
 
 // kinds are those of what people ask.
@@ -75,19 +78,17 @@ type Requests struct {
 	Exceptions map[string]Rates `json:"exceptions,omitempty"`
 }
 
-// remembered is how many buckets there are at least, of principals and subscriptions and of nodes:
-// those that were used last. One that is forgotten is full when it is used again.
+// remembered is how many buckets there are, of principals and subscriptions and of nodes: those that
+// were used last. One that is forgotten is full when it is used again.
 const remembered = 20_000
 
 // Throttle counts requests in token buckets.
 type Throttle struct {
-	limits Requests
-	now    func() time.Time
-	made   time.Time
-	// seed makes hashes that nobody outside can tell: a node cannot be given another's bucket.
-	seed    maphash.Seed
-	buckets *recent.Cache[uint64, bucket]
-	nodes   *recent.Cache[uint64, bucket]
+	limits  Requests
+	now     func() time.Time
+	made    time.Time
+	buckets *lru.Cache[bucketKey, *bucket]
+	nodes   *lru.Cache[bucketKey, *bucket]
 }
 
 type bucketKey struct {
@@ -105,10 +106,16 @@ func NewThrottle(limits Requests, now func() time.Time) *Throttle {
 	}
 	limits.Exceptions = exceptions
 	return &Throttle{
-		limits: limits, now: now, made: now(), seed: maphash.MakeSeed(),
-		buckets: recent.New[uint64, bucket](remembered),
-		nodes:   recent.New[uint64, bucket](remembered),
+		limits: limits, now: now, made: now(), buckets: newBuckets(), nodes: newBuckets(),
 	}
+}
+
+func newBuckets() *lru.Cache[bucketKey, *bucket] {
+	buckets, err := lru.New[bucketKey, *bucket](remembered)
+	if err != nil { // only of a size below one
+		panic("internal error: " + err.Error())
+	}
+	return buckets
 }
 
 // Remaining is how many tokens a bucket still has.
@@ -171,8 +178,24 @@ func (t *Throttle) TakeNode(k Kind, node string) Verdict {
 		limit = t.limits.Refreshes
 	case Reports:
 		limit = t.limits.Reports
+	case Deliveries:
+		limit = Rate{10, .1}
+	}
+	if t.limits.Node.Burst == 0 && k == Deliveries {
+		return Verdict{}
 	}
 	v, _ := t.take(t.nodes, bucketKey{kind: k, id: node}, limit)
+	return v
+}
+
+// TakeStored counts a request of a node that asks the store, for its subscription or identity, by
+// how many nodes there are: each of them once a minute, and at first ten times as many.
+func (t *Throttle) TakeStored(of string, nodes int) Verdict {
+	if t == nil || t.limits.Node.Burst == 0 {
+		return Verdict{}
+	}
+	rate := max(50, nodes/60)
+	v, _ := t.take(t.nodes, bucketKey{kind: Stored, id: of}, Rate{10 * rate, float64(rate)})
 	return v
 }
 
@@ -185,15 +208,17 @@ func (r Requests) of(k Kind, id string, otherwise Rates) Rate {
 
 // take takes a token from a bucket, or tells when there will be one, and how many are left.
 func (t *Throttle) take(
-	of *recent.Cache[uint64, bucket], key bucketKey, r Rate,
+	of *lru.Cache[bucketKey, *bucket], key bucketKey, r Rate,
 ) (v Verdict, left int) {
 	if r.Burst == 0 {
 		return Verdict{}, 0
 	}
-	now := t.now().Sub(t.made) // by a clock that never goes back
-	of.Change(maphash.Comparable(t.seed, key), func(b bucket) bucket {
-		v, left = b.take(r, now)
-		return b
-	})
-	return v, left
+	b, known := of.Get(key)
+	if !known {
+		b = &bucket{}
+		if other, there, _ := of.PeekOrAdd(key, b); there { // made meanwhile
+			b = other
+		}
+	}
+	return b.take(r, t.now().Sub(t.made)) // by a clock that never goes back
 }

@@ -48,6 +48,7 @@ func Validate(d api.Desired) Problems {
 	}
 	problems = append(problems, checkIdentity(d)...)
 	problems = append(problems, checkDurations(d)...)
+	problems = append(problems, checkNodeConfig(d.NodeConfig)...)
 	if auth.Arc != nil {
 		problems = append(problems, checkArc(d)...)
 	}
@@ -127,7 +128,7 @@ func checkMachine(id string) Problems {
 	parsed, err := arm.Parse(id)
 	machine := err == nil && parsed.Name() != "" && parsed.ResourceGroup != "" &&
 		len(parsed.Types) == 1 && parsed.Parent == "" &&
-		strings.EqualFold(parsed.Type(), "Microsoft.HybridCompute/machines")
+		arm.EqualFold(parsed.Type(), "Microsoft.HybridCompute/machines")
 	switch {
 	case !machine:
 		problems.add(at, "'%s' is not the id of a Microsoft.HybridCompute/machines resource.",

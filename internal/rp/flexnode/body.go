@@ -18,7 +18,13 @@ const maxDepth = 32
 
 // Decode reads a JSON body without unknown members, names that are given twice, and nesting without
 // end. An empty body is an error. Errors are of type *arm.Error.
-func Decode(body []byte, into any) error {
+func Decode(body []byte, into any) error { return decode(body, into, true) }
+
+// DecodeLenient is Decode for what agents send: members that are not known are ignored, because an
+// agent may be newer than the provider.
+func DecodeLenient(body []byte, into any) error { return decode(body, into, false) }
+
+func decode(body []byte, into any, strict bool) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return badBody(errors.New("it is empty"))
 	}
@@ -26,7 +32,9 @@ func Decode(body []byte, into any) error {
 		return badBody(err)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
+	if strict {
+		d.DisallowUnknownFields()
+	}
 	if err := d.Decode(into); err != nil {
 		return badBody(err)
 	}
@@ -59,14 +67,6 @@ type shape struct {
 // checkShape refuses what encoding/json would take without a word: nesting without end, and a name
 // that is given twice in one object.
 func checkShape(body []byte) error {
-	if isPlainShape(body) {
-		return nil
-	}
-	return readShape(body)
-}
-
-// readShape says what is wrong with the shape of any body.
-func readShape(body []byte) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	var s shape
 	for {
@@ -131,7 +131,7 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 	for _, m := range []struct{ member, given, want string }{
 		{"id", b.ID, id}, {"name", b.Name, baseName(id)}, {"type", b.Type, api.ResourceType},
 	} {
-		if m.given != "" && !strings.EqualFold(m.given, m.want) {
+		if m.given != "" && !arm.EqualFold(m.given, m.want) {
 			return api.Desired{}, "", arm.Errorf(400, "InvalidParameter", "The %s '%s' in the "+
 				"request content does not match the one in the URL, '%s'.",
 				m.member, shorten(m.given), shorten(m.want))

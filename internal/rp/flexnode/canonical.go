@@ -2,7 +2,6 @@ package flexnode
 
 import (
 	"encoding/json"
-	"slices"
 	"strconv"
 )
 
@@ -32,22 +31,8 @@ func listOf(items []string) []any {
 	return list
 }
 
-// canonical is compact JSON with sorted names: what encoding/json writes, without its reflection.
-func canonical(o object) []byte { return appendCanonical(make([]byte, 0, 1<<10), o) }
-
-func appendCanonical(text []byte, value any) []byte {
-	switch v := value.(type) {
-	case object:
-		return appendObject(text, v)
-	case []any:
-		return appendList(text, v)
-	case string:
-		return appendString(text, v)
-	case bool:
-		return strconv.AppendBool(text, v)
-	}
-	return append(text, encode(value)...)
-}
+// canonical is compact JSON with sorted names.
+func canonical(o object) []byte { return encode(o) }
 
 // encode is a value as encoding/json writes it.
 func encode(value any) []byte {
@@ -56,56 +41,4 @@ func encode(value any) []byte {
 		panic("internal error: " + err.Error())
 	}
 	return text
-}
-
-func appendString(text []byte, s string) []byte {
-	if !isPlain(s) {
-		return append(text, encode(s)...)
-	}
-	return append(append(append(text, '"'), s...), '"')
-}
-
-func appendObject(text []byte, o object) []byte {
-	if o == nil {
-		return append(text, "null"...)
-	}
-	names := make([]string, 0, 16)
-	for name := range o {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	text = append(text, '{')
-	for i, name := range names {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = append(appendString(text, name), ':')
-		text = appendCanonical(text, o[name])
-	}
-	return append(text, '}')
-}
-
-func appendList(text []byte, list []any) []byte {
-	if list == nil {
-		return append(text, "null"...)
-	}
-	text = append(text, '[')
-	for i, item := range list {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = appendCanonical(text, item)
-	}
-	return append(text, ']')
-}
-
-// isPlain reports whether a string needs no escapes in JSON, not even for HTML.
-func isPlain[T string | []byte](s T) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ' || c >= 0x7f, c == '"', c == '\\', c == '<', c == '>', c == '&':
-			return false
-		}
-	}
-	return true
 }

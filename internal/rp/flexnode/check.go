@@ -2,7 +2,9 @@ package flexnode
 
 import (
 	"encoding/json"
+	"net/url"
 	"strings"
+	"unicode/utf8"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -21,6 +23,53 @@ const (
 const NoDNS = "The address of the cluster's DNS service is not known: there is no Service " +
 	"kube-system/kube-dns, or the provider may not read it (rbac-provider.yaml allows it). Set " +
 	"dnsServiceIP in the registration of the cluster."
+
+// Bounds of what an owner may want of a Node.
+const (
+	maxNodeConfig = 8 << 10 // bytes, as JSON
+	maxLabels     = 64
+	maxTaints     = 16
+)
+
+func checkNodeConfig(c api.NodeConfig) Problems {
+	var problems Problems
+	const at = "properties.nodeConfig"
+	if len(c.Labels) > maxLabels {
+		problems.add(at+".labels", "There are %d labels; at most %d are allowed.", len(c.Labels),
+			maxLabels)
+	}
+	if len(c.Taints) > maxTaints {
+		problems.add(at+".taints", "There are %d taints; at most %d are allowed.", len(c.Taints),
+			maxTaints)
+	}
+	if text, err := json.Marshal(c); err != nil || len(text) > maxNodeConfig {
+		problems.add(at, "It is larger than %d bytes.", maxNodeConfig)
+	}
+	return problems
+}
+
+// ARM's limits for tags.
+const (
+	maxTags     = 50
+	maxTagName  = 512
+	maxTagValue = 256
+)
+
+// CheckTags checks the tags of a resource.
+func CheckTags(tags map[string]string) Problems {
+	var problems Problems
+	if len(tags) > maxTags {
+		problems.add("tags", "There are %d tags; at most %d are allowed.", len(tags), maxTags)
+	}
+	for name, value := range tags {
+		if name == "" || utf8.RuneCountInString(name) > maxTagName ||
+			utf8.RuneCountInString(value) > maxTagValue {
+			problems.add("tags", "The name of the tag '%s' must have 1 to %d characters, its value "+
+				"at most %d.", shorten(name), maxTagName, maxTagValue)
+		}
+	}
+	return problems
+}
 
 // checkNode has the agent's own rules check the configuration that a node with an own layer would
 // get, so that what is accepted here is accepted there. Problems are told in terms of the resource.
@@ -135,9 +184,32 @@ func CheckDefaults(defaults map[string]any) []string {
 		ClusterType + "/c/flexNodeConfig/n"
 	n := Node{ID: id, Desired: complete(api.Desired{})}
 	parent := Parent{Cluster: Cluster{Location: "x"}, Defaults: DefaultsLayer(defaults)}
-	var problems []string
+	problems := secretsIn(defaults)
 	for _, p := range checkNode(n, OwnLayer(n), parent) {
 		problems = append(problems, p.Message)
+	}
+	return problems
+}
+
+// secretsIn lists the secrets in the operator's defaults. They are not sealed, and every caller who
+// may read a node is shown them. A proxy without user and password is none.
+func secretsIn(defaults map[string]any) (problems []string) {
+	proxy, _ := defaults["proxy"].(map[string]any)
+	for name, value := range proxy {
+		text, _ := value.(string)
+		if u, err := url.Parse(text); text != "" && (err != nil || u.User != nil) {
+			problems = append(problems, "proxy."+name+" holds a user or password, which every "+
+				"caller of the provider would be shown: let the proxy know machines otherwise")
+		}
+	}
+	azure, _ := defaults["azure"].(map[string]any)
+	secrets := [][2]string{{"servicePrincipal", "clientSecret"}, {"bootstrapToken", "token"}}
+	for _, secret := range secrets {
+		section, _ := azure[secret[0]].(map[string]any)
+		if section[secret[1]] != nil {
+			problems = append(problems, "azure."+secret[0]+"."+secret[1]+" is a secret, which every "+
+				"caller of the provider would be shown")
+		}
 	}
 	return problems
 }

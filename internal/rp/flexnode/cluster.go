@@ -17,7 +17,8 @@ type Cluster struct {
 	// Facts is the id of the layer that nodes are told of this cluster (FactsLayer); "" until the
 	// cluster has been reached.
 	Facts string `json:"facts,omitempty"`
-	// APIServer is the uid of its Service default/kubernetes: no other registration has the same.
+	// APIServer identifies the API server by the uid of its Service default/kubernetes and its CA:
+	// no other registration has the same.
 	APIServer string `json:"apiServer,omitempty"`
 	// Endpoint names the address and CA at which it was reached with that uid; "" is not known.
 	Endpoint string `json:"endpoint,omitempty"`
@@ -26,8 +27,6 @@ type Cluster struct {
 	// SubnetsEpoch is the epoch of the store in which the pod subnets that the cluster's Nodes have
 	// were noted last (Store.PodCIDRs); 0 is never.
 	SubnetsEpoch int64 `json:"subnetsEpoch,omitempty"`
-	// Failures are versions that its nodes have failed to run.
-	Failures Failures `json:"failures,omitempty"`
 	// Version changes with what the owner wants of the registration.
 	Version string `json:"version"`
 	// Deletion is set when the registration is being deleted: no node is added any more.

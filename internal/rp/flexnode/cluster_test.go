@@ -123,7 +123,7 @@ func TestShown(t *testing.T) {
 		Desired: withoutSecret(typical()),
 	}
 	listed := Shown(n, nil, nil, nil)
-	if p := listed.Properties; p.ConfigVersion != "8" || p.ResourceUID != "u-v" ||
+	if p := listed.Properties; p.ConfigVersion != "9" || p.ResourceUID != "u-v" ||
 		p.ProvisioningState != api.Updating || p.Config != nil || p.Status != nil {
 		t.Errorf("%+v", p)
 	}

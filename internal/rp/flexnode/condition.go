@@ -96,6 +96,10 @@ func (e Evidence) upToDate() api.Condition {
 	switch {
 	case n.Revision == 0 || n.Assigned == 0:
 		return is("Unknown", "NotRendered", "There is no configuration yet.")
+	case n.Lost(e.Status.Applied()) != 0:
+		return is("False", "Restored", fmt.Sprintf("The node runs configuration %s, which the provider "+
+			"does not know since it was restored from a backup, and is offered no other one. PUT the "+
+			"node as it should be, or roll it back to a configuration of listHistory.", applied))
 	case n.Failed == n.Revision && failed == nil: // new facts have replaced what has failed
 		return is("False", "Failed", "The node was not healthy with this configuration, and has "+
 			"gone back. Change it, or roll the node back.")
@@ -110,9 +114,14 @@ func (e Evidence) upToDate() api.Condition {
 		}
 		return c
 	case n.Assigned != n.Revision:
-		return is("False", "HeldBack", fmt.Sprintf("The node is offered configuration %s, and not "+
-			"%d, which its owner wants: other nodes of its cluster have failed to run the versions "+
-			"of that. See failedVersions in summarizeFlexNodes.", offered, n.Revision))
+		if n.leftOut() {
+			return is("False", "LeftOut", fmt.Sprintf("The node keeps configuration %s: it has failed "+
+				"its last %d changes and is given no other one. Repair the machine, then roll the node "+
+				"back to configuration %d.", offered, leftOutAfter, n.Revision))
+		}
+		return is("False", "AwaitingRollout", fmt.Sprintf("The node keeps configuration %s until the "+
+			"rollout policy of its cluster admits it to %d. The changes of summarizeFlexNodes show how "+
+			"far each one is, and why one is held.", offered, n.Revision))
 	case applied == offered:
 		c := is("True", "Applied", "")
 		if report.LastConfigApplied != nil {

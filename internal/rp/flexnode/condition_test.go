@@ -129,7 +129,7 @@ func TestDerivedConditions(t *testing.T) {
 		},
 		"held back": {
 			func(e *Evidence) { e.Node.Revision = 10 },
-			map[string]string{UpToDate: "False HeldBack"},
+			map[string]string{UpToDate: "False AwaitingRollout"},
 		},
 		"the agent says that its credential is bad": {
 			func(e *Evidence) {

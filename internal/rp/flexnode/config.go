@@ -1,13 +1,16 @@
 package flexnode
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/rp/rawjson"
 )
 
 // Grants are the secrets of a node; without them a configuration has none.
@@ -65,7 +68,16 @@ func readObject(text []byte) (object, error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
-	return rawjson.Decode(text)
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var o object
+	if err := d.Decode(&o); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); o == nil || !errors.Is(err, io.EOF) {
+		return nil, errors.New("not a JSON object")
+	}
+	return o, nil
 }
 
 // overlay puts one object over another; objects in both are put over each other, everything else is

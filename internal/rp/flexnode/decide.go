@@ -9,7 +9,6 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/rp/rawjson"
 )
 
 // Parent is the cluster of a node and what a revision is rendered with now.
@@ -66,21 +65,14 @@ func (p Parent) podNetwork() string {
 
 // hasDirectNetworks reports whether the own layer of a revision has such networks.
 func (r Revision) hasDirectNetworks() bool {
-	found := false
-	s := rawjson.NewScanner(r.Own)
-	s.Members(func(section []byte) bool {
-		if string(section) != "cni" || s.Peek() != '{' {
-			s.Value()
-			return true
-		}
-		s.Members(func(name []byte) bool {
-			found = string(name) == directNetworks && s.Peek() != 'n'
-			s.Value()
-			return !found
-		})
+	var own struct {
+		CNI map[string]json.RawMessage `json:"cni"`
+	}
+	if json.Unmarshal(r.Own, &own) != nil {
 		return false
-	})
-	return found
+	}
+	networks, given := own.CNI[directNetworks]
+	return given && string(networks) != "null"
 }
 
 // Secret is what is known of the client secret of a node.
@@ -100,11 +92,17 @@ type Put struct {
 	At               time.Time
 	NewUID           string // for a node that is made
 	Renderer         string
-	// Offered are the versions of the revision that agents are offered, where it is not the one that
-	// the node's owner wants.
-	Offered *api.Versions
+	// Joins tells that no machine runs the node and follows it: it joins with what is wanted now.
+	Joins bool
 	// Subnet is the pod subnet that was reserved after Decision.NeedsSubnet.
 	Subnet string
+}
+
+// Joins reports whether a node has what is wanted of it offered at once: no machine runs it that
+// follows it. heard tells that an agent was heard of lately, url that a URL for another machine is
+// asked for.
+func Joins(n *Node, applied int64, heard, url bool) bool {
+	return n == nil || applied == 0 || !heard && (url || !n.Desired.ContinuousMonitoring)
 }
 
 // Decision is what a PUT makes of a node.
@@ -209,7 +207,7 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 
 // maxDesired bounds what an owner may want of a node, as JSON: it is in several rows, which go into
 // transactions with others.
-const maxDesired = 64 << 10
+const maxDesired = 16 << 10
 
 func checkSize(wanted []byte) Problems {
 	if len(wanted) <= maxDesired {
@@ -243,31 +241,8 @@ func (d *Decision) version(
 	d.Revision = n.render(parent, Revision{
 		Version: version, Created: p.At.UTC(), By: p.By, Why: "put", Renderer: p.Renderer,
 		Own: d.own, Desired: &n.Desired,
-	})
-	n.Failed, n.Insisted = 0, 0
-	if old != nil && old.Assigned != 0 {
-		n.Assigned = p.assign(*old, *n, parent.Cluster.Failures)
-	}
-}
-
-// assign is the revision that agents are offered after a PUT: the new one, where failures do not
-// keep the node back, or where it was failures that did.
-func (p Put) assign(old, n Node, f Failures) int64 {
-	switch {
-	case f.Hold(n.Chosen.Versions) && p.offered(old) != n.Chosen.Versions:
-		return old.Assigned
-	case old.Failed == old.Revision || f.Hold(old.Chosen.Versions):
-		return n.Revision
-	}
-	return n.Assigned // as point has it
-}
-
-// offered are the versions of what agents are offered before a PUT.
-func (p Put) offered(old Node) api.Versions {
-	if p.Offered != nil {
-		return *p.Offered
-	}
-	return old.Chosen.Versions
+	}, p.Joins)
+	n.Failed, n.Insisted, n.Unreleased = 0, 0, 0
 }
 
 // busy is the state of a node that waits for something.
@@ -278,9 +253,8 @@ func (n *Node) busy() string {
 	return api.Updating
 }
 
-// render completes a revision with the node's own layer, and has the node point to it. Agents are
-// offered it unless they are being kept at another one.
-func (n *Node) render(parent Parent, r Revision) *Revision {
+// render completes a revision with the node's own layer, and has the node point to it.
+func (n *Node) render(parent Parent, r Revision, joins bool) *Revision {
 	r.Facts = parent.factsID()
 	if parent.Defaults != nil {
 		r.Defaults = parent.Defaults.ID
@@ -288,13 +262,14 @@ func (n *Node) render(parent Parent, r Revision) *Revision {
 	if sp, _ := principalOf(n.Desired.AzureAuth); sp != nil {
 		r.SecretVersion = n.SecretVersion
 	}
-	n.point(r)
+	n.point(r, joins)
 	return &r
 }
 
-// point has the node point to a newer revision.
-func (n *Node) point(r Revision) {
-	if n.Assigned == n.Revision {
+// point has the node want a newer revision. A node that joins with it is offered it at once; every
+// other one waits for Admit.
+func (n *Node) point(r Revision, joins bool) {
+	if joins || n.Assigned == 0 {
 		n.Assigned = r.Version
 	}
 	n.Revision, n.Facts, n.Tried, n.Floor = r.Version, r.Facts, "", 0

@@ -156,6 +156,7 @@ func TestETags(t *testing.T) {
 	add("rendered")
 	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10}})
 	add("changed")
+	w.runs = true
 	held := *w.node
 	held.Assigned--
 	w.node = &held
@@ -166,6 +167,7 @@ func TestETags(t *testing.T) {
 		t.Errorf("a PUT moved what agents are offered: %+v", w.node)
 	}
 	w.remove()
+	w.runs = false
 	w.put(api.Desired{})
 	add("made again") // M4: another uid
 }
@@ -245,16 +247,55 @@ func TestSystemData(t *testing.T) {
 	}
 }
 
-// A node that would take much of a transaction by itself is refused.
+// A node that would take much of a transaction, or of its subscription's memory, is refused.
 func TestALargeNodeIsRefused(t *testing.T) {
-	labels := map[string]string{}
-	for i := range 2000 {
-		labels[fmt.Sprintf("example.com/label-%d", i)] = strings.Repeat("x", 40)
+	labels := func(n, size int) api.NodeConfig {
+		all := map[string]string{}
+		for i := range n {
+			name := fmt.Sprintf("%s.example.com/label-%d", strings.Repeat("y", size/2), i)
+			all[name] = strings.Repeat("x", size/2)
+		}
+		return api.NodeConfig{Labels: all}
 	}
-	p := Put{ID: nodeID, At: time.Now(), Desired: api.Desired{
-		NodeConfig: api.NodeConfig{Labels: labels}}}
-	_, problems := Decide(p, nil, nil, nil, newWorld(t).parent, Secret{})
-	if len(problems) != 1 || !strings.Contains(problems[0].Message, "larger than 65536 bytes") {
-		t.Errorf("%v", problems)
+	taints := api.NodeConfig{}
+	for i := range 17 {
+		taints.Taints = append(taints.Taints, fmt.Sprintf("taint-%d:NoSchedule", i))
+	}
+	for want, c := range map[string]api.NodeConfig{
+		"":                             labels(maxLabels, 60),
+		"properties.nodeConfig":        labels(maxLabels, 120),
+		"properties.nodeConfig.labels": labels(maxLabels+1, 20),
+		"properties.nodeConfig.taints": taints,
+		"properties.nodeConfig.labels properties.nodeConfig properties": labels(2000, 40),
+	} {
+		p := Put{ID: nodeID, At: time.Now(), Desired: api.Desired{NodeConfig: c}}
+		_, problems := Decide(p, nil, nil, nil, newWorld(t).parent, Secret{})
+		var got []string
+		for _, p := range problems {
+			got = append(got, p.Target)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: %v", want, problems)
+		}
+	}
+}
+
+func TestTagsAreBounded(t *testing.T) {
+	tags := func(n, name, value int) map[string]string {
+		all := map[string]string{}
+		for i := range n {
+			all[fmt.Sprintf("%0*d", name, i)] = strings.Repeat("é", value)
+		}
+		return all
+	}
+	for want, some := range map[int][]map[string]string{
+		0: {nil, tags(50, 512, 256)},
+		1: {tags(51, 2, 0), tags(1, 513, 0), tags(1, 1, 257), {"": "x"}},
+	} {
+		for _, one := range some {
+			if got := CheckTags(one); len(got) != want {
+				t.Errorf("%d tags: %v", len(one), got)
+			}
+		}
 	}
 }

@@ -4,12 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
-
-	jsonv1 "github.com/go-json-experiment/json/v1"
-
-	"github.com/Azure/AKSFlexNode/internal/rp/rawjson"
 )
 
 // Kept is how many revisions of a node are kept.
@@ -21,85 +17,62 @@ const KeptBytes = 256 << 10
 
 // History is the revisions of a node, the newest first. It is a row of the store, {"revisions":
 // [...]}, that reads and writes itself: each change of a node does, mostly for the newest alone.
-// Revisions that were stored are stored again byte for byte, and so is what a newer program has
-// added to them and beside them.
+// What a newer program has added to stored revisions and beside them remains.
 type History struct {
 	revisions []recorded
-	// before and after are what the row has around the revisions; nil for one that was not read.
-	before, after []byte
+	// others are the members of the row beside the revisions.
+	others map[string]json.RawMessage
 }
 
 // recorded is a revision as it is stored.
 type recorded struct {
 	version int64
-	text    []byte
+	text    json.RawMessage
 	made    *Revision // one that is not stored yet
 }
 
 // ReadRow reads a stored row.
 func (h *History) ReadRow(row []byte) error {
-	var next History
-	var errs error
-	s := rawjson.NewScanner(row)
-	s.Members(func(name []byte) bool {
-		if string(name) != "revisions" || s.Peek() != '[' {
-			s.Value()
-			return true
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(row, &members); err != nil {
+		return err
+	}
+	var texts []json.RawMessage
+	if text, there := members["revisions"]; there {
+		if err := json.Unmarshal(text, &texts); err != nil {
+			return err
 		}
-		next.before = s.Before()
-		s.Items(func() {
-			r, err := readRecorded(s)
-			errs = errors.Join(errs, err)
-			next.revisions = append(next.revisions, r)
-		})
-		next.after = s.After()
-		return true
-	})
-	if !s.Done() {
-		errs = errors.Join(errs, errors.New("it is no JSON object"))
+	}
+	delete(members, "revisions")
+	next := History{others: members}
+	for _, text := range texts {
+		var r struct {
+			Version *int64 `json:"version"`
+		}
+		if json.Unmarshal(text, &r) != nil || r.Version == nil {
+			return errors.New("a revision has no version")
+		}
+		next.revisions = append(next.revisions, recorded{version: *r.Version, text: text})
 	}
 	*h = next
-	return errs
+	return nil
 }
 
-// readRecorded reads a revision, and of it the version alone.
-func readRecorded(s *rawjson.Scanner) (r recorded, err error) {
-	found, from := false, len(s.Before())
-	s.Members(func(name []byte) bool {
-		value := s.Value()
-		if !found && string(name) == "version" {
-			found = true
-			r.version, err = strconv.ParseInt(string(value), 10, 64)
-		}
-		return true
-	})
-	if s.Lost() || err != nil || !found {
-		return r, errors.New("a revision has no version")
-	}
-	r.text = s.Since(from)
-	return r, nil
-}
-
-// Row is what is stored.
+// Row is what is stored: each revision byte for byte as it was read, since it never changes.
 func (h History) Row() ([]byte, error) {
-	before, after := h.before, h.after
-	if before == nil {
-		before, after = []byte(`{"revisions":`), []byte{'}'}
+	row := []byte(`{"revisions":[`)
+	for i, r := range h.revisions {
+		if i > 0 {
+			row = append(row, ',')
+		}
+		row = append(row, r.text...)
 	}
-	size := len(before) + len("[]") + len(after)
-	for _, r := range h.revisions {
-		size += len(r.text) + len(",")
+	row = append(row, ']')
+	for _, name := range slices.Sorted(maps.Keys(h.others)) {
+		row = append(append(append(row, ','), encode(name)...), ':')
+		row = append(row, h.others[name]...)
 	}
-	row := append(make([]byte, 0, size), before...)
-	open := byte('[')
-	for _, r := range h.revisions {
-		row = append(append(row, open), r.text...)
-		open = ','
-	}
-	if open == '[' {
-		row = append(row, open)
-	}
-	return append(append(row, ']'), after...), nil
+	return append(row, '}'), nil
 }
 
 // Find returns the revision with a configVersion, nil if there is none. One that cannot be read is
@@ -135,7 +108,7 @@ func (r recorded) read() (*Revision, error) {
 		return r.made, nil
 	}
 	found := new(Revision)
-	if err := jsonv1.Unmarshal(r.text, found); err != nil { // in half of encoding/json's time
+	if err := json.Unmarshal(r.text, found); err != nil {
 		return nil, fmt.Errorf("cannot read revision %d of a node: %w", r.version, err)
 	}
 	return found, nil
@@ -155,5 +128,5 @@ func (h History) With(r Revision, assigned int64) History {
 			next, size = append(next, old), size+len(old.text)
 		}
 	}
-	return History{next, h.before, h.after}
+	return History{next, h.others}
 }

@@ -16,10 +16,8 @@ func TestHistory(t *testing.T) {
 	w := newWorld(t)
 	w.put(api.Desired{})
 	assigned := w.node.Assigned
+	w.runs = true
 	for i := range 15 {
-		held := *w.node
-		held.Assigned = assigned
-		w.node = &held
 		w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10 + i}})
 	}
 	if n := len(w.history.revisions); n != Kept+1 {

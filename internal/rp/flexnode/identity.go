@@ -18,7 +18,7 @@ func IdentityOf(id string, d api.Desired, tenant string) string {
 		if tenant == "" {
 			return ""
 		}
-		return kind + ":" + strings.ToLower(tenant+"/"+id)
+		return kind + ":" + arm.Fold(tenant+"/"+id)
 	}
 	switch sp, mi := auth.ServicePrincipal, auth.ManagedIdentity; {
 	case sp != nil && sp.ClientTenant != "":
@@ -30,7 +30,7 @@ func IdentityOf(id string, d api.Desired, tenant string) string {
 	case mi != nil && mi.PrincipalID != "":
 		return in("oid", tenant, mi.PrincipalID)
 	case auth.Method == api.Arc:
-		return "mirid:" + strings.ToLower(MachineOf(id, d))
+		return "mirid:" + arm.Fold(MachineOf(id, d))
 	}
 	return ""
 }

@@ -219,7 +219,7 @@ func ownArc(n Node, section object) {
 	}
 	arc["machineName"], arc["resourceGroup"] = machine.Name(), machine.ResourceGroup
 	cluster, err := arm.Parse(n.ID)
-	if err != nil || !strings.EqualFold(machine.Subscription, cluster.Subscription) {
+	if err != nil || !arm.EqualFold(machine.Subscription, cluster.Subscription) {
 		section["subscriptionId"] = machine.Subscription
 	}
 }

@@ -21,13 +21,20 @@ type Node struct {
 	Desired api.Desired `json:"desired"`
 	Chosen  Chosen      `json:"chosen"`
 	// Revision is the configVersion of the revision that the owner wants; 0 until its cluster has
-	// been reached. Assigned is the one that agents are offered: the ETag is made of it.
+	// been reached. Assigned is the one that agents are offered (Admit): the ETag is made of both.
 	Revision int64 `json:"revision,omitempty"`
 	Assigned int64 `json:"assigned,omitempty"`
 	// Failed is the desired revision, if the node's agent has reported that it has failed, Insisted
-	// if somebody wants the node to try it whatever others have failed.
+	// if a person wants the node to try it whatever others have failed.
 	Failed   int64 `json:"failed,omitempty"`
 	Insisted int64 `json:"insisted,omitempty"`
+	// Attempt is the last change that the node was admitted to, FailedChanges are ids of the last
+	// ones that it has failed (Admit).
+	Attempt       *Attempt `json:"attempt,omitempty"`
+	FailedChanges []string `json:"failedChanges,omitempty"`
+	// Unreleased is the revision that the node runs and the store does not know, since it was restored
+	// from a backup: the node is offered nothing until its owner changes it.
+	Unreleased int64 `json:"unreleased,omitempty"`
 	// Facts is the layer of cluster facts of the revision that the owner wants. Tried is the
 	// version of the cluster with which, and with these facts, a node could not be rendered that
 	// never was.
@@ -75,6 +82,27 @@ func (n Node) ETag() string {
 		return ETag(n.UID, 0, n.Floor)
 	}
 	return ETag(n.UID, n.Assigned, n.Revision)
+}
+
+// Lost returns the revision that a node runs and the store does not know; 0 for none. Revisions are
+// numbered upwards, so a later one than all that are known was made after the backup that the store
+// was restored from.
+func (n Node) Lost(applied int64) int64 {
+	if n.Unreleased == 0 && n.Revision != 0 && applied > n.newest() {
+		return applied
+	}
+	return n.Unreleased
+}
+
+// IsLater reports whether an ETag is of a revision of the node that the store does not know (Lost).
+func (n Node) IsLater(etag string) bool {
+	own, given := strings.Trim(n.ETag(), `"`), strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
+	uid, _, _ := strings.Cut(own, "-")
+	rest, same := strings.CutPrefix(given, uid+"-")
+	number, _, _ := strings.Cut(rest, "-")
+	assigned, err := strconv.ParseInt(number, 10, 64)
+	return same && err == nil && n.Revision != 0 &&
+		(assigned > n.newest() || n.Unreleased != 0 && assigned >= n.Unreleased)
 }
 
 // ETag is that of a node with a uid, an assigned and a desired revision.

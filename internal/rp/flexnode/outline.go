@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -24,8 +25,11 @@ type Wanted struct {
 	// Monitored is continuousMonitoring; Joining tells that there is a credential, Former that
 	// there are former identities, Reason that there is a reason for the state.
 	Monitored, Joining, Former, Reason bool
-	// Failed tells that the node has failed to run what is wanted.
-	Failed bool
+	// Failed tells that the node has failed to run what is wanted, LeftOut that it has failed so
+	// many changes that it is admitted to none, Trying that it is at one.
+	Failed, LeftOut, Trying bool
+	// Unreleased tells that there is a revision of that name (Node.Unreleased).
+	Unreleased bool
 	// Ended is how the last credential has ended (JoinEnd.State).
 	Ended string
 }
@@ -35,7 +39,10 @@ func WantedOf(n Node) Wanted {
 	w := Wanted{
 		State: n.State, Versions: n.Chosen.Versions, Monitored: n.Desired.ContinuousMonitoring,
 		Joining: n.Credential != "", Former: n.Former != "", Reason: n.Reason != "",
-		Failed: n.Failed != 0 && n.Failed == n.Revision,
+		Failed:  n.Failed != 0 && n.Failed == n.Revision,
+		LeftOut: n.leftOut(), Trying: n.Attempt != nil && n.Attempt.Outcome != Good &&
+			n.Attempt.Outcome != Bad,
+		Unreleased: n.Unreleased != 0,
 	}
 	if n.Ended != nil {
 		w.Ended = n.Ended.State
@@ -54,8 +61,12 @@ type Said struct {
 	Drifted bool
 }
 
-// Order is how the configVersions of a node compare. Equal ones have the same number.
-type Order struct{ Revision, Assigned, Applied, Observed, Failed uint8 }
+// Order tells which configVersions of a node are equal: those have the same number.
+type Order struct {
+	Revision, Assigned, Applied, Observed, Failed uint8
+	// Lost tells that the applied one is later than all others of the node (Node.Lost).
+	Lost bool
+}
 
 // Ordered is the order of a node's versions; 0 is none.
 func Ordered(revision, assigned, applied, observed, failed int64) Order {
@@ -73,7 +84,8 @@ func Ordered(revision, assigned, applied, observed, failed int64) Order {
 			}
 		}
 	}
-	return Order{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]}
+	lost := revision != 0 && applied > max(revision, assigned)
+	return Order{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], lost}
 }
 
 // Heard is whether an agent was heard of.
@@ -155,15 +167,17 @@ func (s Status) Versions() (applied, observed, failed int64) {
 	return applied, observed, failed
 }
 
-// MayBeOfferedAnother reports whether the failures of its cluster may have a node be offered
-// another revision than it is: one that is not offered what is wanted, or is offered what it does
-// not run.
-func (o Outline) MayBeOfferedAnother(f Failures) bool {
-	if o.Order.Assigned != o.Order.Revision {
-		return !o.Wanted.Value().Failed
+// Unsettled reports whether Admit may have something to do for a node.
+func (o Outline) Unsettled() bool {
+	w := o.Wanted.Value()
+	switch {
+	case w.Trying, w.Failed && o.Order.Applied == o.Order.Revision:
+		return true
+	case w.Failed:
+		return o.Order.Assigned == o.Order.Revision && o.Order.Applied != 0
 	}
-	return o.Order.Applied != 0 && o.Order.Applied != o.Order.Assigned &&
-		f.Hold(o.Wanted.Value().Versions)
+	return o.Order.Assigned != o.Order.Revision ||
+		o.Order.Failed != 0 && o.Order.Failed == o.Order.Revision
 }
 
 // evidence is that of a node with an outline: its conditions are those of the node, but for times
@@ -192,6 +206,12 @@ func (o Outline) evidence(reachable bool) Evidence {
 	}
 	if wanted.Failed {
 		e.Node.Failed = e.Node.Revision
+	}
+	if e.Node.Floor = math.MaxInt64; o.Order.Lost || wanted.Unreleased {
+		e.Node.Unreleased = 1
+	}
+	if wanted.LeftOut {
+		e.Node.FailedChanges = make([]string, leftOutAfter)
 	}
 	if wanted.Reason {
 		e.Node.Reason = "x"

@@ -7,20 +7,6 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// OfferedIn are the versions of the revision that the agents of a node are offered, if that is not
-// the one that its owner wants, and is kept; nil if not.
-func OfferedIn(h History, n Node) (*api.Versions, error) {
-	if n.Assigned == n.Revision {
-		return nil, nil
-	}
-	r, err := h.Find(n.Assigned)
-	if err != nil || r == nil {
-		return nil, err
-	}
-	chosen, err := chosenIn(r.Own)
-	return &chosen.Versions, err
-}
-
 // chosenIn reads from a node's own layer what was chosen for it.
 func chosenIn(own json.RawMessage) (Chosen, error) {
 	type component struct {

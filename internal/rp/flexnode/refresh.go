@@ -7,11 +7,12 @@ import (
 )
 
 // Refresh renders a node again after the facts of its cluster have changed: nothing but that layer
-// is replaced. A node that was never rendered is resolved and rendered, or Failed with a Reason. It
+// is replaced. applied is the revision that the node runs, joins as in a
+// Put. A node that was never rendered is resolved and rendered, or Failed with a Reason. It
 // remains Creating or Updating then if it has a credential that is still to be made live. The
 // revision is nil when there is no new one; the node may be another one also then.
 func Refresh(
-	n Node, last *Revision, parent Parent, at time.Time, renderer string,
+	n Node, last *Revision, parent Parent, at time.Time, renderer string, applied int64, joins bool,
 ) (Node, *Revision) {
 	if parent.FactsLayer == nil {
 		return n, nil
@@ -19,6 +20,7 @@ func Refresh(
 	if last == nil {
 		return n.resolve(parent, at, renderer)
 	}
+	n.Unreleased = n.Lost(applied)
 	facts := parent.factsID()
 	if last.Facts == facts {
 		n.Facts = facts
@@ -37,7 +39,7 @@ func Refresh(
 	}
 	r.Facts, r.Created, r.By, r.Why, r.Renderer = facts, at.UTC(), "", "facts", renderer
 	n.identify(parent.Tenant())
-	n.point(r)
+	n.point(r, joins)
 	return n, &r
 }
 
@@ -69,6 +71,46 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	r := next.render(parent, Revision{
 		Version: NextVersion(max(n.Revision, n.Floor), at), Created: at.UTC(), Why: "put",
 		By: n.SystemData.LastModifiedBy, Renderer: renderer, Own: own, Desired: &n.Desired,
-	})
+	}, true)
 	return next, r
+}
+
+// RefreshOffered renders again the revision that the agents of a node are offered in place of the
+// desired one, after the API server of its cluster has another address or CA: without it they are
+// cut off. Other facts reach the node with the desired revision. It is to be called before Refresh,
+// whose revision is the later one.
+func RefreshOffered(
+	n Node, offered *Revision, was *Layer, parent Parent, at time.Time, renderer string,
+) (Node, *Revision) {
+	if parent.FactsLayer == nil || offered == nil || was == nil || n.Assigned == n.Revision ||
+		offered.Facts == parent.factsID() || sameServer(was, parent.FactsLayer) {
+		return n, nil
+	}
+	r := *offered
+	r.Version, r.Repeats = NextVersion(n.newest(), at), offered.Version
+	r.Facts, r.Created, r.By, r.Why, r.Renderer = parent.factsID(), at.UTC(), "", "facts", renderer
+	if n.Attempt.pending() && n.Attempt.Revision == n.Assigned {
+		at := *n.Attempt
+		at.Revision, n.Attempt = r.Version, &at
+	}
+	n.Assigned = r.Version
+	return n, &r
+}
+
+// sameServer reports whether two layers of facts name the same API server.
+func sameServer(a, b *Layer) bool {
+	x, errX := FactsOf(a.Text)
+	y, errY := FactsOf(b.Text)
+	return errX == nil && errY == nil && x.ServerURL == y.ServerURL && x.CACertData == y.CACertData
+}
+
+// newest is what the next revision must be above.
+func (n Node) newest() int64 { return max(n.Revision, n.Assigned, n.Floor) }
+
+// GoBack has the node be again who it was with a revision that its agent is offered again: the
+// agent still has the identity of then.
+func (n *Node) GoBack(applied Revision, tenant string) {
+	if applied.Desired != nil {
+		n.Former = n.Former.with(IdentityOf(n.ID, *applied.Desired, tenant), n.Identity)
+	}
 }

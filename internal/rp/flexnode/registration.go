@@ -33,7 +33,8 @@ func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
 	if p.PodCIDR != "" || p.NodeCIDRMask != 0 {
 		problems = append(problems, checkPool(p.PodCIDR, p.NodeCIDRMask)...)
 	}
-	if old == nil {
+	_, wrong := ReadPolicy(p.RolloutPolicy)
+	if problems = append(problems, wrong...); old == nil {
 		return problems
 	}
 	was := old.Properties

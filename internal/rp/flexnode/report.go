@@ -2,10 +2,8 @@ package flexnode
 
 import (
 	"fmt"
-	"slices"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // MaxReport bounds what an agent may say of its node, in bytes: every replica has it in memory.
@@ -23,10 +21,10 @@ const (
 
 // ReadReport reads what an agent says of its node, in the form in which it is stored: what can be
 // said in two places is in the older one (appliedConfigVersion, agentVersion). The error is of type
-// *arm.Error or Problems.
+// *arm.Error or Problems. Words that only a newer agent knows are kept as texts.
 func ReadReport(body []byte) (api.Report, error) {
 	var r api.Report
-	if err := Decode(body, &r); err != nil {
+	if err := DecodeLenient(body, &r); err != nil {
 		return r, err
 	}
 	problems := checkReport(r)
@@ -77,8 +75,8 @@ func checkReport(r api.Report) Problems {
 			problems.add(at+"type",
 				"A condition's type is 1 to 63 letters and digits, a letter first.")
 		}
-		if !slices.Contains([]string{"True", "False", "Unknown"}, c.Status) {
-			problems.add(at+"status", "A condition's status is True, False or Unknown.")
+		if !isConditionType(c.Status) {
+			problems.add(at+"status", "A condition's status is one word, such as True.")
 		}
 		if len(c.Reason) > maxText || len(c.Message) > maxText {
 			problems.add(at+"message", "Reason and message have at most %d characters.", maxText)
@@ -123,10 +121,7 @@ func (p *Problems) drift(d *api.Drift) {
 	if d == nil {
 		return
 	}
-	policies := []string{"", config.DriftReport, config.DriftRepair, config.DriftOff}
-	if !slices.Contains(policies, d.Policy) {
-		p.add("drift.policy", "The policy is report, repair or off.")
-	}
+	p.bound("drift.policy", d.Policy, maxVersion)
 	if len(d.Items) > maxItems {
 		p.add("drift.items", "There are %d items; at most %d are kept. The count says how many "+
 			"there are.", len(d.Items), maxItems)

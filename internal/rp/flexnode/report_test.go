@@ -27,7 +27,7 @@ func TestReportIsChecked(t *testing.T) {
 		"agentVersion":         {AgentVersion: long(maxVersion)},
 		"conditions":           {Conditions: slices.Repeat([]api.Condition{good}, maxConditions+1)},
 		"conditions[0].type":   {Conditions: []api.Condition{{Type: "a b", Status: "True"}}},
-		"conditions[0].status": {Conditions: []api.Condition{{Type: "A", Status: "Maybe"}}},
+		"conditions[0].status": {Conditions: []api.Condition{{Type: "A", Status: "Maybe not"}}},
 		"conditions[0].message": {Conditions: []api.Condition{
 			{Type: "A", Status: "True", Message: long(maxText)},
 		}},
@@ -39,7 +39,7 @@ func TestReportIsChecked(t *testing.T) {
 		"config.failed.log": {Config: &api.Applied{
 			Failed: &api.FailedConfig{Version: "7", Log: long(maxLog)},
 		}},
-		"drift.policy":        {Drift: &api.Drift{Policy: "Repair"}},
+		"drift.policy":        {Drift: &api.Drift{Policy: long(maxVersion)}},
 		"drift.count":         {Drift: &api.Drift{Count: 1, Items: []api.DriftItem{item, item}}},
 		"drift.items[0].name": {Drift: &api.Drift{Count: 1, Items: []api.DriftItem{{}}}},
 		"drift.items": {Drift: &api.Drift{
@@ -59,8 +59,13 @@ func TestReportIsChecked(t *testing.T) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
-	if _, err := ReadReport([]byte(`{"component":{}}`)); err == nil {
-		t.Error("a member that is not known was taken")
+	newer, err := ReadReport([]byte(`{"component":{},"drift":{"policy":"ask","items":[{"name":"x",` +
+		`"since":1}],"count":1},"conditions":[{"type":"A","status":"Maybe","code":7}]}`))
+	if err != nil || newer.Drift.Policy != "ask" || newer.Conditions[0].Status != "Maybe" {
+		t.Errorf("a report of a newer agent: %+v %v", newer, err)
+	}
+	if _, err := ReadReport([]byte(`{"agentVersion":"1","agentVersion":"2"}`)); err == nil {
+		t.Error("a name that is given twice was taken")
 	}
 }
 

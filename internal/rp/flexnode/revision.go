@@ -25,7 +25,7 @@ type Revision struct {
 	// SecretVersion tells which client secret goes with it; 0 is none.
 	SecretVersion int64     `json:"secretVersion,omitempty"`
 	Created       time.Time `json:"created"`
-	// By is who has caused it, Why is "put", "facts", "rollback" or "migration". Repeats is the
+	// By is who has caused it, Why is "put", "facts" or "rollback". Repeats is the
 	// version that a rollback repeats.
 	By       string `json:"by,omitempty"`
 	Why      string `json:"why"`

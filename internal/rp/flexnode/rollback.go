@@ -17,6 +17,7 @@ type Rollback struct {
 	By, ByType string
 	At         time.Time
 	Renderer   string
+	Joins      bool // as that of a Put
 }
 
 // RollBack is what a node is after a rollback: what its owner wants, what was chosen and the
@@ -59,16 +60,17 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 		Version: NextVersion(old.newest(), ask.At), Created: ask.At.UTC(),
 		By: ask.By, Why: "rollback", Repeats: to.Version, Renderer: ask.Renderer, Own: to.Own,
 		Desired: to.Desired,
-	})
-	// Somebody wants it for this very node, whatever has failed before.
-	n.Assigned, n.Failed, n.Insisted = n.Revision, 0, n.Revision
+	}, ask.Joins)
+	// A person wants it for this very node, whatever has failed before.
+	n.Failed, n.Insisted, n.Unreleased = 0, n.Revision, 0
 	return d, nil
 }
 
-// isWanted reports whether the revision is what the owner wants, and agents are offered.
+// isWanted reports whether the revision is what the owner wants, and agents are offered or will be.
 func (ask Rollback) isWanted(old Node) bool {
 	now, to := ask.Desired, ask.To
-	return now != nil && old.Assigned == old.Revision && old.Failed != old.Revision &&
+	offered := old.Assigned == old.Revision || old.Insisted == old.Revision
+	return now != nil && offered && old.Failed != old.Revision &&
 		now.Defaults == to.Defaults &&
 		now.SecretVersion == to.SecretVersion && bytes.Equal(now.Own, to.Own) &&
 		equal(old.Desired, *to.Desired)

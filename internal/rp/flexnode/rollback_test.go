@@ -17,7 +17,7 @@ func (w *world) rollBack(to int64) (Decision, error) {
 	w.t.Helper()
 	ask := Rollback{
 		To: must(w.history.Find(to)), Desired: w.last(), Parent: w.parent, By: "ops", At: w.now,
-		Secret: Secret{Version: w.version, Known: w.secret != ""},
+		Secret: Secret{Version: w.version, Known: w.secret != ""}, Joins: !w.runs,
 	}
 	ask.Parent.Defaults = w.layers[ask.To.Defaults]
 	d, err := RollBack(ask, *w.node)

@@ -120,7 +120,7 @@ func Brief(s *api.Status) *api.Status {
 }
 
 // Shown is a node as callers see it. r and config are the revision that is shown; nil in a list,
-// which shows the version that agents are offered.
+// which shows the desired version.
 func Shown(
 	n Node, r *Revision, config map[string]any, status *api.Status,
 ) api.FlexNodeConfig {
@@ -136,7 +136,7 @@ func Shown(
 	if n.State == "" {
 		shown.Properties.ProvisioningState = api.Succeeded
 	}
-	version := n.Assigned
+	version := n.Revision
 	if r != nil {
 		version = r.Version
 	}

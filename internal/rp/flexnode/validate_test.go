@@ -188,4 +188,13 @@ func TestCheckDefaults(t *testing.T) {
 	if got := CheckDefaults(bad); len(got) != 2 {
 		t.Errorf("%v", got)
 	}
+	// Every caller who may read a node is shown the defaults.
+	for proxy, want := range map[string]int{
+		"http://proxy.example:3128": 0, "http://user:pass@proxy.example:3128": 1,
+		"http://user@proxy.example:3128": 1,
+	} {
+		if got := CheckDefaults(object{"proxy": object{"https": proxy}}); len(got) != want {
+			t.Errorf("%s: %v", proxy, got)
+		}
+	}
 }

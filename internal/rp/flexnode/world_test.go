@@ -54,6 +54,7 @@ type world struct {
 	version int64  // of the stored secret
 	now     time.Time
 	uids    int
+	runs    bool // the node runs and follows: Admit alone says what it is offered
 }
 
 func newWorld(t testing.TB) *world {
@@ -101,7 +102,7 @@ func (w *world) decide(d api.Desired) (Decision, Problems) {
 	known := Secret{Version: w.version, Known: w.secret != "", Same: secret == w.secret}
 	p := Put{
 		ID: nodeID, Desired: wanted, SecretGiven: secret != "", By: "ops", ByType: "User",
-		At: w.now, NewUID: fmt.Sprintf("uid%d-rest", w.uids), Renderer: "v1",
+		At: w.now, NewUID: fmt.Sprintf("uid%d-rest", w.uids), Renderer: "v1", Joins: !w.runs,
 	}
 	got, problems := Decide(p, w.node, w.last(), w.stone, w.parent, known)
 	if len(problems) > 0 {
@@ -143,7 +144,7 @@ func (w *world) keep(n Node, r *Revision) {
 
 func (w *world) refresh() *Revision {
 	w.t.Helper()
-	n, r := Refresh(*w.node, w.last(), w.parent, w.now, "v1")
+	n, r := Refresh(*w.node, w.last(), w.parent, w.now, "v1", w.applied(), !w.runs)
 	w.keep(n, r)
 	return r
 }
@@ -251,4 +252,12 @@ func randomAuth(g *rand.Rand, d *api.Desired) {
 func withoutSecret(d api.Desired) api.Desired {
 	d, _ = WithoutSecret(d)
 	return d
+}
+
+// applied is the revision that the node runs, if it does.
+func (w *world) applied() int64 {
+	if !w.runs {
+		return 0
+	}
+	return w.node.Assigned
 }

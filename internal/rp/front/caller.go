@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -42,12 +43,12 @@ func (c Caller) is(identity string) bool {
 		return false
 	}
 	if kind == "mirid" {
-		return strings.EqualFold(rest, c.MachineID)
+		return arm.EqualFold(rest, c.MachineID)
 	}
 	tenant, id, _ := strings.Cut(rest, "/")
-	if id == "" || !strings.EqualFold(tenant, c.TenantID) {
+	if id == "" || !arm.EqualFold(tenant, c.TenantID) {
 		return false
 	}
-	return kind == "app" && strings.EqualFold(id, c.AppID) ||
-		kind == "oid" && strings.EqualFold(id, c.ObjectID)
+	return kind == "app" && arm.EqualFold(id, c.AppID) ||
+		kind == "oid" && arm.EqualFold(id, c.ObjectID)
 }

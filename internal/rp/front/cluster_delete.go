@@ -157,6 +157,10 @@ func (a *API) markDeletion(r *request, wipe bool, reserved time.Time) (string, e
 			return err
 		}
 		if d := row.Value.Deletion; row.Value.Deleting() {
+			if wipe && !d.Wipe {
+				return arm.Errorf(409, "Conflict", "The cluster is being deleted already, and its "+
+					"nodes are released: that cannot be changed to nodes=%s.", wipeNodes)
+			}
 			operation = d.Operation
 			return nil
 		}

@@ -2,7 +2,6 @@ package front
 
 import (
 	"net/http"
-	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -32,7 +31,7 @@ func writeCluster(w http.ResponseWriter, status int, c flexnode.Cluster) {
 func (a *API) listClusters(w http.ResponseWriter, r *request) error {
 	prefix := r.subscriptionKey() + "/"
 	if group := r.names.of("group"); group != "" {
-		prefix += strings.ToLower(group) + "/"
+		prefix += arm.Fold(group) + "/"
 	}
 	after, size, err := a.page(r, prefix)
 	if err != nil {

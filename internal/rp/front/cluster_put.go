@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -32,6 +33,9 @@ func (a *API) putCluster(w http.ResponseWriter, r *request) error {
 	var body api.ManagedCluster
 	if err := flexnode.Decode(r.body, &body); err != nil {
 		return err
+	}
+	if problems := flexnode.CheckTags(body.Tags); len(problems) > 0 {
+		return problems
 	}
 	if err := a.Kubeconfigs.Check(r.resourceID(), body.Properties.Kubeconfig); err != nil {
 		a.Log.Warn("a cluster names a kubeconfig that is not bound to it", "cluster",
@@ -156,7 +160,7 @@ func region(location string) string {
 }
 
 func sameCluster(a, b flexnode.Cluster) bool {
-	return a.Location == b.Location && a.Properties == b.Properties &&
+	return a.Location == b.Location && reflect.DeepEqual(a.Properties, b.Properties) &&
 		maps.Equal(a.Tags, b.Tags)
 }
 

@@ -219,7 +219,8 @@ func (w *world) checkLeaving(status, result string) {
 	if c.Deletion == nil || c.Deletion.Wipe || c.Deletion.Operation == "" {
 		t.Fatalf("deletion: %+v", c.Deletion)
 	}
-	again, _ := w.must(202, "DELETE", clusterURL+"&nodes=wipe", "")
+	w.must(409, "DELETE", clusterURL+"&nodes=wipe", "") // its nodes are released
+	again, _ := w.must(202, "DELETE", clusterURL+"&nodes=release", "")
 	if again.Header.Get("Azure-AsyncOperation") != status || w.storedCluster().Deletion.Wipe {
 		t.Errorf("a second DELETE: %v, %+v", again.Header, w.storedCluster().Deletion)
 	}

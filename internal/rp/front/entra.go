@@ -11,10 +11,10 @@ import (
 
 	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
-	"github.com/Azure/AKSFlexNode/internal/rp/recent"
 )
 
 // Issuer is who signs callers' tokens for one tenant.
@@ -36,7 +36,7 @@ const leeway = 5 * time.Minute
 // from it.
 const unknownKey = 10 * time.Second
 
-// verified is how many tokens' verifications are remembered at least: a fleet polls with the same
+// verified is how many tokens' verifications are remembered: a fleet polls with the same
 // token for an hour.
 const verified = 200_000
 
@@ -46,7 +46,7 @@ type Entra struct {
 	keys      map[string]keyfunc.Keyfunc // by issuer
 	audiences []string
 	now       func() time.Time
-	known     *recent.Cache[tokenHash, session]
+	known     *lru.Cache[tokenHash, session]
 }
 
 // NewEntra fetches the issuers' keys, and again when a token is signed with one it does not know.
@@ -55,9 +55,13 @@ func NewEntra(
 	ctx context.Context, issuers []Issuer, audiences []string, client *http.Client,
 	now func() time.Time,
 ) (*Entra, error) {
+	known, err := lru.New[tokenHash, session](verified)
+	if err != nil {
+		return nil, fmt.Errorf("internal error: %w", err)
+	}
 	e := &Entra{
 		issuers: issuers, keys: map[string]keyfunc.Keyfunc{}, audiences: audiences, now: now,
-		known: recent.New[tokenHash, session](verified),
+		known: known,
 	}
 	for _, issuer := range issuers {
 		keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{issuer.KeysURL}, keyfunc.Override{
@@ -106,7 +110,7 @@ func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
 		return Caller{}, e.refuse(err)
 	}
 	caller := token.caller()
-	e.known.Put(hash, newSession(caller, token.ExpiresAt.Add(leeway)))
+	e.known.Add(hash, newSession(caller, token.ExpiresAt.Add(leeway)))
 	return caller, nil
 }
 

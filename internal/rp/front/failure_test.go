@@ -1,13 +1,14 @@
 package front
 
 import (
-	"errors"
+	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rollout"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -33,22 +34,46 @@ func (w *world) report(name, applied, failed string) {
 	w.must(204, "POST", nodeURL(name, "/reportStatus"), body)
 }
 
+// admit has the owner of the cluster do a round of its rollout.
+func (w *world) admit() {
+	w.t.Helper()
+	w.caughtUp()
+	r := rollout.Rollout{
+		Store: w.api.Store, Index: w.index, Cluster: clusterKey, Now: w.clock.now,
+		Fence: store.Condition{Key: "/nobody/else"}, Log: slog.New(slog.DiscardHandler),
+		Heard: func(string) bool { return true },
+	}
+	if _, err := r.Step(context.Background()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.caughtUp()
+}
+
 // A node that has failed is offered what it runs, its ETag says so, and it is offered the same
-// again when somebody asks for it.
+// again when a person asks for it.
 func TestNodeThatFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.register("")
 	first := w.upgrading("n", "1.34.4")
 	w.report("n", first, "")
-	second := w.upgrading("n", "1.35.0")
-	r, _ := w.must(200, "GET", nodeURL("n"), "")
-	offered := r.Header.Get("ETag")
-	w.report("n", first, second)
 	w.caughtUp()
-	r, text := w.must(200, "GET", nodeURL("n"), "", "If-None-Match: "+offered)
+	second := w.upgrading("n", "1.35.0")
+	w.admit()
+	r, text := w.must(200, "GET", nodeURL("n"), "")
+	offered := r.Header.Get("ETag")
+	if n := shownNode(t, text); n.Properties.ConfigVersion != second {
+		t.Fatalf("it is not admitted: %s", text)
+	}
+	w.report("n", first, second)
+	w.admit()
+	_, text = w.must(200, "GET", nodeURL("n"), "", uidHeader+": "+w.storedNode("n").UID)
+	if got := shownNode(t, text).Properties.ConfigVersion; got != first {
+		t.Errorf("the agent is offered %s", got)
+	}
+	r, text = w.must(200, "GET", nodeURL("n"), "", "If-None-Match: "+offered)
 	n := shownNode(t, text)
-	if n.Properties.ConfigVersion != first || n.Properties.Versions.Kubernetes != "1.35.0" ||
+	if n.Properties.ConfigVersion != second || n.Properties.Versions.Kubernetes != "1.35.0" ||
 		r.Header.Get("ETag") == offered || !strings.Contains(text, `"reason":"Failed"`) {
 		t.Errorf("after the failure: %s", text)
 	}
@@ -69,90 +94,125 @@ func TestNodeThatFails(t *testing.T) {
 	}
 	// The agent still tells of the former failure: that is no news.
 	w.report("n", first, second)
+	w.admit()
 	if now := w.storedNode("n"); decimal(now.Assigned) != again.ConfigVersion {
 		t.Errorf("%d is offered", now.Assigned)
 	}
 	w.report("n", first, again.ConfigVersion)
+	w.admit()
 	third := w.upgrading("n", "1.34.9")
+	w.admit()
 	if now := w.storedNode("n"); decimal(now.Assigned) != third || now.Failed != 0 {
 		t.Errorf("a change is not offered: %+v", now)
 	}
 }
 
-// When three nodes have failed versions, a node that does not run them is not offered them by a
-// PUT, until somebody allows them; reports that come at once are all counted.
-func TestVersionsThatFail(t *testing.T) {
+// A change that its first node has failed is held, is told as such, and goes on when more failures
+// are allowed; a node that joins waits for nothing. Who has read a node may change it, whatever its
+// agent is offered meanwhile.
+func TestChangeThatFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.register("")
-	nodes := []string{"a", "b", "c", "d"}
 	first := map[string]string{}
-	for _, name := range nodes {
+	for _, name := range []string{"a", "b"} {
 		first[name] = w.upgrading(name, "1.34.4")
 		w.report(name, first[name], "")
 	}
-	for _, name := range nodes[:3] {
-		w.upgrading(name, "1.35.0")
-	}
-	w.report("a", first["a"], w.desires("a"))
-	w.report("a", first["a"], w.desires("a"))
-	w.during("commit", func() { w.report("c", first["c"], w.desires("c")) })
-	w.report("b", first["b"], w.desires("b"))
 	w.caughtUp()
-	_, text := w.must(200, "POST", summarizeURL, "")
-	failed := decoded[api.Summary](t, text).FailedVersions
-	if len(failed) != 1 || failed[0].Nodes != 3 || !failed[0].Held ||
-		failed[0].Versions.Kubernetes != "1.35.0" {
-		t.Fatalf("failed: %s", text)
-	}
-	if got := w.upgrading("d", "1.35.0"); got != first["d"] {
-		t.Errorf("%s is offered", got)
-	}
-	if got := w.upgrading("new", "1.35.0"); got != w.desires("new") {
-		t.Error("a node that joins is not let through")
-	}
-	if got := w.names(filtered("state eq 'heldBack' and state ne 'failed'")); got != "d" {
-		w.caughtUp()
-		if got = w.names(filtered("state eq 'heldBack' and state ne 'failed'")); got != "d" {
-			t.Errorf("held back: %s", got)
+	for _, name := range []string{"a", "b"} {
+		if got := w.upgrading(name, "1.35.0"); got != w.desires(name) {
+			t.Errorf("a PUT answers with %s, and %s is desired", got, w.desires(name))
 		}
 	}
+	_, text := w.must(200, "GET", nodeURL("a"), "")
+	read := shownNode(t, text)
+	w.admit()
+	w.must(200, "PUT", nodeURL("a"), text, "If-Match: "+read.ETag)
+	w.report("a", first["a"], w.desires("a"))
+	w.admit()
+	_, text = w.must(200, "POST", summarizeURL, "")
+	changes := decoded[api.Summary](t, text).Changes
+	if len(changes) != 1 || changes[0].Failed != 1 || changes[0].Held != "CanaryFailed" ||
+		changes[0].Waiting != 1 || changes[0].Settings[0] != "kubernetes.version=1.35.0" {
+		t.Fatalf("changes: %s", text)
+	}
+	if n := w.storedNode("b"); decimal(n.Assigned) != first["b"] {
+		t.Errorf("%d is offered", n.Assigned)
+	}
+	if got := w.upgrading("new", "1.35.0"); decimal(w.storedNode("new").Assigned) != got {
+		t.Error("a node that joins is not let through")
+	}
+	w.caughtUp()
+	if got := w.names(filtered("state eq 'heldBack' and state ne 'failed'")); got != "b" {
+		t.Errorf("held back: %s", got)
+	}
 	url := cluster + "/allowVersions" + versionQuery
-	_, text = w.must(409, "POST", url, `{"versions":{"kubernetes":"1.0.0"}}`)
-	if code(text) != "VersionsNotFailed" {
+	_, text = w.must(409, "POST", url, `{"change":"0123456789ab"}`)
+	if code(text) != "ChangeNotFailed" {
 		t.Error(text)
 	}
-	_, text = w.must(200, "POST", url, `{"versions":{"kubernetes":"1.35.0"}}`)
-	if allowed := decoded[api.AllowedVersions](t, text).FailedVersions; allowed[0].Held ||
-		allowed[0].AllowedBy != "ops@example.com" {
+	_, text = w.must(200, "POST", url, `{"change":"`+changes[0].Change+`"}`)
+	if allowed := decoded[api.AllowedVersions](t, text).Changes; allowed[0].AllowedBy !=
+		"ops@example.com" || allowed[0].AllowedUntil == nil {
 		t.Errorf("allowed: %s", text)
 	}
-	w.upgrading("e", "1.34.4")
-	if got := w.upgrading("e", "1.35.0"); got != w.desires("e") {
+	w.admit()
+	if n := w.storedNode("b"); decimal(n.Assigned) != w.desires("b") {
 		t.Error("what was allowed is not offered")
 	}
 }
 
-// A node that is offered what others have failed meanwhile is taken back when it tells what it runs.
-func TestNodeThatReportsLate(t *testing.T) {
+// A registration with a policy that cannot be read is refused; an equal one changes nothing.
+func TestRolloutPolicyIsChecked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	body := func(policy string) string {
+		return `{"location":"westeurope","properties":{"rolloutPolicy":` + policy + `}}`
+	}
+	_, text := w.must(400, "PUT", cluster+versionQuery, body(`{"maxUnavailable":"x","soak":"1h"}`))
+	if !strings.Contains(text, "rolloutPolicy.maxUnavailable") ||
+		!strings.Contains(text, "rolloutPolicy.soak") {
+		t.Error(text)
+	}
+	const good = `{"maxUnavailable":"3","canaries":0,"soak":"PT0S","paused":true}`
+	w.must(201, "PUT", cluster+versionQuery, body(good))
+	r, text := w.must(200, "PUT", cluster+versionQuery, body(good))
+	shown := decoded[api.ManagedCluster](t, text)
+	if p := shown.Properties.RolloutPolicy; p == nil || *p.Canaries != 0 || !p.Paused {
+		t.Error(text)
+	}
+	if again, _ := w.must(200, "PUT", cluster+versionQuery, body(good)); again.Header.Get("ETag") !=
+		r.Header.Get("ETag") {
+		t.Error("an equal PUT has changed the registration")
+	}
+}
+
+// After a restore from a backup, an agent that has a later configuration than the store is offered
+// nothing until its owner changes the node.
+func TestRestoredStoreOffersNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.register("")
-	first := w.upgrading("n", "1.34.4")
-	second := w.upgrading("n", "1.35.0")
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Clusters.In(v, clusterKey)
-		for i := range flexnode.FailedNodes {
-			row.Value.Failures = row.Value.Failures.With(w.storedNode("n").Chosen.Versions,
-				fmt.Sprint(i), w.clock.now())
-		}
-		return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value))
-	})
-	if n := w.storedNode("n"); decimal(n.Assigned) != second {
-		t.Fatalf("%d is offered", n.Assigned)
+	w.upgrading("n", "1.34.4")
+	n := w.storedNode("n")
+	later := n
+	later.Revision, later.Assigned = n.Revision+5, n.Revision+5
+	r, _ := w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
+	if r.Header.Get("ETag") != later.ETag() {
+		t.Errorf("another ETag: %s", r.Header.Get("ETag"))
 	}
-	w.report("n", first, "")
-	if n := w.storedNode("n"); decimal(n.Assigned) != first || decimal(n.Revision) != second {
-		t.Errorf("%d is offered", n.Assigned)
+	w.report("n", decimal(later.Revision), "")
+	w.admit()
+	_, text := w.must(200, "GET", nodeURL("n"), "")
+	if !strings.Contains(text, `"reason":"Restored"`) || w.storedNode("n").Assigned != n.Assigned {
+		t.Error(text)
+	}
+	w.clock.pass(10e9)
+	second := w.upgrading("n", "1.35.0")
+	w.admit()
+	_, text = w.must(200, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
+	if shownNode(t, text).Properties.ConfigVersion != second {
+		t.Errorf("not released by a PUT: %s", text)
 	}
 }

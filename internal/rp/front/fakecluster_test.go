@@ -108,7 +108,7 @@ func (c *fakeCluster) render(ctx context.Context, key string) error {
 			return err
 		}
 		next, revision := flexnode.Refresh(node.Value, nil,
-			flexnode.Parent{Cluster: parent.Value, FactsLayer: facts}, c.clock.now(), "test")
+			flexnode.Parent{Cluster: parent.Value, FactsLayer: facts}, c.clock.now(), "test", 0, true)
 		if revision != nil {
 			history := flexnode.History{}.With(*revision, next.Assigned)
 			if err := c.store.History.Set(v, key, history); err != nil {

@@ -1,7 +1,7 @@
 package front
 
 import (
-	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 
@@ -23,11 +23,7 @@ func (a *API) summarizeNodes(w http.ResponseWriter, r *request) error {
 	counts := map[*flexnode.Class]int{}
 	classes := flexnode.NewClasses(a.reachable(key))
 	now := a.Now()
-	seen := 0
 	a.Index.Outlines(key+"/", "", func(node string, o flexnode.Outline) bool {
-		if seen++; seen%lookedAtOnce == 0 {
-			r.place.StandBack()
-		}
 		o.Heard = flexnode.HeardAt(a.Seen.Last(node), now)
 		counts[classes.Of(o)]++
 		return r.Context().Err() == nil
@@ -35,46 +31,45 @@ func (a *API) summarizeNodes(w http.ResponseWriter, r *request) error {
 	if err := r.Context().Err(); err != nil {
 		return err
 	}
-	cluster, err := a.Index.Cluster(key)
+	rollout, err := a.Store.Rollouts.Get(r.Context(), key)
 	if err != nil {
 		return err
 	}
 	summary := flexnode.Summary(counts)
-	summary.FailedVersions = cluster.Value.Failures.Shown()
+	summary.Changes = rollout.Value.Shown()
 	arm.WriteJSON(w, http.StatusOK, summary)
 	return nil
 }
 
-// allowVersions has nodes be offered versions again that others have failed to run.
+// allowVersions lets more nodes fail a change that is held.
 func (a *API) allowVersions(w http.ResponseWriter, r *request) error {
 	var ask api.AllowVersions
 	if err := flexnode.DecodeOptional(r.body, &ask); err != nil {
 		return err
 	}
-	var failures flexnode.Failures
+	var next flexnode.Rollout
 	key := r.clusterKey()
-	_, err := a.Store.Update(r.Context(), "versions allowed", []string{a.Store.Clusters.Key(key)},
-		func(v *store.View) error {
-			row, err := a.Store.Clusters.In(v, key)
-			if err != nil {
-				return err
-			}
-			if !row.Exists() {
-				return noCluster(r)
-			}
-			c, found := row.Value, false
-			if c.Failures, found = c.Failures.Allow(ask.Versions, r.caller.Name); !found {
-				return arm.Errorf(409, "VersionsNotFailed",
-					"No node of the cluster has failed to run these versions: see "+
-						"failedVersions in summarizeFlexNodes.")
-			}
-			failures = c.Failures
-			return a.Store.Clusters.Put(v, key, c)
-		})
+	_, err := a.Store.Update(r.Context(), "change allowed", nil, func(v *store.View) error {
+		cluster, err := a.Store.Clusters.In(v, key)
+		if err != nil {
+			return err
+		}
+		if !cluster.Exists() {
+			return noCluster(r)
+		}
+		row, err := a.Store.Rollouts.In(v, key)
+		if err != nil {
+			return err
+		}
+		if next, err = row.Value.Allow(ask, r.caller.Name, a.Now()); err != nil {
+			return err
+		}
+		return a.Store.Rollouts.Put(v, key, next)
+	})
 	if err != nil {
 		return err
 	}
-	arm.WriteJSON(w, http.StatusOK, api.AllowedVersions{FailedVersions: failures.Shown()})
+	arm.WriteJSON(w, http.StatusOK, api.AllowedVersions{Changes: next.Shown()})
 	return nil
 }
 
@@ -96,31 +91,17 @@ func (a *API) hasCluster(r *request, missing func(*request) error) error {
 const (
 	maxLooked   = 20_000
 	maxUnpacked = 2_000
-	// How many are looked at, unpacked and encoded before polls go first: a millisecond each.
-	lookedAtOnce   = 1_000
-	unpackedAtOnce = 20
-	encodedAtOnce  = 10
 )
 
 // all are up to size nodes of a cluster after a key, and the key to go on after, "" at the end.
 func (a *API) all(
 	r *request, after string, size int,
 ) (rows []store.Row[flexnode.Node], next string, err error) {
-	for more := true; more && len(rows) < size; {
-		var some []store.Row[flexnode.Node]
-		some, more, err = a.Index.Nodes(r.clusterKey()+"/", after,
-			min(size-len(rows), unpackedAtOnce))
-		if err != nil {
-			return nil, "", err
-		}
-		rows, next = append(rows, some...), ""
-		if more {
-			after = rows[len(rows)-1].Key
-			next = after
-		}
-		r.place.StandBack()
+	rows, more, err := a.Index.Nodes(r.clusterKey()+"/", after, size)
+	if more && len(rows) > 0 {
+		next = rows[len(rows)-1].Key
 	}
-	return rows, next, nil
+	return rows, next, err
 }
 
 // chosen is all of those nodes that a filter chooses.
@@ -138,16 +119,12 @@ func (a *API) chosen(
 			next = last
 			return false
 		}
-		if looked, last = looked+1, node; looked%lookedAtOnce == 0 {
-			r.place.StandBack()
-		}
+		looked, last = looked+1, node
 		o.Heard = flexnode.HeardAt(a.Seen.Last(node), now)
 		if !f.Chooses(classes.Of(o)) {
 			return true
 		}
-		if unpacked++; unpacked%unpackedAtOnce == 0 {
-			r.place.StandBack()
-		}
+		unpacked++
 		var row store.Row[flexnode.Node]
 		row, err = a.Index.Node(node)
 		if err == nil && row.Exists() && f.ChoosesLabels(row.Value.Desired.NodeConfig.Labels) {
@@ -177,37 +154,39 @@ func (a *API) listNodes(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := a.encodeAll(r, rows)
-	if err != nil {
+	list := api.List[json.RawMessage]{}
+	if list.Value, err = a.listed(r, rows); err != nil {
 		return err
 	}
-	link := ""
+	if n := len(list.Value); n < len(rows) {
+		next = rows[n-1].Key
+	}
 	if next != "" {
-		if link, err = a.nextLink(r, key, next); err != nil {
+		if list.NextLink, err = a.nextLink(r, key, next); err != nil {
 			return err
 		}
 	}
-	return writePage(w, nodes, link)
+	arm.WriteJSON(w, http.StatusOK, list)
+	return nil
 }
 
-// encodeAll are nodes of a cluster as a list shows them, as JSON with commas between them.
-func (a *API) encodeAll(r *request, rows []store.Row[flexnode.Node]) (*bytes.Buffer, error) {
-	nodes, reachable := new(bytes.Buffer), a.reachable(r.clusterKey())
-	for i, row := range rows {
-		if i%encodedAtOnce == encodedAtOnce-1 {
-			r.place.StandBack()
-		}
-		if i > 0 {
-			nodes.WriteByte(',')
+// listed are nodes of a cluster as a list shows them: no more after maxPageBytes.
+func (a *API) listed(r *request, rows []store.Row[flexnode.Node]) ([]json.RawMessage, error) {
+	nodes := make([]json.RawMessage, 0, len(rows)) // an empty list is no null
+	reachable, size := a.reachable(r.clusterKey()), 0
+	for _, row := range rows {
+		if size > maxPageBytes {
+			break
 		}
 		status, err := a.status(row.Key, row.Value, nil, reachable)
 		if err != nil {
 			return nil, err
 		}
-		shown := flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status))
-		if err := encodeNode(nodes, shown); err != nil {
+		node, err := json.Marshal(flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status)))
+		if err != nil {
 			return nil, fmt.Errorf("cannot encode %s: %w", row.Key, err)
 		}
+		nodes, size = append(nodes, node), size+len(node)
 	}
 	return nodes, nil
 }

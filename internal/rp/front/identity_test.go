@@ -8,6 +8,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // A running agent whose identity is replaced reads the configuration that tells it the new one, and
@@ -174,7 +175,7 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	w.caughtUp()
 	a := i.app(t, w, clientA)
 	calls := 0
-	w.memory.Before(func(c store.Call) error {
+	w.memory.Before(func(c storetest.Call) error {
 		if c.Op != "follow" && c.Op != "changes" {
 			calls++
 		}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
+	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -46,10 +46,10 @@ func (k *knownSubscriptions) check(
 	if k.index.Subscription(subscription) != "" {
 		return nil
 	}
-	if !k.limiter(strings.ToLower(principal)).AllowN(k.now(), 1) {
+	if !k.limiter(arm.Fold(principal)).AllowN(k.now(), 1) {
 		return throttle(unknownAgain)
 	}
-	if strings.EqualFold(action, registerAction) {
+	if arm.EqualFold(action, registerAction) {
 		return nil
 	}
 	row, err := k.stored.Subscriptions.Get(ctx, subscription) // the index may be behind

@@ -57,6 +57,9 @@ const managementGroups = "/providers/microsoft.management/managementgroups/"
 // the answer for a scope of any other form.
 func (p permission) at(scope string, unknown bool) bool {
 	at := arm.Key(p.scope)
+	if unknown { // a denial holds for all that Azure might take for its scope
+		at, scope = wide(at), wide(scope)
+	}
 	switch {
 	case p.exact:
 		return at == arm.Key(scope)
@@ -67,6 +70,9 @@ func (p permission) at(scope string, unknown bool) bool {
 	}
 	return unknown
 }
+
+// wide folds the case of all letters, as widely as any rule does.
+func wide(s string) string { return strings.ToLower(strings.ToUpper(s)) }
 
 func (p permission) names(action string) bool {
 	return arm.Allows(p.actions, action) && !arm.Allows(p.notActions, action)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -86,7 +85,7 @@ func (m *ManagerRoles) Allowed(
 	if err != nil || !isGUID(id.Subscription) || c.ObjectID == "" {
 		return false, nil
 	}
-	subscription := strings.ToLower(id.Subscription)
+	subscription := arm.Fold(id.Subscription)
 	if err := m.subscriptions.check(ctx, c.ObjectID, action, subscription); err != nil {
 		return false, err
 	}
@@ -102,7 +101,7 @@ func (m *ManagerRoles) Allowed(
 func (m *ManagerRoles) answer(
 	ctx context.Context, principal, subscription string,
 ) (answer, error) {
-	key := strings.ToLower(principal) + " " + subscription
+	key := arm.Fold(principal) + " " + subscription
 	known, ok := m.known.Get(key)
 	now := m.now()
 	if ok && now.Before(known.when.Add(remembered)) {

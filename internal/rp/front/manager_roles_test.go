@@ -21,6 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // Roles that are built in.
@@ -103,7 +104,7 @@ func newManager(
 		}))
 	factory := must(armauthorization.NewClientFactory(subscription, credential,
 		&arm.ClientOptions{ClientOptions: options, DisableRPRegistration: true}))
-	m.store = store.New(store.NewMemory())
+	m.store = store.New(storetest.NewMemory())
 	m.register(subscription)
 	index := store.NewIndex(m.store)
 	if err := index.Load(t.Context()); err != nil {

@@ -11,8 +11,8 @@ import (
 
 func split(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
 
-// match finds the operation of a request. Segments are compared without regard to case, which ARM
-// ignores.
+// match finds the operation of a request. Segments are compared as ARM compares them: without regard to
+// the case of ASCII letters.
 func (l *listener) match(r *request) error {
 	segments := segmentsOf(r.URL)
 	if slices.ContainsFunc(segments, isNoName) {
@@ -60,7 +60,7 @@ func fits(pattern, segments []string) bool {
 		return false
 	}
 	for i, p := range pattern {
-		if p[0] != '{' && !strings.EqualFold(p, segments[i]) {
+		if p[0] != '{' && !arm.EqualFold(p, segments[i]) {
 			return false
 		}
 	}
@@ -93,12 +93,12 @@ func namesIn(pattern, segments []string) names {
 
 // unknownPath tells what of a path is not known.
 func unknownPath(segments []string, version string) error {
-	isProviders := func(s string) bool { return strings.EqualFold(s, "providers") }
+	isProviders := func(s string) bool { return arm.EqualFold(s, "providers") }
 	at := slices.IndexFunc(segments, isProviders)
 	if at < 0 || at+1 >= len(segments) {
 		return arm.Errorf(404, "NotFound", "There is nothing at this path.")
 	}
-	if !strings.EqualFold(segments[at+1], namespace) {
+	if !arm.EqualFold(segments[at+1], namespace) {
 		return arm.Errorf(404, "InvalidResourceNamespace",
 			"The resource namespace '%s' is invalid.", shorten(segments[at+1]))
 	}

@@ -101,7 +101,10 @@ func (a *API) findNode(r *request, uid string) (found, error) {
 			return found{same: poll.ETag}, nil
 		}
 	}
-	node, revision, err := a.assigned(r.Context(), r.nodeKey())
+	if err := r.askStore(); err != nil {
+		return found{}, err
+	}
+	node, revision, err := a.assigned(r.Context(), r.nodeKey(), !r.own && !r.node && uid == "")
 	if err != nil {
 		return found{}, err
 	}
@@ -116,6 +119,8 @@ func (a *API) findNode(r *request, uid string) (found, error) {
 		a.heard(r, uid, pollOf(n))
 	} else if listed(condition, n.ETag()) { // the index is behind
 		return found{same: n.ETag()}, nil
+	} else if n.IsLater(condition) { // the store was restored
+		return found{same: condition}, nil
 	}
 	return found{node: n, revision: revision}, nil
 }
@@ -151,9 +156,10 @@ func (r *request) uid() (string, error) {
 // named reports whether a uid that a caller names, if it does, is that of a node.
 func named(uid, of string) bool { return uid == "" || uid == of }
 
-// assigned reads a node and the revision that agents are offered, nil if there is none yet.
+// assigned reads a node and the revision that agents are offered, or the desired one; nil if there is
+// no revision yet.
 func (a *API) assigned(
-	ctx context.Context, key string,
+	ctx context.Context, key string, desired bool,
 ) (node store.Row[flexnode.Node], revision *flexnode.Revision, err error) {
 	ahead := []string{a.Store.Nodes.Key(key), a.Store.History.Key(key)}
 	_, err = a.Store.Update(ctx, "", ahead, func(v *store.View) error {
@@ -164,7 +170,11 @@ func (a *API) assigned(
 		if err != nil {
 			return err
 		}
-		revision, err = history.Value.Find(node.Value.Assigned)
+		version := node.Value.Assigned
+		if desired && version != 0 {
+			version = node.Value.Revision
+		}
+		revision, err = history.Value.Find(version)
 		return err
 	})
 	return node, revision, err
@@ -302,6 +312,9 @@ func (a *API) heard(r *request, uid string, poll store.Poll) {
 		return
 	}
 	if last, ok := a.heardOf.get(key); ok && a.Now().Before(last.Add(heardAgain)) {
+		return
+	}
+	if r.askStore() != nil { // a later poll notes it
 		return
 	}
 	if err := a.Credentials.Seen(r.Context(), key, node.Value); err != nil {

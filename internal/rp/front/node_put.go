@@ -56,9 +56,7 @@ func (p *put) commit() error {
 	try := func() error {
 		p.quota = quota{api: p.api, r: p.r, key: p.r.nodeKey()}
 		revision, err := p.api.Store.Update(p.r.Context(), "node written", p.ahead(),
-			func(v *store.View) error {
-				return p.r.place.Turn(v.Context(), func() error { return p.decide(v) })
-			})
+			p.decide)
 		p.quota.done(revision, err)
 		return err
 	}
@@ -77,6 +75,7 @@ func (p *put) ahead() []string {
 	s, key := p.api.Store, p.r.nodeKey()
 	keys := []string{
 		s.Clusters.Key(p.r.clusterKey()), s.Nodes.Key(key), s.History.Key(key), s.Secrets.Key(key),
+		s.Subscriptions.Key(p.r.subscriptionKey()),
 	}
 	if layer := p.api.defaultsLayer(); layer != nil {
 		if _, known := p.api.layers.get(layer.ID); !known {
@@ -127,6 +126,9 @@ func (p *put) decide(v *store.View) error {
 			return err
 		}
 	}
+	if err := p.quota.needBytes(old, d.Node); err != nil {
+		return err
+	}
 	if p.ask.URL && old.Value.Credential == "" {
 		if err := p.quota.need(fair.Tokens); err != nil {
 			return err
@@ -156,11 +158,23 @@ func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	if err != nil {
 		return row.Value, err
 	}
+	subscription, err := a.Store.Subscriptions.In(v, r.subscriptionKey()) // the index may be behind
+	if err != nil {
+		return row.Value, err
+	}
+	if err := r.allowedIn(subscription.Value.State); err != nil {
+		return row.Value, err
+	}
 	if !row.Exists() {
 		return row.Value, noParent(r)
 	}
 	if a.isLeaving(row.Value) {
 		return row.Value, leaving(r)
+	}
+	if row.Value.Deletion != nil { // by a clock that may be ahead: the deletion must notice
+		kept := row.Value
+		kept.Deletion = nil
+		return kept, a.Store.Clusters.Put(v, row.Key, kept)
 	}
 	return row.Value, nil
 }
@@ -198,10 +212,8 @@ func (p *put) outcome(
 		return flexnode.Decision{}, err
 	}
 	ask := p.ask
-	if before != nil {
-		if ask.Offered, err = flexnode.OfferedIn(history, *before); err != nil {
-			return flexnode.Decision{}, err
-		}
+	if ask.Joins, err = p.joins(before); err != nil {
+		return flexnode.Decision{}, err
 	}
 	d, problems := flexnode.Decide(ask, before, last, stone, parent, secret)
 	if d.NeedsSubnet && len(problems) == 0 {
@@ -216,10 +228,19 @@ func (p *put) outcome(
 	return d, p.show(history, d)
 }
 
-// show finds the revision that agents are offered after a decision.
+// joins is flexnode.Joins of a node, by what its agent has reported last.
+func (p *put) joins(old *flexnode.Node) (bool, error) {
+	a, key := p.api, p.r.nodeKey()
+	status, err := a.Index.Status(key)
+	heard := flexnode.HeardAt(a.Seen.Last(key), a.Now()) == flexnode.HeardLately
+	return flexnode.Joins(old, status.Value.Applied(), heard, p.ask.URL), err
+}
+
+// show finds the revision that the node's owner wants after a decision: it answers his request,
+// whenever agents are offered it.
 func (p *put) show(history flexnode.History, d flexnode.Decision) (err error) {
-	if p.revision = d.Revision; p.revision == nil || p.revision.Version != d.Node.Assigned {
-		p.revision, err = history.Find(d.Node.Assigned)
+	if p.revision = d.Revision; p.revision == nil {
+		p.revision, err = history.Find(d.Node.Revision)
 	}
 	return err
 }
@@ -283,7 +304,7 @@ func (p *put) answerURL(w http.ResponseWriter) error {
 	if err != nil && wait.Err() == nil {
 		return err
 	}
-	now, revision, err := a.assigned(ctx, p.r.nodeKey())
+	now, revision, err := a.assigned(ctx, p.r.nodeKey(), true)
 	if err != nil {
 		return err
 	}
@@ -302,12 +323,7 @@ func (p *put) answerURL(w http.ResponseWriter) error {
 
 // answer answers with the node. A caller that has to wait for its cluster is told where to ask.
 func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
-	var shown api.FlexNodeConfig
-	// It is written: what is told of it does not depend on whether the caller is still there.
-	err := p.r.place.Turn(context.WithoutCancel(p.r.Context()), func() (err error) {
-		shown, err = p.api.show(p.r.Context(), p.r.nodeKey(), p.node, p.revision)
-		return err
-	})
+	shown, err := p.api.show(p.r.Context(), p.r.nodeKey(), p.node, p.revision)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const principal = "aaaaaaaa-0000-0000-0000-000000000001"
@@ -46,7 +46,7 @@ func TestPutAsksTheStoreOnce(t *testing.T) {
 	}{{first, []string{"read"}}, {withPrincipal, []string{"read", "commit"}}} {
 		var mu sync.Mutex
 		var asked []string
-		w.memory.Before(func(c store.Call) error {
+		w.memory.Before(func(c storetest.Call) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if c.Op != "changes" {

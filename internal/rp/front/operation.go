@@ -70,8 +70,9 @@ func (a *API) pointTo(w http.ResponseWriter, r *request, key string, location bo
 	w.Header().Set("Retry-After", strconv.Itoa(operationAgain))
 }
 
-// operationAgain is how many seconds callers wait before they ask about an operation again.
-const operationAgain = 5
+// operationAgain is how many seconds callers wait before they ask about an operation again (RPC,
+// asynchronous operations: 10 to 600).
+const operationAgain = 10
 
 // location is that of the cluster of a request.
 func (a *API) location(r *request) string {
@@ -114,7 +115,7 @@ func (a *API) operation(r *request) (flexnode.Operation, error) {
 
 // findOperation is the operation that an id names: what is in the id, or the row of a deletion.
 func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
-	id := strings.ToLower(r.names.of("operation"))
+	id := arm.Fold(r.names.of("operation"))
 	if isGUID(id) {
 		row, err := a.Store.Operations.Get(r.Context(), r.subscriptionKey()+"/"+id)
 		return row.Value, row.Exists(), err
@@ -176,6 +177,9 @@ func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string
 	if err != nil || !row.Exists() || row.Value.UID != o.UID {
 		return "", "", err
 	}
+	if n := row.Value; n.State == "" && n.Credential == "" && n.Reason != "" {
+		return api.Failed, n.Reason, nil // the node is as it was, and what was asked for is not there
+	}
 	shown := flexnode.Shown(row.Value, nil, nil, nil)
 	return shown.Properties.ProvisioningState, row.Value.Reason, nil
 }
@@ -187,7 +191,7 @@ func keyOf(id string) (string, bool) {
 		return "", false
 	}
 	parts := append([]string{parsed.Subscription, parsed.ResourceGroup}, parsed.Names...)
-	return strings.ToLower(strings.Join(parts, "/")), true
+	return arm.Fold(strings.Join(parts, "/")), true
 }
 
 // getOperationStatus answers how far an asynchronous operation is.
@@ -197,7 +201,7 @@ func (a *API) getOperationStatus(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	shown := operationStatus{
-		ID: r.resourceID(), Name: strings.ToLower(r.names.of("operation")), ResourceID: o.Target,
+		ID: r.resourceID(), Name: arm.Fold(r.names.of("operation")), ResourceID: o.Target,
 		Status: o.State, StartTime: o.Started,
 	}
 	if o.State == inProgress {

@@ -12,10 +12,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 )
 
-// How many items a page has. An item is at most a few kilobytes, and ARM drops answers above 8 MB.
+// How many items a page has, and after how many bytes it ends: ARM drops answers above 8 MB.
 const (
-	pageSize    = 200
-	maxPageSize = 1000
+	pageSize     = 200
+	maxPageSize  = 1000
+	maxPageBytes = 4 << 20
 )
 
 // page reads $top and $skipToken. A token is for the collection that it was made for.

@@ -1,11 +1,15 @@
 package front
 
 import (
+	"encoding/json"
+	"errors"
 	"net/http"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // quota is what a change takes of its subscription's quotas.
@@ -37,6 +41,22 @@ func (q *quota) need(of fair.Resource) error {
 		of, q.r.names.of("subscription"), limit, used, used+1, contact)
 }
 
+// needBytes claims room for a node that is made, or wants more than it did.
+func (q *quota) needBytes(old store.Row[flexnode.Node], next flexnode.Node) error {
+	if old.Exists() && old.Value.Revision == next.Revision {
+		return nil
+	}
+	was, err := json.Marshal(old.Value.Desired)
+	is, err2 := json.Marshal(next.Desired)
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	if old.Exists() && len(is) <= len(was) {
+		return nil
+	}
+	return q.need(fair.Bytes)
+}
+
 // done ends the claims: revision is that of the change, if it was made.
 func (q *quota) done(revision int64, err error) {
 	if err != nil {
@@ -56,6 +76,8 @@ func (a *API) countOf(of fair.Resource, subscription string) fair.Count {
 			return used.Clusters, revision
 		case fair.Tokens:
 			return used.Tokens, revision
+		case fair.Bytes:
+			return used.Bytes, revision
 		}
 		return used.Nodes, revision
 	}
@@ -79,6 +101,7 @@ func (a *API) listUsages(w http.ResponseWriter, r *request) error {
 	words := map[fair.Resource]string{
 		fair.Nodes: "Flex nodes", fair.Clusters: "Target clusters of flex nodes",
 		fair.Tokens: "Configuration URLs that no machine has used",
+		fair.Bytes:  "Bytes of the configurations of flex nodes",
 	}
 	subscription := r.subscriptionKey()
 	answer := api.List[usage]{Value: []usage{}}
@@ -88,8 +111,12 @@ func (a *API) listUsages(w http.ResponseWriter, r *request) error {
 		if limit == 0 {
 			limit = -1
 		}
+		unit := "Count"
+		if of == fair.Bytes {
+			unit = "Bytes"
+		}
 		answer.Value = append(answer.Value, usage{
-			Unit: "Count", Name: usageName{string(of), words[of]}, CurrentValue: used, Limit: limit,
+			Unit: unit, Name: usageName{string(of), words[of]}, CurrentValue: used, Limit: limit,
 		})
 	}
 	arm.WriteJSON(w, http.StatusOK, answer)

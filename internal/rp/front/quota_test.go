@@ -2,12 +2,15 @@ package front
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 const usagesURL = "/subscriptions/" + subscription +
@@ -56,6 +59,50 @@ func TestQuotas(t *testing.T) {
 	w.must(200, "DELETE", nodeURL("b"), "")
 	w.caughtUp()
 	w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
+}
+
+// A subscription whose nodes take too many bytes may make nothing larger, and everything smaller.
+func TestQuotaOfBytes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.must(201, "PUT", nodeURL("a"), withToken)
+	w.caughtUp()
+	used, _ := w.index.Used(subscription)
+	w.api.Quotas.Default.Bytes = used.Bytes
+	larger := strings.Replace(withToken, "prod", "production", 1)
+	for _, name := range []string{"a", "b"} {
+		if _, text := w.must(409, "PUT", nodeURL(name), larger); code(text) != "QuotaExceeded" ||
+			!strings.Contains(text, "FlexNodeBytes quota") {
+			t.Error(text)
+		}
+	}
+	w.must(200, "PUT", nodeURL("a"), withToken)
+	w.must(200, "PUT", nodeURL("a"), strings.Replace(withToken, "prod", "x", 1))
+	_, text := w.must(200, "GET", usagesURL, "")
+	if !strings.Contains(text, `{"unit":"Bytes","name":{"value":"FlexNodeBytes",`) {
+		t.Error(text)
+	}
+}
+
+// A page of a list ends after some megabytes.
+func TestPagesEndByBytes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rows := make([]store.Row[flexnode.Node], 1000)
+	for i := range rows {
+		rows[i].Value.Desired.NodeConfig.Labels = map[string]string{
+			"x": strings.Repeat("y", 8<<10)}
+	}
+	r := &request{Request: httptest.NewRequest("GET", "/", nil), listener: &listener{api: w.api}}
+	nodes, err := w.api.listed(r, rows)
+	size := 0
+	for _, n := range nodes {
+		size += len(n)
+	}
+	if n := len(nodes); err != nil || n >= len(rows) || n < 400 || size > maxPageBytes+16<<10 {
+		t.Errorf("%d nodes in %d bytes, %v", n, size, err)
+	}
 }
 
 // However many ask at once, one replica never lets in more than the quota.

@@ -17,7 +17,7 @@ import (
 // the node itself gets them, now or formerly: whoever may act for it in Resource Manager does not.
 func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	var ask api.Refresh
-	if err := flexnode.Decode(r.body, &ask); err != nil {
+	if err := flexnode.DecodeLenient(r.body, &ask); err != nil {
 		return err
 	}
 	uid, err := r.uid()

@@ -108,6 +108,12 @@ func TestReportIsBounded(t *testing.T) {
 	if code(text) != "RequestContentTooLarge" || !strings.Contains(text, "8192") {
 		t.Error(text)
 	}
+	// A newer agent's report has one member more.
+	w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"other":{"x":1},"agentVersion":"9.0"}`)
+	w.caughtUp()
+	if _, text := w.must(200, "GET", nodeURL("n"), ""); !strings.Contains(text, `"agentVersion":"9.0"`) {
+		t.Errorf("it shows %s", text)
+	}
 	w.must(400, "POST", nodeURL("n", "/reportStatus"), `{"drift":{"count":0,"items":[{"name":"a"}]}}`)
 }
 

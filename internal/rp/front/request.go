@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -50,18 +51,18 @@ type request struct {
 }
 
 // subscriptionKey is how the request's subscription is stored.
-func (r *request) subscriptionKey() string { return strings.ToLower(r.names.of("subscription")) }
+func (r *request) subscriptionKey() string { return arm.Fold(r.names.of("subscription")) }
 
 // clusterKey is how the request's cluster is stored.
 func (r *request) clusterKey() string {
-	return strings.ToLower(r.names.of("subscription") + "/" + r.names.of("group") + "/" +
+	return arm.Fold(r.names.of("subscription") + "/" + r.names.of("group") + "/" +
 		r.names.of("cluster"))
 }
 
 // nodeKey is how the request's node is stored.
 func (r *request) nodeKey() string {
 	if r.key == "" {
-		r.key = strings.ToLower(r.names.of("subscription") + "/" + r.names.of("group") + "/" +
+		r.key = arm.Fold(r.names.of("subscription") + "/" + r.names.of("group") + "/" +
 			r.names.of("cluster") + "/" + r.names.of("node"))
 	}
 	return r.key
@@ -77,14 +78,27 @@ func (r *request) resourceID() string {
 	return path
 }
 
-// scope is what permission is asked for.
-func (r *request) scope() string { return r.resourceID() }
+// scope returns what permission is asked for: the route with the names in it, so that it is always
+// of the form that roles and denials are compared with.
+func (r *request) scope() string {
+	segments, at := slices.Clone(r.route.segments), 0
+	for i, s := range segments {
+		if s[0] == '{' {
+			segments[i] = r.names[at].value
+			at++
+		}
+	}
+	if r.route.action {
+		segments = segments[:len(segments)-1]
+	}
+	return "/" + strings.Join(segments, "/")
+}
 
 // originalPath is the path that the caller used: ARM tells it in Referer, and its casing counts if
 // it is the same resource.
 func (r *request) originalPath() string {
 	u := r.referer()
-	if u != nil && strings.EqualFold(strings.Trim(u.Path, "/"), strings.Trim(r.URL.Path, "/")) {
+	if u != nil && arm.EqualFold(strings.Trim(u.Path, "/"), strings.Trim(r.URL.Path, "/")) {
 		return u.Path
 	}
 	return r.URL.Path
@@ -121,7 +135,7 @@ func (r *request) preconditions(etag string) error {
 	if want := r.Header.Get("If-Match"); want != "" {
 		// Deleting what is not there has been done.
 		missing := etag == "" && r.Method != http.MethodDelete
-		if missing || etag != "" && !listed(want, etag) {
+		if missing || etag != "" && !listedDesired(want, etag) {
 			return arm.Errorf(412, "PreconditionFailed",
 				"The condition '%s' in the If-Match header was not satisfied. The current ETag is "+
 					"'%s'.", shorten(want), etag)
@@ -153,6 +167,21 @@ func listed(list, etag string) bool {
 		}
 	}
 	return false
+}
+
+// listedDesired reports whether a list of ETags has one of the same desired state: who has read it
+// may change it, whatever agents are offered meanwhile (flexnode.ETag).
+func listedDesired(list, etag string) bool {
+	if listed(list, etag) {
+		return true
+	}
+	desired := func(one string) string {
+		one = strings.Trim(strings.TrimPrefix(strings.TrimSpace(one), "W/"), `"`)
+		uid, _, _ := strings.Cut(one, "-")
+		return uid + one[strings.LastIndexByte(one, '-')+1:]
+	}
+	return slices.ContainsFunc(strings.Split(list, ","),
+		func(one string) bool { return desired(one) == desired(etag) })
 }
 
 var versionForm = sync.OnceValue(func() *regexp.Regexp {

@@ -85,6 +85,9 @@ func (p *put) rollbackOf(
 	if ask.Desired, err = history.Find(old.Revision); err != nil {
 		return ask, err
 	}
+	if ask.Joins, err = p.joins(&old); err != nil {
+		return ask, err
+	}
 	if ask.Parent, err = a.parent(v.Context(), cluster); err != nil {
 		return ask, err
 	}

@@ -9,8 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
-
-	"github.com/Azure/AKSFlexNode/internal/rp/recent"
+	lru "github.com/hashicorp/golang-lru/v2"
 )
 
 // A session gives back the caller that it was made of; no part of one becomes another's.
@@ -39,14 +38,18 @@ func TestSession(t *testing.T) {
 
 // The token of an agent that was verified takes little: there are as many as agents.
 func TestSessionsAreSmall(t *testing.T) {
-	const agents, most = 100_000, 128
+	const agents, most = 100_000, 192
 	before := heapInUse()
-	e := &Entra{known: recent.New[tokenHash, session](verified)}
+	known, err := lru.New[tokenHash, session](verified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Entra{known: known}
 	for n := range agents {
 		id := fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", n)
 		c := Caller{TenantID: "11111111-1111-1111-1111-111111111111", ObjectID: "b" + id[1:],
 			AppID: id, Name: id, Type: "Application"}
-		e.known.Put(hashOf(id), newSession(c, time.Now()))
+		e.known.Add(hashOf(id), newSession(c, time.Now()))
 	}
 	bytes := (int(heapInUse()) - int(before)) / agents
 	t.Logf("%d bytes", bytes)

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -45,7 +46,10 @@ func (r *request) kind() fair.Kind {
 
 // class is which places a request needs.
 func (r *request) class() fair.Class {
-	if r.byNode {
+	switch {
+	case r.byNode && r.route.bucket != "":
+		return fair.ForNodeStore
+	case r.byNode:
 		return fair.ForNodes
 	}
 	switch r.kind() {
@@ -90,7 +94,41 @@ func (a *API) throttleNode(r *request) error {
 	if !r.byNode {
 		key += " " + r.principal()
 	}
+	if err := a.throttleStored(r); err != nil {
+		return err
+	}
 	return a.tooMany(r, r.route.bucket, a.Throttle.TakeNode(r.route.bucket, key))
+}
+
+// throttleStored refuses what the store would be asked for nodes, if too much of it is asked for
+// those of a subscription, or of an identity that many of them share.
+func (a *API) throttleStored(r *request) error {
+	if !r.byNode {
+		return nil
+	}
+	used, _ := a.Index.Used(r.subscriptionKey())
+	for _, of := range []string{"identity " + r.principal(), r.subscriptionKey()} {
+		if err := a.tooMany(r, fair.Stored, a.Throttle.TakeStored(of, used.Nodes)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AdmitDelivery has what is asked with a configuration URL wait for its place, by the key of its
+// credential; leave gives that back. Otherwise it returns when to ask again.
+func (a *API) AdmitDelivery(
+	ctx context.Context, credential string,
+) (leave func(), again time.Duration) {
+	if v := a.Throttle.TakeNode(fair.Deliveries, credential); v.After > 0 {
+		return nil, v.After
+	}
+	subscription, _, _ := strings.Cut(credential, "/")
+	place, err := a.Gate.Enter(ctx, fair.ForNodeStore, subscription)
+	if err != nil {
+		return nil, arm.RetryLater
+	}
+	return place.Leave, 0
 }
 
 // anybody has a bucket for what is public.
@@ -102,9 +140,9 @@ func (r *request) principal() string {
 	case r.route.open:
 		return anybody
 	case r.caller.ObjectID != "":
-		return strings.ToLower(r.caller.ObjectID)
+		return arm.Fold(r.caller.ObjectID)
 	}
-	return strings.ToLower(r.caller.AppID)
+	return arm.Fold(r.caller.AppID)
 }
 
 // counted tells what a bucket has left, and is the error that goes with its verdict.
@@ -141,7 +179,22 @@ func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Sec
 
 // enter waits for a place among the requests that are answered at once.
 func (a *API) enter(r *request) (err error) {
-	r.place, err = a.Gate.Enter(r.Context(), r.class())
+	r.place, err = a.Gate.Enter(r.Context(), r.class(), r.subscriptionKey())
+	return orBusy(err)
+}
+
+// askStore waits for a place among the requests of nodes that ask the store, if this is one.
+func (r *request) askStore() error {
+	if !r.byNode {
+		return nil
+	}
+	if err := r.listener.api.throttleStored(r); err != nil {
+		return err
+	}
+	return orBusy(r.place.Move(r.Context(), fair.ForNodeStore))
+}
+
+func orBusy(err error) error {
 	if errors.Is(err, fair.ErrBusy) {
 		return throttle(arm.RetryLater)
 	}

@@ -367,18 +367,22 @@ func TestPlaces(t *testing.T) {
 	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
 	w.caughtUp()
 	one := fair.Places{InFlight: 1, Seconds: 1}
-	w.share(fair.Limits{AtOnce: fair.AtOnce{Nodes: one, Reads: one, Lists: one, Writes: one}})
+	w.share(fair.Limits{AtOnce: fair.AtOnce{Nodes: one, NodeStore: one, Reads: one, Lists: one,
+		Writes: one}})
 	list := cluster + "/flexNodeConfig" + versionQuery
 	for class, request := range map[fair.Class]func() int{
 		fair.ForNodes: func() int {
 			return w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag).Code
+		},
+		fair.ForNodeStore: func() int {
+			return w.ask("machine", "POST", nodeURL("n", "/reportStatus"), "{}").Code
 		},
 		fair.ForReads:  func() int { return w.ask("operator", "GET", nodeURL("n"), "").Code },
 		fair.ForLists:  func() int { return w.ask("operator", "GET", list, "").Code },
 		fair.ForWrites: func() int { return w.ask("operator", "PUT", nodeURL("n"), withManaged).Code },
 	} {
 		for _, other := range fair.Classes() {
-			place := must(w.api.Gate.Enter(context.Background(), other))
+			place := must(w.api.Gate.Enter(context.Background(), other, ""))
 			if refused := request() == http.StatusTooManyRequests; refused != (other == class) {
 				t.Errorf("%s, while those of %s are taken: %v", class, other, refused)
 			}
@@ -418,4 +422,116 @@ func TestWaitingTakesNoPlace(t *testing.T) {
 	if taken, _ := w.api.Gate.Load(fair.ForWrites); taken != 0 {
 		t.Errorf("%d places were lost", taken)
 	}
+}
+
+// While the store does not answer, reports wait for it and polls are answered.
+func TestPollsWhileTheStorePauses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
+	w.caughtUp()
+	w.share(fair.Limits{AtOnce: fair.DefaultLimits().AtOnce})
+	w.memory.Pause()
+	ctx, giveUp := context.WithCancel(context.Background())
+	var asking sync.WaitGroup
+	for i := range 300 { // reports, and polls that know no ETag
+		method, url := "POST", nodeURL("n", "/reportStatus")
+		if i%3 == 0 {
+			method, url = "GET", nodeURL("n")
+		}
+		r := httptest.NewRequest(method, publicURL+url, strings.NewReader("{}")).WithContext(ctx)
+		r.Header.Set(callerHeader, "machine")
+		r.Header.Set("Content-Type", "application/json")
+		asking.Go(func() { w.front.ServeHTTP(httptest.NewRecorder(), r) })
+	}
+	w.until("all of them wait", func() bool {
+		taken, waiting := w.api.Gate.Load(fair.ForNodeStore)
+		return taken == 64 && waiting == 300-64
+	})
+	began := time.Now()
+	for range 10 {
+		if got := w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag); got.Code != 304 {
+			t.Errorf("a poll: %d %s", got.Code, got.Body)
+		}
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("ten polls took %s", took)
+	}
+	giveUp()
+	w.memory.Resume()
+	asking.Wait()
+}
+
+// What nodes ask of the store is bounded for their identity and subscription together, and polls
+// that are answered from memory are not.
+func TestNodesShareABucketForTheStore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	etag := w.do("PUT", nodeURL("n0"), withManaged).Header.Get("ETag")
+	for i := range 60 {
+		w.must(201, "PUT", nodeURL(fmt.Sprintf("n%d", i+1)), withManaged)
+	}
+	w.caughtUp()
+	w.share(fair.DefaultLimits())
+	refused := 0
+	for i := range 600 { // ten of each, of twenty that each may send
+		got := w.ask("machine", "POST", nodeURL(fmt.Sprintf("n%d", i%60), "/reportStatus"),
+			fmt.Sprintf(`{"agentVersion":"%d"}`, i))
+		if got.Code == 429 {
+			refused++
+		} else if got.Code != 204 {
+			t.Fatalf("%d %s", got.Code, got.Body)
+		}
+	}
+	if refused != 100 {
+		t.Errorf("%d of 600 reports are refused", refused)
+	}
+	if got := w.ask("machine", "GET", nodeURL("n0"), ""); got.Code != 429 {
+		t.Errorf("a poll that needs the store: %d", got.Code)
+	}
+	if got := w.ask("machine", "GET", nodeURL("n0"), "", "If-None-Match: "+etag); got.Code != 304 {
+		t.Errorf("a poll that needs nothing: %d", got.Code)
+	}
+	if got := w.ask("operator", "DELETE", nodeURL("n0"), ""); got.Code != 200 {
+		t.Errorf("the owner: %d %s", got.Code, got.Body)
+	}
+}
+
+// A configuration URL is answered ten times at once, and refused with 429 after that.
+func TestConfigurationURLsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	_, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
+	link := path(shownNode(t, text).Properties.ConfigURL)
+	w.share(fair.DefaultLimits())
+	w.handout.Admit = w.api.AdmitDelivery
+	often := 0
+	w.handout.Delivered = func(_, _ string, is bool, _ *http.Request) {
+		if is {
+			often++
+		}
+	}
+	for range 10 {
+		w.must(200, "GET", link, "")
+	}
+	got := w.do("GET", link, "")
+	if got.StatusCode != 429 || got.Header.Get("Retry-After") == "" {
+		t.Errorf("%d %v", got.StatusCode, got.Header)
+	}
+	w.must(403, "GET", strings.Replace(link, "sig=", "sig=x", 1), "")
+	for range 11 {
+		w.clock.pass(10 * time.Second)
+		w.must(200, "GET", link, "")
+	}
+	if often != 1 {
+		t.Errorf("%d of 21 deliveries are often", often)
+	}
+	w.api.Gate = fair.NewGate(fair.AtOnce{NodeStore: fair.Places{InFlight: 1, Seconds: 1}})
+	w.clock.pass(10 * time.Second)
+	place := must(w.api.Gate.Enter(context.Background(), fair.ForNodeStore, ""))
+	w.must(429, "GET", link, "")
+	place.Leave()
 }

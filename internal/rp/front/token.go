@@ -57,7 +57,8 @@ func (a *API) issue(
 ) (flexnode.Node, error) {
 	var next flexnode.Node
 	key := r.nodeKey()
-	ahead := []string{a.Store.Clusters.Key(r.clusterKey()), a.Store.Nodes.Key(key)}
+	ahead := []string{a.Store.Clusters.Key(r.clusterKey()), a.Store.Nodes.Key(key),
+		a.Store.Subscriptions.Key(r.subscriptionKey())}
 	q := quota{api: a, r: r, key: key}
 	plan := func(v *store.View) error {
 		if _, err := a.openCluster(v, r); err != nil {

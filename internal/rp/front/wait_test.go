@@ -8,13 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // calls counts the calls to the world's store of a kind.
 func (w *world) calls(op string) *atomic.Int64 {
 	var n atomic.Int64
-	w.memory.Before(func(c store.Call) error {
+	w.memory.Before(func(c storetest.Call) error {
 		if c.Op == op {
 			n.Add(1)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const (
@@ -43,7 +44,7 @@ func nodeURL(name string, more ...string) string {
 // world is a provider on a store in memory, with a fake of the reconcilers of its clusters.
 type world struct {
 	t       testing.TB
-	memory  *store.Memory // nil on another backend
+	memory  *storetest.Memory // nil on another backend
 	backend store.Backend
 	api     *API
 	index   *store.Index
@@ -84,7 +85,7 @@ func (l *lines) String() string {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	memory := store.NewMemory()
+	memory := storetest.NewMemory()
 	w := newWorldOn(t, memory)
 	w.memory = memory
 	return w
@@ -350,7 +351,7 @@ func (w *world) upgrade(version string) {
 // during does something before the next call of a kind to the store, once.
 func (w *world) during(op string, do func()) {
 	var done atomic.Bool
-	w.memory.Before(func(c store.Call) error {
+	w.memory.Before(func(c storetest.Call) error {
 		if c.Op == op && !done.Swap(true) {
 			do()
 		}
@@ -362,7 +363,7 @@ func (w *world) during(op string, do func()) {
 // afterCommit does something after the next commit, once.
 func (w *world) afterCommit(do func()) {
 	var done atomic.Bool
-	w.memory.After(func(store.Call) error {
+	w.memory.After(func(storetest.Call) error {
 		if !done.Swap(true) {
 			do()
 		}

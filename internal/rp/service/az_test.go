@@ -25,6 +25,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const (
@@ -116,11 +117,11 @@ func (w *azWorld) provide() {
 	}
 	s := &service{
 		settings: settings, role: All, log: slog.New(slog.NewTextHandler(testLog{t}, nil)),
-		audit: slog.New(slog.DiscardHandler), store: store.New(store.NewMemory()),
+		audit: slog.New(slog.DiscardHandler), store: store.New(storetest.NewMemory()),
 		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	must(0, s.prepare(ctx, "test"))
+	must(0, s.prepare(ctx))
 	must(0, s.assemble(ctx, "test"))
 	must(0, s.load(ctx))
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.dial

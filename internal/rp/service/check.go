@@ -1,12 +1,14 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
@@ -39,7 +41,9 @@ func (s Settings) check() error {
 		p = append(p, errors.New(problem))
 	}
 	p.need(s.Polls.PerSecond >= 0, "polls.perSecond: must be at least 0")
-	p.need(s.Polls.Waiting >= 0, "polls.waiting: must be at least 0")
+	room := s.Limits.Connections.Max * 3 / 4
+	p.need(s.Polls.Waiting >= 0 && s.Polls.Waiting <= room, "polls.waiting: must be 0 to %d, three "+
+		"quarters of limits.connections.max: each poll that waits keeps a connection", room)
 	p.need(s.Polls.WaitSeconds >= 0 && s.Polls.WaitSeconds <= maxWait,
 		"polls.waitSeconds: must be 0 to %d: what is between agents and provider ends requests "+
 			"that take longer", maxWait)
@@ -81,6 +85,13 @@ func (s Settings) checkListeners(p *problems) {
 func (s Settings) checkStore(p *problems) {
 	p.need((s.DataDir != "") != (s.Etcd != nil), "dataDir: set exactly one of dataDir and etcd")
 	p.need(s.Etcd == nil || len(s.Etcd.Endpoints) > 0, "etcd.endpoints: must be set")
+	etcd := cmp.Or(s.Etcd, &Etcd{})
+	for i, endpoint := range etcd.Endpoints {
+		scheme, _, _ := strings.Cut(endpoint, "://")
+		safe := slices.Contains([]string{"https", "unix", "unixs"}, scheme)
+		p.need(safe || etcd.Insecure, "etcd.endpoints[%d]: must begin with https:// or unix://, unless "+
+			"etcd.insecure is set: a machine on the path could change what nodes run", i)
+	}
 	p.need(s.KeysFile != "", "keysFile: must be set; `flexnode-rp keys init FILE` makes one")
 	p.need(s.Blob == nil ||
 		s.Blob.ContainerURL != "" && s.Blob.Account != "" && s.Blob.AccountKeyFile != "",
@@ -107,6 +118,25 @@ func (s Settings) checkAzure(p *problems) {
 	p.need(s.Azure == nil ||
 		s.Azure.TenantID != "" && s.Azure.ClientID != "" && s.Azure.ClientSecretFile != "",
 		"azure: needs tenantId, clientId and clientSecretFile")
+}
+
+// Allowed lists the settings that allow a cluster more than the defaults.
+func (s Settings) Allowed() (list []string) {
+	for i, b := range s.Clusters {
+		if b.Trusted {
+			list = append(list, fmt.Sprintf("clusters[%d].trusted: %s may name programs, files and a "+
+				"proxy", i, b.Kubeconfig))
+		}
+		if b.Local {
+			list = append(list, fmt.Sprintf("clusters[%d].local: %s may have a local address of the "+
+				"provider's", i, b.Kubeconfig))
+		}
+	}
+	if s.Azure != nil && s.Azure.AllowLocalClusters {
+		list = append(list, "azure.allowLocalClusters: clusters without a binding may have a local "+
+			"address of the provider's")
+	}
+	return list
 }
 
 func isLoopback(address string) bool {

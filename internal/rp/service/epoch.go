@@ -1,7 +1,9 @@
 package service
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,6 +46,15 @@ func MarkRestored(dir string) error {
 // beginEpoch begins a new epoch if the data directory was restored. If it is killed before the mark
 // is gone there is one epoch more, which does no harm.
 func beginEpoch(ctx context.Context, st *store.Store, dir string) error {
+	if outside, ok := st.Backend.(interface {
+		ClusterID(ctx context.Context) (string, error)
+	}); ok && dir == "" {
+		id, err := outside.ClusterID(ctx)
+		if err != nil {
+			return err
+		}
+		return noteCluster(ctx, st, id)
+	}
 	mark := filepath.Join(dir, restoredMark)
 	if _, err := os.Lstat(mark); dir == "" || errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -52,6 +63,33 @@ func beginEpoch(ctx context.Context, st *store.Store, dir string) error {
 		return err
 	}
 	return os.Remove(mark)
+}
+
+// etcdRow is the row of Meta with the id of the etcd cluster that the store was in at the last start.
+const etcdRow = "etcd"
+
+// noteCluster raises the epoch if the store is in another etcd cluster than at the last start.
+func noteCluster(ctx context.Context, st *store.Store, id string) error {
+	_, err := st.Update(ctx, "etcd cluster noted", nil, func(v *store.View) error {
+		row, err := st.Meta.In(v, etcdRow)
+		if err != nil {
+			return err
+		}
+		now, err := json.Marshal(id)
+		if err != nil || bytes.Equal(row.Value, now) {
+			return err
+		}
+		if row.Exists() {
+			if _, err := st.RaiseEpoch(v); err != nil {
+				return err
+			}
+		}
+		return st.Meta.Put(v, etcdRow, now)
+	})
+	if err != nil {
+		return fmt.Errorf("cannot note the cluster of the store: %w", err)
+	}
+	return nil
 }
 
 // RaiseEpoch begins a new epoch of the store, and returns it.

@@ -25,6 +25,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const replicas = 3
@@ -33,7 +34,7 @@ const replicas = 3
 // balancer that follows /readyz.
 type fleet struct {
 	t        *testing.T
-	memory   *store.Memory
+	memory   *storetest.Memory
 	settings Settings
 	cluster  *fakeCluster
 	signer   *rsa.PrivateKey
@@ -47,7 +48,7 @@ type fleet struct {
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	f := &fleet{t: t, memory: store.NewMemory(), cluster: newFakeCluster()}
+	f := &fleet{t: t, memory: storetest.NewMemory(), cluster: newFakeCluster()}
 	dir := t.TempDir()
 	f.signer = must(rsa.GenerateKey(rand.Reader, 2048))
 	issuer := httptest.NewTLSServer(http.HandlerFunc(f.showKeys))
@@ -122,7 +123,7 @@ func (f *fleet) start(i int) {
 		registry: prometheus.NewRegistry(), fatal: make(chan error, 8), drain: func() { f.drain(i) },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	must(0, s.prepare(ctx, "test"))
+	must(0, s.prepare(ctx))
 	must(0, s.assemble(ctx, "test"))
 	must(0, s.load(ctx))
 	s.clusters.Source, s.clusters.Dial = f.cluster, f.cluster.dial

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// stale is how old the index may be before this replica tells that it is not ready.
+	// stale is how old the index may be, while the store answers, before this replica says that it
+	// is not ready.
 	stale = 30 * time.Second
 	// healthInterval is how often the store is asked how it is.
 	healthInterval = 5 * time.Second
@@ -28,9 +29,10 @@ type health struct {
 	// nil.
 	alive func()
 
-	mu  sync.Mutex
-	at  time.Time // when the store was asked last
-	err error     // why it cannot be written
+	mu    sync.Mutex
+	at    time.Time // when the store was asked last
+	since time.Time // since when it answers; zero if it does not
+	err   error     // why it cannot be written
 }
 
 // run asks the store now and then, until ctx ends.
@@ -53,6 +55,7 @@ func (h *health) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, healthInterval)
 	defer cancel()
 	now, err := h.store.Health(ctx)
+	answers := err == nil
 	switch {
 	case err == nil && now.NoRoom:
 		err = store.ErrNoRoom
@@ -62,12 +65,22 @@ func (h *health) ask(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.at, h.err = time.Now(), err
+	if !answers {
+		h.since = time.Time{}
+	} else if h.since.IsZero() {
+		h.since = h.at
+	}
 }
 
-// reading is why polls and lists cannot be answered; nil if they can.
+// reading is why this replica answers polls and lists worse than others; nil if it does not. Its
+// index is older than theirs if the store answers, and has for a while, and still tells it nothing.
+// A store that does not answer at all is no reason: it would take all replicas out together.
 func (h *health) reading() error {
 	var errs []error
-	if age := h.index.Age(); age > stale {
+	h.mu.Lock()
+	answers := !h.since.IsZero() && time.Since(h.since) > stale && time.Since(h.at) <= stale
+	h.mu.Unlock()
+	if age := h.index.Age(); answers && age > stale {
 		errs = append(errs, fmt.Errorf("the store has not been heard of for %s",
 			age.Round(time.Second)))
 	}
@@ -90,9 +103,9 @@ func (h *health) writing() error {
 // healthPaths are what routes adds.
 var healthPaths = map[string]bool{"/livez": true, "/readyz": true, "/readyz/write": true}
 
-// routes adds what probes ask for: whether the program runs, whether this replica can answer polls,
-// and whether it can change something. A load balancer asks for the second only: what concerns the
-// store concerns all replicas, and polls are answered from memory.
+// routes adds what probes ask for: whether the program runs, whether this replica can answer polls
+// as well as others, and whether it can change something. A load balancer asks for the second only:
+// what concerns the store concerns all replicas, and polls are answered from memory.
 func (h *health) routes(mux *http.ServeMux) {
 	answer := func(check func() error) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

@@ -24,7 +24,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // token reads the bootstrap token out of a bundle.
@@ -288,7 +288,7 @@ func TestCredentialsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var reads atomic.Int64
-		w.memory.Before(func(c store.Call) error {
+		w.memory.Before(func(c storetest.Call) error {
 			if c.Op == "read" || c.Op == "scan" {
 				reads.Add(1)
 			}

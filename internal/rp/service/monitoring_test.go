@@ -16,7 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // What alerts and dashboards ask for is on the real /metrics, names and labels, and promtool has
@@ -46,7 +46,7 @@ func metrics(w *world) string {
 
 // Whether the store takes writes is told, also when it cannot be asked.
 func TestMetricOfWrites(t *testing.T) {
-	silent := func(call store.Call) error {
+	silent := func(call storetest.Call) error {
 		if call.Op == "health" {
 			return errors.New("no answer")
 		}

@@ -124,7 +124,8 @@ func (o outgoing) sources(s Settings) *cluster.Sources {
 			return armcontainerservice.NewManagedClustersClient(subscription, o.credential,
 				o.manager())
 		},
-		Tokens: o.credential, Admin: s.Azure.AdminCredentials, Now: time.Now,
+		Tokens: o.credential, Admin: s.Azure.AdminCredentials, Local: s.Azure.AllowLocalClusters,
+		Now: time.Now,
 	}
 	return sources
 }

@@ -13,6 +13,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // A front answers without any controller, and owns nothing; what needs one waits for it.
@@ -90,7 +91,7 @@ func TestListenersOfRoles(t *testing.T) {
 		settings := settingsIn(t, t.TempDir())
 		s := &service{
 			settings: settings, role: role, log: slog.New(slog.DiscardHandler),
-			audit: slog.New(slog.DiscardHandler), store: store.New(store.NewMemory()),
+			audit: slog.New(slog.DiscardHandler), store: store.New(storetest.NewMemory()),
 			registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 		}
 		must(0, s.assemble(t.Context(), "test"))

@@ -80,7 +80,7 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 	}
 	defer closeStore()
 	s.store = st
-	if err := s.prepare(ctx, program.Version); err != nil {
+	if err := s.prepare(ctx); err != nil {
 		return err
 	}
 	tracer, stopTracing, err := newTracer(ctx, settings.OTLPEndpoint)
@@ -130,14 +130,9 @@ func openAudit(path string, out io.Writer) (*slog.Logger, func(), error) {
 	return slog.New(slog.NewJSONHandler(f, nil)), func() { _ = f.Close() }, nil
 }
 
-// prepare brings the store into the form of this program.
-func (s *service) prepare(ctx context.Context, version string) error {
-	err := store.Migrate(ctx, s.store, store.Migration{
-		Defaults: s.settings.NodeDefaults, TenantID: s.settings.TenantID, Renderer: version,
-		Now:  time.Now(),
-		Tell: func(what string) { s.log.Info("migration", "what", what) },
-	})
-	if err != nil {
+// prepare makes the store ready for this program, or refuses it.
+func (s *service) prepare(ctx context.Context) error {
+	if err := s.store.BeginSchema(ctx); err != nil {
 		return err
 	}
 	return beginEpoch(ctx, s.store, s.settings.DataDir)
@@ -189,7 +184,10 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Store: s.store, Index: s.index, Membership: s.membership, Credentials: credentials,
 		Source: sources, Installation: s.settings.Installation, TenantID: s.settings.TenantID,
 		Defaults: flexnode.DefaultsLayer(s.settings.NodeDefaults), Renderer: version, Now: time.Now,
-		Log: s.log, Audit: s.audit, Metrics: newCertificateRequests(s.registry),
+		Heard: func(key string) bool {
+			return flexnode.HeardAt(s.seen.Last(key), time.Now()) == flexnode.HeardLately
+		},
+		Log: s.log, Audit: s.audit, Metrics: newClusterMetrics(s.registry),
 	}
 	if s.role != Front {
 		s.countCredentials()
@@ -233,9 +231,16 @@ func (s *service) delivery(
 	}
 	s.handout = &credential.Handout{
 		Store: s.store, Keys: keys, PublicURL: s.settings.PublicURL, Now: time.Now,
-		Delivered: func(key, node string, r *http.Request) {
+		Admit: func(ctx context.Context, key string) (func(), time.Duration) {
+			return s.api.AdmitDelivery(ctx, key)
+		},
+		Delivered: func(key, node string, often bool, r *http.Request) {
 			metrics.BundleRead()
-			s.audit.Info("configuration handed out", "credential", key, "node", node,
+			level, what := slog.LevelInfo, "configuration handed out"
+			if often {
+				level, what = slog.LevelWarn, "configuration handed out often: its URL may be stolen"
+			}
+			s.audit.Log(r.Context(), level, what, "credential", key, "node", node,
 				"from", r.RemoteAddr)
 		},
 	}
@@ -276,22 +281,45 @@ func readSecret(path string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// certificateRequests counts certificate requests by answer.
-type certificateRequests struct{ requests *prometheus.CounterVec }
+// clusterMetrics counts events of the work in clusters.
+type clusterMetrics struct {
+	requests, sessions *prometheus.CounterVec
+	left               prometheus.Counter
+}
 
-func newCertificateRequests(r prometheus.Registerer) certificateRequests {
-	c := certificateRequests{prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "flexnode_rp_certificate_requests_total",
-		Help: "Certificate requests that the provider has decided on, by decision.",
-	}, []string{"decision"})}
-	r.MustRegister(c.requests)
-	for _, answer := range []string{"approved", "denied"} {
-		c.requests.WithLabelValues(answer) // from 0 on: the first one is an increase too
+func newClusterMetrics(r prometheus.Registerer) clusterMetrics {
+	c := clusterMetrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "flexnode_rp_certificate_requests_total",
+			Help: "Certificate requests that the provider has decided on, by decision.",
+		}, []string{"decision"}),
+		sessions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "flexnode_rp_cluster_sessions_ended_total",
+			Help: "Sessions with a cluster that have ended by a limit or a panic.",
+		}, []string{"why"}),
+		left: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "flexnode_rp_cluster_workers_left_behind_total",
+			Help: "Workers of clusters that have not ended in time, such as by a hanging program.",
+		}),
+	}
+	r.MustRegister(c.requests, c.sessions, c.left)
+	for counter, values := range map[*prometheus.CounterVec][]string{
+		c.requests: {"approved", "denied"}, c.sessions: {"limit", "panic"},
+	} {
+		for _, value := range values {
+			counter.WithLabelValues(value) // from 0 on: the first one is an increase too
+		}
 	}
 	return c
 }
 
+// SessionEnded implements cluster.Metrics.
+func (c clusterMetrics) SessionEnded(why string) { c.sessions.WithLabelValues(why).Inc() }
+
+// LeftBehind implements cluster.Metrics.
+func (c clusterMetrics) LeftBehind() { c.left.Inc() }
+
 // CertificateRequest implements cluster.Metrics.
-func (c certificateRequests) CertificateRequest(answer string) {
+func (c clusterMetrics) CertificateRequest(answer string) {
 	c.requests.WithLabelValues(answer).Inc()
 }

@@ -15,12 +15,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 func free(t *testing.T) string {
@@ -147,7 +149,7 @@ func TestRun(t *testing.T) {
 
 // Reading and writing are told apart, and who asks has nothing done in the store (M9).
 func TestHealth(t *testing.T) {
-	memory := store.NewMemory()
+	memory := storetest.NewMemory()
 	s := store.New(memory)
 	h := &health{index: store.NewIndex(s), store: s}
 	if err := h.index.Load(t.Context()); err != nil {
@@ -170,7 +172,7 @@ func TestHealth(t *testing.T) {
 
 	failure := store.ErrFull
 	calls := 0
-	memory.Before(func(store.Call) error { calls++; return failure })
+	memory.Before(func(storetest.Call) error { calls++; return failure })
 	h.ask(t.Context())
 	calls = 0
 	for range 3 {
@@ -186,9 +188,66 @@ func TestHealth(t *testing.T) {
 	check("/livez", 200, "ok")
 }
 
+// An etcd that was restored by its own tools is another cluster: it begins a new epoch by itself.
+func TestEpochOfAnotherEtcd(t *testing.T) {
+	st := store.New(storetest.NewMemory())
+	for i, tt := range []struct {
+		id   string
+		want int64
+	}{{"a", 1}, {"a", 1}, {"b", 2}, {"b", 2}, {"a", 3}} {
+		if err := noteCluster(t.Context(), st, tt.id); err != nil {
+			t.Fatal(err)
+		}
+		var epoch int64
+		if _, err := st.Update(t.Context(), "", nil, func(v *store.View) (err error) {
+			epoch, err = st.Epoch(v)
+			return err
+		}); err != nil || epoch != tt.want {
+			t.Errorf("start %d, on %s: epoch %d, %v; want %d", i, tt.id, epoch, err, tt.want)
+		}
+	}
+}
+
+// A store that does not answer takes no replica out; a replica that alone hears nothing of it is.
+func TestReadyWithoutTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := storetest.NewMemory()
+		s := store.New(memory)
+		h := &health{index: store.NewIndex(s), store: s}
+		if err := h.index.Load(t.Context()); err != nil { // and nothing follows the store
+			t.Fatal(err)
+		}
+		var failure error
+		memory.Before(func(storetest.Call) error { return failure })
+		pass := func(d time.Duration) {
+			for ; d > 0; d -= healthInterval {
+				h.ask(t.Context())
+				time.Sleep(healthInterval)
+			}
+		}
+		failure = errors.New("no leader")
+		pass(5 * time.Minute)
+		if err := h.reading(); err != nil {
+			t.Errorf("no replica reaches the store: %v", err)
+		}
+		failure = nil
+		pass(20 * time.Second)
+		if err := h.reading(); err != nil {
+			t.Errorf("the store has just come back: %v", err)
+		}
+		pass(20 * time.Second)
+		if err := h.reading(); err == nil {
+			t.Error("a replica that does not hear of a store that answers is ready")
+		}
+		if err := h.writing(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A restored data directory begins a new epoch, once.
 func TestEpochAfterARestore(t *testing.T) {
-	s, dir := store.New(store.NewMemory()), t.TempDir()
+	s, dir := store.New(storetest.NewMemory()), t.TempDir()
 	epoch := func() string {
 		row, err := s.Meta.Get(t.Context(), "epoch")
 		if err != nil {
@@ -238,7 +297,7 @@ func TestRestoreMarksFirst(t *testing.T) {
 
 // Old tombstones and operations are deleted, younger ones are kept.
 func TestCollectOld(t *testing.T) {
-	s := store.New(store.NewMemory())
+	s := store.New(storetest.NewMemory())
 	now := time.Now()
 	_, err := s.Update(t.Context(), "test", nil, func(v *store.View) error {
 		stone := func(key string, age time.Duration) error {

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -70,27 +71,45 @@ func (s *service) serve(ctx context.Context) error {
 // work starts what is done beside requests. stop ends it in the order of who needs whom: the work
 // in clusters, then the membership under which that was done, then what follows the store.
 func (s *service) work(ctx context.Context) (stop func(context.Context) error) {
-	stopFollowing := background(ctx, s.follow)
-	stopOwning := func() {}
+	stopFollowing := background(ctx, "following the store", s.follow)
+	stopOwning := func(context.Context) error { return nil }
 	if s.role != Front {
-		stopMembership := background(ctx, s.membership.Run)
-		stopClusters := background(ctx, s.clusters.Run)
-		stopOwning = func() { stopClusters(); stopMembership() }
+		stopMembership := background(ctx, "the membership", s.membership.Run)
+		stopClusters := background(ctx, "the work in clusters", s.clusters.Run)
+		stopOwning = func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+			defer cancel()
+			return errors.Join(stopClusters(ctx), stopMembership(ctx))
+		}
 	}
 	return func(ctx context.Context) error {
-		stopOwning()
-		err := s.seen.Flush(ctx)
-		stopFollowing()
-		return err
+		return errors.Join(stopOwning(ctx), s.seen.Flush(ctx), stopFollowing(ctx))
 	}
 }
 
-// background does something until the function that it returns is called, which waits for its end.
-func background(ctx context.Context, do func(context.Context)) (stop func()) {
+// stopTimeout limits the time in which the work in clusters ends: it leaves time for the rest.
+const stopTimeout = 4 * store.OwnerMargin
+
+// background calls do in a goroutine. stop cancels it and waits for its end, at most until its own
+// context ends.
+func background(ctx context.Context, what string, do func(context.Context)) (
+	stop func(context.Context) error,
+) {
 	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { do(ctx) })
-	return func() { cancel(); running.Wait() }
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do(ctx)
+	}()
+	return func(ctx context.Context) error {
+		cancel()
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("cannot stop %s in time: %w", what, ctx.Err())
+		}
+	}
 }
 
 // follow keeps what this replica knows of the store, and the store in order.

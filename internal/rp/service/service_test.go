@@ -85,9 +85,13 @@ func TestRefusedSettings(t *testing.T) {
 				"nodeDefaults: -1",
 			}},
 		{`{"armListen": {"address": ":1"}, "debugAddress": "0.0.0.0:6060", "installation": "a b",
+			"polls": {"waiting": 76}, "limits": {"connections": {"max": 100}},
+			"etcd": {"endpoints": ["https://a:1", "http://b:1", "c:1", "unix:///d"]},
 			"kubeconfigDir": "/k", "clusters": [{"id": "/x", "kubeconfig": "/k/a"}]}`,
 			[]string{
 				"armListen: machines cannot fetch", "debugAddress: must be an address on loopback",
+				"polls.waiting: must be 0 to 75", "etcd.endpoints[1]: must begin with https",
+				"etcd.endpoints[2]: must begin with https",
 				"installation: must be", "kubeconfigDir: is not used any more", "clusters[0]: id",
 			}},
 	}

@@ -75,13 +75,14 @@ type Polls struct {
 	PerSecond int `json:"perSecond"`
 	// WaitSeconds is how long a poll may wait for a change, at most; 0 has none wait.
 	WaitSeconds int `json:"waitSeconds"`
-	// Waiting is how many polls may wait at once.
+	// Waiting is how many polls may wait at once, each on a connection of its own: at most three
+	// quarters of limits.connections.max.
 	Waiting int `json:"waiting"`
 }
 
 // defaultPolls is what a replica of two cores serves beside all else, and less time than what is
 // between agents and provider gives an answer (60 seconds mostly).
-var defaultPolls = Polls{PerSecond: 4000, WaitSeconds: 25, Waiting: 20_000}
+var defaultPolls = Polls{PerSecond: 4000, WaitSeconds: 25, Waiting: 12_288}
 
 // maxDrain is the most that DrainSeconds may be: systemd ends the program 90 s after SIGTERM
 // (packaging/systemd/flexnode-rp.service).
@@ -112,6 +113,8 @@ type Etcd struct {
 	CAFile    string   `json:"caFile,omitempty"`
 	CertFile  string   `json:"certFile,omitempty"`
 	KeyFile   string   `json:"keyFile,omitempty"`
+	// Insecure allows endpoints without TLS: a machine on the path could change what nodes run.
+	Insecure bool `json:"insecure,omitempty"`
 }
 
 // Authentication are issuers of tokens, and what the tokens must be for.
@@ -130,6 +133,9 @@ type Azure struct {
 	// AdminCredentials allows to reach clusters that do not take tokens of Entra ID as their
 	// administrator.
 	AdminCredentials bool `json:"adminCredentials,omitempty"`
+	// AllowLocalClusters allows API servers at loopback, link-local and the provider's own addresses
+	// for clusters without a binding.
+	AllowLocalClusters bool `json:"allowLocalClusters,omitempty"`
 }
 
 // Blob is a container in a storage account.
@@ -161,6 +167,9 @@ func Load(path string) (Settings, error) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
 		return s, fmt.Errorf("cannot read the settings in %s: %w", path, err)
+	}
+	if s.Polls.Waiting == defaultPolls.Waiting {
+		s.Polls.Waiting = min(s.Polls.Waiting, s.Limits.Connections.Max*3/4)
 	}
 	if s.Installation == "" {
 		s.Installation = installationOf(s.PublicURL)

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -60,7 +61,7 @@ func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 			store: store.New(slow), registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		must(0, s.prepare(ctx, "test"))
+		must(0, s.prepare(ctx))
 		must(0, s.assemble(ctx, "test"))
 		slow.Pause()
 		loaded := make(chan error, 1)
@@ -71,14 +72,30 @@ func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 		}
 		slow.Resume()
 		must(0, <-loaded)
-		stop := background(ctx, s.membership.Run)
+		stop := background(ctx, "the membership", s.membership.Run)
 		pass(time.Minute)
 		a, b := len(w.membership.Owned()), len(s.membership.Owned())
 		if a+b != n || b == 0 {
 			t.Errorf("of %d clusters the first owns %d and the second %d", n, a, b)
 		}
-		stop()
+		must(0, stop(ctx))
 		cancel()
+	})
+}
+
+// Work that does not end does not hold up the end of the program.
+func TestStopsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := make(chan struct{})
+		stop := background(t.Context(), "it", func(context.Context) { <-hangs })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		if err := stop(ctx); !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(began) > time.Minute {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		close(hangs)
 	})
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const (
@@ -49,7 +50,7 @@ func nodeURL(name string, more ...string) string {
 
 // TestMain makes what is made once outside of every bubble of time.
 func TestMain(m *testing.M) {
-	s := store.New(store.NewMemory())
+	s := store.New(storetest.NewMemory())
 	_, err := s.Update(context.Background(), "", nil, func(v *store.View) error {
 		return s.History.Put(v, "warm", flexnode.History{})
 	})
@@ -67,7 +68,7 @@ func TestMain(m *testing.M) {
 // fake of a cluster; all in one bubble of time.
 type world struct {
 	t        testing.TB
-	memory   *store.Memory // the connection of the present replica
+	memory   *storetest.Memory // the connection of the present replica
 	settings Settings
 	role     Role // of the replicas that are started
 	cluster  *fakeCluster
@@ -192,7 +193,7 @@ func newWorldOf(t testing.TB, role Role) *world {
 			},
 		},
 	}
-	w.start(store.NewMemory())
+	w.start(storetest.NewMemory())
 	w.send(w.manager, "PUT", "/subscriptions/"+subscription+"?api-version=2.0",
 		`{"state":"Registered","properties":{"tenantId":"`+tenant+`"}}`)
 	pass(time.Second)
@@ -200,7 +201,7 @@ func newWorldOf(t testing.TB, role Role) *world {
 }
 
 // start makes a replica on a store, as the program starts.
-func (w *world) start(memory *store.Memory) {
+func (w *world) start(memory *storetest.Memory) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &service{
@@ -209,7 +210,7 @@ func (w *world) start(memory *store.Memory) {
 		audit: slog.New(slog.NewJSONHandler(w.audit, nil)), store: store.New(memory),
 		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 	}
-	must(0, s.prepare(ctx, "test"))
+	must(0, s.prepare(ctx))
 	must(0, s.assemble(ctx, "test"))
 	must(0, s.load(ctx))
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.cluster.dial

@@ -79,7 +79,8 @@ func (c Compactor) round(ctx context.Context, s *Store, seen moment) (moment, er
 	if err != nil {
 		return seen, fmt.Errorf("internal error: %w", err)
 	}
-	at, err := s.Commit(ctx, []Condition{{key, seen.row}}, []Write{{Key: key, Value: row}})
+	at, err := s.Commit(ctx, []Condition{{Key: key, Revision: seen.row}},
+		[]Write{{Key: key, Value: row}})
 	next := moment{at, at}
 	switch {
 	case errors.Is(err, ErrConflict):

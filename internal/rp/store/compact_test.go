@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // Replicas that compact together keep the changes of one to two intervals, and no fewer.
@@ -14,7 +16,7 @@ func TestCompactor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		m := NewMemory()
+		m := storetest.NewMemory()
 		failed := func(err error) {
 			if ctx.Err() == nil {
 				t.Error(err)
@@ -57,7 +59,7 @@ func compactedBefore(t *testing.T, b Backend, revision int64) error {
 
 // One of several replicas compacts in a round, and the others begin to wait anew.
 func TestOneReplicaCompacts(t *testing.T) {
-	ctx, m, c := t.Context(), NewMemory(), Compactor{}
+	ctx, m, c := t.Context(), storetest.NewMemory(), Compactor{}
 	a, b := New(m.Another()), New(m.Another())
 	put(t, m, "a", "1")
 	seenA, err := c.observe(ctx, a)

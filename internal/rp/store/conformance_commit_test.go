@@ -11,15 +11,18 @@ import (
 
 func commits(t *testing.T, b Backend) {
 	ctx := t.Context()
-	absent := []Condition{{"commits/a", 0}}
+	absent := []Condition{{Key: "commits/a", Revision: 0}}
 	first, err := b.Commit(ctx, absent, []Write{{Key: "commits/a", Value: []byte("1")}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, conditions := range map[string][]Condition{
-		"absent, but it is there": absent, "another revision": {{"commits/a", first - 1}},
-		"there, but it is absent": {{"commits/none", first}},
-		"the second of two":       {{"commits/a", first}, {"commits/none", first}},
+		"absent, but it is there": absent,
+		"another revision":        {{Key: "commits/a", Revision: first - 1}},
+		"there, but it is absent": {{Key: "commits/none", Revision: first}},
+		"the second of two": {
+			{Key: "commits/a", Revision: first}, {Key: "commits/none", Revision: first},
+		},
 	} {
 		_, err := b.Commit(ctx, conditions, []Write{
 			{Key: "commits/b", Value: []byte("1")}, {Key: "commits/a", Delete: true},
@@ -31,7 +34,8 @@ func commits(t *testing.T, b Backend) {
 	if diff := cmp.Diff([]string{"1", "-"}, values(t, b, "commits/a", "commits/b")); diff != "" {
 		t.Errorf("after conflicts: %s", diff)
 	}
-	second, err := b.Commit(ctx, []Condition{{"commits/a", first}, {"commits/none", 0}},
+	second, err := b.Commit(ctx,
+		[]Condition{{Key: "commits/a", Revision: first}, {Key: "commits/none"}},
 		[]Write{{Key: "commits/b", Value: nil}, {Key: "commits/a", Delete: true}})
 	if err != nil || second <= first {
 		t.Errorf("revision %d after %d, %v", second, first, err)
@@ -39,7 +43,7 @@ func commits(t *testing.T, b Backend) {
 	if diff := cmp.Diff([]string{"-", ""}, values(t, b, "commits/a", "commits/b")); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := b.Commit(ctx, []Condition{{"commits/a", 0}}, []Write{
+	if _, err := b.Commit(ctx, []Condition{{Key: "commits/a", Revision: 0}}, []Write{
 		{Key: "commits/none", Delete: true},
 	}); err != nil {
 		t.Errorf("the deletion of what is absent: %v", err)
@@ -54,7 +58,7 @@ func oneWinner(t *testing.T, b Backend) {
 	for i := range writers {
 		all.Go(func() {
 			v := fmt.Sprint(i)
-			_, err := b.Commit(t.Context(), []Condition{{"race", before}},
+			_, err := b.Commit(t.Context(), []Condition{{Key: "race", Revision: before}},
 				[]Write{{Key: "race", Value: []byte(v)}})
 			if err == nil {
 				won <- v

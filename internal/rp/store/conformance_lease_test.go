@@ -4,22 +4,24 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // What is written with a lease vanishes when it is closed or not kept, and not before.
 func (s subject) leases(t *testing.T, b Backend) {
 	ctx := t.Context()
-	for name, end := range map[string]func(*testing.T, Lease){
-		"closed": func(t *testing.T, l Lease) {
+	for name, end := range map[string]func(*testing.T, Backend, Lease){
+		"closed": func(t *testing.T, _ Backend, l Lease) {
 			if err := errors.Join(l.Close(), l.Close()); err != nil {
 				t.Error(err)
 			}
 		},
-		"abandoned": func(_ *testing.T, l Lease) { s.abandon(b, l) },
+		"abandoned": func(_ *testing.T, holder Backend, l Lease) { s.abandon(holder, l) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			holder := b
-			if m, ok := b.(*Memory); ok {
+			if m, ok := b.(*storetest.Memory); ok {
 				holder = m.Another()
 			}
 			asked := time.Now()
@@ -38,7 +40,7 @@ func (s subject) leases(t *testing.T, b Backend) {
 			if got := values(t, b, key); got[0] != "1" {
 				t.Error("it has vanished while its lease is kept")
 			}
-			end(t, l)
+			end(t, holder, l)
 			followUntil(t, b, key, start, func(events []Event, _ int64) bool {
 				return len(events) > 1 && events[len(events)-1].Deleted
 			})

@@ -18,8 +18,8 @@ func reads(t *testing.T, b Backend) {
 		t.Errorf("read at %d, %v; want %d", at, err, second)
 	}
 	want := map[string]KV{
-		"reads/a": {"reads/a", []byte("1"), first, first},
-		"reads/b": {"reads/b", []byte("2"), second, first},
+		"reads/a": {Key: "reads/a", Value: []byte("1"), Revision: first, Created: first},
+		"reads/b": {Key: "reads/b", Value: []byte("2"), Revision: second, Created: first},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

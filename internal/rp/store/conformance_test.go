@@ -25,18 +25,18 @@ type subject struct {
 func TestMemoryConforms(t *testing.T) {
 	subject{
 		open: func(_ *testing.T, quota int64) Backend {
-			m := NewMemory()
+			m := storetest.NewMemory()
 			m.SetQuota(quota)
 			return m
 		},
 		restore: func(t *testing.T, snapshot []byte) Backend {
-			m, err := RestoreMemory(bytes.NewReader(snapshot))
+			m, err := storetest.RestoreMemory(bytes.NewReader(snapshot))
 			if err != nil {
 				t.Fatal(err)
 			}
 			return m
 		},
-		abandon:  func(b Backend, l Lease) { l.(*memoryLease).m.Kill() },
+		abandon:  func(b Backend, _ Lease) { b.(*storetest.Memory).Kill() },
 		makeRoom: func(*testing.T, Backend) {},
 	}.conforms(t)
 }

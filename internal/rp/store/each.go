@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 // Each is one change of rows for each of many keys (UpdateEach).
@@ -143,5 +145,5 @@ func (v *View) fits() bool {
 	if v.store.schema.Load() != nil {
 		conditions++
 	}
-	return conditions <= MaxWrites && len(v.writes) <= MaxWrites && size <= maxBytes
+	return conditions <= MaxWrites && len(v.writes) <= MaxWrites && size <= kv.MaxBytes
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // counter counts the transactions of a Backend, and refuses those of more writes than it takes.
@@ -49,7 +51,7 @@ func TestUpdateEach(t *testing.T) {
 		"a store that takes fewer rows": {64, 10, 1, 16, 4},
 	} {
 		t.Run(what, func(t *testing.T) {
-			b := &counter{Backend: NewMemory(), takes: tt.takes}
+			b := &counter{Backend: storetest.NewMemory(), takes: tt.takes}
 			s := New(b)
 			keys := each(tt.keys)
 			one := func(v *View, key string) error {
@@ -86,12 +88,12 @@ func TestUpdateEach(t *testing.T) {
 
 // One change that no transaction takes is left out and told of.
 func TestUpdateEachLeavesOutWhatIsTooLarge(t *testing.T) {
-	s := New(NewMemory())
+	s := New(storetest.NewMemory())
 	keys := each(9)
 	done, err := s.UpdateEach(t.Context(), keys, Each{One: func(v *View, key string) error {
 		n := flexnode.Node{UID: key}
 		if key == keys[4] {
-			n.Reason = strings.Repeat("x", maxBytes)
+			n.Reason = strings.Repeat("x", kv.MaxBytes)
 		}
 		return s.Nodes.Put(v, key, n)
 	}})
@@ -103,7 +105,7 @@ func TestUpdateEachLeavesOutWhatIsTooLarge(t *testing.T) {
 // Rows that others change meanwhile are decided on again; a fence that does not hold and a store
 // that does not answer end it.
 func TestUpdateEachBesideOthers(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	fence := Condition{Key: "/fence", Revision: 0}
 	interfere := true
@@ -135,7 +137,7 @@ func TestUpdateEachBesideOthers(t *testing.T) {
 	fence.Revision = 0
 	m.Kill()
 	if done, err := s.UpdateEach(t.Context(), each(300), Each{One: one}); done != 0 ||
-		!errors.Is(err, errKilled) || strings.Count(err.Error(), "\n") > 2 {
+		!errors.Is(err, storetest.ErrKilled) || strings.Count(err.Error(), "\n") > 2 {
 		t.Errorf("without a store: %d, %v", done, err)
 	}
 }

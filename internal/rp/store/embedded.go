@@ -175,7 +175,7 @@ func (e *Etcd) readOwn(ctx context.Context, keys []string) (map[string]KV, int64
 				return
 			}
 			for _, kv := range found.KVs {
-				got[key] = KV{key, kv.Value, kv.ModRevision, kv.CreateRevision}
+				got[key] = valueOf(&kv)
 			}
 		}
 	}, "read")

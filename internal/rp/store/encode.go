@@ -15,7 +15,7 @@ import (
 // a newer program has written it.
 func encode(before []byte, value any) ([]byte, error) {
 	data, err := json.Marshal(value)
-	if err != nil || len(before) == 0 || !hasUnknown(before, reflect.TypeOf(value)) {
+	if err != nil || len(before) == 0 {
 		return data, err
 	}
 	return keepUnknown(before, data, reflect.TypeOf(value)), nil

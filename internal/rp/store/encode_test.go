@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 type inner struct {
@@ -118,7 +119,7 @@ func TestUnknownMembersRemain(t *testing.T) {
 
 // An older program reads a row, changes something and puts it back: the whole way.
 func TestARowOfANewerProgram(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	newer := `{"id":"/A","uid":"u","desired":{"nodeConfig":{"maxPods":7,"swap":{"on":true}},` +
 		`"ring":3},"revision":5,"signature":"abc","systemData":{"createdBy":"me","via":"portal"}}`
@@ -153,7 +154,7 @@ func TestARowOfANewerProgram(t *testing.T) {
 }
 
 func TestPackedRows(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	own := json.RawMessage(`{"a":"` + strings.Repeat("x", 2000) + `"}`)
 	h := flexnode.History{}.With(flexnode.Revision{Version: 1, Facts: "f", Own: own}, 0)
@@ -180,7 +181,7 @@ func TestPackedRows(t *testing.T) {
 
 // A revision remains as it was written, also when an older program adds one: it is never changed.
 func TestRevisionsOfANewerProgramRemain(t *testing.T) {
-	s := New(NewMemory())
+	s := New(storetest.NewMemory())
 	const newer = `{"version":1,"facts":"f","own":{"a":"<b>"},"created":"2026-01-01T00:00:00Z",` +
 		`"why":"put","signature":{"by":"newer","of":[1.50]}}`
 	const beside = `,"epoch":{"of":3}}`

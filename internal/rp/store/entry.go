@@ -139,7 +139,8 @@ func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], err
 }
 
 // tally counts nodes: by state and Ready condition, by cluster and the facts that they were
-// rendered with, and by subscription, all of them and those that have a credential to join with.
+// rendered with, and by subscription: all of them, those that have a credential to join with, and
+// the bytes that they take.
 type tally struct {
 	states, facts, used map[[2]string]int
 }
@@ -152,6 +153,7 @@ func newTally() tally {
 const (
 	allNodes     = "nodes"
 	joiningNodes = "joining"
+	nodeBytes    = "bytes"
 )
 
 // count adds a node, or takes it away.
@@ -164,6 +166,7 @@ func (t tally) count(e *entry, by int) {
 	t.facts[[2]string{flexnode.ClusterOf(e.key()), is.facts}] += by
 	subscription, _, _ := strings.Cut(e.key(), "/")
 	t.used[[2]string{subscription, allNodes}] += by
+	t.used[[2]string{subscription, nodeBytes}] += by * len(e.text)
 	if is.joining {
 		t.used[[2]string{subscription, joiningNodes}] += by
 	}

@@ -10,9 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 // Etcd is a Backend in etcd: one in this process (Open), or a cluster outside it (Dial).
@@ -52,10 +56,6 @@ func (e *Etcd) within(ctx context.Context) (context.Context, context.CancelFunc)
 
 var _ Backend = (*Etcd)(nil)
 
-// maxBytes is how large the writes of a commit may be: etcd takes requests of 1.5 MiB
-// (--max-request-bytes), in which each operation has some bytes more.
-const maxBytes = 1400 << 10
-
 // Read implements Backend. More keys than a transaction takes are read with several, at the
 // revision of the first.
 func (e *Etcd) Read(ctx context.Context, keys ...string) (map[string]KV, int64, error) {
@@ -92,7 +92,7 @@ func (e *Etcd) readAt(
 	}
 	for _, r := range response.Responses {
 		for _, kv := range r.GetResponseRange().Kvs {
-			into[string(kv.Key)] = KV{string(kv.Key), kv.Value, kv.ModRevision, kv.CreateRevision}
+			into[string(kv.Key)] = valueOf(kv)
 		}
 	}
 	return response.Header.Revision, nil
@@ -102,7 +102,7 @@ func (e *Etcd) readAt(
 func (e *Etcd) Commit(
 	ctx context.Context, conditions []Condition, writes []Write,
 ) (int64, error) {
-	if len(conditions) > MaxWrites || len(writes) > MaxWrites || size(writes) > maxBytes {
+	if len(conditions) > MaxWrites || len(writes) > MaxWrites || kv.Size(writes) > kv.MaxBytes {
 		return 0, ErrTooLarge
 	}
 	if grows(writes) && !allLeased(writes) {
@@ -136,14 +136,6 @@ func (e *Etcd) Commit(
 		e.full.Store(false)
 	}
 	return response.Header.Revision, nil
-}
-
-func size(writes []Write) int {
-	n := 0
-	for _, w := range writes {
-		n += len(w.Key) + len(w.Value)
-	}
-	return n
 }
 
 // grows reports whether there are writes that a full store refuses; it takes deletions.
@@ -199,10 +191,16 @@ func (e *Etcd) Scan(
 	}
 	page.KVs = make([]KV, 0, len(got.Kvs))
 	for _, kv := range got.Kvs {
-		page.KVs = append(page.KVs,
-			KV{string(kv.Key), kv.Value, kv.ModRevision, kv.CreateRevision})
+		page.KVs = append(page.KVs, valueOf(kv))
 	}
 	return page, nil
+}
+
+// valueOf is a value in etcd's words. That of a deletion has a key and a revision only.
+func valueOf(kv *mvccpb.KeyValue) KV {
+	return KV{
+		Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision, Created: kv.CreateRevision,
+	}
 }
 
 // Snapshot implements Backend. What it writes is a file for Restore, with its checksum.
@@ -294,7 +292,7 @@ func translate(err error) error {
 	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
 		return ErrTooLarge
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
-		return errNoLease
+		return kv.ErrNoLease
 	}
 	return err
 }

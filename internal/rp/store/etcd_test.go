@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 func TestBackupAndRestore(t *testing.T) {
@@ -119,6 +121,9 @@ func TestHealthWritesNothing(t *testing.T) {
 	if h, err := outside.Health(ctx); err != nil || h.Revision == 0 || h.Quota != defaultQuota {
 		t.Errorf("through its socket: %+v, %v", h, err)
 	}
+	if id, err := outside.ClusterID(ctx); err != nil || len(id) < 8 {
+		t.Errorf("the cluster's id is %q, %v", id, err)
+	}
 	// etcd itself writes a few things once, shortly after its start.
 	if after := e.server.Server.CommittedIndex(); after-before >= calls/2 {
 		t.Errorf("the log has grown from %d to %d with %d calls", before, after, calls)
@@ -166,7 +171,7 @@ func TestARequestIsTooLarge(t *testing.T) {
 	if !errors.Is(err, ErrTooLarge) {
 		t.Errorf("2 MiB: %v", err)
 	}
-	_, err = e.Commit(t.Context(), nil, []Write{{Key: "a", Value: make([]byte, maxBytes-1)}})
+	_, err = e.Commit(t.Context(), nil, []Write{{Key: "a", Value: make([]byte, kv.MaxBytes-1)}})
 	if err != nil {
 		t.Errorf("what is allowed: %v", err)
 	}

@@ -15,6 +15,9 @@ import (
 // one that is behind does not keep the others from hearing how far the store is.
 type followers struct{ n atomic.Int64 }
 
+// progress is how often Follow asks etcd how far it is.
+const progress = 5 * time.Second
+
 // Follow implements Backend.
 func (e *Etcd) Follow(
 	ctx context.Context, prefix string, after int64, see func(Batch),
@@ -61,9 +64,7 @@ func batch(got clientv3.WatchResponse) Batch {
 	for _, e := range got.Events {
 		b.Revision = e.Kv.ModRevision
 		b.Events = append(b.Events, Event{
-			KV: KV{
-				string(e.Kv.Key), e.Kv.Value, e.Kv.ModRevision, e.Kv.CreateRevision,
-			},
+			KV:      valueOf(e.Kv),
 			Deleted: e.Type == clientv3.EventTypeDelete,
 		})
 	}

@@ -13,6 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/lease"
 	"google.golang.org/grpc"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 // etcdLease is a Lease. etcd counts its time from when it has heard of it, which is after we have
@@ -78,7 +80,7 @@ func (l *etcdLease) keep(ctx context.Context) {
 		case err == nil:
 			l.extend(asked)
 			pause = l.ttl / 3
-		case errors.Is(err, errNoLease), !time.Now().Before(l.Until()):
+		case errors.Is(err, kv.ErrNoLease), !time.Now().Before(l.Until()):
 			return
 		default:
 			pause = l.ttl / 20
@@ -92,7 +94,7 @@ func (l *etcdLease) renew(ctx context.Context) error {
 	if l.etcd.server != nil {
 		_, err := l.etcd.server.Server.LeaseRenew(ctx, lease.LeaseID(l.id))
 		if errors.Is(err, lease.ErrLeaseNotFound) {
-			return errNoLease
+			return kv.ErrNoLease
 		}
 		return err
 	}
@@ -108,7 +110,7 @@ func (l *etcdLease) renew(ctx context.Context) error {
 	}
 	answer, err := stream.Recv()
 	if err == nil && answer.TTL <= 0 {
-		return errNoLease
+		return kv.ErrNoLease
 	}
 	return err
 }

@@ -8,12 +8,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // replaced is a Backend in place of which another can be put.
 type replaced struct {
 	Backend
-	now atomic.Pointer[Memory]
+	now atomic.Pointer[storetest.Memory]
 }
 
 func (r *replaced) Read(ctx context.Context, keys ...string) (map[string]KV, int64, error) {
@@ -44,7 +46,7 @@ func (l *lasting) Follow(
 			after = max(after, b.Revision)
 			see(b)
 		})
-		if !errors.Is(err, errBroken) {
+		if !errors.Is(err, storetest.ErrBroken) {
 			return err
 		}
 	}
@@ -54,7 +56,7 @@ func (l *lasting) Follow(
 // also rows that have changed at revisions that the index had seen.
 func TestIndexOfAStoreThatGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		putNode(t, New(m), "s/g/c/a", node("a", 1))
 		var backup bytes.Buffer
 		if err := m.Snapshot(t.Context(), &backup); err != nil {
@@ -66,7 +68,7 @@ func TestIndexOfAStoreThatGoesBack(t *testing.T) {
 		b := &replaced{Backend: m}
 		b.now.Store(m)
 		x, _ := following(t, New(b))
-		old, err := RestoreMemory(&backup)
+		old, err := storetest.RestoreMemory(&backup)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +90,7 @@ func TestIndexOfAStoreThatGoesBack(t *testing.T) {
 // revision is told again.
 func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		set(t, New(m), "a", "1")
 		set(t, New(m), "same", "1")
 		var backup bytes.Buffer
@@ -104,7 +106,7 @@ func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 		l, cancel := synced(t, b, "")
 		defer cancel()
 		l.want(t, "[a=2 b=1 same=1 ready]")
-		old, err := RestoreMemory(&backup)
+		old, err := storetest.RestoreMemory(&backup)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +126,7 @@ func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 // when the connection that is followed does not break because of it.
 func TestWaitOnAStoreThatGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		set(t, New(m), "a", "1")
 		var backup bytes.Buffer
 		if err := m.Snapshot(t.Context(), &backup); err != nil {
@@ -147,7 +149,7 @@ func TestWaitOnAStoreThatGoesBack(t *testing.T) {
 			got <- row
 		}()
 		synctest.Wait()
-		old, err := RestoreMemory(&backup)
+		old, err := storetest.RestoreMemory(&backup)
 		if err != nil {
 			t.Fatal(err)
 		}

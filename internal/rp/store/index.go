@@ -19,8 +19,6 @@ type Index struct {
 	store    *Store
 	packer   packer
 	snapshot atomic.Pointer[snapshot]
-	// points has the nodes of the snapshot, or of the next one.
-	points *points
 	// heard is when the store was last heard of, in Unix nanoseconds.
 	heard atomic.Int64
 	// seen is told each row of Seen.
@@ -36,7 +34,7 @@ type Index struct {
 
 // NewIndex returns an empty index; Load fills it.
 func NewIndex(s *Store) *Index {
-	x := &Index{store: s, packer: newPacker(nil), points: newPoints(), tally: newTally()}
+	x := &Index{store: s, packer: newPacker(), tally: newTally()}
 	x.snapshot.Store(newSnapshot())
 	return x
 }
@@ -58,16 +56,9 @@ func (x *Index) Load(ctx context.Context) error {
 }
 
 func (x *Index) load(ctx context.Context) error {
-	if x.Revision() == 0 { // nobody has anything to unpack yet
-		learned, err := x.learn(ctx)
-		if err != nil {
-			return err
-		}
-		x.packer = newPacker(learned)
-	}
 	d := x.draft()
 	d.anew = x.anew
-	after, coming := "", x.page(ctx, "", 0)
+	after, coming := "", x.page(ctx, "", firstPage, 0)
 	for {
 		read := <-coming
 		if read.err != nil {
@@ -76,7 +67,7 @@ func (x *Index) load(ctx context.Context) error {
 		last := ""
 		if read.More { // the next one is read while this one is parsed
 			last = read.KVs[len(read.KVs)-1].Key
-			coming = x.page(ctx, last, read.Revision)
+			coming = x.page(ctx, last, nextPage(read.Page), read.Revision)
 		}
 		d.merge(read.KVs, after, last)
 		if after = last; last == "" {
@@ -94,10 +85,10 @@ type scanned struct {
 }
 
 // page begins to read the indexed rows after a key at a revision. Whoever calls it waits for it.
-func (x *Index) page(ctx context.Context, after string, at int64) <-chan scanned {
+func (x *Index) page(ctx context.Context, after string, size int, at int64) <-chan scanned {
 	read := make(chan scanned, 1)
 	go func() {
-		page, err := x.store.Scan(ctx, indexed, after, scanPage, at)
+		page, err := x.store.Scan(ctx, indexed, after, size, at)
 		read <- scanned{page, err}
 	}()
 	return read
@@ -165,7 +156,6 @@ func (x *Index) publish(d *draft, revision int64) {
 	x.tally.add(d.change) // before the snapshot: Used counts at least what it has
 	sees := x.sees
 	x.mu.Unlock()
-	x.points.follow(d.changed) // before it, too: who has seen the revision finds its nodes
 	x.snapshot.Store(d.next)
 	x.heard.Store(time.Now().UnixNano())
 	for _, see := range sees {

@@ -9,6 +9,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const benchNodes = 100_000
@@ -78,7 +79,7 @@ func benchStatus(i int) flexnode.Status {
 // benchStore has nodes with their status.
 func benchStore(b *testing.B, nodes int) *Store {
 	b.Helper()
-	s := New(NewMemory())
+	s := New(storetest.NewMemory())
 	for from := 0; from < nodes; from += MaxWrites / 2 {
 		_, err := s.Update(b.Context(), "fill", nil, func(v *View) error {
 			for i := from; i < min(from+MaxWrites/2, nodes); i++ {

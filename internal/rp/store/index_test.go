@@ -13,6 +13,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 func node(name string, revision int64) flexnode.Node {
@@ -66,7 +67,7 @@ func following(t *testing.T, s *Store) (*Index, *atomic.Int64) {
 
 func TestIndexFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(NewMemory())
+		s := New(storetest.NewMemory())
 		putNode(t, s, "s/g/idx/before", node("b", 1))
 		x, _ := following(t, s)
 		var revision int64
@@ -110,7 +111,7 @@ func TestIndexFollows(t *testing.T) {
 // A node and its status come and go by themselves.
 func TestIndexOfStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(NewMemory())
+		s := New(storetest.NewMemory())
 		x, _ := following(t, s)
 		at := putStatus(t, s, "s/g/c/n", "True")
 		synctest.Wait()
@@ -153,7 +154,7 @@ func TestIndexOfStatus(t *testing.T) {
 
 func TestIndexOfClustersAndSubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(NewMemory())
+		s := New(storetest.NewMemory())
 		x, _ := following(t, s)
 		update(t, s, func(v *View) error {
 			for _, key := range []string{"s/g/a", "s/g/b", "s/h/c"} {
@@ -196,13 +197,13 @@ func TestIndexOfClustersAndSubscriptions(t *testing.T) {
 // M22: a break is no reason to load everything again; only when the changes are not kept.
 func TestIndexResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		its := m.Another()
 		s := New(m)
 		putNode(t, s, "s/g/c/a", node("a", 1))
 		putNode(t, s, "s/g/c/gone", node("g", 1))
 		x, breaks := following(t, New(its))
-		its.Before(func(Call) error { return errors.New("no leader") })
+		its.Before(func(storetest.Call) error { return errors.New("no leader") })
 		its.Break()
 		synctest.Wait()
 		putNode(t, s, "s/g/c/a", node("a", 2))
@@ -226,7 +227,7 @@ func TestIndexResumes(t *testing.T) {
 
 func TestIndexLoadsAgainWhatIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		its := m.Another()
 		s := New(m)
 		putNode(t, s, "s/g/c/a", node("a", 1))
@@ -234,7 +235,7 @@ func TestIndexLoadsAgainWhatIsNotKept(t *testing.T) {
 		putNode(t, s, "s/g/c/gone", node("g", 1))
 		x, _ := following(t, New(its))
 		kept, _ := x.snapshot.Load().node("s/g/c/same")
-		its.Before(func(Call) error { return errors.New("no leader") })
+		its.Before(func(storetest.Call) error { return errors.New("no leader") })
 		its.Break()
 		synctest.Wait()
 		putNode(t, s, "s/g/c/a", node("a", 2))
@@ -263,7 +264,7 @@ func TestIndexLoadsAgainWhatIsNotKept(t *testing.T) {
 
 func TestIndexTellsSubscribers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(NewMemory())
+		s := New(storetest.NewMemory())
 		x, _ := following(t, s)
 		var told []string
 		cancel := x.Subscribe(func(table, key string) {
@@ -293,7 +294,7 @@ func TestIndexTellsSubscribers(t *testing.T) {
 
 // A row that cannot be read harms nothing but itself.
 func TestIndexWithADamagedRow(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	_, err := m.Commit(t.Context(), nil, []Write{
 		{Key: s.Nodes.Key("s/g/c/bad"), Value: []byte("{")},

@@ -2,22 +2,25 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // Whatever happens, by changes or by loading again, the index is what the store is, and counts what
 // there is.
 func TestIndexIsWhatTheStoreIs(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	x := NewIndex(s)
 	seed := rand.Uint64()
@@ -60,14 +63,25 @@ func TestIndexIsWhatTheStoreIs(t *testing.T) {
 				t.Fatal(err)
 			}
 		} else {
-			batch, _, err := m.db.since(indexed, after)
-			if err != nil {
-				t.Fatal(err)
-			}
-			x.apply(batch)
+			x.apply(changes(t, m, indexed, after))
 		}
 		compare(t, s, x)
 	}
+}
+
+// changes are those below a prefix after a revision.
+func changes(t *testing.T, b Backend, prefix string, after int64) (got Batch) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := b.Follow(ctx, prefix, after, func(told Batch) {
+		got = told
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	return got
 }
 
 // compare holds an index against the tables that it is a copy of.
@@ -143,13 +157,13 @@ func compareClusters(t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node
 
 // A load of several pages, while the store changes and forgets, is of one revision.
 func TestIndexLoadsInPages(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
-	for i := range 2*scanPage + 1 {
+	for i := range 9*firstPage + 1 {
 		putNode(t, s, fmt.Sprintf("s/g/c/%05d", i), node("n", 1))
 	}
 	pages := 0
-	m.Before(func(c Call) error {
+	m.Before(func(c storetest.Call) error {
 		if c.Op == "scan" && c.Keys[0] == indexed {
 			if pages++; pages == 2 {
 				other := m.Another()
@@ -172,7 +186,7 @@ func TestIndexLoadsInPages(t *testing.T) {
 
 // Polls go on while changes are applied: neither waits for the other (go test -race).
 func TestIndexIsReadWhileItChanges(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	putNode(t, s, "s/g/c/n", node("n", 0))
 	x := NewIndex(s)
@@ -206,4 +220,91 @@ func TestIndexIsReadWhileItChanges(t *testing.T) {
 	}
 	cancel()
 	<-done
+}
+
+// A page has some megabytes however large the rows are, and its rows are counted in bytes.
+func TestPagesAreOfBytes(t *testing.T) {
+	m := storetest.NewMemory()
+	s := New(m)
+	const rows, size = 1500, 16 << 10
+	writes := make([]Write, 0, MaxWrites)
+	for i := range rows {
+		writes = append(writes, Write{
+			Key: fmt.Sprintf("large/%05d", i), Value: make([]byte, size),
+		})
+		if len(writes) == 50 {
+			if _, err := m.Commit(t.Context(), nil, writes); err != nil {
+				t.Fatal(err)
+			}
+			writes = writes[:0]
+		}
+	}
+	after, limit, read, pages := "", firstPage, 0, 0
+	for more := true; more; pages++ {
+		page, err := s.Scan(t.Context(), "large/", after, limit, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.KVs)*size > pageBytes {
+			t.Errorf("a page of %d rows", len(page.KVs))
+		}
+		read, more = read+len(page.KVs), page.More
+		after, limit = page.KVs[len(page.KVs)-1].Key, nextPage(page)
+	}
+	if read != rows || pages != 6 {
+		t.Errorf("%d rows in %d pages", read, pages)
+	}
+	small := Page{KVs: make([]KV, 1024)}
+	if n := nextPage(small); n != maxPage {
+		t.Errorf("after rows without content %d rows", n)
+	}
+}
+
+// The bytes of nodes are counted by subscription, also after they have changed.
+func TestIndexCountsBytes(t *testing.T) {
+	s := New(storetest.NewMemory())
+	putNode(t, s, "s/g/c/a", node("a", 1))
+	putNode(t, s, "s/g/c/b", node("b", 1))
+	putNode(t, s, "other/g/c/a", node("a", 1))
+	x := NewIndex(s)
+	if err := x.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	two, _ := x.Used("s")
+	one, _ := x.Used("other")
+	if one.Bytes < 50 || two.Bytes < 2*one.Bytes-50 || two.Bytes > 2*one.Bytes+50 {
+		t.Errorf("%d bytes of two nodes, %d of one", two.Bytes, one.Bytes)
+	}
+}
+
+// Who reads while changes come has one of the states that there were, and with a revision its node.
+func TestNodesWhileTheyChange(t *testing.T) {
+	s := New(storetest.NewMemory())
+	x := NewIndex(s)
+	var running sync.WaitGroup
+	done := make(chan struct{})
+	for range 3 {
+		running.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				before := x.Revision()
+				if row, err := x.Node("s/g/c/n"); err != nil || row.Revision < before {
+					t.Errorf("at %d the node is that of %d: %v", before, row.Revision, err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 300 {
+		putNode(t, s, "s/g/c/n", node("n", int64(i)))
+		if err := x.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(done)
+	running.Wait()
 }

@@ -21,9 +21,6 @@ type Poll struct {
 
 // entry is what there is of a node, by its key.
 func (x *Index) entry(nodeKey string) (*entry, bool) {
-	if e := x.points.find(nodeKey); e != nil {
-		return e, true
-	}
 	return x.snapshot.Load().node(nodeKey)
 }
 
@@ -244,7 +241,7 @@ func (x *Index) countStale(clusterKey, facts, tried string) int {
 
 // Used is what a subscription has: nodes, those of them that have a credential to join with, and
 // clusters.
-type Used struct{ Nodes, Tokens, Clusters int }
+type Used struct{ Nodes, Tokens, Clusters, Bytes int }
 
 // Used counts what a subscription has, by its id in lower case, with all changes up to a revision.
 func (x *Index) Used(subscription string) (Used, int64) {
@@ -263,6 +260,7 @@ func (x *Index) Used(subscription string) (Used, int64) {
 	defer x.mu.Unlock()
 	used.Nodes = x.tally.used[[2]string{subscription, allNodes}]
 	used.Tokens = x.tally.used[[2]string{subscription, joiningNodes}]
+	used.Bytes = x.tally.used[[2]string{subscription, nodeBytes}]
 	return used, s.revision
 }
 

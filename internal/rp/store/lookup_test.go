@@ -6,12 +6,13 @@ import (
 	"testing/synctest"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // Nodes are found by their identities without unpacking rows.
 func TestIndexKnowsIdentities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(NewMemory())
+		s := New(storetest.NewMemory())
 		x, _ := following(t, s)
 		for key, ids := range map[string][2]string{
 			"s/g/c/a": {"oid:t/one", ""}, "s/g/c/b": {"oid:t/two", "app:t/zero app:t/ONE"},

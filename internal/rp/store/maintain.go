@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -105,6 +106,16 @@ func (e *Etcd) Health(ctx context.Context) (Health, error) {
 		return h, fmt.Errorf("cannot use the store: %w", rpctypes.ErrNoLeader)
 	}
 	return h, nil
+}
+
+// ClusterID returns the id of the etcd cluster. A restore by etcd's own tools makes a cluster with
+// another id.
+func (e *Etcd) ClusterID(ctx context.Context) (string, error) {
+	got, err := e.client.Get(ctx, root, clientv3.WithCountOnly())
+	if err != nil {
+		return "", fmt.Errorf("cannot read from the store: %w", translate(err))
+	}
+	return strconv.FormatUint(got.Header.ClusterId, 16), nil
 }
 
 // CompactAll forgets all changes before now and waits until their space is free within the file. It

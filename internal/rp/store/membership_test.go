@@ -11,17 +11,18 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // replica is a process with a connection of its own.
 type replica struct {
 	*Membership
-	m     *Memory
+	m     *storetest.Memory
 	stop  func()
 	wrong atomic.Int64 // what it was told of
 }
 
-func join(t *testing.T, m *Memory, name string) *replica {
+func join(t *testing.T, m *storetest.Memory, name string) *replica {
 	t.Helper()
 	its := m.Another()
 	membership := NewMembership(New(its), name)
@@ -87,7 +88,7 @@ func ownersOf(t *testing.T, replicas ...*replica) map[string]*replica {
 // M25: clusters are spread over the replicas, and a change of those moves no more than it must.
 func TestClustersAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		for i := range 90 {
 			putCluster(t, New(m), fmt.Sprintf("s/g/c%02d", i))
 		}
@@ -133,7 +134,7 @@ func TestClustersAreSpread(t *testing.T) {
 
 func TestTakeOverFromAKilledReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		for i := range 150 { // more than one transaction claims
 			putCluster(t, New(m), fmt.Sprintf("s/g/c%03d", i))
 		}
@@ -158,7 +159,7 @@ func TestTakeOverFromAKilledReplica(t *testing.T) {
 // is refused.
 func TestAPausedReplicaIsNoOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		cluster := chosen("a")
 		putCluster(t, New(m), cluster)
 		a := join(t, m, "a")
@@ -209,18 +210,20 @@ func TestAPausedReplicaIsNoOwner(t *testing.T) {
 
 // B4: a claim that fails is tried again for as long as it takes.
 func TestClaimsOutliveErrors(t *testing.T) {
-	for name, fail := range map[string]func(m *Memory, err error){
-		"before": func(m *Memory, err error) {
-			m.Before(func(c Call) error {
+	for name, fail := range map[string]func(m *storetest.Memory, err error){
+		"before": func(m *storetest.Memory, err error) {
+			m.Before(func(c storetest.Call) error {
 				if c.Op == "commit" {
 					return err
 				}
 				return nil
 			})
 		},
-		"after": func(m *Memory, err error) { m.After(func(Call) error { return err }) },
-		"reads": func(m *Memory, err error) {
-			m.Before(func(c Call) error {
+		"after": func(m *storetest.Memory, err error) {
+			m.After(func(storetest.Call) error { return err })
+		},
+		"reads": func(m *storetest.Memory, err error) {
+			m.Before(func(c storetest.Call) error {
 				if c.Op == "read" || c.Op == "scan" {
 					return err
 				}
@@ -230,7 +233,7 @@ func TestClaimsOutliveErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := NewMemory()
+				m := storetest.NewMemory()
 				a := join(t, m, "a")
 				fail(a.m, errors.New("leader changed"))
 				putCluster(t, New(m), "s/g/c")
@@ -252,11 +255,11 @@ func TestClaimsOutliveErrors(t *testing.T) {
 // The first readings may fail too.
 func TestMembershipBeginsAmongErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		putCluster(t, New(m), "s/g/c")
 		its := m.Another()
 		membership := NewMembership(New(its), "a")
-		its.Before(func(c Call) error {
+		its.Before(func(c storetest.Call) error {
 			if c.Op == "scan" {
 				return errors.New("no leader")
 			}
@@ -284,7 +287,7 @@ func TestMembershipBeginsAmongErrors(t *testing.T) {
 
 func TestClustersComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
 		a := join(t, m, "a")
 		synctest.Wait()
@@ -323,7 +326,7 @@ func TestClustersComeAndGo(t *testing.T) {
 // Rows that somebody else deletes are made again, and the ownership is another then.
 func TestRowsThatVanish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
 		putCluster(t, s, "s/g/c")
 		a := join(t, m, "a")
@@ -352,7 +355,7 @@ func TestRowsThatVanish(t *testing.T) {
 // keep others from the cluster.
 func TestStrayClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
 		a := join(t, m, "a")
 		b := join(t, m, "b")
@@ -380,7 +383,7 @@ func TestOwnersInAStorm(t *testing.T) {
 }
 
 func storm(t *testing.T, random *rand.Rand) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	for i := range 12 {
 		putCluster(t, s, fmt.Sprint("s/g/c", i))
@@ -400,12 +403,12 @@ func storm(t *testing.T, random *rand.Rand) {
 		case 1:
 			r.m.Resume()
 		case 2:
-			r.m.Before(func(Call) error { return wrong })
+			r.m.Before(func(storetest.Call) error { return wrong })
 		case 3:
 			r.m.Before(nil)
 			r.m.After(nil)
 		case 4:
-			r.m.After(func(Call) error { return wrong })
+			r.m.After(func(storetest.Call) error { return wrong })
 		case 5:
 			r.m.Break()
 		case 6:

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 func leased(t *testing.T, m Backend, key string, ttl time.Duration) Lease {
@@ -24,7 +26,7 @@ func leased(t *testing.T, m Backend, key string, ttl time.Duration) Lease {
 	return l
 }
 
-func there(t *testing.T, m *Memory, key string) bool {
+func there(t *testing.T, m *storetest.Memory, key string) bool {
 	t.Helper()
 	got, _, err := m.Read(t.Context(), key)
 	if err != nil {
@@ -45,7 +47,7 @@ func ended(l Lease) bool {
 
 func TestMemoryLeaseIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		l := leased(t, m, "k", 10*time.Second)
 		time.Sleep(time.Hour)
 		if !there(t, m, "k") || ended(l) || time.Until(l.Until()) < 6*time.Second {
@@ -59,7 +61,7 @@ func TestMemoryLeaseIsKept(t *testing.T) {
 
 func TestMemoryLeaseOfAKilledProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		its := m.Another()
 		l := leased(t, its, "k", 10*time.Second)
 		its.Kill()
@@ -83,7 +85,7 @@ func TestMemoryLeaseOfAKilledProcess(t *testing.T) {
 // A process that was stopped for long sees that its lease has ended only when it goes on.
 func TestMemoryLeaseOfAPausedProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		its := m.Another()
 		l := leased(t, its, "k", 10*time.Second)
 		its.Pause()
@@ -102,17 +104,17 @@ func TestMemoryLeaseOfAPausedProcess(t *testing.T) {
 // Renewals that fail for less than the lease's time do no harm.
 func TestMemoryLeaseSurvivesErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		its := m.Another()
 		l := leased(t, its, "k", 10*time.Second)
-		its.Before(func(Call) error { return errors.New("no route") })
+		its.Before(func(storetest.Call) error { return errors.New("no route") })
 		time.Sleep(6 * time.Second)
 		its.Before(nil)
 		time.Sleep(time.Minute)
 		if !there(t, m, "k") || ended(l) {
 			t.Error("it has ended")
 		}
-		its.Before(func(Call) error { return errors.New("no route") })
+		its.Before(func(storetest.Call) error { return errors.New("no route") })
 		time.Sleep(11 * time.Second)
 		if there(t, m, "k") || !ended(l) {
 			t.Error("it has not ended")
@@ -122,7 +124,7 @@ func TestMemoryLeaseSurvivesErrors(t *testing.T) {
 
 // A key that is written without the lease is not the lease's any more.
 func TestMemoryLeaseLetsGo(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	l := leased(t, m, "k", time.Minute)
 	if _, err := m.Commit(t.Context(), nil, []Write{{Key: "k", Value: []byte("y")}}); err != nil {
 		t.Fatal(err)
@@ -138,7 +140,7 @@ func TestMemoryLeaseLetsGo(t *testing.T) {
 
 func TestMemoryPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		its := m.Another()
 		its.Pause()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -158,7 +160,7 @@ func TestMemoryPause(t *testing.T) {
 }
 
 func TestMemorySnapshot(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	set(t, s, "a", "1")
 	set(t, s, "a", "2")
@@ -169,7 +171,7 @@ func TestMemorySnapshot(t *testing.T) {
 	if err := m.Snapshot(t.Context(), &file); err != nil {
 		t.Fatal(err)
 	}
-	restored, err := RestoreMemory(&file)
+	restored, err := storetest.RestoreMemory(&file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,13 +189,13 @@ func TestMemorySnapshot(t *testing.T) {
 	if again := set(t, New(restored), "a", "3"); again != last+2 {
 		t.Errorf("the next revision is %d after %d", again, last+1)
 	}
-	if _, err := RestoreMemory(bytes.NewBufferString("")); err == nil {
+	if _, err := storetest.RestoreMemory(bytes.NewBufferString("")); err == nil {
 		t.Error("an empty snapshot was restored")
 	}
 }
 
 func TestMemoryThatIsFull(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	set(t, s, "a", "1")
 	m.SetQuota(200)

@@ -10,6 +10,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // outlines are those of all nodes, by key, in a form that can be compared.
@@ -27,7 +28,7 @@ func outlines(x *Index) map[string]string {
 func TestOutlines(t *testing.T) {
 	const seed = 7
 	g := rand.New(rand.NewPCG(seed, seed))
-	s := New(NewMemory())
+	s := New(storetest.NewMemory())
 	followed := NewIndex(s)
 	if err := followed.Load(t.Context()); err != nil {
 		t.Fatal(err)

@@ -138,7 +138,7 @@ func (m *Membership) strays() (strays []*Ownership) {
 		if row.Value.Lease == m.lease.ID() && m.owned[cluster] == nil &&
 			m.leaving[cluster] == nil &&
 			(!m.clusters[cluster] || choice(m.members, cluster) != m.replica) {
-			fence := Condition{m.store.Owners.Key(cluster), row.Revision}
+			fence := Condition{Key: m.store.Owners.Key(cluster), Revision: row.Revision}
 			strays = append(strays, &Ownership{Cluster: cluster, fence: fence})
 		}
 	}
@@ -194,7 +194,7 @@ func (m *Membership) own(rows []Row[Member]) {
 	defer m.mu.Unlock()
 	for _, r := range rows {
 		m.owned[r.Key] = &Ownership{
-			Cluster: r.Key, fence: Condition{m.store.Owners.Key(r.Key), r.Revision},
+			Cluster: r.Key, fence: Condition{Key: m.store.Owners.Key(r.Key), Revision: r.Revision},
 			lease: m.lease, now: m.Now, lost: make(chan struct{}),
 			told: m.owners[r.Key].Revision == r.Revision,
 		}

@@ -34,7 +34,7 @@ func TestPackedRowsAreSmallAndWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPacker(nil)
+	p := newPacker()
 	packed := p.pack(row)
 	if len(packed) > len(row)/2 {
 		t.Errorf("%d bytes are packed into %d", len(row), len(packed))

@@ -9,14 +9,13 @@ import (
 	"strconv"
 )
 
-// schema is the version of the rows' form that this program reads and writes. Version 1 lies below
-// former, version 2 below root. A program that gives rows another form, which this one would
-// misread, raises it before it writes the first of them; a field more is no other form.
-const (
-	schema       = 2
-	former       = "/flexnode/v1/"
-	formerSchema = former + "schema"
-)
+// schema is the version of the rows' form that this program reads and writes. A program that gives
+// rows another form, which this one would misread, raises it before it writes the first of them; a
+// field more is no other form.
+const schema = 2
+
+// schemaRow is the row of Meta that has the version.
+const schemaRow = "schema"
 
 // ErrNewer is a store whose rows a newer program has given a form that this one does not know:
 // nothing is written to it.
@@ -30,6 +29,21 @@ func readSchema(row []byte) (int, error) {
 			"knows %d at most; %w", row, schema, ErrNewer)
 	}
 	return version, nil
+}
+
+// BeginSchema gives an empty store the version of this program, and then does as HoldSchema.
+func (s *Store) BeginSchema(ctx context.Context) error {
+	for {
+		if err := s.HoldSchema(ctx); err != nil || s.HasSchema() {
+			return err
+		}
+		key := s.Meta.Key(schemaRow)
+		_, err := s.Backend.Commit(ctx, []Condition{{Key: key, Revision: 0}},
+			[]Write{{Key: key, Value: []byte(strconv.Itoa(schema))}})
+		if err != nil && !errors.Is(err, ErrConflict) { // another replica may have written it
+			return fmt.Errorf("cannot write the store's version: %w", err)
+		}
+	}
 }
 
 // HoldSchema has every commit from now on depend on the rows' form being one that this program
@@ -46,7 +60,7 @@ func (s *Store) HoldSchema(ctx context.Context) error {
 			return err
 		}
 	}
-	s.schema.Store(&Condition{key, row.Revision})
+	s.schema.Store(&Condition{Key: key, Revision: row.Revision})
 	return nil
 }
 

@@ -3,22 +3,27 @@ package store
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // A program that runs when a newer one gives the rows another form writes nothing more, whatever
 // way it takes; beside a newer one that keeps the form, and after a restore of the store, it goes
 // on.
 func TestOlderProgramsAreFenced(t *testing.T) {
-	t.Run("memory", func(t *testing.T) { checkFence(t, NewMemory()) })
+	t.Run("memory", func(t *testing.T) { checkFence(t, storetest.NewMemory()) })
 	t.Run("etcd", func(t *testing.T) { checkFence(t, embedded(t, t.TempDir(), Options{})) })
 }
 
 func checkFence(t *testing.T, b Backend) {
 	older, newer := New(b), New(b)
-	if err := Migrate(t.Context(), older, Migration{}); err != nil {
+	if err := older.BeginSchema(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	raise := func(version string) {
@@ -62,8 +67,8 @@ func checkFence(t *testing.T, b Backend) {
 
 // A transaction has room for the condition on the form of the rows.
 func TestUpdateEachWithTheFence(t *testing.T) {
-	s := New(NewMemory())
-	if err := Migrate(t.Context(), s, Migration{}); err != nil {
+	s := New(storetest.NewMemory())
+	if err := s.BeginSchema(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var made int
@@ -79,12 +84,48 @@ func TestUpdateEachWithTheFence(t *testing.T) {
 	}
 }
 
+// An empty store gets the version of this program; one of another version is refused and left alone.
+func TestBeginSchema(t *testing.T) {
+	version := New(nil).Meta.Key(schemaRow)
+	for name, tt := range map[string]struct {
+		rows map[string]string
+		want string
+	}{
+		"empty":                {nil, ""},
+		"ours":                 {map[string]string{version: "2"}, ""},
+		"newer":                {map[string]string{version: "3"}, "its rows have version 3"},
+		"not a version at all": {map[string]string{version: `"x"`}, "run a newer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := storetest.NewMemory()
+			for key, value := range tt.rows {
+				put(t, m, key, value)
+			}
+			s := New(m)
+			err := s.BeginSchema(t.Context())
+			if tt.want != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%v; want %q", err, tt.want)
+				}
+				if diff := cmp.Diff(tt.rows, dump(t, m)); diff != "" {
+					t.Errorf("a refused store was changed: %s", diff)
+				}
+				return
+			}
+			got := dump(t, m)
+			if err != nil || got[version] != "2" || len(got) != 1 || !s.HasSchema() {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+}
+
 // Who waits for a newer form is told of it, and not of anything else.
 func TestWaitForNewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
-		if err := Migrate(t.Context(), s, Migration{}); err != nil {
+		if err := s.BeginSchema(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		told := make(chan error, 1)
@@ -102,8 +143,22 @@ func TestWaitForNewer(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := New(NewMemory()).WaitForNewer(ctx); err != nil {
+		if err := New(storetest.NewMemory()).WaitForNewer(ctx); err != nil {
 			t.Errorf("after its end: %v", err)
 		}
 	})
+}
+
+// dump is all that is in a database.
+func dump(t *testing.T, b Backend) map[string]string {
+	t.Helper()
+	page, err := b.Scan(t.Context(), "/", "", 10_000, 0)
+	if err != nil || page.More {
+		t.Fatal(page.More, err)
+	}
+	all := map[string]string{}
+	for _, kv := range page.KVs {
+		all[kv.Key] = string(kv.Value)
+	}
+	return all
 }

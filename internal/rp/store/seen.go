@@ -23,6 +23,9 @@ const (
 	seenGone  = 24 * time.Hour
 	// seenSweep is how often nodes that are no more are forgotten.
 	seenSweep = time.Hour
+	// seenAhead is how far a replica's clock may be ahead of this one's: what is said of a later
+	// time is left out, or a node would count as heard of until then.
+	seenAhead = 5 * time.Minute
 )
 
 // Seen knows when the agent of each node was last heard of, by any replica. It is kept apart from

@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // seer is the liveness of a replica with an index that follows. It does not run.
-func seer(t *testing.T, m *Memory, name string) (*Seen, *Memory) {
+func seer(t *testing.T, m *storetest.Memory, name string) (*Seen, *storetest.Memory) {
 	t.Helper()
 	its := m.Another()
 	s := New(its)
@@ -59,7 +60,7 @@ func flushed(t *testing.T, s *Seen) {
 	synctest.Wait()
 }
 
-func seenRows(t *testing.T, m *Memory) (keys []string, size int) {
+func seenRows(t *testing.T, m *storetest.Memory) (keys []string, size int) {
 	t.Helper()
 	page, err := m.Scan(t.Context(), indexed+"seen/", "", 10000, 0)
 	if err != nil {
@@ -76,7 +77,7 @@ func uidNode(uid string) flexnode.Node { return flexnode.Node{ID: "/n", UID: uid
 
 func TestSeenByEachReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		a, _ := seer(t, m, "a")
 		b, _ := seer(t, m, "b")
 		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
@@ -95,6 +96,7 @@ func TestSeenByEachReplica(t *testing.T) {
 			t.Errorf("b knows %v, not %v", got, first)
 		}
 		later := first.Add(time.Hour)
+		time.Sleep(time.Until(later))
 		b.Note("s/g/c/n", later)
 		flushed(t, b)
 		a.Note("s/g/c/n", later.Add(-time.Minute)) // its clock is behind
@@ -117,7 +119,7 @@ func TestSeenByEachReplica(t *testing.T) {
 // M23: a node that was made again in place of another was not seen yet.
 func TestSeenOfASuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		a, _ := seer(t, m, "a")
 		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
 		synctest.Wait()
@@ -139,7 +141,7 @@ func TestSeenOfASuccessor(t *testing.T) {
 // M23: what polls cost the store does not grow with the nodes, and comes not all at once.
 func TestSeenCostsFewWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		a, its := seer(t, m, "a")
 		const many = 2000
 		for i := range many {
@@ -147,7 +149,7 @@ func TestSeenCostsFewWrites(t *testing.T) {
 		}
 		synctest.Wait()
 		at := map[time.Time]int{}
-		its.Before(func(c Call) error {
+		its.Before(func(c storetest.Call) error {
 			if c.Op == "commit" {
 				at[time.Now()]++
 			}
@@ -188,7 +190,7 @@ func TestSeenCostsFewWrites(t *testing.T) {
 // A node that two replicas hear in turns is in the row of the one that heard it last.
 func TestSeenIsWrittenByTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		a, _ := seer(t, m, "a")
 		b, _ := seer(t, m, "b")
 		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
@@ -198,10 +200,11 @@ func TestSeenIsWrittenByTheLast(t *testing.T) {
 			s.Note("s/g/c/n", time.Now().Add(time.Duration(i)*time.Minute))
 			flushed(t, s)
 		}
-		a.Note("s/g/c/n", time.Now().Add(time.Hour))
+		time.Sleep(time.Hour)
+		last := time.Now().Truncate(time.Minute)
+		a.Note("s/g/c/n", last)
 		flushed(t, a)
 		flushed(t, b)
-		last := time.Now().Add(time.Hour).Truncate(time.Minute)
 		if got := b.Last("s/g/c/n"); !got.Equal(last) {
 			t.Errorf("b knows %v, not %v", got, last)
 		}
@@ -211,7 +214,7 @@ func TestSeenIsWrittenByTheLast(t *testing.T) {
 // The rows of a replica that is gone for a day go; when its nodes were last heard of remains.
 func TestSeenOfAReplicaThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		a, _ := seer(t, m, "a")
 		b, itsB := seer(t, m, "b")
 		c, _ := seer(t, m, "c")
@@ -254,7 +257,7 @@ func TestSeenOfAReplicaThatIsGone(t *testing.T) {
 // Deleted nodes leave the rows.
 func TestSeenForgetsDeletedNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		a, _ := seer(t, m, "a")
 		b, _ := seer(t, m, "b")
 		for i := range 100 {
@@ -288,14 +291,14 @@ func TestSeenForgetsDeletedNodes(t *testing.T) {
 
 func TestSeenOutlivesErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		a, its := seer(t, m, "a")
 		b, _ := seer(t, m, "b")
 		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
 		synctest.Wait()
 		at := time.Now().Truncate(time.Minute)
 		a.Note("s/g/c/n", at)
-		its.Before(func(Call) error { return errors.New("no leader") })
+		its.Before(func(storetest.Call) error { return errors.New("no leader") })
 		if a.Flush(t.Context()) == nil {
 			t.Error("nobody is told of an error")
 		}
@@ -311,7 +314,7 @@ func TestSeenOutlivesErrors(t *testing.T) {
 // A row that others have deleted, because this replica was away for long, is written again.
 func TestSeenOfAReplicaThatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		a, itsA := seer(t, m, "a")
 		b, _ := seer(t, m, "b")
 		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
@@ -320,7 +323,7 @@ func TestSeenOfAReplicaThatComesBack(t *testing.T) {
 		a.Note("s/g/c/n", at)
 		flushed(t, a)
 		stop := runs(t, b)
-		itsA.Before(func(Call) error { return errors.New("cut off") })
+		itsA.Before(func(storetest.Call) error { return errors.New("cut off") })
 		itsA.Break()
 		time.Sleep(26 * time.Hour)
 		stop()
@@ -337,7 +340,7 @@ func TestSeenOfAReplicaThatComesBack(t *testing.T) {
 }
 
 func TestSeenRowsThatAreDamaged(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	putNode(t, s, "s/g/c/n", uidNode("u1"))
 	var writes []Write
@@ -361,7 +364,7 @@ func TestSeenRowsThatAreDamaged(t *testing.T) {
 // What a replica can expect is its share of the nodes that any replica has heard of lately.
 func TestShareOfAReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		a, _ := seer(t, m, "a")
 		b, _ := seer(t, m, "b")
 		for i := range 10 {
@@ -389,4 +392,24 @@ func TestShareOfAReplica(t *testing.T) {
 		time.Sleep(agentAge)
 		check("much later", a, 0)
 	})
+}
+
+// A replica whose clock is a day ahead has no node count as heard of until tomorrow.
+func TestSeenOfAClockThatIsAhead(t *testing.T) {
+	m := storetest.NewMemory()
+	putNode(t, New(m), "s/g/c/a", uidNode("a"))
+	s, _ := seer(t, m, "one")
+	hash, now := seenHash("a"), time.Now()
+	row := func(at time.Time) []byte {
+		return packSeen(minutes(at), map[uint64]uint32{hash: minutes(at)})
+	}
+	key := fmt.Sprintf("other/%02d", hash>>58)
+	s.merge(key, row(now.Add(24*time.Hour)))
+	if last := s.Last("s/g/c/a"); !last.IsZero() {
+		t.Errorf("it is heard of at %s", last)
+	}
+	s.merge(key, row(now.Add(time.Minute)))
+	if s.Last("s/g/c/a").IsZero() {
+		t.Error("a minute is too much")
+	}
 }

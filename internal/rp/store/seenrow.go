@@ -60,7 +60,11 @@ func (s *Seen) merge(key string, row []byte) {
 	default:
 		shard.others[name] = written
 	}
+	latest := minutes(s.Now().Add(seenAhead))
 	for hash, at := range nodes {
+		if at > latest {
+			continue
+		}
 		known := shard.nodes[hash].minutes
 		if hash>>58 == uint64(i) && (known < at || known == at && mine) {
 			shard.nodes[hash] = heard{at, mine}

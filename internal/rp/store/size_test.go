@@ -2,11 +2,10 @@ package store
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
-	"unsafe"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -37,57 +36,11 @@ func fullStatus(i int) flexnode.Status {
 	return s
 }
 
-// What the nodes of a site have in common is learned from some of them, so that the others take
-// less: also those that were there before, and those that come later.
-func TestRowsAreLearned(t *testing.T) {
-	m := NewMemory()
-	s := New(m)
-	const nodes = 200
-	fill := func() {
-		update(t, s, func(v *View) error {
-			return s.Clusters.Set(v, "12345678-90ab-cdef-1234-567890abcdef/plants/north-00",
-				flexnode.Cluster{})
-		})
-		for i := range nodes {
-			key := benchKey(20 * i)
-			update(t, s, func(v *View) error {
-				return errors.Join(s.Nodes.Set(v, key, benchNode(20*i)),
-					s.Status.Set(v, key, benchStatus(20*i)))
-			})
-		}
-	}
-	size := func(x *Index) (bytes int) {
-		x.snapshot.Load().nodes.Ascend(func(i item[*entry]) bool {
-			bytes += len(i.value.text)
-			return true
-		})
-		return bytes / nodes
-	}
-	x := NewIndex(s)
-	if err := x.Load(t.Context()); err != nil { // there is nothing to learn from
-		t.Fatal(err)
-	}
-	fill()
-	if err := x.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	compare(t, s, x)
-	learned := NewIndex(s)
-	if err := learned.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	compare(t, s, learned)
-	t.Logf("%d bytes of text a node, %d with what is learned", size(x), size(learned))
-	if size(learned) > size(x)*4/5 {
-		t.Errorf("%d bytes of text a node, %d with what is learned", size(x), size(learned))
-	}
-}
-
 // A node whose agent reports all that there is takes no more than a kilobyte of text in the memory
 // of a replica, so that with what is around it (docs/performance.md) it stays below 1.5 KiB.
 func TestFullStatusIsSmall(t *testing.T) {
 	const nodes, most = 500, 1024
-	p, total, status := newPacker(nil), 0, 0
+	p, total, status := newPacker(), 0, 0
 	for i := range nodes {
 		row, err := json.Marshal(benchNode(i))
 		if err != nil {
@@ -101,7 +54,7 @@ func TestFullStatusIsSmall(t *testing.T) {
 		packed := p.pack(said)
 		_, own := cutIdentity(benchNode(i).Identity)
 		e.join(benchKey(i), own, benchNode(i).UID, string(p.pack(row)), string(packed))
-		total += len(e.text) + int(unsafe.Sizeof(e))
+		total += len(e.text) + int(reflect.TypeOf(e).Size())
 		status += len(packed)
 	}
 	t.Logf("%d bytes a node, of them %d of status", total/nodes, status/nodes)

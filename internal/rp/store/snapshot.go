@@ -76,11 +76,8 @@ type draft struct {
 	anew    bool // merge takes over nothing
 }
 
-// changed is a row that has changed; entry is what there is of its node now, if it is of one.
-type changed struct {
-	table, key string
-	entry      *entry
-}
+// changed is a row that has changed.
+type changed struct{ table, key string }
 
 func (x *Index) draft() *draft {
 	now := x.snapshot.Load()
@@ -119,9 +116,13 @@ type head struct {
 	Desired struct {
 		ContinuousMonitoring bool `json:"continuousMonitoring"`
 	} `json:"desired"`
-	Failed int64             `json:"failed"`
-	Reason string            `json:"reason"`
-	Ended  *flexnode.JoinEnd `json:"ended"`
+	Failed        int64             `json:"failed"`
+	Insisted      int64             `json:"insisted"`
+	Attempt       *flexnode.Attempt `json:"attempt"`
+	FailedChanges []string          `json:"failedChanges"`
+	Unreleased    int64             `json:"unreleased"`
+	Reason        string            `json:"reason"`
+	Ended         *flexnode.JoinEnd `json:"ended"`
 }
 
 // wanted is what is wanted of the node.
@@ -129,6 +130,8 @@ func (h head) wanted() flexnode.Wanted {
 	n := flexnode.Node{
 		State: h.State, Chosen: h.Chosen, Credential: h.Credential, Former: h.Former,
 		Reason: h.Reason, Ended: h.Ended, Revision: h.Revision, Failed: h.Failed,
+		Insisted: h.Insisted, Attempt: h.Attempt, FailedChanges: h.FailedChanges,
+		Unreleased: h.Unreleased,
 	}
 	n.Desired.ContinuousMonitoring = h.Desired.ContinuousMonitoring
 	return flexnode.WantedOf(n)
@@ -206,10 +209,9 @@ func (x *Index) parseSome(events []Event, into []parsed) {
 
 // put makes one change.
 func (d *draft) put(p parsed) {
-	c := changed{table: p.table, key: p.key}
 	switch p.table {
 	case nodesTable, statusTable:
-		c.entry = d.putNode(p)
+		d.putNode(p)
 	case clustersTable:
 		d.putCluster(p)
 	case subscriptionsTable:
@@ -222,12 +224,11 @@ func (d *draft) put(p parsed) {
 	default: // of a newer program
 		return
 	}
-	d.changed = append(d.changed, c)
+	d.changed = append(d.changed, changed{p.table, p.key})
 }
 
-// putNode makes a change of a node or its status, and returns what there is of it then, nil if
-// nothing.
-func (d *draft) putNode(p parsed) *entry {
+// putNode makes a change of a node or its status.
+func (d *draft) putNode(p parsed) {
 	before, there := d.next.node(p.key)
 	if there {
 		d.change.count(before, -1)
@@ -235,11 +236,10 @@ func (d *draft) putNode(p parsed) *entry {
 	after := before.with(p)
 	if after == nil {
 		d.next.nodes.Delete(item[*entry]{key: p.key})
-		return nil
+		return
 	}
 	d.change.count(after, 1)
 	d.next.nodes.ReplaceOrInsert(item[*entry]{after.key(), after})
-	return after
 }
 
 func (d *draft) putCluster(p parsed) {

@@ -26,6 +26,8 @@ type Store struct {
 	// flexnode.ContentID.
 	History Table[flexnode.History]
 	Layers  Table[json.RawMessage]
+	// Rollouts tell how far the changes of a cluster are, by its key.
+	Rollouts Table[flexnode.Rollout]
 	// Secrets are client secrets by key of the node, Bundles the texts that URLs hand out, by key
 	// of the credential.
 	Secrets Table[Sealed]
@@ -38,8 +40,7 @@ type Store struct {
 	PodCIDRs   Table[string]
 	Tombstones Table[flexnode.Tombstones]
 	Operations Table[flexnode.Operation]
-	// APIServers tell which registration an API server belongs to, by the uid of its Service
-	// default/kubernetes.
+	// APIServers tell which registration an API server belongs to, by flexnode.Cluster.APIServer.
 	APIServers Table[string]
 	// Endpoints tell which registration has reached its API server at an address last, by
 	// flexnode.Cluster.Endpoint; it holds as long as that registration says the same.
@@ -56,7 +57,7 @@ type Store struct {
 	waits  waits
 }
 
-// Where the rows are. Those of the release before were below /flexnode/v1/.
+// Where the rows are.
 const (
 	root    = "/flexnode/v2/"
 	indexed = root + "i/"
@@ -72,6 +73,7 @@ func New(b Backend) *Store {
 	s.Subscriptions = Table[flexnode.Subscription]{store: s, prefix: indexed + "subscriptions/"}
 	s.History = Table[flexnode.History]{store: s, prefix: other + "history/", packed: true}
 	s.Layers = Table[json.RawMessage]{store: s, prefix: other + "layers/", packed: true}
+	s.Rollouts = Table[flexnode.Rollout]{store: s, prefix: other + "rollouts/"}
 	s.Secrets = Table[Sealed]{store: s, prefix: other + "secrets/"}
 	s.Bundles = Table[Sealed]{store: s, prefix: other + "bundles/"}
 	s.Credentials = Table[Credential]{store: s, prefix: other + "credentials/"}

@@ -122,13 +122,13 @@ func (t Table[T]) List(ctx context.Context, prefix string) ([]Row[T], int64, err
 func (t Table[T]) each(
 	ctx context.Context, prefix string, see func(r Row[T], err error) error,
 ) (int64, error) {
-	after, at := "", int64(0)
+	after, at, size := "", int64(0), firstPage
 	for {
-		page, err := t.store.Scan(ctx, t.prefix+prefix, after, scanPage, at)
+		page, err := t.store.Scan(ctx, t.prefix+prefix, after, size, at)
 		if err != nil {
 			return 0, fmt.Errorf("cannot list %s: %w", t.prefix+prefix, err)
 		}
-		at = page.Revision
+		at, size = page.Revision, nextPage(page)
 		for _, kv := range page.KVs {
 			if err := see(t.decode(strings.TrimPrefix(kv.Key, t.prefix), kv)); err != nil {
 				return 0, err
@@ -141,9 +141,24 @@ func (t Table[T]) each(
 	}
 }
 
-// scanPage is how many rows one request reads. For each request etcd goes through the keys of all
-// rows that are left, to count them, so that small pages of many rows take long.
-const scanPage = 8192
+// How many rows one request reads. For each request etcd goes through the keys of all rows that are
+// left, to count them, so that small pages of many rows take long; large pages of large rows fill
+// the memory.
+const (
+	firstPage = 256
+	maxPage   = 8192
+	pageBytes = 4 << 20
+)
+
+// nextPage returns the number of rows to read after a page: as many as have pageBytes if they are as
+// large as those of the page, and at most eight times as many.
+func nextPage(p Page) int {
+	size := 1
+	for _, kv := range p.KVs {
+		size += len(kv.Value)
+	}
+	return max(1, min(pageBytes*len(p.KVs)/size, 8*len(p.KVs), maxPage))
+}
 
 // Sync calls see with every row below a prefix, and then with each change, until ctx ends. A row
 // that was deleted has revision 0. After the first reading, ready is called, once; if that reading

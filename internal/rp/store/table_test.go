@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // told collects what Sync tells.
@@ -52,7 +54,7 @@ func drop(t *testing.T, s *Store, key string) int64 {
 
 func TestSyncTellsWhatIsAndWhatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
 		set(t, s, "p/a", "1")
 		set(t, s, "q/a", "1")
@@ -72,7 +74,7 @@ func TestSyncTellsWhatIsAndWhatChanges(t *testing.T) {
 // A break is no reason to read everything again: Sync goes on from the last change (M22).
 func TestSyncGoesOnAfterABreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
 		set(t, s, "a", "1")
 		its := m.Another()
@@ -80,7 +82,7 @@ func TestSyncGoesOnAfterABreak(t *testing.T) {
 		defer cancel()
 		l.want(t, "[a=1 ready]")
 		before := m.Reads()
-		its.Before(func(Call) error { return errors.New("no route") })
+		its.Before(func(storetest.Call) error { return errors.New("no route") })
 		its.Break()
 		synctest.Wait()
 		set(t, s, "b", "2")
@@ -99,7 +101,7 @@ func TestSyncGoesOnAfterABreak(t *testing.T) {
 
 func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
 		set(t, s, "same", "1")
 		set(t, s, "changed", "1")
@@ -108,7 +110,7 @@ func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
 		l, cancel := synced(t, its, "")
 		defer cancel()
 		l.want(t, "[changed=1 gone=1 same=1 ready]")
-		its.Before(func(Call) error { return errors.New("no route") })
+		its.Before(func(storetest.Call) error { return errors.New("no route") })
 		its.Break()
 		synctest.Wait()
 		set(t, s, "changed", "2")
@@ -129,14 +131,14 @@ func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
 // The reading after ErrCompacted may fail too.
 func TestSyncSurvivesAFailedReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
 		its := m.Another()
 		l, cancel := synced(t, its, "")
 		defer cancel()
 		l.want(t, "[ready]")
 		scans := 0
-		its.Before(func(c Call) error {
+		its.Before(func(c storetest.Call) error {
 			if c.Op == "changes" {
 				return errors.New("broken")
 			}
@@ -161,9 +163,9 @@ func TestSyncSurvivesAFailedReading(t *testing.T) {
 }
 
 func TestSyncTellsThatItsFirstReadingFails(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	wrong := errors.New("wrong")
-	m.Before(func(Call) error { return wrong })
+	m.Before(func(storetest.Call) error { return wrong })
 	err := names(New(m)).Sync(t.Context(), "", func(Row[string]) {}, func() { t.Error("ready") })
 	if !errors.Is(err, wrong) {
 		t.Error(err)
@@ -172,15 +174,14 @@ func TestSyncTellsThatItsFirstReadingFails(t *testing.T) {
 
 // A list of several pages is of one revision.
 func TestListIsOfOneRevision(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	for i := range 2500 {
 		set(t, s, fmt.Sprintf("c/%06d", i), "x")
 	}
-	set(t, s, "d/1", "x")
-	at := m.db.revision
+	at := set(t, s, "d/1", "x")
 	pages := 0
-	m.Before(func(c Call) error {
+	m.Before(func(c storetest.Call) error {
 		if c.Op == "scan" {
 			if pages++; pages == 2 {
 				set(t, New(m.Another()), "c/002400", "changed")
@@ -197,7 +198,7 @@ func TestListIsOfOneRevision(t *testing.T) {
 }
 
 func TestADamagedRowIsTold(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	damaged := []Write{{Key: s.Nodes.Key("n"), Value: []byte("{")}}
 	if _, err := m.Commit(t.Context(), nil, damaged); err != nil {

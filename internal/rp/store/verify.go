@@ -94,13 +94,13 @@ func (s *Store) ReadAll(ctx context.Context, bad func(error)) (Contents, error) 
 	if !s.HasSchema() {
 		return c, errors.New("the store has no rows of this release")
 	}
-	tables, after := s.decoders(), ""
+	tables, after, size := s.decoders(), "", firstPage
 	for {
-		page, err := s.Scan(ctx, root, after, scanPage, c.Revision)
+		page, err := s.Scan(ctx, root, after, size, c.Revision)
 		if err != nil {
 			return c, fmt.Errorf("cannot read the rows: %w", err)
 		}
-		c.Revision = page.Revision
+		c.Revision, size = page.Revision, nextPage(page)
 		for _, kv := range page.KVs {
 			after = kv.Key
 			c.count(tables, kv, bad)

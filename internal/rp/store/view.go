@@ -74,7 +74,7 @@ func (v *View) commit() (int64, error) {
 	}
 	conditions := slices.Clone(v.fences)
 	for key, kv := range v.read {
-		conditions = append(conditions, Condition{key, kv.Revision})
+		conditions = append(conditions, Condition{Key: key, Revision: kv.Revision})
 	}
 	writes := make([]Write, 0, len(v.order))
 	for _, key := range v.order {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 func names(s *Store) Table[string] { return s.PodCIDRs }
@@ -27,7 +29,7 @@ func set(t *testing.T, s *Store, key, value string) int64 {
 
 func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
 		set(t, s, "a", "0")
 		var seen []string
@@ -59,9 +61,9 @@ func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
 // The pauses of many that change the same row differ, so that all get their turn.
 func TestUpdatesOfManyAllHappen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
-		m.Before(func(c Call) error {
+		m.Before(func(c storetest.Call) error {
 			if c.Op == "commit" {
 				time.Sleep(time.Millisecond) // so that they overlap
 			}
@@ -91,7 +93,7 @@ func TestUpdatesOfManyAllHappen(t *testing.T) {
 
 func TestUpdateEndsAfterManyConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
 		calls := 0
 		_, err := s.Update(t.Context(), "never", nil, func(v *View) error {
@@ -109,7 +111,7 @@ func TestUpdateEndsAfterManyConflicts(t *testing.T) {
 }
 
 func TestUpdateThatWritesNothingCommitsNothing(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	s.Did = func(what string) { t.Errorf("did %s", what) }
 	revision, err := s.Update(t.Context(), "nothing", nil, func(v *View) error {
@@ -122,7 +124,7 @@ func TestUpdateThatWritesNothingCommitsNothing(t *testing.T) {
 }
 
 func TestUpdateReadsAheadOnce(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	set(t, s, "a", "1")
 	set(t, s, "b", "2")
@@ -142,7 +144,7 @@ func TestUpdateReadsAheadOnce(t *testing.T) {
 }
 
 func TestUpdateTellsWhatItDid(t *testing.T) {
-	s := New(NewMemory())
+	s := New(storetest.NewMemory())
 	var did []string
 	s.Did = func(what string) { did = append(did, what) }
 	set(t, s, "a", "1")
@@ -152,7 +154,7 @@ func TestUpdateTellsWhatItDid(t *testing.T) {
 }
 
 func TestErrorOfDecideEndsIt(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	for _, want := range []error{errors.New("no"), ErrConflict} {
 		calls := 0
@@ -170,10 +172,10 @@ func TestErrorOfDecideEndsIt(t *testing.T) {
 }
 
 func TestFence(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	revision := set(t, s, "owner", "me")
-	fence := Condition{names(s).Key("owner"), revision}
+	fence := Condition{Key: names(s).Key("owner"), Revision: revision}
 	calls := 0
 	fenced := func(v *View) error {
 		calls++
@@ -198,9 +200,9 @@ func TestFence(t *testing.T) {
 // A conflict of a row is no matter of the fence: it is decided again.
 func TestConflictWithinAFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
-		fence := Condition{names(s).Key("owner"), set(t, s, "owner", "me")}
+		fence := Condition{Key: names(s).Key("owner"), Revision: set(t, s, "owner", "me")}
 		calls := 0
 		update(t, s, func(v *View) error {
 			v.Fence(fence)
@@ -221,11 +223,11 @@ func TestConflictWithinAFence(t *testing.T) {
 // Whether a change with an unknown outcome was written is for the caller to find out: it is not
 // made again.
 func TestUnknownOutcomeIsAnError(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	lost := errors.New("lost")
 	s.Did = func(what string) { t.Errorf("did %s", what) }
-	m.After(func(Call) error { return lost })
+	m.After(func(storetest.Call) error { return lost })
 	calls := 0
 	decide := func(v *View) error {
 		calls++
@@ -239,7 +241,7 @@ func TestUnknownOutcomeIsAnError(t *testing.T) {
 		t.Errorf("it was written, but %+v is stored", row)
 	}
 	m.After(nil)
-	m.Before(func(c Call) error {
+	m.Before(func(c storetest.Call) error {
 		if c.Op == "commit" {
 			return lost
 		}
@@ -256,7 +258,7 @@ func TestUnknownOutcomeIsAnError(t *testing.T) {
 }
 
 func TestSetAndDeleteDependOnNothing(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	set(t, s, "gone", "1")
 	calls := 0
@@ -278,7 +280,7 @@ func TestSetAndDeleteDependOnNothing(t *testing.T) {
 // What was read before it is deleted must not have changed.
 func TestDeleteOfARowThatWasRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
 		set(t, s, "a", "old")
 		update(t, s, func(v *View) error {
@@ -299,7 +301,7 @@ func TestDeleteOfARowThatWasRead(t *testing.T) {
 }
 
 func TestAViewReadsWhatItWrites(t *testing.T) {
-	s := New(NewMemory())
+	s := New(storetest.NewMemory())
 	set(t, s, "a", "1")
 	update(t, s, func(v *View) error {
 		if err := names(s).Put(v, "a", "2"); err != nil {
@@ -327,7 +329,7 @@ func TestAViewReadsWhatItWrites(t *testing.T) {
 // (write skew, a cluster deleted while a node is added).
 func TestWhatWasReadIsACondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
 		set(t, s, "cluster", "there")
 		refused := errors.New("there is no cluster")

@@ -1,4 +1,5 @@
-// Package storetest starts etcds of several members in the process, for tests and measurements.
+// Package storetest has the databases of tests and measurements: one in memory that can be told to
+// fail, and etcds of several members in the process.
 package storetest
 
 import (

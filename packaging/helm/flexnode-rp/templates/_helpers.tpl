@@ -67,6 +67,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $own "dataDir" "/var/lib/flexnode-rp/data" -}}
 {{- else -}}
 {{- $etcd := dict "endpoints" .Values.etcd.endpoints -}}
+{{- if .Values.etcd.insecure -}}
+{{- $_ := set $etcd "insecure" true -}}
+{{- end -}}
 {{- if .Values.secrets.etcd -}}
 {{- $_ := set $etcd "caFile" "/etc/flexnode-rp/etcd/ca.crt" -}}
 {{- $_ := set $etcd "certFile" "/etc/flexnode-rp/etcd/tls.crt" -}}

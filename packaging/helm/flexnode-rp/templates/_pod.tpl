@@ -58,6 +58,7 @@ spec:
       httpGet: {path: /livez, port: metrics}
       timeoutSeconds: 5
       failureThreshold: 6
+    # A store that no replica reaches takes none out: polls are answered from memory.
     readinessProbe:
       httpGet: {path: /readyz, port: metrics}
       periodSeconds: 5

@@ -1,0 +1,125 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+
+	"github.com/Azure/AKSFlexNode/internal/aks"
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// Changer changes a machine for the sake of Azure.
+type Changer interface {
+	RestartUnit(ctx context.Context, name string) error
+	// RunAs runs a program as a user, for limit at longest.
+	RunAs(ctx context.Context, limit time.Duration, u host.User, argv ...string) ([]byte, error)
+	// RunOnTerminal runs a program that talks to the person at the terminal; u nil is root.
+	RunOnTerminal(ctx context.Context, limit time.Duration, u *host.User, argv ...string) error
+}
+
+// Person is who runs the agent.
+type Person struct {
+	// Terminal reports that the person can be asked.
+	Terminal bool
+	// Invoker is the user who called sudo at the terminal, whose login of the Azure CLI is used; nil
+	// for root itself.
+	Invoker *host.User
+}
+
+// Azure is Azure as one machine asks it.
+type Azure struct {
+	Node interface {
+		Machine
+		Note(format string, args ...any)
+		// Every returns the pause of a wait, which is usually the given one.
+		Every(usual time.Duration) time.Duration
+		TrustedFile(file string) error
+	}
+	Machine Changer
+	Records Records
+	Store   apply.Writer
+	Person  Person
+	// Proved returns the configuration of the node that this machine is, nil for none, and where its
+	// API server was proved to be.
+	Proved func() (*config.Config, transition.Cluster)
+	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
+	// cannot be read. A nil function reads none.
+	Given func() *config.Config
+}
+
+// login is how Resource Manager is asked by this machine's operator.
+func (a *Azure) login() identity.Login {
+	l := identity.Login{Note: a.Node.Note}
+	if u := a.Person.Invoker; u != nil {
+		l.User = func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
+			return a.Machine.RunAs(ctx, limit, *u, argv...)
+		}
+	}
+	if a.Person.Terminal {
+		l.Terminal = func(ctx context.Context, limit time.Duration, argv ...string) error {
+			return a.Machine.RunOnTerminal(ctx, limit, a.Person.Invoker, argv...)
+		}
+	}
+	return l
+}
+
+// loggedIn returns the operator's credential; what it is needed for is said where there is none.
+func (a *Azure) loggedIn(
+	ctx context.Context, c config.Config, doing string,
+) (azcore.TokenCredential, error) {
+	if err := a.login().Ensure(ctx, c.Azure, c.ProxyFunc(), doing); err != nil {
+		return nil, err
+	}
+	return a.login().Manager(c.Azure, c.ProxyFunc())
+}
+
+// managers returns the credentials that may ask Azure about the cluster, in the order in which they
+// are tried: an Arc machine that is not onboarded by a service principal asks with its own first.
+func (a *Azure) managers(ctx context.Context, c config.Config) ([]azcore.TokenCredential, error) {
+	other, err := a.login().Manager(c.Azure, c.ProxyFunc())
+	if err != nil {
+		return nil, err
+	}
+	if c.Azure.Onboards() || MachineID(ctx, a.Node, c) == "" {
+		return []azcore.TokenCredential{other}, nil
+	}
+	own, err := identity.Kubelet(c.Azure, c.ProxyFunc())
+	return []azcore.TokenCredential{own, other}, err
+}
+
+// ask asks Azure about the cluster with each credential that may, and returns the first answer.
+func ask[T any](
+	ctx context.Context, a *Azure, c config.Config,
+	question func(aks.Client, context.Context) (T, error),
+) (T, error) {
+	var none T
+	credentials, err := a.managers(ctx, c)
+	if err != nil {
+		return none, err
+	}
+	var errs []error
+	for _, credential := range credentials {
+		answer, err := question(aks.Client{
+			Target: c.Azure.TargetCluster, Credential: credential,
+			Options: identity.ARM(c.Azure, c.ProxyFunc()),
+		}, ctx)
+		if err == nil {
+			return answer, nil
+		}
+		errs = append(errs, err)
+	}
+	return none, errors.Join(errs...)
+}
+
+// AdminKubeconfig returns the administrator's kubeconfig, as Azure gives it to the identity that a
+// configuration names.
+func (a *Azure) AdminKubeconfig(ctx context.Context, c config.Config) (config.Secret, error) {
+	return ask(ctx, a, c, aks.Client.AdminKubeconfig)
+}

@@ -1,0 +1,79 @@
+package access
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"path"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/node"
+)
+
+// ClientCertificate is the file in which kubelet keeps its client certificate and key.
+func ClientCertificate(c config.Config) string {
+	return node.ClientCertificatePath(c.Paths.Kubernetes.KubeletDir)
+}
+
+// ServingCertificate is the file in which kubelet keeps its serving certificate and key.
+func ServingCertificate(c config.Config) string {
+	return path.Join(c.Paths.Kubernetes.KubeletDir, "pki", "kubelet-server-current.pem")
+}
+
+// Certificate returns the first one in a file of the machine.
+func Certificate(m Machine, file string) (*x509.Certificate, error) {
+	data, err := m.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the certificate: %w", err)
+	}
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			return nil, fmt.Errorf("cannot read %s: it holds no certificate", file)
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read %s: %w", file, err)
+		}
+		return c, nil
+	}
+}
+
+// Held reports whether kubelet has a credential: a certificate that is valid now, or the
+// way to an identity's tokens.
+func Held(m Machine, c config.Config) bool {
+	dir := c.Paths.Kubernetes.KubeletDir
+	if _, err := m.ReadFile(node.KubeconfigPath(dir)); err != nil {
+		return false
+	}
+	if c.Azure.ShowsToken() {
+		return true
+	}
+	cert, err := Certificate(m, ClientCertificate(c))
+	return err == nil && time.Now().Before(cert.NotAfter) &&
+		cert.Subject.CommonName == "system:node:"+c.Agent.NodeName
+}
+
+// Validity returns from when to when the certificate in a file of the machine is valid.
+func Validity(m Machine, file string) (health.Validity, error) {
+	c, err := Certificate(m, file)
+	if err != nil {
+		return health.Validity{}, err
+	}
+	return health.Validity{From: c.NotBefore, To: c.NotAfter}, nil
+}
+
+// PrincipalValidity returns that of the certificate that a service principal proves itself with.
+func PrincipalValidity(sp config.ServicePrincipal) (health.Validity, error) {
+	c, err := identity.Certificate(sp)
+	if err != nil {
+		return health.Validity{}, err
+	}
+	return health.Validity{From: c.NotBefore, To: c.NotAfter}, nil
+}

@@ -1,0 +1,104 @@
+// Package access is how a machine gets at its cluster: where the API server is, with which
+// certificate or token kubelet shows who it is, and, for a machine that Azure does not know yet, the
+// enrolment with Azure Arc whose identity the cluster authorises. Packages aks, arc, identity and
+// kube know the protocols; the caller hands in what the machine remembers.
+package access
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/Azure/AKSFlexNode/internal/arc"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// Machine is the machine that gets at a cluster, as this process reaches it.
+type Machine interface {
+	arc.Machine
+	ReadFile(path string) ([]byte, error)
+	// Path returns the path of a file as this process reaches it.
+	Path(p string) string
+	// Options returns how the API server is reached.
+	Options(c config.Config) kube.Options
+	Warn(format string, args ...any)
+}
+
+// Client returns a client with the credential that kubelet has on this machine.
+func Client(
+	ctx context.Context, m Machine, c config.Config, at transition.Cluster,
+) (*kube.Client, error) {
+	if !c.Azure.ShowsToken() {
+		return kube.FromCertificate(at.Server, []byte(at.CA), m.Path(ClientCertificate(c)),
+			m.Options(c))
+	}
+	token, err := Cached(ctx, m, c)
+	if err != nil {
+		return nil, err
+	}
+	return kube.FromToken(at.Server, []byte(at.CA), token.Value, m.Options(c))
+}
+
+// JoinClient returns a client with whatever credential there is: kubelet's, else what it joins
+// with, which may read its certificate requests.
+func JoinClient(
+	ctx context.Context, m Machine, c config.Config, at transition.Cluster,
+) (*kube.Client, error) {
+	if Held(m, c) {
+		return Client(ctx, m, c, at)
+	}
+	token, err := JoinToken(ctx, m, c)
+	if err != nil {
+		return nil, err
+	}
+	return kube.FromToken(at.Server, []byte(at.CA), token, m.Options(c))
+}
+
+// JoinToken is what kubelet asks for its first certificate with, or shows with each request.
+func JoinToken(ctx context.Context, m Machine, c config.Config) (string, error) {
+	if t := c.Azure.BootstrapToken; t != nil {
+		return t.Token.Reveal(), nil
+	}
+	token, err := Fresh(ctx, c)
+	return token.Value, err
+}
+
+// Shown is the token that kubelet shows, or asks for its certificate with. A kubelet that
+// shows tokens has a cache of them: whoever only wants to know what is wrong asks the issuer for no
+// other.
+func Shown(ctx context.Context, m Machine, c config.Config) (string, error) {
+	if !c.Azure.ShowsToken() || !Held(m, c) {
+		return JoinToken(ctx, m, c)
+	}
+	token, err := Cached(ctx, m, c)
+	return token.Value, err
+}
+
+// Authorised reports whether the cluster lets the identity of a token do what kubelet must.
+func Authorised(
+	ctx context.Context, m Machine, c config.Config, at transition.Cluster, token string,
+) (bool, error) {
+	client, err := kube.FromToken(at.Server, []byte(at.CA), token, m.Options(c))
+	if err != nil {
+		return false, err
+	}
+	defer client.Close()
+	access, _ := Required(c)
+	ok, _, err := client.May(ctx, access)
+	return ok, err
+}
+
+// Required is what kubelet's identity must be allowed in the cluster, and the role that
+// allows it.
+func Required(c config.Config) (kube.Access, string) {
+	if c.Azure.ShowsToken() {
+		role := fmt.Sprintf("the role %q on %s",
+			config.RoleRBACClusterAdmin, c.Azure.TargetCluster.ResourceID)
+		return kube.Access{Verb: "create", Resource: "nodes"}, role
+	}
+	return kube.Access{
+			Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests",
+		}, "the ClusterRole system:node-bootstrapper in the cluster (docs/security.md has the " +
+			"manifest), or azure.credential token with roles of Azure"
+}

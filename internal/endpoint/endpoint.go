@@ -1,0 +1,140 @@
+// Package endpoint tells which servers a configuration needs. It asks none of them: package kube
+// goes the way to one, and package agent/support tries all.
+package endpoint
+
+import (
+	"cmp"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/artifact"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// Metadata is where an Azure VM gets its tokens.
+const Metadata = "http://169.254.169.254"
+
+// Asked is a machine whose servers are asked for.
+type Asked struct {
+	Config config.Config
+	// Joining reports that the machine is no node yet.
+	Joining bool
+	// Server is where its API server is, "" when that is not known.
+	Server string
+	// Arch is the architecture of the machine, Files its files.
+	Arch  string
+	Files interface {
+		ReadFile(path string) ([]byte, error)
+	}
+}
+
+// Needed returns the servers that a configuration needs. On a machine that is no node they are
+// needed now; on a node most are for a change to come.
+func Needed(p Asked) []health.Endpoint {
+	var list []health.Endpoint
+	add := func(raw, purpose string, needed bool) {
+		u, err := url.Parse(raw)
+		if err != nil || u.Host == "" {
+			return
+		}
+		e := health.Endpoint{URL: u.Scheme + "://" + u.Host, Purpose: purpose, Needed: needed}
+		at := slices.IndexFunc(list, func(o health.Endpoint) bool { return o.URL == e.URL })
+		if at < 0 {
+			list = append(list, e)
+			return
+		}
+		list[at].Needed = list[at].Needed || needed
+		if !strings.Contains(list[at].Purpose, purpose) {
+			list[at].Purpose += ", " + purpose
+		}
+	}
+	add(p.Server, "the API server", true)
+	if len(list) > 0 {
+		list[0].Cluster = true
+	}
+	p.azure(add)
+	p.artifacts(add)
+	p.registry(add)
+	return list
+}
+
+// azure adds those of the node's identity, of the cluster's resource, and of the provider.
+func (p Asked) azure(add func(raw, purpose string, needed bool)) {
+	c, az := p.Config, p.Config.Azure
+	follows := c.ContinuousMonitoring
+	identity := az.AuthMode() != config.AuthBootstrapToken || follows
+	daily := p.Joining || az.ShowsToken() || follows
+	if identity {
+		if az.ServicePrincipal != nil {
+			add(az.AuthorityHost, "Entra ID", daily)
+		}
+		if az.ManagedIdentity != nil {
+			add(Metadata, "the VM's metadata service", daily)
+		}
+		if az.AuthMode() != config.AuthBootstrapToken && !c.Located() || az.ArcEnabled() {
+			add(az.ResourceManagerEndpoint, "Azure Resource Manager", p.Joining)
+		}
+	}
+	if follows {
+		add(cmp.Or(c.Agent.Monitoring.Endpoint, az.ResourceManagerEndpoint), "the resource provider",
+			true)
+	}
+	if !az.ArcEnabled() {
+		return
+	}
+	repository := "https://packages.microsoft.com"
+	if az.Arc.Package != nil {
+		repository = cmp.Or(az.Arc.Package.URL, repository)
+	}
+	add(repository, "the package of the Arc agent", false)
+	if az.ResourceManagerEndpoint == "https://management.azure.com" {
+		add("https://gbl.his.arc.azure.com", "Azure Arc: identity", true)
+		add("https://agentserviceapi.guestconfiguration.azure.com", "Azure Arc: agent", false)
+	}
+}
+
+// artifacts adds where programs are downloaded from: mirrors first, then upstream.
+func (p Asked) artifacts(add func(raw, purpose string, needed bool)) {
+	c := p.Config
+	mirrors := artifact.NewSource(c.Artifacts, nil).Mirrors
+	for i, m := range mirrors {
+		add(m, "programs (mirror)", p.Joining && i == 0)
+	}
+	if c.Artifacts.Directory != "" {
+		return
+	}
+	if c.Kubernetes.Version == "" {
+		c.Kubernetes.Version = "0.0.0" // the host is the same for all
+	}
+	for _, s := range artifact.Specs(c, p.Arch) {
+		at := artifact.Upstream(s, c.Artifacts.Overrides)
+		add(at, "programs", p.Joining && len(mirrors) == 0)
+	}
+}
+
+// mirrored finds the servers in a hosts.toml of containerd.
+var mirrored = regexp.MustCompile(`(?m)^\s*\[host\."([^"]+)"\]`)
+
+// registry adds where the image of each pod's sandbox comes from. A machine without a network for
+// programs has its images, too.
+func (p Asked) registry(add func(raw, purpose string, needed bool)) {
+	c := p.Config
+	host, _, _ := strings.Cut(c.Containerd.PauseImage, "/")
+	needed := p.Joining && c.Artifacts.Directory == ""
+	for _, dir := range []string{host, "_default"} {
+		hosts, err := p.Files.ReadFile(path.Join("/etc/containerd/certs.d", dir, "hosts.toml"))
+		if err != nil {
+			continue
+		}
+		for _, found := range mirrored.FindAllStringSubmatch(string(hosts), -1) {
+			add(found[1], "container images (mirror)", false)
+			needed = false
+		}
+		break
+	}
+	add("https://"+host, "container images", needed)
+}

@@ -1,0 +1,77 @@
+package follow
+
+import (
+	"cmp"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+)
+
+// Manner is how a provider is asked; the zero value does not ask it.
+type Manner struct {
+	Asks     bool
+	Endpoint string
+	Interval time.Duration
+	Proxy    config.Proxy
+	// identity names the identity with its secret. Where this process cannot read a file of it,
+	// unread has what the configuration says.
+	identity string
+	unread   config.Azure
+	// Config is what says so, with its credentials.
+	Config config.Config
+}
+
+// MannerOf returns how a configuration, with its credentials, has the provider be asked.
+func MannerOf(c config.Config) Manner {
+	if !c.ContinuousMonitoring {
+		return Manner{}
+	}
+	m := Manner{
+		Asks:     true,
+		Endpoint: cmp.Or(c.Agent.Monitoring.Endpoint, c.Azure.ResourceManagerEndpoint),
+		Interval: c.PollInterval(), Proxy: c.Proxy, Config: c,
+	}
+	var err error
+	if m.identity, err = identity.Key(c.Azure); err != nil {
+		m.unread = c.Azure
+		m.unread.BootstrapToken = nil
+	}
+	return m
+}
+
+// Same reports whether the provider is asked in the same manner.
+func (m Manner) Same(o Manner) bool {
+	m.Config, o.Config = config.Config{}, config.Config{}
+	return reflect.DeepEqual(m, o)
+}
+
+// SameWay reports whether the way to the provider is the same, however often it is gone.
+func (m Manner) SameWay(o Manner) bool {
+	m.Interval = o.Interval
+	return m.Same(o)
+}
+
+// Scope is the scope of the tokens with which the provider is asked.
+func Scope(c config.Config) string {
+	return strings.TrimRight(c.Azure.ResourceManagerEndpoint, "/") + "/.default"
+}
+
+// refusesNode reports whether a poll has failed since the provider refuses the node, or another
+// server has answered than the one that was named. Trying again does not help then. A role that is
+// missing does not count: in Azure it takes effect minutes after it was assigned.
+func refusesNode(err error) bool {
+	if _, other := errors.AsType[x509.HostnameError](err); other {
+		return true
+	}
+	refused, ok := errors.AsType[*RefusedError](err)
+	if !ok || refused.Code == "" { // something else may have answered, for now
+		return false
+	}
+	return refused.Status == http.StatusUnauthorized || refused.Status == http.StatusNotFound
+}

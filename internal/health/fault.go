@@ -1,0 +1,38 @@
+package health
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/Azure/AKSFlexNode/internal/kube"
+)
+
+// Unwritten reports whether a condition does not hold that a cluster which writes nothing down
+// cannot have hold.
+func Unwritten(c Condition) bool {
+	return c.Status != True && (c.Reason == "NodeStatusUnknown" || slices.Contains([]string{
+		LeaseRenewed, PodsSynchronized, LabelsApplied}, c.Type))
+}
+
+// AtFault reports whether the configuration is at fault that the gate is closed: the former one
+// gets an answer that this one does not get, or something else than a missing answer is wrong.
+func AtFault(
+	before, is Evidence, gate []Condition, excused func(Condition) bool,
+) bool {
+	if lost(before.Node, is.Node) || lost(before.Credential, is.Credential) ||
+		lost(before.Lease, is.Lease) || lost(before.Pods, is.Pods) {
+		return true
+	}
+	err := before.Node.Err
+	if !before.Node.Asked || kube.Unavailable(err) || errors.Is(err, kube.ErrUnauthorized) {
+		return false
+	}
+	return slices.ContainsFunc(gate, func(c Condition) bool {
+		return c.Status != True && !excused(c) && !c.NotAnswered() && !c.NotChecked()
+	})
+}
+
+// lost reports whether a question that had an answer before has none now.
+func lost[T any](before, is Answer[T]) bool {
+	return before.OK() && is.Asked && is.Err != nil
+}

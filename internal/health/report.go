@@ -1,0 +1,25 @@
+package health
+
+import "slices"
+
+// ToReport returns the conditions of a report, at most limit: why a change waits, then what makes
+// the node unhealthy, what is False on one that works, and what is Unknown. What was not asked for
+// is left out, and Ready, which the provider knows from the cluster.
+func ToReport(conditions []Condition, limit int) []Condition {
+	told := slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool {
+		return c.Status == True || c.Type == NodeReady || c.NotChecked()
+	})
+	rank := func(c Condition) int {
+		switch {
+		case c.Type == NoChangeWaiting:
+			return -1
+		case c.Ill():
+			return 0
+		case c.Status == False:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(told, func(a, b Condition) int { return rank(a) - rank(b) })
+	return told[:min(len(told), limit)]
+}

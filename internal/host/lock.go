@@ -1,0 +1,89 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Holder is the process that has a lock.
+type Holder struct {
+	PID   int       `json:"pid"`
+	Verb  string    `json:"verb"`
+	Since time.Time `json:"since"`
+}
+
+// LockedError reports that another command is at work on this machine.
+type LockedError struct{ Holder Holder }
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("cannot start: `aks-flex-node %s` (pid %d) has been working on this machine "+
+		"since %s; wait for it or end it",
+		e.Holder.Verb, e.Holder.PID, e.Holder.Since.Format(time.TimeOnly))
+}
+
+// Lock keeps two verbs from running at once. The kernel lets go of it when the process ends,
+// however it ends.
+type Lock struct{ file *os.File }
+
+// Acquire takes a lock below dir, which it makes if it is not there. The file names its holder.
+func Acquire(dir, name string, holder Holder) (*Lock, error) {
+	path := filepath.Join(dir, name)
+	for deadline := time.Now().Add(lockEnding); ; time.Sleep(20 * time.Millisecond) {
+		file, err := tryLock(dir, path)
+		if _, locked := errors.AsType[*LockedError](err); locked && time.Now().Before(deadline) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if file == nil {
+			continue
+		}
+		if err := errors.Join(file.Truncate(0), json.NewEncoder(file).Encode(holder)); err != nil {
+			file.Close()
+			return nil, fmt.Errorf("cannot write %s: %w", path, err)
+		}
+		return &Lock{file: file}, nil
+	}
+}
+
+// lockEnding is how long a process that was killed may still hold the lock: until the kernel has
+// taken it apart.
+const lockEnding = time.Second
+
+// tryLock takes the lock if nobody has it. It returns no file when its holder has just removed it:
+// then there is another one to try.
+func tryLock(dir, path string) (*os.File, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("cannot make %s: %w", dir, err)
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the lock: %w", err)
+	}
+	var st unix.Stat_t
+	if err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		if err = unix.Fstat(int(file.Fd()), &st); err == nil && st.Nlink > 0 {
+			return file, nil
+		}
+	}
+	defer file.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		locked := &LockedError{}
+		_ = json.NewDecoder(file).Decode(&locked.Holder) // one that is just being written has no name
+		return nil, locked
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
+	}
+	return nil, nil
+}
+
+// Release lets others have the lock.
+func (l *Lock) Release() { l.file.Close() }

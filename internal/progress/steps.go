@@ -1,0 +1,155 @@
+package progress
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// Steps shows the engine's changes as the eleven steps, one after the other.
+type Steps struct {
+	// Show receives what is shown; Alive is called where that is as before.
+	Show  func(Event)
+	Alive func()
+	Log   *slog.Logger
+	// Total counts the changes.
+	Total int
+	// Quiet counts changes without showing their step: it is shown when its turn comes, with the
+	// early changes among its own.
+	Quiet bool
+
+	current state.Step
+	began   time.Time
+	changes int
+	last    string
+	// did is what the step was shown to be at.
+	did       string
+	remaining bool
+	undoing   bool
+	early     int
+	ended     bool
+}
+
+// Changed receives an event of the engine.
+func (p *Steps) Changed(e apply.Event) {
+	p.undoing = e.Change.Undo
+	if e.Kept != "" && !p.undoing {
+		p.Show(Event{Kind: Warning, Text: fmt.Sprintf("another process had changed %s; a copy is kept "+
+			"as %s", e.Change.To.Key().Name(), e.Kept)})
+	}
+	if e.Change.Step != p.current && !p.remaining && !p.Quiet {
+		p.Advance(e.Change.Step)
+	}
+	text := state.Describe(e.Change)
+	switch {
+	case p.Quiet && e.Kind != apply.Changing && e.Err == nil:
+		p.early++
+		p.Total++
+		p.Log.Info("changed", "step", e.Change.Step, "change", text)
+	case p.Quiet:
+	case e.Kind == apply.Changing:
+		p.Show(Event{Kind: Change, Step: p.current, Text: text})
+	case e.Err != nil:
+		p.Fail()
+	default:
+		p.changes++
+		p.Total++
+		p.last = text
+		p.Log.Info("changed", "step", e.Change.Step, "change", text)
+	}
+}
+
+// Advance ends the current step, passes over those that have nothing to do, and begins next.
+// Undoing goes backwards and passes over nothing.
+func (p *Steps) Advance(next state.Step) {
+	if p.current != "" && !p.ended {
+		p.Done("")
+	}
+	p.ended = false
+	passed := p.current == ""
+	for _, step := range state.Steps() {
+		if step == next || p.undoing {
+			break
+		}
+		if passed {
+			p.pass(step)
+		}
+		passed = passed || step == p.current
+	}
+	p.current, p.began, p.changes = next, time.Now(), 0
+	if next == state.Directories {
+		p.changes, p.early = p.early, 0
+	}
+	p.Show(Event{Kind: StepBegan, Step: next})
+}
+
+// pass shows a step that has nothing to do, or nothing more than what was done early.
+func (p *Steps) pass(step state.Step) {
+	text := "nothing to do"
+	if step == state.Directories && p.early > 0 {
+		text, p.early = Plural(p.early, "change"), 0
+	}
+	p.Show(Event{Kind: StepDone, Step: step, Text: text})
+}
+
+// Remain shows all that follows as part of the last step: the node's services run and it is being
+// joined.
+func (p *Steps) Remain() {
+	if p.current != state.Start {
+		p.Advance(state.Start)
+	}
+	p.remaining = true
+}
+
+// Finish ends the current step with a text.
+func (p *Steps) Finish(text string) {
+	p.Done(text)
+	p.ended = true
+}
+
+// Doing shows what the current step is at.
+func (p *Steps) Doing(text string) {
+	if text == p.did {
+		p.Alive()
+		return
+	}
+	p.did = text
+	p.Show(Event{Kind: Doing, Step: p.current, Text: text})
+}
+
+// Fail ends the current step as failed.
+func (p *Steps) Fail() {
+	p.Show(Event{Kind: StepFailed, Step: p.current})
+	p.ended = true
+}
+
+// Done ends the current step. Without a text it says what was changed.
+func (p *Steps) Done(text string) {
+	if text == "" {
+		text = Plural(p.changes, "change")
+		if p.changes == 1 {
+			text = p.last
+		}
+	}
+	p.Show(Event{
+		Kind: StepDone, Step: p.current, Text: text, Took: time.Since(p.began),
+	})
+}
+
+// End ends the last step, unless it has failed.
+func (p *Steps) End() {
+	if p.current != "" && !p.ended {
+		p.Done("")
+	}
+}
+
+// Plural returns a number of things.
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

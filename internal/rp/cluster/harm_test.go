@@ -1,0 +1,550 @@
+package cluster
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// A cluster that does harm is left after a moment, and told so; another cluster of the same
+// provider does not notice, and the provider stays small.
+func TestAHostileCluster(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	for what, answers := range map[string]map[string]http.HandlerFunc{
+		"Nodes on pages without end": {nodesPath: func(w http.ResponseWriter, r *http.Request) {
+			var list []string
+			for i := range pageItems {
+				list = append(list, fmt.Sprintf(`{"metadata":{"name":"n-%s-%d","labels":{"a":%q}}}`,
+					r.URL.Query().Get("continue"), i, long))
+			}
+			fmt.Fprintf(w, `{"kind":"NodeList","apiVersion":"v1","metadata":{"continue":%q},`+
+				`"items":[%s]}`, fmt.Sprint(time.Now().UnixNano()), strings.Join(list, ","))
+		}},
+		"Nodes in events without end": {"watch " + nodesPath: func(w http.ResponseWriter,
+			r *http.Request) {
+			for i := 0; r.Context().Err() == nil; i++ {
+				fmt.Fprintf(w, `{"type":"ADDED","object":{"kind":"Node","apiVersion":"v1",`+
+					`"metadata":{"name":"n-%d","resourceVersion":"1"}}}`+"\n", i)
+			}
+		}},
+		"an endless list": {nodesPath: endless(`{"kind":"NodeList","items":[{}`, ",{}")},
+		"endless requests": {"/apis/certificates.k8s.io/v1/certificatesigningrequests": endless(
+			`{"kind":"CertificateSigningRequestList","items":[{}`, ",{}")},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newHostile(t, answers)
+			w, c, counts := withHostile(t, h)
+			grown := heapGrowth(func() {
+				until(t, "the hostile cluster is not left", func() bool {
+					return counts.limits.Load() >= 2
+				})
+				until(t, "the cluster is not told that it does harm", func() bool {
+					return strings.Contains(w.cluster(harbour).Probe.Unreachable, "answers more")
+				})
+				w.change(func(v *store.View) error {
+					return w.putIn(v, factoryID, "edge-1", api.Desired{})
+				})
+				until(t, "the other cluster's node gets no token", func() bool {
+					return w.credential(factory+"/edge-1").Value.State == store.Live
+				})
+				c.file(csr("first", w.credential(factory+"/edge-1").Value.TokenID, "edge-1", newKey()))
+				until(t, "the other cluster's request is not approved", func() bool {
+					return c.answer("first") == "Approved"
+				})
+			})
+			t.Logf("%d MiB", grown>>20)
+			if grown > 256<<20 {
+				t.Errorf("the provider has grown by %d MiB", grown>>20)
+			}
+		})
+	}
+}
+
+// An API server that takes requests and answers them slowly, or never, holds up no other cluster.
+func TestAClusterThatStalls(t *testing.T) {
+	stall := func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}
+	h := newHostile(t, map[string]http.HandlerFunc{nodesPath: stall,
+		"/apis/certificates.k8s.io/v1/certificatesigningrequests": stall})
+	w, _, _ := withHostile(t, h)
+	until(t, "the other cluster is not reached", func() bool {
+		return w.cluster(factory).Properties.Reachable
+	})
+	worker := w.manager.working[factory]
+	until(t, "the other cluster's Nodes are not known", func() bool {
+		s, err := worker.use()
+		return err == nil && s.nodesKnown.Load()
+	})
+}
+
+// A Node that Kubernetes could not store does not end the provider, and the others are seen.
+func TestAHostileNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.change(func(v *store.View) error {
+			row, err := w.store.Clusters.In(v, factory)
+			row.Value.Properties.PodCIDR, row.Value.Properties.NodeCIDRMask = "10.244.0.0/16", 24
+			return errorsOr(err, w.store.Clusters.Put(v, factory, row.Value))
+		})
+		w.put(factoryID, "edge-1", api.Desired{})
+		for _, name := range []string{strings.Repeat("n", 1000), "../edge-1", "edge-2"} {
+			n := kubeNode(name, corev1.ConditionTrue)
+			n.Spec.PodCIDRs = []string{strings.Repeat("1", 65_000)}
+			n.Status.Conditions[0].Reason = strings.Repeat("\xff", 1<<20)
+			must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
+		}
+		pass(time.Second)
+		c.join("edge-1", corev1.ConditionTrue)
+		pass(subnetsInterval + time.Minute)
+		if got := w.ready(factory + "/edge-1"); got.Status != "True" {
+			t.Errorf("a Node: %+v", got)
+		}
+		s := must(w.manager.working[factory].use())
+		if known := s.nodes.ListKeys(); len(known) != 2 {
+			t.Errorf("%.100q are known", known)
+		}
+	})
+}
+
+func errorsOr(first, second error) error {
+	if first != nil {
+		return first
+	}
+	return second
+}
+
+// A panic in what is done for a cluster ends the work in that cluster alone, is counted, and the
+// work starts again after a pause that grows.
+func TestAPanicEndsTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		counts := &seenCounts{}
+		w.manager.Metrics = counts
+		worker := w.manager.working[factory]
+		before := must(worker.use())
+		var broken atomic.Bool
+		broken.Store(true)
+		c.PrependReactor("create", "secrets", func(ktesting.Action) (bool, runtime.Object, error) {
+			if broken.Load() {
+				panic("a fault")
+			}
+			return false, nil, nil
+		})
+		other := newFakeCluster("harbour")
+		w.register(harbourID, other)
+		w.own(harbour)
+		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(harbourID, "edge-1", api.Desired{})
+		pass(10 * time.Minute)
+		if n := counts.panics.Load(); n < 3 || n > 12 {
+			t.Errorf("%d sessions have ended within ten minutes", n)
+		}
+		if got := w.credential(harbour + "/edge-1").Value.State; got != store.Live {
+			t.Errorf("the credential of the other cluster is %s", got)
+		}
+		broken.Store(false)
+		pass(10 * time.Minute)
+		if after := must(worker.use()); after == before {
+			t.Error("it is the same session")
+		}
+		if got := w.credential(factory + "/edge-1").Value.State; got != store.Live {
+			t.Errorf("the credential is %s", got)
+		}
+	})
+}
+
+// A panic in a goroutine of client-go ends no process either.
+func TestAPanicInAWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		c.PrependReactor("list", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
+			panic("a fault")
+		})
+		counts := &seenCounts{}
+		w.manager.Metrics = counts
+		w.manager.working[factory].endSession(errCrash)
+		pass(10 * time.Minute)
+		if n := counts.panics.Load(); n < 3 || n > 12 {
+			t.Errorf("%d sessions have ended within ten minutes", n)
+		}
+	})
+}
+
+// Work on a cluster that does not end when it is another replica's, such as a program that hangs,
+// holds up neither other clusters nor the end of the provider.
+func TestWorkThatDoesNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newWorld(t), 0
+		hangs := make(chan struct{})
+		dial := w.manager.Dial
+		w.manager.Dial = func(a Access) (*Connection, error) {
+			if strings.HasPrefix(a.Fingerprint, factory) {
+				<-hangs
+			}
+			return dial(a)
+		}
+		w.register(factoryID, newFakeCluster("factory"))
+		w.register(harbourID, newFakeCluster("harbour"))
+		counts := &seenCounts{}
+		w.manager.Metrics = counts
+		w.own(factory)
+		pass(time.Second)
+		began := time.Now()
+		delete(w.owned, factory)
+		go w.own(harbour) // which ends the work on the factory
+		pass(store.OwnerMargin / 2)
+		if !w.cluster(harbour).Properties.Reachable {
+			t.Error("another cluster waits for it")
+		}
+		if n := counts.left.Load(); n != 0 {
+			t.Errorf("%d workers were left behind too soon", n)
+		}
+		w.manager.assign(t.Context(), w.owned)
+		pass(store.OwnerMargin)
+		if n := counts.left.Load(); n != 1 || time.Since(began) > 2*store.OwnerMargin {
+			t.Errorf("%d workers were left behind after %s", n, time.Since(began))
+		}
+		w.own(factory)
+		pass(time.Second)
+		began = time.Now()
+		w.manager.assign(t.Context(), nil) // the end of the provider
+		if took := time.Since(began); took > 2*store.OwnerMargin {
+			t.Errorf("the end of the provider has taken %s", took)
+		}
+		close(hangs)
+		synctest.Wait()
+	})
+}
+
+// giantRequest is a certificate request with an RSA key of so many bits, and a signature.
+func giantRequest(bits int) []byte {
+	n := new(big.Int).Lsh(big.NewInt(1), uint(bits-1))
+	n.Add(n, big.NewInt(1))
+	spki := must(x509.MarshalPKIXPublicKey(&rsa.PublicKey{N: n, E: 65537}))
+	subject := must(asn1.Marshal(pkix.Name{CommonName: "system:node:edge-1",
+		Organization: []string{"system:nodes"}}.ToRDNSequence()))
+	tbs := must(asn1.Marshal(struct {
+		Version      int
+		Subject, Key asn1.RawValue
+		Attributes   []int `asn1:"tag:0,set"`
+	}{0, asn1.RawValue{FullBytes: subject}, asn1.RawValue{FullBytes: spki}, []int{}}))
+	signature := make([]byte, bits/8)
+	_, _ = rand.Read(signature[1:])
+	der := must(asn1.Marshal(struct {
+		TBS       asn1.RawValue
+		Algorithm pkix.AlgorithmIdentifier
+		Signature asn1.BitString
+	}{asn1.RawValue{FullBytes: tbs}, pkix.AlgorithmIdentifier{
+		Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11}, Parameters: asn1.NullRawValue},
+		asn1.BitString{Bytes: signature, BitLength: bits}}))
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
+
+// Requests with keys that no kubelet makes are refused before anything is computed with them.
+func TestGiantKeys(t *testing.T) {
+	began := time.Now()
+	for bits, want := range map[int]string{
+		4096: "is not signed", 1024: "key", 8192: "key", 32 << 10: "key", 64 << 10: "no request",
+		4 << 20: "no request",
+	} {
+		r := csr("x", "abcdef", "edge-1", newKey())
+		r.Spec.Request = giantRequest(bits)
+		if a := readCSR(r); !strings.Contains(a.Flaw, want) {
+			t.Errorf("%d bits: %q", bits, a.Flaw)
+		}
+		w := servingWish("x", "edge-1", "192.0.2.7").signed()
+		w.Spec.Request = r.Spec.Request
+		if v, why := judgeServing(w, seenAt("edge-1", "192.0.2.7"), reservedHere(),
+			nil); v != denied || !strings.Contains(why, want) {
+			t.Errorf("%d bits: %v %q", bits, v, why)
+		}
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("it has taken %s", took)
+	}
+}
+
+// What is kept of a certificate request is what is used of it, and nothing of one that is larger
+// than any kubelet's.
+func TestRequestsAreReduced(t *testing.T) {
+	r := csr("x", "abcdef", "edge-1", newKey())
+	want := readCSR(r)
+	r.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: strings.Repeat("m", 1<<20)}}
+	r.Spec.Extra = map[string]certificates.ExtraValue{"a": {strings.Repeat("m", 1<<20)}}
+	r.Status.Certificate = []byte(strings.Repeat("c", 1<<20))
+	kept := reduceRequest(r).(*certificates.CertificateSigningRequest)
+	if got := readCSR(kept); got != want || !concerns(kept) || !answersOf(kept).issued ||
+		kept.Size() > maxRequest {
+		t.Errorf("%+v, %d bytes", got, kept.Size())
+	}
+	for what, spoil := range map[string]func(){
+		"annotations": func() { r.Annotations = map[string]string{"a": strings.Repeat("a", 1<<20)} },
+		"request":     func() { r.Spec.Request = giantRequest(4 << 20) },
+		"groups":      func() { r.Spec.Groups = make([]string, 1<<20) },
+	} {
+		spoil()
+		kept := reduceRequest(r).(*certificates.CertificateSigningRequest)
+		if concerns(kept) || kept.Size() > 200 || kept.Name != "x" {
+			t.Errorf("%s: %d bytes", what, kept.Size())
+		}
+		r.Annotations, r.Spec.Groups = nil, nil
+	}
+}
+
+// An API server that shows requests without their answer again and again gets one answer to each,
+// and not more reviews than its budget; the request of a new machine is among them.
+func TestRequestsAreReviewedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		answers := map[string]int{}
+		c.PrependReactor("update", "certificatesigningrequests",
+			func(a ktesting.Action) (bool, runtime.Object, error) {
+				r := a.(ktesting.UpdateAction).GetObject().(*certificates.CertificateSigningRequest)
+				if a.GetSubresource() == "approval" {
+					answers[r.Name]++
+				}
+				return a.GetSubresource() == "approval" && r.Name != "last", r, nil
+			})
+		hostile := csr("first", "abcdef", "edge-1", newKey())
+		for i := range reviewBurst + 100 {
+			r := hostile.DeepCopy()
+			r.Name, r.UID = fmt.Sprintf("r-%d", i), types.UID(fmt.Sprint(i))
+			c.file(r)
+		}
+		for i := range 10 {
+			r := hostile.DeepCopy()
+			r.Name, r.UID, r.Labels = "r-0", "0", map[string]string{"a": fmt.Sprint(i)}
+			must(c.CertificatesV1().CertificateSigningRequests().
+				Update(t.Context(), r, metav1.UpdateOptions{}))
+			pass(2 * time.Second)
+		}
+		if n := len(answers); n != reviewBurst+100 || answers["r-0"] != 1 {
+			t.Errorf("%d requests were answered, one of them %d times", n, answers["r-0"])
+		}
+		last := csr("last", w.credential(factory+"/edge-1").Value.TokenID, "edge-1", newKey())
+		last.UID = "last"
+		if got := c.ask(last); got != "Approved" {
+			t.Errorf("a machine's request: %q", got)
+		}
+	})
+}
+
+// As many Nodes and addresses as the provider holds take little memory, and a request with as many
+// addresses as fit takes little time.
+func TestManyAddresses(t *testing.T) {
+	s := &session{nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+		cache.Indexers{byAddress: addressesOf})}
+	node := func(i int) *seenNode {
+		n := kubeNode(fmt.Sprintf("n-%d", i), corev1.ConditionTrue)
+		for j := range 2 * maxAddresses {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{
+				Type: corev1.NodeInternalIP, Address: fmt.Sprintf("fd00::%x:%x:%x", j, i>>8, i&255)})
+		}
+		return seeNode(n)
+	}
+	grown := heapGrowth(func() {
+		for i := range maxNodes {
+			must(0, s.nodes.Add(node(i)))
+		}
+	})
+	t.Logf("%d MiB", grown>>20)
+	if grown > 192<<20 {
+		t.Errorf("%d Nodes have taken %d MiB", maxNodes, grown>>20)
+	}
+	wish := servingWish("x", "n-7", slices.Repeat([]string{"fd00::1:0:7"}, 500)...)
+	r := wish.signed()
+	if len(r.Spec.Request) > maxRequest {
+		t.Fatalf("the request has %d bytes", len(r.Spec.Request))
+	}
+	began := time.Now()
+	v, why := judgeServing(r, node(7), reservedHere(), func(a netip.Addr) bool {
+		return s.isTaken("n-7", a)
+	})
+	if took := time.Since(began); v != approved || took > time.Second {
+		t.Errorf("%v %q after %s", v, why, took)
+	}
+	must(0, s.nodes.Add(seenAt("other", "fd00::1:0:7")))
+	if !s.isTaken("n-7", netip.MustParseAddr("fd00::1:0:7")) || s.isTaken("n-7",
+		netip.MustParseAddr("fd00::2:0:7")) {
+		t.Error("an address of another Node is not known")
+	}
+}
+
+// A kubeconfig that names programs, files or a proxy, or trusts everybody, is refused unless its
+// binding is trusted, and nothing that it names is opened or run.
+func TestKubeconfigsOfTeams(t *testing.T) {
+	dir := t.TempDir()
+	path, ran := filepath.Join(dir, "team.yaml"), filepath.Join(dir, "ran")
+	replace(t, filepath.Join(dir, "secret"), "the provider's own")
+	good := kubeconfig("https://a.example", string(testCA()), "x")
+	user := func(text string) string { return strings.Replace(good, "token: x", text, 1) }
+	server := func(text string) string { return strings.Replace(good, "server:", text+", server:", 1) }
+	s := &Sources{Bindings: []Binding{{ClusterID: factoryID, Kubeconfig: path}}}
+	for what, text := range map[string]string{
+		"exec": user("exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, " +
+			"interactiveMode: Never, args: [-c, \"touch " + ran + "\"]}"),
+		"tokenFile":                user("tokenFile: secret"),
+		"client-certificate":       user("client-certificate: secret"),
+		"client-key":               user("token: x, client-key: secret"),
+		"auth-provider":            user("auth-provider: {name: oidc}"),
+		"username":                 user("username: x, password: yy"),
+		"as":                       user("token: x, as: system:admin"),
+		"proxy-url":                server("proxy-url: http://127.0.0.1:1"),
+		"insecure-skip-tls-verify": server("insecure-skip-tls-verify: true"),
+		"certificate-authority":    server("certificate-authority: secret"),
+		"https URL":                strings.Replace(good, "https://", "http://", 1),
+		"no cluster or no user":    strings.Replace(good, "cluster: c,", "cluster: other,", 1),
+		"a certificate": kubeconfig("https://a.example",
+			"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "x"),
+		"more than": good + "# " + strings.Repeat("x", maxKubeconfig),
+	} {
+		replace(t, path, text)
+		_, err := s.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false)
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := s.Bindings[0].Check(); err == nil {
+			t.Errorf("%s: not found by the check", what)
+		}
+	}
+	replace(t, path, good)
+	if a, err := s.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false); err != nil ||
+		a.Config.BearerToken != "x" || a.Local {
+		t.Errorf("a good one: %+v, %v", a, err)
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("a program was run")
+	}
+}
+
+// An API server that says the uid of another cluster's, under a CA of its own, is not taken for
+// that, also if it comes first.
+func TestAnAPIServerIsKnownByItsCA(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		dial := w.manager.Dial
+		w.manager.Dial = func(a Access) (*Connection, error) {
+			c, err := dial(a)
+			if strings.HasPrefix(a.Fingerprint, harbour) {
+				c.CA = []byte("another CA")
+			}
+			return c, err
+		}
+		w.register(harbourID, newFakeCluster("factory")) // with that uid
+		w.own(harbour)
+		pass(time.Second)
+		w.register(factoryID, newFakeCluster("factory"))
+		w.own(factory)
+		pass(time.Minute)
+		for _, key := range []string{factory, harbour} {
+			if got := w.cluster(key); got.Properties.ProvisioningState != "" ||
+				!got.Properties.Reachable {
+				t.Errorf("%s: %+v", key, got)
+			}
+		}
+	})
+	one, two := newHostile(t, nil).dial(t), newHostile(t, nil).dial(t)
+	for _, c := range []*Connection{one, two} {
+		must(c.ask(t.Context()))
+	}
+	if one.server("u") == one.server("v") || one.server("u") == (&Connection{CA: one.CA}).server("u") {
+		t.Error("it is not named by uid and the CA that has proved it")
+	}
+}
+
+// FuzzNode is about whatever an API server says to be a Node.
+func FuzzNode(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"name":"n","labels":{"kubernetes.azure.com/managed":"false"}},` +
+		`"spec":{"podCIDRs":["10.1.0.0/24"],"taints":[{"key":"a","effect":"NoSchedule"}]},` +
+		`"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.7"}]}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		node := &corev1.Node{}
+		if json.Unmarshal(text, node) != nil {
+			return
+		}
+		seen := seeNode(node)
+		size := len(seen.name()) + len(seen.subnets()) + len(seen.addresses()) +
+			len(seen.GetObjectMeta().GetResourceVersion())
+		if size != len(seen.text) || size > 4<<10 || len(seen.condition().Reason) > maxText {
+			t.Errorf("%d bytes of %d, %+v", size, len(seen.text), seen.condition())
+		}
+		taintsIn(seen.taints())
+		w := &worker{key: factory}
+		if isName(seen.name()) {
+			_ = flexnode.ClusterOf(w.key + "/" + seen.name())
+		}
+		for _, subnet := range strings.Split(seen.subnets(), ",") {
+			flexnode.Overlapped(factory, "10.0.0.0/8", 24, subnet)
+		}
+	})
+}
+
+// FuzzCertificateRequest is about whatever an API server says to be a certificate request.
+func FuzzCertificateRequest(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"name":"n"},"spec":{"username":"system:node:n"}}`),
+		csr("x", "abcdef", "n", newKey()).Spec.Request)
+	f.Add([]byte(`{}`), giantRequest(8192))
+	f.Fuzz(func(t *testing.T, text, request []byte) {
+		r := &certificates.CertificateSigningRequest{}
+		if json.Unmarshal(text, r) != nil {
+			return
+		}
+		r.Spec.Request = request
+		kept := reduceRequest(r).(*certificates.CertificateSigningRequest)
+		if a := readCSR(kept); a.Node != "" && !isName(a.Node) {
+			t.Errorf("%+v", a)
+		}
+		answersOf(kept)
+		concerns(kept)
+		judgeServing(kept, seenAt("n", "192.0.2.7"), reservedHere(), func(netip.Addr) bool { return false })
+	})
+}
+
+// FuzzKubeconfig is about whatever a team says to be its kubeconfig.
+func FuzzKubeconfig(f *testing.F) {
+	f.Add([]byte(kubeconfig("https://a.example", string(testCA()), "x")))
+	f.Add([]byte(`{"users":[{"name":"u","user":{"exec":{"command":"x"}}}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := plainConfig(text)
+		if err != nil {
+			return
+		}
+		if c.ExecProvider != nil || c.AuthProvider != nil || c.Proxy != nil || c.Insecure ||
+			c.CAFile+c.CertFile+c.KeyFile+c.BearerTokenFile != "" ||
+			!strings.HasPrefix(strings.ToLower(c.Host), "https://") {
+			t.Errorf("%+v", c)
+		}
+	})
+}

@@ -1,0 +1,446 @@
+package cluster
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// hostile is an API server that answers as one should, but for the paths that a test gives another
+// answer.
+type hostile struct {
+	*httptest.Server
+	config  string // a kubeconfig of it
+	answers map[string]http.HandlerFunc
+}
+
+func newHostile(t testing.TB, answers map[string]http.HandlerFunc) *hostile {
+	t.Helper()
+	h := &hostile{answers: answers}
+	h.Server = httptest.NewUnstartedServer(h)
+	h.EnableHTTP2 = true
+	h.Config.ErrorLog = nil
+	h.StartTLS()
+	t.Cleanup(func() { h.CloseClientConnections(); h.Close() })
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})
+	h.config = kubeconfig(h.URL, string(ca), "a-token")
+	return h
+}
+
+// ServeHTTP answers in JSON, and as a real API server in protobuf if the request prefers that.
+func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.Contains(r.Header.Get("Accept"), "protobuf") {
+		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
+		fmt.Fprint(w, "k8s\x00")
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if answer := h.answers[r.URL.Path]; answer != nil && !r.URL.Query().Has("watch") {
+		answer(w, r)
+		return
+	}
+	switch {
+	case r.URL.Query().Has("watch"):
+		if answer := h.answers["watch "+r.URL.Path]; answer != nil {
+			answer(w, r)
+		}
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	case r.URL.Path == "/version":
+		fmt.Fprint(w, `{"gitVersion":"v1.35.4"}`)
+	case r.URL.Path == "/api/v1/namespaces/default/services/kubernetes":
+		fmt.Fprint(w, `{"kind":"Service","apiVersion":"v1","metadata":{"uid":"u"}}`)
+	case strings.HasSuffix(r.URL.Path, "/services/kube-dns"):
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","code":404,"reason":"NotFound"}`)
+	case r.URL.Path == "/api/v1/nodes":
+		fmt.Fprint(w, `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1"}}`)
+	case strings.HasSuffix(r.URL.Path, "/secrets"):
+		fmt.Fprint(w, `{"kind":"SecretList","apiVersion":"v1"}`)
+	case strings.HasSuffix(r.URL.Path, "/certificatesigningrequests"):
+		fmt.Fprint(w, `{"kind":"CertificateSigningRequestList",`+
+			`"apiVersion":"certificates.k8s.io/v1","metadata":{"resourceVersion":"1"}}`)
+	default:
+		fmt.Fprint(w, `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1"}`)
+	}
+}
+
+// dial connects to it.
+func (h *hostile) dial(t testing.TB) *Connection {
+	t.Helper()
+	return must(Dial(Access{Config: must(plainConfig([]byte(h.config))), Local: true}))
+}
+
+// endless writes a text, and then another one again and again until the connection ends.
+func endless(head, again string) http.HandlerFunc {
+	again = strings.Repeat(again, 1+(64<<10)/len(again))
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, err := fmt.Fprint(w, head)
+		for err == nil && r.Context().Err() == nil {
+			_, err = fmt.Fprint(w, again)
+		}
+	}
+}
+
+// bomb answers with little that unpacks to 256 MiB of JSON.
+func bomb(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Encoding", "gzip")
+	w.Write(packedBomb())
+}
+
+var packedBomb = sync.OnceValue(func() []byte {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	fmt.Fprint(z, `{"gitVersion":"`)
+	zeros := bytes.Repeat([]byte("0"), 1<<20)
+	for range 1 << 8 {
+		z.Write(zeros)
+	}
+	z.Close()
+	return packed.Bytes()
+})
+
+// heapGrowth is by how much the heap grows at most while something is done.
+func heapGrowth(do func()) int {
+	runtime.GC()
+	var before, now runtime.MemStats
+	runtime.ReadMemStats(&before)
+	done := make(chan struct{})
+	go func() { defer close(done); do() }()
+	most := 0
+	for {
+		runtime.ReadMemStats(&now)
+		most = max(most, int(now.HeapAlloc)-int(before.HeapAlloc))
+		select {
+		case <-done:
+			return most
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+const (
+	nodesPath = "/api/v1/nodes"
+	ownPath   = "/api/v1/namespaces/default/services/kubernetes"
+)
+
+// Whatever an API server answers, it is not read further than what one answers can be, and takes
+// little memory and time.
+func TestAnswersAreBounded(t *testing.T) {
+	packedBomb() // which takes a while
+	const service = `{"kind":"Service","apiVersion":"v1","metadata":{"uid":"u","annotations":{"a":"`
+	const list = `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{}`
+	ask := func(ctx context.Context, c *Connection) error {
+		_, err := c.ask(ctx)
+		return err
+	}
+	page := func(ctx context.Context, c *Connection) error {
+		_, err := c.Watches.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: pageItems})
+		return err
+	}
+	watches := func(ctx context.Context, c *Connection) error {
+		w, err := c.Watches.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for range w.ResultChan() {
+		}
+		return errHarm // the stream has ended
+	}
+	for what, tt := range map[string]struct {
+		path   string
+		answer http.HandlerFunc
+		do     func(context.Context, *Connection) error
+	}{
+		"an endless version":   {"/version", endless(`{"gitVersion":"`, "0"), ask},
+		"a version of spaces":  {"/version", endless("", " "), ask},
+		"a bomb":               {"/version", bomb, ask},
+		"an endless object":    {ownPath, endless(service, "0"), ask},
+		"an endless text":      {nodesPath, endless(list+`,{"metadata":{"name":"`, "0"), page},
+		"endless items":        {nodesPath, endless(list, ",{}"), page},
+		"endless small values": {nodesPath, endless(list+`,{"spec":{"taints":[{}`, ",{}"), page},
+		"a deep one":           {nodesPath, endless(list+`,`, `{"a":`), page},
+		"YAML":                 {"/version", inYAML, ask},
+		"an endless error":     {"/version", failing(endless("", "0")), ask},
+		"an endless event": {"watch " + nodesPath,
+			endless(`{"type":"ADDED","object":{"a":"`, "0"), watches},
+		"a redirect": {ownPath, http.RedirectHandler("/version", http.StatusFound).ServeHTTP, ask},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newHostile(t, map[string]http.HandlerFunc{tt.path: tt.answer})
+			c := h.dial(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			var err error
+			grown := heapGrowth(func() { err = tt.do(ctx, c) })
+			if err == nil || ctx.Err() != nil {
+				t.Errorf("%v; %v", err, ctx.Err())
+			}
+			if !errors.Is(err, errHarm) && what != "an endless error" {
+				t.Errorf("it is no harm: %v", err)
+			}
+			t.Logf("%d MiB", grown>>20)
+			if grown > 192<<20 {
+				t.Errorf("it has taken %d MiB", grown>>20)
+			}
+		})
+	}
+}
+
+// The largest page that is read, of the values that take most memory, takes little.
+func TestTheLargestPage(t *testing.T) {
+	h := newHostile(t, map[string]http.HandlerFunc{
+		nodesPath: func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[{"metadata":`+
+				`{"name":"n"},"status":{"conditions":[{}%s]}}]}`,
+				strings.Repeat(",{}", pageLimit.values/2-10))
+		}})
+	c := h.dial(t)
+	var err error
+	grown := heapGrowth(func() {
+		_, err = c.Watches.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{Limit: pageItems})
+	})
+	t.Logf("%d MiB", grown>>20)
+	if err != nil || grown > 256<<20 {
+		t.Errorf("%d MiB, %v", grown>>20, err)
+	}
+}
+
+func inYAML(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/yaml")
+	fmt.Fprint(w, "a: &a [x, x]\nb: [*a, *a]\n")
+}
+
+func failing(answer http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		answer(w, r)
+	}
+}
+
+// What a real API server answers passes: a page of large Nodes, and events one after the other for
+// much longer than one of them may be.
+func TestUsualAnswersPass(t *testing.T) {
+	node := func(i int) string {
+		return fmt.Sprintf(`{"metadata":{"name":"n-%d","resourceVersion":"7"},`+
+			`"status":{"images":[{"names":[%q]}]}}`, i, strings.Repeat("x", 16<<10))
+	}
+	h := newHostile(t, map[string]http.HandlerFunc{
+		nodesPath: func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[`, node(0))
+			for i := range pageItems - 1 {
+				fmt.Fprint(w, ",", node(i+1))
+			}
+			fmt.Fprint(w, "]}")
+		},
+		"watch " + nodesPath: func(w http.ResponseWriter, _ *http.Request) {
+			for i := range 400 {
+				fmt.Fprintln(w, `{"type":"ADDED","object":`+
+					strings.Replace(node(i), "{", `{"kind":"Node","apiVersion":"v1",`, 1)+"}")
+			}
+		},
+	})
+	nodes := h.dial(t).Watches.CoreV1().Nodes()
+	list, err := nodes.List(t.Context(), metav1.ListOptions{Limit: pageItems})
+	if err != nil || len(list.Items) != pageItems {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	w := must(nodes.Watch(ctx, metav1.ListOptions{}))
+	defer w.Stop()
+	for i := range 400 {
+		if e := <-w.ResultChan(); e.Type != "ADDED" {
+			t.Fatalf("event %d: %+v", i, e)
+		}
+	}
+}
+
+// A redirect is not followed, and no credential goes where it leads to.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	var hits atomic.Int64
+	other := newHostile(t, nil)
+	other.Config.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hits.Add(1) })
+	h := newHostile(t, map[string]http.HandlerFunc{
+		"/version": http.RedirectHandler(other.URL+"/version", http.StatusTemporaryRedirect).ServeHTTP})
+	if _, err := h.dial(t).ask(t.Context()); !errors.Is(err, errHarm) {
+		t.Errorf("%v", err)
+	}
+	if hits.Load() != 0 {
+		t.Error("the other place was asked")
+	}
+}
+
+// An API server at an address of the provider's own, however it is called, is refused unless its
+// binding allows that.
+func TestLocalAddressesAreRefused(t *testing.T) {
+	h := newHostile(t, nil)
+	config := must(plainConfig([]byte(h.config)))
+	c := must(Dial(Access{Config: config}))
+	if _, err := c.ask(t.Context()); !errors.Is(err, errLocal) {
+		t.Errorf("loopback: %v", err)
+	}
+	own := ""
+	for _, a := range must(net.InterfaceAddrs()) {
+		if n := a.(*net.IPNet); n.IP.IsGlobalUnicast() {
+			own = net.JoinHostPort(n.IP.String(), "6443")
+		}
+	}
+	for address, refused := range map[string]bool{
+		"127.0.0.1:6443": true, "127.9.9.9:443": true, "[::1]:6443": true,
+		"[::ffff:127.0.0.1]:6443": true, "169.254.169.254:443": true, "[fe80::1%lo]:443": true,
+		"0.0.0.0:443": true, "[::]:443": true, "224.0.0.1:443": true, "nowhere": true,
+		own: true, "203.0.113.9:443": false, "10.250.7.9:6443": false, "[fd96::9]:443": false,
+	} {
+		err := refuseLocal(t.Context(), "tcp", address, nil)
+		if (err != nil) != refused && address != "" {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// Lists are read in pages, as they are now.
+func TestListsAreReadInPages(t *testing.T) {
+	var asked []string
+	h := newHostile(t, map[string]http.HandlerFunc{
+		nodesPath: func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.RawQuery)
+			next := ""
+			if len(asked) < 3 {
+				next = fmt.Sprintf("page-%d", len(asked))
+			}
+			fmt.Fprintf(w, `{"kind":"NodeList","apiVersion":"v1","metadata":{"continue":%q,`+
+				`"resourceVersion":"5"},"items":[{"metadata":{"name":"n-%d"}}]}`, next, len(asked))
+		}})
+	list, err := h.nodes(t, maxNodes, func(error) {}).ListWithContext(t.Context(),
+		metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil || strings.Join(asked, " ") !=
+		"limit=500 continue=page-1&limit=500 continue=page-2&limit=500" {
+		t.Errorf("%q, %v", asked, err)
+	}
+	var names []string
+	for _, o := range must(meta.ExtractList(list)) {
+		names = append(names, o.(*seenNode).name())
+	}
+	if strings.Join(names, " ") != "n-1 n-2 n-3" {
+		t.Errorf("%q", names)
+	}
+}
+
+// Nodes without end, on one page after the other or on pages without any, end the session.
+func TestTooManyNodes(t *testing.T) {
+	for what, items := range map[string]int{"many": pageItems, "none": 0} {
+		t.Run(what, func(t *testing.T) {
+			n := 0
+			h := newHostile(t, map[string]http.HandlerFunc{
+				nodesPath: func(w http.ResponseWriter, r *http.Request) {
+					n++
+					var list []string
+					for i := range items {
+						list = append(list, fmt.Sprintf(`{"metadata":{"name":"n-%d-%d"}}`, n, i))
+					}
+					fmt.Fprintf(w, `{"kind":"NodeList","apiVersion":"v1",`+
+						`"metadata":{"continue":"on"},"items":[%s]}`, strings.Join(list, ","))
+				}})
+			var why error
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			_, err := h.nodes(t, 4000, func(err error) { why = err }).
+				ListWithContext(ctx, metav1.ListOptions{})
+			if err == nil || (!errors.Is(why, errTooMany) || n > 18) {
+				t.Errorf("%v, the session: %v, %d pages", err, why, n)
+			}
+		})
+	}
+}
+
+// nodes are its Nodes, as they are watched.
+func (h *hostile) nodes(t testing.TB, budget int, fail func(error)) kind {
+	w := &worker{Manager: &Manager{}, tasks: newQueue(firstPause, lastPause)}
+	k := w.nodeKind(h.dial(t).Watches)
+	k.budget, k.session = budget, &session{fail: fail}
+	return k
+}
+
+// seenCounts counts sessions that were ended, by why.
+type seenCounts struct{ panics, limits, left atomic.Int64 }
+
+func (c *seenCounts) CertificateRequest(string) {}
+
+func (c *seenCounts) LeftBehind() { c.left.Add(1) }
+
+func (c *seenCounts) SessionEnded(why string) {
+	if why == "panic" {
+		c.panics.Add(1)
+	} else {
+		c.limits.Add(1)
+	}
+}
+
+// withHostile is a provider of two clusters: the factory, and the harbour, whose API server is
+// hostile.
+func withHostile(t *testing.T, h *hostile) (*world, *fakeCluster, *seenCounts) {
+	t.Helper()
+	w, c, counts := newWorld(t), newFakeCluster("factory"), &seenCounts{}
+	w.manager.Metrics = counts
+	w.manager.Source = sourceOf(func(ctx context.Context, k flexnode.Cluster) (Access, error) {
+		if keyOf(k.ID) == factory {
+			return w.source.Access(ctx, k, false)
+		}
+		config, err := plainConfig([]byte(h.config))
+		return Access{Config: config, Local: true, Fingerprint: "harbour"}, err
+	})
+	w.manager.Dial = func(a Access) (*Connection, error) {
+		if a.Config != nil {
+			return Dial(a)
+		}
+		return w.source.dial(a)
+	}
+	w.source.point(factory, c)
+	for _, id := range []string{factoryID, harbourID} {
+		w.change(func(v *store.View) error {
+			return w.store.Clusters.Put(v, keyOf(id), flexnode.Cluster{ID: id, Version: "1",
+				UID: uuid.NewString(), Location: "westeurope", Properties: api.ClusterProperties{
+					PodCIDR: "10.244.0.0/16", NodeCIDRMask: 24}})
+		})
+		w.own(keyOf(id))
+	}
+	return w, c, counts
+}
+
+type sourceOf func(context.Context, flexnode.Cluster) (Access, error)
+
+// Access implements Source.
+func (s sourceOf) Access(ctx context.Context, c flexnode.Cluster, _ bool) (Access, error) {
+	return s(ctx, c)
+}
+
+// until waits for something that happens soon.
+func until(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
+	}
+}

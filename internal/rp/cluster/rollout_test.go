@@ -1,0 +1,210 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// running makes nodes that run an older version of runc, are Ready, follow, and want a newer one.
+// It returns the revisions that they run.
+func (w *world) running(c *fakeCluster, names ...string) map[string]int64 {
+	w.t.Helper()
+	first := map[string]int64{}
+	for _, name := range names {
+		w.put(factoryID, name, following("1.3.3"))
+		first[name] = w.node(factory + "/" + name).Revision
+		c.join(name, corev1.ConditionTrue)
+		w.says(name, api.Report{AppliedConfigVersion: fmt.Sprint(first[name])})
+	}
+	for _, name := range names {
+		w.put(factoryID, name, following("1.3.4"))
+	}
+	return first
+}
+
+// following is a node that follows its resource, with a version of runc.
+func following(runc string) api.Desired {
+	d := withIdentity("aaaaaaaa-0000-0000-0000-00000000000a")
+	d.ContinuousMonitoring, d.Versions.Runc = true, runc
+	return d
+}
+
+// says has a node report.
+func (w *world) says(name string, report api.Report) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row, err := w.store.Status.In(v, factory+"/"+name)
+		if err != nil {
+			return err
+		}
+		row.Value.Report = report
+		return w.store.Status.Put(v, factory+"/"+name, row.Value)
+	})
+	synctest.Wait()
+}
+
+func (w *world) applies(name string) {
+	w.t.Helper()
+	w.says(name, api.Report{AppliedConfigVersion: fmt.Sprint(w.node(factory + "/" + name).Assigned)})
+}
+
+// fails has a node report that its desired revision has failed.
+func (w *world) fails(name string, runs int64) {
+	w.t.Helper()
+	w.says(name, api.Report{AppliedConfigVersion: fmt.Sprint(runs), Config: &api.Applied{
+		Failed: &api.FailedConfig{Version: fmt.Sprint(w.node(factory + "/" + name).Revision)}}})
+}
+
+// policy sets the cluster's rollout policy.
+func (w *world) policy(p api.RolloutPolicy) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row, err := w.store.Clusters.In(v, factory)
+		if err != nil {
+			return err
+		}
+		row.Value.Properties.RolloutPolicy = &p
+		return w.store.Clusters.Put(v, factory, row.Value)
+	})
+}
+
+// admitted are the nodes that are offered what is wanted of them, with a letter each.
+func (w *world) admitted(names ...string) string {
+	w.t.Helper()
+	all := ""
+	for _, name := range names {
+		if n := w.node(factory + "/" + name); n.Assigned == n.Revision {
+			all += name
+		}
+	}
+	return all
+}
+
+func (w *world) states() []flexnode.State {
+	w.t.Helper()
+	return must(w.store.Rollouts.Get(context.Background(), factory)).Value.Changes
+}
+
+// A change reaches one node, and the others one by one when that has soaked; the next owner of the
+// cluster goes on.
+func TestRollout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.policy(api.RolloutPolicy{Soak: "PT1M"})
+		w.running(c, "a", "b", "c")
+		pass(5 * time.Second)
+		if got := w.admitted("a", "b", "c"); got != "a" {
+			t.Fatalf("%q are admitted at once", got)
+		}
+		w.applies("a")
+		pass(30 * time.Second)
+		if got := w.admitted("a", "b", "c"); got != "a" {
+			t.Fatalf("%q while the canary soaks", got)
+		}
+		pass(time.Minute)
+		if got := w.admitted("a", "b", "c"); got != "ab" {
+			t.Fatalf("%q after the canary, want a and b", got)
+		}
+		delete(w.owned, factory)
+		w.manager.assign(context.Background(), w.owned)
+		w.applies("b")
+		pass(5 * time.Second)
+		if got := w.admitted("a", "b", "c"); got != "ab" {
+			t.Fatalf("%q without an owner", got)
+		}
+		w.own(factory)
+		pass(5 * time.Second)
+		if got := w.admitted("a", "b", "c"); got != "abc" {
+			t.Fatalf("%q after the next owner has come", got)
+		}
+		w.applies("c")
+		pass(5 * time.Minute)
+		if left := w.states(); len(left) != 0 {
+			t.Errorf("states are left: %+v", left)
+		}
+	})
+}
+
+// A canary that fails goes back, the others keep what they run, and are told apart by the state of
+// the change; one more failure is allowed then.
+func TestRolloutIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		first := w.running(c, "a", "b", "c")
+		pass(5 * time.Second)
+		w.fails("a", first["a"])
+		pass(5 * time.Second)
+		n := w.node(factory + "/a")
+		if n.Assigned != first["a"] || n.Failed != n.Revision || n.Attempt.Outcome != flexnode.Bad {
+			t.Fatalf("the canary: %+v", n)
+		}
+		pass(time.Hour)
+		states := w.states()
+		if got := w.admitted("a", "b", "c"); got != "" || len(states) != 1 ||
+			states[0].Hold != flexnode.HeldCanary || states[0].Waiting != 2 ||
+			len(states[0].Failed) != 1 || states[0].Settings[0] != "runc.version=1.3.4" {
+			t.Fatalf("%q admitted; %+v", got, states)
+		}
+		w.change(func(v *store.View) error {
+			row := must(w.store.Rollouts.In(v, factory))
+			return w.store.Rollouts.Put(v, factory,
+				must(row.Value.Allow(api.AllowVersions{}, "ops", time.Now())))
+		})
+		pass(10 * time.Second)
+		if got := w.admitted("a", "b", "c"); got != "b" {
+			t.Errorf("%q after it was allowed", got)
+		}
+	})
+}
+
+// New facts restart kubelet where the address of DNS is another one: the nodes get them one by one.
+// The address of the API server reaches all at once, and those that are held back, too.
+func TestFactsRollOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		first := w.running(c, "a", "b", "c")
+		pass(5 * time.Second)
+		w.moveAPIServer("https://moved.example/")
+		pass(10 * time.Second)
+		facts := w.cluster(factory).Facts
+		held := w.node(factory + "/b")
+		offered := must(must(w.store.History.Get(context.Background(), factory+"/b")).Value.Find(
+			held.Assigned))
+		if held.Assigned == held.Revision || offered.Facts != facts || offered.Repeats != first["b"] ||
+			held.Assigned > held.Revision {
+			t.Errorf("held back, with a new address: %+v, offered %+v", held, offered)
+		}
+		if got := w.admitted("a", "b", "c"); got != "a" {
+			t.Errorf("%q are admitted", got)
+		}
+	})
+}
+
+// A change that neither restarts nor drains reaches all at once, also while the cluster is paused.
+func TestLabelsAreNotHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.running(c, "a", "b")
+		pass(5 * time.Second)
+		w.policy(api.RolloutPolicy{Paused: true})
+		for _, name := range []string{"a", "b"} {
+			w.applies(name) // a runs the new version, b the old one
+			d := following(map[string]string{"a": "1.3.4", "b": "1.3.3"}[name])
+			d.NodeConfig.Labels = map[string]string{"site": "north"}
+			w.put(factoryID, name, d)
+		}
+		pass(5 * time.Second)
+		if got := w.admitted("a", "b"); got != "ab" {
+			t.Errorf("%q are admitted: %+v %+v", got, w.node(factory+"/a"), w.node(factory+"/b"))
+		}
+	})
+}

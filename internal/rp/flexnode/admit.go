@@ -1,0 +1,474 @@
+package flexnode
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Attempt is the last change that a node was admitted to. While it has no Outcome and no Ready, the
+// node holds a slot.
+type Attempt struct {
+	// Change is its id; "" for a node that was sent back before it was Ready.
+	Change   string `json:"change,omitempty"`
+	Revision int64  `json:"revision"`
+	// Since is when the slot was granted, At when it was granted for this change, Ready when the node
+	// was first Ready with the change, Ended when its Outcome was known.
+	Since   time.Time `json:"since"`
+	At      time.Time `json:"at"`
+	Ready   time.Time `json:"ready,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+	Outcome string    `json:"outcome,omitempty"`
+}
+
+// The outcomes of an attempt.
+const (
+	Good    = "Good"    // applied, Ready and heard for the soak
+	Bad     = "Bad"     // reported as failed, or not Ready while its agent is heard
+	Unknown = "Unknown" // none of both by the deadline
+)
+
+func (a *Attempt) open() bool { return a != nil && a.Outcome == "" }
+
+// pending reports whether the outcome may still change.
+func (a *Attempt) pending() bool { return a.open() || a != nil && a.Outcome == Unknown }
+
+// holds reports whether the node of an attempt holds a slot.
+func (a *Attempt) holds() bool { return a.open() && a.Ready.IsZero() }
+
+// leftOutAfter is the number of failed changes after which a node is left out: it is admitted to no
+// change any more and its failures do not count, so that one broken machine stops no fix.
+const leftOutAfter = 3
+
+// Candidate is a node as Admit sees it.
+type Candidate struct {
+	Key, UID string
+	// Desired is the revision that its owner wants, Assigned the one that its agent is offered,
+	// Applied the one that it reports to run, Failed the one that it reports to have failed; 0 for
+	// none. Refused is the desired revision if the node has failed it before.
+	Desired, Assigned, Applied, Failed, Refused int64
+	// Change has the differences between Applied and Desired.
+	Change Change
+	// Restored tells that it runs a revision that the store does not know (Node.Lost).
+	Restored bool
+	// Follows tells that its agent follows the resource, Heard that it was heard of lately, Open
+	// that its maintenance window is, Insisted that a person wants this revision on this node, Kept
+	// that Applied can be offered again, ByHand that a person has rolled it back on the machine.
+	Follows, Heard, Open, Insisted, Kept, ByHand bool
+	// Same tells that the revision that it is offered and does not run yet differs from Desired in
+	// nothing that disturbs.
+	Same bool
+	// Ready is the status of the Ready condition of its Node; "" if it has none. False is one that
+	// has lasted for a while.
+	Ready   string
+	Attempt *Attempt
+	// FailedChanges are ids of the last changes that it has failed, none of which was followed by a
+	// good one.
+	FailedChanges []string
+}
+
+func (c Candidate) leftOut() bool { return len(c.FailedChanges) >= leftOutAfter && !c.Insisted }
+
+// Move holds the values that a node gets.
+type Move struct {
+	Key               string
+	Assigned, Refused int64
+	Attempt           *Attempt
+	FailedChanges     []string
+}
+
+// State is the progress of a change in a cluster.
+type State struct {
+	Change
+	Since time.Time `json:"since"`
+	// Failed are the uids of the nodes that have failed it, the first maxFailedIDs of them. Proved
+	// tells that its canaries were good once.
+	Failed []string `json:"failed,omitempty"`
+	Proved bool     `json:"proved,omitempty"`
+	// Waiting, Trying, Good and Unknown count nodes.
+	Waiting int `json:"waiting,omitempty"`
+	Trying  int `json:"trying,omitempty"`
+	Good    int `json:"good,omitempty"`
+	Unknown int `json:"unknown,omitempty"`
+	// Hold is why no node is admitted, "" if some are.
+	Hold string `json:"hold,omitempty"`
+	// Allowed is the number of failures that By has allowed until Until.
+	Allowed int       `json:"allowed,omitempty"`
+	Until   time.Time `json:"until,omitzero"`
+	By      string    `json:"by,omitempty"`
+}
+
+// Why a change admits no node.
+const (
+	HeldPaused   = "Paused"
+	HeldCanary   = "CanaryFailed"
+	HeldFailed   = "TooManyFailed"
+	HeldUnknown  = "TooManyUnknown"
+	maxStates    = 16
+	maxFailedIDs = 100
+)
+
+// Admit decides which revision the agents of a cluster's nodes are offered. It returns the nodes
+// for which something is to be written, and how far each change is; before are the states that it
+// has returned last. It reads no clock, so the same arguments give the same result.
+//
+// What neither restarts nor drains is assigned at once, and so is what a node joins with. Every
+// other change needs a slot. A slot is not counted anywhere: it is an attempt that has not been
+// Ready yet, so none can leak.
+func Admit(p Policy, nodes []Candidate, before []State, now time.Time) ([]Move, []State) {
+	a := admission{policy: p, now: now, states: map[string]*State{}}
+	for _, s := range before {
+		s.Waiting, s.Trying, s.Good, s.Unknown, s.Hold = 0, 0, 0, 0, ""
+		s.Failed = slices.Clone(s.Failed)
+		a.states[s.ID] = &s
+	}
+	next := slices.Clone(nodes)
+	for i := range next {
+		a.judge(&next[i])
+	}
+	for i := range next {
+		a.count(&next[i])
+	}
+	a.weigh()
+	for i := range next {
+		a.settle(&next[i])
+	}
+	a.grant(next)
+	return moves(nodes, next), a.list()
+}
+
+type admission struct {
+	policy  Policy
+	now     time.Time
+	states  map[string]*State
+	leftOut map[string]bool // by uid
+	// counted is the number of nodes that the budget is a share of, slots the number of slots taken.
+	counted, slots int
+}
+
+// state returns the state of a change; nil for none.
+func (a *admission) state(c Change) *State {
+	if c.ID == "" {
+		return nil
+	}
+	if a.states[c.ID] == nil {
+		a.states[c.ID] = &State{Change: c, Since: a.now}
+	}
+	return a.states[c.ID]
+}
+
+// judge ends the attempt of a node when its outcome is known.
+func (a *admission) judge(c *Candidate) {
+	if c.Attempt == nil || !c.Attempt.pending() {
+		return
+	}
+	if c.Restored { // from before what the node has done since
+		c.Attempt = nil
+		return
+	}
+	at := *c.Attempt
+	runs := c.Applied == at.Revision && c.Heard && c.Ready == "True"
+	late := at.Outcome == Unknown
+	switch {
+	case c.Failed == at.Revision && c.Applied != at.Revision && c.ByHand:
+		c.Attempt = nil
+		return
+	case c.Failed == at.Revision && c.Applied != at.Revision:
+		at.Outcome = Bad
+	case (!at.Ready.IsZero() || late && c.Applied == at.Revision) && c.Heard && c.Ready == "False":
+		at.Outcome = Bad
+	case runs && at.Ready.IsZero():
+		at.Ready = a.now
+		fallthrough
+	case runs:
+		if a.now.Sub(at.Ready) >= a.policy.Soak {
+			at.Outcome = Good
+		}
+	case late:
+		return
+	case at.Ready.IsZero() && a.now.Sub(at.At) < a.policy.Deadline,
+		!at.Ready.IsZero() && a.now.Sub(at.Ready) < a.policy.Deadline+a.policy.Soak:
+		return
+	case c.Heard && c.Ready == "False":
+		at.Outcome = Bad
+	default:
+		at.Outcome = Unknown
+	}
+	c.Attempt = &at
+	switch at.Outcome {
+	case "":
+		return
+	case Good:
+		c.FailedChanges = nil
+	case Bad:
+		if at.Change != "" && !slices.Contains(c.FailedChanges, at.Change) {
+			all := append(slices.Clone(c.FailedChanges), at.Change)
+			c.FailedChanges = all[max(0, len(all)-leftOutAfter):]
+		}
+	}
+	if at.Ended.IsZero() || at.Outcome != Unknown {
+		at.Ended = a.now
+	}
+}
+
+// count adds a node to the state of its attempt's change, and to what the budget is a share of.
+func (a *admission) count(c *Candidate) {
+	if c.leftOut() {
+		if a.leftOut == nil {
+			a.leftOut = map[string]bool{}
+		}
+		a.leftOut[c.UID] = true
+	} else if c.Follows && c.Applied != 0 {
+		a.counted++
+	}
+	if c.Attempt.holds() || c.disturbed() {
+		a.slots++
+	}
+	if c.Attempt == nil || c.Attempt.Change == "" {
+		return
+	}
+	s := a.states[c.Attempt.Change]
+	if s == nil {
+		s = a.state(Change{ID: c.Attempt.Change})
+	}
+	if len(s.Settings) == 0 && c.Change.ID == s.ID {
+		s.Settings = c.Change.Settings
+	}
+	switch c.Attempt.Outcome {
+	case "":
+		s.Trying++
+	case Good:
+		s.Good++
+		s.Failed = slices.DeleteFunc(s.Failed, func(uid string) bool { return uid == c.UID })
+	case Unknown:
+		if !c.leftOut() {
+			s.Unknown++
+		}
+	case Bad:
+		if len(s.Failed) < maxFailedIDs && !slices.Contains(s.Failed, c.UID) {
+			s.Failed = append(s.Failed, c.UID)
+		}
+	}
+}
+
+// disturbed reports whether a node is at a change although its slot has gone to another one: its
+// agent goes on when it can.
+func (c Candidate) disturbed() bool {
+	return c.Attempt != nil && c.Attempt.Outcome == Unknown && c.Heard &&
+		c.Applied != c.Attempt.Revision && c.Ready == "False"
+}
+
+// weigh forgets the failures of nodes that are left out, and notes which changes are proved.
+func (a *admission) weigh() {
+	for _, s := range a.states {
+		s.Failed = slices.DeleteFunc(s.Failed, func(uid string) bool { return a.leftOut[uid] })
+		s.Proved = s.Proved || a.policy.Canaries > 0 && s.Good >= a.policy.Canaries
+	}
+}
+
+// proved reports whether the canaries of a change were good.
+func (a *admission) proved(s *State) bool { return s.Proved || s.Good >= a.policy.Canaries }
+
+// settle moves a node as far as that needs no slot.
+func (a *admission) settle(c *Candidate) {
+	if c.Restored {
+		return
+	}
+	switch {
+	case c.Applied == c.Desired:
+		c.Refused = 0
+	case c.Failed == c.Desired && c.Attempt.endedWith(c.Desired):
+		c.Refused = c.Desired
+	}
+	switch {
+	case c.Same: // the agent is at it already
+		a.offer(c)
+	case c.Refused == c.Desired && c.Desired != 0:
+		if c.Assigned == c.Desired && c.Kept {
+			c.Assigned = c.Applied
+		}
+	case c.Assigned == c.Desired:
+		if c.Attempt.pending() && c.Attempt.Revision != c.Desired {
+			a.offer(c)
+		}
+	case c.Applied == c.Desired, c.Applied == 0, !c.Follows, c.Change.ID == "":
+		a.offer(c)
+	}
+}
+
+// endedWith reports whether no attempt at a revision is under way.
+func (a *Attempt) endedWith(revision int64) bool {
+	return a == nil || a.Revision != revision || a.Outcome != ""
+}
+
+// offer assigns the desired revision; an attempt under way is one at it from now on.
+func (a *admission) offer(c *Candidate) {
+	c.Assigned = c.Desired
+	if c.Attempt.pending() {
+		at := *c.Attempt
+		at.Revision = c.Desired
+		if at.Ready.IsZero() && at.Change != c.Change.ID {
+			at.Change, at.At = c.Change.ID, a.now
+		}
+		c.Attempt = &at
+	}
+}
+
+// grant gives the slots that are free. A node that holds one takes its newest revision in that.
+// First come those that a person wants to have it, then those that are Ready and have failed least,
+// so that a broken node is no canary.
+func (a *admission) grant(nodes []Candidate) {
+	var waiting []*Candidate
+	for i := range nodes {
+		c := &nodes[i]
+		if c.Assigned == c.Desired || c.Refused == c.Desired || c.leftOut() || c.Restored {
+			continue
+		}
+		if c.Attempt.holds() && a.takes(c) {
+			a.retarget(c)
+			continue
+		}
+		if s := a.state(c.Change); s != nil {
+			s.Waiting++
+			waiting = append(waiting, c)
+		}
+	}
+	slices.SortStableFunc(waiting, func(x, y *Candidate) int {
+		return cmp.Or(-ordered(x.Insisted, y.Insisted), -ordered(x.Ready == "True", y.Ready == "True"),
+			cmp.Compare(len(x.FailedChanges), len(y.FailedChanges)),
+			cmp.Compare(x.Desired, y.Desired), strings.Compare(x.Key, y.Key))
+	})
+	for _, c := range waiting {
+		if a.slots >= a.policy.MaxUnavailable.Of(a.counted) {
+			break
+		}
+		if !c.Heard || !c.Open || c.Attempt.holds() || !a.admits(c) {
+			continue
+		}
+		a.slots++
+		s := a.state(c.Change)
+		s.Waiting, s.Trying = s.Waiting-1, s.Trying+1
+		c.Assigned = c.Desired
+		c.Attempt = &Attempt{Change: c.Change.ID, Revision: c.Desired, Since: a.now, At: a.now}
+	}
+}
+
+// ordered compares as if false were less than true.
+func ordered(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case y:
+		return -1
+	}
+	return 1
+}
+
+// takes reports whether a node that holds a slot may take its newest revision in that: another
+// change only within the deadline of the slot, so that no owner keeps one for ever.
+func (a *admission) takes(c *Candidate) bool {
+	return c.Attempt.Change == c.Change.ID ||
+		a.now.Sub(c.Attempt.Since) < a.policy.Deadline && a.admits(c)
+}
+
+// retarget has a node that holds a slot take its newest revision.
+func (a *admission) retarget(c *Candidate) {
+	if c.Attempt.Change != c.Change.ID {
+		if s := a.states[c.Attempt.Change]; s != nil {
+			s.Trying--
+		}
+		a.state(c.Change).Trying++
+	}
+	a.offer(c)
+}
+
+// admits reports whether the change of a node may have one more node.
+func (a *admission) admits(c *Candidate) bool {
+	if a.policy.Paused {
+		return false
+	}
+	s := a.state(c.Change)
+	if c.Insisted || s == nil {
+		return true
+	}
+	return a.hold(s) == "" && (a.proved(s) || s.Good+s.Trying < a.policy.Canaries)
+}
+
+// hold returns why a change admits no node, "" if it admits some.
+func (a *admission) hold(s *State) string {
+	failed, proved, tolerated := len(s.Failed), a.proved(s), 0
+	if proved {
+		tolerated = a.policy.MaxFailed
+	}
+	if a.now.Before(s.Until) {
+		tolerated = max(tolerated, s.Allowed)
+	}
+	switch {
+	case a.policy.Paused:
+		return HeldPaused
+	case failed > tolerated && proved:
+		return HeldFailed
+	case failed > tolerated:
+		return HeldCanary
+	case s.Unknown > a.policy.MaxUnknown.Of(a.counted):
+		return HeldUnknown
+	}
+	return ""
+}
+
+// list returns the states that are worth keeping: of what some node waits for or tries, and of what
+// has failed. First come those that have failed and are waited for, then those that are waited for,
+// both the oldest first; then what has failed, the newest first. Of too many the last are left out.
+func (a *admission) list() []State {
+	var all []State
+	for _, s := range a.states {
+		if s.Waiting+s.Trying+len(s.Failed) > 0 {
+			if s.Waiting > 0 || len(s.Failed) > 0 {
+				s.Hold = a.hold(s)
+			}
+			all = append(all, *s)
+		}
+	}
+	slices.SortFunc(all, func(x, y State) int {
+		since := x.Since.Compare(y.Since)
+		if x.rank() == 2 {
+			since = -since
+		}
+		return cmp.Or(cmp.Compare(x.rank(), y.rank()), since, strings.Compare(x.ID, y.ID))
+	})
+	return all[:min(len(all), maxStates)]
+}
+
+func (s State) rank() int {
+	switch {
+	case s.Waiting > 0 && len(s.Failed) > 0:
+		return 0
+	case s.Waiting+s.Trying > 0:
+		return 1
+	}
+	return 2
+}
+
+// moves are the nodes that have become other than they were.
+func moves(before, after []Candidate) []Move {
+	var all []Move
+	for i, n := range after {
+		o := before[i]
+		same := n.Assigned == o.Assigned && n.Refused == o.Refused &&
+			slices.Equal(n.FailedChanges, o.FailedChanges) && n.Attempt.equal(o.Attempt)
+		if !same {
+			all = append(all, Move{n.Key, n.Assigned, n.Refused, n.Attempt, n.FailedChanges})
+		}
+	}
+	return all
+}
+
+func (a *Attempt) equal(b *Attempt) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+// leftOut reports whether the node has failed so many changes that it is admitted to none.
+func (n Node) leftOut() bool {
+	return len(n.FailedChanges) >= leftOutAfter && n.Insisted != n.Revision
+}

@@ -1,0 +1,629 @@
+package flexnode
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// upgrade is a change to a version of Kubernetes.
+func upgrade(version string) Change {
+	to := map[string]any{"kubernetes": map[string]any{"version": version}}
+	return ChangeOf(map[string]any{"kubernetes": map[string]any{"version": "1.34.4"}}, to)
+}
+
+// runs is a node that runs revision 1, is Ready, and wants a revision.
+func runs(name string, desired int64, change Change) Candidate {
+	return Candidate{
+		Key: "c/" + name, UID: "uid-" + name, Desired: desired, Assigned: 1, Applied: 1, Change: change,
+		Follows: true, Heard: true, Open: true, Kept: true, Ready: "True",
+	}
+}
+
+// wanting are nodes that all want revision 2.
+func wanting(n int, change Change) []Candidate {
+	var all []Candidate
+	for i := range n {
+		all = append(all, runs(fmt.Sprint(i), 2, change))
+	}
+	return all
+}
+
+func policyOf(t *testing.T, given api.RolloutPolicy) Policy {
+	t.Helper()
+	p, problems := ReadPolicy(&given)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	return p
+}
+
+// admitted are the nodes that a round moves to the desired revision, by name, in order.
+func admitted(nodes []Candidate, moves []Move) string {
+	var names []string
+	for i, c := range nodes {
+		for _, m := range moves {
+			if m.Key == c.Key && m.Assigned == c.Desired && nodes[i].Assigned != m.Assigned {
+				names = append(names, strings.TrimPrefix(c.Key, "c/"))
+			}
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+func attempt(change Change, at time.Duration, outcome string) *Attempt {
+	a := &Attempt{Change: change.ID, Revision: 2, At: began.Add(at), Outcome: outcome}
+	a.Since = a.At
+	if outcome == Good {
+		a.Ready = a.At
+	}
+	return a
+}
+
+// TestAdmit holds one round of small clusters. Every case has nodes that want revision 2.
+func TestAdmit(t *testing.T) {
+	c := upgrade("1.35.0")
+	three := 3
+	none := 0
+	for name, tt := range map[string]struct {
+		nodes  int
+		policy api.RolloutPolicy
+		before []State
+		edit   func(n []Candidate)
+		want   string // names of the nodes that are moved to the desired revision
+		hold   string // of the change
+	}{
+		"one node":   {nodes: 1, want: "0"},
+		"two nodes":  {nodes: 2, want: "0"},
+		"five nodes": {nodes: 5, want: "0"},
+		"five nodes, half of them at once, a canary first": {
+			nodes: 5, policy: api.RolloutPolicy{MaxUnavailable: "50%"}, want: "0"},
+		"half of them at once, three canaries": {nodes: 5,
+			policy: api.RolloutPolicy{MaxUnavailable: "50%", Canaries: &three}, want: "0 1"},
+		"all at once": {nodes: 3,
+			policy: api.RolloutPolicy{MaxUnavailable: "100%", Canaries: &none}, want: "0 1 2"},
+		"the canary is at it": {nodes: 3, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
+		}},
+		"the canary soaks": {nodes: 3, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
+			n[0].Attempt.Ready = began.Add(-time.Minute)
+		}},
+		"the canary has soaked": {nodes: 3, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -20*time.Minute, "")
+			n[0].Attempt.Ready = began.Add(-11 * time.Minute)
+		}, want: "1"},
+		"a node that is Ready after the canary gives its slot back": {nodes: 4, edit: func(
+			n []Candidate,
+		) {
+			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Hour, Good)
+			n[1].Assigned, n[1].Applied, n[1].Attempt = 2, 2, attempt(c, -time.Minute, "")
+		}, want: "2"},
+		"another change needs a canary of its own, and the budget is the cluster's": {nodes: 3,
+			edit: func(n []Candidate) {
+				n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
+				n[1].Change = upgrade("1.36.0")
+			}},
+		"the canary has failed": {nodes: 3, edit: func(n []Candidate) {
+			n[0].Refused, n[0].Attempt = 2, attempt(c, -time.Minute, Bad)
+		}, hold: HeldCanary},
+		"the canary fails now, and goes back": {nodes: 3, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Failed, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
+		}, hold: HeldCanary},
+		"the canary is not Ready while its agent is heard": {nodes: 3, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
+			n[0].Attempt.Ready, n[0].Ready = began.Add(-time.Minute), "False"
+		}, hold: HeldCanary},
+		"the canary has failed, which is allowed": {nodes: 3, edit: func(n []Candidate) {
+			n[0].Refused, n[0].Attempt = 2, attempt(c, -time.Minute, Bad)
+		}, before: []State{{Change: c, Allowed: 1, Until: began.Add(time.Hour)}}, want: "1"},
+		"the canary has failed, which was allowed": {nodes: 3, edit: func(n []Candidate) {
+			n[0].Refused, n[0].Attempt = 2, attempt(c, -time.Minute, Bad)
+		}, before: []State{{Change: c, Allowed: 1, Until: began.Add(-time.Hour)}}, hold: HeldCanary},
+		"a node that wants something else now has failed it": {nodes: 3,
+			before: []State{{Change: c, Failed: []string{"uid-gone"}}}, hold: HeldCanary},
+		"one more has failed after a good canary": {nodes: 4, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Hour, Good)
+			n[1].Refused, n[1].Attempt = 2, attempt(c, -time.Minute, Bad)
+		}, want: "2"},
+		"two more have failed after a good canary": {nodes: 4, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Hour, Good)
+			n[1].Refused, n[1].Attempt = 2, attempt(c, -time.Minute, Bad)
+			n[2].Refused, n[2].Attempt = 2, attempt(c, -time.Minute, Bad)
+		}, hold: HeldFailed},
+		"one that was left out does not count": {nodes: 3, edit: func(n []Candidate) {
+			n[0].Refused, n[0].Attempt = 2, attempt(c, -time.Minute, Bad)
+			n[0].FailedChanges = []string{"a", "b", c.ID}
+		}, want: "1"},
+		"one that has failed before is no canary": {nodes: 3, edit: func(n []Candidate) {
+			n[0].FailedChanges = []string{"a"}
+		}, want: "1"},
+		"one that has failed three changes is left out": {nodes: 1, edit: func(n []Candidate) {
+			n[0].FailedChanges = []string{"a", "b", "c"}
+		}},
+		"unless a person insists": {nodes: 1, edit: func(n []Candidate) {
+			n[0].FailedChanges, n[0].Insisted = []string{"a", "b", "c"}, true
+		}, want: "0"},
+		"a person insists on what others have failed": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Refused, n[0].Attempt = 2, attempt(c, -time.Minute, Bad)
+			n[1].Insisted = true
+		}, want: "1", hold: HeldCanary},
+		"no answer by the deadline": {nodes: 3, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Heard, n[0].Attempt = 2, false, attempt(c, -31*time.Minute, "")
+		}, want: "1"},
+		"too many give no answer": {nodes: 4, edit: func(n []Candidate) {
+			for i := range 2 {
+				n[i].Assigned, n[i].Heard, n[i].Attempt = 2, false, attempt(c, -time.Hour, Unknown)
+			}
+		}, hold: HeldUnknown},
+		"a node that is not Ready is no canary": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Ready = "False"
+		}, want: "1"},
+		"proved once, the canary wants something else": {nodes: 2,
+			before: []State{{Change: c, Proved: true, Failed: []string{"uid-gone"}}}, want: "0"},
+		"one that was left out is gone": {nodes: 2, edit: func(n []Candidate) {
+			n[0].FailedChanges = []string{"a", "b", c.ID}
+		}, before: []State{{Change: c, Failed: []string{"uid-0"}}}, want: "1"},
+		"a node without a slot is at it still": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Ready = 2, "False"
+			n[0].Attempt = attempt(c, -time.Hour, Unknown)
+		}},
+		"its address has changed while it was at it": {nodes: 1, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Desired, n[0].Same = 2, 3, true
+			n[0].Attempt = attempt(c, -time.Hour, Unknown)
+		}, want: "0"},
+		"offline, outside its window": {nodes: 3, edit: func(n []Candidate) {
+			n[0].Heard, n[1].Open = false, false
+		}, want: "2"},
+		"the store was restored, and knows not what they run": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Applied, n[0].Restored, n[1].Restored, n[1].Change = 9, true, true, Change{}
+		}},
+		"paused": {nodes: 2, policy: api.RolloutPolicy{Paused: true}, hold: HeldPaused},
+		"it joins": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Applied, n[1].Applied = 0, 0
+		}, want: "0 1"},
+		"no node follows": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Follows, n[1].Follows = false, false
+		}, want: "0 1"},
+		"neither restarts nor drains, paused": {nodes: 2, policy: api.RolloutPolicy{Paused: true},
+			edit: func(n []Candidate) { n[0].Change, n[1].Change = Change{}, Change{} }, want: "0 1"},
+		"it runs it already": {nodes: 1, edit: func(n []Candidate) { n[0].Applied = 2 }, want: "0"},
+		"a node with a slot takes its newest revision in it": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Desired, n[0].Change = 2, 3, upgrade("1.35.1")
+			n[0].Attempt = attempt(c, -time.Minute, "")
+		}, want: "0"},
+		"but not for ever": {nodes: 1, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Desired, n[0].Change = 2, 3, upgrade("1.35.1")
+			n[0].Attempt = attempt(c, -time.Minute, "")
+			n[0].Attempt.Since = began.Add(-31 * time.Minute)
+		}},
+		"not one that others have failed": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Desired = 2, 3
+			n[0].Attempt = attempt(upgrade("1.35.1"), -time.Minute, "")
+		}, before: []State{{Change: c, Failed: []string{"uid-gone"}}}, hold: HeldCanary},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := wanting(tt.nodes, c)
+			if tt.edit != nil {
+				tt.edit(nodes)
+			}
+			moves, states := Admit(policyOf(t, tt.policy), nodes, tt.before, began)
+			if got := admitted(nodes, moves); got != tt.want {
+				t.Errorf("admitted %q, want %q; %+v", got, tt.want, states)
+			}
+			hold := ""
+			for _, s := range states {
+				if s.ID == c.ID {
+					hold = s.Hold
+				}
+			}
+			if hold != tt.hold {
+				t.Errorf("held by %q, want %q", hold, tt.hold)
+			}
+		})
+	}
+}
+
+// TestAdmitJudges holds what becomes of one node that is under a change.
+func TestAdmitJudges(t *testing.T) {
+	c := upgrade("1.35.0")
+	for name, tt := range map[string]struct {
+		edit                 func(n *Candidate)
+		outcome              string
+		assigned, refused    int64
+		failedBefore, failed int // changes
+		ready                bool
+	}{
+		"at work":   {assigned: 2},
+		"not Ready": {edit: func(n *Candidate) { n.Ready = "False" }, assigned: 2},
+		"applied":   {edit: func(n *Candidate) { n.Applied = 2 }, assigned: 2, ready: true},
+		"applied, and not Ready yet": {
+			edit: func(n *Candidate) { n.Applied, n.Ready = 2, "False" }, assigned: 2},
+		"applied, soaked, and not heard": {edit: func(n *Candidate) {
+			n.Applied, n.Heard = 2, false
+			n.Attempt.Ready = began.Add(-11 * time.Minute)
+		}, assigned: 2, ready: true},
+		"applied, and not heard for longer": {edit: func(n *Candidate) {
+			n.Applied, n.Heard = 2, false
+			n.Attempt.Ready = began.Add(-41 * time.Minute)
+		}, assigned: 2, ready: true, outcome: Unknown},
+		"good": {edit: func(n *Candidate) {
+			n.Applied, n.Attempt.Ready = 2, began.Add(-10*time.Minute)
+		}, failedBefore: 2, assigned: 2, outcome: Good, ready: true},
+		"failed": {edit: func(n *Candidate) { n.Failed = 2 }, failedBefore: 1, failed: 2,
+			outcome: Bad, assigned: 1, refused: 2},
+		"failed, and what it ran is not kept": {edit: func(n *Candidate) { n.Failed, n.Kept = 2, false },
+			failed: 1, outcome: Bad, assigned: 2, refused: 2},
+		"rolled back by hand": {edit: func(n *Candidate) { n.Failed, n.ByHand = 2, true },
+			assigned: 1, refused: 2},
+		"not Ready at the deadline": {edit: func(n *Candidate) {
+			n.Ready, n.Attempt.At = "False", began.Add(-30*time.Minute)
+		}, outcome: Bad, failed: 1, assigned: 2},
+		"still at work at the deadline": {edit: func(n *Candidate) {
+			n.Attempt.At = began.Add(-30 * time.Minute)
+		}, outcome: Unknown, assigned: 2},
+		"Ready after the deadline": {edit: func(n *Candidate) {
+			n.Attempt.At, n.Attempt.Outcome, n.Applied = began.Add(-time.Hour), Unknown, 2
+		}, outcome: Unknown, assigned: 2, ready: true},
+		"good after the deadline": {edit: func(n *Candidate) {
+			n.Attempt.At, n.Attempt.Outcome, n.Applied = began.Add(-time.Hour), Unknown, 2
+			n.Attempt.Ready = began.Add(-10 * time.Minute)
+		}, outcome: Good, assigned: 2},
+		"applied after the deadline, and not Ready": {edit: func(n *Candidate) {
+			n.Attempt.At, n.Attempt.Outcome, n.Applied = began.Add(-time.Hour), Unknown, 2
+			n.Ready = "False"
+		}, outcome: Bad, failed: 1, assigned: 2},
+		"the store was restored": {edit: func(n *Candidate) {
+			n.Failed, n.Applied, n.Restored = 2, 9, true
+		}, assigned: 2},
+		"its attempt follows the desired revision": {edit: func(n *Candidate) {
+			n.Desired, n.Assigned, n.Applied, n.Change = 3, 3, 2, Change{}
+		}, assigned: 3, ready: true},
+		"failed after the deadline": {edit: func(n *Candidate) {
+			n.Attempt.At, n.Attempt.Outcome, n.Failed = began.Add(-time.Hour), Unknown, 2
+		}, outcome: Bad, assigned: 1, refused: 2, failed: 1},
+		"its owner takes it back": {edit: func(n *Candidate) { n.Desired, n.Change = 3, Change{} },
+			assigned: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := runs("a", 2, c)
+			n.Assigned, n.Attempt = 2, attempt(c, -time.Minute, "")
+			for i := range tt.failedBefore {
+				n.FailedChanges = append(n.FailedChanges, fmt.Sprint(i))
+			}
+			if tt.edit != nil {
+				tt.edit(&n)
+			}
+			got := n
+			moves, _ := Admit(policyOf(t, api.RolloutPolicy{}), []Candidate{n}, nil, began)
+			if len(moves) == 1 {
+				got.Assigned, got.Refused = moves[0].Assigned, moves[0].Refused
+				got.Attempt, got.FailedChanges = moves[0].Attempt, moves[0].FailedChanges
+			}
+			outcome, ready := "", false
+			if got.Attempt != nil {
+				outcome, ready = got.Attempt.Outcome, !got.Attempt.Ready.IsZero()
+			}
+			if outcome != tt.outcome || got.Assigned != tt.assigned || got.Refused != tt.refused ||
+				len(got.FailedChanges) != tt.failed || ready != tt.ready && tt.outcome == "" {
+				t.Errorf("%+v, attempt %+v", got, got.Attempt)
+			}
+		})
+	}
+}
+
+// fleet is a simulated cluster, whose agents do what they are offered.
+type fleet struct {
+	nodes  map[string]*machine
+	states []State
+	now    time.Time
+	policy Policy
+	random *rand.Rand
+	// worst is the number of nodes that were under a change at once, tried the nodes that have begun
+	// one.
+	worst int
+	tried map[string]map[string]bool // by change
+}
+
+// machine is one node of it.
+type machine struct {
+	Candidate
+	config, wants string // versions of Kubernetes
+	works         int    // rounds until its change is done
+	// fails has it refuse every change, breaks become NotReady by a version, offline hear nothing.
+	fails, offline bool
+	breaks         string
+}
+
+func newFleet(seed uint64, n int, policy Policy) *fleet {
+	f := &fleet{nodes: map[string]*machine{}, now: began, policy: policy,
+		random: rand.New(rand.NewPCG(seed, 1)), tried: map[string]map[string]bool{}}
+	for i := range n {
+		name := fmt.Sprintf("%05d", i)
+		m := &machine{Candidate: runs(name, 1, Change{}), config: "1.34.4", wants: "1.34.4"}
+		f.nodes[m.Key] = m
+	}
+	return f
+}
+
+// put has a node want a version.
+func (f *fleet) put(m *machine, version string) {
+	m.Desired++
+	m.wants = version
+}
+
+// round has a minute pass.
+func (f *fleet) round() {
+	f.now = f.now.Add(time.Minute)
+	var all []Candidate
+	for _, key := range slices.Sorted(maps.Keys(f.nodes)) {
+		m := f.nodes[key]
+		m.Change = Change{}
+		if m.config != m.wants {
+			m.Change = upgrade(m.wants)
+		}
+		all = append(all, m.Candidate)
+	}
+	moves, states := Admit(f.policy, all, f.states, f.now)
+	f.states = states
+	for _, mv := range moves {
+		m := f.nodes[mv.Key]
+		if mv.Assigned == m.Desired && m.Assigned != mv.Assigned && m.Change.ID != "" {
+			if f.tried[m.wants] == nil {
+				f.tried[m.wants] = map[string]bool{}
+			}
+			f.tried[m.wants][m.Key] = true
+			m.works = 1 + f.random.IntN(5)
+		}
+		m.Assigned, m.Refused = mv.Assigned, mv.Refused
+		m.Attempt, m.FailedChanges = mv.Attempt, mv.FailedChanges
+	}
+	under := 0
+	for _, m := range f.nodes {
+		if m.Assigned != m.Applied && !m.offline && m.works > 0 {
+			if m.Attempt.open() { // its deadline is not over
+				under++
+			}
+			f.work(m)
+		}
+		m.Heard = !m.offline
+	}
+	f.worst = max(f.worst, under)
+}
+
+// work has the agent of a node go on with its change.
+func (f *fleet) work(m *machine) {
+	if m.works--; m.works > 0 {
+		return
+	}
+	if m.fails {
+		m.Failed = m.Assigned
+		return
+	}
+	m.Applied = m.Assigned
+	if m.Assigned == m.Desired {
+		m.config = m.wants
+	}
+	m.Ready = "True"
+	if m.breaks == m.config {
+		m.Ready = "False"
+	}
+}
+
+// done reports whether every node that can has what is wanted.
+func (f *fleet) done() bool {
+	for _, m := range f.nodes {
+		if !m.fails && !m.offline && m.breaks != m.wants && m.Applied != m.Desired {
+			return false
+		}
+	}
+	return true
+}
+
+// TestAdmitFleets has random fleets be upgraded: never more nodes than the budget are under a
+// change, and nodes that behave all get it, whatever one broken machine and one careless owner do.
+func TestAdmitFleets(t *testing.T) {
+	sizes := []int{1, 2, 3, 5, 17, 100, 400}
+	if !testing.Short() {
+		sizes = append(sizes, 10_000)
+	}
+	for i, n := range sizes {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			canaries := i % 3
+			policy := policyOf(t, api.RolloutPolicy{MaxUnavailable: fmt.Sprintf("%d%%", 5+10*(i%3)),
+				Canaries: &canaries, Soak: "PT3M"})
+			f := newFleet(uint64(n), n, policy)
+			keys := slices.Sorted(maps.Keys(f.nodes))
+			for _, key := range keys {
+				f.put(f.nodes[key], "1.35.0")
+			}
+			if n > 4 {
+				f.nodes[keys[0]].fails = true // it would be the first canary
+				f.nodes[keys[1]].offline = true
+			}
+			fixes := 0
+			for round := 0; !f.done(); round++ {
+				if n > 4 && round%7 == 0 && round < 70 { // an owner whose every PUT is bad
+					m := f.nodes[keys[2]]
+					f.put(m, fmt.Sprintf("9.%d.0", round))
+					m.breaks = m.wants
+				}
+				if n > 4 && f.held() && fixes < 5 { // the others' owner sends a fix
+					fixes++
+					for _, key := range keys {
+						if key != keys[2] {
+							f.put(f.nodes[key], fmt.Sprintf("1.35.%d", fixes))
+						}
+					}
+				}
+				if f.round(); round > 40*n+400 {
+					t.Fatalf("it does not end: %+v", f.states)
+				}
+			}
+			if most := policy.MaxUnavailable.Of(n); f.worst > most || f.worst == 0 {
+				t.Errorf("%d nodes under a change at once, of %d", f.worst, most)
+			}
+		})
+	}
+}
+
+// held reports whether some change that nodes wait for is held.
+func (f *fleet) held() bool {
+	return slices.ContainsFunc(f.states, func(s State) bool { return s.Waiting > 1 && s.Hold != "" })
+}
+
+// TestAdmitBadVersion has a version break nodes silently: all of them, or some. It reaches no more
+// nodes than the canaries, or than the canaries, those that may fail and the budget.
+func TestAdmitBadVersion(t *testing.T) {
+	for name, one := range map[string]struct{ every, most int }{
+		"every node": {1, 1}, "one in twenty": {20, 1 + 1 + 10}, "one in three": {3, 1 + 1 + 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(7, 100, policyOf(t, api.RolloutPolicy{Soak: "PT3M"}))
+			i := 0
+			for _, key := range slices.Sorted(maps.Keys(f.nodes)) {
+				f.put(f.nodes[key], "1.35.0")
+				if i%one.every == 0 {
+					f.nodes[key].breaks = "1.35.0"
+				}
+				i++
+			}
+			for range 500 {
+				f.round()
+			}
+			broken := 0
+			for _, m := range f.nodes {
+				if m.config == "1.35.0" && m.Ready == "False" {
+					broken++
+				}
+			}
+			if broken > one.most || broken == 0 {
+				t.Errorf("%d nodes are broken, at most %d may be: %+v", broken, one.most, f.states)
+			}
+		})
+	}
+}
+
+func TestReadPolicy(t *testing.T) {
+	p, problems := ReadPolicy(nil)
+	if len(problems) > 0 || p.MaxUnavailable.Of(5) != 1 || p.MaxUnavailable.Of(29) != 2 ||
+		p.MaxUnknown.Of(10) != 2 || p.Canaries != 1 || p.MaxFailed != 1 ||
+		p.Soak != 10*time.Minute || p.Deadline != 30*time.Minute || p.Paused {
+		t.Errorf("the defaults are %+v, %v", p, problems)
+	}
+	less := -1
+	_, problems = ReadPolicy(&api.RolloutPolicy{
+		MaxUnavailable: "0", MaxUnknown: "101%", Canaries: &less, MaxFailed: &less, Soak: "10m",
+		Deadline: "PT1S",
+	})
+	if len(problems) != 6 {
+		t.Errorf("problems: %v", problems)
+	}
+}
+
+func TestAllow(t *testing.T) {
+	c := upgrade("1.35.0")
+	r := Rollout{[]State{{Change: c, Failed: []string{"a", "b"}}, {Change: upgrade("1.36.0")}}}
+	next, err := r.Allow(api.AllowVersions{Change: c.ID, Failures: 2, For: "PT1H"}, "ops", began)
+	if err != nil || next.Changes[0].Allowed != 3 || next.Changes[0].By != "ops" ||
+		!next.Changes[0].Until.Equal(began.Add(time.Hour)) || r.Changes[0].By != "" {
+		t.Errorf("%+v, %v", next, err)
+	}
+	for _, ask := range []api.AllowVersions{
+		{Change: upgrade("1.36.0").ID}, {Change: "x"}, {Failures: -1}, {For: "P8D"},
+	} {
+		if _, err := r.Allow(ask, "ops", began); err == nil {
+			t.Errorf("%+v is allowed", ask)
+		}
+	}
+}
+
+// TestLost holds which nodes the store has lost sight of, and which ETags their agents still have.
+func TestLost(t *testing.T) {
+	w := newWorld(t)
+	w.put(api.Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth})
+	before := *w.node
+	later := before
+	later.Revision, later.Assigned = before.Revision+5, before.Revision+5
+	if before.Lost(before.Revision) != 0 || before.Lost(0) != 0 ||
+		before.Lost(later.Revision) != later.Revision {
+		t.Error("which revision is lost")
+	}
+	other := later
+	other.UID = "other-uid"
+	if !before.IsLater(later.ETag()) || before.IsLater(before.ETag()) ||
+		later.IsLater(before.ETag()) || before.IsLater(other.ETag()) || before.IsLater("*") {
+		t.Error("which ETag is later")
+	}
+	// New facts do not release the node, a PUT does.
+	f := someFacts()
+	f.ServerURL = "https://moved.example:6443"
+	w.reach(f, "1.35.4")
+	n, r := Refresh(*w.node, w.last(), w.parent, w.now.Add(time.Hour), "v1", later.Revision, false)
+	if r == nil || n.Unreleased != later.Revision || n.Assigned != before.Assigned ||
+		n.Lost(later.Revision) == 0 || !n.IsLater(later.ETag()) {
+		t.Errorf("after new facts: %+v", n)
+	}
+	if c := (Evidence{Node: n}).upToDate(); c.Reason != "Restored" {
+		t.Errorf("condition %+v", c)
+	}
+	w.keep(n, r)
+	w.runs, w.now = true, w.now.Add(2*time.Hour)
+	w.put(api.Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth,
+		NodeConfig: api.NodeConfig{MaxPods: 60}})
+	if n := *w.node; n.Lost(later.Revision) != 0 || n.IsLater(later.ETag()) {
+		t.Errorf("after a PUT: %+v", n)
+	}
+}
+
+// TestAdmitManyChanges holds the states of more changes than are kept: those that failed and are
+// waited for remain, and the others keep their times.
+func TestAdmitManyChanges(t *testing.T) {
+	var nodes []Candidate
+	for i := range 2 * maxStates {
+		nodes = append(nodes, runs(fmt.Sprintf("%02d", i), 2, upgrade(fmt.Sprintf("1.40.%d", i))))
+	}
+	nodes = append(nodes, runs("x", 2, upgrade("1.35.0")))
+	before := []State{{Change: upgrade("1.35.0"), Since: began, Failed: []string{"gone"}}}
+	p := policyOf(t, api.RolloutPolicy{})
+	_, first := Admit(p, nodes, before, began)
+	_, second := Admit(p, nodes, first, began.Add(time.Minute))
+	if len(second) != maxStates || second[0].ID != upgrade("1.35.0").ID {
+		t.Errorf("%d states, the first of %v", len(second), second[0])
+	}
+	for i := range first {
+		if first[i].ID != second[i].ID || !first[i].Since.Equal(second[i].Since) {
+			t.Errorf("state %d was %v, and is %v", i, first[i], second[i])
+		}
+	}
+}
+
+func TestJoins(t *testing.T) {
+	follows := &Node{Desired: api.Desired{ContinuousMonitoring: true}}
+	for name, tt := range map[string]struct {
+		n          *Node
+		applied    int64
+		heard, url bool
+		want       bool
+	}{
+		"it is made":                   {want: true},
+		"it has never reported":        {n: follows, heard: true, want: true},
+		"it runs and follows":          {n: follows, applied: 1, heard: true, url: true},
+		"it is offline":                {n: follows, applied: 1},
+		"another machine takes over":   {n: follows, applied: 1, url: true, want: true},
+		"it does not follow":           {n: &Node{}, applied: 1, want: true},
+		"it has followed until lately": {n: &Node{}, applied: 1, heard: true},
+	} {
+		if got := Joins(tt.n, tt.applied, tt.heard, tt.url); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

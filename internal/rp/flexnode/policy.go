@@ -1,0 +1,103 @@
+package flexnode
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// Policy bounds how a change reaches the nodes of a cluster: api.RolloutPolicy with its defaults.
+type Policy struct {
+	// MaxUnavailable is the number of nodes that may be under a change at once, MaxUnknown the number
+	// that may not answer after a change before it is held. Both are at least one.
+	MaxUnavailable, MaxUnknown Share
+	// Canaries must be good before other nodes are admitted. A change is held when more than
+	// MaxFailed nodes have failed it.
+	Canaries, MaxFailed int
+	// Soak is the time that a node must stay Ready after a change to be good, Deadline the time within
+	// which it must become Ready.
+	Soak, Deadline time.Duration
+	// Paused admits no change at all.
+	Paused bool
+}
+
+// Share is a number of nodes, or a percentage of the nodes of a cluster.
+type Share struct {
+	number  int
+	percent bool
+}
+
+// Of returns the number for a cluster with so many nodes: rounded down, at least one.
+func (s Share) Of(nodes int) int {
+	if s.percent {
+		return max(1, nodes*s.number/100)
+	}
+	return max(1, s.number)
+}
+
+// readShare reads "3" or "10%".
+func readShare(text string) (Share, bool) {
+	digits, percent := strings.CutSuffix(text, "%")
+	n, err := strconv.ParseUint(digits, 10, 31)
+	if err != nil || percent && n > 100 || !percent && n == 0 {
+		return Share{}, false
+	}
+	return Share{int(n), percent}, true
+}
+
+// maxRolloutTime bounds soak and deadline.
+const maxRolloutTime = 7 * 24 * time.Hour
+
+// ReadPolicy returns the policy of a cluster, with the default of each setting that is left open.
+func ReadPolicy(given *api.RolloutPolicy) (Policy, Problems) {
+	p := Policy{
+		MaxUnavailable: Share{10, true}, Canaries: 1, Soak: 10 * time.Minute, MaxFailed: 1,
+		MaxUnknown: Share{20, true}, Deadline: 30 * time.Minute,
+	}
+	if given == nil {
+		return p, nil
+	}
+	const at = "properties.rolloutPolicy."
+	var problems Problems
+	share := func(name, text string, to *Share) {
+		if text == "" {
+			return
+		}
+		var ok bool
+		if *to, ok = readShare(text); !ok {
+			problems.add(at+name, "'%s' is not a number of nodes such as 3, or a percentage such as 10%%.",
+				shorten(text))
+		}
+	}
+	count := func(name string, n *int, to *int) {
+		if n == nil {
+			return
+		}
+		if *to = *n; *n < 0 || *n > 1000 {
+			problems.add(at+name, "This is between 0 and 1000.")
+		}
+	}
+	span := func(name, text string, to *time.Duration) {
+		if text == "" {
+			return
+		}
+		var ok bool
+		if *to, ok = parseDuration(text); !ok || *to > maxRolloutTime {
+			problems.add(at+name, "'%s' is not a duration of ISO 8601 of at most 7 days, such as PT10M.",
+				shorten(text))
+		}
+	}
+	share("maxUnavailable", given.MaxUnavailable, &p.MaxUnavailable)
+	share("maxUnknown", given.MaxUnknown, &p.MaxUnknown)
+	count("canaries", given.Canaries, &p.Canaries)
+	count("maxFailed", given.MaxFailed, &p.MaxFailed)
+	span("soak", given.Soak, &p.Soak)
+	span("deadline", given.Deadline, &p.Deadline)
+	if p.Deadline < time.Minute {
+		problems.add(at+"deadline", "A node gets at least a minute, PT1M, for a change.")
+	}
+	p.Paused = given.Paused
+	return p, problems
+}

@@ -1,0 +1,199 @@
+package front
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// exampleOf is a path of a route.
+func exampleOf(pattern string) string {
+	return strings.NewReplacer("{subscription}", subscription, "{group}", "g", "{cluster}", "c",
+		"{node}", "n", "{location}", "x", "{operation}", "o").Replace(pattern)
+}
+
+// U+017F is an s and U+212A a k by Unicode's rules, and neither by ARM's: no route has them.
+func TestRoutesAreASCII(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	other := strings.NewReplacer("s", "\u017f", "S", "\u017f", "k", "\u212a", "K", "\u212a")
+	for _, r := range w.api.routes() {
+		for i, s := range r.segments {
+			if s[0] == '{' || other.Replace(s) == s {
+				continue
+			}
+			segments := append([]string{}, r.segments...)
+			segments[i] = url.PathEscape(other.Replace(s))
+			path := exampleOf("/" + strings.Join(segments, "/"))
+			for name, front := range map[string]http.Handler{"direct": w.front, "arm": w.manager} {
+				if got := w.send(front, r.method, path+versionQuery, ""); got.StatusCode != 404 {
+					t.Errorf("%s %s %s: %d", name, r.method, path, got.StatusCode)
+				}
+			}
+		}
+	}
+}
+
+// A denial for a group holds however its letters are written, a grant only as Azure compares.
+func TestDenialsFoldMore(t *testing.T) {
+	t.Parallel()
+	at := func(group string) string { return "/subscriptions/s/resourceGroups/" + group + "/x/y" }
+	deny := permission{scope: "/subscriptions/s/resourceGroups/caf\u00e9s"}
+	for _, group := range []string{"caf\u00e9s", "CAF\u00c9S", "caf\u00e9\u017f"} {
+		if !deny.at(at(group), true) {
+			t.Errorf("%s is not denied", group)
+		}
+	}
+	if !deny.at(at("CAF\u00e9S"), false) || deny.at(at("caf\u00e9\u017f"), false) {
+		t.Error("a grant is compared in another way")
+	}
+}
+
+// FuzzScope holds that what is routed parses to a scope of its own names.
+func FuzzScope(f *testing.F) {
+	w := newWorld(f)
+	for _, r := range w.api.routes() {
+		f.Add(r.method, exampleOf(r.pattern))
+	}
+	f.Add("GET", strings.Replace(cluster, "resourceGroups", "re%C5%BFourceGroups", 1))
+	f.Add("GET", strings.Replace(cluster, "Edge", "providers", 1)+"/flexNodeConfig/providers")
+	l := w.api.listener(callers{w}, true)
+	f.Fuzz(func(t *testing.T, method, path string) {
+		hr, err := http.NewRequest(method, publicURL+"/"+strings.TrimLeft(path, "/"), nil)
+		if err != nil {
+			return
+		}
+		r := &request{Request: hr, listener: l, query: lowerKeys(hr.URL.RawQuery)}
+		if l.match(r) != nil || r.checkNames() != nil {
+			return
+		}
+		prefix := ""
+		if s := r.names.of("subscription"); s != "" {
+			prefix = "/subscriptions/" + s
+		}
+		group := r.names.of("group")
+		if group != "" {
+			prefix += "/resourceGroups/" + group
+		}
+		id, err := arm.Parse(r.scope())
+		if err != nil || id.Subscription != r.names.of("subscription") || id.ResourceGroup != group ||
+			!arm.Within(r.scope(), prefix) {
+			t.Errorf("%s %s: %s is %+v, %v", method, path, r.scope(), id, err)
+		}
+		if !r.route.action && arm.Key(r.scope()) != arm.Key(hr.URL.Path) {
+			t.Errorf("%s %s is asked for as %s", method, path, r.scope())
+		}
+	})
+}
+
+// routed is a request of the world's caller on its way.
+func (w *world) routed(method, url string) *request {
+	l := w.api.listener(callers{w}, false)
+	hr := httptest.NewRequest(method, publicURL+url, nil)
+	r := &request{Request: hr, listener: l, query: lowerKeys(hr.URL.RawQuery), caller: w.caller}
+	if err := l.match(r); err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// A node that was let in because a reservation was over, by a clock that is ahead, is not deleted
+// with its cluster: the deletion finds its reservation gone.
+func TestAReservationEndsForAll(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	r := w.routed("DELETE", cluster+versionQuery)
+	since, err := w.api.refuseNodes(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.must(409, "PUT", nodeURL("n"), withToken)
+	const ahead = 2*reservation + time.Second
+	w.clock.pass(ahead)
+	w.must(201, "PUT", nodeURL("n"), withToken)
+	w.clock.pass(-ahead)
+	if _, err := w.api.markDeletion(r, false, since); err == nil {
+		t.Error("the cluster is deleted with its node")
+	}
+	w.must(200, "GET", nodeURL("n"), "")
+}
+
+// A replica whose index is behind writes nothing in a subscription that was suspended.
+func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	_, text := w.must(201, "PUT", nodeURL("n"), withToken)
+	w.caughtUp()
+	goOn := make(chan struct{})
+	w.memory.Before(func(c storetest.Call) error {
+		if c.Op == "changes" {
+			<-goOn
+		}
+		return nil
+	})
+	defer close(goOn)
+	w.send(w.manager, "PUT", subscriptionURL,
+		`{"state":"Suspended","properties":{"tenantId":"`+tenant+`"}}`)
+	if state := w.index.Subscription(subscription); state != "Registered" {
+		t.Fatal("the index is not behind: ", state)
+	}
+	for _, url := range []string{nodeURL("n"), nodeURL("m")} {
+		body := strings.Replace(withToken, "prod", "test", 1)
+		if _, text := w.must(409, "PUT", url, body); code(text) != "InvalidSubscriptionState" {
+			t.Error(text)
+		}
+	}
+	w.must(409, "POST", nodeURL("n", "/regenerateToken"), "{}")
+	if _, now := w.must(200, "GET", nodeURL("n"), ""); shownNode(t, now).ETag != shownNode(t, text).ETag {
+		t.Error("it was changed")
+	}
+}
+
+// An operation whose credential could not be made has failed, with the reason; and a caller that wants to
+// wipe nodes that are being released is refused.
+func TestOperationsThatFail(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), withToken)
+	const why = "a credential could not be made before it expired"
+	key := clusterKey + "/n"
+	var node flexnode.Node
+	_, err := w.api.Store.Update(t.Context(), "", nil, func(v *store.View) error {
+		row, err := w.api.Store.Nodes.In(v, key)
+		node = row.Value
+		node.Reason = why
+		return errors.Join(err, w.api.Store.Nodes.Put(v, key, node))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := w.api.progress(t.Context(), flexnode.Operation{
+		Kind: regenerateKind, Target: node.ID, UID: node.UID, State: inProgress})
+	if err != nil || o.State != api.Failed || o.Message != why {
+		t.Errorf("%+v %v", o, err)
+	}
+	r := w.routed("DELETE", cluster+versionQuery)
+	if _, err := w.api.markDeletion(r, false, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.api.markDeletion(r, false, time.Time{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.api.markDeletion(r, true, time.Time{}); err == nil {
+		t.Error("nodes that are released are said to be wiped")
+	}
+}

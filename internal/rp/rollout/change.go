@@ -1,0 +1,126 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// known is what was found by comparing the revision that a node runs with the desired one.
+type known struct {
+	desired, applied, assigned int64
+	change                     flexnode.Change
+	// kept tells that the applied revision is, same that the assigned one is another than that and
+	// differs from the desired one in nothing that disturbs.
+	kept, same bool
+	window     window
+}
+
+// window is a maintenance window; nil is always open.
+type window struct{ *config.MaintenanceWindow }
+
+func (w window) open(now time.Time) bool {
+	return w.MaintenanceWindow == nil || !w.Opens(now).After(now)
+}
+
+// compare reads both revisions. Of one that is not kept any more nothing is known: all that is
+// desired is the change.
+func (r *Rollout) compare(
+	ctx context.Context, key string, n flexnode.Node, applied int64,
+) (known, error) {
+	k := known{desired: n.Revision, applied: applied, assigned: n.Assigned}
+	history, err := r.Store.History.Get(ctx, key)
+	if err != nil {
+		return k, err
+	}
+	to, err := r.config(ctx, history.Value, n.Revision)
+	if err != nil {
+		return k, err
+	}
+	from, err := r.config(ctx, history.Value, applied)
+	if err != nil {
+		return k, err
+	}
+	k.kept, k.change = from != nil, flexnode.ChangeOf(from, to)
+	k.window = windowIn(to)
+	if n.Assigned == n.Revision || n.Assigned == applied {
+		return k, nil
+	}
+	offered, err := r.config(ctx, history.Value, n.Assigned)
+	k.same = offered != nil && flexnode.ChangeOf(offered, to).ID == ""
+	return k, err
+}
+
+// config is the configuration of a revision, without secrets; nil of one that is not kept.
+func (r *Rollout) config(
+	ctx context.Context, h flexnode.History, version int64,
+) (map[string]any, error) {
+	revision, err := h.Find(version)
+	if err != nil || revision == nil {
+		return nil, err
+	}
+	defaults, err := r.layer(ctx, revision.Defaults)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := r.layer(ctx, revision.Facts)
+	if err != nil {
+		return nil, err
+	}
+	return flexnode.Config(*revision, defaults, facts, flexnode.Grants{})
+}
+
+// maxLayers bounds how many layers are kept: a cluster's nodes share few.
+const maxLayers = 64
+
+// layer reads a layer, nil for no id. Layers do not change.
+func (r *Rollout) layer(ctx context.Context, id string) (*flexnode.Layer, error) {
+	if layer := r.layers[id]; layer != nil || id == "" {
+		return layer, nil
+	}
+	row, err := r.Store.Layers.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := flexnode.ReadLayer(row.Value)
+	if err != nil {
+		return nil, err
+	}
+	if r.layers == nil || len(r.layers) >= maxLayers {
+		r.layers = map[string]*flexnode.Layer{}
+	}
+	r.layers[id] = layer
+	return layer, nil
+}
+
+// tenant is the one that the nodes of a cluster are told with a revision.
+func (r *Rollout) tenant(ctx context.Context, revision *flexnode.Revision) (string, error) {
+	facts, err := r.layer(ctx, revision.Facts)
+	if err != nil || facts == nil {
+		return "", err
+	}
+	f, err := flexnode.FactsOf(facts.Text)
+	return f.TenantID, err
+}
+
+// windowIn is the maintenance window of a configuration.
+func windowIn(whole map[string]any) window {
+	agent, _ := whole["agent"].(map[string]any)
+	policy, _ := agent["upgradePolicy"].(map[string]any)
+	given, ok := policy["maintenanceWindow"]
+	if !ok {
+		return window{}
+	}
+	text, err := json.Marshal(given)
+	if err != nil {
+		return window{}
+	}
+	var w config.MaintenanceWindow
+	if json.Unmarshal(text, &w) != nil || w.Start == "" {
+		return window{}
+	}
+	return window{&w}
+}

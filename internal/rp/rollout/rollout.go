@@ -1,0 +1,323 @@
+// Package rollout lets changes reach the nodes of a cluster: it gathers what flexnode.Admit decides
+// by, and writes what it has decided. It runs in the replica that owns the cluster, and its writes
+// depend on that, so that no two replicas admit nodes at once.
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// Index is what is used of the replica's copy of the store (store.Index).
+type Index interface {
+	Nodes(prefix, after string, limit int) ([]store.Row[flexnode.Node], bool, error)
+	Node(key string) (store.Row[flexnode.Node], error)
+	Status(key string) (store.Row[flexnode.Status], error)
+	Cluster(key string) (store.Row[flexnode.Cluster], error)
+	Outlines(prefix, after string, see func(key string, o flexnode.Outline) bool)
+	Revision() int64
+}
+
+// Rollout is that of one cluster, by one replica. It is not for concurrent use.
+type Rollout struct {
+	Store *store.Store
+	Index Index
+	// Cluster is its key. Fence is what writes depend on.
+	Cluster string
+	Fence   store.Condition
+	// Heard reports whether the agent of a node was heard of lately.
+	Heard func(nodeKey string) bool
+	Now   func() time.Time
+	Log   *slog.Logger
+
+	changes map[string]known
+	layers  map[string]*flexnode.Layer
+	// moving reports whether the stored states count nodes that wait or try.
+	moving, ran bool
+	// need is the revision of the store that the index must have before the next round; 0 is to be
+	// read. written are the revisions of rows before they were written in the last one.
+	need    int64
+	written map[string]int64
+	// notBefore spares the processor: rounds take a sixth of the time at most.
+	notBefore time.Time
+}
+
+// The pauses between two rounds: while a node is under a change, while nodes only wait or do not
+// answer, and while the index is behind.
+const (
+	pause       = time.Second
+	idlePause   = 10 * time.Second
+	behindPause = 50 * time.Millisecond
+	pageSize    = 1000
+)
+
+// Step does one round. It returns when the next one is to be, at the latest; zero is not before
+// something changes.
+func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
+	if r.ran && !r.moving && !r.unsettled() {
+		return time.Time{}, nil
+	}
+	began := r.Now().UTC().Truncate(time.Millisecond)
+	if began.Before(r.notBefore) {
+		return r.notBefore, nil
+	}
+	if behind, err := r.isBehind(ctx); behind || err != nil {
+		return began.Add(behindPause), err
+	}
+	cluster, err := r.Index.Cluster(r.Cluster)
+	if err != nil || !cluster.Exists() || cluster.Value.Deleting() {
+		return time.Time{}, err
+	}
+	before, err := r.Store.Rollouts.Get(ctx, r.Cluster)
+	if err != nil {
+		return time.Time{}, err
+	}
+	policy, _ := flexnode.ReadPolicy(cluster.Value.Properties.RolloutPolicy) // it was checked
+	nodes, err := r.candidates(ctx, cluster.Value, began)
+	if err != nil {
+		return time.Time{}, err
+	}
+	moves, states := flexnode.Admit(policy, nodes, before.Value.Changes, began)
+	err = errors.Join(r.move(ctx, nodes, moves), r.keep(ctx, before, states))
+	if err != nil {
+		return time.Time{}, err
+	}
+	r.ran, r.moving = true, false
+	next := idlePause
+	for _, s := range states {
+		r.moving = r.moving || s.Waiting+s.Trying+s.Unknown > 0
+		if s.Trying > 0 {
+			next = pause
+		}
+	}
+	if len(moves) > 0 {
+		next = pause
+	} else if !r.moving && !r.unsettled() {
+		return time.Time{}, nil
+	}
+	r.notBefore = r.Now().Add(5 * r.Now().Sub(began))
+	return later(r.notBefore, r.Now().Add(next)), nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// isBehind reports whether the index may lack a node that this replica, or an owner of the cluster
+// before it, has admitted.
+func (r *Rollout) isBehind(ctx context.Context) (bool, error) {
+	if r.need == 0 {
+		var err error
+		if _, r.need, err = r.Store.Read(ctx, r.Store.Rollouts.Key(r.Cluster)); err != nil {
+			return true, fmt.Errorf("cannot read the rollout of a cluster: %w", err)
+		}
+	}
+	for key, before := range r.written {
+		row, err := r.Index.Node(key)
+		if err != nil || row.Exists() && row.Revision == before {
+			return true, err
+		}
+	}
+	r.written = nil
+	return r.Index.Revision() < r.need, nil
+}
+
+// unsettled reports whether there may be something to decide, by what the index has at hand.
+func (r *Rollout) unsettled() bool {
+	found := false
+	r.Index.Outlines(r.Cluster+"/", "", func(_ string, o flexnode.Outline) bool {
+		found = o.Unsettled()
+		return !found
+	})
+	return found
+}
+
+// candidates are the nodes of the cluster that have a configuration.
+func (r *Rollout) candidates(
+	ctx context.Context, cluster flexnode.Cluster, now time.Time,
+) ([]flexnode.Candidate, error) {
+	var all []flexnode.Candidate
+	used := map[string]bool{}
+	for after, more := "", true; more; {
+		var rows []store.Row[flexnode.Node]
+		var err error
+		if rows, more, err = r.Index.Nodes(r.Cluster+"/", after, pageSize); err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			after = row.Key
+			if row.Value.Assigned == 0 {
+				continue
+			}
+			c, err := r.candidate(ctx, row, now)
+			if err != nil {
+				return nil, err
+			}
+			if !cluster.Properties.Reachable {
+				c.Ready = "Unknown"
+			}
+			used[row.Key], all = true, append(all, c)
+		}
+	}
+	maps.DeleteFunc(r.changes, func(key string, _ known) bool { return !used[key] })
+	return all, nil
+}
+
+// notReadyFor is the time after which a Node that is not Ready counts: kubelet reports that for a
+// moment after each start of the machine.
+const notReadyFor = time.Minute
+
+func (r *Rollout) candidate(
+	ctx context.Context, row store.Row[flexnode.Node], now time.Time,
+) (flexnode.Candidate, error) {
+	n := row.Value
+	status, err := r.Index.Status(row.Key)
+	if err != nil {
+		return flexnode.Candidate{}, err
+	}
+	applied, _, failed := status.Value.Versions()
+	c := flexnode.Candidate{
+		Key: row.Key, UID: n.UID, Desired: n.Revision, Assigned: n.Assigned, Applied: applied,
+		Failed: failed, Refused: n.Failed,
+		Insisted: n.Insisted == n.Revision, Attempt: n.Attempt, FailedChanges: n.FailedChanges,
+		Heard: r.Heard(row.Key), Open: true, Restored: n.Lost(applied) != 0,
+	}
+	c.Follows = n.Desired.ContinuousMonitoring || c.Heard
+	if ready := status.Value.Ready; ready != nil {
+		if c.Ready = ready.Status; c.Ready == "False" &&
+			now.Sub(ready.LastTransitionTime) < notReadyFor {
+			c.Ready = "Unknown"
+		}
+	}
+	if config := status.Value.Report.Config; failed != 0 {
+		c.ByHand = config.Failed.Reason == api.RolledBack
+	}
+	if applied == 0 || applied == n.Revision {
+		return c, nil
+	}
+	k, same := r.changes[row.Key]
+	if !same || k.desired != n.Revision || k.applied != applied || k.assigned != n.Assigned {
+		if k, err = r.compare(ctx, row.Key, n, applied); ctx.Err() != nil {
+			return c, err
+		}
+		if err != nil { // it keeps no other node from its change
+			r.Log.Warn("cannot compare the configurations of a node", "node", row.Key,
+				slog.Any("error", err))
+			c.Change, c.Open = flexnode.Change{ID: "unreadable"}, false
+			return c, nil
+		}
+		if r.changes == nil {
+			r.changes = map[string]known{}
+		}
+		r.changes[row.Key] = k
+	}
+	c.Change, c.Same, c.Kept, c.Open = k.change, k.same, k.kept, k.window.open(now)
+	return c, nil
+}
+
+// move writes what becomes of nodes. One that has changed meanwhile is left for the next round.
+func (r *Rollout) move(
+	ctx context.Context, nodes []flexnode.Candidate, moves []flexnode.Move,
+) error {
+	seen := map[string]flexnode.Candidate{}
+	for _, c := range nodes {
+		seen[c.Key] = c
+	}
+	decided := map[string]flexnode.Move{}
+	var keys []string
+	for _, m := range moves {
+		decided[m.Key], keys = m, append(keys, m.Key)
+	}
+	moved := 0
+	r.written = map[string]int64{}
+	_, err := r.Store.UpdateEach(ctx, keys, store.Each{
+		What: "nodes admitted",
+		Ahead: func(key string) []string {
+			return []string{r.Store.Nodes.Key(key)}
+		},
+		One: func(v *store.View, key string) error {
+			v.Fence(r.Fence)
+			row, err := r.Store.Nodes.In(v, key)
+			if err != nil || !row.Exists() {
+				return err
+			}
+			c, n := seen[key], row.Value
+			if n.UID != c.UID || n.Revision != c.Desired || n.Assigned != c.Assigned ||
+				!reflect.DeepEqual(n.Attempt, c.Attempt) {
+				return nil
+			}
+			if err := r.apply(v, &n, c, decided[key]); err != nil {
+				return err
+			}
+			r.written[key] = row.Revision
+			moved++
+			return r.Store.Nodes.Put(v, key, n)
+		},
+	})
+	if err != nil { // what was written is not known
+		r.need, r.written = 0, nil
+	}
+	if moved > 0 {
+		r.Log.Info("nodes admitted, judged or sent back", slog.Int("nodes", moved))
+	}
+	return err
+}
+
+// apply has a node be as it was decided. One that goes back is again who it was.
+func (r *Rollout) apply(
+	v *store.View, n *flexnode.Node, c flexnode.Candidate, m flexnode.Move,
+) error {
+	back := m.Assigned == c.Applied && m.Assigned != c.Desired && m.Assigned != c.Assigned
+	n.Failed, n.Attempt, n.FailedChanges = m.Refused, m.Attempt, m.FailedChanges
+	if !back {
+		n.Assigned = m.Assigned
+		return nil
+	}
+	history, err := r.Store.History.In(v, m.Key)
+	if err != nil {
+		return err
+	}
+	applied, err := history.Value.Find(c.Applied)
+	if err != nil || applied == nil {
+		return err
+	}
+	tenant, err := r.tenant(v.Context(), applied)
+	if err != nil {
+		return err
+	}
+	n.Assigned = m.Assigned
+	n.GoBack(*applied, tenant)
+	return nil
+}
+
+// keep writes how far the changes are, if that has changed.
+func (r *Rollout) keep(
+	ctx context.Context, before store.Row[flexnode.Rollout], states []flexnode.State,
+) error {
+	next := flexnode.Rollout{Changes: states}
+	if len(states) == 0 && len(before.Value.Changes) == 0 ||
+		reflect.DeepEqual(before.Value.Changes, states) {
+		return nil
+	}
+	_, err := r.Store.Update(ctx, "rollout noted", nil, func(v *store.View) error {
+		v.Fence(r.Fence)
+		same, err := r.Store.Rollouts.IsAt(v, r.Cluster, before.Revision)
+		if err != nil || !same && before.Exists() {
+			return err // another allowance was written: the next round has it
+		}
+		return r.Store.Rollouts.Put(v, r.Cluster, next)
+	})
+	return err
+}

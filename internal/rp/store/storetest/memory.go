@@ -1,0 +1,271 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/btree"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
+)
+
+// Memory is a Backend in memory, for tests and the simulation: one connection to a database that
+// other connections share (Another). It behaves as etcd does, and can be told to fail.
+type Memory struct {
+	db   *memoryDB
+	knob knobs
+}
+
+// Clock is the time of a Memory: its leases and what Follow tells without changes.
+type Clock interface {
+	Now() time.Time
+	// AfterFunc calls f after d, in a goroutine of its own; stop prevents it.
+	AfterFunc(d time.Duration, f func()) (stop func() bool)
+}
+
+// NewMemory makes an empty database and a connection to it, by the clock of package time, which
+// testing/synctest replaces.
+func NewMemory() *Memory { return NewMemoryAt(systemClock{}) }
+
+// NewMemoryAt is NewMemory by another clock.
+func NewMemoryAt(clock Clock) *Memory {
+	return &Memory{db: &memoryDB{
+		clock:    clock,
+		records:  newRecords(),
+		revision: 1, // as an empty etcd
+		leases:   map[int64]*memoryLease{},
+		changed:  make(chan struct{}),
+	}}
+}
+
+// Another is another connection to the same database: that of another replica. Each is paused,
+// killed and made to fail by itself.
+func (m *Memory) Another() *Memory { return &Memory{db: m.db} }
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time { return time.Now() }
+
+func (systemClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
+}
+
+// memoryDB is the database behind connections.
+type memoryDB struct {
+	clock Clock
+
+	mu        sync.Mutex
+	records   *btree.BTreeG[*record]
+	log       []kv.Event // all changes since compacted, in their order
+	revision  int64
+	compacted int64
+	size      int64 // of the present values with their keys
+	quota     int64
+	full      bool // what the last commit said
+	leases    map[int64]*memoryLease
+	lastLease int64
+	changed   chan struct{} // closed by the next change
+
+	reads, commits atomic.Int64
+}
+
+// record is a key with its values, the oldest first.
+type record struct {
+	key    string
+	values []version
+}
+
+// version is the value of a key from a revision on; its deletion if it is not there.
+type version struct {
+	kv.KV
+	deleted bool
+	lease   int64
+}
+
+func newRecords() *btree.BTreeG[*record] {
+	return btree.NewG(32, func(a, b *record) bool { return a.key < b.key })
+}
+
+// at is the value at a revision.
+func (r *record) at(revision int64) (version, bool) {
+	for _, v := range slices.Backward(r.values) {
+		if v.Revision <= revision {
+			return v, !v.deleted
+		}
+	}
+	return version{}, false
+}
+
+// Read implements Backend.
+func (m *Memory) Read(ctx context.Context, keys ...string) (map[string]kv.KV, int64, error) {
+	if err := m.begin(ctx, Call{Op: "read", Keys: keys}); err != nil {
+		return nil, 0, err
+	}
+	db := m.db
+	db.reads.Add(1)
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	got := map[string]kv.KV{}
+	for _, key := range keys {
+		if v, ok := db.present(key); ok {
+			got[key] = v.KV
+		}
+	}
+	return got, db.revision, nil
+}
+
+// present is the present value of a key.
+func (db *memoryDB) present(key string) (version, bool) {
+	r, ok := db.records.Get(&record{key: key})
+	if !ok {
+		return version{}, false
+	}
+	return r.at(db.revision)
+}
+
+// Commit implements Backend.
+func (m *Memory) Commit(
+	ctx context.Context, conditions []kv.Condition, writes []kv.Write,
+) (int64, error) {
+	call := Call{Op: "commit", Conditions: conditions, Writes: writes}
+	if max(len(conditions), len(writes)) > kv.MaxWrites || kv.Size(writes) > kv.MaxBytes {
+		return 0, kv.ErrTooLarge
+	}
+	if err := m.begin(ctx, call); err != nil {
+		return 0, err
+	}
+	m.db.commits.Add(1)
+	revision, err := m.db.commit(conditions, writes)
+	if err != nil {
+		return 0, err
+	}
+	return revision, m.end(call)
+}
+
+func (db *memoryDB) commit(conditions []kv.Condition, writes []kv.Write) (int64, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for _, c := range conditions {
+		if v, _ := db.present(c.Key); c.Revision != 0 && (v.deleted || v.Revision != c.Revision) ||
+			c.Revision == 0 && v.Revision != 0 && !v.deleted {
+			return 0, kv.ErrConflict
+		}
+	}
+	if err := db.check(writes); err != nil {
+		db.full = errors.Is(err, kv.ErrFull)
+		return 0, err
+	}
+	db.full = false
+	db.write(writes)
+	return db.revision, nil
+}
+
+// check refuses what etcd refuses.
+func (db *memoryDB) check(writes []kv.Write) error {
+	seen := map[string]bool{}
+	grown := int64(0)
+	for _, w := range writes {
+		if seen[w.Key] {
+			return fmt.Errorf("internal error: %s is written twice in one transaction", w.Key)
+		}
+		seen[w.Key] = true
+		if w.Lease != 0 && db.leases[w.Lease] == nil {
+			return kv.ErrNoLease
+		}
+		if !w.Delete {
+			grown += int64(len(w.Key) + len(w.Value))
+		}
+	}
+	if db.quota != 0 && grown > 0 && db.size+grown > db.quota {
+		return kv.ErrFull
+	}
+	return nil
+}
+
+// write makes changes, at one new revision. What is not there is not deleted.
+func (db *memoryDB) write(writes []kv.Write) {
+	next := db.revision + 1
+	var events []kv.Event
+	for _, w := range writes {
+		before, there := db.present(w.Key)
+		if w.Delete && !there {
+			continue
+		}
+		v := version{KV: kv.KV{Key: w.Key, Revision: next}, deleted: w.Delete}
+		if !w.Delete {
+			v.Value, v.lease, v.Created = bytes.Clone(w.Value), w.Lease, next
+		}
+		if there {
+			db.size -= int64(len(w.Key) + len(before.Value))
+			if !w.Delete {
+				v.Created = before.Created
+			}
+		}
+		db.attach(w.Key, before.lease, v.lease)
+		db.keep(v)
+		events = append(events, kv.Event{KV: v.KV, Deleted: v.deleted})
+	}
+	if len(events) == 0 {
+		return
+	}
+	db.revision = next
+	db.log = append(db.log, events...)
+	close(db.changed)
+	db.changed = make(chan struct{})
+}
+
+// keep adds a value to its key's.
+func (db *memoryDB) keep(v version) {
+	r, ok := db.records.Get(&record{key: v.Key})
+	if !ok {
+		r = &record{key: v.Key}
+		db.records.ReplaceOrInsert(r)
+	}
+	r.values = append(r.values, v)
+	if !v.deleted {
+		db.size += int64(len(v.Key) + len(v.Value))
+	}
+}
+
+// Scan implements Backend.
+func (m *Memory) Scan(
+	ctx context.Context, prefix, after string, limit int, at int64,
+) (kv.Page, error) {
+	if err := m.begin(ctx, Call{Op: "scan", Keys: []string{prefix}}); err != nil {
+		return kv.Page{}, err
+	}
+	db := m.db
+	db.reads.Add(1)
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if at == 0 {
+		at = db.revision
+	}
+	if at < db.compacted {
+		return kv.Page{}, kv.ErrCompacted
+	}
+	if at > db.revision {
+		return kv.Page{}, fmt.Errorf("revision %d is not yet: the store is at %d", at, db.revision)
+	}
+	page := kv.Page{Revision: at}
+	db.records.AscendGreaterOrEqual(&record{key: max(prefix, after)}, func(r *record) bool {
+		if !strings.HasPrefix(r.key, prefix) {
+			return false
+		}
+		if v, ok := r.at(at); ok && r.key > after {
+			page.More = len(page.KVs) == limit
+			if !page.More {
+				page.KVs = append(page.KVs, v.KV)
+			}
+		}
+		return !page.More
+	})
+	return page, nil
+}

@@ -1,0 +1,149 @@
+package storetest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
+)
+
+// memoryLease is a lease of a Memory, with both of its sides: the database's, which ends it when it
+// was not kept for longer than ttl, and its holder's, which keeps it.
+type memoryLease struct {
+	m    *Memory
+	id   int64
+	ttl  time.Duration
+	done chan struct{}
+	once sync.Once // of closing done
+
+	// Guarded by memoryDB.mu.
+	until time.Time
+	keys  map[string]bool
+	stop  []func() bool // the timers
+	ended bool
+}
+
+// Lease implements Backend. ctx is for making it; it is kept until it is closed.
+func (m *Memory) Lease(ctx context.Context, ttl time.Duration) (kv.Lease, error) {
+	if err := m.begin(ctx, Call{Op: "lease"}); err != nil {
+		return nil, err
+	}
+	db := m.db
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.lastLease++
+	l := &memoryLease{
+		m: m, id: db.lastLease, ttl: ttl, done: make(chan struct{}), keys: map[string]bool{},
+	}
+	db.leases[l.id] = l
+	l.renew()
+	return l, nil
+}
+
+// ID implements Lease.
+func (l *memoryLease) ID() int64 { return l.id }
+
+// Done implements Lease.
+func (l *memoryLease) Done() <-chan struct{} { return l.done }
+
+// Until implements Lease.
+func (l *memoryLease) Until() time.Time {
+	l.m.db.mu.Lock()
+	defer l.m.db.mu.Unlock()
+	return l.until
+}
+
+// renew sets the lease's time anew; its caller holds the lock.
+func (l *memoryLease) renew() {
+	db := l.m.db
+	l.until = db.clock.Now().Add(l.ttl)
+	l.halt()
+	l.stop = []func() bool{
+		db.clock.AfterFunc(l.ttl/3, l.keep),
+		db.clock.AfterFunc(l.ttl, l.expire),
+	}
+}
+
+func (l *memoryLease) halt() {
+	for _, stop := range l.stop {
+		stop()
+	}
+	l.stop = nil
+}
+
+// keep is its holder renewing it. While its holder is paused it waits; when it fails it tries
+// again until the lease's time is over.
+func (l *memoryLease) keep() {
+	err := l.m.begin(context.Background(), Call{Op: "keep"})
+	db := l.m.db
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	switch {
+	case l.ended:
+		l.lose()
+	case err == nil:
+		l.renew()
+	case l.m.knob.dead():
+	default:
+		l.stop = append(l.stop, db.clock.AfterFunc(l.ttl/10, l.keep))
+	}
+}
+
+// expire is the database ending it. Its holder sees it by its own clock, unless it is paused.
+func (l *memoryLease) expire() {
+	db := l.m.db
+	db.mu.Lock()
+	l.end()
+	db.mu.Unlock()
+	if l.m.knob.wait(context.Background()) == nil {
+		l.lose()
+	}
+}
+
+func (l *memoryLease) lose() { l.once.Do(func() { close(l.done) }) }
+
+// end deletes what was written with it; its caller holds the lock.
+func (l *memoryLease) end() {
+	if l.ended {
+		return
+	}
+	l.ended = true
+	l.halt()
+	delete(l.m.db.leases, l.id)
+	var writes []kv.Write
+	for _, key := range slices.Sorted(maps.Keys(l.keys)) {
+		writes = append(writes, kv.Write{Key: key, Delete: true})
+	}
+	l.m.db.write(writes)
+}
+
+// Close implements Lease.
+func (l *memoryLease) Close() error {
+	err := l.m.begin(context.Background(), Call{Op: "revoke"})
+	l.m.db.mu.Lock()
+	defer l.m.db.mu.Unlock()
+	if err != nil { // it ends by time
+		l.halt()
+		if !l.ended {
+			l.stop = []func() bool{l.m.db.clock.AfterFunc(l.until.Sub(l.m.db.clock.Now()),
+				l.expire)}
+		}
+	} else {
+		l.end()
+	}
+	l.lose()
+	return err
+}
+
+// attach moves a key from one lease to another; 0 is none.
+func (db *memoryDB) attach(key string, from, to int64) {
+	if l := db.leases[from]; l != nil {
+		delete(l.keys, key)
+	}
+	if l := db.leases[to]; l != nil {
+		l.keys[key] = true
+	}
+}
