@@ -64,9 +64,8 @@ func JoinToken(ctx context.Context, m Machine, c config.Config) (string, error) 
 	return token.Value, err
 }
 
-// Shown is the token that kubelet shows, or asks for its certificate with. A kubelet that
-// shows tokens has a cache of them: whoever only wants to know what is wrong asks the issuer for no
-// other.
+// Shown returns the token that kubelet presents, or requests its certificate with. A kubelet that
+// presents tokens has a cache of them, so that a check requests no other one from the issuer.
 func Shown(ctx context.Context, m Machine, c config.Config) (string, error) {
 	if !c.Azure.ShowsToken() || !Held(m, c) {
 		return JoinToken(ctx, m, c)

@@ -29,7 +29,7 @@ type Fetcher struct {
 	// Heal are ids of entries that are fetched again although they are in the store, because their
 	// content is no longer what it was (Damaged). The old entry goes when the new one is there.
 	Heal []string
-	// Touch is told of each change of the store before it is made; it may be nil.
+	// Touch is called before each change of the store; it may be nil.
 	Touch Touch
 
 	ran     atomic.Bool

@@ -282,8 +282,8 @@ func missing(doc any, whole map[string]any) map[string]any {
 }
 
 // KeptFromJoin are the settings whose defaults depend on what was applied on a machine before
-// (Host.Before), beside the versions and names: whoever spells them out for a machine that has
-// joined may change it.
+// (Host.Before), beside the versions and names: a configuration that sets them for a machine that
+// has joined may change it.
 func KeptFromJoin() [][]string {
 	return [][]string{
 		{"azure", "kubeletCredential"}, {"azure", "arc", "roles"},

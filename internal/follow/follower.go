@@ -52,7 +52,7 @@ type Follower struct {
 	Wait time.Duration
 	// Interval is between polls until the provider says another; 0 is 30 s.
 	Interval time.Duration
-	// Told is told each answer or failure, and the pause that follows.
+	// Told receives each answer or failure, and the pause that follows.
 	Told func(answer Answer, err error, pause time.Duration)
 	Log  *slog.Logger
 

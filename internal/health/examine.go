@@ -30,7 +30,7 @@ func configurationValid(e Evidence) Condition {
 // stateReadable: without its records the agent can neither keep the node nor give the machine back.
 func stateReadable(e Evidence) Condition {
 	return tried(e.Examined.State, OwnerMachine, "Damaged", "; what is below "+
-		"/var/lib/aks-flex-node was changed by somebody else: restore it from a backup, or see "+
+		"/var/lib/aks-flex-node was changed by another program: restore it from a backup, or see "+
 		"`aks-flex-node unbootstrap --help` (--force)")
 }
 

@@ -160,7 +160,7 @@ func (a *admission) state(c Change) *State {
 
 // judge ends the attempt of a node when its outcome is known.
 func (a *admission) judge(c *Candidate) {
-	if c.Attempt == nil || !c.Attempt.pending() {
+	if !c.Attempt.pending() {
 		return
 	}
 	if c.Restored { // from before what the node has done since
@@ -228,10 +228,7 @@ func (a *admission) count(c *Candidate) {
 	if c.Attempt == nil || c.Attempt.Change == "" {
 		return
 	}
-	s := a.states[c.Attempt.Change]
-	if s == nil {
-		s = a.state(Change{ID: c.Attempt.Change})
-	}
+	s := a.state(Change{ID: c.Attempt.Change})
 	if len(s.Settings) == 0 && c.Change.ID == s.ID {
 		s.Settings = c.Change.Settings
 	}
@@ -335,7 +332,7 @@ func (a *admission) grant(nodes []Candidate) {
 		}
 	}
 	slices.SortStableFunc(waiting, func(x, y *Candidate) int {
-		return cmp.Or(-ordered(x.Insisted, y.Insisted), -ordered(x.Ready == "True", y.Ready == "True"),
+		return cmp.Or(cmp.Compare(x.turn(), y.turn()),
 			cmp.Compare(len(x.FailedChanges), len(y.FailedChanges)),
 			cmp.Compare(x.Desired, y.Desired), strings.Compare(x.Key, y.Key))
 	})
@@ -354,15 +351,16 @@ func (a *admission) grant(nodes []Candidate) {
 	}
 }
 
-// ordered compares as if false were less than true.
-func ordered(x, y bool) int {
+// turn returns 0 for a node that a person wants to have its change, 1 for one that is Ready, and 2
+// for any other.
+func (c Candidate) turn() int {
 	switch {
-	case x == y:
+	case c.Insisted:
 		return 0
-	case y:
-		return -1
+	case c.Ready == "True":
+		return 1
 	}
-	return 1
+	return 2
 }
 
 // takes reports whether a node that holds a slot may take its newest revision in that: another
@@ -450,7 +448,7 @@ func (s State) rank() int {
 	return 2
 }
 
-// moves are the nodes that have become other than they were.
+// moves returns the nodes that have changed.
 func moves(before, after []Candidate) []Move {
 	var all []Move
 	for i, n := range after {

@@ -7,10 +7,10 @@ import (
 )
 
 // Refresh renders a node again after the facts of its cluster have changed: nothing but that layer
-// is replaced. applied is the revision that the node runs, joins as in a
-// Put. A node that was never rendered is resolved and rendered, or Failed with a Reason. It
-// remains Creating or Updating then if it has a credential that is still to be made live. The
-// revision is nil when there is no new one; the node may be another one also then.
+// is replaced. applied is the revision that the node runs, joins as in a Put. A node that was never
+// rendered is resolved and rendered, or Failed with a Reason. It remains Creating or Updating then
+// if it has a credential that is still to be made live. The revision is nil when there is no new
+// one; the node may be another one also then.
 func Refresh(
 	n Node, last *Revision, parent Parent, at time.Time, renderer string, applied int64, joins bool,
 ) (Node, *Revision) {

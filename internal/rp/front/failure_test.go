@@ -107,7 +107,7 @@ func TestNodeThatFails(t *testing.T) {
 	}
 }
 
-// A change that its first node has failed is held, is told as such, and goes on when more failures
+// A change that its first node has failed is held, is shown as such, and goes on when more failures
 // are allowed; a node that joins waits for nothing. Who has read a node may change it, whatever its
 // agent is offered meanwhile.
 func TestChangeThatFails(t *testing.T) {

@@ -96,16 +96,6 @@ func (r *Rollout) layer(ctx context.Context, id string) (*flexnode.Layer, error)
 	return layer, nil
 }
 
-// tenant is the one that the nodes of a cluster are told with a revision.
-func (r *Rollout) tenant(ctx context.Context, revision *flexnode.Revision) (string, error) {
-	facts, err := r.layer(ctx, revision.Facts)
-	if err != nil || facts == nil {
-		return "", err
-	}
-	f, err := flexnode.FactsOf(facts.Text)
-	return f.TenantID, err
-}
-
 // windowIn is the maintenance window of a configuration.
 func windowIn(whole map[string]any) window {
 	agent, _ := whole["agent"].(map[string]any)

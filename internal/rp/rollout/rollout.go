@@ -293,12 +293,12 @@ func (r *Rollout) apply(
 	if err != nil || applied == nil {
 		return err
 	}
-	tenant, err := r.tenant(v.Context(), applied)
+	facts, err := r.layer(v.Context(), applied.Facts)
 	if err != nil {
 		return err
 	}
 	n.Assigned = m.Assigned
-	n.GoBack(*applied, tenant)
+	n.GoBack(*applied, flexnode.Parent{FactsLayer: facts}.Tenant())
 	return nil
 }
 
