@@ -13,9 +13,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// TestRollout has a minor version of Kubernetes wanted for six nodes at once, with a canary that soaks
-// for half a minute: never more than one node is cordoned or not Ready. It has the cluster to itself,
-// so it runs only in the long form and by its name.
+// TestRollout has a minor version of Kubernetes wanted for six nodes at once, with a canary that
+// soaks for half a minute: never more than one node is cordoned or not Ready. It has the cluster to
+// itself, so it runs only in the long form and by its name.
 func TestRollout(t *testing.T) {
 	if !long() {
 		t.Skip("LONG is not set: it needs the cluster to itself")
@@ -84,5 +84,7 @@ func awayNodes(t *testing.T) (away []string) {
 			away = append(away, n.Metadata.Name)
 		}
 	}
-	return slices.DeleteFunc(away, func(name string) bool { return !strings.HasPrefix(name, "rollout-") })
+	return slices.DeleteFunc(away, func(name string) bool {
+		return !strings.HasPrefix(name, "rollout-")
+	})
 }

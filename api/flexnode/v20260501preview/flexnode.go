@@ -257,19 +257,21 @@ type ClusterProperties struct {
 // RolloutPolicy bounds how a change that restarts or drains reaches the nodes of a cluster. A change
 // is the settings, with their values, in which what is desired differs from what is applied.
 type RolloutPolicy struct {
-	// MaxUnavailable is the number of nodes that may be under a change at once, as a number or a percentage of
+	// MaxUnavailable is the number of nodes that may be under a change at once, or a percentage of
 	// the cluster's nodes (rounded down, at least 1); default 10%.
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
-	// Canaries is the number of nodes that must be good with a change before others get it; default 1.
+	// Canaries is the number of nodes that must be good with a change before others get it;
+	// default 1.
 	Canaries *int `json:"canaries,omitempty"`
 	// Soak is the time that a node must stay Ready after a change to be good; default PT10M.
 	Soak string `json:"soak,omitempty"`
 	// MaxFailed is the number of nodes that may fail a change; with one more it is held; default 1.
 	MaxFailed *int `json:"maxFailed,omitempty"`
-	// MaxUnknown is the number of nodes that may be silent at the deadline of a change, as MaxUnavailable; with
-	// one more it is held; default 20%.
+	// MaxUnknown is the number of nodes that may be silent at the deadline of a change, written as
+	// MaxUnavailable; with one more it is held; default 20%.
 	MaxUnknown string `json:"maxUnknown,omitempty"`
-	// Deadline is the time that a node may take until it has applied a change and is Ready; default PT30M.
+	// Deadline is the time that a node may take until it has applied a change and is Ready; default
+	// PT30M.
 	Deadline string `json:"deadline,omitempty"`
 	// Paused admits no change.
 	Paused bool `json:"paused,omitempty"`

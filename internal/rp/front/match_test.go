@@ -87,8 +87,8 @@ func FuzzScope(f *testing.F) {
 			prefix += "/resourceGroups/" + group
 		}
 		id, err := arm.Parse(r.scope())
-		if err != nil || id.Subscription != r.names.of("subscription") || id.ResourceGroup != group ||
-			!arm.Within(r.scope(), prefix) {
+		if err != nil || id.Subscription != r.names.of("subscription") ||
+			id.ResourceGroup != group || !arm.Within(r.scope(), prefix) {
 			t.Errorf("%s %s: %s is %+v, %v", method, path, r.scope(), id, err)
 		}
 		if !r.route.action && arm.Key(r.scope()) != arm.Key(hr.URL.Path) {
@@ -157,13 +157,14 @@ func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 		}
 	}
 	w.must(409, "POST", nodeURL("n", "/regenerateToken"), "{}")
-	if _, now := w.must(200, "GET", nodeURL("n"), ""); shownNode(t, now).ETag != shownNode(t, text).ETag {
+	_, now := w.must(200, "GET", nodeURL("n"), "")
+	if shownNode(t, now).ETag != shownNode(t, text).ETag {
 		t.Error("it was changed")
 	}
 }
 
-// An operation whose credential could not be made has failed, with the reason; and a caller that wants to
-// wipe nodes that are being released is refused.
+// An operation whose credential could not be made has failed, with the reason; and a caller that
+// wants to wipe nodes that are being released is refused.
 func TestOperationsThatFail(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
