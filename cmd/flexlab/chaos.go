@@ -23,13 +23,17 @@ clusters. Clients write, read, poll, list and delete nodes through all replicas,
 URLs made and fetch what they hand out. Meanwhile replicas and members are killed,
 paused and parted from each other, the store is compacted, the provider's client
 certificates are replaced, Nodes come and go, and the second cluster is deleted with
-its nodes and registered again.
+its nodes and registered again. The owner of 100 further nodes, whose agents are
+simulated, wants one version after the other for all of them: one breaks every node,
+one a node in twenty, and both are reported as applied.
 
 Then it is judged whether one order explains every answer, node by node: values,
 versions that only go up, which URL is alive, and the last reads, so that no
 acknowledged write is lost. Within 30 seconds of the last harm every reconciler must
 have caught up: no Secret, bundle, row or URL without what it belongs to, no Ready
-that is not so, no replica behind.
+that is not so, no replica behind. Of the 100 nodes never more than the budget may have
+been away at once, and no version may have broken more of them than the rollout policy
+allows.
 
 The line that is printed has the seed: with --seed the same is done again, in the same
 order, though not at the same moments.`,

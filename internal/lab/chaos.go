@@ -34,6 +34,9 @@ type ChaosResult struct {
 	Findings    map[string]int
 	URLs, Alive int
 	CaughtUp    time.Duration
+	// Updated counts the changes that nodes of the fleet have carried out, Away is the largest
+	// number of them that did so at once, Broken the largest number that one version has broken.
+	Updated, Away, Broken int
 	// Wrong says what is not as it must be.
 	Wrong []string
 }
@@ -46,8 +49,8 @@ func (r ChaosResult) String() string {
 	for _, kind := range findingKinds {
 		fmt.Fprintf(&b, " %s=%d", kind, r.Findings[kind])
 	}
-	fmt.Fprintf(&b, " urls=%d alive=%d caught_up_s=%.1f wrong=%d", r.URLs, r.Alive,
-		r.CaughtUp.Seconds(), len(r.Wrong))
+	fmt.Fprintf(&b, " urls=%d alive=%d updated=%d away=%d broken=%d caught_up_s=%.1f wrong=%d",
+		r.URLs, r.Alive, r.Updated, r.Away, r.Broken, r.CaughtUp.Seconds(), len(r.Wrong))
 	return b.String()
 }
 
@@ -79,6 +82,9 @@ func (l *Lab) RunChaos(ctx context.Context, c Chaos) (ChaosResult, error) {
 	if err := run.register(ctx); err != nil {
 		return ChaosResult{}, err
 	}
+	if err := run.joinFleet(ctx); err != nil {
+		return ChaosResult{}, err
+	}
 	if err := run.during(ctx, dirs); err != nil {
 		return ChaosResult{}, err
 	}
@@ -95,6 +101,7 @@ type chaosRun struct {
 	store  *store.Store
 	began  time.Time
 	nodes  []chaosNode
+	fleet  *fleet
 
 	mu      sync.Mutex
 	history []porcupine.Operation
@@ -146,9 +153,12 @@ func (c *chaosRun) during(ctx context.Context, dirs programs) error {
 	for i := range chaosClients {
 		wg.Go(func() { c.work(working, i) })
 	}
-	errs := make([]error, 4)
+	for _, agent := range c.fleet.agents {
+		wg.Go(func() { agent.run(working) })
+	}
+	errs := make([]error, 5)
 	for i, part := range []func(context.Context) error{
-		c.rotate, c.compact, c.kubelets, c.registrations,
+		c.rotate, c.compact, c.kubelets, c.registrations, c.updates,
 	} {
 		wg.Go(func() { errs[i] = part(working) })
 	}

@@ -161,9 +161,20 @@ func (a answer) code() string {
 	return shown.Error.Code
 }
 
-// ask sends a request to a replica; a status of 0 is none.
+// ask sends a request of the operator to a replica; a status of 0 is none.
 func (c *chaosRun) ask(
 	ctx context.Context, replica int, method, path string, body any, condition string,
+) answer {
+	header := map[string]string{"Authorization": "Bearer " + c.token}
+	if condition != "" {
+		header["If-None-Match"] = condition
+	}
+	return c.request(ctx, replica, method, path, body, header)
+}
+
+// request sends a request with a header of its own to a replica; a status of 0 is none.
+func (c *chaosRun) request(
+	ctx context.Context, replica int, method, path string, body any, header map[string]string,
 ) answer {
 	var content io.Reader
 	if body != nil {
@@ -179,10 +190,9 @@ func (c *chaosRun) ask(
 	if err != nil {
 		return answer{}
 	}
-	r.Header.Set("Authorization", "Bearer "+c.token)
 	r.Header.Set("Content-Type", "application/json")
-	if condition != "" {
-		r.Header.Set("If-None-Match", condition)
+	for name, value := range header {
+		r.Header.Set(name, value)
 	}
 	return c.send(r)
 }

@@ -40,6 +40,7 @@ func (c *chaosRun) judge(ctx context.Context) (ChaosResult, error) {
 	}
 	c.readAll(ctx)
 	result.Linearizable = c.linearizable()
+	c.judgeFleet(&result)
 	result.Wrong = c.wrong
 	return result, nil
 }
