@@ -64,7 +64,7 @@ Azure identity and kubeletCredential token; without NODE, on one of its own.`,
 		measured.Flags().StringVar(&c.against, "against", "",
 			"another aks-flex-node `program`, measured beside this one")
 	}
-	parent.AddCommand(c.benchRP(), c.benchStore(), c.versionFlags(join), c.versionFlags(agent),
+	parent.AddCommand(c.benchRP(), c.benchNeighbours(), c.benchStore(), c.versionFlags(join), c.versionFlags(agent),
 		c.versionFlags(token))
 	return parent
 }

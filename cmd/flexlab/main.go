@@ -119,7 +119,7 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
 	root.AddCommand(
 		c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(),
 		c.down(), c.status(), c.check(), c.demo(), c.bench(), c.chaos(), c.apiserver(), c.rotateCA(),
-		c.serve(), c.bare(), c.balance(), c.links(), c.launch(),
+		c.serve(), c.bare(), c.neighbours(), c.balance(), c.links(), c.launch(),
 	)
 	return root
 }
@@ -431,6 +431,15 @@ func (c *command) bare() *cobra.Command {
 	return &cobra.Command{
 		Use: "bare", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.lab.ServeBare(cmd.Context()) },
+	}
+}
+
+func (c *command) neighbours() *cobra.Command {
+	return &cobra.Command{
+		Use: "neighbours", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.lab.ServeNeighbours(cmd.Context())
+		},
 	}
 }
 

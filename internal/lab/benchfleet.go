@@ -90,7 +90,7 @@ func (b *ProviderBench) Report(ctx context.Context) error {
 			return nil, err
 		}
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost,
-			ReplicaURL(0)+benchNode(n)+"/reportStatus?api-version="+ProviderAPI,
+			ReplicaURL(0)+b.node(n)+"/reportStatus?api-version="+ProviderAPI,
 			bytes.NewReader(body))
 		if err == nil {
 			r.Header.Set("Authorization", "Bearer "+b.tokens[n])

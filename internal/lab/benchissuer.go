@@ -87,6 +87,23 @@ func (i benchIssuer) tokens(ctx context.Context, from, to int) ([]string, error)
 
 // trustBench has a provider accept the fleet's tokens from its next start on.
 func (l *Lab) trustBench() error {
+	return l.changeSettings(func(settings object) {
+		authentication, _ := settings["authentication"].(map[string]any)
+		issuers, _ := authentication["issuers"].([]any)
+		for _, i := range issuers {
+			if known, _ := i.(map[string]any); known["url"] == issuerURL {
+				return
+			}
+		}
+		authentication["issuers"] = append(issuers, object{
+			"url": issuerURL, "tenantId": Tenant, "keysURL": bareURL + issuerKeys,
+		})
+		settings["polls"] = object{"perSecond": 0, "waitSeconds": 50, "waiting": 20_000}
+	})
+}
+
+// changeSettings changes the settings of the first replica, which reads them at its next start.
+func (l *Lab) changeSettings(change func(settings object)) error {
 	path := l.replicaPath(0, "settings.json")
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -96,17 +113,7 @@ func (l *Lab) trustBench() error {
 	if err := json.Unmarshal(text, &settings); err != nil {
 		return fmt.Errorf("cannot read the provider's settings: %w", err)
 	}
-	authentication, _ := settings["authentication"].(map[string]any)
-	issuers, _ := authentication["issuers"].([]any)
-	for _, i := range issuers {
-		if known, _ := i.(map[string]any); known["url"] == issuerURL {
-			return nil
-		}
-	}
-	authentication["issuers"] = append(issuers, object{
-		"url": issuerURL, "tenantId": Tenant, "keysURL": bareURL + issuerKeys,
-	})
-	settings["polls"] = object{"perSecond": 0, "waitSeconds": 50, "waiting": 20_000}
+	change(settings)
 	if text, err = json.MarshalIndent(settings, "", "  "); err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}

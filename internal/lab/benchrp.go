@@ -28,7 +28,9 @@ type ProviderBench struct {
 	lab    *Lab
 	tls    *tls.Config
 	issuer benchIssuer
-	kube   []string
+	// cluster returns the cluster of a node.
+	cluster func(n int) string
+	kube    []string
 	// stored is how many nodes there are; etags are what their polls show, tokens those of their
 	// agents.
 	stored        int
@@ -54,7 +56,8 @@ func (l *Lab) NewProviderBench(ctx context.Context) (*ProviderBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &ProviderBench{lab: l, tls: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}}
+	b := &ProviderBench{lab: l, tls: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13},
+		cluster: func(int) string { return ClusterID }}
 	if b.issuer, err = newBenchIssuer(); err != nil {
 		return nil, err
 	}
@@ -97,14 +100,15 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %s}]
 	return err
 }
 
-func benchNode(n int) string {
-	return ClusterID + "/flexNodeConfig/bench-" + fmt.Sprintf("%06d", n)
+// node is the resource of a node.
+func (b *ProviderBench) node(n int) string {
+	return b.cluster(n) + "/flexNodeConfig/bench-" + fmt.Sprintf("%06d", n)
 }
 
-func benchURL(n int) string { return nodeURLAt(ReplicaURL(0), n) }
+func (b *ProviderBench) url(n int) string { return b.urlAt(ReplicaURL(0), n) }
 
-func nodeURLAt(server string, n int) string {
-	return server + benchNode(n) + "?api-version=" + ProviderAPI
+func (b *ProviderBench) urlAt(server string, n int) string {
+	return server + b.node(n) + "?api-version=" + ProviderAPI
 }
 
 // benchBody is what is asked for of a node at a site. Its agent has an identity of its own. It is
@@ -148,7 +152,7 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 					return
 				}
 				b.etags[n], errs[worker] = put(
-					ctx, client, benchURL(n), token, benchBody(n, "factory-7"))
+					ctx, client, b.url(n), token, benchBody(n, "factory-7"))
 			}
 		})
 	}
@@ -193,7 +197,7 @@ func (b *ProviderBench) poll(ctx context.Context, n int) (*http.Request, error) 
 }
 
 func (b *ProviderBench) pollAt(ctx context.Context, server string, n int) (*http.Request, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, nodeURLAt(server, n), nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.urlAt(server, n), nil)
 	if err == nil {
 		r.Header.Set("If-None-Match", b.etags[n])
 		r.Header.Set("Authorization", "Bearer "+b.tokens[n])
@@ -307,7 +311,7 @@ func (b *ProviderBench) Puts(ctx context.Context, rounds int) (float64, error) {
 	target := load.Target{TLS: b.tls, Status: http.StatusOK,
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
 			at := b.shuffled(n)
-			r, err := http.NewRequestWithContext(ctx, http.MethodPut, benchURL(at),
+			r, err := http.NewRequestWithContext(ctx, http.MethodPut, b.url(at),
 				bytes.NewReader(benchBody(at, fmt.Sprintf("site-%d-%d", site, n))))
 			if err == nil {
 				r.Header.Set("Authorization", "Bearer "+token)

@@ -67,7 +67,7 @@ func (b *ProviderBench) script(token string, first int) load.Target {
 				"/flexNodeConfig?api-version="+ProviderAPI, []byte(nil)
 			if (n+n/scriptConnections)%2 == 1 { // in turn, on each connection, too
 				at := first + n*7919%(b.stored-first)
-				method, url = http.MethodPut, benchURL(at)
+				method, url = http.MethodPut, b.url(at)
 				body = benchBody(at, fmt.Sprintf("script-%d", n))
 			}
 			r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
