@@ -20,8 +20,10 @@ func (c *command) benchNeighbours() *cobra.Command {
 nodes, which are polled and changed as fast as the provider answers. The tenth is
 hostile: endless and packed answers, redirects, giant names, keys and requests, 60,000
 Nodes, streams without end, stalls, one after the other. The control is the tenth
-cluster with 20,000 Nodes of the usual size and as many bytes in valid events. Both
-begin with a start of the provider. The last line has the medians of the ratios.`,
+cluster with 20,000 Nodes of the usual size and as many bytes in valid events. Then its
+tenant, in a subscription of his own, fills his quota with the largest nodes and PUTs
+them without end; the control is as many ordinary nodes, sent in as many bytes. Each
+begins with a start of the provider. The last line has the medians of the ratios.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.measureNeighbours(cmd.Context(), during, rounds)
 		},
@@ -40,8 +42,7 @@ func (c *command) measureNeighbours(ctx context.Context, during time.Duration, r
 	if err != nil {
 		return err
 	}
-	var polls, puts []float64
-	var most int64
+	var cluster, tenant comparison
 	for range rounds {
 		hostile, err := n.Hostile(ctx, during)
 		if err != nil {
@@ -51,16 +52,41 @@ func (c *command) measureNeighbours(ctx context.Context, during time.Duration, r
 		if err != nil {
 			return err
 		}
-		for mode, s := range map[string]lab.Served{"hostile": hostile, "control": loud} {
-			c.lab.Say("%s: %.0f polls and %.0f PUTs in a second, %.0f MiB, %.1f MiB sent in a second",
-				mode, s.Polls, s.Puts, mebibytes(s.Memory), mebibytes(int64(s.Sent)))
+		cluster.add(c.lab, "cluster", hostile, loud)
+		large, err := n.Tenant(ctx, during, true)
+		if err != nil {
+			return err
 		}
-		polls, puts = append(polls, hostile.Polls/loud.Polls), append(puts, hostile.Puts/loud.Puts)
-		most = max(most, hostile.Memory)
+		ordinary, err := n.Tenant(ctx, during, false)
+		if err != nil {
+			return err
+		}
+		tenant.add(c.lab, "tenant", large, ordinary)
 	}
-	slices.Sort(polls)
-	slices.Sort(puts)
-	fmt.Printf("neighbours polls=%.2f puts=%.2f memory_mib=%.0f\n", polls[len(polls)/2],
-		puts[len(puts)/2], mebibytes(most))
+	fmt.Printf("neighbours hostile_polls=%.2f hostile_puts=%.2f hostile_mib=%.0f "+
+		"tenant_polls=%.2f tenant_puts=%.2f tenant_mib=%.0f\n",
+		middle(cluster.polls), middle(cluster.puts), mebibytes(cluster.memory),
+		middle(tenant.polls), middle(tenant.puts), mebibytes(tenant.memory))
 	return nil
+}
+
+// comparison has the ratios of all rounds, and the largest memory.
+type comparison struct {
+	polls, puts []float64
+	memory      int64
+}
+
+func (c *comparison) add(l *lab.Lab, what string, harmed, control lab.Served) {
+	for i, s := range []lab.Served{harmed, control} {
+		l.Say("%s, %s: %.0f polls and %.0f PUTs in a second, %.0f MiB, %.1f MiB sent in a second",
+			what, []string{"hostile", "control"}[i], s.Polls, s.Puts, mebibytes(s.Memory),
+			mebibytes(int64(s.Sent)))
+	}
+	c.polls = append(c.polls, harmed.Polls/control.Polls)
+	c.puts = append(c.puts, harmed.Puts/control.Puts)
+	c.memory = max(c.memory, harmed.Memory)
+}
+
+func middle(values []float64) float64 {
+	return slices.Sorted(slices.Values(values))[len(values)/2]
 }

@@ -15,8 +15,13 @@ import (
 )
 
 // Neighbours compares how the nodes of nine clusters are served while the tenth cluster's API
-// server is hostile, and while it sends as much and behaves.
-type Neighbours struct{ *ProviderBench }
+// server is hostile, or its tenant has filled his quota, and while both send as much and behave.
+type Neighbours struct {
+	*ProviderBench
+	// tenantNodes is the number of the largest nodes that the tenant's quota has room for.
+	tenantNodes int
+	tenantToken string
+}
 
 // neighbourNodes is the number of nodes that are polled, and of those that are changed.
 const neighbourNodes = 900
@@ -36,7 +41,7 @@ func (l *Lab) NewNeighbours(ctx context.Context) (*Neighbours, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Neighbours{b}
+	n := &Neighbours{ProviderBench: b}
 	b.cluster = func(n int) string { return neighbourID(n % (neighbours - 1)) }
 	if err := l.setMode(quietMode, 0); err != nil {
 		return nil, err
@@ -50,17 +55,27 @@ func (l *Lab) NewNeighbours(ctx context.Context) (*Neighbours, error) {
 	if _, err := b.Restart(ctx); err != nil {
 		return nil, err
 	}
+	if err := n.admitTenant(ctx); err != nil {
+		return nil, err
+	}
 	for i := range neighbours {
 		if err := n.register(ctx, i); err != nil {
 			return nil, err
 		}
 	}
-	return n, b.Fill(ctx, 2*neighbourNodes)
+	if err := b.Fill(ctx, 2*neighbourNodes); err != nil {
+		return nil, err
+	}
+	return n, n.fillQuota(ctx)
 }
 
 // bind gives the provider a kubeconfig of each cluster, from its next start on.
 func (n *Neighbours) bind() error {
-	var bound []any
+	who, err := n.lab.Azure()
+	if err != nil {
+		return err
+	}
+	tenant, bound := who.Unprivileged.ObjectID, []any(nil)
 	for i := range neighbours {
 		id := neighbourID(i)
 		kubeconfig, err := n.lab.kubeconfigOf(providerUser, neighbourURL(i))
@@ -76,6 +91,11 @@ func (n *Neighbours) bind() error {
 	return n.lab.changeSettings(func(settings object) {
 		clusters, _ := settings["clusters"].([]any)
 		settings["clusters"] = append(clusters, bound...)
+		limits, _ := settings["limits"].(map[string]any)
+		requests, _ := limits["requests"].(map[string]any)
+		exceptions, _ := requests["exceptions"].(map[string]any)
+		exceptions[tenantSubscription] = labRates()
+		exceptions[tenant] = labRates()
 	})
 }
 
@@ -102,7 +122,7 @@ func (n *Neighbours) Hostile(ctx context.Context, during time.Duration) (Served,
 	if err := n.lab.setMode(hostileMode, 0); err != nil {
 		return Served{}, err
 	}
-	return n.serve(ctx, during)
+	return n.serve(ctx, during, nil)
 }
 
 // Loud measures while it behaves and sends so many bytes in a second.
@@ -110,12 +130,14 @@ func (n *Neighbours) Loud(ctx context.Context, during time.Duration, rate int) (
 	if err := n.lab.setMode(loudMode, rate); err != nil {
 		return Served{}, err
 	}
-	return n.serve(ctx, during)
+	return n.serve(ctx, during, nil)
 }
 
 // serve has the tenth cluster's sessions begin anew, and floods the provider with polls for half of
-// the time, with PUTs for the other half.
-func (n *Neighbours) serve(ctx context.Context, during time.Duration) (got Served, err error) {
+// the time, with PUTs for the other half. beside runs meanwhile, unless it is nil.
+func (n *Neighbours) serve(
+	ctx context.Context, during time.Duration, beside func(context.Context),
+) (got Served, err error) {
 	if _, err := n.Restart(ctx); err != nil {
 		return got, err
 	}
@@ -130,6 +152,9 @@ func (n *Neighbours) serve(ctx context.Context, during time.Duration) (got Serve
 	sampling, stop := context.WithCancel(ctx)
 	peak := make(chan int64)
 	go func() { peak <- n.peak(sampling) }()
+	if beside != nil {
+		go beside(sampling)
+	}
 	before, began := n.sent(ctx), time.Now()
 	got.Polls, err = n.unchanged().Flood(ctx, pollers, during/2)
 	if err == nil {

@@ -32,8 +32,13 @@ const (
 
 func neighbourURL(i int) string { return fmt.Sprintf("https://%s:%d", HostIP, 9500+i) }
 
+// neighbourID is a cluster; the tenth is in the subscription of a tenant.
 func neighbourID(i int) string {
-	return groupID + "/providers/Microsoft.ContainerService/managedClusters/neighbour-" +
+	group := groupID
+	if i == neighbours-1 {
+		group = "/subscriptions/" + tenantSubscription + "/resourceGroups/tenant"
+	}
+	return group + "/providers/Microsoft.ContainerService/managedClusters/neighbour-" +
 		strconv.Itoa(i)
 }
 

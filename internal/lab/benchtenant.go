@@ -1,0 +1,168 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The tenant has the tenth cluster in a subscription of his own, with the default quotas and
+// without limits to his requests.
+const (
+	tenantSubscription = "00000000-0000-0000-0000-000000000009"
+	tenantAssignment   = "7f4a2c19-0b5d-4a53-9a66-5c2f6f0b7a09"
+	tenantCallers      = 8
+)
+
+func tenantNode(n int) string {
+	return fmt.Sprintf("%s/flexNodeConfig/tenant-%05d", neighbourID(neighbours-1), n)
+}
+
+// tenantBody is the largest body of a node, or an ordinary one that is sent in as many bytes.
+func tenantBody(n int, large bool, change string) []byte {
+	var labels strings.Builder
+	value := fmt.Sprintf("%063s", fmt.Sprintf("%s-%d", change, n))
+	for i := range 62 {
+		fmt.Fprintf(&labels, `,"example.com/label-%02d-%s":%q`, i, strings.Repeat("x", 40), value)
+	}
+	body := func(more string) string {
+		return fmt.Sprintf(`{"properties":{"nodeConfig":{"maxPods":50,"labels":{"site":%q%s}}}}`,
+			change, more)
+	}
+	whole := body(labels.String())
+	if large {
+		return []byte(whole)
+	}
+	small := body("")
+	return []byte(small + strings.Repeat(" ", len(whole)-len(small)))
+}
+
+// admitTenant gives the tenant his subscription.
+func (n *Neighbours) admitTenant(ctx context.Context) error {
+	who, err := n.lab.Azure()
+	if err != nil {
+		return err
+	}
+	scope := "/subscriptions/" + tenantSubscription
+	for _, principal := range []string{who.Unprivileged.ObjectID, who.Operator.ObjectID} {
+		name := tenantAssignment[:len(tenantAssignment)-1] + principal[len(principal)-1:]
+		status, text, err := n.lab.ARM(ctx, http.MethodPut, AzureURL,
+			scope+"/providers/Microsoft.Authorization/roleAssignments/"+name, "2022-04-01",
+			object{"properties": object{"principalId": principal,
+				"principalType": "ServicePrincipal", "roleDefinitionId": scope +
+					"/providers/Microsoft.Authorization/roleDefinitions/" + roleOwner}})
+		if err != nil || status/100 != 2 && status != http.StatusConflict {
+			return errors.Join(err, fmt.Errorf("cannot give the tenant a role: %d %s", status, text))
+		}
+	}
+	status, text, err := n.lab.ARM(ctx, http.MethodPost, AzureURL,
+		scope+"/providers/Microsoft.ContainerService/register", "2021-04-01", nil)
+	if err != nil || status != http.StatusOK {
+		return errors.Join(err, fmt.Errorf("cannot register a subscription: %d %s", status, text))
+	}
+	n.tenantToken, err = n.lab.AccessToken(ctx, who.Unprivileged)
+	return err
+}
+
+// fillQuota stores the tenant's nodes until the provider refuses another one.
+func (n *Neighbours) fillQuota(ctx context.Context) error {
+	refused, err := n.tenantPuts(ctx, 1<<20, func(at int) []byte { return tenantBody(at, true, "0") })
+	if err == nil && refused == 1<<20 {
+		err = errors.New("the provider refuses no node of the tenant")
+	}
+	n.tenantNodes = refused
+	return err
+}
+
+// tenantPuts PUTs the first nodes of the tenant once, and returns the number of the first one that
+// was refused.
+func (n *Neighbours) tenantPuts(
+	ctx context.Context, nodes int, body func(n int) []byte,
+) (refused int, err error) {
+	client := n.tenantClient()
+	defer client.CloseIdleConnections()
+	var next, first atomic.Int64
+	first.Store(int64(nodes))
+	errs := make([]error, tenantCallers)
+	var wg sync.WaitGroup
+	for worker := range errs {
+		wg.Go(func() {
+			for {
+				at := next.Add(1) - 1
+				if at >= first.Load() {
+					return
+				}
+				status, text, err := n.tenantPut(ctx, client, int(at), body(int(at)))
+				switch {
+				case err == nil && status/100 == 2:
+				case err == nil && strings.Contains(text, "Quota"):
+					first.Store(min(first.Load(), at))
+				default:
+					errs[worker] = errors.Join(err, fmt.Errorf("the tenant's PUT: %d %s", status, text))
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return int(first.Load()), errors.Join(errs...)
+}
+
+func (n *Neighbours) tenantClient() *http.Client {
+	return &http.Client{Timeout: time.Minute,
+		Transport: &http.Transport{TLSClientConfig: n.tls, MaxIdleConnsPerHost: tenantCallers}}
+}
+
+func (n *Neighbours) tenantPut(
+	ctx context.Context, client *http.Client, at int, body []byte,
+) (int, string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut,
+		ReplicaURL(0)+tenantNode(at)+"?api-version="+ProviderAPI, bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Authorization", "Bearer "+n.tenantToken)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(text), err
+}
+
+// Tenant measures while the tenant sends PUTs of all of his nodes without end: the largest ones,
+// which fill his quota, so that those that are larger still and those of more nodes are refused,
+// or ordinary ones.
+func (n *Neighbours) Tenant(ctx context.Context, during time.Duration, large bool) (Served, error) {
+	if err := n.lab.setMode(quietMode, 0); err != nil {
+		return Served{}, err
+	}
+	_, err := n.tenantPuts(ctx, n.tenantNodes, func(at int) []byte { return tenantBody(at, large, "0") })
+	if err != nil {
+		return Served{}, err
+	}
+	return n.serve(ctx, during, func(ctx context.Context) {
+		client := n.tenantClient()
+		defer client.CloseIdleConnections()
+		var all sync.WaitGroup
+		for worker := range tenantCallers {
+			all.Go(func() {
+				for i := worker; ctx.Err() == nil; i += tenantCallers {
+					change := fmt.Sprint(i % 1000)
+					at := i * 7919 % (n.tenantNodes + n.tenantNodes/10)
+					_, _, _ = n.tenantPut(ctx, client, at, tenantBody(at, large, change))
+				}
+			})
+		}
+		all.Wait()
+	})
+}
