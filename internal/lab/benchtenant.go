@@ -28,7 +28,8 @@ func tenantNode(n int) string {
 // tenantBody is the largest body of a node, or an ordinary one that is sent in as many bytes.
 func tenantBody(n int, large bool, change string) []byte {
 	var labels strings.Builder
-	value := fmt.Sprintf("%063s", fmt.Sprintf("%s-%d", change, n))
+	value := fmt.Sprintf("%s-%d", change, n)
+	value = strings.Repeat("0", 63-len(value)) + value
 	for i := range 62 {
 		fmt.Fprintf(&labels, `,"example.com/label-%02d-%s":%q`, i, strings.Repeat("x", 40), value)
 	}
