@@ -20,14 +20,15 @@ const formerFile = "AKS_FLEX_NODE_FORMER_FILE"
 const waitPause = 5 * time.Second
 
 // awaitConfiguration has a service without any configuration wait for one: that the provider
-// delivers (`agent --config-url`), or a file in the usual place.
+// delivers (`agent --config-url`), or a file in the usual place. One that was ended while it gave
+// the machine back does not wait: that is to be finished.
 func (o *options) awaitConfiguration(ctx context.Context) error {
 	if os.Getenv("AKS_FLEX_NODE_SERVICE") == "" || o.config != defaultConfig {
 		return nil
 	}
 	told := false
 	for {
-		if delivered() {
+		if delivered() || exists(saved.StateDir+"/"+saved.TransitionFile) {
 			o.config = saved.BundleFile
 			return nil
 		}

@@ -175,7 +175,10 @@ func withoutURL(args []string) []string {
 }
 
 // delivered reports whether this machine has its configuration from a resource provider.
-func delivered() bool {
-	_, err := os.Stat(saved.BundleFile)
+func delivered() bool { return exists(saved.BundleFile) }
+
+// exists reports whether there is a file, or may be one.
+func exists(file string) bool {
+	_, err := os.Stat(file)
 	return err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission)
 }

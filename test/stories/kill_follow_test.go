@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -65,8 +66,12 @@ func followedCampaigns() []campaign {
 		}},
 		{name: "deletion of the resource", run: (*world).seesDeletion, prepare: joined,
 			again: func(w *world) error {
+				begun := w.isLeaving()
 				if err := w.reconciles(); err != nil {
 					return err
+				}
+				if joined := w.has(saved.JoinFile); begun && joined {
+					return errors.New("the machine has joined again")
 				}
 				if err := w.joinsByURL(); err != nil {
 					return err
@@ -146,7 +151,7 @@ func (w *world) seesDeletion() error {
 
 // reconciles is what the service does first when it was started again.
 func (w *world) reconciles() error {
-	if w.bundle() == "" {
+	if w.bundle() == "" && !w.has(saved.TransitionFile) {
 		return nil // it waits for a configuration
 	}
 	err := w.run(func(ctx context.Context, a *change.Agent) error {
@@ -157,6 +162,15 @@ func (w *world) reconciles() error {
 	}
 	return err
 }
+
+// has reports whether the agent has a record of a name.
+func (w *world) has(record string) bool {
+	_, err := os.Stat(filepath.Join(w.root, saved.StateDir, record))
+	return err == nil
+}
+
+// isLeaving reports whether the machine is being given back, or was.
+func (w *world) isLeaving() bool { return w.has(saved.TransitionFile) || w.bundle() == "" }
 
 // saysWhich is an error unless the machine says that it runs on a version, and does.
 func (w *world) saysWhich(version string, pods int) error {

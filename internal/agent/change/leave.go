@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
@@ -317,25 +316,21 @@ func eraseMetrics(ctx context.Context, l *leaving) error {
 	return RemoveMetrics(ctx, l.Home, l.config.Agent.Metrics.Textfile)
 }
 
-// eraseRecords removes the agent's own records. What says that this machine is a node comes first,
-// and the record of leaving last but for the configuration that a provider has delivered: a run
-// that is killed in between leaves a machine that is none, and whose daemon goes on.
+// eraseRecords removes the agent's own records: first those by which this machine is a node, then
+// all others, last the record of leaving. A daemon that was killed in between has nothing to join
+// with, and finishes.
 func eraseRecords(ctx context.Context, h *Home) error {
 	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live))}
 	names, err := h.Agent.Machine.List(saved.StateDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
-	last := []string{saved.TransitionFile, saved.SourceFile, path.Base(saved.BundleFile)}
 	for _, name := range names {
-		if !slices.Contains(last, name) {
+		if name != saved.TransitionFile {
 			errs = append(errs, h.Store.RemoveTree(ctx, path.Join(saved.StateDir, name)))
 		}
 	}
-	for _, name := range last {
-		errs = append(errs, h.Store.RemoveTree(ctx, path.Join(saved.StateDir, name)))
-	}
-	errs = append(errs, h.Store.RemoveTree(ctx, saved.StateDir), h.Store.RemoveTree(ctx, saved.RunDir))
+	errs = append(errs, h.Store.Remove(ctx, saved.TransitionFile), h.Store.RemoveTree(ctx, saved.StateDir), h.Store.RemoveTree(ctx, saved.RunDir))
 	return errors.Join(append(errs, h.Agent.Machine.Flush())...)
 }
 
