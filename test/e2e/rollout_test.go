@@ -3,12 +3,14 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,15 +49,17 @@ spec:
         lifecycle: {preStop: {sleep: {seconds: 5}}}
 `
 
-// useSteadily runs the Deployment and has a pod on another node send requests to its Service. lost
-// returns the number of requests, and of those that failed.
-func useSteadily(t *testing.T) (lost func() (requests, failures int64)) {
+// useSteadily runs the Deployment and sends requests to it until the test ends, by the port of one
+// node after the other, each over a connection of its own. used returns the number of requests, and
+// the errors of those that failed.
+func useSteadily(
+	t *testing.T, nodes []lab.Machine,
+) (used func() (requests int, failures []string)) {
 	t.Helper()
 	ctx := t.Context()
 	t.Cleanup(func() {
 		_, _ = bench.Kubectl(context.Background(), movable, "delete", "--ignore-not-found", "-f", "-")
-		_, _ = bench.Kubectl(context.Background(), "", "delete", "--ignore-not-found",
-			"service/steady", "pod/steady-load")
+		_, _ = bench.Kubectl(context.Background(), "", "delete", "--ignore-not-found", "service/steady")
 	})
 	if _, err := bench.Kubectl(ctx, movable, "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
@@ -68,28 +72,48 @@ func useSteadily(t *testing.T) (lost func() (requests, failures int64)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url := "http://" + net.JoinHostPort(service.IPs[0], "8080")
-	other := peer(t).Name
-	if _, err := bench.Fetch(ctx, other, url); err != nil { // its proxy knows the Service
-		t.Fatal(err)
-	}
-	manifest := fmt.Sprintf(loads, "steady-load", other, images.Hello, url, false)
-	if _, err := bench.StartPod(ctx, "steady-load", manifest); err != nil {
-		t.Fatal(err)
-	}
-	return func() (requests, failures int64) {
-		t.Helper()
-		out, err := bench.Kubectl(t.Context(), "", "logs", "steady-load")
-		found := loadCounts.FindStringSubmatch(out)
-		if err != nil || found == nil {
-			t.Fatalf("%q, %v", out, err)
+	for _, m := range nodes { // its proxy knows the Service
+		if got, err := bench.NodePort(ctx, m, service.Port); err != nil {
+			t.Fatalf("the port of %s says %q: %v", m.Name, got, err)
 		}
-		requests, _ = strconv.ParseInt(found[3], 10, 64) // they are numbers
-		failures, _ = strconv.ParseInt(found[4], 10, 64)
-		if failures > 0 {
-			t.Log(out)
+	}
+	var (
+		mutex    sync.Mutex
+		requests int
+		failures []string
+	)
+	client := &http.Client{Timeout: 5 * time.Second,
+		Transport: &http.Transport{DisableKeepAlives: true}}
+	go func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			at := net.JoinHostPort(nodes[i%len(nodes)].IP, service.Port)
+			response, err := client.Get("http://" + at)
+			if err == nil {
+				_, err = io.Copy(io.Discard, response.Body)
+				err = errors.Join(err, response.Body.Close())
+			}
+			mutex.Lock()
+			requests++
+			if err == nil && response.StatusCode != http.StatusOK {
+				err = errors.New(response.Status)
+			}
+			if err != nil && ctx.Err() == nil {
+				failures = append(failures, err.Error())
+			}
+			mutex.Unlock()
 		}
-		return requests, failures
+	}()
+	return func() (int, []string) {
+		mutex.Lock()
+		defer mutex.Unlock()
+		return requests, slices.Clone(failures)
 	}
 }
 
@@ -103,8 +127,10 @@ func TestRollout(t *testing.T) {
 	}
 	const size = 6
 	var nodes []*followed
+	var machines []lab.Machine
 	for i := range size {
-		nodes = append(nodes, guardedNode(t, bareMachine(t, fmt.Sprintf("rollout-%d", i+1)), 81+i))
+		m := bareMachine(t, fmt.Sprintf("rollout-%d", i+1))
+		nodes, machines = append(nodes, guardedNode(t, m, 81+i)), append(machines, m)
 	}
 	policy := func(p any) {
 		t.Helper()
@@ -116,8 +142,7 @@ func TestRollout(t *testing.T) {
 			t.Fatalf("the policy: %d %s %v", status, text, err)
 		}
 	}
-	lost := useSteadily(t)
-	before, _ := lost()
+	used := useSteadily(t, machines)
 	policy(desired{"canaries": 1, "soak": "PT30S"})
 	t.Cleanup(func() { policy(lab.AllAtOnce()) })
 	began := time.Now()
@@ -145,10 +170,10 @@ func TestRollout(t *testing.T) {
 	for _, f := range nodes {
 		f.applied(t)
 	}
-	requests, failures := lost()
-	t.Logf("%d of %d requests failed", failures, requests-before)
-	if failures > 0 || requests <= before {
-		t.Errorf("%d of %d requests failed", failures, requests-before)
+	requests, failures := used()
+	t.Logf("%d of %d requests failed", len(failures), requests)
+	if len(failures) > 0 || requests == 0 {
+		t.Errorf("requests failed: %q", failures)
 	}
 	t.Logf("%d nodes, at most %d away at once, in %.0f s", size, worst, time.Since(began).Seconds())
 	if worst == 0 {
