@@ -34,10 +34,6 @@ type download struct {
 
 // attempt gets the artifact from one place into the store.
 func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err error) {
-	if c.zst && !c.file && d.f.withoutZst(c.via) {
-		return false, &Error{Cause: NotFound, what: "this mirror has no zstd variants"}
-	}
-	d.f.event(Event{Kind: Started, Artifact: d.a})
 	done, err := d.f.Touch.before("get %s from %s", d.a, c) // all of it, to the end of this attempt
 	if err != nil {
 		return false, err
@@ -53,11 +49,7 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	defer kept.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err = d.remote(ctx, cancel, c, kept)
-	if c.zst {
-		d.f.learnZst(c.via, err)
-	}
-	if err == nil {
+	if err = d.remote(ctx, cancel, c, kept); err == nil {
 		return true, nil
 	}
 	n, serr := kept.Seek(0, io.SeekEnd)
