@@ -62,7 +62,7 @@ func takes(cluster aks.Cluster, c config.Config) error {
 // onboardable makes sure that there is a login that may make the machine an Arc machine and
 // authorise it, and warns when it cannot take that back. Nothing has been touched yet.
 func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool) error {
-	if a.enrolledBefore() || connected && !c.Azure.Onboards() && !assigns(c) {
+	if a.enrolledBefore() || connected && !c.Azure.Onboards() && !arc.Assigns(c.Azure) {
 		return nil // the latter waits until an owner gives it what it lacks
 	}
 	conversation := a.arc(c, nil)

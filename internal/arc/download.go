@@ -130,7 +130,8 @@ func (d Download) file(c config.Config, on System) (string, error) {
 
 // repositories returns those that may have the package, in the order in which they are tried.
 func (d Download) repositories(c config.Config, on System) ([]Repository, error) {
-	base, known := RepositoryFor(on.ID, on.Version)
+	base, known := repositories[on.ID+" "+on.Version]
+	base.Key = Key
 	p := cmp.Or(c.Azure.Arc.Package, &config.ArcPackage{})
 	if p.URL != "" {
 		base.URL, known = p.URL, true

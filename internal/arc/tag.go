@@ -28,7 +28,7 @@ func pairs(tags map[string]string) string {
 }
 
 // tag puts those tags on the machine's resource that azcmagent could not, beside all that it has.
-func (a Arc) tag(ctx context.Context, is shown) error {
+func (a Arc) tag(ctx context.Context, is Status) error {
 	tags := a.Config.Arc.Tags
 	hard := func(key, value string) bool { return !plain(key) || !plain(value) }
 	wanted := maps.Clone(tags)
@@ -36,12 +36,12 @@ func (a Arc) tag(ctx context.Context, is shown) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	machines, err := a.machines(is.SubscriptionID)
+	machines, err := client(a, armhybridcompute.NewMachinesClient, is.Subscription)
 	if err != nil {
 		return err
 	}
-	need := identity.Need{Doing: "tag the Arc machine", Role: onboarding, Scope: is.id()}
-	got, err := machines.Get(ctx, is.ResourceGroup, is.ResourceName, nil)
+	need := identity.Need{Doing: "tag the Arc machine", Role: onboarding, Scope: is.MachineID()}
+	got, err := machines.Get(ctx, is.Group, is.Name, nil)
 	if err != nil {
 		return identity.Explain(err, need)
 	}
@@ -58,7 +58,7 @@ func (a Arc) tag(ctx context.Context, is shown) error {
 		return nil
 	}
 	update := armhybridcompute.MachineUpdate{Tags: all}
-	if _, err := machines.Update(ctx, is.ResourceGroup, is.ResourceName, update, nil); err != nil {
+	if _, err := machines.Update(ctx, is.Group, is.Name, update, nil); err != nil {
 		return fmt.Errorf("the machine is connected: %w", identity.Explain(err, need))
 	}
 	return nil

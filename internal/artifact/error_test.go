@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// A failed download is an *Error, from WaitAll and from WaitFor, also where the source is a directory;
-// what is no failed download is none.
+// A failed download is an *Error, from WaitAll and from WaitFor, also where the source is a
+// directory; what is no failed download is none.
 func TestFailedDownloadIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		absent, other := binary(Kubelet, noise(1, 10)), binary(Runc, noise(2, 10))
