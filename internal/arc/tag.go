@@ -14,13 +14,13 @@ import (
 
 // plain reports whether azcmagent takes a tag as it is: it splits its list at commas, and has rules
 // of its own for quotes and spaces.
-func plain(tag string) bool { return !strings.ContainsAny(tag, ",'\"= \\") }
+func plain(key, value string) bool { return !strings.ContainsAny(key+value, ",'\"= \\") }
 
 // pairs writes tags as azcmagent takes them, those that it takes as they are.
 func pairs(tags map[string]string) string {
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		if plain(key) && plain(tags[key]) {
+		if plain(key, tags[key]) {
 			list = append(list, key+"="+tags[key])
 		}
 	}
@@ -29,10 +29,8 @@ func pairs(tags map[string]string) string {
 
 // tag puts those tags on the machine's resource that azcmagent could not, beside all that it has.
 func (a Arc) tag(ctx context.Context, is Status) error {
-	tags := a.Config.Arc.Tags
-	hard := func(key, value string) bool { return !plain(key) || !plain(value) }
-	wanted := maps.Clone(tags)
-	maps.DeleteFunc(wanted, func(key, value string) bool { return !hard(key, value) })
+	wanted := maps.Clone(a.Config.Arc.Tags)
+	maps.DeleteFunc(wanted, plain)
 	if len(wanted) == 0 {
 		return nil
 	}

@@ -66,21 +66,13 @@ func resolve(
 		URL: Upstream(spec, overrides),
 	}
 	if o := overrideOf(spec, overrides); o.SHA256 != "" {
-		return a.override(o)
+		a.ID, a.TarSHA256, a.Size = o.SHA256, o.TarSHA256, o.Size
+		return a, nil
 	}
 	if a.ID = release.Digest(string(a.Name), a.Version, a.Arch); a.ID != "" {
 		return a, nil
 	}
 	return a.published(ctx, s)
-}
-
-func (a Artifact) override(o config.Override) (Artifact, error) {
-	a.ID, a.TarSHA256, a.Size = strings.ToLower(o.SHA256), strings.ToLower(o.TarSHA256), o.Size
-	if !isSHA256(a.ID) || (a.TarSHA256 != "" && !isSHA256(a.TarSHA256)) {
-		return Artifact{}, fmt.Errorf("cannot use artifacts.overrides.%s: a SHA-256 is 64 hex "+
-			"digits", a.Name)
-	}
-	return a, nil
 }
 
 // published fills in the digest from upstream's checksum file.

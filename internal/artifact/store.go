@@ -163,7 +163,7 @@ func garbage(store, name string, keep []string) bool {
 	return ok && isDigest(id)
 }
 
-// Touch is called before each file or directory of the store is made, renamed, cut short or 
+// Touch is called before each file or directory of the store is made, renamed, cut short or
 // removed, with what is done, and done is called when that is done. An error prevents it. It may
 // never return: a test of what a killed process leaves behind stops it there, and waits for the
 // others to be done.
