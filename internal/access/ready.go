@@ -24,7 +24,7 @@ func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) e
 	if mode == config.AuthArc {
 		_, err := a.arc(c, nil).Status(ctx)
 		if errors.Is(err, arc.ErrNotInstalled) {
-			err = a.agentPackage(nil).Check(c, systemOf(seen))
+			err = a.Package(seen, nil).Check(c)
 		}
 		if err == nil && !connected {
 			err = a.onboardable(ctx, c, connected) // it reads the cluster too

@@ -233,7 +233,8 @@ func (a Arc) find(ctx context.Context, is Status) (principal string, found bool,
 		return "", false, nil
 	}
 	if err != nil {
-		return "", false, identity.Explain(err, is.need())
+		return "", false, identity.Explain(err, identity.Need{
+			Doing: "read the Arc machine", Role: onboarding, Scope: is.MachineID()})
 	}
 	if got.Identity != nil && got.Identity.PrincipalID != nil {
 		principal = *got.Identity.PrincipalID

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
 // AgentStatus is what the Arc agent says of its connection; other words than these are passed on.
@@ -77,9 +76,4 @@ func (r Record) names(is Status) bool { return strings.EqualFold(r.MachineID, is
 func Assigns(c config.Azure) bool {
 	auto := c.Arc.AutoRoleAssignment
 	return auto != nil && *auto && len(c.Arc.Roles) > 0
-}
-
-// need is what reading and connecting the machine takes.
-func (s Status) need() identity.Need {
-	return identity.Need{Doing: "read the Arc machine", Role: onboarding, Scope: s.MachineID()}
 }

@@ -28,8 +28,6 @@ type download struct {
 	// from is the URL that all kept bytes came from, or "" when they are from several or from an
 	// earlier run.
 	from string
-	// etags are the entity tags under which a URL was last seen.
-	etags map[string]string
 }
 
 // attempt gets the artifact from one place into the store.
@@ -133,15 +131,11 @@ func (d *download) remote(
 	return d.receive(src, c, kept)
 }
 
-// request asks for the bytes from have on, under the condition that the file is still the one it
-// was.
+// request asks for the bytes from have on. That they are of the same file is the digest's to say.
 func (d *download) request(ctx context.Context, c candidate, have int64) (*http.Response, error) {
 	header := http.Header{}
 	if have > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
-		if tag := d.etags[c.url]; tag != "" {
-			header.Set("If-Range", tag)
-		}
 	}
 	return d.f.Source.get(ctx, http.MethodGet, c.url, header)
 }
@@ -182,10 +176,6 @@ func (d *download) accept(resp *http.Response, c candidate, have int64) (offset,
 	}
 	if d.from != c.url {
 		d.from = ""
-	}
-	d.etags[c.url] = ""
-	if tag := resp.Header.Get("ETag"); !strings.HasPrefix(tag, "W/") {
-		d.etags[c.url] = tag
 	}
 	return first, total, nil
 }

@@ -160,7 +160,7 @@ func (f *Fetcher) bring(ctx context.Context, a Artifact) error {
 	if err != nil {
 		return err
 	}
-	d := &download{f: f, a: a, etags: map[string]string{}}
+	d := &download{f: f, a: a}
 	err = f.Policy.try(ctx, a, list, d.attempt, func(e *Error, pause time.Duration) {
 		f.event(Event{Kind: Retrying, Artifact: a, Err: e, Pause: pause})
 	})

@@ -7,7 +7,6 @@ import (
 	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash"
 	"io/fs"
@@ -23,17 +22,12 @@ import (
 // may have one of its own.
 const manifestName = ".manifest"
 
-// ErrNoManifest tells that an entry cannot be verified: it was made by an older release, or by
-// hand.
-var ErrNoManifest = errors.New("it has no manifest")
-
 // manifest says of each file of an entry, by its path below the entry, its mode in octal, with
 // setuid, setgid and sticky bits, and after a space the SHA-256 of its content; a link has none.
 type manifest map[string]string
 
 // Verify compares an entry with its manifest, reading all of it. It calls each before each file,
-// and ends with its error. The error is ErrNoManifest for an entry that has none, and else says
-// every difference.
+// and ends with its error. The error says every difference.
 func Verify(store, id string, each func() error) error {
 	wrong, err := differences(filepath.Join(store, id), each)
 	if err != nil {
@@ -53,9 +47,6 @@ func differences(entry string, each func() error) (wrong []string, err error) {
 	}
 	defer root.Close()
 	text, err := root.ReadFile(manifestName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrNoManifest
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -165,20 +156,12 @@ func (t tree) writeManifest() error {
 	return t.writeFile(manifestName, 0o644, bytes.NewReader(text))
 }
 
-// Unsound reports whether an artifact is missing in a store, or not what was verified. proved is
-// for one that has no manifest. alive is called as work goes on. The error is that of ctx.
-func Unsound(
-	ctx context.Context, store, id string, proved bool, alive func(),
-) (bool, error) {
-	if !present(store, id) {
-		return true, nil
-	}
+// Unsound reports whether an artifact is missing in a store, or not what was verified. alive is
+// called as work goes on. The error is that of ctx.
+func Unsound(ctx context.Context, store, id string, alive func()) (bool, error) {
 	err := Verify(store, id, func() error {
 		alive()
 		return ctx.Err()
 	})
-	if ctx.Err() != nil {
-		return false, ctx.Err()
-	}
-	return err != nil && (proved || !errors.Is(err, ErrNoManifest)), nil
+	return err != nil || !present(store, id), ctx.Err()
 }

@@ -75,19 +75,18 @@ func TestDamageIsSeen(t *testing.T) {
 			a, dir := r.makeEntry(t)
 			tt.damage(t, dir)
 			err := Verify(r.Store, a.ID, quietly)
-			if (err == nil) != (tt.want == "") || err != nil && (errors.Is(err, ErrNoManifest) ||
-				!strings.Contains(err.Error(), tt.want)) {
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 		})
 	}
 }
 
-// Of an entry without a manifest nobody can tell: it is not called damaged.
+// An entry without a manifest was not made by the agent: it is damaged, as one that is absent.
 func TestEntryWithoutManifest(t *testing.T) {
 	store, id := t.TempDir(), sha([]byte("old"))
 	populate(t, store, id+"/kubelet")
-	if err := Verify(store, id, quietly); !errors.Is(err, ErrNoManifest) {
+	if err := Verify(store, id, quietly); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 	if err := Verify(store, sha([]byte("absent")), quietly); !errors.Is(err, os.ErrNotExist) {
