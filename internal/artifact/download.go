@@ -40,7 +40,8 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	if c.file {
 		return false, d.local(ctx, c)
 	}
-	kept, err := openKept(d.keptPath(c.zst))
+	name := filepath.Join(d.f.Store, d.kept(c.zst))
+	kept, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return false, diskError(err)
 	}
@@ -56,36 +57,19 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	}
 	if e, ok := errors.AsType[*Error](err); n == 0 || ok &&
 		(e.Cause == Digest || e.Cause == Archive || e.Cause == TooLarge) {
-		if rerr := d.discard(kept.Name()); rerr != nil {
+		if rerr := d.discard(c.zst); rerr != nil {
 			return gained, rerr
 		}
 	}
 	return gained, err
 }
 
-func (d *download) keptPath(zst bool) string {
-	name := keptPrefix + d.a.ID
+// kept names the file in the store with the bytes that have arrived.
+func (d *download) kept(zst bool) string {
 	if zst {
-		name += ".zst"
+		return keptPrefix + d.a.ID + ".zst"
 	}
-	return filepath.Join(d.f.Store, name)
-}
-
-// openKept opens what is kept of a file, empty at first. It follows no link.
-func openKept(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("cannot use %s: it is not a regular file", path)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	return keptPrefix + d.a.ID
 }
 
 // remote gets the artifact from a server, going on behind what is kept.
@@ -221,7 +205,7 @@ func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 // tidy removes what is kept of a file that has reached the store.
 func (d *download) tidy() error {
 	for _, zst := range []bool{false, true} {
-		if err := d.discard(d.keptPath(zst)); err != nil {
+		if err := d.discard(zst); err != nil {
 			return fmt.Errorf("cannot tidy up after %s: %w", d.a, err)
 		}
 	}
@@ -229,7 +213,8 @@ func (d *download) tidy() error {
 }
 
 // discard removes what is kept of a file, if anything is.
-func (d *download) discard(path string) error {
+func (d *download) discard(zst bool) error {
+	path := filepath.Join(d.f.Store, d.kept(zst))
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
