@@ -64,8 +64,8 @@ func managedIdentity(clientID string) (azcore.TokenCredential, error) {
 	return azidentity.NewManagedIdentityCredential(o)
 }
 
-// servicePrincipal makes the application's credential. Entra ID's public cloud is not asked whether
-// it knows the authority: the configuration names it, which only root writes.
+// servicePrincipal makes the application's credential. The public cloud is not asked whether it
+// knows the authority: the configuration may name one that it does not know.
 func servicePrincipal(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	sp, o := c.ServicePrincipal, Options(c, proxy)
 	if sp.CertificateFile != "" {
