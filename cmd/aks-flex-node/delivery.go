@@ -110,13 +110,13 @@ func (o *options) fetch(
 	o.secrets.Know(read.Config.Secrets()...)
 	o.warn(read)
 	if err != nil {
-		return fmt.Errorf("cannot use the configuration that %s has given: %w", u.Host(), err)
+		return fmt.Errorf("cannot use the configuration that %s has given: %w", u.Host, err)
 	}
 	err = change.Receive(ctx, a, change.Delivery{Bundle: bundle, Loaded: read, URLSHA256: u.Digest()})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.err, "%s has given the configuration of the node %s\n", u.Host(),
+	fmt.Fprintf(o.err, "%s has given the configuration of the node %s\n", u.Host,
 		read.Config.Agent.NodeName)
 	return nil
 }

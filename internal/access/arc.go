@@ -36,7 +36,7 @@ func Standing(
 	if err != nil {
 		return health.Arc{}, err
 	}
-	a := health.Arc{Machine: s.MachineID, Recorded: record.MachineID, Agent: string(s.Agent)}
+	a := health.Arc{Machine: s.MachineID(), Recorded: record.MachineID, Agent: string(s.Agent)}
 	switch s.Agent {
 	case arc.Connected:
 	case arc.Expired:
@@ -45,7 +45,7 @@ func Standing(
 		_, err := Fresh(ctx, c)
 		a.Refused = identity.Refused(err)
 	}
-	a.Lost = s.MachineID == "" || a.Refused || !strings.EqualFold(s.MachineID, record.MachineID)
+	a.Lost = s.MachineID() == "" || a.Refused || !strings.EqualFold(s.MachineID(), record.MachineID)
 	return a, nil
 }
 
@@ -59,7 +59,7 @@ func MachineID(ctx context.Context, m Machine, c config.Config) string {
 	if err != nil || s.Agent == arc.Expired {
 		return ""
 	}
-	return s.MachineID
+	return s.MachineID()
 }
 
 // agent returns the Arc agent of this machine, to be asked.

@@ -2,10 +2,11 @@ package access
 
 import (
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"path"
 	"time"
+
+	"k8s.io/client-go/util/cert"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -29,20 +30,11 @@ func Certificate(m Machine, file string) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the certificate: %w", err)
 	}
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			return nil, fmt.Errorf("cannot read %s: it holds no certificate", file)
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("cannot read %s: %w", file, err)
-		}
-		return c, nil
+	list, err := cert.ParseCertsPEM(data)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", file, err)
 	}
+	return list[0], nil
 }
 
 // Held reports whether kubelet has a credential: a certificate that is valid now, or the
@@ -55,23 +47,22 @@ func Held(m Machine, c config.Config) bool {
 	if c.Azure.ShowsToken() {
 		return true
 	}
-	cert, err := Certificate(m, ClientCertificate(c))
-	return err == nil && time.Now().Before(cert.NotAfter) &&
-		cert.Subject.CommonName == "system:node:"+c.Agent.NodeName
+	has, err := Certificate(m, ClientCertificate(c))
+	return err == nil && time.Now().Before(has.NotAfter) &&
+		has.Subject.CommonName == "system:node:"+c.Agent.NodeName
 }
 
 // Validity returns from when to when the certificate in a file of the machine is valid.
 func Validity(m Machine, file string) (health.Validity, error) {
-	c, err := Certificate(m, file)
-	if err != nil {
-		return health.Validity{}, err
-	}
-	return health.Validity{From: c.NotBefore, To: c.NotAfter}, nil
+	return validity(Certificate(m, file))
 }
 
 // PrincipalValidity returns that of the certificate that a service principal proves itself with.
 func PrincipalValidity(sp config.ServicePrincipal) (health.Validity, error) {
-	c, err := identity.Certificate(sp)
+	return validity(identity.Certificate(sp))
+}
+
+func validity(c *x509.Certificate, err error) (health.Validity, error) {
 	if err != nil {
 		return health.Validity{}, err
 	}

@@ -52,14 +52,14 @@ type Enrolment struct {
 func (a *Azure) Enrol(
 	ctx context.Context, c config.Config, at transition.Cluster, doing func(text string),
 ) (e Enrolment, err error) {
-	var record arc.Record
-	if _, err := a.Records.Load(RecordFile, &record); err != nil {
+	record, err := Record(a.Records)
+	if err != nil {
 		return e, err
 	}
 	c = a.withGiven(c)
 	conversation := a.arc(c, func(format string, args ...any) { doing(fmt.Sprintf(format, args...)) })
 	if !c.Azure.Onboards() && MachineID(ctx, a.Node, c) != "" &&
-		(a.admitted(ctx, c, at) || !assigns(c)) {
+		(a.admitted(ctx, c, at) || !arc.Assigns(c.Azure)) {
 		token, err := JoinToken(ctx, a.Node, c)
 		e.Principal = identity.ClaimsOf(token).ObjectID
 		return e, errors.Join(err, conversation.Adopt(ctx, record))
@@ -102,12 +102,6 @@ func (a *Azure) admitted(ctx context.Context, c config.Config, at transition.Clu
 	return err == nil && ok
 }
 
-// assigns reports whether the agent gives the Arc identity its roles.
-func assigns(c config.Config) bool {
-	a := c.Azure.Arc
-	return a.AutoRoleAssignment != nil && *a.AutoRoleAssignment && len(a.Roles) > 0
-}
-
 // WaitAuthorised waits until the cluster lets the Arc identity do what kubelet must. Where an owner
 // has to give it its roles, it says which. The machine's metadata service keeps tokens: one that is
 // older than the newest role assignment is dropped, once, by restarting that service.
@@ -117,7 +111,7 @@ func (a *Azure) WaitAuthorised(
 	ctx, cancel := context.WithTimeout(ctx, rolesTimeout)
 	defer cancel()
 	pauses := wait.Backoff{Base: a.Node.Every(2 * time.Second), Max: 15 * time.Second}
-	restarted, told := false, assigns(c)
+	restarted, told := false, arc.Assigns(c.Azure)
 	for began := time.Now(); ; {
 		token, err := JoinToken(ctx, a.Node, c)
 		if err != nil {
@@ -172,9 +166,8 @@ func lacking(c config.Config, principal string) string {
 // Leave takes back what the agent did in Azure Arc, as the identity of a configuration; nil when
 // none is known. What another did before remains.
 func (a *Azure) Leave(ctx context.Context, c *config.Config) error {
-	var record arc.Record
-	ok, err := a.Records.Load(RecordFile, &record)
-	if err != nil || !ok || !record.Connected && len(record.Assignments) == 0 {
+	record, err := Record(a.Records)
+	if err != nil || !record.Connected && len(record.Assignments) == 0 {
 		return err
 	}
 	if c == nil {

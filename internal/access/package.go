@@ -12,24 +12,14 @@ import (
 // PackageDir is where the Arc agent's package is downloaded to and installed from.
 const PackageDir = config.StateDir + "/packages"
 
-// FetchPackage downloads the Arc agent's package into PackageDir. doing shows what goes on.
-func (a *Azure) FetchPackage(
-	ctx context.Context, c config.Config, seen host.Facts, doing func(string),
-) error {
-	return a.agentPackage(doing).Fetch(ctx, c, systemOf(seen))
-}
-
-func (a *Azure) agentPackage(doing func(string)) arc.Download {
+// Package downloads the Arc agent's package into PackageDir. doing shows what goes on.
+func (a *Azure) Package(seen host.Facts, doing func(string)) arc.Download {
 	return arc.Download{
-		Machine: a.Node, Dir: PackageDir, Path: a.Node.Path(PackageDir), Doing: doing,
-		Trusted: a.Node.TrustedFile,
-		Clear:   func(ctx context.Context) error { return a.Store.RemoveTree(ctx, PackageDir) },
+		Machine: a.Node, Arch: seen.Arch, ID: seen.OSID, Version: seen.OSVersion,
+		Dir: PackageDir, Path: a.Node.Path(PackageDir), Doing: doing, Trusted: a.Node.TrustedFile,
+		Clear: func(ctx context.Context) error { return a.Store.RemoveTree(ctx, PackageDir) },
 		Make: func(ctx context.Context, to state.Resource) error {
 			return a.Store.Disk.Set(ctx, state.Change{To: to}, nil)
 		},
 	}
-}
-
-func systemOf(seen host.Facts) arc.System {
-	return arc.System{Arch: seen.Arch, ID: seen.OSID, Version: seen.OSVersion}
 }

@@ -24,7 +24,7 @@ func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) e
 	if mode == config.AuthArc {
 		_, err := a.arc(c, nil).Status(ctx)
 		if errors.Is(err, arc.ErrNotInstalled) {
-			err = a.agentPackage(nil).Check(c, systemOf(seen))
+			err = a.Package(seen, nil).Check(c)
 		}
 		if err == nil && !connected {
 			err = a.onboardable(ctx, c, connected) // it reads the cluster too
@@ -62,7 +62,7 @@ func takes(cluster aks.Cluster, c config.Config) error {
 // onboardable makes sure that there is a login that may make the machine an Arc machine and
 // authorise it, and warns when it cannot take that back. Nothing has been touched yet.
 func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool) error {
-	if a.enrolledBefore() || connected && !c.Azure.Onboards() && !assigns(c) {
+	if a.enrolledBefore() || connected && !c.Azure.Onboards() && !arc.Assigns(c.Azure) {
 		return nil // the latter waits until an owner gives it what it lacks
 	}
 	conversation := a.arc(c, nil)

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/identity"
@@ -27,8 +28,8 @@ func Cache(m Machine, c config.Config) (identity.Cache, error) {
 	}
 	return identity.Cache{
 		Dir: m.Path(config.RunDir), Key: key, Scope: identity.AKSServer + "/.default",
-		Need:       identity.KubeletToken(c.Azure),
-		Warn:       func(err error) { m.Warn("%v", err) },
+		Need: identity.TokenFor("kubelet", c.Azure),
+		Warn: func(err error) { m.Warn("%v", err) }, Now: time.Now, Boot: identity.Uptime,
 		Credential: credential(c),
 	}, nil
 }
@@ -36,7 +37,7 @@ func Cache(m Machine, c config.Config) (identity.Cache, error) {
 // Fresh gets a token for kubelet from its issuer, past every cache.
 func Fresh(ctx context.Context, c config.Config) (Token, error) {
 	const scope = identity.AKSServer + "/.default"
-	return identity.Fresh(ctx, credential(c), scope, identity.KubeletToken(c.Azure))
+	return identity.Fresh(ctx, credential(c), scope, identity.TokenFor("kubelet", c.Azure))
 }
 
 // credential makes kubelet's credential, another one for each call.

@@ -68,7 +68,7 @@ type Arc struct {
 	Save func(Record) error
 	// Say tells what is being waited for.
 	Say func(format string, args ...any)
-	// Warn tells what the owner of the machine should know; nil tells nobody.
+	// Warn tells what the owner of the machine should know.
 	Warn func(format string, args ...any)
 	// Poll is the first pause before a question is asked again; 0 is 2 s.
 	Poll time.Duration
@@ -78,29 +78,6 @@ type Arc struct {
 var ErrNotInstalled = errors.New("the Azure Connected Machine agent (azcmagent) is not " +
 	"installed; install it from packages.microsoft.com (apt-get install azcmagent), or with the " +
 	"script of the Azure portal (Azure Arc, Machines, Add)")
-
-// shown is what `azcmagent show --json` says.
-type shown struct {
-	ResourceName   string `json:"resourceName"`
-	ResourceGroup  string `json:"resourceGroup"`
-	SubscriptionID string `json:"subscriptionId"`
-	AgentVersion   string `json:"agentVersion"`
-	Status         string `json:"status"`
-	AgentStatus    string `json:"agentStatus"`
-}
-
-// show asks the Arc agent how it is.
-func (a Arc) show(ctx context.Context) (shown, error) {
-	var s shown
-	out, err := a.azcmagent(ctx, "show", "--json")
-	if err != nil {
-		return s, err
-	}
-	if err := json.Unmarshal(out, &s); err != nil {
-		return s, fmt.Errorf("cannot read what azcmagent shows: %w", err)
-	}
-	return s, nil
-}
 
 // How long azcmagent may take for what it does on this machine, and to connect it.
 const (
@@ -117,32 +94,21 @@ func (a Arc) azcmagent(ctx context.Context, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// registered reports whether the machine belongs to Arc. One that is, but has lost its way to
-// Azure, shows as Disconnected.
-func (s shown) registered() bool { return s.ResourceName != "" }
-
-func (s shown) id() string { return machineID(s.SubscriptionID, s.ResourceGroup, s.ResourceName) }
-
-func machineID(subscription, group, name string) string {
-	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/%s/%s", subscription, group,
-		"Microsoft.HybridCompute/machines", name)
-}
-
 // Enrol connects the machine, unless it is connected, and gives its identity its roles on the
 // cluster. A machine that we have connected and that Azure no longer knows, or whose identity has
 // expired, is connected anew. It returns the identity's object id and when its newest role was
 // assigned.
 func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time.Time, err error) {
-	is, err := a.show(ctx)
+	is, err := a.Status(ctx)
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	if is.registered() {
+	if is.Name != "" {
 		if is, err = a.check(ctx, is, &r); err != nil {
 			return "", time.Time{}, err
 		}
 	}
-	if !is.registered() {
+	if is.Name == "" {
 		if is, err = a.join(ctx, &r); err != nil {
 			return "", time.Time{}, err
 		}
@@ -151,7 +117,7 @@ func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time
 	if err == nil && r.Connected {
 		err = a.tag(ctx, is)
 	}
-	if err != nil || !a.assigns() {
+	if err != nil || !Assigns(a.Config) {
 		return principal, time.Time{}, err
 	}
 	newest, err = a.assign(ctx, &r, principal)
@@ -160,66 +126,54 @@ func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time
 
 // check compares a registered machine with the record. It returns an unregistered one when ours is
 // to be connected anew.
-func (a Arc) check(ctx context.Context, is shown, r *Record) (shown, error) {
+func (a Arc) check(ctx context.Context, is Status, r *Record) (Status, error) {
 	_, found, err := a.find(ctx, is)
 	if err != nil {
 		return is, err
 	}
-	lost := !found || is.agent() == Expired
+	lost := !found || is.Agent == Expired
 	switch ours := r.names(is) && r.Connected; {
 	case ours && lost:
-		a.say("leaving Azure Arc, which no longer accepts the machine, to connect it anew")
+		a.Say("leaving Azure Arc, which no longer accepts the machine, to connect it anew")
 		err := a.Leave(ctx, *r)
 		*r = Record{}
-		return shown{}, err
+		return Status{}, err
 	case ours:
 		return is, errors.Join(a.setProxy(ctx, r), a.awaken(ctx, is))
 	case lost:
 		return is, fmt.Errorf("cannot use the Arc machine %s: Azure Arc no longer accepts it; "+
 			"disconnect it (azcmagent disconnect --force-local-only) and run the command again",
-			is.ResourceName)
+			is.Name)
 	case r.names(is):
 		return is, nil
 	}
-	r.MachineID, r.Connected = is.id(), false
+	r.MachineID, r.Connected = is.MachineID(), false
 	return is, a.Save(*r)
 }
 
 // awaken restarts the Arc agent of a machine that Azure knows and that does not reach it.
-func (a Arc) awaken(ctx context.Context, is shown) error {
-	if is.agent() != Disconnected {
+func (a Arc) awaken(ctx context.Context, is Status) error {
+	if is.Agent != Disconnected {
 		return nil
 	}
-	a.say("restarting the Arc agent, which does not reach Azure")
+	a.Say("restarting the Arc agent, which does not reach Azure")
 	return a.Restart(ctx, "himdsd.service")
 }
 
 // join connects the machine as configured.
-func (a Arc) join(ctx context.Context, r *Record) (shown, error) {
+func (a Arc) join(ctx context.Context, r *Record) (Status, error) {
 	want := a.Config.Arc
-	is := shown{ResourceName: want.MachineName, ResourceGroup: want.ResourceGroup,
-		SubscriptionID: a.Config.SubscriptionID}
-	r.MachineID, r.Connected = is.id(), true
+	is := Status{Name: want.MachineName, Group: want.ResourceGroup,
+		Subscription: a.Config.SubscriptionID}
+	r.MachineID, r.Connected = is.MachineID(), true
 	if err := a.Save(*r); err != nil {
 		return is, err
 	}
 	if err := a.setProxy(ctx, r); err != nil {
 		return is, err
 	}
-	a.say("connecting the machine to Azure Arc as %s", want.MachineName)
+	a.Say("connecting the machine to Azure Arc as %s", want.MachineName)
 	return is, a.connect(ctx)
-}
-
-func (a Arc) warn(format string, args ...any) {
-	if a.Warn != nil {
-		a.Warn(format, args...)
-	}
-}
-
-func (a Arc) say(format string, args ...any) {
-	if a.Say != nil {
-		a.Say(format, args...)
-	}
 }
 
 // connect runs azcmagent connect. The token is in a file that only root reads, never among the
@@ -258,7 +212,7 @@ var clouds = map[string]string{config.PublicCloud: "AzureCloud",
 
 // principal waits until Resource Manager knows the machine and its identity, and returns the
 // identity's object id.
-func (a Arc) principal(ctx context.Context, is shown) (principal string, err error) {
+func (a Arc) principal(ctx context.Context, is Status) (principal string, err error) {
 	err = a.retry(ctx, 5*time.Minute, "waiting for Azure to know the Arc machine",
 		func() (bool, error) {
 			principal, _, err = a.find(ctx, is)
@@ -269,17 +223,18 @@ func (a Arc) principal(ctx context.Context, is shown) (principal string, err err
 
 // find asks Resource Manager whether it knows the machine, and for its identity's object id, which
 // it may learn later.
-func (a Arc) find(ctx context.Context, is shown) (principal string, found bool, err error) {
-	machines, err := a.machines(is.SubscriptionID)
+func (a Arc) find(ctx context.Context, is Status) (principal string, found bool, err error) {
+	machines, err := client(a, armhybridcompute.NewMachinesClient, is.Subscription)
 	if err != nil {
 		return "", false, err
 	}
-	got, err := machines.Get(ctx, is.ResourceGroup, is.ResourceName, nil)
+	got, err := machines.Get(ctx, is.Group, is.Name, nil)
 	if isMissing(err) {
 		return "", false, nil
 	}
 	if err != nil {
-		return "", false, identity.Explain(err, is.need())
+		return "", false, identity.Explain(err, identity.Need{
+			Doing: "read the Arc machine", Role: onboarding, Scope: is.MachineID()})
 	}
 	if got.Identity != nil && got.Identity.PrincipalID != nil {
 		principal = *got.Identity.PrincipalID
@@ -300,12 +255,16 @@ func hasCode(err error, codes ...string) bool {
 	return ok && slices.Contains(codes, failed.ErrorCode)
 }
 
-func (a Arc) machines(subscription string) (*armhybridcompute.MachinesClient, error) {
-	client, err := armhybridcompute.NewMachinesClient(subscription, a.Credential, a.Options)
+// client makes a client of Resource Manager.
+func client[C any](
+	a Arc, make func(string, azcore.TokenCredential, *arm.ClientOptions) (C, error),
+	subscription string,
+) (C, error) {
+	c, err := make(subscription, a.Credential, a.Options)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+		err = fmt.Errorf("cannot make a client of Resource Manager: %w", err)
 	}
-	return client, nil
+	return c, err
 }
 
 // retry asks again, later each time, until it is done, fails, or too long has passed.
@@ -319,7 +278,7 @@ func (a Arc) retry(ctx context.Context, most time.Duration, waiting string,
 		if err != nil || done {
 			return err
 		}
-		a.say("%s (%s)", waiting, time.Since(began).Truncate(time.Second))
+		a.Say("%s (%s)", waiting, time.Since(began).Truncate(time.Second))
 		if !wait.Sleep(ctx, pauses.Next()) {
 			return fmt.Errorf("gave up %s after %s: %w", waiting,
 				time.Since(began).Truncate(time.Second), ctx.Err())
@@ -357,11 +316,11 @@ func (a Arc) disconnect(ctx context.Context, r Record) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	machines, err := a.machines(id.SubscriptionID)
+	machines, err := client(a, armhybridcompute.NewMachinesClient, id.SubscriptionID)
 	if err != nil {
 		return err
 	}
-	a.say("removing the machine from Azure Arc")
+	a.Say("removing the machine from Azure Arc")
 	// Deleting takes a role that connecting does not, so it is not asked for without need.
 	if _, err := machines.Get(ctx, id.ResourceGroupName, id.Name, nil); !isMissing(err) {
 		if _, err := machines.Delete(ctx, id.ResourceGroupName, id.Name, nil); err != nil {
@@ -369,8 +328,8 @@ func (a Arc) disconnect(ctx context.Context, r Record) error {
 				Role: administrator, Scope: r.MachineID})
 		}
 	}
-	is, err := a.show(ctx)
-	if errors.Is(err, ErrNotInstalled) || err == nil && !is.registered() {
+	is, err := a.Status(ctx)
+	if errors.Is(err, ErrNotInstalled) || err == nil && is.Name == "" {
 		return nil
 	}
 	if err == nil {

@@ -120,9 +120,8 @@ func (w *world) Run(
 		c, _ := w.agent.Show()
 		return json.Marshal(struct {
 			azuresim.Connection
-			Status       string `json:"status"`
-			AgentVersion string `json:"agentVersion"`
-		}{c, w.agent.Status(ctx), "1.62.0"})
+			Status string `json:"status"`
+		}{c, w.agent.Status(ctx)})
 	case "config":
 		return w.setting(argv)
 	}
@@ -209,8 +208,9 @@ func (w *world) arc(n int) (Arc, context.Context) {
 	warn := func(format string, args ...any) {
 		w.warned = append(w.warned, fmt.Sprintf(format, args...))
 	}
-	return Arc{Config: c, Machine: w, Restart: w.RestartUnit, Credential: credential, Options: options, Save: save,
-		Proxy: w.proxy, Warn: warn, Poll: time.Millisecond}, ctx
+	return Arc{Config: c, Machine: w, Restart: w.RestartUnit, Credential: credential,
+		Options: options, Save: save, Proxy: w.proxy, Warn: warn,
+		Say: func(string, ...any) {}, Poll: time.Millisecond}, ctx
 }
 
 // given counts the role assignments beside the operator's.
@@ -296,7 +296,7 @@ func TestForeignEnrolmentRemains(t *testing.T) {
 		t.Fatal(err)
 	}
 	principal, err := a.principal(ctx,
-		shown{ResourceName: "edge-1", ResourceGroup: "edge", SubscriptionID: subscription})
+		Status{Name: "edge-1", Group: "edge", Subscription: subscription})
 	if err != nil {
 		t.Fatal(err)
 	}

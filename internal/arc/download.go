@@ -18,13 +18,12 @@ import (
 // aptLimit bounds a run of apt.
 const aptLimit = 10 * time.Minute
 
-// System is what the choice of a package depends on: the architecture in Debian's words, and ID and
-// VERSION_ID of os-release(5).
-type System struct{ Arch, ID, Version string }
-
 // Download fetches the Arc agent's package to where it is installed from.
 type Download struct {
 	Machine Machine
+	// Arch is the machine's architecture in Debian's words, ID and Version are ID and VERSION_ID of
+	// os-release(5).
+	Arch, ID, Version string
 	// Make makes a file, link or directory be as given.
 	Make func(ctx context.Context, to state.Resource) error
 	// Dir is the directory for the package, as a resource of the machine; Path is where that is.
@@ -39,11 +38,11 @@ type Download struct {
 
 // Fetch takes the package from the directory of artifacts, else from the first repository that has
 // it and whose signature is right. It changes only Dir.
-func (d Download) Fetch(ctx context.Context, c config.Config, on System) error {
+func (d Download) Fetch(ctx context.Context, c config.Config) error {
 	if err := d.empty(ctx); err != nil {
 		return err
 	}
-	file, err := d.file(c, on)
+	file, err := d.file(c)
 	if err != nil {
 		return err
 	}
@@ -51,7 +50,7 @@ func (d Download) Fetch(ctx context.Context, c config.Config, on System) error {
 		link := state.Link{Path: path.Join(d.Dir, path.Base(file)), Target: file}
 		return d.Make(ctx, link)
 	}
-	list, err := d.repositories(c, on)
+	list, err := d.repositories(c)
 	if err != nil {
 		return err
 	}
@@ -70,10 +69,10 @@ func (d Download) Fetch(ctx context.Context, c config.Config, on System) error {
 }
 
 // Check returns an error when no place is known to fetch the package from. It touches nothing.
-func (d Download) Check(c config.Config, on System) error {
-	file, err := d.file(c, on)
+func (d Download) Check(c config.Config) error {
+	file, err := d.file(c)
 	if err == nil && file == "" {
-		_, err = d.repositories(c, on)
+		_, err = d.repositories(c)
 	}
 	return err
 }
@@ -112,12 +111,12 @@ func (d Download) empty(ctx context.Context) error {
 
 // file returns the package's file in the directory of artifacts, "" when there is none. It is
 // trusted because only root can have put it there.
-func (d Download) file(c config.Config, on System) (string, error) {
+func (d Download) file(c config.Config) (string, error) {
 	dir := c.Artifacts.Directory
 	if dir == "" {
 		return "", nil
 	}
-	files, err := filepath.Glob(path.Join(dir, Package+"_*_"+on.Arch+".deb"))
+	files, err := filepath.Glob(path.Join(dir, Package+"_*_"+d.Arch+".deb"))
 	switch {
 	case err != nil || len(files) == 0:
 		return "", err
@@ -129,8 +128,9 @@ func (d Download) file(c config.Config, on System) (string, error) {
 }
 
 // repositories returns those that may have the package, in the order in which they are tried.
-func (d Download) repositories(c config.Config, on System) ([]Repository, error) {
-	base, known := RepositoryFor(on.ID, on.Version)
+func (d Download) repositories(c config.Config) ([]Repository, error) {
+	base, known := repositories[d.ID+" "+d.Version]
+	base.Key = Key
 	p := cmp.Or(c.Azure.Arc.Package, &config.ArcPackage{})
 	if p.URL != "" {
 		base.URL, known = p.URL, true
@@ -149,7 +149,7 @@ func (d Download) repositories(c config.Config, on System) ([]Repository, error)
 	if !known || base.Suite == "" {
 		return nil, fmt.Errorf("cannot install the Arc agent: no package repository of it is known for "+
 			"%s %s; set azure.arc.package.url and suite, or install azcmagent yourself",
-			on.ID, on.Version)
+			d.ID, d.Version)
 	}
 	var list []Repository
 	for _, url := range places(c.Artifacts, base.URL, p.URL != "") {

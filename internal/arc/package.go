@@ -11,14 +11,11 @@ import (
 // Package is the Arc agent's package, in the distribution's words and everywhere.
 const Package = "azcmagent"
 
-// Key is the key with which Microsoft signs its package repositories, Fingerprint is its name
+// Key is the key with which Microsoft signs its package repositories
 // (packages.microsoft.com/keys/microsoft.asc; "Linux package repository for Microsoft products").
 //
 //go:embed microsoft.asc
 var Key string
-
-// Fingerprint is that of Key.
-const Fingerprint = "BC528686B50D79E339D3721CEB3E94ADBE1229CF"
 
 // upstream is where Microsoft serves the package repositories of all distributions.
 const upstream = "https://packages.microsoft.com/"
@@ -38,13 +35,6 @@ type Repository struct {
 	Key string
 	// Proxy is the URL of the proxy that leads there, "" for none.
 	Proxy string
-}
-
-// RepositoryFor returns Microsoft's repository for a distribution.
-func RepositoryFor(id, version string) (Repository, bool) {
-	r, ok := repositories[id+" "+version]
-	r.Key = Key
-	return r, ok
 }
 
 // The files in the directory of a download.

@@ -61,7 +61,7 @@ func (a Arc) needs(w Wanting) []Gap {
 	if !w.Located {
 		list = append(list, Gap{Action: clusters + "read", Role: config.RoleClusterUser, Scope: cluster})
 	}
-	if a.assigns() && len(a.Config.Arc.Roles) > 0 {
+	if Assigns(a.Config) {
 		list = append(list, Gap{Action: assignments + "write", Role: accessAdmin, Scope: cluster},
 			Gap{Action: assignments + "delete", Role: accessAdmin, Scope: cluster, Later: true})
 	}
@@ -99,9 +99,9 @@ func (a Arc) permissions(ctx context.Context, scope string) (permissions, error)
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
-	client, err := armauthorization.NewPermissionsClient(id.SubscriptionID, a.Credential, a.Options)
+	client, err := client(a, armauthorization.NewPermissionsClient, id.SubscriptionID)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+		return nil, err
 	}
 	var list permissions
 	if kind := id.ResourceType; kind.String() == arm.ResourceGroupResourceType.String() {

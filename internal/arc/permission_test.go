@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/hybridcompute/armhybridcompute"
+
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
@@ -111,7 +113,7 @@ func TestTags(t *testing.T) {
 		if _, _, err := a.Enrol(ctx, w.record); err != nil {
 			t.Fatalf("killed at %d, again: %v", n, err)
 		}
-		machines, err := a.machines(subscription)
+		machines, err := client(a, armhybridcompute.NewMachinesClient, subscription)
 		if err != nil {
 			t.Fatal(err)
 		}

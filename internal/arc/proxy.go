@@ -18,7 +18,7 @@ const proxySetting = "proxy.url"
 func (a Arc) setProxy(ctx context.Context, r *Record) error {
 	want := a.Proxy.Reveal()
 	if u, err := url.Parse(want); err != nil || u.User != nil {
-		a.warn("the Arc agent is not given the proxy, because its URL holds a user or a password "+
+		a.Warn("the Arc agent is not given the proxy, because its URL holds a user or a password "+
 			"and azcmagent takes it only as an argument, which every user of this machine can "+
 			"see; configure it yourself (azcmagent config set %s)", proxySetting)
 		want = ""
@@ -31,7 +31,7 @@ func (a Arc) setProxy(ctx context.Context, r *Record) error {
 		return err
 	}
 	if is != "" && is != r.Proxy {
-		a.warn("the Arc agent has another proxy than the configured one, and keeps it")
+		a.Warn("the Arc agent has another proxy than the configured one, and keeps it")
 		return nil
 	}
 	// The old one is cleared before the new one is recorded, so that what is there is always known

@@ -3,8 +3,6 @@ package arc
 import (
 	"context"
 	"fmt"
-	"net/url"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -34,21 +32,11 @@ func roleID(role string) string {
 	return strings.ToLower(role)
 }
 
-// assignments is a client for role assignments; each request names its scope itself.
-func (a Arc) assignments() (*armauthorization.RoleAssignmentsClient, error) {
-	client, err := armauthorization.NewRoleAssignmentsClient(a.Config.SubscriptionID, a.Credential,
-		a.Options)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
-	}
-	return client, nil
-}
-
 // assign gives the identity its roles on the cluster and returns when the newest of them was given.
 func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest time.Time,
 	err error) {
 	scope := a.Config.TargetCluster.ResourceID
-	client, err := a.assignments()
+	client, err := client(a, armauthorization.NewRoleAssignmentsClient, a.Config.SubscriptionID)
 	if err != nil {
 		return newest, err
 	}
@@ -111,7 +99,7 @@ func (a Arc) create(ctx context.Context, client *armauthorization.RoleAssignment
 }
 
 func (a Arc) unassign(ctx context.Context, mine Assignment) error {
-	client, err := a.assignments()
+	client, err := client(a, armauthorization.NewRoleAssignmentsClient, a.Config.SubscriptionID)
 	if err != nil {
 		return err
 	}
@@ -120,42 +108,4 @@ func (a Arc) unassign(ctx context.Context, mine Assignment) error {
 			Role: accessAdmin, Scope: mine.Scope})
 	}
 	return nil
-}
-
-// assigned reports whether the identity has all its roles on the cluster, whoever has given them
-// and whether there or above.
-func (a Arc) assigned(ctx context.Context, principal string) (bool, error) {
-	scope := a.Config.TargetCluster.ResourceID
-	client, err := a.assignments()
-	if err != nil {
-		return false, err
-	}
-	missing := map[string]bool{}
-	for _, role := range a.Config.Arc.Roles {
-		missing[roleID(role)] = true
-	}
-	// The client puts the filter into the URL as it is.
-	filter := url.PathEscape(fmt.Sprintf("principalId eq '%s'", principal))
-	pages := client.NewListForScopePager(scope,
-		&armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: &filter})
-	for pages.More() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return false, identity.Explain(err, identity.Need{
-				Doing: "read the roles of the Arc identity", Role: config.RoleReader, Scope: scope})
-		}
-		for _, got := range page.Value {
-			if p := got.Properties; p != nil && p.Scope != nil && p.RoleDefinitionID != nil &&
-				covers(*p.Scope, scope) {
-				delete(missing, strings.ToLower(path.Base(*p.RoleDefinitionID)))
-			}
-		}
-	}
-	return len(missing) == 0, nil
-}
-
-// covers reports whether a role that is assigned at one scope holds at another.
-func covers(at, scope string) bool {
-	at, scope = strings.ToLower(strings.TrimRight(at, "/")), strings.ToLower(scope)
-	return at == scope || strings.HasPrefix(scope, at+"/")
 }

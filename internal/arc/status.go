@@ -3,9 +3,11 @@ package arc
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"strings"
 
-	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // AgentStatus is what the Arc agent says of its connection; other words than these are passed on.
@@ -18,70 +20,60 @@ const (
 	Expired      AgentStatus = "Expired"
 )
 
-// Status is how this machine and Azure Arc stand, as far as the agent knows.
+// Status is how this machine and Azure Arc stand, as azcmagent shows it.
 type Status struct {
-	// MachineID is the ARM id under which the machine is registered, "" when it is not.
-	MachineID string
+	// Name, Group and Subscription are the machine's in Azure, "" when it is not registered.
+	Name         string `json:"resourceName"`
+	Group        string `json:"resourceGroup"`
+	Subscription string `json:"subscriptionId"`
 	// Agent is whether the agent reaches Azure: a machine can be registered and not connected.
-	Agent AgentStatus
-	// Version is the agent's.
-	Version string
+	Agent AgentStatus `json:"status"`
 }
 
 // Status asks the Arc agent; it asks nothing of Azure. The error is ErrNotInstalled where there is
 // no agent.
 func (a Arc) Status(ctx context.Context) (Status, error) {
-	is, err := a.show(ctx)
+	out, err := a.azcmagent(ctx, "show", "--json")
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Agent: is.agent(), Version: is.AgentVersion}
-	if is.registered() {
-		s.MachineID = is.id()
+	var shown struct {
+		Status
+		Other AgentStatus `json:"agentStatus"` // a second name of status
 	}
-	return s, nil
+	if err := json.Unmarshal(out, &shown); err != nil {
+		return Status{}, fmt.Errorf("cannot read what azcmagent shows: %w", err)
+	}
+	shown.Agent = cmp.Or(shown.Agent, shown.Other)
+	return shown.Status, nil
 }
 
-// agent is the status under either of its names in the output of azcmagent.
-func (s shown) agent() AgentStatus { return AgentStatus(cmp.Or(s.Status, s.AgentStatus)) }
-
-// Enrolled reports whether all that an earlier Enrol has done is still so: the machine is
-// registered as recorded, its identity has not expired, Azure knows it, and it has its roles. It
-// changes nothing and costs two requests. False means that Enrol has something to do.
-func (a Arc) Enrolled(ctx context.Context, r Record) (bool, error) {
-	is, err := a.show(ctx)
-	if err != nil || !is.registered() || !r.names(is) || is.agent() == Expired {
-		return false, err
+// MachineID is the ARM id under which the machine is registered, "" when it is not.
+func (s Status) MachineID() string {
+	if s.Name == "" {
+		return ""
 	}
-	principal, found, err := a.find(ctx, is)
-	if err != nil || !found || principal == "" || !a.assigns() {
-		return err == nil && found && principal != "", err
-	}
-	return a.assigned(ctx, principal)
+	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/"+
+		"Microsoft.HybridCompute/machines/%s", s.Subscription, s.Group, s.Name)
 }
 
 // Adopt records the machine that this one is already, of which only Azure's own word is not asked
 // for: it speaks for itself, and may not read its resource. One that we have connected remains
 // ours.
 func (a Arc) Adopt(ctx context.Context, r Record) error {
-	is, err := a.show(ctx)
+	is, err := a.Status(ctx)
 	if err != nil || r.names(is) {
 		return err
 	}
-	r.MachineID, r.Connected = is.id(), false
+	r.MachineID, r.Connected = is.MachineID(), false
 	return a.Save(r)
 }
 
 // names reports whether the record is about a machine. ARM's ids are compared without case.
-func (r Record) names(is shown) bool { return strings.EqualFold(r.MachineID, is.id()) }
+func (r Record) names(is Status) bool { return strings.EqualFold(r.MachineID, is.MachineID()) }
 
-// assigns reports whether roles are given by this program.
-func (a Arc) assigns() bool {
-	auto := a.Config.Arc.AutoRoleAssignment
-	return auto != nil && *auto
-}
-
-// need is what reading and connecting the machine takes.
-func (s shown) need() identity.Need {
-	return identity.Need{Doing: "read the Arc machine", Role: onboarding, Scope: s.id()}
+// Assigns reports whether this program gives the Arc identity its roles.
+func Assigns(c config.Azure) bool {
+	auto := c.Arc.AutoRoleAssignment
+	return auto != nil && *auto && len(c.Arc.Roles) > 0
 }

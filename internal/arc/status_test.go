@@ -1,12 +1,15 @@
 package arc
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/hybridcompute/armhybridcompute"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
-	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 func (w *world) status() Status {
@@ -23,7 +26,7 @@ func (w *world) status() Status {
 func (w *world) remove() {
 	w.t.Helper()
 	a, ctx := w.arc(0)
-	machines, err := a.machines(subscription)
+	machines, err := client(a, armhybridcompute.NewMachinesClient, subscription)
 	if err == nil {
 		_, err = machines.Delete(ctx, "edge", "edge-1", nil)
 	}
@@ -35,24 +38,24 @@ func (w *world) remove() {
 // Connected is more than registered.
 func TestStatus(t *testing.T) {
 	w := newWorld(t)
-	if s := w.status(); s != (Status{Agent: Disconnected, Version: "1.62.0"}) {
+	if s := w.status(); s != (Status{Agent: Disconnected}) {
 		t.Errorf("before the enrolment: %+v", s)
 	}
 	if err := w.enrol(); err != nil {
 		t.Fatal(err)
 	}
-	if s := w.status(); s.Agent != Connected || s.MachineID != w.record.MachineID {
+	if s := w.status(); s.Agent != Connected || s.MachineID() != w.record.MachineID {
 		t.Errorf("enrolled: %+v", s)
 	}
 	w.sim.Adjust(func(k *azuresim.Knobs) {
 		k.Faults = map[azuresim.Service]azuresim.Fault{azuresim.Entra: {Outage: true}}
 	})
-	if s := w.status(); s.Agent != Disconnected || s.MachineID == "" {
+	if s := w.status(); s.Agent != Disconnected || s.MachineID() == "" {
 		t.Errorf("without Azure: %+v", s)
 	}
 	w.sim.Adjust(func(k *azuresim.Knobs) { k.Faults = nil })
 	w.remove()
-	if s := w.status(); s.Agent != Expired || s.MachineID == "" {
+	if s := w.status(); s.Agent != Expired || s.MachineID() == "" {
 		t.Errorf("removed in Azure: %+v", s)
 	}
 	w.absent = true
@@ -62,15 +65,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// The field is called status or agentStatus.
-func TestStatusHasTwoNames(t *testing.T) {
-	if got := (shown{AgentStatus: "Expired"}).agent(); got != Expired {
-		t.Errorf("got %q", got)
-	}
-}
-
-// Enrolled sees what has been lost since, and Enrol mends it.
-func TestEnrolledSeesWhatIsLost(t *testing.T) {
+// Enrol mends what has been lost since.
+func TestEnrolMendsWhatIsLost(t *testing.T) {
 	tests := []struct {
 		name string
 		lose func(w *world)
@@ -89,50 +85,33 @@ func TestEnrolledSeesWhatIsLost(t *testing.T) {
 			}
 		}},
 	}
-	for i, tt := range tests {
+	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
 			if err := w.enrol(); err != nil {
 				t.Fatal(err)
 			}
 			tt.lose(w)
-			a, ctx := w.arc(0)
-			ok, err := a.Enrolled(ctx, w.record)
-			if err != nil || ok != (i == 0) || w.fuse.n != 0 {
-				t.Errorf("enrolled: %v, %v, %d touches", ok, err, w.fuse.n)
-			}
 			w.enrolAndLeave("having lost " + tt.name)
 		})
 	}
 }
 
-// A role that is given above the cluster, or by somebody else, is a role.
-func TestInheritedRoleIsEnough(t *testing.T) {
-	w := newWorld(t)
-	if err := w.enrol(); err != nil {
-		t.Fatal(err)
-	}
-	a, ctx := w.arc(0)
-	principal, _, err := a.find(ctx, shown{ResourceName: "edge-1", ResourceGroup: "edge",
-		SubscriptionID: subscription})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.unassign(ctx, w.record.Assignments[0]); err != nil {
-		t.Fatal(err)
-	}
-	for scope, want := range map[string]bool{clusterID + "/below": false, groupID: true} {
-		w.sim.Assign(azuresim.Assignment{Scope: scope, RoleID: roleID(config.RoleReader),
-			PrincipalID: principal})
-		if ok, err := a.Enrolled(ctx, w.record); err != nil || ok != want {
-			t.Errorf("a role at %s: enrolled %v, %v", scope, ok, err)
-		}
-		w.sim.Revoke(principal)
-		for _, role := range a.Config.Arc.Roles[1:] {
-			w.sim.Assign(azuresim.Assignment{Scope: clusterID, RoleID: roleID(role),
-				PrincipalID: principal})
+// The field is called status or agentStatus.
+func TestStatusHasTwoNames(t *testing.T) {
+	for _, name := range []string{"status", "agentStatus"} {
+		a := Arc{Machine: says(`{"` + name + `": "Expired"}`)}
+		if got, err := a.Status(t.Context()); got.Agent != Expired || err != nil {
+			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
+}
+
+// says is an azcmagent that prints a text.
+type says string
+
+func (s says) Run(context.Context, time.Duration, []byte, ...string) ([]byte, error) {
+	return []byte(s), nil
 }
 
 // Our own machine is ours whatever the case of its id, and is disconnected in the end.
@@ -143,10 +122,6 @@ func TestMachineIsComparedWithoutCase(t *testing.T) {
 	}
 	w.record.MachineID = strings.Replace(w.record.MachineID, "resourceGroups/edge",
 		"resourceGroups/EDGE", 1)
-	a, ctx := w.arc(0)
-	if ok, err := a.Enrolled(ctx, w.record); err != nil || !ok {
-		t.Errorf("enrolled: %v, %v", ok, err)
-	}
 	w.enrolAndLeave("with the resource group in capitals")
 }
 

@@ -14,13 +14,13 @@ import (
 
 // plain reports whether azcmagent takes a tag as it is: it splits its list at commas, and has rules
 // of its own for quotes and spaces.
-func plain(tag string) bool { return !strings.ContainsAny(tag, ",'\"= \\") }
+func plain(key, value string) bool { return !strings.ContainsAny(key+value, ",'\"= \\") }
 
 // pairs writes tags as azcmagent takes them, those that it takes as they are.
 func pairs(tags map[string]string) string {
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		if plain(key) && plain(tags[key]) {
+		if plain(key, tags[key]) {
 			list = append(list, key+"="+tags[key])
 		}
 	}
@@ -28,20 +28,18 @@ func pairs(tags map[string]string) string {
 }
 
 // tag puts those tags on the machine's resource that azcmagent could not, beside all that it has.
-func (a Arc) tag(ctx context.Context, is shown) error {
-	tags := a.Config.Arc.Tags
-	hard := func(key, value string) bool { return !plain(key) || !plain(value) }
-	wanted := maps.Clone(tags)
-	maps.DeleteFunc(wanted, func(key, value string) bool { return !hard(key, value) })
+func (a Arc) tag(ctx context.Context, is Status) error {
+	wanted := maps.Clone(a.Config.Arc.Tags)
+	maps.DeleteFunc(wanted, plain)
 	if len(wanted) == 0 {
 		return nil
 	}
-	machines, err := a.machines(is.SubscriptionID)
+	machines, err := client(a, armhybridcompute.NewMachinesClient, is.Subscription)
 	if err != nil {
 		return err
 	}
-	need := identity.Need{Doing: "tag the Arc machine", Role: onboarding, Scope: is.id()}
-	got, err := machines.Get(ctx, is.ResourceGroup, is.ResourceName, nil)
+	need := identity.Need{Doing: "tag the Arc machine", Role: onboarding, Scope: is.MachineID()}
+	got, err := machines.Get(ctx, is.Group, is.Name, nil)
 	if err != nil {
 		return identity.Explain(err, need)
 	}
@@ -58,7 +56,7 @@ func (a Arc) tag(ctx context.Context, is shown) error {
 		return nil
 	}
 	update := armhybridcompute.MachineUpdate{Tags: all}
-	if _, err := machines.Update(ctx, is.ResourceGroup, is.ResourceName, update, nil); err != nil {
+	if _, err := machines.Update(ctx, is.Group, is.Name, update, nil); err != nil {
 		return fmt.Errorf("the machine is connected: %w", identity.Explain(err, need))
 	}
 	return nil

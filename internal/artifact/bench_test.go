@@ -15,7 +15,7 @@ func BenchmarkFetch(b *testing.B) {
 	packed, targz := zst(half), gz(tarred)
 	plain, arc := binary(Kubelet, half), binary(Containerd, targz)
 	arc.Archive = true
-	run := func(name string, a Artifact, body []byte, bytes int, mirror bool) {
+	measure := func(name string, a Artifact, body []byte, bytes int, mirror bool) {
 		b.Run(name, func(b *testing.B) {
 			srv := httptest.NewServer(serve(body, ""))
 			defer srv.Close()
@@ -23,12 +23,13 @@ func BenchmarkFetch(b *testing.B) {
 			b.SetBytes(int64(bytes))
 			for b.Loop() {
 				b.StopTimer()
-				f := Fetcher{Store: b.TempDir(), Artifacts: []Artifact{a}}
+				f := &Fetcher{Store: b.TempDir(), Artifacts: []Artifact{a},
+					Source: Source{HTTP: NewClient(nil)}}
 				if mirror {
 					f.Source.Mirrors = []string{srv.URL}
 				}
 				b.StartTimer()
-				if err := f.Run(b.Context()); err != nil {
+				if err := run(b.Context(), f); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -42,7 +43,7 @@ func BenchmarkFetch(b *testing.B) {
 			}
 		}
 	})
-	run("binary", plain, half, size, false)
-	run("binary.zst", plain, packed, size, true)
-	run("tar.gz", arc, targz, size, false)
+	measure("binary", plain, half, size, false)
+	measure("binary.zst", plain, packed, size, true)
+	measure("tar.gz", arc, targz, size, false)
 }

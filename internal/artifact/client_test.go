@@ -17,9 +17,9 @@ func fetchOnce(t *testing.T, raw string, client *http.Client) error {
 	b := noise(1, 1000)
 	a := binary(Kubelet, b)
 	a.URL = raw
-	f := Fetcher{Store: t.TempDir(), Artifacts: []Artifact{a}, Source: Source{HTTP: client},
+	f := &Fetcher{Store: t.TempDir(), Artifacts: []Artifact{a}, Source: Source{HTTP: client},
 		Policy: Policy{Tries: 1}}
-	err := f.Run(t.Context())
+	err := run(t.Context(), f)
 	if got := present(f.Store, a.ID); got != (err == nil) {
 		t.Errorf("entry %v, error %v", got, err)
 	}

@@ -28,16 +28,10 @@ type download struct {
 	// from is the URL that all kept bytes came from, or "" when they are from several or from an
 	// earlier run.
 	from string
-	// etags are the entity tags under which a URL was last seen.
-	etags map[string]string
 }
 
 // attempt gets the artifact from one place into the store.
 func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err error) {
-	if c.zst && !c.file && d.f.withoutZst(c.via) {
-		return false, &Error{Cause: NotFound, what: "this mirror has no zstd variants"}
-	}
-	d.f.event(Event{Kind: Started, Artifact: d.a})
 	done, err := d.f.Touch.before("get %s from %s", d.a, c) // all of it, to the end of this attempt
 	if err != nil {
 		return false, err
@@ -46,18 +40,15 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	if c.file {
 		return false, d.local(ctx, c)
 	}
-	kept, err := openKept(d.keptPath(c.zst))
+	name := filepath.Join(d.f.Store, d.kept(c.zst))
+	kept, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return false, diskError(err)
 	}
 	defer kept.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err = d.remote(ctx, cancel, c, kept)
-	if c.zst {
-		d.f.learnZst(c.via, err)
-	}
-	if err == nil {
+	if err = d.remote(ctx, cancel, c, kept); err == nil {
 		return true, nil
 	}
 	n, serr := kept.Seek(0, io.SeekEnd)
@@ -66,36 +57,19 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	}
 	if e, ok := errors.AsType[*Error](err); n == 0 || ok &&
 		(e.Cause == Digest || e.Cause == Archive || e.Cause == TooLarge) {
-		if rerr := d.discard(kept.Name()); rerr != nil {
+		if rerr := d.discard(c.zst); rerr != nil {
 			return gained, rerr
 		}
 	}
 	return gained, err
 }
 
-func (d *download) keptPath(zst bool) string {
-	name := keptPrefix + d.a.ID
+// kept names the file in the store with the bytes that have arrived.
+func (d *download) kept(zst bool) string {
 	if zst {
-		name += ".zst"
+		return keptPrefix + d.a.ID + ".zst"
 	}
-	return filepath.Join(d.f.Store, name)
-}
-
-// openKept opens what is kept of a file, empty at first. It follows no link.
-func openKept(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("cannot use %s: it is not a regular file", path)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	return keptPrefix + d.a.ID
 }
 
 // remote gets the artifact from a server, going on behind what is kept.
@@ -141,15 +115,11 @@ func (d *download) remote(
 	return d.receive(src, c, kept)
 }
 
-// request asks for the bytes from have on, under the condition that the file is still the one it
-// was.
+// request asks for the bytes from have on. That they are of the same file is the digest's to say.
 func (d *download) request(ctx context.Context, c candidate, have int64) (*http.Response, error) {
 	header := http.Header{}
 	if have > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
-		if tag := d.etags[c.url]; tag != "" {
-			header.Set("If-Range", tag)
-		}
 	}
 	return d.f.Source.get(ctx, http.MethodGet, c.url, header)
 }
@@ -190,10 +160,6 @@ func (d *download) accept(resp *http.Response, c candidate, have int64) (offset,
 	}
 	if d.from != c.url {
 		d.from = ""
-	}
-	d.etags[c.url] = ""
-	if tag := resp.Header.Get("ETag"); !strings.HasPrefix(tag, "W/") {
-		d.etags[c.url] = tag
 	}
 	return first, total, nil
 }
@@ -239,7 +205,7 @@ func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 // tidy removes what is kept of a file that has reached the store.
 func (d *download) tidy() error {
 	for _, zst := range []bool{false, true} {
-		if err := d.discard(d.keptPath(zst)); err != nil {
+		if err := d.discard(zst); err != nil {
 			return fmt.Errorf("cannot tidy up after %s: %w", d.a, err)
 		}
 	}
@@ -247,7 +213,8 @@ func (d *download) tidy() error {
 }
 
 // discard removes what is kept of a file, if anything is.
-func (d *download) discard(path string) error {
+func (d *download) discard(zst bool) error {
+	path := filepath.Join(d.f.Store, d.kept(zst))
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// A failed download is an *Error, from Run and from Wait, also where the source is a directory;
-// what is no failed download is none.
+// A failed download is an *Error, from WaitAll and from WaitFor, also where the source is a
+// directory; what is no failed download is none.
 func TestFailedDownloadIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		absent, other := binary(Kubelet, noise(1, 10)), binary(Runc, noise(2, 10))
@@ -29,12 +29,13 @@ func TestFailedDownloadIsAnError(t *testing.T) {
 			if tt.stopped {
 				cancel()
 			}
-			f := Fetcher{Store: t.TempDir(), Artifacts: []Artifact{absent}, Source: tt.source}
-			run := f.Run(ctx)
+			f := &Fetcher{Store: t.TempDir(), Artifacts: []Artifact{absent}, Source: tt.source}
+			d := f.Start(ctx)
+			d.Idle(t.Context())
 			cancel()
-			for from, err := range map[string]error{"Run": run,
-				"Wait":    f.Wait(t.Context(), absent.ID),
-				"wrapped": fmt.Errorf("cannot apply: %w", f.Wait(t.Context(), absent.ID))} {
+			waited := d.WaitFor(t.Context(), f.Store, f.Store+"/"+absent.ID+"/kubelet")
+			for from, err := range map[string]error{"WaitAll": d.WaitAll(t.Context()),
+				"WaitFor": waited, "wrapped": fmt.Errorf("cannot apply: %w", waited)} {
 				e, ok := errors.AsType[*Error](err)
 				if err == nil || ok != (tt.cause != "") {
 					t.Errorf("%s, %s: %v is an *Error: %v", tt.name, from, err, ok)
@@ -42,8 +43,9 @@ func TestFailedDownloadIsAnError(t *testing.T) {
 					t.Errorf("%s, %s: %+v", tt.name, from, e)
 				}
 			}
-			if _, ok := errors.AsType[*Error](f.Wait(t.Context(), other.ID)); ok {
-				t.Errorf("%s: what was not asked for is a failed download", tt.name)
+			err := d.WaitFor(t.Context(), f.Store, f.Store+"/"+other.ID+"/runc")
+			if err != nil {
+				t.Errorf("%s: what was not asked for: %v", tt.name, err)
 			}
 		}
 	})

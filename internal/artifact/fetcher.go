@@ -1,44 +1,39 @@
 package artifact
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// Fetcher brings artifacts into the store. It serves one Run; while that goes on, others Wait for
-// single artifacts. Only one process may fetch into a store at a time.
+// Fetcher brings artifacts into the store. Only one process may fetch into a store at a time.
 type Fetcher struct {
 	// Store is the absolute path of the store. It must exist.
 	Store string
-	// Artifacts are what to bring.
+	// Artifacts are what to bring, each digest once.
 	Artifacts []Artifact
 	Source    Source
 	Policy    Policy
-	// Log hears of retries and of what was brought; nil means silence.
-	Log *slog.Logger
 	// Events, when set, gets the progress; calls do not overlap and must return soon.
 	Events func(Event)
 	// Heal are ids of entries that are fetched again although they are in the store, because their
-	// content is no longer what it was (Damaged). The old entry goes when the new one is there.
+	// content is no longer what it was. The old entry goes when the new one is there.
 	Heal []string
 	// Touch is called before each change of the store; it may be nil.
 	Touch Touch
 
-	ran     atomic.Bool
-	once    sync.Once
-	entries []*entry // one for each digest
-	// zst tells of each mirror that was asked whether it has zstd variants.
-	zst sync.Map
-
 	eventMu sync.Mutex
+}
+
+// Download is a fetch under way. The methods of a nil one do nothing.
+type Download struct {
+	stop    context.CancelFunc
+	entries []*entry
+	ended   chan struct{}
 }
 
 // entry is one artifact on its way; err is valid once done is closed.
@@ -51,14 +46,11 @@ type entry struct {
 // Kind is what an Event tells.
 type Kind string
 
-// An artifact's events: Started (for each attempt), Progress, Retrying, and at the end Done or
-// Failed.
+// An artifact's events: Progress, Retrying, and Done once it has arrived.
 const (
-	Started  Kind = "started"
 	Progress Kind = "progress"
 	Retrying Kind = "retrying"
 	Done     Kind = "done"
-	Failed   Kind = "failed"
 )
 
 // Event is one piece of news about one artifact.
@@ -67,89 +59,99 @@ type Event struct {
 	Artifact Artifact
 	// Bytes of the file that are here, of Total; Total is 0 when the server does not tell.
 	Bytes, Total int64
-	// Err is why an attempt or the artifact failed, Pause how long it is until the next attempt.
+	// Err is why an attempt failed, Pause how long it is until the next one.
 	Err   error
 	Pause time.Duration
-	// Took is the time since the artifact's start, for Done and Failed; Cached tells that it was in
-	// the store already.
-	Took   time.Duration
-	Cached bool
+	// Took is the time since the artifact's start, for Done.
+	Took time.Duration
 }
 
-// Run brings all artifacts into the store and returns when it is done with each: first, at once,
-// those that a node needs to be Ready, then the Late ones. The error joins that of every artifact
-// that could not be brought, each a *Failure or the context's error.
-func (f *Fetcher) Run(ctx context.Context) error {
-	if f.ran.Swap(true) {
-		return errors.New("internal error: a Fetcher runs once")
+// Start begins to fetch the artifacts: first, at once, those that a node needs to be Ready, then
+// the Late ones. An artifact that could not be brought has a *Failure or the context's error.
+func (f *Fetcher) Start(ctx context.Context) *Download {
+	ctx, stop := context.WithCancel(ctx)
+	d := &Download{stop: stop, ended: make(chan struct{})}
+	for _, a := range f.Artifacts {
+		d.entries = append(d.entries, &entry{artifact: a, done: make(chan struct{})})
 	}
-	f.Source.HTTP = f.Source.client()
-	f.Log = cmp.Or(f.Log, slog.New(slog.DiscardHandler))
-	for _, late := range []bool{false, true} {
-		var wg sync.WaitGroup
-		for _, e := range f.wanted() {
-			if e.artifact.Late == late {
-				wg.Go(func() { f.bring(ctx, e) })
+	go func() {
+		defer close(d.ended)
+		for _, late := range []bool{false, true} {
+			var wg sync.WaitGroup
+			for _, e := range d.entries {
+				if e.artifact.Late == late {
+					wg.Go(func() {
+						defer close(e.done)
+						e.err = f.bring(ctx, e.artifact)
+					})
+				}
 			}
+			wg.Wait()
 		}
-		wg.Wait()
-	}
-	var errs []error
-	for _, e := range f.wanted() {
-		errs = append(errs, e.err)
-	}
-	return errors.Join(errs...)
+	}()
+	return d
 }
 
-// Wait returns once the artifact with this id is in the store, or with the reason why it will not
-// be. It may be called before Run.
-func (f *Fetcher) Wait(ctx context.Context, id string) error {
-	i := slices.IndexFunc(f.wanted(), func(e *entry) bool { return e.artifact.ID == id })
-	if i < 0 {
-		return fmt.Errorf("internal error: artifact %.12s was not asked for", id)
+// End stops what is still being fetched and returns when it has stopped.
+func (d *Download) End() {
+	if d != nil {
+		d.stop()
+		<-d.ended
+	}
+}
+
+// Idle returns when nothing is being fetched, or when ctx ends.
+func (d *Download) Idle(ctx context.Context) {
+	if d == nil {
+		return
 	}
 	select {
-	case <-f.entries[i].done:
-		return f.entries[i].err
+	case <-d.ended:
 	case <-ctx.Done():
-		return fmt.Errorf("cannot wait for artifact %.12s: %w", id, ctx.Err())
 	}
 }
 
-func (f *Fetcher) wanted() []*entry {
-	f.once.Do(func() {
-		seen := map[string]bool{}
-		for _, a := range f.Artifacts {
-			if !seen[a.ID] {
-				f.entries = append(f.entries, &entry{artifact: a, done: make(chan struct{})})
-			}
-			seen[a.ID] = true
+// WaitFor returns once the artifact to which target, a path below the directory store, belongs is
+// there, or with the reason why it will not be. Another path is not waited for.
+func (d *Download) WaitFor(ctx context.Context, store, target string) error {
+	if d == nil {
+		return nil
+	}
+	for _, e := range d.entries {
+		if strings.HasPrefix(target, store+"/"+e.artifact.ID+"/") {
+			return e.wait(ctx)
 		}
-	})
-	return f.entries
+	}
+	return nil
 }
 
-// bring brings one artifact into the store.
-func (f *Fetcher) bring(ctx context.Context, e *entry) {
-	defer close(e.done)
-	begin, a := time.Now(), e.artifact
-	cached := isDigest(a.ID) && present(f.Store, a.ID) && !f.heals(a.ID)
-	if !cached {
-		e.err = f.fetch(ctx, a)
+// WaitAll returns once every artifact is in the store, or with the first that will not be.
+func (d *Download) WaitAll(ctx context.Context) error {
+	for _, e := range d.entries {
+		if err := e.wait(ctx); err != nil {
+			return err
+		}
 	}
-	ev := Event{Kind: Done, Artifact: a, Err: e.err, Cached: cached, Took: time.Since(begin)}
-	if e.err != nil {
-		ev.Kind = Failed
-	} else if !cached {
-		f.Log.Info("artifact fetched", "artifact", a.Name, "version", a.Version, "id", a.ID, "took",
-			ev.Took)
-	}
-	f.event(ev)
+	return nil
 }
 
-func (f *Fetcher) fetch(ctx context.Context, a Artifact) error {
+func (e *entry) wait(ctx context.Context) error {
+	select {
+	case <-e.done:
+		return e.err
+	case <-ctx.Done():
+		return fmt.Errorf("cannot wait for %s: %w", e.artifact, ctx.Err())
+	}
+}
+
+// bring brings one artifact into the store, unless it is there.
+func (f *Fetcher) bring(ctx context.Context, a Artifact) error {
+	begin := time.Now()
 	if !isDigest(a.ID) {
 		return fmt.Errorf("internal error: %s has no digest", a)
+	}
+	if present(f.Store, a.ID) && !slices.Contains(f.Heal, a.ID) {
+		return nil
 	}
 	if info, err := os.Stat(f.Store); err != nil || !info.IsDir() {
 		return fmt.Errorf("cannot get %s: there is no artifact store at %s", a, f.Store)
@@ -158,16 +160,17 @@ func (f *Fetcher) fetch(ctx context.Context, a Artifact) error {
 	if err != nil {
 		return err
 	}
-	d := &download{f: f, a: a, etags: map[string]string{}}
+	d := &download{f: f, a: a}
 	err = f.Policy.try(ctx, a, list, d.attempt, func(e *Error, pause time.Duration) {
-		f.Log.Warn("download failed, trying on", "artifact", a.Name, "url", e.URL, "cause", e.Cause,
-			"error", e, "pause", pause)
 		f.event(Event{Kind: Retrying, Artifact: a, Err: e, Pause: pause})
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = d.tidy()
 	}
-	return d.tidy()
+	if err == nil {
+		f.event(Event{Kind: Done, Artifact: a, Took: time.Since(begin)})
+	}
+	return err
 }
 
 func (f *Fetcher) event(e Event) {
@@ -177,21 +180,4 @@ func (f *Fetcher) event(e Event) {
 	f.eventMu.Lock()
 	defer f.eventMu.Unlock()
 	f.Events(e)
-}
-
-// withoutZst reports whether a mirror is known to have no zstd variants.
-func (f *Fetcher) withoutZst(mirror string) bool {
-	has, known := f.zst.Load(mirror)
-	return known && has == false
-}
-
-// learnZst remembers from an attempt whether a mirror has zstd variants; a single one proves it.
-func (f *Fetcher) learnZst(mirror string, err error) {
-	e, failed := errors.AsType[*Error](err)
-	switch {
-	case !failed:
-		f.zst.Store(mirror, true)
-	case e.Cause == NotFound:
-		f.zst.LoadOrStore(mirror, false)
-	}
 }

@@ -15,24 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestMirrorWithoutZstIsAskedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		one, two := noise(1, 1000), noise(2, 1000)
-		r := newRig(t, mirrors, map[string]http.HandlerFunc{"mirror": paths(
-			map[string]http.HandlerFunc{
-				"kubelet": serve(one, ""), "kubectl": serve(two, ""),
-			}), "upstream": status(500)})
-		if err := r.Run(t.Context(), []Artifact{binary(Kubelet, one),
-			binary(Kubectl, two)}); err != nil {
-			t.Fatal(err)
-		}
-		want := []string{"mirror kubelet.zst ", "mirror kubelet ", "mirror kubectl "}
-		if diff := cmp.Diff(want, r.net.requests()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
-	})
-}
-
 func TestResumeAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := noise(1, 1<<20)
@@ -131,7 +113,7 @@ func TestLateOnesWaitForTheOthers(t *testing.T) {
 		}
 		var order []string
 		for _, e := range r.events {
-			if e.Kind == Started {
+			if e.Kind == Done {
 				order = append(order, string(e.Artifact.Name))
 			}
 		}
@@ -145,7 +127,7 @@ func TestLateOnesWaitForTheOthers(t *testing.T) {
 		done := slices.IndexFunc(r.events,
 			func(e Event) bool { return e.Kind == Done && e.Artifact.Name == Runc })
 		late := slices.IndexFunc(r.events,
-			func(e Event) bool { return e.Kind == Started && e.Artifact.Late })
+			func(e Event) bool { return e.Kind == Progress && e.Artifact.Late })
 		if late < done {
 			t.Error("a late artifact began before runc was there")
 		}
@@ -166,36 +148,31 @@ func TestWait(t *testing.T) {
 		r.Artifacts = []Artifact{binary(Kubelet, slow), binary(Runc, fast),
 			binary(Containerd, []byte("gone"))}
 		begin := time.Now()
-		early := make(chan error, 1)
-		go func() { early <- r.Wait(t.Context(), sha(fast)) }()
-		synctest.Wait()
-		all := make(chan error, 1)
-		go func() { all <- r.Fetcher.Run(t.Context()) }()
-		if err := <-early; err != nil || time.Since(begin) != 0 {
+		d := r.Start(t.Context())
+		defer d.End()
+		wait := func(ctx context.Context, content []byte) error {
+			return d.WaitFor(ctx, "/store", "/store/"+sha(content)+"/file")
+		}
+		if err := wait(t.Context(), fast); err != nil || time.Since(begin) != 0 {
 			t.Errorf("runc: %v after %v", err, time.Since(begin))
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := r.Wait(short, sha(slow)); !errors.Is(err, context.DeadlineExceeded) {
+		if err := wait(short, slow); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("an impatient wait gave %v", err)
 		}
-		if err := r.Wait(t.Context(), sha(slow)); err != nil ||
-			time.Since(begin) != 10*time.Second {
+		if err := wait(t.Context(), slow); err != nil || time.Since(begin) != 10*time.Second {
 			t.Errorf("kubelet: %v after %v", err, time.Since(begin))
 		}
 		e := new(Error)
-		if err := r.Wait(t.Context(), sha([]byte("gone"))); !errors.As(err, &e) ||
-			e.Cause != NotFound {
+		if err := wait(t.Context(), []byte("gone")); !errors.As(err, &e) || e.Cause != NotFound {
 			t.Errorf("containerd: %v", err)
 		}
-		if err := <-all; !errors.As(err, &e) || e.Name != Containerd {
-			t.Errorf("run: %v", err)
+		if err := d.WaitAll(t.Context()); !errors.As(err, &e) || e.Name != Containerd {
+			t.Errorf("all: %v", err)
 		}
-		if err := r.Wait(t.Context(), sha([]byte("unknown"))); err == nil {
-			t.Error("waiting for what was not asked for succeeded")
-		}
-		if err := r.Run(t.Context(), nil); err == nil {
-			t.Error("a second run was accepted")
+		if err := wait(t.Context(), []byte("unknown")); err != nil {
+			t.Errorf("what is not fetched is waited for: %v", err)
 		}
 	})
 }
@@ -207,10 +184,10 @@ func TestEvents(t *testing.T) {
 		a.URL += "?sig=secret"
 		r := newRig(t, nil, map[string]http.HandlerFunc{"upstream": sequence(cut(b, 700_000),
 			serve(b, ""))})
-		if err := r.Run(t.Context(), []Artifact{a, a}); err != nil {
+		if err := r.Run(t.Context(), []Artifact{a}); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.kinds(); got != "started retrying started done" {
+		if got := r.kinds(); got != "retrying done" {
 			t.Errorf("events: %s", got)
 		}
 		for _, e := range r.events {
@@ -227,8 +204,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("last progress is %+v", last)
 		}
 		again := r.again()
-		if err := again.Run(t.Context(), []Artifact{a}); err != nil || again.kinds() != "done" ||
-			!again.events[0].Cached {
+		if err := again.Run(t.Context(), []Artifact{a}); err != nil || len(again.events) > 0 {
 			t.Errorf("second run: %v, %s", err, again.kinds())
 		}
 		if n := len(r.net.requests()); n != 2 {

@@ -7,12 +7,13 @@ import (
 	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -21,107 +22,81 @@ import (
 // may have one of its own.
 const manifestName = ".manifest"
 
-// ErrNoManifest tells that an entry cannot be verified: it was made by an older release, or by
-// hand.
-var ErrNoManifest = errors.New("it has no manifest")
+// manifest says of each file of an entry, by its path below the entry, its mode in octal, with
+// setuid, setgid and sticky bits, and after a space the SHA-256 of its content; a link has none.
+type manifest map[string]string
 
-// manifest lists the files of an entry, sorted by path.
-type manifest struct {
-	Files []listed `json:"files"`
-}
-
-// listed is one file of an entry; its path is below the entry, with slashes.
-type listed struct {
-	Path   string `json:"path"`
-	Mode   string `json:"mode"` // octal, with setuid, setgid and sticky bits
-	SHA256 string `json:"sha256"`
-}
-
-// Verify compares an entry with its manifest, reading all of it. It calls each, unless that is nil,
-// before each file, and ends with its error. The error is ErrNoManifest for an entry that has none,
-// and else says every difference.
+// Verify compares an entry with its manifest, reading all of it. It calls each before each file,
+// and ends with its error. The error says every difference.
 func Verify(store, id string, each func() error) error {
-	made, is, err := manifests(filepath.Join(store, id), each)
+	wrong, err := differences(filepath.Join(store, id), each)
 	if err != nil {
 		return fmt.Errorf("cannot verify store entry %.12s: %w", id, err)
 	}
-	if wrong := made.differences(is); len(wrong) > 0 {
+	if len(wrong) > 0 {
 		return fmt.Errorf("store entry %.12s is damaged: %s", id, strings.Join(wrong, ", "))
 	}
 	return nil
 }
 
-// manifests returns the manifest that an entry was made with, and the one that it would have now.
-func manifests(entry string, each func() error) (made, is manifest, err error) {
+// differences says in words how the files of an entry differ from those that it was made with.
+func differences(entry string, each func() error) (wrong []string, err error) {
 	root, err := os.OpenRoot(entry)
 	if err != nil {
-		return made, is, err
+		return nil, err
 	}
 	defer root.Close()
 	text, err := root.ReadFile(manifestName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return made, is, ErrNoManifest
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = json.Unmarshal(text, &made)
+	var made manifest
+	if err := json.Unmarshal(text, &made); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		is, err = list(root, each)
+	is, err := list(root, each)
+	if err != nil {
+		return nil, err
 	}
-	return made, is, err
-}
-
-// differences says in words how the files of an entry differ from those that it was made with.
-func (m manifest) differences(is manifest) []string {
-	var wrong []string
-	found := map[string]listed{}
-	for _, f := range is.Files {
-		found[f.Path] = f
-	}
-	for _, want := range m.Files {
-		got, ok := found[want.Path]
-		delete(found, want.Path)
+	for _, path := range slices.Sorted(maps.Keys(made)) {
+		mode, content, _ := strings.Cut(made[path], " ")
+		nowMode, now, there := strings.Cut(is[path], " ")
 		switch {
-		case !ok:
-			wrong = append(wrong, want.Path+" is missing")
-		case got.SHA256 != want.SHA256:
-			wrong = append(wrong, want.Path+" has another content")
-		case got.Mode != want.Mode:
-			wrong = append(wrong, fmt.Sprintf("%s has mode %s instead of %s", want.Path, got.Mode,
-				want.Mode))
+		case !there:
+			wrong = append(wrong, path+" is missing")
+		case now != content:
+			wrong = append(wrong, path+" has another content")
+		case nowMode != mode:
+			wrong = append(wrong, fmt.Sprintf("%s has mode %s instead of %s", path, nowMode, mode))
 		}
+		delete(is, path)
 	}
-	for _, f := range is.Files {
-		if _, extra := found[f.Path]; extra {
-			wrong = append(wrong, f.Path+" does not belong there")
-		}
+	for _, path := range slices.Sorted(maps.Keys(is)) {
+		wrong = append(wrong, path+" does not belong there")
 	}
-	return wrong
+	return wrong, nil
 }
 
-// list reads all files below a directory. It follows no link: a link is listed without a digest. It
-// calls each, unless that is nil, before each file, and ends with its error.
+// list reads all files below a directory. It follows no link. It calls each before each file, and
+// ends with its error.
 func list(root *os.Root, each func() error) (manifest, error) {
-	var m manifest
+	m := manifest{}
 	err := fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || path == manifestName {
 			return err
 		}
-		if each != nil {
-			if err := each(); err != nil {
-				return err
-			}
+		if err := each(); err != nil {
+			return err
 		}
 		info, err := root.Lstat(path)
 		if err != nil {
 			return err
 		}
-		bits := info.Sys().(*syscall.Stat_t).Mode & 0o7777
-		f := listed{Path: path, Mode: fmt.Sprintf("%04o", bits)}
+		sum := ""
 		if info.Mode().IsRegular() {
-			f.SHA256, err = digestOf(root, path)
+			sum, err = digestOf(root, path)
 		}
-		m.Files = append(m.Files, f)
+		m[path] = fmt.Sprintf("%04o %s", info.Sys().(*syscall.Stat_t).Mode&0o7777, sum)
 		return err
 	})
 	return m, err
@@ -170,7 +145,7 @@ func isDigest(s string) bool {
 
 // writeManifest makes the manifest of a directory that is about to become an entry.
 func (t tree) writeManifest() error {
-	m, err := list(t.Root, nil)
+	m, err := list(t.Root, func() error { return nil })
 	if err != nil {
 		return diskError(err)
 	}
@@ -181,20 +156,12 @@ func (t tree) writeManifest() error {
 	return t.writeFile(manifestName, 0o644, bytes.NewReader(text))
 }
 
-// Unsound reports whether an artifact is missing in a store, or not what was verified. proved is
-// for one that has no manifest. alive is called as work goes on. The error is that of ctx.
-func Unsound(
-	ctx context.Context, store, id string, proved bool, alive func(),
-) (bool, error) {
-	if len(Missing(store, []Artifact{{ID: id}})) > 0 {
-		return true, nil
-	}
+// Unsound reports whether an artifact is missing in a store, or not what was verified. alive is
+// called as work goes on. The error is that of ctx.
+func Unsound(ctx context.Context, store, id string, alive func()) (bool, error) {
 	err := Verify(store, id, func() error {
 		alive()
 		return ctx.Err()
 	})
-	if ctx.Err() != nil {
-		return false, ctx.Err()
-	}
-	return err != nil && (proved || !errors.Is(err, ErrNoManifest)), nil
+	return err != nil || !present(store, id), ctx.Err()
 }

@@ -255,10 +255,18 @@ func newRig(t testing.TB, mirrors []string, hosts map[string]http.HandlerFunc) *
 	return r
 }
 
-// Run is that of the Fetcher, for these artifacts.
+// Run fetches these artifacts.
 func (r *rig) Run(ctx context.Context, arts []Artifact) error {
 	r.Artifacts = arts
-	return r.Fetcher.Run(ctx)
+	return run(ctx, r.Fetcher)
+}
+
+// run fetches all artifacts and returns when nothing is being fetched any more.
+func run(ctx context.Context, f *Fetcher) error {
+	d := f.Start(ctx)
+	d.Idle(context.Background())
+	defer d.End()
+	return d.WaitAll(context.Background())
 }
 
 // again is a second run, as after a restart of the process.

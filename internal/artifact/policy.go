@@ -30,14 +30,6 @@ func (p Policy) filled() Policy {
 	}
 }
 
-// trial is the search for one place that gives one file.
-type trial struct {
-	policy Policy
-	places []candidate
-	pauses wait.Backoff
-	since  time.Time
-}
-
 // try asks the candidates in order and again, until one succeeds, none is worth another try, or the
 // budget is spent. do reports whether it came further than any attempt before it. The error is a
 // *Failure with the last error of each place, or the context's. retrying hears of every failure
@@ -48,8 +40,7 @@ func (p Policy) try(
 	retrying func(*Error, time.Duration),
 ) error {
 	p = p.filled()
-	pauses := wait.Backoff{Base: p.Backoff, Max: p.MaxBackoff}
-	t := trial{policy: p, places: list, pauses: pauses, since: time.Now()}
+	pauses, since := wait.Backoff{Base: p.Backoff, Max: p.MaxBackoff}, time.Now()
 	for i := 0; ; {
 		gained, err := do(ctx, list[i])
 		if err == nil {
@@ -62,9 +53,23 @@ func (p Policy) try(
 		if e.Local() {
 			return &Failure{Last: []*Error{e}}
 		}
-		next, pause := t.next(i, e, gained)
-		if next < 0 {
-			return &Failure{Last: t.last()}
+		if gained {
+			since = time.Now()
+			pauses.Reset()
+			for j := range list {
+				list[j].strikes = 0
+			}
+		}
+		list[i].strike(e, p.Tries)
+		next, pause := i, wait.Jitter(p.Backoff)
+		// A place whose connection was cut while bytes came is asked again first: it has the file.
+		if list[i].dead || !e.mixed && !(gained && e.Cause == Cut) {
+			if next, pause = following(list, i), 0; next <= i {
+				pause = pauses.Next()
+			}
+		}
+		if next < 0 || time.Since(since) > p.Budget {
+			return &Failure{Last: last(list)}
 		}
 		retrying(e, pause)
 		if !wait.Sleep(ctx, pause) {
@@ -85,56 +90,39 @@ func (c *candidate) fail(a Artifact, err error) *Error {
 	return &e
 }
 
-// next judges the place that just failed and chooses the one to ask now, and after which pause; -1
-// means to give up. A place whose connection was cut while bytes came is asked again first: it has
-// the file.
-func (t *trial) next(i int, e *Error, gained bool) (int, time.Duration) {
-	c := &t.places[i]
-	if gained {
-		t.since = time.Now()
-		t.pauses.Reset()
-		for j := range t.places {
-			t.places[j].strikes = 0
-		}
-	}
+// strike counts a failure, and gives the place up that has failed too often.
+func (c *candidate) strike(e *Error, tries int) {
 	if !e.mixed {
 		c.strikes++
 	}
-	tries := max(treatments()[e.Cause].tries, 1)
-	c.dead = c.strikes >= min(tries, t.policy.Tries) || (c.zst && e.Cause == Digest)
-	if time.Since(t.since) > t.policy.Budget {
-		return -1, 0
-	}
-	if !c.dead && (e.mixed || gained && e.Cause == Cut) {
-		return i, wait.Jitter(t.policy.Backoff)
-	}
-	for j := i + 1; j < len(t.places); j++ {
-		if !t.places[j].dead {
-			return j, 0
+	tries = min(max(treatments()[e.Cause].tries, 1), tries)
+	c.dead = c.strikes >= tries || c.zst && e.Cause == Digest
+}
+
+// following returns the next place after i that is not given up, i itself at last; -1 for none.
+func following(list []candidate, i int) int {
+	for k := range list {
+		if j := (i + 1 + k) % len(list); !list[j].dead {
+			return j
 		}
 	}
-	for j := 0; j <= i; j++ {
-		if !t.places[j].dead {
-			return j, t.pauses.Next()
-		}
-	}
-	return -1, 0
+	return -1
 }
 
 // last collects one error for each origin; the plain file speaks for it before its zstd variant.
-func (t *trial) last() []*Error {
-	var list []*Error
+func last(list []candidate) []*Error {
+	var errs []*Error
 	at := map[string]int{}
-	for _, c := range t.places {
+	for _, c := range list {
 		k, known := at[c.via]
 		switch {
 		case c.last == nil:
 		case !known:
-			at[c.via] = len(list)
-			list = append(list, c.last)
+			at[c.via] = len(errs)
+			errs = append(errs, c.last)
 		case !c.zst:
-			list[k] = c.last
+			errs[k] = c.last
 		}
 	}
-	return list
+	return errs
 }

@@ -25,7 +25,6 @@ import (
 // error.
 func Resolve(ctx context.Context, s Source, specs []Spec,
 	overrides map[string]config.Override) ([]Artifact, error) {
-	s.HTTP = s.client()
 	arts, errs := make([]Artifact, len(specs)), make([]error, len(specs))
 	var wg sync.WaitGroup
 	for i, spec := range specs {
@@ -67,21 +66,13 @@ func resolve(
 		URL: Upstream(spec, overrides),
 	}
 	if o := overrideOf(spec, overrides); o.SHA256 != "" {
-		return a.override(o)
+		a.ID, a.TarSHA256, a.Size = o.SHA256, o.TarSHA256, o.Size
+		return a, nil
 	}
 	if a.ID = release.Digest(string(a.Name), a.Version, a.Arch); a.ID != "" {
 		return a, nil
 	}
 	return a.published(ctx, s)
-}
-
-func (a Artifact) override(o config.Override) (Artifact, error) {
-	a.ID, a.TarSHA256, a.Size = strings.ToLower(o.SHA256), strings.ToLower(o.TarSHA256), o.Size
-	if !isSHA256(a.ID) || (a.TarSHA256 != "" && !isSHA256(a.TarSHA256)) {
-		return Artifact{}, fmt.Errorf("cannot use artifacts.overrides.%s: a SHA-256 is 64 hex "+
-			"digits", a.Name)
-	}
-	return a, nil
 }
 
 // published fills in the digest from upstream's checksum file.
@@ -180,7 +171,7 @@ func (s Source) get(ctx context.Context, method, raw string, header http.Header)
 	}
 	req.Header.Set("User-Agent", "aks-flex-node")
 	req.Header.Set("Accept-Encoding", "identity")
-	resp, err := s.client().Do(req)
+	resp, err := s.HTTP.Do(req)
 	if err != nil {
 		if cause, ok := context.Cause(ctx).(*Error); ok {
 			return nil, cause
@@ -201,7 +192,6 @@ func captivePortal() *Error {
 // Measure asks the places of each artifact of unknown size how long the file is, so that a plan can
 // tell the bytes. It is best effort: what cannot be learnt within ten seconds remains 0.
 func Measure(ctx context.Context, s Source, arts []Artifact) []Artifact {
-	s.HTTP = s.client()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	measured := slices.Clone(arts)

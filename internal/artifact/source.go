@@ -24,10 +24,10 @@ type Source struct {
 	Mirrors []string
 	// Directory, when set, holds the same layout as files and is the only place that is asked.
 	Directory string
-	// HTTP does the requests; nil means NewClient(nil).
+	// HTTP does the requests (NewClient).
 	HTTP *http.Client
-	// Progress is called when a lookup of a checksum has failed and is tried again, also by several
-	// goroutines at once; nil is called by none.
+	// Progress, when set, is called when a lookup of a checksum has failed and is tried again, also by
+	// several goroutines at once.
 	Progress func()
 }
 
@@ -106,13 +106,6 @@ func (s Source) places(raw string) ([]candidate, error) {
 		list = append(list, candidate{via: m, url: base.String()})
 	}
 	return append(list, candidate{url: raw}), nil
-}
-
-func (s Source) client() *http.Client {
-	if s.HTTP == nil {
-		return NewClient(nil)
-	}
-	return s.HTTP
 }
 
 func parseURL(what, raw string) (*url.URL, error) {

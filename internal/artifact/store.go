@@ -94,7 +94,7 @@ func (t tree) finish() error {
 // what has not become an entry. Where a file system cannot do that, the old one is removed first.
 func (f *Fetcher) place(dir, id string) error {
 	entry := filepath.Join(f.Store, id)
-	if !f.heals(id) || !present(f.Store, id) {
+	if !slices.Contains(f.Heal, id) || !present(f.Store, id) {
 		return f.rename(dir, entry)
 	}
 	err := f.Touch.do(func() error {
@@ -108,8 +108,6 @@ func (f *Fetcher) place(dir, id string) error {
 	}
 	return f.rename(dir, entry)
 }
-
-func (f *Fetcher) heals(id string) bool { return slices.Contains(f.Heal, id) }
 
 // Collect removes from the store every entry whose digest is not in keep, and what downloads have
 // left over: unfinished directories, and kept bytes that no digest in keep still needs. Names that
@@ -165,8 +163,8 @@ func garbage(store, name string, keep []string) bool {
 	return ok && isDigest(id)
 }
 
-// Touch is called before each file or directory of the store is made, renamed, cut short or removed,
-// with what is done, and done is called when that is done. An error prevents it. It may
+// Touch is called before each file or directory of the store is made, renamed, cut short or
+// removed, with what is done, and done is called when that is done. An error prevents it. It may
 // never return: a test of what a killed process leaves behind stops it there, and waits for the
 // others to be done.
 type Touch func(what string) (done func(), err error)

@@ -3,6 +3,7 @@ package artifact
 import (
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -49,15 +50,11 @@ func listing(t testing.TB, dir string) []string {
 // files lists the files of an entry but its manifest.
 func files(t testing.TB, store, id string) []string {
 	t.Helper()
-	m, err := list(openRoot(t, filepath.Join(store, id)), nil)
+	m, err := list(openRoot(t, filepath.Join(store, id)), quietly)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var paths []string
-	for _, f := range m.Files {
-		paths = append(paths, f.Path)
-	}
-	return paths
+	return slices.Sorted(maps.Keys(m))
 }
 
 func TestCollect(t *testing.T) {
@@ -211,9 +208,9 @@ func TestReadOnlyStore(t *testing.T) {
 }
 
 func TestStoreMustExist(t *testing.T) {
-	f := Fetcher{Store: filepath.Join(t.TempDir(), "store"),
+	f := &Fetcher{Store: filepath.Join(t.TempDir(), "store"),
 		Artifacts: []Artifact{binary(Kubelet, nil)}}
-	err := f.Run(t.Context())
+	err := run(t.Context(), f)
 	if err == nil || !strings.Contains(err.Error(), "there is no artifact store at "+f.Store) {
 		t.Errorf("got %v", err)
 	}

@@ -59,35 +59,35 @@ func TestKilledAnywhere(t *testing.T) {
 			}
 			return store
 		}
-		run := func(store string, touch Touch) error {
-			f := Fetcher{Store: store, Artifacts: []Artifact{tt.art}, Source: source, Touch: touch}
+		fetch := func(store string, touch Touch) error {
+			f := &Fetcher{Store: store, Artifacts: []Artifact{tt.art}, Source: source, Touch: touch}
 			if tt.heal {
 				f.Heal = []string{tt.art.ID}
 			}
-			return f.Run(t.Context())
+			return run(t.Context(), f)
 		}
 		counter := newFuse(0)
-		must(t, run(prepared(), counter.touch))
+		must(t, fetch(prepared(), counter.touch))
 		if counter.n < 4 {
 			t.Fatalf("%s: only %d touches: the fuse sees too little", tt.name, counter.n)
 		}
 		for n := int64(1); n <= counter.n; n++ {
 			store, f := prepared(), newFuse(n)
-			go run(store, f.touch)
+			go fetch(store, f.touch)
 			<-f.burnt
 			if !tt.heal && present(store, tt.art.ID) {
-				must(t, Verify(store, tt.art.ID, nil))
+				must(t, Verify(store, tt.art.ID, quietly))
 			}
 			if tt.heal && !present(store, tt.art.ID) {
 				t.Errorf("%s, killed at %d: there is no entry any more", tt.name, n)
 			}
-			must(t, run(store, nil))
+			must(t, fetch(store, nil))
 			if err := Collect(store, []string{tt.art.ID}, nil); err != nil {
 				t.Error(err)
 			}
-			if left := listing(t, store); len(left) != 1 || Verify(store, tt.art.ID, nil) != nil {
+			if left := listing(t, store); len(left) != 1 || Verify(store, tt.art.ID, quietly) != nil {
 				t.Errorf("%s, killed at %d of %d, then run again: %v, %v", tt.name, n, counter.n,
-					left, Verify(store, tt.art.ID, nil))
+					left, Verify(store, tt.art.ID, quietly))
 			}
 		}
 	}

@@ -9,20 +9,23 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// URL is a configuration URL. Whoever has it can join as its node, so that it has no text: it
-// prints as "[redacted]".
-type URL struct{ url *url.URL }
-
-const redacted = "[redacted]"
+// URL is a configuration URL. Whoever has it can join as its node, so it is a secret.
+type URL struct {
+	config.Secret
+	// Host is the server that the URL names, with its port if it has one.
+	Host string
+	// ends is until when it can work, as the URL says it.
+	ends string
+}
 
 // ParseURL reads a configuration URL. Its errors do not quote it.
 func ParseURL(text string) (URL, error) {
@@ -37,26 +40,14 @@ func ParseURL(text string) (URL, error) {
 		return URL{}, errors.New(cannot + "it must name a host, and no user")
 	}
 	u.Fragment = ""
-	return URL{u}, nil
+	return URL{config.Secret(u.String()), u.Host, u.Query().Get("se")}, nil
 }
-
-// Host is the server that a URL names, with its port if it has one.
-func (u URL) Host() string { return u.url.Host }
 
 // Digest is the SHA-256 of the URL, in hexadecimal: it reports whether another one is the same.
 func (u URL) Digest() string {
-	sum := sha256.Sum256([]byte(u.url.String()))
+	sum := sha256.Sum256([]byte(u.Reveal()))
 	return hex.EncodeToString(sum[:])
 }
-
-// A URL is a secret for fmt, for logs and for JSON.
-func (URL) String() string { return redacted }
-
-func (URL) GoString() string { return redacted }
-
-func (URL) LogValue() slog.Value { return slog.StringValue(redacted) }
-
-func (URL) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // DeadError tells that a configuration URL does not give anything any more.
 type DeadError struct{ Host, Why string }
@@ -108,13 +99,13 @@ func (f Fetcher) Fetch(ctx context.Context, u URL) ([]byte, error) {
 func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tryMost)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.url.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.Reveal(), nil)
 	if err != nil {
 		return nil, 0, errors.New("internal error: cannot make a request for the configuration")
 	}
 	resp, err := ask(f.Client, req)
 	if err != nil {
-		return nil, 0, fmt.Errorf("cannot fetch the configuration from %s: %w", u.Host(), err)
+		return nil, 0, fmt.Errorf("cannot fetch the configuration from %s: %w", u.Host, err)
 	}
 	switch status := resp.StatusCode; {
 	case status == http.StatusOK:
@@ -122,10 +113,10 @@ func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Dur
 	case status >= 300 && status < 400:
 		return nil, 0, resp.redirect()
 	case dead(status):
-		return nil, 0, &DeadError{u.Host(), u.why(status) + resp.clockSkew()}
+		return nil, 0, &DeadError{u.Host, u.why(status) + resp.clockSkew()}
 	default:
 		return nil, resp.retryAfter(), fmt.Errorf(
-			"cannot fetch the configuration from %s: it answers %s", u.Host(), resp.Status)
+			"cannot fetch the configuration from %s: it answers %s", u.Host, resp.Status)
 	}
 }
 
@@ -138,7 +129,7 @@ func dead(status int) bool {
 // why tells why a URL is dead. The server says no more than that it is; the URL itself says until
 // when it could have worked (the parameter se of a shared access signature).
 func (u URL) why(status int) string {
-	at, err := time.Parse(time.RFC3339, u.url.Query().Get("se"))
+	at, err := time.Parse(time.RFC3339, u.ends)
 	switch {
 	case status != http.StatusForbidden && status != http.StatusNotFound && status != http.StatusGone:
 		return fmt.Sprintf("it answers %d %s", status, http.StatusText(status))

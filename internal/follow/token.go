@@ -45,7 +45,7 @@ func (t *Tokens) Token(ctx context.Context, c config.Config) (string, error) {
 	}
 	token, err := t.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{Scope(c)}})
 	if err != nil {
-		return "", identity.Explain(err, identity.NodeToken(c.Azure))
+		return "", identity.Explain(err, identity.TokenFor("the resource provider", c.Azure))
 	}
 	return token.Token, nil
 }
@@ -57,7 +57,7 @@ func Prove(
 	ctx context.Context, r Resource, c config.Config, as Identity, alive func(),
 ) (refused bool, err error) {
 	token, err := identity.Fresh(ctx, func() (identity.Credential, error) { return as(c) }, Scope(c),
-		identity.NodeToken(c.Azure))
+		identity.TokenFor("the resource provider", c.Azure))
 	if err != nil {
 		return identity.Refused(err), err
 	}

@@ -152,7 +152,8 @@ func symptoms() []symptom {
 	return []symptom{
 		{"unknown flag", "UnknownFlag", own, "kubelet does not know one of its flags",
 			"check KUBELET_EXTRA_ARGS in /etc/default/kubelet", false},
-		{"cgroup v1", "CgroupV1", own, "kubelet refuses this machine's cgroup v1",
+		// Every kubelet warns of cgroup v1 where it finds it; this is the line of one that refuses it.
+		{"to not run on a host using cgroup v1", "CgroupV1", own, "kubelet refuses this machine's cgroup v1",
 			"boot with cgroup v2, or allow it by failCgroupV1: false in a drop-in below " +
 				"kubelet.conf.d", false},
 		{"running with swap on is not supported", "SwapOn", own,
@@ -164,6 +165,8 @@ func symptoms() []symptom {
 		{kube.ErrNoRuntimeService.Error(), "RuntimeServiceMissing", own,
 			"containerd runs without its CRI plugin",
 			"run `systemctl restart containerd`, and read `journalctl -u containerd`", false},
+		{"inotify_init", "InotifyExhausted", own, "this machine has no inotify instance left",
+			"raise the sysctl fs.inotify.max_user_instances", false},
 		{"address already in use", "PortInUse", own, "another program uses one of kubelet's ports",
 			"find it with `ss -ltnp sport = :10250`, and stop it", false},
 		{"failed to load kubelet config file", "ConfigurationUnreadable", own,

@@ -90,6 +90,10 @@ func TestKubeletStable(t *testing.T) {
 			"ReservationsTooLarge", OwnerConfiguration, "lower node.kubelet.kubeReserved"},
 		{"cgroup v1", log(`err="kubelet is configured to not run on a host using cgroup v1"`), False,
 			"CgroupV1", owner, "failCgroupV1"},
+		{"cgroup v1 that is allowed", log(`"Warning: cgroup check" err="cgroup v1 detected. cgroup v1 `+
+			`support is deprecated"`), False, reason, owner, "other"},
+		{"no inotify instance", log(`err="inotify_init: too many open files"`), False,
+			"InotifyExhausted", owner, "fs.inotify.max_user_instances"},
 		{"swap", log(`err="running with swap on is not supported"`), False,
 			"SwapOn", owner, "swapon --show"},
 		{"a port", log(`err="listen tcp 0.0.0.0:10250: bind: address already in use"`), False,

@@ -58,6 +58,7 @@ func (m *machine) cache(dir string) Cache {
 	return Cache{
 		Dir: dir, Key: "k", Now: m.wall,
 		Boot:       func() (string, time.Duration) { return m.boot, m.up },
+		Warn:       func(error) {},
 		Credential: func() (Credential, error) { return m, nil },
 	}
 }
@@ -158,8 +159,8 @@ func (a answering) GetToken(context.Context, policy.TokenRequestOptions) (
 }
 
 func TestUptime(t *testing.T) {
-	id, first := uptime()
-	again, later := uptime()
+	id, first := Uptime()
+	again, later := Uptime()
 	if id == "" || id != again || first <= 0 || later < first {
 		t.Errorf("%q since %s, then %q since %s", id, first, again, later)
 	}

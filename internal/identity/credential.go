@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
@@ -65,6 +64,8 @@ func managedIdentity(clientID string) (azcore.TokenCredential, error) {
 	return azidentity.NewManagedIdentityCredential(o)
 }
 
+// servicePrincipal makes the application's credential. The public cloud is not asked whether it
+// knows the authority: the configuration may name one that it does not know.
 func servicePrincipal(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	sp, o := c.ServicePrincipal, Options(c, proxy)
 	if sp.CertificateFile != "" {
@@ -74,7 +75,7 @@ func servicePrincipal(c config.Azure, proxy Proxy) (azcore.TokenCredential, erro
 		}
 		return azidentity.NewClientCertificateCredential(sp.TenantID, sp.ClientID, certs, key,
 			&azidentity.ClientCertificateCredentialOptions{
-				ClientOptions: o, DisableInstanceDiscovery: custom(c),
+				ClientOptions: o, DisableInstanceDiscovery: true,
 			})
 	}
 	value, err := secret(*sp)
@@ -82,7 +83,7 @@ func servicePrincipal(c config.Azure, proxy Proxy) (azcore.TokenCredential, erro
 		return nil, err
 	}
 	return azidentity.NewClientSecretCredential(sp.TenantID, sp.ClientID, value,
-		&azidentity.ClientSecretCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: custom(c)})
+		&azidentity.ClientSecretCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: true})
 }
 
 // certificates are those of a service principal's file, and the private key of one of them.
@@ -123,12 +124,4 @@ func certificateFile(sp config.ServicePrincipal) ([]byte, error) {
 		return nil, fmt.Errorf("cannot read azure.servicePrincipal.certificateFile: %w", err)
 	}
 	return data, nil
-}
-
-// custom reports whether the authority is one that login.microsoftonline.com does not know, so that
-// it must not be asked about it.
-func custom(c config.Azure) bool {
-	known := []string{"login.microsoftonline.com", "login.microsoftonline.us",
-		"login.chinacloudapi.cn", "login.partner.microsoftonline.cn"}
-	return !slices.Contains(known, strings.ToLower(strings.TrimPrefix(c.AuthorityHost, "https://")))
 }

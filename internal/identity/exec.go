@@ -7,22 +7,9 @@ import (
 	"time"
 )
 
-// execCredential is an ExecCredential of client.authentication.k8s.io: how a credential plugin
-// answers client-go.
-type execCredential struct {
-	APIVersion string     `json:"apiVersion"`
-	Kind       string     `json:"kind"`
-	Status     execStatus `json:"status"`
-}
-
-type execStatus struct {
-	Token   string    `json:"token"`
-	Expires time.Time `json:"expirationTimestamp"`
-}
-
-// WriteExec writes a token as client-go expects it. info is the environment's KUBERNETES_EXEC_INFO,
-// which says in which version; "" means v1. The time given as the token's end is when it is to be
-// replaced, so that it is early.
+// WriteExec writes a token as an ExecCredential of client.authentication.k8s.io. info is the
+// environment's KUBERNETES_EXEC_INFO, which says in which version; "" means v1. The time given as
+// the token's end is when it is to be replaced, so that it is early.
 func WriteExec(w io.Writer, t Token, info string) error {
 	version := "client.authentication.k8s.io/v1"
 	if info != "" {
@@ -42,6 +29,8 @@ func WriteExec(w io.Writer, t Token, info string) error {
 	if t.Expires.Before(until) {
 		until = t.Expires
 	}
-	return json.NewEncoder(w).Encode(execCredential{APIVersion: version, Kind: "ExecCredential",
-		Status: execStatus{Token: t.Value, Expires: until.UTC().Truncate(time.Second)}})
+	return json.NewEncoder(w).Encode(map[string]any{
+		"apiVersion": version, "kind": "ExecCredential", "status": map[string]any{
+			"token": t.Value, "expirationTimestamp": until.UTC().Truncate(time.Second),
+		}})
 }

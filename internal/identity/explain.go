@@ -26,20 +26,14 @@ type Need struct {
 	Remedy string
 }
 
-// KubeletToken is the need for a token for kubelet.
-func KubeletToken(c config.Azure) Need {
-	return Need{Doing: "get a token for kubelet", Remedy: map[config.AuthMode]string{
+// TokenFor is the need for a token of the machine's own identity for kubelet, or for the resource
+// provider.
+func TokenFor(whom string, c config.Azure) Need {
+	return Need{Doing: "get a token for " + whom, Remedy: map[config.AuthMode]string{
 		config.AuthArc: "check the Arc agent: azcmagent show, systemctl status himdsd",
 		config.AuthManagedIdentity: "this machine must be an Azure VM, and have the identity " +
 			"that azure.managedIdentity names",
 	}[c.AuthMode()]}
-}
-
-// NodeToken is the need for a token with which the machine speaks to the resource provider.
-func NodeToken(c config.Azure) Need {
-	need := KubeletToken(c)
-	need.Doing = "get a token for the resource provider"
-	return need
 }
 
 // objections are what Entra ID says by number, and what to do (Microsoft Entra authentication error
@@ -75,15 +69,13 @@ func Explain(err error, need Need) error {
 	}
 	problem, remedy := diagnose(err, need)
 	if problem == "" {
-		text := fmt.Sprintf("cannot %s: %s", need.Doing,
-			strings.Join(strings.Fields(err.Error()), " "))
-		if need.Remedy != "" {
-			text += "; " + need.Remedy
-		}
-		return &explained{text: text, cause: err}
+		problem, remedy = strings.Join(strings.Fields(err.Error()), " "), need.Remedy
 	}
-	return &explained{text: fmt.Sprintf("cannot %s: %s; %s", need.Doing, problem, remedy),
-		cause: err}
+	text := fmt.Sprintf("cannot %s: %s", need.Doing, problem)
+	if remedy != "" {
+		text += "; " + remedy
+	}
+	return &explained{text: text, cause: err}
 }
 
 // Refused reports whether the issuer has refused the credential itself, so that trying again with

@@ -62,9 +62,9 @@ func ask(ctx context.Context, credential func() (Credential, error), scope strin
 	return Token{Value: got.Token, Expires: expires, Refresh: refresh, Issued: now}, nil
 }
 
-// uptime returns the id of the present boot, and how long ago it began, the time that the machine
+// Uptime returns the id of the present boot, and how long ago it began, the time that the machine
 // slept included. Nobody can set that clock.
-func uptime() (id string, since time.Duration) {
+func Uptime() (id string, since time.Duration) {
 	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, ids are all the same
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {

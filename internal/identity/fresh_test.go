@@ -26,7 +26,7 @@ func TestFreshAsksTheIssuer(t *testing.T) {
 	sim, c := azure(t), principal()
 	fresh := func() (Token, error) {
 		return Fresh(t.Context(), func() (Credential, error) { return Kubelet(c, nil) }, scope,
-			KubeletToken(c))
+			TokenFor("kubelet", c))
 	}
 	token, err := fresh()
 	if err != nil || token.Value == "" || !token.Refresh.Before(token.Expires) {
@@ -55,7 +55,7 @@ func TestFreshBypassesTheProcessCache(t *testing.T) {
 		KubeletCredential: config.CredentialToken}
 	for n := 1; n <= 3; n++ {
 		_, err := Fresh(t.Context(), func() (Credential, error) { return Kubelet(c, nil) }, scope,
-			KubeletToken(c))
+			TokenFor("kubelet", c))
 		if err != nil || i.asked != n {
 			t.Errorf("%d: asked %d times, %v", n, i.asked, err)
 		}

@@ -33,7 +33,7 @@ func askMetadata(t *testing.T, endpoint string) error {
 	}
 	_, err = credential.GetToken(t.Context(),
 		policy.TokenRequestOptions{Scopes: []string{AKSServer + "/.default"}})
-	return Explain(err, KubeletToken(c))
+	return Explain(err, TokenFor("kubelet", c))
 }
 
 // The Arc agent's metadata service is asked by azidentity's own source, which reads its challenge

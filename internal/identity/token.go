@@ -32,12 +32,11 @@ type Cache struct {
 	Credential func() (Credential, error)
 	// Need explains why there is no token.
 	Need Need
-	// Warn is told why a token could not be kept, which is no reason not to hand it out; nil tells
-	// nobody.
+	// Warn is told why a token could not be kept, which is no reason not to hand it out.
 	Warn func(error)
-	// Now is the clock; nil is the real one.
+	// Now is the clock.
 	Now func() time.Time
-	// Boot returns what uptime does; nil is the function itself.
+	// Boot returns the id of the present boot, and how long ago it began (Uptime).
 	Boot func() (id string, since time.Duration)
 }
 
@@ -68,26 +67,11 @@ const (
 	lockPoll = 5 * time.Millisecond
 )
 
-func (c Cache) now() time.Time {
-	if c.Now == nil {
-		return time.Now()
-	}
-	return c.Now()
-}
-
-func (c Cache) uptime() (string, time.Duration) {
-	if c.Boot == nil {
-		return uptime()
-	}
-	return c.Boot()
-}
-
-// The names in Dir. Before there was a file for each key, the one token was in oldFile.
+// The names in Dir.
 const (
 	filePrefix = "token-"
 	fileSuffix = ".json"
 	tempPrefix = ".token-"
-	oldFile    = "token.json"
 	lockFile   = "token.lock"
 )
 
@@ -99,7 +83,7 @@ func (c Cache) file() string { return filepath.Join(c.Dir, fileName(c.Key)) }
 // Token returns a token that is good for a while.
 func (c Cache) Token(ctx context.Context) (Token, error) {
 	kept, ok := c.kept()
-	if ok && c.now().Before(kept.Refresh) {
+	if ok && c.Now().Before(kept.Refresh) {
 		return kept, nil
 	}
 	unlock, err := c.lock(ctx, ok)
@@ -114,13 +98,13 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 		return Token{}, err
 	}
 	c.warn(err)
-	if kept, ok = c.kept(); ok && c.now().Before(kept.Refresh) {
+	if kept, ok = c.kept(); ok && c.Now().Before(kept.Refresh) {
 		return kept, nil
 	}
-	boot, up := c.uptime() // before the question: a token is never younger than it seems
-	fresh, err := ask(ctx, c.Credential, c.Scope, c.Need, c.now)
+	boot, up := c.Boot() // before the question: a token is never younger than it seems
+	fresh, err := ask(ctx, c.Credential, c.Scope, c.Need, c.Now)
 	if err != nil && ok {
-		kept.Refresh = c.now().Add(retryAfter)
+		kept.Refresh = c.Now().Add(retryAfter)
 		c.warn(c.keep(kept))
 		return kept, nil
 	}
@@ -159,11 +143,8 @@ func (c Cache) Clean(keep ...string) error {
 	for _, e := range entries {
 		name := e.Name()
 		token := strings.HasPrefix(name, filePrefix) && strings.HasSuffix(name, fileSuffix)
-		temporary := strings.HasPrefix(name, tempPrefix)
-		switch {
-		case token && slices.Contains(names, name), temporary && busy != nil:
-			continue
-		case !token && !temporary && name != oldFile:
+		temporary := strings.HasPrefix(name, tempPrefix) && busy == nil
+		if !temporary && (!token || slices.Contains(names, name)) {
 			continue
 		}
 		err := os.Remove(filepath.Join(c.Dir, name))
@@ -175,7 +156,7 @@ func (c Cache) Clean(keep ...string) error {
 }
 
 func (c Cache) warn(err error) {
-	if err != nil && c.Warn != nil {
+	if err != nil {
 		c.Warn(err)
 	}
 }
@@ -196,8 +177,8 @@ func (c Cache) kept() (Token, bool) {
 // good reports whether a kept token can still be handed out. The wall clock may have been set since
 // the token came, so its age in boot time and its own claims must agree.
 func (c Cache) good(t Token) bool {
-	now := c.now()
-	boot, up := c.uptime()
+	now := c.Now()
+	boot, up := c.Boot()
 	end := now.Add(margin)
 	return !t.Issued.After(now) && end.Before(t.Expires) &&
 		boot == t.Boot && up-t.Uptime+margin < t.Expires.Sub(t.Issued) &&

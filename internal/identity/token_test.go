@@ -3,7 +3,6 @@ package identity
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -50,7 +49,7 @@ func (i *issuer) GetToken(context.Context, policy.TokenRequestOptions) (azcore.A
 }
 
 func (i *issuer) cache(dir string) Cache {
-	return Cache{Dir: dir, Key: "k", Now: i.clock,
+	return Cache{Dir: dir, Key: "k", Now: i.clock, Boot: Uptime, Warn: func(error) {},
 		Credential: func() (Credential, error) { return i, nil }}
 }
 
@@ -164,7 +163,7 @@ func TestEachKeyHasItsToken(t *testing.T) {
 	if back, err := of(old).Token(t.Context()); err != nil || back.Value != first.Value {
 		t.Errorf("back to the old secret: %+v, %v; want %q", back, err, first.Value)
 	}
-	for _, name := range []string{oldFile, ".token-123", "ca.pem"} {
+	for _, name := range []string{".token-123", "ca.pem"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -221,22 +220,6 @@ func names(t *testing.T, dir string) []string {
 	return list
 }
 
-// A token from before each key had a file of its own is not used.
-func TestOldTokenIsIgnored(t *testing.T) {
-	i, dir := &issuer{now: time.Now()}, t.TempDir()
-	kept, err := json.Marshal(Token{Value: "old", Key: "k",
-		Expires: i.now.Add(time.Hour), Refresh: i.now.Add(time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, oldFile), kept, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if token, err := i.cache(dir).Token(t.Context()); err != nil || token.Value == "old" {
-		t.Errorf("%+v, %v", token, err)
-	}
-}
-
 func TestCacheTrustsOnlyItsOwn(t *testing.T) {
 	i := &issuer{now: time.Now()}
 	dir := t.TempDir()
@@ -288,7 +271,7 @@ func TestWriteExec(t *testing.T) {
 	const group = "client.authentication.k8s.io/"
 	written := func(version string) string {
 		return `{"apiVersion":"` + group + version + `","kind":"ExecCredential",` +
-			`"status":{"token":"v","expirationTimestamp":"2026-01-01T00:40:00Z"}}`
+			`"status":{"expirationTimestamp":"2026-01-01T00:40:00Z","token":"v"}}`
 	}
 	for _, tt := range []struct{ info, want, err string }{
 		{"", written("v1"), ""},

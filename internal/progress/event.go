@@ -91,7 +91,7 @@ func within(step state.Step, text string) string {
 }
 
 // Log logs an event for services: what a person would see goes to the log, and with it to the
-// journal. Downloads that go well, and changes of the host, which the engine logs itself, do not.
+// journal. Changes of the host, which the engine logs itself, do not.
 // The text of a warning or note is a sentence already, and so the message.
 func Log(log *slog.Logger, e Event) {
 	text := oneLine(e.Text)
@@ -109,7 +109,7 @@ func Log(log *slog.Logger, e Event) {
 	case Doing:
 		log.Debug("waiting", "step", string(e.Step), "for", text)
 	case Fetched:
-		log.Debug("download done", "artifact", e.Name, "bytes", e.Total, "took", e.Took)
+		log.Info("download done", "artifact", e.Name, "bytes", e.Total, "took", e.Took)
 	case StepBegan, Change, Bytes:
 		// too many, and the other events tell their result
 	}

@@ -8,11 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A service has no terminal: warnings, notes, failed steps and retried downloads are in its log.
-// Bytes never are, the rest at level debug only.
+// A service has no terminal: warnings, notes, failed steps, and downloads that end or are retried
+// are in its log. Bytes never are, the rest at level debug only.
 func TestLog(t *testing.T) {
 	if diff := cmp.Diff(`level=WARN msg="step failed" step=start reason=""
 level=WARN msg="step failed" step=start reason="one two"
+level=INFO msg="download done" artifact=kubelet bytes=2500000 took=1s
+level=INFO msg="download done" artifact=kubectl bytes=0 took=0s
 level=INFO msg="download is tried again" artifact=kubelet reason="one two"
 level=WARN msg="one two"
 level=INFO msg="one two"
@@ -23,8 +25,8 @@ level=INFO msg="one two"
 level=WARN msg="step failed" step=start reason=""
 level=WARN msg="step failed" step=start reason="one two"
 level=DEBUG msg=waiting step=start for="one two"
-level=DEBUG msg="download done" artifact=kubelet bytes=2500000 took=1s
-level=DEBUG msg="download done" artifact=kubectl bytes=0 took=0s
+level=INFO msg="download done" artifact=kubelet bytes=2500000 took=1s
+level=INFO msg="download done" artifact=kubectl bytes=0 took=0s
 level=INFO msg="download is tried again" artifact=kubelet reason="one two"
 level=WARN msg="one two"
 level=INFO msg="one two"

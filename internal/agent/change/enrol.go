@@ -111,5 +111,5 @@ func (w *work) wait(ctx context.Context, to state.Resource) error {
 	if err != nil {
 		return err
 	}
-	return askAzure(w.Home).FetchPackage(ctx, w.config, seen, w.view.Doing)
+	return askAzure(w.Home).Package(seen, w.view.Doing).Fetch(ctx, w.config)
 }

@@ -16,7 +16,6 @@ func fetcher(
 		Store: h.Path(node.StoreDir), Artifacts: arts,
 		Source: source(h, c),
 		Heal:   heal,
-		Log:    h.Log,
 		Events: func(e artifact.Event) { downloads(h.Agent, e) },
 		Touch:  h.Agent.Machine.Touched,
 	}
@@ -32,8 +31,6 @@ func downloads(a *Agent, e artifact.Event) {
 		text := fmt.Sprintf("%v; trying again", e.Err)
 		a.Emit(progress.Event{Kind: progress.Retry, Name: name, Text: text})
 	case artifact.Done:
-		if !e.Cached {
-			a.Emit(progress.Event{Kind: progress.Fetched, Name: name, Total: e.Artifact.Size, Took: e.Took})
-		}
+		a.Emit(progress.Event{Kind: progress.Fetched, Name: name, Total: e.Artifact.Size, Took: e.Took})
 	}
 }

@@ -16,9 +16,8 @@ import (
 // toHeal names the artifacts that have to be fetched although they are in the store: what the last
 // sweep has found, and what an unbootstrap that did not end may have removed half of.
 func toHeal(ctx context.Context, w *work, t *transition.Transition) ([]string, error) {
-	after := t.Follows == transition.Leave
 	suspects := slices.Sorted(maps.Keys(w.to.Facts.Store))
-	if !after {
+	if t.Follows != transition.Leave {
 		last, _ := inspect.Swept(w.Home.Node)
 		suspects = slices.DeleteFunc(slices.Clone(last.Damaged), func(name string) bool {
 			_, wanted := w.to.Facts.Store[name]
@@ -27,7 +26,7 @@ func toHeal(ctx context.Context, w *work, t *transition.Transition) ([]string, e
 	}
 	var list []string
 	for _, name := range suspects {
-		heal, err := Unsound(ctx, w.Home.Node, w.to, name, after)
+		heal, err := Unsound(ctx, w.Home.Node, w.to, name)
 		if err != nil {
 			return nil, err
 		}
@@ -62,10 +61,10 @@ func healed(ctx context.Context, w *work) error {
 }
 
 // Unsound reports whether an artifact of a generation is missing in the store, or not what was
-// verified. proved is for one that has no manifest. The error is that of ctx.
+// verified. The error is that of ctx.
 func Unsound(
-	ctx context.Context, n *inspect.Node, g *generation.Generation, name string, proved bool,
+	ctx context.Context, n *inspect.Node, g *generation.Generation, name string,
 ) (bool, error) {
 	store, id := n.Path(node.StoreDir), path.Base(g.Facts.Store[name])
-	return artifact.Unsound(ctx, store, id, proved, n.Alive)
+	return artifact.Unsound(ctx, store, id, n.Alive)
 }

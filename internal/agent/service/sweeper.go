@@ -34,7 +34,7 @@ func sweepStore(ctx context.Context, h *change.Home) error {
 		if err := file.Save(ctx, inspect.SweepFile, s); err != nil {
 			return err
 		}
-		damaged, err := change.Unsound(ctx, h.Node, h.Saved.Applied, name, false)
+		damaged, err := change.Unsound(ctx, h.Node, h.Saved.Applied, name)
 		switch {
 		case err != nil && !first: // with more time
 			s.Left = append(s.Left, name)

@@ -81,7 +81,7 @@ func TestAgentFetches(t *testing.T) {
 			if err := m.Set(Knobs{Faults: faults}); err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Run(t.Context()); err != nil {
+			if err := f.Start(t.Context()).WaitAll(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			for _, a := range arts {
@@ -106,7 +106,9 @@ func TestAgentRefusesWrongBytes(t *testing.T) {
 	if err := m.Set(corrupt); err != nil {
 		t.Fatal(err)
 	}
-	err := f.Run(t.Context())
+	d := f.Start(t.Context())
+	d.Idle(t.Context())
+	err := d.WaitAll(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "digest") {
 		t.Errorf("error is %v", err)
 	}

@@ -23,7 +23,9 @@ import (
 )
 
 func main() {
-	g := generator{Out: "internal/release/pins.txt", Pinned: release.Pins()}
+	g := generator{
+		Out: "internal/release/pins.txt", Pinned: release.Pins(), HTTP: artifact.NewClient(nil),
+	}
 	flag.StringVar(&g.Out, "o", g.Out, "the `file` to write")
 	flag.StringVar(&g.Mirror, "mirror", "", "base `URL` to ask before the projects themselves; it "+
 		"serves <base>/<host>/<path>")
@@ -46,8 +48,7 @@ type generator struct {
 	Out, Mirror string
 	// Pinned is what is pinned so far.
 	Pinned []release.Pin
-	// HTTP does the requests; nil means artifact.NewClient(nil).
-	HTTP *http.Client
+	HTTP   *http.Client
 }
 
 func (g generator) run(ctx context.Context, from []string) error {
