@@ -110,7 +110,7 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 		status.Value.Applied(), flexnode.Joins(&node.Value, status.Value.Applied(), w.Heard(key), false))
 	for _, made := range []*flexnode.Revision{first, revision} {
 		if made != nil {
-			kept = kept.With(*made, next.Assigned)
+			kept = kept.With(*made, next.Assigned, next.Revision, status.Value.Applied())
 		}
 	}
 	if first != nil || revision != nil {

@@ -124,6 +124,10 @@ func (e Evidence) upToDate() api.Condition {
 			"far each one is, and why one is held.", offered, n.Revision))
 	case applied == offered:
 		c := is("True", "Applied", "")
+		if ready := e.Status.Ready; e.Reachable && ready != nil && ready.Status != "True" {
+			c.Reason, c.Message = "AppliedNotReady", "The node runs this configuration, and its Node "+
+				"is not Ready: see the condition Ready."
+		}
 		if report.LastConfigApplied != nil {
 			c.LastTransitionTime = report.LastConfigApplied.UTC()
 		}

@@ -37,7 +37,7 @@ func Refresh(
 	if n.Insisted == n.Revision {
 		n.Insisted = r.Version
 	}
-	r.Facts, r.Created, r.By, r.Why, r.Renderer = facts, at.UTC(), "", "facts", renderer
+	r.Facts, r.Created, r.By, r.Why, r.Renderer = facts, at.UTC(), "", WhyFacts, renderer
 	n.identify(parent.Tenant())
 	n.point(r, joins)
 	return n, &r
@@ -88,7 +88,7 @@ func RefreshOffered(
 	}
 	r := *offered
 	r.Version, r.Repeats = NextVersion(n.newest(), at), offered.Version
-	r.Facts, r.Created, r.By, r.Why, r.Renderer = parent.factsID(), at.UTC(), "", "facts", renderer
+	r.Facts, r.Created, r.By, r.Why, r.Renderer = parent.factsID(), at.UTC(), "", WhyFacts, renderer
 	if n.Attempt.pending() && n.Attempt.Revision == n.Assigned {
 		at := *n.Attempt
 		at.Revision, n.Attempt = r.Version, &at

@@ -25,13 +25,16 @@ type Revision struct {
 	// SecretVersion tells which client secret goes with it; 0 is none.
 	SecretVersion int64     `json:"secretVersion,omitempty"`
 	Created       time.Time `json:"created"`
-	// By is who has caused it, Why is "put", "facts" or "rollback". Repeats is the
-	// version that a rollback repeats.
+	// By is who has caused it, Why is "put", WhyFacts or "rollback". Repeats is the version that a
+	// rollback repeats.
 	By       string `json:"by,omitempty"`
 	Why      string `json:"why"`
 	Repeats  int64  `json:"repeats,omitempty"`
 	Renderer string `json:"renderer,omitempty"` // version of the program
 }
+
+// WhyFacts is the Why of a revision made because the cluster's facts have changed.
+const WhyFacts = "facts"
 
 // NextVersion is a configVersion after another.
 func NextVersion(previous int64, now time.Time) int64 { return max(now.Unix(), previous+1) }
