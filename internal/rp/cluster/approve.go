@@ -132,15 +132,15 @@ func (w *worker) reviewToken(
 	return w.approve(ctx, s, csr, "The first request with the bootstrap token of this node.")
 }
 
-// taken tells why a machine cannot have the name of a Node: one of that name is there that no flex
-// node is, and whoever had its certificate would be that Node.
+// taken tells why a machine cannot have the name of a Node: one of that name is there that is no flex
+// node, or another installation's, and whoever had its certificate would be that Node.
 func (s *session) taken(name string) (why string, err error) {
 	if !s.nodesKnown.Load() {
 		return "", errors.New("the Nodes of the cluster are not known yet")
 	}
 	found, _, err := s.nodes.GetByKey(name)
-	if node, ok := found.(*seenNode); err == nil && ok && node.other {
-		why = "a Node of this name is in the cluster that is not a flex node's"
+	if node, ok := found.(*seenNode); err == nil && ok && node.other() {
+		why = "a Node of this name is in the cluster that is not a flex node of this provider"
 	}
 	return why, err
 }

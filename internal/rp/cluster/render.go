@@ -67,7 +67,9 @@ func (w *worker) parent(v *store.View) (flexnode.Parent, error) {
 	if err != nil || !facts.Exists() {
 		return flexnode.Parent{}, err
 	}
-	parent := flexnode.Parent{Cluster: row.Value, Defaults: w.Defaults}
+	parent := flexnode.Parent{
+		Cluster: row.Value, Defaults: w.Defaults, Installation: w.Installation,
+	}
 	if parent.FactsLayer, err = flexnode.ReadLayer(facts.Value); err != nil {
 		return flexnode.Parent{}, err
 	}

@@ -42,8 +42,8 @@ func (c Cluster) Deleting() bool { return c.Deletion != nil && c.Deletion.Operat
 type Deletion struct {
 	// Operation is the id of the asynchronous operation, Wipe tells that the machines of its nodes
 	// are to be given back: only then do agents get a tombstone.
-	Operation string    `json:"operation"`
-	Wipe bool `json:"wipe,omitempty"`
+	Operation string `json:"operation"`
+	Wipe      bool   `json:"wipe,omitempty"`
 	// Emptied tells that no node is left: from then on it cannot be aborted.
 	Emptied bool      `json:"emptied,omitempty"`
 	Since   time.Time `json:"since"`

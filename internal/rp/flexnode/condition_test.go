@@ -48,6 +48,11 @@ func TestDerivedConditions(t *testing.T) {
 			map[string]string{Joined: "False NodeNotFound", UpToDate: "True AppliedNotReady",
 				CredentialValid: "False NothingToJoinWith"},
 		},
+		"the name is another's": {
+			func(e *Evidence) { e.Status.Ready = ForeignNode(e.Now) },
+			map[string]string{Joined: "False NodeForeign", UpToDate: "True AppliedNotReady",
+				CredentialValid: "False NothingToJoinWith"},
+		},
 		"silent": {
 			func(e *Evidence) { e.Seen = e.Now.Add(-silentAfter - time.Second) },
 			map[string]string{Reporting: "False Silent", CredentialValid: "True KubeletAccepted"},

@@ -18,6 +18,32 @@ type Parent struct {
 	FactsLayer *Layer
 	// Defaults is the layer of the operator's defaults; nil for none.
 	Defaults *Layer
+	// Installation names this provider; Nodes have it as a label.
+	Installation string
+}
+
+// InstallationLabel is the label of a Node, and of a Secret, with the installation it belongs to.
+const InstallationLabel = "flexnode.azure.com/installation"
+
+// mark adds the label of the installation to a node's own layer. A node without labels of its own has
+// those of the defaults.
+func (p Parent) mark(own object) {
+	node, _ := own["node"].(object)
+	if p.Installation == "" || node == nil {
+		return
+	}
+	labels, given := node["labels"].(object)
+	if !given {
+		defaults, _ := p.Defaults.settings()["node"].(object)
+		labels, _ = defaults["labels"].(object)
+	}
+	marked := object{InstallationLabel: p.Installation}
+	for name, value := range labels {
+		if name != InstallationLabel {
+			marked[name] = value
+		}
+	}
+	node["labels"] = marked
 }
 
 // factsID is the id that the facts layer is stored with.

@@ -21,6 +21,7 @@ func saidByFacts() [][]string {
 // from its join. The problems are those of checkNode: it is checked as it is made.
 func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Problems) {
 	own := ownLayer(n, network)
+	parent.mark(own)
 	whole := checkedConfig(n, own, parent, anyGrants(n))
 	open, found := config.FillAndCheck(whole, anyHost())
 	for _, path := range saidByFacts() {

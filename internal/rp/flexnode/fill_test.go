@@ -376,3 +376,19 @@ func TestDurations(t *testing.T) {
 		}
 	}
 }
+
+// A node's configuration has the label of the installation, beside its own labels or those of the
+// defaults.
+func TestInstallationLabel(t *testing.T) {
+	defaults := DefaultsLayer(object{"node": object{"labels": object{"a": "operator"}}})
+	for label, given := range map[string]map[string]string{
+		"operator": nil, "owner": {"a": "owner", InstallationLabel: "forged"},
+	} {
+		own := ownLayer(Node{Desired: api.Desired{NodeConfig: api.NodeConfig{Labels: given}}}, "")
+		Parent{Defaults: defaults, Installation: "here"}.mark(own)
+		got, _ := own["node"].(object)["labels"].(object)
+		if got["a"] != label || got[InstallationLabel] != "here" {
+			t.Errorf("the labels of the %s: %v", label, got)
+		}
+	}
+}

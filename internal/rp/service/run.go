@@ -174,7 +174,8 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	s.api = &front.API{
 		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials, Keys: keys,
 		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
-		PublicURL: s.settings.PublicURL, Renderer: version, Now: time.Now, Log: s.log,
+		Installation: s.settings.Installation,
+		PublicURL:    s.settings.PublicURL, Renderer: version, Now: time.Now, Log: s.log,
 		Audit: s.audit, Metrics: metrics, Gate: fair.NewGate(s.settings.Limits.AtOnce),
 		Quotas:   s.settings.Limits.Quotas,
 		Throttle: fair.NewThrottle(s.settings.Limits.Requests, time.Now),
