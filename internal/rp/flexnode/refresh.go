@@ -87,14 +87,9 @@ func RefreshOffered(
 		return n, nil
 	}
 	r := *offered
-	r.Version, r.Repeats = NextVersion(n.newest(), at), offered.Version
-	r.Facts, r.Created, r.By, r.Why, r.Renderer = parent.factsID(), at.UTC(), "", WhyFacts, renderer
-	if n.Attempt.pending() && n.Attempt.Revision == n.Assigned {
-		at := *n.Attempt
-		at.Revision, n.Attempt = r.Version, &at
-	}
-	n.Assigned = r.Version
-	return n, &r
+	r.Facts, r.By, r.Why = parent.factsID(), "", WhyFacts
+	made := n.reoffer(r, at, renderer)
+	return n, made
 }
 
 // sameServer reports whether two layers of facts name the same API server.

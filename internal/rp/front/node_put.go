@@ -209,6 +209,9 @@ func (p *put) outcome(
 		if last, err = history.Find(old.Value.Revision); err != nil {
 			return flexnode.Decision{}, err
 		}
+		if p.ask.Offered, err = history.Find(old.Value.Assigned); err != nil {
+			return flexnode.Decision{}, err
+		}
 	} else if stone, err = p.former(v); err != nil {
 		return flexnode.Decision{}, err
 	}
@@ -285,6 +288,9 @@ func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision
 		}
 	}
 	if d.Revision != nil {
+		if d.Offered != nil {
+			history = history.With(*d.Offered, p.applied)
+		}
 		next := history.With(*d.Revision, p.node.Assigned, p.applied)
 		if err := s.History.Put(v, key, next); err != nil {
 			return err
