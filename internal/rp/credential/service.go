@@ -25,8 +25,8 @@ type Service struct {
 	Now      func() time.Time
 	// Lead is how far this clock is ahead of another process's (store.Presence); nil is not at all.
 	Lead  func() time.Duration
-	Audit    *slog.Logger
-	Log      *slog.Logger
+	Audit *slog.Logger
+	Log   *slog.Logger
 }
 
 const (

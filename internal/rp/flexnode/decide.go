@@ -200,7 +200,7 @@ func Decide(
 // same client: that restarts nothing, and does not wait with what does.
 func (d *Decision) offerSecret(p Put, parent Parent) {
 	o := p.Offered
-	if !d.StoreSecret || p.Joins || o == nil || o.Desired == nil || parent.FactsLayer == nil {
+	if !d.StoreSecret || p.Joins || o == nil || parent.FactsLayer == nil {
 		return
 	}
 	was, _ := principalOf(o.Desired.AzureAuth)
@@ -245,7 +245,6 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 		n.UID = p.NewUID
 	}
 	n.ID, n.Desired = p.ID, p.Desired
-	n.Chosen.Complete = n.Chosen.Complete || n.Revision == 0
 	var skewed Problems
 	n.Chosen.Versions, skewed = c.choose()
 	if problems = append(problems, skewed...); len(problems) > 0 {

@@ -78,23 +78,14 @@ func (l *Layer) settings() object {
 // defaults: so an agent with other ones changes nothing.
 func DefaultsLayer(operator map[string]any) *Layer {
 	given := object{}
-	if layer := OperatorLayer(operator); layer != nil {
-		given = layer.object
+	if len(operator) > 0 {
+		given = newLayer(operator).object // as it is read
 	}
 	open := config.Defaults(given)
 	for _, path := range config.KeptFromJoin() {
 		drop(open, path)
 	}
 	return newLayer(fill(given, open))
-}
-
-// OperatorLayer is what the operator of the provider gives every node, alone; nil for nothing. It
-// is what older programs have rendered with.
-func OperatorLayer(defaults map[string]any) *Layer {
-	if len(defaults) == 0 {
-		return nil
-	}
-	return newLayer(defaults)
 }
 
 // FactsLayer is what the nodes of a cluster are told of it.

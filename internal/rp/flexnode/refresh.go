@@ -27,9 +27,7 @@ func Refresh(
 		return n, nil
 	}
 	r := *last
-	if r.Repeats = 0; r.Desired == nil {
-		r.Desired = &n.Desired
-	}
+	r.Repeats = 0
 	r.Version = NextVersion(max(n.newest(), last.Version), at)
 	if n.Failed == n.Revision { // its owner has changed nothing
 		n.Failed = r.Version
@@ -51,7 +49,7 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	}
 	versions, problems := c.choose()
 	next := n
-	next.Chosen.Versions, next.Chosen.Complete = versions, true
+	next.Chosen.Versions = versions
 	own, wrong := next.wholeOwnLayer(parent.podNetwork(), parent)
 	if len(problems) == 0 {
 		problems = wrong

@@ -20,7 +20,7 @@ type Revision struct {
 	Facts    string `json:"facts"`
 	// Own is canonical JSON: compact, with sorted names.
 	Own json.RawMessage `json:"own"`
-	// Desired is what the owner wanted, without secrets; nil of one that an older program made.
+	// Desired is what the owner wanted, without secrets.
 	Desired *api.Desired `json:"desired,omitempty"`
 	// SecretVersion tells which client secret goes with it; 0 is none.
 	SecretVersion int64     `json:"secretVersion,omitempty"`
