@@ -99,8 +99,7 @@ not read that key: restart it first.`,
 	}
 }
 
-// restarted returns an error unless the keys of every live process of the provider are as they should
-// be.
+// restarted returns an error unless are holds for the keys of every live process of the provider.
 func restarted(ctx context.Context, st *store.Store, are func(keys []string) bool) error {
 	old, err := st.Lacking(ctx, func(p store.Process) bool { return are(p.Keys) })
 	if err == nil && len(old) > 0 {
@@ -158,8 +157,8 @@ provider seals with another key: restart it first.`,
 
 func keysStatus(settings *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Tell which keys there are, what is sealed with each, and who has read them",
-		Args: cobra.NoArgs,
+		Use: "status", Args: cobra.NoArgs,
+		Short: "Show the keys, what is sealed with each, and which processes have read them",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withStore(cmd.Context(), *settings, func(st *store.Store, ring seal.Ring) error {
 				return printKeys(cmd.Context(), cmd.OutOrStdout(), st, ring)

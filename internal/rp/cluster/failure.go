@@ -65,7 +65,7 @@ func (w *worker) writeUnreachable(ctx context.Context, cause error) error {
 	return err
 }
 
-// notInAzure is told of a cluster that was deleted or moved in Azure.
+// notInAzure says that a cluster was deleted or moved in Azure.
 const notInAzure = "Resource Manager has no managed cluster of this id: it was deleted or moved. " +
 	"Delete the registration with nodes=release or nodes=wipe, and register the cluster where it is."
 

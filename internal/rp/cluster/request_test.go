@@ -220,7 +220,7 @@ func TestApprovedBySomebodyElse(t *testing.T) {
 				if left := c.secrets(); len(left) != 0 {
 					t.Errorf("the Secret is still there: %v", left)
 				}
-				if !strings.Contains(w.audit.String(), "approved by somebody else") {
+				if !strings.Contains(w.audit.String(), "approved by another approver") {
 					t.Error("it is not in the audit log")
 				}
 			})
@@ -295,7 +295,7 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 	})
 }
 
-// A Node of another installation of the provider is left alone, and its name is told to be taken.
+// A Node of another installation of the provider is left alone, and its name is taken.
 func TestAnotherInstallationsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := factoryWorld(t)
@@ -311,7 +311,7 @@ func TestAnotherInstallationsNode(t *testing.T) {
 		}
 		got := must(w.store.Status.Get(t.Context(), factory+"/edge-1")).Value.Ready
 		if got == nil || got.Reason != flexnode.NodeForeign {
-			t.Errorf("it is told as %+v", got)
+			t.Errorf("its condition is %+v", got)
 		}
 		now := must(c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{}))
 		if len(now.Spec.Taints) != 0 {

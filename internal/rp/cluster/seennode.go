@@ -32,9 +32,9 @@ type seenNode struct {
 type whose uint8
 
 const (
-	ours    whose = iota // or of an agent that no provider has configured
-	nobodys              // no flex node
-	foreign              // another installation's
+	ours      whose = iota // or of an agent that no provider has configured
+	unmanaged              // no flex node
+	foreign                // another installation's
 )
 
 // other reports whether the Node is none of this installation's.
@@ -114,7 +114,7 @@ func seeNode(node *corev1.Node, installation string) *seenNode {
 	if by != "" && by != installation {
 		seen.whose = foreign
 	} else if node.Labels[managedLabel] != "false" {
-		seen.whose = nobodys
+		seen.whose = unmanaged
 	}
 	subnets := flexnode.PodCIDROf(node.Labels)
 	if seen.configured = subnets != ""; !seen.configured {

@@ -23,7 +23,7 @@ type Service struct {
 	Keys     seal.Ring
 	Delivery Delivery
 	Now      func() time.Time
-	// Lead is how far this clock is ahead of another process's (store.Presence); nil is not at all.
+	// Lead returns how far this clock is ahead of another process's (store.Presence); it may be nil.
 	Lead  func() time.Duration
 	Audit *slog.Logger
 	Log   *slog.Logger

@@ -433,8 +433,8 @@ func TestJoiningEnds(t *testing.T) {
 	}
 }
 
-// The bootstrap token is all that a node could be given: it is told that it is not there yet. What is
-// Pending nobody has: who asks again while the cluster is down makes no other.
+// A node that needs a bootstrap token gets an error while there is none yet. To ask again while the
+// cluster is down makes no other credential, since no machine has one that is Pending.
 func TestRefreshIsNotReady(t *testing.T) {
 	t.Parallel()
 	for _, revoke := range []bool{false, true} {

@@ -75,7 +75,7 @@ func CheckTags(tags map[string]string) Problems {
 func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	if n.Chosen.Versions.Kubernetes == "" {
 		n.Chosen.Versions.Kubernetes = anyVersion
-		own = canonical(ownLayer(n, parent.podNetwork()))
+		own = encode(ownLayer(n, parent.podNetwork()))
 	}
 	settings, err := readObject(own)
 	if err != nil {

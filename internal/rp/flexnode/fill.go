@@ -26,7 +26,7 @@ func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Pro
 	for _, path := range saidByFacts() {
 		drop(open, path)
 	}
-	text := canonical(fill(own, open))
+	text := encode(fill(own, open))
 	if n.Chosen.Versions.Kubernetes == "" {
 		return text, checkNode(n, text, parent)
 	}

@@ -160,7 +160,7 @@ func TestRefreshOfANodeThatRuns(t *testing.T) {
 				Ready: &api.Condition{Type: flexnode.Ready, Status: "True"}}))
 	})
 	w.caughtUp()
-	w.refresh(t, a) // nobody shares it
+	w.refresh(t, a) // no other node shares it
 	w.must(201, "PUT", nodeURL("other"), nodeOf(clientA, "hush"), ops)
 	w.caughtUp()
 	ask := func(status int, joined string) string {
