@@ -42,7 +42,9 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	}{
 		"it answers":         {operation: "operation", late: true},
 		"it does not answer": {operation: "operation", down: true, leaves: true},
-		"it is reserved":     {down: true},
+		"its machines are given back slowly": {
+			operation: "operation", down: true, late: true, leaves: true},
+		"it is reserved": {down: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
