@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,10 +29,12 @@ have a file each, run add, promote and drop on one and copy it to the others:
 
   1. flexnode-rp keys add FILE      the new key opens what it has sealed: nothing yet
   2. restart every replica          now each can open what the new key will seal
-  3. flexnode-rp keys promote FILE  the new key seals and signs from the next start on
+  3. flexnode-rp keys promote FILE  the new key seals and signs from the next start on;
+                                    refused while a replica has not read it
   4. restart every replica          now none seals with the old key any more
   5. flexnode-rp keys rewrap        what the old key has sealed is sealed again
-  6. flexnode-rp keys drop FILE     refused while anything is sealed with the old key
+  6. flexnode-rp keys drop FILE     refused while anything is sealed with the old key,
+                                    or a replica seals with it
   7. restart every replica
 
 Between 4 and 6 wait for 24 hours, or tell owners to ask for their configuration
@@ -40,8 +43,7 @@ URLs again: those that the old key has signed end when it is dropped.`,
 	parent.AddCommand(
 		keysFile("init FILE", "Make the file with the first key", "made", seal.Init, "rotate"),
 		keysFile("add FILE", "Put a new key behind the others", "added", seal.Add),
-		keysFile("promote FILE", "Put the newest key first", "promoted", seal.Promote),
-		keysRewrap(settings), keysDrop(settings), keysStatus(settings),
+		keysPromote(settings), keysRewrap(settings), keysDrop(settings), keysStatus(settings),
 	)
 	return parent
 }
@@ -53,19 +55,58 @@ func keysFile(
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(1), Aliases: aliases,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ring, err := change(args[0])
-			if err != nil {
-				return err
-			}
-			key := ring.Keys[0].ID
-			if done == "added" {
-				key = ring.Keys[len(ring.Keys)-1].ID
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "key %s %s; %s seals and signs\n", key, done,
-				ring.Keys[0].ID)
-			return nil
+			return changeKeys(cmd, args[0], done, change)
 		},
 	}
+}
+
+func changeKeys(
+	cmd *cobra.Command, path, done string, change func(string) (seal.Ring, error),
+) error {
+	ring, err := change(path)
+	if err != nil {
+		return err
+	}
+	key := ring.Keys[0].ID
+	if done == "added" {
+		key = ring.Keys[len(ring.Keys)-1].ID
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "key %s %s; %s seals and signs\n", key, done, ring.Keys[0].ID)
+	return nil
+}
+
+func keysPromote(settings *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "promote FILE", Short: "Put the newest key first", Args: cobra.ExactArgs(1),
+		Long: `Put the newest key first. It is refused while a live process of the provider has
+not read that key: restart it first.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withStore(cmd.Context(), *settings, func(st *store.Store, _ seal.Ring) error {
+				ring, err := seal.Load(args[0])
+				if err != nil {
+					return err
+				}
+				newest := ring.Keys[len(ring.Keys)-1].ID
+				err = restarted(cmd.Context(), st, func(keys []string) bool {
+					return slices.Contains(keys, newest)
+				})
+				if err != nil {
+					return fmt.Errorf("cannot promote key %s: %w", newest, err)
+				}
+				return changeKeys(cmd, args[0], "promoted", seal.Promote)
+			})
+		},
+	}
+}
+
+// restarted returns an error unless are holds for the keys of every live process of the provider.
+func restarted(ctx context.Context, st *store.Store, are func(keys []string) bool) error {
+	old, err := st.Lacking(ctx, func(p store.Process) bool { return are(p.Keys) })
+	if err == nil && len(old) > 0 {
+		err = fmt.Errorf("restart the processes that have not read the file since: %s",
+			strings.Join(old, ", "))
+	}
+	return err
 }
 
 func keysRewrap(settings *string) *cobra.Command {
@@ -86,14 +127,25 @@ func keysDrop(settings *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "drop FILE", Short: "Take away every key but the first", Args: cobra.ExactArgs(1),
 		Long: `Take away every key but the first. It is refused while anything in the store is
-sealed with another: run "keys rewrap" first.`,
+sealed with another: run "keys rewrap" first. So it is while a live process of the
+provider seals with another key: restart it first.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withStore(cmd.Context(), *settings, func(st *store.Store, _ seal.Ring) error {
+				ring, err := seal.Load(args[0])
+				if err != nil {
+					return err
+				}
+				err = restarted(cmd.Context(), st, func(keys []string) bool {
+					return len(keys) > 0 && keys[0] == ring.Keys[0].ID
+				})
+				if err != nil {
+					return fmt.Errorf("cannot drop the older keys: %w", err)
+				}
 				boxes, err := credential.Boxes(cmd.Context(), st)
 				if err != nil {
 					return err
 				}
-				ring, err := seal.Drop(args[0], boxes)
+				ring, err = seal.Drop(args[0], boxes)
 				if err == nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "key %s is the only one\n", ring.Keys[0].ID)
 				}
@@ -105,8 +157,8 @@ sealed with another: run "keys rewrap" first.`,
 
 func keysStatus(settings *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Tell which keys there are and what is sealed with each",
-		Args: cobra.NoArgs,
+		Use: "status", Args: cobra.NoArgs,
+		Short: "Show the keys, what is sealed with each, and which processes have read them",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withStore(cmd.Context(), *settings, func(st *store.Store, ring seal.Ring) error {
 				return printKeys(cmd.Context(), cmd.OutOrStdout(), st, ring)
@@ -132,7 +184,12 @@ func printKeys(ctx context.Context, out io.Writer, st *store.Store, ring seal.Ri
 	for _, id := range slices.Sorted(maps.Keys(boxes)) {
 		fmt.Fprintf(out, "%s  %d boxes  NOT IN THE FILE: they cannot be opened\n", id, boxes[id])
 	}
-	return nil
+	processes, _, err := st.Processes.List(ctx, "")
+	for _, row := range processes {
+		p := row.Value
+		fmt.Fprintf(out, "%s  %s %s  %s\n", row.Key, p.Role, p.Version, strings.Join(p.Keys, " "))
+	}
+	return err
 }
 
 // withStore works beside a running provider: an embedded store is reached through the socket in its

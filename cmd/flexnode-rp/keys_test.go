@@ -95,13 +95,37 @@ func TestKeys(t *testing.T) {
 	must(ring.Keys[0].ID+"  1 boxes  seals and signs", "status")
 	refused("there is one only", "promote", file)
 	must("added; "+ring.Keys[0].ID+" seals", "add", file)
+	now, err := seal.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := func(keys ...string) {
+		t.Helper()
+		lease, err := st.Lease(t.Context(), store.MemberTTL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := store.Process{Role: "front", Version: "1", Keys: keys}
+		if _, err := st.Update(t.Context(), "", nil, func(v *store.View) error {
+			return st.Processes.Lease(v, "a", p, lease)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	was, next := now.Keys[0].ID, now.Keys[1].ID
+	runs(was)
+	refused("since: a (front, 1)", "promote", file)
+	runs(was, next)
 	must("promoted", "promote", file)
+	must("a  front 1  "+was+" "+next, "status")
 	must(ring.Keys[0].ID+"  1 boxes  opens", "status")
+	refused("since: a (front, 1)", "drop", file)
+	runs(next, was)
 	refused("run `keys rewrap` first", "drop", file)
 	must("1 boxes are sealed again", "rewrap")
 	must("0 boxes are sealed again", "rewrap")
 	must("is the only one", "drop", file)
-	now, err := seal.Load(file)
+	now, err = seal.Load(file)
 	if err != nil || len(now.Keys) != 1 || now.Keys[0].ID == ring.Keys[0].ID {
 		t.Errorf("the file has %d keys, %v", len(now.Keys), err)
 	}

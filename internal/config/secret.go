@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -97,6 +99,16 @@ func (c Config) Secrets() []string {
 		}
 	}
 	return list
+}
+
+// SecretPaths returns the paths of the settings that hold secrets, sorted.
+func (c Config) SecretPaths() []string {
+	found := c.secrets()
+	maps.DeleteFunc(found, func(_ string, s Secret) bool {
+		u, err := url.Parse(s.Reveal())
+		return err == nil && u.Host != "" && u.User == nil // a proxy
+	})
+	return slices.Sorted(maps.Keys(found))
 }
 
 // Credentials are the secrets that a configuration may hold for a join. They are kept apart from

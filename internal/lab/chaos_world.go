@@ -117,11 +117,15 @@ func (c *chaosRun) registrations(ctx context.Context) error {
 
 // unregistered deletes the registration of the second cluster and waits until it is gone.
 func (c *chaosRun) unregistered(ctx context.Context, r *rand.Rand) bool {
-	what := "?nodes=release"
-	if r.IntN(2) == 0 {
-		what = "?nodes=wipe"
-	}
+	wipe := r.IntN(2) == 0
 	return c.eventually(ctx, r, func(replica int) bool {
+		what := "?nodes=release"
+		if wipe {
+			var found api.DeletionCounts
+			a := c.ask(ctx, replica, http.MethodDelete, SecondClusterID+"?dryRun=true", nil, "")
+			_ = json.Unmarshal(a.body, &found) // an answer without a count confirms nothing
+			what = fmt.Sprintf("?nodes=wipe&confirm=%d", found.Nodes)
+		}
 		a := c.ask(ctx, replica, http.MethodDelete, SecondClusterID+what, nil, "")
 		return a.status == http.StatusAccepted || gone(a.status)
 	}) && c.eventually(ctx, r, func(replica int) bool {

@@ -68,7 +68,7 @@ func (w *worker) review(
 	return w.reviewToken(ctx, s, csr, a)
 }
 
-// noteApproved writes that a request was approved, whoever has done that: its token is used up.
+// noteApproved writes that a request was approved, by any approver: its token is used up.
 func (w *worker) noteApproved(ctx context.Context, a credential.Application, issued bool) error {
 	row, err := w.Credentials.ByToken(ctx, w.key, a.TokenID)
 	if err != nil || !row.Exists() {
@@ -76,13 +76,13 @@ func (w *worker) noteApproved(ctx context.Context, a credential.Application, iss
 	}
 	switch {
 	case row.Value.State == store.Pending || row.Value.State == store.Live:
-		w.Audit.Warn("certificate request approved by somebody else", "cluster", w.key,
+		w.Audit.Warn("certificate request approved by another approver", "cluster", w.key,
 			"csr", a.Name, "node", a.Node, "credential", row.Key)
 		if err := w.Credentials.Consume(ctx, row.Key, a, w.owner.Fence()); err != nil {
 			return err
 		}
 	case row.Value.State == store.Consumed && row.Value.KeyHash != a.KeyHash:
-		w.Audit.Warn("a used bootstrap token has been approved again by somebody else",
+		w.Audit.Warn("a used bootstrap token has been approved again by another approver",
 			"cluster", w.key, "csr", a.Name, "node", a.Node, "credential", row.Key)
 	}
 	if !issued {
@@ -132,15 +132,15 @@ func (w *worker) reviewToken(
 	return w.approve(ctx, s, csr, "The first request with the bootstrap token of this node.")
 }
 
-// taken tells why a machine cannot have the name of a Node: one of that name is there that no flex
-// node is, and whoever had its certificate would be that Node.
+// taken tells why a machine cannot have the name of a Node: one of that name is there that is no flex
+// node, or another installation's, and a machine with its certificate would be that Node.
 func (s *session) taken(name string) (why string, err error) {
 	if !s.nodesKnown.Load() {
 		return "", errors.New("the Nodes of the cluster are not known yet")
 	}
 	found, _, err := s.nodes.GetByKey(name)
-	if node, ok := found.(*seenNode); err == nil && ok && node.other {
-		why = "a Node of this name is in the cluster that is not a flex node's"
+	if node, ok := found.(*seenNode); err == nil && ok && node.other() {
+		why = "a Node of this name is in the cluster that is not a flex node of this provider"
 	}
 	return why, err
 }

@@ -23,7 +23,8 @@ type claim struct {
 
 // isFirst tells by the Ready condition that is stored whether a Node is seen for the first time.
 func isFirst(ready *api.Condition) bool {
-	return ready == nil || ready.Reason == flexnode.NodeNotFound
+	return ready == nil || ready.Reason == flexnode.NodeNotFound ||
+		ready.Reason == flexnode.NodeForeign
 }
 
 // on reports whether the Node has a taint.

@@ -11,6 +11,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -34,10 +36,10 @@ func (w *worker) noteFailure(ctx context.Context, cause error) {
 	if err != nil || !row.Exists() || !w.owner.Valid() {
 		return
 	}
-	known := row.Value.Probe.Unreachable != ""
+	known := row.Value.Probe.Unreachable
 	harm := errors.Is(cause, errHarm) // it does answer
 	if row.Value.Properties.Reachable && lasts < unreachableAfter && !harm ||
-		!row.Value.Properties.Reachable && known {
+		!row.Value.Properties.Reachable && known != "" && (!isGone(cause) || known == notInAzure) {
 		return
 	}
 	if err := w.writeUnreachable(ctx, cause); err != nil && ctx.Err() == nil {
@@ -54,14 +56,23 @@ func (w *worker) writeUnreachable(ctx context.Context, cause error) error {
 			return err
 		}
 		next := row.Value
-		if !next.Properties.Reachable && next.Probe.Unreachable != "" {
-			return nil
+		if next.Properties.Reachable || next.Probe.Unreachable == "" {
+			next.Properties.Reachable, next.Probe.Since = false, w.Now().UTC()
 		}
-		next.Properties.Reachable, next.Probe.Since = false, w.Now().UTC()
 		next.Probe.Unreachable = unreachable(cause)
 		return w.Store.Clusters.Put(v, w.key, next)
 	})
 	return err
+}
+
+// notInAzure says that a cluster was deleted or moved in Azure.
+const notInAzure = "Resource Manager has no managed cluster of this id: it was deleted or moved. " +
+	"Delete the registration with nodes=release or nodes=wipe, and register the cluster where it is."
+
+// isGone reports whether Resource Manager has answered that it does not have a cluster.
+func isGone(err error) bool {
+	refusal, refused := errors.AsType[*azcore.ResponseError](err)
+	return refused && refusal.StatusCode == http.StatusNotFound
 }
 
 // unreachable tells callers why a cluster does not answer, or not as it should, in words of ours:
@@ -70,6 +81,8 @@ func unreachable(cause error) string {
 	var untrusted *tls.CertificateVerificationError
 	var answered apierrors.APIStatus
 	switch {
+	case isGone(cause):
+		return notInAzure
 	case errors.Is(cause, ErrNotBound):
 		return "No kubeconfig is bound to the cluster: its operator adds it to the provider's settings."
 	case errors.Is(cause, errHarm):

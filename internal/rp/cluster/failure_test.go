@@ -8,15 +8,24 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // The owner of a registration sees nothing of the operator's files and addresses.
 func TestUnreachableTellsNoSecrets(t *testing.T) {
 	for want, cause := range map[string]error{
+		"was deleted or moved": fmt.Errorf("cannot get it: %w", &azcore.ResponseError{
+			StatusCode: 404, ErrorCode: "10.1.2.3"}),
 		"No kubeconfig is bound": fmt.Errorf("cannot use it: %w", ErrNotBound),
 		"refuses the provider's": apierrors.NewUnauthorized("at 10.1.2.3"),
 		"is not trusted": &tls.CertificateVerificationError{
@@ -35,4 +44,43 @@ func TestUnreachableTellsNoSecrets(t *testing.T) {
 			t.Errorf("%v is told as %q", cause, got)
 		}
 	}
+}
+
+// azure is a source that can forget a cluster.
+type azure struct {
+	Source
+	gone atomic.Bool
+}
+
+// Access implements Source.
+func (a *azure) Access(ctx context.Context, c flexnode.Cluster, again bool) (Access, error) {
+	if a.gone.Load() {
+		return Access{}, &azcore.ResponseError{StatusCode: http.StatusNotFound}
+	}
+	return a.Source.Access(ctx, c, again)
+}
+
+// A registration says that its cluster was deleted or moved in Azure; one that still answers is used
+// on.
+func TestAClusterThatAzureDoesNotHave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		source := &azure{Source: w.manager.Source}
+		w.manager.Source = source
+		w.register(factoryID, c)
+		w.own(factory)
+		pass(time.Minute)
+		source.gone.Store(true)
+		pass(2 * probeInterval)
+		got := w.cluster(factory)
+		if !got.Properties.Reachable || !strings.Contains(got.Probe.Message(), notInAzure) {
+			t.Errorf("it was moved: %+v", got.Probe)
+		}
+		c.down.Store(true)
+		pass(2 * time.Minute)
+		got = w.cluster(factory)
+		if got.Properties.Reachable || got.Probe.Unreachable != notInAzure {
+			t.Errorf("it was deleted: %+v", got.Probe)
+		}
+	})
 }

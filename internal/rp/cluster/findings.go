@@ -40,6 +40,9 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 		}
 		if err == nil && refused == nil && !next.Deleting() {
 			next.Properties.KubernetesVersion, next.Probe.Warnings = f.version, f.warnings
+			if w.gone.Load() {
+				next.Probe.Warnings = append(slices.Clone(f.warnings), notInAzure)
+			}
 			err = w.putFacts(v, s, &next, f)
 		}
 		next.Probe.Unreachable = ""

@@ -372,7 +372,7 @@ func TestManyAddresses(t *testing.T) {
 			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{
 				Type: corev1.NodeInternalIP, Address: fmt.Sprintf("fd00::%x:%x:%x", j, i>>8, i&255)})
 		}
-		return seeNode(n)
+		return seeNode(n, "")
 	}
 	grown := heapGrowth(func() {
 		for i := range maxNodes {
@@ -494,7 +494,7 @@ func FuzzNode(f *testing.F) {
 		if json.Unmarshal(text, node) != nil {
 			return
 		}
-		seen := seeNode(node)
+		seen := seeNode(node, "")
 		size := len(seen.name()) + len(seen.subnets()) + len(seen.addresses()) +
 			len(seen.GetObjectMeta().GetResourceVersion())
 		if size != len(seen.text) || size > 4<<10 || len(seen.condition().Reason) > maxText {

@@ -161,6 +161,11 @@ func (s *session) ready(key string, known *api.Condition, now time.Time) *api.Co
 	switch {
 	case err != nil:
 		return known
+	case there && ok && node.whose == foreign:
+		if known != nil && known.Reason == flexnode.NodeForeign {
+			return known
+		}
+		return flexnode.ForeignNode(now)
 	case there && ok:
 		return node.condition()
 	case known == nil || known.Reason == flexnode.NodeNotFound:
@@ -213,7 +218,7 @@ func (w *worker) putReady(v *store.View, s *session, key string) error {
 	}
 	next := row.Value
 	next.Ready = ready
-	if seen := s.node(key); seen != nil && !seen.other && isFirst(row.Value.Ready) {
+	if seen := s.node(key); seen != nil && !seen.other() && isFirst(row.Value.Ready) {
 		c := claim{want: flexnode.Taints(node.Value.Desired), known: row.Value.Taints,
 			has: taintsIn(seen.taints())}
 		next.Taints = inOrder(c.known, filtered(c.want, c.on))

@@ -226,19 +226,19 @@ func TestPartsOfANode(t *testing.T) {
 			{Type: corev1.NodeExternalIP, Address: "fd00::7"},
 		}
 		n.Status.Conditions[0].LastTransitionTime = at
-		seen := seeNode(n)
+		seen := seeNode(n, "")
 		got := []string{seen.name(), seen.subnets(), seen.addresses(), seen.taints()}
 		if diff := cmp.Diff([]string{"edge-1", want, "192.0.2.7,fd00::7", "a=1:NoSchedule,b:NoExecute"},
 			got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if seen.configured != configured || seen.other ||
+		if seen.configured != configured || seen.other() ||
 			!seen.condition().LastTransitionTime.Equal(at.Time) {
 			t.Errorf("%#v", seen)
 		}
 	}
-	bare := seeNode(&corev1.Node{})
-	if c := bare.condition(); c.Status != "Unknown" || !c.LastTransitionTime.IsZero() || !bare.other ||
+	bare := seeNode(&corev1.Node{}, "")
+	if c := bare.condition(); c.Status != "Unknown" || !c.LastTransitionTime.IsZero() || !bare.other() ||
 		bare.text != "" || bare.taints() != "" {
 		t.Errorf("%#v", bare)
 	}
@@ -263,7 +263,7 @@ func TestNodesAreSmall(t *testing.T) {
 		n.Status.Addresses = []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.1.%d.%d", i/250, i%250)}}
 		n.Status.Conditions[0].Reason = strings.Clone("KubeletReady")
-		if err := known.Add(seeNode(n)); err != nil {
+		if err := known.Add(seeNode(n, "")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -277,7 +277,7 @@ func TestNodesAreSmall(t *testing.T) {
 
 // What is kept of a Node is small.
 func TestWhatIsKeptOfANode(t *testing.T) {
-	seen := seeNode(kubeNode("edge-1", corev1.ConditionTrue))
+	seen := seeNode(kubeNode("edge-1", corev1.ConditionTrue), "")
 	if seen.name() != "edge-1" || seen.condition().Status != "True" ||
 		seen.condition().Reason != "Kubelet" {
 		t.Fatalf("%#v", seen)

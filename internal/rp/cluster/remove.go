@@ -37,7 +37,10 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		return noTime, err
 	}
 	if len(nodes) > 0 {
-		return w.Now(), w.removeNodes(ctx, nodes)
+		return w.removeSome(ctx, row.Value, nodes)
+	}
+	if !row.Value.Deletion.Emptied {
+		return w.Now(), w.noteEmptied(ctx)
 	}
 	if err := w.revokeAll(ctx, row.Value.Deletion.Operation); err != nil {
 		return noTime, err
@@ -53,6 +56,39 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		return noTime, err
 	}
 	return noTime, w.removeRow(ctx)
+}
+
+// removeSome deletes as many of some nodes as may be deleted now.
+func (w *worker) removeSome(
+	ctx context.Context, c flexnode.Cluster, nodes []string,
+) (time.Time, error) {
+	operation, err := w.Store.Operations.Get(ctx, c.Deletion.Operation)
+	if err != nil {
+		return noTime, err
+	}
+	policy, _ := flexnode.ReadPolicy(c.Properties.RolloutPolicy) // it was checked
+	o := operation.Value
+	more, again := c.Deletion.MayDelete(policy, max(o.Total, len(nodes)), o.Done, w.Now())
+	if more == 0 {
+		return again, nil
+	}
+	return w.Now(), w.removeNodes(ctx, nodes[:min(more, len(nodes))])
+}
+
+// noteEmptied writes that no node is left.
+func (w *worker) noteEmptied(ctx context.Context) error {
+	_, err := w.Store.Update(ctx, "cluster emptied", nil, func(v *store.View) error {
+		v.Fence(w.owner.Fence())
+		row, err := w.Store.Clusters.In(v, w.key)
+		if err != nil || !row.Value.Deleting() {
+			return err
+		}
+		next := *row.Value.Deletion
+		next.Emptied = true
+		row.Value.Deletion = &next
+		return w.Store.Clusters.Put(v, w.key, row.Value)
+	})
+	return err
 }
 
 // endCredentials has credentials end. Each is a task of its own that waits while the cluster does

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -116,6 +117,12 @@ func TestARegistrationIsDeleted(t *testing.T) {
 				w.fill(c, nodes)
 				w.markDeletion(factory, wipe)
 				pass(30 * time.Second)
+				if left := w.rows(w.store.Nodes.Key(factory)); wipe && left != nodes-7 {
+					t.Fatalf("%d of %d nodes are left after half a minute", left, nodes)
+				}
+				if wipe { // a tenth in each minute
+					pass(9 * time.Minute)
+				}
 				w.checkGone(nodes, wipe)
 				if left := c.secrets(); len(left) != 0 {
 					t.Errorf("Secrets are left: %v", left)
@@ -123,6 +130,25 @@ func TestARegistrationIsDeleted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A deletion that is aborted leaves the nodes that are left as they are.
+func TestADeletionIsAborted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.fill(c, 20)
+		w.markDeletion(factory, true)
+		pass(90 * time.Second)
+		w.change(func(v *store.View) error {
+			row, err := w.store.Clusters.In(v, factory)
+			row.Value.Deletion = nil
+			return errors.Join(err, w.store.Clusters.Put(v, factory, row.Value))
+		})
+		pass(time.Hour)
+		if left := w.rows(w.store.Nodes.Key(factory)); left != 16 {
+			t.Errorf("%d of 20 nodes are left", left)
+		}
+	})
 }
 
 // A reservation, while nodes are counted, deletes nothing.
@@ -228,6 +254,11 @@ func deletionKilledAt(t *testing.T, n int) (did int) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 3
 		memory, w, c := newKillable(t)
+		w.change(func(v *store.View) error { // all at once
+			row, err := w.store.Clusters.In(v, factory)
+			row.Value.Properties.RolloutPolicy = &api.RolloutPolicy{MaxUnavailable: "100%"}
+			return errors.Join(err, w.store.Clusters.Put(v, factory, row.Value))
+		})
 		var fuse fuse
 		w.store.Did = fuse.did
 		o, end := w.own(factory)

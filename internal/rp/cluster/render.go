@@ -67,7 +67,9 @@ func (w *worker) parent(v *store.View) (flexnode.Parent, error) {
 	if err != nil || !facts.Exists() {
 		return flexnode.Parent{}, err
 	}
-	parent := flexnode.Parent{Cluster: row.Value, Defaults: w.Defaults}
+	parent := flexnode.Parent{
+		Cluster: row.Value, Defaults: w.Defaults, Installation: w.Installation,
+	}
 	if parent.FactsLayer, err = flexnode.ReadLayer(facts.Value); err != nil {
 		return flexnode.Parent{}, err
 	}
@@ -110,7 +112,7 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 		status.Value.Applied(), flexnode.Joins(&node.Value, status.Value.Applied(), w.Heard(key), false))
 	for _, made := range []*flexnode.Revision{first, revision} {
 		if made != nil {
-			kept = kept.With(*made, next.Assigned)
+			kept = kept.With(*made, next.Assigned, next.Revision, status.Value.Applied())
 		}
 	}
 	if first != nil || revision != nil {

@@ -220,7 +220,7 @@ func TestApprovedBySomebodyElse(t *testing.T) {
 				if left := c.secrets(); len(left) != 0 {
 					t.Errorf("the Secret is still there: %v", left)
 				}
-				if !strings.Contains(w.audit.String(), "approved by somebody else") {
+				if !strings.Contains(w.audit.String(), "approved by another approver") {
 					t.Error("it is not in the audit log")
 				}
 			})
@@ -289,8 +289,33 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 			t.Errorf("by its identity: %q", got)
 		}
 		got := w.credential(factory + "/aks-pool-0").Value
-		if got.State != store.Live || !strings.Contains(got.Denied, "not a flex node's") {
+		if got.State != store.Live || !strings.Contains(got.Denied, "not a flex node of this provider") {
 			t.Errorf("the credential: %+v", got)
+		}
+	})
+}
+
+// A Node of another installation of the provider is left alone, and its name is taken.
+func TestAnotherInstallationsNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "edge-1", api.Desired{
+			NodeConfig: api.NodeConfig{Taints: []string{"a=b:NoSchedule"}}})
+		n := kubeNode("edge-1", corev1.ConditionTrue)
+		n.Labels[managedLabel], n.Labels[installationLabel] = "false", "another.example"
+		must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
+		pass(time.Minute)
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		if got := c.ask(csr("its", id, "edge-1", newKey())); got != "Denied" {
+			t.Errorf("a machine of this installation: %q", got)
+		}
+		got := must(w.store.Status.Get(t.Context(), factory+"/edge-1")).Value.Ready
+		if got == nil || got.Reason != flexnode.NodeForeign {
+			t.Errorf("its condition is %+v", got)
+		}
+		now := must(c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{}))
+		if len(now.Spec.Taints) != 0 {
+			t.Errorf("it has got %v", now.Spec.Taints)
 		}
 	})
 }

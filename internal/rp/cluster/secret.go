@@ -29,7 +29,7 @@ const TokenGroup = "system:bootstrappers:flexnode"
 // are never touched.
 const (
 	providerLabel     = "flexnode.azure.com/provider"
-	installationLabel = "flexnode.azure.com/installation"
+	installationLabel = flexnode.InstallationLabel
 	clusterLabel      = "flexnode.azure.com/cluster"
 	credentialLabel   = "flexnode.azure.com/credential"
 

@@ -22,11 +22,23 @@ type seenNode struct {
 	text                              string // name, pod subnets, addresses, version of the object
 	nameEnd, subnetsEnd, addressesEnd uint16
 	configured                        bool // with its pod subnet
-	other                             bool // it is none of a flex node
+	whose                             whose
 	ready                             unique.Handle[readyState]
 	since                             int64 // of the Ready condition, in Unix seconds; 0 is not known
 	taintTexts                        unique.Handle[string]
 }
+
+// whose tells which Nodes are of flex nodes.
+type whose uint8
+
+const (
+	ours      whose = iota // or of an agent that no provider has configured
+	unmanaged              // no flex node
+	foreign                // another installation's
+)
+
+// other reports whether the Node is none of this installation's.
+func (n *seenNode) other() bool { return n.whose != ours }
 
 // readyState is that of a Ready condition.
 type readyState struct {
@@ -94,9 +106,16 @@ func cut(text string, limit int) string {
 	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }
 
-// seeNode reduces a Node. It leaves out values that Kubernetes could not store.
-func seeNode(node *corev1.Node) *seenNode {
-	seen := &seenNode{other: node.Labels[managedLabel] != "false"}
+// seeNode reduces a Node, as an installation of the provider sees it. It leaves out values that
+// Kubernetes could not store.
+func seeNode(node *corev1.Node, installation string) *seenNode {
+	by := node.Labels[installationLabel]
+	seen := &seenNode{}
+	if by != "" && by != installation {
+		seen.whose = foreign
+	} else if node.Labels[managedLabel] != "false" {
+		seen.whose = unmanaged
+	}
 	subnets := flexnode.PodCIDROf(node.Labels)
 	if seen.configured = subnets != ""; !seen.configured {
 		subnets = joined(node.Spec.PodCIDRs, maxSubnets, func(text string) string {

@@ -123,7 +123,7 @@ func (w *worker) reviewServing(
 	if err != nil || !ok || !s.nodesKnown.Load() {
 		return again, err
 	}
-	if node.other { // it has the name of a flex node, and is none
+	if node.other() { // it has the name of a flex node, and is none
 		return noTime, nil
 	}
 	own, err := w.reserved(s)

@@ -63,9 +63,11 @@ func (w *worker) keepConnected(ctx context.Context) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		access, registration, err := w.access(ctx, present)
+		w.gone.Store(isGone(err))
+		_, unused := w.use()
 		switch {
 		case ctx.Err() != nil:
-		case errors.Is(err, ErrNotBound):
+		case errors.Is(err, ErrNotBound), isGone(err) && errors.Is(unused, errUnreachable):
 			end()
 			present, end = nil, func() {}
 			w.noteFailure(ctx, err)

@@ -81,7 +81,7 @@ func (w *worker) taintsDiffer(
 		delete(w.taintsSet, key)
 		w.mu.Unlock()
 	}
-	if seen == nil || seen.other || refused {
+	if seen == nil || seen.other() || refused {
 		return 0, false
 	}
 	node, err := w.Index.Node(key)
@@ -134,7 +134,7 @@ func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
 	if err != nil {
 		return noTime, err
 	}
-	if seen := s.node(key); seen == nil || seen.other {
+	if seen := s.node(key); seen == nil || seen.other() {
 		return noTime, nil // it is set when it registers
 	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -48,6 +49,7 @@ type worker struct {
 	failing time.Time // since when the cluster does not answer
 	asked   string    // the version of the registration that was probed last
 	again   chan struct{}
+	gone    atomic.Bool // Resource Manager does not have the cluster
 	// taintsRefused is until when no taints are set, after the cluster has forbidden it.
 	taintsRefused time.Time
 	// taintsLeft are the wanted taints that a Node does not get, by key of the node, with commas.

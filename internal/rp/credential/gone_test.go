@@ -32,60 +32,54 @@ func (w *world) empty() {
 	}
 }
 
-// A cluster that is deleted while it does not answer is tried for a while; then what there is of
-// its credentials goes without it.
+// A cluster that is deleted is cleaned if it answers. While it does not it is tried for a while; then
+// what there is of its credentials goes without it. One that is only reserved is tried for ever.
 func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	must(0, created(w))
-	w.cluster.down = errDown
-	w.deleting("operation")
-	must(0, w.delete(t.Context()))
-	w.tryOnce()
-	if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
-		t.Error("a cluster that does not answer was not tried")
-	}
-	w.clock.pass(forsaken)
-	w.work()
-	w.empty()
-	if !strings.Contains(w.audit.String(), "left in a cluster") {
-		t.Error("the token that is left is not in the audit log")
-	}
-}
-
-// A registration that is only reserved is not being deleted: its cluster is tried for ever.
-func TestACredentialOfAReservedCluster(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	must(0, created(w))
-	w.cluster.down = errDown
-	w.deleting("")
-	must(0, w.delete(t.Context()))
-	w.clock.pass(forsaken)
-	w.tryOnce()
-	if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
-		t.Error("the credential was given up")
-	}
-	w.cluster.down = nil
-	w.work()
-	w.empty()
-	if left := w.cluster.list(); len(left) != 0 {
-		t.Errorf("left are %v", left)
-	}
-}
-
-// A cluster that answers is cleaned, although it is being deleted.
-func TestACredentialOfAClusterThatAnswers(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	must(0, created(w))
-	w.deleting("operation")
-	w.clock.pass(forsaken)
-	must(0, w.delete(t.Context()))
-	w.work()
-	w.empty()
-	if left := w.cluster.list(); len(left) != 0 {
-		t.Errorf("left are %v", left)
+	for name, tt := range map[string]struct {
+		operation          string
+		down, late, leaves bool
+	}{
+		"it answers":         {operation: "operation", late: true},
+		"it does not answer": {operation: "operation", down: true, leaves: true},
+		"its machines are given back slowly": {
+			operation: "operation", down: true, late: true, leaves: true},
+		"it is reserved": {down: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			must(0, created(w))
+			if tt.down {
+				w.cluster.down = errDown
+			}
+			w.deleting(tt.operation)
+			if tt.late {
+				w.clock.pass(forsaken)
+			}
+			must(0, w.delete(t.Context()))
+			tried := func() {
+				t.Helper()
+				w.tryOnce()
+				if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
+					t.Error("a cluster that does not answer was not tried")
+				}
+			}
+			if tt.down {
+				tried()
+				w.clock.pass(forsaken)
+			}
+			if tt.down && !tt.leaves {
+				tried()
+				w.cluster.down = nil
+			}
+			w.work()
+			w.empty()
+			left := w.cluster.list()
+			told := strings.Contains(w.audit.String(), "left in a cluster")
+			if told != tt.leaves || (len(left) > 0) != tt.leaves {
+				t.Errorf("left are %v; in the audit log: %v", left, told)
+			}
+		})
 	}
 }
 
@@ -188,10 +182,7 @@ func TestRewrap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ctx := t.Context()
-	d := withPrincipal
-	d.KubernetesAuth.UseAzureAuth = false
-	must(0, w.put(ctx, d, true, true))
-	w.work()
+	w.joins(false)
 	url, key := w.url(), w.node().Credential
 	_, before := w.get(url)
 	old, fresh := w.keys.Keys[0], must(seal.NewKey())

@@ -11,12 +11,7 @@ import (
 
 // Boxes counts what is sealed in a store, by id of the key.
 func Boxes(ctx context.Context, st *store.Store) (map[string]int, error) {
-	counts := map[string]int{}
-	err := eachBox(ctx, st, func(b box) error {
-		counts[b.seal.Key]++
-		return nil
-	})
-	return counts, err
+	return OpenAll(ctx, st, nil, nil)
 }
 
 // Rewrap seals again what is sealed with another key than the first of a ring, until nothing is. It
@@ -43,14 +38,17 @@ func Rewrap(ctx context.Context, st *store.Store, keys seal.Ring) (int, error) {
 	}
 }
 
-// OpenAll opens all that is sealed in a store with the keys of a ring, and counts it by id of the
-// key. bad is told of each box that does not open.
+// OpenAll opens all that is sealed in a store with the keys of a ring, nil for none, and counts it by
+// id of the key. bad gets an error for each box that does not open.
 func OpenAll(
-	ctx context.Context, st *store.Store, keys seal.Ring, bad func(error),
+	ctx context.Context, st *store.Store, keys *seal.Ring, bad func(error),
 ) (map[string]int, error) {
 	counts := map[string]int{}
 	err := eachBox(ctx, st, func(b box) error {
 		counts[b.seal.Key]++
+		if keys == nil {
+			return nil
+		}
 		if _, err := keys.Open(b.about, b.seal); err != nil {
 			bad(fmt.Errorf("%s: %w", b.about, err))
 		}
@@ -68,70 +66,50 @@ type box struct {
 
 // eachBox calls a function with all boxes of a store; its errors do not end it.
 func eachBox(ctx context.Context, st *store.Store, see func(box) error) error {
-	var errs []error
-	for _, t := range []struct {
-		rows  store.Table[store.Sealed]
-		about string
-	}{{st.Secrets, secretSeal}, {st.Bundles, bundleSeal}} {
-		rows, _, err := t.rows.List(ctx, "")
-		if err != nil {
-			return err
-		}
-		for _, row := range rows {
-			errs = append(errs, see(sealedBox(t.rows, t.about, row)))
-		}
-	}
-	rows, _, err := st.Credentials.List(ctx, "")
-	if err != nil {
-		return err
-	}
+	sealed := func(row *store.Sealed) *seal.Box { return &row.Box }
+	return errors.Join(
+		boxesIn(ctx, st.Secrets, secretSeal, sealed, see),
+		boxesIn(ctx, st.Bundles, bundleSeal, sealed, see),
+		boxesIn(ctx, st.Credentials, tokenSeal, func(row *store.Credential) *seal.Box {
+			if row.Secret != nil { // rows are shared
+				own := *row.Secret
+				row.Secret = &own
+			}
+			return row.Secret
+		}, see))
+}
+
+// boxesIn is eachBox for the boxes of a table, of which a row has one or none.
+func boxesIn[T any](
+	ctx context.Context, t store.Table[T], about string, of func(*T) *seal.Box, see func(box) error,
+) error {
+	rows, _, err := t.List(ctx, "")
+	errs := []error{err}
 	for _, row := range rows {
-		if row.Value.Secret != nil {
-			errs = append(errs, see(tokenBox(row)))
+		found := of(&row.Value)
+		if found == nil {
+			continue
 		}
+		rewrap := func(ctx context.Context, st *store.Store, keys seal.Ring) (done bool, err error) {
+			_, err = st.Update(ctx, "sealed again", nil, func(v *store.View) error {
+				done = false
+				now, err := t.In(v, row.Key)
+				if err != nil || !now.Exists() {
+					return err
+				}
+				b := of(&now.Value)
+				if b == nil || keys.Current(*b) {
+					return nil
+				}
+				if *b, err = keys.Rewrap(about+row.Key, *b); err != nil {
+					return err
+				}
+				done = true
+				return t.Put(v, row.Key, now.Value)
+			})
+			return done, err
+		}
+		errs = append(errs, see(box{*found, about + row.Key, rewrap}))
 	}
 	return errors.Join(errs...)
-}
-
-func sealedBox(t store.Table[store.Sealed], about string, row store.Row[store.Sealed]) box {
-	return box{row.Value.Box, about + row.Key, func(
-		ctx context.Context, st *store.Store, keys seal.Ring,
-	) (done bool, err error) {
-		_, err = st.Update(ctx, "sealed again", nil, func(v *store.View) error {
-			done = false
-			now, err := t.In(v, row.Key)
-			if err != nil || !now.Exists() || keys.Current(now.Value.Box) {
-				return err
-			}
-			next := now.Value
-			if next.Box, err = keys.Rewrap(about+row.Key, next.Box); err != nil {
-				return err
-			}
-			done = true
-			return t.Put(v, row.Key, next)
-		})
-		return done, err
-	}}
-}
-
-func tokenBox(row store.Row[store.Credential]) box {
-	return box{*row.Value.Secret, tokenSeal + row.Key, func(
-		ctx context.Context, st *store.Store, keys seal.Ring,
-	) (done bool, err error) {
-		_, err = st.Update(ctx, "sealed again", nil, func(v *store.View) error {
-			done = false
-			now, err := st.Credentials.In(v, row.Key)
-			if err != nil || now.Value.Secret == nil || keys.Current(*now.Value.Secret) {
-				return err
-			}
-			next := now.Value
-			sealed, err := keys.Rewrap(tokenSeal+row.Key, *next.Secret)
-			if err != nil {
-				return err
-			}
-			next.Secret, done = &sealed, true
-			return st.Credentials.Put(v, row.Key, next)
-		})
-		return done, err
-	}}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
@@ -35,43 +36,42 @@ func joined(w *world) error {
 		w.service.Issued(ctx, key, "csr", store.Condition{}))
 }
 
+// then is something that is done to the node, and a step of the reconciler.
+func then(do func(*world) error) func(*world) error {
+	return func(w *world) error { return errors.Join(do(w), w.step(w.t.Context())) }
+}
+
+// putting is a PUT, with or without a URL.
+func putting(d api.Desired, url bool) func(*world) error {
+	return func(w *world) error { return w.put(w.t.Context(), d, url, true) }
+}
+
+func regenerated(w *world) error { return w.regenerate(w.t.Context()) }
+func deleted(w *world) error     { return w.delete(w.t.Context()) }
+
 var stories = []story{
 	{"create", nil, created},
-	{"replace", created, func(w *world) error {
-		return errors.Join(w.put(w.t.Context(), labelled(withToken, "x"), true, true),
-			w.step(w.t.Context()))
-	}},
-	{"replace without URL", created, func(w *world) error {
-		return errors.Join(w.put(w.t.Context(), labelled(withToken, "x"), false, true),
-			w.step(w.t.Context()))
-	}},
-	{"other method", created, func(w *world) error {
-		return errors.Join(w.put(w.t.Context(), withPrincipal, true, true), w.step(w.t.Context()))
-	}},
-	{"regenerate", created, func(w *world) error {
-		return errors.Join(w.regenerate(w.t.Context()), w.step(w.t.Context()))
-	}},
-	{"delete", created, func(w *world) error {
-		return errors.Join(w.delete(w.t.Context()), w.step(w.t.Context()))
-	}},
-	{"new facts", created, func(w *world) error {
-		return errors.Join(w.moveCluster("https://moved.example"), w.step(w.t.Context()))
-	}},
-	{"consume", created, func(w *world) error {
+	{"replace", created, then(putting(labelled(withToken, "x"), true))},
+	{"replace without URL", created, then(putting(labelled(withToken, "x"), false))},
+	{"other method", created, then(putting(withPrincipal, true))},
+	{"regenerate", created, then(regenerated)},
+	{"delete", created, then(deleted)},
+	{"new facts", created, then(func(w *world) error { return w.moveCluster("https://moved.example") })},
+	{"consume", created, then(then(func(w *world) error {
 		err := joined(w)
 		w.clock.pass(Grace)
-		return errors.Join(err, w.step(w.t.Context()), w.step(w.t.Context()))
-	}},
-	{"id is taken", nil, func(w *world) error {
+		return err
+	}))},
+	{"id is taken", nil, then(func(w *world) error {
 		err := w.put(w.t.Context(), withToken, true, true)
 		id := w.credential(w.node().Credential).TokenID
 		w.cluster.mu.Lock()
+		defer w.cluster.mu.Unlock()
 		if _, ours := w.cluster.secrets[id]; !ours {
 			w.cluster.secrets[id] = fakeSecret{owner: "somebody"}
 		}
-		w.cluster.mu.Unlock()
-		return errors.Join(err, w.step(w.t.Context()))
-	}},
+		return err
+	})},
 }
 
 // killed is the end of a replica.
@@ -198,15 +198,10 @@ func (w *world) forgetSomebody() {
 func TestWhatHappensMeanwhile(t *testing.T) {
 	t.Parallel()
 	meanwhile := map[string]func(*world) error{
-		"revoke": func(w *world) error {
-			return w.put(w.t.Context(), labelled(withToken, "y"), false, true)
-		},
-		"replace": func(w *world) error {
-			return w.put(w.t.Context(), withPrincipal, true,
-				true)
-		},
-		"regenerate": func(w *world) error { return w.regenerate(w.t.Context()) },
-		"delete":     func(w *world) error { return w.delete(w.t.Context()) },
+		"revoke":     putting(labelled(withToken, "y"), false),
+		"replace":    putting(withPrincipal, true),
+		"regenerate": regenerated,
+		"delete":     deleted,
 		"nothing":    func(*world) error { return nil },
 	}
 	for _, s := range stories {

@@ -470,3 +470,24 @@ func TestAMachineJoinsWithWhatIsAssigned(t *testing.T) {
 		t.Errorf("the bundle is of %s, offered is %d", from.ConfigVersion, held)
 	}
 }
+
+// A replica whose clock is ahead of another's ends no URL that the other one still serves.
+func TestAClockThatIsAheadEndsNoURL(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, w.put(t.Context(), withToken, true, true))
+	w.work()
+	key := w.node().Credential
+	lead := 2 * Lifetime
+	w.service.Lead = func() time.Duration { return lead }
+	w.clock.pass(lead)
+	next := must(w.service.Step(t.Context(), key, w.cluster, store.Condition{}))
+	if c := w.credential(key); c.State != store.Live || !next.Equal(c.Expires.Add(lead)) {
+		t.Errorf("%s, and again at %v", c.State, next)
+	}
+	lead = 0
+	w.work()
+	if c := w.credential(key); c.State == store.Live {
+		t.Error("it has not ended with the right clock")
+	}
+}

@@ -62,8 +62,8 @@ func (w worker) removeToken(ctx context.Context, x subject) error {
 		return errors.Join(err, failed)
 	}
 	c := cluster.Value
-	if cluster.Exists() &&
-		(!c.Deleting() || w.now().Before(c.Deletion.Since.Add(forsaken))) {
+	if cluster.Exists() && (!c.Deleting() || w.now().Before(c.Deletion.Since.Add(forsaken)) ||
+		w.now().Before(x.row.Value.Since.Add(forsaken))) { // its node may be deleted late
 		return err
 	}
 	w.abandoned(x, err)

@@ -33,12 +33,11 @@ func (s *Service) open(row store.Row[store.Sealed]) (string, int64, error) {
 	if !row.Exists() {
 		return "", 0, nil
 	}
-	version := max(row.Value.Version, 1) // the release before counted none
 	text, err := s.Keys.Open(secretSeal+row.Key, row.Value.Box)
 	if err != nil {
-		return "", version, fmt.Errorf("cannot read the client secret of %s: %w", row.Key, err)
+		return "", row.Value.Version, fmt.Errorf("cannot read the client secret of %s: %w", row.Key, err)
 	}
-	return string(text), version, nil
+	return string(text), row.Value.Version, nil
 }
 
 // Compare tells what is known of the client secret of a node, beside one that its owner gives; ""

@@ -23,8 +23,10 @@ type Service struct {
 	Keys     seal.Ring
 	Delivery Delivery
 	Now      func() time.Time
-	Audit    *slog.Logger
-	Log      *slog.Logger
+	// Lead returns how far this clock is ahead of another process's (store.Presence); it may be nil.
+	Lead  func() time.Duration
+	Audit *slog.Logger
+	Log   *slog.Logger
 }
 
 const (

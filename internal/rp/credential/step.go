@@ -58,7 +58,7 @@ type worker struct {
 }
 
 func (w worker) step(ctx context.Context, x subject) (time.Time, error) {
-	state, next := Due(x.row.Value, x.wanted, w.now())
+	state, next := w.due(x)
 	if state != x.row.Value.State {
 		return time.Time{}, w.expire(ctx, x.key)
 	}
@@ -77,6 +77,20 @@ func (w worker) step(ctx context.Context, x subject) (time.Time, error) {
 	default:
 		return time.Time{}, w.remove(ctx, x)
 	}
+}
+
+// due is Due of a credential. One that a machine may still join with ends by the slowest clock: this
+// one may be ahead.
+func (w worker) due(x subject) (state string, next time.Time) {
+	c, lead := x.row.Value, time.Duration(0)
+	if w.Lead != nil && (c.State == store.Pending || c.State == store.Live) {
+		lead = w.Lead()
+	}
+	state, next = Due(c, x.wanted, w.now().Add(-lead))
+	if !next.IsZero() {
+		next = next.Add(lead)
+	}
+	return state, next
 }
 
 // reasonOf is why a node was not rendered.
@@ -110,7 +124,7 @@ func (w worker) expire(ctx context.Context, key string) error {
 			return nil
 		}
 		c := x.row.Value
-		state, _ := Due(c, x.wanted, w.now())
+		state, _ := w.due(x)
 		if state == c.State {
 			return nil
 		}

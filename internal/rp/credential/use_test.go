@@ -10,9 +10,35 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
+
+// hadIdentity gives the node a former identity.
+func (w *world) hadIdentity(former flexnode.Former) {
+	w.change(func(v *store.View) error {
+		n := must(w.store().Nodes.In(v, nodeKey)).Value
+		n.Former = former
+		return w.store().Nodes.Put(v, nodeKey, n)
+	})
+}
+
+// consume has a machine use a credential.
+func (w *world) consume(key string) {
+	w.t.Helper()
+	a := Application{KeyHash: "k", Name: "csr"}
+	must(0, w.service.Consume(w.t.Context(), key, a, store.Condition{}))
+}
+
+// joins puts the node with a client secret, and makes its credential, with or without a token.
+func (w *world) joins(useAzure bool) {
+	w.t.Helper()
+	d := withPrincipal
+	d.KubernetesAuth.UseAzureAuth = useAzure
+	must(0, w.put(w.t.Context(), d, true, true))
+	w.work()
+}
 
 // A request that somebody else has approved consumes the token all the same, whatever it is for:
 // else it would work for everybody who has it, for a day.
@@ -130,11 +156,7 @@ func TestFormerIdentityIsForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	must(0, w.put(t.Context(), withPrincipal, false, true))
-	w.change(func(v *store.View) error {
-		n := must(w.store().Nodes.In(v, nodeKey)).Value
-		n.Former = "app:t/before"
-		return w.store().Nodes.Put(v, nodeKey, n)
-	})
+	w.hadIdentity("app:t/before")
 	must(0, w.service.Seen(t.Context(), nodeKey, w.node()))
 	if got := w.node().Former; got != "" {
 		t.Errorf("the node still has %q", got)
@@ -234,10 +256,7 @@ func TestRefresh(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ctx := t.Context()
-	d := withPrincipal
-	d.KubernetesAuth.UseAzureAuth = false
-	must(0, w.put(ctx, d, true, true))
-	w.work()
+	w.joins(false)
 	secret, first, err := w.refresh(ctx, false)
 	id, _, _ := strings.Cut(first, ".")
 	if err != nil || secret != "hush-hush" || w.cluster.list()[id].token != first {
@@ -301,23 +320,15 @@ func TestRevokePrevious(t *testing.T) {
 	for _, useAzure := range []bool{false, true} {
 		w := newWorld(t)
 		ctx := t.Context()
-		d := withPrincipal
-		d.KubernetesAuth.UseAzureAuth = useAzure
-		must(0, w.put(ctx, d, true, true))
-		w.work()
+		w.joins(useAzure)
 		joining, key := w.url(), w.node().Credential
-		must(0, w.service.Consume(ctx, key, Application{KeyHash: "k", Name: "csr"},
-			store.Condition{}))
+		w.consume(key)
 		must(0, w.regenerate(ctx)) // the node does not refer to the one that is used any more
 		w.work()
 		url, live := w.url(), w.node().Credential
 		_, before, err := w.refresh(ctx, false)
 		must(0, err)
-		w.change(func(v *store.View) error {
-			n := must(w.store().Nodes.In(v, nodeKey)).Value
-			n.Former = "app:t/before"
-			return w.store().Nodes.Put(v, nodeKey, n)
-		})
+		w.hadIdentity("app:t/before")
 		secret, token := w.refreshWorking(true)
 		if secret != "hush-hush" || (token == "") != useAzure || !useAzure && token == before {
 			t.Errorf("%q, %q; before %q", secret, token, before)
@@ -348,15 +359,12 @@ func TestRevokePreviousReadsItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ctx := t.Context()
-	d := withPrincipal
-	d.KubernetesAuth.UseAzureAuth = true
-	must(0, w.put(ctx, d, true, true))
+	w.joins(true)
 	var joining []string
 	for range maxJoining + 2 { // each used by a machine, and then replaced
 		w.work()
 		joining = append(joining, w.node().Credential)
-		must(0, w.service.Consume(ctx, w.node().Credential, Application{KeyHash: "k", Name: "csr"},
-			store.Condition{}))
+		w.consume(w.node().Credential)
 		must(0, w.regenerate(ctx))
 	}
 	w.work()
@@ -392,8 +400,7 @@ func TestJoiningGoesWithItsNode(t *testing.T) {
 	must(0, w.put(t.Context(), withToken, true, true))
 	w.work()
 	joining := w.node().Credential
-	must(0, w.service.Consume(t.Context(), joining, Application{KeyHash: "k", Name: "csr"},
-		store.Condition{}))
+	w.consume(joining)
 	must(0, w.regenerate(t.Context()))
 	w.change(func(v *store.View) error {
 		return w.service.RemoveNode(v, nodeKey, true, w.clock.now())
@@ -413,8 +420,7 @@ func TestJoiningEnds(t *testing.T) {
 	w := newWorld(t)
 	must(0, w.put(t.Context(), withToken, true, true))
 	w.work()
-	must(0, w.service.Consume(t.Context(), w.node().Credential,
-		Application{KeyHash: "k", Name: "csr"}, store.Condition{}))
+	w.consume(w.node().Credential)
 	must(0, w.regenerate(t.Context()))
 	w.work()
 	if n := w.node(); len(n.Joining) != 1 {
@@ -427,37 +433,26 @@ func TestJoiningEnds(t *testing.T) {
 	}
 }
 
-// What is Pending nobody has: who asks again while the cluster is down makes no other.
-func TestRevokePreviousAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		must(0, w.put(t.Context(), withToken, true, true))
-		key := w.node().Credential
-		for range 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			row := must(w.store().Nodes.Get(ctx, nodeKey))
-			_, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: true}, nobody)
-			if cancel(); !errors.Is(err, ErrNotReady) || w.node().Credential != key {
-				t.Errorf("%v; %s, then %s", err, key, w.node().Credential)
-			}
-		}
-	})
-}
-
-// The bootstrap token is all that a node could be given: it is told that it is not there yet.
+// A node that needs a bootstrap token gets an error while there is none yet. To ask again while the
+// cluster is down makes no other credential, since no machine has one that is Pending.
 func TestRefreshIsNotReady(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		must(0, w.put(t.Context(), withToken, false, true))
-		row := must(w.store().Nodes.Get(t.Context(), nodeKey))
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-		defer cancel()
-		if _, err := w.service.Refresh(ctx, row, api.Refresh{}, nobody); !errors.Is(err, ErrNotReady) {
-			t.Errorf("got %v", err)
-		}
-	})
+	for _, revoke := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			must(0, w.put(t.Context(), withToken, revoke, true))
+			key := w.node().Credential
+			for range 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				row := must(w.store().Nodes.Get(ctx, nodeKey))
+				_, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: revoke}, nobody)
+				cancel()
+				if !errors.Is(err, ErrNotReady) || revoke && w.node().Credential != key {
+					t.Errorf("%v; %s, then %s", err, key, w.node().Credential)
+				}
+			}
+		})
+	}
 }
 
 // A store that is full keeps no machine from its configuration: only the count is not written.

@@ -290,7 +290,7 @@ func (w *world) rendered(v *store.View, n *flexnode.Node, version int64) error {
 		return err
 	}
 	return w.store().History.Put(v, nodeKey, history.Value.With(flexnode.Revision{
-		Version: version, Facts: n.Facts, Own: flexnode.OwnLayer(*n),
+		Version: version, Facts: n.Facts, Own: flexnode.OwnLayer(*n), Desired: &n.Desired,
 		SecretVersion: n.SecretVersion,
 		Created:       w.clock.now(), Why: "put",
 	}, n.Assigned))

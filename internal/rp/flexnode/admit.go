@@ -93,10 +93,12 @@ type State struct {
 	Unknown int `json:"unknown,omitempty"`
 	// Hold is why no node is admitted, "" if some are.
 	Hold string `json:"hold,omitempty"`
-	// Allowed is the number of failures that By has allowed until Until.
-	Allowed int       `json:"allowed,omitempty"`
-	Until   time.Time `json:"until,omitzero"`
-	By      string    `json:"by,omitempty"`
+	// Allowed and AllowedUnknown are the numbers of failed and of unknown nodes that By has allowed
+	// until Until.
+	Allowed        int       `json:"allowed,omitempty"`
+	AllowedUnknown int       `json:"allowedUnknown,omitempty"`
+	Until          time.Time `json:"until,omitzero"`
+	By             string    `json:"by,omitempty"`
 }
 
 // Why a change admits no node.
@@ -396,11 +398,12 @@ func (a *admission) admits(c *Candidate) bool {
 // hold returns why a change admits no node, "" if it admits some.
 func (a *admission) hold(s *State) string {
 	failed, proved, tolerated := len(s.Failed), a.proved(s), 0
+	unknown := a.policy.MaxUnknown.Of(a.counted)
 	if proved {
 		tolerated = a.policy.MaxFailed
 	}
 	if a.now.Before(s.Until) {
-		tolerated = max(tolerated, s.Allowed)
+		tolerated, unknown = max(tolerated, s.Allowed), max(unknown, s.AllowedUnknown)
 	}
 	switch {
 	case a.policy.Paused:
@@ -409,7 +412,7 @@ func (a *admission) hold(s *State) string {
 		return HeldFailed
 	case failed > tolerated:
 		return HeldCanary
-	case s.Unknown > a.policy.MaxUnknown.Of(a.counted):
+	case s.Unknown > unknown:
 		return HeldUnknown
 	}
 	return ""

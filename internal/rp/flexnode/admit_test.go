@@ -546,6 +546,29 @@ func TestAllow(t *testing.T) {
 	}
 }
 
+// TestAllowUnknown holds that a change held because too many nodes do not answer can be released.
+func TestAllowUnknown(t *testing.T) {
+	a := admission{now: began, policy: Policy{MaxUnknown: Share{number: 1}}, counted: 9}
+	r := Rollout{[]State{{Change: upgrade("1.35.0"), Unknown: 3, Waiting: 4, Proved: true}}}
+	if hold := a.hold(&r.Changes[0]); hold != HeldUnknown {
+		t.Fatalf("held by %q", hold)
+	}
+	next, err := r.Allow(api.AllowVersions{Failures: 2}, "ops", began)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &next.Changes[0]
+	for unknown, want := range map[int]string{3: "", 4: "", 5: HeldUnknown} {
+		if s.Unknown = unknown; a.hold(s) != want {
+			t.Errorf("%d nodes do not answer: held by %q", unknown, a.hold(s))
+		}
+	}
+	s.Unknown, a.now = 3, s.Until
+	if hold := a.hold(s); hold != HeldUnknown {
+		t.Errorf("after the allowance has ended: held by %q", hold)
+	}
+}
+
 // TestLost holds which nodes the store has lost sight of, and which ETags their agents still have.
 func TestLost(t *testing.T) {
 	w := newWorld(t)

@@ -31,10 +31,7 @@ func listOf(items []string) []any {
 	return list
 }
 
-// canonical is compact JSON with sorted names.
-func canonical(o object) []byte { return encode(o) }
-
-// encode is a value as encoding/json writes it.
+// encode is a value as encoding/json writes it: compact, with sorted names of maps.
 func encode(value any) []byte {
 	text, err := json.Marshal(value)
 	if err != nil { // strings, numbers, lists and maps of them encode

@@ -2,7 +2,6 @@ package flexnode
 
 import (
 	"encoding/json"
-	"net/url"
 	"strings"
 	"unicode/utf8"
 
@@ -76,7 +75,7 @@ func CheckTags(tags map[string]string) Problems {
 func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	if n.Chosen.Versions.Kubernetes == "" {
 		n.Chosen.Versions.Kubernetes = anyVersion
-		own = canonical(ownLayer(n, parent.podNetwork()))
+		own = encode(ownLayer(n, parent.podNetwork()))
 	}
 	settings, err := readObject(own)
 	if err != nil {
@@ -192,24 +191,13 @@ func CheckDefaults(defaults map[string]any) []string {
 }
 
 // secretsIn lists the secrets in the operator's defaults. They are not sealed, and every caller who
-// may read a node is shown them. A proxy without user and password is none.
+// may read a node is shown them.
 func secretsIn(defaults map[string]any) (problems []string) {
-	proxy, _ := defaults["proxy"].(map[string]any)
-	for name, value := range proxy {
-		text, _ := value.(string)
-		if u, err := url.Parse(text); text != "" && (err != nil || u.User != nil) {
-			problems = append(problems, "proxy."+name+" holds a user or password, which every "+
-				"caller of the provider would be shown: let the proxy know machines otherwise")
-		}
-	}
-	azure, _ := defaults["azure"].(map[string]any)
-	secrets := [][2]string{{"servicePrincipal", "clientSecret"}, {"bootstrapToken", "token"}}
-	for _, secret := range secrets {
-		section, _ := azure[secret[0]].(map[string]any)
-		if section[secret[1]] != nil {
-			problems = append(problems, "azure."+secret[0]+"."+secret[1]+" is a secret, which every "+
-				"caller of the provider would be shown")
-		}
+	var c config.Config
+	_ = json.Unmarshal(encode(defaults), &c) // the agent's own rules name what cannot be read
+	for _, path := range c.SecretPaths() {
+		problems = append(problems, path+" holds a secret, such as a user or password, which every "+
+			"caller of the provider would be shown")
 	}
 	return problems
 }

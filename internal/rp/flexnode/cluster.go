@@ -42,10 +42,30 @@ func (c Cluster) Deleting() bool { return c.Deletion != nil && c.Deletion.Operat
 type Deletion struct {
 	// Operation is the id of the asynchronous operation, Wipe tells that the machines of its nodes
 	// are to be given back: only then do agents get a tombstone.
-	Operation string    `json:"operation"`
-	Wipe      bool      `json:"wipe,omitempty"`
-	Since     time.Time `json:"since"`
-	By        string    `json:"by"`
+	Operation string `json:"operation"`
+	Wipe      bool   `json:"wipe,omitempty"`
+	// Emptied tells that no node is left: from then on it cannot be aborted.
+	Emptied bool      `json:"emptied,omitempty"`
+	Since   time.Time `json:"since"`
+	By      string    `json:"by"`
+}
+
+// wipePause is the time in which MaxUnavailable machines of a cluster are given back.
+const wipePause = time.Minute
+
+// MayDelete returns how many more nodes of a cluster may be deleted at a time, of total nodes of which
+// done are deleted, and if that is none, when more may be. A share of the machines that are given
+// back, MaxUnavailable of the rollout policy, is deleted each minute; nodes that are released need
+// no pace.
+func (d Deletion) MayDelete(
+	policy Policy, total, done int, now time.Time,
+) (more int, again time.Time) {
+	if !d.Wipe {
+		return total, now
+	}
+	turns := 1 + int(max(0, now.Sub(d.Since))/wipePause)
+	more = policy.MaxUnavailable.Of(total)*turns - done
+	return max(0, more), d.Since.Add(time.Duration(turns) * wipePause)
 }
 
 // Facts are what nodes are told of their cluster.

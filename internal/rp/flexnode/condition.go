@@ -55,7 +55,8 @@ func condition(kind, status, reason, message string) api.Condition {
 
 // registered reports whether the Node object is there, as far as its cluster has said.
 func (e Evidence) registered() bool {
-	return e.Status.Ready != nil && e.Status.Ready.Reason != NodeNotFound
+	return e.Status.Ready != nil && e.Status.Ready.Reason != NodeNotFound &&
+		e.Status.Ready.Reason != NodeForeign
 }
 
 func (e Evidence) joined(join *api.Join) api.Condition {
@@ -65,6 +66,8 @@ func (e Evidence) joined(join *api.Join) api.Condition {
 	switch ready := e.Status.Ready; {
 	case e.registered():
 		return is("True", "NodeRegistered", "")
+	case ready != nil && ready.Reason == NodeForeign:
+		return is("False", NodeForeign, ready.Message)
 	case ready != nil:
 		c := is("False", NodeNotFound, "The Node object was deleted. The agent registers the node "+
 			"again where driftPolicy is repair; else run `aks-flex-node bootstrap` on the machine.")
@@ -124,6 +127,10 @@ func (e Evidence) upToDate() api.Condition {
 			"far each one is, and why one is held.", offered, n.Revision))
 	case applied == offered:
 		c := is("True", "Applied", "")
+		if ready := e.Status.Ready; e.Reachable && ready != nil && ready.Status != "True" {
+			c.Reason, c.Message = "AppliedNotReady", "The node runs this configuration, and its Node "+
+				"is not Ready: see the condition Ready."
+		}
 		if report.LastConfigApplied != nil {
 			c.LastTransitionTime = report.LastConfigApplied.UTC()
 		}

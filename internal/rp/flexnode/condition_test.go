@@ -45,7 +45,12 @@ func TestDerivedConditions(t *testing.T) {
 		"good": {func(*Evidence) {}, nil},
 		"Node deleted": {
 			func(e *Evidence) { e.Status.Ready = NodeMissing(e.Now) },
-			map[string]string{Joined: "False NodeNotFound",
+			map[string]string{Joined: "False NodeNotFound", UpToDate: "True AppliedNotReady",
+				CredentialValid: "False NothingToJoinWith"},
+		},
+		"the name is another's": {
+			func(e *Evidence) { e.Status.Ready = ForeignNode(e.Now) },
+			map[string]string{Joined: "False NodeForeign", UpToDate: "True AppliedNotReady",
 				CredentialValid: "False NothingToJoinWith"},
 		},
 		"silent": {
@@ -54,7 +59,12 @@ func TestDerivedConditions(t *testing.T) {
 		},
 		"silent, and not Ready": {
 			func(e *Evidence) { e.Seen, e.Status.Ready.Status = time.Unix(1, 0), "False" },
-			map[string]string{Reporting: "False Silent", CredentialValid: "Unknown NotSeen"},
+			map[string]string{Reporting: "False Silent", CredentialValid: "Unknown NotSeen",
+				UpToDate: "True AppliedNotReady"},
+		},
+		"applied, and not Ready": {
+			func(e *Evidence) { e.Status.Ready.Status = "False" },
+			map[string]string{UpToDate: "True AppliedNotReady"},
 		},
 		"silent, and the cluster does not answer": {
 			func(e *Evidence) { e.Seen, e.Reachable = time.Unix(1, 0), false },

@@ -34,7 +34,7 @@ func Config(r Revision, defaults, facts *Layer, g Grants) (map[string]any, error
 
 // layered is the configuration that the layers make together, with the secrets that are given.
 func layered(own object, defaults, facts *Layer, g Grants) object {
-	config := overlay("", facts.over(defaults), own)
+	config := overlay("", overlay("", defaults.settings(), facts.settings()), own)
 	grant(config, g)
 	return config
 }

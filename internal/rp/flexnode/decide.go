@@ -18,6 +18,32 @@ type Parent struct {
 	FactsLayer *Layer
 	// Defaults is the layer of the operator's defaults; nil for none.
 	Defaults *Layer
+	// Installation names this provider; Nodes have it as a label.
+	Installation string
+}
+
+// InstallationLabel is the label of a Node, and of a Secret, with the installation it belongs to.
+const InstallationLabel = "flexnode.azure.com/installation"
+
+// mark adds the label of the installation to a node's own layer. A node without labels of its own has
+// those of the defaults.
+func (p Parent) mark(own object) {
+	node, _ := own["node"].(object)
+	if p.Installation == "" || node == nil {
+		return
+	}
+	labels, given := node["labels"].(object)
+	if !given {
+		defaults, _ := p.Defaults.settings()["node"].(object)
+		labels, _ = defaults["labels"].(object)
+	}
+	marked := object{InstallationLabel: p.Installation}
+	for name, value := range labels {
+		if name != InstallationLabel {
+			marked[name] = value
+		}
+	}
+	node["labels"] = marked
 }
 
 // factsID is the id that the facts layer is stored with.
@@ -94,6 +120,8 @@ type Put struct {
 	Renderer         string
 	// Joins tells that no machine runs the node and follows it: it joins with what is wanted now.
 	Joins bool
+	// Offered is the revision that agents are offered; nil for none.
+	Offered *Revision
 	// Subnet is the pod subnet that was reserved after Decision.NeedsSubnet.
 	Subnet string
 }
@@ -110,6 +138,9 @@ type Decision struct {
 	Node Node
 	// Revision is the new configuration; nil when it is the same, or cannot be rendered yet.
 	Revision *Revision
+	// Offered is the configuration that agents are offered from now on in place of Put.Offered, with
+	// the new client secret; nil for no other one.
+	Offered *Revision
 	// Changed tells that what is wanted has changed: what a machine could join with is revoked.
 	Changed bool
 	// Write tells that the row of the node is another one: Changed, or its id has another casing,
@@ -160,8 +191,38 @@ func Decide(
 	if problems := d.next(p, old, last, parent); len(problems) > 0 || d.NeedsSubnet {
 		return d, problems
 	}
+	d.offerSecret(p, parent)
 	d.version(p, old, last, stone, parent)
 	return d, nil
+}
+
+// offerSecret has the node's agent be offered what it is offered with the new client secret of the
+// same client: that restarts nothing, and does not wait with what does.
+func (d *Decision) offerSecret(p Put, parent Parent) {
+	o := p.Offered
+	if !d.StoreSecret || p.Joins || o == nil || parent.FactsLayer == nil {
+		return
+	}
+	was, _ := principalOf(o.Desired.AzureAuth)
+	now, _ := principalOf(p.Desired.AzureAuth)
+	if was == nil || *was != *now {
+		return
+	}
+	r := *o
+	r.SecretVersion, r.By, r.Why = d.Node.SecretVersion, p.By, "put"
+	d.Offered = d.Node.reoffer(r, p.At, p.Renderer)
+}
+
+// reoffer has the node's agent be offered a revision again, with a later version.
+func (n *Node) reoffer(r Revision, at time.Time, renderer string) *Revision {
+	r.Version, r.Repeats = NextVersion(n.newest(), at), r.Version
+	r.Created, r.Renderer = at.UTC(), renderer
+	if n.Attempt.pending() && n.Attempt.Revision == n.Assigned {
+		at := *n.Attempt
+		at.Revision, n.Attempt = r.Version, &at
+	}
+	n.Assigned = r.Version
+	return &r
 }
 
 // next is the node that a PUT makes, without version and revision.
@@ -184,7 +245,6 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 		n.UID = p.NewUID
 	}
 	n.ID, n.Desired = p.ID, p.Desired
-	n.Chosen.Complete = n.Chosen.Complete || n.Revision == 0
 	var skewed Problems
 	n.Chosen.Versions, skewed = c.choose()
 	if problems = append(problems, skewed...); len(problems) > 0 {

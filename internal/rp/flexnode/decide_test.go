@@ -299,3 +299,36 @@ func TestTagsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// A client secret reaches a node that keeps its configuration until the budget admits it to another.
+func TestANewSecretWaitsForNoSlot(t *testing.T) {
+	w := newWorld(t)
+	principal := func(secret string, maxPods int) api.Desired {
+		return api.Desired{ContinuousMonitoring: true, NodeConfig: api.NodeConfig{MaxPods: maxPods},
+			AzureAuth: api.AzureAuth{Method: api.ServicePrincipal,
+				ServicePrincipal: &api.ServicePrincipalAuth{ClientID: tenant, ClientSecret: secret}}}
+	}
+	first := w.put(principal("one", 10)).Revision
+	w.runs = true
+	w.put(principal("", 20)) // held
+	if w.node.Assigned != first.Version {
+		t.Fatalf("%d is offered", w.node.Assigned)
+	}
+	w.node.Attempt = &Attempt{Revision: first.Version}
+	d := w.put(principal("two", 20))
+	offered := must(w.history.Find(w.node.Assigned))
+	if offered.Version <= first.Version || offered.Version >= d.Revision.Version ||
+		offered.SecretVersion != w.version || string(offered.Own) != string(first.Own) ||
+		w.node.Attempt.Revision != offered.Version || d.Revision.Version != w.node.Revision {
+		t.Errorf("%+v is offered, %+v", offered, w.node)
+	}
+	if change := ChangeOf(must(readObject(first.Own)), must(readObject(offered.Own))); change.ID != "" {
+		t.Errorf("it disturbs by %v", change)
+	}
+	// That of another client goes with the configuration that names the client.
+	other := principal("three", 20)
+	other.AzureAuth.ServicePrincipal.ClientID = "99999999-0000-0000-0000-000000000001"
+	if w.put(other); w.node.Assigned != offered.Version {
+		t.Errorf("%d is offered", w.node.Assigned)
+	}
+}

@@ -17,21 +17,16 @@ func saidByFacts() [][]string {
 }
 
 // wholeOwnLayer is a node's own layer with the agent's defaults for all that the layers together
-// leave open. Those of a node that an older program has rendered leave open what its agent has kept
-// from its join. The problems are those of checkNode: it is checked as it is made.
+// leave open. The problems are those of checkNode: it is checked as it is made.
 func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Problems) {
 	own := ownLayer(n, network)
+	parent.mark(own)
 	whole := checkedConfig(n, own, parent, anyGrants(n))
 	open, found := config.FillAndCheck(whole, anyHost())
 	for _, path := range saidByFacts() {
 		drop(open, path)
 	}
-	if !n.Chosen.Complete {
-		for _, path := range config.KeptFromJoin() {
-			drop(open, path)
-		}
-	}
-	text := canonical(fill(own, open))
+	text := encode(fill(own, open))
 	if n.Chosen.Versions.Kubernetes == "" {
 		return text, checkNode(n, text, parent)
 	}

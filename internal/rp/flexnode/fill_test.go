@@ -100,7 +100,6 @@ func TestWhatIsMadeIsWhatIsChecked(t *testing.T) {
 		desired, _ := WithoutSecret(complete(randomDesired(g)))
 		n := Node{ID: nodeID, Desired: desired}
 		n.Chosen.Versions, _ = chooser{want: desired.Versions, server: "1.35.4"}.choose()
-		n.Chosen.Complete = i%7 != 0
 		spoil[i%len(spoil)](&n)
 		network := pick(g, "", "10.244.0.0/16")
 		own, got := n.wholeOwnLayer(network, parent)
@@ -159,32 +158,6 @@ func TestNoDNSAddressIsGuessed(t *testing.T) {
 	w.reach(silent, "1.35.4")
 	if r := w.refresh(); r == nil || w.node.State == api.Failed {
 		t.Errorf("a node that there is does not go on: %+v", w.node)
-	}
-}
-
-// A node that an older program has rendered keeps what its machine has kept from its join: a change
-// of a label brings all other defaults, and not these.
-func TestAnOlderNodeKeepsWhatItHasJoinedWith(t *testing.T) {
-	w := newWorld(t)
-	d := api.Desired{NodeConfig: api.NodeConfig{Labels: map[string]string{"a": "b"}}}
-	w.put(d)
-	older := *w.node
-	older.Chosen.Complete = false
-	w.node = &older
-	if again := w.put(d); again.Revision != nil || again.Write {
-		t.Error("a newer program alone made a revision")
-	}
-	d.NodeConfig.Labels = map[string]string{"a": "c"}
-	w.put(d)
-	text := w.config(w.last())
-	for want, has := range map[string]bool{
-		`"maxPods":110`: true, `"firewall":"check"`: true, `"managed":"false"`: false,
-		"seccompDefault": false, "podPidsLimit": false, "shutdownGracePeriod": false,
-		"kubeletCredential": false,
-	} {
-		if strings.Contains(text, want) != has {
-			t.Errorf("%s: %s", want, text)
-		}
 	}
 }
 
@@ -373,6 +346,22 @@ func TestDurations(t *testing.T) {
 		}
 		if d, _ := parseDuration(text); must(time.ParseDuration(got)) != d {
 			t.Errorf("%q is not %s", got, d)
+		}
+	}
+}
+
+// A node's configuration has the label of the installation, beside its own labels or those of the
+// defaults.
+func TestInstallationLabel(t *testing.T) {
+	defaults := DefaultsLayer(object{"node": object{"labels": object{"a": "operator"}}})
+	for label, given := range map[string]map[string]string{
+		"operator": nil, "owner": {"a": "owner", InstallationLabel: "forged"},
+	} {
+		own := ownLayer(Node{Desired: api.Desired{NodeConfig: api.NodeConfig{Labels: given}}}, "")
+		Parent{Defaults: defaults, Installation: "here"}.mark(own)
+		got, _ := own["node"].(object)["labels"].(object)
+		if got["a"] != label || got[InstallationLabel] != "here" {
+			t.Errorf("the labels of the %s: %v", label, got)
 		}
 	}
 }

@@ -27,6 +27,7 @@ type History struct {
 // recorded is a revision as it is stored.
 type recorded struct {
 	version int64
+	facts   bool // made because of new facts
 	text    json.RawMessage
 	made    *Revision // one that is not stored yet
 }
@@ -47,12 +48,14 @@ func (h *History) ReadRow(row []byte) error {
 	next := History{others: members}
 	for _, text := range texts {
 		var r struct {
-			Version *int64 `json:"version"`
+			Version *int64          `json:"version"`
+			Why     json.RawMessage `json:"why"`
 		}
 		if json.Unmarshal(text, &r) != nil || r.Version == nil {
 			return errors.New("a revision has no version")
 		}
-		next.revisions = append(next.revisions, recorded{version: *r.Version, text: text})
+		facts := string(r.Why) == `"`+WhyFacts+`"`
+		next.revisions = append(next.revisions, recorded{*r.Version, facts, text, nil})
 	}
 	*h = next
 	return nil
@@ -114,19 +117,23 @@ func (r recorded) read() (*Revision, error) {
 	return found, nil
 }
 
-// With is the history with a newer revision, of which the last Kept remain, fewer if they have more
-// than KeptBytes. What is assigned is kept however old and large it is.
-func (h History) With(r Revision, assigned int64) History {
+// With returns the history with a newer revision: the last Kept, fewer if they have more than
+// KeptBytes, and of those made because of new facts the last one only. Those with a version in keep,
+// such as that which the node runs, are kept however many, old and large they are.
+func (h History) With(r Revision, keep ...int64) History {
 	text, err := json.Marshal(r)
 	if err != nil { // what was decoded or rendered encodes
 		panic("internal error: " + err.Error())
 	}
-	next, size, full := []recorded{{r.Version, text, &r}}, len(text), false
+	facts := r.Why == WhyFacts
+	next, size, full := []recorded{{r.Version, facts, text, &r}}, len(text), false
 	for _, old := range h.revisions {
-		full = full || len(next) == Kept || size+len(old.text) > KeptBytes
-		if !full || old.version == assigned {
+		repeated := old.facts && facts
+		full = full || !repeated && (len(next) == Kept || size+len(old.text) > KeptBytes)
+		if !full && !repeated || slices.Contains(keep, old.version) {
 			next, size = append(next, old), size+len(old.text)
 		}
+		facts = facts || old.facts
 	}
 	return History{next, h.others}
 }

@@ -35,6 +35,28 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+// New facts evict no revision of an owner's: the last revision made because of them is kept, and
+// those that the node runs or is offered.
+func TestFactsEvictNothing(t *testing.T) {
+	h := History{}.With(Revision{Version: 1, Why: "put"}).With(Revision{Version: 2, Why: "put"})
+	for version := int64(3); version < 40; version++ {
+		h = h.With(Revision{Version: version, Why: WhyFacts}, 5, 9)
+		if version == 20 { // the row is read again
+			if err := h.ReadRow(must(h.Row())); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	h = h.With(Revision{Version: 40, Why: "put"}, 5)
+	var got []int64
+	for _, r := range must(h.All()) {
+		got = append(got, r.Version)
+	}
+	if diff := cmp.Diff([]int64{40, 39, 5, 2, 1}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A row of the history is read as far as it is needed, and refused when it is none.
 func TestHistoryRow(t *testing.T) {
 	w := newWorld(t)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"sync/atomic"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -21,28 +20,6 @@ type Layer struct {
 	Text []byte // canonical JSON
 	// object is what Text says.
 	object object
-	// last is what it has last been put over.
-	last atomic.Pointer[overlaid]
-}
-
-// overlaid is a layer over another one.
-type overlaid struct {
-	under  *Layer
-	object object
-}
-
-// over are the settings of a layer over those of another one. The defaults and the facts of a
-// cluster are the same for many of its nodes, and put over each other once.
-func (l *Layer) over(under *Layer) object {
-	if l == nil {
-		return under.settings()
-	}
-	if last := l.last.Load(); last != nil && last.under == under {
-		return last.object
-	}
-	made := &overlaid{under, overlay("", under.settings(), l.object)}
-	l.last.Store(made)
-	return made.object
 }
 
 // ReadLayer reads a layer that was stored; nil if there is none.
@@ -59,7 +36,7 @@ func ReadLayer(text []byte) (*Layer, error) {
 
 // newLayer makes a layer of what encodes.
 func newLayer(o object) *Layer {
-	layer, err := ReadLayer(canonical(o))
+	layer, err := ReadLayer(encode(o))
 	if err != nil {
 		panic("internal error: " + err.Error())
 	}
@@ -78,23 +55,14 @@ func (l *Layer) settings() object {
 // defaults: so an agent with other ones changes nothing.
 func DefaultsLayer(operator map[string]any) *Layer {
 	given := object{}
-	if layer := OperatorLayer(operator); layer != nil {
-		given = layer.object
+	if len(operator) > 0 {
+		given = newLayer(operator).object // as it is read
 	}
 	open := config.Defaults(given)
 	for _, path := range config.KeptFromJoin() {
 		drop(open, path)
 	}
 	return newLayer(fill(given, open))
-}
-
-// OperatorLayer is what the operator of the provider gives every node, alone; nil for nothing. It
-// is what older programs have rendered with.
-func OperatorLayer(defaults map[string]any) *Layer {
-	if len(defaults) == 0 {
-		return nil
-	}
-	return newLayer(defaults)
 }
 
 // FactsLayer is what the nodes of a cluster are told of it.
@@ -143,7 +111,7 @@ func FactsOf(layer []byte) (Facts, error) {
 
 // OwnLayer is what a node has for itself, as canonical JSON, without secrets; without the defaults
 // that depend on it (wholeOwnLayer).
-func OwnLayer(n Node) json.RawMessage { return canonical(ownLayer(n, "")) }
+func OwnLayer(n Node) json.RawMessage { return encode(ownLayer(n, "")) }
 
 // ownLayer is the own layer of a node whose pods reach a network with their own addresses, as
 // readObject would read it; "" is none. The network is no part of the cluster's facts: those of the

@@ -70,9 +70,6 @@ type Node struct {
 type Chosen struct {
 	Versions api.Versions `json:"versions"`
 	PodCIDR  string       `json:"podCIDR,omitempty"`
-	// Complete tells that every default is rendered, also those that an agent keeps from its join
-	// when they are left open: an older program has rendered no defaults.
-	Complete bool `json:"complete,omitempty"`
 }
 
 // ETag identifies what agents are offered, and by it what an owner has read; status does not change

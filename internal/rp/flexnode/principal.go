@@ -33,6 +33,6 @@ func WithoutSecret(d api.Desired) (api.Desired, string) {
 // Onboards reports whether the client secret of a revision enrols an Arc machine, which one that
 // speaks as that machine has no use for.
 func (r Revision) Onboards(nodeID string, is func(identity string) bool) bool {
-	return r.Desired != nil && r.Desired.AzureAuth.Method == api.Arc &&
+	return r.Desired.AzureAuth.Method == api.Arc &&
 		is(IdentityOf(nodeID, *r.Desired, ""))
 }

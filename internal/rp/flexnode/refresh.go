@@ -27,9 +27,7 @@ func Refresh(
 		return n, nil
 	}
 	r := *last
-	if r.Repeats = 0; r.Desired == nil {
-		r.Desired = &n.Desired
-	}
+	r.Repeats = 0
 	r.Version = NextVersion(max(n.newest(), last.Version), at)
 	if n.Failed == n.Revision { // its owner has changed nothing
 		n.Failed = r.Version
@@ -37,7 +35,7 @@ func Refresh(
 	if n.Insisted == n.Revision {
 		n.Insisted = r.Version
 	}
-	r.Facts, r.Created, r.By, r.Why, r.Renderer = facts, at.UTC(), "", "facts", renderer
+	r.Facts, r.Created, r.By, r.Why, r.Renderer = facts, at.UTC(), "", WhyFacts, renderer
 	n.identify(parent.Tenant())
 	n.point(r, joins)
 	return n, &r
@@ -51,7 +49,7 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	}
 	versions, problems := c.choose()
 	next := n
-	next.Chosen.Versions, next.Chosen.Complete = versions, true
+	next.Chosen.Versions = versions
 	own, wrong := next.wholeOwnLayer(parent.podNetwork(), parent)
 	if len(problems) == 0 {
 		problems = wrong
@@ -87,14 +85,9 @@ func RefreshOffered(
 		return n, nil
 	}
 	r := *offered
-	r.Version, r.Repeats = NextVersion(n.newest(), at), offered.Version
-	r.Facts, r.Created, r.By, r.Why, r.Renderer = parent.factsID(), at.UTC(), "", "facts", renderer
-	if n.Attempt.pending() && n.Attempt.Revision == n.Assigned {
-		at := *n.Attempt
-		at.Revision, n.Attempt = r.Version, &at
-	}
-	n.Assigned = r.Version
-	return n, &r
+	r.Facts, r.By, r.Why = parent.factsID(), "", WhyFacts
+	made := n.reoffer(r, at, renderer)
+	return n, made
 }
 
 // sameServer reports whether two layers of facts name the same API server.

@@ -11,9 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -100,7 +98,7 @@ func TestBundles(t *testing.T) {
 			if len(problems) > 0 {
 				t.Fatal(problems)
 			}
-			n.Chosen = Chosen{Versions: versions, PodCIDR: tt.pod, Complete: true}
+			n.Chosen = Chosen{Versions: versions, PodCIDR: tt.pod}
 			parent := Parent{FactsLayer: facts, Defaults: defaults}
 			own, problems := n.wholeOwnLayer("", parent)
 			if len(problems) > 0 {
@@ -124,147 +122,6 @@ func TestBundles(t *testing.T) {
 				t.Errorf("the agent does not take it: %v", problems)
 			}
 		})
-	}
-}
-
-// The rendering of the form before, in one piece: what layers are compared with.
-func formerRender(n Node, f Facts, defaults object, g Grants) object {
-	id, _ := arm.Parse(n.ID)
-	d, v := n.Desired, n.Chosen.Versions
-	config := object{
-		"azure":      formerAzure(n, f, g),
-		"kubernetes": object{"version": v.Kubernetes},
-		"containerd": object{"version": v.Containerd},
-		"runc":       object{"version": v.Runc},
-		"cni":        without(object{"version": v.CNI, "podCIDR": n.Chosen.PodCIDR}),
-		"npd":        object{"version": v.NPD},
-		"node":       formerNode(d.NodeConfig, f),
-		"agent":      object{"nodeName": strings.ToLower(id.Name())},
-	}
-	if d.ContinuousMonitoring {
-		config["continuousMonitoring"] = true
-	}
-	return formerOverlay(defaults, config)
-}
-
-func formerAzure(n Node, f Facts, g Grants) object {
-	id, _ := arm.Parse(n.ID)
-	section := without(object{
-		"subscriptionId": id.Subscription, "tenantId": f.TenantID,
-		"targetCluster": without(
-			object{"resourceId": clusterID(n.ID), "location": f.Location}),
-	})
-	switch auth := n.Desired.AzureAuth; auth.Method {
-	case api.ServicePrincipal:
-		section["servicePrincipal"] = without(object{
-			"clientId": auth.ServicePrincipal.ClientID, "clientSecret": g.ClientSecret,
-			"clientTenant": auth.ServicePrincipal.ClientTenant,
-		})
-	case api.ManagedIdentity:
-		identity := object{}
-		if auth.ManagedIdentity != nil {
-			identity = without(object{"clientId": auth.ManagedIdentity.ClientID})
-		}
-		section["managedIdentity"] = identity
-	case api.Arc:
-		machine, err := arm.Parse(MachineOf(n.ID, n.Desired))
-		section["arc"] = object{
-			"machineName": machine.Name(), "resourceGroup": machine.ResourceGroup,
-		}
-		if err != nil {
-			section["arc"] = object{}
-		}
-		if arc := n.Desired.AzureAuth.Arc; arc != nil && arc.Onboarding != nil {
-			section["servicePrincipal"] = without(object{
-				"clientId": arc.Onboarding.ClientID, "clientSecret": g.ClientSecret,
-				"clientTenant": arc.Onboarding.ClientTenant,
-			})
-			if arc.AutoRoleAssignment {
-				section["arc"].(object)["autoRoleAssignment"] = true
-			}
-		}
-	}
-	if !n.Desired.KubernetesAuth.UseAzureAuth && g.Token != "" {
-		section["bootstrapToken"] = object{"token": g.Token}
-	}
-	return section
-}
-
-func formerNode(c api.NodeConfig, f Facts) object {
-	kubelet := without(object{
-		"serverURL": f.ServerURL, "caCertData": f.CACertData, "dnsServiceIP": f.DNSServiceIP,
-		"nodeIP": c.Kubelet.NodeIP, "imageGCHighThreshold": c.Kubelet.ImageGCHighThreshold,
-		"imageGCLowThreshold": c.Kubelet.ImageGCLowThreshold, "verbosity": c.Kubelet.Verbosity,
-	})
-	if len(c.Kubelet.KubeReserved) > 0 {
-		kubelet["kubeReserved"] = c.Kubelet.KubeReserved
-	}
-	if len(c.Kubelet.EvictionHard) > 0 {
-		kubelet["evictionHard"] = c.Kubelet.EvictionHard
-	}
-	section := without(object{"maxPods": c.MaxPods, "kubelet": kubelet})
-	if len(c.Labels) > 0 {
-		section["labels"] = c.Labels
-	}
-	if len(c.Taints) > 0 {
-		section["taints"] = c.Taints
-	}
-	return section
-}
-
-func formerOverlay(under, over object) object {
-	result := object{}
-	for key, value := range under {
-		result[key] = value
-	}
-	for key, value := range over {
-		below, ok := result[key].(object)
-		if above, both := value.(object); ok && both {
-			value = formerOverlay(below, above)
-		}
-		result[key] = value
-	}
-	return result
-}
-
-// Layers give what rendering in one piece has given, whatever the node, the facts and the defaults.
-func TestLayersAreTheFormerRendering(t *testing.T) {
-	g := generator(t)
-	for range 2000 {
-		f := someFacts()
-		f.TenantID = pick(g, "", tenant)
-		f.DNSServiceIP, f.Location = pick(g, "", "10.96.0.10"), pick(g, "", "westeurope")
-		n := Node{
-			ID: nodeID, Desired: complete(withoutSecret(randomDesired(g))),
-			Chosen: Chosen{
-				Versions: versionsOf(release.Set{Kubernetes: "1.35.4"}.Filled()),
-				PodCIDR:  pick(g, "", "10.200.3.0/24"),
-			},
-		}
-		n.Desired.DriftPolicy, n.Desired.DriftPolicies = "", nil // it had none
-		n.Desired.UpgradePolicy, n.Desired.Network = api.UpgradePolicy{}, api.Network{}
-		n.Desired.Monitoring, n.Desired.KubernetesAuth.KubeletCredential = api.Monitoring{}, ""
-		defaults := pick(g, nil, object{}, object{
-			"azure": object{"authorityHost": "https://login.example",
-				"arc": object{"tags": object{}}},
-			"node": object{
-				"labels": object{"from": "operator"}, "maxPods": 20,
-				"kubelet": object{"kubeReserved": object{"memory": "1Gi"}, "verbosity": 1},
-			},
-			"artifacts": object{"mirrors": []any{"https://a.example"}, "size": 123456789012.0},
-			"cni":       object{"podCIDR": "10.9.9.0/24"}, "kubernetes": "no object",
-		})
-		secrets := Grants{ClientSecret: pick(g, "", "<hush>")}
-		if !n.Desired.KubernetesAuth.UseAzureAuth {
-			secrets.Token = pick(g, "", "abcdef.0123456789abcdef")
-		}
-		want := must(json.Marshal(formerRender(n, f, defaults, secrets)))
-		r := Revision{Own: OwnLayer(n)}
-		got := must(json.Marshal(
-			must(Config(r, OperatorLayer(defaults), FactsLayer(f, cluster), secrets))))
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Fatalf("(-former +layers):\n%s", diff)
-		}
 	}
 }
 

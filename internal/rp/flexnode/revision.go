@@ -20,18 +20,21 @@ type Revision struct {
 	Facts    string `json:"facts"`
 	// Own is canonical JSON: compact, with sorted names.
 	Own json.RawMessage `json:"own"`
-	// Desired is what the owner wanted, without secrets; nil of one that an older program made.
+	// Desired is what the owner wanted, without secrets.
 	Desired *api.Desired `json:"desired,omitempty"`
 	// SecretVersion tells which client secret goes with it; 0 is none.
 	SecretVersion int64     `json:"secretVersion,omitempty"`
 	Created       time.Time `json:"created"`
-	// By is who has caused it, Why is "put", "facts" or "rollback". Repeats is the
-	// version that a rollback repeats.
+	// By is who has caused it, Why is "put", WhyFacts or "rollback". Repeats is the version that a
+	// rollback repeats.
 	By       string `json:"by,omitempty"`
 	Why      string `json:"why"`
 	Repeats  int64  `json:"repeats,omitempty"`
 	Renderer string `json:"renderer,omitempty"` // version of the program
 }
+
+// WhyFacts is the Why of a revision made because the cluster's facts have changed.
+const WhyFacts = "facts"
 
 // NextVersion is a configVersion after another.
 func NextVersion(previous int64, now time.Time) int64 { return max(now.Unix(), previous+1) }

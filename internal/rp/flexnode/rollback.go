@@ -27,11 +27,6 @@ type Rollback struct {
 // The error is an *arm.Error or Problems.
 func RollBack(ask Rollback, old Node) (Decision, error) {
 	to := ask.To
-	if to.Desired == nil {
-		return Decision{}, arm.Errorf(409, "RevisionNotUsable",
-			"What the owner wanted with configVersion %d is not known: an older release of the "+
-				"provider made it. PUT the node as it was; diff tells the differences.", to.Version)
-	}
 	sp, _ := principalOf(to.Desired.AzureAuth)
 	if sp != nil && (!ask.Secret.Known || to.SecretVersion != ask.Secret.Version) {
 		return Decision{}, arm.Errorf(409, "SecretNotKept",
@@ -46,7 +41,6 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 	if n.Chosen, err = chosenIn(to.Own); err != nil {
 		return Decision{}, err
 	}
-	n.Chosen.Complete = old.Chosen.Complete
 	if ask.isWanted(old) {
 		return Decision{Node: old}, nil
 	}

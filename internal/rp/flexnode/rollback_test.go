@@ -121,11 +121,6 @@ func TestRollBackIsRefused(t *testing.T) {
 	}{
 		"another secret":     {secret("a"), secret("b"), nil, "SecretNotKept"},
 		"no secret any more": {secret("a"), api.Desired{}, nil, "SecretNotKept"},
-		"made by an older program": {api.Desired{}, secret("b"), func(w *world) {
-			for _, r := range must(w.history.All()) {
-				r.Desired = nil
-			}
-		}, "RevisionNotUsable"},
 		"a cluster that has moved on": {
 			api.Desired{Versions: api.Versions{Kubernetes: "1.34.4"}},
 			api.Desired{Versions: api.Versions{Kubernetes: "1.35.4"}},

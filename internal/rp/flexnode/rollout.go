@@ -18,7 +18,7 @@ const (
 	defaultAllowance   = 24 * time.Hour
 )
 
-// Allow lets more nodes fail changes that are held, until a time. The error is an *arm.Error or
+// Allow lets more nodes fail changes, or not answer after them, until a time. The error is an *arm.Error or
 // Problems.
 func (r Rollout) Allow(ask api.AllowVersions, by string, now time.Time) (Rollout, error) {
 	var problems Problems
@@ -39,15 +39,16 @@ func (r Rollout) Allow(ask api.AllowVersions, by string, now time.Time) (Rollout
 	next, found := Rollout{slices.Clone(r.Changes)}, false
 	for i := range next.Changes {
 		s := &next.Changes[i]
-		if ask.Change != "" && s.ID != ask.Change || len(s.Failed) == 0 {
+		if ask.Change != "" && s.ID != ask.Change || len(s.Failed)+s.Unknown == 0 {
 			continue
 		}
-		s.Allowed, s.By, s.Until = len(s.Failed)+failures-1, by, now.Add(lasts).UTC()
+		s.Allowed, s.AllowedUnknown = len(s.Failed)+failures-1, s.Unknown+failures-1
+		s.By, s.Until = by, now.Add(lasts).UTC()
 		found = true
 	}
 	if !found {
-		return r, arm.Errorf(409, "ChangeNotFailed", "No node of the cluster has failed this change: "+
-			"see changes in summarizeFlexNodes.")
+		return r, arm.Errorf(409, "ChangeNotFailed", "Every node of the cluster that has tried this "+
+			"change is well: see changes in summarizeFlexNodes.")
 	}
 	return next, nil
 }

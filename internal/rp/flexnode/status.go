@@ -12,6 +12,7 @@ import (
 const (
 	Ready              = "Ready"
 	NodeNotFound       = "NodeNotFound"
+	NodeForeign        = "NodeForeign"
 	ClusterUnreachable = "ClusterUnreachable"
 )
 
@@ -20,6 +21,16 @@ func NodeMissing(since time.Time) *api.Condition {
 	return &api.Condition{
 		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: NodeNotFound,
 		Message: "There is no Node object of that name in the cluster.",
+	}
+}
+
+// ForeignNode is the Ready condition of a node whose name a Node of another installation of the
+// provider has.
+func ForeignNode(since time.Time) *api.Condition {
+	return &api.Condition{
+		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: NodeForeign,
+		Message: "The Node of that name in the cluster is not this node: its labels name another " +
+			"installation of the provider. It is left alone.",
 	}
 }
 

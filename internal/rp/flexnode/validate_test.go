@@ -3,6 +3,7 @@ package flexnode
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // asked is the answer to a PUT with a body: code and places, or "" for one that is taken.
@@ -188,13 +190,43 @@ func TestCheckDefaults(t *testing.T) {
 	if got := CheckDefaults(bad); len(got) != 2 {
 		t.Errorf("%v", got)
 	}
+	if got := CheckDefaults(object{"proxy": object{"https": "http://p.example:3128"}}); len(got) != 0 {
+		t.Errorf("a proxy without a password: %v", got)
+	}
 	// Every caller who may read a node is shown the defaults.
-	for proxy, want := range map[string]int{
-		"http://proxy.example:3128": 0, "http://user:pass@proxy.example:3128": 1,
-		"http://user@proxy.example:3128": 1,
-	} {
-		if got := CheckDefaults(object{"proxy": object{"https": proxy}}); len(got) != want {
-			t.Errorf("%s: %v", proxy, got)
+	found := 0
+	eachSecret(reflect.TypeFor[config.Config](), func(path []string) {
+		found++
+		for _, secret := range []string{"hush.hush", "http://user:pass@proxy.example:3128"} {
+			defaults := object{path[len(path)-1]: secret}
+			for _, name := range slices.Backward(path[:len(path)-1]) {
+				defaults = object{name: defaults}
+			}
+			at := strings.Join(path, ".")
+			holds := func(p string) bool { return strings.HasPrefix(p, at+" holds a secret") }
+			if got := CheckDefaults(defaults); !slices.ContainsFunc(got, holds) {
+				t.Errorf("%s: %v", at, got)
+			}
 		}
+	})
+	if found < 4 {
+		t.Errorf("%d settings hold secrets", found)
+	}
+}
+
+// eachSecret calls see with the path of each setting of type config.Secret.
+func eachSecret(at reflect.Type, see func(path []string), above ...string) {
+	if at.Kind() == reflect.Pointer {
+		at = at.Elem()
+	}
+	if at == reflect.TypeFor[config.Secret]() {
+		see(above)
+	}
+	if at.Kind() != reflect.Struct {
+		return
+	}
+	for i := range at.NumField() {
+		name, _, _ := strings.Cut(at.Field(i).Tag.Get("json"), ",")
+		eachSecret(at.Field(i).Type, see, append(slices.Clone(above), name)...)
 	}
 }

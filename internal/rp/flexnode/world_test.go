@@ -104,6 +104,9 @@ func (w *world) decide(d api.Desired) (Decision, Problems) {
 		ID: nodeID, Desired: wanted, SecretGiven: secret != "", By: "ops", ByType: "User",
 		At: w.now, NewUID: fmt.Sprintf("uid%d-rest", w.uids), Renderer: "v1", Joins: !w.runs,
 	}
+	if w.node != nil {
+		p.Offered = must(w.history.Find(w.node.Assigned))
+	}
 	got, problems := Decide(p, w.node, w.last(), w.stone, w.parent, known)
 	if len(problems) > 0 {
 		return got, problems
@@ -129,6 +132,9 @@ func (w *world) put(d api.Desired) Decision {
 	got, problems := w.decide(d)
 	if len(problems) > 0 {
 		w.t.Fatalf("refused: %v", problems)
+	}
+	if got.Offered != nil {
+		w.history = w.history.With(*got.Offered, got.Node.Assigned)
 	}
 	w.keep(got.Node, got.Revision)
 	return got

@@ -42,6 +42,8 @@ type API struct {
 	Kubeconfigs Kubeconfigs
 	// Defaults is agent configuration that every node is given, under all else.
 	Defaults map[string]any
+	// Installation names this provider among others.
+	Installation string
 	// PublicURL is how callers reach this API themselves, such as https://provider.example:8447.
 	PublicURL string
 	// Renderer is the version of the program, which revisions are marked with.

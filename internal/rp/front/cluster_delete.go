@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,7 +33,8 @@ func (a *API) isLeaving(c flexnode.Cluster) bool {
 
 // deleteCluster deletes the registration of a cluster, asynchronously: its reconciler removes what
 // belongs to it. One that has nodes is refused, unless the caller says what becomes of their
-// machines; dryRun=true tells the counts and changes nothing.
+// machines, and confirms the number of those that are given back; dryRun=true tells the counts and
+// changes nothing.
 func (a *API) deleteCluster(w http.ResponseWriter, r *request) error {
 	nodes := r.query.Get("nodes")
 	if nodes != "" && nodes != releaseNodes && nodes != wipeNodes {
@@ -49,6 +51,11 @@ func (a *API) deleteCluster(w http.ResponseWriter, r *request) error {
 	}
 	if r.flag("dryRun") {
 		return a.dryRun(w, r, nodes == wipeNodes)
+	}
+	if nodes == wipeNodes && !row.Value.Deleting() {
+		if err := a.confirmed(r); err != nil {
+			return err
+		}
 	}
 	var reserved time.Time
 	if nodes == "" {
@@ -67,6 +74,51 @@ func (a *API) deleteCluster(w http.ResponseWriter, r *request) error {
 	a.pointTo(w, r, operation, true)
 	w.WriteHeader(http.StatusAccepted)
 	return nil
+}
+
+// confirmed is an error unless the caller has confirmed how many machines are given back.
+func (a *API) confirmed(r *request) error {
+	n := a.count(r.clusterKey()).Nodes
+	if n == 0 || r.query.Get("confirm") == strconv.Itoa(n) {
+		return nil
+	}
+	return arm.Errorf(409, "ConfirmationNeeded", "The machines of %d flexNodeConfigs would be given "+
+		"back. Confirm that number with confirm=%d; dryRun=true only counts.", n, n)
+}
+
+// abort ends the deletion of a cluster while nodes are left: they remain as they are.
+func (a *API) abort(w http.ResponseWriter, r *request) error {
+	_, err := a.Store.Update(r.Context(), "deletion aborted", nil, func(v *store.View) error {
+		row, err := a.Store.Clusters.In(v, r.clusterKey())
+		switch {
+		case err != nil:
+			return err
+		case !row.Exists():
+			return noCluster(r)
+		case !row.Value.Deleting():
+			return arm.Errorf(409, "NothingToAbort", "The cluster is not being deleted.")
+		case row.Value.Deletion.Emptied:
+			return arm.Errorf(409, "TooLateToAbort", "All flexNodeConfigs of the cluster are deleted.")
+		}
+		o, err := a.Store.Operations.In(v, row.Value.Deletion.Operation)
+		if err != nil {
+			return err
+		}
+		if o.Exists() {
+			o.Value.State, o.Value.Ended, o.Value.Code = api.Canceled, a.Now().UTC(), "Aborted"
+			o.Value.Message = fmt.Sprintf("The deletion was aborted. %d of %d flexNodeConfigs were "+
+				"deleted before.", o.Value.Done, o.Value.Total)
+			if err := a.Store.Operations.Put(v, o.Key, o.Value); err != nil {
+				return err
+			}
+		}
+		row.Value.Deletion = nil
+		return a.Store.Clusters.Put(v, row.Key, row.Value)
+	})
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
 }
 
 // dryRun tells what would be deleted with a registration.

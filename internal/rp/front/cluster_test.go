@@ -206,9 +206,52 @@ func TestDeleteCluster(t *testing.T) {
 		t.Error("a dry run has written something")
 	}
 
-	w.must(412, "DELETE", clusterURL+"&nodes=wipe", "", `If-Match: "1"`)
+	_, text = w.must(409, "DELETE", clusterURL+"&nodes=wipe", "")
+	if code(text) != "ConfirmationNeeded" || !strings.Contains(text, "confirm=3") {
+		t.Error(text)
+	}
+	w.must(409, "DELETE", clusterURL+"&nodes=wipe&confirm=2", "")
+	w.must(412, "DELETE", clusterURL+"&nodes=wipe&confirm=3", "", `If-Match: "1"`)
+	w.checkAborted()
 	r, _ := w.must(202, "DELETE", clusterURL+"&nodes=release", "")
 	w.checkLeaving(r.Header.Get("Azure-AsyncOperation"), r.Header.Get("Location"))
+}
+
+// checkAborted aborts the deletion of a registration: its nodes remain, until none is left.
+func (w *world) checkAborted() {
+	w.t.Helper()
+	abort := strings.Replace(clusterURL, "?", "/abort?", 1)
+	w.must(404, "POST", strings.Replace(abort, "Factory", "None", 1), "")
+	_, text := w.must(409, "POST", abort, "")
+	if code(text) != "NothingToAbort" {
+		w.t.Error(text)
+	}
+	for _, emptied := range []bool{true, false} {
+		r, _ := w.must(202, "DELETE", clusterURL+"&nodes=wipe&confirm=3", "")
+		w.change(func(v *store.View) error {
+			row, err := w.api.Store.Clusters.In(v, clusterKey)
+			row.Value.Deletion.Emptied = emptied
+			return errors.Join(err, w.api.Store.Clusters.Put(v, row.Key, row.Value))
+		})
+		if emptied {
+			if _, text := w.must(409, "POST", abort, ""); code(text) != "TooLateToAbort" {
+				w.t.Error(text)
+			}
+			w.change(func(v *store.View) error {
+				row, err := w.api.Store.Clusters.In(v, clusterKey)
+				row.Value.Deletion = nil
+				return errors.Join(err, w.api.Store.Clusters.Put(v, row.Key, row.Value))
+			})
+			continue
+		}
+		w.must(204, "POST", abort, "")
+		_, text := w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
+		if o := operationOf(w.t, text); o.Status != api.Canceled || o.Error == nil {
+			w.t.Error(text)
+		}
+		w.must(200, "PUT", nodeURL("a"), withToken)
+		w.caughtUp()
+	}
 }
 
 // checkLeaving checks a registration that is being deleted, and its operation until it ends.

@@ -34,7 +34,9 @@ func (a *API) layer(ctx context.Context, id string) (*flexnode.Layer, error) {
 // parent is a cluster with what its nodes are rendered with now.
 func (a *API) parent(ctx context.Context, c flexnode.Cluster) (flexnode.Parent, error) {
 	facts, err := a.layer(ctx, c.Facts)
-	return flexnode.Parent{Cluster: c, FactsLayer: facts, Defaults: a.defaultsLayer()}, err
+	return flexnode.Parent{
+		Cluster: c, FactsLayer: facts, Defaults: a.defaultsLayer(), Installation: a.Installation,
+	}, err
 }
 
 // defaultsLayer is what the operator gives every node.

@@ -26,6 +26,7 @@ type put struct {
 	created  bool
 	node     flexnode.Node
 	revision *flexnode.Revision // that is assigned
+	applied  int64              // the version that the node runs
 }
 
 // putNode creates or replaces a node. An equal PUT changes nothing. One that changes something
@@ -208,6 +209,9 @@ func (p *put) outcome(
 		if last, err = history.Find(old.Value.Revision); err != nil {
 			return flexnode.Decision{}, err
 		}
+		if p.ask.Offered, err = history.Find(old.Value.Assigned); err != nil {
+			return flexnode.Decision{}, err
+		}
 	} else if stone, err = p.former(v); err != nil {
 		return flexnode.Decision{}, err
 	}
@@ -232,8 +236,9 @@ func (p *put) outcome(
 func (p *put) joins(old *flexnode.Node) (bool, error) {
 	a, key := p.api, p.r.nodeKey()
 	status, err := a.Index.Status(key)
+	p.applied = status.Value.Applied()
 	heard := flexnode.HeardAt(a.Seen.Last(key), a.Now()) == flexnode.HeardLately
-	return flexnode.Joins(old, status.Value.Applied(), heard, p.ask.URL), err
+	return flexnode.Joins(old, p.applied, heard, p.ask.URL), err
 }
 
 // show finds the revision that the node's owner wants after a decision: it answers his request,
@@ -283,7 +288,10 @@ func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision
 		}
 	}
 	if d.Revision != nil {
-		next := history.With(*d.Revision, p.node.Assigned)
+		if d.Offered != nil {
+			history = history.With(*d.Offered, p.applied)
+		}
+		next := history.With(*d.Revision, p.node.Assigned, p.applied)
 		if err := s.History.Put(v, key, next); err != nil {
 			return err
 		}

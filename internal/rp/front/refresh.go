@@ -43,6 +43,13 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	if err := sealed.Check(ask.PublicKey); err != nil {
 		return invalid("The value of publicKey cannot be used: %s, in base64.", err)
 	}
+	if taken, err := a.runsElsewhere(r, n); err != nil {
+		return err
+	} else if taken && !ask.Joined {
+		return arm.Errorf(503, "CredentialNotReady", "The Node of this name is Ready, and another "+
+			"node has the same identity: no bootstrap token is given until the Node is not Ready, or "+
+			"its owner asks for a configuration URL (regenerateToken).")
+	}
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())
 	defer cancel()
 	var fresh credential.Refreshed
@@ -65,4 +72,14 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	r.after = fresh.ConfigVersion
 	arm.WriteJSON(w, http.StatusOK, answer)
 	return nil
+}
+
+// runsElsewhere reports whether a node whose identity is also another node's joins with a bootstrap
+// token, and has a Node that is Ready: its caller may be that other node.
+func (a *API) runsElsewhere(r *request, n flexnode.Node) (bool, error) {
+	status, err := a.Index.Status(r.nodeKey())
+	ready := status.Value.Ready
+	return err == nil && !n.Desired.KubernetesAuth.UseAzureAuth && ready != nil &&
+		ready.Status == "True" && a.reachable(r.clusterKey()) &&
+		len(a.Index.Identified(r.clusterKey(), n.Identity)) > 1, err
 }

@@ -3,6 +3,7 @@ package front
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // refresh is the configuration that the node n gets for itself, as its agent takes it, and its
@@ -142,4 +144,39 @@ func TestRefreshRevokesPrevious(t *testing.T) {
 	w.must(403, "GET", nodeURL("n"), "", former)
 	w.must(403, "GET", url, "")
 	w.must(200, "GET", nodeURL("n"), "", present)
+}
+
+// A machine that shares its identity gets no bootstrap token in the name of another node that runs.
+func TestRefreshOfANodeThatRuns(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	ops, a := i.as(t, w, "operator"), i.app(t, w, clientA)
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush"), ops)
+	w.change(func(v *store.View) error {
+		row, err := w.api.Store.Clusters.In(v, clusterKey)
+		row.Value.Properties.Reachable = true
+		return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value),
+			w.api.Store.Status.Put(v, clusterKey+"/n", flexnode.Status{
+				Ready: &api.Condition{Type: flexnode.Ready, Status: "True"}}))
+	})
+	w.caughtUp()
+	w.refresh(t, a) // no other node shares it
+	w.must(201, "PUT", nodeURL("other"), nodeOf(clientA, "hush"), ops)
+	w.caughtUp()
+	ask := func(status int, joined string) string {
+		t.Helper()
+		_, text := w.must(status, "POST", nodeURL("n", "/refreshCredentials"), `{"publicKey":"`+
+			base64.StdEncoding.EncodeToString(must(sealed.NewKey()).Public())+`"`+joined+`}`, a)
+		return text
+	}
+	if text := ask(503, ""); code(text) != "CredentialNotReady" {
+		t.Error(text)
+	}
+	ask(200, `,"joined":true`)
+	w.change(func(v *store.View) error {
+		return w.api.Store.Status.Put(v, clusterKey+"/n", flexnode.Status{
+			Ready: &api.Condition{Type: flexnode.Ready, Status: "Unknown"}})
+	})
+	w.caughtUp()
+	ask(200, "")
 }

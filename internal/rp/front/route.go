@@ -123,6 +123,8 @@ func (a *API) clusterRoutes() []route {
 			what: "Register a target cluster"},
 		{method: "DELETE", pattern: inCluster, permission: "delete", handle: a.deleteCluster,
 			what: "Remove a target cluster and its flex nodes from the provider"},
+		{method: "POST", pattern: inCluster + "/abort", permission: "abort/action", action: true,
+			handle: a.abort, what: "Abort the deletion of a target cluster while flex nodes are left"},
 		{method: "POST", pattern: inCluster + "/summarizeFlexNodes",
 			permission: "summarizeFlexNodes/action", action: true, many: true,
 			handle: a.summarizeNodes,

@@ -172,6 +172,15 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
+// IDs are those of the keys, the first one's first.
+func (r Ring) IDs() []string {
+	ids := make([]string, len(r.Keys))
+	for i, k := range r.Keys {
+		ids[i] = k.ID
+	}
+	return ids
+}
+
 // Current reports whether a box is closed with the first key.
 func (r Ring) Current(b Box) bool { return len(r.Keys) > 0 && b.Key == r.Keys[0].ID }
 

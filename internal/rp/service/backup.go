@@ -56,7 +56,7 @@ func VerifyBackup(ctx context.Context, path, keysFile string) (Verified, error) 
 			if err != nil {
 				return err
 			}
-			v.Boxes, err = credential.OpenAll(ctx, st, keys, bad)
+			v.Boxes, err = credential.OpenAll(ctx, st, &keys, bad)
 			return err
 		})
 	}

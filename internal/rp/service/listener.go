@@ -15,12 +15,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 )
 
-// certificate is a pair of files that may be replaced while the program runs.
-type certificate struct {
-	certFile, keyFile string
+// reread is a value read from files that may be replaced while the program runs.
+type reread[T any] struct {
+	path string // of the file that changes
+	read func() (T, error)
 
 	mu      sync.Mutex
-	pair    *tls.Certificate
+	value   T
+	there   bool
 	changed time.Time
 	checked time.Time
 }
@@ -28,48 +30,58 @@ type certificate struct {
 // recheck is how often the files are checked.
 const recheck = 10 * time.Second
 
-// get returns the certificate, read again if its file has changed. A new one that cannot be read
-// leaves the old in use.
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pair != nil && time.Since(c.checked) < recheck {
-		return c.pair, nil
+// get returns the value, read again if its file has changed. A new one that cannot be read leaves the
+// old in use.
+func (r *reread[T]) get() (T, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.there && time.Since(r.checked) < recheck {
+		return r.value, nil
 	}
-	c.checked = time.Now()
-	info, err := os.Stat(c.certFile)
-	if err == nil && c.pair != nil && info.ModTime().Equal(c.changed) {
-		return c.pair, nil
+	r.checked = time.Now()
+	info, err := os.Stat(r.path)
+	if err == nil && r.there && info.ModTime().Equal(r.changed) {
+		return r.value, nil
 	}
-	var pair tls.Certificate
+	var value T
 	if err == nil {
-		pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile)
+		value, err = r.read()
 	}
-	if err != nil {
-		if c.pair != nil {
-			return c.pair, nil
-		}
-		return nil, fmt.Errorf("cannot read the certificate: %w", err)
+	if err != nil && r.there {
+		return r.value, nil
 	}
-	c.pair, c.changed = &pair, info.ModTime()
-	return c.pair, nil
+	if err == nil {
+		r.value, r.there, r.changed = value, true, info.ModTime()
+	}
+	return value, err
 }
 
 // tlsConfig is what a listener shows, and, with a CA, whom it demands a certificate of.
 func tlsConfig(l Listen, clientCA string) (*tls.Config, error) {
-	c := &certificate{certFile: l.CertFile, keyFile: l.KeyFile}
-	if _, err := c.get(nil); err != nil {
-		return nil, err
+	pair := &reread[*tls.Certificate]{path: l.CertFile, read: func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile)
+		return &pair, err
+	}}
+	if _, err := pair.get(); err != nil {
+		return nil, fmt.Errorf("cannot read the certificate: %w", err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: c.get}
-	if clientCA != "" {
-		pool, err := readPool(clientCA)
-		if err != nil {
-			return nil, err
-		}
-		config.ClientCAs, config.ClientAuth = pool, tls.RequireAndVerifyClientCert
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.get() }
+	if clientCA == "" {
+		return config, nil
 	}
-	return config, nil
+	pool := &reread[*x509.CertPool]{path: clientCA, read: func() (*x509.CertPool, error) {
+		return readPool(clientCA)
+	}}
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		pool, err := pool.get()
+		now := config.Clone()
+		now.ClientCAs = pool
+		return now, err
+	}
+	_, err := pool.get()
+	return config, err
 }
 
 // readPool reads CA certificates.
@@ -112,7 +124,15 @@ func listen(
 		return l, nil
 	}
 	config.NextProtos = []string{"h2", "http/1.1"}
-	patience := time.Duration(n.RequestSeconds) * time.Second
+	patience, chosen := time.Duration(n.RequestSeconds)*time.Second, config.GetConfigForClient
 	fair.NewHandshakes(2*runtime.GOMAXPROCS(0), patience).Configure(config)
+	if turn := config.GetConfigForClient; chosen != nil {
+		config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if _, err := turn(hello); err != nil {
+				return nil, err
+			}
+			return chosen(hello)
+		}
+	}
 	return tls.NewListener(l, config), nil
 }

@@ -3,6 +3,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type service struct {
 	store      *store.Store
 	index      *store.Index
 	seen       *store.Seen
+	presence   *store.Presence
 	membership *store.Membership
 	clusters   *cluster.Manager
 	api        *front.API
@@ -156,8 +158,14 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	replica := replicaName()
 	s.seen = store.NewSeen(s.store, s.index, replica)
 	s.health = &health{index: s.index, store: s.store, alive: func() { s.tell(watchdog) }}
+	s.presence = &store.Presence{
+		Store: s.store, Name: replica, Now: time.Now, Say: s.say("the row of this process"),
+		Process: store.Process{
+			Role: string(cmp.Or(s.role, All)), Version: version, Keys: keys.IDs(),
+		},
+	}
 	credentials := &credential.Service{
-		Store: s.store, Keys: keys, Now: time.Now, Audit: s.audit, Log: s.log,
+		Store: s.store, Keys: keys, Now: time.Now, Lead: s.presence.Lead, Audit: s.audit, Log: s.log,
 	}
 	metrics, sources := front.NewMetrics(s.registry), outgoing.sources(s.settings)
 	if credentials.Delivery, err = s.delivery(keys, outgoing, metrics); err != nil {
@@ -166,7 +174,8 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	s.api = &front.API{
 		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials, Keys: keys,
 		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
-		PublicURL: s.settings.PublicURL, Renderer: version, Now: time.Now, Log: s.log,
+		Installation: s.settings.Installation,
+		PublicURL:    s.settings.PublicURL, Renderer: version, Now: time.Now, Log: s.log,
 		Audit: s.audit, Metrics: metrics, Gate: fair.NewGate(s.settings.Limits.AtOnce),
 		Quotas:   s.settings.Limits.Quotas,
 		Throttle: fair.NewThrottle(s.settings.Limits.Requests, time.Now),

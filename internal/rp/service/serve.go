@@ -120,6 +120,7 @@ func (s *service) follow(ctx context.Context) {
 	running.Go(func() {
 		store.Compactor{Failed: s.say("compaction")}.Run(ctx, s.store)
 	})
+	running.Go(func() { s.presence.Run(ctx) })
 	running.Go(func() { s.health.run(ctx) })
 	running.Go(func() { s.collect(ctx) })
 	running.Go(func() { s.expectAgents(ctx) })

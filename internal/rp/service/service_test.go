@@ -4,9 +4,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -105,36 +107,67 @@ func TestRefusedSettings(t *testing.T) {
 	}
 }
 
-// A certificate that is replaced is used without a restart; one that is broken is not.
-func TestCertificateIsReplaced(t *testing.T) {
-	dir := t.TempDir()
-	l := pair(t, dir, "first")
-	c := &certificate{certFile: l.CertFile, keyFile: l.KeyFile}
-	name := func() string {
-		c.checked = time.Time{} // ten seconds later
-		got, err := c.get(nil)
-		if err != nil {
+// A file that is replaced is used without a restart; one that is broken is not.
+func TestFilesAreReadAgain(t *testing.T) {
+	path := write(t, t.TempDir(), "file", "first")
+	r := &reread[string]{path: path, read: func() (string, error) {
+		text, err := os.ReadFile(path)
+		if string(text) == "broken" {
+			err = errors.New("it is broken")
+		}
+		return string(text), err
+	}}
+	for i, tt := range []struct{ text, want string }{
+		{"first", "first"}, {"second", "second"}, {"broken", "second"}, {"third", "third"},
+	} {
+		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		leaf, err := x509.ParseCertificate(got.Certificate[0])
-		if err != nil {
+		at := time.Now().Add(time.Duration(i) * time.Second)
+		if err := os.Chtimes(path, time.Time{}, at); err != nil {
 			t.Fatal(err)
 		}
-		return leaf.Subject.CommonName
+		r.checked = time.Time{} // ten seconds later
+		if got, err := r.get(); err != nil || got != tt.want {
+			t.Errorf("%s: %q, %v; want %q", tt.text, got, err, tt.want)
+		}
 	}
-	if got := name(); got != "first" {
-		t.Errorf("got %s", got)
+	if _, err := (&reread[string]{path: path + "x", read: r.read}).get(); err == nil {
+		t.Error("a file that is not there is read")
 	}
-	pair(t, dir, "second")
-	if err := os.Chtimes(l.CertFile, time.Time{}, time.Now().Add(time.Second)); err != nil {
+}
+
+// A listener demands client certificates of the CA that is in the file now, handshakes in turns too.
+func TestClientCAIsReplaced(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	l, client := pair(t, dir, "server"), pair(t, other, "manager")
+	now, err := tls.LoadX509KeyPair(client.CertFile, client.KeyFile)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := name(); got != "second" {
-		t.Errorf("got %s", got)
-	}
-	write(t, dir, "tls.crt", "broken")
-	if got := name(); got != "second" {
-		t.Errorf("a broken certificate was used: %s", got)
+	for ca, want := range map[string]bool{l.CertFile: false, client.CertFile: true} {
+		config, err := tlsConfig(l, ca)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener, err := listen("127.0.0.1:0", config, &fair.Connections{}, network())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := newServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler), network())
+		go func() { _ = server.Serve(listener) }()
+		transport := &http.Transport{TLSClientConfig: &tls.Config{
+			InsecureSkipVerify: true, Certificates: []tls.Certificate{now},
+		}}
+		response, err := (&http.Client{Transport: transport}).Get("https://" + listener.Addr().String())
+		if err == nil {
+			response.Body.Close()
+		}
+		if (err == nil) != want {
+			t.Errorf("with the CA in %s: %v", ca, err)
+		}
+		transport.CloseIdleConnections()
+		_ = server.Close()
 	}
 }
 

@@ -49,6 +49,8 @@ type Store struct {
 	// They are under the lease of the replica (Membership).
 	Members Table[Member]
 	Owners  Table[Member]
+	// Processes are all live processes by name, each under a lease of its own (Presence).
+	Processes Table[Process]
 	// Meta has what concerns all of the store, by name.
 	Meta Table[json.RawMessage]
 
@@ -85,6 +87,7 @@ func New(b Backend) *Store {
 	s.Endpoints = Table[string]{store: s, prefix: other + "endpoints/"}
 	s.Members = Table[Member]{store: s, prefix: other + "members/"}
 	s.Owners = Table[Member]{store: s, prefix: other + "owners/"}
+	s.Processes = Table[Process]{store: s, prefix: other + "processes/"}
 	s.Meta = Table[json.RawMessage]{store: s, prefix: other + "meta/"}
 	return s
 }

@@ -157,7 +157,8 @@ func (s *Store) decoders() []decoder {
 		decoderOf(s.History), decoderOf(s.Layers), decoderOf(s.Secrets), decoderOf(s.Bundles),
 		decoderOf(s.Credentials), decoderOf(s.Tokens), decoderOf(s.PodCIDRs),
 		decoderOf(s.Tombstones), decoderOf(s.Operations), decoderOf(s.APIServers),
-		decoderOf(s.Endpoints), decoderOf(s.Members), decoderOf(s.Owners), decoderOf(s.Meta),
+		decoderOf(s.Endpoints), decoderOf(s.Members), decoderOf(s.Owners),
+		decoderOf(s.Processes), decoderOf(s.Meta),
 	}
 }
 

@@ -1,0 +1,114 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Process is a live process of the provider, whatever its role.
+type Process struct {
+	Role    string `json:"role"`
+	Version string `json:"version"`
+	// Features are what it can read and write beyond the rows of the first release.
+	Features []string `json:"features,omitempty"`
+	// Keys are the ids of the keys that it has read; the first seals.
+	Keys []string `json:"keys,omitempty"`
+	// Clock is its time when it wrote the row, which it does each clockInterval.
+	Clock time.Time `json:"clock"`
+}
+
+// clockInterval is how often a process writes its time.
+const clockInterval = time.Minute
+
+// Lacking returns the names of the live processes for which has is false, with role and version.
+// What a new release may write only where all can read it is on when none lacks the feature.
+func (s *Store) Lacking(ctx context.Context, has func(Process) bool) (names []string, err error) {
+	rows, _, err := s.Processes.List(ctx, "")
+	for _, row := range rows {
+		if p := row.Value; !has(p) {
+			names = append(names, fmt.Sprintf("%s (%s, %s)", row.Key, p.Role, p.Version))
+		}
+	}
+	return names, err
+}
+
+// HasFeature returns a condition of Lacking.
+func HasFeature(name string) func(Process) bool {
+	return func(p Process) bool { return slices.Contains(p.Features, name) }
+}
+
+// Presence keeps the row of this process.
+type Presence struct {
+	Store   *Store
+	Name    string
+	Process Process
+	Now     func() time.Time
+	Say     func(error)
+
+	lead atomic.Int64
+}
+
+// Run keeps the row until ctx ends, and then deletes it.
+func (p *Presence) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := p.hold(ctx); err != nil && ctx.Err() == nil {
+			p.Say(fmt.Errorf("cannot tell the other processes of this one: %w", err))
+			Pause(ctx, jitter(memberPause))
+		}
+	}
+}
+
+// hold keeps the row under one lease, until that ends.
+func (p *Presence) hold(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, memberPatience)
+	lease, err := p.Store.Lease(within, MemberTTL)
+	cancel()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lease.Close() }() // it ends by itself otherwise
+	tick := time.NewTicker(clockInterval)
+	defer tick.Stop()
+	for {
+		if err := p.write(ctx, lease); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-lease.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// write writes the row, and compares the clocks of the others with this one.
+func (p *Presence) write(ctx context.Context, lease Lease) error {
+	ctx, cancel := context.WithTimeout(ctx, memberPatience)
+	defer cancel()
+	p.Process.Clock = p.Now().UTC()
+	_, err := p.Store.Update(ctx, "process noted", nil, func(v *View) error {
+		return p.Store.Processes.Lease(v, p.Name, p.Process, lease)
+	})
+	if err != nil {
+		return err
+	}
+	rows, _, err := p.Store.Processes.List(ctx, "")
+	if err != nil {
+		return err
+	}
+	lead := time.Duration(0)
+	for _, row := range rows {
+		lead = max(lead, p.Process.Clock.Sub(row.Value.Clock)-2*clockInterval)
+	}
+	p.lead.Store(int64(lead))
+	return nil
+}
+
+// Lead returns how far this clock is ahead of that of another live process, beyond the age that its
+// row may have.
+func (p *Presence) Lead() time.Duration { return time.Duration(p.lead.Load()) }

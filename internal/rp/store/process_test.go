@@ -1,0 +1,61 @@
+package store
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
+)
+
+// A process has a row while it lives. A feature is on when no live process lacks it, and a process
+// whose clock is ahead knows by how much.
+func TestProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		run := func(name string, p Process, ahead time.Duration) (*Presence, func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			presence := &Presence{Store: New(m.Another()), Name: name, Process: p,
+				Now: func() time.Time { return time.Now().Add(ahead) }, Say: func(err error) { t.Error(err) }}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				presence.Run(ctx)
+			}()
+			synctest.Wait()
+			return presence, func() { cancel(); <-done }
+		}
+		lack := func(want ...string) {
+			t.Helper()
+			got, err := New(m).Lacking(t.Context(), HasFeature("waves"))
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Error(diff, err)
+			}
+		}
+		lack()
+		right, stopRight := run("a", Process{Role: "front", Version: "1"}, 0)
+		lack("a (front, 1)")
+		ahead, stopAhead := run("b", Process{Role: "all", Version: "2", Features: []string{"waves"}},
+			24*time.Hour)
+		lack("a (front, 1)")
+		time.Sleep(10 * clockInterval)
+		synctest.Wait()
+		if lead := ahead.Lead(); lead < 23*time.Hour || lead > 24*time.Hour || right.Lead() != 0 {
+			t.Errorf("ahead by %v and by %v", lead, right.Lead())
+		}
+		stopRight()
+		lack()
+		time.Sleep(2 * clockInterval)
+		synctest.Wait()
+		if ahead.Lead() != 0 {
+			t.Errorf("alone, and ahead by %v", ahead.Lead())
+		}
+		stopAhead()
+		if rows, _, err := New(m).Processes.List(t.Context(), ""); err != nil || len(rows) != 0 {
+			t.Errorf("%d rows are left, %v", len(rows), err)
+		}
+	})
+}
