@@ -255,8 +255,9 @@ func TestRefresh(t *testing.T) {
 	w.cluster.down = errDown
 	must(0, w.regenerate(ctx))
 	short, cancel := context.WithCancel(ctx)
+	credential := w.store().Credentials.Key(w.node().Credential)
 	w.memory.Before(func(c storetest.Call) error {
-		if c.Op == "follow" { // it waits for the cluster
+		if c.Op == "read" && slices.Equal(c.Keys, []string{credential}) { // before it waits
 			cancel()
 		}
 		return nil

@@ -25,7 +25,9 @@ type replica struct {
 func join(t *testing.T, m *storetest.Memory, name string) *replica {
 	t.Helper()
 	its := m.Another()
-	membership := NewMembership(New(its), name)
+	s := New(its)
+	keepUp(t, NewIndex(s))
+	membership := NewMembership(s, name)
 	r := &replica{Membership: membership, m: its}
 	membership.Say = func(error) { r.wrong.Add(1) }
 	ctx, cancel := context.WithCancel(t.Context())
@@ -258,7 +260,9 @@ func TestMembershipBeginsAmongErrors(t *testing.T) {
 		m := storetest.NewMemory()
 		putCluster(t, New(m), "s/g/c")
 		its := m.Another()
-		membership := NewMembership(New(its), "a")
+		s := New(its)
+		keepUp(t, NewIndex(s))
+		membership := NewMembership(s, "a")
 		its.Before(func(c storetest.Call) error {
 			if c.Op == "scan" {
 				return errors.New("no leader")

@@ -54,7 +54,7 @@ type Store struct {
 
 	// schema is what every commit depends on (HoldSchema); nil is nothing.
 	schema atomic.Pointer[Condition]
-	waits  waits
+	feed   feed
 }
 
 // Where the rows are.
