@@ -79,6 +79,9 @@ type Manager struct {
 
 	mu      sync.RWMutex
 	working map[string]*worker // by key of the cluster
+	// tasks and requests do the tasks of all workers, while there are any; certificate requests do not
+	// wait for the rest.
+	tasks, requests *pool
 }
 
 // checkInterval is how often it is checked what this replica owns, beside being told of changes.
@@ -132,6 +135,13 @@ func (m *Manager) assign(ctx context.Context, owned map[string]owner) {
 	m.startAll(ctx, owned, stopped)
 	m.await(stopped)
 	m.startAll(ctx, owned, nil)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.working) == 0 && m.tasks != nil {
+		m.tasks.queue.ShutDown()
+		m.requests.queue.ShutDown()
+		m.tasks, m.requests = nil, nil
+	}
 }
 
 // release stops the workers of clusters that are not owned, and returns them.
@@ -178,6 +188,9 @@ func (m *Manager) startAll(ctx context.Context, owned map[string]owner, stopped 
 	}
 	for key, o := range owned {
 		if m.working[key] == nil && stopped[key] == nil && ctx.Err() == nil {
+			if m.tasks == nil {
+				m.tasks, m.requests = newPool(firstPause, lastPause), newPool(firstAnswer, lastAnswer)
+			}
 			m.working[key] = m.start(ctx, key, o)
 		}
 	}
