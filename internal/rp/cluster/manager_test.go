@@ -10,7 +10,6 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
@@ -23,15 +22,17 @@ type replica struct {
 }
 
 // join makes another replica that takes part in the work.
-func joinReplica(
-	t *testing.T, w *world, memory *storetest.Memory, keys seal.Ring, name string,
-) *replica {
+func joinReplica(w *world, name string) *replica {
+	t := w.t
 	t.Helper()
+	memory := w.memory.Another()
 	r := &replica{memory: memory,
-		world: &world{t: t, audit: w.audit, source: w.source}}
-	r.start(memory, keys)
+		world: &world{t: t, audit: w.audit, source: &fakeSource{clusters: w.source.clusters,
+			round: w.source.round}}}
+	r.start(memory, w.credentials.Keys)
 	membership := store.NewMembership(r.store, name)
 	r.manager.Membership = membership
+	membership.Try = r.manager.Try
 	r.manager.Log = r.manager.Log.With("replica", name)
 	ctx, cancel := context.WithCancel(context.Background())
 	joined, leave := context.WithCancel(context.Background())
@@ -64,17 +65,12 @@ func (r *replica) works() string {
 // there are never two owners.
 func TestReplicasShareTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
-		memory := storetest.NewMemory()
-		w := &world{t: t, audit: &lines{},
-			source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
-		w.start(memory, keys)
-		c := newFakeCluster("factory")
+		w, c := newWorld(t), newFakeCluster("factory")
 		w.register(factoryID, c)
 		w.register(harbourID, newFakeCluster("harbour"))
 		replicas := []*replica{
-			joinReplica(t, w, memory.Another(), keys, "a"),
-			joinReplica(t, w, memory.Another(), keys, "b"),
+			joinReplica(w, "a"),
+			joinReplica(w, "b"),
 		}
 		both := func(r []*replica) string {
 			var all []string
@@ -106,7 +102,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "Approved" {
 			t.Errorf("a request: %q", got)
 		}
-		third := joinReplica(t, w, memory.Another(), keys, "c")
+		third := joinReplica(w, "c")
 		replicas[1-first].stop()
 		pass(time.Minute)
 		if got := third.works(); got != "factory harbour" {
@@ -115,17 +111,47 @@ func TestReplicasShareTheWork(t *testing.T) {
 	})
 }
 
+// N10: a cluster that its owner does not reach goes to a replica that does.
+func TestAClusterGoesToWhoReachesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		w.register(factoryID, c)
+		replicas := []*replica{joinReplica(w, "a"), joinReplica(w, "b")}
+		pass(time.Minute)
+		first := replicas[0]
+		other := replicas[1]
+		if first.works() == "" {
+			first, other = other, first
+		}
+		first.source.cut.Store(true)
+		pass(2 * time.Minute)
+		if got := other.works(); got != "factory" || first.works() != "" {
+			t.Errorf("the other one works on %q, the first on %q", got, first.works())
+		}
+		if got := w.cluster(factory).Properties; !got.Reachable {
+			t.Errorf("the cluster: %+v", got)
+		}
+		other.source.cut.Store(true)
+		pass(2 * time.Minute)
+		fence, _ := first.manager.Membership.Owns(factory)
+		pass(time.Hour)
+		if again, _ := first.manager.Membership.Owns(factory); again != fence || fence == nil {
+			t.Errorf("a cluster that nobody reaches moves")
+		}
+		other.source.cut.Store(false)
+		pass(15 * time.Minute)
+		if got := w.cluster(factory).Properties; !got.Reachable || other.works() != "factory" {
+			t.Errorf("the other one works on %q; the cluster: %+v", other.works(), got)
+		}
+	})
+}
+
 // A replica whose store fails for a while goes on when it is back, without another start.
 func TestAFailingStoreEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
-		memory := storetest.NewMemory()
-		w := &world{t: t, audit: &lines{},
-			source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
-		w.start(memory, keys)
-		c := newFakeCluster("factory")
+		w, c := newWorld(t), newFakeCluster("factory")
 		w.register(factoryID, c)
-		r := joinReplica(t, w, memory.Another(), keys, "a")
+		r := joinReplica(w, "a")
 		pass(time.Minute)
 		r.memory.Before(func(storetest.Call) error { return errDown })
 		pass(time.Minute)

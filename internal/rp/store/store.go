@@ -49,6 +49,8 @@ type Store struct {
 	// They are under the lease of the replica (Membership).
 	Members Table[Member]
 	Owners  Table[Member]
+	// Reaches tell whether a replica reaches a cluster, by the keys of both, under the same lease.
+	Reaches Table[bool]
 	// Meta has what concerns all of the store, by name.
 	Meta Table[json.RawMessage]
 
@@ -85,6 +87,7 @@ func New(b Backend) *Store {
 	s.Endpoints = Table[string]{store: s, prefix: other + "endpoints/"}
 	s.Members = Table[Member]{store: s, prefix: other + "members/"}
 	s.Owners = Table[Member]{store: s, prefix: other + "owners/"}
+	s.Reaches = Table[bool]{store: s, prefix: other + "reaches/"}
 	s.Meta = Table[json.RawMessage]{store: s, prefix: other + "meta/"}
 	return s
 }
