@@ -122,10 +122,25 @@ func (m *Manager) sweep(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := m.Credentials.Sweep(ctx); err != nil && ctx.Err() == nil {
+		if err := m.Credentials.Sweep(ctx, m.keeps); err != nil && ctx.Err() == nil {
 			m.Log.Warn("cannot sweep the credentials", slog.Any("error", err))
 		}
 	}
+}
+
+// keeps reports whether a sweep of this replica leaves a credential alone: one of a cluster that it
+// does not work on, or one that is Live. Credentials of a cluster that is not registered are those
+// of the replica that would own it.
+func (m *Manager) keeps(key string) bool {
+	cluster := credential.ClusterOf(key)
+	m.mu.RLock()
+	w := m.working[cluster]
+	m.mu.RUnlock()
+	if w != nil {
+		return w.outstanding.isLive(key)
+	}
+	row, err := m.Index.Cluster(cluster)
+	return err != nil || row.Exists() || !m.Membership.Chosen(cluster)
 }
 
 // assign starts workers for the clusters that are owned and stops all others. A cluster with a new

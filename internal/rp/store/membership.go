@@ -256,6 +256,13 @@ func choice(members map[string]bool, cluster string) string {
 	return best
 }
 
+// Chosen reports whether a cluster, registered or not, is one for this replica.
+func (m *Membership) Chosen(cluster string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.synced >= syncedAll && m.chosen(cluster) == m.replica
+}
+
 // Members are the names of the live replicas.
 func (m *Membership) Members() []string {
 	m.mu.Lock()

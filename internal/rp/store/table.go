@@ -140,6 +140,25 @@ func (t Table[T]) each(
 	}
 }
 
+// EachKey calls see with the keys below a prefix, which are read in pages and without values.
+func (t Table[T]) EachKey(ctx context.Context, prefix string, see func(key string) error) error {
+	for after, more := "", true; more; {
+		var keys []string
+		var err error
+		keys, more, err = t.store.Keys(ctx, t.prefix+prefix, after, maxPage)
+		if err != nil {
+			return fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err)
+		}
+		for _, key := range keys {
+			if err := see(strings.TrimPrefix(key, t.prefix)); err != nil {
+				return err
+			}
+			after = key
+		}
+	}
+	return nil
+}
+
 // How many rows one request reads. For each request etcd goes through the keys of all rows that are
 // left, to count them, so that small pages of many rows take long; large pages of large rows fill
 // the memory.
