@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"sync/atomic"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -57,6 +59,7 @@ type Store struct {
 	// schema is what every commit depends on (HoldSchema); nil is nothing.
 	schema atomic.Pointer[Condition]
 	feed   feed
+	layers *lru.Cache[string, *flexnode.Layer]
 }
 
 // Where the rows are.
@@ -69,6 +72,7 @@ const (
 // New puts the tables on a backend.
 func New(b Backend) *Store {
 	s := &Store{Backend: b}
+	s.layers, _ = lru.New[string, *flexnode.Layer](keptLayers) // an error only of a size below 1
 	s.Nodes = Table[flexnode.Node]{store: s, prefix: indexed + "nodes/"}
 	s.Status = Table[flexnode.Status]{store: s, prefix: indexed + "status/"}
 	s.Clusters = Table[flexnode.Cluster]{store: s, prefix: indexed + "clusters/"}
