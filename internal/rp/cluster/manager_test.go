@@ -151,7 +151,7 @@ func TestAClusterGoesToWhoReachesIt(t *testing.T) {
 		fence, _ := first.manager.Membership.Owns(factory)
 		pass(time.Hour)
 		if again, _ := first.manager.Membership.Owns(factory); again != fence || fence == nil {
-			t.Errorf("a cluster that nobody reaches moves")
+			t.Errorf("a cluster that no replica reaches moves")
 		}
 		other.source.cut.Store(false)
 		pass(15 * time.Minute)

@@ -100,7 +100,7 @@ func (p *pool) next() {
 	}
 }
 
-// line is what there is to do of one cluster in a pool.
+// line holds the tasks of one cluster in a pool.
 type line struct {
 	pool *pool
 	do   func(task)

@@ -57,14 +57,14 @@ func TestClustersTakeTurns(t *testing.T) {
 				t.Errorf("a cluster has %d places", l.running)
 			}
 		}
-		done := 0
-		other := &line{pool: p, do: func(task) { done++ }}
+		var done atomic.Int64
+		other := &line{pool: p, do: func(task) { done.Add(1) }}
 		for j := range 20 {
 			other.Add(task{taskNode, fmt.Sprint(j)})
 		}
 		synctest.Wait()
-		if done != 20 || p.running >= poolPlaces {
-			t.Errorf("%d of 20 tasks are done, %d places are taken", done, p.running)
+		if done.Load() != 20 || p.running >= poolPlaces {
+			t.Errorf("%d of 20 tasks are done, %d places are taken", done.Load(), p.running)
 		}
 		for _, l := range stalled {
 			go l.close()
@@ -86,10 +86,10 @@ func TestLine(t *testing.T) {
 		p := newPool(firstPause, lastPause)
 		defer p.queue.ShutDown()
 		ctx, cancel := context.WithCancel(t.Context())
-		done := 0
+		var done atomic.Int64
 		l := &line{pool: p}
 		l.do = func(x task) {
-			if done++; done == 1 {
+			if done.Add(1) == 1 {
 				l.Add(x)
 				l.Add(x)
 				<-ctx.Done()
@@ -100,22 +100,22 @@ func TestLine(t *testing.T) {
 			l.Add(one)
 		}
 		synctest.Wait()
-		if done != 1 {
-			t.Errorf("it is done %d times at once", done)
+		if done.Load() != 1 {
+			t.Errorf("it is done %d times at once", done.Load())
 		}
 		cancel()
 		synctest.Wait()
 		l.AddAfter(one, time.Minute)
 		pass(time.Second)
-		if done != 2 {
-			t.Errorf("it was done %d times", done)
+		if done.Load() != 2 {
+			t.Errorf("it was done %d times", done.Load())
 		}
 		pass(time.Minute)
 		l.AddRateLimited(one)
 		l.close()
 		pass(time.Minute)
-		if done != 3 {
-			t.Errorf("it was done %d times until it was closed", done)
+		if done.Load() != 3 {
+			t.Errorf("it was done %d times until it was closed", done.Load())
 		}
 	})
 }

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// feed passes the changes of the store on to those who listen: Index.Follow is the one follow of a
+// feed passes the changes of the store on to listeners: Index.Follow is the one follow of a
 // process, and Sync and Wait of tables hear of rows from it.
 type feed struct {
 	mu sync.Mutex
-	by map[string]map[*listener]bool // by what they listen to
+	by map[string]map[*listener]bool // by key or prefix
 }
 
 // listener hears of a row, or of all rows below a prefix that ends with a slash.

@@ -97,7 +97,7 @@ func (x *Index) page(ctx context.Context, after string, size int, at int64) <-ch
 }
 
 // Follow keeps the index up to date until ctx ends: it goes on from the last change that it has
-// seen, and loads again only what the store does not keep any more. say is told of each break. It is
+// seen, and loads again only what the store does not keep any more. It calls say at each break. It is
 // the one follow of a process, from which Sync and Wait of all tables hear of changes after the
 // index has them.
 func (x *Index) Follow(ctx context.Context, say func(error)) {

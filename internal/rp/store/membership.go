@@ -57,8 +57,8 @@ type Membership struct {
 	owners   map[string]Row[Member]
 	owned    map[string]*Ownership
 	leaving  map[string]*Ownership // to be released when their effects have ended
-	// reaches is what replicas have told, by cluster, unsaid what this one has yet to tell, and tried
-	// when it has tried last.
+	// reaches has the rows of Reaches by cluster and replica, unsaid those that this replica has yet
+	// to write, and tried the times at which it tried last.
 	reaches map[string]map[string]bool
 	unsaid  map[string]bool
 	tried   map[string]time.Time

@@ -40,7 +40,7 @@ func joinRouted(t *testing.T, m *storetest.Memory, name string, route bool) *rou
 }
 
 // N10: an owner that does not reach its cluster gives it up to a replica that does, and gets it back
-// when it reaches it again. A cluster that nobody reaches stays with its first choice, and is seldom
+// when it reaches it again. A cluster that no replica reaches stays with its first choice, and is seldom
 // tried.
 func TestOwnersReachTheirClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestOwnersReachTheirClusters(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if again, _ := a.Owns(cluster); again != owned || !owned.Valid() || b.tries.Load() > 8 {
-			t.Errorf("nobody reaches it: it is owned again: %t, b has tried %d times",
+			t.Errorf("without a route: it is owned again: %t, b has tried %d times",
 				again != owned, b.tries.Load())
 		}
 		owner := func(when string, want *routed) {
@@ -73,7 +73,7 @@ func TestOwnersReachTheirClusters(t *testing.T) {
 		owner("when both reach it", a)
 		a.route.Store(false)
 		b.route.Store(false)
-		owner("when nobody reaches it any more", a)
+		owner("when none reaches it any more", a)
 		b.route.Store(true)
 		owner("when b reaches it again", b)
 		b.stop()
