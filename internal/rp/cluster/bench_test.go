@@ -136,7 +136,7 @@ func calm(b *testing.B, w *world, outstanding int) {
 	worker := w.manager.working[factory]
 	health := must(w.store.Health(context.Background()))
 	for w.index.Revision() < health.Revision || len(worker.outstanding.keys()) < outstanding ||
-		worker.tasks.Len() > 0 {
+		worker.tasks.pool.queue.Len() > 0 {
 		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	corev1 "k8s.io/api/core/v1"
 
+	"k8s.io/client-go/rest"
+
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
@@ -348,5 +350,41 @@ func TestEndpoints(t *testing.T) {
 	}
 	if got := (&Sources{}).Endpoint(factoryID, ""); got != "" {
 		t.Errorf("without a binding: %q", got)
+	}
+}
+
+// N18: a kubeconfig is parsed again when its file is another, has another size or another time, and
+// always if other files count as well.
+func TestKubeconfigsAreParsedWhenTheyChange(t *testing.T) {
+	path, ca := filepath.Join(t.TempDir(), "factory.yaml"), string(testCA())
+	binding := Binding{ClusterID: factoryID, Kubeconfig: path}
+	s, of := &Sources{Bindings: []Binding{binding}}, flexnode.Cluster{ID: factoryID}
+	config := func() *rest.Config { return must(s.Access(t.Context(), of, false)).Config }
+	write := func(token string, age time.Duration) {
+		replace(t, path, kubeconfig("https://a.example", ca, token))
+		at := time.Now().Add(-age)
+		must(0, os.Chtimes(path, at, at))
+	}
+	write("one", time.Hour)
+	first := config()
+	if config() != first {
+		t.Error("a file that has not changed was parsed again")
+	}
+	write("two", time.Hour)
+	if got := config(); got.BearerToken != "two" {
+		t.Errorf("after a change the token is %s", got.BearerToken)
+	}
+	write("six", 0)
+	if got := config(); got.BearerToken != "six" || config() == got {
+		t.Errorf("a file that may change within its time: %s", got.BearerToken)
+	}
+	write("one", time.Hour)
+	s.Bindings[0].Trusted = true
+	if config() == config() {
+		t.Error("a trusted file was not parsed again")
+	}
+	must(0, os.Remove(path))
+	if _, err := s.Access(t.Context(), of, false); err == nil {
+		t.Error("a file that is gone gives an access")
 	}
 }

@@ -67,6 +67,13 @@ func (o *outstanding) has(key, tokenID string) bool {
 	return there && h.tokenID == tokenID
 }
 
+// isLive reports whether a credential is Live.
+func (o *outstanding) isLive(key string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.known[key].state == store.Live
+}
+
 // count is how many are in a state.
 func (o *outstanding) count(state string) int {
 	o.mu.Lock()

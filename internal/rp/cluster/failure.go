@@ -32,12 +32,15 @@ func (w *worker) noteFailure(ctx context.Context, cause error) {
 	if first {
 		w.log.Warn("the cluster does not answer", slog.Any("error", cause))
 	}
+	harm := errors.Is(cause, errHarm) // it does answer
+	if lasts >= unreachableAfter && !harm && !errors.Is(cause, ErrNotBound) {
+		w.report(false)
+	}
 	row, err := w.Index.Cluster(w.key)
 	if err != nil || !row.Exists() || !w.owner.Valid() {
 		return
 	}
 	known := row.Value.Probe.Unreachable
-	harm := errors.Is(cause, errHarm) // it does answer
 	if row.Value.Properties.Reachable && lasts < unreachableAfter && !harm ||
 		!row.Value.Properties.Reachable && known != "" && (!isGone(cause) || known == notInAzure) {
 		return
@@ -45,6 +48,41 @@ func (w *worker) noteFailure(ctx context.Context, cause error) {
 	if err := w.writeUnreachable(ctx, cause); err != nil && ctx.Err() == nil {
 		w.log.Warn("cannot write that the cluster does not answer", slog.Any("error", err))
 	}
+}
+
+// answered takes down that the cluster has answered.
+func (w *worker) answered() {
+	w.mu.Lock()
+	w.failing = noTime
+	w.mu.Unlock()
+	w.report(true)
+}
+
+// report tells the other replicas whether this one reaches the cluster.
+func (w *worker) report(reached bool) {
+	if w.Membership != nil {
+		w.Membership.Report(w.key, reached)
+	}
+}
+
+// Try returns why this replica does not reach a cluster that another one owns
+// (store.Membership.Try).
+func (m *Manager) Try(ctx context.Context, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	row, err := m.Index.Cluster(key)
+	if err != nil {
+		return err
+	}
+	access, err := m.Source.Access(ctx, row.Value, false)
+	if err != nil {
+		return err
+	}
+	connection, err := m.dial(access)
+	if err == nil {
+		_, err = connection.version(ctx)
+	}
+	return err
 }
 
 // writeUnreachable has the row of the cluster say that it does not answer, and why.

@@ -376,7 +376,9 @@ func TestTooManyNodes(t *testing.T) {
 
 // nodes are its Nodes, as they are watched.
 func (h *hostile) nodes(t testing.TB, budget int, fail func(error)) kind {
-	w := &worker{Manager: &Manager{}, tasks: newQueue(firstPause, lastPause)}
+	p := newPool(firstPause, lastPause)
+	t.Cleanup(p.queue.ShutDown)
+	w := &worker{Manager: &Manager{}, tasks: &line{pool: p}}
 	k := w.nodeKind(h.dial(t).Watches)
 	k.budget, k.session = budget, &session{fail: fail}
 	return k

@@ -79,6 +79,9 @@ type Manager struct {
 
 	mu      sync.RWMutex
 	working map[string]*worker // by key of the cluster
+	// tasks and requests do the tasks of all workers, while there are any; certificate requests do not
+	// wait for the rest.
+	tasks, requests *pool
 }
 
 // checkInterval is how often it is checked what this replica owns, beside being told of changes.
@@ -119,10 +122,25 @@ func (m *Manager) sweep(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := m.Credentials.Sweep(ctx); err != nil && ctx.Err() == nil {
+		if err := m.Credentials.Sweep(ctx, m.keeps); err != nil && ctx.Err() == nil {
 			m.Log.Warn("cannot sweep the credentials", slog.Any("error", err))
 		}
 	}
+}
+
+// keeps reports whether a sweep of this replica leaves a credential alone: one of a cluster that it
+// does not work on, or one that is Live. Credentials of a cluster that is not registered are those
+// of the replica that would own it.
+func (m *Manager) keeps(key string) bool {
+	cluster := credential.ClusterOf(key)
+	m.mu.RLock()
+	w := m.working[cluster]
+	m.mu.RUnlock()
+	if w != nil {
+		return w.outstanding.isLive(key)
+	}
+	row, err := m.Index.Cluster(cluster)
+	return err != nil || row.Exists() || !m.Membership.Chosen(cluster)
 }
 
 // assign starts workers for the clusters that are owned and stops all others. A cluster with a new
@@ -132,6 +150,13 @@ func (m *Manager) assign(ctx context.Context, owned map[string]owner) {
 	m.startAll(ctx, owned, stopped)
 	m.await(stopped)
 	m.startAll(ctx, owned, nil)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.working) == 0 && m.tasks != nil {
+		m.tasks.queue.ShutDown()
+		m.requests.queue.ShutDown()
+		m.tasks, m.requests = nil, nil
+	}
 }
 
 // release stops the workers of clusters that are not owned, and returns them.
@@ -178,6 +203,9 @@ func (m *Manager) startAll(ctx context.Context, owned map[string]owner, stopped 
 	}
 	for key, o := range owned {
 		if m.working[key] == nil && stopped[key] == nil && ctx.Err() == nil {
+			if m.tasks == nil {
+				m.tasks, m.requests = newPool(firstPause, lastPause), newPool(firstAnswer, lastAnswer)
+			}
 			m.working[key] = m.start(ctx, key, o)
 		}
 	}

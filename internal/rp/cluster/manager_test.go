@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
@@ -23,15 +23,17 @@ type replica struct {
 }
 
 // join makes another replica that takes part in the work.
-func joinReplica(
-	t *testing.T, w *world, memory *storetest.Memory, keys seal.Ring, name string,
-) *replica {
+func joinReplica(w *world, name string) *replica {
+	t := w.t
 	t.Helper()
+	memory := w.memory.Another()
 	r := &replica{memory: memory,
-		world: &world{t: t, audit: w.audit, source: w.source}}
-	r.start(memory, keys)
+		world: &world{t: t, audit: w.audit, source: &fakeSource{clusters: w.source.clusters,
+			round: w.source.round}}}
+	r.start(memory, w.credentials.Keys)
 	membership := store.NewMembership(r.store, name)
 	r.manager.Membership = membership
+	membership.Try = r.manager.Try
 	r.manager.Log = r.manager.Log.With("replica", name)
 	ctx, cancel := context.WithCancel(context.Background())
 	joined, leave := context.WithCancel(context.Background())
@@ -64,17 +66,12 @@ func (r *replica) works() string {
 // there are never two owners.
 func TestReplicasShareTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
-		memory := storetest.NewMemory()
-		w := &world{t: t, audit: &lines{},
-			source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
-		w.start(memory, keys)
-		c := newFakeCluster("factory")
+		w, c := newWorld(t), newFakeCluster("factory")
 		w.register(factoryID, c)
 		w.register(harbourID, newFakeCluster("harbour"))
 		replicas := []*replica{
-			joinReplica(t, w, memory.Another(), keys, "a"),
-			joinReplica(t, w, memory.Another(), keys, "b"),
+			joinReplica(w, "a"),
+			joinReplica(w, "b"),
 		}
 		both := func(r []*replica) string {
 			var all []string
@@ -94,6 +91,20 @@ func TestReplicasShareTheWork(t *testing.T) {
 		if strings.Contains(replicas[1].works(), "factory") {
 			first = 1
 		}
+		live := w.credential(factory + "/edge-1").Key
+		if !replicas[0].manager.keeps(live) || !replicas[1].manager.keeps(live) {
+			t.Error("a Live credential is swept")
+		}
+		for i := range 20 {
+			gone := fmt.Sprintf("%s/edge/c%d/id", subscription, i)
+			if replicas[0].manager.keeps(gone) == replicas[1].manager.keeps(gone) {
+				t.Error("not one replica sweeps what is left of a cluster that is not registered")
+			}
+		}
+		if replicas[1-first].manager.keeps(factory+"/none") != true ||
+			replicas[first].manager.keeps(factory+"/none") {
+			t.Error("not the owner sweeps what is left of a cluster")
+		}
 		replicas[first].memory.Kill()
 		pass(time.Minute)
 		if got := replicas[1-first].works(); got != "factory harbour" {
@@ -106,7 +117,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "Approved" {
 			t.Errorf("a request: %q", got)
 		}
-		third := joinReplica(t, w, memory.Another(), keys, "c")
+		third := joinReplica(w, "c")
 		replicas[1-first].stop()
 		pass(time.Minute)
 		if got := third.works(); got != "factory harbour" {
@@ -115,17 +126,47 @@ func TestReplicasShareTheWork(t *testing.T) {
 	})
 }
 
+// N10: a cluster that its owner does not reach goes to a replica that does.
+func TestAClusterGoesToWhoReachesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		w.register(factoryID, c)
+		replicas := []*replica{joinReplica(w, "a"), joinReplica(w, "b")}
+		pass(time.Minute)
+		first := replicas[0]
+		other := replicas[1]
+		if first.works() == "" {
+			first, other = other, first
+		}
+		first.source.cut.Store(true)
+		pass(2 * time.Minute)
+		if got := other.works(); got != "factory" || first.works() != "" {
+			t.Errorf("the other one works on %q, the first on %q", got, first.works())
+		}
+		if got := w.cluster(factory).Properties; !got.Reachable {
+			t.Errorf("the cluster: %+v", got)
+		}
+		other.source.cut.Store(true)
+		pass(2 * time.Minute)
+		fence, _ := first.manager.Membership.Owns(factory)
+		pass(time.Hour)
+		if again, _ := first.manager.Membership.Owns(factory); again != fence || fence == nil {
+			t.Errorf("a cluster that no replica reaches moves")
+		}
+		other.source.cut.Store(false)
+		pass(15 * time.Minute)
+		if got := w.cluster(factory).Properties; !got.Reachable || other.works() != "factory" {
+			t.Errorf("the other one works on %q; the cluster: %+v", other.works(), got)
+		}
+	})
+}
+
 // A replica whose store fails for a while goes on when it is back, without another start.
 func TestAFailingStoreEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
-		memory := storetest.NewMemory()
-		w := &world{t: t, audit: &lines{},
-			source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
-		w.start(memory, keys)
-		c := newFakeCluster("factory")
+		w, c := newWorld(t), newFakeCluster("factory")
 		w.register(factoryID, c)
-		r := joinReplica(t, w, memory.Another(), keys, "a")
+		r := joinReplica(w, "a")
 		pass(time.Minute)
 		r.memory.Before(func(storetest.Call) error { return errDown })
 		pass(time.Minute)

@@ -57,9 +57,10 @@ func (w *worker) probe(ctx context.Context, s *session) error {
 		return err
 	}
 	s.services.Store(&found.services)
+	w.answered()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.failing, w.asked = noTime, row.Value.Version
+	w.asked = row.Value.Version
 	return nil
 }
 
@@ -73,9 +74,7 @@ func (w *worker) ping(ctx context.Context, s *session) error {
 		}
 		return err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.failing = noTime
+	w.answered()
 	return nil
 }
 

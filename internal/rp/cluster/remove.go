@@ -16,8 +16,6 @@ const (
 	removeBatch = 30
 	// clearBatch is how many rows of other tables one transaction deletes.
 	clearBatch = 100
-	// countPage is how many rows are read together to be counted.
-	countPage = 1000
 	// removePause is the pause before it is seen how many credentials are left.
 	removePause = time.Second
 )
@@ -125,17 +123,13 @@ func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {
 	if err != nil || !operation.Exists() || operation.Value.Total > 0 {
 		return err
 	}
-	prefix, after, total := w.Store.Nodes.Key(w.key+"/"), "", 0
-	for {
-		page, err := w.Store.Scan(ctx, prefix, after, countPage, 0)
-		if err != nil {
-			return fmt.Errorf("cannot count the nodes: %w", err)
-		}
-		total += len(page.KVs)
-		if !page.More {
-			break
-		}
-		after = page.KVs[len(page.KVs)-1].Key
+	total := 0
+	err = w.Store.Nodes.EachKey(ctx, w.key+"/", func(string) error {
+		total++
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("cannot count the nodes: %w", err)
 	}
 	if total == 0 {
 		return nil
@@ -149,15 +143,14 @@ func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {
 
 // page are the keys of the first rows below a prefix, without it.
 func (w *worker) page(ctx context.Context, prefix string, limit int) ([]string, bool, error) {
-	page, err := w.Store.Scan(ctx, prefix, "", limit, 0)
+	keys, more, err := w.Store.Keys(ctx, prefix, "", limit)
 	if err != nil {
 		return nil, false, fmt.Errorf("cannot list %s: %w", prefix, err)
 	}
-	keys := make([]string, len(page.KVs))
-	for i, kv := range page.KVs {
-		keys[i] = strings.TrimPrefix(kv.Key, prefix)
+	for i, key := range keys {
+		keys[i] = strings.TrimPrefix(key, prefix)
 	}
-	return keys, page.More, nil
+	return keys, more, nil
 }
 
 // removeNodes deletes nodes.

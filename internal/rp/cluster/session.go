@@ -123,8 +123,8 @@ func (w *worker) replaces(a Access, registration string, present *session) bool 
 		present.connection.Doubtful() && w.Now().Sub(present.made) >= doubtInterval
 }
 
-func (w *worker) dial(a Access) (*Connection, error) {
-	dial := w.Dial
+func (m *Manager) dial(a Access) (*Connection, error) {
+	dial := m.Dial
 	if dial == nil {
 		dial = Dial
 	}

@@ -6,8 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -63,6 +66,42 @@ type Sources struct {
 	Bindings []Binding
 	// Manager is asked for clusters without a binding; nil: the provider has no identity in Azure.
 	Manager Source
+
+	mu   sync.Mutex
+	read map[Binding]readAccess
+}
+
+// readAccess is the access of a binding, and the state of the file that it was read from.
+type readAccess struct {
+	access Access
+	file   os.FileInfo
+}
+
+// settled is the age from which on a file has another time when it is written again.
+const settled = 2 * time.Second
+
+// access returns the access of a binding. It parses the kubeconfig again when its file has changed,
+// and always if it is trusted: then other files count, too.
+func (s *Sources) access(b Binding) (Access, error) {
+	s.mu.Lock()
+	known, ok := s.read[b]
+	s.mu.Unlock()
+	file, err := os.Stat(b.Kubeconfig)
+	if ok && err == nil && os.SameFile(file, known.file) && file.Size() == known.file.Size() &&
+		file.ModTime().Equal(known.file.ModTime()) {
+		return known.access, nil
+	}
+	access, failed := b.access()
+	if err != nil || failed != nil || b.Trusted || time.Since(file.ModTime()) < settled {
+		return access, failed
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.read == nil {
+		s.read = map[Binding]readAccess{}
+	}
+	s.read[b] = readAccess{access, file}
+	return access, nil
 }
 
 // Access implements Source.
@@ -72,7 +111,7 @@ func (s *Sources) Access(ctx context.Context, c flexnode.Cluster, again bool) (A
 	case err != nil:
 		return Access{}, err
 	case binding != Binding{}:
-		return binding.access()
+		return s.access(binding)
 	case s.Manager == nil:
 		return Access{}, fmt.Errorf("cannot reach the cluster: %w, and the provider has no "+
 			"identity with which to ask Resource Manager for one", ErrNotBound)
@@ -93,7 +132,7 @@ func (s *Sources) Endpoint(clusterID, kubeconfig string) string {
 	if err != nil || binding == (Binding{}) {
 		return ""
 	}
-	access, err := binding.access()
+	access, err := s.access(binding)
 	if err != nil { // which the owner of the cluster says, in its row
 		return ""
 	}

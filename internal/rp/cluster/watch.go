@@ -29,9 +29,12 @@ const (
 	maxVersion, maxContinue = 64, 4 << 10
 )
 
-// pages limits the pages that are read at once, of all clusters, since each takes memory until it
-// is reduced. A list that waits too long goes on without a place.
-var pages = make(chan struct{}, 8)
+// lists limits the lists that are read at once, of all clusters: each holds a page in memory until
+// that is reduced, and a replica that takes clusters over reads them all. A list that takes longer
+// than listPlace goes on without its place, so that a few slow clusters do not hold all of them.
+var lists = make(chan struct{}, 8)
+
+const listPlace = requestTimeout / 2
 
 // kind watches the objects of one kind of a cluster.
 type kind struct {
@@ -61,6 +64,14 @@ func (k kind) ListWithContext(ctx context.Context, o metav1.ListOptions) (
 			k.session.fail(err)
 		}
 	}()
+	select {
+	case lists <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	leave := sync.OnceFunc(func() { <-lists })
+	defer leave()
+	defer time.AfterFunc(listPlace, leave).Stop()
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	return k.all(ctx, o)
@@ -100,15 +111,8 @@ func (k kind) all(ctx context.Context, o metav1.ListOptions) (*internalversion.L
 	return nil, errTooMany
 }
 
-// page reads one page when there is a place for it.
+// page reads one page.
 func (k kind) page(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	select {
-	case pages <- struct{}{}:
-		defer func() { <-pages }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(requestTimeout):
-	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return k.ListWatch.ListWithContext(ctx, o)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/rollout"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -36,7 +35,7 @@ type worker struct {
 
 	// tasks are what there is to do; requests are the names of certificate requests, which do not
 	// wait for the tasks.
-	tasks, requests queue
+	tasks, requests *line
 	// reviews limits the reviews of certificate requests, by whether they are approved already.
 	reviews     map[bool]*rate.Limiter
 	outstanding outstanding
@@ -82,14 +81,11 @@ const (
 	taskRequest    = "request"    // decide on a certificate request
 )
 
-type queue = workqueue.TypedRateLimitingInterface[task]
-
-// The pauses before something that has failed is tried again, and how many are tried at once.
+// The pauses before something that has failed is tried again.
 const (
-	firstPause, lastPause       = 200 * time.Millisecond, 30 * time.Second
-	firstAnswer, lastAnswer     = 100 * time.Millisecond, 5 * time.Second
-	taskWorkers, requestWorkers = 8, 8
-	taskTimeout                 = time.Minute
+	firstPause, lastPause   = 200 * time.Millisecond, 30 * time.Second
+	firstAnswer, lastAnswer = 100 * time.Millisecond, 5 * time.Second
+	taskTimeout             = time.Minute
 	// rolloutPause gathers changes of nodes, so that one round decides on them together.
 	rolloutPause   = 100 * time.Millisecond
 	orphanInterval = 10 * time.Minute
@@ -99,22 +95,17 @@ const (
 	reviewPause                       = time.Second
 )
 
-func newQueue(first, last time.Duration) queue {
-	return workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[task](first, last))
-}
-
 // start begins the work on a cluster.
 func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &worker{
 		Manager: m, key: key, owner: o, log: m.Log.With("cluster", key), stop: cancel,
-		done: make(chan struct{}), tasks: newQueue(firstPause, lastPause),
-		requests: newQueue(firstAnswer, lastAnswer), parked: map[task]bool{},
+		done: make(chan struct{}), parked: map[task]bool{},
 		reviews: map[bool]*rate.Limiter{false: rate.NewLimiter(reviewRate, reviewBurst),
 			true: rate.NewLimiter(noteRate, reviewBurst)},
 		again: make(chan struct{}, 1), taintsLeft: map[string]string{}, taintsSet: map[string]repeat{},
 	}
+	w.tasks, w.requests = w.line(ctx, m.tasks), w.line(ctx, m.requests)
 	w.readiness.wake = make(chan struct{}, 1)
 	w.rollout = rollout.Rollout{
 		Store: m.Store, Index: m.Index, Cluster: key, Fence: o.Fence(), Heard: m.Heard, Now: m.Now,
@@ -126,6 +117,17 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		w.run(ctx)
 	}()
 	return w
+}
+
+// line returns the worker's part of a pool.
+func (w *worker) line(ctx context.Context, p *pool) *line {
+	l := &line{pool: p}
+	l.do = func(t task) {
+		if ctx.Err() == nil {
+			w.handle(ctx, l, t)
+		}
+	}
+	return l
 }
 
 // ended reports whether the work has ended.
@@ -141,20 +143,12 @@ func (w *worker) ended() bool {
 // run works until ctx ends or the cluster is not owned any more.
 func (w *worker) run(ctx context.Context) {
 	w.log.Info("owner of cluster")
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, keep := range []func(context.Context){
 		w.followCredentials, w.keepConnected, w.keepReadiness,
 	} {
 		wg.Go(func() { w.keep(ctx, keep) })
-	}
-	for range taskWorkers {
-		wg.Go(func() { w.serve(ctx, w.tasks) })
-	}
-	for range requestWorkers {
-		wg.Go(func() { w.serve(ctx, w.requests) })
 	}
 	w.tasks.Add(task{kind: taskCluster})
 	w.tasks.Add(task{kind: taskRollout})
@@ -163,9 +157,9 @@ func (w *worker) run(ctx context.Context) {
 	case <-w.owner.Lost():
 		w.log.Info("no longer owner of cluster")
 	}
-	cancel()
-	w.tasks.ShutDown()
-	w.requests.ShutDown()
+	w.stop()
+	w.tasks.close()
+	w.requests.close()
 }
 
 // keep calls f until ctx ends, after a pause also when it panics.
@@ -197,22 +191,8 @@ func (w *worker) endSession(cause error) {
 	w.session.fail(cause)
 }
 
-// serve does the tasks of a queue until it is shut down.
-func (w *worker) serve(ctx context.Context, q queue) {
-	for {
-		t, ended := q.Get()
-		if ended {
-			return
-		}
-		if ctx.Err() == nil {
-			w.handle(ctx, q, t)
-		}
-		q.Done(t)
-	}
-}
-
 // handle does a task, and sees to when it is to be done again.
-func (w *worker) handle(ctx context.Context, q queue, t task) {
+func (w *worker) handle(ctx context.Context, q *line, t task) {
 	inner, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	next, err := w.try(inner, t)

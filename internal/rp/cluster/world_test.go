@@ -149,6 +149,7 @@ type fakeSource struct {
 	mu       sync.Mutex
 	clusters map[string]*fakeCluster
 	round    map[string]int
+	cut      atomic.Bool // from all of them
 }
 
 // Access implements Source.
@@ -176,7 +177,15 @@ func (f *fakeSource) dial(a Access) (*Connection, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key, _, _ := strings.Cut(a.Fingerprint, " ")
-	return f.clusters[key].connection(), nil
+	c := f.clusters[key].connection()
+	version := c.Version
+	c.Version = func(ctx context.Context) (string, error) {
+		if f.cut.Load() {
+			return "", errDown
+		}
+		return version(ctx)
+	}
+	return c, nil
 }
 
 // keyOf is how a cluster with an id is stored.

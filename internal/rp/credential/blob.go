@@ -149,7 +149,7 @@ func (b *Blobs) Remove(ctx context.Context, key string) error {
 
 // Sweep implements Delivery: it deletes blobs that have expired and that no credential stands
 // behind. Others than ours, without our metadata, are left alone.
-func (b *Blobs) Sweep(ctx context.Context) error {
+func (b *Blobs) Sweep(ctx context.Context, keep func(key string) bool) error {
 	pages := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{
 		Include: container.ListBlobsInclude{Metadata: true},
 	})
@@ -161,16 +161,17 @@ func (b *Blobs) Sweep(ctx context.Context) error {
 				fmt.Errorf("cannot list the configurations in blob storage: %w", err))...)
 		}
 		for _, item := range page.Segment.BlobItems {
-			errs = append(errs, b.sweep(ctx, *item.Name, item.Metadata))
+			if key, ours := strings.CutSuffix(*item.Name, blobSuffix); ours && !keep(key) {
+				errs = append(errs, b.sweep(ctx, key, item.Metadata))
+			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (b *Blobs) sweep(ctx context.Context, name string, meta map[string]*string) error {
-	key, ours := strings.CutSuffix(name, blobSuffix)
+func (b *Blobs) sweep(ctx context.Context, key string, meta map[string]*string) error {
 	expires, err := time.Parse(time.RFC3339, metadata(meta, blobExpires))
-	if !ours || err != nil || b.now().Before(expires) {
+	if err != nil || b.now().Before(expires) {
 		return nil
 	}
 	row, err := b.store.Credentials.Get(ctx, key)

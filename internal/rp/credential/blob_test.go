@@ -281,22 +281,22 @@ func TestSweepOfBlobs(t *testing.T) {
 			blobs.Put(v, clusterKey+"/young", []byte("x"), 1, w.clock.now().Add(time.Hour)))
 	})
 	f.blobs["/configs/another.json"] = fakeBlob{text: "another"}
-	must(0, w.service.Sweep(t.Context()))
+	must(0, w.service.Sweep(t.Context(), keepNone))
 	if len(f.paths()) != 4 {
 		t.Errorf("left are %v", f.paths())
 	}
 	w.clock.pass(time.Minute)
-	must(0, w.service.Sweep(t.Context()))
+	must(0, w.service.Sweep(t.Context(), keepNone))
 	if _, found := f.blobs["/configs/"+clusterKey+"/old.json"]; found || len(f.paths()) != 3 {
 		t.Errorf("left are %v", f.paths())
 	}
 	w.clock.pass(Lifetime)
-	must(0, w.service.Sweep(t.Context()))
+	must(0, w.service.Sweep(t.Context(), keepNone))
 	if _, found := f.blobs[kept]; !found || len(f.paths()) != 2 {
 		t.Errorf("left are %v; one of a credential is not swept", f.paths())
 	}
 	f.down = true
-	if err := w.service.Sweep(t.Context()); err == nil {
+	if err := w.service.Sweep(t.Context(), keepNone); err == nil {
 		t.Error("a sweep that did not happen is no error")
 	}
 }

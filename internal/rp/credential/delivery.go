@@ -17,8 +17,9 @@ type Delivery interface {
 	URL(key string, expires time.Time) (string, error)
 	// Remove makes the URL useless for ever; what is not there has been removed.
 	Remove(ctx context.Context, key string) error
-	// Sweep removes what no credential stands behind.
-	Sweep(ctx context.Context) error
+	// Sweep removes what no credential stands behind. It leaves the keys of credentials alone that
+	// keep reports.
+	Sweep(ctx context.Context, keep func(key string) bool) error
 }
 
 // What a box belongs to: the beginning of what seal.Ring is told it is about; the key follows.

@@ -3,6 +3,7 @@ package credential
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -96,7 +97,7 @@ func TestSweepOfAClusterThatIsGone(t *testing.T) {
 			c.State = state
 			return w.store().Credentials.Put(v, key, c)
 		})
-		must(0, w.service.Sweep(t.Context()))
+		must(0, w.service.Sweep(t.Context(), keepNone))
 		if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
 			t.Error("a credential of a registered cluster was swept")
 		}
@@ -104,7 +105,7 @@ func TestSweepOfAClusterThatIsGone(t *testing.T) {
 			w.store().Clusters.Delete(v, clusterKey)
 			return nil
 		})
-		must(0, w.service.Sweep(t.Context()))
+		must(0, w.service.Sweep(t.Context(), keepNone))
 		w.empty()
 	}
 }
@@ -117,7 +118,32 @@ func TestSweepOfBundles(t *testing.T) {
 	w.change(func(v *store.View) error {
 		return w.handout.Put(v, clusterKey+"/orphan", []byte("x"), 1, w.clock.now())
 	})
-	must(0, w.service.Sweep(t.Context()))
+	must(0, w.service.Sweep(t.Context(), keepNone))
+	w.consistent([]string{w.url()})
+}
+
+// keepNone has a sweep look at all credentials.
+func keepNone(string) bool { return false }
+
+// N19: a sweep reads keys, and nothing of a credential that is known to be Live.
+func TestSweepReadsKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, created(w))
+	var calls []string
+	w.memory.Before(func(c storetest.Call) error {
+		if c.Op != "follow" && c.Op != "changes" {
+			calls = append(calls, c.Op)
+		}
+		return nil
+	})
+	live := w.node().Credential
+	calls = nil
+	must(0, w.service.Sweep(t.Context(), func(key string) bool { return key == live }))
+	if got := fmt.Sprint(calls); got != "[keys keys]" {
+		t.Errorf("the store was asked: %s", got)
+	}
+	w.memory.Before(nil)
 	w.consistent([]string{w.url()})
 }
 

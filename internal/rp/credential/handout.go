@@ -65,24 +65,24 @@ func (h *Handout) Remove(ctx context.Context, key string) error {
 	return err
 }
 
-// Sweep implements Delivery.
-func (h *Handout) Sweep(ctx context.Context) error {
-	rows, _, err := h.Store.Bundles.List(ctx, "")
-	if err != nil {
-		return err
-	}
+// Sweep implements Delivery. No configuration is read for it.
+func (h *Handout) Sweep(ctx context.Context, keep func(key string) bool) error {
 	var errs []error
-	for _, row := range rows {
+	err := h.Store.Bundles.EachKey(ctx, "", func(key string) error {
+		if keep(key) {
+			return nil
+		}
 		_, err := h.Store.Update(ctx, "bundle deleted", nil, func(v *store.View) error {
-			c, err := h.Store.Credentials.In(v, row.Key)
+			c, err := h.Store.Credentials.In(v, key)
 			if err == nil && c.Value.State != store.Live {
-				h.Store.Bundles.Delete(v, row.Key)
+				h.Store.Bundles.Delete(v, key)
 			}
 			return err
 		})
 		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+		return ctx.Err()
+	})
+	return errors.Join(append(errs, err)...)
 }
 
 // ServeHTTP answers GET of a configuration: signature, then expiry, then state. Every URL that does

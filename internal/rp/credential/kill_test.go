@@ -343,6 +343,7 @@ func TestTwoWorkers(t *testing.T) {
 			}
 			owner := *w
 			owner.start(w.memory.Another())
+			owner.follow()
 			owner.changeMinds(rand.New(rand.NewPCG(seed, 1)))
 			stop()
 			workers.Wait()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -145,16 +146,16 @@ func (s *Service) Stands(ctx context.Context, key, tokenID string) (bool, error)
 }
 
 // Sweep removes, without a cluster, the credentials of clusters that are not registered any more,
-// and what waits for machines without a credential. Any replica may call it, now and then.
-func (s *Service) Sweep(ctx context.Context) error {
-	rows, _, err := s.Store.Credentials.List(ctx, "")
-	if err != nil {
-		return err
-	}
+// and what waits for machines without a credential. It leaves the credentials alone whose keys keep
+// reports: those of other replicas' clusters, and those that are known to be Live.
+func (s *Service) Sweep(ctx context.Context, keep func(key string) bool) error {
 	gone := map[string]bool{}
 	var errs []error
-	for _, row := range rows {
-		cluster := row.Value.Cluster
+	err := s.Store.Credentials.EachKey(ctx, "", func(key string) error {
+		if keep(key) {
+			return nil
+		}
+		cluster := ClusterOf(key)
 		if _, known := gone[cluster]; !known {
 			there, err := s.Store.Clusters.Get(ctx, cluster)
 			if err != nil {
@@ -163,11 +164,15 @@ func (s *Service) Sweep(ctx context.Context) error {
 			gone[cluster] = !there.Exists()
 		}
 		if gone[cluster] {
-			errs = append(errs, s.removeGone(ctx, row.Key))
+			errs = append(errs, s.removeGone(ctx, key))
 		}
-	}
-	return errors.Join(append(errs, s.Delivery.Sweep(ctx))...)
+		return ctx.Err()
+	})
+	return errors.Join(append(errs, err, s.Delivery.Sweep(ctx, keep))...)
 }
+
+// ClusterOf is the key of a credential's cluster.
+func ClusterOf(key string) string { return key[:max(0, strings.LastIndexByte(key, '/'))] }
 
 // removeGone removes a credential of a cluster that is not registered.
 func (s *Service) removeGone(ctx context.Context, key string) error {

@@ -160,12 +160,24 @@ func newWorld(t testing.TB) *world {
 	}
 	w.clock.nanos.Store(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 	w.start(w.memory)
+	w.follow()
 	w.change(func(v *store.View) error {
 		c := flexnode.Cluster{ID: clusterID, UID: "c", Location: "westeurope"}
 		c.Facts = w.facts(v, "https://factory.example:6443")
 		return w.store().Clusters.Put(v, clusterKey, c)
 	})
 	return w
+}
+
+// follow has the replica hear of changes, until the test ends.
+func (w *world) follow() {
+	ctx, stop := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		store.NewIndex(w.store()).Follow(ctx, func(error) {})
+	}()
+	w.t.Cleanup(func() { stop(); <-done })
 }
 
 // start makes a replica on a connection to the store, as after a restart.

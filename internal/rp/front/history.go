@@ -1,7 +1,6 @@
 package front
 
 import (
-	"context"
 	"net/http"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -57,7 +56,7 @@ func (a *API) listHistory(w http.ResponseWriter, r *request) error {
 	answer := api.History{Revisions: []api.Revision{}}
 	var newer map[string]any
 	for i, revision := range all {
-		config, err := a.config(r.Context(), revision)
+		config, err := a.Store.Config(r.Context(), *revision)
 		if err != nil {
 			return err
 		}
@@ -69,19 +68,6 @@ func (a *API) listHistory(w http.ResponseWriter, r *request) error {
 	}
 	arm.WriteJSON(w, http.StatusOK, answer)
 	return nil
-}
-
-// config is the configuration of a revision, without secrets.
-func (a *API) config(ctx context.Context, r *flexnode.Revision) (map[string]any, error) {
-	defaults, err := a.layer(ctx, r.Defaults)
-	if err != nil {
-		return nil, err
-	}
-	facts, err := a.layer(ctx, r.Facts)
-	if err != nil {
-		return nil, err
-	}
-	return flexnode.Config(*r, defaults, facts, flexnode.Grants{})
 }
 
 // diffRevisions tells what differs between two revisions of a node.
@@ -129,7 +115,7 @@ func (a *API) keptConfig(r *request, k kept, version int64) (map[string]any, err
 	if revision == nil {
 		return nil, notKept(k.node, version)
 	}
-	return a.config(r.Context(), revision)
+	return a.Store.Config(r.Context(), *revision)
 }
 
 // notKept is the answer to a request about a revision that is not there.

@@ -204,7 +204,7 @@ func (a *API) show(
 	if err != nil || revision == nil {
 		return flexnode.Shown(n, nil, nil, status), err
 	}
-	config, err := a.config(ctx, revision)
+	config, err := a.Store.Config(ctx, *revision)
 	return flexnode.Shown(n, revision, config, status), err
 }
 

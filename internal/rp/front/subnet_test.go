@@ -81,7 +81,7 @@ func TestPodSubnetsOfANewRegistration(t *testing.T) {
 	}
 	w.must(404, "GET", nodeURL("n1"), "")
 	w.api.Patience = 20 * time.Second
-	waits := w.calls("follow")
+	waits := w.calls("read")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

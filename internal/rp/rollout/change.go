@@ -62,38 +62,7 @@ func (r *Rollout) config(
 	if err != nil || revision == nil {
 		return nil, err
 	}
-	defaults, err := r.layer(ctx, revision.Defaults)
-	if err != nil {
-		return nil, err
-	}
-	facts, err := r.layer(ctx, revision.Facts)
-	if err != nil {
-		return nil, err
-	}
-	return flexnode.Config(*revision, defaults, facts, flexnode.Grants{})
-}
-
-// maxLayers bounds how many layers are kept: a cluster's nodes share few.
-const maxLayers = 64
-
-// layer reads a layer, nil for no id. Layers do not change.
-func (r *Rollout) layer(ctx context.Context, id string) (*flexnode.Layer, error) {
-	if layer := r.layers[id]; layer != nil || id == "" {
-		return layer, nil
-	}
-	row, err := r.Store.Layers.Get(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	layer, err := flexnode.ReadLayer(row.Value)
-	if err != nil {
-		return nil, err
-	}
-	if r.layers == nil || len(r.layers) >= maxLayers {
-		r.layers = map[string]*flexnode.Layer{}
-	}
-	r.layers[id] = layer
-	return layer, nil
+	return r.Store.Config(ctx, *revision)
 }
 
 // windowIn is the maintenance window of a configuration.

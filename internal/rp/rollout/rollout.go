@@ -40,7 +40,6 @@ type Rollout struct {
 	Log   *slog.Logger
 
 	changes map[string]known
-	layers  map[string]*flexnode.Layer
 	// moving reports whether the stored states count nodes that wait or try.
 	moving, ran bool
 	// need is the revision of the store that the index must have before the next round; 0 is to be
@@ -293,7 +292,7 @@ func (r *Rollout) apply(
 	if err != nil || applied == nil {
 		return err
 	}
-	facts, err := r.layer(v.Context(), applied.Facts)
+	facts, err := r.Store.Layer(v.Context(), applied.Facts)
 	if err != nil {
 		return err
 	}

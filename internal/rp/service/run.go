@@ -198,6 +198,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		},
 		Log: s.log, Audit: s.audit, Metrics: newClusterMetrics(s.registry),
 	}
+	s.membership.Try = s.clusters.Try
 	if s.role != Front {
 		s.countCredentials()
 	}

@@ -72,7 +72,10 @@ func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 		}
 		slow.Resume()
 		must(0, <-loaded)
-		stop := background(ctx, "the membership", s.membership.Run)
+		stop := background(ctx, "the membership", func(ctx context.Context) {
+			go s.index.Follow(ctx, func(error) {})
+			s.membership.Run(ctx)
+		})
 		pass(time.Minute)
 		a, b := len(w.membership.Owned()), len(s.membership.Owned())
 		if a+b != n || b == 0 {

@@ -146,6 +146,13 @@ func scans(t *testing.T, b Backend) {
 		len(fresh.KVs) != 3 || fresh.More || fresh.Revision <= now.Revision {
 		t.Errorf("what is there now: %+v, %v", fresh, err)
 	}
+	if keys, more, err := b.Keys(ctx, "scans/", "scans/0497", 2); err != nil || !more ||
+		fmt.Sprint(keys) != "[scans/0497x scans/0498]" {
+		t.Errorf("keys that are there now: %v, %t, %v", keys, more, err)
+	}
+	if keys, more, err := b.Keys(ctx, "scans/none/", "", 2); err != nil || more || len(keys) > 0 {
+		t.Errorf("no keys: %v, %t, %v", keys, more, err)
+	}
 	none, err := b.Scan(ctx, "scans/none/", "", 10, 0)
 	if err != nil || none.More || len(none.KVs) > 0 {
 		t.Errorf("nothing: %+v, %v", none, err)

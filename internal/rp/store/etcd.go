@@ -173,17 +173,9 @@ func operation(w Write) clientv3.Op {
 func (e *Etcd) Scan(
 	ctx context.Context, prefix, after string, limit int, at int64,
 ) (Page, error) {
-	from := prefix
-	if after >= prefix {
-		from = after + "\x00"
-	}
-	ctx, cancel := e.within(ctx)
-	defer cancel()
-	got, err := e.client.Get(ctx, from, e.reading(
-		clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)),
-		clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))...)
+	got, err := e.scan(ctx, prefix, after, limit, clientv3.WithRev(at))
 	if err != nil {
-		return Page{}, failure(ctx, err)
+		return Page{}, err
 	}
 	page := Page{More: got.More, Revision: at}
 	if at == 0 {
@@ -194,6 +186,38 @@ func (e *Etcd) Scan(
 		page.KVs = append(page.KVs, valueOf(kv))
 	}
 	return page, nil
+}
+
+// Keys implements Backend.
+func (e *Etcd) Keys(
+	ctx context.Context, prefix, after string, limit int,
+) (keys []string, more bool, err error) {
+	got, err := e.scan(ctx, prefix, after, limit, clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, false, err
+	}
+	for _, kv := range got.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys, got.More, nil
+}
+
+func (e *Etcd) scan(
+	ctx context.Context, prefix, after string, limit int, what clientv3.OpOption,
+) (*clientv3.GetResponse, error) {
+	from := prefix
+	if after >= prefix {
+		from = after + "\x00"
+	}
+	ctx, cancel := e.within(ctx)
+	defer cancel()
+	got, err := e.client.Get(ctx, from, e.reading(
+		clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)),
+		clientv3.WithLimit(int64(limit)), what)...)
+	if err != nil {
+		return nil, failure(ctx, err)
+	}
+	return got, nil
 }
 
 // valueOf is a value in etcd's words. That of a deletion has a key and a revision only.

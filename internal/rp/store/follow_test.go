@@ -140,7 +140,9 @@ func TestWaitOnAStoreThatGoesBack(t *testing.T) {
 		defer cancel()
 		got := make(chan Row[string], 1)
 		go func() {
-			row, err := New(b).PodCIDRs.Wait(ctx, "a", func(r Row[string]) bool {
+			s := New(b)
+			following(t, s)
+			row, err := s.PodCIDRs.Wait(ctx, "a", func(r Row[string]) bool {
 				return r.Value == "1"
 			})
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,6 +73,7 @@ func (x *Index) load(ctx context.Context) error {
 		d.merge(read.KVs, after, last)
 		if after = last; last == "" {
 			x.publish(d, read.Revision)
+			x.store.feed.skip(x.anew)
 			x.anew = false
 			return nil
 		}
@@ -95,7 +97,9 @@ func (x *Index) page(ctx context.Context, after string, size int, at int64) <-ch
 }
 
 // Follow keeps the index up to date until ctx ends: it goes on from the last change that it has
-// seen, and loads again only what the store does not keep any more. say is told of each break.
+// seen, and loads again only what the store does not keep any more. It calls say at each break. It is
+// the one follow of a process, from which Sync and Wait of all tables hear of changes after the
+// index has them.
 func (x *Index) Follow(ctx context.Context, say func(error)) {
 	anew := false // all is to be loaded again, until that has succeeded
 	for {
@@ -127,9 +131,33 @@ func (x *Index) Follow(ctx context.Context, say func(error)) {
 	}
 }
 
-// follow applies changes until the connection breaks, or the store has gone back.
+// errWentBack is a store that is at an earlier revision than it was: it was restored from a backup
+// while replicas run.
+var errWentBack = errors.New("the store is behind what it has told")
+
+// follow applies all changes of the store and passes them on, until the connection breaks, or the
+// store has gone back. A member of it that is behind the others for a moment is not taken for that.
 func (x *Index) follow(ctx context.Context) error {
-	return x.store.followOn(ctx, indexed, x.Revision, x.apply)
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := x.store.Follow(inner, root, x.Revision(), func(b Batch) {
+		if inner.Err() != nil {
+			return
+		}
+		if b.Revision >= x.Revision() {
+			x.apply(b)
+			x.store.feed.tell(b.Events)
+			return
+		}
+		_, now, err := x.store.Read(inner, root)
+		if err == nil && now < x.Revision() {
+			cancel(errWentBack)
+		}
+	})
+	if errors.Is(context.Cause(inner), errWentBack) {
+		return errWentBack
+	}
+	return err
 }
 
 // forget has the next Load take over nothing: what is in the index may have the revisions of other
@@ -144,8 +172,21 @@ func (x *Index) forget() {
 func (x *Index) apply(b Batch) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
+	own := make([]Event, 0, len(b.Events))
+	for _, e := range b.Events {
+		if strings.HasPrefix(e.Key, indexed) {
+			own = append(own, e)
+		}
+	}
+	if len(own) == 0 {
+		next := *x.snapshot.Load()
+		next.revision = b.Revision
+		x.snapshot.Store(&next)
+		x.heard.Store(time.Now().UnixNano())
+		return
+	}
 	d := x.draft()
-	d.apply(b.Events)
+	d.apply(own)
 	x.publish(d, b.Revision)
 }
 

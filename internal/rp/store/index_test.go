@@ -51,18 +51,30 @@ func following(t *testing.T, s *Store) (*Index, *atomic.Int64) {
 	if err := x.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return x, keepUp(t, x)
+}
+
+// keepUp has an index follow until the test ends.
+func keepUp(t *testing.T, x *Index) *atomic.Int64 {
 	breaks := &atomic.Int64{}
+	background(t, func(ctx context.Context) { x.Follow(ctx, func(error) { breaks.Add(1) }) })
+	return breaks
+}
+
+// background calls do in a goroutine until the test ends, or stop is called.
+func background(t *testing.T, do func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		x.Follow(ctx, func(error) { breaks.Add(1) })
+		do(ctx)
 	}()
-	t.Cleanup(func() {
+	stop = func() {
 		cancel()
 		<-done
-	})
-	return x, breaks
+	}
+	t.Cleanup(stop)
+	return stop
 }
 
 func TestIndexFollows(t *testing.T) {

@@ -33,13 +33,16 @@ type Member struct {
 }
 
 // Membership is a replica among the others: each cluster is owned by one of them, the one with the
-// highest hash of its name and the cluster's. A replica that joins or leaves moves only the
-// clusters that it gets or had.
+// highest hash of its name and the cluster's, unless that one does not reach the cluster and another
+// does. A replica that joins or leaves moves only the clusters that it gets or had.
 type Membership struct {
 	// Say is told of what goes wrong with the store; it is tried again. It may be nil.
 	Say func(error)
 	// Now is this replica's clock, that of its leases.
 	Now func() time.Time
+	// Try returns why this replica does not reach a cluster that another one owns; nil: it does not
+	// try.
+	Try func(ctx context.Context, cluster string) error
 
 	store   *Store
 	replica string
@@ -54,10 +57,16 @@ type Membership struct {
 	owners   map[string]Row[Member]
 	owned    map[string]*Ownership
 	leaving  map[string]*Ownership // to be released when their effects have ended
+	// reaches has the rows of Reaches by cluster and replica, unsaid those that this replica has yet
+	// to write, and tried the times at which it tried last.
+	reaches map[string]map[string]bool
+	unsaid  map[string]bool
+	tried   map[string]time.Time
+	trying  bool
 }
 
 // syncedAll is how many tables Run follows.
-const syncedAll = 3
+const syncedAll = 4
 
 // NewMembership is a replica that Run makes a member.
 func NewMembership(s *Store, replica string) *Membership {
@@ -66,6 +75,8 @@ func NewMembership(s *Store, replica string) *Membership {
 		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		members: map[string]bool{}, clusters: map[string]bool{}, owners: map[string]Row[Member]{},
 		owned: map[string]*Ownership{}, leaving: map[string]*Ownership{},
+		reaches: map[string]map[string]bool{}, unsaid: map[string]bool{},
+		tried: map[string]time.Time{},
 	}
 }
 
@@ -100,6 +111,7 @@ func (m *Membership) Run(ctx context.Context) {
 	following.Go(func() { followTable(ctx, m, m.store.Members, m.seeMember) })
 	following.Go(func() { followTable(ctx, m, m.store.Owners, m.seeOwner) })
 	following.Go(func() { followTable(ctx, m, m.store.Clusters, m.seeCluster) })
+	following.Go(func() { followTable(ctx, m, m.store.Reaches, m.seeReach) })
 	m.join(ctx)
 	for ctx.Err() == nil {
 		select {
@@ -111,6 +123,7 @@ func (m *Membership) Run(ctx context.Context) {
 		default:
 		}
 		next := m.reconcile(ctx)
+		m.tryAll(ctx, &following)
 		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
@@ -241,6 +254,13 @@ func choice(members map[string]bool, cluster string) string {
 		}
 	}
 	return best
+}
+
+// Chosen reports whether a cluster, registered or not, is one for this replica.
+func (m *Membership) Chosen(cluster string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.synced >= syncedAll && m.chosen(cluster) == m.replica
 }
 
 // Members are the names of the live replicas.

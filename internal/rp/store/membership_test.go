@@ -24,20 +24,25 @@ type replica struct {
 
 func join(t *testing.T, m *storetest.Memory, name string) *replica {
 	t.Helper()
+	return joinTrying(t, m, name, nil)
+}
+
+// joinTrying has a replica join that tries clusters.
+func joinTrying(
+	t *testing.T, m *storetest.Memory, name string, try func(context.Context, string) error,
+) *replica {
+	t.Helper()
 	its := m.Another()
-	membership := NewMembership(New(its), name)
+	s := New(its)
+	keepUp(t, NewIndex(s))
+	membership := NewMembership(s, name)
 	r := &replica{Membership: membership, m: its}
 	membership.Say = func(error) { r.wrong.Add(1) }
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		membership.Run(ctx)
-	}()
+	membership.Try = try
+	stop := background(t, membership.Run)
 	r.stop = func() {
 		its.Resume()
-		cancel()
-		<-done
+		stop()
 	}
 	t.Cleanup(r.stop)
 	return r
@@ -258,19 +263,16 @@ func TestMembershipBeginsAmongErrors(t *testing.T) {
 		m := storetest.NewMemory()
 		putCluster(t, New(m), "s/g/c")
 		its := m.Another()
-		membership := NewMembership(New(its), "a")
+		s := New(its)
+		keepUp(t, NewIndex(s))
+		membership := NewMembership(s, "a")
 		its.Before(func(c storetest.Call) error {
 			if c.Op == "scan" {
 				return errors.New("no leader")
 			}
 			return nil
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			membership.Run(ctx)
-		}()
+		background(t, membership.Run)
 		time.Sleep(time.Minute)
 		if len(membership.Owned()) != 0 {
 			t.Error("it owns what it has not read")
@@ -280,8 +282,6 @@ func TestMembershipBeginsAmongErrors(t *testing.T) {
 		if len(membership.Owned()) != 1 {
 			t.Error("it owns nothing")
 		}
-		cancel()
-		<-done
 	})
 }
 

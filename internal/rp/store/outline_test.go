@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -29,16 +28,7 @@ func TestOutlines(t *testing.T) {
 	const seed = 7
 	g := rand.New(rand.NewPCG(seed, seed))
 	s := New(storetest.NewMemory())
-	followed := NewIndex(s)
-	if err := followed.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		followed.Follow(ctx, func(err error) { t.Error(err) })
-	}()
+	followed, breaks := following(t, s)
 	rows := map[string]string{}
 	var last int64
 	for range 400 {
@@ -69,10 +59,8 @@ func TestOutlines(t *testing.T) {
 	for followed.Revision() < last {
 		Pause(t.Context(), followPause/1000)
 	}
-	stop()
-	<-done
-	if diff := cmp.Diff(rows, outlines(followed)); diff != "" {
-		t.Errorf("followed: %s", diff)
+	if diff := cmp.Diff(rows, outlines(followed)); diff != "" || breaks.Load() != 0 {
+		t.Errorf("followed, %d breaks: %s", breaks.Load(), diff)
 	}
 }
 

@@ -73,8 +73,11 @@ func sortedKeys[V any](set map[string]V) []string { return slices.Sorted(maps.Ke
 func (m *Membership) reconcile(ctx context.Context) time.Duration {
 	within, cancel := context.WithTimeout(ctx, memberPatience)
 	defer cancel()
+	err := m.sayReaches(within)
 	claims, releases, next := m.plan()
-	err := m.release(within, releases)
+	if err == nil {
+		err = m.release(within, releases)
+	}
 	for batch := range slices.Chunk(claims, claimsAtOnce) {
 		if err == nil {
 			err = m.claim(within, batch)
@@ -106,7 +109,7 @@ func (m *Membership) plan() (claims []string, releases []*Ownership, next time.D
 		return nil, nil, next
 	}
 	for _, cluster := range sortedKeys(m.owned) {
-		if !m.clusters[cluster] || choice(m.members, cluster) != m.replica {
+		if !m.clusters[cluster] || m.chosen(cluster) != m.replica {
 			o := m.owned[cluster]
 			m.lose(o)
 			m.leaving[cluster] = o
@@ -123,7 +126,7 @@ func (m *Membership) plan() (claims []string, releases []*Ownership, next time.D
 	releases = append(releases, m.strays()...)
 	for _, cluster := range sortedKeys(m.clusters) {
 		if m.owned[cluster] == nil && m.leaving[cluster] == nil && m.free(m.owners[cluster]) &&
-			choice(m.members, cluster) == m.replica {
+			m.chosen(cluster) == m.replica {
 			claims = append(claims, cluster)
 		}
 	}
@@ -137,7 +140,7 @@ func (m *Membership) strays() (strays []*Ownership) {
 		row := m.owners[cluster]
 		if row.Value.Lease == m.lease.ID() && m.owned[cluster] == nil &&
 			m.leaving[cluster] == nil &&
-			(!m.clusters[cluster] || choice(m.members, cluster) != m.replica) {
+			(!m.clusters[cluster] || m.chosen(cluster) != m.replica) {
 			fence := Condition{Key: m.store.Owners.Key(cluster), Revision: row.Revision}
 			strays = append(strays, &Ownership{Cluster: cluster, fence: fence})
 		}

@@ -1,9 +1,7 @@
 package store
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 )
@@ -22,16 +20,10 @@ func TestReplicasOnEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	compare(t, s, x)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { x.Follow(ctx, func(error) {}) })
-	member := func(name string) (*Membership, context.CancelFunc) {
+	keepUp(t, x)
+	member := func(name string) (*Membership, func()) {
 		m := NewMembership(s, name)
-		ctx, leave := context.WithCancel(ctx)
-		running.Go(func() { m.Run(ctx) })
-		return m, leave
+		return m, background(t, m.Run)
 	}
 	a, leave := member("a")
 	eventually(t, func() bool { return len(a.Owned()) == 20 })

@@ -128,6 +128,7 @@ func TestWaitForNewer(t *testing.T) {
 		if err := s.BeginSchema(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		following(t, s)
 		told := make(chan error, 1)
 		go func() { told <- s.WaitForNewer(t.Context()) }()
 		put(t, m, s.Meta.Key(schemaRow), "2")

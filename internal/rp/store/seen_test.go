@@ -23,33 +23,13 @@ func seer(t *testing.T, m *storetest.Memory, name string) (*Seen, *storetest.Mem
 	if err := x.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		x.Follow(ctx, func(error) {})
-	}()
-	t.Cleanup(func() {
-		its.Resume()
-		cancel()
-		<-done
-	})
+	keepUp(t, x)
+	t.Cleanup(its.Resume)
 	return seen, its
 }
 
-func runs(t *testing.T, s *Seen) context.CancelFunc {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.Run(ctx, func(error) {})
-	}()
-	stop := func() {
-		cancel()
-		<-done
-	}
-	t.Cleanup(stop)
-	return stop
+func runs(t *testing.T, s *Seen) (stop func()) {
+	return background(t, func(ctx context.Context) { s.Run(ctx, func(error) {}) })
 }
 
 func flushed(t *testing.T, s *Seen) {

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"sync/atomic"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -51,12 +53,15 @@ type Store struct {
 	Owners  Table[Member]
 	// Processes are all live processes by name, each under a lease of its own (Presence).
 	Processes Table[Process]
+	// Reaches tell whether a replica reaches a cluster, by the keys of both, under the same lease.
+	Reaches Table[bool]
 	// Meta has what concerns all of the store, by name.
 	Meta Table[json.RawMessage]
 
 	// schema is what every commit depends on (HoldSchema); nil is nothing.
 	schema atomic.Pointer[Condition]
-	waits  waits
+	feed   feed
+	layers *lru.Cache[string, *flexnode.Layer]
 }
 
 // Where the rows are.
@@ -69,6 +74,7 @@ const (
 // New puts the tables on a backend.
 func New(b Backend) *Store {
 	s := &Store{Backend: b}
+	s.layers, _ = lru.New[string, *flexnode.Layer](keptLayers) // an error only of a size below 1
 	s.Nodes = Table[flexnode.Node]{store: s, prefix: indexed + "nodes/"}
 	s.Status = Table[flexnode.Status]{store: s, prefix: indexed + "status/"}
 	s.Clusters = Table[flexnode.Cluster]{store: s, prefix: indexed + "clusters/"}
@@ -88,6 +94,7 @@ func New(b Backend) *Store {
 	s.Members = Table[Member]{store: s, prefix: other + "members/"}
 	s.Owners = Table[Member]{store: s, prefix: other + "owners/"}
 	s.Processes = Table[Process]{store: s, prefix: other + "processes/"}
+	s.Reaches = Table[bool]{store: s, prefix: other + "reaches/"}
 	s.Meta = Table[json.RawMessage]{store: s, prefix: other + "meta/"}
 	return s
 }

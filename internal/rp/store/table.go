@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -141,6 +140,25 @@ func (t Table[T]) each(
 	}
 }
 
+// EachKey calls see with the keys below a prefix, which are read in pages and without values.
+func (t Table[T]) EachKey(ctx context.Context, prefix string, see func(key string) error) error {
+	for after, more := "", true; more; {
+		var keys []string
+		var err error
+		keys, more, err = t.store.Keys(ctx, t.prefix+prefix, after, maxPage)
+		if err != nil {
+			return fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err)
+		}
+		for _, key := range keys {
+			if err := see(strings.TrimPrefix(key, t.prefix)); err != nil {
+				return err
+			}
+			after = key
+		}
+	}
+	return nil
+}
+
 // How many rows one request reads. For each request etcd goes through the keys of all rows that are
 // left, to count them, so that small pages of many rows take long; large pages of large rows fill
 // the memory.
@@ -160,12 +178,15 @@ func nextPage(p Page) int {
 	return max(1, min(pageBytes*len(p.KVs)/size, 8*len(p.KVs), maxPage))
 }
 
-// Sync calls see with every row below a prefix, and then with each change, until ctx ends. A row
-// that was deleted has revision 0. After the first reading, ready is called, once; if that reading
-// fails then Sync returns why. When changes are not kept any more it reads everything again, and
-// tells what differs and what is gone; so it does when the store has gone back, and tells then all
-// that is there. Rows that cannot be read are left out.
+// Sync calls see with every row below a prefix that ends with a slash, or of the table, and then with
+// each change that the process' index hears of (Index.Follow), until ctx ends. A row that was
+// deleted has revision 0. After the first reading, ready is called, once; if that reading fails then
+// Sync returns why. When changes are not kept any more it reads everything again, and tells what
+// differs and what is gone; so it does when the store has gone back, and tells then all that is
+// there. Rows that cannot be read are left out.
 func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), ready func()) error {
+	l, leave := t.store.feed.listen(t.prefix + prefix)
+	defer leave()
 	known := map[string]int64{}
 	at, err := t.resync(ctx, prefix, known, see)
 	if err != nil {
@@ -174,26 +195,44 @@ func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), rea
 	if ready != nil {
 		ready()
 	}
-	anew := false // everything is to be read again, until that has succeeded
-	for ctx.Err() == nil {
-		if !anew {
-			err := t.follow(ctx, prefix, &at, known, see)
-			if errors.Is(err, errWentBack) {
-				for key := range known { // its revision may be that of another value by now
-					known[key] = uncommitted
-				}
-			}
-			anew = errors.Is(err, ErrCompacted) || errors.Is(err, errWentBack)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.told:
 		}
-		if anew {
-			if now, err := t.resync(ctx, prefix, known, see); err == nil {
-				at, anew = now, false
-				continue
+		events, missed, back := t.store.feed.take(l)
+		if back {
+			for key := range known { // its revision may be that of another value by now
+				known[key] = uncommitted
 			}
 		}
-		Pause(ctx, followPause)
+		if !missed {
+			t.tell(events, at, known, see)
+		} else if now, err := t.resync(ctx, prefix, known, see); err == nil {
+			at = now
+		} else {
+			Pause(ctx, followPause)
+			t.store.feed.again(l)
+		}
 	}
-	return nil
+}
+
+// tell tells of changes after a revision.
+func (t Table[T]) tell(events []Event, at int64, known map[string]int64, see func(Row[T])) {
+	for _, e := range events {
+		key := strings.TrimPrefix(e.Key, t.prefix)
+		switch r, err := t.decode(key, e.KV); {
+		case e.Revision <= at: // the rows were read since
+		case e.Deleted:
+			delete(known, key)
+			see(Row[T]{Key: key})
+		default:
+			if known[key] = e.Revision; err == nil {
+				see(r)
+			}
+		}
+	}
 }
 
 // followPause is the pause after the connection broke.
@@ -234,28 +273,6 @@ func (t Table[T]) resync(
 		}
 	}
 	return at, nil
-}
-
-// follow tells of changes after a revision, which it moves on, until the connection breaks.
-func (t Table[T]) follow(
-	ctx context.Context, prefix string, at *int64, known map[string]int64, see func(Row[T]),
-) error {
-	here := func() int64 { return *at }
-	return t.store.followOn(ctx, t.prefix+prefix, here, func(b Batch) {
-		for _, e := range b.Events {
-			key := strings.TrimPrefix(e.Key, t.prefix)
-			if e.Deleted {
-				delete(known, key)
-				see(Row[T]{Key: key})
-				continue
-			}
-			known[key] = e.Revision
-			if r, err := t.decode(key, e.KV); err == nil {
-				see(r)
-			}
-		}
-		*at = b.Revision
-	})
 }
 
 func (t Table[T]) decode(key string, kv KV) (Row[T], error) {

@@ -35,8 +35,10 @@ func (l *told) want(t *testing.T, want string) {
 func synced(t *testing.T, m Backend, prefix string) (*told, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var l told
+	s := New(m)
+	following(t, s)
 	go func() {
-		if err := names(New(m)).Sync(ctx, prefix, l.see,
+		if err := names(s).Sync(ctx, prefix, l.see,
 			func() { l = append(l, "ready") }); err != nil {
 			t.Error(err)
 		}
@@ -91,7 +93,7 @@ func TestSyncGoesOnAfterABreak(t *testing.T) {
 		time.Sleep(time.Minute)
 		l.want(t, "[]")
 		its.Before(nil)
-		time.Sleep(followPause)
+		time.Sleep(2 * followPause)
 		l.want(t, "[b=2 b=3 -a]")
 		if reads := m.Reads() - before; reads != 0 {
 			t.Errorf("it has read %d times", reads)
@@ -121,7 +123,7 @@ func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		its.Before(nil)
-		time.Sleep(followPause)
+		time.Sleep(2 * followPause)
 		l.want(t, "[changed=2 new=2 -gone]")
 		set(t, s, "after", "1")
 		l.want(t, "[after=1]")

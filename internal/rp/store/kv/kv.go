@@ -21,6 +21,9 @@ type Backend interface {
 	// Scan returns up to limit values below a prefix whose keys are after a key, in their order, at
 	// a revision; 0 is now.
 	Scan(ctx context.Context, prefix, after string, limit int, at int64) (Page, error)
+	// Keys returns up to limit of the present keys below a prefix and after a key, in their order, and
+	// whether there are more.
+	Keys(ctx context.Context, prefix, after string, limit int) (keys []string, more bool, err error)
 	// Follow calls see with all changes below a prefix after a revision, in their order, until ctx
 	// ends or it breaks; ErrCompacted if they are not kept any more. see is also called without
 	// changes, at least every ten seconds, to tell that there were none up to a revision.

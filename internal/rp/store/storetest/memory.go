@@ -238,7 +238,13 @@ func (db *memoryDB) keep(v version) {
 func (m *Memory) Scan(
 	ctx context.Context, prefix, after string, limit int, at int64,
 ) (kv.Page, error) {
-	if err := m.begin(ctx, Call{Op: "scan", Keys: []string{prefix}}); err != nil {
+	return m.scan(ctx, "scan", prefix, after, limit, at)
+}
+
+func (m *Memory) scan(
+	ctx context.Context, op, prefix, after string, limit int, at int64,
+) (kv.Page, error) {
+	if err := m.begin(ctx, Call{Op: op, Keys: []string{prefix}}); err != nil {
 		return kv.Page{}, err
 	}
 	db := m.db
@@ -268,4 +274,15 @@ func (m *Memory) Scan(
 		return !page.More
 	})
 	return page, nil
+}
+
+// Keys implements kv.Backend.
+func (m *Memory) Keys(
+	ctx context.Context, prefix, after string, limit int,
+) (keys []string, more bool, err error) {
+	page, err := m.scan(ctx, "keys", prefix, after, limit, 0)
+	for _, kv := range page.KVs {
+		keys = append(keys, kv.Key)
+	}
+	return keys, page.More, err
 }

@@ -1,0 +1,44 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// keptLayers is how many layers a process keeps: the nodes of a cluster share few.
+const keptLayers = 256
+
+// Layer returns a layer by its content id, nil for no id. Layers do not change, so that the last ones
+// are kept.
+func (s *Store) Layer(ctx context.Context, id string) (*flexnode.Layer, error) {
+	if layer, ok := s.layers.Get(id); ok || id == "" {
+		return layer, nil
+	}
+	row, err := s.Layers.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !row.Exists() {
+		return nil, fmt.Errorf("internal error: the layer %s of a configuration is missing", id)
+	}
+	layer, err := flexnode.ReadLayer(row.Value)
+	if err == nil {
+		s.layers.Add(id, layer)
+	}
+	return layer, err
+}
+
+// Config returns the configuration of a revision, without secrets.
+func (s *Store) Config(ctx context.Context, r flexnode.Revision) (map[string]any, error) {
+	defaults, err := s.Layer(ctx, r.Defaults)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := s.Layer(ctx, r.Facts)
+	if err != nil {
+		return nil, err
+	}
+	return flexnode.Config(r, defaults, facts, flexnode.Grants{})
+}

@@ -1,0 +1,158 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// tryAgain is after what time a replica tries again whether it reaches a cluster.
+	tryAgain = 10 * time.Minute
+	// triesAtOnce is how many clusters a replica tries at once.
+	triesAtOnce = 8
+)
+
+// Report has the owner of a cluster report that it reaches it, or has not for a while. Another replica
+// that reaches it becomes the owner then; if none does, the first choice stays the owner.
+func (m *Membership) Report(cluster string, reached bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	said, known := m.reaches[cluster][m.replica]
+	if known && said != reached || !known && !reached {
+		m.note(cluster, reached)
+	}
+}
+
+// note has a row be written; the caller holds the lock.
+func (m *Membership) note(cluster string, reached bool) {
+	m.tried[cluster], m.unsaid[cluster] = m.Now(), reached
+	m.poke()
+}
+
+func (m *Membership) seeReach(r Row[bool]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := strings.LastIndexByte(r.Key, '/')
+	cluster, replica := r.Key[:at], r.Key[at+1:]
+	if m.reaches[cluster] == nil {
+		m.reaches[cluster] = map[string]bool{}
+	}
+	if m.reaches[cluster][replica] = r.Value; !r.Exists() {
+		delete(m.reaches[cluster], replica)
+	}
+	if len(m.reaches[cluster]) == 0 {
+		delete(m.reaches, cluster)
+	}
+}
+
+// chosen is the member that is to own a cluster: the first choice, unless it does not reach the
+// cluster and another does. The caller holds the lock, as for those below.
+func (m *Membership) chosen(cluster string) string {
+	first := choice(m.members, cluster)
+	if reached, known := m.reaches[cluster][first]; reached || !known {
+		return first
+	}
+	reaching := maps.Clone(m.members)
+	maps.DeleteFunc(reaching, func(name string, _ bool) bool { return !m.reaches[cluster][name] })
+	if best := choice(reaching, cluster); best != "" {
+		return best
+	}
+	return first
+}
+
+// tries are the clusters that this replica is to try whether it reaches them: their first choice
+// does not, and no member that comes before this one has yet to try.
+func (m *Membership) tries() (tries []string) {
+	for cluster, said := range m.reaches {
+		reached, known := said[choice(m.members, cluster)]
+		if reached || !known || m.owned[cluster] != nil || m.Now().Sub(m.tried[cluster]) < tryAgain {
+			continue
+		}
+		own, tried := said[m.replica]
+		silent := maps.Clone(m.members)
+		maps.DeleteFunc(silent, func(name string, _ bool) bool {
+			_, known := said[name]
+			return known
+		})
+		if tried && !own || choice(silent, cluster) == m.replica {
+			tries = append(tries, cluster)
+		}
+	}
+	return tries
+}
+
+// tryAll tries clusters, unless others are being tried.
+func (m *Membership) tryAll(ctx context.Context, working *sync.WaitGroup) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.Try == nil || m.trying || m.synced < syncedAll {
+		return
+	}
+	clusters := m.tries()
+	m.trying = len(clusters) > 0
+	if !m.trying {
+		return
+	}
+	working.Go(func() {
+		var all sync.WaitGroup
+		places := make(chan struct{}, triesAtOnce)
+		for _, cluster := range clusters {
+			places <- struct{}{}
+			all.Go(func() {
+				err := m.Try(ctx, cluster)
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.note(cluster, err == nil)
+				<-places
+			})
+		}
+		all.Wait()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.trying = false
+	})
+}
+
+// sayReaches writes whether this replica reaches clusters, where that is not written yet. There is
+// no row of a first choice that does, and none of a cluster that is not registered.
+func (m *Membership) sayReaches(ctx context.Context) error {
+	m.mu.Lock()
+	for cluster, said := range m.reaches {
+		if _, own := said[m.replica]; own && !m.clusters[cluster] {
+			m.unsaid[cluster] = true
+		}
+	}
+	maps.DeleteFunc(m.tried, func(cluster string, _ time.Time) bool { return !m.clusters[cluster] })
+	unsaid, rows := m.unsaid, map[string]bool{}
+	m.unsaid = map[string]bool{}
+	for cluster, reached := range unsaid {
+		rows[cluster] = m.clusters[cluster] && !(reached && choice(m.members, cluster) == m.replica)
+	}
+	m.mu.Unlock()
+	for batch := range slices.Chunk(sortedKeys(unsaid), claimsAtOnce) {
+		_, err := m.store.Update(ctx, "reach told", nil, func(v *View) error {
+			for _, cluster := range batch {
+				key := cluster + "/" + m.replica
+				if !rows[cluster] {
+					m.store.Reaches.Delete(v, key)
+				} else if err := m.store.Reaches.Lease(v, key, unsaid[cluster], m.lease); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			maps.Copy(unsaid, m.unsaid)
+			m.unsaid = unsaid
+			return fmt.Errorf("cannot tell which clusters are reached: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
+)
+
+// routed is a replica that reaches clusters while it has a route, and works in those that it owns.
+type routed struct {
+	*replica
+	route atomic.Bool
+	tries atomic.Int64
+}
+
+func joinRouted(t *testing.T, m *storetest.Memory, name string, route bool) *routed {
+	t.Helper()
+	r := &routed{}
+	r.route.Store(route)
+	r.replica = joinTrying(t, m, name, func(context.Context, string) error {
+		if r.tries.Add(1); !r.route.Load() {
+			return errors.New("no route")
+		}
+		return nil
+	})
+	background(t, func(ctx context.Context) {
+		for ctx.Err() == nil {
+			for _, cluster := range r.Owned() {
+				r.Report(cluster, r.route.Load())
+			}
+			Pause(ctx, time.Second)
+		}
+	})
+	return r
+}
+
+// N10: an owner that does not reach its cluster gives it up to a replica that does, and gets it back
+// when it reaches it again. A cluster that no replica reaches stays with its first choice, and is seldom
+// tried.
+func TestOwnersReachTheirClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		s, cluster := New(m), chosen("a")
+		a, b := joinRouted(t, m, "a", false), joinRouted(t, m, "b", false)
+		time.Sleep(time.Minute)
+		putCluster(t, s, cluster)
+		synctest.Wait()
+		owned, first := a.Owns(cluster)
+		if !first {
+			t.Fatal("the first choice does not own it")
+		}
+		time.Sleep(time.Hour)
+		if again, _ := a.Owns(cluster); again != owned || !owned.Valid() || b.tries.Load() > 8 {
+			t.Errorf("without a route: it is owned again: %t, b has tried %d times",
+				again != owned, b.tries.Load())
+		}
+		owner := func(when string, want *routed) {
+			t.Helper()
+			time.Sleep(tryAgain + time.Minute + OwnerMargin)
+			got := ownersOf(t, a.replica, b.replica)
+			if got[cluster] != want.replica {
+				t.Errorf("%s the owner is %v", when, got[cluster])
+			}
+		}
+		b.route.Store(true)
+		owner("when b reaches it", b)
+		a.route.Store(true)
+		owner("when both reach it", a)
+		a.route.Store(false)
+		b.route.Store(false)
+		owner("when none reaches it any more", a)
+		b.route.Store(true)
+		owner("when b reaches it again", b)
+		b.stop()
+		time.Sleep(MemberTTL)
+		if got := ownersOf(t, a.replica); got[cluster] != a.replica {
+			t.Errorf("when b has left the owner is %v", got[cluster])
+		}
+		dropCluster(t, s, cluster)
+		time.Sleep(2 * time.Minute)
+		if rows, _, err := s.Reaches.List(t.Context(), ""); err != nil || len(rows) > 0 {
+			t.Errorf("rows of a cluster that is gone: %v, %v", rows, err)
+		}
+	})
+}
