@@ -427,17 +427,19 @@ func (f *fleet) begin(m *machine) {
 		Lasts: 10 * time.Minute, Policy: f.policy, Rollout: Rollout{f.states}, Now: f.now})
 	m.Attempt, m.Asks = n.Attempt, n.Asks != 0
 	if answer.GrantedSeconds > 0 {
-		m.works = 1 + f.random.IntN(5)
+		m.works = 1 + f.random.IntN(9)
 	}
 }
 
 // rest has a machine that is at nothing be off, or busy, at random.
 func (f *fleet) rest(m *machine) {
-	if m.off, m.busy = max(0, m.off-1), max(0, m.busy-1); m.off+m.busy > 0 || f.random.IntN(100) > 0 {
-		return
-	}
-	if m.off = f.random.IntN(100); m.off%2 == 0 {
-		m.off, m.busy = 0, m.off
+	m.off, m.busy = max(0, m.off-1), max(0, m.busy-1)
+	switch random := f.random.IntN(30); {
+	case m.off+m.busy > 0:
+	case random == 0:
+		m.off = f.random.IntN(60)
+	case random == 1:
+		m.busy = f.random.IntN(12)
 	}
 }
 
@@ -540,7 +542,7 @@ func TestAdmitFleets(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			canaries := i % 3
 			policy := policyOf(t, api.RolloutPolicy{MaxUnavailable: fmt.Sprintf("%d%%", 5+10*(i%3)),
-				Canaries: &canaries, Soak: "PT3M"})
+				Canaries: &canaries, Soak: "PT3M", Deadline: "PT6M"})
 			f := newFleet(uint64(n), n, policy)
 			f.restless = true
 			keys := slices.Sorted(maps.Keys(f.nodes))

@@ -81,7 +81,7 @@ func (n Node) Begin(b Beginning) (Node, api.ChangeBegun) {
 		held = HoldNoSlot
 	case change != "" && n.Insisted != n.Revision:
 		held = change
-	case !at.Until.IsZero() && !b.Now.Before(at.At.Add(b.Policy.Deadline)):
+	case !b.Now.Before(at.At.Add(b.Policy.Deadline)):
 		held = HoldNoSlot // others have waited
 	}
 	n.Asks = 0
