@@ -39,13 +39,10 @@ func below(path, setting string) bool {
 }
 
 // Disturbs reports whether an agent restarts or drains to get from one configuration to another.
-func (c Config) Disturbs(to Config) (bool, error) {
+func (c Config) Disturbs(to Config) bool {
 	before, err := c.redacted()
-	if err != nil {
-		return false, err
-	}
-	after, err := to.redacted()
-	return len(Disturbing(before, after)) > 0, err
+	after, wrong := to.redacted()
+	return err != nil || wrong != nil || len(Disturbing(before, after)) > 0
 }
 
 // Disruption returns the time that an agent takes at most to drain a node and to prove that it is
