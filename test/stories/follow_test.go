@@ -46,6 +46,8 @@ type provider struct {
 	// each; zero grants an hour.
 	asked []string
 	holds api.ChangeBegun
+	// waiting counts the polls that wait.
+	waiting int
 }
 
 // offers has the provider offer a configuration.
@@ -137,11 +139,13 @@ func (p *provider) poll(w http.ResponseWriter, r *http.Request) {
 	offer, changed := p.now()
 	etag := func() string { return offer.URLSHA256 }
 	if r.Header.Get("If-None-Match") == etag() && r.Header.Get("Prefer") != "" {
+		p.set(func() { p.waiting++ })
 		select {
 		case <-changed:
 		case <-time.After(25 * time.Second):
 		case <-r.Context().Done():
 		}
+		p.set(func() { p.waiting-- })
 		w.Header().Set("Preference-Applied", "wait=25")
 		offer, _ = p.now()
 	}

@@ -105,8 +105,9 @@ func Situation(h *Home, t *Target) (transition.Situation, error) {
 	}
 	s.Asked, s.Waits = !t.Daemon, t.Waits != nil
 	s.Moved = movedTo(h, bindingsFor(h, t)) != nil
-	s.Followed = t.Input.Resource != nil && h.Saved.Applied != nil &&
-		h.Saved.Applied.Config.ContinuousMonitoring
+	from, _ := h.Records().Source() // a damaged one names no version
+	s.Followed = t.Input.Resource != nil && from.Given != t.Input.Resource.ConfigVersion &&
+		h.Saved.Applied != nil && h.Saved.Applied.Config.ContinuousMonitoring
 	_, failed := rejectionOf(h, t)
 	switch {
 	case t.unchanged:

@@ -16,7 +16,7 @@ func question(h *Home, is config.Resource, ways ...follow.Manner) follow.Questio
 	return follow.Question{
 		Resource: follow.Resource{ID: is.ID, UID: is.UID}, Ways: ways,
 		Client:   func(c config.Config) *http.Client { return ProviderClient(h.Agent, c) },
-		Identity: NodeIdentity(h.Agent), Alive: h.Alive,
+		Identity: h.Agent.Identity, Alive: h.Alive,
 	}
 }
 

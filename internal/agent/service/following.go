@@ -142,7 +142,7 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 	}
 	f := &Following{
 		agent: a, live: live, before: in.Config, again: func() {},
-		tokens:   &follow.Tokens{Identity: change.NodeIdentity(a)},
+		tokens:   &follow.Tokens{Identity: a.Identity},
 		received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
 	}
 	c := in.Config
