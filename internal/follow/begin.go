@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// beginMost bounds the question whether a change may begin, in one of the ways to the provider.
-	beginMost = 45 * time.Second
+	// beginLimit bounds the question whether a change may begin, in one of the ways to the provider.
+	beginLimit = 45 * time.Second
 	// holdLeast is the shortest pause before a provider that holds a change is asked again.
 	holdLeast = 10 * time.Second
 )
 
-// Question is how a provider is asked beside its polls.
+// Question holds the ways to a provider, to ask it beside the polls.
 type Question struct {
 	Resource Resource // without its endpoint, client and token
-	// Ways are how the provider is asked, one after the other, until it answers.
+	// Ways are tried one after the other until the provider answers.
 	Ways     []Manner
 	Client   func(c config.Config) *http.Client
 	Identity Identity
@@ -58,7 +58,7 @@ func Begin(ctx context.Context, q Question, version string) error {
 // begin asks in one way. The seconds that are granted count from when the request is sent, on the
 // monotonic clock: after an answer that comes later than they last it asks again.
 func (r *Resource) begin(ctx context.Context, version string) *transition.HoldError {
-	ctx, cancel := context.WithTimeout(ctx, beginMost)
+	ctx, cancel := context.WithTimeout(ctx, beginLimit)
 	defer cancel()
 	for {
 		sent := time.Now()

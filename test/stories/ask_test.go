@@ -102,9 +102,9 @@ func TestHeldChange(t *testing.T) {
 	})
 }
 
-// A provider that is away for three days keeps only a change from beginning. Repair and rollback,
-// and a person, do not wait for it.
-func TestAskingNobody(t *testing.T) {
+// A provider that is away for three days keeps a change from beginning, and no repair from being
+// made.
+func TestProviderAway(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.answers(noSlot)
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42), policy("repair")))
@@ -131,7 +131,7 @@ func TestAskingNobody(t *testing.T) {
 
 // A change that has begun goes on without the provider, after a machine was off for days: in its
 // drain, and while the node is to become Ready. One that fails then is rolled back.
-func TestBegunChangeAsksNobody(t *testing.T) {
+func TestBegunChangeGoesOn(t *testing.T) {
 	for name, fails := range map[string]bool{"it works": false, "it fails": true} {
 		t.Run(name, func(t *testing.T) {
 			followed(t, func(t *testing.T, s *serviceStory, _ string) {

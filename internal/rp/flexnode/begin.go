@@ -39,7 +39,7 @@ const (
 	beginMargin = 5 * time.Minute
 )
 
-// Beginning is what decides whether an agent may begin.
+// Beginning holds all that decides whether an agent may begin.
 type Beginning struct {
 	// Asked is the revision that the agent wants to begin with, Applied the one that it reports.
 	Asked, Applied int64

@@ -223,10 +223,10 @@ func TestBeginChangeIsRefused(t *testing.T) {
 		`","another":"member"}`)
 }
 
-// A node that has asked in vain is told by its poll, which ends early, that it may begin; other
-// writes of its row do not end a poll.
+// The poll of a node that has asked in vain ends early once it may begin. Other writes of its row
+// do not end a poll.
 func TestBeginChangeWakesThePoll(t *testing.T) {
-	warm := newWorld(t) // what is made once is made outside of the bubble of time
+	warm := newWorld(t) // to load everything outside of the bubble of time
 	warm.register("")
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
