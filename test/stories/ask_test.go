@@ -8,6 +8,7 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -192,5 +193,26 @@ func TestBlockedDrainAsksAgain(t *testing.T) {
 		s.until(4*time.Minute, "the change is applied", func() bool {
 			return s.kubeletVersion() == "v1.35.1"
 		})
+	})
+}
+
+// A person does not wait for the provider.
+func TestPersonDoesNotAsk(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
+		s.provider.answers(noSlot)
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
+		s.until(2*time.Minute, "the change waits", s.waits("ChangeHeld", ""))
+		asked := len(s.provider.has())
+		in, err := s.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := change.Bootstrap(t.Context(), s.agent(), in); err != nil {
+			t.Fatal(err)
+		}
+		s.healthy("42")
+		if n := len(s.provider.has()); n != asked {
+			t.Errorf("it has asked %d times", n-asked)
+		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rollout"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -254,4 +255,56 @@ func TestBeginChangeWakesThePoll(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// staleIndex has one node as it was.
+type staleIndex struct {
+	rollout.Index
+	was store.Row[flexnode.Node]
+}
+
+func (x staleIndex) Nodes(
+	prefix, after string, limit int,
+) ([]store.Row[flexnode.Node], bool, error) {
+	rows, more, err := x.Index.Nodes(prefix, after, limit)
+	for i := range rows {
+		if rows[i].Key == x.was.Key {
+			rows[i] = x.was
+		}
+	}
+	return rows, more, err
+}
+
+// An agent that begins while the owner of its cluster ends its slot keeps it, and no other node gets
+// it: the owner has not seen yet that it has begun.
+func TestBeginChangeAtTheDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	for _, name := range []string{"a", "n"} {
+		w.report(name, w.upgrading(name, "1.34.4"), "")
+	}
+	w.caughtUp()
+	for _, name := range []string{"a", "n"} {
+		w.upgrading(name, "1.35.0")
+	}
+	w.admit()
+	w.clock.pass(29 * time.Minute)
+	was := must(w.index.Node(clusterKey + "/a"))
+	if got := w.begins("a", w.desires("a")); got.GrantedSeconds == 0 {
+		t.Fatalf("%+v", got)
+	}
+	w.caughtUp()
+	w.clock.pass(2 * time.Minute)
+	r := w.rollout()
+	r.Index = staleIndex{r.Index, was}
+	if _, err := r.Step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.storedNode("n"); n.Attempt != nil || n.Assigned == n.Revision {
+		t.Errorf("another node has got the slot: %+v", n.Attempt)
+	}
+	if n := w.storedNode("a"); n.Attempt.Outcome != "" || n.Attempt.Until.IsZero() {
+		t.Errorf("the node has lost its slot: %+v", n.Attempt)
+	}
 }
