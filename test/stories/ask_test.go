@@ -130,8 +130,8 @@ func TestProviderAway(t *testing.T) {
 	})
 }
 
-// A change that has begun goes on without the provider, after a machine was off for days: in its
-// drain, and while the node is to become Ready. One that fails then is rolled back.
+// A change that has begun goes on without the provider after the machine was off for days, and one
+// that fails then is rolled back. TestKilledAnywhere has the same for every phase.
 func TestBegunChangeGoesOn(t *testing.T) {
 	for name, fails := range map[string]bool{"it works": false, "it fails": true} {
 		t.Run(name, func(t *testing.T) {
