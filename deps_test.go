@@ -35,7 +35,7 @@ var rules = []struct {
 		[]string{"os", "net", "os/exec", "net/http", "time"}},
 	{"internal/follow",
 		[]string{"api/flexnode/sealed", "api/flexnode/v20260501preview", "internal/config",
-			"internal/identity", "internal/wait"},
+			"internal/identity", "internal/transition", "internal/wait"},
 		[]string{"os", "os/exec"}},
 	{"internal/transition", nil, []string{"os", "net", "os/exec", "net/http"}},
 	{"internal/daemon", []string{"internal/transition", "internal/wait"},

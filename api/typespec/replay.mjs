@@ -17,7 +17,7 @@ await validator.initialize();
 // What is outside ARM's contract, though not wrong: answers that HTTP has and ARM's lists have not, and requests that are meant to be refused.
 const refused = (e) => e.response.status >= 400;
 // An agent may be newer than the provider, which ignores the members that it does not know.
-const newer = (e, error) => error.code === "OBJECT_ADDITIONAL_PROPERTIES" && /\/(reportStatus|refreshCredentials)\?/.test(e.request.url);
+const newer = (e, error) => error.code === "OBJECT_ADDITIONAL_PROPERTIES" && /\/(reportStatus|refreshCredentials|beginChange)\?/.test(e.request.url);
 const skipped = (e) => e.response.status === 304 || e.response.status === 405;
 
 // A validator that finds nothing is worth nothing: it must object to this.

@@ -13,6 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 )
@@ -50,9 +51,10 @@ func (o *options) wire(c *config.Config) (*change.Agent, func(), error) {
 			Show:    func(e progress.Event) { show(e); progress.Log(log, e) },
 			Program: program, Version: version,
 		},
-		Machine: machine,
-		Client:  artifact.NewClient,
-		Given:   o.reread,
+		Machine:  machine,
+		Client:   artifact.NewClient,
+		Identity: follow.NodeIdentity,
+		Given:    o.reread,
 	}
 	a.Person.Terminal = !service && term.IsTerminal(int(os.Stdin.Fd())) &&
 		term.IsTerminal(int(o.err.Fd()))

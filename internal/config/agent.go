@@ -94,6 +94,8 @@ const (
 // configuration that leaves them open is the one that it was before there were any.
 const defaultDeadline = "15m"
 
+const defaultReadyTimeout = "5m"
+
 // Drains reports whether the pods move away before a change. minor tells that it is one of the
 // Kubernetes minor version.
 func (u UpgradePolicy) Drains(minor bool) bool {

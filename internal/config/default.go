@@ -46,7 +46,7 @@ func defaults() Config {
 			LogLevel:     "info",
 			LogDir:       DefaultLogDir,
 			DriftPolicy:  DriftReport,
-			ReadyTimeout: "5m",
+			ReadyTimeout: defaultReadyTimeout,
 		},
 	}
 }

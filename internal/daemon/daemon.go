@@ -51,8 +51,8 @@ type Daemon struct {
 	Changed func() bool
 	// Hints tell that a check is worth making now; nil gives none.
 	Hints <-chan string
-	// Received tells that the configuration is another one now, and Deleted, once, that its owner
-	// has deleted it; nil channels tell nothing.
+	// Received tells that the configuration is another one now, or that the one which waits may be
+	// applied, and Deleted, once, that its owner has deleted it; nil channels tell nothing.
 	Received, Deleted <-chan struct{}
 	// Notify speaks to systemd (sd_notify(3)); Watchdog is the interval that it asks for, 0 for
 	// none.
@@ -174,6 +174,9 @@ func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 			l.poll()
 		case <-l.Received:
 			l.poll()
+			if l.retry != nil && !l.isDeleted { // what waits may go on
+				l.wantReconcile, l.retry = true, nil
+			}
 		case <-l.Deleted:
 			l.deleted()
 		case <-l.retry:

@@ -83,6 +83,7 @@ var silences = map[string][]limit{
 		{room: "kube", name: "runtimeTimeout", times: 2},
 		{room: "agent/change", name: "maxGatePause", times: 1.5},
 	},
+	"the question whether a change may begin": {{room: "follow", name: "beginLimit"}},
 	// A pause is spread by half.
 	"a try to learn a checksum": {
 		{room: "artifact", name: "checksumTimeout"},

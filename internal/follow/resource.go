@@ -35,8 +35,9 @@ type Answer struct {
 	ETag, Version string
 	// Interval is how often the provider wants to be asked; 0 when it does not say.
 	Interval time.Duration
-	// Waited tells that the provider has held the request back.
-	Waited bool
+	// Waited tells that the provider has held the request back, Woken that it has answered before it
+	// had to although the offer is the same: what it held back may begin.
+	Waited, Woken bool
 	// Deleted is set when the owner has deleted the resource.
 	Deleted *Tombstone
 }
@@ -77,16 +78,20 @@ func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (A
 			header.Set("Prefer", "wait="+strconv.Itoa(int(wait.Seconds())))
 		}
 	}
+	sent := time.Now()
 	resp, err := r.send(ctx, wait, http.MethodGet, "", header, nil)
 	if err != nil {
 		return Answer{}, fmt.Errorf("cannot ask for the configuration: %w", err)
 	}
 	answer := Answer{
 		ETag: resp.Header.Get("ETag"), Interval: resp.seconds("X-Ms-Flexnode-Poll-Interval"),
-		Waited: strings.HasPrefix(resp.Header.Get("Preference-Applied"), "wait"),
 	}
+	applied := resp.Header.Get("Preference-Applied")
+	answer.Waited = strings.HasPrefix(applied, "wait")
 	switch resp.StatusCode {
 	case http.StatusNotModified:
+		held, err := strconv.Atoi(strings.TrimPrefix(applied, "wait="))
+		answer.Woken = err == nil && time.Since(sent) < time.Duration(held)*time.Second
 		return answer, nil
 	case http.StatusOK:
 		answer.Version, err = r.offered(resp)

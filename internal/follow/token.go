@@ -9,6 +9,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // Identity makes the credential of the node's own identity in Azure.
@@ -50,23 +51,31 @@ func (t *Tokens) Token(ctx context.Context, c config.Config) (string, error) {
 	return token.Token, nil
 }
 
-// Prove makes sure that the provider answers the node of a configuration: a fresh token, past every
-// cache, and one poll of the resource. Refused reports that trying again does not help; any other
-// error leaves open whether it answers. alive is called as work goes on.
-func Prove(
-	ctx context.Context, r Resource, c config.Config, as Identity, alive func(),
-) (refused bool, err error) {
-	token, err := identity.Fresh(ctx, func() (identity.Credential, error) { return as(c) }, Scope(c),
-		identity.TokenFor("the resource provider", c.Azure))
-	if err != nil {
-		return identity.Refused(err), err
+// Prove makes sure that the provider answers a node in the first of the ways: a fresh token, past
+// every cache, and one poll of the resource. A refusal is a transition.Refused; any other error
+// leaves open whether it answers. A way that asks no provider, and no resource, need no proof.
+func Prove(ctx context.Context, q Question) error {
+	r, m := q.Resource, q.Ways[0]
+	if !m.Asks || r.UID == "" {
+		return nil
 	}
-	alive()
-	r.Trial = true
+	c := m.Config
+	token, err := identity.Fresh(ctx, func() (identity.Credential, error) { return q.Identity(c) },
+		Scope(c), identity.TokenFor("the resource provider", c.Azure))
+	if identity.Refused(err) {
+		return &transition.Outcome{Kind: transition.Refused, Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	q.Alive()
+	r.Endpoint, r.Client, r.Trial = m.Endpoint, q.Client(c), true
+	defer r.Client.CloseIdleConnections()
 	r.Token = func(context.Context) (string, error) { return token.Value, nil }
 	if _, err = r.Poll(ctx, "", 0); refusesNode(err) {
-		return true, fmt.Errorf("cannot follow the resource with this configuration: %w; check "+
-			"agent.monitoring.endpoint, the proxy and the identity in azure", err)
+		return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf("cannot follow the "+
+			"resource with this configuration: %w; check agent.monitoring.endpoint, the proxy and the "+
+			"identity in azure", err)}
 	}
-	return false, err
+	return err
 }

@@ -62,6 +62,8 @@ const (
 	DownloadFailed  = "DownloadFailed"
 	APIServerSilent = "APIServerSilent"
 	WindowClosed    = "WindowClosed"
+	ChangeHeld      = "ChangeHeld"     // by the provider
+	ProviderSilent  = "ProviderSilent" // it was asked whether the change may begin
 	PreflightFailed = "PreflightFailed"
 	AttemptFailed   = "AttemptFailed" // for another cause
 )

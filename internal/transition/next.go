@@ -23,6 +23,8 @@ type Situation struct {
 	// Applied is the generation that was proved last; "" on a machine that is not a node.
 	Applied string
 	Wanted  Wanted
+	// Followed reports that the wanted document is from a provider that the node follows.
+	Followed bool
 	// Asked reports that a person has asked: then a node is made again what was applied, whether a
 	// check has found drift or not.
 	Asked bool
@@ -55,6 +57,8 @@ type Decision struct {
 	// and Cordoned: the machine is not what was applied, and the Node is cordoned.
 	Follows           Kind
 	Touched, Cordoned bool
+	// Asks reports that the transition asks the provider before it disrupts the node.
+	Asks bool
 	// Until is the phase before which to stop and decide again; "" for none.
 	Until Phase
 	Why   string
@@ -63,7 +67,16 @@ type Decision struct {
 // Next decides which transition comes next. A rollback that has restored the machine gives way to a
 // new document: the machine is again what was applied, and only its proof is missing, which may be
 // impossible.
+//
+// A change to another document of the provider asks before it disrupts the node. What a person
+// starts, and what has touched the machine already, does not: it would be left half changed.
 func Next(s Situation) Decision {
+	d := s.next()
+	d.Asks = d.Kind == Change && d.To == "" && !d.Touched && s.Followed && !s.Asked
+	return d
+}
+
+func (s Situation) next() Decision {
 	r := s.Record
 	switch {
 	case r == nil:

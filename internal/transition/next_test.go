@@ -29,12 +29,45 @@ func TestNext(t *testing.T) {
 	}
 	isTouched := func(d *Decision) { d.Touched = true }
 	isCordoned := func(d *Decision) { d.Cordoned = true }
+	asks := begin(Change, "")
+	asks.Asks = true
+	follows := func(k Kind) func(*Decision) { return func(d *Decision) { d.Follows = k } }
 
 	for _, tt := range []struct {
 		name string
 		s    Situation
 		want Decision
 	}{
+		// a node that follows its provider
+		{"a followed document", Situation{Applied: "a", Wanted: New, Followed: true}, asks},
+		{"a followed document, and a person asks",
+			Situation{Applied: "a", Wanted: New, Followed: true, Asked: true}, begin(Change, "")},
+		{"a followed document for a machine that is not a node",
+			Situation{Wanted: New, Followed: true}, begin(Join, "")},
+		{"a followed document outside the window",
+			Situation{Applied: "a", Wanted: New, Followed: true, Waits: true}, rest},
+		{"the API server of a node that follows moves",
+			Situation{Applied: "a", Wanted: Current, Followed: true, Moved: true}, begin(Change, "a")},
+		{"a followed document during a change that has cordoned",
+			Situation{Record: record(Change, Drain, cordoned), Applied: "a", Wanted: New, Followed: true},
+			inherit(asks, isCordoned, follows(Change))},
+		{"a followed document during a change that has touched the machine",
+			Situation{Record: record(Change, Gate, touched), Applied: "a", Wanted: New, Followed: true},
+			inherit(begin(Change, ""), isTouched, follows(Change))},
+		{"a followed document after a rollback",
+			Situation{Record: record(Rollback, Gate), Applied: "a", Wanted: New, Followed: true},
+			inherit(asks, follows(Rollback))},
+		{"a rollback of a node that follows",
+			Situation{Record: record(Rollback, Restore), Applied: "a", Wanted: Rejected, Followed: true},
+			goOn},
+		{"a repair of a node that follows",
+			Situation{Record: record(Change, Prefetch), Applied: "a", Wanted: Current, Followed: true},
+			inherit(begin(Repair, "a"), follows(Change))},
+		{"a change that has begun",
+			Situation{Record: record(Change, Cordon), Leads: true, Applied: "a", Wanted: New,
+				Followed: true}, goOn},
+		{"a machine of a provider is given back",
+			Situation{Record: record(Leave, Drain), Applied: "a", Wanted: New, Followed: true}, goOn},
 		// nothing is under way
 		{"a machine that is not a node joins", Situation{Wanted: New}, begin(Join, "")},
 		{"a person asks for a join", Situation{Wanted: New, Asked: true}, begin(Join, "")},

@@ -60,11 +60,14 @@ var ErrUndecided = errors.New("cannot tell whether the node is healthy")
 // counts before any other.
 func Of(err error) Outcome {
 	o, ok := errors.AsType[*Outcome](err)
+	hold, held := errors.AsType[*HoldError](err)
 	switch {
 	case err == nil:
 		return Outcome{Kind: Done}
 	case errors.Is(err, ErrSuperseded):
 		return Outcome{Kind: Busy, Err: err}
+	case held && hold.Hold != "":
+		return Outcome{Kind: Waits, Err: err, RetryAt: hold.RetryAt}
 	case !ok:
 		return Outcome{Kind: Failed, Err: err}
 	}

@@ -198,6 +198,7 @@ func TestFailed(t *testing.T) {
 		{Change, Prefetch, untouched},
 		{Change, Enrol, untouched},
 		{Change, Prove, untouched},
+		{Change, Ask, untouched},
 		{Change, Cordon, untouched},
 		{Change, Drain, untouched},
 		{Change, Apply, back},
@@ -233,7 +234,7 @@ func TestFailed(t *testing.T) {
 		})
 	}
 	for _, k := range kinds() { // so that nobody adds a phase without saying what follows
-		want := map[Kind]int{Join: 5, Change: 8, Repair: 5, Rollback: 3, Leave: 4}[k]
+		want := map[Kind]int{Join: 5, Change: 9, Repair: 5, Rollback: 3, Leave: 4}[k]
 		if len(table[k]) != want {
 			t.Errorf("%s has %d phases", k, len(table[k]))
 		}

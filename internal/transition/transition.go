@@ -30,6 +30,7 @@ const (
 	Prefetch Phase = "prefetch" // artifacts are fetched and verified
 	Enrol    Phase = "enrol"    // the machine is connected to Azure Arc and has its roles
 	Prove    Phase = "prove"    // the credential is accepted by issuer and API server
+	Ask      Phase = "ask"      // the provider lets the node be disrupted
 	Cordon   Phase = "cordon"   // the Node takes no new pods
 	Drain    Phase = "drain"    // its pods move to other nodes
 	Apply    Phase = "apply"    // the machine is changed
@@ -45,7 +46,7 @@ const (
 // prefetch only begins the downloads; only a change of the Kubernetes minor version drains.
 var table = map[Kind][]Phase{
 	Join:     {Prefetch, Enrol, Apply, Gate, Commit},
-	Change:   {Prefetch, Enrol, Prove, Cordon, Drain, Apply, Gate, Commit},
+	Change:   {Prefetch, Enrol, Prove, Ask, Cordon, Drain, Apply, Gate, Commit},
 	Repair:   {Prefetch, Enrol, Apply, Gate, Commit},
 	Rollback: {Restore, Gate, Commit},
 	Leave:    {Drain, Farewell, Undo, Erase},
@@ -66,6 +67,9 @@ type Transition struct {
 	Began   time.Time `json:"began"`
 	// Drains tells that the pods move away before the machine is changed.
 	Drains bool `json:"drains,omitempty"`
+	// Asks is the provider's configVersion that the node is disrupted for, until the provider has
+	// agreed to that; "" for what does not ask. So what has begun never asks again.
+	Asks string `json:"asks,omitempty"`
 	// Touched reports that the machine is not what was applied: a change was applied to it, by this
 	// transition or by one that it follows. Then a failure is rolled back in whatever phase.
 	Touched bool `json:"touched,omitempty"`

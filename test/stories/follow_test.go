@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -41,6 +42,12 @@ type provider struct {
 	// called with each request, unless it is nil.
 	host, shown string
 	hears       func()
+	// asked are the configVersions that the node has asked to begin with, holds is the answer to
+	// each; zero grants an hour.
+	asked []string
+	holds api.ChangeBegun
+	// waiting counts the polls that wait.
+	waiting int
 }
 
 // offers has the provider offer a configuration.
@@ -87,7 +94,8 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet {
 		instead = p.polls
 	}
-	if instead != nil && !strings.HasSuffix(r.URL.Path, "/reportStatus") {
+	action := path.Base(r.URL.Path)
+	if instead != nil && action != "reportStatus" && action != "beginChange" {
 		return instead(r)
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -95,7 +103,9 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case r.Method == http.MethodGet:
 		p.poll(w, r)
-	case strings.HasSuffix(r.URL.Path, "/reportStatus"):
+	case action == "beginChange":
+		p.begin(w, r)
+	case action == "reportStatus":
 		var report api.Report
 		if err := json.NewDecoder(r.Body).Decode(&report); err != nil {
 			return nil, err
@@ -109,15 +119,33 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+func (p *provider) begin(w http.ResponseWriter, r *http.Request) {
+	var ask api.BeginChange
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, ask.ConfigVersion)
+	answer := p.holds
+	if answer == (api.ChangeBegun{}) {
+		answer.GrantedSeconds = 3600
+	}
+	_ = json.NewEncoder(w).Encode(answer) // a recorder takes everything
+}
+
 func (p *provider) poll(w http.ResponseWriter, r *http.Request) {
 	offer, changed := p.now()
 	etag := func() string { return offer.URLSHA256 }
 	if r.Header.Get("If-None-Match") == etag() && r.Header.Get("Prefer") != "" {
+		p.set(func() { p.waiting++ })
 		select {
 		case <-changed:
 		case <-time.After(25 * time.Second):
 		case <-r.Context().Done():
 		}
+		p.set(func() { p.waiting-- })
 		w.Header().Set("Preference-Applied", "wait=25")
 		offer, _ = p.now()
 	}

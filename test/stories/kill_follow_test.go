@@ -51,16 +51,27 @@ func followedCampaigns() []campaign {
 			err := joined(w)
 			change(w)
 			return err
-		}, killed: (*world).eitherVersion, again: func(w *world) error {
-			err := errors.Join(w.takesOffer(), w.saysWhich(versionAfter, podsAfter))
+		}, killed: (*world).providerGoes, again: func(w *world) error {
+			err := errors.Join(w.takesOffer(), w.saysWhich(versionAfter, podsAfter), w.asksOnce())
 			return errors.Join(err, w.keepsSecrets(firstSecret, newSecret))
 		}},
+		{name: "followed upgrade without power", cut: true, run: (*world).takesOffer,
+			prepare: func(w *world) error {
+				err := joined(w)
+				change(w)
+				w.offer = w.delivery(versionAfter, monitored, pods(podsAfter),
+					w.kubernetes("1.35.1", "1.35.1"))
+				w.keepsCordon()
+				return err
+			}, killed: (*world).providerGoes, again: func(w *world) error {
+				return errors.Join(w.takesOffer(), w.saysWhich(versionAfter, podsAfter), w.asksOnce())
+			}},
 		{name: "followed rollback", run: (*world).takesOffer, prepare: func(w *world) error {
 			err := joined(w)
 			w.refuseChangedKubelet()
 			change(w)
 			return err
-		}, killed: (*world).eitherVersion, again: func(w *world) error {
+		}, killed: (*world).providerGoes, again: func(w *world) error {
 			err := errors.Join(w.takesOffer(), w.saysWhich(versionBefore, podsBefore))
 			return errors.Join(err, w.keepsSecrets(firstSecret))
 		}},
@@ -214,4 +225,35 @@ func (w *world) eitherVersion(t *testing.T, when string) {
 		says != fmt.Sprint(podsBefore) && says != fmt.Sprint(podsAfter) {
 		t.Errorf("%s, the node takes %s pods, and the record says %s", when, is, says)
 	}
+}
+
+// providerGoes is eitherVersion, and has the provider be away from then on where the node is under a
+// change that has begun: it must not need it.
+func (w *world) providerGoes(t *testing.T, when string) {
+	t.Helper()
+	w.eitherVersion(t, when)
+	var left transition.Transition
+	found, err := w.agent().Records().Load(saved.TransitionFile, &left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	phases := transition.Phases(left.Kind)
+	begun := slices.Index(phases, left.Phase) > slices.Index(phases, transition.Ask)
+	if found && begun && left.Asks != "" {
+		t.Errorf("%s, a change that has begun asks again: %+v", when, left)
+	}
+	w.provider.set(func() { w.provider.down = found && begun })
+}
+
+// asksOnce is an error unless the provider was asked for one version, and for each once but for the
+// attempt that was killed.
+func (w *world) asksOnce() error {
+	w.provider.mu.Lock()
+	defer w.provider.mu.Unlock()
+	n := len(w.provider.asked)
+	if n == 0 || n > 2 || slices.ContainsFunc(w.provider.asked,
+		func(version string) bool { return version != versionAfter }) {
+		return fmt.Errorf("the provider was asked for %q", w.provider.asked)
+	}
+	return nil
 }

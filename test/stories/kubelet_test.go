@@ -164,7 +164,7 @@ func (c *cluster) certify(dir, name string) error {
 		SerialNumber: big.NewInt(
 			1,
 		), Subject: pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(30 * 24 * time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, c.caKey.Public(), c.caKey)
 	if err != nil {

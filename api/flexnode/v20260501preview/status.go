@@ -102,3 +102,21 @@ type Report struct {
 	Drift                *Drift      `json:"drift,omitempty"`
 	Conditions           []Condition `json:"conditions,omitempty"`
 }
+
+// BeginChange is the body of beginChange: the agent asks before it restarts or drains.
+type BeginChange struct {
+	// ConfigVersion is that of the configuration that it is about to apply.
+	ConfigVersion string `json:"configVersion"`
+}
+
+// ChangeBegun is the answer to BeginChange.
+type ChangeBegun struct {
+	// GrantedSeconds is for how long, from when it has asked, no other node takes its place; 0 when
+	// it may not begin.
+	GrantedSeconds int `json:"grantedSeconds,omitempty"`
+	// Hold is why it may not, in one word, and Reason the same for people. RetryAfter is after how
+	// many seconds it asks again; a poll that waits ends earlier when it may begin.
+	Hold       string `json:"hold,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+	RetryAfter int    `json:"retryAfter,omitempty"`
+}

@@ -54,7 +54,7 @@ type Agent struct {
 	Client func(proxy func(*http.Request) (*url.URL, error)) *http.Client
 	// Provider makes the HTTP client for requests to the resource provider; nil is follow.NewClient.
 	Provider func(proxy func(*http.Request) (*url.URL, error)) *http.Client
-	// Identity makes the credential of the node's own identity in Azure; nil is follow.NodeIdentity.
+	// Identity makes the credential of the node's own identity in Azure.
 	Identity follow.Identity
 	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
 	// cannot be read. A nil function reads none.
@@ -89,12 +89,4 @@ func ProviderClient(a *Agent, c config.Config) *http.Client {
 		return a.Provider(c.ProxyFunc())
 	}
 	return follow.NewClient(c.ProxyFunc())
-}
-
-// NodeIdentity returns what makes the credential of the node's own identity in Azure.
-func NodeIdentity(a *Agent) follow.Identity {
-	if a.Identity != nil {
-		return a.Identity
-	}
-	return follow.NodeIdentity
 }

@@ -105,6 +105,9 @@ func Situation(h *Home, t *Target) (transition.Situation, error) {
 	}
 	s.Asked, s.Waits = !t.Daemon, t.Waits != nil
 	s.Moved = movedTo(h, bindingsFor(h, t)) != nil
+	from, _ := h.Records().Source() // a damaged one names no version
+	s.Followed = t.Input.Resource != nil && from.Given != t.Input.Resource.ConfigVersion &&
+		h.Saved.Applied != nil && h.Saved.Applied.Config.ContinuousMonitoring
 	_, failed := rejectionOf(h, t)
 	switch {
 	case t.unchanged:
@@ -153,6 +156,9 @@ func carryOn(
 		to := movedTo(h, bindingsFor(h, t))
 		if to != nil && (left.Cluster == nil || *to != *left.Cluster) {
 			left.Cluster, left.Phase = to, "" // from the start, with the other address
+		}
+		if !t.Daemon {
+			left.Asks = ""
 		}
 	}
 	return run(ctx, h, left, until, view)
@@ -211,6 +217,9 @@ func pursue(
 			t.Input.Config.Paths.CNI.ConfDir, strings.Join(foreign, ", "))
 	}
 	next.To = to.ID
+	if d.Asks && h.Saved.Applied.Config.Disturbs(to.Config) {
+		next.Asks = t.Input.Resource.ConfigVersion
+	}
 	if next.Kind == transition.Change {
 		next.Drains = drains(h.Saved.Applied.Config, to.Config)
 		if err := collect(ctx, h, to); err != nil { // changes that were refused have left theirs

@@ -1,27 +1,36 @@
 package change
 
 import (
+	"cmp"
 	"context"
+	"net/http"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// proveProvider makes sure that the provider answers this node in the manner of a configuration: a
-// fresh token of the identity that polls, past every cache, and one poll. A refusal is a
-// transition.Refused; any other error leaves open whether the manner works.
-func proveProvider(ctx context.Context, h *Home, c config.Config, is config.Resource) error {
-	m := follow.MannerOf(c)
-	if !m.Asks || is.UID == "" {
+// question returns how the provider of a resource is asked as this node, in some ways.
+func question(h *Home, is config.Resource, ways ...follow.Manner) follow.Question {
+	return follow.Question{
+		Resource: follow.Resource{ID: is.ID, UID: is.UID}, Ways: ways,
+		Client:   func(c config.Config) *http.Client { return ProviderClient(h.Agent, c) },
+		Identity: h.Agent.Identity, Alive: h.Alive,
+	}
+}
+
+// ask has the provider agree before the node is disrupted, as the node that has applied what it
+// runs. That it has is on disk before the Node is cordoned.
+func (w *work) ask(ctx context.Context, t *transition.Transition) error {
+	if t.Asks == "" {
 		return nil
 	}
-	client := ProviderClient(h.Agent, c)
-	defer client.CloseIdleConnections()
-	resource := follow.Resource{Client: client, Endpoint: m.Endpoint, ID: is.ID, UID: is.UID}
-	refused, err := follow.Prove(ctx, resource, c, NodeIdentity(h.Agent), h.Alive)
-	if refused {
-		return &transition.Outcome{Kind: transition.Refused, Err: err}
+	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Home.Node.Env))
+	now, former := follow.MannerOf(w.Saved.ConfigOf(w.Saved.Applied)), FormerManner(w.Home)
+	err := follow.Begin(ctx, question(w.Home, is, now, former), t.Asks)
+	if err == nil {
+		t.Asks = ""
 	}
 	return err
 }
@@ -33,7 +42,7 @@ func tryProvider(ctx context.Context, h *Home, t *Target) error {
 	if h.Saved.Joined() || !showsWho(ctx, h, c) {
 		return nil
 	}
-	err := proveProvider(ctx, h, c, ResourceOf(h.Agent, t.Input))
+	err := follow.Prove(ctx, question(h, ResourceOf(h.Agent, t.Input), follow.MannerOf(c)))
 	if err == nil || transition.Of(err).Kind == transition.Refused {
 		return err
 	}

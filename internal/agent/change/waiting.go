@@ -81,7 +81,12 @@ func reasonOf(err error) health.Waiting {
 	unfit, refused := errors.AsType[*health.Error](err)
 	unready, late := errors.AsType[*health.UnhealthyError](err)
 	_, fault := errors.AsType[*kube.Fault](err)
+	hold, asked := errors.AsType[*transition.HoldError](err)
 	switch {
+	case asked && hold.Hold == "":
+		w.Reason, w.Owner = health.ProviderSilent, health.OwnerNetwork
+	case asked:
+		w.Reason, w.Owner, w.NextAttempt = health.ChangeHeld, health.OwnerConfiguration, hold.RetryAt
 	case blocked:
 		w.Reason, w.Message, w.Owner = health.DrainBlocked, drain.Error(), health.OwnerWorkload
 		w.NextAttempt = inspect.Stamp().Add(drainHold)

@@ -57,6 +57,7 @@ func (w *work) phases() map[transition.Phase]transition.Step {
 		transition.Prefetch: w.prefetch,
 		transition.Enrol:    w.enrol,
 		transition.Prove:    w.proveChange,
+		transition.Ask:      w.ask,
 		transition.Cordon:   w.cordon,
 		transition.Drain:    w.drain,
 		transition.Apply:    w.apply,
@@ -272,8 +273,8 @@ func (w *work) proveChange(ctx context.Context, t *transition.Transition) error 
 	if next.SameWay(follow.MannerOf(before)) || next.SameWay(FormerManner(w.Home)) {
 		return nil
 	}
-	return proveProvider(ctx, w.Home, w.config, cmp.Or(w.Records().BundleResource(),
-		inspect.AppliedResource(w.Home.Node.Env)))
+	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Home.Node.Env))
+	return follow.Prove(ctx, question(w.Home, is, next))
 }
 
 // apply changes the machine. A process that goes on where another one has ended goes on with the

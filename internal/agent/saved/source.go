@@ -34,6 +34,8 @@ func (w Writer) Records() Records { return NewRecords(w.Disk) }
 type Source struct {
 	// URLSHA256 recognizes the configuration URL, which is kept nowhere.
 	URLSHA256 string `json:"urlSHA256"`
+	// Given is the version that a person has delivered with it.
+	Given string `json:"given,omitempty"`
 	// Applied is the version that the node runs on.
 	Applied config.Resource `json:"applied,omitzero"`
 }
@@ -68,7 +70,7 @@ func (w Writer) SetURL(ctx context.Context, digest string) error {
 	if err != nil {
 		return err
 	}
-	from.URLSHA256 = digest
+	from.URLSHA256, from.Given = digest, w.Records().BundleResource().ConfigVersion
 	return w.Save(ctx, SourceFile, from)
 }
 

@@ -125,6 +125,9 @@ func (f *Following) polled(answer follow.Answer, err error, pause time.Duration)
 	if !f.ways.Back { // what the former way brings does not make the configured one work
 		f.live.polled(answer, err, pause)
 	}
+	if answer.Woken {
+		tell(f.received)
+	}
 	if f.ways.Polled(err) {
 		f.again()
 	}
@@ -139,7 +142,7 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 	}
 	f := &Following{
 		agent: a, live: live, before: in.Config, again: func() {},
-		tokens:   &follow.Tokens{Identity: change.NodeIdentity(a)},
+		tokens:   &follow.Tokens{Identity: a.Identity},
 		received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
 	}
 	c := in.Config
@@ -154,7 +157,7 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 	return f
 }
 
-// Received tells that another configuration is on disk.
+// Received tells that another configuration is on disk, or that the one which waits may be applied.
 func (f *Following) Received() <-chan struct{} {
 	if f == nil {
 		return nil

@@ -13,10 +13,12 @@ type Attempt struct {
 	// Change is its id; "" for a node that was sent back before it was Ready.
 	Change   string `json:"change,omitempty"`
 	Revision int64  `json:"revision"`
-	// Since is when the slot was granted, At when it was granted for this change, Ready when the node
-	// was first Ready with the change, Ended when its Outcome was known.
+	// Since is when the slot was given, At when it was given for this change, Until the time by which
+	// an agent that has begun is done (Begin), Ready when the node was first Ready with the change,
+	// Ended when its Outcome was known.
 	Since   time.Time `json:"since"`
 	At      time.Time `json:"at"`
+	Until   time.Time `json:"until,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Outcome string    `json:"outcome,omitempty"`
@@ -63,6 +65,8 @@ type Candidate struct {
 	// has lasted for a while.
 	Ready   string
 	Attempt *Attempt
+	// Asks tells that its agent asks to begin with Desired, so that it is at no change.
+	Asks bool
 	// FailedChanges are ids of the last changes that it has failed, none of which was followed by a
 	// good one.
 	FailedChanges []string
@@ -77,6 +81,12 @@ type Move struct {
 	Attempt           *Attempt
 	FailedChanges     []string
 }
+
+// Gives reports whether a move gives a slot to a node that has none.
+func (m Move) Gives(c Candidate) bool { return m.Attempt.holds() && !c.Attempt.holds() }
+
+// Ends reports whether a move ends the slot that a node has.
+func (m Move) Ends(c Candidate) bool { return c.Attempt.holds() && !m.Attempt.holds() }
 
 // State is the progress of a change in a cluster.
 type State struct {
@@ -189,10 +199,10 @@ func (a *admission) judge(c *Candidate) {
 		}
 	case late:
 		return
-	case at.Ready.IsZero() && a.now.Sub(at.At) < a.policy.Deadline,
+	case at.Ready.IsZero() && a.now.Before(at.due(a.policy)),
 		!at.Ready.IsZero() && a.now.Sub(at.Ready) < a.policy.Deadline+a.policy.Soak:
 		return
-	case c.Heard && c.Ready == "False":
+	case c.Heard && c.Ready == "False" && (!at.Until.IsZero() || c.Applied == at.Revision):
 		at.Outcome = Bad
 	default:
 		at.Outcome = Unknown
@@ -212,6 +222,15 @@ func (a *admission) judge(c *Candidate) {
 	if at.Ended.IsZero() || at.Outcome != Unknown {
 		at.Ended = a.now
 	}
+}
+
+// due returns when the node of an attempt is to be Ready: no other node gets its slot before.
+func (a Attempt) due(p Policy) time.Time {
+	due := a.At.Add(p.Deadline)
+	if a.Until.After(due) {
+		return a.Until
+	}
+	return due
 }
 
 // count adds a node to the state of its attempt's change, and to what the budget is a share of.
@@ -241,7 +260,7 @@ func (a *admission) count(c *Candidate) {
 		s.Good++
 		s.Failed = slices.DeleteFunc(s.Failed, func(uid string) bool { return uid == c.UID })
 	case Unknown:
-		if !c.leftOut() {
+		if !c.leftOut() && (!c.Asks || !c.Heard) {
 			s.Unknown++
 		}
 	case Bad:
@@ -251,11 +270,11 @@ func (a *admission) count(c *Candidate) {
 	}
 }
 
-// disturbed reports whether a node is at a change although its slot has gone to another one: its
-// agent goes on when it can.
+// disturbed reports whether a node is at a change that it has begun although its slot has gone to
+// another one: a machine that was off for long goes on without asking again.
 func (c Candidate) disturbed() bool {
-	return c.Attempt != nil && c.Attempt.Outcome == Unknown && c.Heard &&
-		c.Applied != c.Attempt.Revision && c.Ready == "False"
+	return c.Attempt != nil && c.Attempt.Outcome == Unknown && !c.Attempt.Until.IsZero() && !c.Asks &&
+		c.Heard && c.Applied != c.Attempt.Revision && c.Ready == "False"
 }
 
 // weigh forgets the failures of nodes that are left out, and notes which changes are proved.
@@ -316,12 +335,16 @@ func (a *admission) offer(c *Candidate) {
 
 // grant gives the slots that are free. A node that holds one takes its newest revision in that.
 // First come those that a person wants to have it, then those that are Ready and have failed least,
-// so that a broken node is no canary.
+// so that a broken node is no canary. Last come those that have had a slot and did not answer, so
+// that a node whose pods do not move keeps it from no other one.
 func (a *admission) grant(nodes []Candidate) {
 	var waiting []*Candidate
 	for i := range nodes {
 		c := &nodes[i]
-		if c.Assigned == c.Desired || c.Refused == c.Desired || c.leftOut() || c.Restored {
+		if c.Refused == c.Desired || c.leftOut() || c.Restored {
+			continue
+		}
+		if c.Assigned == c.Desired && (!c.Asks || c.Attempt.open()) {
 			continue
 		}
 		if c.Attempt.holds() && a.takes(c) {
@@ -334,7 +357,7 @@ func (a *admission) grant(nodes []Candidate) {
 		}
 	}
 	slices.SortStableFunc(waiting, func(x, y *Candidate) int {
-		return cmp.Or(cmp.Compare(x.turn(), y.turn()),
+		return cmp.Or(cmp.Compare(x.turn(), y.turn()), x.ended().Compare(y.ended()),
 			cmp.Compare(len(x.FailedChanges), len(y.FailedChanges)),
 			cmp.Compare(x.Desired, y.Desired), strings.Compare(x.Key, y.Key))
 	})
@@ -353,16 +376,27 @@ func (a *admission) grant(nodes []Candidate) {
 	}
 }
 
-// turn returns 0 for a node that a person wants to have its change, 1 for one that is Ready, and 2
-// for any other.
+// turn returns 0 for a node that a person wants to have its change, 1 for one that is Ready, 3 for
+// one that has had a slot for it, and 2 for any other.
 func (c Candidate) turn() int {
 	switch {
 	case c.Insisted:
 		return 0
+	case !c.ended().IsZero():
+		return 3
 	case c.Ready == "True":
 		return 1
 	}
 	return 2
+}
+
+// ended returns when the slot of a node for the change that it waits for ended without an answer;
+// zero for none.
+func (c Candidate) ended() (at time.Time) {
+	if c.Attempt != nil && c.Attempt.Outcome == Unknown && c.Attempt.Change == c.Change.ID {
+		at = c.Attempt.Ended
+	}
+	return at
 }
 
 // takes reports whether a node that holds a slot may take its newest revision in that: another
@@ -425,9 +459,7 @@ func (a *admission) list() []State {
 	var all []State
 	for _, s := range a.states {
 		if s.Waiting+s.Trying+len(s.Failed) > 0 {
-			if s.Waiting > 0 || len(s.Failed) > 0 {
-				s.Hold = a.hold(s)
-			}
+			s.Hold = a.hold(s)
 			all = append(all, *s)
 		}
 	}

@@ -59,6 +59,23 @@ func admitted(nodes []Candidate, moves []Move) string {
 	return strings.Join(names, " ")
 }
 
+// holding are the nodes that hold a slot after a round, by name, in order.
+func holding(nodes []Candidate, moves []Move) string {
+	var names []string
+	for _, c := range nodes {
+		at := c.Attempt
+		for _, m := range moves {
+			if m.Key == c.Key {
+				at = m.Attempt
+			}
+		}
+		if at.holds() {
+			names = append(names, strings.TrimPrefix(c.Key, "c/"))
+		}
+	}
+	return strings.Join(names, " ")
+}
+
 func attempt(change Change, at time.Duration, outcome string) *Attempt {
 	a := &Attempt{Change: change.ID, Revision: 2, At: began.Add(at), Outcome: outcome}
 	a.Since = a.At
@@ -79,6 +96,7 @@ func TestAdmit(t *testing.T) {
 		before []State
 		edit   func(n []Candidate)
 		want   string // names of the nodes that are moved to the desired revision
+		slots  string // names of those that have a slot for it then, if that is another one
 		hold   string // of the change
 	}{
 		"one node":   {nodes: 1, want: "0"},
@@ -175,7 +193,43 @@ func TestAdmit(t *testing.T) {
 		"a node without a slot is at it still": {nodes: 2, edit: func(n []Candidate) {
 			n[0].Assigned, n[0].Ready = 2, "False"
 			n[0].Attempt = attempt(c, -time.Hour, Unknown)
+			n[0].Attempt.Until = began.Add(-time.Minute)
 		}},
+		"one that has not begun is not at it": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Ready = 2, "False"
+			n[0].Attempt = attempt(c, -time.Hour, Unknown)
+		}, want: "1"},
+		"nor one that asks again": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Ready, n[0].Asks = 2, "False", true
+			n[0].Attempt = attempt(c, -time.Hour, Unknown)
+		}, want: "1"},
+		"a node that has begun keeps its slot until it is done": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Hour, "")
+			n[0].Attempt.Until = began.Add(time.Minute)
+		}},
+		"and not for longer": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Hour, "")
+			n[0].Attempt.Until = began
+		}, want: "1"},
+		"a node that asks gets a slot again": {nodes: 1, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Asks, n[0].Attempt = 2, true, attempt(c, -time.Hour, Unknown)
+		}, slots: "0"},
+		"one that does not ask has none": {nodes: 1, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Hour, Unknown)
+		}},
+		"one that asks waits for the budget": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Asks = 2, true
+			n[1].Assigned, n[1].Attempt = 2, attempt(c, -time.Minute, "")
+		}, slots: "1"},
+		"one that has had its slot comes last": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Asks, n[0].Attempt = 2, true, attempt(c, -time.Hour, Unknown)
+			n[0].Attempt.Ended = began.Add(-time.Minute)
+		}, want: "1"},
+		"those that ask are heard, and unknown no more": {nodes: 4, edit: func(n []Candidate) {
+			for i := range 2 {
+				n[i].Assigned, n[i].Asks, n[i].Attempt = 2, true, attempt(c, -time.Hour, Unknown)
+			}
+		}, slots: "0"},
 		"its address has changed while it was at it": {nodes: 1, edit: func(n []Candidate) {
 			n[0].Assigned, n[0].Desired, n[0].Same = 2, 3, true
 			n[0].Attempt = attempt(c, -time.Hour, Unknown)
@@ -218,6 +272,11 @@ func TestAdmit(t *testing.T) {
 			moves, states := Admit(policyOf(t, tt.policy), nodes, tt.before, began)
 			if got := admitted(nodes, moves); got != tt.want {
 				t.Errorf("admitted %q, want %q; %+v", got, tt.want, states)
+			}
+			if tt.slots != "" {
+				if got := holding(nodes, moves); got != tt.slots {
+					t.Errorf("%q have a slot, want %q", got, tt.slots)
+				}
 			}
 			hold := ""
 			for _, s := range states {
@@ -266,7 +325,15 @@ func TestAdmitJudges(t *testing.T) {
 			assigned: 1, refused: 2},
 		"not Ready at the deadline": {edit: func(n *Candidate) {
 			n.Ready, n.Attempt.At = "False", began.Add(-30*time.Minute)
+			n.Attempt.Until = began
 		}, outcome: Bad, failed: 1, assigned: 2},
+		"not Ready at the deadline, and not begun": {edit: func(n *Candidate) {
+			n.Ready, n.Attempt.At = "False", began.Add(-30*time.Minute)
+		}, outcome: Unknown, assigned: 2},
+		"begun, and not done at the deadline": {edit: func(n *Candidate) {
+			n.Ready, n.Attempt.At = "False", began.Add(-30*time.Minute)
+			n.Attempt.Until = began.Add(time.Minute)
+		}, assigned: 2},
 		"still at work at the deadline": {edit: func(n *Candidate) {
 			n.Attempt.At = began.Add(-30 * time.Minute)
 		}, outcome: Unknown, assigned: 2},
@@ -331,6 +398,8 @@ type fleet struct {
 	// one.
 	worst int
 	tried map[string]map[string]bool // by change
+	// restless has machines be off, or not ask, at random.
+	restless bool
 }
 
 // machine is one node of it.
@@ -341,6 +410,37 @@ type machine struct {
 	// fails has it refuse every change, breaks become NotReady by a version, offline hear nothing.
 	fails, offline bool
 	breaks         string
+	// off and busy are the rounds for which it is off, or does not ask before its next change.
+	off, busy int
+}
+
+func (m *machine) hears() bool { return !m.offline && m.off == 0 }
+
+// begin has the agent of a node ask, and begin if it may.
+func (f *fleet) begin(m *machine) {
+	n := Node{Revision: m.Desired, Assigned: m.Assigned, Failed: m.Refused, Attempt: m.Attempt,
+		FailedChanges: m.FailedChanges}
+	if m.Asks {
+		n.Asks = m.Desired
+	}
+	n, answer := n.Begin(Beginning{Asked: m.Assigned, Applied: m.Applied, Change: m.Change,
+		Lasts: 10 * time.Minute, Policy: f.policy, Rollout: Rollout{f.states}, Now: f.now})
+	m.Attempt, m.Asks = n.Attempt, n.Asks != 0
+	if answer.GrantedSeconds > 0 {
+		m.works = 1 + f.random.IntN(9)
+	}
+}
+
+// rest has a machine that is at nothing be off, or busy, at random.
+func (f *fleet) rest(m *machine) {
+	m.off, m.busy = max(0, m.off-1), max(0, m.busy-1)
+	switch random := f.random.IntN(30); {
+	case m.off+m.busy > 0:
+	case random == 0:
+		m.off = f.random.IntN(60)
+	case random == 1:
+		m.busy = f.random.IntN(12)
+	}
 }
 
 func newFleet(seed uint64, n int, policy Policy) *fleet {
@@ -381,20 +481,23 @@ func (f *fleet) round() {
 				f.tried[m.wants] = map[string]bool{}
 			}
 			f.tried[m.wants][m.Key] = true
-			m.works = 1 + f.random.IntN(5)
 		}
 		m.Assigned, m.Refused = mv.Assigned, mv.Refused
 		m.Attempt, m.FailedChanges = mv.Attempt, mv.FailedChanges
 	}
 	under := 0
-	for _, m := range f.nodes {
-		if m.Assigned != m.Applied && !m.offline && m.works > 0 {
-			if m.Attempt.open() { // its deadline is not over
-				under++
-			}
-			f.work(m)
+	for _, key := range slices.Sorted(maps.Keys(f.nodes)) {
+		m := f.nodes[key]
+		if m.Heard = m.hears(); m.Heard && m.works == 0 && m.busy == 0 && m.Assigned != m.Applied &&
+			m.Failed != m.Assigned {
+			f.begin(m)
 		}
-		m.Heard = !m.offline
+		if m.works > 0 {
+			under++
+			f.work(m)
+		} else if f.restless {
+			f.rest(m)
+		}
 	}
 	f.worst = max(f.worst, under)
 }
@@ -428,8 +531,8 @@ func (f *fleet) done() bool {
 	return true
 }
 
-// TestAdmitFleets has random fleets be upgraded: never more nodes than the budget are under a
-// change, and nodes that behave all get it, whatever one broken machine and one careless owner do.
+// TestAdmitFleets has random fleets be upgraded, whose machines are off for hours or come to their
+// change late: never more nodes than the budget are away for a change, and nodes that behave all get it, whatever one broken machine and one careless owner do.
 func TestAdmitFleets(t *testing.T) {
 	sizes := []int{1, 2, 3, 5, 17, 100, 400}
 	if !testing.Short() {
@@ -439,8 +542,9 @@ func TestAdmitFleets(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			canaries := i % 3
 			policy := policyOf(t, api.RolloutPolicy{MaxUnavailable: fmt.Sprintf("%d%%", 5+10*(i%3)),
-				Canaries: &canaries, Soak: "PT3M"})
+				Canaries: &canaries, Soak: "PT3M", Deadline: "PT6M"})
 			f := newFleet(uint64(n), n, policy)
+			f.restless = true
 			keys := slices.Sorted(maps.Keys(f.nodes))
 			for _, key := range keys {
 				f.put(f.nodes[key], "1.35.0")

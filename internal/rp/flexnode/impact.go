@@ -3,7 +3,6 @@ package flexnode
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"slices"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -18,24 +17,10 @@ type Change struct {
 	Settings []string `json:"settings,omitempty"`
 }
 
-// undisturbing are the settings of the agent's configuration that it applies without a restart and
-// without a drain, each with all below it. Every other one disturbs the node's pods.
-// TestUndisturbing holds this against the agent's plan.
-//
-// The address and the CA of the API server restart kubelet and are among these all the same: a node
-// that is not told them is cut off.
-var undisturbing = []string{
-	"agent", "azure", "continuousMonitoring", "network", "node.labels", "node.taints",
-	"node.kubelet.serverURL", "node.kubelet.caCertData",
-}
-
 // ChangeOf returns the change from one configuration to another.
 func ChangeOf(from, to map[string]any) Change {
 	var c Change
-	for _, d := range config.Differences(from, to) {
-		if slices.ContainsFunc(undisturbing, func(at string) bool { return within(d.Path, at) }) {
-			continue
-		}
+	for _, d := range config.Disturbing(from, to) {
 		value := ""
 		if d.To != nil {
 			value = *d.To
@@ -51,10 +36,4 @@ func ChangeOf(from, to map[string]any) Change {
 		c.Settings[i] = strings.ToValidUTF8(s[:min(len(s), maxSetting)], "")
 	}
 	return c
-}
-
-// within reports whether a path is a setting or below it.
-func within(path, setting string) bool {
-	rest, ok := strings.CutPrefix(path, setting)
-	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }

@@ -32,6 +32,8 @@ type Node struct {
 	// ones that it has failed (Admit).
 	Attempt       *Attempt `json:"attempt,omitempty"`
 	FailedChanges []string `json:"failedChanges,omitempty"`
+	// Asks is the revision that the agent asks to begin with, and waits for (Begin).
+	Asks int64 `json:"asks,omitempty"`
 	// Unreleased is the revision that the node runs and the store does not know, since it was restored
 	// from a backup: the node is offered nothing until its owner changes it.
 	Unreleased int64 `json:"unreleased,omitempty"`

@@ -26,8 +26,9 @@ type Wanted struct {
 	// there are former identities, Reason that there is a reason for the state.
 	Monitored, Joining, Former, Reason bool
 	// Failed tells that the node has failed to run what is wanted, LeftOut that it has failed so
-	// many changes that it is admitted to none, Trying that it is at one.
-	Failed, LeftOut, Trying bool
+	// many changes that it is admitted to none, Trying that it is at one, Asks that its agent asks to
+	// begin with one.
+	Failed, LeftOut, Trying, Asks bool
 	// Unreleased tells that there is a revision of that name (Node.Unreleased).
 	Unreleased bool
 	// Ended is how the last credential has ended (JoinEnd.State).
@@ -42,7 +43,7 @@ func WantedOf(n Node) Wanted {
 		Failed:  n.Failed != 0 && n.Failed == n.Revision,
 		LeftOut: n.leftOut(), Trying: n.Attempt != nil && n.Attempt.Outcome != Good &&
 			n.Attempt.Outcome != Bad,
-		Unreleased: n.Unreleased != 0,
+		Asks: n.Asks != 0 && n.Asks == n.Revision, Unreleased: n.Unreleased != 0,
 	}
 	if n.Ended != nil {
 		w.Ended = n.Ended.State
@@ -171,7 +172,8 @@ func (s Status) Versions() (applied, observed, failed int64) {
 func (o Outline) Unsettled() bool {
 	w := o.Wanted.Value()
 	switch {
-	case w.Trying, w.Failed && o.Order.Applied == o.Order.Revision:
+	case w.Trying, w.Failed && o.Order.Applied == o.Order.Revision,
+		w.Asks && o.Order.Applied != o.Order.Revision:
 		return true
 	case w.Failed:
 		return o.Order.Assigned == o.Order.Revision && o.Order.Applied != 0

@@ -38,15 +38,19 @@ func (w *world) report(name, applied, failed string) {
 func (w *world) admit() {
 	w.t.Helper()
 	w.caughtUp()
-	r := rollout.Rollout{
+	if _, err := w.rollout().Step(context.Background()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.caughtUp()
+}
+
+// rollout is the rollout of the cluster's owner.
+func (w *world) rollout() *rollout.Rollout {
+	return &rollout.Rollout{
 		Store: w.api.Store, Index: w.index, Cluster: clusterKey, Now: w.clock.now,
 		Fence: store.Condition{Key: "/nobody/else"}, Log: slog.New(slog.DiscardHandler),
 		Heard: func(string) bool { return true },
 	}
-	if _, err := r.Step(context.Background()); err != nil {
-		w.t.Fatal(err)
-	}
-	w.caughtUp()
 }
 
 // A node that has failed is offered what it runs, its ETag says so, and it is offered the same

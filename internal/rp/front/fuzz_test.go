@@ -16,6 +16,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("PUT", nodeURL("n")+"&configUrl=true", withToken)
 	f.Add("POST", nodeURL("n", "/reportStatus"), `{"conditions":[{"type":"A","status":"True"}]}`)
 	f.Add("POST", nodeURL("n", "/reportStatus"), fullReport("7"))
+	f.Add("POST", nodeURL("n", "/beginChange"), `{"configVersion":"7"}`)
 	f.Add("PUT", nodeURL("n"), withPolicies)
 	f.Add("POST", nodeURL("n", "/refreshCredentials"), `{"publicKey":"AAAA"}`)
 	f.Add("GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=1&$skipToken=x", "")

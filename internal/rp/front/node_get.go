@@ -51,14 +51,14 @@ type found struct {
 }
 
 // awaitNode finds a node, again with each change of it until it is another than the caller knows,
-// if the request waits for that. Whether the caller may have it is asked again each time: he may
-// have been the node no longer since the change.
+// if the request waits for that, or until its agent may begin with what it has. Whether the caller
+// may have it is asked again each time: he may have been the node no longer since the change.
 func (a *API) awaitNode(
 	w http.ResponseWriter, r *request, uid string, wait *wait,
 ) (found, error) {
-	for {
+	for woken := false; ; woken = true {
 		f, err := a.findNode(r, uid)
-		if err != nil || f.same == "" || wait.entry == nil {
+		if err != nil || f.same == "" || wait.entry == nil || woken && a.released(r) {
 			return f, err
 		}
 		more := false
@@ -71,6 +71,12 @@ func (a *API) awaitNode(
 			return f, err
 		}
 	}
+}
+
+// released reports whether the agent of a request's node may begin with what it has asked for.
+func (a *API) released(r *request) bool {
+	row, err := a.Index.Node(r.nodeKey())
+	return err == nil && row.Value.Released()
 }
 
 // authorizeAgain is authorize for who has waited. One who was let in as the node that he asks for

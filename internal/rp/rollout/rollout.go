@@ -191,6 +191,7 @@ func (r *Rollout) candidate(
 		Key: row.Key, UID: n.UID, Desired: n.Revision, Assigned: n.Assigned, Applied: applied,
 		Failed: failed, Refused: n.Failed,
 		Insisted: n.Insisted == n.Revision, Attempt: n.Attempt, FailedChanges: n.FailedChanges,
+		Asks:  n.Asks != 0 && n.Asks == n.Revision,
 		Heard: r.Heard(row.Key), Open: true, Restored: n.Lost(applied) != 0,
 	}
 	c.Follows = n.Desired.ContinuousMonitoring || c.Heard
@@ -226,7 +227,9 @@ func (r *Rollout) candidate(
 	return c, nil
 }
 
-// move writes what becomes of nodes. One that has changed meanwhile is left for the next round.
+// move writes what becomes of nodes. One that has changed meanwhile is left for the next round. The
+// slots that have ended are written first: where one has not, since its agent has begun meanwhile, no
+// slot is given in this round.
 func (r *Rollout) move(
 	ctx context.Context, nodes []flexnode.Candidate, moves []flexnode.Move,
 ) error {
@@ -235,13 +238,33 @@ func (r *Rollout) move(
 		seen[c.Key] = c
 	}
 	decided := map[string]flexnode.Move{}
-	var keys []string
+	var ends, gives []string
 	for _, m := range moves {
-		decided[m.Key], keys = m, append(keys, m.Key)
+		decided[m.Key] = m
+		if m.Gives(seen[m.Key]) {
+			gives = append(gives, m.Key)
+		} else {
+			ends = append(ends, m.Key)
+		}
+	}
+	r.written = map[string]int64{}
+	kept, err := r.write(ctx, ends, seen, decided)
+	if err == nil && !kept {
+		_, err = r.write(ctx, gives, seen, decided)
+	}
+	return err
+}
+
+// write writes some of the nodes, and reports whether one of them keeps its slot.
+func (r *Rollout) write(
+	ctx context.Context, keys []string, seen map[string]flexnode.Candidate,
+	decided map[string]flexnode.Move,
+) (kept bool, err error) {
+	if len(keys) == 0 {
+		return false, nil
 	}
 	moved := 0
-	r.written = map[string]int64{}
-	_, err := r.Store.UpdateEach(ctx, keys, store.Each{
+	_, err = r.Store.UpdateEach(ctx, keys, store.Each{
 		What: "nodes admitted",
 		Ahead: func(key string) []string {
 			return []string{r.Store.Nodes.Key(key)}
@@ -255,6 +278,7 @@ func (r *Rollout) move(
 			c, n := seen[key], row.Value
 			if n.UID != c.UID || n.Revision != c.Desired || n.Assigned != c.Assigned ||
 				!reflect.DeepEqual(n.Attempt, c.Attempt) {
+				kept = kept || n.UID == c.UID && decided[key].Ends(c)
 				return nil
 			}
 			if err := r.apply(v, &n, c, decided[key]); err != nil {
@@ -271,7 +295,7 @@ func (r *Rollout) move(
 	if moved > 0 {
 		r.Log.Info("nodes admitted, judged or sent back", slog.Int("nodes", moved))
 	}
-	return err
+	return kept, err
 }
 
 // apply has a node be as it was decided. One that goes back is again who it was.

@@ -1,0 +1,85 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+const (
+	// beginLimit bounds the question whether a change may begin, in one of the ways to the provider.
+	beginLimit = 45 * time.Second
+	// holdLeast is the shortest pause before a provider that holds a change is asked again.
+	holdLeast = 10 * time.Second
+)
+
+// Question holds the ways to a provider, to ask it beside the polls.
+type Question struct {
+	Resource Resource // without its endpoint, client and token
+	// Ways are tried one after the other until the provider answers.
+	Ways     []Manner
+	Client   func(c config.Config) *http.Client
+	Identity Identity
+	// Alive is called as work goes on.
+	Alive func()
+}
+
+// Begin asks the provider whether the node may be disrupted for a configVersion. It returns nil if it
+// may now, and else a *transition.HoldError.
+func Begin(ctx context.Context, q Question, version string) error {
+	hold := &transition.HoldError{Err: errors.New("the node does not follow it")}
+	for _, m := range q.Ways {
+		if !m.Asks {
+			continue
+		}
+		tokens := Tokens{Identity: q.Identity}
+		q.Resource.Endpoint, q.Resource.Client = m.Endpoint, q.Client(m.Config)
+		q.Resource.Token = func(ctx context.Context) (string, error) {
+			return tokens.Token(ctx, m.Config)
+		}
+		hold = q.Resource.begin(ctx, version)
+		q.Resource.Client.CloseIdleConnections()
+		q.Alive()
+		if hold == nil {
+			return nil
+		}
+		if hold.Hold != "" {
+			break
+		}
+	}
+	return hold
+}
+
+// begin asks in one way. The seconds that are granted count from when the request is sent, on the
+// monotonic clock: after an answer that comes later than they last it asks again.
+func (r *Resource) begin(ctx context.Context, version string) *transition.HoldError {
+	ctx, cancel := context.WithTimeout(ctx, beginLimit)
+	defer cancel()
+	for {
+		sent := time.Now()
+		var answer api.ChangeBegun
+		resp, err := r.post(ctx, "beginChange", api.BeginChange{ConfigVersion: version})
+		if err == nil {
+			err = resp.decode(&answer, "an answer of beginChange")
+		}
+		switch granted := time.Duration(answer.GrantedSeconds) * time.Second; {
+		case err != nil:
+			return &transition.HoldError{Err: err}
+		case answer.Hold != "":
+			again := time.Duration(min(answer.RetryAfter, int(maxPause/time.Second))) * time.Second
+			return &transition.HoldError{
+				Hold: shorten(answer.Hold), RetryAt: time.Now().Add(max(again, holdLeast)),
+				Err: errors.New(shorten(answer.Reason)),
+			}
+		case granted <= 0:
+			return &transition.HoldError{Err: resp.strange("it neither grants nor holds")}
+		case time.Since(sent) < granted:
+			return nil
+		}
+	}
+}
