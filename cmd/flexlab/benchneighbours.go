@@ -20,7 +20,7 @@ func (c *command) benchNeighbours() *cobra.Command {
 nodes, which are polled and changed as fast as the provider answers. The tenth is
 hostile: endless and packed answers, redirects, giant names, keys and requests, 60,000
 Nodes, streams without end, stalls, one after the other. The control is the tenth
-cluster with 20,000 Nodes of the usual size and as many bytes in valid events. Then its
+cluster with 1,000 Nodes of the usual size and as many bytes in valid events. Then its
 tenant, in a subscription of his own, fills his quota with the largest nodes and PUTs
 them without end; the control is as many ordinary nodes, sent in as many bytes. Each
 begins with a start of the provider. The last line has the medians of the ratios.`,

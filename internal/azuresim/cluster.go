@@ -42,6 +42,16 @@ func (s *Sim) AddCluster(k Cluster) {
 	s.world.Clusters = append(s.world.Clusters, k)
 }
 
+// AddSubscription adds a subscription that is not there.
+func (s *Sim) AddSubscription(sub Subscription) {
+	s.start()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.world.Subscriptions, sub) {
+		s.world.Subscriptions = append(s.world.Subscriptions, sub)
+	}
+}
+
 // clusters is Microsoft.ContainerService/managedClusters.
 func (s *Sim) clusters(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()

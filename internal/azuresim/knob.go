@@ -120,7 +120,7 @@ func (f Fault) answer(w http.ResponseWriter, r *http.Request) bool {
 
 // Control is the handler by which a program is steered: its knobs (GET, PUT /knobs), what it has
 // seen (GET /requests), who there is and what they may (PUT /applications; GET, PUT, DELETE
-// /assignments; GET /machines; POST /approve), and what there is (PUT /clusters). It has no
+// /assignments; GET /machines; POST /approve), and what there is (PUT /subscriptions, /clusters). It has no
 // authentication: it belongs on loopback.
 func (s *Sim) Control() http.Handler {
 	s.start()
@@ -150,6 +150,14 @@ func (s *Sim) Control() http.Handler {
 			return
 		}
 		s.AddApplication(a)
+	})
+	mux.HandleFunc("PUT /subscriptions", func(w http.ResponseWriter, r *http.Request) {
+		var sub Subscription
+		if err := json.NewDecoder(r.Body).Decode(&sub); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		s.AddSubscription(sub)
 	})
 	mux.HandleFunc("PUT /clusters", func(w http.ResponseWriter, r *http.Request) {
 		var k Cluster

@@ -102,9 +102,16 @@ func (n *Neighbours) bind() error {
 func (n *Neighbours) register(ctx context.Context, i int) error {
 	body := object{"location": "lab", "properties": object{
 		"kubeconfig": fmt.Sprintf("neighbour-%d", i), "dnsServiceIP": DNSService}}
-	status, text, err := n.lab.ARM(ctx, http.MethodPut, ProviderURL, neighbourID(i), ProviderAPI, body)
-	if err != nil || status/100 != 2 {
-		return errors.Join(err, fmt.Errorf("cannot register a cluster: %d %s", status, text))
+	err := until(ctx, time.Minute, "the provider", func() error { // behind the load balancer
+		status, text, err := n.lab.ARM(ctx, http.MethodPut, ProviderURL, neighbourID(i), ProviderAPI,
+			body)
+		if err == nil && status/100 != 2 {
+			err = fmt.Errorf("cannot register a cluster: %d %s", status, text)
+		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return until(ctx, time.Minute, "cluster "+strconv.Itoa(i), func() error {
 		_, text, err := n.lab.ARM(ctx, http.MethodGet, ProviderURL, neighbourID(i), ProviderAPI, nil)

@@ -11,13 +11,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
 // The tenant has the tenth cluster in a subscription of his own, with the default quotas and
 // without limits to his requests.
 const (
 	tenantSubscription = "00000000-0000-0000-0000-000000000009"
-	tenantAssignment   = "7f4a2c19-0b5d-4a53-9a66-5c2f6f0b7a09"
 	tenantCallers      = 8
 )
 
@@ -52,15 +53,17 @@ func (n *Neighbours) admitTenant(ctx context.Context) error {
 		return err
 	}
 	scope := "/subscriptions/" + tenantSubscription
-	for _, principal := range []string{who.Unprivileged.ObjectID, who.Operator.ObjectID} {
-		name := tenantAssignment[:len(tenantAssignment)-1] + principal[len(principal)-1:]
-		status, text, err := n.lab.ARM(ctx, http.MethodPut, AzureURL,
-			scope+"/providers/Microsoft.Authorization/roleAssignments/"+name, "2022-04-01",
-			object{"properties": object{"principalId": principal,
-				"principalType": "ServicePrincipal", "roleDefinitionId": scope +
-					"/providers/Microsoft.Authorization/roleDefinitions/" + roleOwner}})
-		if err != nil || status/100 != 2 && status != http.StatusConflict {
-			return errors.Join(err, fmt.Errorf("cannot give the tenant a role: %d %s", status, text))
+	if _, err := n.lab.AzureControl(ctx, http.MethodPut, "/subscriptions",
+		azuresim.Subscription{ID: tenantSubscription, Name: "tenant"}); err != nil {
+		return err
+	}
+	for principal, role := range map[string]string{
+		who.Unprivileged.ObjectID: roleOwner, who.Operator.ObjectID: roleOwner,
+		who.Provider.ObjectID: roleReader,
+	} {
+		if _, err := n.lab.AzureControl(ctx, http.MethodPut, "/assignments", azuresim.Assignment{
+			Scope: scope, RoleID: role, PrincipalID: principal}); err != nil {
+			return err
 		}
 	}
 	status, text, err := n.lab.ARM(ctx, http.MethodPost, AzureURL,
