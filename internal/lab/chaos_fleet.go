@@ -22,7 +22,7 @@ const (
 	fleetFaulty = 20
 	// fleetTick is the pause of an agent between two polls, fleetBeat that between two heartbeats of
 	// its Node.
-	fleetTick = 2 * time.Second
+	fleetTick = time.Second
 	fleetBeat = 15 * time.Second
 )
 
@@ -290,7 +290,7 @@ func (f *fleetAgent) kubernetes(ctx context.Context, method, path string, body o
 // updates is the owner of the fleet: it wants one version after the other for all nodes at once.
 func (c *chaosRun) updates(ctx context.Context) error {
 	r := c.random(1006)
-	pause := min(max(c.For/8, 20*time.Second), 80*time.Second)
+	pause := min(max(c.For/4, 30*time.Second), 80*time.Second)
 	for w := wave(1); ctx.Err() == nil; w++ {
 		for _, agent := range c.fleet.agents {
 			c.eventually(ctx, r, func(replica int) bool {
