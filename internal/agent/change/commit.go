@@ -147,9 +147,9 @@ func eraseOnboarding(ctx context.Context, w *work) error {
 	if err != nil || digest != w.to.Received {
 		return err
 	}
-	data, err := w.Agent.Machine.ReadFile(saved.BundleFile)
+	data, err := w.Records().Bundle()
 	if err != nil {
-		return fmt.Errorf("cannot read %s: %w", saved.BundleFile, err)
+		return err
 	}
 	without, err := config.WithoutOnboarding(data)
 	if err != nil || bytes.Equal(data, without) {

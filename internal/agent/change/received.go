@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"strings"
 
@@ -56,10 +55,7 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 		return errors.New("cannot use the configuration: this machine is being given back; wait for " +
 			"that, or run `aks-flex-node unbootstrap`")
 	}
-	if err := ForThisNode(h, d.Loaded.Config); err != nil {
-		return err
-	}
-	if same, err := hasReceived(ctx, h, d); err != nil || same {
+	if err := ForThisNode(h, d.Loaded.Config); err != nil || hasReceived(ctx, h, d) {
 		return err
 	}
 	if err := h.Store.KeepBundle(ctx, d.Bundle); err != nil {
@@ -111,25 +107,14 @@ func nameOf(c config.Config) string {
 // hasReceived reports whether a joined machine has a delivered version already. The bootstrap token
 // in it is another one, which a node that has its certificate does not need. An Arc machine that
 // has to be enrolled again needs the secret in it.
-func hasReceived(ctx context.Context, h *Home, d Delivery) (bool, error) {
+func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	given := d.Loaded.Resource
-	if given == nil || h.Saved.Applied == nil || !access.Held(h.Node,
-		h.Saved.Applied.Config) {
-		return false, nil
-	}
-	data, err := h.Agent.Machine.ReadFile(saved.BundleFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	before, err := config.ResourceOf(data)
-	if err != nil || before == nil || *before != *given {
-		return false, nil
+	if given == nil || h.Saved.Applied == nil || !access.Held(h.Node, h.Saved.Applied.Config) ||
+		h.Records().BundleResource() != *given {
+		return false
 	}
 	c := d.Loaded.Config.Azure
-	return !(c.ArcEnabled() && c.Onboards() && inspect.ArcLost(ctx, h.Node)), nil
+	return !(c.ArcEnabled() && c.Onboards() && inspect.ArcLost(ctx, h.Node))
 }
 
 // EnableService has the agent's service start at boot; false when it is not installed. Leaving

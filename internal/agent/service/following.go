@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -286,9 +284,9 @@ func spentToken(ctx context.Context, a *change.Agent) (config.Secret, error) {
 	if err != nil || !change.Credentialed(h) {
 		return "", err
 	}
-	data, err := a.Machine.ReadFile(saved.BundleFile)
+	data, err := a.Records().Bundle()
 	if err != nil {
-		return "", fmt.Errorf("cannot read %s: %w", saved.BundleFile, err)
+		return "", err
 	}
 	return config.TokenOf(data)
 }
