@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // hostAsConfigured: nothing on the machine differs from the applied configuration.
@@ -51,7 +53,7 @@ func configurationAccepted(e Evidence) Condition {
 	return holds()
 }
 
-func changing(t Transition) Condition {
+func changing(t transition.Transition) Condition {
 	return unknown("ChangeInProgress",
 		fmt.Sprintf("a change is under way (%s, in phase %s)", t.Kind, t.Phase))
 }
@@ -114,7 +116,7 @@ func person(owner string) string {
 // lacksDownload returns the condition of a service that a join cannot start without a download.
 func lacksDownload(e Evidence) (Condition, bool) {
 	w, t := e.Waiting, e.Transition
-	if w == nil || w.Reason != DownloadFailed || t == nil || t.Kind != "join" {
+	if w == nil || w.Reason != DownloadFailed || t == nil || t.Kind != transition.Join {
 		return Condition{}, false
 	}
 	return fails(w.Owner, w.Reason, joined(w.Message)), true

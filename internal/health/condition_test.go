@@ -192,7 +192,7 @@ func TestExplained(t *testing.T) {
 		}),
 		"kubelet is ill":    with(func(e *Evidence) { e.Healthz = Tried(errors.New("PLEG")) }),
 		"there is no Node":  with(func(e *Evidence) { e.Node.Err = notFound() }),
-		"a firewall":        with(func(e *Evidence) { e.Machine.Firewalls.Value = []Firewall{{}} }),
+		"a firewall":        with(func(e *Evidence) { e.Machine.Barriers.Value = []Firewall{{}} }),
 		"taints are other":  with(func(e *Evidence) { e.Wanted.Taints = []string{"x:NoSchedule"} }),
 		"the lease is over": with(func(e *Evidence) { e.Lease = Answered(lease(ago(time.Hour)), nil) }),
 	} {

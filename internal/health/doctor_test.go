@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
@@ -53,7 +54,7 @@ func TestCausesComeFirst(t *testing.T) {
 		Now:    time.Now(),
 		Probe:  Tried(&kube.Fault{Layer: kube.LayerTLS, Message: "not trusted"}),
 		Node:   Answered(kube.Node{}, errors.New("no answer")),
-		Upkeep: &Upkeep{RebootRequired: true},
+		Upkeep: &Upkeep{Upkeep: host.Upkeep{RebootRequired: true}},
 		Examined: &Examined{
 			Endpoints: Answered([]Endpoint{{URL: "https://api", Needed: true, Cluster: true,
 				Reached: kube.Reached{Ahead: &ahead}}}, nil),

@@ -5,7 +5,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // Answer is what one question has brought: the zero value when nobody asked, else a value or an
@@ -91,7 +93,7 @@ type Evidence struct {
 	BudgetExhausted bool
 	// Rejected is the configuration that is wanted and has failed; Transition the change under way.
 	Rejected   *Rejection
-	Transition *Transition
+	Transition *transition.Transition
 	// Waiting says why the wanted change waits; nil when none does.
 	Waiting *Waiting
 }
@@ -137,36 +139,19 @@ type Wanted struct {
 	Settling time.Duration
 }
 
-// Machine is what was found on the machine.
+// Machine is what was found on the machine, of which Units are those of a container runtime or
+// kubelet that are not ours.
 type Machine struct {
-	UID  int
-	Arch string // as Go calls it
-	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
-	OSID, OSVersion, OSName string
-	Systemd                 bool
-	// IPTables and NFTables report whether these programs are installed.
-	IPTables, NFTables bool
-	// MachineID and SystemUUID are as kubelet reports them; "" where they are not known.
-	MachineID, SystemUUID string
+	host.Facts
 	// Installed tells that the node's files are on the machine already.
 	Installed bool
-	// Free is the free space in bytes below each directory that the node fills.
-	Free map[string]int64
-	// Addresses are those of the network interfaces.
-	Addresses                         []string
-	CPUMillis, MemoryBytes, DiskBytes int64
-	ForeignUnits                      []ForeignUnit
 	// ForeignDirectories hold the state of a node that is not ours.
 	ForeignDirectories []string
-	// Firewalls are those of the machine's owner that stop what a node needs; not asked for where
-	// they are to be ignored.
-	Firewalls Answer[[]Firewall]
-	// CNIConfigs are the names of the pod network's configurations.
-	CNIConfigs []string
+	// Barriers are the firewalls of the machine's owner that stop what a node needs; not asked for
+	// where they are to be ignored.
+	Barriers Answer[[]Firewall]
 	// PodCIDRs are the subnets of the node's own pod network, as far as they are known.
 	PodCIDRs []string
-	// NoIPv6 tells that a new network interface has no address of IPv6.
-	NoIPv6 bool
 }
 
 // Firewall is a firewall that stops what a node needs: what that is, and the commands that let it
@@ -175,9 +160,6 @@ type Firewall struct {
 	Name             string
 	Closed, Commands []string
 }
-
-// ForeignUnit is a unit of a container runtime or kubelet that is not ours.
-type ForeignUnit struct{ Name, Path string }
 
 // Service is a systemd service.
 type Service struct {
@@ -193,6 +175,3 @@ type Rejection struct {
 	Version, Reason string
 	At              time.Time
 }
-
-// Transition is a change under way.
-type Transition struct{ Kind, Phase string }

@@ -23,15 +23,15 @@ func TestFirewallOpen(t *testing.T) {
 		"manage": {func(e *Evidence) { e.Wanted.FirewallManaged = true }, False,
 			found + "open it again with `aks-flex-node bootstrap`", true},
 		"ignore":       {func(e *Evidence) { e.Wanted.FirewallIgnored = true }, True, "", false},
-		"none":         {func(e *Evidence) { e.Machine.Firewalls.Value = nil }, True, "", false},
+		"none":         {func(e *Evidence) { e.Machine.Barriers.Value = nil }, True, "", false},
 		"not examined": {func(e *Evidence) { e.Machine = nil }, Unknown, "this was not checked", false},
 		"unknown": {func(e *Evidence) {
-			e.Machine.Firewalls = Answered[[]Firewall](nil, errors.New("no netlink"))
+			e.Machine.Barriers = Answered[[]Firewall](nil, errors.New("no netlink"))
 		}, Unknown, "no netlink", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := good()
-			e.Machine.Firewalls = closed
+			e.Machine.Barriers = closed
 			tt.change(&e)
 			c := condition(t, FirewallOpen, e)
 			if c.Status != tt.status || c.Message != tt.message {

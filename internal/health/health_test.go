@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
@@ -41,13 +42,15 @@ func good() Evidence {
 			Labels:   map[string]string{"site": "oslo"}, Taints: []string{"dedicated=edge:NoSchedule"},
 			Follows: true, Allocated: true,
 		},
-		Machine: &Machine{
+		Machine: &Machine{Facts: host.Facts{
 			Arch: "amd64", OSID: "ubuntu", OSVersion: "24.04", OSName: "Ubuntu 24.04 LTS",
 			MachineID: "3d12", SystemUUID: "4c4c-0031",
 			Systemd: true, IPTables: true, NFTables: true, Free: map[string]int64{"/var/lib": 40 << 30},
 			Addresses: []string{"127.0.0.1", "10.0.0.4", "fe80::1%eth0", "fd00::4"},
-			CPUMillis: 4000, MemoryBytes: 8 << 30, DiskBytes: 64 << 30,
-			CNIConfigs: []string{"10-flex.conflist"}, Firewalls: Answered([]Firewall(nil), nil),
+			CPUs:      4000, MemoryBytes: 8 << 30, DiskBytes: 64 << 30,
+			CNIConfigs: []string{"10-flex.conflist"},
+		},
+			Barriers: Answered([]Firewall(nil), nil),
 			PodCIDRs: []string{"10.244.1.0/24", "fd00:1::/64"},
 		},
 		Observed:      Tried(nil),
@@ -67,7 +70,9 @@ func good() Evidence {
 			{Service: "DNS", Address: "10.96.0.10:53"},
 		}}, nil),
 		Upkeep: &Upkeep{
-			InodesUsed: map[string]int{"/var/lib": 40}, Clock: &Clock{Synchronized: true},
+			Upkeep: host.Upkeep{
+				InodesUsed: map[string]int{"/var/lib": 40}, Clock: &host.Clock{Synchronized: true},
+			},
 			HostNames: []string{"Edge-1"}, CA: authority(now().Add(time.Hour)),
 			Client: Answered(Validity{From: ago(time.Hour), To: now().Add(time.Hour)}, nil),
 			Polls:  &Polls{Answered: ago(time.Minute)},

@@ -92,7 +92,7 @@ func programTrusted(e Evidence) Condition {
 // runtimeOwned: two container runtimes or kubelets on one machine break each other.
 func runtimeOwned(e Evidence) Condition {
 	var foreign []string
-	for _, u := range e.Machine.ForeignUnits {
+	for _, u := range e.Machine.Units {
 		foreign = append(foreign, fmt.Sprintf("%s (%s)", u.Name, u.Path))
 	}
 	return lacking(foreign, "ForeignRuntime", "somebody else has installed %s; remove what it "+
@@ -183,7 +183,7 @@ func joined(text string) string {
 // firewallOpen: behind a firewall that drops what no rule accepts, a node is Ready, but its pods
 // reach nothing and nothing reaches its kubelet.
 func firewallOpen(e Evidence) Condition {
-	found := e.Machine.Firewalls
+	found := e.Machine.Barriers
 	if e.Wanted.FirewallIgnored {
 		return holds()
 	}
@@ -312,7 +312,7 @@ const (
 // evictionHard are more than the machine has. What they leave must be something.
 func reservationsFit(e Evidence) Condition {
 	m, w := e.Machine, e.Wanted
-	if m == nil || m.CPUMillis == 0 || m.MemoryBytes == 0 {
+	if m == nil || m.CPUs == 0 || m.MemoryBytes == 0 {
 		return notAsked()
 	}
 	cpu, err1 := quantity(w.Reserved["cpu"])
@@ -329,8 +329,8 @@ func reservationsFit(e Evidence) Condition {
 		}
 	}
 	var short []string
-	if millis := max(cpu.MilliValue(), systemMillis); millis >= m.CPUMillis {
-		short = append(short, fmt.Sprintf("cpu: %dm of %dm", millis, m.CPUMillis))
+	if millis := max(cpu.MilliValue(), systemMillis); millis >= int64(m.CPUs) {
+		short = append(short, fmt.Sprintf("cpu: %dm of %dm", millis, m.CPUs))
 	}
 	// The quantities are compared as such: their sum may be more than an int64 holds.
 	need := atLeast(memory, systemMemory)

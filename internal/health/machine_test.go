@@ -3,6 +3,8 @@ package health
 import (
 	"errors"
 	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
 // machine changes the machine of good evidence.
@@ -74,10 +76,11 @@ func TestProgramTrusted(t *testing.T) {
 }
 
 func TestRuntimeOwned(t *testing.T) {
-	docker := ForeignUnit{"docker.service", "/lib/systemd/system/docker.service"}
+	docker := host.InstalledUnit{Name: "docker.service",
+		Path: "/lib/systemd/system/docker.service"}
 	check(t, RuntimeOwned, []expect{
 		blank("NotChecked"),
-		{"docker", machine(func(m *Machine) { m.ForeignUnits = []ForeignUnit{docker} }), False,
+		{"docker", machine(func(m *Machine) { m.Units = []host.InstalledUnit{docker} }), False,
 			"ForeignRuntime", OwnerMachine, "docker.service (/lib/systemd/system/docker.service)"},
 	})
 }

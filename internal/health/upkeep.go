@@ -8,19 +8,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
 // Upkeep is evidence of what wears out or changes under a node: it is cheap, and gathered with each
 // check.
 type Upkeep struct {
-	// InodesUsed is in percent, by directory.
-	InodesUsed map[string]int
-	ReadOnly   []string
+	host.Upkeep
 	// Swaps are the swap areas in use on a machine that is a node.
-	Swaps          []string
-	RebootRequired bool
-	// Clock is nil when it is not known how the clock is kept.
-	Clock *Clock
+	Swaps []string
 	// HostNames are the names that the machine has, now and after a boot, where kubelet goes by
 	// them: there is none where kubelet is told its Node's name.
 	HostNames []string
@@ -35,16 +32,6 @@ type Upkeep struct {
 
 // Validity is from when to when a certificate is valid.
 type Validity struct{ From, To time.Time }
-
-// Clock is how the machine's clock is kept.
-type Clock struct {
-	Synchronized bool
-	// Container tells that the clock is another machine's.
-	Container bool
-	Uptime    time.Duration
-	// Keepers are the time services that run.
-	Keepers []string
-}
 
 // Polls is how the provider is asked.
 type Polls struct {

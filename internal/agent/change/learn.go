@@ -109,7 +109,7 @@ func subnetsFit(ctx context.Context, w *work) error {
 	}
 	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(w.Home.Node.Env, w.config),
 		Machine: &health.Machine{
-			PodCIDRs: w.bindings.PodCIDRs, NoIPv6: seen.NoIPv6,
+			PodCIDRs: w.bindings.PodCIDRs, Facts: seen,
 		}}
 	return health.Problem(health.Evaluate(health.Network(), e))
 }

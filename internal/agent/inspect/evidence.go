@@ -58,21 +58,11 @@ func MachineEvidence(
 	ctx context.Context, h *Node, c config.Config, seen host.Facts,
 ) (*health.Machine, error) {
 	m := &health.Machine{
-		UID: seen.UID, Arch: seen.Arch, OSID: seen.OSID, OSVersion: seen.OSVersion, OSName: seen.OSName,
-		MachineID: seen.MachineID, SystemUUID: seen.SystemUUID,
-		Systemd: seen.Systemd, IPTables: seen.IPTables, NFTables: seen.NFTables,
-		Installed: h.ledger.Exists(),
-		Free:      seen.Free, Addresses: seen.Addresses,
-		CPUMillis: int64(seen.CPUs), MemoryBytes: seen.MemoryBytes, DiskBytes: seen.DiskBytes,
-		CNIConfigs: seen.CNIConfigs, NoIPv6: seen.NoIPv6,
-		Firewalls: firewallEvidence(ctx, h, c, seen),
+		Facts: seen, Installed: h.ledger.Exists(), Barriers: firewallEvidence(ctx, h, c, seen),
 	}
 	own := len(ForeignNetworks(seen.CNIConfigs)) == 0
 	if own && (c.CNI.PodCIDR != "" || h.Saved.Joined()) {
 		m.PodCIDRs = Subnets(h, c)
-	}
-	for _, unit := range seen.Units {
-		m.ForeignUnits = append(m.ForeignUnits, health.ForeignUnit{Name: unit.Name, Path: unit.Path})
 	}
 	ledger := h.ledger.Ledger()
 	for _, dir := range []string{c.Paths.Kubernetes.KubeletDir, "/var/lib/containerd"} {
@@ -214,11 +204,8 @@ func EvidenceOf(
 ) health.Evidence {
 	c, at := h.Saved.ConfigOf(g), h.Saved.At()
 	e := health.Evidence{Now: Now(), Wanted: Wanted(h.Env, c), Trust: health.Tried(Trusted(h)),
-		Rejected: refusal(h, known), Waiting: ReadWaiting(h.Env)}
+		Rejected: refusal(h, known), Waiting: ReadWaiting(h.Env), Transition: h.Saved.Transition}
 	WithServing(h, c, &e)
-	if t := h.Saved.Transition; t != nil {
-		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
-	}
 	if last, swept := Swept(h); swept {
 		e.Damaged = health.Answered(last.Damaged, nil)
 	}

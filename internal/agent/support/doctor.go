@@ -109,15 +109,11 @@ func (p *patient) examined(ctx context.Context) {
 		p.Log.Debug("cannot examine the machine", "error", err)
 		return
 	}
-	m := p.Reader.Examine(node.Modules(), saved.StateDir, p.seen.ResolvConf)
-	x.MissingModules, x.MissingControllers, x.MissingCPU =
-		m.MissingModules, m.MissingControllers, m.MissingCPU
-	x.CgroupVersion, x.Routed, x.Resolvers, x.Sync = m.CgroupVersion, m.Routed, m.Resolvers, m.Sync
-	x.Unfinished, x.Held, x.Upgradable = m.Unfinished, m.Held, m.Upgradable
+	x.Examination = p.Reader.Examine(node.Modules(), saved.StateDir, p.seen.ResolvConf)
 	x.CgroupV1Allowed = p.allowsCgroupV1()
 	if is, err := p.Reader.UnitStatus(ctx, node.KubeletUnit); err == nil && !is.Running() {
 		for _, port := range node.KubeletPorts() {
-			if slices.Contains(m.Listening, port) {
+			if slices.Contains(x.Listening, port) {
 				x.Taken = append(x.Taken, port)
 			}
 		}
@@ -167,9 +163,7 @@ func (p *patient) prospect(ctx context.Context) {
 	if p.given.Unprivileged && slices.ContainsFunc(p.seen.Units, installed) {
 		inspect.ServiceEvidence(ctx, p.Home.Node, e)
 	}
-	if t := p.Saved.Transition; t != nil {
-		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
-	}
+	e.Transition = p.Saved.Transition
 	if p.given.Input == nil {
 		return
 	}
