@@ -44,20 +44,6 @@ type Condition struct {
 	Since time.Time `json:"since"`
 }
 
-// Check computes one condition.
-type Check func(Evidence) Condition
-
-// Evaluate computes the conditions of checks, in their order.
-func Evaluate(checks []Check, e Evidence) []Condition {
-	conditions := make([]Condition, 0, len(checks))
-	for _, check := range checks {
-		c := check(e)
-		c.Since = e.Now.UTC().Truncate(time.Second)
-		conditions = append(conditions, c)
-	}
-	return conditions
-}
-
 // Merge returns now, with the Since of before where status and reason have not changed.
 func Merge(before, now []Condition) []Condition {
 	merged := slices.Clone(now)

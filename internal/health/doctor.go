@@ -41,14 +41,8 @@ func (d Diagnosis) Found() bool { return d.Verdict == Fault || d.Verdict == Warn
 // Examine judges all conditions whose names are wanted. What is wrong comes first, the most likely
 // cause before everything else, and what follows from a cause behind it.
 func Examine(e Evidence, wanted func(name string) bool) []Diagnosis {
-	var checks []Check
-	for _, known := range catalogue() {
-		if wanted(known.name) {
-			checks = append(checks, known.evaluate)
-		}
-	}
 	var found, rest []Diagnosis
-	for _, c := range Evaluate(checks, e) {
+	for _, c := range judged(e, func(known entry) bool { return wanted(known.name) }) {
 		if e.Examined != nil && e.Examined.Unprivileged && slices.Contains(forRoot(), c.Type) {
 			c = Condition{Type: c.Type, Status: Unknown, Reason: "NotRoot", Since: c.Since,
 				Message: "only root can tell: run it with sudo"}

@@ -41,7 +41,7 @@ func TestFirewallOpen(t *testing.T) {
 			if tt.isCautioning != (len(cautions) == 1 && cautions[0].Message == c.Message) {
 				t.Errorf("the cautions are %q", cautions)
 			}
-			if err := Problem(Evaluate(Preflight(), e)); err != nil && e.Machine != nil {
+			if err := Problem(Evaluate(Preflight, e)); err != nil && e.Machine != nil {
 				t.Errorf("it keeps a machine from being a node: %v", err)
 			}
 		})

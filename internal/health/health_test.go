@@ -175,7 +175,7 @@ func check(t *testing.T, kind string, tests []expect) {
 
 func condition(t *testing.T, kind string, e Evidence) Condition {
 	t.Helper()
-	for _, c := range Evaluate(Watch(), e) {
+	for _, c := range Evaluate(Watch, e) {
 		if c.Type == kind {
 			return c
 		}

@@ -111,7 +111,7 @@ func findAgain(ctx context.Context, h *Home, t *Target) error {
 		}
 		e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(h.Node.Env, c),
 			Probe: health.Tried(fault)}
-		return health.Problem(health.Evaluate(health.Preflight(), e))
+		return health.Problem(health.Evaluate(health.Preflight, e))
 	}
 	t.moved, t.At = true, at
 	return sameCluster(ctx, h, c, at)

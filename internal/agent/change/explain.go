@@ -47,7 +47,7 @@ func explain(ctx context.Context, w *work, cause error) error {
 			}
 		}
 	}
-	conditions := slices.DeleteFunc(health.Evaluate(health.Watch(), e), health.Condition.NotChecked)
+	conditions := slices.DeleteFunc(health.Evaluate(health.Watch, e), health.Condition.NotChecked)
 	worst, found := health.First(conditions)
 	if !found {
 		return fmt.Errorf("cannot make Node %s Ready within %s: %w; check `journalctl -u kubelet`, and "+

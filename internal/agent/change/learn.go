@@ -111,7 +111,7 @@ func subnetsFit(ctx context.Context, w *work) error {
 		Machine: &health.Machine{
 			PodCIDRs: w.bindings.PodCIDRs, Facts: seen,
 		}}
-	return health.Problem(health.Evaluate(health.Network(), e))
+	return health.Problem(health.Evaluate(health.Network, e))
 }
 
 // learnReady waits until the Node is Ready as the kubelet that runs now says it, and learns which

@@ -262,11 +262,11 @@ func withMachine(ctx context.Context, h *Node, c config.Config, e *health.Eviden
 
 // judge returns all conditions of a node.
 func judge(ctx context.Context, h *Node, e health.Evidence) []health.Condition {
-	conditions := health.Evaluate(health.Watch(), e)
+	conditions := health.Evaluate(health.Watch, e)
 	// Reading the journal runs a program.
 	if slices.ContainsFunc(conditions, health.Condition.Explained) {
 		WithLogs(ctx, h, &e)
-		conditions = health.Evaluate(health.Watch(), e)
+		conditions = health.Evaluate(health.Watch, e)
 	}
 	return conditions
 }
