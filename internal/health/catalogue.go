@@ -98,6 +98,8 @@ const (
 	caution   // told before anything is changed, which it does not hold
 	explained // the services' logs say why it is False
 	harmless  // may be False on a node that is healthy, of which it is told
+	forRoot   // wrong where the node's own files cannot be told from others'
+	underived // of a file or a setting, which is what it is whatever else is wrong
 
 	// Without this part of the evidence the condition is not checked.
 	ofMachine
@@ -119,8 +121,8 @@ type entry struct {
 func catalogue() []entry {
 	return []entry{
 		{ConfigurationValid, LayerConfiguration, configurationValid, ofExamined},
-		{RootPrivileges, LayerMachine, rootPrivileges, Watch | Preflight | ofMachine},
-		{StateReadable, LayerMachine, stateReadable, ofExamined},
+		{RootPrivileges, LayerMachine, rootPrivileges, Watch | Preflight | ofMachine | forRoot},
+		{StateReadable, LayerMachine, stateReadable, ofExamined | forRoot},
 		{SystemSupported, LayerMachine, systemSupported, Watch | Preflight},
 		{ProcessorSupported, LayerMachine, processorSupported, ofExamined},
 		{ControlGroups, LayerMachine, controlGroups, ofExamined},
@@ -135,13 +137,13 @@ func catalogue() []entry {
 		{SizeAdvised, LayerMachine, sizeAdvised, Watch | caution | harmless},
 		{ProgramTrusted, LayerMachine, programTrusted, Watch | Preflight},
 		{StoreIntact, LayerMachine, storeIntact, Watch},
-		{RuntimeOwned, LayerMachine, runtimeOwned, Watch | Preflight | ofMachine},
-		{DirectoriesFree, LayerMachine, directoriesFree, Watch | Preflight | ofMachine},
+		{RuntimeOwned, LayerMachine, runtimeOwned, Watch | Preflight | ofMachine | forRoot},
+		{DirectoriesFree, LayerMachine, directoriesFree, Watch | Preflight | ofMachine | forRoot},
 		{ReservationsFit, LayerMachine, reservationsFit, Watch | Preflight},
 		{SwapOff, LayerMachine, swapOff, Watch | ofUpkeep},
 		{HostNameStable, LayerMachine, hostNameStable, Watch | ofUpkeep},
 		{PortsFree, LayerMachine, portsFree, ofExamined},
-		{FirewallOpen, LayerMachine, firewallOpen, Watch | caution | harmless | ofMachine},
+		{FirewallOpen, LayerMachine, firewallOpen, Watch | caution | harmless | ofMachine | forRoot},
 		{MetadataGuarded, LayerMachine, metadataGuarded, Watch},
 		{PackagesInOrder, LayerMachine, packagesInOrder, harmless},
 		{RebootNotPending, LayerMachine, rebootNotPending, Watch | harmless | ofUpkeep},
@@ -153,14 +155,14 @@ func catalogue() []entry {
 		{ResolverConfigured, LayerDNS, resolverConfigured, ofExamined},
 		{NamesResolved, LayerDNS, namesResolved, 0},
 		{ClockAccurate, LayerClock, clockAccurate, 0},
-		{TimeSynchronized, LayerClock, timeSynchronized, Watch | harmless | ofUpkeep},
-		{ClusterCAValid, LayerTLS, clusterCAValid, Watch | ofUpkeep},
+		{TimeSynchronized, LayerClock, timeSynchronized, Watch | harmless | ofUpkeep | underived},
+		{ClusterCAValid, LayerTLS, clusterCAValid, Watch | ofUpkeep | underived},
 		{EndpointsTrusted, LayerTLS, endpointsTrusted, 0},
-		{PrincipalCertificate, LayerCredential, principalCertificate, Watch | ofUpkeep},
+		{PrincipalCertificate, LayerCredential, principalCertificate, Watch | ofUpkeep | underived},
 		{KubeletCertificate, LayerCredential, kubeletCertificate, Watch | ofUpkeep},
 		{CredentialValid, LayerCredential, credentialValid, Watch | Preflight | Gate},
 		{CertificateIssued, LayerCredential, certificateIssued, Watch},
-		{ArcConnected, LayerCredential, arcConnected, Watch},
+		{ArcConnected, LayerCredential, arcConnected, Watch | forRoot},
 		{APIServerReachable, LayerAPIServer, apiServerReachable, Watch | Preflight | Gate},
 		{VersionsCompatible, LayerAPIServer, versionsCompatible, Watch | Preflight | Gate},
 		{ContainerdRunning, LayerRuntime, containerdRunning, Watch | Gate | GateLocal | explained},
@@ -178,7 +180,7 @@ func catalogue() []entry {
 		{LabelsApplied, LayerNode, labelsApplied, Watch | Gate | ofNode},
 		{TaintsApplied, LayerNode, taintsApplied, Watch | Advice | ofNode},
 		{ServicesReachable, LayerNode, servicesReachable, Watch | Advice | harmless},
-		{ConfigurationAccepted, LayerNode, configurationAccepted, Watch},
+		{ConfigurationAccepted, LayerNode, configurationAccepted, Watch | forRoot},
 		{HostAsConfigured, LayerNode, hostAsConfigured, Watch},
 		{NoChangeWaiting, LayerNode, noChangeWaiting, Watch | harmless},
 		{ProviderAnswers, LayerNode, providerAnswers, Watch | harmless | ofUpkeep},

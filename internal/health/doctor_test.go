@@ -13,9 +13,11 @@ import (
 
 // The conditions stand in the order of their layers, each once.
 func TestConditionsAreInTheOrderOfTheirLayers(t *testing.T) {
+	layers := []Layer{LayerConfiguration, LayerMachine, LayerNetwork, LayerDNS, LayerClock, LayerTLS,
+		LayerCredential, LayerAPIServer, LayerRuntime, LayerKubelet, LayerNode}
 	last := 0
 	for i, e := range catalogue() {
-		layer := slices.Index(layers(), e.layer)
+		layer := slices.Index(layers, e.layer)
 		if layer < last || slices.Index(Names(), e.name) != i {
 			t.Errorf("%s is out of order", e.name)
 		}
