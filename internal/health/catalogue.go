@@ -105,6 +105,7 @@ const (
 	ofMachine
 	ofUpkeep
 	ofExamined
+	ofEndpoints
 	ofKubelet
 	ofNode
 )
@@ -150,14 +151,14 @@ func catalogue() []entry {
 		{DefaultRoute, LayerNetwork, defaultRoute, ofExamined},
 		{NodeAddressPresent, LayerNetwork, nodeAddressPresent, Watch | Preflight | Gate | GateLocal},
 		{PodSubnetsFit, LayerNetwork, podSubnetsFit, Watch | Preflight | Network | ofMachine},
-		{PathMTU, LayerNetwork, pathMTU, 0},
-		{EndpointsReachable, LayerNetwork, endpointsReachable, 0},
+		{PathMTU, LayerNetwork, pathMTU, ofEndpoints},
+		{EndpointsReachable, LayerNetwork, endpointsReachable, ofEndpoints},
 		{ResolverConfigured, LayerDNS, resolverConfigured, ofExamined},
-		{NamesResolved, LayerDNS, namesResolved, 0},
-		{ClockAccurate, LayerClock, clockAccurate, 0},
+		{NamesResolved, LayerDNS, namesResolved, ofEndpoints},
+		{ClockAccurate, LayerClock, clockAccurate, ofEndpoints},
 		{TimeSynchronized, LayerClock, timeSynchronized, Watch | harmless | ofUpkeep | underived},
 		{ClusterCAValid, LayerTLS, clusterCAValid, Watch | ofUpkeep | underived},
-		{EndpointsTrusted, LayerTLS, endpointsTrusted, 0},
+		{EndpointsTrusted, LayerTLS, endpointsTrusted, ofEndpoints},
 		{PrincipalCertificate, LayerCredential, principalCertificate, Watch | ofUpkeep | underived},
 		{KubeletCertificate, LayerCredential, kubeletCertificate, Watch | ofUpkeep},
 		{CredentialValid, LayerCredential, credentialValid, Watch | Preflight | Gate},
@@ -235,8 +236,10 @@ const longestMessage = 1024
 func (c entry) judge(e Evidence) Condition {
 	switch {
 	case c.use&ofMachine != 0 && e.Machine == nil, c.use&ofUpkeep != 0 && e.Upkeep == nil,
-		c.use&ofExamined != 0 && e.Examined == nil:
+		c.use&(ofExamined|ofEndpoints) != 0 && e.Examined == nil:
 		return notAsked()
+	case c.use&ofEndpoints != 0 && !e.Examined.Endpoints.OK():
+		return e.Examined.Endpoints.missing()
 	case c.use&ofKubelet != 0 && !e.Kubelet.OK():
 		return e.Kubelet.missing()
 	case c.use&ofNode != 0 && !e.Node.OK():

@@ -68,7 +68,7 @@ type Evidence struct {
 	Node          Answer[kube.Node]
 	Lease         Answer[kube.Lease]
 	Pods          Answer[[]corev1.Pod]
-	Services      Answer[Services]
+	Services      Answer[kube.Services]
 	// Serving tells until when kubelet's serving certificate is valid, the zero time that there is
 	// none; asked for where the cluster is to issue it.
 	Serving Answer[time.Time]

@@ -66,7 +66,7 @@ func good() Evidence {
 		Node:          Answered(goodNode(), nil),
 		Lease:         Answered(lease(ago(5*time.Second)), nil),
 		Pods:          Answered([]corev1.Pod{pod("web", time.Hour, true)}, nil),
-		Services: Answered(Services{DNS: "10.96.0.10", Tried: []Connection{
+		Services: Answered(kube.Services{DNS: "10.96.0.10", Tried: []kube.Connection{
 			{Service: "DNS", Address: "10.96.0.10:53"},
 		}}, nil),
 		Upkeep: &Upkeep{

@@ -149,12 +149,6 @@ func certificateIssued(e Evidence) Condition {
 // Works reports whether a version of kubelet works with one of the API server.
 func Works(kubelet, server string) bool { return release.SkewOf(kubelet, server) == release.Works }
 
-// Services and Connection say what came of connecting to the cluster's own Services.
-type (
-	Services   = kube.Services
-	Connection = kube.Connection
-)
-
 // Why Services cannot be reached, where time may cure it.
 const (
 	proxyMissing = "ProxyMissing"
@@ -262,31 +256,17 @@ func arcConnected(e Evidence) Condition {
 	return holds()
 }
 
-// endpoints are the servers that are needed now, as far as they were tried.
-func (e Evidence) endpoints() ([]Endpoint, Condition) {
-	if e.Examined == nil {
-		return nil, notAsked()
-	}
-	if !e.Examined.Endpoints.OK() {
-		return nil, e.Examined.Endpoints.missing()
-	}
-	var needed []Endpoint
-	for _, p := range e.Examined.Endpoints.Value {
-		if p.Needed {
-			needed = append(needed, p)
-		}
-	}
-	return needed, holds()
+// endpoints are the servers that are needed now.
+func (e Evidence) endpoints() []Endpoint {
+	return slices.DeleteFunc(slices.Clone(e.Examined.Endpoints.Value), func(p Endpoint) bool {
+		return !p.Needed
+	})
 }
 
 // broken are the servers that are needed now and whose way is broken in one of these layers.
 func (e Evidence) broken(in func(Endpoint, kube.Layer) bool, owner, reason, cure string) Condition {
-	needed, c := e.endpoints()
-	if c.Status != True {
-		return c
-	}
 	var found, remedies []string
-	for _, p := range needed {
+	for _, p := range e.endpoints() {
 		fault, ok := errors.AsType[*kube.Fault](p.Err)
 		if !ok || !in(p, fault.Layer) {
 			continue
@@ -299,7 +279,7 @@ func (e Evidence) broken(in func(Endpoint, kube.Layer) bool, owner, reason, cure
 		}
 	}
 	if len(found) == 0 {
-		return c
+		return holds()
 	}
 	return fails(owner, reason, strings.Join(append(found, remedies...), "; ")+cure)
 }
@@ -324,11 +304,7 @@ func endpointsTrusted(e Evidence) Condition {
 
 // pathMTU: where larger packets are dropped on the way, connections are made and then hang.
 func pathMTU(e Evidence) Condition {
-	needed, c := e.endpoints()
-	if c.Status != True {
-		return c
-	}
-	for _, p := range needed {
+	for _, p := range e.endpoints() {
 		if p.SmallOnly {
 			return fails(OwnerNetwork, "LargePacketsLost", p.URL+" ("+p.Purpose+") answers small packets "+
 				"only: larger ones are dropped on the way, as by a VPN whose MTU is not told; lower the "+
@@ -336,7 +312,7 @@ func pathMTU(e Evidence) Condition {
 				"let ICMP \"fragmentation needed\" through")
 		}
 	}
-	return c
+	return holds()
 }
 
 // mostAhead is how far two clocks may differ. Entra ID and certificates forgive five minutes.
@@ -345,13 +321,9 @@ const mostAhead = time.Minute
 // clockAccurate compares the clocks of the servers. Where they differ from each other, it is not
 // this machine's that is wrong.
 func clockAccurate(e Evidence) Condition {
-	needed, c := e.endpoints()
-	if c.Status != True {
-		return c
-	}
 	var differ []string
 	dated := 0
-	for _, p := range needed {
+	for _, p := range e.endpoints() {
 		if p.Ahead == nil {
 			continue
 		}
@@ -368,7 +340,7 @@ func clockAccurate(e Evidence) Condition {
 	case dated == 0:
 		return unknown("NoServerTime", "no server has sent its time")
 	case len(differ) == 0:
-		return c
+		return holds()
 	case len(differ) < dated:
 		return fails(OwnerCluster, "ServersDiffer", "the clocks of servers differ: this machine's is "+
 			strings.Join(differ, ", and ")+", and right by the others; ask who runs that server")

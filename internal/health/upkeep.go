@@ -158,37 +158,44 @@ func clusterCAValid(e Evidence) Condition {
 		ended+"; ask the cluster's operator for a configuration with the present one")
 }
 
-// ofCertificate judges a certificate: ended before, beside what is asked, or not yet begun.
-func ofCertificate(e Evidence, a Answer[Validity]) (v Validity, c Condition, decided bool) {
-	switch {
+// renewal describes how a certificate is kept valid: margin returns how long before its end its
+// successor must exist, given the length of its life; the texts complete the message.
+type renewal struct {
+	what, owner     string
+	margin          func(life time.Duration) time.Duration
+	expired         string
+	reason, expires string
+}
+
+func (r renewal) judge(e Evidence, a Answer[Validity]) Condition {
+	v := a.Value
+	until := v.To.UTC().Format(time.RFC3339)
+	switch left := v.To.Sub(e.Now); {
 	case !a.Asked:
-		return v, holds(), true // there is none
+		return holds()
 	case !a.OK():
-		return v, a.missing(), true
-	case e.Now.Before(a.Value.From):
-		return v, fails(OwnerMachine, "NotYetValid", "is valid only from "+
-			a.Value.From.UTC().Format(time.RFC3339)+" on: this machine's clock is wrong; see "+
-			"`timedatectl`"), true
+		return a.missing()
+	case e.Now.Before(v.From):
+		return fails(OwnerMachine, "NotYetValid", r.what+" is valid only from "+
+			v.From.UTC().Format(time.RFC3339)+" on: this machine's clock is wrong; see `timedatectl`")
+	case left <= 0:
+		return fails(r.owner, "Expired", r.what+" has expired at "+until+r.expired)
+	case left < r.margin(v.To.Sub(v.From)):
+		return fails(r.owner, r.reason, r.what+" ends at "+until+r.expires)
 	}
-	return a.Value, Condition{}, false
+	return holds()
 }
 
 // kubeletCertificate: kubelet asks for the next one when 10 to 30 % of the time is left.
 func kubeletCertificate(e Evidence) Condition {
-	const what = "kubelet's client certificate "
-	v, c, decided := ofCertificate(e, e.Upkeep.Client)
-	switch until := v.To.UTC().Format(time.RFC3339); {
-	case decided:
-		return about(what, c)
-	case !e.Now.Before(v.To):
-		return fails(OwnerCluster, "Expired", what+"has expired at "+until+", and the API server no "+
-			"longer knows this node; ask the cluster's operator for a new bootstrap token or "+
-			"configuration URL, and run `aks-flex-node bootstrap`")
-	case v.To.Sub(e.Now) < v.To.Sub(v.From)/20:
-		return fails(OwnerCluster, "NotRenewed", what+"ends at "+until+", and kubelet has not been "+
-			"given a new one: nobody approves its requests; see `kubectl get csr`")
-	}
-	return holds()
+	return renewal{
+		what: "kubelet's client certificate", owner: OwnerCluster,
+		margin: func(life time.Duration) time.Duration { return life / 20 },
+		expired: ", and the API server no longer knows this node; ask the cluster's operator for a new " +
+			"bootstrap token or configuration URL, and run `aks-flex-node bootstrap`",
+		reason: "NotRenewed", expires: ", and kubelet has not been given a new one: nobody approves its " +
+			"requests; see `kubectl get csr`",
+	}.judge(e, e.Upkeep.Client)
 }
 
 // soon is how long before its end somebody has to see to a certificate that no program renews.
@@ -196,27 +203,14 @@ const soon = 14 * 24 * time.Hour
 
 // principalCertificate: nobody renews the certificate of a service principal but its owner.
 func principalCertificate(e Evidence) Condition {
-	const what = "the certificate of the service principal (azure.servicePrincipal.certificateFile) "
 	const renew = "; have a new one made, add it to the application in Entra ID, and put it there"
-	v, c, decided := ofCertificate(e, e.Upkeep.Principal)
-	switch until := v.To.UTC().Format(time.RFC3339); {
-	case decided:
-		return about(what, c)
-	case !e.Now.Before(v.To):
-		return fails(OwnerAzure, "Expired", what+"has expired at "+until+", and Entra ID gives no more "+
-			"tokens for it"+renew)
-	case v.To.Sub(e.Now) < min(soon, v.To.Sub(v.From)/3):
-		return fails(OwnerAzure, "ExpiringSoon", what+"ends at "+until+renew)
-	}
-	return holds()
-}
-
-// about has a condition that is False begin with what it is about.
-func about(what string, c Condition) Condition {
-	if c.Status == False {
-		c.Message = what + c.Message
-	}
-	return c
+	return renewal{
+		what:    "the certificate of the service principal (azure.servicePrincipal.certificateFile)",
+		owner:   OwnerAzure,
+		margin:  func(life time.Duration) time.Duration { return min(soon, life/3) },
+		expired: ", and Entra ID gives no more tokens for it" + renew,
+		reason:  "ExpiringSoon", expires: renew,
+	}.judge(e, e.Upkeep.Principal)
 }
 
 // unanswered is for how long the provider may not answer, though it was asked more than once: polls
