@@ -301,10 +301,7 @@ func podSubnetsAgree(e Evidence) Condition {
 	if !e.Wanted.Allocated || len(e.Machine.PodCIDRs) == 0 {
 		return holds()
 	}
-	is := e.Node.Value.Spec.PodCIDRs
-	if len(is) == 0 && e.Node.Value.Spec.PodCIDR != "" {
-		is = []string{e.Node.Value.Spec.PodCIDR}
-	}
+	is := kube.PodCIDRs(e.Node.Value)
 	uses := strings.Join(e.Machine.PodCIDRs, ", ")
 	switch {
 	case len(is) == 0:

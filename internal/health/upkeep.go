@@ -193,7 +193,8 @@ func kubeletCertificate(e Evidence) Condition {
 		margin: func(life time.Duration) time.Duration { return life / 20 },
 		expired: ", and the API server no longer knows this node; ask the cluster's operator for a new " +
 			"bootstrap token or configuration URL, and run `aks-flex-node bootstrap`",
-		reason: "NotRenewed", expires: ", and kubelet has not been given a new one: nobody approves its " +
+		reason: "NotRenewed",
+		expires: ", and kubelet has not been given a new one: nobody approves its " +
 			"requests; see `kubectl get csr`",
 	}.judge(e, e.Upkeep.Client)
 }

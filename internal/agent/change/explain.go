@@ -19,7 +19,7 @@ func explain(ctx context.Context, w *work, cause error) error {
 	}
 	c := w.config
 	at := w.target()
-	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(w.Home.Node.Env, c)}
+	e := inspect.NewEvidence(w.Home.Node, c)
 	inspect.ServiceEvidence(ctx, w.Home.Node, &e)
 	inspect.WithLogs(ctx, w.Home.Node, &e)
 	if seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, c)); err == nil {

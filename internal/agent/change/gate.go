@@ -162,7 +162,7 @@ func awaitServices(ctx context.Context, w *work) {
 // closed. The cluster is asked once what is on the machine holds, and for the pods once all else
 // does.
 func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []health.Condition {
-	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(w.Home.Node.Env, w.config)}
+	e := inspect.NewEvidence(w.Home.Node, w.config)
 	inspect.ServiceEvidence(ctx, w.Home.Node, &e)
 	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, w.config))
 	if err == nil {

@@ -107,10 +107,8 @@ func subnetsFit(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(w.Home.Node.Env, w.config),
-		Machine: &health.Machine{
-			PodCIDRs: w.bindings.PodCIDRs, Facts: seen,
-		}}
+	e := inspect.NewEvidence(w.Home.Node, w.config)
+	e.Machine = &health.Machine{PodCIDRs: w.bindings.PodCIDRs, Facts: seen}
 	return health.Problem(health.Evaluate(health.Network, e))
 }
 

@@ -15,8 +15,7 @@ import (
 // that stands against it is in the error. The network is asked only for what is new.
 func preflight(ctx context.Context, h *Home, t *Target) error {
 	c := t.Input.Config
-	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(h.Node.Env, c),
-		Trust: health.Tried(inspect.Trusted(h.Node))}
+	e := inspect.NewEvidence(h.Node, c)
 	var err error
 	if e.Machine, err = inspect.MachineEvidence(ctx, h.Node, c, t.seen); err != nil {
 		return err
@@ -126,8 +125,8 @@ func unowned(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(w.Home.Node.Env, c),
-		Node: registered(ctx, w.Home, c, w.target())}
+	e := inspect.NewEvidence(w.Home.Node, c)
+	e.Node = registered(ctx, w.Home, c, w.target())
 	if e.Machine, err = inspect.MachineEvidence(ctx, w.Home.Node, c, seen); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,18 +27,15 @@ const defaultSettling = 5 * time.Second
 // ClusterTimeout bounds each gathering of what the cluster says.
 const ClusterTimeout = 10 * time.Second
 
-// Wanted is what a configuration says about the node.
-func Wanted(a *Env, c config.Config) health.Wanted {
-	settling := a.Settling
-	if settling == 0 {
-		settling = defaultSettling
-	}
+// NewEvidence returns the evidence that every check begins with: what a configuration says about
+// the node, and whether the program can be trusted.
+func NewEvidence(h *Node, c config.Config) health.Evidence {
 	var unmasked []string
 	if c.CNI.PodCIDR == "" {
 		unmasked = c.CNI.NonMasqueradeCIDRs
 	}
 	_, role := access.Required(c)
-	return health.Wanted{
+	return health.Evidence{Now: Now(), Trust: health.Tried(Trusted(h)), Wanted: health.Wanted{
 		Node: c.Agent.NodeName, Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version,
 		MaxPods: c.Node.MaxPods, NodeIP: c.Node.Kubelet.NodeIP, Unmasked: unmasked,
 		Allocated: c.CNI.PodCIDR == "", DNS: c.Node.Kubelet.DNSServiceIP,
@@ -49,8 +47,8 @@ func Wanted(a *Env, c config.Config) health.Wanted {
 		ServingIssued:   c.Node.Kubelet.ServerTLSBootstrap,
 		Arc:             c.Azure.AuthMode() == config.AuthArc, ArcRole: role,
 		Entra: c.Azure.ShowsToken(), Follows: c.ContinuousMonitoring, Located: c.Located(),
-		Settling: settling,
-	}
+		Settling: cmp.Or(h.Settling, defaultSettling),
+	}}
 }
 
 // MachineEvidence is what was found on the machine. What is ours does not count as foreign.
@@ -203,8 +201,8 @@ func EvidenceOf(
 	ctx context.Context, h *Node, g *generation.Generation, known *Work,
 ) health.Evidence {
 	c, at := h.Saved.ConfigOf(g), h.Saved.At()
-	e := health.Evidence{Now: Now(), Wanted: Wanted(h.Env, c), Trust: health.Tried(Trusted(h)),
-		Rejected: refusal(h, known), Waiting: ReadWaiting(h.Env), Transition: h.Saved.Transition}
+	e := NewEvidence(h, c)
+	e.Rejected, e.Waiting, e.Transition = refusal(h, known), ReadWaiting(h.Env), h.Saved.Transition
 	WithServing(h, c, &e)
 	if last, swept := Swept(h); swept {
 		e.Damaged = health.Answered(last.Damaged, nil)

@@ -94,8 +94,8 @@ func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 	if given.Input != nil || given.Err != nil {
 		x.Configuration = health.Tried(given.Err)
 	}
-	p.evidence = health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(p.Home.Node.Env,
-		p.config), Examined: x}
+	p.evidence = inspect.NewEvidence(p.Home.Node, p.config)
+	p.evidence.Examined = x
 	return p
 }
 
@@ -155,7 +155,6 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 // prospect gathers the evidence of preflight, on a machine that is no node.
 func (p *patient) prospect(ctx context.Context) {
 	e, c := &p.evidence, p.config
-	e.Trust = health.Tried(inspect.Trusted(p.Home.Node))
 	e.Waiting = inspect.ReadWaiting(p.Home.Node.Env)
 	// Without it, conditions are Unknown.
 	e.Machine, _ = inspect.MachineEvidence(ctx, p.Home.Node, c, p.seen)
