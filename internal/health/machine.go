@@ -315,32 +315,32 @@ func reservationsFit(e Evidence) Condition {
 	if m == nil || m.CPUs == 0 || m.MemoryBytes == 0 {
 		return notAsked()
 	}
-	cpu, err1 := quantity(w.Reserved["cpu"])
-	memory, err2 := quantity(w.Reserved["memory"])
-	disk, err3 := quantity(w.Reserved["ephemeral-storage"])
-	memoryEviction, err4 := threshold(
-		w.Eviction["memory.available"], defaultMemoryEviction, m.MemoryBytes)
-	diskEviction, err5 := threshold(
-		w.Eviction["nodefs.available"], defaultDiskEviction, m.DiskBytes)
-	for _, err := range []error{err1, err2, err3, err4, err5} {
+	var wrong []error
+	amount := func(text string, whole int64) float64 {
+		is, err := amountOf(text, whole)
 		if err != nil {
-			return fails(OwnerConfiguration, "InvalidQuantity", "node.kubelet.kubeReserved or "+
-				"evictionHard: "+err.Error())
+			wrong = append(wrong, err)
 		}
+		return is
+	}
+	cpu := max(amount(w.Reserved["cpu"], 0)*1000, systemMillis)
+	memory := max(amount(w.Reserved["memory"], 0), systemMemory) +
+		amount(cmp.Or(w.Eviction["memory.available"], defaultMemoryEviction), m.MemoryBytes)
+	disk := amount(w.Reserved["ephemeral-storage"], 0) +
+		amount(cmp.Or(w.Eviction["nodefs.available"], defaultDiskEviction), m.DiskBytes)
+	if len(wrong) > 0 {
+		return fails(OwnerConfiguration, "InvalidQuantity", "node.kubelet.kubeReserved or "+
+			"evictionHard: "+wrong[0].Error())
 	}
 	var short []string
-	if millis := max(cpu.MilliValue(), systemMillis); millis >= int64(m.CPUs) {
-		short = append(short, fmt.Sprintf("cpu: %dm of %dm", millis, m.CPUs))
+	if cpu >= float64(m.CPUs) {
+		short = append(short, fmt.Sprintf("cpu: %.0fm of %dm", cpu, m.CPUs))
 	}
-	// The quantities are compared as such: their sum may be more than an int64 holds.
-	need := atLeast(memory, systemMemory)
-	need.Add(memoryEviction)
-	if need.CmpInt64(m.MemoryBytes) >= 0 {
-		short = append(short, fmt.Sprintf("memory: %s of %d MB", need.String(), m.MemoryBytes>>20))
+	if memory >= float64(m.MemoryBytes) {
+		short = append(short, fmt.Sprintf("memory: %.0f of %d MB", memory/(1<<20), m.MemoryBytes>>20))
 	}
-	disk.Add(diskEviction)
-	if m.DiskBytes > 0 && disk.CmpInt64(m.DiskBytes) >= 0 {
-		short = append(short, fmt.Sprintf("disk: %s of %d MB", disk.String(), m.DiskBytes>>20))
+	if m.DiskBytes > 0 && disk >= float64(m.DiskBytes) {
+		short = append(short, fmt.Sprintf("disk: %.0f of %d MB", disk/(1<<20), m.DiskBytes>>20))
 	}
 	if len(short) > 0 {
 		return fails(OwnerConfiguration, "NothingAllocatable", fmt.Sprintf("nothing of this "+
@@ -351,38 +351,20 @@ func reservationsFit(e Evidence) Condition {
 	return holds()
 }
 
-// quantity parses a quantity; "" is 0.
-func quantity(text string) (resource.Quantity, error) {
-	if text == "" {
-		return resource.Quantity{}, nil
+// amountOf parses a quantity, or a percentage of the whole; "" is 0.
+func amountOf(text string, whole int64) (float64, error) {
+	if percent, ok := strings.CutSuffix(text, "%"); ok {
+		p, err := strconv.ParseFloat(percent, 64)
+		if err != nil {
+			return 0, fmt.Errorf("cannot read the percentage %q: %w", text, err)
+		}
+		return p / 100 * float64(whole), nil
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := resource.ParseQuantity(cmp.Or(text, "0"))
 	if err != nil {
-		return q, fmt.Errorf("cannot read the quantity %q: %w", text, err)
+		return 0, fmt.Errorf("cannot read the quantity %q: %w", text, err)
 	}
-	return q, nil
-}
-
-// threshold parses a quantity or a percentage of capacity.
-func threshold(text, otherwise string, capacity int64) (resource.Quantity, error) {
-	text = cmp.Or(text, otherwise)
-	percent, ok := strings.CutSuffix(text, "%")
-	if !ok {
-		return quantity(text)
-	}
-	p, err := strconv.ParseFloat(percent, 64)
-	if err != nil {
-		return resource.Quantity{}, fmt.Errorf("cannot read the percentage %q: %w", text, err)
-	}
-	bytes := int64(p / 100 * float64(capacity))
-	return *resource.NewQuantity(bytes, resource.BinarySI), nil
-}
-
-func atLeast(q resource.Quantity, bytes int64) resource.Quantity {
-	if q.CmpInt64(bytes) >= 0 {
-		return q
-	}
-	return *resource.NewQuantity(bytes, resource.BinarySI)
+	return q.AsApproximateFloat64(), nil
 }
 
 // nodeObserved: what could not be observed is Unknown in the conditions that depend on it, which

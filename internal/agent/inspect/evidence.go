@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -84,17 +83,10 @@ func ServiceEvidence(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Kubelet = health.Answered(service(ctx, h, node.KubeletUnit))
 	healthz := h.Healthz
 	if healthz == nil {
-		healthz = localHealthz
+		healthz = func(ctx context.Context) error { return kube.Healthz(ctx, kube.KubeletHealthz) }
 	}
 	e.Healthz = health.Tried(healthz(ctx))
 	withRuntime(ctx, h, e)
-}
-
-// localHealthz asks kubelet's health endpoint on this machine.
-func localHealthz(ctx context.Context) error {
-	once := &http.Transport{DisableKeepAlives: true}
-	client := &http.Client{Timeout: 5 * time.Second, Transport: once}
-	return kube.Healthz(ctx, client, kube.KubeletHealthz)
 }
 
 func service(ctx context.Context, h *Node, unit string) (health.Service, error) {
