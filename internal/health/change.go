@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -98,19 +99,13 @@ func noChangeWaiting(e Evidence) Condition {
 
 // person names the people behind an owner.
 func person(owner string) string {
-	switch owner {
-	case OwnerWorkload:
-		return "the owner of the workload"
-	case OwnerNetwork:
-		return "the operator of the network"
-	case OwnerCluster:
-		return "the operator of the cluster"
-	case OwnerAzure:
-		return "the owner of the Azure resources"
-	case OwnerConfiguration:
-		return "the author of the configuration"
-	}
-	return "the owner of this machine"
+	return cmp.Or(map[string]string{
+		OwnerWorkload:      "the owner of the workload",
+		OwnerNetwork:       "the operator of the network",
+		OwnerCluster:       "the operator of the cluster",
+		OwnerAzure:         "the owner of the Azure resources",
+		OwnerConfiguration: "the author of the configuration",
+	}[owner], "the owner of this machine")
 }
 
 // lacksDownload returns the condition of a service that a join cannot start without a download.

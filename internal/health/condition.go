@@ -105,12 +105,9 @@ func (e *Error) Error() string {
 // Problem returns an *Error of the conditions that are False, nil when there are none. What is
 // Unknown is no problem yet.
 func Problem(conditions []Condition) error {
-	var failing []Condition
-	for _, c := range conditions {
-		if c.Status == False {
-			failing = append(failing, c)
-		}
-	}
+	failing := slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool {
+		return c.Status != False
+	})
 	if len(failing) == 0 {
 		return nil
 	}

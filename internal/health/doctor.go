@@ -159,17 +159,10 @@ func layerOf(c Condition) Layer {
 	if c.Type != APIServerReachable || c.Status != False {
 		return l
 	}
-	switch c.Reason {
-	case "NameNotResolved":
-		return LayerDNS
-	case "NotConnected":
-		return LayerNetwork
-	case "ProxyRefused", "NotTrusted":
-		return LayerTLS
-	case "ClockOrCertificate":
-		return LayerClock
-	}
-	return l
+	return cmp.Or(map[string]Layer{
+		"NameNotResolved": LayerDNS, "NotConnected": LayerNetwork, "ProxyRefused": LayerTLS,
+		"NotTrusted": LayerTLS, "ClockOrCertificate": LayerClock,
+	}[c.Reason], l)
 }
 
 // causes are the layers in which the cause of what is wrong in a layer can be.

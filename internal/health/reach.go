@@ -197,12 +197,8 @@ func Awaited(e Evidence) bool {
 
 // proxies reports whether a pod is what makes Services work on its node.
 func proxies(pod corev1.Pod) bool {
-	for _, name := range []string{"kube-proxy", "cilium", "kube-router", "calico-node", "antrea"} {
-		if strings.HasPrefix(pod.Name, name) {
-			return true
-		}
-	}
-	return false
+	known := []string{"kube-proxy", "cilium", "kube-router", "calico-node", "antrea"}
+	return slices.ContainsFunc(known, func(name string) bool { return strings.HasPrefix(pod.Name, name) })
 }
 
 // linkLocal reports whether DNS is a cache on each node (NodeLocal DNSCache).
