@@ -46,7 +46,7 @@ var rules = []struct {
 		[]string{"os/exec"}},
 	{"internal/progress", []string{"internal/apply", "internal/state"}, []string{"net", "os/exec"}},
 	{"internal/kube", []string{"internal/wait"}, []string{"os/exec"}},
-	{"internal/health", []string{"internal/host", "internal/kube", "internal/release",
+	{"internal/health", []string{"internal/config", "internal/host", "internal/kube", "internal/release",
 		"internal/transition"},
 		[]string{"os", "net", "os/exec", "net/http"}},
 	{"internal/endpoint", []string{"internal/artifact", "internal/config", "internal/health"},

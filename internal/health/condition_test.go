@@ -60,7 +60,7 @@ func TestPreflight(t *testing.T) {
 	if err := Problem(conditions); err != nil {
 		t.Errorf("a machine that can become a node: %v", err)
 	}
-	e.Machine.IPTables, e.Wanted.Reserved["cpu"] = false, "900"
+	e.Machine.IPTables, e.Wanted.Node.Kubelet.KubeReserved["cpu"] = false, "900"
 	err := Problem(Evaluate(Preflight, e))
 	failing, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -88,13 +88,13 @@ func TestGate(t *testing.T) {
 		}),
 		"credential unproved": with(func(e *Evidence) { e.Credential = Answer[string]{} }),
 		"healthz unasked":     with(func(e *Evidence) { e.Healthz = Answer[struct{}]{} }),
-		"a foreign address":   with(func(e *Evidence) { e.Wanted.NodeIP = "203.0.113.7" }),
+		"a foreign address":   with(func(e *Evidence) { e.Wanted.Node.Kubelet.NodeIP = "203.0.113.7" }),
 	} {
 		if Healthy(Evaluate(Gate, e)) {
 			t.Errorf("%s passes the gate", name)
 		}
 	}
-	operators := with(func(e *Evidence) { e.Wanted.Taints = []string{"x:NoSchedule"} })
+	operators := with(func(e *Evidence) { e.Wanted.Node.Taints = []string{"x:NoSchedule"} })
 	if c, ok := First(Evaluate(Gate, operators)); ok {
 		t.Errorf("what only the operator can change holds the gate: %v", c)
 	}
@@ -193,7 +193,7 @@ func TestExplained(t *testing.T) {
 		"kubelet is ill":    with(func(e *Evidence) { e.Healthz = Tried(errors.New("PLEG")) }),
 		"there is no Node":  with(func(e *Evidence) { e.Node.Err = notFound() }),
 		"a firewall":        with(func(e *Evidence) { e.Machine.Barriers.Value = []Firewall{{}} }),
-		"taints are other":  with(func(e *Evidence) { e.Wanted.Taints = []string{"x:NoSchedule"} }),
+		"taints are other":  with(func(e *Evidence) { e.Wanted.Node.Taints = []string{"x:NoSchedule"} }),
 		"the lease is over": with(func(e *Evidence) { e.Lease = Answered(lease(ago(time.Hour)), nil) }),
 	} {
 		e.Containerd.Value.Log, e.Kubelet.Value.Log = []string{line}, []string{line}

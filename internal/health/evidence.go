@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -98,43 +99,11 @@ type Evidence struct {
 	Waiting *Waiting
 }
 
-// Wanted is what the configuration says about the node.
+// Wanted is the configuration of the node.
 type Wanted struct {
-	Node string
-	// Kubernetes and Containerd are versions, such as 1.34.4.
-	Kubernetes, Containerd string
-	MaxPods                int
-	// DNS is the address that pods are told to ask for names.
-	DNS string
-	// Allocated reports that the cluster allocates the pod subnets.
-	Allocated bool
-	// Unmasked are the networks that pods reach with their own address, where the cluster allocates
-	// the pod subnets.
-	Unmasked []string
-	// NodeIP is "", one address, or an IPv4 and an IPv6 address separated by a comma.
-	NodeIP string
-	// Reserved is kubeReserved and Eviction evictionHard, as kubelet takes them.
-	Reserved, Eviction map[string]string
-	Labels             map[string]string
-	// Taints are written key=value:Effect.
-	Taints []string
-	// FirewallIgnored tells that a firewall is the owner's own affair, FirewallManaged that it is
-	// opened with the node.
-	FirewallIgnored, FirewallManaged bool
-	// MetadataAllowed reports that pods may reach the metadata service.
-	MetadataAllowed bool
-	// ServingIssued tells that kubelet asks the cluster for its serving certificate.
-	ServingIssued bool
-	// Arc tells that the node's identity is that of an Arc machine, ArcRole what that needs in the
-	// cluster.
-	Arc     bool
+	config.Config
+	// ArcRole is what the identity of an Arc machine needs in the cluster.
 	ArcRole string
-	// Entra tells that the credential is a token of Entra ID.
-	Entra bool
-	// Follows tells that the node asks its provider for changes.
-	Follows bool
-	// Located tells that the configuration says where the API server is, so that nobody else is asked.
-	Located bool
 	// Settling is for how long kubelet must have run as one process; 0 is 10 s.
 	Settling time.Duration
 }

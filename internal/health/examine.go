@@ -58,7 +58,7 @@ func refusesCgroupV1(e Evidence) bool {
 	if e.Kubelet.OK() && e.Kubelet.Value.Active {
 		return false
 	}
-	v, ok := release.Parse(e.Wanted.Kubernetes)
+	v, ok := release.Parse(e.Wanted.Kubernetes.Version)
 	return !ok || v.Major > 1 || v.Minor >= 35
 }
 

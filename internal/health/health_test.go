@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
@@ -31,17 +32,24 @@ func notFound() error {
 // unavailable is the answer of an API server that is ill.
 func unavailable() error { return apierrors.NewServiceUnavailable("etcd is down") }
 
+// goodConfig is the configuration of a node whose cluster allocates the pod subnets.
+func goodConfig() Wanted {
+	var c config.Config
+	c.Agent.NodeName, c.Kubernetes.Version, c.Containerd.Version = "edge-1", "1.34.4", "2.2.1"
+	c.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16", "fd00::/16"}
+	c.ContinuousMonitoring = true
+	c.Node.MaxPods, c.Node.Labels = 110, map[string]string{"site": "oslo"}
+	c.Node.Taints = []string{"dedicated=edge:NoSchedule"}
+	c.Node.Kubelet.DNSServiceIP, c.Node.Kubelet.NodeIP = "10.96.0.10", "10.0.0.4"
+	c.Node.Kubelet.KubeReserved = map[string]string{"cpu": "200m", "memory": "512Mi"}
+	return Wanted{Config: c}
+}
+
 // good is the evidence of a node of which everything is as it should be.
 func good() Evidence {
 	return Evidence{
-		Now: now(),
-		Wanted: Wanted{
-			Node: "edge-1", Kubernetes: "1.34.4", Containerd: "2.2.1", MaxPods: 110,
-			DNS: "10.96.0.10", NodeIP: "10.0.0.4", Unmasked: []string{"10.244.0.0/16", "fd00::/16"},
-			Reserved: map[string]string{"cpu": "200m", "memory": "512Mi"},
-			Labels:   map[string]string{"site": "oslo"}, Taints: []string{"dedicated=edge:NoSchedule"},
-			Follows: true, Allocated: true,
-		},
+		Now:    now(),
+		Wanted: goodConfig(),
 		Machine: &Machine{Facts: host.Facts{
 			Arch: "amd64", OSID: "ubuntu", OSVersion: "24.04", OSName: "Ubuntu 24.04 LTS",
 			MachineID: "3d12", SystemUUID: "4c4c-0031",

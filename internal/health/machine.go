@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 func systemSupported(e Evidence) Condition {
@@ -53,7 +55,7 @@ func toolsInstalled(e Evidence) Condition {
 	case !e.Machine.IPTables:
 		return fails(OwnerMachine, "IPTablesMissing", "iptables is not installed, and the pod "+
 			"network needs it: apt-get install iptables")
-	case !e.Machine.NFTables && !e.Wanted.MetadataAllowed:
+	case !e.Machine.NFTables && e.Wanted.Network.Metadata != config.MetadataAllow:
 		return fails(OwnerMachine, "NFTablesMissing", "nft is not installed, which keeps pods from "+
 			"the metadata service of this machine: apt-get install nftables")
 	}
@@ -111,13 +113,13 @@ func directoriesFree(e Evidence) Condition {
 // nodeAddressPresent: kubelet takes an address that the machine does not have without a word, and
 // nobody reaches the node there.
 func nodeAddressPresent(e Evidence) Condition {
-	if e.Wanted.NodeIP == "" {
+	if e.Wanted.Node.Kubelet.NodeIP == "" {
 		return holds() // kubelet chooses one of the machine's
 	}
 	if e.Machine == nil {
 		return notAsked()
 	}
-	for text := range strings.SplitSeq(e.Wanted.NodeIP, ",") {
+	for text := range strings.SplitSeq(e.Wanted.Node.Kubelet.NodeIP, ",") {
 		if !present(strings.TrimSpace(text), e.Machine.Addresses) {
 			return fails(OwnerConfiguration, "AddressMissing", fmt.Sprintf("node.kubelet.nodeIP is "+
 				"%s, and this machine does not have that address; its addresses are %s",
@@ -157,12 +159,12 @@ func podSubnetsFit(e Evidence) Condition {
 			"net.ipv6.conf.default.disable_ipv6 to 0 (and boot without ipv6.disable=1), or set "+
 			"cni.podCIDR to a subnet of IPv4", six[0]))
 	}
-	for _, cidr := range e.Wanted.Unmasked {
+	for _, cidr := range e.Wanted.CNI.NonMasqueradeCIDRs {
 		family, has := "IPv4", four
 		if strings.Contains(cidr, ":") {
 			family, has = "IPv6", six
 		}
-		if len(e.Machine.PodCIDRs) > 0 && len(has) == 0 {
+		if e.Wanted.CNI.PodCIDR == "" && len(e.Machine.PodCIDRs) > 0 && len(has) == 0 {
 			return fails(OwnerCluster, "FamilyMissing", fmt.Sprintf("cannot have pods reach %s of "+
 				"cni.nonMasqueradeCIDRs with their own address: the cluster has allocated %s to this "+
 				"Node, and no subnet of %s; make the cluster dual-stack, or remove that network",
@@ -184,7 +186,7 @@ func joined(text string) string {
 // reach nothing and nothing reaches its kubelet.
 func firewallOpen(e Evidence) Condition {
 	found := e.Machine.Barriers
-	if e.Wanted.FirewallIgnored {
+	if e.Wanted.Network.Firewall == config.FirewallIgnore {
 		return holds()
 	}
 	if !found.OK() {
@@ -201,7 +203,7 @@ func firewallOpen(e Evidence) Condition {
 	message := "a firewall of this machine stops what a node needs: " + strings.Join(names, ", ")
 	cure := "; set network.firewall to manage, or to ignore where other rules let it pass, or run: " +
 		strings.Join(commands, "; ")
-	if e.Wanted.FirewallManaged {
+	if e.Wanted.Network.Firewall == config.FirewallManage {
 		cure = "; open it again with `aks-flex-node bootstrap`"
 	}
 	return fails(OwnerMachine, "FirewallBlocks", message+cure)
@@ -223,7 +225,7 @@ type Metadata struct {
 func metadataGuarded(e Evidence) Condition {
 	m := e.Metadata
 	switch {
-	case e.Wanted.MetadataAllowed:
+	case e.Wanted.Network.Metadata == config.MetadataAllow:
 		return unknown("Allowed", "network.metadata is allow: pods may reach the metadata service of "+
 			"this machine")
 	case !m.OK():
@@ -323,11 +325,11 @@ func reservationsFit(e Evidence) Condition {
 		}
 		return is
 	}
-	cpu := max(amount(w.Reserved["cpu"], 0)*1000, systemMillis)
-	memory := max(amount(w.Reserved["memory"], 0), systemMemory) +
-		amount(cmp.Or(w.Eviction["memory.available"], defaultMemoryEviction), m.MemoryBytes)
-	disk := amount(w.Reserved["ephemeral-storage"], 0) +
-		amount(cmp.Or(w.Eviction["nodefs.available"], defaultDiskEviction), m.DiskBytes)
+	cpu := max(amount(w.Node.Kubelet.KubeReserved["cpu"], 0)*1000, systemMillis)
+	memory := max(amount(w.Node.Kubelet.KubeReserved["memory"], 0), systemMemory) +
+		amount(cmp.Or(w.Node.Kubelet.EvictionHard["memory.available"], defaultMemoryEviction), m.MemoryBytes)
+	disk := amount(w.Node.Kubelet.KubeReserved["ephemeral-storage"], 0) +
+		amount(cmp.Or(w.Node.Kubelet.EvictionHard["nodefs.available"], defaultDiskEviction), m.DiskBytes)
 	if len(wrong) > 0 {
 		return fails(OwnerConfiguration, "InvalidQuantity", "node.kubelet.kubeReserved or "+
 			"evictionHard: "+wrong[0].Error())

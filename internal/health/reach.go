@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
@@ -28,7 +29,7 @@ func apiServerReachable(e Evidence) Condition {
 	}
 	owner, reason := layer(fault)
 	message := oneLine(fault)
-	if e.Wanted.Located && kube.Rebind(fault) {
+	if e.Wanted.Located() && kube.Rebind(fault) {
 		message += "; if the cluster has another address or CA now, this machine needs a new " +
 			"configuration (node.kubelet.serverURL, node.kubelet.caCertData)"
 	}
@@ -64,11 +65,11 @@ func credentialValid(e Evidence) Condition {
 	fault, isFault := errors.AsType[*kube.Fault](e.Probe.Err)
 	switch {
 	case errors.Is(e.Credential.Err, kube.ErrUnauthorized):
-		return unauthorized(e.Wanted.Entra)
+		return unauthorized(e.Wanted.Azure.ShowsToken())
 	case isFault && fault.Layer == kube.LayerAuth:
-		return fails(issuer(e.Wanted.Entra), "Unauthorized", oneLine(fault))
+		return fails(issuer(e.Wanted.Azure.ShowsToken()), "Unauthorized", oneLine(fault))
 	case e.Probe.Err != nil && !isFault:
-		return fails(issuer(e.Wanted.Entra), "CredentialUnavailable", oneLine(e.Probe.Err)+
+		return fails(issuer(e.Wanted.Azure.ShowsToken()), "CredentialUnavailable", oneLine(e.Probe.Err)+
 			"; run the same command again when that is repaired")
 	}
 	return e.Credential.missing()
@@ -97,7 +98,7 @@ func versionsCompatible(e Evidence) Condition {
 	if !e.ServerVersion.OK() {
 		return e.ServerVersion.missing()
 	}
-	kubelet, server := e.Wanted.Kubernetes, e.ServerVersion.Value
+	kubelet, server := e.Wanted.Kubernetes.Version, e.ServerVersion.Value
 	versions := fmt.Sprintf("kubelet's version, %s, and the API server's, %s", kubelet, server)
 	v, _ := release.ParseServer(server)
 	switch release.SkewOf(kubelet, server) {
@@ -117,7 +118,7 @@ func versionsCompatible(e Evidence) Condition {
 // certificateIssued: a kubelet whose credential is accepted has its certificate; else its latest
 // request tells what it waits for.
 func certificateIssued(e Evidence) Condition {
-	if e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Node {
+	if e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Agent.NodeName {
 		return holds()
 	}
 	if !e.CSRs.OK() {
@@ -170,7 +171,7 @@ func servicesReachable(e Evidence) Condition {
 			silent = append(silent, fmt.Sprintf("%s (%s: %s)", c.Service, c.Address, oneLine(c.Err)))
 		}
 	}
-	dns, told := e.Services.Value.DNS, e.Wanted.DNS
+	dns, told := e.Services.Value.DNS, e.Wanted.Node.Kubelet.DNSServiceIP
 	switch {
 	case len(silent) > 0 && e.Pods.OK() && !slices.ContainsFunc(e.Pods.Value, proxies):
 		return fails(OwnerCluster, proxyMissing, "Services cannot be reached, and so no names "+
@@ -220,7 +221,7 @@ type Arc struct {
 // arcConnected: an Arc machine that Azure has forgotten, or that cannot reach it, gets no tokens;
 // and its identity can lose its roles like any other.
 func arcConnected(e Evidence) Condition {
-	if !e.Wanted.Arc {
+	if e.Wanted.Azure.AuthMode() != config.AuthArc {
 		return holds()
 	}
 	if !e.Arc.Asked {

@@ -21,7 +21,7 @@ func TestServicesReachable(t *testing.T) {
 		})
 	}
 	told := func(address string) Evidence {
-		return with(func(e *Evidence) { e.Wanted.DNS = address })
+		return with(func(e *Evidence) { e.Wanted.Node.Kubelet.DNSServiceIP = address })
 	}
 	check(t, ServicesReachable, []expect{
 		blank("NotChecked"),

@@ -94,16 +94,16 @@ func rebootNotPending(e Evidence) Condition {
 // hostNameStable: a kubelet that is not told its Node's name takes the machine's at each start, and
 // with another name it is refused.
 func hostNameStable(e Evidence) Condition {
-	if e.Wanted.Node == "localhost" || strings.HasPrefix(e.Wanted.Node, "localhost.") {
-		return fails(OwnerConfiguration, "HostNameNotUnique", "the Node's name would be "+e.Wanted.Node+
+	if e.Wanted.Agent.NodeName == "localhost" || strings.HasPrefix(e.Wanted.Agent.NodeName, "localhost.") {
+		return fails(OwnerConfiguration, "HostNameNotUnique", "the Node's name would be "+e.Wanted.Agent.NodeName+
 			", which many machines have: set agent.nodeName, or run `hostnamectl set-hostname`")
 	}
 	for _, name := range e.Upkeep.HostNames {
-		if strings.ToLower(name) != e.Wanted.Node {
+		if strings.ToLower(name) != e.Wanted.Agent.NodeName {
 			return fails(OwnerMachine, "Changed", fmt.Sprintf("this machine is called %q now, and kubelet, "+
 				"which takes its name from it, will not be Node %s any more when it starts again: run "+
 				"`aks-flex-node bootstrap`, which tells kubelet the Node's name, or `hostnamectl "+
-				"set-hostname %s`", name, e.Wanted.Node, e.Wanted.Node))
+				"set-hostname %s`", name, e.Wanted.Agent.NodeName, e.Wanted.Agent.NodeName))
 		}
 	}
 	return holds()
@@ -221,7 +221,7 @@ const unanswered = 15 * time.Minute
 // providerAnswers: a node whose provider does not answer goes on, and is told of no change.
 func providerAnswers(e Evidence) Condition {
 	p := e.Upkeep.Polls
-	if !e.Wanted.Follows || p == nil {
+	if !e.Wanted.ContinuousMonitoring || p == nil {
 		return holds()
 	}
 	since := p.Answered

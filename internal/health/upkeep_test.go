@@ -105,11 +105,11 @@ func TestUpkeep(t *testing.T) {
 		}
 	}
 	e := good()
-	e.Wanted.Follows, e.Upkeep.Polls = false, &Polls{Answered: ago(day), Error: "refused", Failures: 9}
+	e.Wanted.ContinuousMonitoring, e.Upkeep.Polls = false, &Polls{Answered: ago(day), Error: "refused", Failures: 9}
 	if c := condition(t, ProviderAnswers, e); c.Status != True {
 		t.Errorf("a node that follows nobody: %+v", c)
 	}
-	e.Wanted.Node = "localhost.localdomain"
+	e.Wanted.Agent.NodeName = "localhost.localdomain"
 	c := condition(t, HostNameStable, e)
 	if c.Reason != "HostNameNotUnique" || c.Owner != OwnerConfiguration {
 		t.Errorf("a machine called localhost: %+v", c)

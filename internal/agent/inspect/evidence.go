@@ -29,24 +29,9 @@ const ClusterTimeout = 10 * time.Second
 // NewEvidence returns the evidence that every check begins with: what a configuration says about
 // the node, and whether the program can be trusted.
 func NewEvidence(h *Node, c config.Config) health.Evidence {
-	var unmasked []string
-	if c.CNI.PodCIDR == "" {
-		unmasked = c.CNI.NonMasqueradeCIDRs
-	}
 	_, role := access.Required(c)
 	return health.Evidence{Now: Now(), Trust: health.Tried(Trusted(h)), Wanted: health.Wanted{
-		Node: c.Agent.NodeName, Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version,
-		MaxPods: c.Node.MaxPods, NodeIP: c.Node.Kubelet.NodeIP, Unmasked: unmasked,
-		Allocated: c.CNI.PodCIDR == "", DNS: c.Node.Kubelet.DNSServiceIP,
-		Reserved: c.Node.Kubelet.KubeReserved, Eviction: c.Node.Kubelet.EvictionHard,
-		Labels: c.Node.Labels, Taints: c.Node.Taints,
-		FirewallIgnored: c.Network.Firewall == config.FirewallIgnore,
-		FirewallManaged: c.Network.Firewall == config.FirewallManage,
-		MetadataAllowed: c.Network.Metadata == config.MetadataAllow,
-		ServingIssued:   c.Node.Kubelet.ServerTLSBootstrap,
-		Arc:             c.Azure.AuthMode() == config.AuthArc, ArcRole: role,
-		Entra: c.Azure.ShowsToken(), Follows: c.ContinuousMonitoring, Located: c.Located(),
-		Settling: cmp.Or(h.Settling, defaultSettling),
+		Config: c, ArcRole: role, Settling: cmp.Or(h.Settling, defaultSettling),
 	}}
 }
 
