@@ -78,7 +78,7 @@ var silences = map[string][]limit{
 	},
 	"an evaluation of the gate": {
 		{room: "agent/inspect", name: "ClusterTimeout", times: 2},
-		{room: "agent/inspect", name: "http.Client{Timeout"},
+		{room: "kube", name: "healthzTimeout"},
 		{room: "kube", name: "serviceTimeout"},
 		{room: "kube", name: "runtimeTimeout", times: 2},
 		{room: "agent/change", name: "maxGatePause", times: 1.5},

@@ -3,6 +3,7 @@ package health
 import (
 	"slices"
 	"strings"
+	"time"
 )
 
 // The types of the conditions.
@@ -75,24 +76,36 @@ const (
 	EndpointsTrusted   = "EndpointsTrusted"
 )
 
-// use is a set of occasions on which a condition is asked for, and what it counts for.
-type use uint
+// Use is a set of occasions on which a condition is asked for, and what it counts for.
+type Use uint
 
+// The occasions.
 const (
-	preflight use = 1 << iota // before anything is changed
-	gate                      // before a change is committed
-	local                     // of the gate, what is found on the machine alone
-	advice                    // told when a change is committed, which it does not hold
-	caution                   // told before anything is changed, which it does not hold
-	network                   // when the pod subnets have become known
-	explained                 // the services' logs say why it is False
-	harmless                  // may be False on a node that is healthy, of which it is told
-	doctor                    // only Examine tells it, whose caller waits for the evidence
+	// Preflight: it must not be False before a machine is changed. What is Unknown may become known
+	// only with the change, such as an identity that it makes.
+	Preflight Use = 1 << iota
+	// Gate: it must be True before a change is committed; GateLocal: and it needs no cluster.
+	Gate
+	GateLocal
+	// Network: it must not be False of the pod subnets that a join has learned.
+	Network
+	// Advice: it is told of a node that has passed the gate, and only the cluster's operator can
+	// cure it.
+	Advice
+	// Watch: status reports it. That is all but what only Examine tells, whose caller waits for it.
+	Watch
+
+	caution   // told before anything is changed, which it does not hold
+	explained // the services' logs say why it is False
+	harmless  // may be False on a node that is healthy, of which it is told
+	forRoot   // wrong where the node's own files cannot be told from others'
+	underived // of a file or a setting, which is what it is whatever else is wrong
 
 	// Without this part of the evidence the condition is not checked.
 	ofMachine
 	ofUpkeep
 	ofExamined
+	ofEndpoints
 	ofKubelet
 	ofNode
 )
@@ -101,121 +114,106 @@ type entry struct {
 	name  string
 	layer Layer
 	check func(Evidence) Condition
-	use   use
+	use   Use
 }
 
 // catalogue lists all conditions in the order of the layers, from the machine outwards: what fails
 // first in it explains what fails after it.
 func catalogue() []entry {
 	return []entry{
-		{ConfigurationValid, LayerConfiguration, configurationValid, doctor | ofExamined},
-		{RootPrivileges, LayerMachine, rootPrivileges, preflight | ofMachine},
-		{StateReadable, LayerMachine, stateReadable, doctor | ofExamined},
-		{SystemSupported, LayerMachine, systemSupported, preflight},
-		{ProcessorSupported, LayerMachine, processorSupported, doctor | ofExamined},
-		{ControlGroups, LayerMachine, controlGroups, doctor | ofExamined},
-		{KernelModules, LayerMachine, kernelModules, doctor | ofExamined},
-		{ToolsInstalled, LayerMachine, toolsInstalled, preflight | ofMachine},
-		{FileSystemsWritable, LayerMachine, fileSystemsWritable, ofUpkeep},
-		{DiskSpace, LayerMachine, diskSpace, preflight | ofMachine},
-		{InodesFree, LayerMachine, inodesFree, ofUpkeep},
-		{NodeObserved, LayerMachine, nodeObserved, 0},
-		{DiskResponsive, LayerMachine, diskResponsive, harmless | doctor | ofExamined},
-		{MemorySize, LayerMachine, memorySize, preflight},
-		{SizeAdvised, LayerMachine, sizeAdvised, caution | harmless},
-		{ProgramTrusted, LayerMachine, programTrusted, preflight},
-		{StoreIntact, LayerMachine, storeIntact, 0},
-		{RuntimeOwned, LayerMachine, runtimeOwned, preflight | ofMachine},
-		{DirectoriesFree, LayerMachine, directoriesFree, preflight | ofMachine},
-		{ReservationsFit, LayerMachine, reservationsFit, preflight},
-		{SwapOff, LayerMachine, swapOff, ofUpkeep},
-		{HostNameStable, LayerMachine, hostNameStable, ofUpkeep},
-		{PortsFree, LayerMachine, portsFree, doctor | ofExamined},
-		{FirewallOpen, LayerMachine, firewallOpen, caution | harmless | ofMachine},
-		{MetadataGuarded, LayerMachine, metadataGuarded, 0},
-		{PackagesInOrder, LayerMachine, packagesInOrder, harmless | doctor},
-		{RebootNotPending, LayerMachine, rebootNotPending, harmless | ofUpkeep},
-		{DefaultRoute, LayerNetwork, defaultRoute, doctor | ofExamined},
-		{NodeAddressPresent, LayerNetwork, nodeAddressPresent, preflight | gate | local},
-		{PodSubnetsFit, LayerNetwork, podSubnetsFit, preflight | network | ofMachine},
-		{PathMTU, LayerNetwork, pathMTU, doctor},
-		{EndpointsReachable, LayerNetwork, endpointsReachable, doctor},
-		{ResolverConfigured, LayerDNS, resolverConfigured, doctor | ofExamined},
-		{NamesResolved, LayerDNS, namesResolved, doctor},
-		{ClockAccurate, LayerClock, clockAccurate, doctor},
-		{TimeSynchronized, LayerClock, timeSynchronized, harmless | ofUpkeep},
-		{ClusterCAValid, LayerTLS, clusterCAValid, ofUpkeep},
-		{EndpointsTrusted, LayerTLS, endpointsTrusted, doctor},
-		{PrincipalCertificate, LayerCredential, principalCertificate, ofUpkeep},
-		{KubeletCertificate, LayerCredential, kubeletCertificate, ofUpkeep},
-		{CredentialValid, LayerCredential, credentialValid, preflight | gate},
-		{CertificateIssued, LayerCredential, certificateIssued, 0},
-		{ArcConnected, LayerCredential, arcConnected, 0},
-		{APIServerReachable, LayerAPIServer, apiServerReachable, preflight | gate},
-		{VersionsCompatible, LayerAPIServer, versionsCompatible, preflight | gate},
-		{ContainerdRunning, LayerRuntime, containerdRunning, gate | local | explained},
-		{KubeletRunning, LayerKubelet, kubeletRunning, gate | local | explained | ofKubelet},
-		{KubeletStable, LayerKubelet, kubeletStable, gate | local | explained | ofKubelet},
-		{KubeletHealthy, LayerKubelet, kubeletHealthy, gate | local | explained},
-		{ServingCertificate, LayerKubelet, servingCertificate, advice},
-		{NodeOwned, LayerNode, nodeOwned, preflight},
-		{NodeRegistered, LayerNode, nodeRegistered, gate | explained},
-		{LeaseRenewed, LayerNode, leaseRenewed, gate},
-		{NodeReady, LayerNode, nodeReady, gate | ofNode},
-		{RunsAsConfigured, LayerNode, runsAsConfigured, gate | ofNode},
-		{PodSubnetsAgree, LayerNode, podSubnetsAgree, gate | ofMachine | ofNode},
-		{PodsSynchronized, LayerNode, podsSynchronized, gate},
-		{LabelsApplied, LayerNode, labelsApplied, gate | ofNode},
-		{TaintsApplied, LayerNode, taintsApplied, advice | ofNode},
-		{ServicesReachable, LayerNode, servicesReachable, advice | harmless},
-		{ConfigurationAccepted, LayerNode, configurationAccepted, 0},
-		{HostAsConfigured, LayerNode, hostAsConfigured, 0},
-		{NoChangeWaiting, LayerNode, noChangeWaiting, harmless},
-		{ProviderAnswers, LayerNode, providerAnswers, harmless | ofUpkeep},
+		{ConfigurationValid, LayerConfiguration, configurationValid, ofExamined},
+		{RootPrivileges, LayerMachine, rootPrivileges, Watch | Preflight | ofMachine | forRoot},
+		{StateReadable, LayerMachine, stateReadable, ofExamined | forRoot},
+		{SystemSupported, LayerMachine, systemSupported, Watch | Preflight},
+		{ProcessorSupported, LayerMachine, processorSupported, ofExamined},
+		{ControlGroups, LayerMachine, controlGroups, ofExamined},
+		{KernelModules, LayerMachine, kernelModules, ofExamined},
+		{ToolsInstalled, LayerMachine, toolsInstalled, Watch | Preflight | ofMachine},
+		{FileSystemsWritable, LayerMachine, fileSystemsWritable, Watch | ofUpkeep},
+		{DiskSpace, LayerMachine, diskSpace, Watch | Preflight | ofMachine},
+		{InodesFree, LayerMachine, inodesFree, Watch | ofUpkeep},
+		{NodeObserved, LayerMachine, nodeObserved, Watch},
+		{DiskResponsive, LayerMachine, diskResponsive, harmless | ofExamined},
+		{MemorySize, LayerMachine, memorySize, Watch | Preflight},
+		{SizeAdvised, LayerMachine, sizeAdvised, Watch | caution | harmless},
+		{ProgramTrusted, LayerMachine, programTrusted, Watch | Preflight},
+		{StoreIntact, LayerMachine, storeIntact, Watch},
+		{RuntimeOwned, LayerMachine, runtimeOwned, Watch | Preflight | ofMachine | forRoot},
+		{DirectoriesFree, LayerMachine, directoriesFree, Watch | Preflight | ofMachine | forRoot},
+		{ReservationsFit, LayerMachine, reservationsFit, Watch | Preflight},
+		{SwapOff, LayerMachine, swapOff, Watch | ofUpkeep},
+		{HostNameStable, LayerMachine, hostNameStable, Watch | ofUpkeep},
+		{PortsFree, LayerMachine, portsFree, ofExamined},
+		{FirewallOpen, LayerMachine, firewallOpen, Watch | caution | harmless | ofMachine | forRoot},
+		{MetadataGuarded, LayerMachine, metadataGuarded, Watch},
+		{PackagesInOrder, LayerMachine, packagesInOrder, harmless},
+		{RebootNotPending, LayerMachine, rebootNotPending, Watch | harmless | ofUpkeep},
+		{DefaultRoute, LayerNetwork, defaultRoute, ofExamined},
+		{NodeAddressPresent, LayerNetwork, nodeAddressPresent, Watch | Preflight | Gate | GateLocal},
+		{PodSubnetsFit, LayerNetwork, podSubnetsFit, Watch | Preflight | Network | ofMachine},
+		{PathMTU, LayerNetwork, pathMTU, ofEndpoints},
+		{EndpointsReachable, LayerNetwork, endpointsReachable, ofEndpoints},
+		{ResolverConfigured, LayerDNS, resolverConfigured, ofExamined},
+		{NamesResolved, LayerDNS, namesResolved, ofEndpoints},
+		{ClockAccurate, LayerClock, clockAccurate, ofEndpoints},
+		{TimeSynchronized, LayerClock, timeSynchronized, Watch | harmless | ofUpkeep | underived},
+		{ClusterCAValid, LayerTLS, clusterCAValid, Watch | ofUpkeep | underived},
+		{EndpointsTrusted, LayerTLS, endpointsTrusted, ofEndpoints},
+		{PrincipalCertificate, LayerCredential, principalCertificate, Watch | ofUpkeep | underived},
+		{KubeletCertificate, LayerCredential, kubeletCertificate, Watch | ofUpkeep},
+		{CredentialValid, LayerCredential, credentialValid, Watch | Preflight | Gate},
+		{CertificateIssued, LayerCredential, certificateIssued, Watch},
+		{ArcConnected, LayerCredential, arcConnected, Watch | forRoot},
+		{APIServerReachable, LayerAPIServer, apiServerReachable, Watch | Preflight | Gate},
+		{VersionsCompatible, LayerAPIServer, versionsCompatible, Watch | Preflight | Gate},
+		{ContainerdRunning, LayerRuntime, containerdRunning, Watch | Gate | GateLocal | explained},
+		{KubeletRunning, LayerKubelet, kubeletRunning, Watch | Gate | GateLocal | explained | ofKubelet},
+		{KubeletStable, LayerKubelet, kubeletStable, Watch | Gate | GateLocal | explained | ofKubelet},
+		{KubeletHealthy, LayerKubelet, kubeletHealthy, Watch | Gate | GateLocal | explained},
+		{ServingCertificate, LayerKubelet, servingCertificate, Watch | Advice},
+		{NodeOwned, LayerNode, nodeOwned, Watch | Preflight},
+		{NodeRegistered, LayerNode, nodeRegistered, Watch | Gate | explained},
+		{LeaseRenewed, LayerNode, leaseRenewed, Watch | Gate},
+		{NodeReady, LayerNode, nodeReady, Watch | Gate | ofNode},
+		{RunsAsConfigured, LayerNode, runsAsConfigured, Watch | Gate | ofNode},
+		{PodSubnetsAgree, LayerNode, podSubnetsAgree, Watch | Gate | ofMachine | ofNode},
+		{PodsSynchronized, LayerNode, podsSynchronized, Watch | Gate},
+		{LabelsApplied, LayerNode, labelsApplied, Watch | Gate | ofNode},
+		{TaintsApplied, LayerNode, taintsApplied, Watch | Advice | ofNode},
+		{ServicesReachable, LayerNode, servicesReachable, Watch | Advice | harmless},
+		{ConfigurationAccepted, LayerNode, configurationAccepted, Watch | forRoot},
+		{HostAsConfigured, LayerNode, hostAsConfigured, Watch},
+		{NoChangeWaiting, LayerNode, noChangeWaiting, Watch | harmless},
+		{ProviderAnswers, LayerNode, providerAnswers, Watch | harmless | ofUpkeep},
 	}
 }
 
-// Preflight returns what must not be False before a machine is changed. What is Unknown may become
-// known only with the change, such as an identity that it makes.
-func Preflight() []Check { return used(func(u use) bool { return u&preflight != 0 }) }
-
-// Gate returns what must be True before a change is committed.
-func Gate() []Check { return used(func(u use) bool { return u&gate != 0 }) }
-
-// GateLocal returns those conditions of the gate that need no cluster.
-func GateLocal() []Check { return used(func(u use) bool { return u&local != 0 }) }
-
-// Network returns what must not be False of the pod subnets that a join has learned.
-func Network() []Check { return used(func(u use) bool { return u&network != 0 }) }
-
-// Advice returns what is told of a node that has passed the gate: only the cluster's operator can
-// cure it.
-func Advice() []Check { return used(func(u use) bool { return u&advice != 0 }) }
+// Evaluate computes the conditions of an occasion, in their order.
+func Evaluate(on Use, e Evidence) []Condition {
+	conditions := judged(e, func(known entry) bool { return known.use&on != 0 })
+	for i, c := range conditions {
+		conditions[i].Message = Clip(c.Message, longestMessage)
+	}
+	return conditions
+}
 
 // Cautions returns what is wrong before a machine is changed and does not keep it from that, in
 // full length.
 func Cautions(e Evidence) []Condition {
-	var cautions []Condition
-	for _, known := range catalogue() {
-		if c := known.judge(e); known.use&caution != 0 && c.Status == False {
-			c.Type = known.name
-			cautions = append(cautions, c)
-		}
-	}
-	return cautions
+	all := judged(e, func(known entry) bool { return known.use&caution != 0 })
+	return slices.DeleteFunc(all, func(c Condition) bool { return c.Status != False })
 }
 
-// Watch returns all conditions, as status reports them.
-func Watch() []Check { return used(func(u use) bool { return u&doctor == 0 }) }
-
-func used(on func(use) bool) []Check {
-	var checks []Check
+func judged(e Evidence, wanted func(entry) bool) []Condition {
+	var conditions []Condition
 	for _, known := range catalogue() {
-		if on(known.use) {
-			checks = append(checks, known.evaluate)
+		if wanted(known) {
+			c := known.judge(e)
+			c.Type, c.Since = known.name, e.Now.UTC().Truncate(time.Second)
+			conditions = append(conditions, c)
 		}
 	}
-	return checks
+	return conditions
 }
 
 // Explained reports whether the services' logs say why a condition is as it is.
@@ -225,7 +223,7 @@ func (c Condition) Explained() bool { return c.Status == False && c.of(explained
 // be False on a node that works, such as one that needs no Services.
 func (c Condition) Ill() bool { return c.Status == False && !c.of(harmless) }
 
-func (c Condition) of(u use) bool {
+func (c Condition) of(u Use) bool {
 	return slices.ContainsFunc(catalogue(), func(known entry) bool {
 		return known.name == c.Type && known.use&u != 0
 	})
@@ -238,20 +236,16 @@ const longestMessage = 1024
 func (c entry) judge(e Evidence) Condition {
 	switch {
 	case c.use&ofMachine != 0 && e.Machine == nil, c.use&ofUpkeep != 0 && e.Upkeep == nil,
-		c.use&ofExamined != 0 && e.Examined == nil:
+		c.use&(ofExamined|ofEndpoints) != 0 && e.Examined == nil:
 		return notAsked()
+	case c.use&ofEndpoints != 0 && !e.Examined.Endpoints.OK():
+		return e.Examined.Endpoints.missing()
 	case c.use&ofKubelet != 0 && !e.Kubelet.OK():
 		return e.Kubelet.missing()
 	case c.use&ofNode != 0 && !e.Node.OK():
 		return e.Node.missing()
 	}
 	return c.check(e)
-}
-
-func (c entry) evaluate(e Evidence) Condition {
-	condition := c.judge(e)
-	condition.Type, condition.Message = c.name, Clip(condition.Message, longestMessage)
-	return condition
 }
 
 // Clip shortens a text to so many bytes, between two characters.

@@ -1,9 +1,12 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // hostAsConfigured: nothing on the machine differs from the applied configuration.
@@ -51,7 +54,7 @@ func configurationAccepted(e Evidence) Condition {
 	return holds()
 }
 
-func changing(t Transition) Condition {
+func changing(t transition.Transition) Condition {
 	return unknown("ChangeInProgress",
 		fmt.Sprintf("a change is under way (%s, in phase %s)", t.Kind, t.Phase))
 }
@@ -98,25 +101,19 @@ func noChangeWaiting(e Evidence) Condition {
 
 // person names the people behind an owner.
 func person(owner string) string {
-	switch owner {
-	case OwnerWorkload:
-		return "the owner of the workload"
-	case OwnerNetwork:
-		return "the operator of the network"
-	case OwnerCluster:
-		return "the operator of the cluster"
-	case OwnerAzure:
-		return "the owner of the Azure resources"
-	case OwnerConfiguration:
-		return "the author of the configuration"
-	}
-	return "the owner of this machine"
+	return cmp.Or(map[string]string{
+		OwnerWorkload:      "the owner of the workload",
+		OwnerNetwork:       "the operator of the network",
+		OwnerCluster:       "the operator of the cluster",
+		OwnerAzure:         "the owner of the Azure resources",
+		OwnerConfiguration: "the author of the configuration",
+	}[owner], "the owner of this machine")
 }
 
 // lacksDownload returns the condition of a service that a join cannot start without a download.
 func lacksDownload(e Evidence) (Condition, bool) {
 	w, t := e.Waiting, e.Transition
-	if w == nil || w.Reason != DownloadFailed || t == nil || t.Kind != "join" {
+	if w == nil || w.Reason != DownloadFailed || t == nil || t.Kind != transition.Join {
 		return Condition{}, false
 	}
 	return fails(w.Owner, w.Reason, joined(w.Message)), true

@@ -6,6 +6,7 @@
 package health
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -44,20 +45,6 @@ type Condition struct {
 	Since time.Time `json:"since"`
 }
 
-// Check computes one condition.
-type Check func(Evidence) Condition
-
-// Evaluate computes the conditions of checks, in their order.
-func Evaluate(checks []Check, e Evidence) []Condition {
-	conditions := make([]Condition, 0, len(checks))
-	for _, check := range checks {
-		c := check(e)
-		c.Since = e.Now.UTC().Truncate(time.Second)
-		conditions = append(conditions, c)
-	}
-	return conditions
-}
-
 // Merge returns now, with the Since of before where status and reason have not changed.
 func Merge(before, now []Condition) []Condition {
 	merged := slices.Clone(now)
@@ -81,20 +68,26 @@ func Healthy(conditions []Condition) bool {
 // that are False on one that works, else of those that are Unknown, the first in the order of the
 // layers, from the machine outwards. ok is false when all are True.
 func First(conditions []Condition) (first Condition, ok bool) {
-	for _, decides := range []func(Condition) bool{
-		Condition.Ill,
-		func(c Condition) bool { return c.Status == False },
-		func(c Condition) bool { return c.Status == Unknown },
-	} {
-		for _, known := range catalogue() {
-			for _, c := range conditions {
-				if c.Type == known.name && decides(c) {
-					return c, true
-				}
-			}
+	known := Names()
+	for _, c := range conditions {
+		later := cmp.Or(cmp.Compare(c.rank(), first.rank()),
+			cmp.Compare(slices.Index(known, c.Type), slices.Index(known, first.Type)))
+		if c.Status != True && slices.Contains(known, c.Type) && (!ok || later < 0) {
+			first, ok = c, true
 		}
 	}
-	return Condition{}, false
+	return first, ok
+}
+
+// rank orders conditions by what they mean for a node.
+func (c Condition) rank() int {
+	switch {
+	case c.Ill():
+		return 0
+	case c.Status == False:
+		return 1
+	}
+	return 2
 }
 
 // Error lists conditions that are False.
@@ -112,12 +105,9 @@ func (e *Error) Error() string {
 // Problem returns an *Error of the conditions that are False, nil when there are none. What is
 // Unknown is no problem yet.
 func Problem(conditions []Condition) error {
-	var failing []Condition
-	for _, c := range conditions {
-		if c.Status == False {
-			failing = append(failing, c)
-		}
-	}
+	failing := slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool {
+		return c.Status != False
+	})
 	if len(failing) == 0 {
 		return nil
 	}

@@ -24,7 +24,7 @@ func types(conditions []Condition) []string {
 
 // The names are an interface; the resource provider takes 48 conditions with messages of 1 KiB.
 func TestWatch(t *testing.T) {
-	all := Evaluate(Watch(), good())
+	all := Evaluate(Watch, good())
 	if !Healthy(all) || Problem(all) != nil {
 		t.Errorf("a node that is well: %v", Problem(all))
 	}
@@ -56,12 +56,12 @@ func TestWatch(t *testing.T) {
 func TestPreflight(t *testing.T) {
 	e := good() // what is known of a machine that is no node yet
 	e = Evidence{Now: e.Now, Wanted: e.Wanted, Machine: e.Machine, Trust: e.Trust, Probe: e.Probe}
-	conditions := Evaluate(Preflight(), e)
+	conditions := Evaluate(Preflight, e)
 	if err := Problem(conditions); err != nil {
 		t.Errorf("a machine that can become a node: %v", err)
 	}
-	e.Machine.IPTables, e.Wanted.Reserved["cpu"] = false, "900"
-	err := Problem(Evaluate(Preflight(), e))
+	e.Machine.IPTables, e.Wanted.Node.Kubelet.KubeReserved["cpu"] = false, "900"
+	err := Problem(Evaluate(Preflight, e))
 	failing, ok := errors.AsType[*Error](err)
 	if !ok {
 		t.Fatalf("the problem is %v", err)
@@ -78,7 +78,7 @@ func TestPreflight(t *testing.T) {
 
 // The gate passes only what is proved: evidence that is missing is no proof.
 func TestGate(t *testing.T) {
-	if !Healthy(Evaluate(Gate(), good())) {
+	if !Healthy(Evaluate(Gate, good())) {
 		t.Error("a node that is well does not pass the gate")
 	}
 	for name, e := range map[string]Evidence{
@@ -88,14 +88,14 @@ func TestGate(t *testing.T) {
 		}),
 		"credential unproved": with(func(e *Evidence) { e.Credential = Answer[string]{} }),
 		"healthz unasked":     with(func(e *Evidence) { e.Healthz = Answer[struct{}]{} }),
-		"a foreign address":   with(func(e *Evidence) { e.Wanted.NodeIP = "203.0.113.7" }),
+		"a foreign address":   with(func(e *Evidence) { e.Wanted.Node.Kubelet.NodeIP = "203.0.113.7" }),
 	} {
-		if Healthy(Evaluate(Gate(), e)) {
+		if Healthy(Evaluate(Gate, e)) {
 			t.Errorf("%s passes the gate", name)
 		}
 	}
-	operators := with(func(e *Evidence) { e.Wanted.Taints = []string{"x:NoSchedule"} })
-	if c, ok := First(Evaluate(Gate(), operators)); ok {
+	operators := with(func(e *Evidence) { e.Wanted.Node.Taints = []string{"x:NoSchedule"} })
+	if c, ok := First(Evaluate(Gate, operators)); ok {
 		t.Errorf("what only the operator can change holds the gate: %v", c)
 	}
 }
@@ -145,7 +145,7 @@ func TestFirst(t *testing.T) {
 		})},
 	}
 	for _, tt := range tests {
-		conditions := Evaluate(Watch(), tt.evidence)
+		conditions := Evaluate(Watch, tt.evidence)
 		slices.Reverse(conditions) // First has the order of the layers, whatever that of the list
 		c, ok := First(conditions)
 		if c.Type != tt.want || ok != (tt.want != "") {
@@ -162,7 +162,7 @@ func TestIll(t *testing.T) {
 	quoting := []string{
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, NodeRegistered,
 	}
-	for _, c := range Evaluate(Watch(), good()) {
+	for _, c := range Evaluate(Watch, good()) {
 		for _, status := range []Status{True, Unknown} {
 			if c.Status = status; c.Ill() || c.Explained() {
 				t.Errorf("%s %s: ill %v, explained %v", c.Type, status, c.Ill(), c.Explained())
@@ -192,12 +192,12 @@ func TestExplained(t *testing.T) {
 		}),
 		"kubelet is ill":    with(func(e *Evidence) { e.Healthz = Tried(errors.New("PLEG")) }),
 		"there is no Node":  with(func(e *Evidence) { e.Node.Err = notFound() }),
-		"a firewall":        with(func(e *Evidence) { e.Machine.Firewalls.Value = []Firewall{{}} }),
-		"taints are other":  with(func(e *Evidence) { e.Wanted.Taints = []string{"x:NoSchedule"} }),
+		"a firewall":        with(func(e *Evidence) { e.Machine.Barriers.Value = []Firewall{{}} }),
+		"taints are other":  with(func(e *Evidence) { e.Wanted.Node.Taints = []string{"x:NoSchedule"} }),
 		"the lease is over": with(func(e *Evidence) { e.Lease = Answered(lease(ago(time.Hour)), nil) }),
 	} {
 		e.Containerd.Value.Log, e.Kubelet.Value.Log = []string{line}, []string{line}
-		for _, c := range Evaluate(Watch(), e) {
+		for _, c := range Evaluate(Watch, e) {
 			if quotes := strings.Contains(c.Message, line); quotes != c.Explained() {
 				t.Errorf("%s: %s quotes a log: %v; %q", name, c.Type, quotes, c.Message)
 			}

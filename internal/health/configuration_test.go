@@ -1,10 +1,16 @@
 package health
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
 
 // changing is evidence of a change under way.
 func inTransition() Evidence {
-	return with(func(e *Evidence) { e.Transition = &Transition{Kind: "change", Phase: "drain"} })
+	return with(func(e *Evidence) {
+		e.Transition = &transition.Transition{Kind: transition.Change, Phase: "drain"}
+	})
 }
 
 func TestHostAsConfigured(t *testing.T) {

@@ -41,15 +41,9 @@ func (d Diagnosis) Found() bool { return d.Verdict == Fault || d.Verdict == Warn
 // Examine judges all conditions whose names are wanted. What is wrong comes first, the most likely
 // cause before everything else, and what follows from a cause behind it.
 func Examine(e Evidence, wanted func(name string) bool) []Diagnosis {
-	var checks []Check
-	for _, known := range catalogue() {
-		if wanted(known.name) {
-			checks = append(checks, known.evaluate)
-		}
-	}
 	var found, rest []Diagnosis
-	for _, c := range Evaluate(checks, e) {
-		if e.Examined != nil && e.Examined.Unprivileged && slices.Contains(forRoot(), c.Type) {
+	for _, c := range judged(e, func(known entry) bool { return wanted(known.name) }) {
+		if e.Examined != nil && e.Examined.Unprivileged && c.of(forRoot) {
 			c = Condition{Type: c.Type, Status: Unknown, Reason: "NotRoot", Since: c.Since,
 				Message: "only root can tell: run it with sudo"}
 		}
@@ -61,12 +55,6 @@ func Examine(e Evidence, wanted func(name string) bool) []Diagnosis {
 		}
 	}
 	return append(inOrder(found), rest...)
-}
-
-// forRoot are the conditions that are wrong where the node's own files cannot be told from others'.
-func forRoot() []string {
-	return []string{RootPrivileges, StateReadable, RuntimeOwned, DirectoriesFree, FirewallOpen,
-		ArcConnected, ConfigurationAccepted}
 }
 
 // command finds the commands in a message.
@@ -129,14 +117,14 @@ func severity(d Diagnosis) int {
 
 // depth is how far from the machine something is wrong.
 func depth(d Diagnosis) int {
-	return slices.Index(layers(), d.Layer)*1000 + slices.Index(Names(), d.Type)
+	first := slices.IndexFunc(catalogue(), func(known entry) bool { return known.layer == d.Layer })
+	return first*1000 + slices.Index(Names(), d.Type)
 }
 
 // explains reports whether one finding is the likely cause of another. What is only a warning
 // explains no error.
 func explains(cause, effect Diagnosis) bool {
-	if severity(cause) > severity(effect) || cause.Type == effect.Type ||
-		slices.Contains(underived(), effect.Type) {
+	if severity(cause) > severity(effect) || cause.Type == effect.Type || effect.of(underived) {
 		return false
 	}
 	return slices.Contains(causes(effect.Layer), cause.Layer) ||
@@ -161,12 +149,6 @@ const (
 	LayerNode          Layer = "node"
 )
 
-// layers lists all layers in their order.
-func layers() []Layer {
-	return []Layer{LayerConfiguration, LayerMachine, LayerNetwork, LayerDNS, LayerClock, LayerTLS,
-		LayerCredential, LayerAPIServer, LayerRuntime, LayerKubelet, LayerNode}
-}
-
 // layerOf is the layer of a condition. What keeps the API server from being reached is in the layer
 // that is broken.
 func layerOf(c Condition) Layer {
@@ -177,17 +159,10 @@ func layerOf(c Condition) Layer {
 	if c.Type != APIServerReachable || c.Status != False {
 		return l
 	}
-	switch c.Reason {
-	case "NameNotResolved":
-		return LayerDNS
-	case "NotConnected":
-		return LayerNetwork
-	case "ProxyRefused", "NotTrusted":
-		return LayerTLS
-	case "ClockOrCertificate":
-		return LayerClock
-	}
-	return l
+	return cmp.Or(map[string]Layer{
+		"NameNotResolved": LayerDNS, "NotConnected": LayerNetwork, "ProxyRefused": LayerTLS,
+		"NotTrusted": LayerTLS, "ClockOrCertificate": LayerClock,
+	}[c.Reason], l)
 }
 
 // causes are the layers in which the cause of what is wrong in a layer can be.
@@ -210,12 +185,6 @@ func causes(l Layer) []Layer {
 		return append(way, LayerMachine, LayerCredential, LayerAPIServer, LayerRuntime, LayerKubelet)
 	}
 	return nil
-}
-
-// underived are the conditions that nothing else explains: they are of a file or a setting, which
-// is what it is whatever the network does.
-func underived() []string {
-	return []string{PrincipalCertificate, ClusterCAValid, TimeSynchronized}
 }
 
 // beside are the conditions of the same layer in which the cause of one can be.

@@ -7,14 +7,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
 // The conditions stand in the order of their layers, each once.
 func TestConditionsAreInTheOrderOfTheirLayers(t *testing.T) {
+	layers := []Layer{LayerConfiguration, LayerMachine, LayerNetwork, LayerDNS, LayerClock, LayerTLS,
+		LayerCredential, LayerAPIServer, LayerRuntime, LayerKubelet, LayerNode}
 	last := 0
 	for i, e := range catalogue() {
-		layer := slices.Index(layers(), e.layer)
+		layer := slices.Index(layers, e.layer)
 		if layer < last || slices.Index(Names(), e.name) != i {
 			t.Errorf("%s is out of order", e.name)
 		}
@@ -53,7 +56,7 @@ func TestCausesComeFirst(t *testing.T) {
 		Now:    time.Now(),
 		Probe:  Tried(&kube.Fault{Layer: kube.LayerTLS, Message: "not trusted"}),
 		Node:   Answered(kube.Node{}, errors.New("no answer")),
-		Upkeep: &Upkeep{RebootRequired: true},
+		Upkeep: &Upkeep{Upkeep: host.Upkeep{RebootRequired: true}},
 		Examined: &Examined{
 			Endpoints: Answered([]Endpoint{{URL: "https://api", Needed: true, Cluster: true,
 				Reached: kube.Reached{Ahead: &ahead}}}, nil),

@@ -5,7 +5,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // Answer is what one question has brought: the zero value when nobody asked, else a value or an
@@ -66,7 +69,7 @@ type Evidence struct {
 	Node          Answer[kube.Node]
 	Lease         Answer[kube.Lease]
 	Pods          Answer[[]corev1.Pod]
-	Services      Answer[Services]
+	Services      Answer[kube.Services]
 	// Serving tells until when kubelet's serving certificate is valid, the zero time that there is
 	// none; asked for where the cluster is to issue it.
 	Serving Answer[time.Time]
@@ -91,82 +94,33 @@ type Evidence struct {
 	BudgetExhausted bool
 	// Rejected is the configuration that is wanted and has failed; Transition the change under way.
 	Rejected   *Rejection
-	Transition *Transition
+	Transition *transition.Transition
 	// Waiting says why the wanted change waits; nil when none does.
 	Waiting *Waiting
 }
 
-// Wanted is what the configuration says about the node.
+// Wanted is the configuration of the node.
 type Wanted struct {
-	Node string
-	// Kubernetes and Containerd are versions, such as 1.34.4.
-	Kubernetes, Containerd string
-	MaxPods                int
-	// DNS is the address that pods are told to ask for names.
-	DNS string
-	// Allocated reports that the cluster allocates the pod subnets.
-	Allocated bool
-	// Unmasked are the networks that pods reach with their own address, where the cluster allocates
-	// the pod subnets.
-	Unmasked []string
-	// NodeIP is "", one address, or an IPv4 and an IPv6 address separated by a comma.
-	NodeIP string
-	// Reserved is kubeReserved and Eviction evictionHard, as kubelet takes them.
-	Reserved, Eviction map[string]string
-	Labels             map[string]string
-	// Taints are written key=value:Effect.
-	Taints []string
-	// FirewallIgnored tells that a firewall is the owner's own affair, FirewallManaged that it is
-	// opened with the node.
-	FirewallIgnored, FirewallManaged bool
-	// MetadataAllowed reports that pods may reach the metadata service.
-	MetadataAllowed bool
-	// ServingIssued tells that kubelet asks the cluster for its serving certificate.
-	ServingIssued bool
-	// Arc tells that the node's identity is that of an Arc machine, ArcRole what that needs in the
-	// cluster.
-	Arc     bool
+	config.Config
+	// ArcRole is what the identity of an Arc machine needs in the cluster.
 	ArcRole string
-	// Entra tells that the credential is a token of Entra ID.
-	Entra bool
-	// Follows tells that the node asks its provider for changes.
-	Follows bool
-	// Located tells that the configuration says where the API server is, so that nobody else is asked.
-	Located bool
 	// Settling is for how long kubelet must have run as one process; 0 is 10 s.
 	Settling time.Duration
 }
 
-// Machine is what was found on the machine.
+// Machine is what was found on the machine, of which Units are those of a container runtime or
+// kubelet that are not ours.
 type Machine struct {
-	UID  int
-	Arch string // as Go calls it
-	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
-	OSID, OSVersion, OSName string
-	Systemd                 bool
-	// IPTables and NFTables report whether these programs are installed.
-	IPTables, NFTables bool
-	// MachineID and SystemUUID are as kubelet reports them; "" where they are not known.
-	MachineID, SystemUUID string
+	host.Facts
 	// Installed tells that the node's files are on the machine already.
 	Installed bool
-	// Free is the free space in bytes below each directory that the node fills.
-	Free map[string]int64
-	// Addresses are those of the network interfaces.
-	Addresses                         []string
-	CPUMillis, MemoryBytes, DiskBytes int64
-	ForeignUnits                      []ForeignUnit
 	// ForeignDirectories hold the state of a node that is not ours.
 	ForeignDirectories []string
-	// Firewalls are those of the machine's owner that stop what a node needs; not asked for where
-	// they are to be ignored.
-	Firewalls Answer[[]Firewall]
-	// CNIConfigs are the names of the pod network's configurations.
-	CNIConfigs []string
+	// Barriers are the firewalls of the machine's owner that stop what a node needs; not asked for
+	// where they are to be ignored.
+	Barriers Answer[[]Firewall]
 	// PodCIDRs are the subnets of the node's own pod network, as far as they are known.
 	PodCIDRs []string
-	// NoIPv6 tells that a new network interface has no address of IPv6.
-	NoIPv6 bool
 }
 
 // Firewall is a firewall that stops what a node needs: what that is, and the commands that let it
@@ -175,9 +129,6 @@ type Firewall struct {
 	Name             string
 	Closed, Commands []string
 }
-
-// ForeignUnit is a unit of a container runtime or kubelet that is not ours.
-type ForeignUnit struct{ Name, Path string }
 
 // Service is a systemd service.
 type Service struct {
@@ -193,6 +144,3 @@ type Rejection struct {
 	Version, Reason string
 	At              time.Time
 }
-
-// Transition is a change under way.
-type Transition struct{ Kind, Phase string }

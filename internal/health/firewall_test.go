@@ -3,6 +3,8 @@ package health
 import (
 	"errors"
 	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 func TestFirewallOpen(t *testing.T) {
@@ -20,18 +22,18 @@ func TestFirewallOpen(t *testing.T) {
 	}{
 		"check": {func(*Evidence) {}, False, found + "set network.firewall to manage, or to ignore " +
 			"where other rules let it pass, or run: ufw allow 10250/tcp; nft 'a'; nft 'b'", true},
-		"manage": {func(e *Evidence) { e.Wanted.FirewallManaged = true }, False,
+		"manage": {func(e *Evidence) { e.Wanted.Network.Firewall = config.FirewallManage }, False,
 			found + "open it again with `aks-flex-node bootstrap`", true},
-		"ignore":       {func(e *Evidence) { e.Wanted.FirewallIgnored = true }, True, "", false},
-		"none":         {func(e *Evidence) { e.Machine.Firewalls.Value = nil }, True, "", false},
+		"ignore":       {func(e *Evidence) { e.Wanted.Network.Firewall = config.FirewallIgnore }, True, "", false},
+		"none":         {func(e *Evidence) { e.Machine.Barriers.Value = nil }, True, "", false},
 		"not examined": {func(e *Evidence) { e.Machine = nil }, Unknown, "this was not checked", false},
 		"unknown": {func(e *Evidence) {
-			e.Machine.Firewalls = Answered[[]Firewall](nil, errors.New("no netlink"))
+			e.Machine.Barriers = Answered[[]Firewall](nil, errors.New("no netlink"))
 		}, Unknown, "no netlink", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := good()
-			e.Machine.Firewalls = closed
+			e.Machine.Barriers = closed
 			tt.change(&e)
 			c := condition(t, FirewallOpen, e)
 			if c.Status != tt.status || c.Message != tt.message {
@@ -41,7 +43,7 @@ func TestFirewallOpen(t *testing.T) {
 			if tt.isCautioning != (len(cautions) == 1 && cautions[0].Message == c.Message) {
 				t.Errorf("the cautions are %q", cautions)
 			}
-			if err := Problem(Evaluate(Preflight(), e)); err != nil && e.Machine != nil {
+			if err := Problem(Evaluate(Preflight, e)); err != nil && e.Machine != nil {
 				t.Errorf("it keeps a machine from being a node: %v", err)
 			}
 		})

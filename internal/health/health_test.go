@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
@@ -30,24 +32,33 @@ func notFound() error {
 // unavailable is the answer of an API server that is ill.
 func unavailable() error { return apierrors.NewServiceUnavailable("etcd is down") }
 
+// goodConfig is the configuration of a node whose cluster allocates the pod subnets.
+func goodConfig() Wanted {
+	var c config.Config
+	c.Agent.NodeName, c.Kubernetes.Version, c.Containerd.Version = "edge-1", "1.34.4", "2.2.1"
+	c.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16", "fd00::/16"}
+	c.ContinuousMonitoring = true
+	c.Node.MaxPods, c.Node.Labels = 110, map[string]string{"site": "oslo"}
+	c.Node.Taints = []string{"dedicated=edge:NoSchedule"}
+	c.Node.Kubelet.DNSServiceIP, c.Node.Kubelet.NodeIP = "10.96.0.10", "10.0.0.4"
+	c.Node.Kubelet.KubeReserved = map[string]string{"cpu": "200m", "memory": "512Mi"}
+	return Wanted{Config: c}
+}
+
 // good is the evidence of a node of which everything is as it should be.
 func good() Evidence {
 	return Evidence{
-		Now: now(),
-		Wanted: Wanted{
-			Node: "edge-1", Kubernetes: "1.34.4", Containerd: "2.2.1", MaxPods: 110,
-			DNS: "10.96.0.10", NodeIP: "10.0.0.4", Unmasked: []string{"10.244.0.0/16", "fd00::/16"},
-			Reserved: map[string]string{"cpu": "200m", "memory": "512Mi"},
-			Labels:   map[string]string{"site": "oslo"}, Taints: []string{"dedicated=edge:NoSchedule"},
-			Follows: true, Allocated: true,
-		},
-		Machine: &Machine{
+		Now:    now(),
+		Wanted: goodConfig(),
+		Machine: &Machine{Facts: host.Facts{
 			Arch: "amd64", OSID: "ubuntu", OSVersion: "24.04", OSName: "Ubuntu 24.04 LTS",
 			MachineID: "3d12", SystemUUID: "4c4c-0031",
 			Systemd: true, IPTables: true, NFTables: true, Free: map[string]int64{"/var/lib": 40 << 30},
 			Addresses: []string{"127.0.0.1", "10.0.0.4", "fe80::1%eth0", "fd00::4"},
-			CPUMillis: 4000, MemoryBytes: 8 << 30, DiskBytes: 64 << 30,
-			CNIConfigs: []string{"10-flex.conflist"}, Firewalls: Answered([]Firewall(nil), nil),
+			CPUs:      4000, MemoryBytes: 8 << 30, DiskBytes: 64 << 30,
+			CNIConfigs: []string{"10-flex.conflist"},
+		},
+			Barriers: Answered([]Firewall(nil), nil),
 			PodCIDRs: []string{"10.244.1.0/24", "fd00:1::/64"},
 		},
 		Observed:      Tried(nil),
@@ -63,11 +74,13 @@ func good() Evidence {
 		Node:          Answered(goodNode(), nil),
 		Lease:         Answered(lease(ago(5*time.Second)), nil),
 		Pods:          Answered([]corev1.Pod{pod("web", time.Hour, true)}, nil),
-		Services: Answered(Services{DNS: "10.96.0.10", Tried: []Connection{
+		Services: Answered(kube.Services{DNS: "10.96.0.10", Tried: []kube.Connection{
 			{Service: "DNS", Address: "10.96.0.10:53"},
 		}}, nil),
 		Upkeep: &Upkeep{
-			InodesUsed: map[string]int{"/var/lib": 40}, Clock: &Clock{Synchronized: true},
+			Upkeep: host.Upkeep{
+				InodesUsed: map[string]int{"/var/lib": 40}, Clock: &host.Clock{Synchronized: true},
+			},
 			HostNames: []string{"Edge-1"}, CA: authority(now().Add(time.Hour)),
 			Client: Answered(Validity{From: ago(time.Hour), To: now().Add(time.Hour)}, nil),
 			Polls:  &Polls{Answered: ago(time.Minute)},
@@ -170,7 +183,7 @@ func check(t *testing.T, kind string, tests []expect) {
 
 func condition(t *testing.T, kind string, e Evidence) Condition {
 	t.Helper()
-	for _, c := range Evaluate(Watch(), e) {
+	for _, c := range Evaluate(Watch, e) {
 		if c.Type == kind {
 			return c
 		}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 func systemSupported(e Evidence) Condition {
@@ -53,7 +55,7 @@ func toolsInstalled(e Evidence) Condition {
 	case !e.Machine.IPTables:
 		return fails(OwnerMachine, "IPTablesMissing", "iptables is not installed, and the pod "+
 			"network needs it: apt-get install iptables")
-	case !e.Machine.NFTables && !e.Wanted.MetadataAllowed:
+	case !e.Machine.NFTables && e.Wanted.Network.Metadata != config.MetadataAllow:
 		return fails(OwnerMachine, "NFTablesMissing", "nft is not installed, which keeps pods from "+
 			"the metadata service of this machine: apt-get install nftables")
 	}
@@ -92,7 +94,7 @@ func programTrusted(e Evidence) Condition {
 // runtimeOwned: two container runtimes or kubelets on one machine break each other.
 func runtimeOwned(e Evidence) Condition {
 	var foreign []string
-	for _, u := range e.Machine.ForeignUnits {
+	for _, u := range e.Machine.Units {
 		foreign = append(foreign, fmt.Sprintf("%s (%s)", u.Name, u.Path))
 	}
 	return lacking(foreign, "ForeignRuntime", "somebody else has installed %s; remove what it "+
@@ -111,13 +113,13 @@ func directoriesFree(e Evidence) Condition {
 // nodeAddressPresent: kubelet takes an address that the machine does not have without a word, and
 // nobody reaches the node there.
 func nodeAddressPresent(e Evidence) Condition {
-	if e.Wanted.NodeIP == "" {
+	if e.Wanted.Node.Kubelet.NodeIP == "" {
 		return holds() // kubelet chooses one of the machine's
 	}
 	if e.Machine == nil {
 		return notAsked()
 	}
-	for text := range strings.SplitSeq(e.Wanted.NodeIP, ",") {
+	for text := range strings.SplitSeq(e.Wanted.Node.Kubelet.NodeIP, ",") {
 		if !present(strings.TrimSpace(text), e.Machine.Addresses) {
 			return fails(OwnerConfiguration, "AddressMissing", fmt.Sprintf("node.kubelet.nodeIP is "+
 				"%s, and this machine does not have that address; its addresses are %s",
@@ -157,12 +159,12 @@ func podSubnetsFit(e Evidence) Condition {
 			"net.ipv6.conf.default.disable_ipv6 to 0 (and boot without ipv6.disable=1), or set "+
 			"cni.podCIDR to a subnet of IPv4", six[0]))
 	}
-	for _, cidr := range e.Wanted.Unmasked {
+	for _, cidr := range e.Wanted.CNI.NonMasqueradeCIDRs {
 		family, has := "IPv4", four
 		if strings.Contains(cidr, ":") {
 			family, has = "IPv6", six
 		}
-		if len(e.Machine.PodCIDRs) > 0 && len(has) == 0 {
+		if e.Wanted.CNI.PodCIDR == "" && len(e.Machine.PodCIDRs) > 0 && len(has) == 0 {
 			return fails(OwnerCluster, "FamilyMissing", fmt.Sprintf("cannot have pods reach %s of "+
 				"cni.nonMasqueradeCIDRs with their own address: the cluster has allocated %s to this "+
 				"Node, and no subnet of %s; make the cluster dual-stack, or remove that network",
@@ -183,8 +185,8 @@ func joined(text string) string {
 // firewallOpen: behind a firewall that drops what no rule accepts, a node is Ready, but its pods
 // reach nothing and nothing reaches its kubelet.
 func firewallOpen(e Evidence) Condition {
-	found := e.Machine.Firewalls
-	if e.Wanted.FirewallIgnored {
+	found := e.Machine.Barriers
+	if e.Wanted.Network.Firewall == config.FirewallIgnore {
 		return holds()
 	}
 	if !found.OK() {
@@ -201,7 +203,7 @@ func firewallOpen(e Evidence) Condition {
 	message := "a firewall of this machine stops what a node needs: " + strings.Join(names, ", ")
 	cure := "; set network.firewall to manage, or to ignore where other rules let it pass, or run: " +
 		strings.Join(commands, "; ")
-	if e.Wanted.FirewallManaged {
+	if e.Wanted.Network.Firewall == config.FirewallManage {
 		cure = "; open it again with `aks-flex-node bootstrap`"
 	}
 	return fails(OwnerMachine, "FirewallBlocks", message+cure)
@@ -223,7 +225,7 @@ type Metadata struct {
 func metadataGuarded(e Evidence) Condition {
 	m := e.Metadata
 	switch {
-	case e.Wanted.MetadataAllowed:
+	case e.Wanted.Network.Metadata == config.MetadataAllow:
 		return unknown("Allowed", "network.metadata is allow: pods may reach the metadata service of "+
 			"this machine")
 	case !m.OK():
@@ -312,35 +314,35 @@ const (
 // evictionHard are more than the machine has. What they leave must be something.
 func reservationsFit(e Evidence) Condition {
 	m, w := e.Machine, e.Wanted
-	if m == nil || m.CPUMillis == 0 || m.MemoryBytes == 0 {
+	if m == nil || m.CPUs == 0 || m.MemoryBytes == 0 {
 		return notAsked()
 	}
-	cpu, err1 := quantity(w.Reserved["cpu"])
-	memory, err2 := quantity(w.Reserved["memory"])
-	disk, err3 := quantity(w.Reserved["ephemeral-storage"])
-	memoryEviction, err4 := threshold(
-		w.Eviction["memory.available"], defaultMemoryEviction, m.MemoryBytes)
-	diskEviction, err5 := threshold(
-		w.Eviction["nodefs.available"], defaultDiskEviction, m.DiskBytes)
-	for _, err := range []error{err1, err2, err3, err4, err5} {
+	var wrong []error
+	amount := func(text string, whole int64) float64 {
+		is, err := amountOf(text, whole)
 		if err != nil {
-			return fails(OwnerConfiguration, "InvalidQuantity", "node.kubelet.kubeReserved or "+
-				"evictionHard: "+err.Error())
+			wrong = append(wrong, err)
 		}
+		return is
+	}
+	cpu := max(amount(w.Node.Kubelet.KubeReserved["cpu"], 0)*1000, systemMillis)
+	memory := max(amount(w.Node.Kubelet.KubeReserved["memory"], 0), systemMemory) +
+		amount(cmp.Or(w.Node.Kubelet.EvictionHard["memory.available"], defaultMemoryEviction), m.MemoryBytes)
+	disk := amount(w.Node.Kubelet.KubeReserved["ephemeral-storage"], 0) +
+		amount(cmp.Or(w.Node.Kubelet.EvictionHard["nodefs.available"], defaultDiskEviction), m.DiskBytes)
+	if len(wrong) > 0 {
+		return fails(OwnerConfiguration, "InvalidQuantity", "node.kubelet.kubeReserved or "+
+			"evictionHard: "+wrong[0].Error())
 	}
 	var short []string
-	if millis := max(cpu.MilliValue(), systemMillis); millis >= m.CPUMillis {
-		short = append(short, fmt.Sprintf("cpu: %dm of %dm", millis, m.CPUMillis))
+	if cpu >= float64(m.CPUs) {
+		short = append(short, fmt.Sprintf("cpu: %.0fm of %dm", cpu, m.CPUs))
 	}
-	// The quantities are compared as such: their sum may be more than an int64 holds.
-	need := atLeast(memory, systemMemory)
-	need.Add(memoryEviction)
-	if need.CmpInt64(m.MemoryBytes) >= 0 {
-		short = append(short, fmt.Sprintf("memory: %s of %d MB", need.String(), m.MemoryBytes>>20))
+	if memory >= float64(m.MemoryBytes) {
+		short = append(short, fmt.Sprintf("memory: %.0f of %d MB", memory/(1<<20), m.MemoryBytes>>20))
 	}
-	disk.Add(diskEviction)
-	if m.DiskBytes > 0 && disk.CmpInt64(m.DiskBytes) >= 0 {
-		short = append(short, fmt.Sprintf("disk: %s of %d MB", disk.String(), m.DiskBytes>>20))
+	if m.DiskBytes > 0 && disk >= float64(m.DiskBytes) {
+		short = append(short, fmt.Sprintf("disk: %.0f of %d MB", disk/(1<<20), m.DiskBytes>>20))
 	}
 	if len(short) > 0 {
 		return fails(OwnerConfiguration, "NothingAllocatable", fmt.Sprintf("nothing of this "+
@@ -351,38 +353,20 @@ func reservationsFit(e Evidence) Condition {
 	return holds()
 }
 
-// quantity parses a quantity; "" is 0.
-func quantity(text string) (resource.Quantity, error) {
-	if text == "" {
-		return resource.Quantity{}, nil
+// amountOf parses a quantity, or a percentage of the whole; "" is 0.
+func amountOf(text string, whole int64) (float64, error) {
+	if percent, ok := strings.CutSuffix(text, "%"); ok {
+		p, err := strconv.ParseFloat(percent, 64)
+		if err != nil {
+			return 0, fmt.Errorf("cannot read the percentage %q: %w", text, err)
+		}
+		return p / 100 * float64(whole), nil
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := resource.ParseQuantity(cmp.Or(text, "0"))
 	if err != nil {
-		return q, fmt.Errorf("cannot read the quantity %q: %w", text, err)
+		return 0, fmt.Errorf("cannot read the quantity %q: %w", text, err)
 	}
-	return q, nil
-}
-
-// threshold parses a quantity or a percentage of capacity.
-func threshold(text, otherwise string, capacity int64) (resource.Quantity, error) {
-	text = cmp.Or(text, otherwise)
-	percent, ok := strings.CutSuffix(text, "%")
-	if !ok {
-		return quantity(text)
-	}
-	p, err := strconv.ParseFloat(percent, 64)
-	if err != nil {
-		return resource.Quantity{}, fmt.Errorf("cannot read the percentage %q: %w", text, err)
-	}
-	bytes := int64(p / 100 * float64(capacity))
-	return *resource.NewQuantity(bytes, resource.BinarySI), nil
-}
-
-func atLeast(q resource.Quantity, bytes int64) resource.Quantity {
-	if q.CmpInt64(bytes) >= 0 {
-		return q
-	}
-	return *resource.NewQuantity(bytes, resource.BinarySI)
+	return q.AsApproximateFloat64(), nil
 }
 
 // nodeObserved: what could not be observed is Unknown in the conditions that depend on it, which

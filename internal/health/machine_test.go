@@ -3,6 +3,8 @@ package health
 import (
 	"errors"
 	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
 // machine changes the machine of good evidence.
@@ -74,10 +76,11 @@ func TestProgramTrusted(t *testing.T) {
 }
 
 func TestRuntimeOwned(t *testing.T) {
-	docker := ForeignUnit{"docker.service", "/lib/systemd/system/docker.service"}
+	docker := host.InstalledUnit{Name: "docker.service",
+		Path: "/lib/systemd/system/docker.service"}
 	check(t, RuntimeOwned, []expect{
 		blank("NotChecked"),
-		{"docker", machine(func(m *Machine) { m.ForeignUnits = []ForeignUnit{docker} }), False,
+		{"docker", machine(func(m *Machine) { m.Units = []host.InstalledUnit{docker} }), False,
 			"ForeignRuntime", OwnerMachine, "docker.service (/lib/systemd/system/docker.service)"},
 	})
 }
@@ -93,7 +96,7 @@ func TestDirectoriesFree(t *testing.T) {
 
 // R7: an address that the machine does not have was committed as healthy.
 func TestNodeAddressPresent(t *testing.T) {
-	ip := func(text string) Evidence { return with(func(e *Evidence) { e.Wanted.NodeIP = text }) }
+	ip := func(text string) Evidence { return with(func(e *Evidence) { e.Wanted.Node.Kubelet.NodeIP = text }) }
 	const reason, owner = "AddressMissing", OwnerConfiguration
 	check(t, NodeAddressPresent, []expect{
 		{"nobody has asked", with(func(e *Evidence) { e.Machine = nil }), Unknown,
@@ -118,7 +121,7 @@ func TestPodSubnetsFit(t *testing.T) {
 	const four, six = "10.244.1.0/24", "fd00:1::/64"
 	const off, missing = "IPv6Off", "FamilyMissing"
 	ofOwner := pods(false, four)
-	ofOwner.Wanted.Unmasked = nil
+	ofOwner.Wanted.CNI.NonMasqueradeCIDRs = nil
 	check(t, PodSubnetsFit, []expect{
 		blank("NotChecked"),
 		{"nobody knows yet", pods(false), True, "", "", ""},
@@ -136,15 +139,15 @@ func TestPodSubnetsFit(t *testing.T) {
 // R6: reservations that the machine does not have make kubelet crash again and again.
 func TestReservationsFit(t *testing.T) {
 	reserve := func(what, text string) Evidence {
-		return with(func(e *Evidence) { e.Wanted.Reserved[what] = text })
+		return with(func(e *Evidence) { e.Wanted.Node.Kubelet.KubeReserved[what] = text })
 	}
 	evict := func(what, text string) Evidence {
-		return with(func(e *Evidence) { e.Wanted.Eviction = map[string]string{what: text} })
+		return with(func(e *Evidence) { e.Wanted.Node.Kubelet.EvictionHard = map[string]string{what: text} })
 	}
 	const reason, bad, owner = "NothingAllocatable", "InvalidQuantity", OwnerConfiguration
 	check(t, ReservationsFit, []expect{
 		blank("NotChecked"),
-		{"nothing reserved", with(func(e *Evidence) { e.Wanted.Reserved = nil }), True, "", "", ""},
+		{"nothing reserved", with(func(e *Evidence) { e.Wanted.Node.Kubelet.KubeReserved = nil }), True, "", "", ""},
 		{"900 GB of memory", reserve("memory", "900Gi"), False, reason, owner, "memory: "},
 		{"900 CPUs", reserve("cpu", "900"), False, reason, owner, "cpu: 900000m of 4000m"},
 		{"all CPUs", reserve("cpu", "4"), False, reason, owner, "cpu: 4000m of 4000m"},

@@ -1,6 +1,10 @@
 package health
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
 
 func TestMetadataGuarded(t *testing.T) {
 	answered := func(m Metadata) Evidence {
@@ -9,7 +13,7 @@ func TestMetadataGuarded(t *testing.T) {
 		return e
 	}
 	allowed := answered(Metadata{})
-	allowed.Wanted.MetadataAllowed = true
+	allowed.Wanted.Network.Metadata = config.MetadataAllow
 	check(t, MetadataGuarded, []expect{
 		blank("NotChecked"),
 		{"refused", answered(Metadata{Guarded: true, Tried: true, Refused: true}), True, "", "", ""},

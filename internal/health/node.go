@@ -27,10 +27,10 @@ func nodeRegistered(e Evidence) Condition {
 	}
 	if c, ok := diagnose(log, true); ok {
 		c.Reason = "NodeMissing"
-		c.Message = "Node " + e.Wanted.Node + " is not registered: " + c.Message
+		c.Message = "Node " + e.Wanted.Agent.NodeName + " is not registered: " + c.Message
 		return c
 	}
-	return fails(OwnerMachine, "NodeMissing", "Node "+e.Wanted.Node+" is not registered"+
+	return fails(OwnerMachine, "NodeMissing", "Node "+e.Wanted.Agent.NodeName+" is not registered"+
 		lastWords(log)+"; kubelet registers it when it starts; if somebody has deleted it, "+
 		"`aks-flex-node drift --repair` registers it again")
 }
@@ -139,10 +139,10 @@ func runsAsConfigured(e Evidence) Condition {
 	}
 	info := n.Status.NodeInfo
 	runtime, _ := strings.CutPrefix(info.ContainerRuntimeVersion, "containerd://")
-	add("kubelet", plain(w.Kubernetes), plain(info.KubeletVersion))
-	add("containerd", plain(w.Containerd), plain(runtime))
-	if w.MaxPods != 0 {
-		add("maxPods", fmt.Sprint(w.MaxPods), n.Status.Capacity.Pods().String())
+	add("kubelet", plain(w.Kubernetes.Version), plain(info.KubeletVersion))
+	add("containerd", plain(w.Containerd.Version), plain(runtime))
+	if w.Node.MaxPods != 0 {
+		add("maxPods", fmt.Sprint(w.Node.MaxPods), n.Status.Capacity.Pods().String())
 	}
 	var addresses []string
 	for _, a := range n.Status.Addresses {
@@ -150,7 +150,7 @@ func runsAsConfigured(e Evidence) Condition {
 			addresses = append(addresses, a.Address)
 		}
 	}
-	for ip := range strings.SplitSeq(w.NodeIP, ",") {
+	for ip := range strings.SplitSeq(w.Node.Kubelet.NodeIP, ",") {
 		if ip = strings.TrimSpace(ip); ip != "" && !present(ip, addresses) {
 			add("the Node's address", ip, strings.Join(addresses, " "))
 		}
@@ -174,9 +174,9 @@ func plain(version string) string {
 
 func labelsApplied(e Evidence) Condition {
 	var differ []string
-	for _, key := range slices.Sorted(maps.Keys(e.Wanted.Labels)) {
-		if is, ok := e.Node.Value.Labels[key]; !ok || is != e.Wanted.Labels[key] {
-			differ = append(differ, key+"="+e.Wanted.Labels[key])
+	for _, key := range slices.Sorted(maps.Keys(e.Wanted.Node.Labels)) {
+		if is, ok := e.Node.Value.Labels[key]; !ok || is != e.Wanted.Node.Labels[key] {
+			differ = append(differ, key+"="+e.Wanted.Node.Labels[key])
 		}
 	}
 	return lacking(differ, "LabelsDiffer", "the Node lacks labels of the configuration: %s; run "+
@@ -186,7 +186,7 @@ func labelsApplied(e Evidence) Condition {
 // taintsApplied: a node may give itself taints when it registers, and never again.
 func taintsApplied(e Evidence) Condition {
 	var lacking []string
-	for _, text := range e.Wanted.Taints {
+	for _, text := range e.Wanted.Node.Taints {
 		wanted, err := kube.ParseTaint(text)
 		if err != nil {
 			return unknown("InvalidTaint", err.Error())
@@ -200,7 +200,7 @@ func taintsApplied(e Evidence) Condition {
 	if len(lacking) > 0 {
 		return fails(OwnerCluster, "TaintsDiffer", fmt.Sprintf("the Node lacks taints of the "+
 			"configuration, and a node may not change its own; the cluster's operator can run "+
-			"`kubectl taint node %s %s --overwrite`", e.Wanted.Node, strings.Join(lacking, " ")))
+			"`kubectl taint node %s %s --overwrite`", e.Wanted.Agent.NodeName, strings.Join(lacking, " ")))
 	}
 	return holds()
 }
@@ -220,7 +220,7 @@ func nodeOwned(e Evidence) Condition {
 	if !anothers(info, *e.Machine, kube.Ready(e.Node.Value).Status == corev1.ConditionTrue) {
 		return holds()
 	}
-	name := e.Wanted.Node
+	name := e.Wanted.Agent.NodeName
 	told := func(id string) string { return cmp.Or(id, "unknown") }
 	return fails(OwnerConfiguration, "AnotherMachine", fmt.Sprintf("Node %s is that of another "+
 		"machine (its machineID is %s and its systemUUID %s, those of this machine are %s and %s): "+
@@ -298,13 +298,10 @@ func bound(pod corev1.Pod) time.Time {
 // podSubnetsAgree: a Node that is registered again may be given other pod subnets, and the cluster
 // gives the former ones to another node.
 func podSubnetsAgree(e Evidence) Condition {
-	if !e.Wanted.Allocated || len(e.Machine.PodCIDRs) == 0 {
+	if e.Wanted.CNI.PodCIDR != "" || len(e.Machine.PodCIDRs) == 0 {
 		return holds()
 	}
-	is := e.Node.Value.Spec.PodCIDRs
-	if len(is) == 0 && e.Node.Value.Spec.PodCIDR != "" {
-		is = []string{e.Node.Value.Spec.PodCIDR}
-	}
+	is := kube.PodCIDRs(e.Node.Value)
 	uses := strings.Join(e.Machine.PodCIDRs, ", ")
 	switch {
 	case len(is) == 0:

@@ -128,14 +128,14 @@ func TestRunsAsConfigured(t *testing.T) {
 	check(t, RunsAsConfigured, []expect{
 		blank("NotChecked"),
 		{"not reported since the start", restarted(time.Minute), Unknown, "NotReported", "", ""},
-		{"kubelet", wanted(func(w *Wanted) { w.Kubernetes = "1.34.5" }), False, reason, owner,
+		{"kubelet", wanted(func(w *Wanted) { w.Kubernetes.Version = "1.34.5" }), False, reason, owner,
 			"kubelet is 1.34.4, wanted is 1.34.5"},
-		{"containerd", wanted(func(w *Wanted) { w.Containerd = "2.1.0" }), False, reason, owner,
+		{"containerd", wanted(func(w *Wanted) { w.Containerd.Version = "2.1.0" }), False, reason, owner,
 			"containerd is 2.2.1, wanted is 2.1.0"},
 		{"maxPods", withNode(func(n *kube.Node) {
 			n.Status.Capacity[corev1.ResourcePods] = resource.MustParse("50")
 		}), False, reason, owner, "maxPods is 50, wanted is 110"},
-		{"the address", wanted(func(w *Wanted) { w.NodeIP = "203.0.113.7" }), False, reason, owner,
+		{"the address", wanted(func(w *Wanted) { w.Node.Kubelet.NodeIP = "203.0.113.7" }), False, reason, owner,
 			"address is 10.0.0.4, wanted is 203.0.113.7"},
 		{"a vendor's kubelet", withNode(func(n *kube.Node) {
 			n.Status.NodeInfo.KubeletVersion = "v1.34.4-edge+1"
@@ -174,7 +174,7 @@ func TestPodsSynchronized(t *testing.T) {
 
 func TestLabelsApplied(t *testing.T) {
 	label := func(key, value string) Evidence {
-		return with(func(e *Evidence) { e.Wanted.Labels[key] = value })
+		return with(func(e *Evidence) { e.Wanted.Node.Labels[key] = value })
 	}
 	const reason, owner = "LabelsDiffer", OwnerMachine
 	check(t, LabelsApplied, []expect{
@@ -187,7 +187,7 @@ func TestLabelsApplied(t *testing.T) {
 // m8: a node may not change its taints, and nobody said so.
 func TestTaintsApplied(t *testing.T) {
 	taint := func(text string) Evidence {
-		return with(func(e *Evidence) { e.Wanted.Taints = []string{text} })
+		return with(func(e *Evidence) { e.Wanted.Node.Taints = []string{text} })
 	}
 	const reason, owner = "TaintsDiffer", OwnerCluster
 	check(t, TaintsApplied, []expect{
@@ -195,7 +195,7 @@ func TestTaintsApplied(t *testing.T) {
 		{"another value", taint("dedicated=core:NoSchedule"), False, reason, owner,
 			"`kubectl taint node edge-1 dedicated=core:NoSchedule --overwrite`"},
 		{"another effect", taint("dedicated=edge:NoExecute"), False, reason, owner, "NoExecute"},
-		{"none wanted", with(func(e *Evidence) { e.Wanted.Taints = nil }), True, "", "", ""},
+		{"none wanted", with(func(e *Evidence) { e.Wanted.Node.Taints = nil }), True, "", "", ""},
 		{"unreadable", taint("x"), Unknown, "InvalidTaint", "", ""},
 	})
 }

@@ -16,7 +16,7 @@ func TestNodeObserved(t *testing.T) {
 
 // After a check that has failed the conditions are those of the last one, but for one.
 func TestUnchecked(t *testing.T) {
-	last := Evaluate(Watch(), good())
+	last := Evaluate(Watch, good())
 	after := Unchecked(last, errors.New("the disk is full"), now())
 	if len(after) != len(last) {
 		t.Fatalf("%d conditions", len(after))

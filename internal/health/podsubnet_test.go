@@ -16,7 +16,7 @@ func TestPodSubnetsAgree(t *testing.T) {
 		{"none yet", withNode(func(n *kube.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "", nil }),
 			Unknown, "NotAllocated", "", "10.244.1.0/24"},
 		{"the owner's own", with(func(e *Evidence) {
-			e.Wanted.Allocated = false
+			e.Wanted.CNI.PodCIDR = "10.0.0.0/24"
 			another(&e.Node.Value)
 		}), True, "", "", ""},
 		{"another's network", with(func(e *Evidence) {

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
@@ -28,7 +29,7 @@ func apiServerReachable(e Evidence) Condition {
 	}
 	owner, reason := layer(fault)
 	message := oneLine(fault)
-	if e.Wanted.Located && kube.Rebind(fault) {
+	if e.Wanted.Located() && kube.Rebind(fault) {
 		message += "; if the cluster has another address or CA now, this machine needs a new " +
 			"configuration (node.kubelet.serverURL, node.kubelet.caCertData)"
 	}
@@ -64,11 +65,11 @@ func credentialValid(e Evidence) Condition {
 	fault, isFault := errors.AsType[*kube.Fault](e.Probe.Err)
 	switch {
 	case errors.Is(e.Credential.Err, kube.ErrUnauthorized):
-		return unauthorized(e.Wanted.Entra)
+		return unauthorized(e.Wanted.Azure.ShowsToken())
 	case isFault && fault.Layer == kube.LayerAuth:
-		return fails(issuer(e.Wanted.Entra), "Unauthorized", oneLine(fault))
+		return fails(issuer(e.Wanted.Azure.ShowsToken()), "Unauthorized", oneLine(fault))
 	case e.Probe.Err != nil && !isFault:
-		return fails(issuer(e.Wanted.Entra), "CredentialUnavailable", oneLine(e.Probe.Err)+
+		return fails(issuer(e.Wanted.Azure.ShowsToken()), "CredentialUnavailable", oneLine(e.Probe.Err)+
 			"; run the same command again when that is repaired")
 	}
 	return e.Credential.missing()
@@ -97,7 +98,7 @@ func versionsCompatible(e Evidence) Condition {
 	if !e.ServerVersion.OK() {
 		return e.ServerVersion.missing()
 	}
-	kubelet, server := e.Wanted.Kubernetes, e.ServerVersion.Value
+	kubelet, server := e.Wanted.Kubernetes.Version, e.ServerVersion.Value
 	versions := fmt.Sprintf("kubelet's version, %s, and the API server's, %s", kubelet, server)
 	v, _ := release.ParseServer(server)
 	switch release.SkewOf(kubelet, server) {
@@ -117,7 +118,7 @@ func versionsCompatible(e Evidence) Condition {
 // certificateIssued: a kubelet whose credential is accepted has its certificate; else its latest
 // request tells what it waits for.
 func certificateIssued(e Evidence) Condition {
-	if e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Node {
+	if e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Agent.NodeName {
 		return holds()
 	}
 	if !e.CSRs.OK() {
@@ -149,12 +150,6 @@ func certificateIssued(e Evidence) Condition {
 // Works reports whether a version of kubelet works with one of the API server.
 func Works(kubelet, server string) bool { return release.SkewOf(kubelet, server) == release.Works }
 
-// Services and Connection say what came of connecting to the cluster's own Services.
-type (
-	Services   = kube.Services
-	Connection = kube.Connection
-)
-
 // Why Services cannot be reached, where time may cure it.
 const (
 	proxyMissing = "ProxyMissing"
@@ -176,7 +171,7 @@ func servicesReachable(e Evidence) Condition {
 			silent = append(silent, fmt.Sprintf("%s (%s: %s)", c.Service, c.Address, oneLine(c.Err)))
 		}
 	}
-	dns, told := e.Services.Value.DNS, e.Wanted.DNS
+	dns, told := e.Services.Value.DNS, e.Wanted.Node.Kubelet.DNSServiceIP
 	switch {
 	case len(silent) > 0 && e.Pods.OK() && !slices.ContainsFunc(e.Pods.Value, proxies):
 		return fails(OwnerCluster, proxyMissing, "Services cannot be reached, and so no names "+
@@ -203,12 +198,8 @@ func Awaited(e Evidence) bool {
 
 // proxies reports whether a pod is what makes Services work on its node.
 func proxies(pod corev1.Pod) bool {
-	for _, name := range []string{"kube-proxy", "cilium", "kube-router", "calico-node", "antrea"} {
-		if strings.HasPrefix(pod.Name, name) {
-			return true
-		}
-	}
-	return false
+	known := []string{"kube-proxy", "cilium", "kube-router", "calico-node", "antrea"}
+	return slices.ContainsFunc(known, func(name string) bool { return strings.HasPrefix(pod.Name, name) })
 }
 
 // linkLocal reports whether DNS is a cache on each node (NodeLocal DNSCache).
@@ -230,7 +221,7 @@ type Arc struct {
 // arcConnected: an Arc machine that Azure has forgotten, or that cannot reach it, gets no tokens;
 // and its identity can lose its roles like any other.
 func arcConnected(e Evidence) Condition {
-	if !e.Wanted.Arc {
+	if e.Wanted.Azure.AuthMode() != config.AuthArc {
 		return holds()
 	}
 	if !e.Arc.Asked {
@@ -262,31 +253,17 @@ func arcConnected(e Evidence) Condition {
 	return holds()
 }
 
-// endpoints are the servers that are needed now, as far as they were tried.
-func (e Evidence) endpoints() ([]Endpoint, Condition) {
-	if e.Examined == nil {
-		return nil, notAsked()
-	}
-	if !e.Examined.Endpoints.OK() {
-		return nil, e.Examined.Endpoints.missing()
-	}
-	var needed []Endpoint
-	for _, p := range e.Examined.Endpoints.Value {
-		if p.Needed {
-			needed = append(needed, p)
-		}
-	}
-	return needed, holds()
+// endpoints are the servers that are needed now.
+func (e Evidence) endpoints() []Endpoint {
+	return slices.DeleteFunc(slices.Clone(e.Examined.Endpoints.Value), func(p Endpoint) bool {
+		return !p.Needed
+	})
 }
 
 // broken are the servers that are needed now and whose way is broken in one of these layers.
 func (e Evidence) broken(in func(Endpoint, kube.Layer) bool, owner, reason, cure string) Condition {
-	needed, c := e.endpoints()
-	if c.Status != True {
-		return c
-	}
 	var found, remedies []string
-	for _, p := range needed {
+	for _, p := range e.endpoints() {
 		fault, ok := errors.AsType[*kube.Fault](p.Err)
 		if !ok || !in(p, fault.Layer) {
 			continue
@@ -299,7 +276,7 @@ func (e Evidence) broken(in func(Endpoint, kube.Layer) bool, owner, reason, cure
 		}
 	}
 	if len(found) == 0 {
-		return c
+		return holds()
 	}
 	return fails(owner, reason, strings.Join(append(found, remedies...), "; ")+cure)
 }
@@ -324,11 +301,7 @@ func endpointsTrusted(e Evidence) Condition {
 
 // pathMTU: where larger packets are dropped on the way, connections are made and then hang.
 func pathMTU(e Evidence) Condition {
-	needed, c := e.endpoints()
-	if c.Status != True {
-		return c
-	}
-	for _, p := range needed {
+	for _, p := range e.endpoints() {
 		if p.SmallOnly {
 			return fails(OwnerNetwork, "LargePacketsLost", p.URL+" ("+p.Purpose+") answers small packets "+
 				"only: larger ones are dropped on the way, as by a VPN whose MTU is not told; lower the "+
@@ -336,7 +309,7 @@ func pathMTU(e Evidence) Condition {
 				"let ICMP \"fragmentation needed\" through")
 		}
 	}
-	return c
+	return holds()
 }
 
 // mostAhead is how far two clocks may differ. Entra ID and certificates forgive five minutes.
@@ -345,13 +318,9 @@ const mostAhead = time.Minute
 // clockAccurate compares the clocks of the servers. Where they differ from each other, it is not
 // this machine's that is wrong.
 func clockAccurate(e Evidence) Condition {
-	needed, c := e.endpoints()
-	if c.Status != True {
-		return c
-	}
 	var differ []string
 	dated := 0
-	for _, p := range needed {
+	for _, p := range e.endpoints() {
 		if p.Ahead == nil {
 			continue
 		}
@@ -368,7 +337,7 @@ func clockAccurate(e Evidence) Condition {
 	case dated == 0:
 		return unknown("NoServerTime", "no server has sent its time")
 	case len(differ) == 0:
-		return c
+		return holds()
 	case len(differ) < dated:
 		return fails(OwnerCluster, "ServersDiffer", "the clocks of servers differ: this machine's is "+
 			strings.Join(differ, ", and ")+", and right by the others; ask who runs that server")

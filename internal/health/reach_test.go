@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
@@ -41,7 +42,10 @@ func TestAPIServerReachable(t *testing.T) {
 func TestCredentialValid(t *testing.T) {
 	refused := func(entra bool) Evidence {
 		return with(func(e *Evidence) {
-			e.Credential, e.Wanted.Entra = Answered("", kube.ErrUnauthorized), entra
+			e.Credential = Answered("", kube.ErrUnauthorized)
+			if entra {
+				e.Wanted.Azure.Arc, e.Wanted.Azure.KubeletCredential = &config.Arc{}, config.CredentialToken
+			}
 		})
 	}
 	without := func(err error) Evidence {
@@ -67,7 +71,7 @@ func TestCredentialValid(t *testing.T) {
 func TestVersionsCompatible(t *testing.T) {
 	versions := func(kubelet, server string) Evidence {
 		return with(func(e *Evidence) {
-			e.Wanted.Kubernetes, e.ServerVersion = kubelet, Answered(server, nil)
+			e.Wanted.Kubernetes.Version, e.ServerVersion = kubelet, Answered(server, nil)
 		})
 	}
 	const owner = OwnerConfiguration

@@ -10,15 +10,10 @@ func ToReport(conditions []Condition, limit int) []Condition {
 		return c.Status == True || c.Type == NodeReady || c.NotChecked()
 	})
 	rank := func(c Condition) int {
-		switch {
-		case c.Type == NoChangeWaiting:
+		if c.Type == NoChangeWaiting {
 			return -1
-		case c.Ill():
-			return 0
-		case c.Status == False:
-			return 1
 		}
-		return 2
+		return c.rank()
 	}
 	slices.SortStableFunc(told, func(a, b Condition) int { return rank(a) - rank(b) })
 	return told[:min(len(told), limit)]

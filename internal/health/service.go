@@ -124,7 +124,7 @@ func kubeletHealthy(e Evidence) Condition {
 // yet, answers nobody: logs and exec do not work.
 func servingCertificate(e Evidence) Condition {
 	switch {
-	case !e.Wanted.ServingIssued:
+	case !e.Wanted.Node.Kubelet.ServerTLSBootstrap:
 		return holds()
 	case !e.Serving.OK():
 		return e.Serving.missing()

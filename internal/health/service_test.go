@@ -90,7 +90,7 @@ func TestKubeletStable(t *testing.T) {
 			"ReservationsTooLarge", OwnerConfiguration, "lower node.kubelet.kubeReserved"},
 		{"cgroup v1", log(`err="kubelet is configured to not run on a host using cgroup v1"`), False,
 			"CgroupV1", owner, "failCgroupV1"},
-		{"cgroup v1 that is allowed", log(`"Warning: cgroup check" err="cgroup v1 detected. cgroup v1 `+
+		{"cgroup v1 that is allowed", log(`"Warning: cgroup check" err="cgroup v1 detected. cgroup v1 ` +
 			`support is deprecated"`), False, reason, owner, "other"},
 		{"no inotify instance", log(`err="inotify_init: too many open files"`), False,
 			"InotifyExhausted", owner, "fs.inotify.max_user_instances"},

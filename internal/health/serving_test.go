@@ -9,7 +9,7 @@ import (
 func TestServingCertificate(t *testing.T) {
 	issued := func(until time.Time, err error) Evidence {
 		return with(func(e *Evidence) {
-			e.Wanted.ServingIssued, e.Serving = true, Answered(until, err)
+			e.Wanted.Node.Kubelet.ServerTLSBootstrap, e.Serving = true, Answered(until, err)
 		})
 	}
 	check(t, ServingCertificate, []expect{
@@ -20,7 +20,7 @@ func TestServingCertificate(t *testing.T) {
 		{"it is over", issued(ago(time.Hour), nil), False, "Pending", OwnerCluster,
 			"certificate approve"},
 		{"it cannot be read", issued(time.Time{}, errors.New("x")), Unknown, "NotAnswered", "", "x"},
-		{"nobody has looked", with(func(e *Evidence) { e.Wanted.ServingIssued = true }), Unknown,
+		{"nobody has looked", with(func(e *Evidence) { e.Wanted.Node.Kubelet.ServerTLSBootstrap = true }), Unknown,
 			"NotChecked", "", ""},
 	})
 }

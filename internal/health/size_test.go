@@ -20,7 +20,7 @@ func TestMemorySize(t *testing.T) {
 		{"too small", sized(400<<20, 1<<40), False, "MemoryTooSmall", owner, "400 MB of memory"},
 		{"sold as 512 MB", sized(460<<20, 1<<40), True, "", "", ""},
 	})
-	if err := Problem(Evaluate(Preflight(), sized(400<<20, 1<<40))); err == nil ||
+	if err := Problem(Evaluate(Preflight, sized(400<<20, 1<<40))); err == nil ||
 		!strings.Contains(err.Error(), MemorySize) {
 		t.Errorf("preflight says %v", err)
 	}
@@ -40,7 +40,7 @@ func TestSizeAdvised(t *testing.T) {
 		{"a disk that the node has filled", installed, True, "", "", ""},
 	})
 	e := sized(1000<<20, 5<<30)
-	if err := Problem(Evaluate(Preflight(), e)); err != nil {
+	if err := Problem(Evaluate(Preflight, e)); err != nil {
 		t.Errorf("it keeps a machine from being a node: %v", err)
 	}
 	cautions := Cautions(e)

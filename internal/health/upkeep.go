@@ -8,19 +8,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
 // Upkeep is evidence of what wears out or changes under a node: it is cheap, and gathered with each
 // check.
 type Upkeep struct {
-	// InodesUsed is in percent, by directory.
-	InodesUsed map[string]int
-	ReadOnly   []string
+	host.Upkeep
 	// Swaps are the swap areas in use on a machine that is a node.
-	Swaps          []string
-	RebootRequired bool
-	// Clock is nil when it is not known how the clock is kept.
-	Clock *Clock
+	Swaps []string
 	// HostNames are the names that the machine has, now and after a boot, where kubelet goes by
 	// them: there is none where kubelet is told its Node's name.
 	HostNames []string
@@ -35,16 +32,6 @@ type Upkeep struct {
 
 // Validity is from when to when a certificate is valid.
 type Validity struct{ From, To time.Time }
-
-// Clock is how the machine's clock is kept.
-type Clock struct {
-	Synchronized bool
-	// Container tells that the clock is another machine's.
-	Container bool
-	Uptime    time.Duration
-	// Keepers are the time services that run.
-	Keepers []string
-}
 
 // Polls is how the provider is asked.
 type Polls struct {
@@ -107,16 +94,16 @@ func rebootNotPending(e Evidence) Condition {
 // hostNameStable: a kubelet that is not told its Node's name takes the machine's at each start, and
 // with another name it is refused.
 func hostNameStable(e Evidence) Condition {
-	if e.Wanted.Node == "localhost" || strings.HasPrefix(e.Wanted.Node, "localhost.") {
-		return fails(OwnerConfiguration, "HostNameNotUnique", "the Node's name would be "+e.Wanted.Node+
+	if e.Wanted.Agent.NodeName == "localhost" || strings.HasPrefix(e.Wanted.Agent.NodeName, "localhost.") {
+		return fails(OwnerConfiguration, "HostNameNotUnique", "the Node's name would be "+e.Wanted.Agent.NodeName+
 			", which many machines have: set agent.nodeName, or run `hostnamectl set-hostname`")
 	}
 	for _, name := range e.Upkeep.HostNames {
-		if strings.ToLower(name) != e.Wanted.Node {
+		if strings.ToLower(name) != e.Wanted.Agent.NodeName {
 			return fails(OwnerMachine, "Changed", fmt.Sprintf("this machine is called %q now, and kubelet, "+
 				"which takes its name from it, will not be Node %s any more when it starts again: run "+
 				"`aks-flex-node bootstrap`, which tells kubelet the Node's name, or `hostnamectl "+
-				"set-hostname %s`", name, e.Wanted.Node, e.Wanted.Node))
+				"set-hostname %s`", name, e.Wanted.Agent.NodeName, e.Wanted.Agent.NodeName))
 		}
 	}
 	return holds()
@@ -171,37 +158,45 @@ func clusterCAValid(e Evidence) Condition {
 		ended+"; ask the cluster's operator for a configuration with the present one")
 }
 
-// ofCertificate judges a certificate: ended before, beside what is asked, or not yet begun.
-func ofCertificate(e Evidence, a Answer[Validity]) (v Validity, c Condition, decided bool) {
-	switch {
+// renewal describes how a certificate is kept valid: margin returns how long before its end its
+// successor must exist, given the length of its life; the texts complete the message.
+type renewal struct {
+	what, owner     string
+	margin          func(life time.Duration) time.Duration
+	expired         string
+	reason, expires string
+}
+
+func (r renewal) judge(e Evidence, a Answer[Validity]) Condition {
+	v := a.Value
+	until := v.To.UTC().Format(time.RFC3339)
+	switch left := v.To.Sub(e.Now); {
 	case !a.Asked:
-		return v, holds(), true // there is none
+		return holds()
 	case !a.OK():
-		return v, a.missing(), true
-	case e.Now.Before(a.Value.From):
-		return v, fails(OwnerMachine, "NotYetValid", "is valid only from "+
-			a.Value.From.UTC().Format(time.RFC3339)+" on: this machine's clock is wrong; see "+
-			"`timedatectl`"), true
+		return a.missing()
+	case e.Now.Before(v.From):
+		return fails(OwnerMachine, "NotYetValid", r.what+" is valid only from "+
+			v.From.UTC().Format(time.RFC3339)+" on: this machine's clock is wrong; see `timedatectl`")
+	case left <= 0:
+		return fails(r.owner, "Expired", r.what+" has expired at "+until+r.expired)
+	case left < r.margin(v.To.Sub(v.From)):
+		return fails(r.owner, r.reason, r.what+" ends at "+until+r.expires)
 	}
-	return a.Value, Condition{}, false
+	return holds()
 }
 
 // kubeletCertificate: kubelet asks for the next one when 10 to 30 % of the time is left.
 func kubeletCertificate(e Evidence) Condition {
-	const what = "kubelet's client certificate "
-	v, c, decided := ofCertificate(e, e.Upkeep.Client)
-	switch until := v.To.UTC().Format(time.RFC3339); {
-	case decided:
-		return about(what, c)
-	case !e.Now.Before(v.To):
-		return fails(OwnerCluster, "Expired", what+"has expired at "+until+", and the API server no "+
-			"longer knows this node; ask the cluster's operator for a new bootstrap token or "+
-			"configuration URL, and run `aks-flex-node bootstrap`")
-	case v.To.Sub(e.Now) < v.To.Sub(v.From)/20:
-		return fails(OwnerCluster, "NotRenewed", what+"ends at "+until+", and kubelet has not been "+
-			"given a new one: nobody approves its requests; see `kubectl get csr`")
-	}
-	return holds()
+	return renewal{
+		what: "kubelet's client certificate", owner: OwnerCluster,
+		margin: func(life time.Duration) time.Duration { return life / 20 },
+		expired: ", and the API server no longer knows this node; ask the cluster's operator for a new " +
+			"bootstrap token or configuration URL, and run `aks-flex-node bootstrap`",
+		reason: "NotRenewed",
+		expires: ", and kubelet has not been given a new one: nobody approves its " +
+			"requests; see `kubectl get csr`",
+	}.judge(e, e.Upkeep.Client)
 }
 
 // soon is how long before its end somebody has to see to a certificate that no program renews.
@@ -209,27 +204,14 @@ const soon = 14 * 24 * time.Hour
 
 // principalCertificate: nobody renews the certificate of a service principal but its owner.
 func principalCertificate(e Evidence) Condition {
-	const what = "the certificate of the service principal (azure.servicePrincipal.certificateFile) "
 	const renew = "; have a new one made, add it to the application in Entra ID, and put it there"
-	v, c, decided := ofCertificate(e, e.Upkeep.Principal)
-	switch until := v.To.UTC().Format(time.RFC3339); {
-	case decided:
-		return about(what, c)
-	case !e.Now.Before(v.To):
-		return fails(OwnerAzure, "Expired", what+"has expired at "+until+", and Entra ID gives no more "+
-			"tokens for it"+renew)
-	case v.To.Sub(e.Now) < min(soon, v.To.Sub(v.From)/3):
-		return fails(OwnerAzure, "ExpiringSoon", what+"ends at "+until+renew)
-	}
-	return holds()
-}
-
-// about has a condition that is False begin with what it is about.
-func about(what string, c Condition) Condition {
-	if c.Status == False {
-		c.Message = what + c.Message
-	}
-	return c
+	return renewal{
+		what:    "the certificate of the service principal (azure.servicePrincipal.certificateFile)",
+		owner:   OwnerAzure,
+		margin:  func(life time.Duration) time.Duration { return min(soon, life/3) },
+		expired: ", and Entra ID gives no more tokens for it" + renew,
+		reason:  "ExpiringSoon", expires: renew,
+	}.judge(e, e.Upkeep.Principal)
 }
 
 // unanswered is for how long the provider may not answer, though it was asked more than once: polls
@@ -239,7 +221,7 @@ const unanswered = 15 * time.Minute
 // providerAnswers: a node whose provider does not answer goes on, and is told of no change.
 func providerAnswers(e Evidence) Condition {
 	p := e.Upkeep.Polls
-	if !e.Wanted.Follows || p == nil {
+	if !e.Wanted.ContinuousMonitoring || p == nil {
 		return holds()
 	}
 	since := p.Answered

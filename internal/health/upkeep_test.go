@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
 // authority is a certificate that is valid until a time, in PEM.
@@ -46,11 +48,11 @@ func TestUpkeep(t *testing.T) {
 		{RebootNotPending, "RebootRequired", func(u *Upkeep) { u.RebootRequired = true }},
 		{HostNameStable, "Changed", func(u *Upkeep) { u.HostNames = []string{"edge-1", "other"} }},
 		{HostNameStable, "", func(u *Upkeep) { u.HostNames = nil }},
-		{TimeSynchronized, "NoTimeService", func(u *Upkeep) { u.Clock = &Clock{Uptime: settled} }},
-		{TimeSynchronized, "Starting", func(u *Upkeep) { u.Clock = &Clock{Uptime: settled - 1} }},
-		{TimeSynchronized, "", func(u *Upkeep) { u.Clock = &Clock{Uptime: day, Container: true} }},
+		{TimeSynchronized, "NoTimeService", func(u *Upkeep) { u.Clock = &host.Clock{Uptime: settled} }},
+		{TimeSynchronized, "Starting", func(u *Upkeep) { u.Clock = &host.Clock{Uptime: settled - 1} }},
+		{TimeSynchronized, "", func(u *Upkeep) { u.Clock = &host.Clock{Uptime: day, Container: true} }},
 		{TimeSynchronized, "NotSynchronized", func(u *Upkeep) {
-			u.Clock = &Clock{Uptime: day, Keepers: []string{"chrony.service"}}
+			u.Clock = &host.Clock{Uptime: day, Keepers: []string{"chrony.service"}}
 		}},
 		{TimeSynchronized, notChecked, func(u *Upkeep) { u.Clock = nil }},
 		{ClusterCAValid, "NotValidNow", func(u *Upkeep) { u.CA = authority(now()) }},
@@ -103,11 +105,11 @@ func TestUpkeep(t *testing.T) {
 		}
 	}
 	e := good()
-	e.Wanted.Follows, e.Upkeep.Polls = false, &Polls{Answered: ago(day), Error: "refused", Failures: 9}
+	e.Wanted.ContinuousMonitoring, e.Upkeep.Polls = false, &Polls{Answered: ago(day), Error: "refused", Failures: 9}
 	if c := condition(t, ProviderAnswers, e); c.Status != True {
 		t.Errorf("a node that follows nobody: %+v", c)
 	}
-	e.Wanted.Node = "localhost.localdomain"
+	e.Wanted.Agent.NodeName = "localhost.localdomain"
 	c := condition(t, HostNameStable, e)
 	if c.Reason != "HostNameNotUnique" || c.Owner != OwnerConfiguration {
 		t.Errorf("a machine called localhost: %+v", c)
@@ -116,8 +118,9 @@ func TestUpkeep(t *testing.T) {
 
 // What dpkg and the disk tell, the first thing to do first.
 func TestPackagesAndDisk(t *testing.T) {
-	x := &Examined{Unfinished: []string{"a"}, Upgradable: []string{"b", "c"}, Held: []string{"d"},
-		Sync: slowSync + 1}
+	x := &Examined{Examination: host.Examination{Unfinished: []string{"a"},
+		Upgradable: []string{"b", "c"}, Held: []string{"d"},
+		Sync: slowSync + 1}}
 	e := Evidence{Examined: x}
 	for _, want := range []struct{ reason, command string }{
 		{"Unfinished", "`dpkg --configure -a`"}, {"RuntimeUpgraded", "`apt-mark hold b c`"},

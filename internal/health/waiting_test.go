@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 func TestNoChangeWaiting(t *testing.T) {
@@ -22,7 +24,7 @@ func TestNoChangeWaiting(t *testing.T) {
 		{"many pods", waits(long), False, DrainBlocked, OwnerWorkload,
 			"...; since 2026-11-21T11:00:00Z, next attempt by 2026-11-21T13:00:00Z; the owner of"},
 		{"a change goes on", with(func(e *Evidence) {
-			e.Waiting, e.Transition = &drain, &Transition{Kind: "change", Phase: "gate"}
+			e.Waiting, e.Transition = &drain, &transition.Transition{Kind: "change", Phase: "gate"}
 		}), False, DrainBlocked, OwnerWorkload, "default/db"},
 	})
 }
@@ -32,7 +34,7 @@ func TestServicesWithoutDownload(t *testing.T) {
 	e := with(func(e *Evidence) {
 		e.Containerd, e.Kubelet = Answered(Service{}, nil), Answered(Service{}, nil)
 		e.Waiting = &Waiting{Reason: DownloadFailed, Message: "cannot get runc", Owner: OwnerNetwork}
-		e.Transition = &Transition{Kind: "join", Phase: "apply"}
+		e.Transition = &transition.Transition{Kind: "join", Phase: "apply"}
 	})
 	e.Healthz = Tried(errors.New("connection refused"))
 	for _, name := range []string{ContainerdRunning, KubeletRunning, KubeletHealthy} {

@@ -42,8 +42,7 @@ type Options struct {
 
 // Client speaks to one API server with one credential.
 type Client struct {
-	core, authentication, authorization *rest.RESTClient
-	certificates, coordination          *rest.RESTClient
+	core *rest.RESTClient
 	// watch is core for requests whose answer takes as long as the caller wants.
 	watch *rest.RESTClient
 	way   http.RoundTripper
@@ -76,26 +75,14 @@ func newClient(c *rest.Config, o Options) (*Client, error) {
 		return nil, fmt.Errorf("cannot make a client for %s: %w", c.Host, err)
 	}
 	codecs := serializer.NewCodecFactory(answers()).WithoutConversion()
-	group := func(path string, gv schema.GroupVersion, limit time.Duration) *rest.RESTClient {
-		gc := rest.CopyConfig(c)
-		gc.APIPath, gc.GroupVersion, gc.NegotiatedSerializer = path, &gv, codecs
-		rc, groupErr := rest.RESTClientForConfigAndClient(gc,
-			&http.Client{Transport: way, Timeout: limit})
-		if groupErr != nil {
-			err = fmt.Errorf("cannot make a client for %s: %w", c.Host, groupErr)
-		}
-		return rc
+	c.APIPath, c.GroupVersion, c.NegotiatedSerializer = "/api", &corev1.SchemeGroupVersion, codecs
+	core, err := rest.RESTClientForConfigAndClient(c,
+		&http.Client{Transport: way, Timeout: requestTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client for %s: %w", c.Host, err)
 	}
-	k := &Client{
-		core:           group("/api", corev1.SchemeGroupVersion, requestTimeout),
-		authentication: group("/apis", authenticationv1.SchemeGroupVersion, requestTimeout),
-		authorization:  group("/apis", authorizationv1.SchemeGroupVersion, requestTimeout),
-		certificates:   group("/apis", certificatesv1.SchemeGroupVersion, requestTimeout),
-		coordination:   group("/apis", coordinationv1.SchemeGroupVersion, requestTimeout),
-		watch:          group("/api", corev1.SchemeGroupVersion, 0),
-		way:            way,
-	}
-	return k, err
+	watch, err := rest.RESTClientForConfigAndClient(c, &http.Client{Transport: way})
+	return &Client{core: core, watch: watch, way: way}, err
 }
 
 // answers are the types of what the API server answers. All that a group has would be many times as
@@ -180,7 +167,8 @@ type Lease = coordinationv1.Lease
 
 // Lease returns the lease that kubelet renews every few seconds to say that the node is alive.
 func (c *Client) Lease(ctx context.Context, node string) (Lease, error) {
-	request := c.coordination.Get().Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(node)
+	request := c.core.Get().AbsPath("/apis/coordination.k8s.io/v1").
+		Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(node)
 	return get[Lease](ctx, request, "read the lease of Node %s", node)
 }
 

@@ -15,20 +15,19 @@ func TestHealthz(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	err := Healthz(t.Context(), server.Client(), server.URL+"/healthz")
+	err := Healthz(t.Context(), server.URL+"/healthz")
 	if err == nil || !strings.Contains(err.Error(), "[-]syncloop failed healthz check failed") {
 		t.Errorf("a kubelet that is ill: %v", err)
 	}
 	ill = false
-	if err := Healthz(t.Context(), server.Client(), server.URL+"/healthz"); err != nil {
+	if err := Healthz(t.Context(), server.URL+"/healthz"); err != nil {
 		t.Errorf("a kubelet that is well: %v", err)
 	}
-	client := server.Client()
 	server.Close()
-	if err := Healthz(t.Context(), client, server.URL); err == nil {
+	if err := Healthz(t.Context(), server.URL); err == nil {
 		t.Error("a kubelet that is down is healthy")
 	}
-	if err := Healthz(t.Context(), client, "http://%zz"); err == nil {
+	if err := Healthz(t.Context(), "http://%zz"); err == nil {
 		t.Error("a bad URL is healthy")
 	}
 }

@@ -22,7 +22,8 @@ var ErrUnauthorized = errors.New("the API server does not accept the credential 
 // is ErrUnauthorized when the credential is not accepted.
 func (c *Client) WhoAmI(ctx context.Context) (string, error) {
 	review := &authenticationv1.SelfSubjectReview{}
-	err := c.authentication.Post().Resource("selfsubjectreviews").Body(review).Do(ctx).Into(review)
+	err := c.core.Post().AbsPath("/apis/authentication.k8s.io/v1/selfsubjectreviews").Body(review).
+		Do(ctx).Into(review)
 	if apierrors.IsNotFound(err) { // before Kubernetes 1.28
 		_, err = c.core.Get().AbsPath("/version").DoRaw(ctx)
 	}
@@ -53,7 +54,8 @@ func (c *Client) May(ctx context.Context, a Access) (allowed bool, reason string
 	review := &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: wanted},
 	}
-	err = c.authorization.Post().Resource("selfsubjectaccessreviews").Body(review).Do(ctx).Into(review)
+	err = c.core.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").Body(review).
+		Do(ctx).Into(review)
 	if err != nil {
 		return false, "", fmt.Errorf("cannot ask the API server what the identity may do: %w", err)
 	}
@@ -69,8 +71,9 @@ type CSR struct {
 
 // CSRs lists the requests for the client certificate of a node, the latest last.
 func (c *Client) CSRs(ctx context.Context, node string) ([]CSR, error) {
-	list, err := get[certificatesv1.CertificateSigningRequestList](ctx,
-		c.certificates.Get().Resource("certificatesigningrequests"), "list the certificate requests")
+	request := c.core.Get().AbsPath("/apis/certificates.k8s.io/v1/certificatesigningrequests")
+	list, err := get[certificatesv1.CertificateSigningRequestList](ctx, request,
+		"list the certificate requests")
 	if err != nil {
 		return nil, err
 	}

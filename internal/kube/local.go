@@ -16,14 +16,18 @@ import (
 // KubeletHealthz is where kubelet says whether it is healthy, by default.
 const KubeletHealthz = "http://127.0.0.1:10248/healthz"
 
+// healthzTimeout bounds the question; kubelet is on this machine.
+const healthzTimeout = 5 * time.Second
+
 // Healthz asks a healthz endpoint. The error quotes what it answers when that is not 200.
-func Healthz(ctx context.Context, client *http.Client, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+func Healthz(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, healthzTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return fmt.Errorf("cannot ask %s: %w", url, err)
 	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
 		return fmt.Errorf("cannot ask for health: %w", err) // it names the URL

@@ -50,6 +50,7 @@ type Archive struct {
 	tar      *tar.Writer
 	manifest Manifest
 	size     int
+	err      error // the first of writing, after which nothing is written
 }
 
 // NewArchive begins an archive.
@@ -61,11 +62,11 @@ func NewArchive(out io.Writer, r *Redactor, version string, now time.Time) *Arch
 }
 
 // Add adds a text. Of a long one only the end is kept, from a whole line on.
-func (a *Archive) Add(name, text string) error {
+func (a *Archive) Add(name, text string) {
 	kept := tail(a.redactor.Redact(withoutHalfKey(tail(text, MaxFile))), MaxFile)
 	if a.size+len(kept) > MaxAll {
 		a.Omit(name, fmt.Errorf("the archive would be larger than %d MiB", MaxAll>>20))
-		return nil
+		return
 	}
 	f := File{Name: name, Bytes: len(kept)}
 	if len(text) > MaxFile {
@@ -73,17 +74,17 @@ func (a *Archive) Add(name, text string) error {
 	}
 	a.size += len(kept)
 	a.manifest.Files = append(a.manifest.Files, f)
-	return a.write(name, kept)
+	a.write(name, kept)
 }
 
 // Value adds a value as JSON.
-func (a *Archive) Value(name string, v any) error {
+func (a *Archive) Value(name string, v any) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		a.Omit(name, err)
-		return nil
+		return
 	}
-	return a.Add(name, string(text)+"\n")
+	a.Add(name, string(text)+"\n")
 }
 
 // Omit notes what is not in the archive, and why.
@@ -92,7 +93,7 @@ func (a *Archive) Omit(name string, why error) {
 		LeftOut{Name: name, Why: a.redactor.Redact(why.Error())})
 }
 
-// Close adds the manifest and ends the archive.
+// Close adds the manifest and ends the archive. It returns the first error of writing.
 func (a *Archive) Close() (Manifest, error) {
 	a.manifest.Redacted = a.redactor.counts
 	slices.SortStableFunc(a.manifest.LeftOut, func(x, y LeftOut) int {
@@ -100,21 +101,23 @@ func (a *Archive) Close() (Manifest, error) {
 	})
 	text, err := json.MarshalIndent(a.manifest, "", "  ")
 	if err == nil {
-		err = a.write("manifest.json", string(text)+"\n")
+		a.write("manifest.json", string(text)+"\n")
 	}
-	return a.manifest, errors.Join(err, a.tar.Close(), a.zip.Close())
+	return a.manifest, errors.Join(err, a.err, a.tar.Close(), a.zip.Close())
 }
 
-func (a *Archive) write(name, text string) error {
+func (a *Archive) write(name, text string) {
+	if a.err != nil {
+		return
+	}
 	err := a.tar.WriteHeader(&tar.Header{Name: "aks-flex-node-support/" + name, Mode: 0o600,
 		Size: int64(len(text)), ModTime: a.manifest.Created, Typeflag: tar.TypeReg})
 	if err == nil {
 		_, err = io.WriteString(a.tar, text)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", name, err)
+		a.err = fmt.Errorf("cannot write %s: %w", name, err)
 	}
-	return nil
 }
 
 // withoutHalfKey drops the rest of a private key whose beginning was cut off.

@@ -118,7 +118,7 @@ func panels(t *testing.T, file string) []panel {
 // What may be False on a node that works is no warning, and all of it is advice.
 func TestAdvice(t *testing.T) {
 	var advice []string
-	for _, c := range health.Evaluate(health.Watch(), health.Evidence{}) {
+	for _, c := range health.Evaluate(health.Watch, health.Evidence{}) {
 		if c.Status = health.False; !c.Ill() {
 			advice = append(advice, c.Type)
 		}

@@ -103,11 +103,10 @@ func asApplied(ctx context.Context, h *Home, t *Target) (bool, error) {
 	if inspect.ArcLost(ctx, h.Node) {
 		return false, nil
 	}
-	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(h.Node.Env,
-		h.Saved.Applied.Config)}
+	e := inspect.NewEvidence(h.Node, h.Saved.Applied.Config)
 	inspect.ServiceEvidence(ctx, h.Node, &e)
 	e.Machine, err = inspect.MachineEvidence(ctx, h.Node, h.Saved.Applied.Config, t.seen)
-	return err == nil && health.Healthy(health.Evaluate(health.GateLocal(), e)), err
+	return err == nil && health.Healthy(health.Evaluate(health.GateLocal, e)), err
 }
 
 // readyNow asks once whether the Node is Ready, labelled, and has its pod subnets. Whether the API

@@ -109,9 +109,9 @@ func findAgain(ctx context.Context, h *Home, t *Target) error {
 		if !c.Located() {
 			return nil // Azure says nothing new; the gate and the conditions tell what is wrong
 		}
-		e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(h.Node.Env, c),
-			Probe: health.Tried(fault)}
-		return health.Problem(health.Evaluate(health.Preflight(), e))
+		e := inspect.NewEvidence(h.Node, c)
+		e.Probe = health.Tried(fault)
+		return health.Problem(health.Evaluate(health.Preflight, e))
 	}
 	t.moved, t.At = true, at
 	return sameCluster(ctx, h, c, at)

@@ -19,7 +19,7 @@ func explain(ctx context.Context, w *work, cause error) error {
 	}
 	c := w.config
 	at := w.target()
-	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(w.Home.Node.Env, c)}
+	e := inspect.NewEvidence(w.Home.Node, c)
 	inspect.ServiceEvidence(ctx, w.Home.Node, &e)
 	inspect.WithLogs(ctx, w.Home.Node, &e)
 	if seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, c)); err == nil {
@@ -47,7 +47,7 @@ func explain(ctx context.Context, w *work, cause error) error {
 			}
 		}
 	}
-	conditions := slices.DeleteFunc(health.Evaluate(health.Watch(), e), health.Condition.NotChecked)
+	conditions := slices.DeleteFunc(health.Evaluate(health.Watch, e), health.Condition.NotChecked)
 	worst, found := health.First(conditions)
 	if !found {
 		return fmt.Errorf("cannot make Node %s Ready within %s: %w; check `journalctl -u kubelet`, and "+

@@ -122,7 +122,7 @@ func advise(ctx context.Context, w *work, t *transition.Transition) {
 	if t.Kind == transition.Join {
 		awaitServices(ctx, w)
 	}
-	for _, c := range health.Evaluate(health.Advice(), w.evidence) {
+	for _, c := range health.Evaluate(health.Advice, w.evidence) {
 		if c.Status == health.False {
 			w.Warn("%s", c.Message)
 		}
@@ -162,7 +162,7 @@ func awaitServices(ctx context.Context, w *work) {
 // closed. The cluster is asked once what is on the machine holds, and for the pods once all else
 // does.
 func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []health.Condition {
-	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(w.Home.Node.Env, w.config)}
+	e := inspect.NewEvidence(w.Home.Node, w.config)
 	inspect.ServiceEvidence(ctx, w.Home.Node, &e)
 	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, w.config))
 	if err == nil {
@@ -170,7 +170,7 @@ func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []heal
 		e.Machine, _ = inspect.MachineEvidence(ctx, w.Home.Node, w.config, seen)
 	}
 	w.evidence = e
-	if local := health.Evaluate(health.GateLocal(), e); !health.Healthy(local) {
+	if local := health.Evaluate(health.GateLocal, e); !health.Healthy(local) {
 		return append(local, health.Condition{Type: health.NodeReady, Status: health.Unknown})
 	}
 	askGate(ctx, w, t, &e)
@@ -178,7 +178,7 @@ func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []heal
 		inspect.ProbeEvidence(ctx, w.Home.Node, w.config, w.target(), &e)
 	}
 	w.evidence = e
-	return holding(w, t, health.Evaluate(health.Gate(), e))
+	return holding(w, t, health.Evaluate(health.Gate, e))
 }
 
 // askGate asks the cluster the questions of the gate, over the connection of the last time. If that
@@ -199,7 +199,7 @@ func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.E
 			return
 		}
 	}
-	rest := slices.DeleteFunc(holding(w, t, health.Evaluate(health.Gate(), *e)),
+	rest := slices.DeleteFunc(holding(w, t, health.Evaluate(health.Gate, *e)),
 		func(c health.Condition) bool { return c.Type == health.PodsSynchronized })
 	if health.Healthy(rest) {
 		e.Pods = health.Answered(w.client.PodsOn(ctx, w.config.Agent.NodeName))

@@ -107,11 +107,9 @@ func subnetsFit(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(w.Home.Node.Env, w.config),
-		Machine: &health.Machine{
-			PodCIDRs: w.bindings.PodCIDRs, NoIPv6: seen.NoIPv6,
-		}}
-	return health.Problem(health.Evaluate(health.Network(), e))
+	e := inspect.NewEvidence(w.Home.Node, w.config)
+	e.Machine = &health.Machine{PodCIDRs: w.bindings.PodCIDRs, Facts: seen}
+	return health.Problem(health.Evaluate(health.Network, e))
 }
 
 // learnReady waits until the Node is Ready as the kubelet that runs now says it, and learns which

@@ -15,13 +15,12 @@ import (
 // that stands against it is in the error. The network is asked only for what is new.
 func preflight(ctx context.Context, h *Home, t *Target) error {
 	c := t.Input.Config
-	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(h.Node.Env, c),
-		Trust: health.Tried(inspect.Trusted(h.Node))}
+	e := inspect.NewEvidence(h.Node, c)
 	var err error
 	if e.Machine, err = inspect.MachineEvidence(ctx, h.Node, c, t.seen); err != nil {
 		return err
 	}
-	if err := health.Problem(health.Evaluate(health.Preflight(), e)); err != nil {
+	if err := health.Problem(health.Evaluate(health.Preflight, e)); err != nil {
 		return err
 	}
 	if err := sameNode(h, c); err != nil {
@@ -68,7 +67,7 @@ func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	c := t.Input.Config
 	if !h.Saved.Joined() || !access.Held(h.Node, c) {
 		inspect.ProbeEvidence(ctx, h.Node, c, t.At, e)
-		if err := health.Problem(health.Evaluate(health.Preflight(), *e)); err != nil {
+		if err := health.Problem(health.Evaluate(health.Preflight, *e)); err != nil {
 			return err
 		}
 		if err := inspect.Allowed(ctx, h.Node, c, t.At); err != nil {
@@ -77,7 +76,7 @@ func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	}
 	if !h.Saved.Joined() && showsWho(ctx, h, c) {
 		e.Node = registered(ctx, h, c, t.At)
-		if err := health.Problem(health.Evaluate(health.Preflight(), *e)); err != nil {
+		if err := health.Problem(health.Evaluate(health.Preflight, *e)); err != nil {
 			return err
 		}
 	}
@@ -90,7 +89,7 @@ func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	if was != nil && was.Config.Kubernetes.Version != wanted && !e.ServerVersion.OK() {
 		return fmt.Errorf("cannot change kubelet's version to %s: %w", wanted, e.ServerVersion.Err)
 	}
-	return health.Problem(health.Evaluate(health.Preflight(), *e))
+	return health.Problem(health.Evaluate(health.Preflight, *e))
 }
 
 // showsWho reports whether there is a credential already: a machine that is still to be enrolled
@@ -126,12 +125,12 @@ func unowned(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(w.Home.Node.Env, c),
-		Node: registered(ctx, w.Home, c, w.target())}
+	e := inspect.NewEvidence(w.Home.Node, c)
+	e.Node = registered(ctx, w.Home, c, w.target())
 	if e.Machine, err = inspect.MachineEvidence(ctx, w.Home.Node, c, seen); err != nil {
 		return err
 	}
-	return health.Problem(health.Evaluate(health.Preflight(), e))
+	return health.Problem(health.Evaluate(health.Preflight, e))
 }
 
 // Identifiable makes sure, before anything is touched, that Azure knows the configured identity,

@@ -86,7 +86,7 @@ func WithServices(ctx context.Context, h *Node, c config.Config, at Cluster, e *
 	defer cancel()
 	client, err := access.Client(ctx, h, c, at)
 	if err != nil {
-		e.Services = health.Answered(health.Services{}, err)
+		e.Services = health.Answered(kube.Services{}, err)
 		return
 	}
 	defer client.Close()

@@ -44,27 +44,21 @@ func expiries(h *Node, c config.Config) map[string]time.Time {
 // issuer. It is that of the live generation, so a rollback changes it before it waits for anything.
 func Token(ctx context.Context, a *Env) (access.Token, error) {
 	h := NewNode(a, nil)
-	c, err := tokenConfig(ctx, h)
+	id, err := h.Saved.Generations.Target(ctx, generation.Live)
+	if err == nil && id == "" {
+		err = errors.New("cannot make a token: this machine is not a node")
+	}
+	if err == nil {
+		err = h.Saved.ReadSecrets()
+	}
 	if err != nil {
 		return access.Token{}, err
 	}
-	return access.Cached(ctx, h, c)
-}
-
-// tokenConfig is the live configuration, with its credentials.
-func tokenConfig(ctx context.Context, h *Node) (config.Config, error) {
-	id, err := h.Saved.Generations.Target(ctx, generation.Live)
-	if err != nil {
-		return config.Config{}, err
-	}
-	if id == "" {
-		return config.Config{}, errors.New("cannot make a token: this machine is not a node")
-	}
-	if err := h.Saved.ReadSecrets(); err != nil {
-		return config.Config{}, err
-	}
 	c, err := h.Saved.Generations.Config(id)
-	return c.WithCredentials(h.Saved.Secrets[id]), err
+	if err != nil {
+		return access.Token{}, err
+	}
+	return access.Cached(ctx, h, c.WithCredentials(h.Saved.Secrets[id]))
 }
 
 // Cluster is the address of an API server and the certificates that it is verified with.

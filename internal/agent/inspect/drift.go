@@ -26,10 +26,7 @@ func Drift(ctx context.Context, a *Env) (Report, error) {
 		return Report{}, ErrNoNode
 	}
 	changes, err := DriftOf(ctx, h)
-	if err != nil {
-		return Report{}, err
-	}
-	return Report{Changes: changes}, nil
+	return Report{Changes: changes}, err
 }
 
 // DriftOf lists all that differs from the applied generation, whatever is done about it. Beside an

@@ -1,10 +1,10 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -26,31 +26,13 @@ const defaultSettling = 5 * time.Second
 // ClusterTimeout bounds each gathering of what the cluster says.
 const ClusterTimeout = 10 * time.Second
 
-// Wanted is what a configuration says about the node.
-func Wanted(a *Env, c config.Config) health.Wanted {
-	settling := a.Settling
-	if settling == 0 {
-		settling = defaultSettling
-	}
-	var unmasked []string
-	if c.CNI.PodCIDR == "" {
-		unmasked = c.CNI.NonMasqueradeCIDRs
-	}
+// NewEvidence returns the evidence that every check begins with: what a configuration says about
+// the node, and whether the program can be trusted.
+func NewEvidence(h *Node, c config.Config) health.Evidence {
 	_, role := access.Required(c)
-	return health.Wanted{
-		Node: c.Agent.NodeName, Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version,
-		MaxPods: c.Node.MaxPods, NodeIP: c.Node.Kubelet.NodeIP, Unmasked: unmasked,
-		Allocated: c.CNI.PodCIDR == "", DNS: c.Node.Kubelet.DNSServiceIP,
-		Reserved: c.Node.Kubelet.KubeReserved, Eviction: c.Node.Kubelet.EvictionHard,
-		Labels: c.Node.Labels, Taints: c.Node.Taints,
-		FirewallIgnored: c.Network.Firewall == config.FirewallIgnore,
-		FirewallManaged: c.Network.Firewall == config.FirewallManage,
-		MetadataAllowed: c.Network.Metadata == config.MetadataAllow,
-		ServingIssued:   c.Node.Kubelet.ServerTLSBootstrap,
-		Arc:             c.Azure.AuthMode() == config.AuthArc, ArcRole: role,
-		Entra: c.Azure.ShowsToken(), Follows: c.ContinuousMonitoring, Located: c.Located(),
-		Settling: settling,
-	}
+	return health.Evidence{Now: Now(), Trust: health.Tried(Trusted(h)), Wanted: health.Wanted{
+		Config: c, ArcRole: role, Settling: cmp.Or(h.Settling, defaultSettling),
+	}}
 }
 
 // MachineEvidence is what was found on the machine. What is ours does not count as foreign.
@@ -58,21 +40,11 @@ func MachineEvidence(
 	ctx context.Context, h *Node, c config.Config, seen host.Facts,
 ) (*health.Machine, error) {
 	m := &health.Machine{
-		UID: seen.UID, Arch: seen.Arch, OSID: seen.OSID, OSVersion: seen.OSVersion, OSName: seen.OSName,
-		MachineID: seen.MachineID, SystemUUID: seen.SystemUUID,
-		Systemd: seen.Systemd, IPTables: seen.IPTables, NFTables: seen.NFTables,
-		Installed: h.ledger.Exists(),
-		Free:      seen.Free, Addresses: seen.Addresses,
-		CPUMillis: int64(seen.CPUs), MemoryBytes: seen.MemoryBytes, DiskBytes: seen.DiskBytes,
-		CNIConfigs: seen.CNIConfigs, NoIPv6: seen.NoIPv6,
-		Firewalls: firewallEvidence(ctx, h, c, seen),
+		Facts: seen, Installed: h.ledger.Exists(), Barriers: firewallEvidence(ctx, h, c, seen),
 	}
 	own := len(ForeignNetworks(seen.CNIConfigs)) == 0
 	if own && (c.CNI.PodCIDR != "" || h.Saved.Joined()) {
 		m.PodCIDRs = Subnets(h, c)
-	}
-	for _, unit := range seen.Units {
-		m.ForeignUnits = append(m.ForeignUnits, health.ForeignUnit{Name: unit.Name, Path: unit.Path})
 	}
 	ledger := h.ledger.Ledger()
 	for _, dir := range []string{c.Paths.Kubernetes.KubeletDir, "/var/lib/containerd"} {
@@ -96,17 +68,10 @@ func ServiceEvidence(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Kubelet = health.Answered(service(ctx, h, node.KubeletUnit))
 	healthz := h.Healthz
 	if healthz == nil {
-		healthz = localHealthz
+		healthz = func(ctx context.Context) error { return kube.Healthz(ctx, kube.KubeletHealthz) }
 	}
 	e.Healthz = health.Tried(healthz(ctx))
 	withRuntime(ctx, h, e)
-}
-
-// localHealthz asks kubelet's health endpoint on this machine.
-func localHealthz(ctx context.Context) error {
-	once := &http.Transport{DisableKeepAlives: true}
-	client := &http.Client{Timeout: 5 * time.Second, Transport: once}
-	return kube.Healthz(ctx, client, kube.KubeletHealthz)
 }
 
 func service(ctx context.Context, h *Node, unit string) (health.Service, error) {
@@ -213,12 +178,9 @@ func EvidenceOf(
 	ctx context.Context, h *Node, g *generation.Generation, known *Work,
 ) health.Evidence {
 	c, at := h.Saved.ConfigOf(g), h.Saved.At()
-	e := health.Evidence{Now: Now(), Wanted: Wanted(h.Env, c), Trust: health.Tried(Trusted(h)),
-		Rejected: refusal(h, known), Waiting: ReadWaiting(h.Env)}
+	e := NewEvidence(h, c)
+	e.Rejected, e.Waiting, e.Transition = refusal(h, known), ReadWaiting(h.Env), h.Saved.Transition
 	WithServing(h, c, &e)
-	if t := h.Saved.Transition; t != nil {
-		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
-	}
 	if last, swept := Swept(h); swept {
 		e.Damaged = health.Answered(last.Damaged, nil)
 	}
@@ -275,11 +237,11 @@ func withMachine(ctx context.Context, h *Node, c config.Config, e *health.Eviden
 
 // judge returns all conditions of a node.
 func judge(ctx context.Context, h *Node, e health.Evidence) []health.Condition {
-	conditions := health.Evaluate(health.Watch(), e)
+	conditions := health.Evaluate(health.Watch, e)
 	// Reading the journal runs a program.
 	if slices.ContainsFunc(conditions, health.Condition.Explained) {
 		WithLogs(ctx, h, &e)
-		conditions = health.Evaluate(health.Watch(), e)
+		conditions = health.Evaluate(health.Watch, e)
 	}
 	return conditions
 }

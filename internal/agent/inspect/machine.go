@@ -143,10 +143,9 @@ func metadataEvidence(
 func Upkeep(
 	ctx context.Context, h *Node, c config.Config, at Cluster, seen host.Facts,
 ) *health.Upkeep {
-	m := h.Reader.Upkeep(ctx, Query(h, c).Filesystems)
 	u := &health.Upkeep{
-		InodesUsed: m.InodesUsed, ReadOnly: m.ReadOnly, RebootRequired: m.RebootRequired,
-		Clock: (*health.Clock)(m.Clock), HostNames: hostNames(h, c, seen), CA: at.CA,
+		Upkeep:    h.Reader.Upkeep(ctx, Query(h, c).Filesystems),
+		HostNames: hostNames(h, c, seen), CA: at.CA,
 	}
 	if h.Saved.Applied != nil {
 		for _, swap := range seen.Swaps {

@@ -67,13 +67,9 @@ type Running struct {
 
 // Healthy reports whether nothing needs attention.
 func (s Status) Healthy() bool {
-	for _, u := range s.Units {
-		if !u.Active {
-			return false
-		}
-	}
+	stopped := slices.ContainsFunc(s.Units, func(u Running) bool { return !u.Active })
 	ill := slices.ContainsFunc(s.Conditions, health.Condition.Ill)
-	return !ill && s.Ready == "True" && len(s.Drift) == 0
+	return !stopped && !ill && s.Ready == "True" && len(s.Drift) == 0
 }
 
 // StatusFile is where the daemon keeps the status that it found last.

@@ -94,8 +94,8 @@ func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 	if given.Input != nil || given.Err != nil {
 		x.Configuration = health.Tried(given.Err)
 	}
-	p.evidence = health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(p.Home.Node.Env,
-		p.config), Examined: x}
+	p.evidence = inspect.NewEvidence(p.Home.Node, p.config)
+	p.evidence.Examined = x
 	return p
 }
 
@@ -109,15 +109,11 @@ func (p *patient) examined(ctx context.Context) {
 		p.Log.Debug("cannot examine the machine", "error", err)
 		return
 	}
-	m := p.Reader.Examine(node.Modules(), saved.StateDir, p.seen.ResolvConf)
-	x.MissingModules, x.MissingControllers, x.MissingCPU =
-		m.MissingModules, m.MissingControllers, m.MissingCPU
-	x.CgroupVersion, x.Routed, x.Resolvers, x.Sync = m.CgroupVersion, m.Routed, m.Resolvers, m.Sync
-	x.Unfinished, x.Held, x.Upgradable = m.Unfinished, m.Held, m.Upgradable
+	x.Examination = p.Reader.Examine(node.Modules(), saved.StateDir, p.seen.ResolvConf)
 	x.CgroupV1Allowed = p.allowsCgroupV1()
 	if is, err := p.Reader.UnitStatus(ctx, node.KubeletUnit); err == nil && !is.Running() {
 		for _, port := range node.KubeletPorts() {
-			if slices.Contains(m.Listening, port) {
+			if slices.Contains(x.Listening, port) {
 				x.Taken = append(x.Taken, port)
 			}
 		}
@@ -159,7 +155,6 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 // prospect gathers the evidence of preflight, on a machine that is no node.
 func (p *patient) prospect(ctx context.Context) {
 	e, c := &p.evidence, p.config
-	e.Trust = health.Tried(inspect.Trusted(p.Home.Node))
 	e.Waiting = inspect.ReadWaiting(p.Home.Node.Env)
 	// Without it, conditions are Unknown.
 	e.Machine, _ = inspect.MachineEvidence(ctx, p.Home.Node, c, p.seen)
@@ -167,9 +162,7 @@ func (p *patient) prospect(ctx context.Context) {
 	if p.given.Unprivileged && slices.ContainsFunc(p.seen.Units, installed) {
 		inspect.ServiceEvidence(ctx, p.Home.Node, e)
 	}
-	if t := p.Saved.Transition; t != nil {
-		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
-	}
+	e.Transition = p.Saved.Transition
 	if p.given.Input == nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package support
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,13 +32,14 @@ func SupportBundle(
 	c := &collector{patient: diagnose(ctx, a, given), redactor: &redact.Redactor{}}
 	c.knowSecrets()
 	c.archive = redact.NewArchive(out, c.redactor, a.Version, inspect.Now())
-	for _, step := range []func(context.Context) error{
-		c.versions, c.judgements, c.configurations, c.journals, c.texts,
-	} {
-		if err := step(ctx); err != nil {
-			return redact.Manifest{}, err
-		}
-	}
+	c.archive.Value("versions.json", map[string]string{
+		"aks-flex-node": c.Version, "go": runtime.Version(),
+		"platform": runtime.GOOS + "/" + runtime.GOARCH,
+	})
+	c.judgements(ctx)
+	c.configurations()
+	c.journals(ctx)
+	c.texts(ctx)
 	return c.archive.Close()
 }
 
@@ -57,82 +59,61 @@ func (c *collector) ended(ctx context.Context, name string) bool {
 	return true
 }
 
-func (c *collector) versions(context.Context) error {
-	return c.archive.Value("versions.json", map[string]string{
-		"aks-flex-node": c.Version, "go": runtime.Version(),
-		"platform": runtime.GOOS + "/" + runtime.GOARCH,
-	})
+// judgements are what status, doctor and endpoints say.
+func (c *collector) judgements(ctx context.Context) {
+	all := func(string) bool { return true }
+	c.archive.Value("doctor.json", Doctor(ctx, c.Agent, c.given, all))
+	if !c.ended(ctx, "status.json") {
+		status, err := inspect.ReadStatus(ctx, &c.Agent.Env)
+		c.value("status.json", status, err)
+	}
+	if !c.ended(ctx, "endpoints.json") {
+		list, err := Endpoints(ctx, c.Agent, c.given)
+		c.value("endpoints.json", list, err)
+	}
 }
 
-// judgements are what status, doctor and endpoints say.
-func (c *collector) judgements(ctx context.Context) error {
-	all := func(string) bool { return true }
-	if err := c.archive.Value("doctor.json", Doctor(ctx, c.Agent, c.given, all)); err != nil {
-		return err
-	}
-	if !c.ended(ctx, "status.json") {
-		if status, err := inspect.ReadStatus(ctx, &c.Agent.Env); err != nil {
-			c.archive.Omit("status.json", err)
-		} else if err := c.archive.Value("status.json", status); err != nil {
-			return err
-		}
-	}
-	if c.ended(ctx, "endpoints.json") {
-		return nil
-	}
-	list, err := Endpoints(ctx, c.Agent, c.given)
+// value adds a value, or omits it with its error.
+func (c *collector) value(name string, v any, err error) {
 	if err != nil {
-		c.archive.Omit("endpoints.json", err)
-		return nil
+		c.archive.Omit(name, err)
+	} else {
+		c.archive.Value(name, v)
 	}
-	return c.archive.Value("endpoints.json", list)
 }
 
 // configurations are the configuration of now and those of the generations, which show no secret.
-func (c *collector) configurations(context.Context) error {
+func (c *collector) configurations() {
 	if c.given.Input != nil {
-		if err := c.archive.Value("config.json", c.given.Input.Config); err != nil {
-			return err
-		}
+		c.archive.Value("config.json", c.given.Input.Config)
 	} else {
-		why := c.given.Err
-		if why == nil {
-			why = fs.ErrNotExist
-		}
-		c.archive.Omit("config.json", why)
+		c.archive.Omit("config.json", cmp.Or(c.given.Err, fs.ErrNotExist))
 	}
 	if c.Saved.Applied != nil {
-		if err := c.archive.Value("applied-config.json", c.Saved.Applied.Config); err != nil {
-			return err
-		}
+		c.archive.Value("applied-config.json", c.Saved.Applied.Config)
 	}
 	if c.Saved.Live != nil && c.Saved.Live != c.Saved.Applied {
-		return c.archive.Value("live-config.json", c.Saved.Live.Config)
+		c.archive.Value("live-config.json", c.Saved.Live.Config)
 	}
-	return nil
 }
 
-func (c *collector) journals(ctx context.Context) error {
+func (c *collector) journals(ctx context.Context) {
 	for _, unit := range []string{node.KubeletUnit, node.ContainerdUnit, node.NPDUnit,
 		change.Service} {
 		name := "journal/" + unit + ".log"
 		if c.ended(ctx, name) {
 			continue
 		}
-		lines := c.Reader.Journal(ctx, unit, journalLines)
-		if len(lines) == 0 {
+		if lines := c.Reader.Journal(ctx, unit, journalLines); len(lines) > 0 {
+			c.archive.Add(name, strings.Join(lines, "\n")+"\n")
+		} else {
 			c.archive.Omit(name, errors.New("the journal has nothing of it"))
-			continue
-		}
-		if err := c.archive.Add(name, strings.Join(lines, "\n")+"\n"); err != nil {
-			return err
 		}
 	}
-	return nil
 }
 
 // texts are the files of the machine that say how it is. None of them is there for secrets.
-func (c *collector) texts(ctx context.Context) error {
+func (c *collector) texts(ctx context.Context) {
 	const units, own = "/etc/systemd/system/", "/etc/kubernetes/"
 	files := []string{inspect.StatusFile, path.Join(c.config.Agent.LogDir, "aks-flex-node.log"),
 		"/etc/containerd/config.toml", "/etc/os-release", "/etc/resolv.conf", "/etc/hosts",
@@ -166,14 +147,10 @@ func (c *collector) texts(ctx context.Context) error {
 	}
 	slices.Sort(files)
 	for _, file := range slices.Compact(files) {
-		if c.ended(ctx, file) {
-			continue
-		}
-		if err := c.file(file); err != nil {
-			return err
+		if !c.ended(ctx, file) {
+			c.file(file)
 		}
 	}
-	return nil
 }
 
 // adminFile is the kubeconfig of the cluster's administrator, which is a secret as a whole.
@@ -188,30 +165,26 @@ func plainText(name string) bool {
 }
 
 // file adds one file of the machine; one that is not there is no news.
-func (c *collector) file(name string) error {
+func (c *collector) file(name string) {
 	in, err := c.Reader.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return
 	}
-	if err != nil {
-		c.archive.Omit(name, err)
-		return nil
+	var text []byte
+	if err == nil {
+		defer in.Close()
+		text, err = io.ReadAll(io.LimitReader(in, largest+1))
 	}
-	defer in.Close()
-	if name == c.adminFile() {
-		c.archive.Omit(name, errors.New("it is a secret as a whole"))
-		return nil
-	}
-	text, err := io.ReadAll(io.LimitReader(in, largest+1))
 	switch {
 	case err != nil:
 		c.archive.Omit(name, err)
-		return nil
+	case name == c.adminFile():
+		c.archive.Omit(name, errors.New("it is a secret as a whole"))
 	case len(text) > largest:
 		c.archive.Omit(name, fmt.Errorf("it is larger than %d MiB", largest>>20))
-		return nil
+	default:
+		c.archive.Add("files"+name, string(text))
 	}
-	return c.archive.Add("files"+name, string(text))
 }
 
 // largest is how large a file may be to be read at all.
