@@ -119,7 +119,7 @@ func ends(s string) (first, last uint64, ok bool) {
 
 // running reports whether firewalld's rules are in force.
 func (f firewalld) running() (bool, error) {
-	chain, err := f.host.Kernel.Filter("inet", firewalldTable, "filter_INPUT")
+	chain, err := f.host.filter("inet", firewalldTable, "filter_INPUT")
 	return chain.Name != "", err
 }
 

@@ -170,15 +170,6 @@ type kernel struct {
 
 func (k *kernel) Filters() ([]Filter, error) { return k.filters, k.broken }
 
-func (k *kernel) Filter(family, table, name string) (Filter, error) {
-	for _, f := range k.filters {
-		if f.Family == family && f.Table == table && f.Name == name {
-			return f, k.broken
-		}
-	}
-	return Filter{}, k.broken
-}
-
 func (k *kernel) ClockSynchronized() (bool, error) { return !k.unsynchronized, k.broken }
 
 func (k *kernel) Rules(string) (int, error) { return k.rules, k.broken }
