@@ -36,6 +36,9 @@ func (h *Host) swaps() ([]state.SwapArea, error) {
 	return list, nil
 }
 
+// unescape undoes the kernel's escapes of blanks, tabs, line ends and backslashes.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
+
 func (h *Host) observeSwap() (state.Resource, error) {
 	list, err := h.swaps()
 	return state.Swap{Areas: list}, err
