@@ -127,7 +127,7 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil || c.Agent.NodeName != "edge-1" || c.Credentials() != (config.Credentials{}) {
 		t.Errorf("the configuration is %v, %v", c, err)
 	}
-	if diff := cmp.Diff(want.Facts.Store, got.Store()); diff != "" {
+	if diff := cmp.Diff(want.Facts.Store, got.Facts.Store); diff != "" {
 		t.Error(diff)
 	}
 	for path, mode := range map[string]os.FileMode{
