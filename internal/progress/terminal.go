@@ -103,7 +103,7 @@ func (t *Terminal) draw(printed ...string) {
 	}
 	live := t.liveLines()
 	for _, line := range append(printed, live...) {
-		b.WriteString(strings.TrimRight(clip(line, t.limit()), " ") + "\n")
+		b.WriteString(strings.TrimRight(columns.Truncate(line, t.limit(), "…"), " ") + "\n")
 	}
 	t.live = len(live)
 	if b.Len() > 0 {
@@ -130,17 +130,17 @@ func (t *Terminal) liveLines() []string {
 
 // row is a line of a step, with its time at the right end.
 func (t *Terminal) row(mark string, step state.Step, text, took string) string {
-	head := fmt.Sprintf("  %s %s ", mark, pad(string(step), stepWidth))
-	room := max(t.limit()-columns(head)-columns(took)-1, 0)
-	return head + pad(clip(text, room), room) + " " + took
+	head := fmt.Sprintf("  %s %s ", mark, columns.FillRight(string(step), stepWidth))
+	room := max(t.limit()-columns.StringWidth(head)-columns.StringWidth(took)-1, 0)
+	return head + columns.FillRight(columns.Truncate(text, room, "…"), room) + " " + took
 }
 
 // bar is one line for all downloads together.
 func (t *Terminal) bar() string {
 	done, total := t.downloads.sum()
-	head := "    " + pad(string(downloads), stepWidth) + " ["
+	head := "    " + columns.FillRight(string(downloads), stepWidth) + " ["
 	tail := fmt.Sprintf("] %s of %s  %s/s", size(done), size(total), size(t.downloads.rate()))
-	room := max(t.limit()-columns(head)-columns(tail), 5)
+	room := max(t.limit()-columns.StringWidth(head)-columns.StringWidth(tail), 5)
 	full := int(int64(room) * done / max(total, 1))
 	return head + strings.Repeat("#", full) + strings.Repeat("-", room-full) + tail
 }
