@@ -235,25 +235,11 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) (err error) {
 
 // release reads os-release(5).
 func (h *Host) release(_ context.Context, _ Query, f *Facts) error {
-	text, err := h.ReadFile("/etc/os-release")
-	if errors.Is(err, fs.ErrNotExist) {
-		text, err = h.ReadFile("/usr/lib/os-release")
+	is := h.settings("/etc/os-release", "/usr/lib/os-release")
+	if len(is) == 0 {
+		return errors.New("cannot tell the operating system: there is no /etc/os-release")
 	}
-	if err != nil {
-		return fmt.Errorf("cannot tell the operating system: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		value = strings.Trim(value, `"'`)
-		switch key {
-		case "ID":
-			f.OSID = value
-		case "VERSION_ID":
-			f.OSVersion = value
-		case "PRETTY_NAME":
-			f.OSName = value
-		}
-	}
+	f.OSID, f.OSVersion, f.OSName = is["ID"], is["VERSION_ID"], is["PRETTY_NAME"]
 	return nil
 }
 

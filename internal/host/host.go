@@ -217,6 +217,17 @@ func (h *Host) text(paths ...string) string {
 	return ""
 }
 
+// settings are the lines "key=value" of the first file that is there, without quotes.
+func (h *Host) settings(paths ...string) map[string]string {
+	list := make(map[string]string)
+	for line := range strings.Lines(h.text(paths...)) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			list[key] = strings.Trim(value, `"'`)
+		}
+	}
+	return list
+}
+
 // rows are the words of each line of a file.
 func (h *Host) rows(path string) ([][]string, error) {
 	text, err := h.ReadFile(path)

@@ -48,7 +48,7 @@ func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error
 	case to.Active && !from.Active:
 		err = h.job(ctx, Start, to.Name)
 	case !to.Active && from.Active:
-		err = h.stop(ctx, to.Name)
+		err = h.anew(ctx, Stop, to.Name)
 	}
 	if err != nil {
 		return err
@@ -74,10 +74,6 @@ func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) e
 		return h.Reload(ctx)
 	}
 	return nil
-}
-
-func (h *Host) stop(ctx context.Context, name string) error {
-	return h.anew(ctx, Stop, name)
 }
 
 // anew does a job with a unit, whose failures and restarts until then were of what is replaced:
@@ -162,6 +158,8 @@ type UnitStatus struct {
 	// MainPID is a service's process, 0 when none runs. Restarts counts how often systemd has started
 	// it again by itself (NRestarts).
 	MainPID, Restarts int
+	// Job tells that a job is waiting or running for the unit.
+	Job bool
 	// Since is when the unit became active the last time, by the present wall clock
 	// (ActiveEnterTimestampMonotonic).
 	Since time.Time
