@@ -111,7 +111,7 @@ func (w Writer) RemoveTree(ctx context.Context, path string) error {
 // Make makes a resource so, unless it is.
 func Make(ctx context.Context, disk Disk, r state.Resource) error {
 	is, err := disk.Observe(ctx, r.Key())
-	if err != nil || state.Equal(is, r) {
+	if err != nil || state.Satisfies(is, r) {
 		return err
 	}
 	return disk.Set(ctx, state.Change{From: is, To: r}, nil)

@@ -120,13 +120,15 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 	case "module":
 		return h.observeModule(name)
 	case "swap":
-		return h.observeSwap()
+		areas, err := h.swaps()
+		return state.Swap{Areas: areas}, err
 	case "residue":
 		return h.observeResidue(ctx, name)
 	case "opening":
 		return h.observeOpening(ctx, key)
 	case "table":
-		return h.observeTable(name)
+		rules, err := h.Kernel.Rules(name)
+		return state.Table{Name: name, Rules: rules}, err
 	case "package":
 		return h.observePackage(ctx, name)
 	default:

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
@@ -14,18 +13,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-func (h *Host) observeTable(name string) (state.Resource, error) {
-	rules, err := h.Kernel.Rules(name)
-	return state.Table{Name: name, Rules: rules}, err
-}
-
 // setTable loads a table from its file, or removes it. The file replaces the table whole.
 func (h *Host) setTable(ctx context.Context, to state.Table) error {
 	return h.change(state.Describe(state.Change{To: to}), func() error {
 		if to.Rules == 0 {
-			_, name, _ := strings.Cut(to.Name, " ")
-			r := state.Residue{Kind: state.Tables, Match: name}
-			return h.Kernel.Clear(ctx, r, []string{to.Name})
+			return h.Kernel.Clear(ctx, state.Residue{Kind: state.Tables}, []string{to.Name})
 		}
 		to.File = h.path(to.File)
 		return h.Kernel.LoadTable(ctx, to)

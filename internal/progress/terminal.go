@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -25,9 +26,8 @@ type Terminal struct {
 	live      int // live lines that are on the screen now
 	closed    bool
 
-	stop    chan struct{}
-	drawer  sync.WaitGroup
-	closing sync.Once
+	stop   context.CancelFunc
+	drawer sync.WaitGroup
 }
 
 // redraw is how often the live lines are drawn.
@@ -35,13 +35,14 @@ const redraw = 120 * time.Millisecond
 
 // NewTerminal starts a view on a terminal; width is asked at each drawing.
 func NewTerminal(out io.Writer, width func() int) *Terminal {
-	t := &Terminal{out: out, width: width, stop: make(chan struct{})}
+	drawing, stop := context.WithCancel(context.Background())
+	t := &Terminal{out: out, width: width, stop: stop}
 	t.drawer.Go(func() {
 		tick := time.NewTicker(redraw)
 		defer tick.Stop()
 		for {
 			select {
-			case <-t.stop:
+			case <-drawing.Done():
 				return
 			case <-tick.C:
 				t.mu.Lock()
@@ -56,14 +57,12 @@ func NewTerminal(out io.Writer, width func() int) *Terminal {
 // Close takes the live lines away. What is shown later is printed, not drawn. It may be called
 // twice.
 func (t *Terminal) Close() {
-	t.closing.Do(func() {
-		close(t.stop)
-		t.drawer.Wait()
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.closed = true
-		t.draw()
-	})
+	t.stop()
+	t.drawer.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	t.draw()
 }
 
 // Show takes in an event.
