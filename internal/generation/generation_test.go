@@ -86,7 +86,7 @@ func (d *disk) reopen() {
 		Root: d.root, Systemd: systemdtest.New(d.root), Log: slog.New(slog.DiscardHandler),
 		Touch: d.touch,
 	}
-	d.Store = NewStore(h, "/state")
+	d.Store = Store{Reader: Reader{Files: h, Dir: "/state"}, Disk: h}
 }
 
 func (d *disk) file(path string) string { return filepath.Join(d.root, path) }

@@ -52,14 +52,6 @@ type Store struct {
 	Disk apply.Disk
 }
 
-// NewStore returns the store in a directory of a machine.
-func NewStore[M interface {
-	apply.Disk
-	Files
-}](machine M, dir string) Store {
-	return Store{Reader: Reader{Files: machine, Dir: dir}, Disk: machine}
-}
-
 func (s Reader) generations() string        { return path.Join(s.Dir, "generations") }
 func (s Reader) path(id string) string      { return path.Join(s.generations(), id) }
 func (s Reader) pointer(p Pointer) string   { return path.Join(s.Dir, string(p)) }
