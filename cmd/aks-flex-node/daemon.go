@@ -74,7 +74,7 @@ func runAgent(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	defer claim.Release()
+	defer claim.Close()
 	hints := make(chan string)
 	watchdog, err := sd.SdWatchdogEnabled(false)
 	if err != nil {

@@ -245,10 +245,10 @@ func (e *Engine) change(ctx context.Context, c state.Change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	e.emit(Event{Kind: Changing, Change: c})
+	e.emit(Event{Change: c})
 	kept := len(e.Kept)
 	err := e.touch(ctx, c)
-	done := Event{Kind: Changed, Change: c, Err: err}
+	done := Event{Change: c, Done: true, Err: err}
 	if len(e.Kept) > kept {
 		done.Kept = e.Kept[kept].Copy
 	}
@@ -349,20 +349,12 @@ func (e *Engine) emit(event Event) {
 	}
 }
 
-// EventKind says what an Event tells.
-type EventKind int
-
-// What happens to a change.
-const (
-	Changing EventKind = iota // it begins
-	Changed                   // it is made, or failed with Err
-)
-
 // Event is one thing that the engine did.
 type Event struct {
-	Kind   EventKind
 	Change state.Change
-	Err    error
+	// Done tells that the change is made, or has failed with Err; before, it begins.
+	Done bool
+	Err  error
 	// Kept is the path of the copy that was made of what another process had put there.
 	Kept string
 }

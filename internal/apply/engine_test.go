@@ -452,9 +452,9 @@ func TestEvents(t *testing.T) {
 	m := newMachine()
 	e := engine(t, m)
 	ctx, cancel := context.WithCancel(t.Context())
-	var kinds []EventKind
+	var done []bool
 	e.Emit = func(event Event) {
-		kinds = append(kinds, event.Kind)
+		done = append(done, event.Done)
 		cancel()
 	}
 	plan, _, err := e.Plan(ctx, want, nil)
@@ -464,8 +464,8 @@ func TestEvents(t *testing.T) {
 	if err := e.Apply(ctx, plan); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
 	}
-	if !slices.Equal(kinds, []EventKind{Changing, Changed}) {
-		t.Errorf("the events are %v", kinds)
+	if !slices.Equal(done, []bool{false, true}) {
+		t.Errorf("the events are %v", done)
 	}
 	if got := engine(t, m).Journal.Ledger().Keys(); len(got) != 2 {
 		t.Errorf("the ledger remembers %v", got)

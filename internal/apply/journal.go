@@ -129,15 +129,8 @@ func (j *Journal) Content(sha256 string) (io.ReadCloser, error) {
 // makeDirs makes the journal's own directories, which no ledger remembers: they go with the ledger.
 func (j *Journal) makeDirs(ctx context.Context) error {
 	for _, dir := range []string{j.dir, j.before()} {
-		want := state.Dir{Path: dir, Mode: 0o700, Purge: true}
-		is, err := j.disk.Observe(ctx, want.Key())
+		err := Make(ctx, j.disk, state.Dir{Path: dir, Mode: 0o700, Purge: true})
 		if err != nil {
-			return err
-		}
-		if state.Satisfies(is, want) {
-			continue
-		}
-		if err := j.disk.Set(ctx, state.Change{From: is, To: want}, nil); err != nil {
 			return err
 		}
 	}

@@ -31,17 +31,14 @@ type Writer struct {
 // Records returns the records to be read.
 func (w Writer) Records() Records { return Records{Files: w.Disk, Dir: w.Dir} }
 
-// Path returns the path of a record.
-func (r Records) Path(name string) string { return path.Join(r.Dir, name) }
-
 // Read returns the content of a record; nil without one.
 func (r Records) Read(name string) ([]byte, error) {
-	data, err := r.Files.ReadFile(r.Path(name))
+	data, err := r.Files.ReadFile(path.Join(r.Dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", r.Path(name), err)
+		return nil, fmt.Errorf("cannot read %s: %w", path.Join(r.Dir, name), err)
 	}
 	return data, nil
 }
@@ -53,7 +50,7 @@ func (r Records) Load(name string, v any) (bool, error) {
 		return false, err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return false, fmt.Errorf("cannot read %s: %w", r.Path(name), err)
+		return false, fmt.Errorf("cannot read %s: %w", path.Join(r.Dir, name), err)
 	}
 	return true, nil
 }
@@ -88,25 +85,13 @@ func (w Writer) Save(ctx context.Context, name string, v any) error {
 
 // Write writes a file, unless it is on disk already, and returns when it is durable.
 func (w Writer) Write(ctx context.Context, name, body string) error {
-	want := state.NewFile(path.Join(w.Dir, name), 0o600, body)
-	is, err := w.Disk.Observe(ctx, want.Key())
-	if err != nil || state.Equal(is, want) {
-		return err
-	}
-	return errors.Join(w.Disk.Set(ctx, state.Change{From: is, To: want}, nil), w.Disk.Flush())
+	err := Make(ctx, w.Disk, state.NewFile(path.Join(w.Dir, name), 0o600, body))
+	return errors.Join(err, w.Disk.Flush())
 }
 
-// Remove deletes a record and returns when that is durable.
+// Remove deletes a record, or a directory with all that is in it, and returns when that is durable.
 func (w Writer) Remove(ctx context.Context, name string) error {
-	is, err := w.Disk.Observe(ctx, state.PathKey(path.Join(w.Dir, name)))
-	if err != nil {
-		return err
-	}
-	if _, ok := is.(state.Absent); ok {
-		return nil
-	}
-	gone := state.Change{From: is, To: state.Absent{Path: path.Join(w.Dir, name)}, Undo: true}
-	return errors.Join(w.Disk.Set(ctx, gone, nil), w.Disk.Flush())
+	return errors.Join(w.RemoveTree(ctx, path.Join(w.Dir, name)), w.Disk.Flush())
 }
 
 // RemoveTree removes what is at a path of the agent's own, with all that is in it.
@@ -126,7 +111,7 @@ func (w Writer) RemoveTree(ctx context.Context, path string) error {
 // Make makes a resource so, unless it is.
 func Make(ctx context.Context, disk Disk, r state.Resource) error {
 	is, err := disk.Observe(ctx, r.Key())
-	if err != nil || state.Equal(is, r) {
+	if err != nil || state.Satisfies(is, r) {
 		return err
 	}
 	return disk.Set(ctx, state.Change{From: is, To: r}, nil)

@@ -90,23 +90,3 @@ func (g Generation) encode() (first, second []byte, err error) {
 	}
 	return first, second, nil
 }
-
-// Store directories that the generation's links lead into, by name of the artifact.
-func (g Generation) Store() map[string]string { return g.Facts.Store }
-
-// withContents gives the files their contents back.
-func withContents(d state.Desired, contents map[string]string) (state.Desired, error) {
-	for i, item := range d {
-		file, ok := item.Resource.(state.File)
-		if !ok {
-			continue
-		}
-		content, known := contents[file.SHA256]
-		if !known {
-			return nil, fmt.Errorf("%w: the content of %s is missing", ErrDamaged, file.Path)
-		}
-		file.Content = content
-		d[i].Resource = file
-	}
-	return d, nil
-}

@@ -86,7 +86,7 @@ func (d *disk) reopen() {
 		Root: d.root, Systemd: systemdtest.New(d.root), Log: slog.New(slog.DiscardHandler),
 		Touch: d.touch,
 	}
-	d.Store = NewStore(h, "/state")
+	d.Store = Store{Reader: Reader{Files: h, Dir: "/state"}, Disk: h}
 }
 
 func (d *disk) file(path string) string { return filepath.Join(d.root, path) }
@@ -127,7 +127,7 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil || c.Agent.NodeName != "edge-1" || c.Credentials() != (config.Credentials{}) {
 		t.Errorf("the configuration is %v, %v", c, err)
 	}
-	if diff := cmp.Diff(want.Facts.Store, got.Store()); diff != "" {
+	if diff := cmp.Diff(want.Facts.Store, got.Facts.Store); diff != "" {
 		t.Error(diff)
 	}
 	for path, mode := range map[string]os.FileMode{

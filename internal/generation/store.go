@@ -52,14 +52,6 @@ type Store struct {
 	Disk apply.Disk
 }
 
-// NewStore returns the store in a directory of a machine.
-func NewStore[M interface {
-	apply.Disk
-	Files
-}](machine M, dir string) Store {
-	return Store{Reader: Reader{Files: machine, Dir: dir}, Disk: machine}
-}
-
 func (s Reader) generations() string        { return path.Join(s.Dir, "generations") }
 func (s Reader) path(id string) string      { return path.Join(s.generations(), id) }
 func (s Reader) pointer(p Pointer) string   { return path.Join(s.Dir, string(p)) }
@@ -104,10 +96,24 @@ func (s Reader) Load(id string) (Generation, error) {
 	if err != nil {
 		return Generation{}, err
 	}
-	g.Node, err = decodeNode(nodeSHA256, second)
+	var b body
+	if state.Digest(string(second)) != nodeSHA256 {
+		err = ErrDamaged
+	} else {
+		err = json.Unmarshal(second, &b)
+	}
+	for i, item := range b.Resources {
+		if file, ok := item.Resource.(state.File); ok && err == nil {
+			if file.Content, ok = b.Contents[file.SHA256]; !ok {
+				err = fmt.Errorf("%w: the content of %s is missing", ErrDamaged, file.Path)
+			}
+			b.Resources[i].Resource = file
+		}
+	}
 	if err != nil {
 		return Generation{}, fmt.Errorf("cannot read %s: %w", s.resources(id), err)
 	}
+	g.Node = b.Resources
 	return g, nil
 }
 
@@ -148,17 +154,6 @@ func (s Reader) bare(id string) (g Generation, nodeSHA256 string, err error) {
 		return Generation{}, "", fmt.Errorf("cannot read %s: %w", s.head(id), err)
 	}
 	return g, h.NodeSHA256, nil
-}
-
-func decodeNode(sha256 string, second []byte) (state.Desired, error) {
-	if state.Digest(string(second)) != sha256 {
-		return nil, ErrDamaged
-	}
-	var b body
-	if err := json.Unmarshal(second, &b); err != nil {
-		return nil, err
-	}
-	return withContents(b.Resources, b.Contents)
 }
 
 // Target returns the id that a pointer leads to; "" when there is no such pointer.

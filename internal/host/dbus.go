@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -44,11 +43,7 @@ type DBus struct {
 type dbusConn interface {
 	Close()
 	Connected() bool
-	GetUnitPropertiesContext(ctx context.Context, unit string) (map[string]any, error)
-	GetUnitPropertyContext(ctx context.Context, unit, name string) (*dbus.Property, error)
-	GetServicePropertyContext(
-		ctx context.Context, service, name string,
-	) (*dbus.Property, error)
+	GetAllPropertiesContext(ctx context.Context, unit string) (map[string]any, error)
 	StartUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
 	StopUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
 	RestartUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
@@ -66,7 +61,6 @@ type dbusConn interface {
 	) ([]dbus.UnmaskUnitFileChange, error)
 	ReloadContext(ctx context.Context) error
 	ResetFailedUnitContext(ctx context.Context, name string) error
-	ListUnitsByNamesContext(ctx context.Context, names []string) ([]dbus.UnitStatus, error)
 	ListUnitsByPatternsContext(
 		ctx context.Context, states, patterns []string,
 	) ([]dbus.UnitStatus, error)
@@ -140,56 +134,41 @@ func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) erro
 }
 
 func (s *DBus) Unit(ctx context.Context, name string) (UnitStatus, error) {
-	status, _, err := s.unit(ctx, name)
-	return status, err
-}
-
-// unit returns the state of a unit, and whether a job is waiting or running for it.
-func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, err error) {
 	var unit map[string]any
-	var pid, restarts uint32
-	err = s.call(ctx, func(ctx context.Context, conn dbusConn) error {
-		if unit, err = conn.GetUnitPropertiesContext(ctx, name); err != nil {
-			return err
-		}
-		if path, _ := unit["FragmentPath"].(string); path == "" || !strings.HasSuffix(name, ".service") {
-			return nil
-		}
-		// All that a service has are some three hundred properties, which take systemd
-		// milliseconds.
-		return errors.Join(serviceNumber(ctx, conn, name, "MainPID", &pid),
-			serviceNumber(ctx, conn, name, "NRestarts", &restarts))
+	err := s.call(ctx, func(ctx context.Context, conn dbusConn) (err error) {
+		unit, err = conn.GetAllPropertiesContext(ctx, name)
+		return err
 	})
 	if err != nil {
-		return UnitStatus{}, false, err
+		return UnitStatus{}, err
 	}
 	now := time.Now()
 	up, err := s.uptime()
 	if err != nil {
-		return UnitStatus{}, false, err
+		return UnitStatus{}, err
 	}
-	is = UnitStatusOf(unit, now, up)
-	is.MainPID, is.Restarts = int(pid), int(restarts)
-	if pair, ok := unit["Job"].([]any); ok && len(pair) > 0 { // (id, object path); 0 is none
-		id, _ := pair[0].(uint32)
-		job = id != 0
-	}
-	return is, job, nil
+	return UnitStatusOf(unit, now, up), nil
 }
 
-// UnitStatusOf returns the state of a unit by its properties on the bus, but for those of a
-// service. now and up are one moment by the wall clock and by CLOCK_MONOTONIC. The wall time that
-// systemd stamps is by the clock of then, which may have been stepped since.
+// UnitStatusOf returns the state of a unit by its properties on the bus. now and up are one moment
+// by the wall clock and by CLOCK_MONOTONIC. The wall time that systemd stamps is by the clock of
+// then, which may have been stepped since.
 func UnitStatusOf(unit map[string]any, now time.Time, up time.Duration) UnitStatus {
 	text := func(key string) string { s, _ := unit[key].(string); return s }
+	number := func(key string) int { n, _ := unit[key].(uint32); return int(n) }
 	is := UnitStatus{
 		File: text("UnitFileState"), Active: text("ActiveState"), Path: text("FragmentPath"),
+		MainPID: number("MainPID"), Restarts: number("NRestarts"),
 	}
 	if text("LoadState") == "masked" {
 		is.File = "masked"
 	}
 	if entered, _ := unit["ActiveEnterTimestampMonotonic"].(uint64); entered > 0 {
 		is.Since = now.Add(time.Duration(entered)*time.Microsecond - up)
+	}
+	if pair, ok := unit["Job"].([]any); ok && len(pair) > 0 { // (id, object path); 0 is none
+		id, _ := pair[0].(uint32)
+		is.Job = id != 0
 	}
 	return is
 }
@@ -201,43 +180,6 @@ func uptime() (time.Duration, error) {
 		return 0, fmt.Errorf("cannot read the monotonic clock: %w", err)
 	}
 	return time.Duration(t.Nano()), nil
-}
-
-// Fragments asks once for all units, as most of them are not there.
-func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string, error) {
-	files := make(map[string]string)
-	err := s.call(ctx, func(ctx context.Context, conn dbusConn) error {
-		list, err := conn.ListUnitsByNamesContext(ctx, names)
-		if err != nil {
-			return err
-		}
-		if len(list) != len(names) { // names that are none are left out
-			return fmt.Errorf("systemd tells of %d units of %s", len(list), names)
-		}
-		for i, u := range list { // in the order of the names; one that is an alias has another
-			if u.LoadState == "not-found" {
-				continue
-			}
-			p, err := conn.GetUnitPropertyContext(ctx, u.Name, "FragmentPath")
-			if err != nil {
-				return err
-			}
-			if file, _ := p.Value.Value().(string); file != "" {
-				files[names[i]] = file
-			}
-		}
-		return nil
-	})
-	return files, err
-}
-
-// serviceNumber reads a property of a service that is a number.
-func serviceNumber(ctx context.Context, conn dbusConn, service, name string, value *uint32) error {
-	p, err := conn.GetServicePropertyContext(ctx, service, name)
-	if err == nil {
-		*value, _ = p.Value.Value().(uint32)
-	}
-	return err
 }
 
 // startJob starts a job of systemd; its result comes in the channel.
@@ -294,8 +236,8 @@ func (s *DBus) job(
 			return context.Cause(within)
 		case <-tick.C:
 		}
-		is, pending, err := s.unit(within, name)
-		if err != nil || pending {
+		is, err := s.Unit(within, name)
+		if err != nil || is.Job {
 			silent = 0
 			continue // systemd may be starting again, or is at it
 		}

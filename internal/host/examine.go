@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -245,11 +244,7 @@ func (h *Host) clock(ctx context.Context) *Clock {
 	if c.Synchronized {
 		return c
 	}
-	installed, err := h.Systemd.Fragments(ctx, timeServices)
-	if err != nil {
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(installed)) {
+	for _, name := range timeServices {
 		is, err := h.UnitStatus(ctx, name)
 		if err != nil {
 			return nil

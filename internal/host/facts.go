@@ -218,16 +218,13 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) (err error) {
 	if f.SwapUnits, err = h.Systemd.Units(ctx, "*.swap"); err != nil {
 		return fmt.Errorf("cannot list the swap units: %w", err)
 	}
-	if len(q.Units) == 0 {
-		return nil
-	}
-	files, err := h.Systemd.Fragments(ctx, q.Units)
-	if err != nil {
-		return fmt.Errorf("cannot observe %s: %w", strings.Join(q.Units, ", "), err)
-	}
 	for _, name := range q.Units {
-		if file := files[name]; file != "" {
-			f.Units = append(f.Units, InstalledUnit{Name: name, Path: file})
+		is, err := h.UnitStatus(ctx, name)
+		if err != nil {
+			return err
+		}
+		if is.Path != "" {
+			f.Units = append(f.Units, InstalledUnit{Name: name, Path: is.Path})
 		}
 	}
 	return nil
@@ -235,25 +232,11 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) (err error) {
 
 // release reads os-release(5).
 func (h *Host) release(_ context.Context, _ Query, f *Facts) error {
-	text, err := h.ReadFile("/etc/os-release")
-	if errors.Is(err, fs.ErrNotExist) {
-		text, err = h.ReadFile("/usr/lib/os-release")
+	is := h.settings("/etc/os-release", "/usr/lib/os-release")
+	if len(is) == 0 {
+		return errors.New("cannot tell the operating system: there is no /etc/os-release")
 	}
-	if err != nil {
-		return fmt.Errorf("cannot tell the operating system: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		value = strings.Trim(value, `"'`)
-		switch key {
-		case "ID":
-			f.OSID = value
-		case "VERSION_ID":
-			f.OSVersion = value
-		case "PRETTY_NAME":
-			f.OSName = value
-		}
-	}
+	f.OSID, f.OSVersion, f.OSName = is["ID"], is["VERSION_ID"], is["PRETTY_NAME"]
 	return nil
 }
 

@@ -33,9 +33,8 @@ func (h *Host) digest(path string) (string, error) {
 		return "", fmt.Errorf("cannot read %s: %w", path, err)
 	}
 	defer f.Close()
-	// The files of a node are small: io.Copy would allocate more than it reads.
-	sum, small := sha256.New(), make([]byte, 4<<10)
-	if _, err := io.CopyBuffer(sum, struct{ io.Reader }{f}, small); err != nil {
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
 		return "", fmt.Errorf("cannot read %s: %w", path, err)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 
-	"github.com/vishvananda/netlink"
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/xt"
+	nlsocket "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -30,202 +33,163 @@ type FilterRule struct {
 	Handle  uint64
 }
 
-// tableFamilies are the families of nftables by their names in nft(8), filterFamilies those that
-// filter IP.
-var (
-	tableFamilies = map[uint8]string{
-		unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet",
-		unix.NFPROTO_ARP: "arp", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
+// filter returns a chain; the zero value where there is none of that name.
+func (h *Host) filter(family, table, name string) (Filter, error) {
+	list, err := h.Kernel.Filters()
+	i := slices.IndexFunc(list, func(f Filter) bool {
+		return f.Family == family && f.Table == table && f.Name == name
+	})
+	if err != nil || i < 0 {
+		return Filter{}, err
 	}
-	filterFamilies = []string{"inet", "ip", "ip6"}
-)
+	return list[i], nil
+}
 
 func (linux) Filters() ([]Filter, error) {
+	chains, err := readChains(func(c *nftables.Chain) bool {
+		return slices.Contains(filterFamilies, c.Table.Family) && c.Hooknum != nil &&
+			c.Type == nftables.ChainTypeFilter && hooks[*c.Hooknum] != ""
+	})
 	var list []Filter
-	for _, family := range filterFamilies {
-		found, err := readFilters(family, unix.NLM_F_DUMP)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, found...)
+	for _, c := range chains {
+		list = append(list, c.filter())
 	}
-	return list, nil
+	return list, err
 }
 
-func (linux) Filter(family, table, name string) (Filter, error) {
-	if !slices.Contains(filterFamilies, family) {
-		return Filter{}, fmt.Errorf("internal error: the family %s does not filter IP", family)
+// tableFamilies are the families of nf_tables by their names in nft(8), filterFamilies those that
+// filter IP.
+var (
+	tableFamilies = map[nftables.TableFamily]string{
+		nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6",
+		nftables.TableFamilyINet: "inet", nftables.TableFamilyARP: "arp",
+		nftables.TableFamilyBridge: "bridge", nftables.TableFamilyNetdev: "netdev",
 	}
-	found, err := readFilters(family, 0,
-		attribute(unix.NFTA_CHAIN_TABLE, table), attribute(unix.NFTA_CHAIN_NAME, name))
-	if err != nil || len(found) == 0 {
-		return Filter{}, except(err, unix.ENOENT)
+	filterFamilies = []nftables.TableFamily{
+		nftables.TableFamilyINet, nftables.TableFamilyIPv4, nftables.TableFamilyIPv6,
 	}
-	return found[0], nil
+)
+
+// hooks are the places in the way of a packet where a machine filters, by their names in nft(8).
+var hooks = map[nftables.ChainHook]string{
+	*nftables.ChainHookInput: "input", *nftables.ChainHookForward: "forward",
+	*nftables.ChainHookOutput: "output",
 }
 
-// readFilters reads those of the chains asked for that filter packets of IP, with their rules.
-func readFilters(family string, flags int, which ...*nl.RtAttr) ([]Filter, error) {
-	found, err := askNFT(unix.NFT_MSG_GETCHAIN, flags, family, which...)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the chains of nftables: %w", err)
-	}
-	var list []Filter
-	for _, data := range found {
-		f := readFilter(family, data)
-		if f.Hook == "" {
-			continue
-		}
-		if err := f.readRules(); err != nil {
-			return nil, err
-		}
-		list = append(list, f)
-	}
-	return list, nil
+// chainRules is a chain of nf_tables with its rules.
+type chainRules struct {
+	*nftables.Chain
+	rules []*nftables.Rule
 }
 
-// readRules adds the rules of the chain, and what they say on whether it drops.
-func (f *Filter) readRules() error {
-	found, err := askNFT(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, f.Family,
-		attribute(unix.NFTA_RULE_TABLE, f.Table), attribute(unix.NFTA_RULE_CHAIN, f.Name))
-	if err != nil {
-		return fmt.Errorf("cannot read the rules of chain %s of nftables: %w", f.Name, err)
+// filter is a base chain as a Filter.
+func (c chainRules) filter() Filter {
+	f := Filter{
+		Family: tableFamilies[c.Table.Family], Table: c.Table.Name, Name: c.Name,
+		Hook: hooks[*c.Hooknum],
 	}
 	stops := false
-	for _, data := range found {
-		var r FilterRule
-		r, stops = readRule(data)
-		f.Rules = append(f.Rules, r)
+	for _, r := range c.rules {
+		var rule FilterRule
+		rule, stops = readRule(r)
+		f.Rules = append(f.Rules, rule)
 	}
-	f.Drops = f.Drops || stops // the last rule stops all that is left
-	return nil
-}
-
-// askNFT asks nf_tables one question. "" is any family.
-func askNFT(message, flags int, family string, which ...*nl.RtAttr) ([][]byte, error) {
-	for number, name := range tableFamilies {
-		if name == family {
-			return askNetfilter(nfTables|message, flags, number, which...)
-		}
-	}
-	return nil, fmt.Errorf("internal error: unknown family %s", family)
-}
-
-// nfTables is the subsystem of netfilter that a message to nf_tables names.
-const nfTables = unix.NFNL_SUBSYS_NFTABLES << 8
-
-// noSubsystem are the errors of a kernel without a subsystem.
-var noSubsystem = []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT}
-
-// askNetfilter asks a subsystem of netfilter one question; one that the kernel does not have has
-// nothing to tell. A dump that was disturbed is asked for again.
-func askNetfilter(message, flags int, family uint8, which ...*nl.RtAttr) ([][]byte, error) {
-	const tries = 5
-	var found [][]byte
-	var err error
-	for range tries {
-		request := netfilterRequest(message, flags, family, which...)
-		found, err = request.Execute(unix.NETLINK_NETFILTER, 0)
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
-	return found, except(err, noSubsystem...)
-}
-
-func netfilterRequest(message, flags int, family uint8, which ...*nl.RtAttr) *nl.NetlinkRequest {
-	request := nl.NewNetlinkRequest(message, flags)
-	request.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: unix.NFNETLINK_V0})
-	for _, a := range which {
-		request.AddData(a)
-	}
-	return request
-}
-
-// attribute is an attribute of a request that is a name.
-func attribute(kind int, name string) *nl.RtAttr {
-	return nl.NewRtAttr(kind, nl.ZeroTerminated(name))
-}
-
-// message are the attributes of a message, which come after its header.
-func message(data []byte) map[uint16][]byte {
-	return attributes(data[min(nl.SizeofNfgenmsg, len(data)):])
-}
-
-// attributes are those of a message or of a nested attribute, by type.
-func attributes(data []byte) map[uint16][]byte {
-	list, err := nl.ParseRouteAttr(data)
-	if err != nil {
-		return nil
-	}
-	found := make(map[uint16][]byte)
-	for _, a := range list {
-		found[a.Attr.Type&nl.NLA_TYPE_MASK] = a.Value
-	}
-	return found
-}
-
-func text(b []byte) string { return strings.TrimRight(string(b), "\x00") }
-
-// number reads a number of 32 bits; false where there is none.
-func number(b []byte) (uint32, bool) {
-	if len(b) != 4 {
-		return 0, false
-	}
-	return binary.BigEndian.Uint32(b), true
-}
-
-// readFilter reads a chain; without a Hook when it is none that filters packets of IP.
-func readFilter(family string, data []byte) Filter {
-	a := message(data)
-	hook, hooked := number(attributes(a[unix.NFTA_CHAIN_HOOK])[unix.NFTA_HOOK_HOOKNUM])
-	if !hooked || text(a[unix.NFTA_CHAIN_TYPE]) != "filter" {
-		return Filter{}
-	}
-	f := Filter{
-		Family: family, Table: text(a[unix.NFTA_CHAIN_TABLE]), Name: text(a[unix.NFTA_CHAIN_NAME]),
-	}
-	switch hook {
-	case unix.NF_INET_LOCAL_IN:
-		f.Hook = "input"
-	case unix.NF_INET_FORWARD:
-		f.Hook = "forward"
-	case unix.NF_INET_LOCAL_OUT:
-		f.Hook = "output"
-	}
-	policy, told := number(a[unix.NFTA_CHAIN_POLICY])
-	f.Drops = told && policy == nfDrop
+	// The last rule may stop all that is left.
+	f.Drops = stops || c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
 	return f
 }
 
-// The verdicts NF_DROP and NF_ACCEPT (linux/netfilter.h).
-const (
-	nfDrop   = 0
-	nfAccept = 1
-)
+// readChains lists chains of nf_tables.
+func readChains(wanted func(*nftables.Chain) bool) (list []chainRules, err error) {
+	err = readNFT(unix.NFNL_SUBSYS_NFTABLES, func(nft *nftables.Conn) error {
+		chains, err := nft.ListChains()
+		list = nil
+		for _, c := range chains {
+			if !wanted(c) {
+				continue
+			}
+			rules, err := nft.GetRules(c.Table, c)
+			if err != nil {
+				return fmt.Errorf("cannot read the rules of chain %s of nftables: %w", c.Name, err)
+			}
+			list = append(list, chainRules{c, rules})
+		}
+		return err
+	})
+	return list, err
+}
+
+// answerLimit bounds the wait for the kernel's answers.
+const answerLimit = 10 * time.Second
+
+// connectNFT returns a client of nf_tables, which opens a socket for each of its calls.
+func connectNFT() (*nftables.Conn, error) {
+	return nftables.New(nftables.WithSockOptions(func(c *nlsocket.Conn) error {
+		return c.SetReadDeadline(time.Now().Add(answerLimit))
+	}))
+}
+
+// readNFT reads until no change has come between, as the dump of a table that changes lacks a part.
+// A kernel without the subsystem has nothing to read.
+func readNFT(subsystem int, read func(*nftables.Conn) error) error {
+	const tries = 5
+	nft, err := connectNFT()
+	if err != nil {
+		return err
+	}
+	before, err := nftGeneration(subsystem)
+	if err != nil {
+		return except(err, noSubsystem...)
+	}
+	for range tries {
+		failed := read(nft)
+		after, err := nftGeneration(subsystem)
+		if after == before || err != nil {
+			return errors.Join(failed, err)
+		}
+		before = after
+	}
+	return errors.New("the tables of nftables change all the time")
+}
+
+// noSubsystem are the errors of a kernel without a subsystem of netfilter.
+var noSubsystem = []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT}
+
+// nftGeneration counts the changes of a subsystem of netfilter.
+func nftGeneration(subsystem int) (uint32, error) {
+	request := nl.NewNetlinkRequest(subsystem<<8|unix.NFT_MSG_GETGEN, 0)
+	request.AddData(&nl.Nfgenmsg{Version: unix.NFNETLINK_V0})
+	found, err := request.Execute(unix.NETLINK_NETFILTER, 0)
+	if err != nil {
+		return 0, fmt.Errorf("cannot read the generation of nftables: %w", err)
+	}
+	// Its number is the first attribute of the answer, after two headers of four bytes.
+	if len(found) != 1 || len(found[0]) < 12 {
+		return 0, errors.New("nftables tells no generation")
+	}
+	return binary.BigEndian.Uint32(found[0][8:]), nil
+}
 
 // readRule reads a rule, and whether it stops whatever comes to it.
-func readRule(data []byte) (r FilterRule, stops bool) {
-	a := message(data)
-	if handle := a[unix.NFTA_RULE_HANDLE]; len(handle) == 8 {
-		r.Handle = binary.BigEndian.Uint64(handle)
-	}
-	r.Comment = userComment(a[unix.NFTA_RULE_USERDATA])
-	expressions, _ := nl.ParseRouteAttr(a[unix.NFTA_RULE_EXPRESSIONS])
+func readRule(is *nftables.Rule) (r FilterRule, stops bool) {
+	r = FilterRule{Handle: is.Handle, Comment: userComment(is.UserData)}
 	matches, drops := false, false
-	for _, e := range expressions {
-		parts := attributes(e.Value)
-		name, body := text(parts[unix.NFTA_EXPR_NAME]), attributes(parts[unix.NFTA_EXPR_DATA])
-		switch {
-		case name == "counter", name == "log":
-		case name == "match" && text(body[unix.NFTA_MATCH_NAME]) == "comment":
-			comment, _, _ := bytes.Cut(body[unix.NFTA_MATCH_INFO], []byte{0})
-			r.Comment = string(comment)
-		case name == "immediate":
-			verdict, ok := verdict(body)
-			r.Accepts, drops = ok && verdict == nfAccept, ok && verdict == nfDrop
-		case name == "reject", name == "target" && text(body[unix.NFTA_TARGET_NAME]) == "REJECT":
+	for _, e := range is.Exprs {
+		switch e := e.(type) {
+		case *expr.Counter, *expr.Log, *expr.Immediate:
+		case *expr.Match:
+			if comment, ok := e.Info.(*xt.Comment); ok {
+				r.Comment = string(*comment)
+			} else {
+				matches = true
+			}
+		case *expr.Verdict:
+			r.Accepts, drops = e.Kind == expr.VerdictAccept, e.Kind == expr.VerdictDrop
+		case *expr.Reject:
 			drops = true
+		case *expr.Target:
+			drops = e.Name == "REJECT"
+			matches = matches || !drops
 		default:
 			matches = true
 		}
@@ -233,19 +197,13 @@ func readRule(data []byte) (r FilterRule, stops bool) {
 	return r, drops && !matches
 }
 
-// verdict is the verdict that an immediate expression gives; false when it gives none.
-func verdict(body map[uint16][]byte) (uint32, bool) {
-	value := attributes(body[unix.NFTA_IMMEDIATE_DATA])
-	return number(attributes(value[unix.NFTA_DATA_VERDICT])[unix.NFTA_VERDICT_CODE])
-}
-
 // userComment is the comment that the program nft keeps with a rule: the first of its records of
-// type, length and value.
+// type, length and value. Other programs keep there what they like.
 func userComment(data []byte) string {
 	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
 		value := data[2 : 2+data[1]]
 		if data[0] == 0 {
-			return text(value)
+			return string(bytes.TrimRight(value, "\x00"))
 		}
 		data = data[2+data[1]:]
 	}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -123,15 +125,12 @@ func TestNFT(t *testing.T) {
 	}
 	openAll(t, h, func() string { return tool(t, "nft", "list", "ruleset") }, nodeRules())
 	for _, gone := range [][3]string{{"inet", "guard", "gone"}, {"ip", "gone", "x"}} {
-		if f, err := h.Kernel.Filter(gone[0], gone[1], gone[2]); err != nil || f.Name != "" {
+		if f, err := h.filter(gone[0], gone[1], gone[2]); err != nil || f.Name != "" {
 			t.Errorf("a chain that is not there is %+v, %v", f, err)
 		}
 	}
-	if f, err := h.Kernel.Filter("ip", "calm", "plain"); err != nil || f.Name != "" {
+	if f, err := h.filter("ip", "calm", "plain"); err != nil || f.Name != "" {
 		t.Errorf("a chain without a hook is %+v, %v", f, err)
-	}
-	if _, err := h.Kernel.Filter("bridge", "x", "x"); err == nil {
-		t.Error("an unknown family was asked for")
 	}
 }
 
@@ -176,16 +175,100 @@ func TestNoFirewall(t *testing.T) {
 func TestKernelWithoutNFTables(t *testing.T) {
 	realFirewall(t)
 	const none = 200
-	flags := map[string]int{"a dump": unix.NLM_F_DUMP, "one": 0}
-	for name, flag := range flags {
-		found, err := askNetfilter(none<<8|unix.NFT_MSG_GETCHAIN, flag, unix.NFPROTO_INET)
-		if err != nil || len(found) > 0 {
-			t.Errorf("%s: found %v, %v", name, found, err)
-		}
+	err := readNFT(none, func(*nftables.Conn) error {
+		t.Error("something is read nevertheless")
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 	for _, err := range []error{unix.EPERM, unix.ENOENT, unix.ENOMEM} {
 		if except(err, noSubsystem...) == nil {
 			t.Errorf("%v counts as a kernel without nf_tables", err)
 		}
+	}
+}
+
+// What changes while it is read is read again, whatever came of it, but not forever.
+func TestUndisturbed(t *testing.T) {
+	realFirewall(t, "nft")
+	for _, changes := range []int{0, 1, 3, 1000} {
+		reads := 0
+		err := readNFT(unix.NFNL_SUBSYS_NFTABLES, func(*nftables.Conn) error {
+			if reads++; reads <= changes {
+				tool(t, "nft", "add table ip t; delete table ip t")
+				return errors.New("disturbed")
+			}
+			return nil
+		})
+		if want := changes < 1000; (err == nil) != want || want && reads != changes+1 {
+			t.Errorf("%d changes: %d reads, %v", changes, reads, err)
+		}
+	}
+}
+
+// Programs keep with their rules what they like: only what nft would read is a comment.
+func TestUserComment(t *testing.T) {
+	for data, want := range map[string]string{
+		"":                        "",
+		"\x00":                    "",
+		"\x00\x03hi\x00":          "hi",
+		"\x01\x01x\x00\x03hi\x00": "hi",
+		"\x00\x7fshort":           "",
+		"netbird-input":           "",
+	} {
+		if got := userComment([]byte(data)); got != want {
+			t.Errorf("%q has the comment %q, want %q", data, got, want)
+		}
+	}
+}
+
+// Rules of any kind can be read. They drop only some packets, so that their chain does not drop.
+func TestForeignRules(t *testing.T) {
+	h := realFirewall(t, "nft", "iptables-nft")
+	tool(t, "nft", `table inet guard {
+		set s { type ipv4_addr; flags dynamic,timeout; timeout 1m; }
+		counter c { }
+		quota q { over 10 mbytes }
+		chain in { type filter hook input priority 0; policy accept; }
+	}`)
+	made := 0
+	add := func(argv ...string) {
+		if exec.Command(argv[0], argv[1:]...).Run() != nil {
+			return // it is not known here
+		}
+		made++
+		found, err := h.Kernel.Filters()
+		rules := 0
+		for _, f := range found {
+			rules += len(f.Rules)
+			if f.Drops {
+				t.Errorf("after %q, %s %s drops", argv, f.Table, f.Name)
+			}
+		}
+		if err != nil || rules != made {
+			t.Fatalf("after %q: %d rules, want %d (%v)", argv, rules, made, err)
+		}
+	}
+	for _, r := range []string{
+		"tcp dport { 1, 2, 5-9 } drop", "update @s { ip saddr limit rate 1/second } drop",
+		"ct state new,invalid drop", "ct count over 5 drop", "limit rate 5/second drop",
+		`ip saddr 10.0.0.1 counter name "c" drop`, `ip saddr 10.0.0.1 quota name "q" drop`,
+		`ip saddr 10.0.0.1 log prefix "x" group 5 drop`, "tcp flags & (syn | ack) == syn drop",
+		"fib saddr . iif oif missing drop", "meta hour \"10:00\"-\"11:00\" drop", "notrack",
+		"socket transparent 1 drop", `osf name "Linux" drop`, "tcp option maxseg size 500 drop",
+		"exthdr frag exists drop", "numgen random mod 10 < 5 drop", "rt classid 5 drop",
+		"jhash ip saddr mod 2 0 drop", "ipsec in reqid 1 drop", "tcp dport vmap { 1: drop }",
+	} {
+		add("nft", "add rule inet guard in "+r)
+	}
+	for _, r := range []string{
+		"-m addrtype --dst-type LOCAL", "-m conntrack --ctproto tcp --ctorigdstport 5",
+		"-m limit --limit 5/s", "-p tcp -m multiport --dports 5,6", "-m recent --set",
+	} {
+		add(append([]string{"iptables-nft", "-A", "INPUT", "-j", "DROP"}, strings.Fields(r)...)...)
+	}
+	if made < 10 {
+		t.Errorf("only %d rules were made", made)
 	}
 }

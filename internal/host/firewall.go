@@ -138,7 +138,7 @@ type nftChain struct {
 }
 
 func (c nftChain) observe(_ context.Context, r rule) (open, drops bool, err error) {
-	f, err := c.host.Kernel.Filter(c.family, c.table, c.name)
+	f, err := c.host.filter(c.family, c.table, c.name)
 	return f.has(r), f.Drops, err
 }
 
@@ -170,7 +170,7 @@ func (r rule) nft() string {
 }
 
 func (c nftChain) closing(r rule) ([][]string, error) {
-	f, err := c.host.Kernel.Filter(c.family, c.table, c.name)
+	f, err := c.host.filter(c.family, c.table, c.name)
 	var commands [][]string
 	for _, is := range f.Rules {
 		if r.isOurs(is) {

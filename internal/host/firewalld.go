@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -28,13 +29,7 @@ const (
 
 // defaultZone is the zone of interfaces that are in none.
 func (h *Host) defaultZone() string {
-	data, _ := h.ReadFile(firewalldDir + "/firewalld.conf")
-	for line := range strings.Lines(string(data)) {
-		if zone, ok := strings.CutPrefix(strings.TrimSpace(line), "DefaultZone="); ok && zone != "" {
-			return zone
-		}
-	}
-	return "public"
+	return cmp.Or(h.settings(firewalldDir + "/firewalld.conf")["DefaultZone"], "public")
 }
 
 func (f firewalld) observe(_ context.Context, r rule) (open, drops bool, err error) {
@@ -119,7 +114,7 @@ func ends(s string) (first, last uint64, ok bool) {
 
 // running reports whether firewalld's rules are in force.
 func (f firewalld) running() (bool, error) {
-	chain, err := f.host.Kernel.Filter("inet", firewalldTable, "filter_INPUT")
+	chain, err := f.host.filter("inet", firewalldTable, "filter_INPUT")
 	return chain.Name != "", err
 }
 

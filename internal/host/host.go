@@ -120,13 +120,15 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 	case "module":
 		return h.observeModule(name)
 	case "swap":
-		return h.observeSwap()
+		areas, err := h.swaps()
+		return state.Swap{Areas: areas}, err
 	case "residue":
 		return h.observeResidue(ctx, name)
 	case "opening":
 		return h.observeOpening(ctx, key)
 	case "table":
-		return h.observeTable(name)
+		rules, err := h.Kernel.Rules(name)
+		return state.Table{Name: name, Rules: rules}, err
 	case "package":
 		return h.observePackage(ctx, name)
 	default:
@@ -215,6 +217,17 @@ func (h *Host) text(paths ...string) string {
 		}
 	}
 	return ""
+}
+
+// settings are the lines "key=value" of the first file that is there, without quotes.
+func (h *Host) settings(paths ...string) map[string]string {
+	list := make(map[string]string)
+	for line := range strings.Lines(h.text(paths...)) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			list[key] = strings.Trim(value, `"'`)
+		}
+	}
+	return list
 }
 
 // rows are the words of each line of a file.

@@ -39,7 +39,7 @@ func (c iptablesChain) family() string {
 }
 
 func (c iptablesChain) observe(_ context.Context, r rule) (open, drops bool, err error) {
-	f, err := c.host.Kernel.Filter(c.family(), "filter", c.name)
+	f, err := c.host.filter(c.family(), "filter", c.name)
 	return f.has(r), f.Drops, err
 }
 

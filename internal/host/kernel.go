@@ -27,10 +27,8 @@ type Kernel interface {
 	// Find lists what there is of a residue, sorted; Clear removes what is in found.
 	Find(ctx context.Context, r state.Residue) ([]string, error)
 	Clear(ctx context.Context, r state.Residue, found []string) error
-	// Filters lists the base chains that filter packets. Filter is one of them, or the zero value
-	// where there is none.
+	// Filters lists the base chains that filter packets.
 	Filters() ([]Filter, error)
-	Filter(family, table, name string) (Filter, error)
 	// Rules counts the rules of an nftables table, such as "inet kube-proxy"; 0 without it.
 	Rules(table string) (int, error)
 	// LoadTable replaces a table by that of its file.

@@ -27,12 +27,9 @@ func (e *LockedError) Error() string {
 		e.Holder.Verb, e.Holder.PID, e.Holder.Since.Format(time.TimeOnly))
 }
 
-// Lock keeps two verbs from running at once. The kernel lets go of it when the process ends,
-// however it ends.
-type Lock struct{ file *os.File }
-
-// Acquire takes a lock below dir, which it makes if it is not there. The file names its holder.
-func Acquire(dir, name string, holder Holder) (*Lock, error) {
+// Acquire takes a lock below dir, which it makes if it is not there, so that no two verbs run at
+// once. The file names its holder. The lock goes when it is closed, or the process ends.
+func Acquire(dir, name string, holder Holder) (*os.File, error) {
 	path := filepath.Join(dir, name)
 	for deadline := time.Now().Add(lockEnding); ; time.Sleep(20 * time.Millisecond) {
 		file, err := tryLock(dir, path)
@@ -49,7 +46,7 @@ func Acquire(dir, name string, holder Holder) (*Lock, error) {
 			file.Close()
 			return nil, fmt.Errorf("cannot write %s: %w", path, err)
 		}
-		return &Lock{file: file}, nil
+		return file, nil
 	}
 }
 
@@ -84,6 +81,3 @@ func tryLock(dir, path string) (*os.File, error) {
 	}
 	return nil, nil
 }
-
-// Release lets others have the lock.
-func (l *Lock) Release() { l.file.Close() }

@@ -127,16 +127,6 @@ func (u *units) Unit(_ context.Context, name string) (UnitStatus, error) {
 	return u.known[name], u.broken
 }
 
-func (u *units) Fragments(_ context.Context, names []string) (map[string]string, error) {
-	files := make(map[string]string)
-	for _, name := range names {
-		if is, ok := u.known[name]; ok && is.Path != "" {
-			files[name] = is.Path
-		}
-	}
-	return files, u.broken
-}
-
 func (u *units) Reload(context.Context) error {
 	u.done = append(u.done, "reload")
 	return u.broken
@@ -169,15 +159,6 @@ type kernel struct {
 }
 
 func (k *kernel) Filters() ([]Filter, error) { return k.filters, k.broken }
-
-func (k *kernel) Filter(family, table, name string) (Filter, error) {
-	for _, f := range k.filters {
-		if f.Family == family && f.Table == table && f.Name == name {
-			return f, k.broken
-		}
-	}
-	return Filter{}, k.broken
-}
 
 func (k *kernel) ClockSynchronized() (bool, error) { return !k.unsynchronized, k.broken }
 

@@ -11,51 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
-
-// mount is one line of mountinfo (proc_pid_mountinfo(5)).
-type mount struct {
-	// Point is where it is mounted, Source what, Type the file system's.
-	Point, Source, Type string
-}
-
-// remote reports whether a server or process serves the file system, which may not answer.
-func (m mount) remote() bool {
-	const network = "nfs nfs4 cifs smb3 ceph lustre afs 9p fuse"
-	return strings.HasPrefix(m.Type, "fuse.") || slices.Contains(strings.Fields(network), m.Type)
-}
-
-// mounts lists what is mounted for the calling thread, in the order of mounting.
-func mounts() ([]mount, error) {
-	text, err := os.ReadFile("/proc/thread-self/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the mounts: %w", err)
-	}
-	return parseMountinfo(string(text))
-}
-
-// parseMountinfo reads lines like
-//
-//	36 35 98:0 /root /mnt\040x rw,noatime master:1 - ext3 /dev/root rw,errors=continue
-func parseMountinfo(text string) ([]mount, error) {
-	var list []mount
-	for line := range strings.Lines(text) {
-		left, right, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
-		fields, tail := strings.Split(left, " "), strings.Split(right, " ")
-		if !ok || len(fields) < 6 || len(tail) < 2 {
-			return nil, fmt.Errorf("cannot read the mounts: %q is not a line of mountinfo", line)
-		}
-		list = append(list, mount{
-			Point: unescape(fields[4]), Type: unescape(tail[0]), Source: unescape(tail[1]),
-		})
-	}
-	return list, nil
-}
-
-// unescape undoes the kernel's escapes of blanks, tabs, line ends, backslashes and number signs.
-var unescape = strings.NewReplacer(
-	`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace
 
 // within reports whether a path is dir or below it.
 func within(p, dir string) bool {
@@ -64,25 +22,27 @@ func within(p, dir string) bool {
 
 // under returns the mounts at or below dir, in the order in which they can be unmounted: the latest
 // and deepest first.
-func under(list []mount, dir string) []mount {
-	found := slices.DeleteFunc(slices.Clone(list), func(m mount) bool { return !within(m.Point, dir) })
+func under(list []*mountinfo.Info, dir string) []*mountinfo.Info {
+	found := slices.DeleteFunc(slices.Clone(list), func(m *mountinfo.Info) bool {
+		return !within(m.Mountpoint, dir)
+	})
 	slices.Reverse(found)
-	slices.SortStableFunc(found, func(a, b mount) int {
-		return strings.Count(b.Point, "/") - strings.Count(a.Point, "/")
+	slices.SortStableFunc(found, func(a, b *mountinfo.Info) int {
+		return strings.Count(b.Mountpoint, "/") - strings.Count(a.Mountpoint, "/")
 	})
 	return found
 }
 
 func (linux) findMounts(_ context.Context, prefix string) ([]string, error) {
-	list, err := mounts()
-	if err != nil {
-		return nil, err
-	}
 	var found []string
-	for _, m := range list {
-		if strings.HasPrefix(m.Point, prefix) {
-			found = append(found, m.Point)
+	_, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		if strings.HasPrefix(m.Mountpoint, prefix) {
+			found = append(found, m.Mountpoint)
 		}
+		return true, false
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the mounts: %w", err)
 	}
 	matches, err := filepath.Glob(prefix + "*")
 	return append(found, matches...), err

@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/moby/sys/mountinfo"
 
 	"github.com/Azure/AKSFlexNode/internal/remove"
 )
@@ -62,21 +65,21 @@ func (h *Host) empty(path string, expected []string, mounted bool) error {
 // unmountBelow unmounts what is mounted at the expected places below root, the place of path for
 // this process. Root itself may be a mount point if mounted says so, and is left.
 func (h *Host) unmountBelow(path, root string, expected []string, mounted bool) error {
-	list, err := mounts()
+	list, err := mountinfo.GetMounts(nil)
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot read the mounts: %w", err)
 	}
 	if real, err := filepath.EvalSymlinks(root); err == nil {
 		root = real
 	}
 	found := under(list, root)
 	if mounted {
-		found = slices.DeleteFunc(found, func(m mount) bool { return m.Point == root })
+		found = slices.DeleteFunc(found, func(m *mountinfo.Info) bool { return m.Mountpoint == root })
 	}
 	for _, m := range found {
-		at := func(place string) bool { return within(m.Point, filepath.Join(root, place)) }
+		at := func(place string) bool { return within(m.Mountpoint, filepath.Join(root, place)) }
 		if !slices.ContainsFunc(expected, at) {
-			return &MountError{Dir: path, Point: m.Point, Source: m.Source}
+			return &MountError{Dir: path, Point: m.Mountpoint, Source: m.Source}
 		}
 	}
 	for _, m := range found {
@@ -88,20 +91,22 @@ func (h *Host) unmountBelow(path, root string, expected []string, mounted bool) 
 }
 
 // unmount takes a mount away; one that is busy is detached and goes when its last user does.
-func (h *Host) unmount(m mount) error {
-	return h.change("unmount "+m.Point, func() error {
-		err := unix.Unmount(m.Point, unmountFlags(m))
+func (h *Host) unmount(m *mountinfo.Info) error {
+	return h.change("unmount "+m.Mountpoint, func() error {
+		err := unix.Unmount(m.Mountpoint, unmountFlags(m.FSType))
 		if errors.Is(err, unix.EBUSY) {
-			err = detach(m.Point)
+			err = detach(m.Mountpoint)
 		}
 		return except(err, unix.EINVAL, unix.ENOENT)
 	})
 }
 
-// unmountFlags returns the flags of umount2(2). A remote file system is only detached: the kernel
-// would ask a server that does not answer until it does.
-func unmountFlags(m mount) int {
-	if m.remote() {
+// unmountFlags returns the flags of umount2(2) for a type of file system. One that a server or
+// process serves is only detached: the kernel would ask who does not answer until it does.
+func unmountFlags(filesystem string) int {
+	const network = "nfs nfs4 cifs smb3 ceph lustre afs 9p fuse"
+	if strings.HasPrefix(filesystem, "fuse.") ||
+		slices.Contains(strings.Fields(network), filesystem) {
 		return unix.UMOUNT_NOFOLLOW | unix.MNT_DETACH
 	}
 	return unix.UMOUNT_NOFOLLOW

@@ -36,10 +36,8 @@ func (h *Host) swaps() ([]state.SwapArea, error) {
 	return list, nil
 }
 
-func (h *Host) observeSwap() (state.Resource, error) {
-	list, err := h.swaps()
-	return state.Swap{Areas: list}, err
-}
+// unescape undoes the kernel's escapes of blanks, tabs, line ends and backslashes.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
 
 // setSwap turns on the areas that are wanted, or all off where none is.
 func (h *Host) setSwap(to state.Swap) error {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/vishvananda/netlink/nl"
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -50,10 +50,13 @@ func TestTables(t *testing.T) {
 	}
 	find()
 	left, err := listTables()
-	want := []table{{unix.NFPROTO_IPV4, "owner"}, {unix.NFPROTO_INET, "kube-proxy-2"}}
-	if err != nil || len(left) != 2 || !slices.Contains(left, want[0]) ||
-		!slices.Contains(left, want[1]) {
-		t.Errorf("%v are left (%v), want %v", left, err, want)
+	var names []string
+	for _, table := range left {
+		names = append(names, tableName(table))
+	}
+	slices.Sort(names)
+	if want := []string{"inet kube-proxy-2", "ip owner"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("%v are left (%v), want %v", names, err, want)
 	}
 }
 
@@ -61,15 +64,13 @@ func TestTables(t *testing.T) {
 func TestTablesTogether(t *testing.T) {
 	realFirewall(t, "nft")
 	plantTables(t, "ip kube-proxy")
-	deletion := func(name string) *nl.NetlinkRequest {
-		return netfilterRequest(nfTables|unix.NFT_MSG_DELTABLE, unix.NLM_F_ACK, unix.NFPROTO_IPV4,
-			attribute(unix.NFTA_TABLE_NAME, name))
-	}
-	for name, changes := range map[string][]*nl.NetlinkRequest{
-		"the second is missing": {deletion("kube-proxy"), deletion("none")},
-		"the first is missing":  {deletion("none"), deletion("kube-proxy")},
+	is := &nftables.Table{Name: "kube-proxy", Family: nftables.TableFamilyIPv4}
+	none := &nftables.Table{Name: "none", Family: nftables.TableFamilyIPv4}
+	for name, tables := range map[string][]*nftables.Table{
+		"the second is missing": {is, none},
+		"the first is missing":  {none, is},
 	} {
-		if err := changeNFT(changes); !errors.Is(err, unix.ENOENT) {
+		if err := deleteTables(tables); !errors.Is(err, unix.ENOENT) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if found, err := (linux{}).findTables(t.Context(), "kube-proxy"); err != nil || len(found) != 1 {

@@ -48,7 +48,7 @@ func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error
 	case to.Active && !from.Active:
 		err = h.job(ctx, Start, to.Name)
 	case !to.Active && from.Active:
-		err = h.stop(ctx, to.Name)
+		err = h.anew(ctx, Stop, to.Name)
 	}
 	if err != nil {
 		return err
@@ -74,10 +74,6 @@ func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) e
 		return h.Reload(ctx)
 	}
 	return nil
-}
-
-func (h *Host) stop(ctx context.Context, name string) error {
-	return h.anew(ctx, Stop, name)
 }
 
 // anew does a job with a unit, whose failures and restarts until then were of what is replaced:
@@ -127,8 +123,6 @@ func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 type Systemd interface {
 	// Unit returns the state of a unit; one that nobody knows has the file state "" and is inactive.
 	Unit(ctx context.Context, name string) (UnitStatus, error)
-	// Fragments returns the files of units, by name; a unit that nobody knows is left out.
-	Fragments(ctx context.Context, names []string) (map[string]string, error)
 	// Do does one thing with a unit. Start, Stop and Restart return when the job is done; a job that
 	// failed is an error. Enable, Mask and Unmask make systemd read its unit files again; after
 	// Disable others must.
@@ -162,6 +156,8 @@ type UnitStatus struct {
 	// MainPID is a service's process, 0 when none runs. Restarts counts how often systemd has started
 	// it again by itself (NRestarts).
 	MainPID, Restarts int
+	// Job tells that a job is waiting or running for the unit.
+	Job bool
 	// Since is when the unit became active the last time, by the present wall clock
 	// (ActiveEnterTimestampMonotonic).
 	Since time.Time

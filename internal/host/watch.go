@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
 	"path"
+	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
-	"unsafe"
 
 	systemd "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/fsnotify/fsnotify"
 	godbus "github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
@@ -34,111 +31,60 @@ func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what 
 	}
 }
 
-// What happens to a directory's entries that is told of (inotify(7)): a file that was written,
-// given another mode or owner, made, removed or renamed; and the directory itself.
-const watchedFor = unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE |
-	unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF |
-	unix.IN_ONLYDIR
-
-// watches are the directories that are watched.
-type watches struct {
-	host *Host
-	conn syscall.RawConn // lends the descriptor of inotify(7) while it is open
-	// dirs are those to be watched, at is where those that are there are, by watch: links may lead
-	// from several names to one.
-	dirs []string
-	at   map[int32][]string
-}
-
 // watchFiles watches the directories of files, as far as they are there. One that is made later, or
-// again, is watched from the next event on.
+// again, is watched from the next event on. It tells of files that are watched, of directories that
+// are gone, and of "" for events that were lost.
 func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what string)) error {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
 	}
-	events := os.NewFile(uintptr(fd), "inotify")
-	defer events.Close()
-	defer context.AfterFunc(ctx, func() { events.Close() })()
-	conn, err := events.SyscallConn()
-	if err != nil {
-		return err
-	}
-	w := watches{host: h, conn: conn, at: map[int32][]string{}}
+	defer w.Close()
+	var dirs []string
 	for _, file := range files {
-		w.dirs = append(w.dirs, path.Dir(file))
+		dirs = append(dirs, path.Dir(file))
 	}
-	slices.Sort(w.dirs)
-	w.dirs = slices.Compact(w.dirs)
-	buffer := make([]byte, 16<<10)
+	slices.Sort(dirs)
+	dirs = slices.Compact(dirs)
+	at := make(map[string]string) // where they were last: links may lead from several names to one
 	for {
-		err := conn.Control(w.add)
-		n := 0
-		if err == nil {
-			n, err = events.Read(buffer)
-		}
-		if ctx.Err() != nil {
+		dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !h.watchDir(w, dir, at) })
+		select {
+		case <-ctx.Done():
 			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, what := range w.happened(buffer[:n], files) {
-			hint(what)
-		}
-	}
-}
-
-// add watches the directories that are there and are not watched. One that cannot be watched, as
-// when the kernel's limit is reached, is logged and left out.
-func (w *watches) add(fd uintptr) {
-	watched := slices.Concat(slices.Collect(maps.Values(w.at))...)
-	w.dirs = slices.DeleteFunc(w.dirs, func(dir string) bool {
-		if slices.Contains(watched, dir) {
-			return false
-		}
-		watch, err := unix.InotifyAddWatch(int(fd), w.host.path(dir), watchedFor)
-		if err == nil {
-			at := int32(watch) //nolint:gosec // it is an int32 in the kernel
-			w.at[at] = append(w.at[at], dir)
-		}
-		if except(err, unix.ENOENT, unix.ENOTDIR) == nil {
-			return false
-		}
-		w.host.Log.Warn("changes of some files are only found by the next check", "below", dir,
-			"error", fmt.Errorf("cannot watch %s: %w", dir, err))
-		return true
-	})
-}
-
-// happened are the paths that events are about: files that are watched, directories that are gone,
-// and "" for events that were lost. What has gone elsewhere is watched no more.
-func (w *watches) happened(events []byte, files []string) []string {
-	var paths []string
-	for len(events) >= unix.SizeofInotifyEvent {
-		e := (*unix.InotifyEvent)(unsafe.Pointer(&events[0])) //nolint:gosec // the kernel's own form
-		end := unix.SizeofInotifyEvent + int(e.Len)
-		name := strings.TrimRight(string(events[unix.SizeofInotifyEvent:end]), "\x00")
-		switch {
-		case e.Mask&unix.IN_Q_OVERFLOW != 0:
-			paths = append(paths, "")
-		case e.Mask&unix.IN_IGNORED != 0:
-			delete(w.at, e.Wd)
-		case e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0:
-			paths = append(paths, w.at[e.Wd]...)
-			_ = w.conn.Control(func(fd uintptr) { // one that is closed, or is gone, watches nothing
-				_, _ = unix.InotifyRmWatch(int(fd), uint32(e.Wd)) //nolint:gosec // as the kernel has it
-			})
-		default:
-			for _, dir := range w.at[e.Wd] {
-				if full := path.Join(dir, name); slices.Contains(files, full) {
-					paths = append(paths, full)
+		case err := <-w.Errors:
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				return err
+			}
+			hint("")
+		case e := <-w.Events:
+			gone := e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)
+			for _, what := range slices.Concat(files, dirs) {
+				dir, known := at[path.Dir(what)]
+				if known && e.Name == path.Join(dir, path.Base(what)) || gone && e.Name == at[what] {
+					hint(what)
 				}
 			}
 		}
-		events = events[end:]
 	}
-	return slices.Compact(paths)
+}
+
+// watchDir watches a directory if it is there, and adds to at where that is. It reports false for
+// one that cannot be watched, as when the kernel's limit is reached, which is logged.
+func (h *Host) watchDir(w *fsnotify.Watcher, dir string, at map[string]string) bool {
+	real, err := filepath.EvalSymlinks(h.path(dir))
+	if err == nil {
+		err = w.Add(real)
+	}
+	if err == nil {
+		at[dir] = real
+	}
+	if except(err, unix.ENOENT, unix.ENOTDIR) == nil {
+		return true
+	}
+	h.Log.Warn("changes of some files are only found by the next check", "below", dir,
+		"error", fmt.Errorf("cannot watch %s: %w", dir, err))
+	return false
 }
 
 // The pauses between two connections to the message bus.

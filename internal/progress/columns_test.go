@@ -15,7 +15,7 @@ func TestColumns(t *testing.T) {
 		"ノード":         6,
 		"ｎ１":          4, // fullwidth forms
 	} {
-		if got := columns(text); got != want {
+		if got := columns.StringWidth(text); got != want {
 			t.Errorf("columns(%q) = %d, want %d", text, got, want)
 		}
 	}
@@ -33,7 +33,7 @@ func TestClip(t *testing.T) {
 		{"ノード", 5, "ノー…"},
 		{"ノード", 4, "ノ…"}, // half a character does not exist
 	} {
-		if got := clip(c.text, c.limit); got != c.want {
+		if got := columns.Truncate(c.text, c.limit, "…"); got != c.want {
 			t.Errorf("clip(%q, %d) = %q, want %q", c.text, c.limit, got, c.want)
 		}
 	}

@@ -87,7 +87,7 @@ func line(e Event) string {
 }
 
 func within(step state.Step, text string) string {
-	return strings.TrimSpace(pad(string(step), stepWidth) + " " + text)
+	return strings.TrimSpace(columns.FillRight(string(step), stepWidth) + " " + text)
 }
 
 // Log logs an event for services: what a person would see goes to the log, and with it to the

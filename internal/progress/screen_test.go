@@ -52,7 +52,7 @@ func (s *screen) control(number string, what byte) {
 }
 
 func (s *screen) line(text string) {
-	if got := columns(text); got >= s.width {
+	if got := columns.StringWidth(text); got >= s.width {
 		s.t.Errorf("a line of %d columns on a terminal of %d: %q", got, s.width, text)
 	}
 	if text != strings.TrimRight(text, " ") {

@@ -45,12 +45,12 @@ func (p *Steps) Changed(e apply.Event) {
 	}
 	text := state.Describe(e.Change)
 	switch {
-	case p.Quiet && e.Kind != apply.Changing && e.Err == nil:
+	case p.Quiet && e.Done && e.Err == nil:
 		p.early++
 		p.Total++
 		p.Log.Info("changed", "step", e.Change.Step, "change", text)
 	case p.Quiet:
-	case e.Kind == apply.Changing:
+	case !e.Done:
 		p.Show(Event{Kind: Change, Step: p.current, Text: text})
 	case e.Err != nil:
 		p.Fail()

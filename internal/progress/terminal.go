@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -25,9 +26,8 @@ type Terminal struct {
 	live      int // live lines that are on the screen now
 	closed    bool
 
-	stop    chan struct{}
-	drawer  sync.WaitGroup
-	closing sync.Once
+	stop   context.CancelFunc
+	drawer sync.WaitGroup
 }
 
 // redraw is how often the live lines are drawn.
@@ -35,13 +35,14 @@ const redraw = 120 * time.Millisecond
 
 // NewTerminal starts a view on a terminal; width is asked at each drawing.
 func NewTerminal(out io.Writer, width func() int) *Terminal {
-	t := &Terminal{out: out, width: width, stop: make(chan struct{})}
+	drawing, stop := context.WithCancel(context.Background())
+	t := &Terminal{out: out, width: width, stop: stop}
 	t.drawer.Go(func() {
 		tick := time.NewTicker(redraw)
 		defer tick.Stop()
 		for {
 			select {
-			case <-t.stop:
+			case <-drawing.Done():
 				return
 			case <-tick.C:
 				t.mu.Lock()
@@ -56,14 +57,12 @@ func NewTerminal(out io.Writer, width func() int) *Terminal {
 // Close takes the live lines away. What is shown later is printed, not drawn. It may be called
 // twice.
 func (t *Terminal) Close() {
-	t.closing.Do(func() {
-		close(t.stop)
-		t.drawer.Wait()
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.closed = true
-		t.draw()
-	})
+	t.stop()
+	t.drawer.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	t.draw()
 }
 
 // Show takes in an event.
@@ -103,7 +102,7 @@ func (t *Terminal) draw(printed ...string) {
 	}
 	live := t.liveLines()
 	for _, line := range append(printed, live...) {
-		b.WriteString(strings.TrimRight(clip(line, t.limit()), " ") + "\n")
+		b.WriteString(strings.TrimRight(columns.Truncate(line, t.limit(), "…"), " ") + "\n")
 	}
 	t.live = len(live)
 	if b.Len() > 0 {
@@ -130,17 +129,17 @@ func (t *Terminal) liveLines() []string {
 
 // row is a line of a step, with its time at the right end.
 func (t *Terminal) row(mark string, step state.Step, text, took string) string {
-	head := fmt.Sprintf("  %s %s ", mark, pad(string(step), stepWidth))
-	room := max(t.limit()-columns(head)-columns(took)-1, 0)
-	return head + pad(clip(text, room), room) + " " + took
+	head := fmt.Sprintf("  %s %s ", mark, columns.FillRight(string(step), stepWidth))
+	room := max(t.limit()-columns.StringWidth(head)-columns.StringWidth(took)-1, 0)
+	return head + columns.FillRight(columns.Truncate(text, room, "…"), room) + " " + took
 }
 
 // bar is one line for all downloads together.
 func (t *Terminal) bar() string {
 	done, total := t.downloads.sum()
-	head := "    " + pad(string(downloads), stepWidth) + " ["
+	head := "    " + columns.FillRight(string(downloads), stepWidth) + " ["
 	tail := fmt.Sprintf("] %s of %s  %s/s", size(done), size(total), size(t.downloads.rate()))
-	room := max(t.limit()-columns(head)-columns(tail), 5)
+	room := max(t.limit()-columns.StringWidth(head)-columns.StringWidth(tail), 5)
 	full := int(int64(room) * done / max(total, 1))
 	return head + strings.Repeat("#", full) + strings.Repeat("-", room-full) + tail
 }

@@ -32,17 +32,6 @@ func (k *kernel) Filters() ([]host.Filter, error) {
 	return list, k.filterErr
 }
 
-// Filter implements host.Kernel.
-func (k *kernel) Filter(family, table, name string) (host.Filter, error) {
-	list, err := k.Filters()
-	for _, f := range list {
-		if f.Family == family && f.Table == table && f.Name == name {
-			return f, err
-		}
-	}
-	return host.Filter{}, err
-}
-
 // Rules implements host.Kernel.
 func (k *kernel) Rules(table string) (int, error) {
 	k.mu.Lock()

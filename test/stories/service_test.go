@@ -269,7 +269,7 @@ func (s *serviceStory) start() {
 	go func() {
 		defer close(s.ended)
 		s.outcome = d.Run(ctx)
-		claim.Release()
+		claim.Close()
 		stop()
 		watching.Wait()
 	}()

@@ -19,7 +19,7 @@ type Home struct {
 	Agent  *Agent
 	Engine *apply.Engine
 	Store  *saved.Store
-	lock   *host.Lock
+	lock   *os.File
 }
 
 // OpenReadOnly begins a verb that changes nothing yet: no lock, no write.
@@ -38,7 +38,7 @@ func OpenReadOnly(ctx context.Context, a *Agent) (*Home, error) {
 }
 
 // NewHome returns a home of which nothing but the ledger was read.
-func NewHome(a *Agent, journal *apply.Journal, l *host.Lock) *Home {
+func NewHome(a *Agent, journal *apply.Journal, l *os.File) *Home {
 	n := inspect.NewNode(&a.Env, journal)
 	return &Home{
 		Node: n, Agent: a, lock: l,
@@ -82,7 +82,7 @@ func OpenLocked(ctx context.Context, a *Agent, verb string) (*Home, error) {
 		err = a.Machine.Sweep(h.Engine.Journal.Ledger().Keys())
 	}
 	if err != nil {
-		l.Release()
+		l.Close()
 		return nil, err
 	}
 	return h, nil
@@ -91,12 +91,12 @@ func OpenLocked(ctx context.Context, a *Agent, verb string) (*Home, error) {
 // Close releases the lock.
 func (h *Home) Close() {
 	if h.lock != nil {
-		h.lock.Release()
+		h.lock.Close()
 	}
 }
 
 // Acquire takes one of the locks for a command of this process.
-func Acquire(a *Agent, name, verb string) (*host.Lock, error) {
+func Acquire(a *Agent, name, verb string) (*os.File, error) {
 	holder := host.Holder{PID: os.Getpid(), Verb: verb, Since: inspect.Now()}
 	return host.Acquire(a.Path(saved.RunDir), name, holder)
 }

@@ -183,7 +183,7 @@ func (w *work) waiting(ctx context.Context, do func(context.Context) error) erro
 		return do(ctx)
 	}
 	w.fetch.Idle(ctx) // only who has the lock writes into the store
-	w.lock.Release()
+	w.lock.Close()
 	w.lock = nil
 	err := whileOurs(ctx, w, do)
 	l, lockErr := Acquire(w.Agent, saved.LockFile, "agent")

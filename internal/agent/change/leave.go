@@ -353,7 +353,7 @@ func openLedgerOnly(a *Agent) (*Home, error) {
 	}
 	journal, err := apply.OpenJournal(a.Machine, saved.StateDir, saved.LedgerFile)
 	if err != nil {
-		l.Release()
+		l.Close()
 		return nil, err
 	}
 	h := NewHome(a, journal, l)
@@ -376,7 +376,7 @@ func openForced(ctx context.Context, a *Agent, c *config.Config) (*Home, error) 
 	}
 	h := NewHome(a, apply.NewJournal(a.Machine, saved.StateDir, saved.LedgerFile), l)
 	if err := adopt(ctx, h, *c); err != nil {
-		l.Release()
+		l.Close()
 		return nil, err
 	}
 	return h, nil

@@ -81,9 +81,11 @@ type Machine interface {
 // NewStore returns what writes a state of a machine.
 func NewStore(s *State, machine Machine) *Store {
 	return &Store{
-		State:       s,
-		Writer:      NewWriter(machine),
-		Generations: generation.NewStore(machine, StateDir),
+		State:  s,
+		Writer: NewWriter(machine),
+		Generations: generation.Store{
+			Reader: generation.Reader{Files: machine, Dir: StateDir}, Disk: machine,
+		},
 	}
 }
 
