@@ -215,16 +215,9 @@ func (c *Config) normalize() {
 // or sets what is not set.
 func or[T comparable](setting *T, value T) { *setting = cmp.Or(*setting, value) }
 
-// Defaults is what Parse would fill in where a document leaves it open, whatever the machine, as a
-// document; the versions are left out. The document was decoded into maps, lists, strings,
-// json.Number, booleans and nil.
-func Defaults(document map[string]any) map[string]any {
-	open, _ := FillAndCheck(document, Host{})
-	return open
-}
-
-// FillAndCheck is Defaults of a document, and CheckObject of it with these filled in: it is read
-// once for both.
+// FillAndCheck returns what Parse would fill in where a document leaves it open, whatever the
+// machine, as a document without the versions; and the problems that Parse would find. The document
+// was decoded into maps, lists, strings, json.Number, booleans and nil.
 func FillAndCheck(document map[string]any, host Host) (open map[string]any, problems Problems) {
 	r := &report{}
 	c := defaults()

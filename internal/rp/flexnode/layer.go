@@ -81,7 +81,7 @@ func DefaultsLayer(operator map[string]any) *Layer {
 	if layer := OperatorLayer(operator); layer != nil {
 		given = layer.object
 	}
-	open := config.Defaults(given)
+	open, _ := config.FillAndCheck(given, config.Host{})
 	for _, path := range config.KeptFromJoin() {
 		drop(open, path)
 	}
