@@ -155,9 +155,8 @@ func masquerade(p *part) {
 		p.only = f.only
 		p.owe([]string{unit},
 			state.NewFile(file, 0o644, masqueradeRules(f, p.config.CNI.NonMasqueradeCIDRs)))
-		p.unit(unit, 0o644, fill(masqueradeService, map[string]string{
-			"IPTables": f.iptables, "Chain": masqueradeChain, "File": file,
-		}))
+		p.unit(unit, 0o644, fill(masqueradeService,
+			"{{IPTables}}", f.iptables, "{{Chain}}", masqueradeChain, "{{File}}", file))
 		p.run(unit)
 	}
 }

@@ -27,11 +27,10 @@ func kubelet(p *part) {
 	if c := p.systemdCredential(); c != "" {
 		credential = "LoadCredential=" + c + "\n"
 	}
-	p.unit(KubeletUnit, 0o600, fill(kubeletService, map[string]string{
-		"Flags":        strings.Join(p.kubeletFlags(), " \\\n  "),
-		"Credential":   credential,
-		"Registration": p.registrationPath(),
-	}))
+	p.unit(KubeletUnit, 0o600, fill(kubeletService,
+		"{{Flags}}", strings.Join(p.kubeletFlags(), " \\\n  "),
+		"{{Credential}}", credential,
+		"{{Registration}}", p.registrationPath()))
 	p.proxyDropIn(KubeletUnit)
 }
 

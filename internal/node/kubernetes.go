@@ -33,12 +33,11 @@ func (p *part) npd() {
 	owes := []string{NPDUnit}
 	p.owe(owes, p.bin(binDir, "node-problem-detector", "bin/node-problem-detector"))
 	p.owe(owes, p.bin(npdConfDir, "node-problem-detector", rules))
-	p.unit(NPDUnit, 0o644, fill(npdService, map[string]string{
-		"Server":     string(thisServer),
-		"Kubeconfig": p.kubeconfig(),
-		"NodeName":   p.config.Agent.NodeName,
-		"Rules":      npdConfDir + "/kernel-monitor.json",
-	}))
+	p.unit(NPDUnit, 0o644, fill(npdService,
+		"{{Server}}", string(thisServer),
+		"{{Kubeconfig}}", p.kubeconfig(),
+		"{{NodeName}}", p.config.Agent.NodeName,
+		"{{Rules}}", npdConfDir+"/kernel-monitor.json"))
 	p.proxyDropIn(NPDUnit)
 }
 

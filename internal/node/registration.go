@@ -10,32 +10,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// managedLabel with the value "false" tells AKS that it does not manage the machine; without it the
-// cloud controller deletes the Node when it is not ready.
-const managedLabel = "kubernetes.azure.com/managed"
-
-// nodeLabels are the labels of the Node that are kept as configured.
-func nodeLabels(c config.Config) map[string]string {
-	labels := map[string]string{managedLabel: "false"}
-	maps.Copy(labels, c.Node.Labels)
-	return labels
-}
-
-// firstLabels are the labels that the Node is registered with. That of its pod subnet is not kept
-// after that.
-func firstLabels(c config.Config) map[string]string {
-	labels := nodeLabels(c)
-	if c.CNI.PodCIDR != "" {
-		labels[config.PodCIDRLabel] = config.ShowPodCIDR(c.CNI.PodCIDR)
-	}
-	return labels
-}
-
 // registration holds the flags that kubelet reads only when it registers the Node. They are no part
 // of its unit or of its configuration file, so that a change of them restarts nothing: the labels
 // of a Node that exists are set by NodeObject, its taints by whoever may.
 func registration(p *part) {
-	args := []string{"--node-labels=" + pairs(firstLabels(p.config))}
+	labels := maps.Clone(p.config.Node.Labels)
+	if p.config.CNI.PodCIDR != "" { // a label that the Node is registered with, and not kept after that
+		labels[config.PodCIDRLabel] = config.ShowPodCIDR(p.config.CNI.PodCIDR)
+	}
+	args := []string{"--node-labels=" + pairs(labels)}
 	if taints := p.config.Node.Taints; len(taints) > 0 {
 		args = append(args, "--register-with-taints="+strings.Join(taints, ","))
 	}
@@ -61,7 +44,7 @@ func pairs(set map[string]string) string {
 // NodeObject returns what the Node object in the cluster must be: registered, with its labels. Its
 // taints are not in it: a node may not change them (NodeRestriction).
 func NodeObject(c config.Config, b Bindings) state.Desired {
-	labels := nodeLabels(c)
+	labels := c.Node.Labels
 	p := &part{config: c, step: state.Start, needs: Credential}
 	p.add(state.Registration{
 		Node:     c.Agent.NodeName,
