@@ -35,9 +35,6 @@ func (o *options) deliver(cmd *cobra.Command, from string) error {
 	if cmd.Flags().Changed("config") {
 		return usageError("cannot use both --config and --config-url")
 	}
-	if err := asRoot(); err != nil {
-		return err
-	}
 	service, err := o.receive(cmd.Context(), from)
 	if err != nil {
 		return err

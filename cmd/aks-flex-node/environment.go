@@ -21,16 +21,6 @@ import (
 // A verb that only looks writes no log. The function that it returns ends the progress and closes
 // everything; it may be called twice.
 func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
-	if err := asRoot(); err != nil {
-		return nil, nil, err
-	}
-	return o.wire(c)
-}
-
-// looking is agent for a verb that only looks, and that anybody may run.
-func (o *options) looking() (*change.Agent, func(), error) { return o.wire(nil) }
-
-func (o *options) wire(c *config.Config) (*change.Agent, func(), error) {
 	service := os.Getenv("AKS_FLEX_NODE_SERVICE") != ""
 	program, err := os.Executable()
 	if err != nil {

@@ -30,15 +30,12 @@ is there, what is not and why. Names and addresses are in it.`,
 			if err != nil {
 				return usageError("%w", err)
 			}
-			if err := asRoot(); err != nil {
-				return err
-			}
 			if file == "" {
 				if file, err = bundleName(recipient != ""); err != nil {
 					return err
 				}
 			}
-			a, done, err := o.looking()
+			a, done, err := o.agent(nil)
 			if err != nil {
 				return err
 			}
