@@ -12,9 +12,9 @@ import (
 // kubelet has that certificate; an identity may ask for another one.
 func credentials(p *part) {
 	owes := []string{KubeletUnit}
-	p.owe(owes, state.NewFile(p.clientCA(), 0o644, string(thisCA)))
+	p.owe(owes, state.NewFile(p.clientCA(), 0o644, thisCA))
 	if p.config.Node.AdminKubeconfig {
-		p.add(secret(AdminKubeconfigPath(p.config.Paths.Kubernetes.ConfigDir), string(thisAdmin)))
+		p.add(secret(AdminKubeconfigPath(p.config.Paths.Kubernetes.ConfigDir), thisAdmin))
 	}
 	identity := kubeconfigOf("identity", tokenCommand)
 	switch {
@@ -28,7 +28,7 @@ func credentials(p *part) {
 	default:
 		p.only = Joining
 		p.owe(owes, secret(p.bootstrapKubeconfig(),
-			kubeconfigOf("bootstrap", "token: "+string(thisToken))))
+			kubeconfigOf("bootstrap", "token: "+thisToken)))
 	}
 	// Kubelet writes its kubeconfig when it gets its certificate, and never changes the address or
 	// the CA in it.
@@ -52,14 +52,14 @@ var kubeconfigReaders = []string{KubeletUnit, NPDUnit}
 // program.
 func (p *part) tokenScript() {
 	file := path.Join(p.config.Paths.Kubernetes.KubeletDir, "token.sh")
-	p.add(state.NewFile(file, 0o700, "#!/bin/sh\nexec "+string(thisProgram)+" token \"$@\"\n"))
+	p.add(state.NewFile(file, 0o700, "#!/bin/sh\nexec "+thisProgram+" token \"$@\"\n"))
 }
 
 // tokenCommand has client-go call the program for a token and keep it until it expires
 // (client.authentication.k8s.io/v1).
 const tokenCommand = `exec:
       apiVersion: client.authentication.k8s.io/v1
-      command: ` + string(thisProgram) + `
+      command: ` + thisProgram + `
       args: [token]
       interactiveMode: Never
       provideClusterInfo: false`

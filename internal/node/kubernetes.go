@@ -34,7 +34,7 @@ func (p *part) npd() {
 	p.owe(owes, p.bin(binDir, "node-problem-detector", "bin/node-problem-detector"))
 	p.owe(owes, p.bin(npdConfDir, "node-problem-detector", rules))
 	p.unit(NPDUnit, 0o644, fill(npdService,
-		"{{Server}}", string(thisServer),
+		"{{Server}}", thisServer,
 		"{{Kubeconfig}}", p.kubeconfig(),
 		"{{NodeName}}", p.config.Agent.NodeName,
 		"{{Rules}}", npdConfDir+"/kernel-monitor.json"))
