@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 
 	"golang.org/x/term"
 
@@ -56,18 +57,13 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 			fmt.Fprintf(o.err, "warning: root's login of the Azure CLI is used: %v\n", err)
 		}
 	}
-	closed := false
-	return a, func() {
-		if closed {
-			return
-		}
-		closed = true
+	return a, sync.OnceFunc(func() {
 		end()
 		machine.Close()
 		if o.journal != nil {
 			o.journal.file.Close()
 		}
-	}, nil
+	}), nil
 }
 
 // reread is the configuration as it is now; nil when it cannot be read.
