@@ -11,8 +11,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// DefaultLogDir is where the log is while no configuration says otherwise.
-const DefaultLogDir = "/var/log/aks-flex-node"
+// StateDir has everything of the agent that survives a reboot, RunDir what does not. DefaultLogDir is
+// where the log is while no configuration says otherwise.
+const (
+	StateDir      = "/var/lib/aks-flex-node"
+	RunDir        = "/run/aks-flex-node"
+	DefaultLogDir = "/var/log/aks-flex-node"
+)
 
 // defaults is a Config with every default that depends on nothing else. The versions are filled in
 // once it is known what the document says (fillVersions). The pause image comes from the registry

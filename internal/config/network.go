@@ -68,17 +68,12 @@ func ReadPodCIDR(value string) string {
 }
 
 func isPodCIDR(s string) bool {
-	p, err := netip.ParsePrefix(s)
-	if err != nil || p != p.Masked() || p.String() != s {
-		return false
-	}
-	if p.Addr().Is4In6() || !p.Addr().IsGlobalUnicast() {
-		return false
-	}
+	p, _ := netip.ParsePrefix(s)
+	low, high := podBitsMin6, podBitsMax6
 	if p.Addr().Is4() {
-		return podBitsMin4 <= p.Bits() && p.Bits() <= podBitsMax4
+		low, high = podBitsMin4, podBitsMax4
 	}
-	return podBitsMin6 <= p.Bits() && p.Bits() <= podBitsMax6
+	return isNetwork(s) && p.Addr().IsGlobalUnicast() && low <= p.Bits() && p.Bits() <= high
 }
 
 // isNetwork reports whether s is a network in its usual spelling.
