@@ -19,17 +19,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// unknownCondition returns an error for the first of the names that is no condition's.
-func unknownCondition(names []string) error {
-	for _, name := range names {
-		if !slices.Contains(health.Names(), name) {
-			return usageError("cannot check %q: the conditions are %s", name,
-				strings.Join(health.Names(), ", "))
-		}
-	}
-	return nil
-}
-
 // now is the machine's configuration, as far as whoever runs this may read it.
 func (o *options) now(cmd *cobra.Command) support.Given {
 	g := support.Given{Unprivileged: os.Geteuid() != 0}
@@ -85,7 +74,13 @@ changes nothing. Without root it goes as far as it can.
 Exit codes: 0 nothing is wrong; 1 something is; 2 it could not run;
 3 the command line is wrong.`,
 		PreRunE: func(*cobra.Command, []string) error {
-			return unknownCondition(slices.Concat(only, skip))
+			for _, name := range slices.Concat(only, skip) {
+				if !slices.Contains(health.Names(), name) {
+					return usageError("cannot check %q: the conditions are %s", name,
+						strings.Join(health.Names(), ", "))
+				}
+			}
+			return nil
 		},
 		RunE: examines(o, func(
 			ctx context.Context, a *change.Agent, given support.Given,

@@ -37,7 +37,11 @@ func runc(p *part) {
 // belong into /etc/containerd/conf.d, registries into /etc/containerd/certs.d.
 func containerd(p *part) {
 	owes := []string{ContainerdUnit}
-	for _, file := range containerdFiles(p.config.Containerd.Version) {
+	files := []string{"containerd", "containerd-shim-runc-v2", "ctr"}
+	if strings.HasPrefix(p.config.Containerd.Version, "1.") { // 2.x has dropped the shims of 1.x
+		files = append(files, "containerd-shim", "containerd-shim-runc-v1", "containerd-stress")
+	}
+	for _, file := range files {
 		p.owe(owes, p.bin(binDir, "containerd", "bin/"+file))
 	}
 	p.add(
@@ -52,16 +56,6 @@ func containerd(p *part) {
 	p.owe(owes, state.NewFile(containerdConfig, 0o644, p.containerdConfig()))
 	p.unit(ContainerdUnit, 0o644, fill(containerdService))
 	p.proxyDropIn(ContainerdUnit)
-}
-
-// containerdFiles lists the programs of a release; 2.x has dropped the shims of 1.x.
-func containerdFiles(version string) []string {
-	files := []string{"containerd", "containerd-shim-runc-v2", "ctr"}
-	if strings.HasPrefix(version, "1.") {
-		files = append(files,
-			"containerd-shim", "containerd-shim-runc-v1", "containerd-stress")
-	}
-	return files
 }
 
 func (p *part) containerdConfig() string {

@@ -31,10 +31,11 @@ func credentials(p *part) {
 			kubeconfigOf("bootstrap", "token: "+thisToken)))
 	}
 	// Kubelet writes its kubeconfig when it gets its certificate, and never changes the address or
-	// the CA in it.
+	// the CA in it. When it rotates the certificate, it moves the link to that.
+	file := ClientCertificatePath(p.config.Paths.Kubernetes.KubeletDir)
 	p.only = Rebound
-	p.owe(kubeconfigReaders,
-		state.NewFile(p.kubeconfig(), 0o600, kubeconfigOf("kubelet", p.certificate())))
+	p.owe(kubeconfigReaders, state.NewFile(p.kubeconfig(), 0o600,
+		kubeconfigOf("kubelet", "client-certificate: "+file+"\n    client-key: "+file)))
 }
 
 // withoutToken wants the bootstrap token absent, rather than not wanting it: its removal is no
@@ -63,23 +64,6 @@ const tokenCommand = `exec:
       args: [token]
       interactiveMode: Never
       provideClusterInfo: false`
-
-// certificate shows the certificate that kubelet has now; kubelet moves the link when it rotates
-// it.
-func (p *part) certificate() string {
-	file := ClientCertificatePath(p.config.Paths.Kubernetes.KubeletDir)
-	return "client-certificate: " + file + "\n    client-key: " + file
-}
-
-// systemdCredential is the name of the systemd credential that holds the service principal's
-// secret; "" when it is elsewhere.
-func (p *part) systemdCredential() string {
-	sp := p.config.Azure.ServicePrincipal
-	if sp == nil || path.IsAbs(sp.ClientSecretFile) {
-		return ""
-	}
-	return sp.ClientSecretFile
-}
 
 func (p *part) clientCA() string { return path.Join(p.config.Paths.Kubernetes.CertsDir, "ca.crt") }
 
