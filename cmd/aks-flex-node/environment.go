@@ -84,16 +84,14 @@ func (o *options) view(service bool) (show func(progress.Event), end func()) {
 	case service:
 		return func(progress.Event) {}, func() {}
 	case term.IsTerminal(fd) && os.Getenv("TERM") != "dumb":
-		terminal := progress.NewTerminal(o.err, func() int { return width(fd) })
+		terminal := progress.NewTerminal(o.err, func() int {
+			if w, _, err := term.GetSize(fd); err == nil && w > 20 {
+				return w
+			}
+			return 80
+		})
 		return terminal.Show, terminal.Close
 	default:
 		return progress.Lines(o.err), func() {}
 	}
-}
-
-func width(fd int) int {
-	if w, _, err := term.GetSize(fd); err == nil && w > 20 {
-		return w
-	}
-	return 80
 }

@@ -18,7 +18,11 @@ func registration(p *part) {
 	if p.config.CNI.PodCIDR != "" { // a label that the Node is registered with, and not kept after that
 		labels[config.PodCIDRLabel] = config.ShowPodCIDR(p.config.CNI.PodCIDR)
 	}
-	args := []string{"--node-labels=" + pairs(labels)}
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		list = append(list, key+"="+labels[key])
+	}
+	args := []string{"--node-labels=" + strings.Join(list, ",")}
 	if taints := p.config.Node.Taints; len(taints) > 0 {
 		args = append(args, "--register-with-taints="+strings.Join(taints, ","))
 	}
@@ -30,15 +34,6 @@ func registration(p *part) {
 
 func (p *part) registrationPath() string {
 	return path.Join(p.config.Paths.Kubernetes.ConfigDir, "aks-flex-node-registration.env")
-}
-
-// pairs renders a kubelet --node-labels value in the order of the keys.
-func pairs(set map[string]string) string {
-	var list []string
-	for _, key := range slices.Sorted(maps.Keys(set)) {
-		list = append(list, key+"="+set[key])
-	}
-	return strings.Join(list, ",")
 }
 
 // NodeObject returns what the Node object in the cluster must be: registered, with its labels. Its
