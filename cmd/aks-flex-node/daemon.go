@@ -50,9 +50,6 @@ machine joins, and the service, where it is installed, is enabled and takes over
 
 // runAgent puts the daemon together and runs it.
 func runAgent(ctx context.Context, o *options) error {
-	if err := asRoot(); err != nil {
-		return err
-	}
 	if err := o.awaitConfiguration(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}

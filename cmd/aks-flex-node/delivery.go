@@ -35,9 +35,6 @@ func (o *options) deliver(cmd *cobra.Command, from string) error {
 	if cmd.Flags().Changed("config") {
 		return usageError("cannot use both --config and --config-url")
 	}
-	if err := asRoot(); err != nil {
-		return err
-	}
 	service, err := o.receive(cmd.Context(), from)
 	if err != nil {
 		return err
@@ -47,7 +44,7 @@ func (o *options) deliver(cmd *cobra.Command, from string) error {
 		environment = append(environment, handOver+"=1")
 	}
 	// Another process takes the place of this one, so that the URL leaves the list of processes.
-	return replaceProcess(withoutURL(os.Args), environment)
+	return replaceProcess([]string{os.Args[0], "agent", "--output", o.output}, environment)
 }
 
 // replaceProcess has another process of this program take the place of this one.
@@ -156,22 +153,6 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	done()
 	return o.printResult(result, err,
 		"Node %s is Ready (%s, %.1f s); "+change.Service+" keeps it so\n")
-}
-
-// withoutURL is a command line without --config-url and its value.
-func withoutURL(args []string) []string {
-	const flag = "--config-url"
-	var rest []string
-	for i := 0; i < len(args); i++ {
-		switch {
-		case args[i] == flag:
-			i++
-		case strings.HasPrefix(args[i], flag+"="):
-		default:
-			rest = append(rest, args[i])
-		}
-	}
-	return rest
 }
 
 // delivered reports whether this machine has its configuration from a resource provider.

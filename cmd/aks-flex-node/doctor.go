@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,21 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/support"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
-
-// unknownCondition returns an error for the first of the names that is no condition's.
-func unknownCondition(names []string) error {
-	for _, name := range names {
-		if !slices.Contains(health.Names(), name) {
-			return usageError("cannot check %q: the conditions are %s", name,
-				strings.Join(health.Names(), ", "))
-		}
-	}
-	return nil
-}
 
 // now is the machine's configuration, as far as whoever runs this may read it.
 func (o *options) now(cmd *cobra.Command) support.Given {
@@ -44,6 +35,32 @@ func (o *options) now(cmd *cobra.Command) support.Given {
 	return g
 }
 
+// examines is a command that lists what it finds about the machine, also without root. It exits with
+// exitNotRun where it can tell nothing, and with exitFailed where something is wrong.
+func examines[T any](
+	o *options, look func(context.Context, *change.Agent, support.Given) ([]T, error),
+	text func(io.Writer, []T), wrong func(T) bool,
+) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		a, done, err := o.agent(nil)
+		if err != nil {
+			return notRunError(err)
+		}
+		defer done()
+		list, err := look(cmd.Context(), a, o.now(cmd))
+		if err := cmp.Or(err, cmd.Context().Err()); err != nil {
+			return notRunError(err)
+		}
+		if err := o.print(list, func(w io.Writer) { text(w, list) }); err != nil {
+			return notRunError(err)
+		}
+		if slices.ContainsFunc(list, wrong) {
+			return errFindings
+		}
+		return nil
+	}
+}
+
 func doctorCommand(o *options) *cobra.Command {
 	var only, skip []string
 	cmd := &cobra.Command{
@@ -56,29 +73,22 @@ changes nothing. Without root it goes as far as it can.
 
 Exit codes: 0 nothing is wrong; 1 something is; 2 it could not run;
 3 the command line is wrong.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := unknownCondition(slices.Concat(only, skip)); err != nil {
-				return err
-			}
-			a, done, err := o.looking()
-			if err != nil {
-				return notRunError(err)
-			}
-			defer done()
-			list := support.Doctor(cmd.Context(), a, o.now(cmd), func(name string) bool {
-				return (len(only) == 0 || slices.Contains(only, name)) && !slices.Contains(skip, name)
-			})
-			if err := cmd.Context().Err(); err != nil {
-				return notRunError(err)
-			}
-			if err := o.print(list, func(w io.Writer) { writeDiagnoses(w, list) }); err != nil {
-				return notRunError(err)
-			}
-			if slices.ContainsFunc(list, health.Diagnosis.Found) {
-				return errFindings
+		PreRunE: func(*cobra.Command, []string) error {
+			for _, name := range slices.Concat(only, skip) {
+				if !slices.Contains(health.Names(), name) {
+					return usageError("cannot check %q: the conditions are %s", name,
+						strings.Join(health.Names(), ", "))
+				}
 			}
 			return nil
 		},
+		RunE: examines(o, func(
+			ctx context.Context, a *change.Agent, given support.Given,
+		) ([]health.Diagnosis, error) {
+			return support.Doctor(ctx, a, given, func(name string) bool {
+				return (len(only) == 0 || slices.Contains(only, name)) && !slices.Contains(skip, name)
+			}), nil
+		}, writeDiagnoses, health.Diagnosis.Found),
 	}
 	cmd.Flags().StringSliceVar(&only, "only", nil, "check these `conditions` only")
 	cmd.Flags().StringSliceVar(&skip, "skip", nil, "check all but these `conditions`")
@@ -128,24 +138,9 @@ credential, for five seconds at most; one that is silent is tried once more, wit
 packets. What is not needed now is needed for a change to come, such as another version.
 
 Exit codes: 0 all that is needed now answers; 1 something does not; 2 it could not run.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, done, err := o.looking()
-			if err != nil {
-				return notRunError(err)
-			}
-			defer done()
-			list, err := support.Endpoints(cmd.Context(), a, o.now(cmd))
-			if err := cmp.Or(err, cmd.Context().Err()); err != nil {
-				return notRunError(err)
-			}
-			if err := o.print(list, func(w io.Writer) { writeEndpoints(w, list) }); err != nil {
-				return notRunError(err)
-			}
-			if slices.ContainsFunc(list, func(e health.Endpoint) bool { return e.Needed && e.Err != nil }) {
-				return errFindings
-			}
-			return nil
-		},
+		RunE: examines(o, support.Endpoints, writeEndpoints, func(e health.Endpoint) bool {
+			return e.Needed && e.Err != nil
+		}),
 	}
 }
 

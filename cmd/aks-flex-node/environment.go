@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 
 	"golang.org/x/term"
 
@@ -22,16 +23,6 @@ import (
 // A verb that only looks writes no log. The function that it returns ends the progress and closes
 // everything; it may be called twice.
 func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
-	if err := asRoot(); err != nil {
-		return nil, nil, err
-	}
-	return o.wire(c)
-}
-
-// looking is agent for a verb that only looks, and that anybody may run.
-func (o *options) looking() (*change.Agent, func(), error) { return o.wire(nil) }
-
-func (o *options) wire(c *config.Config) (*change.Agent, func(), error) {
 	service := os.Getenv("AKS_FLEX_NODE_SERVICE") != ""
 	program, err := os.Executable()
 	if err != nil {
@@ -68,18 +59,13 @@ func (o *options) wire(c *config.Config) (*change.Agent, func(), error) {
 			fmt.Fprintf(o.err, "warning: root's login of the Azure CLI is used: %v\n", err)
 		}
 	}
-	closed := false
-	return a, func() {
-		if closed {
-			return
-		}
-		closed = true
+	return a, sync.OnceFunc(func() {
 		end()
 		machine.Close()
 		if o.journal != nil {
 			o.journal.file.Close()
 		}
-	}, nil
+	}), nil
 }
 
 // reread is the configuration as it is now; nil when it cannot be read.
@@ -100,16 +86,14 @@ func (o *options) view(service bool) (show func(progress.Event), end func()) {
 	case service:
 		return func(progress.Event) {}, func() {}
 	case term.IsTerminal(fd) && os.Getenv("TERM") != "dumb":
-		terminal := progress.NewTerminal(o.err, func() int { return width(fd) })
+		terminal := progress.NewTerminal(o.err, func() int {
+			if w, _, err := term.GetSize(fd); err == nil && w > 20 {
+				return w
+			}
+			return 80
+		})
 		return terminal.Show, terminal.Close
 	default:
 		return progress.Lines(o.err), func() {}
 	}
-}
-
-func width(fd int) int {
-	if w, _, err := term.GetSize(fd); err == nil && w > 20 {
-		return w
-	}
-	return 80
 }

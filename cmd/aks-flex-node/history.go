@@ -19,16 +19,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/history"
 )
 
-// atMost refuses more arguments than a command has.
-func atMost(n int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > n {
-			return usageError("cannot run `%s`: it has at most %d arguments", cmd.CommandPath(), n)
-		}
-		return nil
-	}
-}
-
 func historyCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "history",
@@ -92,7 +82,7 @@ the other does to the machine. Each is applied, previous, live, or the first let
 id as ` + "`history`" + ` shows it. Without arguments it compares the previous generation with
 the applied one; with one argument, that one with the applied one. Secrets are redacted.
 Exits with 2 when there is a difference.`,
-		Args: atMost(2),
+		Args: cobra.MaximumNArgs(2),
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, args []string) error {
 			args = append(args, "", "") // for those that are not given
 			c, err := inspect.Compare(ctx, &a.Env, args[0], args[1])
@@ -151,7 +141,7 @@ again until its content changes or ` + "`bootstrap`" + ` is run. The provider is
 A rollback that was interrupted is finished by the same command, or by the service.
 
 Asks at a terminal before it begins; elsewhere it needs --yes.`,
-		Args: atMost(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, done, err := o.agent(o.applied(cmd.Context()))
 			if err != nil {

@@ -55,12 +55,15 @@ func main() {
 
 // run runs one command line and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
-	o := &options{streams: streams{out: stdout, err: stderr}}
+	o := &options{out: stdout, err: stderr}
 	root := newRoot(o)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	if err != nil && !o.begun {
+		err = usageError("%w", err)
+	}
 	if ctx.Err() != nil && err != nil {
 		err = o.interrupted(err)
 	}

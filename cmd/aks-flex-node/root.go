@@ -35,14 +35,14 @@ var (
 
 const defaultConfig = "/etc/aks-flex-node/config.json"
 
-// streams are where a command writes: results to out, progress and errors to err.
-type streams struct{ out, err *os.File }
-
 // options are the flags that every command has.
 type options struct {
-	streams
-	config string
-	output string
+	// Results are written to out, progress and errors to err.
+	out, err *os.File
+	config   string
+	output   string
+	// begun tells that the command line could be read.
+	begun bool
 	// changes tells that the command is one that changes the machine, and so writes a log.
 	changes bool
 	// journal is the log, once it is known where that is; secrets are what must not be in it.
@@ -53,9 +53,6 @@ type options struct {
 // input reads the configuration as it is now. What it leaves open remains as it was resolved for
 // the node that this machine is.
 func (o *options) input(ctx context.Context) (change.Input, error) {
-	if err := asRoot(); err != nil {
-		return change.Input{}, err
-	}
 	read, err := o.read(o.applied(ctx))
 	return o.inputOf(read), err
 }
@@ -117,6 +114,10 @@ func newRoot(o *options) *cobra.Command {
 	changing := []*cobra.Command{
 		agentCommand(o), bootstrapCommand(o), rollbackCommand(o), unbootstrapCommand(o),
 	}
+	looking := []*cobra.Command{ // as root, too
+		planCommand(o), driftCommand(o), statusCommand(o), historyCommand(o), diffCommand(o),
+		tokenCommand(o), supportBundleCommand(o),
+	}
 	root := &cobra.Command{
 		Use:   "aks-flex-node",
 		Short: "Make any Ubuntu machine a node of an AKS cluster",
@@ -136,6 +137,7 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do,
 		SilenceErrors: true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			o.begun = true
 			if o.output != "text" && o.output != "json" {
 				return usageError("cannot use --output %s: it is text or json", o.output)
 			}
@@ -144,6 +146,9 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do,
 			}
 			repairs, err := cmd.Flags().GetBool("repair")
 			o.changes = err == nil && repairs || slices.Contains(changing, cmd)
+			if o.changes || slices.Contains(looking, cmd) {
+				return asRoot()
+			}
 			return nil
 		},
 	}
@@ -152,25 +157,15 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do,
 	root.SetGlobalNormalizationFunc(spellings)
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", "text",
 		"how results are printed: text or json")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(changing...)
-	root.AddCommand(
-		planCommand(o), driftCommand(o), statusCommand(o), historyCommand(o), diffCommand(o),
-		tokenCommand(o), configCommand(o), versionCommand(o), doctorCommand(o), endpointsCommand(o),
-		supportBundleCommand(o),
-	)
-	refuseArguments(root)
+	root.AddCommand(looking...)
+	root.AddCommand(configCommand(o), versionCommand(o), doctorCommand(o), endpointsCommand(o))
+	for _, cmd := range root.Commands() {
+		if cmd.Args == nil {
+			cmd.Args = cobra.NoArgs
+		}
+	}
 	return root
-}
-
-// refuseArguments has the commands that take no arguments refuse them.
-func refuseArguments(cmd *cobra.Command) {
-	if cmd.Args == nil {
-		cmd.Args = noArgs
-	}
-	for _, below := range cmd.Commands() {
-		refuseArguments(below)
-	}
 }
 
 // spellings are the other names that flags have in the documents.
@@ -179,13 +174,6 @@ func spellings(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = "config"
 	}
 	return pflag.NormalizedName(name)
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError("cannot run `%s %s`: there is no such command", cmd.CommandPath(), args[0])
-	}
-	return nil
 }
 
 func bootstrapCommand(o *options) *cobra.Command {
@@ -349,9 +337,6 @@ changed since, a copy is kept beside it (.aks-flex-node-kept). A configuration g
 with --config decides who speaks to Azure. Exits with 1 and lists what could not be
 undone; running it again tries that again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := asRoot(); err != nil {
-				return err
-			}
 			given, err := o.given(cmd)
 			if err != nil {
 				return err
@@ -433,6 +418,7 @@ func configCommand(o *options) *cobra.Command {
 		Short: "Check the configuration file and print every problem",
 		Long: `Checks the configuration file and prints every problem at once, each with its path.
 Exits with 3 when there is one.`,
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return o.validate() },
 	})
 	return parent

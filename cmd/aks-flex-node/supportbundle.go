@@ -30,15 +30,18 @@ is there, what is not and why. Names and addresses are in it.`,
 			if err != nil {
 				return usageError("%w", err)
 			}
-			if err := asRoot(); err != nil {
-				return err
-			}
 			if file == "" {
-				if file, err = bundleName(recipient != ""); err != nil {
-					return err
+				name, err := os.Hostname()
+				if err != nil {
+					return fmt.Errorf("cannot read the host name: %w", err)
+				}
+				now := time.Now().UTC().Format("20060102T150405Z")
+				file = fmt.Sprintf("aks-flex-node-%s-%s.tar.gz", name, now)
+				if recipient != "" {
+					file += ".age"
 				}
 			}
-			a, done, err := o.looking()
+			a, done, err := o.agent(nil)
 			if err != nil {
 				return err
 			}
@@ -62,19 +65,6 @@ is there, what is not and why. Names and addresses are in it.`,
 	cmd.Flags().StringVar(&recipient, "encrypt-to", "",
 		"encrypt for this `recipient` of age (age1...): only who has its identity can read it")
 	return cmd
-}
-
-// bundleName is the name of a bundle that was not given one.
-func bundleName(sealed bool) (string, error) {
-	name, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("cannot read the host name: %w", err)
-	}
-	name = fmt.Sprintf("aks-flex-node-%s-%s.tar.gz", name, time.Now().UTC().Format("20060102T150405Z"))
-	if sealed {
-		name += ".age"
-	}
-	return name, nil
 }
 
 // sealFor encrypts for a recipient of age; for none it writes what it is given.

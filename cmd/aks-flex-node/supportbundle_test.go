@@ -51,7 +51,7 @@ func TestSealFor(t *testing.T) {
 
 // A bundle is its owner's alone, replaces no file, and one that fails leaves none.
 func TestBundleFile(t *testing.T) {
-	o := &options{streams: streams{out: os.Stderr, err: os.Stderr}}
+	o := &options{out: os.Stderr, err: os.Stderr}
 	name := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	fails := func(io.Writer) (redact.Manifest, error) { return redact.Manifest{}, io.ErrShortWrite }
 	if err := o.bundle(name, fails); err == nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -30,11 +31,7 @@ func writePlan(w io.Writer, r inspect.Report) {
 		fmt.Fprintf(w, "%-12s %s %s (%s)\n", name, d.Name, d.Version, size(d.Size))
 	}
 	if len(r.Hosts) > 0 {
-		fmt.Fprintf(w, "%-12s", "from")
-		for _, h := range r.Hosts {
-			fmt.Fprintf(w, " %s", h)
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "%-12s %s\n", "from", strings.Join(r.Hosts, " "))
 	}
 }
 

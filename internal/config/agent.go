@@ -122,7 +122,8 @@ func (o DrainOptions) DeletesEmptyDir() bool {
 func (w MaintenanceWindow) Opens(now time.Time) time.Time {
 	start, _ := time.Parse("15:04", w.Start)
 	lasts := duration(w.Duration)
-	local := now.In(w.zone())
+	at, _ := time.ParseInLocation("-07:00", w.UTCOffset, time.UTC) // what is not set is UTC
+	local := now.In(at.Location())
 	for day := -7; ; day++ { // one that began last week may still be open
 		begins := time.Date(local.Year(), local.Month(), local.Day()+day, start.Hour(), start.Minute(),
 			0, 0, local.Location())
@@ -135,12 +136,6 @@ func (w MaintenanceWindow) Opens(now time.Time) time.Time {
 			return now
 		}
 	}
-}
-
-// zone is where the window's days and start are, without daylight saving time.
-func (w MaintenanceWindow) zone() *time.Location {
-	at, _ := time.ParseInLocation("-07:00", w.UTCOffset, time.UTC) // what is not set is UTC
-	return at.Location()
 }
 
 // weekdays are the days of a week, as time.Weekday writes them.

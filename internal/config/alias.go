@@ -76,17 +76,20 @@ func rename(doc map[string]any, r *report) {
 	}
 }
 
-// aliasNames lists the names that aliases add to the object at a plain path.
-func aliasNames(path string) []string {
-	var names []string
+// names lists the members that the object at a plain path can have, with those of aliases.
+func names(path string, known []field) []string {
+	var list []string
+	for _, f := range known {
+		list = append(list, f.name)
+	}
 	for _, a := range aliases {
 		rest, below := strings.CutPrefix("."+a.name, strings.TrimSuffix("."+path, ".")+".")
 		name, _, _ := strings.Cut(rest, ".")
-		if below && !slices.Contains(names, name) {
-			names = append(names, name)
+		if below && !slices.Contains(list, name) {
+			list = append(list, name)
 		}
 	}
-	return names
+	return list
 }
 
 // set puts the value of the alias where the setting is read from.

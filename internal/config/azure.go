@@ -217,3 +217,17 @@ func checkArc(c Config, r *report) {
 	r.need("azure.arc.location", arc.Location != "",
 		"must be set for Arc (or azure.targetCluster.location)")
 }
+
+// Located reports whether the configuration says where the API server is, so that Azure is not
+// asked.
+func (c Config) Located() bool {
+	return c.Node.Kubelet.ServerURL != "" && c.Node.Kubelet.CACertData != ""
+}
+
+// Onboards reports whether the configuration has a service principal that enrols the machine with
+// Arc. Its secret is not kept once the machine is enrolled.
+func (a Azure) Onboards() bool {
+	sp := a.ServicePrincipal
+	return sp != nil &&
+		(sp.ClientSecret != "" || sp.ClientSecretFile != "" || sp.CertificateFile != "")
+}

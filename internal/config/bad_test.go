@@ -24,13 +24,13 @@ func window(members string) string {
 func badTokenCases(t *testing.T) []badCase {
 	return []badCase{
 		// Structure.
-		{`{"agent": {"nodName": "a"}}`, "agent.nodName", "is agent.nodeName meant?"},
+		{`{"agent": {"nodName": "a"}}`, "agent.nodName", "known here are logLevel, logDir, nodeName"},
 		{`{"Azure": {}}`, "Azure", "is azure meant?"},
 		{`{"maxPods": 5}`, "maxPods", "is node.maxPods meant?"},
 		{`{"node": {"kubelet": {"clusterFqdn": "x"}}}`, "node.kubelet.clusterFqdn",
-			"is node.kubelet.clusterFQDN meant?"},
+			"shutdownGracePeriodCriticalPods, clusterFQDN"},
 		{`{"components": {"kubernets": "1.34.4"}}`, "components.kubernets",
-			"is components.kubernetes meant?"},
+			"known here are kubernetes, containerd, runc, sandboxImage"},
 		{`{"components": 5}`, "components", "must be an object, not a number"},
 		{`{"qqqqqqqqqq": 1}`, "qqqqqqqqqq", "known here are azure, kubernetes"},
 		{`{"node": []}`, "node", "must be an object, not a list"},
@@ -342,7 +342,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 		"agent": {"loglevel": "info"}
 	}`))
 	want := strings.Join([]string{
-		"agent.loglevel: is not known: is agent.logLevel meant?",
+		"agent.loglevel: is not known here: is agent.logLevel meant?",
 		"azure.bootstrapToken.token: [redacted] is not allowed: must be a bootstrap token: " +
 			"6 characters, a dot, 16 characters, each a-z or 0-9",
 		`azure.targetCluster.resourceId: "edge" is not allowed: must be the id of a ` +

@@ -74,10 +74,8 @@ func WithoutOnboarding(bundle []byte) ([]byte, error) {
 
 // changeAzure changes the section azure of a bundle; one that is not changed remains byte for byte.
 func changeAzure(bundle []byte, change func(azure map[string]any) bool) ([]byte, error) {
-	decoder := json.NewDecoder(bytes.NewReader(bundle))
-	decoder.UseNumber()
-	var whole map[string]any
-	if err := decoder.Decode(&whole); err != nil {
+	whole, err := decodeObject(bundle)
+	if err != nil {
 		return nil, fmt.Errorf("cannot read the bundle: %w", err)
 	}
 	settings, _ := whole["config"].(map[string]any)

@@ -11,8 +11,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// DefaultLogDir is where the log is while no configuration says otherwise.
-const DefaultLogDir = "/var/log/aks-flex-node"
+// StateDir has everything of the agent that survives a reboot, RunDir what does not. DefaultLogDir is
+// where the log is while no configuration says otherwise.
+const (
+	StateDir      = "/var/lib/aks-flex-node"
+	RunDir        = "/run/aks-flex-node"
+	DefaultLogDir = "/var/log/aks-flex-node"
+)
 
 // defaults is a Config with every default that depends on nothing else. The versions are filled in
 // once it is known what the document says (fillVersions). The pause image comes from the registry
@@ -215,16 +220,9 @@ func (c *Config) normalize() {
 // or sets what is not set.
 func or[T comparable](setting *T, value T) { *setting = cmp.Or(*setting, value) }
 
-// Defaults is what Parse would fill in where a document leaves it open, whatever the machine, as a
-// document; the versions are left out. The document was decoded into maps, lists, strings,
-// json.Number, booleans and nil.
-func Defaults(document map[string]any) map[string]any {
-	open, _ := FillAndCheck(document, Host{})
-	return open
-}
-
-// FillAndCheck is Defaults of a document, and CheckObject of it with these filled in: it is read
-// once for both.
+// FillAndCheck returns what Parse would fill in where a document leaves it open, whatever the
+// machine, as a document without the versions; and the problems that Parse would find. The document
+// was decoded into maps, lists, strings, json.Number, booleans and nil.
 func FillAndCheck(document map[string]any, host Host) (open map[string]any, problems Problems) {
 	r := &report{}
 	c := defaults()

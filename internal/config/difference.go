@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -54,13 +53,7 @@ func (c Config) redacted() (map[string]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
-	d := json.NewDecoder(bytes.NewReader(hidden))
-	d.UseNumber()
-	var doc map[string]any
-	if err := d.Decode(&doc); err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
-	}
-	return doc, nil
+	return decodeObject(hidden)
 }
 
 // Differences are those between two documents, ordered by path: node.maxPods, node.labels["a.b/c"].

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"unicode/utf8"
 )
@@ -43,6 +42,15 @@ func kindOf(v any) kind {
 func get(v any, name string) any {
 	o, _ := v.(map[string]any)
 	return o[name]
+}
+
+// decodeObject decodes a JSON object with numbers as written.
+func decodeObject(data []byte) (map[string]any, error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var o map[string]any
+	err := decoder.Decode(&o)
+	return o, err
 }
 
 // readDocument parses one JSON object, with numbers as written. Names that are given twice are
@@ -114,20 +122,16 @@ func checkSyntax(data []byte) string {
 	if bad := invalidUTF8(data); bad >= 0 {
 		return place(data, bad) + ": this is not UTF-8"
 	}
-	if json.Valid(data) {
-		return ""
-	}
 	var raw json.RawMessage
 	err := json.Unmarshal(data, &raw)
-	if errors.Is(json.NewDecoder(bytes.NewReader(data)).Decode(&raw), io.ErrUnexpectedEOF) {
-		return place(data, len(data)) +
-			": the document ends too early: a bracket or a quote is missing"
+	if err == nil {
+		return ""
 	}
 	at := 0
-	if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		at = min(max(0, int(syntax.Offset)-1), len(data)-1)
 	}
-	return place(data, at) + ": " + hint(data, at, err)
+	return place(data, at) + ": " + err.Error()
 }
 
 // invalidUTF8 returns the offset of the first byte that is not UTF-8, or -1.
@@ -138,18 +142,6 @@ func invalidUTF8(data []byte) int {
 		}
 	}
 	return -1
-}
-
-// hint explains the mistakes that people make in JSON most often.
-func hint(data []byte, at int, err error) string {
-	before := bytes.TrimRight(data[:at], " \t\r\n")
-	switch {
-	case data[at] == '/' || data[at] == '#':
-		return "JSON has no comments: remove this one"
-	case bytes.HasSuffix(before, []byte(",")) && (data[at] == '}' || data[at] == ']'):
-		return "the comma before this bracket is one too many"
-	}
-	return err.Error()
 }
 
 // place returns line and column (in characters, from 1) of an offset.

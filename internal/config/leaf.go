@@ -2,9 +2,7 @@ package config
 
 import (
 	"fmt"
-	"iter"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,9 +10,9 @@ import (
 // leaf is one setting of a configuration: a string, number or boolean, or a whole map.
 type leaf struct {
 	path string
-	// pattern is the path with "*" for every name in a map and every index of a list.
-	pattern string
-	value   reflect.Value
+	// item is true for an item of a list or map.
+	item  bool
+	value reflect.Value
 	// must and keys are the names of its rules (see rules).
 	must, keys string
 }
@@ -32,18 +30,16 @@ func leavesAt(list []leaf, at leaf) []leaf {
 		}
 	case reflect.Struct:
 		for i, f := range fields(v.Type()) {
-			list = leavesAt(list, leaf{
-				member(at.path, f.name), member(at.pattern, f.name), v.Field(i), f.must, f.keys,
-			})
+			list = leavesAt(list, leaf{member(at.path, f.name), false, v.Field(i), f.must, f.keys})
 		}
 	case reflect.Map:
 		list = append(list, at)
-		for name, next := range entries(v) {
-			list = leavesAt(list, leaf{member(at.path, name), at.pattern + ".*", next, at.must, ""})
+		for name, next := range v.Seq2() {
+			list = leavesAt(list, leaf{member(at.path, name.String()), true, next, at.must, ""})
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			list = leavesAt(list, leaf{item(at.path, i), at.pattern + ".*", v.Index(i), at.must, ""})
+			list = leavesAt(list, leaf{item(at.path, i), true, v.Index(i), at.must, ""})
 		}
 	default:
 		list = append(list, at)
@@ -57,21 +53,6 @@ func (l leaf) rule() rule {
 		return rules[l.keys]
 	}
 	return rules[l.must]
-}
-
-// entries iterates over a map in the order of its names.
-func entries(v reflect.Value) iter.Seq2[string, reflect.Value] {
-	return func(yield func(string, reflect.Value) bool) {
-		names := v.MapKeys()
-		slices.SortFunc(names, func(a, b reflect.Value) int {
-			return strings.Compare(a.String(), b.String())
-		})
-		for _, name := range names {
-			if !yield(name.String(), v.MapIndex(name)) {
-				return
-			}
-		}
-	}
 }
 
 // text returns the setting as its rule reads it.

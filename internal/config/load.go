@@ -120,23 +120,11 @@ func Parse(data []byte, host Host) (Config, []Warning, error) {
 	return c, warnings, nil
 }
 
-// CheckObject returns the problems that Parse would find in a document that was decoded into maps,
-// lists, strings, json.Number, booleans and nil.
-func CheckObject(o map[string]any, host Host) Problems {
-	_, _, problems := parseDocument(cloned(o), host, &report{})
-	return problems
-}
-
 // parse is Parse, with as much of the Config as could be read.
 func parse(data []byte, host Host) (Config, []Warning, Problems) {
 	r := &report{}
-	return parseDocument(readDocument(data, r), host, r)
-}
-
-// parseDocument parses a document that was read.
-func parseDocument(doc map[string]any, host Host, r *report) (Config, []Warning, Problems) {
 	c := defaults()
-	doc = settingsOf(doc, r)
+	doc := settingsOf(readDocument(data, r), r)
 	c.keepVersions(host.Before)
 	r.decode("", doc, reflect.ValueOf(&c).Elem())
 	c.complete(host)

@@ -68,17 +68,12 @@ func ReadPodCIDR(value string) string {
 }
 
 func isPodCIDR(s string) bool {
-	p, err := netip.ParsePrefix(s)
-	if err != nil || p != p.Masked() || p.String() != s {
-		return false
-	}
-	if p.Addr().Is4In6() || !p.Addr().IsGlobalUnicast() {
-		return false
-	}
+	p, _ := netip.ParsePrefix(s)
+	low, high := podBitsMin6, podBitsMax6
 	if p.Addr().Is4() {
-		return podBitsMin4 <= p.Bits() && p.Bits() <= podBitsMax4
+		low, high = podBitsMin4, podBitsMax4
 	}
-	return podBitsMin6 <= p.Bits() && p.Bits() <= podBitsMax6
+	return isNetwork(s) && p.Addr().IsGlobalUnicast() && low <= p.Bits() && p.Bits() <= high
 }
 
 // isNetwork reports whether s is a network in its usual spelling.
@@ -114,7 +109,11 @@ func (c Config) WithDNS(address string) (Config, error) {
 
 // checkNetwork checks that addresses go together.
 func checkNetwork(c Config, r *report) {
-	warnMetrics(c, r)
+	host, _, _ := net.SplitHostPort(c.Containerd.MetricsAddress)
+	if addr, err := netip.ParseAddr(host); err == nil && !addr.IsLoopback() {
+		r.warn("containerd.metricsAddress", "containerd's metrics have no authentication: "+
+			c.Containerd.MetricsAddress+" shows them to the network")
+	}
 	pods, err := netip.ParsePrefix(c.CNI.PodCIDR)
 	if err != nil || r.spoiled("cni.podCIDR") {
 		return
@@ -136,15 +135,6 @@ func checkNetwork(c Config, r *report) {
 	if free := pods.Addr().BitLen() - pods.Bits(); free < 16 && 1<<free-3 < c.Node.MaxPods {
 		r.warn("cni.podCIDR", fmt.Sprintf("%s has addresses for %d pods, and node.maxPods is %d",
 			c.CNI.PodCIDR, 1<<free-3, c.Node.MaxPods))
-	}
-}
-
-// warnMetrics warns of metrics that others than this machine can read.
-func warnMetrics(c Config, r *report) {
-	host, _, err := net.SplitHostPort(c.Containerd.MetricsAddress)
-	if addr, bad := netip.ParseAddr(host); err == nil && bad == nil && !addr.IsLoopback() {
-		r.warn("containerd.metricsAddress", "containerd's metrics have no authentication: "+
-			c.Containerd.MetricsAddress+" shows them to the network")
 	}
 }
 

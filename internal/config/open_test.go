@@ -69,7 +69,7 @@ func TestDefaultsCompleteADocument(t *testing.T) {
 		if err := d.Decode(&document); err != nil {
 			t.Fatal(err)
 		}
-		open := Defaults(document)
+		open, _ := FillAndCheck(document, Host{})
 		var whole map[string]any
 		d = json.NewDecoder(strings.NewReader(text))
 		d.UseNumber()
@@ -99,7 +99,7 @@ func TestDefaultsCompleteADocument(t *testing.T) {
 		if err := d.Decode(&again); err != nil {
 			t.Fatal(err)
 		}
-		if left := Defaults(again); len(left) > 0 {
+		if left, _ := FillAndCheck(again, Host{}); len(left) > 0 {
 			t.Errorf("%s: still open: %v", name, left)
 		}
 	}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"regexp"
 	"slices"
@@ -47,26 +46,23 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// MarshalJSON gives a list, an empty one where there are no problems.
-func (p Problems) MarshalJSON() ([]byte, error) { return json.Marshal(append([]Problem{}, p...)) }
-
 // AsProblems lists all that is in an error of Load: the problems of the document, and everything
 // else as a problem of the whole, without a path.
 func AsProblems(err error) Problems {
-	if err == nil {
-		return nil
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var list Problems
+	list := Problems{}
+	joined, several := err.(interface{ Unwrap() []error })
+	problems, ok := errors.AsType[Problems](err)
+	switch {
+	case several:
 		for _, next := range joined.Unwrap() {
 			list = append(list, AsProblems(next)...)
 		}
-		return list
-	}
-	if problems, ok := errors.AsType[Problems](err); ok {
+	case ok:
 		return problems
+	case err != nil:
+		list = append(list, Problem{Message: err.Error()})
 	}
-	return Problems{{Message: err.Error()}}
+	return list
 }
 
 // Warning is a setting that works and that the user should think about; it has no Value.

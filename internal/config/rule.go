@@ -193,12 +193,12 @@ func applyRules(c *Config, r *report) {
 		switch text := l.text(); {
 		case rule.ok == nil:
 		case l.value.Kind() == reflect.Map:
-			for name := range entries(l.value) {
-				if !rule.ok(name) && !r.spoiled(l.path) {
+			for _, key := range l.value.MapKeys() {
+				if name := key.String(); !rule.ok(name) && !r.spoiled(l.path) {
 					r.add(member(l.path, name), "", "every name here must be "+rule.allowed)
 				}
 			}
-		case text == "" && !strings.HasSuffix(l.pattern, "*"):
+		case text == "" && !l.item:
 		case !rule.ok(text) && !r.spoiled(l.path):
 			r.add(l.path, l.shown(), "must be "+rule.allowed)
 		}

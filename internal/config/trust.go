@@ -104,7 +104,7 @@ func (t trust) walk(path string) ([]flaw, fs.FileMode, error) {
 
 // judge reports whether only root (or the caller) can change a file or directory.
 func (t trust) judge(path string, info fs.FileInfo) (flaw, bool) {
-	user, mode := owner(info), info.Mode()
+	user, mode := int(info.Sys().(*syscall.Stat_t).Uid), info.Mode()
 	foreign := user != 0 && user != t.caller
 	writable := mode.Perm()&0o022 != 0
 	sticky := mode&fs.ModeSticky != 0
@@ -120,18 +120,11 @@ func (t trust) judge(path string, info fs.FileInfo) (flaw, bool) {
 	default:
 		f.why = fmt.Sprintf("can be changed by its group (mode %s)", octal(mode))
 	}
-	var cures []string
-	if foreign {
-		cures = append(cures, "chown root:root "+ShellWord(path))
-	}
-	switch {
-	case !info.IsDir() && mode.Perm()&0o111 == 0:
-		cures = append(cures, "chmod 600 "+ShellWord(path))
-	case writable || !info.IsDir():
-		cures = append(cures, "chmod go-w "+ShellWord(path))
-	}
 	if !info.IsDir() || !sticky && (!foreign || ofSystem(path)) {
-		f.cure = strings.Join(cures, " && ")
+		f.cure = "chmod go-w " + ShellWord(path)
+		if foreign {
+			f.cure = "chown root:root " + ShellWord(path) + " && " + f.cure
+		}
 	}
 	return f, false
 }
@@ -150,14 +143,6 @@ func copyCommand(path string, mode fs.FileMode) string {
 		return "install -m 755 " + ShellWord(path) + " /usr/local/bin/"
 	}
 	return "install -D -m 600 -t /etc/aks-flex-node " + ShellWord(path)
-}
-
-// owner is the user id that a file belongs to; -1 where the system does not say.
-func owner(info fs.FileInfo) int {
-	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		return int(s.Uid)
-	}
-	return -1
 }
 
 // octal is a mode as chmod(1) reads it.

@@ -68,11 +68,11 @@ func TestTrusted(t *testing.T) {
 		{"root's file", etc, 0, map[string]paper{etc: {mode: 0o644}}, ""},
 		{"a user's file", etc, 0, map[string]paper{etc: {user: 1000, mode: 0o600}},
 			etc + " belongs to user 1000; " +
-				"run `chown root:root " + etc + " && chmod 600 " + etc + "`"},
+				"run `chown root:root " + etc + " && chmod go-w " + etc + "`"},
 		{"a file of root's group", etc, 0, map[string]paper{etc: {mode: 0o664}},
-			"its group (mode 0664); run `chmod 600 " + etc + "`"},
+			"its group (mode 0664); run `chmod go-w " + etc + "`"},
 		{"everybody's file", etc, 0, map[string]paper{etc: {mode: 0o646}},
-			"everybody (mode 0646); run `chmod 600 " + etc + "`"},
+			"everybody (mode 0646); run `chmod go-w " + etc + "`"},
 		{"a group's directory", etc, 0,
 			map[string]paper{etc: {mode: 0o600}, "/etc/aks-flex-node": {mode: open}},
 			"its group (mode 0775); run `chmod go-w /etc/aks-flex-node`"},
@@ -81,7 +81,7 @@ func TestTrusted(t *testing.T) {
 			"run `chown root:root /etc && chmod go-w /etc`"},
 		{"two flaws", etc, 0,
 			map[string]paper{etc: {user: 7, mode: 0o600}, "/etc": {mode: open}},
-			"run `chmod go-w /etc && chown root:root " + etc + " && chmod 600 " + etc + "`"},
+			"run `chmod go-w /etc && chown root:root " + etc + " && chmod go-w " + etc + "`"},
 		{"a user's home", home, 0, map[string]paper{home: {mode: 0o600}},
 			"/home/ubuntu belongs to user 1000; use a copy that only root can change: " +
 				"run `install -D -m 600 -t /etc/aks-flex-node " + home + "`"},
@@ -93,7 +93,7 @@ func TestTrusted(t *testing.T) {
 			"/tmp can be changed by everybody (mode 1777); use a copy that only root can change: " +
 				"run `install -D -m 600 -t /etc/aks-flex-node /tmp/c`"},
 		{"a name with a quote", "/srv/it's", 0, map[string]paper{"/srv/it's": {mode: 0o666}},
-			`run ` + "`" + `chmod 600 '/srv/it'\''s'` + "`"},
+			`run ` + "`" + `chmod go-w '/srv/it'\''s'` + "`"},
 		{"a link to a user's file", etc, 0,
 			map[string]paper{etc: {mode: link, link: "../../home/ubuntu/c"}, "/home/ubuntu/c": {}},
 			"run `install -D -m 600 -t /etc/aks-flex-node " + etc + "`"},

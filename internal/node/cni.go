@@ -70,8 +70,8 @@ func (p *part) conflist() string {
 				"forceAddress": true, // the Node may be given another subnet
 				"ipam": object{
 					"type":   "host-local",
-					"ranges": unquoted(thisPodRanges),
-					"routes": unquoted(thisPodRoutes),
+					"ranges": thisPodRanges,
+					"routes": thisPodRoutes,
 				},
 			},
 			{"type": "portmap", "capabilities": object{"portMappings": true}, "snat": true},
@@ -79,9 +79,6 @@ func (p *part) conflist() string {
 	}
 	return indented(list, "") + "\n"
 }
-
-// unquoted is a placeholder that is a JSON string, before JSON quotes it.
-func unquoted(p placeholder) string { return strings.Trim(string(p), `"`) }
 
 // ipamIndent is where the ranges and routes are in the configuration list.
 const ipamIndent = "        "
@@ -130,7 +127,7 @@ type family struct {
 	only             state.Only
 	suffix, iptables string
 	multicast        string
-	pods             placeholder
+	pods             string
 }
 
 var families = [...]family{
@@ -155,9 +152,8 @@ func masquerade(p *part) {
 		p.only = f.only
 		p.owe([]string{unit},
 			state.NewFile(file, 0o644, masqueradeRules(f, p.config.CNI.NonMasqueradeCIDRs)))
-		p.unit(unit, 0o644, fill(masqueradeService, map[string]string{
-			"IPTables": f.iptables, "Chain": masqueradeChain, "File": file,
-		}))
+		p.unit(unit, 0o644, fill(masqueradeService,
+			"{{IPTables}}", f.iptables, "{{Chain}}", masqueradeChain, "{{File}}", file))
 		p.run(unit)
 	}
 }

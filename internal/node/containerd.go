@@ -37,7 +37,11 @@ func runc(p *part) {
 // belong into /etc/containerd/conf.d, registries into /etc/containerd/certs.d.
 func containerd(p *part) {
 	owes := []string{ContainerdUnit}
-	for _, file := range containerdFiles(p.config.Containerd.Version) {
+	files := []string{"containerd", "containerd-shim-runc-v2", "ctr"}
+	if strings.HasPrefix(p.config.Containerd.Version, "1.") { // 2.x has dropped the shims of 1.x
+		files = append(files, "containerd-shim", "containerd-shim-runc-v1", "containerd-stress")
+	}
+	for _, file := range files {
 		p.owe(owes, p.bin(binDir, "containerd", "bin/"+file))
 	}
 	p.add(
@@ -50,18 +54,8 @@ func containerd(p *part) {
 		shared("/run/netns"),
 	)
 	p.owe(owes, state.NewFile(containerdConfig, 0o644, p.containerdConfig()))
-	p.unit(ContainerdUnit, 0o644, header+containerdService)
+	p.unit(ContainerdUnit, 0o644, fill(containerdService))
 	p.proxyDropIn(ContainerdUnit)
-}
-
-// containerdFiles lists the programs of a release; 2.x has dropped the shims of 1.x.
-func containerdFiles(version string) []string {
-	files := []string{"containerd", "containerd-shim-runc-v2", "ctr"}
-	if strings.HasPrefix(version, "1.") {
-		files = append(files,
-			"containerd-shim", "containerd-shim-runc-v1", "containerd-stress")
-	}
-	return files
 }
 
 func (p *part) containerdConfig() string {
@@ -73,15 +67,14 @@ func (p *part) containerdConfig() string {
 	if strings.HasPrefix(p.config.Containerd.Version, "2.0.") { // bin_dirs came with 2.1
 		binDirs = fmt.Sprintf("bin_dir = %q", p.config.Paths.CNI.BinDir)
 	}
-	return fill(text, map[string]string{
-		"CNIBinDirs": binDirs,
-		"Pause":      p.config.Containerd.PauseImage,
-		"Metrics":    p.config.Containerd.MetricsAddress,
-		"CNIBin":     p.config.Paths.CNI.BinDir,
-		"CNIConf":    p.config.Paths.CNI.ConfDir,
-		"Runc":       sbinDir + "/runc",
-		"Nvidia":     p.nvidia(plugin),
-	})
+	return fill(text,
+		"{{CNIBinDirs}}", binDirs,
+		"{{Pause}}", p.config.Containerd.PauseImage,
+		"{{Metrics}}", p.config.Containerd.MetricsAddress,
+		"{{CNIBin}}", p.config.Paths.CNI.BinDir,
+		"{{CNIConf}}", p.config.Paths.CNI.ConfDir,
+		"{{Runc}}", sbinDir+"/runc",
+		"{{Nvidia}}", p.nvidia(plugin))
 }
 
 // nvidia is the runtime handler for NVIDIA's runtime, where it is installed.
@@ -100,24 +93,9 @@ func (p *part) nvidia(plugin string) string {
 `, table, p.facts.NvidiaRuntime)
 }
 
-// fill puts values in the places of {{names}} in one of our own embedded files; that one is without
-// a value is a bug that every test shows. It is not text/template, since a program that calls
-// methods by name keeps every method of every type: a fifth of the agent, on disk and in memory.
-func fill(text string, values map[string]string) string {
-	var b strings.Builder
-	b.WriteString(header)
-	for {
-		before, rest, more := strings.Cut(text, "{{")
-		b.WriteString(before)
-		if !more {
-			return b.String()
-		}
-		name, after, _ := strings.Cut(rest, "}}")
-		value, known := values[name]
-		if !known {
-			panic("internal error: an embedded file has a place for " + name)
-		}
-		b.WriteString(value)
-		text = after
-	}
+// fill puts values in the places of {{names}} in one of our own embedded files. It is not
+// text/template, since a program that calls methods by name keeps every method of every type: a
+// fifth of the agent, on disk and in memory.
+func fill(text string, values ...string) string {
+	return header + strings.NewReplacer(values...).Replace(text)
 }

@@ -12,9 +12,9 @@ import (
 // kubelet has that certificate; an identity may ask for another one.
 func credentials(p *part) {
 	owes := []string{KubeletUnit}
-	p.owe(owes, state.NewFile(p.clientCA(), 0o644, string(thisCA)))
+	p.owe(owes, state.NewFile(p.clientCA(), 0o644, thisCA))
 	if p.config.Node.AdminKubeconfig {
-		p.add(secret(AdminKubeconfigPath(p.config.Paths.Kubernetes.ConfigDir), string(thisAdmin)))
+		p.add(secret(AdminKubeconfigPath(p.config.Paths.Kubernetes.ConfigDir), thisAdmin))
 	}
 	identity := kubeconfigOf("identity", tokenCommand)
 	switch {
@@ -28,13 +28,14 @@ func credentials(p *part) {
 	default:
 		p.only = Joining
 		p.owe(owes, secret(p.bootstrapKubeconfig(),
-			kubeconfigOf("bootstrap", "token: "+string(thisToken))))
+			kubeconfigOf("bootstrap", "token: "+thisToken)))
 	}
 	// Kubelet writes its kubeconfig when it gets its certificate, and never changes the address or
-	// the CA in it.
+	// the CA in it. When it rotates the certificate, it moves the link to that.
+	file := ClientCertificatePath(p.config.Paths.Kubernetes.KubeletDir)
 	p.only = Rebound
-	p.owe(kubeconfigReaders,
-		state.NewFile(p.kubeconfig(), 0o600, kubeconfigOf("kubelet", p.certificate())))
+	p.owe(kubeconfigReaders, state.NewFile(p.kubeconfig(), 0o600,
+		kubeconfigOf("kubelet", "client-certificate: "+file+"\n    client-key: "+file)))
 }
 
 // withoutToken wants the bootstrap token absent, rather than not wanting it: its removal is no
@@ -52,34 +53,17 @@ var kubeconfigReaders = []string{KubeletUnit, NPDUnit}
 // program.
 func (p *part) tokenScript() {
 	file := path.Join(p.config.Paths.Kubernetes.KubeletDir, "token.sh")
-	p.add(state.NewFile(file, 0o700, "#!/bin/sh\nexec "+string(thisProgram)+" token \"$@\"\n"))
+	p.add(state.NewFile(file, 0o700, "#!/bin/sh\nexec "+thisProgram+" token \"$@\"\n"))
 }
 
 // tokenCommand has client-go call the program for a token and keep it until it expires
 // (client.authentication.k8s.io/v1).
 const tokenCommand = `exec:
       apiVersion: client.authentication.k8s.io/v1
-      command: ` + string(thisProgram) + `
+      command: ` + thisProgram + `
       args: [token]
       interactiveMode: Never
       provideClusterInfo: false`
-
-// certificate shows the certificate that kubelet has now; kubelet moves the link when it rotates
-// it.
-func (p *part) certificate() string {
-	file := ClientCertificatePath(p.config.Paths.Kubernetes.KubeletDir)
-	return "client-certificate: " + file + "\n    client-key: " + file
-}
-
-// systemdCredential is the name of the systemd credential that holds the service principal's
-// secret; "" when it is elsewhere.
-func (p *part) systemdCredential() string {
-	sp := p.config.Azure.ServicePrincipal
-	if sp == nil || path.IsAbs(sp.ClientSecretFile) {
-		return ""
-	}
-	return sp.ClientSecretFile
-}
 
 func (p *part) clientCA() string { return path.Join(p.config.Paths.Kubernetes.CertsDir, "ca.crt") }
 

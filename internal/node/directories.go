@@ -2,6 +2,8 @@ package node
 
 import (
 	"io/fs"
+	"path"
+	"slices"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -65,23 +67,11 @@ func sharedTree(paths ...string) []state.Resource {
 	}
 	var dirs []state.Resource
 	for _, p := range paths {
-		for _, dir := range lineage(p) {
-			if !declared[dir] {
-				declared[dir] = true
-				dirs = append(dirs, shared(dir))
-			}
+		at := len(dirs)
+		for dir := p; !declared[dir]; dir = path.Dir(dir) {
+			declared[dir] = true
+			dirs = slices.Insert(dirs, at, state.Resource(shared(dir)))
 		}
 	}
 	return dirs
-}
-
-// lineage returns path and its parents, outermost first.
-func lineage(path string) []string {
-	var dirs []string
-	for i := 1; i < len(path); i++ {
-		if path[i] == '/' {
-			dirs = append(dirs, path[:i])
-		}
-	}
-	return append(dirs, path)
 }

@@ -88,10 +88,9 @@ func metadata(p *part) {
 	if p.facts.MetadataResolver {
 		resolver = metadataResolver
 	}
-	rules := header + fill(metadataRules,
-		map[string]string{"Table": MetadataTable, "Resolver": resolver})
+	rules := header + fill(metadataRules, "{{Table}}", MetadataTable, "{{Resolver}}", resolver)
 	p.owe([]string{metadataUnit}, state.NewFile(metadataFile, 0o644, rules))
-	p.unit(metadataUnit, 0o644, fill(metadataService, map[string]string{"File": metadataFile}))
+	p.unit(metadataUnit, 0o644, fill(metadataService, "{{File}}", metadataFile))
 	p.add(state.Table{Name: MetadataTable, File: metadataFile, Rules: countRules(rules)})
 	p.run(metadataUnit)
 }

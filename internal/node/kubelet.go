@@ -23,15 +23,15 @@ func kubelet(p *part) {
 	p.owe([]string{KubeletUnit},
 		state.NewFile(p.kubeletConfigPath(), 0o600, p.kubeletConfiguration()))
 	registration(p)
-	credential := ""
-	if c := p.systemdCredential(); c != "" {
-		credential = "LoadCredential=" + c + "\n"
+	credential := "" // of systemd, with the service principal's secret
+	sp := p.config.Azure.ServicePrincipal
+	if sp != nil && sp.ClientSecretFile != "" && !path.IsAbs(sp.ClientSecretFile) {
+		credential = "LoadCredential=" + sp.ClientSecretFile + "\n"
 	}
-	p.unit(KubeletUnit, 0o600, fill(kubeletService, map[string]string{
-		"Flags":        strings.Join(p.kubeletFlags(), " \\\n  "),
-		"Credential":   credential,
-		"Registration": p.registrationPath(),
-	}))
+	p.unit(KubeletUnit, 0o600, fill(kubeletService,
+		"{{Flags}}", strings.Join(p.kubeletFlags(), " \\\n  "),
+		"{{Credential}}", credential,
+		"{{Registration}}", p.registrationPath()))
 	p.proxyDropIn(KubeletUnit)
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -15,7 +14,9 @@ import (
 func TestLabelsAndTaintsRestartNothing(t *testing.T) {
 	c, f := base(), facts()
 	old := Render(c, f)
-	c.Node.Labels = map[string]string{"example.com/site": "south", "example.com/rack": "7"}
+	c.Node.Labels = map[string]string{
+		"example.com/site": "south", "example.com/rack": "7", "kubernetes.azure.com/managed": "false",
+	}
 	c.Node.Taints = []string{"dedicated=edge:NoSchedule", "slow:PreferNoSchedule"}
 	var changed []state.Item
 	for i, item := range Render(c, f) {
@@ -52,9 +53,9 @@ func TestUnitReadsRegistration(t *testing.T) {
 
 func TestNodeObject(t *testing.T) {
 	c, b := base(), bindings()
-	c.Node.Labels = map[string]string{"example.com/site": "north"}
 	b.PodCIDRs = []string{"10.244.3.0/24"}
-	labels := map[string]string{"example.com/site": "north", managedLabel: "false"}
+	labels := map[string]string{"example.com/site": "north", "example.com/zone": "a"}
+	c.Node.Labels = labels
 	item := func(r state.Resource) state.Item {
 		return state.Item{Step: state.Start, Resource: r, Needs: Credential}
 	}
@@ -63,12 +64,9 @@ func TestNodeObject(t *testing.T) {
 			Node: "edge-1", Exists: true, PodCIDRs: []string{"10.244.3.0/24"}, Labels: labels,
 		}),
 		item(state.Label{Name: "example.com/site", Value: "north", Set: true}),
-		item(state.Label{Name: managedLabel, Value: "false", Set: true}),
+		item(state.Label{Name: "example.com/zone", Value: "a", Set: true}),
 	}
 	if diff := cmp.Diff(want, NodeObject(c, b)); diff != "" {
 		t.Errorf("Node object (-want +got):\n%s", diff)
-	}
-	if got := NodeObject(config.Config{}, Bindings{}); len(got) != 2 {
-		t.Errorf("a Node without labels has %+v, want its registration and managed=false", got)
 	}
 }

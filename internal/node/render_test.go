@@ -226,10 +226,14 @@ func TestBind(t *testing.T) {
 // is: everything that it can become, with placeholders.
 func TestRender(t *testing.T) {
 	for _, e := range examples() {
+		c, f, _ := e.inputs()
+		rendered := text(Render(c, f))
 		switch e.name {
 		case "before-join", "identity-token", "identity-certificate":
-			c, f, _ := e.inputs()
-			golden(t, "rendered-"+e.name, text(Render(c, f)))
+			golden(t, "rendered-"+e.name, rendered)
+		}
+		if strings.Contains(rendered, "{{") {
+			t.Errorf("%s: a place in an embedded file is not filled in", e.name)
 		}
 	}
 }

@@ -62,9 +62,6 @@ func Digest(name, version, arch string) string {
 // first: these are the versions that can be a default.
 func Pinned(name string) []string { return slices.Clone(everywhere()[name]) }
 
-// IsPinned reports whether a version is one that Pinned lists.
-func IsPinned(name, version string) bool { return slices.Contains(everywhere()[name], version) }
-
 // everywhere is, by artifact, what Pinned lists.
 var everywhere = sync.OnceValue(func() map[string][]string {
 	versions := map[string][]string{}

@@ -1,7 +1,6 @@
 package release
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -26,37 +25,24 @@ type Version struct {
 // releaseOf is a version that is a release.
 func releaseOf(major, minor, patch int) Version { return Version{major, minor, patch, ""} }
 
-// Parse reads a semantic version, with or without a leading "v".
+// Parse reads a semantic version without build metadata, with or without a leading "v".
 // Each PUT of a node reads dozens, so it uses no regular expression.
 func Parse(s string) (Version, bool) {
-	numbers, pre, isPre := strings.Cut(strings.TrimPrefix(s, "v"), "-")
+	s = strings.TrimPrefix(s, "v")
+	if semver.Canonical("v"+s) != "v"+s {
+		return Version{}, false
+	}
+	numbers, pre, _ := strings.Cut(s, "-")
 	var n [3]int
-	for i := range n {
-		number, rest, more := strings.Cut(numbers, ".")
-		value, err := strconv.ParseUint(number, 10, 32)
-		padded := len(number) > 1 && number[0] == '0'
-		if err != nil || len(number) > 6 || padded || more != (i < len(n)-1) {
+	for i, number := range strings.Split(numbers, ".") {
+		value, err := strconv.Atoi(number)
+		if err != nil || len(number) > 6 {
 			return Version{}, false
 		}
-		n[i], numbers = int(value), rest
-	}
-	if isPre && !isPreRelease(pre) {
-		return Version{}, false
+		n[i] = value
 	}
 	return Version{n[0], n[1], n[2], pre}, true
 }
-
-// isPreRelease reports whether a text is words of letters and digits with "." or "-" in between.
-func isPreRelease(s string) bool {
-	for word := range strings.SplitSeq(strings.ReplaceAll(s, "-", "."), ".") {
-		if word == "" || strings.Trim(word, alphanumeric) != "" {
-			return false
-		}
-	}
-	return true
-}
-
-const alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 // ParseServer reads what an API server says of itself, which vendors spell differently: v1.34.4,
 // 1.34.4+build, 1.34. What a vendor adds (1.34.4-eks-1) makes no pre-release of it; alpha, beta and
@@ -83,11 +69,6 @@ func Bare(s string) string {
 
 // Compare orders versions: by their numbers, and a pre-release before its release.
 func (v Version) Compare(other Version) int {
-	numbers := cmp.Or(cmp.Compare(v.Major, other.Major), cmp.Compare(v.Minor, other.Minor),
-		cmp.Compare(v.Patch, other.Patch))
-	if numbers != 0 || v.Pre == other.Pre {
-		return numbers
-	}
 	return semver.Compare("v"+v.String(), "v"+other.String())
 }
 
@@ -96,6 +77,9 @@ func (v Version) line() Version { return releaseOf(v.Major, v.Minor, 0) }
 
 // String writes a version without "v".
 func (v Version) String() string {
-	text := fmt.Sprintf("%d.%d.%d-%s", v.Major, v.Minor, v.Patch, v.Pre)
-	return strings.TrimSuffix(text, "-") // a release has nothing behind it
+	text := fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch)
+	if v.Pre != "" {
+		text += "-" + v.Pre
+	}
+	return text
 }

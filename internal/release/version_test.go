@@ -6,13 +6,15 @@ import (
 	"testing"
 )
 
-// What Parse reads is what the regular expression of a semantic version matches.
+// What Parse reads is what the regular expression of a semantic version without build metadata
+// matches (https://semver.org).
 func FuzzParse(f *testing.F) {
 	semver := regexp.MustCompile(
 		`\Av?(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})` +
-			`(?:-([0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*))?\z`)
+			`(?:-((?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)` +
+			`(?:\.(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*))?\z`)
 	for _, s := range []string{
-		"1.34.4", "v1.34.4-rc.1", "vv1.2.3", "1.2.3-", "1.2.3-a-", "1.2.3-.a", "1.2.3-a..b", "1.2",
+		"1.34.4", "v1.34.4-rc.1", "vv1.2.3", "1.2.3-", "1.2.3-a-", "1.2.3-rc.01", "1.2.3-.a", "1.2.3-a..b", "1.2",
 		"1.2.3.4", "1..3", "01.2.3", "0.0.0", "1.2.1234567", "1.2.123456", "1.2.3-a.b-c", "-1.2.3",
 		"1.2-3.4", "1.2.3--", "1.2.3-\u00e9", "1.2.+3", "1.2.3+x", "1.2.3-x+y", " 1.2.3", "",
 	} {

@@ -9,6 +9,7 @@ import (
 	"crypto/hpke"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -37,15 +38,11 @@ func Seal(public []byte, about About, text []byte) (encapsulated, ciphertext []b
 	if err != nil {
 		return nil, nil, ErrPublicKey
 	}
-	encapsulated, sender, err := hpke.NewSender(to, hpke.HKDFSHA256(), hpke.AES256GCM(),
-		about.info())
+	sealed, err := hpke.Seal(to, hpke.HKDFSHA256(), hpke.AES256GCM(), about.info(), text)
 	if err != nil { // a point of low order
 		return nil, nil, ErrPublicKey
 	}
-	if ciphertext, err = sender.Seal(nil, text); err != nil {
-		return nil, nil, fmt.Errorf("cannot seal: %w", err)
-	}
-	return encapsulated, ciphertext, nil
+	return sealed[:keySize], sealed[keySize:], nil
 }
 
 // Check is ErrPublicKey for a key that nothing can be sealed to.
@@ -75,12 +72,8 @@ func (k *Key) Open(about About, encapsulated, ciphertext []byte) ([]byte, error)
 		return nil, fmt.Errorf("cannot open the answer: its encapsulated key has %d bytes, not %d",
 			len(encapsulated), keySize)
 	}
-	recipient, err := hpke.NewRecipient(encapsulated, k.private, hpke.HKDFSHA256(),
-		hpke.AES256GCM(), about.info())
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the answer: %w", err)
-	}
-	text, err := recipient.Open(nil, ciphertext)
+	text, err := hpke.Open(k.private, hpke.HKDFSHA256(), hpke.AES256GCM(), about.info(),
+		slices.Concat(encapsulated, ciphertext))
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the answer: it is not sealed to this key, or not for "+
 			"%s with the uid %s: %w", about.ID, about.UID, err)

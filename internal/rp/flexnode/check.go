@@ -82,7 +82,8 @@ func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 		return Problems{{"properties", "internal error: " + err.Error()}}
 	}
 	whole := checkedConfig(n, settings, parent, anyGrants(n))
-	return n.told(whole, config.CheckObject(whole, anyHost()))
+	_, found := config.FillAndCheck(whole, anyHost())
+	return n.told(whole, found)
 }
 
 // anyHost is a machine that configurations are checked for.

@@ -42,7 +42,7 @@ func TestARevisionLeavesNothingOpen(t *testing.T) {
 			!w.node.Desired.KubernetesAuth.UseAzureAuth {
 			grant(whole, Grants{Token: anyToken})
 		}
-		open := config.Defaults(whole)
+		open, _ := config.FillAndCheck(whole, config.Host{})
 		for _, path := range saidByFacts() {
 			drop(open, path)
 		}

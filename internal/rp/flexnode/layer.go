@@ -58,7 +58,7 @@ func DefaultsLayer(operator map[string]any) *Layer {
 	if len(operator) > 0 {
 		given = newLayer(operator).object // as it is read
 	}
-	open := config.Defaults(given)
+	open, _ := config.FillAndCheck(given, config.Host{})
 	for _, path := range config.KeptFromJoin() {
 		drop(open, path)
 	}

@@ -85,7 +85,7 @@ func artifactsOf(v api.Versions) []artifact {
 // is somebody else's to refuse.
 func unpinned(v api.Versions) []artifact {
 	return slices.DeleteFunc(artifactsOf(v), func(c artifact) bool {
-		if release.IsPinned(c.name, c.version) {
+		if slices.Contains(release.Pinned(c.name), c.version) {
 			return true
 		}
 		_, ok := release.Parse(c.version)
