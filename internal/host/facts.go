@@ -99,7 +99,10 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 		}
 	}
 	f.Resolvers = h.resolvers(f.ResolvConf)
-	f.IPTables, f.NFTables = h.hasProgram("iptables"), h.hasProgram("nft")
+	for name, has := range map[string]*bool{"iptables": &f.IPTables, "nft": &f.NFTables} {
+		_, err := exec.LookPath(name)
+		*has = err == nil || h.Root != ""
+	}
 	for _, which := range []string{"all", "default"} {
 		f.NoIPv6 = f.NoIPv6 || h.text("/proc/sys/net/ipv6/conf/"+which+"/disable_ipv6") != "0"
 	}
@@ -111,11 +114,6 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 		}
 	}
 	return f, nil
-}
-
-func (h *Host) hasProgram(name string) bool {
-	_, err := exec.LookPath(name)
-	return err == nil || h.Root != ""
 }
 
 // network finds out about addresses, routes and what is in the way of a node's network.

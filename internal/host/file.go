@@ -46,25 +46,20 @@ func (h *Host) setFile(c state.Change, to state.File, content contents) error {
 	if err := h.clearDir(c, to.Path); err != nil {
 		return err
 	}
-	source, err := open(to, content)
-	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", to.Path, err)
+	source := io.NopCloser(strings.NewReader(to.Content))
+	if content != nil && state.Digest(to.Content) != to.SHA256 {
+		var err error
+		if source, err = content(to.SHA256); err != nil {
+			return fmt.Errorf("cannot write %s: %w", to.Path, err)
+		}
 	}
 	defer source.Close()
 	temp := h.path(tempName(to.Path))
-	err = h.change("write "+to.Path, func() error { return h.write(temp, to, source) })
+	err := h.change("write "+to.Path, func() error { return h.write(temp, to, source) })
 	if err != nil {
 		return errors.Join(err, h.removeTemp(temp))
 	}
 	return h.rename(temp, to.Path)
-}
-
-// open returns a file's content: its own, or the one that is kept under its digest.
-func open(file state.File, content contents) (io.ReadCloser, error) {
-	if content == nil || state.Digest(file.Content) == file.SHA256 {
-		return io.NopCloser(strings.NewReader(file.Content)), nil
-	}
-	return content(file.SHA256)
 }
 
 func (h *Host) write(temp string, to state.File, source io.Reader) error {

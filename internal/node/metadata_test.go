@@ -161,7 +161,7 @@ func (n *network) loadMetadata(f Facts) {
 		n.t.Fatal(err)
 	}
 	n.run("nft -f " + file + "\nnft -f " + file)
-	want := find(n.t, d, state.TableKey(MetadataTable)).Resource
+	want := find(n.t, d, state.Table{Name: MetadataTable}.Key()).Resource
 	n.do(func() {
 		is, err := host.New("", nil).Observe(n.t.Context(), want.Key())
 		if err != nil || !state.Equal(is, want) {

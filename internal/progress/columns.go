@@ -14,13 +14,9 @@ var columns = &runewidth.Condition{StrictEmojiNeutral: true}
 // oneLine makes one line of text from elsewhere: line breaks, tabs and other control characters,
 // which would move the cursor, become spaces.
 func oneLine(text string) string {
-	printable := strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, text)
-	return strings.Join(strings.Fields(printable), " ")
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r)
+	}), " ")
 }
 
 // wrap breaks text at spaces into lines of at most limit columns. A longer word, such as a URL, is

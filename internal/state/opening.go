@@ -14,10 +14,7 @@ type Opening struct {
 	Off bool `json:"off,omitempty"`
 }
 
-// OpeningKey is the key of a rule in a firewall.
-func OpeningKey(firewall, rule string) Key { return Key("opening:" + firewall + ": " + rule) }
-
-// Opening is the firewall and the rule of such a key's name.
+// Opening is the firewall and the rule of the name of an opening's key.
 func (k Key) Opening() (firewall, rule string) {
 	firewall, rule, _ = strings.Cut(k.Name(), ": ")
 	return firewall, rule
@@ -29,7 +26,7 @@ func (k Key) IsOpening() bool { return strings.HasPrefix(string(k), "opening:") 
 // IsFirewall reports whether the key is that of rules of ours: an opening, or a table.
 func (k Key) IsFirewall() bool { return k.IsOpening() || strings.HasPrefix(string(k), "table:") }
 
-func (r Opening) Key() Key { return OpeningKey(r.Firewall, r.Rule) }
+func (r Opening) Key() Key { return Key("opening:" + r.Firewall + ": " + r.Rule) }
 
 // equal: a firewall that stops nothing is as good as an open one, and as one without our rule.
 func (r Opening) equal(other Resource) bool {

@@ -14,10 +14,7 @@ type Table struct {
 	Rules int `json:"rules"`
 }
 
-// TableKey returns the key of a table.
-func TableKey(name string) Key { return Key("table:" + name) }
-
-func (r Table) Key() Key { return TableKey(r.Name) }
+func (r Table) Key() Key { return Key("table:" + r.Name) }
 
 func (r Table) equal(other Resource) bool {
 	o, ok := other.(Table)

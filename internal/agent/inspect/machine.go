@@ -124,7 +124,7 @@ func metadataEvidence(
 	if c.Network.Metadata == config.MetadataAllow || joining {
 		return health.Answer[health.Metadata]{}
 	}
-	table, err := h.Reader.Observe(ctx, state.TableKey(node.MetadataTable))
+	table, err := h.Reader.Observe(ctx, state.Table{Name: node.MetadataTable}.Key())
 	if err != nil {
 		return health.Answered(health.Metadata{}, err)
 	}
