@@ -16,8 +16,11 @@ func TestArcConnected(t *testing.T) {
 	check(t, ArcConnected, []expect{
 		{"no Arc machine", good(), True, "", "", ""},
 		{"connected", is(connected), True, "", "", ""},
-		{"not asked", with(func(e *Evidence) { e.Wanted.Azure.Arc = &config.Arc{} }), Unknown, "NotChecked", "", ""},
-		{"no agent", with(func(e *Evidence) { e.Wanted.Azure.Arc, e.Arc = &config.Arc{}, failed[Arc]() }), False,
+		{"not asked", with(func(e *Evidence) { e.Wanted.Azure.Arc = &config.Arc{} }), Unknown,
+			"NotChecked", "", ""},
+		{"no agent", with(func(e *Evidence) {
+			e.Wanted.Azure.Arc, e.Arc = &config.Arc{}, failed[Arc]()
+		}), False,
 			"AgentSilent", OwnerMachine, "systemctl status himdsd"},
 		{"disconnected by hand", is(Arc{Agent: "Disconnected", Lost: true}), False, "NotRegistered",
 			OwnerAzure, "aks-flex-node bootstrap"},
@@ -30,7 +33,8 @@ func TestArcConnected(t *testing.T) {
 		{"without Azure", is(Arc{Machine: id, Agent: "Disconnected"}), False, "NotConnected",
 			OwnerNetwork, "azcmagent check"},
 		{"roles were taken", with(func(e *Evidence) {
-			e.Wanted.Azure.Arc, e.Wanted.ArcRole, e.Arc = &config.Arc{}, "the role X", Answered(connected, nil)
+			e.Wanted.Azure.Arc, e.Wanted.ArcRole = &config.Arc{}, "the role X"
+			e.Arc = Answered(connected, nil)
 			e.Authorised = Answered(false, nil)
 		}), False, "RoleMissing", OwnerAzure, "needs the role X"},
 	})

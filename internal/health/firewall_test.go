@@ -24,7 +24,9 @@ func TestFirewallOpen(t *testing.T) {
 			"where other rules let it pass, or run: ufw allow 10250/tcp; nft 'a'; nft 'b'", true},
 		"manage": {func(e *Evidence) { e.Wanted.Network.Firewall = config.FirewallManage }, False,
 			found + "open it again with `aks-flex-node bootstrap`", true},
-		"ignore":       {func(e *Evidence) { e.Wanted.Network.Firewall = config.FirewallIgnore }, True, "", false},
+		"ignore": {func(e *Evidence) {
+			e.Wanted.Network.Firewall = config.FirewallIgnore
+		}, True, "", false},
 		"none":         {func(e *Evidence) { e.Machine.Barriers.Value = nil }, True, "", false},
 		"not examined": {func(e *Evidence) { e.Machine = nil }, Unknown, "this was not checked", false},
 		"unknown": {func(e *Evidence) {

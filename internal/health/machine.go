@@ -317,6 +317,7 @@ func reservationsFit(e Evidence) Condition {
 	if m == nil || m.CPUs == 0 || m.MemoryBytes == 0 {
 		return notAsked()
 	}
+	reserved, eviction := w.Node.Kubelet.KubeReserved, w.Node.Kubelet.EvictionHard
 	var wrong []error
 	amount := func(text string, whole int64) float64 {
 		is, err := amountOf(text, whole)
@@ -325,11 +326,11 @@ func reservationsFit(e Evidence) Condition {
 		}
 		return is
 	}
-	cpu := max(amount(w.Node.Kubelet.KubeReserved["cpu"], 0)*1000, systemMillis)
-	memory := max(amount(w.Node.Kubelet.KubeReserved["memory"], 0), systemMemory) +
-		amount(cmp.Or(w.Node.Kubelet.EvictionHard["memory.available"], defaultMemoryEviction), m.MemoryBytes)
-	disk := amount(w.Node.Kubelet.KubeReserved["ephemeral-storage"], 0) +
-		amount(cmp.Or(w.Node.Kubelet.EvictionHard["nodefs.available"], defaultDiskEviction), m.DiskBytes)
+	cpu := max(amount(reserved["cpu"], 0)*1000, systemMillis)
+	memory := max(amount(reserved["memory"], 0), systemMemory) +
+		amount(cmp.Or(eviction["memory.available"], defaultMemoryEviction), m.MemoryBytes)
+	disk := amount(reserved["ephemeral-storage"], 0) +
+		amount(cmp.Or(eviction["nodefs.available"], defaultDiskEviction), m.DiskBytes)
 	if len(wrong) > 0 {
 		return fails(OwnerConfiguration, "InvalidQuantity", "node.kubelet.kubeReserved or "+
 			"evictionHard: "+wrong[0].Error())

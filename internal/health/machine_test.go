@@ -96,7 +96,9 @@ func TestDirectoriesFree(t *testing.T) {
 
 // R7: an address that the machine does not have was committed as healthy.
 func TestNodeAddressPresent(t *testing.T) {
-	ip := func(text string) Evidence { return with(func(e *Evidence) { e.Wanted.Node.Kubelet.NodeIP = text }) }
+	ip := func(text string) Evidence {
+		return with(func(e *Evidence) { e.Wanted.Node.Kubelet.NodeIP = text })
+	}
 	const reason, owner = "AddressMissing", OwnerConfiguration
 	check(t, NodeAddressPresent, []expect{
 		{"nobody has asked", with(func(e *Evidence) { e.Machine = nil }), Unknown,
@@ -142,12 +144,15 @@ func TestReservationsFit(t *testing.T) {
 		return with(func(e *Evidence) { e.Wanted.Node.Kubelet.KubeReserved[what] = text })
 	}
 	evict := func(what, text string) Evidence {
-		return with(func(e *Evidence) { e.Wanted.Node.Kubelet.EvictionHard = map[string]string{what: text} })
+		return with(func(e *Evidence) {
+			e.Wanted.Node.Kubelet.EvictionHard = map[string]string{what: text}
+		})
 	}
 	const reason, bad, owner = "NothingAllocatable", "InvalidQuantity", OwnerConfiguration
 	check(t, ReservationsFit, []expect{
 		blank("NotChecked"),
-		{"nothing reserved", with(func(e *Evidence) { e.Wanted.Node.Kubelet.KubeReserved = nil }), True, "", "", ""},
+		{"nothing reserved", with(func(e *Evidence) { e.Wanted.Node.Kubelet.KubeReserved = nil }), True,
+			"", "", ""},
 		{"900 GB of memory", reserve("memory", "900Gi"), False, reason, owner, "memory: "},
 		{"900 CPUs", reserve("cpu", "900"), False, reason, owner, "cpu: 900000m of 4000m"},
 		{"all CPUs", reserve("cpu", "4"), False, reason, owner, "cpu: 4000m of 4000m"},

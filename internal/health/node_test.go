@@ -135,7 +135,8 @@ func TestRunsAsConfigured(t *testing.T) {
 		{"maxPods", withNode(func(n *kube.Node) {
 			n.Status.Capacity[corev1.ResourcePods] = resource.MustParse("50")
 		}), False, reason, owner, "maxPods is 50, wanted is 110"},
-		{"the address", wanted(func(w *Wanted) { w.Node.Kubelet.NodeIP = "203.0.113.7" }), False, reason, owner,
+		{"the address", wanted(func(w *Wanted) { w.Node.Kubelet.NodeIP = "203.0.113.7" }), False,
+			reason, owner,
 			"address is 10.0.0.4, wanted is 203.0.113.7"},
 		{"a vendor's kubelet", withNode(func(n *kube.Node) {
 			n.Status.NodeInfo.KubeletVersion = "v1.34.4-edge+1"

@@ -199,7 +199,9 @@ func Awaited(e Evidence) bool {
 // proxies reports whether a pod is what makes Services work on its node.
 func proxies(pod corev1.Pod) bool {
 	known := []string{"kube-proxy", "cilium", "kube-router", "calico-node", "antrea"}
-	return slices.ContainsFunc(known, func(name string) bool { return strings.HasPrefix(pod.Name, name) })
+	return slices.ContainsFunc(known, func(name string) bool {
+		return strings.HasPrefix(pod.Name, name)
+	})
 }
 
 // linkLocal reports whether DNS is a cache on each node (NodeLocal DNSCache).

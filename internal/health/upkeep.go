@@ -94,16 +94,17 @@ func rebootNotPending(e Evidence) Condition {
 // hostNameStable: a kubelet that is not told its Node's name takes the machine's at each start, and
 // with another name it is refused.
 func hostNameStable(e Evidence) Condition {
-	if e.Wanted.Agent.NodeName == "localhost" || strings.HasPrefix(e.Wanted.Agent.NodeName, "localhost.") {
-		return fails(OwnerConfiguration, "HostNameNotUnique", "the Node's name would be "+e.Wanted.Agent.NodeName+
+	wanted := e.Wanted.Agent.NodeName
+	if wanted == "localhost" || strings.HasPrefix(wanted, "localhost.") {
+		return fails(OwnerConfiguration, "HostNameNotUnique", "the Node's name would be "+wanted+
 			", which many machines have: set agent.nodeName, or run `hostnamectl set-hostname`")
 	}
 	for _, name := range e.Upkeep.HostNames {
-		if strings.ToLower(name) != e.Wanted.Agent.NodeName {
+		if strings.ToLower(name) != wanted {
 			return fails(OwnerMachine, "Changed", fmt.Sprintf("this machine is called %q now, and kubelet, "+
 				"which takes its name from it, will not be Node %s any more when it starts again: run "+
 				"`aks-flex-node bootstrap`, which tells kubelet the Node's name, or `hostnamectl "+
-				"set-hostname %s`", name, e.Wanted.Agent.NodeName, e.Wanted.Agent.NodeName))
+				"set-hostname %s`", name, wanted, wanted))
 		}
 	}
 	return holds()

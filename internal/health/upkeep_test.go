@@ -105,7 +105,8 @@ func TestUpkeep(t *testing.T) {
 		}
 	}
 	e := good()
-	e.Wanted.ContinuousMonitoring, e.Upkeep.Polls = false, &Polls{Answered: ago(day), Error: "refused", Failures: 9}
+	e.Wanted.ContinuousMonitoring = false
+	e.Upkeep.Polls = &Polls{Answered: ago(day), Error: "refused", Failures: 9}
 	if c := condition(t, ProviderAnswers, e); c.Status != True {
 		t.Errorf("a node that follows nobody: %+v", c)
 	}
