@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -22,7 +21,7 @@ type knownSubscriptions struct {
 	index  *store.Index
 	stored *store.Store
 	now    func() time.Time
-	asking *lru.Cache[string, *rate.Limiter] // by principal
+	asking memo[string, *rate.Limiter] // by principal
 }
 
 // How often a principal may ask for subscriptions that the index does not have.
@@ -30,13 +29,6 @@ const (
 	unknowns     = 10
 	unknownAgain = 10 * time.Second
 )
-
-func newKnownSubscriptions(
-	index *store.Index, stored *store.Store, now func() time.Time,
-) (*knownSubscriptions, error) {
-	asking, err := lru.New[string, *rate.Limiter](principals)
-	return &knownSubscriptions{index: index, stored: stored, now: now, asking: asking}, err
-}
 
 // check is an error if nobody is to be asked whether a principal may do something in a
 // subscription, given in lower case: errUnknownSubscription, unless it is to register that.
@@ -63,12 +55,7 @@ func (k *knownSubscriptions) check(
 }
 
 func (k *knownSubscriptions) limiter(principal string) *rate.Limiter {
-	if known, ok := k.asking.Get(principal); ok {
-		return known
-	}
-	limiter := rate.NewLimiter(rate.Every(unknownAgain), unknowns)
-	if before, ok, _ := k.asking.PeekOrAdd(principal, limiter); ok {
-		return before
-	}
-	return limiter
+	return k.asking.of(principal, func() *rate.Limiter {
+		return rate.NewLimiter(rate.Every(unknownAgain), unknowns)
+	})
 }

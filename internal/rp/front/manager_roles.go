@@ -44,7 +44,7 @@ const (
 // who may register it.
 type ManagerRoles struct {
 	factory       *armauthorization.ClientFactory
-	subscriptions *knownSubscriptions
+	subscriptions knownSubscriptions
 	now           func() time.Time
 	asked         singleflight.Group
 	known         *lru.Cache[string, answer]
@@ -68,12 +68,14 @@ func NewManagerRoles(
 	factory *armauthorization.ClientFactory, index *store.Index, stored *store.Store,
 	now func() time.Time,
 ) (*ManagerRoles, error) {
-	m := &ManagerRoles{factory: factory, now: now}
-	var errs [4]error
-	m.subscriptions, errs[0] = newKnownSubscriptions(index, stored, now)
-	m.known, errs[1] = lru.New[string, answer](principals)
-	m.defined, errs[2] = lru.New[string, definition](roles)
-	m.failed, errs[3] = lru.New[string, failure](failures)
+	m := &ManagerRoles{
+		factory: factory, now: now,
+		subscriptions: knownSubscriptions{index: index, stored: stored, now: now},
+	}
+	var errs [3]error
+	m.known, errs[0] = lru.New[string, answer](principals)
+	m.defined, errs[1] = lru.New[string, definition](roles)
+	m.failed, errs[2] = lru.New[string, failure](failures)
 	return m, errors.Join(errs[:]...)
 }
 
@@ -194,19 +196,8 @@ func waitOf(r *http.Response, otherwise time.Duration) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// throttled is a 429 with when to ask again.
-type throttled struct {
-	refusal *arm.Error
-	after   time.Duration
-}
-
+// throttle is a 429 with when to ask again.
 func throttle(after time.Duration) error {
-	return &throttled{after: after, refusal: arm.Errorf(http.StatusTooManyRequests,
+	return &refusal{after: after, answer: arm.Errorf(http.StatusTooManyRequests,
 		"TooManyRequests", "Too much is asked at a time. Try again later.")}
 }
-
-// Error implements error.
-func (t *throttled) Error() string { return t.refusal.Error() }
-
-// Unwrap gives the answer.
-func (t *throttled) Unwrap() error { return t.refusal }

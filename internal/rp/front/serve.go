@@ -187,18 +187,13 @@ func (a *API) authorize(r *request) error {
 const (
 	refusals     = 10
 	refusalAgain = time.Second
-	// maxStrangers bounds how many callers are remembered.
-	maxStrangers = 10_000
 )
 
 func (a *API) stranger(c Caller) *rate.Limiter {
 	key := c.TenantID + "/" + c.ObjectID
-	limiter, known := a.strangers.LoadOrStore(key, rate.NewLimiter(rate.Every(refusalAgain), refusals))
-	if !known && a.strangerCount.Add(1) > maxStrangers {
-		a.strangers.Clear()
-		a.strangerCount.Store(0)
-	}
-	return limiter.(*rate.Limiter)
+	return a.strangers.of(key, func() *rate.Limiter {
+		return rate.NewLimiter(rate.Every(refusalAgain), refusals)
+	})
 }
 
 // askRole is an error unless the caller has a role for what it asks.

@@ -165,7 +165,7 @@ func (a *API) tooMany(r *request, kind fair.Kind, v fair.Verdict) error {
 		a.Log.Info("a caller asks too much", "caller", r.caller.Name, "object", r.caller.ObjectID,
 			"kind", kind, "path", cut(r.URL.Path, auditedPath))
 	}
-	return &throttled{after: v.After, refusal: arm.Errorf(http.StatusTooManyRequests,
+	return &refusal{after: v.After, answer: arm.Errorf(http.StatusTooManyRequests,
 		"TooManyRequests",
 		"Number of '%s' requests for subscription '%s' actor '%s' exceeded. Please try again "+
 			"after '%d' seconds, when additional tokens are available. The limit is %d requests "+
