@@ -13,9 +13,6 @@ import (
 
 // summarizeNodes counts the nodes of a cluster, out of the index and without a lock.
 func (a *API) summarizeNodes(w http.ResponseWriter, r *request) error {
-	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
-		return err
-	}
 	key := r.clusterKey()
 	if err := a.hasCluster(r, noCluster); err != nil {
 		return err

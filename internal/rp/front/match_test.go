@@ -75,7 +75,7 @@ func FuzzScope(f *testing.F) {
 			return
 		}
 		r := &request{Request: hr, listener: l, query: lowerKeys(hr.URL.RawQuery)}
-		if l.match(r) != nil || r.checkNames() != nil {
+		if l.match(r) != nil || l.api.checkNames(nil, r) != nil {
 			return
 		}
 		prefix := ""

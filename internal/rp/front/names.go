@@ -1,6 +1,7 @@
 package front
 
 import (
+	"net/http"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -33,7 +34,7 @@ var nameRules = []nameRule{
 
 // checkNames checks the variable segments of the path. It is on the way of every poll, so it uses
 // no regular expressions.
-func (r *request) checkNames() error {
+func (a *API) checkNames(_ http.ResponseWriter, r *request) error {
 	for _, rule := range nameRules {
 		if value := r.names.of(rule.name); value != "" && !rule.good(value) {
 			return arm.Errorf(400, rule.code, rule.message, shorten(value))

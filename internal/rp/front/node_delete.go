@@ -51,8 +51,7 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 		return nil
 	}
 	r.before = decimal(gone.Revision)
-	var revoked bool
-	r.place.Rest(func() { revoked, err = a.awaitRevoked(r.Context(), gone.Credential) })
+	revoked, err := a.awaitRevoked(r, gone.Credential)
 	if err != nil {
 		return err
 	}
@@ -69,18 +68,14 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 
 // awaitRevoked waits until nothing is left of a credential that was revoked, for as long as a
 // caller waits, and reports whether that is so.
-func (a *API) awaitRevoked(ctx context.Context, key string) (bool, error) {
+func (a *API) awaitRevoked(r *request, key string) (bool, error) {
 	if key == "" {
 		return true, nil
 	}
-	wait, cancel := context.WithTimeout(ctx, a.patience())
-	defer cancel()
-	gone := func(row store.Row[store.Credential]) bool {
-		return !row.Exists() || row.Value.TokenID == ""
-	}
-	row, err := a.Store.Credentials.Wait(wait, key, gone)
-	if err != nil && wait.Err() != nil && ctx.Err() == nil {
-		return false, nil
-	}
-	return err == nil && gone(row), err
+	return a.await(r, func(ctx context.Context) error {
+		_, err := a.Store.Credentials.Wait(ctx, key, func(row store.Row[store.Credential]) bool {
+			return !row.Exists() || row.Value.TokenID == ""
+		})
+		return err
+	})
 }

@@ -78,7 +78,7 @@ func (a *API) awaitNode(
 // deleted at once.
 func (a *API) authorizeAgain(r *request) error {
 	if !r.own {
-		return a.authorize(r)
+		return a.authorize(nil, r)
 	}
 	for _, isOwn := range []func(*request) (bool, error){a.ownNode, a.ownStoredNode} {
 		if own, err := isOwn(r); own || err != nil {

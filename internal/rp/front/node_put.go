@@ -1,7 +1,6 @@
 package front
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -63,7 +62,11 @@ func (p *put) commit() error {
 	}
 	err := try()
 	if unknown, ok := errors.AsType[subnetsNotKnown](err); ok {
-		if err := p.api.awaitSubnets(p.r, unknown.epoch); err != nil {
+		// If they are not known in time either, it is told when it is tried again.
+		err = p.api.awaitCluster(p.r, func(c flexnode.Cluster) bool {
+			return c.SubnetsEpoch >= unknown.epoch
+		})
+		if err != nil {
 			return err
 		}
 		err = try()
@@ -305,11 +308,7 @@ func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision
 // answerURL waits for the credential, and answers with the node as it is then and its URL.
 func (p *put) answerURL(w http.ResponseWriter) error {
 	a, ctx := p.api, p.r.Context()
-	wait, cancel := context.WithTimeout(ctx, a.patience())
-	defer cancel()
-	var err error
-	p.r.place.Rest(func() { _, err = a.Credentials.Await(wait, p.node.Credential) })
-	if err != nil && wait.Err() == nil {
+	if err := a.awaitCredential(p.r, p.node); err != nil {
 		return err
 	}
 	now, revision, err := a.assigned(ctx, p.r.nodeKey(), true)

@@ -1,8 +1,6 @@
 package front
 
 import (
-	"context"
-
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -71,22 +69,4 @@ func (a *API) knowSubnets(v *store.View, c flexnode.Cluster) error {
 		return err
 	}
 	return subnetsNotKnown{epoch}
-}
-
-// awaitSubnets waits until it is known in an epoch which pod subnets the Nodes of a cluster have,
-// or the caller has waited for long enough.
-func (a *API) awaitSubnets(r *request, epoch int64) error {
-	wait, cancel := context.WithTimeout(r.Context(), a.patience())
-	defer cancel()
-	var err error
-	r.place.Rest(func() {
-		_, err = a.Store.Clusters.Wait(wait, r.clusterKey(),
-			func(row store.Row[flexnode.Cluster]) bool {
-				return !row.Exists() || row.Value.SubnetsEpoch >= epoch
-			})
-	})
-	if wait.Err() != nil {
-		return nil // it is told when it is tried again
-	}
-	return err
 }
