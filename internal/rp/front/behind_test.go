@@ -13,9 +13,7 @@ import (
 func (w *world) stop() {
 	w.t.Helper()
 	index := store.NewIndex(w.api.Store)
-	if err := index.Load(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, index.Load(w.t.Context()))
 	w.api.Index = index
 }
 

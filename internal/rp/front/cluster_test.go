@@ -18,10 +18,7 @@ const clusterURL = cluster + versionQuery
 
 func (w *world) storedCluster() flexnode.Cluster {
 	w.t.Helper()
-	row, err := w.api.Store.Clusters.Get(w.t.Context(), clusterKey)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	row := must(w.api.Store.Clusters.Get(w.t.Context(), clusterKey))
 	return row.Value
 }
 
@@ -194,9 +191,7 @@ func TestDeleteCluster(t *testing.T) {
 	before := must(w.memory.Health(t.Context())).Revision
 	_, text = w.must(200, "DELETE", clusterURL+"&nodes=wipe&dryRun=true", "")
 	var found api.DeletionCounts
-	if err := json.Unmarshal([]byte(text), &found); err != nil {
-		t.Fatal(err)
-	}
+	must(0, json.Unmarshal([]byte(text), &found))
 	if want := (api.DeletionCounts{
 		DryRun: true, Nodes: 3, Joined: 1, Credentials: 1, Wipe: true,
 	}); found != want {

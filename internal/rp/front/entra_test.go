@@ -106,10 +106,7 @@ func guarded(t *testing.T) (*world, *issuer) {
 		{URL: i.URL + "/", TenantID: tenant, KeysURL: i.URL},
 		{URL: i.URL + "/other/", TenantID: otherTenant, KeysURL: i.URL},
 	}
-	entra, err := NewEntra(t.Context(), issuers, []string{audience}, i.Client(), w.clock.now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entra := must(NewEntra(t.Context(), issuers, []string{audience}, i.Client(), w.clock.now))
 	w.front = w.api.Direct(entra)
 	return w, i
 }

@@ -43,9 +43,7 @@ func (w *world) admit() {
 		Fence: store.Condition{Key: "/nobody/else"}, Log: slog.New(slog.DiscardHandler),
 		Heard: func(string) bool { return true },
 	}
-	if _, err := r.Step(context.Background()); err != nil {
-		w.t.Fatal(err)
-	}
+	must(r.Step(context.Background()))
 	w.caughtUp()
 }
 

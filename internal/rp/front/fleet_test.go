@@ -150,14 +150,12 @@ func (w *world) fill(nodes int) {
 	for from := 0; from < nodes; from += store.MaxWrites / 2 {
 		w.fillSome(from, min(nodes, from+store.MaxWrites/2))
 	}
-	if err := w.index.Load(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, w.index.Load(w.t.Context()))
 }
 
 func (w *world) fillSome(from, to int) {
 	w.t.Helper()
-	_, err := w.api.Store.Update(w.t.Context(), "fill", nil, func(v *store.View) error {
+	must(w.api.Store.Update(w.t.Context(), "fill", nil, func(v *store.View) error {
 		for i := from; i < to; i++ {
 			key, version := fmt.Sprintf("%s/n%06d", clusterKey, i), int64(1_800_000_000+i)
 			n := flexnode.Node{
@@ -188,10 +186,7 @@ func (w *world) fillSome(from, to int) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))
 }
 
 // A page of a filtered list looks at a bounded number of nodes, be it for nothing.

@@ -69,9 +69,7 @@ func problemsOf(t *testing.T, w *world, body string) (string, string) {
 			Details      []struct{ Target string }
 		}
 	}
-	if err := json.Unmarshal([]byte(text), &answer); err != nil {
-		t.Fatal(err)
-	}
+	must(0, json.Unmarshal([]byte(text), &answer))
 	got := []string{answer.Error.Code}
 	if answer.Error.Target != "" {
 		got = append(got, answer.Error.Target)

@@ -102,9 +102,7 @@ func (w *world) routed(method, url string) *request {
 	l := w.api.listener(callers{w}, false)
 	hr := httptest.NewRequest(method, publicURL+url, nil)
 	r := &request{Request: hr, listener: l, query: lowerKeys(hr.URL.RawQuery), caller: w.caller}
-	if err := l.match(r); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, l.match(r))
 	return r
 }
 
@@ -115,10 +113,7 @@ func TestAReservationEndsForAll(t *testing.T) {
 	w := newWorld(t)
 	w.register("")
 	r := w.routed("DELETE", cluster+versionQuery)
-	since, err := w.api.refuseNodes(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	since := must(w.api.refuseNodes(r))
 	w.must(409, "PUT", nodeURL("n"), withToken)
 	const ahead = 2*reservation + time.Second
 	w.clock.pass(ahead)
@@ -173,24 +168,19 @@ func TestOperationsThatFail(t *testing.T) {
 	const why = "a credential could not be made before it expired"
 	key := clusterKey + "/n"
 	var node flexnode.Node
-	_, err := w.api.Store.Update(t.Context(), "", nil, func(v *store.View) error {
+	must(w.api.Store.Update(t.Context(), "", nil, func(v *store.View) error {
 		row, err := w.api.Store.Nodes.In(v, key)
 		node = row.Value
 		node.Reason = why
 		return errors.Join(err, w.api.Store.Nodes.Put(v, key, node))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	o, err := w.api.progress(t.Context(), flexnode.Operation{
 		Kind: regenerateKind, Target: node.ID, UID: node.UID, State: inProgress})
 	if err != nil || o.State != api.Failed || o.Message != why {
 		t.Errorf("%+v %v", o, err)
 	}
 	r := w.routed("DELETE", cluster+versionQuery)
-	if _, err := w.api.markDeletion(r, false, time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	must(w.api.markDeletion(r, false, time.Time{}))
 	if _, err := w.api.markDeletion(r, false, time.Time{}); err != nil {
 		t.Error(err)
 	}

@@ -287,9 +287,7 @@ func TestPages(t *testing.T) {
 	for pages := 0; url != ""; pages++ {
 		_, text := w.must(200, "GET", url, "")
 		var page api.List[api.FlexNodeConfig]
-		if err := json.Unmarshal([]byte(text), &page); err != nil {
-			t.Fatal(err)
-		}
+		must(0, json.Unmarshal([]byte(text), &page))
 		for _, n := range page.Value {
 			names = append(names, n.Name)
 		}
@@ -461,8 +459,6 @@ func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
 	w.until("the URL is live", func() bool { return w.do("GET", result, "").StatusCode == 200 })
 	_, text := w.must(200, "GET", result, "")
 	var url api.ConfigURL
-	if err := json.Unmarshal([]byte(text), &url); err != nil {
-		t.Fatal(err)
-	}
+	must(0, json.Unmarshal([]byte(text), &url))
 	w.must(200, "GET", path(url.ConfigURL), "")
 }

@@ -22,19 +22,12 @@ func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string)
 	body := must(json.Marshal(api.Refresh{PublicKey: key.Public()}))
 	_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), string(body), headers...)
 	var answer api.Refreshed
-	if err := json.Unmarshal([]byte(text), &answer); err != nil {
-		t.Fatal(err)
-	}
+	must(0, json.Unmarshal([]byte(text), &answer))
 	n := w.storedNode("n")
-	opened, err := key.Open(sealed.About{ID: cluster + "/flexNodeConfig/N", UID: n.UID},
-		answer.EncapsulatedKey, answer.Ciphertext)
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := must(key.Open(sealed.About{ID: cluster + "/flexNodeConfig/N", UID: n.UID},
+		answer.EncapsulatedKey, answer.Ciphertext))
 	var b api.Bundle
-	if err := json.Unmarshal(opened, &b); err != nil {
-		t.Fatal(err)
-	}
+	must(0, json.Unmarshal(opened, &b))
 	if b.Resource.UID != n.UID || b.Resource.ConfigVersion != answer.ConfigVersion ||
 		b.Resource.Epoch != 1 {
 		t.Errorf("the bundle is of %+v", b.Resource)

@@ -83,9 +83,7 @@ func TestReportIsShown(t *testing.T) {
 	}
 	_, text = w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery, "")
 	var page api.List[api.FlexNodeConfig]
-	if err := json.Unmarshal([]byte(text), &page); err != nil {
-		t.Fatal(err)
-	}
+	must(0, json.Unmarshal([]byte(text), &page))
 	s = page.Value[0].Properties.Status
 	if s.Config.Failed.Version != version || s.Config.Failed.Log != "" || s.Drift.Items != nil ||
 		s.Drift.Count != 2 || told(s, flexnode.UpToDate) {
@@ -138,9 +136,7 @@ func TestJoinIsShown(t *testing.T) {
 		t.Errorf("a URL was issued: %s", got)
 	}
 	w.clock.pass(25 * time.Hour)
-	if err := w.cluster.step(t.Context(), w.storedNode("n").Credential); err != nil {
-		t.Fatal(err)
-	}
+	must(0, w.cluster.step(t.Context(), w.storedNode("n").Credential))
 	w.until("its row is gone", func() bool { return w.storedNode("n").Credential == "" })
 	if got := join(); got != api.JoinExpired {
 		t.Errorf("after its end: %s", got)

@@ -76,9 +76,7 @@ func TestSamplesOfTheDocument(t *testing.T) {
 	check := func(line, text string) {
 		t.Helper()
 		var want, got any
-		if err := json.Unmarshal([]byte(sample(t, line)), &want); err != nil {
-			t.Fatal(err)
-		}
+		must(0, json.Unmarshal([]byte(sample(t, line)), &want))
 		if err := json.Unmarshal([]byte(text), &got); err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}

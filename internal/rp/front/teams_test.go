@@ -147,9 +147,7 @@ func (w *world) audited(t *testing.T, oid string) int {
 			Object string
 			Status int
 		}
-		if err := json.Unmarshal([]byte(line), &entry); err != nil {
-			t.Fatal(err)
-		}
+		must(0, json.Unmarshal([]byte(line), &entry))
 		if entry.Object == oid && entry.Status == 403 {
 			n++
 		}

@@ -77,9 +77,7 @@ func (w *world) copyNode(nodes int) {
 }
 
 func (w *world) changeOnly(decide func(*store.View) error) {
-	if _, err := w.api.Store.Update(w.t.Context(), "test", nil, decide); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.api.Store.Update(w.t.Context(), "test", nil, decide))
 }
 
 // touch gives a node another ETag.

@@ -93,10 +93,7 @@ func newWorld(t testing.TB) *world {
 
 func newWorldOn(t testing.TB, backend store.Backend) *world {
 	t.Helper()
-	key, err := seal.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must(seal.NewKey())
 	w := &world{
 		t: t, backend: backend, clock: &clock{}, audit: &lines{},
 		keys: seal.Ring{Keys: []seal.Key{key}},
@@ -115,9 +112,7 @@ func (w *world) start() {
 	s := store.New(w.backend)
 	ctx, stop := context.WithCancel(context.Background())
 	w.index = store.NewIndex(s)
-	if err := w.index.Load(ctx); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, w.index.Load(ctx))
 	log := slog.New(slog.DiscardHandler)
 	audit := slog.New(slog.NewJSONHandler(w.audit, nil))
 	w.handout = &credential.Handout{
@@ -248,10 +243,7 @@ func (w *world) regenerateInVain() (result string) {
 // caughtUp waits until the index has seen all that is stored.
 func (w *world) caughtUp() {
 	w.t.Helper()
-	health, err := w.backend.Health(context.Background())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	health := must(w.backend.Health(context.Background()))
 	deadline := time.Now().Add(20 * time.Second)
 	for ; w.index.Revision() < health.Revision; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -296,10 +288,7 @@ func code(text string) string {
 
 func readAll(t testing.TB, r io.Reader) string {
 	t.Helper()
-	text, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(io.ReadAll(r))
 	return string(text)
 }
 
@@ -323,9 +312,7 @@ func (w *world) storedNode(name string) flexnode.Node {
 // change changes rows as something else than the API does.
 func (w *world) change(decide func(*store.View) error) {
 	w.t.Helper()
-	if _, err := w.api.Store.Update(context.Background(), "test", nil, decide); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.api.Store.Update(context.Background(), "test", nil, decide))
 	w.caughtUp()
 }
 

@@ -175,14 +175,9 @@ func (w *azWorld) install() {
 	if err != nil {
 		w.t.Fatalf("cannot make the extension: %v: %s", err, out)
 	}
-	archive, err := zip.OpenReader(strings.TrimSpace(string(out)))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	archive := must(zip.OpenReader(strings.TrimSpace(string(out))))
 	defer archive.Close()
-	if err := os.CopyFS(filepath.Join(w.dir, "extensions/aks-flex-node"), archive); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, os.CopyFS(filepath.Join(w.dir, "extensions/aks-flex-node"), archive))
 }
 
 // run has a shell run az; both of its outputs, and the exit code.
@@ -221,10 +216,7 @@ func (w *azWorld) fetch(url string) (int, string) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
 		InsecureSkipVerify: true}}, Timeout: time.Minute}
 	defer client.CloseIdleConnections()
-	response, err := client.Get(url)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	response := must(client.Get(url))
 	defer response.Body.Close()
 	return response.StatusCode, string(must(io.ReadAll(response.Body)))
 }

@@ -86,14 +86,11 @@ func (w *azWorld) documented(t *testing.T) {
 // ready has the machine's Node be there.
 func (w *azWorld) ready(name string) {
 	w.t.Helper()
-	_, err := w.cluster.CoreV1().Nodes().Create(w.t.Context(), &corev1.Node{
+	must(w.cluster.CoreV1().Nodes().Create(w.t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))
 }
 
 func (w *azWorld) life(t *testing.T) {

@@ -82,9 +82,7 @@ func (w *world) urlOf(action string) api.ConfigURL {
 	w.t.Helper()
 	_, text := w.must(200, "POST", nodeURL("edge-1", action), "{}")
 	var u api.ConfigURL
-	if err := json.Unmarshal([]byte(text), &u); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, json.Unmarshal([]byte(text), &u))
 	return u
 }
 

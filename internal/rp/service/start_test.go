@@ -105,11 +105,8 @@ func TestAnOlderProgramEnds(t *testing.T) {
 		w := newWorld(t)
 		pass(time.Minute)
 		s := w.service.store
-		_, err := w.memory.Commit(t.Context(), nil,
-			[]store.Write{{Key: s.Meta.Key("schema"), Value: []byte("999")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(w.memory.Commit(t.Context(), nil,
+			[]store.Write{{Key: s.Meta.Key("schema"), Value: []byte("999")}}))
 		pass(time.Second)
 		select {
 		case err := <-w.service.fatal:

@@ -178,9 +178,7 @@ func newWorldOf(t testing.TB, role Role) *world {
 	key := must(seal.NewKey())
 	file := filepath.Join(t.TempDir(), "keys.json")
 	ring := must(json.Marshal(seal.Ring{Keys: []seal.Key{key}}))
-	if err := os.WriteFile(file, ring, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.WriteFile(file, ring, 0o600))
 	w := &world{
 		t: t, role: role, cluster: newFakeCluster(), audit: &lines{},
 		caller: front.Caller{
