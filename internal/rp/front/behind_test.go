@@ -53,9 +53,7 @@ func TestIndexIsBehindASubscription(t *testing.T) {
 
 // However long the store takes to list nodes, a registration without any can be deleted.
 func TestDeleteDoesNotListNodes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.during("scan", func() { w.clock.pass(time.Minute) })
 	w.must(202, "DELETE", clusterURL, "")
 }

@@ -338,17 +338,14 @@ func TestAuditOfStrangers(t *testing.T) {
 
 // Behind Resource Manager its word holds: who calls, and which URL was called.
 func TestBehindResourceManager(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.front = w.manager
 	headers := []string{"x-ms-client-object-id: o", "x-ms-client-app-id: app-of-a-pipeline"}
 	public := "https://management.example" +
 		strings.Replace(cluster, "resourceGroups/Edge", "resourcegroups/EDGE", 1) +
 		"/flexNodeConfig/N"
-	_, text := w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`,
+	n := w.node(201, "PUT", nodeURL("n"), `{"properties":{}}`,
 		append(headers, "Referer: "+public+versionQuery)...)
-	n := shownNode(t, text)
 	if n.Name != "N" || !strings.Contains(n.ID, "EDGE") ||
 		n.SystemData.CreatedBy != "app-of-a-pipeline" ||
 		n.SystemData.CreatedByType != "Application" {
@@ -358,7 +355,7 @@ func TestBehindResourceManager(t *testing.T) {
 		append(headers, "Referer: https://management.example/elsewhere")...)
 	w.caughtUp()
 	nodes := cluster + "/flexNodeConfig" + versionQuery + "&$top=1"
-	_, text = w.must(200, "GET", nodes, "",
+	_, text := w.must(200, "GET", nodes, "",
 		append(headers, "Referer: https://management.example"+nodes+"&$filter=x")...)
 	if !strings.Contains(text, `"nextLink":"https://management.example/`) ||
 		!strings.Contains(text, "filter=x") {

@@ -25,9 +25,8 @@ func TestIdentityIsReplaced(t *testing.T) {
 
 	w.must(200, "PUT", nodeURL("n"), nodeOf(clientB, "second"), ops)
 	w.caughtUp()
-	_, text := w.must(200, "GET", nodeURL("n"), "", old, "If-None-Match: "+r.Header.Get("ETag"))
-	config := shownNode(t, text).Properties.Config
-	azure := config["azure"].(map[string]any)
+	n := w.node(200, "GET", nodeURL("n"), "", old, "If-None-Match: "+r.Header.Get("ETag"))
+	azure := n.Properties.Config["azure"].(map[string]any)
 	if got := azure["servicePrincipal"].(map[string]any)["clientId"]; got != clientB {
 		t.Errorf("the agent is told the identity %v", got)
 	}
@@ -105,11 +104,9 @@ func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 	t.Parallel()
 	w, i := guarded(t)
 	ops := i.as(t, w, "operator")
-	_, text := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
-	former := shownNode(t, text)
+	former := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	w.must(200, "DELETE", nodeURL("n"), "", ops)
-	_, text = w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
-	present := shownNode(t, text)
+	present := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	w.caughtUp()
 	a := i.app(t, w, clientA)
 	of := func(n api.FlexNodeConfig) string {
@@ -117,14 +114,14 @@ func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 	}
 	for range 2 {
 		for _, etag := range []string{former.ETag, present.ETag} {
-			_, text = w.must(404, "GET", nodeURL("n"), "", a, of(former), "If-None-Match: "+etag)
+			_, text := w.must(404, "GET", nodeURL("n"), "", a, of(former), "If-None-Match: "+etag)
 			if !strings.Contains(text, TombstoneInfo) ||
 				!strings.Contains(text, former.Properties.ResourceUID) {
 				t.Errorf("the former machine is told %s", text)
 			}
 		}
 	}
-	_, text = w.must(404, "POST", nodeURL("n", "/reportStatus"), "{}", a, of(former))
+	_, text := w.must(404, "POST", nodeURL("n", "/reportStatus"), "{}", a, of(former))
 	if !strings.Contains(text, TombstoneInfo) {
 		t.Errorf("the former machine's report is answered %s", text)
 	}
@@ -144,8 +141,7 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 	t.Parallel()
 	w, i := guarded(t)
 	ops := i.as(t, w, "operator")
-	_, text := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
-	n := shownNode(t, text)
+	n := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	key := clusterKey + "/n"
 	w.change(func(v *store.View) error {
 		row, err := w.api.Store.Nodes.In(v, key)
@@ -160,7 +156,7 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 	})
 	for _, header := range []string{"Accept: */*", "x-ms-flexnode-uid: " +
 		n.Properties.ResourceUID} {
-		_, text = w.must(404, "GET", nodeURL("n"), "", i.app(t, w, clientA), header)
+		_, text := w.must(404, "GET", nodeURL("n"), "", i.app(t, w, clientA), header)
 		if strings.Contains(text, TombstoneInfo) {
 			t.Errorf("with %s: %s", header, text)
 		}

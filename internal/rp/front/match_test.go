@@ -109,9 +109,7 @@ func (w *world) routed(method, url string) *request {
 // A node that was let in because a reservation was over, by a clock that is ahead, is not deleted
 // with its cluster: the deletion finds its reservation gone.
 func TestAReservationEndsForAll(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	r := w.routed("DELETE", cluster+versionQuery)
 	since := must(w.api.refuseNodes(r))
 	w.must(409, "PUT", nodeURL("n"), withToken)
@@ -127,9 +125,7 @@ func TestAReservationEndsForAll(t *testing.T) {
 
 // A replica whose index is behind writes nothing in a subscription that was suspended.
 func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	_, text := w.must(201, "PUT", nodeURL("n"), withToken)
 	w.caughtUp()
 	goOn := make(chan struct{})
@@ -161,9 +157,7 @@ func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 // An operation whose credential could not be made has failed, with the reason; and a caller that
 // wants to wipe nodes that are being released is refused.
 func TestOperationsThatFail(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)
 	const why = "a credential could not be made before it expired"
 	key := clusterKey + "/n"

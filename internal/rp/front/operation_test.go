@@ -28,10 +28,7 @@ func TestResultOfAnOperationIsASecret(t *testing.T) {
 
 	w.api.Patience = 20 * time.Second
 	w.must(200, "POST", nodeURL("n", "/regenerateToken"), "{}")
-	_, text = w.must(409, "GET", result, "")
-	if code(text) != "NoConfigUrl" {
-		t.Error(text)
-	}
+	w.refused(409, "NoConfigUrl", "GET", result, "")
 	w.must(200, "DELETE", nodeURL("n"), "")
 	w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
 	w.must(409, "GET", result, "")
@@ -56,9 +53,7 @@ func TestOperationInAClusterCalledProviders(t *testing.T) {
 // What was done while the cluster was down is not the business of a node made since, of another
 // subscription, or of who bends an id.
 func TestOperationIDs(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	r, _ := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)

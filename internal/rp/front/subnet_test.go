@@ -27,10 +27,7 @@ func TestPodSubnets(t *testing.T) {
 		}
 		taken[s] = true
 	}
-	_, text := w.must(409, "PUT", nodeURL("n4"), `{"properties":{}}`)
-	if code(text) != "PodCIDRExhausted" {
-		t.Error(text)
-	}
+	w.refused(409, "PodCIDRExhausted", "PUT", nodeURL("n4"), `{"properties":{}}`)
 	w.must(200, "DELETE", nodeURL("n2"), "")
 	if s := subnet("n5"); !taken[s] {
 		t.Errorf("n5 got %q, which nobody gave back", s)
@@ -75,10 +72,7 @@ func TestPodSubnetsOfANewRegistration(t *testing.T) {
 	w.api.Patience = time.Millisecond
 	w.must(201, "PUT", clusterURL,
 		`{"location":"westeurope","properties":{"podCidr":"10.200.0.0/22","nodeCidrMask":24}}`)
-	_, text := w.must(503, "PUT", nodeURL("n1"), `{"properties":{}}`)
-	if code(text) != "PodSubnetsNotKnown" {
-		t.Error(text)
-	}
+	w.refused(503, "PodSubnetsNotKnown", "PUT", nodeURL("n1"), `{"properties":{}}`)
 	w.must(404, "GET", nodeURL("n1"), "")
 	w.api.Patience = 20 * time.Second
 	waits := w.calls("follow")
@@ -102,9 +96,8 @@ func TestPodSubnetsBeyondTheGuesses(t *testing.T) {
 	w.register(`"podCidr":"10.200.0.0/19","nodeCidrMask":24`)
 	taken := map[string]bool{}
 	for i := range 32 {
-		_, text := w.must(201, "PUT", nodeURL(fmt.Sprintf("n%d", i)), `{"properties":{}}`)
-		config := shownNode(t, text).Properties.Config
-		s, _ := config["cni"].(map[string]any)["podCIDR"].(string)
+		n := w.node(201, "PUT", nodeURL(fmt.Sprintf("n%d", i)), `{"properties":{}}`)
+		s, _ := n.Properties.Config["cni"].(map[string]any)["podCIDR"].(string)
 		if taken[s] {
 			t.Errorf("n%d got %q again", i, s)
 		}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -88,6 +89,15 @@ func newWorld(t testing.TB) *world {
 	memory := storetest.NewMemory()
 	w := newWorldOn(t, memory)
 	w.memory = memory
+	return w
+}
+
+// newEdge is a world with its cluster, for a test beside others.
+func newEdge(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
 	return w
 }
 
@@ -208,6 +218,25 @@ func (w *world) must(
 		w.t.Fatalf("%s %s: status %d, want %d: %s", method, url, response.StatusCode, status, text)
 	}
 	return response, text
+}
+
+// refused sends a request that is refused with a code, and told words of the message.
+func (w *world) refused(status int, want, method, url, body string, words ...string) {
+	w.t.Helper()
+	_, text := w.must(status, method, url, body)
+	told := func(word string) bool { return strings.Contains(text, word) }
+	if code(text) != want || slices.ContainsFunc(words, func(s string) bool { return !told(s) }) {
+		w.t.Errorf("%s %s: got %s, want %s, %q", method, url, text, want, words)
+	}
+}
+
+// node is the node that a request is answered with.
+func (w *world) node(
+	status int, method, url, body string, headers ...string,
+) api.FlexNodeConfig {
+	w.t.Helper()
+	_, text := w.must(status, method, url, body, headers...)
+	return shownNode(w.t, text)
 }
 
 // tell has Resource Manager tell the state of the subscription.
