@@ -1,7 +1,6 @@
 package front
 
 import (
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -66,10 +65,8 @@ func TestRefusedRegistration(t *testing.T) {
 	w.api.Patience = time.Millisecond
 	r, _ := w.must(201, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
 	const why = "The API server belongs to another registration already."
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Clusters.In(v, clusterKey)
-		row.Value.Properties.ProvisioningState, row.Value.Probe.Refused = api.Failed, why
-		return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value))
+	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
+		c.Properties.ProvisioningState, c.Probe.Refused = api.Failed, why
 	})
 	_, text := w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
 	if o := operationOf(t, text); o.Status != api.Failed || o.Error == nil ||
@@ -183,8 +180,7 @@ func TestDeleteCluster(t *testing.T) {
 	w.caughtUp() // the counts are the index's
 	before := must(w.memory.Health(t.Context())).Revision
 	_, text := w.must(200, "DELETE", clusterURL+"&nodes=wipe&dryRun=true", "")
-	var found api.DeletionCounts
-	must(0, json.Unmarshal([]byte(text), &found))
+	found := decoded[api.DeletionCounts](w.t, text)
 	if want := (api.DeletionCounts{
 		DryRun: true, Nodes: 3, Joined: 1, Credentials: 1, Wipe: true,
 	}); found != want {
@@ -210,20 +206,12 @@ func (w *world) checkAborted() {
 	w.refused(409, "NothingToAbort", "POST", abort, "")
 	for _, emptied := range []bool{true, false} {
 		r, _ := w.must(202, "DELETE", clusterURL+"&nodes=wipe&confirm=3", "")
-		w.change(func(v *store.View) error {
-			row, err := w.api.Store.Clusters.In(v, clusterKey)
-			row.Value.Deletion.Emptied = emptied
-			return errors.Join(err, w.api.Store.Clusters.Put(v, row.Key, row.Value))
+		edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
+			c.Deletion.Emptied = emptied
 		})
 		if emptied {
-			if _, text := w.must(409, "POST", abort, ""); code(text) != "TooLateToAbort" {
-				w.t.Error(text)
-			}
-			w.change(func(v *store.View) error {
-				row, err := w.api.Store.Clusters.In(v, clusterKey)
-				row.Value.Deletion = nil
-				return errors.Join(err, w.api.Store.Clusters.Put(v, row.Key, row.Value))
-			})
+			w.refused(409, "TooLateToAbort", "POST", abort, "")
+			edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) { c.Deletion = nil })
 			continue
 		}
 		w.must(204, "POST", abort, "")
@@ -254,10 +242,7 @@ func (w *world) checkLeaving(status, result string) {
 		{"POST", nodeURL("a", "/regenerateToken"), "{}"},
 		{"PUT", clusterURL, `{"location":"westeurope","properties":{}}`},
 	} {
-		_, text := w.must(409, change.method, change.url, change.body)
-		if code(text) != "ClusterIsBeingDeleted" {
-			t.Errorf("%s %s: %s", change.method, change.url, text)
-		}
+		w.refused(409, "ClusterIsBeingDeleted", change.method, change.url, change.body)
 	}
 	w.must(200, "GET", nodeURL("a"), "")
 	_, text := w.must(200, "GET", clusterURL, "")
@@ -273,13 +258,8 @@ func (w *world) checkLeaving(status, result string) {
 	w.must(202, "GET", result, "")
 	// The reconciler goes on, and ends it.
 	set := func(state string, done int) {
-		w.change(func(v *store.View) error {
-			row, err := w.api.Store.Operations.In(v, c.Deletion.Operation)
-			if err != nil {
-				return err
-			}
-			row.Value.State, row.Value.Total, row.Value.Done = state, 3, done
-			return w.api.Store.Operations.Put(v, row.Key, row.Value)
+		edit(w, w.api.Store.Operations, c.Deletion.Operation, func(o *flexnode.Operation) {
+			o.State, o.Total, o.Done = state, 3, done
 		})
 	}
 	set(inProgress, 1)

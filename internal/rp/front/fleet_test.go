@@ -30,13 +30,8 @@ func (w *world) fleet() {
 	}
 	report := func(name, body string) {
 		w.must(204, "POST", nodeURL(name, "/reportStatus"), body)
-		w.change(func(v *store.View) error {
-			row, err := w.api.Store.Status.In(v, clusterKey+"/"+name)
-			row.Value.Ready = &api.Condition{Type: "Ready", Status: "True", Reason: "KubeletReady"}
-			if err != nil {
-				return err
-			}
-			return w.api.Store.Status.Put(v, clusterKey+"/"+name, row.Value)
+		edit(w, w.api.Store.Status, clusterKey+"/"+name, func(s *flexnode.Status) {
+			s.Ready = &api.Condition{Type: "Ready", Status: "True", Reason: "KubeletReady"}
 		})
 	}
 	silent, fresh := put("a-silent", "1.34.4"), put("b-fresh", "1.35.0")

@@ -1,7 +1,6 @@
 package front
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,14 +13,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
-
-func decoded[T any](t testing.TB, text string) (value T) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(text), &value); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
-	return value
-}
 
 // putPods replaces a node, and returns its version.
 func (w *world) putPods(status, pods int, more string) string {

@@ -260,32 +260,16 @@ func TestPages(t *testing.T) {
 		w.must(201, "PUT", nodeURL(fmt.Sprintf("n-%d", i)), `{"properties":{}}`)
 	}
 	w.caughtUp()
-	var names []string
-	url := cluster + "/flexNodeConfig" + versionQuery + "&$top=3"
-	for pages := 0; url != ""; pages++ {
-		_, text := w.must(200, "GET", url, "")
-		var page api.List[api.FlexNodeConfig]
-		must(0, json.Unmarshal([]byte(text), &page))
-		for _, n := range page.Value {
-			names = append(names, n.Name)
-		}
-		url = path(page.NextLink)
-		if pages > 3 {
-			t.Fatal("pages without end")
-		}
-	}
-	if got := strings.Join(names, " "); got != "n-0 n-1 n-2 n-3 n-4 n-5 n-6" {
+	got := w.names(cluster + "/flexNodeConfig" + versionQuery + "&$top=3")
+	if got != "n-0 n-1 n-2 n-3 n-4 n-5 n-6" {
 		t.Errorf("got %s", got)
 	}
 	_, text := w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=7", "")
 	if strings.Contains(text, "nextLink") {
 		t.Error("the last page has a nextLink")
 	}
-	_, text = w.must(404, "GET",
+	w.refused(404, "ParentResourceNotFound", "GET",
 		strings.Replace(cluster, "Factory", "None", 1)+"/flexNodeConfig"+versionQuery, "")
-	if code(text) != "ParentResourceNotFound" {
-		t.Errorf("list below an unknown cluster: %s", text)
-	}
 }
 
 // What a GET has shown can be put again, in whatever state the node is.
@@ -427,7 +411,6 @@ func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
 	w.cluster.isDown.Store(false)
 	w.until("the URL is live", func() bool { return w.do("GET", result, "").StatusCode == 200 })
 	_, text := w.must(200, "GET", result, "")
-	var url api.ConfigURL
-	must(0, json.Unmarshal([]byte(text), &url))
+	url := decoded[api.ConfigURL](w.t, text)
 	w.must(200, "GET", path(url.ConfigURL), "")
 }

@@ -21,13 +21,11 @@ func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string)
 	key := must(sealed.NewKey())
 	body := must(json.Marshal(api.Refresh{PublicKey: key.Public()}))
 	_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), string(body), headers...)
-	var answer api.Refreshed
-	must(0, json.Unmarshal([]byte(text), &answer))
+	answer := decoded[api.Refreshed](w.t, text)
 	n := w.storedNode("n")
 	opened := must(key.Open(sealed.About{ID: cluster + "/flexNodeConfig/N", UID: n.UID},
 		answer.EncapsulatedKey, answer.Ciphertext))
-	var b api.Bundle
-	must(0, json.Unmarshal(opened, &b))
+	b := decoded[api.Bundle](t, string(opened))
 	if b.Resource.UID != n.UID || b.Resource.ConfigVersion != answer.ConfigVersion ||
 		b.Resource.Epoch != 1 {
 		t.Errorf("the bundle is of %+v", b.Resource)

@@ -77,8 +77,7 @@ func TestReportIsShown(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 	_, text = w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery, "")
-	var page api.List[api.FlexNodeConfig]
-	must(0, json.Unmarshal([]byte(text), &page))
+	page := decoded[api.List[api.FlexNodeConfig]](w.t, text)
 	s = page.Value[0].Properties.Status
 	if s.Config.Failed.Version != version || s.Config.Failed.Log != "" || s.Drift.Items != nil ||
 		s.Drift.Count != 2 || told(s, flexnode.UpToDate) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // sample is a request or an answer of document 004, by the line on which it begins there
@@ -115,14 +115,7 @@ func (w *world) older(version string) {
 		row := must(w.api.Store.Clusters.Get(context.Background(), clusterKey))
 		return row.Value.Facts != ""
 	})
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Clusters.In(v, clusterKey)
-		if err != nil {
-			return err
-		}
-		row.Value.Properties.KubernetesVersion = version
-		return w.api.Store.Clusters.Put(v, clusterKey, row.Value)
-	})
+	w.upgrade(version)
 }
 
 // says has a node's agent report what it has applied, and its cluster say how it is.
@@ -131,12 +124,5 @@ func (w *world) says(name, version string, ready api.Condition) {
 	ready.LastTransitionTime = w.clock.now()
 	w.must(204, "POST", nodeURL(name, "/reportStatus"), `{"appliedConfigVersion":"`+version+
 		`","lastConfigApplied":"2026-05-01T12:00:00Z"}`)
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Status.In(v, clusterKey+"/"+name)
-		if err != nil {
-			return err
-		}
-		row.Value.Ready = &ready
-		return w.api.Store.Status.Put(v, clusterKey+"/"+name, row.Value)
-	})
+	edit(w, w.api.Store.Status, clusterKey+"/"+name, func(s *flexnode.Status) { s.Ready = &ready })
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -51,14 +52,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 		t.Error(text, response.Header)
 	}
 	w.must(200, "PUT", nodeURL("n1"), `{"properties":{"nodeConfig":{"maxPods":40}}}`)
-	w.change(func(v *store.View) error {
-		row, err := s.Clusters.In(v, clusterKey)
-		if err != nil {
-			return err
-		}
-		row.Value.SubnetsEpoch = 2
-		return s.Clusters.Put(v, clusterKey, row.Value)
-	})
+	edit(w, s.Clusters, clusterKey, func(c *flexnode.Cluster) { c.SubnetsEpoch = 2 })
 	w.must(201, "PUT", nodeURL("n2"), `{"properties":{}}`)
 }
 

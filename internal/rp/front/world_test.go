@@ -292,14 +292,19 @@ func (w *world) until(what string, so func() bool) {
 	}
 }
 
+// decoded reads an answer.
+func decoded[T any](t testing.TB, text string) (value T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return value
+}
+
 // shownNode reads a node out of an answer.
 func shownNode(t testing.TB, text string) api.FlexNodeConfig {
 	t.Helper()
-	var n api.FlexNodeConfig
-	if err := json.Unmarshal([]byte(text), &n); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
-	return n
+	return decoded[api.FlexNodeConfig](t, text)
 }
 
 // path is the path and query of a URL of the provider.
@@ -345,22 +350,29 @@ func (w *world) change(decide func(*store.View) error) {
 	w.caughtUp()
 }
 
+// edit changes a row as something else than the API does.
+func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row, err := table.In(v, key)
+		if err != nil {
+			return err
+		}
+		with(&row.Value)
+		return table.Put(v, key, row.Value)
+	})
+}
+
 func (w *world) setState(name, state string) {
 	w.t.Helper()
-	n := w.storedNode(name)
-	n.State = state
-	w.change(func(v *store.View) error {
-		return w.api.Store.Nodes.Put(v, clusterKey+"/"+name, n)
-	})
+	edit(w, w.api.Store.Nodes, clusterKey+"/"+name, func(n *flexnode.Node) { n.State = state })
 }
 
 // upgrade has the cluster be another version.
 func (w *world) upgrade(version string) {
 	w.t.Helper()
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Clusters.In(v, clusterKey)
-		row.Value.Properties.KubernetesVersion = version
-		return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value))
+	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
+		c.Properties.KubernetesVersion = version
 	})
 }
 
@@ -390,9 +402,5 @@ func (w *world) afterCommit(do func()) {
 
 func operationOf(t testing.TB, text string) operationStatus {
 	t.Helper()
-	var o operationStatus
-	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
-	return o
+	return decoded[operationStatus](t, text)
 }
