@@ -5,6 +5,7 @@
 package front
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -105,9 +106,4 @@ func (a *API) listener(who Authenticator, trusted bool) *listener {
 	return l
 }
 
-func (a *API) patience() time.Duration {
-	if a.Patience != 0 {
-		return a.Patience
-	}
-	return CallerTimeout
-}
+func (a *API) patience() time.Duration { return cmp.Or(a.Patience, CallerTimeout) }

@@ -182,11 +182,8 @@ func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) err
 			return err
 		}
 	}
-	status := http.StatusOK
-	if created {
-		status = http.StatusCreated
-	}
-	writeCluster(w, status, row.Value)
+	shown := flexnode.ShownCluster(row.Value)
+	writeResource(w, created, shown.ETag, shown)
 	return nil
 }
 

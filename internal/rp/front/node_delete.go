@@ -9,19 +9,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// deletion is the body that document 004 gives the answer to a DELETE.
-type deletion struct {
-	Status  string  `json:"status"`
-	Cleanup cleanup `json:"cleanup"`
-	Note    string  `json:"note"`
-}
-
-type cleanup struct {
-	ConfigURLRevoked      bool `json:"configUrlRevoked"`
-	BootstrapTokenRevoked bool `json:"bootstrapTokenRevoked"`
-	MonitoringDisabled    bool `json:"monitoringDisabled"`
-}
-
 // deleteNode deletes a node with all that belongs to it, in one change: what a machine could have
 // joined with is revoked, and a tombstone is written for the machine that was the node. A cluster
 // that does not answer does not keep it: the Secret of the token is deleted later, and expires.
@@ -55,12 +42,12 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	arm.WriteJSON(w, http.StatusOK, deletion{
-		Status: "Deleted",
-		Cleanup: cleanup{
-			ConfigURLRevoked: true, BootstrapTokenRevoked: revoked, MonitoringDisabled: true,
+	arm.WriteJSON(w, http.StatusOK, object{ // document 004
+		"status": "Deleted",
+		"cleanup": object{
+			"configUrlRevoked": true, "bootstrapTokenRevoked": revoked, "monitoringDisabled": true,
 		},
-		Note: "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed " +
+		"note": "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed " +
 			"separately.",
 	})
 	return nil

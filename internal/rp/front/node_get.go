@@ -40,7 +40,11 @@ func (a *API) getNode(w http.ResponseWriter, r *request) error {
 	case found.same != "":
 		return unchanged(w, found.same)
 	}
-	return a.answerNode(w, r, http.StatusOK, found.node, found.revision)
+	shown, err := a.show(r.Context(), r.nodeKey(), found.node, found.revision)
+	if err == nil {
+		writeResource(w, false, shown.ETag, shown)
+	}
+	return err
 }
 
 // found is what a GET of a node is answered with: the node, or the ETag that the caller knows.
@@ -178,18 +182,6 @@ func (a *API) assigned(
 		return err
 	})
 	return node, revision, err
-}
-
-// answerNode answers with a node as callers see it.
-func (a *API) answerNode(
-	w http.ResponseWriter, r *request, status int, n flexnode.Node, revision *flexnode.Revision,
-) error {
-	shown, err := a.show(r.Context(), r.nodeKey(), n, revision)
-	if err != nil {
-		return err
-	}
-	writeNode(w, status, shown)
-	return nil
 }
 
 // show is a node as callers see it, with the configuration of a revision of it.

@@ -101,19 +101,11 @@ func (p *put) ahead() []string {
 
 // decide decides within a view and writes there. It is called again when rows have changed.
 func (p *put) decide(v *store.View) error {
-	s, key := p.api.Store, p.r.nodeKey()
-	cluster, err := p.api.openCluster(v, p.r)
+	cluster, old, err := p.api.openNode(v, p.r)
 	if err != nil {
 		return err
 	}
-	old, err := s.Nodes.In(v, key)
-	if err != nil {
-		return err
-	}
-	if err := p.r.preconditions(etagOf(old)); err != nil {
-		return err
-	}
-	history, err := s.History.In(v, key)
+	history, err := p.api.Store.History.In(v, p.r.nodeKey())
 	if err != nil {
 		return err
 	}
@@ -148,11 +140,24 @@ func (p *put) decide(v *store.View) error {
 	return nil
 }
 
-func etagOf(row store.Row[flexnode.Node]) string {
-	if !row.Exists() {
-		return ""
+// openNode reads the node of a request, and its cluster, as openCluster does; an error unless the
+// node may be changed, or, by a PUT, made.
+func (a *API) openNode(
+	v *store.View, r *request,
+) (c flexnode.Cluster, node store.Row[flexnode.Node], err error) {
+	if c, err = a.openCluster(v, r); err != nil {
+		return c, node, err
 	}
-	return row.Value.ETag()
+	if node, err = a.Store.Nodes.In(v, r.nodeKey()); err != nil {
+		return c, node, err
+	}
+	etag := ""
+	if node.Exists() {
+		etag = node.Value.ETag()
+	} else if r.Method != http.MethodPut {
+		return c, node, a.notFound(r, "")
+	}
+	return c, node, r.preconditions(etag)
 }
 
 // openCluster reads the cluster of a request within a view; an error unless nodes may be changed in
@@ -345,11 +350,7 @@ func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
 			return err
 		}
 	}
-	status := http.StatusOK
-	if p.created {
-		status = http.StatusCreated
-	}
-	writeNode(w, status, shown)
+	writeResource(w, p.created, shown.ETag, shown)
 	return nil
 }
 

@@ -149,9 +149,9 @@ func (r *request) principal() string {
 func (a *API) counted(
 	w http.ResponseWriter, r *request, kind fair.Kind, v fair.Verdict,
 ) error {
-	if left := v.Remaining; left.Policy != "" {
+	if v.Policy != "" {
 		w.Header().Add("x-ms-ratelimit-remaining-resource",
-			fmt.Sprintf("%s/%s;%d", namespace, left.Policy, left.Count))
+			fmt.Sprintf("%s/%s;%d", namespace, v.Policy, v.Left))
 	}
 	return a.tooMany(r, kind, v)
 }

@@ -53,17 +53,8 @@ func (a *API) issue(
 		a.Store.Subscriptions.Key(r.subscriptionKey())}
 	q := quota{api: a, r: r, key: key}
 	plan := func(v *store.View) error {
-		if _, err := a.openCluster(v, r); err != nil {
-			return err
-		}
-		node, err := a.Store.Nodes.In(v, key)
+		_, node, err := a.openNode(v, r)
 		if err != nil {
-			return err
-		}
-		if !node.Exists() {
-			return a.notFound(r, "")
-		}
-		if err := r.preconditions(node.Value.ETag()); err != nil {
 			return err
 		}
 		next = node.Value

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
@@ -159,15 +161,5 @@ func installationOf(publicURL string) string {
 
 // isInstallation reports whether a name can be the value of a label in Kubernetes.
 func isInstallation(s string) bool {
-	if s == "" || len(s) > 63 {
-		return false
-	}
-	for i, c := range []byte(s) {
-		plain := '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
-		edge := i == 0 || i == len(s)-1
-		if !plain && (edge || !strings.ContainsRune("._-", rune(c))) {
-			return false
-		}
-	}
-	return true
+	return s != "" && len(validation.IsValidLabelValue(s)) == 0
 }
