@@ -23,8 +23,7 @@ func (w *world) storedCluster() flexnode.Cluster {
 
 // A registration is an operation that ends when the cluster was reached.
 func TestRegistrationWaitsForTheCluster(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	body := `{"location":"West Europe","properties":{}}`
@@ -59,8 +58,7 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 // The owner of a registration that is refused is told why, wherever he asks; what he is told is no
 // wish of his when he sends it back (B2).
 func TestRefusedRegistration(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	r, _ := w.must(201, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
@@ -108,8 +106,7 @@ func TestEqualRegistration(t *testing.T) {
 
 // A kubeconfig that is bound to another cluster cannot be named (B2).
 func TestKubeconfigOfAnother(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	_, text := w.must(403, "PUT", clusterURL,
 		`{"location":"westeurope","properties":{"kubeconfig":"other"}}`)
 	if code(text) != "KubeconfigNotBound" || !strings.Contains(w.audit.String(), code(text)) {
@@ -127,8 +124,7 @@ func TestKubeconfigOfAnother(t *testing.T) {
 // An API server that another registration has reached is refused at once, and that is in the audit
 // log; what is registered already is not.
 func TestAPIServerOfAnother(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.register(`"kubeconfig":"own"`)
 	holds := func(endpoint, says string) {
 		w.change(func(v *store.View) error {
@@ -297,8 +293,7 @@ func TestNodeIsMadeWhileItsClusterIsDeleted(t *testing.T) {
 
 // No registration is made in a subscription that is being deleted.
 func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.during("commit", func() {
 		w.send(w.manager, "PUT", subscriptionURL, `{"state":"Deleted"}`)
 	})
@@ -312,8 +307,7 @@ func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 // Another way to write the id or the location of a registration changes nothing: what its nodes
 // are told remains, so that none of them is rendered again.
 func TestRegistrationInOtherCasing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.must(201, "PUT", clusterURL, `{"location":"West Europe","properties":{}}`)
 	before := w.storedCluster()
 	if before.Location != "westeurope" {

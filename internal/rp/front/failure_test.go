@@ -156,8 +156,7 @@ func TestChangeThatFails(t *testing.T) {
 
 // A registration with a policy that cannot be read is refused; an equal one changes nothing.
 func TestRolloutPolicyIsChecked(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	body := func(policy string) string {
 		return `{"location":"westeurope","properties":{"rolloutPolicy":` + policy + `}}`
 	}

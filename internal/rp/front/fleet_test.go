@@ -49,8 +49,7 @@ func (w *world) fleet() {
 }
 
 func TestSummarize(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.fleet()
 	_, text := w.must(200, "POST", summarizeURL, "{}")
 	s := decoded[api.Summary](t, text)
@@ -93,8 +92,7 @@ func filtered(filter string, more ...string) string {
 }
 
 func TestFilteredList(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.fleet()
 	for filter, want := range map[string]string{
 		"":                  "a-silent b-fresh c-failed d-new",
@@ -183,8 +181,7 @@ func (w *world) fillSome(from, to int) {
 
 // A page of a filtered list looks at a bounded number of nodes, be it for nothing.
 func TestPagesOfAFilterAreBounded(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	const nodes = 2*maxUnpacked + 10
 	w.fill(nodes)
 	const filter = "labels['line'] eq 'none'"

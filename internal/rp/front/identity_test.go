@@ -14,9 +14,7 @@ import (
 // A running agent whose identity is replaced reads the configuration that tells it the new one, and
 // gets the new secret; when the new identity was seen, the old one is nobody (B5).
 func TestIdentityIsReplaced(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	w.caughtUp()
 	old, fresh := i.app(t, w, clientA), i.app(t, w, clientB)
@@ -51,9 +49,7 @@ func TestIdentityIsReplaced(t *testing.T) {
 
 // An agent is let in as whichever identity it was told, however often that is replaced meanwhile.
 func TestIdentityIsReplacedTwice(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	w.must(200, "PUT", nodeURL("n"), nodeOf(clientB, "second"), ops)
 	w.must(200, "PUT", nodeURL("n"), nodeOf(clientC, "third"), ops)
@@ -77,9 +73,7 @@ func TestIdentityIsReplacedTwice(t *testing.T) {
 
 // A new client secret reaches the node that runs, and nobody else: no role lets anybody read it.
 func TestOnlyTheNodeGetsItsCredentials(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	w.must(200, "PUT", nodeURL("n"), nodeOf(clientA, "second"), ops)
 	w.caughtUp()
@@ -101,9 +95,7 @@ func TestOnlyTheNodeGetsItsCredentials(t *testing.T) {
 // Who deletes a node and makes another of its name has two: the machine of the former learns that
 // it is gone, and does not follow the new one (M4).
 func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	former := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	w.must(200, "DELETE", nodeURL("n"), "", ops)
 	present := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
@@ -138,9 +130,7 @@ func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 
 // A node that went with its cluster's registration is not told to give its machine back (M5).
 func TestTombstonesThatDoNotWipe(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	n := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	key := clusterKey + "/n"
 	w.change(func(v *store.View) error {
@@ -165,9 +155,8 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 
 // A poll of an unchanged node does nothing in the store; who polls is noted.
 func TestPollsLeaveTheStoreAlone(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), i.as(t, w, "operator"))
+	w, i, ops := guarded(t)
+	r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	w.caughtUp()
 	a := i.app(t, w, clientA)
 	calls := 0
@@ -189,7 +178,7 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	}
 	// Somebody else's conditional GET is no sign of life.
 	w.clock.pass(1e12)
-	w.must(304, "GET", nodeURL("n"), "", i.as(t, w, "operator"),
+	w.must(304, "GET", nodeURL("n"), "", ops,
 		"If-None-Match: "+r.Header.Get("ETag"))
 	if last := w.api.Seen.Last(clusterKey + "/n"); last.Equal(w.clock.now()) {
 		t.Error("the operator counts as the node")
@@ -199,9 +188,7 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 // With an Azure identity there is no token: the URL, which hands out the client secret, is consumed
 // by the first poll of the machine that has fetched it (M11).
 func TestURLIsConsumedByAPoll(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	body := strings.ReplaceAll(withPrincipal, principal, clientA)
 	r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", body, ops)
 	url := path(shownNode(t, text).Properties.ConfigURL)

@@ -163,8 +163,7 @@ func TestHeaders(t *testing.T) {
 
 // Each route with a permission is in the list of operations.
 func TestOperations(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	_, text := w.must(200, "GET",
 		"/providers/Microsoft.ContainerService/operations"+versionQuery, "")
 	for _, r := range w.api.routes() {

@@ -25,8 +25,7 @@ func exampleOf(pattern string) string {
 
 // U+017F is an s and U+212A a k by Unicode's rules, and neither by ARM's: no route has them.
 func TestRoutesAreASCII(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	other := strings.NewReplacer("s", "\u017f", "S", "\u017f", "k", "\u212a", "K", "\u212a")
 	for _, r := range w.api.routes() {
 		for i, s := range r.segments {

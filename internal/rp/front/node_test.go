@@ -32,8 +32,7 @@ var withoutSecret = strings.ReplaceAll(withPrincipal, `"clientSecret":"hush-hush
 
 // A PUT of a node that is there reads all rows at once, and writes at once what has changed.
 func TestPutAsksTheStoreOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.api.Defaults = benchDefaults()
 	w.register("")
 	first := strings.Replace(withPrincipal, "prod", "first", 1)
@@ -354,8 +353,7 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 // Who waits for a URL while somebody else changes the node is answered with what he has written
 // himself, and not with an ETag of what he has not seen.
 func TestPutWhileAnotherWaits(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	w.register("")
@@ -395,8 +393,7 @@ func TestPutWhileAnotherWaits(t *testing.T) {
 // Who regenerates a token while the cluster is down gets an operation whose result is the URL; who
 // asks again does not lose what was asked for before.
 func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	result := w.regenerateInVain()
 	credential := w.storedNode("n").Credential
 	w.must(202, "POST", nodeURL("n", "/regenerateToken"), "{}")

@@ -83,8 +83,7 @@ func TestQuotaOfBytes(t *testing.T) {
 
 // A page of a list ends after some megabytes.
 func TestPagesEndByBytes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	rows := make([]store.Row[flexnode.Node], 1000)
 	for i := range rows {
 		rows[i].Value.Desired.NodeConfig.Labels = map[string]string{

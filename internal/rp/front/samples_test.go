@@ -63,8 +63,7 @@ func includes(sample, answer any, at string) []string {
 // Every request of document 004 is accepted, and every answer has all that is shown there. Its
 // versions are older than the ones that are pinned: the operator gives their digests.
 func TestSamplesOfTheDocument(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	digests := map[string]any{}
 	for _, name := range []string{"kubelet", "kubectl", "kubeadm", "containerd"} {
 		digests[name] = map[string]any{"sha256": strings.Repeat("ab", 32)}

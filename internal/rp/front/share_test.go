@@ -159,8 +159,7 @@ func TestReportsAreThrottled(t *testing.T) {
 
 // What costs as much as a list is one.
 func TestKinds(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	want := map[string]fair.Kind{
 		"GET " + inNode: fair.Reads, "GET " + inNodes: fair.Lists, "GET " + inCluster: fair.Reads,
 		"GET " + inClusters: fair.Lists, "GET " + inProvider + "/managedClusters": fair.Lists,

@@ -11,8 +11,7 @@ import (
 )
 
 func TestPodSubnets(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
 	taken := map[string]bool{}
 	subnet := func(name string) string {
@@ -40,8 +39,7 @@ func TestPodSubnets(t *testing.T) {
 // After a restore no pod subnet is given out until it is known which ones the cluster's Nodes have;
 // nodes that have one can be changed (M26).
 func TestPodSubnetsAfterARestore(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
 	w.must(201, "PUT", nodeURL("n1"), `{"properties":{}}`)
 	s := w.api.Store
@@ -60,8 +58,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 // pod subnet is given out until its Nodes have been seen, for which a PUT waits. Nodes that have no
 // use for one do not wait.
 func TestPodSubnetsOfANewRegistration(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	w.must(201, "PUT", clusterURL,
@@ -85,8 +82,7 @@ func TestPodSubnetsOfANewRegistration(t *testing.T) {
 
 // A pool of many subnets that is full at the first guesses still gives one.
 func TestPodSubnetsBeyondTheGuesses(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.register(`"podCidr":"10.200.0.0/19","nodeCidrMask":24`)
 	taken := map[string]bool{}
 	for i := range 32 {

@@ -40,8 +40,7 @@ func (errNotBound) Error() string { return "not bound" }
 // Two teams with a subscription each share a provider: whatever one tries on what is the other's is
 // refused, and written down.
 func TestTwoTeams(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
+	w, i, _ := guarded(t)
 	a := team{"aaaaaaaa-2222-3333-4444-555555555555", "kube-a", "lead-of-a", clientA}
 	b := team{"bbbbbbbb-2222-3333-4444-555555555555", "kube-b", "lead-of-b", clientB}
 	bound := bindings{}

@@ -92,11 +92,17 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
+// beside is a world of a test that runs beside others.
+func beside(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	return newWorld(t)
+}
+
 // newEdge is a world with its cluster, for a test beside others.
 func newEdge(t *testing.T) *world {
 	t.Helper()
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.register("")
 	return w
 }
