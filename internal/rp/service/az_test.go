@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"encoding/pem"
 	"io"
 	"log/slog"
@@ -18,13 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
-	"github.com/Azure/AKSFlexNode/internal/rp/seal"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -101,11 +96,10 @@ func (w *azWorld) provide() {
 	t := w.t
 	direct := httptest.NewUnstartedServer(nil)
 	public := "https://" + direct.Listener.Addr().String()
-	ring := must(json.Marshal(seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}))
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.arm.Certificate().Raw})
 	settings := Settings{
 		PublicURL: public, Installation: "here", TenantID: azuresim.DefaultTenant,
-		KeysFile: write(t, w.dir, "keys.json", string(ring)),
+		KeysFile: keysFile(t, w.dir),
 		CAFile:   write(t, w.dir, "ca.pem", string(ca)),
 		Authentication: Authentication{Audiences: []string{w.arm.URL, w.arm.URL + "/"},
 			Issuers: []front.Issuer{{TenantID: azuresim.DefaultTenant,
@@ -115,15 +109,10 @@ func (w *azWorld) provide() {
 			Actions: []string{"*"}}},
 		NodeDefaults: oldKubernetes(),
 	}
-	s := &service{
-		settings: settings, role: All, log: slog.New(slog.NewTextHandler(testLog{t}, nil)),
-		audit: slog.New(slog.DiscardHandler), store: store.New(storetest.NewMemory()),
-		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
-	}
+	s := newService(settings, All, storetest.NewMemory())
+	s.log = slog.New(slog.NewTextHandler(testLog{t}, nil))
 	ctx, cancel := context.WithCancel(context.Background())
-	must(0, s.prepare(ctx))
-	must(0, s.assemble(ctx, "test"))
-	must(0, s.load(ctx))
+	s.begin(ctx)
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.dial
 	stop := s.work(ctx)
 	t.Cleanup(func() { _ = stop(ctx); cancel() })

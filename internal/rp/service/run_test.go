@@ -20,7 +20,6 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
-	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
@@ -41,12 +40,10 @@ func settingsIn(t *testing.T, dir string) Settings {
 	t.Cleanup(keys.Close)
 	l := pair(t, dir, "provider")
 	l.Address = free(t)
-	key := must(seal.NewKey())
-	ring := must(json.Marshal(seal.Ring{Keys: []seal.Key{key}}))
 	text := must(json.Marshal(Settings{
 		Listen: &l, MetricsAddress: free(t), DebugAddress: free(t),
 		PublicURL: "https://" + l.Address, DataDir: filepath.Join(dir, "data"),
-		KeysFile: write(t, dir, "keys.json", string(ring)), TenantID: "t", LogLevel: "error",
+		KeysFile: keysFile(t, dir), TenantID: "t", LogLevel: "error",
 		Authentication: Authentication{
 			Issuers:   []front.Issuer{{URL: keys.URL, TenantID: "t", KeysURL: keys.URL}},
 			Audiences: []string{"a"},

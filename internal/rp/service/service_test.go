@@ -25,7 +25,7 @@ import (
 )
 
 // write makes a file and returns its path.
-func write(t *testing.T, dir, name, text string) string {
+func write(t testing.TB, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	must(0, os.WriteFile(path, []byte(text), 0o600))
