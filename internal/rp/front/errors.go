@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -94,18 +93,20 @@ func noParent(r *request) error {
 		r.names.of("cluster"))
 }
 
-// noNode is the answer to a request about a node that is not there.
-func noNode(r *request) *arm.Error {
-	return arm.Errorf(404, "ResourceNotFound",
-		"The Resource '%s/%s/%s' under resource group '%s' was not found.",
-		api.ResourceType, r.names.of("cluster"), r.names.of("node"), r.names.of("group"))
-}
-
 // noCluster is the answer to a request about a cluster that is not registered.
 func noCluster(r *request) error {
 	return arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s' under resource group '%s' was not found.",
 		flexnode.ClusterType, r.names.of("cluster"), r.names.of("group"))
+}
+
+// registered reads the cluster of a request; an error unless it is registered.
+func (a *API) registered(v *store.View, r *request) (store.Row[flexnode.Cluster], error) {
+	row, err := a.Store.Clusters.In(v, r.clusterKey())
+	if err == nil && !row.Exists() {
+		err = noCluster(r)
+	}
+	return row, err
 }
 
 // leaving is the answer to a change of what belongs to a cluster that is being deleted.

@@ -38,9 +38,18 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 		return nil
 	}
 	r.before = decimal(gone.Revision)
-	revoked, err := a.awaitRevoked(r, gone.Credential)
-	if err != nil {
-		return err
+	revoked := true // nothing is left of its credential
+	if gone.Credential != "" {
+		revoked, err = a.await(r, func(ctx context.Context) error {
+			_, err := a.Store.Credentials.Wait(ctx, gone.Credential,
+				func(row store.Row[store.Credential]) bool {
+					return !row.Exists() || row.Value.TokenID == ""
+				})
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
 	arm.WriteJSON(w, http.StatusOK, object{ // document 004
 		"status": "Deleted",
@@ -51,18 +60,4 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 			"separately.",
 	})
 	return nil
-}
-
-// awaitRevoked waits until nothing is left of a credential that was revoked, for as long as a
-// caller waits, and reports whether that is so.
-func (a *API) awaitRevoked(r *request, key string) (bool, error) {
-	if key == "" {
-		return true, nil
-	}
-	return a.await(r, func(ctx context.Context) error {
-		_, err := a.Store.Credentials.Wait(ctx, key, func(row store.Row[store.Credential]) bool {
-			return !row.Exists() || row.Value.TokenID == ""
-		})
-		return err
-	})
 }

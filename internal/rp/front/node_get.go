@@ -38,7 +38,11 @@ func (a *API) getNode(w http.ResponseWriter, r *request) error {
 	case err != nil:
 		return err
 	case found.same != "":
-		return unchanged(w, found.same)
+		h := w.Header()
+		h["Etag"] = []string{found.same}    // in its canonical form: each poll sets it
+		delete(h, "X-Content-Type-Options") // of a body, and there is none
+		w.WriteHeader(http.StatusNotModified)
+		return nil
 	}
 	shown, err := a.show(r.Context(), r.nodeKey(), found.node, found.revision)
 	if err == nil {
@@ -136,14 +140,6 @@ func (a *API) lookUp(r *request) (*store.Poll, bool) {
 		r.known = &poll
 	}
 	return r.known, r.known != nil
-}
-
-func unchanged(w http.ResponseWriter, etag string) error {
-	h := w.Header()
-	h["Etag"] = []string{etag}          // in its canonical form: each poll sets it
-	delete(h, "X-Content-Type-Options") // of a body, and there is none
-	w.WriteHeader(http.StatusNotModified)
-	return nil
 }
 
 // uid is the one that the caller says it is of, in lower case; "" if it says none.
@@ -368,7 +364,9 @@ func (a *API) notFound(r *request, uid string) error {
 	if err != nil {
 		return err
 	}
-	e := noNode(r)
+	e := arm.Errorf(404, "ResourceNotFound",
+		"The Resource '%s/%s/%s' under resource group '%s' was not found.",
+		api.ResourceType, r.names.of("cluster"), r.names.of("node"), r.names.of("group"))
 	if ok && stone.Wipe {
 		e.AdditionalInfo = []arm.Info{{Type: TombstoneInfo, Info: tombstoneInfo{
 			Deleted: stone.Deleted, UID: stone.UID, ConfigVersion: decimal(stone.Revision),

@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	namespace     = "Microsoft.ContainerService"
-	operationType = namespace + "/locations/operationStatuses"
+	namespace = "Microsoft.ContainerService"
 	// registerAction is what needs no subscription that is registered.
 	registerAction = namespace + "/register/action"
 )

@@ -85,7 +85,8 @@ func (a *API) listConfigURL(w http.ResponseWriter, r *request) error {
 	node, err := a.issue(r, func(v *store.View, n flexnode.Node) (bool, error) {
 		use, err := a.Credentials.UseOf(v, r.nodeKey(), n)
 		if err == nil && use == credential.Used {
-			err = errNoURL()
+			err = arm.Errorf(409, "NoConfigUrl", "There is no configuration URL in force, and a "+
+				"machine has used one of this node already. POST regenerateToken makes another.")
 		}
 		return use == credential.Usable, err
 	})
@@ -93,12 +94,6 @@ func (a *API) listConfigURL(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	return a.awaitURL(w, r, node)
-}
-
-func errNoURL() error {
-	return arm.Errorf(409, "NoConfigUrl",
-		"There is no configuration URL in force, and a machine has used one of this node already. "+
-			"POST regenerateToken makes another.")
 }
 
 func (a *API) answerLiveURL(w http.ResponseWriter, r *request, n flexnode.Node) error {

@@ -33,7 +33,7 @@ func (s Settings) check() error {
 	s.checkCallers(&p)
 	s.checkAzure(&p)
 	p.need(s.TenantID != "", "tenantId: must be set")
-	p.need(isInstallation(s.Installation),
+	p.need(s.Installation != "" && len(validation.IsValidLabelValue(s.Installation)) == 0,
 		"installation: must be 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first "+
 			"and last")
 	p.need(s.KubeconfigDir == "",
@@ -157,9 +157,4 @@ func installationOf(publicURL string) string {
 		return ""
 	}
 	return strings.ReplaceAll(strings.Trim(u.Hostname(), "[]"), ":", "-")
-}
-
-// isInstallation reports whether a name can be the value of a label in Kubernetes.
-func isInstallation(s string) bool {
-	return s != "" && len(validation.IsValidLabelValue(s)) == 0
 }
