@@ -15,7 +15,7 @@ import (
 // refusal is an answer that tells more than its body.
 type refusal struct {
 	answer *arm.Error
-	// after is when to ask again; 0 if nobody knows.
+	// after is when to ask again; 0 if that is not known.
 	after time.Duration
 	// header has a value in the answer; "" for none.
 	header, value string

@@ -2,7 +2,7 @@ package front
 
 import "sync"
 
-// memo keeps what can be found out or made again, so much of it at most: then it begins anew. The
+// memo keeps what can be found out or made again, so much of it at most: then it is emptied. The
 // zero value is empty.
 type memo[K comparable, V any] struct {
 	mu   sync.RWMutex

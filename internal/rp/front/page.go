@@ -75,8 +75,7 @@ func mac(key []byte, of string, text []byte) []byte {
 	return h.Sum(nil)[:16]
 }
 
-// signed is a text that callers bring back, signed, so that nobody asks with it for what is
-// elsewhere.
+// signed is a text that callers bring back, with a signature: they cannot make one of their own.
 func signed(keys seal.Ring, what, of string, text []byte) ([]byte, error) {
 	derived, err := keys.Derive(what)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/util/validation"
+	"sync"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -33,7 +33,7 @@ func (s Settings) check() error {
 	s.checkCallers(&p)
 	s.checkAzure(&p)
 	p.need(s.TenantID != "", "tenantId: must be set")
-	p.need(s.Installation != "" && len(validation.IsValidLabelValue(s.Installation)) == 0,
+	p.need(labelValue().MatchString(s.Installation),
 		"installation: must be 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first "+
 			"and last")
 	p.need(s.KubeconfigDir == "",
@@ -158,3 +158,8 @@ func installationOf(publicURL string) string {
 	}
 	return strings.ReplaceAll(strings.Trim(u.Hostname(), "[]"), ":", "-")
 }
+
+// labelValue is the form of the value of a label in Kubernetes.
+var labelValue = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\A[[:alnum:]]([[:alnum:]._-]{0,61}[[:alnum:]])?\z`)
+})

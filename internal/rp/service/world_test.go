@@ -200,7 +200,7 @@ func keysFile(t testing.TB, dir string) string {
 	return write(t, dir, "keys.json", string(ring))
 }
 
-// newService is a provider on a store, which tells nobody what it does.
+// newService is a provider on a store, without logs.
 func newService(settings Settings, role Role, memory *storetest.Memory) *service {
 	silent := slog.New(slog.DiscardHandler)
 	return &service{
