@@ -2,8 +2,6 @@ package front
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -204,16 +202,7 @@ func BenchmarkList(b *testing.B) {
 	w := newWorld(b)
 	w.fill(1000)
 	w.caughtUp()
-	b.ReportAllocs()
-	request := httptest.NewRequest(http.MethodGet, publicURL+filtered(""), nil)
-	for b.Loop() {
-		recorder := httptest.NewRecorder()
-		w.front.ServeHTTP(recorder, request)
-		if recorder.Code != http.StatusOK {
-			b.Fatalf("status %d: %s", recorder.Code, recorder.Body)
-		}
-		b.SetBytes(int64(recorder.Body.Len()))
-	}
+	w.benchmark(b, 200, filtered(""), "")
 }
 
 // BenchmarkFleet is what a dashboard asks of a cluster of 100,000 nodes.

@@ -343,11 +343,8 @@ func TestManagerIsAskedOnce(t *testing.T) {
 	for worker := range 8 {
 		running.Go(func() {
 			for n := range 125 {
-				r := httptest.NewRequest("PUT", publicURL+nodeURL(fmt.Sprintf("n%d-%d", worker, n)),
+				recorder := w.serve("PUT", nodeURL(fmt.Sprintf("n%d-%d", worker, n)),
 					strings.NewReader(withManaged))
-				r.Header.Set("Content-Type", "application/json")
-				recorder := httptest.NewRecorder()
-				w.front.ServeHTTP(recorder, r)
 				if recorder.Code != http.StatusCreated {
 					t.Errorf("status %d: %s", recorder.Code, recorder.Body)
 				}

@@ -46,16 +46,8 @@ func (w *world) share(limits fair.Limits) {
 func (w *world) ask(
 	caller, method, url, body string, headers ...string,
 ) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(method, publicURL+url, strings.NewReader(body))
-	r.Header.Set(callerHeader, caller)
-	r.Header.Set("Content-Type", "application/json")
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		r.Header.Set(name, value)
-	}
-	recorder := httptest.NewRecorder()
-	w.front.ServeHTTP(recorder, r)
-	return recorder
+	return w.serve(method, url, strings.NewReader(body),
+		append(headers, callerHeader+": "+caller)...)
 }
 
 const remainingHeader = "X-Ms-Ratelimit-Remaining-Resource"

@@ -213,6 +213,21 @@ func (w *world) send(
 	return recorder.Result()
 }
 
+// serve sends a request, and records nothing of it.
+func (w *world) serve(
+	method, url string, body io.Reader, headers ...string,
+) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, publicURL+url, body)
+	r.Header.Set("Content-Type", "application/json")
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	recorder := httptest.NewRecorder()
+	w.front.ServeHTTP(recorder, r)
+	return recorder
+}
+
 // must sends a request and fails the test unless the status is as wanted.
 func (w *world) must(
 	status int, method, url, body string, headers ...string,
