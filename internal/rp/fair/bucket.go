@@ -16,8 +16,8 @@ type bucket struct {
 // tellAgain is how often it is told that somebody asks too much.
 const tellAgain = time.Minute
 
-// take takes a token at a time, or tells when there will be one, and how many are left.
-func (b *bucket) take(r Rate, now time.Duration) (v Verdict, left int) {
+// take takes a token at a time, or tells when there will be one.
+func (b *bucket) take(r Rate, now time.Duration) Verdict {
 	each := r.each()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -25,13 +25,13 @@ func (b *bucket) take(r Rate, now time.Duration) (v Verdict, left int) {
 	room := time.Duration(r.Burst) * each
 	if missing <= room-each {
 		b.full = now + missing + each
-		return Verdict{}, int((room - missing - each) / each)
+		return Verdict{Left: int((room - missing - each) / each)}
 	}
-	v = Verdict{Of: r, After: max(time.Millisecond, missing+each-room)}
+	v := Verdict{Of: r, After: max(time.Millisecond, missing+each-room)}
 	if now >= b.quiet {
 		b.quiet, v.Begun = now+tellAgain, true
 	}
-	return v, 0
+	return v
 }
 
 // each is the time between two tokens: so much at most that the time of a whole burst, after now, is

@@ -24,20 +24,28 @@ func NewHandshakes(atOnce int, patience time.Duration) *Handshakes {
 }
 
 // Configure has the connections that a configuration is used for take turns.
-func (h *Handshakes) Configure(config *tls.Config) { config.GetConfigForClient = h.begin }
+func (h *Handshakes) Configure(config *tls.Config) {
+	chosen := config.GetConfigForClient
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if err := h.begin(hello); err != nil || chosen == nil {
+			return nil, err
+		}
+		return chosen(hello)
+	}
+}
 
 // begin waits for the turn of a client whose first message is there.
-func (h *Handshakes) begin(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+func (h *Handshakes) begin(hello *tls.ClientHelloInfo) error {
 	one, ok := hello.Conn.(*connection)
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	one.of.State(one, http.StateActive) // until it is waited for again
 	select {
 	case h.turns <- struct{}{}:
 		one.turn.Store(h)
 	case <-hello.Context().Done():
-		return nil, hello.Context().Err()
+		return hello.Context().Err()
 	}
 	var until time.Time
 	if h.patience > 0 {
@@ -47,7 +55,7 @@ func (h *Handshakes) begin(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	if err != nil { // it was closed meanwhile
 		one.endTurn()
 	}
-	return nil, err
+	return err
 }
 
 // endTurn gives a connection's turn to the next, if it has one.

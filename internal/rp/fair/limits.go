@@ -3,6 +3,7 @@ package fair
 import (
 	"fmt"
 	"runtime"
+	"strings"
 )
 
 // Limits are what an operator of the provider may set. They hold for each replica.
@@ -78,8 +79,7 @@ func (l Limits) Check() []string {
 	rates := func(r Rates, path string, partly bool) {
 		for _, k := range kinds {
 			if one := r.of(k); !partly || one != (Rate{}) {
-				bucket(one, path+"."+map[Kind]string{Reads: "reads", Lists: "lists",
-					Writes: "writes", Deletes: "deletes"}[k])
+				bucket(one, path+"."+strings.ToLower(string(k)))
 			}
 		}
 	}

@@ -21,16 +21,17 @@ func Resources() []Resource { return []Resource{Nodes, Clusters, Tokens, Bytes} 
 
 // Quota is what a subscription may have at most; 0 is as by default.
 type Quota struct {
-	Nodes    int `json:"nodes,omitempty"`
-	Clusters int `json:"clusters,omitempty"`
+	Nodes int `json:"nodes,omitempty"`
 	// Tokens are configuration URLs, and the bootstrap tokens behind them, that no machine has used.
-	Tokens int `json:"tokens,omitempty"`
+	Tokens   int `json:"tokens,omitempty"`
+	Clusters int `json:"clusters,omitempty"`
 	// Bytes are what its nodes take in the memory of each replica. Once it has them, no node may be
 	// made or become larger.
 	Bytes int `json:"bytes,omitempty"`
 }
 
-func (q Quota) of(r Resource) int {
+// Of is what there is of a resource.
+func (q Quota) Of(r Resource) int {
 	switch r {
 	case Clusters:
 		return q.Clusters
@@ -54,11 +55,11 @@ type Quotas struct {
 // Limit is how much of a resource a subscription may have; 0 is without limit.
 func (q Quotas) Limit(r Resource, subscription string) int {
 	for id, own := range q.Subscriptions {
-		if strings.EqualFold(id, subscription) && own.of(r) > 0 {
-			return own.of(r)
+		if strings.EqualFold(id, subscription) && own.Of(r) > 0 {
+			return own.Of(r)
 		}
 	}
-	return q.Default.of(r)
+	return q.Default.Of(r)
 }
 
 // Claims are what was let in and may not be counted yet, because the count follows the store.

@@ -118,13 +118,6 @@ func newBuckets() *lru.Cache[bucketKey, *bucket] {
 	return buckets
 }
 
-// Remaining is how many tokens a bucket still has.
-type Remaining struct {
-	// Policy names the bucket.
-	Policy string
-	Count  int
-}
-
 // Verdict is what comes of a request.
 type Verdict struct {
 	// After is when to ask again; 0 lets the request in.
@@ -133,8 +126,9 @@ type Verdict struct {
 	Of Rate
 	// Begun tells, at most once a minute, that somebody asks too much.
 	Begun bool
-	// Remaining is of the bucket that was asked; empty if there is none.
-	Remaining Remaining
+	// Policy names the bucket that was asked, "" if there is none; Left is how many tokens it has.
+	Policy string
+	Left   int
 }
 
 // TakePrincipal counts a request of a principal, given in lower case, wherever he asks. What is
@@ -160,9 +154,9 @@ func (t *Throttle) takeOf(key bucketKey, policy string) Verdict {
 		rates = t.limits.Subscription
 	}
 	limit := t.limits.of(key.kind, key.id, rates)
-	v, left := t.take(t.buckets, key, limit)
+	v := t.take(t.buckets, key, limit)
 	if limit.Burst > 0 {
-		v.Remaining = Remaining{policy + string(key.kind), left}
+		v.Policy = policy + string(key.kind)
 	}
 	return v
 }
@@ -184,8 +178,7 @@ func (t *Throttle) TakeNode(k Kind, node string) Verdict {
 	if t.limits.Node.Burst == 0 && k == Deliveries {
 		return Verdict{}
 	}
-	v, _ := t.take(t.nodes, bucketKey{kind: k, id: node}, limit)
-	return v
+	return t.take(t.nodes, bucketKey{kind: k, id: node}, limit)
 }
 
 // TakeStored counts a request of a node that asks the store, for its subscription or identity, by
@@ -195,8 +188,7 @@ func (t *Throttle) TakeStored(of string, nodes int) Verdict {
 		return Verdict{}
 	}
 	rate := max(50, nodes/60)
-	v, _ := t.take(t.nodes, bucketKey{kind: Stored, id: of}, Rate{10 * rate, float64(rate)})
-	return v
+	return t.take(t.nodes, bucketKey{kind: Stored, id: of}, Rate{10 * rate, float64(rate)})
 }
 
 func (r Requests) of(k Kind, id string, otherwise Rates) Rate {
@@ -206,12 +198,10 @@ func (r Requests) of(k Kind, id string, otherwise Rates) Rate {
 	return otherwise.of(k)
 }
 
-// take takes a token from a bucket, or tells when there will be one, and how many are left.
-func (t *Throttle) take(
-	of *lru.Cache[bucketKey, *bucket], key bucketKey, r Rate,
-) (v Verdict, left int) {
+// take takes a token from a bucket, or tells when there will be one.
+func (t *Throttle) take(of *lru.Cache[bucketKey, *bucket], key bucketKey, r Rate) Verdict {
 	if r.Burst == 0 {
-		return Verdict{}, 0
+		return Verdict{}
 	}
 	b, known := of.Get(key)
 	if !known {

@@ -68,7 +68,7 @@ func TestBuckets(t *testing.T) {
 	}
 	v := throttle.TakePrincipal(Reads, "p")
 	if v.After != 500*time.Millisecond || v.Begun ||
-		v.Remaining != (Remaining{"FlexNodeReads", 0}) {
+		v.Policy != "FlexNodeReads" || v.Left != 0 {
 		t.Errorf("%+v", v)
 	}
 	if v := throttle.TakePrincipal(Lists, "p"); v.After != 0 || v.Begun {
@@ -104,8 +104,8 @@ func TestBucketOfASubscription(t *testing.T) {
 	}
 	c.pass(5 * time.Second)
 	v := throttle.TakeSubscription(Writes, "s")
-	if fmt.Sprint(v.Remaining) != "{FlexNodeSubscriptionWrites 4}" {
-		t.Errorf("%v", v.Remaining)
+	if v.Policy != "FlexNodeSubscriptionWrites" || v.Left != 4 {
+		t.Errorf("%+v", v)
 	}
 }
 
@@ -156,18 +156,18 @@ func TestRates(t *testing.T) {
 		var b bucket
 		now, burst := time.Duration(math.MaxInt64/4), min(r.Burst, 1000)
 		for n := range burst {
-			if v, left := b.take(r, now); v.After != 0 || left != r.Burst-n-1 {
-				t.Fatalf("%+v: %+v for the number %d; %d are left", r, v, n, left)
+			if v := b.take(r, now); v.After != 0 || v.Left != r.Burst-n-1 {
+				t.Fatalf("%+v: %+v for the number %d", r, v, n)
 			}
 		}
 		if r.Burst > burst {
 			continue
 		}
-		v, _ := b.take(r, now)
+		v := b.take(r, now)
 		if v.After < time.Millisecond || !v.Begun || v.Of != r {
 			t.Errorf("%+v: then %+v", r, v)
 		}
-		if v, _ := b.take(r, now+v.After); v.After != 0 {
+		if v := b.take(r, now+v.After); v.After != 0 {
 			t.Errorf("%+v: at the time that was told %+v", r, v)
 		}
 	}

@@ -5,13 +5,14 @@
 package front
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
@@ -60,14 +61,13 @@ type API struct {
 	// Tracer makes spans; nil makes none.
 	Tracer trace.Tracer
 
-	layers   memo[*flexnode.Layer] // by content id: what has one never changes
+	layers   memo[string, *flexnode.Layer] // by content id: what has one never changes
 	once     sync.Once
-	defaults *flexnode.Layer // once it was asked for
-	heardOf  memo[time.Time] // by node key: when heard has told of it
+	defaults *flexnode.Layer         // once it was asked for
+	heardOf  memo[string, time.Time] // by node key: when heard has told of it
 
-	claims        fair.Claims
-	strangers     sync.Map // of tenant and object id: *rate.Limiter of refusals
-	strangerCount atomic.Int64
+	claims    fair.Claims
+	strangers memo[string, *rate.Limiter] // of refusals, by tenant and object id
 }
 
 // Liveness is when the agents of nodes were last heard of, by the keys of the nodes.
@@ -106,9 +106,4 @@ func (a *API) listener(who Authenticator, trusted bool) *listener {
 	return l
 }
 
-func (a *API) patience() time.Duration {
-	if a.Patience != 0 {
-		return a.Patience
-	}
-	return CallerTimeout
-}
+func (a *API) patience() time.Duration { return cmp.Or(a.Patience, CallerTimeout) }

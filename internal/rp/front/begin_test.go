@@ -200,9 +200,7 @@ func TestBeginChangeLasts(t *testing.T) {
 
 // Only the node itself, and a caller with the role, may ask, and for a version alone.
 func TestBeginChangeIsRefused(t *testing.T) {
-	t.Parallel()
-	guardedWorld, i := guarded(t)
-	ops := i.as(t, guardedWorld, "operator")
+	guardedWorld, i, ops := guarded(t)
 	guardedWorld.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	guardedWorld.caughtUp()
 	const first = `{"configVersion":"1"}`

@@ -13,18 +13,14 @@ import (
 func (w *world) stop() {
 	w.t.Helper()
 	index := store.NewIndex(w.api.Store)
-	if err := index.Load(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, index.Load(w.t.Context()))
 	w.api.Index = index
 }
 
 // Whoever an index that is behind takes for a node: the machine that is the node now is let in, and
 // the one that was it is not told of the other.
 func TestIndexIsBehind(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	w.caughtUp()
 	w.stop()
@@ -43,8 +39,7 @@ func TestIndexIsBehind(t *testing.T) {
 
 // A subscription that was registered a moment ago is.
 func TestIndexIsBehindASubscription(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.tell(`{"state":"Unregistered"}`)
 	w.stop()
 	w.must(200, "POST", "/subscriptions/"+subscription+
@@ -55,17 +50,14 @@ func TestIndexIsBehindASubscription(t *testing.T) {
 
 // However long the store takes to list nodes, a registration without any can be deleted.
 func TestDeleteDoesNotListNodes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.during("scan", func() { w.clock.pass(time.Minute) })
 	w.must(202, "DELETE", clusterURL, "")
 }
 
 // Who has no role costs the store next to nothing, whatever names he makes up.
 func TestStrangersDoNotWorkTheStore(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
+	w, i, _ := guarded(t)
 	who := i.app(t, w, clientB)
 	reads := w.memory.Reads()
 	for n := range 100 {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // maxBody bounds a request body, unless its route has a bound of its own: ARM's limit is 4 MB, ours
@@ -15,7 +16,7 @@ import (
 const maxBody = 256 << 10
 
 // readBody reads the body of methods that have one.
-func readBody(w http.ResponseWriter, r *request) error {
+func (a *API) readBody(w http.ResponseWriter, r *request) error {
 	if r.Method != http.MethodPut && r.Method != http.MethodPost {
 		return nil
 	}
@@ -39,5 +40,8 @@ func readBody(w http.ResponseWriter, r *request) error {
 		}
 	}
 	r.body = body
+	if r.route.plain {
+		return flexnode.DecodeOptional(body, &struct{}{})
+	}
 	return nil
 }

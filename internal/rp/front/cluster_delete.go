@@ -89,12 +89,10 @@ func (a *API) confirmed(r *request) error {
 // abort ends the deletion of a cluster while nodes are left: they remain as they are.
 func (a *API) abort(w http.ResponseWriter, r *request) error {
 	_, err := a.Store.Update(r.Context(), "deletion aborted", nil, func(v *store.View) error {
-		row, err := a.Store.Clusters.In(v, r.clusterKey())
+		row, err := a.registered(v, r)
 		switch {
 		case err != nil:
 			return err
-		case !row.Exists():
-			return noCluster(r)
 		case !row.Value.Deleting():
 			return arm.Errorf(409, "NothingToAbort", "The cluster is not being deleted.")
 		case row.Value.Deletion.Emptied:

@@ -17,14 +17,9 @@ func (a *API) getCluster(w http.ResponseWriter, r *request) error {
 	if !row.Exists() {
 		return noCluster(r)
 	}
-	writeCluster(w, http.StatusOK, row.Value)
+	shown := flexnode.ShownCluster(row.Value)
+	writeResource(w, false, shown.ETag, shown)
 	return nil
-}
-
-func writeCluster(w http.ResponseWriter, status int, c flexnode.Cluster) {
-	shown := flexnode.ShownCluster(c)
-	w.Header().Set("ETag", shown.ETag)
-	arm.WriteJSON(w, status, shown)
 }
 
 // listClusters answers the clusters of a subscription or resource group.

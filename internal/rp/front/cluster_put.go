@@ -1,7 +1,6 @@
 package front
 
 import (
-	"context"
 	"maps"
 	"net/http"
 	"reflect"
@@ -166,16 +165,8 @@ func sameCluster(a, b flexnode.Cluster) bool {
 
 // answerCluster waits until the cluster has been reached, and answers with what it is then.
 func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) error {
-	wait, cancel := context.WithTimeout(r.Context(), a.patience())
-	defer cancel()
-	var err error
-	r.place.Rest(func() {
-		_, err = a.Store.Clusters.Wait(wait, r.clusterKey(),
-			func(row store.Row[flexnode.Cluster]) bool {
-				return !row.Exists() || !isCreating(row.Value)
-			})
-	})
-	if err != nil && wait.Err() == nil {
+	err := a.awaitCluster(r, func(c flexnode.Cluster) bool { return !isCreating(c) })
+	if err != nil {
 		return err
 	}
 	row, err := a.Store.Clusters.Get(r.Context(), r.clusterKey())
@@ -191,11 +182,8 @@ func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) err
 			return err
 		}
 	}
-	status := http.StatusOK
-	if created {
-		status = http.StatusCreated
-	}
-	writeCluster(w, status, row.Value)
+	shown := flexnode.ShownCluster(row.Value)
+	writeResource(w, created, shown.ETag, shown)
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package front
 
 import (
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -18,17 +17,13 @@ const clusterURL = cluster + versionQuery
 
 func (w *world) storedCluster() flexnode.Cluster {
 	w.t.Helper()
-	row, err := w.api.Store.Clusters.Get(w.t.Context(), clusterKey)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	row := must(w.api.Store.Clusters.Get(w.t.Context(), clusterKey))
 	return row.Value
 }
 
 // A registration is an operation that ends when the cluster was reached.
 func TestRegistrationWaitsForTheCluster(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	body := `{"location":"West Europe","properties":{}}`
@@ -44,8 +39,8 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 		t.Errorf("operation: %s", text)
 	}
 	// Nodes may be made meanwhile; they are rendered when the cluster was reached.
-	_, text = w.must(201, "PUT", nodeURL("n"), withToken)
-	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Creating || p.Config != nil {
+	p := w.node(201, "PUT", nodeURL("n"), withToken).Properties
+	if p.ProvisioningState != api.Creating || p.Config != nil {
 		t.Errorf("properties: %+v", p)
 	}
 	w.cluster.isDown.Store(false)
@@ -54,8 +49,8 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 		return operationOf(t, text).Status == api.Succeeded
 	})
 	w.until("the node is rendered", func() bool { return w.storedNode("n").Revision != 0 })
-	_, text = w.must(200, "GET", nodeURL("n"), "")
-	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Succeeded || p.Config == nil {
+	p = w.node(200, "GET", nodeURL("n"), "").Properties
+	if p.ProvisioningState != api.Succeeded || p.Config == nil {
 		t.Errorf("properties: %+v", p)
 	}
 }
@@ -63,16 +58,13 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 // The owner of a registration that is refused is told why, wherever he asks; what he is told is no
 // wish of his when he sends it back (B2).
 func TestRefusedRegistration(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	r, _ := w.must(201, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
 	const why = "The API server belongs to another registration already."
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Clusters.In(v, clusterKey)
-		row.Value.Properties.ProvisioningState, row.Value.Probe.Refused = api.Failed, why
-		return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value))
+	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
+		c.Properties.ProvisioningState, c.Probe.Refused = api.Failed, why
 	})
 	_, text := w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
 	if o := operationOf(t, text); o.Status != api.Failed || o.Error == nil ||
@@ -93,9 +85,7 @@ func TestRefusedRegistration(t *testing.T) {
 
 // An equal PUT of a registration writes nothing; the pod network remains as it is.
 func TestEqualRegistration(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	r, _ := w.must(200, "GET", clusterURL, "")
 	before := must(w.memory.Health(t.Context())).Revision
 	again, _ := w.must(200, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
@@ -116,8 +106,7 @@ func TestEqualRegistration(t *testing.T) {
 
 // A kubeconfig that is bound to another cluster cannot be named (B2).
 func TestKubeconfigOfAnother(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	_, text := w.must(403, "PUT", clusterURL,
 		`{"location":"westeurope","properties":{"kubeconfig":"other"}}`)
 	if code(text) != "KubeconfigNotBound" || !strings.Contains(w.audit.String(), code(text)) {
@@ -135,8 +124,7 @@ func TestKubeconfigOfAnother(t *testing.T) {
 // An API server that another registration has reached is refused at once, and that is in the audit
 // log; what is registered already is not.
 func TestAPIServerOfAnother(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.register(`"kubeconfig":"own"`)
 	holds := func(endpoint, says string) {
 		w.change(func(v *store.View) error {
@@ -171,19 +159,14 @@ func TestAPIServerOfAnother(t *testing.T) {
 // DELETE of a registration with nodes is refused unless the caller says what becomes of the
 // machines; it can be tried out before, and is an operation (M2, M5).
 func TestDeleteCluster(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.must(204, "DELETE", strings.Replace(clusterURL, "Factory", "None", 1), "")
 	for _, name := range []string{"a", "b"} {
 		w.must(201, "PUT", nodeURL(name), withToken)
 	}
 	w.must(204, "POST", nodeURL("a", "/reportStatus"), `{"agentVersion":"1.0"}`)
 	w.caughtUp()
-	_, text := w.must(409, "DELETE", clusterURL, "")
-	if code(text) != "ClusterHasNodes" || !strings.Contains(text, "has 2 flexNodeConfigs, 1 of") {
-		t.Error(text)
-	}
+	w.refused(409, "ClusterHasNodes", "DELETE", clusterURL, "", "has 2 flexNodeConfigs, 1 of")
 	if c := w.storedCluster(); c.Deletion != nil {
 		t.Errorf("a deletion that was refused has left %+v", c.Deletion)
 	}
@@ -192,11 +175,8 @@ func TestDeleteCluster(t *testing.T) {
 
 	w.caughtUp() // the counts are the index's
 	before := must(w.memory.Health(t.Context())).Revision
-	_, text = w.must(200, "DELETE", clusterURL+"&nodes=wipe&dryRun=true", "")
-	var found api.DeletionCounts
-	if err := json.Unmarshal([]byte(text), &found); err != nil {
-		t.Fatal(err)
-	}
+	_, text := w.must(200, "DELETE", clusterURL+"&nodes=wipe&dryRun=true", "")
+	found := decoded[api.DeletionCounts](w.t, text)
 	if want := (api.DeletionCounts{
 		DryRun: true, Nodes: 3, Joined: 1, Credentials: 1, Wipe: true,
 	}); found != want {
@@ -206,10 +186,7 @@ func TestDeleteCluster(t *testing.T) {
 		t.Error("a dry run has written something")
 	}
 
-	_, text = w.must(409, "DELETE", clusterURL+"&nodes=wipe", "")
-	if code(text) != "ConfirmationNeeded" || !strings.Contains(text, "confirm=3") {
-		t.Error(text)
-	}
+	w.refused(409, "ConfirmationNeeded", "DELETE", clusterURL+"&nodes=wipe", "", "confirm=3")
 	w.must(409, "DELETE", clusterURL+"&nodes=wipe&confirm=2", "")
 	w.must(412, "DELETE", clusterURL+"&nodes=wipe&confirm=3", "", `If-Match: "1"`)
 	w.checkAborted()
@@ -222,26 +199,15 @@ func (w *world) checkAborted() {
 	w.t.Helper()
 	abort := strings.Replace(clusterURL, "?", "/abort?", 1)
 	w.must(404, "POST", strings.Replace(abort, "Factory", "None", 1), "")
-	_, text := w.must(409, "POST", abort, "")
-	if code(text) != "NothingToAbort" {
-		w.t.Error(text)
-	}
+	w.refused(409, "NothingToAbort", "POST", abort, "")
 	for _, emptied := range []bool{true, false} {
 		r, _ := w.must(202, "DELETE", clusterURL+"&nodes=wipe&confirm=3", "")
-		w.change(func(v *store.View) error {
-			row, err := w.api.Store.Clusters.In(v, clusterKey)
-			row.Value.Deletion.Emptied = emptied
-			return errors.Join(err, w.api.Store.Clusters.Put(v, row.Key, row.Value))
+		edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
+			c.Deletion.Emptied = emptied
 		})
 		if emptied {
-			if _, text := w.must(409, "POST", abort, ""); code(text) != "TooLateToAbort" {
-				w.t.Error(text)
-			}
-			w.change(func(v *store.View) error {
-				row, err := w.api.Store.Clusters.In(v, clusterKey)
-				row.Value.Deletion = nil
-				return errors.Join(err, w.api.Store.Clusters.Put(v, row.Key, row.Value))
-			})
+			w.refused(409, "TooLateToAbort", "POST", abort, "")
+			edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) { c.Deletion = nil })
 			continue
 		}
 		w.must(204, "POST", abort, "")
@@ -272,10 +238,7 @@ func (w *world) checkLeaving(status, result string) {
 		{"POST", nodeURL("a", "/regenerateToken"), "{}"},
 		{"PUT", clusterURL, `{"location":"westeurope","properties":{}}`},
 	} {
-		_, text := w.must(409, change.method, change.url, change.body)
-		if code(text) != "ClusterIsBeingDeleted" {
-			t.Errorf("%s %s: %s", change.method, change.url, text)
-		}
+		w.refused(409, "ClusterIsBeingDeleted", change.method, change.url, change.body)
 	}
 	w.must(200, "GET", nodeURL("a"), "")
 	_, text := w.must(200, "GET", clusterURL, "")
@@ -291,13 +254,8 @@ func (w *world) checkLeaving(status, result string) {
 	w.must(202, "GET", result, "")
 	// The reconciler goes on, and ends it.
 	set := func(state string, done int) {
-		w.change(func(v *store.View) error {
-			row, err := w.api.Store.Operations.In(v, c.Deletion.Operation)
-			if err != nil {
-				return err
-			}
-			row.Value.State, row.Value.Total, row.Value.Done = state, 3, done
-			return w.api.Store.Operations.Put(v, row.Key, row.Value)
+		edit(w, w.api.Store.Operations, c.Deletion.Operation, func(o *flexnode.Operation) {
+			o.State, o.Total, o.Done = state, 3, done
 		})
 	}
 	set(inProgress, 1)
@@ -335,8 +293,7 @@ func TestNodeIsMadeWhileItsClusterIsDeleted(t *testing.T) {
 
 // No registration is made in a subscription that is being deleted.
 func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.during("commit", func() {
 		w.send(w.manager, "PUT", subscriptionURL, `{"state":"Deleted"}`)
 	})
@@ -350,8 +307,7 @@ func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 // Another way to write the id or the location of a registration changes nothing: what its nodes
 // are told remains, so that none of them is rendered again.
 func TestRegistrationInOtherCasing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.must(201, "PUT", clusterURL, `{"location":"West Europe","properties":{}}`)
 	before := w.storedCluster()
 	if before.Location != "westeurope" {
@@ -374,9 +330,7 @@ func TestRegistrationInOtherCasing(t *testing.T) {
 
 // A cluster is taken from the index only as long as it is there as it is stored.
 func TestClusterWithinAChange(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.caughtUp()
 	stored := w.storedCluster()
 	_, err := w.api.Store.Update(t.Context(), "test", nil, func(v *store.View) error {

@@ -201,22 +201,11 @@ func (e *Entra) challenge(code, message string) error {
 	if len(e.issuers) > 0 {
 		authority = strings.TrimSuffix(e.issuers[0].URL, "/")
 	}
-	return &challenged{
-		refusal: arm.Errorf(401, code, "%s", message),
-		header: fmt.Sprintf(
+	return &refusal{
+		answer: arm.Errorf(401, code, "%s", message),
+		header: "WWW-Authenticate", // RFC 6750, section 3
+		value: fmt.Sprintf(
 			`Bearer authorization_uri=%q, error="invalid_token", error_description=%q`,
 			authority, message),
 	}
 }
-
-// challenged is a 401 with what goes into WWW-Authenticate (RFC 6750, section 3).
-type challenged struct {
-	refusal *arm.Error
-	header  string
-}
-
-// Error implements error.
-func (c *challenged) Error() string { return c.refusal.Error() }
-
-// Unwrap gives the answer.
-func (c *challenged) Unwrap() error { return c.refusal }

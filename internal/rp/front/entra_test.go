@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -96,26 +97,21 @@ func (i *issuer) app(t *testing.T, w *world, app string) string {
 	return "Authorization: Bearer " + i.sign(t, "one", i.claims(w.clock.now(), app))
 }
 
-// guarded is a world whose callers need tokens.
-func guarded(t *testing.T) (*world, *issuer) {
+// guarded is a world whose callers need tokens, and the header of the operator.
+func guarded(t *testing.T) (w *world, i *issuer, operator string) {
 	t.Helper()
-	w, i := newWorld(t), newIssuer(t)
-	w.register("")
+	w, i = newEdge(t), newIssuer(t)
 	issuers := []Issuer{
 		{URL: i.URL + "/", TenantID: tenant, KeysURL: i.URL},
 		{URL: i.URL + "/other/", TenantID: otherTenant, KeysURL: i.URL},
 	}
-	entra, err := NewEntra(t.Context(), issuers, []string{audience}, i.Client(), w.clock.now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entra := must(NewEntra(t.Context(), issuers, []string{audience}, i.Client(), w.clock.now))
 	w.front = w.api.Direct(entra)
-	return w, i
+	return w, i, i.as(t, w, "operator")
 }
 
 func TestRefusedTokens(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
+	w, i, _ := guarded(t)
 	now := w.clock.now()
 	with := func(key string, value any) string {
 		c := i.claims(now, clientA)
@@ -192,9 +188,7 @@ func nodeOf(client, secret string) string {
 
 // A node's identity reads and reports for its own node, and does nothing else.
 func TestANodeIsOnlyItself(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
 	w.must(201, "PUT", nodeURL("b"), nodeOf(clientB, "x"), ops)
 	machine := "/subscriptions/" + subscription +
@@ -247,9 +241,8 @@ func TestANodeIsOnlyItself(t *testing.T) {
 // The application of a node is told from its namesake in another tenant, and from a person who uses
 // it.
 func TestNamesakesAreNotTheNode(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	w.must(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), i.as(t, w, "operator"))
+	w, i, ops := guarded(t)
+	w.must(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
 	w.caughtUp()
 	w.must(200, "GET", nodeURL("a"), "", i.app(t, w, clientA))
 	namesake := i.claims(w.clock.now(), clientA)
@@ -272,8 +265,7 @@ func TestNamesakesAreNotTheNode(t *testing.T) {
 // Who comes directly cannot speak with Resource Manager's headers; who shows no certificate of
 // Resource Manager cannot use its listener.
 func TestSpoofedHeaders(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
+	w, i, ops := guarded(t)
 	spoofed := []string{
 		i.app(t, w, clientA), "x-ms-client-object-id: operator",
 		"x-ms-client-principal-name: ops@example.com", "x-ms-client-app-id: " + clientB,
@@ -282,7 +274,6 @@ func TestSpoofedHeaders(t *testing.T) {
 	}
 	w.must(403, "GET", nodeURL("n"), "", spoofed...)
 
-	ops := i.as(t, w, "operator")
 	for n := range 3 {
 		w.must(201, "PUT", nodeURL(string(rune('a'+n))), `{"properties":{}}`, ops)
 	}
@@ -302,9 +293,7 @@ func TestSpoofedHeaders(t *testing.T) {
 
 // The state of a subscription is told by Resource Manager alone, whatever roles a caller has (M15).
 func TestOnlyManagerTellsOfSubscriptions(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, _, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`, ops)
 	w.must(400, "PUT", subscriptionURL, `{"state":"Deleted"}`, ops) // no route has this version
 	_, text := w.must(404, "PUT", "/subscriptions/"+subscription+versionQuery,
@@ -318,8 +307,7 @@ func TestOnlyManagerTellsOfSubscriptions(t *testing.T) {
 // Who proves nothing cannot fill the audit log, neither with requests nor with a long method; who
 // is known and refused is in it.
 func TestAuditOfStrangers(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
+	w, i, _ := guarded(t)
 	before := w.audit.String()
 	for _, method := range []string{"GET", "PUT", "DELETE", strings.Repeat("M", 8_000)} {
 		r := w.do(method, nodeURL("n"), "")
@@ -340,17 +328,14 @@ func TestAuditOfStrangers(t *testing.T) {
 
 // Behind Resource Manager its word holds: who calls, and which URL was called.
 func TestBehindResourceManager(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.front = w.manager
 	headers := []string{"x-ms-client-object-id: o", "x-ms-client-app-id: app-of-a-pipeline"}
 	public := "https://management.example" +
 		strings.Replace(cluster, "resourceGroups/Edge", "resourcegroups/EDGE", 1) +
 		"/flexNodeConfig/N"
-	_, text := w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`,
+	n := w.node(201, "PUT", nodeURL("n"), `{"properties":{}}`,
 		append(headers, "Referer: "+public+versionQuery)...)
-	n := shownNode(t, text)
 	if n.Name != "N" || !strings.Contains(n.ID, "EDGE") ||
 		n.SystemData.CreatedBy != "app-of-a-pipeline" ||
 		n.SystemData.CreatedByType != "Application" {
@@ -360,7 +345,7 @@ func TestBehindResourceManager(t *testing.T) {
 		append(headers, "Referer: https://management.example/elsewhere")...)
 	w.caughtUp()
 	nodes := cluster + "/flexNodeConfig" + versionQuery + "&$top=1"
-	_, text = w.must(200, "GET", nodes, "",
+	_, text := w.must(200, "GET", nodes, "",
 		append(headers, "Referer: https://management.example"+nodes+"&$filter=x")...)
 	if !strings.Contains(text, `"nextLink":"https://management.example/`) ||
 		!strings.Contains(text, "filter=x") {
@@ -370,19 +355,23 @@ func TestBehindResourceManager(t *testing.T) {
 
 // A page token is for the collection that it was given for, as it was given.
 func TestSkipTokens(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	token := must(skipToken(w.keys, "a", "a/n"))
-	if last, ok := readSkipToken(w.keys, "a", token); !ok || last != "a/n" {
-		t.Errorf("%q %v", last, ok)
+	w := beside(t)
+	token := base64.RawURLEncoding.EncodeToString(must(signed(w.keys, paging, "a", []byte("a/n"))))
+	last := func(collection, token string) string {
+		r := &request{query: url.Values{"$skiptoken": {token}}}
+		after, _, _ := w.api.page(r, collection)
+		return after
 	}
-	if _, ok := readSkipToken(w.keys, "b", token); ok {
+	if got := last("a", token); got != "a/n" {
+		t.Errorf("%q", got)
+	}
+	if last("b", token) != "" {
 		t.Error("a token is taken for another collection")
 	}
 	for i := range len(token) {
 		bent := []byte(token)
 		bent[i] = map[bool]byte{true: 'B', false: 'A'}[bent[i] == 'A']
-		if _, ok := readSkipToken(w.keys, "a", string(bent)); ok {
+		if last("a", string(bent)) != "" {
 			t.Fatalf("a token is taken whose character %d was changed", i)
 		}
 	}

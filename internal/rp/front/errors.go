@@ -1,21 +1,31 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
+	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// methodNotAllowed is a path that is known, with another method.
-type methodNotAllowed struct{ allowed []string }
+// refusal is an answer that tells more than its body.
+type refusal struct {
+	answer *arm.Error
+	// after is when to ask again; 0 if that is not known.
+	after time.Duration
+	// header has a value in the answer; "" for none.
+	header, value string
+}
 
-func (m methodNotAllowed) Error() string { return "method not allowed" }
+// Error implements error.
+func (r *refusal) Error() string { return r.answer.Error() }
+
+// Unwrap gives the answer.
+func (r *refusal) Unwrap() error { return r.answer }
 
 // fail writes an error in ARM's form. What is not for the caller goes to the log, and the caller
 // gets the id to ask about.
@@ -23,21 +33,15 @@ func (a *API) fail(w *response, r *request, err error) {
 	if w.wrote {
 		return
 	}
-	if m, ok := errors.AsType[methodNotAllowed](err); ok {
-		w.Header().Set("Allow", strings.Join(m.allowed, ", "))
-		err = arm.Errorf(405, "MethodNotAllowed",
-			"The method %s is not allowed here. Allowed are %s.",
-			shorten(r.Method), strings.Join(m.allowed, ", "))
-	}
-	if c, ok := errors.AsType[*challenged](err); ok {
-		w.Header().Set("WWW-Authenticate", c.header)
+	after := arm.RetryLater
+	if x, ok := errors.AsType[*refusal](err); ok {
+		after = cmp.Or(x.after, after)
+		if x.header != "" {
+			w.Header().Set(x.header, x.value)
+		}
 	}
 	e := a.told(r, err)
 	if e.Status == 503 || e.Status == 429 {
-		after := arm.RetryLater
-		if t, ok := errors.AsType[*throttled](err); ok {
-			after = t.after
-		}
 		arm.SetRetryAfter(w.Header(), after)
 	}
 	hurry(w, r)
@@ -49,11 +53,11 @@ func (a *API) told(r *request, err error) *arm.Error {
 	if e, ok := errors.AsType[*arm.Error](err); ok {
 		return e
 	}
-	if p, ok := errors.AsType[flexnode.Problems](err); ok {
-		return p.ARM()
-	}
-	if unknown, ok := errors.AsType[subnetsNotKnown](err); ok {
-		return unknown.ARM()
+	if e, ok := errors.AsType[interface {
+		error
+		ARM() *arm.Error
+	}](err); ok {
+		return e.ARM()
 	}
 	switch {
 	case errors.Is(err, store.ErrConflict):
@@ -89,18 +93,20 @@ func noParent(r *request) error {
 		r.names.of("cluster"))
 }
 
-// noNode is the answer to a request about a node that is not there.
-func noNode(r *request) *arm.Error {
-	return arm.Errorf(404, "ResourceNotFound",
-		"The Resource '%s/%s/%s' under resource group '%s' was not found.",
-		api.ResourceType, r.names.of("cluster"), r.names.of("node"), r.names.of("group"))
-}
-
 // noCluster is the answer to a request about a cluster that is not registered.
 func noCluster(r *request) error {
 	return arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s' under resource group '%s' was not found.",
 		flexnode.ClusterType, r.names.of("cluster"), r.names.of("group"))
+}
+
+// registered reads the cluster of a request; an error unless it is registered.
+func (a *API) registered(v *store.View, r *request) (store.Row[flexnode.Cluster], error) {
+	row, err := a.Store.Clusters.In(v, r.clusterKey())
+	if err == nil && !row.Exists() {
+		err = noCluster(r)
+	}
+	return row, err
 }
 
 // leaving is the answer to a change of what belongs to a cluster that is being deleted.

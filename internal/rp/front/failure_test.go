@@ -38,9 +38,7 @@ func (w *world) report(name, applied, failed string) {
 func (w *world) admit() {
 	w.t.Helper()
 	w.caughtUp()
-	if _, err := w.rollout().Step(context.Background()); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.rollout().Step(context.Background()))
 	w.caughtUp()
 }
 
@@ -56,9 +54,7 @@ func (w *world) rollout() *rollout.Rollout {
 // A node that has failed is offered what it runs, its ETag says so, and it is offered the same
 // again when a person asks for it.
 func TestNodeThatFails(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	first := w.upgrading("n", "1.34.4")
 	w.report("n", first, "")
 	w.caughtUp()
@@ -71,8 +67,8 @@ func TestNodeThatFails(t *testing.T) {
 	}
 	w.report("n", first, second)
 	w.admit()
-	_, text = w.must(200, "GET", nodeURL("n"), "", uidHeader+": "+w.storedNode("n").UID)
-	if got := shownNode(t, text).Properties.ConfigVersion; got != first {
+	told := w.node(200, "GET", nodeURL("n"), "", uidHeader+": "+w.storedNode("n").UID)
+	if got := told.Properties.ConfigVersion; got != first {
 		t.Errorf("the agent is offered %s", got)
 	}
 	r, text = w.must(200, "GET", nodeURL("n"), "", "If-None-Match: "+offered)
@@ -115,9 +111,7 @@ func TestNodeThatFails(t *testing.T) {
 // are allowed; a node that joins waits for nothing. Who has read a node may change it, whatever its
 // agent is offered meanwhile.
 func TestChangeThatFails(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	first := map[string]string{}
 	for _, name := range []string{"a", "b"} {
 		first[name] = w.upgrading(name, "1.34.4")
@@ -152,10 +146,7 @@ func TestChangeThatFails(t *testing.T) {
 		t.Errorf("held back: %s", got)
 	}
 	url := cluster + "/allowVersions" + versionQuery
-	_, text = w.must(409, "POST", url, `{"change":"0123456789ab"}`)
-	if code(text) != "ChangeNotFailed" {
-		t.Error(text)
-	}
+	w.refused(409, "ChangeNotFailed", "POST", url, `{"change":"0123456789ab"}`)
 	_, text = w.must(200, "POST", url, `{"change":"`+changes[0].Change+`"}`)
 	if allowed := decoded[api.AllowedVersions](t, text).Changes; allowed[0].AllowedBy !=
 		"ops@example.com" || allowed[0].AllowedUntil == nil {
@@ -169,8 +160,7 @@ func TestChangeThatFails(t *testing.T) {
 
 // A registration with a policy that cannot be read is refused; an equal one changes nothing.
 func TestRolloutPolicyIsChecked(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	body := func(policy string) string {
 		return `{"location":"westeurope","properties":{"rolloutPolicy":` + policy + `}}`
 	}
@@ -195,9 +185,7 @@ func TestRolloutPolicyIsChecked(t *testing.T) {
 // After a restore from a backup, an agent that has a later configuration than the store is offered
 // nothing until its owner changes the node.
 func TestRestoredStoreOffersNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.upgrading("n", "1.34.4")
 	n := w.storedNode("n")
 	later := n

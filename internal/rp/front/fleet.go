@@ -13,9 +13,6 @@ import (
 
 // summarizeNodes counts the nodes of a cluster, out of the index and without a lock.
 func (a *API) summarizeNodes(w http.ResponseWriter, r *request) error {
-	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
-		return err
-	}
 	key := r.clusterKey()
 	if err := a.hasCluster(r, noCluster); err != nil {
 		return err
@@ -50,12 +47,8 @@ func (a *API) allowVersions(w http.ResponseWriter, r *request) error {
 	var next flexnode.Rollout
 	key := r.clusterKey()
 	_, err := a.Store.Update(r.Context(), "change allowed", nil, func(v *store.View) error {
-		cluster, err := a.Store.Clusters.In(v, key)
-		if err != nil {
+		if _, err := a.registered(v, r); err != nil {
 			return err
-		}
-		if !cluster.Exists() {
-			return noCluster(r)
 		}
 		row, err := a.Store.Rollouts.In(v, key)
 		if err != nil {
@@ -93,25 +86,19 @@ const (
 	maxUnpacked = 2_000
 )
 
-// all are up to size nodes of a cluster after a key, and the key to go on after, "" at the end.
-func (a *API) all(
-	r *request, after string, size int,
-) (rows []store.Row[flexnode.Node], next string, err error) {
-	rows, more, err := a.Index.Nodes(r.clusterKey()+"/", after, size)
-	if more && len(rows) > 0 {
-		next = rows[len(rows)-1].Key
-	}
-	return rows, next, err
-}
-
-// chosen is all of those nodes that a filter chooses.
+// chosen are up to size nodes of a cluster that a filter chooses, after a key, and the key to go on
+// after, "" at the end.
 func (a *API) chosen(
 	r *request, after string, size int, f flexnode.Filter,
 ) (rows []store.Row[flexnode.Node], next string, err error) {
-	if f.All() {
-		return a.all(r, after, size)
-	}
 	key := r.clusterKey()
+	if f.All() {
+		rows, more, err := a.Index.Nodes(key+"/", after, size)
+		if more && len(rows) > 0 {
+			next = rows[len(rows)-1].Key
+		}
+		return rows, next, err
+	}
 	classes, now := flexnode.NewClasses(a.reachable(key)), a.Now()
 	looked, unpacked, last := 0, 0, after
 	a.Index.Outlines(key+"/", after, func(node string, o flexnode.Outline) bool {

@@ -2,8 +2,6 @@ package front
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -30,13 +28,8 @@ func (w *world) fleet() {
 	}
 	report := func(name, body string) {
 		w.must(204, "POST", nodeURL(name, "/reportStatus"), body)
-		w.change(func(v *store.View) error {
-			row, err := w.api.Store.Status.In(v, clusterKey+"/"+name)
-			row.Value.Ready = &api.Condition{Type: "Ready", Status: "True", Reason: "KubeletReady"}
-			if err != nil {
-				return err
-			}
-			return w.api.Store.Status.Put(v, clusterKey+"/"+name, row.Value)
+		edit(w, w.api.Store.Status, clusterKey+"/"+name, func(s *flexnode.Status) {
+			s.Ready = &api.Condition{Type: "Ready", Status: "True", Reason: "KubeletReady"}
 		})
 	}
 	silent, fresh := put("a-silent", "1.34.4"), put("b-fresh", "1.35.0")
@@ -54,8 +47,7 @@ func (w *world) fleet() {
 }
 
 func TestSummarize(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.fleet()
 	_, text := w.must(200, "POST", summarizeURL, "{}")
 	s := decoded[api.Summary](t, text)
@@ -98,8 +90,7 @@ func filtered(filter string, more ...string) string {
 }
 
 func TestFilteredList(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.fleet()
 	for filter, want := range map[string]string{
 		"":                  "a-silent b-fresh c-failed d-new",
@@ -120,10 +111,7 @@ func TestFilteredList(t *testing.T) {
 			t.Errorf("%s, one by one: got %s, want %s", filter, got, want)
 		}
 	}
-	_, text := w.must(400, "GET", filtered("name eq 'a'"), "")
-	if code(text) != "InvalidParameter" || !strings.Contains(text, "$filter") {
-		t.Error(text)
-	}
+	w.refused(400, "InvalidParameter", "GET", filtered("name eq 'a'"), "", "$filter")
 }
 
 // names are those of the nodes of all pages.
@@ -150,14 +138,12 @@ func (w *world) fill(nodes int) {
 	for from := 0; from < nodes; from += store.MaxWrites / 2 {
 		w.fillSome(from, min(nodes, from+store.MaxWrites/2))
 	}
-	if err := w.index.Load(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, w.index.Load(w.t.Context()))
 }
 
 func (w *world) fillSome(from, to int) {
 	w.t.Helper()
-	_, err := w.api.Store.Update(w.t.Context(), "fill", nil, func(v *store.View) error {
+	must(w.api.Store.Update(w.t.Context(), "fill", nil, func(v *store.View) error {
 		for i := from; i < to; i++ {
 			key, version := fmt.Sprintf("%s/n%06d", clusterKey, i), int64(1_800_000_000+i)
 			n := flexnode.Node{
@@ -188,16 +174,12 @@ func (w *world) fillSome(from, to int) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))
 }
 
 // A page of a filtered list looks at a bounded number of nodes, be it for nothing.
 func TestPagesOfAFilterAreBounded(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	const nodes = 2*maxUnpacked + 10
 	w.fill(nodes)
 	const filter = "labels['line'] eq 'none'"
@@ -220,16 +202,7 @@ func BenchmarkList(b *testing.B) {
 	w := newWorld(b)
 	w.fill(1000)
 	w.caughtUp()
-	b.ReportAllocs()
-	request := httptest.NewRequest(http.MethodGet, publicURL+filtered(""), nil)
-	for b.Loop() {
-		recorder := httptest.NewRecorder()
-		w.front.ServeHTTP(recorder, request)
-		if recorder.Code != http.StatusOK {
-			b.Fatalf("status %d: %s", recorder.Code, recorder.Body)
-		}
-		b.SetBytes(int64(recorder.Body.Len()))
-	}
+	w.benchmark(b, 200, filtered(""), "")
 }
 
 // BenchmarkFleet is what a dashboard asks of a cluster of 100,000 nodes.

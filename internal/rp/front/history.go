@@ -42,9 +42,6 @@ func (a *API) kept(r *request) (k kept, err error) {
 
 // listHistory tells the revisions of a node that are kept.
 func (a *API) listHistory(w http.ResponseWriter, r *request) error {
-	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
-		return err
-	}
 	k, err := a.kept(r)
 	if err != nil {
 		return err

@@ -14,9 +14,7 @@ import (
 // A running agent whose identity is replaced reads the configuration that tells it the new one, and
 // gets the new secret; when the new identity was seen, the old one is nobody (B5).
 func TestIdentityIsReplaced(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	w.caughtUp()
 	old, fresh := i.app(t, w, clientA), i.app(t, w, clientB)
@@ -25,9 +23,8 @@ func TestIdentityIsReplaced(t *testing.T) {
 
 	w.must(200, "PUT", nodeURL("n"), nodeOf(clientB, "second"), ops)
 	w.caughtUp()
-	_, text := w.must(200, "GET", nodeURL("n"), "", old, "If-None-Match: "+r.Header.Get("ETag"))
-	config := shownNode(t, text).Properties.Config
-	azure := config["azure"].(map[string]any)
+	n := w.node(200, "GET", nodeURL("n"), "", old, "If-None-Match: "+r.Header.Get("ETag"))
+	azure := n.Properties.Config["azure"].(map[string]any)
 	if got := azure["servicePrincipal"].(map[string]any)["clientId"]; got != clientB {
 		t.Errorf("the agent is told the identity %v", got)
 	}
@@ -52,9 +49,7 @@ func TestIdentityIsReplaced(t *testing.T) {
 
 // An agent is let in as whichever identity it was told, however often that is replaced meanwhile.
 func TestIdentityIsReplacedTwice(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	w.must(200, "PUT", nodeURL("n"), nodeOf(clientB, "second"), ops)
 	w.must(200, "PUT", nodeURL("n"), nodeOf(clientC, "third"), ops)
@@ -78,9 +73,7 @@ func TestIdentityIsReplacedTwice(t *testing.T) {
 
 // A new client secret reaches the node that runs, and nobody else: no role lets anybody read it.
 func TestOnlyTheNodeGetsItsCredentials(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	w.must(200, "PUT", nodeURL("n"), nodeOf(clientA, "second"), ops)
 	w.caughtUp()
@@ -102,14 +95,10 @@ func TestOnlyTheNodeGetsItsCredentials(t *testing.T) {
 // Who deletes a node and makes another of its name has two: the machine of the former learns that
 // it is gone, and does not follow the new one (M4).
 func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
-	_, text := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
-	former := shownNode(t, text)
+	w, i, ops := guarded(t)
+	former := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	w.must(200, "DELETE", nodeURL("n"), "", ops)
-	_, text = w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
-	present := shownNode(t, text)
+	present := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	w.caughtUp()
 	a := i.app(t, w, clientA)
 	of := func(n api.FlexNodeConfig) string {
@@ -117,14 +106,14 @@ func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 	}
 	for range 2 {
 		for _, etag := range []string{former.ETag, present.ETag} {
-			_, text = w.must(404, "GET", nodeURL("n"), "", a, of(former), "If-None-Match: "+etag)
+			_, text := w.must(404, "GET", nodeURL("n"), "", a, of(former), "If-None-Match: "+etag)
 			if !strings.Contains(text, TombstoneInfo) ||
 				!strings.Contains(text, former.Properties.ResourceUID) {
 				t.Errorf("the former machine is told %s", text)
 			}
 		}
 	}
-	_, text = w.must(404, "POST", nodeURL("n", "/reportStatus"), "{}", a, of(former))
+	_, text := w.must(404, "POST", nodeURL("n", "/reportStatus"), "{}", a, of(former))
 	if !strings.Contains(text, TombstoneInfo) {
 		t.Errorf("the former machine's report is answered %s", text)
 	}
@@ -141,11 +130,8 @@ func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 
 // A node that went with its cluster's registration is not told to give its machine back (M5).
 func TestTombstonesThatDoNotWipe(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
-	_, text := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
-	n := shownNode(t, text)
+	w, i, ops := guarded(t)
+	n := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	key := clusterKey + "/n"
 	w.change(func(v *store.View) error {
 		row, err := w.api.Store.Nodes.In(v, key)
@@ -160,7 +146,7 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 	})
 	for _, header := range []string{"Accept: */*", "x-ms-flexnode-uid: " +
 		n.Properties.ResourceUID} {
-		_, text = w.must(404, "GET", nodeURL("n"), "", i.app(t, w, clientA), header)
+		_, text := w.must(404, "GET", nodeURL("n"), "", i.app(t, w, clientA), header)
 		if strings.Contains(text, TombstoneInfo) {
 			t.Errorf("with %s: %s", header, text)
 		}
@@ -169,9 +155,8 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 
 // A poll of an unchanged node does nothing in the store; who polls is noted.
 func TestPollsLeaveTheStoreAlone(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), i.as(t, w, "operator"))
+	w, i, ops := guarded(t)
+	r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	w.caughtUp()
 	a := i.app(t, w, clientA)
 	calls := 0
@@ -193,7 +178,7 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	}
 	// Somebody else's conditional GET is no sign of life.
 	w.clock.pass(1e12)
-	w.must(304, "GET", nodeURL("n"), "", i.as(t, w, "operator"),
+	w.must(304, "GET", nodeURL("n"), "", ops,
 		"If-None-Match: "+r.Header.Get("ETag"))
 	if last := w.api.Seen.Last(clusterKey + "/n"); last.Equal(w.clock.now()) {
 		t.Error("the operator counts as the node")
@@ -203,9 +188,7 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 // With an Azure identity there is no token: the URL, which hands out the client secret, is consumed
 // by the first poll of the machine that has fetched it (M11).
 func TestURLIsConsumedByAPoll(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	body := strings.ReplaceAll(withPrincipal, principal, clientA)
 	r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", body, ops)
 	url := path(shownNode(t, text).Properties.ConfigURL)

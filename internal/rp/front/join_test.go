@@ -129,9 +129,7 @@ func TestFromAnyIdentityToAnyOther(t *testing.T) {
 // A node without an identity, which joins with a token only, has no former one when it gets one:
 // who has none is nobody.
 func TestFromATokenToAnIdentity(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	operator := w.caller
 	w.must(201, "PUT", nodeURL("n"), withToken)
 	w.must(200, "PUT", nodeURL("n"), nodeOf(clientA, "x"))

@@ -3,12 +3,15 @@ package front
 import (
 	"net/http"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// writeNode sends a node and its ETag.
-func writeNode(w http.ResponseWriter, status int, node api.FlexNodeConfig) {
-	w.Header().Set("ETag", node.ETag)
-	arm.WriteJSON(w, status, node)
+// writeResource answers with a resource, which was created or not, and its ETag.
+func writeResource(w http.ResponseWriter, created bool, etag string, resource any) {
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	w.Header().Set("ETag", etag)
+	arm.WriteJSON(w, status, resource)
 }

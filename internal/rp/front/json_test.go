@@ -60,7 +60,7 @@ func TestWriteNode(t *testing.T) {
 		want, got := httptest.NewRecorder(), httptest.NewRecorder()
 		want.Header().Set("ETag", node.ETag)
 		arm.WriteJSON(want, http.StatusCreated, node)
-		writeNode(got, http.StatusCreated, node)
+		writeResource(got, true, node.ETag, node)
 		if got.Code != want.Code || got.Body.String() != want.Body.String() {
 			t.Errorf("status %d:\n%s\nwant %d:\n%s", got.Code, got.Body, want.Code, want.Body)
 		}

@@ -6,24 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // errUnknownSubscription is for what is asked of a subscription that is not registered.
 var errUnknownSubscription = errors.New("the subscription is not registered")
-
-// knownSubscriptions keeps callers from making the provider work with subscriptions that they make
-// up: who asks for those that its index does not have is bounded.
-type knownSubscriptions struct {
-	index  *store.Index
-	stored *store.Store
-	now    func() time.Time
-	asking *lru.Cache[string, *rate.Limiter] // by principal
-}
 
 // How often a principal may ask for subscriptions that the index does not have.
 const (
@@ -31,28 +20,26 @@ const (
 	unknownAgain = 10 * time.Second
 )
 
-func newKnownSubscriptions(
-	index *store.Index, stored *store.Store, now func() time.Time,
-) (*knownSubscriptions, error) {
-	asking, err := lru.New[string, *rate.Limiter](principals)
-	return &knownSubscriptions{index: index, stored: stored, now: now, asking: asking}, err
-}
-
-// check is an error if nobody is to be asked whether a principal may do something in a
-// subscription, given in lower case: errUnknownSubscription, unless it is to register that.
-func (k *knownSubscriptions) check(
+// isKnown is an error if nobody is to be asked whether a principal may do something in a subscription,
+// given in lower case: errUnknownSubscription, unless it is to register that. Callers cannot make
+// the provider work with subscriptions that they make up: who asks for those that its index does
+// not have is bounded.
+func (m *ManagerRoles) isKnown(
 	ctx context.Context, principal, action, subscription string,
 ) error {
-	if k.index.Subscription(subscription) != "" {
+	if m.index.Subscription(subscription) != "" {
 		return nil
 	}
-	if !k.limiter(arm.Fold(principal)).AllowN(k.now(), 1) {
+	asking := m.asking.of(arm.Fold(principal), func() *rate.Limiter {
+		return rate.NewLimiter(rate.Every(unknownAgain), unknowns)
+	})
+	if !asking.AllowN(m.now(), 1) {
 		return throttle(unknownAgain)
 	}
 	if arm.EqualFold(action, registerAction) {
 		return nil
 	}
-	row, err := k.stored.Subscriptions.Get(ctx, subscription) // the index may be behind
+	row, err := m.stored.Subscriptions.Get(ctx, subscription) // the index may be behind
 	if err != nil {
 		return fmt.Errorf("cannot tell whether a subscription is registered: %w", err)
 	}
@@ -60,15 +47,4 @@ func (k *knownSubscriptions) check(
 		return errUnknownSubscription
 	}
 	return nil
-}
-
-func (k *knownSubscriptions) limiter(principal string) *rate.Limiter {
-	if known, ok := k.asking.Get(principal); ok {
-		return known
-	}
-	limiter := rate.NewLimiter(rate.Every(unknownAgain), unknowns)
-	if before, ok, _ := k.asking.PeekOrAdd(principal, limiter); ok {
-		return before
-	}
-	return limiter
 }

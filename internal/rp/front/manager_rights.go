@@ -95,15 +95,15 @@ func (m *ManagerRoles) grants(
 		}
 		for _, a := range page.Value {
 			if a == nil || a.Properties == nil || isConditional(a.Properties.Condition) ||
-				text(a.Properties.Scope) == "" {
+				deref(a.Properties.Scope) == "" {
 				continue
 			}
-			role, err := m.definition(ctx, text(a.Properties.RoleDefinitionID), scope)
+			role, err := m.definition(ctx, deref(a.Properties.RoleDefinitionID), scope)
 			if err != nil {
 				return nil, err
 			}
 			for _, p := range role.permissions {
-				p.scope = text(a.Properties.Scope)
+				p.scope = deref(a.Properties.Scope)
 				granted = append(granted, p)
 			}
 		}
@@ -117,7 +117,7 @@ func assignedTo(principal string) string {
 }
 
 // isConditional reports whether there is a condition: whether it holds is not known here.
-func isConditional(condition *string) bool { return strings.TrimSpace(text(condition)) != "" }
+func isConditional(condition *string) bool { return strings.TrimSpace(deref(condition)) != "" }
 
 // definition is what a role allows, without a scope.
 type definition struct {
@@ -214,7 +214,7 @@ func denialsOf(p *armauthorization.DenyAssignmentProperties) []permission {
 	var denied []permission
 	for _, one := range p.Permissions {
 		denied = append(denied, permission{
-			scope:   text(p.Scope),
+			scope:   deref(p.Scope),
 			exact:   p.DoNotApplyToChildScopes != nil && *p.DoNotApplyToChildScopes,
 			actions: values(one.Actions), notActions: values(one.NotActions),
 		})
@@ -224,7 +224,7 @@ func denialsOf(p *armauthorization.DenyAssignmentProperties) []permission {
 
 func hasPrincipal(list []*armauthorization.Principal, id string) bool {
 	for _, p := range list {
-		if p != nil && strings.EqualFold(text(p.ID), id) {
+		if p != nil && strings.EqualFold(deref(p.ID), id) {
 			return true
 		}
 	}
@@ -241,7 +241,7 @@ func values(list []*string) []string {
 	return out
 }
 
-func text(s *string) string {
+func deref(s *string) string {
 	if s == nil {
 		return ""
 	}

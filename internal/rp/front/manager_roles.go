@@ -13,6 +13,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
+	"golang.org/x/time/rate"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -43,13 +44,15 @@ const (
 // (Microsoft.Authorization/*/read). About a subscription that is not registered it is asked only
 // who may register it.
 type ManagerRoles struct {
-	factory       *armauthorization.ClientFactory
-	subscriptions *knownSubscriptions
-	now           func() time.Time
-	asked         singleflight.Group
-	known         *lru.Cache[string, answer]
-	defined       *lru.Cache[string, definition]
-	failed        *lru.Cache[string, failure] // by subscription
+	factory *armauthorization.ClientFactory
+	index   *store.Index
+	stored  *store.Store
+	asking  memo[string, *rate.Limiter] // by principal, for what the index does not have
+	now     func() time.Time
+	asked   singleflight.Group
+	known   *lru.Cache[string, answer]
+	defined *lru.Cache[string, definition]
+	failed  *lru.Cache[string, failure] // by subscription
 
 	mu sync.Mutex
 	// quiet is until when Resource Manager does not want to be asked.
@@ -68,12 +71,11 @@ func NewManagerRoles(
 	factory *armauthorization.ClientFactory, index *store.Index, stored *store.Store,
 	now func() time.Time,
 ) (*ManagerRoles, error) {
-	m := &ManagerRoles{factory: factory, now: now}
-	var errs [4]error
-	m.subscriptions, errs[0] = newKnownSubscriptions(index, stored, now)
-	m.known, errs[1] = lru.New[string, answer](principals)
-	m.defined, errs[2] = lru.New[string, definition](roles)
-	m.failed, errs[3] = lru.New[string, failure](failures)
+	m := &ManagerRoles{factory: factory, index: index, stored: stored, now: now}
+	var errs [3]error
+	m.known, errs[0] = lru.New[string, answer](principals)
+	m.defined, errs[1] = lru.New[string, definition](roles)
+	m.failed, errs[2] = lru.New[string, failure](failures)
 	return m, errors.Join(errs[:]...)
 }
 
@@ -86,7 +88,7 @@ func (m *ManagerRoles) Allowed(
 		return false, nil
 	}
 	subscription := arm.Fold(id.Subscription)
-	if err := m.subscriptions.check(ctx, c.ObjectID, action, subscription); err != nil {
+	if err := m.isKnown(ctx, c.ObjectID, action, subscription); err != nil {
 		return false, err
 	}
 	known, err := m.answer(ctx, c.ObjectID, subscription)
@@ -194,19 +196,8 @@ func waitOf(r *http.Response, otherwise time.Duration) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// throttled is a 429 with when to ask again.
-type throttled struct {
-	refusal *arm.Error
-	after   time.Duration
-}
-
+// throttle is a 429 with when to ask again.
 func throttle(after time.Duration) error {
-	return &throttled{after: after, refusal: arm.Errorf(http.StatusTooManyRequests,
+	return &refusal{after: after, answer: arm.Errorf(http.StatusTooManyRequests,
 		"TooManyRequests", "Too much is asked at a time. Try again later.")}
 }
-
-// Error implements error.
-func (t *throttled) Error() string { return t.refusal.Error() }
-
-// Unwrap gives the answer.
-func (t *throttled) Unwrap() error { return t.refusal }

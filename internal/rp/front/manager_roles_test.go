@@ -107,9 +107,7 @@ func newManager(
 	m.store = store.New(storetest.NewMemory())
 	m.register(subscription)
 	index := store.NewIndex(m.store)
-	if err := index.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, index.Load(t.Context()))
 	m.ManagerRoles = must(NewManagerRoles(factory, index, m.store, m.clock.now))
 	return m
 }
@@ -117,12 +115,9 @@ func newManager(
 // register has the provider know a subscription; its index hears of none after its first.
 func (m *manager) register(subscription string) {
 	m.t.Helper()
-	_, err := m.store.Update(m.t.Context(), "test", nil, func(v *store.View) error {
+	must(m.store.Update(m.t.Context(), "test", nil, func(v *store.View) error {
 		return m.store.Subscriptions.Set(v, subscription, flexnode.Subscription{State: registered})
-	})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	}))
 }
 
 // in asks for a node in a subscription.
@@ -139,10 +134,7 @@ func (m *manager) ask(principal, action string) (bool, error) {
 
 func (m *manager) may(principal, action string) bool {
 	m.t.Helper()
-	allowed, err := m.ask(principal, action)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	allowed := must(m.ask(principal, action))
 	return allowed
 }
 
@@ -351,11 +343,8 @@ func TestManagerIsAskedOnce(t *testing.T) {
 	for worker := range 8 {
 		running.Go(func() {
 			for n := range 125 {
-				r := httptest.NewRequest("PUT", publicURL+nodeURL(fmt.Sprintf("n%d-%d", worker, n)),
+				recorder := w.serve("PUT", nodeURL(fmt.Sprintf("n%d-%d", worker, n)),
 					strings.NewReader(withManaged))
-				r.Header.Set("Content-Type", "application/json")
-				recorder := httptest.NewRecorder()
-				w.front.ServeHTTP(recorder, r)
 				if recorder.Code != http.StatusCreated {
 					t.Errorf("status %d: %s", recorder.Code, recorder.Body)
 				}
@@ -412,10 +401,7 @@ func TestUnknownSubscriptionBehindManagerRoles(t *testing.T) {
 	w := newWorld(t)
 	w.api.Authorizer = m
 	elsewhere := strings.Replace(nodeURL("n"), subscription, secondSubscription, 1)
-	_, text := w.must(409, "PUT", elsewhere, withManaged)
-	if code(text) != "MissingSubscriptionRegistration" {
-		t.Error(text)
-	}
+	w.refused(409, "MissingSubscriptionRegistration", "PUT", elsewhere, withManaged)
 	w.must(403, "GET", elsewhere, "")
 }
 

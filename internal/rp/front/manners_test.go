@@ -8,9 +8,7 @@ import (
 
 // Every problem of a request is told, with its place in the resource.
 func TestProblems(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	const sp = `"azureAuth":{"method":"servicePrincipal"`
 	tests := []struct{ properties, want string }{
 		{`"versions":{"kubernetes":"1.36.0"}`, "InvalidParameter properties.versions.kubernetes"},
@@ -69,9 +67,7 @@ func problemsOf(t *testing.T, w *world, body string) (string, string) {
 			Details      []struct{ Target string }
 		}
 	}
-	if err := json.Unmarshal([]byte(text), &answer); err != nil {
-		t.Fatal(err)
-	}
+	must(0, json.Unmarshal([]byte(text), &answer))
 	got := []string{answer.Error.Code}
 	if answer.Error.Target != "" {
 		got = append(got, answer.Error.Target)
@@ -84,9 +80,7 @@ func problemsOf(t *testing.T, w *world, body string) (string, string) {
 
 // The manners of ARM, whatever the operation.
 func TestManners(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	n := nodeURL("n")
 	but := func(old, new string) string { return strings.Replace(n, old, new, 1) }
 	const other = "99999999-2222-3333-4444-555555555555"
@@ -149,9 +143,7 @@ func operationURL(id string) string {
 }
 
 func TestHeaders(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	r, _ := w.must(405, "PATCH", nodeURL("n"), "{}")
 	if got := r.Header.Get("Allow"); got != "GET, PUT, DELETE" {
 		t.Errorf("Allow: %s", got)
@@ -171,8 +163,7 @@ func TestHeaders(t *testing.T) {
 
 // Each route with a permission is in the list of operations.
 func TestOperations(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	_, text := w.must(200, "GET",
 		"/providers/Microsoft.ContainerService/operations"+versionQuery, "")
 	for _, r := range w.api.routes() {
@@ -184,16 +175,11 @@ func TestOperations(t *testing.T) {
 
 // What is not registered or suspended can be read and left, not changed.
 func TestSubscriptionStates(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
 	w.tell(`{"state":"Suspended"}`)
 	w.must(200, "GET", nodeURL("n"), "")
-	_, text := w.must(409, "PUT", nodeURL("n"), `{"properties":{}}`)
-	if code(text) != "InvalidSubscriptionState" {
-		t.Error(text)
-	}
+	w.refused(409, "InvalidSubscriptionState", "PUT", nodeURL("n"), `{"properties":{}}`)
 	w.tell(`{"state":"Unregistered","properties":{"tenantId":"` + tenant + `"}}`)
 	w.must(200, "GET", nodeURL("n"), "")
 	w.must(409, "DELETE", nodeURL("n"), "")

@@ -31,7 +31,9 @@ func (l *listener) match(r *request) error {
 		allowed = append(allowed, l.routes[i].method)
 	}
 	if allowed != nil {
-		return methodNotAllowed{allowed}
+		list := strings.Join(allowed, ", ")
+		return &refusal{header: "Allow", value: list, answer: arm.Errorf(405, "MethodNotAllowed",
+			"The method %s is not allowed here. Allowed are %s.", shorten(r.Method), list)}
 	}
 	return unknownPath(segments, r.query.Get("api-version"))
 }

@@ -25,8 +25,7 @@ func exampleOf(pattern string) string {
 
 // U+017F is an s and U+212A a k by Unicode's rules, and neither by ARM's: no route has them.
 func TestRoutesAreASCII(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	other := strings.NewReplacer("s", "\u017f", "S", "\u017f", "k", "\u212a", "K", "\u212a")
 	for _, r := range w.api.routes() {
 		for i, s := range r.segments {
@@ -75,7 +74,7 @@ func FuzzScope(f *testing.F) {
 			return
 		}
 		r := &request{Request: hr, listener: l, query: lowerKeys(hr.URL.RawQuery)}
-		if l.match(r) != nil || r.checkNames() != nil {
+		if l.match(r) != nil || l.api.checkNames(nil, r) != nil {
 			return
 		}
 		prefix := ""
@@ -102,23 +101,16 @@ func (w *world) routed(method, url string) *request {
 	l := w.api.listener(callers{w}, false)
 	hr := httptest.NewRequest(method, publicURL+url, nil)
 	r := &request{Request: hr, listener: l, query: lowerKeys(hr.URL.RawQuery), caller: w.caller}
-	if err := l.match(r); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, l.match(r))
 	return r
 }
 
 // A node that was let in because a reservation was over, by a clock that is ahead, is not deleted
 // with its cluster: the deletion finds its reservation gone.
 func TestAReservationEndsForAll(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	r := w.routed("DELETE", cluster+versionQuery)
-	since, err := w.api.refuseNodes(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	since := must(w.api.refuseNodes(r))
 	w.must(409, "PUT", nodeURL("n"), withToken)
 	const ahead = 2*reservation + time.Second
 	w.clock.pass(ahead)
@@ -132,9 +124,7 @@ func TestAReservationEndsForAll(t *testing.T) {
 
 // A replica whose index is behind writes nothing in a subscription that was suspended.
 func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	_, text := w.must(201, "PUT", nodeURL("n"), withToken)
 	w.caughtUp()
 	goOn := make(chan struct{})
@@ -166,31 +156,24 @@ func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 // An operation whose credential could not be made has failed, with the reason; and a caller that
 // wants to wipe nodes that are being released is refused.
 func TestOperationsThatFail(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)
 	const why = "a credential could not be made before it expired"
 	key := clusterKey + "/n"
 	var node flexnode.Node
-	_, err := w.api.Store.Update(t.Context(), "", nil, func(v *store.View) error {
+	must(w.api.Store.Update(t.Context(), "", nil, func(v *store.View) error {
 		row, err := w.api.Store.Nodes.In(v, key)
 		node = row.Value
 		node.Reason = why
 		return errors.Join(err, w.api.Store.Nodes.Put(v, key, node))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	o, err := w.api.progress(t.Context(), flexnode.Operation{
 		Kind: regenerateKind, Target: node.ID, UID: node.UID, State: inProgress})
 	if err != nil || o.State != api.Failed || o.Message != why {
 		t.Errorf("%+v %v", o, err)
 	}
 	r := w.routed("DELETE", cluster+versionQuery)
-	if _, err := w.api.markDeletion(r, false, time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	must(w.api.markDeletion(r, false, time.Time{}))
 	if _, err := w.api.markDeletion(r, false, time.Time{}); err != nil {
 		t.Error(err)
 	}

@@ -7,7 +7,7 @@ import (
 
 // A memo keeps what it was given, and does not grow without end.
 func TestMemo(t *testing.T) {
-	var m memo[int]
+	var m memo[string, int]
 	if _, ok := m.get("0"); ok {
 		t.Error("it has what it was not given")
 	}

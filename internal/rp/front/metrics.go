@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,9 +20,7 @@ type Metrics struct {
 	latency  *prometheus.HistogramVec
 	polls    *prometheus.CounterVec
 	reads    prometheus.Counter
-
-	mu sync.RWMutex
-	of map[counting]counted // those that were asked for before
+	known    memo[counting, counted] // those that were asked for before
 }
 
 // counting is what requests are counted by, counted what is told of them.
@@ -41,29 +38,22 @@ type (
 
 // counted finds the metrics of an operation and status. Each request asks for them.
 func (m *Metrics) counted(c counting) counted {
-	m.mu.RLock()
-	found, known := m.of[c]
-	m.mu.RUnlock()
-	if known {
-		return found
-	}
-	found = counted{
-		requests: m.requests.WithLabelValues(c.operation, strconv.Itoa(c.status)),
-		latency:  m.latency.WithLabelValues(c.operation),
-	}
-	if c.poll {
-		found.polls = m.polls.WithLabelValues(strconv.FormatBool(c.status != http.StatusNotModified))
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.of[c] = found
-	return found
+	return m.known.of(c, func() counted {
+		made := counted{
+			requests: m.requests.WithLabelValues(c.operation, strconv.Itoa(c.status)),
+			latency:  m.latency.WithLabelValues(c.operation),
+		}
+		if c.poll {
+			changed := c.status != http.StatusNotModified
+			made.polls = m.polls.WithLabelValues(strconv.FormatBool(changed))
+		}
+		return made
+	})
 }
 
 // NewMetrics makes and registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		of: map[counting]counted{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "flexnode_rp_requests_total", Help: "Requests by operation and status.",
 		}, []string{"operation", "code"}),

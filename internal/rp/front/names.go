@@ -1,9 +1,12 @@
 package front
 
 import (
+	"net/http"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/google/uuid"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
@@ -31,7 +34,7 @@ var nameRules = []nameRule{
 
 // checkNames checks the variable segments of the path. It is on the way of every poll, so it uses
 // no regular expressions.
-func (r *request) checkNames() error {
+func (a *API) checkNames(_ http.ResponseWriter, r *request) error {
 	for _, rule := range nameRules {
 		if value := r.names.of(rule.name); value != "" && !rule.good(value) {
 			return arm.Errorf(400, rule.code, rule.message, shorten(value))
@@ -41,19 +44,8 @@ func (r *request) checkNames() error {
 }
 
 func isGUID(s string) bool {
-	if len(s) != 36 {
-		return false
-	}
-	for i := range len(s) {
-		dash := i == 8 || i == 13 || i == 18 || i == 23
-		if dash != (s[i] == '-') || !dash && !isHex(s[i]) {
-			return false
-		}
-	}
-	return true
+	return len(s) == 36 && uuid.Validate(s) == nil // 36 bytes: without braces and prefix
 }
-
-func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
 
 func isAlphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'

@@ -9,19 +9,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// deletion is the body that document 004 gives the answer to a DELETE.
-type deletion struct {
-	Status  string  `json:"status"`
-	Cleanup cleanup `json:"cleanup"`
-	Note    string  `json:"note"`
-}
-
-type cleanup struct {
-	ConfigURLRevoked      bool `json:"configUrlRevoked"`
-	BootstrapTokenRevoked bool `json:"bootstrapTokenRevoked"`
-	MonitoringDisabled    bool `json:"monitoringDisabled"`
-}
-
 // deleteNode deletes a node with all that belongs to it, in one change: what a machine could have
 // joined with is revoked, and a tombstone is written for the machine that was the node. A cluster
 // that does not answer does not keep it: the Secret of the token is deleted later, and expires.
@@ -51,36 +38,26 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 		return nil
 	}
 	r.before = decimal(gone.Revision)
-	var revoked bool
-	r.place.Rest(func() { revoked, err = a.awaitRevoked(r.Context(), gone.Credential) })
-	if err != nil {
-		return err
+	revoked := true // nothing is left of its credential
+	if gone.Credential != "" {
+		revoked, err = a.await(r, func(ctx context.Context) error {
+			_, err := a.Store.Credentials.Wait(ctx, gone.Credential,
+				func(row store.Row[store.Credential]) bool {
+					return !row.Exists() || row.Value.TokenID == ""
+				})
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
-	arm.WriteJSON(w, http.StatusOK, deletion{
-		Status: "Deleted",
-		Cleanup: cleanup{
-			ConfigURLRevoked: true, BootstrapTokenRevoked: revoked, MonitoringDisabled: true,
+	arm.WriteJSON(w, http.StatusOK, object{ // document 004
+		"status": "Deleted",
+		"cleanup": object{
+			"configUrlRevoked": true, "bootstrapTokenRevoked": revoked, "monitoringDisabled": true,
 		},
-		Note: "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed " +
+		"note": "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed " +
 			"separately.",
 	})
 	return nil
-}
-
-// awaitRevoked waits until nothing is left of a credential that was revoked, for as long as a
-// caller waits, and reports whether that is so.
-func (a *API) awaitRevoked(ctx context.Context, key string) (bool, error) {
-	if key == "" {
-		return true, nil
-	}
-	wait, cancel := context.WithTimeout(ctx, a.patience())
-	defer cancel()
-	gone := func(row store.Row[store.Credential]) bool {
-		return !row.Exists() || row.Value.TokenID == ""
-	}
-	row, err := a.Store.Credentials.Wait(wait, key, gone)
-	if err != nil && wait.Err() != nil && ctx.Err() == nil {
-		return false, nil
-	}
-	return err == nil && gone(row), err
 }

@@ -38,9 +38,17 @@ func (a *API) getNode(w http.ResponseWriter, r *request) error {
 	case err != nil:
 		return err
 	case found.same != "":
-		return unchanged(w, found.same)
+		h := w.Header()
+		h["Etag"] = []string{found.same}    // in its canonical form: each poll sets it
+		delete(h, "X-Content-Type-Options") // of a body, and there is none
+		w.WriteHeader(http.StatusNotModified)
+		return nil
 	}
-	return a.answerNode(w, r, http.StatusOK, found.node, found.revision)
+	shown, err := a.show(r.Context(), r.nodeKey(), found.node, found.revision)
+	if err == nil {
+		writeResource(w, false, shown.ETag, shown)
+	}
+	return err
 }
 
 // found is what a GET of a node is answered with: the node, or the ETag that the caller knows.
@@ -84,7 +92,7 @@ func (a *API) released(r *request) bool {
 // deleted at once.
 func (a *API) authorizeAgain(r *request) error {
 	if !r.own {
-		return a.authorize(r)
+		return a.authorize(nil, r)
 	}
 	for _, isOwn := range []func(*request) (bool, error){a.ownNode, a.ownStoredNode} {
 		if own, err := isOwn(r); own || err != nil {
@@ -140,14 +148,6 @@ func (a *API) lookUp(r *request) (*store.Poll, bool) {
 	return r.known, r.known != nil
 }
 
-func unchanged(w http.ResponseWriter, etag string) error {
-	h := w.Header()
-	h["Etag"] = []string{etag}          // in its canonical form: each poll sets it
-	delete(h, "X-Content-Type-Options") // of a body, and there is none
-	w.WriteHeader(http.StatusNotModified)
-	return nil
-}
-
 // uid is the one that the caller says it is of, in lower case; "" if it says none.
 func (r *request) uid() (string, error) {
 	uid := first(r.Header[uidHeader])
@@ -184,18 +184,6 @@ func (a *API) assigned(
 		return err
 	})
 	return node, revision, err
-}
-
-// answerNode answers with a node as callers see it.
-func (a *API) answerNode(
-	w http.ResponseWriter, r *request, status int, n flexnode.Node, revision *flexnode.Revision,
-) error {
-	shown, err := a.show(r.Context(), r.nodeKey(), n, revision)
-	if err != nil {
-		return err
-	}
-	writeNode(w, status, shown)
-	return nil
 }
 
 // show is a node as callers see it, with the configuration of a revision of it.
@@ -382,7 +370,9 @@ func (a *API) notFound(r *request, uid string) error {
 	if err != nil {
 		return err
 	}
-	e := noNode(r)
+	e := arm.Errorf(404, "ResourceNotFound",
+		"The Resource '%s/%s/%s' under resource group '%s' was not found.",
+		api.ResourceType, r.names.of("cluster"), r.names.of("node"), r.names.of("group"))
 	if ok && stone.Wipe {
 		e.AdditionalInfo = []arm.Info{{Type: TombstoneInfo, Info: tombstoneInfo{
 			Deleted: stone.Deleted, UID: stone.UID, ConfigVersion: decimal(stone.Revision),

@@ -1,7 +1,6 @@
 package front
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -63,7 +62,11 @@ func (p *put) commit() error {
 	}
 	err := try()
 	if unknown, ok := errors.AsType[subnetsNotKnown](err); ok {
-		if err := p.api.awaitSubnets(p.r, unknown.epoch); err != nil {
+		// If they are not known in time either, it is told when it is tried again.
+		err = p.api.awaitCluster(p.r, func(c flexnode.Cluster) bool {
+			return c.SubnetsEpoch >= unknown.epoch
+		})
+		if err != nil {
 			return err
 		}
 		err = try()
@@ -98,19 +101,11 @@ func (p *put) ahead() []string {
 
 // decide decides within a view and writes there. It is called again when rows have changed.
 func (p *put) decide(v *store.View) error {
-	s, key := p.api.Store, p.r.nodeKey()
-	cluster, err := p.api.openCluster(v, p.r)
+	cluster, old, err := p.api.openNode(v, p.r)
 	if err != nil {
 		return err
 	}
-	old, err := s.Nodes.In(v, key)
-	if err != nil {
-		return err
-	}
-	if err := p.r.preconditions(etagOf(old)); err != nil {
-		return err
-	}
-	history, err := s.History.In(v, key)
+	history, err := p.api.Store.History.In(v, p.r.nodeKey())
 	if err != nil {
 		return err
 	}
@@ -145,11 +140,24 @@ func (p *put) decide(v *store.View) error {
 	return nil
 }
 
-func etagOf(row store.Row[flexnode.Node]) string {
-	if !row.Exists() {
-		return ""
+// openNode reads the node of a request, and its cluster, as openCluster does; an error unless the
+// node may be changed, or, by a PUT, made.
+func (a *API) openNode(
+	v *store.View, r *request,
+) (c flexnode.Cluster, node store.Row[flexnode.Node], err error) {
+	if c, err = a.openCluster(v, r); err != nil {
+		return c, node, err
 	}
-	return row.Value.ETag()
+	if node, err = a.Store.Nodes.In(v, r.nodeKey()); err != nil {
+		return c, node, err
+	}
+	etag := ""
+	if node.Exists() {
+		etag = node.Value.ETag()
+	} else if r.Method != http.MethodPut {
+		return c, node, a.notFound(r, "")
+	}
+	return c, node, r.preconditions(etag)
 }
 
 // openCluster reads the cluster of a request within a view; an error unless nodes may be changed in
@@ -305,11 +313,7 @@ func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision
 // answerURL waits for the credential, and answers with the node as it is then and its URL.
 func (p *put) answerURL(w http.ResponseWriter) error {
 	a, ctx := p.api, p.r.Context()
-	wait, cancel := context.WithTimeout(ctx, a.patience())
-	defer cancel()
-	var err error
-	p.r.place.Rest(func() { _, err = a.Credentials.Await(wait, p.node.Credential) })
-	if err != nil && wait.Err() == nil {
+	if err := a.awaitCredential(p.r, p.node); err != nil {
 		return err
 	}
 	now, revision, err := a.assigned(ctx, p.r.nodeKey(), true)
@@ -346,11 +350,7 @@ func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
 			return err
 		}
 	}
-	status := http.StatusOK
-	if p.created {
-		status = http.StatusCreated
-	}
-	writeNode(w, status, shown)
+	writeResource(w, p.created, shown.ETag, shown)
 	return nil
 }
 

@@ -32,8 +32,7 @@ var withoutSecret = strings.ReplaceAll(withPrincipal, `"clientSecret":"hush-hush
 
 // A PUT of a node that is there reads all rows at once, and writes at once what has changed.
 func TestPutAsksTheStoreOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.api.Defaults = benchDefaults()
 	w.register("")
 	first := strings.Replace(withPrincipal, "prod", "first", 1)
@@ -64,9 +63,7 @@ func TestPutAsksTheStoreOnce(t *testing.T) {
 
 // The life of a node with an identity in Azure, as document 004 tells it.
 func TestLifeOfANode(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	r, text := w.must(201, "PUT", nodeURL("Edge-1")+"&configUrl=true", withPrincipal)
 	n := shownNode(t, text)
 	p := n.Properties
@@ -118,9 +115,8 @@ func TestLifeOfANode(t *testing.T) {
 		t.Error("a report of status changed the ETag")
 	}
 
-	_, text = w.must(200, "PUT", nodeURL("edge-1"),
+	changed := w.node(200, "PUT", nodeURL("edge-1"),
 		strings.ReplaceAll(withoutSecret, "1.34.4", "1.35.0"))
-	changed := shownNode(t, text)
 	if changed.Properties.ConfigVersion <= p.ConfigVersion {
 		t.Errorf("a change left the version at %s", changed.Properties.ConfigVersion)
 	}
@@ -162,16 +158,12 @@ func checkDeletion(t *testing.T, w *world, n api.FlexNodeConfig) {
 	w.must(200, "DELETE", nodeURL("edge-1"), "")
 	w.must(204, "DELETE", nodeURL("edge-1"), "")
 	w.caughtUp()
-	_, text := w.must(404, "GET", nodeURL("edge-1"), "")
-	if code(text) != "ResourceNotFound" || !strings.Contains(text, TombstoneInfo) {
-		t.Errorf("after its delete: %s", text)
-	}
-	_, text = w.must(404, "GET", nodeURL("never"), "")
+	w.refused(404, "ResourceNotFound", "GET", nodeURL("edge-1"), "", TombstoneInfo)
+	_, text := w.must(404, "GET", nodeURL("never"), "")
 	if strings.Contains(text, TombstoneInfo) {
 		t.Errorf("a tombstone for a node that never was: %s", text)
 	}
-	_, text = w.must(201, "PUT", nodeURL("edge-1"), withPrincipal)
-	again := shownNode(t, text).Properties
+	again := w.node(201, "PUT", nodeURL("edge-1"), withPrincipal).Properties
 	if again.ConfigVersion <= n.Properties.ConfigVersion {
 		t.Errorf("a node that was made again goes back to version %s", again.ConfigVersion)
 	}
@@ -184,12 +176,9 @@ func checkDeletion(t *testing.T, w *world, n api.FlexNodeConfig) {
 // An equal PUT writes nothing: version, ETag, URL and systemData are kept, also after the defaults,
 // the cluster and the provider have changed (M6, M7).
 func TestEqualPutWritesNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	open := strings.ReplaceAll(withPrincipal, `"versions":{"kubernetes":"1.34.4"},`, "")
-	_, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", open)
-	before := shownNode(t, text)
+	before := w.node(201, "PUT", nodeURL("n")+"&configUrl=true", open)
 	_, bundle := w.must(200, "GET", path(before.Properties.ConfigURL), "")
 
 	w.clock.pass(1e12)
@@ -199,8 +188,7 @@ func TestEqualPutWritesNothing(t *testing.T) {
 	health := must(w.memory.Health(t.Context()))
 	same := strings.ReplaceAll(open, `"clientSecret":"hush-hush",`, "")
 	for _, body := range []string{open, same} {
-		_, text = w.must(200, "PUT", nodeURL("n"), body)
-		after := shownNode(t, text)
+		after := w.node(200, "PUT", nodeURL("n"), body)
 		before.Properties.ConfigURL, before.Properties.ConfigURLExpires = "", nil
 		before.Properties.Status = after.Properties.Status
 		if diff := cmp.Diff(before, after); diff != "" {
@@ -215,23 +203,18 @@ func TestEqualPutWritesNothing(t *testing.T) {
 		t.Error("the URL hands out something else")
 	}
 	// What is left open remains as it was chosen when something else changes.
-	_, text = w.must(200, "PUT", nodeURL("n"), strings.ReplaceAll(same, "50", "51"))
-	config := shownNode(t, text).Properties.Config
-	if got := config["kubernetes"].(map[string]any)["version"]; got != "1.35.4" {
+	n := w.node(200, "PUT", nodeURL("n"), strings.ReplaceAll(same, "50", "51"))
+	if got := n.Properties.Config["kubernetes"].(map[string]any)["version"]; got != "1.35.4" {
 		t.Errorf("a change of maxPods has upgraded the node to %v", got)
 	}
 }
 
 // An equal PUT in another casing changes what is shown of the casing, and no more.
 func TestCasing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
-	_, text := w.must(201, "PUT", nodeURL("edge-1"), withPrincipal)
-	n := shownNode(t, text)
+	w := newEdge(t)
+	n := w.node(201, "PUT", nodeURL("edge-1"), withPrincipal)
 	shouted := strings.ReplaceAll(nodeURL("EDGE-1"), "resourceGroups", "RESOURCEGROUPS")
-	_, text = w.must(200, "PUT", shouted, withoutSecret)
-	again := shownNode(t, text)
+	again := w.node(200, "PUT", shouted, withoutSecret)
 	if again.Properties.ConfigVersion != n.Properties.ConfigVersion || again.ETag != n.ETag ||
 		again.SystemData.LastModifiedAt != n.SystemData.LastModifiedAt {
 		t.Errorf("a PUT in another casing changed %+v to %+v", n, again)
@@ -243,9 +226,7 @@ func TestCasing(t *testing.T) {
 
 // az sends a location with every resource; a proxy resource has none.
 func TestLocationIsIgnored(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	_, text := w.must(201, "PUT", nodeURL("n"), `{"location":"mars","properties":{}}`,
 		"User-Agent: AZURECLI/2.45.0")
 	if strings.Contains(text, "mars") {
@@ -255,9 +236,7 @@ func TestLocationIsIgnored(t *testing.T) {
 
 // ETags in requests (RPC, ETags; facts of a table there).
 func TestPreconditions(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	url := nodeURL("n")
 	const body = `{"properties":{}}`
 	w.must(412, "PUT", url, body, "If-Match: *")
@@ -275,48 +254,26 @@ func TestPreconditions(t *testing.T) {
 }
 
 func TestPages(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	for i := range 7 {
 		w.must(201, "PUT", nodeURL(fmt.Sprintf("n-%d", i)), `{"properties":{}}`)
 	}
 	w.caughtUp()
-	var names []string
-	url := cluster + "/flexNodeConfig" + versionQuery + "&$top=3"
-	for pages := 0; url != ""; pages++ {
-		_, text := w.must(200, "GET", url, "")
-		var page api.List[api.FlexNodeConfig]
-		if err := json.Unmarshal([]byte(text), &page); err != nil {
-			t.Fatal(err)
-		}
-		for _, n := range page.Value {
-			names = append(names, n.Name)
-		}
-		url = path(page.NextLink)
-		if pages > 3 {
-			t.Fatal("pages without end")
-		}
-	}
-	if got := strings.Join(names, " "); got != "n-0 n-1 n-2 n-3 n-4 n-5 n-6" {
+	got := w.names(cluster + "/flexNodeConfig" + versionQuery + "&$top=3")
+	if got != "n-0 n-1 n-2 n-3 n-4 n-5 n-6" {
 		t.Errorf("got %s", got)
 	}
 	_, text := w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=7", "")
 	if strings.Contains(text, "nextLink") {
 		t.Error("the last page has a nextLink")
 	}
-	_, text = w.must(404, "GET",
+	w.refused(404, "ParentResourceNotFound", "GET",
 		strings.Replace(cluster, "Factory", "None", 1)+"/flexNodeConfig"+versionQuery, "")
-	if code(text) != "ParentResourceNotFound" {
-		t.Errorf("list below an unknown cluster: %s", text)
-	}
 }
 
 // What a GET has shown can be put again, in whatever state the node is.
 func TestRoundTrip(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withPrincipal)
 	for _, state := range []string{"", api.Creating, api.Updating, api.Failed} {
 		w.setState("n", state)
@@ -328,9 +285,7 @@ func TestRoundTrip(t *testing.T) {
 // Of two deletes of one node one has deleted it, whatever their steps; a node that is made while
 // one is deleted is another one, and is kept.
 func TestTwoDeletes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
 	inner := 0
 	w.during("commit", func() { inner = w.do("DELETE", nodeURL("n"), "").StatusCode })
@@ -357,17 +312,14 @@ func TestTwoDeletes(t *testing.T) {
 // A node that is made while another of that name is made and deleted has a later version than that
 // one, although it finds no node, before and after.
 func TestMadeAndDeletedMeanwhile(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	var former api.FlexNodeConfig
 	w.during("commit", func() {
-		_, text := w.must(201, "PUT", nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":9}}}`)
-		former = shownNode(t, text)
+		former = w.node(201, "PUT", nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":9}}}`)
 		w.must(200, "DELETE", nodeURL("n"), "")
 	})
-	_, text := w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
-	if got := shownNode(t, text).Properties.ConfigVersion; got <= former.Properties.ConfigVersion {
+	n := w.node(201, "PUT", nodeURL("n"), `{"properties":{}}`)
+	if got := n.Properties.ConfigVersion; got <= former.Properties.ConfigVersion {
 		t.Errorf("version %s follows %s", got, former.Properties.ConfigVersion)
 	}
 }
@@ -375,9 +327,7 @@ func TestMadeAndDeletedMeanwhile(t *testing.T) {
 // A PUT that the cluster keeps waiting is told so, with the place to ask, and is done when the
 // cluster is back.
 func TestPutWhileTheClusterIsDown(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
@@ -403,8 +353,7 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 // Who waits for a URL while somebody else changes the node is answered with what he has written
 // himself, and not with an ETag of what he has not seen.
 func TestPutWhileAnotherWaits(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	w.register("")
@@ -444,8 +393,7 @@ func TestPutWhileAnotherWaits(t *testing.T) {
 // Who regenerates a token while the cluster is down gets an operation whose result is the URL; who
 // asks again does not lose what was asked for before.
 func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	result := w.regenerateInVain()
 	credential := w.storedNode("n").Credential
 	w.must(202, "POST", nodeURL("n", "/regenerateToken"), "{}")
@@ -460,9 +408,6 @@ func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
 	w.cluster.isDown.Store(false)
 	w.until("the URL is live", func() bool { return w.do("GET", result, "").StatusCode == 200 })
 	_, text := w.must(200, "GET", result, "")
-	var url api.ConfigURL
-	if err := json.Unmarshal([]byte(text), &url); err != nil {
-		t.Fatal(err)
-	}
+	url := decoded[api.ConfigURL](w.t, text)
 	w.must(200, "GET", path(url.ConfigURL), "")
 }

@@ -11,8 +11,7 @@ import (
 // The result of regenerateToken is told to who may read URLs now, whoever has asked for it, and is
 // the URL that was asked for and no other.
 func TestResultOfAnOperationIsASecret(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	result := w.regenerateInVain()
 	w.cluster.isDown.Store(false)
 	w.until("the URL is live", func() bool { return w.do("GET", result, "").StatusCode == 200 })
@@ -28,10 +27,7 @@ func TestResultOfAnOperationIsASecret(t *testing.T) {
 
 	w.api.Patience = 20 * time.Second
 	w.must(200, "POST", nodeURL("n", "/regenerateToken"), "{}")
-	_, text = w.must(409, "GET", result, "")
-	if code(text) != "NoConfigUrl" {
-		t.Error(text)
-	}
+	w.refused(409, "NoConfigUrl", "GET", result, "")
 	w.must(200, "DELETE", nodeURL("n"), "")
 	w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
 	w.must(409, "GET", result, "")
@@ -39,8 +35,7 @@ func TestResultOfAnOperationIsASecret(t *testing.T) {
 
 // A cluster may be called providers: an operation on its node is not on something that is gone.
 func TestOperationInAClusterCalledProviders(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	at := strings.TrimSuffix(cluster, "Factory") + "providers"
 	w.must(201, "PUT", at+versionQuery, `{"location":"westeurope","properties":{}}`)
 	w.caughtUp()
@@ -56,9 +51,7 @@ func TestOperationInAClusterCalledProviders(t *testing.T) {
 // What was done while the cluster was down is not the business of a node made since, of another
 // subscription, or of who bends an id.
 func TestOperationIDs(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	r, _ := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
@@ -85,8 +78,7 @@ func TestOperationIDs(t *testing.T) {
 
 // An equal PUT of what its cluster keeps waiting writes nothing, also no operation.
 func TestEqualPutOfWhatWaitsWritesNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	registration := `{"location":"westeurope","properties":{}}`

@@ -34,18 +34,19 @@ func (a *API) page(r *request, collection string) (after string, size int, err e
 	if token == "" {
 		return "", size, nil
 	}
-	after, ok := readSkipToken(a.Keys, collection, token)
-	if !ok {
+	data, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	last, ok := checked(a.Keys, paging, collection, data)
+	if err != nil || !ok {
 		return "", 0, arm.Errorf(400, "InvalidSkipToken",
 			"The value of $skipToken is not one that this collection's nextLink has given. Begin "+
 				"again without it.")
 	}
-	return after, size, nil
+	return string(last), size, nil
 }
 
 // nextLink is the URL of the next page, as the caller reaches us.
 func (a *API) nextLink(r *request, collection, last string) (string, error) {
-	token, err := skipToken(a.Keys, collection, last)
+	token, err := signed(a.Keys, paging, collection, []byte(last))
 	if err != nil {
 		return "", err
 	}
@@ -56,38 +57,41 @@ func (a *API) nextLink(r *request, collection, last string) (string, error) {
 			query[key] = values
 		}
 	}
-	query.Set("$skipToken", token)
+	query.Set("$skipToken", base64.RawURLEncoding.EncodeToString(token))
 	link.RawQuery, link.Fragment = query.Encode(), ""
 	return link.String(), nil
 }
 
-const paging = "page tokens"
+// What is signed: the last key of a page, of a collection, and an operation, of a subscription.
+const (
+	paging       = "page tokens"
+	operationIDs = "operation ids"
+)
 
-func tokenMAC(key []byte, collection, last string) []byte {
+func mac(key []byte, of string, text []byte) []byte {
 	h := hmac.New(sha256.New, key)
-	h.Write([]byte(collection + "\x00" + last))
+	h.Write([]byte(of + "\x00"))
+	h.Write(text)
 	return h.Sum(nil)[:16]
 }
 
-// skipToken is the last key of a page, signed, so that nobody asks with it for what is elsewhere.
-func skipToken(keys seal.Ring, collection, last string) (string, error) {
-	derived, err := keys.Derive(paging)
+// signed is a text that callers bring back, with a signature: they cannot make one of their own.
+func signed(keys seal.Ring, what, of string, text []byte) ([]byte, error) {
+	derived, err := keys.Derive(what)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	mac := tokenMAC(derived[0], collection, last)
-	return base64.RawURLEncoding.EncodeToString(append(mac, last...)), nil
+	return append(mac(derived[0], of, text), text...), nil
 }
 
-func readSkipToken(keys seal.Ring, collection, token string) (string, bool) {
-	data, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	derived, err2 := keys.Derive(paging)
-	if err != nil || err2 != nil || len(data) < 16 {
-		return "", false
+// checked is the text that was signed, with any of the keys.
+func checked(keys seal.Ring, what, of string, data []byte) (text []byte, good bool) {
+	derived, err := keys.Derive(what)
+	if err != nil || len(data) < 16 {
+		return nil, false
 	}
-	last, good := string(data[16:]), false
 	for _, key := range derived {
-		good = hmac.Equal(tokenMAC(key, collection, last), data[:16]) || good
+		good = hmac.Equal(mac(key, of, data[16:]), data[:16]) || good
 	}
-	return last, good
+	return data[16:], good
 }

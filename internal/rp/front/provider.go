@@ -1,8 +1,8 @@
 package front
 
 import (
+	"cmp"
 	"net/http"
-	"slices"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -12,44 +12,24 @@ import (
 // object is a JSON object.
 type object = map[string]any
 
-// described is an operation in the list of operations (RPC, operations).
-type described struct {
-	Name         string  `json:"name"`
-	IsDataAction bool    `json:"isDataAction"`
-	Display      display `json:"display"`
-	Origin       string  `json:"origin"`
-}
-
-type display struct {
-	Provider    string `json:"provider"`
-	Resource    string `json:"resource"`
-	Operation   string `json:"operation"`
-	Description string `json:"description"`
-}
-
 // listOperations answers what the provider can be asked for, made of the routes themselves.
 func (a *API) listOperations(w http.ResponseWriter, _ *request) error {
-	value := []described{}
+	value, known := []object{}, map[string]bool{"": true}
 	for _, route := range a.routes() {
-		known := slices.ContainsFunc(value, func(o described) bool {
-			return o.Name == route.permission
-		})
-		if route.permission == "" || known {
+		if known[route.permission] {
 			continue
 		}
-		kind := route.kind
-		if kind == "" {
-			kind = namespace
-		}
-		value = append(value, described{
-			Name: route.permission, Origin: "user,system",
-			Display: display{
-				Provider: namespace, Resource: strings.TrimPrefix(kind, namespace+"/"),
-				Operation: route.what, Description: route.what + ".",
+		known[route.permission] = true
+		value = append(value, object{
+			"name": route.permission, "isDataAction": false, "origin": "user,system",
+			"display": object{
+				"provider":  namespace,
+				"resource":  strings.TrimPrefix(cmp.Or(route.kind, namespace), namespace+"/"),
+				"operation": route.what, "description": route.what + ".",
 			},
 		})
 	}
-	arm.WriteJSON(w, http.StatusOK, api.List[described]{Value: value})
+	arm.WriteJSON(w, http.StatusOK, api.List[object]{Value: value})
 	return nil
 }
 

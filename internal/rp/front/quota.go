@@ -71,15 +71,7 @@ func (q *quota) done(revision int64, err error) {
 func (a *API) countOf(of fair.Resource, subscription string) fair.Count {
 	return func() (int, int64) {
 		used, revision := a.Index.Used(subscription)
-		switch of {
-		case fair.Clusters:
-			return used.Clusters, revision
-		case fair.Tokens:
-			return used.Tokens, revision
-		case fair.Bytes:
-			return used.Bytes, revision
-		}
-		return used.Nodes, revision
+		return fair.Quota(used).Of(of), revision
 	}
 }
 

@@ -18,9 +18,7 @@ const usagesURL = "/subscriptions/" + subscription +
 
 // A subscription has no more than its quotas, and is told what it has and whom to ask for more.
 func TestQuotas(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.api.Quotas = fair.Quotas{
 		Default:       fair.Quota{Nodes: 1, Clusters: 1, Tokens: 1},
 		Subscriptions: map[string]fair.Quota{strings.ToUpper(subscription): {Nodes: 2}},
@@ -63,9 +61,7 @@ func TestQuotas(t *testing.T) {
 
 // A subscription whose nodes take too many bytes may make nothing larger, and everything smaller.
 func TestQuotaOfBytes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("a"), withToken)
 	w.caughtUp()
 	used, _ := w.index.Used(subscription)
@@ -87,8 +83,7 @@ func TestQuotaOfBytes(t *testing.T) {
 
 // A page of a list ends after some megabytes.
 func TestPagesEndByBytes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	rows := make([]store.Row[flexnode.Node], 1000)
 	for i := range rows {
 		rows[i].Value.Desired.NodeConfig.Labels = map[string]string{
@@ -107,9 +102,7 @@ func TestPagesEndByBytes(t *testing.T) {
 
 // However many ask at once, one replica never lets in more than the quota.
 func TestQuotaAtOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.share(fair.Limits{})
 	w.api.Quotas = fair.Quotas{Default: fair.Quota{Nodes: 25}}
 	var made, refused atomic.Int64

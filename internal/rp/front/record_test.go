@@ -21,7 +21,7 @@ func record(t testing.TB, r *http.Request, sent string, recorder *httptest.Respo
 		strings.Contains(r.URL.Path, "/managedClusters/providers") { // to the validator a provider
 		return
 	}
-	line, err := json.Marshal(map[string]any{
+	line := must(json.Marshal(map[string]any{
 		"request": map[string]any{
 			"method": r.Method, "url": r.URL.RequestURI(), "headers": flat(r.Header),
 			"body": parsed(sent),
@@ -30,19 +30,11 @@ func record(t testing.TB, r *http.Request, sent string, recorder *httptest.Respo
 			"status": recorder.Code, "headers": flat(recorder.Header()),
 			"body": parsed(recorder.Body.String()),
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	name := strings.ReplaceAll(t.Name(), "/", "-") + ".jsonl"
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must(os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644))
 	defer f.Close()
-	if _, err := f.Write(append(line, '\n')); err != nil {
-		t.Fatal(err)
-	}
+	must(f.Write(append(line, '\n')))
 }
 
 func flat(h http.Header) map[string]string {

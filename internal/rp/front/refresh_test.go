@@ -21,20 +21,11 @@ func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string)
 	key := must(sealed.NewKey())
 	body := must(json.Marshal(api.Refresh{PublicKey: key.Public()}))
 	_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), string(body), headers...)
-	var answer api.Refreshed
-	if err := json.Unmarshal([]byte(text), &answer); err != nil {
-		t.Fatal(err)
-	}
+	answer := decoded[api.Refreshed](w.t, text)
 	n := w.storedNode("n")
-	opened, err := key.Open(sealed.About{ID: cluster + "/flexNodeConfig/N", UID: n.UID},
-		answer.EncapsulatedKey, answer.Ciphertext)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b api.Bundle
-	if err := json.Unmarshal(opened, &b); err != nil {
-		t.Fatal(err)
-	}
+	opened := must(key.Open(sealed.About{ID: cluster + "/flexNodeConfig/N", UID: n.UID},
+		answer.EncapsulatedKey, answer.Ciphertext))
+	b := decoded[api.Bundle](t, string(opened))
 	if b.Resource.UID != n.UID || b.Resource.ConfigVersion != answer.ConfigVersion ||
 		b.Resource.Epoch != 1 {
 		t.Errorf("the bundle is of %+v", b.Resource)
@@ -52,9 +43,8 @@ func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string)
 // Nothing of the answer can be read but with the key that was sent, and without a usable key there
 // is none.
 func TestRefreshIsSealed(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush-hush"), i.as(t, w, "operator"))
+	w, i, ops := guarded(t)
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush-hush"), ops)
 	w.caughtUp()
 	a := i.app(t, w, clientA)
 	post := func(status int, body string) string {
@@ -88,9 +78,7 @@ func TestRefreshIsSealed(t *testing.T) {
 // What enrols an Arc machine is in what a machine joins with, and nowhere else: the machine itself
 // gets no more of it, and an identity of before does, which has to be enrolled.
 func TestRefreshAfterEnrolment(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "of the node"), ops)
 	_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true", `{"properties":{
 		"continuousMonitoring":true,"kubernetesAuth":{"useAzureAuth":true},
@@ -122,9 +110,7 @@ func TestRefreshAfterEnrolment(t *testing.T) {
 
 // The present identity revokes what others may have; a former one cannot, since it is one of them.
 func TestRefreshRevokesPrevious(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops := i.as(t, w, "operator")
+	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true", nodeOf(clientB, "second"), ops)
 	url := path(shownNode(t, text).Properties.ConfigURL)
@@ -148,9 +134,8 @@ func TestRefreshRevokesPrevious(t *testing.T) {
 
 // A machine that shares its identity gets no bootstrap token in the name of another node that runs.
 func TestRefreshOfANodeThatRuns(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
-	ops, a := i.as(t, w, "operator"), i.app(t, w, clientA)
+	w, i, ops := guarded(t)
+	a := i.app(t, w, clientA)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush"), ops)
 	w.change(func(v *store.View) error {
 		row, err := w.api.Store.Clusters.In(v, clusterKey)

@@ -52,9 +52,7 @@ const withPolicies = `{"properties":{"driftPolicy":"repair","driftPolicies":{"un
 
 // What an owner wants of changes is answered as he has written it.
 func TestPoliciesAreShown(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	_, text := w.must(201, "PUT", nodeURL("n"), withPolicies)
 	d := shownNode(t, text).Properties.Desired
 	if d.UpgradePolicy.MaintenanceWindow == nil || d.Monitoring.Interval != "PT30S" ||
@@ -66,14 +64,11 @@ func TestPoliciesAreShown(t *testing.T) {
 
 // What an agent reports is shown by GET, and, without what is long, in a list.
 func TestReportIsShown(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
-	_, text := w.must(201, "PUT", nodeURL("n"), withPrincipal)
-	version := shownNode(t, text).Properties.ConfigVersion
+	w := newEdge(t)
+	version := w.node(201, "PUT", nodeURL("n"), withPrincipal).Properties.ConfigVersion
 	w.must(204, "POST", nodeURL("n", "/reportStatus"), fullReport(version))
 	w.caughtUp()
-	_, text = w.must(200, "GET", nodeURL("n"), "")
+	_, text := w.must(200, "GET", nodeURL("n"), "")
 	s := shownNode(t, text).Properties.Status
 	if s.Config == nil || s.Config.Failed == nil || s.Config.Applied != "7" ||
 		s.AppliedConfigVersion != "7" || s.Config.Failed.Log == "" || s.Drift == nil ||
@@ -82,10 +77,7 @@ func TestReportIsShown(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 	_, text = w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery, "")
-	var page api.List[api.FlexNodeConfig]
-	if err := json.Unmarshal([]byte(text), &page); err != nil {
-		t.Fatal(err)
-	}
+	page := decoded[api.List[api.FlexNodeConfig]](w.t, text)
 	s = page.Value[0].Properties.Status
 	if s.Config.Failed.Version != version || s.Config.Failed.Log != "" || s.Drift.Items != nil ||
 		s.Drift.Count != 2 || told(s, flexnode.UpToDate) {
@@ -95,19 +87,15 @@ func TestReportIsShown(t *testing.T) {
 
 // A report is bounded as a whole, whatever it is made of.
 func TestReportIsBounded(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)
 	report := func(size int) string {
 		const frame = `{"agentVersion":"1"%s}`
 		return fmt.Sprintf(frame, strings.Repeat(" ", size-len(frame)+len("%s")))
 	}
 	w.must(204, "POST", nodeURL("n", "/reportStatus"), report(flexnode.MaxReport))
-	_, text := w.must(413, "POST", nodeURL("n", "/reportStatus"), report(flexnode.MaxReport+1))
-	if code(text) != "RequestContentTooLarge" || !strings.Contains(text, "8192") {
-		t.Error(text)
-	}
+	w.refused(413, "RequestContentTooLarge", "POST", nodeURL("n", "/reportStatus"),
+		report(flexnode.MaxReport+1), "8192")
 	// A newer agent's report has one member more.
 	w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"other":{"x":1},"agentVersion":"9.0"}`)
 	w.caughtUp()
@@ -119,12 +107,9 @@ func TestReportIsBounded(t *testing.T) {
 
 // An owner sees what has become of the URL that he has handed out.
 func TestJoinIsShown(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	join := func() string {
-		_, text := w.must(200, "GET", nodeURL("n"), "")
-		if j := shownNode(t, text).Properties.Status.Join; j != nil {
+		if j := w.node(200, "GET", nodeURL("n"), "").Properties.Status.Join; j != nil {
 			return j.State
 		}
 		return ""
@@ -138,9 +123,7 @@ func TestJoinIsShown(t *testing.T) {
 		t.Errorf("a URL was issued: %s", got)
 	}
 	w.clock.pass(25 * time.Hour)
-	if err := w.cluster.step(t.Context(), w.storedNode("n").Credential); err != nil {
-		t.Fatal(err)
-	}
+	must(0, w.cluster.step(t.Context(), w.storedNode("n").Credential))
 	w.until("its row is gone", func() bool { return w.storedNode("n").Credential == "" })
 	if got := join(); got != api.JoinExpired {
 		t.Errorf("after its end: %s", got)

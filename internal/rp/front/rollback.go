@@ -34,22 +34,12 @@ func (a *API) rollBack(w http.ResponseWriter, r *request) error {
 
 // rollBack decides within a view and writes there.
 func (p *put) rollBack(v *store.View, to int64) error {
-	a, key := p.api, p.r.nodeKey()
-	cluster, err := a.openCluster(v, p.r)
+	a := p.api
+	cluster, old, err := a.openNode(v, p.r)
 	if err != nil {
 		return err
 	}
-	old, err := a.Store.Nodes.In(v, key)
-	if err != nil {
-		return err
-	}
-	if !old.Exists() {
-		return a.notFound(p.r, "")
-	}
-	if err := p.r.preconditions(old.Value.ETag()); err != nil {
-		return err
-	}
-	history, err := a.Store.History.In(v, key)
+	history, err := a.Store.History.In(v, p.r.nodeKey())
 	if err != nil {
 		return err
 	}

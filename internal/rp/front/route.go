@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	namespace     = "Microsoft.ContainerService"
-	operationType = namespace + "/locations/operationStatuses"
+	namespace = "Microsoft.ContainerService"
 	// registerAction is what needs no subscription that is registered.
 	registerAction = namespace + "/register/action"
 )
@@ -32,6 +31,8 @@ type route struct {
 	version    string // api-version, if it is not the API's
 	// action marks a POST whose last segment is the name of the action.
 	action bool
+	// plain marks an action without parameters in its body.
+	plain bool
 	// own lets a node's own identity do this without a role.
 	own bool
 	// maxBody bounds the request body, in bytes; 0 is the bound of all.
@@ -93,13 +94,13 @@ func (a *API) nodeRoutes() []route {
 		{method: "DELETE", pattern: inNode, permission: "delete", handle: a.deleteNode,
 			what: "Delete the configuration of a flex node"},
 		{method: "POST", pattern: inNode + "/regenerateToken", permission: "regenerateToken/action",
-			action: true, change: true, handle: a.regenerateToken,
+			action: true, plain: true, change: true, handle: a.regenerateToken,
 			what: "Make a new bootstrap token and configuration URL"},
 		{method: "POST", pattern: inNode + "/listConfigUrl", permission: "listConfigUrl/action",
-			action: true, change: true, handle: a.listConfigURL,
+			action: true, plain: true, change: true, handle: a.listConfigURL,
 			what: "Get the configuration URL that is in force, or the first one"},
 		{method: "POST", pattern: inNode + "/listHistory", permission: "listHistory/action",
-			action: true, many: true, handle: a.listHistory,
+			action: true, plain: true, many: true, handle: a.listHistory,
 			what: "List the configurations of a flex node that are kept"},
 		{method: "POST", pattern: inNode + "/diff", permission: "diff/action", action: true,
 			many: true, handle: a.diffRevisions, what: "Compare two configurations of a flex node"},
@@ -129,7 +130,7 @@ func (a *API) clusterRoutes() []route {
 		{method: "POST", pattern: inCluster + "/abort", permission: "abort/action", action: true,
 			handle: a.abort, what: "Abort the deletion of a target cluster while flex nodes are left"},
 		{method: "POST", pattern: inCluster + "/summarizeFlexNodes",
-			permission: "summarizeFlexNodes/action", action: true, many: true,
+			permission: "summarizeFlexNodes/action", action: true, plain: true, many: true,
 			handle: a.summarizeNodes,
 			what:   "Count the flex nodes of a cluster"},
 		{method: "POST", pattern: inCluster + "/allowVersions",

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // sample is a request or an answer of document 004, by the line on which it begins there
@@ -63,8 +63,7 @@ func includes(sample, answer any, at string) []string {
 // Every request of document 004 is accepted, and every answer has all that is shown there. Its
 // versions are older than the ones that are pinned: the operator gives their digests.
 func TestSamplesOfTheDocument(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	digests := map[string]any{}
 	for _, name := range []string{"kubelet", "kubectl", "kubeadm", "containerd"} {
 		digests[name] = map[string]any{"sha256": strings.Repeat("ab", 32)}
@@ -76,9 +75,7 @@ func TestSamplesOfTheDocument(t *testing.T) {
 	check := func(line, text string) {
 		t.Helper()
 		var want, got any
-		if err := json.Unmarshal([]byte(sample(t, line)), &want); err != nil {
-			t.Fatal(err)
-		}
+		must(0, json.Unmarshal([]byte(sample(t, line)), &want))
 		if err := json.Unmarshal([]byte(text), &got); err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}
@@ -117,14 +114,7 @@ func (w *world) older(version string) {
 		row := must(w.api.Store.Clusters.Get(context.Background(), clusterKey))
 		return row.Value.Facts != ""
 	})
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Clusters.In(v, clusterKey)
-		if err != nil {
-			return err
-		}
-		row.Value.Properties.KubernetesVersion = version
-		return w.api.Store.Clusters.Put(v, clusterKey, row.Value)
-	})
+	w.upgrade(version)
 }
 
 // says has a node's agent report what it has applied, and its cluster say how it is.
@@ -133,12 +123,5 @@ func (w *world) says(name, version string, ready api.Condition) {
 	ready.LastTransitionTime = w.clock.now()
 	w.must(204, "POST", nodeURL(name, "/reportStatus"), `{"appliedConfigVersion":"`+version+
 		`","lastConfigApplied":"2026-05-01T12:00:00Z"}`)
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Status.In(v, clusterKey+"/"+name)
-		if err != nil {
-			return err
-		}
-		row.Value.Ready = &ready
-		return w.api.Store.Status.Put(v, clusterKey+"/"+name, row.Value)
-	})
+	edit(w, w.api.Store.Status, clusterKey+"/"+name, func(s *flexnode.Status) { s.Ready = &ready })
 }

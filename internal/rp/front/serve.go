@@ -85,32 +85,10 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 	if unmatched != nil {
 		return unmatched
 	}
-	if err := r.checkNames(); err != nil {
-		return err
-	}
-	if err := l.api.recognize(r); err != nil {
-		return err
-	}
-	if err := l.api.throttle(w, r); err != nil {
-		return err
-	}
-	if err := l.api.authorize(r); err != nil {
-		return err
-	}
-	if err := l.api.throttleSubscription(w, r); err != nil {
-		return err
-	}
-	if err := l.api.throttleNode(r); err != nil {
-		return err
-	}
-	if err := l.api.checkSubscription(r); err != nil {
-		return err
-	}
-	if err := readBody(w, r); err != nil {
-		return err
-	}
-	if err := l.api.enter(r); err != nil {
-		return err
+	for _, step := range steps {
+		if err := step(l.api, w, r); err != nil {
+			return err
+		}
 	}
 	defer r.place.Leave()
 	if l.api.isTraced(r) {
@@ -119,6 +97,13 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 		r.Request = r.WithContext(ctx)
 	}
 	return r.route.handle(w, r)
+}
+
+// steps are what comes before the handler of a request, in this order.
+var steps = [...]func(*API, http.ResponseWriter, *request) error{
+	(*API).checkNames, (*API).recognize, (*API).throttle, (*API).authorize,
+	(*API).throttleSubscription, (*API).throttleNode, (*API).checkSubscription,
+	(*API).readBody, (*API).enter,
 }
 
 // agentsQuery is what each agent's requests have as a query. Nobody changes it.
@@ -159,11 +144,8 @@ func correlate(w http.ResponseWriter, r *request) {
 
 // authorize asks whether the caller may do this, unless Resource Manager has, or it is a node and
 // this is its own.
-func (a *API) authorize(r *request) error {
-	if r.route.permission == "" || r.caller.Trusted {
-		return nil
-	}
-	if r.own {
+func (a *API) authorize(_ http.ResponseWriter, r *request) error {
+	if r.route.permission == "" || r.caller.Trusted || r.own {
 		return nil
 	}
 	refused := a.askRole(r)
@@ -187,18 +169,13 @@ func (a *API) authorize(r *request) error {
 const (
 	refusals     = 10
 	refusalAgain = time.Second
-	// maxStrangers bounds how many callers are remembered.
-	maxStrangers = 10_000
 )
 
 func (a *API) stranger(c Caller) *rate.Limiter {
 	key := c.TenantID + "/" + c.ObjectID
-	limiter, known := a.strangers.LoadOrStore(key, rate.NewLimiter(rate.Every(refusalAgain), refusals))
-	if !known && a.strangerCount.Add(1) > maxStrangers {
-		a.strangers.Clear()
-		a.strangerCount.Store(0)
-	}
-	return limiter.(*rate.Limiter)
+	return a.strangers.of(key, func() *rate.Limiter {
+		return rate.NewLimiter(rate.Every(refusalAgain), refusals)
+	})
 }
 
 // askRole is an error unless the caller has a role for what it asks.

@@ -40,10 +40,7 @@ func TestSession(t *testing.T) {
 func TestSessionsAreSmall(t *testing.T) {
 	const agents, most = 100_000, 192
 	before := heapInUse()
-	known, err := lru.New[tokenHash, session](verified)
-	if err != nil {
-		t.Fatal(err)
-	}
+	known := must(lru.New[tokenHash, session](verified))
 	e := &Entra{known: known}
 	for n := range agents {
 		id := fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", n)

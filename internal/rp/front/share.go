@@ -14,7 +14,7 @@ import (
 
 // recognize reports whether a request is of a node about itself, as far as the index knows: it
 // counts as the node's then, not as its identity's, which many nodes may share.
-func (a *API) recognize(r *request) (err error) {
+func (a *API) recognize(_ http.ResponseWriter, r *request) (err error) {
 	if !r.route.own {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (a *API) throttleSubscription(w http.ResponseWriter, r *request) error {
 
 // throttleNode refuses what costs the store if too much of it is asked of a node. Who does not
 // count as the node has a bucket of his own there, and leaves the node's alone.
-func (a *API) throttleNode(r *request) error {
+func (a *API) throttleNode(_ http.ResponseWriter, r *request) error {
 	if r.route.bucket == "" {
 		return nil
 	}
@@ -149,9 +149,9 @@ func (r *request) principal() string {
 func (a *API) counted(
 	w http.ResponseWriter, r *request, kind fair.Kind, v fair.Verdict,
 ) error {
-	if left := v.Remaining; left.Policy != "" {
+	if v.Policy != "" {
 		w.Header().Add("x-ms-ratelimit-remaining-resource",
-			fmt.Sprintf("%s/%s;%d", namespace, left.Policy, left.Count))
+			fmt.Sprintf("%s/%s;%d", namespace, v.Policy, v.Left))
 	}
 	return a.tooMany(r, kind, v)
 }
@@ -165,7 +165,7 @@ func (a *API) tooMany(r *request, kind fair.Kind, v fair.Verdict) error {
 		a.Log.Info("a caller asks too much", "caller", r.caller.Name, "object", r.caller.ObjectID,
 			"kind", kind, "path", cut(r.URL.Path, auditedPath))
 	}
-	return &throttled{after: v.After, refusal: arm.Errorf(http.StatusTooManyRequests,
+	return &refusal{after: v.After, answer: arm.Errorf(http.StatusTooManyRequests,
 		"TooManyRequests",
 		"Number of '%s' requests for subscription '%s' actor '%s' exceeded. Please try again "+
 			"after '%d' seconds, when additional tokens are available. The limit is %d requests "+
@@ -178,7 +178,7 @@ func (a *API) tooMany(r *request, kind fair.Kind, v fair.Verdict) error {
 func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Second)) }
 
 // enter waits for a place among the requests that are answered at once.
-func (a *API) enter(r *request) (err error) {
+func (a *API) enter(_ http.ResponseWriter, r *request) (err error) {
 	r.place, err = a.Gate.Enter(r.Context(), r.class(), r.subscriptionKey())
 	return orBusy(err)
 }

@@ -46,25 +46,15 @@ func (w *world) share(limits fair.Limits) {
 func (w *world) ask(
 	caller, method, url, body string, headers ...string,
 ) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(method, publicURL+url, strings.NewReader(body))
-	r.Header.Set(callerHeader, caller)
-	r.Header.Set("Content-Type", "application/json")
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		r.Header.Set(name, value)
-	}
-	recorder := httptest.NewRecorder()
-	w.front.ServeHTTP(recorder, r)
-	return recorder
+	return w.serve(method, url, strings.NewReader(body),
+		append(headers, callerHeader+": "+caller)...)
 }
 
 const remainingHeader = "X-Ms-Ratelimit-Remaining-Resource"
 
 // Who asks too much is told so, and when to ask again; others are answered.
 func TestThrottling(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
 	w.caughtUp()
 	limits := fair.Limits{Requests: fair.Requests{
@@ -130,9 +120,7 @@ func TestThrottling(t *testing.T) {
 
 // What of a node costs the store is bounded by itself, and nobody else takes it from the node.
 func TestReportsAreThrottled(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	for _, name := range []string{"n", "m"} {
 		w.must(201, "PUT", nodeURL(name), withManaged)
 	}
@@ -163,8 +151,7 @@ func TestReportsAreThrottled(t *testing.T) {
 
 // What costs as much as a list is one.
 func TestKinds(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	want := map[string]fair.Kind{
 		"GET " + inNode: fair.Reads, "GET " + inNodes: fair.Lists, "GET " + inCluster: fair.Reads,
 		"GET " + inClusters: fair.Lists, "GET " + inProvider + "/managedClusters": fair.Lists,
@@ -202,9 +189,7 @@ func TestKinds(t *testing.T) {
 // What Resource Manager tells of a subscription takes nothing from the subscription's callers, and
 // is never refused.
 func TestManagerIsNotThrottled(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	small, large := fair.Rate{Burst: 3, PerSecond: .001}, fair.Rate{Burst: 20, PerSecond: .001}
 	w.share(fair.Limits{Requests: fair.Requests{
 		Principal: fair.Rates{Writes: small}, Subscription: fair.Rates{Writes: large},
@@ -224,9 +209,7 @@ func TestManagerIsNotThrottled(t *testing.T) {
 // Who may do nothing in a subscription takes nothing from its callers, and gets no more by naming
 // others.
 func TestStrangersTakeFromNobody(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.do("PUT", nodeURL("n"), withManaged)
 	w.caughtUp()
 	w.share(fair.Limits{Requests: fair.Requests{
@@ -259,11 +242,8 @@ func TestStrangersTakeFromNobody(t *testing.T) {
 // Behind Resource Manager a caller counts as the node if he has its identity and names its uid, and
 // not for one of them.
 func TestWhoIsTheNodeBehindManager(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
-	_, text := w.must(201, "PUT", nodeURL("n"), withManaged)
-	uid := shownNode(t, text).Properties.ResourceUID
+	w := newEdge(t)
+	uid := w.node(201, "PUT", nodeURL("n"), withManaged).Properties.ResourceUID
 	w.caughtUp()
 	w.share(fair.Limits{Requests: fair.Requests{
 		Principal: fair.Rates{Reads: fair.Rate{Burst: 1000, PerSecond: 1}},
@@ -297,9 +277,7 @@ func TestWhoIsTheNodeBehindManager(t *testing.T) {
 
 // A script at full speed keeps no poll from its answer.
 func TestPollsBesideAScript(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	etags := map[string]string{}
 	for n := range 40 {
 		url := nodeURL(fmt.Sprint("n", n))
@@ -361,9 +339,7 @@ func TestPollsBesideAScript(t *testing.T) {
 
 // While all places of a class are taken its requests are refused, and others are not.
 func TestPlaces(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
 	w.caughtUp()
 	one := fair.Places{InFlight: 1, Seconds: 1}
@@ -396,9 +372,7 @@ func TestPlaces(t *testing.T) {
 
 // A PUT that waits for its cluster keeps nobody from a place.
 func TestWaitingTakesNoPlace(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	one := fair.Places{InFlight: 1, Seconds: 1}
 	w.share(fair.Limits{AtOnce: fair.AtOnce{Writes: one}})
 	w.cluster.isDown.Store(true)
@@ -426,9 +400,7 @@ func TestWaitingTakesNoPlace(t *testing.T) {
 
 // While the store does not answer, reports wait for it and polls are answered.
 func TestPollsWhileTheStorePauses(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
 	w.caughtUp()
 	w.share(fair.Limits{AtOnce: fair.DefaultLimits().AtOnce})
@@ -466,9 +438,7 @@ func TestPollsWhileTheStorePauses(t *testing.T) {
 // What nodes ask of the store is bounded for their identity and subscription together, and polls
 // that are answered from memory are not.
 func TestNodesShareABucketForTheStore(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n0"), withManaged).Header.Get("ETag")
 	for i := range 60 {
 		w.must(201, "PUT", nodeURL(fmt.Sprintf("n%d", i+1)), withManaged)
@@ -501,9 +471,7 @@ func TestNodesShareABucketForTheStore(t *testing.T) {
 
 // A configuration URL is answered ten times at once, and refused with 429 after that.
 func TestConfigurationURLsAreBounded(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	_, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
 	link := path(shownNode(t, text).Properties.ConfigURL)
 	w.share(fair.DefaultLimits())

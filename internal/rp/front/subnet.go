@@ -1,8 +1,6 @@
 package front
 
 import (
-	"context"
-
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -18,18 +16,36 @@ func (a *API) reserveSubnet(
 	if err := a.knowSubnets(v, c); err != nil {
 		return "", err
 	}
-	p := c.Properties
-	for n := range guesses {
+	p, taken := c.Properties, map[string]bool(nil)
+	for n := 0; ; n++ {
 		key, subnet, ok := flexnode.Slot(r.clusterKey(), r.nodeKey(), p.PodCIDR, p.NodeCIDRMask, n)
 		if !ok {
-			break
+			return "", arm.Errorf(409, "PodCIDRExhausted",
+				"All %d pod subnets of the cluster are in use. Give the cluster a larger podCidr or "+
+					"delete flexNodeConfigs that are not needed.",
+				flexnode.Slots(p.PodCIDR, p.NodeCIDRMask))
 		}
-		reserved, err := a.reserve(v, key, r.nodeKey())
-		if reserved || err != nil {
-			return subnet, err
+		if n == guesses { // the pool is rather full
+			rows, _, err := a.Store.PodCIDRs.List(v.Context(), r.clusterKey()+"/")
+			if err != nil {
+				return "", err
+			}
+			taken = make(map[string]bool, len(rows))
+			for _, row := range rows {
+				taken[row.Key] = row.Value != r.nodeKey()
+			}
+		}
+		if taken[key] {
+			continue
+		}
+		row, err := a.Store.PodCIDRs.In(v, key)
+		if err != nil {
+			return "", err
+		}
+		if !row.Exists() || row.Value == r.nodeKey() {
+			return subnet, a.Store.PodCIDRs.Put(v, key, r.nodeKey())
 		}
 	}
-	return a.reserveAny(v, r, c)
 }
 
 // subnetsNotKnown is that it is not known which pod subnets the cluster's Nodes have: they have not
@@ -53,61 +69,4 @@ func (a *API) knowSubnets(v *store.View, c flexnode.Cluster) error {
 		return err
 	}
 	return subnetsNotKnown{epoch}
-}
-
-// awaitSubnets waits until it is known in an epoch which pod subnets the Nodes of a cluster have,
-// or the caller has waited for long enough.
-func (a *API) awaitSubnets(r *request, epoch int64) error {
-	wait, cancel := context.WithTimeout(r.Context(), a.patience())
-	defer cancel()
-	var err error
-	r.place.Rest(func() {
-		_, err = a.Store.Clusters.Wait(wait, r.clusterKey(),
-			func(row store.Row[flexnode.Cluster]) bool {
-				return !row.Exists() || row.Value.SubnetsEpoch >= epoch
-			})
-	})
-	if wait.Err() != nil {
-		return nil // it is told when it is tried again
-	}
-	return err
-}
-
-// reserve takes one place, unless another node has it.
-func (a *API) reserve(v *store.View, key, nodeKey string) (bool, error) {
-	row, err := a.Store.PodCIDRs.In(v, key)
-	if err != nil || row.Exists() && row.Value != nodeKey {
-		return false, err
-	}
-	return true, a.Store.PodCIDRs.Put(v, key, nodeKey)
-}
-
-// reserveAny reads all of the pool, which is rather full.
-func (a *API) reserveAny(v *store.View, r *request, c flexnode.Cluster) (string, error) {
-	p := c.Properties
-	rows, _, err := a.Store.PodCIDRs.List(v.Context(), r.clusterKey()+"/")
-	if err != nil {
-		return "", err
-	}
-	taken := make(map[string]bool, len(rows))
-	for _, row := range rows {
-		taken[row.Key] = row.Value != r.nodeKey()
-	}
-	for n := guesses; ; n++ {
-		key, subnet, ok := flexnode.Slot(r.clusterKey(), r.nodeKey(), p.PodCIDR, p.NodeCIDRMask, n)
-		if !ok {
-			break
-		}
-		if taken[key] {
-			continue
-		}
-		reserved, err := a.reserve(v, key, r.nodeKey())
-		if reserved || err != nil {
-			return subnet, err
-		}
-	}
-	return "", arm.Errorf(409, "PodCIDRExhausted",
-		"All %d pod subnets of the cluster are in use. Give the cluster a larger podCidr or "+
-			"delete flexNodeConfigs that are not "+
-			"needed.", flexnode.Slots(p.PodCIDR, p.NodeCIDRMask))
 }

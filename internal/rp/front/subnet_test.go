@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 func TestPodSubnets(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
 	taken := map[string]bool{}
 	subnet := func(name string) string {
@@ -27,10 +27,7 @@ func TestPodSubnets(t *testing.T) {
 		}
 		taken[s] = true
 	}
-	_, text := w.must(409, "PUT", nodeURL("n4"), `{"properties":{}}`)
-	if code(text) != "PodCIDRExhausted" {
-		t.Error(text)
-	}
+	w.refused(409, "PodCIDRExhausted", "PUT", nodeURL("n4"), `{"properties":{}}`)
 	w.must(200, "DELETE", nodeURL("n2"), "")
 	if s := subnet("n5"); !taken[s] {
 		t.Errorf("n5 got %q, which nobody gave back", s)
@@ -42,8 +39,7 @@ func TestPodSubnets(t *testing.T) {
 // After a restore no pod subnet is given out until it is known which ones the cluster's Nodes have;
 // nodes that have one can be changed (M26).
 func TestPodSubnetsAfterARestore(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
 	w.must(201, "PUT", nodeURL("n1"), `{"properties":{}}`)
 	s := w.api.Store
@@ -54,14 +50,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 		t.Error(text, response.Header)
 	}
 	w.must(200, "PUT", nodeURL("n1"), `{"properties":{"nodeConfig":{"maxPods":40}}}`)
-	w.change(func(v *store.View) error {
-		row, err := s.Clusters.In(v, clusterKey)
-		if err != nil {
-			return err
-		}
-		row.Value.SubnetsEpoch = 2
-		return s.Clusters.Put(v, clusterKey, row.Value)
-	})
+	edit(w, s.Clusters, clusterKey, func(c *flexnode.Cluster) { c.SubnetsEpoch = 2 })
 	w.must(201, "PUT", nodeURL("n2"), `{"properties":{}}`)
 }
 
@@ -69,16 +58,12 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 // pod subnet is given out until its Nodes have been seen, for which a PUT waits. Nodes that have no
 // use for one do not wait.
 func TestPodSubnetsOfANewRegistration(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	w.must(201, "PUT", clusterURL,
 		`{"location":"westeurope","properties":{"podCidr":"10.200.0.0/22","nodeCidrMask":24}}`)
-	_, text := w.must(503, "PUT", nodeURL("n1"), `{"properties":{}}`)
-	if code(text) != "PodSubnetsNotKnown" {
-		t.Error(text)
-	}
+	w.refused(503, "PodSubnetsNotKnown", "PUT", nodeURL("n1"), `{"properties":{}}`)
 	w.must(404, "GET", nodeURL("n1"), "")
 	w.api.Patience = 20 * time.Second
 	waits := w.calls("read")
@@ -97,14 +82,12 @@ func TestPodSubnetsOfANewRegistration(t *testing.T) {
 
 // A pool of many subnets that is full at the first guesses still gives one.
 func TestPodSubnetsBeyondTheGuesses(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	w.register(`"podCidr":"10.200.0.0/19","nodeCidrMask":24`)
 	taken := map[string]bool{}
 	for i := range 32 {
-		_, text := w.must(201, "PUT", nodeURL(fmt.Sprintf("n%d", i)), `{"properties":{}}`)
-		config := shownNode(t, text).Properties.Config
-		s, _ := config["cni"].(map[string]any)["podCIDR"].(string)
+		n := w.node(201, "PUT", nodeURL(fmt.Sprintf("n%d", i)), `{"properties":{}}`)
+		s, _ := n.Properties.Config["cni"].(map[string]any)["podCIDR"].(string)
 		if taken[s] {
 			t.Errorf("n%d got %q again", i, s)
 		}

@@ -110,7 +110,7 @@ func (a *API) deleteClusters(r *request, subscription string) error {
 
 // checkSubscription keeps subscriptions that are not in order from changing anything (RPC,
 // subscription states).
-func (a *API) checkSubscription(r *request) error {
+func (a *API) checkSubscription(_ http.ResponseWriter, r *request) error {
 	if r.names.of("subscription") == "" || r.route.kind == "" {
 		return nil
 	}

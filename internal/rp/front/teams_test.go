@@ -40,8 +40,7 @@ func (errNotBound) Error() string { return "not bound" }
 // Two teams with a subscription each share a provider: whatever one tries on what is the other's is
 // refused, and written down.
 func TestTwoTeams(t *testing.T) {
-	t.Parallel()
-	w, i := guarded(t)
+	w, i, _ := guarded(t)
 	a := team{"aaaaaaaa-2222-3333-4444-555555555555", "kube-a", "lead-of-a", clientA}
 	b := team{"bbbbbbbb-2222-3333-4444-555555555555", "kube-b", "lead-of-b", clientB}
 	bound := bindings{}
@@ -147,9 +146,7 @@ func (w *world) audited(t *testing.T, oid string) int {
 			Object string
 			Status int
 		}
-		if err := json.Unmarshal([]byte(line), &entry); err != nil {
-			t.Fatal(err)
-		}
+		must(0, json.Unmarshal([]byte(line), &entry))
 		if entry.Object == oid && entry.Status == 403 {
 			n++
 		}

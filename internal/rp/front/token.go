@@ -1,7 +1,6 @@
 package front
 
 import (
-	"context"
 	"net/http"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -16,9 +15,6 @@ import (
 // is kept, and its version with it. If the cluster keeps it waiting, the answer is an operation
 // whose result is the URL.
 func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
-	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
-		return err
-	}
 	node, err := a.issue(r, nil)
 	if err != nil {
 		return err
@@ -29,11 +25,7 @@ func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
 // awaitURL waits for the credential of a node, and answers with its URL, or with an operation whose
 // result it will be.
 func (a *API) awaitURL(w http.ResponseWriter, r *request, node flexnode.Node) error {
-	wait, cancel := context.WithTimeout(r.Context(), a.patience())
-	defer cancel()
-	var err error
-	r.place.Rest(func() { _, err = a.Credentials.Await(wait, node.Credential) })
-	if err != nil && wait.Err() == nil {
+	if err := a.awaitCredential(r, node); err != nil {
 		return err
 	}
 	url, err := a.Credentials.URL(r.Context(), node.Credential)
@@ -61,17 +53,8 @@ func (a *API) issue(
 		a.Store.Subscriptions.Key(r.subscriptionKey())}
 	q := quota{api: a, r: r, key: key}
 	plan := func(v *store.View) error {
-		if _, err := a.openCluster(v, r); err != nil {
-			return err
-		}
-		node, err := a.Store.Nodes.In(v, key)
+		_, node, err := a.openNode(v, r)
 		if err != nil {
-			return err
-		}
-		if !node.Exists() {
-			return a.notFound(r, "")
-		}
-		if err := r.preconditions(node.Value.ETag()); err != nil {
 			return err
 		}
 		next = node.Value
@@ -99,13 +82,11 @@ func (a *API) issue(
 // listConfigURL tells the URL that is in force. A node that no machine has used one of gets one: a
 // template can call functions whose names begin with list, and no others.
 func (a *API) listConfigURL(w http.ResponseWriter, r *request) error {
-	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
-		return err
-	}
 	node, err := a.issue(r, func(v *store.View, n flexnode.Node) (bool, error) {
 		use, err := a.Credentials.UseOf(v, r.nodeKey(), n)
 		if err == nil && use == credential.Used {
-			err = errNoURL()
+			err = arm.Errorf(409, "NoConfigUrl", "There is no configuration URL in force, and a "+
+				"machine has used one of this node already. POST regenerateToken makes another.")
 		}
 		return use == credential.Usable, err
 	})
@@ -113,12 +94,6 @@ func (a *API) listConfigURL(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	return a.awaitURL(w, r, node)
-}
-
-func errNoURL() error {
-	return arm.Errorf(409, "NoConfigUrl",
-		"There is no configuration URL in force, and a machine has used one of this node already. "+
-			"POST regenerateToken makes another.")
 }
 
 func (a *API) answerLiveURL(w http.ResponseWriter, r *request, n flexnode.Node) error {

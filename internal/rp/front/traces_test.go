@@ -10,9 +10,7 @@ import (
 
 // A request is a span below its caller's; a poll is none.
 func TestTraces(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	spans := tracetest.NewSpanRecorder()
 	w.api.Tracer = trace.NewTracerProvider(trace.WithSpanProcessor(spans)).Tracer("test")
 	const parent = "0af7651916cd43dd8448eb211c80319c"

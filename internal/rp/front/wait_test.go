@@ -56,9 +56,7 @@ func TestDeleteDoesNotPoll(t *testing.T) {
 
 // PUTs that wait for their cluster open no watch: they hear from the process' index.
 func TestPutsWaitTogether(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.cluster.isDown.Store(true)
 	w.api.Patience = 3 * time.Second
 	follows := w.calls("follow")

@@ -3,6 +3,7 @@ package front
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,7 +18,7 @@ type Waiters struct {
 	most    int
 
 	mu    sync.Mutex
-	of    map[string]*waiter // the first of each node's, by its key
+	of    map[string][]*waiter // of each node, by its key
 	count int
 	ended bool
 }
@@ -26,7 +27,6 @@ type Waiters struct {
 type waiter struct {
 	own   bool          // of the node's agent
 	woken chan struct{} // full when it is to see what its node is now
-	next  *waiter       // that waits for the same node
 }
 
 // maxPerNode is how many polls of its agent may wait for one node, one that it has given up among
@@ -35,7 +35,7 @@ const maxPerNode = 4
 
 // NewWaiters lets so many polls wait at once, each for at most so long.
 func NewWaiters(longest time.Duration, most int) *Waiters {
-	return &Waiters{longest: longest, most: most, of: map[string]*waiter{}}
+	return &Waiters{longest: longest, most: most, of: map[string][]*waiter{}}
 }
 
 // Wake is to be told of each change of the index (Index.Subscribe).
@@ -45,7 +45,7 @@ func (w *Waiters) Wake(table, key string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for x := w.of[key]; x != nil; x = x.next {
+	for _, x := range w.of[key] {
 		x.wake()
 	}
 }
@@ -55,8 +55,8 @@ func (w *Waiters) End() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true
-	for _, x := range w.of {
-		for ; x != nil; x = x.next {
+	for _, all := range w.of {
+		for _, x := range all {
 			x.wake()
 		}
 	}
@@ -79,8 +79,8 @@ func (w *Waiters) hasEnded() bool {
 func (w *Waiters) enter(key string, own bool) *waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	first, alike := w.of[key], 0
-	for x := first; x != nil; x = x.next {
+	alike := 0
+	for _, x := range w.of[key] {
 		if x.own == own {
 			alike++
 		}
@@ -88,8 +88,8 @@ func (w *Waiters) enter(key string, own bool) *waiter {
 	if w.ended || w.count >= w.most || alike >= maxPerNode {
 		return nil
 	}
-	x := &waiter{own: own, woken: make(chan struct{}, 1), next: first}
-	w.of[key] = x
+	x := &waiter{own: own, woken: make(chan struct{}, 1)}
+	w.of[key] = append(w.of[key], x)
 	w.count++
 	return x
 }
@@ -98,19 +98,9 @@ func (w *Waiters) leave(key string, gone *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count--
-	first := w.of[key]
-	if first == gone {
-		if gone.next == nil {
-			delete(w.of, key)
-			return
-		}
-		w.of[key] = gone.next
-		return
-	}
-	for x := first; x != nil; x = x.next {
-		if x.next == gone {
-			x.next = gone.next
-		}
+	left := slices.DeleteFunc(w.of[key], func(x *waiter) bool { return x == gone })
+	if w.of[key] = left; len(left) == 0 {
+		delete(w.of, key)
 	}
 }
 

@@ -3,7 +3,6 @@ package front
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"slices"
 	"sync"
@@ -77,9 +76,7 @@ func (w *world) copyNode(nodes int) {
 }
 
 func (w *world) changeOnly(decide func(*store.View) error) {
-	if _, err := w.api.Store.Update(w.t.Context(), "test", nil, decide); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.api.Store.Update(w.t.Context(), "test", nil, decide))
 }
 
 // touch gives a node another ETag.
@@ -102,11 +99,8 @@ func (w *world) touch(b *testing.B, i int) {
 // pollOnce polls a node and expects that it changes.
 func (w *world) pollOnce(b *testing.B, i int) {
 	poll, _ := w.index.Poll(clusterKey + "/" + copyName(i))
-	r := httptest.NewRequest(http.MethodGet, publicURL+nodeURL(copyName(i)), nil)
-	r.Header.Set("If-None-Match", poll.ETag)
-	r.Header.Set("Prefer", "wait=600")
-	recorder := httptest.NewRecorder()
-	w.front.ServeHTTP(recorder, r)
+	recorder := w.serve(http.MethodGet, nodeURL(copyName(i)), nil,
+		"If-None-Match: "+poll.ETag, "Prefer: wait=600")
 	if recorder.Code != http.StatusOK {
 		b.Errorf("%d: %s", recorder.Code, recorder.Body)
 	}

@@ -302,10 +302,7 @@ func TestAWaitOutlivesTheServersTimeouts(t *testing.T) {
 			request := must(http.NewRequest(http.MethodGet, server.URL+nodeURL("n"), nil))
 			request.Header.Set("If-None-Match", r.Header.Get("ETag"))
 			request.Header.Set("Prefer", "wait=1")
-			response, err := server.Client().Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			response := must(server.Client().Do(request))
 			response.Body.Close()
 			if response.StatusCode != 304 || response.ProtoMajor != proto ||
 				response.Header.Get("Preference-Applied") != "wait=1" {

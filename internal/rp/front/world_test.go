@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,12 +92,24 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
+// beside is a world of a test that runs beside others.
+func beside(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	return newWorld(t)
+}
+
+// newEdge is a world with its cluster, for a test beside others.
+func newEdge(t *testing.T) *world {
+	t.Helper()
+	w := beside(t)
+	w.register("")
+	return w
+}
+
 func newWorldOn(t testing.TB, backend store.Backend) *world {
 	t.Helper()
-	key, err := seal.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must(seal.NewKey())
 	w := &world{
 		t: t, backend: backend, clock: &clock{}, audit: &lines{},
 		keys: seal.Ring{Keys: []seal.Key{key}},
@@ -115,9 +128,7 @@ func (w *world) start() {
 	s := store.New(w.backend)
 	ctx, stop := context.WithCancel(context.Background())
 	w.index = store.NewIndex(s)
-	if err := w.index.Load(ctx); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, w.index.Load(ctx))
 	log := slog.New(slog.DiscardHandler)
 	audit := slog.New(slog.NewJSONHandler(w.audit, nil))
 	w.handout = &credential.Handout{
@@ -202,6 +213,21 @@ func (w *world) send(
 	return recorder.Result()
 }
 
+// serve sends a request, and records nothing of it.
+func (w *world) serve(
+	method, url string, body io.Reader, headers ...string,
+) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, publicURL+url, body)
+	r.Header.Set("Content-Type", "application/json")
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	recorder := httptest.NewRecorder()
+	w.front.ServeHTTP(recorder, r)
+	return recorder
+}
+
 // must sends a request and fails the test unless the status is as wanted.
 func (w *world) must(
 	status int, method, url, body string, headers ...string,
@@ -213,6 +239,25 @@ func (w *world) must(
 		w.t.Fatalf("%s %s: status %d, want %d: %s", method, url, response.StatusCode, status, text)
 	}
 	return response, text
+}
+
+// refused sends a request that is refused with a code, and told words of the message.
+func (w *world) refused(status int, want, method, url, body string, words ...string) {
+	w.t.Helper()
+	_, text := w.must(status, method, url, body)
+	told := func(word string) bool { return strings.Contains(text, word) }
+	if code(text) != want || slices.ContainsFunc(words, func(s string) bool { return !told(s) }) {
+		w.t.Errorf("%s %s: got %s, want %s, %q", method, url, text, want, words)
+	}
+}
+
+// node is the node that a request is answered with.
+func (w *world) node(
+	status int, method, url, body string, headers ...string,
+) api.FlexNodeConfig {
+	w.t.Helper()
+	_, text := w.must(status, method, url, body, headers...)
+	return shownNode(w.t, text)
 }
 
 // tell has Resource Manager tell the state of the subscription.
@@ -248,10 +293,7 @@ func (w *world) regenerateInVain() (result string) {
 // caughtUp waits until the index has seen all that is stored.
 func (w *world) caughtUp() {
 	w.t.Helper()
-	health, err := w.backend.Health(context.Background())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	health := must(w.backend.Health(context.Background()))
 	deadline := time.Now().Add(20 * time.Second)
 	for ; w.index.Revision() < health.Revision; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -271,14 +313,19 @@ func (w *world) until(what string, so func() bool) {
 	}
 }
 
+// decoded reads an answer.
+func decoded[T any](t testing.TB, text string) (value T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return value
+}
+
 // shownNode reads a node out of an answer.
 func shownNode(t testing.TB, text string) api.FlexNodeConfig {
 	t.Helper()
-	var n api.FlexNodeConfig
-	if err := json.Unmarshal([]byte(text), &n); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
-	return n
+	return decoded[api.FlexNodeConfig](t, text)
 }
 
 // path is the path and query of a URL of the provider.
@@ -296,10 +343,7 @@ func code(text string) string {
 
 func readAll(t testing.TB, r io.Reader) string {
 	t.Helper()
-	text, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(io.ReadAll(r))
 	return string(text)
 }
 
@@ -323,28 +367,33 @@ func (w *world) storedNode(name string) flexnode.Node {
 // change changes rows as something else than the API does.
 func (w *world) change(decide func(*store.View) error) {
 	w.t.Helper()
-	if _, err := w.api.Store.Update(context.Background(), "test", nil, decide); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.api.Store.Update(context.Background(), "test", nil, decide))
 	w.caughtUp()
+}
+
+// edit changes a row as something else than the API does.
+func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row, err := table.In(v, key)
+		if err != nil {
+			return err
+		}
+		with(&row.Value)
+		return table.Put(v, key, row.Value)
+	})
 }
 
 func (w *world) setState(name, state string) {
 	w.t.Helper()
-	n := w.storedNode(name)
-	n.State = state
-	w.change(func(v *store.View) error {
-		return w.api.Store.Nodes.Put(v, clusterKey+"/"+name, n)
-	})
+	edit(w, w.api.Store.Nodes, clusterKey+"/"+name, func(n *flexnode.Node) { n.State = state })
 }
 
 // upgrade has the cluster be another version.
 func (w *world) upgrade(version string) {
 	w.t.Helper()
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Clusters.In(v, clusterKey)
-		row.Value.Properties.KubernetesVersion = version
-		return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value))
+	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
+		c.Properties.KubernetesVersion = version
 	})
 }
 
@@ -374,9 +423,5 @@ func (w *world) afterCommit(do func()) {
 
 func operationOf(t testing.TB, text string) operationStatus {
 	t.Helper()
-	var o operationStatus
-	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
-	return o
+	return decoded[operationStatus](t, text)
 }

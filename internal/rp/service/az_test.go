@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"encoding/pem"
 	"io"
 	"log/slog"
@@ -18,13 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
-	"github.com/Azure/AKSFlexNode/internal/rp/seal"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -101,11 +96,10 @@ func (w *azWorld) provide() {
 	t := w.t
 	direct := httptest.NewUnstartedServer(nil)
 	public := "https://" + direct.Listener.Addr().String()
-	ring := must(json.Marshal(seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}))
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.arm.Certificate().Raw})
 	settings := Settings{
 		PublicURL: public, Installation: "here", TenantID: azuresim.DefaultTenant,
-		KeysFile: write(t, w.dir, "keys.json", string(ring)),
+		KeysFile: keysFile(t, w.dir),
 		CAFile:   write(t, w.dir, "ca.pem", string(ca)),
 		Authentication: Authentication{Audiences: []string{w.arm.URL, w.arm.URL + "/"},
 			Issuers: []front.Issuer{{TenantID: azuresim.DefaultTenant,
@@ -115,15 +109,10 @@ func (w *azWorld) provide() {
 			Actions: []string{"*"}}},
 		NodeDefaults: oldKubernetes(),
 	}
-	s := &service{
-		settings: settings, role: All, log: slog.New(slog.NewTextHandler(testLog{t}, nil)),
-		audit: slog.New(slog.DiscardHandler), store: store.New(storetest.NewMemory()),
-		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
-	}
+	s := newService(settings, All, storetest.NewMemory())
+	s.log = slog.New(slog.NewTextHandler(testLog{t}, nil))
 	ctx, cancel := context.WithCancel(context.Background())
-	must(0, s.prepare(ctx))
-	must(0, s.assemble(ctx, "test"))
-	must(0, s.load(ctx))
+	s.begin(ctx)
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.dial
 	stop := s.work(ctx)
 	t.Cleanup(func() { _ = stop(ctx); cancel() })
@@ -175,14 +164,9 @@ func (w *azWorld) install() {
 	if err != nil {
 		w.t.Fatalf("cannot make the extension: %v: %s", err, out)
 	}
-	archive, err := zip.OpenReader(strings.TrimSpace(string(out)))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	archive := must(zip.OpenReader(strings.TrimSpace(string(out))))
 	defer archive.Close()
-	if err := os.CopyFS(filepath.Join(w.dir, "extensions/aks-flex-node"), archive); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, os.CopyFS(filepath.Join(w.dir, "extensions/aks-flex-node"), archive))
 }
 
 // run has a shell run az; both of its outputs, and the exit code.
@@ -221,10 +205,7 @@ func (w *azWorld) fetch(url string) (int, string) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
 		InsecureSkipVerify: true}}, Timeout: time.Minute}
 	defer client.CloseIdleConnections()
-	response, err := client.Get(url)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	response := must(client.Get(url))
 	defer response.Body.Close()
 	return response.StatusCode, string(must(io.ReadAll(response.Body)))
 }

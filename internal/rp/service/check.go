@@ -8,8 +8,10 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -31,7 +33,7 @@ func (s Settings) check() error {
 	s.checkCallers(&p)
 	s.checkAzure(&p)
 	p.need(s.TenantID != "", "tenantId: must be set")
-	p.need(isInstallation(s.Installation),
+	p.need(labelValue().MatchString(s.Installation),
 		"installation: must be 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first "+
 			"and last")
 	p.need(s.KubeconfigDir == "",
@@ -157,17 +159,7 @@ func installationOf(publicURL string) string {
 	return strings.ReplaceAll(strings.Trim(u.Hostname(), "[]"), ":", "-")
 }
 
-// isInstallation reports whether a name can be the value of a label in Kubernetes.
-func isInstallation(s string) bool {
-	if s == "" || len(s) > 63 {
-		return false
-	}
-	for i, c := range []byte(s) {
-		plain := '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
-		edge := i == 0 || i == len(s)-1
-		if !plain && (edge || !strings.ContainsRune("._-", rune(c))) {
-			return false
-		}
-	}
-	return true
-}
+// labelValue is the form of the value of a label in Kubernetes.
+var labelValue = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\A[[:alnum:]]([[:alnum:]._-]{0,61}[[:alnum:]])?\z`)
+})

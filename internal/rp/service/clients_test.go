@@ -24,10 +24,7 @@ func bounded(
 	server := newServer(h, slog.New(slog.DiscardHandler), n)
 	of = &fair.Connections{Max: n.Max, PerAddress: n.PerAddress}
 	server.ConnState = of.State
-	l, err := listen("127.0.0.1:0", &tls.Config{Certificates: trusted.TLS.Certificates}, of, n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(listen("127.0.0.1:0", &tls.Config{Certificates: trusted.TLS.Certificates}, of, n))
 	go func() { _ = server.Serve(l) }() // ends with Close
 	t.Cleanup(func() { _ = server.Close() })
 	return l.Addr().String(), of, func() *http.Client {
@@ -41,10 +38,7 @@ func network() fair.Network { return fair.DefaultLimits().Connections }
 
 func dial(t *testing.T, address string) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(net.Dial("tcp", address))
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -52,9 +46,7 @@ func dial(t *testing.T, address string) net.Conn {
 // ended waits until the other side has closed a connection.
 func ended(t *testing.T, c net.Conn) {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must(0, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	_, err := io.Copy(io.Discard, c)
 	if e, ok := err.(net.Error); ok && e.Timeout() {
 		t.Error("the connection is held open")
@@ -63,10 +55,7 @@ func ended(t *testing.T, c net.Conn) {
 
 func poll(t *testing.T, client *http.Client, address string) {
 	t.Helper()
-	r, err := client.Get("https://" + address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(client.Get("https://" + address))
 	defer r.Body.Close()
 	if _, err := io.Copy(io.Discard, r.Body); err != nil || r.StatusCode != http.StatusNotModified {
 		t.Errorf("%s, %v", r.Status, err)
@@ -155,9 +144,7 @@ func TestLyingClients(t *testing.T) {
 	plain := dial(t, address) // no handshake
 	secured := func() net.Conn {
 		c := tls.Client(dial(t, address), &tls.Config{InsecureSkipVerify: true}) // of a liar
-		if err := c.Handshake(); err != nil {
-			t.Fatal(err)
-		}
+		must(0, c.Handshake())
 		return c
 	}
 	for name, says := range map[string]string{

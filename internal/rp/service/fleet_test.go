@@ -6,10 +6,8 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -20,10 +18,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
-	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
@@ -55,10 +51,9 @@ func newFleet(t *testing.T) *fleet {
 	t.Cleanup(issuer.Close)
 	listen := pair(t, dir, "provider")
 	f.trust = &tls.Config{RootCAs: must(readPool(listen.CertFile))}
-	ring := must(json.Marshal(seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}))
 	f.settings = Settings{
 		Listen: &listen, PublicURL: publicURL, Installation: "here", TenantID: tenant,
-		KeysFile: write(t, dir, "keys.json", string(ring)), Polls: defaultPolls,
+		KeysFile: keysFile(t, dir), Polls: defaultPolls,
 		Authentication: Authentication{
 			Issuers:   []front.Issuer{{URL: "https://sts/", TenantID: tenant, KeysURL: issuer.URL}},
 			Audiences: []string{"a"},
@@ -117,15 +112,10 @@ func (f *fleet) start(i int) {
 	settings := f.settings
 	listen := *settings.Listen
 	listen.Address, settings.Listen = f.address[i], &listen
-	log := slog.New(slog.DiscardHandler)
-	s := &service{
-		settings: settings, log: log, audit: log, store: store.New(f.memory.Another()),
-		registry: prometheus.NewRegistry(), fatal: make(chan error, 8), drain: func() { f.drain(i) },
-	}
+	s := newService(settings, All, f.memory.Another())
+	s.drain = func() { f.drain(i) }
 	ctx, cancel := context.WithCancel(context.Background())
-	must(0, s.prepare(ctx))
-	must(0, s.assemble(ctx, "test"))
-	must(0, s.load(ctx))
+	s.begin(ctx)
 	s.clusters.Source, s.clusters.Dial = f.cluster, f.cluster.dial
 	ended := make(chan error, 1)
 	go func() { ended <- s.serve(ctx) }()

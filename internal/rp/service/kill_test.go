@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -72,8 +71,7 @@ func TestKilledAnywhere(t *testing.T) {
 // returns how many things were done.
 func killedAt(t *testing.T, s story, n int) (did int) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		var urls []string
 		remember := func(r *http.Response) {
 			var answer struct {

@@ -82,17 +82,14 @@ func (w *world) urlOf(action string) api.ConfigURL {
 	w.t.Helper()
 	_, text := w.must(200, "POST", nodeURL("edge-1", action), "{}")
 	var u api.ConfigURL
-	if err := json.Unmarshal([]byte(text), &u); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, json.Unmarshal([]byte(text), &u))
 	return u
 }
 
 // PUT, bundle, join: the token is consumed, the URL dies, the Secret goes, and nobody else gets in;
 // another token makes another join, and DELETE ends all.
 func TestATokenIsForOneMachine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		_, text := w.must(201, "PUT", nodeURL("Edge-1")+"&configUrl=true", withToken)
 		n := shownNode(t, text)
 		if n.Properties.ProvisioningState != api.Succeeded || n.Properties.ConfigURL == "" {
@@ -229,8 +226,7 @@ func TestVersionTooNewIsFoundLater(t *testing.T) {
 
 // New facts of a cluster reach every node, as another version.
 func TestNewFactsAreANewVersion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		_, text := w.must(201, "PUT", nodeURL("n"), withToken)
 		before := shownNode(t, text).Properties.ConfigVersion
 		w.must(200, "PUT", clusterID+versionQuery,
@@ -285,8 +281,7 @@ func newDownWorld(t *testing.T) *world {
 
 // The metrics tell how many credentials there are by state, without reading the store.
 func TestCredentialsAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		var reads atomic.Int64
 		w.memory.Before(func(c storetest.Call) error {
 			if c.Op == "read" || c.Op == "scan" {

@@ -124,15 +124,7 @@ func listen(
 		return l, nil
 	}
 	config.NextProtos = []string{"h2", "http/1.1"}
-	patience, chosen := time.Duration(n.RequestSeconds)*time.Second, config.GetConfigForClient
+	patience := time.Duration(n.RequestSeconds) * time.Second
 	fair.NewHandshakes(2*runtime.GOMAXPROCS(0), patience).Configure(config)
-	if turn := config.GetConfigForClient; chosen != nil {
-		config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			if _, err := turn(hello); err != nil {
-				return nil, err
-			}
-			return chosen(hello)
-		}
-	}
 	return tls.NewListener(l, config), nil
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -22,8 +21,7 @@ import (
 // What alerts and dashboards ask for is on the real /metrics, names and labels, and promtool has
 // nothing to say about those.
 func TestMetricsThatAreWatched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		w.must(201, http.MethodPut, nodeURL("edge-1"), withToken)
 		pass(time.Second)
 		w.must(200, http.MethodGet, nodeURL("edge-1"), "", `If-None-Match: "x"`)
@@ -52,8 +50,7 @@ func TestMetricOfWrites(t *testing.T) {
 		}
 		return nil
 	}
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		for _, tt := range []struct {
 			change func()
 			want   string

@@ -1,15 +1,12 @@
 package service
 
 import (
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -89,11 +86,7 @@ func TestFrontsAndControllers(t *testing.T) {
 func TestListenersOfRoles(t *testing.T) {
 	for role, want := range map[Role]bool{All: true, Front: true, Controller: false} {
 		settings := settingsIn(t, t.TempDir())
-		s := &service{
-			settings: settings, role: role, log: slog.New(slog.DiscardHandler),
-			audit: slog.New(slog.DiscardHandler), store: store.New(storetest.NewMemory()),
-			registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
-		}
+		s := newService(settings, role, storetest.NewMemory())
 		must(0, s.assemble(t.Context(), "test"))
 		servers := must(s.open(t.Context()))
 		for address, wanted := range map[string]bool{

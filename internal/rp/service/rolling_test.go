@@ -174,9 +174,7 @@ func (l *load) listURLs() {
 		name := fmt.Sprint("joiner-", i)
 		var u api.ConfigURL
 		text := l.must(ops, 200, "POST", nodeURL(name, "/listConfigUrl"), "{}")
-		if err := json.Unmarshal([]byte(text), &u); err != nil {
-			l.t.Fatal(err)
-		}
+		must(0, json.Unmarshal([]byte(text), &u))
 		l.mu.Lock()
 		l.urls[name] = path(u.ConfigURL)
 		l.mu.Unlock()

@@ -20,17 +20,13 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
-	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -44,31 +40,17 @@ func settingsIn(t *testing.T, dir string) Settings {
 	t.Cleanup(keys.Close)
 	l := pair(t, dir, "provider")
 	l.Address = free(t)
-	key, err := seal.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring, err := json.Marshal(seal.Ring{Keys: []seal.Key{key}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(Settings{
+	text := must(json.Marshal(Settings{
 		Listen: &l, MetricsAddress: free(t), DebugAddress: free(t),
 		PublicURL: "https://" + l.Address, DataDir: filepath.Join(dir, "data"),
-		KeysFile: write(t, dir, "keys.json", string(ring)), TenantID: "t", LogLevel: "error",
+		KeysFile: keysFile(t, dir), TenantID: "t", LogLevel: "error",
 		Authentication: Authentication{
 			Issuers:   []front.Issuer{{URL: keys.URL, TenantID: "t", KeysURL: keys.URL}},
 			Audiences: []string{"a"},
 		},
 		CAFile: write(t, dir, "ca.pem", encode("CERTIFICATE", keys.Certificate().Raw)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	settings, err := Load(write(t, dir, "settings.json", string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	settings := must(Load(write(t, dir, "settings.json", string(text))))
 	return settings
 }
 
@@ -83,10 +65,7 @@ func TestRun(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, settings, program, io.Discard) }()
-	pool, err := readPool(settings.Listen.CertFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must(readPool(settings.Listen.CertFile))
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	get := func(url string) (int, string) {
 		response, err := client.Get(url)
@@ -152,9 +131,7 @@ func TestHealth(t *testing.T) {
 	memory := storetest.NewMemory()
 	s := store.New(memory)
 	h := &health{index: store.NewIndex(s), store: s}
-	if err := h.index.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, h.index.Load(t.Context()))
 	mux := http.NewServeMux()
 	h.routes(mux)
 	check := func(path string, want int, text string) {
@@ -195,9 +172,7 @@ func TestEpochOfAnotherEtcd(t *testing.T) {
 		id   string
 		want int64
 	}{{"a", 1}, {"a", 1}, {"b", 2}, {"b", 2}, {"a", 3}} {
-		if err := noteCluster(t.Context(), st, tt.id); err != nil {
-			t.Fatal(err)
-		}
+		must(0, noteCluster(t.Context(), st, tt.id))
 		var epoch int64
 		if _, err := st.Update(t.Context(), "", nil, func(v *store.View) (err error) {
 			epoch, err = st.Epoch(v)
@@ -249,10 +224,7 @@ func TestReadyWithoutTheStore(t *testing.T) {
 func TestEpochAfterARestore(t *testing.T) {
 	s, dir := store.New(storetest.NewMemory()), t.TempDir()
 	epoch := func() string {
-		row, err := s.Meta.Get(t.Context(), "epoch")
-		if err != nil {
-			t.Fatal(err)
-		}
+		row := must(s.Meta.Get(t.Context(), "epoch"))
 		return string(row.Value)
 	}
 	start := func(want string) {
@@ -263,9 +235,7 @@ func TestEpochAfterARestore(t *testing.T) {
 	}
 	start("")
 	for _, want := range []string{"2", "3"} {
-		if err := MarkRestored(dir); err != nil {
-			t.Fatal(err)
-		}
+		must(0, MarkRestored(dir))
 		start(want)
 		start(want)
 	}
@@ -299,7 +269,7 @@ func TestRestoreMarksFirst(t *testing.T) {
 func TestCollectOld(t *testing.T) {
 	s := store.New(storetest.NewMemory())
 	now := time.Now()
-	_, err := s.Update(t.Context(), "test", nil, func(v *store.View) error {
+	must(s.Update(t.Context(), "test", nil, func(v *store.View) error {
 		stone := func(key string, age time.Duration) error {
 			return s.AddTombstone(v, key, flexnode.Tombstone{Deleted: now.Add(-age)})
 		}
@@ -309,13 +279,8 @@ func TestCollectOld(t *testing.T) {
 		return errors.Join(stone("old", tombstoneAge+time.Second), stone("young", time.Hour),
 			stone("both", tombstoneAge+time.Second), stone("both", time.Hour),
 			operation("old", operationAge+time.Second), operation("young", time.Hour))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := collectOld(t.Context(), s, now); err != nil {
-		t.Fatal(err)
-	}
+	}))
+	must(0, collectOld(t.Context(), s, now))
 	stones, _, err := s.Tombstones.List(t.Context(), "")
 	if err != nil || len(stones) != 2 || stones[0].Key != "both" || stones[1].Key != "young" ||
 		len(stones[0].Value.Stored) != 1 {

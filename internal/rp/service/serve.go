@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -194,23 +195,18 @@ func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server
 		s.arrivals.see(c, state)
 		connections.State(c, state)
 	}
-	if l.CertFile == "" {
-		plain, err := listen(l.Address, nil, connections, bounds)
-		if err != nil {
+	var config *tls.Config
+	if l.CertFile != "" {
+		var err error
+		if config, err = tlsConfig(l, clientCA); err != nil {
 			return nil, err
 		}
-		go func() { s.ended(server.Serve(plain)) }()
-		return server, nil
 	}
-	config, err := tlsConfig(l, clientCA)
+	listener, err := listen(l.Address, config, connections, bounds)
 	if err != nil {
 		return nil, err
 	}
-	secured, err := listen(l.Address, config, connections, bounds)
-	if err != nil {
-		return nil, err
-	}
-	go func() { s.ended(server.Serve(secured)) }()
+	go func() { s.ended(server.Serve(listener)) }()
 	return server, nil
 }
 

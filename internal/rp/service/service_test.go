@@ -25,36 +25,25 @@ import (
 )
 
 // write makes a file and returns its path.
-func write(t *testing.T, dir, name, text string) string {
+func write(t testing.TB, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 // pair makes a certificate for 127.0.0.1 and returns the paths of it and its key.
 func pair(t *testing.T, dir, name string) Listen {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.ParseIP("127.0.0.1")}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	private := must(x509.MarshalECPrivateKey(key))
 	return Listen{
 		CertFile: write(t, dir, "tls.crt", encode("CERTIFICATE", der)),
 		KeyFile:  write(t, dir, "tls.key", encode("EC PRIVATE KEY", private)),
@@ -120,13 +109,9 @@ func TestFilesAreReadAgain(t *testing.T) {
 	for i, tt := range []struct{ text, want string }{
 		{"first", "first"}, {"second", "second"}, {"broken", "second"}, {"third", "third"},
 	} {
-		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(0, os.WriteFile(path, []byte(tt.text), 0o600))
 		at := time.Now().Add(time.Duration(i) * time.Second)
-		if err := os.Chtimes(path, time.Time{}, at); err != nil {
-			t.Fatal(err)
-		}
+		must(0, os.Chtimes(path, time.Time{}, at))
 		r.checked = time.Time{} // ten seconds later
 		if got, err := r.get(); err != nil || got != tt.want {
 			t.Errorf("%s: %q, %v; want %q", tt.text, got, err, tt.want)
@@ -141,19 +126,10 @@ func TestFilesAreReadAgain(t *testing.T) {
 func TestClientCAIsReplaced(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	l, client := pair(t, dir, "server"), pair(t, other, "manager")
-	now, err := tls.LoadX509KeyPair(client.CertFile, client.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := must(tls.LoadX509KeyPair(client.CertFile, client.KeyFile))
 	for ca, want := range map[string]bool{l.CertFile: false, client.CertFile: true} {
-		config, err := tlsConfig(l, ca)
-		if err != nil {
-			t.Fatal(err)
-		}
-		listener, err := listen("127.0.0.1:0", config, &fair.Connections{}, network())
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := must(tlsConfig(l, ca))
+		listener := must(listen("127.0.0.1:0", config, &fair.Connections{}, network()))
 		server := newServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler), network())
 		go func() { _ = server.Serve(listener) }()
 		transport := &http.Transport{TLSClientConfig: &tls.Config{
@@ -181,22 +157,14 @@ func TestSlowClients(t *testing.T) {
 		t.Fatalf("the server waits without end: %+v", server)
 	}
 	server.ReadHeaderTimeout = 200 * time.Millisecond
-	l, err := listen("127.0.0.1:0", nil, &fair.Connections{}, network())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(listen("127.0.0.1:0", nil, &fair.Connections{}, network()))
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
 	var slow []net.Conn
 	for range 200 {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must(net.Dial("tcp", l.Addr().String()))
 		defer c.Close()
-		if _, err := c.Write([]byte("GET / HTTP/1.1\r\nX-Slow: ")); err != nil {
-			t.Fatal(err)
-		}
+		must(c.Write([]byte("GET / HTTP/1.1\r\nX-Slow: ")))
 		slow = append(slow, c)
 	}
 	response, err := http.Get("http://" + l.Addr().String())
@@ -205,9 +173,7 @@ func TestSlowClients(t *testing.T) {
 	}
 	response.Body.Close()
 	for _, c := range slow {
-		if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must(0, c.SetReadDeadline(time.Now().Add(10*time.Second)))
 		if _, err := io.Copy(io.Discard, c); err != nil {
 			t.Fatalf("a slow client is still there: %v", err)
 		}

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -19,8 +16,7 @@ import (
 // A replica that starts while the store refuses writes answers polls, and takes clusters as soon as
 // it can.
 func TestStartWhileTheStoreIsFull(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		r, _ := w.must(201, "PUT", nodeURL("n"), withToken)
 		w.memory.SetQuota(1)
 		w.kill()
@@ -56,10 +52,7 @@ func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 		}))
 		pass(time.Second)
 		slow := w.memory.Another()
-		s := &service{
-			settings: w.settings, log: slog.New(slog.DiscardHandler), audit: w.service.audit,
-			store: store.New(slow), registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
-		}
+		s := newService(w.settings, All, slow)
 		ctx, cancel := context.WithCancel(t.Context())
 		must(0, s.prepare(ctx))
 		must(0, s.assemble(ctx, "test"))
@@ -104,15 +97,11 @@ func TestStopsInTime(t *testing.T) {
 
 // A program of before that runs when a newer one gives the rows another form ends, and tells why.
 func TestAnOlderProgramEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		pass(time.Minute)
 		s := w.service.store
-		_, err := w.memory.Commit(t.Context(), nil,
-			[]store.Write{{Key: s.Meta.Key("schema"), Value: []byte("999")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(w.memory.Commit(t.Context(), nil,
+			[]store.Write{{Key: s.Meta.Key("schema"), Value: []byte("999")}}))
 		pass(time.Second)
 		select {
 		case err := <-w.service.fatal:

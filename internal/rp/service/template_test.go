@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim/template"
 )
@@ -34,8 +33,7 @@ func TestTemplateOfTheExamples(t *testing.T) {
 		Subscription:  map[string]any{"subscriptionId": subscription},
 		ResourceGroup: map[string]any{"name": "Edge"}}))
 	resource := plan.Resources[0]
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		body := must(json.Marshal(must(plan.Body(resource, deployed{w}))))
 		_, shown := w.must(201, "PUT", resource.ID+"?api-version="+resource.Version, string(body))
 		if n := shownNode(t, shown); n.Properties.NodeConfig.Labels["site"] != "oslo" ||

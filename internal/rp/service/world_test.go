@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -175,19 +174,13 @@ func newEmptyWorld(t testing.TB) *world {
 // newWorldOf is a provider with one replica, which knows no cluster.
 func newWorldOf(t testing.TB, role Role) *world {
 	t.Helper()
-	key := must(seal.NewKey())
-	file := filepath.Join(t.TempDir(), "keys.json")
-	ring := must(json.Marshal(seal.Ring{Keys: []seal.Key{key}}))
-	if err := os.WriteFile(file, ring, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	w := &world{
 		t: t, role: role, cluster: newFakeCluster(), audit: &lines{},
 		caller: front.Caller{
 			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: tenant,
 		},
 		settings: Settings{
-			PublicURL: publicURL, Installation: "here", KeysFile: file, TenantID: "unknown",
+			PublicURL: publicURL, Installation: "here", KeysFile: keysFile(t, t.TempDir()), TenantID: "unknown",
 			RoleAssignments: front.Assignments{
 				{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}},
 			},
@@ -200,19 +193,43 @@ func newWorldOf(t testing.TB, role Role) *world {
 	return w
 }
 
+// keysFile makes a file with a key.
+func keysFile(t testing.TB, dir string) string {
+	t.Helper()
+	ring := must(json.Marshal(seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}))
+	return write(t, dir, "keys.json", string(ring))
+}
+
+// newService is a provider on a store, without logs.
+func newService(settings Settings, role Role, memory *storetest.Memory) *service {
+	silent := slog.New(slog.DiscardHandler)
+	return &service{
+		settings: settings, role: role, log: silent, audit: silent, store: store.New(memory),
+		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
+	}
+}
+
+// begin does what the program does before it serves.
+func (s *service) begin(ctx context.Context) {
+	must(0, s.prepare(ctx))
+	must(0, s.assemble(ctx, "test"))
+	must(0, s.load(ctx))
+}
+
+// inWorld is a test in a bubble of time, with a provider that knows the world's cluster.
+func inWorld(t *testing.T, test func(*testing.T, *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
+}
+
 // start makes a replica on a store, as the program starts.
 func (w *world) start(memory *storetest.Memory) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &service{
-		settings: w.settings, role: w.role,
-		log:   slog.New(slog.NewTextHandler(testLog{w.t}, nil)),
-		audit: slog.New(slog.NewJSONHandler(w.audit, nil)), store: store.New(memory),
-		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
-	}
-	must(0, s.prepare(ctx))
-	must(0, s.assemble(ctx, "test"))
-	must(0, s.load(ctx))
+	s := newService(w.settings, w.role, memory)
+	s.log = slog.New(slog.NewTextHandler(testLog{w.t}, nil))
+	s.audit = slog.New(slog.NewJSONHandler(w.audit, nil))
+	s.begin(ctx)
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.cluster.dial
 	w.memory, w.service = memory, s
 	w.front, w.manager = s.public(s.api.Direct(callers{w})), s.api.BehindARM(trusted{})
