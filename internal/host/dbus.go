@@ -44,6 +44,7 @@ type dbusConn interface {
 	Close()
 	Connected() bool
 	GetAllPropertiesContext(ctx context.Context, unit string) (map[string]any, error)
+	GetUnitPropertyContext(ctx context.Context, unit, name string) (*dbus.Property, error)
 	StartUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
 	StopUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
 	RestartUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
@@ -61,6 +62,7 @@ type dbusConn interface {
 	) ([]dbus.UnmaskUnitFileChange, error)
 	ReloadContext(ctx context.Context) error
 	ResetFailedUnitContext(ctx context.Context, name string) error
+	ListUnitsByNamesContext(ctx context.Context, names []string) ([]dbus.UnitStatus, error)
 	ListUnitsByPatternsContext(
 		ctx context.Context, states, patterns []string,
 	) ([]dbus.UnitStatus, error)
@@ -180,6 +182,34 @@ func uptime() (time.Duration, error) {
 		return 0, fmt.Errorf("cannot read the monotonic clock: %w", err)
 	}
 	return time.Duration(t.Nano()), nil
+}
+
+// Fragments asks once for all units, as most of them are not there.
+func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string, error) {
+	files := make(map[string]string)
+	err := s.call(ctx, func(ctx context.Context, conn dbusConn) error {
+		list, err := conn.ListUnitsByNamesContext(ctx, names)
+		if err != nil {
+			return err
+		}
+		if len(list) != len(names) { // names that are none are left out
+			return fmt.Errorf("systemd tells of %d units of %s", len(list), names)
+		}
+		for i, u := range list { // in the order of the names; one that is an alias has another
+			if u.LoadState == "not-found" {
+				continue
+			}
+			p, err := conn.GetUnitPropertyContext(ctx, u.Name, "FragmentPath")
+			if err != nil {
+				return err
+			}
+			if file, _ := p.Value.Value().(string); file != "" {
+				files[names[i]] = file
+			}
+		}
+		return nil
+	})
+	return files, err
 }
 
 // startJob starts a job of systemd; its result comes in the channel.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
+	"github.com/google/go-cmp/cmp"
 )
 
 var errLost = errors.New("connection closed")
@@ -21,7 +23,9 @@ type bus struct {
 	mu        sync.Mutex
 	lost      bool
 	unit      map[string]any
-	result    string // of a job; "" is never announced
+	known     []string          // the units that are there
+	alias     map[string]string // main names of units
+	result    string            // of a job; "" is never announced
 	onJob     func(*bus)
 	dies      bool // once a job has begun
 	calls     []string
@@ -64,6 +68,13 @@ func (b *bus) GetAllPropertiesContext(_ context.Context, name string) (map[strin
 	return all, b.call("unit")
 }
 
+func (b *bus) GetUnitPropertyContext(
+	_ context.Context, _, name string,
+) (*dbus.Property, error) {
+	err := b.call("property")
+	return &dbus.Property{Name: name, Value: godbus.MakeVariant(b.unit[name])}, err
+}
+
 func (b *bus) StartUnitContext(_ context.Context, _, _ string, c chan<- string) (int, error) {
 	return b.job("start", c)
 }
@@ -103,6 +114,22 @@ func (b *bus) UnmaskUnitFilesContext(
 func (b *bus) ReloadContext(context.Context) error { return b.call("reload") }
 
 func (b *bus) ResetFailedUnitContext(context.Context, string) error { return b.call("reset") }
+
+func (b *bus) ListUnitsByNamesContext(
+	_ context.Context, names []string,
+) (list []dbus.UnitStatus, err error) {
+	for _, name := range names {
+		is := dbus.UnitStatus{Name: name, LoadState: "not-found"}
+		if slices.Contains(b.known, name) {
+			is.LoadState = "loaded"
+		}
+		if main := b.alias[name]; main != "" {
+			is = dbus.UnitStatus{Name: main, LoadState: "loaded"}
+		}
+		list = append(list, is)
+	}
+	return list, b.call("list")
+}
 
 func (b *bus) ListUnitsByPatternsContext(
 	context.Context, []string, []string,
@@ -237,6 +264,24 @@ func TestUnitSince(t *testing.T) {
 	})
 	if up, err := uptime(); err != nil || up <= 0 {
 		t.Errorf("the machine has been up for %s, %v", up, err)
+	}
+}
+
+// The files of many units cost one call, and another for each unit that is there.
+func TestFragments(t *testing.T) {
+	b := &bus{unit: map[string]any{"FragmentPath": "/x"}, known: []string{"x.service"},
+		alias: map[string]string{"docker.service": "moby.service"}}
+	names := []string{"x.service", "docker.service", "crio.service"}
+	files, err := system(b).Fragments(t.Context(), names)
+	want := map[string]string{"x.service": "/x", "docker.service": "/x"}
+	if diff := cmp.Diff(want, files); diff != "" || err != nil {
+		t.Errorf("the files are %s, %v", diff, err)
+	}
+	if want := []string{"list", "property", "property"}; !slices.Equal(b.calls, want) {
+		t.Errorf("the calls are %v", b.calls)
+	}
+	if _, err := system().Fragments(t.Context(), names); !errors.Is(err, errLost) {
+		t.Errorf("the error is %v", err)
 	}
 }
 

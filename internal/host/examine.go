@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -244,7 +245,11 @@ func (h *Host) clock(ctx context.Context) *Clock {
 	if c.Synchronized {
 		return c
 	}
-	for _, name := range timeServices {
+	installed, err := h.Systemd.Fragments(ctx, timeServices)
+	if err != nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(installed)) {
 		is, err := h.UnitStatus(ctx, name)
 		if err != nil {
 			return nil

@@ -216,13 +216,16 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) (err error) {
 	if f.SwapUnits, err = h.Systemd.Units(ctx, "*.swap"); err != nil {
 		return fmt.Errorf("cannot list the swap units: %w", err)
 	}
+	if len(q.Units) == 0 {
+		return nil
+	}
+	files, err := h.Systemd.Fragments(ctx, q.Units)
+	if err != nil {
+		return fmt.Errorf("cannot observe %s: %w", strings.Join(q.Units, ", "), err)
+	}
 	for _, name := range q.Units {
-		is, err := h.UnitStatus(ctx, name)
-		if err != nil {
-			return err
-		}
-		if is.Path != "" {
-			f.Units = append(f.Units, InstalledUnit{Name: name, Path: is.Path})
+		if file := files[name]; file != "" {
+			f.Units = append(f.Units, InstalledUnit{Name: name, Path: file})
 		}
 	}
 	return nil

@@ -127,6 +127,16 @@ func (u *units) Unit(_ context.Context, name string) (UnitStatus, error) {
 	return u.known[name], u.broken
 }
 
+func (u *units) Fragments(_ context.Context, names []string) (map[string]string, error) {
+	files := make(map[string]string)
+	for _, name := range names {
+		if is, ok := u.known[name]; ok && is.Path != "" {
+			files[name] = is.Path
+		}
+	}
+	return files, u.broken
+}
+
 func (u *units) Reload(context.Context) error {
 	u.done = append(u.done, "reload")
 	return u.broken

@@ -27,6 +27,14 @@ func (m *mute) Unit(ctx context.Context, name string) (host.UnitStatus, error) {
 	return m.Systemd.Unit(ctx, name)
 }
 
+func (m *mute) Fragments(ctx context.Context, names []string) (map[string]string, error) {
+	if m.on() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return m.Systemd.Fragments(ctx, names)
+}
+
 // A check ends in its time where neither systemd nor the network answers. It finds what has changed
 // on the machine, and says what it could not find out.
 func TestCheckWithoutAnswers(t *testing.T) {

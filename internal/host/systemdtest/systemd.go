@@ -100,6 +100,20 @@ func (s *Systemd) properties(name string, u *unit) map[string]any {
 	return is
 }
 
+func (s *Systemd) Fragments(ctx context.Context, units []string) (map[string]string, error) {
+	files := make(map[string]string)
+	for _, unit := range units {
+		is, err := s.Unit(ctx, unit)
+		if err != nil {
+			return nil, err
+		}
+		if is.Path != "" {
+			files[unit] = is.Path
+		}
+	}
+	return files, nil
+}
+
 // Do does one thing with a unit, by the method of its own.
 func (s *Systemd) Do(ctx context.Context, verb host.Verb, name string) error {
 	return map[host.Verb]func(context.Context, string) error{
