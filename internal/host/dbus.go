@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,7 +44,8 @@ type DBus struct {
 type dbusConn interface {
 	Close()
 	Connected() bool
-	GetAllPropertiesContext(ctx context.Context, unit string) (map[string]any, error)
+	GetUnitPropertiesContext(ctx context.Context, unit string) (map[string]any, error)
+	GetServicePropertyContext(ctx context.Context, service, name string) (*dbus.Property, error)
 	GetUnitPropertyContext(ctx context.Context, unit, name string) (*dbus.Property, error)
 	StartUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
 	StopUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
@@ -138,8 +140,21 @@ func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) erro
 func (s *DBus) Unit(ctx context.Context, name string) (UnitStatus, error) {
 	var unit map[string]any
 	err := s.call(ctx, func(ctx context.Context, conn dbusConn) (err error) {
-		unit, err = conn.GetAllPropertiesContext(ctx, name)
-		return err
+		if unit, err = conn.GetUnitPropertiesContext(ctx, name); err != nil {
+			return err
+		}
+		if path, _ := unit["FragmentPath"].(string); path == "" || !strings.HasSuffix(name, ".service") {
+			return nil
+		}
+		// All that a service has are some three hundred properties, which take systemd milliseconds.
+		for _, number := range []string{"MainPID", "NRestarts"} {
+			p, err := conn.GetServicePropertyContext(ctx, name, number)
+			if err != nil {
+				return err
+			}
+			unit[number] = p.Value.Value()
+		}
+		return nil
 	})
 	if err != nil {
 		return UnitStatus{}, err

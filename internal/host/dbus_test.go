@@ -60,12 +60,8 @@ func (b *bus) Close() {}
 
 func (b *bus) Connected() bool { return !b.lost }
 
-func (b *bus) GetAllPropertiesContext(_ context.Context, name string) (map[string]any, error) {
-	all := maps.Clone(b.unit)
-	if all != nil && strings.HasSuffix(name, ".service") {
-		all["MainPID"], all["NRestarts"] = uint32(7), uint32(3)
-	}
-	return all, b.call("unit")
+func (b *bus) GetUnitPropertiesContext(context.Context, string) (map[string]any, error) {
+	return maps.Clone(b.unit), b.call("unit")
 }
 
 func (b *bus) GetUnitPropertyContext(
@@ -73,6 +69,13 @@ func (b *bus) GetUnitPropertyContext(
 ) (*dbus.Property, error) {
 	err := b.call("property")
 	return &dbus.Property{Name: name, Value: godbus.MakeVariant(b.unit[name])}, err
+}
+
+func (b *bus) GetServicePropertyContext(
+	_ context.Context, _, name string,
+) (*dbus.Property, error) {
+	value := map[string]uint32{"MainPID": 7, "NRestarts": 3}[name]
+	return &dbus.Property{Name: name, Value: godbus.MakeVariant(value)}, b.call("service")
 }
 
 func (b *bus) StartUnitContext(_ context.Context, _, _ string, c chan<- string) (int, error) {
