@@ -199,7 +199,7 @@ func uptime() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// Fragments asks once for all units, as most of them are not there.
+// Fragments makes one call for all units, as most of them are not installed.
 func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string, error) {
 	files := make(map[string]string)
 	err := s.call(ctx, func(ctx context.Context, conn dbusConn) error {
@@ -207,7 +207,7 @@ func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string
 		if err != nil {
 			return err
 		}
-		if len(list) != len(names) { // names that are none are left out
+		if len(list) != len(names) { // systemd leaves out invalid names
 			return fmt.Errorf("systemd tells of %d units of %s", len(list), names)
 		}
 		for i, u := range list { // in the order of the names; one that is an alias has another

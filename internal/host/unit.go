@@ -123,7 +123,7 @@ func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 type Systemd interface {
 	// Unit returns the state of a unit; one that nobody knows has the file state "" and is inactive.
 	Unit(ctx context.Context, name string) (UnitStatus, error)
-	// Fragments returns the files of units, by name; a unit that nobody knows is left out.
+	// Fragments returns the files of units, by name; an unknown unit is left out.
 	Fragments(ctx context.Context, names []string) (map[string]string, error)
 	// Do does one thing with a unit. Start, Stop and Restart return when the job is done; a job that
 	// failed is an error. Enable, Mask and Unmask make systemd read its unit files again; after
