@@ -380,7 +380,7 @@ func TestKubeconfigsAreParsedWhenTheyChange(t *testing.T) {
 	}
 	write("one", time.Hour)
 	s.Bindings[0].Trusted = true
-	if config() == config() {
+	if got := config(); config() == got {
 		t.Error("a trusted file was not parsed again")
 	}
 	must(0, os.Remove(path))
