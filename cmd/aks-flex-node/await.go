@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"time"
@@ -9,6 +10,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
@@ -28,12 +30,16 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 	}
 	told := false
 	for {
-		if delivered() || exists(saved.StateDir+"/"+saved.TransitionFile) {
+		if delivered() {
 			o.config = saved.BundleFile
 			return nil
 		}
 		file := fmt.Sprint(fileStamp(o.config))
 		if file != fmt.Sprint(fileStamp("")) && file != os.Getenv(formerFile) {
+			return nil
+		}
+		if leaving() {
+			o.config = saved.BundleFile // which the leave has removed
 			return nil
 		}
 		message := sd.SdNotifyWatchdog
@@ -49,6 +55,13 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// leaving reports whether this machine is being given back.
+func leaving() bool {
+	data, err := os.ReadFile(saved.StateDir + "/" + saved.TransitionFile)
+	var t transition.Transition
+	return err == nil && json.Unmarshal(data, &t) == nil && t.Kind == transition.Leave
 }
 
 // beginAgain is what follows when the machine was given back for its owner: a service becomes a new

@@ -156,10 +156,7 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 }
 
 // delivered reports whether this machine has its configuration from a resource provider.
-func delivered() bool { return exists(saved.BundleFile) }
-
-// exists reports whether there is a file, or may be one.
-func exists(file string) bool {
-	_, err := os.Stat(file)
+func delivered() bool {
+	_, err := os.Stat(saved.BundleFile)
 	return err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission)
 }

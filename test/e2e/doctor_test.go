@@ -40,6 +40,7 @@ func TestDoctor(t *testing.T) {
 			if out, code := inside(t, m, "bash", "-c", tt.mend); code != 0 {
 				t.Fatal(out)
 			}
+			eventually(t, "the Node to be Ready again", func() bool { return ready(t, m) })
 		})
 	}
 	must(t, m, "support-bundle", "--output", "/root/bundle.tar.gz")
