@@ -31,10 +31,11 @@ type Host struct {
 	seen *view
 }
 
-// view is what one GET of the Node has shown, or why it has not.
+// view is the Node as one GET has shown it.
 type view struct {
-	node kube.Node
-	err  error
+	node   kube.Node
+	exists bool
+	why    string // why it could not be read
 }
 
 // Forget drops what was seen, so that the next Observe asks the API server again.
@@ -47,25 +48,39 @@ func (h *Host) Forget() {
 // Observe returns what is at key. All keys are answered from one GET of the Node, until Set or
 // Forget.
 func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
+	kind, name, err := parse(key)
+	if err != nil {
+		return nil, err
+	}
 	v, err := h.view(ctx)
 	if err != nil {
 		return nil, err
 	}
-	kind, name, _ := strings.Cut(strings.TrimPrefix(string(key), "node:"), ":")
-	switch {
-	case v.err != nil && !kube.NodeMissing(v.err):
-		return state.Unknown{Of: key, Why: v.err.Error()}, nil
-	case kind == "registration" && name == h.Node:
-		return state.Registration{
-			Node: h.Node, Exists: v.err == nil, PodCIDRs: v.node.Spec.PodCIDRs, Labels: v.node.Labels,
-		}, nil
-	case kind == "label" && name != "":
-		value, set := v.node.Labels[name]
-		return state.Label{Name: name, Value: value, Set: set}, nil
-	case key == state.Cordon{}.Key():
-		return state.Cordon{On: v.node.Spec.Unschedulable}, nil
+	if v.why != "" {
+		return state.Unknown{Of: key, Why: v.why}, nil
 	}
-	return nil, fmt.Errorf("internal error: %s is not part of Node %s", key, h.Node)
+	switch kind {
+	case "registration":
+		if name != h.Node {
+			return nil, fmt.Errorf("internal error: %s is asked of Node %s", key, h.Node)
+		}
+		return h.registration(v), nil
+	case "label":
+		return label(v, name), nil
+	default:
+		return cordon(v), nil
+	}
+}
+
+// parse takes a key apart: "node:label:KEY".
+func parse(key state.Key) (kind, name string, err error) {
+	text, ok := strings.CutPrefix(string(key), "node:")
+	kind, name, _ = strings.Cut(text, ":")
+	named := kind == "registration" || kind == "label"
+	if !ok || !named && kind != "cordon" || named != (name != "") {
+		return "", "", fmt.Errorf("internal error: %s is not part of a Node object", key)
+	}
+	return kind, name, nil
 }
 
 // view returns what is seen of the Node. The error is ctx's: all else is part of what is seen.
@@ -85,17 +100,27 @@ func (h *Host) view(ctx context.Context) (view, error) {
 func (h *Host) read(ctx context.Context) view {
 	client, err := h.Client(ctx)
 	if err != nil {
-		return view{err: err}
+		return view{why: err.Error()}
 	}
-	node, err := client.Node(ctx, h.Node)
-	return view{node, err}
+	return answer(client.Node(ctx, h.Node))
+}
+
+// answer is what kube.Client.Node has shown.
+func answer(n kube.Node, err error) view {
+	switch {
+	case kube.NodeMissing(err):
+		return view{}
+	case err != nil:
+		return view{why: err.Error()}
+	}
+	return view{node: n, exists: true}
 }
 
 // See takes an answer of kube.Client.Node for what Observe would have asked for.
 func (h *Host) See(n kube.Node, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.seen = &view{n, err}
+	h.seen = new(answer(n, err))
 }
 
 // Set makes what is at the change's key as c.To says. content is not used: nothing of a Node is a
@@ -111,24 +136,10 @@ func (h *Host) Set(ctx context.Context, c state.Change,
 	case state.Registration:
 		return h.setRegistration(ctx, client, to)
 	case state.Label:
-		if to.Set {
-			return client.PatchLabels(ctx, h.Node, map[string]*string{to.Name: &to.Value})
-		}
-		return orGone(client.PatchLabels(ctx, h.Node, map[string]*string{to.Name: nil}))
+		return h.setLabel(ctx, client, to)
 	case state.Cordon:
-		if to.On {
-			return client.Cordon(ctx, h.Node)
-		}
-		return orGone(client.Uncordon(ctx, h.Node))
+		return h.setCordon(ctx, client, to)
 	default:
 		return fmt.Errorf("internal error: %s is not part of a Node object", c.To.Key())
 	}
-}
-
-// orGone is the error of an undoing: what a Node had is gone with it.
-func orGone(err error) error {
-	if kube.NodeMissing(err) {
-		return nil
-	}
-	return err
 }

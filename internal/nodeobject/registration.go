@@ -12,6 +12,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
+func (h *Host) registration(v view) state.Registration {
+	if !v.exists {
+		return state.Registration{Node: h.Node}
+	}
+	return state.Registration{
+		Node: h.Node, Exists: true, PodCIDRs: v.node.Spec.PodCIDRs, Labels: v.node.Labels,
+	}
+}
+
 // setRegistration registers the Node as it was, so that its pods keep their subnet and its labels
 // their values, or deletes it. It has its capacity from the beginning: kubelet compares the pods
 // that run with what the Node has when it starts, and a Node without resources has room for none,
