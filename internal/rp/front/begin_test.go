@@ -200,16 +200,16 @@ func TestBeginChangeLasts(t *testing.T) {
 
 // Only the node itself, and a caller with the role, may ask, and for a version alone.
 func TestBeginChangeIsRefused(t *testing.T) {
-	guardedWorld, i, ops := guarded(t)
-	guardedWorld.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
-	guardedWorld.caughtUp()
+	w, i, ops := guarded(t)
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
+	w.caughtUp()
 	const first = `{"configVersion":"1"}`
-	guardedWorld.must(200, "POST", nodeURL("n", "/beginChange"), first, i.app(t, guardedWorld, clientA))
-	guardedWorld.must(403, "POST", nodeURL("n", "/beginChange"), first, i.app(t, guardedWorld, clientB))
-	if !strings.Contains(guardedWorld.audit.String(), "beginChange/action") {
+	w.must(200, "POST", nodeURL("n", "/beginChange"), first, i.app(t, w, clientA))
+	w.must(403, "POST", nodeURL("n", "/beginChange"), first, i.app(t, w, clientB))
+	if !strings.Contains(w.audit.String(), "beginChange/action") {
 		t.Error("it is not in the audit log")
 	}
-	w := newWorld(t)
+	w = newWorld(t)
 	w.register("")
 	w.must(201, "PUT", nodeURL("n"), withPrincipal)
 	for _, body := range []string{`{}`, `{"configVersion":"x"}`, `{"configVersion":"-1"}`, `[]`} {
@@ -273,8 +273,8 @@ func (x staleIndex) Nodes(
 	return rows, more, err
 }
 
-// An agent that begins while the owner of its cluster ends its slot keeps it, and no other node gets
-// it: the owner has not seen yet that it has begun.
+// An agent that begins while the owner of its cluster ends its slot keeps it, and no other node
+// gets it: the owner has not seen yet that it has begun.
 func TestBeginChangeAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -2,38 +2,15 @@ package front
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// layer is a part of configurations, by its content id; nil for none.
-func (a *API) layer(ctx context.Context, id string) (*flexnode.Layer, error) {
-	if id == "" {
-		return nil, nil
-	}
-	if known, ok := a.layers.get(id); ok {
-		return known, nil
-	}
-	row, err := a.Store.Layers.Get(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if !row.Exists() {
-		return nil, fmt.Errorf("internal error: the layer %s of a configuration is missing", id)
-	}
-	layer, err := flexnode.ReadLayer(row.Value)
-	if err == nil {
-		a.layers.keep(id, layer)
-	}
-	return layer, err
-}
-
 // parent is a cluster with what its nodes are rendered with now.
 func (a *API) parent(ctx context.Context, c flexnode.Cluster) (flexnode.Parent, error) {
-	facts, err := a.layer(ctx, c.Facts)
+	facts, err := a.Store.Layer(ctx, c.Facts)
 	return flexnode.Parent{
 		Cluster: c, FactsLayer: facts, Defaults: a.defaultsLayer(), Installation: a.Installation,
 	}, err

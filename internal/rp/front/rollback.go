@@ -81,7 +81,7 @@ func (p *put) rollbackOf(
 	if ask.Parent, err = a.parent(v.Context(), cluster); err != nil {
 		return ask, err
 	}
-	if ask.Parent.Defaults, err = a.layer(v.Context(), ask.To.Defaults); err != nil {
+	if ask.Parent.Defaults, err = a.Store.Layer(v.Context(), ask.To.Defaults); err != nil {
 		return ask, err
 	}
 	ask.Secret, err = a.Credentials.Compare(v, p.r.nodeKey(), "")

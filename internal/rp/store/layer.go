@@ -10,8 +10,8 @@ import (
 // keptLayers is how many layers a process keeps: the nodes of a cluster share few.
 const keptLayers = 256
 
-// Layer returns a layer by its content id, nil for no id. Layers do not change, so that the last ones
-// are kept.
+// Layer returns a layer by its content id, nil for no id. Layers do not change, so that the last
+// ones are kept.
 func (s *Store) Layer(ctx context.Context, id string) (*flexnode.Layer, error) {
 	if layer, ok := s.layers.Get(id); ok || id == "" {
 		return layer, nil

@@ -39,9 +39,9 @@ func joinRouted(t *testing.T, m *storetest.Memory, name string, route bool) *rou
 	return r
 }
 
-// N10: an owner that does not reach its cluster gives it up to a replica that does, and gets it back
-// when it reaches it again. A cluster that no replica reaches stays with its first choice, and is seldom
-// tried.
+// N10: an owner that does not reach its cluster gives it up to a replica that does, and gets it
+// back when it reaches it again. A cluster that no replica reaches stays with its first choice, and
+// is seldom tried.
 func TestOwnersReachTheirClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()

@@ -168,8 +168,8 @@ const (
 	pageBytes = 4 << 20
 )
 
-// nextPage returns the number of rows to read after a page: as many as have pageBytes if they are as
-// large as those of the page, and at most eight times as many.
+// nextPage returns the number of rows to read after a page: as many as have pageBytes if they are
+// as large as those of the page, and at most eight times as many.
 func nextPage(p Page) int {
 	size := 1
 	for _, kv := range p.KVs {
@@ -178,12 +178,12 @@ func nextPage(p Page) int {
 	return max(1, min(pageBytes*len(p.KVs)/size, 8*len(p.KVs), maxPage))
 }
 
-// Sync calls see with every row below a prefix that ends with a slash, or of the table, and then with
-// each change that the process' index hears of (Index.Follow), until ctx ends. A row that was
-// deleted has revision 0. After the first reading, ready is called, once; if that reading fails then
-// Sync returns why. When changes are not kept any more it reads everything again, and tells what
-// differs and what is gone; so it does when the store has gone back, and tells then all that is
-// there. Rows that cannot be read are left out.
+// Sync calls see with every row below a prefix that ends with a slash, or of the table, and then
+// with each change that the process' index hears of (Index.Follow), until ctx ends. A row that was
+// deleted has revision 0. After the first reading, ready is called, once; if that reading fails
+// then Sync returns why. When changes are not kept any more it reads everything again, and tells
+// what differs and what is gone; so it does when the store has gone back, and tells then all that
+// is there. Rows that cannot be read are left out.
 func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), ready func()) error {
 	l, leave := t.store.feed.listen(t.prefix + prefix)
 	defer leave()
