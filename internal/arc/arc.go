@@ -134,7 +134,7 @@ func (a Arc) check(ctx context.Context, is Status, r *Record) (Status, error) {
 	lost := !found || is.Agent == Expired
 	switch ours := r.names(is) && r.Connected; {
 	case ours && lost:
-		a.Say("leaving Azure Arc, which no longer accepts the machine, to connect it anew")
+		a.Say("leaving Azure Arc, which no longer accepts the machine, to connect it again")
 		err := a.Leave(ctx, *r)
 		*r = Record{}
 		return Status{}, err

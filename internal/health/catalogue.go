@@ -89,7 +89,7 @@ const (
 	GateLocal
 	// Network: it must not be False of the pod subnets that a join has learned.
 	Network
-	// Advice: it is told of a node that has passed the gate, and only the cluster's operator can
+	// Advice: it is shown of a node that has passed the gate, and only the cluster's operator can
 	// cure it.
 	Advice
 	// Watch: status reports it. That is all but what only Examine tells, whose caller waits for it.
@@ -97,7 +97,7 @@ const (
 
 	caution   // told before anything is changed, which it does not hold
 	explained // the services' logs say why it is False
-	harmless  // may be False on a node that is healthy, of which it is told
+	harmless  // may be False on a healthy node, and is shown
 	forRoot   // wrong where the node's own files cannot be told from others'
 	underived // of a file or a setting, which is what it is whatever else is wrong
 

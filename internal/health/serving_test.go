@@ -20,7 +20,7 @@ func TestServingCertificate(t *testing.T) {
 		{"it is over", issued(ago(time.Hour), nil), False, "Pending", OwnerCluster,
 			"certificate approve"},
 		{"it cannot be read", issued(time.Time{}, errors.New("x")), Unknown, "NotAnswered", "", "x"},
-		{"nobody has looked", with(func(e *Evidence) {
+		{"not examined", with(func(e *Evidence) {
 			e.Wanted.Node.Kubelet.ServerTLSBootstrap = true
 		}), Unknown,
 			"NotChecked", "", ""},
