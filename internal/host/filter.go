@@ -119,30 +119,31 @@ func readChains(wanted func(*nftables.Chain) bool) (list []chainRules, err error
 	return list, err
 }
 
-// answerLimit bounds the wait for the kernel's answers.
+// answerLimit bounds the wait for all answers of the kernel to one reading.
 const answerLimit = 10 * time.Second
 
-// connectNFT returns a client of nf_tables, which opens a socket for each of its calls.
-func connectNFT() (*nftables.Conn, error) {
-	return nftables.New(nftables.WithSockOptions(func(c *nlsocket.Conn) error {
+// withNFT calls a function with a client of nf_tables that has one socket for all calls.
+func withNFT(use func(*nftables.Conn) error) error {
+	limit := nftables.WithSockOptions(func(c *nlsocket.Conn) error {
 		return c.SetReadDeadline(time.Now().Add(answerLimit))
-	}))
+	})
+	nft, err := nftables.New(nftables.AsLasting(), limit)
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(nft), nft.CloseLasting())
 }
 
 // readNFT reads until no change has come between, as the dump of a table that changes lacks a part.
 // A kernel without the subsystem has nothing to read.
 func readNFT(subsystem int, read func(*nftables.Conn) error) error {
 	const tries = 5
-	nft, err := connectNFT()
-	if err != nil {
-		return err
-	}
 	before, err := nftGeneration(subsystem)
 	if err != nil {
 		return except(err, noSubsystem...)
 	}
 	for range tries {
-		failed := read(nft)
+		failed := withNFT(read)
 		after, err := nftGeneration(subsystem)
 		if after == before || err != nil {
 			return errors.Join(failed, err)

@@ -79,12 +79,10 @@ func listTables() (list []*nftables.Table, err error) {
 
 // deleteTables removes all of the tables, or none.
 func deleteTables(tables []*nftables.Table) error {
-	nft, err := connectNFT()
-	if err != nil {
-		return err
-	}
-	for _, t := range tables {
-		nft.DelTable(t)
-	}
-	return nft.Flush()
+	return withNFT(func(nft *nftables.Conn) error {
+		for _, t := range tables {
+			nft.DelTable(t)
+		}
+		return nft.Flush()
+	})
 }
