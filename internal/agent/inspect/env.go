@@ -4,6 +4,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ type Reader interface {
 
 // Env is what a process of the agent inspects a machine with.
 type Env struct {
-	Reader Reader
+	Reader
 	// Root is put before every path; "" on a real machine.
 	Root string
 	Log  *slog.Logger
@@ -131,28 +132,13 @@ func (a *Env) Note(format string, args ...any) {
 // Path returns the path of a file as this process reaches it.
 func (a *Env) Path(p string) string { return path.Join("/", a.Root, p) }
 
-// ReadFile reads a file of the machine.
-func (a *Env) ReadFile(p string) ([]byte, error) { return a.Reader.ReadFile(p) }
-
-// Run runs a program; see Reader.
-func (a *Env) Run(
-	ctx context.Context, limit time.Duration, secret []byte, argv ...string,
-) ([]byte, error) {
-	return a.Reader.Run(ctx, limit, secret, argv...)
-}
-
 // Options returns how the API server is reached.
 func (a *Env) Options(c config.Config) kube.Options {
 	return kube.Options{Proxy: c.ProxyFunc(), Dial: a.Dial}
 }
 
 // Every returns the pause of a wait.
-func (a *Env) Every(usual time.Duration) time.Duration {
-	if a.Poll != 0 {
-		return a.Poll
-	}
-	return usual
-}
+func (a *Env) Every(usual time.Duration) time.Duration { return cmp.Or(a.Poll, usual) }
 
 // TrustedFile returns an error when another user than root can change a file.
 func (a *Env) TrustedFile(file string) error {
