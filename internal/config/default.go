@@ -232,7 +232,8 @@ func FillAndCheck(document map[string]any, host Host) (open map[string]any, prob
 	c.spell()
 	open = c.open(doc)
 	c.complete(host)
-	return open, c.check(host, r)
+	c.check(host, r)
+	return open, r.sorted(c)
 }
 
 // open is what a configuration has and a document leaves open, without the versions.

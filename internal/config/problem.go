@@ -124,6 +124,14 @@ func (r *report) sorted(c Config) Problems {
 	return slices.Compact(r.problems)
 }
 
+// err is an error with the problems; nil without any.
+func (r *report) err(c Config) error {
+	if problems := r.sorted(c); len(problems) > 0 {
+		return problems
+	}
+	return nil
+}
+
 // conceal redacts what people paste into the wrong setting: user and query of a URL, and bootstrap
 // tokens.
 func conceal(s string) string {
