@@ -124,7 +124,7 @@ func catalogue() []entry {
 		{ConfigurationValid, LayerConfiguration, configurationValid, ofExamined},
 		{RootPrivileges, LayerMachine, rootPrivileges, Watch | Preflight | ofMachine | forRoot},
 		{StateReadable, LayerMachine, stateReadable, ofExamined | forRoot},
-		{SystemSupported, LayerMachine, systemSupported, Watch | Preflight},
+		{SystemSupported, LayerMachine, systemSupported, Watch | Preflight | ofMachine},
 		{ProcessorSupported, LayerMachine, processorSupported, ofExamined},
 		{ControlGroups, LayerMachine, controlGroups, ofExamined},
 		{KernelModules, LayerMachine, kernelModules, ofExamined},

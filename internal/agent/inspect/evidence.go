@@ -16,7 +16,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
-	"github.com/Azure/AKSFlexNode/internal/release"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -128,7 +127,7 @@ func versionEvidence(
 		return health.Answered(last.version, nil)
 	}
 	is := health.Answered(client.ServerVersion(ctx))
-	if is.OK() && release.SkewOf(kubelet, is.Value) == release.Works {
+	if is.OK() && health.Works(kubelet, is.Value) {
 		h.version = knownVersion{server, kubelet, is.Value, time.Now()}
 	}
 	return is
