@@ -2,13 +2,13 @@ package health
 
 import (
 	"cmp"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"k8s.io/client-go/util/cert"
 
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
@@ -141,8 +141,15 @@ func clusterCAValid(e Evidence) Condition {
 		return unknown(notChecked, "the cluster's CA is not known")
 	}
 	var ended string
-	list, _ := cert.ParseCertsPEM([]byte(e.Upkeep.CA)) // the configuration was checked
-	for _, ca := range list {
+	for rest := []byte(e.Upkeep.CA); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		ca, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			continue // the configuration was checked
+		}
 		if e.Now.Before(ca.NotAfter) && !e.Now.Before(ca.NotBefore) {
 			return holds()
 		}
