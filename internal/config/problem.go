@@ -106,8 +106,7 @@ func (r *report) spoiledAny(paths ...string) bool { return slices.ContainsFunc(p
 func (r *report) spoiled(path string) bool {
 	path = cmp.Or(r.written[path], path)
 	return slices.ContainsFunc(r.problems, func(p Problem) bool {
-		rest, ok := strings.CutPrefix(path, p.Path)
-		return ok && p.Path != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
+		return p.Path != "" && below(path, p.Path)
 	})
 }
 
