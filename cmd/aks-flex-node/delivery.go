@@ -145,7 +145,7 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 		return nil
 	}
 	if ctx.Err() == nil { // whoever interrupts this does not want it to go on by itself
-		err = errors.Join(err, change.StartService(ctx, a))
+		err = errors.Join(err, a.Machine.RestartUnit(ctx, change.Service))
 	} else if back, e := change.Withdraw(context.WithoutCancel(ctx), a); e != nil || back {
 		done()
 		return errors.Join(e, errWithdrawn)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 
@@ -45,22 +46,18 @@ func (o *options) newJournal(c *config.Config) *journal {
 
 // logger writes to the log.
 func (j *journal) logger(c *config.Config) *slog.Logger {
-	options := &slog.HandlerOptions{}
+	var level slog.LevelVar // info
 	if c != nil {
-		options.Level = levels[c.Agent.LogLevel]
+		// What the configuration calls warning is warn for slog; the other names are the same.
+		_ = level.UnmarshalText([]byte(strings.TrimSuffix(c.Agent.LogLevel, "ing"))) // Load has checked it
 	}
-	return slog.New(slog.NewTextHandler(j, options))
+	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: &level}))
 }
 
 // failed writes down why a command has failed. systemd's journal has that from standard error.
 func (j *journal) failed(err error) {
 	only := &journal{secrets: j.secrets, file: j.file}
 	only.logger(nil).Error("the command has failed", "error", err)
-}
-
-var levels = map[string]slog.Level{
-	"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
-	"warning": slog.LevelWarn, "error": slog.LevelError,
 }
 
 // logFailure writes down why a command that changes the machine has failed, also where it has not

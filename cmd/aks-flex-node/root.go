@@ -23,6 +23,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/redact"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -211,14 +212,10 @@ func (o *options) printResult(r change.Result, err error, format string) error {
 }
 
 func changes(n int) string {
-	switch n {
-	case 0:
+	if n == 0 {
 		return "nothing to do"
-	case 1:
-		return "1 change"
-	default:
-		return fmt.Sprintf("%d changes", n)
 	}
+	return progress.Plural(n, "change")
 }
 
 func planCommand(o *options) *cobra.Command {

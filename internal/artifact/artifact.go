@@ -80,25 +80,17 @@ func (n Name) project() project {
 	return project{}
 }
 
-// Spec says what is wanted.
-type Spec struct {
+// Artifact is one published file, once it is resolved: everything that is needed to get it and to
+// know that it is the right one. What is wanted has only Name, Version, Arch and perhaps URL.
+type Artifact struct {
 	Name Name
-	// Version is the release, with or without a leading "v".
+	// Version is the release; of what is wanted perhaps with a leading "v".
 	Version string
 	// Arch is amd64 or arm64.
 	Arch string
-	// URL, when set, replaces the upstream URL (runc.url, kubernetes.urlTemplate); the digest
-	// remains that of the release.
-	URL string
-}
-
-// Artifact is one published file, resolved: everything that is needed to get it and to know that it
-// is the right one.
-type Artifact struct {
-	Name    Name
-	Version string
-	Arch    string
-	// URL is where upstream publishes the file. It may carry credentials: show Redact(URL).
+	// URL is where upstream publishes the file. It may carry credentials: show Redact(URL). One that
+	// is wanted replaces upstream's (runc.url, kubernetes.urlTemplate); the digest remains that of the
+	// release.
 	URL string
 	// Archive tells a tar.gz, which is unpacked below <store>/<id>/; else it is a binary, which
 	// becomes <store>/<id>/<name>.
@@ -138,18 +130,18 @@ func (p project) checksums(u url.URL) string {
 	return u.String()
 }
 
-// check finds mistakes in a spec that would otherwise end up in a URL or a path.
-func (s Spec) check() error {
-	_, isVersion := release.Parse(s.Version)
+// check finds mistakes in what is wanted that would otherwise end up in a URL or a path.
+func (a Artifact) check() error {
+	_, isVersion := release.Parse(a.Version)
 	switch {
-	case !slices.Contains(Names(), s.Name):
-		return fmt.Errorf("internal error: unknown artifact %q", s.Name)
+	case !slices.Contains(Names(), a.Name):
+		return fmt.Errorf("internal error: unknown artifact %q", a.Name)
 	case !isVersion:
-		return fmt.Errorf("cannot use version %q of %s: it is not of the form 1.2.3", s.Version,
-			s.Name)
-	case s.Arch != "amd64" && s.Arch != "arm64":
+		return fmt.Errorf("cannot use version %q of %s: it is not of the form 1.2.3", a.Version,
+			a.Name)
+	case a.Arch != "amd64" && a.Arch != "arm64":
 		return fmt.Errorf("cannot use architecture %q for %s: only amd64 and arm64 are supported",
-			s.Arch, s.Name)
+			a.Arch, a.Name)
 	}
 	return nil
 }

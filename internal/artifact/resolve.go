@@ -18,17 +18,34 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
+// Wanted lists the artifacts of a configuration.
+func Wanted(c config.Config, arch string) []Artifact {
+	k8s := func(name Name) Artifact {
+		url := c.Kubernetes.BinaryURL(string(name), arch)
+		return Artifact{Name: name, Version: c.Kubernetes.Version, Arch: arch, URL: url}
+	}
+	return []Artifact{
+		{Name: Containerd, Version: c.Containerd.Version, Arch: arch},
+		k8s(Kubelet),
+		{Name: Runc, Version: c.Runc.Version, Arch: arch, URL: c.Runc.BinaryURL(arch)},
+		{Name: CNIPlugins, Version: c.CNI.Version, Arch: arch},
+		k8s(Kubectl),
+		k8s(Kubeadm),
+		{Name: NPD, Version: c.NPD.Version, Arch: arch},
+	}
+}
+
 // Resolve finds the digest of every wanted artifact: from overrides (keyed by name and version, or
 // by name), else from the pinned digests, else from the checksum file that upstream publishes,
 // asked for at the same places as the artifact itself and only over https or from Source.Directory.
-// Artifacts come back in the order of specs. Every artifact that cannot be resolved is in the
+// Artifacts come back in the order of wanted. Every artifact that cannot be resolved is in the
 // error.
-func Resolve(ctx context.Context, s Source, specs []Spec,
+func Resolve(ctx context.Context, s Source, wanted []Artifact,
 	overrides map[string]config.Override) ([]Artifact, error) {
-	arts, errs := make([]Artifact, len(specs)), make([]error, len(specs))
+	arts, errs := make([]Artifact, len(wanted)), make([]error, len(wanted))
 	var wg sync.WaitGroup
-	for i, spec := range specs {
-		wg.Go(func() { arts[i], errs[i] = resolve(ctx, s, spec, overrides) })
+	for i, a := range wanted {
+		wg.Go(func() { arts[i], errs[i] = resolve(ctx, s, a, overrides) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -46,26 +63,24 @@ func Resolve(ctx context.Context, s Source, specs []Spec,
 }
 
 // overrideOf is what replaces the version that is wanted; the zero one where nothing does.
-func overrideOf(spec Spec, overrides map[string]config.Override) config.Override {
-	name := string(spec.Name)
-	if o, ok := overrides[release.Key(name, release.Bare(spec.Version))]; ok {
+func overrideOf(a Artifact, overrides map[string]config.Override) config.Override {
+	name := string(a.Name)
+	if o, ok := overrides[release.Key(name, release.Bare(a.Version))]; ok {
 		return o
 	}
 	return overrides[name]
 }
 
 func resolve(
-	ctx context.Context, s Source, spec Spec, overrides map[string]config.Override,
+	ctx context.Context, s Source, a Artifact, overrides map[string]config.Override,
 ) (Artifact, error) {
-	if err := spec.check(); err != nil {
+	if err := a.check(); err != nil {
 		return Artifact{}, err
 	}
-	a := Artifact{
-		Name: spec.Name, Version: strings.TrimPrefix(spec.Version, "v"), Arch: spec.Arch,
-		Archive: spec.Name.project().archive, Late: spec.Name.project().late,
-		URL: Upstream(spec, overrides),
-	}
-	if o := overrideOf(spec, overrides); o.SHA256 != "" {
+	project := a.Name.project()
+	a.URL, a.Archive, a.Late = Upstream(a, overrides), project.archive, project.late
+	a.Version = strings.TrimPrefix(a.Version, "v")
+	if o := overrideOf(a, overrides); o.SHA256 != "" {
 		a.ID, a.TarSHA256, a.Size = o.SHA256, o.TarSHA256, o.Size
 		return a, nil
 	}

@@ -56,7 +56,7 @@ func TestUpstream(t *testing.T) {
 		"runc": {URL: "https://a.example/any"}, "runc@1.2.3": {URL: "https://a.example/1.2.3"}}
 	for version, want := range map[string]string{
 		"v1.2.3": "https://a.example/1.2.3", "1.2.4": "https://a.example/any"} {
-		spec := Spec{Name: Runc, Version: version, Arch: "arm64"}
+		spec := Artifact{Name: Runc, Version: version, Arch: "arm64"}
 		if got := Upstream(spec, overrides); got != want {
 			t.Errorf("runc %s is at %s, want %s", version, got, want)
 		}
@@ -67,7 +67,7 @@ func TestUpstream(t *testing.T) {
 func TestPins(t *testing.T) {
 	seen := map[string]release.Pin{}
 	for _, p := range release.Pins() {
-		if err := (Spec{Name: Name(p.Name), Version: p.Version, Arch: p.Arch}).check(); err != nil {
+		if err := (Artifact{Name: Name(p.Name), Version: p.Version, Arch: p.Arch}).check(); err != nil {
 			t.Error(err)
 		}
 		if !isDigest(p.Digest) || (len(p.Digest) == 128) != (Name(p.Name) == NPD) {
@@ -135,50 +135,50 @@ func TestResolve(t *testing.T) {
 	}
 	tests := []struct {
 		name     string
-		spec     Spec
+		spec     Artifact
 		override config.Override
 		of       string // the key of the override; default the artifact's name
 		id, url  string
 		err      string
 	}{
-		{name: "pinned", spec: Spec{Name: Kubelet, Version: "v1.34.4"},
+		{name: "pinned", spec: Artifact{Name: Kubelet, Version: "v1.34.4"},
 			id:  release.Digest("kubelet", "1.34.4", "amd64"),
 			url: Kubelet.project().upstream("1.34.4", "amd64")},
-		{name: "pinned elsewhere", spec: Spec{Name: Runc, Version: "1.3.4",
+		{name: "pinned elsewhere", spec: Artifact{Name: Runc, Version: "1.3.4",
 			URL: "https://own/runc"}, id: release.Digest("runc", "1.3.4", "amd64"),
 			url: "https://own/runc"},
-		{name: "published, second try", spec: Spec{Name: Kubelet, Version: "1.99.0"}, id: sum,
+		{name: "published, second try", spec: Artifact{Name: Kubelet, Version: "1.99.0"}, id: sum,
 			url: Kubelet.project().upstream("1.99.0", "amd64")},
-		{name: "published for all architectures", spec: Spec{Name: Runc, Version: "9.9.9"}, id: sum,
+		{name: "published for all architectures", spec: Artifact{Name: Runc, Version: "9.9.9"}, id: sum,
 			url: Runc.project().upstream("9.9.9", "amd64")},
-		{name: "published, on the mirror", spec: Spec{Name: Containerd, Version: "9.9.9"}, id: sum,
+		{name: "published, on the mirror", spec: Artifact{Name: Containerd, Version: "9.9.9"}, id: sum,
 			url: Containerd.project().upstream("9.9.9", "amd64")},
-		{name: "published nowhere", spec: Spec{Name: CNIPlugins, Version: "9.9.9"},
+		{name: "published nowhere", spec: Artifact{Name: CNIPlugins, Version: "9.9.9"},
 			err: "no such file"},
 		{name: "published over http only",
-			spec: Spec{Name: Runc, Version: "9.9.9", URL: "http://github.com/runc.amd64"},
+			spec: Artifact{Name: Runc, Version: "9.9.9", URL: "http://github.com/runc.amd64"},
 			err:  "over https only"},
-		{name: "never published", spec: Spec{Name: NPD, Version: "9.9.9"},
+		{name: "never published", spec: Artifact{Name: NPD, Version: "9.9.9"},
 			err: "use a version that is known here (1.34.0) or set " +
 				"artifacts.overrides.node-problem-detector.sha256"},
-		{name: "override", spec: Spec{Name: NPD, Version: "9.9.9"},
+		{name: "override", spec: Artifact{Name: NPD, Version: "9.9.9"},
 			override: config.Override{SHA256: sum, URL: "https://own/npd.tgz"},
 			id:       sum, url: "https://own/npd.tgz"},
-		{name: "override without url", spec: Spec{Name: Kubelet, Version: "1.34.4"},
+		{name: "override without url", spec: Artifact{Name: Kubelet, Version: "1.34.4"},
 			override: config.Override{SHA256: sum}, id: sum,
 			url: Kubelet.project().upstream("1.34.4", "amd64")},
-		{name: "override of the version", spec: Spec{Name: Kubelet, Version: "v1.34.4"},
+		{name: "override of the version", spec: Artifact{Name: Kubelet, Version: "v1.34.4"},
 			override: config.Override{SHA256: sum}, of: "kubelet@1.34.4", id: sum,
 			url: Kubelet.project().upstream("1.34.4", "amd64")},
-		{name: "override of another version", spec: Spec{Name: Kubelet, Version: "1.34.4"},
+		{name: "override of another version", spec: Artifact{Name: Kubelet, Version: "1.34.4"},
 			override: config.Override{SHA256: sum}, of: "kubelet@1.34.3",
 			id:  release.Digest("kubelet", "1.34.4", "amd64"),
 			url: Kubelet.project().upstream("1.34.4", "amd64")},
-		{name: "bad version", spec: Spec{Name: Kubelet, Version: "1.34.4/../../x"},
+		{name: "bad version", spec: Artifact{Name: Kubelet, Version: "1.34.4/../../x"},
 			err: "not of the form"},
-		{name: "bad architecture", spec: Spec{Name: Kubelet, Version: "1.34.4", Arch: "s390x"},
+		{name: "bad architecture", spec: Artifact{Name: Kubelet, Version: "1.34.4", Arch: "s390x"},
 			err: "only amd64 and arm64"},
-		{name: "unknown name", spec: Spec{Name: "etcd", Version: "1.34.4"},
+		{name: "unknown name", spec: Artifact{Name: "etcd", Version: "1.34.4"},
 			err: "unknown artifact"},
 	}
 	for _, tt := range tests {
@@ -194,7 +194,7 @@ func TestResolve(t *testing.T) {
 					key = tt.of
 				}
 				overrides := map[string]config.Override{key: tt.override}
-				arts, err := Resolve(t.Context(), s, []Spec{tt.spec}, overrides)
+				arts, err := Resolve(t.Context(), s, []Artifact{tt.spec}, overrides)
 				if tt.err != "" {
 					if err == nil || !strings.Contains(err.Error(), tt.err) {
 						t.Errorf("got %v, want %q", err, tt.err)
@@ -222,13 +222,13 @@ func TestResolveFromDirectory(t *testing.T) {
 	at := filepath.Join(dir, "dl.k8s.io", "v1.99.0", "bin", "linux", "amd64")
 	os.MkdirAll(at, 0o700)
 	os.WriteFile(filepath.Join(at, "kubelet.sha256"), []byte(sum), 0o600)
-	spec := Spec{Name: Kubelet, Version: "1.99.0", Arch: "amd64"}
-	arts, err := Resolve(t.Context(), Source{Directory: dir}, []Spec{spec}, nil)
+	spec := Artifact{Name: Kubelet, Version: "1.99.0", Arch: "amd64"}
+	arts, err := Resolve(t.Context(), Source{Directory: dir}, []Artifact{spec}, nil)
 	if err != nil || arts[0].ID != sum {
 		t.Errorf("got %v, %v", arts, err)
 	}
 	spec.Name = Kubectl
-	_, err = Resolve(t.Context(), Source{Directory: dir}, []Spec{spec}, nil)
+	_, err = Resolve(t.Context(), Source{Directory: dir}, []Artifact{spec}, nil)
 	if err == nil || !strings.Contains(err.Error(),
 		filepath.Join(at, "kubectl.sha256")+": there is no such file in artifacts.directory") {
 		t.Errorf("got %v", err)
@@ -236,7 +236,7 @@ func TestResolveFromDirectory(t *testing.T) {
 }
 
 func TestResolveReportsEveryError(t *testing.T) {
-	_, err := Resolve(t.Context(), Source{}, []Spec{
+	_, err := Resolve(t.Context(), Source{}, []Artifact{
 		{Name: NPD, Version: "9.9.9", Arch: "amd64"},
 		{Name: Runc, Version: "latest", Arch: "amd64"},
 	}, nil)
@@ -248,7 +248,7 @@ func TestResolveReportsEveryError(t *testing.T) {
 
 func TestResolveRefusesOneDigestForTwo(t *testing.T) {
 	o := config.Override{SHA256: sha(nil)}
-	_, err := Resolve(t.Context(), Source{}, []Spec{
+	_, err := Resolve(t.Context(), Source{}, []Artifact{
 		{Name: Kubelet, Version: "1.2.3", Arch: "amd64"},
 		{Name: Kubectl, Version: "1.2.3", Arch: "amd64"},
 	}, map[string]config.Override{"kubelet": o, "kubectl": o})
@@ -353,14 +353,14 @@ func TestResolveTellsProgress(t *testing.T) {
 			longest, calls = max(longest, time.Since(last)), calls+1
 			last = time.Now()
 		}}
-		spec := Spec{Name: Kubelet, Version: "1.2.3", Arch: "amd64"}
-		_, err := Resolve(t.Context(), s, []Spec{spec}, nil)
+		spec := Artifact{Name: Kubelet, Version: "1.2.3", Arch: "amd64"}
+		_, err := Resolve(t.Context(), s, []Artifact{spec}, nil)
 		longest = max(longest, time.Since(last))
 		if most := checksumTimeout + 45*time.Second; err == nil || calls == 0 || longest > most {
 			t.Errorf("silent for %s, %d calls; %v", longest, calls, err)
 		}
 		s.Progress = nil
-		if _, err := Resolve(t.Context(), s, []Spec{spec}, nil); err == nil {
+		if _, err := Resolve(t.Context(), s, []Artifact{spec}, nil); err == nil {
 			t.Error("places that are silent gave a checksum")
 		}
 	})

@@ -133,9 +133,9 @@ func Hosts(arts []Artifact, s Source) []string {
 }
 
 // Upstream is where an artifact is published, as far as that is known without asking anybody.
-func Upstream(s Spec, overrides map[string]config.Override) string {
-	upstream := s.Name.project().upstream(strings.TrimPrefix(s.Version, "v"), s.Arch)
-	return cmp.Or(overrideOf(s, overrides).URL, s.URL, upstream)
+func Upstream(a Artifact, overrides map[string]config.Override) string {
+	upstream := a.Name.project().upstream(strings.TrimPrefix(a.Version, "v"), a.Arch)
+	return cmp.Or(overrideOf(a, overrides).URL, a.URL, upstream)
 }
 
 // NewClient makes the HTTP client for downloads. The proxy is chosen by the given function alone,

@@ -31,21 +31,15 @@ func ResourceOf(data []byte) (*Resource, error) {
 	r := &report{}
 	_, origin := unwrap(readDocument(data, r), r)
 	resource := readResource(origin, r)
-	if problems := r.sorted(Config{}); len(problems) > 0 {
-		return nil, problems
-	}
-	return resource, nil
+	return resource, r.err(Config{})
 }
 
 // TokenOf returns the bootstrap token in a bundle; "" for none. The error is of type Problems.
 func TokenOf(bundle []byte) (Secret, error) {
 	r := &report{}
 	doc := settingsOf(readDocument(bundle, r), r)
-	if len(r.problems) > 0 {
-		return "", r.sorted(Config{})
-	}
 	token, _ := get(get(doc["azure"], "bootstrapToken"), "token").(string)
-	return Secret(token), nil
+	return Secret(token), r.err(Config{})
 }
 
 // WithToken puts a bootstrap token into a bundle that has an empty one.
@@ -164,8 +158,8 @@ func readResource(origin any, r *report) *Resource {
 func Canonical(data []byte) ([]byte, error) {
 	r := &report{}
 	doc := settingsOf(readDocument(data, r), r)
-	if len(r.problems) > 0 {
-		return nil, r.sorted(Config{})
+	if err := r.err(Config{}); err != nil {
+		return nil, err
 	}
 	azure, _ := doc["azure"].(map[string]any)
 	if principal, ok := azure["servicePrincipal"].(map[string]any); ok && isArc(azure) {

@@ -232,7 +232,8 @@ func FillAndCheck(document map[string]any, host Host) (open map[string]any, prob
 	c.spell()
 	open = c.open(doc)
 	c.complete(host)
-	return open, c.check(host, r)
+	c.check(host, r)
+	return open, r.sorted(c)
 }
 
 // open is what a configuration has and a document leaves open, without the versions.
@@ -257,24 +258,18 @@ func (c *Config) spell() {
 	}
 }
 
-// missing is what an object has and a document leaves open; nil for nothing.
+// missing is what an object has and a document leaves open.
 func missing(doc any, whole map[string]any) map[string]any {
-	var found map[string]any
+	found := map[string]any{}
 	for name, value := range whole {
 		given := get(doc, name)
 		if inner, ok := value.(map[string]any); ok {
-			below := missing(given, inner)
-			if below == nil {
-				continue
+			if below := missing(given, inner); len(below) > 0 {
+				found[name] = below
 			}
-			value = below
-		} else if value == "" || given != nil && given != "" {
-			continue
+		} else if value != "" && (given == nil || given == "") {
+			found[name] = value
 		}
-		if found == nil {
-			found = map[string]any{}
-		}
-		found[name] = value
 	}
 	return found
 }

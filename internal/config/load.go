@@ -54,10 +54,10 @@ func Read(data []byte, before *Config) (Loaded, error) {
 	if err != nil {
 		return Loaded{}, fmt.Errorf("cannot read the host name: %w", err)
 	}
-	c, warnings, problems := parse(data, Host{HostName: name, Arch: runtime.GOARCH, Before: before})
+	c, warnings, err := Parse(data, Host{HostName: name, Arch: runtime.GOARCH, Before: before})
 	loaded := Loaded{Config: c, Warnings: warnings}
-	if len(problems) > 0 {
-		return loaded, problems
+	if err != nil {
+		return loaded, err
 	}
 	if loaded.Document, err = Canonical(data); err == nil {
 		loaded.Resource, err = ResourceOf(data)
@@ -111,29 +111,20 @@ type Host struct {
 // may say what it is from (ResourceOf), with aliases, and completes it. kubernetes.version may be
 // left open: then it is "", as are the versions whose defaults depend on it, and the caller chooses
 // (release.KubernetesFor, WithKubernetes). The error is of
-// type Problems, and holds all of them; the Config is valid only without one.
+// type Problems, and holds all of them; with one there is as much of the Config as could be read.
 func Parse(data []byte, host Host) (Config, []Warning, error) {
-	c, warnings, problems := parse(data, host)
-	if len(problems) > 0 {
-		return Config{}, warnings, problems
-	}
-	return c, warnings, nil
-}
-
-// parse is Parse, with as much of the Config as could be read.
-func parse(data []byte, host Host) (Config, []Warning, Problems) {
 	r := &report{}
 	c := defaults()
 	doc := settingsOf(readDocument(data, r), r)
 	c.keepVersions(host.Before)
 	r.decode("", doc, reflect.ValueOf(&c).Elem())
 	c.complete(host)
-	problems := c.check(host, r)
-	return c, r.warnings, problems
+	c.check(host, r)
+	return c, r.warnings, r.err(c)
 }
 
-// check applies every rule to a complete configuration, and returns all problems.
-func (c Config) check(host Host, r *report) Problems {
+// check applies every rule to a complete configuration.
+func (c Config) check(host Host, r *report) {
 	applyRules(&c, r)
 	for _, check := range []func(Config, *report){
 		checkAuth, checkCA, checkNode, checkWindow, checkNetwork, checkDirs, checkArtifacts,
@@ -148,7 +139,6 @@ func (c Config) check(host Host, r *report) Problems {
 	r.need("azure.targetCluster.resourceId", c.Azure.TargetCluster.ResourceID != "",
 		"must be set: the ARM id of the cluster")
 	r.need("agent.nodeName", c.Agent.NodeName != "", "must be set: this machine has no host name")
-	return r.sorted(c)
 }
 
 // settingsOf is the object in a document that holds the settings, by their own names.

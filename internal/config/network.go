@@ -101,10 +101,7 @@ func (c Config) WithDNS(address string) (Config, error) {
 		r.add("node.kubelet.dnsServiceIP", show(address), "must be an IP address")
 	}
 	checkNetwork(c, r)
-	if problems := r.sorted(c); len(problems) > 0 {
-		return Config{}, problems
-	}
-	return c, nil
+	return c, r.err(c)
 }
 
 // checkNetwork checks that addresses go together.

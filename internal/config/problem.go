@@ -106,8 +106,7 @@ func (r *report) spoiledAny(paths ...string) bool { return slices.ContainsFunc(p
 func (r *report) spoiled(path string) bool {
 	path = cmp.Or(r.written[path], path)
 	return slices.ContainsFunc(r.problems, func(p Problem) bool {
-		rest, ok := strings.CutPrefix(path, p.Path)
-		return ok && p.Path != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
+		return p.Path != "" && below(path, p.Path)
 	})
 }
 
@@ -122,6 +121,14 @@ func (r *report) sorted(c Config) Problems {
 	}
 	slices.SortStableFunc(r.problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
 	return slices.Compact(r.problems)
+}
+
+// err is an error with the problems; nil without any.
+func (r *report) err(c Config) error {
+	if problems := r.sorted(c); len(problems) > 0 {
+		return problems
+	}
+	return nil
 }
 
 // conceal redacts what people paste into the wrong setting: user and query of a URL, and bootstrap

@@ -130,8 +130,5 @@ func (c Config) WithKubernetes(version string) (Config, []Warning, error) {
 	}
 	c.fillVersions()
 	checkKubernetes(c, r)
-	if problems := r.sorted(c); len(problems) > 0 {
-		return Config{}, r.warnings, problems
-	}
-	return c, r.warnings, nil
+	return c, r.warnings, r.err(c)
 }

@@ -110,8 +110,8 @@ func (p Asked) artifacts(add func(raw, purpose string, needed bool)) {
 	if c.Kubernetes.Version == "" {
 		c.Kubernetes.Version = "0.0.0" // the host is the same for all
 	}
-	for _, s := range artifact.Specs(c, p.Arch) {
-		at := artifact.Upstream(s, c.Artifacts.Overrides)
+	for _, a := range artifact.Wanted(c, p.Arch) {
+		at := artifact.Upstream(a, c.Artifacts.Overrides)
 		add(at, "programs", p.Joining && len(mirrors) == 0)
 	}
 }

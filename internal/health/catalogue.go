@@ -6,67 +6,33 @@ import (
 	"time"
 )
 
-// The types of the conditions.
+// The types of the conditions that other code refers to; the catalogue has all of them.
 const (
-	SystemSupported       = "SystemSupported"
-	RootPrivileges        = "RootPrivileges"
-	ToolsInstalled        = "ToolsInstalled"
-	DiskSpace             = "DiskSpace"
-	MemorySize            = "MemorySize"
-	SizeAdvised           = "SizeAdvised"
-	FileSystemsWritable   = "FileSystemsWritable"
-	InodesFree            = "InodesFree"
-	NodeObserved          = "NodeObserved"
-	SwapOff               = "SwapOff"
-	RebootNotPending      = "RebootNotPending"
-	HostNameStable        = "HostNameStable"
-	TimeSynchronized      = "TimeSynchronized"
-	ClusterCAValid        = "ClusterCAValid"
-	PrincipalCertificate  = "PrincipalCertificate"
-	KubeletCertificate    = "KubeletCertificate"
-	ProgramTrusted        = "ProgramTrusted"
-	RuntimeOwned          = "RuntimeOwned"
-	DirectoriesFree       = "DirectoriesFree"
-	ReservationsFit       = "ReservationsFit"
-	NodeAddressPresent    = "NodeAddressPresent"
-	PodSubnetsFit         = "PodSubnetsFit"
-	ContainerdRunning     = "ContainerdRunning"
-	KubeletRunning        = "KubeletRunning"
-	KubeletStable         = "KubeletStable"
-	APIServerReachable    = "APIServerReachable"
-	CredentialValid       = "CredentialValid"
-	VersionsCompatible    = "VersionsCompatible"
-	NodeOwned             = "NodeOwned"
-	CertificateIssued     = "CertificateIssued"
-	KubeletHealthy        = "KubeletHealthy"
-	NodeRegistered        = "NodeRegistered"
-	LeaseRenewed          = "LeaseRenewed"
-	NodeReady             = "NodeReady"
-	PodSubnetsAgree       = "PodSubnetsAgree"
-	RunsAsConfigured      = "RunsAsConfigured"
-	PodsSynchronized      = "PodsSynchronized"
-	LabelsApplied         = "LabelsApplied"
-	TaintsApplied         = "TaintsApplied"
-	FirewallOpen          = "FirewallOpen"
-	MetadataGuarded       = "MetadataGuarded"
-	ServicesReachable     = "ServicesReachable"
-	ServingCertificate    = "ServingCertificate"
-	ArcConnected          = "ArcConnected"
-	StoreIntact           = "StoreIntact"
-	HostAsConfigured      = "HostAsConfigured"
-	ConfigurationAccepted = "ConfigurationAccepted"
-	NoChangeWaiting       = "NoChangeWaiting"
-	ProviderAnswers       = "ProviderAnswers"
+	NodeObserved         = "NodeObserved"
+	ClusterCAValid       = "ClusterCAValid"
+	PrincipalCertificate = "PrincipalCertificate"
+	KubeletCertificate   = "KubeletCertificate"
+	ContainerdRunning    = "ContainerdRunning"
+	KubeletRunning       = "KubeletRunning"
+	KubeletStable        = "KubeletStable"
+	APIServerReachable   = "APIServerReachable"
+	CredentialValid      = "CredentialValid"
+	VersionsCompatible   = "VersionsCompatible"
+	CertificateIssued    = "CertificateIssued"
+	KubeletHealthy       = "KubeletHealthy"
+	NodeRegistered       = "NodeRegistered"
+	LeaseRenewed         = "LeaseRenewed"
+	NodeReady            = "NodeReady"
+	PodSubnetsAgree      = "PodSubnetsAgree"
+	RunsAsConfigured     = "RunsAsConfigured"
+	PodsSynchronized     = "PodsSynchronized"
+	LabelsApplied        = "LabelsApplied"
+	FirewallOpen         = "FirewallOpen"
+	ArcConnected         = "ArcConnected"
+	HostAsConfigured     = "HostAsConfigured"
+	NoChangeWaiting      = "NoChangeWaiting"
 
-	// Only Examine tells these.
-	ConfigurationValid = "ConfigurationValid"
-	StateReadable      = "StateReadable"
-	ProcessorSupported = "ProcessorSupported"
-	ControlGroups      = "ControlGroups"
-	KernelModules      = "KernelModules"
-	PortsFree          = "PortsFree"
-	DiskResponsive     = "DiskResponsive"
-	PackagesInOrder    = "PackagesInOrder"
+	// Only Examine evaluates these.
 	DefaultRoute       = "DefaultRoute"
 	PathMTU            = "PathMTU"
 	EndpointsReachable = "EndpointsReachable"
@@ -121,42 +87,42 @@ type entry struct {
 // first in it explains what fails after it.
 func catalogue() []entry {
 	return []entry{
-		{ConfigurationValid, LayerConfiguration, configurationValid, ofExamined},
-		{RootPrivileges, LayerMachine, rootPrivileges, Watch | Preflight | ofMachine | forRoot},
-		{StateReadable, LayerMachine, stateReadable, ofExamined | forRoot},
-		{SystemSupported, LayerMachine, systemSupported, Watch | Preflight},
-		{ProcessorSupported, LayerMachine, processorSupported, ofExamined},
-		{ControlGroups, LayerMachine, controlGroups, ofExamined},
-		{KernelModules, LayerMachine, kernelModules, ofExamined},
-		{ToolsInstalled, LayerMachine, toolsInstalled, Watch | Preflight | ofMachine},
-		{FileSystemsWritable, LayerMachine, fileSystemsWritable, Watch | ofUpkeep},
-		{DiskSpace, LayerMachine, diskSpace, Watch | Preflight | ofMachine},
-		{InodesFree, LayerMachine, inodesFree, Watch | ofUpkeep},
+		{"ConfigurationValid", LayerConfiguration, configurationValid, ofExamined},
+		{"RootPrivileges", LayerMachine, rootPrivileges, Watch | Preflight | ofMachine | forRoot},
+		{"StateReadable", LayerMachine, stateReadable, ofExamined | forRoot},
+		{"SystemSupported", LayerMachine, systemSupported, Watch | Preflight | ofMachine},
+		{"ProcessorSupported", LayerMachine, processorSupported, ofExamined},
+		{"ControlGroups", LayerMachine, controlGroups, ofExamined},
+		{"KernelModules", LayerMachine, kernelModules, ofExamined},
+		{"ToolsInstalled", LayerMachine, toolsInstalled, Watch | Preflight | ofMachine},
+		{"FileSystemsWritable", LayerMachine, fileSystemsWritable, Watch | ofUpkeep},
+		{"DiskSpace", LayerMachine, diskSpace, Watch | Preflight | ofMachine},
+		{"InodesFree", LayerMachine, inodesFree, Watch | ofUpkeep},
 		{NodeObserved, LayerMachine, nodeObserved, Watch},
-		{DiskResponsive, LayerMachine, diskResponsive, harmless | ofExamined},
-		{MemorySize, LayerMachine, memorySize, Watch | Preflight},
-		{SizeAdvised, LayerMachine, sizeAdvised, Watch | caution | harmless},
-		{ProgramTrusted, LayerMachine, programTrusted, Watch | Preflight},
-		{StoreIntact, LayerMachine, storeIntact, Watch},
-		{RuntimeOwned, LayerMachine, runtimeOwned, Watch | Preflight | ofMachine | forRoot},
-		{DirectoriesFree, LayerMachine, directoriesFree, Watch | Preflight | ofMachine | forRoot},
-		{ReservationsFit, LayerMachine, reservationsFit, Watch | Preflight},
-		{SwapOff, LayerMachine, swapOff, Watch | ofUpkeep},
-		{HostNameStable, LayerMachine, hostNameStable, Watch | ofUpkeep},
-		{PortsFree, LayerMachine, portsFree, ofExamined},
+		{"DiskResponsive", LayerMachine, diskResponsive, harmless | ofExamined},
+		{"MemorySize", LayerMachine, memorySize, Watch | Preflight},
+		{"SizeAdvised", LayerMachine, sizeAdvised, Watch | caution | harmless},
+		{"ProgramTrusted", LayerMachine, programTrusted, Watch | Preflight},
+		{"StoreIntact", LayerMachine, storeIntact, Watch},
+		{"RuntimeOwned", LayerMachine, runtimeOwned, Watch | Preflight | ofMachine | forRoot},
+		{"DirectoriesFree", LayerMachine, directoriesFree, Watch | Preflight | ofMachine | forRoot},
+		{"ReservationsFit", LayerMachine, reservationsFit, Watch | Preflight},
+		{"SwapOff", LayerMachine, swapOff, Watch | ofUpkeep},
+		{"HostNameStable", LayerMachine, hostNameStable, Watch | ofUpkeep},
+		{"PortsFree", LayerMachine, portsFree, ofExamined},
 		{FirewallOpen, LayerMachine, firewallOpen, Watch | caution | harmless | ofMachine | forRoot},
-		{MetadataGuarded, LayerMachine, metadataGuarded, Watch},
-		{PackagesInOrder, LayerMachine, packagesInOrder, harmless},
-		{RebootNotPending, LayerMachine, rebootNotPending, Watch | harmless | ofUpkeep},
+		{"MetadataGuarded", LayerMachine, metadataGuarded, Watch},
+		{"PackagesInOrder", LayerMachine, packagesInOrder, harmless},
+		{"RebootNotPending", LayerMachine, rebootNotPending, Watch | harmless | ofUpkeep},
 		{DefaultRoute, LayerNetwork, defaultRoute, ofExamined},
-		{NodeAddressPresent, LayerNetwork, nodeAddressPresent, Watch | Preflight | Gate | GateLocal},
-		{PodSubnetsFit, LayerNetwork, podSubnetsFit, Watch | Preflight | Network | ofMachine},
+		{"NodeAddressPresent", LayerNetwork, nodeAddressPresent, Watch | Preflight | Gate | GateLocal},
+		{"PodSubnetsFit", LayerNetwork, podSubnetsFit, Watch | Preflight | Network | ofMachine},
 		{PathMTU, LayerNetwork, pathMTU, ofEndpoints},
 		{EndpointsReachable, LayerNetwork, endpointsReachable, ofEndpoints},
 		{ResolverConfigured, LayerDNS, resolverConfigured, ofExamined},
 		{NamesResolved, LayerDNS, namesResolved, ofEndpoints},
 		{ClockAccurate, LayerClock, clockAccurate, ofEndpoints},
-		{TimeSynchronized, LayerClock, timeSynchronized, Watch | harmless | ofUpkeep | underived},
+		{"TimeSynchronized", LayerClock, timeSynchronized, Watch | harmless | ofUpkeep | underived},
 		{ClusterCAValid, LayerTLS, clusterCAValid, Watch | ofUpkeep | underived},
 		{EndpointsTrusted, LayerTLS, endpointsTrusted, ofEndpoints},
 		{PrincipalCertificate, LayerCredential, principalCertificate, Watch | ofUpkeep | underived},
@@ -170,8 +136,8 @@ func catalogue() []entry {
 		{KubeletRunning, LayerKubelet, kubeletRunning, Watch | Gate | GateLocal | explained | ofKubelet},
 		{KubeletStable, LayerKubelet, kubeletStable, Watch | Gate | GateLocal | explained | ofKubelet},
 		{KubeletHealthy, LayerKubelet, kubeletHealthy, Watch | Gate | GateLocal | explained},
-		{ServingCertificate, LayerKubelet, servingCertificate, Watch | Advice},
-		{NodeOwned, LayerNode, nodeOwned, Watch | Preflight},
+		{"ServingCertificate", LayerKubelet, servingCertificate, Watch | Advice},
+		{"NodeOwned", LayerNode, nodeOwned, Watch | Preflight},
 		{NodeRegistered, LayerNode, nodeRegistered, Watch | Gate | explained},
 		{LeaseRenewed, LayerNode, leaseRenewed, Watch | Gate},
 		{NodeReady, LayerNode, nodeReady, Watch | Gate | ofNode},
@@ -179,12 +145,12 @@ func catalogue() []entry {
 		{PodSubnetsAgree, LayerNode, podSubnetsAgree, Watch | Gate | ofMachine | ofNode},
 		{PodsSynchronized, LayerNode, podsSynchronized, Watch | Gate},
 		{LabelsApplied, LayerNode, labelsApplied, Watch | Gate | ofNode},
-		{TaintsApplied, LayerNode, taintsApplied, Watch | Advice | ofNode},
-		{ServicesReachable, LayerNode, servicesReachable, Watch | Advice | harmless},
-		{ConfigurationAccepted, LayerNode, configurationAccepted, Watch | forRoot},
+		{"TaintsApplied", LayerNode, taintsApplied, Watch | Advice | ofNode},
+		{"ServicesReachable", LayerNode, servicesReachable, Watch | Advice | harmless},
+		{"ConfigurationAccepted", LayerNode, configurationAccepted, Watch | forRoot},
 		{HostAsConfigured, LayerNode, hostAsConfigured, Watch},
 		{NoChangeWaiting, LayerNode, noChangeWaiting, Watch | harmless},
-		{ProviderAnswers, LayerNode, providerAnswers, Watch | harmless | ofUpkeep},
+		{"ProviderAnswers", LayerNode, providerAnswers, Watch | harmless | ofUpkeep},
 	}
 }
 

@@ -29,16 +29,16 @@ func TestWatch(t *testing.T) {
 		t.Errorf("a node that is well: %v", Problem(all))
 	}
 	want := []string{
-		RootPrivileges, SystemSupported, ToolsInstalled, FileSystemsWritable, DiskSpace,
-		InodesFree, NodeObserved, MemorySize, SizeAdvised, ProgramTrusted, StoreIntact,
-		RuntimeOwned, DirectoriesFree, ReservationsFit, SwapOff, HostNameStable, FirewallOpen,
-		MetadataGuarded, RebootNotPending, NodeAddressPresent, PodSubnetsFit, TimeSynchronized,
+		"RootPrivileges", "SystemSupported", "ToolsInstalled", "FileSystemsWritable", "DiskSpace",
+		"InodesFree", NodeObserved, "MemorySize", "SizeAdvised", "ProgramTrusted", "StoreIntact",
+		"RuntimeOwned", "DirectoriesFree", "ReservationsFit", "SwapOff", "HostNameStable", FirewallOpen,
+		"MetadataGuarded", "RebootNotPending", "NodeAddressPresent", "PodSubnetsFit", "TimeSynchronized",
 		ClusterCAValid, PrincipalCertificate, KubeletCertificate, CredentialValid,
 		CertificateIssued, ArcConnected, APIServerReachable, VersionsCompatible,
-		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, ServingCertificate,
-		NodeOwned, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured, PodSubnetsAgree,
-		PodsSynchronized, LabelsApplied, TaintsApplied, ServicesReachable,
-		ConfigurationAccepted, HostAsConfigured, NoChangeWaiting, ProviderAnswers,
+		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, "ServingCertificate",
+		"NodeOwned", NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured, PodSubnetsAgree,
+		PodsSynchronized, LabelsApplied, "TaintsApplied", "ServicesReachable",
+		"ConfigurationAccepted", HostAsConfigured, NoChangeWaiting, "ProviderAnswers",
 	}
 	if diff := cmp.Diff(want, types(all)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
@@ -66,7 +66,7 @@ func TestPreflight(t *testing.T) {
 	if !ok {
 		t.Fatalf("the problem is %v", err)
 	}
-	want := []string{ToolsInstalled, ReservationsFit}
+	want := []string{"ToolsInstalled", "ReservationsFit"}
 	if diff := cmp.Diff(want, types(failing.Conditions)); diff != "" {
 		t.Errorf("failing (-want +got):\n%s", diff)
 	}
@@ -157,8 +157,8 @@ func TestFirst(t *testing.T) {
 // What can be False on a node that works does not make it unhealthy, and logs are read only for the
 // conditions that quote them.
 func TestIll(t *testing.T) {
-	harmless := []string{SizeAdvised, FirewallOpen, ServicesReachable, RebootNotPending,
-		TimeSynchronized, NoChangeWaiting, ProviderAnswers}
+	harmless := []string{"SizeAdvised", FirewallOpen, "ServicesReachable", "RebootNotPending",
+		"TimeSynchronized", NoChangeWaiting, "ProviderAnswers"}
 	quoting := []string{
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, NodeRegistered,
 	}
@@ -242,7 +242,7 @@ func TestConditionJSON(t *testing.T) {
 func TestClip(t *testing.T) {
 	long := strings.Repeat("ø", 600) + "\xff"
 	e := with(func(e *Evidence) { e.Trust = Tried(errors.New(long)) })
-	message := condition(t, ProgramTrusted, e).Message
+	message := condition(t, "ProgramTrusted", e).Message
 	whole := utf8.ValidString(message) && strings.HasSuffix(message, "...")
 	if len(message) > longestMessage || !whole {
 		t.Errorf("the message has %d bytes: %q", len(message), message)

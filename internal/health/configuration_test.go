@@ -29,7 +29,7 @@ func TestHostAsConfigured(t *testing.T) {
 }
 
 func TestStoreIntact(t *testing.T) {
-	check(t, StoreIntact, []expect{
+	check(t, "StoreIntact", []expect{
 		blank("NotChecked"),
 		{"damaged", with(func(e *Evidence) {
 			e.Damaged = Answered([]string{"kubelet", "runc"}, nil)
@@ -38,7 +38,7 @@ func TestStoreIntact(t *testing.T) {
 }
 
 func TestConfigurationAccepted(t *testing.T) {
-	check(t, ConfigurationAccepted, []expect{
+	check(t, "ConfigurationAccepted", []expect{
 		{"rejected", with(func(e *Evidence) {
 			e.Rejected = &Rejection{Version: "1763726400", Reason: "KubeletStable", At: now()}
 		}), False, "Rejected", OwnerConfiguration, "1763726400 was rejected at 2026-11-21T12:00:00Z"},

@@ -68,7 +68,7 @@ func TestCausesComeFirst(t *testing.T) {
 	for _, d := range found {
 		names = append(names, d.Type)
 	}
-	want := []string{ClockAccurate, APIServerReachable, RebootNotPending}
+	want := []string{ClockAccurate, APIServerReachable, "RebootNotPending"}
 	if !slices.Equal(names, want) {
 		t.Fatalf("the findings are %v; want %v", names, want)
 	}

@@ -12,25 +12,25 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// tried judges an answer that only succeeds or fails.
-func tried(a Answer[struct{}], owner, reason, cure string) Condition {
+// tried judges an answer that only succeeds or fails; the form of the message has the error as %s.
+func tried(a Answer[struct{}], owner, reason, form string) Condition {
 	switch {
 	case !a.Asked:
 		return notAsked()
 	case a.Err != nil:
-		return fails(owner, reason, oneLine(a.Err)+cure)
+		return fails(owner, reason, fmt.Sprintf(form, oneLine(a.Err)))
 	}
 	return holds()
 }
 
 func configurationValid(e Evidence) Condition {
 	return tried(e.Examined.Configuration, OwnerConfiguration, "Invalid",
-		"; correct it, and check it with `aks-flex-node config validate`")
+		"%s; correct it, and check it with `aks-flex-node config validate`")
 }
 
 // stateReadable: without its records the agent can neither keep the node nor give the machine back.
 func stateReadable(e Evidence) Condition {
-	return tried(e.Examined.State, OwnerMachine, "Damaged", "; what is below "+
+	return tried(e.Examined.State, OwnerMachine, "Damaged", "%s; what is below "+
 		"/var/lib/aks-flex-node was changed by another program: restore it from a backup, or see "+
 		"`aks-flex-node unbootstrap --help` (--force)")
 }

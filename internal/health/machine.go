@@ -19,8 +19,6 @@ import (
 func systemSupported(e Evidence) Condition {
 	m := e.Machine
 	switch {
-	case m == nil:
-		return notAsked()
 	case m.Arch != "amd64" && m.Arch != "arm64":
 		return fails(OwnerMachine, "UnsupportedArchitecture", fmt.Sprintf("cannot use this machine: "+
 			"its architecture is %s; amd64 and arm64 are supported", m.Arch))
@@ -88,7 +86,7 @@ func diskSpace(e Evidence) Condition {
 }
 
 func programTrusted(e Evidence) Condition {
-	return tried(e.Trust, OwnerMachine, "Untrusted", "")
+	return tried(e.Trust, OwnerMachine, "Untrusted", "%s")
 }
 
 // runtimeOwned: two container runtimes or kubelets on one machine break each other.
@@ -373,15 +371,8 @@ func amountOf(text string, whole int64) (float64, error) {
 // nodeObserved: what could not be observed is Unknown in the conditions that depend on it, which
 // make no node unhealthy.
 func nodeObserved(e Evidence) Condition {
-	switch {
-	case !e.Observed.Asked:
-		return notAsked()
-	case e.Observed.Err != nil:
-		return fails(OwnerMachine, "NotObserved", "cannot find out all of how this machine is: "+
-			oneLine(e.Observed.Err)+"; see whether `systemctl status` answers, and `dmesg` for errors of "+
-			"a disk")
-	}
-	return holds()
+	return tried(e.Observed, OwnerMachine, "NotObserved", "cannot find out all of how this machine "+
+		"is: %s; see whether `systemctl status` answers, and `dmesg` for errors of a disk")
 }
 
 // Unchecked returns the conditions of the last check after one that has failed: NodeObserved is

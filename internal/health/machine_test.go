@@ -19,7 +19,7 @@ func TestSystemSupported(t *testing.T) {
 		return machine(func(m *Machine) { m.OSID, m.OSVersion, m.OSName = id, version, id+" "+version })
 	}
 	const reason, owner = "UnsupportedSystem", OwnerMachine
-	check(t, SystemSupported, []expect{
+	check(t, "SystemSupported", []expect{
 		blank("NotChecked"),
 		{"arm64", machine(func(m *Machine) { m.Arch = "arm64" }), True, "", "", ""},
 		{"riscv", machine(func(m *Machine) { m.Arch = "riscv64" }), False,
@@ -36,14 +36,14 @@ func TestSystemSupported(t *testing.T) {
 }
 
 func TestRootPrivileges(t *testing.T) {
-	check(t, RootPrivileges, []expect{
+	check(t, "RootPrivileges", []expect{
 		blank("NotChecked"),
 		{"a user", machine(func(m *Machine) { m.UID = 1000 }), False, "NotRoot", OwnerMachine, "sudo"},
 	})
 }
 
 func TestToolsInstalled(t *testing.T) {
-	check(t, ToolsInstalled, []expect{
+	check(t, "ToolsInstalled", []expect{
 		blank("NotChecked"),
 		{"no iptables", machine(func(m *Machine) { m.IPTables = false }), False,
 			"IPTablesMissing", OwnerMachine, "apt-get install iptables"},
@@ -57,7 +57,7 @@ func TestDiskSpace(t *testing.T) {
 		return machine(func(m *Machine) { m.Free["/opt"], m.Installed = bytes, installed })
 	}
 	const reason, owner = "DiskFull", OwnerMachine
-	check(t, DiskSpace, []expect{
+	check(t, "DiskSpace", []expect{
 		blank("NotChecked"),
 		{"too little for a node", free(1<<30, false), False, reason, owner,
 			"1024 MB are free below /opt"},
@@ -68,7 +68,7 @@ func TestDiskSpace(t *testing.T) {
 
 func TestProgramTrusted(t *testing.T) {
 	untrusted := errors.Join(errors.New("/home/u/flex is not owned by root"), errors.New("0664"))
-	check(t, ProgramTrusted, []expect{
+	check(t, "ProgramTrusted", []expect{
 		blank("NotChecked"),
 		{"anybody may write it", with(func(e *Evidence) { e.Trust = Tried(untrusted) }), False,
 			"Untrusted", OwnerMachine, "/home/u/flex is not owned by root; 0664"},
@@ -78,7 +78,7 @@ func TestProgramTrusted(t *testing.T) {
 func TestRuntimeOwned(t *testing.T) {
 	docker := host.InstalledUnit{Name: "docker.service",
 		Path: "/lib/systemd/system/docker.service"}
-	check(t, RuntimeOwned, []expect{
+	check(t, "RuntimeOwned", []expect{
 		blank("NotChecked"),
 		{"docker", machine(func(m *Machine) { m.Units = []host.InstalledUnit{docker} }), False,
 			"ForeignRuntime", OwnerMachine, "docker.service (/lib/systemd/system/docker.service)"},
@@ -86,7 +86,7 @@ func TestRuntimeOwned(t *testing.T) {
 }
 
 func TestDirectoriesFree(t *testing.T) {
-	check(t, DirectoriesFree, []expect{
+	check(t, "DirectoriesFree", []expect{
 		blank("NotChecked"),
 		{"an earlier node", machine(func(m *Machine) {
 			m.ForeignDirectories = []string{"/var/lib/kubelet/"}
@@ -100,7 +100,7 @@ func TestNodeAddressPresent(t *testing.T) {
 		return with(func(e *Evidence) { e.Wanted.Node.Kubelet.NodeIP = text })
 	}
 	const reason, owner = "AddressMissing", OwnerConfiguration
-	check(t, NodeAddressPresent, []expect{
+	check(t, "NodeAddressPresent", []expect{
 		{"nobody has asked", with(func(e *Evidence) { e.Machine = nil }), Unknown,
 			"NotChecked", "", ""},
 		{"kubelet chooses", ip(""), True, "", "", ""},
@@ -124,7 +124,7 @@ func TestPodSubnetsFit(t *testing.T) {
 	const off, missing = "IPv6Off", "FamilyMissing"
 	ofOwner := pods(false, four)
 	ofOwner.Wanted.CNI.NonMasqueradeCIDRs = nil
-	check(t, PodSubnetsFit, []expect{
+	check(t, "PodSubnetsFit", []expect{
 		blank("NotChecked"),
 		{"nobody knows yet", pods(false), True, "", "", ""},
 		{"nobody knows yet, without IPv6", pods(true), True, "", "", ""},
@@ -149,7 +149,7 @@ func TestReservationsFit(t *testing.T) {
 		})
 	}
 	const reason, bad, owner = "NothingAllocatable", "InvalidQuantity", OwnerConfiguration
-	check(t, ReservationsFit, []expect{
+	check(t, "ReservationsFit", []expect{
 		blank("NotChecked"),
 		{"nothing reserved", with(func(e *Evidence) { e.Wanted.Node.Kubelet.KubeReserved = nil }), True,
 			"", "", ""},

@@ -14,7 +14,7 @@ func TestMetadataGuarded(t *testing.T) {
 	}
 	allowed := answered(Metadata{})
 	allowed.Wanted.Network.Metadata = config.MetadataAllow
-	check(t, MetadataGuarded, []expect{
+	check(t, "MetadataGuarded", []expect{
 		blank("NotChecked"),
 		{"refused", answered(Metadata{Guarded: true, Tried: true, Refused: true}), True, "", "", ""},
 		{"reached", answered(Metadata{Guarded: true, Tried: true, Reached: true}), False,

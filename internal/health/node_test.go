@@ -191,7 +191,7 @@ func TestTaintsApplied(t *testing.T) {
 		return with(func(e *Evidence) { e.Wanted.Node.Taints = []string{text} })
 	}
 	const reason, owner = "TaintsDiffer", OwnerCluster
-	check(t, TaintsApplied, []expect{
+	check(t, "TaintsApplied", []expect{
 		blank("NotChecked"),
 		{"another value", taint("dedicated=core:NoSchedule"), False, reason, owner,
 			"`kubectl taint node edge-1 dedicated=core:NoSchedule --overwrite`"},

@@ -20,7 +20,7 @@ func TestNodeOwned(t *testing.T) {
 	nameless := from("ffff", "ffff", heard)
 	nameless.Machine = new(*nameless.Machine)
 	nameless.Machine.MachineID, nameless.Machine.SystemUUID = "", ""
-	check(t, NodeOwned, []expect{
+	check(t, "NodeOwned", []expect{
 		blank("NotChecked"),
 		{"another machine", from("ffff", "ffff", heard), False, another, OwnerConfiguration,
 			"machineID is ffff and its systemUUID ffff, those of this machine are 3d12 and 4c4c-0031"},

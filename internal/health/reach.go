@@ -63,35 +63,26 @@ func credentialValid(e Evidence) Condition {
 		return holds()
 	}
 	fault, isFault := errors.AsType[*kube.Fault](e.Probe.Err)
+	refused, issuer := errors.Is(e.Credential.Err, kube.ErrUnauthorized), OwnerCluster
+	if e.Wanted.Azure.ShowsToken() {
+		issuer = OwnerAzure
+	}
 	switch {
-	case errors.Is(e.Credential.Err, kube.ErrUnauthorized):
-		return unauthorized(e.Wanted.Azure.ShowsToken())
+	case refused && issuer == OwnerAzure:
+		return fails(issuer, "Unauthorized", "the API server does not accept the identity's "+
+			"token of Entra ID (401); the cluster must use Entra ID (az aks update --enable-aad) "+
+			"and belong to the same tenant; check this machine's clock too (timedatectl)")
+	case refused:
+		return fails(issuer, "Unauthorized", "the API server does not accept the node's "+
+			"credential (401): it has expired, or is of another cluster; ask the cluster's operator "+
+			"for a new bootstrap token, and run `aks-flex-node bootstrap`")
 	case isFault && fault.Layer == kube.LayerAuth:
-		return fails(issuer(e.Wanted.Azure.ShowsToken()), "Unauthorized", oneLine(fault))
+		return fails(issuer, "Unauthorized", oneLine(fault))
 	case e.Probe.Err != nil && !isFault:
-		return fails(issuer(e.Wanted.Azure.ShowsToken()), "CredentialUnavailable", oneLine(e.Probe.Err)+
+		return fails(issuer, "CredentialUnavailable", oneLine(e.Probe.Err)+
 			"; run the same command again when that is repaired")
 	}
 	return e.Credential.missing()
-}
-
-func unauthorized(entra bool) Condition {
-	if entra {
-		return fails(OwnerAzure, "Unauthorized", "the API server does not accept the identity's "+
-			"token of Entra ID (401); the cluster must use Entra ID (az aks update --enable-aad) "+
-			"and belong to the same tenant; check this machine's clock too (timedatectl)")
-	}
-	return fails(OwnerCluster, "Unauthorized", "the API server does not accept the node's "+
-		"credential (401): it has expired, or is of another cluster; ask the cluster's operator "+
-		"for a new bootstrap token, and run `aks-flex-node bootstrap`")
-}
-
-// issuer is who cures a credential.
-func issuer(entra bool) string {
-	if entra {
-		return OwnerAzure
-	}
-	return OwnerCluster
 }
 
 func versionsCompatible(e Evidence) Condition {

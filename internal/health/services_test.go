@@ -23,7 +23,7 @@ func TestServicesReachable(t *testing.T) {
 	told := func(address string) Evidence {
 		return with(func(e *Evidence) { e.Wanted.Node.Kubelet.DNSServiceIP = address })
 	}
-	check(t, ServicesReachable, []expect{
+	check(t, "ServicesReachable", []expect{
 		blank("NotChecked"),
 		{"no proxy", silent(pod("web", time.Hour, true)), False, "ProxyMissing", OwnerCluster,
 			"docs/services.md"},

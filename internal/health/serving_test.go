@@ -12,7 +12,7 @@ func TestServingCertificate(t *testing.T) {
 			e.Wanted.Node.Kubelet.ServerTLSBootstrap, e.Serving = true, Answered(until, err)
 		})
 	}
-	check(t, ServingCertificate, []expect{
+	check(t, "ServingCertificate", []expect{
 		{"kubelet signs it itself", good(), True, "", "", ""},
 		{"it is there", issued(now().Add(time.Hour), nil), True, "", "", ""},
 		{"it is not", issued(time.Time{}, nil), False, "Pending", OwnerCluster,

@@ -15,13 +15,13 @@ func sized(memory, free int64) Evidence {
 // Below what works a machine is refused, and only warned below what the documents ask for.
 func TestMemorySize(t *testing.T) {
 	const owner = OwnerMachine
-	check(t, MemorySize, []expect{
+	check(t, "MemorySize", []expect{
 		blank("NotChecked"),
 		{"too small", sized(400<<20, 1<<40), False, "MemoryTooSmall", owner, "400 MB of memory"},
 		{"sold as 512 MB", sized(460<<20, 1<<40), True, "", "", ""},
 	})
 	if err := Problem(Evaluate(Preflight, sized(400<<20, 1<<40))); err == nil ||
-		!strings.Contains(err.Error(), MemorySize) {
+		!strings.Contains(err.Error(), "MemorySize") {
 		t.Errorf("preflight says %v", err)
 	}
 }
@@ -30,7 +30,7 @@ func TestSizeAdvised(t *testing.T) {
 	const small, owner = "BelowRecommendedSize", OwnerMachine
 	installed := sized(8<<30, 5<<30)
 	installed.Machine.Installed = true
-	check(t, SizeAdvised, []expect{
+	check(t, "SizeAdvised", []expect{
 		blank("NotChecked"),
 		{"1 GB", sized(1000<<20, 1<<40), False, small, owner, "1000 MB of memory (advised are 2 GB)"},
 		{"sold as 2 GB", sized(1900<<20, 1<<40), True, "", "", ""},
@@ -44,7 +44,7 @@ func TestSizeAdvised(t *testing.T) {
 		t.Errorf("it keeps a machine from being a node: %v", err)
 	}
 	cautions := Cautions(e)
-	if len(cautions) != 1 || cautions[0].Type != SizeAdvised || cautions[0].Ill() {
+	if len(cautions) != 1 || cautions[0].Type != "SizeAdvised" || cautions[0].Ill() {
 		t.Errorf("the cautions are %v", cautions)
 	}
 }

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -225,10 +226,7 @@ func providerAnswers(e Evidence) Condition {
 	if !e.Wanted.ContinuousMonitoring || p == nil {
 		return holds()
 	}
-	since := p.Answered
-	if since.IsZero() {
-		since = p.First
-	}
+	since := cmp.Or(p.Answered, p.First)
 	if p.Failures < 2 || e.Now.Sub(since) < unanswered {
 		return holds()
 	}

@@ -41,20 +41,20 @@ func TestUpkeep(t *testing.T) {
 		name, reason string
 		change       func(*Upkeep)
 	}{
-		{FileSystemsWritable, "ReadOnly", func(u *Upkeep) { u.ReadOnly = []string{"/var/lib"} }},
-		{InodesFree, "", func(u *Upkeep) { u.InodesUsed["/opt"] = mostInodes }},
-		{InodesFree, "InodesFull", func(u *Upkeep) { u.InodesUsed["/opt"] = mostInodes + 1 }},
-		{SwapOff, "SwapOn", func(u *Upkeep) { u.Swaps = []string{"/swap.img"} }},
-		{RebootNotPending, "RebootRequired", func(u *Upkeep) { u.RebootRequired = true }},
-		{HostNameStable, "Changed", func(u *Upkeep) { u.HostNames = []string{"edge-1", "other"} }},
-		{HostNameStable, "", func(u *Upkeep) { u.HostNames = nil }},
-		{TimeSynchronized, "NoTimeService", func(u *Upkeep) { u.Clock = &host.Clock{Uptime: settled} }},
-		{TimeSynchronized, "Starting", func(u *Upkeep) { u.Clock = &host.Clock{Uptime: settled - 1} }},
-		{TimeSynchronized, "", func(u *Upkeep) { u.Clock = &host.Clock{Uptime: day, Container: true} }},
-		{TimeSynchronized, "NotSynchronized", func(u *Upkeep) {
+		{"FileSystemsWritable", "ReadOnly", func(u *Upkeep) { u.ReadOnly = []string{"/var/lib"} }},
+		{"InodesFree", "", func(u *Upkeep) { u.InodesUsed["/opt"] = mostInodes }},
+		{"InodesFree", "InodesFull", func(u *Upkeep) { u.InodesUsed["/opt"] = mostInodes + 1 }},
+		{"SwapOff", "SwapOn", func(u *Upkeep) { u.Swaps = []string{"/swap.img"} }},
+		{"RebootNotPending", "RebootRequired", func(u *Upkeep) { u.RebootRequired = true }},
+		{"HostNameStable", "Changed", func(u *Upkeep) { u.HostNames = []string{"edge-1", "other"} }},
+		{"HostNameStable", "", func(u *Upkeep) { u.HostNames = nil }},
+		{"TimeSynchronized", "NoTimeService", func(u *Upkeep) { u.Clock = &host.Clock{Uptime: settled} }},
+		{"TimeSynchronized", "Starting", func(u *Upkeep) { u.Clock = &host.Clock{Uptime: settled - 1} }},
+		{"TimeSynchronized", "", func(u *Upkeep) { u.Clock = &host.Clock{Uptime: day, Container: true} }},
+		{"TimeSynchronized", "NotSynchronized", func(u *Upkeep) {
 			u.Clock = &host.Clock{Uptime: day, Keepers: []string{"chrony.service"}}
 		}},
-		{TimeSynchronized, notChecked, func(u *Upkeep) { u.Clock = nil }},
+		{"TimeSynchronized", notChecked, func(u *Upkeep) { u.Clock = nil }},
 		{ClusterCAValid, "NotValidNow", func(u *Upkeep) { u.CA = authority(now()) }},
 		{ClusterCAValid, "", func(u *Upkeep) { u.CA = authority(now()) + authority(now().Add(1e9)) }},
 		{ClusterCAValid, notChecked, func(u *Upkeep) { u.CA = "" }},
@@ -73,23 +73,23 @@ func TestUpkeep(t *testing.T) {
 		}},
 		{PrincipalCertificate, "", func(u *Upkeep) { u.Principal = between(-90*day, 15*day) }},
 		{PrincipalCertificate, "", func(u *Upkeep) { u.Principal = between(-day, 2*day) }},
-		{ProviderAnswers, "NotAnswered", func(u *Upkeep) {
+		{"ProviderAnswers", "NotAnswered", func(u *Upkeep) {
 			u.Polls = &Polls{Answered: ago(unanswered), Error: "connection refused", Failures: 2}
 		}},
-		{ProviderAnswers, "NotAnswered", func(u *Upkeep) { // it never has
+		{"ProviderAnswers", "NotAnswered", func(u *Upkeep) { // it never has
 			u.Polls = &Polls{First: ago(unanswered), Error: "connection refused", Failures: 2}
 		}},
-		{ProviderAnswers, "", func(u *Upkeep) {
+		{"ProviderAnswers", "", func(u *Upkeep) {
 			u.Polls = &Polls{First: ago(unanswered - 1), Error: "connection refused", Failures: 9}
 		}},
-		{ProviderAnswers, "", func(u *Upkeep) {
+		{"ProviderAnswers", "", func(u *Upkeep) {
 			u.Polls = &Polls{Answered: ago(unanswered - 1), Error: "connection refused", Failures: 9}
 		}},
-		{ProviderAnswers, "", func(u *Upkeep) {
+		{"ProviderAnswers", "", func(u *Upkeep) {
 			u.Polls = &Polls{Answered: ago(day), Error: "connection refused", Failures: 1}
 		}},
-		{ProviderAnswers, "", func(u *Upkeep) { u.Polls = &Polls{Answered: ago(day)} }},
-		{ProviderAnswers, "", func(u *Upkeep) { u.Polls = nil }},
+		{"ProviderAnswers", "", func(u *Upkeep) { u.Polls = &Polls{Answered: ago(day)} }},
+		{"ProviderAnswers", "", func(u *Upkeep) { u.Polls = nil }},
 	} {
 		e := good()
 		tt.change(e.Upkeep)
@@ -107,11 +107,11 @@ func TestUpkeep(t *testing.T) {
 	e := good()
 	e.Wanted.ContinuousMonitoring = false
 	e.Upkeep.Polls = &Polls{Answered: ago(day), Error: "refused", Failures: 9}
-	if c := condition(t, ProviderAnswers, e); c.Status != True {
+	if c := condition(t, "ProviderAnswers", e); c.Status != True {
 		t.Errorf("a node that follows nobody: %+v", c)
 	}
 	e.Wanted.Agent.NodeName = "localhost.localdomain"
-	c := condition(t, HostNameStable, e)
+	c := condition(t, "HostNameStable", e)
 	if c.Reason != "HostNameNotUnique" || c.Owner != OwnerConfiguration {
 		t.Errorf("a machine called localhost: %+v", c)
 	}

@@ -13,15 +13,7 @@ import (
 // sysctlPath is the file of a kernel parameter. In names, dots separate; an interface's own dots
 // are written as slashes (sysctl(8)).
 func sysctlPath(name string) string {
-	return "/proc/sys/" + strings.Map(func(r rune) rune {
-		switch r {
-		case '.':
-			return '/'
-		case '/':
-			return '.'
-		}
-		return r
-	}, name)
+	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(name)
 }
 
 func (h *Host) observeSysctl(name string) (state.Resource, error) {

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,9 +77,6 @@ var ErrCannotAsk = errors.New("cannot ask whether the pods could move away")
 func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
-	if o.Retry == 0 {
-		o.Retry = 2 * time.Second
-	}
 	var left []Blocked
 	for {
 		o.progress()
@@ -101,7 +99,7 @@ func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 		case !Unavailable(err):
 			return err
 		}
-		if wait.Sleep(ctx, wait.Jitter(o.Retry)) {
+		if wait.Sleep(ctx, wait.Jitter(cmp.Or(o.Retry, 2*time.Second))) {
 			continue
 		}
 		if len(left) > 0 {

@@ -12,7 +12,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
-	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 // daemonRuns is one reconciliation of the daemon, with the configuration file as it is now.
@@ -67,7 +66,7 @@ func TestDamagedStore(t *testing.T) {
 	if want := []string{"store:kubelet"}; !slices.Equal(found.Drift, want) {
 		t.Errorf("drift is %v, want %v", found.Drift, want)
 	}
-	if c := w.condition(health.StoreIntact); c.Reason != "Damaged" {
+	if c := w.condition("StoreIntact"); c.Reason != "Damaged" {
 		t.Errorf("the condition is %+v", c)
 	}
 	err = w.run(func(ctx context.Context, a *change.Agent) error {

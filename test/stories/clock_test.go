@@ -325,7 +325,7 @@ func TestClockIsSetInGate(t *testing.T) {
 							s.start()
 						}
 						took := s.until(2*time.Minute, "nothing is under way", func() bool {
-							return s.condition(health.ConfigurationAccepted).Status == health.True &&
+							return s.condition("ConfigurationAccepted").Status == health.True &&
 								s.is().Transition == nil
 						})
 						if took > 30*time.Second {

@@ -70,61 +70,61 @@ func faults() []fault {
 		}, health.CredentialValid},
 		{"an invalid configuration", false, func(p *patient) {
 			p.given = errors.New("node.maxPods: must be a number")
-		}, health.ConfigurationValid},
+		}, "ConfigurationValid"},
 		{"another container runtime", false, func(p *patient) {
 			p.write("/etc/systemd/system/docker.service", "[Service]\nExecStart=/usr/bin/dockerd\n")
-		}, health.RuntimeOwned},
+		}, "RuntimeOwned"},
 		{"the state of another node", false, func(p *patient) {
 			p.write("/var/lib/kubelet/config.yaml", "x")
-		}, health.DirectoriesFree},
+		}, "DirectoriesFree"},
 		{"an unsupported system", false, func(p *patient) {
 			p.write("/etc/os-release", "ID=ubuntu\nVERSION_ID=\"18.04\"\nPRETTY_NAME=\"Ubuntu 18.04\"\n")
-		}, health.SystemSupported},
+		}, "SystemSupported"},
 		{"an old processor", false, func(p *patient) {
 			p.write("/proc/cpuinfo", "flags\t\t: fpu cx16 lahf_lm ssse3\n")
-		}, health.ProcessorSupported},
+		}, "ProcessorSupported"},
 		{"a missing kernel module", false, func(p *patient) {
 			p.write("/lib/modules/6.8.0-test/modules.dep", "kernel/net/bridge/br_netfilter.ko:\n")
-		}, health.KernelModules},
+		}, "KernelModules"},
 		{"control groups of version 1", false, func(p *patient) {
 			p.remove("/sys/fs/cgroup/cgroup.controllers")
 			p.write("/sys/fs/cgroup/memory/tasks", "")
 			p.config.Kubernetes.Version = "1.35.4"
-		}, health.ControlGroups},
+		}, "ControlGroups"},
 		{"a control group controller that is off", false, func(p *patient) {
 			p.write("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu pids\n")
-		}, health.ControlGroups},
+		}, "ControlGroups"},
 		{"kubelet's port in use", false, func(p *patient) {
 			p.write("/proc/net/tcp", "sl\n 0: 00000000:280A 00000000:0000 0A 0\n")
-		}, health.PortsFree},
+		}, "PortsFree"},
 		{"no iptables", false, func(p *patient) {
 			p.facts = func(f *host.Facts) { f.IPTables = false }
-		}, health.ToolsInstalled},
+		}, "ToolsInstalled"},
 		{"a full disk", false, func(p *patient) {
 			p.facts = func(f *host.Facts) { f.Free["/var/lib"] = 1 << 20 }
-		}, health.DiskSpace},
+		}, "DiskSpace"},
 		{"no inodes left", false, func(p *patient) {
 			p.upkeep = func(u *host.Upkeep) { u.InodesUsed["/var/lib"] = 99 }
-		}, health.InodesFree},
+		}, "InodesFree"},
 		{"a file system that became read-only", true, func(p *patient) {
 			p.upkeep = func(u *host.Upkeep) { u.ReadOnly = []string{"/var/lib"} }
-		}, health.FileSystemsWritable},
+		}, "FileSystemsWritable"},
 		{"an address that the machine does not have", false, func(p *patient) {
 			p.config = p.configuration(func(c map[string]any) {
 				kubelet(c)["nodeIP"] = "192.0.2.77"
 			})
-		}, health.NodeAddressPresent},
+		}, "NodeAddressPresent"},
 		{"more reserved than there is", false, func(p *patient) {
 			p.config = p.configuration(func(c map[string]any) {
 				kubelet(c)["kubeReserved"] = map[string]any{"memory": "999Ti"}
 			})
-		}, health.ReservationsFit},
+		}, "ReservationsFit"},
 		{"a version that does not go with the cluster", false, func(p *patient) {
 			p.cluster.version = "v1.33.0"
 		}, health.VersionsCompatible},
 		{"a program that others can change", false, func(p *patient) {
 			p.trusted = func(string) error { return errors.New("cannot trust the program") }
-		}, health.ProgramTrusted},
+		}, "ProgramTrusted"},
 		{"a firewall", false, drops, health.FirewallOpen},
 		{"containerd stopped", true, func(p *patient) { p.stop("containerd.service") },
 			health.ContainerdRunning},
@@ -140,7 +140,7 @@ func faults() []fault {
 		{"swap on", true, func(p *patient) {
 			_ = p.kernel.SwapOn("/swap.img", -2)
 			p.stop("kubelet.service")
-		}, health.SwapOff},
+		}, "SwapOff"},
 		{"an expired client certificate", true, func(p *patient) {
 			p.expire()
 			p.cluster.refused = true
@@ -162,43 +162,43 @@ func faults() []fault {
 		}, health.LabelsApplied},
 		{"Services that do not answer", true, func(p *patient) {
 			p.cluster.set(func() { p.cluster.noServices = true })
-		}, health.ServicesReachable},
+		}, "ServicesReachable"},
 		{"a changed file", true, func(p *patient) {
 			p.write("/etc/sysctl.d/999-aks-flex-node.conf", "# changed\n")
 		}, health.HostAsConfigured},
 		{"a slow disk", false, func(p *patient) {
 			p.examination = func(x *host.Examination) { x.Sync = 3 * time.Second }
-		}, health.DiskResponsive},
+		}, "DiskResponsive"},
 		{"a package that dpkg has not finished with", false, func(p *patient) {
 			p.packages("azcmagent", "install ok half-configured")
-		}, health.PackagesInOrder},
+		}, "PackagesInOrder"},
 		{"a containerd that apt may upgrade", true, func(p *patient) {
 			p.packages("containerd.io", "install ok installed")
-		}, health.PackagesInOrder},
+		}, "PackagesInOrder"},
 		{"a hold on the agent's package", true, func(p *patient) {
 			p.packages("aks-flex-node", "hold ok installed")
-		}, health.PackagesInOrder},
+		}, "PackagesInOrder"},
 		{"a clock that nobody keeps", false, func(p *patient) {
 			p.kernel.unsynchronized.Store(true)
 			p.upkeep = func(u *host.Upkeep) { u.Clock.Uptime = time.Hour }
-		}, health.TimeSynchronized},
+		}, "TimeSynchronized"},
 		{"a time service without a server", true, func(p *patient) {
 			p.upkeep = func(u *host.Upkeep) {
 				u.Clock = &host.Clock{Uptime: time.Hour, Keepers: []string{"chrony.service"}}
 			}
-		}, health.TimeSynchronized},
+		}, "TimeSynchronized"},
 		{"an update that waits for a reboot", true, func(p *patient) {
 			p.write("/run/reboot-required", "*** System restart required ***\n")
-		}, health.RebootNotPending},
+		}, "RebootNotPending"},
 		{"a machine that was renamed", true, func(p *patient) {
 			p.write("/proc/sys/kernel/hostname", "renamed\n")
-		}, health.HostNameStable},
+		}, "HostNameStable"},
 		{"a machine that has another name after its next boot", true, func(p *patient) {
 			p.write("/etc/hostname", "renamed\n")
-		}, health.HostNameStable},
+		}, "HostNameStable"},
 		{"a machine called localhost", false, func(p *patient) {
 			p.config.Agent.NodeName = "localhost"
-		}, health.HostNameStable},
+		}, "HostNameStable"},
 		{"an expired certificate of the service principal", false, func(p *patient) {
 			p.principal(-time.Hour)
 		}, health.PrincipalCertificate},
@@ -222,10 +222,10 @@ func faults() []fault {
 			}
 			p.serves(inspect.Work{Started: time.Now().Add(-time.Hour), Polls: &health.Polls{
 				Result: "failed", Error: "cannot connect", Failures: 9}})
-		}, health.ProviderAnswers},
+		}, "ProviderAnswers"},
 		{"a damaged ledger", true, func(p *patient) {
 			p.write("/var/lib/aks-flex-node/ledger.json", "{")
-		}, health.StateReadable},
+		}, "StateReadable"},
 	}
 }
 

@@ -77,7 +77,7 @@ func TestBadConfiguration(t *testing.T) {
 				if len(r) != 1 || !strings.Contains(r[0].Reason, b.reason) {
 					t.Fatalf("rejected is %+v", r)
 				}
-				if c := s.condition(health.ConfigurationAccepted); !strings.Contains(c.Message, b.reason) {
+				if c := s.condition("ConfigurationAccepted"); !strings.Contains(c.Message, b.reason) {
 					t.Errorf("the condition is %+v", c)
 				}
 				tries := started()
@@ -90,13 +90,13 @@ func TestBadConfiguration(t *testing.T) {
 				}
 				s.edit(pods(44))
 				s.healthy("44")
-				if c := s.condition(health.ConfigurationAccepted); c.Status != health.True {
+				if c := s.condition("ConfigurationAccepted"); c.Status != health.True {
 					t.Errorf("the condition is %+v when another configuration is in force", c)
 				}
 				tries = started()
 				s.save(wrong)
 				s.healthy("44")
-				if c := s.condition(health.ConfigurationAccepted); c.Reason != "Rejected" {
+				if c := s.condition("ConfigurationAccepted"); c.Reason != "Rejected" {
 					t.Errorf("the condition is %+v when it is wanted again", c)
 				}
 				if again := started(); again != tries {
@@ -119,7 +119,7 @@ func TestBackToApplied(t *testing.T) {
 		s.until(10*time.Minute, "rejected", func() bool { return len(s.is().Rejected) > 0 })
 		s.save(good)
 		s.healthy("110")
-		c, rejected := s.condition(health.ConfigurationAccepted), s.is().Rejected
+		c, rejected := s.condition("ConfigurationAccepted"), s.is().Rejected
 		if c.Status != health.True || len(rejected) != 1 {
 			t.Errorf("the condition is %+v, rejected are %+v", c, rejected)
 		}
@@ -224,7 +224,7 @@ func TestUnreadable(t *testing.T) {
 				started := s.started()
 				s.save([]byte(text))
 				s.healthy("110")
-				if c := s.condition(health.ConfigurationAccepted); c.Status != health.False {
+				if c := s.condition("ConfigurationAccepted"); c.Status != health.False {
 					t.Errorf("the condition is %+v", c)
 				}
 				s.write(panicSysctl, "0\n")
@@ -236,7 +236,7 @@ func TestUnreadable(t *testing.T) {
 				}
 				s.edit(pods(42))
 				s.healthy("42")
-				if c := s.condition(health.ConfigurationAccepted); c.Status != health.True {
+				if c := s.condition("ConfigurationAccepted"); c.Status != health.True {
 					t.Errorf("the condition is %+v", c)
 				}
 			})
@@ -254,7 +254,7 @@ func TestRefusedByPreflight(t *testing.T) {
 		})
 		s.sleep(time.Hour)
 		s.healthy("110")
-		if c := s.condition(health.ConfigurationAccepted); !strings.Contains(c.Message, "203.0.113.7") {
+		if c := s.condition("ConfigurationAccepted"); !strings.Contains(c.Message, "203.0.113.7") {
 			t.Errorf("the condition is %+v", c)
 		}
 		if started() != 0 {

@@ -396,7 +396,7 @@ func TestMetadataGuard(t *testing.T) {
 	before := w.tree()
 	guarded := func(when string, want health.Status, reason string) {
 		t.Helper()
-		c := w.condition(health.MetadataGuarded)
+		c := w.condition("MetadataGuarded")
 		if c.Status != want || reason != "" && c.Reason != reason {
 			t.Errorf("%s, the condition is %+v", when, c)
 		}

@@ -16,7 +16,7 @@ import (
 
 // silent tells whether the provider is called silent.
 func (s *serviceStory) silent() bool {
-	return s.condition(health.ProviderAnswers).Status == health.False
+	return s.condition("ProviderAnswers").Status == health.False
 }
 
 // A provider that is asked once in an hour is not silent because one poll was lost, and is when the
@@ -75,7 +75,7 @@ func TestFollowsNoMore(t *testing.T) {
 		})
 		s.sleep(time.Hour)
 		if s.silent() {
-			t.Error(s.condition(health.ProviderAnswers).Message)
+			t.Error(s.condition("ProviderAnswers").Message)
 		}
 		s.provider.set(func() {
 			if asked > 0 {

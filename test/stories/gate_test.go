@@ -155,7 +155,7 @@ func TestGate(t *testing.T) {
 			if n.Status.Capacity.Pods().Value() != 110 || n.Labels["example.com/site"] != "north" {
 				t.Errorf("the Node has %s pods and labels %v", n.Status.Capacity.Pods(), n.Labels)
 			}
-			if c := w.condition(health.ConfigurationAccepted); c.Status != health.False {
+			if c := w.condition("ConfigurationAccepted"); c.Status != health.False {
 				t.Errorf("the condition is %+v", c)
 			}
 		})
@@ -212,11 +212,11 @@ func TestUnsatisfiable(t *testing.T) {
 		want   []string
 	}{
 		"reserved": {kubelet("kubeReserved", map[string]any{"cpu": "900", "memory": "900Gi"}),
-			[]string{health.ReservationsFit, "cpu", "memory", "lower them"}},
+			[]string{"ReservationsFit", "cpu", "memory", "lower them"}},
 		"evicted": {kubelet("evictionHard", map[string]any{"memory.available": "99%"}),
-			[]string{health.ReservationsFit, "memory"}},
+			[]string{"ReservationsFit", "memory"}},
 		"foreign nodeIP": {kubelet("nodeIP", "203.0.113.7"),
-			[]string{health.NodeAddressPresent, "203.0.113.7"}},
+			[]string{"NodeAddressPresent", "203.0.113.7"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

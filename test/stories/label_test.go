@@ -59,7 +59,7 @@ func TestTaintsOfAJoinedNode(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	c := w.condition(health.TaintsApplied)
+	c := w.condition("TaintsApplied")
 	const command = "kubectl taint node edge-1 example.com/gpu=true:NoSchedule --overwrite"
 	if c.Status != health.False || !strings.Contains(c.Message, command) {
 		t.Errorf("the condition is %+v; want `%s`", c, command)

@@ -242,7 +242,7 @@ func TestPodSubnetsAreRefused(t *testing.T) {
 			tt.before(w)
 			before := w.tree()
 			_, err := w.bootstrap()
-			if err == nil || !strings.Contains(err.Error(), health.PodSubnetsFit) ||
+			if err == nil || !strings.Contains(err.Error(), "PodSubnetsFit") ||
 				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("the error is %v, want %q", err, tt.want)
 			}

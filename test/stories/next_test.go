@@ -256,7 +256,7 @@ func TestFactsThatFail(t *testing.T) {
 	if err := w.daemonReconciles(); err == nil || rolledBack(err) {
 		t.Errorf("what has failed is tried again: %v", err)
 	}
-	if c := w.condition(health.ConfigurationAccepted); c.Status != health.True {
+	if c := w.condition("ConfigurationAccepted"); c.Status != health.True {
 		t.Errorf("the condition is %+v", c)
 	}
 	w.systemd.OnStart = start

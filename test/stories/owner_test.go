@@ -32,7 +32,7 @@ func (w *world) refuses() {
 	w.t.Helper()
 	_, err := w.bootstrap()
 	for _, want := range []string{
-		health.NodeOwned, anothersID, ownID, "agent.nodeName", "kubectl delete node edge-1",
+		"NodeOwned", anothersID, ownID, "agent.nodeName", "kubectl delete node edge-1",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			w.t.Errorf("the error is %v; want %q", err, want)
@@ -58,11 +58,11 @@ func TestNodeOfAnotherMachine(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	if c := w.condition(health.NodeOwned); c.Status != health.True {
+	if c := w.condition("NodeOwned"); c.Status != health.True {
 		t.Errorf("%+v", c)
 	}
 	w.cluster.set(func() { w.cluster.nodes["edge-1"].Status.NodeInfo.MachineID = anothersID })
-	if c := w.condition(health.NodeOwned); c.Reason != "AnotherMachine" {
+	if c := w.condition("NodeOwned"); c.Reason != "AnotherMachine" {
 		t.Errorf("another kubelet has the same name: %+v", c)
 	}
 }

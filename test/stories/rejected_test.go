@@ -7,7 +7,6 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -116,7 +115,7 @@ func TestRejectedLongAgo(t *testing.T) {
 			before, failing := w.config, w.rejects(43)
 			wants := func(reason string) {
 				t.Helper()
-				if is := w.condition(health.ConfigurationAccepted).Reason; is != reason {
+				if is := w.condition("ConfigurationAccepted").Reason; is != reason {
 					t.Errorf("the condition is %s, want %s", is, reason)
 				}
 			}

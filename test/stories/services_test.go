@@ -19,7 +19,7 @@ func TestServicesMissing(t *testing.T) {
 	if log := w.log.String(); !strings.Contains(log, "no kube-proxy") {
 		t.Errorf("bootstrap does not warn:\n%s", log)
 	}
-	c := w.condition(health.ServicesReachable)
+	c := w.condition("ServicesReachable")
 	if c.Status != health.False || c.Reason != "ProxyMissing" {
 		t.Errorf("the condition is %+v", c)
 	}
@@ -27,7 +27,7 @@ func TestServicesMissing(t *testing.T) {
 		t.Error("the node is not healthy")
 	}
 	w.cluster.set(func() { w.cluster.noServices = false })
-	if c := w.condition(health.ServicesReachable); c.Status != health.True {
+	if c := w.condition("ServicesReachable"); c.Status != health.True {
 		t.Errorf("the condition is %+v", c)
 	}
 }

@@ -3,8 +3,6 @@ package stories
 import (
 	"strings"
 	"testing"
-
-	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 const swapKey = "swap:all"
@@ -32,7 +30,7 @@ func TestSwapThatComesLater(t *testing.T) {
 		if err != nil || len(report.Changes) != 1 || report.Changes[0].Key != swapKey {
 			t.Errorf("%s: drift is %+v, %v", how, report, err)
 		}
-		if c := w.condition(health.SwapOff); !strings.Contains(c.Message, "/new.img") {
+		if c := w.condition("SwapOff"); !strings.Contains(c.Message, "/new.img") {
 			t.Errorf("%s: the condition is %+v", how, c)
 		}
 		if err := repair(); err != nil || w.swapped() {

@@ -44,8 +44,10 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	var last []health.Condition
 	err := errNodeDiffers
 	for tried := false; errors.Is(err, errNodeDiffers); tried = true {
-		if tried {
-			tryNodeObject(within, w)
+		if tried { // as far as the API server answers; the conditions tell whether it did
+			if err := nodeObject(within, w); err != nil {
+				w.Log.Debug("cannot reconcile the Node object yet", "error", err)
+			}
 		}
 		err = w.waiting(within, func(ctx context.Context) error {
 			return untilHealthy(ctx, w, t, tried, &last)

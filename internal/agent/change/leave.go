@@ -284,28 +284,29 @@ func reports(l *leaving) (kept, left []string) {
 // stopDaemon stops the agent's own service, which else would make this machine a node again. It
 // remains enabled while the machine is given back: after a reboot it goes on with that.
 func stopDaemon(ctx context.Context, h *Home) error {
-	return setDaemon(ctx, h, func(to *state.Unit) { to.Active = to.Active && h.Agent.InService })
+	return setService(ctx, h.Agent, func(to *state.Unit) { to.Active = to.Active && h.Agent.InService })
 }
 
 func disableDaemon(ctx context.Context, h *Home) error {
-	return setDaemon(ctx, h, func(to *state.Unit) {
+	return setService(ctx, h.Agent, func(to *state.Unit) {
 		if to.Enabled == state.Enabled {
 			to.Enabled = state.Disabled
 		}
 	})
 }
 
-func setDaemon(ctx context.Context, h *Home, change func(*state.Unit)) error {
-	is, err := h.Agent.Machine.Observe(ctx, state.UnitKey(Service))
-	if err != nil {
+// setService changes how the agent's own service is.
+func setService(ctx context.Context, a *Agent, change func(*state.Unit)) error {
+	is, err := a.Machine.Observe(ctx, state.UnitKey(Service))
+	from, known := is.(state.Unit)
+	if err != nil || !known {
 		return err
 	}
-	from := is.(state.Unit)
 	to := from
 	if change(&to); state.Equal(from, to) {
 		return nil
 	}
-	return h.Agent.Machine.Set(ctx, state.Change{From: from, To: to}, nil)
+	return a.Machine.Set(ctx, state.Change{From: from, To: to}, nil)
 }
 
 // eraseMetrics removes the file that the service has written its metrics to.

@@ -79,14 +79,6 @@ func adoptNode(ctx context.Context, h *Home, journal *apply.Journal, c config.Co
 	return journal.Save(ctx, state.Adopt(want, seen))
 }
 
-// tryNodeObject reconciles the Node object as far as the API server answers; the gate's conditions
-// tell whether it did.
-func tryNodeObject(ctx context.Context, w *work) {
-	if err := nodeObject(ctx, w); err != nil {
-		w.Log.Debug("cannot reconcile the Node object yet", "error", err)
-	}
-}
-
 // nodeObject makes the Node object what the generation says: registered, and labelled. One that
 // somebody has deleted is created again with its pod subnets, and kubelet, which registers only
 // when it starts, is restarted: that restart is owed before anything is done. A Node that this

@@ -119,24 +119,11 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 
 // EnableService has the agent's service start at boot; false when it is not installed. Leaving
 // disables it.
-func EnableService(ctx context.Context, a *Agent) (bool, error) {
-	is, err := a.Machine.Observe(ctx, state.UnitKey(Service))
-	if err != nil {
-		return false, err
-	}
-	unit, ok := is.(state.Unit)
-	if !ok || unit.Enabled == state.NoUnit || unit.Enabled == state.Masked {
-		return false, nil
-	}
-	to := unit
-	to.Enabled = state.Enabled
-	if state.Equal(unit, to) {
-		return true, nil
-	}
-	return true, a.Machine.Set(ctx, state.Change{From: unit, To: to}, nil)
-}
-
-// StartService starts the agent's service, or restarts it: it reads the configuration anew.
-func StartService(ctx context.Context, a *Agent) error {
-	return a.Machine.RestartUnit(ctx, Service)
+func EnableService(ctx context.Context, a *Agent) (installed bool, err error) {
+	err = setService(ctx, a, func(to *state.Unit) {
+		if installed = to.Enabled != state.NoUnit && to.Enabled != state.Masked; installed {
+			to.Enabled = state.Enabled
+		}
+	})
+	return installed, err
 }

@@ -221,7 +221,7 @@ func ServerVersion(ctx context.Context, h *Home, t *Target) (string, error) {
 func artifacts(
 	ctx context.Context, h *Home, c config.Config, arch string,
 ) ([]artifact.Artifact, error) {
-	return artifact.Resolve(ctx, source(h, c), artifact.Specs(c, arch), c.Artifacts.Overrides)
+	return artifact.Resolve(ctx, source(h, c), artifact.Wanted(c, arch), c.Artifacts.Overrides)
 }
 
 func source(h *Home, c config.Config) artifact.Source {

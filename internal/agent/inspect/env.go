@@ -4,6 +4,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,12 +148,7 @@ func (a *Env) Options(c config.Config) kube.Options {
 }
 
 // Every returns the pause of a wait.
-func (a *Env) Every(usual time.Duration) time.Duration {
-	if a.Poll != 0 {
-		return a.Poll
-	}
-	return usual
-}
+func (a *Env) Every(usual time.Duration) time.Duration { return cmp.Or(a.Poll, usual) }
 
 // TrustedFile returns an error when another user than root can change a file.
 func (a *Env) TrustedFile(file string) error {

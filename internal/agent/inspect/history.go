@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
@@ -67,9 +66,4 @@ func Compare(ctx context.Context, a *Env, from, to string) (history.Comparison, 
 // Admin is the administrator's kubeconfig that the node has already, "" for none.
 func Admin(h *Node) config.Secret {
 	return h.Saved.Secrets[h.Saved.AppliedID()].AdminKubeconfig
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
 }

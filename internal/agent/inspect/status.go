@@ -83,7 +83,7 @@ func ReadStatus(ctx context.Context, a *Env) (Status, error) {
 	}
 	waits := ""
 	if w := ReadWaiting(a); w != nil {
-		waits = " and waits: " + firstLine(w.Message)
+		waits, _, _ = strings.Cut(" and waits: "+w.Message, "\n")
 	}
 	switch {
 	case h.Saved.Live == nil && h.Saved.Transition != nil:

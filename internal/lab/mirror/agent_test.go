@@ -50,11 +50,11 @@ func resolved(t *testing.T, c Catalog, s artifact.Source) []artifact.Artifact {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var specs []artifact.Spec
+	var wanted []artifact.Artifact
 	for _, n := range artifact.Names() {
-		specs = append(specs, artifact.Spec{Name: n, Version: version, Arch: runtime.GOARCH})
+		wanted = append(wanted, artifact.Artifact{Name: n, Version: version, Arch: runtime.GOARCH})
 	}
-	list, err := artifact.Resolve(t.Context(), s, specs, overrides)
+	list, err := artifact.Resolve(t.Context(), s, wanted, overrides)
 	if err != nil {
 		t.Fatal(err)
 	}

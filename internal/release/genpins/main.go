@@ -112,21 +112,21 @@ func (g generator) published(ctx context.Context, name, version string) ([]relea
 	if name == "kubernetes" {
 		names = []artifact.Name{artifact.Kubelet, artifact.Kubectl, artifact.Kubeadm}
 	}
-	var specs []artifact.Spec
+	var wanted []artifact.Artifact
 	for _, n := range names {
 		if !slices.Contains(release.Names(), string(n)) {
 			return nil, fmt.Errorf("cannot pin %s: known are kubernetes, %s", name,
 				strings.Join(release.Names(), ", "))
 		}
 		for _, arch := range []string{"amd64", "arm64"} {
-			specs = append(specs, artifact.Spec{Name: n, Version: version, Arch: arch})
+			wanted = append(wanted, artifact.Artifact{Name: n, Version: version, Arch: arch})
 		}
 	}
 	from := artifact.Source{HTTP: g.HTTP}
 	if g.Mirror != "" {
 		from.Mirrors = []string{g.Mirror}
 	}
-	resolved, err := artifact.Resolve(ctx, from, specs, nil)
+	resolved, err := artifact.Resolve(ctx, from, wanted, nil)
 	if err != nil {
 		return nil, err
 	}
