@@ -24,6 +24,7 @@ const trialHeader = "X-Ms-Flexnode-Trial"
 // request is one request on its way through the steps of serve.
 type request struct {
 	*http.Request
+	answer   *response
 	listener *listener
 	route    *route
 	// names are the variable segments of the path, in the caller's casing.
