@@ -125,14 +125,14 @@ type Verdict struct {
 	After time.Duration
 	// Of is the rate that was exceeded.
 	Of Rate
-	// Begun tells, at most once a minute, that somebody asks too much.
+	// Begun says, at most once a minute, that a caller asks too much.
 	Begun bool
-	// Limited tells that the bucket has a limit; Left is how many tokens it has.
+	// Limited means that the bucket has a limit; Left is how many tokens it has.
 	Limited bool
 	Left    int
 }
 
-// Take takes a token from a bucket that so many nodes share, or tells when there will be one. What
+// Take takes a token from a bucket that so many nodes share, or returns when there will be one. What
 // is refused is not counted.
 func (t *Throttle) Take(b Bucket, nodes int) Verdict {
 	if t == nil {
