@@ -326,8 +326,8 @@ func TestCompare(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	compare := func(given string) (got flexnode.Secret, err error) {
-		_, _ = w.store().Update(t.Context(), "", nil, func(v *store.View) error {
-			got, err = w.service.Compare(v, nodeKey, given)
+		_, err = w.store().Update(t.Context(), "", nil, func(v *store.View) error {
+			got = w.service.Compare(v, nodeKey, given)
 			return nil
 		})
 		return got, err

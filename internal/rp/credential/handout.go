@@ -56,11 +56,10 @@ func (h *Handout) URL(key string, expires time.Time) (string, error) {
 // Remove implements Delivery.
 func (h *Handout) Remove(ctx context.Context, key string) error {
 	_, err := h.Store.Update(ctx, "bundle deleted", nil, func(v *store.View) error {
-		row, err := h.Store.Bundles.In(v, key)
-		if err == nil && row.Exists() {
+		if h.Store.Bundles.Row(v, key).Exists() {
 			h.Store.Bundles.Delete(v, key)
 		}
-		return err
+		return nil
 	})
 	return err
 }
@@ -73,11 +72,10 @@ func (h *Handout) Sweep(ctx context.Context, keep func(key string) bool) error {
 			return nil
 		}
 		_, err := h.Store.Update(ctx, "bundle deleted", nil, func(v *store.View) error {
-			c, err := h.Store.Credentials.In(v, key)
-			if err == nil && c.Value.State != store.Live {
+			if h.Store.Credentials.Row(v, key).Value.State != store.Live {
 				h.Store.Bundles.Delete(v, key)
 			}
-			return err
+			return nil
 		})
 		errs = append(errs, err)
 		return ctx.Err()
@@ -173,22 +171,13 @@ const counted = 20
 func (h *Handout) handOut(
 	v *store.View, key string, sent bool,
 ) (nodeKey string, often bool, content []byte, err error) {
-	row, err := h.Store.Credentials.In(v, key)
-	if err != nil {
-		return "", false, nil, err
-	}
+	row := h.Store.Credentials.Row(v, key)
 	c := row.Value
 	if !row.Exists() || c.State != store.Live || !h.Now().Before(c.Expires) {
 		return "", false, nil, errDead
 	}
-	node, err := h.Store.Nodes.In(v, c.Node)
-	if err != nil {
-		return "", false, nil, err
-	}
-	bundle, err := h.Store.Bundles.In(v, key)
-	if err != nil {
-		return "", false, nil, err
-	}
+	node := h.Store.Nodes.Row(v, c.Node)
+	bundle := h.Store.Bundles.Row(v, key)
 	if node.Value.Credential != key || !bundle.Exists() {
 		return "", false, nil, errDead
 	}

@@ -108,11 +108,7 @@ func (w worker) update(
 	ahead := []string{w.Store.Credentials.Key(key)}
 	_, err := w.Store.Update(ctx, what, ahead, func(v *store.View) error {
 		fenced(v, w.fence)
-		x, err := w.in(v, key)
-		if err != nil {
-			return err
-		}
-		return decide(v, x)
+		return decide(v, w.in(v, key))
 	})
 	return err
 }

@@ -51,10 +51,7 @@ func (a *API) putCluster(w http.ResponseWriter, r *request) error {
 	}
 	q := quota{api: a, r: r, key: r.clusterKey()}
 	write := func(v *store.View) error {
-		old, err := a.Store.Clusters.In(v, r.clusterKey())
-		if err != nil {
-			return err
-		}
+		old := a.Store.Clusters.Row(v, r.clusterKey())
 		if created = !old.Exists(); created {
 			if err := q.need(fair.Clusters); err != nil {
 				return err
@@ -74,10 +71,7 @@ func (a *API) putCluster(w http.ResponseWriter, r *request) error {
 func (a *API) writeCluster(
 	v *store.View, r *request, body api.ManagedCluster, old store.Row[flexnode.Cluster], uid string,
 ) error {
-	subscription, err := a.Store.Subscriptions.In(v, r.subscriptionKey())
-	if err != nil {
-		return err
-	}
+	subscription := a.Store.Subscriptions.Row(v, r.subscriptionKey())
 	if err := r.allowedIn(subscription.Value.State); err != nil {
 		return err
 	}
@@ -121,14 +115,14 @@ func (a *API) ownEndpoint(v *store.View, r *request, c flexnode.Cluster) error {
 	if endpoint == "" {
 		return nil
 	}
-	holder, err := a.Store.Endpoints.In(v, endpoint)
-	if err != nil || !holder.Exists() || holder.Value == r.clusterKey() {
-		return err
+	holder := a.Store.Endpoints.Row(v, endpoint)
+	if !holder.Exists() || holder.Value == r.clusterKey() {
+		return nil
 	}
-	other, err := a.Store.Clusters.In(v, holder.Value)
-	if err != nil || other.Value.Endpoint != endpoint || other.Value.Deleting() ||
+	other := a.Store.Clusters.Row(v, holder.Value)
+	if other.Value.Endpoint != endpoint || other.Value.Deleting() ||
 		!other.Value.Properties.Reachable {
-		return err
+		return nil
 	}
 	return arm.Errorf(409, "APIServerIsRegistered",
 		"The API server of the cluster belongs to another registration already. Delete that one, or "+

@@ -9,11 +9,14 @@ import (
 )
 
 // parent is a cluster with what its nodes are rendered with now.
-func (a *API) parent(ctx context.Context, c flexnode.Cluster) (flexnode.Parent, error) {
-	facts, err := a.Store.Layer(ctx, c.Facts)
+func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
+	facts, err := a.Store.Layer(v.Context(), c.Facts)
+	if err != nil {
+		v.Fail(err)
+	}
 	return flexnode.Parent{
 		Cluster: c, FactsLayer: facts, Defaults: a.defaultsLayer(), Installation: a.Installation,
-	}, err
+	}
 }
 
 // defaultsLayer is what the operator gives every node.
@@ -31,10 +34,7 @@ func (a *API) keepDefaults(v *store.View) error {
 	if _, known := a.layers.get(layer.ID); known {
 		return nil
 	}
-	row, err := a.Store.Layers.In(v, layer.ID)
-	if err != nil {
-		return err
-	}
+	row := a.Store.Layers.Row(v, layer.ID)
 	if row.Exists() {
 		a.layers.keep(layer.ID, layer)
 		return nil

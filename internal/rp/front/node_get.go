@@ -166,24 +166,17 @@ func named(uid, of string) bool { return uid == "" || uid == of }
 // no revision yet.
 func (a *API) assigned(
 	ctx context.Context, key string, desired bool,
-) (node store.Row[flexnode.Node], revision *flexnode.Revision, err error) {
-	ahead := []string{a.Store.Nodes.Key(key), a.Store.History.Key(key)}
-	_, err = a.Store.Update(ctx, "", ahead, func(v *store.View) error {
-		if node, err = a.Store.Nodes.In(v, key); err != nil {
-			return err
-		}
-		history, err := a.Store.History.In(v, key)
-		if err != nil {
-			return err
-		}
-		version := node.Value.Assigned
-		if desired && version != 0 {
-			version = node.Value.Revision
-		}
-		revision, err = history.Value.Find(version)
-		return err
-	})
-	return node, revision, err
+) (store.Row[flexnode.Node], *flexnode.Revision, error) {
+	k, err := a.kept(ctx, key)
+	if err != nil {
+		return k.node, nil, err
+	}
+	version := k.node.Value.Assigned
+	if desired && version != 0 {
+		version = k.node.Value.Revision
+	}
+	revision, err := k.history.Find(version)
+	return k.node, revision, err
 }
 
 // show is a node as callers see it, with the configuration of a revision of it.
@@ -198,7 +191,7 @@ func (a *API) show(
 	if err != nil || revision == nil {
 		return flexnode.Shown(n, nil, nil, status), err
 	}
-	config, err := a.Store.Config(ctx, *revision)
+	config, err := a.Store.Config(ctx, *revision, flexnode.Grants{})
 	return flexnode.Shown(n, revision, config, status), err
 }
 

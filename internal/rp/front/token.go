@@ -83,12 +83,12 @@ func (a *API) issue(
 // template can call functions whose names begin with list, and no others.
 func (a *API) listConfigURL(w http.ResponseWriter, r *request) error {
 	node, err := a.issue(r, func(v *store.View, n flexnode.Node) (bool, error) {
-		use, err := a.Credentials.UseOf(v, r.nodeKey(), n)
-		if err == nil && use == credential.Used {
-			err = arm.Errorf(409, "NoConfigUrl", "There is no configuration URL in force, and a "+
+		use := a.Credentials.UseOf(v, r.nodeKey(), n)
+		if use == credential.Used {
+			return false, arm.Errorf(409, "NoConfigUrl", "There is no configuration URL in force, and a "+
 				"machine has used one of this node already. POST regenerateToken makes another.")
 		}
-		return use == credential.Usable, err
+		return use == credential.Usable, nil
 	})
 	if err != nil {
 		return err

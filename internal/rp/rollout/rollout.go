@@ -271,9 +271,9 @@ func (r *Rollout) write(
 		},
 		One: func(v *store.View, key string) error {
 			v.Fence(r.Fence)
-			row, err := r.Store.Nodes.In(v, key)
-			if err != nil || !row.Exists() {
-				return err
+			row := r.Store.Nodes.Row(v, key)
+			if !row.Exists() {
+				return nil
 			}
 			c, n := seen[key], row.Value
 			if n.UID != c.UID || n.Revision != c.Desired || n.Assigned != c.Assigned ||
@@ -308,10 +308,7 @@ func (r *Rollout) apply(
 		n.Assigned = m.Assigned
 		return nil
 	}
-	history, err := r.Store.History.In(v, m.Key)
-	if err != nil {
-		return err
-	}
+	history := r.Store.History.Row(v, m.Key)
 	applied, err := history.Value.Find(c.Applied)
 	if err != nil || applied == nil {
 		return err
