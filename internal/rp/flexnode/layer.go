@@ -130,7 +130,7 @@ func ownLayer(n Node, network string) object {
 		"runc":       object{"version": v.Runc},
 		"cni":        cni,
 		"npd":        object{"version": v.NPD},
-		"node":       ownNode(n.Desired.NodeConfig),
+		"node":       objectOf(n.Desired.NodeConfig),
 	}
 	if access := n.Desired.Network.Metadata; access != "" {
 		own["network"] = object{"metadata": access}
@@ -192,78 +192,33 @@ func ownArc(n Node, section object) {
 	}
 }
 
-func ownNode(c api.NodeConfig) object {
-	kubelet := without(object{
-		"nodeIP":               c.Kubelet.NodeIP,
-		"imageGCHighThreshold": number(c.Kubelet.ImageGCHighThreshold),
-		"imageGCLowThreshold":  number(c.Kubelet.ImageGCLowThreshold),
-		"verbosity":            number(c.Kubelet.Verbosity),
-	})
-	if len(c.Kubelet.KubeReserved) > 0 {
-		kubelet["kubeReserved"] = objectOf(c.Kubelet.KubeReserved)
-	}
-	if len(c.Kubelet.EvictionHard) > 0 {
-		kubelet["evictionHard"] = objectOf(c.Kubelet.EvictionHard)
-	}
-	section := without(object{"maxPods": number(c.MaxPods)})
-	if len(kubelet) > 0 {
-		section["kubelet"] = kubelet
-	}
-	if len(c.Labels) > 0 {
-		section["labels"] = objectOf(c.Labels)
-	}
-	if len(c.Taints) > 0 {
-		section["taints"] = listOf(c.Taints)
-	}
-	return section
-}
-
-// ownAgent is about the agent itself. Durations were checked (checkDurations).
+// ownAgent is about the agent itself, whose settings have the names that the resource's have.
+// Durations were checked (checkDurations).
 func ownAgent(n Node) object {
 	policy, monitoring := n.Desired.UpgradePolicy, n.Desired.Monitoring
-	upgrade := without(object{
-		"drain": policy.Drain, "deadline": goDuration(policy.Deadline),
-	})
-	options := object{}
-	if b := policy.DrainOptions.Force; b != nil {
-		options["force"] = *b
-	}
-	if b := policy.DrainOptions.DeleteEmptyDir; b != nil {
-		options["deleteEmptyDir"] = *b
-	}
-	if len(options) > 0 {
-		upgrade["drainOptions"] = options
-	}
-	if w := policy.MaintenanceWindow; w != nil {
-		window := without(object{
-			"start": w.Start, "duration": goDuration(w.Duration), "utcOffset": w.UTCOffset,
-		})
-		if len(w.Days) > 0 {
-			window["days"] = listOf(w.Days)
-		}
-		upgrade["maintenanceWindow"] = window
-	}
 	section := without(object{
 		"nodeName": nodeName(n.ID), "driftPolicy": n.Desired.DriftPolicy,
 		"readyTimeout": goDuration(policy.ReadyTimeout),
 	})
-	if len(n.Desired.DriftPolicies) > 0 {
-		section["driftPolicies"] = objectOf(n.Desired.DriftPolicies)
+	policy.Deadline, policy.ReadyTimeout = goDuration(policy.Deadline), ""
+	if w := policy.MaintenanceWindow; w != nil {
+		own := *w
+		own.Duration, policy.MaintenanceWindow = goDuration(w.Duration), &own
 	}
-	if len(upgrade) > 0 {
-		section["upgradePolicy"] = upgrade
+	monitoring.Interval = goDuration(monitoring.Interval)
+	parts := object{
+		"driftPolicies": n.Desired.DriftPolicies, "upgradePolicy": policy, "monitoring": monitoring,
 	}
-	followed := without(object{
-		"endpoint": monitoring.Endpoint, "interval": goDuration(monitoring.Interval),
-	})
-	if len(followed) > 0 {
-		section["monitoring"] = followed
+	for name, settings := range parts {
+		if o := objectOf(settings); len(o) > 0 {
+			section[name] = o
+		}
 	}
 	return section
 }
 
 // without leaves out what is empty, so that the agent's defaults hold.
 func without(o object) object {
-	maps.DeleteFunc(o, func(_ string, v any) bool { return v == "" || v == 0 })
+	maps.DeleteFunc(o, func(_ string, v any) bool { return v == "" })
 	return o
 }
