@@ -113,6 +113,18 @@ func (w worker) update(
 	return err
 }
 
+// edit writes what is noted of a credential. with changes it, and reports whether it is to be written.
+func (w worker) edit(
+	ctx context.Context, what, key string, with func(*store.Credential) bool,
+) error {
+	return w.update(ctx, what, key, func(v *store.View, x subject) error {
+		if c := x.row.Value; x.row.Exists() && with(&c) {
+			return w.Store.Credentials.Put(v, key, c)
+		}
+		return nil
+	})
+}
+
 // expire writes that a credential is to be revoked, because of the time or because nobody wants it.
 func (w worker) expire(ctx context.Context, key string) error {
 	err := w.update(ctx, "credential revoked", key, func(v *store.View, x subject) error {
@@ -140,13 +152,10 @@ func (w worker) expire(ctx context.Context, key string) error {
 // problem notes why a credential is not Live, unless that is known. Callers see it (endNode), so it
 // is in words of ours; an error itself is for the log of whoever called Step.
 func (w worker) problem(ctx context.Context, key, problem string) error {
-	return w.update(ctx, "problem noted", key, func(v *store.View, x subject) error {
-		c := x.row.Value
-		if !x.row.Exists() || c.State != store.Pending || c.Problem == problem {
-			return nil
-		}
+	return w.edit(ctx, "problem noted", key, func(c *store.Credential) bool {
+		changes := c.State == store.Pending && c.Problem != problem
 		c.Problem = problem
-		return w.Store.Credentials.Put(v, key, c)
+		return changes
 	})
 }
 

@@ -119,30 +119,22 @@ func (s *Service) Denied(
 	if key == "" {
 		return nil
 	}
-	return worker{s, nil, fence}.update(ctx, "denial noted", key,
-		func(v *store.View, x subject) error {
-			c := x.row.Value
-			if !x.row.Exists() || c.Denied == why {
-				return nil
-			}
-			c.Denied = why
-			return s.Store.Credentials.Put(v, key, c)
-		})
+	return worker{s, nil, fence}.edit(ctx, "denial noted", key, func(c *store.Credential) bool {
+		changes := c.Denied != why
+		c.Denied = why
+		return changes
+	})
 }
 
 // Issued writes that the machine that has consumed a credential has its certificate; after Grace
 // its token goes.
 func (s *Service) Issued(ctx context.Context, key, csr string, fence store.Condition) error {
-	return worker{s, nil, fence}.update(ctx, "certificate issued", key,
-		func(v *store.View, x subject) error {
-			c := x.row.Value
-			if !x.row.Exists() || c.State != store.Consumed || c.Issued != nil || c.CSR != csr {
-				return nil
-			}
-			now := s.now()
-			c.Issued = &now
-			return s.Store.Credentials.Put(v, key, c)
-		})
+	now := s.now()
+	return worker{s, nil, fence}.edit(ctx, "certificate issued", key, func(c *store.Credential) bool {
+		changes := c.State == store.Consumed && c.Issued == nil && c.CSR == csr
+		c.Issued = &now
+		return changes
+	})
 }
 
 // Seen is to be called when a node's present identity has polled or reported. The first time it
