@@ -72,7 +72,7 @@ func TestOperationIDs(t *testing.T) {
 	if operationOf(t, text).Status != api.Canceled {
 		t.Errorf("operation: %s", text)
 	}
-	w.clock.pass(8 * 24 * time.Hour)
+	w.clock.Pass(8 * 24 * time.Hour)
 	w.must(404, "GET", status, "")
 }
 

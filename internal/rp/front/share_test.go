@@ -16,12 +16,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// asNamed authenticates callers by a header: the machine of withManaged, or a person of that name.
-type asNamed struct{}
-
 const callerHeader = "X-Test-Caller"
 
-func (asNamed) Authenticate(r *http.Request) (Caller, error) {
+// asNamed authenticates callers by a header: the machine of withManaged, or a person of that name.
+func asNamed(r *http.Request) (Caller, error) {
 	name := r.Header.Get(callerHeader)
 	if name == "machine" {
 		return Caller{ObjectID: name, TenantID: tenant, Type: "Application",
@@ -34,12 +32,12 @@ func (asNamed) Authenticate(r *http.Request) (Caller, error) {
 func (w *world) share(rates fair.Rates, atOnce fair.AtOnce) {
 	w.t.Helper()
 	w.api.Gate = fair.NewGate(atOnce)
-	w.api.Throttle = fair.NewThrottle(rates, nil, w.clock.now)
+	w.api.Throttle = fair.NewThrottle(rates, nil, w.clock.Now)
 	w.api.Authorizer = Assignments{
 		{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}},
 		{PrincipalID: "script", Scope: "/", Actions: []string{"*"}},
 	}
-	w.front = w.api.Direct(asNamed{})
+	w.front = w.api.Direct(AuthenticatorFunc(asNamed))
 }
 
 // ask sends a request of a caller.
@@ -109,7 +107,7 @@ func TestThrottling(t *testing.T) {
 	if got := w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag); got.Code != 429 {
 		t.Errorf("a node that does nothing but poll: %d", got.Code)
 	}
-	w.clock.pass(4 * time.Second)
+	w.clock.Pass(4 * time.Second)
 	if got := w.ask("script", "GET", nodeURL("n"), ""); got.Code != 200 {
 		t.Errorf("four seconds later: %d", got.Code)
 	}
@@ -193,7 +191,7 @@ func TestManagerIsNotThrottled(t *testing.T) {
 		fair.Principal: {fair.Writes: at(3, .001)}, fair.Subscription: {fair.Writes: at(20, .001)},
 	}
 	w.share(rates, fair.AtOnce{})
-	w.api.Throttle = fair.NewThrottle(rates, map[string]float64{"script": 7}, w.clock.now)
+	w.api.Throttle = fair.NewThrottle(rates, map[string]float64{"script": 7}, w.clock.Now)
 	for range 10 {
 		w.tell(`{"state":"Registered"}`)
 	}
@@ -488,7 +486,7 @@ func TestConfigurationURLsAreBounded(t *testing.T) {
 	}
 	w.must(403, "GET", strings.Replace(link, "sig=", "sig=x", 1), "")
 	for range 11 {
-		w.clock.pass(10 * time.Second)
+		w.clock.Pass(10 * time.Second)
 		w.must(200, "GET", link, "")
 	}
 	if often != 1 {
@@ -497,7 +495,7 @@ func TestConfigurationURLsAreBounded(t *testing.T) {
 	w.api.Gate = fair.NewGate(fair.AtOnce{
 		fair.ForNodeStore: {InFlight: 1, Wait: time.Second},
 	})
-	w.clock.pass(10 * time.Second)
+	w.clock.Pass(10 * time.Second)
 	place := must(w.api.Gate.Enter(context.Background(), fair.ForNodeStore, ""))
 	w.must(429, "GET", link, "")
 	place.Leave()
