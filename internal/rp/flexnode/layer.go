@@ -193,7 +193,7 @@ func ownArc(n Node, section object) {
 }
 
 // ownAgent is about the agent itself, whose settings have the names that the resource's have.
-// Durations were checked (checkDurations).
+// Durations were checked (Problems.durations).
 func ownAgent(n Node) object {
 	policy, monitoring := n.Desired.UpgradePolicy, n.Desired.Monitoring
 	section := without(object{
