@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -24,8 +23,7 @@ func (w *world) storedCluster() flexnode.Cluster {
 // A registration is an operation that ends when the cluster was reached.
 func TestRegistrationWaitsForTheCluster(t *testing.T) {
 	w := beside(t)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	body := `{"location":"West Europe","properties":{}}`
 	r, text := w.must(201, "PUT", clusterURL, body)
 	if !strings.Contains(text, `"provisioningState":"Creating"`) {
@@ -59,8 +57,7 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 // wish of his when he sends it back (B2).
 func TestRefusedRegistration(t *testing.T) {
 	w := beside(t)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	r, _ := w.must(201, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
 	const why = "The API server belongs to another registration already."
 	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {

@@ -14,15 +14,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// fakeCluster does what the reconcilers of clusters do, with a cluster of which it knows the
-// Secrets. While it is down nothing is done.
+// fakeCluster does what the reconcilers of clusters do. While it is down nothing is done.
 type fakeCluster struct {
 	store       *store.Store
 	credentials *credential.Service
 	clock       *rptest.Clock
 	isDown      atomic.Bool
-	mu          sync.Mutex
-	secrets     map[string]string // token by key of its credential
 }
 
 func (c *fakeCluster) run(ctx context.Context) {
@@ -118,28 +115,16 @@ func (c *fakeCluster) render(ctx context.Context, key string) error {
 }
 
 // Ensure implements credential.Tokens.
-func (c *fakeCluster) Ensure(
-	_ context.Context, _ store.Credential, key, token string,
-) (bool, error) {
-	if c.isDown.Load() {
-		return false, errors.New("connection refused")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.secrets == nil {
-		c.secrets = map[string]string{}
-	}
-	c.secrets[key] = token
-	return false, nil
+func (c *fakeCluster) Ensure(context.Context, store.Credential, string, string) (bool, error) {
+	return false, c.answer()
 }
 
 // Remove implements credential.Tokens.
-func (c *fakeCluster) Remove(_ context.Context, _ store.Credential, key string) error {
+func (c *fakeCluster) Remove(context.Context, store.Credential, string) error { return c.answer() }
+
+func (c *fakeCluster) answer() error {
 	if c.isDown.Load() {
 		return errors.New("connection refused")
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.secrets, key)
 	return nil
 }

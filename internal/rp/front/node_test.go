@@ -328,8 +328,7 @@ func TestMadeAndDeletedMeanwhile(t *testing.T) {
 // cluster is back.
 func TestPutWhileTheClusterIsDown(t *testing.T) {
 	w := newEdge(t)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
 	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Creating ||
 		p.ConfigURL != "" {
@@ -354,8 +353,7 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 // himself, and not with an ETag of what he has not seen.
 func TestPutWhileAnotherWaits(t *testing.T) {
 	w := beside(t)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	w.register("")
 	w.must(201, "PUT", nodeURL("n"), withToken)
 	w.api.Patience = 2 * time.Second

@@ -243,14 +243,19 @@ func (w *world) register(properties string) {
 	w.caughtUp()
 }
 
+// fails has the world's cluster be down, and nobody wait for it.
+func (w *world) fails() {
+	w.cluster.isDown.Store(true)
+	w.api.Patience = time.Millisecond
+}
+
 // regenerateInVain asks for a token of a node while its cluster is down, and returns where the
 // result will be.
 func (w *world) regenerateInVain() (result string) {
 	w.t.Helper()
 	w.register("")
 	w.must(201, "PUT", nodeURL("n"), withToken)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	r, _ := w.must(202, "POST", nodeURL("n", "/regenerateToken"), "{}")
 	return path(r.Header.Get("Location"))
 }
