@@ -39,11 +39,11 @@ func (a *API) beginChange(w http.ResponseWriter, r *request) error {
 		}
 		return a.Store.Nodes.Put(v, key, next)
 	}
-	node, uid, err := a.byAgent(r, "change begun", ahead, decide)
+	node, err := a.byAgent(r, "change begun", ahead, decide)
 	if err != nil {
 		return err
 	}
-	a.heard(r, uid, pollOf(node))
+	a.heard(r, pollOf(node))
 	if answer.Hold == "" {
 		r.after = decimal(version)
 	}
@@ -51,26 +51,22 @@ func (a *API) beginChange(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// byAgent makes a change that a node's agent asks for, and returns the node as it was, and the uid
-// that the agent says it is of.
+// byAgent makes a change that a node's agent asks for, and returns the node as it was.
 func (a *API) byAgent(
 	r *request, what string, ahead []string, decide func(*store.View, flexnode.Node) error,
-) (n flexnode.Node, uid string, err error) {
-	if uid, err = r.uid(); err != nil {
-		return n, uid, err
-	}
+) (n flexnode.Node, err error) {
 	ahead = append(ahead, a.Store.Nodes.Key(r.nodeKey()))
 	_, err = a.Store.Update(r.Context(), what, ahead, func(v *store.View) error {
 		row := a.Store.Nodes.Row(v, r.nodeKey())
-		if n = row.Value; !row.Exists() || !named(uid, n.UID) {
-			return a.notFound(r, uid)
+		if n = row.Value; !row.Exists() || !named(r.uid, n.UID) {
+			return a.notFound(r)
 		}
 		if err := a.mayHave(r, n); err != nil {
 			return err
 		}
 		return decide(v, n)
 	})
-	return n, uid, err
+	return n, err
 }
 
 // beginning reads what the answer depends on. The write depends on all of it.

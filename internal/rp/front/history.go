@@ -43,7 +43,7 @@ func revisionIn(v *store.View, h flexnode.History, version int64) *flexnode.Revi
 func (a *API) keptNode(r *request) (kept, error) {
 	k, err := a.kept(r.Context(), r.nodeKey())
 	if err == nil && !k.node.Exists() {
-		err = a.notFound(r, "")
+		err = a.notFound(r)
 	}
 	return k, err
 }

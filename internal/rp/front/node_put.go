@@ -137,7 +137,7 @@ func (a *API) openNode(
 	if node.Exists() {
 		etag = node.Value.ETag()
 	} else if r.Method != http.MethodPut {
-		return c, node, a.notFound(r, "")
+		return c, node, a.notFound(r)
 	}
 	return c, node, r.preconditions(etag)
 }

@@ -25,7 +25,7 @@ func (a *API) reportStatus(w http.ResponseWriter, r *request) error {
 		return a.Store.Status.Put(v, key, next)
 	}
 	// A node that is being deleted gets no status.
-	node, uid, err := a.byAgent(r, "status written", []string{a.Store.Status.Key(key)}, decide)
+	node, err := a.byAgent(r, "status written", []string{a.Store.Status.Key(key)}, decide)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (a *API) reportStatus(w http.ResponseWriter, r *request) error {
 		failed == node.Revision { // it goes back, perhaps to a former identity
 		poll.Former, poll.Joining = "", false
 	}
-	a.heard(r, uid, poll)
+	a.heard(r, poll)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

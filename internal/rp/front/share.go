@@ -14,20 +14,21 @@ import (
 
 // recognize reports whether a request is of a node about itself, as far as the index knows: it
 // counts as the node's then, not as its identity's, which many nodes may share.
-func (a *API) recognize(_ http.ResponseWriter, r *request) (err error) {
+func (a *API) recognize(_ http.ResponseWriter, r *request) error {
 	if !r.route.own {
 		return nil
 	}
-	if !r.caller.Trusted {
-		r.byNode, err = a.ownNode(r)
-		return err
+	uid := first(r.Header[uidHeader])
+	if uid != "" && !isGUID(uid) {
+		return arm.Errorf(400, "InvalidHeaderValue", "The value '%s' of the header %s is not a uid.",
+			shorten(uid), strings.ToLower(uidHeader))
 	}
-	// Anybody may name the uid, and many nodes may share an identity: it takes both.
-	uid, err := r.uid()
-	poll, known := a.lookUp(r)
-	r.node = err == nil && known && named(uid, poll.UID) &&
-		r.caller.isNode(poll.Identity, poll.Former)
-	r.byNode = r.node && uid != ""
+	r.uid = strings.ToLower(uid)
+	r.byNode = a.ownNode(r)
+	if r.caller.Trusted {
+		// Anybody may name the uid, and many nodes may share an identity: it takes both.
+		r.own, r.byNode = false, r.node && uid != ""
+	}
 	return nil
 }
 
