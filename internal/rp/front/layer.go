@@ -28,15 +28,8 @@ func (a *API) defaultsLayer() *flexnode.Layer {
 // keepDefaults has a change store the layer of defaults, unless it is known to be stored.
 func (a *API) keepDefaults(v *store.View) error {
 	layer := a.defaultsLayer()
-	if layer == nil {
-		return nil
-	}
-	if _, known := a.layers.get(layer.ID); known {
-		return nil
-	}
-	row := a.Store.Layers.Row(v, layer.ID)
-	if row.Exists() {
-		a.layers.keep(layer.ID, layer)
+	if a.defaultsKept.Load() || a.Store.Layers.Row(v, layer.ID).Exists() {
+		a.defaultsKept.Store(true)
 		return nil
 	}
 	return a.Store.Layers.Put(v, layer.ID, layer.Text)

@@ -81,10 +81,8 @@ func (p *put) ahead() []string {
 		s.Clusters.Key(p.r.clusterKey()), s.Nodes.Key(key), s.History.Key(key), s.Secrets.Key(key),
 		s.Subscriptions.Key(p.r.subscriptionKey()),
 	}
-	if layer := p.api.defaultsLayer(); layer != nil {
-		if _, known := p.api.layers.get(layer.ID); !known {
-			keys = append(keys, s.Layers.Key(layer.ID))
-		}
+	if !p.api.defaultsKept.Load() {
+		keys = append(keys, s.Layers.Key(p.api.defaultsLayer().ID))
 	}
 	poll, known := p.api.Index.Poll(key)
 	if !known {
