@@ -13,6 +13,21 @@ func objectOf(value any) object {
 	return o
 }
 
+// in is what an object has at the end of a path of names; nil if there is nothing.
+func in(o object, path ...string) any {
+	last := len(path) - 1
+	for _, name := range path[:last] {
+		o, _ = o[name].(object)
+	}
+	return o[path[last]]
+}
+
+// textIn is a text at the end of a path; "" if there is none.
+func textIn(o object, path ...string) string {
+	text, _ := in(o, path...).(string)
+	return text
+}
+
 // encode is a value as encoding/json writes it: compact, with sorted names of maps.
 func encode(value any) []byte {
 	text, err := json.Marshal(value)

@@ -83,7 +83,7 @@ func anyHost() config.Host { return config.Host{HostName: "host", Arch: "amd64"}
 // told are the problems of a node's configuration in terms of the resource.
 func (n Node) told(whole object, found config.Problems) Problems {
 	var problems Problems
-	problems.unless(dnsOf(whole) != "", "properties", "%s", NoDNS)
+	problems.unless(textIn(whole, "node", "kubelet", "dnsServiceIP") != "", "properties", "%s", NoDNS)
 	for _, p := range found {
 		message := p.Message
 		if p.Value != "" {
@@ -92,14 +92,6 @@ func (n Node) told(whole object, found config.Problems) Problems {
 		problems = append(problems, Problem{n.place(p.Path), message})
 	}
 	return problems
-}
-
-// dnsOf is the DNS service's address in a configuration.
-func dnsOf(whole object) string {
-	node, _ := whole["node"].(object)
-	kubelet, _ := node["kubelet"].(object)
-	address, _ := kubelet["dnsServiceIP"].(string)
-	return address
 }
 
 // anyGrants are secrets that a node with those of its methods may have.

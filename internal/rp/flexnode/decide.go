@@ -34,8 +34,7 @@ func (p Parent) mark(own object) {
 	}
 	labels, given := node["labels"].(object)
 	if !given {
-		defaults, _ := p.Defaults.settings()["node"].(object)
-		labels, _ = defaults["labels"].(object)
+		labels, _ = in(p.Defaults.settings(), "node", "labels").(object)
 	}
 	marked := object{InstallationLabel: p.Installation}
 	for name, value := range labels {
@@ -56,18 +55,13 @@ func (p Parent) factsID() string {
 
 // Tenant is that of the cluster, as its nodes are told; "" while it is not known.
 func (p Parent) Tenant() string {
-	azure, _ := p.FactsLayer.settings()["azure"].(object)
-	tenant, _ := azure["tenantId"].(string)
-	return tenant
+	return textIn(p.FactsLayer.settings(), "azure", "tenantId")
 }
 
 // serverURL is the URL of the API server that the cluster's nodes are told; "" while it is not
 // known.
 func (p Parent) serverURL() string {
-	node, _ := p.FactsLayer.settings()["node"].(object)
-	kubelet, _ := node["kubelet"].(object)
-	url, _ := kubelet["serverURL"].(string)
-	return url
+	return textIn(p.FactsLayer.settings(), "node", "kubelet", "serverURL")
 }
 
 // directNetworks is the agent's setting, of cni, with the networks that pods reach with their own

@@ -1,7 +1,9 @@
 package flexnode
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -84,28 +86,17 @@ func FactsLayer(f Facts, clusterID string) *Layer {
 
 // FactsOf reads facts back from their layer.
 func FactsOf(layer []byte) (Facts, error) {
-	var l struct {
-		Azure struct {
-			TenantID      string `json:"tenantId"`
-			TargetCluster struct {
-				Location string `json:"location"`
-			} `json:"targetCluster"`
-		} `json:"azure"`
-		Node struct {
-			Kubelet struct {
-				ServerURL    string `json:"serverURL"`
-				CACertData   string `json:"caCertData"`
-				DNSServiceIP string `json:"dnsServiceIP"`
-			} `json:"kubelet"`
-		} `json:"node"`
+	o, err := readObject(layer)
+	if err != nil || o == nil {
+		return Facts{}, fmt.Errorf("cannot read the facts of a cluster: %w",
+			cmp.Or(err, errors.New("there are none")))
 	}
-	if err := json.Unmarshal(layer, &l); err != nil {
-		return Facts{}, fmt.Errorf("cannot read the facts of a cluster: %w", err)
-	}
-	k := l.Node.Kubelet
 	return Facts{
-		ServerURL: k.ServerURL, CACertData: k.CACertData, DNSServiceIP: k.DNSServiceIP,
-		TenantID: l.Azure.TenantID, Location: l.Azure.TargetCluster.Location,
+		ServerURL:    textIn(o, "node", "kubelet", "serverURL"),
+		CACertData:   textIn(o, "node", "kubelet", "caCertData"),
+		DNSServiceIP: textIn(o, "node", "kubelet", "dnsServiceIP"),
+		TenantID:     textIn(o, "azure", "tenantId"),
+		Location:     textIn(o, "azure", "targetCluster", "location"),
 	}, nil
 }
 
