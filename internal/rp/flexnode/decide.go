@@ -85,14 +85,8 @@ func (p Parent) podNetwork() string {
 
 // hasDirectNetworks reports whether the own layer of a revision has such networks.
 func (r Revision) hasDirectNetworks() bool {
-	var own struct {
-		CNI map[string]json.RawMessage `json:"cni"`
-	}
-	if json.Unmarshal(r.Own, &own) != nil {
-		return false
-	}
-	networks, given := own.CNI[directNetworks]
-	return given && string(networks) != "null"
+	own, err := readObject(r.Own)
+	return err == nil && in(own, "cni", directNetworks) != nil
 }
 
 // Secret is what is known of the client secret of a node.
