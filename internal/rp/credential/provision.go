@@ -26,12 +26,7 @@ func (w worker) provision(ctx context.Context, x subject) error {
 		}
 		w.did("Secret made")
 	}
-	err := w.enable(ctx, x)
-	if errors.Is(err, errMoved) || errors.Is(err, store.ErrFenced) {
-		if failed := w.abandon(ctx, x); failed != nil {
-			return errors.Join(err, failed)
-		}
-	}
+	err := w.undo(ctx, x, w.enable(ctx, x))
 	if err == nil {
 		w.Audit.Info("credential issued", "credential", x.key, "node", c.Node,
 			"token", c.TokenID != "", "expires", c.Expires)
@@ -100,6 +95,14 @@ func (w worker) enable(ctx context.Context, made subject) error {
 	})
 }
 
+// undo is abandon after an error that says that others are at work.
+func (w worker) undo(ctx context.Context, made subject, err error) error {
+	if errors.Is(err, errMoved) || errors.Is(err, store.ErrFenced) {
+		return errors.Join(err, w.abandon(ctx, made))
+	}
+	return err
+}
+
 // abandon removes what was made for a credential that others have ended meanwhile: they cannot have
 // seen it. The Secret of one that a machine is joining with is kept.
 func (w worker) abandon(ctx context.Context, made subject) error {
@@ -140,10 +143,7 @@ func (w worker) rerender(ctx context.Context, x subject) error {
 		}
 		return w.Store.Credentials.Put(v, x.key, c)
 	})
-	if errors.Is(err, errMoved) || errors.Is(err, store.ErrFenced) {
-		return errors.Join(err, w.abandon(ctx, x))
-	}
-	return err
+	return w.undo(ctx, x, err)
 }
 
 // deliver puts the configuration of a node behind the URL of its credential.

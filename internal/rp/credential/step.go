@@ -1,12 +1,12 @@
 package credential
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -66,7 +66,8 @@ func (w worker) step(ctx context.Context, x subject) (time.Time, error) {
 	case store.Pending:
 		if x.node.Value.Assigned == 0 {
 			err := w.problem(ctx, x.key,
-				"Its node has no configuration yet: "+reasonOf(x.node.Value)+".")
+				"Its node has no configuration yet: "+
+					cmp.Or(x.node.Value.Reason, "its cluster has not been reached")+".")
 			return earliest(next, w.now().Add(waiting)), err
 		}
 		return next, w.provision(ctx, x)
@@ -91,14 +92,6 @@ func (w worker) due(x subject) (state string, next time.Time) {
 		next = next.Add(lead)
 	}
 	return state, next
-}
-
-// reasonOf is why a node was not rendered.
-func reasonOf(n flexnode.Node) string {
-	if n.Reason != "" {
-		return n.Reason
-	}
-	return "its cluster has not been reached"
 }
 
 // update is a change that depends on w being the one who works on the cluster.

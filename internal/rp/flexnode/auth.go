@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -11,9 +12,7 @@ import (
 // complete writes what can be written in two ways in one, and fills in defaults.
 func complete(d api.Desired) api.Desired {
 	auth := &d.AzureAuth
-	if auth.Method == "" {
-		auth.Method = api.BootstrapToken
-	}
+	auth.Method = cmp.Or(auth.Method, api.BootstrapToken)
 	if auth.Method == api.ManagedIdentity && auth.ManagedIdentity == nil {
 		auth.ManagedIdentity = &api.ManagedIdentityAuth{}
 	}

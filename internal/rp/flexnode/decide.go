@@ -2,6 +2,7 @@ package flexnode
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -238,9 +239,7 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 	if problems = append(problems, skewed...); len(problems) > 0 {
 		return problems
 	}
-	if n.Chosen.PodCIDR == "" {
-		n.Chosen.PodCIDR = p.Subnet
-	}
+	n.Chosen.PodCIDR = cmp.Or(n.Chosen.PodCIDR, p.Subnet)
 	if parent.Cluster.Properties.PodCIDR != "" && n.Chosen.PodCIDR == "" {
 		d.NeedsSubnet = true
 		return nil

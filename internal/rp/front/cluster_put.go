@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"reflect"
@@ -101,9 +102,7 @@ func (a *API) writeCluster(
 	previous, _ := strconv.ParseInt(old.Value.Version, 10, 64) // "" for a new one
 	next.Version = decimal(flexnode.NextVersion(previous, a.Now()))
 	next.SystemData, next.Deletion = a.touch(old.Value.SystemData, r.caller), nil
-	if next.UID == "" {
-		next.UID = uid
-	}
+	next.UID = cmp.Or(next.UID, uid)
 	r.after = next.Version
 	return a.Store.Clusters.Put(v, r.clusterKey(), next)
 }
@@ -133,9 +132,7 @@ func (a *API) ownEndpoint(v *store.View, r *request, c flexnode.Cluster) error {
 // that these remain as they were written first: another way to write them is no change.
 func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
 	said := c.Properties
-	if c.ID == "" {
-		c.ID = id
-	}
+	c.ID = cmp.Or(c.ID, id)
 	if location := region(body.Location); region(c.Location) != location {
 		c.Location = location
 	}

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"net/http"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -110,9 +111,7 @@ func (a *API) answerLiveURL(w http.ResponseWriter, r *request, n flexnode.Node) 
 }
 
 func answerURL(w http.ResponseWriter, n flexnode.Node, url *api.ConfigURL) error {
-	if url.ConfigVersion == "" {
-		url.ConfigVersion = decimal(n.Assigned)
-	}
+	url.ConfigVersion = cmp.Or(url.ConfigVersion, decimal(n.Assigned))
 	arm.WriteJSON(w, http.StatusOK, url)
 	return nil
 }

@@ -104,14 +104,10 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	r.notBefore = r.Now().Add(5 * r.Now().Sub(began))
-	return later(r.notBefore, r.Now().Add(next)), nil
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+	if at := r.Now().Add(next); at.After(r.notBefore) {
+		return at, nil
 	}
-	return b
+	return r.notBefore, nil
 }
 
 // isBehind reports whether the index may lack a node that this replica, or an owner of the cluster
