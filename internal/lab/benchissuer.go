@@ -98,7 +98,7 @@ func (l *Lab) trustBench() error {
 		authentication["issuers"] = append(issuers, object{
 			"url": issuerURL, "tenantId": Tenant, "keysURL": bareURL + issuerKeys,
 		})
-		settings["polls"] = object{"perSecond": 0, "waitSeconds": 50, "waiting": 12_000}
+		settings["polls"] = object{"perSecond": 0, "waitSeconds": 50}
 	})
 }
 

@@ -92,10 +92,9 @@ func (n *Neighbours) bind() error {
 		clusters, _ := settings["clusters"].([]any)
 		settings["clusters"] = append(clusters, bound...)
 		limits, _ := settings["limits"].(map[string]any)
-		requests, _ := limits["requests"].(map[string]any)
-		exceptions, _ := requests["exceptions"].(map[string]any)
-		exceptions[tenantSubscription] = labRates()
-		exceptions[tenant] = labRates()
+		exceptions, _ := limits["exceptions"].(map[string]any)
+		exceptions[tenantSubscription] = asMuchAsCanBeSent
+		exceptions[tenant] = asMuchAsCanBeSent
 	})
 }
 

@@ -32,8 +32,8 @@ func TestAzurite(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorld(t)
-	w.clock.nanos.Store(time.Now().UnixNano()) // the service has its own clock
-	blobs := must(NewBlobs(w.store(), w.clock.now, url, emulatorAccount, emulatorKey,
+	w.clock.Set(time.Now()) // the service has its own clock
+	blobs := must(NewBlobs(w.store(), w.clock.Now, url, emulatorAccount, emulatorKey,
 		azcore.ClientOptions{}))
 	w.service.Delivery = blobs
 	get := func(url string) (int, string) {

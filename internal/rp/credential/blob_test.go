@@ -128,7 +128,7 @@ func withBlobs(t *testing.T) (*world, *fakeBlobs, *Blobs) {
 	f := &fakeBlobs{blobs: map[string]fakeBlob{}}
 	server := httptest.NewTLSServer(f)
 	t.Cleanup(server.Close)
-	blobs := must(NewBlobs(w.store(), w.clock.now, server.URL+"/configs", "account",
+	blobs := must(NewBlobs(w.store(), w.clock.Now, server.URL+"/configs", "account",
 		base64.StdEncoding.EncodeToString([]byte("key")), azcore.ClientOptions{
 			Transport: server.Client(), Retry: policy.RetryOptions{MaxRetries: -1},
 		}))
@@ -178,7 +178,7 @@ func TestBlobs(t *testing.T) {
 	w.work()
 	must(0, w.delete(ctx))
 	w.work()
-	w.clock.pass(Joining)
+	w.clock.Pass(Joining)
 	w.work()
 	if left := f.paths(); len(left) != 0 {
 		t.Errorf("left are %v", left)
@@ -191,7 +191,7 @@ func TestAnOlderBlobDoesNotReplaceANewerOne(t *testing.T) {
 	w, f, blobs := withBlobs(t)
 	put := func(text string, version int64) {
 		w.change(func(v *store.View) error {
-			return blobs.Put(v, "k", []byte(text), version, w.clock.now())
+			return blobs.Put(v, "k", []byte(text), version, w.clock.Now())
 		})
 	}
 	put("one", 1)
@@ -243,7 +243,7 @@ func TestABlobOfAFormerOwner(t *testing.T) {
 		if again {
 			w.work()
 			w.change(func(v *store.View) error {
-				n := must(w.store().Nodes.In(v, nodeKey)).Value
+				n := w.store().Nodes.Row(v, nodeKey).Value
 				must(0, w.rendered(v, &n, n.Revision+1))
 				return w.store().Nodes.Put(v, nodeKey, n)
 			})
@@ -277,20 +277,20 @@ func TestSweepOfBlobs(t *testing.T) {
 	kept := "/configs/" + w.node().Credential + ".json"
 	w.change(func(v *store.View) error {
 		return errors.Join(
-			blobs.Put(v, clusterKey+"/old", []byte("x"), 1, w.clock.now().Add(time.Minute)),
-			blobs.Put(v, clusterKey+"/young", []byte("x"), 1, w.clock.now().Add(time.Hour)))
+			blobs.Put(v, clusterKey+"/old", []byte("x"), 1, w.clock.Now().Add(time.Minute)),
+			blobs.Put(v, clusterKey+"/young", []byte("x"), 1, w.clock.Now().Add(time.Hour)))
 	})
 	f.blobs["/configs/another.json"] = fakeBlob{text: "another"}
 	must(0, w.service.Sweep(t.Context(), keepNone))
 	if len(f.paths()) != 4 {
 		t.Errorf("left are %v", f.paths())
 	}
-	w.clock.pass(time.Minute)
+	w.clock.Pass(time.Minute)
 	must(0, w.service.Sweep(t.Context(), keepNone))
 	if _, found := f.blobs["/configs/"+clusterKey+"/old.json"]; found || len(f.paths()) != 3 {
 		t.Errorf("left are %v", f.paths())
 	}
-	w.clock.pass(Lifetime)
+	w.clock.Pass(Lifetime)
 	must(0, w.service.Sweep(t.Context(), keepNone))
 	if _, found := f.blobs[kept]; !found || len(f.paths()) != 2 {
 		t.Errorf("left are %v; one of a credential is not swept", f.paths())

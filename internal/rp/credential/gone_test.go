@@ -15,10 +15,8 @@ import (
 
 // deleting has the registration of the cluster be deleted since now.
 func (w *world) deleting(operation string) {
-	w.change(func(v *store.View) error {
-		c := must(w.store().Clusters.In(v, clusterKey)).Value
-		c.Deletion = &flexnode.Deletion{Operation: operation, Since: w.clock.now()}
-		return w.store().Clusters.Put(v, clusterKey, c)
+	edit(w, w.store().Clusters, clusterKey, func(c *flexnode.Cluster) {
+		c.Deletion = &flexnode.Deletion{Operation: operation, Since: w.clock.Now()}
 	})
 }
 
@@ -55,7 +53,7 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 			}
 			w.deleting(tt.operation)
 			if tt.late {
-				w.clock.pass(forsaken)
+				w.clock.Pass(forsaken)
 			}
 			must(0, w.delete(t.Context()))
 			tried := func() {
@@ -67,7 +65,7 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 			}
 			if tt.down {
 				tried()
-				w.clock.pass(forsaken)
+				w.clock.Pass(forsaken)
 			}
 			if tt.down && !tt.leaves {
 				tried()
@@ -92,10 +90,8 @@ func TestSweepOfAClusterThatIsGone(t *testing.T) {
 		w := newWorld(t)
 		must(0, created(w))
 		key := w.node().Credential
-		w.change(func(v *store.View) error {
-			c := must(w.store().Credentials.In(v, key)).Value
+		edit(w, w.store().Credentials, key, func(c *store.Credential) {
 			c.State = state
-			return w.store().Credentials.Put(v, key, c)
 		})
 		must(0, w.service.Sweep(t.Context(), keepNone))
 		if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
@@ -112,11 +108,9 @@ func TestSweepOfAClusterThatIsGone(t *testing.T) {
 
 // A configuration without a credential, which the release before could leave, is swept.
 func TestSweepOfBundles(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	must(0, created(w))
+	w := live(t)
 	w.change(func(v *store.View) error {
-		return w.handout.Put(v, clusterKey+"/orphan", []byte("x"), 1, w.clock.now())
+		return w.handout.Put(v, clusterKey+"/orphan", []byte("x"), 1, w.clock.Now())
 	})
 	must(0, w.service.Sweep(t.Context(), keepNone))
 	w.consistent([]string{w.url()})
@@ -127,9 +121,7 @@ func keepNone(string) bool { return false }
 
 // N19: a sweep reads keys, and nothing of a credential that is known to be Live.
 func TestSweepReadsKeys(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	must(0, created(w))
+	w := live(t)
 	var calls []string
 	w.memory.Before(func(c storetest.Call) error {
 		if c.Op != "follow" && c.Op != "changes" {
@@ -149,10 +141,7 @@ func TestSweepReadsKeys(t *testing.T) {
 
 // A backup was restored: what it says to be usable may have been used since.
 func TestAfterRestore(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
-	must(0, created(w))
+	w, ctx := live(t), t.Context()
 	url := w.url()
 	must(0, w.service.AfterRestore(ctx))
 	if status, _ := w.get(url); status != 200 {
@@ -188,8 +177,7 @@ func TestAfterRestore(t *testing.T) {
 
 // A node that waited for a credential when the backup was made does not wait for ever.
 func TestAfterRestoreOfAPendingOne(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	must(0, w.put(t.Context(), withToken, true, true))
 	w.change(func(v *store.View) error {
 		return w.store().Meta.Put(v, "epoch", json.RawMessage("2"))
@@ -205,9 +193,7 @@ func TestAfterRestoreOfAPendingOne(t *testing.T) {
 // Keys are replaced without anything being unreadable at any time; the older one is needed until
 // everything was sealed again, also what changes meanwhile.
 func TestRewrap(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
+	w, ctx := beside(t), t.Context()
 	w.joins(false)
 	url, key := w.url(), w.node().Credential
 	_, before := w.get(url)
@@ -275,9 +261,7 @@ func (w *world) rewrapBesideOthers(key string) (int, error) {
 
 // What a replica that was not restarted yet seals with the older key meanwhile is sealed again too.
 func TestRewrapBesideTheOlderKey(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
+	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withPrincipal, false, true))
 	old, beside := w.keys, *w
 	beside.start(w.memory.Another())
@@ -301,9 +285,7 @@ func TestRewrapBesideTheOlderKey(t *testing.T) {
 
 // A box that cannot be opened stops none of the others from being sealed again.
 func TestRewrapOfWhatCannotBeOpened(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
+	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withPrincipal, true, true))
 	w.work()
 	old, lost := w.keys.Keys[0], seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
@@ -323,11 +305,10 @@ func TestRewrapOfWhatCannotBeOpened(t *testing.T) {
 
 // What is known of a client secret, beside the one that is given.
 func TestCompare(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	compare := func(given string) (got flexnode.Secret, err error) {
-		_, _ = w.store().Update(t.Context(), "", nil, func(v *store.View) error {
-			got, err = w.service.Compare(v, nodeKey, given)
+		_, err = w.store().Update(t.Context(), "", nil, func(v *store.View) error {
+			got = w.service.Compare(v, nodeKey, given)
 			return nil
 		})
 		return got, err

@@ -1,6 +1,7 @@
 package credential
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -56,11 +57,10 @@ func (h *Handout) URL(key string, expires time.Time) (string, error) {
 // Remove implements Delivery.
 func (h *Handout) Remove(ctx context.Context, key string) error {
 	_, err := h.Store.Update(ctx, "bundle deleted", nil, func(v *store.View) error {
-		row, err := h.Store.Bundles.In(v, key)
-		if err == nil && row.Exists() {
+		if h.Store.Bundles.Row(v, key).Exists() {
 			h.Store.Bundles.Delete(v, key)
 		}
-		return err
+		return nil
 	})
 	return err
 }
@@ -73,11 +73,10 @@ func (h *Handout) Sweep(ctx context.Context, keep func(key string) bool) error {
 			return nil
 		}
 		_, err := h.Store.Update(ctx, "bundle deleted", nil, func(v *store.View) error {
-			c, err := h.Store.Credentials.In(v, key)
-			if err == nil && c.Value.State != store.Live {
+			if h.Store.Credentials.Row(v, key).Value.State != store.Live {
 				h.Store.Bundles.Delete(v, key)
 			}
-			return err
+			return nil
 		})
 		errs = append(errs, err)
 		return ctx.Err()
@@ -98,71 +97,71 @@ func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"The method is not allowed here. Allowed are GET, HEAD.").Write(w)
 		return
 	}
-	key, node, often, content, err := h.open(r)
-	if again, ok := errors.AsType[askAgain](err); ok {
-		arm.SetRetryAfter(header, time.Duration(again))
-		arm.Errorf(http.StatusTooManyRequests, "TooManyRequests",
-			"This URL is asked too often. Try again.").Write(w)
-		return
-	}
-	if errors.Is(err, errDead) {
-		arm.Errorf(http.StatusForbidden, "AuthenticationFailed",
-			"This URL does not give out a configuration: it is not as it was made, or it has "+
-				"expired, was used or was replaced. POST regenerateToken makes a new one.").Write(w)
-		return
-	}
+	found, err := h.open(r)
 	if err != nil {
-		arm.SetRetryAfter(header, arm.RetryLater)
-		arm.Errorf(http.StatusServiceUnavailable, "ServiceUnavailable",
-			"The configuration cannot be read now. Try again.").Write(w)
+		refused, told := errors.AsType[*arm.Error](err)
+		if !told {
+			refused = arm.Errorf(http.StatusServiceUnavailable, "ServiceUnavailable",
+				"The configuration cannot be read now. Try again.")
+		}
+		if refused.Status != http.StatusForbidden {
+			arm.SetRetryAfter(header, cmp.Or(found.again, arm.RetryLater))
+		}
+		refused.Write(w)
 		return
 	}
 	if h.Delivered != nil && r.Method == http.MethodGet {
-		h.Delivered(key, node, often, r)
+		h.Delivered(found.credential, found.node, found.often, r)
 	}
 	header.Set("Content-Type", "application/json")
-	_, _ = w.Write(content) // a client that has gone asks again
+	_, _ = w.Write(found.content) // a client that has gone asks again
 }
 
-// errDead is why a URL does not work, whatever the reason.
-var errDead = errors.New("the URL is dead")
+// dead is why a URL does not work, whatever the reason.
+func dead() error {
+	return arm.Errorf(http.StatusForbidden, "AuthenticationFailed",
+		"This URL does not give out a configuration: it is not as it was made, or it has "+
+			"expired, was used or was replaced. POST regenerateToken makes a new one.")
+}
 
-// askAgain is why a request is not answered, and after which time it may be.
-type askAgain time.Duration
+// handedOut is a configuration, with the keys of its credential and node, and whether it was handed
+// out often before; or after which time it may be asked for again.
+type handedOut struct {
+	credential, node string
+	often            bool
+	content          []byte
+	again            time.Duration
+}
 
-func (a askAgain) Error() string { return "too much is asked with this URL" }
-
-// open returns the configuration that a request is for, with the keys of its credential and node,
-// and whether it was handed out often before.
-func (h *Handout) open(
-	r *http.Request,
-) (key, node string, often bool, content []byte, err error) {
+// open returns the configuration that a request is for.
+func (h *Handout) open(r *http.Request) (found handedOut, err error) {
 	u, err := parseSigned(r.URL)
 	if err != nil || !u.genuine(h.Keys) || !h.Now().Before(u.expires) {
-		return "", "", false, nil, errDead
+		return found, dead()
 	}
 	key, ok := strings.CutSuffix(strings.TrimPrefix(u.path, HandoutPath), ".json")
 	if !ok {
-		return "", "", false, nil, errDead
+		return found, dead()
 	}
 	if h.Admit != nil {
 		leave, again := h.Admit(r.Context(), key)
 		if leave == nil {
-			return "", "", false, nil, askAgain(again)
+			found.again = again
+			return found, arm.Errorf(http.StatusTooManyRequests, "TooManyRequests",
+				"This URL is asked too often. Try again.")
 		}
 		defer leave()
 	}
 	ahead := []string{h.Store.Credentials.Key(key), h.Store.Bundles.Key(key)}
 	_, err = h.Store.Update(r.Context(), "configuration handed out", ahead,
-		func(v *store.View) error {
-			var err error
-			node, often, content, err = h.handOut(v, key, r.Method == http.MethodGet)
+		func(v *store.View) (err error) {
+			found, err = h.handOut(v, key, r.Method == http.MethodGet)
 			return err
 		})
 	if errors.Is(err, store.ErrFull) { // what could not be written is the count alone
 		err = nil
 	}
-	return key, node, often, content, err
+	return found, err
 }
 
 // counted is how many deliveries of a configuration are counted.
@@ -170,32 +169,20 @@ const counted = 20
 
 // handOut reads a configuration within a view, if its credential is live, and counts that before it
 // is sent.
-func (h *Handout) handOut(
-	v *store.View, key string, sent bool,
-) (nodeKey string, often bool, content []byte, err error) {
-	row, err := h.Store.Credentials.In(v, key)
-	if err != nil {
-		return "", false, nil, err
+func (h *Handout) handOut(v *store.View, key string, sent bool) (found handedOut, err error) {
+	c := h.Store.Credentials.Row(v, key).Value
+	if c.State != store.Live || !h.Now().Before(c.Expires) {
+		return found, dead()
 	}
-	c := row.Value
-	if !row.Exists() || c.State != store.Live || !h.Now().Before(c.Expires) {
-		return "", false, nil, errDead
+	bundle := h.Store.Bundles.Row(v, key)
+	if h.Store.Nodes.Row(v, c.Node).Value.Credential != key || !bundle.Exists() {
+		return found, dead()
 	}
-	node, err := h.Store.Nodes.In(v, c.Node)
-	if err != nil {
-		return "", false, nil, err
-	}
-	bundle, err := h.Store.Bundles.In(v, key)
-	if err != nil {
-		return "", false, nil, err
-	}
-	if node.Value.Credential != key || !bundle.Exists() {
-		return "", false, nil, errDead
-	}
-	content, err = h.Keys.Open(bundleSeal+key, bundle.Value.Box)
-	if err != nil || !sent || c.Delivered >= counted {
-		return c.Node, c.Delivered >= counted, content, err
+	found = handedOut{credential: key, node: c.Node, often: c.Delivered >= counted}
+	found.content, err = h.Keys.Open(bundleSeal+key, bundle.Value.Box)
+	if err != nil || !sent || found.often {
+		return found, err
 	}
 	c.Delivered++
-	return c.Node, false, content, h.Store.Credentials.Put(v, key, c)
+	return found, h.Store.Credentials.Put(v, key, c)
 }

@@ -2,7 +2,6 @@ package credential
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,27 +21,25 @@ func (s *Service) Issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	if n.State != api.Creating && (n.State != api.Failed || n.Assigned != 0) {
 		n.State, n.Reason = api.Updating, ""
 	}
-	kept, err := s.keeps(v, *n)
-	if err != nil || kept {
-		return err
+	if s.keeps(v, *n) {
+		return nil
 	}
-	if err := s.Release(v, n); err != nil {
-		return err
+	err := s.Release(v, n)
+	if err == nil {
+		n.Ended = nil
+		n.Credential, err = s.plan(v, nodeKey, *n)
 	}
-	n.Ended = nil
-	n.Credential, err = s.plan(v, nodeKey, *n)
 	return err
 }
 
 // keeps reports whether the present credential of a node can be the one that is asked for.
-func (s *Service) keeps(v *store.View, n flexnode.Node) (bool, error) {
+func (s *Service) keeps(v *store.View, n flexnode.Node) bool {
 	if n.Credential == "" {
-		return false, nil
+		return false
 	}
-	row, err := s.Store.Credentials.In(v, n.Credential)
-	c := row.Value
-	return row.Exists() && c.State == store.Pending && c.UID == n.UID && c.Config == n.Assigned &&
-		(c.TokenID != "") == needsToken(n) && s.now().Before(c.Expires.Add(-Lifetime/2)), err
+	c := s.Store.Credentials.Row(v, n.Credential).Value
+	return c.State == store.Pending && c.UID == n.UID && c.Config == n.Assigned &&
+		(c.TokenID != "") == needsToken(n) && s.now().Before(c.Expires.Add(-Lifetime/2))
 }
 
 // needsToken reports whether a machine joins with a bootstrap token.
@@ -71,14 +68,7 @@ func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) (string, 
 // drawToken gives a credential a token whose id none of the cluster's has.
 func (s *Service) drawToken(v *store.View, key string, c *store.Credential) error {
 	id, secret := newToken()
-	for {
-		owner, err := s.Store.Tokens.In(v, c.Cluster+"/"+id)
-		if err != nil {
-			return err
-		}
-		if !owner.Exists() {
-			break
-		}
+	for s.Store.Tokens.Row(v, c.Cluster+"/"+id).Exists() {
 		id, secret = newToken()
 	}
 	box, err := s.Keys.Seal(tokenSeal+key, []byte(secret))
@@ -115,20 +105,17 @@ func (s *Service) Revoke(v *store.View, key string, alsoJoining bool) error {
 	if key == "" {
 		return nil
 	}
-	row, err := s.Store.Credentials.In(v, key)
-	if err != nil || !row.Exists() {
-		return err
-	}
-	switch row.Value.State {
+	c := s.Store.Credentials.Row(v, key).Value
+	switch c.State {
 	case store.Pending, store.Live:
 	case store.Consumed:
 		if !alsoJoining {
 			return nil
 		}
-	default:
+	default: // among them one that is not there
 		return nil
 	}
-	return s.move(v, key, row.Value, store.Revoking)
+	return s.move(v, key, c, store.Revoking)
 }
 
 // maxJoining bounds with how many credentials machines join as one node: of more the oldest is
@@ -143,9 +130,8 @@ func (s *Service) Release(v *store.View, n *flexnode.Node) error {
 		return nil
 	}
 	n.Credential = ""
-	row, err := s.Store.Credentials.In(v, key)
-	if err != nil || row.Value.State != store.Consumed {
-		return errors.Join(err, s.Revoke(v, key, false))
+	if s.Store.Credentials.Row(v, key).Value.State != store.Consumed {
+		return s.Revoke(v, key, false)
 	}
 	n.Joining = append(slices.Clone(n.Joining), key)
 	if len(n.Joining) <= maxJoining {

@@ -93,9 +93,9 @@ func boxesIn[T any](
 		rewrap := func(ctx context.Context, st *store.Store, keys seal.Ring) (done bool, err error) {
 			_, err = st.Update(ctx, "sealed again", nil, func(v *store.View) error {
 				done = false
-				now, err := t.In(v, row.Key)
-				if err != nil || !now.Exists() {
-					return err
+				now := t.Row(v, row.Key)
+				if !now.Exists() {
+					return nil
 				}
 				b := of(&now.Value)
 				if b == nil || keys.Current(*b) {

@@ -59,7 +59,7 @@ var stories = []story{
 	{"new facts", created, then(func(w *world) error { return w.moveCluster("https://moved.example") })},
 	{"consume", created, then(then(func(w *world) error {
 		err := joined(w)
-		w.clock.pass(Grace)
+		w.clock.Pass(Grace)
 		return err
 	}))},
 	{"id is taken", nil, then(func(w *world) error {
@@ -173,7 +173,7 @@ func tell(t *testing.T, s story, p *points) int {
 	w.start(w.memory.Another())
 	w.work()
 	w.forgetSomebody()
-	w.clock.pass(Joining) // for machines that are joining
+	w.clock.Pass(Joining) // for machines that are joining
 	w.work()
 	if w.node().Credential != "" {
 		urls = append(urls, w.url())
@@ -253,7 +253,7 @@ func tellBeside(t *testing.T, s story, k int, do func(*world) error) {
 	}
 	w.work()
 	w.forgetSomebody()
-	w.clock.pass(Joining) // for machines that are joining
+	w.clock.Pass(Joining) // for machines that are joining
 	w.work()
 	w.consistent(nil)
 }
@@ -293,8 +293,7 @@ func TestBundlesAreOnlyThereWhileLive(t *testing.T) {
 // Killed between the Secret and its removal while the successor has removed the credential: the
 // Secret is left, and is known to have nothing behind it.
 func TestAnOrphanIsKnown(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	must(0, w.put(t.Context(), withToken, true, true))
 	key := w.node().Credential
 	id := w.credential(key).TokenID
@@ -348,7 +347,7 @@ func TestTwoWorkers(t *testing.T) {
 			stop()
 			workers.Wait()
 			w.work()
-			w.clock.pass(Joining)
+			w.clock.Pass(Joining)
 			w.work()
 			w.consistent(nil)
 		})
@@ -382,9 +381,7 @@ func (w *world) changeMinds(r *rand.Rand) {
 
 // A worker whose fence does not hold any more writes nothing.
 func TestAFencedWorkerWritesNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
+	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withToken, true, true))
 	fence := store.Condition{Key: w.store().Meta.Key("owner"), Revision: 7}
 	key := w.node().Credential

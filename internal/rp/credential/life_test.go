@@ -9,6 +9,7 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -33,9 +34,7 @@ func (w *world) review(a Application) bool {
 // PUT, bundle, join: the token is consumed, the URL is dead, the Secret goes, and nobody else gets
 // in.
 func TestATokenIsForOneMachine(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
+	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withToken, true, true))
 	w.work()
 	n := w.node()
@@ -59,7 +58,7 @@ func TestATokenIsForOneMachine(t *testing.T) {
 	token := c.Azure.BootstrapToken.Token.Reveal()
 	id, secret, _ := strings.Cut(token, ".")
 	there := w.cluster.list()[id]
-	want := fakeSecret{key, token, w.clock.now().Add(24 * time.Hour).UTC()}
+	want := fakeSecret{key, token, w.clock.Now().Add(24 * time.Hour).UTC()}
 	if len(w.cluster.list()) != 1 || there != want || len(id) != 6 || len(secret) != 16 {
 		t.Fatalf("secrets: %+v, want %+v", w.cluster.list(), want)
 	}
@@ -99,10 +98,10 @@ func TestATokenIsForOneMachine(t *testing.T) {
 	}
 	must(0, w.service.Issued(ctx, key, "first", store.Condition{}))
 	next := must(w.service.Step(ctx, key, w.cluster, store.Condition{}))
-	if len(w.cluster.list()) != 1 || !next.Equal(w.clock.now().Add(Grace)) {
+	if len(w.cluster.list()) != 1 || !next.Equal(w.clock.Now().Add(Grace)) {
 		t.Errorf("without grace: %v, next %s", w.cluster.list(), next)
 	}
-	w.clock.pass(Grace)
+	w.clock.Pass(Grace)
 	w.work()
 	if left := w.cluster.list(); len(left) != 0 {
 		t.Errorf("the Secret is still there: %v", left)
@@ -152,9 +151,7 @@ func (w *world) joinAgain(old string) {
 
 // A URL is dead for each reason alone, and says nothing of which.
 func TestDeadURLs(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
+	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withToken, true, true))
 	w.work()
 	url := strings.TrimPrefix(w.url(), public)
@@ -168,7 +165,7 @@ func TestDeadURLs(t *testing.T) {
 	if _, got := w.get(url); got != alive {
 		t.Error("the URL gives out something else the second time")
 	}
-	w.clock.pass(Lifetime)
+	w.clock.Pass(Lifetime)
 	if status, got := w.get(url); status != 403 || got != dead {
 		t.Errorf("an expired URL: %d %s", status, got)
 	}
@@ -221,14 +218,12 @@ func spoilt(url string) []string {
 // A node of a cluster that is down gets its credential when the cluster is back; it is known why
 // not before.
 func TestClusterIsDown(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
+	w, ctx := beside(t), t.Context()
 	w.cluster.down = errDown
 	must(0, w.put(ctx, withToken, true, false))
 	key := w.node().Credential
 	if next, err := w.service.Step(ctx, key, w.cluster, store.Condition{}); err != nil ||
-		next.After(w.clock.now().Add(time.Minute)) {
+		next.After(w.clock.Now().Add(time.Minute)) {
 		t.Errorf("a node that was never rendered: next %s, %v", next, err)
 	}
 	if got := w.credential(key).Problem; !strings.Contains(got, "has not been reached") {
@@ -279,8 +274,7 @@ func (w *world) tryOnce() { _ = w.step(w.t.Context()) }
 
 // A problem is noted once, so that noting it is no reason to try again at once.
 func TestAProblemIsNotedOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	must(0, w.put(t.Context(), withToken, true, true))
 	key := w.node().Credential
 	for i := range 3 {
@@ -311,8 +305,7 @@ func (e errTo) Error() string {
 
 // Somebody else's token has the id that was drawn: that one is left alone, ours gets another.
 func TestTokenIDIsTaken(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	must(0, w.put(t.Context(), withToken, true, true))
 	key := w.node().Credential
 	taken := w.credential(key).TokenID
@@ -336,9 +329,7 @@ func TestTokenIDIsTaken(t *testing.T) {
 // Whoever asks again while the cluster does not answer gets what is being made, and nothing is
 // revoked (regenerateToken, retried by a client library).
 func TestAskedAgainWhileTheClusterIsDown(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
+	w, ctx := beside(t), t.Context()
 	w.cluster.down = errDown
 	must(0, w.put(ctx, withToken, true, true))
 	w.tryOnce()
@@ -351,7 +342,7 @@ func TestAskedAgainWhileTheClusterIsDown(t *testing.T) {
 	if err != nil || len(rows) != 1 || rows[0].Key != key || rows[0].Value.State != store.Pending {
 		t.Errorf("%v, %v", rows, err)
 	}
-	w.clock.pass(Lifetime * 3 / 4) // too little is left of it
+	w.clock.Pass(Lifetime * 3 / 4) // too little is left of it
 	must(0, w.regenerate(ctx))
 	if w.node().Credential == key {
 		t.Error("a credential that is about to expire was given again")
@@ -375,7 +366,7 @@ func TestTheWaitOfANodeEnds(t *testing.T) {
 		w.cluster.down = errDown
 		must(0, w.put(t.Context(), withToken, true, reached))
 		w.tryOnce()
-		w.clock.pass(Lifetime)
+		w.clock.Pass(Lifetime)
 		w.tryOnce()
 		n := w.node()
 		want := api.Failed
@@ -398,9 +389,7 @@ func TestTheWaitOfANodeEnds(t *testing.T) {
 // A bundle that waits follows its node: new facts of the cluster are in it, and its URL tells the
 // version that it hands out.
 func TestAWaitingBundleFollowsItsNode(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
+	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withToken, true, true))
 	w.work()
 	url, key := w.url(), w.node().Credential
@@ -430,19 +419,13 @@ func TestAWaitingBundleFollowsItsNode(t *testing.T) {
 func (w *world) moveCluster(server string) error {
 	w.version++
 	_, err := w.store().Update(w.t.Context(), "facts written", nil, func(v *store.View) error {
-		row, err := w.store().Clusters.In(v, clusterKey)
-		if err != nil {
-			return err
-		}
+		row := w.store().Clusters.Row(v, clusterKey)
 		c := row.Value
 		c.Facts = w.facts(v, server)
 		if err := w.store().Clusters.Put(v, clusterKey, c); err != nil {
 			return err
 		}
-		node, err := w.store().Nodes.In(v, nodeKey)
-		if err != nil {
-			return err
-		}
+		node := w.store().Nodes.Row(v, nodeKey)
 		n := node.Value
 		if err := w.rendered(v, &n, w.version); err != nil {
 			return err
@@ -454,15 +437,12 @@ func (w *world) moveCluster(server string) error {
 
 // A rollout holds a configuration back: machines that join get what agents are offered.
 func TestAMachineJoinsWithWhatIsAssigned(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	must(0, w.put(t.Context(), withToken, false, true))
 	held := w.node().Assigned
 	must(0, w.put(t.Context(), labelled(withToken, "new"), true, true))
-	w.change(func(v *store.View) error {
-		n := must(w.store().Nodes.In(v, nodeKey)).Value
+	edit(w, w.store().Nodes, nodeKey, func(n *flexnode.Node) {
 		n.Assigned = held
-		return w.store().Nodes.Put(v, nodeKey, n)
 	})
 	w.work()
 	_, text := w.get(w.url())
@@ -473,14 +453,13 @@ func TestAMachineJoinsWithWhatIsAssigned(t *testing.T) {
 
 // A replica whose clock is ahead of another's ends no URL that the other one still serves.
 func TestAClockThatIsAheadEndsNoURL(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	must(0, w.put(t.Context(), withToken, true, true))
 	w.work()
 	key := w.node().Credential
 	lead := 2 * Lifetime
 	w.service.Lead = func() time.Duration { return lead }
-	w.clock.pass(lead)
+	w.clock.Pass(lead)
 	next := must(w.service.Step(t.Context(), key, w.cluster, store.Condition{}))
 	if c := w.credential(key); c.State != store.Live || !next.Equal(c.Expires.Add(lead)) {
 		t.Errorf("%s, and again at %v", c.State, next)

@@ -13,9 +13,9 @@ import (
 // the node's machine is to be given back. A node that is not there has been removed. It writes nine
 // rows at most, and two for each of its credentials that machines still join with.
 func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time) error {
-	row, err := s.Store.Nodes.In(v, key)
-	if err != nil || !row.Exists() {
-		return err
+	row := s.Store.Nodes.Row(v, key)
+	if !row.Exists() {
+		return nil
 	}
 	n := row.Value
 	for _, credential := range append(slices.Clone(n.Joining), n.Credential) {
@@ -23,9 +23,7 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 			return err
 		}
 	}
-	if err := s.freeSubnet(v, key, n); err != nil {
-		return err
-	}
+	s.freeSubnet(v, key, n)
 	s.Store.Nodes.Delete(v, key)
 	s.Store.Status.Delete(v, key)
 	s.Store.History.Delete(v, key)
@@ -37,22 +35,14 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 }
 
 // freeSubnet gives a node's pod subnet back, if it is still this node's.
-func (s *Service) freeSubnet(v *store.View, key string, n flexnode.Node) error {
+func (s *Service) freeSubnet(v *store.View, key string, n flexnode.Node) {
 	if n.Chosen.PodCIDR == "" {
-		return nil
+		return
 	}
-	cluster, err := s.Store.Clusters.In(v, flexnode.ClusterOf(key))
-	if err != nil {
-		return err
-	}
+	cluster := s.Store.Clusters.Row(v, flexnode.ClusterOf(key))
 	slot := flexnode.SlotOf(flexnode.ClusterOf(key), cluster.Value.Properties.PodCIDR,
 		n.Chosen.PodCIDR)
-	if slot == "" {
-		return nil
-	}
-	owner, err := s.Store.PodCIDRs.In(v, slot)
-	if err == nil && owner.Value == key {
+	if slot != "" && s.Store.PodCIDRs.Row(v, slot).Value == key {
 		s.Store.PodCIDRs.Delete(v, slot)
 	}
-	return err
 }

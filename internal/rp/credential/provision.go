@@ -26,12 +26,7 @@ func (w worker) provision(ctx context.Context, x subject) error {
 		}
 		w.did("Secret made")
 	}
-	err := w.enable(ctx, x)
-	if errors.Is(err, errMoved) || errors.Is(err, store.ErrFenced) {
-		if failed := w.abandon(ctx, x); failed != nil {
-			return errors.Join(err, failed)
-		}
-	}
+	err := w.undo(ctx, x, w.enable(ctx, x))
 	if err == nil {
 		w.Audit.Info("credential issued", "credential", x.key, "node", c.Node,
 			"token", c.TokenID != "", "expires", c.Expires)
@@ -100,6 +95,14 @@ func (w worker) enable(ctx context.Context, made subject) error {
 	})
 }
 
+// undo is abandon after an error that says that others are at work.
+func (w worker) undo(ctx context.Context, made subject, err error) error {
+	if errors.Is(err, errMoved) || errors.Is(err, store.ErrFenced) {
+		return errors.Join(err, w.abandon(ctx, made))
+	}
+	return err
+}
+
 // abandon removes what was made for a credential that others have ended meanwhile: they cannot have
 // seen it. The Secret of one that a machine is joining with is kept.
 func (w worker) abandon(ctx context.Context, made subject) error {
@@ -140,10 +143,7 @@ func (w worker) rerender(ctx context.Context, x subject) error {
 		}
 		return w.Store.Credentials.Put(v, x.key, c)
 	})
-	if errors.Is(err, errMoved) || errors.Is(err, store.ErrFenced) {
-		return errors.Join(err, w.abandon(ctx, x))
-	}
-	return err
+	return w.undo(ctx, x, err)
 }
 
 // deliver puts the configuration of a node behind the URL of its credential.
@@ -170,7 +170,7 @@ func (s *Service) deliver(
 func (s *Service) bundle(
 	v *store.View, n flexnode.Node, r flexnode.Revision, g flexnode.Grants,
 ) ([]byte, error) {
-	config, err := s.render(v, r, g)
+	config, err := s.Store.Config(v.Context(), r, g)
 	if err != nil {
 		return nil, err
 	}
@@ -192,10 +192,7 @@ func (s *Service) bundle(
 func (s *Service) revision(
 	v *store.View, nodeKey string, n flexnode.Node,
 ) (flexnode.Revision, string, error) {
-	history, err := s.Store.History.In(v, nodeKey)
-	if err != nil {
-		return flexnode.Revision{}, "", err
-	}
+	history := s.Store.History.Row(v, nodeKey)
 	r, err := history.Value.Find(n.Assigned)
 	if err != nil {
 		return flexnode.Revision{}, "", err
@@ -220,28 +217,4 @@ func (s *Service) revision(
 		secret = ""
 	}
 	return *r, secret, nil
-}
-
-// render is the configuration of a revision with secrets.
-func (s *Service) render(
-	v *store.View, r flexnode.Revision, g flexnode.Grants,
-) (map[string]any, error) {
-	var layers [2]*flexnode.Layer
-	for i, id := range []string{r.Defaults, r.Facts} {
-		if id == "" {
-			continue
-		}
-		layer, err := s.Store.Layers.In(v, id)
-		if err != nil {
-			return nil, err
-		}
-		if !layer.Exists() {
-			return nil, fmt.Errorf("internal error: layer %s of revision %d is not kept", id,
-				r.Version)
-		}
-		if layers[i], err = flexnode.ReadLayer(layer.Value); err != nil {
-			return nil, err
-		}
-	}
-	return flexnode.Config(r, layers[0], layers[1], g)
 }

@@ -81,10 +81,7 @@ func (s *Service) fresh(
 	ahead := []string{s.Store.Nodes.Key(node.Key)}
 	_, err = s.Store.Update(ctx, "credential planned", ahead, func(v *store.View) error {
 		key, revoked = "", nil
-		row, err := s.Store.Nodes.In(v, node.Key)
-		if err != nil {
-			return err
-		}
+		row := s.Store.Nodes.Row(v, node.Key)
 		n := row.Value
 		if !row.Exists() || n.UID != node.Value.UID || n.State == api.Deleting {
 			return ErrNoNode
@@ -95,9 +92,8 @@ func (s *Service) fresh(
 			}
 		}
 		if needsToken(n) && !ask.Joined {
-			reuse, err := s.reusable(v, n)
-			if key = n.Credential; err != nil || reuse && !revoke {
-				return err
+			if key = n.Credential; !revoke && s.reusable(v, n) {
+				return nil
 			}
 			if err := s.Issue(v, node.Key, &n); err != nil {
 				return err
@@ -120,10 +116,7 @@ func (s *Service) revokePrevious(
 	}
 	n.Former, n.Joining = "", nil
 	for _, key := range handedOut {
-		row, err := s.Store.Credentials.In(v, key)
-		if err != nil {
-			return nil, err
-		}
+		row := s.Store.Credentials.Row(v, key)
 		if state := row.Value.State; state != store.Live && state != store.Consumed {
 			continue
 		}
@@ -147,10 +140,7 @@ func (s *Service) refreshed(
 	ahead := []string{s.Store.Nodes.Key(node.Key), s.Store.History.Key(node.Key)}
 	_, err = s.Store.Update(ctx, "", ahead, func(v *store.View) error {
 		answer = Refreshed{}
-		row, err := s.Store.Nodes.In(v, node.Key)
-		if err != nil {
-			return err
-		}
+		row := s.Store.Nodes.Row(v, node.Key)
 		if !row.Exists() || row.Value.UID != node.Value.UID {
 			return ErrNoNode
 		}
@@ -185,21 +175,20 @@ func (s *Service) liveToken(v *store.View, key string, answer *Refreshed) (strin
 	if key == "" {
 		return "", nil
 	}
-	row, err := s.Store.Credentials.In(v, key)
-	if err != nil || row.Value.State != store.Live {
-		return "", err
+	c := s.Store.Credentials.Row(v, key).Value
+	if c.State != store.Live {
+		return "", nil
 	}
-	answer.Expires = &row.Value.Expires
-	return s.token(key, row.Value)
+	answer.Expires = &c.Expires
+	return s.token(key, c)
 }
 
 // reusable reports whether the credential of a node can be given to the node again.
-func (s *Service) reusable(v *store.View, n flexnode.Node) (bool, error) {
+func (s *Service) reusable(v *store.View, n flexnode.Node) bool {
 	if n.Credential == "" {
-		return false, nil
+		return false
 	}
-	row, err := s.Store.Credentials.In(v, n.Credential)
-	c := row.Value
-	return row.Exists() && c.State == store.Live && c.UID == n.UID && c.TokenID != "" &&
-		s.now().Before(c.Expires.Add(-reusable)), err
+	c := s.Store.Credentials.Row(v, n.Credential).Value
+	return c.State == store.Live && c.UID == n.UID && c.TokenID != "" &&
+		s.now().Before(c.Expires.Add(-reusable))
 }

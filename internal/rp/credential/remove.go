@@ -83,10 +83,7 @@ func (s *Service) forget(v *store.View, x subject) error {
 	c := x.row.Value
 	if c.TokenID != "" {
 		key := c.Cluster + "/" + c.TokenID
-		owner, err := s.Store.Tokens.In(v, key)
-		if err != nil {
-			return err
-		}
+		owner := s.Store.Tokens.Row(v, key)
 		if owner.Value == x.key {
 			s.Store.Tokens.Delete(v, key)
 		}
@@ -182,13 +179,9 @@ func (s *Service) removeGone(ctx context.Context, key string) error {
 	var removed subject
 	_, err := s.Store.Update(ctx, "credential gone", nil, func(v *store.View) error {
 		removed = subject{}
-		x, err := s.in(v, key)
-		if err != nil || !x.row.Exists() {
-			return err
-		}
-		cluster, err := s.Store.Clusters.In(v, x.row.Value.Cluster)
-		if err != nil || cluster.Exists() {
-			return err
+		x := s.in(v, key)
+		if !x.row.Exists() || s.Store.Clusters.Row(v, x.row.Value.Cluster).Exists() {
+			return nil
 		}
 		removed = x
 		return s.forget(v, x)

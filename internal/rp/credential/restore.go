@@ -39,9 +39,9 @@ func uncertain(c store.Credential, epoch int64) bool {
 
 func (s *Service) revokeUncertain(ctx context.Context, key string, epoch int64) error {
 	_, err := s.Store.Update(ctx, "credential revoked", nil, func(v *store.View) error {
-		x, err := s.in(v, key)
-		if err != nil || !x.row.Exists() || !uncertain(x.row.Value, epoch) {
-			return err
+		x := s.in(v, key)
+		if !x.row.Exists() || !uncertain(x.row.Value, epoch) {
+			return nil
 		}
 		return s.move(v, key, x.row.Value, store.Revoking)
 	})

@@ -22,14 +22,7 @@ func (s *Service) DropSecret(v *store.View, nodeKey string) { s.Store.Secrets.De
 // SecretIn reads the client secret of a node within a view, with its version; 0 is none. Of one
 // that cannot be opened the version is returned with the error.
 func (s *Service) SecretIn(v *store.View, nodeKey string) (string, int64, error) {
-	row, err := s.Store.Secrets.In(v, nodeKey)
-	if err != nil {
-		return "", 0, err
-	}
-	return s.open(row)
-}
-
-func (s *Service) open(row store.Row[store.Sealed]) (string, int64, error) {
+	row := s.Store.Secrets.Row(v, nodeKey)
 	if !row.Exists() {
 		return "", 0, nil
 	}
@@ -43,12 +36,15 @@ func (s *Service) open(row store.Row[store.Sealed]) (string, int64, error) {
 // Compare tells what is known of the client secret of a node, beside one that its owner gives; ""
 // when he gives none. A stored one that cannot be opened is none to who gives another, so that a
 // key that was lost can be got over.
-func (s *Service) Compare(v *store.View, nodeKey, given string) (flexnode.Secret, error) {
+func (s *Service) Compare(v *store.View, nodeKey, given string) flexnode.Secret {
 	text, version, err := s.SecretIn(v, nodeKey)
 	if err != nil && version != 0 && given != "" {
-		return flexnode.Secret{Version: version}, nil
+		return flexnode.Secret{Version: version}
+	}
+	if err != nil {
+		v.Fail(err)
 	}
 	return flexnode.Secret{
 		Version: version, Known: version != 0, Same: version != 0 && given == text,
-	}, err
+	}
 }

@@ -58,28 +58,24 @@ type subject struct {
 }
 
 // in reads a credential and its node within a view.
-func (s *Service) in(v *store.View, key string) (subject, error) {
-	x := subject{key: key}
-	var err error
-	if x.row, err = s.Store.Credentials.In(v, key); err != nil || !x.row.Exists() {
-		return x, err
+func (s *Service) in(v *store.View, key string) subject {
+	x := subject{key: key, row: s.Store.Credentials.Row(v, key)}
+	if !x.row.Exists() {
+		return x
 	}
-	if x.node, err = s.Store.Nodes.In(v, x.row.Value.Node); err != nil {
-		return x, err
-	}
+	x.node = s.Store.Nodes.Row(v, x.row.Value.Node)
 	n, uid := x.node.Value, x.row.Value.UID
 	x.wanted = x.node.Exists() && n.Credential == key && n.State != api.Deleting &&
 		(uid == "" || uid == n.UID)
-	return x, nil
+	return x
 }
 
 // get reads a credential and its node by themselves.
 func (s *Service) get(ctx context.Context, key string) (x subject, err error) {
 	_, err = s.Store.Update(ctx, "", []string{s.Store.Credentials.Key(key)},
 		func(v *store.View) error {
-			var err error
-			x, err = s.in(v, key)
-			return err
+			x = s.in(v, key)
+			return nil
 		})
 	return x, err
 }

@@ -1,12 +1,12 @@
 package credential
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -66,7 +66,8 @@ func (w worker) step(ctx context.Context, x subject) (time.Time, error) {
 	case store.Pending:
 		if x.node.Value.Assigned == 0 {
 			err := w.problem(ctx, x.key,
-				"Its node has no configuration yet: "+reasonOf(x.node.Value)+".")
+				"Its node has no configuration yet: "+
+					cmp.Or(x.node.Value.Reason, "its cluster has not been reached")+".")
 			return earliest(next, w.now().Add(waiting)), err
 		}
 		return next, w.provision(ctx, x)
@@ -93,14 +94,6 @@ func (w worker) due(x subject) (state string, next time.Time) {
 	return state, next
 }
 
-// reasonOf is why a node was not rendered.
-func reasonOf(n flexnode.Node) string {
-	if n.Reason != "" {
-		return n.Reason
-	}
-	return "its cluster has not been reached"
-}
-
 // update is a change that depends on w being the one who works on the cluster.
 func (w worker) update(
 	ctx context.Context, what, key string, decide func(*store.View, subject) error,
@@ -108,13 +101,21 @@ func (w worker) update(
 	ahead := []string{w.Store.Credentials.Key(key)}
 	_, err := w.Store.Update(ctx, what, ahead, func(v *store.View) error {
 		fenced(v, w.fence)
-		x, err := w.in(v, key)
-		if err != nil {
-			return err
-		}
-		return decide(v, x)
+		return decide(v, w.in(v, key))
 	})
 	return err
+}
+
+// edit writes what is noted of a credential. with changes it, and reports whether it is to be written.
+func (w worker) edit(
+	ctx context.Context, what, key string, with func(*store.Credential) bool,
+) error {
+	return w.update(ctx, what, key, func(v *store.View, x subject) error {
+		if c := x.row.Value; x.row.Exists() && with(&c) {
+			return w.Store.Credentials.Put(v, key, c)
+		}
+		return nil
+	})
 }
 
 // expire writes that a credential is to be revoked, because of the time or because nobody wants it.
@@ -144,13 +145,10 @@ func (w worker) expire(ctx context.Context, key string) error {
 // problem notes why a credential is not Live, unless that is known. Callers see it (endNode), so it
 // is in words of ours; an error itself is for the log of whoever called Step.
 func (w worker) problem(ctx context.Context, key, problem string) error {
-	return w.update(ctx, "problem noted", key, func(v *store.View, x subject) error {
-		c := x.row.Value
-		if !x.row.Exists() || c.State != store.Pending || c.Problem == problem {
-			return nil
-		}
+	return w.edit(ctx, "problem noted", key, func(c *store.Credential) bool {
+		changes := c.State == store.Pending && c.Problem != problem
 		c.Problem = problem
-		return w.Store.Credentials.Put(v, key, c)
+		return changes
 	})
 }
 

@@ -87,23 +87,18 @@ const (
 )
 
 // UseOf tells it of a node within a view. A node of which anything was ever said has a machine.
-func (s *Service) UseOf(v *store.View, nodeKey string, n flexnode.Node) (Use, error) {
+func (s *Service) UseOf(v *store.View, nodeKey string, n flexnode.Node) Use {
 	var c store.Credential
 	if n.Credential != "" {
-		row, err := s.Store.Credentials.In(v, n.Credential)
-		if err != nil {
-			return None, err
-		}
-		c = row.Value
+		c = s.Store.Credentials.Row(v, n.Credential).Value
 	}
-	if (c.State == store.Live || c.State == store.Pending) && s.now().Before(c.Expires) {
-		return Usable, nil
+	switch {
+	case (c.State == store.Live || c.State == store.Pending) && s.now().Before(c.Expires):
+		return Usable
+	case n.Used || c.State == store.Consumed || s.Store.Status.Row(v, nodeKey).Exists():
+		return Used
 	}
-	status, err := s.Store.Status.In(v, nodeKey)
-	if n.Used || status.Exists() || c.State == store.Consumed {
-		return Used, err
-	}
-	return None, err
+	return None
 }
 
 // removeSoon removes a configuration that was used at once; if it cannot, Step goes on with it.
@@ -124,30 +119,22 @@ func (s *Service) Denied(
 	if key == "" {
 		return nil
 	}
-	return worker{s, nil, fence}.update(ctx, "denial noted", key,
-		func(v *store.View, x subject) error {
-			c := x.row.Value
-			if !x.row.Exists() || c.Denied == why {
-				return nil
-			}
-			c.Denied = why
-			return s.Store.Credentials.Put(v, key, c)
-		})
+	return worker{s, nil, fence}.edit(ctx, "denial noted", key, func(c *store.Credential) bool {
+		changes := c.Denied != why
+		c.Denied = why
+		return changes
+	})
 }
 
 // Issued writes that the machine that has consumed a credential has its certificate; after Grace
 // its token goes.
 func (s *Service) Issued(ctx context.Context, key, csr string, fence store.Condition) error {
-	return worker{s, nil, fence}.update(ctx, "certificate issued", key,
-		func(v *store.View, x subject) error {
-			c := x.row.Value
-			if !x.row.Exists() || c.State != store.Consumed || c.Issued != nil || c.CSR != csr {
-				return nil
-			}
-			now := s.now()
-			c.Issued = &now
-			return s.Store.Credentials.Put(v, key, c)
-		})
+	now := s.now()
+	return worker{s, nil, fence}.edit(ctx, "certificate issued", key, func(c *store.Credential) bool {
+		changes := c.State == store.Consumed && c.Issued == nil && c.CSR == csr
+		c.Issued = &now
+		return changes
+	})
 }
 
 // Seen is to be called when a node's present identity has polled or reported. The first time it
@@ -162,12 +149,13 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 	ahead := []string{s.Store.Nodes.Key(nodeKey)}
 	_, err := s.Store.Update(ctx, "node seen", ahead, func(v *store.View) error {
 		consumed = ""
-		row, err := s.Store.Nodes.In(v, nodeKey)
-		if err != nil || !row.Exists() || row.Value.UID != n.UID ||
+		row := s.Store.Nodes.Row(v, nodeKey)
+		if !row.Exists() || row.Value.UID != n.UID ||
 			row.Value.Identity != n.Identity || row.Value.State == api.Deleting {
-			return err
+			return nil
 		}
 		now := row.Value
+		var err error
 		if consumed, err = s.consumeSeen(v, now); err != nil {
 			return err
 		}
@@ -198,12 +186,8 @@ func (s *Service) consumeSeen(v *store.View, n flexnode.Node) (string, error) {
 	if n.Credential == "" || needsToken(n) {
 		return "", nil
 	}
-	row, err := s.Store.Credentials.In(v, n.Credential)
-	if err != nil {
-		return "", err
-	}
-	c := row.Value
-	if !row.Exists() || c.State != store.Live || c.TokenID != "" || !s.MayBeFetched(c) {
+	c := s.Store.Credentials.Row(v, n.Credential).Value
+	if c.State != store.Live || c.TokenID != "" || !s.MayBeFetched(c) {
 		return "", nil
 	}
 	now := s.now()

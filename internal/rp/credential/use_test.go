@@ -17,10 +17,8 @@ import (
 
 // hadIdentity gives the node a former identity.
 func (w *world) hadIdentity(former flexnode.Former) {
-	w.change(func(v *store.View) error {
-		n := must(w.store().Nodes.In(v, nodeKey)).Value
+	edit(w, w.store().Nodes, nodeKey, func(n *flexnode.Node) {
 		n.Former = former
-		return w.store().Nodes.Put(v, nodeKey, n)
 	})
 }
 
@@ -43,10 +41,7 @@ func (w *world) joins(useAzure bool) {
 // A request that somebody else has approved consumes the token all the same, whatever it is for:
 // else it would work for everybody who has it, for a day.
 func TestForeignApprovalConsumes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
-	must(0, created(w))
+	w, ctx := live(t), t.Context()
 	url, key := w.url(), w.node().Credential
 	id := w.credential(key).TokenID
 	foreign := Application{TokenID: id, Node: "edge-77", KeyHash: "x", Name: "csr-x"}
@@ -62,15 +57,14 @@ func TestForeignApprovalConsumes(t *testing.T) {
 		t.Error("the certificate of another request counts")
 	}
 	must(0, w.service.Issued(ctx, key, "csr-x", store.Condition{}))
-	w.clock.pass(Grace)
+	w.clock.Pass(Grace)
 	w.work()
 	w.consistent([]string{url})
 }
 
 // A token that is used before it is handed out was not handed out by us.
 func TestUsedBeforeHandedOut(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	must(0, w.put(t.Context(), withToken, true, true))
 	key := w.node().Credential
 	a := Application{TokenID: w.credential(key).TokenID, Node: "edge-1"}
@@ -88,9 +82,7 @@ func TestUsedBeforeHandedOut(t *testing.T) {
 // A credential without a token is consumed by the first poll of its identity after its
 // configuration was fetched: the URL hands out the client secret.
 func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
+	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withPrincipal, true, true))
 	w.work()
 	if len(w.cluster.list()) != 0 {
@@ -120,7 +112,7 @@ func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
 	if status, _ := w.get(url); status != 403 || w.credential(key).State != store.Consumed {
 		t.Errorf("after the poll: %d, %s", status, w.credential(key).State)
 	}
-	w.clock.pass(Grace)
+	w.clock.Pass(Grace)
 	w.work()
 	w.consistent([]string{url})
 	if !strings.Contains(w.audit.String(), "configuration URL consumed") {
@@ -136,9 +128,7 @@ func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
 
 // A poll of a node that joins with a token consumes nothing; its token does.
 func TestAPollDoesNotConsumeAToken(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	must(0, created(w))
+	w := live(t)
 	w.get(w.url())
 	n := w.node()
 	reads := w.memory.Reads()
@@ -153,8 +143,7 @@ func TestAPollDoesNotConsumeAToken(t *testing.T) {
 
 // The identity that a node had before may act as it until the present one was seen.
 func TestFormerIdentityIsForgotten(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	must(0, w.put(t.Context(), withPrincipal, false, true))
 	w.hadIdentity("app:t/before")
 	must(0, w.service.Seen(t.Context(), nodeKey, w.node()))
@@ -253,9 +242,7 @@ func (w *world) refreshWorking(revoke bool) (secret, token string) {
 // The node itself gets its present configuration with the secrets: the client secret, and a token
 // that nobody has used.
 func TestRefresh(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
+	w, ctx := beside(t), t.Context()
 	w.joins(false)
 	secret, first, err := w.refresh(ctx, false)
 	id, _, _ := strings.Cut(first, ".")
@@ -307,8 +294,7 @@ func TestRefresh(t *testing.T) {
 
 // A method without a token and without a secret needs nothing of a cluster.
 func TestRefreshWithoutAToken(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	must(0, w.put(t.Context(), withPrincipal, false, true))
 	secret, token, err := w.refresh(t.Context(), false)
 	if err != nil || secret != "hush-hush" || token != "" {
@@ -359,9 +345,7 @@ func TestRevokePrevious(t *testing.T) {
 // Whoever revokes what was handed out costs the store as much as there is of his node, however much
 // there is of others; and however often machines join as a node, little is kept of it.
 func TestRevokePreviousReadsItsOwn(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx := t.Context()
+	w, ctx := beside(t), t.Context()
 	w.joins(true)
 	var joining []string
 	for range maxJoining + 2 { // each used by a machine, and then replaced
@@ -398,15 +382,14 @@ func TestRevokePreviousReadsItsOwn(t *testing.T) {
 
 // With a node goes all that machines still join with.
 func TestJoiningGoesWithItsNode(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	must(0, w.put(t.Context(), withToken, true, true))
 	w.work()
 	joining := w.node().Credential
 	w.consume(joining)
 	must(0, w.regenerate(t.Context()))
 	w.change(func(v *store.View) error {
-		return w.service.RemoveNode(v, nodeKey, true, w.clock.now())
+		return w.service.RemoveNode(v, nodeKey, true, w.clock.Now())
 	})
 	w.work()
 	if row := must(w.store().Credentials.Get(t.Context(), joining)); row.Exists() {
@@ -419,8 +402,7 @@ func TestJoiningGoesWithItsNode(t *testing.T) {
 
 // A machine that has joined, or was too late, leaves nothing in its node.
 func TestJoiningEnds(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+	w := beside(t)
 	must(0, w.put(t.Context(), withToken, true, true))
 	w.work()
 	w.consume(w.node().Credential)
@@ -429,7 +411,7 @@ func TestJoiningEnds(t *testing.T) {
 	if n := w.node(); len(n.Joining) != 1 {
 		t.Errorf("before: %v", n.Joining)
 	}
-	w.clock.pass(Joining)
+	w.clock.Pass(Joining)
 	w.work()
 	if n := w.node(); len(n.Joining) != 0 || n.Credential == "" {
 		t.Errorf("after: %v, %q", n.Joining, n.Credential)
@@ -460,9 +442,7 @@ func TestRefreshIsNotReady(t *testing.T) {
 
 // A store that is full keeps no machine from its configuration: only the count is not written.
 func TestHandedOutWhileTheStoreIsFull(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	must(0, created(w))
+	w := live(t)
 	url := w.url()
 	w.memory.SetQuota(1)
 	for range 2 {

@@ -1,7 +1,6 @@
 package credential
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -14,24 +13,23 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const (
-	clusterID = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/Edge" +
-		"/providers/Microsoft.ContainerService/managedClusters/Factory"
-	clusterKey = "11111111-2222-3333-4444-555555555555/edge/factory"
+	clusterID  = rptest.ClusterID
+	clusterKey = rptest.ClusterKey
 	nodeKey    = clusterKey + "/edge-1"
-	public     = "https://provider.example"
+	public     = rptest.PublicURL
 )
 
 // world is a store with a cluster beside it, and what the provider does with both.
@@ -41,34 +39,10 @@ type world struct {
 	service *Service
 	handout *Handout
 	cluster *fakeCluster
-	clock   *clock
+	clock   *rptest.Clock
 	keys    seal.Ring
-	audit   *lines
+	audit   *rptest.Log
 	version int64
-}
-
-// clock is a time that goes on when it is told to.
-type clock struct{ nanos atomic.Int64 }
-
-func (c *clock) now() time.Time       { return time.Unix(0, c.nanos.Load()) }
-func (c *clock) pass(d time.Duration) { c.nanos.Add(int64(d)) }
-
-// lines takes a log.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // fakeCluster holds the Secrets of bootstrap tokens by id. point, if set, is called before and
@@ -154,11 +128,10 @@ func must[T any](value T, err error) T {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
-		t: t, memory: storetest.NewMemory(), clock: &clock{}, audit: &lines{}, version: 1700000000,
+		t: t, memory: storetest.NewMemory(), clock: rptest.NewClock(), audit: &rptest.Log{}, version: 1700000000,
 		cluster: &fakeCluster{secrets: map[string]fakeSecret{}},
 		keys:    seal.Ring{Keys: []seal.Key{must(seal.NewKey())}},
 	}
-	w.clock.nanos.Store(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 	w.start(w.memory)
 	w.follow()
 	w.change(func(v *store.View) error {
@@ -166,6 +139,21 @@ func newWorld(t testing.TB) *world {
 		c.Facts = w.facts(v, "https://factory.example:6443")
 		return w.store().Clusters.Put(v, clusterKey, c)
 	})
+	return w
+}
+
+// beside is a world of a test that runs beside others.
+func beside(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	return newWorld(t)
+}
+
+// live is a world with a node whose credential is live.
+func live(t *testing.T) *world {
+	t.Helper()
+	w := beside(t)
+	must(0, created(w))
 	return w
 }
 
@@ -184,9 +172,9 @@ func (w *world) follow() {
 func (w *world) start(m *storetest.Memory) {
 	st := store.New(m)
 	w.memory = m
-	w.handout = &Handout{Store: st, Keys: w.keys, PublicURL: public, Now: w.clock.now}
+	w.handout = &Handout{Store: st, Keys: w.keys, PublicURL: public, Now: w.clock.Now}
 	w.service = &Service{
-		Store: st, Keys: w.keys, Delivery: w.handout, Now: w.clock.now,
+		Store: st, Keys: w.keys, Delivery: w.handout, Now: w.clock.Now,
 		Audit: slog.New(slog.NewJSONHandler(w.audit, nil)), Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -215,6 +203,16 @@ func (w *world) change(decide func(*store.View) error) {
 	if _, err := w.store().Update(w.t.Context(), "change", nil, decide); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// edit changes a row as something else than the service does.
+func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row := table.Row(v, key)
+		with(&row.Value)
+		return table.Put(v, key, row.Value)
+	})
 }
 
 func (w *world) credential(key string) store.Credential {
@@ -253,10 +251,7 @@ func (w *world) put(ctx context.Context, d api.Desired, url, reached bool) error
 	w.version++
 	version := w.version
 	_, err := w.store().Update(ctx, "node written", nil, func(v *store.View) error {
-		old, err := w.store().Nodes.In(v, nodeKey)
-		if err != nil {
-			return err
-		}
+		old := w.store().Nodes.Row(v, nodeKey)
 		n := old.Value
 		if !old.Exists() {
 			n = flexnode.Node{UID: fmt.Sprintf("%08x-uid", version), State: api.Creating}
@@ -267,6 +262,7 @@ func (w *world) put(ctx context.Context, d api.Desired, url, reached bool) error
 				return err
 			}
 		}
+		var err error
 		if url {
 			err = w.service.Issue(v, nodeKey, &n)
 		} else {
@@ -283,10 +279,7 @@ func (w *world) put(ctx context.Context, d api.Desired, url, reached bool) error
 
 // rendered writes a new revision of a node.
 func (w *world) rendered(v *store.View, n *flexnode.Node, version int64) error {
-	cluster, err := w.store().Clusters.In(v, clusterKey)
-	if err != nil {
-		return err
-	}
+	cluster := w.store().Clusters.Row(v, clusterKey)
 	n.Chosen.Versions = api.Versions{
 		Kubernetes: "1.35.4", Containerd: "2.2.1", Runc: "1.3.3", CNI: "1.8.0", NPD: "1.35.1",
 	}
@@ -297,23 +290,20 @@ func (w *world) rendered(v *store.View, n *flexnode.Node, version int64) error {
 		}
 	}
 	n.Revision, n.Assigned, n.Facts = version, version, cluster.Value.Facts
-	history, err := w.store().History.In(v, nodeKey)
-	if err != nil {
-		return err
-	}
+	history := w.store().History.Row(v, nodeKey)
 	return w.store().History.Put(v, nodeKey, history.Value.With(flexnode.Revision{
 		Version: version, Facts: n.Facts, Own: flexnode.OwnLayer(*n), Desired: &n.Desired,
 		SecretVersion: n.SecretVersion,
-		Created:       w.clock.now(), Why: "put",
+		Created:       w.clock.Now(), Why: "put",
 	}, n.Assigned))
 }
 
 // regenerate is what regenerateToken writes.
 func (w *world) regenerate(ctx context.Context) error {
 	_, err := w.store().Update(ctx, "credential planned", nil, func(v *store.View) error {
-		row, err := w.store().Nodes.In(v, nodeKey)
-		if err != nil || !row.Exists() {
-			return err
+		row := w.store().Nodes.Row(v, nodeKey)
+		if !row.Exists() {
+			return nil
 		}
 		n := row.Value
 		if err := w.service.Issue(v, nodeKey, &n); err != nil {
@@ -327,9 +317,9 @@ func (w *world) regenerate(ctx context.Context) error {
 // delete is what a DELETE of the node writes.
 func (w *world) delete(ctx context.Context) error {
 	_, err := w.store().Update(ctx, "node deleted", nil, func(v *store.View) error {
-		row, err := w.store().Nodes.In(v, nodeKey)
-		if err != nil || !row.Exists() {
-			return err
+		row := w.store().Nodes.Row(v, nodeKey)
+		if !row.Exists() {
+			return nil
 		}
 		w.store().Nodes.Delete(v, nodeKey)
 		w.store().History.Delete(v, nodeKey)

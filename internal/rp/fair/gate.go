@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -12,8 +13,8 @@ import (
 type Class int
 
 // The classes, in the order in which they are let in. ForNodes is what nodes ask about themselves
-// and is answered from memory, ForNodeStore what the store is asked for them; the others are of
-// people and their programs.
+// and is answered from memory, ForNodeStore all else of nodes, which asks the store: polls keep their
+// places when that is slow. The others are of people and their programs.
 const (
 	ForNodes Class = iota
 	ForNodeStore
@@ -34,25 +35,23 @@ func Classes() []Class { return []Class{ForNodes, ForNodeStore, ForReads, ForLis
 // Places are how many requests of a class are worked on at once, how many wait, and for how long.
 // Without places there is no limit.
 type Places struct {
-	InFlight int `json:"inFlight"`
-	Queue    int `json:"queue"`
-	// Seconds is how long a request waits.
-	Seconds int `json:"seconds"`
+	InFlight, Queue int
+	Wait            time.Duration
 }
 
 // AtOnce are the places of each class.
-type AtOnce struct {
-	Nodes Places `json:"nodes"`
-	// NodeStore is for reports, and for all else of nodes that asks the store: polls keep theirs
-	// when the store is slow.
-	NodeStore Places `json:"nodeStore"`
-	Reads     Places `json:"reads"`
-	Lists     Places `json:"lists"`
-	Writes    Places `json:"writes"`
-}
+type AtOnce [classes]Places
 
-func (a AtOnce) all() [classes]Places {
-	return [classes]Places{a.Nodes, a.NodeStore, a.Reads, a.Lists, a.Writes}
+// DefaultAtOnce are for a machine like this one: polls have room to spare, and lists, which keep a
+// processor busy for long, get half of the processors.
+func DefaultAtOnce() AtOnce {
+	return AtOnce{
+		ForNodes:     {256, 20_000, 10 * time.Second},
+		ForNodeStore: {64, 4096, 10 * time.Second},
+		ForReads:     {64, 256, 5 * time.Second},
+		ForLists:     {max(1, runtime.GOMAXPROCS(0)/2), 64, 5 * time.Second},
+		ForWrites:    {128, 256, 5 * time.Second},
+	}
 }
 
 // ErrBusy is a request for which there was no place.
@@ -126,7 +125,7 @@ func (l *line) yield(to string) bool {
 // NewGate makes a gate that nobody has gone through.
 func NewGate(a AtOnce) *Gate {
 	g := &Gate{}
-	for i, p := range a.all() {
+	for i, p := range a {
 		g.lines[i] = line{places: p, queues: map[string]*list.List{}}
 	}
 	return g
@@ -166,7 +165,7 @@ func (g *Gate) enter(ctx context.Context, c Class, subscription string) error {
 	own, waiting := l.push(subscription)
 	queue := l.queues[subscription]
 	g.mu.Unlock()
-	timer := time.NewTimer(time.Duration(l.places.Seconds) * time.Second)
+	timer := time.NewTimer(l.places.Wait)
 	defer timer.Stop()
 	answer := func(let bool) error {
 		if let {

@@ -36,7 +36,7 @@ func load(g *Gate, c Class) [2]int {
 func TestGate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(AtOnce{Writes: Places{2, 2, 5}})
+		g := NewGate(AtOnce{ForWrites: {2, 2, 5 * time.Second}})
 		_, leaveA, _ := enter(g, ForWrites)
 		_, leaveB, _ := enter(g, ForWrites)
 		third, leaveC, _ := enter(g, ForWrites)
@@ -77,7 +77,7 @@ func TestGate(t *testing.T) {
 func TestNodesAreFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(AtOnce{Nodes: Places{1, 10, 60}, Reads: Places{3, 10, 60}})
+		g := NewGate(AtOnce{ForNodes: {1, 10, 60 * time.Second}, ForReads: {3, 10, 60 * time.Second}})
 		_, leaveNode, _ := enter(g, ForNodes)
 		_, leaveFirst, _ := enter(g, ForReads)
 		waits, leaveWaiting, _ := enter(g, ForNodes)
@@ -107,7 +107,7 @@ func TestNodesAreFirst(t *testing.T) {
 func TestGateWhenNodesGiveUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(AtOnce{Nodes: Places{1, 10, 5}, Reads: Places{2, 10, 60}})
+		g := NewGate(AtOnce{ForNodes: {1, 10, 5 * time.Second}, ForReads: {2, 10, 60 * time.Second}})
 		_, leaveNode, _ := enter(g, ForNodes)
 		_, leaveFirst, _ := enter(g, ForReads)
 		enter(g, ForNodes)
@@ -127,7 +127,7 @@ func TestGateWhenNodesGiveUp(t *testing.T) {
 func TestRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(AtOnce{Nodes: Places{1, 10, 60}})
+		g := NewGate(AtOnce{ForNodes: {1, 10, 60 * time.Second}})
 		resting, err := g.Enter(context.Background(), ForNodes, "s")
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +151,7 @@ func TestRest(t *testing.T) {
 
 func TestGateWhenCallersGo(t *testing.T) {
 	t.Parallel()
-	g := NewGate(AtOnce{Lists: Places{1, 1, 3600}})
+	g := NewGate(AtOnce{ForLists: {1, 1, 3600 * time.Second}})
 	p, err := g.Enter(t.Context(), ForLists, "s")
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestGateWhenCallersGo(t *testing.T) {
 func TestTurnsOfSubscriptions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(AtOnce{Lists: Places{1, 4, 60}})
+		g := NewGate(AtOnce{ForLists: {1, 4, 60 * time.Second}})
 		first, err := g.Enter(t.Context(), ForLists, "much")
 		if err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func TestTurnsOfSubscriptions(t *testing.T) {
 func TestMove(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(AtOnce{Nodes: Places{1, 1, 1}, NodeStore: Places{1, 1, 1}})
+		g := NewGate(AtOnce{ForNodes: {1, 1, time.Second}, ForNodeStore: {1, 1, time.Second}})
 		_, leave, _ := enter(g, ForNodeStore)
 		p, err := g.Enter(t.Context(), ForNodes, "s")
 		if err != nil {

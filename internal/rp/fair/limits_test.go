@@ -14,10 +14,7 @@ func TestLimits(t *testing.T) {
 	}
 	l := DefaultLimits()
 	err := json.Unmarshal([]byte(`{
-		"requests": {"principal": {"writes": {"burst": 0}}, "refreshes": {"perSecond": 0},
-			"reports": {"burst": 0}, "exceptions": {
-			"x": {"reads": {"burst": 5, "perSecond": 1}}, "y": {"lists": {"burst": 5}}}},
-		"atOnce": {"lists": {"inFlight": 0}},
+		"exceptions": {"x": 5, "y": 0, "z": -1},
 		"quotas": {"default": {"nodes": 0}, "subscriptions": {"s": {"tokens": -1}}},
 		"connections": {"max": 0}
 	}`), &l)
@@ -26,19 +23,17 @@ func TestLimits(t *testing.T) {
 	}
 	text := strings.Join(l.Check(), "\n")
 	for _, path := range []string{
-		"requests.principal.writes:", "requests.exceptions[y].lists:", "atOnce.lists:",
-		"requests.refreshes:", "requests.reports:",
-		"quotas.default:", "quotas.subscriptions[s]:", "connections:",
+		"exceptions[y]:", "exceptions[z]:", "quotas.default:", "quotas.subscriptions[s]:",
+		"connections:",
 	} {
 		if !strings.Contains(text, path) {
 			t.Errorf("nothing is said of %s", path)
 		}
 	}
-	if n := strings.Count(text, "\n"); n != 7 {
+	if n := strings.Count(text, "\n"); n != 4 {
 		t.Errorf("too much is said:\n%s", text)
 	}
-	if l.Requests.Principal.Writes.PerSecond != 10 || l.Quotas.Default.Clusters != 100 ||
-		l.Requests.Principal.Reads.Burst != 250 {
+	if l.Connections.PerAddress != 12_288 || l.Quotas.Default.Clusters != 100 {
 		t.Errorf("defaults are lost: %+v", l)
 	}
 }

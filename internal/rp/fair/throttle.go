@@ -21,62 +21,68 @@ const (
 	Deletes Kind = "Deletes"
 )
 
-// Kinds of what the agent of a node asks.
+// Kinds of what the agents of nodes ask.
 const (
-	OfNode    Kind = "node" // all of it
-	Refreshes Kind = "refreshCredentials"
-	Reports   Kind = "reportStatus"
-	// Stored is all of the nodes of a subscription, or of an identity, that asks the store, and
-	// Deliveries what is asked with one configuration URL.
-	Stored     Kind = "stored"
-	Deliveries Kind = "configUrl"
+	All        Kind = "node"
+	Refreshes  Kind = "refreshCredentials"
+	Reports    Kind = "reportStatus"
+	Deliveries Kind = "configUrl" // with one configuration URL
+	// Stored is what of it asks the store, for all nodes of a subscription or of an identity.
+	Stored Kind = "stored"
 )
 
-// kinds are those of what people ask.
-var kinds = []Kind{Reads, Lists, Writes, Deletes}
+// Owner is whom a bucket is of; it begins the bucket's name in answers.
+type Owner string
 
-// Rate is a token bucket: so many requests at once, and then so many in a second. Without a burst
-// there is no limit.
+// The owners. A principal's buckets are for all subscriptions, a subscription's for all that is
+// asked in one by who may, without its nodes.
+const (
+	Principal    Owner = "FlexNode"
+	Subscription Owner = "FlexNodeSubscription"
+	Node         Owner = ""
+)
+
+// Bucket names a token bucket. ID is in lower case.
+type Bucket struct {
+	Of   Owner
+	Kind Kind
+	ID   string
+}
+
+// Rate is how much a token bucket gives: so many requests at once, and then so many in a second.
 type Rate struct {
-	Burst     int     `json:"burst"`
-	PerSecond float64 `json:"perSecond"`
+	Burst     int
+	PerSecond float64
 }
 
-// Rates are a bucket for each kind of requests.
-type Rates struct {
-	Reads   Rate `json:"reads,omitzero"`
-	Lists   Rate `json:"lists,omitzero"`
-	Writes  Rate `json:"writes,omitzero"`
-	Deletes Rate `json:"deletes,omitzero"`
+// times is a rate that is so many times as large.
+func (r Rate) times(n float64) Rate {
+	return Rate{max(1, int(n*float64(r.Burst))), n * r.PerSecond}
 }
 
-func (r Rates) of(k Kind) Rate {
-	switch k {
-	case Lists:
-		return r.Lists
-	case Writes:
-		return r.Writes
-	case Deletes:
-		return r.Deletes
+// Rates are those of each owner's kinds; what has none has no limit.
+type Rates map[Owner]map[Kind]Rate
+
+// DefaultRates are those that Resource Manager has for a principal and a subscription, and for nodes
+// what an agent in order never needs.
+func DefaultRates() Rates {
+	return Rates{
+		Principal: {
+			Reads: {250, 25}, Lists: {100, 5}, Writes: {200, 10}, Deletes: {200, 10},
+		},
+		Subscription: {
+			Reads: {3750, 375}, Lists: {500, 25}, Writes: {3000, 150}, Deletes: {3000, 150},
+		},
+		Node: {
+			All: {200, 50}, Refreshes: {6, .1}, Reports: {20, 1}, Deliveries: {10, .1},
+			Stored: {500, 50},
+		},
 	}
-	return r.Reads
 }
 
-// Requests say how many requests are answered.
-type Requests struct {
-	// Principal is for each principal in all subscriptions, Subscription for all that is asked in
-	// one by who may, without its nodes.
-	Principal    Rates `json:"principal"`
-	Subscription Rates `json:"subscription"`
-	// Node is for all that the agent of a node asks; Refreshes of its credentials and Reports of its
-	// status, which cost the store, have buckets besides.
-	Node      Rate `json:"node"`
-	Refreshes Rate `json:"refreshes"`
-	Reports   Rate `json:"reports"`
-	// Exceptions are other rates by object id of a principal or by id of a subscription; those that
-	// are left out are the ones above.
-	Exceptions map[string]Rates `json:"exceptions,omitempty"`
-}
+// storedNodes is how many nodes share Stored as it is: each asks once a minute. Where there are more
+// it is larger.
+const storedNodes = 3000
 
 // remembered is how many buckets there are, of principals and subscriptions and of nodes: those that
 // were used last. One that is forgotten is full when it is used again.
@@ -84,34 +90,29 @@ const remembered = 20_000
 
 // Throttle counts requests in token buckets.
 type Throttle struct {
-	limits  Requests
-	now     func() time.Time
-	made    time.Time
-	buckets *lru.Cache[bucketKey, *bucket]
-	nodes   *lru.Cache[bucketKey, *bucket]
+	rates      Rates
+	exceptions map[string]float64
+	now        func() time.Time
+	made       time.Time
+	// Nodes have their own, so that people make none of them be forgotten.
+	people, nodes *lru.Cache[Bucket, *bucket]
 }
 
-type bucketKey struct {
-	kind Kind
-	// shared tells the bucket of a whole subscription from that of a principal, who may have no id.
-	shared bool
-	id     string
-}
-
-// NewThrottle makes a throttle whose buckets are full.
-func NewThrottle(limits Requests, now func() time.Time) *Throttle {
-	exceptions := map[string]Rates{}
-	for id, rates := range limits.Exceptions {
-		exceptions[strings.ToLower(id)] = rates
+// NewThrottle makes a throttle whose buckets are full. exceptions are how many times as much the
+// principals and subscriptions with an id may ask.
+func NewThrottle(
+	rates Rates, exceptions map[string]float64, now func() time.Time,
+) *Throttle {
+	t := &Throttle{rates: rates, exceptions: map[string]float64{}, now: now, made: now()}
+	for id, times := range exceptions {
+		t.exceptions[strings.ToLower(id)] = times
 	}
-	limits.Exceptions = exceptions
-	return &Throttle{
-		limits: limits, now: now, made: now(), buckets: newBuckets(), nodes: newBuckets(),
-	}
+	t.people, t.nodes = newBuckets(), newBuckets()
+	return t
 }
 
-func newBuckets() *lru.Cache[bucketKey, *bucket] {
-	buckets, err := lru.New[bucketKey, *bucket](remembered)
+func newBuckets() *lru.Cache[Bucket, *bucket] {
+	buckets, err := lru.New[Bucket, *bucket](remembered)
 	if err != nil { // only of a size below one
 		panic("internal error: " + err.Error())
 	}
@@ -124,91 +125,39 @@ type Verdict struct {
 	After time.Duration
 	// Of is the rate that was exceeded.
 	Of Rate
-	// Begun tells, at most once a minute, that somebody asks too much.
+	// Begun says, at most once a minute, that a caller asks too much.
 	Begun bool
-	// Policy names the bucket that was asked, "" if there is none; Left is how many tokens it has.
-	Policy string
-	Left   int
+	// Limited means that the bucket has a limit; Left is how many tokens it has.
+	Limited bool
+	Left    int
 }
 
-// TakePrincipal counts a request of a principal, given in lower case, wherever he asks. What is
-// refused is not counted.
-func (t *Throttle) TakePrincipal(k Kind, principal string) Verdict {
-	return t.takeOf(bucketKey{kind: k, id: principal}, "FlexNode")
-}
-
-// TakeSubscription counts a request that its caller may make in a subscription, given in lower
-// case. What is refused is not counted.
-func (t *Throttle) TakeSubscription(k Kind, subscription string) Verdict {
-	return t.takeOf(bucketKey{kind: k, shared: true, id: subscription}, "FlexNodeSubscription")
-}
-
-// takeOf takes from a principal's or a subscription's bucket; policy is what it is called, without
-// the kind.
-func (t *Throttle) takeOf(key bucketKey, policy string) Verdict {
+// Take takes a token from a bucket that so many nodes share, or returns when there will be one. What
+// is refused is not counted.
+func (t *Throttle) Take(b Bucket, nodes int) Verdict {
 	if t == nil {
 		return Verdict{}
 	}
-	rates := t.limits.Principal
-	if key.shared {
-		rates = t.limits.Subscription
-	}
-	limit := t.limits.of(key.kind, key.id, rates)
-	v := t.take(t.buckets, key, limit)
-	if limit.Burst > 0 {
-		v.Policy = policy + string(key.kind)
-	}
-	return v
-}
-
-// TakeNode counts a request of a node about itself, or of somebody else in its place.
-func (t *Throttle) TakeNode(k Kind, node string) Verdict {
-	if t == nil {
-		return Verdict{}
-	}
-	limit := t.limits.Node
-	switch k {
-	case Refreshes:
-		limit = t.limits.Refreshes
-	case Reports:
-		limit = t.limits.Reports
-	case Deliveries:
-		limit = Rate{10, .1}
-	}
-	if t.limits.Node.Burst == 0 && k == Deliveries {
-		return Verdict{}
-	}
-	return t.take(t.nodes, bucketKey{kind: k, id: node}, limit)
-}
-
-// TakeStored counts a request of a node that asks the store, for its subscription or identity, by
-// how many nodes there are: each of them once a minute, and at first ten times as many.
-func (t *Throttle) TakeStored(of string, nodes int) Verdict {
-	if t == nil || t.limits.Node.Burst == 0 {
-		return Verdict{}
-	}
-	rate := max(50, nodes/60)
-	return t.take(t.nodes, bucketKey{kind: Stored, id: of}, Rate{10 * rate, float64(rate)})
-}
-
-func (r Requests) of(k Kind, id string, otherwise Rates) Rate {
-	if other := r.Exceptions[id].of(k); other.Burst > 0 {
-		return other
-	}
-	return otherwise.of(k)
-}
-
-// take takes a token from a bucket, or tells when there will be one.
-func (t *Throttle) take(of *lru.Cache[bucketKey, *bucket], key bucketKey, r Rate) Verdict {
+	r, of := t.rates[b.Of][b.Kind], t.people
 	if r.Burst == 0 {
 		return Verdict{}
 	}
-	b, known := of.Get(key)
+	if b.Of == Node {
+		of = t.nodes
+		if nodes > storedNodes {
+			r = r.times(float64(nodes) / storedNodes)
+		}
+	} else if times := t.exceptions[b.ID]; times > 0 {
+		r = r.times(times)
+	}
+	found, known := of.Get(b)
 	if !known {
-		b = &bucket{}
-		if other, there, _ := of.PeekOrAdd(key, b); there { // made meanwhile
-			b = other
+		found = &bucket{}
+		if other, there, _ := of.PeekOrAdd(b, found); there { // made meanwhile
+			found = other
 		}
 	}
-	return b.take(r, t.now().Sub(t.made)) // by a clock that never goes back
+	v := found.take(r, t.now().Sub(t.made)) // by a clock that never goes back
+	v.Limited = true
+	return v
 }

@@ -15,17 +15,16 @@ type clock struct{ nanos atomic.Int64 }
 func (c *clock) now() time.Time       { return time.Unix(1_800_000_000, c.nanos.Load()) }
 func (c *clock) pass(d time.Duration) { c.nanos.Add(int64(d)) }
 
-func newThrottle(t *testing.T, limits Requests) (*Throttle, *clock) {
-	t.Helper()
+func newThrottle(rates Rates) (*Throttle, *clock) {
 	c := &clock{}
-	return NewThrottle(limits, c.now), c
+	return NewThrottle(rates, map[string]float64{"BIG": 10}, c.now), c
 }
 
 // let is how many of so many requests are let in.
-func let(v func() Verdict, requests int) int {
+func (t *Throttle) let(of Bucket, requests int) int {
 	n := 0
 	for range requests {
-		if v().After == 0 {
+		if t.Take(of, 0).After == 0 {
 			n++
 		}
 	}
@@ -34,51 +33,48 @@ func let(v func() Verdict, requests int) int {
 
 func TestBuckets(t *testing.T) {
 	t.Parallel()
-	throttle, c := newThrottle(t, Requests{
-		Principal: Rates{Reads: Rate{10, 2}, Writes: Rate{3, 1}, Lists: Rate{1, .1}},
-		Node:      Rate{4, 1}, Refreshes: Rate{2, .1}, Reports: Rate{3, 1},
-		Exceptions: map[string]Rates{
-			"BIG": {Reads: Rate{100, 10}},
-		},
+	throttle, c := newThrottle(Rates{
+		Principal: {Reads: {10, 2}, Writes: {3, 1}, Lists: {1, .1}},
+		Node:      {All: {4, 1}, Refreshes: {2, .1}, Reports: {3, 1}},
 	})
-	of := func(k Kind, principal string) func() Verdict {
-		return func() Verdict { return throttle.TakePrincipal(k, principal) }
-	}
 	for _, tt := range []struct {
 		name string
-		v    func() Verdict
+		of   Bucket
 		want int
 	}{
-		{"a burst", of(Reads, "p"), 10},
-		{"other kinds", of(Writes, "p"), 3},
-		{"a kind without a limit", of(Deletes, "p"), 1000},
-		{"another principal", of(Reads, "q"), 10},
-		{"a subscription without a limit",
-			func() Verdict { return throttle.TakeSubscription(Reads, "p") }, 1000},
-		{"an exception", of(Reads, "big"), 100},
-		{"what an exception leaves out", of(Writes, "big"), 3},
-		{"a node", func() Verdict { return throttle.TakeNode(OfNode, "n") }, 4},
-		{"its refreshes", func() Verdict { return throttle.TakeNode(Refreshes, "n") }, 2},
-		{"its reports", func() Verdict { return throttle.TakeNode(Reports, "n") }, 3},
-		{"another node", func() Verdict { return throttle.TakeNode(OfNode, "m") }, 4},
+		{"a burst", Bucket{Principal, Reads, "p"}, 10},
+		{"other kinds", Bucket{Principal, Writes, "p"}, 3},
+		{"a kind without a limit", Bucket{Principal, Deletes, "p"}, 1000},
+		{"another principal", Bucket{Principal, Reads, "q"}, 10},
+		{"a subscription without a limit", Bucket{Subscription, Reads, "p"}, 1000},
+		{"an exception", Bucket{Principal, Reads, "big"}, 100},
+		{"another kind of an exception", Bucket{Principal, Writes, "big"}, 30},
+		{"a node", Bucket{Node, All, "n"}, 4},
+		{"its refreshes", Bucket{Node, Refreshes, "n"}, 2},
+		{"its reports", Bucket{Node, Reports, "n"}, 3},
+		{"another node", Bucket{Node, All, "m"}, 4},
+		{"a node of that name", Bucket{Node, All, "big"}, 4},
 	} {
-		if got := let(tt.v, 1000); got != tt.want {
+		if got := throttle.let(tt.of, 1000); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}
-	v := throttle.TakePrincipal(Reads, "p")
-	if v.After != 500*time.Millisecond || v.Begun ||
-		v.Policy != "FlexNodeReads" || v.Left != 0 {
+	reads, lists := Bucket{Principal, Reads, "p"}, Bucket{Principal, Lists, "p"}
+	v := throttle.Take(reads, 0)
+	if v.After != 500*time.Millisecond || v.Begun || !v.Limited || v.Left != 0 {
 		t.Errorf("%+v", v)
 	}
-	if v := throttle.TakePrincipal(Lists, "p"); v.After != 0 || v.Begun {
+	if v := throttle.Take(lists, 0); v.After != 0 || v.Begun {
 		t.Errorf("%+v", v)
 	}
-	if v := throttle.TakePrincipal(Lists, "p"); v.After != 10*time.Second || !v.Begun {
+	if v := throttle.Take(lists, 0); v.After != 10*time.Second || !v.Begun {
 		t.Errorf("the first that is refused: %+v", v)
 	}
+	if v := throttle.Take(Bucket{Principal, Deletes, "p"}, 0); v.Limited {
+		t.Errorf("without a limit: %+v", v)
+	}
 	c.pass(3 * time.Second)
-	if got := let(of(Reads, "p"), 1000); got != 6 {
+	if got := throttle.let(reads, 1000); got != 6 {
 		t.Errorf("three seconds later: %d", got)
 	}
 }
@@ -86,16 +82,12 @@ func TestBuckets(t *testing.T) {
 // What one subscription's callers ask is bounded together, beside what each of them may ask.
 func TestBucketOfASubscription(t *testing.T) {
 	t.Parallel()
-	throttle, c := newThrottle(t, Requests{
-		Principal:    Rates{Writes: Rate{1, 1}},
-		Subscription: Rates{Writes: Rate{15, 1}},
-		Exceptions:   map[string]Rates{"large": {Writes: Rate{1000, 1}}},
+	throttle, c := newThrottle(Rates{
+		Principal: {Writes: {1, 1}}, Subscription: {Writes: {15, 1}},
 	})
-	take := func(subscription string) int {
-		return let(func() Verdict { return throttle.TakeSubscription(Writes, subscription) }, 2000)
-	}
-	if s, again, other, large := take("s"), take("s"), take("s2"), take("large"); s != 15 ||
-		again != 0 || other != 15 || large != 1000 {
+	take := func(id string) int { return throttle.let(Bucket{Subscription, Writes, id}, 2000) }
+	if s, again, other, large := take("s"), take("s"), take("s2"), take("big"); s != 15 ||
+		again != 0 || other != 15 || large != 150 {
 		t.Error(s, again, other, large)
 	}
 	c.pass(5 * time.Second)
@@ -103,21 +95,29 @@ func TestBucketOfASubscription(t *testing.T) {
 		t.Errorf("what was refused was counted: %d", n)
 	}
 	c.pass(5 * time.Second)
-	v := throttle.TakeSubscription(Writes, "s")
-	if v.Policy != "FlexNodeSubscriptionWrites" || v.Left != 4 {
+	if v := throttle.Take(Bucket{Subscription, Writes, "s"}, 0); v.Left != 4 {
 		t.Errorf("%+v", v)
+	}
+}
+
+// What the nodes of a subscription share grows with them.
+func TestBucketOfManyNodes(t *testing.T) {
+	t.Parallel()
+	throttle, _ := newThrottle(DefaultRates())
+	for nodes, want := range map[int]int{0: 499, 3000: 499, 6000: 999, 60_000: 9_999} {
+		of := Bucket{Node, Stored, fmt.Sprint(nodes)}
+		if v := throttle.Take(of, nodes); v.Left != want {
+			t.Errorf("%d nodes: %d are left, want %d", nodes, v.Left, want)
+		}
 	}
 }
 
 // A caller without an id has a bucket of his own, and not one of a subscription.
 func TestCallerWithoutAnID(t *testing.T) {
 	t.Parallel()
-	throttle, _ := newThrottle(t, Requests{
-		Principal:    Rates{Writes: Rate{10, 1}},
-		Subscription: Rates{Writes: Rate{100, 1}},
-	})
-	nobody := let(func() Verdict { return throttle.TakePrincipal(Writes, "") }, 1000)
-	nowhere := let(func() Verdict { return throttle.TakeSubscription(Writes, "") }, 1000)
+	throttle, _ := newThrottle(Rates{Principal: {Writes: {10, 1}}, Subscription: {Writes: {100, 1}}})
+	nobody := throttle.let(Bucket{Principal, Writes, ""}, 1000)
+	nowhere := throttle.let(Bucket{Subscription, Writes, ""}, 1000)
 	if nobody != 10 || nowhere != 100 {
 		t.Errorf("without an id %d, without a subscription %d", nobody, nowhere)
 	}
@@ -126,18 +126,14 @@ func TestCallerWithoutAnID(t *testing.T) {
 // However many callers come, a bounded number is remembered; who floods is among them.
 func TestBucketsAreBounded(t *testing.T) {
 	t.Parallel()
-	throttle, _ := newThrottle(t, Requests{
-		Principal: Rates{Reads: Rate{5, 1}}, Node: Rate{5, 1},
-	})
+	throttle, _ := newThrottle(Rates{Principal: {Reads: {5, 1}}, Node: {All: {5, 1}}})
 	flood := 0
 	for n := range remembered * 3 {
-		throttle.TakePrincipal(Reads, fmt.Sprint("p", n))
-		throttle.TakeNode(OfNode, fmt.Sprint("n", n))
-		if throttle.TakeNode(OfNode, "flood").After == 0 {
-			flood++
-		}
+		throttle.Take(Bucket{Principal, Reads, fmt.Sprint("p", n)}, 0)
+		throttle.Take(Bucket{Node, All, fmt.Sprint("n", n)}, 0)
+		flood += throttle.let(Bucket{Node, All, "flood"}, 1)
 	}
-	for _, n := range []int{throttle.buckets.Len(), throttle.nodes.Len()} {
+	for _, n := range []int{throttle.people.Len(), throttle.nodes.Len()} {
 		if n != remembered {
 			t.Errorf("%d are remembered", n)
 		}
@@ -176,11 +172,10 @@ func TestRates(t *testing.T) {
 // A bucket takes few bytes, all told: there may be one for each of 20,000 nodes.
 func TestBucketsAreSmall(t *testing.T) {
 	const each = 320
-	limits := DefaultLimits().Requests
 	before := heap()
-	throttle := NewThrottle(limits, time.Now)
+	throttle := NewThrottle(DefaultRates(), nil, time.Now)
 	for n := range 3 * remembered {
-		throttle.TakeNode(OfNode, fmt.Sprint("subscription/group/cluster/node-", n))
+		throttle.Take(Bucket{Node, All, fmt.Sprint("subscription/group/cluster/node-", n)}, 0)
 	}
 	bytes := (int(heap()) - int(before)) / throttle.nodes.Len()
 	t.Logf("%d bytes", bytes)
@@ -200,12 +195,12 @@ func heap() uint64 {
 
 func TestBucketsAtOnce(t *testing.T) {
 	t.Parallel()
-	throttle, _ := newThrottle(t, Requests{Principal: Rates{Reads: Rate{50, 1}}})
+	throttle, _ := newThrottle(Rates{Principal: {Reads: {50, 1}}})
 	var in atomic.Int64
 	var running sync.WaitGroup
 	for range 16 {
 		running.Go(func() {
-			in.Add(int64(let(func() Verdict { return throttle.TakePrincipal(Reads, "p") }, 100)))
+			in.Add(int64(throttle.let(Bucket{Principal, Reads, "p"}, 100)))
 		})
 	}
 	running.Wait()

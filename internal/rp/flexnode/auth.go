@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -11,9 +12,7 @@ import (
 // complete writes what can be written in two ways in one, and fills in defaults.
 func complete(d api.Desired) api.Desired {
 	auth := &d.AzureAuth
-	if auth.Method == "" {
-		auth.Method = api.BootstrapToken
-	}
+	auth.Method = cmp.Or(auth.Method, api.BootstrapToken)
 	if auth.Method == api.ManagedIdentity && auth.ManagedIdentity == nil {
 		auth.ManagedIdentity = &api.ManagedIdentityAuth{}
 	}
@@ -36,50 +35,38 @@ func Validate(d api.Desired) Problems {
 			shorten(auth.Method), strings.Join(methods, ", "))
 		return problems
 	}
-	problems = append(problems, checkSections(auth)...)
+	problems.sections(auth)
 	const none = "needs an identity in Azure, which the method bootstrapToken is not: choose " +
 		"servicePrincipal, managedIdentity or arc"
-	if d.ContinuousMonitoring && auth.Method == api.BootstrapToken {
-		problems.add("properties.continuousMonitoring", "Continuous monitoring %s.", none)
+	problems.unless(!d.ContinuousMonitoring || auth.Method != api.BootstrapToken,
+		"properties.continuousMonitoring", "Continuous monitoring %s.", none)
+	problems.unless(!d.KubernetesAuth.UseAzureAuth || auth.Method != api.BootstrapToken,
+		"properties.kubernetesAuth.useAzureAuth", "Joining with an Azure identity %s.", none)
+	if mi := auth.ManagedIdentity; mi != nil {
+		problems.identity(*mi, d.ContinuousMonitoring)
 	}
-	if d.KubernetesAuth.UseAzureAuth && auth.Method == api.BootstrapToken {
-		problems.add("properties.kubernetesAuth.useAzureAuth",
-			"Joining with an Azure identity %s.", none)
-	}
-	problems = append(problems, checkIdentity(d)...)
-	problems = append(problems, checkDurations(d)...)
-	problems = append(problems, checkNodeConfig(d.NodeConfig)...)
+	problems.durations(d)
+	problems.nodeConfig(d.NodeConfig)
 	if auth.Arc != nil {
-		problems = append(problems, checkArc(d)...)
+		problems.arc(*auth.Arc, d.KubernetesAuth.UseAzureAuth)
 	}
 	return problems
 }
 
-// checkArc checks what the agent's own rules do not know of an Arc machine. It is enrolled only
-// where it is kubelet's identity.
-func checkArc(d api.Desired) Problems {
-	var problems Problems
-	arc := d.AzureAuth.Arc
+// arc checks what the agent's own rules do not know of an Arc machine. It is enrolled only where it
+// is kubelet's identity.
+func (p *Problems) arc(arc api.ArcAuth, useAzure bool) {
 	if arc.MachineResourceID != "" {
-		problems = checkMachine(arc.MachineResourceID)
-	}
-	if d.KubernetesAuth.UseAzureAuth {
-		return problems
+		p.machine(arc.MachineResourceID)
 	}
 	const why = "The agent enrols the machine where kubelet uses its identity: set " +
 		"kubernetesAuth.useAzureAuth to true, or leave this out."
-	if arc.Onboarding != nil {
-		problems.add("properties.azureAuth.arc.onboarding", why)
-	}
-	if arc.AutoRoleAssignment {
-		problems.add("properties.azureAuth.arc.autoRoleAssignment", why)
-	}
-	return problems
+	p.unless(useAzure || arc.Onboarding == nil, "properties.azureAuth.arc.onboarding", why)
+	p.unless(useAzure || !arc.AutoRoleAssignment, "properties.azureAuth.arc.autoRoleAssignment", why)
 }
 
-// checkSections wants the section of the method, and no other.
-func checkSections(auth api.AzureAuth) Problems {
-	var problems Problems
+// sections wants the section of the method, and no other.
+func (p *Problems) sections(auth api.AzureAuth) {
 	for _, section := range []struct {
 		method string
 		given  bool
@@ -88,54 +75,35 @@ func checkSections(auth api.AzureAuth) Problems {
 		{api.ManagedIdentity, auth.ManagedIdentity != nil},
 		{api.Arc, auth.Arc != nil},
 	} {
-		if section.given && section.method != auth.Method {
-			problems.add("properties.azureAuth."+section.method,
-				"This section is for the method %s, and the method is %s.",
-				section.method, auth.Method)
-		}
+		p.unless(!section.given || section.method == auth.Method,
+			"properties.azureAuth."+section.method,
+			"This section is for the method %s, and the method is %s.", section.method, auth.Method)
 	}
-	if auth.Method == api.ServicePrincipal && auth.ServicePrincipal == nil {
-		problems.add("properties.azureAuth.servicePrincipal", "The method servicePrincipal needs "+
-			"this section, with clientId and clientSecret.")
-	}
-	return problems
+	p.unless(auth.Method != api.ServicePrincipal || auth.ServicePrincipal != nil,
+		"properties.azureAuth.servicePrincipal",
+		"The method servicePrincipal needs this section, with clientId and clientSecret.")
 }
 
-// checkIdentity wants a managed identity that a node can be known by when it polls.
-func checkIdentity(d api.Desired) Problems {
-	var problems Problems
-	mi := d.AzureAuth.ManagedIdentity
-	if mi == nil {
-		return nil
-	}
+// identity wants a managed identity that a node can be known by when it polls.
+func (p *Problems) identity(mi api.ManagedIdentityAuth, polls bool) {
 	const at = "properties.azureAuth.managedIdentity"
-	if mi.PrincipalID != "" && !isGUID(mi.PrincipalID) {
-		problems.add(at+".principalId", "The principal id '%s' is not a GUID.",
-			shorten(mi.PrincipalID))
-	}
-	if d.ContinuousMonitoring && mi.ClientID == "" && mi.PrincipalID == "" {
-		problems.add(at, "Continuous monitoring needs the clientId of a user-assigned identity or "+
-			"the principalId of the system-assigned one: by it the node is known when it polls.")
-	}
-	return problems
+	p.unless(mi.PrincipalID == "" || isGUID(mi.PrincipalID), at+".principalId",
+		"The principal id '%s' is not a GUID.", shorten(mi.PrincipalID))
+	p.unless(!polls || mi.ClientID != "" || mi.PrincipalID != "", at, "Continuous monitoring "+
+		"needs the clientId of a user-assigned identity or the principalId of the system-assigned "+
+		"one: by it the node is known when it polls.")
 }
 
-// checkMachine wants the id of an Arc machine. Its subscription may be another than the cluster's:
-// the agent registers the machine there.
-func checkMachine(id string) Problems {
-	var problems Problems
+// machine wants the id of an Arc machine. Its subscription may be another than the cluster's: the
+// agent registers the machine there.
+func (p *Problems) machine(id string) {
 	const at = "properties.azureAuth.arc.machineResourceId"
 	parsed, err := arm.Parse(id)
 	machine := err == nil && parsed.Name() != "" && parsed.ResourceGroup != "" &&
 		len(parsed.Types) == 1 && parsed.Parent == "" &&
 		arm.EqualFold(parsed.Type(), "Microsoft.HybridCompute/machines")
-	switch {
-	case !machine:
-		problems.add(at, "'%s' is not the id of a Microsoft.HybridCompute/machines resource.",
-			shorten(id))
-	case !isGUID(parsed.Subscription):
-		problems.add(at, "The subscription '%s' of the Arc machine is not a GUID.",
-			shorten(parsed.Subscription))
-	}
-	return problems
+	p.unless(machine, at, "'%s' is not the id of a Microsoft.HybridCompute/machines resource.",
+		shorten(id))
+	p.unless(!machine || isGUID(parsed.Subscription), at,
+		"The subscription '%s' of the Arc machine is not a GUID.", shorten(parsed.Subscription))
 }

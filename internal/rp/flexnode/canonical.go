@@ -2,33 +2,30 @@ package flexnode
 
 import (
 	"encoding/json"
-	"strconv"
 )
 
-// number is a whole number in an object, as it is read; 0 remains what without leaves out.
-func number(n int) any {
-	if n == 0 {
-		return 0
-	}
-	return json.Number(strconv.Itoa(n))
-}
-
-// objectOf is an object of strings.
-func objectOf(entries map[string]string) object {
-	o := make(object, len(entries))
-	for name, value := range entries {
-		o[name] = value
+// objectOf is a value as an object, as it is read; nil of a map that is nil.
+func objectOf(value any) object {
+	o, err := readObject(encode(value))
+	if err != nil {
+		return nil
 	}
 	return o
 }
 
-// listOf is a list of strings.
-func listOf(items []string) []any {
-	list := make([]any, len(items))
-	for i, item := range items {
-		list[i] = item
+// in is what an object has at the end of a path of names; nil if there is nothing.
+func in(o object, path ...string) any {
+	last := len(path) - 1
+	for _, name := range path[:last] {
+		o, _ = o[name].(object)
 	}
-	return list
+	return o[path[last]]
+}
+
+// textIn is a text at the end of a path; "" if there is none.
+func textIn(o object, path ...string) string {
+	text, _ := in(o, path...).(string)
+	return text
 }
 
 // encode is a value as encoding/json writes it: compact, with sorted names of maps.

@@ -30,21 +30,15 @@ const (
 	maxTaints     = 16
 )
 
-func checkNodeConfig(c api.NodeConfig) Problems {
-	var problems Problems
+func (p *Problems) nodeConfig(c api.NodeConfig) {
 	const at = "properties.nodeConfig"
-	if len(c.Labels) > maxLabels {
-		problems.add(at+".labels", "There are %d labels; at most %d are allowed.", len(c.Labels),
-			maxLabels)
-	}
-	if len(c.Taints) > maxTaints {
-		problems.add(at+".taints", "There are %d taints; at most %d are allowed.", len(c.Taints),
-			maxTaints)
-	}
-	if text, err := json.Marshal(c); err != nil || len(text) > maxNodeConfig {
-		problems.add(at, "It is larger than %d bytes.", maxNodeConfig)
-	}
-	return problems
+	p.unless(len(c.Labels) <= maxLabels, at+".labels",
+		"There are %d labels; at most %d are allowed.", len(c.Labels), maxLabels)
+	p.unless(len(c.Taints) <= maxTaints, at+".taints",
+		"There are %d taints; at most %d are allowed.", len(c.Taints), maxTaints)
+	text, err := json.Marshal(c)
+	p.unless(err == nil && len(text) <= maxNodeConfig, at, "It is larger than %d bytes.",
+		maxNodeConfig)
 }
 
 // ARM's limits for tags.
@@ -57,15 +51,12 @@ const (
 // CheckTags checks the tags of a resource.
 func CheckTags(tags map[string]string) Problems {
 	var problems Problems
-	if len(tags) > maxTags {
-		problems.add("tags", "There are %d tags; at most %d are allowed.", len(tags), maxTags)
-	}
+	problems.unless(len(tags) <= maxTags, "tags", "There are %d tags; at most %d are allowed.",
+		len(tags), maxTags)
 	for name, value := range tags {
-		if name == "" || utf8.RuneCountInString(name) > maxTagName ||
-			utf8.RuneCountInString(value) > maxTagValue {
-			problems.add("tags", "The name of the tag '%s' must have 1 to %d characters, its value "+
-				"at most %d.", shorten(name), maxTagName, maxTagValue)
-		}
+		problems.unless(name != "" && utf8.RuneCountInString(name) <= maxTagName &&
+			utf8.RuneCountInString(value) <= maxTagValue, "tags", "The name of the tag '%s' must "+
+			"have 1 to %d characters, its value at most %d.", shorten(name), maxTagName, maxTagValue)
 	}
 	return problems
 }
@@ -92,9 +83,7 @@ func anyHost() config.Host { return config.Host{HostName: "host", Arch: "amd64"}
 // told are the problems of a node's configuration in terms of the resource.
 func (n Node) told(whole object, found config.Problems) Problems {
 	var problems Problems
-	if dnsOf(whole) == "" {
-		problems.add("properties", "%s", NoDNS)
-	}
+	problems.unless(textIn(whole, "node", "kubelet", "dnsServiceIP") != "", "properties", "%s", NoDNS)
 	for _, p := range found {
 		message := p.Message
 		if p.Value != "" {
@@ -103,14 +92,6 @@ func (n Node) told(whole object, found config.Problems) Problems {
 		problems = append(problems, Problem{n.place(p.Path), message})
 	}
 	return problems
-}
-
-// dnsOf is the DNS service's address in a configuration.
-func dnsOf(whole object) string {
-	node, _ := whole["node"].(object)
-	kubelet, _ := node["kubelet"].(object)
-	address, _ := kubelet["dnsServiceIP"].(string)
-	return address
 }
 
 // anyGrants are secrets that a node with those of its methods may have.

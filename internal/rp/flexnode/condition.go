@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -111,7 +112,7 @@ func (e Evidence) upToDate() api.Condition {
 		c := is("False", "Failed", fmt.Sprintf("The node was not healthy with configuration %s "+
 			"(%s), and has gone back. See status.config.failed; change the configuration, or roll "+
 			"the node back.",
-			failed.Version, orUnknown(failed.Reason)))
+			failed.Version, cmp.Or(failed.Reason, "no reason given")))
 		if failed.At != nil {
 			c.LastTransitionTime = failed.At.UTC()
 		}
@@ -151,13 +152,6 @@ func (e Evidence) upToDate() api.Condition {
 	}
 	return is("False", "Outdated", fmt.Sprintf(
 		"The agent runs configuration %s and has not fetched %s.", applied, offered))
-}
-
-func orUnknown(reason string) string {
-	if reason == "" {
-		return "no reason given"
-	}
-	return reason
 }
 
 // heard reports whether the agent was heard of not too long ago.

@@ -2,6 +2,7 @@ package flexnode
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -34,8 +35,7 @@ func (p Parent) mark(own object) {
 	}
 	labels, given := node["labels"].(object)
 	if !given {
-		defaults, _ := p.Defaults.settings()["node"].(object)
-		labels, _ = defaults["labels"].(object)
+		labels, _ = in(p.Defaults.settings(), "node", "labels").(object)
 	}
 	marked := object{InstallationLabel: p.Installation}
 	for name, value := range labels {
@@ -56,18 +56,13 @@ func (p Parent) factsID() string {
 
 // Tenant is that of the cluster, as its nodes are told; "" while it is not known.
 func (p Parent) Tenant() string {
-	azure, _ := p.FactsLayer.settings()["azure"].(object)
-	tenant, _ := azure["tenantId"].(string)
-	return tenant
+	return textIn(p.FactsLayer.settings(), "azure", "tenantId")
 }
 
 // serverURL is the URL of the API server that the cluster's nodes are told; "" while it is not
 // known.
 func (p Parent) serverURL() string {
-	node, _ := p.FactsLayer.settings()["node"].(object)
-	kubelet, _ := node["kubelet"].(object)
-	url, _ := kubelet["serverURL"].(string)
-	return url
+	return textIn(p.FactsLayer.settings(), "node", "kubelet", "serverURL")
 }
 
 // directNetworks is the agent's setting, of cni, with the networks that pods reach with their own
@@ -91,14 +86,8 @@ func (p Parent) podNetwork() string {
 
 // hasDirectNetworks reports whether the own layer of a revision has such networks.
 func (r Revision) hasDirectNetworks() bool {
-	var own struct {
-		CNI map[string]json.RawMessage `json:"cni"`
-	}
-	if json.Unmarshal(r.Own, &own) != nil {
-		return false
-	}
-	networks, given := own.CNI[directNetworks]
-	return given && string(networks) != "null"
+	own, err := readObject(r.Own)
+	return err == nil && in(own, "cni", directNetworks) != nil
 }
 
 // Secret is what is known of the client secret of a node.
@@ -250,9 +239,7 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 	if problems = append(problems, skewed...); len(problems) > 0 {
 		return problems
 	}
-	if n.Chosen.PodCIDR == "" {
-		n.Chosen.PodCIDR = p.Subnet
-	}
+	n.Chosen.PodCIDR = cmp.Or(n.Chosen.PodCIDR, p.Subnet)
 	if parent.Cluster.Properties.PodCIDR != "" && n.Chosen.PodCIDR == "" {
 		d.NeedsSubnet = true
 		return nil

@@ -49,14 +49,12 @@ func goDuration(s string) string {
 	return text
 }
 
-// checkDurations wants durations that can be read. How long they may be is the agent's to say.
-func checkDurations(d api.Desired) Problems {
-	var problems Problems
+// durations wants durations that can be read. How long they may be is the agent's to say.
+func (p *Problems) durations(d api.Desired) {
 	check := func(at, s string) {
-		if _, ok := parseDuration(s); s != "" && !ok {
-			problems.add("properties."+at, "'%s' is not a duration of ISO 8601 in days, hours, "+
-				"minutes and seconds, such as PT15M.", shorten(s))
-		}
+		_, ok := parseDuration(s)
+		p.unless(ok || s == "", "properties."+at, "'%s' is not a duration of ISO 8601 in days, "+
+			"hours, minutes and seconds, such as PT15M.", shorten(s))
 	}
 	check("upgradePolicy.deadline", d.UpgradePolicy.Deadline)
 	check("upgradePolicy.readyTimeout", d.UpgradePolicy.ReadyTimeout)
@@ -64,5 +62,4 @@ func checkDurations(d api.Desired) Problems {
 		check("upgradePolicy.maintenanceWindow.duration", w.Duration)
 	}
 	check("monitoring.interval", d.Monitoring.Interval)
-	return problems
 }

@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -83,10 +84,7 @@ func (c JoinCredential) join(registered bool) *api.Join {
 	case c.Made:
 		j.State, j.Reason = api.JoinReady, "The URL waits for a machine."
 	default:
-		j.State, j.Reason = api.JoinPending, c.Problem
-		if j.Reason == "" {
-			j.Reason = "It is being made in the cluster."
-		}
+		j.State, j.Reason = api.JoinPending, cmp.Or(c.Problem, "It is being made in the cluster.")
 	}
 	return j
 }

@@ -1,7 +1,9 @@
 package flexnode
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -84,28 +86,17 @@ func FactsLayer(f Facts, clusterID string) *Layer {
 
 // FactsOf reads facts back from their layer.
 func FactsOf(layer []byte) (Facts, error) {
-	var l struct {
-		Azure struct {
-			TenantID      string `json:"tenantId"`
-			TargetCluster struct {
-				Location string `json:"location"`
-			} `json:"targetCluster"`
-		} `json:"azure"`
-		Node struct {
-			Kubelet struct {
-				ServerURL    string `json:"serverURL"`
-				CACertData   string `json:"caCertData"`
-				DNSServiceIP string `json:"dnsServiceIP"`
-			} `json:"kubelet"`
-		} `json:"node"`
+	o, err := readObject(layer)
+	if err != nil || o == nil {
+		return Facts{}, fmt.Errorf("cannot read the facts of a cluster: %w",
+			cmp.Or(err, errors.New("there are none")))
 	}
-	if err := json.Unmarshal(layer, &l); err != nil {
-		return Facts{}, fmt.Errorf("cannot read the facts of a cluster: %w", err)
-	}
-	k := l.Node.Kubelet
 	return Facts{
-		ServerURL: k.ServerURL, CACertData: k.CACertData, DNSServiceIP: k.DNSServiceIP,
-		TenantID: l.Azure.TenantID, Location: l.Azure.TargetCluster.Location,
+		ServerURL:    textIn(o, "node", "kubelet", "serverURL"),
+		CACertData:   textIn(o, "node", "kubelet", "caCertData"),
+		DNSServiceIP: textIn(o, "node", "kubelet", "dnsServiceIP"),
+		TenantID:     textIn(o, "azure", "tenantId"),
+		Location:     textIn(o, "azure", "targetCluster", "location"),
 	}, nil
 }
 
@@ -130,7 +121,7 @@ func ownLayer(n Node, network string) object {
 		"runc":       object{"version": v.Runc},
 		"cni":        cni,
 		"npd":        object{"version": v.NPD},
-		"node":       ownNode(n.Desired.NodeConfig),
+		"node":       objectOf(n.Desired.NodeConfig),
 	}
 	if access := n.Desired.Network.Metadata; access != "" {
 		own["network"] = object{"metadata": access}
@@ -192,78 +183,33 @@ func ownArc(n Node, section object) {
 	}
 }
 
-func ownNode(c api.NodeConfig) object {
-	kubelet := without(object{
-		"nodeIP":               c.Kubelet.NodeIP,
-		"imageGCHighThreshold": number(c.Kubelet.ImageGCHighThreshold),
-		"imageGCLowThreshold":  number(c.Kubelet.ImageGCLowThreshold),
-		"verbosity":            number(c.Kubelet.Verbosity),
-	})
-	if len(c.Kubelet.KubeReserved) > 0 {
-		kubelet["kubeReserved"] = objectOf(c.Kubelet.KubeReserved)
-	}
-	if len(c.Kubelet.EvictionHard) > 0 {
-		kubelet["evictionHard"] = objectOf(c.Kubelet.EvictionHard)
-	}
-	section := without(object{"maxPods": number(c.MaxPods)})
-	if len(kubelet) > 0 {
-		section["kubelet"] = kubelet
-	}
-	if len(c.Labels) > 0 {
-		section["labels"] = objectOf(c.Labels)
-	}
-	if len(c.Taints) > 0 {
-		section["taints"] = listOf(c.Taints)
-	}
-	return section
-}
-
-// ownAgent is about the agent itself. Durations were checked (checkDurations).
+// ownAgent is about the agent itself, whose settings have the names that the resource's have.
+// Durations were checked (Problems.durations).
 func ownAgent(n Node) object {
 	policy, monitoring := n.Desired.UpgradePolicy, n.Desired.Monitoring
-	upgrade := without(object{
-		"drain": policy.Drain, "deadline": goDuration(policy.Deadline),
-	})
-	options := object{}
-	if b := policy.DrainOptions.Force; b != nil {
-		options["force"] = *b
-	}
-	if b := policy.DrainOptions.DeleteEmptyDir; b != nil {
-		options["deleteEmptyDir"] = *b
-	}
-	if len(options) > 0 {
-		upgrade["drainOptions"] = options
-	}
-	if w := policy.MaintenanceWindow; w != nil {
-		window := without(object{
-			"start": w.Start, "duration": goDuration(w.Duration), "utcOffset": w.UTCOffset,
-		})
-		if len(w.Days) > 0 {
-			window["days"] = listOf(w.Days)
-		}
-		upgrade["maintenanceWindow"] = window
-	}
 	section := without(object{
 		"nodeName": nodeName(n.ID), "driftPolicy": n.Desired.DriftPolicy,
 		"readyTimeout": goDuration(policy.ReadyTimeout),
 	})
-	if len(n.Desired.DriftPolicies) > 0 {
-		section["driftPolicies"] = objectOf(n.Desired.DriftPolicies)
+	policy.Deadline, policy.ReadyTimeout = goDuration(policy.Deadline), ""
+	if w := policy.MaintenanceWindow; w != nil {
+		own := *w
+		own.Duration, policy.MaintenanceWindow = goDuration(w.Duration), &own
 	}
-	if len(upgrade) > 0 {
-		section["upgradePolicy"] = upgrade
+	monitoring.Interval = goDuration(monitoring.Interval)
+	parts := object{
+		"driftPolicies": n.Desired.DriftPolicies, "upgradePolicy": policy, "monitoring": monitoring,
 	}
-	followed := without(object{
-		"endpoint": monitoring.Endpoint, "interval": goDuration(monitoring.Interval),
-	})
-	if len(followed) > 0 {
-		section["monitoring"] = followed
+	for name, settings := range parts {
+		if o := objectOf(settings); len(o) > 0 {
+			section[name] = o
+		}
 	}
 	return section
 }
 
 // without leaves out what is empty, so that the agent's defaults hold.
 func without(o object) object {
-	maps.DeleteFunc(o, func(_ string, v any) bool { return v == "" || v == 0 })
+	maps.DeleteFunc(o, func(_ string, v any) bool { return v == "" })
 	return o
 }

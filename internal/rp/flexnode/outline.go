@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -127,9 +128,7 @@ func SaidOf(s Status) Said {
 	if c := s.Report.Components; c != nil {
 		said.Components = *c
 	}
-	if said.Components.Agent == "" {
-		said.Components.Agent = s.Report.AgentVersion
-	}
+	said.Components.Agent = cmp.Or(said.Components.Agent, s.Report.AgentVersion)
 	if c := s.Report.Config; c != nil && c.Failed != nil {
 		said.Failure = c.Failed.Reason
 	}

@@ -45,6 +45,13 @@ func (p *Problems) add(target, format string, args ...any) {
 	*p = append(*p, Problem{target, fmt.Sprintf(format, args...)})
 }
 
+// unless adds what is wrong where something is not as it must be.
+func (p *Problems) unless(good bool, target, format string, args ...any) {
+	if !good {
+		p.add(target, format, args...)
+	}
+}
+
 // shorten keeps what a caller has sent from filling an answer or a log.
 func shorten(s string) string {
 	const most = 100

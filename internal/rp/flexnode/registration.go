@@ -15,54 +15,42 @@ const ClusterType = "Microsoft.ContainerService/managedClusters"
 func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
 	var problems Problems
 	p := c.Properties
-	if !isLocation(c.Location) {
-		problems.add("location", "The location '%s' is not an Azure region, such as westeurope.",
-			shorten(c.Location))
-	}
-	if p.Kubeconfig != "" && !isFileName(p.Kubeconfig) {
-		problems.add("properties.kubeconfig", "This names one of the provider's kubeconfigs: "+
-			"letters, digits, '.', '_' and '-'.")
-	}
-	if p.ServerURL != "" && !isServerURL(p.ServerURL) {
-		problems.add("properties.serverUrl",
-			"This is not an https URL of a host, perhaps with a port.")
-	}
-	if _, err := netip.ParseAddr(p.DNSServiceIP); p.DNSServiceIP != "" && err != nil {
-		problems.add("properties.dnsServiceIP", "This is not an IP address.")
-	}
+	problems.unless(isLocation(c.Location), "location",
+		"The location '%s' is not an Azure region, such as westeurope.", shorten(c.Location))
+	problems.unless(p.Kubeconfig == "" || isFileName(p.Kubeconfig), "properties.kubeconfig",
+		"This names one of the provider's kubeconfigs: letters, digits, '.', '_' and '-'.")
+	problems.unless(p.ServerURL == "" || isServerURL(p.ServerURL), "properties.serverUrl",
+		"This is not an https URL of a host, perhaps with a port.")
+	_, err := netip.ParseAddr(p.DNSServiceIP)
+	problems.unless(p.DNSServiceIP == "" || err == nil, "properties.dnsServiceIP",
+		"This is not an IP address.")
 	if p.PodCIDR != "" || p.NodeCIDRMask != 0 {
-		problems = append(problems, checkPool(p.PodCIDR, p.NodeCIDRMask)...)
+		problems.pool(p.PodCIDR, p.NodeCIDRMask)
 	}
 	_, wrong := ReadPolicy(p.RolloutPolicy)
 	if problems = append(problems, wrong...); old == nil {
 		return problems
 	}
 	was := old.Properties
-	if was.PodCIDR != "" && (was.PodCIDR != p.PodCIDR || was.NodeCIDRMask != p.NodeCIDRMask) {
-		problems.add("properties.podCidr", "The pod network cannot be changed: nodes have "+
-			"subnets of it. (PropertyChangeNotAllowed)")
-	}
+	problems.unless(was.PodCIDR == "" || was.PodCIDR == p.PodCIDR &&
+		was.NodeCIDRMask == p.NodeCIDRMask, "properties.podCidr", "The pod network cannot be "+
+		"changed: nodes have subnets of it. (PropertyChangeNotAllowed)")
 	return problems
 }
 
 // maxPoolBits bounds how many subnets a pool may have.
 const maxPoolBits = 24
 
-// checkPool checks the network that nodes get their pod subnets of.
-func checkPool(pool string, mask int) Problems {
-	var problems Problems
+// pool checks the network that nodes get their pod subnets of.
+func (p *Problems) pool(pool string, mask int) {
 	network, err := netip.ParsePrefix(pool)
 	if err != nil || network != network.Masked() {
-		problems.add("properties.podCidr",
-			"This is not a network in CIDR notation, such as 10.244.0.0/16.")
-		return problems
+		p.add("properties.podCidr", "This is not a network in CIDR notation, such as 10.244.0.0/16.")
+		return
 	}
 	low, high := network.Bits(), min(network.Addr().BitLen()-2, network.Bits()+maxPoolBits)
-	if mask < low || mask > high {
-		problems.add("properties.nodeCidrMask", "The mask of a node's subnet is between %d, that "+
-			"of podCidr, and %d.", low, high)
-	}
-	return problems
+	p.unless(low <= mask && mask <= high, "properties.nodeCidrMask", "The mask of a node's subnet "+
+		"is between %d, that of podCidr, and %d.", low, high)
 }
 
 // ShownCluster is the registration of a cluster as callers see it.

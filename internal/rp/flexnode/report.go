@@ -27,7 +27,8 @@ func ReadReport(body []byte) (api.Report, error) {
 	if err := DecodeLenient(body, &r); err != nil {
 		return r, err
 	}
-	problems := checkReport(r)
+	var problems Problems
+	problems.report(r)
 	if c := r.Config; c != nil {
 		next := *c
 		problems.merge("config.applied", &r.AppliedConfigVersion, &next.Applied)
@@ -60,80 +61,59 @@ func (p *Problems) merge(at string, older, newer *string) {
 	*newer = ""
 }
 
-// checkReport checks what an agent says of its node.
-func checkReport(r api.Report) Problems {
-	var problems Problems
-	if len(r.Conditions) > maxConditions {
-		problems.add("conditions", "There are %d conditions; at most %d are kept.",
-			len(r.Conditions), maxConditions)
-	}
-	problems.version("appliedConfigVersion", r.AppliedConfigVersion)
-	problems.bound("agentVersion", r.AgentVersion, maxVersion)
+// report checks what an agent says of its node.
+func (p *Problems) report(r api.Report) {
+	p.unless(len(r.Conditions) <= maxConditions, "conditions",
+		"There are %d conditions; at most %d are kept.", len(r.Conditions), maxConditions)
+	p.version("appliedConfigVersion", r.AppliedConfigVersion)
+	p.bound("agentVersion", r.AgentVersion, maxVersion)
 	for i, c := range r.Conditions {
 		at := fmt.Sprintf("conditions[%d].", i)
-		if !isConditionType(c.Type) {
-			problems.add(at+"type",
-				"A condition's type is 1 to 63 letters and digits, a letter first.")
-		}
-		if !isConditionType(c.Status) {
-			problems.add(at+"status", "A condition's status is one word, such as True.")
-		}
-		if len(c.Reason) > maxText || len(c.Message) > maxText {
-			problems.add(at+"message", "Reason and message have at most %d characters.", maxText)
+		p.unless(isConditionType(c.Type), at+"type",
+			"A condition's type is 1 to 63 letters and digits, a letter first.")
+		p.unless(isConditionType(c.Status), at+"status",
+			"A condition's status is one word, such as True.")
+		p.unless(len(c.Reason) <= maxText && len(c.Message) <= maxText, at+"message",
+			"Reason and message have at most %d characters.", maxText)
+	}
+	if c := r.Components; c != nil {
+		for _, one := range []struct{ name, value string }{
+			{"kubelet", c.Kubelet}, {"containerd", c.Containerd}, {"runc", c.Runc}, {"cni", c.CNI},
+			{"npd", c.NPD}, {"agent", c.Agent}, {"kernel", c.Kernel}, {"os", c.OS},
+		} {
+			p.bound("components."+one.name, one.value, maxVersion)
 		}
 	}
-	problems.components(r.Components)
-	problems.applied(r.Config)
-	problems.drift(r.Drift)
-	return problems
-}
-
-func (p *Problems) components(c *api.Components) {
-	if c == nil {
-		return
+	if r.Config != nil {
+		p.applied(*r.Config)
 	}
-	for _, one := range []struct{ name, value string }{
-		{"kubelet", c.Kubelet}, {"containerd", c.Containerd}, {"runc", c.Runc}, {"cni", c.CNI},
-		{"npd", c.NPD}, {"agent", c.Agent}, {"kernel", c.Kernel}, {"os", c.OS},
-	} {
-		p.bound("components."+one.name, one.value, maxVersion)
+	if r.Drift != nil {
+		p.drift(*r.Drift)
 	}
 }
 
-func (p *Problems) applied(c *api.Applied) {
-	if c == nil {
-		return
-	}
+func (p *Problems) applied(c api.Applied) {
 	p.version("config.observed", c.Observed)
 	p.version("config.applied", c.Applied)
 	if f := c.Failed; f != nil {
 		const at = "config.failed."
-		if f.Version == "" || !isConfigVersion(f.Version) {
-			p.add(at+"version", "What has failed must be named by its configVersion.")
-		}
+		p.unless(f.Version != "" && isConfigVersion(f.Version), at+"version",
+			"What has failed must be named by its configVersion.")
 		p.bound(at+"reason", f.Reason, maxVersion)
 		p.bound(at+"message", f.Message, maxText)
 		p.bound(at+"log", f.Log, maxLog)
 	}
 }
 
-func (p *Problems) drift(d *api.Drift) {
-	if d == nil {
-		return
-	}
+func (p *Problems) drift(d api.Drift) {
 	p.bound("drift.policy", d.Policy, maxVersion)
-	if len(d.Items) > maxItems {
-		p.add("drift.items", "There are %d items; at most %d are kept. The count says how many "+
-			"there are.", len(d.Items), maxItems)
-	}
-	if d.Count < len(d.Items) {
-		p.add("drift.count", "The count is less than the items that are listed.")
-	}
+	p.unless(len(d.Items) <= maxItems, "drift.items", "There are %d items; at most %d are kept. "+
+		"The count says how many there are.", len(d.Items), maxItems)
+	p.unless(d.Count >= len(d.Items), "drift.count",
+		"The count is less than the items that are listed.")
 	for i, item := range d.Items {
 		at := fmt.Sprintf("drift.items[%d].", i)
-		if item.Name == "" {
-			p.add(at+"name", "An item must say what it is about.")
-		}
+		p.unless(item.Name != "", at+"name", "An item must say what it is about.")
 		p.bound(at+"name", item.Name, maxName)
 		p.bound(at+"message", item.Message, maxName)
 	}
@@ -141,14 +121,10 @@ func (p *Problems) drift(d *api.Drift) {
 
 // version wants a configVersion, or nothing.
 func (p *Problems) version(at, value string) {
-	if !isConfigVersion(value) {
-		p.add(at, "This is not a configVersion.")
-	}
+	p.unless(isConfigVersion(value), at, "This is not a configVersion.")
 }
 
 // bound wants a text that is not too long.
 func (p *Problems) bound(at, value string, most int) {
-	if len(value) > most {
-		p.add(at, "This is longer than %d characters.", most)
-	}
+	p.unless(len(value) <= most, at, "This is longer than %d characters.", most)
 }

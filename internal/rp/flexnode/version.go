@@ -112,13 +112,11 @@ func (c chooser) unknown(got release.Set, problems Problems) Problems {
 
 // overridden are the artifacts, or versions of one, whose digests the operator's defaults have.
 func (p Parent) overridden() map[string]bool {
-	artifacts, _ := p.Defaults.settings()["artifacts"].(object)
-	overrides, _ := artifacts["overrides"].(object)
+	overrides, _ := in(p.Defaults.settings(), "artifacts", "overrides").(object)
 	found := map[string]bool{}
 	for name, value := range overrides {
 		o, _ := value.(object)
-		digest, _ := o["sha256"].(string)
-		found[name] = digest != ""
+		found[name] = textIn(o, "sha256") != ""
 	}
 	return found
 }

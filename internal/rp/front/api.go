@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -61,10 +62,10 @@ type API struct {
 	// Tracer makes spans; nil makes none.
 	Tracer trace.Tracer
 
-	layers   memo[string, *flexnode.Layer] // by content id: what has one never changes
-	once     sync.Once
-	defaults *flexnode.Layer         // once it was asked for
-	heardOf  memo[string, time.Time] // by node key: when heard has told of it
+	once         sync.Once
+	defaults     *flexnode.Layer         // once it was asked for
+	defaultsKept atomic.Bool             // the store is known to have them
+	heardOf      memo[string, time.Time] // by node key: when heard has told of it
 
 	claims    fair.Claims
 	strangers memo[string, *rate.Limiter] // of refusals, by tenant and object id

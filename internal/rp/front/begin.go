@@ -23,42 +23,27 @@ func (a *API) beginChange(w http.ResponseWriter, r *request) error {
 		return invalid("The value '%s' of configVersion is not the version of a configuration.",
 			shorten(ask.ConfigVersion))
 	}
-	uid, err := r.uid()
-	if err != nil {
-		return err
-	}
-	var node store.Row[flexnode.Node]
 	var answer api.ChangeBegun
 	key := r.nodeKey()
-	ahead := []string{a.Store.Nodes.Key(key), a.Store.History.Key(key), a.Store.Status.Key(key),
+	ahead := []string{a.Store.History.Key(key), a.Store.Status.Key(key),
 		a.Store.Clusters.Key(r.clusterKey()), a.Store.Rollouts.Key(r.clusterKey())}
-	_, err = a.Store.Update(r.Context(), "change begun", ahead, func(v *store.View) error {
-		var err error
-		if node, err = a.Store.Nodes.In(v, key); err != nil || !node.Exists() ||
-			!named(uid, node.Value.UID) {
-			return err
-		}
-		if err := a.mayHave(r, node.Value); err != nil {
-			return err
-		}
-		b, err := a.beginning(v, r, node.Value)
+	decide := func(v *store.View, n flexnode.Node) error {
+		b, err := a.beginning(v, r, n)
 		if err != nil {
 			return err
 		}
 		b.Asked = version
-		next, said := node.Value.Begin(b)
-		if answer = said; reflect.DeepEqual(next, node.Value) {
+		next, said := n.Begin(b)
+		if answer = said; reflect.DeepEqual(next, n) {
 			return nil
 		}
 		return a.Store.Nodes.Put(v, key, next)
-	})
+	}
+	node, err := a.byAgent(r, "change begun", ahead, decide)
 	if err != nil {
 		return err
 	}
-	if !node.Exists() || !named(uid, node.Value.UID) {
-		return a.notFound(r, uid)
-	}
-	a.heard(r, uid, pollOf(node.Value))
+	a.heard(r, pollOf(node))
 	if answer.Hold == "" {
 		r.after = decimal(version)
 	}
@@ -66,44 +51,45 @@ func (a *API) beginChange(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
+// byAgent makes a change that a node's agent asks for, and returns the node as it was.
+func (a *API) byAgent(
+	r *request, what string, ahead []string, decide func(*store.View, flexnode.Node) error,
+) (n flexnode.Node, err error) {
+	ahead = append(ahead, a.Store.Nodes.Key(r.nodeKey()))
+	_, err = a.Store.Update(r.Context(), what, ahead, func(v *store.View) error {
+		row := a.Store.Nodes.Row(v, r.nodeKey())
+		if n = row.Value; !row.Exists() || !named(r.uid, n.UID) {
+			return a.notFound(r)
+		}
+		if err := a.mayHave(r, n); err != nil {
+			return err
+		}
+		return decide(v, n)
+	})
+	return n, err
+}
+
 // beginning reads what the answer depends on. The write depends on all of it.
 func (a *API) beginning(
 	v *store.View, r *request, n flexnode.Node,
 ) (b flexnode.Beginning, err error) {
-	status, err := a.Store.Status.In(v, r.nodeKey())
-	if err != nil {
-		return b, err
-	}
-	cluster, err := a.Store.Clusters.In(v, r.clusterKey())
-	if err != nil {
-		return b, err
-	}
-	states, err := a.Store.Rollouts.In(v, r.clusterKey())
-	if err != nil {
-		return b, err
-	}
-	history, err := a.Store.History.In(v, r.nodeKey())
-	if err != nil {
-		return b, err
-	}
-	b.Now, b.Rollout = a.Now().UTC(), states.Value
-	b.Policy, _ = flexnode.ReadPolicy(cluster.Value.Properties.RolloutPolicy) // it was checked
-	b.Applied, _, _ = status.Value.Versions()
-	of := func(version int64) (map[string]any, error) {
-		revision, err := history.Value.Find(version)
-		if err != nil || revision == nil {
-			return nil, err
+	cluster := a.Store.Clusters.Row(v, r.clusterKey()).Value
+	history := a.Store.History.Row(v, r.nodeKey()).Value
+	b.Now, b.Rollout = a.Now().UTC(), a.Store.Rollouts.Row(v, r.clusterKey()).Value
+	b.Policy, _ = flexnode.ReadPolicy(cluster.Properties.RolloutPolicy) // it was checked
+	b.Applied = a.Store.Status.Row(v, r.nodeKey()).Value.Applied()
+	of := func(version int64) map[string]any {
+		revision := revisionIn(v, history, version)
+		if revision == nil {
+			return nil
 		}
-		return a.Store.Config(v.Context(), *revision)
+		config, err := a.Store.Config(v.Context(), *revision, flexnode.Grants{})
+		if err != nil {
+			v.Fail(err)
+		}
+		return config
 	}
-	from, err := of(b.Applied)
-	if err != nil {
-		return b, err
-	}
-	to, err := of(n.Revision)
-	if err != nil {
-		return b, err
-	}
+	from, to := of(b.Applied), of(n.Revision)
 	b.Change = flexnode.ChangeOf(from, to)
 	b.Lasts, err = flexnode.Lasts(to)
 	return b, err

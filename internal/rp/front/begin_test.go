@@ -26,16 +26,9 @@ func (w *world) begins(name, version string) api.ChangeBegun {
 }
 
 // edit changes the row of a node.
-func (w *world) edit(name string, edit func(n *flexnode.Node)) {
+func (w *world) edit(name string, with func(n *flexnode.Node)) {
 	w.t.Helper()
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Nodes.In(v, clusterKey+"/"+name)
-		if err != nil {
-			return err
-		}
-		edit(&row.Value)
-		return w.api.Store.Nodes.Put(v, row.Key, row.Value)
-	})
+	edit(w, w.api.Store.Nodes, clusterKey+"/"+name, with)
 }
 
 // TestBeginChange holds the answer to an agent that asks, for one node that was admitted to an
@@ -52,16 +45,16 @@ func TestBeginChange(t *testing.T) {
 		"it has a slot": {},
 		"it asks again": {before: func(w *world) string {
 			w.begins("n", w.desires("n"))
-			w.clock.pass(20 * time.Minute)
+			w.clock.Pass(20 * time.Minute)
 			return ""
 		}},
 		"it has had its turn": {before: func(w *world) string {
 			w.begins("n", w.desires("n"))
-			w.clock.pass(31 * time.Minute)
+			w.clock.Pass(31 * time.Minute)
 			return ""
 		}, hold: flexnode.HoldNoSlot, asks: true},
 		"its slot has ended": {before: func(w *world) string {
-			w.clock.pass(31 * time.Minute)
+			w.clock.Pass(31 * time.Minute)
 			w.admit()
 			return ""
 		}, hold: flexnode.HoldNoSlot, asks: true},
@@ -146,7 +139,7 @@ func TestBeginChange(t *testing.T) {
 				t.Errorf("asked again: %+v", again)
 			}
 			if n.Attempt != nil && n.Attempt.Outcome == "" && tt.hold == "" &&
-				!n.Attempt.Until.Equal(w.clock.now().Add(usual*time.Second)) {
+				!n.Attempt.Until.Equal(w.clock.Now().Add(usual*time.Second)) {
 				t.Errorf("granted until %s", n.Attempt.Until)
 			}
 		})
@@ -156,39 +149,26 @@ func TestBeginChange(t *testing.T) {
 // policy sets the rollout policy of the cluster.
 func (w *world) policy(p api.RolloutPolicy) {
 	w.t.Helper()
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Clusters.In(v, clusterKey)
-		if err != nil {
-			return err
-		}
-		row.Value.Properties.RolloutPolicy = &p
-		return w.api.Store.Clusters.Put(v, clusterKey, row.Value)
+	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
+		c.Properties.RolloutPolicy = &p
 	})
 }
 
 // holds has the change of the node n be held.
 func (w *world) holds(why string) {
 	w.t.Helper()
-	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Rollouts.In(v, clusterKey)
-		if err != nil {
-			return err
-		}
-		row.Value.Changes = []flexnode.State{{
-			Change: flexnode.Change{ID: w.storedNode("n").Attempt.Change}, Hold: why,
-		}}
-		return w.api.Store.Rollouts.Put(v, clusterKey, row.Value)
+	change := flexnode.Change{ID: w.storedNode("n").Attempt.Change}
+	edit(w, w.api.Store.Rollouts, clusterKey, func(r *flexnode.Rollout) {
+		r.Changes = []flexnode.State{{Change: change, Hold: why}}
 	})
 }
 
 // The time that is granted is that of the configuration which the node is about to apply.
 func TestBeginChangeLasts(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	w.report("n", w.upgrading("n", "1.34.4"), "")
 	w.caughtUp()
-	w.clock.pass(time.Second)
+	w.clock.Pass(time.Second)
 	body := strings.Replace(withPrincipal, `"maxPods":50`, `"maxPods":60`, 1)
 	w.must(200, "PUT", nodeURL("n"), strings.Replace(body, `"properties":{`,
 		`"properties":{"upgradePolicy":{"deadline":"PT30M","readyTimeout":"PT7M"},`, 1))
@@ -276,9 +256,7 @@ func (x staleIndex) Nodes(
 // An agent that begins while the owner of its cluster ends its slot keeps it, and no other node
 // gets it: the owner has not seen yet that it has begun.
 func TestBeginChangeAtTheDeadline(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("")
+	w := newEdge(t)
 	for _, name := range []string{"a", "n"} {
 		w.report(name, w.upgrading(name, "1.34.4"), "")
 	}
@@ -287,13 +265,13 @@ func TestBeginChangeAtTheDeadline(t *testing.T) {
 		w.upgrading(name, "1.35.0")
 	}
 	w.admit()
-	w.clock.pass(29 * time.Minute)
+	w.clock.Pass(29 * time.Minute)
 	was := must(w.index.Node(clusterKey + "/a"))
 	if got := w.begins("a", w.desires("a")); got.GrantedSeconds == 0 {
 		t.Fatalf("%+v", got)
 	}
 	w.caughtUp()
-	w.clock.pass(2 * time.Minute)
+	w.clock.Pass(2 * time.Minute)
 	r := w.rollout()
 	r.Index = staleIndex{r.Index, was}
 	if _, err := r.Step(t.Context()); err != nil {

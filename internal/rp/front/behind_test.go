@@ -51,7 +51,7 @@ func TestIndexIsBehindASubscription(t *testing.T) {
 // However long the store takes to list nodes, a registration without any can be deleted.
 func TestDeleteDoesNotListNodes(t *testing.T) {
 	w := newEdge(t)
-	w.during("scan", func() { w.clock.pass(time.Minute) })
+	w.during("scan", func() { w.clock.Pass(time.Minute) })
 	w.must(202, "DELETE", clusterURL, "")
 }
 

@@ -75,9 +75,8 @@ const benchReport = `{"appliedConfigVersion":"1795255000","agentVersion":"v1.4.0
 func BenchmarkRefused(b *testing.B) {
 	w := newWorld(b)
 	w.register("")
-	w.api.Throttle = fair.NewThrottle(fair.Requests{
-		Principal: fair.Rates{Writes: fair.Rate{Burst: 1, PerSecond: 1e-9}},
-	}, w.api.Now)
+	w.api.Throttle = fair.NewThrottle(
+		fair.Rates{fair.Principal: {fair.Writes: at(1, 1e-9)}}, nil, w.api.Now)
 	put := func() int {
 		body := strings.NewReader(withPrincipal)
 		recorder := w.serve(http.MethodPut, nodeURL("n"), body)

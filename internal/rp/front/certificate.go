@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"crypto/x509"
 	"net/http"
 	"slices"
@@ -35,12 +36,8 @@ func managerCaller(h http.Header) Caller {
 		Name:     h.Get("x-ms-client-principal-name"),
 		Type:     "User",
 	}
-	if c.Name != "" {
-		return c
-	}
-	c.Name, c.Type = c.AppID, "Application"
 	if c.Name == "" {
-		c.Name = c.ObjectID
+		c.Name, c.Type = cmp.Or(c.AppID, c.ObjectID), "Application"
 	}
 	return c
 }

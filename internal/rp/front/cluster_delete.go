@@ -98,10 +98,7 @@ func (a *API) abort(w http.ResponseWriter, r *request) error {
 		case row.Value.Deletion.Emptied:
 			return arm.Errorf(409, "TooLateToAbort", "All flexNodeConfigs of the cluster are deleted.")
 		}
-		o, err := a.Store.Operations.In(v, row.Value.Deletion.Operation)
-		if err != nil {
-			return err
-		}
+		o := a.Store.Operations.Row(v, row.Value.Deletion.Operation)
 		if o.Exists() {
 			o.Value.State, o.Value.Ended, o.Value.Code = api.Canceled, a.Now().UTC(), "Aborted"
 			o.Value.Message = fmt.Sprintf("The deletion was aborted. %d of %d flexNodeConfigs were "+
@@ -143,10 +140,9 @@ func (a *API) refuseNodes(r *request) (time.Time, error) {
 	ahead := []string{a.Store.Clusters.Key(r.clusterKey())}
 	var at int64 // of the reservation of another
 	written, err := a.Store.Update(r.Context(), "cluster reserved", ahead, func(v *store.View) error {
-		row, err := a.Store.Clusters.In(v, r.clusterKey())
-		at = row.Revision
-		if err != nil || !row.Exists() {
-			return err
+		row := a.Store.Clusters.Row(v, r.clusterKey())
+		if at = row.Revision; !row.Exists() {
+			return nil
 		}
 		if a.isLeaving(row.Value) {
 			since = row.Value.Deletion.Since
@@ -180,9 +176,9 @@ func (a *API) withdraw(ctx context.Context, clusterKey string) {
 	ctx, cancel := context.WithTimeout(ctx, a.patience())
 	defer cancel()
 	_, err := a.Store.Update(ctx, "cluster kept", nil, func(v *store.View) error {
-		row, err := a.Store.Clusters.In(v, clusterKey)
-		if err != nil || row.Value.Deletion == nil || row.Value.Deleting() {
-			return err
+		row := a.Store.Clusters.Row(v, clusterKey)
+		if row.Value.Deletion == nil || row.Value.Deleting() {
+			return nil
 		}
 		row.Value.Deletion = nil
 		return a.Store.Clusters.Put(v, clusterKey, row.Value)
@@ -202,9 +198,9 @@ func (a *API) markDeletion(r *request, wipe bool, reserved time.Time) (string, e
 	ahead := []string{a.Store.Clusters.Key(r.clusterKey())}
 	_, err := a.Store.Update(r.Context(), "cluster marked", ahead, func(v *store.View) error {
 		operation = ""
-		row, err := a.Store.Clusters.In(v, r.clusterKey())
-		if err != nil || !row.Exists() {
-			return err
+		row := a.Store.Clusters.Row(v, r.clusterKey())
+		if !row.Exists() {
+			return nil
 		}
 		if d := row.Value.Deletion; row.Value.Deleting() {
 			if wipe && !d.Wipe {

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"reflect"
@@ -51,10 +52,7 @@ func (a *API) putCluster(w http.ResponseWriter, r *request) error {
 	}
 	q := quota{api: a, r: r, key: r.clusterKey()}
 	write := func(v *store.View) error {
-		old, err := a.Store.Clusters.In(v, r.clusterKey())
-		if err != nil {
-			return err
-		}
+		old := a.Store.Clusters.Row(v, r.clusterKey())
 		if created = !old.Exists(); created {
 			if err := q.need(fair.Clusters); err != nil {
 				return err
@@ -74,10 +72,7 @@ func (a *API) putCluster(w http.ResponseWriter, r *request) error {
 func (a *API) writeCluster(
 	v *store.View, r *request, body api.ManagedCluster, old store.Row[flexnode.Cluster], uid string,
 ) error {
-	subscription, err := a.Store.Subscriptions.In(v, r.subscriptionKey())
-	if err != nil {
-		return err
-	}
+	subscription := a.Store.Subscriptions.Row(v, r.subscriptionKey())
 	if err := r.allowedIn(subscription.Value.State); err != nil {
 		return err
 	}
@@ -107,9 +102,7 @@ func (a *API) writeCluster(
 	previous, _ := strconv.ParseInt(old.Value.Version, 10, 64) // "" for a new one
 	next.Version = decimal(flexnode.NextVersion(previous, a.Now()))
 	next.SystemData, next.Deletion = a.touch(old.Value.SystemData, r.caller), nil
-	if next.UID == "" {
-		next.UID = uid
-	}
+	next.UID = cmp.Or(next.UID, uid)
 	r.after = next.Version
 	return a.Store.Clusters.Put(v, r.clusterKey(), next)
 }
@@ -121,14 +114,14 @@ func (a *API) ownEndpoint(v *store.View, r *request, c flexnode.Cluster) error {
 	if endpoint == "" {
 		return nil
 	}
-	holder, err := a.Store.Endpoints.In(v, endpoint)
-	if err != nil || !holder.Exists() || holder.Value == r.clusterKey() {
-		return err
+	holder := a.Store.Endpoints.Row(v, endpoint)
+	if !holder.Exists() || holder.Value == r.clusterKey() {
+		return nil
 	}
-	other, err := a.Store.Clusters.In(v, holder.Value)
-	if err != nil || other.Value.Endpoint != endpoint || other.Value.Deleting() ||
+	other := a.Store.Clusters.Row(v, holder.Value)
+	if other.Value.Endpoint != endpoint || other.Value.Deleting() ||
 		!other.Value.Properties.Reachable {
-		return err
+		return nil
 	}
 	return arm.Errorf(409, "APIServerIsRegistered",
 		"The API server of the cluster belongs to another registration already. Delete that one, or "+
@@ -139,9 +132,7 @@ func (a *API) ownEndpoint(v *store.View, r *request, c flexnode.Cluster) error {
 // that these remain as they were written first: another way to write them is no change.
 func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
 	said := c.Properties
-	if c.ID == "" {
-		c.ID = id
-	}
+	c.ID = cmp.Or(c.ID, id)
 	if location := region(body.Location); region(c.Location) != location {
 		c.Location = location
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -24,8 +23,7 @@ func (w *world) storedCluster() flexnode.Cluster {
 // A registration is an operation that ends when the cluster was reached.
 func TestRegistrationWaitsForTheCluster(t *testing.T) {
 	w := beside(t)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	body := `{"location":"West Europe","properties":{}}`
 	r, text := w.must(201, "PUT", clusterURL, body)
 	if !strings.Contains(text, `"provisioningState":"Creating"`) {
@@ -59,8 +57,7 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 // wish of his when he sends it back (B2).
 func TestRefusedRegistration(t *testing.T) {
 	w := beside(t)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	r, _ := w.must(201, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
 	const why = "The API server belongs to another registration already."
 	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
@@ -334,11 +331,7 @@ func TestClusterWithinAChange(t *testing.T) {
 	w.caughtUp()
 	stored := w.storedCluster()
 	_, err := w.api.Store.Update(t.Context(), "test", nil, func(v *store.View) error {
-		row, err := w.api.cluster(v, clusterKey)
-		if err != nil {
-			return err
-		}
-		if diff := cmp.Diff(stored, row.Value); diff != "" {
+		if diff := cmp.Diff(stored, w.api.cluster(v, clusterKey).Value); diff != "" {
 			t.Errorf("as it is stored, and as it is read:\n%s", diff)
 		}
 		newer := stored
@@ -346,11 +339,11 @@ func TestClusterWithinAChange(t *testing.T) {
 		if err := w.api.Store.Clusters.Put(v, clusterKey, newer); err != nil {
 			return err
 		}
-		row, err = w.api.cluster(v, clusterKey) // the index has the former one
+		row := w.api.cluster(v, clusterKey) // the index has the former one
 		if row.Value.Facts != "newer" {
 			t.Errorf("after a write it has the facts %q", row.Value.Facts)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		t.Error(err)

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,18 +149,10 @@ func (e *Entra) isAudience(aud string) bool {
 
 func (t accessToken) caller() Caller {
 	c := Caller{
-		TenantID: t.TenantID, ObjectID: t.ObjectID, AppID: t.AZP, MachineID: t.MachineID,
-		Type: "Application",
+		TenantID: t.TenantID, ObjectID: t.ObjectID, AppID: cmp.Or(t.AppID, t.AZP),
+		MachineID: t.MachineID, Type: "Application",
 	}
-	if t.AppID != "" {
-		c.AppID = t.AppID
-	}
-	c.Name = c.AppID
-	for _, name := range []string{t.Preferred, t.UPN} {
-		if name != "" {
-			c.Name = name
-		}
-	}
+	c.Name = cmp.Or(t.UPN, t.Preferred, c.AppID)
 	switch {
 	case t.isPerson():
 		c.Type = "User"

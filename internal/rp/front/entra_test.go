@@ -86,7 +86,7 @@ func (i *issuer) sign(t *testing.T, kid string, c jwt.MapClaims) string {
 // as is the header of a caller with an object id; the operator has all roles.
 func (i *issuer) as(t *testing.T, w *world, oid string) string {
 	t.Helper()
-	c := i.claims(w.clock.now(), oid)
+	c := i.claims(w.clock.Now(), oid)
 	c["oid"] = oid
 	return "Authorization: Bearer " + i.sign(t, "one", c)
 }
@@ -94,7 +94,7 @@ func (i *issuer) as(t *testing.T, w *world, oid string) string {
 // app is the header of an application.
 func (i *issuer) app(t *testing.T, w *world, app string) string {
 	t.Helper()
-	return "Authorization: Bearer " + i.sign(t, "one", i.claims(w.clock.now(), app))
+	return "Authorization: Bearer " + i.sign(t, "one", i.claims(w.clock.Now(), app))
 }
 
 // guarded is a world whose callers need tokens, and the header of the operator.
@@ -105,14 +105,14 @@ func guarded(t *testing.T) (w *world, i *issuer, operator string) {
 		{URL: i.URL + "/", TenantID: tenant, KeysURL: i.URL},
 		{URL: i.URL + "/other/", TenantID: otherTenant, KeysURL: i.URL},
 	}
-	entra := must(NewEntra(t.Context(), issuers, []string{audience}, i.Client(), w.clock.now))
+	entra := must(NewEntra(t.Context(), issuers, []string{audience}, i.Client(), w.clock.Now))
 	w.front = w.api.Direct(entra)
 	return w, i, i.as(t, w, "operator")
 }
 
 func TestRefusedTokens(t *testing.T) {
 	w, i, _ := guarded(t)
-	now := w.clock.now()
+	now := w.clock.Now()
 	with := func(key string, value any) string {
 		c := i.claims(now, clientA)
 		if c[key] = value; value == nil {
@@ -172,11 +172,11 @@ func TestRefusedTokens(t *testing.T) {
 	}
 	w.must(200, "GET", "/providers/Microsoft.ContainerService/operations"+versionQuery, "")
 	// What has been verified is not verified again, and yet expires.
-	w.clock.pass(time.Hour + leeway + time.Second)
+	w.clock.Pass(time.Hour + leeway + time.Second)
 	w.must(401, "GET", nodeURL("n"), "", "Authorization: Bearer "+good)
 	// A new key is found when a token is signed with it.
 	i.add(t, "three")
-	fresh := i.sign(t, "three", i.claims(w.clock.now(), clientA))
+	fresh := i.sign(t, "three", i.claims(w.clock.Now(), clientA))
 	w.must(403, "GET", nodeURL("n"), "", "Authorization: Bearer "+fresh)
 }
 
@@ -197,7 +197,7 @@ func TestANodeIsOnlyItself(t *testing.T) {
 		"azureAuth":{"method":"arc"},"kubernetesAuth":{"useAzureAuth":true}}}`, ops)
 	w.caughtUp()
 	a := i.app(t, w, clientA)
-	arc := i.claims(w.clock.now(), "arc-app")
+	arc := i.claims(w.clock.Now(), "arc-app")
 	arc["xms_mirid"] = strings.ToUpper(machine)
 	c := "Authorization: Bearer " + i.sign(t, "one", arc)
 
@@ -245,12 +245,12 @@ func TestNamesakesAreNotTheNode(t *testing.T) {
 	w.must(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
 	w.caughtUp()
 	w.must(200, "GET", nodeURL("a"), "", i.app(t, w, clientA))
-	namesake := i.claims(w.clock.now(), clientA)
+	namesake := i.claims(w.clock.Now(), clientA)
 	namesake["tid"], namesake["iss"] = otherTenant, i.URL+"/other/"
-	delegated := i.claims(w.clock.now(), clientA)
+	delegated := i.claims(w.clock.Now(), clientA)
 	delete(delegated, "idtyp")
 	delegated["scp"] = "user_impersonation"
-	user := i.claims(w.clock.now(), clientA)
+	user := i.claims(w.clock.Now(), clientA)
 	user["idtyp"] = "user"
 	for name, c := range map[string]jwt.MapClaims{
 		"its namesake in another tenant": namesake, "a person": delegated, "a user": user,

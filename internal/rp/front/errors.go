@@ -102,11 +102,11 @@ func noCluster(r *request) error {
 
 // registered reads the cluster of a request; an error unless it is registered.
 func (a *API) registered(v *store.View, r *request) (store.Row[flexnode.Cluster], error) {
-	row, err := a.Store.Clusters.In(v, r.clusterKey())
-	if err == nil && !row.Exists() {
-		err = noCluster(r)
+	row := a.Store.Clusters.Row(v, r.clusterKey())
+	if !row.Exists() {
+		return row, noCluster(r)
 	}
-	return row, err
+	return row, nil
 }
 
 // leaving is the answer to a change of what belongs to a cluster that is being deleted.

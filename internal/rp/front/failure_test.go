@@ -15,7 +15,7 @@ import (
 // upgrading puts a node with a version of Kubernetes, and returns its configVersion.
 func (w *world) upgrading(name, kubernetes string) string {
 	w.t.Helper()
-	w.clock.pass(1e9)
+	w.clock.Pass(1e9)
 	body := strings.Replace(withPrincipal, "1.34.4", kubernetes, 1)
 	status := w.do("PUT", nodeURL(name), body)
 	return shownNode(w.t, readAll(w.t, status.Body)).Properties.ConfigVersion
@@ -45,7 +45,7 @@ func (w *world) admit() {
 // rollout is the rollout of the cluster's owner.
 func (w *world) rollout() *rollout.Rollout {
 	return &rollout.Rollout{
-		Store: w.api.Store, Index: w.index, Cluster: clusterKey, Now: w.clock.now,
+		Store: w.api.Store, Index: w.index, Cluster: clusterKey, Now: w.clock.Now,
 		Fence: store.Condition{Key: "/nobody/else"}, Log: slog.New(slog.DiscardHandler),
 		Heard: func(string) bool { return true },
 	}
@@ -200,7 +200,7 @@ func TestRestoredStoreOffersNothing(t *testing.T) {
 	if !strings.Contains(text, `"reason":"Restored"`) || w.storedNode("n").Assigned != n.Assigned {
 		t.Error(text)
 	}
-	w.clock.pass(10e9)
+	w.clock.Pass(10e9)
 	second := w.upgrading("n", "1.35.0")
 	w.admit()
 	_, text = w.must(200, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())

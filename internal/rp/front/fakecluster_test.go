@@ -7,20 +7,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
+
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// fakeCluster does what the reconcilers of clusters do, with a cluster of which it knows the
-// Secrets. While it is down nothing is done.
+// fakeCluster does what the reconcilers of clusters do. While it is down nothing is done.
 type fakeCluster struct {
 	store       *store.Store
 	credentials *credential.Service
-	clock       *clock
+	clock       *rptest.Clock
 	isDown      atomic.Bool
-	mu          sync.Mutex
-	secrets     map[string]string // token by key of its credential
 }
 
 func (c *fakeCluster) run(ctx context.Context) {
@@ -60,14 +59,15 @@ func (c *fakeCluster) step(ctx context.Context, key string) error {
 // probe writes what was learned of a cluster, and renders what waits for it.
 func (c *fakeCluster) probe(ctx context.Context, key string) error {
 	_, err := c.store.Update(ctx, "probed", nil, func(v *store.View) error {
-		row, err := c.store.Clusters.In(v, key)
-		if err != nil || !row.Exists() {
-			return err
+		row := c.store.Clusters.Row(v, key)
+		if !row.Exists() {
+			return nil
 		}
 		layer := flexnode.FactsLayer(flexnode.Facts{
 			ServerURL: "https://factory.example:6443", CACertData: testCA, TenantID: tenant,
 			DNSServiceIP: "10.96.0.10", Location: row.Value.Location,
 		}, row.Value.ID)
+		var err error
 		if row.Value.SubnetsEpoch, err = c.store.Epoch(v); err != nil {
 			return err
 		}
@@ -91,24 +91,18 @@ func (c *fakeCluster) probe(ctx context.Context, key string) error {
 // render renders a node with its cluster's facts.
 func (c *fakeCluster) render(ctx context.Context, key string) error {
 	_, err := c.store.Update(ctx, "rendered", nil, func(v *store.View) error {
-		node, err := c.store.Nodes.In(v, key)
-		if err != nil || !node.Exists() {
-			return err
+		node := c.store.Nodes.Row(v, key)
+		if !node.Exists() {
+			return nil
 		}
-		parent, err := c.store.Clusters.In(v, flexnode.ClusterOf(key))
-		if err != nil {
-			return err
-		}
-		layer, err := c.store.Layers.In(v, parent.Value.Facts)
-		if err != nil {
-			return err
-		}
+		parent := c.store.Clusters.Row(v, flexnode.ClusterOf(key))
+		layer := c.store.Layers.Row(v, parent.Value.Facts)
 		facts, err := flexnode.ReadLayer(layer.Value)
 		if err != nil {
 			return err
 		}
 		next, revision := flexnode.Refresh(node.Value, nil,
-			flexnode.Parent{Cluster: parent.Value, FactsLayer: facts}, c.clock.now(), "test", 0, true)
+			flexnode.Parent{Cluster: parent.Value, FactsLayer: facts}, c.clock.Now(), "test", 0, true)
 		if revision != nil {
 			history := flexnode.History{}.With(*revision, next.Assigned)
 			if err := c.store.History.Set(v, key, history); err != nil {
@@ -121,28 +115,16 @@ func (c *fakeCluster) render(ctx context.Context, key string) error {
 }
 
 // Ensure implements credential.Tokens.
-func (c *fakeCluster) Ensure(
-	_ context.Context, _ store.Credential, key, token string,
-) (bool, error) {
-	if c.isDown.Load() {
-		return false, errors.New("connection refused")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.secrets == nil {
-		c.secrets = map[string]string{}
-	}
-	c.secrets[key] = token
-	return false, nil
+func (c *fakeCluster) Ensure(context.Context, store.Credential, string, string) (bool, error) {
+	return false, c.answer()
 }
 
 // Remove implements credential.Tokens.
-func (c *fakeCluster) Remove(_ context.Context, _ store.Credential, key string) error {
+func (c *fakeCluster) Remove(context.Context, store.Credential, string) error { return c.answer() }
+
+func (c *fakeCluster) answer() error {
 	if c.isDown.Load() {
 		return errors.New("connection refused")
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.secrets, key)
 	return nil
 }

@@ -50,10 +50,8 @@ func (a *API) allowVersions(w http.ResponseWriter, r *request) error {
 		if _, err := a.registered(v, r); err != nil {
 			return err
 		}
-		row, err := a.Store.Rollouts.In(v, key)
-		if err != nil {
-			return err
-		}
+		var err error
+		row := a.Store.Rollouts.Row(v, key)
 		if next, err = row.Value.Allow(ask, r.caller.Name, a.Now()); err != nil {
 			return err
 		}

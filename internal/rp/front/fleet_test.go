@@ -34,10 +34,10 @@ func (w *world) fleet() {
 	}
 	silent, fresh := put("a-silent", "1.34.4"), put("b-fresh", "1.35.0")
 	report("a-silent", `{"appliedConfigVersion":"`+silent+`","agentVersion":"v1"}`)
-	w.api.Seen.Note(clusterKey+"/a-silent", w.clock.now())
-	w.clock.pass(time.Hour)
+	w.api.Seen.Note(clusterKey+"/a-silent", w.clock.Now())
+	w.clock.Pass(time.Hour)
 	report("b-fresh", `{"appliedConfigVersion":"`+fresh+`","components":{"kubelet":"1.35.0"}}`)
-	w.api.Seen.Note(clusterKey+"/b-fresh", w.clock.now())
+	w.api.Seen.Note(clusterKey+"/b-fresh", w.clock.Now())
 	failed := put("c-failed", "1.35.0")
 	report("c-failed", `{"appliedConfigVersion":"7","components":{"kubelet":"1.34.4"},
 		"config":{"applied":"7","observed":"`+failed+`","failed":{"version":"`+failed+`",
@@ -210,7 +210,7 @@ func BenchmarkFleet(b *testing.B) {
 	w := newWorld(b)
 	w.fill(100_000)
 	for i := range 100_000 {
-		w.api.Seen.Note(fmt.Sprintf("%s/n%06d", clusterKey, i), w.clock.now())
+		w.api.Seen.Note(fmt.Sprintf("%s/n%06d", clusterKey, i), w.clock.Now())
 	}
 	for name, ask := range map[string]func(){
 		"summary": func() { w.must(200, "POST", summarizeURL, "") },

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"context"
 	"net/http"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -11,38 +12,45 @@ import (
 
 // kept is a node and the revisions of it that are kept, as they are stored now.
 type kept struct {
-	node    flexnode.Node
+	node    store.Row[flexnode.Node]
 	history flexnode.History
 	// applied is what its agent has reported to run; 0 if it has not.
 	applied int64
 }
 
-// kept reads a node with its history.
-func (a *API) kept(r *request) (k kept, err error) {
-	key := r.nodeKey()
-	var node store.Row[flexnode.Node]
+// kept reads a node, which may not be there, with its history.
+func (a *API) kept(ctx context.Context, key string) (k kept, err error) {
 	ahead := []string{a.Store.Nodes.Key(key), a.Store.History.Key(key), a.Store.Status.Key(key)}
-	_, err = a.Store.Update(r.Context(), "", ahead, func(v *store.View) error {
-		if node, err = a.Store.Nodes.In(v, key); err != nil {
-			return err
-		}
-		history, err := a.Store.History.In(v, key)
-		if err != nil {
-			return err
-		}
-		status, err := a.Store.Status.In(v, key)
-		k = kept{node.Value, history.Value, status.Value.Applied()}
-		return err
+	_, err = a.Store.Update(ctx, "", ahead, func(v *store.View) error {
+		k.node, k.history = a.Store.Nodes.Row(v, key), a.Store.History.Row(v, key).Value
+		k.applied = a.Store.Status.Row(v, key).Value.Applied()
+		return nil
 	})
-	if err == nil && !node.Exists() {
-		err = a.notFound(r, "")
+	return k, err
+}
+
+// revisionIn is a revision of a history; nil if it is not kept, and if it cannot be read, which
+// fails the change.
+func revisionIn(v *store.View, h flexnode.History, version int64) *flexnode.Revision {
+	revision, err := h.Find(version)
+	if err != nil {
+		v.Fail(err)
+	}
+	return revision
+}
+
+// keptNode is kept of the node of a request, which must be there.
+func (a *API) keptNode(r *request) (kept, error) {
+	k, err := a.kept(r.Context(), r.nodeKey())
+	if err == nil && !k.node.Exists() {
+		err = a.notFound(r)
 	}
 	return k, err
 }
 
 // listHistory tells the revisions of a node that are kept.
 func (a *API) listHistory(w http.ResponseWriter, r *request) error {
-	k, err := a.kept(r)
+	k, err := a.keptNode(r)
 	if err != nil {
 		return err
 	}
@@ -53,14 +61,14 @@ func (a *API) listHistory(w http.ResponseWriter, r *request) error {
 	answer := api.History{Revisions: []api.Revision{}}
 	var newer map[string]any
 	for i, revision := range all {
-		config, err := a.Store.Config(r.Context(), *revision)
+		config, err := a.Store.Config(r.Context(), *revision, flexnode.Grants{})
 		if err != nil {
 			return err
 		}
 		if i > 0 {
 			flexnode.Summarize(&answer.Revisions[i-1], flexnode.Diff(config, newer))
 		}
-		shown := flexnode.ShownRevision(k.node, revision, k.applied)
+		shown := flexnode.ShownRevision(k.node.Value, revision, k.applied)
 		answer.Revisions, newer = append(answer.Revisions, shown), config
 	}
 	arm.WriteJSON(w, http.StatusOK, answer)
@@ -77,15 +85,15 @@ func (a *API) diffRevisions(w http.ResponseWriter, r *request) error {
 	if len(problems) > 0 {
 		return problems
 	}
-	k, err := a.kept(r)
+	k, err := a.keptNode(r)
 	if err != nil {
 		return err
 	}
 	if to == 0 {
-		to = k.node.Revision
+		to = k.node.Value.Revision
 	}
 	if from == 0 {
-		if from = k.node.Assigned; k.applied != 0 && k.history.Has(k.applied) {
+		if from = k.node.Value.Assigned; k.applied != 0 && k.history.Has(k.applied) {
 			from = k.applied
 		}
 	}
@@ -110,9 +118,9 @@ func (a *API) keptConfig(r *request, k kept, version int64) (map[string]any, err
 		return nil, err
 	}
 	if revision == nil {
-		return nil, notKept(k.node, version)
+		return nil, notKept(k.node.Value, version)
 	}
-	return a.Store.Config(r.Context(), *revision)
+	return a.Store.Config(r.Context(), *revision, flexnode.Grants{})
 }
 
 // notKept is the answer to a request about a revision that is not there.

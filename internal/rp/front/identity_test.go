@@ -134,14 +134,11 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 	n := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	key := clusterKey + "/n"
 	w.change(func(v *store.View) error {
-		row, err := w.api.Store.Nodes.In(v, key)
-		if err != nil {
-			return err
-		}
+		row := w.api.Store.Nodes.Row(v, key)
 		w.api.Store.Nodes.Delete(v, key)
 		return w.api.Store.AddTombstone(v, key, flexnode.Tombstone{
 			ID: row.Value.ID, UID: row.Value.UID, Identity: row.Value.Identity,
-			Revision: row.Value.Revision, Deleted: w.clock.now(),
+			Revision: row.Value.Revision, Deleted: w.clock.Now(),
 		})
 	})
 	for _, header := range []string{"Accept: */*", "x-ms-flexnode-uid: " +
@@ -173,14 +170,14 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	if calls != 0 {
 		t.Errorf("three polls have called the store %d times", calls)
 	}
-	if last := w.api.Seen.Last(clusterKey + "/n"); !last.Equal(w.clock.now()) {
+	if last := w.api.Seen.Last(clusterKey + "/n"); !last.Equal(w.clock.Now()) {
 		t.Errorf("last seen %s", last)
 	}
 	// Somebody else's conditional GET is no sign of life.
-	w.clock.pass(1e12)
+	w.clock.Pass(1e12)
 	w.must(304, "GET", nodeURL("n"), "", ops,
 		"If-None-Match: "+r.Header.Get("ETag"))
-	if last := w.api.Seen.Last(clusterKey + "/n"); last.Equal(w.clock.now()) {
+	if last := w.api.Seen.Last(clusterKey + "/n"); last.Equal(w.clock.Now()) {
 		t.Error("the operator counts as the node")
 	}
 }

@@ -9,11 +9,14 @@ import (
 )
 
 // parent is a cluster with what its nodes are rendered with now.
-func (a *API) parent(ctx context.Context, c flexnode.Cluster) (flexnode.Parent, error) {
-	facts, err := a.Store.Layer(ctx, c.Facts)
+func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
+	facts, err := a.Store.Layer(v.Context(), c.Facts)
+	if err != nil {
+		v.Fail(err)
+	}
 	return flexnode.Parent{
 		Cluster: c, FactsLayer: facts, Defaults: a.defaultsLayer(), Installation: a.Installation,
-	}, err
+	}
 }
 
 // defaultsLayer is what the operator gives every node.
@@ -25,18 +28,8 @@ func (a *API) defaultsLayer() *flexnode.Layer {
 // keepDefaults has a change store the layer of defaults, unless it is known to be stored.
 func (a *API) keepDefaults(v *store.View) error {
 	layer := a.defaultsLayer()
-	if layer == nil {
-		return nil
-	}
-	if _, known := a.layers.get(layer.ID); known {
-		return nil
-	}
-	row, err := a.Store.Layers.In(v, layer.ID)
-	if err != nil {
-		return err
-	}
-	if row.Exists() {
-		a.layers.keep(layer.ID, layer)
+	if a.defaultsKept.Load() || a.Store.Layers.Row(v, layer.ID).Exists() {
+		a.defaultsKept.Store(true)
 		return nil
 	}
 	return a.Store.Layers.Put(v, layer.ID, layer.Text)

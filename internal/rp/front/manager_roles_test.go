@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
+
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -48,7 +50,7 @@ type manager struct {
 	*ManagerRoles
 	t     *testing.T
 	sim   *azuresim.Sim
-	clock *clock
+	clock *rptest.Clock
 	store *store.Store
 }
 
@@ -58,8 +60,8 @@ func newManager(
 	t *testing.T, assignments []azuresim.Assignment, denials ...azuresim.Denial,
 ) *manager {
 	t.Helper()
-	m := &manager{t: t, sim: &azuresim.Sim{}, clock: &clock{}}
-	m.clock.nanos.Store(time.Now().UnixNano())
+	m := &manager{t: t, sim: &azuresim.Sim{}, clock: rptest.NewClock()}
+	m.clock.Set(time.Now())
 	server := httptest.NewTLSServer(m.sim)
 	t.Cleanup(server.Close)
 	m.sim.Load(azuresim.World{
@@ -108,7 +110,7 @@ func newManager(
 	m.register(subscription)
 	index := store.NewIndex(m.store)
 	must(0, index.Load(t.Context()))
-	m.ManagerRoles = must(NewManagerRoles(factory, index, m.store, m.clock.now))
+	m.ManagerRoles = must(NewManagerRoles(factory, index, m.store, m.clock.Now))
 	return m
 }
 
@@ -285,7 +287,7 @@ func TestManagerRolesAreRemembered(t *testing.T) {
 		{Status: http.StatusTooManyRequests, RetryAfter: 40}, {Status: 503}, {Outage: true},
 	} {
 		m.breaks(f)
-		m.clock.pass(remembered)
+		m.clock.Pass(remembered)
 		before := m.sim.Requests(azuresim.ARM)
 		for range 100 {
 			if !m.may("q", write) {
@@ -296,18 +298,18 @@ func TestManagerRolesAreRemembered(t *testing.T) {
 			t.Errorf("%+v: it was asked %d times", f, asked)
 		}
 	}
-	m.clock.pass(outlasting)
+	m.clock.Pass(outlasting)
 	if allowed, err := m.ask("q", write); allowed || err == nil {
 		t.Error("an answer holds for ever")
 	}
 	m.heals()
-	m.clock.pass(longest)
+	m.clock.Pass(longest)
 	if m.may("p", write) || !m.may("q", write) {
 		t.Error("roles are not as Resource Manager has them when it answers again")
 	}
 	// What it refuses to tell it has not failed to.
 	m.breaks(azuresim.Fault{Status: http.StatusForbidden})
-	m.clock.pass(remembered)
+	m.clock.Pass(remembered)
 	if allowed, err := m.ask("q", write); allowed || err == nil {
 		t.Error("an answer holds though the provider may not ask any more")
 	}
@@ -420,12 +422,12 @@ func TestRefusalsOfManagerAreRemembered(t *testing.T) {
 			t.Errorf("%d: it was asked %d times", status, got)
 		}
 		m.breaks(azuresim.Fault{Status: http.StatusTooManyRequests})
-		m.clock.pass(remembered)
+		m.clock.Pass(remembered)
 		if allowed, err := m.ask("p", read); allowed || err == nil {
 			t.Errorf("%d: a refusal is taken for an answer", status)
 		}
 		m.heals()
-		m.clock.pass(longest)
+		m.clock.Pass(longest)
 		if !m.may("p", read) {
 			t.Errorf("%d: a refusal holds for ever", status)
 		}

@@ -67,7 +67,7 @@ func FuzzScope(f *testing.F) {
 	}
 	f.Add("GET", strings.Replace(cluster, "resourceGroups", "re%C5%BFourceGroups", 1))
 	f.Add("GET", strings.Replace(cluster, "Edge", "providers", 1)+"/flexNodeConfig/providers")
-	l := w.api.listener(callers{w}, true)
+	l := w.api.listener(w.callers(), true)
 	f.Fuzz(func(t *testing.T, method, path string) {
 		hr, err := http.NewRequest(method, publicURL+"/"+strings.TrimLeft(path, "/"), nil)
 		if err != nil {
@@ -98,7 +98,7 @@ func FuzzScope(f *testing.F) {
 
 // routed is a request of the world's caller on its way.
 func (w *world) routed(method, url string) *request {
-	l := w.api.listener(callers{w}, false)
+	l := w.api.listener(w.callers(), false)
 	hr := httptest.NewRequest(method, publicURL+url, nil)
 	r := &request{Request: hr, listener: l, query: lowerKeys(hr.URL.RawQuery), caller: w.caller}
 	must(0, l.match(r))
@@ -113,9 +113,9 @@ func TestAReservationEndsForAll(t *testing.T) {
 	since := must(w.api.refuseNodes(r))
 	w.must(409, "PUT", nodeURL("n"), withToken)
 	const ahead = 2*reservation + time.Second
-	w.clock.pass(ahead)
+	w.clock.Pass(ahead)
 	w.must(201, "PUT", nodeURL("n"), withToken)
-	w.clock.pass(-ahead)
+	w.clock.Pass(-ahead)
 	if _, err := w.api.markDeletion(r, false, since); err == nil {
 		t.Error("the cluster is deleted with its node")
 	}

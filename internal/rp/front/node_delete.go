@@ -20,9 +20,9 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 	}
 	_, err := a.Store.Update(r.Context(), "node deleted", ahead, func(v *store.View) error {
 		gone = nil
-		node, err := a.Store.Nodes.In(v, r.nodeKey())
-		if err != nil || !node.Exists() {
-			return err
+		node := a.Store.Nodes.Row(v, r.nodeKey())
+		if !node.Exists() {
+			return nil
 		}
 		if err := r.preconditions(node.Value.ETag()); err != nil {
 			return err

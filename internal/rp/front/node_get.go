@@ -18,15 +18,11 @@ import (
 // getNode answers GET of one node. A conditional GET, which is an agent's poll, costs the store
 // nothing as long as nothing has changed; it waits for that if its caller prefers to.
 func (a *API) getNode(w http.ResponseWriter, r *request) error {
-	uid, err := r.uid()
-	if err != nil {
-		return err
-	}
 	wait := a.Waiters.begin(r)
 	if wait.entry != nil {
 		r.known = nil // what has changed before it began does not wake it
 	}
-	found, err := a.awaitNode(w, r, uid, &wait)
+	found, err := a.awaitNode(w, r, &wait)
 	applied := wait.applied()
 	r.waited = wait.end()
 	a.tellPace(w, r, applied, r.waited)
@@ -62,10 +58,10 @@ type found struct {
 // if the request waits for that, or until its agent may begin with what it has. Whether the caller
 // may have it is asked again each time: he may have been the node no longer since the change.
 func (a *API) awaitNode(
-	w http.ResponseWriter, r *request, uid string, wait *wait,
+	w http.ResponseWriter, r *request, wait *wait,
 ) (found, error) {
 	for woken := false; ; woken = true {
-		f, err := a.findNode(r, uid)
+		f, err := a.findNode(r)
 		if err != nil || f.same == "" || wait.entry == nil || woken && a.released(r) {
 			return f, err
 		}
@@ -94,23 +90,24 @@ func (a *API) authorizeAgain(r *request) error {
 	if !r.own {
 		return a.authorize(nil, r)
 	}
-	for _, isOwn := range []func(*request) (bool, error){a.ownNode, a.ownStoredNode} {
-		if own, err := isOwn(r); own || err != nil {
-			return err
-		}
+	if a.ownNode(r) {
+		return nil
+	}
+	if own, err := a.ownStoredNode(r); own || err != nil {
+		return err
 	}
 	return a.askRole(r)
 }
 
 // findNode finds a node in the index if the caller knows that, else in the store.
-func (a *API) findNode(r *request, uid string) (found, error) {
+func (a *API) findNode(r *request) (found, error) {
 	condition := first(r.Header["If-None-Match"])
 	poll, ok := r.known, r.known != nil
 	if !ok {
 		poll, ok = a.lookUp(r)
 	}
-	if condition != "" && ok && named(uid, poll.UID) {
-		a.heard(r, uid, *poll)
+	if condition != "" && ok && named(r.uid, poll.UID) {
+		a.heard(r, *poll)
 		if listed(condition, poll.ETag) {
 			return found{same: poll.ETag}, nil
 		}
@@ -118,19 +115,19 @@ func (a *API) findNode(r *request, uid string) (found, error) {
 	if err := r.askStore(); err != nil {
 		return found{}, err
 	}
-	node, revision, err := a.assigned(r.Context(), r.nodeKey(), !r.own && !r.node && uid == "")
+	node, revision, err := a.assigned(r.Context(), r.nodeKey(), !r.own && !r.node && r.uid == "")
 	if err != nil {
 		return found{}, err
 	}
 	n := node.Value
-	if !node.Exists() || !named(uid, n.UID) {
-		return found{}, a.notFound(r, uid)
+	if !node.Exists() || !named(r.uid, n.UID) {
+		return found{}, a.notFound(r)
 	}
 	if err := a.mayHave(r, n); err != nil {
 		return found{}, err
 	}
 	if condition == "" { // the first poll of an agent that knows no ETag yet
-		a.heard(r, uid, pollOf(n))
+		a.heard(r, pollOf(n))
 	} else if listed(condition, n.ETag()) { // the index is behind
 		return found{same: n.ETag()}, nil
 	} else if n.IsLater(condition) { // the store was restored
@@ -148,17 +145,6 @@ func (a *API) lookUp(r *request) (*store.Poll, bool) {
 	return r.known, r.known != nil
 }
 
-// uid is the one that the caller says it is of, in lower case; "" if it says none.
-func (r *request) uid() (string, error) {
-	uid := first(r.Header[uidHeader])
-	if uid != "" && !isGUID(uid) {
-		return "", arm.Errorf(400, "InvalidHeaderValue",
-			"The value '%s' of the header %s is not a uid.",
-			shorten(uid), strings.ToLower(uidHeader))
-	}
-	return strings.ToLower(uid), nil
-}
-
 // named reports whether a uid that a caller names, if it does, is that of a node.
 func named(uid, of string) bool { return uid == "" || uid == of }
 
@@ -166,24 +152,17 @@ func named(uid, of string) bool { return uid == "" || uid == of }
 // no revision yet.
 func (a *API) assigned(
 	ctx context.Context, key string, desired bool,
-) (node store.Row[flexnode.Node], revision *flexnode.Revision, err error) {
-	ahead := []string{a.Store.Nodes.Key(key), a.Store.History.Key(key)}
-	_, err = a.Store.Update(ctx, "", ahead, func(v *store.View) error {
-		if node, err = a.Store.Nodes.In(v, key); err != nil {
-			return err
-		}
-		history, err := a.Store.History.In(v, key)
-		if err != nil {
-			return err
-		}
-		version := node.Value.Assigned
-		if desired && version != 0 {
-			version = node.Value.Revision
-		}
-		revision, err = history.Value.Find(version)
-		return err
-	})
-	return node, revision, err
+) (store.Row[flexnode.Node], *flexnode.Revision, error) {
+	k, err := a.kept(ctx, key)
+	if err != nil {
+		return k.node, nil, err
+	}
+	version := k.node.Value.Assigned
+	if desired && version != 0 {
+		version = k.node.Value.Revision
+	}
+	revision, err := k.history.Find(version)
+	return k.node, revision, err
 }
 
 // show is a node as callers see it, with the configuration of a revision of it.
@@ -198,7 +177,7 @@ func (a *API) show(
 	if err != nil || revision == nil {
 		return flexnode.Shown(n, nil, nil, status), err
 	}
-	config, err := a.Store.Config(ctx, *revision)
+	config, err := a.Store.Config(ctx, *revision, flexnode.Grants{})
 	return flexnode.Shown(n, revision, config, status), err
 }
 
@@ -238,35 +217,27 @@ func (a *API) reachable(clusterKey string) bool {
 
 // ownNode reports whether a request is of a node about itself, as far as the index knows; the row
 // that is answered with is compared again (mayHave).
-func (a *API) ownNode(r *request) (bool, error) {
-	uid, err := r.uid()
-	if err != nil {
-		return false, err
-	}
+func (a *API) ownNode(r *request) bool {
 	poll, ok := a.lookUp(r)
-	r.node = ok && named(uid, poll.UID) && r.caller.isNode(poll.Identity, poll.Former)
+	r.node = ok && named(r.uid, poll.UID) && r.caller.isNode(poll.Identity, poll.Former)
 	r.own = r.node
-	return r.own, nil
+	return r.own
 }
 
 // ownStoredNode is as ownNode by the store, for who would be refused otherwise: the index may be
 // behind, and does not know the nodes that were deleted.
 func (a *API) ownStoredNode(r *request) (bool, error) {
-	uid, err := r.uid()
-	if err != nil {
-		return false, err
-	}
 	row, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
 	if err != nil {
 		return false, err
 	}
 	n := row.Value
-	if row.Exists() && named(uid, n.UID) {
+	if row.Exists() && named(r.uid, n.UID) {
 		r.node = r.caller.isNode(n.Identity, n.Former)
 		r.own = r.node
 		return r.own, nil
 	}
-	stone, ok, err := a.tombstone(r, uid)
+	stone, ok, err := a.tombstone(r)
 	r.own = ok && r.caller.isNode(stone.Identity, stone.Former)
 	return r.own, err
 }
@@ -288,16 +259,16 @@ func pollOf(n flexnode.Node) store.Poll {
 
 // heard takes down that a node has polled or reported. If something is waiting for that, it is told
 // too: its credential, when it joins without a token, and its former identities.
-func (a *API) heard(r *request, uid string, poll store.Poll) {
+func (a *API) heard(r *request, poll store.Poll) {
 	if r.Header[trialHeader] != nil { // the node may go back to a former identity
 		return
 	}
-	if !r.node && !r.caller.isNodeBehindManager(poll, uid) {
+	if !r.node && !r.caller.isNodeBehindManager(poll, r.uid) {
 		return
 	}
 	key := r.nodeKey()
 	a.Seen.Note(key, a.Now())
-	if !r.caller.isPresent(poll, uid) || poll.Former == "" && !poll.Joining {
+	if !r.caller.isPresent(poll, r.uid) || poll.Former == "" && !poll.Joining {
 		return
 	}
 	node, err := a.Index.Node(key)
@@ -353,20 +324,20 @@ type tombstoneInfo struct {
 	ConfigVersion string    `json:"configVersion"`
 }
 
-// tombstone is that of the node with a uid, or without one of the last that was deleted.
-func (a *API) tombstone(r *request, uid string) (flexnode.Tombstone, bool, error) {
+// tombstone is that of the node that the caller says it is of, or of the last that was deleted.
+func (a *API) tombstone(r *request) (flexnode.Tombstone, bool, error) {
 	row, err := a.Store.Tombstones.Get(r.Context(), r.nodeKey())
 	if err != nil {
 		return flexnode.Tombstone{}, false, err
 	}
-	return row.Value.Of(uid)
+	return row.Value.Of(r.uid)
 }
 
 // notFound is the answer for a node that is not there. If its owner has deleted it, the answer
 // carries its tombstone: by that, and by nothing else, an agent knows that its machine is to be
 // given back.
-func (a *API) notFound(r *request, uid string) error {
-	stone, ok, err := a.tombstone(r, uid)
+func (a *API) notFound(r *request) error {
+	stone, ok, err := a.tombstone(r)
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (p *put) commit() error {
 	try := func() error {
 		p.quota = quota{api: p.api, r: p.r, key: p.r.nodeKey()}
 		revision, err := p.api.Store.Update(p.r.Context(), "node written", p.ahead(),
-			p.decide)
+			func(v *store.View) error { return p.decide(v, p.replaced) })
 		p.quota.done(revision, err)
 		return err
 	}
@@ -81,10 +81,8 @@ func (p *put) ahead() []string {
 		s.Clusters.Key(p.r.clusterKey()), s.Nodes.Key(key), s.History.Key(key), s.Secrets.Key(key),
 		s.Subscriptions.Key(p.r.subscriptionKey()),
 	}
-	if layer := p.api.defaultsLayer(); layer != nil {
-		if _, known := p.api.layers.get(layer.ID); !known {
-			keys = append(keys, s.Layers.Key(layer.ID))
-		}
+	if !p.api.defaultsKept.Load() {
+		keys = append(keys, s.Layers.Key(p.api.defaultsLayer().ID))
 	}
 	poll, known := p.api.Index.Poll(key)
 	if !known {
@@ -99,45 +97,29 @@ func (p *put) ahead() []string {
 	return keys
 }
 
+// outcome is what becomes of a node, as it is in a cluster. An error of the view counts before its
+// own.
+type outcome func(
+	v *store.View, c flexnode.Cluster, old store.Row[flexnode.Node], kept flexnode.History,
+) (flexnode.Decision, error)
+
 // decide decides within a view and writes there. It is called again when rows have changed.
-func (p *put) decide(v *store.View) error {
+func (p *put) decide(v *store.View, of outcome) error {
 	cluster, old, err := p.api.openNode(v, p.r)
 	if err != nil {
 		return err
 	}
-	history, err := p.api.Store.History.In(v, p.r.nodeKey())
+	history := p.api.Store.History.Row(v, p.r.nodeKey()).Value
+	d, err := of(v, cluster, old, history)
 	if err != nil {
 		return err
-	}
-	parent, err := p.api.parent(v.Context(), cluster)
-	if err != nil {
-		return err
-	}
-	d, err := p.outcome(v, old, history.Value, parent)
-	if err != nil {
-		return err
-	}
-	if !old.Exists() {
-		if err := p.quota.need(fair.Nodes); err != nil {
-			return err
-		}
-	}
-	if err := p.quota.needBytes(old, d.Node); err != nil {
-		return err
-	}
-	if p.ask.URL && old.Value.Credential == "" {
-		if err := p.quota.need(fair.Tokens); err != nil {
-			return err
-		}
 	}
 	p.created, p.node, p.r.before = !old.Exists(), d.Node, decimal(old.Value.Revision)
-	if err := p.write(v, history.Value, d); err != nil {
-		return err
+	// What the owner wants answers his request, whenever agents are offered it.
+	if p.revision = d.Revision; p.revision == nil {
+		p.revision = revisionIn(v, history, d.Node.Revision)
 	}
-	if d.Revision != nil {
-		return p.api.keepDefaults(v)
-	}
-	return nil
+	return p.write(v, history, d)
 }
 
 // openNode reads the node of a request, and its cluster, as openCluster does; an error unless the
@@ -148,14 +130,12 @@ func (a *API) openNode(
 	if c, err = a.openCluster(v, r); err != nil {
 		return c, node, err
 	}
-	if node, err = a.Store.Nodes.In(v, r.nodeKey()); err != nil {
-		return c, node, err
-	}
+	node = a.Store.Nodes.Row(v, r.nodeKey())
 	etag := ""
 	if node.Exists() {
 		etag = node.Value.ETag()
 	} else if r.Method != http.MethodPut {
-		return c, node, a.notFound(r, "")
+		return c, node, a.notFound(r)
 	}
 	return c, node, r.preconditions(etag)
 }
@@ -163,14 +143,8 @@ func (a *API) openNode(
 // openCluster reads the cluster of a request within a view; an error unless nodes may be changed in
 // it. It is shared and must not be changed.
 func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
-	row, err := a.cluster(v, r.clusterKey())
-	if err != nil {
-		return row.Value, err
-	}
-	subscription, err := a.Store.Subscriptions.In(v, r.subscriptionKey()) // the index may be behind
-	if err != nil {
-		return row.Value, err
-	}
+	row := a.cluster(v, r.clusterKey())
+	subscription := a.Store.Subscriptions.Row(v, r.subscriptionKey()) // the index may be behind
 	if err := r.allowedIn(subscription.Value.State); err != nil {
 		return row.Value, err
 	}
@@ -190,45 +164,34 @@ func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 
 // cluster reads a cluster within a view: as the index has it, if that is what is stored. It is
 // large, and the same for all nodes.
-func (a *API) cluster(v *store.View, key string) (store.Row[flexnode.Cluster], error) {
-	known, err := a.Index.Cluster(key)
-	if err == nil {
-		same, err := a.Store.Clusters.IsAt(v, key, known.Revision)
-		if same || err != nil {
-			return known, err
+func (a *API) cluster(v *store.View, key string) store.Row[flexnode.Cluster] {
+	if known, err := a.Index.Cluster(key); err == nil {
+		if same, _ := a.Store.Clusters.IsAt(v, key, known.Revision); same {
+			return known
 		}
 	}
-	return a.Store.Clusters.In(v, key)
+	return a.Store.Clusters.Row(v, key)
 }
 
-// outcome is what becomes of the node.
-func (p *put) outcome(
-	v *store.View, old store.Row[flexnode.Node], history flexnode.History, parent flexnode.Parent,
+// replaced is what a PUT makes of a node.
+func (p *put) replaced(
+	v *store.View, c flexnode.Cluster, old store.Row[flexnode.Node], kept flexnode.History,
 ) (flexnode.Decision, error) {
-	secret, err := p.api.Credentials.Compare(v, p.r.nodeKey(), p.secret)
-	if err != nil {
-		return flexnode.Decision{}, err
-	}
+	ask, parent := p.ask, p.api.parent(v, c)
+	secret := p.api.Credentials.Compare(v, p.r.nodeKey(), p.secret)
 	var before *flexnode.Node
 	var last *flexnode.Revision
 	var stone *flexnode.Tombstone
 	if old.Exists() {
-		before = &old.Value
-		if last, err = history.Find(old.Value.Revision); err != nil {
-			return flexnode.Decision{}, err
-		}
-		if p.ask.Offered, err = history.Find(old.Value.Assigned); err != nil {
-			return flexnode.Decision{}, err
-		}
-	} else if stone, err = p.former(v); err != nil {
-		return flexnode.Decision{}, err
+		before, last = &old.Value, revisionIn(v, kept, old.Value.Revision)
+		ask.Offered = revisionIn(v, kept, old.Value.Assigned)
+	} else {
+		stone = p.former(v)
 	}
-	ask := p.ask
-	if ask.Joins, err = p.joins(before); err != nil {
-		return flexnode.Decision{}, err
-	}
+	ask.Joins = p.joins(v, before)
 	d, problems := flexnode.Decide(ask, before, last, stone, parent, secret)
 	if d.NeedsSubnet && len(problems) == 0 {
+		var err error
 		if ask.Subnet, err = p.api.reserveSubnet(v, p.r, parent.Cluster); err != nil {
 			return d, err
 		}
@@ -237,38 +200,52 @@ func (p *put) outcome(
 	if len(problems) > 0 {
 		return d, problems
 	}
-	return d, p.show(history, d)
+	if d.Revision != nil {
+		if err := p.api.keepDefaults(v); err != nil {
+			return d, err
+		}
+	}
+	return d, p.claim(old, d.Node)
+}
+
+// claim claims what a PUT takes of the subscription's quotas.
+func (p *put) claim(old store.Row[flexnode.Node], next flexnode.Node) error {
+	if !old.Exists() {
+		if err := p.quota.need(fair.Nodes); err != nil {
+			return err
+		}
+	}
+	if err := p.quota.needBytes(old, next); err != nil {
+		return err
+	}
+	if p.ask.URL && old.Value.Credential == "" {
+		return p.quota.need(fair.Tokens)
+	}
+	return nil
 }
 
 // joins is flexnode.Joins of a node, by what its agent has reported last.
-func (p *put) joins(old *flexnode.Node) (bool, error) {
+func (p *put) joins(v *store.View, old *flexnode.Node) bool {
 	a, key := p.api, p.r.nodeKey()
 	status, err := a.Index.Status(key)
+	if err != nil {
+		v.Fail(err)
+	}
 	p.applied = status.Value.Applied()
 	heard := flexnode.HeardAt(a.Seen.Last(key), a.Now()) == flexnode.HeardLately
-	return flexnode.Joins(old, p.applied, heard, p.ask.URL), err
-}
-
-// show finds the revision that the node's owner wants after a decision: it answers his request,
-// whenever agents are offered it.
-func (p *put) show(history flexnode.History, d flexnode.Decision) (err error) {
-	if p.revision = d.Revision; p.revision == nil {
-		p.revision, err = history.Find(d.Node.Revision)
-	}
-	return err
+	return flexnode.Joins(old, p.applied, heard, p.ask.URL)
 }
 
 // former is the tombstone of the last node of that name, nil if there was none.
-func (p *put) former(v *store.View) (*flexnode.Tombstone, error) {
-	row, err := p.api.Store.Tombstones.In(v, p.r.nodeKey())
+func (p *put) former(v *store.View) *flexnode.Tombstone {
+	stone, ok, err := p.api.Store.Tombstones.Row(v, p.r.nodeKey()).Value.Of("")
 	if err != nil {
-		return nil, err
+		v.Fail(err)
 	}
-	stone, ok, err := row.Value.Of("")
 	if !ok {
-		return nil, err
+		return nil
 	}
-	return &stone, nil
+	return &stone
 }
 
 // write writes what was decided, unless it is nothing.

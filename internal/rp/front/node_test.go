@@ -73,7 +73,7 @@ func TestLifeOfANode(t *testing.T) {
 		t.Errorf("envelope: %+v, header ETag %s", n, r.Header.Get("ETag"))
 	}
 	if p.ProvisioningState != api.Succeeded || p.ConfigURL == "" ||
-		p.ConfigURLExpires.Sub(w.clock.now()) != credential.Lifetime {
+		p.ConfigURLExpires.Sub(w.clock.Now()) != credential.Lifetime {
 		t.Errorf("properties: %+v", p)
 	}
 	if n.SystemData.CreatedBy != "ops@example.com" || n.SystemData.CreatedByType != "User" {
@@ -181,7 +181,7 @@ func TestEqualPutWritesNothing(t *testing.T) {
 	before := w.node(201, "PUT", nodeURL("n")+"&configUrl=true", open)
 	_, bundle := w.must(200, "GET", path(before.Properties.ConfigURL), "")
 
-	w.clock.pass(1e12)
+	w.clock.Pass(1e12)
 	w.api.Defaults = map[string]any{"agent": map[string]any{"logLevel": "debug"}}
 	w.api.Renderer = "newer"
 	w.upgrade("1.36.1")
@@ -328,8 +328,7 @@ func TestMadeAndDeletedMeanwhile(t *testing.T) {
 // cluster is back.
 func TestPutWhileTheClusterIsDown(t *testing.T) {
 	w := newEdge(t)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
 	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Creating ||
 		p.ConfigURL != "" {
@@ -354,8 +353,7 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 // himself, and not with an ETag of what he has not seen.
 func TestPutWhileAnotherWaits(t *testing.T) {
 	w := beside(t)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	w.register("")
 	w.must(201, "PUT", nodeURL("n"), withToken)
 	w.api.Patience = 2 * time.Second

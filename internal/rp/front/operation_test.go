@@ -39,8 +39,7 @@ func TestOperationInAClusterCalledProviders(t *testing.T) {
 	at := strings.TrimSuffix(cluster, "Factory") + "providers"
 	w.must(201, "PUT", at+versionQuery, `{"location":"westeurope","properties":{}}`)
 	w.caughtUp()
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	r, _ := w.must(201, "PUT", at+"/flexNodeConfig/n"+versionQuery+"&configUrl=true", withToken)
 	_, text := w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
 	if o := operationOf(t, text); o.Status != inProgress || o.Error != nil {
@@ -52,8 +51,7 @@ func TestOperationInAClusterCalledProviders(t *testing.T) {
 // subscription, or of who bends an id.
 func TestOperationIDs(t *testing.T) {
 	w := newEdge(t)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	r, _ := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
 	status := path(r.Header.Get("Azure-AsyncOperation"))
 	_, text := w.must(200, "GET", strings.Replace(status, "/operationStatuses/",
@@ -72,15 +70,14 @@ func TestOperationIDs(t *testing.T) {
 	if operationOf(t, text).Status != api.Canceled {
 		t.Errorf("operation: %s", text)
 	}
-	w.clock.pass(8 * 24 * time.Hour)
+	w.clock.Pass(8 * 24 * time.Hour)
 	w.must(404, "GET", status, "")
 }
 
 // An equal PUT of what its cluster keeps waiting writes nothing, also no operation.
 func TestEqualPutOfWhatWaitsWritesNothing(t *testing.T) {
 	w := beside(t)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	registration := `{"location":"westeurope","properties":{}}`
 	w.must(201, "PUT", clusterURL, registration)
 	w.must(201, "PUT", nodeURL("n"), withToken)

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -29,10 +30,7 @@ func (q *quota) need(of fair.Resource) error {
 		q.taken = append(q.taken, of)
 		return nil
 	}
-	contact := q.api.Quotas.Contact
-	if contact == "" {
-		contact = "the operator of the provider"
-	}
+	contact := cmp.Or(q.api.Quotas.Contact, "the operator of the provider")
 	return arm.Errorf(http.StatusConflict, "QuotaExceeded",
 		"Operation could not be completed as it results in exceeding approved %s quota. "+
 			"Additional details - Subscription: %s, Current Limit: %d, Current Usage: %d, "+

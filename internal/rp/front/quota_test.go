@@ -103,7 +103,7 @@ func TestPagesEndByBytes(t *testing.T) {
 // However many ask at once, one replica never lets in more than the quota.
 func TestQuotaAtOnce(t *testing.T) {
 	w := newEdge(t)
-	w.share(fair.Limits{})
+	w.share(nil, fair.AtOnce{})
 	w.api.Quotas = fair.Quotas{Default: fair.Quota{Nodes: 25}}
 	var made, refused atomic.Int64
 	var running sync.WaitGroup

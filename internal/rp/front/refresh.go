@@ -20,16 +20,12 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	if err := flexnode.DecodeLenient(r.body, &ask); err != nil {
 		return err
 	}
-	uid, err := r.uid()
-	if err != nil {
-		return err
-	}
 	node, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
 	if err != nil {
 		return err
 	}
-	if !node.Exists() || !named(uid, node.Value.UID) {
-		return a.notFound(r, uid)
+	if !node.Exists() || !named(r.uid, node.Value.UID) {
+		return a.notFound(r)
 	}
 	n := node.Value
 	if !r.caller.isNode(n.Identity, n.Former) {
@@ -56,7 +52,7 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask, r.caller.is) })
 	switch {
 	case errors.Is(err, credential.ErrNoNode):
-		return a.notFound(r, uid)
+		return a.notFound(r)
 	case errors.Is(err, credential.ErrNotReady):
 		return arm.Errorf(503, "CredentialNotReady",
 			"The configuration or its bootstrap token waits for the cluster. Ask again.")

@@ -98,7 +98,7 @@ func TestRefreshAfterEnrolment(t *testing.T) {
 	if c.Credentials().ClientSecret != "hush-hush" {
 		t.Error("a former identity cannot enrol the machine")
 	}
-	arc := i.claims(w.clock.now(), "arc-app")
+	arc := i.claims(w.clock.Now(), "arc-app")
 	arc["xms_mirid"] = strings.TrimSuffix(cluster, "/providers/"+flexnode.ClusterType+"/Factory") +
 		"/providers/Microsoft.HybridCompute/machines/N"
 	c, _ = w.refresh(t, "Authorization: Bearer "+i.sign(t, "one", arc))

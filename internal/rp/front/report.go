@@ -14,45 +14,27 @@ func (a *API) reportStatus(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	uid, err := r.uid()
-	if err != nil {
-		return err
-	}
-	var node store.Row[flexnode.Node]
 	key := r.nodeKey()
-	ahead := []string{a.Store.Nodes.Key(key), a.Store.Status.Key(key)}
-	_, err = a.Store.Update(r.Context(), "status written", ahead, func(v *store.View) error {
-		var err error
-		// A node that is being deleted gets no status.
-		if node, err = a.Store.Nodes.In(v, key); err != nil || !node.Exists() {
-			return err
-		}
-		status, err := a.Store.Status.In(v, key)
-		if err != nil || !named(uid, node.Value.UID) {
-			return err
-		}
-		if err := a.mayHave(r, node.Value); err != nil {
-			return err
-		}
+	decide := func(v *store.View, _ flexnode.Node) error {
+		status := a.Store.Status.Row(v, key)
 		if status.Exists() && reflect.DeepEqual(status.Value.Report, report) {
 			return nil
 		}
 		next := status.Value
 		next.Report = report
 		return a.Store.Status.Put(v, key, next)
-	})
+	}
+	// A node that is being deleted gets no status.
+	node, err := a.byAgent(r, "status written", []string{a.Store.Status.Key(key)}, decide)
 	if err != nil {
 		return err
 	}
-	if !node.Exists() || !named(uid, node.Value.UID) {
-		return a.notFound(r, uid)
-	}
-	poll := pollOf(node.Value)
+	poll := pollOf(node)
 	if _, _, failed := (flexnode.Status{Report: report}).Versions(); failed != 0 &&
-		failed == node.Value.Revision { // it goes back, perhaps to a former identity
+		failed == node.Revision { // it goes back, perhaps to a former identity
 		poll.Former, poll.Joining = "", false
 	}
-	a.heard(r, uid, poll)
+	a.heard(r, poll)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

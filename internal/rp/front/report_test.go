@@ -122,7 +122,7 @@ func TestJoinIsShown(t *testing.T) {
 	if got := join(); got != api.JoinReady {
 		t.Errorf("a URL was issued: %s", got)
 	}
-	w.clock.pass(25 * time.Hour)
+	w.clock.Pass(25 * time.Hour)
 	must(0, w.cluster.step(t.Context(), w.storedNode("n").Credential))
 	w.until("its row is gone", func() bool { return w.storedNode("n").Credential == "" })
 	if got := join(); got != api.JoinExpired {

@@ -24,6 +24,7 @@ const trialHeader = "X-Ms-Flexnode-Trial"
 // request is one request on its way through the steps of serve.
 type request struct {
 	*http.Request
+	answer   *response
 	listener *listener
 	route    *route
 	// names are the variable segments of the path, in the caller's casing.
@@ -37,6 +38,9 @@ type request struct {
 	node, own bool
 	id        string // x-ms-request-id
 	key       string // nodeKey, once it was asked for
+	// uid is the one that the caller says it is of, in lower case; "" if it says none, and where only
+	// people ask.
+	uid string
 	// known is what the index tells of the node; nil if it is to be asked.
 	known *store.Poll
 	// waited is how long a poll has waited for its node to change.

@@ -23,8 +23,13 @@ func (a *API) rollBack(w http.ResponseWriter, r *request) error {
 		ID: r.resourceID(), By: r.caller.Name, ByType: r.caller.Type, At: a.Now(),
 		Renderer: a.Renderer,
 	}}
+	back := func(
+		v *store.View, c flexnode.Cluster, old store.Row[flexnode.Node], kept flexnode.History,
+	) (flexnode.Decision, error) {
+		return p.back(v, c, old.Value, kept, to)
+	}
 	_, err := a.Store.Update(r.Context(), "node rolled back", p.ahead(),
-		func(v *store.View) error { return p.rollBack(v, to) })
+		func(v *store.View) error { return p.decide(v, back) })
 	if err != nil {
 		return err
 	}
@@ -32,58 +37,23 @@ func (a *API) rollBack(w http.ResponseWriter, r *request) error {
 	return p.answer(w, nil)
 }
 
-// rollBack decides within a view and writes there.
-func (p *put) rollBack(v *store.View, to int64) error {
+// back is what a rollback makes of a node.
+func (p *put) back(
+	v *store.View, c flexnode.Cluster, old flexnode.Node, kept flexnode.History, to int64,
+) (flexnode.Decision, error) {
 	a := p.api
-	cluster, old, err := a.openNode(v, p.r)
-	if err != nil {
-		return err
-	}
-	history, err := a.Store.History.In(v, p.r.nodeKey())
-	if err != nil {
-		return err
-	}
-	ask, err := p.rollbackOf(v, cluster, old.Value, history.Value, to)
-	if err != nil {
-		return err
-	}
-	d, err := flexnode.RollBack(ask, old.Value)
-	if err != nil {
-		return err
-	}
-	p.node, p.r.before = d.Node, decimal(old.Value.Revision)
-	if err := p.show(history.Value, d); err != nil {
-		return err
-	}
-	return p.write(v, history.Value, d)
-}
-
-// rollbackOf is what a decision on a rollback needs.
-func (p *put) rollbackOf(
-	v *store.View, cluster flexnode.Cluster, old flexnode.Node, history flexnode.History, to int64,
-) (ask flexnode.Rollback, err error) {
-	a := p.api
-	ask = flexnode.Rollback{
+	ask := flexnode.Rollback{
 		By: p.ask.By, ByType: p.ask.ByType, At: p.ask.At, Renderer: p.ask.Renderer,
-	}
-	if ask.To, err = history.Find(to); err != nil {
-		return ask, err
+		To: revisionIn(v, kept, to), Desired: revisionIn(v, kept, old.Revision),
+		Joins: p.joins(v, &old), Parent: a.parent(v, c),
+		Secret: a.Credentials.Compare(v, p.r.nodeKey(), ""),
 	}
 	if ask.To == nil {
-		return ask, notKept(old, to)
+		return flexnode.Decision{}, notKept(old, to)
 	}
-	if ask.Desired, err = history.Find(old.Revision); err != nil {
-		return ask, err
-	}
-	if ask.Joins, err = p.joins(&old); err != nil {
-		return ask, err
-	}
-	if ask.Parent, err = a.parent(v.Context(), cluster); err != nil {
-		return ask, err
-	}
+	var err error
 	if ask.Parent.Defaults, err = a.Store.Layer(v.Context(), ask.To.Defaults); err != nil {
-		return ask, err
+		return flexnode.Decision{}, err
 	}
-	ask.Secret, err = a.Credentials.Compare(v, p.r.nodeKey(), "")
-	return ask, err
+	return flexnode.RollBack(ask, old)
 }

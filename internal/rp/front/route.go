@@ -74,9 +74,16 @@ func (a *API) routes() []route {
 	return table
 }
 
+// of gives routes their resource type, with which their permissions begin.
+func of(kind string, table []route) []route {
+	for i := range table {
+		table[i].kind, table[i].permission = kind, kind+"/"+table[i].permission
+	}
+	return table
+}
+
 func (a *API) nodeRoutes() []route {
-	const kind = api.ResourceType
-	table := []route{
+	return of(api.ResourceType, []route{
 		{method: "GET", pattern: inNode, permission: "read", own: true, handle: a.getNode,
 			what: "Get the configuration and status of a flex node"},
 		{method: "POST", pattern: inNode + "/reportStatus", permission: "reportStatus/action",
@@ -111,16 +118,11 @@ func (a *API) nodeRoutes() []route {
 			permission: "refreshCredentials/action", own: true, action: true, change: true,
 			bucket: fair.Refreshes, handle: a.refreshCredentials,
 			what: "Get the credentials of the desired configuration, as the flex node itself"},
-	}
-	for i := range table {
-		table[i].kind, table[i].permission = kind, kind+"/"+table[i].permission
-	}
-	return table
+	})
 }
 
 func (a *API) clusterRoutes() []route {
-	const kind = flexnode.ClusterType
-	table := []route{
+	return of(flexnode.ClusterType, []route{
 		{method: "GET", pattern: inCluster, permission: "read", handle: a.getCluster,
 			what: "Get a target cluster"},
 		{method: "PUT", pattern: inCluster, permission: "write", change: true, handle: a.putCluster,
@@ -142,11 +144,7 @@ func (a *API) clusterRoutes() []route {
 			what:   "List the target clusters of a resource group"},
 		{method: "GET", pattern: inProvider + "/managedClusters", permission: "read",
 			many: true, handle: a.listClusters, what: "List the target clusters of a subscription"},
-	}
-	for i := range table {
-		table[i].kind, table[i].permission = kind, kind+"/"+table[i].permission
-	}
-	return table
+	})
 }
 
 func (a *API) providerRoutes() []route {

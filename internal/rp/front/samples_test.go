@@ -120,7 +120,7 @@ func (w *world) older(version string) {
 // says has a node's agent report what it has applied, and its cluster say how it is.
 func (w *world) says(name, version string, ready api.Condition) {
 	w.t.Helper()
-	ready.LastTransitionTime = w.clock.now()
+	ready.LastTransitionTime = w.clock.Now()
 	w.must(204, "POST", nodeURL(name, "/reportStatus"), `{"appliedConfigVersion":"`+version+
 		`","lastConfigApplied":"2026-05-01T12:00:00Z"}`)
 	edit(w, w.api.Store.Status, clusterKey+"/"+name, func(s *flexnode.Status) { s.Ready = &ready })

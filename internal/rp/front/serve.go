@@ -37,13 +37,14 @@ func strip(h http.Header) {
 // comes of it.
 func (l *listener) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	began := time.Now()
+	answer := &response{ResponseWriter: w, status: http.StatusOK}
 	r := &request{
-		Request: hr, listener: l, id: uuid.NewString(), query: lowerKeys(hr.URL.RawQuery),
+		Request: hr, answer: answer, listener: l, id: uuid.NewString(),
+		query: lowerKeys(hr.URL.RawQuery),
 	}
 	if !l.trusted {
 		strip(hr.Header)
 	}
-	answer := &response{ResponseWriter: w, status: http.StatusOK}
 	correlate(answer, r)
 	if err := l.serveSafely(answer, r); err != nil {
 		l.api.fail(answer, r, err)
@@ -102,8 +103,7 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 // steps are what comes before the handler of a request, in this order.
 var steps = [...]func(*API, http.ResponseWriter, *request) error{
 	(*API).checkNames, (*API).recognize, (*API).throttle, (*API).authorize,
-	(*API).throttleSubscription, (*API).throttleNode, (*API).checkSubscription,
-	(*API).readBody, (*API).enter,
+	(*API).throttleAllowed, (*API).checkSubscription, (*API).readBody, (*API).enter,
 }
 
 // agentsQuery is what each agent's requests have as a query. Nobody changes it.

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"time"
 	"unique"
@@ -72,8 +73,6 @@ func (s session) caller() Caller {
 		TenantID: both.tenantID, Type: both.kind, MachineID: r.machineID, Name: r.name,
 		ObjectID: joinID(s.object, r.objectID), AppID: joinID(s.app, r.appID),
 	}
-	if c.Name == "" {
-		c.Name = c.AppID
-	}
+	c.Name = cmp.Or(c.Name, c.AppID)
 	return c
 }

@@ -14,20 +14,21 @@ import (
 
 // recognize reports whether a request is of a node about itself, as far as the index knows: it
 // counts as the node's then, not as its identity's, which many nodes may share.
-func (a *API) recognize(_ http.ResponseWriter, r *request) (err error) {
+func (a *API) recognize(_ http.ResponseWriter, r *request) error {
 	if !r.route.own {
 		return nil
 	}
-	if !r.caller.Trusted {
-		r.byNode, err = a.ownNode(r)
-		return err
+	uid := first(r.Header[uidHeader])
+	if uid != "" && !isGUID(uid) {
+		return arm.Errorf(400, "InvalidHeaderValue", "The value '%s' of the header %s is not a uid.",
+			shorten(uid), strings.ToLower(uidHeader))
 	}
-	// Anybody may name the uid, and many nodes may share an identity: it takes both.
-	uid, err := r.uid()
-	poll, known := a.lookUp(r)
-	r.node = err == nil && known && named(uid, poll.UID) &&
-		r.caller.isNode(poll.Identity, poll.Former)
-	r.byNode = r.node && uid != ""
+	r.uid = strings.ToLower(uid)
+	r.byNode = a.ownNode(r)
+	if r.caller.Trusted {
+		// Anybody may name the uid, and many nodes may share an identity: it takes both.
+		r.own, r.byNode = false, r.node && uid != ""
+	}
 	return nil
 }
 
@@ -63,41 +64,38 @@ func (r *request) class() fair.Class {
 
 // throttle refuses a request of who has asked too much lately, before anybody is asked whether he
 // may. What Resource Manager tells of itself is never refused: nobody makes it tell more.
-func (a *API) throttle(w http.ResponseWriter, r *request) error {
-	if r.route.managerOnly {
+func (a *API) throttle(_ http.ResponseWriter, r *request) error {
+	switch {
+	case r.route.managerOnly:
 		return nil
+	case r.byNode:
+		return a.take(r, fair.Bucket{Of: fair.Node, Kind: fair.All, ID: r.nodeKey()}, 0)
 	}
-	if r.byNode {
-		return a.tooMany(r, fair.OfNode, a.Throttle.TakeNode(fair.OfNode, r.nodeKey()))
-	}
-	kind := r.kind()
-	return a.counted(w, r, kind, a.Throttle.TakePrincipal(kind, r.principal()))
+	return a.take(r, fair.Bucket{Of: fair.Principal, Kind: r.kind(), ID: r.principal()}, 0)
 }
 
-// throttleSubscription refuses a request that its caller may make, if too much is asked in its
-// subscription. What everybody may ask does not count there.
-func (a *API) throttleSubscription(w http.ResponseWriter, r *request) error {
-	if r.byNode || r.route.permission == "" {
-		return nil
+// throttleAllowed refuses a request that its caller may make, if too much is asked in its
+// subscription, where what everybody may ask does not count, or if it costs the store and too much
+// of it is asked of the node. Who does not count as the node has a bucket of his own there, and
+// leaves the node's alone.
+func (a *API) throttleAllowed(_ http.ResponseWriter, r *request) error {
+	if !r.byNode && r.route.permission != "" {
+		of := fair.Bucket{Of: fair.Subscription, Kind: r.kind(), ID: r.subscriptionKey()}
+		if err := a.take(r, of, 0); err != nil {
+			return err
+		}
 	}
-	kind := r.kind()
-	return a.counted(w, r, kind, a.Throttle.TakeSubscription(kind, r.subscriptionKey()))
-}
-
-// throttleNode refuses what costs the store if too much of it is asked of a node. Who does not
-// count as the node has a bucket of his own there, and leaves the node's alone.
-func (a *API) throttleNode(_ http.ResponseWriter, r *request) error {
 	if r.route.bucket == "" {
 		return nil
+	}
+	if err := a.throttleStored(r); err != nil {
+		return err
 	}
 	key := r.nodeKey()
 	if !r.byNode {
 		key += " " + r.principal()
 	}
-	if err := a.throttleStored(r); err != nil {
-		return err
-	}
-	return a.tooMany(r, r.route.bucket, a.Throttle.TakeNode(r.route.bucket, key))
+	return a.take(r, fair.Bucket{Of: fair.Node, Kind: r.route.bucket, ID: key}, 0)
 }
 
 // throttleStored refuses what the store would be asked for nodes, if too much of it is asked for
@@ -107,8 +105,9 @@ func (a *API) throttleStored(r *request) error {
 		return nil
 	}
 	used, _ := a.Index.Used(r.subscriptionKey())
-	for _, of := range []string{"identity " + r.principal(), r.subscriptionKey()} {
-		if err := a.tooMany(r, fair.Stored, a.Throttle.TakeStored(of, used.Nodes)); err != nil {
+	for _, id := range []string{"identity " + r.principal(), r.subscriptionKey()} {
+		of := fair.Bucket{Of: fair.Node, Kind: fair.Stored, ID: id}
+		if err := a.take(r, of, used.Nodes); err != nil {
 			return err
 		}
 	}
@@ -120,7 +119,8 @@ func (a *API) throttleStored(r *request) error {
 func (a *API) AdmitDelivery(
 	ctx context.Context, credential string,
 ) (leave func(), again time.Duration) {
-	if v := a.Throttle.TakeNode(fair.Deliveries, credential); v.After > 0 {
+	of := fair.Bucket{Of: fair.Node, Kind: fair.Deliveries, ID: credential}
+	if v := a.Throttle.Take(of, 0); v.After > 0 {
 		return nil, v.After
 	}
 	subscription, _, _ := strings.Cut(credential, "/")
@@ -145,32 +145,27 @@ func (r *request) principal() string {
 	return arm.Fold(r.caller.AppID)
 }
 
-// counted tells what a bucket has left, and is the error that goes with its verdict.
-func (a *API) counted(
-	w http.ResponseWriter, r *request, kind fair.Kind, v fair.Verdict,
-) error {
-	if v.Policy != "" {
-		w.Header().Add("x-ms-ratelimit-remaining-resource",
-			fmt.Sprintf("%s/%s;%d", namespace, v.Policy, v.Left))
+// take takes from a bucket that so many nodes share, or is the error if there is nothing left. People
+// are told what is.
+func (a *API) take(r *request, of fair.Bucket, nodes int) error {
+	v := a.Throttle.Take(of, nodes)
+	if v.Limited && of.Of != fair.Node {
+		r.answer.Header().Add("x-ms-ratelimit-remaining-resource",
+			fmt.Sprintf("%s/%s%s;%d", namespace, of.Of, of.Kind, v.Left))
 	}
-	return a.tooMany(r, kind, v)
-}
-
-// tooMany is the error that goes with a verdict.
-func (a *API) tooMany(r *request, kind fair.Kind, v fair.Verdict) error {
 	if v.After == 0 {
 		return nil
 	}
 	if v.Begun {
 		a.Log.Info("a caller asks too much", "caller", r.caller.Name, "object", r.caller.ObjectID,
-			"kind", kind, "path", cut(r.URL.Path, auditedPath))
+			"kind", of.Kind, "path", cut(r.URL.Path, auditedPath))
 	}
 	return &refusal{after: v.After, answer: arm.Errorf(http.StatusTooManyRequests,
 		"TooManyRequests",
 		"Number of '%s' requests for subscription '%s' actor '%s' exceeded. Please try again "+
 			"after '%d' seconds, when additional tokens are available. The limit is %d requests "+
 			"at once, and %g in a second after that.",
-		kind, r.names.of("subscription"), r.caller.ObjectID, seconds(v.After), v.Of.Burst,
+		of.Kind, r.names.of("subscription"), r.caller.ObjectID, seconds(v.After), v.Of.Burst,
 		v.Of.PerSecond)}
 }
 

@@ -16,12 +16,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// asNamed authenticates callers by a header: the machine of withManaged, or a person of that name.
-type asNamed struct{}
-
 const callerHeader = "X-Test-Caller"
 
-func (asNamed) Authenticate(r *http.Request) (Caller, error) {
+// asNamed authenticates callers by a header: the machine of withManaged, or a person of that name.
+func asNamed(r *http.Request) (Caller, error) {
 	name := r.Header.Get(callerHeader)
 	if name == "machine" {
 		return Caller{ObjectID: name, TenantID: tenant, Type: "Application",
@@ -31,15 +29,15 @@ func (asNamed) Authenticate(r *http.Request) (Caller, error) {
 }
 
 // share has the world's callers be limited.
-func (w *world) share(limits fair.Limits) {
+func (w *world) share(rates fair.Rates, atOnce fair.AtOnce) {
 	w.t.Helper()
-	w.api.Gate = fair.NewGate(limits.AtOnce)
-	w.api.Throttle = fair.NewThrottle(limits.Requests, w.clock.now)
+	w.api.Gate = fair.NewGate(atOnce)
+	w.api.Throttle = fair.NewThrottle(rates, nil, w.clock.Now)
 	w.api.Authorizer = Assignments{
 		{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}},
 		{PrincipalID: "script", Scope: "/", Actions: []string{"*"}},
 	}
-	w.front = w.api.Direct(asNamed{})
+	w.front = w.api.Direct(AuthenticatorFunc(asNamed))
 }
 
 // ask sends a request of a caller.
@@ -50,6 +48,8 @@ func (w *world) ask(
 		append(headers, callerHeader+": "+caller)...)
 }
 
+func at(burst int, perSecond float64) fair.Rate { return fair.Rate{Burst: burst, PerSecond: perSecond} }
+
 const remainingHeader = "X-Ms-Ratelimit-Remaining-Resource"
 
 // Who asks too much is told so, and when to ask again; others are answered.
@@ -57,15 +57,13 @@ func TestThrottling(t *testing.T) {
 	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
 	w.caughtUp()
-	limits := fair.Limits{Requests: fair.Requests{
-		Principal: fair.Rates{
-			Reads: fair.Rate{Burst: 3, PerSecond: .3}, Lists: fair.Rate{Burst: 1, PerSecond: 1},
-			Writes: fair.Rate{Burst: 2, PerSecond: 1}, Deletes: fair.Rate{Burst: 1, PerSecond: 1},
+	w.share(fair.Rates{
+		fair.Principal: {
+			fair.Reads: at(3, .3), fair.Lists: at(1, 1), fair.Writes: at(2, 1), fair.Deletes: at(1, 1),
 		},
-		Subscription: fair.Rates{Reads: fair.Rate{Burst: 100, PerSecond: 100}},
-		Node:         fair.Rate{Burst: 50, PerSecond: 10},
-	}}
-	w.share(limits)
+		fair.Subscription: {fair.Reads: at(100, 100)},
+		fair.Node:         {fair.All: at(50, 10)},
+	}, fair.AtOnce{})
 	list := cluster + "/flexNodeConfig" + versionQuery
 	for _, tt := range []struct {
 		method, url, body string
@@ -109,7 +107,7 @@ func TestThrottling(t *testing.T) {
 	if got := w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag); got.Code != 429 {
 		t.Errorf("a node that does nothing but poll: %d", got.Code)
 	}
-	w.clock.pass(4 * time.Second)
+	w.clock.Pass(4 * time.Second)
 	if got := w.ask("script", "GET", nodeURL("n"), ""); got.Code != 200 {
 		t.Errorf("four seconds later: %d", got.Code)
 	}
@@ -125,10 +123,9 @@ func TestReportsAreThrottled(t *testing.T) {
 		w.must(201, "PUT", nodeURL(name), withManaged)
 	}
 	w.caughtUp()
-	w.share(fair.Limits{Requests: fair.Requests{
-		Node:      fair.Rate{Burst: 100, PerSecond: 1},
-		Refreshes: fair.Rate{Burst: 2, PerSecond: .1}, Reports: fair.Rate{Burst: 3, PerSecond: 1},
-	}})
+	w.share(fair.Rates{fair.Node: {
+		fair.All: at(100, 1), fair.Refreshes: at(2, .1), fair.Reports: at(3, 1), fair.Stored: at(500, 50),
+	}}, fair.AtOnce{})
 	for _, caller := range []string{"operator", "machine"} {
 		for action, burst := range map[string]int{"/reportStatus": 3, "/refreshCredentials": 2} {
 			for n := range burst + 2 {
@@ -190,11 +187,11 @@ func TestKinds(t *testing.T) {
 // is never refused.
 func TestManagerIsNotThrottled(t *testing.T) {
 	w := newEdge(t)
-	small, large := fair.Rate{Burst: 3, PerSecond: .001}, fair.Rate{Burst: 20, PerSecond: .001}
-	w.share(fair.Limits{Requests: fair.Requests{
-		Principal: fair.Rates{Writes: small}, Subscription: fair.Rates{Writes: large},
-		Exceptions: map[string]fair.Rates{"script": {Writes: large}},
-	}})
+	rates := fair.Rates{
+		fair.Principal: {fair.Writes: at(3, .001)}, fair.Subscription: {fair.Writes: at(20, .001)},
+	}
+	w.share(rates, fair.AtOnce{})
+	w.api.Throttle = fair.NewThrottle(rates, map[string]float64{"script": 7}, w.clock.Now)
 	for range 10 {
 		w.tell(`{"state":"Registered"}`)
 	}
@@ -212,10 +209,10 @@ func TestStrangersTakeFromNobody(t *testing.T) {
 	w := newEdge(t)
 	w.do("PUT", nodeURL("n"), withManaged)
 	w.caughtUp()
-	w.share(fair.Limits{Requests: fair.Requests{
-		Principal:    fair.Rates{Reads: fair.Rate{Burst: 5, PerSecond: .001}},
-		Subscription: fair.Rates{Reads: fair.Rate{Burst: 4, PerSecond: .001}},
-	}})
+	w.share(fair.Rates{
+		fair.Principal:    {fair.Reads: at(5, .001)},
+		fair.Subscription: {fair.Reads: at(4, .001)},
+	}, fair.AtOnce{})
 	provider := "/subscriptions/" + subscription +
 		"/providers/Microsoft.ContainerService?api-version=2021-04-01"
 	for n := range 10 {
@@ -245,10 +242,9 @@ func TestWhoIsTheNodeBehindManager(t *testing.T) {
 	w := newEdge(t)
 	uid := w.node(201, "PUT", nodeURL("n"), withManaged).Properties.ResourceUID
 	w.caughtUp()
-	w.share(fair.Limits{Requests: fair.Requests{
-		Principal: fair.Rates{Reads: fair.Rate{Burst: 1000, PerSecond: 1}},
-		Node:      fair.Rate{Burst: 1000, PerSecond: 1},
-	}})
+	w.share(fair.Rates{
+		fair.Principal: {fair.Reads: at(1000, 1)}, fair.Node: {fair.All: at(1000, 1)},
+	}, fair.AtOnce{})
 	const own, other = "aaaaaaaa-0000-0000-0000-000000000001", clientB
 	for _, tt := range []struct {
 		name, app, uid string
@@ -284,9 +280,10 @@ func TestPollsBesideAScript(t *testing.T) {
 		etags[url] = w.do("PUT", url, withManaged).Header.Get("ETag")
 	}
 	w.caughtUp()
-	limits := fair.DefaultLimits()
-	limits.Requests.Principal.Writes.Burst, limits.Requests.Principal.Lists.Burst = 20, 20
-	w.share(limits)
+	rates := fair.DefaultRates()
+	rates[fair.Principal][fair.Writes] = fair.Rate{Burst: 20, PerSecond: 10}
+	rates[fair.Principal][fair.Lists] = fair.Rate{Burst: 20, PerSecond: 5}
+	w.share(rates, fair.DefaultAtOnce())
 	var refused, served, polls atomic.Int64
 	done := make(chan struct{})
 	var scripts, machines sync.WaitGroup
@@ -342,9 +339,8 @@ func TestPlaces(t *testing.T) {
 	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
 	w.caughtUp()
-	one := fair.Places{InFlight: 1, Seconds: 1}
-	w.share(fair.Limits{AtOnce: fair.AtOnce{Nodes: one, NodeStore: one, Reads: one, Lists: one,
-		Writes: one}})
+	one := fair.Places{InFlight: 1, Wait: time.Second}
+	w.share(nil, fair.AtOnce{one, one, one, one, one})
 	list := cluster + "/flexNodeConfig" + versionQuery
 	for class, request := range map[fair.Class]func() int{
 		fair.ForNodes: func() int {
@@ -373,8 +369,7 @@ func TestPlaces(t *testing.T) {
 // A PUT that waits for its cluster keeps nobody from a place.
 func TestWaitingTakesNoPlace(t *testing.T) {
 	w := newEdge(t)
-	one := fair.Places{InFlight: 1, Seconds: 1}
-	w.share(fair.Limits{AtOnce: fair.AtOnce{Writes: one}})
+	w.share(nil, fair.AtOnce{fair.ForWrites: {InFlight: 1, Wait: time.Second}})
 	w.cluster.isDown.Store(true)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
@@ -403,7 +398,7 @@ func TestPollsWhileTheStorePauses(t *testing.T) {
 	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
 	w.caughtUp()
-	w.share(fair.Limits{AtOnce: fair.DefaultLimits().AtOnce})
+	w.share(nil, fair.DefaultAtOnce())
 	w.memory.Pause()
 	ctx, giveUp := context.WithCancel(context.Background())
 	var asking sync.WaitGroup
@@ -444,7 +439,7 @@ func TestNodesShareABucketForTheStore(t *testing.T) {
 		w.must(201, "PUT", nodeURL(fmt.Sprintf("n%d", i+1)), withManaged)
 	}
 	w.caughtUp()
-	w.share(fair.DefaultLimits())
+	w.share(fair.DefaultRates(), fair.DefaultAtOnce())
 	refused := 0
 	for i := range 600 { // ten of each, of twenty that each may send
 		got := w.ask("machine", "POST", nodeURL(fmt.Sprintf("n%d", i%60), "/reportStatus"),
@@ -474,7 +469,7 @@ func TestConfigurationURLsAreBounded(t *testing.T) {
 	w := newEdge(t)
 	_, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
 	link := path(shownNode(t, text).Properties.ConfigURL)
-	w.share(fair.DefaultLimits())
+	w.share(fair.DefaultRates(), fair.DefaultAtOnce())
 	w.handout.Admit = w.api.AdmitDelivery
 	often := 0
 	w.handout.Delivered = func(_, _ string, is bool, _ *http.Request) {
@@ -491,14 +486,16 @@ func TestConfigurationURLsAreBounded(t *testing.T) {
 	}
 	w.must(403, "GET", strings.Replace(link, "sig=", "sig=x", 1), "")
 	for range 11 {
-		w.clock.pass(10 * time.Second)
+		w.clock.Pass(10 * time.Second)
 		w.must(200, "GET", link, "")
 	}
 	if often != 1 {
 		t.Errorf("%d of 21 deliveries are often", often)
 	}
-	w.api.Gate = fair.NewGate(fair.AtOnce{NodeStore: fair.Places{InFlight: 1, Seconds: 1}})
-	w.clock.pass(10 * time.Second)
+	w.api.Gate = fair.NewGate(fair.AtOnce{
+		fair.ForNodeStore: {InFlight: 1, Wait: time.Second},
+	})
+	w.clock.Pass(10 * time.Second)
 	place := must(w.api.Gate.Enter(context.Background(), fair.ForNodeStore, ""))
 	w.must(429, "GET", link, "")
 	place.Leave()

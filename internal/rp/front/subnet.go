@@ -38,10 +38,7 @@ func (a *API) reserveSubnet(
 		if taken[key] {
 			continue
 		}
-		row, err := a.Store.PodCIDRs.In(v, key)
-		if err != nil {
-			return "", err
-		}
+		row := a.Store.PodCIDRs.Row(v, key)
 		if !row.Exists() || row.Value == r.nodeKey() {
 			return subnet, a.Store.PodCIDRs.Put(v, key, r.nodeKey())
 		}

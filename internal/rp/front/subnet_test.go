@@ -59,8 +59,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 // use for one do not wait.
 func TestPodSubnetsOfANewRegistration(t *testing.T) {
 	w := beside(t)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	w.must(201, "PUT", clusterURL,
 		`{"location":"westeurope","properties":{"podCidr":"10.200.0.0/22","nodeCidrMask":24}}`)
 	w.refused(503, "PodSubnetsNotKnown", "PUT", nodeURL("n1"), `{"properties":{}}`)

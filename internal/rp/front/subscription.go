@@ -30,9 +30,9 @@ func (a *API) register(w http.ResponseWriter, r *request) error {
 	ahead := []string{a.Store.Subscriptions.Key(key)}
 	_, err := a.Store.Update(r.Context(), "subscription written", ahead,
 		func(v *store.View) error {
-			row, err := a.Store.Subscriptions.In(v, key)
-			if err != nil || row.Exists() && row.Value.State != unregistered {
-				return err
+			row := a.Store.Subscriptions.Row(v, key)
+			if row.Exists() && row.Value.State != unregistered {
+				return nil
 			}
 			next := row.Value
 			next.State = registered
@@ -65,10 +65,7 @@ func (a *API) putSubscription(w http.ResponseWriter, r *request) error {
 	}
 	key := r.subscriptionKey()
 	_, err := a.Store.Update(r.Context(), "subscription written", nil, func(v *store.View) error {
-		row, err := a.Store.Subscriptions.In(v, key)
-		if err != nil {
-			return err
-		}
+		row := a.Store.Subscriptions.Row(v, key)
 		r.before, r.after = row.Value.State, body.State
 		return a.Store.Subscriptions.Put(v, key, body)
 	})
@@ -94,10 +91,10 @@ func (a *API) deleteClusters(r *request, subscription string) error {
 	for _, c := range rows {
 		operation := subscription + "/" + uuid.NewString()
 		_, err := a.Store.Update(r.Context(), "cluster marked", nil, func(v *store.View) error {
-			row, err := a.Store.Clusters.In(v, c.Key)
-			if err != nil || !row.Exists() ||
+			row := a.Store.Clusters.Row(v, c.Key)
+			if !row.Exists() ||
 				row.Value.Deletion != nil && row.Value.Deletion.Operation != "" {
-				return err
+				return nil
 			}
 			return a.beginDeletion(v, row, operation, false, r.caller.ObjectID)
 		})

@@ -132,7 +132,7 @@ func (w *world) trespass(t *testing.T, i *issuer, x, other team) {
 
 // callerWith is the header of a caller with an object id and an application.
 func (i *issuer) callerWith(t *testing.T, w *world, oid, client string) string {
-	c := i.claims(w.clock.now(), client)
+	c := i.claims(w.clock.Now(), client)
 	c["oid"] = oid
 	return "Authorization: Bearer " + i.sign(t, "one", c)
 }

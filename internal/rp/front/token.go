@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"net/http"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -83,12 +84,12 @@ func (a *API) issue(
 // template can call functions whose names begin with list, and no others.
 func (a *API) listConfigURL(w http.ResponseWriter, r *request) error {
 	node, err := a.issue(r, func(v *store.View, n flexnode.Node) (bool, error) {
-		use, err := a.Credentials.UseOf(v, r.nodeKey(), n)
-		if err == nil && use == credential.Used {
-			err = arm.Errorf(409, "NoConfigUrl", "There is no configuration URL in force, and a "+
+		use := a.Credentials.UseOf(v, r.nodeKey(), n)
+		if use == credential.Used {
+			return false, arm.Errorf(409, "NoConfigUrl", "There is no configuration URL in force, and a "+
 				"machine has used one of this node already. POST regenerateToken makes another.")
 		}
-		return use == credential.Usable, err
+		return use == credential.Usable, nil
 	})
 	if err != nil {
 		return err
@@ -110,9 +111,7 @@ func (a *API) answerLiveURL(w http.ResponseWriter, r *request, n flexnode.Node) 
 }
 
 func answerURL(w http.ResponseWriter, n flexnode.Node, url *api.ConfigURL) error {
-	if url.ConfigVersion == "" {
-		url.ConfigVersion = decimal(n.Assigned)
-	}
+	url.ConfigVersion = cmp.Or(url.ConfigVersion, decimal(n.Assigned))
 	arm.WriteJSON(w, http.StatusOK, url)
 	return nil
 }

@@ -12,9 +12,7 @@ import (
 )
 
 // byHeader authenticates each request as the application that it names, or as the operator.
-type byHeader struct{}
-
-func (byHeader) Authenticate(r *http.Request) (Caller, error) {
+func byHeader(r *http.Request) (Caller, error) {
 	if app := r.Header.Get("Test-App"); app != "" {
 		return Caller{
 			TenantID: tenant, AppID: app, ObjectID: "object-of-" + app, Type: "Application",
@@ -89,7 +87,7 @@ func waiting(t *testing.T, test func(t *testing.T, w *world, same string)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.register("")
-		w.front = w.api.Direct(byHeader{})
+		w.front = w.api.Direct(AuthenticatorFunc(byHeader))
 		r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 		w.caughtUp()
 		test(t, w, "If-None-Match: "+r.Header.Get("ETag"))
@@ -106,7 +104,7 @@ const (
 func TestAPollWaits(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		a := w.poll(t, asA, same, "Prefer: wait=20")
-		if last := w.api.Seen.Last(clusterKey + "/n"); !last.Equal(w.clock.now()) {
+		if last := w.api.Seen.Last(clusterKey + "/n"); !last.Equal(w.clock.Now()) {
 			t.Errorf("while it waits its node was seen last at %s", last)
 		}
 		time.Sleep(5 * time.Second)

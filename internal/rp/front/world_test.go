@@ -1,7 +1,6 @@
 package front
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,20 +21,20 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const (
-	subscription = "11111111-2222-3333-4444-555555555555"
-	cluster      = "/subscriptions/" + subscription + "/resourceGroups/Edge/providers/" +
-		flexnode.ClusterType + "/Factory"
-	clusterKey      = subscription + "/edge/factory"
+	subscription    = rptest.Subscription
+	cluster         = rptest.ClusterID
+	clusterKey      = rptest.ClusterKey
 	versionQuery    = "?api-version=2026-05-01-preview"
 	subscriptionURL = "/subscriptions/" + subscription + "?api-version=2.0"
-	publicURL       = "https://provider.example"
-	tenant          = "99999999-0000-0000-0000-000000000000"
+	publicURL       = rptest.PublicURL
+	tenant          = rptest.Tenant
 )
 
 func nodeURL(name string, more ...string) string {
@@ -51,37 +50,13 @@ type world struct {
 	index   *store.Index
 	keys    seal.Ring
 	cluster *fakeCluster
-	clock   *clock
+	clock   *rptest.Clock
 	// front is where requests go to, manager is the API for Resource Manager.
 	front, manager http.Handler
 	handout        *credential.Handout
 	// caller is who the requests come from.
 	caller Caller
-	audit  *lines
-}
-
-// clock is a time that goes on when it is told to.
-type clock struct{ nanos atomic.Int64 }
-
-func (c *clock) now() time.Time       { return time.Unix(0, c.nanos.Load()) }
-func (c *clock) pass(d time.Duration) { c.nanos.Add(int64(d)) }
-
-// lines takes a log.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	audit  *rptest.Log
 }
 
 func newWorld(t testing.TB) *world {
@@ -111,13 +86,12 @@ func newWorldOn(t testing.TB, backend store.Backend) *world {
 	t.Helper()
 	key := must(seal.NewKey())
 	w := &world{
-		t: t, backend: backend, clock: &clock{}, audit: &lines{},
+		t: t, backend: backend, clock: rptest.NewClock(), audit: &rptest.Log{},
 		keys: seal.Ring{Keys: []seal.Key{key}},
 		caller: Caller{
 			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: "t",
 		},
 	}
-	w.clock.nanos.Store(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 	w.start()
 	w.tell(`{"state":"Registered","properties":{"tenantId":"` + tenant + `"}}`)
 	return w
@@ -132,26 +106,34 @@ func (w *world) start() {
 	log := slog.New(slog.DiscardHandler)
 	audit := slog.New(slog.NewJSONHandler(w.audit, nil))
 	w.handout = &credential.Handout{
-		Store: s, Keys: w.keys, PublicURL: publicURL, Now: w.clock.now,
+		Store: s, Keys: w.keys, PublicURL: publicURL, Now: w.clock.Now,
 	}
 	credentials := &credential.Service{
-		Store: s, Keys: w.keys, Delivery: w.handout, Now: w.clock.now, Audit: audit, Log: log,
+		Store: s, Keys: w.keys, Delivery: w.handout, Now: w.clock.Now, Audit: audit, Log: log,
 	}
 	w.api = &API{
 		Store: s, Index: w.index, Seen: &fakeSeen{}, Credentials: credentials, Keys: w.keys,
 		Authorizer:  Assignments{{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}}},
 		Kubeconfigs: bound{}, PublicURL: publicURL, Renderer: "test",
-		Patience: 20 * time.Second, Now: w.clock.now, Log: log, Audit: audit,
+		Patience: 20 * time.Second, Now: w.clock.Now, Log: log, Audit: audit,
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 		Waiters: NewWaiters(25*time.Second, 10_000), Pace: NewPace(0),
 	}
 	w.index.Subscribe(w.api.Waiters.Wake)
-	w.front, w.manager = w.api.Direct(callers{w}), w.api.BehindARM(trusted{})
+	w.front = w.api.Direct(w.callers())
+	w.manager = w.api.BehindARM(AuthenticatorFunc(func(r *http.Request) (Caller, error) {
+		return managerCaller(r.Header), nil
+	}))
 	w.cluster = &fakeCluster{store: s, credentials: credentials, clock: w.clock}
 	var running sync.WaitGroup
 	running.Go(func() { w.index.Follow(ctx, func(error) {}) })
 	running.Go(func() { w.cluster.run(ctx) })
 	w.t.Cleanup(func() { stop(); running.Wait() })
+}
+
+// callers authenticates everybody as the world's caller.
+func (w *world) callers() Authenticator {
+	return AuthenticatorFunc(func(*http.Request) (Caller, error) { return w.caller, nil })
 }
 
 // bound lets every cluster name every kubeconfig but those of others, which begin with "other".
@@ -177,16 +159,6 @@ func (s *fakeSeen) Last(key string) time.Time {
 	return at
 }
 
-// callers authenticates everybody as the world's caller.
-type callers struct{ w *world }
-
-func (c callers) Authenticate(*http.Request) (Caller, error) { return c.w.caller, nil }
-
-// trusted takes every caller for Resource Manager.
-type trusted struct{}
-
-func (trusted) Authenticate(r *http.Request) (Caller, error) { return managerCaller(r.Header), nil }
-
 // do sends a request; a header is given as "Name: value".
 func (w *world) do(method, url, body string, headers ...string) *http.Response {
 	w.t.Helper()
@@ -196,14 +168,7 @@ func (w *world) do(method, url, body string, headers ...string) *http.Response {
 func (w *world) send(
 	to http.Handler, method, url, body string, headers ...string,
 ) *http.Response {
-	r := httptest.NewRequest(method, publicURL+url, strings.NewReader(body))
-	if body != "" {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		r.Header.Set(name, value)
-	}
+	r := rptest.Request(method, url, body, headers...)
 	recorder := httptest.NewRecorder()
 	if strings.HasPrefix(url, credential.HandoutPath) {
 		to = w.handout
@@ -278,14 +243,19 @@ func (w *world) register(properties string) {
 	w.caughtUp()
 }
 
+// fails has the world's cluster be down, and nobody wait for it.
+func (w *world) fails() {
+	w.cluster.isDown.Store(true)
+	w.api.Patience = time.Millisecond
+}
+
 // regenerateInVain asks for a token of a node while its cluster is down, and returns where the
 // result will be.
 func (w *world) regenerateInVain() (result string) {
 	w.t.Helper()
 	w.register("")
 	w.must(201, "PUT", nodeURL("n"), withToken)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
+	w.fails()
 	r, _ := w.must(202, "POST", nodeURL("n", "/regenerateToken"), "{}")
 	return path(r.Header.Get("Location"))
 }
@@ -375,10 +345,7 @@ func (w *world) change(decide func(*store.View) error) {
 func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
 	w.t.Helper()
 	w.change(func(v *store.View) error {
-		row, err := table.In(v, key)
-		if err != nil {
-			return err
-		}
+		row := table.Row(v, key)
 		with(&row.Value)
 		return table.Put(v, key, row.Value)
 	})

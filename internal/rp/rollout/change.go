@@ -62,7 +62,7 @@ func (r *Rollout) config(
 	if err != nil || revision == nil {
 		return nil, err
 	}
-	return r.Store.Config(ctx, *revision)
+	return r.Store.Config(ctx, *revision, flexnode.Grants{})
 }
 
 // windowIn is the maintenance window of a configuration.

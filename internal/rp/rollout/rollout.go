@@ -104,14 +104,10 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	r.notBefore = r.Now().Add(5 * r.Now().Sub(began))
-	return later(r.notBefore, r.Now().Add(next)), nil
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+	if at := r.Now().Add(next); at.After(r.notBefore) {
+		return at, nil
 	}
-	return b
+	return r.notBefore, nil
 }
 
 // isBehind reports whether the index may lack a node that this replica, or an owner of the cluster
@@ -271,9 +267,9 @@ func (r *Rollout) write(
 		},
 		One: func(v *store.View, key string) error {
 			v.Fence(r.Fence)
-			row, err := r.Store.Nodes.In(v, key)
-			if err != nil || !row.Exists() {
-				return err
+			row := r.Store.Nodes.Row(v, key)
+			if !row.Exists() {
+				return nil
 			}
 			c, n := seen[key], row.Value
 			if n.UID != c.UID || n.Revision != c.Desired || n.Assigned != c.Assigned ||
@@ -308,10 +304,7 @@ func (r *Rollout) apply(
 		n.Assigned = m.Assigned
 		return nil
 	}
-	history, err := r.Store.History.In(v, m.Key)
-	if err != nil {
-		return err
-	}
+	history := r.Store.History.Row(v, m.Key)
 	applied, err := history.Value.Find(c.Applied)
 	if err != nil || applied == nil {
 		return err

@@ -95,54 +95,56 @@ func Init(path string) (Ring, error) {
 // Add puts a new key behind the others of the ring in a file: it opens boxes, and closes none until
 // Promote. Whoever has not read the file again meets no box that he cannot open.
 func Add(path string) (Ring, error) {
+	return change(path, func(r *Ring) error {
+		key, err := NewKey()
+		r.Keys = append(r.Keys, key)
+		return err
+	})
+}
+
+// change changes the ring in a file, unless that is refused.
+func change(path string, with func(*Ring) error) (Ring, error) {
 	r, err := Load(path)
-	if err != nil {
-		return Ring{}, err
+	if err == nil {
+		err = with(&r)
 	}
-	key, err := NewKey()
-	if err != nil {
-		return Ring{}, err
+	if err == nil {
+		err = r.save(path)
 	}
-	r.Keys = append(r.Keys, key)
-	return r, r.save(path)
+	return r, err
 }
 
 // Promote puts the last key of the ring in a file first. All who use the file must have read it
 // since that key was added.
 func Promote(path string) (Ring, error) {
-	r, err := Load(path)
-	if err != nil {
-		return Ring{}, err
-	}
-	last := len(r.Keys) - 1
-	if last == 0 {
-		return r, fmt.Errorf("cannot promote a key in %s: there is one only; `keys add` adds "+
-			"another",
-			path)
-	}
-	r.Keys = append([]Key{r.Keys[last]}, r.Keys[:last]...)
-	return r, r.save(path)
+	return change(path, func(r *Ring) error {
+		last := len(r.Keys) - 1
+		if last == 0 {
+			return fmt.Errorf("cannot promote a key in %s: there is one only; `keys add` adds another",
+				path)
+		}
+		r.Keys = append([]Key{r.Keys[last]}, r.Keys[:last]...)
+		return nil
+	})
 }
 
 // Drop takes every key but the first from the ring in a file, unless something is still sealed with
 // another: boxes is how many are, by id of the key.
 func Drop(path string, boxes map[string]int) (Ring, error) {
-	r, err := Load(path)
-	if err != nil {
-		return Ring{}, err
-	}
-	others := 0
-	for id, n := range boxes {
-		if id != r.Keys[0].ID {
-			others += n
+	return change(path, func(r *Ring) error {
+		others := 0
+		for id, n := range boxes {
+			if id != r.Keys[0].ID {
+				others += n
+			}
 		}
-	}
-	if others > 0 {
-		return r, fmt.Errorf("cannot drop the older keys in %s: %d boxes are sealed with another "+
-			"key than %s; run `keys rewrap` first", path, others, r.Keys[0].ID)
-	}
-	r.Keys = r.Keys[:1]
-	return r, r.save(path)
+		if others > 0 {
+			return fmt.Errorf("cannot drop the older keys in %s: %d boxes are sealed with another "+
+				"key than %s; run `keys rewrap` first", path, others, r.Keys[0].ID)
+		}
+		r.Keys = r.Keys[:1]
+		return nil
+	})
 }
 
 func (r Ring) save(path string) error {

@@ -43,9 +43,6 @@ func (s Settings) check() error {
 		p = append(p, errors.New(problem))
 	}
 	p.need(s.Polls.PerSecond >= 0, "polls.perSecond: must be at least 0")
-	room := s.Limits.Connections.Max * 3 / 4
-	p.need(s.Polls.Waiting >= 0 && s.Polls.Waiting <= room, "polls.waiting: must be 0 to %d, three "+
-		"quarters of limits.connections.max: each poll that waits keeps a connection", room)
 	p.need(s.Polls.WaitSeconds >= 0 && s.Polls.WaitSeconds <= maxWait,
 		"polls.waitSeconds: must be 0 to %d: what is between agents and provider ends requests "+
 			"that take longer", maxWait)

@@ -16,15 +16,15 @@ import (
 
 // bounded serves over TLS within bounds, and returns where, and a client that trusts it.
 func bounded(
-	t *testing.T, n fair.Network, h http.Handler,
+	t *testing.T, n fair.Network, p patience, h http.Handler,
 ) (address string, of *fair.Connections, newClient func() *http.Client) {
 	t.Helper()
 	trusted := httptest.NewTLSServer(nil) // for its certificate
 	t.Cleanup(trusted.Close)
-	server := newServer(h, slog.New(slog.DiscardHandler), n)
+	server := newServer(h, slog.New(slog.DiscardHandler), p)
 	of = &fair.Connections{Max: n.Max, PerAddress: n.PerAddress}
 	server.ConnState = of.State
-	l := must(listen("127.0.0.1:0", &tls.Config{Certificates: trusted.TLS.Certificates}, of, n))
+	l := must(listen("127.0.0.1:0", &tls.Config{Certificates: trusted.TLS.Certificates}, of, p))
 	go func() { _ = server.Serve(l) }() // ends with Close
 	t.Cleanup(func() { _ = server.Close() })
 	return l.Addr().String(), of, func() *http.Client {
@@ -33,8 +33,6 @@ func bounded(
 		return &http.Client{Transport: transport}
 	}
 }
-
-func network() fair.Network { return fair.DefaultLimits().Connections }
 
 func dial(t *testing.T, address string) net.Conn {
 	t.Helper()
@@ -74,9 +72,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		"of all": {Max: 8, PerAddress: 100}, "of one address": {Max: 100, PerAddress: 8},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bounds := network()
-			bounds.Max, bounds.PerAddress = n.Max, n.PerAddress
-			address, of, newClient := bounded(t, bounds, unmodified)
+			address, of, newClient := bounded(t, n, usualPatience, unmodified)
 			agent := newClient()
 			poll(t, agent, address) // and it is idle then
 			var silent []net.Conn
@@ -98,10 +94,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 // When all connections are at work, one more is refused at once, and let in later.
 func TestConnectionsAreRefused(t *testing.T) {
 	t.Parallel()
-	bounds := network()
-	bounds.Max = 2
 	begun, end := make(chan struct{}), make(chan struct{})
-	address, of, newClient := bounded(t, bounds,
+	address, of, newClient := bounded(t, fair.Network{Max: 2, PerAddress: 100}, usualPatience,
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			begun <- struct{}{}
 			<-end
@@ -131,9 +125,8 @@ func TestConnectionsAreRefused(t *testing.T) {
 // Who sends its header or its body slowly, or without end, is not waited for.
 func TestLyingClients(t *testing.T) {
 	t.Parallel()
-	bounds := network()
-	bounds.HeaderSeconds, bounds.RequestSeconds, bounds.HeaderBytes = 1, 1, 4<<10
-	address, _, newClient := bounded(t, bounds, http.HandlerFunc(
+	bounds := patience{time.Second, time.Second, 4 << 10}
+	address, _, newClient := bounded(t, fair.DefaultLimits().Connections, bounds, http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, 1<<10)); err != nil {
 				w.WriteHeader(http.StatusBadRequest)

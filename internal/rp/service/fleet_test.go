@@ -19,6 +19,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
@@ -54,6 +55,7 @@ func newFleet(t *testing.T) *fleet {
 	f.settings = Settings{
 		Listen: &listen, PublicURL: publicURL, Installation: "here", TenantID: tenant,
 		KeysFile: keysFile(t, dir), Polls: defaultPolls,
+		Limits: fair.Limits{Connections: fair.DefaultLimits().Connections},
 		Authentication: Authentication{
 			Issuers:   []front.Issuer{{URL: "https://sts/", TenantID: tenant, KeysURL: issuer.URL}},
 			Audiences: []string{"a"},

@@ -97,15 +97,23 @@ func readPool(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// patience is how long a client may take before anybody knows who it is: header for the first
+// message of a handshake, and for a header of at most headerBytes; request for the rest of a
+// handshake (fair.Handshakes), and for all of a request.
+type patience struct {
+	header, request time.Duration
+	headerBytes     int
+}
+
+var usualPatience = patience{10 * time.Second, 30 * time.Second, 32 << 10}
+
 // newServer is an http.Server that slow and large clients cannot hold up. Idle connections outlive
 // the interval between two polls.
-func newServer(h http.Handler, log *slog.Logger, n fair.Network) *http.Server {
-	seconds := func(n int) time.Duration { return time.Duration(n) * time.Second }
+func newServer(h http.Handler, log *slog.Logger, p patience) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: seconds(n.HeaderSeconds),
-		ReadTimeout: seconds(n.RequestSeconds), WriteTimeout: seconds(n.AnswerSeconds),
-		IdleTimeout: seconds(n.IdleSeconds), MaxHeaderBytes: n.HeaderBytes,
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: n.Streams},
+		Handler: h, ReadHeaderTimeout: p.header, ReadTimeout: p.request,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: p.headerBytes,
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 32},
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
@@ -113,7 +121,7 @@ func newServer(h http.Handler, log *slog.Logger, n fair.Network) *http.Server {
 // listen opens an address, with TLS if there is a configuration for it. Handshakes, of which this
 // replica's part is nothing but work, take turns: two for each processor.
 func listen(
-	address string, config *tls.Config, connections *fair.Connections, n fair.Network,
+	address string, config *tls.Config, connections *fair.Connections, p patience,
 ) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -124,7 +132,6 @@ func listen(
 		return l, nil
 	}
 	config.NextProtos = []string{"h2", "http/1.1"}
-	patience := time.Duration(n.RequestSeconds) * time.Second
-	fair.NewHandshakes(2*runtime.GOMAXPROCS(0), patience).Configure(config)
+	fair.NewHandshakes(2*runtime.GOMAXPROCS(0), p.request).Configure(config)
 	return tls.NewListener(l, config), nil
 }

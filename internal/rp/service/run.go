@@ -176,12 +176,12 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
 		Installation: s.settings.Installation,
 		PublicURL:    s.settings.PublicURL, Renderer: version, Now: time.Now, Log: s.log,
-		Audit: s.audit, Metrics: metrics, Gate: fair.NewGate(s.settings.Limits.AtOnce),
+		Audit: s.audit, Metrics: metrics, Gate: fair.NewGate(fair.DefaultAtOnce()),
 		Quotas:   s.settings.Limits.Quotas,
-		Throttle: fair.NewThrottle(s.settings.Limits.Requests, time.Now),
+		Throttle: fair.NewThrottle(fair.DefaultRates(), s.settings.Limits.Exceptions, time.Now),
 		Pace:     front.NewPace(s.settings.Polls.PerSecond),
 		Waiters: front.NewWaiters(time.Duration(s.settings.Polls.WaitSeconds)*time.Second,
-			s.settings.Polls.Waiting),
+			waiting(s.settings.Limits.Connections)),
 	}
 	s.index.Subscribe(s.api.Waiters.Wake)
 	if err := credentials.AfterRestore(ctx); err != nil {

@@ -189,7 +189,7 @@ func (s *service) open(ctx context.Context) ([]*http.Server, error) {
 // start serves at an address, with TLS if there is a certificate for it.
 func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server, error) {
 	bounds := s.settings.Limits.Connections
-	server := newServer(s.leave(h), s.log, bounds)
+	server := newServer(s.leave(h), s.log, usualPatience)
 	connections := &fair.Connections{Max: bounds.Max, PerAddress: bounds.PerAddress}
 	server.ConnState = func(c net.Conn, state http.ConnState) {
 		s.arrivals.see(c, state)
@@ -202,7 +202,7 @@ func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server
 			return nil, err
 		}
 	}
-	listener, err := listen(l.Address, config, connections, bounds)
+	listener, err := listen(l.Address, config, connections, usualPatience)
 	if err != nil {
 		return nil, err
 	}

@@ -76,12 +76,12 @@ func TestRefusedSettings(t *testing.T) {
 				"nodeDefaults: -1",
 			}},
 		{`{"armListen": {"address": ":1"}, "debugAddress": "0.0.0.0:6060", "installation": "a b",
-			"polls": {"waiting": 76}, "limits": {"connections": {"max": 100}},
+			"polls": {"waitSeconds": 51}, "limits": {"connections": {"max": 0}},
 			"etcd": {"endpoints": ["https://a:1", "http://b:1", "c:1", "unix:///d"]},
 			"kubeconfigDir": "/k", "clusters": [{"id": "/x", "kubeconfig": "/k/a"}]}`,
 			[]string{
 				"armListen: machines cannot fetch", "debugAddress: must be an address on loopback",
-				"polls.waiting: must be 0 to 75", "etcd.endpoints[1]: must begin with https",
+				"polls.waitSeconds: must be 0 to 50", "limits.connections: needs", "etcd.endpoints[1]: must begin with https",
 				"etcd.endpoints[2]: must begin with https",
 				"installation: must be", "kubeconfigDir: is not used any more", "clusters[0]: id",
 			}},
@@ -129,8 +129,8 @@ func TestClientCAIsReplaced(t *testing.T) {
 	now := must(tls.LoadX509KeyPair(client.CertFile, client.KeyFile))
 	for ca, want := range map[string]bool{l.CertFile: false, client.CertFile: true} {
 		config := must(tlsConfig(l, ca))
-		listener := must(listen("127.0.0.1:0", config, &fair.Connections{}, network()))
-		server := newServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler), network())
+		listener := must(listen("127.0.0.1:0", config, &fair.Connections{}, usualPatience))
+		server := newServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler), usualPatience)
 		go func() { _ = server.Serve(listener) }()
 		transport := &http.Transport{TLSClientConfig: &tls.Config{
 			InsecureSkipVerify: true, Certificates: []tls.Certificate{now},
@@ -150,14 +150,13 @@ func TestClientCAIsReplaced(t *testing.T) {
 // Clients that send a byte now and then are let go, and keep nobody else out.
 func TestSlowClients(t *testing.T) {
 	ok := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }
-	server := newServer(http.HandlerFunc(ok), slog.New(slog.DiscardHandler),
-		fair.DefaultLimits().Connections)
+	server := newServer(http.HandlerFunc(ok), slog.New(slog.DiscardHandler), usualPatience)
 	if server.ReadHeaderTimeout == 0 || server.ReadTimeout == 0 || server.WriteTimeout == 0 ||
 		server.IdleTimeout == 0 || server.MaxHeaderBytes == 0 {
 		t.Fatalf("the server waits without end: %+v", server)
 	}
 	server.ReadHeaderTimeout = 200 * time.Millisecond
-	l := must(listen("127.0.0.1:0", nil, &fair.Connections{}, network()))
+	l := must(listen("127.0.0.1:0", nil, &fair.Connections{}, usualPatience))
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
 	var slow []net.Conn

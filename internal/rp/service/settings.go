@@ -75,14 +75,14 @@ type Polls struct {
 	PerSecond int `json:"perSecond"`
 	// WaitSeconds is how long a poll may wait for a change, at most; 0 has none wait.
 	WaitSeconds int `json:"waitSeconds"`
-	// Waiting is how many polls may wait at once, each on a connection of its own: at most three
-	// quarters of limits.connections.max.
-	Waiting int `json:"waiting"`
 }
+
+// waiting is how many polls may wait at once, each on a connection of its own.
+func waiting(n fair.Network) int { return n.Max * 3 / 4 }
 
 // defaultPolls is what a replica of two cores serves beside all else, and less time than what is
 // between agents and provider gives an answer (60 seconds mostly).
-var defaultPolls = Polls{PerSecond: 4000, WaitSeconds: 25, Waiting: 12_288}
+var defaultPolls = Polls{PerSecond: 4000, WaitSeconds: 25}
 
 // maxDrain is the most that DrainSeconds may be: systemd ends the program 90 s after SIGTERM
 // (packaging/systemd/flexnode-rp.service).
@@ -167,9 +167,6 @@ func Load(path string) (Settings, error) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
 		return s, fmt.Errorf("cannot read the settings in %s: %w", path, err)
-	}
-	if s.Polls.Waiting == defaultPolls.Waiting {
-		s.Polls.Waiting = min(s.Polls.Waiting, s.Limits.Connections.Max*3/4)
 	}
 	if s.Installation == "" {
 		s.Installation = installationOf(s.PublicURL)

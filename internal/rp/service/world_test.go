@@ -1,7 +1,6 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,18 +27,18 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const (
-	subscription = "11111111-2222-3333-4444-555555555555"
-	tenant       = "99999999-0000-0000-0000-000000000000"
-	clusterID    = "/subscriptions/" + subscription + "/resourceGroups/Edge/providers/" +
-		"Microsoft.ContainerService/managedClusters/Factory"
+	subscription = rptest.Subscription
+	tenant       = rptest.Tenant
+	clusterID    = rptest.ClusterID
 	versionQuery = "?api-version=" + api.APIVersion
-	publicURL    = "https://provider.example"
+	publicURL    = rptest.PublicURL
 	withToken    = `{"properties":{"nodeConfig":{"maxPods":40}}}`
 )
 
@@ -75,27 +74,9 @@ type world struct {
 	front, manager http.Handler
 	// caller is who the requests come from.
 	caller front.Caller
-	audit  *lines
+	audit  *rptest.Log
 	// drain ends the present replica in order, kill at once.
 	drain, kill func()
-}
-
-// lines takes a log.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // fakeCluster is client-go's own fake of an API server, which can be out of reach.
@@ -175,7 +156,7 @@ func newEmptyWorld(t testing.TB) *world {
 func newWorldOf(t testing.TB, role Role) *world {
 	t.Helper()
 	w := &world{
-		t: t, role: role, cluster: newFakeCluster(), audit: &lines{},
+		t: t, role: role, cluster: newFakeCluster(), audit: &rptest.Log{},
 		caller: front.Caller{
 			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: tenant,
 		},
@@ -209,10 +190,11 @@ func newService(settings Settings, role Role, memory *storetest.Memory) *service
 	}
 }
 
-// begin does what the program does before it serves.
+// begin does what the program does before it serves, without limits for callers.
 func (s *service) begin(ctx context.Context) {
 	must(0, s.prepare(ctx))
 	must(0, s.assemble(ctx, "test"))
+	s.api.Throttle, s.api.Gate = nil, nil
 	must(0, s.load(ctx))
 }
 
@@ -232,7 +214,9 @@ func (w *world) start(memory *storetest.Memory) {
 	s.begin(ctx)
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.cluster.dial
 	w.memory, w.service = memory, s
-	w.front, w.manager = s.public(s.api.Direct(callers{w})), s.api.BehindARM(trusted{})
+	all := func(*http.Request) (front.Caller, error) { return w.caller, nil }
+	w.front = s.public(s.api.Direct(front.AuthenticatorFunc(all)))
+	w.manager = s.api.BehindARM(front.AuthenticatorFunc(trusted))
 	stopWork := s.work(ctx)
 	w.drain = sync.OnceFunc(func() {
 		if err := stopWork(ctx); err != nil && ctx.Err() == nil {
@@ -262,17 +246,8 @@ func (l testLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// callers authenticates everybody as the world's caller.
-type callers struct{ w *world }
-
-func (c callers) Authenticate(*http.Request) (front.Caller, error) { return c.w.caller, nil }
-
 // trusted takes every caller for Resource Manager.
-type trusted struct{}
-
-func (trusted) Authenticate(*http.Request) (front.Caller, error) {
-	return front.Caller{Trusted: true}, nil
-}
+func trusted(*http.Request) (front.Caller, error) { return front.Caller{Trusted: true}, nil }
 
 // do sends a request; a header is given as "Name: value".
 func (w *world) do(method, url, body string, headers ...string) *http.Response {
@@ -283,16 +258,8 @@ func (w *world) do(method, url, body string, headers ...string) *http.Response {
 func (w *world) send(
 	to http.Handler, method, url, body string, headers ...string,
 ) *http.Response {
-	r := httptest.NewRequest(method, publicURL+url, strings.NewReader(body))
-	if body != "" {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		r.Header.Set(name, value)
-	}
 	recorder := httptest.NewRecorder()
-	to.ServeHTTP(recorder, r)
+	to.ServeHTTP(recorder, rptest.Request(method, url, body, headers...))
 	return recorder.Result()
 }
 

@@ -75,7 +75,7 @@ func (s *Store) some(ctx context.Context, keys []string, e Each) (round, error) 
 	var r round
 	for _, key := range keys {
 		before := v.mark()
-		err := e.One(v, key)
+		err := v.outcome(e.One(v, key))
 		if v.broken || ctx.Err() != nil {
 			return r, errors.Join(err, ctx.Err())
 		}
@@ -133,6 +133,7 @@ func (v *View) rewind(before View) {
 		}
 	}
 	v.read, v.writes, v.order, v.fences = before.read, before.writes, before.order, before.fences
+	v.failed = nil
 }
 
 // fits reports whether one transaction takes what a view has read and written.

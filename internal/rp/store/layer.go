@@ -30,8 +30,10 @@ func (s *Store) Layer(ctx context.Context, id string) (*flexnode.Layer, error) {
 	return layer, err
 }
 
-// Config returns the configuration of a revision, without secrets.
-func (s *Store) Config(ctx context.Context, r flexnode.Revision) (map[string]any, error) {
+// Config returns the configuration of a revision, with the secrets that are given.
+func (s *Store) Config(
+	ctx context.Context, r flexnode.Revision, g flexnode.Grants,
+) (map[string]any, error) {
 	defaults, err := s.Layer(ctx, r.Defaults)
 	if err != nil {
 		return nil, err
@@ -40,5 +42,5 @@ func (s *Store) Config(ctx context.Context, r flexnode.Revision) (map[string]any
 	if err != nil {
 		return nil, err
 	}
-	return flexnode.Config(r, defaults, facts, flexnode.Grants{})
+	return flexnode.Config(r, defaults, facts, g)
 }

@@ -53,6 +53,17 @@ func (t Table[T]) In(v *View, key string) (Row[T], error) {
 	return row, err
 }
 
+// Row is In for a change that cannot be made without the row: if it cannot be read, the change fails
+// (View.Fail) and the row is as one that is not there.
+func (t Table[T]) Row(v *View, key string) Row[T] {
+	row, err := t.In(v, key)
+	if err != nil {
+		v.Fail(err)
+		return Row[T]{Key: key}
+	}
+	return row
+}
+
 // IsAt reports whether a row is at a revision: what is known of that revision holds. The change
 // depends on it.
 func (t Table[T]) IsAt(v *View, key string, revision int64) (bool, error) {

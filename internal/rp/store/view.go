@@ -21,6 +21,7 @@ type View struct {
 	order  []string // of writes
 	fences []Condition
 	broken bool // the store could not be read
+	failed error
 }
 
 // attempts is how often a change is decided again because rows have changed meanwhile.
@@ -61,10 +62,26 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 	if err := v.Ahead(ahead...); err != nil {
 		return 0, err
 	}
-	if err := decide(v); err != nil {
+	if err := v.outcome(decide(v)); err != nil {
 		return 0, err
 	}
 	return v.commit()
+}
+
+// Fail has the change fail, whatever is decided: for what cannot be read, so that those who decide
+// need not ask after each row. The first error counts.
+func (v *View) Fail(err error) {
+	if v.failed == nil {
+		v.failed = err
+	}
+}
+
+// outcome is the error of a change that was decided with one, nil if it may be written.
+func (v *View) outcome(err error) error {
+	if v.failed != nil {
+		return v.failed
+	}
+	return err
 }
 
 // commit writes what is written in a view, if what was read is as it was.
@@ -120,6 +137,9 @@ func (v *View) conflict() error {
 
 // Ahead reads keys together, those that have not been read yet.
 func (v *View) Ahead(keys ...string) error {
+	if v.failed != nil {
+		return v.failed
+	}
 	var missing []string
 	for _, key := range keys {
 		if _, known := v.read[key]; known {

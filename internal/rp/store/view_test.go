@@ -355,3 +355,37 @@ func TestWhatWasReadIsACondition(t *testing.T) {
 		}
 	})
 }
+
+// A change that needs a row which cannot be read fails, whatever is decided without it, and writes
+// nothing; of many changes only that one does.
+func TestRowThatCannotBeRead(t *testing.T) {
+	m := storetest.NewMemory()
+	s := New(m)
+	update(t, s, func(v *View) error {
+		v.write(Write{Key: s.Nodes.Key("bad"), Value: []byte("no row")})
+		return nil
+	})
+	decide := func(v *View, key string) error {
+		if s.Nodes.Row(v, key).Exists() {
+			t.Errorf("%s is there", key)
+		}
+		return names(s).Put(v, key, "written")
+	}
+	for err, want := range map[error]bool{nil: false, errors.New("decided"): false} {
+		_, got := s.Update(t.Context(), "test", nil, func(v *View) error {
+			return errors.Join(decide(v, "bad"), err)
+		})
+		if got == nil || errors.Is(got, err) != want {
+			t.Errorf("with %v: %v", err, got)
+		}
+	}
+	done, err := s.UpdateEach(t.Context(), []string{"a", "bad", "c"}, Each{One: decide})
+	if done != 2 || err == nil {
+		t.Errorf("%d changes, %v", done, err)
+	}
+	for key, want := range map[string]bool{"a": true, "bad": false, "c": true} {
+		if row, err := names(s).Get(t.Context(), key); err != nil || row.Exists() != want {
+			t.Errorf("%s: %t, %v", key, row.Exists(), err)
+		}
+	}
+}

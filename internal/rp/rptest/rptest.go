@@ -1,0 +1,75 @@
+// Package rptest has what the tests of several of the provider's packages need: a clock, a log and
+// requests. What is in it knows nothing of the packages that are tested, so that each may use it.
+package rptest
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// What the worlds of tests have in common.
+const (
+	Subscription = "11111111-2222-3333-4444-555555555555"
+	Tenant       = "99999999-0000-0000-0000-000000000000"
+	PublicURL    = "https://provider.example"
+	ClusterID    = "/subscriptions/" + Subscription + "/resourceGroups/Edge/providers/" +
+		"Microsoft.ContainerService/managedClusters/Factory"
+	ClusterKey = Subscription + "/edge/factory"
+)
+
+// Clock is a time that goes on when it is told to.
+type Clock struct{ nanos atomic.Int64 }
+
+// NewClock stands at noon of 2026-05-01.
+func NewClock() *Clock {
+	c := &Clock{}
+	c.Set(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC))
+	return c
+}
+
+// Now is the time.
+func (c *Clock) Now() time.Time { return time.Unix(0, c.nanos.Load()) }
+
+// Pass lets time pass.
+func (c *Clock) Pass(d time.Duration) { c.nanos.Add(int64(d)) }
+
+// Set sets the time.
+func (c *Clock) Set(at time.Time) { c.nanos.Store(at.UnixNano()) }
+
+// Log takes a log.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *Log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// String is all that was written.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Request is one to a path of the provider; a header is given as "Name: value".
+func Request(method, path, body string, headers ...string) *http.Request {
+	r := httptest.NewRequest(method, PublicURL+path, strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	return r
+}
