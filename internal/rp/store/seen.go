@@ -198,8 +198,9 @@ func (s *Seen) write(
 			}
 		}
 		mine := Write{Key: seenKey(s.replica, i), Value: packSeen(now, all), Delete: len(all) == 0}
+		_, err := v.get(mine.Key) // a store that is crowded takes what is no larger
 		v.write(mine)
-		return nil
+		return err
 	})
 	return taken, err
 }
