@@ -131,7 +131,7 @@ func TestACrowdedStore(t *testing.T) {
 			t.Fatalf("%d bootstrap tokens", got)
 		}
 		full := must(w.memory.Health(t.Context())).InUse
-		w.memory.SetQuota(full*10/9 - 1)
+		w.memory.SetQuota(full * 100 / 93) // not at its edge: rows with times vary
 		pass(2 * healthInterval)
 		if err := w.health.writing(); !errors.Is(err, store.ErrCrowded) {
 			t.Errorf("/readyz/write: %v", err)
