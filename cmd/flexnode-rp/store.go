@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -29,8 +30,10 @@ refuses writes until somebody does this, in this order:
   flexnode-rp store disarm        take writes again
 
 If "in use" is near the quota after compact, the rows themselves need the space:
-give etcd a larger quota (at most 8 GiB), or delete what is not needed. Machines
-poll and join on meanwhile as far as that needs no write.`,
+give etcd a larger quota (at most 8 GiB), or delete what is not needed. From 90 % in
+use the provider takes nothing that makes rows larger, so that nodes and clusters can
+be deleted through the API. Where even that is refused, use "store delete-cluster".
+Machines poll and join on meanwhile as far as that needs no write.`,
 	}
 	add := func(use, short, long string, work func(context.Context, io.Writer, *store.Etcd) error) {
 		parent.AddCommand(&cobra.Command{
@@ -59,7 +62,40 @@ with one, as in the provider's own process, the provider stands still.`, storeDe
 		`Have a store that was full take writes again, after compact and defragment. A store
 that is still full raises its alarm again at the next write. Alarms about damaged
 data are not touched: replace that member, or restore a backup.`, storeDisarm)
+	parent.AddCommand(deleteCluster(settings))
 	return parent
+}
+
+// deleteCluster removes a registration where the API cannot.
+func deleteCluster(settings *string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "delete-cluster KEY --release", Short: "Delete a cluster's rows where the API cannot",
+		Long: `Delete the rows of a cluster and of its nodes, where the API cannot: in a store that
+refuses every write, deletions still work. KEY is the subscription, the resource
+group and the name of the cluster, as "SUBSCRIPTION/GROUP/NAME". The machines run
+on, unmanaged, as with DELETE and nodes=release; nothing is revoked in the cluster,
+where bootstrap tokens expire. Compact and defragment afterwards.`,
+		Args: cobra.ExactArgs(1),
+	}
+	release := cmd.Flags().Bool("release", false, "let the machines run on, unmanaged; required")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		key := strings.ToLower(args[0])
+		if !*release || strings.Count(key, "/") != 2 {
+			return errors.New("give SUBSCRIPTION/GROUP/NAME and --release: machines run on, unmanaged")
+		}
+		return withEtcd(*settings, func(e *store.Etcd) error {
+			deleted, err := store.New(e).ReleaseCluster(cmd.Context(), key)
+			switch {
+			case err != nil:
+				return fmt.Errorf("cannot delete all rows of %s; run this again: %w", key, err)
+			case deleted == 0:
+				return fmt.Errorf("cannot delete %s: it has no rows", key)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is deleted: %d rows\n", key, deleted)
+			return nil
+		})
+	}
+	return cmd
 }
 
 // withEtcd works beside a running provider.

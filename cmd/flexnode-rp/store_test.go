@@ -40,6 +40,12 @@ func TestMakeRoom(t *testing.T) {
 		}
 	}
 	expect("leader", "status")
+	st := store.New(e)
+	rows := []string{st.Clusters.Key("s/g/c"), st.Nodes.Key("s/g/c/n"), st.History.Key("s/g/c/n"),
+		st.Nodes.Key("s/g/c2/n")}
+	for _, key := range rows {
+		_, err = e.Commit(ctx, nil, []store.Write{{Key: key, Value: []byte("{}")}})
+	}
 	// etcd measures its size after 10,000 writes at the latest.
 	for i := 0; err == nil && i < 10_100; i++ {
 		_, err = e.Commit(ctx, nil, []store.Write{{Key: "a", Value: make([]byte, 64<<10)}})
@@ -50,6 +56,24 @@ func TestMakeRoom(t *testing.T) {
 	if text, err := run("status"); err == nil ||
 		!strings.Contains(text, "full: it refuses writes") {
 		t.Errorf("the status of a full store: %s, %v", text, err)
+	}
+	// Deletions go on: those of a cluster and its nodes without the API.
+	for _, args := range [][]string{{"s/g/absent", "--release"}, {"s/g/c"}, {"c", "--release"}} {
+		if text, err := run(append([]string{"delete-cluster"}, args...)...); err == nil {
+			t.Errorf("delete-cluster %v: %s", args, text)
+		}
+	}
+	expect("s/g/c is deleted: 3 rows", "delete-cluster", "S/g/C", "--release")
+	left := map[string]int{}
+	for _, key := range rows {
+		got, _, err := e.Read(ctx, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left[key] = len(got)
+	}
+	if left[rows[0]]+left[rows[1]]+left[rows[2]] != 0 || left[rows[3]] != 1 {
+		t.Errorf("rows that are left: %v", left)
 	}
 	expect("is forgotten", "compact")
 	expect("answers nobody while", "defragment")

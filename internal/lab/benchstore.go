@@ -135,8 +135,8 @@ func (b StoreBench) run(ctx context.Context, e *store.Etcd) (StoreSizes, error) 
 	if err := x.Load(ctx); err != nil {
 		return r.sizes, err
 	}
-	for i := range b.Replicas {
-		seen := store.NewSeen(r.store, x, fmt.Sprintf("replica-%d", i))
+	for range b.Replicas {
+		seen := store.NewSeen(r.store, x)
 		seen.Now = func() time.Time { return r.now }
 		r.seen = append(r.seen, seen)
 	}

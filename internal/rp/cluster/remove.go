@@ -30,7 +30,7 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	if err := w.countNodes(ctx, row.Value); err != nil {
 		return noTime, err
 	}
-	nodes, _, err := w.page(ctx, w.Store.Nodes.Key(w.key+"/"), removeBatch)
+	nodes, err := w.page(ctx, w.Store.Nodes.Key(w.key+"/"), removeBatch)
 	if err != nil {
 		return noTime, err
 	}
@@ -43,7 +43,7 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	if err := w.revokeAll(ctx, row.Value.Deletion.Operation); err != nil {
 		return noTime, err
 	}
-	left, _, err := w.page(ctx, w.Store.Credentials.Key(w.key+"/"), clearBatch)
+	left, err := w.page(ctx, w.Store.Credentials.Key(w.key+"/"), clearBatch)
 	if err != nil {
 		return noTime, err
 	}
@@ -142,15 +142,15 @@ func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {
 }
 
 // page are the keys of the first rows below a prefix, without it.
-func (w *worker) page(ctx context.Context, prefix string, limit int) ([]string, bool, error) {
-	keys, more, err := w.Store.Keys(ctx, prefix, "", limit)
+func (w *worker) page(ctx context.Context, prefix string, limit int) ([]string, error) {
+	keys, _, err := w.Store.Keys(ctx, prefix, "", limit)
 	if err != nil {
-		return nil, false, fmt.Errorf("cannot list %s: %w", prefix, err)
+		return nil, fmt.Errorf("cannot list %s: %w", prefix, err)
 	}
 	for i, key := range keys {
 		keys[i] = strings.TrimPrefix(key, prefix)
 	}
-	return keys, more, nil
+	return keys, nil
 }
 
 // removeNodes deletes nodes.

@@ -61,7 +61,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 			gauge("store_free_bytes", "Free bytes of the disk of an embedded store.",
 				float64(health.Free), nil)
 		}
-		if !health.Full {
+		if !health.Full && !health.Crowded {
 			writable = 1
 		}
 	}

@@ -61,6 +61,8 @@ func (h *health) ask(ctx context.Context) {
 		err = store.ErrNoRoom
 	case err == nil && now.Full:
 		err = store.ErrFull
+	case err == nil && now.Crowded:
+		err = store.ErrCrowded
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -156,7 +156,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		return err
 	}
 	replica := replicaName()
-	s.seen = store.NewSeen(s.store, s.index, replica)
+	s.seen = store.NewSeen(s.store, s.index)
 	s.health = &health{index: s.index, store: s.store, alive: func() { s.tell(watchdog) }}
 	s.presence = &store.Presence{
 		Store: s.store, Name: replica, Now: time.Now, Say: s.say("the row of this process"),

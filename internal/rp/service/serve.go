@@ -139,7 +139,8 @@ const agentsInterval = 5 * time.Second
 // expectAgents tells, now and then, how many agents this replica will have.
 func (s *service) expectAgents(ctx context.Context) {
 	for ctx.Err() == nil {
-		s.api.Pace.Expect(s.seen.Share())
+		polled := s.presence.Live(string(All)) + s.presence.Live(string(Front))
+		s.api.Pace.Expect(s.seen.Share(polled))
 		store.Pause(ctx, agentsInterval)
 	}
 }

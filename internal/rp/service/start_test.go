@@ -117,3 +117,44 @@ func TestAnOlderProgramEnds(t *testing.T) {
 		}
 	})
 }
+
+// A store with nine tenths of its quota in use takes nothing new, but everything that makes room or
+// takes rights away; after that it takes writes again.
+func TestACrowdedStore(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for i := range 20 {
+			w.must(201, "PUT", nodeURL(fmt.Sprint("n", i)), withToken)
+		}
+		pass(time.Second)
+		w.must(200, "POST", nodeURL("n0", "/listConfigUrl"), "{}")
+		if got := len(w.cluster.secrets()); got != 1 {
+			t.Fatalf("%d bootstrap tokens", got)
+		}
+		full := must(w.memory.Health(t.Context())).InUse
+		w.memory.SetQuota(full * 100 / 93) // not at its edge: rows with times vary
+		pass(2 * healthInterval)
+		if err := w.health.writing(); !errors.Is(err, store.ErrCrowded) {
+			t.Errorf("/readyz/write: %v", err)
+		}
+		_, text := w.must(503, "PUT", nodeURL("d"), withToken)
+		if !strings.Contains(text, "StoreFull") {
+			t.Error(text)
+		}
+		w.must(200, "PUT", nodeURL("n1"), withToken)
+		larger := `{"properties":{"nodeConfig":{"maxPods":40,"labels":{"a":""`
+		for i := range 20 {
+			larger += fmt.Sprintf(`,"label-%d":"value-%d"`, i, i*i*i)
+		}
+		w.must(503, "PUT", nodeURL("n1"), larger+"}}}}")
+		w.must(200, "DELETE", nodeURL("n0"), "")
+		w.must(404, "GET", nodeURL("n0"), "")
+		pass(time.Minute)
+		if got := len(w.cluster.secrets()); got != 0 {
+			t.Errorf("%d bootstrap tokens in the cluster after the deletion", got)
+		}
+		if now := must(w.memory.Health(t.Context())).InUse; now >= full {
+			t.Errorf("%d bytes in use after deletions, %d before", now, full)
+		}
+		w.must(201, "PUT", nodeURL("d"), withToken)
+	})
+}

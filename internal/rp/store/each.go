@@ -90,7 +90,7 @@ func (s *Store) some(ctx context.Context, keys []string, e Each) (round, error) 
 		}
 		r.made++
 	}
-	revision, err := v.commit()
+	revision, err := v.commit(r.made)
 	if err == nil && revision != 0 && s.Did != nil {
 		s.Did(e.What)
 	}

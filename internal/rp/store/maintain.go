@@ -93,7 +93,8 @@ func (e *Etcd) Health(ctx context.Context) (Health, error) {
 			continue
 		}
 		led = led || m.HasLeader
-		h.Revision, h.Size = max(h.Revision, m.Revision), max(h.Size, m.Size)
+		h.Revision = max(h.Revision, m.Revision)
+		h.Size, h.InUse = max(h.Size, m.Size), max(h.InUse, m.InUse)
 		if h.Quota == 0 || m.Quota < h.Quota {
 			h.Quota = m.Quota
 		}

@@ -48,7 +48,8 @@ type Presence struct {
 	Now     func() time.Time
 	Say     func(error)
 
-	lead atomic.Int64
+	lead  atomic.Int64
+	roles atomic.Pointer[map[string]int]
 }
 
 // Run keeps the row until ctx ends, and then deletes it.
@@ -86,7 +87,7 @@ func (p *Presence) hold(ctx context.Context) error {
 	}
 }
 
-// write writes the row, and compares the clocks of the others with this one.
+// write writes the row, compares the clocks of the others with this one, and counts them.
 func (p *Presence) write(ctx context.Context, lease Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, memberPatience)
 	defer cancel()
@@ -101,12 +102,22 @@ func (p *Presence) write(ctx context.Context, lease Lease) error {
 	if err != nil {
 		return err
 	}
-	lead := time.Duration(0)
+	lead, roles := time.Duration(0), map[string]int{}
 	for _, row := range rows {
+		roles[row.Value.Role]++
 		lead = max(lead, p.Process.Clock.Sub(row.Value.Clock)-2*clockInterval)
 	}
 	p.lead.Store(int64(lead))
+	p.roles.Store(&roles)
 	return nil
+}
+
+// Live returns the number of live processes with a role, at most a minute old.
+func (p *Presence) Live(role string) int {
+	if roles := p.roles.Load(); roles != nil {
+		return (*roles)[role]
+	}
+	return 0
 }
 
 // Lead returns how far this clock is ahead of that of another live process, beyond the age that its

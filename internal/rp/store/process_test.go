@@ -46,6 +46,11 @@ func TestProcesses(t *testing.T) {
 		if lead := ahead.Lead(); lead < 23*time.Hour || lead > 24*time.Hour || right.Lead() != 0 {
 			t.Errorf("ahead by %v and by %v", lead, right.Lead())
 		}
+		for role, want := range map[string]int{"front": 1, "all": 1, "controller": 0} {
+			if got := right.Live(role); got != want {
+				t.Errorf("%d processes of the role %s, want %d", got, role, want)
+			}
+		}
 		stopRight()
 		lack()
 		time.Sleep(2 * clockInterval)

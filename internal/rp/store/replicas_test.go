@@ -15,7 +15,7 @@ func TestReplicasOnEtcd(t *testing.T) {
 		putNode(t, s, fmt.Sprint("s/g/c0/n", i), node("n", int64(i)))
 	}
 	x := NewIndex(s)
-	seen := NewSeen(s, x, "a")
+	seen := NewSeen(s, x)
 	if err := x.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestReplicasOnEtcd(t *testing.T) {
 	eventually(t, func() bool { return x.Revision() >= last })
 	compare(t, s, x)
 	other := NewIndex(s)
-	another := NewSeen(s, other, "b")
+	another := NewSeen(s, other)
 	if err := other.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -6,65 +6,58 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 )
 
 const (
-	// seenShards is how many rows each replica has.
+	// seenShards is how many rows there are.
 	seenShards = 64
 	// seenRound is within what time what has changed is written.
 	seenRound = 5 * time.Minute
-	// seenRenew is after what time a row is written that has not changed, so that the others know
-	// that its replica lives; seenGone is after what time they take it over.
-	seenRenew = 12 * time.Hour
-	seenGone  = 24 * time.Hour
 	// seenSweep is how often nodes that are no more are forgotten.
 	seenSweep = time.Hour
 	// seenAhead is how far a replica's clock may be ahead of this one's: what is said of a later
 	// time is left out, or a node would count as heard of until then.
 	seenAhead = 5 * time.Minute
+	// agentAge is how long ago a node may have been heard of that counts as one that polls.
+	agentAge = 2 * time.Hour
 )
 
 // Seen knows when the agent of each node was last heard of, by any replica. It is kept apart from
-// the nodes' state: each replica writes what it has heard last in a few packed rows, and its index
-// tells it those of the others. Nodes go by a hash of their uid: one that was deleted and made
-// again was never seen.
+// the nodes' state: the replicas write what they have heard into a few packed rows, of which their
+// indexes tell them. Nodes go by a hash of their uid: one that was deleted and made again was never
+// seen.
 type Seen struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	store   *Store
-	index   *Index
-	replica string
-	shards  [seenShards]seenShard
+	store  *Store
+	index  *Index
+	shards [seenShards]seenShard
 }
 
 // seenShard is the nodes whose hash begins with its number.
 type seenShard struct {
 	mu    sync.Mutex
 	nodes map[uint64]heard
-	// changed tells that the row is to be written, written when it was, in minutes.
-	changed bool
-	written uint32
-	// others are the rows of other replicas, by name, with when they were written.
-	others map[string]uint32
 }
 
-// heard is a time in minutes, and whether this replica's row has it.
+// heard is a time in minutes, 0 of a node that is gone, and whether the row is yet to have it.
 type heard struct {
 	minutes uint32
-	own     bool
+	news    bool
 }
 
-// NewSeen is that of a replica. It is made before the index is loaded, which tells it all rows.
-func NewSeen(s *Store, x *Index, replica string) *Seen {
-	seen := &Seen{Now: time.Now, store: s, index: x, replica: replica}
+// NewSeen returns a Seen of an index, which is loaded after that and tells it all rows.
+func NewSeen(s *Store, x *Index) *Seen {
+	seen := &Seen{Now: time.Now, store: s, index: x}
 	for i := range seen.shards {
 		seen.shards[i].nodes = map[uint64]heard{}
-		seen.shards[i].others = map[string]uint32{}
 	}
 	x.seen = seen.merge
 	return seen
@@ -76,6 +69,8 @@ func seenHash(uid string) uint64 {
 }
 
 func (s *Seen) shard(hash uint64) *seenShard { return &s.shards[hash>>58] }
+
+func seenKey(shard int) string { return fmt.Sprintf("%s%s/%02d", indexed, seenTable, shard) }
 
 func minutes(t time.Time) uint32 { return uint32(max(t.Unix()/60, 0)) }
 
@@ -91,7 +86,7 @@ func (s *Seen) Note(nodeKey string, now time.Time) {
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	if shard.nodes[hash].minutes < at {
-		shard.nodes[hash], shard.changed = heard{at, true}, true
+		shard.nodes[hash] = heard{at, true}
 	}
 }
 
@@ -105,11 +100,29 @@ func (s *Seen) Last(nodeKey string) time.Time {
 	shard := s.shard(hash)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	h, ok := shard.nodes[hash]
-	if !ok {
+	h := shard.nodes[hash]
+	if h.minutes == 0 {
 		return time.Time{}
 	}
 	return time.Unix(int64(h.minutes)*60, 0).UTC()
+}
+
+// Share returns how many nodes each of so many replicas will hear of, if those that any has heard of
+// lately are spread evenly over them.
+func (s *Seen) Share(replicas int) int {
+	polled, nodes := minutes(s.Now().Add(-agentAge)), 0
+	for i := range s.shards {
+		shard := &s.shards[i]
+		shard.mu.Lock()
+		for _, h := range shard.nodes {
+			if h.minutes >= polled {
+				nodes++
+			}
+		}
+		shard.mu.Unlock()
+	}
+	replicas = max(replicas, 1)
+	return (nodes + replicas - 1) / replicas
 }
 
 // Run writes what has changed, spread over five minutes, until ctx ends.
@@ -139,107 +152,56 @@ func (s *Seen) Flush(ctx context.Context) error {
 	return failed
 }
 
-// flush writes a shard if it has changed, if its row is old, or if a row of a replica that is gone
-// is to be taken over.
+// flush writes what the row of a shard is yet to have.
 func (s *Seen) flush(ctx context.Context, i int) error {
-	shard, now := &s.shards[i], minutes(s.Now())
+	shard, news := &s.shards[i], map[uint64]uint32{}
 	shard.mu.Lock()
-	gone := shard.gone(now)
-	due := shard.changed || len(gone) > 0 ||
-		shard.written != 0 && now-shard.written >= uint32(seenRenew/time.Minute)
-	own := shard.own()
-	shard.changed = shard.changed && !due
+	for hash, h := range shard.nodes {
+		if h.news {
+			news[hash] = h.minutes
+		}
+	}
 	shard.mu.Unlock()
-	if !due {
+	if len(news) == 0 {
 		return nil
 	}
-	taken, err := s.write(ctx, i, now, own, gone)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	if err != nil {
-		shard.changed = true
+	if err := s.write(ctx, seenKey(i), news); err != nil {
 		return fmt.Errorf("cannot write when nodes were seen: %w", err)
 	}
-	shard.written = now
-	for _, name := range gone {
-		delete(shard.others, name)
-	}
-	for hash, at := range taken {
-		if h := shard.nodes[hash]; h.minutes <= at {
-			shard.nodes[hash] = heard{at, true}
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	for hash, at := range news {
+		switch {
+		case shard.nodes[hash].minutes != at: // heard of again meanwhile
+		case at == 0:
+			delete(shard.nodes, hash)
+		default:
+			shard.nodes[hash] = heard{minutes: at}
 		}
 	}
 	return nil
 }
 
-// write writes a shard's row, with what only rows of replicas that are gone have, and deletes
-// those.
-func (s *Seen) write(
-	ctx context.Context, i int, now uint32, own map[uint64]uint32, gone []string,
-) (taken map[uint64]uint32, err error) {
-	_, err = s.store.Update(ctx, "seen", nil, func(v *View) error {
-		taken = map[uint64]uint32{}
-		for _, name := range gone {
-			kv, err := v.get(seenKey(name, i))
-			if err != nil {
-				return err
-			}
-			if kv.Revision == 0 {
-				continue
-			}
-			_, rows := unpackSeen(kv.Value)
-			s.shards[i].newest(rows, taken)
-			v.write(Write{Key: seenKey(name, i), Delete: true})
+// write puts news into a row, which has what other replicas have heard, too.
+func (s *Seen) write(ctx context.Context, key string, news map[uint64]uint32) error {
+	latest := minutes(s.Now().Add(seenAhead))
+	_, err := s.store.Update(ctx, "seen", []string{key}, func(v *View) error {
+		kv, err := v.get(key)
+		if err != nil {
+			return err
 		}
-		all := map[uint64]uint32{}
-		for _, some := range []map[uint64]uint32{own, taken} {
-			for hash, at := range some {
-				all[hash] = max(all[hash], at)
+		row := unpackSeen(kv.Value)
+		for hash, at := range news {
+			if was := row[hash]; at == 0 {
+				delete(row, hash)
+			} else if was < at || was > latest {
+				row[hash] = at
 			}
 		}
-		mine := Write{Key: seenKey(s.replica, i), Value: packSeen(now, all), Delete: len(all) == 0}
-		v.write(mine)
+		v.write(Write{Key: key, Value: packSeen(row), Delete: len(row) == 0})
 		return nil
 	})
-	return taken, err
-}
-
-func seenKey(replica string, shard int) string {
-	return fmt.Sprintf("%s%s/%s/%02d", indexed, seenTable, replica, shard)
-}
-
-// gone are the replicas that have not written for long; the caller holds the lock.
-func (d *seenShard) gone(now uint32) (names []string) {
-	for name, at := range d.others {
-		if now > at && now-at >= uint32(seenGone/time.Minute) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-// own is what this replica's row has; the caller holds the lock.
-func (d *seenShard) own() map[uint64]uint32 {
-	own := map[uint64]uint32{}
-	for hash, h := range d.nodes {
-		if h.own {
-			own[hash] = h.minutes
-		}
-	}
-	return own
-}
-
-// newest adds to taken those times that no later one is known of.
-func (d *seenShard) newest(rows, taken map[uint64]uint32) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for hash, at := range rows {
-		// One that is not known any more was swept: its node is gone.
-		if h, known := d.nodes[hash]; known && at >= h.minutes {
-			taken[hash] = max(taken[hash], at)
-		}
-	}
+	return err
 }
 
 // sweep forgets the nodes that the index does not have.
@@ -255,12 +217,49 @@ func (s *Seen) sweep() {
 	for i := range s.shards {
 		shard := &s.shards[i]
 		shard.mu.Lock()
-		for hash, h := range shard.nodes {
+		for hash := range shard.nodes {
 			if _, ok := slices.BinarySearch(live, hash); !ok {
-				delete(shard.nodes, hash)
-				shard.changed = shard.changed || h.own
+				shard.nodes[hash] = heard{0, true}
 			}
 		}
 		shard.mu.Unlock()
 	}
+}
+
+// merge is told each row by the index; none is one that was deleted.
+func (s *Seen) merge(key string, row []byte) {
+	i, err := strconv.Atoi(key)
+	if err != nil || i < 0 || i >= seenShards {
+		return // of another program
+	}
+	shard, latest := &s.shards[i], minutes(s.Now().Add(seenAhead))
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	for hash, at := range unpackSeen(row) {
+		if hash>>58 == uint64(i) && at <= latest && shard.nodes[hash].minutes < at {
+			shard.nodes[hash] = heard{minutes: at}
+		}
+	}
+}
+
+// seenItemSize is the size of a node in a row: the hash of its uid in 8 bytes and when it was heard
+// of, in minutes since 1970, in 4, in the order of the hashes. Big-endian.
+const seenItemSize = 12
+
+func packSeen(nodes map[uint64]uint32) []byte {
+	row := make([]byte, 0, len(nodes)*seenItemSize)
+	for _, hash := range slices.Sorted(maps.Keys(nodes)) {
+		row = binary.BigEndian.AppendUint64(row, hash)
+		row = binary.BigEndian.AppendUint32(row, nodes[hash])
+	}
+	return row
+}
+
+// unpackSeen reads a row; what is cut off is left out.
+func unpackSeen(row []byte) map[uint64]uint32 {
+	nodes := make(map[uint64]uint32, len(row)/seenItemSize)
+	for ; len(row) >= seenItemSize; row = row[seenItemSize:] {
+		nodes[binary.BigEndian.Uint64(row)] = binary.BigEndian.Uint32(row[8:])
+	}
+	return nodes
 }

@@ -59,9 +59,10 @@ type Store struct {
 	Meta Table[json.RawMessage]
 
 	// schema is what every commit depends on (HoldSchema); nil is nothing.
-	schema atomic.Pointer[Condition]
-	feed   feed
-	layers *lru.Cache[string, *flexnode.Layer]
+	schema  atomic.Pointer[Condition]
+	crowded atomic.Bool // what Health has found last
+	feed    feed
+	layers  *lru.Cache[string, *flexnode.Layer]
 }
 
 // Where the rows are.

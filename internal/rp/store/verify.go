@@ -163,7 +163,7 @@ func (s *Store) decoders() []decoder {
 }
 
 func checkSeen(key string, kv KV) error {
-	if n := len(kv.Value) - seenHeadSize; n < 0 || n%seenItemSize != 0 {
+	if len(kv.Value)%seenItemSize != 0 {
 		return fmt.Errorf("cannot read the stored row %s: it is cut off", kv.Key)
 	}
 	return nil

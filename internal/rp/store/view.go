@@ -65,7 +65,7 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 	if err := v.outcome(decide(v)); err != nil {
 		return 0, err
 	}
-	return v.commit()
+	return v.commit(1)
 }
 
 // Fail has the change fail, whatever is decided: for what cannot be read, so that those who decide
@@ -84,10 +84,13 @@ func (v *View) outcome(err error) error {
 	return err
 }
 
-// commit writes what is written in a view, if what was read is as it was.
-func (v *View) commit() (int64, error) {
+// commit writes what so many changes write in a view, if what was read is as it was.
+func (v *View) commit(changes int) (int64, error) {
 	if len(v.writes) == 0 {
 		return 0, nil
+	}
+	if err := v.refusal(changes); err != nil {
+		return 0, fmt.Errorf("cannot write to the store: %w", err)
 	}
 	conditions := slices.Clone(v.fences)
 	for key, kv := range v.read {

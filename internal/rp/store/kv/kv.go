@@ -126,11 +126,12 @@ type Lease interface {
 // Health is how a database is.
 type Health struct {
 	Revision int64
-	// Size is that of the largest member's file, Quota the most that it may have (0: not known), in
-	// bytes.
-	Size, Quota int64
+	// Size is that of the largest member's file, InUse how much of a file has content, Quota the
+	// most that a file may have (0: not known), in bytes.
+	Size, InUse, Quota int64
 	// Free is how much of the disk of an embedded store is free, in bytes; -1: not known.
 	Free int64
-	// Full tells that writes are refused, NoRoom that they are because of the disk.
-	Full, NoRoom bool
+	// Full tells that writes are refused, NoRoom that they are because of the disk, and Crowded that
+	// only those are that make rows larger.
+	Full, NoRoom, Crowded bool
 }

@@ -222,8 +222,8 @@ func (m *Memory) Health(ctx context.Context) (kv.Health, error) {
 	m.db.mu.Lock()
 	defer m.db.mu.Unlock()
 	full := m.db.full || m.db.quota != 0 && m.db.size >= m.db.quota
-	return kv.Health{Revision: m.db.revision, Size: m.db.size, Quota: m.db.quota, Full: full,
-		Free: 1 << 40}, nil
+	return kv.Health{Revision: m.db.revision, Size: m.db.size, InUse: m.db.size,
+		Quota: m.db.quota, Full: full, Free: 1 << 40}, nil
 }
 
 // Close implements Backend. The database remains for other connections.
