@@ -109,13 +109,13 @@ func (w *worker) endCredentials(ctx context.Context, c flexnode.Cluster, names [
 // nowhere is a cluster that nothing was ever made in (credential.Tokens).
 type nowhere struct{}
 
-// Ensure makes nothing.
-func (nowhere) Ensure(context.Context, store.Credential, string, string) (bool, error) {
-	return false, errGone
+// Create creates nothing.
+func (nowhere) Create(context.Context, store.Credential, string, string) (string, error) {
+	return "", errGone
 }
 
 // Remove has nothing to delete.
-func (nowhere) Remove(context.Context, store.Credential, string) error { return nil }
+func (nowhere) Remove(context.Context, store.Credential) error { return nil }
 
 // countNodes writes how many nodes there are to delete, once.
 func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {

@@ -201,7 +201,6 @@ func (w *worker) converse(ctx context.Context, former *session) (err error) {
 	w.watchNodes(ctx, &wg, s)
 	s.up.Store(true)
 	w.adopt(s)
-	w.tasks.Add(task{kind: taskOrphans})
 	w.tasks.Add(task{kind: taskSubnets})
 	w.unpark()
 	w.keepProbing(ctx, s)

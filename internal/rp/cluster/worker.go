@@ -74,7 +74,6 @@ const (
 	taskRender     = "render"     // render nodes with new facts
 	taskRollout    = "rollout"    // admit nodes to changes
 	taskCredential = "credential" // what a credential needs next
-	taskOrphans    = "orphans"    // find Secrets of no credential
 	taskSubnets    = "subnets"    // note which pod subnets Nodes have
 	taskRemove     = "remove"     // delete the registration
 	taskTaints     = "taints"     // set the taints of a Node
@@ -87,8 +86,7 @@ const (
 	firstAnswer, lastAnswer = 100 * time.Millisecond, 5 * time.Second
 	taskTimeout             = time.Minute
 	// rolloutPause gathers changes of nodes, so that one round decides on them together.
-	rolloutPause   = 100 * time.Millisecond
-	orphanInterval = 10 * time.Minute
+	rolloutPause = 100 * time.Millisecond
 	// The limits of reviews of a cluster's certificate requests, per second and at once: of requests
 	// without an answer, and of those that are approved. Others wait for reviewPause.
 	reviewRate, noteRate, reviewBurst = 50, 200, 2000
@@ -247,8 +245,6 @@ func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 		return w.rollout.Step(ctx)
 	case taskCredential:
 		return w.Credentials.Step(ctx, t.key, tokens{w}, w.owner.Fence())
-	case taskOrphans:
-		return w.removeOrphans(ctx)
 	case taskSubnets:
 		return w.noteSubnets(ctx)
 	case taskRemove:

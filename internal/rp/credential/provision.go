@@ -17,13 +17,14 @@ import (
 func (w worker) provision(ctx context.Context, x subject) error {
 	c := x.row.Value
 	if c.TokenID != "" {
-		taken, err := w.ensure(ctx, x)
-		if err != nil {
+		uid, err := w.create(ctx, x)
+		switch {
+		case errors.Is(err, ErrTaken):
+			return w.redraw(ctx, x)
+		case err != nil:
 			return errors.Join(err, w.problem(ctx, x.key, told(err)), w.abandon(ctx, x))
 		}
-		if taken {
-			return w.redraw(ctx, x)
-		}
+		x.row.Value.TokenUID = uid
 		w.did("Secret made")
 	}
 	err := w.undo(ctx, x, w.enable(ctx, x))
@@ -34,15 +35,15 @@ func (w worker) provision(ctx context.Context, x subject) error {
 	return err
 }
 
-func (w worker) ensure(ctx context.Context, x subject) (taken bool, err error) {
+func (w worker) create(ctx context.Context, x subject) (uid string, err error) {
 	if w.tokens == nil {
-		return false, errNoCluster
+		return "", errNoCluster
 	}
 	token, err := w.token(x.key, x.row.Value)
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	return w.tokens.Ensure(ctx, x.row.Value, x.key, token)
+	return w.tokens.Create(ctx, x.row.Value, x.key, token)
 }
 
 // errNoCluster is a cluster that there is no connection to.
@@ -51,7 +52,7 @@ var errNoCluster error = &TokenError{
 	Err:  errors.New("cannot reach the cluster: there is no connection to it"),
 }
 
-// redraw gives a credential another token: somebody else's Secret has the id that was drawn.
+// redraw gives a credential another token: a Secret has the id that was drawn.
 func (w worker) redraw(ctx context.Context, x subject) error {
 	was := x.row.Value.TokenID
 	err := w.update(ctx, "token drawn again", x.key, func(v *store.View, x subject) error {
@@ -83,6 +84,7 @@ func (w worker) enable(ctx context.Context, made subject) error {
 			return err
 		}
 		c.State, c.Since, c.Problem = store.Live, w.now(), ""
+		c.TokenUID = made.row.Value.TokenUID
 		if err := w.Store.Credentials.Put(v, x.key, c); err != nil {
 			return err
 		}
@@ -117,7 +119,7 @@ func (w worker) abandon(ctx context.Context, made subject) error {
 		return err
 	}
 	if made.row.Value.TokenID != "" && w.tokens != nil {
-		err = errors.Join(err, w.tokens.Remove(ctx, made.row.Value, made.key))
+		err = errors.Join(err, w.tokens.Remove(ctx, made.row.Value))
 	}
 	return err
 }

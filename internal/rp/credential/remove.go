@@ -53,7 +53,7 @@ func (w worker) remove(ctx context.Context, x subject) error {
 func (w worker) removeToken(ctx context.Context, x subject) error {
 	err := errNoCluster
 	if w.tokens != nil {
-		err = w.tokens.Remove(ctx, x.row.Value, x.key)
+		err = w.tokens.Remove(ctx, x.row.Value)
 	}
 	if err == nil {
 		return nil
@@ -133,13 +133,6 @@ func ended(n flexnode.Node) string {
 		return ""
 	}
 	return api.Failed
-}
-
-// Stands reports whether a credential with that token is there. Secrets in a cluster of which that
-// is not so are to be deleted.
-func (s *Service) Stands(ctx context.Context, key, tokenID string) (bool, error) {
-	row, err := s.Store.Credentials.Get(ctx, key)
-	return row.Exists() && row.Value.TokenID == tokenID, err
 }
 
 // Sweep removes, without a cluster, the credentials of clusters that are not registered any more,

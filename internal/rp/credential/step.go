@@ -10,14 +10,18 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Tokens makes and deletes the Secrets of bootstrap tokens in a cluster. Both may be done twice.
+// Tokens creates and deletes the Secrets of bootstrap tokens in a cluster.
 type Tokens interface {
-	// Ensure makes the Secret of a credential, if it is not there. taken tells that a Secret that
-	// is not this credential's has the id of the token.
-	Ensure(ctx context.Context, c store.Credential, key, token string) (taken bool, err error)
-	// Remove deletes the Secret of a credential; one that is not this credential's is left alone.
-	Remove(ctx context.Context, c store.Credential, key string) error
+	// Create creates the Secret of a credential and returns its uid. It fails with ErrTaken if there
+	// is a Secret of that name.
+	Create(ctx context.Context, c store.Credential, key, token string) (uid string, err error)
+	// Remove deletes the Secret of a credential that has its TokenUID, and no other.
+	Remove(ctx context.Context, c store.Credential) error
 }
+
+// ErrTaken is a token whose id a Secret in the cluster has: that of another installation, or one
+// whose creation was not recorded.
+var ErrTaken = errors.New("a Secret has the id of the bootstrap token")
 
 const (
 	// steps is how often a credential that others change is read again.

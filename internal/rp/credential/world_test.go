@@ -66,34 +66,38 @@ func (c *fakeCluster) at(what string) error {
 	return c.point(what)
 }
 
-// Ensure implements Tokens.
-func (c *fakeCluster) Ensure(
+// Create implements Tokens. The uid of a Secret is its owner's key and the token.
+func (c *fakeCluster) Create(
 	_ context.Context, row store.Credential, key, token string,
-) (bool, error) {
+) (string, error) {
 	if err := c.at("before Secret made"); err != nil {
-		return false, err
+		return "", err
 	}
 	c.mu.Lock()
-	there, found := c.secrets[row.TokenID]
+	_, found := c.secrets[row.TokenID]
 	down := c.down
 	if !found && down == nil {
 		c.secrets[row.TokenID] = fakeSecret{key, token, row.Expires}
 	}
 	c.mu.Unlock()
-	if down != nil {
-		return false, down
+	switch {
+	case down != nil:
+		return "", down
+	case found:
+		return "", ErrTaken
 	}
-	return found && there.owner != key, c.at("after Secret made")
+	return key + " " + token, c.at("after Secret made")
 }
 
 // Remove implements Tokens.
-func (c *fakeCluster) Remove(_ context.Context, row store.Credential, key string) error {
+func (c *fakeCluster) Remove(_ context.Context, row store.Credential) error {
 	if err := c.at("before Secret gone"); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	down := c.down
-	if down == nil && c.secrets[row.TokenID].owner == key {
+	s := c.secrets[row.TokenID]
+	if down == nil && s.owner+" "+s.token == row.TokenUID {
 		delete(c.secrets, row.TokenID)
 	}
 	c.mu.Unlock()

@@ -114,13 +114,13 @@ func (c *fakeCluster) render(ctx context.Context, key string) error {
 	return err
 }
 
-// Ensure implements credential.Tokens.
-func (c *fakeCluster) Ensure(context.Context, store.Credential, string, string) (bool, error) {
-	return false, c.answer()
+// Create implements credential.Tokens.
+func (c *fakeCluster) Create(context.Context, store.Credential, string, string) (string, error) {
+	return "uid", c.answer()
 }
 
 // Remove implements credential.Tokens.
-func (c *fakeCluster) Remove(context.Context, store.Credential, string) error { return c.answer() }
+func (c *fakeCluster) Remove(context.Context, store.Credential) error { return c.answer() }
 
 func (c *fakeCluster) answer() error {
 	if c.isDown.Load() {
