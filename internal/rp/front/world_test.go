@@ -243,7 +243,7 @@ func (w *world) register(properties string) {
 	w.caughtUp()
 }
 
-// fails has the world's cluster be down, and nobody wait for it.
+// fails has the world's cluster be down, and no caller wait for it.
 func (w *world) fails() {
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
