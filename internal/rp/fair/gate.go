@@ -72,7 +72,7 @@ type line struct {
 	turns  []string
 }
 
-// waiter is a request that waits. Its channel receives nil for a place, or why there is none.
+// waiter is a request that waits. Its channel receives nil for a place, or an error.
 type waiter struct{ turn chan error }
 
 func (l *line) push(subscription string) (waiter, *list.Element) {
