@@ -123,6 +123,11 @@ func newFakeCluster(name string) *fakeCluster {
 	c.PrependReactor("*", "*", func(ktesting.Action) (bool, runtime.Object, error) {
 		return c.down.Load(), nil, errDown
 	})
+	c.PrependReactor("create", "secrets", func(a ktesting.Action) (bool, runtime.Object, error) {
+		made := a.(ktesting.CreateAction).GetObject().(*corev1.Secret)
+		made.UID = types.UID("uid-of-" + made.Name)
+		return c.down.Load(), nil, errDown
+	})
 	return c
 }
 

@@ -117,7 +117,7 @@ func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(found.content) // a client that has gone asks again
 }
 
-// dead is why a URL does not work, whatever the reason.
+// dead is the answer to a URL that does not work, whatever the reason.
 func dead() error {
 	return arm.Errorf(http.StatusForbidden, "AuthenticationFailed",
 		"This URL does not give out a configuration: it is not as it was made, or it has "+

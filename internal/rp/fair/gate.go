@@ -72,8 +72,8 @@ type line struct {
 	turns  []string
 }
 
-// waiter is a request that waits. Its channel receives whether there is a place.
-type waiter struct{ turn chan bool }
+// waiter is a request that waits. Its channel receives nil for a place, or an error.
+type waiter struct{ turn chan error }
 
 func (l *line) push(subscription string) (waiter, *list.Element) {
 	queue := l.queues[subscription]
@@ -82,7 +82,7 @@ func (l *line) push(subscription string) (waiter, *list.Element) {
 		l.queues[subscription], l.turns = queue, append(l.turns, subscription)
 	}
 	l.waiting++
-	w := waiter{make(chan bool, 1)}
+	w := waiter{make(chan error, 1)}
 	return w, queue.PushBack(w)
 }
 
@@ -118,7 +118,7 @@ func (l *line) yield(to string) bool {
 		return false
 	}
 	l.waiting--
-	longest.Remove(longest.Back()).(waiter).turn <- false
+	longest.Remove(longest.Back()).(waiter).turn <- ErrBusy
 	return true
 }
 
@@ -167,16 +167,10 @@ func (g *Gate) enter(ctx context.Context, c Class, subscription string) error {
 	g.mu.Unlock()
 	timer := time.NewTimer(l.places.Wait)
 	defer timer.Stop()
-	answer := func(let bool) error {
-		if let {
-			return nil
-		}
-		return ErrBusy
-	}
 	err := ErrBusy
 	select {
-	case let := <-own.turn:
-		return answer(let)
+	case err := <-own.turn:
+		return err
 	case <-timer.C:
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -184,8 +178,8 @@ func (g *Gate) enter(ctx context.Context, c Class, subscription string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case let := <-own.turn: // in the last moment
-		return answer(let)
+	case err := <-own.turn: // in the last moment
+		return err
 	default:
 	}
 	queue.Remove(waiting)
@@ -210,7 +204,7 @@ func (g *Gate) letIn() {
 		l := &g.lines[c]
 		for l.waiting > 0 && g.admits(c) {
 			l.taken++
-			l.pop().turn <- true
+			l.pop().turn <- nil
 		}
 	}
 }

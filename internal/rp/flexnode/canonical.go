@@ -13,7 +13,7 @@ func objectOf(value any) object {
 	return o
 }
 
-// in is what an object has at the end of a path of names; nil if there is nothing.
+// in returns the value at the end of a path of names, nil if it is not there.
 func in(o object, path ...string) any {
 	last := len(path) - 1
 	for _, name := range path[:last] {
@@ -22,7 +22,7 @@ func in(o object, path ...string) any {
 	return o[path[last]]
 }
 
-// textIn is a text at the end of a path; "" if there is none.
+// textIn returns the text at the end of a path, "" if it is not there.
 func textIn(o object, path ...string) string {
 	text, _ := in(o, path...).(string)
 	return text

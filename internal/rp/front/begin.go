@@ -78,18 +78,14 @@ func (a *API) beginning(
 	b.Now, b.Rollout = a.Now().UTC(), a.Store.Rollouts.Row(v, r.clusterKey()).Value
 	b.Policy, _ = flexnode.ReadPolicy(cluster.Properties.RolloutPolicy) // it was checked
 	b.Applied = a.Store.Status.Row(v, r.nodeKey()).Value.Applied()
-	of := func(version int64) map[string]any {
-		revision := revisionIn(v, history, version)
-		if revision == nil {
-			return nil
-		}
-		config, err := a.Store.Config(v.Context(), *revision, flexnode.Grants{})
-		if err != nil {
-			v.Fail(err)
-		}
-		return config
+	from, err := a.Store.Kept(v.Context(), history, b.Applied)
+	if err != nil {
+		return b, err
 	}
-	from, to := of(b.Applied), of(n.Revision)
+	to, err := a.Store.Kept(v.Context(), history, n.Revision)
+	if err != nil {
+		return b, err
+	}
 	b.Change = flexnode.ChangeOf(from, to)
 	b.Lasts, err = flexnode.Lasts(to)
 	return b, err

@@ -25,12 +25,6 @@ type Authenticator interface {
 	Authenticate(*http.Request) (Caller, error)
 }
 
-// AuthenticatorFunc is an Authenticator.
-type AuthenticatorFunc func(*http.Request) (Caller, error)
-
-// Authenticate implements Authenticator.
-func (f AuthenticatorFunc) Authenticate(r *http.Request) (Caller, error) { return f(r) }
-
 // Authorizer reports whether a caller may do an action at a scope.
 type Authorizer interface {
 	Allowed(ctx context.Context, c Caller, action, scope string) (bool, error)

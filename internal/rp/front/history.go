@@ -113,14 +113,11 @@ func (a *API) diffRevisions(w http.ResponseWriter, r *request) error {
 
 // keptConfig is the configuration of a revision that a caller has named.
 func (a *API) keptConfig(r *request, k kept, version int64) (map[string]any, error) {
-	revision, err := k.history.Find(version)
-	if err != nil {
-		return nil, err
+	config, err := a.Store.Kept(r.Context(), k.history, version)
+	if err == nil && config == nil {
+		err = notKept(k.node.Value, version)
 	}
-	if revision == nil {
-		return nil, notKept(k.node.Value, version)
-	}
-	return a.Store.Config(r.Context(), *revision, flexnode.Grants{})
+	return config, err
 }
 
 // notKept is the answer to a request about a revision that is not there.

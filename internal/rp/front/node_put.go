@@ -97,8 +97,7 @@ func (p *put) ahead() []string {
 	return keys
 }
 
-// outcome is what becomes of a node, as it is in a cluster. An error of the view counts before its
-// own.
+// outcome decides what becomes of a node in a cluster. An error of the view counts before its own.
 type outcome func(
 	v *store.View, c flexnode.Cluster, old store.Row[flexnode.Node], kept flexnode.History,
 ) (flexnode.Decision, error)
@@ -173,7 +172,7 @@ func (a *API) cluster(v *store.View, key string) store.Row[flexnode.Cluster] {
 	return a.Store.Clusters.Row(v, key)
 }
 
-// replaced is what a PUT makes of a node.
+// replaced returns the node that a PUT makes.
 func (p *put) replaced(
 	v *store.View, c flexnode.Cluster, old store.Row[flexnode.Node], kept flexnode.History,
 ) (flexnode.Decision, error) {

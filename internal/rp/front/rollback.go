@@ -37,7 +37,7 @@ func (a *API) rollBack(w http.ResponseWriter, r *request) error {
 	return p.answer(w, nil)
 }
 
-// back is what a rollback makes of a node.
+// back returns the node that a rollback makes.
 func (p *put) back(
 	v *store.View, c flexnode.Cluster, old flexnode.Node, kept flexnode.History, to int64,
 ) (flexnode.Decision, error) {

@@ -146,7 +146,7 @@ func (r *request) principal() string {
 }
 
 // take takes from a bucket that so many nodes share, or is the error if there is nothing left. People
-// are told what is.
+// see the rest in a header.
 func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 	v := a.Throttle.Take(of, nodes)
 	if v.Limited && of.Of != fair.Node {

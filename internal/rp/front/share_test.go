@@ -37,7 +37,7 @@ func (w *world) share(rates fair.Rates, atOnce fair.AtOnce) {
 		{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}},
 		{PrincipalID: "script", Scope: "/", Actions: []string{"*"}},
 	}
-	w.front = w.api.Direct(AuthenticatorFunc(asNamed))
+	w.front = w.api.Direct(authenticate(asNamed))
 }
 
 // ask sends a request of a caller.

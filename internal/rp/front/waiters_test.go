@@ -87,7 +87,7 @@ func waiting(t *testing.T, test func(t *testing.T, w *world, same string)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.register("")
-		w.front = w.api.Direct(AuthenticatorFunc(byHeader))
+		w.front = w.api.Direct(authenticate(byHeader))
 		r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 		w.caughtUp()
 		test(t, w, "If-None-Match: "+r.Header.Get("ETag"))

@@ -121,7 +121,7 @@ func (w *world) start() {
 	}
 	w.index.Subscribe(w.api.Waiters.Wake)
 	w.front = w.api.Direct(w.callers())
-	w.manager = w.api.BehindARM(AuthenticatorFunc(func(r *http.Request) (Caller, error) {
+	w.manager = w.api.BehindARM(authenticate(func(r *http.Request) (Caller, error) {
 		return managerCaller(r.Header), nil
 	}))
 	w.cluster = &fakeCluster{store: s, credentials: credentials, clock: w.clock}
@@ -131,9 +131,14 @@ func (w *world) start() {
 	w.t.Cleanup(func() { stop(); running.Wait() })
 }
 
+// authenticate is an Authenticator.
+type authenticate func(*http.Request) (Caller, error)
+
+func (a authenticate) Authenticate(r *http.Request) (Caller, error) { return a(r) }
+
 // callers authenticates everybody as the world's caller.
 func (w *world) callers() Authenticator {
-	return AuthenticatorFunc(func(*http.Request) (Caller, error) { return w.caller, nil })
+	return authenticate(func(*http.Request) (Caller, error) { return w.caller, nil })
 }
 
 // bound lets every cluster name every kubeconfig but those of others, which begin with "other".
@@ -243,7 +248,7 @@ func (w *world) register(properties string) {
 	w.caughtUp()
 }
 
-// fails has the world's cluster be down, and nobody wait for it.
+// fails has the world's cluster be down, and no caller wait for it.
 func (w *world) fails() {
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond

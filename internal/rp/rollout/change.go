@@ -36,11 +36,11 @@ func (r *Rollout) compare(
 	if err != nil {
 		return k, err
 	}
-	to, err := r.config(ctx, history.Value, n.Revision)
+	to, err := r.Store.Kept(ctx, history.Value, n.Revision)
 	if err != nil {
 		return k, err
 	}
-	from, err := r.config(ctx, history.Value, applied)
+	from, err := r.Store.Kept(ctx, history.Value, applied)
 	if err != nil {
 		return k, err
 	}
@@ -49,20 +49,9 @@ func (r *Rollout) compare(
 	if n.Assigned == n.Revision || n.Assigned == applied {
 		return k, nil
 	}
-	offered, err := r.config(ctx, history.Value, n.Assigned)
+	offered, err := r.Store.Kept(ctx, history.Value, n.Assigned)
 	k.same = offered != nil && flexnode.ChangeOf(offered, to).ID == ""
 	return k, err
-}
-
-// config is the configuration of a revision, without secrets; nil of one that is not kept.
-func (r *Rollout) config(
-	ctx context.Context, h flexnode.History, version int64,
-) (map[string]any, error) {
-	revision, err := h.Find(version)
-	if err != nil || revision == nil {
-		return nil, err
-	}
-	return r.Store.Config(ctx, *revision, flexnode.Grants{})
 }
 
 // windowIn is the maintenance window of a configuration.

@@ -22,7 +22,7 @@ const (
 	ClusterKey = Subscription + "/edge/factory"
 )
 
-// Clock is a time that goes on when it is told to.
+// Clock stands still until Pass or Set.
 type Clock struct{ nanos atomic.Int64 }
 
 // NewClock stands at noon of 2026-05-01.

@@ -120,7 +120,7 @@ func (w *azWorld) provide() {
 	direct.StartTLS()
 	t.Cleanup(direct.Close)
 	w.direct = direct
-	behind := s.api.BehindARM(front.AuthenticatorFunc(trusted))
+	behind := s.api.BehindARM(authenticate(trusted))
 	manager := httptest.NewServer(behind)
 	t.Cleanup(manager.Close)
 	w.sim.Provider = &azuresim.Provider{URLs: []string{manager.URL}, Client: manager.Client()}

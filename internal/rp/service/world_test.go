@@ -215,8 +215,8 @@ func (w *world) start(memory *storetest.Memory) {
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.cluster.dial
 	w.memory, w.service = memory, s
 	all := func(*http.Request) (front.Caller, error) { return w.caller, nil }
-	w.front = s.public(s.api.Direct(front.AuthenticatorFunc(all)))
-	w.manager = s.api.BehindARM(front.AuthenticatorFunc(trusted))
+	w.front = s.public(s.api.Direct(authenticate(all)))
+	w.manager = s.api.BehindARM(authenticate(trusted))
 	stopWork := s.work(ctx)
 	w.drain = sync.OnceFunc(func() {
 		if err := stopWork(ctx); err != nil && ctx.Err() == nil {
@@ -245,6 +245,11 @@ func (l testLog) Write(p []byte) (int, error) {
 	l.t.Log(strings.TrimSpace(string(p)))
 	return len(p), nil
 }
+
+// authenticate is a front.Authenticator.
+type authenticate func(*http.Request) (front.Caller, error)
+
+func (a authenticate) Authenticate(r *http.Request) (front.Caller, error) { return a(r) }
 
 // trusted takes every caller for Resource Manager.
 func trusted(*http.Request) (front.Caller, error) { return front.Caller{Trusted: true}, nil }

@@ -30,6 +30,17 @@ func (s *Store) Layer(ctx context.Context, id string) (*flexnode.Layer, error) {
 	return layer, err
 }
 
+// Kept returns the configuration of a version in a history, without secrets; nil if it is not kept.
+func (s *Store) Kept(
+	ctx context.Context, h flexnode.History, version int64,
+) (map[string]any, error) {
+	revision, err := h.Find(version)
+	if err != nil || revision == nil {
+		return nil, err
+	}
+	return s.Config(ctx, *revision, flexnode.Grants{})
+}
+
 // Config returns the configuration of a revision, with the secrets that are given.
 func (s *Store) Config(
 	ctx context.Context, r flexnode.Revision, g flexnode.Grants,
