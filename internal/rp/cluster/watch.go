@@ -223,7 +223,7 @@ func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session)
 	wg.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
 			s.nodesKnown.Store(true)
-			w.readiness.noteAll()
+			w.noteAllReady()
 			w.tasks.Add(task{kind: taskSubnets})
 		}
 	})
@@ -236,7 +236,7 @@ func (w *worker) nodeKind(client kubernetes.Interface) kind {
 			o = gone.Obj
 		}
 		if n, ok := o.(*seenNode); ok {
-			w.readiness.note(w.key + "/" + n.name())
+			w.noteReady(w.key + "/" + n.name())
 		}
 	}
 	return kind{
