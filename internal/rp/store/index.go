@@ -58,8 +58,10 @@ func (x *Index) Load(ctx context.Context) error {
 
 func (x *Index) load(ctx context.Context) error {
 	d := x.draft()
-	d.anew = x.anew
-	after, coming := "", x.page(ctx, "", firstPage, 0)
+	if d.anew = x.anew; x.Revision() != 0 {
+		d.there = map[string]bool{}
+	}
+	coming := x.page(ctx, "", firstPage, 0)
 	for {
 		read := <-coming
 		if read.err != nil {
@@ -70,8 +72,9 @@ func (x *Index) load(ctx context.Context) error {
 			last = read.KVs[len(read.KVs)-1].Key
 			coming = x.page(ctx, last, nextPage(read.Page), read.Revision)
 		}
-		d.merge(read.KVs, after, last)
-		if after = last; last == "" {
+		d.merge(read.KVs)
+		if last == "" {
+			d.dropOthers()
 			x.publish(d, read.Revision)
 			x.store.feed.skip(x.anew)
 			x.anew = false
