@@ -58,10 +58,8 @@ func (x *Index) Load(ctx context.Context) error {
 
 func (x *Index) load(ctx context.Context) error {
 	d := x.draft()
-	if d.anew = x.anew; x.Revision() != 0 {
-		d.there = map[string]bool{}
-	}
-	coming := x.page(ctx, "", firstPage, 0)
+	d.anew = x.anew
+	after, coming := "", x.page(ctx, "", firstPage, 0)
 	for {
 		read := <-coming
 		if read.err != nil {
@@ -72,9 +70,8 @@ func (x *Index) load(ctx context.Context) error {
 			last = read.KVs[len(read.KVs)-1].Key
 			coming = x.page(ctx, last, nextPage(read.Page), read.Revision)
 		}
-		d.merge(read.KVs)
-		if last == "" {
-			d.dropOthers()
+		d.merge(read.KVs, after, last)
+		if after = last; last == "" {
 			x.publish(d, read.Revision)
 			x.store.feed.skip(x.anew)
 			x.anew = false

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -55,7 +56,7 @@ func (s *snapshot) node(key string) (*entry, bool) {
 	return found.value, ok
 }
 
-// The indexed tables, as Subscribe names them.
+// The indexed tables, as Subscribe names them, in the order of their keys.
 const (
 	clustersTable      = "clusters"
 	nodesTable         = "nodes"
@@ -64,14 +65,15 @@ const (
 	subscriptionsTable = "subscriptions"
 )
 
+var tables = []string{clustersTable, nodesTable, seenTable, statusTable, subscriptionsTable}
+
 // draft is a snapshot in the making.
 type draft struct {
 	index   *Index
 	next    *snapshot
 	change  tally
 	changed []changed
-	anew    bool            // merge takes over nothing
-	there   map[string]bool // the rows that were merged; nil when there were none before
+	anew    bool // merge takes over nothing
 }
 
 // changed is a row that has changed.
@@ -264,48 +266,23 @@ func (d *draft) putSubscription(p parsed) {
 	d.next.subscriptions.ReplaceOrInsert(item[stateRow]{p.key, stateRow{s.State, p.revision}})
 }
 
-// merge puts rows in place of what the draft has of them. What is the same remains as it is.
-func (d *draft) merge(page []KV) {
+// merge puts a page of rows, all that there are after a key up to another ("": to the end), in
+// place of what the draft has there. What is the same remains as it is.
+func (d *draft) merge(page []KV, after, last string) {
 	var events []Event
 	for _, kv := range page {
-		if d.there != nil {
-			d.there[kv.Key] = true
-		}
 		if d.anew || d.revision(kv.Key) != kv.Revision {
 			events = append(events, Event{KV: kv})
 		}
 	}
-	d.apply(events)
-}
-
-// dropOthers deletes the rows that were not merged.
-func (d *draft) dropOthers() {
-	if d.there == nil {
-		return
-	}
-	var events []Event
-	see := func(table, key string) {
-		if full := indexed + table + "/" + key; !d.there[full] {
-			events = append(events, Event{KV: KV{Key: full}, Deleted: true})
+	for _, key := range d.keys(after, last) {
+		_, there := slices.BinarySearchFunc(page, key, func(kv KV, key string) int {
+			return strings.Compare(kv.Key, key)
+		})
+		if !there {
+			events = append(events, Event{KV: KV{Key: key}, Deleted: true})
 		}
 	}
-	d.next.nodes.Ascend(func(i item[*entry]) bool {
-		if i.value.nodeAt != 0 {
-			see(nodesTable, i.key)
-		}
-		if i.value.statusAt != 0 {
-			see(statusTable, i.key)
-		}
-		return true
-	})
-	d.next.clusters.Ascend(func(i item[clusterRow]) bool {
-		see(clustersTable, i.key)
-		return true
-	})
-	d.next.subscriptions.Ascend(func(i item[stateRow]) bool {
-		see(subscriptionsTable, i.key)
-		return true
-	})
 	d.apply(events)
 }
 
@@ -329,4 +306,55 @@ func (d *draft) revision(full string) int64 {
 		return s.value.revision
 	}
 	return 0
+}
+
+// keys are those that the draft has after a key up to another ("": to the end).
+func (d *draft) keys(after, last string) []string {
+	var keys []string
+	for _, table := range tables {
+		prefix := indexed + table + "/"
+		if last != "" && prefix > last {
+			break
+		}
+		from := ""
+		if strings.HasPrefix(after, prefix) {
+			from = after[len(prefix):]
+		} else if after > prefix {
+			continue
+		}
+		to, ends := strings.CutPrefix(last, prefix)
+		d.walk(table, from, func(key string, has bool) bool {
+			if ends && key > to {
+				return false
+			}
+			if full := prefix + key; has && full > after {
+				keys = append(keys, full)
+			}
+			return true
+		})
+	}
+	return keys
+}
+
+// walk calls see with the keys of a table from one on, until it returns false: with those of the
+// nodes, and whether they have a row in the table, since a walk must end where it is to end however
+// few have one.
+func (d *draft) walk(table, from string, see func(key string, has bool) bool) {
+	nodes := func(has func(*entry) bool) {
+		d.next.nodes.AscendGreaterOrEqual(item[*entry]{key: from}, func(i item[*entry]) bool {
+			return see(i.key, has(i.value))
+		})
+	}
+	switch table {
+	case nodesTable:
+		nodes(func(e *entry) bool { return e.nodeAt != 0 })
+	case statusTable:
+		nodes(func(e *entry) bool { return e.statusAt != 0 })
+	case clustersTable:
+		d.next.clusters.AscendGreaterOrEqual(item[clusterRow]{key: from},
+			func(i item[clusterRow]) bool { return see(i.key, true) })
+	case subscriptionsTable:
+		d.next.subscriptions.AscendGreaterOrEqual(item[stateRow]{key: from},
+			func(i item[stateRow]) bool { return see(i.key, true) })
+	}
 }
