@@ -10,7 +10,7 @@ func (w *worker) changed(table, key string) {
 		w.tasks.Add(task{taskNode, key})
 		w.tasks.AddAfter(task{kind: taskRollout}, rolloutPause)
 	case "status":
-		w.readiness.note(key)
+		w.noteReady(key)
 		w.tasks.AddAfter(task{kind: taskRollout}, rolloutPause)
 	case "subscriptions":
 		w.probeAgain()
@@ -52,7 +52,7 @@ func (w *worker) clusterChanged() error {
 
 // nodeChanged does what follows from a node as it is now.
 func (w *worker) nodeChanged(key string) error {
-	w.readiness.note(key)
+	w.noteReady(key)
 	for _, c := range w.outstanding.of(key) {
 		w.tasks.Add(task{taskCredential, c})
 	}

@@ -19,28 +19,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Index is what is used of the replica's copy of the store (store.Index).
-type Index interface {
-	Node(key string) (store.Row[flexnode.Node], error)
-	// Poll tells, without unpacking its row, whether a node is there.
-	Poll(key string) (store.Poll, bool)
-	Status(key string) (store.Row[flexnode.Status], error)
-	Cluster(key string) (store.Row[flexnode.Cluster], error)
-	Nodes(prefix, after string, limit int) ([]store.Row[flexnode.Node], bool, error)
-	// Stale are keys of nodes of a cluster that were not rendered with these facts.
-	Stale(cluster, facts string, limit int) []string
-	// IsStale reports whether a node is one of those.
-	IsStale(node, facts string) bool
-	// Identified are keys of nodes of a cluster that have, or had, an identity that ends so.
-	Identified(cluster, ending string) []string
-	// Outlines calls see with the outline of each node whose key begins with a prefix, after a key.
-	Outlines(prefix, after string, see func(key string, o flexnode.Outline) bool)
-	// Revision is the store's that the copy is at.
-	Revision() int64
-	// Subscribe has see called with the table and the key of each change.
-	Subscribe(see func(table, key string)) (cancel func())
-}
-
 // Metrics counts what is done.
 type Metrics interface {
 	// CertificateRequest counts answers: "approved" or "denied".
@@ -57,7 +35,7 @@ func init() { runtime.ReallyCrash = false }
 // Manager works on the clusters that this replica owns.
 type Manager struct {
 	Store       *store.Store
-	Index       Index
+	Index       *store.Index
 	Membership  *store.Membership
 	Credentials *credential.Service
 	Source      Source

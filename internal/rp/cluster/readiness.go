@@ -2,7 +2,7 @@ package cluster
 
 import (
 	"context"
-	"log/slog"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -18,40 +18,21 @@ type readiness struct {
 	mu    sync.Mutex
 	nodes map[string]bool
 	all   bool
-	wake  chan struct{}
 }
 
-// note has a node be compared.
-func (r *readiness) note(key string) {
+// add notes nodes, or all, and reports whether they are the first since take.
+func (r *readiness) add(all bool, nodes ...string) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	first = len(r.nodes) == 0 && !r.all
 	if r.nodes == nil {
 		r.nodes = map[string]bool{}
 	}
-	r.nodes[key] = true
-	r.ring()
-}
-
-// noteAll has all nodes be compared.
-func (r *readiness) noteAll() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = true
-	r.ring()
-}
-
-func (r *readiness) ring() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
+	for _, key := range nodes {
+		r.nodes[key] = true
 	}
-}
-
-// ringAgain has what was noted be compared later.
-func (r *readiness) ringAgain() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ring()
+	r.all = r.all || all
+	return first
 }
 
 // take is what is to be compared.
@@ -66,41 +47,55 @@ func (r *readiness) take() (nodes []string, all bool) {
 const (
 	// readinessPause gathers changes, so that they are written together.
 	readinessPause = 500 * time.Millisecond
-	// readinessBatch is how many nodes are written, and noted again together when that fails. An
-	// embedded etcd keeps what it was told in the last hundred requests.
+	// readinessBatch is how many nodes are written together. An embedded etcd keeps what it was told
+	// in the last hundred requests.
 	readinessBatch = 10
 )
 
-// keepReadiness keeps the Ready condition of the cluster's nodes, until ctx ends.
-func (w *worker) keepReadiness(ctx context.Context) {
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.readiness.wake:
-		}
-		store.Pause(ctx, readinessPause)
-		if s, err := w.use(); err == nil && s.nodesKnown.Load() {
-			w.compareReadiness(ctx, s)
-			continue
-		}
-		store.Pause(ctx, readinessPause)
-		w.readiness.ringAgain()
+// noteReady has the Ready condition of a node be compared, noteAllReady that of all.
+func (w *worker) noteReady(key string) {
+	if w.readiness.add(false, key) {
+		w.tasks.AddAfter(task{kind: taskReadiness}, readinessPause)
 	}
 }
 
-// compareReadiness writes the Ready conditions that are other than stored, in batches.
-func (w *worker) compareReadiness(ctx context.Context, s *session) {
+func (w *worker) noteAllReady() {
+	w.readiness.add(true)
+	w.tasks.AddAfter(task{kind: taskReadiness}, readinessPause)
+}
+
+// compareReadiness writes the Ready conditions that are other than stored, in batches. What it does
+// not get to is compared again.
+func (w *worker) compareReadiness(ctx context.Context) (time.Time, error) {
+	s, err := w.use()
+	if err != nil {
+		return noTime, err
+	}
+	if !s.nodesKnown.Load() {
+		return w.Now().Add(nodesPause), nil
+	}
 	nodes, all := w.readiness.take()
 	if all {
-		var err error
-		if nodes, err = w.nodesOf(); err != nil {
-			w.log.Warn("cannot compare the Nodes", slog.Any("error", err))
-			w.readiness.noteAll()
-			return
-		}
+		nodes = nil
+		w.Index.EachNode(w.key+"/", func(key string, _ bool) { nodes = append(nodes, key) })
 	}
-	var changed []string
+	changed := w.changedNodes(s, nodes)
+	for len(changed) > 0 {
+		batch := changed[:min(readinessBatch, len(changed))]
+		if err := w.writeReadiness(ctx, s, batch); err != nil {
+			w.readiness.add(false, changed...)
+			if ctx.Err() != nil { // the time of a task is over, there are many
+				return w.Now(), nil
+			}
+			return noTime, fmt.Errorf("cannot write the state of Nodes: %w", err)
+		}
+		changed = changed[len(batch):]
+	}
+	return noTime, nil
+}
+
+// changedNodes returns those whose Ready condition is to be written, and has taints be set.
+func (w *worker) changedNodes(s *session, nodes []string) (changed []string) {
 	for _, key := range nodes {
 		status, err := w.Index.Status(key)
 		if err != nil {
@@ -113,35 +108,7 @@ func (w *worker) compareReadiness(ctx context.Context, s *session) {
 			changed = append(changed, key)
 		}
 	}
-	for batch := range slices.Chunk(changed, readinessBatch) {
-		if err := w.writeReadiness(ctx, s, batch); err != nil && ctx.Err() == nil {
-			w.log.Warn("cannot write the state of Nodes", slog.Any("error", err))
-			for _, key := range batch {
-				w.readiness.note(key)
-			}
-			store.Pause(ctx, firstPause)
-		}
-	}
-}
-
-// nodesOf are the keys of all nodes of the cluster.
-func (w *worker) nodesOf() ([]string, error) {
-	const page = 1000
-	var keys []string
-	after := ""
-	for {
-		rows, more, err := w.Index.Nodes(w.key+"/", after, page)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range rows {
-			keys = append(keys, r.Key)
-			after = r.Key
-		}
-		if !more {
-			return keys, nil
-		}
-	}
+	return changed
 }
 
 // differs tells, by the index, whether the Ready condition of a node is other than stored.
@@ -188,8 +155,6 @@ func same(a, b *api.Condition) bool {
 // writeReadiness writes the Ready conditions of some nodes together. A node that is deleted
 // meanwhile gets no status again.
 func (w *worker) writeReadiness(ctx context.Context, s *session, keys []string) error {
-	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
-	defer cancel()
 	_, err := w.Store.UpdateEach(ctx, keys, store.Each{
 		What: "Nodes noted",
 		Ahead: func(key string) []string {

@@ -181,6 +181,23 @@ func (k kind) follow(ctx context.Context, wg *sync.WaitGroup, s *session) (
 	return objects.(cache.Indexer), controller
 }
 
+// listWatch lists and watches with a client of client-go what has the fields of a selector.
+func listWatch[L runtime.Object](client interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}, selector string) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(c context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return client.List(c, o)
+		},
+		WatchFuncWithContext: func(c context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return client.Watch(c, o)
+		},
+	}
+}
+
 // watchRequests queues the certificate requests of kubelets to a signer, and returns those that are
 // known.
 func (w *worker) watchRequests(
@@ -190,18 +207,7 @@ func (w *worker) watchRequests(
 	selector := fields.OneTermEqualSelector("spec.signerName", signer).String()
 	known, _ := kind{
 		example: &certificates.CertificateSigningRequest{}, budget: maxRequests,
-		ListWatch: &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
-				error) {
-				o.FieldSelector = selector
-				return requests.List(ctx, o)
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
-				error) {
-				o.FieldSelector = selector
-				return requests.Watch(ctx, o)
-			},
-		},
+		ListWatch: listWatch(requests, selector),
 		reduce: func(o runtime.Object) runtime.Object {
 			return reduceRequest(o.(*certificates.CertificateSigningRequest))
 		},
@@ -223,7 +229,7 @@ func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session)
 	wg.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
 			s.nodesKnown.Store(true)
-			w.readiness.noteAll()
+			w.noteAllReady()
 			w.tasks.Add(task{kind: taskSubnets})
 		}
 	})
@@ -236,20 +242,11 @@ func (w *worker) nodeKind(client kubernetes.Interface) kind {
 			o = gone.Obj
 		}
 		if n, ok := o.(*seenNode); ok {
-			w.readiness.note(w.key + "/" + n.name())
+			w.noteReady(w.key + "/" + n.name())
 		}
 	}
 	return kind{
-		ListWatch: &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
-				error) {
-				return nodes.List(ctx, o)
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
-				error) {
-				return nodes.Watch(ctx, o)
-			},
-		},
+		ListWatch: listWatch(nodes, ""),
 		example: &seenNode{}, budget: maxNodes, indexers: cache.Indexers{byAddress: addressesOf},
 		reduce: func(o runtime.Object) runtime.Object { return seeNode(o.(*corev1.Node), w.Installation) },
 		see:    see,

@@ -71,6 +71,7 @@ type task struct {
 const (
 	taskCluster    = "cluster"    // what has changed of the registration
 	taskNode       = "node"       // what has changed of a node
+	taskReadiness  = "readiness"  // write the Ready conditions of Nodes
 	taskRender     = "render"     // render nodes with new facts
 	taskRollout    = "rollout"    // admit nodes to changes
 	taskCredential = "credential" // what a credential needs next
@@ -104,7 +105,6 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		again: make(chan struct{}, 1), taintsLeft: map[string]string{}, taintsSet: map[string]repeat{},
 	}
 	w.tasks, w.requests = w.line(ctx, m.tasks), w.line(ctx, m.requests)
-	w.readiness.wake = make(chan struct{}, 1)
 	w.rollout = rollout.Rollout{
 		Store: m.Store, Index: m.Index, Cluster: key, Fence: o.Fence(), Heard: m.Heard, Now: m.Now,
 		Log: w.log,
@@ -143,11 +143,8 @@ func (w *worker) run(ctx context.Context) {
 	w.log.Info("owner of cluster")
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for _, keep := range []func(context.Context){
-		w.followCredentials, w.keepConnected, w.keepReadiness,
-	} {
-		wg.Go(func() { w.keep(ctx, keep) })
-	}
+	wg.Go(func() { w.keep(ctx, w.followCredentials) })
+	wg.Go(func() { w.keep(ctx, w.keepConnected) })
 	w.tasks.Add(task{kind: taskCluster})
 	w.tasks.Add(task{kind: taskRollout})
 	select {
@@ -239,6 +236,8 @@ func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 		return time.Time{}, w.clusterChanged()
 	case taskNode:
 		return time.Time{}, w.nodeChanged(t.key)
+	case taskReadiness:
+		return w.compareReadiness(ctx)
 	case taskRender:
 		return w.render(ctx)
 	case taskRollout:

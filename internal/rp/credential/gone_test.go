@@ -1,7 +1,6 @@
 package credential
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -147,9 +146,7 @@ func TestAfterRestore(t *testing.T) {
 	if status, _ := w.get(url); status != 200 {
 		t.Errorf("without a restore: %d", status)
 	}
-	var backup bytes.Buffer
-	must(0, w.memory.Snapshot(ctx, &backup))
-	w.start(must(storetest.RestoreMemory(&backup)))
+	w.start(w.memory.Copy())
 	w.change(func(v *store.View) error {
 		return w.store().Meta.Put(v, "epoch", json.RawMessage("2"))
 	})

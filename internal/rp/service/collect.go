@@ -32,56 +32,44 @@ func (s *service) collect(ctx context.Context) {
 	}
 }
 
-// collectOld deletes old tombstones and operations.
+// collectOld deletes old tombstones and operations. A row at a time is read: there may be many.
 func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
-	stones, _, err := st.Tombstones.List(ctx, "")
-	if err != nil {
-		return err
-	}
+	return errors.Join(
+		collectEach(ctx, st, st.Tombstones, func(v *store.View, r store.Row[flexnode.Tombstones]) error {
+			young, err := r.Value.After(now.Add(-tombstoneAge))
+			switch {
+			case err != nil || len(young.Stored) == len(r.Value.Stored):
+				return err
+			case len(young.Stored) > 0:
+				return st.Tombstones.Put(v, r.Key, young)
+			}
+			st.Tombstones.Delete(v, r.Key)
+			return nil
+		}),
+		collectEach(ctx, st, st.Operations, func(v *store.View, r store.Row[flexnode.Operation]) error {
+			if now.Sub(r.Value.Started) > operationAge {
+				st.Operations.Delete(v, r.Key)
+			}
+			return nil
+		}))
+}
+
+// collectEach calls decide with each row of a table. A row for which it fails stops no other.
+func collectEach[T any](
+	ctx context.Context, st *store.Store, table store.Table[T],
+	decide func(*store.View, store.Row[T]) error,
+) error {
 	var errs []error
-	for _, row := range stones {
-		errs = append(errs, forget(ctx, st, row, now.Add(-tombstoneAge)))
-	}
-	operations, _, err := st.Operations.List(ctx, "")
-	for _, row := range operations {
-		if now.Sub(row.Value.Started) > operationAge {
-			errs = append(errs, drop(ctx, st, st.Operations, row.Key, row.Revision))
-		}
-	}
+	err := table.EachKey(ctx, "", func(key string) error {
+		_, err := st.Update(ctx, "row collected", nil, func(v *store.View) error {
+			row, err := table.In(v, key)
+			if err != nil || !row.Exists() {
+				return err
+			}
+			return decide(v, row)
+		})
+		errs = append(errs, err)
+		return ctx.Err()
+	})
 	return errors.Join(append(errs, err)...)
-}
-
-// forget deletes the tombstones of a name that are older than a time, unless the row has changed.
-func forget(
-	ctx context.Context, st *store.Store, seen store.Row[flexnode.Tombstones], since time.Time,
-) error {
-	young, err := seen.Value.After(since)
-	if err != nil || len(young.Stored) == len(seen.Value.Stored) {
-		return err
-	}
-	if len(young.Stored) == 0 {
-		return drop(ctx, st, st.Tombstones, seen.Key, seen.Revision)
-	}
-	_, err = st.Update(ctx, "tombstones collected", nil, func(v *store.View) error {
-		row, err := st.Tombstones.In(v, seen.Key)
-		if err != nil || row.Revision != seen.Revision {
-			return err
-		}
-		return st.Tombstones.Put(v, seen.Key, young)
-	})
-	return err
-}
-
-// drop deletes a row, unless it has changed.
-func drop[T any](
-	ctx context.Context, st *store.Store, table store.Table[T], key string, revision int64,
-) error {
-	_, err := st.Update(ctx, "row collected", nil, func(v *store.View) error {
-		row, err := table.In(v, key)
-		if err == nil && row.Revision == revision {
-			table.Delete(v, key)
-		}
-		return err
-	})
-	return err
 }

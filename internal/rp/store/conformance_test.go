@@ -1,9 +1,7 @@
 package store
 
 import (
-	"bytes"
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -14,8 +12,8 @@ import (
 type subject struct {
 	// open makes an empty one; quota is in bytes, 0 is as large as it likes.
 	open func(t *testing.T, quota int64) Backend
-	// restore makes another of a snapshot.
-	restore func(t *testing.T, snapshot []byte) Backend
+	// restored makes another of a backup of one.
+	restored func(t *testing.T, b Backend) Backend
 	// abandon has a lease not be kept any more, as if its process had died.
 	abandon func(b Backend, l Lease)
 	// makeRoom has one that was full take writes again, after values were deleted.
@@ -29,13 +27,7 @@ func TestMemoryConforms(t *testing.T) {
 			m.SetQuota(quota)
 			return m
 		},
-		restore: func(t *testing.T, snapshot []byte) Backend {
-			m, err := storetest.RestoreMemory(bytes.NewReader(snapshot))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return m
-		},
+		restored: func(_ *testing.T, b Backend) Backend { return b.(*storetest.Memory).Copy() },
 		abandon:  func(b Backend, _ Lease) { b.(*storetest.Memory).Kill() },
 		makeRoom: func(*testing.T, Backend) {},
 	}.conforms(t)
@@ -46,7 +38,7 @@ func TestEmbeddedConforms(t *testing.T) {
 		open: func(t *testing.T, quota int64) Backend {
 			return embedded(t, t.TempDir(), Options{Quota: quota, NoSync: true})
 		},
-		restore: restored, abandon: abandonEtcd, makeRoom: defragmented,
+		restored: restored, abandon: abandonEtcd, makeRoom: defragmented,
 	}.conforms(t)
 }
 
@@ -56,7 +48,7 @@ func TestThreeMembersConform(t *testing.T) {
 			_, e := startMembers(t, 3, quota)
 			return e
 		},
-		restore: restored, abandon: abandonEtcd, makeRoom: defragmented,
+		restored: restored, abandon: abandonEtcd, makeRoom: defragmented,
 	}.conforms(t)
 }
 
@@ -94,10 +86,15 @@ func closed(t *testing.T, b Backend) {
 	}
 }
 
-func restored(t *testing.T, snapshot []byte) Backend {
+func restored(t *testing.T, b Backend) Backend {
 	t.Helper()
 	file, dir := filepath.Join(t.TempDir(), "snapshot"), t.TempDir()
-	if err := os.WriteFile(file, snapshot, 0o600); err != nil {
+	e := b.(*Etcd)
+	from := External{Endpoints: e.client.Endpoints()}
+	if e.server != nil {
+		from = LocalEndpoint(filepath.Dir(e.lock.Name()))
+	}
+	if err := Backup(t.Context(), from, file); err != nil {
 		t.Fatal(err)
 	}
 	if err := Restore(file, dir); err != nil {

@@ -2,10 +2,7 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"sync/atomic"
 	"time"
@@ -22,7 +19,6 @@ import (
 // Etcd is a Backend in etcd: one in this process (Open), or a cluster outside it (Dial).
 type Etcd struct {
 	client *clientv3.Client
-	at     External    // of a cluster outside
 	server *embed.Etcd // nil for a cluster outside
 	lock   *os.File    // of the data directory
 	// free is how much of the disk of the data directory is free; nil for a cluster outside.
@@ -225,58 +221,6 @@ func valueOf(kv *mvccpb.KeyValue) KV {
 	return KV{
 		Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision, Created: kv.CreateRevision,
 	}
-}
-
-// Snapshot implements Backend. What it writes is a file for Restore, with its checksum.
-func (e *Etcd) Snapshot(ctx context.Context, to io.Writer) error {
-	if e.server != nil {
-		return e.ownSnapshot(ctx, to)
-	}
-	one, err := e.at.current(ctx)
-	if err != nil {
-		return fmt.Errorf("cannot take a snapshot of the store: %w", err)
-	}
-	client, err := clientv3.New(one)
-	if err != nil {
-		return fmt.Errorf("cannot take a snapshot of the store: %w", err)
-	}
-	from, err := client.Snapshot(ctx)
-	if err == nil {
-		_, err = io.Copy(to, from)
-		err = errors.Join(err, from.Close())
-	}
-	if err := errors.Join(err, client.Close()); err != nil {
-		return fmt.Errorf("cannot take a snapshot of the store: %w", err)
-	}
-	return nil
-}
-
-// ownSnapshot is that of the etcd in this process. The client in the process says at the end of one
-// that it was cancelled.
-func (e *Etcd) ownSnapshot(ctx context.Context, to io.Writer) error {
-	from := e.server.Server.Backend().Snapshot()
-	sum := sha256.New()
-	_, err := from.WriteTo(io.MultiWriter(untilDone{ctx, to}, sum))
-	if err == nil {
-		_, err = to.Write(sum.Sum(nil))
-	}
-	if err := errors.Join(err, from.Close()); err != nil {
-		return fmt.Errorf("cannot take a snapshot of the store: %w", err)
-	}
-	return nil
-}
-
-// untilDone writes until a context ends.
-type untilDone struct {
-	ctx context.Context
-	to  io.Writer
-}
-
-func (w untilDone) Write(p []byte) (int, error) {
-	if err := w.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return w.to.Write(p)
 }
 
 // Compact implements Backend.

@@ -31,7 +31,7 @@ func Dial(at External) (*Etcd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach etcd at %v: %w", at.Endpoints, err)
 	}
-	return &Etcd{client: client, at: at, patience: requestPatience}, nil
+	return &Etcd{client: client, patience: requestPatience}, nil
 }
 
 // config has a member that hangs left within seconds.

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -58,20 +57,13 @@ func TestIndexOfAStoreThatGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
 		putNode(t, New(m), "s/g/c/a", node("a", 1))
-		var backup bytes.Buffer
-		if err := m.Snapshot(t.Context(), &backup); err != nil {
-			t.Fatal(err)
-		}
+		old := m.Copy()
 		for i := range int64(5) {
 			putNode(t, New(m), "s/g/c/b", node("b", i+1))
 		}
 		b := &replaced{Backend: m}
 		b.now.Store(m)
 		x, _ := following(t, New(b))
-		old, err := storetest.RestoreMemory(&backup)
-		if err != nil {
-			t.Fatal(err)
-		}
 		putNode(t, New(old), "s/g/c/a", node("a", 7))
 		b.now.Store(old)
 		m.Break()
@@ -93,10 +85,7 @@ func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 		m := storetest.NewMemory()
 		set(t, New(m), "a", "1")
 		set(t, New(m), "same", "1")
-		var backup bytes.Buffer
-		if err := m.Snapshot(t.Context(), &backup); err != nil {
-			t.Fatal(err)
-		}
+		old := m.Copy()
 		at := set(t, New(m), "a", "2")
 		for range 5 {
 			set(t, New(m), "b", "1")
@@ -106,10 +95,6 @@ func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 		l, cancel := synced(t, b, "")
 		defer cancel()
 		l.want(t, "[a=2 b=1 same=1 ready]")
-		old, err := storetest.RestoreMemory(&backup)
-		if err != nil {
-			t.Fatal(err)
-		}
 		if again := set(t, New(old), "a", "3"); again != at {
 			t.Fatalf("a is another one at revision %d, not %d", again, at)
 		}
@@ -128,10 +113,7 @@ func TestWaitOnAStoreThatGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
 		set(t, New(m), "a", "1")
-		var backup bytes.Buffer
-		if err := m.Snapshot(t.Context(), &backup); err != nil {
-			t.Fatal(err)
-		}
+		old := m.Copy()
 		set(t, New(m), "a", "2")
 		b := &lasting{}
 		b.Backend = m
@@ -151,10 +133,6 @@ func TestWaitOnAStoreThatGoesBack(t *testing.T) {
 			got <- row
 		}()
 		synctest.Wait()
-		old, err := storetest.RestoreMemory(&backup)
-		if err != nil {
-			t.Fatal(err)
-		}
 		b.now.Store(old)
 		m.Break()
 		if row := <-got; row.Value != "1" {

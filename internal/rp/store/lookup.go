@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/btree"
+
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -17,6 +19,24 @@ type Poll struct {
 	// Joining tells that there is a credential to join with: the first authenticated poll may
 	// consume it.
 	Joining bool
+}
+
+// below calls see with what a tree has after a key, of what begins with a prefix, until it returns
+// false.
+func below[T any](
+	tree *btree.BTreeG[item[T]], prefix, after string, see func(key string, value T) bool,
+) {
+	tree.AscendGreaterOrEqual(item[T]{key: max(prefix, after)}, func(i item[T]) bool {
+		return strings.HasPrefix(i.key, prefix) && (i.key <= after || see(i.key, i.value))
+	})
+}
+
+// nodes calls see with the nodes after a key, of those whose keys begin with a prefix, until it
+// returns false.
+func (x *Index) nodes(prefix, after string, see func(*entry) bool) {
+	below(x.snapshot.Load().nodes, prefix, after, func(_ string, e *entry) bool {
+		return e.nodeAt == 0 || see(e)
+	})
 }
 
 // entry is what there is of a node, by its key.
@@ -84,14 +104,8 @@ func (x *Index) Subscription(id string) string {
 // whether there are more.
 func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bool, error) {
 	var found []*entry
-	from := item[*entry]{key: max(prefix, after)}
-	x.snapshot.Load().nodes.AscendGreaterOrEqual(from, func(i item[*entry]) bool {
-		if !strings.HasPrefix(i.key, prefix) {
-			return false
-		}
-		if i.value.nodeAt != 0 && i.key > after {
-			found = append(found, i.value)
-		}
+	x.nodes(prefix, after, func(e *entry) bool {
+		found = append(found, e)
 		return len(found) <= limit
 	})
 	more := len(found) > limit
@@ -109,14 +123,8 @@ func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bo
 // EachNode calls see with the key of each node whose key begins with a prefix, and whether anything
 // is said of it. Nothing is unpacked.
 func (x *Index) EachNode(prefix string, see func(key string, hasStatus bool)) {
-	from := item[*entry]{key: prefix}
-	x.snapshot.Load().nodes.AscendGreaterOrEqual(from, func(i item[*entry]) bool {
-		if !strings.HasPrefix(i.key, prefix) {
-			return false
-		}
-		if i.value.nodeAt != 0 {
-			see(i.key, i.value.statusAt != 0)
-		}
+	x.nodes(prefix, "", func(e *entry) bool {
+		see(e.key(), e.statusAt != 0)
 		return true
 	})
 }
@@ -124,14 +132,7 @@ func (x *Index) EachNode(prefix string, see func(key string, hasStatus bool)) {
 // Outlines calls see with the outline of each node whose key begins with a prefix, after a key,
 // until it returns false. Whether its agent was heard of is not in it. Nothing is unpacked.
 func (x *Index) Outlines(prefix, after string, see func(key string, o flexnode.Outline) bool) {
-	from := item[*entry]{key: max(prefix, after)}
-	x.snapshot.Load().nodes.AscendGreaterOrEqual(from, func(i item[*entry]) bool {
-		e := i.value
-		if !strings.HasPrefix(i.key, prefix) {
-			return false
-		}
-		return e.nodeAt == 0 || i.key <= after || see(i.key, e.outline())
-	})
+	x.nodes(prefix, after, func(e *entry) bool { return see(e.key(), e.outline()) })
 }
 
 func (e *entry) outline() flexnode.Outline {
@@ -146,15 +147,9 @@ func (e *entry) outline() flexnode.Outline {
 func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluster], bool, error) {
 	var rows []Row[flexnode.Cluster]
 	var failed error
-	from := item[clusterRow]{key: max(prefix, after)}
-	x.snapshot.Load().clusters.AscendGreaterOrEqual(from, func(i item[clusterRow]) bool {
-		if !strings.HasPrefix(i.key, prefix) || len(rows) > limit {
-			return false
-		}
-		if i.key > after {
-			rows, failed = append(rows, i.value.row), i.value.err
-		}
-		return failed == nil
+	below(x.snapshot.Load().clusters, prefix, after, func(_ string, c clusterRow) bool {
+		rows, failed = append(rows, c.row), c.err
+		return failed == nil && len(rows) <= limit
 	})
 	if failed != nil {
 		return nil, false, failed
@@ -176,14 +171,9 @@ func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 		return nil
 	}
 	var keys []string
-	prefix := clusterKey + "/"
-	from := item[*entry]{key: prefix}
-	x.snapshot.Load().nodes.AscendGreaterOrEqual(from, func(i item[*entry]) bool {
-		if !strings.HasPrefix(i.key, prefix) {
-			return false
-		}
-		if i.value.isStale(facts, tried) {
-			keys = append(keys, i.key)
+	x.nodes(clusterKey+"/", "", func(e *entry) bool {
+		if e.isStale(facts, tried) {
+			keys = append(keys, e.key())
 		}
 		return len(keys) < limit
 	})
@@ -207,20 +197,13 @@ func (e *entry) isStale(facts, tried string) bool {
 // one, ends so, whatever the case. No row is unpacked for it.
 func (x *Index) Identified(clusterKey, ending string) []string {
 	var keys []string
-	prefix := clusterKey + "/"
 	ends := func(identity string) bool {
 		at := len(identity) - len(ending)
 		return at >= 0 && strings.EqualFold(identity[at:], ending)
 	}
-	from := item[*entry]{key: prefix}
-	x.snapshot.Load().nodes.AscendGreaterOrEqual(from, func(i item[*entry]) bool {
-		if !strings.HasPrefix(i.key, prefix) {
-			return false
-		}
-		if i.value.nodeAt != 0 &&
-			(ends(i.value.identity()) ||
-				slices.ContainsFunc(i.value.traits.Value().former.All(), ends)) {
-			keys = append(keys, i.key)
+	x.nodes(clusterKey+"/", "", func(e *entry) bool {
+		if ends(e.identity()) || slices.ContainsFunc(e.traits.Value().former.All(), ends) {
+			keys = append(keys, e.key())
 		}
 		return true
 	})
@@ -247,15 +230,10 @@ type Used struct{ Nodes, Tokens, Clusters, Bytes int }
 func (x *Index) Used(subscription string) (Used, int64) {
 	s := x.snapshot.Load()
 	var used Used
-	prefix := subscription + "/"
-	s.clusters.AscendGreaterOrEqual(item[clusterRow]{key: prefix},
-		func(i item[clusterRow]) bool {
-			if !strings.HasPrefix(i.key, prefix) {
-				return false
-			}
-			used.Clusters++
-			return true
-		})
+	below(s.clusters, subscription+"/", "", func(string, clusterRow) bool {
+		used.Clusters++
+		return true
+	})
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	used.Nodes = x.tally.used[[2]string{subscription, allNodes}]

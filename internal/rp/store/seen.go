@@ -107,8 +107,8 @@ func (s *Seen) Last(nodeKey string) time.Time {
 	return time.Unix(int64(h.minutes)*60, 0).UTC()
 }
 
-// Share returns how many nodes each of so many replicas will hear of, if those that any has heard of
-// lately are spread evenly over them.
+// Share returns how many nodes each of so many replicas will hear of, if those that any has heard
+// of lately are spread evenly over them.
 func (s *Seen) Share(replicas int) int {
 	polled, nodes := minutes(s.Now().Add(-agentAge)), 0
 	for i := range s.shards {
@@ -207,10 +207,8 @@ func (s *Seen) write(ctx context.Context, key string, news map[uint64]uint32) er
 // sweep forgets the nodes that the index does not have.
 func (s *Seen) sweep() {
 	var live []uint64
-	s.index.snapshot.Load().nodes.Ascend(func(i item[*entry]) bool {
-		if i.value.nodeAt != 0 {
-			live = append(live, seenHash(i.value.uid()))
-		}
+	s.index.nodes("", "", func(e *entry) bool {
+		live = append(live, seenHash(e.uid()))
 		return true
 	})
 	slices.Sort(live)

@@ -63,6 +63,7 @@ type Store struct {
 	crowded atomic.Bool // what Health has found last
 	feed    feed
 	layers  *lru.Cache[string, *flexnode.Layer]
+	tables  []decoder
 }
 
 // Where the rows are.
@@ -76,28 +77,39 @@ const (
 func New(b Backend) *Store {
 	s := &Store{Backend: b}
 	s.layers, _ = lru.New[string, *flexnode.Layer](keptLayers) // an error only of a size below 1
-	s.Nodes = Table[flexnode.Node]{store: s, prefix: indexed + "nodes/"}
-	s.Status = Table[flexnode.Status]{store: s, prefix: indexed + "status/"}
-	s.Clusters = Table[flexnode.Cluster]{store: s, prefix: indexed + "clusters/"}
-	s.Subscriptions = Table[flexnode.Subscription]{store: s, prefix: indexed + "subscriptions/"}
-	s.History = Table[flexnode.History]{store: s, prefix: other + "history/", packed: true}
-	s.Layers = Table[json.RawMessage]{store: s, prefix: other + "layers/", packed: true}
-	s.Rollouts = Table[flexnode.Rollout]{store: s, prefix: other + "rollouts/"}
-	s.Secrets = Table[Sealed]{store: s, prefix: other + "secrets/"}
-	s.Bundles = Table[Sealed]{store: s, prefix: other + "bundles/"}
-	s.Credentials = Table[Credential]{store: s, prefix: other + "credentials/"}
-	s.Tokens = Table[string]{store: s, prefix: other + "tokens/"}
-	s.PodCIDRs = Table[string]{store: s, prefix: other + "podcidrs/"}
-	s.Tombstones = Table[flexnode.Tombstones]{store: s, prefix: other + "tombstones/"}
-	s.Operations = Table[flexnode.Operation]{store: s, prefix: other + "operations/"}
-	s.APIServers = Table[string]{store: s, prefix: other + "apiservers/"}
-	s.Endpoints = Table[string]{store: s, prefix: other + "endpoints/"}
-	s.Members = Table[Member]{store: s, prefix: other + "members/"}
-	s.Owners = Table[Member]{store: s, prefix: other + "owners/"}
-	s.Processes = Table[Process]{store: s, prefix: other + "processes/"}
-	s.Reaches = Table[bool]{store: s, prefix: other + "reaches/"}
-	s.Meta = Table[json.RawMessage]{store: s, prefix: other + "meta/"}
+	table(s, &s.Nodes, indexed, "nodes")
+	table(s, &s.Status, indexed, "status")
+	table(s, &s.Clusters, indexed, "clusters")
+	table(s, &s.Subscriptions, indexed, "subscriptions")
+	table(s, &s.History, other, "history")
+	s.History.packed = true
+	table(s, &s.Layers, other, "layers")
+	s.Layers.packed = true
+	table(s, &s.Rollouts, other, "rollouts")
+	table(s, &s.Secrets, other, "secrets")
+	table(s, &s.Bundles, other, "bundles")
+	table(s, &s.Credentials, other, "credentials")
+	table(s, &s.Tokens, other, "tokens")
+	table(s, &s.PodCIDRs, other, "podcidrs")
+	table(s, &s.Tombstones, other, "tombstones")
+	table(s, &s.Operations, other, "operations")
+	table(s, &s.APIServers, other, "apiservers")
+	table(s, &s.Endpoints, other, "endpoints")
+	table(s, &s.Members, other, "members")
+	table(s, &s.Owners, other, "owners")
+	table(s, &s.Processes, other, "processes")
+	table(s, &s.Reaches, other, "reaches")
+	table(s, &s.Meta, other, "meta")
 	return s
+}
+
+// table puts a table below a place, and has ReadAll read it.
+func table[T any](s *Store, t *Table[T], place, name string) {
+	*t = Table[T]{store: s, prefix: place + name + "/"}
+	s.tables = append(s.tables, decoder{name, t.prefix, func(key string, kv KV) error {
+		_, err := t.decode(key, kv)
+		return err
+	}})
 }
 
 // AddTombstone adds to the tombstones of a node within a change.

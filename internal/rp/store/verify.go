@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -94,7 +95,8 @@ func (s *Store) ReadAll(ctx context.Context, bad func(error)) (Contents, error) 
 	if !s.HasSchema() {
 		return c, errors.New("the store has no rows of this release")
 	}
-	tables, after, size := s.decoders(), "", firstPage
+	tables := append(slices.Clip(s.tables), decoder{seenTable, indexed + seenTable + "/", checkSeen})
+	after, size := "", firstPage
 	for {
 		page, err := s.Scan(ctx, root, after, size, c.Revision)
 		if err != nil {
@@ -122,7 +124,7 @@ func (c *Contents) count(tables []decoder, kv KV, bad func(error)) {
 		if !ok {
 			continue
 		}
-		c.Rows[t.name()]++
+		c.Rows[t.name]++
 		if err := t.decode(key, kv); err != nil {
 			bad(err)
 		}
@@ -133,33 +135,8 @@ func (c *Contents) count(tables []decoder, kv KV, bad func(error)) {
 
 // decoder reports whether a row of a table can be read.
 type decoder struct {
-	prefix string
-	decode func(key string, kv KV) error
-}
-
-func (d decoder) name() string {
-	parts := strings.Split(strings.Trim(d.prefix, "/"), "/")
-	return parts[len(parts)-1]
-}
-
-func decoderOf[T any](t Table[T]) decoder {
-	return decoder{t.prefix, func(key string, kv KV) error {
-		_, err := t.decode(key, kv)
-		return err
-	}}
-}
-
-// decoders are those of all tables.
-func (s *Store) decoders() []decoder {
-	return []decoder{
-		decoderOf(s.Nodes), decoderOf(s.Status), decoderOf(s.Clusters), decoderOf(s.Subscriptions),
-		{indexed + seenTable + "/", checkSeen},
-		decoderOf(s.History), decoderOf(s.Layers), decoderOf(s.Secrets), decoderOf(s.Bundles),
-		decoderOf(s.Credentials), decoderOf(s.Tokens), decoderOf(s.PodCIDRs),
-		decoderOf(s.Tombstones), decoderOf(s.Operations), decoderOf(s.APIServers),
-		decoderOf(s.Endpoints), decoderOf(s.Members), decoderOf(s.Owners),
-		decoderOf(s.Processes), decoderOf(s.Meta),
-	}
+	name, prefix string
+	decode       func(key string, kv KV) error
 }
 
 func checkSeen(key string, kv KV) error {

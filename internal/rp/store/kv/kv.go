@@ -5,7 +5,6 @@ package kv
 import (
 	"context"
 	"errors"
-	"io"
 	"time"
 )
 
@@ -31,8 +30,6 @@ type Backend interface {
 	// Lease is for keys that are to end with this process: those written with it vanish when it
 	// is not kept for longer than ttl.
 	Lease(ctx context.Context, ttl time.Duration) (Lease, error)
-	// Snapshot writes all of the database.
-	Snapshot(ctx context.Context, to io.Writer) error
 	// Compact forgets the changes before a revision, so that Follow and Scan cannot go back there.
 	Compact(ctx context.Context, revision int64) error
 	// Health tells how the database is, without changing it.

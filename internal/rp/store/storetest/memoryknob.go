@@ -2,17 +2,14 @@ package storetest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"sync"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 // Call is one call of a connection to a Memory: read, scan, commit, follow, changes (before Follow
-// tells what has changed), lease, keep, revoke, snapshot, compact or health.
+// tells what has changed), lease, keep, revoke, compact or health.
 type Call struct {
 	Op         string
 	Keys       []string // of a read; the prefix of a scan or follow
@@ -161,57 +158,21 @@ func (m *Memory) end(call Call) error {
 	return after(call)
 }
 
-// memoryLine is a line of a snapshot: the first has only the revision.
-type memoryLine struct {
-	Key      string `json:"key,omitempty"`
-	Value    []byte `json:"value,omitempty"`
-	Revision int64  `json:"revision"`
-	Created  int64  `json:"created,omitempty"`
-}
-
-// Snapshot implements Backend: lines of JSON, for RestoreMemory. What was written with a lease is
-// left out: its process is gone when the snapshot is restored.
-func (m *Memory) Snapshot(ctx context.Context, to io.Writer) error {
-	if err := m.begin(ctx, Call{Op: "snapshot"}); err != nil {
-		return err
-	}
+// Copy returns a connection to another database with what is there now, as one that was restored
+// from a backup: the changes before are not kept, and what was written with a lease is left out.
+func (m *Memory) Copy() *Memory {
+	other := NewMemory()
 	db := m.db
 	db.mu.Lock()
-	lines := []memoryLine{{Revision: db.revision}}
+	defer db.mu.Unlock()
+	other.db.revision, other.db.compacted = db.revision, db.revision
 	db.records.Ascend(func(r *record) bool {
 		if v, ok := r.at(db.revision); ok && v.lease == 0 {
-			lines = append(lines, memoryLine(v.KV))
+			other.db.keep(version{KV: v.KV})
 		}
 		return true
 	})
-	db.mu.Unlock()
-	encoder := json.NewEncoder(to)
-	for _, line := range lines {
-		if err := encoder.Encode(line); err != nil {
-			return fmt.Errorf("cannot write the snapshot: %w", err)
-		}
-	}
-	return nil
-}
-
-// RestoreMemory makes a Memory of a snapshot. The changes before it are not kept.
-func RestoreMemory(from io.Reader) (*Memory, error) {
-	m := NewMemory()
-	decoder := json.NewDecoder(from)
-	for first := true; ; first = false {
-		var line memoryLine
-		err := decoder.Decode(&line)
-		switch {
-		case errors.Is(err, io.EOF) && !first:
-			return m, nil
-		case err != nil:
-			return nil, fmt.Errorf("cannot read the snapshot: %w", err)
-		case first:
-			m.db.revision, m.db.compacted = line.Revision, line.Revision
-		default:
-			m.db.keep(version{KV: kv.KV(line)})
-		}
-	}
+	return other
 }
 
 // Health implements Backend.
