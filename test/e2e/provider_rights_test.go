@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -28,14 +30,69 @@ func rights(t *testing.T) {
 	if len(denied) > 0 {
 		t.Errorf("the provider was denied %v", slices.Sorted(maps.Keys(denied)))
 	}
-	// What an API server is asked for that has no watch lists, and what only happens when a token's
-	// Secret is there already, or is another's.
-	for _, what := range []string{"list nodes", "list certificatesigningrequests", "get secrets"} {
+	// What an API server is asked for that has no watch lists.
+	for _, what := range []string{"list nodes", "list certificatesigningrequests"} {
 		used[what] = true
 	}
 	got, want := slices.Sorted(maps.Keys(used)), slices.Sorted(maps.Keys(granted(t)))
 	if !slices.Equal(got, want) {
 		t.Errorf("the provider has asked for\n%v\nand may\n%v", got, want)
+	}
+}
+
+// confined tries to misuse the provider's rights: it cannot become an administrator, and it changes
+// nothing of Nodes but taints.
+func confined(t *testing.T) {
+	secret := func(name, kind, group string) string {
+		return fmt.Sprintf(`{"apiVersion": "v1", "kind": "Secret", "type": %q, "metadata": {
+			"name": %q, "namespace": "kube-system",
+			"annotations": {"kubernetes.io/service-account.name": "node-controller"}},
+			"stringData": {"token-id": "abcdef", "token-secret": "0123456789abcdef",
+			"usage-bootstrap-authentication": "true", "auth-extra-groups": %q}}`,
+			kind, name, group)
+	}
+	node := `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": %q}}`
+	for _, name := range []string{"aks-pool1-0", "edge-confined"} {
+		if _, err := bench.Kubectl(t.Context(), fmt.Sprintf(node, name), "create", "-f", "-"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_, _ = bench.Kubectl(context.Background(), "", "delete", "node", name)
+		})
+	}
+	const bootstrap, ours = "bootstrap.kubernetes.io/token", "system:bootstrappers:flexnode"
+	const taint = `{"spec": {"taints": [{"key": "example.com/a", "effect": "NoSchedule"}]}}`
+	for _, try := range []struct {
+		name, stdin string
+		args        []string
+		refusal     string // "" where it is allowed
+	}{
+		{"a token of a service account", secret("elevated",
+			"kubernetes.io/service-account-token", ours), []string{"create", "-f", "-"}, "no other Secret"},
+		{"a bootstrap token of another group", secret("bootstrap-token-abcdef", bootstrap,
+			"system:bootstrappers:admins"), []string{"create", "-f", "-"}, "no other Secret"},
+		{"a bootstrap token of its group", secret("bootstrap-token-abcdef", bootstrap, ours),
+			[]string{"create", "-f", "-"}, ""},
+		{"reading a Secret", "", []string{"get", "secret", "--namespace=kube-system",
+			"bootstrap-token-abcdef"}, "cannot get resource"},
+		{"listing Secrets", "", []string{"get", "secrets", "--namespace=kube-system"},
+			"cannot list resource"},
+		{"deleting it", "", []string{"delete", "secret", "--namespace=kube-system",
+			"bootstrap-token-abcdef"}, ""},
+		{"taints", "", []string{"patch", "node", "edge-confined", "--patch", taint}, ""},
+		{"labels", "", []string{"label", "node", "edge-confined", "a=b"}, "nothing else of Nodes"},
+		{"a cordon", "", []string{"cordon", "edge-confined"}, "nothing else of Nodes"},
+		{"taints of a Node of AKS", "", []string{"patch", "node", "aks-pool1-0", "--patch", taint},
+			"names do not begin with aks"},
+		{"deleting a Node", "", []string{"delete", "node", "edge-confined"}, "cannot delete resource"},
+	} {
+		_, err := bench.Kubectl(t.Context(), try.stdin, append([]string{"--as=flexnode-rp"}, try.args...)...)
+		switch {
+		case try.refusal == "" && err != nil:
+			t.Errorf("%s: %v", try.name, err)
+		case try.refusal != "" && (err == nil || !strings.Contains(err.Error(), try.refusal)):
+			t.Errorf("%s: %v, want a refusal with %q", try.name, err, try.refusal)
+		}
 	}
 }
 
@@ -53,11 +110,13 @@ func asked(t *testing.T) (used, denied map[string]bool) {
 	for line := range strings.Lines(string(text)) {
 		var e struct {
 			Verb, Stage string
+			RequestURI  string
 			ObjectRef   struct{ Resource, Subresource, Name string }
 			Response    struct{ Code int } `json:"responseStatus"`
 		}
-		if json.Unmarshal([]byte(line), &e) != nil || e.ObjectRef.Resource == "" {
-			continue // it is being written, or about no resource
+		if json.Unmarshal([]byte(line), &e) != nil || e.ObjectRef.Resource == "" ||
+			strings.Contains(e.RequestURI, "dryRun=") {
+			continue // it is being written, about no resource, or changes nothing
 		}
 		what := e.Verb + " " + e.ObjectRef.Resource
 		switch {

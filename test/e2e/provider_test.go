@@ -163,6 +163,7 @@ func provider(t *testing.T) {
 		t.Errorf("after the delete: %s", text)
 	}
 	t.Run("rights", rights)
+	t.Run("confined", confined)
 }
 
 func between(t *testing.T, text, before, after string) string {

@@ -124,7 +124,7 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
 		return f, fmt.Errorf("cannot ask the cluster for its DNS service: %w", err)
 	}
-	f.warnings = c.approvals(ctx)
+	f.warnings = append(c.approvals(ctx), c.unconfined(ctx)...)
 	return f, nil
 }
 
@@ -165,6 +165,22 @@ func (c *Connection) approvals(ctx context.Context) []string {
 			"to system:bootstrappers."}
 	}
 	return nil
+}
+
+// unconfined warns when the provider may create a Secret of another type than a bootstrap token: with
+// a token of a service account it would be the cluster's administrator. It tries, in a dry run.
+func (c *Connection) unconfined(ctx context.Context) []string {
+	probe := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "flexnode-rp-probe"}, Type: corev1.SecretTypeOpaque,
+	}
+	_, err := c.Secrets.CoreV1().Secrets(metav1.NamespaceSystem).
+		Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return nil
+	}
+	return []string{"The provider may create Secrets of any type in kube-system, and so become the " +
+		"administrator of the cluster. The ValidatingAdmissionPolicy of rbac-provider.yaml, for " +
+		"Kubernetes 1.30 or later, refuses it: apply it with the provider's user name."}
 }
 
 // facts are what nodes are told of a cluster that is reached in this way.

@@ -124,7 +124,11 @@ func newFakeCluster(name string) *fakeCluster {
 		return c.down.Load(), nil, errDown
 	})
 	c.PrependReactor("create", "secrets", func(a ktesting.Action) (bool, runtime.Object, error) {
-		made := a.(ktesting.CreateAction).GetObject().(*corev1.Secret)
+		create := a.(ktesting.CreateActionImpl)
+		made := create.GetObject().(*corev1.Secret)
+		if len(create.CreateOptions.DryRun) > 0 {
+			return true, nil, errDown // the policy refuses it
+		}
 		made.UID = types.UID("uid-of-" + made.Name)
 		return c.down.Load(), nil, errDown
 	})
