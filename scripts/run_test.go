@@ -105,7 +105,7 @@ func (p *place) release() string {
 	if err := os.WriteFile(program, []byte("program"), 0o755); err != nil {
 		p.t.Fatal(err)
 	}
-	r := Release{Version: "1.2.3", URL: dir, Key: []byte("key"),
+	r := Release{Version: "1.2.3", URL: dir, Key: []byte("key"), Unit: "unit",
 		Programs: map[string]string{"amd64": program, "arm64": program},
 		Notices:  map[string][]byte{"amd64": []byte("terms"), "arm64": []byte("others")}}
 	if err := r.Write(dir); err != nil {
