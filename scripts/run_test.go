@@ -438,8 +438,8 @@ func TestNotice(t *testing.T) {
 	}
 }
 
-// A repository of somebody else that cannot be read keeps nobody from installing; whether it was
-// needed, the installation says.
+// Another repository of the machine that cannot be read is only warned of: if it was needed, the
+// installation fails.
 func TestAnotherRepositoryIsBroken(t *testing.T) {
 	p := newPlace(t)
 	p.helpers["apt-get"] = `case "$*" in update*sourcelist=*) ;; update*) exit 100 ;; esac`

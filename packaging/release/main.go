@@ -141,7 +141,7 @@ func (o *options) makePackages(ctx context.Context, signer apt.Signer) error {
 func (o *options) makeRepository(ctx context.Context, signer apt.Signer) error {
 	if trial, err := signer.ForTrial(ctx); err != nil || trial && o.url != "" {
 		return errors.Join(err, errors.New("cannot publish with a key that was made for trials, which "+
-			"nobody could renew: name the archive's with ARCHIVE_HOME and ARCHIVE_KEYS"))
+			"no one could renew: name the archive's with ARCHIVE_HOME and ARCHIVE_KEYS"))
 	}
 	packages, err := filepath.Glob(filepath.Join(o.packages, "*.deb"))
 	if err != nil || len(packages) == 0 {
