@@ -9,11 +9,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"pault.ag/go/debian/control"
@@ -210,26 +210,7 @@ func zipped(data []byte) []byte {
 
 // put writes a file whole, in the place of another one, for all to read whatever the umask.
 func put(path string, data []byte) error {
-	if err := directory(filepath.Dir(path)); err != nil {
-		return err
-	}
-	return errors.Join(os.WriteFile(path+".new", data, 0o644), os.Chmod(path+".new", 0o644),
+	defer syscall.Umask(syscall.Umask(0o022))
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path+".new", data, 0o644),
 		os.Rename(path+".new", path))
-}
-
-// directory makes a directory that is not there, and those above it.
-func directory(path string) error {
-	err := os.Mkdir(path, 0o755)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return nil
-	case errors.Is(err, fs.ErrNotExist):
-		if err := directory(filepath.Dir(path)); err != nil {
-			return err
-		}
-		return directory(path)
-	case err != nil:
-		return err
-	}
-	return os.Chmod(path, 0o755)
 }
