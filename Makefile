@@ -27,26 +27,30 @@ image: ## Make the container image of flexnode-rp, for amd64 and arm64, in bin/f
 	for arch in amd64 arm64; do \
 		GOOS=linux GOARCH=$$arch $(BUILD) -buildvcs=false -o bin/image/$$arch/ ./cmd/flexnode-rp || exit 1; \
 	done
-	$(GO) run ./packaging/image/make -name '$(IMAGE)' -version '$(VERSION)' -commit '$(COMMIT)' \
-		-created $$(git log -1 --format=%ct 2>/dev/null || echo 0)
+	$(RELEASE) image --name '$(IMAGE)' --programs '$(CURDIR)/bin/image' \
+		-out '$(CURDIR)/bin/flexnode-rp-image.tar'
 
-# A trial key is made where ARCHIVE_HOME, a directory of GnuPG, is not there.
+# A trial key is made where ARCHIVE_HOME, a directory of GnuPG, is not there; nothing is published
+# with it. ARCHIVE_KEYS are the fingerprints of the keys that machines trust; the first signs.
 ARCHIVE_HOME ?= bin/archive-key
-ARCHIVE_KEY ?=
-RELEASE = $(GO) run ./packaging/release -home '$(ARCHIVE_HOME)' -key '$(ARCHIVE_KEY)' \
-	-version '$(VERSION)' -commit '$(COMMIT)' \
-	-time $$(git log -1 --format=%ct 2>/dev/null || echo 0)
+ARCHIVE_KEYS ?=
+KEEP ?= 10
+RELEASE = $(GO) run -C packaging ./release --version '$(VERSION)' --commit '$(COMMIT)' \
+	--time $$(git log -1 --format=%ct 2>/dev/null || echo 0)
+ARCHIVE = --home '$(abspath $(ARCHIVE_HOME))' --keys '$(ARCHIVE_KEYS)' \
+	--programs '$(CURDIR)/bin/packages/programs' --packages '$(CURDIR)/bin/packages'
 packages: ## Make the Debian packages, for amd64 and arm64, in bin/packages
 	for arch in amd64 arm64; do \
 		GOOS=linux GOARCH=$$arch $(BUILD) -buildvcs=false -o bin/packages/programs/$$arch/ \
 			./cmd/aks-flex-node ./cmd/flexnode-rp || exit 1; \
 	done
 	rm -f bin/packages/*.deb
-	$(RELEASE)
+	$(RELEASE) packages $(ARCHIVE)
 
 ARCHIVE_URL ?=
-apt-repository: ## Make a signed repository of bin/packages in bin/apt; for install.sh, ARCHIVE_URL=...
-	$(RELEASE) -repository bin/apt -url '$(ARCHIVE_URL)'
+apt-repository: ## Add bin/packages to the signed repository bin/apt; for install.sh, ARCHIVE_URL=...
+	$(RELEASE) repository $(ARCHIVE) --repository '$(CURDIR)/bin/apt' --url '$(ARCHIVE_URL)' \
+		--keep '$(KEEP)'
 
 build-arm64: ## Build the agent for arm64 into bin/arm64/
 	GOARCH=arm64 $(BUILD) -o bin/arm64/ ./cmd/aks-flex-node
@@ -60,9 +64,11 @@ lint: ## gofmt, vet, staticcheck
 	$(GO) vet ./...
 	$(GO) vet -tags azurite ./internal/rp/credential
 	$(GO) tool staticcheck ./...
+	cd packaging && $(GO) vet ./... && $(GO) tool staticcheck ./...
 
 race: ## Unit tests and stories with the race detector
 	$(GO) test -race $$($(GO) list ./... | grep -v /test/e2e)
+	cd packaging && $(GO) test -race ./...
 
 fuzz: ## Run each fuzz target for a few seconds
 	./test/fuzz 5s
@@ -90,7 +96,7 @@ contract: ## Check the API: TypeSpec, Microsoft's ARM rules, and the provider's 
 	./test/contract
 
 az-extension: ## Make the extension of the az CLI, in bin/aks_flex_node-VERSION-py3-none-any.whl
-	$(GO) run ./packaging/az -version '$(VERSION)'
+	$(GO) run -C packaging ./az -version '$(VERSION)'
 
 chart: ## Check the Helm chart with Helm's library
 	cd packaging/helm/tools && $(GO) vet ./... && $(GO) test ./...

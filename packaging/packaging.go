@@ -1,8 +1,13 @@
-// Package packaging holds the files that go with the programs: systemd units, and manifests for the
-// cluster's operator.
+// Package packaging holds the files that go with the programs: systemd units, and configurations
+// for who installs them.
 package packaging
 
-import "embed"
+import (
+	"embed"
+	"fmt"
+	"os/exec"
+	"strings"
+)
 
 var (
 	// Examples are configurations of the agent, which docs/CONFIGURATION.md shows.
@@ -21,21 +26,16 @@ var (
 	// ProviderUser has systemd-sysusers make the user of ProviderUnit.
 	//go:embed sysusers.d/flexnode-rp.conf
 	ProviderUser string
-	// RBAC is what the operator of a cluster applies once, so that machines can join with bootstrap
-	// tokens.
-	//go:embed kubernetes/rbac.yaml
-	RBAC string
-	// IdentityRBAC is what the operator applies so that the members of an Entra group, in the place
-	// of GROUP-OBJECT-ID, may ask for a node's certificate.
-	//go:embed kubernetes/rbac-identity.yaml
-	IdentityRBAC string
-	// ProviderRBAC is what the operator applies so that the resource provider can make bootstrap
-	// tokens and decide on what is asked with them.
-	//go:embed kubernetes/rbac-provider.yaml
-	ProviderRBAC string
-	// KubeProxy is what the operator of a cluster whose kube-proxy does not land on flex nodes
-	// applies, with the API server's address in the place of API-SERVER and the cluster's version in
-	// that of KUBERNETES-VERSION.
-	//go:embed kubernetes/kube-proxy.yaml
-	KubeProxy string
 )
+
+// Project is the main module, whose programs are packaged.
+const Project = "github.com/Azure/AKSFlexNode"
+
+// Source returns the directory of a module.
+func Source(module string) (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot find the sources of %s: %w", module, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}

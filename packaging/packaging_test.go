@@ -2,6 +2,7 @@ package packaging
 
 import (
 	"bufio"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -111,8 +112,13 @@ func value(object any, path ...any) any {
 // Ours lands on flex nodes and nowhere else, may do what kube-proxy has to and no more, and shows
 // nothing to the network.
 func TestKubeProxy(t *testing.T) {
+	text, err := os.ReadFile("kubernetes/kube-proxy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest := string(text)
 	by := map[any]any{}
-	for _, d := range documents(t, KubeProxy) {
+	for _, d := range documents(t, manifest) {
 		by[d["kind"]] = d
 	}
 	if len(by) != 4 {
@@ -149,7 +155,7 @@ func TestKubeProxy(t *testing.T) {
 		}
 	}
 	for _, placeholder := range []string{" API-SERVER\n", "kube-proxy:vKUBERNETES-VERSION\n"} {
-		if strings.Count(KubeProxy, placeholder) != 1 {
+		if strings.Count(manifest, placeholder) != 1 {
 			t.Errorf("%q does not occur once", placeholder)
 		}
 	}

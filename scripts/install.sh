@@ -26,6 +26,7 @@ program=/usr/local/bin/aks-flex-node
 unit=/etc/systemd/system/aks-flex-node-agent.service
 own=/usr/local/lib/aks-flex-node
 doc=/usr/local/share/doc/aks-flex-node
+state=/var/lib/aks-flex-node
 
 usage() {
 	cat <<-END
@@ -33,7 +34,8 @@ usage() {
 
 		  --dry-run         say what would be done, and do nothing
 		  --no-apt          install the program below /usr/local, also where there is apt
-		  --version VERSION another version than the newest, also an older one, with apt
+		  --version VERSION another version than the script's, also an older one, or "latest",
+		                    with apt
 		  --repository URL  another repository, such as a mirror
 		  --key FILE        the key that must have signed it, not armored, instead of the release's
 	END
@@ -131,7 +133,7 @@ busy() {
 # read_index has apt read the indexes of repositories. It does not wait for another one by itself.
 read_index() {
 	tries=0
-	until change apt-get update -q "$@"; do
+	until change apt-get update -q -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30 "$@"; do
 		[ "$tries" -lt 60 ] && busy || return 1
 		tries=$((tries + 1))
 		sleep 5
@@ -166,23 +168,30 @@ by_apt() {
 		Components: main
 		Signed-By: $keyring
 	END
-	# Of an index that it cannot fetch apt only warns: of another's that will do.
 	read_index -o "Dir::Etc::sourcelist=$source" -o Dir::Etc::sourceparts=- \
 		-o APT::Get::List-Cleanup=0 -o APT::Update::Error-Mode=any
 	was_source='' was_key=''
-	read_index
+	# What another repository of this machine lacks may not be needed; if it is, the next step says so.
+	read_index || say 'warning: the indexes of other repositories cannot be read'
+	older=''
+	[ -z "$version" ] || older=--allow-downgrades
+	wanted=${version:-$VERSION}
+	[ "$wanted" != latest ] || wanted='' older=''
 	# shellcheck disable=SC2086 # one word or none
 	change env DEBIAN_FRONTEND=noninteractive apt-get install -q -y -o DPkg::Lock::Timeout=300 \
-		${version:+--allow-downgrades} "aks-flex-node${version:+=$version}" \
-		aks-flex-node-archive-keyring
+		-o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30 \
+		$older "aks-flex-node${wanted:+=$wanted}" aks-flex-node-archive-keyring
 }
 
-# fetch downloads a file of the release and verifies it: fetch NAME SHA256 FILE.
+# fetch downloads a file of the release and verifies it: fetch NAME SHA256 FILE. A server that says
+# nothing for 30 seconds is given up.
 fetch() {
 	if command -v curl >/dev/null; then
-		curl -fsSL --retry 3 -o "$3" "$REPOSITORY/$1" || fail "cannot download $REPOSITORY/$1"
+		curl -fsSL --retry 3 --connect-timeout 30 --speed-limit 1 --speed-time 30 \
+			-o "$3" "$REPOSITORY/$1" || fail "cannot download $REPOSITORY/$1"
 	else
-		wget -q -O "$3" "$REPOSITORY/$1" || fail "cannot download $REPOSITORY/$1"
+		wget -q --tries 3 --timeout 30 -O "$3" "$REPOSITORY/$1" ||
+			fail "cannot download $REPOSITORY/$1"
 	fi
 	echo "$2  $3" | sha256sum --check --status ||
 		fail "$REPOSITORY/$1 is not what was released: its SHA-256 is not $2"
@@ -247,7 +256,29 @@ sample() {
 	END
 }
 
+# next says what to do, by what this machine is already.
 next() {
+	if [ -e "$state/ledger.json" ]; then
+		cat <<-END
+
+			aks-flex-node is installed. This machine is a node, and remains one:
+
+			  systemctl enable --now aks-flex-node-agent          # if it does not run
+			  aks-flex-node status
+		END
+		return
+	fi
+	if [ -e "$config_dir/config.json" ]; then
+		cat <<-END
+
+			aks-flex-node is installed; nothing was started. $config_dir/config.json is there. Next:
+
+			  aks-flex-node config validate
+			  aks-flex-node plan                                  # what would be done
+			  systemctl enable --now aks-flex-node-agent
+		END
+		return
+	fi
 	cat <<-END
 
 		aks-flex-node is installed; nothing was started. Next:

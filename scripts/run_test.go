@@ -105,7 +105,7 @@ func (p *place) release() string {
 	if err := os.WriteFile(program, []byte("program"), 0o755); err != nil {
 		p.t.Fatal(err)
 	}
-	r := Release{Version: "1.2.3", URL: dir, Key: []byte("key"),
+	r := Release{Version: "1.2.3", URL: dir, Key: []byte("key"), Unit: "unit",
 		Programs: map[string]string{"amd64": program, "arm64": program},
 		Notices:  map[string][]byte{"amd64": []byte("terms"), "arm64": []byte("others")}}
 	if err := r.Write(dir); err != nil {
@@ -435,5 +435,93 @@ func TestNotice(t *testing.T) {
 				t.Errorf("left are %q, want %q", left, tt.left)
 			}
 		})
+	}
+}
+
+// Another repository of the machine that cannot be read is only warned of: if it was needed, the
+// installation fails.
+func TestAnotherRepositoryIsBroken(t *testing.T) {
+	p := newPlace(t)
+	p.helpers["apt-get"] = `case "$*" in update*sourcelist=*) ;; update*) exit 100 ;; esac`
+	out, err := p.run(p.release())
+	asked, _ := os.ReadFile(filepath.Join(p.root, "asked"))
+	if err != nil || !strings.Contains(out, "warning: the indexes of other repositories") ||
+		!strings.Contains(string(asked), "apt-get install ") {
+		t.Errorf("%v\n%s\n%s", err, out, asked)
+	}
+}
+
+// A release's script installs its own version, and never an older one than is there, unless it is
+// told otherwise.
+func TestInstallsItsOwnVersion(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+		down bool
+	}{
+		{nil, " aks-flex-node=1.2.3 ", false},
+		{[]string{"--version", "1.0.0"}, " aks-flex-node=1.0.0 ", true},
+		{[]string{"--version", "latest"}, " aks-flex-node ", false},
+	} {
+		p := newPlace(t)
+		out, err := p.run(p.release(), tt.args...)
+		asked, _ := os.ReadFile(filepath.Join(p.root, "asked"))
+		if err != nil || !strings.Contains(string(asked), tt.want) ||
+			strings.Contains(string(asked), "--allow-downgrades") != tt.down {
+			t.Errorf("%q: %v\n%s\n%s", tt.args, err, out, asked)
+		}
+	}
+}
+
+// Nothing waits for a silent server for ever.
+func TestTimeLimits(t *testing.T) {
+	p := newPlace(t)
+	script := p.release()
+	p.helpers["curl"] = `echo "curl $*" >>` + p.root + "/asked\n" + fetching(`cp "$a" "$out"`)
+	for _, args := range [][]string{{"--no-apt"}, nil} {
+		if len(args) == 0 {
+			p = newPlace(t)
+		}
+		if out, err := p.run(script, args...); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		asked, _ := os.ReadFile(filepath.Join(p.root, "asked"))
+		for line := range strings.Lines(string(asked)) {
+			fetches := strings.HasPrefix(line, "curl ") || strings.HasPrefix(line, "apt-get ")
+			if fetches && !strings.Contains(line, "--connect-timeout 30 --speed-limit 1 --speed-time 30") &&
+				!strings.Contains(line, "Acquire::http::Timeout=30 -o Acquire::https::Timeout=30") {
+				t.Errorf("without a limit: %s", line)
+			}
+		}
+	}
+}
+
+// What is printed to be typed next fits the machine: nothing replaces the configuration that it
+// has.
+func TestNextStepFits(t *testing.T) {
+	const sample, enable = "cp ", "systemctl enable --now aks-flex-node-agent"
+	for _, tt := range []struct {
+		file, says string
+		not        []string
+	}{
+		{"", "config.json.sample ", []string{"remains"}},
+		{"etc/aks-flex-node/config.json", "config validate", []string{sample, "remains"}},
+		{"var/lib/aks-flex-node/ledger.json", "is a node, and remains one",
+			[]string{sample, "config validate"}},
+	} {
+		p := newPlace(t)
+		if tt.file != "" {
+			p.put(tt.file, "{}")
+		}
+		out, err := p.run(p.release())
+		_, next, _ := strings.Cut(out, "aks-flex-node is installed")
+		if err != nil || !strings.Contains(next, tt.says) || !strings.Contains(next, enable) {
+			t.Errorf("with %q: %v\n%s", tt.file, err, next)
+		}
+		for _, not := range tt.not {
+			if strings.Contains(next, not) {
+				t.Errorf("with %q it says %q:\n%s", tt.file, not, next)
+			}
+		}
 	}
 }

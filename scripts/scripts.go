@@ -11,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 var (
@@ -26,8 +24,10 @@ var (
 type Release struct {
 	// Version is that of the packages; URL is where the directory that is written can be had.
 	Version, URL string
-	// Key is the public key of the repository, not armored.
+	// Key has the public keys of the repository, not armored.
 	Key []byte
+	// Unit is the agent's unit.
+	Unit string
 	// Programs are the files of the agent by architecture.
 	Programs map[string]string
 	// Notices are, by architecture, the licences of all that is linked into them.
@@ -43,7 +43,7 @@ func (r Release) Write(dir string) error {
 	values := map[string]string{"VERSION": r.Version, "REPOSITORY": r.URL,
 		"KEY": base64.StdEncoding.EncodeToString(r.Key)}
 	files := map[string][]byte{"uninstall.sh": []byte(uninstall), keyring: r.Key,
-		"programs/aks-flex-node-agent.service": []byte(packaging.AgentUnit)}
+		"programs/aks-flex-node-agent.service": []byte(r.Unit)}
 	for arch, file := range r.Programs {
 		data, err := os.ReadFile(file)
 		if err != nil {

@@ -44,7 +44,7 @@ func TestWrite(t *testing.T) {
 	if err := os.WriteFile(program, []byte("program"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r := Release{Version: "1.2.3", URL: "https://example.org/x", Key: []byte{0, 1, 2},
+	r := Release{Version: "1.2.3", URL: "https://example.org/x", Key: []byte{0, 1, 2}, Unit: "unit",
 		Programs: map[string]string{"amd64": program, "arm64": program},
 		Notices:  map[string][]byte{"amd64": []byte("terms"), "arm64": []byte("others")}}
 	umask := syscall.Umask(0o077)

@@ -4,27 +4,27 @@ import (
 	"flag"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/packaging/man"
+	"github.com/Azure/AKSFlexNode/internal/pagetest"
 )
 
 var update = flag.Bool("update", false, "write the manual page")
 
 // The manual page says what the commands say of themselves.
 func TestManualPage(t *testing.T) {
-	page := man.Program(newRoot(&options{}),
-		man.Part{Name: "EXIT STATUS", Items: [][2]string{
+	page := pagetest.Program(newRoot(&options{}),
+		pagetest.Part{Name: "EXIT STATUS", Items: [][2]string{
 			{"0", "Done."},
 			{"1", "Failed; the message says what and, when it is known, what to do."},
 			{"2", "plan, drift: there is something to do."},
 			{"3", "The configuration or the command line is wrong; trying again does not help."},
 		}},
-		man.Part{Name: "ENVIRONMENT", Items: [][2]string{
+		pagetest.Part{Name: "ENVIRONMENT", Items: [][2]string{
 			{"HTTPS_PROXY, HTTP_PROXY, NO_PROXY", "The way to a configuration URL. All else has its " +
 				"proxy from the configuration."},
 			{"AKS_FLEX_NODE_REMOVE", "With the value keep, the package can be removed from a machine " +
 				"that is a node, which stays as it is."},
 		}},
-		man.Part{Name: "FILES", Items: [][2]string{
+		pagetest.Part{Name: "FILES", Items: [][2]string{
 			{defaultConfig, "The configuration. See aks-flex-node-config.json(5)."},
 			{"/var/lib/aks-flex-node/", "What the agent remembers: the node as it was applied, and what " +
 				"the machine was before."},
@@ -32,9 +32,7 @@ func TestManualPage(t *testing.T) {
 			{"/run/aks-flex-node/status.json", "How the node is."},
 			{"/opt/aks-flex-node/store/", "What was downloaded, by digest."},
 		}},
-		man.Part{Name: "SEE ALSO", Text: "aks-flex-node-config.json(5), systemctl(1), journalctl(1)"},
+		pagetest.Part{Name: "SEE ALSO", Text: "aks-flex-node-config.json(5), systemctl(1), journalctl(1)"},
 	)
-	if err := man.Check("../../packaging/man/pages", "aks-flex-node.8", page, *update); err != nil {
-		t.Error(err)
-	}
+	page.Check(t, "../..", *update)
 }

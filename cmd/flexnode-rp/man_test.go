@@ -4,23 +4,21 @@ import (
 	"flag"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/packaging/man"
+	"github.com/Azure/AKSFlexNode/internal/pagetest"
 )
 
 var update = flag.Bool("update", false, "write the manual page")
 
 // The manual page says what the commands say of themselves.
 func TestManualPage(t *testing.T) {
-	page := man.Program(newRoot(),
-		man.Part{Name: "FILES", Items: [][2]string{
+	page := pagetest.Program(newRoot(),
+		pagetest.Part{Name: "FILES", Items: [][2]string{
 			{"/etc/flexnode-rp/settings.json", "The settings, which docs/provider.md describes."},
 			{"/etc/flexnode-rp/keys.json", "The keys that secrets in the store are sealed with. Without " +
 				"them they cannot be read: keep a copy elsewhere."},
 			{"/var/lib/flexnode-rp/", "The store, where it is inside the process."},
 		}},
-		man.Part{Name: "SEE ALSO", Text: "aks-flex-node(8), systemctl(1), journalctl(1)"},
+		pagetest.Part{Name: "SEE ALSO", Text: "aks-flex-node(8), systemctl(1), journalctl(1)"},
 	)
-	if err := man.Check("../../packaging/man/pages", "flexnode-rp.8", page, *update); err != nil {
-		t.Error(err)
-	}
+	page.Check(t, "../..", *update)
 }

@@ -1,15 +1,11 @@
 package arc
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"testing"
-	"time"
-
-	"github.com/Azure/AKSFlexNode/packaging/apt"
 )
 
 func put(t *testing.T, path, text string) {
@@ -37,24 +33,15 @@ func repository(t *testing.T) (dir, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := apt.MakeKey(t.Context(), home, "x <x@example.com>")
-	t.Cleanup(func() {
-		_ = signer.Close(context.Background()) // the directory goes anyway
-		_ = os.RemoveAll(home)
-	})
-	dir = t.TempDir()
-	r := apt.Repository{Origin: "x", Label: "x", Suite: "stable", Codename: "stable",
-		Architectures: []string{runtime.GOARCH}, Date: time.Now(), ValidUntil: time.Now().Add(time.Hour)}
-	var public []byte
-	if err == nil {
-		err = r.Write(t.Context(), dir, []string{deb})
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	dir = filepath.Join(work, "repository")
+	publish := exec.CommandContext(t.Context(), "go", "run", "-C", "../../packaging", "./release",
+		"repository", "--home", filepath.Join(home, "k"), "--packages", work, "--repository", dir,
+		"--architectures", runtime.GOARCH)
+	if out, err := publish.CombinedOutput(); err != nil {
+		t.Fatalf("cannot make a repository: %v\n%s", err, out)
 	}
-	if err == nil {
-		err = signer.Sign(t.Context(), dir, "stable")
-	}
-	if err == nil {
-		public, err = signer.Public(t.Context(), true)
-	}
+	public, err := os.ReadFile(filepath.Join(dir, "key.asc"))
 	if err != nil {
 		t.Fatal(err)
 	}

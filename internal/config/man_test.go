@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/packaging/man"
+	"github.com/Azure/AKSFlexNode/internal/pagetest"
 )
 
 // The manual page of the configuration has every setting, as docs/CONFIGURATION.md has.
 func TestManualPage(t *testing.T) {
-	p := man.New("aks-flex-node-config.json", "5", "the configuration of aks-flex-node")
+	p := pagetest.New("aks-flex-node-config.json", "5", "the configuration of aks-flex-node")
 	p.Section("SYNOPSIS")
 	p.Text("/etc/aks-flex-node/config.json")
 	p.Section("DESCRIPTION")
@@ -60,8 +60,5 @@ which reports every problem at once, each with its path and what is allowed.`)
 	}
 	p.Section("SEE ALSO")
 	p.Text("aks-flex-node(8)")
-	const dir, file = "../../packaging/man/pages", "aks-flex-node-config.json.5"
-	if err := man.Check(dir, file, p.String(), *update); err != nil {
-		t.Error(err)
-	}
+	p.Check(t, "../..", *update)
 }

@@ -107,8 +107,9 @@ func (h *Host) packageFile(name string) (string, error) {
 }
 
 // dpkg runs dpkg while nobody else installs or removes packages. It is not interrupted: half an
-// installation is worse than a late end. No service but the package's own is restarted, and
-// nobody is asked.
+// installation is worse than a late end. So it is in a scope of its own: systemd kills what is left
+// in the agent's unit when the agent has stopped. No service but the package's own is restarted,
+// and no question is asked.
 func (h *Host) dpkg(ctx context.Context, args ...string) error {
 	release, err := h.lockPackages(ctx)
 	if err != nil {
@@ -116,8 +117,11 @@ func (h *Host) dpkg(ctx context.Context, args ...string) error {
 	}
 	defer release()
 	argv := []string{"env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1",
-		"DPKG_FRONTEND_LOCKED=true", "dpkg"}
-	_, err = h.Run(context.WithoutCancel(ctx), dpkgLimit, nil, append(argv, args...)...)
+		"DPKG_FRONTEND_LOCKED=true"}
+	if _, err := os.Stat(h.path("/run/systemd/system")); err == nil {
+		argv = append(argv, "systemd-run", "--quiet", "--scope", "--collect")
+	}
+	_, err = h.Run(context.WithoutCancel(ctx), dpkgLimit, nil, append(append(argv, "dpkg"), args...)...)
 	return err
 }
 

@@ -209,3 +209,22 @@ func TestTrees(t *testing.T) {
 		}
 	}
 }
+
+// Under systemd dpkg is in a scope of its own, since what is left in the agent's unit is killed
+// when that has stopped; and it writes to no pipe, which would break with the agent.
+func TestPackageManagerOutlivesTheAgent(t *testing.T) {
+	p := withPackages(t, "")
+	write(t, p.Host, "/run/systemd/system/x", "")
+	if err := p.become(t, state.PackageInstalled); err != nil {
+		t.Fatal(err)
+	}
+	const want = " DPKG_FRONTEND_LOCKED=true systemd-run --quiet --scope --collect dpkg --install "
+	if len(p.calls) != 1 || !strings.Contains(p.calls[0], want) {
+		t.Errorf("calls: %q", p.calls)
+	}
+	out, err := root.program(nil)(t.Context(), []string{"sh", "-c",
+		`for out in 1 2; do test -f /proc/self/fd/$out || echo "$out is no file"; done; echo said`})
+	if err != nil || string(out) != "said\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}

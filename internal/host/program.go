@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
@@ -213,24 +215,57 @@ func (u *User) command(ctx context.Context, argv []string) *exec.Cmd {
 // input, they print on the terminal.
 func (u *User) program(input io.Reader) Programs {
 	return func(ctx context.Context, argv []string) ([]byte, error) {
-		var stdout, stderr strings.Builder
+		stdout, err := newOutput()
+		if err != nil {
+			return nil, err
+		}
+		defer stdout.Close()
+		stderr, err := newOutput()
+		if err != nil {
+			return nil, err
+		}
+		defer stderr.Close()
 		cmd := u.command(ctx, argv)
 		cmd.WaitDelay = outlived
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = input, &stdout, &stderr
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = input, stdout.File, stderr.File
 		if input == os.Stdin {
 			cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		}
-		err := cmd.Run()
+		err = cmd.Run()
 		exit, ok := errors.AsType[*exec.ExitError](err)
 		switch {
 		case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has done what it was to do
-			return []byte(stdout.String()), nil
+			return stdout.read(), nil
 		case errors.Is(err, exec.ErrNotFound), u != root && ok && exit.ExitCode() == 127: // env(1)
 			return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
 		}
-		words := cmp.Or(strings.TrimSpace(stderr.String()), strings.TrimSpace(stdout.String()))
+		words := cmp.Or(strings.TrimSpace(string(stderr.read())),
+			strings.TrimSpace(string(stdout.read())))
 		return nil, fmt.Errorf("%s: %w: %s", strings.Join(argv[:min(2, len(argv))], " "), err, words)
 	}
+}
+
+// output holds what a program prints, in memory. A pipe would break when this process ends before
+// the program, which would then end in the middle of its work.
+type output struct{ *os.File }
+
+func newOutput() (output, error) {
+	fd, err := unix.MemfdCreate("output", unix.MFD_CLOEXEC)
+	if err != nil {
+		return output{}, fmt.Errorf("cannot keep what a program prints: %w", err)
+	}
+	return output{os.NewFile(uintptr(fd), "output")}, nil
+}
+
+// read returns what was printed so far.
+func (o output) read() []byte {
+	var size int64
+	if info, err := o.Stat(); err == nil {
+		size = info.Size()
+	}
+	text := make([]byte, size)
+	n, _ := o.ReadAt(text, 0)
+	return text[:n]
 }
 
 // RunAs runs a program as a user and returns what it prints. Nothing of the user's is read as root.

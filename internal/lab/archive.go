@@ -7,14 +7,50 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
+	"strconv"
 	"time"
-
-	"github.com/Azure/AKSFlexNode/packaging/apt"
-	"github.com/Azure/AKSFlexNode/packaging/deb"
-	"github.com/Azure/AKSFlexNode/packaging/notice"
-	"github.com/Azure/AKSFlexNode/scripts"
 )
+
+// source returns the project's sources, in whose bin directory flexlab is.
+func (l *Lab) source() string { return filepath.Dir(filepath.Dir(l.Self)) }
+
+// packaged returns a file of packaging, such as a unit or a manifest. It is a module of its own, so
+// its files cannot be embedded.
+func (l *Lab) packaged(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(l.source(), "packaging", name))
+	if err != nil {
+		return "", fmt.Errorf("cannot read what goes with the programs: %w", err)
+	}
+	return string(text), nil
+}
+
+// release runs the program that makes packages, repositories and images (packaging/release).
+func (l *Lab) release(ctx context.Context, args ...string) error {
+	argv := []string{"run", "-C", filepath.Join(l.source(), "packaging"), "./release"}
+	_, err := run(ctx, "go", append(argv, args...)...)
+	return err
+}
+
+// withKey gives a function the home of a new key, of which nothing is kept.
+func (l *Lab) withKey(ctx context.Context, do func(home string) error) error {
+	dir, err := os.MkdirTemp("", "flexlab-gpg-") // short: it holds the agent's socket
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	home := filepath.Join(dir, "k")
+	err = l.release(ctx, "key", "--home", home, "--name", "flexlab <flexlab@flexlab.example>")
+	if err != nil {
+		return err
+	}
+	return do(home)
+}
+
+// programsDir makes a directory of programs by architecture, as a release has it.
+func programsDir(dir, program string) (string, error) {
+	path := filepath.Join(dir, runtime.GOARCH, filepath.Base(program))
+	return dir, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(program, path))
+}
 
 // archiveDir is where the lab serves the packages of the agent under test.
 const archiveDir = "flexnode"
@@ -31,57 +67,38 @@ func (l *Lab) PublishAgent(ctx context.Context, agent string, versions ...string
 		return fmt.Errorf("cannot publish the agent: %w", err)
 	}
 	defer os.RemoveAll(work)
-	programs := filepath.Join(work, "programs", runtime.GOARCH)
-	err = withKey(ctx, func(s apt.Signer) error {
-		key, err := s.Public(ctx, false)
-		if err == nil {
-			err = errors.Join(os.MkdirAll(programs, 0o755),
-				os.Symlink(agent, filepath.Join(programs, "aks-flex-node")))
-		}
-		var files []string
-		for _, version := range versions {
-			if err != nil {
-				return err
-			}
-			var made []string
-			made, err = packages(ctx, work, deb.Release{Version: version, Time: time.Now(),
-				Maintainer: "flexlab <flexlab@flexlab.example>", Programs: filepath.Dir(programs),
-				Native: runtime.GOARCH, Key: key, Fast: true})
-			files = append(files, made...)
-		}
-		if err != nil {
-			return err
-		}
-		terms, err := notice.Of(ctx, agent)
-		if err != nil {
-			return err
-		}
-		newest := versions[len(versions)-1]
-		return errors.Join(publish(ctx, s, dir, "stable", files...),
-			scripts.Release{Version: newest, URL: ArchiveURL, Key: key,
-				Programs: map[string]string{runtime.GOARCH: agent},
-				Notices:  map[string][]byte{runtime.GOARCH: terms}}.Write(dir))
-	})
+	programs, err := programsDir(filepath.Join(work, "programs"), agent)
+	if err == nil {
+		err = os.RemoveAll(dir) // no version is published twice with other contents
+	}
+	if err == nil {
+		err = l.withKey(ctx, func(home string) error {
+			return l.publishVersions(ctx, home, programs, dir, versions)
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("cannot publish the agent: %w", err)
 	}
 	return nil
 }
 
-// packages makes the packages of one version.
-func packages(ctx context.Context, dir string, r deb.Release) ([]string, error) {
-	agent, err := r.Agent(ctx, runtime.GOARCH)
-	keyring, problem := r.Keyring()
-	if err := errors.Join(err, problem); err != nil {
-		return nil, err
-	}
-	var files []string
-	for p := range slices.Values([]deb.Package{agent, keyring}) {
-		file, err := p.Write(ctx, dir)
-		if err != nil {
-			return nil, err
+// publishVersions publishes one version after the other, as releases follow each other.
+func (l *Lab) publishVersions(
+	ctx context.Context, home, programs, dir string, versions []string,
+) error {
+	packages := filepath.Join(filepath.Dir(programs), "made")
+	for _, version := range versions {
+		about := []string{"--home", home, "--architectures", runtime.GOARCH, "--programs", programs,
+			"--version", version, "--packages", packages}
+		if err := l.release(ctx, append([]string{"packages", "--fast", "--program", "aks-flex-node",
+			"--maintainer", "flexlab <flexlab@flexlab.example>",
+			"--time", strconv.FormatInt(time.Now().Unix(), 10)}, about...)...); err != nil {
+			return err
 		}
-		files = append(files, file)
+		if err := l.release(ctx, append([]string{"repository", "--repository", dir,
+			"--url", ArchiveURL}, about...)...); err != nil {
+			return err
+		}
 	}
-	return files, nil
+	return nil
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
 	"github.com/Azure/AKSFlexNode/internal/lab/images"
-	"github.com/Azure/AKSFlexNode/packaging/image"
+	"github.com/Azure/AKSFlexNode/internal/oci"
 )
 
 // ChartImage is the image of the provider under test in the lab's registry.
@@ -26,11 +26,23 @@ const chartCredentials = "/run/credentials/flexnode-rp/"
 
 // PublishProvider puts the image of the provider into the lab's registry.
 func (l *Lab) PublishProvider(ctx context.Context) error {
-	program := filepath.Join(filepath.Dir(l.Self), "flexnode-rp")
-	about := image.About{Version: ChartTag, Commit: "flexlab"}
-	made, err := about.Of(ctx, program, runtime.GOARCH, false)
+	work, err := os.MkdirTemp(l.Dir, "image-")
+	if err != nil {
+		return fmt.Errorf("cannot make the provider's image: %w", err)
+	}
+	defer os.RemoveAll(work)
+	programs, err := programsDir(work, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"))
+	out := filepath.Join(work, "image")
+	if err == nil {
+		err = l.release(ctx, "image", "--fast", "--programs", programs, "--version", ChartTag,
+			"--architectures", runtime.GOARCH, "--out", out)
+	}
 	if err != nil {
 		return fmt.Errorf("%w; run `make build`", err)
+	}
+	made, err := oci.ReadLayout(out)
+	if err != nil {
+		return err
 	}
 	return images.Push(ctx, ControlURL, ChartImage+":"+ChartTag, made)
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
-	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // startControlPlane starts etcd, the API server, the controller manager, the scheduler and CoreDNS,
@@ -53,7 +52,15 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 	if err := l.linkKubectl(dirs); err != nil {
 		return err
 	}
-	if _, err := l.apply(ctx, packaging.RBAC+"---\n"+clusterServices()); err != nil {
+	rbac, err := l.packaged("kubernetes/rbac.yaml")
+	if err != nil {
+		return err
+	}
+	services, err := l.clusterServices()
+	if err != nil {
+		return err
+	}
+	if _, err := l.apply(ctx, rbac+"---\n"+services); err != nil {
 		return err
 	}
 	if err := l.startDNS(dirs); err != nil {

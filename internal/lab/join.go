@@ -13,8 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // Versions are what a node is made of.
@@ -191,7 +189,11 @@ func (l *Lab) Install(m Machine, agent string) error {
 	if err := l.Write(m, "/usr/local/bin/aks-flex-node", 0o755, program); err != nil {
 		return err
 	}
-	return l.Write(m, unit, 0o644, []byte(packaging.AgentUnit))
+	text, err := l.packaged("systemd/aks-flex-node-agent.service")
+	if err != nil {
+		return err
+	}
+	return l.Write(m, unit, 0o644, []byte(text))
 }
 
 // Write puts a file into a machine.

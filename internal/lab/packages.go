@@ -9,9 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
-
-	"github.com/Azure/AKSFlexNode/packaging/apt"
 )
 
 // The lab's stand-in for the Arc agent's package, and the repository that has it: as Microsoft's,
@@ -47,18 +44,21 @@ func (l *Lab) ArcFile(ctx context.Context) (string, error) {
 	if _, err := os.Stat(filepath.Join(l.packagesDir(), "key.asc")); err == nil {
 		return file, nil
 	}
-	err := os.MkdirAll(filepath.Dir(file), 0o755)
-	if err == nil {
-		err = l.buildArc(ctx, file)
+	work, err := os.MkdirTemp(l.Dir, "azcmagent-")
+	if err != nil {
+		return "", fmt.Errorf("cannot make the Arc agent's package: %w", err)
 	}
+	defer os.RemoveAll(work)
+	err = errors.Join(os.MkdirAll(l.packagesDir(), 0o755), os.RemoveAll(repository),
+		l.buildArc(ctx, filepath.Join(work, name)))
 	if err == nil {
-		err = withKey(ctx, func(s apt.Signer) error {
-			key, err := s.Public(ctx, true)
-			if err == nil {
-				err = publish(ctx, s, repository, "bookworm", file)
-			}
-			return errors.Join(err, os.WriteFile(filepath.Join(l.packagesDir(), "key.asc"), key, 0o644))
+		err = l.withKey(ctx, func(home string) error {
+			return l.release(ctx, "repository", "--home", home, "--packages", work,
+				"--repository", repository, "--suite", "bookworm", "--architectures", runtime.GOARCH)
 		})
+	}
+	if err == nil { // last: with it the package is there
+		err = os.Rename(filepath.Join(repository, "key.asc"), filepath.Join(l.packagesDir(), "key.asc"))
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot make the Arc agent's package: %w", err)
@@ -141,31 +141,6 @@ func (l *Lab) buildArc(ctx context.Context, file string) error {
 	}
 	_, err = run(ctx, "dpkg-deb", "--root-owner-group", "-Znone", "--build", dir, file)
 	return err
-}
-
-// withKey gives a function a new key, of which nothing is kept.
-func withKey(ctx context.Context, do func(apt.Signer) error) error {
-	home, err := os.MkdirTemp("", "flexlab-gpg-") // short: it holds the agent's socket
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(home)
-	signer, err := apt.MakeKey(ctx, filepath.Join(home, "k"), "flexlab <flexlab@flexlab.example>")
-	if err == nil {
-		err = do(signer)
-	}
-	return errors.Join(err, signer.Close(ctx))
-}
-
-// publish makes a directory the signed repository of packages.
-func publish(ctx context.Context, s apt.Signer, dir, suite string, packages ...string) error {
-	r := apt.Repository{Origin: "flexlab", Label: "flexlab", Suite: suite, Codename: suite,
-		Architectures: []string{runtime.GOARCH}, Date: time.Now(),
-		ValidUntil: time.Now().Add(24 * time.Hour)}
-	if err := r.Write(ctx, dir, packages); err != nil {
-		return err
-	}
-	return s.Sign(ctx, dir, suite)
 }
 
 // AddArc installs the stand-in for the Arc agent in a machine, as its owner would.

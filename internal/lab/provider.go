@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
-	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // ProviderAPI is the api-version of flexNodeConfig.
@@ -28,8 +27,11 @@ const ProviderAPI = "2026-05-01-preview"
 // which is not there until somebody puts it there.
 const SecondClusterID = groupID + "/providers/Microsoft.ContainerService/managedClusters/second"
 
-// providerUser is who the provider is in the cluster (packaging.ProviderRBAC).
+// providerUser is who the provider is in the cluster (providerRBAC).
 const providerUser = "flexnode-rp"
+
+// providerRBAC is the manifest that allows the provider to work in a cluster.
+const providerRBAC = "kubernetes/rbac-provider.yaml"
 
 // maxReplicas bounds the replicas of the provider: azuresim knows the addresses of as many from its
 // start.
@@ -77,7 +79,11 @@ func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 		return fmt.Errorf("cannot start %d replicas: at most %d, and more than one need an etcd "+
 			"outside (--etcd 3)", l.Replicas, maxReplicas)
 	}
-	if _, err := l.apply(ctx, packaging.ProviderRBAC); err != nil {
+	rbac, err := l.packaged(providerRBAC)
+	if err != nil {
+		return err
+	}
+	if _, err := l.apply(ctx, rbac); err != nil {
 		return err
 	}
 	if l.Members > 0 {

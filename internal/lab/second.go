@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
-	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // secondServer is the API server of the second cluster.
@@ -39,8 +38,12 @@ func (l *Lab) startSecond(ctx context.Context, dirs programs) error {
 	if err := os.WriteFile(l.path("second.kubeconfig"), admin, 0o600); err != nil {
 		return fmt.Errorf("cannot write the PKI: %w", err)
 	}
+	rbac, err := l.packaged(providerRBAC)
+	if err != nil {
+		return err
+	}
 	err = until(ctx, time.Minute, "the second API server", func() error {
-		_, err := l.second(ctx, packaging.ProviderRBAC, "apply", "-f", "-")
+		_, err := l.second(ctx, rbac, "apply", "-f", "-")
 		return err
 	})
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
 	"github.com/Azure/AKSFlexNode/internal/lab/images"
-	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // Zone is a DNS zone of the lab's own, beside the cluster's; its names are those of the lab's
@@ -83,10 +82,11 @@ func (l *Lab) waitDNS(ctx context.Context) error {
 
 // clusterServices is what is applied so that pods have Services and names: kube-proxy as operators
 // apply it, and the Service that leads to CoreDNS.
-func clusterServices() string {
+func (l *Lab) clusterServices() (string, error) {
+	manifest, err := l.packaged("kubernetes/kube-proxy.yaml")
 	proxy := strings.NewReplacer("API-SERVER", APIServer, "KUBERNETES-VERSION",
-		Newest.Kubernetes).Replace(packaging.KubeProxy)
-	return proxy + "---\n" + fmt.Sprintf(dnsManifest, dnsUser, DNSService, HostIP)
+		Newest.Kubernetes).Replace(manifest)
+	return proxy + "---\n" + fmt.Sprintf(dnsManifest, dnsUser, DNSService, HostIP), err
 }
 
 const dnsManifest = `apiVersion: rbac.authorization.k8s.io/v1

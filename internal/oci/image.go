@@ -81,14 +81,25 @@ func Index(images ...v1.Image) (v1.ImageIndex, error) {
 	return mutate.AppendManifests(empty.Index, list...), nil
 }
 
-// WriteArchive writes an image as an OCI image layout in a tar archive (image-spec, "Image
-// Layout"), which has it under a name, such as registry.example/program:1.
+// WriteArchive writes an image as an OCI image layout in a tar archive, which has it under a name,
+// such as registry.example/program:1.
 func WriteArchive(to io.Writer, index v1.ImageIndex, name, tag string) error {
 	dir, err := os.MkdirTemp("", "image-layout-")
 	if err != nil {
 		return fmt.Errorf("cannot write the image: %w", err)
 	}
 	defer os.RemoveAll(dir)
+	if err := WriteLayout(dir, index, name, tag); err != nil {
+		return err
+	}
+	if err := pack(to, func(p *Packer) error { return p.Tree(dir) }); err != nil {
+		return fmt.Errorf("cannot write the image: %w", err)
+	}
+	return nil
+}
+
+// WriteLayout writes an image as an OCI image layout (image-spec, "Image Layout") into a directory.
+func WriteLayout(dir string, index v1.ImageIndex, name, tag string) error {
 	named := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
 		Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{
 			"org.opencontainers.image.ref.name": tag,
@@ -96,14 +107,34 @@ func WriteArchive(to io.Writer, index v1.ImageIndex, name, tag string) error {
 			"io.containerd.image.name": name + ":" + tag,
 		}},
 	})
-	_, err = layout.Write(dir, named)
-	if err == nil {
-		err = pack(to, func(p *Packer) error { return p.Tree(dir) })
-	}
-	if err != nil {
+	if _, err := layout.Write(dir, named); err != nil {
 		return fmt.Errorf("cannot write the image: %w", err)
 	}
 	return nil
+}
+
+// ReadLayout returns the image of a layout that WriteLayout has written for one architecture.
+func ReadLayout(dir string) (v1.Image, error) {
+	index, err := layout.ImageIndexFromPath(dir)
+	for range 2 { // that of the layout, and that of the architectures
+		if err != nil {
+			break
+		}
+		var manifest *v1.IndexManifest
+		if manifest, err = index.IndexManifest(); err != nil {
+			break
+		}
+		if len(manifest.Manifests) != 1 {
+			return nil, fmt.Errorf("cannot read the image in %s: it has %d manifests", dir,
+				len(manifest.Manifests))
+		}
+		only := manifest.Manifests[0]
+		if only.MediaType.IsImage() {
+			return index.Image(only.Digest)
+		}
+		index, err = index.ImageIndex(only.Digest)
+	}
+	return nil, fmt.Errorf("cannot read the image in %s: %w", dir, err)
 }
 
 // Layer is one layer of an image.

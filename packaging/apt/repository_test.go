@@ -21,9 +21,24 @@ func do(t *testing.T, argv ...string) {
 	}
 }
 
+// build makes a package without files.
+func build(t *testing.T, name, version, arch string) string {
+	t.Helper()
+	dir := t.TempDir()
+	control := "Package: " + name + "\nVersion: " + version + "\nArchitecture: " + arch +
+		"\nMaintainer: x <x@example.com>\nDescription: x\n two\n .\n three\n"
+	if err := put(filepath.Join(dir, "x/DEBIAN/control"), []byte(control)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, name+"_"+version+"_"+arch+".deb")
+	do(t, "dpkg-deb", "--build", filepath.Join(dir, "x"), file)
+	return file
+}
+
 // published is a repository with one package, and the signer of it.
 type published struct {
 	dir      string
+	keep     int
 	signer   Signer
 	packages []string
 }
@@ -35,15 +50,8 @@ func publish(t *testing.T) published {
 			t.Skipf("%s is not on this machine", program)
 		}
 	}
-	build := filepath.Join(t.TempDir(), "x")
-	control := "Package: x\nVersion: 1.2\nArchitecture: all\nMaintainer: x <x@example.com>\n" +
-		"Description: x\n"
-	if err := put(filepath.Join(build, "DEBIAN/control"), []byte(control)); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(filepath.Dir(build), "x_1.2_all.deb")
-	do(t, "dpkg-deb", "--build", build, file)
-	p := published{dir: t.TempDir(), packages: []string{file}, signer: key(t)}
+	p := published{dir: t.TempDir(), packages: []string{build(t, "x", "1.2", "all")},
+		signer: key(t)}
 	p.write(t, time.Now(), time.Now().Add(time.Hour))
 	return p
 }
@@ -69,9 +77,9 @@ func key(t *testing.T) Signer {
 // write writes and signs the repository as at a time.
 func (p published) write(t *testing.T, at, until time.Time) {
 	t.Helper()
-	r := Repository{Origin: "o", Label: "l", Suite: "stable", Codename: "stable",
+	r := Repository{Origin: "o", Label: "l", Suite: "stable", Keep: p.keep,
 		Architectures: []string{runtime.GOARCH}, Date: at, ValidUntil: until}
-	if err := r.Write(t.Context(), p.dir, p.packages); err != nil {
+	if err := r.Write(p.dir, p.packages...); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.signer.Sign(t.Context(), p.dir, "stable"); err != nil {
@@ -103,10 +111,6 @@ type client struct{ root string }
 // use makes a client of the repository, with deb822 and Signed-By.
 func (p published) use(t *testing.T, s Signer) client {
 	t.Helper()
-	public, err := s.Public(t.Context(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
 	root := t.TempDir()
 	source := fmt.Sprintf("Types: deb\nURIs: file:%s\nSuites: stable\nComponents: main\n"+
 		"Signed-By: %s/key.gpg\n", p.dir, root)
@@ -114,16 +118,43 @@ func (p published) use(t *testing.T, s Signer) client {
 	settings := strings.NewReplacer("ROOT", root).Replace(`
 Dir::Etc "ROOT/none"; Dir::Etc::Parts "ROOT/none"; Dir::Etc::SourceParts "ROOT/none";
 Dir::Etc::PreferencesParts "ROOT/none"; Dir::Etc::SourceList "ROOT/x.sources";
-Dir::State "ROOT"; Dir::State::Status "ROOT/status"; Dir::Cache "ROOT";
-APT::Sandbox::User "root"; APT::Update::Error-Mode "any"; Acquire::Languages "none";
+Dir::State "ROOT"; Dir::State::Status "ROOT/var/lib/dpkg/status"; Dir::Cache "ROOT";
+Dir::Log "ROOT"; DPkg::Options { "--root=ROOT"; "--force-not-root"; "--log=ROOT/dpkg.log"; };
+Debug::NoLocking "true"; APT::Sandbox::User "root"; APT::Update::Error-Mode "any"; Acquire::Languages "none";
 `)
-	for name, data := range map[string]string{"x.sources": source, "key.gpg": string(public),
-		"none/.keep": "", "lists/partial/.keep": "", "status": "", "apt.conf": settings} {
+	for name, data := range map[string]string{"x.sources": source, "key.gpg": "",
+		"none/.keep": "", "lists/partial/.keep": "", "var/lib/dpkg/status": "", "var/lib/dpkg/info/format": "1\n",
+		"var/lib/dpkg/updates/.keep": "", "apt.conf": settings} {
 		if err := put(filepath.Join(root, name), []byte(data)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return client{root}
+	c := client{root}
+	c.trust(t, s)
+	return c
+}
+
+// trust gives a client the keys of a signer, in the place of others.
+func (c client) trust(t *testing.T, s Signer) {
+	t.Helper()
+	public, err := s.Public(t.Context(), false)
+	if err == nil {
+		err = put(filepath.Join(c.root, "key.gpg"), public)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// installed returns the version of x that dpkg has installed in the client's root.
+func (c client) installed(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "dpkg-query", "--admindir="+c.root+"/var/lib/dpkg",
+		"--show", "--showformat=${Version}", "x").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
 }
 
 func (c client) apt(t *testing.T, args ...string) (string, error) {
@@ -209,7 +240,7 @@ func TestFormerIndexRemains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.packages = nil
+	p.packages = []string{build(t, "x", "1.3", "all")}
 	p.write(t, time.Now(), time.Time{})
 	after, err := filepath.Glob(filepath.Join(p.dir, pattern))
 	if err != nil || len(before) != 2 || len(after) != 4 {
@@ -230,5 +261,89 @@ func TestPublishedForAll(t *testing.T) {
 		if err != nil || info.Mode() != want {
 			t.Errorf("%q is %v, %v", name, info.Mode(), err)
 		}
+	}
+}
+
+// The repository has the last versions, so that the distribution's own apt and dpkg install the
+// newest and go back to the one before; what is older is gone.
+func TestDowngrade(t *testing.T) {
+	p := publish(t)
+	p.keep = 2
+	for _, version := range []string{"1.9", "1.10~rc.1"} { // not in the order of text
+		p.packages = []string{build(t, "x", version, "all")}
+		p.write(t, time.Now(), time.Time{})
+	}
+	c := p.use(t, p.signer)
+	for _, step := range []struct {
+		wanted, is string
+		fails      bool
+	}{
+		{"x", "1.10~rc.1", false}, {"x=1.9", "1.9", false}, {"x=1.2", "1.9", true},
+		{"x", "1.10~rc.1", false},
+	} {
+		out, err := c.apt(t, "update")
+		if err == nil {
+			out, err = c.apt(t, "install", "--yes", "--allow-downgrades", step.wanted)
+		}
+		if got := c.installed(t); (err != nil) != step.fails || got != step.is {
+			t.Errorf("%s: %v, installed is %s, want %s\n%s", step.wanted, err, got, step.is, out)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(p.dir, "pool/main/x/x/*.deb"))
+	if err != nil || len(left) != 2 {
+		t.Errorf("in the pool are %q, %v", left, err)
+	}
+}
+
+// A version is not published again with other contents: machines may have its digest.
+func TestPublishedVersionStays(t *testing.T) {
+	p := publish(t)
+	changed := build(t, "x", "1.2", "all")
+	do(t, "ar", "r", changed, filepath.Join(p.dir, "dists/stable/Release"))
+	err := Repository{Suite: "stable", Architectures: []string{runtime.GOARCH}}.Write(p.dir, changed)
+	if err == nil || !strings.Contains(err.Error(), "x_1.2_all.deb") {
+		t.Errorf("a version with other contents: %v", err)
+	}
+	p.write(t, time.Now(), time.Time{}) // the same contents
+	c := p.use(t, p.signer)
+	if out, err := c.apt(t, "update"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// A new key signs only after machines have it beside the old one; then the old one is taken away.
+// Who has missed that does not trust the new one.
+func TestKeysRotate(t *testing.T) {
+	p := publish(t)
+	former := p.signer
+	next, err := MakeKey(t.Context(), former.Home, "next <next@example.com>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, late := p.use(t, Signer{Home: former.Home, Keys: []string{"=x"}}),
+		p.use(t, Signer{Home: former.Home, Keys: []string{"=x"}})
+	for _, stage := range []struct {
+		keys       []string
+		lateTrusts bool
+	}{
+		{[]string{"=x"}, true},
+		{[]string{"=x", "next@example.com"}, true},
+		{[]string{"next@example.com", "=x"}, false},
+		{[]string{"next@example.com"}, false},
+	} {
+		p.signer = Signer{Home: next.Home, Keys: stage.keys}
+		p.write(t, time.Now(), time.Time{})
+		if out, err := machine.apt(t, "update"); err != nil {
+			t.Errorf("signed by the first of %q: %v\n%s", stage.keys, err, out)
+		}
+		out, err := late.apt(t, "update")
+		if (err == nil) != stage.lateTrusts || err != nil && !strings.Contains(out, "NO_PUBKEY") {
+			t.Errorf("with the former key alone, %q: %v\n%s", stage.keys, err, out)
+		}
+		machine.trust(t, p.signer) // the keyring package of this release
+	}
+	if _, err := (Signer{Home: next.Home, Keys: []string{"=x", "missing"}}).Public(t.Context(),
+		false); err == nil {
+		t.Error("a key that is not there is left out of the list")
 	}
 }

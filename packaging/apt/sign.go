@@ -8,16 +8,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
-// Signer is a key of GnuPG.
+// TrialName is in the name of a key that was made for a trial, with which nothing is published.
+const TrialName = "AKS Flex Node trial archive"
+
+// Signer is a list of GnuPG's keys.
 type Signer struct {
-	// Home is the directory of GnuPG, "" for the user's own; Key names the key, "" the only one.
-	Home, Key string
+	// Home is the directory of GnuPG, "" for the user's own.
+	Home string
+	// Keys names the keys that machines trust, of which the first signs; without any it is the only
+	// key there is.
+	Keys []string
 }
 
-// MakeKey makes a key without a passphrase in a directory of its own, with which a trial archive
-// is signed.
+// MakeKey makes a key without a passphrase in a directory of its own.
 func MakeKey(ctx context.Context, home, name string) (Signer, error) {
 	s := Signer{Home: home}
 	err := os.MkdirAll(home, 0o700)
@@ -31,31 +37,48 @@ func MakeKey(ctx context.Context, home, name string) (Signer, error) {
 	return s, nil
 }
 
-// Public is the public key, as apt reads it from a file in Signed-By: FILE.asc if it is armored.
+// Public returns the public keys, as apt reads them from a file in Signed-By: FILE.asc if they are
+// armored.
 func (s Signer) Public(ctx context.Context, armored bool) ([]byte, error) {
 	args := []string{"--export-options", "export-minimal", "--export"}
 	if armored {
 		args = append([]string{"--armor"}, args...)
 	}
-	if s.Key != "" {
-		args = append(args, s.Key)
-	}
-	key, err := s.gpg(ctx, args...)
-	if err == nil && len(key) == 0 {
-		err = errors.New("there is none")
+	keys, err := s.gpg(ctx, append(args, s.Keys...)...)
+	if err == nil {
+		err = s.present(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot export the public key: %w", err)
+		return nil, fmt.Errorf("cannot export the public keys: %w", err)
 	}
-	return key, nil
+	return keys, nil
+}
+
+// present fails if a key is missing: gpg exports those that it has, and says nothing.
+func (s Signer) present(ctx context.Context) error {
+	for _, key := range s.Keys {
+		if _, err := s.gpg(ctx, "--list-keys", key); err != nil {
+			return err
+		}
+	}
+	if listed, err := s.gpg(ctx, "--list-keys"); err != nil || len(listed) == 0 {
+		return errors.Join(err, fmt.Errorf("there are no keys in %s", s.Home))
+	}
+	return nil
+}
+
+// ForTrial reports whether one of the keys was made for a trial.
+func (s Signer) ForTrial(ctx context.Context) (bool, error) {
+	listed, err := s.gpg(ctx, append([]string{"--with-colons", "--list-keys"}, s.Keys...)...)
+	return strings.Contains(string(listed), ":"+TrialName+":"), err
 }
 
 // Sign signs the index of a suite: InRelease for today's clients, Release.gpg for others.
 func (s Signer) Sign(ctx context.Context, dir, suite string) error {
 	release := filepath.Join(dir, "dists", suite, "Release")
 	var user []string
-	if s.Key != "" {
-		user = []string{"--local-user", s.Key}
+	if len(s.Keys) > 0 {
+		user = []string{"--local-user", s.Keys[0]}
 	}
 	for name, how := range map[string][]string{
 		"InRelease": {"--clearsign"}, "Release.gpg": {"--armor", "--detach-sign"},

@@ -12,8 +12,8 @@ import (
 
 func main() {
 	described := flag.String("version", "dev", "what `git describe` says")
-	from := flag.String("from", "packaging/az", "directory with the extension's module")
-	out := flag.String("out", "bin", "directory to write the wheel into")
+	from := flag.String("from", "az", "directory with the extension's module")
+	out := flag.String("out", "../bin", "directory to write the wheel into")
 	flag.Parse()
 	file, err := write(*from, *out, *described)
 	if err != nil {

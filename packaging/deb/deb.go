@@ -6,15 +6,16 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/md5"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
+
+	"github.com/goreleaser/nfpm/v2"
+	debian "github.com/goreleaser/nfpm/v2/deb"
+	"github.com/goreleaser/nfpm/v2/files"
 )
 
 // Release is what packages are made of.
@@ -25,144 +26,127 @@ type Release struct {
 	Maintainer      string
 	// Programs is the directory of ARCHITECTURE/PROGRAM; those of Native run on this machine.
 	Programs, Native string
-	// Key is the public key of the archive, not armored.
+	// Key has the public keys of the archive, not armored.
 	Key []byte
 	// Fast compresses little: for tests.
 	Fast bool
 }
 
-// item is a file of a package, or a directory if its mode says so.
-type item struct {
-	path string
-	mode os.FileMode
-	data []byte
-	// source is a file with the content, in the place of data.
-	source string
+// The kinds of packages.
+const (
+	Agent    = "aks-flex-node"
+	Provider = "flexnode-rp"
+	Keyring  = "aks-flex-node-archive-keyring"
+)
+
+// Write makes packages for some architectures in a directory: the keyring's, and those of programs.
+// It returns their files.
+func (r Release) Write(
+	ctx context.Context, dir string, programs, archs []string,
+) (files []string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("cannot make packages: %w", err)
+	}
+	file, err := r.write(dir, Keyring, "all", r.keyring)
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, file)
+	for _, arch := range archs {
+		for _, name := range programs {
+			file, err := r.write(dir, name, arch, func(b *builder) { r.program(ctx, b) })
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, file)
+		}
+	}
+	return files, nil
 }
 
-// Package is one package.
-type Package struct {
-	Name, Arch string
-	control    [][2]string
-	scripts    map[string]string
-	items      []item
-	release    Release
-}
-
-// File is the name of its file.
-func (p Package) File() string {
-	return p.Name + "_" + p.release.Version + "_" + p.Arch + ".deb"
-}
-
-// Write makes the package in a directory, and returns its file.
-func (p Package) Write(ctx context.Context, dir string) (string, error) {
-	tree, err := os.MkdirTemp(dir, p.Name+"-")
+// write makes one package, which fill describes, and returns its file.
+func (r Release) write(dir, name, arch string, fill func(*builder)) (string, error) {
+	stage, err := os.MkdirTemp(dir, name+"-")
 	if err != nil {
 		return "", fmt.Errorf("cannot make a package: %w", err)
 	}
-	defer os.RemoveAll(tree)
-	file := filepath.Join(dir, p.File())
-	err = p.stage(tree)
-	if err == nil {
-		err = p.pack(ctx, tree, file)
+	defer os.RemoveAll(stage)
+	b := &builder{stage: stage, Info: nfpm.Info{Name: name, Arch: arch, Platform: "linux",
+		Version: r.Version, VersionSchema: "none", Section: "admin", Priority: "optional",
+		Maintainer: r.Maintainer, Homepage: homepage, MTime: r.Time.UTC(), DisableGlobbing: true}}
+	b.Deb.Compression = "xz"
+	if r.Fast {
+		b.Deb.Compression = "gzip:1"
 	}
-	if err != nil {
-		return "", fmt.Errorf("cannot make %s: %w", p.File(), err)
+	fill(b)
+	r.document(b)
+	file := filepath.Join(dir, debian.Default.ConventionalFileName(&b.Info))
+	if b.err == nil {
+		b.err = b.pack(file)
+	}
+	if b.err != nil {
+		return "", fmt.Errorf("cannot make %s: %w", filepath.Base(file), b.err)
 	}
 	return file, nil
 }
 
-// pack runs dpkg-deb, to which newer times than that of the release are that one.
-func (p Package) pack(ctx context.Context, tree, file string) error {
-	compression := []string{"-Zxz"}
-	if p.release.Fast {
-		compression = []string{"-Zgzip", "-z1"}
-	}
-	args := append([]string{"--root-owner-group", "--build"}, compression...)
-	cmd := exec.CommandContext(ctx, "dpkg-deb", append(args, tree, file)...)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", p.release.Time.Unix()))
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("dpkg-deb: %w: %s", err, bytes.TrimSpace(said))
-	}
-	return nil
+// builder is a package under construction, with the first of its problems.
+type builder struct {
+	nfpm.Info
+	// stage is a directory for what is not a file yet.
+	stage string
+	err   error
 }
 
-// stage writes the tree that dpkg-deb packs.
-func (p Package) stage(tree string) error {
-	var sums strings.Builder
-	size := 0
-	items := slices.Clone(p.items)
-	slices.SortFunc(items, func(a, b item) int { return strings.Compare(a.path, b.path) })
-	for _, i := range items {
-		if i.mode.IsDir() {
-			size++
-			if err := directory(filepath.Join(tree, i.path), i.mode.Perm()); err != nil {
-				return err
-			}
-			continue
-		}
-		data := i.data
-		if i.source != "" {
-			var err error
-			if data, err = os.ReadFile(i.source); err != nil {
-				return err
-			}
-		}
-		size += (len(data) + 1023) / 1024
-		fmt.Fprintf(&sums, "%x  %s\n", md5.Sum(data), i.path)
-		if err := put(filepath.Join(tree, i.path), i.mode, data); err != nil {
-			return err
-		}
-	}
-	control := filepath.Join(tree, "DEBIAN")
-	errs := []error{
-		put(filepath.Join(control, "md5sums"), 0o644, []byte(sums.String())),
-		put(filepath.Join(control, "control"), 0o644, p.controlFile(size)),
-	}
-	for name, text := range p.scripts {
-		errs = append(errs, put(filepath.Join(control, name), 0o755, []byte(text)))
-	}
-	return errors.Join(append(errs, os.Chmod(tree, 0o755))...)
-}
+// put adds a file with some content.
+func (b *builder) put(path, text string) { b.add(path, 0o644, b.staged(text)) }
 
-func (p Package) controlFile(size int) []byte {
-	var text bytes.Buffer
-	for _, f := range append([][2]string{
-		{"Package", p.Name}, {"Version", p.release.Version}, {"Architecture", p.Arch},
-		{"Maintainer", p.release.Maintainer}, {"Installed-Size", fmt.Sprint(size)},
-	}, p.control...) {
-		fmt.Fprintf(&text, "%s: %s\n", f[0], f[1])
-	}
-	return text.Bytes()
-}
-
-// put writes a file with exactly that mode, and its directories as Debian has them.
-func put(path string, mode os.FileMode, data []byte) error {
-	return errors.Join(directory(filepath.Dir(path), 0o755), os.WriteFile(path, data, mode),
-		os.Chmod(path, mode))
-}
-
-// directory makes a directory with exactly that mode, whatever the umask; one that is there keeps
-// its own.
-func directory(path string, mode os.FileMode) error {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return nil
-	}
-	if err := directory(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return errors.Join(os.Mkdir(path, mode), os.Chmod(path, mode))
-}
-
-// compressed is data as gzip -9n makes it.
-func compressed(data []byte) ([]byte, error) {
+// compressed adds a file as gzip -9n makes it.
+func (b *builder) compressed(path, text string) {
 	var out bytes.Buffer
 	z, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
 	if err == nil {
-		_, err = z.Write(data)
+		_, err = z.Write([]byte(text))
 	}
 	if err == nil {
 		err = z.Close()
 	}
-	return out.Bytes(), err
+	b.fail(err)
+	b.put(path+".gz", out.String())
+}
+
+// staged writes a file into the stage, and returns its name.
+func (b *builder) staged(text string) string {
+	file, err := os.CreateTemp(b.stage, "")
+	if err != nil {
+		b.fail(err)
+		return ""
+	}
+	_, err = file.WriteString(text)
+	b.fail(errors.Join(err, file.Close()))
+	return file.Name()
+}
+
+// add adds a file of this machine, or a directory.
+func (b *builder) add(path string, mode fs.FileMode, source string) {
+	kind := files.TypeFile
+	if mode.IsDir() {
+		kind = files.TypeDir
+	}
+	b.Contents = append(b.Contents, &files.Content{Destination: "/" + path, Source: source, Type: kind,
+		FileInfo: &files.ContentFileInfo{Mode: mode.Perm(), MTime: b.MTime}})
+}
+
+func (b *builder) fail(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+func (b *builder) pack(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(debian.Default.Package(&b.Info, f), f.Close())
 }

@@ -23,11 +23,12 @@ func programs(t *testing.T) string {
 		}
 	}
 	dir := t.TempDir()
-	for name, source := range map[string]string{
-		"aks-flex-node": "../../cmd/aks-flex-node", "flexnode-rp": "./testdata/provider",
+	for name, source := range map[string][2]string{
+		Agent: {"../..", "./cmd/aks-flex-node"}, Provider: {".", "./testdata/provider"},
 	} {
 		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w",
-			"-o", filepath.Join(dir, runtime.GOARCH, name), source)
+			"-o", filepath.Join(dir, runtime.GOARCH, name), source[1])
+		build.Dir = source[0] // a program is linked as its own module says
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("cannot build %s: %v\n%s", name, err, out)
@@ -40,7 +41,8 @@ func programs(t *testing.T) string {
 func made(t *testing.T, r Release, umask int) []string {
 	t.Helper()
 	defer syscall.Umask(syscall.Umask(umask))
-	files, err := r.Write(t.Context(), filepath.Join(t.TempDir(), "packages"), runtime.GOARCH)
+	files, err := r.Write(t.Context(), filepath.Join(t.TempDir(), "packages"),
+		[]string{Agent, Provider}, []string{runtime.GOARCH})
 	if err != nil {
 		t.Fatal(err)
 	}

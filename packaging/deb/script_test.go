@@ -1,6 +1,7 @@
 package deb
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -21,6 +22,11 @@ var calls = map[string][]string{
 		"abort-install 1", "abort-upgrade 1", "disappear x 2"},
 }
 
+// write writes a file and the directories above it.
+func write(path string, mode os.FileMode, data []byte) error {
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, mode))
+}
+
 // attempt runs a script of a package with a call, on a root where the given files are, and tells
 // how it exits, which files remain and which helpers it has called.
 func attempt(t *testing.T, name, call string, environment []string, files ...string) (
@@ -37,14 +43,14 @@ func attempt(t *testing.T, name, call string, environment []string, files ...str
 		script = strings.ReplaceAll(script, top, root+top)
 	}
 	for _, file := range append(files, "run/systemd/system/x") {
-		if err := put(filepath.Join(root, file), 0o644, nil); err != nil {
+		if err := write(filepath.Join(root, file), 0o644, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, helper := range []string{"deb-systemd-helper", "deb-systemd-invoke", "systemctl",
 		"systemd-sysusers", "chown"} {
 		line := "#!/bin/sh\necho \"${0##*/} $*\" >>" + root + "/helpers\nexit ${HELPERS:-0}\n"
-		if err := put(filepath.Join(root, "bin", helper), 0o755, []byte(line)); err != nil {
+		if err := write(filepath.Join(root, "bin", helper), 0o755, []byte(line)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,7 +1,7 @@
 // Package image makes the container image of flexnode-rp from its program: nothing but that, the
 // licences of what is linked into it and the certificate authorities that it trusts, for a user
-// that is not root. `make image` calls it through packaging/image/make; the laboratory does for its
-// own registry.
+// that is not root. `make image` calls it through packaging/release; the laboratory does for its own
+// registry.
 package image
 
 import (
@@ -24,32 +24,38 @@ import (
 // user is who the program runs as. Kubernetes can tell by the number that it is not root.
 const user = 65532
 
-// architectures are those that the image is for.
-var architectures = []string{"amd64", "arm64"}
-
 // About is what an image says of itself.
 type About struct {
 	// Name is where it is to be found, perhaps with a registry.
 	Name, Version, Commit string
 	Created               time.Time
+	// Architectures are those that the image is for.
+	Architectures []string
+	// Fast compresses nothing, for who fetches it from the same machine.
+	Fast bool
 }
 
-// Write makes the image for all architectures and writes it to a file; it returns the image's
-// digest. The programs are ARCHITECTURE/flexnode-rp of a directory.
+// Write makes the image for all architectures and writes it to a file, or into a directory if the
+// name does not end in .tar; it returns the image's digest. The programs are
+// ARCHITECTURE/flexnode-rp of a directory.
 func (a About) Write(ctx context.Context, programs, out string) (digest string, err error) {
 	index, err := a.build(ctx, programs)
 	if err != nil {
 		return "", err
 	}
+	hash, err := index.Digest()
+	if err != nil {
+		return "", err
+	}
+	if !strings.HasSuffix(out, ".tar") {
+		return hash.String(), oci.WriteLayout(out, index, a.Name, tag(a.Version))
+	}
 	f, err := os.Create(out)
 	if err != nil {
 		return "", fmt.Errorf("cannot write the image: %w", err)
 	}
-	if err := errors.Join(oci.WriteArchive(f, index, a.Name, tag(a.Version)), f.Close()); err != nil {
-		return "", err
-	}
-	hash, err := index.Digest()
-	return hash.String(), err
+	return hash.String(),
+		errors.Join(oci.WriteArchive(f, index, a.Name, tag(a.Version)), f.Close())
 }
 
 // tag is a version as a tag may be (distribution-spec: [a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}).
@@ -58,8 +64,8 @@ func tag(version string) string { return strings.ReplaceAll(version, "+", "-") }
 // build makes the image for all architectures.
 func (a About) build(ctx context.Context, programs string) (v1.ImageIndex, error) {
 	var images []v1.Image
-	for _, arch := range architectures {
-		image, err := a.Of(ctx, filepath.Join(programs, arch, "flexnode-rp"), arch, true)
+	for _, arch := range a.Architectures {
+		image, err := a.of(ctx, filepath.Join(programs, arch, "flexnode-rp"), arch)
 		if err != nil {
 			return nil, err
 		}
@@ -68,10 +74,8 @@ func (a About) build(ctx context.Context, programs string) (v1.ImageIndex, error
 	return oci.Index(images...)
 }
 
-// Of makes the image of one program. Compressed is for who fetches it from afar.
-func (a About) Of(
-	ctx context.Context, program, architecture string, compressed bool,
-) (v1.Image, error) {
+// of makes the image of one program.
+func (a About) of(ctx context.Context, program, architecture string) (v1.Image, error) {
 	terms, err := notice.Of(ctx, program)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make the image for %s: %w", architecture, err)
@@ -80,8 +84,8 @@ func (a About) Of(
 		Architecture: architecture, Created: a.Created, By: "flexnode-rp " + a.Version,
 		Config: a.config(),
 		Layers: []oci.Layer{
-			{Compressed: compressed, Pack: base},
-			{Compressed: compressed, Pack: func(p *oci.Packer) error {
+			{Compressed: !a.Fast, Pack: base},
+			{Compressed: !a.Fast, Pack: func(p *oci.Packer) error {
 				return errors.Join(p.Copy("flexnode-rp", program, 0o755),
 					p.File("usr/share/doc/flexnode-rp/NOTICE", terms, 0o644))
 			}},

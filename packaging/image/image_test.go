@@ -19,6 +19,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"github.com/Azure/AKSFlexNode/internal/oci"
 	"github.com/Azure/AKSFlexNode/packaging/notice"
 )
 
@@ -26,7 +27,7 @@ import (
 func programs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, arch := range architectures {
+	for _, arch := range example.Architectures {
 		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o",
 			filepath.Join(dir, arch, "flexnode-rp"), "../deb/testdata/provider")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
@@ -39,7 +40,7 @@ func programs(t *testing.T) string {
 
 var example = About{
 	Name: "registry.example/flexnode-rp", Version: "1.2.3+4", Commit: "abc",
-	Created: time.Unix(1795255960, 0),
+	Created: time.Unix(1795255960, 0), Architectures: []string{"amd64", "arm64"},
 }
 
 // Two builds from the same programs are the same, to the byte, whatever the umask; another program
@@ -152,10 +153,10 @@ func TestImage(t *testing.T) {
 		t.Error(err)
 	}
 	manifest, err := index.IndexManifest()
-	if err != nil || len(manifest.Manifests) != len(architectures) {
+	if err != nil || len(manifest.Manifests) != len(example.Architectures) {
 		t.Fatalf("%+v %v", manifest, err)
 	}
-	for i, arch := range architectures {
+	for i, arch := range example.Architectures {
 		d := manifest.Manifests[i]
 		if d.Platform == nil || d.Platform.OS != "linux" || d.Platform.Architecture != arch {
 			t.Errorf("%s: the platform is %+v", arch, d.Platform)
@@ -230,5 +231,27 @@ func checkContent(t *testing.T, image v1.Image, program string) {
 		"etc/flexnode-rp/":                 "750 65532", "var/lib/flexnode-rp/": "700 65532",
 	}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A layout for one architecture is read back as the image that it has.
+func TestLayout(t *testing.T) {
+	one, dir := example, programs(t)
+	one.Architectures, one.Fast = []string{"arm64"}, true
+	out := filepath.Join(t.TempDir(), "image")
+	if _, err := one.Write(t.Context(), dir, out); err != nil {
+		t.Fatal(err)
+	}
+	image, err := oci.ReadLayout(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkConfig(t, image, "arm64")
+	checkContent(t, image, filepath.Join(dir, "arm64/flexnode-rp"))
+	if _, err := example.Write(t.Context(), dir, out+"s"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := oci.ReadLayout(out + "s"); err == nil {
+		t.Error("one image of two architectures is read")
 	}
 }

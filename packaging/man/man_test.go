@@ -4,8 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/pagetest"
 )
 
 // mandoc has nothing to say against the pages.
@@ -13,29 +17,55 @@ func TestLint(t *testing.T) {
 	if _, err := exec.LookPath("mandoc"); err != nil {
 		t.Skip("there is no mandoc here")
 	}
-	pages, err := filepath.Glob("pages/*.[58]")
-	if err != nil || len(pages) != 3 {
-		t.Fatalf("the pages are %q, %v", pages, err)
-	}
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
+	count := 0
+	for _, program := range []string{"aks-flex-node", "flexnode-rp"} {
+		pages, err := Pages(program, time.Unix(1767312000, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
-		lint := exec.Command("mandoc", "-T", "lint")
-		lint.Stdin = strings.NewReader(strings.ReplaceAll(string(text), Date, "2026-01-02"))
-		if said, err := lint.CombinedOutput(); err != nil || len(said) > 0 {
-			t.Errorf("%s: %v\n%s", page, err, said)
+		for page, text := range pages {
+			count++
+			lint := exec.Command("mandoc", "-T", "lint")
+			lint.Stdin = strings.NewReader(text)
+			if said, err := lint.CombinedOutput(); err != nil || len(said) > 0 {
+				t.Errorf("%s: %v\n%s", page, err, said)
+			}
 		}
+	}
+	if count != 3 {
+		t.Errorf("there are %d pages", count)
+	}
+	if _, err := Pages("other", time.Time{}); err == nil {
+		t.Error("a program without pages has some")
 	}
 }
 
-// What roff would take for a request or an escape is text.
+// What roff would take for a request or an escape is text, as what Markdown would take for markup
+// is; so it is read again.
 func TestText(t *testing.T) {
-	p := New("x", "8", "y")
-	p.Text(".so\n'a \\n --b\n\n  .nf `c`")
-	const want = "\\&.so 'a \\en \\-\\-b\n.PP\n.nf\n.RS 4\n  .nf \\(gac\\(ga\n"
-	if got := p.String(); !strings.Contains(got, want) {
-		t.Errorf("%s", got)
+	p := pagetest.New("x", "8", "y")
+	p.Text(".so\n'a \\n --b *c* _d_ <e> [f](g) \n\n  .nf `c` *d*")
+	p.Item("-x, --y_z N", "- 'k' &amp; #1")
+	page := filepath.Join(t.TempDir(), "packaging/man/pages")
+	if err := os.MkdirAll(page, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p.Check(t, strings.TrimSuffix(page, "packaging/man/pages"), true)
+	text, err := os.ReadFile(filepath.Join(page, "x.8.markdown"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := exec.Command("mandoc", "-T", "ascii")
+	shown.Stdin = strings.NewReader(render(string(text), time.Time{}))
+	out, err := shown.Output()
+	if err != nil {
+		t.Skip("there is no mandoc here")
+	}
+	plain := regexp.MustCompile(".\x08").ReplaceAllString(string(out), "") // bold and underlined
+	for _, want := range []string{"  .so 'a \\n --b *c* _d_ <e> [f](g)\n", "  .nf `c` *d*\n",
+		"  -x, --y_z N\n", "  - 'k' &amp; #1\n"} {
+		if !strings.Contains(plain, want) {
+			t.Errorf("it does not have %q:\n%s", want, plain)
+		}
 	}
 }

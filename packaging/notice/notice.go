@@ -7,10 +7,7 @@ import (
 	"cmp"
 	"context"
 	"debug/buildinfo"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -18,6 +15,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/tools/go/packages"
+
+	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // linked is a Go module, or Go's standard library, with the directories of those of its packages
@@ -29,8 +30,8 @@ type linked struct {
 
 // Of returns the licences of all that is linked into a program, this project's too: those at the
 // top of each module, and those beside and above each of its packages. It asks Go itself for the
-// packages, as they were built, and compares them with what the program says of itself, so it has
-// to run within this project. It is the same for the same program.
+// packages, as they were built, and compares them with what the program says of itself. It is the
+// same for the same program.
 func Of(ctx context.Context, program string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
@@ -61,70 +62,57 @@ func write(program string, by map[string][]string) []byte {
 		return cmp.Or(cmp.Compare(by[a][0], by[b][0]), cmp.Compare(a, b))
 	})
 	for _, text := range texts {
-		fmt.Fprintf(&out, "\n%s\n", strings.Repeat("=", 80))
-		for _, whose := range by[text] {
-			fmt.Fprintln(&out, whose)
-		}
-		fmt.Fprintf(&out, "\n%s\n", text)
+		fmt.Fprintf(&out, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(by[text], "\n"), text)
 	}
 	return out.Bytes()
 }
 
-// listed is a package as `go list` shows it.
-type listed struct {
-	Dir, Root string
-	Module    *struct {
-		Path, Version, Dir string
-		Main               bool
-	}
-}
-
-// modulesOf are what is linked into a program: Go, and the modules.
+// modulesOf returns what is linked into a program: Go, and the modules.
 func modulesOf(ctx context.Context, info *buildinfo.BuildInfo) ([]linked, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-json=Dir,Root,Module", info.Path)
-	cmd.Env = os.Environ()
+	source, err := packaging.Source(info.Main.Path)
+	if err != nil {
+		return nil, err
+	}
+	golang, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find Go: %w", err)
+	}
+	config := packages.Config{Context: ctx, Dir: source, Env: os.Environ(),
+		Mode: packages.NeedFiles | packages.NeedImports | packages.NeedDeps | packages.NeedModule}
 	for _, s := range info.Settings {
 		if slices.Contains([]string{"GOOS", "GOARCH", "CGO_ENABLED"}, s.Key) {
-			cmd.Env = append(cmd.Env, s.Key+"="+s.Value)
+			config.Env = append(config.Env, s.Key+"="+s.Value)
 		}
 	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	roots, err := packages.Load(&config, info.Path)
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+		return nil, err
 	}
 	by := map[string]*linked{}
-	packages := json.NewDecoder(bytes.NewReader(out))
-	for {
-		var p listed
-		if err := packages.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, fmt.Errorf("go list: %w", err)
+	packages.Visit(roots, nil, func(p *packages.Package) {
+		if len(p.Errors) > 0 {
+			err = p.Errors[0]
 		}
-		name, root := "Go "+strings.TrimPrefix(info.GoVersion, "go"), p.Root
-		if p.Module != nil {
-			name, root = p.Module.Path+"@"+p.Module.Version, p.Module.Dir
+		l := linked{name: "Go " + strings.TrimPrefix(info.GoVersion, "go"),
+			root: strings.TrimSpace(string(golang))}
+		if m := p.Module; m != nil {
+			l = linked{name: strings.TrimSuffix(m.Path+"@"+m.Version, "@"), root: m.Dir}
 		}
-		if p.Module != nil && p.Module.Main {
-			name = p.Module.Path
+		if by[l.name] == nil {
+			by[l.name] = &l
 		}
-		if by[name] == nil {
-			by[name] = &linked{name: name, root: root}
-		}
-		by[name].dirs = append(by[name].dirs, p.Dir)
-	}
-	for _, module := range info.Deps {
-		if by[module.Path+"@"+module.Version] == nil && module.Replace == nil {
-			return nil, fmt.Errorf("%s is in the program, and this project does not link it", module.Path)
+		by[l.name].dirs = append(by[l.name].dirs, p.Dir)
+	})
+	for _, m := range info.Deps {
+		if by[m.Path+"@"+m.Version] == nil && m.Replace == nil {
+			return nil, fmt.Errorf("%s is in the program, and this project does not link it", m.Path)
 		}
 	}
 	var list []linked
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		list = append(list, *by[name])
 	}
-	return list, nil
+	return list, err
 }
 
 // licence is how files are called that hold the terms of a module.
@@ -134,15 +122,10 @@ var licence = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|copyri
 func (m linked) licences() (map[string]string, error) {
 	texts := map[string]string{}
 	for _, dir := range m.dirs {
-		for {
+		for ; len(dir) >= len(m.root); dir = filepath.Dir(dir) {
 			if err := m.read(dir, texts); err != nil {
 				return nil, err
 			}
-			above := filepath.Dir(dir)
-			if dir == m.root || len(above) < len(m.root) {
-				break
-			}
-			dir = above
 		}
 	}
 	if len(texts) == 0 {

@@ -5,15 +5,19 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // A notice has the licence of every module that is linked, also those in the directories of single
 // packages, that of Go, and the project's own.
 func TestNotice(t *testing.T) {
 	modules, err := modulesOf(t.Context(), &buildinfo.BuildInfo{GoVersion: runtime.Version(),
-		Path: "github.com/Azure/AKSFlexNode/packaging/deb"})
+		Main: debug.Module{Path: packaging.Project},
+		Path: "github.com/Azure/AKSFlexNode/cmd/aks-flex-node"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +33,8 @@ func TestNotice(t *testing.T) {
 		t.Errorf("of Go: %q", golang)
 	}
 	for module, file := range map[string]string{"github.com/spf13/cobra": "LICENSE.txt",
-		"github.com/CycloneDX/cyclonedx-go": "LICENSE", "github.com/google/uuid": "LICENSE",
+		"github.com/klauspost/compress": "zstd/internal/xxhash/LICENSE.txt",
+		"github.com/google/uuid":        "LICENSE", "k8s.io/apimachinery": "third_party/forked/golang/LICENSE",
 		"github.com/Azure/AKSFlexNode": "LICENSE"} {
 		if found[module][file] == "" {
 			t.Errorf("%s has %q", module, found[module])

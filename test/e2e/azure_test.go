@@ -17,7 +17,6 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/lab"
-	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // azure asks or steers the lab's Azure.
@@ -152,7 +151,8 @@ func sandbox(t *testing.T) []string {
 		"RestartPreventExitStatus TimeoutStopSec KillMode "
 	argv := []string{"systemd-run", "--quiet", "--wait", "--collect", "--pipe",
 		"--property=KillMode=process"} // a killed run leaves its children, as a kill of it alone does
-	_, service, _ := strings.Cut(packaging.AgentUnit, "[Service]\n")
+	_, service, _ := strings.Cut(
+		string(packaged(t, "systemd/aks-flex-node-agent.service")), "[Service]\n")
 	service, _, _ = strings.Cut(service, "[Install]")
 	for line := range strings.Lines(service) {
 		line = strings.TrimSpace(line)
@@ -244,7 +244,8 @@ func leastPrivilege(t *testing.T) {
 		!strings.Contains(out, "system:node-bootstrapper") {
 		t.Errorf("before the operator allows it: exit code %d\n%s", code, out)
 	}
-	manifest := strings.ReplaceAll(packaging.IdentityRBAC, "GROUP-OBJECT-ID", group)
+	manifest := strings.ReplaceAll(string(packaged(t, "kubernetes/rbac-identity.yaml")),
+		"GROUP-OBJECT-ID", group)
 	if _, err := bench.Kubectl(t.Context(), manifest, "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/lab"
-	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // answer is what a request was answered.
@@ -336,12 +335,13 @@ func rotatedKubeconfig(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	t.Cleanup(func() { allow(packaging.ProviderRBAC, old) })
+	rbac := string(packaged(t, "kubernetes/rbac-provider.yaml"))
+	t.Cleanup(func() { allow(rbac, old) })
 
 	bindUnreachable(t, lab.ClusterID)
 	who := operator(t)
 	a := waiting(t, who, rpNode("rotate-1"))
-	others := strings.ReplaceAll(packaging.ProviderRBAC, `kind: User, name: "flexnode-rp"`,
+	others := strings.ReplaceAll(rbac, `kind: User, name: "flexnode-rp"`,
 		`kind: User, name: "`+user+`"`)
 	allow(others, next)
 	rotated := time.Now()

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,8 +16,6 @@ import (
 
 	rbac "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
-
-	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // What the provider has asked of the API server until now it may, and it may nothing that it does
@@ -81,7 +80,8 @@ func confined(t *testing.T) {
 			"bootstrap-token-abcdef"}, ""},
 		{"taints", "", []string{"patch", "node", "edge-confined", "--patch", taint}, ""},
 		{"labels", "", []string{"label", "node", "edge-confined", "a=b"}, "nothing else of Nodes"},
-		{"a cordon", "", []string{"cordon", "edge-confined"}, "nothing else of Nodes"},
+		{"a cordon", "", []string{"patch", "node", "edge-confined", "--patch",
+			`{"spec": {"unschedulable": true}}`}, "nothing else of Nodes"},
 		{"taints of a Node of AKS", "", []string{"patch", "node", "aks-pool1-0", "--patch", taint},
 			"names do not begin with aks"},
 		{"deleting a Node", "", []string{"delete", "node", "edge-confined"}, "cannot delete resource"},
@@ -144,7 +144,8 @@ func asked(t *testing.T) (used, denied map[string]bool) {
 func granted(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	for d := yaml.NewYAMLToJSONDecoder(strings.NewReader(packaging.ProviderRBAC)); ; {
+	for d := yaml.NewYAMLToJSONDecoder(bytes.NewReader(
+		packaged(t, "kubernetes/rbac-provider.yaml"))); ; {
 		var role rbac.ClusterRole // or a Role, which has the same rules
 		if err := d.Decode(&role); errors.Is(err, io.EOF) {
 			return all

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
-	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // installed is a machine on which flexnode-rp is installed as docs/provider.md says.
@@ -41,8 +40,8 @@ func installed(t *testing.T, name string) lab.Machine {
 	const etc = "/etc/flexnode-rp/"
 	for path, data := range map[string][]byte{
 		"/usr/local/bin/flexnode-rp":              file(t, filepath.Dir(agent), "flexnode-rp"),
-		"/etc/systemd/system/flexnode-rp.service": []byte(packaging.ProviderUnit),
-		"/etc/sysusers.d/flexnode-rp.conf":        []byte(packaging.ProviderUser),
+		"/etc/systemd/system/flexnode-rp.service": packaged(t, "systemd/flexnode-rp.service"),
+		"/etc/sysusers.d/flexnode-rp.conf":        packaged(t, "sysusers.d/flexnode-rp.conf"),
 		etc + "settings.json":                     settings,
 		etc + "tls.crt":                           file(t, bench.Dir, "pki", "server.crt"),
 		etc + "tls.key":                           file(t, bench.Dir, "pki", "server.key"),
@@ -65,6 +64,11 @@ func installed(t *testing.T, name string) lab.Machine {
 		done(t, m, argv...)
 	}
 	return m
+}
+
+func packaged(t *testing.T, name string) []byte {
+	t.Helper()
+	return file(t, "../../packaging", name)
 }
 
 func file(t *testing.T, elem ...string) []byte {

@@ -120,7 +120,7 @@ func TestArcAgentIsInstalled(t *testing.T) {
 	}
 	want := []string{"apt-get update --quiet=2", "apt-get download --quiet=2 azcmagent"}
 	if len(m.ran) != 4 || !slices.Equal(m.ran[:2], want) ||
-		m.ran[3] != "dpkg --purge --force-remove-reinstreq azcmagent" {
+		m.ran[3] != "systemd-run --quiet --scope --collect dpkg --purge --force-remove-reinstreq azcmagent" {
 		t.Errorf("ran %q", m.ran)
 	}
 	all := w.touched() - touches

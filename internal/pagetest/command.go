@@ -1,4 +1,4 @@
-package man
+package pagetest
 
 import (
 	"strings"
@@ -14,12 +14,12 @@ type Part struct {
 }
 
 // Program is the page of a program: what its commands say of themselves, and more parts.
-func Program(root *cobra.Command, parts ...Part) string {
+func Program(root *cobra.Command, parts ...Part) *Page {
 	root.InitDefaultHelpFlag()
 	name := root.Name()
 	p := New(name, "8", lower(root.Short))
 	p.Section("SYNOPSIS")
-	p.line(".B %s\n.I command\n.RI [ options ]", escape(name))
+	p.line("\n**%s** *command* \\[*options*\\]", escape(name))
 	p.Section("DESCRIPTION")
 	p.Text(root.Long)
 	p.Section("COMMANDS")
@@ -38,7 +38,7 @@ func Program(root *cobra.Command, parts ...Part) string {
 			p.Item(item[0], item[1])
 		}
 	}
-	return p.String()
+	return p
 }
 
 // command writes a command and those below it.
