@@ -59,14 +59,6 @@ func (o *outstanding) of(node string) []string {
 	return slices.Clone(o.byNode[node])
 }
 
-// has reports whether a credential with a token has not ended.
-func (o *outstanding) has(key, tokenID string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	h, there := o.known[key]
-	return there && h.tokenID == tokenID
-}
-
 // isLive reports whether a credential is Live.
 func (o *outstanding) isLive(key string) bool {
 	o.mu.Lock()

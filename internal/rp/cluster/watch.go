@@ -247,7 +247,7 @@ func (w *worker) nodeKind(client kubernetes.Interface) kind {
 	}
 	return kind{
 		ListWatch: listWatch(nodes, ""),
-		example: &seenNode{}, budget: maxNodes, indexers: cache.Indexers{byAddress: addressesOf},
+		example:   &seenNode{}, budget: maxNodes, indexers: cache.Indexers{byAddress: addressesOf},
 		reduce: func(o runtime.Object) runtime.Object { return seeNode(o.(*corev1.Node), w.Installation) },
 		see:    see,
 		gone: func(o any) { // one that had a pod subnet is noted with others that go
