@@ -59,7 +59,9 @@ func confined(t *testing.T) {
 			_, _ = bench.Kubectl(context.Background(), "", "delete", "node", name)
 		})
 	}
-	const bootstrap, ours = "bootstrap.kubernetes.io/token", "system:bootstrappers:flexnode"
+	const bootstrap = "bootstrap.kubernetes.io/token"
+	const group = "system:bootstrappers:flexnode"
+	const ours = group + "," + group + ":0123456789abcdef"
 	const taint = `{"spec": {"taints": [{"key": "example.com/a", "effect": "NoSchedule"}]}}`
 	for _, try := range []struct {
 		name, stdin string
@@ -70,6 +72,8 @@ func confined(t *testing.T) {
 			"kubernetes.io/service-account-token", ours), []string{"create", "-f", "-"}, "no other Secret"},
 		{"a bootstrap token of another group", secret("bootstrap-token-abcdef", bootstrap,
 			"system:bootstrappers:admins"), []string{"create", "-f", "-"}, "no other Secret"},
+		{"a bootstrap token of a third group", secret("bootstrap-token-abcdef", bootstrap,
+			ours+",system:bootstrappers:admins"), []string{"create", "-f", "-"}, "no other Secret"},
 		{"a bootstrap token of its group", secret("bootstrap-token-abcdef", bootstrap, ours),
 			[]string{"create", "-f", "-"}, ""},
 		{"reading a Secret", "", []string{"get", "secret", "--namespace=kube-system",

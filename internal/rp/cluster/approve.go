@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
@@ -12,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-	bootstrap "k8s.io/cluster-bootstrap/token/api"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -101,10 +101,8 @@ func (w *worker) reviewToken(
 	if err != nil {
 		return err
 	}
-	if !row.Exists() {
-		if others, err := w.isForeign(ctx, s, a.TokenID); err != nil || others {
-			return err
-		}
+	if !row.Exists() && !slices.Contains(csr.Spec.Groups, w.tokenGroup()) {
+		return nil // it is for others to decide on
 	}
 	approved, why := credential.Decide(a, row.Value, row.Exists())
 	if approved && row.Value.State == store.Live {
@@ -143,28 +141,6 @@ func (s *session) taken(name string) (why string, err error) {
 		why = "a Node of this name is in the cluster that is not a flex node of this provider"
 	}
 	return why, err
-}
-
-// isForeign reports whether a token that we do not know is somebody else's: there is a Secret of it
-// that is not ours. Such requests are for others to decide on.
-func (w *worker) isForeign(ctx context.Context, s *session, tokenID string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	name := bootstrap.BootstrapTokenSecretPrefix + tokenID
-	there, err := s.connection.Secrets.CoreV1().Secrets(metav1.NamespaceSystem).
-		Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("cannot read a bootstrap token: %w", err)
-	}
-	for name, value := range w.marks() {
-		if there.Labels[name] != value {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 func (w *worker) approve(

@@ -19,7 +19,7 @@ type outstanding struct {
 }
 
 // held is what is known of a credential without reading it.
-type held struct{ node, tokenID, state string }
+type held struct{ node, state string }
 
 // put takes down what a credential is.
 func (o *outstanding) put(key string, h held) {
@@ -119,7 +119,7 @@ func (w *worker) seeCredential(r store.Row[store.Credential]) {
 		return
 	}
 	c := r.Value
-	w.outstanding.put(r.Key, held{c.Node, c.TokenID, c.State})
+	w.outstanding.put(r.Key, held{c.Node, c.State})
 	t := task{taskCredential, r.Key}
 	node, err := w.Index.Node(c.Node)
 	wanted := err == nil && node.Exists() && node.Value.Credential == r.Key

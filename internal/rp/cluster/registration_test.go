@@ -60,7 +60,9 @@ func TestOthersAreLeftAlone(t *testing.T) {
 			t.Errorf("left are %s", got)
 		}
 		for _, id := range []string{"foreig", "other0", "person"} {
-			if got := c.ask(csr("of-"+id, id, "edge-1", newKey())); got != "" {
+			foreign := csr("of-"+id, id, "edge-1", newKey())
+			foreign.Spec.Groups[2] = tokenGroup("elsewhere", factory)
+			if got := c.ask(foreign); got != "" {
 				t.Errorf("a request with the token %s: %q", id, got)
 			}
 		}

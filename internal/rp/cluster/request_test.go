@@ -43,7 +43,8 @@ func csr(
 			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
 			SignerName: certificates.KubeAPIServerClientKubeletSignerName,
 			Username:   "system:bootstrap:" + tokenID,
-			Groups:     []string{"system:bootstrappers", TokenGroup, "system:authenticated"},
+			Groups: []string{"system:bootstrappers", TokenGroup, tokenGroup("here", factory),
+				"system:authenticated"},
 			Usages: []certificates.KeyUsage{certificates.UsageDigitalSignature,
 				certificates.UsageClientAuth},
 		},
@@ -182,7 +183,7 @@ func checkSecret(t *testing.T, w *world, c *fakeCluster, row store.Row[store.Cre
 	s := must(c.CoreV1().Secrets("kube-system").Get(context.Background(),
 		"bootstrap-token-"+row.Value.TokenID, metav1.GetOptions{}))
 	if s.Type != "bootstrap.kubernetes.io/token" ||
-		string(s.Data["auth-extra-groups"]) != TokenGroup ||
+		string(s.Data["auth-extra-groups"]) != TokenGroup+","+tokenGroup("here", factory) ||
 		string(s.Data["token-id"]) != row.Value.TokenID || len(s.Data["token-secret"]) != 16 ||
 		string(s.Data["expiration"]) != row.Value.Expires.UTC().Format(time.RFC3339) {
 		t.Errorf("the Secret: %+v", s)

@@ -25,6 +25,16 @@ import (
 // else.
 const TokenGroup = "system:bootstrappers:flexnode"
 
+// tokenGroup is the group of this registration's tokens alone: another installation, or another
+// registration of the same API server, has another. Its length is fixed, so that the admission policy
+// can tell that a Secret has no third group (rbac-provider.yaml).
+func (w *worker) tokenGroup() string { return tokenGroup(w.Installation, w.key) }
+
+func tokenGroup(installation, cluster string) string {
+	sum := sha256.Sum256([]byte(installation + "\n" + cluster))
+	return TokenGroup + ":" + hex.EncodeToString(sum[:8])
+}
+
 // The labels of a Secret of ours: the program, the installation of it, the registration of the
 // cluster and the credential that it belongs to. Secrets of other installations and registrations
 // are never touched.
@@ -100,7 +110,7 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 			bootstrap.BootstrapTokenSecretKey:                      []byte(secret),
 			bootstrap.BootstrapTokenExpirationKey:                  []byte(expires),
 			bootstrap.BootstrapTokenUsagePrefix + "authentication": []byte("true"),
-			bootstrap.BootstrapTokenExtraGroupsKey:                 []byte(TokenGroup),
+			bootstrap.BootstrapTokenExtraGroupsKey:                 []byte(TokenGroup + "," + w.tokenGroup()),
 			bootstrap.BootstrapTokenDescriptionKey: []byte("flexNodeConfig " +
 				c.Node),
 		},
