@@ -88,7 +88,7 @@ type fakeMachine struct {
 	fetches           int
 	took              []string
 	unusable          string
-	deleted           bool
+	deleted, stays    bool
 	failed            error // what the last poll has ended with
 	fetch             func(context.Context) error
 }
@@ -124,8 +124,9 @@ func (m *fakeMachine) Unusable(version string, _ error) {
 	m.locked(func() { m.unusable = version })
 }
 
-func (m *fakeMachine) Deleted() {
-	m.locked(func() { m.deleted = true })
+func (m *fakeMachine) Deleted() (leaves bool) {
+	m.locked(func() { m.deleted, leaves = true, !m.stays })
+	return leaves
 }
 
 func offer(version string) Offer { return Offer{UID: nodeUID, Version: version, Epoch: 1} }
