@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/policy"
 )
 
-// shownPolicy is what `policy show` prints as JSON.
+// shownPolicy is the JSON that `policy show` prints.
 type shownPolicy struct {
 	File   string         `json:"file"`
 	Exists bool           `json:"exists"`

@@ -103,7 +103,7 @@ func (f *Follower) deleted(answer Answer) (leaves bool) {
 	f.stones++
 	switch f.stones {
 	case 1:
-		f.Log.Warn("the resource of this node seems to be deleted; asking once more")
+		f.Log.Warn("the resource of this node seems to be deleted; asking again")
 		return false
 	case 2:
 		f.Log.Warn("the resource of this node was deleted", "at", answer.Deleted.DeletedAt)

@@ -87,7 +87,7 @@ func TestPolicyThatCannotBeUsed(t *testing.T) {
 	w.allow(providers(""))
 	w.trusted = func(file string) error {
 		if strings.HasSuffix(file, "/policy.json") {
-			return errors.New("somebody can change " + file)
+			return errors.New("others can change " + file)
 		}
 		return nil
 	}

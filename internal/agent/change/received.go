@@ -43,8 +43,8 @@ func Received(a *Agent, digest string) (bool, error) {
 }
 
 // Receive makes a delivered configuration the one of this machine. It is on disk, 0600, before
-// anything else is done with it. One that this machine does not accept (Accept) is not written, and
-// neither is what is the same as before.
+// anything else is done with it. Neither one that this machine does not accept (Accept) is
+// written, nor one that says the same as before.
 func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	h, err := OpenLocked(ctx, a, "agent --config-url")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/policy"
 )
 
-// Policy is what the owner of a machine lets a provider do with it.
+// Policy limits what a provider may do with a machine.
 type Policy = policy.Policy
 
 // PolicyFile is the file with the policy, which the agent never writes.

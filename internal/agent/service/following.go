@@ -131,32 +131,22 @@ func (f *Following) polled(answer follow.Answer, err error, pause time.Duration)
 	if answer.Woken {
 		tell(f.received)
 	}
-	if f.ways.Polled(err) || f.judgesAgain() {
+	judged := f.judged
+	if f.unusable != nil {
+		f.judged = rules(f.agent)
+	}
+	if f.ways.Polled(err) || f.judged != judged {
 		f.again()
 	}
 }
 
-// judgesAgain reports whether an offer that was refused has to be judged again; mu is held.
-func (f *Following) judgesAgain() bool {
-	if f.unusable == nil {
-		return false
-	}
-	before := f.judged
-	f.judged = f.rules()
-	return f.judged != before
-}
-
 // rules identifies what people on this machine have decided about offers, but for the configuration:
 // with another decision an offer that was refused is judged again.
-func (f *Following) rules() string {
-	text, err := f.agent.ReadFile(saved.PolicyFile)
-	from, wrong := f.agent.Records().Source()
-	return fmt.Sprint(string(text), err, f.untrusted(), from.Forgotten, wrong)
-}
-
-// untrusted is why the policy cannot be trusted; nil where it can, or there is none.
-func (f *Following) untrusted() error {
-	return f.agent.TrustedFile(f.agent.Path(saved.PolicyFile))
+func rules(a *change.Agent) string {
+	text, err := a.ReadFile(saved.PolicyFile)
+	untrusted := a.TrustedFile(a.Path(saved.PolicyFile))
+	from, wrong := a.Records().Source()
+	return fmt.Sprint(string(text), err, untrusted, from.Forgotten, wrong)
 }
 
 // Follow returns how this machine follows the resource that its configuration is from, as what it
@@ -226,14 +216,14 @@ func (f *Following) Unusable(version string, why error) {
 	if _, refused := errors.AsType[*change.PolicyError](why); refused {
 		failed.Reason = health.RefusedByPolicy
 	}
-	rules := f.rules()
+	judged := rules(f.agent)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.unusable, f.judged = failed, rules
+	f.unusable, f.judged = failed, judged
 }
 
-// refused is the offer that the policy of this machine refuses; nil where there is none.
-func (f *Following) refused() *health.Rejection {
+// refused returns the offer that the policy of this machine refuses; nil without one.
+func refused(f *Following) *health.Rejection {
 	if f == nil {
 		return nil
 	}
@@ -396,14 +386,14 @@ func (f *Following) Deleted() (leaves bool) {
 	limits, err := change.Policy(f.agent)
 	if err != nil {
 		f.agent.Log.Error("the machine is not given back before a person confirms it", "error", err)
-		f.live.kept(health.DeletionWaits)
+		kept(f.live, health.DeletionWaits)
 		return false
 	}
 	switch {
 	case limits.Confirms():
-		f.live.kept(health.DeletionWaits)
+		kept(f.live, health.DeletionWaits)
 	case limits.Keeps():
-		f.live.kept(health.RefusedByPolicy)
+		kept(f.live, health.RefusedByPolicy)
 	default:
 		tell(f.deleted)
 		return true

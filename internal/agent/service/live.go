@@ -138,7 +138,7 @@ func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 }
 
 // kept takes in why the machine is not given back, though its resource was deleted.
-func (l *Live) kept(reason string) {
+func kept(l *Live, reason string) {
 	l.update(func() {
 		p := *cmp.Or(l.work.Polls, &health.Polls{})
 		p.Kept = reason
