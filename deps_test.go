@@ -22,6 +22,8 @@ var rules = []struct {
 	{"internal/remove", nil, []string{"net", "os/exec", "net/http"}},
 	{"internal/regular", nil, []string{"net", "os/exec", "net/http"}},
 	{"internal/config", []string{"internal/regular", "internal/release"}, []string{"os/exec"}},
+	{"internal/policy", []string{"internal/config", "internal/release"},
+		[]string{"os", "net", "os/exec", "time", "net/http"}},
 	{"internal/node", []string{"internal/config", "internal/state"},
 		[]string{"os", "net", "os/exec", "time", "net/http", "math/rand", "math/rand/v2"}},
 	{"internal/host",
@@ -130,7 +132,7 @@ var rules = []struct {
 	}, []string{"os/exec"}},
 	{"internal/agent/saved", []string{
 		"internal/apply", "internal/config", "internal/generation", "internal/history",
-		"internal/kube", "internal/node", "internal/state", "internal/transition",
+		"internal/kube", "internal/node", "internal/policy", "internal/state", "internal/transition",
 	}, []string{"os/exec", "net", "net/http"}},
 	{"internal/metrics", nil, []string{"os", "net", "net/http", "os/exec", "time"}},
 	{"internal/redact", nil, []string{"os", "os/exec", "net", "net/http"}},

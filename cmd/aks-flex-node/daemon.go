@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/policy"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -129,11 +130,13 @@ func runAgent(ctx context.Context, o *options) error {
 	return ended.Err
 }
 
-// changed reports whether the configuration file is another one than when it was asked last.
+// changed reports whether the configuration file, or the machine's policy, is another one than when
+// it was asked last.
 func (o *options) changed() func() bool {
-	last := fileStamp(o.config)
+	stamps := func() [2][4]int64 { return [...][4]int64{fileStamp(o.config), fileStamp(policy.File)} }
+	last := stamps()
 	return func() bool {
-		now := fileStamp(o.config)
+		now := stamps()
 		changed := now != last
 		last = now
 		return changed

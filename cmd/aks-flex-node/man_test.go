@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/pagetest"
+	"github.com/Azure/AKSFlexNode/internal/policy"
 )
 
 var update = flag.Bool("update", false, "write the manual page")
@@ -26,6 +27,7 @@ func TestManualPage(t *testing.T) {
 		}},
 		pagetest.Part{Name: "FILES", Items: [][2]string{
 			{defaultConfig, "The configuration. See aks-flex-node-config.json(5)."},
+			{policy.File, "What a provider may do with this machine. See policy show."},
 			{"/var/lib/aks-flex-node/", "What the agent remembers: the node as it was applied, and what " +
 				"the machine was before."},
 			{"/var/log/aks-flex-node/aks-flex-node.log", "The log."},

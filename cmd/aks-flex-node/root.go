@@ -119,6 +119,7 @@ func newRoot(o *options) *cobra.Command {
 		planCommand(o), driftCommand(o), statusCommand(o), historyCommand(o), diffCommand(o),
 		tokenCommand(o), supportBundleCommand(o),
 	}
+	follow := followCommand(o)
 	root := &cobra.Command{
 		Use:   "aks-flex-node",
 		Short: "Make any Ubuntu machine a node of an AKS cluster",
@@ -146,7 +147,8 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do,
 				o.config = saved.BundleFile
 			}
 			repairs, err := cmd.Flags().GetBool("repair")
-			o.changes = err == nil && repairs || slices.Contains(changing, cmd)
+			o.changes = err == nil && repairs || slices.Contains(changing, cmd) ||
+				cmd.Parent() == follow
 			if o.changes || slices.Contains(looking, cmd) {
 				return asRoot()
 			}
@@ -160,7 +162,8 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do,
 		"how results are printed: text or json")
 	root.AddCommand(changing...)
 	root.AddCommand(looking...)
-	root.AddCommand(configCommand(o), versionCommand(o), doctorCommand(o), endpointsCommand(o))
+	root.AddCommand(configCommand(o), versionCommand(o), doctorCommand(o), endpointsCommand(o),
+		policyCommand(o), follow)
 	for _, cmd := range root.Commands() {
 		if cmd.Args == nil {
 			cmd.Args = cobra.NoArgs

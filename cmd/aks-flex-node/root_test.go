@@ -65,6 +65,7 @@ func TestWhoWritesALog(t *testing.T) {
 		"agent": true, "bootstrap": true, "rollback": true, "unbootstrap": true, "plan": false,
 		"drift": false, "status": false, "history": false, "diff": false, "token": false,
 		"config": false, "version": false, "doctor": false, "endpoints": false, "support-bundle": false,
+		"policy": false, "follow": false,
 	}
 	logs := func(cmd *cobra.Command) bool {
 		t.Helper()
@@ -77,6 +78,11 @@ func TestWhoWritesALog(t *testing.T) {
 		want, known := writes[cmd.Name()]
 		if is := logs(cmd); is != want || !known {
 			t.Errorf("%s writes a log: %v", cmd.Name(), is)
+		}
+		for _, below := range cmd.Commands() {
+			if is := logs(below); is != (below.Name() == "reset") {
+				t.Errorf("%s writes a log: %v", below.CommandPath(), is)
+			}
 		}
 		if cmd.Name() == "drift" {
 			if err := cmd.Flags().Set("repair", "true"); err != nil {

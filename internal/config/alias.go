@@ -78,16 +78,21 @@ func rename(doc map[string]any, r *report) {
 
 // names lists the members that the object at a plain path can have, with those of aliases.
 func names(path string, known []field) []string {
-	var list []string
-	for _, f := range known {
-		list = append(list, f.name)
-	}
+	list := fieldNames(known)
 	for _, a := range aliases {
 		rest, below := strings.CutPrefix("."+a.name, strings.TrimSuffix("."+path, ".")+".")
 		name, _, _ := strings.Cut(rest, ".")
 		if below && !slices.Contains(list, name) {
 			list = append(list, name)
 		}
+	}
+	return list
+}
+
+func fieldNames(known []field) []string {
+	var list []string
+	for _, f := range known {
+		list = append(list, f.name)
 	}
 	return list
 }

@@ -95,7 +95,11 @@ func (r *report) unknown(path, name string, known []field) {
 		r.warn(at, "is not known to this agent and has no effect: update the agent")
 		return
 	}
-	r.add(at, "", unknown(path, name, known))
+	message := unknown(path, name, known)
+	if r.what != "" {
+		message = "is not known: known here are " + strings.Join(fieldNames(known), ", ")
+	}
+	r.add(at, "", message)
 }
 
 func (r *report) entries(path string, o map[string]any, dst reflect.Value) {

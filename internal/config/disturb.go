@@ -28,12 +28,12 @@ func Disturbing(from, to map[string]any) []Difference {
 		quiet = append(quiet, undisturbing...)
 	}
 	return slices.DeleteFunc(Differences(from, to), func(d Difference) bool {
-		return slices.ContainsFunc(quiet, func(at string) bool { return below(d.Path, at) })
+		return slices.ContainsFunc(quiet, func(at string) bool { return Below(d.Path, at) })
 	})
 }
 
-// below reports whether a path is a setting or below it.
-func below(path, setting string) bool {
+// Below reports whether a path is a setting or below it.
+func Below(path, setting string) bool {
 	rest, ok := strings.CutPrefix(path, setting)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,7 +58,8 @@ func decodeObject(data []byte) (map[string]any, error) {
 // problems; anything that is not JSON is an error with line and column.
 func readDocument(data []byte, r *report) map[string]any {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	if message := checkSyntax(data); message != "" {
+	what := cmp.Or(r.what, "configuration")
+	if message := checkSyntax(data, what); message != "" {
 		r.add("", "", message)
 		r.unreadable = true
 		return nil
@@ -67,7 +69,7 @@ func readDocument(data []byte, r *report) map[string]any {
 	whole := r.readValue(decoder, "")
 	doc, ok := whole.(map[string]any)
 	if !ok {
-		r.add("", "", fmt.Sprintf("the configuration must be an object ({...}), not %s", kindOf(whole)))
+		r.add("", "", fmt.Sprintf("the %s must be an object ({...}), not %s", what, kindOf(whole)))
 		r.unreadable = true
 	}
 	return doc
@@ -114,10 +116,10 @@ func cloned(o map[string]any) map[string]any {
 	return o
 }
 
-// checkSyntax returns where and why data is not JSON, or "".
-func checkSyntax(data []byte) string {
+// checkSyntax returns where and why data, which is called what, is not JSON, or "".
+func checkSyntax(data []byte, what string) string {
 	if len(bytes.TrimSpace(data)) == 0 {
-		return "the configuration is empty"
+		return "the " + what + " is empty"
 	}
 	if bad := invalidUTF8(data); bad >= 0 {
 		return place(data, bad) + ": this is not UTF-8"

@@ -72,6 +72,8 @@ type Warning = Problem
 type report struct {
 	problems Problems
 	warnings []Warning
+	// what the document is called; "" is a configuration, which has aliases.
+	what string
 	// written maps the path of a setting to the older or newer name that the user gave it.
 	written map[string]string
 	// newer tells that the document may have members that are not known here, unreadable that it
@@ -106,7 +108,7 @@ func (r *report) spoiledAny(paths ...string) bool { return slices.ContainsFunc(p
 func (r *report) spoiled(path string) bool {
 	path = cmp.Or(r.written[path], path)
 	return slices.ContainsFunc(r.problems, func(p Problem) bool {
-		return p.Path != "" && below(path, p.Path)
+		return p.Path != "" && Below(path, p.Path)
 	})
 }
 

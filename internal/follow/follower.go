@@ -31,8 +31,9 @@ type Machine interface {
 	Receive(ctx context.Context, bundle []byte) error
 	// Unusable is told of an offer that is not received, and why.
 	Unusable(version string, why error)
-	// Deleted gives the machine back.
-	Deleted()
+	// Deleted gives the machine back, and reports whether it does: its owner may not let a provider
+	// decide that.
+	Deleted() (leaves bool)
 }
 
 // UnusableError tells that an offer cannot be used, now or later.
@@ -44,7 +45,8 @@ func (e *UnusableError) Error() string { return e.Err.Error() }
 func (e *UnusableError) Unwrap() error { return e.Err }
 
 // Follower follows a flexNodeConfig. Whatever the provider answers, a machine is given back only
-// for a tombstone with the uid of its own resource, seen by two polls one after the other.
+// for a tombstone with the uid of its own resource, seen by two polls one after the other, and only
+// if its owner lets a provider decide that.
 type Follower struct {
 	Resource *Resource
 	Machine  Machine
@@ -73,15 +75,12 @@ func (f *Follower) Run(ctx context.Context) {
 		}
 		answer, err := f.Resource.Poll(ctx, f.etag, held)
 		if err == nil && answer.Deleted != nil {
-			f.Told(answer, nil, 0)
-			if f.stones++; f.stones > 1 {
-				f.Log.Warn("the resource of this node was deleted", "at", answer.Deleted.DeletedAt)
-				f.Machine.Deleted()
-				return
-			}
-			f.Log.Warn("the resource of this node seems to be deleted; asking once more")
 			answer.Waited = false
 			pause = f.pace.after(answer)
+			f.Told(answer, nil, pause)
+			if f.deleted(answer) {
+				return
+			}
 			continue
 		}
 		f.stones = 0
@@ -97,6 +96,19 @@ func (f *Follower) Run(ctx context.Context) {
 		pause = f.next(answer, err)
 		f.Told(answer, err, pause)
 	}
+}
+
+// deleted deals with a tombstone, and reports whether the machine is given back.
+func (f *Follower) deleted(answer Answer) (leaves bool) {
+	f.stones++
+	switch f.stones {
+	case 1:
+		f.Log.Warn("the resource of this node seems to be deleted; asking again")
+		return false
+	case 2:
+		f.Log.Warn("the resource of this node was deleted", "at", answer.Deleted.DeletedAt)
+	}
+	return f.Machine.Deleted()
 }
 
 // next is the pause after a poll. A failure is logged when it begins, and when it is over.

@@ -88,7 +88,7 @@ type fakeMachine struct {
 	fetches           int
 	took              []string
 	unusable          string
-	deleted           bool
+	deleted, stays    bool
 	failed            error // what the last poll has ended with
 	fetch             func(context.Context) error
 }
@@ -124,8 +124,9 @@ func (m *fakeMachine) Unusable(version string, _ error) {
 	m.locked(func() { m.unusable = version })
 }
 
-func (m *fakeMachine) Deleted() {
-	m.locked(func() { m.deleted = true })
+func (m *fakeMachine) Deleted() (leaves bool) {
+	m.locked(func() { m.deleted, leaves = true, !m.stays })
+	return leaves
 }
 
 func offer(version string) Offer { return Offer{UID: nodeUID, Version: version, Epoch: 1} }
@@ -287,6 +288,45 @@ func TestFollowerDeleted(t *testing.T) {
 				t.Error("two tombstones of this node do not count")
 			}
 		})
+	})
+}
+
+// A machine whose owner does not let a provider decide is not given back, and goes on asking: it is
+// as soon as its owner lets it, and it follows a resource that is there again.
+func TestFollowerDeletedAndKept(t *testing.T) {
+	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
+		time.Sleep(time.Minute)
+		p.locked(func() { p.version, m.stays = "", true })
+		time.Sleep(time.Hour)
+		asked := p.asked()
+		p.locked(func() {
+			if !m.deleted || len(p.polls) < 60 || len(p.polls) > 240 {
+				t.Errorf("deleted=%t after %d polls", m.deleted, len(p.polls))
+			}
+			p.version, m.offer = "7", offer("7")
+		})
+		time.Sleep(2 * time.Minute)
+		p.locked(func() {
+			if len(m.took) != 1 {
+				t.Errorf("took %q", m.took)
+			}
+			p.version, m.stays, m.deleted = "", false, false
+		})
+		time.Sleep(2 * time.Minute)
+		m.locked(func() {
+			if !m.deleted {
+				t.Error("it is not given back")
+			}
+		})
+		if before := p.asked(); before <= asked {
+			t.Errorf("asked %d times", before)
+		}
+		time.Sleep(time.Hour)
+		p.locked(func() { asked = len(p.polls) })
+		time.Sleep(time.Hour)
+		if now := p.asked(); now != asked {
+			t.Errorf("it went on asking: %d, %d", asked, now)
+		}
 	})
 }
 

@@ -45,6 +45,11 @@ func configurationAccepted(e Evidence) Condition {
 	switch {
 	case e.Transition != nil:
 		return changing(*e.Transition)
+	case e.Rejected != nil && e.Rejected.ByPolicy:
+		r := *e.Rejected
+		return fails(OwnerMachine, RefusedByPolicy, fmt.Sprintf("the policy of this machine has refused "+
+			"the configuration %s at %s, and the node runs on the one before it: %s; `aks-flex-node policy "+
+			"show` shows the policy", r.Version, r.At.UTC().Format(time.RFC3339), joined(r.Reason)))
 	case e.Rejected != nil:
 		r := *e.Rejected
 		return fails(OwnerConfiguration, "Rejected", fmt.Sprintf("the configuration %s was rejected "+
@@ -59,8 +64,12 @@ func changing(t transition.Transition) Condition {
 		fmt.Sprintf("a change is under way (%s, in phase %s)", t.Kind, t.Phase))
 }
 
+// RefusedByPolicy is the reason of what the policy of the machine does not allow a provider.
+const RefusedByPolicy = "RefusedByPolicy"
+
 // The reasons why a change waits.
 const (
+	DeletionWaits   = "DeletionWaits" // for a person, as the policy of the machine asks for
 	DrainBlocked    = "DrainBlocked"
 	DownloadFailed  = "DownloadFailed"
 	APIServerSilent = "APIServerSilent"
@@ -90,6 +99,9 @@ const longestCause = 600
 // noChangeWaiting: every change that the configuration asks for is applied, or under way for the
 // first time.
 func noChangeWaiting(e Evidence) Condition {
+	if e.Upkeep != nil && e.Upkeep.Polls != nil && e.Upkeep.Polls.Kept != "" {
+		return deletionKept(e.Upkeep.Polls.Kept)
+	}
 	w := e.Waiting
 	if w == nil {
 		return holds()
@@ -97,6 +109,17 @@ func noChangeWaiting(e Evidence) Condition {
 	return fails(w.Owner, w.Reason, fmt.Sprintf("%s; since %s, next attempt by %s; %s can help",
 		Clip(joined(w.Message), longestCause), w.Since.UTC().Format(time.RFC3339),
 		w.NextAttempt.UTC().Format(time.RFC3339), person(w.Owner)))
+}
+
+// deletionKept is that the owner has deleted the configuration of a machine whose policy keeps it.
+func deletionKept(reason string) Condition {
+	const deleted = "the flexNodeConfig of this node was deleted, "
+	if reason == DeletionWaits {
+		return fails(OwnerMachine, reason, deleted+"and the policy of this machine asks for a person: run "+
+			"`aks-flex-node unbootstrap` to give the machine back")
+	}
+	return fails(OwnerMachine, reason, deleted+"which the policy of this machine ignores: the node goes "+
+		"on as it is; `aks-flex-node unbootstrap` gives the machine back")
 }
 
 // person names the people behind an owner.

@@ -143,4 +143,6 @@ type Service struct {
 type Rejection struct {
 	Version, Reason string
 	At              time.Time
+	// ByPolicy reports that the policy of the machine refuses it, so that it was not tried.
+	ByPolicy bool
 }

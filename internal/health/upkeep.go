@@ -44,6 +44,9 @@ type Polls struct {
 	// Result is unchanged, offered, deleted or failed; Error says why it has failed.
 	Result string `json:"result"`
 	Error  string `json:"error,omitempty"`
+	// Kept is why the machine is not given back, though its resource was deleted: DeletionWaits or
+	// RefusedByPolicy; "" while that is not so.
+	Kept string `json:"kept,omitempty"`
 	// Failures is how many polls in a row have failed.
 	Failures int `json:"failures,omitempty"`
 	// Received and Applied are the configVersions that the machine has and that it runs on.

@@ -17,7 +17,16 @@ func TestNoChangeWaiting(t *testing.T) {
 	}
 	long := drain
 	long.Message = strings.Repeat("default/db ", 1000)
+	kept := func(reason string) Evidence {
+		return with(func(e *Evidence) { e.Waiting, e.Upkeep.Polls = &drain, &Polls{Kept: reason} })
+	}
 	check(t, NoChangeWaiting, []expect{
+		{"a deletion waits for a person", kept(DeletionWaits), False, DeletionWaits, OwnerMachine,
+			"asks for a person: run `aks-flex-node unbootstrap`"},
+		{"a deletion is ignored", kept(RefusedByPolicy), False, RefusedByPolicy, OwnerMachine,
+			"which the policy of this machine ignores"},
+		{"the provider is polled", with(func(e *Evidence) { e.Upkeep.Polls = &Polls{} }), True,
+			"AsExpected", "", ""},
 		{"a drain", waits(drain), False, DrainBlocked, OwnerWorkload,
 			"cannot move these pods away: default/db; since 2026-11-21T11:00:00Z, next attempt by " +
 				"2026-11-21T13:00:00Z; the owner of the workload can help"},

@@ -110,8 +110,8 @@ func (l *Lab) newMachine(name string, disks []Disk) (Machine, error) {
 }
 
 // furnish gives a machine its name, its network, the lab's CA, kernel parameters of its own, and
-// the settings that an operator makes by drop-ins: where images come from, and what this box cannot
-// do.
+// what an operator decides: by drop-ins, where images come from, and what this box cannot do; by the
+// policy, what the lab's provider may set.
 func (l *Lab) furnish(m Machine) error {
 	ca, err := l.CA()
 	if err != nil {
@@ -132,6 +132,7 @@ func (l *Lab) furnish(m Machine) error {
 		"/etc/systemd/system/flexlab-parameters.service": parametersUnit,
 		parametersPath: parametersScript(),
 		"/etc/kubernetes/kubelet.conf.d/10-flexlab.conf": kubeletDropIn(),
+		PolicyPath: machinePolicy,
 	}
 	for path, text := range files {
 		full := filepath.Join(m.Root, path)

@@ -139,7 +139,7 @@ func wrongAnswers() []wrongAnswer {
 		{name: "404 without a tombstone", polls: json(404, bareNotFound), lasts: long,
 			says: "ResourceNotFound"},
 		{name: "one tombstone only", polls: oneStone(), lasts: long,
-			says: "seems to be deleted; asking once more"},
+			says: "seems to be deleted; asking again"},
 		{name: "tombstone of another uid", polls: json(404, strings.ReplaceAll(stone, "UID", "v")),
 			lasts: long, says: "404"},
 		{name: "401 for a week", polls: json(401, `{"error":{"code":"InvalidToken"}}`), lasts: long,

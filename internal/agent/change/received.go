@@ -43,8 +43,8 @@ func Received(a *Agent, digest string) (bool, error) {
 }
 
 // Receive makes a delivered configuration the one of this machine. It is on disk, 0600, before
-// anything else is done with it. On a machine that is a node it must be of the same node; one of
-// another is an *OtherNodeError, and nothing is written. What is the same as before is not written.
+// anything else is done with it. Neither one that this machine does not accept (Accept) is
+// written, nor one that says the same as before.
 func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	h, err := OpenLocked(ctx, a, "agent --config-url")
 	if err != nil {
@@ -55,7 +55,7 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 		return errors.New("cannot use the configuration: this machine is being given back; wait for " +
 			"that, or run `aks-flex-node unbootstrap`")
 	}
-	if err := ForThisNode(h, d.Loaded.Config); err != nil || hasReceived(ctx, h, d) {
+	if err := Accept(h, d.Loaded.Config); err != nil || hasReceived(ctx, h, d) {
 		return err
 	}
 	if err := h.Store.KeepBundle(ctx, d.Bundle); err != nil {
@@ -85,9 +85,9 @@ func Withdraw(ctx context.Context, a *Agent) (bool, error) {
 		h.Store.Remove(ctx, saved.SourceFile))
 }
 
-// ForThisNode is an *OtherNodeError if this machine is, or is becoming, another node than a
+// forThisNode is an *OtherNodeError if this machine is, or is becoming, another node than a
 // configuration describes.
-func ForThisNode(h *Home, c config.Config) error {
+func forThisNode(h *Home, c config.Config) error {
 	if h.Saved.Live == nil {
 		return nil
 	}

@@ -143,6 +143,11 @@ func resolve(
 	if c, err = withDNS(ctx, h, t, c); err != nil {
 		return nil, nil, err
 	}
+	if t.Input.Origin == "url" { // the version is known only now, and the policy may be another one
+		if err := permitted(h, c); err != nil {
+			return nil, nil, err
+		}
+	}
 	arts, err := artifacts(ctx, h, c, t.facts.Arch)
 	if err != nil {
 		return nil, nil, err

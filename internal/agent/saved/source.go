@@ -3,6 +3,7 @@ package saved
 import (
 	"context"
 	"path"
+	"slices"
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -38,6 +39,8 @@ type Source struct {
 	Given string `json:"given,omitempty"`
 	// Applied is the version that the node runs on.
 	Applied config.Resource `json:"applied,omitzero"`
+	// Forgotten are the versions that a person has had forgotten: no other goes back from them.
+	Forgotten []config.Resource `json:"forgotten,omitempty"`
 }
 
 // Source reads where the bundle came from; zero without a bundle.
@@ -72,6 +75,22 @@ func (w Writer) SetURL(ctx context.Context, digest string) error {
 	}
 	from.URLSHA256, from.Given = digest, w.Records().BundleResource().ConfigVersion
 	return w.Save(ctx, SourceFile, from)
+}
+
+// Forget has the versions forgotten that were received and applied last, if any, and returns them.
+// They remain what the machine runs on.
+func (w Writer) Forget(ctx context.Context) ([]config.Resource, error) {
+	from, err := w.Records().Source()
+	if err != nil {
+		return nil, err
+	}
+	from.Forgotten = slices.Compact([]config.Resource{w.Records().BundleResource(), from.Applied})
+	from.Forgotten = slices.DeleteFunc(from.Forgotten,
+		func(r config.Resource) bool { return r == config.Resource{} })
+	if len(from.Forgotten) == 0 {
+		return nil, nil
+	}
+	return from.Forgotten, w.Save(ctx, SourceFile, from)
 }
 
 // Bundle reads the delivered configuration; nil without one.

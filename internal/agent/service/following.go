@@ -3,7 +3,9 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +13,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -33,9 +36,11 @@ type Following struct {
 	before            config.Config
 	received, deleted chan struct{}
 	tokens            *follow.Tokens
-	// unusable is the offer that cannot be used, nil if the last one can; under mu.
+	// unusable is the offer that cannot be used, nil if the last one can, and judged by what that was
+	// decided; under mu.
 	mu       sync.Mutex
 	unusable *api.FailedConfig
+	judged   string
 	// ways are how the provider is to be asked, and again has that begin; under mu.
 	ways  follow.Ways
 	again context.CancelFunc
@@ -126,9 +131,22 @@ func (f *Following) polled(answer follow.Answer, err error, pause time.Duration)
 	if answer.Woken {
 		tell(f.received)
 	}
-	if f.ways.Polled(err) {
+	judged := f.judged
+	if f.unusable != nil {
+		f.judged = rules(f.agent)
+	}
+	if f.ways.Polled(err) || f.judged != judged {
 		f.again()
 	}
+}
+
+// rules identifies what people on this machine have decided about offers, but for the configuration:
+// with another decision an offer that was refused is judged again.
+func rules(a *change.Agent) string {
+	text, err := a.ReadFile(saved.PolicyFile)
+	untrusted := a.TrustedFile(a.Path(saved.PolicyFile))
+	from, wrong := a.Records().Source()
+	return fmt.Sprint(string(text), err, untrusted, from.Forgotten, wrong)
 }
 
 // Follow returns how this machine follows the resource that its configuration is from, as what it
@@ -195,9 +213,27 @@ func (f *Following) Unusable(version string, why error) {
 	failed := &api.FailedConfig{
 		Version: version, Reason: "NotUsable", Message: health.Clip(why.Error(), 4*reportText), At: &at,
 	}
+	if _, refused := errors.AsType[*change.PolicyError](why); refused {
+		failed.Reason = health.RefusedByPolicy
+	}
+	judged := rules(f.agent)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.unusable = failed
+	f.unusable, f.judged = failed, judged
+}
+
+// refused returns the offer that the policy of this machine refuses; nil without one.
+func refused(f *Following) *health.Rejection {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.unusable == nil || f.unusable.Reason != health.RefusedByPolicy {
+		return nil
+	}
+	return &health.Rejection{Version: f.unusable.Version, Reason: f.unusable.Message,
+		At: *f.unusable.At, ByPolicy: true}
 }
 
 // Run follows until ctx ends.
@@ -246,7 +282,17 @@ func (f *Following) configOf(h *change.Home) config.Config {
 
 // Offers implements follow.Machine.
 func (f *Following) Offers() (received, applied follow.Offer) {
-	return offerOf(f.agent.Records().BundleResource()), offerOf(inspect.AppliedResource(&f.agent.Env))
+	from, err := f.agent.Records().Source()
+	if err != nil {
+		f.agent.Log.Warn("cannot tell which version is applied", "error", err)
+	}
+	offer := func(r config.Resource) follow.Offer {
+		if slices.Contains(from.Forgotten, r) {
+			return follow.Offer{UID: r.UID}
+		}
+		return offerOf(r)
+	}
+	return offer(f.agent.Records().BundleResource()), offer(from.Applied)
 }
 
 func offerOf(r config.Resource) follow.Offer {
@@ -304,7 +350,8 @@ func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 		return &follow.UnusableError{Err: err}
 	}
 	err = receiveNext(ctx, f.agent, bundle, read.Config)
-	if _, other := errors.AsType[*change.OtherNodeError](err); other {
+	_, other := errors.AsType[*change.OtherNodeError](err)
+	if _, refused := errors.AsType[*change.PolicyError](err); other || refused {
 		return &follow.UnusableError{Err: err}
 	}
 	if err != nil {
@@ -325,7 +372,7 @@ func receiveNext(ctx context.Context, a *change.Agent, bundle []byte, c config.C
 	if err != nil {
 		return err
 	}
-	if err := change.ForThisNode(h, c); err != nil {
+	if err := change.Accept(h, c); err != nil {
 		return err
 	}
 	a.Bundle.Lock()
@@ -333,5 +380,23 @@ func receiveNext(ctx context.Context, a *change.Agent, bundle []byte, c config.C
 	return h.Store.KeepBundle(ctx, bundle)
 }
 
-// Deleted implements follow.Machine.
-func (f *Following) Deleted() { tell(f.deleted) }
+// Deleted implements follow.Machine. While the policy of this machine cannot be used, a person is
+// waited for.
+func (f *Following) Deleted() (leaves bool) {
+	limits, err := change.Policy(f.agent)
+	if err != nil {
+		f.agent.Log.Error("the machine is not given back before a person confirms it", "error", err)
+		kept(f.live, health.DeletionWaits)
+		return false
+	}
+	switch {
+	case limits.Confirms():
+		kept(f.live, health.DeletionWaits)
+	case limits.Keeps():
+		kept(f.live, health.RefusedByPolicy)
+	default:
+		tell(f.deleted)
+		return true
+	}
+	return false
+}

@@ -128,9 +128,21 @@ func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 		}
 		if err == nil {
 			p.Answered, p.Failures = asked, 0
+			if answer.Deleted == nil {
+				p.Kept = ""
+			}
 		}
 		l.work.Polls = &p
 		l.count("polls_total", "", 1, "result", p.Result)
+	})
+}
+
+// kept takes in why the machine is not given back, though its resource was deleted.
+func kept(l *Live, reason string) {
+	l.update(func() {
+		p := *cmp.Or(l.work.Polls, &health.Polls{})
+		p.Kept = reason
+		l.work.Polls = &p
 	})
 }
 

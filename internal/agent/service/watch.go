@@ -4,6 +4,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,10 @@ func (w *Watcher) Reconcile(ctx context.Context) transition.Outcome {
 	case o.Kind == transition.Done:
 		w.refused = nil
 	case o.Kind == transition.Refused && (w.refused == nil || w.refused.Reason != o.Err.Error()):
-		w.refused = &health.Rejection{Version: "file", Reason: o.Err.Error(), At: inspect.Now()}
+		_, policy := errors.AsType[*change.PolicyError](o.Err)
+		w.refused = &health.Rejection{
+			Version: "file", Reason: o.Err.Error(), At: inspect.Now(), ByPolicy: policy,
+		}
 	}
 	return o
 }
@@ -247,7 +251,9 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	if w.Follows != nil {
 		w.Follows.settle(ctx, h)
 	}
-	known := &inspect.Work{Exhausted: exhausted, Refused: w.refused, Polls: w.Live.polling()}
+	known := &inspect.Work{
+		Exhausted: exhausted, Refused: cmp.Or(w.refused, refused(w.Follows)), Polls: w.Live.polling(),
+	}
 	s, err := inspect.StatusOf(ctx, h.Node, known)
 	if err != nil {
 		return daemon.Finding{}, err

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/policy"
+)
+
+// shownPolicy is the JSON that `policy show` prints.
+type shownPolicy struct {
+	File   string         `json:"file"`
+	Exists bool           `json:"exists"`
+	Limits []policy.Limit `json:"limits"`
+}
+
+func policyCommand(o *options) *cobra.Command {
+	parent := &cobra.Command{
+		Use: "policy", Short: "Show what a provider may do with this machine",
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	parent.AddCommand(&cobra.Command{
+		Use:   "show",
+		Short: "Show each limit of the machine's policy, and where it comes from",
+		Long: `Shows each limit of ` + policy.File + `, its value, and whether that is from
+the file or the default. The policy limits what a provider may do with this machine, by a
+configuration URL or a flexNodeConfig that the machine follows; it does not limit a
+configuration file that root wrote here. Only root may write it. Exits with 3 when the
+file cannot be used; each problem is named with its path.`,
+		Args: cobra.NoArgs,
+		RunE: o.reads(func(_ context.Context, a *change.Agent, _ []string) error {
+			p, err := change.Policy(a)
+			if err != nil {
+				return exitError{exitConfig, err}
+			}
+			_, missing := a.ReadFile(policy.File)
+			shown := shownPolicy{policy.File, !errors.Is(missing, fs.ErrNotExist), p.Limits()}
+			return o.print(shown, func(w io.Writer) { writePolicy(w, shown) })
+		}),
+	})
+	return parent
+}
+
+// writePolicy writes a policy for people.
+func writePolicy(w io.Writer, shown shownPolicy) {
+	if !shown.Exists {
+		fmt.Fprintf(w, "There is no %s: all limits are the defaults.\n", shown.File)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "LIMIT\tVALUE\tFROM\tMEANS")
+	for _, l := range shown.Limits {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, l.Value, l.From, l.Means)
+	}
+	t.Flush()
+}
+
+func followCommand(o *options) *cobra.Command {
+	parent := &cobra.Command{
+		Use: "follow", Short: "Decide how this machine follows its provider",
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	parent.AddCommand(&cobra.Command{
+		Use:   "reset",
+		Short: "Accept an older epoch and version from the provider",
+		Long: `Forgets the epoch and the version of the configurations that were received and applied
+last. A provider may not go back from them, so that an old backup of it changes nothing;
+after this it may: the next configuration on offer is accepted, whatever its version, and
+no other goes back from that one. The configuration must still be of the same
+flexNodeConfig, and the machine's policy counts as before. The node goes on as it is.`,
+		Args: cobra.NoArgs,
+		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+			forgotten, err := change.Forget(ctx, a)
+			if err != nil {
+				return err
+			}
+			return o.print(map[string][]config.Resource{"forgotten": forgotten}, func(w io.Writer) {
+				for _, r := range forgotten {
+					fmt.Fprintf(w, "Forgotten: version %s of epoch %d of %s\n", r.ConfigVersion, r.Epoch, r.ID)
+				}
+			})
+		}),
+	})
+	return parent
+}

@@ -1,0 +1,36 @@
+package saved
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/policy"
+)
+
+// Policy limits what a provider may do with a machine.
+type Policy = policy.Policy
+
+// PolicyFile is the file with the policy, which the agent never writes.
+const PolicyFile = policy.File
+
+// ReadPolicy reads the policy of a machine, which root alone may write: trusted judges who can
+// change the file at path, which is where this process finds it. A machine without the file has an
+// empty policy.
+func ReadPolicy(files apply.Files, path string, trusted func(path string) error) (Policy, error) {
+	// Asked before the file is opened: if only root can change it now, only root can until then.
+	untrusted := trusted(path)
+	data, err := files.ReadFile(PolicyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Policy{}, nil
+	}
+	var p Policy
+	if err = errors.Join(untrusted, err); err == nil {
+		p, err = policy.Parse(data)
+	}
+	if err != nil {
+		return Policy{}, fmt.Errorf("cannot use the policy %s:\n%w", PolicyFile, err)
+	}
+	return p, nil
+}

@@ -1,0 +1,173 @@
+// Package policy is what the owner of a machine lets a provider do with it: a file that root writes
+// on the machine and no provider changes. It judges the configurations that a provider delivers,
+// and never one that root wrote. It is pure: package saved reads the file.
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/release"
+)
+
+// File is the policy of a machine. Without it every limit is the usual one.
+const File = "/etc/aks-flex-node/policy.json"
+
+// What happens when the provider has deleted the flexNodeConfig of a machine.
+const (
+	Follow  = "follow"  // the machine is given back
+	Confirm = "confirm" // it waits for a person
+	Never   = "never"   // nothing; it is reported
+)
+
+// Policy has the limits that the file sets. What it leaves out is the usual one.
+type Policy struct {
+	// Deletion is Follow, Confirm or Never; usually Follow.
+	Deletion        string   `json:"deletion,omitempty"`
+	MinimumVersions Versions `json:"minimumVersions,omitzero"`
+	Hosts           Hosts    `json:"hosts,omitzero"`
+	// AgentUpdates reports whether a provider may update the agent.
+	AgentUpdates *bool `json:"agentUpdates,omitempty"`
+	Allow        Allow `json:"allow,omitzero"`
+}
+
+// Confirms reports whether a deletion by the provider waits for a person.
+func (p Policy) Confirms() bool { return p.Deletion == Confirm }
+
+// Keeps reports whether a deletion by the provider does not concern the machine.
+func (p Policy) Keeps() bool { return p.Deletion == Never }
+
+// Versions are the oldest ones that a provider may choose; "" is any.
+type Versions struct {
+	Kubernetes string `json:"kubernetes,omitempty"`
+	Containerd string `json:"containerd,omitempty"`
+	Runc       string `json:"runc,omitempty"`
+}
+
+// Hosts are those that a configuration may name, as names or addresses without a port; nil is any,
+// an empty list none.
+type Hosts struct {
+	Downloads []string `json:"downloads,omitzero"`
+	Endpoints []string `json:"endpoints,omitzero"`
+}
+
+// Allow says which settings a provider may set; nil is the usual answer.
+type Allow struct {
+	Overrides    *bool `json:"overrides,omitempty"`
+	URLTemplates *bool `json:"urlTemplates,omitempty"`
+	Paths        *bool `json:"paths,omitempty"`
+	APIServer    *bool `json:"apiServer,omitempty"`
+	Proxies      *bool `json:"proxies,omitempty"`
+}
+
+// Parse reads a policy. The error is of type config.Problems and names each problem by its path.
+func Parse(data []byte) (Policy, error) {
+	var p Policy
+	if err := config.Decode(data, &p); err != nil {
+		return Policy{}, err
+	}
+	var problems config.Problems
+	wrong := func(path, value, message string) {
+		problems = append(problems,
+			config.Problem{Path: path, Value: fmt.Sprintf("%q", value), Message: message})
+	}
+	if p.Deletion != "" && !slices.Contains([]string{Follow, Confirm, Never}, p.Deletion) {
+		wrong("deletion", p.Deletion, "must be follow, confirm or never")
+	}
+	for _, hosts := range p.hosts() {
+		for i, host := range hosts.allowed {
+			if !isHost(host) {
+				wrong(fmt.Sprintf("%s[%d]", hosts.key, i), host,
+					"must be the name or IP address of a host, in lower case, without a port")
+			}
+		}
+	}
+	for _, v := range p.versions() {
+		if _, ok := release.Parse(v.least); v.least != "" && !ok {
+			wrong(v.key, v.least, "must be a version x.y.z")
+		}
+	}
+	if problems != nil {
+		return Policy{}, problems
+	}
+	return p, nil
+}
+
+// isHost reports whether a text is a host as hostOf returns it.
+func isHost(s string) bool {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return true
+	}
+	return s != "" && s == strings.ToLower(s) && !strings.ContainsAny(s, "/:@?#[]{}% *")
+}
+
+// permission is whether a provider may set the settings at some paths, and below them.
+type permission struct {
+	key   string
+	given *bool
+	usual bool
+	paths []string
+	means string
+}
+
+func (p permission) granted() bool {
+	if p.given != nil {
+		return *p.given
+	}
+	return p.usual
+}
+
+// apiServer is the permission that does not concern a machine's first API server.
+const apiServer = "allow.apiServer"
+
+func (p Policy) permissions() []permission {
+	return []permission{
+		{"allow.overrides", p.Allow.Overrides, false, []string{"artifacts.overrides"},
+			"other programs in the place of those that this program knows"},
+		{"allow.urlTemplates", p.Allow.URLTemplates, false,
+			[]string{"kubernetes.urlTemplate", "runc.url"}, "other places of programs"},
+		{"allow.paths", p.Allow.Paths, false,
+			[]string{"paths", "agent.logDir", "agent.metrics.textfile", "artifacts.directory"},
+			"other directories and files on this machine"},
+		{apiServer, p.Allow.APIServer, true, []string{"node.kubelet.serverURL",
+			"node.kubelet.caCertData", "azure.resourceManagerEndpoint"},
+			"another API server or CA than the applied one, or another Resource Manager to ask for them"},
+		{"allow.proxies", p.Allow.Proxies, true, []string{"proxy"}, "other proxies"},
+	}
+}
+
+// minimum is the oldest version of a component, and the setting that selects one.
+type minimum struct{ key, least, path string }
+
+func (p Policy) versions() []minimum {
+	return []minimum{
+		{"minimumVersions.kubernetes", p.MinimumVersions.Kubernetes, "kubernetes.version"},
+		{"minimumVersions.containerd", p.MinimumVersions.Containerd, "containerd.version"},
+		{"minimumVersions.runc", p.MinimumVersions.Runc, "runc.version"},
+	}
+}
+
+// hostRule is which hosts the settings at some paths may name.
+type hostRule struct {
+	key     string
+	allowed []string
+	paths   []string
+	means   string
+}
+
+// image is the only setting that names a host without a URL.
+const image = "containerd.pauseImage"
+
+func (p Policy) hosts() []hostRule {
+	return []hostRule{
+		{"hosts.downloads", p.Hosts.Downloads, []string{"artifacts.mirror", "artifacts.mirrors",
+			"artifacts.overrides", "kubernetes.urlTemplate", "runc.url", "azure.arc.package.url", image},
+			"hosts that a configuration may name for downloads"},
+		{"hosts.endpoints", p.Hosts.Endpoints, []string{"azure.resourceManagerEndpoint",
+			"azure.authorityHost", "agent.monitoring.endpoint", "node.kubelet.serverURL"},
+			"hosts that a configuration may name as Azure, provider and API server"},
+	}
+}

@@ -1,0 +1,266 @@
+package stories
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// providers is a policy with which the stories' providers do all that they did, and more limits.
+func providers(more string) string {
+	return `{"allow": {"overrides": true, "paths": true}` + more + `}`
+}
+
+// refusal is why a configuration is refused by the policy, by path.
+func refusal(t *testing.T, err error) (paths []string) {
+	t.Helper()
+	if _, refused := errors.AsType[*change.PolicyError](err); !refused {
+		t.Fatalf("got %v", err)
+	}
+	for _, p := range config.AsProblems(err) {
+		if !slices.Contains(paths, p.Path) {
+			paths = append(paths, p.Path)
+		}
+	}
+	return paths
+}
+
+// A machine without a policy takes no configuration with overrides or other directories from a
+// provider, and nothing is written; the same as a file that root wrote is applied.
+func TestPolicyAtTheJoin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.allow("")
+	before := w.tree()
+	d := w.delivery("7")
+	paths := refusal(t, change.Receive(t.Context(), w.agent(), d))
+	if !slices.Contains(paths, "artifacts.directory") ||
+		!slices.Contains(paths, "artifacts.overrides.kubelet.sha256") {
+		t.Errorf("refused are %q", paths)
+	}
+	if w.same(before); w.bundle() != "" {
+		t.Error("the configuration was kept")
+	}
+	if _, err := w.bootstrap(); err != nil {
+		t.Errorf("a file that root wrote: %v", err)
+	}
+	// What is applied now may be delivered; anything else may not.
+	again := w.delivery("8", func(c map[string]any) {
+		c["artifacts"].(map[string]any)["directory"] = w.config.Artifacts.Directory
+	}, pods(42))
+	if err := change.Receive(t.Context(), w.agent(), again); err != nil {
+		t.Errorf("what is applied: %v", err)
+	}
+	paths = refusal(t, change.Receive(t.Context(), w.agent(), w.delivery("9", func(c map[string]any) {
+		c["artifacts"].(map[string]any)["directory"] = w.config.Artifacts.Directory
+		c["agent"].(map[string]any)["logDir"] = "/srv/log"
+		c["agent"].(map[string]any)["metrics"] = map[string]any{"textfile": "/srv/metrics.prom"}
+		c["kubernetes"].(map[string]any)["urlTemplate"] = "https://x.example/{version}/bin"
+	})))
+	if !slices.Equal(paths, []string{
+		"agent.logDir", "agent.metrics.textfile", "kubernetes.urlTemplate"}) {
+		t.Errorf("refused are %q", paths)
+	}
+}
+
+// A policy that cannot be used, or that another user can change, refuses every configuration of a
+// provider.
+func TestPolicyThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.delivery("7")
+	w.allow(`{"deletion": "perhaps"}`)
+	before := w.tree()
+	err := change.Receive(t.Context(), w.agent(), d)
+	if refusal(t, err); !strings.Contains(err.Error(), `policy.json`) ||
+		!strings.Contains(err.Error(), `deletion: "perhaps" is not allowed`) {
+		t.Errorf("got %v", err)
+	}
+	w.allow(providers(""))
+	w.trusted = func(file string) error {
+		if strings.HasSuffix(file, "/policy.json") {
+			return errors.New("others can change " + file)
+		}
+		return nil
+	}
+	err = change.Receive(t.Context(), w.agent(), d)
+	if refusal(t, err); !strings.Contains(err.Error(), "can change") {
+		t.Errorf("got %v", err)
+	}
+	w.allow(`{"deletion": "perhaps"}`)
+	w.same(before)
+}
+
+// A version that is left open is held to the minimum as soon as it is known; a policy that has
+// become stricter holds back what was received before.
+func TestPolicyAtTheChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.delivery("7", func(c map[string]any) { c["kubernetes"] = map[string]any{} })
+	w.allow(providers(`, "minimumVersions": {"kubernetes": "1.99.0"}`))
+	a := w.agent()
+	if err := change.Receive(t.Context(), a, d); err != nil {
+		t.Fatal(err)
+	}
+	in := change.Input{Config: d.Loaded.Config, Document: d.Loaded.Document, Origin: "url"}
+	_, err := change.Bootstrap(t.Context(), a, in)
+	if paths := refusal(t, err); !slices.Equal(paths, []string{"kubernetes.version"}) {
+		t.Errorf("refused are %q", paths)
+	}
+	if o := change.Verdict(err); o.Kind != transition.Refused {
+		t.Errorf("it is %s", o.Kind)
+	}
+	w.allow("")
+	_, err = change.Bootstrap(t.Context(), a, in)
+	if paths := refusal(t, err); !slices.Contains(paths, "artifacts.directory") {
+		t.Errorf("refused are %q", paths)
+	}
+	w.allow(providers(`, "minimumVersions": {"kubernetes": "1.34.4"}`))
+	d = w.delivery("8")
+	if err := change.Receive(t.Context(), a, d); err != nil {
+		t.Fatal(err)
+	}
+	in.Config, in.Document = d.Loaded.Config, d.Loaded.Document
+	if _, err := change.Bootstrap(t.Context(), a, in); err != nil {
+		t.Error(err)
+	}
+}
+
+// What the policy refuses of an offer is reported, and changes nothing; once it is allowed the same
+// offer is applied.
+func TestFollowsWithinThePolicy(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
+		s.sleep(2 * time.Minute)
+		kept := s.bundle()
+		s.allow("")
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
+		s.until(3*time.Minute, "the refusal is reported", func() bool {
+			c := s.provider.said().Config
+			return c != nil && c.Failed != nil && c.Failed.Version == "8" && c.Applied == "7" &&
+				c.Failed.Reason == "RefusedByPolicy" &&
+				strings.Contains(c.Failed.Message, "artifacts.directory")
+		})
+		s.until(3*time.Minute, "the condition is reported", func() bool {
+			return slices.ContainsFunc(s.provider.said().Conditions, func(c api.Condition) bool {
+				return c.Type == "ConfigurationAccepted" && c.Reason == "RefusedByPolicy"
+			})
+		})
+		s.sleep(time.Hour)
+		if c := s.condition("ConfigurationAccepted"); c.Reason != health.RefusedByPolicy ||
+			c.Owner != health.OwnerMachine {
+			t.Errorf("the condition is %+v", c)
+		}
+		if s.bundle() != kept || !s.takes("110")() {
+			t.Error("something was changed")
+		}
+		s.allow(providers(""))
+		s.until(3*time.Minute, "the version is applied", s.takes("42"))
+		s.until(3*time.Minute, "no failure is reported", func() bool {
+			c := s.provider.said().Config
+			return c.Failed == nil && c.Applied == "8"
+		})
+		s.healthy("42")
+	})
+}
+
+// A deletion waits for a person, or is ignored, as the policy says; a policy that cannot be used has
+// it wait. When the policy lets the provider decide, the machine is given back.
+func TestFollowsToTheEndOfThePolicy(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, before string) {
+		s.sleep(2 * time.Minute)
+		waits := func(reason string) func() bool {
+			return func() bool {
+				c := s.condition("NoChangeWaiting")
+				return c.Status == health.False && c.Reason == reason && c.Owner == health.OwnerMachine &&
+					strings.Contains(c.Message, "unbootstrap")
+			}
+		}
+		s.allow(providers(`, "deletion": "confirm"`))
+		s.provider.offers(change.Delivery{})
+		s.until(5*time.Minute, "it waits for a person", waits("DeletionWaits"))
+		s.sleep(time.Hour)
+		s.healthy("110")
+		s.allow(providers(`, "deletion": "never"`))
+		s.until(5*time.Minute, "it is ignored", waits("RefusedByPolicy"))
+		s.allow(`{`)
+		s.until(5*time.Minute, "it waits for a person again", waits("DeletionWaits"))
+		if !s.registered() || s.bundle() == "" {
+			t.Error("the machine was given back")
+		}
+		s.allow(providers(`, "deletion": "never"`))
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
+		s.until(5*time.Minute, "it is followed again", func() bool {
+			return s.takes("42")() && s.condition("NoChangeWaiting").Status == health.True
+		})
+		s.allow(providers(""))
+		s.provider.offers(change.Delivery{})
+		s.until(10*time.Minute, "the daemon ends", func() bool {
+			select {
+			case <-s.ended:
+				return true
+			default:
+				return false
+			}
+		})
+		if s.outcome.Kind != transition.Deleted || s.registered() {
+			t.Errorf("it ended with %v", s.outcome)
+		}
+	})
+}
+
+// A provider may not go back from an epoch and a version until a person has them forgotten; then it
+// goes on from the ones that it offers next.
+func TestFollowsBackWhenAPersonSaysSo(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
+		s.sleep(2 * time.Minute)
+		refused := func(version string) func() bool {
+			return func() bool {
+				c := s.provider.said().Config
+				return c != nil && c.Failed != nil && c.Failed.Version == version &&
+					strings.Contains(c.Failed.Message, "goes back")
+			}
+		}
+		s.provider.offers(s.delivery("3", monitored, readyTimeout("1m"), pods(42)))
+		s.until(3*time.Minute, "it is refused", refused("3"))
+		s.sleep(time.Hour)
+		if !s.takes("110")() {
+			t.Fatal("it went back")
+		}
+		forgotten, err := change.Forget(t.Context(), s.agent())
+		if err != nil || len(forgotten) != 1 || forgotten[0].ConfigVersion != "7" {
+			t.Errorf("forgotten is %v: %v", forgotten, err)
+		}
+		s.until(3*time.Minute, "it goes back", s.takes("42"))
+		s.until(3*time.Minute, "the version is reported", func() bool {
+			c := s.provider.said().Config
+			return c.Failed == nil && c.Applied == "3"
+		})
+		s.provider.offers(s.delivery("2", monitored, readyTimeout("1m"), pods(43)))
+		s.until(3*time.Minute, "the next way back is refused", refused("2"))
+		s.provider.offers(s.delivery("4", monitored, readyTimeout("1m"), pods(44)))
+		s.until(3*time.Minute, "it goes on", s.takes("44"))
+	})
+}
+
+// A machine without a configuration of a provider has nothing to forget.
+func TestNothingToForget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	before := w.tree()
+	if _, err := change.Forget(t.Context(), w.agent()); err == nil ||
+		!strings.Contains(err.Error(), "no configuration from a provider") {
+		t.Errorf("got %v", err)
+	}
+	w.same(before)
+}
