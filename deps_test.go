@@ -80,9 +80,10 @@ var rules = []struct {
 	{"internal/rp/plugin", nil, []string{"net", "net/http"}},
 	{"internal/rp/fair", nil, []string{"os", "os/exec"}},
 	{"internal/rp/seal", nil, []string{"os/exec", "net", "net/http"}},
+	{"internal/machinekey", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/front", []string{
 		"api/flexnode/sealed", "api/flexnode/v20260501preview", "internal/arm",
-		"internal/rp/credential", "internal/rp/fair", "internal/rp/flexnode", "internal/rp/seal",
+		"internal/machinekey", "internal/rp/credential", "internal/rp/fair", "internal/rp/flexnode", "internal/rp/seal",
 		"internal/rp/store",
 	}, []string{"os", "os/exec", "net"}},
 	{"internal/rp/service", []string{

@@ -21,7 +21,7 @@ const (
 	kind = "flexnode-machine+jwt"
 )
 
-// Claims are what a token says.
+// Claims has the claims of a token.
 type Claims struct {
 	// UID is that of the flexNodeConfig, Audience the URL of the provider.
 	UID, Audience string
@@ -34,7 +34,7 @@ type Claims struct {
 	Boot string
 }
 
-// Request is what a token is bound to.
+// Request identifies the one request that a token is bound to.
 type Request struct {
 	Method string `json:"htm,omitempty"`
 	Path   string `json:"htp,omitempty"`
@@ -88,7 +88,7 @@ type Verifier struct {
 	Nonce func(nonce string) (until time.Time, ok bool)
 }
 
-// Verified is what a token has proved.
+// Verified has the claims that a token has proved.
 type Verified struct {
 	Claims
 	// Thumbprint is that of the key that has signed it.

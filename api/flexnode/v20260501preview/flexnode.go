@@ -283,6 +283,9 @@ type Bundle struct {
 	SchemaVersion string         `json:"schemaVersion"`
 	Config        map[string]any `json:"config"`
 	Resource      BundleResource `json:"resource"`
+	// EnrolmentSecret registers the key of the machine as the node's, once (RegisterKey). It is only
+	// in what a configuration URL gives.
+	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
 }
 
 // BundleResource is the flexNodeConfig that a configuration is from.
@@ -293,6 +296,16 @@ type BundleResource struct {
 	// Epoch counts how often the provider was restored from a backup: configVersion never goes
 	// back within one.
 	Epoch int64 `json:"epoch"`
+}
+
+// RegisterKey is the body of registerKey. The request is signed with the key that it registers, or
+// it is one of the node's identity in Azure.
+type RegisterKey struct {
+	// EnrolmentSecret is that of the bundle; "" where the node's identity in Azure asks.
+	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
+	// MachineToken is a token that is signed with the key and bound to the method and path of this
+	// request, where the node's identity in Azure asks.
+	MachineToken string `json:"machineToken,omitempty"`
 }
 
 // Refresh is the body of refreshCredentials.
