@@ -6,8 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
-	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -203,9 +203,9 @@ func notRegistered() error {
 
 // address is where a request comes from, without its port.
 func (r *request) address() string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return r.RemoteAddr
 	}
-	return host
+	return at.Addr().String()
 }
