@@ -33,6 +33,7 @@ type Following struct {
 	before            config.Config
 	received, deleted chan struct{}
 	tokens            *follow.Tokens
+	signer            *follow.Signer
 	// unusable is the offer that cannot be used, nil if the last one can; under mu.
 	mu       sync.Mutex
 	unusable *api.FailedConfig
@@ -106,7 +107,10 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 		f.live.notPolled()
 		return nil, within
 	}
-	f.Resource.Endpoint = m.Endpoint
+	f.Resource.Endpoint, f.Resource.Signer = m.Endpoint, nil
+	if m.Signs {
+		f.Resource.Signer = f.signer
+	}
 	if !reflect.DeepEqual(m.Proxy, before.Proxy) {
 		f.Resource.Client = change.ProviderClient(f.agent, m.Config)
 	}
@@ -141,6 +145,7 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 	f := &Following{
 		agent: a, live: live, before: in.Config, again: func() {},
 		tokens:   &follow.Tokens{Identity: a.Identity},
+		signer:   &follow.Signer{Keys: change.MachineKeys(a)},
 		received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
 	}
 	c := in.Config
