@@ -370,3 +370,32 @@ func TestMachineTokenIsRemembered(t *testing.T) {
 	w.must(401, "GET", nodeURL("n"), "", token)
 	m.poll(t, 200)
 }
+
+// A node follows unless its owner says that it does not, and polls the provider unless he names
+// another endpoint.
+func TestNodesFollowByDefault(t *testing.T) {
+	w := newEdge(t)
+	for properties, want := range map[string][2]any{
+		``:                             {true, publicURL},
+		`"continuousMonitoring":null`:  {true, publicURL},
+		`"continuousMonitoring":false`: {nil, publicURL},
+		`"monitoring":{"endpoint":"https://rp.example"}`: {true, "https://rp.example"},
+		`"azureAuth":{"method":"arc"},"monitoring":{"endpoint":"resourceManager"}`: {
+			true, "resourceManager",
+		},
+	} {
+		shown := w.node(201, "PUT", nodeURL("n"), `{"properties":{`+properties+`}}`)
+		monitoring := shown.Properties.Config["agent"].(map[string]any)["monitoring"].(map[string]any)
+		got := [2]any{shown.Properties.Config["continuousMonitoring"], monitoring["endpoint"]}
+		if got != want || shown.Properties.ContinuousMonitoring != (want[0] == true) {
+			t.Errorf("%s: %v, want %v", properties, got, want)
+		}
+		_, text := w.must(200, "GET", nodeURL("n"), "")
+		again, _ := w.must(200, "PUT", nodeURL("n"), text)
+		if again.Header.Get("ETag") != shown.ETag {
+			t.Errorf("%s: what is read is another node when it is written", properties)
+		}
+		w.must(200, "DELETE", nodeURL("n"), "")
+		w.caughtUp()
+	}
+}
