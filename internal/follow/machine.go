@@ -3,7 +3,6 @@ package follow
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -106,9 +105,8 @@ func (r *Resource) authorize(ctx context.Context, req *http.Request, body []byte
 
 // The codes of the provider's answers about keys.
 const (
-	notRegistered   = "MachineKeyNotRegistered"
-	enrolmentFailed = "EnrolmentFailed"
-	secondMachine   = "SecondMachine"
+	notRegistered = "MachineKeyNotRegistered"
+	secondMachine = "SecondMachine"
 )
 
 // hasCode reports whether an answer is an error with a code.
@@ -119,31 +117,19 @@ func (r *reply) hasCode(code string) bool {
 
 const registerAction = "registerKey"
 
-// register registers the key of this machine: by the enrolment secret of the bundle, or, where there
-// is none that counts, by the node's identity in Azure.
+// register registers the key of this machine: by the enrolment secret of the bundle, or, where the
+// bundle has none, by the node's identity in Azure. A machine with a secret never shows a token of
+// Azure here: another server could ask for that in the provider's place.
 func (r *Resource) register(ctx context.Context) error {
 	secret, err := r.Signer.Keys.EnrolmentSecret()
 	if err != nil {
 		return err
 	}
-	failed := error(nil)
-	if secret != "" {
-		_, err := r.post(ctx, registerAction, api.RegisterKey{EnrolmentSecret: secret})
-		if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Code != enrolmentFailed {
-			return registering(err)
-		}
-		failed = registering(err)
+	if secret == "" {
+		err = r.registerAsIdentity(ctx)
+	} else {
+		_, err = r.post(ctx, registerAction, api.RegisterKey{EnrolmentSecret: secret})
 	}
-	if err := r.registerAsIdentity(ctx); err != nil {
-		if failed != nil {
-			return failed
-		}
-		return registering(err)
-	}
-	return nil
-}
-
-func registering(err error) error {
 	if err != nil {
 		return fmt.Errorf("cannot register the machine's key: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -114,7 +115,7 @@ func (l *listenerOf) register(w http.ResponseWriter, got *machinekey.Verified, m
 	case l.refuses != "":
 		l.refuse(w, 409, l.refuses)
 	case !may:
-		l.refuse(w, 401, enrolmentFailed)
+		l.refuse(w, 401, "EnrolmentFailed")
 	default:
 		l.knows = got.Thumbprint
 		w.WriteHeader(http.StatusNoContent)
@@ -168,7 +169,7 @@ func TestMachineRegisters(t *testing.T) {
 		"with a secret":                       {"s", "s", false, true},
 		"with a secret, and an identity":      {"s", "s", true, true},
 		"with an identity":                    {"", "", true, true},
-		"with a used secret, and an identity": {"s", "", true, true},
+		"with a used secret, and an identity": {"s", "", true, false},
 		"with a used secret":                  {"s", "", false, false},
 		"with nothing":                        {"", "s", false, false},
 	} {
@@ -182,6 +183,9 @@ func TestMachineRegisters(t *testing.T) {
 			if !tt.good {
 				if !strings.Contains(err.Error(), "cannot register the machine's key") {
 					t.Errorf("got %v", err)
+				}
+				if slices.Contains(l.tokens, "azure") {
+					t.Error("the provider was shown a token of Azure")
 				}
 				return
 			}

@@ -271,6 +271,9 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 	if bundle, err = config.WithToken(bundle, token); err != nil {
 		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
 	}
+	if bundle, err = f.withEnrolment(bundle); err != nil {
+		return nil, follow.Offer{}, err
+	}
 	resource, err := config.ResourceOf(bundle)
 	if err == nil && (resource == nil || !strings.EqualFold(resource.ID, f.Resource.ID)) {
 		err = errors.New("it does not say that it is of " + f.Resource.ID)
@@ -279,6 +282,15 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
 	}
 	return bundle, offerOf(*resource), nil
+}
+
+// withEnrolment keeps the enrolment secret of the configuration URL in a bundle that follows it.
+func (f *Following) withEnrolment(bundle []byte) ([]byte, error) {
+	secret, err := f.agent.Records().EnrolmentSecret()
+	if err != nil || secret == "" {
+		return bundle, err
+	}
+	return config.WithEnrolment(bundle, config.Secret(secret))
 }
 
 // spentToken is the bootstrap token that the node has joined with and needs no more, as it has its
