@@ -115,8 +115,7 @@ var rules = []struct {
 		"internal/access", "internal/agent/inspect", "internal/agent/saved", "internal/apply",
 		"internal/artifact", "internal/config",
 		"internal/follow", "internal/generation", "internal/health", "internal/history",
-		"internal/host", "internal/kube", "internal/machinekey", "internal/node",
-		"internal/nodeobject",
+		"internal/host", "internal/kube", "internal/node", "internal/nodeobject",
 		"internal/progress", "internal/state", "internal/transition", "internal/wait",
 	}, []string{"os/exec"}},
 	{"internal/agent/service", []string{

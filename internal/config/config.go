@@ -25,9 +25,8 @@ type Config struct {
 	Proxy      Proxy      `json:"proxy"`
 	Artifacts  Artifacts  `json:"artifacts"`
 	Agent      Agent      `json:"agent"`
-	// ContinuousMonitoring has the node follow its flexNodeConfig resource after it has
-	// joined, with its identity in Azure; only a configuration that a provider has delivered is
-	// followed.
+	// ContinuousMonitoring has the node follow its flexNodeConfig resource after it has joined; only a
+	// configuration that a provider has delivered is followed.
 	ContinuousMonitoring bool `json:"continuousMonitoring,omitempty"`
 }
 

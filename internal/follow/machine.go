@@ -15,7 +15,7 @@ import (
 
 // Keys are the key of this machine and the secret that registers it.
 type Keys interface {
-	// MachineKey returns the key; it is made if there is none.
+	// MachineKey returns the key; it is made on the first call.
 	MachineKey(ctx context.Context) (*machinekey.Key, error)
 	// EnrolmentSecret returns that of the bundle; "" for none.
 	EnrolmentSecret() (string, error)

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// Lifetime is how long a token is valid at most.
+	// Lifetime is the longest validity of a token.
 	Lifetime = 5 * time.Minute
-	// leeway is how far the clocks of machine and provider may be apart without a nonce.
+	// leeway is the tolerance between the clocks of machine and provider without a nonce.
 	leeway = 30 * time.Second
 	// MaxLength bounds a token, in bytes.
 	MaxLength = 4 << 10

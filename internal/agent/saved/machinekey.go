@@ -3,6 +3,7 @@ package saved
 import (
 	"context"
 	"encoding/json"
+	"sync"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
@@ -21,8 +22,8 @@ func (r Records) MachineKey() (*machinekey.Key, error) {
 	return machinekey.Parse(text)
 }
 
-// MakeMachineKey returns the key of the machine. It is made and on disk first if there is none: a key
-// that a provider knows is never lost to a crash.
+// MakeMachineKey returns the key of the machine. A new key is on disk before it is used: a key that a
+// provider knows is never lost to a crash.
 func (w Writer) MakeMachineKey(ctx context.Context) (*machinekey.Key, error) {
 	key, err := w.Records().MachineKey()
 	if err != nil || key != nil {
@@ -40,6 +41,24 @@ func (w Writer) MakeMachineKey(ctx context.Context) (*machinekey.Key, error) {
 	}
 	return w.Records().MachineKey() // another process may have been faster
 }
+
+// Keys are the key of the machine and the secret that registers it, on disk.
+type Keys struct {
+	Writer Writer
+	// Writing is held while a process writes the key, or a bundle.
+	Writing *sync.Mutex
+}
+
+// MachineKey returns the key, which is made on the first call. The directory is there: a bundle, or
+// the node's records, are in it.
+func (k Keys) MachineKey(ctx context.Context) (*machinekey.Key, error) {
+	k.Writing.Lock()
+	defer k.Writing.Unlock()
+	return k.Writer.MakeMachineKey(ctx)
+}
+
+// EnrolmentSecret returns the secret of the bundle; "" for none.
+func (k Keys) EnrolmentSecret() (string, error) { return k.Writer.Records().EnrolmentSecret() }
 
 // EnrolmentSecret returns the secret of the bundle that registers the key; "" for none.
 func (r Records) EnrolmentSecret() (string, error) {

@@ -271,7 +271,7 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 	if bundle, err = config.WithToken(bundle, token); err != nil {
 		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
 	}
-	if bundle, err = f.withEnrolment(bundle); err != nil {
+	if bundle, err = withEnrolment(f.agent, bundle); err != nil {
 		return nil, follow.Offer{}, err
 	}
 	resource, err := config.ResourceOf(bundle)
@@ -285,8 +285,8 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 }
 
 // withEnrolment keeps the enrolment secret of the configuration URL in a bundle that follows it.
-func (f *Following) withEnrolment(bundle []byte) ([]byte, error) {
-	secret, err := f.agent.Records().EnrolmentSecret()
+func withEnrolment(a *change.Agent, bundle []byte) ([]byte, error) {
+	secret, err := a.Records().EnrolmentSecret()
 	if err != nil || secret == "" {
 		return bundle, err
 	}

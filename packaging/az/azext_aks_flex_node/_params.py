@@ -119,7 +119,8 @@ def _changes(c):
                help='When a change may begin: days=Saturday,Sunday start=22:00 duration=PT4H '
                     "utcOffset=+01:00; '' is at any time.")
     c.argument('poll_endpoint', arg_group=group,
-               help='URL that the machine polls in the place of Azure Resource Manager.')
+               help='URL of the provider that the machine polls, or resourceManager. Default: the '
+                    "provider's own.")
     c.argument('poll_interval', arg_group=group,
                help='Mean time between two polls, such as PT30S.')
 
