@@ -37,7 +37,7 @@ var rules = []struct {
 		[]string{"os", "net", "os/exec", "net/http", "time"}},
 	{"internal/follow",
 		[]string{"api/flexnode/sealed", "api/flexnode/v20260501preview", "internal/config",
-			"internal/identity", "internal/transition", "internal/wait"},
+			"internal/identity", "internal/machinekey", "internal/transition", "internal/wait"},
 		[]string{"os", "os/exec"}},
 	{"internal/transition", nil, []string{"os", "net", "os/exec", "net/http"}},
 	{"internal/daemon", []string{"internal/transition", "internal/wait"},
@@ -82,9 +82,10 @@ var rules = []struct {
 	{"internal/rp/plugin", nil, []string{"net", "net/http"}},
 	{"internal/rp/fair", nil, []string{"os", "os/exec"}},
 	{"internal/rp/seal", nil, []string{"os/exec", "net", "net/http"}},
+	{"internal/machinekey", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/front", []string{
 		"api/flexnode/sealed", "api/flexnode/v20260501preview", "internal/arm",
-		"internal/rp/credential", "internal/rp/fair", "internal/rp/flexnode", "internal/rp/seal",
+		"internal/machinekey", "internal/rp/credential", "internal/rp/fair", "internal/rp/flexnode", "internal/rp/seal",
 		"internal/rp/store",
 	}, []string{"os", "os/exec", "net"}},
 	{"internal/rp/service", []string{
@@ -131,8 +132,9 @@ var rules = []struct {
 		"internal/kube", "internal/node", "internal/redact",
 	}, []string{"os/exec"}},
 	{"internal/agent/saved", []string{
-		"internal/apply", "internal/config", "internal/generation", "internal/history",
-		"internal/kube", "internal/node", "internal/policy", "internal/state", "internal/transition",
+		"api/flexnode/v20260501preview", "internal/apply", "internal/config", "internal/generation",
+		"internal/history", "internal/kube", "internal/machinekey", "internal/node", "internal/policy",
+		"internal/state", "internal/transition",
 	}, []string{"os/exec", "net", "net/http"}},
 	{"internal/metrics", nil, []string{"os", "net", "net/http", "os/exec", "time"}},
 	{"internal/redact", nil, []string{"os", "os/exec", "net", "net/http"}},

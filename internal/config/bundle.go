@@ -54,6 +54,20 @@ func WithToken(bundle []byte, token Secret) ([]byte, error) {
 	})
 }
 
+// WithEnrolment puts the secret that registers the machine's key into a bundle.
+func WithEnrolment(bundle []byte, secret Secret) ([]byte, error) {
+	whole, err := decodeObject(bundle)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the bundle: %w", err)
+	}
+	whole["enrolmentSecret"] = secret.Reveal()
+	text, err := json.MarshalIndent(whole, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("internal error: %w", err)
+	}
+	return text, nil
+}
+
 // WithoutOnboarding takes the secret that enrols an Arc machine out of a bundle.
 func WithoutOnboarding(bundle []byte) ([]byte, error) {
 	return changeAzure(bundle, func(azure map[string]any) bool {

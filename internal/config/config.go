@@ -25,9 +25,8 @@ type Config struct {
 	Proxy      Proxy      `json:"proxy"`
 	Artifacts  Artifacts  `json:"artifacts"`
 	Agent      Agent      `json:"agent"`
-	// ContinuousMonitoring has the node follow its flexNodeConfig resource after it has
-	// joined, with its identity in Azure; only a configuration that a provider has delivered is
-	// followed.
+	// ContinuousMonitoring has the node follow its flexNodeConfig resource after it has joined; only a
+	// configuration that a provider has delivered is followed.
 	ContinuousMonitoring bool `json:"continuousMonitoring,omitempty"`
 }
 
@@ -409,11 +408,15 @@ type MaintenanceWindow struct {
 	UTCOffset string `json:"utcOffset,omitempty" must:"offset"`
 }
 
+// ResourceManager is the monitoring.endpoint of a node that polls Azure Resource Manager.
+const ResourceManager = "resourceManager"
+
 // Monitoring is how an agent follows its flexNodeConfig resource.
 type Monitoring struct {
-	// Endpoint is the base URL that is polled in the place of azure.resourceManagerEndpoint; it gets
-	// tokens that are for that.
-	Endpoint string `json:"endpoint,omitempty" must:"host"`
+	// Endpoint is the base URL of the resource provider, which the machine asks with a key of its own;
+	// "resourceManager" is azure.resourceManagerEndpoint, which it asks with the identity of section
+	// azure; default resourceManager in a file, the provider's own URL in what a provider delivers.
+	Endpoint string `json:"endpoint,omitempty" must:"endpoint"`
 	// Interval is the mean time between two polls, as a Go duration; default 30s. What the endpoint
 	// answers goes before it.
 	Interval string `json:"interval,omitempty" must:"poll"`

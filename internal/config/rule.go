@@ -34,9 +34,11 @@ const (
 // names in a map.
 var rules = map[string]rule{
 	// azure
-	"guid":        {"a GUID", isGUID},
-	"cloud":       anyOf(PublicCloud, USGovernmentCloud, ChinaCloud),
-	"host":        {"an https URL of a host, perhaps with a port", isHTTPSHost},
+	"guid":  {"a GUID", isGUID},
+	"cloud": anyOf(PublicCloud, USGovernmentCloud, ChinaCloud),
+	"host":  {"an https URL of a host, perhaps with a port", isHTTPSHost},
+	"endpoint": {"an https URL of a host, perhaps with a port, or resourceManager",
+		func(s string) bool { return s == ResourceManager || isHTTPSHost(s) }},
 	"credential":  oneOf(CredentialToken, CredentialCertificate),
 	"pool":        {"1 to 12 characters a-z and 0-9, a letter first", matches(`[a-z][a-z0-9]{0,11}`)},
 	"secret":      {"printable ASCII without spaces", matches(`[!-~]+`)},

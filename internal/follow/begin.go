@@ -25,8 +25,17 @@ type Question struct {
 	Ways     []Manner
 	Client   func(c config.Config) *http.Client
 	Identity Identity
+	Keys     Keys
 	// Alive is called as work goes on.
 	Alive func()
+}
+
+// signer returns what signs requests in a way; nil where a token of Azure is shown.
+func (q Question) signer(m Manner) *Signer {
+	if !m.Signs {
+		return nil
+	}
+	return &Signer{Keys: q.Keys}
 }
 
 // Begin asks the provider whether the node may be disrupted for a configVersion. It returns nil if it
@@ -42,6 +51,7 @@ func Begin(ctx context.Context, q Question, version string) error {
 		q.Resource.Token = func(ctx context.Context) (string, error) {
 			return tokens.Token(ctx, m.Config)
 		}
+		q.Resource.Signer = q.signer(m)
 		hold = q.Resource.begin(ctx, version)
 		q.Resource.Client.CloseIdleConnections()
 		q.Alive()

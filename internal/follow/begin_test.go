@@ -37,7 +37,7 @@ func begin(t *testing.T, provider http.HandlerFunc, endpoints ...string) error {
 	}
 	for _, at := range endpoints {
 		var c config.Config
-		c.ContinuousMonitoring, c.Agent.Monitoring.Endpoint = true, at
+		c.ContinuousMonitoring, c.Azure.ResourceManagerEndpoint = true, at
 		c.Azure.ServicePrincipal = &config.ServicePrincipal{ClientID: "c", TenantID: "t"}
 		q.Ways = append(q.Ways, MannerOf(c))
 	}

@@ -1,7 +1,6 @@
 package follow
 
 import (
-	"cmp"
 	"crypto/x509"
 	"errors"
 	"net/http"
@@ -15,7 +14,9 @@ import (
 
 // Manner is how a provider is asked; the zero value does not ask it.
 type Manner struct {
-	Asks     bool
+	Asks bool
+	// Signs tells that the provider's own listener is asked, with the machine's key.
+	Signs    bool
 	Endpoint string
 	Interval time.Duration
 	Proxy    config.Proxy
@@ -33,10 +34,13 @@ func MannerOf(c config.Config) Manner {
 		return Manner{}
 	}
 	m := Manner{
-		Asks:     true,
-		Endpoint: cmp.Or(c.Agent.Monitoring.Endpoint, c.Azure.ResourceManagerEndpoint),
+		Asks: true, Endpoint: c.Agent.Monitoring.Endpoint,
 		Interval: c.PollInterval(), Proxy: c.Proxy, Config: c,
 	}
+	if m.Signs = m.Endpoint != "" && m.Endpoint != config.ResourceManager; m.Signs {
+		return m
+	}
+	m.Endpoint = c.Azure.ResourceManagerEndpoint
 	var err error
 	if m.identity, err = identity.Key(c.Azure); err != nil {
 		m.unread = c.Azure
@@ -73,5 +77,6 @@ func refusesNode(err error) bool {
 	if !ok || refused.Code == "" { // something else may have answered, for now
 		return false
 	}
-	return refused.Status == http.StatusUnauthorized || refused.Status == http.StatusNotFound
+	return refused.Status == http.StatusUnauthorized || refused.Status == http.StatusNotFound ||
+		refused.Code == secondMachine
 }

@@ -17,8 +17,9 @@ import (
 // Resource is a flexNodeConfig, asked as the node that it describes.
 type Resource struct {
 	Client *http.Client
-	// Token returns a token for the provider.
-	Token func(context.Context) (string, error)
+	// Signer signs requests with the machine's key; with nil, Token returns a token for each.
+	Signer *Signer
+	Token  func(context.Context) (string, error)
 	// Endpoint is the base URL of Resource Manager, or of the provider itself.
 	Endpoint string
 	// ID is its ARM id, UID what tells it from another of that name.
@@ -199,23 +200,37 @@ func (r *Resource) post(ctx context.Context, action string, body any) (*reply, e
 }
 
 // send makes a request as the node. wait is for how long the answer may be held back, beside the
-// usual time.
+// usual time. A machine that signs its requests sends one again that was refused for the times of its
+// clock, or because its key is not registered yet.
 func (r *Resource) send(
 	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
 ) (*reply, error) {
-	token, err := r.Token(ctx)
+	resp, err := r.sendOnce(ctx, wait, method, action, header, body)
+	if err == nil && r.Signer != nil && r.Signer.challenged(resp) {
+		resp, err = r.sendOnce(ctx, wait, method, action, header, body)
+	}
+	if err != nil || r.Signer == nil || !resp.hasCode(notRegistered) {
+		return resp, err
+	}
+	if err := r.register(ctx); err != nil {
+		return nil, err
+	}
+	return r.sendOnce(ctx, wait, method, action, header, body)
+}
+
+func (r *Resource) sendOnce(
+	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
+) (*reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, tryMost+wait)
+	defer cancel()
+	req, err := r.request(ctx, method, action, body)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, tryMost+wait)
-	defer cancel()
-	where := strings.TrimRight(r.Endpoint, "/") + r.ID + action + "?api-version=" + api.APIVersion
-	req, err := http.NewRequestWithContext(ctx, method, where, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a request for %s: %w", r.ID, withoutURL(err))
+	req.Header = header.Clone()
+	if err := r.authorize(ctx, req, body); err != nil {
+		return nil, err
 	}
-	req.Header = header
-	req.Header.Set("Authorization", "Bearer "+token)
 	if r.UID != "" {
 		req.Header.Set("x-ms-flexnode-uid", r.UID)
 	}
@@ -223,4 +238,16 @@ func (r *Resource) send(
 		req.Header.Set("x-ms-flexnode-trial", "true")
 	}
 	return ask(r.Client, req)
+}
+
+// request makes a request for the resource, or an action of it.
+func (r *Resource) request(
+	ctx context.Context, method, action string, body []byte,
+) (*http.Request, error) {
+	where := strings.TrimRight(r.Endpoint, "/") + r.ID + action + "?api-version=" + api.APIVersion
+	req, err := http.NewRequestWithContext(ctx, method, where, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a request for %s: %w", r.ID, withoutURL(err))
+	}
+	return req, nil
 }

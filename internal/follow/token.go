@@ -51,31 +51,42 @@ func (t *Tokens) Token(ctx context.Context, c config.Config) (string, error) {
 	return token.Token, nil
 }
 
-// Prove makes sure that the provider answers a node in the first of the ways: a fresh token, past
-// every cache, and one poll of the resource. A refusal is a transition.Refused; any other error
-// leaves open whether it answers. A way that asks no provider, and no resource, need no proof.
+// Prove makes sure that the provider answers a node in the first of the ways: one poll of the
+// resource, with the machine's key, which is registered with it, or with a fresh token, past every
+// cache. A refusal is a transition.Refused; any other error leaves open whether it answers. A way that
+// asks no provider, and no resource, need no proof.
 func Prove(ctx context.Context, q Question) error {
 	r, m := q.Resource, q.Ways[0]
 	if !m.Asks || r.UID == "" {
 		return nil
 	}
-	c := m.Config
+	if r.Signer = q.signer(m); r.Signer == nil {
+		if err := r.proveToken(ctx, q, m.Config); err != nil {
+			return err
+		}
+	} else {
+		tokens := Tokens{Identity: q.Identity}
+		r.Token = func(ctx context.Context) (string, error) { return tokens.Token(ctx, m.Config) }
+	}
+	q.Alive()
+	r.Endpoint, r.Client, r.Trial = m.Endpoint, q.Client(m.Config), true
+	defer r.Client.CloseIdleConnections()
+	_, err := r.Poll(ctx, "", 0)
+	if refusesNode(err) {
+		return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf("cannot follow the "+
+			"resource with this configuration: %w; check agent.monitoring.endpoint, the proxy and the "+
+			"identity in azure", err)}
+	}
+	return err
+}
+
+// proveToken asks Azure for a fresh token, with which the resource is asked then.
+func (r *Resource) proveToken(ctx context.Context, q Question, c config.Config) error {
 	token, err := identity.Fresh(ctx, func() (identity.Credential, error) { return q.Identity(c) },
 		Scope(c), identity.TokenFor("the resource provider", c.Azure))
 	if identity.Refused(err) {
 		return &transition.Outcome{Kind: transition.Refused, Err: err}
 	}
-	if err != nil {
-		return err
-	}
-	q.Alive()
-	r.Endpoint, r.Client, r.Trial = m.Endpoint, q.Client(c), true
-	defer r.Client.CloseIdleConnections()
 	r.Token = func(context.Context) (string, error) { return token.Value, nil }
-	if _, err = r.Poll(ctx, "", 0); refusesNode(err) {
-		return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf("cannot follow the "+
-			"resource with this configuration: %w; check agent.monitoring.endpoint, the proxy and the "+
-			"identity in azure", err)}
-	}
 	return err
 }

@@ -48,6 +48,11 @@ type provider struct {
 	holds api.ChangeBegun
 	// waiting counts the polls that wait.
 	waiting int
+	// key is the thumbprint of the machine's key, once it is registered; registered counts the
+	// requests that register one, and registers is called before and after each, unless it is nil.
+	key        string
+	registered int
+	registers  func()
 }
 
 // offers has the provider offer a configuration.
@@ -91,10 +96,13 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	if host != nil {
 		return host(r)
 	}
+	action := path.Base(r.URL.Path)
+	if refused := p.signed(r, action); refused != nil {
+		return refused, nil
+	}
 	if r.Method == http.MethodGet {
 		instead = p.polls
 	}
-	action := path.Base(r.URL.Path)
 	if instead != nil && action != "reportStatus" && action != "beginChange" {
 		return instead(r)
 	}

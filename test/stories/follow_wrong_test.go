@@ -151,7 +151,7 @@ func wrongAnswers() []wrongAnswer {
 		{name: "truncated bundle", says: "is not used",
 			offer: func(d *change.Delivery) { d.Bundle = d.Bundle[:len(d.Bundle)/2] }},
 		{name: "bundle of a newer schema", says: "9.0",
-			offer: edited(`{"config"`, `{"schemaVersion":"9.0","config"`)},
+			offer: edited(`"schemaVersion":"1.0"`, `"schemaVersion":"9.0"`)},
 		{name: "bundle of another resource", says: "is not used",
 			offer: edited("/flexNodeConfig/edge-1", "/flexNodeConfig/edge-2")},
 		{name: "bundle of another uid", says: "another resource",

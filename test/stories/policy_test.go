@@ -19,8 +19,8 @@ func providers(more string) string {
 	return `{"allow": {"overrides": true, "paths": true}` + more + `}`
 }
 
-// refusal is why a configuration is refused by the policy, by path.
-func refusal(t *testing.T, err error) (paths []string) {
+// refusedPaths is why a configuration is refused by the policy, by path.
+func refusedPaths(t *testing.T, err error) (paths []string) {
 	t.Helper()
 	if _, refused := errors.AsType[*change.PolicyError](err); !refused {
 		t.Fatalf("got %v", err)
@@ -41,7 +41,7 @@ func TestPolicyAtTheJoin(t *testing.T) {
 	w.allow("")
 	before := w.tree()
 	d := w.delivery("7")
-	paths := refusal(t, change.Receive(t.Context(), w.agent(), d))
+	paths := refusedPaths(t, change.Receive(t.Context(), w.agent(), d))
 	if !slices.Contains(paths, "artifacts.directory") ||
 		!slices.Contains(paths, "artifacts.overrides.kubelet.sha256") {
 		t.Errorf("refused are %q", paths)
@@ -59,7 +59,7 @@ func TestPolicyAtTheJoin(t *testing.T) {
 	if err := change.Receive(t.Context(), w.agent(), again); err != nil {
 		t.Errorf("what is applied: %v", err)
 	}
-	paths = refusal(t, change.Receive(t.Context(), w.agent(), w.delivery("9", func(c map[string]any) {
+	paths = refusedPaths(t, change.Receive(t.Context(), w.agent(), w.delivery("9", func(c map[string]any) {
 		c["artifacts"].(map[string]any)["directory"] = w.config.Artifacts.Directory
 		c["agent"].(map[string]any)["logDir"] = "/srv/log"
 		c["agent"].(map[string]any)["metrics"] = map[string]any{"textfile": "/srv/metrics.prom"}
@@ -80,7 +80,7 @@ func TestPolicyThatCannotBeUsed(t *testing.T) {
 	w.allow(`{"deletion": "perhaps"}`)
 	before := w.tree()
 	err := change.Receive(t.Context(), w.agent(), d)
-	if refusal(t, err); !strings.Contains(err.Error(), `policy.json`) ||
+	if refusedPaths(t, err); !strings.Contains(err.Error(), `policy.json`) ||
 		!strings.Contains(err.Error(), `deletion: "perhaps" is not allowed`) {
 		t.Errorf("got %v", err)
 	}
@@ -92,7 +92,7 @@ func TestPolicyThatCannotBeUsed(t *testing.T) {
 		return nil
 	}
 	err = change.Receive(t.Context(), w.agent(), d)
-	if refusal(t, err); !strings.Contains(err.Error(), "can change") {
+	if refusedPaths(t, err); !strings.Contains(err.Error(), "can change") {
 		t.Errorf("got %v", err)
 	}
 	w.allow(`{"deletion": "perhaps"}`)
@@ -112,7 +112,7 @@ func TestPolicyAtTheChange(t *testing.T) {
 	}
 	in := change.Input{Config: d.Loaded.Config, Document: d.Loaded.Document, Origin: "url"}
 	_, err := change.Bootstrap(t.Context(), a, in)
-	if paths := refusal(t, err); !slices.Equal(paths, []string{"kubernetes.version"}) {
+	if paths := refusedPaths(t, err); !slices.Equal(paths, []string{"kubernetes.version"}) {
 		t.Errorf("refused are %q", paths)
 	}
 	if o := change.Verdict(err); o.Kind != transition.Refused {
@@ -120,7 +120,7 @@ func TestPolicyAtTheChange(t *testing.T) {
 	}
 	w.allow("")
 	_, err = change.Bootstrap(t.Context(), a, in)
-	if paths := refusal(t, err); !slices.Contains(paths, "artifacts.directory") {
+	if paths := refusedPaths(t, err); !slices.Contains(paths, "artifacts.directory") {
 		t.Errorf("refused are %q", paths)
 	}
 	w.allow(providers(`, "minimumVersions": {"kubernetes": "1.34.4"}`))

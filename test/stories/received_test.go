@@ -23,6 +23,7 @@ func (w *world) delivery(version string, edits ...func(map[string]any)) change.D
 		"resource": map[string]any{
 			"id": "/flexNodeConfig/edge-1", "uid": "u", "configVersion": version, "epoch": 1,
 		},
+		"schemaVersion": config.SchemaVersion, "enrolmentSecret": enrolmentSecret,
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -62,9 +62,9 @@ const (
 
 // Desired is the part of the properties that the caller writes. A PUT replaces all of it.
 type Desired struct {
-	// ContinuousMonitoring has the node follow this resource after it has joined; it needs an
-	// identity in Azure.
-	ContinuousMonitoring bool           `json:"continuousMonitoring,omitempty"`
+	// ContinuousMonitoring has the node follow this resource after it has joined, whichever its
+	// method of authentication; default true. With false it only joins.
+	ContinuousMonitoring bool           `json:"continuousMonitoring"`
 	AzureAuth            AzureAuth      `json:"azureAuth,omitzero"`
 	KubernetesAuth       KubernetesAuth `json:"kubernetesAuth,omitzero"`
 	Versions             Versions       `json:"versions,omitzero"`
@@ -115,10 +115,14 @@ type Network struct {
 
 // Monitoring is how an agent follows the resource.
 type Monitoring struct {
-	// Endpoint is polled in the place of Azure Resource Manager.
+	// Endpoint is the URL of the provider that is polled, with the machine's key; default the
+	// provider's own. ResourceManager polls Azure Resource Manager with the node's identity in Azure.
 	Endpoint string `json:"endpoint,omitempty"`
 	Interval string `json:"interval,omitempty"`
 }
+
+// ResourceManager is the monitoring.endpoint of a node that polls Azure Resource Manager.
+const ResourceManager = "resourceManager"
 
 // The values of azureAuth.method.
 const (
@@ -283,6 +287,9 @@ type Bundle struct {
 	SchemaVersion string         `json:"schemaVersion"`
 	Config        map[string]any `json:"config"`
 	Resource      BundleResource `json:"resource"`
+	// EnrolmentSecret registers the key of the machine as the node's, once (RegisterKey). It is only
+	// in what a configuration URL gives.
+	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
 }
 
 // BundleResource is the flexNodeConfig that a configuration is from.
@@ -293,6 +300,16 @@ type BundleResource struct {
 	// Epoch counts how often the provider was restored from a backup: configVersion never goes
 	// back within one.
 	Epoch int64 `json:"epoch"`
+}
+
+// RegisterKey is the body of registerKey. The request is signed with the key that it registers, or
+// it is one of the node's identity in Azure.
+type RegisterKey struct {
+	// EnrolmentSecret is that of the bundle; "" where the node's identity in Azure asks.
+	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
+	// MachineToken is a token that is signed with the key and bound to the method and path of this
+	// request, where the node's identity in Azure asks.
+	MachineToken string `json:"machineToken,omitempty"`
 }
 
 // Refresh is the body of refreshCredentials.

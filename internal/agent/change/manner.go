@@ -16,7 +16,7 @@ func question(h *Home, is config.Resource, ways ...follow.Manner) follow.Questio
 	return follow.Question{
 		Resource: follow.Resource{ID: is.ID, UID: is.UID}, Ways: ways,
 		Client:   func(c config.Config) *http.Client { return ProviderClient(h.Agent, c) },
-		Identity: h.Agent.Identity, Alive: h.Alive,
+		Identity: h.Agent.Identity, Keys: MachineKeys(h.Agent), Alive: h.Alive,
 	}
 }
 
@@ -39,10 +39,11 @@ func (w *work) ask(ctx context.Context, t *transition.Transition) error {
 // that does not answer is only warned of.
 func tryProvider(ctx context.Context, h *Home, t *Target) error {
 	c := t.Input.Config
-	if h.Saved.Joined() || !showsWho(ctx, h, c) {
+	m := follow.MannerOf(c)
+	if h.Saved.Joined() || !m.Signs && !showsWho(ctx, h, c) {
 		return nil
 	}
-	err := follow.Prove(ctx, question(h, ResourceOf(h.Agent, t.Input), follow.MannerOf(c)))
+	err := follow.Prove(ctx, question(h, ResourceOf(h.Agent, t.Input), m))
 	if err == nil || transition.Of(err).Kind == transition.Refused {
 		return err
 	}

@@ -10,6 +10,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/follow"
 )
 
+// MachineKeys returns the key of the machine, which signs requests to a provider.
+func MachineKeys(a *Agent) follow.Keys {
+	return saved.Keys{Writer: saved.NewWriter(a.Machine), Writing: &a.Bundle}
+}
+
 // ResourceOf is where a configuration is from; zero for none. What a provider has delivered is from
 // it also when it cannot be used.
 func ResourceOf(a *Agent, in Input) config.Resource {

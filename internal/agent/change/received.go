@@ -55,8 +55,11 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 		return errors.New("cannot use the configuration: this machine is being given back; wait for " +
 			"that, or run `aks-flex-node unbootstrap`")
 	}
-	if err := Accept(h, d.Loaded.Config); err != nil || hasReceived(ctx, h, d) {
+	if err := Accept(h, d.Loaded.Config); err != nil {
 		return err
+	}
+	if hasReceived(ctx, h, d) {
+		return keepEnrolment(ctx, h, d)
 	}
 	if err := h.Store.KeepBundle(ctx, d.Bundle); err != nil {
 		return err
@@ -115,6 +118,24 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	}
 	c := d.Loaded.Config.Azure
 	return !(c.ArcEnabled() && c.Onboards() && inspect.ArcLost(ctx, h.Node))
+}
+
+// keepEnrolment keeps of a delivered version that the machine has already the secret by which it
+// registers its key: the provider may know another key, or none.
+func keepEnrolment(ctx context.Context, h *Home, d Delivery) error {
+	secret := saved.EnrolmentOf(d.Bundle)
+	had, err := h.Records().EnrolmentSecret()
+	if err != nil || secret == "" || secret == had {
+		return err
+	}
+	bundle, err := h.Records().Bundle()
+	if err != nil {
+		return err
+	}
+	if bundle, err = config.WithEnrolment(bundle, config.Secret(secret)); err != nil {
+		return err
+	}
+	return h.Store.KeepBundle(ctx, bundle)
 }
 
 // EnableService has the agent's service start at boot; false when it is not installed. Leaving

@@ -36,6 +36,7 @@ type Following struct {
 	before            config.Config
 	received, deleted chan struct{}
 	tokens            *follow.Tokens
+	signer            *follow.Signer
 	// unusable is the offer that cannot be used, nil if the last one can, and judged by what that was
 	// decided; under mu.
 	mu       sync.Mutex
@@ -111,7 +112,10 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 		f.live.notPolled()
 		return nil, within
 	}
-	f.Resource.Endpoint = m.Endpoint
+	f.Resource.Endpoint, f.Resource.Signer = m.Endpoint, nil
+	if m.Signs {
+		f.Resource.Signer = f.signer
+	}
 	if !reflect.DeepEqual(m.Proxy, before.Proxy) {
 		f.Resource.Client = change.ProviderClient(f.agent, m.Config)
 	}
@@ -159,6 +163,7 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 	f := &Following{
 		agent: a, live: live, before: in.Config, again: func() {},
 		tokens:   &follow.Tokens{Identity: a.Identity},
+		signer:   &follow.Signer{Keys: change.MachineKeys(a)},
 		received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
 	}
 	c := in.Config
@@ -312,6 +317,9 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 	if bundle, err = config.WithToken(bundle, token); err != nil {
 		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
 	}
+	if bundle, err = withEnrolment(f.agent, bundle); err != nil {
+		return nil, follow.Offer{}, err
+	}
 	resource, err := config.ResourceOf(bundle)
 	if err == nil && (resource == nil || !strings.EqualFold(resource.ID, f.Resource.ID)) {
 		err = errors.New("it does not say that it is of " + f.Resource.ID)
@@ -320,6 +328,15 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
 	}
 	return bundle, offerOf(*resource), nil
+}
+
+// withEnrolment keeps the enrolment secret of the configuration URL in a bundle that follows it.
+func withEnrolment(a *change.Agent, bundle []byte) ([]byte, error) {
+	secret, err := a.Records().EnrolmentSecret()
+	if err != nil || secret == "" {
+		return bundle, err
+	}
+	return config.WithEnrolment(bundle, config.Secret(secret))
 }
 
 // spentToken is the bootstrap token that the node has joined with and needs no more, as it has its

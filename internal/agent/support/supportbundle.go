@@ -209,7 +209,8 @@ func (c *collector) knowSecrets() {
 	}
 	kubelet := c.config.Paths.Kubernetes.KubeletDir
 	secrets := path.Join(saved.StateDir, saved.SecretsFile)
-	for _, file := range []string{saved.BundleFile, secrets, c.adminFile(),
+	key := path.Join(saved.StateDir, saved.MachineKeyFile)
+	for _, file := range []string{saved.BundleFile, secrets, key, c.adminFile(),
 		node.KubeconfigPath(kubelet), path.Join(kubelet, "bootstrap-kubeconfig")} {
 		c.knowFile(file)
 	}

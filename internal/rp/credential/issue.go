@@ -16,8 +16,16 @@ import (
 // Issue plans a new credential of a node within a change and revokes the present one, n.Credential,
 // if no machine has used it. It sets n.Credential and has n be Updating, unless it is Creating; the
 // caller writes n. A present one that nothing has been made of yet, for the same configuration, is
-// kept: whoever asks again while the cluster does not answer gets the same.
+// kept: whoever asks again while the cluster does not answer gets the same. The machine that gets it
+// registers its key with its enrolment secret, in place of the machine before.
 func (s *Service) Issue(v *store.View, nodeKey string, n *flexnode.Node) error {
+	err := s.issue(v, nodeKey, n)
+	n.Enrolment = enrolmentOf(n.Credential)
+	return err
+}
+
+// issue is Issue for the machine that the node has: it registers no other one.
+func (s *Service) issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	if n.State != api.Creating && (n.State != api.Failed || n.Assigned != 0) {
 		n.State, n.Reason = api.Updating, ""
 	}
@@ -131,6 +139,7 @@ func (s *Service) Release(v *store.View, n *flexnode.Node) error {
 	}
 	n.Credential = ""
 	if s.Store.Credentials.Row(v, key).Value.State != store.Consumed {
+		disenrol(n, key)
 		return s.Revoke(v, key, false)
 	}
 	n.Joining = append(slices.Clone(n.Joining), key)

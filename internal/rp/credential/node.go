@@ -30,7 +30,7 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 	s.DropSecret(v, key)
 	return s.Store.AddTombstone(v, key, flexnode.Tombstone{
 		ID: n.ID, UID: n.UID, Revision: max(n.Revision, n.Floor), Identity: n.Identity,
-		Former: n.Former, Deleted: at.UTC(), Wipe: wipe,
+		Former: n.Former, MachineKey: n.MachineKey, Deleted: at.UTC(), Wipe: wipe,
 	})
 }
 

@@ -160,7 +160,11 @@ func (s *Service) deliver(
 	if err != nil {
 		return err
 	}
-	text, err := s.bundle(v, n, r, flexnode.Grants{ClientSecret: secret, Token: token})
+	enrolment, err := s.enrolmentSecret(n.UID, enrolmentOf(key))
+	if err != nil {
+		return err
+	}
+	text, err := s.bundle(v, n, r, enrolment, flexnode.Grants{ClientSecret: secret, Token: token})
 	if err != nil {
 		return err
 	}
@@ -168,9 +172,10 @@ func (s *Service) deliver(
 	return s.Delivery.Put(v, key, text, r.Version, c.Expires)
 }
 
-// bundle is the configuration of a revision of a node with secrets, as it is handed out.
+// bundle is the configuration of a revision of a node with secrets, as it is handed out. enrolment
+// is the enrolment secret in it; "" for none.
 func (s *Service) bundle(
-	v *store.View, n flexnode.Node, r flexnode.Revision, g flexnode.Grants,
+	v *store.View, n flexnode.Node, r flexnode.Revision, enrolment string, g flexnode.Grants,
 ) ([]byte, error) {
 	config, err := s.Store.Config(v.Context(), r, g)
 	if err != nil {
@@ -180,9 +185,11 @@ func (s *Service) bundle(
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.MarshalIndent(flexnode.Bundle(config, api.BundleResource{
+	bundle := flexnode.Bundle(config, api.BundleResource{
 		ID: n.ID, UID: n.UID, ConfigVersion: strconv.FormatInt(r.Version, 10), Epoch: epoch,
-	}), "", "  ")
+	})
+	bundle.EnrolmentSecret = enrolment
+	text, err := json.MarshalIndent(bundle, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("internal error: cannot encode a configuration: %w", err)
 	}

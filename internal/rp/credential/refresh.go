@@ -95,7 +95,7 @@ func (s *Service) fresh(
 			if key = n.Credential; !revoke && s.reusable(v, n) {
 				return nil
 			}
-			if err := s.Issue(v, node.Key, &n); err != nil {
+			if err := s.issue(v, node.Key, &n); err != nil {
 				return err
 			}
 			key = n.Credential
@@ -124,6 +124,7 @@ func (s *Service) revokePrevious(
 			return nil, err
 		}
 		revoked = append(revoked, key)
+		disenrol(n, key)
 		if n.Credential == key {
 			n.Credential = ""
 		}
@@ -163,7 +164,7 @@ func (s *Service) refreshed(
 			return ErrNotReady // without it the agent would take its identity for kubelet's
 		}
 		answer.ConfigVersion = strconv.FormatInt(r.Version, 10)
-		answer.Bundle, err = s.bundle(v, row.Value, r,
+		answer.Bundle, err = s.bundle(v, row.Value, r, "",
 			flexnode.Grants{ClientSecret: secret, Token: token, Joined: needs && joined})
 		return err
 	})

@@ -94,6 +94,9 @@ func (s *Service) forget(v *store.View, x subject) error {
 		return nil
 	}
 	n := x.node.Value
+	if c.KeyHash == "" && c.Issued == nil { // no machine has used it
+		disenrol(&n, x.key)
+	}
 	if slices.Contains(n.Joining, x.key) {
 		n.Joining = slices.DeleteFunc(slices.Clone(n.Joining), func(k string) bool {
 			return k == x.key
@@ -117,6 +120,7 @@ func (s *Service) endNode(v *store.View, x subject) error {
 	if !x.wanted || n.State != api.Creating && n.State != api.Updating {
 		return nil
 	}
+	disenrol(&n, x.key)
 	n.State, n.Credential, n.Ended = ended(n), "", Told(x.row.Value).End()
 	n.Reason = "a credential could not be made before it expired; POST regenerateToken makes " +
 		"another"

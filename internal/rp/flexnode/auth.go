@@ -38,12 +38,14 @@ func Validate(d api.Desired) Problems {
 	problems.sections(auth)
 	const none = "needs an identity in Azure, which the method bootstrapToken is not: choose " +
 		"servicePrincipal, managedIdentity or arc"
-	problems.unless(!d.ContinuousMonitoring || auth.Method != api.BootstrapToken,
-		"properties.continuousMonitoring", "Continuous monitoring %s.", none)
+	// The provider's own listener knows a machine by its key.
+	asIdentity := d.ContinuousMonitoring && d.Monitoring.Endpoint == api.ResourceManager
+	problems.unless(!asIdentity || auth.Method != api.BootstrapToken,
+		"properties.monitoring.endpoint", "Polling Resource Manager %s.", none)
 	problems.unless(!d.KubernetesAuth.UseAzureAuth || auth.Method != api.BootstrapToken,
 		"properties.kubernetesAuth.useAzureAuth", "Joining with an Azure identity %s.", none)
 	if mi := auth.ManagedIdentity; mi != nil {
-		problems.identity(*mi, d.ContinuousMonitoring)
+		problems.identity(*mi, asIdentity)
 	}
 	problems.durations(d)
 	problems.nodeConfig(d.NodeConfig)
@@ -84,12 +86,13 @@ func (p *Problems) sections(auth api.AzureAuth) {
 		"The method servicePrincipal needs this section, with clientId and clientSecret.")
 }
 
-// identity wants a managed identity that a node can be known by when it polls.
+// identity wants a managed identity that a node can be known by when it polls
+// Resource Manager.
 func (p *Problems) identity(mi api.ManagedIdentityAuth, polls bool) {
 	const at = "properties.azureAuth.managedIdentity"
 	p.unless(mi.PrincipalID == "" || isGUID(mi.PrincipalID), at+".principalId",
 		"The principal id '%s' is not a GUID.", shorten(mi.PrincipalID))
-	p.unless(!polls || mi.ClientID != "" || mi.PrincipalID != "", at, "Continuous monitoring "+
+	p.unless(!polls || mi.ClientID != "" || mi.PrincipalID != "", at, "Polling Resource Manager "+
 		"needs the clientId of a user-assigned identity or the principalId of the system-assigned "+
 		"one: by it the node is known when it polls.")
 }

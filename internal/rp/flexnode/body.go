@@ -125,6 +125,7 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 		// every resource.
 		Location string `json:"location"`
 	}
+	b.Properties.ContinuousMonitoring = true // unless it is given
 	if err := Decode(body, &b); err != nil {
 		return api.Desired{}, "", err
 	}

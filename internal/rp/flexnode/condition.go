@@ -18,6 +18,8 @@ const (
 	CredentialValid = "CredentialValid"
 	// NoChangeWaiting is the agent's; while it is False, its reason is that of UpToDate.
 	NoChangeWaiting = "NoChangeWaiting"
+	// SecondMachineSeen is there, and True, only while another machine than the node's was refused.
+	SecondMachineSeen = "SecondMachine"
 	// VersionsKnown is there, and False, only while it is.
 	VersionsKnown = "VersionsKnown"
 )
@@ -33,6 +35,9 @@ func (e Evidence) derived(join *api.Join) []api.Condition {
 	}
 	if unknown := unpinned(e.Node.Chosen.Versions); len(unknown) > 0 {
 		list = append(list, versionsUnknown(unknown))
+	}
+	if second := e.Node.Second; second != nil {
+		list = append(list, secondMachine(*second))
 	}
 	return list
 }

@@ -67,6 +67,16 @@ func DefaultsLayer(operator map[string]any) *Layer {
 	return newLayer(fill(given, open))
 }
 
+// Polling returns an operator's settings with the URL of the provider for agents to poll, unless they
+// name another one.
+func Polling(operator map[string]any, url string) map[string]any {
+	if url = strings.TrimRight(url, "/"); url == "" {
+		return operator
+	}
+	polls := object{"agent": object{"monitoring": object{"endpoint": url}}}
+	return overlay("", polls, operator)
+}
+
 // FactsLayer is what the nodes of a cluster are told of it.
 func FactsLayer(f Facts, clusterID string) *Layer {
 	id, _ := arm.Parse(clusterID)

@@ -62,8 +62,14 @@ type Node struct {
 	// Identity is who the node is when it polls (IdentityOf). Former are those before
 	// changes of it: its agent has to read the configuration that tells it the new one. They are
 	// forgotten when that was seen.
-	Identity   string         `json:"identity,omitempty"`
-	Former     Former         `json:"former,omitempty"`
+	Identity string `json:"identity,omitempty"`
+	Former   Former `json:"former,omitempty"`
+	// MachineKey is the thumbprint of the key of the node's machine, with which it signs requests;
+	// "" until one has registered (Register). Enrolment is the id of the enrolment secret that
+	// registers one, once; "" for none. Second is another machine that wanted to be the node.
+	MachineKey string         `json:"machineKey,omitempty"`
+	Enrolment  string         `json:"enrolment,omitempty"`
+	Second     *SecondMachine `json:"second,omitempty"`
 	SystemData api.SystemData `json:"systemData"`
 }
 

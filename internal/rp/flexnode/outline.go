@@ -32,6 +32,8 @@ type Wanted struct {
 	Failed, LeftOut, Trying, Asks bool
 	// Unreleased tells that there is a revision of that name (Node.Unreleased).
 	Unreleased bool
+	// Second tells that another machine wanted to be the node.
+	Second bool
 	// Ended is how the last credential has ended (JoinEnd.State).
 	Ended string
 }
@@ -45,6 +47,7 @@ func WantedOf(n Node) Wanted {
 		LeftOut: n.leftOut(), Trying: n.Attempt != nil && n.Attempt.Outcome != Good &&
 			n.Attempt.Outcome != Bad,
 		Asks: n.Asks != 0 && n.Asks == n.Revision, Unreleased: n.Unreleased != 0,
+		Second: n.Second != nil,
 	}
 	if n.Ended != nil {
 		w.Ended = n.Ended.State
@@ -216,6 +219,9 @@ func (o Outline) evidence(reachable bool) Evidence {
 	}
 	if wanted.Reason {
 		e.Node.Reason = "x"
+	}
+	if wanted.Second {
+		e.Node.Second = &SecondMachine{}
 	}
 	if wanted.Ended != "" {
 		e.Node.Ended = &JoinEnd{State: wanted.Ended}

@@ -11,10 +11,12 @@ type Tombstone struct {
 	ID  string `json:"id"`
 	UID string `json:"uid"`
 	// Revision is the last configVersion, Identity and Former are who may know of the deletion.
-	Revision int64     `json:"revision"`
-	Identity string    `json:"identity,omitempty"`
-	Former   Former    `json:"former,omitempty"`
-	Deleted  time.Time `json:"deleted"`
+	Revision int64  `json:"revision"`
+	Identity string `json:"identity,omitempty"`
+	Former   Former `json:"former,omitempty"`
+	// MachineKey is that of the machine, which may still report and leave.
+	MachineKey string    `json:"machineKey,omitempty"`
+	Deleted    time.Time `json:"deleted"`
 	// Wipe tells that the owner deleted the node itself, so that its machine is given back. The
 	// deletion of a registration wipes no machine unless that was asked for.
 	Wipe bool `json:"wipe,omitempty"`

@@ -85,7 +85,12 @@ func TestProblems(t *testing.T) {
 			`"imageGCLowThreshold":20}}}}`,
 			one + "properties.nodeConfig.kubelet.imageGCLowThreshold"},
 		{`{"properties":{"continuousMonitoring":true,"kubernetesAuth":{"useAzureAuth":true}}}`,
-			many + "properties.continuousMonitoring properties.kubernetesAuth.useAzureAuth"},
+			one + "properties.kubernetesAuth.useAzureAuth"},
+		{`{"properties":{"continuousMonitoring":true}}`, ""},
+		{`{"properties":{"continuousMonitoring":false,"monitoring":{"endpoint":"resourceManager"}}}`, ""},
+		{`{"properties":{"monitoring":{"endpoint":"resourceManager"},` +
+			`"kubernetesAuth":{"useAzureAuth":true}}}`,
+			many + "properties.kubernetesAuth.useAzureAuth properties.monitoring.endpoint"},
 		{`{"properties":{"azureAuth":{"method":"magic"}}}`, one + "properties.azureAuth.method"},
 		{`{"properties":{"azureAuth":{"method":"arc","managedIdentity":{}}}}`,
 			one + "properties.azureAuth.managedIdentity"},
@@ -109,7 +114,9 @@ func TestProblems(t *testing.T) {
 			one + "properties.azureAuth.arc.onboarding.clientTenant"},
 		{onboarding(a+`,"clientSecret":"x"`, false), many + "properties.azureAuth.arc." +
 			"autoRoleAssignment properties.azureAuth.arc.onboarding"},
-		{`{"properties":{"continuousMonitoring":true,"azureAuth":{"method":"managedIdentity"}}}`,
+		{`{"properties":{"azureAuth":{"method":"managedIdentity"}}}`, ""},
+		{`{"properties":{"continuousMonitoring":true,"monitoring":{"endpoint":"resourceManager"},` +
+			`"azureAuth":{"method":"managedIdentity"}}}`,
 			one + "properties.azureAuth.managedIdentity"},
 		{`{"properties":{"azureAuth":{"method":"managedIdentity","managedIdentity":` +
 			`{"principalId":"me"}},"kubernetesAuth":{"useAzureAuth":true}}}`,

@@ -82,8 +82,11 @@ type Liveness interface {
 // been done by then is told with provisioningState and an asynchronous operation.
 const CallerTimeout = 8 * time.Second
 
-// Direct returns the API for callers who come themselves, with tokens.
-func (a *API) Direct(who Authenticator) http.Handler { return a.listener(who, false) }
+// Direct returns the API for callers who come themselves, with tokens, and for machines, with their
+// keys.
+func (a *API) Direct(who Authenticator) http.Handler {
+	return a.listener(newMachines(who, a.PublicURL, a.Keys, a.Now), false)
+}
 
 // BehindARM returns the API for Resource Manager, which is known by its client certificate.
 func (a *API) BehindARM(who Authenticator) http.Handler { return a.listener(who, true) }
@@ -100,7 +103,7 @@ type listener struct {
 func (a *API) listener(who Authenticator, trusted bool) *listener {
 	l := &listener{api: a, authenticate: who, trusted: trusted}
 	for _, r := range a.routes() {
-		if trusted || !r.managerOnly {
+		if trusted && !r.directOnly || !trusted && !r.managerOnly {
 			l.routes = append(l.routes, r)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -38,6 +39,9 @@ func (a *API) readBody(w http.ResponseWriter, r *request) error {
 					"supported.",
 				shorten(r.Header.Get("Content-Type")))
 		}
+	}
+	if want := r.caller.BodyDigest; want != "" && want != machinekey.Digest(body) {
+		return badToken("It is for another body.")
 	}
 	r.body = body
 	if r.route.plain {

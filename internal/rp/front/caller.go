@@ -16,6 +16,9 @@ type Caller struct {
 	Name                      string // user principal name, else application id
 	Type                      string // User, Application or ManagedIdentity
 	MachineID                 string // resource id of a managed identity's resource
+	// MachineKey is the thumbprint of the key of a machine that asks with it, UID the flexNodeConfig
+	// that it says it is. BodyDigest is that of the body that the request is to have; "" for any.
+	MachineKey, UID, BodyDigest string
 	// Trusted callers were authorized by Resource Manager, which is in front.
 	Trusted bool
 }
@@ -30,8 +33,18 @@ type Authorizer interface {
 	Allowed(ctx context.Context, c Caller, action, scope string) (bool, error)
 }
 
-// isNode reports whether the caller is a node that has an identity, and had others before.
-func (c Caller) isNode(identity string, former flexnode.Former) bool {
+// isNode reports whether the caller is a node that has an identity, and had others before, and a
+// machine with a key. Once the machine has registered its key, the node's identity in Azure counts
+// only where Resource Manager is in front: many machines may share it.
+func (c Caller) isNode(identity string, former flexnode.Former, machineKey string) bool {
+	if c.isMachine() {
+		return c.MachineKey == machineKey
+	}
+	return (machineKey == "" || c.Trusted) && c.hasIdentity(identity, former)
+}
+
+// hasIdentity reports whether the caller has an identity of a node, the present one or a former one.
+func (c Caller) hasIdentity(identity string, former flexnode.Former) bool {
 	return c.is(identity) || slices.ContainsFunc(former.All(), c.is)
 }
 

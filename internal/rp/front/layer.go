@@ -19,9 +19,9 @@ func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
 	}
 }
 
-// defaultsLayer is what the operator gives every node.
+// defaultsLayer is what the operator gives every node, and that it polls this provider.
 func (a *API) defaultsLayer() *flexnode.Layer {
-	a.once.Do(func() { a.defaults = flexnode.DefaultsLayer(a.Defaults) })
+	a.once.Do(func() { a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, a.PublicURL)) })
 	return a.defaults
 }
 

@@ -19,8 +19,8 @@ func TestProblems(t *testing.T) {
 				"properties.nodeConfig.maxPods properties.nodeConfig.taints[0]"},
 		{`"nodeConfig":{"kubelet":{"imageGCHighThreshold":10,"imageGCLowThreshold":20}}`,
 			"InvalidParameter properties.nodeConfig.kubelet.imageGCLowThreshold"},
-		{`"continuousMonitoring":true,"kubernetesAuth":{"useAzureAuth":true}`,
-			"MultipleErrorsOccurred properties.continuousMonitoring " +
+		{`"monitoring":{"endpoint":"resourceManager"},"kubernetesAuth":{"useAzureAuth":true}`,
+			"MultipleErrorsOccurred properties.monitoring.endpoint " +
 				"properties.kubernetesAuth.useAzureAuth"},
 		{`"azureAuth":{"method":"magic"}`, "InvalidParameter properties.azureAuth.method"},
 		{sp + `}`, "InvalidParameter properties.azureAuth.servicePrincipal"},
@@ -31,7 +31,7 @@ func TestProblems(t *testing.T) {
 			"InvalidParameter properties.azureAuth.servicePrincipal.clientId"},
 		{`"azureAuth":{"method":"arc","arc":{"machineResourceId":"/x"}}`,
 			"InvalidParameter properties.azureAuth.arc.machineResourceId"},
-		{`"continuousMonitoring":true,"azureAuth":{"method":"managedIdentity"}`,
+		{`"monitoring":{"endpoint":"resourceManager"},"azureAuth":{"method":"managedIdentity"}`,
 			"InvalidParameter properties.azureAuth.managedIdentity"},
 		{`"maxPods":1`, "InvalidRequestContent"},
 	}

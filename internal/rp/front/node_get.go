@@ -215,11 +215,20 @@ func (a *API) reachable(clusterKey string) bool {
 	return err == nil && row.Value.Properties.Reachable
 }
 
+// isNode reports whether a request is of a node (Caller.isNode). The key of the node's machine does
+// not keep its identity in Azure from registering a key.
+func (r *request) isNode(identity string, former flexnode.Former, machineKey string) bool {
+	if r.route.registers && !r.caller.isMachine() {
+		return r.caller.hasIdentity(identity, former)
+	}
+	return r.caller.isNode(identity, former, machineKey)
+}
+
 // ownNode reports whether a request is of a node about itself, as far as the index knows; the row
 // that is answered with is compared again (mayHave).
 func (a *API) ownNode(r *request) bool {
 	poll, ok := a.lookUp(r)
-	r.node = ok && named(r.uid, poll.UID) && r.caller.isNode(poll.Identity, poll.Former)
+	r.node = ok && named(r.uid, poll.UID) && r.isNode(poll.Identity, poll.Former, poll.MachineKey)
 	r.own = r.node
 	return r.own
 }
@@ -233,18 +242,18 @@ func (a *API) ownStoredNode(r *request) (bool, error) {
 	}
 	n := row.Value
 	if row.Exists() && named(r.uid, n.UID) {
-		r.node = r.caller.isNode(n.Identity, n.Former)
+		r.node = r.isNode(n.Identity, n.Former, n.MachineKey)
 		r.own = r.node
 		return r.own, nil
 	}
 	stone, ok, err := a.tombstone(r)
-	r.own = ok && r.caller.isNode(stone.Identity, stone.Former)
+	r.own = ok && r.caller.isNode(stone.Identity, stone.Former, stone.MachineKey)
 	return r.own, err
 }
 
 // mayHave is an error if a caller that was let in as a node is not the one whose row was read.
 func (a *API) mayHave(r *request, n flexnode.Node) error {
-	if !r.own || r.caller.isNode(n.Identity, n.Former) {
+	if !r.own || r.caller.isNode(n.Identity, n.Former, n.MachineKey) {
 		return nil
 	}
 	return a.askRole(r)
@@ -253,7 +262,8 @@ func (a *API) mayHave(r *request, n flexnode.Node) error {
 // pollOf is what the index tells of a node.
 func pollOf(n flexnode.Node) store.Poll {
 	return store.Poll{
-		UID: n.UID, Identity: n.Identity, Former: n.Former, Joining: n.Credential != "",
+		UID: n.UID, Identity: n.Identity, Former: n.Former, MachineKey: n.MachineKey,
+		Joining: n.Credential != "",
 	}
 }
 
@@ -292,7 +302,7 @@ func (a *API) heard(r *request, poll store.Poll) {
 // isPresent reports whether a caller that counts as a node has its present identity. An Arc machine
 // behind Resource Manager has it as long as it can be no former one.
 func (c Caller) isPresent(poll store.Poll, uid string) bool {
-	return c.is(poll.Identity) || poll.Former == "" && c.isMachineBehindManager(poll, uid)
+	return c.isMachine() || c.is(poll.Identity) || poll.Former == "" && c.isMachineBehindManager(poll, uid)
 }
 
 // heardAgain is how long after a node was heard of it is told again, as long as something waits for
@@ -301,7 +311,7 @@ const heardAgain = 10 * time.Second
 
 // isNodeBehindManager reports whether a caller that Resource Manager has authorized is the node.
 func (c Caller) isNodeBehindManager(poll store.Poll, uid string) bool {
-	return c.Trusted && named(uid, poll.UID) && c.isNode(poll.Identity, poll.Former) ||
+	return c.Trusted && named(uid, poll.UID) && c.hasIdentity(poll.Identity, poll.Former) ||
 		c.isMachineBehindManager(poll, uid)
 }
 

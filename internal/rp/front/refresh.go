@@ -28,10 +28,14 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 		return a.notFound(r)
 	}
 	n := node.Value
-	if !r.caller.isNode(n.Identity, n.Former) {
+	if !r.caller.isNode(n.Identity, n.Former, n.MachineKey) {
 		return r.forbidden(r.scope())
 	}
-	if ask.RevokePrevious && !r.caller.is(n.Identity) {
+	is := r.caller.is
+	if r.caller.isMachine() { // it is the node as it is now
+		is = func(identity string) bool { return identity == n.Identity }
+	}
+	if ask.RevokePrevious && !is(n.Identity) {
 		return arm.Errorf(403, "FormerIdentity", "A former identity of the node cannot revoke the "+
 			"previous ones: it would be one of them. Ask without revokePrevious, and then, with "+
 			"the present identity, with it.")
@@ -49,7 +53,7 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())
 	defer cancel()
 	var fresh credential.Refreshed
-	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask, r.caller.is) })
+	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask, is) })
 	switch {
 	case errors.Is(err, credential.ErrNoNode):
 		return a.notFound(r)
@@ -75,7 +79,7 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 func (a *API) runsElsewhere(r *request, n flexnode.Node) (bool, error) {
 	status, err := a.Index.Status(r.nodeKey())
 	ready := status.Value.Ready
-	return err == nil && !n.Desired.KubernetesAuth.UseAzureAuth && ready != nil &&
+	return err == nil && !r.caller.isMachine() && !n.Desired.KubernetesAuth.UseAzureAuth && ready != nil &&
 		ready.Status == "True" && a.reachable(r.clusterKey()) &&
 		len(a.Index.Identified(r.clusterKey(), n.Identity)) > 1, err
 }

@@ -35,6 +35,10 @@ type route struct {
 	plain bool
 	// own lets a node's own identity do this without a role.
 	own bool
+	// registers lets a machine do this with a key that no node has yet.
+	registers bool
+	// directOnly is not there for Resource Manager.
+	directOnly bool
 	// maxBody bounds the request body, in bytes; 0 is the bound of all.
 	maxBody int
 	// many marks what goes over many resources or revisions: it counts as a list.
@@ -93,6 +97,10 @@ func (a *API) nodeRoutes() []route {
 		{method: "POST", pattern: inNode + "/beginChange", permission: "beginChange/action",
 			own: true, action: true, change: true, bucket: fair.Reports, handle: a.beginChange,
 			what: "Ask whether a flex node may begin with a change, as the flex node itself"},
+		{method: "POST", pattern: inNode + "/registerKey", permission: "registerKey/action",
+			own: true, registers: true, directOnly: true, action: true, change: true,
+			bucket: fair.Reports, handle: a.registerKey,
+			what: "Register the key of a machine as that of a flex node, as the machine itself"},
 		{method: "PUT", pattern: inNode, permission: "write", change: true, handle: a.putNode,
 			what: "Create or replace the configuration of a flex node"},
 		{method: "GET", pattern: inNodes, permission: "read", many: true,

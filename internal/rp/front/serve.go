@@ -145,6 +145,9 @@ func correlate(w http.ResponseWriter, r *request) {
 // authorize asks whether the caller may do this, unless Resource Manager has, or it is a node and
 // this is its own.
 func (a *API) authorize(_ http.ResponseWriter, r *request) error {
+	if r.caller.isMachine() {
+		return a.authorizeMachine(r)
+	}
 	if r.route.permission == "" || r.caller.Trusted || r.own {
 		return nil
 	}
@@ -153,7 +156,7 @@ func (a *API) authorize(_ http.ResponseWriter, r *request) error {
 		return refused
 	}
 	// Anybody with a token of the tenant comes here: who is refused often costs the store nothing.
-	stranger := a.stranger(r.caller)
+	stranger := a.stranger(r.caller.TenantID + "/" + r.caller.ObjectID)
 	if stranger.Tokens() < 1 {
 		return refused
 	}
@@ -171,8 +174,7 @@ const (
 	refusalAgain = time.Second
 )
 
-func (a *API) stranger(c Caller) *rate.Limiter {
-	key := c.TenantID + "/" + c.ObjectID
+func (a *API) stranger(key string) *rate.Limiter {
 	return a.strangers.of(key, func() *rate.Limiter {
 		return rate.NewLimiter(rate.Every(refusalAgain), refusals)
 	})
@@ -180,6 +182,9 @@ func (a *API) stranger(c Caller) *rate.Limiter {
 
 // askRole is an error unless the caller has a role for what it asks.
 func (a *API) askRole(r *request) error {
+	if r.caller.isMachine() {
+		return notRegistered() // it has no roles
+	}
 	allowed, err := a.Authorizer.Allowed(r.Context(), r.caller, r.route.permission, r.scope())
 	if errors.Is(err, errUnknownSubscription) {
 		return cmp.Or(r.allowedIn(""), r.forbidden(r.scope()))

@@ -23,7 +23,12 @@ func (a *API) recognize(_ http.ResponseWriter, r *request) error {
 		return arm.Errorf(400, "InvalidHeaderValue", "The value '%s' of the header %s is not a uid.",
 			shorten(uid), strings.ToLower(uidHeader))
 	}
-	r.uid = strings.ToLower(uid)
+	if r.uid = strings.ToLower(uid); r.caller.isMachine() {
+		if uid != "" && r.uid != r.caller.UID {
+			return badToken("It is of another node.")
+		}
+		r.uid = r.caller.UID
+	}
 	r.byNode = a.ownNode(r)
 	if r.caller.Trusted {
 		// Anybody may name the uid, and many nodes may share an identity: it takes both.
@@ -139,6 +144,8 @@ func (r *request) principal() string {
 	switch {
 	case r.route.open:
 		return anybody
+	case r.caller.isMachine():
+		return "machines at " + r.address()
 	case r.caller.ObjectID != "":
 		return arm.Fold(r.caller.ObjectID)
 	}

@@ -15,7 +15,9 @@ type Poll struct {
 	UID, ETag string
 	Identity  string
 	Former    flexnode.Former
-	State     string // provisioningState, "" is Succeeded
+	// MachineKey is the thumbprint of the key of the node's machine.
+	MachineKey string
+	State      string // provisioningState, "" is Succeeded
 	// Joining tells that there is a credential to join with: the first authenticated poll may
 	// consume it.
 	Joining bool
@@ -53,7 +55,7 @@ func (x *Index) Poll(nodeKey string) (Poll, bool) {
 	t := e.traits.Value()
 	return Poll{
 		UID: e.uid(), ETag: e.etag(), Identity: e.identity(), Former: t.former,
-		State: t.state, Joining: t.joining,
+		MachineKey: e.machineKey(), State: t.state, Joining: t.joining,
 	}, true
 }
 

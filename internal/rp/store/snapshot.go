@@ -111,18 +111,20 @@ type head struct {
 	Credential string          `json:"credential"`
 	Identity   string          `json:"identity"`
 	Former     flexnode.Former `json:"former"`
+	MachineKey string          `json:"machineKey"`
 	// What follows is what an outline needs beside that.
 	Chosen  flexnode.Chosen `json:"chosen"`
 	Desired struct {
 		ContinuousMonitoring bool `json:"continuousMonitoring"`
 	} `json:"desired"`
-	Failed        int64             `json:"failed"`
-	Insisted      int64             `json:"insisted"`
-	Attempt       *flexnode.Attempt `json:"attempt"`
-	FailedChanges []string          `json:"failedChanges"`
-	Unreleased    int64             `json:"unreleased"`
-	Reason        string            `json:"reason"`
-	Ended         *flexnode.JoinEnd `json:"ended"`
+	Failed        int64                   `json:"failed"`
+	Insisted      int64                   `json:"insisted"`
+	Attempt       *flexnode.Attempt       `json:"attempt"`
+	FailedChanges []string                `json:"failedChanges"`
+	Unreleased    int64                   `json:"unreleased"`
+	Reason        string                  `json:"reason"`
+	Ended         *flexnode.JoinEnd       `json:"ended"`
+	Second        *flexnode.SecondMachine `json:"second"`
 }
 
 // wanted is what is wanted of the node.
@@ -131,7 +133,7 @@ func (h head) wanted() flexnode.Wanted {
 		State: h.State, Chosen: h.Chosen, Credential: h.Credential, Former: h.Former,
 		Reason: h.Reason, Ended: h.Ended, Revision: h.Revision, Failed: h.Failed,
 		Insisted: h.Insisted, Attempt: h.Attempt, FailedChanges: h.FailedChanges,
-		Unreleased: h.Unreleased,
+		Unreleased: h.Unreleased, Second: h.Second,
 	}
 	n.Desired.ContinuousMonitoring = h.Desired.ContinuousMonitoring
 	return flexnode.WantedOf(n)

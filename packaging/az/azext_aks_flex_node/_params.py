@@ -97,8 +97,8 @@ def _changes(c):
     group = 'Changes'
     c.argument('continuous_monitoring', options_list=['--continuous-monitoring', '--follow'],
                arg_type=get_three_state_flag(), arg_group=group,
-               help='The machine follows this resource, and applies changes by itself. It '
-                    'needs an identity in Azure; with one `create` sets it.')
+               help='The machine follows this resource, and applies changes by itself. '
+                    'Default: true. With false it only joins.')
     c.argument('drift_policy', arg_type=get_enum_type(['report', 'repair', 'off']),
                arg_group=group, help='What happens when the machine is not as configured.')
     c.argument('drift_policies', nargs='*', validator=check.drift, arg_group=group,
@@ -119,7 +119,8 @@ def _changes(c):
                help='When a change may begin: days=Saturday,Sunday start=22:00 duration=PT4H '
                     "utcOffset=+01:00; '' is at any time.")
     c.argument('poll_endpoint', arg_group=group,
-               help='URL that the machine polls in the place of Azure Resource Manager.')
+               help='URL of the provider that the machine polls, or resourceManager. Default: the '
+                    "provider's own.")
     c.argument('poll_interval', arg_group=group,
                help='Mean time between two polls, such as PT30S.')
 

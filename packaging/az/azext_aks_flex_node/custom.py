@@ -25,8 +25,6 @@ def create_flex_node(cmd, resource_group_name, cluster_name, node_name,
         raise azclierror.MutuallyExclusiveArgumentError(
             '--output-config-url needs what --no-wait does not wait for.',
             'Ask for it later: az aks flex-node get-config-url')
-    if wanted.get('continuous_monitoring') is None:
-        wanted['continuous_monitoring'] = auth_method != 'bootstrapToken'
     identity(auth_method, client_id=client_id, client_secret=client_secret,
              client_tenant=client_tenant, principal_id=principal_id,
              arc_machine_id=arc_machine_id)

@@ -1,0 +1,79 @@
+package saved
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
+)
+
+// MachineKeyFile is the key by which a machine proves to its provider which node it is, below
+// StateDir. It is in no bundle, backup or log.
+const MachineKeyFile = "machine-key.pem"
+
+// MachineKey reads the key of the machine; nil without one.
+func (r Records) MachineKey() (*machinekey.Key, error) {
+	text, err := r.Read(MachineKeyFile)
+	if err != nil || text == nil {
+		return nil, err
+	}
+	return machinekey.Parse(text)
+}
+
+// MakeMachineKey returns the key of the machine. A new key is on disk before it is used: a key that a
+// provider knows is never lost to a crash.
+func (w Writer) MakeMachineKey(ctx context.Context) (*machinekey.Key, error) {
+	key, err := w.Records().MachineKey()
+	if err != nil || key != nil {
+		return key, err
+	}
+	if key, err = machinekey.New(); err != nil {
+		return nil, err
+	}
+	text, err := key.PEM()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Write(ctx, MachineKeyFile, string(text)); err != nil {
+		return nil, err
+	}
+	return w.Records().MachineKey() // another process may have been faster
+}
+
+// Keys are the key of the machine and the secret that registers it, on disk.
+type Keys struct {
+	Writer Writer
+	// Writing is held while a process writes the key, or a bundle.
+	Writing *sync.Mutex
+}
+
+// MachineKey returns the key, which is made on the first call. The directory is there: a bundle, or
+// the node's records, are in it.
+func (k Keys) MachineKey(ctx context.Context) (*machinekey.Key, error) {
+	k.Writing.Lock()
+	defer k.Writing.Unlock()
+	return k.Writer.MakeMachineKey(ctx)
+}
+
+// EnrolmentSecret returns the secret of the bundle; "" for none.
+func (k Keys) EnrolmentSecret() (string, error) { return k.Writer.Records().EnrolmentSecret() }
+
+// EnrolmentSecret returns the secret of the bundle that registers the key; "" for none.
+func (r Records) EnrolmentSecret() (string, error) {
+	bundle, err := r.Bundle()
+	if err != nil || bundle == nil {
+		return "", err
+	}
+	return EnrolmentOf(bundle), nil
+}
+
+// EnrolmentOf returns the enrolment secret in a bundle; "" for none.
+func EnrolmentOf(bundle []byte) string {
+	var with api.Bundle
+	if json.Unmarshal(bundle, &with) != nil { // it was read before
+		return ""
+	}
+	return with.EnrolmentSecret
+}

@@ -1,0 +1,155 @@
+package follow
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
+)
+
+// Keys are the key of this machine and the secret that registers it.
+type Keys interface {
+	// MachineKey returns the key; it is made on the first call.
+	MachineKey(ctx context.Context) (*machinekey.Key, error)
+	// EnrolmentSecret returns that of the bundle; "" for none.
+	EnrolmentSecret() (string, error)
+}
+
+// Signer signs requests to a provider's own listener as the machine. Several goroutines may use it.
+type Signer struct {
+	Keys Keys
+
+	mu  sync.Mutex
+	key *machinekey.Key
+	// nonce is the last one that the provider has given; "" while its clock agrees with ours.
+	nonce string
+	poll  signedPoll
+}
+
+// signedPoll is the token of polls, which is used again until shortly before it ends.
+type signedPoll struct {
+	claims machinekey.Claims
+	token  string
+	made   time.Time // on the monotonic clock
+}
+
+// pollsFor is for how long a token of polls is used.
+const pollsFor = machinekey.Lifetime - time.Minute
+
+// sign returns a token for a request, or, with the zero value, for polls.
+func (s *Signer) sign(ctx context.Context, c machinekey.Claims) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.key == nil {
+		key, err := s.Keys.MachineKey(ctx)
+		if err != nil {
+			return "", err
+		}
+		s.key = key
+	}
+	c.Nonce = s.nonce
+	polls := c.Request == machinekey.Request{}
+	if polls && s.poll.claims == c && time.Since(s.poll.made) < pollsFor {
+		return s.poll.token, nil
+	}
+	now := time.Now()
+	token, err := s.key.Sign(c, now)
+	if err == nil && polls {
+		s.poll = signedPoll{c, token, now}
+	}
+	return token, err
+}
+
+// challenged takes in the nonce of an answer, and reports whether the request is to be sent again
+// with it.
+func (s *Signer) challenged(resp *reply) bool {
+	nonce := resp.Header.Get(machinekey.NonceHeader)
+	if resp.StatusCode != http.StatusUnauthorized || nonce == "" {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nonce = nonce
+	return true
+}
+
+// claims are those of a request of this machine as the node.
+func (r *Resource) claims() machinekey.Claims {
+	return machinekey.Claims{UID: r.UID, Audience: strings.TrimRight(r.Endpoint, "/")}
+}
+
+// authorize signs a request, or gives it a token of the node's identity in Azure.
+func (r *Resource) authorize(ctx context.Context, req *http.Request, body []byte) error {
+	scheme, token, err := "Bearer", "", error(nil)
+	if r.Signer == nil {
+		token, err = r.Token(ctx)
+	} else {
+		c := r.claims()
+		if req.Method != http.MethodGet {
+			c.Request = machinekey.RequestOf(req.Method, req.URL.Path, body)
+		}
+		scheme = machinekey.Scheme
+		token, err = r.Signer.sign(ctx, c)
+	}
+	if err == nil {
+		req.Header.Set("Authorization", scheme+" "+token)
+	}
+	return err
+}
+
+// The codes of the provider's answers about keys.
+const (
+	notRegistered = "MachineKeyNotRegistered"
+	secondMachine = "SecondMachine"
+)
+
+// hasCode reports whether an answer is an error with a code.
+func (r *reply) hasCode(code string) bool {
+	var answer struct{ Error struct{ Code string } }
+	return r.StatusCode >= 400 && json.Unmarshal(r.json, &answer) == nil && answer.Error.Code == code
+}
+
+const registerAction = "registerKey"
+
+// register registers the key of this machine: by the enrolment secret of the bundle, or, where the
+// bundle has none, by the node's identity in Azure. A machine with a secret never shows a token of
+// Azure here: another server could ask for that in the provider's place.
+func (r *Resource) register(ctx context.Context) error {
+	secret, err := r.Signer.Keys.EnrolmentSecret()
+	if err != nil {
+		return err
+	}
+	if secret == "" {
+		err = r.registerAsIdentity(ctx)
+	} else {
+		_, err = r.post(ctx, registerAction, api.RegisterKey{EnrolmentSecret: secret})
+	}
+	if err != nil {
+		return fmt.Errorf("cannot register the machine's key: %w", err)
+	}
+	return nil
+}
+
+// registerAsIdentity registers the key by the node's identity in Azure.
+func (r *Resource) registerAsIdentity(ctx context.Context) error {
+	c := r.claims()
+	req, err := r.request(ctx, http.MethodPost, "/"+registerAction, nil)
+	if err != nil {
+		return err
+	}
+	c.Request = machinekey.Request{Method: req.Method, Path: req.URL.Path}
+	token, err := r.Signer.sign(ctx, c)
+	if err != nil {
+		return err
+	}
+	as := *r
+	as.Signer = nil
+	_, err = as.post(ctx, registerAction, api.RegisterKey{MachineToken: token})
+	return err
+}

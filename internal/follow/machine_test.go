@@ -1,0 +1,294 @@
+package follow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+const listenerURL = "https://provider.example"
+
+// listenerOf is a provider's own listener, which knows one key.
+type listenerOf struct {
+	t *testing.T
+	// knows is the thumbprint that is registered, enrols the secret that registers one.
+	knows, enrols string
+	// ahead is by how much its clock is.
+	ahead time.Duration
+	// tokens are those that were shown, registered counts requests that register.
+	tokens     []string
+	registered int
+	refuses    string // code of each registration
+}
+
+func (l *listenerOf) refuse(w http.ResponseWriter, status int, code string) {
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": code}})
+}
+
+func (l *listenerOf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		l.t.Error(err)
+	}
+	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	l.tokens = append(l.tokens, text)
+	registers := strings.HasSuffix(r.URL.Path, "/registerKey")
+	if scheme == "Bearer" && registers && text == "azure" {
+		var ask api.RegisterKey
+		if err := json.Unmarshal(body, &ask); err != nil {
+			l.t.Error(err)
+		}
+		l.register(w, l.verify(w, ask.MachineToken, r, nil), true)
+		return
+	}
+	if scheme != machinekey.Scheme {
+		l.t.Errorf("%s %s is shown a token of %s", r.Method, r.URL.Path, scheme)
+	}
+	got := l.verify(w, text, r, body)
+	switch {
+	case got == nil:
+	case registers:
+		var ask api.RegisterKey
+		if err := json.Unmarshal(body, &ask); err != nil {
+			l.t.Error(err)
+		}
+		l.register(w, got, l.enrols != "" && ask.EnrolmentSecret == l.enrols)
+	case got.Thumbprint != l.knows:
+		l.refuse(w, 401, notRegistered)
+	case r.Method == http.MethodGet:
+		w.Header().Set("ETag", `"1"`)
+		_, _ = io.WriteString(w, `{"id":"`+nodeID+`","properties":{"resourceUid":"`+nodeUID+`"}}`)
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// verify verifies a token, and that it is for a request; nil for one that was refused.
+func (l *listenerOf) verify(
+	w http.ResponseWriter, text string, r *http.Request, body []byte,
+) *machinekey.Verified {
+	now := func() time.Time { return time.Now().Add(l.ahead) }
+	v := machinekey.Verifier{
+		Audience: listenerURL, Now: now,
+		Nonce: func(nonce string) (time.Time, bool) { return now(), nonce == "nonce" },
+	}
+	got, err := v.Verify(text)
+	if errors.Is(err, machinekey.ErrTime) {
+		w.Header().Set(machinekey.NonceHeader, "nonce")
+		l.refuse(w, 401, "MachineTokenTime")
+		return nil
+	}
+	want := machinekey.Request{}
+	if r.Method == http.MethodPost {
+		want = machinekey.Request{Method: r.Method, Path: r.URL.Path}
+		if body != nil {
+			want.Digest = machinekey.Digest(body)
+		}
+	}
+	if err != nil || got.UID != nodeUID || got.Request != want {
+		l.t.Errorf("%s %s: %v, %+v", r.Method, r.URL.Path, err, got)
+	}
+	return &got
+}
+
+func (l *listenerOf) register(w http.ResponseWriter, got *machinekey.Verified, may bool) {
+	if got == nil {
+		return
+	}
+	l.registered++
+	switch {
+	case l.refuses != "":
+		l.refuse(w, 409, l.refuses)
+	case !may:
+		l.refuse(w, 401, "EnrolmentFailed")
+	default:
+		l.knows = got.Thumbprint
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// heldKeys are keys in memory.
+type heldKeys struct {
+	key    *machinekey.Key
+	secret string
+	made   int
+}
+
+func (k *heldKeys) MachineKey(context.Context) (*machinekey.Key, error) {
+	if k.key == nil {
+		k.made++
+		key, err := machinekey.New()
+		if err != nil {
+			return nil, err
+		}
+		k.key = key
+	}
+	return k.key, nil
+}
+
+func (k *heldKeys) EnrolmentSecret() (string, error) { return k.secret, nil }
+
+// machineAt is a node that asks a provider's own listener. Without an identity there is no token of
+// Azure.
+func machineAt(l *listenerOf, keys *heldKeys, identity bool) *Resource {
+	client := NewClient(nil)
+	client.Transport = roundTrip{l}
+	return &Resource{
+		Client: client, Endpoint: listenerURL, ID: nodeID, UID: nodeUID, Signer: &Signer{Keys: keys},
+		Token: func(context.Context) (string, error) {
+			if identity {
+				return "azure", nil
+			}
+			return "", errors.New("there is no identity")
+		},
+	}
+}
+
+// A machine registers its key at its first contact, by the secret of its bundle or by its identity,
+// and asks with it from then on.
+func TestMachineRegisters(t *testing.T) {
+	for name, tt := range map[string]struct {
+		secret, enrols string
+		identity, good bool
+	}{
+		"with a secret":                       {"s", "s", false, true},
+		"with a secret, and an identity":      {"s", "s", true, true},
+		"with an identity":                    {"", "", true, true},
+		"with a used secret, and an identity": {"s", "", true, false},
+		"with a used secret":                  {"s", "", false, false},
+		"with nothing":                        {"", "s", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, keys := &listenerOf{t: t, enrols: tt.enrols}, &heldKeys{secret: tt.secret}
+			r := machineAt(l, keys, tt.identity)
+			_, err := r.Poll(t.Context(), "", 0)
+			if (err == nil) != tt.good {
+				t.Fatalf("got %v", err)
+			}
+			if !tt.good {
+				if !strings.Contains(err.Error(), "cannot register the machine's key") {
+					t.Errorf("got %v", err)
+				}
+				if slices.Contains(l.tokens, "azure") {
+					t.Error("the provider was shown a token of Azure")
+				}
+				return
+			}
+			before := l.registered
+			for range 2 {
+				if err := r.Report(t.Context(), api.Report{}); err != nil {
+					t.Error(err)
+				}
+			}
+			if l.registered != before || keys.made != 1 || l.knows != keys.key.Thumbprint() {
+				t.Errorf("registered %d times, then %d; %d keys", before, l.registered, keys.made)
+			}
+		})
+	}
+}
+
+// The token of polls is used until shortly before it ends; every other request has one of its own.
+func TestMachineTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := &heldKeys{secret: "s"}
+		l := &listenerOf{t: t, enrols: "s"}
+		r := machineAt(l, keys, false)
+		poll := func() string {
+			t.Helper()
+			if _, err := r.Poll(t.Context(), "", 0); err != nil {
+				t.Fatal(err)
+			}
+			return l.tokens[len(l.tokens)-1]
+		}
+		first := poll()
+		time.Sleep(3 * time.Minute)
+		if poll() != first {
+			t.Error("another token after three minutes")
+		}
+		time.Sleep(time.Minute + time.Second)
+		if poll() == first {
+			t.Error("the same token after four minutes")
+		}
+		l.tokens = nil
+		for range 2 {
+			if err := r.Report(t.Context(), api.Report{}); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(l.tokens) != 2 || l.tokens[0] == l.tokens[1] {
+			t.Errorf("two reports have the tokens %q", l.tokens)
+		}
+	})
+}
+
+// A machine whose clock is wrong asks again with the provider's nonce, and then at once with it.
+func TestMachineWithAnotherClock(t *testing.T) {
+	l := &listenerOf{t: t, enrols: "s", ahead: -time.Hour}
+	r := machineAt(l, &heldKeys{secret: "s"}, false)
+	for want := range 2 {
+		l.tokens = nil
+		if _, err := r.Poll(t.Context(), "", 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(l.tokens); want == 1 && got != 1 {
+			t.Errorf("%d requests for a poll", got)
+		}
+	}
+}
+
+// A machine that another one has replaced is refused, before it joins.
+func TestProveSecondMachine(t *testing.T) {
+	l := &listenerOf{t: t, refuses: secondMachine}
+	var c config.Config
+	c.ContinuousMonitoring, c.Agent.Monitoring.Endpoint = true, listenerURL
+	prove := func() error {
+		return Prove(t.Context(), Question{
+			Resource: Resource{ID: nodeID, UID: nodeUID}, Ways: []Manner{MannerOf(c)},
+			Client: func(config.Config) *http.Client {
+				client := NewClient(nil)
+				client.Transport = roundTrip{l}
+				return client
+			},
+			Identity: func(config.Config) (identity.Credential, error) { return token("azure"), nil },
+			Keys:     &heldKeys{secret: "s"}, Alive: func() {},
+		})
+	}
+	if err := prove(); transition.Of(err).Kind != transition.Refused {
+		t.Errorf("a second machine: %v", err)
+	}
+	l.refuses, l.enrols = "", "s"
+	if err := prove(); err != nil || l.knows == "" {
+		t.Errorf("the machine: %v", err)
+	}
+}
+
+// Only a provider's own listener is asked with the key.
+func TestMannerOfEndpoint(t *testing.T) {
+	for endpoint, signs := range map[string]bool{
+		"": false, config.ResourceManager: false, listenerURL: true,
+	} {
+		var c config.Config
+		c.ContinuousMonitoring, c.Agent.Monitoring.Endpoint = true, endpoint
+		c.Azure.ResourceManagerEndpoint = "https://arm.example"
+		m := MannerOf(c)
+		if m.Signs != signs || !signs && m.Endpoint != "https://arm.example" ||
+			signs && m.Endpoint != listenerURL {
+			t.Errorf("%q: %+v", endpoint, m)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package machinekey
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+const (
+	// Lifetime is the longest validity of a token.
+	Lifetime = 5 * time.Minute
+	// leeway is the tolerance between the clocks of machine and provider without a nonce.
+	leeway = 30 * time.Second
+	// MaxLength bounds a token, in bytes.
+	MaxLength = 4 << 10
+	// kind keeps a token from being taken for another kind of token (RFC 8725, section 3.11).
+	kind = "flexnode-machine+jwt"
+)
+
+// Claims has the claims of a token.
+type Claims struct {
+	// UID is that of the flexNodeConfig, Audience the URL of the provider.
+	UID, Audience string
+	// Request binds the token to one request; the zero value binds it to none, which is enough for
+	// polls.
+	Request Request
+	// Nonce is one that the provider has given; the token's times are not judged with it.
+	Nonce string
+	// Boot is an id that is made once per boot of the machine.
+	Boot string
+}
+
+// Request identifies the one request that a token is bound to.
+type Request struct {
+	Method string `json:"htm,omitempty"`
+	Path   string `json:"htp,omitempty"`
+	// Digest is that of the body.
+	Digest string `json:"bdy,omitempty"`
+}
+
+// RequestOf returns the request of a method, path and body.
+func RequestOf(method, path string, body []byte) Request {
+	return Request{Method: method, Path: path, Digest: Digest(body)}
+}
+
+// Digest is the SHA-256 of a body, as tokens have it.
+func Digest(body []byte) string {
+	sum := sha256.Sum256(body)
+	return encode(sum[:])
+}
+
+type claims struct {
+	jwt.RegisteredClaims
+	Request
+	Nonce string `json:"nonce,omitempty"`
+	Boot  string `json:"boot,omitempty"`
+}
+
+// Sign returns a token that is valid from a time on.
+func (k *Key) Sign(c Claims, now time.Time) (string, error) {
+	t := jwt.NewWithClaims(jwt.SigningMethodES256, claims{
+		RegisteredClaims: jwt.RegisteredClaims{
+			Subject: c.UID, Audience: jwt.ClaimStrings{c.Audience},
+			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(Lifetime)),
+		},
+		Request: c.Request, Nonce: c.Nonce, Boot: c.Boot,
+	})
+	t.Header["typ"], t.Header["kid"], t.Header["jwk"] = kind, k.Thumbprint(), k.public
+	text, err := t.SignedString(k.private)
+	if err != nil {
+		return "", fmt.Errorf("cannot sign with the machine's key: %w", err)
+	}
+	return text, nil
+}
+
+// ErrTime is a token that is right but for its times.
+var ErrTime = errors.New("the token is expired or not valid yet")
+
+// Verifier verifies tokens.
+type Verifier struct {
+	Audience string
+	Now      func() time.Time
+	// Nonce returns until when a nonce holds; false for one that does not.
+	Nonce func(nonce string) (until time.Time, ok bool)
+}
+
+// Verified has the claims that a token has proved.
+type Verified struct {
+	Claims
+	// Thumbprint is that of the key that has signed it.
+	Thumbprint string
+	// Ends is until when the token holds, by the provider's clock.
+	Ends time.Time
+}
+
+// Verify verifies a token with the key that is in it. Whose key that is the caller decides by the
+// thumbprint.
+func (v Verifier) Verify(text string) (Verified, error) {
+	if len(text) > MaxLength {
+		return Verified{}, errors.New("the token is too long")
+	}
+	var said claims
+	var thumbprint string
+	find := func(t *jwt.Token) (key any, err error) {
+		key, thumbprint, err = keyOf(t.Header)
+		return key, err
+	}
+	// The times are judged below: with a nonce they are not.
+	_, err := jwt.ParseWithClaims(text, &said, find, jwt.WithValidMethods([]string{"ES256"}),
+		jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())
+	if err != nil {
+		return Verified{}, err
+	}
+	if len(said.Audience) != 1 || said.Audience[0] != v.Audience || v.Audience == "" {
+		return Verified{}, jwt.ErrTokenInvalidAudience
+	}
+	if said.Subject == "" || said.IssuedAt == nil || said.ExpiresAt == nil {
+		return Verified{}, jwt.ErrTokenRequiredClaimMissing
+	}
+	ends, err := v.ends(said)
+	return Verified{
+		Claims: Claims{
+			UID: said.Subject, Audience: v.Audience, Request: said.Request, Nonce: said.Nonce,
+			Boot: said.Boot,
+		},
+		Thumbprint: thumbprint, Ends: ends,
+	}, err
+}
+
+// ends returns until when a token holds.
+func (v Verifier) ends(said claims) (time.Time, error) {
+	if said.Nonce != "" {
+		if until, ok := v.Nonce(said.Nonce); ok {
+			return until, nil
+		}
+		return time.Time{}, ErrTime
+	}
+	now, from, to := v.Now(), said.IssuedAt.Time, said.ExpiresAt.Time
+	if to.Sub(from) > Lifetime || now.Before(from.Add(-leeway)) || !now.Before(to.Add(leeway)) {
+		return time.Time{}, ErrTime
+	}
+	return to.Add(leeway), nil
+}
+
+// keyOf returns the key in the header of a token, which names it by its thumbprint.
+func keyOf(header map[string]any) (key any, thumbprint string, err error) {
+	text, err := json.Marshal(header["jwk"])
+	if err != nil {
+		return nil, "", err
+	}
+	var public publicKey
+	if err := json.Unmarshal(text, &public); err != nil {
+		return nil, "", err
+	}
+	if header["typ"] != kind || header["kid"] != public.thumbprint() {
+		return nil, "", errors.New("the token is of another kind, or names another key")
+	}
+	key, err = public.key()
+	return key, public.thumbprint(), err
+}

@@ -1,0 +1,211 @@
+package front
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+)
+
+// machines authenticates machines by the tokens that they sign with their keys, and everybody else
+// as another Authenticator does.
+type machines struct {
+	others   Authenticator
+	verifier machinekey.Verifier
+	nonces   nonces
+	known    *lru.Cache[tokenHash, machineSession]
+}
+
+// machineSession is a token of a machine that has been verified. There is one for each agent that
+// polls, so it is small.
+type machineSession struct {
+	uid  uuid.UUID
+	key  [sha256.Size]byte // the thumbprint
+	ends int64             // Unix seconds
+}
+
+// newMachines makes an Authenticator of the machines of a provider with a public URL.
+func newMachines(
+	others Authenticator, publicURL string, ring seal.Ring, now func() time.Time,
+) *machines {
+	known, err := lru.New[tokenHash, machineSession](verified)
+	if err != nil {
+		panic("internal error: " + err.Error()) // of a size below 1
+	}
+	m := &machines{others: others, nonces: nonces{ring, now}, known: known}
+	m.verifier = machinekey.Verifier{
+		Audience: strings.TrimRight(publicURL, "/"), Now: now, Nonce: m.nonces.until,
+	}
+	return m
+}
+
+// Authenticate implements Authenticator.
+func (m *machines) Authenticate(r *http.Request) (Caller, error) {
+	scheme, text, _ := strings.Cut(first(r.Header["Authorization"]), " ")
+	if !strings.EqualFold(scheme, machinekey.Scheme) {
+		return m.others.Authenticate(r)
+	}
+	poll := r.Method == http.MethodGet
+	hash := hashOf(text)
+	if s, ok := m.known.Get(hash); ok && poll && m.nonces.now().Unix() < s.ends {
+		return s.caller(), nil
+	}
+	token, err := m.verify(text)
+	if err != nil {
+		return Caller{}, err
+	}
+	if bound := token.Request; !poll || bound != (machinekey.Request{}) {
+		if bound.Method != r.Method || bound.Path != r.URL.Path {
+			return Caller{}, badToken("It is for another request.")
+		}
+		c := token.session.caller()
+		c.BodyDigest = bound.Digest
+		return c, nil
+	}
+	m.known.Add(hash, token.session)
+	return token.session.caller(), nil
+}
+
+// machineToken is a token that was verified.
+type machineToken struct {
+	machinekey.Request
+	session machineSession
+}
+
+// verify verifies a token. One that is wrong only by its times is refused with a nonce.
+func (m *machines) verify(text string) (machineToken, error) {
+	token, err := m.verifier.Verify(text)
+	if errors.Is(err, machinekey.ErrTime) {
+		return machineToken{}, &refusal{
+			answer: arm.Errorf(401, "MachineTokenTime", "The machine's token has expired or is not "+
+				"valid yet. Send the request again with a token that has the nonce of the header %s.",
+				strings.ToLower(machinekey.NonceHeader)),
+			header: machinekey.NonceHeader, value: m.nonces.make(),
+		}
+	}
+	if err != nil {
+		return machineToken{}, badToken("")
+	}
+	uid, err := uuid.Parse(token.UID)
+	key, failed := base64.RawURLEncoding.DecodeString(token.Thumbprint)
+	if err != nil || failed != nil || len(key) != sha256.Size {
+		return machineToken{}, badToken("It names no node.")
+	}
+	return machineToken{token.Request, machineSession{
+		uid: uid, key: [sha256.Size]byte(key), ends: token.Ends.Unix(),
+	}}, nil
+}
+
+// badToken is the answer to a token that does not prove anything. It says why only where
+// an agent may be mistaken.
+func badToken(why string) error {
+	return arm.Errorf(401, "InvalidMachineToken", "%s",
+		strings.TrimSpace("The machine's token is invalid. "+why))
+}
+
+func (s machineSession) caller() Caller {
+	key := base64.RawURLEncoding.EncodeToString(s.key[:])
+	return Caller{MachineKey: key, UID: s.uid.String(), Name: "machine " + key, Type: "Machine"}
+}
+
+// nonces are given to machines whose clocks are wrong. A nonce is a time of the provider and its
+// MAC, so that every replica knows those of all.
+type nonces struct {
+	ring seal.Ring
+	now  func() time.Time
+}
+
+const (
+	nonceTime = 8  // bytes of the time
+	nonceMAC  = 16 // bytes of the MAC
+)
+
+func nonceSum(key, at []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write(at)
+	return h.Sum(nil)[:nonceMAC]
+}
+
+// keys are made each time: few machines have a wrong clock, and each asks every few minutes.
+func (n nonces) keys() [][]byte {
+	keys, _ := n.ring.Derive("nonces") // without one no nonce holds
+	return keys
+}
+
+// make returns the nonce of the present time; "" without a key to make one with.
+func (n nonces) make() string {
+	keys := n.keys()
+	if len(keys) == 0 {
+		return ""
+	}
+	at := binary.BigEndian.AppendUint64(nil, uint64(n.now().Unix())) //nolint:gosec // after 1970
+	return base64.RawURLEncoding.EncodeToString(append(at, nonceSum(keys[0], at)...))
+}
+
+// until returns until when a nonce holds; ok is false for one that does not. Another replica's clock
+// may be ahead.
+func (n nonces) until(nonce string) (until time.Time, ok bool) {
+	text, err := base64.RawURLEncoding.DecodeString(nonce)
+	if err != nil || len(text) != nonceTime+nonceMAC {
+		return until, false
+	}
+	genuine := false
+	for _, key := range n.keys() {
+		genuine = hmac.Equal(nonceSum(key, text[:nonceTime]), text[nonceTime:]) || genuine
+	}
+	at := time.Unix(int64(binary.BigEndian.Uint64(text)), 0) //nolint:gosec // our own
+	until = at.Add(machinekey.Lifetime)
+	now := n.now()
+	return until, genuine && now.Before(until) && now.After(at.Add(-leeway))
+}
+
+// isMachine reports whether a machine asks, with its key.
+func (c Caller) isMachine() bool { return c.MachineKey != "" }
+
+// authorizeMachine lets a machine do what its node may do, and nothing else.
+func (a *API) authorizeMachine(r *request) error {
+	switch {
+	case !r.route.own:
+		return r.forbidden(r.scope())
+	case r.own, r.route.registers: // which answers for itself
+		return nil
+	}
+	// Anybody can make a key: an address that is refused often costs the store nothing.
+	stranger := a.stranger("machines at " + r.address())
+	if stranger.Tokens() < 1 {
+		return notRegistered()
+	}
+	own, err := a.ownStoredNode(r)
+	if own || err != nil {
+		return err
+	}
+	stranger.Allow()
+	return notRegistered()
+}
+
+// notRegistered is the answer to a machine with another key than that of the node.
+func notRegistered() error {
+	return arm.Errorf(401, "MachineKeyNotRegistered",
+		"The machine's key is not registered as that of this node. POST registerKey registers it.")
+}
+
+// address is where a request comes from, without its port.
+func (r *request) address() string {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return at.Addr().String()
+}

@@ -1,0 +1,401 @@
+package front
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
+)
+
+// machine is a machine with a key, and what it has been given.
+type machine struct {
+	w    *world
+	key  *machinekey.Key
+	node string
+	said machinekey.Claims
+	// ahead is by how much its clock is.
+	ahead time.Duration
+}
+
+// machineOf makes a machine that says it is the node that there is now.
+func (w *world) machineOf(name string) *machine {
+	w.t.Helper()
+	return &machine{w: w, key: must(machinekey.New()), node: name, said: machinekey.Claims{
+		UID: w.storedNode(name).UID, Audience: publicURL,
+	}}
+}
+
+// signs returns the header of a request that is bound to a request.
+func (m *machine) signs(bound machinekey.Request) string {
+	c := m.said
+	c.Request = bound
+	return "Authorization: MachineKey " + must(m.key.Sign(c, m.w.clock.Now().Add(m.ahead)))
+}
+
+func (m *machine) path(action string) string {
+	path, _, _ := strings.Cut(nodeURL(m.node, action), "?")
+	return path
+}
+
+// post sends a request that it signs, and returns the code of an error.
+func (m *machine) post(t *testing.T, status int, action, body string) string {
+	t.Helper()
+	_, text := m.w.must(status, "POST", nodeURL(m.node, action), body,
+		m.signs(machinekey.RequestOf("POST", m.path(action), []byte(body))))
+	return code(text)
+}
+
+func (m *machine) poll(t *testing.T, status int) string {
+	t.Helper()
+	_, text := m.w.must(status, "GET", nodeURL(m.node), "", m.signs(machinekey.Request{}))
+	return code(text)
+}
+
+// registers has it register its key with the secret of a bundle.
+func (m *machine) registers(t *testing.T, status int, secret string) string {
+	t.Helper()
+	got := m.post(t, status, "/registerKey", `{"enrolmentSecret":"`+secret+`"}`)
+	m.w.caughtUp()
+	return got
+}
+
+// enrolment is the secret in the bundle that a new URL of a node gives.
+func (w *world) enrolment(t *testing.T, name string) string {
+	t.Helper()
+	_, text := w.must(200, "POST", nodeURL(name, "/regenerateToken"), "")
+	url := decoded[api.ConfigURL](t, text).ConfigURL
+	_, text = w.must(200, "GET", strings.TrimPrefix(url, publicURL), "")
+	b := decoded[api.Bundle](t, text)
+	if b.EnrolmentSecret == "" {
+		t.Fatalf("no enrolment secret in %s", text)
+	}
+	w.caughtUp()
+	return b.EnrolmentSecret
+}
+
+// newMachine is a world with a node that joins with a bootstrap token, and its machine.
+func newMachine(t *testing.T) (*world, *machine) {
+	t.Helper()
+	w := newEdge(t)
+	w.must(201, "PUT", nodeURL("n"), "{}")
+	w.caughtUp()
+	return w, w.machineOf("n")
+}
+
+func isSecond(w *world) bool {
+	for _, c := range w.node(200, "GET", nodeURL("n"), "").Properties.Status.Conditions {
+		if c.Type == "SecondMachine" {
+			return c.Status == "True"
+		}
+	}
+	return false
+}
+
+func TestMachineFollowsByItsKey(t *testing.T) {
+	w, m := newMachine(t)
+	secret := w.enrolment(t, "n")
+	if got := m.poll(t, 401); got != "MachineKeyNotRegistered" {
+		t.Errorf("before it registers: %s", got)
+	}
+	m.registers(t, 204, secret)
+	m.registers(t, 204, secret) // the answer was lost
+	m.registers(t, 204, "")
+	m.poll(t, 200)
+	m.post(t, 204, "/reportStatus", `{"agentVersion":"1"}`)
+	m.post(t, 400, "/beginChange", `{"configVersion":"x"}`)
+	m.post(t, 200, "/refreshCredentials", refreshBody())
+	if seen := w.api.Seen.Last(clusterKey + "/n"); seen.IsZero() {
+		t.Error("the node was not heard of")
+	}
+}
+
+// refreshBody asks for the credentials of a node that has joined.
+func refreshBody() string {
+	return string(must(json.Marshal(api.Refresh{
+		PublicKey: must(sealed.NewKey()).Public(), Joined: true,
+	})))
+}
+
+// A machine may do for its own node what an agent may, and nothing else.
+func TestMachineIsItsNodeAlone(t *testing.T) {
+	w, m := newMachine(t)
+	m.registers(t, 204, w.enrolment(t, "n"))
+	w.must(201, "PUT", nodeURL("o"), "{}")
+	w.caughtUp()
+	poll := m.signs(machinekey.Request{})
+	other := w.machineOf("o")
+	other.key = m.key
+	if got := other.poll(t, 401); got != "MachineKeyNotRegistered" {
+		t.Errorf("as another node: %s", got)
+	}
+	other.post(t, 401, "/reportStatus", "{}")
+	w.must(401, "GET", nodeURL("o"), "", poll)
+	w.must(401, "GET", nodeURL("n"), "", poll, "X-Ms-Flexnode-Uid: "+w.storedNode("o").UID)
+	for _, url := range []string{
+		cluster + versionQuery, cluster + "/flexNodeConfig" + versionQuery,
+		"/subscriptions/" + subscription + "/providers/Microsoft.ContainerService" +
+			"?api-version=2021-04-01",
+	} {
+		w.must(403, "GET", url, "", poll)
+	}
+	for method, action := range map[string]string{
+		"PUT": "", "DELETE": "", "POST": "/regenerateToken",
+	} {
+		w.must(403, method, nodeURL("n", action), "{}", m.signs(
+			machinekey.RequestOf(method, m.path(action), []byte("{}"))))
+	}
+	m.poll(t, 200)
+}
+
+// A token for one request is for no other: neither method nor path nor body.
+func TestMachineTokenIsBound(t *testing.T) {
+	w, m := newMachine(t)
+	m.registers(t, 204, w.enrolment(t, "n"))
+	report, body := m.path("/reportStatus"), `{"agentVersion":"1"}`
+	post := func(status int, body string, bound machinekey.Request) {
+		t.Helper()
+		w.must(status, "POST", nodeURL("n", "/reportStatus"), body, m.signs(bound))
+	}
+	post(204, body, machinekey.RequestOf("POST", report, []byte(body)))
+	post(401, body+" ", machinekey.RequestOf("POST", report, []byte(body)))
+	post(401, body, machinekey.RequestOf("PUT", report, []byte(body)))
+	post(401, body, machinekey.RequestOf("POST", m.path("/beginChange"), []byte(body)))
+	post(401, body, machinekey.Request{})
+	w.must(401, "GET", nodeURL("n"), "", m.signs(machinekey.RequestOf("POST", report, nil)))
+	m.said.Audience = "https://other.example"
+	if got := m.poll(t, 401); got != "InvalidMachineToken" {
+		t.Errorf("for another provider: %s", got)
+	}
+	w.must(401, "GET", nodeURL("n"), "", "Authorization: MachineKey nonsense")
+	w.must(401, "GET", nodeURL("n"), "", "Authorization: MachineKey")
+}
+
+// Another machine is refused and shown, until the owner asks for a new URL: then that machine is the
+// node, and the one before is refused.
+func TestSecondMachine(t *testing.T) {
+	w, first := newMachine(t)
+	secret := w.enrolment(t, "n")
+	first.registers(t, 204, secret)
+	second := w.machineOf("n")
+	if got := second.registers(t, 409, secret); got != "SecondMachine" || !isSecond(w) {
+		t.Errorf("another machine: %s, shown %v", got, isSecond(w))
+	}
+	revision := w.index.Revision()
+	second.registers(t, 409, secret)
+	if w.index.Revision() != revision {
+		t.Error("the same machine is written again each time")
+	}
+	second.poll(t, 401)
+	first.poll(t, 200)
+	if got := second.registers(t, 401, "x.y"); got != "EnrolmentFailed" {
+		t.Errorf("without a secret: %s", got)
+	}
+
+	fresh := w.enrolment(t, "n")
+	first.poll(t, 200) // until its successor has registered
+	second.registers(t, 204, fresh)
+	if isSecond(w) {
+		t.Error("still shown")
+	}
+	second.poll(t, 200)
+	first.poll(t, 401)
+	if got := first.registers(t, 409, secret); got != "SecondMachine" {
+		t.Errorf("the machine before: %s", got)
+	}
+	third := w.machineOf("n")
+	if got := third.registers(t, 409, fresh); got != "SecondMachine" {
+		t.Errorf("a secret that was used: %s", got)
+	}
+}
+
+// What is revoked before a machine has used it enrols none.
+func TestEnrolmentIsRevoked(t *testing.T) {
+	w, m := newMachine(t)
+	old := w.enrolment(t, "n")
+	fresh := w.enrolment(t, "n")
+	if got := m.registers(t, 401, old); got != "EnrolmentFailed" {
+		t.Errorf("a replaced secret: %s", got)
+	}
+	w.must(200, "PUT", nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":20}}}`)
+	w.caughtUp()
+	m.registers(t, 401, fresh) // the URL is revoked with it
+	w.must(201, "PUT", nodeURL("o"), "{}")
+	w.caughtUp()
+	m.registers(t, 401, w.enrolment(t, "o"))
+	if isSecond(w) || w.storedNode("n").MachineKey != "" {
+		t.Error("it is shown although no machine is the node")
+	}
+	m.registers(t, 204, w.enrolment(t, "n"))
+}
+
+// A machine that has its configuration without a URL registers by the node's identity in Azure, which
+// then counts no more beside the key: many machines may share it.
+func TestIdentityRegisters(t *testing.T) {
+	w, i, ops := guarded(t)
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
+	w.caughtUp()
+	m, mine := w.machineOf("n"), i.app(t, w, clientA)
+	register := func(m *machine, as, path string) (status int) {
+		c := m.said
+		c.Request = machinekey.Request{Method: "POST", Path: path}
+		body := must(json.Marshal(api.RegisterKey{MachineToken: must(m.key.Sign(c, w.clock.Now()))}))
+		r := w.do("POST", nodeURL("n", "/registerKey"), string(body), as)
+		w.caughtUp()
+		return r.StatusCode
+	}
+	at := m.path("/registerKey")
+	for name, got := range map[string]int{
+		"another identity": register(m, i.app(t, w, clientB), at),
+		"a person":         register(m, ops, at),
+	} {
+		if got != 403 {
+			t.Errorf("%s: %d", name, got)
+		}
+	}
+	if got := register(m, mine, "/x"); got != 401 {
+		t.Errorf("a token for another path: %d", got)
+	}
+	w.must(200, "GET", nodeURL("n"), "", mine)
+	for range 2 {
+		if got := register(m, mine, at); got != 204 {
+			t.Fatalf("the node: %d", got)
+		}
+	}
+	m.poll(t, 200)
+	w.must(403, "GET", nodeURL("n"), "", mine)
+	w.must(403, "POST", nodeURL("n", "/reportStatus"), `{}`, mine)
+	if got := register(w.machineOf("n"), mine, at); got != 409 {
+		t.Errorf("another machine of the same identity: %d", got)
+	}
+	through := []string{
+		"x-ms-client-tenant-id: " + tenant, "x-ms-client-app-id: " + clientA,
+	}
+	r := w.send(w.manager, "POST", nodeURL("n", "/registerKey"), "{}", through...)
+	if r.StatusCode != 404 {
+		t.Errorf("through Resource Manager: %d", r.StatusCode)
+	}
+	if r = w.send(w.manager, "GET", nodeURL("n"), "", through...); r.StatusCode != 200 {
+		t.Errorf("the identity polls through Resource Manager: %d", r.StatusCode)
+	}
+}
+
+// The key of a node that was deleted reads its tombstone, and nothing of its successor.
+func TestDeletedMachine(t *testing.T) {
+	w, m := newMachine(t)
+	secret := w.enrolment(t, "n")
+	m.registers(t, 204, secret)
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.caughtUp()
+	for range 2 {
+		_, text := w.must(404, "GET", nodeURL("n"), "", m.signs(machinekey.Request{}))
+		if !strings.Contains(text, m.said.UID) || !strings.Contains(text, TombstoneInfo) {
+			t.Errorf("no tombstone: %s", text)
+		}
+		m.post(t, 404, "/reportStatus", "{}")
+		m.post(t, 404, "/refreshCredentials", refreshBody())
+		m.registers(t, 401, secret)
+		w.must(201, "PUT", nodeURL("n"), "{}") // a successor, the second time
+		w.caughtUp()
+		if n := w.storedNode("n"); n.MachineKey != "" || n.UID == m.said.UID {
+			t.Fatalf("the successor: %+v", n)
+		}
+		_, text = w.must(404, "GET", nodeURL("n"), "", m.signs(machinekey.Request{}))
+		if !strings.Contains(text, TombstoneInfo) {
+			t.Errorf("no tombstone beside the successor: %s", text)
+		}
+		w.must(200, "DELETE", nodeURL("n"), "")
+		w.caughtUp()
+	}
+	stranger := w.machineOfUID("n", m.said.UID)
+	stranger.poll(t, 401)
+}
+
+func (w *world) machineOfUID(name, uid string) *machine {
+	return &machine{w: w, key: must(machinekey.New()), node: name, said: machinekey.Claims{
+		UID: uid, Audience: publicURL,
+	}}
+}
+
+// A machine whose clock is wrong is given a nonce, by which its times do not count; a nonce ends.
+func TestMachineWithAnotherClock(t *testing.T) {
+	w, m := newMachine(t)
+	m.registers(t, 204, w.enrolment(t, "n"))
+	for _, ahead := range []time.Duration{
+		-10 * time.Minute, 10 * time.Minute, 20 * 365 * 24 * time.Hour,
+	} {
+		m.ahead, m.said.Nonce = ahead, ""
+		r, text := w.must(401, "GET", nodeURL("n"), "", m.signs(machinekey.Request{}))
+		m.said.Nonce = r.Header.Get(machinekey.NonceHeader)
+		if m.said.Nonce == "" || code(text) != "MachineTokenTime" {
+			t.Fatalf("%s ahead: %s", ahead, text)
+		}
+		w.start() // any replica
+		m.poll(t, 200)
+		token := m.signs(machinekey.Request{})
+		w.must(200, "GET", nodeURL("n"), "", token)
+		m.post(t, 204, "/reportStatus", "{}")
+		w.clock.Pass(machinekey.Lifetime - time.Second)
+		w.must(200, "GET", nodeURL("n"), "", token)
+		w.clock.Pass(2 * time.Second)
+		w.must(401, "GET", nodeURL("n"), "", token)
+		if got := m.poll(t, 401); got != "MachineTokenTime" {
+			t.Errorf("with a nonce that has ended: %s", got)
+		}
+		m.said.Nonce = strings.Repeat("A", len(m.said.Nonce))
+		m.poll(t, 401)
+	}
+}
+
+// A token of a poll is verified once, and holds until it ends.
+func TestMachineTokenIsRemembered(t *testing.T) {
+	w, m := newMachine(t)
+	m.registers(t, 204, w.enrolment(t, "n"))
+	machines := w.front.(*listener).authenticate.(*machines)
+	token := m.signs(machinekey.Request{})
+	for range 3 {
+		w.must(200, "GET", nodeURL("n"), "", token)
+	}
+	if got := machines.known.Len(); got != 1 {
+		t.Errorf("%d tokens are known", got)
+	}
+	m.post(t, 204, "/reportStatus", "{}")
+	if got := machines.known.Len(); got != 1 {
+		t.Errorf("%d tokens are known after a report", got)
+	}
+	w.clock.Pass(machinekey.Lifetime + time.Minute)
+	w.must(401, "GET", nodeURL("n"), "", token)
+	m.poll(t, 200)
+}
+
+// A node follows unless its owner says that it does not, and polls the provider unless he names
+// another endpoint.
+func TestNodesFollowByDefault(t *testing.T) {
+	w := newEdge(t)
+	for properties, want := range map[string][2]any{
+		``:                             {true, publicURL},
+		`"continuousMonitoring":null`:  {true, publicURL},
+		`"continuousMonitoring":false`: {nil, publicURL},
+		`"monitoring":{"endpoint":"https://rp.example"}`: {true, "https://rp.example"},
+		`"azureAuth":{"method":"arc"},"monitoring":{"endpoint":"resourceManager"}`: {
+			true, "resourceManager",
+		},
+	} {
+		shown := w.node(201, "PUT", nodeURL("n"), `{"properties":{`+properties+`}}`)
+		monitoring := shown.Properties.Config["agent"].(map[string]any)["monitoring"].(map[string]any)
+		got := [2]any{shown.Properties.Config["continuousMonitoring"], monitoring["endpoint"]}
+		if got != want || shown.Properties.ContinuousMonitoring != (want[0] == true) {
+			t.Errorf("%s: %v, want %v", properties, got, want)
+		}
+		_, text := w.must(200, "GET", nodeURL("n"), "")
+		again, _ := w.must(200, "PUT", nodeURL("n"), text)
+		if again.Header.Get("ETag") != shown.ETag {
+			t.Errorf("%s: what is read is another node when it is written", properties)
+		}
+		w.must(200, "DELETE", nodeURL("n"), "")
+		w.caughtUp()
+	}
+}

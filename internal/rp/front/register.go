@@ -1,0 +1,103 @@
+package front
+
+import (
+	"net/http"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// registerKey makes the key of a machine that of a node. The machine proves that it has the key by
+// signing, and that it may be the node by the enrolment secret of the node's bundle, or by the
+// node's identity in Azure.
+func (a *API) registerKey(w http.ResponseWriter, r *request) error {
+	var ask api.RegisterKey
+	if err := flexnode.DecodeLenient(r.body, &ask); err != nil {
+		return err
+	}
+	key, err := r.keyToRegister(ask)
+	if err != nil {
+		return err
+	}
+	var as flexnode.Registration
+	ahead := []string{a.Store.Nodes.Key(r.nodeKey())}
+	_, err = a.Store.Update(r.Context(), "machine key registered", ahead, func(v *store.View) error {
+		row := a.Store.Nodes.Row(v, r.nodeKey())
+		if !row.Exists() || !named(r.uid, row.Value.UID) {
+			return unenrolled()
+		}
+		enrolment, err := a.enrols(r, row.Value, ask)
+		if err != nil {
+			return err
+		}
+		var next flexnode.Node
+		next, as = row.Value.Register(key, enrolment, a.Now())
+		if next.MachineKey == row.Value.MachineKey && next.Enrolment == row.Value.Enrolment &&
+			next.Second == row.Value.Second {
+			return nil
+		}
+		r.after = key
+		return a.Store.Nodes.Put(v, r.nodeKey(), next)
+	})
+	switch {
+	case err != nil:
+		return err
+	case as == flexnode.Unenrolled:
+		return unenrolled()
+	case as == flexnode.Second:
+		return arm.Errorf(409, "SecondMachine", "Another machine has registered its key as that of "+
+			"this node. If this machine is to be the node, POST regenerateToken and give it the new "+
+			"URL.")
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// keyToRegister is the thumbprint of the key that a request registers.
+func (r *request) keyToRegister(ask api.RegisterKey) (string, error) {
+	if r.caller.isMachine() {
+		return r.caller.MachineKey, nil
+	}
+	machines, ok := r.listener.authenticate.(*machines)
+	if !ok {
+		return "", r.forbidden(r.scope())
+	}
+	token, err := machines.verify(ask.MachineToken)
+	if err != nil {
+		return "", err
+	}
+	c := token.session.caller()
+	if token.Method != r.Method || token.Path != r.URL.Path || r.uid != "" && r.uid != c.UID {
+		return "", badToken("It is for another request.")
+	}
+	r.uid = c.UID
+	return c.MachineKey, nil
+}
+
+// enrols returns the id of the enrolment secret of a request that may register a key, or "" if the
+// node's identity in Azure asks. A machine without a key that the node has needs one of them.
+func (a *API) enrols(r *request, n flexnode.Node, ask api.RegisterKey) (string, error) {
+	if !r.caller.isMachine() {
+		if r.caller.hasIdentity(n.Identity, n.Former) {
+			return "", nil
+		}
+		return "", r.forbidden(r.scope())
+	}
+	id, genuine, err := a.Credentials.Enrolment(n.UID, ask.EnrolmentSecret)
+	if err == nil && !genuine && r.caller.MachineKey != n.MachineKey {
+		err = unenrolled()
+	}
+	if !genuine {
+		id = ""
+	}
+	return id, err
+}
+
+// unenrolled is the answer to a machine that does not prove that it may be the node.
+func unenrolled() error {
+	return arm.Errorf(401, "EnrolmentFailed", "The machine's key is not registered: the enrolment "+
+		"secret is not one of this node, or it was used, replaced, or has expired. POST "+
+		"regenerateToken makes a URL with another.")
+}
