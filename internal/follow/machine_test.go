@@ -84,7 +84,7 @@ func (l *listenerOf) verify(
 ) *machinekey.Verified {
 	now := func() time.Time { return time.Now().Add(l.ahead) }
 	v := machinekey.Verifier{
-		Audience: listenerURL, Now: now,
+		Audiences: []string{listenerURL}, Now: now,
 		Nonce: func(nonce string) (time.Time, bool) { return now(), nonce == "nonce" },
 	}
 	got, err := v.Verify(text)

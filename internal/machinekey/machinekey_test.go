@@ -28,7 +28,7 @@ var (
 // verifier is a provider's, at the time now, with one nonce that holds.
 func verifier() Verifier {
 	return Verifier{
-		Audience: said.Audience, Now: func() time.Time { return now },
+		Audiences: []string{said.Audience}, Now: func() time.Time { return now },
 		Nonce: func(nonce string) (time.Time, bool) {
 			return now.Add(time.Minute), nonce == "given"
 		},
@@ -179,7 +179,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("the unchanged token is refused: %v", err)
 	}
 	v := verifier()
-	v.Audience = ""
+	v.Audiences = nil
 	c := said
 	c.Audience = ""
 	if _, err := v.Verify(must(key.Sign(c, now))); err == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -82,8 +83,9 @@ var ErrTime = errors.New("the token is expired or not valid yet")
 
 // Verifier verifies tokens.
 type Verifier struct {
-	Audience string
-	Now      func() time.Time
+	// Audiences are the URLs of the provider, without a slash at the end.
+	Audiences []string
+	Now       func() time.Time
 	// Nonce returns until when a nonce holds; false for one that does not.
 	Nonce func(nonce string) (until time.Time, ok bool)
 }
@@ -115,7 +117,7 @@ func (v Verifier) Verify(text string) (Verified, error) {
 	if err != nil {
 		return Verified{}, err
 	}
-	if len(said.Audience) != 1 || said.Audience[0] != v.Audience || v.Audience == "" {
+	if len(said.Audience) != 1 || !slices.Contains(v.Audiences, said.Audience[0]) {
 		return Verified{}, jwt.ErrTokenInvalidAudience
 	}
 	if said.Subject == "" || said.IssuedAt == nil || said.ExpiresAt == nil {
@@ -124,7 +126,7 @@ func (v Verifier) Verify(text string) (Verified, error) {
 	ends, err := v.ends(said)
 	return Verified{
 		Claims: Claims{
-			UID: said.Subject, Audience: v.Audience, Request: said.Request, Nonce: said.Nonce,
+			UID: said.Subject, Audience: said.Audience[0], Request: said.Request, Nonce: said.Nonce,
 			Boot: said.Boot,
 		},
 		Thumbprint: thumbprint, Ends: ends,

@@ -45,7 +45,7 @@ func (p *provider) signed(r *http.Request, action string) *http.Response {
 		token = ask.MachineToken
 	}
 	got, err := machinekey.Verifier{
-		Audience: "https://" + r.URL.Host, Now: time.Now,
+		Audiences: []string{"https://" + r.URL.Host}, Now: time.Now,
 		Nonce: func(string) (time.Time, bool) { return time.Time{}, false },
 	}.Verify(token)
 	if err != nil || got.UID != "u" {

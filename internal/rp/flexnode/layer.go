@@ -70,7 +70,7 @@ func DefaultsLayer(operator map[string]any) *Layer {
 // Polling returns an operator's settings with the URL of the provider for agents to poll, unless they
 // name another one.
 func Polling(operator map[string]any, url string) map[string]any {
-	if url = strings.TrimRight(url, "/"); url == "" {
+	if url == "" {
 		return operator
 	}
 	polls := object{"agent": object{"monitoring": object{"endpoint": url}}}

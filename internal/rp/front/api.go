@@ -48,6 +48,9 @@ type API struct {
 	Installation string
 	// PublicURL is how callers reach this API themselves, such as https://provider.example:8447.
 	PublicURL string
+	// Endpoints are the URLs at which agents may poll this API themselves, without a slash at the end;
+	// the first is the default.
+	Endpoints []string
 	// Renderer is the version of the program, which revisions are marked with.
 	Renderer string
 	// Waiters are the polls that wait for a change, Pace tells agents when to poll again.
@@ -85,7 +88,7 @@ const CallerTimeout = 8 * time.Second
 // Direct returns the API for callers who come themselves, with tokens, and for machines, with their
 // keys.
 func (a *API) Direct(who Authenticator) http.Handler {
-	return a.listener(newMachines(who, a.PublicURL, a.Keys, a.Now), false)
+	return a.listener(newMachines(who, a.Endpoints, a.Keys, a.Now), false)
 }
 
 // BehindARM returns the API for Resource Manager, which is known by its client certificate.

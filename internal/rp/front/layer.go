@@ -21,7 +21,9 @@ func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
 
 // defaultsLayer is what the operator gives every node, and that it polls this provider.
 func (a *API) defaultsLayer() *flexnode.Layer {
-	a.once.Do(func() { a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, a.PublicURL)) })
+	a.once.Do(func() {
+		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, first(a.Endpoints)))
+	})
 	return a.defaults
 }
 

@@ -36,9 +36,9 @@ type machineSession struct {
 	ends int64             // Unix seconds
 }
 
-// newMachines makes an Authenticator of the machines of a provider with a public URL.
+// newMachines makes an Authenticator of the machines of a provider that is reached by some URLs.
 func newMachines(
-	others Authenticator, publicURL string, ring seal.Ring, now func() time.Time,
+	others Authenticator, urls []string, ring seal.Ring, now func() time.Time,
 ) *machines {
 	known, err := lru.New[tokenHash, machineSession](verified)
 	if err != nil {
@@ -46,7 +46,7 @@ func newMachines(
 	}
 	m := &machines{others: others, nonces: nonces{ring, now}, known: known}
 	m.verifier = machinekey.Verifier{
-		Audience: strings.TrimRight(publicURL, "/"), Now: now, Nonce: m.nonces.until,
+		Audiences: urls, Now: now, Nonce: m.nonces.until,
 	}
 	return m
 }

@@ -371,6 +371,21 @@ func TestMachineTokenIsRemembered(t *testing.T) {
 	m.poll(t, 200)
 }
 
+// otherURL is another URL of the provider.
+const otherURL = "https://rp.example:8447"
+
+// A machine polls at a URL of the provider, and at no other.
+func TestEndpointsOfTheProvider(t *testing.T) {
+	w, m := newMachine(t)
+	m.registers(t, 204, w.enrolment(t, "n"))
+	m.said.Audience = otherURL
+	m.poll(t, 200)
+	for _, url := range []string{"https://elsewhere.example", publicURL + ":8447"} {
+		w.refused(400, "InvalidParameter", "PUT", nodeURL("n"),
+			`{"properties":{"monitoring":{"endpoint":"`+url+`"}}}`, url, publicURL)
+	}
+}
+
 // A node follows unless its owner says that it does not, and polls the provider unless he names
 // another endpoint.
 func TestNodesFollowByDefault(t *testing.T) {
@@ -379,7 +394,7 @@ func TestNodesFollowByDefault(t *testing.T) {
 		``:                             {true, publicURL},
 		`"continuousMonitoring":null`:  {true, publicURL},
 		`"continuousMonitoring":false`: {nil, publicURL},
-		`"monitoring":{"endpoint":"https://rp.example"}`: {true, "https://rp.example"},
+		`"monitoring":{"endpoint":"` + otherURL + `/"}`: {true, otherURL + "/"},
 		`"azureAuth":{"method":"arc"},"monitoring":{"endpoint":"resourceManager"}`: {
 			true, "resourceManager",
 		},

@@ -2,7 +2,10 @@ package front
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,6 +39,9 @@ func (a *API) putNode(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if err := a.checkEndpoint(desired.Monitoring.Endpoint); err != nil {
+		return err
+	}
 	p := &put{api: a, r: r, secret: secret, ask: flexnode.Put{
 		ID: r.resourceID(), Desired: desired, SecretGiven: secret != "", URL: r.flag("configUrl"),
 		By: r.caller.Name, ByType: r.caller.Type, At: a.Now(), NewUID: uuid.NewString(),
@@ -49,6 +55,18 @@ func (a *API) putNode(w http.ResponseWriter, r *request) error {
 		return p.answerURL(w)
 	}
 	return p.answer(w, nil)
+}
+
+// checkEndpoint refuses a URL that is not this provider's: who may write a node does not choose to whom
+// its machine speaks.
+func (a *API) checkEndpoint(endpoint string) error {
+	if endpoint == "" || endpoint == api.ResourceManager ||
+		slices.Contains(a.Endpoints, strings.TrimRight(endpoint, "/")) {
+		return nil
+	}
+	return flexnode.Problems{{Target: "properties.monitoring.endpoint", Message: fmt.Sprintf(
+		"The endpoint '%s' is none of this provider's: leave it out, or use %s.", shorten(endpoint),
+		strings.Join(append([]string{api.ResourceManager}, a.Endpoints...), " or "))}}
 }
 
 // commit decides, and writes what was decided.

@@ -98,7 +98,7 @@ func (w *azWorld) provide() {
 	public := "https://" + direct.Listener.Addr().String()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.arm.Certificate().Raw})
 	settings := Settings{
-		PublicURL: public, Installation: "here", TenantID: azuresim.DefaultTenant,
+		PublicURL: public, OtherURLs: []string{public}, Installation: "here", TenantID: azuresim.DefaultTenant,
 		KeysFile: keysFile(t, w.dir),
 		CAFile:   write(t, w.dir, "ca.pem", string(ca)),
 		Authentication: Authentication{Audiences: []string{w.arm.URL, w.arm.URL + "/"},

@@ -62,9 +62,11 @@ func (s Settings) check() error {
 
 func (s Settings) checkListeners(p *problems) {
 	p.need(s.Listen != nil || s.ARMListen != nil, "listen: set this or armListen")
-	u, err := url.Parse(s.PublicURL)
-	p.need(err == nil && u.Scheme == "https" && u.Host != "" && strings.Trim(u.Path, "/") == "",
-		"publicURL: must be an https URL of a host, perhaps with a port")
+	const must = "must be an https URL of a host, perhaps with a port"
+	p.need(isHostURL(s.PublicURL), "publicURL: %s", must)
+	for i, other := range s.OtherURLs {
+		p.need(isHostURL(other), "otherURLs[%d]: %s", i, must)
+	}
 	if l := s.Listen; l != nil {
 		p.need(l.Address != "" && l.CertFile != "" && l.KeyFile != "",
 			"listen: needs address, certFile and keyFile")
@@ -79,6 +81,11 @@ func (s Settings) checkListeners(p *problems) {
 	p.need(s.DebugAddress == "" || isLoopback(s.DebugAddress),
 		"debugAddress: must be an address on loopback, such as 127.0.0.1:6060: it shows the "+
 			"program's memory")
+}
+
+func isHostURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Scheme == "https" && u.Host != "" && strings.Trim(u.Path, "/") == ""
 }
 
 func (s Settings) checkStore(p *problems) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
@@ -26,6 +27,8 @@ type Settings struct {
 	DebugAddress string `json:"debugAddress,omitempty"`
 	// PublicURL is how machines reach Listen: configuration URLs begin with it.
 	PublicURL string `json:"publicURL"`
+	// OtherURLs are those by which machines may reach Listen too, such as a former PublicURL.
+	OtherURLs []string `json:"otherURLs,omitempty"`
 	// Installation names this provider among others that work in the same clusters; all replicas
 	// have the same. Default: the host of PublicURL.
 	Installation string `json:"installation,omitempty"`
@@ -168,6 +171,9 @@ func Load(path string) (Settings, error) {
 	if err := d.Decode(&s); err != nil {
 		return s, fmt.Errorf("cannot read the settings in %s: %w", path, err)
 	}
+	for i := range s.OtherURLs {
+		s.OtherURLs[i] = strings.TrimRight(s.OtherURLs[i], "/")
+	}
 	if s.Installation == "" {
 		s.Installation = installationOf(s.PublicURL)
 	}
@@ -175,4 +181,12 @@ func Load(path string) (Settings, error) {
 		return s, fmt.Errorf("cannot use the settings in %s:\n%w", path, err)
 	}
 	return s, nil
+}
+
+// endpoints are the URLs at which agents may poll, the default one first.
+func (s Settings) endpoints() []string {
+	if s.Listen == nil {
+		return s.OtherURLs
+	}
+	return append([]string{strings.TrimRight(s.PublicURL, "/")}, s.OtherURLs...)
 }

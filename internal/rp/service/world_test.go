@@ -161,7 +161,8 @@ func newWorldOf(t testing.TB, role Role) *world {
 			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: tenant,
 		},
 		settings: Settings{
-			PublicURL: publicURL, Installation: "here", KeysFile: keysFile(t, t.TempDir()), TenantID: "unknown",
+			PublicURL: publicURL, OtherURLs: []string{publicURL}, Installation: "here",
+			KeysFile: keysFile(t, t.TempDir()), TenantID: "unknown",
 			RoleAssignments: front.Assignments{
 				{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}},
 			},
