@@ -132,9 +132,9 @@ var rules = []struct {
 		"internal/kube", "internal/node", "internal/redact",
 	}, []string{"os/exec"}},
 	{"internal/agent/saved", []string{
-		"api/flexnode/v20260501preview", "internal/apply", "internal/config", "internal/generation",
-		"internal/history", "internal/kube", "internal/machinekey", "internal/node", "internal/policy",
-		"internal/state", "internal/transition",
+		"internal/apply", "internal/config", "internal/generation", "internal/history", "internal/kube",
+		"internal/machinekey", "internal/node", "internal/policy", "internal/state",
+		"internal/transition",
 	}, []string{"os/exec", "net", "net/http"}},
 	{"internal/metrics", nil, []string{"os", "net", "net/http", "os/exec", "time"}},
 	{"internal/redact", nil, []string{"os", "os/exec", "net", "net/http"}},

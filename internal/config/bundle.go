@@ -68,6 +68,16 @@ func WithEnrolment(bundle []byte, secret Secret) ([]byte, error) {
 	return text, nil
 }
 
+// EnrolmentOf returns the secret that registers the machine's key; "" where a bundle has none.
+func EnrolmentOf(bundle []byte) string {
+	whole, err := decodeObject(bundle)
+	if err != nil { // it was read before
+		return ""
+	}
+	secret, _ := whole["enrolmentSecret"].(string)
+	return secret
+}
+
 // WithoutOnboarding takes the secret that enrols an Arc machine out of a bundle.
 func WithoutOnboarding(bundle []byte) ([]byte, error) {
 	return changeAzure(bundle, func(azure map[string]any) bool {

@@ -123,7 +123,7 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 // keepEnrolment keeps of a delivered version that the machine has already the secret by which it
 // registers its key: the provider may know another key, or none.
 func keepEnrolment(ctx context.Context, h *Home, d Delivery) error {
-	secret := saved.EnrolmentOf(d.Bundle)
+	secret := config.EnrolmentOf(d.Bundle)
 	had, err := h.Records().EnrolmentSecret()
 	if err != nil || secret == "" || secret == had {
 		return err

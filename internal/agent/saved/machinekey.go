@@ -2,10 +2,9 @@ package saved
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 )
 
@@ -66,14 +65,5 @@ func (r Records) EnrolmentSecret() (string, error) {
 	if err != nil || bundle == nil {
 		return "", err
 	}
-	return EnrolmentOf(bundle), nil
-}
-
-// EnrolmentOf returns the enrolment secret in a bundle; "" for none.
-func EnrolmentOf(bundle []byte) string {
-	var with api.Bundle
-	if json.Unmarshal(bundle, &with) != nil { // it was read before
-		return ""
-	}
-	return with.EnrolmentSecret
+	return config.EnrolmentOf(bundle), nil
 }
