@@ -13,7 +13,8 @@ GO ?= go
 
 .DEFAULT_GOAL := help
 .PHONY: help build image packages apt-repository build-arm64 check lint race fuzz coverage golden \
-	pins openapi contract azurite az-extension chart examples size test test-long demo demo-down clean
+	pins openapi contract azurite az-extension chart examples size test test-long test-arm64 \
+	demo demo-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +113,9 @@ test: ## Everything: unit tests, stories, and, as root on Linux, end to end in t
 
 test-long: build ## The long campaigns: kill points, kills on real machines, identities, fuzzing, chaos
 	./test/long
+
+test-arm64: ## The agent's unit tests and stories as programs of arm64, with QEMU (qemu-user-static)
+	./test/arm64
 
 demo: build ## A node's life in a lab: URL, changes, upgrade, rollback, deletion; leaves it up
 	bin/flexlab demo

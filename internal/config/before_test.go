@@ -21,8 +21,8 @@ func parseBefore(t *testing.T, d document, before Config) Config {
 // TestOpenSettingsRemain holds that what a document leaves open is what it was resolved to before.
 func TestOpenSettingsRemain(t *testing.T) {
 	const versions = `{
-		"kubernetes": {"version": "1.32.1"}, "containerd": {"version": "2.0.1"},
-		"runc": {"version": "1.2.1"}, "cni": {"version": "1.6.1"}, "npd": {"version": "0.8.1"}
+		"kubernetes": {"version": "1.32.1"}, "containerd": {"version": "2.1.9"},
+		"runc": {"version": "1.2.9"}, "cni": {"version": "1.6.1"}, "npd": {"version": "0.8.1"}
 	}`
 	open := tokenDocument(t)
 	before, _ := parseOK(t, open.with(t, versions))
@@ -33,7 +33,7 @@ func TestOpenSettingsRemain(t *testing.T) {
 		"kubernetes": {"version": "1.33.0"}, "npd": {"version": ""}, "agent": {"nodeName": "other"}
 	}`), before)
 	got := []string{c.Kubernetes.Version, c.Containerd.Version, c.NPD.Version, c.Agent.NodeName}
-	if diff := cmp.Diff([]string{"1.33.0", "2.0.1", "0.8.1", "other"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"1.33.0", "2.1.9", "0.8.1", "other"}, got); diff != "" {
 		t.Errorf("what is asked for is not what is used: %s", diff)
 	}
 	// An applied configuration whose version of Kubernetes is open leaves it open.

@@ -317,6 +317,9 @@ type Artifacts struct {
 	// Overrides replaces url and digest of an artifact, for private builds: by its name, or, before
 	// that, by name and version (kubelet@1.36.3), for that version only.
 	Overrides map[string]Override `json:"overrides,omitempty" keys:"artifact"`
+	// AllowVulnerable accepts versions with which a container can break out (versions.md); without it
+	// only those remain that run already.
+	AllowVulnerable bool `json:"allowVulnerable,omitempty"`
 }
 
 // Override replaces what is known about one artifact.

@@ -43,8 +43,8 @@ func TestAccepted(t *testing.T) {
 	}{
 		{`{"kubernetes": {"version": "v1.33.8"}}`,
 			func(c Config) any { return c.Kubernetes.Version }, "1.33.8"},
-		{`{"containerd": {"version": "1.7.30"}, "kubernetes": {"version": "1.35.1"}}`,
-			func(c Config) any { return c.Containerd.Version }, "1.7.30"},
+		{`{"containerd": {"version": "1.7.34"}, "kubernetes": {"version": "1.35.1"}}`,
+			func(c Config) any { return c.Containerd.Version }, "1.7.34"},
 		{`{"node": {"labels": {"example.com/a.b": "", "kubernetes.azure.com/managed": "false"}}}`,
 			func(c Config) any { return c.Node.Labels },
 			map[string]string{"example.com/a.b": "", "kubernetes.azure.com/managed": "false"}},
@@ -73,10 +73,10 @@ func TestAccepted(t *testing.T) {
 		{`{"kubernetes": {"version": "1.34.4", "urlTemplate": "https://a.example/v{version}/{arch}/"}}`,
 			func(c Config) any { return c.Kubernetes.BinaryURL("kubectl", "amd64") },
 			"https://a.example/v1.34.4/amd64/kubectl"},
-		{`{"runc": {"version": "v1.1.12", "url": "https://a.example/v{version}/runc.amd64"}}`,
-			func(c Config) any { return c.Runc.BinaryURL("amd64") }, "https://a.example/v1.1.12/runc.amd64"},
-		{`{"runc": {"version": "1.1.12", "url": "https://a.example/v%s/runc.%s"}}`,
-			func(c Config) any { return c.Runc.BinaryURL("arm64") }, "https://a.example/v1.1.12/runc.arm64"},
+		{`{"runc": {"version": "v1.2.9", "url": "https://a.example/v{version}/runc.amd64"}}`,
+			func(c Config) any { return c.Runc.BinaryURL("amd64") }, "https://a.example/v1.2.9/runc.amd64"},
+		{`{"runc": {"version": "1.2.9", "url": "https://a.example/v%s/runc.%s"}}`,
+			func(c Config) any { return c.Runc.BinaryURL("arm64") }, "https://a.example/v1.2.9/runc.arm64"},
 		{`{"runc": {"url": "https://a.example/runc"}}`,
 			func(c Config) any { return c.Runc.BinaryURL("arm64") }, "https://a.example/runc"},
 		{`{"azure": {"cloud": "AzureUSGovernmentCloud"}}`,
@@ -112,7 +112,7 @@ func TestBundle(t *testing.T) {
 func TestAliases(t *testing.T) {
 	d := tokenDocument(t).with(t, `{
 		"components": {
-			"kubernetes": "1.33.8", "containerd": "2.1.6", "runc": "1.3.3",
+			"kubernetes": "1.33.8", "containerd": "2.1.9", "runc": "1.3.3",
 			"sandboxImage": "a.example/pause:1"
 		},
 		"networking": {"cniVersion": "1.8.0", "dnsServiceIP": "10.96.0.10"},
@@ -125,7 +125,7 @@ func TestAliases(t *testing.T) {
 		c.CNI.Version, c.Node.Kubelet.DNSServiceIP, c.Node.Kubelet.ServerURL, c.Agent.DriftPolicy,
 	}
 	want := []string{
-		"1.33.8", "2.1.6", "1.3.3", "a.example/pause:1",
+		"1.33.8", "2.1.9", "1.3.3", "a.example/pause:1",
 		"1.8.0", "10.96.0.10", "https://edge.example", DriftRepair,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -66,9 +67,7 @@ func isFileTemplate(s string) bool {
 // checkVersions checks that versions go together, with each other and with the host.
 func checkVersions(c Config, host Host, r *report) {
 	checkKubernetes(c, r)
-	if advice := release.RuncAdvice(c.Runc.Version); advice != "" {
-		r.warn("runc.version", advice)
-	}
+	checkFlaws(c, cmp.Or(host.Before, &Config{}), r)
 	for _, other := range []string{"amd64", "arm64"} {
 		for at, url := range map[string]string{
 			"kubernetes.urlTemplate": c.Kubernetes.URLTemplate, "runc.url": c.Runc.URL,
@@ -78,6 +77,24 @@ func checkVersions(c Config, host Host, r *report) {
 				r.add(at, show(url), fmt.Sprintf(
 					"must not name %s: this machine is %s; write {arch}", other, host.Arch))
 			}
+		}
+	}
+}
+
+// checkFlaws refuses a version with which a container can break out, and warns of one that is allowed
+// or runs already.
+func checkFlaws(c Config, before *Config, r *report) {
+	for _, v := range []struct{ at, name, version, before string }{
+		{"containerd.version", "containerd", c.Containerd.Version, before.Containerd.Version},
+		{"runc.version", "runc", c.Runc.Version, before.Runc.Version},
+	} {
+		flaw := release.Flawed(v.name, v.version)
+		switch {
+		case flaw == "" || r.spoiled(v.at):
+		case c.Artifacts.AllowVulnerable || v.version == v.before:
+			r.warn(v.at, flaw)
+		default:
+			r.add(v.at, show(v.version), flaw+", or set artifacts.allowVulnerable")
 		}
 	}
 }

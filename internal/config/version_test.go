@@ -8,7 +8,7 @@ import (
 )
 
 func TestWithKubernetes(t *testing.T) {
-	open, _ := parseOK(t, tokenDocument(t).with(t, `{"containerd": {"version": "1.7.30"}}`))
+	open, _ := parseOK(t, tokenDocument(t).with(t, `{"containerd": {"version": "1.7.34"}}`))
 	if open.Kubernetes.Version != "" {
 		t.Errorf("a version that is left open is %q", open.Kubernetes.Version)
 	}
@@ -17,11 +17,11 @@ func TestWithKubernetes(t *testing.T) {
 		t.Errorf("with 1.35.1: %v, %q; the original has %q", err, c.Kubernetes.Version,
 			open.Kubernetes.Version)
 	}
-	if v := c.Containerd.Version; v != "1.7.30" {
+	if v := c.Containerd.Version; v != "1.7.34" {
 		t.Errorf("with 1.35.1 containerd is %q", v)
 	}
 	written := parseBad(t, tokenDocument(t).with(t, `{
-		"kubernetes": {"version": "1.36.0"}, "containerd": {"version": "1.7.30"}
+		"kubernetes": {"version": "1.36.0"}, "containerd": {"version": "1.7.34"}
 	}`).bytes(t))
 	for version, want := range map[string]string{
 		"1.36.0": written.Error(),
@@ -106,9 +106,39 @@ func TestPreReleasesAreNotTheirReleases(t *testing.T) {
 			t.Errorf("%s: %v", patch, problems)
 		}
 	}
-	_, warnings := parseOK(t, tokenDocument(t).with(t, `{"runc": {"version": "1.4.0-rc.1"}}`))
-	if len(warnings) != 1 || warnings[0].Path != "runc.version" {
-		t.Errorf("a runc with holes: %v", warnings)
+	rc := tokenDocument(t).with(t, `{"runc": {"version": "1.4.0-rc.1"}}`)
+	if problems := parseBad(t, rc.bytes(t)); len(problems) != 1 || problems[0].Path != "runc.version" {
+		t.Errorf("a runc with holes: %v", problems)
+	}
+}
+
+// A version with which a container can break out is refused, unless that is allowed or it is what the
+// machine runs: then it is warned of.
+func TestVulnerableVersions(t *testing.T) {
+	for path, patch := range map[string]string{
+		"runc.version":       `{"runc": {"version": "1.3.2"}}`,
+		"containerd.version": `{"containerd": {"version": "2.3.1"}}`,
+	} {
+		d := tokenDocument(t).with(t, patch)
+		problems := parseBad(t, d.bytes(t))
+		if len(problems) != 1 || problems[0].Path != path ||
+			!strings.HasSuffix(problems[0].Message, ", or set artifacts.allowVulnerable") {
+			t.Errorf("%s: %v", patch, problems)
+		}
+		before, warnings := parseOK(t, d.with(t, `{"artifacts": {"allowVulnerable": true}}`))
+		told := func(w []Warning) bool {
+			return slices.ContainsFunc(w, func(w Warning) bool {
+				return w.Path == path && strings.Contains(w.Message, "lets a container break out (CVE-")
+			})
+		}
+		if !told(warnings) {
+			t.Errorf("%s is allowed: %v", patch, warnings)
+		}
+		host := testHost()
+		host.Before = &before
+		if _, warnings, err := Parse(d.bytes(t), host); err != nil || !told(warnings) {
+			t.Errorf("%s runs already: %v, %v", patch, err, warnings)
+		}
 	}
 }
 
@@ -119,7 +149,7 @@ func TestVersionAdvice(t *testing.T) {
 		`{"kubernetes": {"version": "1.36.4"}, "containerd": {"version": "2.1.9"}}`: "containerd." +
 			"version: containerd 2.1.9 is older than what its project recommends for " +
 			"Kubernetes 1.36: 2.3.0+, 2.2.0+",
-		`{"runc": {"version": "1.3.2"}}`: "runc.version: runc 1.3.2 lets a container break out",
+		`{"runc": {"version": "1.3.2"}, "artifacts": {"allowVulnerable": true}}`: "runc.version: runc 1.3.2 lets a container break out",
 		`{"kubernetes": {"version": "1.37.0"}}`: "kubernetes.version: Kubernetes 1.37.0 is newer " +
 			"than the versions that this program knows (up to 1.36)",
 		`{"kubernetes": {"version": "1.36.4"}}`: "",

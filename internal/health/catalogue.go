@@ -150,6 +150,8 @@ func catalogue() []entry {
 		{"ConfigurationAccepted", LayerNode, configurationAccepted, Watch | forRoot},
 		{HostAsConfigured, LayerNode, hostAsConfigured, Watch},
 		{NoChangeWaiting, LayerNode, noChangeWaiting, Watch | harmless},
+		{"NotVulnerable", LayerNode, notVulnerable, Watch | harmless | underived},
+		{"VersionsSupported", LayerNode, versionsSupported, Watch | harmless | underived},
 		{"ProviderAnswers", LayerNode, providerAnswers, Watch | harmless | ofUpkeep},
 	}
 }

@@ -38,7 +38,8 @@ func TestWatch(t *testing.T) {
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, "ServingCertificate",
 		"NodeOwned", NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured, PodSubnetsAgree,
 		PodsSynchronized, LabelsApplied, "TaintsApplied", "ServicesReachable",
-		"ConfigurationAccepted", HostAsConfigured, NoChangeWaiting, "ProviderAnswers",
+		"ConfigurationAccepted", HostAsConfigured, NoChangeWaiting, "NotVulnerable",
+		"VersionsSupported", "ProviderAnswers",
 	}
 	if diff := cmp.Diff(want, types(all)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
@@ -158,7 +159,7 @@ func TestFirst(t *testing.T) {
 // conditions that quote them.
 func TestIll(t *testing.T) {
 	harmless := []string{"SizeAdvised", FirewallOpen, "ServicesReachable", "RebootNotPending",
-		"TimeSynchronized", NoChangeWaiting, "ProviderAnswers"}
+		"TimeSynchronized", NoChangeWaiting, "NotVulnerable", "VersionsSupported", "ProviderAnswers"}
 	quoting := []string{
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, NodeRegistered,
 	}

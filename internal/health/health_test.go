@@ -35,7 +35,7 @@ func unavailable() error { return apierrors.NewServiceUnavailable("etcd is down"
 // goodConfig is the configuration of a node whose cluster allocates the pod subnets.
 func goodConfig() Wanted {
 	var c config.Config
-	c.Agent.NodeName, c.Kubernetes.Version, c.Containerd.Version = "edge-1", "1.34.4", "2.2.1"
+	c.Agent.NodeName, c.Kubernetes.Version, c.Containerd.Version = "edge-1", "1.35.1", "2.3.4"
 	c.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16", "fd00::/16"}
 	c.ContinuousMonitoring = true
 	c.Node.MaxPods, c.Node.Labels = 110, map[string]string{"site": "oslo"}
@@ -101,8 +101,8 @@ func goodNode() kube.Node {
 		LastHeartbeatTime: metav1.NewTime(ago(time.Minute)),
 	}}
 	n.Status.NodeInfo.MachineID, n.Status.NodeInfo.SystemUUID = "3d12", "4C4C-0031"
-	n.Status.NodeInfo.KubeletVersion = "v1.34.4"
-	n.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.2.1"
+	n.Status.NodeInfo.KubeletVersion = "v1.35.1"
+	n.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.3.4"
 	n.Status.Capacity = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}
 	n.Status.Addresses = []corev1.NodeAddress{
 		{Type: corev1.NodeHostName, Address: "edge-1"},

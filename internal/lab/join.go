@@ -26,8 +26,8 @@ type Versions struct {
 // Former Kubernetes changes by minor versions; from Former to Newest by a patch, and containerd.
 var (
 	Newest = Versions{Kubernetes: "1.36.3", Containerd: "2.3.4"}
-	Former = Versions{Kubernetes: "1.36.2", Containerd: "2.1.6"}
-	Oldest = Versions{Kubernetes: "1.34.4", Containerd: "2.1.6"}
+	Former = Versions{Kubernetes: "1.36.2", Containerd: "2.1.9"}
+	Oldest = Versions{Kubernetes: "1.34.4", Containerd: "2.1.9"}
 )
 
 // The components that the lab has in one version only.

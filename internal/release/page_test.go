@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"text/template"
@@ -24,6 +26,32 @@ type pageRow struct {
 	Tested  string
 }
 
+// flawRow is one line of the known flaws, supportRow one of the ends of support.
+type (
+	flawRow    struct{ Name, IDs, Published, Source, Since, Fixed string }
+	supportRow struct{ Branch, Day string }
+)
+
+func flawRows() []flawRow {
+	var list []flawRow
+	for _, f := range flaws() {
+		since := "every one"
+		if f.Since != (Version{}) {
+			since = f.Since.String() + "+"
+		}
+		list = append(list, flawRow{f.Name, f.IDs, f.Published, f.Source, since, atLeast(f.Fixed)})
+	}
+	return list
+}
+
+func supportRows() []supportRow {
+	var list []supportRow
+	for _, branch := range slices.Sorted(maps.Keys(support())) {
+		list = append(list, supportRow{branch, support()[branch]})
+	}
+	return list
+}
+
 // docs/versions.md is written from the table.
 func TestPage(t *testing.T) {
 	const page = "../../docs/versions.md"
@@ -41,7 +69,7 @@ func TestPage(t *testing.T) {
 		map[string]any{
 			"Rows": list, "Pinned": pinned, "MaxSkew": MaxSkew, "Oldest": OldestMinor(),
 			"Newest": NewestMinor(), "NoContainerd1": LastMinorContainerd1 + 1,
-			"SafeRunc":  strings.ReplaceAll(atLeast(safeRunc()), "+", ""),
+			"Flaws": flawRows(), "Support": supportRows(),
 			"OldestCNI": OldestCNI(),
 		})
 	if err != nil {

@@ -60,12 +60,6 @@ func runcLine(containerd Version) Version {
 	return releaseOf(1, 3, 0)
 }
 
-// safeRunc are the first patches of runc, by release branch, in which a container cannot break out
-// through masked paths, /dev/console and /proc (CVE-2025-31133, CVE-2025-52565, CVE-2025-52881).
-func safeRunc() []Version {
-	return []Version{releaseOf(1, 4, 0), releaseOf(1, 3, 3), releaseOf(1, 2, 8)}
-}
-
 // OldestCNI is the first release of the CNI plugins with every plugin that the agent installs.
 func OldestCNI() Version { return releaseOf(1, 3, 0) }
 
@@ -131,16 +125,6 @@ func ContainerdAdvice(kubernetes, containerd string) string {
 	}
 	return fmt.Sprintf("containerd %s is older than what its project recommends for Kubernetes 1.%d: "+
 		"%s", c, r.minor, atLeast(r.tested))
-}
-
-// RuncAdvice warns of a runc with holes that are known; else "".
-func RuncAdvice(runc string) string {
-	v, ok := Parse(runc)
-	if !ok || recommended(v, safeRunc()) {
-		return ""
-	}
-	return fmt.Sprintf("runc %s lets a container break out (CVE-2025-31133, CVE-2025-52565, "+
-		"CVE-2025-52881): take %s", v, atLeast(safeRunc()))
 }
 
 // recommended reports whether a version is one of those, a later patch of one, or of a newer

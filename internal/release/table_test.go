@@ -15,9 +15,10 @@ func TestDefaults(t *testing.T) {
 		kubernetes := fmt.Sprintf("1.%d.0", minor)
 		s := Set{Kubernetes: kubernetes}.Filled()
 		if !ContainerdWorks(kubernetes, s.Containerd) ||
-			ContainerdAdvice(kubernetes, s.Containerd) != "" || RuncAdvice(s.Runc) != "" {
+			ContainerdAdvice(kubernetes, s.Containerd) != "" || Flawed("runc", s.Runc) != "" ||
+			Flawed("containerd", s.Containerd) != "" {
 			t.Errorf("the defaults of Kubernetes %s are %+v: %s %s", kubernetes, s,
-				ContainerdAdvice(kubernetes, s.Containerd), RuncAdvice(s.Runc))
+				ContainerdAdvice(kubernetes, s.Containerd), Flawed("runc", s.Runc))
 		}
 		for name, version := range map[string]string{"containerd": s.Containerd, "runc": s.Runc,
 			"cni-plugins": s.CNI, "node-problem-detector": s.NPD} {
@@ -127,17 +128,6 @@ func TestContainerd(t *testing.T) {
 			!strings.HasSuffix(advice, tt.advice) || (advice == "") != (tt.advice == "") {
 			t.Errorf("Kubernetes %s, containerd %s: works %v, %q", tt.kubernetes, tt.containerd,
 				!tt.works, advice)
-		}
-	}
-}
-
-func TestRunc(t *testing.T) {
-	for runc, safe := range map[string]bool{
-		"1.5.0": true, "1.4.0": true, "1.3.3": true, "1.3.2": false, "1.2.9": true, "1.2.7": false,
-		"1.1.15": false, "": true,
-	} {
-		if advice := RuncAdvice(runc); (advice == "") != safe {
-			t.Errorf("runc %s: %q", runc, advice)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -175,7 +176,7 @@ func TestFailedDownload(t *testing.T) {
 			overrides := c["artifacts"].(map[string]any)["overrides"].(map[string]any)
 			overrides["runc"] = map[string]any{"sha256": hex.EncodeToString(sum[:])}
 		})
-		const runc = "github.com/opencontainers/runc/releases/download/v1.3.4/runc.amd64"
+		const runc = "github.com/opencontainers/runc/releases/download/v1.3.4/runc." + runtime.GOARCH
 		mirrored := filepath.Join(s.store, runc)
 		if err := os.Remove(mirrored); err != nil {
 			t.Fatal(err)

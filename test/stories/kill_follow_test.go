@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -99,7 +100,7 @@ func (w *world) delivered(ctx context.Context, a *change.Agent) (change.Input, e
 		return change.Input{}, err
 	}
 	bundle := []byte(w.bundle())
-	host := config.Host{HostName: "edge-1", Arch: "amd64", Before: before}
+	host := config.Host{HostName: "edge-1", Arch: runtime.GOARCH, Before: before}
 	c, _, err := config.Parse(bundle, host)
 	if err != nil {
 		return change.Input{}, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func (w *world) delivery(version string, edits ...func(map[string]any)) change.D
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c, _, err := config.Parse(bundle, config.Host{HostName: "edge-1", Arch: "amd64"})
+	c, _, err := config.Parse(bundle, config.Host{HostName: "edge-1", Arch: runtime.GOARCH})
 	if err != nil {
 		w.t.Fatal(err)
 	}

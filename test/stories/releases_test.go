@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"runtime"
 	"sync"
 )
 
@@ -13,23 +14,23 @@ import (
 var releases = sync.OnceValues(func() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, name := range []string{"kubelet", "kubectl", "kubeadm"} {
-		files["dl.k8s.io/v1.34.4/bin/linux/amd64/"+name] = []byte("#!/bin/sh\n# " + name + "\n")
+		files["dl.k8s.io/v1.34.4/bin/linux/"+runtime.GOARCH+"/"+name] = []byte("#!/bin/sh\n# " + name + "\n")
 	}
 	const github = "github.com/"
-	files[github+"opencontainers/runc/releases/download/v1.3.4/runc.amd64"] =
+	files[github+"opencontainers/runc/releases/download/v1.3.4/runc."+runtime.GOARCH] =
 		[]byte("#!/bin/sh\n# runc\n")
 	plugins := []string{"bandwidth", "bridge", "dhcp", "dummy", "firewall", "host-device",
 		"host-local", "ipvlan", "loopback", "macvlan", "portmap", "ptp", "sbr", "static", "tap", "tuning",
 		"vlan", "vrf"}
 	for path, entries := range map[string][]string{
 		github + "containerd/containerd/releases/download/v2.2.1/" +
-			"containerd-2.2.1-linux-amd64.tar.gz": {
+			"containerd-2.2.1-linux-" + runtime.GOARCH + ".tar.gz": {
 			"bin/containerd", "bin/containerd-shim-runc-v2", "bin/ctr",
 		},
 		github + "containernetworking/plugins/releases/download/v1.9.1/" +
-			"cni-plugins-linux-amd64-v1.9.1.tgz": plugins,
+			"cni-plugins-linux-" + runtime.GOARCH + "-v1.9.1.tgz": plugins,
 		github + "kubernetes/node-problem-detector/releases/download/v1.34.0/" +
-			"node-problem-detector-v1.34.0-linux_amd64.tar.gz": {
+			"node-problem-detector-v1.34.0-linux_" + runtime.GOARCH + ".tar.gz": {
 			"bin/node-problem-detector", "config/kernel-monitor.json",
 		},
 	} {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -158,7 +159,7 @@ func (s *serviceStory) load() (change.Input, error) {
 	if err != nil {
 		return change.Input{}, err
 	}
-	c, _, err := config.Parse(text, config.Host{HostName: name, Arch: "amd64", Before: before})
+	c, _, err := config.Parse(text, config.Host{HostName: name, Arch: runtime.GOARCH, Before: before})
 	if err != nil {
 		return change.Input{Origin: origin}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,7 +35,7 @@ func (w *world) kubernetes(version, offered string) func(map[string]any) {
 		overrides := c["artifacts"].(map[string]any)["overrides"].(map[string]any)
 		for _, name := range []string{"kubelet", "kubectl", "kubeadm"} {
 			text := fmt.Sprintf("#!/bin/sh\n# %s v%s\n", name, offered)
-			path := filepath.Join(w.store, "dl.k8s.io/v"+offered+"/bin/linux/amd64", name)
+			path := filepath.Join(w.store, "dl.k8s.io/v"+offered+"/bin/linux/"+runtime.GOARCH, name)
 			if err := errors.Join(
 				os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
 				w.t.Fatal(err)
@@ -80,7 +81,7 @@ func (w *world) reads(
 		if err != nil {
 			return err
 		}
-		host := config.Host{HostName: "edge-1", Arch: "amd64", Before: cmp.Or(before, defaults)}
+		host := config.Host{HostName: "edge-1", Arch: runtime.GOARCH, Before: cmp.Or(before, defaults)}
 		c, _, err := config.Parse(text, host)
 		if err != nil {
 			return err
@@ -129,10 +130,10 @@ func TestOpenVersionsFollowKubernetes(t *testing.T) {
 		delete(c, "containerd")
 		delete(c, "runc")
 	})
-	const runc = "github.com/opencontainers/runc/releases/download/v%s/runc.amd64"
+	const runc = "github.com/opencontainers/runc/releases/download/v%s/runc." + runtime.GOARCH
 	w.copyArtifact(fmt.Sprintf(runc, "1.3.4"), fmt.Sprintf(runc, goes.Runc))
 	const containerd = "github.com/containerd/containerd/releases/download/v%[1]s/" +
-		"containerd-%[1]s-linux-amd64.tar.gz"
+		"containerd-%[1]s-linux-" + runtime.GOARCH + ".tar.gz"
 	w.copyArtifact(fmt.Sprintf(containerd, "2.2.1"), fmt.Sprintf(containerd, goes.Containerd))
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
@@ -289,8 +290,8 @@ func TestOpenVersionRemains(t *testing.T) {
 		delete(c, "containerd")
 	})
 	const releases = "github.com/containerd/containerd/releases/download/"
-	w.copyArtifact(releases+"v2.2.1/containerd-2.2.1-linux-amd64.tar.gz",
-		releases+"v2.2.0/containerd-2.2.0-linux-amd64.tar.gz")
+	w.copyArtifact(releases+"v2.2.1/containerd-2.2.1-linux-"+runtime.GOARCH+".tar.gz",
+		releases+"v2.2.0/containerd-2.2.0-linux-"+runtime.GOARCH+".tar.gz")
 	older := &config.Config{Containerd: config.Containerd{Version: "2.2.0"}}
 	if _, err := w.reads(document, older); err != nil {
 		t.Fatal(err)

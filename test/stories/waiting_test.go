@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -162,7 +163,7 @@ func TestDrainBlockedOvertaken(t *testing.T) {
 // without removes kubelet of a version from the directory that artifacts come from.
 func (s *serviceStory) without(version string) func(map[string]any) {
 	return func(map[string]any) {
-		file := filepath.Join(s.store, "dl.k8s.io/v"+version+"/bin/linux/amd64/kubelet")
+		file := filepath.Join(s.store, "dl.k8s.io/v"+version+"/bin/linux/"+runtime.GOARCH+"/kubelet")
 		if err := os.Remove(file); err != nil {
 			s.t.Fatal(err)
 		}
@@ -206,7 +207,7 @@ func TestJoinWithoutDownload(t *testing.T) {
 func TestBootstrapWithoutDownload(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	file := filepath.Join(w.store, "dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet")
+	file := filepath.Join(w.store, "dl.k8s.io/v1.34.4/bin/linux/"+runtime.GOARCH+"/kubelet")
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sort"
 	"strings"
 	"sync"
@@ -353,7 +354,7 @@ func (w *world) repair(thing string) error {
 func (w *world) configuration(change ...func(map[string]any)) config.Config {
 	w.t.Helper()
 	parsed, _, err := config.Parse(w.document(change...),
-		config.Host{HostName: "edge-1", Arch: "amd64"})
+		config.Host{HostName: "edge-1", Arch: runtime.GOARCH})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -377,7 +378,7 @@ func (w *world) document(change ...func(map[string]any)) []byte {
 		}
 		sum := sha256.Sum256(data)
 		for name, part := range map[string]string{"kubelet": "/kubelet", "kubectl": "/kubectl",
-			"kubeadm": "/kubeadm", "runc": "runc.amd64", "containerd": "containerd-2",
+			"kubeadm": "/kubeadm", "runc": "runc." + runtime.GOARCH, "containerd": "containerd-2",
 			"cni-plugins": "cni-plugins", "node-problem-detector": "problem-detector-v"} {
 			if strings.Contains(path, part) {
 				overrides[name] = map[string]any{"sha256": hex.EncodeToString(sum[:])}

@@ -189,6 +189,8 @@ type Versions struct {
 	NPD        string `json:"npd,omitempty"`
 	// AllowUnknown accepts versions whose digests the provider does not know.
 	AllowUnknown bool `json:"allowUnknown,omitempty"`
+	// AllowVulnerable accepts versions with which a container can break out.
+	AllowVulnerable bool `json:"allowVulnerable,omitempty"`
 }
 
 // NodeConfig is what the Node and its kubelet are to be like.

@@ -34,7 +34,7 @@ func All() ([]Component, error) {
 		cniPlugins("1.9.1"),
 		nodeProblemDetector("1.34.0"),
 		node("1.34.4"),
-		containerd("2.1.6"),
+		containerd("2.1.9"),
 		node("1.36.2"),
 		helm("3.19.5", "34"),
 	}

@@ -25,22 +25,22 @@ func TestWhatIsLeftOpenStays(t *testing.T) {
 		change(&v)
 		return v
 	}
-	runc := api.Versions{Runc: "1.3.1"}
+	runc := api.Versions{Runc: "1.3.4"}
 	tests := map[string]struct{ asked, want, chosen, result api.Versions }{
 		"a node that is made": {result: newest},
 		"nothing is asked":    {chosen: chosen, result: chosen},
 		"one version is asked": {
-			want: runc, chosen: chosen, result: with(func(v *api.Versions) { v.Runc = "1.3.1" }),
+			want: runc, chosen: chosen, result: with(func(v *api.Versions) { v.Runc = "1.3.4" }),
 		},
 		"another one is asked": {
-			asked: runc, want: api.Versions{Runc: "1.3.2"},
-			chosen: with(func(v *api.Versions) { v.Runc = "1.3.1" }),
-			result: with(func(v *api.Versions) { v.Runc = "1.3.2" }),
+			asked: runc, want: api.Versions{Runc: "1.3.5"},
+			chosen: with(func(v *api.Versions) { v.Runc = "1.3.4" }),
+			result: with(func(v *api.Versions) { v.Runc = "1.3.5" }),
 		},
 		"a version is cleared": {
-			asked:  api.Versions{Runc: "1.3.1", CNI: "1.8.0"},
+			asked:  api.Versions{Runc: "1.3.4", CNI: "1.8.0"},
 			want:   api.Versions{CNI: "1.8.0"},
-			chosen: with(func(v *api.Versions) { v.Runc = "1.3.1" }),
+			chosen: with(func(v *api.Versions) { v.Runc = "1.3.4" }),
 			result: with(func(v *api.Versions) {
 				v.Runc = release.Set{Containerd: v.Containerd}.Filled().Runc
 			}),
@@ -114,7 +114,7 @@ func TestPutsKeepVersions(t *testing.T) {
 		w.reach(someFacts(), "1.36.2")
 		w.now = w.now.Add(time.Minute)
 		d.NodeConfig.Labels = map[string]string{"changed": "yes"}
-		d.Versions.Runc = pick(g, "", "1.3.1")
+		d.Versions.Runc = pick(g, "", "1.3.4")
 		if got := w.put(d); got.Revision == nil {
 			t.Fatal("a change made no revision")
 		}

@@ -82,7 +82,7 @@ func TestUndisturbing(t *testing.T) {
 			d.NodeConfig.Kubelet.EvictionHard = map[string]string{"memory.available": "321Mi"}
 		},
 		"verbosity":  func(d *api.Desired) { d.NodeConfig.Kubelet.Verbosity = 5 },
-		"containerd": func(d *api.Desired) { d.Versions.Containerd = "2.1.6" },
+		"containerd": func(d *api.Desired) { d.Versions.Containerd = "2.1.9" },
 		"kubernetes": func(d *api.Desired) { d.Versions.Kubernetes = "1.34.9" },
 	} {
 		d := base

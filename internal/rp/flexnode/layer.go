@@ -136,6 +136,9 @@ func ownLayer(n Node, network string) object {
 	if access := n.Desired.Network.Metadata; access != "" {
 		own["network"] = object{"metadata": access}
 	}
+	if allowsVulnerable(v) {
+		own["artifacts"] = object{"allowVulnerable": true}
+	}
 	if n.Desired.ContinuousMonitoring {
 		own["continuousMonitoring"] = true
 	}

@@ -26,8 +26,9 @@ type chooser struct {
 // long as nothing else was asked for meanwhile; else the default. While the cluster's version is
 // not known, what depends on it is left open.
 func (c chooser) choose() (api.Versions, Problems) {
-	allowed := c.want.AllowUnknown
+	allowed, vulnerable := c.want.AllowUnknown, c.want.AllowVulnerable
 	c.want.AllowUnknown, c.asked.AllowUnknown = false, false
+	c.want.AllowVulnerable, c.asked.AllowVulnerable = false, false
 	anew := c.want == api.Versions{} && c.asked != api.Versions{}
 	one := func(want, asked, chosen string) string {
 		switch {
@@ -59,6 +60,9 @@ func (c chooser) choose() (api.Versions, Problems) {
 	}
 	if !allowed {
 		problems = c.unknown(got, problems)
+	}
+	if !vulnerable {
+		problems = c.vulnerable(got, problems)
 	}
 	return versionsOf(got.Filled()), problems
 }
@@ -108,6 +112,26 @@ func (c chooser) unknown(got release.Set, problems Problems) Problems {
 			u.version, strings.Join(release.Pinned(u.name), ", "))
 	}
 	return problems
+}
+
+// vulnerable adds the versions that are asked for anew and with which a container can break out to the
+// problems. What runs may remain.
+func (c chooser) vulnerable(got release.Set, problems Problems) Problems {
+	former := artifactsOf(c.chosen)
+	for _, a := range artifactsOf(versionsOf(got)) {
+		if flaw := release.Flawed(a.name, a.version); flaw != "" && !slices.Contains(former, a) {
+			problems.add("properties.versions."+a.member, "%s, or set versions.allowVulnerable.", flaw)
+		}
+	}
+	return problems
+}
+
+// allowsVulnerable reports whether one of the versions was accepted although a container can break out
+// with it: its owner allows it, or it ran already.
+func allowsVulnerable(v api.Versions) bool {
+	return slices.ContainsFunc(artifactsOf(v), func(a artifact) bool {
+		return release.Flawed(a.name, a.version) != ""
+	})
 }
 
 // overridden are the artifacts, or versions of one, whose digests the operator's defaults have.

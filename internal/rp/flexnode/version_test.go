@@ -73,3 +73,38 @@ func TestVersionsAreTakenBack(t *testing.T) {
 		t.Errorf("runc is %s still", v)
 	}
 }
+
+// A version with which a container can break out is refused, unless its owner allows it; what a node
+// has may remain, and its agent is told that it may.
+func TestVulnerableVersions(t *testing.T) {
+	allowed := func(n Node) bool {
+		return strings.Contains(string(OwnLayer(n)), `"artifacts":{"allowVulnerable":true}`)
+	}
+	w := newWorld(t)
+	want := api.Versions{Runc: "1.3.2"}
+	_, problems := w.decide(api.Desired{Versions: want})
+	if len(problems) != 1 || problems[0].Target != "properties.versions.runc" ||
+		!strings.Contains(problems[0].Message, "CVE-2025-31133") ||
+		!strings.Contains(problems[0].Message, "versions.allowVulnerable") {
+		t.Fatalf("%v", problems)
+	}
+	want.AllowVulnerable = true
+	w.put(api.Desired{Versions: want})
+	if v := w.node.Chosen.Versions; v.Runc != "1.3.2" || v.AllowVulnerable || !allowed(*w.node) {
+		t.Errorf("%+v, %s", v, OwnLayer(*w.node))
+	}
+	want.AllowVulnerable = false
+	w.put(api.Desired{Versions: want, NodeConfig: api.NodeConfig{MaxPods: 20}})
+	if !allowed(*w.node) {
+		t.Error("the agent would refuse what its node has")
+	}
+	want.Runc = "1.3.1"
+	if _, problems = w.decide(api.Desired{Versions: want}); len(problems) != 1 {
+		t.Errorf("another one: %v", problems)
+	}
+	want.Runc = "1.3.4"
+	w.put(api.Desired{Versions: want})
+	if allowed(*w.node) {
+		t.Error("the agent may run what nobody has allowed")
+	}
+}

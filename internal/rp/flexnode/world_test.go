@@ -190,7 +190,7 @@ func pick[T any](g *rand.Rand, from ...T) T { return from[g.IntN(len(from))] }
 func randomDesired(g *rand.Rand) api.Desired {
 	d := api.Desired{
 		Versions: api.Versions{
-			Kubernetes: pick(g, "", "", "1.34.4", "v1.35.0"), Containerd: pick(g, "", "2.1.4"),
+			Kubernetes: pick(g, "", "", "1.34.4", "v1.35.0"), Containerd: pick(g, "", "2.1.9"),
 			Runc: pick(g, "", "", "1.3.3"), CNI: pick(g, "", "1.8.0"), NPD: pick(g, "", "1.34.0"),
 		},
 		NodeConfig: api.NodeConfig{

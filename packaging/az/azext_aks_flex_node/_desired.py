@@ -10,6 +10,7 @@ PLACES = {
     'cni_version': ('versions', 'cni'),
     'npd_version': ('versions', 'npd'),
     'allow_unknown_versions': ('versions', 'allowUnknown'),
+    'allow_vulnerable_versions': ('versions', 'allowVulnerable'),
     'max_pods': ('nodeConfig', 'maxPods'),
     'labels': ('nodeConfig', 'labels'),
     'node_taints': ('nodeConfig', 'taints'),

@@ -77,6 +77,9 @@ def _node(c):
     c.argument('allow_unknown_versions', options_list=['--allow-unknown'],
                arg_type=get_three_state_flag(), arg_group=group,
                help='Accept versions whose digests the provider does not know.')
+    c.argument('allow_vulnerable_versions', options_list=['--allow-vulnerable'],
+               arg_type=get_three_state_flag(), arg_group=group,
+               help='Accept versions with which a container can break out.')
     c.argument('max_pods', options_list=['--max-pods', '-m'], type=int, arg_group=group,
                help='How many pods the node takes.')
     c.argument('labels', nargs='*', validator=check.labels, arg_group=group,

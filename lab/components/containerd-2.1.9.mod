@@ -1,4 +1,4 @@
-module github.com/Azure/AKSFlexNode/lab/components/containerd-2.1.6
+module github.com/Azure/AKSFlexNode/lab/components/containerd-2.1.9
 
 go 1.26.0
 
@@ -22,7 +22,7 @@ require (
 	github.com/containerd/cgroups/v3 v3.0.5 // indirect
 	github.com/containerd/console v1.0.4 // indirect
 	github.com/containerd/containerd/api v1.10.0 // indirect
-	github.com/containerd/containerd/v2 v2.1.6 // indirect
+	github.com/containerd/containerd/v2 v2.1.9 // indirect
 	github.com/containerd/continuity v0.4.5 // indirect
 	github.com/containerd/errdefs v1.0.0 // indirect
 	github.com/containerd/errdefs/pkg v0.3.0 // indirect
