@@ -2,8 +2,10 @@ package flexnode
 
 import (
 	"fmt"
+	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
 // MaxReport bounds what an agent may say of its node, in bytes: every replica has it in memory.
@@ -78,9 +80,10 @@ func checkReport(r api.Report) Problems {
 		if !isConditionType(c.Status) {
 			problems.add(at+"status", "A condition's status is one word, such as True.")
 		}
-		if len(c.Reason) > maxText || len(c.Message) > maxText {
-			problems.add(at+"message", "Reason and message have at most %d characters.", maxText)
+		if c.Reason != "" && c.Reason != untrusted.Reason(c.Reason) {
+			problems.add(at+"reason", "A reason is 1 to 64 letters and digits.")
 		}
+		problems.bound(at+"message", c.Message, maxText)
 	}
 	problems.components(r.Components)
 	problems.applied(r.Config)
@@ -113,7 +116,7 @@ func (p *Problems) applied(c *api.Applied) {
 		}
 		p.bound(at+"reason", f.Reason, maxVersion)
 		p.bound(at+"message", f.Message, maxText)
-		p.bound(at+"log", f.Log, maxLog)
+		p.bound(at+"log", strings.ReplaceAll(f.Log, "\n", " "), maxLog)
 	}
 }
 
@@ -146,8 +149,11 @@ func (p *Problems) version(at, value string) {
 	}
 }
 
-// bound wants a text that is not too long.
+// bound wants one line that is not too long and shows all that it has.
 func (p *Problems) bound(at, value string, most int) {
+	if !untrusted.Plain(value) {
+		p.add(at, "This has line breaks, or characters that are not shown.")
+	}
 	if len(value) > most {
 		p.add(at, "This is longer than %d characters.", most)
 	}
