@@ -37,19 +37,21 @@ var rules = []struct {
 		[]string{"os", "net", "os/exec", "net/http", "time"}},
 	{"internal/follow",
 		[]string{"api/flexnode/sealed", "api/flexnode/v20260501preview", "internal/config",
-			"internal/identity", "internal/machinekey", "internal/transition", "internal/wait"},
+			"internal/identity", "internal/machinekey", "internal/transition", "internal/untrusted",
+			"internal/wait"},
 		[]string{"os", "os/exec"}},
 	{"internal/transition", nil, []string{"os", "net", "os/exec", "net/http"}},
-	{"internal/daemon", []string{"internal/transition", "internal/wait"},
+	{"internal/daemon", []string{"internal/transition", "internal/untrusted", "internal/wait"},
 		[]string{"os", "net", "os/exec", "net/http"}},
 	{"internal/artifact",
 		[]string{"internal/config", "internal/regular", "internal/release", "internal/remove",
 			"internal/wait"},
 		[]string{"os/exec"}},
-	{"internal/progress", []string{"internal/apply", "internal/state"}, []string{"net", "os/exec"}},
+	{"internal/progress", []string{"internal/apply", "internal/state", "internal/untrusted"},
+		[]string{"net", "os/exec"}},
 	{"internal/kube", []string{"internal/wait"}, []string{"os/exec"}},
 	{"internal/health", []string{"internal/config", "internal/host", "internal/kube",
-		"internal/release", "internal/transition"},
+		"internal/release", "internal/transition", "internal/untrusted"},
 		[]string{"os", "net", "os/exec", "net/http"}},
 	{"internal/endpoint", []string{"internal/artifact", "internal/config", "internal/health"},
 		[]string{"os", "net", "os/exec", "net/http"}},
@@ -60,6 +62,7 @@ var rules = []struct {
 	{"api/flexnode/sealed", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/flexnode", []string{
 		"api/flexnode/v20260501preview", "internal/arm", "internal/config", "internal/release",
+		"internal/untrusted",
 	}, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/store", []string{
 		"api/flexnode/v20260501preview", "internal/rp/flexnode", "internal/rp/seal",
@@ -73,7 +76,7 @@ var rules = []struct {
 	{"internal/rp/cluster", []string{
 		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/credential",
 		"internal/rp/flexnode", "internal/rp/plugin", "internal/rp/rollout",
-		"internal/rp/store",
+		"internal/rp/store", "internal/untrusted",
 	}, []string{"os/exec"}},
 	{"internal/rp/rollout", []string{
 		"api/flexnode/v20260501preview", "internal/config", "internal/rp/flexnode",
@@ -137,6 +140,7 @@ var rules = []struct {
 		"internal/transition",
 	}, []string{"os/exec", "net", "net/http"}},
 	{"internal/metrics", nil, []string{"os", "net", "net/http", "os/exec", "time"}},
+	{"internal/untrusted", nil, []string{"os", "os/exec", "net", "net/http"}},
 	{"internal/redact", nil, []string{"os", "os/exec", "net", "net/http"}},
 }
 

@@ -48,7 +48,7 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 		Given:    o.reread,
 	}
 	a.Person.Terminal = !service && term.IsTerminal(int(os.Stdin.Fd())) &&
-		term.IsTerminal(int(o.err.Fd()))
+		term.IsTerminal(int(o.stderr.Fd()))
 	machine.Beat = func() {
 		if a.Beat != nil { // the service's, which comes later
 			a.Beat()
@@ -81,12 +81,12 @@ func (o *options) reread() *config.Config {
 // view chooses how progress is shown beside the log: drawn on a terminal, not at all in a service,
 // else as lines; end takes away what is drawn.
 func (o *options) view(service bool) (show func(progress.Event), end func()) {
-	fd := int(o.err.Fd())
+	fd := int(o.stderr.Fd())
 	switch {
 	case service:
 		return func(progress.Event) {}, func() {}
 	case term.IsTerminal(fd) && os.Getenv("TERM") != "dumb":
-		terminal := progress.NewTerminal(o.err, func() int {
+		terminal := progress.NewTerminal(o.stderr, func() int {
 			if w, _, err := term.GetSize(fd); err == nil && w > 20 {
 				return w
 			}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
 // Exit codes. They are part of the interface: docs/operations.md.
@@ -55,11 +56,13 @@ func main() {
 
 // run runs one command line and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
-	o := &options{out: stdout, err: stderr}
+	o := &options{
+		out: untrusted.Writer(stdout), err: untrusted.Writer(stderr), stdout: stdout, stderr: stderr,
+	}
 	root := newRoot(o)
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(o.out)
+	root.SetErr(o.err)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !o.begun {
 		err = usageError("%w", err)
@@ -68,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 		err = o.interrupted(err)
 	}
 	if err != nil && !errors.Is(err, errChanges) && !errors.Is(err, errFindings) {
-		fmt.Fprintf(stderr, "Error: %v\n", err)
+		fmt.Fprintf(o.err, "Error: %v\n", err)
 		o.logFailure(err)
 	}
 	return exitCode(err)

@@ -38,10 +38,12 @@ const defaultConfig = "/etc/aks-flex-node/config.json"
 
 // options are the flags that every command has.
 type options struct {
-	// Results are written to out, progress and errors to err.
-	out, err *os.File
-	config   string
-	output   string
+	// Results are written to out, progress and errors to err: stdout and stderr without control
+	// characters.
+	out, err       io.Writer
+	stdout, stderr *os.File
+	config         string
+	output         string
 	// begun tells that the command line could be read.
 	begun bool
 	// changes tells that the command is one that changes the machine, and so writes a log.

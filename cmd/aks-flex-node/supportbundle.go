@@ -89,7 +89,7 @@ func (o *options) bundle(
 	name string, write func(io.Writer) (redact.Manifest, error),
 ) (err error) {
 	if name == "-" {
-		_, err := write(o.out)
+		_, err := write(o.stdout)
 		return err
 	}
 	out, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/transition"
+	"github.com/Azure/AKSFlexNode/internal/untrusted"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
@@ -337,7 +338,7 @@ func (l *loop) tell() {
 	}
 	if text != l.told {
 		l.told = text
-		l.Notify("STATUS=" + text)
+		l.Notify("STATUS=" + untrusted.Line(text))
 	}
 }
 

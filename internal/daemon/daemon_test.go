@@ -230,7 +230,7 @@ func TestBackOff(t *testing.T) {
 		for _, s := range []int{5, 10, 20, 40, 80, 160, 300, 300, 300} {
 			want = append(want, time.Duration(s)*time.Second)
 		}
-		down := errors.New("the API server is down\nand more")
+		down := errors.New("the API server is \x1b[5mdown\u202e\nand more")
 		b.reconcile = func(context.Context) error { return down }
 		b.start()
 		b.sleep(time.Hour)
@@ -239,7 +239,7 @@ func TestBackOff(t *testing.T) {
 			t.Errorf("%d checks in an hour of failures", n)
 		}
 		status := b.told("STATUS=")
-		if last := status[len(status)-1]; last != "healthy; trying again: the API server is down" {
+		if last := status[len(status)-1]; last != `healthy; trying again: the API server is [5mdown\u202e` {
 			t.Errorf("status is %q", last)
 		}
 		b.set(func() { b.changed = true })

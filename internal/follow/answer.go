@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
 // maxBody bounds what is read of an answer, in bytes; a bundle has a few kilobytes.
@@ -154,6 +156,7 @@ func (r *reply) clockSkew() string {
 
 func shorten(text string) string {
 	const most = 300
+	text = untrusted.Text(text).String()
 	if len(text) > most {
 		return strings.ToValidUTF8(text[:most], "") + "..."
 	}

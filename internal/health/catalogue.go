@@ -1,9 +1,13 @@
 package health
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
 // The types of the conditions that other code refers to; the catalogue has all of them.
@@ -216,8 +220,20 @@ func (c entry) judge(e Evidence) Condition {
 	return c.check(e)
 }
 
-// Clip shortens a text to so many bytes, between two characters.
-func Clip(text string, most int) string {
+// Clip returns a text as one line of at most so many bytes.
+func Clip(text string, most int) string { return cut(untrusted.Line(text), most) }
+
+// ClipLines returns lines of others as a text of at most so many bytes.
+func ClipLines(lines []string, most int) string {
+	clean := make([]string, len(lines))
+	for i, line := range lines {
+		clean[i] = untrusted.Line(line)
+	}
+	return cut(strings.Join(clean, "\n"), most)
+}
+
+// cut shortens a text to so many bytes, between two characters.
+func cut(text string, most int) string {
 	const dots = "..."
 	text = strings.ToValidUTF8(text, "")
 	if len(text) <= most {
@@ -229,14 +245,44 @@ func Clip(text string, most int) string {
 // holds is a condition that is True.
 func holds() Condition { return Condition{Status: True, Reason: "AsExpected"} }
 
-// fails is a condition that is False, with the owner of the cure.
-func fails(owner, reason, message string) Condition {
-	return Condition{Status: False, Reason: reason, Message: message, Owner: owner}
+// cure is an advice, with commands in backticks. It is a constant of this package, so
+// that no text of others becomes a command.
+type cure string
+
+// command matches a command in a cure.
+var command = regexp.MustCompile("`([^`]+)`")
+
+// fails returns a condition that is False: what is wrong, which may quote others, and the cures of
+// the owner.
+func fails(owner, reason, what string, cures ...cure) Condition {
+	c := Condition{Status: False, Reason: untrusted.Reason(reason), Owner: owner,
+		Message: untrusted.Text(what).String()}
+	for _, text := range cures {
+		c.Message += "; " + string(text)
+		for _, found := range command.FindAllStringSubmatch(string(text), -1) {
+			c.Remedies = append(c.Remedies, found[1])
+		}
+	}
+	return c
+}
+
+// plainWord matches a value that changes no command that it is a word of.
+var plainWord = regexp.MustCompile(`^[\w][\w.=:,/@+-]*$`)
+
+// run adds a cure with a command that has values, which others may have chosen, as its %s.
+func (c Condition) run(text cure, values ...string) Condition {
+	all := untrusted.Text(strings.Join(values, " "))
+	c.Message += "; " + fmt.Sprintf(string(text), all)
+	if strange := func(s string) bool { return !plainWord.MatchString(s) }; !slices.ContainsFunc(values, strange) {
+		c.Remedies = append(c.Remedies, fmt.Sprintf(command.FindStringSubmatch(string(text))[1], all))
+	}
+	return c
 }
 
 // unknown is a condition about which the evidence does not tell.
 func unknown(reason, message string) Condition {
-	return Condition{Status: Unknown, Reason: reason, Message: message}
+	return Condition{Status: Unknown, Reason: untrusted.Reason(reason),
+		Message: untrusted.Text(message).String()}
 }
 
 // notAsked is a condition whose evidence was not gathered.

@@ -21,13 +21,13 @@ func hostAsConfigured(e Evidence) Condition {
 	if n == 0 {
 		return holds()
 	}
-	differ := "differences from the applied configuration on this machine: " + strconv.Itoa(n) +
-		" (`aks-flex-node drift` lists them)"
+	differ := "differences from the applied configuration on this machine: " + strconv.Itoa(n)
+	const list cure = "`aks-flex-node drift` lists them"
 	if e.BudgetExhausted {
-		return fails(OwnerMachine, "RepairBudgetExhausted", differ+"; they were repaired several times "+
-			"and came again: find out what changes them, then run `aks-flex-node drift --repair`")
+		return fails(OwnerMachine, "RepairBudgetExhausted", differ+", which were repaired "+
+			"several times and came again", list, "find out what changes them, then run `aks-flex-node drift --repair`")
 	}
-	return fails(OwnerMachine, "Drift", differ+"; run `aks-flex-node drift --repair`")
+	return fails(OwnerMachine, "Drift", differ, list, "run `aks-flex-node drift --repair`")
 }
 
 // storeIntact: the programs of the node are those that were verified when they were fetched.
@@ -36,7 +36,7 @@ func storeIntact(e Evidence) Condition {
 		return e.Damaged.missing()
 	}
 	return lacking(e.Damaged.Value, "Damaged", "the files of %s below /opt/aks-flex-node/store are "+
-		"not what was verified when they were fetched; find out who or what has changed them, then "+
+		"not what was verified when they were fetched", "find out who or what has changed them, then "+
 		"run `aks-flex-node drift --repair`")
 }
 
@@ -53,8 +53,9 @@ func configurationAccepted(e Evidence) Condition {
 	case e.Rejected != nil:
 		r := *e.Rejected
 		return fails(OwnerConfiguration, "Rejected", fmt.Sprintf("the configuration %s was rejected "+
-			"at %s, and the node runs on the one before it: %s; correct it, or have it tried again "+
-			"with `aks-flex-node bootstrap`", r.Version, r.At.UTC().Format(time.RFC3339), r.Reason))
+			"at %s, and the node runs on the one before it: %s", r.Version,
+			r.At.UTC().Format(time.RFC3339), r.Reason), "correct it, or have it tried again with "+
+			"`aks-flex-node bootstrap`")
 	}
 	return holds()
 }

@@ -43,6 +43,8 @@ type Condition struct {
 	Owner string `json:"owner,omitempty"`
 	// Since is when status and reason became as they are.
 	Since time.Time `json:"since"`
+	// Remedies are the commands that Message names.
+	Remedies []string `json:"remedies,omitempty"`
 }
 
 // Merge returns now, with the Since of before where status and reason have not changed.

@@ -209,15 +209,15 @@ func TestExplained(t *testing.T) {
 func TestMerge(t *testing.T) {
 	old, later := ago(time.Hour), now()
 	before := []Condition{
-		{"NodeReady", True, "AsExpected", "", "", old},
-		{"KubeletRunning", False, "NotRunning", "one", OwnerMachine, old},
-		{"KubeletStable", False, "Restarting", "", OwnerMachine, old},
+		{"NodeReady", True, "AsExpected", "", "", old, nil},
+		{"KubeletRunning", False, "NotRunning", "one", OwnerMachine, old, nil},
+		{"KubeletStable", False, "Restarting", "", OwnerMachine, old, nil},
 	}
 	after := []Condition{
-		{"KubeletRunning", False, "NotRunning", "two", OwnerMachine, later},
-		{"KubeletStable", False, "PortInUse", "", OwnerMachine, later},
-		{"NodeReady", False, "KubeletNotReady", "", OwnerMachine, later},
-		{"LeaseRenewed", True, "AsExpected", "", "", later},
+		{"KubeletRunning", False, "NotRunning", "two", OwnerMachine, later, nil},
+		{"KubeletStable", False, "PortInUse", "", OwnerMachine, later, nil},
+		{"NodeReady", False, "KubeletNotReady", "", OwnerMachine, later, nil},
+		{"LeaseRenewed", True, "AsExpected", "", "", later, nil},
 	}
 	want := slices.Clone(after)
 	want[0].Since = old // another message is no other condition
@@ -230,7 +230,7 @@ func TestMerge(t *testing.T) {
 }
 
 func TestConditionJSON(t *testing.T) {
-	c := Condition{"NodeReady", False, "KubeletNotReady", "PLEG", OwnerMachine, now()}
+	c := Condition{"NodeReady", False, "KubeletNotReady", "PLEG", OwnerMachine, now(), nil}
 	body, err := json.Marshal(c)
 	const want = `{"type":"NodeReady","status":"False","reason":"KubeletNotReady",` +
 		`"message":"PLEG","owner":"machine","since":"2026-11-21T12:00:00Z"}`

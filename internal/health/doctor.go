@@ -2,7 +2,6 @@ package health
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 )
 
@@ -29,8 +28,6 @@ type Diagnosis struct {
 	Condition
 	Layer   Layer  `json:"layer"`
 	Verdict string `json:"verdict"`
-	// Remedies are the commands that the message names.
-	Remedies []string `json:"remedies,omitempty"`
 	// Follows are the conditions that are the likely cause.
 	Follows []string `json:"follows,omitempty"`
 }
@@ -57,9 +54,6 @@ func Examine(e Evidence, wanted func(name string) bool) []Diagnosis {
 	return append(inOrder(found), rest...)
 }
 
-// command finds the commands in a message.
-var command = regexp.MustCompile("`([^`]+)`")
-
 func diagnosisOf(c Condition) Diagnosis {
 	d := Diagnosis{Condition: c, Layer: layerOf(c), Verdict: OK}
 	switch {
@@ -71,11 +65,6 @@ func diagnosisOf(c Condition) Diagnosis {
 		d.Verdict = Warning
 	case c.Status == False:
 		d.Verdict = Fault
-	}
-	if d.Found() {
-		for _, found := range command.FindAllStringSubmatch(c.Message, -1) {
-			d.Remedies = append(d.Remedies, found[1])
-		}
 	}
 	return d
 }

@@ -13,42 +13,42 @@ import (
 )
 
 // tried judges an answer that only succeeds or fails; the form of the message has the error as %s.
-func tried(a Answer[struct{}], owner, reason, form string) Condition {
+func tried(a Answer[struct{}], owner, reason, form string, cures ...cure) Condition {
 	switch {
 	case !a.Asked:
 		return notAsked()
 	case a.Err != nil:
-		return fails(owner, reason, fmt.Sprintf(form, oneLine(a.Err)))
+		return fails(owner, reason, fmt.Sprintf(form, oneLine(a.Err)), cures...)
 	}
 	return holds()
 }
 
 func configurationValid(e Evidence) Condition {
 	return tried(e.Examined.Configuration, OwnerConfiguration, "Invalid",
-		"%s; correct it, and check it with `aks-flex-node config validate`")
+		"%s", "correct it, and check it with `aks-flex-node config validate`")
 }
 
 // stateReadable: without its records the agent can neither keep the node nor give the machine back.
 func stateReadable(e Evidence) Condition {
 	return tried(e.Examined.State, OwnerMachine, "Damaged", "%s; what is below "+
-		"/var/lib/aks-flex-node was changed by another program: restore it from a backup, or see "+
+		"/var/lib/aks-flex-node was changed by another program", "restore it from a backup, or see "+
 		"`aks-flex-node unbootstrap --help` (--force)")
 }
 
 func processorSupported(e Evidence) Condition {
 	return lacking(e.Examined.MissingCPU, "TooOld",
-		"the processor lacks features of x86-64-v2, which images need: %s; on a virtual machine "+
-			"choose a newer CPU model, such as the host's; `lscpu` shows it")
+		"the processor lacks features of x86-64-v2, which images need: %s",
+		"on a virtual machine choose a newer CPU model, such as the host's; `lscpu` shows it")
 }
 
 func controlGroups(e Evidence) Condition {
 	if e.Examined.CgroupVersion == 1 && !e.Examined.CgroupV1Allowed && refusesCgroupV1(e) {
 		return fails(OwnerMachine, "CgroupV1", "this machine has control groups of version 1, which "+
-			"kubelet refuses from 1.35 on; boot with systemd.unified_cgroup_hierarchy=1: add it to "+
+			"kubelet refuses from 1.35 on", "boot with systemd.unified_cgroup_hierarchy=1: add it to "+
 			"GRUB_CMDLINE_LINUX in /etc/default/grub, and run `update-grub` and `reboot`")
 	}
 	return lacking(e.Examined.MissingControllers, "ControllersMissing",
-		"the kernel has no control group controller: %s; boot without cgroup_disable, or with a "+
+		"the kernel has no control group controller: %s", "boot without cgroup_disable, or with a "+
 			"kernel that has it; `cat /sys/fs/cgroup/cgroup.controllers` lists those that there are")
 }
 
@@ -64,7 +64,7 @@ func refusesCgroupV1(e Evidence) bool {
 
 func kernelModules(e Evidence) Condition {
 	return lacking(e.Examined.MissingModules, "ModulesMissing",
-		"the kernel lacks modules that a node needs: %s; install the package that has them "+
+		"the kernel lacks modules that a node needs: %s", "install the package that has them "+
 			"(`apt-get install linux-modules-extra-$(uname -r)`), or another kernel")
 }
 
@@ -73,7 +73,7 @@ func portsFree(e Evidence) Condition {
 	for _, port := range e.Examined.Taken {
 		taken = append(taken, strconv.Itoa(port))
 	}
-	return lacking(taken, "PortInUse", "another program uses ports of kubelet: %s; "+
+	return lacking(taken, "PortInUse", "another program uses ports of kubelet: %s",
 		"find it with `ss -ltnp`, and stop it")
 }
 
@@ -89,7 +89,7 @@ func defaultRoute(e Evidence) Condition {
 	}
 	if !*e.Examined.Routed && !e.reached() {
 		return fails(OwnerNetwork, "NoRoute", "this machine has no default route, and reaches no "+
-			"other network; see `ip route`, and the state of the network (`networkctl`)")
+			"other network", "see `ip route`, and the state of the network (`networkctl`)")
 	}
 	return holds()
 }
@@ -100,7 +100,7 @@ func resolverConfigured(e Evidence) Condition {
 	}
 	if len(e.Examined.Resolvers) == 0 {
 		return fails(OwnerMachine, "NoServers", "this machine has no DNS server, and pods will have "+
-			"none either; configure one; `resolvectl status` shows them")
+			"none either", "configure one; `resolvectl status` shows them")
 	}
 	return holds()
 }
@@ -115,9 +115,9 @@ func diskResponsive(e Evidence) Condition {
 	}
 	if took := e.Examined.Sync; took > slowSync {
 		return fails(OwnerMachine, "SlowDisk", fmt.Sprintf("it takes %s to write a small file to the "+
-			"disk below /var/lib: containerd and kubelet wait that long many times for each pod; see "+
-			"`iostat -x 1` and `cat /proc/pressure/io` for the cause, or use a faster disk",
-			took.Round(time.Millisecond)))
+			"disk below /var/lib: containerd and kubelet wait that long many times for each pod",
+			took.Round(time.Millisecond)), "see `iostat -x 1` and `cat /proc/pressure/io` for the "+
+			"cause, or use a faster disk")
 	}
 	return holds()
 }
@@ -130,16 +130,16 @@ func packagesInOrder(e Evidence) Condition {
 		return notAsked()
 	case len(x.Unfinished) > 0:
 		return fails(OwnerMachine, "Unfinished", "dpkg has not finished with "+
-			strings.Join(x.Unfinished, ", ")+", and apt installs nothing until it has: run "+
-			"`dpkg --configure -a`")
+			strings.Join(x.Unfinished, ", ")+", and apt installs nothing until it has",
+			"run `dpkg --configure -a`")
 	case len(x.Upgradable) > 0:
-		names := strings.Join(x.Upgradable, " ")
-		return fails(OwnerMachine, "RuntimeUpgraded", "apt and unattended-upgrades may upgrade "+names+
-			", which starts services of that name again beneath the node: run `apt-mark hold "+names+
-			"`, or remove what nobody needs")
+		return fails(OwnerMachine, "RuntimeUpgraded", "apt and unattended-upgrades may upgrade "+
+			strings.Join(x.Upgradable, " ")+", which starts services of that name again beneath the "+
+			"node").run("run `apt-mark hold %s`, or remove what "+
+			"nobody needs", x.Upgradable...)
 	case len(x.Held) > 0:
 		return fails(OwnerMachine, "PackageHeld", "there is a hold on "+strings.Join(x.Held, " ")+
-			", so that it gets no updates: run `apt-mark unhold "+strings.Join(x.Held, " ")+"`")
+			", so that it gets no updates").run("run `apt-mark unhold %s`", x.Held...)
 	}
 	return holds()
 }

@@ -199,12 +199,12 @@ func firewallOpen(e Evidence) Condition {
 		commands = append(commands, f.Commands...)
 	}
 	message := "a firewall of this machine stops what a node needs: " + strings.Join(names, ", ")
-	cure := "; set network.firewall to manage, or to ignore where other rules let it pass, or run: " +
-		strings.Join(commands, "; ")
 	if e.Wanted.Network.Firewall == config.FirewallManage {
-		cure = "; open it again with `aks-flex-node bootstrap`"
+		return fails(OwnerMachine, "FirewallBlocks", message,
+			"open it again with `aks-flex-node bootstrap`")
 	}
-	return fails(OwnerMachine, "FirewallBlocks", message+cure)
+	return fails(OwnerMachine, "FirewallBlocks", message+"; set network.firewall to manage, or to "+
+		"ignore where other rules let it pass, or run: "+strings.Join(commands, "; "))
 }
 
 // Metadata is the result of a connection to the machine's metadata service from the network of a
@@ -231,11 +231,11 @@ func metadataGuarded(e Evidence) Condition {
 	case m.Value.Reached:
 		return fails(OwnerMachine, "MetadataReachable", "a pod can connect to the metadata service "+
 			"at 169.254.169.254, and so use the identity of this machine: the rules are not loaded, "+
-			"or the pod network bypasses netfilter; `aks-flex-node drift --repair` loads them, a "+
+			"or the pod network bypasses netfilter", "`aks-flex-node drift --repair` loads them, a "+
 			"network policy is needed for the other")
 	case !m.Value.Guarded:
 		return fails(OwnerMachine, "RulesNotLoaded", "the rules that keep pods from the metadata "+
-			"service are not loaded: `aks-flex-node drift --repair` loads them")
+			"service are not loaded", "`aks-flex-node drift --repair` loads them")
 	case !m.Value.Tried:
 		return unknown(notChecked, "the rules are loaded; no pod with a network of its own runs here "+
 			"from which to try them")
@@ -372,14 +372,14 @@ func amountOf(text string, whole int64) (float64, error) {
 // make no node unhealthy.
 func nodeObserved(e Evidence) Condition {
 	return tried(e.Observed, OwnerMachine, "NotObserved", "cannot find out all of how this machine "+
-		"is: %s; see whether `systemctl status` answers, and `dmesg` for errors of a disk")
+		"is: %s", "see whether `systemctl status` answers, and `dmesg` for errors of a disk")
 }
 
 // Unchecked returns the conditions of the last check after one that has failed: NodeObserved is
 // False, and nothing is known of the others since.
 func Unchecked(last []Condition, why error, at time.Time) []Condition {
-	c := fails(OwnerMachine, "CheckFailed", Clip("cannot check this node: "+oneLine(why)+"; see "+
-		"`journalctl -u aks-flex-node-agent`", longestMessage))
+	c := fails(OwnerMachine, "CheckFailed", Clip("cannot check this node: "+oneLine(why),
+		longestMessage), "see `journalctl -u aks-flex-node-agent`")
 	c.Type, c.Since = NodeObserved, at.UTC().Truncate(time.Second)
 	after := slices.Clone(last)
 	for i := range after {

@@ -31,7 +31,7 @@ func nodeRegistered(e Evidence) Condition {
 		return c
 	}
 	return fails(OwnerMachine, "NodeMissing", "Node "+e.Wanted.Agent.NodeName+" is not registered"+
-		lastWords(log)+"; kubelet registers it when it starts; if somebody has deleted it, "+
+		lastWords(log)+"; kubelet registers it when it starts", "if somebody has deleted it, "+
 		"`aks-flex-node drift --repair` registers it again")
 }
 
@@ -59,13 +59,13 @@ func nodeReady(e Evidence) Condition {
 		return holds()
 	case lost:
 		return fails(OwnerNetwork, "NodeStatusUnknown", "the cluster does not hear from kubelet: "+
-			ready.Message+"; check the network, and `journalctl -u kubelet`")
+			ready.Message, "check the network, and `journalctl -u kubelet`")
 	case strings.Contains(ready.Message, "NetworkPluginNotReady"),
 		strings.Contains(ready.Message, "cni plugin not initialized"):
 		return networkNotReady(e)
 	}
 	return fails(OwnerMachine, cmp.Or(ready.Reason, "KubeletNotReady"),
-		"kubelet says: "+ready.Message+"; read `journalctl -u kubelet`")
+		"kubelet says: "+ready.Message, "read `journalctl -u kubelet`")
 }
 
 func networkNotReady(e Evidence) Condition {
@@ -76,7 +76,7 @@ func networkNotReady(e Evidence) Condition {
 	switch {
 	case len(configs) > 0:
 		return fails(OwnerMachine, "PodNetworkBroken", "the pod network is configured ("+
-			strings.Join(configs, ", ")+") but does not work; read `journalctl -u containerd`")
+			strings.Join(configs, ", ")+") but does not work", "read `journalctl -u containerd`")
 	case e.Node.Value.Spec.PodCIDR == "":
 		return fails(OwnerCluster, "PodSubnetMissing", "the cluster has not allocated a pod subnet "+
 			"to this Node; set cni.podCIDR to a subnet that no other node has, or have the cluster "+
@@ -84,7 +84,7 @@ func networkNotReady(e Evidence) Condition {
 			"such as Cilium")
 	default:
 		return fails(OwnerMachine, "PodNetworkMissing", "there is no pod network configuration in "+
-			"/etc/cni/net.d; run `aks-flex-node drift --repair`")
+			"/etc/cni/net.d", "run `aks-flex-node drift --repair`")
 	}
 }
 
@@ -93,7 +93,7 @@ const leaseDuration = 40 * time.Second
 
 // leaseRenewed: the lease tells that the kubelet that runs now is heard by the cluster now.
 func leaseRenewed(e Evidence) Condition {
-	const cure = "; read `journalctl -u kubelet`, and check the network"
+	const advice cure = "read `journalctl -u kubelet`, and check the network"
 	started := time.Time{}
 	if e.Kubelet.OK() {
 		started = e.Kubelet.Value.Since
@@ -117,10 +117,10 @@ func leaseRenewed(e Evidence) Condition {
 		return unknown("NotRenewed", "kubelet has just been started and has not renewed the Node's "+
 			"lease yet")
 	case renewed.IsZero():
-		return fails(OwnerMachine, "NotRenewed", "kubelet has never renewed the Node's lease"+cure)
+		return fails(OwnerMachine, "NotRenewed", "kubelet has never renewed the Node's lease", advice)
 	case renewed.Before(started), e.Now.Sub(renewed) > duration:
 		return fails(OwnerMachine, "Expired", fmt.Sprintf("kubelet has last renewed the Node's lease "+
-			"%s ago%s", e.Now.Sub(renewed).Round(time.Second), cure))
+			"%s ago", e.Now.Sub(renewed).Round(time.Second)), advice)
 	}
 	return holds()
 }
@@ -157,7 +157,7 @@ func runsAsConfigured(e Evidence) Condition {
 	}
 	if len(differ) > 0 {
 		return fails(OwnerMachine, "Differs", "the node does not run as it is configured: "+
-			strings.Join(differ, "; ")+"; run `aks-flex-node drift --repair`, and check the "+
+			strings.Join(differ, "; "), "run `aks-flex-node drift --repair`, and check the "+
 			"drop-ins below kubelet.conf.d")
 	}
 	return holds()
@@ -198,9 +198,10 @@ func taintsApplied(e Evidence) Condition {
 		}
 	}
 	if len(lacking) > 0 {
-		return fails(OwnerCluster, "TaintsDiffer", fmt.Sprintf("the Node lacks taints of the "+
-			"configuration, and a node may not change its own; the cluster's operator can run "+
-			"`kubectl taint node %s %s --overwrite`", e.Wanted.Agent.NodeName, strings.Join(lacking, " ")))
+		return fails(OwnerCluster, "TaintsDiffer", "the Node lacks taints of the "+
+			"configuration, and a node may not change its own").run("the cluster's operator can run "+
+			"`kubectl taint node %s --overwrite`",
+			append([]string{e.Wanted.Agent.NodeName}, lacking...)...)
 	}
 	return holds()
 }
@@ -224,9 +225,9 @@ func nodeOwned(e Evidence) Condition {
 	told := func(id string) string { return cmp.Or(id, "unknown") }
 	return fails(OwnerConfiguration, "AnotherMachine", fmt.Sprintf("Node %s is that of another "+
 		"machine (its machineID is %s and its systemUUID %s, those of this machine are %s and %s): "+
-		"give this machine a name of its own with agent.nodeName; or, if that machine is gone, have "+
-		"the cluster's operator run `kubectl delete node %s`", name, told(info.MachineID),
-		told(info.SystemUUID), told(e.Machine.MachineID), told(e.Machine.SystemUUID), name))
+		"give this machine a name of its own with agent.nodeName", name, told(info.MachineID),
+		told(info.SystemUUID), told(e.Machine.MachineID), told(e.Machine.SystemUUID))).
+		run("or, if that machine is gone, have the cluster's operator run `kubectl delete node %s`", name)
 }
 
 // anothers reports whether what a Node says is of another machine: both identifiers differ, or one
@@ -276,8 +277,8 @@ func podsSynchronized(e Evidence) Condition {
 	switch {
 	case len(ignored) > 0:
 		return fails(OwnerMachine, "PodsIgnored", fmt.Sprintf("kubelet has not begun with %s for "+
-			"more than %s: %s; read `journalctl -u kubelet`", count(len(ignored), "pod"), podStart,
-			Clip(strings.Join(ignored, ", "), longestLine)))
+			"more than %s: %s", count(len(ignored), "pod"), podStart,
+			Clip(strings.Join(ignored, ", "), longestLine)), "read `journalctl -u kubelet`")
 	case len(waiting) > 0 && e.Now.Sub(started) <= podStart:
 		return unknown("Starting", fmt.Sprintf("kubelet has just been started, and has not begun "+
 			"with %s", count(len(waiting), "pod")))
@@ -311,6 +312,6 @@ func podSubnetsAgree(e Evidence) Condition {
 		return holds()
 	}
 	return fails(OwnerMachine, "SubnetsDiffer", "the Node has the pod subnets "+strings.Join(is, ", ")+
-		", and pods here have addresses of "+uses+", which the cluster may give to another node; run "+
+		", and pods here have addresses of "+uses+", which the cluster may give to another node", "run "+
 		"`aks-flex-node bootstrap`, and then delete the pods that have addresses of those")
 }

@@ -3,6 +3,8 @@ package health
 import (
 	"errors"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestNodeObserved(t *testing.T) {
@@ -22,7 +24,7 @@ func TestUnchecked(t *testing.T) {
 		t.Fatalf("%d conditions", len(after))
 	}
 	for i, c := range after {
-		if changed := c != last[i]; changed != (c.Type == NodeObserved) {
+		if changed := !cmp.Equal(c, last[i]); changed != (c.Type == NodeObserved) {
 			t.Errorf("it was %+v and is %+v", last[i], c)
 		}
 	}

@@ -74,7 +74,7 @@ func credentialValid(e Evidence) Condition {
 			"and belong to the same tenant; check this machine's clock too (timedatectl)")
 	case refused:
 		return fails(issuer, "Unauthorized", "the API server does not accept the node's "+
-			"credential (401): it has expired, or is of another cluster; ask the cluster's operator "+
+			"credential (401): it has expired, or is of another cluster", "ask the cluster's operator "+
 			"for a new bootstrap token, and run `aks-flex-node bootstrap`")
 	case isFault && fault.Layer == kube.LayerAuth:
 		return fails(issuer, "Unauthorized", oneLine(fault))
@@ -122,9 +122,9 @@ func certificateIssued(e Evidence) Condition {
 	request := "kubelet's certificate request " + last.Name
 	switch last.State {
 	case "pending":
-		return fails(OwnerCluster, "Pending", request+" is pending: nobody has approved it; the "+
-			"cluster's operator can run `kubectl certificate approve "+last.Name+"`; so that it "+
-			"happens by itself, apply packaging/kubernetes/rbac.yaml")
+		return fails(OwnerCluster, "Pending", request+" is pending: nobody has approved it").run(
+			"the cluster's operator can run `kubectl certificate approve %s`; so that it "+
+				"happens by itself, apply packaging/kubernetes/rbac.yaml", last.Name)
 	case "denied":
 		return fails(OwnerCluster, "Denied", request+" was denied: "+last.Reason+"; ask the "+
 			"cluster's operator why")
@@ -220,7 +220,7 @@ func arcConnected(e Evidence) Condition {
 	if !e.Arc.Asked {
 		return notAsked()
 	}
-	const mend = "; `aks-flex-node bootstrap` connects it again"
+	const mend cure = "`aks-flex-node bootstrap` connects it again"
 	a := e.Arc.Value
 	switch {
 	case e.Arc.Err != nil:
@@ -228,10 +228,10 @@ func arcConnected(e Evidence) Condition {
 			oneLine(e.Arc.Err)+"; check azcmagent show and systemctl status himdsd")
 	case a.Machine == "":
 		return fails(OwnerAzure, "NotRegistered", "this machine is no longer registered with Azure "+
-			"Arc"+mend)
+			"Arc", mend)
 	case a.Lost && a.Refused:
 		return fails(OwnerAzure, "NotAccepted", "Azure Arc no longer accepts this machine: "+
-			a.Recorded+" was deleted, or its identity has expired"+mend)
+			a.Recorded+" was deleted, or its identity has expired", mend)
 	case a.Lost:
 		return fails(OwnerAzure, "AnotherMachine", fmt.Sprintf("this machine is registered with Azure "+
 			"Arc as %s, and was enrolled as %s", a.Machine, a.Recorded))
@@ -240,7 +240,7 @@ func arcConnected(e Evidence) Condition {
 			"); check its network and proxy (azcmagent check), then systemctl restart himdsd")
 	case e.Authorised.OK() && !e.Authorised.Value:
 		return fails(OwnerAzure, "RoleMissing", "the cluster no longer authorises the identity of the "+
-			"Arc machine, which needs "+e.Wanted.ArcRole+"; `aks-flex-node bootstrap` assigns its "+
+			"Arc machine, which needs "+e.Wanted.ArcRole, "`aks-flex-node bootstrap` assigns its "+
 			"roles again where azure.arc.autoRoleAssignment is true")
 	}
 	return holds()
@@ -254,7 +254,7 @@ func (e Evidence) endpoints() []Endpoint {
 }
 
 // broken are the servers that are needed now and whose way is broken in one of these layers.
-func (e Evidence) broken(in func(Endpoint, kube.Layer) bool, owner, reason, cure string) Condition {
+func (e Evidence) broken(in func(Endpoint, kube.Layer) bool, owner, reason string, advice cure) Condition {
 	var found, remedies []string
 	for _, p := range e.endpoints() {
 		fault, ok := errors.AsType[*kube.Fault](p.Err)
@@ -271,24 +271,24 @@ func (e Evidence) broken(in func(Endpoint, kube.Layer) bool, owner, reason, cure
 	if len(found) == 0 {
 		return holds()
 	}
-	return fails(owner, reason, strings.Join(append(found, remedies...), "; ")+cure)
+	return fails(owner, reason, strings.Join(append(found, remedies...), "; "), advice)
 }
 
 func namesResolved(e Evidence) Condition {
 	return e.broken(func(_ Endpoint, l kube.Layer) bool { return l == kube.LayerDNS }, OwnerNetwork,
-		"NotResolved", "; ask the machine's resolver itself with `resolvectl query NAME`; a private "+
+		"NotResolved", "ask the machine's resolver itself with `resolvectl query NAME`; a private "+
 			"cluster's name resolves only with its own DNS zone")
 }
 
 func endpointsReachable(e Evidence) Condition {
 	return e.broken(func(p Endpoint, l kube.Layer) bool {
 		return !p.Cluster && (l == kube.LayerTCP || l == kube.LayerProxy)
-	}, OwnerNetwork, "NotConnected", "; `aks-flex-node endpoints` lists all that this machine needs")
+	}, OwnerNetwork, "NotConnected", "`aks-flex-node endpoints` lists all that this machine needs")
 }
 
 func endpointsTrusted(e Evidence) Condition {
 	return e.broken(func(p Endpoint, l kube.Layer) bool { return !p.Cluster && l == kube.LayerTLS },
-		OwnerNetwork, "NotTrusted", "; a proxy that inspects TLS shows a certificate of its own: exempt "+
+		OwnerNetwork, "NotTrusted", "a proxy that inspects TLS shows a certificate of its own: exempt "+
 			"these hosts, or add its CA to the system's (`update-ca-certificates`)")
 }
 
@@ -297,7 +297,7 @@ func pathMTU(e Evidence) Condition {
 	for _, p := range e.endpoints() {
 		if p.SmallOnly {
 			return fails(OwnerNetwork, "LargePacketsLost", p.URL+" ("+p.Purpose+") answers small packets "+
-				"only: larger ones are dropped on the way, as by a VPN whose MTU is not told; lower the "+
+				"only: larger ones are dropped on the way, as by a VPN whose MTU is not told", "lower the "+
 				"MTU of the network interface (`ip link set dev NAME mtu 1400`), or have the network "+
 				"let ICMP \"fragmentation needed\" through")
 		}
@@ -336,6 +336,6 @@ func clockAccurate(e Evidence) Condition {
 			strings.Join(differ, ", and ")+", and right by the others; ask who runs that server")
 	}
 	return fails(OwnerMachine, "ClockWrong", "the clock of this machine is "+
-		strings.Join(differ, ", and ")+"; certificates and tokens depend on it: set it, and keep it "+
+		strings.Join(differ, ", and "), "certificates and tokens depend on it: set it, and keep it "+
 		"with NTP (`timedatectl set-ntp true`, `timedatectl timesync-status`)")
 }

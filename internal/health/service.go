@@ -20,17 +20,17 @@ func containerdRunning(e Evidence) Condition {
 	if c, ok := lacksDownload(e); ok && !e.Containerd.Value.Active {
 		return c
 	}
-	const cure = "read `journalctl -u containerd`; drop-ins in /etc/containerd/conf.d may be wrong"
+	const advice cure = "read `journalctl -u containerd`; drop-ins in /etc/containerd/conf.d may be wrong"
 	switch s := e.Containerd.Value; {
 	case !s.Active:
-		return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log)+"; "+cure)
+		return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log), advice)
 	case errors.Is(e.Runtime.Err, kube.ErrNoRuntimeService):
 		return fails(OwnerMachine, "RuntimeServiceMissing", "containerd runs without its CRI plugin, "+
-			"so that kubelet starts no pod"+failedPlugin(s.Log)+"; run `systemctl restart containerd`, and "+
-			"if that does not help, "+cure)
+			"so that kubelet starts no pod"+failedPlugin(s.Log), "run `systemctl restart containerd`, and "+
+			"if that does not help, "+advice)
 	case e.Hangs():
 		return fails(OwnerMachine, "Hung", "containerd runs and does not answer, so that kubelet starts "+
-			"no pod"+lastWords(s.Log)+"; run `systemctl restart containerd`; a disk that hangs has the "+
+			"no pod"+lastWords(s.Log), "run `systemctl restart containerd`; a disk that hangs has the "+
 			"same effect: see `dmesg`")
 	}
 	return holds()
@@ -63,7 +63,7 @@ func kubeletRunning(e Evidence) Condition {
 		return c
 	}
 	return fails(OwnerMachine, "NotRunning",
-		"kubelet does not run"+lastWords(s.Log)+"; read `journalctl -u kubelet`")
+		"kubelet does not run"+lastWords(s.Log), "read `journalctl -u kubelet`")
 }
 
 // mostFactor bounds the settling time of a kubelet that has often been restarted.
@@ -99,7 +99,7 @@ func unstable(s Service, age time.Duration) Condition {
 		c.Message = times + ": " + c.Message
 		return c
 	}
-	return fails(OwnerMachine, "Restarting", times+lastWords(s.Log)+"; read `journalctl -u kubelet`")
+	return fails(OwnerMachine, "Restarting", times+lastWords(s.Log), "read `journalctl -u kubelet`")
 }
 
 func kubeletHealthy(e Evidence) Condition {
@@ -115,9 +115,8 @@ func kubeletHealthy(e Evidence) Condition {
 			"is healthy: "+oneLine(e.Healthz.Err))
 	}
 	return fails(OwnerMachine, "Unhealthy", "kubelet says that it is not healthy: "+
-		oneLine(e.Healthz.Err)+lastWords(e.Kubelet.Value.Log)+
-		"; read `journalctl -u kubelet`, and restart it with "+
-		"`systemctl restart kubelet`")
+		oneLine(e.Healthz.Err)+lastWords(e.Kubelet.Value.Log),
+		"read `journalctl -u kubelet`, and restart it with `systemctl restart kubelet`")
 }
 
 // servingCertificate: a kubelet that asks the cluster for its serving certificate, and has none
@@ -133,17 +132,18 @@ func servingCertificate(e Evidence) Condition {
 	}
 	return fails(OwnerCluster, "Pending", "kubelet waits for its serving certificate "+
 		"(node.kubelet.serverTLSBootstrap), and until it has one kubectl logs and exec do not work on "+
-		"this node: nobody has approved its request. See `kubectl get csr --field-selector "+
+		"this node: nobody has approved its request", "see `kubectl get csr --field-selector "+
 		"spec.signerName=kubernetes.io/kubelet-serving` and run `kubectl certificate approve`; "+
 		"flexnode-rp approves those of its nodes; or set serverTLSBootstrap to false")
 }
 
 // symptom is a line of kubelet's log that tells why it does not work.
 type symptom struct {
-	text            string // what is in the line
-	reason, owner   string
-	message, remedy string
-	registering     bool // kubelet runs on, and only its Node is not registered
+	text          string // what is in the line
+	reason, owner string
+	message       string
+	remedy        cure
+	registering   bool // kubelet runs on, and only its Node is not registered
 }
 
 // symptoms of kubelet, the most decisive first.
@@ -194,8 +194,8 @@ func diagnose(log []string, registering bool) (Condition, bool) {
 	for _, s := range symptoms() {
 		for _, line := range log {
 			if s.registering == registering && strings.Contains(line, s.text) {
-				message := s.message + ": " + Clip(strings.TrimSpace(line), longestLine) + "; " + s.remedy
-				return fails(s.owner, s.reason, message), true
+				what := s.message + ": " + Clip(strings.TrimSpace(line), longestLine)
+				return fails(s.owner, s.reason, what, s.remedy), true
 			}
 		}
 	}

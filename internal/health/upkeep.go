@@ -55,16 +55,16 @@ type Polls struct {
 }
 
 // lacking judges a list of what is missing or wrong, which the form of the message has as %s.
-func lacking(found []string, reason, form string) Condition {
+func lacking(found []string, reason, form string, cures ...cure) Condition {
 	if len(found) > 0 {
-		return fails(OwnerMachine, reason, fmt.Sprintf(form, strings.Join(found, ", ")))
+		return fails(OwnerMachine, reason, fmt.Sprintf(form, strings.Join(found, ", ")), cures...)
 	}
 	return holds()
 }
 
 func fileSystemsWritable(e Evidence) Condition {
 	return lacking(e.Upkeep.ReadOnly, "ReadOnly", "cannot write below: %s; "+
-		"the file system is mounted read-only, often after an error of its disk: see `dmesg`, "+
+		"the file system is mounted read-only, often after an error of its disk", "see `dmesg`, "+
 		"check it with fsck, and mount it again")
 }
 
@@ -78,19 +78,19 @@ func inodesFree(e Evidence) Condition {
 			full = append(full, fmt.Sprintf("%s (%d %% of the inodes in use)", dir, used))
 		}
 	}
-	return lacking(full, "InodesFull", "there is no room for more files below: %s; find what has so "+
+	return lacking(full, "InodesFull", "there is no room for more files below: %s", "find what has so "+
 		"many with `du --inodes -xd2 /var | sort -n`, and remove it")
 }
 
 func swapOff(e Evidence) Condition {
 	return lacking(e.Upkeep.Swaps, "SwapOn", "swap is on, and kubelet refuses to start with it: "+
-		"%s; turn it off with `aks-flex-node drift --repair`, and find out what turned it on")
+		"%s", "turn it off with `aks-flex-node drift --repair`, and find out what turned it on")
 }
 
 func rebootNotPending(e Evidence) Condition {
 	if e.Upkeep.RebootRequired {
 		return fails(OwnerMachine, "RebootRequired", "an update of the system waits for a reboot "+
-			"(/run/reboot-required); drain the node, and run `reboot`")
+			"(/run/reboot-required)", "drain the node, and run `reboot`")
 	}
 	return holds()
 }
@@ -101,14 +101,14 @@ func hostNameStable(e Evidence) Condition {
 	wanted := e.Wanted.Agent.NodeName
 	if wanted == "localhost" || strings.HasPrefix(wanted, "localhost.") {
 		return fails(OwnerConfiguration, "HostNameNotUnique", "the Node's name would be "+wanted+
-			", which many machines have: set agent.nodeName, or run `hostnamectl set-hostname`")
+			", which many machines have", "set agent.nodeName, or run `hostnamectl set-hostname`")
 	}
 	for _, name := range e.Upkeep.HostNames {
 		if strings.ToLower(name) != wanted {
 			return fails(OwnerMachine, "Changed", fmt.Sprintf("this machine is called %q now, and kubelet, "+
-				"which takes its name from it, will not be Node %s any more when it starts again: run "+
-				"`aks-flex-node bootstrap`, which tells kubelet the Node's name, or `hostnamectl "+
-				"set-hostname %s`", name, wanted, wanted))
+				"which takes its name from it, will not be Node %s any more when it starts again", name, wanted),
+				"run `aks-flex-node bootstrap`, which tells kubelet the Node's name").
+				run("or `hostnamectl set-hostname %s`", wanted)
 		}
 	}
 	return holds()
@@ -129,11 +129,11 @@ func timeSynchronized(e Evidence) Condition {
 	case c.Uptime < settled:
 		return unknown("Starting", "the machine has just started, and its clock is not synchronised yet")
 	case len(c.Keepers) == 0:
-		return fails(OwnerMachine, "NoTimeService", "no time service runs on this machine; "+
+		return fails(OwnerMachine, "NoTimeService", "no time service runs on this machine",
 			"run `timedatectl set-ntp true`, or install chrony")
 	default:
 		return fails(OwnerNetwork, "NotSynchronized", "the clock is not synchronised: "+
-			strings.Join(c.Keepers, ", ")+" runs and has no time server that answers; see "+
+			strings.Join(c.Keepers, ", ")+" runs and has no time server that answers", "see "+
 			"`timedatectl timesync-status` or `chronyc sources`, and let UDP port 123 out")
 	}
 }
@@ -170,6 +170,7 @@ type renewal struct {
 	margin          func(life time.Duration) time.Duration
 	expired         string
 	reason, expires string
+	late, renew     cure
 }
 
 func (r renewal) judge(e Evidence, a Answer[Validity]) Condition {
@@ -182,11 +183,11 @@ func (r renewal) judge(e Evidence, a Answer[Validity]) Condition {
 		return a.missing()
 	case e.Now.Before(v.From):
 		return fails(OwnerMachine, "NotYetValid", r.what+" is valid only from "+
-			v.From.UTC().Format(time.RFC3339)+" on: this machine's clock is wrong; see `timedatectl`")
+			v.From.UTC().Format(time.RFC3339)+" on: this machine's clock is wrong", "see `timedatectl`")
 	case left <= 0:
-		return fails(r.owner, "Expired", r.what+" has expired at "+until+r.expired)
+		return fails(r.owner, "Expired", r.what+" has expired at "+until+r.expired, r.late)
 	case left < r.margin(v.To.Sub(v.From)):
-		return fails(r.owner, r.reason, r.what+" ends at "+until+r.expires)
+		return fails(r.owner, r.reason, r.what+" ends at "+until+r.expires, r.renew)
 	}
 	return holds()
 }
@@ -195,12 +196,13 @@ func (r renewal) judge(e Evidence, a Answer[Validity]) Condition {
 func kubeletCertificate(e Evidence) Condition {
 	return renewal{
 		what: "kubelet's client certificate", owner: OwnerCluster,
-		margin: func(life time.Duration) time.Duration { return life / 20 },
-		expired: ", and the API server no longer knows this node; ask the cluster's operator for a new " +
-			"bootstrap token or configuration URL, and run `aks-flex-node bootstrap`",
-		reason: "NotRenewed",
-		expires: ", and kubelet has not been given a new one: nobody approves its " +
-			"requests; see `kubectl get csr`",
+		margin:  func(life time.Duration) time.Duration { return life / 20 },
+		expired: ", and the API server no longer knows this node",
+		late: "ask the cluster's operator for a new bootstrap token or configuration URL, and run " +
+			"`aks-flex-node bootstrap`",
+		reason:  "NotRenewed",
+		expires: ", and kubelet has not been given a new one: nobody approves its requests",
+		renew:   "see `kubectl get csr`",
 	}.judge(e, e.Upkeep.Client)
 }
 
@@ -209,13 +211,13 @@ const soon = 14 * 24 * time.Hour
 
 // principalCertificate: nobody renews the certificate of a service principal but its owner.
 func principalCertificate(e Evidence) Condition {
-	const renew = "; have a new one made, add it to the application in Entra ID, and put it there"
+	const renew cure = "have a new one made, add it to the application in Entra ID, and put it there"
 	return renewal{
 		what:    "the certificate of the service principal (azure.servicePrincipal.certificateFile)",
 		owner:   OwnerAzure,
 		margin:  func(life time.Duration) time.Duration { return min(soon, life/3) },
-		expired: ", and Entra ID gives no more tokens for it" + renew,
-		reason:  "ExpiringSoon", expires: renew,
+		expired: ", and Entra ID gives no more tokens for it",
+		reason:  "ExpiringSoon", renew: renew, late: renew,
 	}.judge(e, e.Upkeep.Principal)
 }
 
@@ -235,5 +237,5 @@ func providerAnswers(e Evidence) Condition {
 	}
 	return fails(OwnerCluster, "NotAnswered", "the resource provider has not answered since "+
 		since.UTC().Format(time.RFC3339)+", so that this node is told of no change: "+
-		p.Error+"; see `aks-flex-node endpoints`, and ask whoever operates it")
+		p.Error, "see `aks-flex-node endpoints`, and ask whoever operates it")
 }

@@ -2,7 +2,6 @@ package progress
 
 import (
 	"strings"
-	"unicode"
 
 	"github.com/mattn/go-runewidth"
 )
@@ -10,14 +9,6 @@ import (
 // columns counts the columns of a terminal, whatever the locale: wide characters take two, and
 // combining marks none.
 var columns = &runewidth.Condition{StrictEmojiNeutral: true}
-
-// oneLine makes one line of text from elsewhere: line breaks, tabs and other control characters,
-// which would move the cursor, become spaces.
-func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool {
-		return unicode.IsSpace(r) || unicode.IsControl(r)
-	}), " ")
-}
 
 // wrap breaks text at spaces into lines of at most limit columns. A longer word, such as a URL, is
 // cut into pieces.

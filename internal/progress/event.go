@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
 // Kind says what an Event tells.
@@ -62,7 +63,7 @@ func Lines(out io.Writer) func(Event) {
 }
 
 func line(e Event) string {
-	text := oneLine(e.Text)
+	text := untrusted.Line(e.Text)
 	switch e.Kind {
 	case StepDone:
 		return within(e.Step, fmt.Sprintf("%s (%s)", text, seconds(e.Took)))
@@ -71,7 +72,7 @@ func line(e Event) string {
 	case Doing:
 		return within(e.Step, text)
 	case Fetched:
-		what := oneLine(e.Name)
+		what := untrusted.Line(e.Name)
 		if e.Total > 0 {
 			what += " " + size(e.Total)
 		}
@@ -94,7 +95,7 @@ func within(step state.Step, text string) string {
 // journal. Changes of the host, which the engine logs itself, do not.
 // The text of a warning or note is a sentence already, and so the message.
 func Log(log *slog.Logger, e Event) {
-	text := oneLine(e.Text)
+	text := untrusted.Line(e.Text)
 	switch e.Kind {
 	case Warning:
 		log.Warn(text)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
 // Terminal is a view for a person: what is done scrolls by as lines, and below them up to two live
@@ -69,7 +70,7 @@ func (t *Terminal) Close() {
 func (t *Terminal) Show(e Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	text := oneLine(e.Text)
+	text := untrusted.Line(e.Text)
 	switch e.Kind {
 	case StepBegan:
 		t.step, t.doing, t.since = e.Step, "", time.Now()

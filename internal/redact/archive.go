@@ -63,7 +63,7 @@ func NewArchive(out io.Writer, r *Redactor, version string, now time.Time) *Arch
 
 // Add adds a text. Of a long one only the end is kept, from a whole line on.
 func (a *Archive) Add(name, text string) {
-	kept := tail(a.redactor.Redact(withoutHalfKey(tail(text, MaxFile))), MaxFile)
+	kept := tail(withoutHalfKey(a.redactor.File(name, text)), MaxFile)
 	if a.size+len(kept) > MaxAll {
 		a.Omit(name, fmt.Errorf("the archive would be larger than %d MiB", MaxAll>>20))
 		return

@@ -1,20 +1,21 @@
 package redact
 
 import (
-	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 )
 
-// assigned are the values of settings that are named like secrets, in YAML or an environment.
-var assigned = regexp.MustCompile(
-	`(?im)(?:password|token|secret|key|key-data|authorization)["']?\s*[:=]\s*["']?([^\s"',}]{6,})`)
+// assigned are the values of settings that are named like secrets, in a text of no format.
+var assigned = regexp.MustCompile(`(?i)(?:` + names + `|key)["']?\s*[:=]\s*["']?([^\s"',}]{6,})`)
 
 // KnowText adds the secrets of a text that is there for them.
 func (r *Redactor) KnowText(data []byte) {
-	var doc any
-	if json.Unmarshal(data, &doc) == nil {
-		r.knowValues(doc, "")
+	docs, err := readYAML(string(data)) // or JSON, which is YAML
+	if err == nil && len(docs) > 0 && !slices.ContainsFunc(docs, isText) {
+		for _, doc := range docs {
+			r.knowValues(doc, "")
+		}
 		return
 	}
 	text := strings.TrimSpace(string(data))
@@ -52,7 +53,7 @@ func (r *Redactor) knowKey(text string) {
 	}
 }
 
-// knowValues adds the values of a JSON document that are named like secrets.
+// knowValues adds the values of a document that are named like secrets.
 func (r *Redactor) knowValues(v any, name string) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -72,5 +73,3 @@ func (r *Redactor) knowValues(v any, name string) {
 		}
 	}
 }
-
-var secretName = regexp.MustCompile(`(?i)(password|token|secret|private_?key|client_?key)$`)

@@ -32,6 +32,17 @@ type Redactor struct {
 	counts map[string]int // what was taken out, by kind
 }
 
+// named is the kind of a value that is a secret by the name of its setting.
+const named = "named secret"
+
+// names match the end of the name of a setting that is a secret. They are those of gitleaks' rule
+// generic-api-key and those of credentials that are stored under another name.
+const names = `(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|auth|authorization|credential|` +
+	`creds|cookie|(?:api|account|access|client|private|secret|shared|symmetric|encryption|signing|storage|` +
+	`master|subscription)[-_ ]?key)s?(?:[-_]?(?:data|value|base64|b64|hash|[0-9]+))*`
+
+var secretName = regexp.MustCompile(`(?i)(?:` + names + `|\bheaders?)$`)
+
 type pattern struct {
 	name string
 	find *regexp.Regexp
@@ -54,11 +65,16 @@ var patterns = sync.OnceValue(func() []pattern {
 		{"signature", re(`(?i)\b(sig|signature)(=|%3D)[^&\s"'\\]+`), "${1}=" + Redacted, false},
 		{"bootstrap token", re(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), Redacted, false},
 		{"URL with a password", re(`(://)[^/\s"'@:]*:[^\s"'@/]+@`), "${1}" + Redacted + "@", false},
-		{"named secret", re(`(?i)((?:password|passwd|secret|token|api_?key|account_?key|client-?key` +
-			`(?:-data)?|private_?key|authorization)["']?\s*[:=]\s*\[?\s*["']?)(` + b64 +
-			`|[.~:%!$*@#]){6,}`), "${1}" + Redacted, true},
-		{"environment", re(`(?m)^(\s*Environment=["']?[A-Za-z_][A-Za-z0-9_]*=).*$`), "${1}" + Redacted,
-			true},
+		{"environment", re(`(?m)^(\s*Environment=["']?[A-Za-z_][A-Za-z0-9_]*=)(?:[^\n]*\\\n)*.*$`),
+			"${1}" + Redacted, true},
+		// The next forms are from the rules of gitleaks 8 (config/gitleaks.toml), of the services that
+		// a node or its containers use.
+		{"credential of a service", re(`\b(?:(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}|` +
+			`gh[pousr]_[0-9A-Za-z]{36}|github_pat_\w{82}|glpat-[\w-]{20}|AIza[\w-]{35}|` +
+			`[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}|hv[sbr]\.[\w-]{24,}|xox[a-z]-[\w-]{10,}|` +
+			`npm_[A-Za-z0-9]{36}|dckr_[op]at_[\w-]{27}|AGE-SECRET-KEY-1[0-9A-Z]{58})`), Redacted, false},
+		{named, re(`(?i)["']?[\w.-]*(?:` + names + `)["']?\]?[ \t]*(?:[:=]|%3D)[ \t]*|--[\w-]*(?:` +
+			names + `)[ \t]+`), "", true},
 	}
 })
 
@@ -112,12 +128,9 @@ func (r *Redactor) RedactProse(text string) string { return r.redact(text, false
 func (r *Redactor) redact(text string, all bool) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.counts == nil {
-		r.counts = make(map[string]int)
-	}
 	for _, s := range r.forms {
 		if n := strings.Count(text, s); n > 0 {
-			r.counts["known secret"] += n
+			r.count("known secret", n)
 			text = strings.ReplaceAll(text, s, Redacted)
 		}
 	}
@@ -125,22 +138,75 @@ func (r *Redactor) redact(text string, all bool) string {
 		if p.prose && !all {
 			continue
 		}
+		if p.name == named {
+			text = r.withoutNamed(text, p.find)
+			continue
+		}
 		text = p.find.ReplaceAllStringFunc(text, func(found string) string {
 			if strings.Contains(found, Redacted) && p.name != "environment" {
 				return found
 			}
-			r.counts[p.name]++
+			r.count(p.name, 1)
 			return p.find.ReplaceAllString(found, p.keep)
 		})
 	}
 	return run.ReplaceAllStringFunc(text, func(found string) string {
 		if r.hides(found, 3) {
-			r.counts["base64 of a secret"]++
+			r.count("base64 of a secret", 1)
 			return Redacted
 		}
 		return found
 	})
 }
+
+// count counts what is taken out. The caller holds the lock.
+func (r *Redactor) count(kind string, n int) {
+	if r.counts == nil {
+		r.counts = make(map[string]int)
+	}
+	r.counts[kind] += n
+}
+
+// withoutNamed takes out the values that follow the names of secrets.
+func (r *Redactor) withoutNamed(text string, name *regexp.Regexp) string {
+	var out strings.Builder
+	for {
+		at := name.FindStringIndex(text)
+		if at == nil {
+			return out.String() + text
+		}
+		out.WriteString(text[:at[1]])
+		value := valueOf(text[at[0]:at[1]], text[at[1]:])
+		text = text[at[1]+len(value):]
+		switch {
+		case value == "" || value == `""`:
+			out.WriteString(value)
+			continue
+		case quotedValue.FindString(value) == value:
+			out.WriteString(`"` + Redacted + `"`)
+		default:
+			out.WriteString(Redacted)
+		}
+		r.count(named, 1)
+	}
+}
+
+// valueOf returns the value that a text after a name begins with. A quoted one ends with its quote
+// where its name is quoted, too, or another name follows; every other one with its line.
+func valueOf(name, text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	value := quotedValue.FindString(line)
+	after := line[len(value):]
+	if value != "" && (name[0] == '"' || after == "" || nextName.MatchString(after)) {
+		return value
+	}
+	return line
+}
+
+var (
+	quotedValue = regexp.MustCompile(`^"(?:\\.|[^"\\])*"`)
+	nextName    = regexp.MustCompile(`^\s+[\w.-]+=`)
+)
 
 // hides reports whether a text is base64 of one with a secret, perhaps of base64 of that.
 func (r *Redactor) hides(text string, deep int) bool {

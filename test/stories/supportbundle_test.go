@@ -10,14 +10,19 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"math/rand/v2"
 	"net/url"
 	"os"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/support"
@@ -282,5 +287,108 @@ func TestSupportBundleWaitsForNoPipe(t *testing.T) {
 		}
 	case <-ctx.Done():
 		t.Fatal("the bundle waits for a pipe")
+	}
+}
+
+// printable returns a random secret of all printable characters.
+func printable(random *rand.Rand) string {
+	text := make([]byte, 24)
+	for i := range text {
+		text[i] = byte(' ' + random.IntN('~'-' '+1))
+	}
+	return "~" + string(text) + "!"
+}
+
+// withSecret returns a file's text with a secret under a name, as its format writes it.
+func withSecret(t *testing.T, name, text, key, secret string) string {
+	quoted, err := json.Marshal(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc map[string]any
+	switch ext := path.Ext(name); {
+	case path.Base(name) == "fstab" || path.Base(name) == "mounts":
+		return text + "//nas/x /x cifs ro,pass=" + strings.ReplaceAll(secret, " ", `\040`) + " 0 0\n"
+	case yaml.Unmarshal([]byte(text), &doc) == nil && len(doc) > 0:
+		doc[key] = map[string]any{"list": []string{secret}}
+		encoded, err := json.Marshal(doc)
+		if ext == ".yaml" {
+			encoded, err = yaml.Marshal(doc)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(encoded)
+	case ext == ".toml":
+		return strings.ReplaceAll(key, "-", "_") + " = " + string(quoted) + "\n" + text
+	case ext == ".service" || ext == ".conf":
+		return text + "\nEnvironment=\"X=" + secret + "\"\n# " + key + "=" + secret + "\n"
+	}
+	return text + "\n" + key + ": " + secret + "\n"
+}
+
+// What a collected file has under the name of a secret is taken out: of 64 random secrets of all
+// printable characters in each file no six characters remain.
+func TestSupportBundleOfRandomSecrets(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"/etc/fstab": "/dev/sda1 / ext4 defaults 0 1\n", "/etc/hosts": "127.0.0.1 localhost\n",
+		"/etc/containerd/conf.d/auth.toml":             "version = 3\n",
+		"/etc/containerd/certs.d/_default/hosts.toml":  "server = \"https://x.example\"\n",
+		"/etc/kubernetes/kubelet.conf.d/theirs.conf":   "kind: KubeletConfiguration\n",
+		"/etc/kubernetes/theirs.yaml":                  "kind: Config\n",
+		"/etc/cni/net.d/10-theirs.conflist":            `{"name": "theirs"}`,
+		"/etc/sysctl.d/theirs.conf":                    "net.ipv4.ip_forward = 1\n",
+		"/etc/systemd/system/kubelet.service.d/x.conf": "[Service]\n",
+		"/etc/systemd/system/kubelet.service.d/x.env":  "A=b\n",
+		"/proc/cmdline":                                "root=/dev/sda1\n", "/proc/mounts": "/dev/sda1 / ext4 rw 0 0\n",
+		w.config.Agent.LogDir + "/aks-flex-node.log": "level=INFO msg=x\n",
+	} {
+		w.write(name, text)
+	}
+	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	keys := []string{"password", "auth", "identitytoken", "passphrase", "pwd", "credential",
+		"AWS_SECRET_ACCESS_KEY", "client-key-data", "dbPassword2", "api_key"}
+	collected, _ := w.bundleOf(t.Context(), []string{"a line"})
+	planted := make(map[string][]string)
+	for name, text := range collected {
+		file, ok := strings.CutPrefix(name, "files")
+		if !ok {
+			continue
+		}
+		text = w.read(file)
+		for range 64 {
+			secret := printable(random)
+			key := keys[random.IntN(len(keys))] + strconv.Itoa(len(planted[name]))
+			text = withSecret(t, file, text, key, secret)
+			planted[name] = append(planted[name], secret)
+		}
+		w.write(file, text)
+	}
+	var lines []string
+	for range 64 {
+		secret := printable(random)
+		planted["journal/kubelet.service.log"] = append(planted["journal/kubelet.service.log"], secret)
+		lines = append(lines, "x "+keys[random.IntN(len(keys))]+"="+secret)
+	}
+	files, _ := w.bundleOf(t.Context(), lines)
+	for name, secrets := range planted {
+		if files[name] == "" {
+			t.Errorf("%s is not in the bundle any more", name)
+		}
+		for _, secret := range secrets {
+			for from := range len(secret) - 5 {
+				if strings.Contains(files[name], secret[from:from+6]) {
+					t.Fatalf("%s has %q of the secret %q", name, secret[from:from+6], secret)
+				}
+			}
+		}
+	}
+	if len(planted) < 20 {
+		t.Errorf("secrets were planted in %d files only: %v", len(planted),
+			slices.Collect(maps.Keys(planted)))
 	}
 }

@@ -2,7 +2,6 @@ package service
 
 import (
 	"encoding/json"
-	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
@@ -67,7 +66,7 @@ func failedOf(rejected []history.Rejection, digest, version string) *api.FailedC
 			}
 			return &api.FailedConfig{
 				Version: version, Reason: why, Message: health.Clip(r.Reason, 4*reportText),
-				Log: health.Clip(strings.Join(r.Log, "\n"), reportLog), At: &at,
+				Log: health.ClipLines(r.Log, reportLog), At: &at,
 			}
 		}
 	}

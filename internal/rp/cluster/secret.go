@@ -118,7 +118,7 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 }
 
 // Remove deletes the Secret that was created for a credential. A Secret whose creation was not
-// recorded is left to expire: nobody has its token, and no request that comes with it is approved.
+// recorded is left to expire: no machine has its token, and no request that comes with it is approved.
 func (t tokens) Remove(ctx context.Context, c store.Credential) error {
 	if c.TokenUID == "" {
 		return nil

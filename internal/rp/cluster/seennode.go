@@ -14,6 +14,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
 // seenNode is what is kept of a Node: a tenth of a kilobyte instead of ten. What many Nodes have
@@ -136,7 +137,7 @@ func seeNode(node *corev1.Node, installation string) *seenNode {
 	ready := readyState{status: corev1.ConditionUnknown}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			ready = readyState{c.Status, cut(c.Reason, maxText)}
+			ready = readyState{c.Status, untrusted.Reason(c.Reason)}
 			if c.Status != corev1.ConditionTrue && c.Status != corev1.ConditionFalse {
 				ready.status = corev1.ConditionUnknown
 			}

@@ -2,8 +2,10 @@ package flexnode
 
 import (
 	"fmt"
+	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
 // MaxReport bounds what an agent may say of its node, in bytes: every replica has it in memory.
@@ -73,8 +75,9 @@ func (p *Problems) report(r api.Report) {
 			"A condition's type is 1 to 63 letters and digits, a letter first.")
 		p.unless(isConditionType(c.Status), at+"status",
 			"A condition's status is one word, such as True.")
-		p.unless(len(c.Reason) <= maxText && len(c.Message) <= maxText, at+"message",
-			"Reason and message have at most %d characters.", maxText)
+		p.unless(c.Reason == "" || c.Reason == untrusted.Reason(c.Reason), at+"reason",
+			"A reason is 1 to 64 letters and digits.")
+		p.bound(at+"message", c.Message, maxText)
 	}
 	if c := r.Components; c != nil {
 		for _, one := range []struct{ name, value string }{
@@ -101,7 +104,7 @@ func (p *Problems) applied(c api.Applied) {
 			"What has failed must be named by its configVersion.")
 		p.bound(at+"reason", f.Reason, maxVersion)
 		p.bound(at+"message", f.Message, maxText)
-		p.bound(at+"log", f.Log, maxLog)
+		p.bound(at+"log", strings.ReplaceAll(f.Log, "\n", " "), maxLog)
 	}
 }
 
@@ -124,7 +127,8 @@ func (p *Problems) version(at, value string) {
 	p.unless(isConfigVersion(value), at, "This is not a configVersion.")
 }
 
-// bound wants a text that is not too long.
+// bound wants one line that is not too long and shows all that it has.
 func (p *Problems) bound(at, value string, most int) {
+	p.unless(untrusted.Plain(value), at, "This has line breaks, or characters that are not shown.")
 	p.unless(len(value) <= most, at, "This is longer than %d characters.", most)
 }

@@ -31,6 +31,11 @@ func TestReportIsChecked(t *testing.T) {
 		"conditions[0].message": {Conditions: []api.Condition{
 			{Type: "A", Status: "True", Message: long(maxText)},
 		}},
+		"conditions[0].message conditions[1].reason": {Conditions: []api.Condition{
+			{Type: "A", Status: "True", Message: "x\x1b[2J"},
+			{Type: "B", Status: "True", Reason: "two words"},
+		}},
+		"components.os":     {Components: &api.Components{OS: "\u202exunil"}},
 		"components.kernel": {Components: &api.Components{Kernel: long(maxVersion)}},
 		"config.observed":   {Config: &api.Applied{Observed: "new"}},
 		"config.failed.version": {Config: &api.Applied{

@@ -14,6 +14,12 @@ def _condition(node, kind):
     return ''
 
 
+def _plain(row):
+    """A row whose texts, which nodes report, have no control characters."""
+    return OrderedDict((name, ''.join(c if c.isprintable() else '?' for c in str(value or '')))
+                       for name, value in row.items())
+
+
 def node_table(node):
     """One row: what is wanted, and what is."""
     if not node:
@@ -21,7 +27,7 @@ def node_table(node):
     properties = node.get('properties', {})
     status = properties.get('status') or {}
     wanted = (properties.get('config') or {}).get('kubernetes') or {}
-    return OrderedDict([
+    return _plain(OrderedDict([
         ('Name', node.get('name', '')),
         ('State', properties.get('provisioningState', '')),
         ('Ready', _condition(node, 'Ready')),
@@ -31,7 +37,7 @@ def node_table(node):
         ('Runs', (status.get('components') or {}).get('kubelet', '')),
         ('ConfigVersion', properties.get('configVersion', '')),
         ('LastSeen', status.get('lastSeen', '')),
-    ])
+    ]))
 
 
 def nodes_table(nodes):
@@ -41,10 +47,10 @@ def nodes_table(nodes):
 def history_table(revisions):
     """One row for each configuration, with marks for what it is now."""
     marks = ('desired', 'assigned', 'applied', 'failed')
-    return [OrderedDict([
+    return [_plain(OrderedDict([
         ('ConfigVersion', revision.get('configVersion', '')),
         ('Created', revision.get('created', '')),
         ('Reason', revision.get('reason', '')),
         ('Is', ' '.join(mark for mark in marks if revision.get(mark))),
         ('Changed', ' '.join(revision.get('changed') or [])),
-    ]) for revision in revisions]
+    ])) for revision in revisions]

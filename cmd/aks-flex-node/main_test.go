@@ -1,0 +1,26 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// An error that quotes others moves no cursor, and does not reorder what is shown.
+func TestErrorsAreShownPlainly(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "stderr")
+	out, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	code := run(t.Context(), []string{"config", "validate", "--config", "/x\x1b[2J\u202ey"}, out, out)
+	shown, err := os.ReadFile(name)
+	if err != nil || code == 0 {
+		t.Fatal(code, err)
+	}
+	if bytes.ContainsAny(shown, "\x1b\u202e") || !bytes.Contains(shown, []byte(`/x\u001b[2J\u202ey`)) {
+		t.Errorf("%q", shown)
+	}
+}

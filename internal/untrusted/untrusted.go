@@ -1,0 +1,85 @@
+// Package untrusted makes text of other programs harmless where it is shown: messages of a Node,
+// errors of the provider, of a proxy and of an API server, and reports of agents.
+package untrusted
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+)
+
+// Text is text of another program. It is formatted and encoded as one line without control
+// characters, without characters that reorder or hide others, and without backticks, which mark the
+// commands of our own messages.
+type Text string
+
+// String returns the harmless form of the text.
+func (t Text) String() string { return strings.ReplaceAll(Line(string(t)), "`", "'") }
+
+// Line returns a text as one line without control characters.
+func Line(text string) string {
+	words := strings.FieldsFunc(text, func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r)
+	})
+	return visible(strings.Join(words, " "))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// Plain reports whether a text is one line that shows all that it has.
+func Plain(text string) bool {
+	return !strings.ContainsAny(text, "\n\t") && !strings.ContainsFunc(text, hidden)
+}
+
+var reason = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
+
+// Reason returns a reason, which is one word, or Other in place of anything else.
+func Reason(text string) string {
+	if reason.MatchString(text) {
+		return text
+	}
+	return "Other"
+}
+
+// Writer returns a writer for people: whatever is written, a terminal receives no control character
+// but line breaks and tabs. What it escapes remains the same text in JSON.
+func Writer(w io.Writer) io.Writer { return writer{w} }
+
+type writer struct{ io.Writer }
+
+func (w writer) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.Writer, visible(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// visible writes what cannot be seen as JSON escapes it.
+func visible(text string) string {
+	if !strings.ContainsFunc(text, hidden) {
+		return text
+	}
+	var out strings.Builder
+	for _, r := range text {
+		switch {
+		case !hidden(r):
+			out.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	return out.String()
+}
+
+// hidden reports whether a character changes how others are shown.
+func hidden(r rune) bool {
+	return r != '\n' && r != '\t' && (r == unicode.ReplacementChar ||
+		unicode.In(r, unicode.C, unicode.Zl, unicode.Zp))
+}
