@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/Azure/AKSFlexNode/internal/release"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -111,7 +112,7 @@ func (p *part) kubeletConfiguration() string {
 		"clusterDomain":                  "cluster.local",
 		"containerRuntimeEndpoint":       "unix://" + ContainerdSocket,
 		"enforceNodeAllocatable":         []string{"pods"},
-		"eventRecordQPS":                 0,
+		"eventRecordQPS":                 5, // what 0 meant up to 1.36; from 1.37 on it is no limit
 		"failSwapOn":                     true,
 		"imageGCHighThresholdPercent":    tuning.ImageGCHighThreshold,
 		"imageGCLowThresholdPercent":     tuning.ImageGCLowThreshold,
@@ -148,6 +149,12 @@ func (p *part) optional() object {
 		"podPidsLimit":         tuning.PodPidsLimit,
 		"serverTLSBootstrap":   tuning.ServerTLSBootstrap,
 		"shutdownGracePeriod":  tuning.ShutdownGracePeriod,
+	}
+	// From 1.35 on kubelet asks whether a pod may use an image that is there already, and takes an image
+	// that was imported for one that was pulled if another name of it was: imports are for every pod.
+	// Older ones refuse the setting.
+	if v, _ := release.Parse(p.config.Kubernetes.Version); v.Minor >= 35 {
+		settings["imagePullCredentialsVerificationPolicy"] = "NeverVerify"
 	}
 	if tuning.ShutdownGracePeriod != "" {
 		settings["shutdownGracePeriodCriticalPods"] = tuning.CriticalGracePeriod
