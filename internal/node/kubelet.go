@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/Azure/AKSFlexNode/internal/release"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -153,7 +152,7 @@ func (p *part) optional() object {
 	// From 1.35 on kubelet asks whether a pod may use an image that is there already, and takes an image
 	// that was imported for one that was pulled if another name of it was: imports are for every pod.
 	// Older ones refuse the setting.
-	if v, _ := release.Parse(p.config.Kubernetes.Version); v.Minor >= 35 {
+	if p.config.Kubernetes.VerifiesImages() {
 		settings["imagePullCredentialsVerificationPolicy"] = "NeverVerify"
 	}
 	if tuning.ShutdownGracePeriod != "" {
