@@ -29,6 +29,13 @@ func isVersion(s string, oldest release.Version) bool {
 	return ok && v.Compare(oldest) >= 0
 }
 
+// VerifiesImages reports whether kubelet checks, by default, that a pod may use an image that is there
+// (KEP-2535).
+func (k Kubernetes) VerifiesImages() bool {
+	v, _ := release.Parse(k.Version)
+	return v.Minor >= 35
+}
+
 // BinaryURL is where kubelet, kubectl or kubeadm of this version is, or "" where upstream's URL
 // holds.
 func (k Kubernetes) BinaryURL(name, arch string) string {

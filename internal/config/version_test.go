@@ -54,7 +54,7 @@ func TestOpenVersionsFollowKubernetes(t *testing.T) {
 		t.Errorf("without a version of Kubernetes: %v", open.versions())
 	}
 	for kubernetes, want := range map[string][2]string{
-		"1.34.4": {"2.2.", "1.3."}, "1.36.0": {"2.3.", "1.4."}, "1.37.0": {"2.3.", "1.4."},
+		"1.34.4": {"2.3.", "1.4."}, "1.36.0": {"2.3.", "1.4."}, "1.37.0": {"2.3.", "1.4."},
 	} {
 		chosen, _, err := open.WithKubernetes(kubernetes)
 		if err != nil {

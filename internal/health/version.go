@@ -3,6 +3,7 @@ package health
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
@@ -21,7 +22,7 @@ func notVulnerable(e Evidence) Condition {
 // versionsSupported: each release branch still gets fixes.
 func versionsSupported(e Evidence) Condition {
 	return said(e, "EndOfSupport", func(name, version string) string {
-		if day := release.SupportEnded(name, version, e.Now); day != "" {
+		if day := release.SupportEnded(name, version, e.Now.UTC().Format(time.DateOnly)); day != "" {
 			return fmt.Sprintf("%s %s gets no more fixes since %s: take a newer branch", name, version, day)
 		}
 		return ""

@@ -111,7 +111,7 @@ func (p *part) kubeletConfiguration() string {
 		"clusterDomain":                  "cluster.local",
 		"containerRuntimeEndpoint":       "unix://" + ContainerdSocket,
 		"enforceNodeAllocatable":         []string{"pods"},
-		"eventRecordQPS":                 0,
+		"eventRecordQPS":                 5, // what 0 meant up to 1.36; from 1.37 on it is no limit
 		"failSwapOn":                     true,
 		"imageGCHighThresholdPercent":    tuning.ImageGCHighThreshold,
 		"imageGCLowThresholdPercent":     tuning.ImageGCLowThreshold,
@@ -148,6 +148,12 @@ func (p *part) optional() object {
 		"podPidsLimit":         tuning.PodPidsLimit,
 		"serverTLSBootstrap":   tuning.ServerTLSBootstrap,
 		"shutdownGracePeriod":  tuning.ShutdownGracePeriod,
+	}
+	// From 1.35 on kubelet asks whether a pod may use an image that is there already, and takes an image
+	// that was imported for one that was pulled if another name of it was: imports are for every pod.
+	// Older ones refuse the setting.
+	if p.config.Kubernetes.VerifiesImages() {
+		settings["imagePullCredentialsVerificationPolicy"] = "NeverVerify"
 	}
 	if tuning.ShutdownGracePeriod != "" {
 		settings["shutdownGracePeriodCriticalPods"] = tuning.CriticalGracePeriod

@@ -3,7 +3,6 @@ package release
 import (
 	"fmt"
 	"sync"
-	"time"
 )
 
 // Flaw is a way out of a container that is known of releases of one artifact.
@@ -63,11 +62,11 @@ var support = sync.OnceValue(func() map[string]string {
 })
 
 // SupportEnded is the day on which the branch of a version got its last fixes; "" while it gets
-// some, and where no day is known.
-func SupportEnded(name, version string, now time.Time) string {
+// some, and where no day is known. Days are written as 2026-11-26.
+func SupportEnded(name, version, today string) string {
 	v, _ := Parse(version)
 	day := support()[fmt.Sprintf("%s %d.%d", name, v.Major, v.Minor)]
-	if day >= now.UTC().Format(time.DateOnly) {
+	if day >= today {
 		return ""
 	}
 	return day

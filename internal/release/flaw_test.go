@@ -46,25 +46,22 @@ func TestFlawsAreComplete(t *testing.T) {
 }
 
 func TestSupportEnded(t *testing.T) {
-	day := func(text string) time.Time {
-		at, err := time.Parse(time.DateOnly, text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return at
-	}
 	for branch, last := range support() {
 		name, line, _ := strings.Cut(branch, " ")
-		if got := SupportEnded(name, line+".1", day(last)); got != "" {
+		day, err := time.Parse(time.DateOnly, last)
+		if err != nil {
+			t.Error(err)
+		}
+		if got := SupportEnded(name, line+".1", last); got != "" {
 			t.Errorf("%s has ended on its last day", branch)
 		}
-		if got := SupportEnded(name, line+".1", day(last).AddDate(0, 0, 1)); got != last {
+		if got := SupportEnded(name, line+".1", day.AddDate(0, 0, 1).Format(time.DateOnly)); got != last {
 			t.Errorf("%s has ended %q, want %s", branch, got, last)
 		}
 	}
 	for _, key := range []string{"containerd@2.3.4", "kubelet@1.99.0", "kubelet@", "runc@1.1.0"} {
 		name, version, _ := strings.Cut(key, "@")
-		if got := SupportEnded(name, version, day("2027-01-01")); got != "" {
+		if got := SupportEnded(name, version, "2027-01-01"); got != "" {
 			t.Errorf("%s has ended %s", key, got)
 		}
 	}

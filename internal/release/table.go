@@ -11,8 +11,6 @@ import (
 // row is what goes with one minor version of Kubernetes.
 type row struct {
 	minor int
-	// containerd is the release branch whose newest pinned patch is the default.
-	containerd Version
 	// tested are the oldest patches, one of each release branch of containerd, that are recommended
 	// for it, newest branch first. Branches that are newer than the first came out after that
 	// Kubernetes and are fine too.
@@ -24,22 +22,25 @@ type row struct {
 // The tested versions are the "Kubernetes support" matrix of https://containerd.io/releases (as it
 // was in August 2026; the rows before 1.32, which it no longer has, as they were last), without
 // containerd 1.6, which the agent does not run. It says "which versions have been the most
-// thoroughly tested": a recommendation and no wall. The default is the newest branch of the row,
-// but where that is not one of 2.x, or has reached its end of life (2.0 in 2025, 2.1 in May 2026),
-// it is 2.2, the oldest of 2.x that still gets fixes.
+// thoroughly tested": a recommendation and no wall. The default is longTerm.
 var rows = sync.OnceValue(func() []row {
 	v := releaseOf
 	return []row{
-		{36, v(2, 3, 0), []Version{v(2, 3, 0), v(2, 2, 0)}},
-		{35, v(2, 2, 0), []Version{v(2, 2, 0), v(2, 1, 5), v(1, 7, 28)}},
-		{34, v(2, 2, 0), []Version{v(2, 1, 3), v(2, 0, 6), v(1, 7, 28)}},
-		{33, v(2, 2, 0), []Version{v(2, 1, 0), v(2, 0, 4), v(1, 7, 24)}},
-		{32, v(2, 2, 0), []Version{v(2, 1, 0), v(2, 0, 1), v(1, 7, 24)}},
-		{31, v(2, 2, 0), []Version{v(2, 1, 0), v(2, 0, 0), v(1, 7, 20)}},
-		{30, v(2, 2, 0), []Version{v(2, 1, 0), v(2, 0, 0), v(1, 7, 13)}},
-		{29, v(2, 2, 0), []Version{v(1, 7, 11)}},
+		{36, []Version{v(2, 3, 0), v(2, 2, 0)}},
+		{35, []Version{v(2, 2, 0), v(2, 1, 5), v(1, 7, 28)}},
+		{34, []Version{v(2, 1, 3), v(2, 0, 6), v(1, 7, 28)}},
+		{33, []Version{v(2, 1, 0), v(2, 0, 4), v(1, 7, 24)}},
+		{32, []Version{v(2, 1, 0), v(2, 0, 1), v(1, 7, 24)}},
+		{31, []Version{v(2, 1, 0), v(2, 0, 0), v(1, 7, 20)}},
+		{30, []Version{v(2, 1, 0), v(2, 0, 0), v(1, 7, 13)}},
+		{29, []Version{v(1, 7, 11)}},
 	}
 })
+
+// longTerm is the release branch of containerd whose newest pinned patch is the default: the only one
+// that gets fixes for years (2.2 got its last ones in November 2026), and to which its project tests
+// upgrades from 1.7.
+func longTerm() Version { return releaseOf(2, 3, 0) }
 
 // LastMinorContainerd1 is the last minor version of Kubernetes whose kubelet works with containerd
 // 1.x (SIG Node's plan, announced with the release of Kubernetes 1.34).
@@ -70,8 +71,8 @@ type Set struct{ Kubernetes, Containerd, Runc, CNI, NPD string }
 // containerd depends on Kubernetes, runc on containerd. A default is the newest pinned patch.
 // Kubernetes itself depends on the cluster (KubernetesFor).
 func (s Set) Filled() Set {
-	if k, ok := Parse(s.Kubernetes); ok {
-		s.Containerd = cmp.Or(s.Containerd, newestPatch("containerd", rowOf(k).containerd))
+	if _, ok := Parse(s.Kubernetes); ok {
+		s.Containerd = cmp.Or(s.Containerd, newestPatch("containerd", longTerm()))
 	}
 	if c, ok := Parse(s.Containerd); ok {
 		s.Runc = cmp.Or(s.Runc, newestPatch("runc", runcLine(c)))

@@ -83,7 +83,7 @@ func TestFilled(t *testing.T) {
 		"nothing is known": {Set{}, Set{CNI: cni, NPD: npd}},
 		"Kubernetes": {Set{Kubernetes: "v1.36.2"},
 			Set{"v1.36.2", "2.3.0", "1.4.0", cni, npd}},
-		"an older Kubernetes": {Set{Kubernetes: "1.34.4"}, Set{"1.34.4", "2.2.0", "1.3.0", cni, npd}},
+		"an older Kubernetes": {Set{Kubernetes: "1.34.4"}, Set{"1.34.4", "2.3.0", "1.4.0", cni, npd}},
 		"Kubernetes of the future": {Set{Kubernetes: "1.41.0"},
 			Set{"1.41.0", "2.3.0", "1.4.0", cni, npd}},
 		"an older containerd": {Set{Kubernetes: "1.36.2", Containerd: "2.2.0"},

@@ -114,7 +114,7 @@ func (c chooser) unknown(got release.Set, problems Problems) Problems {
 	return problems
 }
 
-// vulnerable adds the newly requested versions with which a container can break out to the
+// vulnerable adds the versions that are newly requested and with which a container can break out to the
 // problems. What runs may remain.
 func (c chooser) vulnerable(got release.Set, problems Problems) Problems {
 	former := artifactsOf(c.chosen)

@@ -75,7 +75,7 @@ func TestVersionsAreTakenBack(t *testing.T) {
 }
 
 // A version with which a container can break out is refused, unless its owner allows it; what a node
-// has may remain, and its agent learns that it may.
+// has may remain, and its configuration allows it.
 func TestVulnerableVersions(t *testing.T) {
 	allowed := func(n Node) bool {
 		return strings.Contains(string(OwnLayer(n)), `"artifacts":{"allowVulnerable":true}`)
@@ -105,6 +105,6 @@ func TestVulnerableVersions(t *testing.T) {
 	want.Runc = "1.3.4"
 	w.put(api.Desired{Versions: want})
 	if allowed(*w.node) {
-		t.Error("the agent may run what was not allowed")
+		t.Error("the agent may run what is not allowed")
 	}
 }
