@@ -99,6 +99,13 @@ func (d Download) from(ctx context.Context, r Repository) error {
 	if _, err := d.Machine.Run(ctx, aptLimit, nil, fetch...); err != nil {
 		return fmt.Errorf("%s: it has no package %s, or a damaged one: %w", r.URL, Package, err)
 	}
+	files, err := filepath.Glob(filepath.Join(d.Path, Package+"_*.deb"))
+	for _, file := range files {
+		err = errors.Join(err, checkVersion(file))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.URL, err)
+	}
 	return nil
 }
 

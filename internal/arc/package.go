@@ -4,12 +4,32 @@ import (
 	"cmp"
 	_ "embed" // the key
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
 
 // Package is the Arc agent's package, in the distribution's words and everywhere.
 const Package = "azcmagent"
+
+// leastMajor and leastMinor are the oldest version of the package that is installed from a repository: older ones let an
+// attacker on an adjacent network become root (CVE-2026-47632 of July 2026, fixed in 1.65). A signed
+// old index must not bring one back.
+const leastMajor, leastMinor = 1, 65
+
+// checkVersion refuses a package that is too old by the name that apt gives its file.
+func checkVersion(file string) error {
+	var major, minor int
+	_, version, _ := strings.Cut(path.Base(file), "_")
+	if n, err := fmt.Sscanf(version, "%d.%d", &major, &minor); n != 2 {
+		return fmt.Errorf("cannot read the version of %s: %w", path.Base(file), err)
+	}
+	if major < leastMajor || major == leastMajor && minor < leastMinor {
+		return fmt.Errorf("%s is older than %d.%d, which closes CVE-2026-47632", path.Base(file),
+			leastMajor, leastMinor)
+	}
+	return nil
+}
 
 // Key is the key with which Microsoft signs its package repositories
 // (packages.microsoft.com/keys/microsoft.asc; "Linux package repository for Microsoft products").

@@ -27,6 +27,20 @@ func TestKeyHasTheFingerprint(t *testing.T) {
 	}
 }
 
+// An old package is refused, though its repository is truly signed.
+func TestLeastVersion(t *testing.T) {
+	for file, fine := range map[string]bool{
+		"/d/azcmagent_1.65.03400.1_amd64.deb": true, "azcmagent_1.65_all.deb": true,
+		"azcmagent_1.100.0_amd64.deb": true, "azcmagent_2.0.0_amd64.deb": true,
+		"azcmagent_1.64.03399.9_amd64.deb": false, "azcmagent_1.9.0_amd64.deb": false,
+		"azcmagent_0.99_amd64.deb": false, "azcmagent_x_amd64.deb": false, "azcmagent.deb": false,
+	} {
+		if err := checkVersion(file); (err == nil) != fine {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
 func TestRepository(t *testing.T) {
 	r, ok := repositories["ubuntu 24.04"]
 	if !ok {

@@ -37,7 +37,8 @@ func Wanted(c config.Config, arch string) []Artifact {
 
 // Resolve finds the digest of every wanted artifact: from overrides (keyed by name and version, or
 // by name), else from the pinned digests, else from the checksum file that upstream publishes,
-// asked for at the same places as the artifact itself and only over https or from Source.Directory.
+// asked for over https from upstream, with Source.TrustMirrors first from the mirrors, or from
+// Source.Directory.
 // Artifacts come back in the order of wanted. Every artifact that cannot be resolved is in the
 // error.
 func Resolve(ctx context.Context, s Source, wanted []Artifact,
@@ -101,6 +102,9 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 		return Artifact{}, fmt.Errorf("cannot verify %s: upstream publishes no checksum for it; "+
 			"use a version that is known here (%s) or set artifacts.overrides.%s.sha256",
 			a, strings.Join(release.Pinned(string(a.Name)), ", "), a.Name)
+	}
+	if !s.TrustMirrors {
+		s.Mirrors = nil // a mirror would prove itself
 	}
 	list, err := s.places(sums)
 	if err != nil {

@@ -139,6 +139,7 @@ func TestResolve(t *testing.T) {
 		override config.Override
 		of       string // the key of the override; default the artifact's name
 		id, url  string
+		mirrors  bool // are trusted
 		err      string
 	}{
 		{name: "pinned", spec: Artifact{Name: Kubelet, Version: "v1.34.4"},
@@ -152,8 +153,10 @@ func TestResolve(t *testing.T) {
 		{name: "published for all architectures", spec: Artifact{Name: Runc, Version: "9.9.9"}, id: sum,
 			url: Runc.project().upstream("9.9.9", "amd64")},
 		{name: "published, on the mirror", spec: Artifact{Name: Containerd, Version: "9.9.9"}, id: sum,
-			url: Containerd.project().upstream("9.9.9", "amd64")},
-		{name: "published nowhere", spec: Artifact{Name: CNIPlugins, Version: "9.9.9"},
+			url: Containerd.project().upstream("9.9.9", "amd64"), mirrors: true},
+		{name: "published by the mirror alone", spec: Artifact{Name: Containerd, Version: "9.9.9"},
+			err: "cannot learn the published checksum"},
+		{name: "published nowhere", mirrors: true, spec: Artifact{Name: CNIPlugins, Version: "9.9.9"},
 			err: "no such file"},
 		{name: "published over http only",
 			spec: Artifact{Name: Runc, Version: "9.9.9", URL: "http://github.com/runc.amd64"},
@@ -185,7 +188,8 @@ func TestResolve(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNetwork(t, hosts)
-				s := Source{Mirrors: []string{"https://mirror"}, HTTP: n.client(t)}
+				s := Source{Mirrors: []string{"https://mirror"}, HTTP: n.client(t),
+					TrustMirrors: tt.mirrors}
 				if tt.spec.Arch == "" {
 					tt.spec.Arch = "amd64"
 				}

@@ -24,6 +24,8 @@ type Source struct {
 	Mirrors []string
 	// Directory, when set, holds the same layout as files and is the only place that is asked.
 	Directory string
+	// TrustMirrors has checksums read at the mirrors too (artifacts.trustMirrorChecksums).
+	TrustMirrors bool
 	// HTTP does the requests (NewClient).
 	HTTP *http.Client
 	// Progress, when set, is called when a lookup of a checksum has failed and is tried again, also by
@@ -35,7 +37,8 @@ type Source struct {
 func NewSource(c config.Artifacts, client *http.Client) Source {
 	mirrors := slices.Concat([]string{c.Mirror}, c.Mirrors)
 	mirrors = slices.DeleteFunc(mirrors, func(m string) bool { return m == "" })
-	return Source{Mirrors: mirrors, Directory: c.Directory, HTTP: client}
+	return Source{Mirrors: mirrors, Directory: c.Directory, TrustMirrors: c.TrustMirrorChecksums,
+		HTTP: client}
 }
 
 // candidate is one place from which one file may be got.

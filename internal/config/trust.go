@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -21,6 +22,19 @@ const maxLinks = 40
 // command that cures it.
 func Trusted(path string) error {
 	return trust{caller: os.Geteuid(), lstat: os.Lstat, readlink: os.Readlink}.check(path)
+}
+
+// TrustError tells who else can change a file, and the command that cures it.
+type TrustError struct {
+	why, separator string
+	Command        string
+}
+
+// Why returns what is wrong, without the command.
+func (e *TrustError) Why() string { return e.why }
+
+func (e *TrustError) Error() string {
+	return e.why + cmp.Or(e.separator, "; ") + "run `" + e.Command + "`"
 }
 
 // trust is the question who can change a file, asked by one caller.
@@ -59,12 +73,13 @@ func (t trust) check(path string) error {
 		reasons = append(reasons, f.path+" "+f.why)
 		cures = append(cures, f.cure)
 	}
+	e := &TrustError{why: fmt.Sprintf("cannot trust %s: %s", path, strings.Join(reasons, ", ")),
+		Command: strings.Join(cures, " && ")}
 	if slices.Contains(cures, "") {
-		return fmt.Errorf("cannot trust %s: %s; use a copy that only root can change: run `%s`",
-			path, strings.Join(reasons, ", "), copyCommand(path, mode))
+		e.why += "; use a copy that only root can change"
+		e.separator, e.Command = ": ", copyCommand(path, mode)
 	}
-	return fmt.Errorf("cannot trust %s: %s; run `%s`",
-		path, strings.Join(reasons, ", "), strings.Join(cures, " && "))
+	return e
 }
 
 // walk follows an absolute path as the kernel does, and judges everything on the way. It returns

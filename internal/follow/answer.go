@@ -36,7 +36,10 @@ func NewClient(proxy func(*http.Request) (*url.URL, error)) *http.Client {
 			MaxResponseHeaderBytes: 64 << 10,
 			DisableCompression:     true,
 			ForceAttemptHTTP2:      true,
-			MaxConnsPerHost:        2,
+			// Polls share one connection: one whose path has died without a word must end before TCP
+			// gives it up, after a quarter of an hour.
+			HTTP2:           &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+			MaxConnsPerHost: 2,
 		},
 	}
 }

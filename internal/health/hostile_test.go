@@ -6,7 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -103,20 +103,25 @@ func TestRemediesAreAField(t *testing.T) {
 
 // No text becomes a cure by a conversion: all cures are constants of this package.
 func TestCuresAreConstants(t *testing.T) {
-	parsed, err := parser.ParseDir(token.NewFileSet(), ".", func(f fs.FileInfo) bool {
-		return !strings.HasSuffix(f.Name(), "_test.go")
-	}, 0)
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
 	}
-	ast.Inspect(parsed["health"], func(n ast.Node) bool {
-		call, ok := n.(*ast.CallExpr)
-		if !ok {
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				if f, ok := call.Fun.(*ast.Ident); ok && f.Name == "cure" {
+					t.Errorf("%s: a cure is made of %v", name, call.Args)
+				}
+			}
 			return true
-		}
-		if name, ok := call.Fun.(*ast.Ident); ok && name.Name == "cure" {
-			t.Errorf("a cure is made of %v", call.Args)
-		}
-		return true
-	})
+		})
+	}
 }

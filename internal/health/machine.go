@@ -2,6 +2,7 @@ package health
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -86,7 +87,13 @@ func diskSpace(e Evidence) Condition {
 }
 
 func programTrusted(e Evidence) Condition {
-	return tried(e.Trust, OwnerMachine, "Untrusted", "%s")
+	c := tried(e.Trust, OwnerMachine, "Untrusted", "%s")
+	if untrusted, ok := errors.AsType[*config.TrustError](e.Trust.Err); ok {
+		c = fails(OwnerMachine, "Untrusted", untrusted.Why())
+		c.Message += "; run `" + untrusted.Command + "`" // of our own words, with a quoted path
+		c.Remedies = []string{untrusted.Command}
+	}
+	return c
 }
 
 // runtimeOwned: two container runtimes or kubelets on one machine break each other.

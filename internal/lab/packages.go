@@ -14,7 +14,7 @@ import (
 // The lab's stand-in for the Arc agent's package, and the repository that has it: as Microsoft's,
 // but signed with a key of the lab's own.
 const (
-	arcPackageVersion = "1.62.0"
+	arcPackageVersion = "1.65.0"
 	arcRepository     = "packages.microsoft.com/debian/12/prod"
 	// ArcKeyPath is where a machine has the key of the repository.
 	ArcKeyPath = "/etc/aks-flex-node/arc-repository.asc"

@@ -54,7 +54,6 @@ type pattern struct {
 
 // patterns are what secrets look like.
 var patterns = sync.OnceValue(func() []pattern {
-	const b64 = `[A-Za-z0-9+/=_-]`
 	re := regexp.MustCompile
 	return []pattern{
 		{"private key", re(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]*` +

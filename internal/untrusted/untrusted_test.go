@@ -3,7 +3,6 @@ package untrusted
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"unicode"
@@ -23,7 +22,7 @@ func TestText(t *testing.T) {
 		"x\nWATCHDOG=trigger":        "x WATCHDOG=trigger",
 		"zero\u200bwidth soft\u00ad": `zero\u200bwidth soft\u00ad`,
 	} {
-		if got := fmt.Sprintf("%s", Text(text)); got != want {
+		if got := Text(text).String(); got != want {
 			t.Errorf("%q became %q; want %q", text, got, want)
 		}
 	}

@@ -69,7 +69,7 @@ func served(argv []string) ([]byte, error) {
 		return nil, nil
 	}
 	dir := strings.TrimPrefix(argv[1], "--chdir=")
-	return nil, os.WriteFile(filepath.Join(dir, "azcmagent_1.62.0_amd64.deb"), nil, 0o644)
+	return nil, os.WriteFile(filepath.Join(dir, "azcmagent_1.65.0_amd64.deb"), nil, 0o644)
 }
 
 // bareArcWorld is a machine without the Arc agent, which is to join as an Arc machine.

@@ -171,9 +171,9 @@ func (m *machine) programs(ctx context.Context, argv []string) ([]byte, error) {
 			azuresim.Connection
 			Status       string `json:"status"`
 			AgentVersion string `json:"agentVersion"`
-		}{c, m.Status(ctx), "1.62.0"})
+		}{c, m.Status(ctx), "1.65.0"})
 	case "dpkg-query --show --showformat=${db:Status-Status} ${Version}":
-		return []byte("installed 1.62.0"), nil
+		return []byte("installed 1.65.0"), nil
 	case "azcmagent config get":
 		value, err := m.Setting(argv[3])
 		return []byte(value + "\n"), err
