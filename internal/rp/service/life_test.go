@@ -47,6 +47,7 @@ func (w *world) ask(name, tokenID, node string, key *ecdsa.PrivateKey) string {
 		Subject: pkix.Name{CommonName: "system:node:" + node,
 			Organization: []string{"system:nodes"}},
 	}, key))
+	groups, _ := w.cluster.groups.Load(tokenID)
 	client := w.cluster.CertificatesV1().CertificateSigningRequests()
 	must(client.Create(context.Background(), &certificates.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -54,8 +55,8 @@ func (w *world) ask(name, tokenID, node string, key *ecdsa.PrivateKey) string {
 			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
 			SignerName: certificates.KubeAPIServerClientKubeletSignerName,
 			Username:   "system:bootstrap:" + tokenID,
-			Groups: []string{"system:bootstrappers", cluster.TokenGroup,
-				"system:authenticated"},
+			Groups: append(strings.Split(groups.(string), ","),
+				"system:bootstrappers", "system:authenticated"),
 			Usages: []certificates.KeyUsage{certificates.UsageDigitalSignature,
 				certificates.UsageClientAuth},
 		},
@@ -168,7 +169,8 @@ func (w *world) checkSecret(id, token string) {
 	secrets := w.cluster.secrets()
 	if len(secrets) != 1 || secrets[0].Name != "bootstrap-token-"+id ||
 		secrets[0].Type != "bootstrap.kubernetes.io/token" ||
-		string(secrets[0].Data["auth-extra-groups"]) != cluster.TokenGroup ||
+		!strings.HasPrefix(string(secrets[0].Data["auth-extra-groups"]),
+			cluster.TokenGroup+","+cluster.TokenGroup+":") ||
 		token != id+"."+string(secrets[0].Data["token-secret"]) {
 		w.t.Fatalf("secrets: %+v", secrets)
 	}
