@@ -106,7 +106,7 @@ func checkFlaws(c Config, before *Config, r *report) {
 	}
 }
 
-// Flaw is what release.Flawed says of a version, but "" of a build whose digest is set: its owner
+// Flaw returns release.Flawed of a version, but "" of a build whose digest is set: its owner
 // answers for what is patched in it.
 func (c Config) Flaw(name, version string) string {
 	if o := c.Artifacts.Overrides; o[name].SHA256 != "" || o[release.Key(name, version)].SHA256 != "" {
