@@ -95,7 +95,7 @@ func checkFlaws(c Config, before *Config, r *report) {
 		{"containerd.version", "containerd", c.Containerd.Version, before.Containerd.Version},
 		{"runc.version", "runc", c.Runc.Version, before.Runc.Version},
 	} {
-		flaw := release.Flawed(v.name, v.version)
+		flaw := c.Flaw(v.name, v.version)
 		switch {
 		case flaw == "" || r.spoiled(v.at):
 		case c.Artifacts.AllowVulnerable || v.version == v.before:
@@ -104,6 +104,15 @@ func checkFlaws(c Config, before *Config, r *report) {
 			r.add(v.at, show(v.version), flaw+", or set artifacts.allowVulnerable")
 		}
 	}
+}
+
+// Flaw returns release.Flawed of a version, but "" of a build whose digest is set: its owner
+// answers for what is patched in it.
+func (c Config) Flaw(name, version string) string {
+	if o := c.Artifacts.Overrides; o[name].SHA256 != "" || o[release.Key(name, version)].SHA256 != "" {
+		return ""
+	}
+	return release.Flawed(name, version)
 }
 
 // checkKubernetes checks what else depends on the version of Kubernetes. One that is left open is

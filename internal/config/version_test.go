@@ -134,6 +134,12 @@ func TestVulnerableVersions(t *testing.T) {
 		if !told(warnings) {
 			t.Errorf("%s is allowed: %v", patch, warnings)
 		}
+		name, _, _ := strings.Cut(path, ".")
+		own, warnings := parseOK(t, d.with(t, `{"artifacts": {"overrides": {"`+name+
+			`": {"sha256": "`+strings.Repeat("a", 64)+`"}}}}`))
+		if told(warnings) || own.Artifacts.AllowVulnerable {
+			t.Errorf("%s is a build of its owner: %v", patch, warnings)
+		}
 		host := testHost()
 		host.Before = &before
 		if _, warnings, err := Parse(d.bytes(t), host); err != nil || !told(warnings) {

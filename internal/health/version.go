@@ -16,7 +16,7 @@ func (w Wanted) versions() [][2]string {
 
 // notVulnerable: no release is known to let a container break out.
 func notVulnerable(e Evidence) Condition {
-	return said(e, "Vulnerable", release.Flawed)
+	return said(e, "Vulnerable", e.Wanted.Flaw)
 }
 
 // versionsSupported: each release branch still gets fixes.

@@ -23,8 +23,8 @@ var releases = sync.OnceValues(func() (map[string][]byte, error) {
 		"host-local", "ipvlan", "loopback", "macvlan", "portmap", "ptp", "sbr", "static", "tap", "tuning",
 		"vlan", "vrf"}
 	for path, entries := range map[string][]string{
-		github + "containerd/containerd/releases/download/v2.2.1/" +
-			"containerd-2.2.1-linux-" + runtime.GOARCH + ".tar.gz": {
+		github + "containerd/containerd/releases/download/v2.2.7/" +
+			"containerd-2.2.7-linux-" + runtime.GOARCH + ".tar.gz": {
 			"bin/containerd", "bin/containerd-shim-runc-v2", "bin/ctr",
 		},
 		github + "containernetworking/plugins/releases/download/v1.9.1/" +

@@ -134,7 +134,7 @@ func TestOpenVersionsFollowKubernetes(t *testing.T) {
 	w.copyArtifact(fmt.Sprintf(runc, "1.3.4"), fmt.Sprintf(runc, goes.Runc))
 	const containerd = "github.com/containerd/containerd/releases/download/v%[1]s/" +
 		"containerd-%[1]s-linux-" + runtime.GOARCH + ".tar.gz"
-	w.copyArtifact(fmt.Sprintf(containerd, "2.2.1"), fmt.Sprintf(containerd, goes.Containerd))
+	w.copyArtifact(fmt.Sprintf(containerd, "2.2.7"), fmt.Sprintf(containerd, goes.Containerd))
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
@@ -290,9 +290,9 @@ func TestOpenVersionRemains(t *testing.T) {
 		delete(c, "containerd")
 	})
 	const releases = "github.com/containerd/containerd/releases/download/"
-	w.copyArtifact(releases+"v2.2.1/containerd-2.2.1-linux-"+runtime.GOARCH+".tar.gz",
-		releases+"v2.2.0/containerd-2.2.0-linux-"+runtime.GOARCH+".tar.gz")
-	older := &config.Config{Containerd: config.Containerd{Version: "2.2.0"}}
+	w.copyArtifact(releases+"v2.2.7/containerd-2.2.7-linux-"+runtime.GOARCH+".tar.gz",
+		releases+"v2.2.6/containerd-2.2.6-linux-"+runtime.GOARCH+".tar.gz")
+	older := &config.Config{Containerd: config.Containerd{Version: "2.2.6"}}
 	if _, err := w.reads(document, older); err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +310,7 @@ func TestOpenVersionRemains(t *testing.T) {
 	}
 	n := w.cluster.node1()
 	info := n.Status.NodeInfo
-	if info.KubeletVersion != "v1.34.4" || info.ContainerRuntimeVersion != "containerd://2.2.0" ||
+	if info.KubeletVersion != "v1.34.4" || info.ContainerRuntimeVersion != "containerd://2.2.6" ||
 		n.Status.Capacity.Pods().Value() != 42 {
 		t.Errorf("with maxPods 42 it is %+v, %s pods", info, n.Status.Capacity.Pods())
 	}

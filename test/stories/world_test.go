@@ -395,7 +395,7 @@ func (w *world) document(change ...func(map[string]any)) []byte {
 			},
 		},
 		"kubernetes": map[string]any{"version": "1.34.4"},
-		"containerd": map[string]any{"version": "2.2.1"},
+		"containerd": map[string]any{"version": "2.2.7"},
 		"runc":       map[string]any{"version": "1.3.4"},
 		"cni":        map[string]any{"version": "1.9.1"},
 		"npd":        map[string]any{"version": "1.34.0"},

@@ -102,8 +102,7 @@ func unpinned(v api.Versions) []artifact {
 func (c chooser) unknown(got release.Set, problems Problems) Problems {
 	skewed, former := len(problems) > 0, artifactsOf(c.chosen)
 	for _, u := range unpinned(versionsOf(got)) {
-		if slices.Contains(former, u) || c.overridden[u.name] ||
-			c.overridden[release.Key(u.name, u.version)] || skewed && u.member == "kubernetes" {
+		if slices.Contains(former, u) || c.overrides(u) || skewed && u.member == "kubernetes" {
 			continue
 		}
 		problems.add("properties.versions."+u.member, "The version '%s' is not known here: there "+
@@ -114,12 +113,18 @@ func (c chooser) unknown(got release.Set, problems Problems) Problems {
 	return problems
 }
 
+// overrides reports whether the operator has set the digest of a version: it is his own build.
+func (c chooser) overrides(a artifact) bool {
+	return c.overridden[a.name] || c.overridden[release.Key(a.name, a.version)]
+}
+
 // vulnerable adds the versions that are newly requested and with which a container can break out to the
 // problems. What runs may remain.
 func (c chooser) vulnerable(got release.Set, problems Problems) Problems {
 	former := artifactsOf(c.chosen)
 	for _, a := range artifactsOf(versionsOf(got)) {
-		if flaw := release.Flawed(a.name, a.version); flaw != "" && !slices.Contains(former, a) {
+		flaw := release.Flawed(a.name, a.version)
+		if flaw != "" && !slices.Contains(former, a) && !c.overrides(a) {
 			problems.add("properties.versions."+a.member, "%s, or set versions.allowVulnerable.", flaw)
 		}
 	}

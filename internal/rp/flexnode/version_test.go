@@ -107,4 +107,10 @@ func TestVulnerableVersions(t *testing.T) {
 	if allowed(*w.node) {
 		t.Error("the agent may run what is not allowed")
 	}
+
+	w = newWorld(t)
+	w.defaults(object{"artifacts": object{"overrides": object{
+		"runc": object{"sha256": strings.Repeat("a", 64)},
+	}}})
+	w.put(api.Desired{Versions: api.Versions{Runc: "1.3.2"}}) // the operator's own build
 }
