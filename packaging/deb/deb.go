@@ -127,11 +127,13 @@ func (b *builder) staged(text string) string {
 	return file.Name()
 }
 
-// add adds a file of this machine, or a directory.
+// add adds a file of this machine, or a directory. Of a link it adds the file that it leads to.
 func (b *builder) add(path string, mode fs.FileMode, source string) {
-	kind := files.TypeFile
-	if mode.IsDir() {
-		kind = files.TypeDir
+	kind := files.TypeDir
+	if !mode.IsDir() {
+		file, err := filepath.EvalSymlinks(source)
+		b.fail(err)
+		kind, source = files.TypeFile, file
 	}
 	b.Contents = append(b.Contents, &files.Content{Destination: "/" + path, Source: source, Type: kind,
 		FileInfo: &files.ContentFileInfo{Mode: mode.Perm(), MTime: b.MTime}})
