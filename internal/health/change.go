@@ -48,8 +48,8 @@ func configurationAccepted(e Evidence) Condition {
 	case e.Rejected != nil && e.Rejected.ByPolicy:
 		r := *e.Rejected
 		return fails(OwnerMachine, RefusedByPolicy, fmt.Sprintf("the policy of this machine has refused "+
-			"the configuration %s at %s, and the node runs on the one before it: %s; `aks-flex-node policy "+
-			"show` shows the policy", r.Version, r.At.UTC().Format(time.RFC3339), joined(r.Reason)))
+			"the configuration %s at %s, and the node runs on the one before it: %s", r.Version,
+			r.At.UTC().Format(time.RFC3339), joined(r.Reason)), "`aks-flex-node policy show` shows the policy")
 	case e.Rejected != nil:
 		r := *e.Rejected
 		return fails(OwnerConfiguration, "Rejected", fmt.Sprintf("the configuration %s was rejected "+
@@ -116,11 +116,11 @@ func noChangeWaiting(e Evidence) Condition {
 func deletionKept(reason string) Condition {
 	const deleted = "the flexNodeConfig of this node was deleted, "
 	if reason == DeletionWaits {
-		return fails(OwnerMachine, reason, deleted+"and the policy of this machine asks for a person: run "+
-			"`aks-flex-node unbootstrap` to give the machine back")
+		return fails(OwnerMachine, reason, deleted+"and the policy of this machine asks for a person",
+			"run `aks-flex-node unbootstrap` to give the machine back")
 	}
 	return fails(OwnerMachine, reason, deleted+"which the policy of this machine ignores: the node goes "+
-		"on as it is; `aks-flex-node unbootstrap` gives the machine back")
+		"on as it is", "`aks-flex-node unbootstrap` gives the machine back")
 }
 
 // person names the people behind an owner.

@@ -126,8 +126,8 @@ func fetcher(t *testing.T, m *Mirror) ([]artifact.Artifact, *artifact.Fetcher) {
 	t.Helper()
 	s := started(t, m)
 	source := artifact.Source{
-		Mirrors: []string{s.URL},
-		HTTP:    &http.Client{Transport: onlyTo{s.Client().Transport, s.URL}},
+		Mirrors: []string{s.URL}, TrustMirrors: true,
+		HTTP: &http.Client{Transport: onlyTo{s.Client().Transport, s.URL}},
 	}
 	arts := resolved(t, m.Catalog(), source)
 	m.Reset()

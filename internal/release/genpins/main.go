@@ -124,7 +124,7 @@ func (g generator) published(ctx context.Context, name, version string) ([]relea
 	}
 	from := artifact.Source{HTTP: g.HTTP}
 	if g.Mirror != "" {
-		from.Mirrors = []string{g.Mirror}
+		from.Mirrors, from.TrustMirrors = []string{g.Mirror}, true
 	}
 	resolved, err := artifact.Resolve(ctx, from, wanted, nil)
 	if err != nil {
