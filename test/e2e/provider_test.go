@@ -389,6 +389,11 @@ func killedProvider(t *testing.T) {
 			issued[found[1]] = true
 		}
 	}
+	eventually(t, "a URL from the provider that was started last", func() bool {
+		status, text, err := bench.ARM(ctx, http.MethodPut, lab.ProviderURL,
+			rpNode("kill-0")+"?configUrl=true", lab.ProviderAPI, desired{"properties": desired{}})
+		return err == nil && status < 202 && strings.Contains(text, `"configUrl":"`)
+	})
 	for i := range 3 {
 		rp(t, 200, http.MethodPut, rpNode(fmt.Sprintf("kill-%d", i)), desired{"properties": desired{}},
 			201)
