@@ -161,7 +161,7 @@ func clusterKey(id string) string {
 
 // unrecorded is how many Secrets a fault may leave that the provider had no time to record: no
 // machine has their tokens.
-const unrecorded = 4
+const unrecorded = 16
 
 // checkSecrets compares the Secrets of the clusters with the credentials that want them.
 func (c *chaosRun) checkSecrets(ctx context.Context, r rows, f *findings) error {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // judge waits until the provider has caught up, reads every node once more, and checks the history.
@@ -112,13 +114,21 @@ func toldAgain(history []porcupine.Operation) string {
 
 // head asks whether a URL answers.
 func (c *chaosRun) head(ctx context.Context, replica int, uri string) (int, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodHead, ReplicaURL(replica)+uri, nil)
-	if err != nil {
-		return 0, err
+	for {
+		r, err := http.NewRequestWithContext(ctx, http.MethodHead, ReplicaURL(replica)+uri, nil)
+		if err != nil {
+			return 0, err
+		}
+		response, err := c.client.Do(r)
+		if err != nil {
+			return 0, err
+		}
+		err = response.Body.Close()
+		if response.StatusCode != http.StatusTooManyRequests || err != nil {
+			return response.StatusCode, err
+		}
+		if !wait.Sleep(ctx, time.Second) { // all URLs are asked for from one address
+			return 0, ctx.Err()
+		}
 	}
-	response, err := c.client.Do(r)
-	if err != nil {
-		return 0, err
-	}
-	return response.StatusCode, response.Body.Close()
 }
