@@ -155,7 +155,6 @@ func catalogue() []entry {
 		{HostAsConfigured, LayerNode, hostAsConfigured, Watch},
 		{NoChangeWaiting, LayerNode, noChangeWaiting, Watch | harmless},
 		{"NotVulnerable", LayerNode, notVulnerable, Watch | harmless | underived},
-		{"VersionsSupported", LayerNode, versionsSupported, Watch | harmless | underived},
 		{"ProviderAnswers", LayerNode, providerAnswers, Watch | harmless | ofUpkeep},
 	}
 }

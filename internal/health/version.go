@@ -1,11 +1,7 @@
 package health
 
 import (
-	"fmt"
 	"strings"
-	"time"
-
-	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // versions are the versions of a configuration about which more is known than their digests.
@@ -17,16 +13,6 @@ func (w Wanted) versions() [][2]string {
 // notVulnerable: no release is known to let a container break out.
 func notVulnerable(e Evidence) Condition {
 	return said(e, "Vulnerable", e.Wanted.Flaw)
-}
-
-// versionsSupported: each release branch still gets fixes.
-func versionsSupported(e Evidence) Condition {
-	return said(e, "EndOfSupport", func(name, version string) string {
-		if day := release.SupportEnded(name, version, e.Now.UTC().Format(time.DateOnly)); day != "" {
-			return fmt.Sprintf("%s %s gets no more fixes since %s: take a newer branch", name, version, day)
-		}
-		return ""
-	})
 }
 
 // said fails with what is said of the versions of the node.
