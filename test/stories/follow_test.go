@@ -483,14 +483,7 @@ func TestFollowsAnotherResource(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.provider.offers(change.Delivery{})
-		s.until(10*time.Minute, "the daemon ends", func() bool {
-			select {
-			case <-s.ended:
-				return true
-			default:
-				return false
-			}
-		})
+		s.ends()
 		if s.outcome.Kind != transition.Replaced || !s.registered() || s.bundle() == "" {
 			t.Errorf("it ended with %v; the Node is there: %t", s.outcome, s.registered())
 		}
@@ -505,14 +498,7 @@ func TestFollowsToTheEnd(t *testing.T) {
 		s.healthy("110")
 		s.provider.set(func() { s.provider.down = false })
 		s.provider.offers(change.Delivery{})
-		s.until(10*time.Minute, "the daemon ends", func() bool {
-			select {
-			case <-s.ended:
-				return true
-			default:
-				return false
-			}
-		})
+		s.ends()
 		if s.outcome.Kind != transition.Deleted {
 			t.Errorf("it ended with %v", s.outcome)
 		}

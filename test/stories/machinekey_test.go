@@ -179,14 +179,7 @@ func TestFollowsWithoutAzureIdentity(t *testing.T) {
 		}
 		s.provider.offers(change.Delivery{})
 		s.until(5*time.Minute, "the node has left", func() bool { return !s.registered() })
-		s.until(5*time.Minute, "the daemon ends", func() bool {
-			select {
-			case <-s.ended:
-				return true
-			default:
-				return false
-			}
-		})
+		s.ends()
 		if s.outcome.Kind != transition.Deleted {
 			t.Errorf("the daemon ended with %v", s.outcome)
 		}

@@ -202,14 +202,7 @@ func TestFollowsToTheEndOfThePolicy(t *testing.T) {
 		})
 		s.allow(providers(""))
 		s.provider.offers(change.Delivery{})
-		s.until(10*time.Minute, "the daemon ends", func() bool {
-			select {
-			case <-s.ended:
-				return true
-			default:
-				return false
-			}
-		})
+		s.ends()
 		if s.outcome.Kind != transition.Deleted || s.registered() {
 			t.Errorf("it ended with %v", s.outcome)
 		}

@@ -313,6 +313,19 @@ func (s *serviceStory) sleep(d time.Duration) {
 	synctest.Wait()
 }
 
+// ends lets time pass until the daemon has ended.
+func (s *serviceStory) ends() {
+	s.t.Helper()
+	s.until(10*time.Minute, "the daemon ends", func() bool {
+		select {
+		case <-s.ended:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
 // until lets time pass until something holds, and tells how long it took; a story in which it does
 // not hold within the time given fails.
 func (s *serviceStory) until(within time.Duration, what string, holds func() bool) time.Duration {
