@@ -1,30 +1,20 @@
 package health
 
-import (
-	"strings"
-)
-
-// versions are the versions of a configuration about which more is known than their digests.
-func (w Wanted) versions() [][2]string {
-	return [][2]string{{"kubelet", w.Kubernetes.Version}, {"containerd", w.Containerd.Version},
-		{"runc", w.Runc.Version}}
-}
+import "strings"
 
 // notVulnerable: no release is known to let a container break out.
 func notVulnerable(e Evidence) Condition {
-	return said(e, "Vulnerable", e.Wanted.Flaw)
-}
-
-// said fails with what is said of the versions of the node.
-func said(e Evidence, reason string, of func(name, version string) string) Condition {
-	var all []string
-	for _, v := range e.Wanted.versions() {
-		if text := of(v[0], v[1]); text != "" {
-			all = append(all, text)
+	var flaws []string
+	for _, v := range [][2]string{
+		{"kubelet", e.Wanted.Kubernetes.Version}, {"containerd", e.Wanted.Containerd.Version},
+		{"runc", e.Wanted.Runc.Version},
+	} {
+		if flaw := e.Wanted.Flaw(v[0], v[1]); flaw != "" {
+			flaws = append(flaws, flaw)
 		}
 	}
-	if len(all) > 0 {
-		return fails(OwnerConfiguration, reason, strings.Join(all, "; "))
+	if len(flaws) > 0 {
+		return fails(OwnerConfiguration, "Vulnerable", strings.Join(flaws, "; "))
 	}
 	return holds()
 }
