@@ -31,7 +31,7 @@ func nodeRegistered(e Evidence) Condition {
 		return c
 	}
 	return fails(OwnerMachine, "NodeMissing", "Node "+e.Wanted.Agent.NodeName+" is not registered"+
-		lastWords(log)+"; kubelet registers it when it starts", "if somebody has deleted it, "+
+		lastWords(log)+"; kubelet registers it when it starts", "if it was deleted, "+
 		"`aks-flex-node drift --repair` registers it again")
 }
 

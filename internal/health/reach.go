@@ -122,7 +122,7 @@ func certificateIssued(e Evidence) Condition {
 	request := "kubelet's certificate request " + last.Name
 	switch last.State {
 	case "pending":
-		return fails(OwnerCluster, "Pending", request+" is pending: nobody has approved it").run(
+		return fails(OwnerCluster, "Pending", request+" is pending: no one has approved it").run(
 			"the cluster's operator can run `kubectl certificate approve %s`; so that it "+
 				"happens by itself, apply packaging/kubernetes/rbac.yaml", last.Name)
 	case "denied":

@@ -132,7 +132,7 @@ func servingCertificate(e Evidence) Condition {
 	}
 	return fails(OwnerCluster, "Pending", "kubelet waits for its serving certificate "+
 		"(node.kubelet.serverTLSBootstrap), and until it has one kubectl logs and exec do not work on "+
-		"this node: nobody has approved its request", "see `kubectl get csr --field-selector "+
+		"this node: no one has approved its request", "see `kubectl get csr --field-selector "+
 		"spec.signerName=kubernetes.io/kubelet-serving` and run `kubectl certificate approve`; "+
 		"flexnode-rp approves those of its nodes; or set serverTLSBootstrap to false")
 }

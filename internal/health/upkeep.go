@@ -201,7 +201,7 @@ func kubeletCertificate(e Evidence) Condition {
 		late: "ask the cluster's operator for a new bootstrap token or configuration URL, and run " +
 			"`aks-flex-node bootstrap`",
 		reason:  "NotRenewed",
-		expires: ", and kubelet has not been given a new one: nobody approves its requests",
+		expires: ", and kubelet has not been given a new one: no one approves its requests",
 		renew:   "see `kubectl get csr`",
 	}.judge(e, e.Upkeep.Client)
 }
@@ -237,5 +237,5 @@ func providerAnswers(e Evidence) Condition {
 	}
 	return fails(OwnerCluster, "NotAnswered", "the resource provider has not answered since "+
 		since.UTC().Format(time.RFC3339)+", so that this node is told of no change: "+
-		p.Error, "see `aks-flex-node endpoints`, and ask whoever operates it")
+		p.Error, "see `aks-flex-node endpoints`, and ask its operator")
 }

@@ -44,7 +44,7 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	var last []health.Condition
 	err := errNodeDiffers
 	for tried := false; errors.Is(err, errNodeDiffers); tried = true {
-		if tried { // as far as the API server answers; the conditions tell whether it did
+		if tried { // as far as the API server answers; the conditions report whether it did
 			if err := nodeObject(within, w); err != nil {
 				w.Log.Debug("cannot reconcile the Node object yet", "error", err)
 			}
