@@ -23,21 +23,19 @@ const (
 // Credential is what a machine joins with: a URL, and, unless it joins with its identity in Azure,
 // a bootstrap token.
 type Credential struct {
-	Node    string `json:"node"`              // key
-	UID     string `json:"uid"`               // of the node
-	Cluster string `json:"cluster"`           // key
-	Config  int64  `json:"config"`            // configVersion that the URL hands out
-	State   string `json:"state"`             //
-	TokenID string `json:"tokenId,omitempty"` // "" when there is no token
-	// TokenUID is the uid of the token's Secret; "" until it is live.
-	TokenUID string     `json:"tokenUid,omitempty"`
-	Secret   *seal.Box  `json:"secret,omitempty"` // the token's secret
-	Created  time.Time  `json:"created"`
-	Expires  time.Time  `json:"expires"`
-	Since    time.Time  `json:"since"`             // of the state
-	KeyHash  string     `json:"keyHash,omitempty"` // of the public key that consumed it
-	CSR      string     `json:"csr,omitempty"`     // name of the request that consumed it
-	Issued   *time.Time `json:"issued,omitempty"`  // when its certificate was there
+	Node    string     `json:"node"`              // key
+	UID     string     `json:"uid"`               // of the node
+	Cluster string     `json:"cluster"`           // key
+	Config  int64      `json:"config"`            // configVersion that the URL hands out
+	State   string     `json:"state"`             //
+	TokenID string     `json:"tokenId,omitempty"` // "" when there is no token
+	Secret  *seal.Box  `json:"secret,omitempty"`  // the token's secret
+	Created time.Time  `json:"created"`
+	Expires time.Time  `json:"expires"`
+	Since   time.Time  `json:"since"`             // of the state
+	KeyHash string     `json:"keyHash,omitempty"` // of the public key that consumed it
+	CSR     string     `json:"csr,omitempty"`     // name of the request that consumed it
+	Issued  *time.Time `json:"issued,omitempty"`  // when its certificate was there
 	// Epoch is the one that it was issued in (Meta): a restored backup knows nothing of what has
 	// become of it since.
 	Epoch int64 `json:"epoch,omitempty"`
