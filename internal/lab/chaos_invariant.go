@@ -159,10 +159,6 @@ func clusterKey(id string) string {
 	return parts[2] + "/" + parts[4] + "/" + parts[8]
 }
 
-// unrecorded is how many Secrets a fault may leave that the provider had no time to record: no
-// machine has their tokens.
-const unrecorded = 16
-
 // checkSecrets compares the Secrets of the clusters with the credentials that want them.
 func (c *chaosRun) checkSecrets(ctx context.Context, r rows, f *findings) error {
 	args := []string{"get", "secrets", "--namespace=kube-system",
@@ -175,7 +171,6 @@ func (c *chaosRun) checkSecrets(ctx context.Context, r rows, f *findings) error 
 	if err != nil {
 		return err
 	}
-	var orphans []string
 	for cluster, out := range map[string]string{ClusterID: first, SecondClusterID: second} {
 		there := map[string]bool{}
 		for _, name := range strings.Fields(out) {
@@ -193,12 +188,7 @@ func (c *chaosRun) checkSecrets(ctx context.Context, r rows, f *findings) error 
 			}
 		}
 		for id := range there {
-			orphans = append(orphans, id+" in "+cluster)
-		}
-	}
-	if len(orphans) > unrecorded*c.faults {
-		for _, orphan := range orphans {
-			f.add(orphanSecrets, "%s", orphan)
+			f.add(orphanSecrets, "%s in %s", id, cluster)
 		}
 	}
 	return nil

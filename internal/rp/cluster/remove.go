@@ -110,9 +110,7 @@ func (w *worker) endCredentials(ctx context.Context, c flexnode.Cluster, names [
 type nowhere struct{}
 
 // Create creates nothing.
-func (nowhere) Create(context.Context, store.Credential, string, string) (string, error) {
-	return "", errGone
-}
+func (nowhere) Create(context.Context, store.Credential, string, string) error { return errGone }
 
 // Remove has nothing to delete.
 func (nowhere) Remove(context.Context, store.Credential) error { return nil }

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	bootstrap "k8s.io/cluster-bootstrap/token/api"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -57,38 +56,43 @@ func (w *worker) marks() labels.Set {
 // tokens makes and removes bootstrap tokens in the cluster (credential.Tokens).
 type tokens struct{ w *worker }
 
-// Create makes the Secret of a bootstrap token (Kubernetes, "Authenticating with Bootstrap Tokens")
-// and returns its uid. token is its id and secret. It fails with credential.ErrTaken if a Secret of
-// that name exists: the provider may not read Secrets, so it cannot know whose that is.
-func (t tokens) Create(
-	ctx context.Context, c store.Credential, key, token string,
-) (uid string, err error) {
-	uid, err = t.create(ctx, c, key, token)
+// Create makes the Secret of a bootstrap token (Kubernetes, "Authenticating with Bootstrap Tokens").
+// token is its id and secret. The provider may not read Secrets. One that has the name is taken for
+// that of an earlier attempt, which has the same content, if the admission policy lets the provider
+// delete it; else it is somebody else's, and Create fails with credential.ErrTaken.
+func (t tokens) Create(ctx context.Context, c store.Credential, key, token string) error {
+	err := t.create(ctx, c, key, token)
 	if err != nil && !errors.Is(err, credential.ErrTaken) {
 		err = &credential.TokenError{Told: unreachable(err), Err: err}
 	}
-	return uid, err
+	return err
 }
 
-func (t tokens) create(
-	ctx context.Context, c store.Credential, key, token string,
-) (uid string, err error) {
+func (t tokens) create(ctx context.Context, c store.Credential, key, token string) error {
 	s, err := t.w.use()
 	if err != nil {
-		return "", err
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	made, err := s.connection.Secrets.CoreV1().Secrets(metav1.NamespaceSystem).
-		Create(ctx, t.w.secret(c, key, token), metav1.CreateOptions{})
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return "", credential.ErrTaken
-	case err != nil:
-		return "", fmt.Errorf("cannot create a bootstrap token: %w", err)
+	secrets := s.connection.Secrets.CoreV1().Secrets(metav1.NamespaceSystem)
+	_, err = secrets.Create(ctx, t.w.secret(c, key, token), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		err = secrets.Delete(ctx, secretName(c), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		if refusedByPolicy(err) {
+			return credential.ErrTaken
+		}
 	}
-	return string(made.UID), nil
+	if err != nil {
+		return fmt.Errorf("cannot create a bootstrap token: %w", err)
+	}
+	return nil
 }
+
+func secretName(c store.Credential) string { return bootstrap.BootstrapTokenSecretPrefix + c.TokenID }
+
+// refusedByPolicy reports whether a ValidatingAdmissionPolicy refused a request, rather than RBAC.
+func refusedByPolicy(err error) bool { return apierrors.IsInvalid(err) }
 
 // secret is the Secret of a token.
 func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
@@ -101,8 +105,7 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 	marks[credentialLabel] = flexnode.LastOf(key)
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:      bootstrap.BootstrapTokenSecretPrefix + c.TokenID,
-			Namespace: metav1.NamespaceSystem, Labels: marks,
+			Name: secretName(c), Namespace: metav1.NamespaceSystem, Labels: marks,
 		},
 		Type: bootstrap.SecretTypeBootstrapToken,
 		Data: map[string][]byte{
@@ -117,12 +120,9 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 	}
 }
 
-// Remove deletes the Secret that was created for a credential. A Secret whose creation was not
-// recorded is left to expire: no machine has its token, and no request that comes with it is approved.
+// Remove deletes the Secret of a credential, also one whose creation was not answered. That of
+// somebody else who has the name since is left alone by the admission policy.
 func (t tokens) Remove(ctx context.Context, c store.Credential) error {
-	if c.TokenUID == "" {
-		return nil
-	}
 	s, err := t.w.use()
 	if err != nil {
 		return err
@@ -132,11 +132,9 @@ func (t tokens) Remove(ctx context.Context, c store.Credential) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	uid := types.UID(c.TokenUID)
 	err = s.connection.Secrets.CoreV1().Secrets(metav1.NamespaceSystem).
-		Delete(ctx, bootstrap.BootstrapTokenSecretPrefix+c.TokenID,
-			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		Delete(ctx, secretName(c), metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) && !refusedByPolicy(err) {
 		return fmt.Errorf("cannot delete a bootstrap token: %w", err)
 	}
 	return nil

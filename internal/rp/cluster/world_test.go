@@ -26,6 +26,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
@@ -120,16 +121,8 @@ func newFakeCluster(name string) *fakeCluster {
 	)}
 	version := "v1.35.4"
 	c.version.Store(&version)
+	rptest.Confine(c.Clientset, func(string, string) {})
 	c.PrependReactor("*", "*", func(ktesting.Action) (bool, runtime.Object, error) {
-		return c.down.Load(), nil, errDown
-	})
-	c.PrependReactor("create", "secrets", func(a ktesting.Action) (bool, runtime.Object, error) {
-		create := a.(ktesting.CreateActionImpl)
-		made := create.GetObject().(*corev1.Secret)
-		if len(create.CreateOptions.DryRun) > 0 {
-			return true, nil, errDown // the policy refuses it
-		}
-		made.UID = types.UID("uid-of-" + made.Name)
 		return c.down.Load(), nil, errDown
 	})
 	return c

@@ -17,14 +17,13 @@ import (
 func (w worker) provision(ctx context.Context, x subject) error {
 	c := x.row.Value
 	if c.TokenID != "" {
-		uid, err := w.create(ctx, x)
+		err := w.create(ctx, x)
 		switch {
 		case errors.Is(err, ErrTaken):
 			return w.redraw(ctx, x)
 		case err != nil:
 			return errors.Join(err, w.problem(ctx, x.key, told(err)), w.abandon(ctx, x))
 		}
-		x.row.Value.TokenUID = uid
 		w.did("Secret made")
 	}
 	err := w.undo(ctx, x, w.enable(ctx, x))
@@ -35,13 +34,13 @@ func (w worker) provision(ctx context.Context, x subject) error {
 	return err
 }
 
-func (w worker) create(ctx context.Context, x subject) (uid string, err error) {
+func (w worker) create(ctx context.Context, x subject) error {
 	if w.tokens == nil {
-		return "", errNoCluster
+		return errNoCluster
 	}
 	token, err := w.token(x.key, x.row.Value)
 	if err != nil {
-		return "", err
+		return err
 	}
 	return w.tokens.Create(ctx, x.row.Value, x.key, token)
 }
@@ -84,7 +83,6 @@ func (w worker) enable(ctx context.Context, made subject) error {
 			return err
 		}
 		c.State, c.Since, c.Problem = store.Live, w.now(), ""
-		c.TokenUID = made.row.Value.TokenUID
 		if err := w.Store.Credentials.Put(v, x.key, c); err != nil {
 			return err
 		}

@@ -12,15 +12,14 @@ import (
 
 // Tokens creates and deletes the Secrets of bootstrap tokens in a cluster.
 type Tokens interface {
-	// Create creates the Secret of a credential and returns its uid. It fails with ErrTaken if there
-	// is a Secret of that name.
-	Create(ctx context.Context, c store.Credential, key, token string) (uid string, err error)
-	// Remove deletes the Secret of a credential that has its TokenUID, and no other.
+	// Create creates the Secret of a credential, unless an earlier attempt did. It fails with
+	// ErrTaken if a Secret of somebody else has that name.
+	Create(ctx context.Context, c store.Credential, key, token string) error
+	// Remove deletes the Secret of a credential, if there is one.
 	Remove(ctx context.Context, c store.Credential) error
 }
 
-// ErrTaken is a token whose id a Secret in the cluster has: that of another installation, or one
-// whose creation was not recorded.
+// ErrTaken is a token whose id a Secret of somebody else has.
 var ErrTaken = errors.New("a Secret has the id of the bootstrap token")
 
 const (

@@ -100,7 +100,7 @@ func killedAt(t *testing.T, s story, n int) (did int) {
 			w.start(w.memory.Another())
 		}
 		pass(21 * time.Minute)
-		w.consistent(urls, min(n, 1))
+		w.consistent(urls)
 		w.checkNode(acknowledged, s.exists)
 	})
 	return did
@@ -136,9 +136,8 @@ func (w *world) checkNode(acknowledged, exists bool) {
 	}
 }
 
-// consistent checks that cluster, store and URLs agree. A kill may leave one Secret whose creation was
-// not recorded, so that no bundle has its token.
-func (w *world) consistent(urls []string, unrecorded int) {
+// consistent checks that cluster, store and URLs agree.
+func (w *world) consistent(urls []string) {
 	w.t.Helper()
 	var tokens, live []string
 	for _, c := range list(w, w.store.Credentials) {
@@ -157,7 +156,7 @@ func (w *world) consistent(urls []string, unrecorded int) {
 			known++
 		}
 	}
-	if known != len(tokens) || len(secrets) > known+unrecorded {
+	if known != len(tokens) || len(secrets) != known {
 		w.t.Errorf("%d Secrets, %d of them of the %d credentials", len(secrets), known, len(tokens))
 	}
 	for _, b := range list(w, w.store.Bundles) {

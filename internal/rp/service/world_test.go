@@ -20,7 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 
@@ -99,17 +98,8 @@ func newFakeCluster() *fakeCluster {
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{
 			Name: "kubernetes", Namespace: "default", UID: "uid-of-factory"}},
 	)}
+	rptest.Confine(c.Clientset, func(id, groups string) { c.groups.Store(id, groups) })
 	c.PrependReactor("*", "*", func(ktesting.Action) (bool, runtime.Object, error) {
-		return c.down.Load(), nil, errDown
-	})
-	c.PrependReactor("create", "secrets", func(a ktesting.Action) (bool, runtime.Object, error) {
-		create := a.(ktesting.CreateActionImpl)
-		if len(create.CreateOptions.DryRun) > 0 {
-			return true, nil, errDown // the admission policy refuses it
-		}
-		made := create.GetObject().(*corev1.Secret)
-		made.UID = types.UID("uid-of-" + made.Name)
-		c.groups.Store(string(made.Data["token-id"]), string(made.Data["auth-extra-groups"]))
 		return c.down.Load(), nil, errDown
 	})
 	return c

@@ -29,8 +29,6 @@ type Credential struct {
 	Config  int64  `json:"config"`            // configVersion that the URL hands out
 	State   string `json:"state"`             //
 	TokenID string `json:"tokenId,omitempty"` // "" when there is no token
-	// TokenUID is the uid of the token's Secret; "" until it is live.
-	TokenUID string     `json:"tokenUid,omitempty"`
 	Secret   *seal.Box  `json:"secret,omitempty"` // the token's secret
 	Created  time.Time  `json:"created"`
 	Expires  time.Time  `json:"expires"`
