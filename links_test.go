@@ -98,3 +98,32 @@ func TestLinksResolve(t *testing.T) {
 		t.Errorf("only %d links in %d pages were found", count, len(pages))
 	}
 }
+
+// A configuration URL is a secret: nothing that people read or run gives it as an argument, which
+// sudo's log and a shell's history keep (E11).
+func TestNoURLIsAnArgument(t *testing.T) {
+	given := regexp.MustCompile(`--config-url["']?[ ,=]+["']?[^-\s]`)
+	said := 0
+	for _, file := range files(t) {
+		if ext := path.Ext(file); !slices.Contains([]string{
+			".md", ".markdown", ".sh", ".py", ".yaml", ".yml", ".go", ".json", ".service"}, ext) ||
+			strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "docs/decisions/") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said += strings.Count(string(text), "--config-url-file")
+		for _, line := range strings.Split(string(text), "\n") {
+			allowed := strings.Contains(line, "and warns") || strings.HasPrefix(file, "cmd/") ||
+				strings.HasPrefix(line, "**--config-url URL**") // the manual page
+			if given.MatchString(line) && !allowed {
+				t.Errorf("%s: %s", file, line)
+			}
+		}
+	}
+	if said < 8 {
+		t.Errorf("--config-url-file is found %d times", said)
+	}
+}

@@ -19,7 +19,7 @@ import (
 )
 
 func agentCommand(o *options) *cobra.Command {
-	from := ""
+	var from delivery
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Join the cluster, then keep the node as configured",
@@ -31,21 +31,27 @@ does not work is rolled back once and not tried again until it changes.
 
 Made to run as a service: systemctl enable --now aks-flex-node-agent
 
-With --config-url the configuration is fetched from a resource provider first, and kept
-in /var/lib/aks-flex-node, which only root reads; the URL is kept nowhere. Then the
-machine joins, and the service, where it is installed, is enabled and takes over.`,
+With --config-url-file the configuration is fetched from a resource provider first, and
+kept in /var/lib/aks-flex-node, which only root reads; the URL is kept nowhere. Then the
+machine joins, and the service, where it is installed, is enabled and takes over. Exits
+when the join has ended, also where the service has begun it, with its result.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case cmd.Flags().Changed("config-url"):
+			case cmd.Flags().Changed("config-url"), cmd.Flags().Changed("config-url-file"):
 				return o.deliver(cmd, from)
+			case from.noWait:
+				return usageError("cannot use --no-wait without a configuration URL")
 			case os.Getenv(handOver) != "":
 				return o.joinAndHandOver(cmd.Context())
 			}
 			return runAgent(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVar(&from, "config-url", "",
-		"fetch the configuration from a `URL` first; - reads the URL from standard input")
+	cmd.Flags().StringVar(&from.file, "config-url-file", "",
+		"fetch the configuration from the URL in a `file` first; - is standard input")
+	cmd.Flags().StringVar(&from.url, "config-url", "",
+		"the same with the `URL` itself, which logs of sudo and shells keep; - is standard input")
+	cmd.Flags().BoolVar(&from.noWait, "no-wait", false, "leave the join to the service")
 	return cmd
 }
 
@@ -55,7 +61,10 @@ func runAgent(ctx context.Context, o *options) error {
 		return err
 	}
 	before := o.applied(ctx)
-	read, err := o.read(before)
+	read, err := o.readValid(ctx, before)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil && before == nil {
 		return err
 	}

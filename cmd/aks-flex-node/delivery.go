@@ -15,13 +15,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// fetchFor is how long is tried again to fetch the configuration.
+// fetchFor bounds the attempts to fetch the configuration.
 const fetchFor = 5 * time.Minute
 
 // maxURL bounds a configuration URL, in bytes.
@@ -30,13 +32,22 @@ const maxURL = 8 << 10
 // handOver is set in the environment of the process that joins and then starts the service.
 const handOver = "AKS_FLEX_NODE_HAND_OVER"
 
+// delivery is where a configuration URL is, and whether the join is left to the service.
+type delivery struct {
+	url, file string
+	noWait    bool
+}
+
 // deliver fetches the configuration behind a URL, and goes on without it.
-func (o *options) deliver(cmd *cobra.Command, from string) error {
+func (o *options) deliver(cmd *cobra.Command, from delivery) error {
+	if cmd.Flags().Changed("config-url") && cmd.Flags().Changed("config-url-file") {
+		return usageError("cannot use both --config-url and --config-url-file")
+	}
 	if cmd.Flags().Changed("config") {
-		return usageError("cannot use both --config and --config-url")
+		return usageError("cannot use both --config and a configuration URL")
 	}
 	service, err := o.receive(cmd.Context(), from)
-	if err != nil {
+	if err != nil || from.noWait {
 		return err
 	}
 	environment := os.Environ()
@@ -57,19 +68,38 @@ func replaceProcess(args, environment []string) error {
 	return fmt.Errorf("cannot run %s: %w", program, err)
 }
 
-// receive fetches the configuration behind a URL and makes it the one of this machine; - stands for
-// a URL on standard input. It reports whether there is a service that can take over.
-func (o *options) receive(ctx context.Context, from string) (service bool, err error) {
-	if from == "-" {
-		text, err := io.ReadAll(io.LimitReader(os.Stdin, maxURL))
-		if err != nil {
-			return false, fmt.Errorf("cannot read the configuration URL: %w", err)
+// read is the configuration URL.
+func (d delivery) read(warn io.Writer) (string, error) {
+	in := os.Stdin
+	switch {
+	case d.file == "-" || d.url == "-":
+	case d.file == "":
+		fmt.Fprintln(warn, "warning: logs of sudo and the shell's history keep the URL of --config-url, "+
+			"which is a secret; use --config-url-file FILE, or - for standard input")
+		return d.url, nil
+	default:
+		var err error
+		if in, err = os.Open(d.file); err != nil {
+			return "", fmt.Errorf("cannot read the configuration URL: %w", err)
 		}
-		from = string(text)
+		defer in.Close()
 	}
-	from = strings.TrimSpace(from)
-	o.secrets.Know(from)
-	u, err := follow.ParseURL(from)
+	text, err := io.ReadAll(io.LimitReader(in, maxURL))
+	if err != nil {
+		return "", fmt.Errorf("cannot read the configuration URL: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// receive fetches the configuration behind a URL and makes it the one of this machine. It reports
+// whether there is a service that can take over.
+func (o *options) receive(ctx context.Context, from delivery) (service bool, err error) {
+	text, err := from.read(o.err)
+	if err != nil {
+		return false, err
+	}
+	o.secrets.Know(text)
+	u, err := follow.ParseURL(text)
 	if err != nil {
 		return false, usageError("%w", err)
 	}
@@ -86,7 +116,14 @@ func (o *options) receive(ctx context.Context, from string) (service bool, err e
 	if err != nil || a.InService {
 		return false, err
 	}
-	return change.EnableService(ctx, a)
+	service, err = change.EnableService(ctx, a)
+	switch {
+	case err != nil || !from.noWait:
+		return service, err
+	case !service:
+		return false, errors.New("cannot leave the join to " + change.Service + ": it is not installed")
+	}
+	return true, a.Machine.RestartUnit(ctx, change.Service)
 }
 
 // fetch fetches a configuration and has the agent keep it.
@@ -138,13 +175,8 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	result, err := change.Bootstrap(ctx, a, in)
-	if busy, ok := errors.AsType[*host.LockedError](err); ok && busy.Holder.Verb == "agent" {
-		fmt.Fprintf(o.err, "%s is joining this machine already; see `aks-flex-node status`\n",
-			change.Service)
-		return nil
-	}
-	if ctx.Err() == nil { // whoever interrupts this does not want it to go on by itself
+	result, err := o.joinAfterService(ctx, a, in)
+	if ctx.Err() == nil { // an interrupt means that it is not to go on by itself
 		err = errors.Join(err, a.Machine.RestartUnit(ctx, change.Service))
 	} else if back, e := change.Withdraw(context.WithoutCancel(ctx), a); e != nil || back {
 		done()
@@ -153,6 +185,27 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	done()
 	return o.printResult(result, err,
 		"Node %s is Ready (%s, %.1f s); "+change.Service+" keeps it so\n")
+}
+
+// joinAfterService joins. While the service does that, it shows what the service does: then the
+// machine is the node already, or this finds out why it is not.
+func (o *options) joinAfterService(
+	ctx context.Context, a *change.Agent, in change.Input,
+) (change.Result, error) {
+	const pause = time.Second
+	doing := ""
+	for {
+		result, err := change.Bootstrap(ctx, a, in)
+		busy, locked := errors.AsType[*host.LockedError](err)
+		if !locked || busy.Holder.Verb != "agent" || !wait.Sleep(ctx, pause) {
+			return result, err
+		}
+		w := inspect.Working(ctx, &a.Env)
+		if w != nil && doing != w.Doing {
+			doing = w.Doing
+			fmt.Fprintf(o.err, "%s joins this machine: %s\n", change.Service, doing)
+		}
+	}
 }
 
 // delivered reports whether this machine has its configuration from a resource provider.

@@ -19,7 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// now is the machine's configuration, as far as whoever runs this may read it.
+// now is the machine's configuration, as far as its user may read it.
 func (o *options) now(cmd *cobra.Command) support.Given {
 	g := support.Given{Unprivileged: os.Geteuid() != 0}
 	read, err := config.Load(o.config, o.applied(cmd.Context()))
@@ -36,7 +36,7 @@ func (o *options) now(cmd *cobra.Command) support.Given {
 }
 
 // examines is a command that lists what it finds about the machine, also without root. It exits with
-// exitNotRun where it can tell nothing, and with exitFailed where something is wrong.
+// exitFound where something is wrong.
 func examines[T any](
 	o *options, look func(context.Context, *change.Agent, support.Given) ([]T, error),
 	text func(io.Writer, []T), wrong func(T) bool,
@@ -44,18 +44,18 @@ func examines[T any](
 	return func(cmd *cobra.Command, _ []string) error {
 		a, done, err := o.agent(nil)
 		if err != nil {
-			return notRunError(err)
+			return err
 		}
 		defer done()
 		list, err := look(cmd.Context(), a, o.now(cmd))
-		if err := cmp.Or(err, cmd.Context().Err()); err != nil {
-			return notRunError(err)
+		if err == nil && cmd.Context().Err() == nil {
+			err = o.print(list, func(w io.Writer) { text(w, list) })
 		}
-		if err := o.print(list, func(w io.Writer) { text(w, list) }); err != nil {
-			return notRunError(err)
+		if err := cmp.Or(err, cmd.Context().Err()); err != nil {
+			return err
 		}
 		if slices.ContainsFunc(list, wrong) {
-			return errFindings
+			return errFound
 		}
 		return nil
 	}
@@ -71,8 +71,8 @@ services and the Node, before, during and after a join, and tells what is wrong:
 most likely cause first, what follows from it behind it, who can mend it, and how. It
 changes nothing. Without root it goes as far as it can.
 
-Exit codes: 0 nothing is wrong; 1 something is; 2 it could not run;
-3 the command line is wrong.`,
+Exits with 0 when nothing is wrong, with 2 when something is, and with 1 when it could
+not find out.`,
 		PreRunE: func(*cobra.Command, []string) error {
 			for _, name := range slices.Concat(only, skip) {
 				if !slices.Contains(health.Names(), name) {
@@ -92,6 +92,12 @@ Exit codes: 0 nothing is wrong; 1 something is; 2 it could not run;
 	}
 	cmd.Flags().StringSliceVar(&only, "only", nil, "check these `conditions` only")
 	cmd.Flags().StringSliceVar(&skip, "skip", nil, "check all but these `conditions`")
+	for _, flag := range []string{"only", "skip"} {
+		complete := cobra.FixedCompletions(health.Names(), cobra.ShellCompDirectiveNoFileComp)
+		if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
+			panic(err) // a flag that is not there
+		}
+	}
 	return cmd
 }
 
@@ -134,10 +140,10 @@ func endpointsCommand(o *options) *cobra.Command {
 		Short: "List every server that the configuration needs, and whether it answers",
 		Long: `Lists every server that this configuration needs, why, through which proxy, whether it
 answers, and who has issued its certificate. All are tried at once, without any
-credential, for five seconds at most; one that is silent is tried once more, with small
+credential, for five seconds at most; one that is silent is tried again, with small
 packets. What is not needed now is needed for a change to come, such as another version.
 
-Exit codes: 0 all that is needed now answers; 1 something does not; 2 it could not run.`,
+Exits with 0 when all that is needed now answers, and with 2 when something does not.`,
 		RunE: examines(o, support.Endpoints, writeEndpoints, func(e health.Endpoint) bool {
 			return e.Needed && e.Err != nil
 		}),

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -17,6 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/history"
+	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
 func historyCommand(o *options) *cobra.Command {
@@ -43,6 +45,24 @@ it, and its state:
 	}
 }
 
+// completeGenerations completes the generations that a machine keeps.
+func (o *options) completeGenerations(
+	cmd *cobra.Command, _ []string, _ string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
+	a := inspect.Env{Reader: host.New("", slog.New(slog.DiscardHandler))}
+	past, err := inspect.History(cmd.Context(), &a)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []cobra.Completion
+	for _, p := range past {
+		if p.Generation != "" {
+			names = append(names, fmt.Sprintf("%.12s\t%s", p.Generation, p.State))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
 // writeHistory writes a history for people.
 func writeHistory(w io.Writer, past []history.Past) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -50,7 +70,7 @@ func writeHistory(w io.Writer, past []history.Past) {
 	for _, p := range past {
 		when := "-"
 		if p.At != nil {
-			when = p.At.Local().Format("2006-01-02 15:04:05")
+			when = moment(*p.At)
 		}
 		state := p.State
 		if p.Reason != "" {
@@ -82,7 +102,7 @@ the other does to the machine. Each is applied, previous, live, or the first let
 id as ` + "`history`" + ` shows it. Without arguments it compares the previous generation with
 the applied one; with one argument, that one with the applied one. Secrets are redacted.
 Exits with 2 when there is a difference.`,
-		Args: cobra.MaximumNArgs(2),
+		Args: cobra.MaximumNArgs(2), ValidArgsFunction: o.completeGenerations,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, args []string) error {
 			args = append(args, "", "") // for those that are not given
 			c, err := inspect.Compare(ctx, &a.Env, args[0], args[1])
@@ -91,7 +111,7 @@ Exits with 2 when there is a difference.`,
 			}
 			err = o.print(c, func(w io.Writer) { writeComparison(w, c) })
 			if err == nil && len(c.Config)+len(c.Changes) > 0 {
-				err = errChanges
+				err = errFound
 			}
 			return err
 		}),
@@ -136,12 +156,12 @@ Kubernetes changes. The previous generation needs no network; artifacts of older
 have to be fetched again, and nothing is changed if they cannot be.
 
 The configuration that is left is held back: neither the service nor its provider brings it
-again until its content changes or ` + "`bootstrap`" + ` is run. The provider is told.
+again until its content changes or ` + "`bootstrap`" + ` is run. The provider receives the reason.
 
 A rollback that was interrupted is finished by the same command, or by the service.
 
 Asks at a terminal before it begins; elsewhere it needs --yes.`,
-		Args: cobra.MaximumNArgs(1),
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: o.completeGenerations,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, done, err := o.agent(o.applied(cmd.Context()))
 			if err != nil {
@@ -154,11 +174,7 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 				if err != nil {
 					return err
 				}
-				if !a.Person.Terminal {
-					return usageError("cannot ask without a terminal: use --yes")
-				}
-				writeComparison(o.err, c)
-				if err := confirmed(cmd.Context(), o.err, os.Stdin); err != nil {
+				if err := o.ask(cmd.Context(), a, "Roll back?", func() { writeComparison(o.err, c) }); err != nil {
 					return err
 				}
 			}
@@ -171,11 +187,20 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 	return cmd
 }
 
+// ask shows what is to be done and asks a person whether to do it.
+func (o *options) ask(ctx context.Context, a *change.Agent, question string, show func()) error {
+	if !a.Person.Terminal {
+		return usageError("cannot ask without a terminal: use --yes")
+	}
+	show()
+	return confirmed(ctx, o.err, os.Stdin, question)
+}
+
 // confirmed asks a person whether to go on.
-func confirmed(ctx context.Context, out io.Writer, in io.Reader) error {
-	fmt.Fprint(out, "Roll back? [y/N] ")
+func confirmed(ctx context.Context, out io.Writer, in io.Reader, question string) error {
+	fmt.Fprint(out, question, " [y/N] ")
 	typed := make(chan string, 1)
-	go func() { // whoever interrupts this ends the process, which may read until then
+	go func() { // an interrupt ends the process, which may read until then
 		line, _ := bufio.NewReader(in).ReadString('\n') // an end of the input says no
 		typed <- strings.ToLower(strings.TrimSpace(line))
 	}()

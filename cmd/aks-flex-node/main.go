@@ -10,17 +10,18 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// Exit codes. They are part of the interface: docs/operations.md.
+// Exit codes of all commands. They are part of the interface: docs/operations.md.
 const (
-	exitDone    = 0
-	exitFailed  = 1
-	exitChanges = 2 // plan, drift, diff: there is something to do
-	exitNotRun  = 2 // doctor, endpoints: they could not run
-	exitConfig  = 3 // the configuration or the command line is wrong; trying again will not help
+	exitDone   = 0
+	exitFailed = 1 // could not be done, or could not be told
+	exitFound  = 2 // something differs or is wrong: plan, drift, diff, status, doctor, endpoints
+	exitConfig = 3 // the configuration or the command line is wrong; trying again will not help
+	exitNoNode = 4 // this machine is not a node
 )
 
 // exitError ends the program with an exit code of its own; one without err prints nothing.
@@ -32,20 +33,13 @@ type exitError struct {
 func (e exitError) Error() string { return fmt.Sprint(e.err) }
 func (e exitError) Unwrap() error { return e.err }
 
-var (
-	// errChanges makes plan and drift exit with exitChanges; it is no failure.
-	errChanges error = exitError{code: exitChanges}
-	// errFindings makes doctor and endpoints exit with exitFailed; what was found is printed already.
-	errFindings error = exitError{code: exitFailed}
-)
+// errFound makes a command exit with exitFound; what was found is printed already.
+var errFound error = exitError{code: exitFound}
 
 // usageError is a command line that cannot be run.
 func usageError(format string, args ...any) error {
 	return exitError{exitConfig, fmt.Errorf(format+"\nSee `aks-flex-node --help`.", args...)}
 }
-
-// notRunError makes doctor and endpoints exit with exitNotRun: they can tell nothing.
-func notRunError(err error) error { return exitError{exitNotRun, err} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -70,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	if ctx.Err() != nil && err != nil {
 		err = o.interrupted(err)
 	}
-	if err != nil && !errors.Is(err, errChanges) && !errors.Is(err, errFindings) {
+	if err != nil && !errors.Is(err, errFound) {
 		fmt.Fprintf(o.err, "Error: %v\n", err)
 		o.logFailure(err)
 	}
@@ -85,8 +79,6 @@ func (o *options) interrupted(err error) error {
 		return err
 	case o.changes:
 		return errors.New("interrupted; the same command goes on from here")
-	case exitCode(err) == exitNotRun:
-		return notRunError(errors.New("interrupted"))
 	}
 	return errors.New("interrupted")
 }
@@ -101,6 +93,8 @@ func exitCode(err error) int {
 		return own.code
 	case invalid:
 		return exitConfig
+	case errors.Is(err, inspect.ErrNoNode):
+		return exitNoNode
 	}
 	return exitFailed
 }

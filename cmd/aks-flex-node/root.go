@@ -70,7 +70,7 @@ func (o *options) inputOf(read config.Loaded) change.Input {
 }
 
 // applied is the configuration of the node that this machine is; nil when it is none, or when
-// whoever runs this may not read it.
+// its user may not read it.
 func (o *options) applied(ctx context.Context) *config.Config {
 	a := inspect.Env{Reader: host.New("", slog.New(slog.DiscardHandler))}
 	c, err := inspect.Applied(ctx, &a)
@@ -80,7 +80,7 @@ func (o *options) applied(ctx context.Context) *config.Config {
 	return c
 }
 
-// asRoot tells whoever is not root.
+// asRoot refuses users other than root.
 func asRoot() error {
 	if os.Geteuid() != 0 {
 		return errors.New("cannot run without root: start it with sudo")
@@ -88,7 +88,7 @@ func asRoot() error {
 	return nil
 }
 
-// read reads the configuration as whoever runs this, and warns of what is doubtful.
+// read reads the configuration as its user, and warns of what is doubtful.
 func (o *options) read(before *config.Config) (config.Loaded, error) {
 	read, err := config.Load(o.config, before)
 	o.warn(read)
@@ -135,8 +135,13 @@ configured, and gives it back as it was.
   aks-flex-node rollback     go back to what the node was before
   aks-flex-node unbootstrap  leave the cluster and restore the machine
 
-Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do,
-(doctor, endpoints) it could not run; 3 the configuration or the command line is wrong.`,
+Exit codes of all commands:
+  0  done, and nothing was found
+  1  failed
+  2  plan, drift, diff: something differs; status, doctor, endpoints: something is wrong
+  3  the configuration or the command line is wrong
+  4  this machine is not a node`,
+		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -271,7 +276,7 @@ func (o *options) differs(
 		}
 	})
 	if err == nil && len(r.Changes) > 0 {
-		err = errChanges
+		err = errFound
 	}
 	return err
 }
@@ -301,13 +306,13 @@ right, and the exit code is 0 once it is.`,
 				return err
 			}
 			err = o.differs(report, writeDrift, "no drift")
-			if repair && errors.Is(err, errChanges) {
+			if repair && errors.Is(err, errFound) {
 				return nil
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&repair, "repair", false, "put right what has drifted")
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair what has drifted")
 	return cmd
 }
 
@@ -328,16 +333,18 @@ func (o *options) given(cmd *cobra.Command) (*config.Config, error) {
 }
 
 func unbootstrapCommand(o *options) *cobra.Command {
-	how := change.Leave{}
+	how, yes := change.Leave{}, false
 	cmd := &cobra.Command{
 		Use:   "unbootstrap",
 		Short: "Leave the cluster and give the machine back as it was",
 		Long: `Moves this node's pods to other nodes if it can, deletes the Node object, stops the
 services, restores everything as it was before, and removes the agent's own records
-last. What others have put into shared directories is left; of what somebody else has
+last. What others have put into shared directories is left; of what others have
 changed since, a copy is kept beside it (.aks-flex-node-kept). A configuration given
 with --config decides who speaks to Azure. Exits with 1 and lists what could not be
-undone; running it again tries that again.`,
+undone; running it again tries that again.
+
+Shows what it will undo and asks, at a terminal; elsewhere it needs --yes.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given, err := o.given(cmd)
 			if err != nil {
@@ -346,6 +353,15 @@ undone; running it again tries that again.`,
 			a, done, err := o.agent(cmp.Or(given, o.applied(cmd.Context())))
 			if err != nil {
 				return err
+			}
+			defer done()
+			if !yes {
+				err := o.ask(cmd.Context(), a, "Leave the cluster and give the machine back?", func() {
+					o.showLeave(cmd.Context(), a, how)
+				})
+				if err != nil {
+					return err
+				}
 			}
 			result, err := change.Unbootstrap(cmd.Context(), a, given, how)
 			done()
@@ -360,6 +376,7 @@ undone; running it again tries that again.`,
 			})
 		},
 	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&how.Force, "force", false,
 		"go on with a lost or damaged ledger: remove only what is as aks-flex-node made it")
 	cmd.Flags().BoolVar(&how.KeepArc, "keep-arc", false, "leave the machine registered with Azure Arc")
@@ -372,20 +389,34 @@ undone; running it again tries that again.`,
 	return cmd
 }
 
+// showLeave shows a person what leaving does, as far as that can be told.
+func (o *options) showLeave(ctx context.Context, a *change.Agent, how change.Leave) {
+	report, err := change.PlanLeave(ctx, a, how)
+	if err != nil {
+		fmt.Fprintf(o.err, "warning: cannot tell what will be undone: %v\n", err)
+	}
+	writePlan(o.err, report)
+}
+
 func statusCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Tell how the node is: Ready, services, drift",
 		Long: `Tells how the node is: its conditions, services, what the agent's service does, the
-change under way, rejected configurations, and drift. Exits with 1 when something is wrong.`,
+change under way, rejected configurations, and drift. Exits with 2 when something is wrong,
+and with 4 when this machine is not a node; then JSON has no more than the state.`,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			status, err := inspect.ReadStatus(ctx, &a.Env)
+			if o.output == "json" && errors.Is(err, inspect.ErrNoNode) {
+				return errors.Join(err, o.print(inspect.Unjoined{
+					State: status.State, Transition: status.Transition}, nil))
+			}
 			if err != nil {
 				return err
 			}
 			err = o.print(status, func(w io.Writer) { writeStatus(w, status) })
 			if err == nil && !status.Healthy() {
-				return errors.New("the node is not healthy")
+				return errFound
 			}
 			return err
 		}),

@@ -95,16 +95,17 @@ func TestWhoWritesALog(t *testing.T) {
 	}
 }
 
+const validConfig = `{"azure": {"tenantId": "11111111-1111-1111-1111-111111111111",
+	"servicePrincipal": {"clientId": "aaaaaaaa-0000-0000-0000-000000000001", "clientSecret": "x"},
+	"targetCluster": {"location": "westeurope", "resourceId": "/subscriptions/` +
+	`00000000-0000-0000-0000-000000000000/resourceGroups/rg/providers/` +
+	`Microsoft.ContainerService/managedClusters/c"}}}`
+
 // Who interrupts a command is told that it goes on only where there is something to go on with, and
 // what only looks does not exit as if it had found something.
 func TestInterrupted(t *testing.T) {
 	file := filepath.Join(trustedDir(t), "config.json")
-	const valid = `{"azure": {"tenantId": "11111111-1111-1111-1111-111111111111",
-		"servicePrincipal": {"clientId": "aaaaaaaa-0000-0000-0000-000000000001", "clientSecret": "x"},
-		"targetCluster": {"location": "westeurope", "resourceId": "/subscriptions/` +
-		`00000000-0000-0000-0000-000000000000/resourceGroups/rg/providers/` +
-		`Microsoft.ContainerService/managedClusters/c"}}}`
-	if err := os.WriteFile(file, []byte(valid), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(validConfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, command := range []string{"doctor --only ConfigurationValid", "endpoints"} {
@@ -116,7 +117,7 @@ func TestInterrupted(t *testing.T) {
 		stop()
 		code := run(ctx, strings.Fields(command+" --config "+file), told, told)
 		text, err := os.ReadFile(told.Name())
-		if err != nil || code != exitNotRun || string(text) != "Error: interrupted\n" {
+		if err != nil || code != exitFailed || string(text) != "Error: interrupted\n" {
 			t.Errorf("%s exits with %d: %s, %v", command, code, text, err)
 		}
 	}
@@ -129,7 +130,7 @@ func TestInterrupted(t *testing.T) {
 // A person who is asked can say no by an interrupt.
 func TestConfirmed(t *testing.T) {
 	for typed, want := range map[string]bool{"y\n": true, "Yes\n": true, "\n": false, "": false} {
-		err := confirmed(t.Context(), io.Discard, strings.NewReader(typed))
+		err := confirmed(t.Context(), io.Discard, strings.NewReader(typed), "Go on?")
 		if (err == nil) != want {
 			t.Errorf("%q: %v", typed, err)
 		}
@@ -137,7 +138,7 @@ func TestConfirmed(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	silent, _ := io.Pipe()
-	if err := confirmed(ctx, io.Discard, silent); !errors.Is(err, errNotConfirmed) {
+	if err := confirmed(ctx, io.Discard, silent, "Go on?"); !errors.Is(err, errNotConfirmed) {
 		t.Errorf("an interrupt says %v", err)
 	}
 }

@@ -19,7 +19,7 @@ func supportBundleCommand(o *options) *cobra.Command {
 	file, within, recipient := "", 2*time.Minute, ""
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
-		Short: "Collect what somebody needs who is to help, without secrets",
+		Short: "Collect diagnostics for support, without secrets",
 		Long: `Writes a .tar.gz, readable by its owner alone, with what doctor, endpoints and status
 say, the configuration, the records of the agent, the journals of the services, their
 configuration and how the machine is. Secrets are taken out: those of this machine by
@@ -59,8 +59,7 @@ is there, what is not and why. Names and addresses are in it.`,
 			})
 		},
 	}
-	// Here it is a file; the flag of that name of all commands is how results are printed.
-	cmd.Flags().StringVarP(&file, "output", "o", "", "the `file` to write, - for standard output")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "the `file` to write, - for standard output")
 	cmd.Flags().DurationVar(&within, "timeout", within, "how long to collect")
 	cmd.Flags().StringVar(&recipient, "encrypt-to", "",
 		"encrypt for this `recipient` of age (age1...): only who has its identity can read it")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -49,6 +50,9 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 }
 
+// moment is a time as people read it: here, with the zone.
+func moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
+
 // writeStatus writes a status for people.
 func writeStatus(w io.Writer, s inspect.Status) {
 	ready := "Ready"
@@ -76,11 +80,11 @@ func writeStatus(w io.Writer, s inspect.Status) {
 	writeService(w, s.Service)
 	if t := s.Transition; t != nil {
 		fmt.Fprintf(w, "Under way   %s, phase %s, since %s\n",
-			t.Kind, t.Phase, t.Began.Format("15:04:05"))
+			t.Kind, t.Phase, moment(t.Began))
 	}
 	for _, r := range s.Rejected {
 		fmt.Fprintf(w, "Rejected    %.12s at %s: %s\n",
-			r.Generation, r.At.Format("2006-01-02 15:04:05"), r.Reason)
+			r.Generation, moment(r.At), r.Reason)
 		for _, line := range r.Log {
 			fmt.Fprintf(w, "            | %s\n", line)
 		}
@@ -114,17 +118,16 @@ func writeService(w io.Writer, is *inspect.Work) {
 		}
 	}
 	fmt.Fprintf(w, "Agent       %s, pid %d, since %s%s\n", is.Version, is.PID,
-		is.Started.Local().Format("2006-01-02 15:04:05"), doing)
+		moment(is.Started), doing)
 	if p := is.Polls; p != nil {
 		fmt.Fprintf(w, "Provider    asked at %s: %s; version %s received, %s applied\n",
-			p.Last.Local().Format("15:04:05"), p.Result, cmp.Or(p.Received, "-"), cmp.Or(p.Applied, "-"))
+			moment(p.Last), p.Result, cmp.Or(p.Received, "-"), cmp.Or(p.Applied, "-"))
 		if p.Error != "" {
-			fmt.Fprintf(w, "            %s; asking again at %s\n", p.Error,
-				p.Next.Local().Format("15:04:05"))
+			fmt.Fprintf(w, "            %s; asking again at %s\n", p.Error, moment(p.Next))
 		}
 	}
 	const shown = 5
 	for _, e := range is.Events[max(0, len(is.Events)-shown):] {
-		fmt.Fprintf(w, "Event       %s drift %s: %s\n", e.At.Local().Format("15:04:05"), e.What, e.Key)
+		fmt.Fprintf(w, "Event       %s drift %s: %s\n", moment(e.At), e.What, e.Key)
 	}
 }

@@ -43,7 +43,7 @@ func (c *command) follow(ctx context.Context, m lab.Machine, program string) err
 	if err != nil || answer.Properties.ConfigURL == "" {
 		return fmt.Errorf("cannot get a configuration URL: %d %s", status, text)
 	}
-	join, err := c.lab.Command(ctx, m, "aks-flex-node", "agent", "--config-url", "-")
+	join, err := c.lab.Command(ctx, m, "aks-flex-node", "agent", "--config-url-file", "-")
 	if err != nil {
 		return err
 	}

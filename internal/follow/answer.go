@@ -68,6 +68,12 @@ func ask(client *http.Client, req *http.Request) (*reply, error) {
 
 func (r *reply) host() string { return r.Request.URL.Host }
 
+// kind is the media type of an answer.
+func (r *reply) kind() string {
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return shorten(kind)
+}
+
 // strange is about an answer that no provider gives: something else has answered.
 func (r *reply) strange(format string, args ...any) error {
 	return fmt.Errorf("cannot use the answer of %s: %s", r.host(), fmt.Sprintf(format, args...))
@@ -75,13 +81,13 @@ func (r *reply) strange(format string, args ...any) error {
 
 // read reads the body of an answer that is to be JSON, no more than maxBody bytes of it.
 func (r *reply) read() ([]byte, error) {
-	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	kind := r.kind()
 	// A blob's content has the type that it was stored with.
 	isJSON := kind == "application/json" || kind == "application/octet-stream" ||
 		strings.HasSuffix(kind, "+json")
 	if !isJSON {
 		return nil, r.strange("it is %q and not JSON; a sign-in page or a proxy of the network may "+
-			"have answered in its place", shorten(kind))
+			"have answered in its place", kind)
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
 		return nil, r.strange("it is encoded as %q, which was not asked for", shorten(coding))

@@ -112,17 +112,20 @@ func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Dur
 		return resp.json, 0, resp.err
 	case status >= 300 && status < 400:
 		return nil, 0, resp.redirect()
-	case dead(status):
+	case resp.dead():
 		return nil, 0, &DeadError{u.Host, u.why(status) + resp.clockSkew()}
 	default:
-		return nil, resp.retryAfter(), fmt.Errorf(
-			"cannot fetch the configuration from %s: it answers %s", u.Host, resp.Status)
+		return nil, resp.retryAfter(), fmt.Errorf("cannot fetch the configuration from %s: "+
+			"it answers %s, with %q%s", u.Host, resp.Status, resp.kind(), resp.clockSkew())
 	}
 }
 
-// dead reports whether a status says that a URL will not give anything again.
-func dead(status int) bool {
-	return status >= 400 && status < 500 && status != http.StatusRequestTimeout &&
+// dead reports whether an answer says that a URL will not give anything again. A provider answers
+// in JSON and a store of blobs in XML: a page is that of a proxy or load balancer between.
+func (r *reply) dead() bool {
+	kind, status := r.kind(), r.StatusCode
+	return (r.err == nil || kind == "application/xml" || kind == "text/xml") &&
+		status >= 400 && status < 500 && status != http.StatusRequestTimeout &&
 		status != http.StatusTooManyRequests && status != http.StatusTooEarly
 }
 

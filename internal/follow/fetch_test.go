@@ -72,8 +72,10 @@ func TestFetchTriesAgain(t *testing.T) {
 				w.Header().Set("Retry-After", "60")
 				w.WriteHeader(http.StatusTooManyRequests)
 			case 3:
-				answer(200, "text/html", "<html>Please sign in</html>")(w, r)
+				answer(403, "text/html", "<html>Blocked</html>")(w, r)
 			case 4:
+				answer(200, "text/html", "<html>Please sign in</html>")(w, r)
+			case 5:
 				w.Header().Set("Location", "http://elsewhere.example/?"+secretPart)
 				w.WriteHeader(http.StatusFound)
 			default:
@@ -85,10 +87,10 @@ func TestFetchTriesAgain(t *testing.T) {
 		if err != nil || string(bundle) != `{"config":{}}` {
 			t.Fatalf("got %q, %v", bundle, err)
 		}
-		if took := time.Since(began); asked != 5 || took < time.Minute || took > 3*time.Minute {
+		if took := time.Since(began); asked != 6 || took < time.Minute || took > 3*time.Minute {
 			t.Errorf("asked %d times in %s", asked, took)
 		}
-		for _, want := range []string{"429", "text/html", "sign-in page", "redirects to http://"} {
+		for _, want := range []string{"429", `403 Forbidden, with "text/html"`, "text/html", "sign-in page", "redirects to http://"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log does not say %q:\n%s", want, log)
 			}
@@ -143,7 +145,7 @@ func TestFetchDeadURL(t *testing.T) {
 func TestFetchTellsOfTheClock(t *testing.T) {
 	f, _ := fetching(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Date", "Mon, 02 Jan 2006 15:04:05 GMT")
-		w.WriteHeader(http.StatusForbidden)
+		answer(403, "application/json", "{}")(w, nil)
 	})
 	_, err := f.Fetch(t.Context(), aURL(t))
 	if err == nil || !strings.Contains(err.Error(), "the clock of this machine is") {

@@ -238,7 +238,7 @@ func (l *Lab) benchWarm(ctx context.Context, m Machine) (float64, error) {
 
 // giveBack leaves the cluster and returns the seconds that it took.
 func (l *Lab) giveBack(ctx context.Context, m Machine) (float64, error) {
-	return l.timeInside(ctx, m, "aks-flex-node", "unbootstrap", "--drain-timeout=0")
+	return l.timeInside(ctx, m, "aks-flex-node", "unbootstrap", "--yes", "--drain-timeout=0")
 }
 
 // benchDirectory joins a machine that was given back again, with the artifacts in a directory.

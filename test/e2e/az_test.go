@@ -199,7 +199,7 @@ func (a azOf) template(t *testing.T) {
 		t.Errorf("the operations of the deployment: %q", out)
 	}
 	// Its principal has no role that lets it ask Resource Manager: the machine leaves by hand.
-	must(t, a.m, "unbootstrap")
+	must(t, a.m, "unbootstrap", "--yes")
 	a.az(t, "delete $G -n edge-az --yes")
 	a.az(t, "wait $G -n edge-az --deleted --interval 1 --timeout 60")
 }

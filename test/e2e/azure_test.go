@@ -122,7 +122,7 @@ func joinsAndLeaves(t *testing.T, auth string) {
 	if out := must(t, m, "bootstrap"); !strings.Contains(out, "nothing to do") {
 		t.Errorf("the second bootstrap did something: %s", out)
 	}
-	if out, code := inside(t, m, append(run, "aks-flex-node", "unbootstrap")...); code != 0 {
+	if out, code := inside(t, m, append(run, "aks-flex-node", "unbootstrap", "--yes")...); code != 0 {
 		t.Fatalf("unbootstrap: exit code %d\n%s", code, out)
 	}
 	if err := os.Remove(filepath.Join(m.Root, "root/.pattern")); err != nil {
@@ -259,7 +259,7 @@ func leastPrivilege(t *testing.T) {
 		"secrets", "-A"); code == 0 || !strings.Contains(out, "system:node:least-1") {
 		t.Errorf("kubelet's credential reads every secret, or is no node's: %s", out)
 	}
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 }
 
 // shortLife is a lifetime of tokens of which they are handed out for ten seconds.
@@ -334,7 +334,7 @@ cat /tmp/token-* | sort -u | wc -l`
 	})
 	// What the identity may no longer do is said; the machine and Azure are given back all the
 	// same.
-	if out, code := flex(t, m, "unbootstrap", "--drain-timeout=0"); code != 1 ||
+	if out, code := flex(t, m, "unbootstrap", "--yes", "--drain-timeout=0"); code != 1 ||
 		!strings.Contains(out, "kubectl delete node expiry-1") {
 		t.Errorf("unbootstrap: exit code %d\n%s", code, out)
 	}

@@ -33,7 +33,7 @@ func TestCARotation(t *testing.T) {
 		_, code := flex(t, m, "drift")
 		return code == 0
 	})
-	must(t, m, "unbootstrap", "--drain-timeout=0")
+	must(t, m, "unbootstrap", "--yes", "--drain-timeout=0")
 	out, err := bench.Kubectl(ctx, "", "get", "node", m.Name, "--ignore-not-found")
 	if err != nil || out != "" {
 		t.Errorf("the Node is still there: %v %s", err, out)

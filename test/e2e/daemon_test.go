@@ -55,7 +55,7 @@ func TestDaemon(t *testing.T) {
 			t.Errorf("the journal does not say %q:\n%s", want, journal)
 		}
 	}
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	if out, _ := inside(t, m, "systemctl", "is-enabled",
 		"aks-flex-node-agent"); strings.TrimSpace(out) != "disabled" {
 		t.Errorf("after unbootstrap the service is %s", out)
@@ -133,7 +133,7 @@ func TestVersions(t *testing.T) {
 		"var/lib/aks-flex-node/previous-config.json")); err != nil {
 		t.Errorf("the previous configuration is not kept: %v", err)
 	}
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	same(t, without(before, lab.ConfigPath), without(snapshot(ctx, t, m), lab.ConfigPath))
 }
 

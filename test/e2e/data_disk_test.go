@@ -41,7 +41,7 @@ func TestDataDisks(t *testing.T) {
 			if out, code := flex(t, m, "drift"); code != 0 {
 				t.Errorf("drift: exit code %d\n%s", code, out)
 			}
-			must(t, m, "unbootstrap")
+			must(t, m, "unbootstrap", "--yes")
 			same(t, before, snapshot(ctx, t, m))
 		})
 	}

@@ -43,7 +43,7 @@ func TestDoctor(t *testing.T) {
 			eventually(t, "the Node to be Ready again", func() bool { return ready(t, m) })
 		})
 	}
-	must(t, m, "support-bundle", "--output", "/root/bundle.tar.gz")
+	must(t, m, "support-bundle", "--file", "/root/bundle.tar.gz")
 	out, code := inside(t, m, "bash", "-c", "tar xOzf /root/bundle.tar.gz | grep -cE "+
 		"'PRIVATE KEY-----$|token: [a-z0-9]{6}[.]'; tar tzf /root/bundle.tar.gz")
 	if code != 0 || !strings.HasPrefix(out, "0\n") || !strings.Contains(out, "journal/kubelet") {

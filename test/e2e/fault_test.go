@@ -57,7 +57,7 @@ func TestFaultyMirror(t *testing.T) {
 					t.Error("kubelet is installed although it could not be had")
 				}
 			}
-			must(t, m, "unbootstrap", "--drain-timeout=0")
+			must(t, m, "unbootstrap", "--yes", "--drain-timeout=0")
 			same(t, before, snapshot(ctx, t, m))
 		})
 	}
@@ -93,7 +93,7 @@ func TestFullAndReadOnly(t *testing.T) {
 				t.Fatalf("cannot mend it: %s", out)
 			}
 			must(t, m, "bootstrap")
-			must(t, m, "unbootstrap", "--drain-timeout=0")
+			must(t, m, "unbootstrap", "--yes", "--drain-timeout=0")
 		})
 	}
 }

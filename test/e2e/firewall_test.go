@@ -147,7 +147,7 @@ func (w wall) behind(t *testing.T, m lab.Machine) {
 	if left := drift(t, m); len(left) != 0 {
 		t.Errorf("after the repair there is still drift: %+v", left)
 	}
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	if diff := cmp.Diff(before, w.show(t, m)); diff != "" {
 		t.Errorf("the rules are not as before (-before +after):\n%s", diff)
 	}

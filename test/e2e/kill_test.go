@@ -58,10 +58,10 @@ func killCommands(t *testing.T, name string, kills int) {
 	joined, pods := false, 110
 	hits := map[string]int{}
 	for hits["all"] < kills {
-		verb, what, most := "bootstrap", "bootstrap", 2500
+		verb, what, most := []string{"bootstrap"}, "bootstrap", 2500
 		switch {
 		case joined && random.IntN(2) == 0:
-			verb, what, most = "unbootstrap", "unbootstrap", 800
+			verb, what, most = []string{"unbootstrap", "--yes"}, "unbootstrap", 800
 		case joined:
 			pods++
 			configure(t, m, lab.Newest,
@@ -69,14 +69,14 @@ func killCommands(t *testing.T, name string, kills int) {
 			what, most = "change of the configuration", 700
 		}
 		after := time.Duration(random.IntN(most)) * time.Millisecond
-		killed := killAfter(t, m, after, "aks-flex-node", verb)
+		killed := killAfter(t, m, after, append([]string{"aks-flex-node"}, verb...)...)
 		if killed {
 			hits["all"]++
 			hits[what]++
 		}
 		t.Logf("%s killed after %s: %v", what, after, killed)
-		must(t, m, verb)
-		joined = verb == "bootstrap"
+		must(t, m, verb...)
+		joined = verb[0] == "bootstrap"
 		if joined {
 			if out, code := flex(t, m, "drift"); code != 0 {
 				t.Errorf("drift after the rerun: exit code %d\n%s", code, out)
@@ -85,7 +85,7 @@ func killCommands(t *testing.T, name string, kills int) {
 	}
 	t.Logf("kills: %v", hits)
 	if joined {
-		must(t, m, "unbootstrap")
+		must(t, m, "unbootstrap", "--yes")
 	}
 	// The configuration is the test's own; it has changed since.
 	same(t, without(before, "/etc/aks-flex-node/config.json"),
@@ -129,7 +129,7 @@ func killDaemon(t *testing.T, name string, kills int) {
 			t.Errorf("drift after kill %d: exit code %d\n%s", n+1, code, out)
 		}
 	}
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	same(t, without(before, lab.ConfigPath), without(snapshot(t.Context(), t, m), lab.ConfigPath))
 }
 

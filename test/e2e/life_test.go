@@ -109,7 +109,7 @@ func TestLife(t *testing.T) {
 	}
 	inside(t, m, "mkdir", "-p", "/var/lib/kubelet/foreign")
 	inside(t, m, "mount", "--bind", "/srv/precious", "/var/lib/kubelet/foreign")
-	out, code := flex(t, m, "unbootstrap")
+	out, code := flex(t, m, "unbootstrap", "--yes")
 	if code != 1 || !strings.Contains(out, "/var/lib/kubelet/foreign") ||
 		!strings.Contains(out, "umount") {
 		t.Errorf("unbootstrap with a foreign mount: exit code %d, want 1 and a word on the mount\n%s",
@@ -120,7 +120,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("what is behind the foreign mount was touched: %v %q", err, data)
 	}
 	inside(t, m, "umount", "/var/lib/kubelet/foreign")
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	if err := os.RemoveAll(precious); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestLife(t *testing.T) {
 	configure(t, m, lab.Newest)
 	before = snapshot(ctx, t, m)
 	must(t, m, "bootstrap")
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	same(t, before, snapshot(ctx, t, m))
 }
 

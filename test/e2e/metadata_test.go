@@ -58,7 +58,7 @@ func TestMetadataGuard(t *testing.T) {
 	}
 	refused(foreign)
 
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	if out, code := inside(t, m, "nft", "list", "tables"); code != 0 ||
 		strings.Contains(out, "aks-flex-node") {
 		t.Errorf("after unbootstrap there are the tables\n%s", out)

@@ -76,7 +76,7 @@ func arcOnboarded(t *testing.T) {
 	if err := bench.Write(m, "/root/leave.json", 0o600, []byte(bundle)); err != nil {
 		t.Fatal(err)
 	}
-	must(t, m, "unbootstrap", "--config", "/root/leave.json")
+	must(t, m, "unbootstrap", "--yes", "--config", "/root/leave.json")
 	if err := os.Remove(filepath.Join(m.Root, "root/leave.json")); err != nil {
 		t.Error(err)
 	}

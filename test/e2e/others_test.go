@@ -38,7 +38,7 @@ func othersAreLeftAlone(t *testing.T, m lab.Machine) {
 			t.Fatalf("%s: %s", command, out)
 		}
 	}
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	const show = "iptables-save -t nat; ip netns list; systemctl is-active lives"
 	out, _ := inside(t, m, "bash", "-c", show)
 	for _, want := range []string{
@@ -101,7 +101,7 @@ func TestLateNetwork(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(m.Root, ours)); !os.IsNotExist(err) {
 		t.Errorf("ours is back: %v", err)
 	}
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	natRules(t, m, false)
 }
 

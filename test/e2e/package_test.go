@@ -42,7 +42,7 @@ func TestPackages(t *testing.T) {
 			return
 		}
 	}
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	script(t, m, 0, "uninstall.sh", "--force")
 	same(t, withoutRecords(before), withoutRecords(snapshot(t.Context(), t, m)))
 

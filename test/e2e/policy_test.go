@@ -56,6 +56,6 @@ func withinThePolicy(t *testing.T) {
 	if out := output(t, m, "sh", "-c", join); !strings.Contains(out, "is Ready") {
 		t.Fatalf("with a policy:\n%s", out)
 	}
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	rp(t, 200, http.MethodDelete, rpNode(m.Name), nil)
 }

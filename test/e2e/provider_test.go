@@ -152,11 +152,11 @@ func provider(t *testing.T) {
 		t.Errorf("a machine with a token that is gone: %s", status)
 	}
 	// The join is made again after a failure: a new token.
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	answer = rp(t, 200, http.MethodPost, rpNode("rp-1")+"/regenerateToken", desired{})
 	url, _ = answer["configUrl"].(string)
 	joinByURL(t, m, url)
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	// DELETE while a node waits.
 	rp(t, 200, http.MethodDelete, rpNode("rp-1"), nil)
 	gone := rp(t, 404, http.MethodGet, rpNode("rp-1"), nil)

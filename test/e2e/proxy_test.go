@@ -73,7 +73,7 @@ func behindProxy(t *testing.T) {
 		}
 	}
 
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	if out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name); err == nil {
 		t.Errorf("the Node is left: %s", out)
 	}

@@ -65,7 +65,7 @@ func TestReboot(t *testing.T) {
 	if logindDelay(t, m) != "t 45000000" {
 		t.Errorf("after the reboot logind waits for %s", logindDelay(t, m))
 	}
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	if _, err := os.Stat(filepath.Dir(dropIn)); !os.IsNotExist(err) {
 		t.Errorf("kubelet's drop-in for logind is left: %v", err)
 	}

@@ -35,5 +35,5 @@ func TestProgramOfAUser(t *testing.T) {
 		t.Fatal(out)
 	}
 	must(t, m, "bootstrap")
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 }

@@ -20,7 +20,14 @@ func joinByURL(t *testing.T, m lab.Machine, url string) {
 		t.Fatal(err)
 	}
 	output(t, m, "systemctl", "daemon-reload")
-	out := must(t, m, "agent", "--config-url", url)
+	file := filepath.Join(m.Root, "root/url")
+	if err := os.WriteFile(file, []byte(url+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := must(t, m, "agent", "--config-url-file", "/root/url")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
 	if !strings.Contains(out, "is Ready") || !strings.Contains(out, service) {
 		t.Errorf("the command says\n%s", out)
 	}

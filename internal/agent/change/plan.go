@@ -48,6 +48,18 @@ func Plan(ctx context.Context, a *Agent, in Input) (inspect.Report, error) {
 	return report, nil
 }
 
+// PlanLeave tells what Unbootstrap would undo, and touches nothing.
+func PlanLeave(ctx context.Context, a *Agent, how Leave) (inspect.Report, error) {
+	h, err := OpenReadOnly(ctx, a)
+	if err != nil {
+		return inspect.Report{}, err
+	}
+	plan, _, err := h.Engine.Plan(ctx, nil, nil)
+	report := inspect.Report{Changes: state.Lines(plan)}
+	report.Drains = h.Saved.Live != nil && how.DrainTimeout > 0
+	return report, err
+}
+
 // foresee plans the whole way to a generation. Joining has two parts: what is done before kubelet
 // has a credential of its own, and what follows.
 func foresee(

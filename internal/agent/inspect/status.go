@@ -24,6 +24,7 @@ import (
 
 // Status is how the node is: what it was made as, its conditions, and what has drifted.
 type Status struct {
+	State      State  `json:"state"`
 	NodeName   string `json:"nodeName"`
 	Server     string `json:"server"`
 	Identity   string `json:"identity"`             // how kubelet proves who it is: a config.AuthMode
@@ -59,6 +60,24 @@ type Status struct {
 	CheckedAt time.Time `json:"checkedAt"`
 }
 
+// State is how a machine is, in a word.
+type State string
+
+// The states of a machine.
+const (
+	NotJoined State = "notJoined"
+	Joining   State = "joining"
+	Changing  State = "changing"
+	Sound     State = "healthy"
+	Unsound   State = "unhealthy"
+)
+
+// Unjoined is the part of a Status that a machine has which is not a node yet.
+type Unjoined struct {
+	State      State                  `json:"state"`
+	Transition *transition.Transition `json:"transition,omitempty"`
+}
+
 // Running is a service of the node.
 type Running struct {
 	Name   string `json:"name"`
@@ -75,7 +94,27 @@ func (s Status) Healthy() bool {
 // StatusFile is where the daemon keeps the status that it found last.
 const StatusFile = saved.RunDir + "/status.json"
 
-// ReadStatus checks the node now. It changes nothing.
+// stateOf is the state of a node.
+func stateOf(s Status) State {
+	switch {
+	case !s.Joined:
+		return Joining
+	case s.Transition != nil:
+		return Changing
+	case s.Healthy():
+		return Sound
+	}
+	return Unsound
+}
+
+// joiningError is an ErrNoNode of a machine that becomes a node.
+type joiningError string
+
+func (e joiningError) Error() string      { return string(e) }
+func (joiningError) Is(target error) bool { return target == ErrNoNode }
+
+// ReadStatus checks the node now. It changes nothing. Of a machine that is not a node (ErrNoNode) it
+// returns the state alone, and the transition that makes it one.
 func ReadStatus(ctx context.Context, a *Env) (Status, error) {
 	h, err := open(ctx, a)
 	if err != nil {
@@ -87,10 +126,12 @@ func ReadStatus(ctx context.Context, a *Env) (Status, error) {
 	}
 	switch {
 	case h.Saved.Live == nil && h.Saved.Transition != nil:
-		return Status{}, fmt.Errorf("this machine is not a node yet: a %s is under way (phase %s)%s; "+
-			"run `aks-flex-node bootstrap`", h.Saved.Transition.Kind, h.Saved.Transition.Phase, waits)
+		t := h.Saved.Transition
+		return Status{State: Joining, Transition: t}, joiningError(fmt.Sprintf(
+			"this machine is not a node yet: a %s is under way (phase %s)%s; "+
+				"run `aks-flex-node bootstrap`", t.Kind, t.Phase, waits))
 	case h.Saved.Live == nil:
-		return Status{}, ErrNoNode
+		return Status{State: NotJoined}, ErrNoNode
 	}
 	work := Working(ctx, a)
 	s, err := StatusOf(ctx, h, work)
@@ -134,6 +175,7 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 			s.Ready, s.Reason = string(condition.Status), condition.Message
 		}
 	}
+	s.State = stateOf(s)
 	return s, nil
 }
 

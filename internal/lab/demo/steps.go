@@ -28,7 +28,7 @@ func (s *story) join(ctx context.Context) error {
 	}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	cmd, err := s.Lab.Command(running, s.m, "aks-flex-node", "agent", "--config-url", "-")
+	cmd, err := s.Lab.Command(running, s.m, "aks-flex-node", "agent", "--config-url-file", "-")
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A service that met a file with problems goes on when the file is fixed (E26).
+func TestServiceWaitsForAValidFile(t *testing.T) {
+	t.Setenv("AKS_FLEX_NODE_SERVICE", "1")
+	file := filepath.Join(trustedDir(t), "config.json")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"azure": {}}`)
+	synctest.Test(t, func(t *testing.T) {
+		told := &strings.Builder{}
+		o := &options{config: file, out: io.Discard, err: told}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := o.readValid(t.Context(), nil)
+			ended <- err
+		}()
+		time.Sleep(10 * waitPause)
+		select {
+		case err := <-ended:
+			t.Fatalf("it does not wait: %v", err)
+		default:
+		}
+		write(validConfig)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(told.String(), "waiting for a change of "+file); n != 1 {
+			t.Errorf("it says %d times what it waits for:\n%s", n, told)
+		}
+	})
+}
