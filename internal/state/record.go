@@ -11,11 +11,11 @@ import (
 // Record is a Resource that can be written to and read from JSON: an object with the resource's
 // kind in "is", which comes first, and its fields.
 //
-// A record that was read is written again as it was, unless its Resource has been replaced: so a
-// release keeps the fields that a newer one has written.
+// A record that was read is written unchanged, unless its Resource has been replaced: so a release
+// keeps the fields that a newer one has written.
 type Record struct {
 	Resource
-	// raw is what the record was read from, and read the resource that it held.
+	// raw is the JSON that the record was read from, read the resource in it.
 	raw  json.RawMessage
 	read Resource
 }
