@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -72,8 +72,8 @@ func (r *Resource) begin(ctx context.Context, version string) *transition.HoldEr
 	defer cancel()
 	for {
 		sent := time.Now()
-		var answer api.ChangeBegun
-		resp, err := r.post(ctx, "beginChange", api.BeginChange{ConfigVersion: version})
+		var answer agentapi.ChangeBegun
+		resp, err := r.post(ctx, "beginChange", agentapi.BeginChange{ConfigVersion: version})
 		if err == nil {
 			err = resp.decode(&answer, "an answer of beginChange")
 		}

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 )
 
 const (
@@ -486,7 +486,7 @@ func TestOldReportIsNotRepeated(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { r.Run(ctx); close(ended) }()
 		for range 3 * 60 { // three hours of checks
-			r.Say(api.Report{})
+			r.Say(agentapi.Report{})
 			time.Sleep(time.Minute)
 		}
 		if before := asked; before < 2 {
@@ -498,7 +498,7 @@ func TestOldReportIsNotRepeated(t *testing.T) {
 		if asked != before {
 			t.Errorf("a report that is old is sent %d times", asked-before)
 		}
-		r.Say(api.Report{})
+		r.Say(agentapi.Report{})
 		synctest.Wait()
 		if asked != before+1 {
 			t.Errorf("a node that is looked at again is reported %d times", asked-before)
@@ -530,9 +530,9 @@ func TestReporterEnds(t *testing.T) {
 			stop()
 			<-ended
 		}
-		run(func() { r.Say(api.Report{}) })
+		run(func() { r.Say(agentapi.Report{}) })
 		hold = false
-		run(func() { r.Say(api.Report{}) })
+		run(func() { r.Say(agentapi.Report{}) })
 		if asked != 2 || log.Len() > 0 {
 			t.Errorf("asked %d times; the log is %q", asked, log.String())
 		}

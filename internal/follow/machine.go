@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 )
 
@@ -128,7 +128,7 @@ func (r *Resource) register(ctx context.Context) error {
 	if secret == "" {
 		err = r.registerAsIdentity(ctx)
 	} else {
-		_, err = r.post(ctx, registerAction, api.RegisterKey{EnrolmentSecret: secret})
+		_, err = r.post(ctx, registerAction, agentapi.RegisterKey{EnrolmentSecret: secret})
 	}
 	if err != nil {
 		return fmt.Errorf("cannot register the machine's key: %w", err)
@@ -150,6 +150,6 @@ func (r *Resource) registerAsIdentity(ctx context.Context) error {
 	}
 	as := *r
 	as.Signer = nil
-	_, err = as.post(ctx, registerAction, api.RegisterKey{MachineToken: token})
+	_, err = as.post(ctx, registerAction, agentapi.RegisterKey{MachineToken: token})
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
@@ -49,7 +49,7 @@ func (l *listenerOf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.tokens = append(l.tokens, text)
 	registers := strings.HasSuffix(r.URL.Path, "/registerKey")
 	if scheme == "Bearer" && registers && text == "azure" {
-		var ask api.RegisterKey
+		var ask agentapi.RegisterKey
 		if err := json.Unmarshal(body, &ask); err != nil {
 			l.t.Error(err)
 		}
@@ -63,7 +63,7 @@ func (l *listenerOf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case got == nil:
 	case registers:
-		var ask api.RegisterKey
+		var ask agentapi.RegisterKey
 		if err := json.Unmarshal(body, &ask); err != nil {
 			l.t.Error(err)
 		}
@@ -191,7 +191,7 @@ func TestMachineRegisters(t *testing.T) {
 			}
 			before := l.registered
 			for range 2 {
-				if err := r.Report(t.Context(), api.Report{}); err != nil {
+				if err := r.Report(t.Context(), agentapi.Report{}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -226,7 +226,7 @@ func TestMachineTokens(t *testing.T) {
 		}
 		l.tokens = nil
 		for range 2 {
-			if err := r.Report(t.Context(), api.Report{}); err != nil {
+			if err := r.Report(t.Context(), agentapi.Report{}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
@@ -36,7 +36,7 @@ type Reporter struct {
 
 // said is how the node was at a time.
 type said struct {
-	report *api.Report
+	report *agentapi.Report
 	at     time.Time
 }
 
@@ -46,7 +46,7 @@ func NewReporter(r *Resource, log *slog.Logger) *Reporter {
 }
 
 // Say is told how the node is now. It does not wait; of several reports the last one counts.
-func (r *Reporter) Say(report api.Report) {
+func (r *Reporter) Say(report agentapi.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
@@ -107,7 +107,7 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 }
 
 // saysOf is all that a report says. When something was seen last says nothing new.
-func saysOf(report api.Report) string {
+func saysOf(report agentapi.Report) string {
 	if report.Drift != nil {
 		drift := *report.Drift
 		drift.LastSeen = nil

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
 // Resource is a flexNodeConfig, asked as the node that it describes.
@@ -165,12 +165,12 @@ func (r *Resource) Bundle(ctx context.Context, joined bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	ask := api.Refresh{PublicKey: key.Public(), Joined: joined}
+	ask := agentapi.Refresh{PublicKey: key.Public(), Joined: joined}
 	resp, err := r.post(ctx, "refreshCredentials", ask)
 	if err != nil {
 		return nil, fmt.Errorf("cannot fetch the configuration: %w", err)
 	}
-	var answer api.Refreshed
+	var answer agentapi.Refreshed
 	if err := resp.decode(&answer, "an answer of refreshCredentials"); err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (r *Resource) Bundle(ctx context.Context, joined bool) ([]byte, error) {
 }
 
 // Report tells the provider how the node is.
-func (r *Resource) Report(ctx context.Context, report api.Report) error {
+func (r *Resource) Report(ctx context.Context, report agentapi.Report) error {
 	if _, err := r.post(ctx, "reportStatus", report); err != nil {
 		return fmt.Errorf("cannot report the node's status: %w", err)
 	}
@@ -244,7 +244,7 @@ func (r *Resource) sendOnce(
 func (r *Resource) request(
 	ctx context.Context, method, action string, body []byte,
 ) (*http.Request, error) {
-	where := strings.TrimRight(r.Endpoint, "/") + r.ID + action + "?api-version=" + api.APIVersion
+	where := strings.TrimRight(r.Endpoint, "/") + r.ID + action + "?api-version=" + agentapi.Version
 	req, err := http.NewRequestWithContext(ctx, method, where, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a request for %s: %w", r.ID, withoutURL(err))

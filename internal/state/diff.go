@@ -11,7 +11,8 @@ import (
 // and of ledger.
 func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 	d := differ{
-		seen: seen, ledger: ledger, running: make(map[string]bool), owed: slices.Clone(ledger.Owed),
+		seen: seen, remembered: make(map[Key]Entry, len(ledger.Entries)),
+		running: make(map[string]bool), owed: slices.Clone(ledger.Owed),
 	}
 	for _, item := range slices.Concat(now, later) {
 		if u, ok := item.Resource.(Unit); ok && u.Active && !item.Spared {
@@ -20,8 +21,10 @@ func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 	}
 	wanted := wantedKeys(now, later)
 	for _, e := range slices.Backward(ledger.Entries) {
-		if !wanted[e.Before.Key()] {
-			d.undo(e, purged(wanted, ledger, e.Before.Key()))
+		key := e.Before.Key()
+		d.remembered[key] = e
+		if !wanted[key] {
+			d.undo(e, purged(wanted, ledger, key))
 		}
 	}
 	for _, item := range now {
@@ -68,11 +71,11 @@ func wantedKeys(now, later Desired) map[Key]bool {
 }
 
 type differ struct {
-	seen    Observed
-	ledger  Ledger
-	running map[string]bool
-	owed    []string
-	plan    Plan
+	seen       Observed
+	remembered map[Key]Entry
+	running    map[string]bool
+	owed       []string
+	plan       Plan
 }
 
 // undo adds the change that undoes an entry. What is neither as it was before nor as we made it has
@@ -106,7 +109,7 @@ func (d *differ) want(item Item) {
 	if !isKnown(from) {
 		return
 	}
-	entry, remembered := d.ledger.Entry(to.Key())
+	entry, remembered := d.remembered[to.Key()]
 	change := Change{Step: item.Step, From: from, To: to, Owes: item.Owes}
 	switch to := to.(type) {
 	case Residue:

@@ -47,8 +47,7 @@ func TestKindsAreComplete(t *testing.T) {
 	if len(sample) != len(kinds) {
 		t.Errorf("there are %d kinds and samples of %d", len(kinds), len(sample))
 	}
-	for _, k := range kinds {
-		name := kind(k)
+	for name := range kinds {
 		t.Run(name, func(t *testing.T) {
 			r, ok := sample[name]
 			if !ok {

@@ -3,91 +3,76 @@ package state
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 )
 
 // Record is a Resource that can be written to and read from JSON: an object with the resource's
-// fields and its kind in "is".
+// kind in "is", which comes first, and its fields.
 //
-// A record that was read is written again as it was, unless its Resource has been replaced: so a
-// release keeps the fields that a newer one has written.
+// A record that was read is written unchanged, unless its Resource has been replaced: so a release
+// keeps the fields that a newer one has written.
 type Record struct {
 	Resource
-	// raw is what the record was read from.
-	raw json.RawMessage
+	// raw is the JSON that the record was read from, read the resource in it.
+	raw  json.RawMessage
+	read Resource
 }
 
-// kinds are all that a ledger or a list of resources may hold.
-var kinds = []Resource{
+// kinds are the types of all that a ledger or a list of resources may hold.
+var kinds = typesByKind(
 	Absent{}, Dir{}, File{}, Link{}, Unit{}, Sysctl{}, Module{}, Swap{}, Residue{}, Opening{},
 	Table{}, Package{}, Registration{}, Label{}, Cordon{},
+)
+
+func typesByKind(resources ...Resource) map[string]reflect.Type {
+	types := make(map[string]reflect.Type, len(resources))
+	for _, r := range resources {
+		types[kind(r)] = reflect.TypeOf(r)
+	}
+	return types
 }
 
 // MarshalJSON writes the resource with its kind.
 func (r Record) MarshalJSON() ([]byte, error) {
-	data, err := encode(r.Resource)
-	if err != nil || r.raw == nil {
-		return data, err
+	if r.raw != nil && reflect.DeepEqual(r.Resource, r.read) {
+		return r.raw, nil
 	}
-	was, err := read(r.raw)
-	if err != nil {
-		return nil, err
-	}
-	if before, err := encode(was); err != nil || bytes.Equal(data, before) {
-		return r.raw, err
-	}
-	return data, nil
-}
-
-func encode(r Resource) ([]byte, error) {
-	switch r := r.(type) {
+	switch r := r.Resource.(type) {
 	case nil, Unknown:
 		return nil, fmt.Errorf("internal error: a resource that cannot be remembered: %v", r)
 	case Opaque:
 		return r.Raw, nil
 	}
-	body, err := json.Marshal(r)
+	body, err := json.Marshal(r.Resource)
 	if err != nil {
 		return nil, err
 	}
-	head := fmt.Sprintf(`{"is":%q,`, kind(r))
-	return append([]byte(head), body[1:]...), nil
+	return append([]byte(recordHead+kind(r.Resource)+`",`), body[1:]...), nil
 }
+
+// recordHead is how each record begins; its kind follows.
+const recordHead = `{"is":"`
 
 // UnmarshalJSON reads what MarshalJSON wrote. A kind that this release does not know is Opaque.
 func (r *Record) UnmarshalJSON(data []byte) error {
-	var raw bytes.Buffer
-	if err := json.Compact(&raw, data); err != nil {
-		return err
+	rest, headed := bytes.CutPrefix(data, []byte(recordHead))
+	kind, _, ended := bytes.Cut(rest, []byte(`"`))
+	if !headed || !ended {
+		return errors.New(`cannot decode resource: it does not begin with "is"`)
 	}
-	resource, err := read(raw.Bytes())
-	*r = Record{Resource: resource, raw: raw.Bytes()}
-	return err
-}
-
-// read decodes a resource by its kind.
-func read(raw json.RawMessage) (Resource, error) {
-	var head struct {
-		Is string `json:"is"`
-	}
-	if err := json.Unmarshal(raw, &head); err != nil {
-		return nil, err
-	}
-	if head.Is == "" {
-		return nil, fmt.Errorf(`cannot decode resource: it has no "is"`)
-	}
-	for _, k := range kinds {
-		if kind(k) != head.Is {
-			continue
+	r.raw = bytes.Clone(data)
+	r.Resource = Opaque{Kind: string(kind), Raw: r.raw}
+	if t, known := kinds[string(kind)]; known {
+		resource := reflect.New(t)
+		if err := json.Unmarshal(data, resource.Interface()); err != nil {
+			return fmt.Errorf("cannot decode resource: %w", err)
 		}
-		r := reflect.New(reflect.TypeOf(k))
-		if err := json.Unmarshal(raw, r.Interface()); err != nil {
-			return nil, fmt.Errorf("cannot decode resource: %w", err)
-		}
-		return r.Elem().Interface().(Resource), nil
+		r.Resource = resource.Elem().Interface().(Resource)
 	}
-	return Opaque{Kind: head.Is, Raw: raw}, nil
+	r.read = r.Resource
+	return nil
 }
 
 // Opaque is a remembered or wanted resource of a kind that this release does not know, because a

@@ -5,11 +5,15 @@
 // The contract itself is api/typespec/main.tsp; docs/api has the OpenAPI document that it yields.
 package v20260501preview
 
-import "time"
+import (
+	"time"
+
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
+)
 
 // The resource type and its only version.
 const (
-	APIVersion   = "2026-05-01-preview"
+	APIVersion   = agentapi.Version
 	ResourceType = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
 )
 
@@ -302,39 +306,6 @@ type BundleResource struct {
 	// Epoch counts how often the provider was restored from a backup: configVersion never goes
 	// back within one.
 	Epoch int64 `json:"epoch"`
-}
-
-// RegisterKey is the body of registerKey. The request is signed with the key that it registers, or
-// it is one of the node's identity in Azure.
-type RegisterKey struct {
-	// EnrolmentSecret is that of the bundle; "" where the node's identity in Azure asks.
-	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
-	// MachineToken is a token that is signed with the key and bound to the method and path of this
-	// request, where the node's identity in Azure asks.
-	MachineToken string `json:"machineToken,omitempty"`
-}
-
-// Refresh is the body of refreshCredentials.
-type Refresh struct {
-	// PublicKey is the key of X25519, 32 bytes, that the answer is sealed to (package sealed). The
-	// node makes one for each request.
-	PublicKey []byte `json:"publicKey"`
-	// RevokePrevious revokes at once what others may have: the former identities of the node, and
-	// its URLs and tokens.
-	RevokePrevious bool `json:"revokePrevious,omitempty"`
-	// Joined tells that the node has its certificate and needs no bootstrap token: bootstrapToken is
-	// then empty in the bundle of a node that joins with one.
-	Joined bool `json:"joined,omitempty"`
-}
-
-// Refreshed is the answer of refreshCredentials: a Bundle, sealed.
-type Refreshed struct {
-	// ConfigVersion is that of the configuration in the bundle.
-	ConfigVersion   string `json:"configVersion"`
-	EncapsulatedKey []byte `json:"encapsulatedKey"`
-	Ciphertext      []byte `json:"ciphertext"`
-	// Expires is when the bootstrap token in the bundle does, if there is one.
-	Expires *time.Time `json:"expires,omitempty"`
 }
 
 // DeletionCounts is the answer to DELETE of a cluster with dryRun=true: what it would do.

@@ -119,7 +119,9 @@ func keepsKubelet(w *work) bool {
 // advise tells of what is not as it was asked for and holds no change, since only the operator can
 // cure it.
 func advise(ctx context.Context, w *work, t *transition.Transition) {
-	inspect.WithServices(ctx, w.Home.Node, w.config, w.target(), &w.evidence)
+	if connectGate(ctx, w) == nil {
+		inspect.ServicesEvidence(ctx, w.Home.Node, w.client, w.config, &w.evidence)
+	}
 	inspect.WithServing(w.Home.Node, w.config, &w.evidence)
 	if t.Kind == transition.Join {
 		awaitServices(ctx, w)
@@ -150,9 +152,8 @@ func awaitServices(ctx context.Context, w *work) {
 		if !wait.Sleep(ctx, wait.Jitter(w.Every(servicesPause))) {
 			return
 		}
-		at, seen := w.target(), w.evidence
-		inspect.ClusterEvidence(ctx, w.Home.Node, w.config, at, &seen)
-		inspect.WithServices(ctx, w.Home.Node, w.config, at, &seen)
+		seen := w.evidence
+		inspect.ClusterEvidence(ctx, w.Home.Node, w.config, w.target(), &seen)
 		inspect.WithServing(w.Home.Node, w.config, &seen)
 		if ctx.Err() == nil { // what is cut short by the deadline tells nothing
 			w.evidence = seen

@@ -76,20 +76,3 @@ func WaitDeleted(ctx context.Context, a *Env) error {
 	}
 	return err
 }
-
-// WithServices adds whether Services can be reached, where the API server answers.
-func WithServices(ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence) {
-	if !e.Node.OK() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, ClusterTimeout)
-	defer cancel()
-	client, err := access.Client(ctx, h, c, at)
-	if err != nil {
-		e.Services = health.Answered(kube.Services{}, err)
-		return
-	}
-	defer client.Close()
-	e.Services = health.Answered(
-		client.TryServices(ctx, c.Node.Kubelet.DNSServiceIP, h.Dial))
-}

@@ -91,7 +91,8 @@ func WithLogs(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Kubelet.Value.Log = h.Reader.Journal(ctx, node.KubeletUnit, 50)
 }
 
-// ClusterEvidence is what the cluster says of the node, as far as it answers.
+// ClusterEvidence is what the cluster says of the node, as far as it answers, and whether its
+// Services can be reached.
 func ClusterEvidence(
 	ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence,
 ) {
@@ -105,6 +106,17 @@ func ClusterEvidence(
 	defer client.Close()
 	if NodeEvidence(ctx, h, client, c, at, e) {
 		e.Pods = health.Answered(client.PodsOn(ctx, c.Agent.NodeName))
+		ServicesEvidence(ctx, h, client, c, e)
+	}
+}
+
+// ServicesEvidence is whether Services can be reached, where there is a Node.
+func ServicesEvidence(
+	ctx context.Context, h *Node, client *kube.Client, c config.Config, e *health.Evidence,
+) {
+	if e.Node.OK() {
+		e.Services = health.Answered(
+			client.TryServices(ctx, c.Node.Kubelet.DNSServiceIP, h.Dial))
 	}
 }
 
@@ -199,7 +211,6 @@ func EvidenceOf(
 	e.Observed = health.Tried(
 		errors.Join(unseen, e.Containerd.Err, e.Kubelet.Err, e.Detector.Err))
 	atOnce(ctx,
-		func(ctx context.Context) { WithServices(ctx, h, c, at, &e) },
 		func(ctx context.Context) { e.Authorised = roleEvidence(ctx, h, c, at, e.Node) },
 		func(ctx context.Context) {
 			if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {

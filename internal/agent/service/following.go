@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -40,7 +40,7 @@ type Following struct {
 	// unusable is the offer that cannot be used, nil if the last one can, and judged by what that was
 	// decided; under mu.
 	mu       sync.Mutex
-	unusable *api.FailedConfig
+	unusable *agentapi.FailedConfig
 	judged   string
 	// ways are how the provider is to be asked, and again has that begin; under mu.
 	ways  follow.Ways
@@ -215,7 +215,7 @@ func (f *Following) told(s inspect.Status) {
 // Unusable implements follow.Machine: what is on offer and cannot be used is reported as failed.
 func (f *Following) Unusable(version string, why error) {
 	at := inspect.Now().UTC().Truncate(time.Second)
-	failed := &api.FailedConfig{
+	failed := &agentapi.FailedConfig{
 		Version: version, Reason: "NotUsable", Message: health.Clip(why.Error(), 4*reportText), At: &at,
 	}
 	if _, refused := errors.AsType[*change.PolicyError](why); refused {

@@ -3,7 +3,7 @@ package service
 import (
 	"encoding/json"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -20,16 +20,16 @@ const (
 
 // reportOf is how the node is, as the provider is told it: what runs, which versions it knows, what
 // has drifted, and the conditions that are not True.
-func reportOf(a *change.Agent, s inspect.Status) api.Report {
+func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 	received, applied := a.Records().BundleResource(), inspect.AppliedResource(&a.Env)
-	r := api.Report{
-		Components: &api.Components{
+	r := agentapi.Report{
+		Components: &agentapi.Components{
 			Kubelet: s.Runs.Kubelet, Containerd: s.Runs.Containerd, Runc: s.Runc,
 			CNI: s.CNI, NPD: s.NPD, Agent: health.Clip(a.Version, 64),
 			Kernel: health.Clip(s.Runs.Kernel, 64), OS: health.Clip(s.Runs.OS, 64),
 		},
-		Config: &api.Applied{Observed: received.ConfigVersion, Applied: applied.ConfigVersion},
-		Drift:  &api.Drift{Policy: s.DriftPolicy, Count: len(s.Drift)},
+		Config: &agentapi.Applied{Observed: received.ConfigVersion, Applied: applied.ConfigVersion},
+		Drift:  &agentapi.Drift{Policy: s.DriftPolicy, Count: len(s.Drift)},
 	}
 	if digest, err := a.Records().BundleDigest(); err == nil && digest != "" {
 		r.Config.Failed = failedOf(s.Rejected, digest, received.ConfigVersion)
@@ -38,7 +38,7 @@ func reportOf(a *change.Agent, s inspect.Status) api.Report {
 		if i == reportItems {
 			break
 		}
-		r.Drift.Items = append(r.Drift.Items, api.DriftItem{
+		r.Drift.Items = append(r.Drift.Items, agentapi.DriftItem{
 			Name:    health.Clip(string(d.Key), reportText),
 			Message: health.Clip("expected "+d.Expected+", found "+d.Found, reportText),
 		})
@@ -48,7 +48,7 @@ func reportOf(a *change.Agent, s inspect.Status) api.Report {
 		if c.Type == health.NoChangeWaiting {
 			limit *= 4 // it names the pods and budgets
 		}
-		r.Conditions = append(r.Conditions, api.Condition{
+		r.Conditions = append(r.Conditions, agentapi.Condition{
 			Type: c.Type, Status: string(c.Status), Reason: c.Reason,
 			Message: health.Clip(c.Message, limit), LastTransitionTime: c.Since,
 		})
@@ -57,14 +57,14 @@ func reportOf(a *change.Agent, s inspect.Status) api.Report {
 }
 
 // failedOf is the failure of the document with a digest, nil if it has not failed.
-func failedOf(rejected []history.Rejection, digest, version string) *api.FailedConfig {
+func failedOf(rejected []history.Rejection, digest, version string) *agentapi.FailedConfig {
 	for _, r := range rejected {
 		if r.Received == digest && version != "" {
 			at, why := r.At, "Rejected"
 			if r.ByHand {
-				why = api.RolledBack
+				why = agentapi.RolledBack
 			}
-			return &api.FailedConfig{
+			return &agentapi.FailedConfig{
 				Version: version, Reason: why, Message: health.Clip(r.Reason, 4*reportText),
 				Log: health.ClipLines(r.Log, reportLog), At: &at,
 			}
@@ -78,7 +78,7 @@ const maxReport = 8000
 
 // fit leaves out what a report is too large with: first the log, then drift and conditions from
 // their ends.
-func fit(r api.Report) api.Report {
+func fit(r agentapi.Report) agentapi.Report {
 	config, drift := *r.Config, *r.Drift
 	r.Config, r.Drift = &config, &drift
 	for {

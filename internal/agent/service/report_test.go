@@ -5,27 +5,27 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 // A report of the worst node is one that the provider takes.
 func TestReportFits(t *testing.T) {
 	long := strings.Repeat("<é\n", 1000)
-	r := api.Report{
-		Config: &api.Applied{Failed: &api.FailedConfig{
+	r := agentapi.Report{
+		Config: &agentapi.Applied{Failed: &agentapi.FailedConfig{
 			Version: "1", Message: health.Clip(long, 4*reportText), Log: health.Clip(long, reportLog),
 		}},
-		Drift: &api.Drift{},
+		Drift: &agentapi.Drift{},
 	}
 	for range reportItems {
 		r.Drift.Items = append(r.Drift.Items,
-			api.DriftItem{Name: health.Clip(long, reportText), Message: health.Clip(long, reportText)})
+			agentapi.DriftItem{Name: health.Clip(long, reportText), Message: health.Clip(long, reportText)})
 	}
-	r.Conditions = []api.Condition{{Type: "First", Message: health.Clip(long, 4*reportText)}}
+	r.Conditions = []agentapi.Condition{{Type: "First", Message: health.Clip(long, 4*reportText)}}
 	for range reportConditions - 1 {
 		r.Conditions = append(r.Conditions,
-			api.Condition{Type: "X", Message: health.Clip(long, reportText)})
+			agentapi.Condition{Type: "X", Message: health.Clip(long, reportText)})
 	}
 	whole, err := json.Marshal(r)
 	if err != nil || len(whole) <= maxReport {

@@ -12,7 +12,7 @@ import (
 	"reflect"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -198,7 +198,7 @@ func (r *Rollout) candidate(
 		}
 	}
 	if config := status.Value.Report.Config; failed != 0 {
-		c.ByHand = config.Failed.Reason == api.RolledBack
+		c.ByHand = config.Failed.Reason == agentapi.RolledBack
 	}
 	if applied == 0 || applied == n.Revision {
 		return c, nil

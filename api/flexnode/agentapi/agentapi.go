@@ -1,0 +1,128 @@
+// Package agentapi has the requests of agents to the resource provider, and the answers, with
+// api-version 2026-05-01-preview. Package v20260501preview has the rest of the API.
+package agentapi
+
+import "time"
+
+// Version is the only api-version.
+const Version = "2026-05-01-preview"
+
+// Condition is one thing that is true, false or unknown of a node, as in Kubernetes.
+type Condition struct {
+	Type               string    `json:"type"`
+	Status             string    `json:"status"` // True, False or Unknown
+	LastTransitionTime time.Time `json:"lastTransitionTime,omitzero"`
+	Reason             string    `json:"reason,omitempty"`
+	Message            string    `json:"message,omitempty"`
+}
+
+// Components are the versions that run.
+type Components struct {
+	Kubelet    string `json:"kubelet,omitempty"`
+	Containerd string `json:"containerd,omitempty"`
+	Runc       string `json:"runc,omitempty"`
+	CNI        string `json:"cni,omitempty"`
+	NPD        string `json:"npd,omitempty"`
+	Agent      string `json:"agent,omitempty"`
+	Kernel     string `json:"kernel,omitempty"`
+	OS         string `json:"os,omitempty"`
+}
+
+// Applied is which configurations an agent knows, by their configVersions.
+type Applied struct {
+	// Observed is the last one that it was offered, Applied the one that the node was proved
+	// healthy with.
+	Observed string        `json:"observed,omitempty"`
+	Applied  string        `json:"applied,omitempty"`
+	Failed   *FailedConfig `json:"failed,omitempty"`
+}
+
+// RolledBack is the reason of a FailedConfig that was healthy, and that an administrator of the
+// machine has rolled back. It says nothing of its versions.
+const RolledBack = "RolledBack"
+
+// FailedConfig is a configuration that failed: the node runs the previous one.
+type FailedConfig struct {
+	Version string     `json:"version"`
+	Reason  string     `json:"reason,omitempty"` // one word
+	Message string     `json:"message,omitempty"`
+	Log     string     `json:"log,omitempty"` // the last lines of what has failed
+	At      *time.Time `json:"at,omitempty"`
+}
+
+// Drift has the differences between a machine and its configuration.
+type Drift struct {
+	Policy   string      `json:"policy,omitempty"` // report, repair or off
+	Count    int         `json:"count"`
+	LastSeen *time.Time  `json:"lastSeen,omitempty"`
+	Items    []DriftItem `json:"items,omitempty"` // the first of them
+}
+
+// DriftItem is one such difference.
+type DriftItem struct {
+	Name    string `json:"name"` // such as a path
+	Message string `json:"message,omitempty"`
+}
+
+// Report is the body of reportStatus. AppliedConfigVersion is the same as Config.Applied, and
+// AgentVersion as Components.Agent: one of the two is enough.
+type Report struct {
+	AppliedConfigVersion string      `json:"appliedConfigVersion,omitempty"`
+	LastConfigApplied    *time.Time  `json:"lastConfigApplied,omitempty"`
+	AgentVersion         string      `json:"agentVersion,omitempty"`
+	Components           *Components `json:"components,omitempty"`
+	Config               *Applied    `json:"config,omitempty"`
+	Drift                *Drift      `json:"drift,omitempty"`
+	Conditions           []Condition `json:"conditions,omitempty"`
+}
+
+// BeginChange is the body of beginChange: the agent asks before it restarts or drains.
+type BeginChange struct {
+	// ConfigVersion is that of the configuration that it is about to apply.
+	ConfigVersion string `json:"configVersion"`
+}
+
+// ChangeBegun is the answer to BeginChange.
+type ChangeBegun struct {
+	// GrantedSeconds is for how long, from when it has asked, no other node takes its place; 0 when
+	// it may not begin.
+	GrantedSeconds int `json:"grantedSeconds,omitempty"`
+	// Hold is why it may not, in one word, and Reason the same for people. RetryAfter is after how
+	// many seconds it asks again; a poll that waits ends earlier when it may begin.
+	Hold       string `json:"hold,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+	RetryAfter int    `json:"retryAfter,omitempty"`
+}
+
+// RegisterKey is the body of registerKey. The request is signed with the key that it registers, or
+// it is one of the node's identity in Azure.
+type RegisterKey struct {
+	// EnrolmentSecret is that of the bundle; "" where the node's identity in Azure asks.
+	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
+	// MachineToken is a token that is signed with the key and bound to the method and path of this
+	// request, where the node's identity in Azure asks.
+	MachineToken string `json:"machineToken,omitempty"`
+}
+
+// Refresh is the body of refreshCredentials.
+type Refresh struct {
+	// PublicKey is the key of X25519, 32 bytes, that the answer is sealed to (package sealed). The
+	// node makes one for each request.
+	PublicKey []byte `json:"publicKey"`
+	// RevokePrevious revokes at once what others may have: the former identities of the node, and
+	// its URLs and tokens.
+	RevokePrevious bool `json:"revokePrevious,omitempty"`
+	// Joined tells that the node has its certificate and needs no bootstrap token: bootstrapToken is
+	// then empty in the bundle of a node that joins with one.
+	Joined bool `json:"joined,omitempty"`
+}
+
+// Refreshed is the answer of refreshCredentials: a v20260501preview.Bundle, sealed.
+type Refreshed struct {
+	// ConfigVersion is that of the configuration in the bundle.
+	ConfigVersion   string `json:"configVersion"`
+	EncapsulatedKey []byte `json:"encapsulatedKey"`
+	Ciphertext      []byte `json:"ciphertext"`
+	// Expires is when the bootstrap token in the bundle does, if there is one.
+	Expires *time.Time `json:"expires,omitempty"`
+}
