@@ -150,7 +150,7 @@ func TestAPanicEndsTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := factoryWorld(t)
 		counts := &seenCounts{}
-		w.manager.Metrics = counts
+		w.manager.Count = counts.count
 		worker := w.manager.working[factory]
 		before := must(worker.use())
 		var broken atomic.Bool
@@ -192,7 +192,7 @@ func TestAPanicInAWatch(t *testing.T) {
 			panic("a fault")
 		})
 		counts := &seenCounts{}
-		w.manager.Metrics = counts
+		w.manager.Count = counts.count
 		w.manager.working[factory].endSession(errCrash)
 		pass(10 * time.Minute)
 		if n := counts.panics.Load(); n < 3 || n > 12 {
@@ -217,7 +217,7 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 		w.register(factoryID, newFakeCluster("factory"))
 		w.register(harbourID, newFakeCluster("harbour"))
 		counts := &seenCounts{}
-		w.manager.Metrics = counts
+		w.manager.Count = counts.count
 		w.own(factory)
 		pass(time.Second)
 		began := time.Now()
@@ -496,18 +496,18 @@ func FuzzNode(f *testing.F) {
 			return
 		}
 		seen := seeNode(node, "")
-		size := len(seen.name()) + len(seen.subnets()) + len(seen.addresses()) +
-			len(seen.GetObjectMeta().GetResourceVersion())
-		if size != len(seen.text) || size > 4<<10 || seen.condition().Reason != "" &&
+		size := len(seen.name) + len(seen.subnets) + len(seen.addresses) +
+			len(seen.version)
+		if size > 4<<10 || seen.condition().Reason != "" &&
 			seen.condition().Reason != untrusted.Reason(seen.condition().Reason) {
-			t.Errorf("%d bytes of %d, %+v", size, len(seen.text), seen.condition())
+			t.Errorf("%d bytes, %+v", size, seen.condition())
 		}
 		taintsIn(seen.taints())
 		w := &worker{key: factory}
-		if isName(seen.name()) {
-			_ = flexnode.ClusterOf(w.key + "/" + seen.name())
+		if isName(seen.name) {
+			_ = flexnode.ClusterOf(w.key + "/" + seen.name)
 		}
-		for _, subnet := range strings.Split(seen.subnets(), ",") {
+		for _, subnet := range strings.Split(seen.subnets, ",") {
 			flexnode.Overlapped(factory, "10.0.0.0/8", 24, subnet)
 		}
 	})

@@ -151,9 +151,7 @@ func TestJudgeServing(t *testing.T) {
 
 // seenAt is a Node with addresses.
 func seenAt(name, addresses string) *seenNode {
-	n := &seenNode{}
-	n.join(name, "", addresses, "")
-	return n
+	return &seenNode{name: name, addresses: addresses}
 }
 
 // reservedHere are what no node of a cluster may have.
