@@ -186,10 +186,7 @@ func TestFailedNodesAreRendered(t *testing.T) {
 func (w *world) moveAPIServer(url string) {
 	w.t.Helper()
 	w.change(func(v *store.View) error {
-		row, err := w.store.Clusters.In(v, factory)
-		if err != nil {
-			return err
-		}
+		row := w.store.Clusters.Row(v, factory)
 		row.Value.Properties.ServerURL, row.Value.Version = url, "2"
 		return w.store.Clusters.Put(v, factory, row.Value)
 	})
@@ -254,10 +251,7 @@ func TestNewFactsReachLargeNodes(t *testing.T) {
 				api.Desired{NodeConfig: api.NodeConfig{Labels: labels}})
 		}
 		w.change(func(v *store.View) error {
-			row, err := w.store.Clusters.In(v, factory)
-			if err != nil {
-				return err
-			}
+			row := w.store.Clusters.Row(v, factory)
 			row.Value.Properties.ServerURL, row.Value.Version = "https://moved.example/", "2"
 			return w.store.Clusters.Put(v, factory, row.Value)
 		})
@@ -358,10 +352,7 @@ func TestFailedNodesGetNewFacts(t *testing.T) {
 			t.Errorf("after the upgrade: %+v", n)
 		}
 		w.change(func(v *store.View) error {
-			row, err := w.store.Clusters.In(v, factory)
-			if err != nil {
-				return err
-			}
+			row := w.store.Clusters.Row(v, factory)
 			row.Value.Properties.ServerURL, row.Value.Version = "https://moved.example/", "2"
 			return w.store.Clusters.Put(v, factory, row.Value)
 		})

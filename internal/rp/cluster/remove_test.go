@@ -43,10 +43,7 @@ func (w *world) markDeletion(key string, wipe bool) {
 func (w *world) fill(c *fakeCluster, nodes int) {
 	w.t.Helper()
 	w.change(func(v *store.View) error {
-		row, err := w.store.Clusters.In(v, factory)
-		if err != nil {
-			return err
-		}
+		row := w.store.Clusters.Row(v, factory)
 		row.Value.Properties.PodCIDR, row.Value.Properties.NodeCIDRMask = "10.0.0.0/8", 24
 		return w.store.Clusters.Put(v, factory, row.Value)
 	})
@@ -157,10 +154,7 @@ func TestAReservationIsNoDeletion(t *testing.T) {
 		w, _ := factoryWorld(t)
 		w.put(factoryID, "edge-1", api.Desired{})
 		w.change(func(v *store.View) error {
-			row, err := w.store.Clusters.In(v, factory)
-			if err != nil {
-				return err
-			}
+			row := w.store.Clusters.Row(v, factory)
 			row.Value.Deletion = &flexnode.Deletion{Since: time.Now()}
 			return w.store.Clusters.Put(v, factory, row.Value)
 		})
@@ -222,10 +216,7 @@ func TestARegistrationIsDeletedTwice(t *testing.T) {
 		w.put(factoryID, "edge-1", api.Desired{NodeConfig: api.NodeConfig{MaxPods: 31}})
 		pass(time.Second)
 		w.change(func(v *store.View) error {
-			row, err := w.store.Clusters.In(v, factory)
-			if err != nil {
-				return err
-			}
+			row := w.store.Clusters.Row(v, factory)
 			row.Value.Deletion = &flexnode.Deletion{
 				Operation: operation + "2", Since: time.Now().UTC()}
 			return w.store.Clusters.Put(v, factory, row.Value)

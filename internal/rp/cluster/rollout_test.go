@@ -42,10 +42,7 @@ func following(runc string) api.Desired {
 func (w *world) says(name string, report api.Report) {
 	w.t.Helper()
 	w.change(func(v *store.View) error {
-		row, err := w.store.Status.In(v, factory+"/"+name)
-		if err != nil {
-			return err
-		}
+		row := w.store.Status.Row(v, factory+"/"+name)
 		row.Value.Report = report
 		return w.store.Status.Put(v, factory+"/"+name, row.Value)
 	})
@@ -68,10 +65,7 @@ func (w *world) fails(name string, runs int64) {
 func (w *world) policy(p api.RolloutPolicy) {
 	w.t.Helper()
 	w.change(func(v *store.View) error {
-		row, err := w.store.Clusters.In(v, factory)
-		if err != nil {
-			return err
-		}
+		row := w.store.Clusters.Row(v, factory)
 		row.Value.Properties.RolloutPolicy = &p
 		return w.store.Clusters.Put(v, factory, row.Value)
 	})

@@ -345,10 +345,7 @@ func (w *world) put(clusterID, name string, d api.Desired) {
 
 func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) error {
 	key := keyOf(clusterID) + "/" + name
-	cluster, err := w.store.Clusters.In(v, keyOf(clusterID))
-	if err != nil {
-		return err
-	}
+	cluster := w.store.Clusters.Row(v, keyOf(clusterID))
 	parent := flexnode.Parent{Cluster: cluster.Value}
 	if cluster.Value.Facts != "" {
 		layer := must(w.store.Layers.In(v, cluster.Value.Facts)).Value
