@@ -110,8 +110,7 @@ func TestAClusterThatStalls(t *testing.T) {
 
 // A Node that Kubernetes could not store does not end the provider, and the others are seen.
 func TestAHostileNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.change(func(v *store.View) error {
 			row, err := w.store.Clusters.In(v, factory)
 			row.Value.Properties.PodCIDR, row.Value.Properties.NodeCIDRMask = "10.244.0.0/16", 24
@@ -147,8 +146,7 @@ func errorsOr(first, second error) error {
 // A panic in what is done for a cluster ends the work in that cluster alone, is counted, and the
 // work starts again after a pause that grows.
 func TestAPanicEndsTheSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		counts := &seenCounts{}
 		w.manager.Count = counts.count
 		worker := w.manager.working[factory]
@@ -186,8 +184,7 @@ func TestAPanicEndsTheSession(t *testing.T) {
 
 // A panic in a goroutine of client-go ends no process either.
 func TestAPanicInAWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		c.PrependReactor("list", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
 			panic("a fault")
 		})
@@ -325,8 +322,7 @@ func TestRequestsAreReduced(t *testing.T) {
 // An API server that shows requests without their answer again and again gets one answer to each,
 // and not more reviews than its budget; the request of a new machine is among them.
 func TestRequestsAreReviewedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
 		pass(time.Second)
 		answers := map[string]int{}

@@ -57,8 +57,7 @@ func (c *fakeCluster) leave(name string) {
 
 // Ready follows the Node object, also when that is deleted, and when it comes back.
 func TestReady(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		const key = factory + "/edge-1"
 		w.put(factoryID, "edge-1", api.Desired{})
 		w.put(factoryID, "edge-2", api.Desired{})
@@ -116,8 +115,7 @@ func TestANodeThatWentUnseen(t *testing.T) {
 
 // A cluster that does not answer makes all its nodes Unknown within a minute, with one write.
 func TestAnUnreachableClusterIsUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		const nodes = 20
 		for i := range nodes {
 			w.put(factoryID, fmt.Sprintf("edge-%d", i), api.Desired{})
@@ -126,7 +124,7 @@ func TestAnUnreachableClusterIsUnknown(t *testing.T) {
 		pass(time.Minute)
 		memory := w.store.Backend.(*storetest.Memory)
 		before := memory.Commits()
-		c.down.Store(true)
+		c.Down.Store(true)
 		pass(healthInterval)
 		if !w.cluster(factory).Properties.Reachable {
 			t.Error("one answer that is missing makes it unreachable")
@@ -146,7 +144,7 @@ func TestAnUnreachableClusterIsUnknown(t *testing.T) {
 		if shown.Conditions[0].Status != "Unknown" {
 			t.Errorf("shown: %+v", shown)
 		}
-		c.down.Store(false)
+		c.Down.Store(false)
 		pass(2 * healthInterval)
 		if got := w.cluster(factory); !got.Properties.Reachable || got.Probe.Unreachable != "" {
 			t.Errorf("the cluster when it is back: %+v", got)
@@ -187,8 +185,7 @@ func TestReadyIsWrittenInBatches(t *testing.T) {
 
 // A node that is deleted gets no status again, and its successor none of its.
 func TestADeletedNodeGetsNoStatus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
 		c.join("edge-1", corev1.ConditionTrue)
 		w.change(func(v *store.View) error {
