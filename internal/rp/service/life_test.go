@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"maps"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,8 @@ import (
 
 	certificates "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/google/go-cmp/cmp"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -279,6 +282,27 @@ func newDownWorld(t *testing.T) *world {
 	w.cluster.Down.Store(true)
 	w.register()
 	return w
+}
+
+// A node that was made before its cluster was reached polls this provider as every other does.
+func TestNodesOfAClusterThatWasDownPollHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDownWorld(t)
+		w.must(201, "PUT", nodeURL("a"), withToken)
+		w.cluster.Down.Store(false)
+		pass(time.Minute)
+		w.must(201, "PUT", nodeURL("b"), withToken)
+		var agents []any
+		for _, name := range []string{"a", "b"} {
+			_, text := w.must(200, "GET", nodeURL(name), "")
+			agent, _ := shownNode(t, text).Properties.Config["agent"].(map[string]any)
+			agents = append(agents, agent["monitoring"])
+		}
+		if diff := cmp.Diff(agents[1], agents[0]); diff != "" || !strings.Contains(fmt.Sprint(agents[0]),
+			publicURL) {
+			t.Errorf("%v: %s", agents, diff)
+		}
+	})
 }
 
 // The metrics tell how many credentials there are by state, without reading the store.
