@@ -41,7 +41,7 @@ Between 4 and 6 wait for 24 hours, or tell owners to ask for their configuration
 URLs again: those that the old key has signed end when it is dropped.`,
 	}
 	parent.AddCommand(
-		keysFile("init FILE", "Make the file with the first key", "made", seal.Init, "rotate"),
+		keysFile("init FILE", "Make the file with the first key", "made", seal.Init),
 		keysFile("add FILE", "Put a new key behind the others", "added", seal.Add),
 		keysPromote(settings), keysRewrap(settings), keysDrop(settings), keysStatus(settings),
 	)
@@ -50,10 +50,10 @@ URLs again: those that the old key has signed end when it is dropped.`,
 
 // keysFile is a command that changes nothing but the file with the keys.
 func keysFile(
-	use, short, done string, change func(string) (seal.Ring, error), aliases ...string,
+	use, short, done string, change func(string) (seal.Ring, error),
 ) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.ExactArgs(1), Aliases: aliases,
+		Use: use, Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeKeys(cmd, args[0], done, change)
 		},

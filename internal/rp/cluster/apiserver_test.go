@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -14,8 +13,7 @@ import (
 // Another team registers the API server of the first one under its own id: it is refused, and
 // nothing of the first one's is made, deleted or denied.
 func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
 		pass(time.Second)
 		before := c.secrets()
@@ -79,8 +77,7 @@ func serverOf(name string) string {
 
 // A registration that moves to another API server gives its former one back.
 func TestARegistrationMoves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		w.source.point(factory, newFakeCluster("moved"))
 		pass(10 * time.Second)
 		if got := w.holds(); got != serverOf("moved")+" at-moved" {

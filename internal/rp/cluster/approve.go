@@ -146,7 +146,7 @@ func (s *session) taken(name string) (why string, err error) {
 func (w *worker) approve(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest, message string,
 ) error {
-	w.count("approved")
+	w.count(Approved)
 	return w.answer(ctx, s, csr, certificates.CertificateApproved, "FlexNodeApproved", message)
 }
 
@@ -159,15 +159,9 @@ func (w *worker) deny(
 	if err := w.Credentials.Denied(ctx, key, a, why, w.owner.Fence()); err != nil {
 		return err
 	}
-	w.count("denied")
+	w.count(Denied)
 	return w.answer(ctx, s, csr, certificates.CertificateDenied, "FlexNodeDenied",
 		"Denied: "+why+".")
-}
-
-func (w *worker) count(answer string) {
-	if w.Metrics != nil {
-		w.Metrics.CertificateRequest(answer)
-	}
 }
 
 // answer adds a condition to a request.

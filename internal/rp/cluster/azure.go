@@ -21,18 +21,13 @@ import (
 // Kubernetes Service AAD Server" (AKS, "Use kubelogin", --server-id).
 const TokenScope = "6dae42f8-4368-4678-94ff-3960e28e3630/.default"
 
-// TokenSource issues the provider's own Entra tokens, and keeps them until shortly before they
-// expire, as every credential of azidentity does.
-type TokenSource interface {
-	GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error)
-}
-
 // ResourceManager gives the access to clusters by asking Azure where their API server is, to which
 // the provider shows tokens of its own identity.
 type ResourceManager struct {
 	// Clusters makes a client of Resource Manager for a subscription.
 	Clusters func(subscription string) (*armcontainerservice.ManagedClustersClient, error)
-	Tokens   TokenSource
+	// Tokens issues the provider's own tokens, and keeps them until shortly before they expire.
+	Tokens azcore.TokenCredential
 	// Admin allows to use static credentials, with which the provider is administrator of the
 	// cluster, where a cluster does not take Entra's tokens.
 	Admin bool
@@ -210,7 +205,7 @@ func first(found []*armcontainerservice.CredentialResult) (
 // withToken shows a token with each request: it is renewed without a new connection.
 type withToken struct {
 	next   http.RoundTripper
-	tokens TokenSource
+	tokens azcore.TokenCredential
 }
 
 // RoundTrip implements http.RoundTripper.

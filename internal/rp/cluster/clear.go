@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -12,17 +11,8 @@ import (
 func (w *worker) clear(ctx context.Context, c flexnode.Cluster) error {
 	prefixes := append(w.Store.OfNodes(w.key),
 		w.Store.Bundles.Key(w.key+"/"), w.Store.Tokens.Key(w.key+"/"))
-	for _, prefix := range prefixes {
-		for more := true; more; {
-			var keys []string
-			var err error
-			if keys, more, err = w.Store.Keys(ctx, prefix, "", clearBatch); err != nil {
-				return fmt.Errorf("cannot list %s: %w", prefix, err)
-			}
-			if err := w.Store.DeleteKeys(ctx, keys, w.owner.Fence()); err != nil {
-				return err
-			}
-		}
+	if _, err := w.Store.Clear(ctx, prefixes, w.owner.Fence()); err != nil {
+		return err
 	}
 	return w.clearLayers(ctx, c)
 }

@@ -89,9 +89,9 @@ func (m *Manager) Try(ctx context.Context, key string) error {
 func (w *worker) writeUnreachable(ctx context.Context, cause error) error {
 	_, err := w.Store.Update(ctx, "cluster unreachable", nil, func(v *store.View) error {
 		v.Fence(w.owner.Fence())
-		row, err := w.Store.Clusters.In(v, w.key)
-		if err != nil || !row.Exists() {
-			return err
+		row := w.Store.Clusters.Row(v, w.key)
+		if !row.Exists() {
+			return nil
 		}
 		next := row.Value
 		if next.Properties.Reachable || next.Probe.Unreachable == "" {

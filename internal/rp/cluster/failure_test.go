@@ -76,7 +76,7 @@ func TestAClusterThatAzureDoesNotHave(t *testing.T) {
 		if !got.Properties.Reachable || !strings.Contains(got.Probe.Message(), notInAzure) {
 			t.Errorf("it was moved: %+v", got.Probe)
 		}
-		c.down.Store(true)
+		c.Down.Store(true)
 		pass(2 * time.Minute)
 		got = w.cluster(factory)
 		if got.Properties.Reachable || got.Probe.Unreachable != notInAzure {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,14 +27,12 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 	_, err := w.Store.Update(ctx, "cluster probed", ahead, func(v *store.View) error {
 		refused = nil
 		v.Fence(w.owner.Fence())
-		row, err := w.Store.Clusters.In(v, w.key)
-		if err != nil {
-			return err
-		}
+		row := w.Store.Clusters.Row(v, w.key)
 		if !row.Exists() || row.Value.UID != s.registration {
 			return errGone
 		}
 		next := row.Value
+		var err error
 		refused, err = w.claimAPIServer(v, &next, f.server)
 		if err == nil && refused == nil {
 			err = w.claimEndpoint(v, &next, s.connection.endpoint)
@@ -64,62 +63,42 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 func (w *worker) claimAPIServer(
 	v *store.View, c *flexnode.Cluster, server string,
 ) (refused, err error) {
-	holder, err := w.Store.APIServers.In(v, server)
-	if err != nil {
-		return nil, err
-	}
-	if holder.Exists() && holder.Value != w.key {
-		other, err := w.Store.Clusters.In(v, holder.Value)
-		if err != nil {
-			return nil, err
-		}
-		if other.Exists() { // else its registration has ended
+	holder := w.Store.APIServers.Row(v, server)
+	if holder.Value != w.key {
+		// Else its registration has ended.
+		if holder.Exists() && w.Store.Clusters.Row(v, holder.Value).Exists() {
 			c.Properties.ProvisioningState = api.Failed
 			c.Probe.Refused = "The API server belongs to another registration already. Delete " +
 				"one of the two, or correct the kubeconfig."
 			return fmt.Errorf("cannot register the cluster: %w", errRefused), nil
 		}
+		err = w.Store.APIServers.Put(v, server, w.key)
 	}
-	if holder.Value != w.key {
-		if err := w.Store.APIServers.Put(v, server, w.key); err != nil {
-			return nil, err
-		}
-	}
-	if c.APIServer != "" && c.APIServer != server {
-		if err := w.giveBack(v, w.Store.APIServers, c.APIServer); err != nil {
-			return nil, err
-		}
+	if c.APIServer != server {
+		w.giveBack(v, w.Store.APIServers, c.APIServer)
 	}
 	c.APIServer, c.Probe.Refused, c.Properties.ProvisioningState = server, "", ""
-	return nil, nil
+	return nil, err
 }
 
 // claimEndpoint writes where the API server of the registration was reached, so that another
 // registration with the same kubeconfig is refused at once.
 func (w *worker) claimEndpoint(v *store.View, c *flexnode.Cluster, endpoint string) error {
-	if c.Endpoint != "" && c.Endpoint != endpoint {
-		if err := w.giveBack(v, w.Store.Endpoints, c.Endpoint); err != nil {
-			return err
-		}
+	if c.Endpoint != endpoint {
+		w.giveBack(v, w.Store.Endpoints, c.Endpoint)
 	}
 	c.Endpoint = endpoint
-	if endpoint == "" {
+	if endpoint == "" || w.Store.Endpoints.Row(v, endpoint).Value == w.key {
 		return nil
-	}
-	holder, err := w.Store.Endpoints.In(v, endpoint)
-	if err != nil || holder.Value == w.key {
-		return err
 	}
 	return w.Store.Endpoints.Put(v, endpoint, w.key)
 }
 
-// giveBack deletes a row that says that something is this registration's, if it says so.
-func (w *worker) giveBack(v *store.View, table store.Table[string], key string) error {
-	holder, err := table.In(v, key)
-	if err == nil && holder.Value == w.key {
+// giveBack deletes a row that says that something is this registration's, if it says so; "" is none.
+func (w *worker) giveBack(v *store.View, table store.Table[string], key string) {
+	if key != "" && table.Row(v, key).Value == w.key {
 		table.Delete(v, key)
 	}
-	return err
 }
 
 // putFacts has the registration refer to what its nodes are told now.
@@ -128,11 +107,7 @@ func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f find
 	if err != nil {
 		return err
 	}
-	tenant, err := w.tenantOf(v, id.Subscription)
-	if err != nil {
-		return err
-	}
-	facts := s.connection.facts(*c, f, tenant)
+	facts := s.connection.facts(*c, f, w.tenantOf(v, id.Subscription))
 	if facts.DNSServiceIP == "" {
 		c.Probe.Warnings = append(slices.Clone(c.Probe.Warnings), flexnode.NoDNS)
 	}
@@ -143,25 +118,20 @@ func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f find
 
 // putLayer writes a layer, if it is not there.
 func (w *worker) putLayer(v *store.View, layer *flexnode.Layer) error {
-	known, err := w.Store.Layers.In(v, layer.ID)
-	if err != nil || known.Exists() {
-		return err
+	if w.Store.Layers.Row(v, layer.ID).Exists() {
+		return nil
 	}
 	return w.Store.Layers.Put(v, layer.ID, layer.Text)
 }
 
 // tenantOf is the tenant of a subscription, as ARM has told it.
-func (w *worker) tenantOf(v *store.View, subscription string) (string, error) {
-	row, err := w.Store.Subscriptions.In(v, arm.Fold(subscription))
-	if err != nil {
-		return "", err
-	}
+func (w *worker) tenantOf(v *store.View, subscription string) string {
+	row := w.Store.Subscriptions.Row(v, arm.Fold(subscription))
 	var properties struct {
 		TenantID string `json:"tenantId"`
 	}
-	if len(row.Value.Properties) > 0 &&
-		json.Unmarshal(row.Value.Properties, &properties) == nil && properties.TenantID != "" {
-		return properties.TenantID, nil
+	if json.Unmarshal(row.Value.Properties, &properties) != nil {
+		return w.TenantID
 	}
-	return w.TenantID, nil
+	return cmp.Or(properties.TenantID, w.TenantID)
 }

@@ -110,8 +110,7 @@ func TestAClusterThatStalls(t *testing.T) {
 
 // A Node that Kubernetes could not store does not end the provider, and the others are seen.
 func TestAHostileNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.change(func(v *store.View) error {
 			row, err := w.store.Clusters.In(v, factory)
 			row.Value.Properties.PodCIDR, row.Value.Properties.NodeCIDRMask = "10.244.0.0/16", 24
@@ -147,10 +146,9 @@ func errorsOr(first, second error) error {
 // A panic in what is done for a cluster ends the work in that cluster alone, is counted, and the
 // work starts again after a pause that grows.
 func TestAPanicEndsTheSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		counts := &seenCounts{}
-		w.manager.Metrics = counts
+		w.manager.Count = counts.count
 		worker := w.manager.working[factory]
 		before := must(worker.use())
 		var broken atomic.Bool
@@ -186,13 +184,12 @@ func TestAPanicEndsTheSession(t *testing.T) {
 
 // A panic in a goroutine of client-go ends no process either.
 func TestAPanicInAWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		c.PrependReactor("list", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
 			panic("a fault")
 		})
 		counts := &seenCounts{}
-		w.manager.Metrics = counts
+		w.manager.Count = counts.count
 		w.manager.working[factory].endSession(errCrash)
 		pass(10 * time.Minute)
 		if n := counts.panics.Load(); n < 3 || n > 12 {
@@ -217,7 +214,7 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 		w.register(factoryID, newFakeCluster("factory"))
 		w.register(harbourID, newFakeCluster("harbour"))
 		counts := &seenCounts{}
-		w.manager.Metrics = counts
+		w.manager.Count = counts.count
 		w.own(factory)
 		pass(time.Second)
 		began := time.Now()
@@ -325,8 +322,7 @@ func TestRequestsAreReduced(t *testing.T) {
 // An API server that shows requests without their answer again and again gets one answer to each,
 // and not more reviews than its budget; the request of a new machine is among them.
 func TestRequestsAreReviewedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
 		pass(time.Second)
 		answers := map[string]int{}
@@ -496,18 +492,18 @@ func FuzzNode(f *testing.F) {
 			return
 		}
 		seen := seeNode(node, "")
-		size := len(seen.name()) + len(seen.subnets()) + len(seen.addresses()) +
-			len(seen.GetObjectMeta().GetResourceVersion())
-		if size != len(seen.text) || size > 4<<10 || seen.condition().Reason != "" &&
+		size := len(seen.name) + len(seen.subnets) + len(seen.addresses) +
+			len(seen.version)
+		if size > 4<<10 || seen.condition().Reason != "" &&
 			seen.condition().Reason != untrusted.Reason(seen.condition().Reason) {
-			t.Errorf("%d bytes of %d, %+v", size, len(seen.text), seen.condition())
+			t.Errorf("%d bytes, %+v", size, seen.condition())
 		}
 		taintsIn(seen.taints())
 		w := &worker{key: factory}
-		if isName(seen.name()) {
-			_ = flexnode.ClusterOf(w.key + "/" + seen.name())
+		if isName(seen.name) {
+			_ = flexnode.ClusterOf(w.key + "/" + seen.name)
 		}
-		for _, subnet := range strings.Split(seen.subnets(), ",") {
+		for _, subnet := range strings.Split(seen.subnets, ",") {
 			flexnode.Overlapped(factory, "10.0.0.0/8", 24, subnet)
 		}
 	})

@@ -343,7 +343,7 @@ func TestListsAreReadInPages(t *testing.T) {
 	}
 	var names []string
 	for _, o := range must(meta.ExtractList(list)) {
-		names = append(names, o.(*seenNode).name())
+		names = append(names, o.(*seenNode).name)
 	}
 	if strings.Join(names, " ") != "n-1 n-2 n-3" {
 		t.Errorf("%q", names)
@@ -390,15 +390,14 @@ func (h *hostile) nodes(t testing.TB, budget int, fail func(error)) kind {
 // seenCounts counts sessions that were ended, by why.
 type seenCounts struct{ panics, limits, left atomic.Int64 }
 
-func (c *seenCounts) CertificateRequest(string) {}
-
-func (c *seenCounts) LeftBehind() { c.left.Add(1) }
-
-func (c *seenCounts) SessionEnded(why string) {
-	if why == "panic" {
+func (c *seenCounts) count(event string) {
+	switch event {
+	case Panic:
 		c.panics.Add(1)
-	} else {
+	case Limit:
 		c.limits.Add(1)
+	case LeftBehind:
+		c.left.Add(1)
 	}
 }
 
@@ -407,7 +406,7 @@ func (c *seenCounts) SessionEnded(why string) {
 func withHostile(t *testing.T, h *hostile) (*world, *fakeCluster, *seenCounts) {
 	t.Helper()
 	w, c, counts := newWorld(t), newFakeCluster("factory"), &seenCounts{}
-	w.manager.Metrics = counts
+	w.manager.Count = counts.count
 	w.manager.Source = sourceOf(func(ctx context.Context, k flexnode.Cluster) (Access, error) {
 		if keyOf(k.ID) == factory {
 			return w.source.Access(ctx, k, false)

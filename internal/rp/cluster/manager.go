@@ -19,15 +19,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Metrics counts what is done.
-type Metrics interface {
-	// CertificateRequest counts answers: "approved" or "denied".
-	CertificateRequest(answer string)
-	// SessionEnded counts the sessions that have ended by a "limit" or a "panic".
-	SessionEnded(why string)
-	// LeftBehind counts the workers that have not ended in time.
-	LeftBehind()
-}
+// The events that are counted: answers to certificate requests, sessions that have ended by a limit
+// or a panic, and workers that have not ended in time.
+const (
+	Approved   = "approved"
+	Denied     = "denied"
+	Limit      = "limit"
+	Panic      = "panic"
+	LeftBehind = "leftBehind"
+)
 
 // A panic in a goroutine of client-go must not end the process: client-go logs it and goes on.
 func init() { runtime.ReallyCrash = false }
@@ -53,7 +53,8 @@ type Manager struct {
 	Heard      func(nodeKey string) bool
 	Now        func() time.Time
 	Log, Audit *slog.Logger
-	Metrics    Metrics
+	// Count counts an event; nil counts none.
+	Count func(event string)
 
 	mu      sync.RWMutex
 	working map[string]*worker // by key of the cluster
@@ -165,9 +166,7 @@ func (m *Manager) await(stopped map[string]*worker) {
 				continue
 			}
 			w.log.Error("the worker of a cluster has not ended in time and is left behind")
-			if m.Metrics != nil {
-				m.Metrics.LeftBehind()
-			}
+			m.count(LeftBehind)
 		}
 	}
 }
@@ -216,6 +215,12 @@ func (m *Manager) CountCredentials(state string) int {
 		n += w.outstanding.count(state)
 	}
 	return n
+}
+
+func (m *Manager) count(event string) {
+	if m.Count != nil {
+		m.Count(event)
+	}
 }
 
 // did tells of an effect in a cluster; tests stop the provider there (store.Store.Did).

@@ -169,13 +169,9 @@ func (w *worker) writeReadiness(ctx context.Context, s *session, keys []string) 
 }
 
 func (w *worker) putReady(v *store.View, s *session, key string) error {
-	node, err := w.Store.Nodes.In(v, key)
-	if err != nil || !node.Exists() {
-		return err
-	}
-	row, err := w.Store.Status.In(v, key)
-	if err != nil {
-		return err
+	node, row := w.Store.Nodes.Row(v, key), w.Store.Status.Row(v, key)
+	if !node.Exists() {
+		return nil
 	}
 	ready := s.ready(key, row.Value.Ready, w.Now().UTC().Truncate(time.Second))
 	if same(row.Value.Ready, ready) {

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/uuid"
 	authorization "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,8 +35,7 @@ func (c *fakeCluster) secret(id string, labels map[string]string) {
 // Two installations of the provider, and the operator himself, share an API server: each leaves the
 // others' Secrets and requests alone.
 func TestOthersAreLeftAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		marks := w.manager.working[factory].marks()
 		foreign := map[string]string{}
 		for name, value := range marks {
@@ -71,13 +69,12 @@ func TestOthersAreLeftAlone(t *testing.T) {
 
 // Somebody else's token has the id that was drawn: it is left alone, ours gets another.
 func TestTokenIDIsTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
-		c.down.Store(true)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		c.Down.Store(true)
 		pass(healthInterval)
 		w.put(factoryID, "edge-1", api.Desired{})
 		id := w.credential(factory + "/edge-1").Value.TokenID
-		c.down.Store(false)
+		c.Down.Store(false)
 		c.secret(id, nil)
 		pass(time.Minute)
 		if got := w.credential(factory + "/edge-1").Value; got.State != store.Live ||
@@ -98,7 +95,7 @@ func TestTokenIDIsTaken(t *testing.T) {
 func TestClusterIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")
-		c.down.Store(true)
+		c.Down.Store(true)
 		w.register(factoryID, c)
 		w.own(factory)
 		pass(time.Second)
@@ -110,7 +107,7 @@ func TestClusterIsDown(t *testing.T) {
 		if got := w.node(factory + "/edge-1"); got.State != api.Creating || got.Revision != 0 {
 			t.Errorf("the node meanwhile: %+v", got)
 		}
-		c.down.Store(false)
+		c.Down.Store(false)
 		pass(2 * sourceInterval)
 		if got := w.node(factory + "/edge-1"); got.State != "" || got.Assigned == 0 ||
 			got.Chosen.Versions.Kubernetes != "1.35.4" {
@@ -119,13 +116,13 @@ func TestClusterIsDown(t *testing.T) {
 		if got := w.credential(factory + "/edge-1").Value.State; got != store.Live {
 			t.Errorf("the credential is %s", got)
 		}
-		c.down.Store(true)
+		c.Down.Store(true)
 		pass(time.Minute)
 		w.change(func(v *store.View) error {
 			return w.credentials.RemoveNode(v, factory+"/edge-1", true, time.Now())
 		})
 		pass(time.Hour)
-		c.down.Store(false)
+		c.Down.Store(false)
 		pass(2 * healthInterval)
 		if left := c.secrets(); len(left) != 0 {
 			t.Errorf("a deleted node's token is still there: %v", left)
@@ -133,26 +130,13 @@ func TestClusterIsDown(t *testing.T) {
 	})
 }
 
-// A version that turns out to be too new fails the node, and says why.
-func TestVersionTooNewIsFoundLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		w.register(factoryID, c)
-		w.put(factoryID, "edge-1", api.Desired{Versions: api.Versions{Kubernetes: "1.36.1"}})
-		w.own(factory)
-		pass(time.Second)
-		if n := w.node(factory + "/edge-1"); n.State != api.Failed || n.Reason == "" {
-			t.Errorf("%+v", n)
-		}
-	})
-}
-
 // A node whose credential has expired while its cluster was never reached is Failed; it is rendered
-// when the cluster answers. One that cannot be rendered is tried once, and again with other facts.
+// when the cluster answers. One that cannot be rendered is tried once, and again when the cluster has
+// another version. New facts reach both, whatever has become of a credential.
 func TestFailedNodesAreRendered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")
-		c.down.Store(true)
+		c.Down.Store(true)
 		w.register(factoryID, c)
 		w.own(factory)
 		w.put(factoryID, "late", api.Desired{})
@@ -161,23 +145,32 @@ func TestFailedNodesAreRendered(t *testing.T) {
 		if n := w.node(factory + "/late"); n.State != api.Failed || n.Revision != 0 {
 			t.Fatalf("it is %q: %+v", n.State, n)
 		}
-		c.down.Store(false)
+		c.Down.Store(false)
 		pass(10 * time.Minute)
 		if n := w.node(factory + "/late"); n.State != "" || n.Revision == 0 {
 			t.Errorf("it is %q: %+v", n.State, n)
 		}
 		facts := w.cluster(factory).Facts
-		if n := w.node(factory + "/new"); n.State != api.Failed || n.Facts != facts {
+		if n := w.node(factory + "/new"); n.State != api.Failed || n.Facts != facts || n.Reason == "" {
 			t.Errorf("it is %q: %+v", n.State, n)
 		}
 		if keys := w.index.Stale(factory, facts, 10); len(keys) != 0 {
 			t.Errorf("%v are tried again and again", keys)
 		}
 		version := "v1.36.0"
-		c.version.Store(&version)
+		c.Version.Store(&version)
+		pass(2 * probeInterval)
+		if n := w.node(factory + "/new"); n.State != "" || n.Revision == 0 || n.Reason != "" {
+			t.Errorf("after the upgrade it is %q: %+v", n.State, n)
+		}
+		edit(w, w.store.Nodes, factory+"/late", func(n *flexnode.Node) {
+			n.State, n.Reason = api.Failed, "its credential was revoked"
+		})
 		w.moveAPIServer("https://moved.example/")
-		if n := w.node(factory + "/new"); n.State != "" || n.Revision == 0 {
-			t.Errorf("with other facts it is %q: %+v", n.State, n)
+		for _, name := range []string{"/late", "/new"} {
+			if w.node(factory+name).Facts != w.cluster(factory).Facts {
+				t.Errorf("%s has the former facts", name)
+			}
 		}
 	})
 }
@@ -185,13 +178,8 @@ func TestFailedNodesAreRendered(t *testing.T) {
 // moveAPIServer gives the factory another address, which its nodes are told.
 func (w *world) moveAPIServer(url string) {
 	w.t.Helper()
-	w.change(func(v *store.View) error {
-		row, err := w.store.Clusters.In(v, factory)
-		if err != nil {
-			return err
-		}
-		row.Value.Properties.ServerURL, row.Value.Version = url, "2"
-		return w.store.Clusters.Put(v, factory, row.Value)
+	edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+		c.Properties.ServerURL, c.Version = url, "2"
 	})
 	pass(5 * time.Second)
 }
@@ -253,13 +241,8 @@ func TestNewFactsReachLargeNodes(t *testing.T) {
 			w.put(factoryID, fmt.Sprintf("edge-%d", i),
 				api.Desired{NodeConfig: api.NodeConfig{Labels: labels}})
 		}
-		w.change(func(v *store.View) error {
-			row, err := w.store.Clusters.In(v, factory)
-			if err != nil {
-				return err
-			}
-			row.Value.Properties.ServerURL, row.Value.Version = "https://moved.example/", "2"
-			return w.store.Clusters.Put(v, factory, row.Value)
+		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+			c.Properties.ServerURL, c.Version = "https://moved.example/", "2"
 		})
 		pass(time.Minute)
 		rows, _, err := w.store.Nodes.List(context.Background(), factory+"/")
@@ -281,9 +264,8 @@ func TestNewFactsReachLargeNodes(t *testing.T) {
 // A credential that cannot be made expires while its cluster does not answer, and its node does not
 // wait on.
 func TestAPendingCredentialExpires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
-		c.down.Store(true)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		c.Down.Store(true)
 		pass(time.Minute)
 		w.put(factoryID, "edge-1", api.Desired{})
 		key := w.node(factory + "/edge-1").Credential
@@ -302,8 +284,7 @@ func TestAPendingCredentialExpires(t *testing.T) {
 
 // What works in a session that was refused meanwhile is not given another's knowledge.
 func TestARefusedSessionIsNotUsedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		worker := w.manager.working[factory]
 		before := must(worker.use())
 		w.register(harbourID, newFakeCluster("harbour"))
@@ -321,55 +302,6 @@ func TestARefusedSessionIsNotUsedAgain(t *testing.T) {
 		give(factory)
 		if after := must(worker.use()); after == before || after.nodes == before.nodes {
 			t.Error("it is the same session again")
-		}
-	})
-}
-
-// A node that has a configuration gets new facts whatever has become of a credential that was asked
-// for; one that could not be rendered is tried again when the cluster has another version.
-func TestFailedNodesGetNewFacts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
-		w.put(factoryID, "runs", api.Desired{})
-		w.change(func(v *store.View) error {
-			n := w.node(factory + "/runs")
-			n.State, n.Reason = api.Failed, "its credential was revoked" // by the release before
-			return w.store.Nodes.Put(v, factory+"/runs", n)
-		})
-		w.change(func(v *store.View) error {
-			return w.store.Nodes.Put(v, factory+"/new", flexnode.Node{
-				ID: factoryID + "/flexNodeConfig/new", UID: uuid.NewString(), Floor: 1,
-				Desired: api.Desired{Versions: api.Versions{Kubernetes: "1.36.0"}},
-				State:   api.Creating,
-			})
-		})
-		pass(time.Second)
-		facts := w.cluster(factory).Facts
-		if n := w.node(factory + "/new"); n.State != api.Failed || n.Facts != facts {
-			t.Fatalf("too new: %+v", n)
-		}
-		if keys := w.index.Stale(factory, facts, 10); len(keys) != 0 {
-			t.Errorf("%v are tried again and again", keys)
-		}
-		version := "v1.36.0"
-		c.version.Store(&version)
-		pass(2 * probeInterval)
-		if n := w.node(factory + "/new"); n.State != "" || n.Revision == 0 || n.Reason != "" {
-			t.Errorf("after the upgrade: %+v", n)
-		}
-		w.change(func(v *store.View) error {
-			row, err := w.store.Clusters.In(v, factory)
-			if err != nil {
-				return err
-			}
-			row.Value.Properties.ServerURL, row.Value.Version = "https://moved.example/", "2"
-			return w.store.Clusters.Put(v, factory, row.Value)
-		})
-		pass(5 * time.Second)
-		for _, name := range []string{"/runs", "/new"} {
-			if w.node(factory+name).Facts != w.cluster(factory).Facts {
-				t.Errorf("%s has the former facts", name)
-			}
 		}
 	})
 }
@@ -433,8 +365,7 @@ func TestWhoSaysWhereDNSIs(t *testing.T) {
 
 // What is probed again and again writes nothing as long as nothing is new.
 func TestProbesOfTheSameWriteNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		pass(time.Minute)
 		memory := w.store.Backend.(*storetest.Memory)
 		before := memory.Commits()

@@ -77,9 +77,9 @@ func (w *worker) removeSome(
 func (w *worker) noteEmptied(ctx context.Context) error {
 	_, err := w.Store.Update(ctx, "cluster emptied", nil, func(v *store.View) error {
 		v.Fence(w.owner.Fence())
-		row, err := w.Store.Clusters.In(v, w.key)
-		if err != nil || !row.Value.Deleting() {
-			return err
+		row := w.Store.Clusters.Row(v, w.key)
+		if !row.Value.Deleting() {
+			return nil
 		}
 		next := *row.Value.Deletion
 		next.Emptied = true
@@ -126,11 +126,8 @@ func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {
 		total++
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("cannot count the nodes: %w", err)
-	}
-	if total == 0 {
-		return nil
+	if err != nil || total == 0 {
+		return err
 	}
 	_, err = w.Store.Update(ctx, "nodes counted", nil, func(v *store.View) error {
 		v.Fence(w.owner.Fence())
@@ -167,25 +164,16 @@ func (w *worker) removeNodes(ctx context.Context, names []string) error {
 // removeNode deletes a node within a change, and has the operation tell of it.
 func (w *worker) removeNode(v *store.View, name string) error {
 	v.Fence(w.owner.Fence())
-	row, err := w.Store.Clusters.In(v, w.key)
-	if err != nil || !row.Value.Deleting() {
-		return err
-	}
-	node, err := w.Store.Nodes.In(v, w.key+"/"+name)
-	if err != nil || !node.Exists() {
-		return err
+	row, node := w.Store.Clusters.Row(v, w.key), w.Store.Nodes.Row(v, w.key+"/"+name)
+	if !row.Value.Deleting() || !node.Exists() {
+		return nil
 	}
 	wipe := row.Value.Deletion.Wipe
 	if err := w.Credentials.RemoveNode(v, node.Key, wipe, w.Now().UTC()); err != nil {
 		return err
 	}
-	return w.progress(v, row.Value, 1)
-}
-
-// progress has the operation tell how many nodes are deleted.
-func (w *worker) progress(v *store.View, c flexnode.Cluster, removed int) error {
-	return w.operation(v, c, func(o *flexnode.Operation) {
-		o.Done += removed
+	return w.operation(v, row.Value, func(o *flexnode.Operation) {
+		o.Done++
 		o.Total = max(o.Total, o.Done)
 	})
 }
@@ -195,13 +183,12 @@ func (w *worker) operation(
 	v *store.View, c flexnode.Cluster, change func(*flexnode.Operation),
 ) error {
 	id := c.Deletion.Operation
-	row, err := w.Store.Operations.In(v, id)
-	if err != nil || !row.Exists() {
-		return err
+	row := w.Store.Operations.Row(v, id)
+	if !row.Exists() {
+		return nil
 	}
-	next := row.Value
-	change(&next)
-	return w.Store.Operations.Put(v, id, next)
+	change(&row.Value)
+	return w.Store.Operations.Put(v, id, row.Value)
 }
 
 // revokeAll revokes the credentials of the cluster that are left, whoever joins with them. None is
@@ -238,20 +225,12 @@ func (w *worker) revokeAll(ctx context.Context, deletion string) error {
 func (w *worker) removeRow(ctx context.Context) error {
 	_, err := w.Store.Update(ctx, "cluster removed", nil, func(v *store.View) error {
 		v.Fence(w.owner.Fence())
-		row, err := w.Store.Clusters.In(v, w.key)
-		if err != nil || !row.Value.Deleting() {
-			return err
+		row := w.Store.Clusters.Row(v, w.key)
+		if !row.Value.Deleting() {
+			return nil
 		}
-		if uid := row.Value.APIServer; uid != "" {
-			if err := w.giveBack(v, w.Store.APIServers, uid); err != nil {
-				return err
-			}
-		}
-		if endpoint := row.Value.Endpoint; endpoint != "" {
-			if err := w.giveBack(v, w.Store.Endpoints, endpoint); err != nil {
-				return err
-			}
-		}
+		w.giveBack(v, w.Store.APIServers, row.Value.APIServer)
+		w.giveBack(v, w.Store.Endpoints, row.Value.Endpoint)
 		w.Store.Clusters.Delete(v, w.key)
 		w.Store.Rollouts.Delete(v, w.key)
 		return w.operation(v, row.Value, func(o *flexnode.Operation) {

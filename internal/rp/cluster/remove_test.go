@@ -42,13 +42,8 @@ func (w *world) markDeletion(key string, wipe bool) {
 // which a machine joins with that its node does not refer to any more.
 func (w *world) fill(c *fakeCluster, nodes int) {
 	w.t.Helper()
-	w.change(func(v *store.View) error {
-		row, err := w.store.Clusters.In(v, factory)
-		if err != nil {
-			return err
-		}
-		row.Value.Properties.PodCIDR, row.Value.Properties.NodeCIDRMask = "10.0.0.0/8", 24
-		return w.store.Clusters.Put(v, factory, row.Value)
+	edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+		c.Properties.PodCIDR, c.Properties.NodeCIDRMask = "10.0.0.0/8", 24
 	})
 	for i := range nodes {
 		name := fmt.Sprintf("edge-%d", i)
@@ -134,15 +129,12 @@ func TestARegistrationIsDeleted(t *testing.T) {
 
 // A deletion that is aborted leaves the nodes that are left as they are.
 func TestADeletionIsAborted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.fill(c, 20)
 		w.markDeletion(factory, true)
 		pass(90 * time.Second)
-		w.change(func(v *store.View) error {
-			row, err := w.store.Clusters.In(v, factory)
-			row.Value.Deletion = nil
-			return errors.Join(err, w.store.Clusters.Put(v, factory, row.Value))
+		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+			c.Deletion = nil
 		})
 		pass(time.Hour)
 		if left := w.rows(w.store.Nodes.Key(factory)); left != 16 {
@@ -153,16 +145,10 @@ func TestADeletionIsAborted(t *testing.T) {
 
 // A reservation, while nodes are counted, deletes nothing.
 func TestAReservationIsNoDeletion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
-		w.change(func(v *store.View) error {
-			row, err := w.store.Clusters.In(v, factory)
-			if err != nil {
-				return err
-			}
-			row.Value.Deletion = &flexnode.Deletion{Since: time.Now()}
-			return w.store.Clusters.Put(v, factory, row.Value)
+		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+			c.Deletion = &flexnode.Deletion{Since: time.Now()}
 		})
 		pass(time.Minute)
 		if w.node(factory+"/edge-1").UID == "" || w.cluster(factory).ID == "" {
@@ -177,7 +163,7 @@ func TestARegistrationOfADeadClusterIsDeleted(t *testing.T) {
 		const nodes = 40
 		w, c := factoryWorld(t)
 		w.fill(c, nodes)
-		c.down.Store(true)
+		c.Down.Store(true)
 		w.markDeletion(factory, false)
 		pass(4 * time.Minute)
 		w.checkGone(nodes, false)
@@ -191,7 +177,7 @@ func TestARegistrationOfADeadClusterIsDeleted(t *testing.T) {
 func TestARegistrationThatWasNeverReachedIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")
-		c.down.Store(true)
+		c.Down.Store(true)
 		w.register(factoryID, c)
 		w.own(factory)
 		w.put(factoryID, "edge-1", api.Desired{})
@@ -205,8 +191,7 @@ func TestARegistrationThatWasNeverReachedIsDeleted(t *testing.T) {
 // A registration that is made again at once, while the same replica owns it, is deleted again with
 // all its credentials.
 func TestARegistrationIsDeletedTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.fill(c, 2)
 		w.markDeletion(factory, false)
 		pass(10 * time.Second)
@@ -221,14 +206,9 @@ func TestARegistrationIsDeletedTwice(t *testing.T) {
 		}
 		w.put(factoryID, "edge-1", api.Desired{NodeConfig: api.NodeConfig{MaxPods: 31}})
 		pass(time.Second)
-		w.change(func(v *store.View) error {
-			row, err := w.store.Clusters.In(v, factory)
-			if err != nil {
-				return err
-			}
-			row.Value.Deletion = &flexnode.Deletion{
+		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+			c.Deletion = &flexnode.Deletion{
 				Operation: operation + "2", Since: time.Now().UTC()}
-			return w.store.Clusters.Put(v, factory, row.Value)
 		})
 		pass(10 * time.Second)
 		if w.cluster(factory).ID != "" || w.rows(w.store.Credentials.Key(factory)) != 0 {

@@ -59,37 +59,27 @@ func (w *worker) renderNodes(ctx context.Context, keys []string) (done int, err 
 
 // parent is what nodes of the cluster are rendered with; without FactsLayer if they cannot be.
 func (w *worker) parent(v *store.View) (flexnode.Parent, error) {
-	row, err := w.Store.Clusters.In(v, w.key)
-	if err != nil || !row.Exists() || row.Value.Facts == "" || row.Value.Deleting() {
-		return flexnode.Parent{}, err
+	row := w.Store.Clusters.Row(v, w.key)
+	if row.Value.Facts == "" || row.Value.Deleting() {
+		return flexnode.Parent{}, nil
 	}
-	facts, err := w.Store.Layers.In(v, row.Value.Facts)
-	if err != nil || !facts.Exists() {
-		return flexnode.Parent{}, err
+	facts, err := flexnode.ReadLayer(w.Store.Layers.Row(v, row.Value.Facts).Value)
+	if err == nil && facts != nil && w.Defaults != nil {
+		err = w.putLayer(v, w.Defaults)
 	}
-	parent := flexnode.Parent{
-		Cluster: row.Value, Defaults: w.Defaults, Installation: w.Installation,
-	}
-	if parent.FactsLayer, err = flexnode.ReadLayer(facts.Value); err != nil {
-		return flexnode.Parent{}, err
-	}
-	if parent.Defaults != nil {
-		err = w.putLayer(v, parent.Defaults)
-	}
-	return parent, err
+	return flexnode.Parent{
+		Cluster: row.Value, FactsLayer: facts, Defaults: w.Defaults, Installation: w.Installation,
+	}, err
 }
 
 // renderNode renders one node.
 func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) error {
-	node, err := w.Store.Nodes.In(v, key)
-	if err != nil || !node.Exists() || node.Value.Facts == parent.Cluster.Facts &&
+	node := w.Store.Nodes.Row(v, key)
+	if !node.Exists() || node.Value.Facts == parent.Cluster.Facts &&
 		(node.Value.Revision != 0 || node.Value.Tried == parent.Cluster.Properties.KubernetesVersion) {
-		return err
+		return nil
 	}
-	history, err := w.Store.History.In(v, key)
-	if err != nil {
-		return err
-	}
+	history := w.Store.History.Row(v, key)
 	last, err := history.Value.Find(node.Value.Revision)
 	if err != nil {
 		return err
@@ -98,9 +88,11 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 	if err != nil {
 		return err
 	}
-	was, err := w.factsOf(v, offered)
-	if err != nil {
-		return err
+	var was *flexnode.Layer
+	if offered != nil {
+		if was, err = flexnode.ReadLayer(w.Store.Layers.Row(v, offered.Facts).Value); err != nil {
+			return err
+		}
 	}
 	status, err := w.Index.Status(key)
 	if err != nil {
@@ -124,16 +116,4 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 		return nil
 	}
 	return w.Store.Nodes.Put(v, key, next)
-}
-
-// factsOf is the layer of facts of a revision; nil for none.
-func (w *worker) factsOf(v *store.View, r *flexnode.Revision) (*flexnode.Layer, error) {
-	if r == nil {
-		return nil, nil
-	}
-	row, err := w.Store.Layers.In(v, r.Facts)
-	if err != nil {
-		return nil, err
-	}
-	return flexnode.ReadLayer(row.Value)
 }

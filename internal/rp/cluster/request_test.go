@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
@@ -110,8 +109,7 @@ func (d *removals) Remove(ctx context.Context, key string) error {
 
 // What a URL hands out is removed as soon as its token was used, not when the credential ends.
 func TestAUsedConfigurationIsRemovedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		delivery := &removals{Delivery: w.credentials.Delivery}
 		w.credentials.Delivery = delivery
 		w.put(factoryID, "edge-1", api.Desired{})
@@ -129,8 +127,7 @@ func TestAUsedConfigurationIsRemovedAtOnce(t *testing.T) {
 
 // One machine gets in with a token, for its own name; then the Secret goes.
 func TestATokenAdmitsOneMachine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
 		pass(time.Second)
 		row := w.credential(factory + "/edge-1")
@@ -202,8 +199,7 @@ func checkSecret(t *testing.T, w *world, c *fakeCluster, row store.Row[store.Cre
 func TestApprovedBySomebodyElse(t *testing.T) {
 	for name, node := range map[string]string{"its node": "edge-1", "another node": "edge-2"} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, c := factoryWorld(t)
+			inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 				w.put(factoryID, "edge-1", api.Desired{})
 				pass(time.Second)
 				id := w.credential(factory + "/edge-1").Value.TokenID
@@ -233,8 +229,7 @@ func TestApprovedBySomebodyElse(t *testing.T) {
 // others.
 func TestIdentities(t *testing.T) {
 	const one, two = "aaaaaaaa-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000002"
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", withIdentity(one))
 		w.put(factoryID, "edge-2", withIdentity(two))
 		token := withIdentity("aaaaaaaa-0000-0000-0000-000000000003")
@@ -266,8 +261,7 @@ func TestIdentities(t *testing.T) {
 // Nobody gets the certificate of a Node that is not a flex node's; one that has joined may again.
 func TestTheNameOfAnotherNode(t *testing.T) {
 	const user = "aaaaaaaa-0000-0000-0000-000000000001"
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		for _, name := range []string{"aks-pool-0", "edge-1"} {
 			w.put(factoryID, name, api.Desired{})
 		}
@@ -298,8 +292,7 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 
 // A Node of another installation of the provider is left alone, and its name is taken.
 func TestAnotherInstallationsNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{
 			NodeConfig: api.NodeConfig{Taints: []string{"a=b:NoSchedule"}}})
 		n := kubeNode("edge-1", corev1.ConditionTrue)
@@ -327,8 +320,7 @@ type blobs struct{ *credential.Handout }
 // An identity that joins consumes its URL, also where nobody reports whether it was read.
 func TestAnIdentityConsumesABlob(t *testing.T) {
 	const one = "aaaaaaaa-0000-0000-0000-000000000001"
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.credentials.Delivery = blobs{w.credentials.Delivery.(*credential.Handout)}
 		w.put(factoryID, "edge-1", withIdentity(one))
 		pass(time.Second)
@@ -343,8 +335,7 @@ func TestAnIdentityConsumesABlob(t *testing.T) {
 
 // A user whose name is the id of a token is not that token.
 func TestAUserIsNoToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
 		pass(time.Second)
 		id := w.credential(factory + "/edge-1").Value.TokenID
@@ -361,8 +352,7 @@ func TestAUserIsNoToken(t *testing.T) {
 
 // A request that could not be answered is answered soon, without waiting for a resync.
 func TestARequestIsRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
 		pass(time.Second)
 		failures := failApprovals(c, 3)
@@ -422,8 +412,7 @@ func TestFlaws(t *testing.T) {
 // While the index is behind, a machine that was a node of that name gets no certificate, and the
 // one that is the node does.
 func TestIdentitiesWhileTheIndexIsBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		one, two := "aaaaaaaa-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000002"
 		w.put(factoryID, "edge-1", withIdentity(one))
 		pass(time.Second)

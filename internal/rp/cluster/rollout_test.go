@@ -41,13 +41,8 @@ func following(runc string) api.Desired {
 // says has a node report.
 func (w *world) says(name string, report api.Report) {
 	w.t.Helper()
-	w.change(func(v *store.View) error {
-		row, err := w.store.Status.In(v, factory+"/"+name)
-		if err != nil {
-			return err
-		}
-		row.Value.Report = report
-		return w.store.Status.Put(v, factory+"/"+name, row.Value)
+	edit(w, w.store.Status, factory+"/"+name, func(s *flexnode.Status) {
+		s.Report = report
 	})
 	synctest.Wait()
 }
@@ -67,13 +62,8 @@ func (w *world) fails(name string, runs int64) {
 // policy sets the cluster's rollout policy.
 func (w *world) policy(p api.RolloutPolicy) {
 	w.t.Helper()
-	w.change(func(v *store.View) error {
-		row, err := w.store.Clusters.In(v, factory)
-		if err != nil {
-			return err
-		}
-		row.Value.Properties.RolloutPolicy = &p
-		return w.store.Clusters.Put(v, factory, row.Value)
+	edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+		c.Properties.RolloutPolicy = &p
 	})
 }
 
@@ -97,8 +87,7 @@ func (w *world) states() []flexnode.State {
 // A change reaches one node, and the others one by one when that has soaked; the next owner of the
 // cluster goes on.
 func TestRollout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.policy(api.RolloutPolicy{Soak: "PT1M"})
 		w.running(c, "a", "b", "c")
 		pass(5 * time.Second)
@@ -137,8 +126,7 @@ func TestRollout(t *testing.T) {
 // A canary that fails goes back, the others keep what they run, and are told apart by the state of
 // the change; one more failure is allowed then.
 func TestRolloutIsHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		first := w.running(c, "a", "b", "c")
 		pass(5 * time.Second)
 		w.fails("a", first["a"])
@@ -169,8 +157,7 @@ func TestRolloutIsHeld(t *testing.T) {
 // New facts restart kubelet where the address of DNS is another one: the nodes get them one by one.
 // The address of the API server reaches all at once, and those that are held back, too.
 func TestFactsRollOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		first := w.running(c, "a", "b", "c")
 		pass(5 * time.Second)
 		w.moveAPIServer("https://moved.example/")
@@ -191,8 +178,7 @@ func TestFactsRollOut(t *testing.T) {
 
 // A change that neither restarts nor drains reaches all at once, also while the cluster is paused.
 func TestLabelsAreNotHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.running(c, "a", "b")
 		pass(5 * time.Second)
 		w.policy(api.RolloutPolicy{Paused: true})

@@ -20,13 +20,15 @@ import (
 // seenNode is what is kept of a Node: a tenth of a kilobyte instead of ten. What many Nodes have
 // alike is kept once.
 type seenNode struct {
-	text                              string // name, pod subnets, addresses, version of the object
-	nameEnd, subnetsEnd, addressesEnd uint16
-	configured                        bool // with its pod subnet
-	whose                             whose
-	ready                             unique.Handle[readyState]
-	since                             int64 // of the Ready condition, in Unix seconds; 0 is not known
-	taintTexts                        unique.Handle[string]
+	name, version string // of the object
+	// subnets are its pod subnets, with commas: the one that it was configured with, else those that
+	// the cluster has allocated to it. addresses are its own.
+	subnets, addresses string
+	configured         bool // with its pod subnet
+	whose              whose
+	ready              unique.Handle[readyState]
+	since              int64 // of the Ready condition, in Unix seconds; 0 is not known
+	taintTexts         unique.Handle[string]
 }
 
 // whose tells which Nodes are of flex nodes.
@@ -47,21 +49,8 @@ type readyState struct {
 	reason string
 }
 
-func (n *seenNode) name() string { return n.text[:n.nameEnd] }
-
-// subnets are the pod subnets of the Node, with commas: the one that it was configured with, else
-// those that the cluster has allocated to it. addresses are its own, taints those that it has, each
-// with commas.
-func (n *seenNode) subnets() string   { return n.text[n.nameEnd:n.subnetsEnd] }
-func (n *seenNode) addresses() string { return n.text[n.subnetsEnd:n.addressesEnd] }
-func (n *seenNode) taints() string    { return n.taintTexts.Value() }
-
-// join writes the texts, which together are much shorter than 64 KiB.
-func (n *seenNode) join(name, subnets, addresses, version string) {
-	n.text = name + subnets + addresses + version
-	n.nameEnd, n.subnetsEnd = uint16(len(name)), uint16(len(name)+len(subnets))
-	n.addressesEnd = uint16(len(name) + len(subnets) + len(addresses))
-}
+// taints are those that it has, with commas.
+func (n *seenNode) taints() string { return n.taintTexts.Value() }
 
 // condition is the Ready condition that the Node has.
 func (n *seenNode) condition() *api.Condition {
@@ -78,7 +67,7 @@ const managedLabel = "kubernetes.azure.com/managed"
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor, by which caches know it.
 func (n *seenNode) GetObjectMeta() metav1.Object {
-	return &metav1.ObjectMeta{Name: n.name(), ResourceVersion: n.text[n.addressesEnd:]}
+	return &metav1.ObjectMeta{Name: n.name, ResourceVersion: n.version}
 }
 
 // GetObjectKind implements runtime.Object.
@@ -117,19 +106,19 @@ func seeNode(node *corev1.Node, installation string) *seenNode {
 	} else if node.Labels[managedLabel] != "false" {
 		seen.whose = unmanaged
 	}
-	subnets := flexnode.PodCIDROf(node.Labels)
-	if seen.configured = subnets != ""; !seen.configured {
-		subnets = joined(node.Spec.PodCIDRs, maxSubnets, func(text string) string {
+	seen.name, seen.version = cut(node.Name, maxName), cut(node.ResourceVersion, maxVersion)
+	seen.subnets = flexnode.PodCIDROf(node.Labels)
+	if seen.configured = seen.subnets != ""; !seen.configured {
+		seen.subnets = joined(node.Spec.PodCIDRs, maxSubnets, func(text string) string {
 			p, err := netip.ParsePrefix(text)
 			return wanted(err == nil, p.String())
 		})
 	}
-	addresses := joined(node.Status.Addresses, maxAddresses, func(a corev1.NodeAddress) string {
+	seen.addresses = joined(node.Status.Addresses, maxAddresses, func(a corev1.NodeAddress) string {
 		ip, err := netip.ParseAddr(a.Address)
 		return wanted(err == nil && ip.Zone() == "" &&
 			(a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP), ip.String())
 	})
-	seen.join(cut(node.Name, maxName), subnets, addresses, cut(node.ResourceVersion, maxVersion))
 	seen.taintTexts = unique.Make(joined(node.Spec.Taints, maxTaints, func(t corev1.Taint) string {
 		text := writeTaint(t)
 		return wanted(len(text) <= 2*maxText && !strings.Contains(text, ","), text)

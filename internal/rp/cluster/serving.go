@@ -38,7 +38,7 @@ func judgeServing(
 	if flaw != "" {
 		return denied, flaw
 	}
-	name := n.name()
+	name := n.name
 	user := "system:node:" + name
 	switch {
 	case csr.Spec.Username != user || !slices.Contains(csr.Spec.Groups, "system:nodes"):
@@ -57,7 +57,7 @@ func judgeServing(
 	case len(r.DNSNames) > 0 && flexnode.IsAPIServerName(name, own.urls...):
 		return denied, "its node is called as the API server is"
 	}
-	listed := strings.Split(n.addresses(), ",")
+	listed := strings.Split(n.addresses, ",")
 	for _, ip := range r.IPAddresses {
 		addr, ok := netip.AddrFromSlice(ip)
 		addr = addr.Unmap()
@@ -134,11 +134,11 @@ func (w *worker) reviewServing(
 		func(a netip.Addr) bool { return s.isTaken(name, a) })
 	switch v {
 	case approved:
-		w.count("approved")
+		w.count(Approved)
 		err = w.answer(ctx, s, csr, certificates.CertificateApproved, "FlexNodeApproved",
 			"The serving certificate of this node, for its name and addresses.")
 	case denied:
-		w.count("denied")
+		w.count(Denied)
 		w.Audit.Warn("request for a serving certificate denied", "cluster", w.key, "csr", csr.Name,
 			"node", name, "why", why)
 		err = w.answer(ctx, s, csr, certificates.CertificateDenied, "FlexNodeDenied",
@@ -200,8 +200,8 @@ const byAddress = "address"
 
 // addressesOf returns the keys of byAddress for a Node.
 func addressesOf(o any) ([]string, error) {
-	if n, ok := o.(*seenNode); ok && n.addresses() != "" {
-		return strings.Split(n.addresses(), ","), nil
+	if n, ok := o.(*seenNode); ok && n.addresses != "" {
+		return strings.Split(n.addresses, ","), nil
 	}
 	return nil, nil
 }

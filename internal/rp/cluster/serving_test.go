@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
@@ -151,9 +150,7 @@ func TestJudgeServing(t *testing.T) {
 
 // seenAt is a Node with addresses.
 func seenAt(name, addresses string) *seenNode {
-	n := &seenNode{}
-	n.join(name, "", addresses, "")
-	return n
+	return &seenNode{name: name, addresses: addresses}
 }
 
 // reservedHere are what no node of a cluster may have.
@@ -168,8 +165,7 @@ func reservedHere() reserved {
 
 // The DNS service is the cluster's also where Resource Manager alone says its address.
 func TestReserved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		s := &session{connection: c.connection()}
 		s.connection.dns = "10.96.0.99"
 		own := must(w.manager.working[factory].reserved(s))
@@ -224,8 +220,7 @@ func (c *fakeCluster) node(name string, flex bool, addresses ...string) {
 // A flex node gets its serving certificate, once the Node lists the addresses that it names; a Node
 // that is not the provider's is left to others.
 func TestServingCertificates(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		for _, name := range []string{"edge-1", "edge-2", "edge-3"} {
 			w.put(factoryID, name, api.Desired{})
 		}

@@ -226,15 +226,13 @@ func (s *session) recovered() {
 
 // countEnd counts and logs a session that has ended with an error.
 func (w *worker) countEnd(cause error) {
-	why := "limit"
+	why := Limit
 	if errors.Is(cause, errCrash) {
-		why = "panic"
+		why = Panic
 	}
+	w.count(why)
 	w.log.Error("the work in the cluster has ended and starts again after a pause",
 		slog.Any("error", cause))
-	if w.Metrics != nil {
-		w.Metrics.SessionEnded(why)
-	}
 }
 
 // adopt makes a session the one that effects are had in.

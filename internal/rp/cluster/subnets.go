@@ -119,7 +119,7 @@ func (w *worker) subnetsOfNodes(s *session, c flexnode.Cluster) map[string][]str
 		if !ok {
 			continue
 		}
-		key := w.key + "/" + n.name()
+		key := w.key + "/" + n.name
 		for _, subnet := range w.subnetsOf(n, key) {
 			for _, slot := range flexnode.Overlapped(w.key, c.Properties.PodCIDR,
 				c.Properties.NodeCIDRMask, subnet) {
@@ -137,7 +137,7 @@ func (w *worker) subnetsOfNodes(s *session, c flexnode.Cluster) map[string][]str
 // subnetsOf are the pod subnets that a Node has. What the cluster has allocated to one with a
 // configured subnet is not used.
 func (w *worker) subnetsOf(n *seenNode, key string) []string {
-	if n.subnets() == "" {
+	if n.subnets == "" {
 		return nil
 	}
 	if !n.configured {
@@ -146,7 +146,7 @@ func (w *worker) subnetsOf(n *seenNode, key string) []string {
 			return nil
 		}
 	}
-	return strings.Split(n.subnets(), ",")
+	return strings.Split(n.subnets, ",")
 }
 
 // isChosen reports whether a node has a pod subnet of its cluster, as far as the index knows.
@@ -173,13 +173,10 @@ func (w *worker) moveSubnets(
 		One: func(v *store.View, slot string) error {
 			v.Fence(w.owner.Fence())
 			move := moves[slot]
-			row, err := s.PodCIDRs.In(v, slot)
-			if err != nil || row.Value != move.from {
-				return err
-			}
-			node, err := s.Nodes.In(v, move.from)
-			if err != nil || move.from != "" && chose(node.Value, w.key, slot, c) {
-				return err
+			node := s.Nodes.Row(v, move.from)
+			if s.PodCIDRs.Row(v, slot).Value != move.from ||
+				move.from != "" && chose(node.Value, w.key, slot, c) {
+				return nil
 			}
 			if move.to == "" {
 				s.PodCIDRs.Delete(v, slot)
@@ -197,9 +194,9 @@ func (w *worker) noteSubnetsEpoch(ctx context.Context, epoch int64) error {
 	ahead := []string{w.Store.Clusters.Key(w.key)}
 	_, err := w.Store.Update(ctx, "pod subnets known", ahead, func(v *store.View) error {
 		v.Fence(w.owner.Fence())
-		row, err := w.Store.Clusters.In(v, w.key)
-		if err != nil || !row.Exists() || row.Value.SubnetsEpoch >= epoch {
-			return err
+		row := w.Store.Clusters.Row(v, w.key)
+		if !row.Exists() || row.Value.SubnetsEpoch >= epoch {
+			return nil
 		}
 		row.Value.SubnetsEpoch = epoch
 		return w.Store.Clusters.Put(v, w.key, row.Value)

@@ -33,13 +33,8 @@ func (w *world) subnets() map[string]string {
 // pool gives the cluster a network for pod subnets.
 func (w *world) pool(network string, mask int) {
 	w.t.Helper()
-	w.change(func(v *store.View) error {
-		row, err := w.store.Clusters.In(v, factory)
-		row.Value.Properties.PodCIDR, row.Value.Properties.NodeCIDRMask = network, mask
-		if err != nil {
-			return err
-		}
-		return w.store.Clusters.Put(v, factory, row.Value)
+	edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+		c.Properties.PodCIDR, c.Properties.NodeCIDRMask = network, mask
 	})
 	pass(2 * time.Second)
 }
@@ -80,13 +75,13 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 		c.joinWith("wide", "", false, "10.200.4.0/23")
 		c.joinWith("elsewhere", "10.201.1.0/24", true)
 		w.change(func(v *store.View) error { _, err := w.store.RaiseEpoch(v); return err })
-		c.down.Store(true)
+		c.Down.Store(true)
 		w.own(factory)
 		pass(time.Minute)
 		if got := w.cluster(factory).SubnetsEpoch; got != 1 {
 			t.Errorf("the cluster does not answer, and its Nodes are known in epoch %d", got)
 		}
-		c.down.Store(false)
+		c.Down.Store(false)
 		pass(time.Minute)
 		want := map[string]string{"00000001": "unknown", "00000002": "allocated",
 			"00000004": "wide", "00000005": "wide"}
@@ -112,8 +107,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 // The machines of a registration that is deleted run on with their pod subnets, which are taken
 // when the cluster is registered again: in the first epoch as in any other.
 func TestPodSubnetsOfReleasedMachines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.pool("10.200.0.0/20", 24)
 		w.put(factoryID, "edge-1", api.Desired{})
 		before := w.subnets()
@@ -123,7 +117,7 @@ func TestPodSubnetsOfReleasedMachines(t *testing.T) {
 		if w.cluster(factory).UID != "" || len(w.subnets()) != 0 {
 			t.Fatalf("it is not deleted: %+v, %v", w.cluster(factory), w.subnets())
 		}
-		c.down.Store(true)
+		c.Down.Store(true)
 		w.register(factoryID, c)
 		w.pool("10.200.0.0/20", 24)
 		w.own(factory)
@@ -131,7 +125,7 @@ func TestPodSubnetsOfReleasedMachines(t *testing.T) {
 		if got := w.cluster(factory).SubnetsEpoch; got != 0 {
 			t.Errorf("the Nodes were not seen, and are known in epoch %d", got)
 		}
-		c.down.Store(false)
+		c.Down.Store(false)
 		pass(time.Minute)
 		if diff := cmp.Diff(before, w.subnets()); diff != "" || len(before) != 1 {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -146,8 +140,7 @@ func TestPodSubnetsOfReleasedMachines(t *testing.T) {
 // then the one whose flexNodeConfig has it, then the first by name. It changes hands with the Node.
 func TestNodesWithOnePodSubnet(t *testing.T) {
 	for range 10 { // the order of Nodes is another one each time
-		synctest.Test(t, func(t *testing.T) {
-			w, c := factoryWorld(t)
+		inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 			w.pool("10.200.0.0/20", 24)
 			want := func(node string) {
 				t.Helper()
@@ -180,8 +173,7 @@ func TestNodesWithOnePodSubnet(t *testing.T) {
 
 // A pod subnet of a node that is made while the rows are read is not freed.
 func TestAPodSubnetThatWasJustGivenOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		w.pool("10.200.0.0/20", 24)
 		w.put(factoryID, "edge-1", api.Desired{})
 		before := w.subnets()

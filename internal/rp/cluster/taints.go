@@ -23,17 +23,16 @@ const (
 	// taintsRefusal is how long nothing is tried in a cluster that does not let the provider set
 	// taints.
 	taintsRefusal = 10 * time.Minute
-	// taintsAgain is after what time they are set again on a Node that somebody has taken them from
-	// taintsOften times; it doubles each time, up to taintsCalm, after which it begins anew.
+	// taintsAgain is after what time they are set again on a Node that somebody has taken them from;
+	// it doubles each time, up to taintsCalm, after which it begins anew.
 	taintsAgain = time.Second
-	taintsOften = 3
 	taintsCalm  = 10 * time.Minute
 )
 
-// repeat is how often the same was done, and when last.
+// repeat is what was done, when last, and after what pause it is done again.
 type repeat struct {
 	what  string
-	times int
+	pause time.Duration
 	last  time.Time
 }
 
@@ -43,27 +42,24 @@ type repeat struct {
 func (w *worker) taintsPause(key, want string) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r, known := w.taintsSet[key]
+	r := w.taintsSet[key]
 	passed := w.Now().Sub(r.last)
-	if !known || r.what != want || passed >= taintsCalm {
+	if r.what != want || passed >= taintsCalm {
 		delete(w.taintsSet, key)
 		return 0
 	}
-	if r.times < taintsOften {
-		return 0
-	}
-	return max(0, min(taintsAgain<<min(r.times-taintsOften, 10), taintsCalm)-passed)
+	return max(0, r.pause-passed)
 }
 
 // taintsDone notes that a node has got the taints that are wanted.
 func (w *worker) taintsDone(key, want string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	times := 1
+	pause := taintsAgain
 	if r := w.taintsSet[key]; r.what == want {
-		times += r.times
+		pause = min(2*r.pause, taintsCalm)
 	}
-	w.taintsSet[key] = repeat{want, times, w.Now()}
+	w.taintsSet[key] = repeat{want, pause, w.Now()}
 }
 
 // taintsDiffer tells, by the index, whether the taints of a node are to be set, and after which
@@ -74,13 +70,11 @@ func (w *worker) taintsDiffer(
 	seen := s.node(key)
 	w.mu.Lock()
 	refused := w.Now().Before(w.taintsRefused)
-	w.mu.Unlock()
 	if seen == nil {
-		w.tellLeft(key, nil)
-		w.mu.Lock()
 		delete(w.taintsSet, key)
-		w.mu.Unlock()
+		delete(w.taintsLeft, key)
 	}
+	w.mu.Unlock()
 	if seen == nil || seen.other() || refused {
 		return 0, false
 	}
@@ -206,14 +200,10 @@ func (w *worker) noteTaints(
 	ahead := []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}
 	_, err := w.Store.Update(ctx, "taints noted", ahead, func(v *store.View) error {
 		v.Fence(w.owner.Fence())
-		node, err := w.Store.Nodes.In(v, key)
-		if err != nil || !node.Exists() {
+		node, row := w.Store.Nodes.Row(v, key), w.Store.Status.Row(v, key)
+		if !node.Exists() {
 			decide(claim{})
-			return err
-		}
-		row, err := w.Store.Status.In(v, key)
-		if err != nil {
-			return err
+			return nil
 		}
 		next := row.Value
 		next.Taints = decide(claim{

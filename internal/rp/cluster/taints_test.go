@@ -19,6 +19,7 @@ import (
 	ktesting "k8s.io/client-go/testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 )
 
 func taint(text string) corev1.Taint {
@@ -78,8 +79,7 @@ const nodeUnreachable = "node.kubernetes.io/unreachable:NoExecute"
 
 // A Node has the taints that its owner wants, also when that changes, and keeps everybody else's.
 func TestTaints(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		check := func(when, want string) {
 			t.Helper()
 			if got := c.taints("edge-1"); got != want {
@@ -127,8 +127,7 @@ func TestTaints(t *testing.T) {
 // Taints that a webhook takes away each time are set again, but less and less often; what the owner
 // wants after that is not kept waiting.
 func TestTaintsThatAreStripped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		count := patches(c)
 		c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
 			go func() {
@@ -158,8 +157,7 @@ func TestTaintsThatAreStripped(t *testing.T) {
 // A taint that somebody takes away, or changes, comes back; one that was never ours does not go,
 // also when an owner wants it for a while under another effect.
 func TestTaintsOfOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.want("edge-1", "edge=true:NoSchedule", "node.kubernetes.io/unreachable:NoExecute")
 		c.joinTainted("edge-1", "edge=true:NoSchedule", "edge=true:NoExecute", nodeUnreachable)
 		c.taintAs("edge-1", func([]corev1.Taint) []corev1.Taint { return nil })
@@ -179,9 +177,8 @@ func TestTaintsOfOthers(t *testing.T) {
 // What somebody else has put on a Node stays, whatever the owner wants meanwhile: the same taint,
 // or one with another value, of which the provider's operator is told.
 func TestTaintsThatOthersHaveToo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
-		var log lines
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		var log rptest.Log
 		w.manager.working[factory].log = slog.New(slog.NewTextHandler(&log, nil))
 		count := patches(c)
 		w.want("edge-1", "own:NoSchedule")
@@ -216,8 +213,7 @@ func TestTaintsThatOthersHaveToo(t *testing.T) {
 
 // A taint that somebody else sets at the same moment is his, though it was about to be set.
 func TestTaintsOfTheSameMoment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		c.joinTainted("edge-1")
 		w.put(factoryID, "edge-1", api.Desired{})
 		pass(2 * readinessPause)
@@ -252,8 +248,7 @@ func TestTaintsOfTheSameMoment(t *testing.T) {
 // Only the Nodes of flex nodes are touched, and none that somebody else changes at the same time is
 // written over.
 func TestTaintsOfTheRightNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.want("edge-1", "edge:NoSchedule")
 		c.join("edge-1", corev1.ConditionTrue) // it has not the label of a flex node
 		if got := c.taints("edge-1"); got != "" {
@@ -282,8 +277,7 @@ func TestTaintsOfTheRightNode(t *testing.T) {
 
 // A cluster that does not allow it is not asked over and over.
 func TestTaintsAreForbidden(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		var refused atomic.Int64
 		c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
 			refused.Add(1)
@@ -306,8 +300,7 @@ func TestTaintsAreForbidden(t *testing.T) {
 
 // What was refused was not set: who sets it by hand meanwhile keeps it.
 func TestTaintsThatWereRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		var allowed atomic.Bool
 		c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
 			resource := schema.GroupResource{Resource: "nodes"}

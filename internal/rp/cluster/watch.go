@@ -242,7 +242,7 @@ func (w *worker) nodeKind(client kubernetes.Interface) kind {
 			o = gone.Obj
 		}
 		if n, ok := o.(*seenNode); ok {
-			w.noteReady(w.key + "/" + n.name())
+			w.noteReady(w.key + "/" + n.name)
 		}
 	}
 	return kind{

@@ -1,13 +1,10 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,47 +13,30 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
-	ktesting "k8s.io/client-go/testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const (
-	subscription = "11111111-2222-3333-4444-555555555555"
-	tenant       = "99999999-0000-0000-0000-000000000000"
-	factoryID    = "/subscriptions/" + subscription + "/resourceGroups/Edge/providers/" +
-		"Microsoft.ContainerService/managedClusters/Factory"
-	factory = subscription + "/edge/factory"
+	subscription = rptest.Subscription
+	tenant       = rptest.Tenant
+	factoryID    = rptest.ClusterID
+	factory      = rptest.ClusterKey
 	// harbour is a cluster of another team, in another subscription.
 	harbourID = "/subscriptions/22222222-2222-3333-4444-555555555555/resourceGroups/Quay/" +
 		"providers/Microsoft.ContainerService/managedClusters/Harbour"
 	harbour = "22222222-2222-3333-4444-555555555555/quay/harbour"
 )
 
-// TestMain makes what is made once outside of every bubble of time.
 func TestMain(m *testing.M) {
-	s := store.New(storetest.NewMemory())
-	_, err := s.Update(context.Background(), "", nil, func(v *store.View) error {
-		return s.History.Put(v, "warm", flexnode.History{})
-	})
-	if err == nil {
-		_, err = s.History.Get(context.Background(), "warm")
-	}
-	if err != nil {
-		panic(err)
-	}
-	newFakeCluster("warm")
+	kubetest.Warm()
 	os.Exit(m.Run())
 }
 
@@ -76,69 +56,22 @@ type world struct {
 	credentials *credential.Service
 	manager     *Manager
 	source      *fakeSource
-	audit       *lines
+	audit       *rptest.Log
 	owned       map[string]owner
 }
 
-// lines takes a log.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+// fakeCluster is an API server that can be out of reach.
+type fakeCluster struct{ *kubetest.Cluster }
 
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+var errDown = kubetest.ErrDown
 
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// fakeCluster is client-go's own fake of an API server, which can be out of reach.
-type fakeCluster struct {
-	*fake.Clientset
-	name    string
-	down    atomic.Bool
-	version atomic.Pointer[string]
-}
-
-var errDown = errors.New("connection refused")
-
-func newFakeCluster(name string) *fakeCluster {
-	c := &fakeCluster{name: name, Clientset: fake.NewClientset(
-		&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "kube-dns", Namespace: "kube-system"},
-			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.10"},
-		},
-		&corev1.Service{ObjectMeta: metav1.ObjectMeta{
-			Name: "kubernetes", Namespace: "default", UID: types.UID("uid-of-" + name)},
-			Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1", "fd96::1"}},
-		},
-	)}
-	version := "v1.35.4"
-	c.version.Store(&version)
-	rptest.Confine(c.Clientset, func(string, string) {})
-	c.PrependReactor("*", "*", func(ktesting.Action) (bool, runtime.Object, error) {
-		return c.down.Load(), nil, errDown
-	})
-	return c
-}
+func newFakeCluster(name string) *fakeCluster { return &fakeCluster{kubetest.New(name)} }
 
 // connection is a connection to the fake.
 func (c *fakeCluster) connection() *Connection {
 	return &Connection{
-		Approvals: c, Secrets: c, Watches: c, CA: testCA(),
-		ServerURL: "https://" + c.name + ".example:6443",
-		Version: func(context.Context) (string, error) {
-			if c.down.Load() {
-				return "", errDown
-			}
-			return *c.version.Load(), nil
-		},
+		Approvals: c, Secrets: c, Watches: c, CA: testCA(), Version: c.Ask,
+		ServerURL: "https://" + c.Name + ".example:6443",
 	}
 }
 
@@ -163,7 +96,7 @@ func (f *fakeSource) Access(_ context.Context, c flexnode.Cluster, _ bool) (Acce
 		return Access{}, errDown
 	}
 	return Access{
-		Fingerprint: fmt.Sprintf("%s %d", key, f.round[key]), Endpoint: "at-" + f.clusters[key].name,
+		Fingerprint: fmt.Sprintf("%s %d", key, f.round[key]), Endpoint: "at-" + f.clusters[key].Name,
 	}, nil
 }
 
@@ -211,7 +144,7 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	memory := storetest.NewMemory()
 	keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
-	w := &world{t: t, audit: &lines{},
+	w := &world{t: t, audit: &rptest.Log{},
 		source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
 	w.start(memory, keys)
 	w.change(func(v *store.View) error {
@@ -237,25 +170,17 @@ func (w *world) start(memory *storetest.Memory, keys seal.Ring) {
 	}()
 	w.t.Cleanup(func() { stop(); <-done })
 	audit := slog.New(slog.NewJSONHandler(w.audit, nil))
-	log := slog.New(slog.NewTextHandler(testLog{w.t}, nil))
+	log := slog.New(slog.NewTextHandler(kubetest.Log{T: w.t}, nil))
 	w.credentials = &credential.Service{
 		Store: w.store, Keys: keys, Now: time.Now, Audit: audit, Log: log,
 		Delivery: &credential.Handout{Store: w.store, Keys: keys, Now: time.Now,
-			PublicURL: "https://provider.example"},
+			PublicURL: rptest.PublicURL},
 	}
 	w.manager = &Manager{
 		Store: w.store, Index: w.index, Credentials: w.credentials, Source: w.source,
 		Dial: w.source.dial, Installation: "here", TenantID: tenant, Renderer: "test",
 		Now: time.Now, Log: log, Audit: audit, Heard: func(string) bool { return true },
 	}
-}
-
-// testLog is a log that is shown when a test fails.
-type testLog struct{ t testing.TB }
-
-func (l testLog) Write(p []byte) (int, error) {
-	l.t.Log(strings.TrimSpace(string(p)))
-	return len(p), nil
 }
 
 // change writes to the store, as handlers do.
@@ -313,12 +238,26 @@ func factoryWorld(t testing.TB) (*world, *fakeCluster) {
 	return w, c
 }
 
-// pass lets time pass, and what follows from it happen.
-func pass(d time.Duration) {
-	synctest.Wait()
-	time.Sleep(d)
-	synctest.Wait()
+// inFactory is a test in a bubble of time, with a factoryWorld.
+func inFactory(t *testing.T, test func(*testing.T, *world, *fakeCluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		test(t, w, c)
+	})
 }
+
+// edit changes a row, as something else than the manager does.
+func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row := table.Row(v, key)
+		with(&row.Value)
+		return table.Put(v, key, row.Value)
+	})
+}
+
+func pass(d time.Duration) { kubetest.Pass(d) }
 
 // withIdentity is a node that joins with an identity in Azure.
 func withIdentity(client string) api.Desired {
@@ -338,10 +277,7 @@ func (w *world) put(clusterID, name string, d api.Desired) {
 
 func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) error {
 	key := keyOf(clusterID) + "/" + name
-	cluster, err := w.store.Clusters.In(v, keyOf(clusterID))
-	if err != nil {
-		return err
-	}
+	cluster := w.store.Clusters.Row(v, keyOf(clusterID))
 	parent := flexnode.Parent{Cluster: cluster.Value}
 	if cluster.Value.Facts != "" {
 		layer := must(w.store.Layers.In(v, cluster.Value.Facts)).Value
@@ -411,14 +347,10 @@ func (w *world) ready(node string) api.Condition {
 }
 
 // secrets are the names of the bootstrap tokens in the cluster.
-func (c *fakeCluster) secrets() []string {
-	list := must(c.Tracker().List(corev1.SchemeGroupVersion.WithResource("secrets"),
-		corev1.SchemeGroupVersion.WithKind("Secret"), "kube-system"))
-	var names []string
-	for _, s := range list.(*corev1.SecretList).Items {
+func (c *fakeCluster) secrets() (names []string) {
+	for _, s := range c.Secrets() {
 		names = append(names, s.Name)
 	}
-	slices.Sort(names)
 	return names
 }
 

@@ -20,35 +20,6 @@ type Metrics struct {
 	latency  *prometheus.HistogramVec
 	polls    *prometheus.CounterVec
 	reads    prometheus.Counter
-	known    memo[counting, counted] // those that were asked for before
-}
-
-// counting is what requests are counted by, counted what is told of them.
-type (
-	counting struct {
-		operation string
-		status    int
-		poll      bool
-	}
-	counted struct {
-		requests, polls prometheus.Counter // polls is nil of what is none
-		latency         prometheus.Observer
-	}
-)
-
-// counted finds the metrics of an operation and status. Each request asks for them.
-func (m *Metrics) counted(c counting) counted {
-	return m.known.of(c, func() counted {
-		made := counted{
-			requests: m.requests.WithLabelValues(c.operation, strconv.Itoa(c.status)),
-			latency:  m.latency.WithLabelValues(c.operation),
-		}
-		if c.poll {
-			changed := c.status != http.StatusNotModified
-			made.polls = m.polls.WithLabelValues(strconv.FormatBool(changed))
-		}
-		return made
-	})
 }
 
 // NewMetrics makes and registers the metrics.
@@ -101,11 +72,11 @@ func (r *request) operationName() string {
 // observe counts a request, and writes down who has changed what, and who was refused.
 func (a *API) observe(r *request, w *response, took time.Duration) {
 	operation := r.operationName()
-	m := a.Metrics.counted(counting{operation, w.status, r.isPoll()})
-	m.requests.Inc()
-	m.latency.Observe(took.Seconds())
-	if m.polls != nil {
-		m.polls.Inc()
+	a.Metrics.requests.WithLabelValues(operation, strconv.Itoa(w.status)).Inc()
+	a.Metrics.latency.WithLabelValues(operation).Observe(took.Seconds())
+	if r.isPoll() {
+		changed := w.status != http.StatusNotModified
+		a.Metrics.polls.WithLabelValues(strconv.FormatBool(changed)).Inc()
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if w.status == http.StatusTooManyRequests || w.status == http.StatusUnauthorized {

@@ -20,6 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -59,7 +60,7 @@ func newAzWorld(t *testing.T) *azWorld {
 	if _, err := exec.LookPath("az"); err != nil {
 		t.Skip("there is no az here (Debian: apt-get install azure-cli)")
 	}
-	w := &azWorld{t: t, dir: t.TempDir(), cluster: newFakeCluster(), sim: &azuresim.Sim{}}
+	w := &azWorld{t: t, dir: t.TempDir(), cluster: &fakeCluster{kubetest.New("factory")}, sim: &azuresim.Sim{}}
 	w.sim.Load(azuresim.World{
 		Subscriptions:  []azuresim.Subscription{{ID: subscription, Name: "Edge"}},
 		ResourceGroups: []string{"/subscriptions/" + subscription + "/resourceGroups/my-rg"},
@@ -110,7 +111,7 @@ func (w *azWorld) provide() {
 		NodeDefaults: oldKubernetes(),
 	}
 	s := newService(settings, All, storetest.NewMemory())
-	s.log = slog.New(slog.NewTextHandler(testLog{t}, nil))
+	s.log = slog.New(slog.NewTextHandler(kubetest.Log{T: t}, nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	s.begin(ctx)
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.dial

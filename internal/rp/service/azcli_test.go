@@ -293,7 +293,7 @@ func (w *azWorld) fails(script, want string) {
 
 // A cluster that is down keeps nobody waiting for ever, and what was asked for is done later.
 func (w *azWorld) clusterIsDown(t *testing.T) {
-	w.cluster.down.Store(true)
+	w.cluster.Down.Store(true)
 	_, errors, code := w.run("az aks flex-node create $G -n down-1 --output-url --timeout 1")
 	if code == 0 || !strings.Contains(errors, "The cluster 'my-cluster' does not answer the "+
 		"resource provider, so 'down-1' is stored") {
@@ -305,7 +305,7 @@ func (w *azWorld) clusterIsDown(t *testing.T) {
 		!strings.Contains(errors, "az aks flex-node get-config-url -g my-rg -c my-cluster -n down-1") {
 		t.Errorf("exit code %d\n%s", code, errors)
 	}
-	w.cluster.down.Store(false)
+	w.cluster.Down.Store(false)
 	w.must("az aks flex-node wait $G -n down-1 --created --interval 1 --timeout 120")
 	if url := w.must("az aks flex-node get-config-url $G -n down-1 -o tsv 2>/dev/null"); url == "" {
 		t.Error("there is no URL when the cluster is back")

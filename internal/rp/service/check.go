@@ -36,9 +36,6 @@ func (s Settings) check() error {
 	p.need(labelValue().MatchString(s.Installation),
 		"installation: must be 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first "+
 			"and last")
-	p.need(s.KubeconfigDir == "",
-		"kubeconfigDir: is not used any more, because every cluster could "+
-			"name every file in it; bind each kubeconfig to its cluster in clusters")
 	for _, problem := range cluster.CheckBindings(s.Clusters) {
 		p = append(p, errors.New(problem))
 	}

@@ -62,11 +62,10 @@ func collectEach[T any](
 	var errs []error
 	err := table.EachKey(ctx, "", func(key string) error {
 		_, err := st.Update(ctx, "row collected", nil, func(v *store.View) error {
-			row, err := table.In(v, key)
-			if err != nil || !row.Exists() {
-				return err
+			if row := table.Row(v, key); row.Exists() {
+				return decide(v, row)
 			}
-			return decide(v, row)
+			return nil
 		})
 		errs = append(errs, err)
 		return ctx.Err()

@@ -71,10 +71,7 @@ const etcdRow = "etcd"
 // noteCluster raises the epoch if the store is in another etcd cluster than at the last start.
 func noteCluster(ctx context.Context, st *store.Store, id string) error {
 	_, err := st.Update(ctx, "etcd cluster noted", nil, func(v *store.View) error {
-		row, err := st.Meta.In(v, etcdRow)
-		if err != nil {
-			return err
-		}
+		row := st.Meta.Row(v, etcdRow)
 		now, err := json.Marshal(id)
 		if err != nil || bytes.Equal(row.Value, now) {
 			return err

@@ -21,6 +21,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
@@ -45,7 +46,7 @@ type fleet struct {
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	f := &fleet{t: t, memory: storetest.NewMemory(), cluster: newFakeCluster()}
+	f := &fleet{t: t, memory: storetest.NewMemory(), cluster: &fakeCluster{kubetest.New("factory")}}
 	dir := t.TempDir()
 	f.signer = must(rsa.GenerateKey(rand.Reader, 2048))
 	issuer := httptest.NewTLSServer(http.HandlerFunc(f.showKeys))

@@ -150,7 +150,7 @@ func (w *world) consistent(urls []string) {
 		live = append(live, c.Key)
 	}
 	known := 0
-	secrets := w.cluster.secrets()
+	secrets := w.cluster.Secrets()
 	for _, s := range secrets {
 		if slices.Contains(tokens, s.Name) {
 			known++

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"maps"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,8 @@ import (
 
 	certificates "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/google/go-cmp/cmp"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -47,7 +50,7 @@ func (w *world) ask(name, tokenID, node string, key *ecdsa.PrivateKey) string {
 		Subject: pkix.Name{CommonName: "system:node:" + node,
 			Organization: []string{"system:nodes"}},
 	}, key))
-	groups, _ := w.cluster.groups.Load(tokenID)
+	groups, _ := w.cluster.Groups.Load(tokenID)
 	client := w.cluster.CertificatesV1().CertificateSigningRequests()
 	must(client.Create(context.Background(), &certificates.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -112,7 +115,7 @@ func TestATokenIsForOneMachine(t *testing.T) {
 			t.Errorf("with the new token: %q", got)
 		}
 		w.must(200, "DELETE", nodeURL("edge-1"), "") // while a machine joins
-		if left := w.cluster.secrets(); len(left) != 0 {
+		if left := w.cluster.Secrets(); len(left) != 0 {
 			t.Errorf("a deleted node has a Secret: %v", left)
 		}
 		w.must(403, "GET", path(fresh.ConfigURL), "")
@@ -150,11 +153,11 @@ func (w *world) join(url string) (bundle string) {
 	answers("Denied", "thief", "edge-1", another)
 	w.must(409, "POST", nodeURL("edge-1", "/listConfigUrl"), "{}")
 	w.issue("first")
-	if len(w.cluster.secrets()) != 1 {
+	if len(w.cluster.Secrets()) != 1 {
 		t.Error("the Secret went without grace")
 	}
 	pass(credential.Grace)
-	if left := w.cluster.secrets(); len(left) != 0 {
+	if left := w.cluster.Secrets(); len(left) != 0 {
 		t.Errorf("the Secret is still there: %v", left)
 	}
 	if rows := list(w, w.store.Credentials); len(rows) != 0 {
@@ -166,7 +169,7 @@ func (w *world) join(url string) (bundle string) {
 
 func (w *world) checkSecret(id, token string) {
 	w.t.Helper()
-	secrets := w.cluster.secrets()
+	secrets := w.cluster.Secrets()
 	if len(secrets) != 1 || secrets[0].Name != "bootstrap-token-"+id ||
 		secrets[0].Type != "bootstrap.kubernetes.io/token" ||
 		!strings.HasPrefix(string(secrets[0].Data["auth-extra-groups"]),
@@ -187,7 +190,7 @@ func TestClusterIsDown(t *testing.T) {
 			t.Errorf("with a cluster that was never reached: %s", text)
 		}
 		w.must(202, "POST", nodeURL("edge-1", "/listConfigUrl"), "")
-		w.cluster.down.Store(false)
+		w.cluster.Down.Store(false)
 		pass(time.Minute)
 		_, text = w.must(200, "GET", nodeURL("edge-1"), "")
 		if p := shownNode(t, text).Properties; p.ProvisioningState != api.Succeeded ||
@@ -200,12 +203,12 @@ func TestClusterIsDown(t *testing.T) {
 		if err != nil || c.Kubernetes.Version != "1.35.4" {
 			t.Errorf("the bundle: %v, Kubernetes %s", err, c.Kubernetes.Version)
 		}
-		w.cluster.down.Store(true)
+		w.cluster.Down.Store(true)
 		w.must(200, "DELETE", nodeURL("edge-1"), "")
 		w.must(403, "GET", url, "")
-		w.cluster.down.Store(false)
+		w.cluster.Down.Store(false)
 		pass(time.Minute)
-		if left := w.cluster.secrets(); len(left) != 0 {
+		if left := w.cluster.Secrets(); len(left) != 0 {
 			t.Errorf("a deleted node's token is still there: %v", left)
 		}
 	})
@@ -216,7 +219,7 @@ func TestVersionTooNewIsFoundLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDownWorld(t)
 		w.must(201, "PUT", nodeURL("n"), `{"properties":{"versions":{"kubernetes":"1.36.1"}}}`)
-		w.cluster.down.Store(false)
+		w.cluster.Down.Store(false)
 		pass(time.Minute)
 		_, text := w.must(200, "GET", nodeURL("n"), "")
 		if p := shownNode(t, text).Properties; p.ProvisioningState != api.Failed ||
@@ -276,9 +279,30 @@ func TestLastSeen(t *testing.T) {
 func newDownWorld(t *testing.T) *world {
 	t.Helper()
 	w := newEmptyWorld(t)
-	w.cluster.down.Store(true)
+	w.cluster.Down.Store(true)
 	w.register()
 	return w
+}
+
+// A node that was made before its cluster was reached polls this provider as every other does.
+func TestNodesOfAClusterThatWasDownPollHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDownWorld(t)
+		w.must(201, "PUT", nodeURL("a"), withToken)
+		w.cluster.Down.Store(false)
+		pass(time.Minute)
+		w.must(201, "PUT", nodeURL("b"), withToken)
+		var agents []any
+		for _, name := range []string{"a", "b"} {
+			_, text := w.must(200, "GET", nodeURL(name), "")
+			agent, _ := shownNode(t, text).Properties.Config["agent"].(map[string]any)
+			agents = append(agents, agent["monitoring"])
+		}
+		if diff := cmp.Diff(agents[1], agents[0]); diff != "" || !strings.Contains(fmt.Sprint(agents[0]),
+			publicURL) {
+			t.Errorf("%v: %s", agents, diff)
+		}
+	})
 }
 
 // The metrics tell how many credentials there are by state, without reading the store.
@@ -311,14 +335,14 @@ func TestCredentialsAreCounted(t *testing.T) {
 		pass(time.Second)
 		check("two are live", map[string]float64{"Pending": 0, "Live": 2, "Consumed": 0,
 			"Revoking": 0})
-		w.cluster.down.Store(true)
+		w.cluster.Down.Store(true)
 		pass(time.Minute)
 		w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
 		w.must(200, "DELETE", nodeURL("a"), "")
 		pass(time.Second)
 		check("the cluster is down", map[string]float64{"Pending": 1, "Live": 1, "Consumed": 0,
 			"Revoking": 1})
-		w.cluster.down.Store(false)
+		w.cluster.Down.Store(false)
 		pass(time.Minute)
 		check("it is back", map[string]float64{"Pending": 0, "Live": 2, "Consumed": 0,
 			"Revoking": 0})

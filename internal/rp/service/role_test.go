@@ -32,7 +32,7 @@ func TestAFrontWithoutControllers(t *testing.T) {
 		if got := front.membership.Owned(); len(got) != 0 {
 			t.Errorf("the front owns %v", got)
 		}
-		if got := front.cluster.secrets(); len(got) != 0 {
+		if got := front.cluster.Secrets(); len(got) != 0 {
 			t.Errorf("the front has made %d Secrets", len(got))
 		}
 

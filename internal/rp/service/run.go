@@ -192,11 +192,11 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	s.clusters = &cluster.Manager{
 		Store: s.store, Index: s.index, Membership: s.membership, Credentials: credentials,
 		Source: sources, Installation: s.settings.Installation, TenantID: s.settings.TenantID,
-		Defaults: flexnode.DefaultsLayer(s.settings.NodeDefaults), Renderer: version, Now: time.Now,
+		Defaults: s.api.DefaultsLayer(), Renderer: version, Now: time.Now,
 		Heard: func(key string) bool {
 			return flexnode.HeardAt(s.seen.Last(key), time.Now()) == flexnode.HeardLately
 		},
-		Log: s.log, Audit: s.audit, Metrics: newClusterMetrics(s.registry),
+		Log: s.log, Audit: s.audit, Count: clusterEvents(s.registry),
 	}
 	s.membership.Try = s.clusters.Try
 	if s.role != Front {
@@ -291,45 +291,27 @@ func readSecret(path string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// clusterMetrics counts events of the work in clusters.
-type clusterMetrics struct {
-	requests, sessions *prometheus.CounterVec
-	left               prometheus.Counter
-}
-
-func newClusterMetrics(r prometheus.Registerer) clusterMetrics {
-	c := clusterMetrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "flexnode_rp_certificate_requests_total",
-			Help: "Certificate requests that the provider has decided on, by decision.",
-		}, []string{"decision"}),
-		sessions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "flexnode_rp_cluster_sessions_ended_total",
-			Help: "Sessions with a cluster that have ended by a limit or a panic.",
-		}, []string{"why"}),
-		left: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "flexnode_rp_cluster_workers_left_behind_total",
-			Help: "Workers of clusters that have not ended in time, such as by a hanging program.",
-		}),
-	}
-	r.MustRegister(c.requests, c.sessions, c.left)
-	for counter, values := range map[*prometheus.CounterVec][]string{
-		c.requests: {"approved", "denied"}, c.sessions: {"limit", "panic"},
+// clusterEvents registers counters of the events of the work in clusters.
+func clusterEvents(r prometheus.Registerer) (count func(event string)) {
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "flexnode_rp_certificate_requests_total",
+		Help: "Certificate requests that the provider has decided on, by decision.",
+	}, []string{"decision"})
+	sessions := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "flexnode_rp_cluster_sessions_ended_total",
+		Help: "Sessions with a cluster that have ended by a limit or a panic.",
+	}, []string{"why"})
+	left := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "flexnode_rp_cluster_workers_left_behind_total",
+		Help: "Workers of clusters that have not ended in time, such as by a hanging program.",
+	})
+	r.MustRegister(requests, sessions, left)
+	counters := map[string]prometheus.Counter{cluster.LeftBehind: left}
+	for event, of := range map[string]*prometheus.CounterVec{
+		cluster.Approved: requests, cluster.Denied: requests,
+		cluster.Limit: sessions, cluster.Panic: sessions,
 	} {
-		for _, value := range values {
-			counter.WithLabelValues(value) // from 0 on: the first one is an increase too
-		}
+		counters[event] = of.WithLabelValues(event) // from 0 on: the first one is an increase too
 	}
-	return c
-}
-
-// SessionEnded implements cluster.Metrics.
-func (c clusterMetrics) SessionEnded(why string) { c.sessions.WithLabelValues(why).Inc() }
-
-// LeftBehind implements cluster.Metrics.
-func (c clusterMetrics) LeftBehind() { c.left.Inc() }
-
-// CertificateRequest implements cluster.Metrics.
-func (c clusterMetrics) CertificateRequest(answer string) {
-	c.requests.WithLabelValues(answer).Inc()
+	return func(event string) { counters[event].Inc() }
 }

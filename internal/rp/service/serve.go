@@ -118,9 +118,7 @@ func (s *service) follow(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { s.index.Follow(ctx, s.say("the index")) })
 	running.Go(func() { s.seen.Run(ctx, s.say("when nodes were seen")) })
-	running.Go(func() {
-		store.Compactor{Failed: s.say("compaction")}.Run(ctx, s.store)
-	})
+	running.Go(func() { s.store.KeepCompacted(ctx, s.say("compaction")) })
 	running.Go(func() { s.presence.Run(ctx) })
 	running.Go(func() { s.health.run(ctx) })
 	running.Go(func() { s.collect(ctx) })

@@ -78,12 +78,12 @@ func TestRefusedSettings(t *testing.T) {
 		{`{"armListen": {"address": ":1"}, "debugAddress": "0.0.0.0:6060", "installation": "a b",
 			"polls": {"waitSeconds": 51}, "limits": {"connections": {"max": 0}},
 			"etcd": {"endpoints": ["https://a:1", "http://b:1", "c:1", "unix:///d"]},
-			"kubeconfigDir": "/k", "clusters": [{"id": "/x", "kubeconfig": "/k/a"}]}`,
+			"clusters": [{"id": "/x", "kubeconfig": "/k/a"}]}`,
 			[]string{
 				"armListen: machines cannot fetch", "debugAddress: must be an address on loopback",
 				"polls.waitSeconds: must be 0 to 50", "limits.connections: needs", "etcd.endpoints[1]: must begin with https",
 				"etcd.endpoints[2]: must begin with https",
-				"installation: must be", "kubeconfigDir: is not used any more", "clusters[0]: id",
+				"installation: must be", "clusters[0]: id",
 			}},
 	}
 	for _, tt := range tests {

@@ -40,8 +40,6 @@ type Settings struct {
 	KeysFile string `json:"keysFile"`
 	// Clusters bind kubeconfigs to the clusters that may be reached with them.
 	Clusters []cluster.Binding `json:"clusters,omitempty"`
-	// KubeconfigDir was where clusters could name any file; it is refused.
-	KubeconfigDir string `json:"kubeconfigDir,omitempty"`
 	// TenantID is that of subscriptions whose own was not told.
 	TenantID string `json:"tenantId"`
 	// Authentication says whose tokens are taken at Listen.

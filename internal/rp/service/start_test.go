@@ -127,7 +127,7 @@ func TestACrowdedStore(t *testing.T) {
 		}
 		pass(time.Second)
 		w.must(200, "POST", nodeURL("n0", "/listConfigUrl"), "{}")
-		if got := len(w.cluster.secrets()); got != 1 {
+		if got := len(w.cluster.Secrets()); got != 1 {
 			t.Fatalf("%d bootstrap tokens", got)
 		}
 		full := must(w.memory.Health(t.Context())).InUse
@@ -149,7 +149,7 @@ func TestACrowdedStore(t *testing.T) {
 		w.must(200, "DELETE", nodeURL("n0"), "")
 		w.must(404, "GET", nodeURL("n0"), "")
 		pass(time.Minute)
-		if got := len(w.cluster.secrets()); got != 0 {
+		if got := len(w.cluster.Secrets()); got != 0 {
 			t.Errorf("%d bootstrap tokens in the cluster after the deletion", got)
 		}
 		if now := must(w.memory.Health(t.Context())).InUse; now >= full {

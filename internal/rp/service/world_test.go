@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -11,23 +10,18 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	ktesting "k8s.io/client-go/testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
@@ -46,19 +40,8 @@ func nodeURL(name string, more ...string) string {
 	return clusterID + "/flexNodeConfig/" + name + strings.Join(more, "") + versionQuery
 }
 
-// TestMain makes what is made once outside of every bubble of time.
 func TestMain(m *testing.M) {
-	s := store.New(storetest.NewMemory())
-	_, err := s.Update(context.Background(), "", nil, func(v *store.View) error {
-		return s.History.Put(v, "warm", flexnode.History{})
-	})
-	if err == nil {
-		_, err = s.History.Get(context.Background(), "warm")
-	}
-	if err != nil {
-		panic(err)
-	}
-	newFakeCluster()
+	kubetest.Warm()
 	os.Exit(m.Run())
 }
 
@@ -79,31 +62,8 @@ type world struct {
 	drain, kill func()
 }
 
-// fakeCluster is client-go's own fake of an API server, which can be out of reach.
-type fakeCluster struct {
-	*fake.Clientset
-	down atomic.Bool
-	// groups are the groups of tokens by their ids, also after their Secrets have gone.
-	groups sync.Map
-}
-
-var errDown = errors.New("connection refused")
-
-func newFakeCluster() *fakeCluster {
-	c := &fakeCluster{Clientset: fake.NewClientset(
-		&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "kube-dns", Namespace: "kube-system"},
-			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.10"},
-		},
-		&corev1.Service{ObjectMeta: metav1.ObjectMeta{
-			Name: "kubernetes", Namespace: "default", UID: "uid-of-factory"}},
-	)}
-	rptest.Confine(c.Clientset, func(id, groups string) { c.groups.Store(id, groups) })
-	c.PrependReactor("*", "*", func(ktesting.Action) (bool, runtime.Object, error) {
-		return c.down.Load(), nil, errDown
-	})
-	return c
-}
+// fakeCluster is an API server that can be out of reach.
+type fakeCluster struct{ *kubetest.Cluster }
 
 // Access implements cluster.Source.
 func (c *fakeCluster) Access(context.Context, flexnode.Cluster, bool) (cluster.Access, error) {
@@ -113,26 +73,13 @@ func (c *fakeCluster) Access(context.Context, flexnode.Cluster, bool) (cluster.A
 func (c *fakeCluster) dial(cluster.Access) (*cluster.Connection, error) {
 	return &cluster.Connection{
 		Approvals: c, Secrets: c, Watches: c, CA: testCA(),
-		ServerURL: "https://factory.example:6443",
-		Version: func(context.Context) (string, error) {
-			if c.down.Load() {
-				return "", errDown
-			}
-			return "v1.35.4", nil
-		},
+		ServerURL: "https://factory.example:6443", Version: c.Ask,
 	}, nil
 }
 
 var testCA = sync.OnceValue(func() []byte {
 	return must(os.ReadFile("../flexnode/placeholder.pem"))
 })
-
-// secrets are the bootstrap tokens in the cluster.
-func (c *fakeCluster) secrets() []corev1.Secret {
-	list := must(c.Tracker().List(corev1.SchemeGroupVersion.WithResource("secrets"),
-		corev1.SchemeGroupVersion.WithKind("Secret"), "kube-system"))
-	return list.(*corev1.SecretList).Items
-}
 
 // newWorld is a provider that knows the world's cluster.
 func newWorld(t testing.TB) *world {
@@ -159,7 +106,7 @@ func newEmptyWorld(t testing.TB) *world {
 func newWorldOf(t testing.TB, role Role) *world {
 	t.Helper()
 	w := &world{
-		t: t, role: role, cluster: newFakeCluster(), audit: &rptest.Log{},
+		t: t, role: role, cluster: &fakeCluster{kubetest.New("factory")}, audit: &rptest.Log{},
 		caller: front.Caller{
 			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: tenant,
 		},
@@ -213,7 +160,7 @@ func (w *world) start(memory *storetest.Memory) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := newService(w.settings, w.role, memory)
-	s.log = slog.New(slog.NewTextHandler(testLog{w.t}, nil))
+	s.log = slog.New(slog.NewTextHandler(kubetest.Log{T: w.t}, nil))
 	s.audit = slog.New(slog.NewJSONHandler(w.audit, nil))
 	s.begin(ctx)
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.cluster.dial
@@ -240,14 +187,6 @@ func (w *world) another(role Role) *world {
 	other.role = role
 	other.start(w.memory.Another())
 	return &other
-}
-
-// testLog is a log that is shown when a test fails.
-type testLog struct{ t testing.TB }
-
-func (l testLog) Write(p []byte) (int, error) {
-	l.t.Log(strings.TrimSpace(string(p)))
-	return len(p), nil
 }
 
 // authenticate is a front.Authenticator.
@@ -285,12 +224,7 @@ func (w *world) must(
 	return response, text
 }
 
-// pass lets time pass, and what follows from it happen.
-func pass(d time.Duration) {
-	synctest.Wait()
-	time.Sleep(d)
-	synctest.Wait()
-}
+func pass(d time.Duration) { kubetest.Pass(d) }
 
 // shownNode reads a node out of an answer.
 func shownNode(t testing.TB, text string) api.FlexNodeConfig {

@@ -25,7 +25,7 @@ func TestCompactor(t *testing.T) {
 		for i := range 3 {
 			go func() {
 				time.Sleep(time.Duration(i) * time.Minute) // they start apart
-				Compactor{Failed: failed}.Run(ctx, New(m.Another()))
+				New(m.Another()).KeepCompacted(ctx, failed)
 			}()
 		}
 		at := map[int]int64{} // revision by minute
@@ -57,59 +57,28 @@ func compactedBefore(t *testing.T, b Backend, revision int64) error {
 	return err
 }
 
-// One of several replicas compacts in a round, and the others begin to wait anew.
-func TestOneReplicaCompacts(t *testing.T) {
-	ctx, m, c := t.Context(), storetest.NewMemory(), Compactor{}
-	a, b := New(m.Another()), New(m.Another())
-	put(t, m, "a", "1")
-	seenA, err := c.observe(ctx, a)
-	seenB, err2 := c.observe(ctx, b)
-	if err := errors.Join(err, err2); err != nil || seenA != seenB {
-		t.Fatal(seenA, seenB, err)
-	}
-	last := put(t, m, "a", "2")
-	nextA, err := c.round(ctx, a, seenA)
-	if err != nil || nextA.store <= last {
-		t.Fatal(nextA, err)
-	}
-	if err := compactedBefore(t, m, seenA.store); err != nil {
-		t.Errorf("compacted too far: %v", err)
-	}
-	if err := compactedBefore(t, m, seenA.store-1); !errors.Is(err, ErrCompacted) {
-		t.Errorf("not compacted: %v", err)
-	}
-	nextB, err := c.round(ctx, b, seenB)
-	if err != nil || nextB.row != nextA.row {
-		t.Errorf("%+v, %v; want it to have seen %+v", nextB, err, nextA)
-	}
-	if err := compactedBefore(t, m, seenA.store); err != nil {
-		t.Errorf("the second one has compacted too: %v", err)
-	}
-}
-
-// A full store is compacted, though it takes no row: nothing else makes room in it.
+// A full store is compacted: nothing else makes room in it.
 func TestAFullStoreIsCompacted(t *testing.T) {
 	ctx := t.Context()
 	e := embedded(t, t.TempDir(), Options{Quota: 2 << 20, NoSync: true})
-	s := New(e)
 	before := put(t, e, "a", "1")
-	put(t, e, "a", "2")
-	seen, err := Compactor{}.observe(ctx, s)
+	last := put(t, e, "a", "2")
+	var err error
 	for i := 0; err == nil && i < writesUntilFull; i++ {
 		_, err = e.Commit(ctx, nil, []Write{{Key: "a", Value: make([]byte, 64<<10)}})
 	}
 	if !errors.Is(err, ErrFull) {
 		t.Fatal(err)
 	}
-	next, err := Compactor{}.round(ctx, s, seen)
-	if err != nil || next.store <= seen.store {
-		t.Fatalf("%+v, %v", next, err)
+	if err := e.Compact(ctx, last); err != nil {
+		t.Fatal(err)
 	}
 	if err := compactedBefore(t, e, before); !errors.Is(err, ErrCompacted) {
 		t.Errorf("it was not compacted: %v", err)
 	}
-	if _, err = (Compactor{}).round(ctx, s, next); err != nil {
-		t.Errorf("another round: %v", err)
+	_, now, err := e.Read(ctx)
+	if err := errors.Join(err, e.Compact(ctx, now)); err != nil {
+		t.Errorf("another time: %v", err)
 	}
 	defragmented(t, e)
 	put(t, e, "a", "3")
@@ -119,17 +88,12 @@ func TestAFullStoreIsCompacted(t *testing.T) {
 func TestCompactedStoreDoesNotGrow(t *testing.T) {
 	ctx := t.Context()
 	_, e := startMembers(t, 1, 0)
-	s := New(e)
-	seen, err := Compactor{}.observe(ctx, s)
-	if err != nil {
-		t.Fatal(err)
-	}
 	const rounds, values, each = 20, 20, 32 << 10
 	for range rounds {
 		for i := range values {
 			write(t, e, Write{Key: fmt.Sprint(i), Value: make([]byte, each)})
 		}
-		if seen, err = (Compactor{}).round(ctx, s, seen); err != nil {
+		if _, err := e.CompactAll(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 func commits(t *testing.T, b Backend) {
@@ -101,6 +103,10 @@ func largeTransactions(t *testing.T, b Backend) {
 	}
 	if _, err := b.Commit(ctx, conditions[:MaxWrites], writes[:MaxWrites]); err != nil {
 		t.Errorf("%d writes: %v", MaxWrites, err)
+	}
+	heavy = []Write{{Key: "large/heavy", Value: make([]byte, kv.MaxBytes-len("large/heavy"))}}
+	if _, err := b.Commit(ctx, nil, heavy); err != nil {
+		t.Errorf("the largest that is allowed: %v", err)
 	}
 	if got := values(t, b, "large/0000", "large/0127"); got[0] != "1" || got[1] != "1" {
 		t.Errorf("not all was written: %s", got)

@@ -111,10 +111,7 @@ func TestUpdateEachBesideOthers(t *testing.T) {
 	interfere := true
 	one := func(v *View, key string) error {
 		v.Fence(fence)
-		row, err := s.Nodes.In(v, key)
-		if err != nil {
-			return err
-		}
+		row := s.Nodes.Row(v, key)
 		if interfere {
 			interfere = false
 			update(t, s, func(v *View) error {

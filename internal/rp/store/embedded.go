@@ -116,7 +116,7 @@ func take(ctx context.Context, lock func() error) error {
 }
 
 // config is an etcd of one member that listens on a socket. It does not compact by itself: that is
-// for the Compactor, here as outside.
+// for KeepCompacted, here as outside.
 func (o Options) config(dir string) *embed.Config {
 	c := embed.NewConfig()
 	c.Dir, c.Name = filepath.Join(dir, "etcd"), member

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,26 +44,4 @@ func TestTake(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A directory that another has open is said to be in use.
-func TestOpenTwice(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	first, err := lockDir(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lockDir(t.Context(), dir); !errors.Is(err, errInUse) ||
-		!strings.Contains(err.Error(), dir) {
-		t.Errorf("%v", err)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	again, err := lockDir(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
 }

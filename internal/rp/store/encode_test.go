@@ -128,10 +128,7 @@ func TestARowOfANewerProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	update(t, s, func(v *View) error {
-		row, err := s.Nodes.In(v, "n")
-		if err != nil {
-			return err
-		}
+		row := s.Nodes.Row(v, "n")
 		row.Value.Revision, row.Value.Desired.NodeConfig.MaxPods = 6, 8
 		if err := s.Nodes.Put(v, "n", row.Value); err != nil {
 			return err
@@ -160,10 +157,7 @@ func TestPackedRows(t *testing.T) {
 	h := flexnode.History{}.With(flexnode.Revision{Version: 1, Facts: "f", Own: own}, 0)
 	update(t, s, func(v *View) error { return s.History.Put(v, "n", h) })
 	update(t, s, func(v *View) error {
-		row, err := s.History.In(v, "n")
-		if err != nil {
-			return err
-		}
+		row := s.History.Row(v, "n")
 		return s.History.Put(v, "n", row.Value.With(flexnode.Revision{Version: 2, Own: own}, 1))
 	})
 	row, err := s.History.Get(t.Context(), "n")
@@ -191,10 +185,7 @@ func TestRevisionsOfANewerProgramRemain(t *testing.T) {
 		return nil
 	})
 	update(t, s, func(v *View) error {
-		row, err := s.History.In(v, "n")
-		if err != nil {
-			return err
-		}
+		row := s.History.Row(v, "n")
 		if r, err := row.Value.Find(1); r == nil || string(r.Own) != `{"a":"<b>"}` {
 			t.Errorf("%+v, %v", r, err)
 		}

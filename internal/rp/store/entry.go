@@ -3,21 +3,20 @@ package store
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"unique"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // entry is the rows of a node in a snapshot: itself and its status, packed, and what is asked for
-// without unpacking them. There are as many as nodes in every replica, and the garbage collector
-// sees each: so all text is one string, and what is the same in many nodes is kept once.
+// without unpacking them. There are as many as nodes in every replica, so what is the same in many
+// nodes is kept once.
 type entry struct {
-	// text is key, own part of the identity, uid, machine key, packed node, packed status.
-	text             string
-	ends             [5]uint32
-	nodeAt, statusAt int64                 // revisions, 0 without such a row
-	realm            unique.Handle[string] // the part of the identity that others have, too
+	key, uid         string
+	identity         string // that polls; each agent may have one of its own
+	machineKey       string // its thumbprint
+	node, status     string // packed
+	nodeAt, statusAt int64  // revisions, 0 without such a row
 	traits           unique.Handle[traits]
 	said             unique.Handle[flexnode.Said]
 	versions         versions
@@ -34,94 +33,63 @@ type traits struct {
 // versions are the configVersions of a node: those of its row, and those that its agent tells.
 type versions struct{ revision, assigned, applied, observed, failed int64 }
 
-func (e *entry) key() string    { return e.text[:e.ends[0]] }
-func (e *entry) own() string    { return e.text[e.ends[0]:e.ends[1]] }
-func (e *entry) uid() string    { return e.text[e.ends[1]:e.ends[2]] }
-func (e *entry) node() string   { return e.text[e.ends[3]:e.ends[4]] }
-func (e *entry) status() string { return e.text[e.ends[4]:] }
-
-// machineKey is the thumbprint of the key of the node's machine.
-func (e *entry) machineKey() string { return e.text[e.ends[2]:e.ends[3]] }
-
-// identity is the identity that polls; each agent may have one of its own.
-func (e *entry) identity() string { return e.realm.Value() + e.own() }
-
-// cutIdentity cuts an identity into the part that others have, too, and its own.
-func cutIdentity(identity string) (realm, own string) {
-	at := strings.LastIndexAny(identity, "/:") + 1
-	return identity[:at], identity[at:]
-}
-
 func (e *entry) etag() string {
-	return flexnode.ETag(e.uid(), e.versions.assigned, e.versions.revision)
+	return flexnode.ETag(e.uid, e.versions.assigned, e.versions.revision)
 }
 
-var (
-	noRealm  = unique.Make("")
-	noSaid   = unique.Make(flexnode.Said{})
-	noWanted = unique.Make(flexnode.Wanted{})
-	noTraits = unique.Make(traits{wanted: noWanted})
-)
+// size is what counts of an entry for a quota, in bytes.
+func (e *entry) size() int {
+	return len(e.key) + len(e.uid) + len(e.identity) + len(e.machineKey) + len(e.node) + len(e.status)
+}
+
+// without is an entry without rows, and with the Ready condition of its status.
+func (e entry) without(ready string) entry {
+	return entry{
+		key: e.key, status: e.status, statusAt: e.statusAt, said: e.said, versions: e.versions,
+		traits: unique.Make(traits{ready: ready, wanted: unique.Make(flexnode.Wanted{})}),
+	}
+}
 
 // with is an entry, or nil, after a change of its node or status; nil if neither is there then.
 func (e *entry) with(p parsed) *entry {
-	next := entry{realm: noRealm, traits: noTraits, said: noSaid}
-	own, uid, machine, node, status := "", "", "", "", ""
+	next := entry{key: p.key, said: unique.Make(flexnode.Said{})}.without("")
 	if e != nil {
 		next = *e
-		own, uid, machine, node, status = e.own(), e.uid(), e.machineKey(), e.node(), e.status()
 	}
-	t := next.traits.Value()
+	ready := next.traits.Value().ready
 	switch {
 	case p.table == statusTable:
-		next.statusAt, status, t.ready = p.revision, string(p.packed), p.ready
 		next.say(p)
 	case p.deleted:
-		own, uid, machine, node, next.realm = "", "", "", "", noRealm
-		next.nodeAt, t = 0, traits{ready: t.ready, wanted: noWanted}
+		next = next.without(ready)
 	default:
-		h := p.head
-		var realm string
-		realm, own = cutIdentity(h.Identity)
-		uid, machine, node = h.UID, h.MachineKey, string(p.packed)
-		next.nodeAt, next.realm = p.revision, unique.Make(realm)
-		next.versions.revision, next.versions.assigned = h.Revision, h.Assigned
-		t = traits{
-			h.State, t.ready, h.facts(), h.Former, h.Credential != "", unique.Make(h.wanted()),
-		}
-	}
-	if p.deleted && p.table == statusTable {
-		next.statusAt = 0
+		n := p.node
+		next.uid, next.identity, next.machineKey = n.UID, n.Identity, n.MachineKey
+		next.node, next.nodeAt = p.packed, p.revision
+		next.versions.revision, next.versions.assigned = n.Revision, n.Assigned
+		next.traits = unique.Make(traits{
+			n.State, ready, factsOf(n), n.Former, n.Credential != "",
+			unique.Make(flexnode.WantedOf(*n)),
+		})
 	}
 	if next.nodeAt == 0 && next.statusAt == 0 {
 		return nil
 	}
-	next.traits = unique.Make(t)
-	next.join(p.key, own, uid, machine, node, status)
 	return &next
 }
 
 // say takes over what a status says.
 func (e *entry) say(p parsed) {
-	v := &e.versions
-	e.said, v.applied, v.observed, v.failed = noSaid, 0, 0, 0
-	if !p.deleted {
-		e.said = unique.Make(flexnode.SaidOf(p.status))
-		v.applied, v.observed, v.failed = p.status.Versions()
+	said, t := flexnode.Status{}, e.traits.Value()
+	if e.status, e.statusAt = "", 0; !p.deleted {
+		said, e.status, e.statusAt = *p.status, p.packed, p.revision
 	}
-}
-
-func (e *entry) join(key, own, uid, machine, node, status string) {
-	e.text = key + own + uid + machine + node + status
-	end := 0
-	for i, part := range []string{key, own, uid, machine, node} {
-		end += len(part)
-		e.ends[i] = uint32(end)
+	if t.ready = ""; said.Ready != nil {
+		t.ready = said.Ready.Status
 	}
+	e.traits, e.said = unique.Make(t), unique.Make(flexnode.SaidOf(said))
+	e.versions.applied, e.versions.observed, e.versions.failed = said.Versions()
 }
-
-// unpacked has buffers for rows on their way from packed to decoded.
-var unpacked = sync.Pool{New: func() any { return new([]byte) }}
 
 // unpackRow is a row of an index.
 func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], error) {
@@ -129,12 +97,9 @@ func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], err
 	if revision == 0 {
 		return r, nil
 	}
-	buffer := unpacked.Get().(*[]byte)
-	defer unpacked.Put(buffer)
-	data, err := x.packer.unpack(*buffer, packed)
+	data, err := x.packer.unpack(packed)
 	if err == nil {
-		*buffer = data[:cap(data)]
-		err = decode(data, &r.Value) // nothing in the value is of the buffer
+		err = decode(data, &r.Value)
 	}
 	if err != nil {
 		return r, fmt.Errorf("cannot read the row of %s in the index: %w", key, err)
@@ -142,15 +107,14 @@ func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], err
 	return r, nil
 }
 
-// tally counts nodes: by state and Ready condition, by cluster and the facts that they were
-// rendered with, and by subscription: all of them, those that have a credential to join with, and
-// the bytes that they take.
+// tally counts nodes: by state and Ready condition, and by subscription: all of them, those that have
+// a credential to join with, and the bytes that they take.
 type tally struct {
-	states, facts, used map[[2]string]int
+	states, used map[[2]string]int
 }
 
 func newTally() tally {
-	return tally{map[[2]string]int{}, map[[2]string]int{}, map[[2]string]int{}}
+	return tally{map[[2]string]int{}, map[[2]string]int{}}
 }
 
 // What is counted by subscription.
@@ -167,10 +131,9 @@ func (t tally) count(e *entry, by int) {
 	}
 	is := e.traits.Value()
 	t.states[[2]string{is.state, is.ready}] += by
-	t.facts[[2]string{flexnode.ClusterOf(e.key()), is.facts}] += by
-	subscription, _, _ := strings.Cut(e.key(), "/")
+	subscription, _, _ := strings.Cut(e.key, "/")
 	t.used[[2]string{subscription, allNodes}] += by
-	t.used[[2]string{subscription, nodeBytes}] += by * len(e.text)
+	t.used[[2]string{subscription, nodeBytes}] += by * e.size()
 	if is.joining {
 		t.used[[2]string{subscription, joiningNodes}] += by
 	}
@@ -178,7 +141,6 @@ func (t tally) count(e *entry, by int) {
 
 func (t tally) add(o tally) {
 	sum(t.states, o.states)
-	sum(t.facts, o.facts)
 	sum(t.used, o.used)
 }
 

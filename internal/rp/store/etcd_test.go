@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 func TestBackupAndRestore(t *testing.T) {
@@ -165,18 +163,6 @@ func TestMembersAreLost(t *testing.T) {
 	}
 }
 
-func TestARequestIsTooLarge(t *testing.T) {
-	e := embedded(t, t.TempDir(), Options{NoSync: true})
-	_, err := e.Commit(t.Context(), nil, []Write{{Key: "a", Value: make([]byte, 2<<20)}})
-	if !errors.Is(err, ErrTooLarge) {
-		t.Errorf("2 MiB: %v", err)
-	}
-	_, err = e.Commit(t.Context(), nil, []Write{{Key: "a", Value: make([]byte, kv.MaxBytes-1)}})
-	if err != nil {
-		t.Errorf("what is allowed: %v", err)
-	}
-}
-
 // A disk that is nearly full refuses writes before etcd cannot write and ends: reads and deletions
 // go on, and all of it when there is room again.
 func TestDiskIsFull(t *testing.T) {
@@ -213,4 +199,18 @@ func TestDiskIsFull(t *testing.T) {
 	if n, err := free(); err != nil || n == 0 {
 		t.Errorf("free are %d, %v", n, err)
 	}
+}
+
+// leased writes a row with a lease.
+func leased(t *testing.T, m Backend, key string, ttl time.Duration) Lease {
+	t.Helper()
+	l, err := m.Lease(t.Context(), ttl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Commit(t.Context(), nil, []Write{{Key: key, Value: []byte("x"), Lease: l.ID()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }

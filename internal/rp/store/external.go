@@ -15,7 +15,7 @@ import (
 
 // External says how an etcd cluster outside the process is reached. Its members need --max-txn-ops
 // of at least MaxWrites, which is etcd's default, and no compaction of their own: the provider
-// compacts (Compactor).
+// compacts (KeepCompacted).
 type External struct {
 	Endpoints                 []string
 	CAFile, CertFile, KeyFile string

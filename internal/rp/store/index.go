@@ -30,7 +30,6 @@ type Index struct {
 	sees  []*func(table, key string)
 
 	writing sync.Mutex // of the one that makes snapshots
-	anew    bool       // the next Load takes over nothing
 }
 
 // NewIndex returns an empty index; Load fills it.
@@ -40,60 +39,34 @@ func NewIndex(s *Store) *Index {
 	return x
 }
 
-// Load reads all indexed rows. Rows that the index has already in the same revision are kept, so
-// that loading again costs no second copy of them.
-func (x *Index) Load(ctx context.Context) error {
+// Load reads all indexed rows.
+func (x *Index) Load(ctx context.Context) error { return x.load(ctx, false) }
+
+// load reads all rows, and tells of all that there are and were: it is not known what has changed.
+// back tells that the store has gone back.
+func (x *Index) load(ctx context.Context, back bool) error {
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	for {
-		err := x.load(ctx)
-		if err == nil {
+		d := &draft{index: x, whole: true, next: newSnapshot(), change: newTally()}
+		d.noteAll(x.snapshot.Load())
+		at, err := x.store.pages(ctx, indexed, func(kvs []KV) error {
+			events := make([]Event, len(kvs))
+			for i, kv := range kvs {
+				events[i].KV = kv
+			}
+			d.apply(events)
 			return nil
-		}
-		if !errors.Is(err, ErrCompacted) { // while it was read: from the beginning then
+		})
+		switch {
+		case err == nil:
+			x.publish(d, at)
+			x.store.feed.skip(back)
+			return nil
+		case !errors.Is(err, ErrCompacted): // else from the beginning
 			return fmt.Errorf("cannot load the index: %w", err)
 		}
 	}
-}
-
-func (x *Index) load(ctx context.Context) error {
-	d := x.draft()
-	d.anew = x.anew
-	after, coming := "", x.page(ctx, "", firstPage, 0)
-	for {
-		read := <-coming
-		if read.err != nil {
-			return read.err
-		}
-		last := ""
-		if read.More { // the next one is read while this one is parsed
-			last = read.KVs[len(read.KVs)-1].Key
-			coming = x.page(ctx, last, nextPage(read.Page), read.Revision)
-		}
-		d.merge(read.KVs, after, last)
-		if after = last; last == "" {
-			x.publish(d, read.Revision)
-			x.store.feed.skip(x.anew)
-			x.anew = false
-			return nil
-		}
-	}
-}
-
-// scanned is a page of rows, or why it could not be read.
-type scanned struct {
-	Page
-	err error
-}
-
-// page begins to read the indexed rows after a key at a revision. Whoever calls it waits for it.
-func (x *Index) page(ctx context.Context, after string, size int, at int64) <-chan scanned {
-	read := make(chan scanned, 1)
-	go func() {
-		page, err := x.store.Scan(ctx, indexed, after, size, at)
-		read <- scanned{page, err}
-	}()
-	return read
 }
 
 // Follow keeps the index up to date until ctx ends: it goes on from the last change that it has
@@ -101,22 +74,20 @@ func (x *Index) page(ctx context.Context, after string, size int, at int64) <-ch
 // the one follow of a process, from which Sync and Wait of all tables hear of changes after the
 // index has them.
 func (x *Index) Follow(ctx context.Context, say func(error)) {
-	anew := false // all is to be loaded again, until that has succeeded
+	lost, back := false, false // all is to be loaded again, until that has succeeded
 	for {
 		var err error
-		if !anew {
+		if !lost {
 			err = x.follow(ctx)
-			if ctx.Err() == nil && errors.Is(err, errWentBack) {
-				x.forget()
-			}
-			anew = errors.Is(err, ErrCompacted) || errors.Is(err, errWentBack)
+			back = errors.Is(err, errWentBack)
+			lost = back || errors.Is(err, ErrCompacted)
 		}
-		if ctx.Err() == nil && anew {
+		if ctx.Err() == nil && lost {
 			if err != nil {
 				say(fmt.Errorf("cannot follow the store, all is loaded again: %w", err))
 			}
-			if err = x.Load(ctx); err == nil {
-				anew = false
+			if err = x.load(ctx, back); err == nil {
+				lost = false
 				continue
 			}
 		}
@@ -160,14 +131,6 @@ func (x *Index) follow(ctx context.Context) error {
 	return err
 }
 
-// forget has the next Load take over nothing: what is in the index may have the revisions of other
-// rows by now.
-func (x *Index) forget() {
-	x.writing.Lock()
-	defer x.writing.Unlock()
-	x.anew = true
-}
-
 // apply makes a snapshot with changes.
 func (x *Index) apply(b Batch) {
 	x.writing.Lock()
@@ -194,6 +157,9 @@ func (x *Index) apply(b Batch) {
 func (x *Index) publish(d *draft, revision int64) {
 	d.next.revision = revision
 	x.mu.Lock()
+	if d.whole {
+		x.tally = newTally()
+	}
 	x.tally.add(d.change) // before the snapshot: Used counts at least what it has
 	sees := x.sees
 	x.mu.Unlock()

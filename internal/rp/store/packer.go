@@ -27,9 +27,8 @@ func newPacker() packer {
 
 func (p packer) pack(row []byte) []byte { return p.dictionary.Encode(nil, row) }
 
-// unpack may put the row into a buffer, if that is large enough.
-func (p packer) unpack(buffer []byte, packed string) ([]byte, error) {
-	row, err := p.dictionary.Decode(buffer, []byte(packed))
+func (p packer) unpack(packed string) ([]byte, error) {
+	row, err := p.dictionary.Decode(nil, []byte(packed))
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}

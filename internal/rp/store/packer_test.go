@@ -39,7 +39,7 @@ func TestPackedRowsAreSmallAndWhole(t *testing.T) {
 	if len(packed) > len(row)/2 {
 		t.Errorf("%d bytes are packed into %d", len(row), len(packed))
 	}
-	got, err := p.unpack(nil, string(packed))
+	got, err := p.unpack(string(packed))
 	if err != nil || string(got) != string(row) {
 		t.Errorf("%s, %v", got, err)
 	}

@@ -1,6 +1,9 @@
 package store
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // OfNodes returns the prefixes of the rows that the nodes of a cluster have, but for their
 // credentials.
@@ -22,24 +25,38 @@ func (s *Store) ReleaseCluster(ctx context.Context, cluster string) (deleted int
 		return 0, err
 	}
 	_, err = s.Update(ctx, "cluster released", nil, func(v *View) error {
-		row, err := s.Clusters.In(v, cluster)
-		if deleted = 0; row.Exists() {
+		if deleted = 0; s.Clusters.Row(v, cluster).Exists() {
 			deleted = 1
 		}
 		s.Clusters.Delete(v, cluster)
 		s.Rollouts.Delete(v, cluster)
-		return err
+		return nil
 	})
-	for _, prefix := range s.OfNodes(cluster) {
-		for more := true; more && err == nil; {
+	if err != nil {
+		return 0, err
+	}
+	below, err := s.Clear(ctx, s.OfNodes(cluster))
+	return deleted + below, err
+}
+
+// Clear deletes the rows below prefixes of keys, in transactions that depend on fences. It returns
+// how many.
+func (s *Store) Clear(
+	ctx context.Context, prefixes []string, fences ...Condition,
+) (deleted int, err error) {
+	for _, prefix := range prefixes {
+		for more := true; more; {
 			var keys []string
-			if keys, more, err = s.Keys(ctx, prefix, "", MaxWrites); err == nil {
-				deleted += len(keys)
-				err = s.DeleteKeys(ctx, keys)
+			if keys, more, err = s.Keys(ctx, prefix, "", MaxWrites); err != nil {
+				return deleted, fmt.Errorf("cannot list %s: %w", prefix, err)
 			}
+			if err := s.DeleteKeys(ctx, keys, fences...); err != nil {
+				return deleted, err
+			}
+			deleted += len(keys)
 		}
 	}
-	return deleted, err
+	return deleted, nil
 }
 
 // DeleteKeys deletes rows by their keys in the database, in one transaction that depends on fences.

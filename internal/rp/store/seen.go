@@ -208,7 +208,7 @@ func (s *Seen) write(ctx context.Context, key string, news map[uint64]uint32) er
 func (s *Seen) sweep() {
 	var live []uint64
 	s.index.nodes("", "", func(e *entry) bool {
-		live = append(live, seenHash(e.uid()))
+		live = append(live, seenHash(e.uid))
 		return true
 	})
 	slices.Sort(live)

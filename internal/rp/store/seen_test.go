@@ -167,30 +167,6 @@ func TestSeenCostsFewWrites(t *testing.T) {
 	})
 }
 
-// A node that two replicas hear in turns was seen when it was heard last.
-func TestSeenIsWrittenByTheLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		a, _ := seer(t, m)
-		b, _ := seer(t, m)
-		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
-		putNode(t, New(m), "s/g/c/o", uidNode("u1")) // of the same shard
-		synctest.Wait()
-		for i, s := range []*Seen{a, b, a, b} {
-			s.Note("s/g/c/n", time.Now().Add(time.Duration(i)*time.Minute))
-			flushed(t, s)
-		}
-		time.Sleep(time.Hour)
-		last := time.Now().Truncate(time.Minute)
-		a.Note("s/g/c/n", last)
-		flushed(t, a)
-		flushed(t, b)
-		if got := b.Last("s/g/c/n"); !got.Equal(last) {
-			t.Errorf("b knows %v, not %v", got, last)
-		}
-	})
-}
-
 // When the nodes of a replica that is gone were last heard of remains, in no more rows than before.
 func TestSeenOfAReplicaThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

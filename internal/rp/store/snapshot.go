@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 
@@ -20,7 +19,7 @@ type snapshot struct {
 	revision      int64
 	nodes         *btree.BTreeG[item[*entry]]
 	clusters      *btree.BTreeG[item[clusterRow]]
-	subscriptions *btree.BTreeG[item[stateRow]]
+	subscriptions *btree.BTreeG[item[string]] // their states
 }
 
 // item is something by its key.
@@ -35,11 +34,6 @@ type clusterRow struct {
 	err error
 }
 
-type stateRow struct {
-	state    string
-	revision int64
-}
-
 func newTree[T any](degree int) *btree.BTreeG[item[T]] {
 	return btree.NewG(degree, func(a, b item[T]) bool { return a.key < b.key })
 }
@@ -47,7 +41,7 @@ func newTree[T any](degree int) *btree.BTreeG[item[T]] {
 func newSnapshot() *snapshot {
 	return &snapshot{
 		nodes: newTree[*entry](32), clusters: newTree[clusterRow](8),
-		subscriptions: newTree[stateRow](8),
+		subscriptions: newTree[string](8),
 	}
 }
 
@@ -56,7 +50,7 @@ func (s *snapshot) node(key string) (*entry, bool) {
 	return found.value, ok
 }
 
-// The indexed tables, as Subscribe names them, in the order of their keys.
+// The indexed tables, as Subscribe names them.
 const (
 	clustersTable      = "clusters"
 	nodesTable         = "nodes"
@@ -65,15 +59,13 @@ const (
 	subscriptionsTable = "subscriptions"
 )
 
-var tables = []string{clustersTable, nodesTable, seenTable, statusTable, subscriptionsTable}
-
 // draft is a snapshot in the making.
 type draft struct {
 	index   *Index
 	next    *snapshot
+	whole   bool // it takes over nothing
 	change  tally
 	changed []changed
-	anew    bool // merge takes over nothing
 }
 
 // changed is a row that has changed.
@@ -93,58 +85,18 @@ type parsed struct {
 	revision   int64
 	deleted    bool
 	raw        []byte
-	// Of a node or status.
-	head   head
-	status flexnode.Status
-	ready  string
-	packed []byte
+	// Of a node or status; empty of one that cannot be read.
+	node   *flexnode.Node
+	status *flexnode.Status
+	packed string
 }
 
-// head is what a poll needs of a node.
-type head struct {
-	UID        string          `json:"uid"`
-	Revision   int64           `json:"revision"`
-	Assigned   int64           `json:"assigned"`
-	Facts      string          `json:"facts"`
-	Tried      string          `json:"tried"`
-	State      string          `json:"state"`
-	Credential string          `json:"credential"`
-	Identity   string          `json:"identity"`
-	Former     flexnode.Former `json:"former"`
-	MachineKey string          `json:"machineKey"`
-	// What follows is what an outline needs beside that.
-	Chosen  flexnode.Chosen `json:"chosen"`
-	Desired struct {
-		ContinuousMonitoring bool `json:"continuousMonitoring"`
-	} `json:"desired"`
-	Failed        int64                   `json:"failed"`
-	Insisted      int64                   `json:"insisted"`
-	Attempt       *flexnode.Attempt       `json:"attempt"`
-	FailedChanges []string                `json:"failedChanges"`
-	Unreleased    int64                   `json:"unreleased"`
-	Reason        string                  `json:"reason"`
-	Ended         *flexnode.JoinEnd       `json:"ended"`
-	Second        *flexnode.SecondMachine `json:"second"`
-}
-
-// wanted is what is wanted of the node.
-func (h head) wanted() flexnode.Wanted {
-	n := flexnode.Node{
-		State: h.State, Chosen: h.Chosen, Credential: h.Credential, Former: h.Former,
-		Reason: h.Reason, Ended: h.Ended, Revision: h.Revision, Failed: h.Failed,
-		Insisted: h.Insisted, Attempt: h.Attempt, FailedChanges: h.FailedChanges,
-		Unreleased: h.Unreleased, Second: h.Second,
+// factsOf are what the node was rendered with, or could not be; see Index.Stale.
+func factsOf(n *flexnode.Node) string {
+	if n.Revision == 0 && n.Tried != "" {
+		return triedWith(n.Facts, n.Tried)
 	}
-	n.Desired.ContinuousMonitoring = h.Desired.ContinuousMonitoring
-	return flexnode.WantedOf(n)
-}
-
-// facts are what the node was rendered with, or could not be; see Index.Stale.
-func (h head) facts() string {
-	if h.Revision == 0 && h.Tried != "" {
-		return triedWith(h.Facts, h.Tried)
-	}
-	return h.Facts
+	return n.Facts
 }
 
 // triedWith is in place of facts for a node that they could not be rendered with.
@@ -159,19 +111,17 @@ func (x *Index) parse(e Event) parsed {
 	}
 	switch table {
 	case nodesTable:
-		if decode(e.Value, &p.head) != nil {
-			p.head = head{}
+		if p.node = new(flexnode.Node); decode(e.Value, p.node) != nil {
+			p.node = new(flexnode.Node)
 		}
-		p.packed = x.packer.pack(e.Value)
 	case statusTable:
-		if decode(e.Value, &p.status) != nil {
-			p.status = flexnode.Status{}
+		if p.status = new(flexnode.Status); decode(e.Value, p.status) != nil {
+			p.status = new(flexnode.Status)
 		}
-		if p.status.Ready != nil {
-			p.ready = p.status.Ready.Status
-		}
-		p.packed = x.packer.pack(e.Value)
+	default:
+		return p
 	}
+	p.packed = string(x.packer.pack(e.Value))
 	return p
 }
 
@@ -241,7 +191,7 @@ func (d *draft) putNode(p parsed) {
 		return
 	}
 	d.change.count(after, 1)
-	d.next.nodes.ReplaceOrInsert(item[*entry]{after.key(), after})
+	d.next.nodes.ReplaceOrInsert(item[*entry]{after.key, after})
 }
 
 func (d *draft) putCluster(p parsed) {
@@ -258,105 +208,28 @@ func (d *draft) putCluster(p parsed) {
 
 func (d *draft) putSubscription(p parsed) {
 	if p.deleted {
-		d.next.subscriptions.Delete(item[stateRow]{key: p.key})
+		d.next.subscriptions.Delete(item[string]{key: p.key})
 		return
 	}
 	var s flexnode.Subscription
 	if json.Unmarshal(p.raw, &s) != nil {
 		s.State = ""
 	}
-	d.next.subscriptions.ReplaceOrInsert(item[stateRow]{p.key, stateRow{s.State, p.revision}})
+	d.next.subscriptions.ReplaceOrInsert(item[string]{p.key, s.State})
 }
 
-// merge puts a page of rows, all that there are after a key up to another ("": to the end), in
-// place of what the draft has there. What is the same remains as it is.
-func (d *draft) merge(page []KV, after, last string) {
-	var events []Event
-	for _, kv := range page {
-		if d.anew || d.revision(kv.Key) != kv.Revision {
-			events = append(events, Event{KV: kv})
-		}
-	}
-	for _, key := range d.keys(after, last) {
-		_, there := slices.BinarySearchFunc(page, key, func(kv KV, key string) int {
-			return strings.Compare(kv.Key, key)
-		})
-		if !there {
-			events = append(events, Event{KV: KV{Key: key}, Deleted: true})
-		}
-	}
-	d.apply(events)
+// noteAll has all rows of a snapshot count as changed.
+func (d *draft) noteAll(s *snapshot) {
+	noteKeys(d, s.nodes, nodesTable, statusTable)
+	noteKeys(d, s.clusters, clustersTable)
+	noteKeys(d, s.subscriptions, subscriptionsTable)
 }
 
-// revision is that of a row of the draft, 0 if it does not have it.
-func (d *draft) revision(full string) int64 {
-	table, key, _ := strings.Cut(strings.TrimPrefix(full, indexed), "/")
-	switch table {
-	case nodesTable:
-		if e, ok := d.next.node(key); ok {
-			return e.nodeAt
+func noteKeys[T any](d *draft, tree *btree.BTreeG[item[T]], tables ...string) {
+	tree.Ascend(func(i item[T]) bool {
+		for _, table := range tables {
+			d.changed = append(d.changed, changed{table, i.key})
 		}
-	case statusTable:
-		if e, ok := d.next.node(key); ok {
-			return e.statusAt
-		}
-	case clustersTable:
-		c, _ := d.next.clusters.Get(item[clusterRow]{key: key})
-		return c.value.row.Revision
-	case subscriptionsTable:
-		s, _ := d.next.subscriptions.Get(item[stateRow]{key: key})
-		return s.value.revision
-	}
-	return 0
-}
-
-// keys are those that the draft has after a key up to another ("": to the end).
-func (d *draft) keys(after, last string) []string {
-	var keys []string
-	for _, table := range tables {
-		prefix := indexed + table + "/"
-		if last != "" && prefix > last {
-			break
-		}
-		from := ""
-		if strings.HasPrefix(after, prefix) {
-			from = after[len(prefix):]
-		} else if after > prefix {
-			continue
-		}
-		to, ends := strings.CutPrefix(last, prefix)
-		d.walk(table, from, func(key string, has bool) bool {
-			if ends && key > to {
-				return false
-			}
-			if full := prefix + key; has && full > after {
-				keys = append(keys, full)
-			}
-			return true
-		})
-	}
-	return keys
-}
-
-// walk calls see with the keys of a table from one on, until it returns false: with those of the
-// nodes, and whether they have a row in the table, since a walk must end where it is to end however
-// few have one.
-func (d *draft) walk(table, from string, see func(key string, has bool) bool) {
-	nodes := func(has func(*entry) bool) {
-		d.next.nodes.AscendGreaterOrEqual(item[*entry]{key: from}, func(i item[*entry]) bool {
-			return see(i.key, has(i.value))
-		})
-	}
-	switch table {
-	case nodesTable:
-		nodes(func(e *entry) bool { return e.nodeAt != 0 })
-	case statusTable:
-		nodes(func(e *entry) bool { return e.statusAt != 0 })
-	case clustersTable:
-		d.next.clusters.AscendGreaterOrEqual(item[clusterRow]{key: from},
-			func(i item[clusterRow]) bool { return see(i.key, true) })
-	case subscriptionsTable:
-		d.next.subscriptions.AscendGreaterOrEqual(item[stateRow]{key: from},
-			func(i item[stateRow]) bool { return see(i.key, true) })
-	}
+		return true
+	})
 }

@@ -114,11 +114,7 @@ func table[T any](s *Store, t *Table[T], place, name string) {
 
 // AddTombstone adds to the tombstones of a node within a change.
 func (s *Store) AddTombstone(v *View, nodeKey string, stone flexnode.Tombstone) error {
-	row, err := s.Tombstones.In(v, nodeKey)
-	if err != nil {
-		return err
-	}
-	next, err := row.Value.With(stone)
+	next, err := s.Tombstones.Row(v, nodeKey).Value.With(stone)
 	if err != nil {
 		return err
 	}

@@ -132,22 +132,34 @@ func (t Table[T]) List(ctx context.Context, prefix string) ([]Row[T], int64, err
 func (t Table[T]) each(
 	ctx context.Context, prefix string, see func(r Row[T], err error) error,
 ) (int64, error) {
+	return t.store.pages(ctx, t.prefix+prefix, func(kvs []KV) error {
+		for _, kv := range kvs {
+			if err := see(t.decode(strings.TrimPrefix(kv.Key, t.prefix), kv)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// pages calls see with the rows below a prefix of keys, a page at a time and all at one revision,
+// which it returns.
+func (s *Store) pages(
+	ctx context.Context, prefix string, see func([]KV) error,
+) (int64, error) {
 	after, at, size := "", int64(0), firstPage
 	for {
-		page, err := t.store.Scan(ctx, t.prefix+prefix, after, size, at)
-		if err != nil {
-			return 0, fmt.Errorf("cannot list %s: %w", t.prefix+prefix, err)
+		page, err := s.Scan(ctx, prefix, after, size, at)
+		if err == nil {
+			err = see(page.KVs)
 		}
-		at, size = page.Revision, nextPage(page)
-		for _, kv := range page.KVs {
-			if err := see(t.decode(strings.TrimPrefix(kv.Key, t.prefix), kv)); err != nil {
-				return 0, err
-			}
-			after = kv.Key
+		if err != nil {
+			return 0, fmt.Errorf("cannot list %s: %w", prefix, err)
 		}
 		if !page.More {
-			return at, nil
+			return page.Revision, nil
 		}
+		after, at, size = page.KVs[len(page.KVs)-1].Key, page.Revision, nextPage(page)
 	}
 }
 

@@ -96,22 +96,16 @@ func (s *Store) ReadAll(ctx context.Context, bad func(error)) (Contents, error) 
 		return c, errors.New("the store has no rows of this release")
 	}
 	tables := append(slices.Clip(s.tables), decoder{seenTable, indexed + seenTable + "/", checkSeen})
-	after, size := "", firstPage
-	for {
-		page, err := s.Scan(ctx, root, after, size, c.Revision)
-		if err != nil {
-			return c, fmt.Errorf("cannot read the rows: %w", err)
-		}
-		c.Revision, size = page.Revision, nextPage(page)
-		for _, kv := range page.KVs {
-			after = kv.Key
+	at, err := s.pages(ctx, root, func(kvs []KV) error {
+		for _, kv := range kvs {
 			c.count(tables, kv, bad)
 		}
-		if !page.More {
-			break
-		}
+		return nil
+	})
+	if c.Revision = at; err != nil {
+		return c, err
 	}
-	_, err := s.Update(ctx, "", nil, func(v *View) (err error) {
+	_, err = s.Update(ctx, "", nil, func(v *View) (err error) {
 		c.Epoch, err = s.Epoch(v)
 		return err
 	})

@@ -35,10 +35,7 @@ func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
 		var seen []string
 		began := time.Now()
 		update(t, s, func(v *View) error {
-			row, err := names(s).In(v, "a")
-			if err != nil {
-				return err
-			}
+			row := names(s).Row(v, "a")
 			seen = append(seen, row.Value)
 			if len(seen) < 4 { // somebody else is quicker
 				set(t, New(m.Another()), "a", fmt.Sprint(len(seen)))
@@ -73,10 +70,7 @@ func TestUpdatesOfManyAllHappen(t *testing.T) {
 		for range 10 {
 			all.Go(func() {
 				_, err := s.Update(t.Context(), "count", nil, func(v *View) error {
-					row, err := names(s).In(v, "n")
-					if err != nil {
-						return err
-					}
+					row := names(s).Row(v, "n")
 					return names(s).Put(v, "n", row.Value+"i")
 				})
 				if err != nil {
@@ -180,10 +174,7 @@ func TestFence(t *testing.T) {
 	fenced := func(v *View) error {
 		calls++
 		v.Fence(fence)
-		row, err := names(s).In(v, "a")
-		if err != nil {
-			return err
-		}
+		row := names(s).Row(v, "a")
 		return names(s).Put(v, "a", row.Value+"x")
 	}
 	update(t, s, fenced)
@@ -284,10 +275,7 @@ func TestDeleteOfARowThatWasRead(t *testing.T) {
 		s := New(m)
 		set(t, s, "a", "old")
 		update(t, s, func(v *View) error {
-			row, err := names(s).In(v, "a")
-			if err != nil {
-				return err
-			}
+			row := names(s).Row(v, "a")
 			if row.Value == "old" {
 				set(t, New(m.Another()), "a", "new")
 				names(s).Delete(v, "a")
@@ -334,10 +322,7 @@ func TestWhatWasReadIsACondition(t *testing.T) {
 		set(t, s, "cluster", "there")
 		refused := errors.New("there is no cluster")
 		_, err := s.Update(t.Context(), "node", nil, func(v *View) error {
-			row, err := names(s).In(v, "cluster")
-			if err != nil {
-				return err
-			}
+			row := names(s).Row(v, "cluster")
 			if !row.Exists() {
 				return refused
 			}

@@ -1,0 +1,110 @@
+// Package kubetest is an API server for tests of the provider's work in clusters.
+package kubetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
+)
+
+// Cluster is client-go's own fake of an API server, which can be out of reach.
+type Cluster struct {
+	*fake.Clientset
+	Name    string
+	Down    atomic.Bool
+	Version atomic.Pointer[string]
+	// Groups are the groups of tokens by their ids, also after their Secrets have gone.
+	Groups sync.Map
+}
+
+// ErrDown is what one answers that is out of reach.
+var ErrDown = errors.New("connection refused")
+
+// New is an API server of a name.
+func New(name string) *Cluster {
+	c := &Cluster{Name: name, Clientset: fake.NewClientset(
+		&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-dns", Namespace: "kube-system"},
+			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.10"},
+		},
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{
+			Name: "kubernetes", Namespace: "default", UID: types.UID("uid-of-" + name)},
+			Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1", "fd96::1"}},
+		},
+	)}
+	version := "v1.35.4"
+	c.Version.Store(&version)
+	c.confine()
+	c.PrependReactor("*", "*", func(ktesting.Action) (bool, runtime.Object, error) {
+		return c.Down.Load(), nil, ErrDown
+	})
+	return c
+}
+
+// Ask is the version of the API server, as it answers.
+func (c *Cluster) Ask(context.Context) (string, error) {
+	if c.Down.Load() {
+		return "", ErrDown
+	}
+	return *c.Version.Load(), nil
+}
+
+// Secrets are the bootstrap tokens in the cluster, by name.
+func (c *Cluster) Secrets() []corev1.Secret {
+	list, err := c.Tracker().List(corev1.SchemeGroupVersion.WithResource("secrets"),
+		corev1.SchemeGroupVersion.WithKind("Secret"), "kube-system")
+	if err != nil {
+		panic(err)
+	}
+	return slices.SortedFunc(slices.Values(list.(*corev1.SecretList).Items),
+		func(a, b corev1.Secret) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// Warm makes what is made once outside of every bubble of time.
+func Warm() {
+	s, ctx := store.New(storetest.NewMemory()), context.Background()
+	_, err := s.Update(ctx, "", nil, func(v *store.View) error {
+		return s.History.Put(v, "warm", flexnode.History{})
+	})
+	if err == nil {
+		_, err = s.History.Get(ctx, "warm")
+	}
+	if err != nil {
+		panic(err)
+	}
+	New("warm")
+}
+
+// Pass lets time pass, and what follows from it happen.
+func Pass(d time.Duration) {
+	synctest.Wait()
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// Log is a log that is shown when a test fails.
+type Log struct{ T testing.TB }
+
+// Write implements io.Writer.
+func (l Log) Write(p []byte) (int, error) {
+	l.T.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
