@@ -292,6 +292,31 @@ type Bundle struct {
 	// EnrolmentSecret registers the key of the machine as the node's, once (RegisterKey). It is only
 	// in what a configuration URL gives.
 	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
+	// Signature covers Config without its secrets, and Resource without its id.
+	Signature *Signature `json:"signature,omitempty"`
+	// Root is the certificate of the installation's root key, in DER. The machine trusts no other
+	// from then on. It is only in what a configuration URL gives.
+	Root []byte `json:"root,omitempty"`
+}
+
+// Signature proves that the installation has given a configuration to a node, or has deleted the
+// node.
+type Signature struct {
+	Time time.Time `json:"time"`
+	// Signature is one of ECDSA with SHA-256, in ASN.1 (docs/api.md).
+	Signature []byte `json:"signature"`
+	// Certificate is that of the key that has signed, in DER. The root key has made it.
+	Certificate []byte `json:"certificate"`
+}
+
+// Tombstone is the additional info of a 404 by which an agent knows that the owner of its node has
+// deleted it.
+type Tombstone struct {
+	DeletedAt     time.Time  `json:"deletedAt"`
+	UID           string     `json:"uid"`
+	ConfigVersion string     `json:"configVersion"`
+	Epoch         int64      `json:"epoch"`
+	Signature     *Signature `json:"signature,omitempty"`
 }
 
 // BundleResource is the flexNodeConfig that a configuration is from.

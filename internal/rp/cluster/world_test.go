@@ -26,6 +26,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
@@ -217,7 +218,7 @@ func (o *fakeOwner) Lost() <-chan struct{}  { return o.lost }
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	memory := storetest.NewMemory()
-	keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
+	keys := rptest.Ring()
 	w := &world{t: t, audit: &lines{},
 		source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
 	w.start(memory, keys)
@@ -384,6 +385,9 @@ func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) erro
 		return err
 	}
 	if decision.Revision != nil {
+		if err := w.credentials.Sign(v, n.UID, decision.Revision, nil); err != nil {
+			return err
+		}
 		err := w.store.History.Put(v, key, history.With(*decision.Revision, n.Assigned))
 		if err != nil {
 			return err

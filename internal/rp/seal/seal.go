@@ -111,11 +111,17 @@ func Init(path, root string, now time.Time) (Ring, error) {
 	if err != nil {
 		return Ring{}, err
 	}
-	r := Ring{Certificates: map[string][]byte{}, Root: by.Certificate()}
-	if err := r.add(by, now); err != nil {
+	r, err := NewRing(by, now)
+	if err != nil {
 		return Ring{}, err
 	}
 	return r, r.save(path)
+}
+
+// NewRing makes a ring of one key, which a root key certifies.
+func NewRing(by *signing.Root, now time.Time) (Ring, error) {
+	r := Ring{Certificates: map[string][]byte{}, Root: by.Certificate()}
+	return r, r.add(by, now)
 }
 
 // Add puts a new key behind the others of the ring in a file: it opens boxes, and closes none until
