@@ -114,7 +114,7 @@ func (f *Follower) genuine(stone api.Tombstone) error {
 	if _, err := verifyStone(stone, f.Machine.Root()); err != nil {
 		return err
 	}
-	return Offer{UID: stone.UID, Version: received.Version, Epoch: stone.Epoch}.follows(received,
+	return Offer{UID: received.UID, Version: received.Version, Epoch: stone.Epoch}.follows(received,
 		Offer{UID: received.UID, Epoch: applied.Epoch})
 }
 

@@ -31,15 +31,15 @@ type Proof struct {
 
 // Verify verifies the signature of a bundle by the root certificate that this machine trusts, in
 // DER. config.Read reads nothing of it that the signature does not cover, but for secrets. Its error
-// is an *UntrustedError.
+// is an *UntrustedError, unless the bundle cannot be read.
 func Verify(bundle, root []byte) (proof Proof, from config.Resource, err error) {
 	content, from, err := config.Covered(bundle)
-	if err != nil {
-		return proof, from, &UntrustedError{err}
-	}
 	var b struct{ Signature *api.Signature }
-	if err := json.Unmarshal(bundle, &b); err != nil {
-		return proof, from, &UntrustedError{err}
+	if err == nil {
+		err = json.Unmarshal(bundle, &b)
+	}
+	if err != nil {
+		return proof, from, err
 	}
 	proof, err = verify(root, b.Signature, signing.Statement{
 		Kind: signing.Revision, UID: from.UID, Version: from.ConfigVersion, Epoch: from.Epoch,

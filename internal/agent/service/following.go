@@ -329,8 +329,11 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 		return nil, follow.Offer{}, err
 	}
 	proof, resource, err := follow.Verify(bundle, joined.Root)
-	if err != nil {
+	if _, untrusted := errors.AsType[*follow.UntrustedError](err); untrusted {
 		return nil, follow.Offer{}, err
+	}
+	if err != nil {
+		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
 	}
 	if !strings.EqualFold(resource.ID, f.Resource.ID) {
 		return nil, follow.Offer{}, &follow.UnusableError{
