@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -118,6 +119,10 @@ func writeService(w io.Writer, is *inspect.Work) {
 	if p := is.Polls; p != nil {
 		fmt.Fprintf(w, "Provider    asked at %s: %s; version %s received, %s applied\n",
 			p.Last.Local().Format("15:04:05"), p.Result, cmp.Or(p.Received, "-"), cmp.Or(p.Applied, "-"))
+		if !p.Signed.IsZero() {
+			fmt.Fprintf(w, "            version signed on %s by a key that is certified until %s%s\n",
+				p.Signed.Local().Format(time.DateOnly), p.Certified.Local().Format(time.DateOnly), expired(p.Certified))
+		}
 		if p.Error != "" {
 			fmt.Fprintf(w, "            %s; asking again at %s\n", p.Error,
 				p.Next.Local().Format("15:04:05"))
@@ -127,4 +132,12 @@ func writeService(w io.Writer, is *inspect.Work) {
 	for _, e := range is.Events[max(0, len(is.Events)-shown):] {
 		fmt.Fprintf(w, "Event       %s drift %s: %s\n", e.At.Local().Format("15:04:05"), e.What, e.Key)
 	}
+}
+
+// expired says that a time has passed.
+func expired(at time.Time) string {
+	if time.Now().After(at) {
+		return ", which has expired"
+	}
+	return ""
 }

@@ -76,10 +76,10 @@ const (
 	bareNotFound = `{"error":{"code":"ResourceNotFound","message":"there is none"}}`
 )
 
-// stone is the answer with the tombstone of a node.
-func stone(uid string) string {
+// stone is the answer with the tombstone of a node, by an installation.
+func stone(uid string, by keys) string {
 	return `{"error":{"code":"ResourceNotFound","additionalInfo":[{` +
-		`"type":"FlexNodeConfigTombstone","info":` + installation().stone(uid) + `}]}}`
+		`"type":"FlexNodeConfigTombstone","info":` + by.stone(uid) + `}]}}`
 }
 
 // untrusted fails as TLS does with a certificate of somebody else.
@@ -92,7 +92,7 @@ func oneStone() func(*http.Request) (*http.Response, error) {
 	asked := 0
 	return func(r *http.Request) (*http.Response, error) {
 		if asked++; asked%2 == 1 {
-			return instead(404, "application/json", stone("u"))(r)
+			return instead(404, "application/json", stone("u", installation()))(r)
 		}
 		return instead(404, "application/json", bareNotFound)(r)
 	}
@@ -144,8 +144,10 @@ func wrongAnswers() []wrongAnswer {
 			says: "ResourceNotFound"},
 		{name: "one tombstone only", polls: oneStone(), lasts: long,
 			says: "seems to be deleted; asking again"},
-		{name: "tombstone of another uid", polls: json(404, stone("v")),
+		{name: "tombstone of another uid", polls: json(404, stone("v", installation())),
 			lasts: long, says: "404"},
+		{name: "tombstone of another installation", lasts: long, says: "cannot trust",
+			polls: json(404, stone("u", newKeys(nil)))},
 		{name: "401 for a week", polls: json(401, `{"error":{"code":"InvalidToken"}}`), lasts: long,
 			says: "InvalidToken"},
 		{name: "403 for a week", polls: json(403, `{"error":{"code":"AuthorizationFailed"}}`),
