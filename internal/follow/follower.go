@@ -26,13 +26,12 @@ type Offer struct {
 type Machine interface {
 	// Offers are those that the machine has received last and that it runs on.
 	Offers() (received, applied Offer)
-	// Root returns the root certificate that the machine trusts, in DER; nil for none.
-	Root() []byte
 	// Fetch returns the configuration that is on offer, with its secrets, verified.
 	Fetch(ctx context.Context) (bundle []byte, of Offer, err error)
 	// Receive puts a configuration on disk. An *UnusableError is not tried again.
 	Receive(ctx context.Context, bundle []byte) error
-	// Unusable is told of an offer that is not received, and why; nil of one that the machine has.
+	// Unusable receives the version of an offer that is not received, and why; nil for one that the
+	// machine has.
 	Unusable(version string, why error)
 	// Deleted gives the machine back, and reports whether it does: its owner may not let a provider
 	// decide that.
@@ -53,6 +52,8 @@ func (e *UnusableError) Unwrap() error { return e.Err }
 type Follower struct {
 	Resource *Resource
 	Machine  Machine
+	// Root returns the root certificate that the machine trusts, in DER; nil for none.
+	Root func() []byte
 	// Wait is for how long the provider may hold a poll back; 0 polls without that.
 	Wait time.Duration
 	// Interval is between polls until the provider says another; 0 is 30 s.
@@ -111,7 +112,7 @@ func (f *Follower) Run(ctx context.Context) {
 // restore from a backup may undo that, and begins an epoch.
 func (f *Follower) genuine(stone api.Tombstone) error {
 	received, applied := f.Machine.Offers()
-	if _, err := verifyStone(stone, f.Machine.Root()); err != nil {
+	if _, err := verifyStone(stone, f.Root()); err != nil {
 		return err
 	}
 	return Offer{UID: received.UID, Version: received.Version, Epoch: stone.Epoch}.follows(received,

@@ -139,8 +139,6 @@ func (m *fakeMachine) Receive(_ context.Context, bundle []byte) (err error) {
 	return err
 }
 
-func (m *fakeMachine) Root() []byte { return trusted().root.Certificate() }
-
 func (m *fakeMachine) Unusable(version string, why error) {
 	m.locked(func() {
 		if m.unusable, m.why = version, why; why == nil {
@@ -172,7 +170,7 @@ func following(t *testing.T, tell func(t *testing.T, p *provider, m *fakeMachine
 				Client: client, Endpoint: "https://arm.example/", ID: nodeID, UID: nodeUID,
 				Token: func(context.Context) (string, error) { return "token", nil },
 			},
-			Machine: m, Wait: 25 * time.Second, Log: slog.New(slog.DiscardHandler),
+			Machine: m, Root: trusted().root.Certificate, Wait: 25 * time.Second, Log: slog.New(slog.DiscardHandler),
 			Told: func(_ Answer, err error, _ time.Duration) {
 				m.locked(func() { m.failed = err })
 			},

@@ -111,7 +111,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A certificate that has expired is told, and refuses nothing.
+// A certificate that has expired is reported, and refuses nothing.
 func TestVerifyByAnExpiredKey(t *testing.T) {
 	r := newRoot(time.Now().AddDate(-10, 0, 0))
 	proof, _, err := Verify([]byte(r.bundle(t)), r.root.Certificate())

@@ -22,8 +22,8 @@ const (
 	Tombstone = "tombstone"
 )
 
-// Statement is what a signature covers: at a time an installation has given, or deleted, the
-// resource with a uid, in a version of an epoch. Content is what it has given.
+// Statement holds the fields that a signature covers: an installation has given, or deleted, the
+// resource with a uid, in a version of an epoch, at a time. Content is the bytes that it has given.
 type Statement struct {
 	Kind, UID, Version string
 	Epoch              int64

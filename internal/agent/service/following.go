@@ -121,7 +121,7 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	}
 	return &follow.Follower{
 		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
-		Interval: m.Interval, Told: f.polled,
+		Interval: m.Interval, Told: f.polled, Root: func() []byte { return rootOf(f.agent) },
 	}, within
 }
 
@@ -350,11 +350,11 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 	return bundle, offerOf(resource), err
 }
 
-// Root implements follow.Machine.
-func (f *Following) Root() []byte {
-	joined, err := f.agent.Records().Joining()
+// rootOf returns the root certificate that a machine trusts; nil for none.
+func rootOf(a *change.Agent) []byte {
+	joined, err := a.Records().Joining()
 	if err != nil {
-		f.agent.Log.Warn("cannot read whom this machine trusts", "error", err)
+		a.Log.Warn("cannot read the root certificate that this machine trusts", "error", err)
 	}
 	return joined.Root
 }

@@ -24,8 +24,8 @@ type signer struct {
 }
 
 // Sign signs a new revision of the node with a uid within a change. One that takes settings from a
-// stored revision, nil for none, is signed only if that one is as it was signed: else the provider
-// would sign what another has written into its store.
+// stored revision, nil for none, is signed only if that one verifies: else the provider would sign
+// what another program has written into its store.
 func (s *Service) Sign(v *store.View, uid string, r, from *flexnode.Revision) error {
 	epoch, err := s.Store.Epoch(v)
 	x := signer{s.Store, s.Keys, s.now(), epoch}
@@ -69,7 +69,7 @@ func (s *Service) Signature(of *flexnode.Signed) (epoch int64, shown *api.Signat
 	}
 }
 
-// revision is what is signed of a revision of the node with a uid.
+// revision returns the statement of a revision of the node with a uid.
 func (x signer) revision(
 	ctx context.Context, uid string, r flexnode.Revision,
 ) (signing.Statement, error) {
@@ -83,7 +83,7 @@ func (x signer) revision(
 	}, nil
 }
 
-// tombstone is what is signed of a tombstone.
+// tombstone returns the statement of a tombstone.
 func tombstone(stone flexnode.Tombstone) signing.Statement {
 	return signing.Statement{
 		Kind: signing.Tombstone, UID: stone.UID, Version: strconv.FormatInt(stone.Revision, 10),
@@ -106,8 +106,8 @@ func (x signer) verify(by *flexnode.Signed, said signing.Statement) error {
 	return x.keys.Verify(by.Key, by.Signature, said)
 }
 
-// again signs a statement again, unless the first key of the ring has signed it in this epoch; nil
-// then, and if it is not as it was signed. accept takes it as it is.
+// again signs a statement again, unless the first key of the ring has signed it in this epoch: nil
+// then, and for one that does not verify. accept takes every one.
 func (x signer) again(
 	by *flexnode.Signed, said signing.Statement, accept bool,
 ) (*flexnode.Signed, error) {
@@ -121,13 +121,13 @@ func (x signer) again(
 	return x.sign(said)
 }
 
-// signedRow is the row of Meta that tells by which key, in which epoch, all was signed again.
+// signedRow is the row of Meta with the key that has signed all again, and its epoch.
 const signedRow = "signed"
 
 // SignAgain signs the revisions and tombstones of a store again that another key than the first of a
 // ring has signed, or that were signed in an earlier epoch. It returns how many rows it has written.
-// What is not as it was signed remains as it is, and is an error; with accept it is signed too. The
-// provider may run meanwhile.
+// A row that was changed since it was signed remains, and is an error; with accept it is signed too.
+// The provider may run meanwhile.
 func SignAgain(
 	ctx context.Context, st *store.Store, keys seal.Ring, now time.Time, accept bool,
 ) (rows int, err error) {

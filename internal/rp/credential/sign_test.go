@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/signing"
 )
 
-// offered is what the agent of the node is offered.
+// offered returns the bundle that the agent of the node is offered.
 func (w *world) offered() []byte {
 	w.t.Helper()
 	row := must(w.store().Nodes.Get(w.t.Context(), nodeKey))
@@ -37,7 +37,7 @@ func (w *world) trusts(root []byte) (bool, int64) {
 	return err == nil, from.Epoch
 }
 
-// tamper replaces a text in the row with the node's revisions, as somebody with the store.
+// tamper replaces a text in the row with the node's revisions, as a thief of the store does.
 func (w *world) tamper(old, replacement string) {
 	w.t.Helper()
 	edit(w, w.store().History, nodeKey, func(h *flexnode.History) {
@@ -104,7 +104,7 @@ func TestChangedRowsAreNotTrusted(t *testing.T) {
 	}
 }
 
-// The provider does not sign what somebody else has written into its store.
+// The provider does not sign what another program has written into its store.
 func TestChangedRowsAreNotSigned(t *testing.T) {
 	w := live(t)
 	repeat := func() error {
@@ -151,7 +151,7 @@ func TestSignAgain(t *testing.T) {
 			t.Errorf("%s: %d rows were signed again: %v", what, n, err)
 		}
 		if n, err := w.signAgain(false); n != 0 || err != nil {
-			t.Errorf("%s, once more: %d rows were signed again: %v", what, n, err)
+			t.Errorf("%s, a second time: %d rows were signed again: %v", what, n, err)
 		}
 		if trusted, is := w.trusts(root.Certificate()); !trusted || is != epoch {
 			t.Errorf("%s: trusted: %t, in epoch %d", what, trusted, is)

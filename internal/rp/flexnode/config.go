@@ -59,7 +59,7 @@ func grant(config object, g Grants) {
 	}
 }
 
-// Content is what is signed of a configuration without secrets.
+// Content returns the bytes of a configuration without secrets that are signed.
 func Content(whole map[string]any) []byte { return encode(whole) }
 
 // readObject reads an object that is stored; nil of no text.

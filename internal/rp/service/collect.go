@@ -19,8 +19,8 @@ const (
 	collectInterval = 6 * time.Hour
 )
 
-// collect deletes, now and then, what nobody asks for any more. It begins with signing again what was
-// signed before the keys or the epoch have changed.
+// collect signs again, now and then, what was signed with an earlier key or in an earlier epoch, and
+// deletes what no caller asks for any more.
 func (s *service) collect(ctx context.Context) {
 	for {
 		_, err := credential.SignAgain(ctx, s.store, s.api.Keys, time.Now(), false)
