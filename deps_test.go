@@ -37,8 +37,8 @@ var rules = []struct {
 		[]string{"os", "net", "os/exec", "net/http", "time"}},
 	{"internal/follow",
 		[]string{"api/flexnode/agentapi", "api/flexnode/sealed", "internal/config",
-			"internal/identity", "internal/machinekey", "internal/transition", "internal/untrusted",
-			"internal/wait"},
+			"internal/identity", "internal/machinekey", "internal/signing", "internal/transition",
+			"internal/untrusted", "internal/wait"},
 		[]string{"os", "os/exec"}},
 	{"internal/transition", nil, []string{"os", "net", "os/exec", "net/http"}},
 	{"internal/daemon", []string{"internal/transition", "internal/untrusted", "internal/wait"},
@@ -73,7 +73,7 @@ var rules = []struct {
 	{"internal/rp/store/kv", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/credential", []string{
 		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/flexnode", "internal/rp/seal",
-		"internal/rp/store",
+		"internal/rp/store", "internal/signing",
 	}, []string{"os", "net", "os/exec"}},
 	{"internal/rp/cluster", []string{
 		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/credential",
@@ -86,7 +86,8 @@ var rules = []struct {
 	}, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/plugin", nil, []string{"net", "net/http"}},
 	{"internal/rp/fair", nil, []string{"os", "os/exec"}},
-	{"internal/rp/seal", nil, []string{"os/exec", "net", "net/http"}},
+	{"internal/rp/seal", []string{"internal/signing"}, []string{"os/exec", "net", "net/http"}},
+	{"internal/signing", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/machinekey", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/front", []string{
 		"api/flexnode/sealed", "api/flexnode/v20260501preview", "internal/arm",

@@ -140,6 +140,9 @@ func (o *options) fetch(
 	if err != nil {
 		return err
 	}
+	if _, _, err := follow.Verify(bundle, config.JoiningOf(bundle).Root); err != nil {
+		return fmt.Errorf("cannot use the configuration that %s has given: %w", u.Host, err)
+	}
 	read, err := config.Read(bundle, before)
 	o.secrets.Know(read.Config.Secrets()...)
 	o.warn(read)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
@@ -26,7 +27,7 @@ func newBackedUp(t *testing.T) *backedUp {
 	t.Helper()
 	dir := t.TempDir()
 	b := &backedUp{t: t, dir: dir, settings: settingsIn(t, dir)}
-	ring, err := seal.Init(filepath.Join(dir, "keys.json"))
+	ring, err := seal.Init(filepath.Join(dir, "keys.json"), filepath.Join(dir, "root-key.pem"), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func TestBackupIsVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.verify(good, 1, "")
-	if _, err := seal.Init(keys); err != nil {
+	if _, err := seal.Init(keys, seal.RootFile(keys), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	b.verify(good, 2, "it is not in the ring")

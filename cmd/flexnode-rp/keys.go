@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,10 +21,18 @@ import (
 
 func keys(settings *string) *cobra.Command {
 	parent := &cobra.Command{
-		Use: "keys", Short: "Make and replace the keys that secrets are sealed with",
-		Long: `Make and replace the keys that secrets are sealed with and URLs are signed with.
+		Use: "keys", Short: "Make and replace the keys that seal secrets and sign revisions",
+		Long: `Make and replace the keys that secrets are sealed with, and that URLs and revisions
+are signed with.
 
   flexnode-rp keys init FILE        once, before the first start
+
+It also makes the root key, in root-key.pem beside FILE. Move that file to a place
+that is not online, and keep it: the root key certifies the keys in FILE, and each
+machine trusts the one of its first configuration URL. It is needed for "keys add",
+and for "keys init" if FILE is lost (--root). A key is certified for two years.
+"keys status" shows until when; replace the key before. A machine goes on following
+with a certificate that has expired, and reports it.
 
 To replace the key, in this order; the provider runs all the time. Where replicas
 have a file each, run add, promote and drop on one and copy it to the others:
@@ -48,16 +58,22 @@ URLs again: those that the old key has signed end when it is dropped.`,
 	return parent
 }
 
-// keysFile is a command that changes nothing but the file with the keys.
+// keysFile is a command that changes the file with the keys, by the root key.
 func keysFile(
-	use, short, done string, change func(string) (seal.Ring, error),
+	use, short, done string, change func(path, root string, now time.Time) (seal.Ring, error),
 ) *cobra.Command {
-	return &cobra.Command{
+	root := ""
+	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeKeys(cmd, args[0], done, change)
+			return changeKeys(cmd, args[0], done, func(path string) (seal.Ring, error) {
+				return change(path, cmp.Or(root, seal.RootFile(path)), time.Now())
+			})
 		},
 	}
+	cmd.Flags().StringVar(&root, "root", "",
+		"`file` with the root key (default root-key.pem beside FILE)")
+	return cmd
 }
 
 func changeKeys(
@@ -110,17 +126,23 @@ func restarted(ctx context.Context, st *store.Store, are func(keys []string) boo
 }
 
 func keysRewrap(settings *string) *cobra.Command {
-	return &cobra.Command{
-		Use: "rewrap", Short: "Seal again what is sealed with an older key", Args: cobra.NoArgs,
+	accept := false
+	cmd := &cobra.Command{
+		Use: "rewrap", Args: cobra.NoArgs,
+		Short: "Seal and sign again what is sealed or signed with an older key",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withStore(cmd.Context(), *settings, func(st *store.Store, ring seal.Ring) error {
 				n, err := credential.Rewrap(cmd.Context(), st, ring)
-				fmt.Fprintf(cmd.OutOrStdout(), "%d boxes are sealed again with %s\n", n,
-					ring.Keys[0].ID)
-				return err
+				rows, failed := credential.SignAgain(cmd.Context(), st, ring, time.Now(), accept)
+				fmt.Fprintf(cmd.OutOrStdout(), "%d boxes are sealed again with %s, %d rows signed\n",
+					n, ring.Keys[0].ID, rows)
+				return errors.Join(err, failed)
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&accept, "accept-store", false, "also sign what no key of the file has signed, "+
+		"after the loss of the keys: only if no other program could write to the store")
+	return cmd
 }
 
 func keysDrop(settings *string) *cobra.Command {
@@ -178,7 +200,12 @@ func printKeys(ctx context.Context, out io.Writer, st *store.Store, ring seal.Ri
 		if i == 0 {
 			role = "seals and signs"
 		}
-		fmt.Fprintf(out, "%s  %d boxes  %s\n", key.ID, boxes[key.ID], role)
+		until, err := ring.Certified(key.ID)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s  %d boxes  %s, certified until %s\n", key.ID, boxes[key.ID], role,
+			until.Format(time.DateOnly))
 		delete(boxes, key.ID)
 	}
 	for _, id := range slices.Sorted(maps.Keys(boxes)) {

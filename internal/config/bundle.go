@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -54,13 +55,21 @@ func WithToken(bundle []byte, token Secret) ([]byte, error) {
 	})
 }
 
-// WithEnrolment puts the secret that registers the machine's key into a bundle.
-func WithEnrolment(bundle []byte, secret Secret) ([]byte, error) {
+// Joining holds the members that only the bundle of a configuration URL has, and the next ones keep.
+type Joining struct {
+	// EnrolmentSecret registers the machine's key; "" for none.
+	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
+	// Root is the certificate of the root key that the machine trusts, in DER; nil for none.
+	Root []byte `json:"root,omitempty"`
+}
+
+// WithJoining replaces in a bundle what only that of a configuration URL has.
+func WithJoining(bundle []byte, j Joining) ([]byte, error) {
 	whole, err := decodeObject(bundle)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the bundle: %w", err)
 	}
-	whole["enrolmentSecret"] = secret.Reveal()
+	whole["enrolmentSecret"], whole["root"] = j.EnrolmentSecret, j.Root
 	text, err := json.MarshalIndent(whole, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
@@ -68,14 +77,37 @@ func WithEnrolment(bundle []byte, secret Secret) ([]byte, error) {
 	return text, nil
 }
 
-// EnrolmentOf returns the secret that registers the machine's key; "" where a bundle has none.
-func EnrolmentOf(bundle []byte) string {
-	whole, err := decodeObject(bundle)
-	if err != nil { // it was read before
-		return ""
+// JoiningOf returns what only the bundle of a configuration URL has, and the next ones keep.
+func JoiningOf(bundle []byte) (j Joining) {
+	if json.Unmarshal(bundle, &j) != nil { // it was read before
+		return Joining{}
 	}
-	secret, _ := whole["enrolmentSecret"].(string)
-	return secret
+	return j
+}
+
+// Covered returns the parts of a bundle that its signature covers: the configuration without
+// secrets, as it was signed, and where it is from. Read reads the same parts of it.
+func Covered(bundle []byte) (content []byte, from Resource, err error) {
+	r := &report{}
+	doc := readDocument(bundle, r)
+	settings, origin := unwrap(doc, r)
+	resource := readResource(origin, r)
+	if err := r.err(Config{}); err != nil {
+		return nil, from, err
+	}
+	if _, versioned := doc["schemaVersion"]; !versioned || resource == nil {
+		return nil, from, errors.New("it is no bundle of a flexNodeConfig")
+	}
+	azure, _ := settings["azure"].(map[string]any)
+	for section, secret := range map[string]string{
+		"servicePrincipal": "clientSecret", "bootstrapToken": "token",
+	} {
+		if settings, ok := azure[section].(map[string]any); ok {
+			delete(settings, secret)
+		}
+	}
+	content, err = json.Marshal(settings)
+	return content, *resource, err
 }
 
 // WithoutOnboarding takes the secret that enrols an Arc machine out of a bundle.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
@@ -25,11 +26,12 @@ type Offer struct {
 type Machine interface {
 	// Offers are those that the machine has received last and that it runs on.
 	Offers() (received, applied Offer)
-	// Fetch returns the configuration that is on offer, with its secrets.
+	// Fetch returns the configuration that is on offer, with its secrets, verified.
 	Fetch(ctx context.Context) (bundle []byte, of Offer, err error)
 	// Receive puts a configuration on disk. An *UnusableError is not tried again.
 	Receive(ctx context.Context, bundle []byte) error
-	// Unusable is told of an offer that is not received, and why.
+	// Unusable receives the version of an offer that is not received, and why; nil for one that the
+	// machine has.
 	Unusable(version string, why error)
 	// Deleted gives the machine back, and reports whether it does: its owner may not let a provider
 	// decide that.
@@ -50,6 +52,8 @@ func (e *UnusableError) Unwrap() error { return e.Err }
 type Follower struct {
 	Resource *Resource
 	Machine  Machine
+	// Root returns the root certificate that the machine trusts, in DER; nil for none.
+	Root func() []byte
 	// Wait is for how long the provider may hold a poll back; 0 polls without that.
 	Wait time.Duration
 	// Interval is between polls until the provider says another; 0 is 30 s.
@@ -75,6 +79,9 @@ func (f *Follower) Run(ctx context.Context) {
 		}
 		answer, err := f.Resource.Poll(ctx, f.etag, held)
 		if err == nil && answer.Deleted != nil {
+			err = f.genuine(*answer.Deleted)
+		}
+		if err == nil && answer.Deleted != nil {
 			answer.Waited = false
 			pause = f.pace.after(answer)
 			f.Told(answer, nil, pause)
@@ -87,6 +94,9 @@ func (f *Follower) Run(ctx context.Context) {
 		first := f.etag == ""
 		if err == nil {
 			err = f.take(ctx, answer)
+		} else if answer.Deleted != nil {
+			f.etag = "" // the next answer tells what is on offer
+			f.Machine.Unusable(answer.Deleted.ConfigVersion, err)
 		}
 		if err != nil && ctx.Err() != nil {
 			return // it has not failed: somebody has ended it
@@ -96,6 +106,17 @@ func (f *Follower) Run(ctx context.Context) {
 		pause = f.next(answer, err)
 		f.Told(answer, err, pause)
 	}
+}
+
+// genuine is an *UntrustedError unless the installation has deleted the resource of this machine. A
+// restore from a backup may undo that, and begins an epoch.
+func (f *Follower) genuine(stone agentapi.Tombstone) error {
+	received, applied := f.Machine.Offers()
+	if _, err := verifyStone(stone, f.Root()); err != nil {
+		return err
+	}
+	return Offer{UID: received.UID, Version: received.Version, Epoch: stone.Epoch}.follows(received,
+		Offer{UID: received.UID, Epoch: applied.Epoch})
 }
 
 // deleted deals with a tombstone, and reports whether the machine is given back.
@@ -132,12 +153,17 @@ func (f *Follower) take(ctx context.Context, answer Answer) error {
 	received, applied := f.Machine.Offers()
 	if v := answer.Version; v != "" && v != received.Version && v != applied.Version {
 		err := f.receive(ctx, received, applied)
+		if _, untrusted := errors.AsType[*UntrustedError](err); untrusted {
+			f.Machine.Unusable(v, err)
+		}
 		if _, unusable := errors.AsType[*UnusableError](err); unusable {
 			f.Log.Error("the configuration that is on offer is not used", "version", v, "error", err)
 			f.Machine.Unusable(v, err)
 		} else if err != nil {
 			return err
 		}
+	} else if v != "" {
+		f.Machine.Unusable(v, nil)
 	}
 	if answer.ETag != "" {
 		f.etag = answer.ETag
@@ -151,19 +177,26 @@ func (f *Follower) receive(ctx context.Context, received, applied Offer) error {
 	if err != nil {
 		return err
 	}
-	if err := follows(of, received); err != nil {
+	if err := of.follows(received, applied); err != nil {
 		return &UnusableError{err}
-	}
-	if applied.UID == received.UID { // else it is of a resource before
-		if err := follows(of, applied); err != nil {
-			return &UnusableError{err}
-		}
 	}
 	return f.Machine.Receive(ctx, bundle)
 }
 
-// follows is an error if an offer cannot come after another.
-func follows(o, before Offer) error {
+// follows is an *UntrustedError if an offer cannot come after what a machine has received and runs.
+func (o Offer) follows(received, applied Offer) error {
+	err := o.after(received)
+	if err == nil && applied.UID == received.UID { // else it is of a resource before
+		err = o.after(applied)
+	}
+	if err != nil {
+		return &UntrustedError{err}
+	}
+	return nil
+}
+
+// after is an error if an offer cannot come after another.
+func (o Offer) after(before Offer) error {
 	switch {
 	case before.UID != "" && o.UID != before.UID:
 		return fmt.Errorf("it is of another resource (uid %s) than this machine is (uid %s)",

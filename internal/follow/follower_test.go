@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
+	"github.com/Azure/AKSFlexNode/internal/signing"
 )
 
 const (
@@ -63,9 +65,25 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func tombstone(uid string) http.HandlerFunc {
+// stone is the tombstone of a node that was in version 5, signed under a root.
+func (r testRoot) stone(uid string) agentapi.Tombstone {
+	stone := agentapi.Tombstone{UID: uid, ConfigVersion: "5", Epoch: 1, DeletedAt: time.Now().UTC()}
+	stone.Signature = r.sign(signing.Statement{
+		Kind: signing.Tombstone, UID: uid, Version: "5", Epoch: 1,
+		Content: []byte(stone.DeletedAt.Format(time.RFC3339Nano)),
+	})
+	return stone
+}
+
+func tombstone(uid string) http.HandlerFunc { return shown(trusted().stone(uid)) }
+
+func shown(stone agentapi.Tombstone) http.HandlerFunc {
+	text, err := json.Marshal(stone)
+	if err != nil {
+		panic(err)
+	}
 	return answer(404, "application/json", fmt.Sprintf(`{"error":{"code":"ResourceNotFound",
-		"additionalInfo":[{"type":"FlexNodeConfigTombstone","info":{"uid":%q}}]}}`, uid))
+		"additionalInfo":[{"type":"FlexNodeConfigTombstone","info":%s}]}}`, text))
 }
 
 // asked is how often the provider was polled.
@@ -88,6 +106,7 @@ type fakeMachine struct {
 	fetches           int
 	took              []string
 	unusable          string
+	why               error
 	deleted, stays    bool
 	failed            error // what the last poll has ended with
 	fetch             func(context.Context) error
@@ -120,8 +139,12 @@ func (m *fakeMachine) Receive(_ context.Context, bundle []byte) (err error) {
 	return err
 }
 
-func (m *fakeMachine) Unusable(version string, _ error) {
-	m.locked(func() { m.unusable = version })
+func (m *fakeMachine) Unusable(version string, why error) {
+	m.locked(func() {
+		if m.unusable, m.why = version, why; why == nil {
+			m.unusable = ""
+		}
+	})
 }
 
 func (m *fakeMachine) Deleted() (leaves bool) {
@@ -147,7 +170,7 @@ func following(t *testing.T, tell func(t *testing.T, p *provider, m *fakeMachine
 				Client: client, Endpoint: "https://arm.example/", ID: nodeID, UID: nodeUID,
 				Token: func(context.Context) (string, error) { return "token", nil },
 			},
-			Machine: m, Wait: 25 * time.Second, Log: slog.New(slog.DiscardHandler),
+			Machine: m, Root: trusted().root.Certificate, Wait: 25 * time.Second, Log: slog.New(slog.DiscardHandler),
 			Told: func(_ Answer, err error, _ time.Duration) {
 				m.locked(func() { m.failed = err })
 			},

@@ -40,14 +40,7 @@ type Answer struct {
 	// had to although the offer is the same: what it held back may begin.
 	Waited, Woken bool
 	// Deleted is set when the owner has deleted the resource.
-	Deleted *Tombstone
-}
-
-// Tombstone says that a resource was deleted by its owner.
-type Tombstone struct {
-	DeletedAt     time.Time `json:"deletedAt"`
-	UID           string    `json:"uid"`
-	ConfigVersion string    `json:"configVersion"`
+	Deleted *agentapi.Tombstone
 }
 
 // RefusedError is an answer with an error in it.
@@ -127,7 +120,7 @@ func (r *Resource) offered(resp *reply) (string, error) {
 const tombstoneInfo = "FlexNodeConfigTombstone"
 
 // refusal reads an error. A tombstone counts only in a 404, and only with the uid of this node.
-func (r *Resource) refusal(resp *reply) (*Tombstone, error) {
+func (r *Resource) refusal(resp *reply) (*agentapi.Tombstone, error) {
 	if resp.StatusCode < 400 {
 		return nil, resp.redirect()
 	}
@@ -148,7 +141,7 @@ func (r *Resource) refusal(resp *reply) (*Tombstone, error) {
 	}
 	refused.Code, refused.Message = shorten(answer.Error.Code), shorten(answer.Error.Message)
 	for _, info := range answer.Error.AdditionalInfo {
-		var stone Tombstone
+		var stone agentapi.Tombstone
 		if resp.StatusCode == http.StatusNotFound && info.Type == tombstoneInfo &&
 			json.Unmarshal(info.Info, &stone) == nil && r.UID != "" && stone.UID == r.UID {
 			return &stone, refused

@@ -50,6 +50,12 @@ func configurationAccepted(e Evidence) Condition {
 		return fails(OwnerMachine, RefusedByPolicy, fmt.Sprintf("the policy of this machine has refused "+
 			"the configuration %s at %s, and the node runs on the one before it: %s", r.Version,
 			r.At.UTC().Format(time.RFC3339), joined(r.Reason)), "`aks-flex-node policy show` shows the policy")
+	case e.Rejected != nil && e.Rejected.Untrusted:
+		r := *e.Rejected
+		return fails(OwnerCluster, RevisionNotTrusted, fmt.Sprintf("this machine has refused the "+
+			"configuration %s at %s, and the node goes on as it is: %s", r.Version,
+			r.At.UTC().Format(time.RFC3339), joined(r.Reason)), "tell the operator of the provider: someone "+
+			"may have changed its store; a new configuration URL is needed if its root key is another")
 	case e.Rejected != nil:
 		r := *e.Rejected
 		return fails(OwnerConfiguration, "Rejected", fmt.Sprintf("the configuration %s was rejected "+
@@ -64,6 +70,10 @@ func changing(t transition.Transition) Condition {
 	return unknown("ChangeInProgress",
 		fmt.Sprintf("a change is under way (%s, in phase %s)", t.Kind, t.Phase))
 }
+
+// RevisionNotTrusted is the reason of an offer that the installation has not signed for this
+// machine, or that goes back.
+const RevisionNotTrusted = "RevisionNotTrusted"
 
 // RefusedByPolicy is the reason of what the policy of the machine does not allow a provider.
 const RefusedByPolicy = "RefusedByPolicy"

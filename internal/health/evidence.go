@@ -145,4 +145,6 @@ type Rejection struct {
 	At              time.Time
 	// ByPolicy reports that the policy of the machine refuses it, so that it was not tried.
 	ByPolicy bool
+	// Untrusted reports that the provider has offered it, and the installation has not signed it.
+	Untrusted bool
 }

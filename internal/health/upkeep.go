@@ -52,6 +52,10 @@ type Polls struct {
 	// Received and Applied are the configVersions that the machine has and that it runs on.
 	Received string `json:"received,omitempty"`
 	Applied  string `json:"applied,omitempty"`
+	// Signed is when the installation has signed what the machine has, Certified is until when its
+	// root key certifies the key that has: a node goes on after that.
+	Signed    time.Time `json:"signed,omitzero"`
+	Certified time.Time `json:"certified,omitzero"`
 }
 
 // lacking judges a list of what is missing or wrong, which the form of the message has as %s.

@@ -160,8 +160,8 @@ func (p *provider) poll(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case offer.Bundle == nil:
 		w.WriteHeader(http.StatusNotFound)
-		fmt.Fprint(w, `{"error":{"code":"ResourceNotFound","additionalInfo":[{`+
-			`"type":"FlexNodeConfigTombstone","info":{"uid":"u"}}]}}`)
+		fmt.Fprintf(w, `{"error":{"code":"ResourceNotFound","additionalInfo":[{`+
+			`"type":"FlexNodeConfigTombstone","info":%s}]}}`, installation().stone("u"))
 	case r.Header.Get("If-None-Match") == etag():
 		w.WriteHeader(http.StatusNotModified)
 	default:
@@ -455,7 +455,8 @@ func TestFollowsNoNonsense(t *testing.T) {
 		s.provider.offers(other)
 		s.sleep(5 * time.Minute)
 		broken := s.delivery("9", monitored, pods(42))
-		broken.Bundle = []byte(strings.ReplaceAll(string(broken.Bundle), ":42", `:"many"`))
+		edited(":42", `:"many"`)(&broken)
+		broken.Bundle = installation().signs(t, broken.Bundle)
 		s.provider.offers(broken)
 		s.sleep(5 * time.Minute)
 		s.healthy("110")

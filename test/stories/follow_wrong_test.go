@@ -74,9 +74,13 @@ func body(of func(*http.Request) io.Reader) func(*http.Request) (*http.Response,
 
 const (
 	bareNotFound = `{"error":{"code":"ResourceNotFound","message":"there is none"}}`
-	stone        = `{"error":{"code":"ResourceNotFound","additionalInfo":[{` +
-		`"type":"FlexNodeConfigTombstone","info":{"uid":"UID"}}]}}`
 )
+
+// stone is the answer with the tombstone of a node, by an installation.
+func stone(uid string, by keys) string {
+	return `{"error":{"code":"ResourceNotFound","additionalInfo":[{` +
+		`"type":"FlexNodeConfigTombstone","info":` + by.stone(uid) + `}]}}`
+}
 
 // untrusted fails as TLS does with a certificate of somebody else.
 func untrusted(*http.Request) (*http.Response, error) {
@@ -88,7 +92,7 @@ func oneStone() func(*http.Request) (*http.Response, error) {
 	asked := 0
 	return func(r *http.Request) (*http.Response, error) {
 		if asked++; asked%2 == 1 {
-			return instead(404, "application/json", strings.ReplaceAll(stone, "UID", "u"))(r)
+			return instead(404, "application/json", stone("u", installation()))(r)
 		}
 		return instead(404, "application/json", bareNotFound)(r)
 	}
@@ -140,8 +144,10 @@ func wrongAnswers() []wrongAnswer {
 			says: "ResourceNotFound"},
 		{name: "one tombstone only", polls: oneStone(), lasts: long,
 			says: "seems to be deleted; asking again"},
-		{name: "tombstone of another uid", polls: json(404, strings.ReplaceAll(stone, "UID", "v")),
+		{name: "tombstone of another uid", polls: json(404, stone("v", installation())),
 			lasts: long, says: "404"},
+		{name: "tombstone of another installation", lasts: long, says: "cannot trust",
+			polls: json(404, stone("u", newKeys(nil)))},
 		{name: "401 for a week", polls: json(401, `{"error":{"code":"InvalidToken"}}`), lasts: long,
 			says: "InvalidToken"},
 		{name: "403 for a week", polls: json(403, `{"error":{"code":"AuthorizationFailed"}}`),
@@ -174,6 +180,7 @@ func TestFollowsThroughWrongAnswers(t *testing.T) {
 				next := s.delivery("8", monitored, readyTimeout("1m"), pods(42))
 				if c.offer != nil {
 					c.offer(&next)
+					next.Bundle = installation().signs(t, next.Bundle)
 				}
 				s.provider.set(func() { s.provider.polls, s.provider.refreshes = c.polls, c.refreshes })
 				s.sleep(time.Minute) // until the poll that is held back has ended

@@ -29,6 +29,7 @@ func (w *world) delivery(version string, edits ...func(map[string]any)) change.D
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	bundle = installation().signs(w.t, bundle)
 	c, _, err := config.Parse(bundle, config.Host{HostName: "edge-1", Arch: runtime.GOARCH})
 	if err != nil {
 		w.t.Fatal(err)

@@ -126,3 +126,23 @@ type Refreshed struct {
 	// Expires is when the bootstrap token in the bundle does, if there is one.
 	Expires *time.Time `json:"expires,omitempty"`
 }
+
+// Signature proves that the installation has given a configuration to a node, or has deleted the
+// node.
+type Signature struct {
+	Time time.Time `json:"time"`
+	// Signature is one of ECDSA with SHA-256, in ASN.1 (docs/api.md).
+	Signature []byte `json:"signature"`
+	// Certificate is that of the key that has signed, in DER. The root key has made it.
+	Certificate []byte `json:"certificate"`
+}
+
+// Tombstone is the additional info of a 404 by which an agent knows that the owner of its node has
+// deleted it.
+type Tombstone struct {
+	DeletedAt     time.Time  `json:"deletedAt"`
+	UID           string     `json:"uid"`
+	ConfigVersion string     `json:"configVersion"`
+	Epoch         int64      `json:"epoch"`
+	Signature     *Signature `json:"signature,omitempty"`
+}

@@ -296,6 +296,11 @@ type Bundle struct {
 	// EnrolmentSecret registers the key of the machine as the node's, once (RegisterKey). It is only
 	// in what a configuration URL gives.
 	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
+	// Signature covers Config without its secrets, and Resource without its id.
+	Signature *agentapi.Signature `json:"signature,omitempty"`
+	// Root is the certificate of the installation's root key, in DER. The machine trusts no other
+	// from then on. It is only in what a configuration URL gives.
+	Root []byte `json:"root,omitempty"`
 }
 
 // BundleResource is the flexNodeConfig that a configuration is from.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"reflect"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
@@ -59,7 +60,7 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 		return err
 	}
 	if hasReceived(ctx, h, d) {
-		return keepEnrolment(ctx, h, d)
+		return keepJoining(ctx, h, d)
 	}
 	if err := h.Store.KeepBundle(ctx, d.Bundle); err != nil {
 		return err
@@ -120,19 +121,19 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	return !(c.ArcEnabled() && c.Onboards() && inspect.ArcLost(ctx, h.Node))
 }
 
-// keepEnrolment keeps of a delivered version that the machine has already the secret by which it
-// registers its key: the provider may know another key, or none.
-func keepEnrolment(ctx context.Context, h *Home, d Delivery) error {
-	secret := config.EnrolmentOf(d.Bundle)
-	had, err := h.Records().EnrolmentSecret()
-	if err != nil || secret == "" || secret == had {
+// keepJoining keeps of a delivered version that the machine has already the secret by which it
+// registers its key, and the root certificate: the provider may know another key, and have another.
+func keepJoining(ctx context.Context, h *Home, d Delivery) error {
+	given := config.JoiningOf(d.Bundle)
+	had, err := h.Records().Joining()
+	if err != nil || reflect.DeepEqual(given, had) {
 		return err
 	}
 	bundle, err := h.Records().Bundle()
 	if err != nil {
 		return err
 	}
-	if bundle, err = config.WithEnrolment(bundle, config.Secret(secret)); err != nil {
+	if bundle, err = config.WithJoining(bundle, given); err != nil {
 		return err
 	}
 	return h.Store.KeepBundle(ctx, bundle)

@@ -57,13 +57,16 @@ func (k Keys) MachineKey(ctx context.Context) (*machinekey.Key, error) {
 }
 
 // EnrolmentSecret returns the secret of the bundle; "" for none.
-func (k Keys) EnrolmentSecret() (string, error) { return k.Writer.Records().EnrolmentSecret() }
+func (k Keys) EnrolmentSecret() (string, error) {
+	joining, err := k.Writer.Records().Joining()
+	return joining.EnrolmentSecret, err
+}
 
-// EnrolmentSecret returns the secret of the bundle that registers the key; "" for none.
-func (r Records) EnrolmentSecret() (string, error) {
+// Joining returns what the machine has of its configuration URL; zero for nothing.
+func (r Records) Joining() (config.Joining, error) {
 	bundle, err := r.Bundle()
 	if err != nil || bundle == nil {
-		return "", err
+		return config.Joining{}, err
 	}
-	return config.EnrolmentOf(bundle), nil
+	return config.JoiningOf(bundle), nil
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
 )
 
 // The bounds of a request: how long it and its answer may take, and how many bytes are read of it.
@@ -107,6 +109,10 @@ func (l *Live) Tell(ctx context.Context, a *change.Agent) error {
 			polls := *work.Polls
 			polls.Received = a.Records().BundleResource().ConfigVersion
 			polls.Applied = inspect.AppliedResource(&a.Env).ConfigVersion
+			if bundle, err := a.Records().Bundle(); err == nil && bundle != nil {
+				proof, _, _ := follow.Verify(bundle, config.JoiningOf(bundle).Root)
+				polls.Signed, polls.Certified = proof.Signed, proof.Until
+			}
 			work.Polls = &polls
 		}
 		body, err := json.Marshal(work)

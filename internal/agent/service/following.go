@@ -121,7 +121,7 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	}
 	return &follow.Follower{
 		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
-		Interval: m.Interval, Told: f.polled,
+		Interval: m.Interval, Told: f.polled, Root: func() []byte { return rootOf(f.agent) },
 	}, within
 }
 
@@ -214,6 +214,12 @@ func (f *Following) told(s inspect.Status) {
 
 // Unusable implements follow.Machine: what is on offer and cannot be used is reported as failed.
 func (f *Following) Unusable(version string, why error) {
+	if why == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.unusable = nil
+		return
+	}
 	at := inspect.Now().UTC().Truncate(time.Second)
 	failed := &agentapi.FailedConfig{
 		Version: version, Reason: "NotUsable", Message: health.Clip(why.Error(), 4*reportText), At: &at,
@@ -221,24 +227,28 @@ func (f *Following) Unusable(version string, why error) {
 	if _, refused := errors.AsType[*change.PolicyError](why); refused {
 		failed.Reason = health.RefusedByPolicy
 	}
+	if _, untrusted := errors.AsType[*follow.UntrustedError](why); untrusted {
+		failed.Reason = health.RevisionNotTrusted
+	}
 	judged := rules(f.agent)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unusable, f.judged = failed, judged
 }
 
-// refused returns the offer that the policy of this machine refuses; nil without one.
+// refused returns the offer that this machine refuses by its policy or does not trust; nil without one.
 func refused(f *Following) *health.Rejection {
 	if f == nil {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.unusable == nil || f.unusable.Reason != health.RefusedByPolicy {
+	u := f.unusable
+	if u == nil || u.Reason != health.RefusedByPolicy && u.Reason != health.RevisionNotTrusted {
 		return nil
 	}
-	return &health.Rejection{Version: f.unusable.Version, Reason: f.unusable.Message,
-		At: *f.unusable.At, ByPolicy: true}
+	return &health.Rejection{Version: u.Version, Reason: u.Message, At: *u.At,
+		ByPolicy: u.Reason == health.RefusedByPolicy, Untrusted: u.Reason == health.RevisionNotTrusted}
 }
 
 // Run follows until ctx ends.
@@ -314,29 +324,39 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 	if err != nil {
 		return nil, follow.Offer{}, err
 	}
-	if bundle, err = config.WithToken(bundle, token); err != nil {
-		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
-	}
-	if bundle, err = withEnrolment(f.agent, bundle); err != nil {
+	joined, err := f.agent.Records().Joining()
+	if err != nil {
 		return nil, follow.Offer{}, err
 	}
-	resource, err := config.ResourceOf(bundle)
-	if err == nil && (resource == nil || !strings.EqualFold(resource.ID, f.Resource.ID)) {
-		err = errors.New("it does not say that it is of " + f.Resource.ID)
+	proof, resource, err := follow.Verify(bundle, joined.Root)
+	if _, untrusted := errors.AsType[*follow.UntrustedError](err); untrusted {
+		return nil, follow.Offer{}, err
 	}
 	if err != nil {
 		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
 	}
-	return bundle, offerOf(*resource), nil
+	if !strings.EqualFold(resource.ID, f.Resource.ID) {
+		return nil, follow.Offer{}, &follow.UnusableError{
+			Err: errors.New("it does not say that it is of " + f.Resource.ID)}
+	}
+	if now := inspect.Now(); now.After(proof.Until) {
+		f.agent.Log.Warn("the certificate of the provider's key has expired; its operator replaces it with "+
+			"`flexnode-rp keys`", "expired", proof.Until, "signed", now.Sub(proof.Signed))
+	}
+	if bundle, err = config.WithToken(bundle, token); err != nil {
+		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
+	}
+	bundle, err = config.WithJoining(bundle, joined)
+	return bundle, offerOf(resource), err
 }
 
-// withEnrolment keeps the enrolment secret of the configuration URL in a bundle that follows it.
-func withEnrolment(a *change.Agent, bundle []byte) ([]byte, error) {
-	secret, err := a.Records().EnrolmentSecret()
-	if err != nil || secret == "" {
-		return bundle, err
+// rootOf returns the root certificate that a machine trusts; nil for none.
+func rootOf(a *change.Agent) []byte {
+	joined, err := a.Records().Joining()
+	if err != nil {
+		a.Log.Warn("cannot read the root certificate that this machine trusts", "error", err)
 	}
-	return config.WithEnrolment(bundle, config.Secret(secret))
+	return joined.Root
 }
 
 // spentToken is the bootstrap token that the node has joined with and needs no more, as it has its

@@ -113,15 +113,7 @@ func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f find
 	}
 	layer := flexnode.FactsLayer(facts, c.ID)
 	c.Facts = layer.ID
-	return w.putLayer(v, layer)
-}
-
-// putLayer writes a layer, if it is not there.
-func (w *worker) putLayer(v *store.View, layer *flexnode.Layer) error {
-	if w.Store.Layers.Row(v, layer.ID).Exists() {
-		return nil
-	}
-	return w.Store.Layers.Put(v, layer.ID, layer.Text)
+	return w.Store.KeepLayer(v, layer)
 }
 
 // tenantOf is the tenant of a subscription, as ARM has told it.

@@ -154,7 +154,7 @@ func (w *worker) removeNodes(ctx context.Context, names []string) error {
 		What: "nodes removed",
 		Ahead: func(name string) []string {
 			key := w.key + "/" + name
-			return []string{w.Store.Nodes.Key(key), w.Store.Tombstones.Key(key)}
+			return []string{w.Store.Nodes.Key(key), w.Store.Tombstones.Key(key), w.Store.EpochKey()}
 		},
 		One: w.removeNode,
 	})

@@ -44,7 +44,7 @@ func (w *worker) renderNodes(ctx context.Context, keys []string) (done int, err 
 	return w.Store.UpdateEach(ctx, keys, store.Each{
 		What: "nodes rendered",
 		Ahead: func(key string) []string {
-			return []string{w.Store.Nodes.Key(key), w.Store.History.Key(key)}
+			return []string{w.Store.Nodes.Key(key), w.Store.History.Key(key), w.Store.EpochKey()}
 		},
 		One: func(v *store.View, key string) error {
 			v.Fence(w.owner.Fence())
@@ -65,7 +65,7 @@ func (w *worker) parent(v *store.View) (flexnode.Parent, error) {
 	}
 	facts, err := flexnode.ReadLayer(w.Store.Layers.Row(v, row.Value.Facts).Value)
 	if err == nil && facts != nil && w.Defaults != nil {
-		err = w.putLayer(v, w.Defaults)
+		err = w.Store.KeepLayer(v, w.Defaults)
 	}
 	return flexnode.Parent{
 		Cluster: row.Value, FactsLayer: facts, Defaults: w.Defaults, Installation: w.Installation,
@@ -102,10 +102,14 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 	before, first := flexnode.RefreshOffered(node.Value, offered, was, parent, now, w.Renderer)
 	next, revision := flexnode.Refresh(before, last, parent, now, w.Renderer,
 		status.Value.Applied(), flexnode.Joins(&node.Value, status.Value.Applied(), w.Heard(key), false))
-	for _, made := range []*flexnode.Revision{first, revision} {
-		if made != nil {
-			kept = kept.With(*made, next.Assigned, next.Revision, status.Value.Applied())
+	for _, r := range []struct{ made, from *flexnode.Revision }{{first, offered}, {revision, last}} {
+		if r.made == nil {
+			continue
 		}
+		if err := w.Credentials.Sign(v, next.UID, r.made, r.from); err != nil {
+			return err
+		}
+		kept = kept.With(*r.made, next.Assigned, next.Revision, status.Value.Applied())
 	}
 	if first != nil || revision != nil {
 		if err := w.Store.History.Put(v, key, kept); err != nil {

@@ -143,7 +143,7 @@ func (o *fakeOwner) Lost() <-chan struct{}  { return o.lost }
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	memory := storetest.NewMemory()
-	keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
+	keys := rptest.Ring()
 	w := &world{t: t, audit: &rptest.Log{},
 		source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
 	w.start(memory, keys)
@@ -313,6 +313,9 @@ func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) erro
 		return err
 	}
 	if decision.Revision != nil {
+		if err := w.credentials.Sign(v, n.UID, decision.Revision, nil); err != nil {
+			return err
+		}
 		err := w.store.History.Put(v, key, history.With(*decision.Revision, n.Assigned))
 		if err != nil {
 			return err

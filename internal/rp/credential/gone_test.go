@@ -150,6 +150,7 @@ func TestAfterRestore(t *testing.T) {
 	w.change(func(v *store.View) error {
 		return w.store().Meta.Put(v, "epoch", json.RawMessage("2"))
 	})
+	must(SignAgain(ctx, w.store(), w.keys, w.clock.Now(), false))
 	must(0, w.service.AfterRestore(ctx))
 	if status, _ := w.get(url); status != 403 {
 		t.Errorf("a URL of before the restore: %d", status)

@@ -179,14 +179,13 @@ func (s *Service) bundle(
 	if err != nil {
 		return nil, err
 	}
-	epoch, err := s.Store.Epoch(v)
-	if err != nil {
-		return nil, err
-	}
 	bundle := flexnode.Bundle(config, api.BundleResource{
-		ID: n.ID, UID: n.UID, ConfigVersion: strconv.FormatInt(r.Version, 10), Epoch: epoch,
+		ID: n.ID, UID: n.UID, ConfigVersion: strconv.FormatInt(r.Version, 10),
 	})
-	bundle.EnrolmentSecret = enrolment
+	bundle.Resource.Epoch, bundle.Signature = s.Signature(r.Signed)
+	if bundle.EnrolmentSecret = enrolment; enrolment != "" {
+		bundle.Root = s.Keys.Root
+	}
 	text, err := json.MarshalIndent(bundle, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("internal error: cannot encode a configuration: %w", err)

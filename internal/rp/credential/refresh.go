@@ -165,7 +165,7 @@ func (s *Service) refreshed(
 		}
 		answer.ConfigVersion = strconv.FormatInt(r.Version, 10)
 		answer.Bundle, err = s.bundle(v, row.Value, r, "",
-			flexnode.Grants{ClientSecret: secret, Token: token, Joined: needs && joined})
+			flexnode.Grants{ClientSecret: secret, Token: token})
 		return err
 	})
 	return answer, hasSecret, err

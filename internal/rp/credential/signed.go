@@ -39,12 +39,12 @@ func (u signed) mac(key []byte) []byte {
 	return h.Sum(nil)
 }
 
-// signing is what the keys for URLs are derived for.
-const signing = "configuration URLs"
+// urlSigning is what the keys for URLs are derived for.
+const urlSigning = "configuration URLs"
 
 // query signs with the first key of the ring.
 func (u signed) query(keys seal.Ring) (string, error) {
-	derived, err := keys.Derive(signing)
+	derived, err := keys.Derive(urlSigning)
 	if err != nil {
 		return "", err
 	}
@@ -90,7 +90,7 @@ func parseSigned(from *url.URL) (signed, error) {
 // genuine reports whether a key of the ring has signed this. It takes the same time whatever is
 // wrong.
 func (u signed) genuine(keys seal.Ring) bool {
-	derived, err := keys.Derive(signing)
+	derived, err := keys.Derive(urlSigning)
 	if err != nil {
 		return false
 	}

@@ -131,7 +131,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{
 		t: t, memory: storetest.NewMemory(), clock: rptest.NewClock(), audit: &rptest.Log{}, version: 1700000000,
 		cluster: &fakeCluster{secrets: map[string]fakeSecret{}},
-		keys:    seal.Ring{Keys: []seal.Key{must(seal.NewKey())}},
+		keys:    rptest.Ring(),
 	}
 	w.start(w.memory)
 	w.follow()
@@ -192,7 +192,7 @@ func (w *world) facts(v *store.View, server string) string {
 		CACertData: base64.StdEncoding.EncodeToString(ca),
 	}, clusterID)
 	id := layer.ID
-	if err := w.store().Layers.Put(v, id, layer.Text); err != nil {
+	if err := w.store().KeepLayer(v, layer); err != nil {
 		w.t.Fatal(err)
 	}
 	return id
@@ -292,11 +292,15 @@ func (w *world) rendered(v *store.View, n *flexnode.Node, version int64) error {
 	}
 	n.Revision, n.Assigned, n.Facts = version, version, cluster.Value.Facts
 	history := w.store().History.Row(v, nodeKey)
-	return w.store().History.Put(v, nodeKey, history.Value.With(flexnode.Revision{
+	r := flexnode.Revision{
 		Version: version, Facts: n.Facts, Own: flexnode.OwnLayer(*n), Desired: &n.Desired,
 		SecretVersion: n.SecretVersion,
 		Created:       w.clock.Now(), Why: "put",
-	}, n.Assigned))
+	}
+	if err := w.service.Sign(v, n.UID, &r, nil); err != nil {
+		return err
+	}
+	return w.store().History.Put(v, nodeKey, history.Value.With(r, n.Assigned))
 }
 
 // regenerate is what regenerateToken writes.

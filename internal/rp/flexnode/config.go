@@ -17,8 +17,6 @@ import (
 type Grants struct {
 	ClientSecret string
 	Token        string // bootstrap token, id.secret
-	// Joined leaves the bootstrap token empty, for a node that has joined with one.
-	Joined bool
 }
 
 // Config is the agent's configuration of a revision: its own layer over the facts over the
@@ -56,12 +54,13 @@ func grant(config object, g Grants) {
 		sp["clientSecret"] = g.ClientSecret
 		azure["servicePrincipal"] = sp
 	}
-	if g.Token != "" {
+	if _, joins := azure["bootstrapToken"]; joins && g.Token != "" {
 		azure["bootstrapToken"] = object{"token": g.Token}
-	} else if g.Joined {
-		azure["bootstrapToken"] = object{}
 	}
 }
+
+// Content returns the bytes of a configuration without secrets that are signed.
+func Content(whole map[string]any) []byte { return encode(whole) }
 
 // readObject reads an object that is stored; nil of no text.
 func readObject(text []byte) (object, error) {

@@ -106,6 +106,30 @@ func (h History) All() ([]*Revision, error) {
 	return all, nil
 }
 
+// Sign returns the history with those signatures that sign makes; nil leaves one as it is. It
+// reports whether there is one.
+func (h History) Sign(sign func(Revision) *Signed) (next History, changed bool, err error) {
+	all, err := h.All()
+	next = History{slices.Clone(h.revisions), h.others}
+	for i, r := range all {
+		if signed := sign(*r); signed != nil {
+			kept := &next.revisions[i]
+			kept.text, kept.made, changed = withSigned(kept.text, *signed), nil, true
+		}
+	}
+	return next, changed, err
+}
+
+// withSigned returns a stored object with another signature; all else in it remains.
+func withSigned(text json.RawMessage, signed Signed) json.RawMessage {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		panic("internal error: " + err.Error()) // it was read
+	}
+	members["signed"] = encode(signed)
+	return encode(members)
+}
+
 func (r recorded) read() (*Revision, error) {
 	if r.made != nil {
 		return r.made, nil

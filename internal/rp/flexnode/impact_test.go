@@ -65,7 +65,7 @@ func TestUndisturbing(t *testing.T) {
 	configOf := func(d api.Desired) object {
 		w.put(d)
 		defaults, facts := w.layers[w.last().Defaults], w.layers[w.last().Facts]
-		return must(Config(*w.last(), defaults, facts, Grants{ClientSecret: "s"}))
+		return must(Config(*w.last(), defaults, facts, Grants{ClientSecret: "s", Token: anyToken}))
 	}
 	from := configOf(base)
 	disturbing := 0

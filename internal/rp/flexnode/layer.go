@@ -153,6 +153,9 @@ func baseName(id string) string { return id[strings.LastIndexByte(id, '/')+1:] }
 
 func ownAzure(n Node) object {
 	section := without(object{"kubeletCredential": n.Desired.KubernetesAuth.KubeletCredential})
+	if !n.Desired.KubernetesAuth.UseAzureAuth {
+		section["bootstrapToken"] = object{} // how it joins; the token itself is a secret
+	}
 	switch auth := n.Desired.AzureAuth; auth.Method {
 	case api.ServicePrincipal:
 		ownPrincipal(auth, section)

@@ -31,6 +31,16 @@ type Revision struct {
 	Why      string `json:"why"`
 	Repeats  int64  `json:"repeats,omitempty"`
 	Renderer string `json:"renderer,omitempty"` // version of the program
+	// Signed proves to agents that the provider has made the revision.
+	Signed *Signed `json:"signed,omitempty"`
+}
+
+// Signed is a signature of a revision or tombstone by a key of the ring, in an epoch.
+type Signed struct {
+	Epoch     int64  `json:"epoch"`
+	Time      int64  `json:"time"` // Unix seconds
+	Key       string `json:"key"`
+	Signature []byte `json:"signature"`
 }
 
 // WhyFacts is the Why of a revision made because the cluster's facts have changed.

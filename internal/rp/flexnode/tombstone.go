@@ -3,6 +3,7 @@ package flexnode
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -20,6 +21,8 @@ type Tombstone struct {
 	// Wipe tells that the owner deleted the node itself, so that its machine is given back. The
 	// deletion of a registration wipes no machine unless that was asked for.
 	Wipe bool `json:"wipe,omitempty"`
+	// Signed proves to the agent that the provider has deleted the node.
+	Signed *Signed `json:"signed,omitempty"`
 }
 
 // Tombstones are all of one name, in one row by key of the node. Every deletion writes that row, so
@@ -42,6 +45,19 @@ func (t Tombstones) With(s Tombstone) (Tombstones, error) {
 	}
 	kept := min(len(t.Stored), KeptStones-1)
 	return Tombstones{append([]json.RawMessage{text}, t.Stored[:kept]...)}, nil
+}
+
+// Sign returns the tombstones with those signatures that sign makes; nil leaves one as it is. It
+// reports whether there is one.
+func (t Tombstones) Sign(sign func(Tombstone) *Signed) (next Tombstones, changed bool, err error) {
+	all, err := t.All()
+	next.Stored = slices.Clone(t.Stored)
+	for i, s := range all {
+		if signed := sign(s); signed != nil {
+			next.Stored[i], changed = withSigned(next.Stored[i], *signed), true
+		}
+	}
+	return next, changed, err
 }
 
 // All are the tombstones, the last one first.

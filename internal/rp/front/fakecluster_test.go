@@ -104,6 +104,9 @@ func (c *fakeCluster) render(ctx context.Context, key string) error {
 		next, revision := flexnode.Refresh(node.Value, nil,
 			flexnode.Parent{Cluster: parent.Value, FactsLayer: facts}, c.clock.Now(), "test", 0, true)
 		if revision != nil {
+			if err := c.credentials.Sign(v, next.UID, revision, nil); err != nil {
+				return err
+			}
 			history := flexnode.History{}.With(*revision, next.Assigned)
 			if err := c.store.History.Set(v, key, history); err != nil {
 				return err

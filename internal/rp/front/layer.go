@@ -34,7 +34,7 @@ func (a *API) keepDefaults(v *store.View) error {
 		a.defaultsKept.Store(true)
 		return nil
 	}
-	return a.Store.Layers.Put(v, layer.ID, layer.Text)
+	return a.Store.KeepLayer(v, layer)
 }
 
 // decimal is a version as it is on the wire.

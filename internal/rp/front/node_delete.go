@@ -16,7 +16,7 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 	var gone *flexnode.Node
 	ahead := []string{
 		a.Store.Nodes.Key(r.nodeKey()), a.Store.Clusters.Key(r.clusterKey()),
-		a.Store.Tombstones.Key(r.nodeKey()),
+		a.Store.Tombstones.Key(r.nodeKey()), a.Store.EpochKey(),
 	}
 	_, err := a.Store.Update(r.Context(), "node deleted", ahead, func(v *store.View) error {
 		gone = nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -328,12 +329,6 @@ func (c Caller) isMachineBehindManager(poll store.Poll, uid string) bool {
 // deleted by its owner.
 const TombstoneInfo = "FlexNodeConfigTombstone"
 
-type tombstoneInfo struct {
-	Deleted       time.Time `json:"deletedAt"`
-	UID           string    `json:"uid"`
-	ConfigVersion string    `json:"configVersion"`
-}
-
 // tombstone is that of the node that the caller says it is of, or of the last that was deleted.
 func (a *API) tombstone(r *request) (flexnode.Tombstone, bool, error) {
 	row, err := a.Store.Tombstones.Get(r.Context(), r.nodeKey())
@@ -355,8 +350,10 @@ func (a *API) notFound(r *request) error {
 		"The Resource '%s/%s/%s' under resource group '%s' was not found.",
 		api.ResourceType, r.names.of("cluster"), r.names.of("node"), r.names.of("group"))
 	if ok && stone.Wipe {
-		e.AdditionalInfo = []arm.Info{{Type: TombstoneInfo, Info: tombstoneInfo{
-			Deleted: stone.Deleted, UID: stone.UID, ConfigVersion: decimal(stone.Revision),
+		epoch, signature := a.Credentials.Signature(stone.Signed)
+		e.AdditionalInfo = []arm.Info{{Type: TombstoneInfo, Info: agentapi.Tombstone{
+			DeletedAt: stone.Deleted, UID: stone.UID, ConfigVersion: strconv.FormatInt(stone.Revision, 10),
+			Epoch: epoch, Signature: signature,
 		}}}
 		return e
 	}

@@ -29,6 +29,8 @@ type put struct {
 	node     flexnode.Node
 	revision *flexnode.Revision // that is assigned
 	applied  int64              // the version that the node runs
+	// offered and repeats are stored revisions that new ones take settings from.
+	offered, repeats *flexnode.Revision
 }
 
 // putNode creates or replaces a node. An equal PUT changes nothing. One that changes something
@@ -97,7 +99,7 @@ func (p *put) ahead() []string {
 	s, key := p.api.Store, p.r.nodeKey()
 	keys := []string{
 		s.Clusters.Key(p.r.clusterKey()), s.Nodes.Key(key), s.History.Key(key), s.Secrets.Key(key),
-		s.Subscriptions.Key(p.r.subscriptionKey()),
+		s.Subscriptions.Key(p.r.subscriptionKey()), s.EpochKey(),
 	}
 	if !p.api.defaultsKept.Load() {
 		keys = append(keys, s.Layers.Key(p.api.DefaultsLayer().ID))
@@ -201,7 +203,8 @@ func (p *put) replaced(
 	var stone *flexnode.Tombstone
 	if old.Exists() {
 		before, last = &old.Value, revisionIn(v, kept, old.Value.Revision)
-		ask.Offered = revisionIn(v, kept, old.Value.Assigned)
+		p.offered = revisionIn(v, kept, old.Value.Assigned)
+		ask.Offered = p.offered
 	} else {
 		stone = p.former(v)
 	}
@@ -291,7 +294,13 @@ func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision
 	}
 	if d.Revision != nil {
 		if d.Offered != nil {
+			if err := c.Sign(v, p.node.UID, d.Offered, p.offered); err != nil {
+				return err
+			}
 			history = history.With(*d.Offered, p.applied)
+		}
+		if err := c.Sign(v, p.node.UID, d.Revision, p.repeats); err != nil {
+			return err
 		}
 		next := history.With(*d.Revision, p.node.Assigned, p.applied)
 		if err := s.History.Put(v, key, next); err != nil {

@@ -51,6 +51,7 @@ func (p *put) back(
 	if ask.To == nil {
 		return flexnode.Decision{}, notKept(old, to)
 	}
+	p.repeats = ask.To
 	var err error
 	if ask.Parent.Defaults, err = a.Store.Layer(v.Context(), ask.To.Defaults); err != nil {
 		return flexnode.Decision{}, err

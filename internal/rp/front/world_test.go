@@ -84,10 +84,9 @@ func newEdge(t *testing.T) *world {
 
 func newWorldOn(t testing.TB, backend store.Backend) *world {
 	t.Helper()
-	key := must(seal.NewKey())
 	w := &world{
 		t: t, backend: backend, clock: rptest.NewClock(), audit: &rptest.Log{},
-		keys: seal.Ring{Keys: []seal.Key{key}},
+		keys: rptest.Ring(),
 		caller: Caller{
 			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: "t",
 		},

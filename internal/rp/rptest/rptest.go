@@ -1,5 +1,6 @@
 // Package rptest has what the tests of several of the provider's packages need: a clock, a log and
-// requests. What is in it knows nothing of the packages that are tested, so that each may use it.
+// requests, and keys. But for package seal it knows nothing of the packages that are tested, so that
+// each may use it.
 package rptest
 
 import (
@@ -10,6 +11,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/signing"
 )
 
 // What the worlds of tests have in common.
@@ -21,6 +25,20 @@ const (
 		"Microsoft.ContainerService/managedClusters/Factory"
 	ClusterKey = Subscription + "/edge/factory"
 )
+
+// Ring returns a ring of one key, which a root key certifies.
+func Ring() seal.Ring {
+	now := NewClock().Now()
+	root, err := signing.NewRoot(now)
+	if err != nil {
+		panic(err)
+	}
+	ring, err := seal.NewRing(root, now)
+	if err != nil {
+		panic(err)
+	}
+	return ring
+}
 
 // Clock stands still until Pass or Set.
 type Clock struct{ nanos atomic.Int64 }

@@ -4,28 +4,39 @@
 package seal
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/signing"
 )
 
-// Key is a key-encryption key: 32 bytes with a name that boxes refer to.
+// Key is a key-encryption key: 32 bytes with a name that boxes refer to. Signing is the key beside
+// it that signs (package signing).
 type Key struct {
-	ID    string `json:"id"`
-	Bytes []byte `json:"key"`
+	ID      string `json:"id"`
+	Bytes   []byte `json:"key"`
+	Signing []byte `json:"signingKey"`
 }
 
-// Ring are the keys that open boxes. The first also closes them.
+// Ring are the keys that open boxes. The first also closes them, and signs.
 type Ring struct {
 	Keys []Key `json:"keys"`
+	// Certificates are those of the keys that sign, by id, also of keys that were dropped: what they
+	// have signed remains. Root is that of the root key. All are in DER.
+	Certificates map[string][]byte `json:"certificates"`
+	Root         []byte            `json:"root"`
 }
 
 // Box is something sealed.
@@ -37,11 +48,12 @@ type Box struct {
 
 // NewKey makes a key.
 func NewKey() (Key, error) {
-	bytes := make([]byte, 32+4)
-	if _, err := rand.Read(bytes); err != nil {
+	random := make([]byte, 32+4)
+	if _, err := rand.Read(random); err != nil {
 		return Key{}, fmt.Errorf("cannot make a key: %w", err)
 	}
-	return Key{ID: fmt.Sprintf("%x", bytes[32:]), Bytes: bytes[:32]}, nil
+	signs, err := signing.NewKey()
+	return Key{ID: fmt.Sprintf("%x", random[32:]), Bytes: random[:32], Signing: signs}, err
 }
 
 // Load reads a ring from a file that only its owner may read.
@@ -74,32 +86,90 @@ func (r Ring) check(path string) error {
 			return fmt.Errorf("cannot use the key %q in %s: a key has an id and 32 bytes", k.ID,
 				path)
 		}
+		if _, err := r.Certified(k.ID); err != nil || len(k.Signing) == 0 {
+			return fmt.Errorf("cannot use the key %q in %s: it has no certificate of the root key",
+				k.ID, path)
+		}
 	}
 	return nil
 }
 
-// Init makes a file with a ring of one key. A file that is there is left as it is.
-func Init(path string) (Ring, error) {
+// RootFile is where the root key is beside a file with keys, until it is taken offline.
+func RootFile(path string) string { return filepath.Join(filepath.Dir(path), "root-key.pem") }
+
+// Init makes a file with a ring of one key, which the root key certifies that is in another file. A
+// root key that is not there is made. A ring that is there is left as it is.
+func Init(path, root string, now time.Time) (Ring, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return Ring{}, fmt.Errorf("cannot make the keys in %s: it is there already; "+
 			"`keys add` adds a key to it", path)
 	}
-	key, err := NewKey()
+	by, err := loadRoot(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		by, err = makeRoot(root, now)
+	}
 	if err != nil {
 		return Ring{}, err
 	}
-	r := Ring{Keys: []Key{key}}
+	r, err := NewRing(by, now)
+	if err != nil {
+		return Ring{}, err
+	}
 	return r, r.save(path)
+}
+
+// NewRing makes a ring of one key, which a root key certifies.
+func NewRing(by *signing.Root, now time.Time) (Ring, error) {
+	r := Ring{Certificates: map[string][]byte{}, Root: by.Certificate()}
+	return r, r.add(by, now)
 }
 
 // Add puts a new key behind the others of the ring in a file: it opens boxes, and closes none until
 // Promote. Whoever has not read the file again meets no box that he cannot open.
-func Add(path string) (Ring, error) {
+func Add(path, root string, now time.Time) (Ring, error) {
 	return change(path, func(r *Ring) error {
-		key, err := NewKey()
-		r.Keys = append(r.Keys, key)
-		return err
+		by, err := loadRoot(root)
+		if err == nil && !bytes.Equal(by.Certificate(), r.Root) {
+			err = fmt.Errorf("cannot add a key: the root key in %s is not that of %s", root, path)
+		}
+		if err != nil {
+			return err
+		}
+		return r.add(by, now)
 	})
+}
+
+func (r *Ring) add(by *signing.Root, now time.Time) error {
+	key, err := NewKey()
+	if err == nil {
+		r.Certificates[key.ID], err = by.Certify(key.Signing, "flexnode-rp "+key.ID, now)
+	}
+	r.Keys = append(r.Keys, key)
+	return err
+}
+
+func loadRoot(path string) (*signing.Root, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the root key: %w", err)
+	}
+	root, err := signing.ParseRoot(text)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the root key in %s: %w", path, err)
+	}
+	return root, nil
+}
+
+func makeRoot(path string, now time.Time) (*signing.Root, error) {
+	root, err := signing.NewRoot(now)
+	if err != nil {
+		return nil, err
+	}
+	text, err := root.PEM()
+	if err != nil {
+		return nil, err
+	}
+	return root, write(path, text)
 }
 
 // change changes the ring in a file, unless that is refused.
@@ -152,11 +222,15 @@ func (r Ring) save(path string) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
+	return write(path, append(data, '\n'))
+}
+
+func write(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".keys-*") // 0600
 	if err != nil {
 		return fmt.Errorf("cannot write the keys: %w", err)
 	}
-	_, err = f.Write(append(data, '\n'))
+	_, err = f.Write(data)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return errors.Join(fmt.Errorf("cannot write the keys: %w", err), os.Remove(f.Name()))
 	}
@@ -172,6 +246,30 @@ func syncDir(path string) error {
 		return fmt.Errorf("cannot write the keys: %w", err)
 	}
 	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Sign signs a statement with the first key, and returns that key's id.
+func (r Ring) Sign(s signing.Statement) (id string, signature []byte, err error) {
+	if len(r.Keys) == 0 {
+		return "", nil, errors.New("internal error: no key to sign with")
+	}
+	signature, err = signing.Sign(r.Keys[0].Signing, s)
+	return r.Keys[0].ID, signature, err
+}
+
+// Verify returns an error unless the key with an id has signed a statement.
+func (r Ring) Verify(id string, signature []byte, s signing.Statement) error {
+	_, err := signing.Verify(r.Root, r.Certificates[id], signature, s)
+	return err
+}
+
+// Certified returns until when the root key certifies the key with an id.
+func (r Ring) Certified(id string) (until time.Time, err error) {
+	certificate, err := x509.ParseCertificate(r.Certificates[id])
+	if err != nil {
+		return until, fmt.Errorf("cannot read the certificate of the key %s: %w", id, err)
+	}
+	return certificate.NotAfter, nil
 }
 
 // IDs are those of the keys, the first one's first.

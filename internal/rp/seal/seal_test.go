@@ -8,10 +8,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/signing"
 )
 
+func initial(path string) (Ring, error) { return Init(path, RootFile(path), time.Now()) }
+
 func TestABoxOpensOnlyAsWhatItIs(t *testing.T) {
-	ring, err := Init(filepath.Join(t.TempDir(), "keys.json"))
+	ring, err := initial(filepath.Join(t.TempDir(), "keys.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,12 +50,17 @@ func TestKeysAreReplacedWhileReplicasRun(t *testing.T) {
 		}
 		return r
 	}
-	first := must(Init(path))
-	if _, err := Init(path); err == nil || !strings.Contains(err.Error(), "keys add") {
+	first := must(initial(path))
+	if _, err := initial(path); err == nil || !strings.Contains(err.Error(), "keys add") {
 		t.Errorf("a file that is there: %v", err)
 	}
 	if _, err := Promote(path); err == nil || !strings.Contains(err.Error(), "keys add") {
 		t.Errorf("one key was promoted: %v", err)
+	}
+	said := signing.Statement{Kind: signing.Revision, UID: "u", Version: "7", Time: time.Now()}
+	signer, signature, err := first.Sign(said)
+	if err != nil {
+		t.Fatal(err)
 	}
 	replicas := []Ring{first, first}
 	understood := func(when string) {
@@ -64,7 +74,17 @@ func TestKeysAreReplacedWhileReplicasRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			id, by, err := sealer.Sign(said)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for k, other := range replicas {
+				if err := other.Verify(id, by, said); err != nil {
+					t.Errorf("%s: replica %d does not trust the signature of %d: %v", when, k, i, err)
+				}
+				if err := other.Verify(signer, signature, said); err != nil {
+					t.Errorf("%s: replica %d does not trust the first signature: %v", when, k, err)
+				}
 				if _, err := other.Open("x", box); err != nil {
 					t.Errorf("%s: replica %d cannot open what %d has sealed: %v", when, k, i, err)
 				}
@@ -89,7 +109,7 @@ func TestKeysAreReplacedWhileReplicasRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must(Add(path))
+	must(Add(path, RootFile(path), time.Now()))
 	restart("add")
 	if !replicas[0].Current(old) {
 		t.Error("the added key seals before it is promoted")
@@ -120,7 +140,7 @@ func TestKeysAreReplacedWhileReplicasRun(t *testing.T) {
 
 func TestKeysThatOthersReadAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.json")
-	if _, err := Init(path); err != nil {
+	if _, err := initial(path); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(path, 0o640); err != nil {
@@ -138,5 +158,47 @@ func TestKeysThatOthersReadAreRefused(t *testing.T) {
 	}
 	if _, err := Load(path); err == nil {
 		t.Error("a short key was accepted")
+	}
+}
+
+// Only the root key that has certified the keys in a file adds another, and keys that were lost are
+// replaced under the same root.
+func TestRootKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.json")
+	first, err := initial(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := filepath.Join(t.TempDir(), "root.pem")
+	if _, err := Add(path, elsewhere, time.Now()); err == nil {
+		t.Error("a key was added without a root key")
+	}
+	strange, err := Init(filepath.Join(t.TempDir(), "keys.json"), elsewhere, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Add(path, elsewhere, time.Now()); err == nil ||
+		!strings.Contains(err.Error(), "not that of") {
+		t.Errorf("a key was added with another root key: %v", err)
+	}
+	said := signing.Statement{Kind: signing.Revision, UID: "u", Version: "7", Time: time.Now()}
+	id, signature, err := first.Sign(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strange.Verify(id, signature, said) == nil {
+		t.Error("another installation trusts the signature")
+	}
+	for _, file := range []string{path, RootFile(path)} {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", file, info, err)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	second, err := initial(path)
+	if err != nil || !bytes.Equal(second.Root, first.Root) {
+		t.Errorf("keys after a loss have another root: %v", err)
 	}
 }

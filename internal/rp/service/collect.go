@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -18,9 +19,14 @@ const (
 	collectInterval = 6 * time.Hour
 )
 
-// collect deletes, now and then, what nobody asks for any more.
+// collect signs again, now and then, what was signed with an earlier key or in an earlier epoch, and
+// deletes what no caller asks for any more.
 func (s *service) collect(ctx context.Context) {
 	for {
+		_, err := credential.SignAgain(ctx, s.store, s.api.Keys, time.Now(), false)
+		if err != nil && ctx.Err() == nil {
+			s.say("what is stored is not signed again")(err)
+		}
 		select {
 		case <-ctx.Done():
 			return

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -206,7 +207,7 @@ func TestKeyRotation(t *testing.T) {
 	l := startLoad(f)
 	file := f.settings.KeysFile
 	for range rounds() {
-		must(seal.Add(file))
+		must(seal.Add(file, seal.RootFile(file), time.Now()))
 		f.restartAll()
 		ring := must(seal.Promote(file))
 		f.restartAll()

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -128,8 +129,9 @@ func newWorldOf(t testing.TB, role Role) *world {
 // keysFile makes a file with a key.
 func keysFile(t testing.TB, dir string) string {
 	t.Helper()
-	ring := must(json.Marshal(seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}))
-	return write(t, dir, "keys.json", string(ring))
+	path := filepath.Join(dir, "keys.json")
+	must(seal.Init(path, seal.RootFile(path), time.Now()))
+	return path
 }
 
 // newService is a provider on a store, without logs.

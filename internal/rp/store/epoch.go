@@ -8,6 +8,9 @@ import (
 // epochRow is the row of Meta that counts how often the store was restored from a backup.
 const epochRow = "epoch"
 
+// EpochKey is the key of the row with the epoch.
+func (s *Store) EpochKey() string { return s.Meta.Key(epochRow) }
+
 // Epoch is how often the store was restored from a backup, from 1, within a view.
 func (s *Store) Epoch(v *View) (int64, error) {
 	row, err := s.Meta.In(v, epochRow)

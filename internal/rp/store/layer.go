@@ -24,10 +24,22 @@ func (s *Store) Layer(ctx context.Context, id string) (*flexnode.Layer, error) {
 		return nil, fmt.Errorf("internal error: the layer %s of a configuration is missing", id)
 	}
 	layer, err := flexnode.ReadLayer(row.Value)
+	if err == nil && layer.ID != id {
+		err = fmt.Errorf("cannot use the layer %s of configurations: what is stored is another", id)
+	}
 	if err == nil {
 		s.layers.Add(id, layer)
 	}
 	return layer, err
+}
+
+// KeepLayer stores a layer within a change, unless it is stored.
+func (s *Store) KeepLayer(v *View, layer *flexnode.Layer) error {
+	s.layers.Add(layer.ID, layer)
+	if known, err := s.Layers.In(v, layer.ID); err != nil || known.Exists() {
+		return err
+	}
+	return s.Layers.Put(v, layer.ID, layer.Text)
 }
 
 // Kept returns the configuration of a version in a history, without secrets; nil if it is not kept.

@@ -1,0 +1,213 @@
+package credential
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/signing"
+)
+
+// signer signs what a store has, in an epoch of it.
+type signer struct {
+	store *store.Store
+	keys  seal.Ring
+	now   time.Time
+	epoch int64
+}
+
+// Sign signs a new revision of the node with a uid within a change. One that takes settings from a
+// stored revision, nil for none, is signed only if that one verifies: else the provider would sign
+// what another program has written into its store.
+func (s *Service) Sign(v *store.View, uid string, r, from *flexnode.Revision) error {
+	epoch, err := s.Store.Epoch(v)
+	x := signer{s.Store, s.Keys, s.now(), epoch}
+	if err == nil && from != nil {
+		var said signing.Statement
+		if said, err = x.revision(v.Context(), uid, *from); err == nil {
+			err = x.verify(from.Signed, said)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot sign configuration %d of the node %s: %w", r.Version, uid, err)
+	}
+	said, err := x.revision(v.Context(), uid, *r)
+	if err == nil {
+		r.Signed, err = x.sign(said)
+	}
+	return err
+}
+
+// bury adds a tombstone within a change, and signs it.
+func (s *Service) bury(v *store.View, key string, stone flexnode.Tombstone) error {
+	epoch, err := s.Store.Epoch(v)
+	if err != nil {
+		return err
+	}
+	x := signer{s.Store, s.Keys, s.now(), epoch}
+	if stone.Signed, err = x.sign(tombstone(stone)); err != nil {
+		return err
+	}
+	return s.Store.AddTombstone(v, key, stone)
+}
+
+// Signature returns a stored signature as agents get it, and its epoch; nil for none.
+func (s *Service) Signature(of *flexnode.Signed) (epoch int64, shown *agentapi.Signature) {
+	if of == nil {
+		return 0, nil
+	}
+	return of.Epoch, &agentapi.Signature{
+		Time: time.Unix(of.Time, 0).UTC(), Signature: of.Signature,
+		Certificate: s.Keys.Certificates[of.Key],
+	}
+}
+
+// revision returns the statement of a revision of the node with a uid.
+func (x signer) revision(
+	ctx context.Context, uid string, r flexnode.Revision,
+) (signing.Statement, error) {
+	whole, err := x.store.Config(ctx, r, flexnode.Grants{})
+	if err != nil {
+		return signing.Statement{}, err
+	}
+	return signing.Statement{
+		Kind: signing.Revision, UID: uid, Version: strconv.FormatInt(r.Version, 10),
+		Content: flexnode.Content(whole),
+	}, nil
+}
+
+// tombstone returns the statement of a tombstone.
+func tombstone(stone flexnode.Tombstone) signing.Statement {
+	return signing.Statement{
+		Kind: signing.Tombstone, UID: stone.UID, Version: strconv.FormatInt(stone.Revision, 10),
+		Content: []byte(stone.Deleted.Format(time.RFC3339Nano)),
+	}
+}
+
+func (x signer) sign(said signing.Statement) (*flexnode.Signed, error) {
+	said.Epoch, said.Time = x.epoch, x.now
+	key, signature, err := x.keys.Sign(said)
+	return &flexnode.Signed{Epoch: x.epoch, Time: x.now.Unix(), Key: key, Signature: signature}, err
+}
+
+// verify returns an error unless a key of the ring, or a former one, has signed a statement.
+func (x signer) verify(by *flexnode.Signed, said signing.Statement) error {
+	if by == nil {
+		return errors.New("what is stored is not signed")
+	}
+	said.Epoch, said.Time = by.Epoch, time.Unix(by.Time, 0)
+	return x.keys.Verify(by.Key, by.Signature, said)
+}
+
+// again signs a statement again, unless the first key of the ring has signed it in this epoch: nil
+// then, and for one that does not verify. accept takes every one.
+func (x signer) again(
+	by *flexnode.Signed, said signing.Statement, accept bool,
+) (*flexnode.Signed, error) {
+	if by != nil && by.Key == x.keys.Keys[0].ID && by.Epoch == x.epoch && !accept {
+		return nil, nil
+	}
+	if err := x.verify(by, said); err != nil && !accept {
+		return nil, fmt.Errorf("cannot sign the %s %s of the node %s again: %w", said.Kind,
+			said.Version, said.UID, err)
+	}
+	return x.sign(said)
+}
+
+// signedRow is the row of Meta with the key that has signed all again, and its epoch.
+const signedRow = "signed"
+
+// SignAgain signs the revisions and tombstones of a store again that another key than the first of a
+// ring has signed, or that were signed in an earlier epoch. It returns how many rows it has written.
+// A row that was changed since it was signed remains, and is an error; with accept it is signed too.
+// The provider may run meanwhile.
+func SignAgain(
+	ctx context.Context, st *store.Store, keys seal.Ring, now time.Time, accept bool,
+) (rows int, err error) {
+	x := signer{store: st, keys: keys, now: now.UTC().Truncate(time.Second)}
+	var mark []byte
+	done := false
+	_, err = st.Update(ctx, "", nil, func(v *store.View) (err error) {
+		x.epoch, err = st.Epoch(v)
+		mark = fmt.Appendf(nil, "%q", fmt.Sprintf("%s in epoch %d", keys.Keys[0].ID, x.epoch))
+		done = bytes.Equal(st.Meta.Row(v, signedRow).Value, mark)
+		return err
+	})
+	if err != nil || done && !accept {
+		return 0, err
+	}
+	histories, err := each(ctx, st, st.History, func(
+		v *store.View, row store.Row[flexnode.History],
+	) (next flexnode.History, changed bool, err error) {
+		node := st.Nodes.Row(v, row.Key)
+		if !node.Exists() {
+			return next, false, nil
+		}
+		var errs []error
+		next, changed, err = row.Value.Sign(func(r flexnode.Revision) *flexnode.Signed {
+			said, err := x.revision(ctx, node.Value.UID, r)
+			if err != nil {
+				errs = append(errs, err)
+				return nil
+			}
+			signed, err := x.again(r.Signed, said, accept)
+			errs = append(errs, err)
+			return signed
+		})
+		return next, changed, errors.Join(append(errs, err)...)
+	})
+	stones, failed := each(ctx, st, st.Tombstones, func(
+		_ *store.View, row store.Row[flexnode.Tombstones],
+	) (next flexnode.Tombstones, changed bool, err error) {
+		var errs []error
+		next, changed, err = row.Value.Sign(func(stone flexnode.Tombstone) *flexnode.Signed {
+			signed, err := x.again(stone.Signed, tombstone(stone), accept)
+			errs = append(errs, err)
+			return signed
+		})
+		return next, changed, errors.Join(append(errs, err)...)
+	})
+	if err = errors.Join(err, failed); err == nil {
+		_, err = st.Update(ctx, "all signed again", nil, func(v *store.View) error {
+			return st.Meta.Put(v, signedRow, mark)
+		})
+	}
+	return histories + stones, err
+}
+
+// each writes what decide returns for each row of a table, and returns how many rows it has written.
+// An error of decide keeps neither this row nor others from being written.
+func each[T any](
+	ctx context.Context, st *store.Store, table store.Table[T],
+	decide func(*store.View, store.Row[T]) (next T, changed bool, err error),
+) (rows int, err error) {
+	var errs []error
+	err = table.EachKey(ctx, "", func(key string) error {
+		changed := false
+		var wrong error
+		_, err := st.Update(ctx, "signed again", nil, func(v *store.View) (err error) {
+			row := table.Row(v, key)
+			if changed, wrong = false, nil; !row.Exists() {
+				return nil
+			}
+			var next T
+			if next, changed, wrong = decide(v, row); changed {
+				err = table.Put(v, key, next)
+			}
+			return err
+		})
+		if err == nil && changed {
+			rows++
+		}
+		errs = append(errs, err, wrong)
+		return ctx.Err()
+	})
+	return rows, errors.Join(append(errs, err)...)
+}

@@ -1,0 +1,220 @@
+package credential
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/signing"
+)
+
+// offered returns the bundle that the agent of the node is offered.
+func (w *world) offered() []byte {
+	w.t.Helper()
+	row := must(w.store().Nodes.Get(w.t.Context(), nodeKey))
+	return must(w.service.Refresh(w.t.Context(), row, api.Refresh{Joined: true},
+		func(string) bool { return true })).Bundle
+}
+
+// trusts reports whether an agent that trusts a root takes what it is offered, and of which epoch
+// that is.
+func (w *world) trusts(root []byte) (bool, int64) {
+	w.t.Helper()
+	_, from, err := follow.Verify(w.offered(), root)
+	if _, untrusted := errors.AsType[*follow.UntrustedError](err); err != nil && !untrusted {
+		w.t.Fatal(err)
+	}
+	return err == nil, from.Epoch
+}
+
+// tamper replaces a text in the row with the node's revisions, as a thief of the store does.
+func (w *world) tamper(old, replacement string) {
+	w.t.Helper()
+	edit(w, w.store().History, nodeKey, func(h *flexnode.History) {
+		row := must(h.Row())
+		changed := bytes.ReplaceAll(row, []byte(old), []byte(replacement))
+		if bytes.Equal(row, changed) {
+			w.t.Fatalf("there is no %s in %s", old, row)
+		}
+		*h = flexnode.History{}
+		must(0, h.ReadRow(changed))
+	})
+}
+
+func (w *world) raiseEpoch() {
+	w.t.Helper()
+	w.change(func(v *store.View) error { _, err := w.store().RaiseEpoch(v); return err })
+}
+
+func (w *world) signAgain(accept bool) (int, error) {
+	return SignAgain(w.t.Context(), w.store(), w.keys, w.clock.Now(), accept)
+}
+
+// An agent takes what the provider has rendered, from a URL or later, and nothing that was changed in
+// the store: neither the revision, nor what it shares with others, nor the signature of another.
+func TestChangedRowsAreNotTrusted(t *testing.T) {
+	w := live(t)
+	_, text := w.get(w.url())
+	joining := config.JoiningOf([]byte(text))
+	if _, _, err := follow.Verify([]byte(text), joining.Root); err != nil ||
+		!bytes.Equal(joining.Root, w.keys.Root) {
+		t.Fatalf("the bundle of the URL: %v", err)
+	}
+	if trusted, _ := w.trusts(joining.Root); !trusted {
+		t.Error("what the node is offered is not trusted")
+	}
+	if trusted, _ := w.trusts(rptest.Ring().Root); trusted {
+		t.Error("it is trusted under the root of another installation")
+	}
+	w.tamper(`"maxPods":40`, `"maxPods":41`)
+	if trusted, _ := w.trusts(joining.Root); trusted {
+		t.Error("a changed revision is trusted")
+	}
+	w.tamper(`"maxPods":41`, `"maxPods":40`)
+	w.tamper(`"epoch":1`, `"epoch":2`)
+	if trusted, _ := w.trusts(joining.Root); trusted {
+		t.Error("a revision in another epoch is trusted")
+	}
+	w.tamper(`"epoch":2`, `"epoch":1`)
+	if trusted, _ := w.trusts(joining.Root); !trusted {
+		t.Error("the row is as it was, and not trusted")
+	}
+	facts := w.node().Facts
+	w.change(func(v *store.View) error {
+		text := w.store().Layers.Row(v, facts).Value
+		return w.store().Layers.Put(v, facts, bytes.ReplaceAll(text, []byte("factory.example"),
+			[]byte("another.example")))
+	})
+	w.restart(w.keys) // which keeps no layers
+	row := must(w.store().Nodes.Get(t.Context(), nodeKey))
+	_, err := w.service.Refresh(t.Context(), row, api.Refresh{Joined: true},
+		func(string) bool { return true })
+	if err == nil || !strings.Contains(err.Error(), "what is stored is another") {
+		t.Errorf("changed facts: %v", err)
+	}
+}
+
+// The provider does not sign what another program has written into its store.
+func TestChangedRowsAreNotSigned(t *testing.T) {
+	w := live(t)
+	repeat := func() error {
+		_, err := w.store().Update(t.Context(), "", nil, func(v *store.View) error {
+			from := must(w.store().History.Row(v, nodeKey).Value.Find(w.node().Revision))
+			next := *from
+			next.Version++
+			return w.service.Sign(v, w.node().UID, &next, from)
+		})
+		return err
+	}
+	must(0, repeat())
+	w.tamper(`"maxPods":40`, `"maxPods":41`)
+	if err := repeat(); err == nil || !strings.Contains(err.Error(), "cannot sign") {
+		t.Errorf("repeated: %v", err)
+	}
+	w.raiseEpoch()
+	if n, err := w.signAgain(false); n != 0 || err == nil {
+		t.Errorf("%d rows were signed again: %v", n, err)
+	}
+	w.tamper(`"signed"`, `"stripped"`)
+	if n, err := w.signAgain(false); n != 0 || err == nil {
+		t.Errorf("%d rows without a signature were signed: %v", n, err)
+	}
+	if trusted, _ := w.trusts(w.keys.Root); trusted {
+		t.Error("a changed revision is trusted")
+	}
+}
+
+// In a new epoch, and with another key, all is signed again once, and no ETag changes.
+func TestSignAgain(t *testing.T) {
+	w, etag := live(t), ""
+	etag = w.node().ETag()
+	root, err := signing.NewRoot(w.clock.Now())
+	must(0, err)
+	w.keys = must(seal.NewRing(root, w.clock.Now()))
+	w.restart(w.keys)
+	if n, err := w.signAgain(true); n != 1 || err != nil { // the keys were lost
+		t.Fatalf("%d, %v", n, err)
+	}
+	again := func(what string, epoch int64, rows int) {
+		t.Helper()
+		if n, err := w.signAgain(false); n != rows || err != nil {
+			t.Errorf("%s: %d rows were signed again: %v", what, n, err)
+		}
+		if n, err := w.signAgain(false); n != 0 || err != nil {
+			t.Errorf("%s, a second time: %d rows were signed again: %v", what, n, err)
+		}
+		if trusted, is := w.trusts(root.Certificate()); !trusted || is != epoch {
+			t.Errorf("%s: trusted: %t, in epoch %d", what, trusted, is)
+		}
+	}
+	again("nothing has changed", 1, 0)
+	w.raiseEpoch()
+	if trusted, is := w.trusts(root.Certificate()); !trusted || is != 1 {
+		t.Errorf("before it is signed again: %t, in epoch %d", trusted, is)
+	}
+	again("a new epoch", 2, 1)
+	next, old := must(seal.NewRing(root, w.clock.Now())), w.keys
+	for id, certificate := range old.Certificates {
+		next.Certificates[id] = certificate
+	}
+	next.Keys = append(next.Keys, old.Keys...)
+	w.restart(next) // after `keys promote`
+	again("another key", 2, 1)
+	next.Keys = next.Keys[:1]
+	w.restart(next) // after `keys drop`
+	again("the former key was dropped", 2, 0)
+	if now := w.node().ETag(); now != etag {
+		t.Errorf("the ETag was %s and is %s", etag, now)
+	}
+}
+
+// A tombstone is signed, and signed again; what a newer program has added to it remains.
+func TestSignedTombstones(t *testing.T) {
+	w := live(t)
+	n := w.node()
+	w.change(func(v *store.View) error {
+		return w.service.RemoveNode(v, nodeKey, true, w.clock.Now().Add(123456789*time.Nanosecond))
+	})
+	verified := func(epoch int64) {
+		t.Helper()
+		row := must(w.store().Tombstones.Get(t.Context(), nodeKey))
+		stone, _, err := row.Value.Of(n.UID)
+		must(0, err)
+		said := tombstone(stone)
+		said.Epoch, said.Time = stone.Signed.Epoch, time.Unix(stone.Signed.Time, 0)
+		if err := w.keys.Verify(stone.Signed.Key, stone.Signed.Signature, said); err != nil ||
+			stone.Signed.Epoch != epoch {
+			t.Errorf("%+v: %v", stone.Signed, err)
+		}
+	}
+	verified(1)
+	edit(w, w.store().Tombstones, nodeKey, func(all *flexnode.Tombstones) {
+		all.Stored[0] = json.RawMessage(strings.Replace(string(all.Stored[0]), "{", `{"later":1,`, 1))
+	})
+	w.raiseEpoch()
+	if rows, err := w.signAgain(false); rows != 1 || err != nil {
+		t.Errorf("%d rows were signed again: %v", rows, err)
+	}
+	verified(2)
+	row := must(w.store().Tombstones.Get(t.Context(), nodeKey))
+	if !strings.Contains(string(row.Value.Stored[0]), `"later":1`) {
+		t.Errorf("it is %s", row.Value.Stored[0])
+	}
+	edit(w, w.store().Tombstones, nodeKey, func(all *flexnode.Tombstones) {
+		all.Stored[0] = json.RawMessage(strings.Replace(string(all.Stored[0]), n.UID, "another", 1))
+	})
+	w.raiseEpoch()
+	if rows, err := w.signAgain(false); rows != 0 || err == nil {
+		t.Errorf("%d changed rows were signed again: %v", rows, err)
+	}
+}

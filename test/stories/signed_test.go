@@ -1,0 +1,180 @@
+package stories
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/signing"
+)
+
+// installation has the keys that sign what the provider of a story offers.
+var installation = sync.OnceValue(func() keys { return newKeys(nil) })
+
+// keys are a root key, and one that it has certified.
+type keys struct {
+	root             *signing.Root
+	key, certificate []byte
+}
+
+// newKeys makes a key under a root; under another one for nil.
+func newKeys(root *signing.Root) keys {
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	k, err := keys{root: root}, error(nil)
+	if root == nil {
+		k.root, err = signing.NewRoot(time.Now())
+		must(err)
+	}
+	k.key, err = signing.NewKey()
+	must(err)
+	k.certify(time.Now())
+	return k
+}
+
+// certify has the root certify the key at a time.
+func (k *keys) certify(at time.Time) {
+	var err error
+	if k.certificate, err = k.root.Certify(k.key, "key", at); err != nil {
+		panic(err)
+	}
+}
+
+func (k keys) sign(said signing.Statement) *agentapi.Signature {
+	said.Time = time.Now().UTC().Truncate(time.Second)
+	signature, err := signing.Sign(k.key, said)
+	if err != nil {
+		panic(err)
+	}
+	return &agentapi.Signature{Time: said.Time, Signature: signature, Certificate: k.certificate}
+}
+
+// signs signs a bundle, as it is after an edit; one that cannot be read remains.
+func (k keys) signs(t testing.TB, bundle []byte) []byte {
+	t.Helper()
+	content, from, err := config.Covered(bundle)
+	if err != nil {
+		return bundle
+	}
+	var whole map[string]any
+	if err := json.Unmarshal(bundle, &whole); err != nil {
+		t.Fatal(err)
+	}
+	whole["root"] = k.root.Certificate()
+	whole["signature"] = k.sign(signing.Statement{
+		Kind: signing.Revision, UID: from.UID, Version: from.ConfigVersion, Epoch: from.Epoch,
+		Content: content,
+	})
+	if bundle, err = json.Marshal(whole); err != nil {
+		t.Fatal(err)
+	}
+	return bundle
+}
+
+// stone is a tombstone.
+func (k keys) stone(uid string) string {
+	stone := agentapi.Tombstone{DeletedAt: time.Now().UTC(), UID: uid, ConfigVersion: "7", Epoch: 1}
+	stone.Signature = k.sign(signing.Statement{
+		Kind: signing.Tombstone, UID: uid, Version: "7", Epoch: 1,
+		Content: []byte(stone.DeletedAt.Format(time.RFC3339Nano)),
+	})
+	text, err := json.Marshal(stone)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// untrusted reports whether the machine says that it does not trust a version.
+func (s *serviceStory) untrusted(version string) func() bool {
+	return func() bool {
+		c, r := s.condition("ConfigurationAccepted"), s.provider.said().Config
+		return c.Status == health.False && c.Reason == health.RevisionNotTrusted && r != nil &&
+			r.Failed != nil && r.Failed.Version == version && r.Failed.Reason == c.Reason
+	}
+}
+
+func (s *serviceStory) trusting() bool {
+	r := s.provider.said().Config
+	return s.condition("ConfigurationAccepted").Status == health.True && r != nil && r.Failed == nil
+}
+
+// A revision that was changed in the provider's store is refused, and the node goes on as it is. With
+// the row as it was, and the same ETag, it follows.
+func TestFollowsNoChangedRow(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
+		s.sleep(2 * time.Minute)
+		kept := s.bundle()
+		changed := s.delivery("8", monitored, readyTimeout("1m"), pods(42))
+		edited(`"maxPods":42`, `"maxPods":43`)(&changed)
+		s.provider.offers(changed)
+		s.until(10*time.Minute, "the refusal is reported", s.untrusted("8"))
+		s.sleep(2 * time.Hour)
+		s.healthy("110")
+		if s.bundle() != kept || !s.registered() || !s.untrusted("8")() {
+			t.Error("something was changed, or the refusal is not reported any more")
+		}
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
+		s.until(10*time.Minute, "the version is applied", s.takes("42"))
+		s.until(5*time.Minute, "no refusal is reported", s.trusting)
+	})
+}
+
+// An old revision that is offered again is refused, though the installation has signed it.
+func TestFollowsNoReplay(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
+		s.until(3*time.Minute, "the version is applied", s.takes("42"))
+		s.provider.offers(s.delivery("6", monitored, readyTimeout("1m"), pods(41)))
+		s.until(10*time.Minute, "the refusal is reported", s.untrusted("6"))
+		s.sleep(time.Hour)
+		s.healthy("42")
+		s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), pods(43)))
+		s.until(10*time.Minute, "the next version is applied", s.takes("43"))
+		s.until(5*time.Minute, "no refusal is reported", s.trusting)
+	})
+}
+
+// A machine follows every key that the root of its configuration URL has certified, also one whose
+// certificate has expired, and no other. A new URL brings another root.
+func TestFollowsTheKeysOfItsRoot(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
+		signed := func(by keys, version string, n int) change.Delivery {
+			d := s.delivery(version, monitored, readyTimeout("1m"), pods(n))
+			d.Bundle = by.signs(t, d.Bundle)
+			return d
+		}
+		s.provider.offers(signed(newKeys(installation().root), "8", 42)) // after `keys promote`
+		s.until(3*time.Minute, "what the next key has signed is applied", s.takes("42"))
+		old := newKeys(installation().root)
+		old.certify(time.Now().AddDate(-5, 0, 0))
+		s.provider.offers(signed(old, "9", 43))
+		s.until(3*time.Minute, "what a key without a valid certificate has signed is applied",
+			s.takes("43"))
+		if log := s.log.String(); !strings.Contains(log, "has expired") {
+			t.Errorf("the log does not say that the certificate has expired:\n%s", log)
+		}
+		other := newKeys(nil)
+		s.provider.offers(signed(other, "10", 44))
+		s.until(10*time.Minute, "the refusal is reported", s.untrusted("10"))
+		s.sleep(time.Hour)
+		s.healthy("43")
+		// A person brings the URL of the other installation.
+		if err := change.Receive(t.Context(), s.agent(), signed(other, "10", 44)); err != nil {
+			t.Fatal(err)
+		}
+		s.provider.offers(signed(other, "11", 45))
+		s.until(10*time.Minute, "what the other installation has signed is applied", s.takes("45"))
+		s.provider.offers(signed(installation(), "12", 46))
+		s.until(10*time.Minute, "the former root is not trusted", s.untrusted("12"))
+	})
+}
