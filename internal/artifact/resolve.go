@@ -85,7 +85,8 @@ func resolve(
 		a.ID, a.TarSHA256, a.Size = o.SHA256, o.TarSHA256, o.Size
 		return a, nil
 	}
-	if a.ID = release.Digest(string(a.Name), a.Version, a.Arch); a.ID != "" {
+	if p := release.Pinning(string(a.Name), a.Version, a.Arch); p.Digest != "" {
+		a.ID, a.Size = p.Digest, p.Size
 		return a, nil
 	}
 	return a.published(ctx, s)

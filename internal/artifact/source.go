@@ -51,10 +51,13 @@ type candidate struct {
 	file bool
 	zst  bool
 
-	// While it is on trial: how often it has failed, whether it is given up, and its last error.
+	// While it is on trial: how often it has failed, whether it is given up, its last error, how many
+	// bytes came in a second when it was slow, and the speed of the best other place.
 	strikes int
 	dead    bool
 	last    *Error
+	rate    int64
+	rival   int64
 }
 
 // String shows the place without secrets.

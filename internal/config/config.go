@@ -336,7 +336,7 @@ type Override struct {
 	// TarSHA256 is the digest of the uncompressed tar of an archive; with it .tar.zst variants can
 	// be used too.
 	TarSHA256 string `json:"tarSHA256,omitempty" must:"digest"`
-	// Size is the length of the file in bytes, for progress; 0 when unknown.
+	// Size is the length of the file in bytes, more of which is not read; 0 when unknown.
 	Size int64 `json:"size,omitempty" must:"size"`
 }
 
