@@ -150,6 +150,11 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 		return "", err
 	}
 	defer body.Close()
+	if c.file && s.Trusted != nil {
+		if err := s.Trusted(c.url); err != nil {
+			return "", &Error{Cause: Disk, what: err.Error()}
+		}
+	}
 	text, err := io.ReadAll(io.LimitReader(body, limit))
 	if err != nil {
 		return "", netError(err)

@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -236,6 +237,12 @@ func TestResolveFromDirectory(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(),
 		filepath.Join(at, "kubectl.sha256")+": there is no such file in artifacts.directory") {
 		t.Errorf("got %v", err)
+	}
+	spec.Name = Kubelet
+	anyone := func(file string) error { return fmt.Errorf("any user can change %s", file) }
+	_, err = Resolve(t.Context(), Source{Directory: dir, Trusted: anyone}, []Artifact{spec}, nil)
+	if err == nil || !strings.Contains(err.Error(), "any user can change "+at+"/kubelet.sha256") {
+		t.Errorf("a checksum that any user can change: %v", err)
 	}
 }
 

@@ -26,6 +26,9 @@ type Source struct {
 	Directory string
 	// TrustMirrors has checksums read at the mirrors too (artifacts.trustMirrorChecksums).
 	TrustMirrors bool
+	// Trusted, when set, returns an error when another user than root can change a file: a checksum of
+	// Directory is then not believed.
+	Trusted func(file string) error
 	// HTTP does the requests (NewClient).
 	HTTP *http.Client
 	// Progress, when set, is called when a lookup of a checksum has failed and is tried again, also by
