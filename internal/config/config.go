@@ -312,8 +312,8 @@ type Artifacts struct {
 	// Mirrors are further base URLs, tried in order after the mirror and before upstream.
 	Mirrors []string `json:"mirrors,omitempty" must:"url"`
 	// TrustMirrorChecksums has the checksum of a version without a pinned digest read at the mirrors,
-	// for machines that reach no upstream: a mirror then vouches for its own files. Only a file on the
-	// machine may set it.
+	// for machines that reach no upstream: a mirror then vouches for its own files. A provider may set
+	// it only where the policy of the machine allows that.
 	TrustMirrorChecksums bool `json:"trustMirrorChecksums,omitempty"`
 	// Directory holds the same layout as files, for hosts without a network; nothing is downloaded
 	// then.
