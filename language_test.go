@@ -87,7 +87,7 @@ func TestLanguage(t *testing.T) {
 		t.Errorf("%d phrases, more than %d: write plain English, see CONTRIBUTING.md",
 			total, phrasesLeft)
 	} else {
-		t.Errorf("%d phrases, fewer than %d: write `const phrasesLeft = 1856%d` in language_test.go",
+		t.Errorf("%d phrases, fewer than %d: write `const phrasesLeft = %d` in language_test.go",
 			total, phrasesLeft, total)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/term"
 
@@ -40,7 +41,7 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 		Env: inspect.Env{
 			Reader: machine, Log: log, Learn: o.secrets.Know, InService: service,
 			Show:    func(e progress.Event) { show(e); progress.Log(log, e) },
-			Program: program, Version: version,
+			Program: program, Version: version, Today: time.Now,
 		},
 		Machine:  machine,
 		Client:   artifact.NewClient,

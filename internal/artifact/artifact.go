@@ -6,6 +6,7 @@
 package artifact
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"path"
@@ -39,6 +40,8 @@ type project struct {
 	// architectures. It is "" where upstream has none.
 	sums          string
 	archive, late bool
+	// max is the length in bytes that no file of it has.
+	max int64
 }
 
 // projects lists every artifact, those without which a node cannot become Ready first.
@@ -51,14 +54,15 @@ func projects() []project {
 	plugins := github("containernetworking/plugins", "cni-plugins-linux-{arch}-v{v}.tgz")
 	detector := github("kubernetes/node-problem-detector",
 		"node-problem-detector-v{v}-linux_{arch}.tar.gz")
+	const mib = 1 << 20 // the largest releases have about half of these lengths or less
 	return []project{
-		{Containerd, containerd, ".sha256sum", true, false},
-		{Kubelet, k8s + "kubelet", ".sha256", false, false},
-		{Runc, github("opencontainers/runc", "runc.{arch}"), "/runc.sha256sum", false, false},
-		{CNIPlugins, plugins, ".sha256", true, false},
-		{Kubectl, k8s + "kubectl", ".sha256", false, true},
-		{Kubeadm, k8s + "kubeadm", ".sha256", false, true},
-		{NPD, detector, "", true, true},
+		{Containerd, containerd, ".sha256sum", true, false, 128 * mib},
+		{Kubelet, k8s + "kubelet", ".sha256", false, false, 256 * mib},
+		{Runc, github("opencontainers/runc", "runc.{arch}"), "/runc.sha256sum", false, false, 64 * mib},
+		{CNIPlugins, plugins, ".sha256", true, false, 128 * mib},
+		{Kubectl, k8s + "kubectl", ".sha256", false, true, 256 * mib},
+		{Kubeadm, k8s + "kubeadm", ".sha256", false, true, 256 * mib},
+		{NPD, detector, "", true, true, 256 * mib},
 	}
 }
 
@@ -102,8 +106,7 @@ type Artifact struct {
 	// TarSHA256 is the digest of the uncompressed tar of an archive, or empty; with it a .tar.zst
 	// variant can be used.
 	TarSHA256 string
-	// Size is the length of the published file in bytes, 0 when unknown. It serves progress, never
-	// verification.
+	// Size is the length of the published file in bytes, 0 when unknown. No more is read.
 	Size int64
 	// Late artifacts are not needed for a node to be Ready and leave the bandwidth to the others.
 	Late bool
@@ -144,6 +147,14 @@ func (a Artifact) check() error {
 			a.Arch, a.Name)
 	}
 	return nil
+}
+
+// maxBytes returns the length that the published file cannot exceed, or its zstd variant.
+func (a Artifact) maxBytes(zst bool) int64 {
+	if zst {
+		return a.Name.project().max
+	}
+	return cmp.Or(a.Size, a.Name.project().max)
 }
 
 // zstURL names the zstd variant of the file at raw, or "" where there can be none.

@@ -51,6 +51,10 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	if err = d.remote(ctx, cancel, c, kept); err == nil {
 		return true, nil
 	}
+	if e, ok := errors.AsType[*Error](err); ok && e.Cause == DiskFull && d.a.Size == 0 &&
+		c.rival == untried {
+		err = &Error{Cause: TooLarge, what: "it has filled the disk"} // perhaps more than the file has
+	}
 	n, serr := kept.Seek(0, io.SeekEnd)
 	if serr == nil && n >= d.high+minProgress {
 		d.high, gained = n, true
@@ -103,13 +107,19 @@ func (d *download) remote(
 			return err
 		}
 	}
-	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, cancel: cancel}, chunk)
+	most := d.a.maxBytes(c.zst)
+	left := most - offset
+	if total >= 0 {
+		left = total - offset
+	}
+	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, cancel: cancel, left: left,
+		rival: c.rival}, chunk)
 	if offset == 0 {
 		if head, _ := body.Peek(512); strings.HasPrefix(http.DetectContentType(head), "text/html") {
 			return captivePortal()
 		}
 	}
-	src := &stream{total: total, seen: d.progress(total)}
+	src := &stream{total: total, most: most, seen: d.progress(total)}
 	keeping := io.TeeReader(body, &diskWriter{f: kept})
 	src.r = io.MultiReader(io.NewSectionReader(kept, 0, offset), keeping)
 	return d.receive(src, c, kept)
@@ -154,9 +164,9 @@ func (d *download) accept(resp *http.Response, c candidate, have int64) (offset,
 	default:
 		return 0, 0, statusError(resp.StatusCode)
 	}
-	if total > maxDownload {
+	if most := d.a.maxBytes(c.zst); total > most {
 		return 0, 0, &Error{Cause: TooLarge,
-			what: fmt.Sprintf("it has %d bytes, more than %d", total, maxDownload)}
+			what: fmt.Sprintf("it has %d bytes, more than %d", total, most)}
 	}
 	if d.from != c.url {
 		d.from = ""
@@ -229,7 +239,8 @@ func (d *download) local(ctx context.Context, c candidate) error {
 	}
 	defer f.Close()
 	d.from = c.url
-	return d.receive(&stream{r: f, total: size, seen: d.progress(size)}, c, nil)
+	return d.receive(&stream{r: f, total: size, most: d.a.maxBytes(c.zst), seen: d.progress(size)}, c,
+		nil)
 }
 
 // verdict tells what reading a whole file came to. A decoder's complaint counts only when the bytes

@@ -34,6 +34,7 @@ const (
 	Redirect      Cause = "redirect"
 	Cut           Cause = "connection cut"
 	Stalled       Cause = "stalled"
+	Slow          Cause = "slow"
 	Digest        Cause = "digest mismatch"
 	Archive       Cause = "bad archive"
 	TooLarge      Cause = "too large"
@@ -56,6 +57,8 @@ type Error struct {
 	// mixed marks a wrong digest over bytes from several places, for which none of them can be
 	// blamed.
 	mixed bool
+	// rate holds the bytes that came in a second from a slow place.
+	rate int64
 }
 
 func (e *Error) Error() string {
@@ -105,6 +108,7 @@ func treatments() map[Cause]treatment {
 		Redirect: {1, "set artifacts.mirror to a server that has the file itself"},
 		Cut:      {math.MaxInt, network},
 		Stalled:  {math.MaxInt, network},
+		Slow:     {math.MaxInt, network},
 		Digest: {2, "the file is not the one that was released: for a private build set its " +
 			"digest in artifacts.overrides, else clear the mirror's or proxy's cache"},
 		DiskFull: {1, "free some space and run the command again: it goes on where it stopped"},

@@ -91,7 +91,7 @@ func faults(good []byte) []fault {
 		{name: "too slow to be alive", upstream: trickle(good), cause: Stalled, requests: 8},
 		{name: "not found", upstream: status(404), cause: NotFound, requests: 1},
 		{name: "forbidden", upstream: status(403), cause: Forbidden, requests: 1},
-		{name: "too large", upstream: claim(maxDownload + 1), cause: TooLarge, requests: 1},
+		{name: "too large", upstream: claim(1 << 30), cause: TooLarge, requests: 1},
 		{name: "redirect to http", upstream: http.RedirectHandler("http://upstream/x",
 			http.StatusFound).ServeHTTP, cause: Redirect, requests: 1},
 		{name: "redirect without end",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/wait"
@@ -42,6 +43,8 @@ func (p Policy) try(
 	p = p.filled()
 	pauses, since := wait.Backoff{Base: p.Backoff, Max: p.MaxBackoff}, time.Now()
 	for i := 0; ; {
+		fastest, speed := rival(list, i)
+		list[i].rival = speed
 		gained, err := do(ctx, list[i])
 		if err == nil {
 			return nil
@@ -61,9 +64,15 @@ func (p Policy) try(
 			}
 		}
 		list[i].strike(e, p.Tries)
+		if e.Cause == Slow {
+			slow(list, list[i].via, e.rate)
+		}
 		next, pause := i, wait.Jitter(p.Backoff)
+		switch {
+		case e.Cause == Slow:
+			next, pause = fastest, 0
 		// A place whose connection was cut while bytes came is asked again first: it has the file.
-		if list[i].dead || !e.mixed && !(gained && e.Cause == Cut) {
+		case list[i].dead || !e.mixed && !(gained && e.Cause == Cut):
 			if next, pause = following(list, i), 0; next <= i {
 				pause = pauses.Next()
 			}
@@ -92,11 +101,45 @@ func (c *candidate) fail(a Artifact, err error) *Error {
 
 // strike counts a failure, and gives the place up that has failed too often.
 func (c *candidate) strike(e *Error, tries int) {
-	if !e.mixed {
+	if !e.mixed && e.Cause != Slow {
 		c.strikes++
 	}
 	tries = min(max(treatments()[e.Cause].tries, 1), tries)
 	c.dead = c.strikes >= tries || c.zst && e.Cause == Digest
+}
+
+// untried is the speed of a place of which nothing is known yet.
+const untried = math.MaxInt64
+
+// speed returns how many bytes a second a place may send; 0 when it is not known to send any.
+func (c candidate) speed() int64 {
+	switch {
+	case c.dead:
+		return 0
+	case c.last == nil && c.rate == 0:
+		return untried
+	}
+	return c.rate
+}
+
+// rival returns the fastest place of another origin than the i-th one, and its speed: 0 for none.
+func rival(list []candidate, i int) (fastest int, speed int64) {
+	for k := range list {
+		j := (i + k) % len(list)
+		if s := list[j].speed(); list[j].via != list[i].via && s > speed {
+			fastest, speed = j, s
+		}
+	}
+	return fastest, speed
+}
+
+// slow notes the speed of the places of one origin.
+func slow(list []candidate, via string, rate int64) {
+	for i := range list {
+		if list[i].via == via {
+			list[i].rate = rate
+		}
+	}
 }
 
 // following returns the next place after i that is not given up, i itself at last; -1 for none.

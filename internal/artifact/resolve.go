@@ -85,7 +85,8 @@ func resolve(
 		a.ID, a.TarSHA256, a.Size = o.SHA256, o.TarSHA256, o.Size
 		return a, nil
 	}
-	if a.ID = release.Digest(string(a.Name), a.Version, a.Arch); a.ID != "" {
+	if p := release.Pinning(string(a.Name), a.Version, a.Arch); p.Digest != "" {
+		a.ID, a.Size = p.Digest, p.Size
 		return a, nil
 	}
 	return a.published(ctx, s)
@@ -149,6 +150,11 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 		return "", err
 	}
 	defer body.Close()
+	if c.file && s.Trusted != nil {
+		if err := s.Trusted(c.url); err != nil {
+			return "", &Error{Cause: Disk, what: err.Error()}
+		}
+	}
 	text, err := io.ReadAll(io.LimitReader(body, limit))
 	if err != nil {
 		return "", netError(err)

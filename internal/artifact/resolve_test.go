@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -143,10 +144,10 @@ func TestResolve(t *testing.T) {
 		err      string
 	}{
 		{name: "pinned", spec: Artifact{Name: Kubelet, Version: "v1.34.4"},
-			id:  release.Digest("kubelet", "1.34.4", "amd64"),
+			id:  release.Pinning("kubelet", "1.34.4", "amd64").Digest,
 			url: Kubelet.project().upstream("1.34.4", "amd64")},
 		{name: "pinned elsewhere", spec: Artifact{Name: Runc, Version: "1.3.4",
-			URL: "https://own/runc"}, id: release.Digest("runc", "1.3.4", "amd64"),
+			URL: "https://own/runc"}, id: release.Pinning("runc", "1.3.4", "amd64").Digest,
 			url: "https://own/runc"},
 		{name: "published, second try", spec: Artifact{Name: Kubelet, Version: "1.99.0"}, id: sum,
 			url: Kubelet.project().upstream("1.99.0", "amd64")},
@@ -175,7 +176,7 @@ func TestResolve(t *testing.T) {
 			url: Kubelet.project().upstream("1.34.4", "amd64")},
 		{name: "override of another version", spec: Artifact{Name: Kubelet, Version: "1.34.4"},
 			override: config.Override{SHA256: sum}, of: "kubelet@1.34.3",
-			id:  release.Digest("kubelet", "1.34.4", "amd64"),
+			id:  release.Pinning("kubelet", "1.34.4", "amd64").Digest,
 			url: Kubelet.project().upstream("1.34.4", "amd64")},
 		{name: "bad version", spec: Artifact{Name: Kubelet, Version: "1.34.4/../../x"},
 			err: "not of the form"},
@@ -236,6 +237,12 @@ func TestResolveFromDirectory(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(),
 		filepath.Join(at, "kubectl.sha256")+": there is no such file in artifacts.directory") {
 		t.Errorf("got %v", err)
+	}
+	spec.Name = Kubelet
+	anyone := func(file string) error { return fmt.Errorf("any user can change %s", file) }
+	_, err = Resolve(t.Context(), Source{Directory: dir, Trusted: anyone}, []Artifact{spec}, nil)
+	if err == nil || !strings.Contains(err.Error(), "any user can change "+at+"/kubelet.sha256") {
+		t.Errorf("a checksum that any user can change: %v", err)
 	}
 }
 

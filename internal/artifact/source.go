@@ -26,6 +26,9 @@ type Source struct {
 	Directory string
 	// TrustMirrors has checksums read at the mirrors too (artifacts.trustMirrorChecksums).
 	TrustMirrors bool
+	// Trusted, when set, returns an error when another user than root can change a file: a checksum of
+	// Directory is then not believed.
+	Trusted func(file string) error
 	// HTTP does the requests (NewClient).
 	HTTP *http.Client
 	// Progress, when set, is called when a lookup of a checksum has failed and is tried again, also by
@@ -51,10 +54,13 @@ type candidate struct {
 	file bool
 	zst  bool
 
-	// While it is on trial: how often it has failed, whether it is given up, and its last error.
+	// While it is on trial: how often it has failed, whether it is given up, its last error, how many
+	// bytes came in a second when it was slow, and the speed of the best other place.
 	strikes int
 	dead    bool
 	last    *Error
+	rate    int64
+	rival   int64
 }
 
 // String shows the place without secrets.

@@ -143,13 +143,16 @@ func TestDiskFull(t *testing.T) {
 	arc, targz, plain := archive(t)
 	mirror := paths(map[string]http.HandlerFunc{"kubelet": serve(b, ""),
 		"containerd.tar.zst": serve(zst(plain), "")})
+	arc.Size = int64(len(targz))
+	kubelet := binary(Kubelet, b)
+	kubelet.Size = int64(len(b))
 	tests := []struct {
 		name string
 		art  Artifact
 		size string
 		url  string
 	}{
-		{"while it is kept", binary(Kubelet, b), "size=1m",
+		{"while it is kept", kubelet, "size=1m",
 			"https://mirror/base/upstream/v1.2.3/kubelet"},
 		{"while it is unpacked", arc, "size=512k",
 			"https://mirror/base/upstream/v1.2.3/containerd.tar.zst"},
@@ -244,7 +247,7 @@ func TestKeeperTellsDiskFromNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	src := &stream{total: -1, r: io.TeeReader(zeros(10), &diskWriter{f: full})}
+	src := &stream{total: -1, most: 10, r: io.TeeReader(zeros(10), &diskWriter{f: full})}
 	if _, err := src.Read(make([]byte, 10)); !isLocal(err) || !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("got %v", err)
 	}

@@ -9,9 +9,6 @@ import (
 	"time"
 )
 
-// maxDownload bounds a published file, so that a broken server cannot fill the disk.
-const maxDownload = 1 << 30
-
 // stream reads one published file: first the part that is kept on disk from earlier, then what the
 // server sends, which it keeps as well. It remembers its own first error, for the decoders above it
 // hide where an error came from.
@@ -19,8 +16,10 @@ type stream struct {
 	r io.Reader
 	// total is the length that the server announces, or -1.
 	total int64
-	n     int64
-	err   error
+	// most is the length that the file cannot exceed.
+	most int64
+	n    int64
+	err  error
 	// seen hears of the bytes read so far; may be nil.
 	seen func(n int64)
 }
@@ -32,9 +31,8 @@ func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
 	s.n += int64(n)
 	switch {
-	case s.n > maxDownload:
-		s.err = &Error{Cause: TooLarge,
-			what: fmt.Sprintf("it is larger than %d bytes", maxDownload)}
+	case s.n > s.most:
+		s.err = &Error{Cause: TooLarge, what: fmt.Sprintf("it is larger than %d bytes", s.most)}
 	case err == io.EOF && s.total >= 0 && s.n < s.total:
 		s.err = netError(io.ErrUnexpectedEOF)
 	case err != nil && err != io.EOF:
@@ -53,14 +51,19 @@ const (
 	minRate  = 1024
 )
 
+// long bounds the time that the rest of a file may take while another place is faster.
+const long = 5 * time.Minute
+
 // watched is a response body whose connection is cancelled when nothing arrives. Only the time
 // spent waiting for the network counts.
 type watched struct {
 	body   io.Reader
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	spent  time.Duration
-	got    int64
+	// left counts the bytes that may still come; rival is the speed of the best other place.
+	left, rival int64
+	spent       time.Duration
+	got         int64
 }
 
 // watch cancels a connection after patience, unless the timer is stopped.
@@ -85,12 +88,19 @@ func (w *watched) Read(p []byte) (int, error) {
 	}
 	w.spent += time.Since(begin)
 	w.got += int64(n)
+	w.left -= int64(n)
 	if w.spent < patience {
 		return n, nil
 	}
-	if w.got < int64(minRate*w.spent.Seconds()) {
-		return n, &Error{Cause: Stalled, what: fmt.Sprintf("only %d bytes arrived in %s", w.got,
-			w.spent.Round(time.Millisecond))}
+	rate := int64(float64(w.got) / w.spent.Seconds())
+	e := &Error{Cause: Stalled, rate: rate, what: fmt.Sprintf("only %d bytes arrived in %s", w.got,
+		w.spent.Round(time.Millisecond))}
+	switch {
+	case rate < minRate:
+		return n, e
+	case w.left/rate > int64(long.Seconds()) && rate < w.rival/2:
+		e.Cause = Slow
+		return n, e
 	}
 	w.spent, w.got = 0, 0
 	return n, nil

@@ -30,8 +30,15 @@ type limits struct {
 	entries     int
 }
 
-// releaseLimits are ten times those of the largest release known.
-func releaseLimits() limits { return limits{file: 1 << 30, total: 2 << 30, entries: 10_000} }
+// limits returns those of an artifact: an archive unpacks to eight times its length at the most, or
+// to 64 MiB.
+func (a Artifact) limits() limits {
+	most := a.maxBytes(false)
+	if a.Archive {
+		most = max(8*most, 64<<20)
+	}
+	return limits{file: most, total: most, entries: 10_000}
+}
 
 // maxWindow is the memory a zstd stream may ask for: enough for every level below --ultra 21.
 const maxWindow = 32 << 20
@@ -70,7 +77,7 @@ func decode(dir tree, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) err
 		}
 		out = dec
 	}
-	lim := releaseLimits()
+	lim := a.limits()
 	if !a.Archive {
 		return dir.writeFile(string(a.Name), 0o755, &limited{r: out, left: lim.file})
 	}

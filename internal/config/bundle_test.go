@@ -29,16 +29,6 @@ func TestBundleWithResource(t *testing.T) {
 			t.Errorf("%.80s: %v", text, err)
 		}
 	}
-	trusting := tokenDocument(t)
-	trusting["artifacts"] = map[string]any{"trustMirrorChecksums": true}
-	own := string(trusting.bytes(t))
-	if c, _, err := Parse([]byte(own), testHost()); err != nil || !c.Artifacts.TrustMirrorChecksums {
-		t.Errorf("the machine's own decision: %v", err)
-	}
-	_, _, err = Parse([]byte(`{"config":`+own+`,"resource":`+origin+`}`), testHost())
-	if err == nil || !strings.Contains(err.Error(), "artifacts.trustMirrorChecksums") {
-		t.Errorf("a provider has mirrors trusted: %v", err)
-	}
 	file := safeDir(t) + "/bundle.json"
 	if err := os.WriteFile(file, []byte(bundle), 0o600); err != nil {
 		t.Fatal(err)

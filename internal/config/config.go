@@ -312,8 +312,8 @@ type Artifacts struct {
 	// Mirrors are further base URLs, tried in order after the mirror and before upstream.
 	Mirrors []string `json:"mirrors,omitempty" must:"url"`
 	// TrustMirrorChecksums has the checksum of a version without a pinned digest read at the mirrors,
-	// for machines that reach no upstream: a mirror then vouches for its own files. Only a file on the
-	// machine may set it.
+	// for machines that reach no upstream: a mirror then vouches for its own files. A provider may set
+	// it only where the policy of the machine allows that.
 	TrustMirrorChecksums bool `json:"trustMirrorChecksums,omitempty"`
 	// Directory holds the same layout as files, for hosts without a network; nothing is downloaded
 	// then.
@@ -336,7 +336,7 @@ type Override struct {
 	// TarSHA256 is the digest of the uncompressed tar of an archive; with it .tar.zst variants can
 	// be used too.
 	TarSHA256 string `json:"tarSHA256,omitempty" must:"digest"`
-	// Size is the length of the file in bytes, for progress; 0 when unknown.
+	// Size is the length of the file in bytes, more of which is not read; 0 when unknown.
 	Size int64 `json:"size,omitempty" must:"size"`
 }
 

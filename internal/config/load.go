@@ -115,14 +115,9 @@ type Host struct {
 func Parse(data []byte, host Host) (Config, []Warning, error) {
 	r := &report{}
 	c := defaults()
-	whole := readDocument(data, r)
-	doc := settingsOf(whole, r)
+	doc := settingsOf(readDocument(data, r), r)
 	c.keepVersions(host.Before)
 	r.decode("", doc, reflect.ValueOf(&c).Elem())
-	if _, delivered := whole["resource"]; delivered && c.Artifacts.TrustMirrorChecksums {
-		r.add("artifacts.trustMirrorChecksums", "true", "is a decision of the machine: it may be set only "+
-			"in a configuration file on it, not by a provider")
-	}
 	c.complete(host)
 	c.check(host, r)
 	return c, r.warnings, r.err(c)

@@ -156,6 +156,7 @@ func catalogue() []entry {
 		{NoChangeWaiting, LayerNode, noChangeWaiting, Watch | harmless},
 		{"NotVulnerable", LayerNode, notVulnerable, Watch | harmless | underived},
 		{"ProviderAnswers", LayerNode, providerAnswers, Watch | harmless | ofUpkeep},
+		{"VersionsSupported", LayerNode, versionsSupported, Watch | harmless | underived},
 	}
 }
 

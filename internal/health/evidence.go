@@ -41,7 +41,9 @@ func (a Answer[T]) missing() Condition {
 // Evidence is all that conditions are computed from. What is zero was not gathered, and makes
 // conditions Unknown.
 type Evidence struct {
-	Now    time.Time
+	Now time.Time
+	// Today is the day by which the end of support is judged, such as 2026-11-26; "" judges none.
+	Today  string
 	Wanted Wanted
 	// Machine is what was found on the machine, nil when it was not examined.
 	Machine *Machine

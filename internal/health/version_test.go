@@ -3,7 +3,6 @@ package health
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestVersions(t *testing.T) {
@@ -17,8 +16,7 @@ func TestVersions(t *testing.T) {
 		t.Fatalf("there is no %s", kind)
 		return Condition{}
 	}
-	e.Now = time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
-	for _, kind := range []string{"NotVulnerable"} {
+	for _, kind := range []string{"NotVulnerable", "VersionsSupported"} {
 		if c := find(kind); c.Status != True {
 			t.Errorf("%+v", c)
 		}
@@ -27,5 +25,19 @@ func TestVersions(t *testing.T) {
 	if c := find("NotVulnerable"); c.Status != False || c.Reason != "Vulnerable" || c.Ill() ||
 		!strings.Contains(c.Message, "runc 1.3.2") || !strings.Contains(c.Message, "CVE-2025-31133") {
 		t.Errorf("%+v", c)
+	}
+	e.Wanted.Kubernetes.Version, e.Wanted.Containerd.Version = "1.34.4", "2.2.7"
+	for day, want := range map[string]string{
+		"": "", "2026-10-27": "",
+		"2026-10-28": "kubelet 1.34.4 gets no fixes after 2026-10-27: take a newer branch",
+		"2026-11-07": "kubelet 1.34.4 gets no fixes after 2026-10-27: take a newer branch; " +
+			"containerd 2.2.7 gets no fixes after 2026-11-06: take a newer branch",
+	} {
+		e.Today = day
+		c := find("VersionsSupported")
+		if ended := c.Reason == "EndOfSupport" && c.Status == False; ended != (want != "") || c.Ill() ||
+			ended && c.Message != want {
+			t.Errorf("on %q: %+v", day, c)
+		}
 	}
 }

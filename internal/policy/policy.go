@@ -56,11 +56,12 @@ type Hosts struct {
 
 // Allow says which settings a provider may set; nil is the usual answer.
 type Allow struct {
-	Overrides    *bool `json:"overrides,omitempty"`
-	URLTemplates *bool `json:"urlTemplates,omitempty"`
-	Paths        *bool `json:"paths,omitempty"`
-	APIServer    *bool `json:"apiServer,omitempty"`
-	Proxies      *bool `json:"proxies,omitempty"`
+	Overrides       *bool `json:"overrides,omitempty"`
+	URLTemplates    *bool `json:"urlTemplates,omitempty"`
+	MirrorChecksums *bool `json:"mirrorChecksums,omitempty"`
+	Paths           *bool `json:"paths,omitempty"`
+	APIServer       *bool `json:"apiServer,omitempty"`
+	Proxies         *bool `json:"proxies,omitempty"`
 }
 
 // Parse reads a policy. The error is of type config.Problems and names each problem by its path.
@@ -129,6 +130,8 @@ func (p Policy) permissions() []permission {
 			"other programs in the place of those that this program knows"},
 		{"allow.urlTemplates", p.Allow.URLTemplates, false,
 			[]string{"kubernetes.urlTemplate", "runc.url"}, "other places of programs"},
+		{"allow.mirrorChecksums", p.Allow.MirrorChecksums, false,
+			[]string{"artifacts.trustMirrorChecksums"}, "checksums that mirrors tell of their own files"},
 		{"allow.paths", p.Allow.Paths, false,
 			[]string{"paths", "agent.logDir", "agent.metrics.textfile", "artifacts.directory"},
 			"other directories and files on this machine"},

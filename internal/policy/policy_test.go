@@ -33,6 +33,7 @@ func TestCheck(t *testing.T) {
 	logs := func(c *config.Config) { c.Agent.LogDir = "/srv/log" }
 	textfile := func(c *config.Config) { c.Agent.Metrics.Textfile = "/srv/x.prom" }
 	directory := func(c *config.Config) { c.Artifacts.Directory = "/srv/artifacts" }
+	trusting := func(c *config.Config) { c.Artifacts.TrustMirrorChecksums = true }
 	kubernetes := func(c *config.Config) { c.Kubernetes.URLTemplate = "https://a.example/%s/x" }
 	runc := func(c *config.Config) { c.Runc.URL = "https://a.example/{version}/runc" }
 	server := func(c *config.Config) { c.Node.Kubelet.ServerURL = "https://other.example" }
@@ -75,6 +76,10 @@ func TestCheck(t *testing.T) {
 		{"the default path on a machine with another", "", unchanged, path, nil},
 		{"paths, allowed", `{"allow": {"paths": true}}`, func(c *config.Config) { path(c); textfile(c) },
 			nil, nil},
+		{"checksums of mirrors", "", trusting, nil, []string{"artifacts.trustMirrorChecksums"}},
+		{"checksums of mirrors, as applied", "", trusting, trusting, nil},
+		{"checksums of mirrors no more", "", unchanged, trusting, nil},
+		{"checksums of mirrors, allowed", `{"allow": {"mirrorChecksums": true}}`, trusting, nil, nil},
 		{"another API server, as usual", "", func(c *config.Config) { server(c); ca(c) }, unchanged, nil},
 		{"another API server", `{"allow": {"apiServer": false}}`,
 			func(c *config.Config) { server(c); ca(c); manager(c) }, unchanged,
@@ -163,7 +168,7 @@ hosts.endpoints[0]: "B" is not allowed: must be the name or IP address of a host
 minimumVersions.runc: "1.3" is not allowed: must be a version x.y.z`,
 		`{"deletion": "", "allow": {"paths": null, "proxy": true}, "hosts": {"downloads": [""]}}`: `` +
 			`allow.paths: must be left out, not null
-allow.proxy: is not known: known here are overrides, urlTemplates, paths, apiServer, proxies
+allow.proxy: is not known: known here are overrides, urlTemplates, mirrorChecksums, paths, apiServer, proxies
 deletion: must be left out, not ""
 hosts.downloads[0]: must be left out, not ""`,
 	} {
@@ -194,8 +199,8 @@ func TestLimits(t *testing.T) {
 	if diff := cmp.Diff([]string{"deletion follow", "minimumVersions.kubernetes none",
 		"minimumVersions.containerd none", "minimumVersions.runc none", "hosts.downloads any",
 		"hosts.endpoints any", "agentUpdates allowed", "allow.overrides refused",
-		"allow.urlTemplates refused", "allow.paths refused", "allow.apiServer allowed",
-		"allow.proxies allowed"}, values); diff != "" {
+		"allow.urlTemplates refused", "allow.mirrorChecksums refused", "allow.paths refused",
+		"allow.apiServer allowed", "allow.proxies allowed"}, values); diff != "" {
 		t.Errorf("the usual limits (-want +got):\n%s", diff)
 	}
 	if text := strings.Join(from, " "); strings.Contains(text, File) {
@@ -204,12 +209,12 @@ func TestLimits(t *testing.T) {
 	values, from = shown(`{"deletion": "never", "agentUpdates": false,
 		"minimumVersions": {"kubernetes": "1.34.0", "containerd": "2.0.0", "runc": "1.3.3"},
 		"hosts": {"downloads": [], "endpoints": ["a.example", "::1"]}, "allow": {"overrides": true,
-		"urlTemplates": true, "paths": true, "apiServer": false, "proxies": false}}`)
+		"urlTemplates": true, "mirrorChecksums": true, "paths": true, "apiServer": false, "proxies": false}}`)
 	if diff := cmp.Diff([]string{"deletion never", "minimumVersions.kubernetes 1.34.0",
 		"minimumVersions.containerd 2.0.0", "minimumVersions.runc 1.3.3", "hosts.downloads none",
 		"hosts.endpoints a.example, ::1", "agentUpdates refused", "allow.overrides allowed",
-		"allow.urlTemplates allowed", "allow.paths allowed", "allow.apiServer refused",
-		"allow.proxies refused"}, values); diff != "" {
+		"allow.urlTemplates allowed", "allow.mirrorChecksums allowed", "allow.paths allowed",
+		"allow.apiServer refused", "allow.proxies refused"}, values); diff != "" {
 		t.Errorf("the limits of a file (-want +got):\n%s", diff)
 	}
 	if text := strings.Join(from, " "); strings.Contains(text, "default") {

@@ -46,3 +46,28 @@ func Flawed(name, version string) string {
 	}
 	return ""
 }
+
+// support holds the days on which release branches get their last fixes, by artifact and branch: of
+// Kubernetes those of https://kubernetes.io/releases/patch-releases/, to come by its rule of 14 months;
+// of containerd those of its RELEASES.md, as planned in November 2026. The long-term containerd 2.3
+// has two years from April 2026 at least, and no day yet.
+var support = sync.OnceValue(func() map[string]string {
+	return map[string]string{
+		"kubelet 1.29": "2025-02-28", "kubelet 1.30": "2025-07-15", "kubelet 1.31": "2025-11-11",
+		"kubelet 1.32": "2026-02-28", "kubelet 1.33": "2026-06-28", "kubelet 1.34": "2026-10-27",
+		"kubelet 1.35": "2027-02-28", "kubelet 1.36": "2027-06-28",
+		"containerd 1.7": "2026-09-30", "containerd 2.0": "2025-11-07",
+		"containerd 2.1": "2026-05-05", "containerd 2.2": "2026-11-06",
+	}
+})
+
+// SupportEnded returns the day on which the branch of a version got its last fixes; "" while it gets
+// some, and where no day is known. Days are written as 2026-11-26; without today nothing has ended.
+func SupportEnded(name, version, today string) string {
+	v, _ := Parse(version)
+	day := support()[fmt.Sprintf("%s %d.%d", name, v.Major, v.Minor)]
+	if day >= today {
+		return ""
+	}
+	return day
+}

@@ -2,7 +2,6 @@ package release
 
 import (
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -46,25 +45,23 @@ func TestFlawsAreComplete(t *testing.T) {
 	}
 }
 
-// support are the days on which release branches get their last fixes, by artifact and branch: of
-// Kubernetes those of https://kubernetes.io/releases/patch-releases/, to come by its rule of 14 months;
-// of containerd those of its RELEASES.md, as planned in November 2026. The long-term containerd 2.3
-// has two years from April 2026 at least, and no day yet.
-var support = sync.OnceValue(func() map[string]string {
-	return map[string]string{
-		"kubelet 1.29": "2025-02-28", "kubelet 1.30": "2025-07-15", "kubelet 1.31": "2025-11-11",
-		"kubelet 1.32": "2026-02-28", "kubelet 1.33": "2026-06-28", "kubelet 1.34": "2026-10-27",
-		"kubelet 1.35": "2027-02-28", "kubelet 1.36": "2027-06-28",
-		"containerd 1.7": "2026-09-30", "containerd 2.0": "2025-11-07",
-		"containerd 2.1": "2026-05-05", "containerd 2.2": "2026-11-06",
+// The days are days, the last of a branch is one of its support, and what has no day does not end.
+func TestSupportEnded(t *testing.T) {
+	for branch, last := range support() {
+		name, line, _ := strings.Cut(branch, " ")
+		day, err := time.Parse(time.DateOnly, last)
+		if err != nil {
+			t.Error(err)
+		}
+		after := day.AddDate(0, 0, 1).Format(time.DateOnly)
+		if SupportEnded(name, line+".1", last) != "" || SupportEnded(name, line+".1", after) != last {
+			t.Errorf("%s does not end after %s", branch, last)
+		}
 	}
-})
-
-// The days in docs/versions.md are days.
-func TestSupport(t *testing.T) {
-	for branch, day := range support() {
-		if _, err := time.Parse(time.DateOnly, day); err != nil {
-			t.Errorf("%s: %v", branch, err)
+	for _, key := range []string{"containerd@2.3.4", "kubelet@1.99.0", "kubelet@", "runc@1.1.0"} {
+		name, version, _ := strings.Cut(key, "@")
+		if got := SupportEnded(name, version, "2099-01-01"); got != "" {
+			t.Errorf("%s has ended %s", key, got)
 		}
 	}
 }

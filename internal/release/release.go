@@ -7,6 +7,7 @@ package release
 import (
 	_ "embed"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -16,10 +17,13 @@ import (
 type Pin struct {
 	// Name is the artifact's, as in artifacts.overrides; Version has no leading "v".
 	Name, Version, Arch, Digest string
+	// Size is the length of the file in bytes; 0 where it is not known.
+	Size int64
 }
 
-// pins are the digests of the releases that are pinned here: name, version, architecture, digest.
-// Each was read from a list of published release checksums or from the project's own checksum file,
+// pins are the digests of the releases that are pinned here: name, version, architecture, digest,
+// and the length where it is known.
+// Each digest was read from a list of published release checksums or from the project's own checksum file,
 // not computed here. `make pins` adds releases.
 //
 //go:embed pins.txt
@@ -40,7 +44,11 @@ var parsed = sync.OnceValue(func() []Pin {
 	list := make([]Pin, 0, strings.Count(pins, "\n"))
 	for line := range strings.Lines(strings.TrimSpace(pins)) {
 		f := strings.Fields(line)
-		list = append(list, Pin{Name: f[0], Version: f[1], Arch: f[2], Digest: f[3]})
+		p := Pin{Name: f[0], Version: f[1], Arch: f[2], Digest: f[3]}
+		if len(f) > 4 {
+			p.Size, _ = strconv.ParseInt(f[4], 10, 64) // genpins has written it
+		}
+		list = append(list, p)
 	}
 	return list
 })
@@ -48,14 +56,14 @@ var parsed = sync.OnceValue(func() []Pin {
 // Pins are all digests that are pinned, by artifact, newest version first, by architecture.
 func Pins() []Pin { return slices.Clone(parsed()) }
 
-// Digest is that of a published file whose digest is pinned, or "".
-func Digest(name, version, arch string) string {
+// Pinning returns the pin of a published file, the zero one where it is not pinned.
+func Pinning(name, version, arch string) Pin {
 	for _, p := range parsed() {
 		if p.Name == name && p.Version == version && p.Arch == arch {
-			return p.Digest
+			return p
 		}
 	}
-	return ""
+	return Pin{}
 }
 
 // Pinned lists the versions of an artifact whose digests are pinned on every architecture, newest
@@ -66,7 +74,7 @@ func Pinned(name string) []string { return slices.Clone(everywhere()[name]) }
 var everywhere = sync.OnceValue(func() map[string][]string {
 	versions := map[string][]string{}
 	for _, p := range parsed() {
-		if p.Arch == "amd64" && Digest(p.Name, p.Version, "arm64") != "" {
+		if p.Arch == "amd64" && Pinning(p.Name, p.Version, "arm64").Digest != "" {
 			versions[p.Name] = append(versions[p.Name], p.Version)
 		}
 	}

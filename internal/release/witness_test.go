@@ -22,7 +22,7 @@ func TestSecondWitness(t *testing.T) {
 			t.Fatalf("testdata/witness.txt: a line with %d fields: %q", len(f), line)
 		}
 		name, version, arch, digest := f[0], f[1], f[2], f[3]
-		switch pinned := Digest(name, version, arch); pinned {
+		switch pinned := Pinning(name, version, arch).Digest; pinned {
 		case digest:
 			agree[name]++
 		case "":

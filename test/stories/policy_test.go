@@ -64,9 +64,10 @@ func TestPolicyAtTheJoin(t *testing.T) {
 		c["agent"].(map[string]any)["logDir"] = "/srv/log"
 		c["agent"].(map[string]any)["metrics"] = map[string]any{"textfile": "/srv/metrics.prom"}
 		c["kubernetes"].(map[string]any)["urlTemplate"] = "https://x.example/{version}/bin"
+		c["artifacts"].(map[string]any)["trustMirrorChecksums"] = true
 	})))
-	if !slices.Equal(paths, []string{
-		"agent.logDir", "agent.metrics.textfile", "kubernetes.urlTemplate"}) {
+	if !slices.Equal(paths, []string{"agent.logDir", "agent.metrics.textfile",
+		"artifacts.trustMirrorChecksums", "kubernetes.urlTemplate"}) {
 		t.Errorf("refused are %q", paths)
 	}
 }

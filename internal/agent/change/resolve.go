@@ -231,7 +231,7 @@ func artifacts(
 
 func source(h *Home, c config.Config) artifact.Source {
 	s := artifact.NewSource(c.Artifacts, h.Agent.Client(c.ProxyFunc()))
-	s.Progress = h.Alive
+	s.Progress, s.Trusted = h.Alive, h.TrustedFile
 	return s
 }
 

@@ -76,6 +76,8 @@ type Env struct {
 	Program, Version string
 	// Trusted is an error when another user than root can change a program; nil is config.Trusted.
 	Trusted func(program string) error
+	// Today returns the day by which the end of support of versions is judged; nil judges none.
+	Today func() time.Time
 	// Poll is the first pause of a wait for kubelet or Azure; 0 is that of each wait.
 	Poll time.Duration
 	// Patience is how long doctor waits for one server; 0 is its default.

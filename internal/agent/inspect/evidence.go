@@ -30,9 +30,14 @@ const ClusterTimeout = 10 * time.Second
 // the node, and whether the program can be trusted.
 func NewEvidence(h *Node, c config.Config) health.Evidence {
 	_, role := access.Required(c)
-	return health.Evidence{Now: Now(), Trust: health.Tried(Trusted(h)), Wanted: health.Wanted{
-		Config: c, ArcRole: role, Settling: cmp.Or(h.Settling, defaultSettling),
-	}}
+	today := ""
+	if h.Today != nil {
+		today = h.Today().UTC().Format(time.DateOnly)
+	}
+	return health.Evidence{
+		Now: Now(), Today: today, Trust: health.Tried(Trusted(h)), Wanted: health.Wanted{
+			Config: c, ArcRole: role, Settling: cmp.Or(h.Settling, defaultSettling),
+		}}
 }
 
 // MachineEvidence is what was found on the machine. What is ours does not count as foreign.

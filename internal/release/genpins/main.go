@@ -1,6 +1,7 @@
 // Program genpins pins releases: it adds digests to internal/release/pins.txt, from lists of them
-// and from the checksum files that the projects publish. What is pinned already is kept; a digest
-// of a list that differs from the pinned one is an error, since a release never changes.
+// and from the checksum files that the projects publish, with the lengths that servers tell. What is
+// pinned already is kept; a digest or a length that differs from the pinned one is an error, since a
+// release never changes.
 // `make pins` runs it.
 package main
 
@@ -16,6 +17,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/artifact"
@@ -31,7 +33,7 @@ func main() {
 		"serves <base>/<host>/<path>")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), "genpins [flags] [LIST | NAME@VERSION]...\n\n"+
-			"LIST is a file with lines \"name version architecture digest\".\n"+
+			"LIST is a file with lines \"name version architecture digest [length]\".\n"+
 			"NAME@VERSION is a release whose checksum files are read, such as kubernetes@1.36.4,\n"+
 			"containerd@2.3.4, runc@1.4.3 or cni-plugins@1.9.1.\n\n")
 		flag.PrintDefaults()
@@ -131,9 +133,9 @@ func (g generator) published(ctx context.Context, name, version string) ([]relea
 		return nil, err
 	}
 	var pins []release.Pin
-	for _, a := range resolved {
+	for _, a := range artifact.Measure(ctx, from, resolved) {
 		pins = append(pins, release.Pin{
-			Name: string(a.Name), Version: a.Version, Arch: a.Arch, Digest: a.ID,
+			Name: string(a.Name), Version: a.Version, Arch: a.Arch, Digest: a.ID, Size: a.Size,
 		})
 	}
 	return pins, nil
@@ -141,7 +143,7 @@ func (g generator) published(ctx context.Context, name, version string) ([]relea
 
 var aDigest = regexp.MustCompile(`^([0-9a-f]{64}|[0-9a-f]{128})$`)
 
-// parse reads lines "name version architecture digest"; "#" begins a comment line.
+// parse reads lines "name version architecture digest [length]"; "#" begins a comment line.
 func parse(text string) ([]release.Pin, error) {
 	var pins []release.Pin
 	var wrong []error
@@ -152,17 +154,27 @@ func parse(text string) ([]release.Pin, error) {
 		if len(f) == 0 || strings.HasPrefix(f[0], "#") {
 			continue
 		}
-		if len(f) != 4 {
-			wrong = append(wrong, fmt.Errorf("line %d: it has %d fields, not 4", n, len(f)))
-			continue
-		}
-		p := release.Pin{Name: f[0], Version: release.Bare(f[1]), Arch: f[2], Digest: f[3]}
-		if err := check(p); err != nil {
+		p, err := pinOf(f)
+		if err = cmp.Or(err, check(p)); err != nil {
 			wrong = append(wrong, fmt.Errorf("line %d: %w", n, err))
 		}
 		pins = append(pins, p)
 	}
 	return pins, errors.Join(wrong...)
+}
+
+// pinOf reads the fields of a line.
+func pinOf(f []string) (p release.Pin, err error) {
+	if len(f) != 4 && len(f) != 5 {
+		return p, fmt.Errorf("it has %d fields, not 4 or 5", len(f))
+	}
+	p = release.Pin{Name: f[0], Version: release.Bare(f[1]), Arch: f[2], Digest: f[3]}
+	if len(f) == 5 {
+		if p.Size, err = strconv.ParseInt(f[4], 10, 64); err != nil || p.Size <= 0 {
+			err = fmt.Errorf("%q is not a length in bytes", f[4])
+		}
+	}
+	return p, err
 }
 
 func check(p release.Pin) error {
@@ -181,26 +193,31 @@ func check(p release.Pin) error {
 	return nil
 }
 
-// merge adds pins to others. The same release with another digest is an error, and so is a digest
-// that two releases share.
+// merge adds pins to others. The same release with another digest or length is an error, and so is
+// a digest that two releases share.
 func merge(all, more []release.Pin) ([]release.Pin, error) {
 	of := func(p release.Pin) string { return p.Name + " " + p.Version + " " + p.Arch }
-	digests, owners := map[string]string{}, map[string]string{}
-	for _, p := range all {
-		digests[of(p)], owners[p.Digest] = p.Digest, of(p)
+	places, owners := map[string]int{}, map[string]string{}
+	for i, p := range all {
+		places[of(p)], owners[p.Digest] = i, of(p)
 	}
 	var wrong []error
 	for _, p := range more {
-		pinned, known := digests[of(p)]
+		i, known := places[of(p)]
 		owner, taken := owners[p.Digest]
 		switch {
-		case known && pinned != p.Digest:
-			wrong = append(wrong, fmt.Errorf("%s is pinned as %s, not %s", of(p), pinned, p.Digest))
 		case !known && taken:
 			wrong = append(wrong, fmt.Errorf("%s has the digest of %s", of(p), owner))
 		case !known:
+			places[of(p)], owners[p.Digest] = len(all), of(p)
 			all = append(all, p)
-			digests[of(p)], owners[p.Digest] = p.Digest, of(p)
+		case all[i].Digest != p.Digest:
+			wrong = append(wrong, fmt.Errorf("%s is pinned as %s, not %s", of(p), all[i].Digest, p.Digest))
+		case all[i].Size == 0:
+			all[i].Size = p.Size
+		case p.Size != 0 && all[i].Size != p.Size:
+			wrong = append(wrong, fmt.Errorf("%s is pinned with %d bytes, not %d", of(p), all[i].Size,
+				p.Size))
 		}
 	}
 	return all, errors.Join(wrong...)
@@ -244,7 +261,11 @@ func source(all []release.Pin) []byte {
 	})
 	var b bytes.Buffer
 	for _, p := range all {
-		fmt.Fprintln(&b, p.Name, p.Version, p.Arch, p.Digest)
+		fmt.Fprint(&b, p.Name, " ", p.Version, " ", p.Arch, " ", p.Digest)
+		if p.Size > 0 {
+			fmt.Fprint(&b, " ", p.Size)
+		}
+		fmt.Fprintln(&b)
 	}
 	return b.Bytes()
 }

@@ -35,7 +35,11 @@ func both(name, version string) []release.Pin {
 func lines(pins []release.Pin) string {
 	var text string
 	for _, p := range pins {
-		text += fmt.Sprintln(p.Name, p.Version, p.Arch, p.Digest)
+		text += p.Name + " " + p.Version + " " + p.Arch + " " + p.Digest
+		if p.Size > 0 {
+			text += fmt.Sprint(" ", p.Size)
+		}
+		text += "\n"
 	}
 	return text
 }
@@ -115,6 +119,7 @@ func TestWriteReplaces(t *testing.T) {
 func TestList(t *testing.T) {
 	old, added, newer := both("runc", "1.3.4"), both("runc", "1.3.10"), both("runc", "1.4.0")
 	g := generator{Pinned: append(both("containerd", "2.2.1"), old...)}
+	old[0].Size, newer[0].Size = 12, 1<<30 // a length is added to what is pinned
 	text := "# a comment\n\n" + lines(added) + lines(old) + lines(newer)
 	got, err := written(t, g, list(t, text))
 	want := lines(both("containerd", "2.2.1")) + lines(newer) + lines(added) + lines(old)
@@ -125,11 +130,12 @@ func TestList(t *testing.T) {
 
 func TestBadLists(t *testing.T) {
 	good := both("runc", "1.3.4")
+	good[0].Size = 7
 	other := good[0]
 	other.Digest = sum("another")
 	shared := release.Pin{Name: "runc", Version: "1.3.5", Arch: "amd64", Digest: good[0].Digest}
 	for name, tt := range map[string]struct{ text, want string }{
-		"fields":       {"runc 1.3.5 amd64\n", "line 1: it has 3 fields, not 4"},
+		"fields":       {"runc 1.3.5 amd64\n", "line 1: it has 3 fields, not 4 or 5"},
 		"name":         {"runk 1.3.5 amd64 " + sum("x"), `"runk" is not one of kubelet`},
 		"version":      {"runc 1.3 amd64 " + sum("x"), `"1.3" is not a release`},
 		"candidate":    {"runc 1.5.0-rc.1 amd64 " + sum("x"), "is not a release x.y.z"},
@@ -137,6 +143,8 @@ func TestBadLists(t *testing.T) {
 		"digest":       {"runc 1.3.5 amd64 " + strings.ToUpper(sum("x")), "is not a digest of runc"},
 		"kind":         {"node-problem-detector 1.3.5 amd64 " + sum("x"), "is not a digest of node-"},
 		"changed":      {lines([]release.Pin{other}), "runc 1.3.4 amd64 is pinned as " + good[0].Digest},
+		"length":       {"runc 1.3.5 amd64 " + sum("x") + " 0", `"0" is not a length in bytes`},
+		"other length": {"runc 1.3.4 amd64 " + good[0].Digest + " 8", "pinned with 7 bytes, not 8"},
 		"shared":       {lines([]release.Pin{shared}), "runc 1.3.5 amd64 has the digest of runc 1.3.4"},
 		"half": {lines(both("runc", "1.3.5")[:1]),
 			"runc 1.3.5 is pinned, but not runc for arm64"},
@@ -154,20 +162,23 @@ func TestBadLists(t *testing.T) {
 	}
 }
 
-// Releases are read from the projects' own checksum files, in the form of each project.
+// Releases are read from the projects' own checksum files, in the form of each project, and their
+// lengths from the servers.
 func TestPublished(t *testing.T) {
 	files := map[string]string{}
 	const github = "/github.com/"
 	for _, p := range append(append(both("kubelet", "1.99.1"), both("kubectl", "1.99.1")...),
 		both("kubeadm", "1.99.1")...) {
-		files["/dl.k8s.io/v1.99.1/bin/linux/"+p.Arch+"/"+p.Name+".sha256"] = p.Digest
+		path := "/dl.k8s.io/v1.99.1/bin/linux/" + p.Arch + "/" + p.Name
+		files[path], files[path+".sha256"] = "12345", p.Digest
 	}
 	for _, p := range both("containerd", "2.99.1") {
 		file := "containerd-2.99.1-linux-" + p.Arch + ".tar.gz"
-		files[github+"containerd/containerd/releases/download/v2.99.1/"+file+".sha256sum"] =
-			p.Digest + "  " + file + "\n"
+		path := github + "containerd/containerd/releases/download/v2.99.1/" + file
+		files[path], files[path+".sha256sum"] = "1234567", p.Digest+"  "+file+"\n"
 	}
 	for _, p := range both("runc", "1.99.1") {
+		files[github+"opencontainers/runc/releases/download/v1.99.1/runc."+p.Arch] = "123"
 		files[github+"opencontainers/runc/releases/download/v1.99.1/runc.sha256sum"] +=
 			p.Digest + " *runc." + p.Arch + "\n"
 	}
@@ -184,9 +195,14 @@ func TestPublished(t *testing.T) {
 	defer server.Close()
 	g := generator{Mirror: server.URL, HTTP: server.Client(), Pinned: both("runc", "1.3.4")}
 	got, err := written(t, g, "kubernetes@1.99.1", "containerd@v2.99.1", "runc@1.99.1")
-	want := lines(both("kubelet", "1.99.1")) + lines(both("kubectl", "1.99.1")) +
-		lines(both("kubeadm", "1.99.1")) + lines(both("containerd", "2.99.1")) +
-		lines(both("runc", "1.99.1")) + lines(both("runc", "1.3.4"))
+	long := func(size int64, name, version string) string {
+		pins := both(name, version)
+		pins[0].Size, pins[1].Size = size, size
+		return lines(pins)
+	}
+	want := long(5, "kubelet", "1.99.1") + long(5, "kubectl", "1.99.1") +
+		long(5, "kubeadm", "1.99.1") + long(7, "containerd", "2.99.1") +
+		long(3, "runc", "1.99.1") + lines(both("runc", "1.3.4"))
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
