@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -49,13 +48,13 @@ func (k *keys) certify(at time.Time) {
 	}
 }
 
-func (k keys) sign(said signing.Statement) *agentapi.Signature {
+func (k keys) sign(said signing.Statement) *api.Signature {
 	said.Time = time.Now().UTC().Truncate(time.Second)
 	signature, err := signing.Sign(k.key, said)
 	if err != nil {
 		panic(err)
 	}
-	return &agentapi.Signature{Time: said.Time, Signature: signature, Certificate: k.certificate}
+	return &api.Signature{Time: said.Time, Signature: signature, Certificate: k.certificate}
 }
 
 // signs signs a bundle, as it is after an edit; one that cannot be read remains.
@@ -82,7 +81,7 @@ func (k keys) signs(t testing.TB, bundle []byte) []byte {
 
 // stone is a tombstone.
 func (k keys) stone(uid string) string {
-	stone := agentapi.Tombstone{DeletedAt: time.Now().UTC(), UID: uid, ConfigVersion: "7", Epoch: 1}
+	stone := api.Tombstone{DeletedAt: time.Now().UTC(), UID: uid, ConfigVersion: "7", Epoch: 1}
 	stone.Signature = k.sign(signing.Statement{
 		Kind: signing.Tombstone, UID: uid, Version: "7", Epoch: 1,
 		Content: []byte(stone.DeletedAt.Format(time.RFC3339Nano)),

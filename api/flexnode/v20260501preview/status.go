@@ -52,4 +52,6 @@ type (
 	RegisterKey  = agentapi.RegisterKey
 	Refresh      = agentapi.Refresh
 	Refreshed    = agentapi.Refreshed
+	Signature    = agentapi.Signature
+	Tombstone    = agentapi.Tombstone
 )

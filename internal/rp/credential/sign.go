@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -59,11 +58,11 @@ func (s *Service) bury(v *store.View, key string, stone flexnode.Tombstone) erro
 }
 
 // Signature returns a stored signature as agents get it, and its epoch; nil for none.
-func (s *Service) Signature(of *flexnode.Signed) (epoch int64, shown *agentapi.Signature) {
+func (s *Service) Signature(of *flexnode.Signed) (epoch int64, shown *api.Signature) {
 	if of == nil {
 		return 0, nil
 	}
-	return of.Epoch, &agentapi.Signature{
+	return of.Epoch, &api.Signature{
 		Time: time.Unix(of.Time, 0).UTC(), Signature: of.Signature,
 		Certificate: s.Keys.Certificates[of.Key],
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -351,7 +350,7 @@ func (a *API) notFound(r *request) error {
 		api.ResourceType, r.names.of("cluster"), r.names.of("node"), r.names.of("group"))
 	if ok && stone.Wipe {
 		epoch, signature := a.Credentials.Signature(stone.Signed)
-		e.AdditionalInfo = []arm.Info{{Type: TombstoneInfo, Info: agentapi.Tombstone{
+		e.AdditionalInfo = []arm.Info{{Type: TombstoneInfo, Info: api.Tombstone{
 			DeletedAt: stone.Deleted, UID: stone.UID, ConfigVersion: strconv.FormatInt(stone.Revision, 10),
 			Epoch: epoch, Signature: signature,
 		}}}
