@@ -109,7 +109,7 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	}
 	m := f.ways.Asked
 	if !m.Asks {
-		f.live.notPolled()
+		f.live.update(func() { f.live.work.Polls = nil })
 		return nil, within
 	}
 	f.Resource.Endpoint, f.Resource.Signer = m.Endpoint, nil
@@ -317,7 +317,11 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 	if bundle, err = config.WithToken(bundle, token); err != nil {
 		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
 	}
-	if bundle, err = withEnrolment(f.agent, bundle); err != nil {
+	secret, err := f.agent.Records().EnrolmentSecret()
+	if err == nil && secret != "" { // that of the configuration URL
+		bundle, err = config.WithEnrolment(bundle, config.Secret(secret))
+	}
+	if err != nil {
 		return nil, follow.Offer{}, err
 	}
 	resource, err := config.ResourceOf(bundle)
@@ -328,15 +332,6 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
 	}
 	return bundle, offerOf(*resource), nil
-}
-
-// withEnrolment keeps the enrolment secret of the configuration URL in a bundle that follows it.
-func withEnrolment(a *change.Agent, bundle []byte) ([]byte, error) {
-	secret, err := a.Records().EnrolmentSecret()
-	if err != nil || secret == "" {
-		return bundle, err
-	}
-	return config.WithEnrolment(bundle, config.Secret(secret))
 }
 
 // spentToken is the bootstrap token that the node has joined with and needs no more, as it has its
