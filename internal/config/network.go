@@ -54,19 +54,6 @@ func ShowPodCIDR(podCIDR string) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(p.Addr().StringExpanded(), ":", "-"), p.Bits())
 }
 
-// ReadPodCIDR is the pod subnet that a value of PodCIDRLabel tells; "" if it is none.
-func ReadPodCIDR(value string) string {
-	at := strings.LastIndexByte(value, '-')
-	if at < 0 {
-		return ""
-	}
-	p, err := netip.ParsePrefix(strings.ReplaceAll(value[:at], "-", ":") + "/" + value[at+1:])
-	if err != nil {
-		return ""
-	}
-	return p.String()
-}
-
 func isPodCIDR(s string) bool {
 	p, _ := netip.ParsePrefix(s)
 	low, high := podBitsMin6, podBitsMax6

@@ -7,6 +7,7 @@ package health
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -114,4 +115,33 @@ func Problem(conditions []Condition) error {
 		return nil
 	}
 	return &Error{Conditions: failing}
+}
+
+// ToReport returns the conditions of a report, at most limit: why a change waits, then what makes
+// the node unhealthy, what is False on one that works, and what is Unknown. What was not asked for
+// is left out, and Ready, which the provider knows from the cluster.
+func ToReport(conditions []Condition, limit int) []Condition {
+	told := slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool {
+		return c.Status == True || c.Type == NodeReady || c.NotChecked()
+	})
+	rank := func(c Condition) int {
+		if c.Type == NoChangeWaiting {
+			return -1
+		}
+		return c.rank()
+	}
+	slices.SortStableFunc(told, func(a, b Condition) int { return rank(a) - rank(b) })
+	return told[:min(len(told), limit)]
+}
+
+// UnhealthyError tells that a node did not become healthy in time, and the condition that decides.
+type UnhealthyError struct {
+	Node      string
+	Within    time.Duration
+	Condition Condition
+}
+
+func (e *UnhealthyError) Error() string {
+	return fmt.Sprintf("cannot make Node %s Ready within %s: %s: %s",
+		e.Node, e.Within, e.Condition.Type, e.Condition.Message)
 }

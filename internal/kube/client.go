@@ -6,6 +6,7 @@ package kube
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -53,24 +54,38 @@ const requestTimeout = 15 * time.Second
 
 // FromToken uses a bearer token. CA holds PEM certificates.
 func FromToken(server string, ca []byte, token string, o Options) (*Client, error) {
-	tls := rest.TLSClientConfig{CAData: ca}
-	return newClient(&rest.Config{Host: server, BearerToken: token, TLSClientConfig: tls}, o)
+	c := &rest.Config{Host: server, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	c.BearerToken = token
+	return newClient(c, nil, o)
 }
 
 // FromCertificate uses a client certificate and its key, both in the file pemPath, as kubelet keeps
-// its own (pki/kubelet-client-current.pem). The file is read again when it changes. CA holds PEM
-// certificates.
+// its own (pki/kubelet-client-current.pem). Each connection begins with what is in the file then:
+// client-go itself would watch the file with a goroutine for each client that never ends. CA holds
+// PEM certificates.
 func FromCertificate(server string, ca []byte, pemPath string, o Options) (*Client, error) {
-	tls := rest.TLSClientConfig{CAData: ca, CertFile: pemPath, KeyFile: pemPath}
-	return newClient(&rest.Config{Host: server, TLSClientConfig: tls}, o)
+	load := func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(pemPath, pemPath)
+		if err != nil {
+			return nil, fmt.Errorf("cannot use the client certificate in %s: %w", pemPath, err)
+		}
+		return &pair, nil
+	}
+	c := &rest.Config{Host: server, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	return newClient(c, &transport.GetCertHolder{GetCert: load}, o)
 }
 
-func newClient(c *rest.Config, o Options) (*Client, error) {
+func newClient(c *rest.Config, certificate *transport.GetCertHolder, o Options) (*Client, error) {
 	c.Proxy, c.Dial, c.UserAgent, c.QPS = o.Proxy, o.Dial, "aks-flex-node", -1
 	if c.Proxy == nil {
 		c.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	}
-	way, err := roundTripper(c)
+	config, err := c.TransportConfig()
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client for %s: %w", c.Host, err)
+	}
+	config.TLS.GetCertHolder = certificate
+	way, err := transport.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for %s: %w", c.Host, err)
 	}
@@ -100,26 +115,6 @@ func answers() *runtime.Scheme {
 	add(certificatesv1.SchemeGroupVersion, &certificatesv1.CertificateSigningRequestList{})
 	add(coordinationv1.SchemeGroupVersion, &coordinationv1.Lease{})
 	return scheme
-}
-
-// roundTripper is client-go's, but for certificates in files: client-go watches those with a
-// goroutine that never ends, one for each client.
-func roundTripper(c *rest.Config) (http.RoundTripper, error) {
-	config, err := c.TransportConfig()
-	if err != nil {
-		return nil, err
-	}
-	var pair *certificate
-	if config.TLS.CertFile != "" && len(config.TLS.CertData) == 0 {
-		pair = &certificate{certFile: config.TLS.CertFile, keyFile: config.TLS.KeyFile}
-		config.TLS.CertFile, config.TLS.KeyFile = "", ""
-		config.TLS.GetCertHolder = &transport.GetCertHolder{GetCert: pair.get}
-	}
-	rt, err := transport.New(config)
-	if err != nil || pair == nil {
-		return rt, err
-	}
-	return &rotating{RoundTripper: rt, certificate: pair}, nil
 }
 
 // Close closes idle connections.

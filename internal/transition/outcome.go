@@ -2,6 +2,7 @@ package transition
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -76,3 +77,22 @@ func Of(err error) Outcome {
 
 // RetryWithin is the longest pause before what has Failed is tried again.
 const RetryWithin = 7*time.Minute + 30*time.Second
+
+// HoldError reports that the provider does not let a change begin yet.
+type HoldError struct {
+	// Hold is the provider's word for the reason; "" when the provider does not answer.
+	Hold string
+	// RetryAt is when to ask again; zero leaves that to the caller.
+	RetryAt time.Time
+	Err     error
+}
+
+func (e *HoldError) Error() string {
+	if e.Hold == "" {
+		return "cannot ask the provider whether the change may begin: " + e.Err.Error()
+	}
+	return fmt.Sprintf("the provider holds the change (%s): %s", e.Hold, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *HoldError) Unwrap() error { return e.Err }

@@ -65,7 +65,9 @@ func (c *cluster) shows(*tls.ClientHelloInfo) (*tls.Config, error) {
 	if c.served == nil {
 		return nil, nil // httptest's
 	}
-	return &tls.Config{Certificates: []tls.Certificate{*c.served}}, nil
+	return &tls.Config{
+		ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{*c.served},
+	}, nil
 }
 
 func (c *cluster) stranger(oid string) bool {

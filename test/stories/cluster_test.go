@@ -89,7 +89,9 @@ func newCluster(t testing.TB) *cluster {
 	}
 	c.kubelets = t.Context()
 	c.Server = httptest.NewUnstartedServer(c.routes())
-	c.Listener, c.TLS = c.network, &tls.Config{GetConfigForClient: c.shows}
+	c.Listener, c.TLS = c.network, &tls.Config{
+		ClientAuth: tls.RequestClientCert, GetConfigForClient: c.shows, // as an API server does
+	}
 	c.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		caller := conn.(*tls.Conn).NetConn().(*buffered).caller
 		return context.WithValue(ctx, callerKey{}, caller)

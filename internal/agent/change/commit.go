@@ -16,6 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -204,4 +205,14 @@ func collect(ctx context.Context, h *Home, next *generation.Generation) error {
 	}
 	kept := slices.Sorted(maps.Keys(keep))
 	return artifact.Collect(h.Path(node.StoreDir), kept, h.Agent.Machine.Touched)
+}
+
+// RemoveMetrics removes the file that metrics were written to.
+func RemoveMetrics(ctx context.Context, h *Home, file string) error {
+	is, err := h.Agent.Machine.Observe(ctx, state.PathKey(file))
+	if _, written := is.(state.File); err != nil || !written {
+		return err
+	}
+	return h.Agent.Machine.Set(ctx, state.Change{From: is, To: state.Absent{Path: file}, Undo: true},
+		nil)
 }

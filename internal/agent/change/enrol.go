@@ -23,7 +23,9 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 		return nil
 	}
 	known, err := askAzure(w.Home).Enrolled()
-	if err != nil || known && enrolledAs(w, c) && !enrolsAgain(ctx, w, t) {
+	known = known && w.Saved.Applied != nil &&
+		reflect.DeepEqual(w.Saved.Applied.Config.Azure.Arc, c.Azure.Arc)
+	if err != nil || known && !enrolsAgain(ctx, w, t) {
 		return err
 	}
 	w.view.Advance(state.Arc)
@@ -63,11 +65,6 @@ func enrolsAgain(ctx context.Context, w *work, t *transition.Transition) bool {
 	return t.Kind == transition.Repair && chosen && inspect.ArcLost(ctx, w.Home.Node)
 }
 
-// enrolledAs reports whether the applied node was enrolled with the same settings.
-func enrolledAs(w *work, c config.Config) bool {
-	return w.Saved.Applied != nil && reflect.DeepEqual(w.Saved.Applied.Config.Azure.Arc, c.Azure.Arc)
-}
-
 // renewOnboarding gives a generation that is being joined the secret that enrols the machine as it
 // is configured now: another secret makes no other document.
 func renewOnboarding(ctx context.Context, h *Home, id string, c config.Config) error {
@@ -78,12 +75,6 @@ func renewOnboarding(ctx context.Context, h *Home, id string, c config.Config) e
 	kept.ClientSecret = given
 	h.Saved.Secrets[id] = kept
 	return h.Store.SaveSecrets(ctx)
-}
-
-// keepArc has the ledger forget the Arc agent that the agent installed: it is to stay.
-func keepArc(ctx context.Context, h *Home) error {
-	return h.Engine.Journal.Save(ctx,
-		h.Engine.Journal.Ledger().Forget(inspect.StandingArc(h.Node).Keys()...))
 }
 
 // installArc installs the Arc agent, where it is not installed.

@@ -112,12 +112,27 @@ func openToLeave(ctx context.Context, a *Agent, given *config.Config, how Leave)
 		return h, err
 	case !unknown:
 		a.Warn("%v", err)
-		return openLedgerOnly(a)
 	case !how.Force:
 		return nil, fmt.Errorf("%w; with --force what still is as aks-flex-node made it is removed, and "+
 			"the rest is left", err)
+	case given == nil:
+		return nil, errors.New("cannot tell what is ours without the configuration: give it with " +
+			"--config")
 	}
-	return openForced(ctx, a, given)
+	h = Unopened(a)
+	if h.lock, err = Acquire(a, saved.LockFile, "unbootstrap"); err != nil {
+		return nil, err
+	}
+	if unknown {
+		err = adopt(ctx, h, *given)
+	} else {
+		err = openLedger(h)
+	}
+	if err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
 }
 
 // leaver returns the configuration of the node that this machine is, or was becoming: the live one,
@@ -243,8 +258,9 @@ func (l *leaving) remain(err error) {
 
 // undo brings everything that the ledger remembers back to what it was.
 func (l *leaving) undo(ctx context.Context, t *transition.Transition) error {
-	if t.Leave.KeepArc {
-		if err := keepArc(ctx, l.Home); err != nil {
+	if t.Leave.KeepArc { // the ledger forgets the Arc agent that the agent installed
+		ledger := l.Engine.Journal.Ledger().Forget(inspect.StandingArc(l.Home.Node).Keys()...)
+		if err := l.Engine.Journal.Save(ctx, ledger); err != nil {
 			return errors.Join(append(l.remaining, err)...)
 		}
 	}
@@ -346,45 +362,21 @@ func forgetNode(ctx context.Context, h *Home) error {
 	return errors.Join(errs...)
 }
 
-// openLedgerOnly opens the ledger of a machine whose other records cannot be read.
-func openLedgerOnly(a *Agent) (*Home, error) {
-	l, err := Acquire(a, saved.LockFile, "unbootstrap")
+// openLedger opens the ledger of a machine whose other records cannot be read.
+func openLedger(h *Home) error {
+	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.LedgerFile)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	journal, err := apply.OpenJournal(a.Machine, saved.StateDir, saved.LedgerFile)
-	if err != nil {
-		l.Close()
-		return nil, err
-	}
-	h := NewHome(a, journal, l)
+	*h = *NewHome(h.Agent, journal, h.lock)
 	if _, err := h.Saved.Load(saved.BindingsFile, &h.Saved.Bindings); err != nil {
-		a.Warn("%v", err)
+		h.Warn("%v", err)
 	}
-	return h, nil
-}
-
-// openForced makes a ledger of what we would have made: everything that is exactly so is ours and
-// is removed; everything else is left.
-func openForced(ctx context.Context, a *Agent, c *config.Config) (*Home, error) {
-	if c == nil {
-		return nil, errors.New("cannot tell what is ours without the configuration: give it with " +
-			"--config")
-	}
-	l, err := Acquire(a, saved.LockFile, "unbootstrap --force")
-	if err != nil {
-		return nil, err
-	}
-	h := NewHome(a, apply.NewJournal(a.Machine, saved.StateDir, saved.LedgerFile), l)
-	if err := adopt(ctx, h, *c); err != nil {
-		l.Close()
-		return nil, err
-	}
-	return h, nil
+	return nil
 }
 
 // adopt enters into an empty ledger all that is on the machine exactly as we would make it, with
-// its absence as what was before.
+// its absence as what was before: that is ours and is removed; everything else is left.
 func adopt(ctx context.Context, h *Home, c config.Config) error {
 	want, err := wouldBe(ctx, h, c)
 	if err != nil {

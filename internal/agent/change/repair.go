@@ -4,9 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/artifact"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -47,4 +55,99 @@ func comesFirst(t transition.Transition) error {
 	return &transition.Outcome{Kind: transition.Busy, Err: fmt.Errorf(
 		"cannot begin now: a %s is under way (phase %s); finish it with `aks-flex-node %s`",
 		t.Kind, t.Phase, finish)}
+}
+
+// toHeal names the artifacts that have to be fetched although they are in the store: what the last
+// sweep has found, and what an unbootstrap that did not end may have removed half of.
+func toHeal(ctx context.Context, w *work, t *transition.Transition) ([]string, error) {
+	suspects := slices.Sorted(maps.Keys(w.to.Facts.Store))
+	if t.Follows != transition.Leave {
+		last, _ := inspect.Swept(w.Home.Node)
+		suspects = slices.DeleteFunc(slices.Clone(last.Damaged), func(name string) bool {
+			_, wanted := w.to.Facts.Store[name]
+			return !wanted || len(t.Things) > 0 && !slices.Contains(t.Things, string(inspect.StoreKey(name)))
+		})
+	}
+	var list []string
+	for _, name := range suspects {
+		heal, err := Unsound(ctx, w.Home.Node, w.to, name)
+		if err != nil {
+			return nil, err
+		}
+		if heal {
+			list = append(list, name)
+		}
+	}
+	return list, nil
+}
+
+// oweHealed has the units restart that run what is about to be replaced.
+func oweHealed(ctx context.Context, w *work) error {
+	var units []string
+	for _, name := range w.healing {
+		for _, item := range inspect.LinksInto(w.to, name) {
+			units = append(units, item.Owes...)
+		}
+	}
+	return w.Engine.Owe(ctx, units...)
+}
+
+// healed notes that the artifacts are what was verified.
+func healed(ctx context.Context, w *work) error {
+	last, known := inspect.Swept(w.Home.Node)
+	if !known || len(w.healing) == 0 {
+		return nil
+	}
+	last.Damaged = slices.DeleteFunc(last.Damaged, func(name string) bool {
+		return slices.Contains(w.healing, name)
+	})
+	return VolatileWriter(w.Agent).Save(ctx, inspect.SweepFile, last)
+}
+
+// Unsound reports whether an artifact of a generation is missing in the store, or not what was
+// verified. The error is that of ctx.
+func Unsound(
+	ctx context.Context, n *inspect.Node, g *generation.Generation, name string,
+) (bool, error) {
+	store, id := n.Path(node.StoreDir), path.Base(g.Facts.Store[name])
+	return artifact.Unsound(ctx, store, id, n.Alive)
+}
+
+// reviveRuntime restarts a container runtime that runs and does not serve kubelet: no change of a
+// file would have it do so. The restart is owed before anything is done.
+func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error {
+	key := string(state.UnitKey(node.ContainerdUnit))
+	if len(t.Things) > 0 && !slices.Contains(t.Things, key) ||
+		!inspect.RuntimeLost(ctx, w.Home.Node) {
+		return nil
+	}
+	w.Warn("containerd runs and does not serve kubelet; restarting it")
+	if err := w.Engine.Owe(ctx, node.ContainerdUnit); err != nil {
+		return err
+	}
+	return restartOwed(ctx, w)
+}
+
+// rebind takes up the pod subnets that the Node has now, which makes the former pod network drift.
+// A repair of only them repairs that network too.
+func rebind(ctx context.Context, h *Home, t *transition.Transition) error {
+	if len(t.Things) > 0 && !slices.Contains(t.Things, string(inspect.SubnetsKey)) {
+		return nil
+	}
+	is := inspect.OtherSubnets(h.Node, inspect.SeeNode(ctx, h.Node))
+	if len(is) == 0 {
+		return nil
+	}
+	h.Warn("the Node has the pod subnets %s now, instead of %s; pods that run keep their addresses "+
+		"until they are started again", strings.Join(is, ", "),
+		strings.Join(h.Saved.Bindings.PodCIDRs, ", "))
+	h.Saved.Bindings.PodCIDRs = is
+	if len(t.Things) > 0 {
+		for _, item := range h.Saved.Applied.Node {
+			if node.IsOwnNetwork(item.Only) {
+				t.Things = append(t.Things, string(item.Resource.Key()))
+			}
+		}
+	}
+	return h.Store.SaveBindings(ctx)
 }

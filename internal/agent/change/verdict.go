@@ -1,12 +1,15 @@
 package change
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/history"
 	"github.com/Azure/AKSFlexNode/internal/host"
@@ -41,4 +44,47 @@ func unfit(err error) bool {
 	return ok && slices.ContainsFunc(failed.Conditions, func(c health.Condition) bool {
 		return c.Owner == health.OwnerConfiguration
 	})
+}
+
+// reject remembers that a transition's generation failed. That a node cannot follow its cluster to
+// another address says nothing against the generation, which is the applied one.
+func reject(ctx context.Context, h *Home, t transition.Transition, cause error) error {
+	if t.To == t.From {
+		return nil
+	}
+	g, err := h.Saved.Generations.Load(t.To)
+	if err != nil {
+		return err
+	}
+	r := newRejection(h, &g, cause.Error())
+	r.Past = t.ByHand // the document that is wanted is another one
+	// What was refused has touched no unit.
+	if transition.Of(cause).Kind != transition.Refused {
+		r.Log = failedUnitLog(ctx, h, cause)
+	}
+	h.Log.Error("configuration rejected", "generation", g.ID, "reason", cause)
+	return h.Store.KeepRejection(ctx, r)
+}
+
+// newRejection is the rejection of a generation now.
+func newRejection(h *Home, g *generation.Generation, reason string) history.Rejection {
+	r := history.Rejection{
+		Generation: g.ID, Received: g.Received, Reason: reason, Origin: g.Origin,
+		Kubernetes: g.Config.Kubernetes.Version, Facts: g.Facts,
+		At: inspect.Now().UTC().Truncate(time.Second),
+	}
+	if digest, err := h.Records().BundleDigest(); err == nil && digest == g.Received {
+		r.Resource = h.Records().BundleResource()
+	}
+	return r
+}
+
+// rejectionOf returns why a target was rejected. The applied document may have failed for a machine
+// with other facts, such as another resolver: then it is not the document that was rejected.
+func rejectionOf(h *Home, t *Target) (history.Rejection, bool) {
+	r, rejected := h.Saved.Rejected.Of(t.Received)
+	if rejected && h.Saved.Applied != nil && h.Saved.Applied.Received == t.Received {
+		rejected = sameFacts(r.Facts, t.facts)
+	}
+	return r, rejected
 }

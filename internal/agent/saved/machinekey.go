@@ -21,10 +21,20 @@ func (r Records) MachineKey() (*machinekey.Key, error) {
 	return machinekey.Parse(text)
 }
 
-// MakeMachineKey returns the key of the machine. A new key is on disk before it is used: a key that a
-// provider knows is never lost to a crash.
-func (w Writer) MakeMachineKey(ctx context.Context) (*machinekey.Key, error) {
-	key, err := w.Records().MachineKey()
+// Keys are the key of the machine and the secret that registers it, on disk.
+type Keys struct {
+	Writer Writer
+	// Writing is held while a process writes the key, or a bundle.
+	Writing *sync.Mutex
+}
+
+// MachineKey returns the key, which is made on the first call. A new key is on disk before it is
+// used: a key that a provider knows is never lost to a crash. The directory is there: a bundle, or
+// the node's records, are in it.
+func (k Keys) MachineKey(ctx context.Context) (*machinekey.Key, error) {
+	k.Writing.Lock()
+	defer k.Writing.Unlock()
+	key, err := k.Writer.Records().MachineKey()
 	if err != nil || key != nil {
 		return key, err
 	}
@@ -35,25 +45,10 @@ func (w Writer) MakeMachineKey(ctx context.Context) (*machinekey.Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Write(ctx, MachineKeyFile, string(text)); err != nil {
+	if err := k.Writer.Write(ctx, MachineKeyFile, string(text)); err != nil {
 		return nil, err
 	}
-	return w.Records().MachineKey() // another process may have been faster
-}
-
-// Keys are the key of the machine and the secret that registers it, on disk.
-type Keys struct {
-	Writer Writer
-	// Writing is held while a process writes the key, or a bundle.
-	Writing *sync.Mutex
-}
-
-// MachineKey returns the key, which is made on the first call. The directory is there: a bundle, or
-// the node's records, are in it.
-func (k Keys) MachineKey(ctx context.Context) (*machinekey.Key, error) {
-	k.Writing.Lock()
-	defer k.Writing.Unlock()
-	return k.Writer.MakeMachineKey(ctx)
+	return k.Writer.Records().MachineKey() // another process may have been faster
 }
 
 // EnrolmentSecret returns the secret of the bundle; "" for none.

@@ -1,18 +1,14 @@
 package service
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
@@ -21,73 +17,33 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/follow"
 )
 
-// The bounds of a request: how long it and its answer may take, and how many bytes are read of it.
-// acceptPause is the pause after a connection that could not be accepted.
+// The bounds of a request: how long it and its answer may take, and how many bytes its header has.
 const (
 	answerWithin = 5 * time.Second
-	maxRequest   = 8 << 10
-	acceptPause  = time.Second
+	maxHeader    = 8 << 10
 )
 
-// answering answers GET requests on a listener, one for each connection and one after the other:
-// the few clients are on this machine, and http.Server would be a third of a megabyte of the
-// program.
-type answering struct {
-	listener net.Listener
-	// answer returns what is at a path; no kind is nothing.
-	answer func(path string) (kind string, body []byte)
-	loop   sync.WaitGroup
-}
-
-// answer begins to answer; close ends it.
-func answer(l net.Listener, answer func(path string) (kind string, body []byte)) *answering {
-	a := &answering{listener: l, answer: answer}
-	a.loop.Go(a.run)
-	return a
-}
-
-func (a *answering) run() {
-	for {
-		conn, err := a.listener.Accept()
-		switch {
-		case err == nil:
-			a.one(conn)
-		case errors.Is(err, net.ErrClosed):
-			return
-		default: // there are too many open files, for now
-			time.Sleep(acceptPause)
-		}
+// answer answers GET requests on a listener, until the server is closed. at returns what is at a
+// path; no kind is nothing.
+func answer(l net.Listener, at func(path string) (kind string, body []byte)) *http.Server {
+	server := &http.Server{
+		ReadTimeout: answerWithin, WriteTimeout: answerWithin, MaxHeaderBytes: maxHeader,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			kind, body := at(r.URL.Path)
+			switch {
+			case r.Method != http.MethodGet:
+				w.WriteHeader(http.StatusMethodNotAllowed)
+			case kind == "":
+				w.WriteHeader(http.StatusNotFound)
+			default:
+				w.Header().Set("Content-Type", kind)
+				_, _ = w.Write(body) // a client that has gone misses the answer
+			}
+		}),
 	}
-}
-
-// one answers on a connection. A client that has gone misses the answer.
-func (a *answering) one(conn net.Conn) {
-	defer conn.Close()
-	if conn.SetDeadline(time.Now().Add(answerWithin)) != nil {
-		return
-	}
-	req, err := http.ReadRequest(bufio.NewReader(io.LimitReader(conn, maxRequest)))
-	if err != nil {
-		return
-	}
-	resp := http.Response{
-		StatusCode: http.StatusMethodNotAllowed, ProtoMajor: 1, ProtoMinor: 1, Close: true,
-		Request: req, Header: http.Header{},
-	}
-	if req.Method == http.MethodGet {
-		kind, body := a.answer(req.URL.Path)
-		if resp.StatusCode = http.StatusNotFound; kind != "" {
-			resp.StatusCode = http.StatusOK
-			resp.Header.Set("Content-Type", kind)
-		}
-		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	}
-	_ = resp.Write(conn)
-}
-
-func (a *answering) close() {
-	a.listener.Close()
-	a.loop.Wait()
+	server.SetKeepAlivesEnabled(false)
+	go func() { _ = server.Serve(l) }() // ends with Close
+	return server
 }
 
 // Tell answers at the socket until ctx ends: /work is the Work as JSON, /metrics the metrics.
@@ -121,7 +77,7 @@ func (l *Live) Tell(ctx context.Context, a *change.Agent) error {
 		}
 		return "application/json", body
 	})
-	defer server.close()
+	defer server.Close()
 	if err := os.Chmod(socket, 0o600); err != nil {
 		return fmt.Errorf("cannot protect %s: %w", socket, err)
 	}

@@ -109,7 +109,7 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	}
 	m := f.ways.Asked
 	if !m.Asks {
-		f.live.notPolled()
+		f.live.update(func() { f.live.work.Polls = nil })
 		return nil, within
 	}
 	f.Resource.Endpoint, f.Resource.Signer = m.Endpoint, nil

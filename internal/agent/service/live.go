@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -33,7 +34,7 @@ type Live struct {
 	// address is where server serves the metrics, file the one that they were written to last; the
 	// worker alone uses them.
 	address, file string
-	server        *answering
+	server        *http.Server
 }
 
 // NewLive begins to count.
@@ -146,9 +147,6 @@ func kept(l *Live, reason string) {
 	})
 }
 
-// notPolled takes in that the provider is not asked any more.
-func (l *Live) notPolled() { l.update(func() { l.work.Polls = nil }) }
-
 // polling returns how the provider is asked; nil when it is not.
 func (l *Live) polling() (p *health.Polls) {
 	l.update(func() { p = l.work.Polls })
@@ -162,9 +160,6 @@ func (l *Live) checked(s inspect.Status, known *inspect.Work) {
 		l.work.Exhausted, l.work.Refused = known.Exhausted, known.Refused
 	})
 }
-
-// unchecked takes in what is known after a check that has failed.
-func (l *Live) unchecked(s inspect.Status) { l.update(func() { l.status = &s }) }
 
 // drifted takes in what drifts and did not before, and what does no longer.
 func (l *Live) drifted(found []state.Line, gone []string) {

@@ -153,7 +153,7 @@ func (l *Live) serveMetrics(address string) error {
 // Close serves no metrics any more. The worker has ended, or calls it.
 func (l *Live) Close() {
 	if l.server != nil {
-		l.server.close()
+		l.server.Close()
 		l.address, l.server = "", nil
 	}
 }

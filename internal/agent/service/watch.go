@@ -233,7 +233,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 		s := *w.last
 		s.Conditions = health.Unchecked(s.Conditions, err, inspect.Now())
 		w.Follows.told(s)
-		w.Live.unchecked(s)
+		w.Live.update(func() { w.Live.status = &s })
 		err = errors.Join(err, keepStatus(context.WithoutCancel(ctx), w.Agent, &s))
 	}
 	return found, err

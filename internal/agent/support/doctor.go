@@ -34,7 +34,9 @@ func Doctor(
 ) []health.Diagnosis {
 	d := diagnose(ctx, a, given)
 	d.examined(ctx)
-	if slices.ContainsFunc(ofEndpoints(), wanted) {
+	ofServers := []string{health.NamesResolved, health.PathMTU, health.EndpointsReachable,
+		health.EndpointsTrusted, health.ClockAccurate}
+	if slices.ContainsFunc(ofServers, wanted) {
 		d.evidence.Examined.Endpoints = health.Answered(d.endpoints(ctx), nil)
 	}
 	d.gather(ctx, wanted(health.HostAsConfigured))
@@ -44,12 +46,6 @@ func Doctor(
 		list = health.Examine(d.evidence, wanted)
 	}
 	return list
-}
-
-// ofEndpoints are the conditions for which servers are tried.
-func ofEndpoints() []string {
-	return []string{health.NamesResolved, health.PathMTU, health.EndpointsReachable,
-		health.EndpointsTrusted, health.ClockAccurate}
 }
 
 // patient is a machine that is examined: what is remembered of it, and the configuration that

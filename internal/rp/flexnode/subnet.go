@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
@@ -94,5 +95,14 @@ func subnetOf(network netip.Prefix, mask int, n uint64) string {
 // PodCIDROf is the pod subnet that a Node with these labels was configured with; "" if they tell
 // none.
 func PodCIDROf(labels map[string]string) string {
-	return config.ReadPodCIDR(labels[config.PodCIDRLabel])
+	value := labels[config.PodCIDRLabel]
+	bits := strings.LastIndexByte(value, '-') + 1
+	if bits == 0 {
+		return ""
+	}
+	p, err := netip.ParsePrefix(strings.ReplaceAll(value[:bits-1], "-", ":") + "/" + value[bits:])
+	if err != nil {
+		return ""
+	}
+	return p.String()
 }

@@ -3,6 +3,8 @@ package flexnode
 import (
 	"strings"
 	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 func TestOverlapped(t *testing.T) {
@@ -41,6 +43,23 @@ func TestOverlapped(t *testing.T) {
 		key, subnet, _ := Slot("c", "node", v4, 24, n)
 		if got := Overlapped("c", v4, 24, subnet); len(got) != 1 || got[0] != key {
 			t.Errorf("%s: %v, want %s", subnet, got, key)
+		}
+	}
+}
+
+// A pod subnet can be read back from the label that says it.
+func TestPodCIDROf(t *testing.T) {
+	of := func(value string) string {
+		return PodCIDROf(map[string]string{config.PodCIDRLabel: value})
+	}
+	for _, subnet := range []string{"10.244.1.0/24", "fd00:10:244::/64"} {
+		if got := of(config.ShowPodCIDR(subnet)); got != subnet {
+			t.Errorf("%s is read back as %q", subnet, got)
+		}
+	}
+	for _, value := range []string{"", "-", "24", "10.244.1.0", "10.244.1.0-x", "a-b-24"} {
+		if got := of(value); got != "" {
+			t.Errorf("%q: %q", value, got)
 		}
 	}
 }
