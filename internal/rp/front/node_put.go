@@ -168,13 +168,8 @@ func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	if !row.Exists() {
 		return row.Value, noParent(r)
 	}
-	if a.isLeaving(row.Value) {
+	if row.Value.Deleting() {
 		return row.Value, leaving(r)
-	}
-	if row.Value.Deletion != nil { // by a clock that may be ahead: the deletion must notice
-		kept := row.Value
-		kept.Deletion = nil
-		return kept, a.Store.Clusters.Put(v, row.Key, kept)
 	}
 	return row.Value, nil
 }
