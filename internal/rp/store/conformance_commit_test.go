@@ -47,9 +47,8 @@ func commits(t *testing.T, b Backend) {
 	if diff := cmp.Diff([]string{"-", ""}, values(t, b, "commits/a", "commits/b")); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := b.Commit(ctx, []Condition{{Key: "commits/a"}, {Key: "commits/a", Empty: true}}, []Write{
-		{Key: "commits/none", Delete: true},
-	}); err != nil {
+	gone := []Condition{{Key: "commits/a"}, {Key: "commits/a", Empty: true}}
+	if _, err := b.Commit(ctx, gone, []Write{{Key: "commits/none", Delete: true}}); err != nil {
 		t.Errorf("the deletion of what is absent: %v", err)
 	}
 }
