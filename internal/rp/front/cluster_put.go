@@ -101,7 +101,7 @@ func (a *API) writeCluster(
 	}
 	previous, _ := strconv.ParseInt(old.Value.Version, 10, 64) // "" for a new one
 	next.Version = decimal(flexnode.NextVersion(previous, a.Now()))
-	next.SystemData = a.touch(old.Value.SystemData, r.caller)
+	next.SystemData = flexnode.Touched(old.Value.SystemData, r.caller.Name, r.caller.Type, a.Now())
 	next.UID = cmp.Or(next.UID, uid)
 	r.after = next.Version
 	return a.Store.Clusters.Put(v, r.clusterKey(), next)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -341,15 +340,4 @@ func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
 	}
 	writeResource(w, p.created, shown.ETag, shown)
 	return nil
-}
-
-// touch returns what systemData is after a change by the caller.
-func (a *API) touch(old api.SystemData, c Caller) api.SystemData {
-	now := a.Now().UTC().Truncate(time.Millisecond)
-	next := old
-	if next.CreatedAt.IsZero() {
-		next.CreatedAt, next.CreatedBy, next.CreatedByType = now, c.Name, c.Type
-	}
-	next.LastModifiedAt, next.LastModifiedBy, next.LastModifiedByType = now, c.Name, c.Type
-	return next
 }
