@@ -94,7 +94,8 @@ func (w *worker) claimEndpoint(v *store.View, c *flexnode.Cluster, endpoint stri
 	return w.Store.Endpoints.Put(v, endpoint, w.key)
 }
 
-// giveBack deletes a row that says that something is this registration's, if it says so; "" is none.
+// giveBack deletes a row that says that something is this registration's, if it says so; "" is
+// none.
 func (w *worker) giveBack(v *store.View, table store.Table[string], key string) {
 	if key != "" && table.Row(v, key).Value == w.key {
 		table.Delete(v, key)

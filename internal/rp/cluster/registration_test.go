@@ -131,8 +131,8 @@ func TestClusterIsDown(t *testing.T) {
 }
 
 // A node whose credential has expired while its cluster was never reached is Failed; it is rendered
-// when the cluster answers. One that cannot be rendered is tried once, and again when the cluster has
-// another version. New facts reach both, whatever has become of a credential.
+// when the cluster answers. One that cannot be rendered is tried once, and again when the cluster
+// has another version. New facts reach both, whatever has become of a credential.
 func TestFailedNodesAreRendered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")

@@ -143,20 +143,6 @@ func TestADeletionIsAborted(t *testing.T) {
 	})
 }
 
-// A reservation, while nodes are counted, deletes nothing.
-func TestAReservationIsNoDeletion(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
-		w.put(factoryID, "edge-1", api.Desired{})
-		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
-			c.Deletion = &flexnode.Deletion{Since: time.Now()}
-		})
-		pass(time.Minute)
-		if w.node(factory+"/edge-1").UID == "" || w.cluster(factory).ID == "" {
-			t.Error("it was deleted")
-		}
-	})
-}
-
 // A registration is deleted although its cluster does not answer; tokens in it expire.
 func TestARegistrationOfADeadClusterIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

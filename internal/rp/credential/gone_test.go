@@ -31,7 +31,7 @@ func (w *world) empty() {
 }
 
 // A cluster that is deleted is cleaned if it answers. While it does not it is tried for a while; then
-// what there is of its credentials goes without it. One that is only reserved is tried for ever.
+// what there is of its credentials goes without it. One that is not deleted is tried for ever.
 func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -42,7 +42,7 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 		"it does not answer": {operation: "operation", down: true, leaves: true},
 		"its machines are given back slowly": {
 			operation: "operation", down: true, late: true, leaves: true},
-		"it is reserved": {down: true},
+		"it is not deleted": {down: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -50,7 +50,9 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 			if tt.down {
 				w.cluster.down = errDown
 			}
-			w.deleting(tt.operation)
+			if tt.operation != "" {
+				w.deleting(tt.operation)
+			}
 			if tt.late {
 				w.clock.Pass(forsaken)
 			}

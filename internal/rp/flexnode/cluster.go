@@ -34,9 +34,8 @@ type Cluster struct {
 	SystemData api.SystemData `json:"systemData"`
 }
 
-// Deleting reports whether the registration is being deleted. One without an operation is only
-// reserved while its nodes are counted.
-func (c Cluster) Deleting() bool { return c.Deletion != nil && c.Deletion.Operation != "" }
+// Deleting reports whether the registration is being deleted.
+func (c Cluster) Deleting() bool { return c.Deletion != nil }
 
 // Deletion is how a registration is being deleted.
 type Deletion struct {

@@ -181,7 +181,7 @@ func Decide(
 		return d, problems
 	}
 	d.offerSecret(p, parent)
-	d.version(p, old, last, stone, parent)
+	d.version(p, stone, parent)
 	return d, nil
 }
 
@@ -265,12 +265,10 @@ func checkSize(wanted []byte) Problems {
 }
 
 // version gives the node its next version, and renders it if that can be done.
-func (d *Decision) version(
-	p Put, old *Node, last *Revision, stone *Tombstone, parent Parent,
-) {
+func (d *Decision) version(p Put, stone *Tombstone, parent Parent) {
 	n := &d.Node
 	n.identify(parent.Tenant())
-	n.touch(old, p)
+	n.SystemData = Touched(n.SystemData, p.By, p.ByType, p.At)
 	if n.Reason = ""; parent.FactsLayer == nil || p.URL {
 		n.State = n.busy()
 	} else {
@@ -322,14 +320,14 @@ func (n *Node) point(r Revision, joins bool) {
 	n.Revision, n.Facts, n.Tried, n.Floor = r.Version, r.Facts, "", 0
 }
 
-// touch writes down who has made and who has changed the node.
-func (n *Node) touch(old *Node, p Put) {
-	at := p.At.UTC().Truncate(time.Second)
-	if old == nil {
-		n.SystemData = api.SystemData{CreatedBy: p.By, CreatedByType: p.ByType, CreatedAt: at}
+// Touched returns the system data of a resource after a change.
+func Touched(s api.SystemData, by, byType string, at time.Time) api.SystemData {
+	at = at.UTC().Truncate(time.Second)
+	if s.CreatedAt.IsZero() {
+		s.CreatedBy, s.CreatedByType, s.CreatedAt = by, byType, at
 	}
-	s := &n.SystemData
-	s.LastModifiedBy, s.LastModifiedByType, s.LastModifiedAt = p.By, p.ByType, at
+	s.LastModifiedBy, s.LastModifiedByType, s.LastModifiedAt = by, byType, at
+	return s
 }
 
 // decideSecret decides what becomes of the client secret. A PUT without one keeps the one that is

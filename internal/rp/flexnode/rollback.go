@@ -48,7 +48,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 		return Decision{}, problems
 	}
 	n.identify(ask.Parent.Tenant())
-	n.touch(&old, Put{By: ask.By, ByType: ask.ByType, At: ask.At})
+	n.SystemData = Touched(old.SystemData, ask.By, ask.ByType, ask.At)
 	n.State, n.Reason = "", ""
 	d.Revision = n.render(ask.Parent, Revision{
 		Version: NextVersion(old.newest(), ask.At), Created: ask.At.UTC(),

@@ -1,11 +1,9 @@
 package front
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -20,16 +18,6 @@ const (
 	releaseNodes = "release" // they run on, and are not managed any more
 	wipeNodes    = "wipe"    // their agents are told to give them back
 )
-
-// reservation is how long the registration of a cluster takes no nodes while it is counted whether
-// it has some. A replica that dies meanwhile leaves nothing that lasts longer.
-const reservation = 30 * time.Second
-
-// isLeaving reports whether a registration is being deleted: its nodes cannot be changed any more.
-func (a *API) isLeaving(c flexnode.Cluster) bool {
-	return c.Deleting() ||
-		c.Deletion != nil && a.Now().Before(c.Deletion.Since.Add(2*reservation))
-}
 
 // deleteCluster deletes the registration of a cluster, asynchronously: its reconciler removes what
 // belongs to it. One that has nodes is refused, unless the caller says what becomes of their
@@ -57,13 +45,7 @@ func (a *API) deleteCluster(w http.ResponseWriter, r *request) error {
 			return err
 		}
 	}
-	var reserved time.Time
-	if nodes == "" {
-		if reserved, err = a.refuseNodes(r); err != nil {
-			return err
-		}
-	}
-	operation, err := a.markDeletion(r, nodes == wipeNodes, reserved)
+	operation, err := a.markDeletion(r, nodes)
 	if err != nil {
 		return err
 	}
@@ -133,66 +115,20 @@ func (a *API) dryRun(w http.ResponseWriter, r *request, wipe bool) error {
 	return nil
 }
 
-// refuseNodes is an error if a registration has nodes. While they are counted, and for a while
-// after, no node can be added; it returns when that began.
-func (a *API) refuseNodes(r *request) (time.Time, error) {
-	since := a.Now().UTC()
-	ahead := []string{a.Store.Clusters.Key(r.clusterKey())}
-	var at int64 // of the reservation of another
-	written, err := a.Store.Update(r.Context(), "cluster reserved", ahead, func(v *store.View) error {
-		row := a.Store.Clusters.Row(v, r.clusterKey())
-		if at = row.Revision; !row.Exists() {
-			return nil
-		}
-		if a.isLeaving(row.Value) {
-			since = row.Value.Deletion.Since
-			return nil
-		}
-		if err := r.preconditions(flexnode.ShownCluster(row.Value).ETag); err != nil {
-			return err
-		}
-		row.Value.Deletion = &flexnode.Deletion{Since: since, By: r.caller.ObjectID}
-		return a.Store.Clusters.Put(v, r.clusterKey(), row.Value)
-	})
-	if err != nil {
-		return since, err
-	}
-	found, err := a.countAt(r.Context(), r.clusterKey(), max(at, written))
-	if err == nil && found.Nodes > 0 {
-		err = arm.Errorf(409, "ClusterHasNodes",
-			"The cluster has %d flexNodeConfigs, %d of which have joined. Delete them first, or "+
-				"say what becomes of their machines: nodes=%s has them run on unmanaged, "+
-				"nodes=%s has their agents give them back. dryRun=true only counts.",
-			found.Nodes, found.Joined, releaseNodes, wipeNodes)
-	}
-	if err != nil {
-		a.withdraw(context.WithoutCancel(r.Context()), r.clusterKey())
-	}
-	return since, err
-}
-
-// withdraw takes a reservation back.
-func (a *API) withdraw(ctx context.Context, clusterKey string) {
-	ctx, cancel := context.WithTimeout(ctx, a.patience())
-	defer cancel()
-	_, err := a.Store.Update(ctx, "cluster kept", nil, func(v *store.View) error {
-		row := a.Store.Clusters.Row(v, clusterKey)
-		if row.Value.Deletion == nil || row.Value.Deleting() {
-			return nil
-		}
-		row.Value.Deletion = nil
-		return a.Store.Clusters.Put(v, clusterKey, row.Value)
-	})
-	if err != nil {
-		a.Log.Warn("a cluster takes no nodes for a minute: its deletion was refused, and that "+
-			"cannot be written", "cluster", clusterKey, "error", err)
-	}
+// hasNodes tells a caller that a registration has nodes, of which he has not said what becomes.
+func (a *API) hasNodes(clusterKey string) error {
+	found := a.count(clusterKey)
+	return arm.Errorf(409, "ClusterHasNodes",
+		"The cluster has %d flexNodeConfigs, %d of which have joined. Delete them first, or "+
+			"say what becomes of their machines: nodes=%s has them run on unmanaged, "+
+			"nodes=%s has their agents give them back. dryRun=true only counts.",
+		max(1, found.Nodes), found.Joined, releaseNodes, wipeNodes) // the index may be behind
 }
 
 // markDeletion writes that a registration is being deleted, and returns the operation; that of
-// before if it is being deleted already, "" if it is gone. reserved is since when no node can have
-// been added, if that matters.
-func (a *API) markDeletion(r *request, wipe bool, reserved time.Time) (string, error) {
+// before if it is being deleted already, "" if it is gone. Without a word on its nodes it must have
+// none: a node that is written at the same time depends on the row that is written here.
+func (a *API) markDeletion(r *request, nodes string) (string, error) {
 	id := uuid.NewString()
 	var operation string
 	ahead := []string{a.Store.Clusters.Key(r.clusterKey())}
@@ -202,8 +138,8 @@ func (a *API) markDeletion(r *request, wipe bool, reserved time.Time) (string, e
 		if !row.Exists() {
 			return nil
 		}
-		if d := row.Value.Deletion; row.Value.Deleting() {
-			if wipe && !d.Wipe {
+		if d := row.Value.Deletion; d != nil {
+			if nodes == wipeNodes && !d.Wipe {
 				return arm.Errorf(409, "Conflict", "The cluster is being deleted already, and its "+
 					"nodes are released: that cannot be changed to nodes=%s.", wipeNodes)
 			}
@@ -213,21 +149,20 @@ func (a *API) markDeletion(r *request, wipe bool, reserved time.Time) (string, e
 		if err := r.preconditions(flexnode.ShownCluster(row.Value).ETag); err != nil {
 			return err
 		}
-		if !reserved.IsZero() && !a.reserved(row.Value, reserved) {
-			return arm.Errorf(409, "Conflict",
-				"Others have changed the cluster meanwhile. Try again.")
+		if nodes == "" {
+			none, err := a.Store.Nodes.None(v, r.clusterKey()+"/")
+			if err != nil {
+				return err
+			}
+			if !none {
+				return a.hasNodes(r.clusterKey())
+			}
 		}
 		operation = r.subscriptionKey() + "/" + id
 		r.before = row.Value.Version
-		return a.beginDeletion(v, row, operation, wipe, r.caller.ObjectID)
+		return a.beginDeletion(v, row, operation, nodes == wipeNodes, r.caller.ObjectID)
 	})
 	return operation, err
-}
-
-// reserved reports whether it is certain that no node was added since they were counted.
-func (a *API) reserved(c flexnode.Cluster, since time.Time) bool {
-	return c.Deletion != nil && c.Deletion.Since.Equal(since) &&
-		a.Now().Before(since.Add(reservation))
 }
 
 // beginDeletion writes that a registration is being deleted from now on.
@@ -255,28 +190,4 @@ func (a *API) count(clusterKey string) api.DeletionCounts {
 		}
 	})
 	return found
-}
-
-// countAt is as count, after the index has all that was written up to a revision.
-func (a *API) countAt(
-	ctx context.Context, clusterKey string, revision int64,
-) (api.DeletionCounts, error) {
-	wait, cancel := context.WithTimeout(ctx, a.patience())
-	defer cancel()
-	changed := make(chan struct{}, 1)
-	leave := a.Index.Subscribe(func(string, string) {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	})
-	defer leave()
-	for a.Index.Revision() < revision {
-		select {
-		case <-wait.Done():
-			return api.DeletionCounts{}, fmt.Errorf("the index is behind the store: %w", wait.Err())
-		case <-changed:
-		}
-	}
-	return a.count(clusterKey), nil
 }

@@ -79,7 +79,7 @@ func (a *API) writeCluster(
 	etag, before := "", (*flexnode.Cluster)(nil)
 	if old.Exists() {
 		etag, before = flexnode.ShownCluster(old.Value).ETag, &old.Value
-		if a.isLeaving(old.Value) {
+		if old.Value.Deleting() {
 			return leaving(r)
 		}
 	}
@@ -91,7 +91,7 @@ func (a *API) writeCluster(
 	}
 	next := wanted(old.Value, body, r.resourceID())
 	r.before, r.after = old.Value.Version, old.Value.Version
-	if old.Exists() && old.Value.Deletion == nil && sameCluster(old.Value, next) {
+	if old.Exists() && sameCluster(old.Value, next) {
 		return nil
 	}
 	if !old.Exists() || old.Value.Properties.Kubeconfig != next.Properties.Kubeconfig {
@@ -101,7 +101,7 @@ func (a *API) writeCluster(
 	}
 	previous, _ := strconv.ParseInt(old.Value.Version, 10, 64) // "" for a new one
 	next.Version = decimal(flexnode.NextVersion(previous, a.Now()))
-	next.SystemData, next.Deletion = a.touch(old.Value.SystemData, r.caller), nil
+	next.SystemData = flexnode.Touched(old.Value.SystemData, r.caller.Name, r.caller.Type, a.Now())
 	next.UID = cmp.Or(next.UID, uid)
 	r.after = next.Version
 	return a.Store.Clusters.Put(v, r.clusterKey(), next)

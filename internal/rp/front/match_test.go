@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -105,23 +104,6 @@ func (w *world) routed(method, url string) *request {
 	return r
 }
 
-// A node that was let in because a reservation was over, by a clock that is ahead, is not deleted
-// with its cluster: the deletion finds its reservation gone.
-func TestAReservationEndsForAll(t *testing.T) {
-	w := newEdge(t)
-	r := w.routed("DELETE", cluster+versionQuery)
-	since := must(w.api.refuseNodes(r))
-	w.must(409, "PUT", nodeURL("n"), withToken)
-	const ahead = 2*reservation + time.Second
-	w.clock.Pass(ahead)
-	w.must(201, "PUT", nodeURL("n"), withToken)
-	w.clock.Pass(-ahead)
-	if _, err := w.api.markDeletion(r, false, since); err == nil {
-		t.Error("the cluster is deleted with its node")
-	}
-	w.must(200, "GET", nodeURL("n"), "")
-}
-
 // A replica whose index is behind writes nothing in a subscription that was suspended.
 func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 	w := newEdge(t)
@@ -173,11 +155,11 @@ func TestOperationsThatFail(t *testing.T) {
 		t.Errorf("%+v %v", o, err)
 	}
 	r := w.routed("DELETE", cluster+versionQuery)
-	must(w.api.markDeletion(r, false, time.Time{}))
-	if _, err := w.api.markDeletion(r, false, time.Time{}); err != nil {
+	must(w.api.markDeletion(r, releaseNodes))
+	if _, err := w.api.markDeletion(r, releaseNodes); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.api.markDeletion(r, true, time.Time{}); err == nil {
+	if _, err := w.api.markDeletion(r, wipeNodes); err == nil {
 		t.Error("nodes that are released are said to be wiped")
 	}
 }

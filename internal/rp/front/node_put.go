@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -170,13 +169,8 @@ func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	if !row.Exists() {
 		return row.Value, noParent(r)
 	}
-	if a.isLeaving(row.Value) {
+	if row.Value.Deleting() {
 		return row.Value, leaving(r)
-	}
-	if row.Value.Deletion != nil { // by a clock that may be ahead: the deletion must notice
-		kept := row.Value
-		kept.Deletion = nil
-		return kept, a.Store.Clusters.Put(v, row.Key, kept)
 	}
 	return row.Value, nil
 }
@@ -355,15 +349,4 @@ func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
 	}
 	writeResource(w, p.created, shown.ETag, shown)
 	return nil
-}
-
-// touch returns what systemData is after a change by the caller.
-func (a *API) touch(old api.SystemData, c Caller) api.SystemData {
-	now := a.Now().UTC().Truncate(time.Millisecond)
-	next := old
-	if next.CreatedAt.IsZero() {
-		next.CreatedAt, next.CreatedBy, next.CreatedByType = now, c.Name, c.Type
-	}
-	next.LastModifiedAt, next.LastModifiedBy, next.LastModifiedByType = now, c.Name, c.Type
-	return next
 }

@@ -92,8 +92,7 @@ func (a *API) deleteClusters(r *request, subscription string) error {
 		operation := subscription + "/" + uuid.NewString()
 		_, err := a.Store.Update(r.Context(), "cluster marked", nil, func(v *store.View) error {
 			row := a.Store.Clusters.Row(v, c.Key)
-			if !row.Exists() ||
-				row.Value.Deletion != nil && row.Value.Deletion.Operation != "" {
+			if !row.Exists() || row.Value.Deleting() {
 				return nil
 			}
 			return a.beginDeletion(v, row, operation, false, r.caller.ObjectID)

@@ -380,18 +380,6 @@ func (w *world) during(op string, do func()) {
 	w.t.Cleanup(func() { w.memory.Before(nil) })
 }
 
-// afterCommit does something after the next commit, once.
-func (w *world) afterCommit(do func()) {
-	var done atomic.Bool
-	w.memory.After(func(storetest.Call) error {
-		if !done.Swap(true) {
-			do()
-		}
-		return nil
-	})
-	w.t.Cleanup(func() { w.memory.After(nil) })
-}
-
 func operationOf(t testing.TB, text string) operationStatus {
 	t.Helper()
 	return decoded[operationStatus](t, text)

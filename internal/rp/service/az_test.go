@@ -60,7 +60,9 @@ func newAzWorld(t *testing.T) *azWorld {
 	if _, err := exec.LookPath("az"); err != nil {
 		t.Skip("there is no az here (Debian: apt-get install azure-cli)")
 	}
-	w := &azWorld{t: t, dir: t.TempDir(), cluster: &fakeCluster{kubetest.New("factory")}, sim: &azuresim.Sim{}}
+	w := &azWorld{
+		t: t, dir: t.TempDir(), cluster: &fakeCluster{kubetest.New("factory")}, sim: &azuresim.Sim{},
+	}
 	w.sim.Load(azuresim.World{
 		Subscriptions:  []azuresim.Subscription{{ID: subscription, Name: "Edge"}},
 		ResourceGroups: []string{"/subscriptions/" + subscription + "/resourceGroups/my-rg"},

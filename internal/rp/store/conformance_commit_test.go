@@ -19,9 +19,10 @@ func commits(t *testing.T, b Backend) {
 		t.Fatal(err)
 	}
 	for name, conditions := range map[string][]Condition{
-		"absent, but it is there": absent,
-		"another revision":        {{Key: "commits/a", Revision: first - 1}},
-		"there, but it is absent": {{Key: "commits/none", Revision: first}},
+		"absent, but it is there":               absent,
+		"another revision":                      {{Key: "commits/a", Revision: first - 1}},
+		"there, but it is absent":               {{Key: "commits/none", Revision: first}},
+		"nothing below, but there is something": {{Key: "commits/", Empty: true}},
 		"the second of two": {
 			{Key: "commits/a", Revision: first}, {Key: "commits/none", Revision: first},
 		},
@@ -37,7 +38,8 @@ func commits(t *testing.T, b Backend) {
 		t.Errorf("after conflicts: %s", diff)
 	}
 	second, err := b.Commit(ctx,
-		[]Condition{{Key: "commits/a", Revision: first}, {Key: "commits/none"}},
+		[]Condition{{Key: "commits/a", Revision: first}, {Key: "commits/none"},
+			{Key: "commits/none/", Empty: true}},
 		[]Write{{Key: "commits/b", Value: nil}, {Key: "commits/a", Delete: true}})
 	if err != nil || second <= first {
 		t.Errorf("revision %d after %d, %v", second, first, err)
@@ -45,9 +47,8 @@ func commits(t *testing.T, b Backend) {
 	if diff := cmp.Diff([]string{"-", ""}, values(t, b, "commits/a", "commits/b")); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := b.Commit(ctx, []Condition{{Key: "commits/a", Revision: 0}}, []Write{
-		{Key: "commits/none", Delete: true},
-	}); err != nil {
+	gone := []Condition{{Key: "commits/a"}, {Key: "commits/a", Empty: true}}
+	if _, err := b.Commit(ctx, gone, []Write{{Key: "commits/none", Delete: true}}); err != nil {
 		t.Errorf("the deletion of what is absent: %v", err)
 	}
 }

@@ -107,8 +107,8 @@ func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], err
 	return r, nil
 }
 
-// tally counts nodes: by state and Ready condition, and by subscription: all of them, those that have
-// a credential to join with, and the bytes that they take.
+// tally counts nodes: by state and Ready condition, and by subscription: all of them, those that
+// have a credential to join with, and the bytes that they take.
 type tally struct {
 	states, used map[[2]string]int
 }

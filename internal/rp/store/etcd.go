@@ -108,8 +108,11 @@ func (e *Etcd) Commit(
 	}
 	compares := make([]clientv3.Cmp, 0, len(conditions))
 	for _, c := range conditions {
-		compares = append(compares,
-			clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision))
+		compare := clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision)
+		if c.Empty { // it holds for each key that there is
+			compare = clientv3.Compare(clientv3.CreateRevision(c.Key), "=", 0).WithPrefix()
+		}
+		compares = append(compares, compare)
 	}
 	ops := make([]clientv3.Op, 0, len(writes))
 	for _, w := range writes {

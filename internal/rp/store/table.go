@@ -71,6 +71,16 @@ func (t Table[T]) IsAt(v *View, key string, revision int64) (bool, error) {
 	return err == nil && revision > 0 && kv.Revision == revision, err
 }
 
+// None reports whether there are no rows below a prefix, within a view: the change depends on that.
+func (t Table[T]) None(v *View, prefix string) (bool, error) {
+	keys, _, err := t.store.Keys(v.ctx, t.prefix+prefix, "", 1)
+	if err != nil {
+		return false, fmt.Errorf("cannot list the keys of %s: %w", t.prefix+prefix, err)
+	}
+	v.Fence(Condition{Key: t.prefix + prefix, Empty: true})
+	return len(keys) == 0, nil
+}
+
 // Put writes a row within a view. What a newer program has added to the row remains.
 func (t Table[T]) Put(v *View, key string, value T) error {
 	kv, err := v.get(t.prefix + key)

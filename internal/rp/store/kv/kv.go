@@ -77,10 +77,12 @@ type KV struct {
 	Revision, Created int64
 }
 
-// Condition is that a key was last changed at a revision; 0 is that it is absent.
+// Condition is that a key was last changed at a revision; 0 is that it is absent. With Empty it is
+// that there is nothing below the key, which is a prefix.
 type Condition struct {
 	Key      string
 	Revision int64
+	Empty    bool
 }
 
 // Write is a new value of a key, or its deletion. Lease, if not 0, is the id of its lease.

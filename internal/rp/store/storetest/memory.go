@@ -153,6 +153,12 @@ func (db *memoryDB) commit(conditions []kv.Condition, writes []kv.Write) (int64,
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for _, c := range conditions {
+		if c.Empty {
+			if len(db.below(c.Key)) > 0 {
+				return 0, kv.ErrConflict
+			}
+			continue
+		}
 		if v, _ := db.present(c.Key); c.Revision != 0 && (v.deleted || v.Revision != c.Revision) ||
 			c.Revision == 0 && v.Revision != 0 && !v.deleted {
 			return 0, kv.ErrConflict
@@ -165,6 +171,20 @@ func (db *memoryDB) commit(conditions []kv.Condition, writes []kv.Write) (int64,
 	db.full = false
 	db.write(writes)
 	return db.revision, nil
+}
+
+// below are the present keys below a prefix.
+func (db *memoryDB) below(prefix string) (keys []string) {
+	db.records.AscendGreaterOrEqual(&record{key: prefix}, func(r *record) bool {
+		if !strings.HasPrefix(r.key, prefix) {
+			return false
+		}
+		if _, there := r.at(db.revision); there {
+			keys = append(keys, r.key)
+		}
+		return true
+	})
+	return keys
 }
 
 // check refuses what etcd refuses.
