@@ -121,7 +121,8 @@ func writeService(w io.Writer, is *inspect.Work) {
 			p.Last.Local().Format("15:04:05"), p.Result, cmp.Or(p.Received, "-"), cmp.Or(p.Applied, "-"))
 		if !p.Signed.IsZero() {
 			fmt.Fprintf(w, "            version signed on %s by a key that is certified until %s%s\n",
-				p.Signed.Local().Format(time.DateOnly), p.Certified.Local().Format(time.DateOnly), expired(p.Certified))
+				p.Signed.Local().Format(time.DateOnly), p.Certified.Local().Format(time.DateOnly),
+				expired(p.Certified))
 		}
 		if p.Error != "" {
 			fmt.Fprintf(w, "            %s; asking again at %s\n", p.Error,

@@ -108,8 +108,8 @@ func (s *serviceStory) trusting() bool {
 	return s.condition("ConfigurationAccepted").Status == health.True && r != nil && r.Failed == nil
 }
 
-// A revision that was changed in the provider's store is refused, and the node goes on as it is. With
-// the row as it was, and the same ETag, it follows.
+// A revision that was changed in the provider's store is refused, and the node goes on as it is.
+// With the row as it was, and the same ETag, it follows.
 func TestFollowsNoChangedRow(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
