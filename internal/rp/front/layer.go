@@ -15,12 +15,12 @@ func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
 		v.Fail(err)
 	}
 	return flexnode.Parent{
-		Cluster: c, FactsLayer: facts, Defaults: a.defaultsLayer(), Installation: a.Installation,
+		Cluster: c, FactsLayer: facts, Defaults: a.DefaultsLayer(), Installation: a.Installation,
 	}
 }
 
-// defaultsLayer is what the operator gives every node, and that it polls this provider.
-func (a *API) defaultsLayer() *flexnode.Layer {
+// DefaultsLayer returns what the operator gives every node, and that it polls this provider.
+func (a *API) DefaultsLayer() *flexnode.Layer {
 	a.once.Do(func() {
 		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, first(a.Endpoints)))
 	})
@@ -29,7 +29,7 @@ func (a *API) defaultsLayer() *flexnode.Layer {
 
 // keepDefaults has a change store the layer of defaults, unless it is known to be stored.
 func (a *API) keepDefaults(v *store.View) error {
-	layer := a.defaultsLayer()
+	layer := a.DefaultsLayer()
 	if a.defaultsKept.Load() || a.Store.Layers.Row(v, layer.ID).Exists() {
 		a.defaultsKept.Store(true)
 		return nil

@@ -102,7 +102,7 @@ func (p *put) ahead() []string {
 		s.Subscriptions.Key(p.r.subscriptionKey()), s.EpochKey(),
 	}
 	if !p.api.defaultsKept.Load() {
-		keys = append(keys, s.Layers.Key(p.api.defaultsLayer().ID))
+		keys = append(keys, s.Layers.Key(p.api.DefaultsLayer().ID))
 	}
 	poll, known := p.api.Index.Poll(key)
 	if !known {

@@ -192,7 +192,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	s.clusters = &cluster.Manager{
 		Store: s.store, Index: s.index, Membership: s.membership, Credentials: credentials,
 		Source: sources, Installation: s.settings.Installation, TenantID: s.settings.TenantID,
-		Defaults: flexnode.DefaultsLayer(s.settings.NodeDefaults), Renderer: version, Now: time.Now,
+		Defaults: s.api.DefaultsLayer(), Renderer: version, Now: time.Now,
 		Heard: func(key string) bool {
 			return flexnode.HeardAt(s.seen.Last(key), time.Now()) == flexnode.HeardLately
 		},
