@@ -27,7 +27,7 @@ func newBackedUp(t *testing.T) *backedUp {
 	t.Helper()
 	dir := t.TempDir()
 	b := &backedUp{t: t, dir: dir, settings: settingsIn(t, dir)}
-	ring, err := seal.Init(filepath.Join(dir, "keys.json"), filepath.Join(dir, "root-key.pem"), time.Now())
+	ring, err := seal.Init(filepath.Join(dir, "keys.json"), filepath.Join(dir, "root.pem"), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,8 +140,8 @@ func keysRewrap(settings *string) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&accept, "accept-store", false, "also sign what no key of the file has signed, "+
-		"after the loss of the keys: only if no other program could write to the store")
+	cmd.Flags().BoolVar(&accept, "accept-store", false, "also sign what no key of the file has "+
+		"signed, after the loss of the keys: only if no other program could write to the store")
 	return cmd
 }
 

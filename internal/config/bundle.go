@@ -55,7 +55,8 @@ func WithToken(bundle []byte, token Secret) ([]byte, error) {
 	})
 }
 
-// Joining holds the members that only the bundle of a configuration URL has, and the next ones keep.
+// Joining holds the members that only the bundle of a configuration URL has, and the next ones
+// keep.
 type Joining struct {
 	// EnrolmentSecret registers the machine's key; "" for none.
 	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`

@@ -30,8 +30,8 @@ type Proof struct {
 }
 
 // Verify verifies the signature of a bundle by the root certificate that this machine trusts, in
-// DER. config.Read reads nothing of it that the signature does not cover, but for secrets. Its error
-// is an *UntrustedError, unless the bundle cannot be read.
+// DER. config.Read reads nothing of it that the signature does not cover, but for secrets. The
+// error is an *UntrustedError, unless the bundle cannot be read.
 func Verify(bundle, root []byte) (proof Proof, from config.Resource, err error) {
 	content, from, err := config.Covered(bundle)
 	var b struct{ Signature *agentapi.Signature }

@@ -1,5 +1,6 @@
-// Package signing signs the revisions and tombstones that a provider hands to machines, and verifies
-// them. A root key, which is kept offline, certifies the keys that sign. Nothing is stored here.
+// Package signing signs the revisions and tombstones that a provider hands to machines, and
+// verifies them. A root key, which is kept offline, certifies the keys that sign. Nothing is stored
+// here.
 package signing
 
 import (
@@ -144,9 +145,9 @@ func ParseRoot(text []byte) (*Root, error) {
 	return &Root{private, certificate}, nil
 }
 
-// Verify returns until when the key of a certificate is certified that has signed a statement. It is
-// an error if it has not, or if the certificate is not one that the root has made, both in DER.
-// Times do not count: a clock may be wrong, and a node goes on.
+// Verify returns until when the key of a certificate is certified. It is an error if that key has
+// not signed the statement, or if the root has not made the certificate; both are in DER. Times do
+// not count: a clock may be wrong, and a node goes on.
 func Verify(root, certificate, signature []byte, s Statement) (until time.Time, err error) {
 	by, err := x509.ParseCertificate(root)
 	if err != nil {

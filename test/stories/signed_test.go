@@ -2,6 +2,8 @@ package stories
 
 import (
 	"encoding/json"
+	"errors"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -107,8 +109,8 @@ func (s *serviceStory) trusting() bool {
 	return s.condition("ConfigurationAccepted").Status == health.True && r != nil && r.Failed == nil
 }
 
-// A revision that was changed in the provider's store is refused, and the node goes on as it is. With
-// the row as it was, and the same ETag, it follows.
+// A revision that was changed in the provider's store is refused, and the node goes on as it is.
+// With the row as it was, and the same ETag, it follows.
 func TestFollowsNoChangedRow(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
@@ -175,5 +177,28 @@ func TestFollowsTheKeysOfItsRoot(t *testing.T) {
 		s.until(10*time.Minute, "what the other installation has signed is applied", s.takes("45"))
 		s.provider.offers(signed(installation(), "12", 46))
 		s.until(10*time.Minute, "the former root is not trusted", s.untrusted("12"))
+	})
+}
+
+// The provider is asked at another address only if a revision says so as it was signed, and the
+// provider has answered there (TestUnreachableEndpointWaits).
+func TestFollowsNoChangedEndpoint(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
+		s.sleep(2 * time.Minute)
+		s.provider.answersAt("thief.example", func(r *http.Request) (*http.Response, error) {
+			t.Errorf("%s %s", r.Method, r.URL)
+			return nil, errors.New("no answer")
+		})
+		changed := s.delivery("8", monitored, at(wrongHost), readyTimeout("1m"), pods(42))
+		edited(wrongHost, "thief.example")(&changed)
+		s.provider.offers(changed)
+		s.until(10*time.Minute, "the refusal is reported", s.untrusted("8"))
+		s.sleep(time.Hour)
+		s.healthy("110")
+		s.provider.offers(s.delivery("8", monitored, at(wrongHost), readyTimeout("1m"), pods(42)))
+		s.until(10*time.Minute, "the version is applied", s.takes("42"))
+		s.until(5*time.Minute, "the provider is asked there", func() bool {
+			return s.asked() == wrongHost
+		})
 	})
 }

@@ -236,7 +236,8 @@ func (f *Following) Unusable(version string, why error) {
 	f.unusable, f.judged = failed, judged
 }
 
-// refused returns the offer that this machine refuses by its policy or does not trust; nil without one.
+// refused returns the offer that this machine refuses by its policy or does not trust; nil without
+// one.
 func refused(f *Following) *health.Rejection {
 	if f == nil {
 		return nil
@@ -340,8 +341,8 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 			Err: errors.New("it does not say that it is of " + f.Resource.ID)}
 	}
 	if now := inspect.Now(); now.After(proof.Until) {
-		f.agent.Log.Warn("the certificate of the provider's key has expired; its operator replaces it with "+
-			"`flexnode-rp keys`", "expired", proof.Until, "signed", now.Sub(proof.Signed))
+		f.agent.Log.Warn("the certificate of the provider's key has expired; its operator replaces "+
+			"the key with `flexnode-rp keys`", "expired", proof.Until, "signed", proof.Signed)
 	}
 	if bundle, err = config.WithToken(bundle, token); err != nil {
 		return nil, follow.Offer{}, &follow.UnusableError{Err: err}

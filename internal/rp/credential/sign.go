@@ -123,10 +123,10 @@ func (x signer) again(
 // signedRow is the row of Meta with the key that has signed all again, and its epoch.
 const signedRow = "signed"
 
-// SignAgain signs the revisions and tombstones of a store again that another key than the first of a
-// ring has signed, or that were signed in an earlier epoch. It returns how many rows it has written.
-// A row that was changed since it was signed remains, and is an error; with accept it is signed too.
-// The provider may run meanwhile.
+// SignAgain signs the revisions and tombstones of a store again that another key than the first of
+// a ring has signed, or that were signed in an earlier epoch. It returns the number of rows that it
+// has written. A row that was changed since it was signed remains, and is an error; with accept it
+// is signed too. The provider may run meanwhile.
 func SignAgain(
 	ctx context.Context, st *store.Store, keys seal.Ring, now time.Time, accept bool,
 ) (rows int, err error) {
@@ -181,8 +181,8 @@ func SignAgain(
 	return histories + stones, err
 }
 
-// each writes what decide returns for each row of a table, and returns how many rows it has written.
-// An error of decide keeps neither this row nor others from being written.
+// each writes what decide returns for each row of a table, and returns the number of rows that it
+// has written. An error of decide keeps neither this row nor others from being written.
 func each[T any](
 	ctx context.Context, st *store.Store, table store.Table[T],
 	decide func(*store.View, store.Row[T]) (next T, changed bool, err error),

@@ -60,8 +60,8 @@ func (w *world) signAgain(accept bool) (int, error) {
 	return SignAgain(w.t.Context(), w.store(), w.keys, w.clock.Now(), accept)
 }
 
-// An agent takes what the provider has rendered, from a URL or later, and nothing that was changed in
-// the store: neither the revision, nor what it shares with others, nor the signature of another.
+// An agent takes what the provider has rendered, from a URL or later, and nothing that was changed
+// in the store: neither the revision, nor what it shares with others, nor its epoch.
 func TestChangedRowsAreNotTrusted(t *testing.T) {
 	w := live(t)
 	_, text := w.get(w.url())

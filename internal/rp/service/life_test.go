@@ -24,6 +24,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
@@ -202,6 +203,10 @@ func TestClusterIsDown(t *testing.T) {
 		c, _, err := config.Parse([]byte(bundle), config.Host{HostName: "x", Arch: "amd64"})
 		if err != nil || c.Kubernetes.Version != "1.35.4" {
 			t.Errorf("the bundle: %v, Kubernetes %s", err, c.Kubernetes.Version)
+		}
+		root := config.JoiningOf([]byte(bundle)).Root
+		if _, _, err := follow.Verify([]byte(bundle), root); err != nil {
+			t.Error(err)
 		}
 		w.cluster.Down.Store(true)
 		w.must(200, "DELETE", nodeURL("edge-1"), "")
