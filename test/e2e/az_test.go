@@ -173,7 +173,7 @@ func (a azOf) template(t *testing.T) {
 		"clusterName": value("flexlab"), "nodeName": value(a.m.Name),
 		"versions": value(lab.Newest.Desired()), "maxPods": value(70),
 		"clientId": value(who.Node.ClientID), "clientSecret": value(who.Node.Secret),
-		"labels": value(desired{"site": "tromso"}),
+		"labels": value(desired{"site": "tromso"}), "outputConfigUrl": value(true),
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func lastLine(text string) string {
 // joins runs the one command on the machine.
 func (a azOf) joins(t *testing.T, url string) string {
 	t.Helper()
-	out, code := inside(t, a.m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url -")
+	out, code := inside(t, a.m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url-file -")
 	if code != 0 {
 		t.Fatalf("aks-flex-node agent: exit code %d\n%s", code, out)
 	}

@@ -251,7 +251,7 @@ func (p *inCluster) joined(t *testing.T, m lab.Machine) *guest {
 	if !strings.HasPrefix(url, p.url+"/") {
 		t.Fatalf("the configuration URL is %q", url)
 	}
-	out := output(t, m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url -")
+	out := output(t, m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url-file -")
 	if !strings.Contains(out, "is Ready") {
 		t.Fatalf("the command says\n%s", out)
 	}

@@ -129,7 +129,7 @@ func (f *followed) joins(t *testing.T, m lab.Machine) {
 		strings.Contains(bundle, "servicePrincipal") {
 		t.Fatalf("the configuration URL: %d %s", status, bundle)
 	}
-	out := output(t, m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url -")
+	out := output(t, m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url-file -")
 	if !strings.Contains(out, "is Ready") {
 		t.Fatalf("the command says\n%s", out)
 	}

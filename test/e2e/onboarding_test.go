@@ -51,7 +51,7 @@ func arcOnboarded(t *testing.T) {
 	if status != 200 || !strings.Contains(bundle, who.Operator.Secret) {
 		t.Fatalf("the configuration URL: %d", status)
 	}
-	out := output(t, m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url -")
+	out := output(t, m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url-file -")
 	if !strings.Contains(out, "is Ready") || !strings.Contains(out, "connected and authorised") {
 		t.Fatalf("the command says\n%s", out)
 	}

@@ -31,7 +31,7 @@ func withinThePolicy(t *testing.T) {
 	answer := rp(t, 201, http.MethodPut, rpNode(m.Name)+"?configUrl=true",
 		desired{"properties": desired{"versions": lab.Newest.Desired()}})
 	url, _ := properties(answer)["configUrl"].(string)
-	join := "echo '" + url + "' | aks-flex-node agent --config-url - 2>&1"
+	join := "echo '" + url + "' | aks-flex-node agent --config-url-file - 2>&1"
 	out, code := inside(t, m, "sh", "-c", join)
 	if code != 3 || !strings.Contains(out, "artifacts.overrides") ||
 		!strings.Contains(out, lab.PolicyPath) {
