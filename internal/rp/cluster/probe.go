@@ -57,7 +57,9 @@ func (w *worker) probe(ctx context.Context, s *session) error {
 		return err
 	}
 	s.services.Store(&found.services)
+	s.version.Store(&found.version)
 	w.answered()
+	w.tasks.Add(task{kind: taskRevoke}) // another may have changed what is listed
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked = row.Value.Version
@@ -125,6 +127,7 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 		return f, fmt.Errorf("cannot ask the cluster for its DNS service: %w", err)
 	}
 	f.warnings = append(c.approvals(ctx), c.unconfined(ctx)...)
+	f.warnings = append(f.warnings, c.irrevocable(ctx, f.version)...)
 	return f, nil
 }
 

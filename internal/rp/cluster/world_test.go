@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	admission "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -117,6 +118,8 @@ func newFakeCluster(name string) *fakeCluster {
 			Name: "kubernetes", Namespace: "default", UID: types.UID("uid-of-" + name)},
 			Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1", "fd96::1"}},
 		},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: revokedName, Namespace: "kube-system"}},
+		&admission.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: revokedName}},
 	)}
 	version := "v1.35.4"
 	c.version.Store(&version)
