@@ -15,7 +15,7 @@ import (
 )
 
 // phrasesLeft is the number of phrases below that the repository still has. It may only fall.
-const phrasesLeft = 1867
+const phrasesLeft = 1866
 
 // replaced are phrases that the project replaces, each with its replacement. The first that matches
 // counts.
@@ -87,7 +87,7 @@ func TestLanguage(t *testing.T) {
 		t.Errorf("%d phrases, more than %d: write plain English, see CONTRIBUTING.md",
 			total, phrasesLeft)
 	} else {
-		t.Errorf("%d phrases, fewer than %d: write `const phrasesLeft = 1867%d` in language_test.go",
+		t.Errorf("%d phrases, fewer than %d: write `const phrasesLeft = 1866%d` in language_test.go",
 			total, phrasesLeft, total)
 	}
 }

@@ -30,12 +30,16 @@ type Question struct {
 	Alive func()
 }
 
-// signer returns what signs requests in a way; nil where a token of Azure is shown.
-func (q Question) signer(m Manner) *Signer {
-	if !m.Signs {
-		return nil
+// in returns the resource as it is asked in a way.
+func (q Question) in(m Manner) *Resource {
+	tokens := Tokens{Identity: q.Identity}
+	r := q.Resource
+	r.Endpoint, r.Client = m.Endpoint, q.Client(m.Config)
+	r.Token = func(ctx context.Context) (string, error) { return tokens.Token(ctx, m.Config) }
+	if r.Signer = nil; m.Signs {
+		r.Signer = &Signer{Keys: q.Keys}
 	}
-	return &Signer{Keys: q.Keys}
+	return &r
 }
 
 // Begin asks the provider whether the node may be disrupted for a configVersion. It returns nil if it
@@ -46,14 +50,9 @@ func Begin(ctx context.Context, q Question, version string) error {
 		if !m.Asks {
 			continue
 		}
-		tokens := Tokens{Identity: q.Identity}
-		q.Resource.Endpoint, q.Resource.Client = m.Endpoint, q.Client(m.Config)
-		q.Resource.Token = func(ctx context.Context) (string, error) {
-			return tokens.Token(ctx, m.Config)
-		}
-		q.Resource.Signer = q.signer(m)
-		hold = q.Resource.begin(ctx, version)
-		q.Resource.Client.CloseIdleConnections()
+		r := q.in(m)
+		hold = r.begin(ctx, version)
+		r.Client.CloseIdleConnections()
 		q.Alive()
 		if hold == nil {
 			return nil

@@ -56,20 +56,18 @@ func (t *Tokens) Token(ctx context.Context, c config.Config) (string, error) {
 // cache. A refusal is a transition.Refused; any other error leaves open whether it answers. A way that
 // asks no provider, and no resource, need no proof.
 func Prove(ctx context.Context, q Question) error {
-	r, m := q.Resource, q.Ways[0]
-	if !m.Asks || r.UID == "" {
+	m := q.Ways[0]
+	if !m.Asks || q.Resource.UID == "" {
 		return nil
 	}
-	if r.Signer = q.signer(m); r.Signer == nil {
+	r := q.in(m)
+	if r.Signer == nil {
 		if err := r.proveToken(ctx, q, m.Config); err != nil {
 			return err
 		}
-	} else {
-		tokens := Tokens{Identity: q.Identity}
-		r.Token = func(ctx context.Context) (string, error) { return tokens.Token(ctx, m.Config) }
 	}
 	q.Alive()
-	r.Endpoint, r.Client, r.Trial = m.Endpoint, q.Client(m.Config), true
+	r.Trial = true
 	defer r.Client.CloseIdleConnections()
 	_, err := r.Poll(ctx, "", 0)
 	if refusesNode(err) {

@@ -79,6 +79,9 @@ func (w *worker) followCertificates(ctx context.Context) {
 			if w.revocations.see(r) {
 				w.tasks.Add(task{kind: taskRevoke})
 			}
+			if r.Value.Leaving != "" {
+				w.tasks.Add(task{taskLeave, r.Key})
+			}
 		}, func() {})
 		if err != nil && ctx.Err() == nil {
 			w.log.Warn("cannot follow the certificates", slog.Any("error", err))

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -93,8 +94,9 @@ func (w *world) remove(node string, after time.Duration) {
 		if err := w.credentials.RemoveNode(v, key, true, time.Now()); err != nil {
 			return err
 		}
-		none := func(flexnode.Certificate) bool { return false }
-		return w.credentials.RevokeCertificates(v, key, none, time.Now().Add(after))
+		row := must(w.store.Certificates.In(v, key)).Value
+		return w.store.Certificates.Put(v, key,
+			row.Revoke(flexnode.NoCertificate, time.Now().Add(after)))
 	})
 	pass(time.Second)
 }
@@ -205,4 +207,50 @@ func TestClustersThatCannotRevoke(t *testing.T) {
 			t.Errorf("without the ConfigMap: %s", got)
 		}
 	})
+}
+
+// The Node of a machine that leaves is deleted; that of a successor, or of no flex node, is not.
+func TestNodesOfMachinesThatLeave(t *testing.T) {
+	for _, tt := range []struct {
+		name            string
+		deleted, ofAKS  bool
+		successor, gone bool
+	}{
+		{name: "a live node", gone: true},
+		{name: "a deleted node", deleted: true, gone: true},
+		{name: "a successor", deleted: true, successor: true},
+		{name: "no flex node", deleted: true, ofAKS: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, c := factoryWorld(t)
+			w.join(c, "edge-1", "of-old")
+			uid := w.node(factory + "/edge-1").UID
+			n := kubeNode("edge-1", "True")
+			if !tt.ofAKS {
+				n.Labels[managedLabel] = "false"
+			}
+			must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
+			pass(time.Second)
+			if tt.deleted {
+				w.remove("edge-1", 0)
+			}
+			if tt.successor {
+				w.put(factoryID, "edge-1", api.Desired{})
+			}
+			w.change(func(v *store.View) error {
+				row := must(w.store.Certificates.In(v, factory+"/edge-1")).Value
+				row.Leaving = uid
+				return w.store.Certificates.Put(v, factory+"/edge-1", row)
+			})
+			pass(time.Second)
+			_, err := c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{})
+			if gone := apierrors.IsNotFound(err); gone != tt.gone {
+				t.Errorf("%s: the Node is gone: %v", tt.name, gone)
+			}
+			left := must(w.store.Certificates.Get(t.Context(), factory+"/edge-1"))
+			if left.Value.Leaving != "" {
+				t.Errorf("%s: it leaves still", tt.name)
+			}
+		})
+	}
 }

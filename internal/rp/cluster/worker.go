@@ -79,6 +79,7 @@ const (
 	taskSubnets    = "subnets"    // note which pod subnets Nodes have
 	taskRemove     = "remove"     // delete the registration
 	taskTaints     = "taints"     // set the taints of a Node
+	taskLeave      = "leave"      // delete the Node of a machine that has left
 	taskRevoke     = "revoke"     // have the cluster refuse revoked certificates
 	taskRequest    = "request"    // decide on a certificate request
 )
@@ -253,6 +254,8 @@ func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 		return w.remove(ctx)
 	case taskTaints:
 		return w.setTaints(ctx, t.key)
+	case taskLeave:
+		return w.deleteNode(ctx, t.key)
 	case taskRevoke:
 		return w.revoke(ctx)
 	case taskRequest:

@@ -46,12 +46,3 @@ func (s *Service) freeSubnet(v *store.View, key string, n flexnode.Node) {
 		s.Store.PodCIDRs.Delete(v, slot)
 	}
 }
-
-// RevokeCertificates has the cluster refuse the writes of the machines that were a node, from a
-// time on, within a change: of all but those whose certificates are kept.
-func (s *Service) RevokeCertificates(
-	v *store.View, key string, keep func(flexnode.Certificate) bool, from time.Time,
-) error {
-	row := s.Store.Certificates.Row(v, key)
-	return s.Store.Certificates.Put(v, key, row.Value.Revoke(keep, from))
-}

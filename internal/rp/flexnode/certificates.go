@@ -112,6 +112,9 @@ func (c Certificates) Revoke(keep func(Certificate) bool, from time.Time) Certif
 	return c
 }
 
+// NoCertificate is for Revoke: none is kept.
+func NoCertificate(Certificate) bool { return false }
+
 // May returns the ids of those that may write, and whether they alone may.
 func (c Certificates) May(now time.Time) (ids []string, alone bool) {
 	if c.Since.IsZero() || now.Before(c.Since) || !now.Before(c.Until) {
