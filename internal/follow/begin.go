@@ -35,7 +35,7 @@ func (q Question) in(m Manner) *Resource {
 	r, tokens := q.Resource, Tokens{Identity: q.Identity}
 	r.Endpoint, r.Client = m.Endpoint, q.Client(m.Config)
 	r.Token = func(ctx context.Context) (string, error) { return tokens.Token(ctx, m.Config) }
-	if m.Signs {
+	if r.Signer = nil; m.Signs {
 		r.Signer = &Signer{Keys: q.Keys}
 	}
 	return &r

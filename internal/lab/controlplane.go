@@ -56,11 +56,15 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 	if err != nil {
 		return err
 	}
+	leave, err := l.packaged("kubernetes/rbac-leave.yaml")
+	if err != nil {
+		return err
+	}
 	services, err := l.clusterServices()
 	if err != nil {
 		return err
 	}
-	if _, err := l.apply(ctx, rbac+"---\n"+services); err != nil {
+	if _, err := l.apply(ctx, rbac+"---\n"+leave+"---\n"+services); err != nil {
 		return err
 	}
 	if err := l.startDNS(dirs); err != nil {

@@ -446,7 +446,7 @@ az logout`); code != 0 || strings.TrimSpace(out) != "Succeeded\n21\n22\naz-1\n2\
 		t.Error(err)
 	}
 	quiet(t, m, string(screen))
-	if out, code := shell("aks-flex-node unbootstrap"); code != 0 {
+	if out, code := shell("aks-flex-node unbootstrap --yes"); code != 0 {
 		t.Errorf("unbootstrap: %s", out)
 	}
 	if out, code := shell("azcmagent show --json"); code != 0 || strings.Contains(out, "cli-1") {

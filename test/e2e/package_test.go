@@ -82,7 +82,7 @@ func livesByAptAlone(t *testing.T, m lab.Machine) {
 			t.Errorf("the Node is not Ready with %s", version)
 		}
 	}
-	must(t, m, "unbootstrap")
+	must(t, m, "unbootstrap", "--yes")
 	rp(t, 200, http.MethodDelete, rpNode(f.name), nil)
 	output(t, m, "apt-get", "purge", "-q", "-y", "aks-flex-node", "aks-flex-node-archive-keyring")
 	output(t, m, "rm", "-f", sources, keyring)

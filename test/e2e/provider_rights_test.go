@@ -88,7 +88,11 @@ func confined(t *testing.T) {
 			`{"spec": {"unschedulable": true}}`}, "nothing else of Nodes"},
 		{"taints of a Node of AKS", "", []string{"patch", "node", "aks-pool1-0", "--patch", taint},
 			"names do not begin with aks"},
-		{"deleting a Node", "", []string{"delete", "node", "edge-confined"}, "cannot delete resource"},
+		{"deleting a Node", "", []string{"delete", "node", "edge-confined"}, ""},
+		{"deleting a Node of AKS", "", []string{"delete", "node", "aks-pool1-0"},
+			"names do not begin with aks"},
+		{"another ConfigMap", "", []string{"patch", "configmap", "--namespace=kube-system",
+			"kube-root-ca.crt", "--patch", "{}"}, "cannot patch resource"},
 	} {
 		_, err := bench.Kubectl(t.Context(), try.stdin, append([]string{"--as=flexnode-rp"}, try.args...)...)
 		switch {
@@ -111,6 +115,7 @@ func asked(t *testing.T) (used, denied map[string]bool) {
 		t.Fatal(err)
 	}
 	used, denied = map[string]bool{}, map[string]bool{}
+	named := []string{"services", "configmaps", "validatingadmissionpolicybindings"}
 	for line := range strings.Lines(string(text)) {
 		var e struct {
 			Verb, Stage string
@@ -126,7 +131,7 @@ func asked(t *testing.T) (used, denied map[string]bool) {
 		switch {
 		case e.ObjectRef.Subresource != "":
 			what += "/" + e.ObjectRef.Subresource
-		case e.ObjectRef.Resource == "services":
+		case slices.Contains(named, e.ObjectRef.Resource):
 			what += "/" + e.ObjectRef.Name
 		}
 		used[what] = true

@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
@@ -237,17 +238,50 @@ func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error 
 	if !t.Leave.Waits {
 		stopped = stopDaemon(ctx, l.Home)
 	}
-	if client := member(ctx, l); client != nil {
-		defer client.Close()
-		bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
-		defer cancel()
-		l.remain(client.DeleteNode(bounded, l.config.Agent.NodeName))
-	}
+	l.remain(l.deleteNode(ctx))
 	if err := leaveArc(ctx, l, t.Leave.KeepArc); err != nil {
 		l.remain(err)
 		l.arcFailed = true
 	}
 	return errors.Join(stopped, ctx.Err())
+}
+
+// deletionTime bounds each of the attempts to delete the Node.
+const deletionTime = 30 * time.Second
+
+// deleteNode has the provider delete the Node. A node that follows none, or whose provider does not
+// do it, tries to delete its Node by itself, which few clusters allow.
+func (l *leaving) deleteNode(ctx context.Context) error {
+	if l.config == nil || !access.Held(l.Home.Node, *l.config) {
+		return nil
+	}
+	err := l.tellProvider(ctx)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, follow.ErrNotFollowed) {
+		l.Warn("%v", err)
+	}
+	client := member(ctx, l)
+	if client == nil {
+		return nil
+	}
+	defer client.Close()
+	bounded, cancel := context.WithTimeout(ctx, deletionTime)
+	defer cancel()
+	return client.DeleteNode(bounded, l.config.Agent.NodeName)
+}
+
+// tellProvider tells the provider that this machine leaves.
+func (l *leaving) tellProvider(ctx context.Context) error {
+	is := cmp.Or(l.Records().BundleResource(), inspect.AppliedResource(l.Home.Node.Env))
+	if is.ID == "" {
+		return follow.ErrNotFollowed
+	}
+	bounded, cancel := context.WithTimeout(ctx, deletionTime)
+	defer cancel()
+	ways := question(l.Home, is, follow.MannerOf(*l.config), FormerManner(l.Home))
+	return follow.Leave(bounded, ways)
 }
 
 func (l *leaving) remain(err error) {

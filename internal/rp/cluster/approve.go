@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -55,21 +56,26 @@ func (w *worker) review(
 ) error {
 	a, status := readCSR(csr), answersOf(csr)
 	_, byToken := tokenOf(csr)
+	_, byNode := nodeIn(csr)
 	switch {
+	case byNode:
+		return w.reviewRenewal(ctx, s, csr, a)
 	case !byToken && status.issued:
-		return w.noteIssued(ctx, a, csr.Spec.Username)
+		return w.noteIssued(ctx, csr, a)
 	case !byToken && status.approved:
 		return nil
 	case !byToken:
 		return w.reviewIdentity(ctx, s, csr, a)
 	case status.approved || status.issued:
-		return w.noteApproved(ctx, a, status.issued)
+		return w.noteApproved(ctx, csr, a)
 	}
 	return w.reviewToken(ctx, s, csr, a)
 }
 
 // noteApproved writes that a request was approved, by any approver: its token is used up.
-func (w *worker) noteApproved(ctx context.Context, a credential.Application, issued bool) error {
+func (w *worker) noteApproved(
+	ctx context.Context, csr *certificates.CertificateSigningRequest, a credential.Application,
+) error {
 	row, err := w.Credentials.ByToken(ctx, w.key, a.TokenID)
 	if err != nil || !row.Exists() {
 		return err
@@ -85,8 +91,15 @@ func (w *worker) noteApproved(ctx context.Context, a credential.Application, iss
 		w.Audit.Warn("a used bootstrap token has been approved again by another approver",
 			"cluster", w.key, "csr", a.Name, "node", a.Node, "credential", row.Key)
 	}
-	if !issued {
+	if !answersOf(csr).issued {
 		return nil
+	}
+	to := flexnode.Certificate{}
+	if row.Value.KeyHash == a.KeyHash {
+		to.UID, to.Enrolment = row.Value.UID, credential.EnrolmentOf(row.Key)
+	}
+	if err := w.noteCertificate(ctx, csr, a.Node, to); err != nil {
+		return err
 	}
 	return w.Credentials.Issued(ctx, row.Key, a.Name, w.owner.Fence())
 }

@@ -10,7 +10,8 @@ import (
 // clear deletes what rows of the registration are left in any table, and the layers of its facts.
 func (w *worker) clear(ctx context.Context, c flexnode.Cluster) error {
 	prefixes := append(w.Store.OfNodes(w.key),
-		w.Store.Bundles.Key(w.key+"/"), w.Store.Tokens.Key(w.key+"/"))
+		w.Store.Bundles.Key(w.key+"/"), w.Store.Tokens.Key(w.key+"/"),
+		w.Store.Certificates.Key(w.key+"/"))
 	if _, err := w.Store.Clear(ctx, prefixes, w.owner.Fence()); err != nil {
 		return err
 	}

@@ -152,6 +152,11 @@ func apiServer(t *testing.T, token *atomic.Pointer[string]) (*httptest.Server, s
 			fmt.Fprint(w, `{"kind":"Service","apiVersion":"v1","metadata":{"uid":"u"}}`)
 		case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
 			fmt.Fprint(w, `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1"}`)
+		case "/api/v1/namespaces/kube-system/configmaps/" + revokedName:
+			fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1"}`)
+		case "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/" + revokedName:
+			fmt.Fprint(w, `{"kind":"ValidatingAdmissionPolicyBinding",
+				"apiVersion":"admissionregistration.k8s.io/v1"}`)
 		default:
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,`+

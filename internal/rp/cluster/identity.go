@@ -68,10 +68,14 @@ func (w *worker) approveIdentity(
 
 // noteIssued writes that a node's identity has its certificate.
 func (w *worker) noteIssued(
-	ctx context.Context, a credential.Application, user string,
+	ctx context.Context, csr *certificates.CertificateSigningRequest, a credential.Application,
 ) error {
 	node, err := w.Index.Node(w.key + "/" + a.Node)
-	if err != nil || node.Value.Credential == "" || !isNode(node.Value, user) {
+	if err != nil || !isNode(node.Value, csr.Spec.Username) {
+		return err
+	}
+	to := flexnode.Certificate{UID: node.Value.UID}
+	if err := w.noteCertificate(ctx, csr, a.Node, to); err != nil || node.Value.Credential == "" {
 		return err
 	}
 	return w.Credentials.Issued(ctx, node.Value.Credential, a.Name, w.owner.Fence())

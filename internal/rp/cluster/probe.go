@@ -57,7 +57,9 @@ func (w *worker) probe(ctx context.Context, s *session) error {
 		return err
 	}
 	s.services.Store(&found.services)
+	s.version.Store(&found.version)
 	w.answered()
+	w.tasks.Add(task{kind: taskRevoke}) // another may have changed what is listed
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked = row.Value.Version
@@ -125,6 +127,8 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 		return f, fmt.Errorf("cannot ask the cluster for its DNS service: %w", err)
 	}
 	f.warnings = append(c.approvals(ctx), c.unconfined(ctx)...)
+	f.warnings = append(f.warnings, c.irrevocable(ctx, f.version)...)
+	f.warnings = append(f.warnings, c.deletable(ctx)...)
 	return f, nil
 }
 
@@ -165,6 +169,23 @@ func (c *Connection) approvals(ctx context.Context) []string {
 			"to system:bootstrappers."}
 	}
 	return nil
+}
+
+// deletable warns when kubelets may delete Nodes: one that was taken over could register its Node
+// again without the taints that keep pods away. Where it cannot ask, approvals warns.
+func (c *Connection) deletable(ctx context.Context) []string {
+	review := &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
+		User: "system:node:flexnode-rp-probe", Groups: []string{"system:nodes", "system:authenticated"},
+		ResourceAttributes: &authorization.ResourceAttributes{Resource: "nodes",
+			Name: "flexnode-rp-probe", Verb: "delete"},
+	}}
+	answer, err := c.Watches.AuthorizationV1().SubjectAccessReviews().
+		Create(ctx, review, metav1.CreateOptions{})
+	if err != nil || !answer.Status.Allowed {
+		return nil
+	}
+	return []string{"Nodes of the cluster may delete Nodes. The provider deletes the Nodes of " +
+		"machines that leave: remove what rbac-leave.yaml has installed."}
 }
 
 // unconfined warns when the provider may create a Secret of another type than a bootstrap token: with

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -322,6 +323,26 @@ func TestAutoApprovalIsAWarning(t *testing.T) {
 		w.own(factory)
 		pass(time.Second)
 		if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, "by itself") {
+			t.Errorf("the message: %q", got)
+		}
+	})
+}
+
+// A cluster whose kubelets may delete Nodes has a warning in its status.
+func TestDeletableNodesAreAWarning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		c.PrependReactor("create", "subjectaccessreviews",
+			func(a ktesting.Action) (bool, runtime.Object, error) {
+				review := a.(ktesting.CreateAction).GetObject().(*authorization.SubjectAccessReview)
+				review.Status.Allowed = slices.Contains(review.Spec.Groups, "system:nodes") &&
+					review.Spec.ResourceAttributes.Verb == "delete"
+				return true, review, nil
+			})
+		w.register(factoryID, c)
+		w.own(factory)
+		pass(time.Second)
+		if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, "rbac-leave.yaml") {
 			t.Errorf("the message: %q", got)
 		}
 	})

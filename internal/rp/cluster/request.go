@@ -29,16 +29,15 @@ func reduceRequest(csr *certificates.CertificateSigningRequest) runtime.Object {
 			Finalizers: m.Finalizers},
 		Spec: certificates.CertificateSigningRequestSpec{Request: spec.Request,
 			SignerName: spec.SignerName, ExpirationSeconds: spec.ExpirationSeconds,
-			Usages: spec.Usages, Username: spec.Username, Groups: spec.Groups},
+			Usages: spec.Usages, Username: spec.Username, Groups: spec.Groups,
+			Extra: credentialIn(spec.Extra)},
 		Status: certificates.CertificateSigningRequestStatus{Conditions: csr.Status.Conditions},
 	}
 	if kept.Size() > maxRequest {
 		return &certificates.CertificateSigningRequest{
 			ObjectMeta: metav1.ObjectMeta{Name: m.Name, ResourceVersion: m.ResourceVersion}}
 	}
-	if len(csr.Status.Certificate) > 0 {
-		kept.Status.Certificate = []byte("issued")
-	}
+	kept.Status.Certificate = reduceCertificate(csr.Status.Certificate)
 	return kept
 }
 
@@ -110,6 +109,11 @@ func tokenOf(csr *certificates.CertificateSigningRequest) (id string, ours bool)
 	return id, true
 }
 
+// nodeIn returns the name of the node that has sent a request with its certificate.
+func nodeIn(csr *certificates.CertificateSigningRequest) (name string, isNode bool) {
+	return strings.CutPrefix(csr.Spec.Username, "system:node:")
+}
+
 // answers are what has been said to a request.
 type answers struct{ approved, denied, issued bool }
 
@@ -128,14 +132,15 @@ func answersOf(csr *certificates.CertificateSigningRequest) answers {
 
 // concerns reports whether a request may be one for us to decide on: one with a token of our group,
 // one of somebody whom Kubernetes does not know, who may be a node's identity in Azure, or a node's
-// for its serving certificate.
+// for its serving certificate or to renew its own.
 func concerns(csr *certificates.CertificateSigningRequest) bool {
+	_, isNode := nodeIn(csr)
 	if csr.Spec.SignerName == certificates.KubeletServingSignerName {
-		return strings.HasPrefix(csr.Spec.Username, "system:node:")
+		return isNode
 	}
 	if csr.Spec.SignerName != certificates.KubeAPIServerClientKubeletSignerName {
 		return false
 	}
 	_, ours := tokenOf(csr)
-	return ours || !strings.HasPrefix(csr.Spec.Username, "system:")
+	return ours || isNode || !strings.HasPrefix(csr.Spec.Username, "system:")
 }

@@ -262,11 +262,11 @@ func TestIdentities(t *testing.T) {
 func TestTheNameOfAnotherNode(t *testing.T) {
 	const user = "aaaaaaaa-0000-0000-0000-000000000001"
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		for _, name := range []string{"aks-pool-0", "edge-1"} {
+		for _, name := range []string{"our-pool-0", "edge-1"} {
 			w.put(factoryID, name, api.Desired{})
 		}
-		w.put(factoryID, "aks-pool-1", withIdentity(user))
-		for _, name := range []string{"aks-pool-0", "aks-pool-1", "edge-1"} {
+		w.put(factoryID, "our-pool-1", withIdentity(user))
+		for _, name := range []string{"our-pool-0", "our-pool-1", "edge-1"} {
 			n := kubeNode(name, corev1.ConditionTrue)
 			if name == "edge-1" {
 				n.Labels[managedLabel] = "false"
@@ -274,16 +274,16 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 			must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
 		}
 		pass(time.Second)
-		for name, want := range map[string]string{"aks-pool-0": "Denied", "edge-1": "Approved"} {
+		for name, want := range map[string]string{"our-pool-0": "Denied", "edge-1": "Approved"} {
 			id := w.credential(factory + "/" + name).Value.TokenID
 			if got := c.ask(csr("of-"+name, id, name, newKey())); got != want {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
 		}
-		if got := c.ask(byIdentity("of-identity", user, "aks-pool-1")); got != "Denied" {
+		if got := c.ask(byIdentity("of-identity", user, "our-pool-1")); got != "Denied" {
 			t.Errorf("by its identity: %q", got)
 		}
-		got := w.credential(factory + "/aks-pool-0").Value
+		got := w.credential(factory + "/our-pool-0").Value
 		if got.State != store.Live || !strings.Contains(got.Denied, "not a flex node of this provider") {
 			t.Errorf("the credential: %+v", got)
 		}

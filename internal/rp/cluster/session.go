@@ -31,6 +31,8 @@ type session struct {
 	up atomic.Bool
 	// services are the addresses of the API server and of DNS in the cluster, as it was last probed.
 	services atomic.Pointer[[]netip.Addr]
+	// version is that of Kubernetes, as it was last probed.
+	version atomic.Pointer[string]
 	// requests, servings and nodes are what is known of certificate requests, for client and for
 	// serving certificates, and Nodes; of the latter all is known once nodesKnown.
 	requests, servings, nodes cache.Indexer

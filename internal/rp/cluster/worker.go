@@ -39,6 +39,7 @@ type worker struct {
 	// reviews limits the reviews of certificate requests, by whether they are approved already.
 	reviews     map[bool]*rate.Limiter
 	outstanding outstanding
+	revocations revocations
 	readiness   readiness
 	rollout     rollout.Rollout // of taskRollout
 
@@ -78,6 +79,8 @@ const (
 	taskSubnets    = "subnets"    // note which pod subnets Nodes have
 	taskRemove     = "remove"     // delete the registration
 	taskTaints     = "taints"     // set the taints of a Node
+	taskLeave      = "leave"      // delete the Node of a machine that has left
+	taskRevoke     = "revoke"     // have the cluster refuse revoked certificates
 	taskRequest    = "request"    // decide on a certificate request
 )
 
@@ -144,6 +147,7 @@ func (w *worker) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { w.keep(ctx, w.followCredentials) })
+	wg.Go(func() { w.keep(ctx, w.followCertificates) })
 	wg.Go(func() { w.keep(ctx, w.keepConnected) })
 	w.tasks.Add(task{kind: taskCluster})
 	w.tasks.Add(task{kind: taskRollout})
@@ -250,6 +254,10 @@ func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 		return w.remove(ctx)
 	case taskTaints:
 		return w.setTaints(ctx, t.key)
+	case taskLeave:
+		return w.deleteNode(ctx, t.key)
+	case taskRevoke:
+		return w.revoke(ctx)
 	case taskRequest:
 		return w.reviewNamed(ctx, t.key)
 	}

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	admission "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -65,7 +68,11 @@ type fakeCluster struct{ *kubetest.Cluster }
 
 var errDown = kubetest.ErrDown
 
-func newFakeCluster(name string) *fakeCluster { return &fakeCluster{kubetest.New(name)} }
+func newFakeCluster(name string) *fakeCluster {
+	return &fakeCluster{kubetest.New(name,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: revokedName, Namespace: "kube-system"}},
+		&admission.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: revokedName}})}
+}
 
 // connection is a connection to the fake.
 func (c *fakeCluster) connection() *Connection {

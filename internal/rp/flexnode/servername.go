@@ -20,10 +20,15 @@ func IsAPIServerName(name string, urls ...string) bool {
 }
 
 // checkName refuses the name of a node whose serving certificate would be taken for the API
-// server's.
+// server's, and names that AKS gives to its own Nodes, which the provider may not change.
 func checkName(id string, parent Parent) Problems {
 	urls := []string{parent.Cluster.Properties.ServerURL, parent.serverURL()}
-	if name := baseName(id); IsAPIServerName(name, urls...) {
+	name := baseName(id)
+	if strings.HasPrefix(strings.ToLower(name), "aks") {
+		return Problems{{"name", "A node cannot be called '" + shorten(name) + "': names that begin " +
+			"with aks are of Nodes that AKS manages. Use another name."}}
+	}
+	if IsAPIServerName(name, urls...) {
 		return Problems{{"name", "A node cannot be called '" + shorten(name) + "': clients of the " +
 			"cluster reach the API server or themselves by that name. Use another name."}}
 	}

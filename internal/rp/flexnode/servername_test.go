@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// A node is not called as the API server of its cluster is: 400, whoever asks.
+// A node is not called as the API server of its cluster or a Node of AKS: 400.
 func TestNamesOfTheAPIServer(t *testing.T) {
 	for name, refused := range map[string]bool{
 		"kubernetes": true, "Kubernetes.Default": true, "kubernetes.default.svc": true,
 		"kubernetes.default.svc.cluster.local": true, "kubernetes.default.svc.site.example": true,
 		"localhost": true, "a.localhost": true, "factory.example": true, "Moved.example": true,
 		"kubernetes-1": false, "edge.factory.example": false, "kubernetes.defaults": false,
-		"my.kubernetes": false,
+		"my.kubernetes": false, "AKS-pool1-0": true, "aksnpwin": true, "my-aks": false,
 	} {
 		w := newWorld(t)
 		w.reach(someFacts(), "1.35.4")

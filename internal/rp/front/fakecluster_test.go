@@ -20,6 +20,7 @@ type fakeCluster struct {
 	credentials *credential.Service
 	clock       *rptest.Clock
 	isDown      atomic.Bool
+	nodesGone   atomic.Int64 // how many Nodes were deleted
 }
 
 func (c *fakeCluster) run(ctx context.Context) {
@@ -38,7 +39,31 @@ func (c *fakeCluster) run(ctx context.Context) {
 			}
 		}, nil)
 	})
+	running.Go(func() {
+		_ = c.store.Certificates.Sync(ctx, "", func(row store.Row[flexnode.Certificates]) {
+			if row.Value.Leaving != "" {
+				running.Go(func() { c.again(ctx, func() error { return c.leave(ctx, row.Key) }) })
+			}
+		}, nil)
+	})
 	running.Wait()
+}
+
+// leave deletes the Node of a machine that leaves.
+func (c *fakeCluster) leave(ctx context.Context, key string) error {
+	deleted := int64(0)
+	_, err := c.store.Update(ctx, "Node deleted", nil, func(v *store.View) error {
+		row := c.store.Certificates.Row(v, key)
+		deleted = 0
+		if row.Value.Leaving != "" {
+			row.Value.Leaving, deleted = "", 1
+		}
+		return c.store.Certificates.Put(v, key, row.Value)
+	})
+	if err == nil {
+		c.nodesGone.Add(deleted)
+	}
+	return err
 }
 
 // again does something until it succeeds.

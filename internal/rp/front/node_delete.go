@@ -3,6 +3,7 @@ package front
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -11,23 +12,34 @@ import (
 
 // deleteNode deletes a node with all that belongs to it, in one change: what a machine could have
 // joined with is revoked, and a tombstone is written for the machine that was the node. A cluster
-// that does not answer does not keep it: the Secret of the token is deleted later, and expires.
+// that does not answer does not keep it: the Secret of the token is deleted later, and expires. The
+// machine has a time to leave until the cluster refuses its writes, or none (revokeNow).
 func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 	var gone *flexnode.Node
+	var certificates flexnode.Certificates
+	from := a.Now()
+	if !r.flag("revokeNow") {
+		from = from.Add(flexnode.LeaveTime)
+	}
 	ahead := []string{
 		a.Store.Nodes.Key(r.nodeKey()), a.Store.Clusters.Key(r.clusterKey()),
 		a.Store.Tombstones.Key(r.nodeKey()), a.Store.EpochKey(),
+		a.Store.Certificates.Key(r.nodeKey()), a.Store.Status.Key(r.nodeKey()),
 	}
-	_, err := a.Store.Update(r.Context(), "node deleted", ahead, func(v *store.View) error {
+	_, err := a.Store.Update(r.Context(), "node deleted", ahead, func(v *store.View) (err error) {
 		gone = nil
 		node := a.Store.Nodes.Row(v, r.nodeKey())
 		if !node.Exists() {
-			return nil
+			return a.revokeDeleted(v, r, from)
 		}
 		if err := r.preconditions(node.Value.ETag()); err != nil {
 			return err
 		}
 		gone = &node.Value
+		certificates, err = a.revokeNode(v, r.nodeKey(), *gone, from)
+		if err != nil {
+			return err
+		}
 		return a.Credentials.RemoveNode(v, r.nodeKey(), true, a.Now())
 	})
 	if err != nil {
@@ -40,24 +52,54 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 	r.before = decimal(gone.Revision)
 	revoked := true // nothing is left of its credential
 	if gone.Credential != "" {
-		revoked, err = a.await(r, func(ctx context.Context) error {
-			_, err := a.Store.Credentials.Wait(ctx, gone.Credential,
-				func(row store.Row[store.Credential]) bool {
-					return !row.Exists() || row.Value.TokenID == ""
-				})
+		_, err = a.await(r, func(ctx context.Context) error {
+			row, err := a.Store.Credentials.Wait(ctx, gone.Credential, isRevoked)
+			revoked = err == nil && isRevoked(row)
 			return err
 		})
 		if err != nil {
 			return err
 		}
 	}
+	cleanup := object{
+		"configUrlRevoked": true, "bootstrapTokenRevoked": revoked, "monitoringDisabled": true,
+	}
+	if !certificates.Since.IsZero() {
+		cleanup["certificateRevokedFrom"] = from.UTC().Truncate(time.Second)
+		cleanup["certificateExpires"] = certificates.Until
+	}
 	arm.WriteJSON(w, http.StatusOK, object{ // document 004
-		"status": "Deleted",
-		"cleanup": object{
-			"configUrlRevoked": true, "bootstrapTokenRevoked": revoked, "monitoringDisabled": true,
-		},
+		"status":  "Deleted",
+		"cleanup": cleanup,
 		"note": "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed " +
 			"separately.",
 	})
 	return nil
+}
+
+// isRevoked reports whether the token of a credential is not in its cluster.
+func isRevoked(row store.Row[store.Credential]) bool {
+	return !row.Exists() || row.Value.TokenID == ""
+}
+
+// revokeNode revokes the certificates of a node that is being deleted, from a time on. A node that no
+// machine has joined as has none.
+func (a *API) revokeNode(
+	v *store.View, key string, n flexnode.Node, from time.Time,
+) (flexnode.Certificates, error) {
+	row := a.Store.Certificates.Row(v, key)
+	if !row.Exists() && !n.Used && !a.Store.Status.Row(v, key).Exists() {
+		return row.Value, nil
+	}
+	next := row.Value.Revoke(flexnode.NoCertificate, from)
+	return next, a.Store.Certificates.Put(v, key, next)
+}
+
+// revokeDeleted revokes the certificates of a node that was deleted before, if that is to be at once.
+func (a *API) revokeDeleted(v *store.View, r *request, from time.Time) error {
+	row := a.Store.Certificates.Row(v, r.nodeKey())
+	if row.Value.Since.IsZero() || !r.flag("revokeNow") {
+		return nil
+	}
+	return a.Store.Certificates.Put(v, r.nodeKey(), row.Value.Revoke(flexnode.NoCertificate, from))
 }

@@ -22,7 +22,7 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var as flexnode.Registration
-	ahead := []string{a.Store.Nodes.Key(r.nodeKey())}
+	ahead := []string{a.Store.Nodes.Key(r.nodeKey()), a.Store.Certificates.Key(r.nodeKey())}
 	_, err = a.Store.Update(r.Context(), "machine key registered", ahead, func(v *store.View) error {
 		row := a.Store.Nodes.Row(v, r.nodeKey())
 		if !row.Exists() || !named(r.uid, row.Value.UID) {
@@ -39,6 +39,11 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 			return nil
 		}
 		r.after = key
+		if was := row.Value.MachineKey; was != "" && was != next.MachineKey {
+			if err := a.revokeReplaced(v, r.nodeKey(), enrolment); err != nil {
+				return err
+			}
+		}
 		return a.Store.Nodes.Put(v, r.nodeKey(), next)
 	})
 	switch {
@@ -53,6 +58,15 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// revokeReplaced revokes the certificates of a node's former machine, which another one has replaced
+// that joins with an enrolment secret.
+func (a *API) revokeReplaced(v *store.View, key, enrolment string) error {
+	row := a.Store.Certificates.Row(v, key)
+	next := row.Value.Revoke(func(o flexnode.Certificate) bool { return o.Enrolment == enrolment },
+		a.Now())
+	return a.Store.Certificates.Put(v, key, next)
 }
 
 // keyToRegister is the thumbprint of the key that a request registers.

@@ -14,9 +14,17 @@ import (
 
 // regenerateToken makes a new credential in place of the present one. The desired configuration
 // is kept, and its version with it. If the cluster keeps it waiting, the answer is an operation
-// whose result is the URL.
+// whose result is the URL. The machine that is the node remains it until another one registers its
+// key, unless it is revoked at once (revokeNow).
 func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
-	node, err := a.issue(r, nil)
+	node, err := a.issue(r, func(v *store.View, n *flexnode.Node) (bool, error) {
+		if !r.flag("revokeNow") {
+			return false, nil
+		}
+		n.MachineKey = ""
+		_, err := a.revokeNode(v, r.nodeKey(), *n, a.Now())
+		return false, err
+	})
 	if err != nil {
 		return err
 	}
@@ -46,7 +54,7 @@ func (a *API) awaitURL(w http.ResponseWriter, r *request, node flexnode.Node) er
 
 // issue writes that a node is to have a new credential, unless the one that it has will do.
 func (a *API) issue(
-	r *request, will func(*store.View, flexnode.Node) (bool, error),
+	r *request, will func(*store.View, *flexnode.Node) (bool, error),
 ) (flexnode.Node, error) {
 	var next flexnode.Node
 	key := r.nodeKey()
@@ -60,10 +68,8 @@ func (a *API) issue(
 		}
 		next = node.Value
 		r.before, r.after = decimal(next.Revision), decimal(next.Revision)
-		if will != nil {
-			if does, err := will(v, next); does || err != nil {
-				return err
-			}
+		if does, err := will(v, &next); does || err != nil {
+			return err
 		}
 		if next.Credential == "" {
 			if err := q.need(fair.Tokens); err != nil {
@@ -83,8 +89,8 @@ func (a *API) issue(
 // listConfigURL tells the URL that is in force. A node that no machine has used one of gets one: a
 // template can call functions whose names begin with list, and no others.
 func (a *API) listConfigURL(w http.ResponseWriter, r *request) error {
-	node, err := a.issue(r, func(v *store.View, n flexnode.Node) (bool, error) {
-		use := a.Credentials.UseOf(v, r.nodeKey(), n)
+	node, err := a.issue(r, func(v *store.View, n *flexnode.Node) (bool, error) {
+		use := a.Credentials.UseOf(v, r.nodeKey(), *n)
 		if use == credential.Used {
 			return false, arm.Errorf(409, "NoConfigUrl", "There is no configuration URL in force, and a "+
 				"machine has used one of this node already. POST regenerateToken makes another.")

@@ -38,7 +38,8 @@ func (s *service) collect(ctx context.Context) {
 	}
 }
 
-// collectOld deletes old tombstones and operations. A row at a time is read: there may be many.
+// collectOld deletes old tombstones and operations, and certificates that have ended. A row at a
+// time is read: there may be many.
 func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 	return errors.Join(
 		collectEach(ctx, st, st.Tombstones, func(v *store.View, r store.Row[flexnode.Tombstones]) error {
@@ -50,6 +51,12 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 				return st.Tombstones.Put(v, r.Key, young)
 			}
 			st.Tombstones.Delete(v, r.Key)
+			return nil
+		}),
+		collectEach(ctx, st, st.Certificates, func(v *store.View, r store.Row[flexnode.Certificates]) error {
+			if r.Value.Since.IsZero() && now.After(r.Value.Ends) {
+				st.Certificates.Delete(v, r.Key)
+			}
 			return nil
 		}),
 		collectEach(ctx, st, st.Operations, func(v *store.View, r store.Row[flexnode.Operation]) error {

@@ -41,7 +41,9 @@ type Store struct {
 	// PodCIDRs tell which node has a subnet, by cluster and number.
 	PodCIDRs   Table[string]
 	Tombstones Table[flexnode.Tombstones]
-	Operations Table[flexnode.Operation]
+	// Certificates are those of kubelets, by key of the node, also after it was deleted.
+	Certificates Table[flexnode.Certificates]
+	Operations   Table[flexnode.Operation]
 	// APIServers tell which registration an API server belongs to, by flexnode.Cluster.APIServer.
 	APIServers Table[string]
 	// Endpoints tell which registration has reached its API server at an address last, by
@@ -92,6 +94,7 @@ func New(b Backend) *Store {
 	table(s, &s.Tokens, other, "tokens")
 	table(s, &s.PodCIDRs, other, "podcidrs")
 	table(s, &s.Tombstones, other, "tombstones")
+	table(s, &s.Certificates, other, "certificates")
 	table(s, &s.Operations, other, "operations")
 	table(s, &s.APIServers, other, "apiservers")
 	table(s, &s.Endpoints, other, "endpoints")

@@ -38,9 +38,9 @@ type Cluster struct {
 // ErrDown is what one answers that is out of reach.
 var ErrDown = errors.New("connection refused")
 
-// New is an API server of a name.
-func New(name string) *Cluster {
-	c := &Cluster{Name: name, Clientset: fake.NewClientset(
+// New returns an API server with a name, and objects that are there besides kube-dns and kubernetes.
+func New(name string, objects ...runtime.Object) *Cluster {
+	c := &Cluster{Name: name, Clientset: fake.NewClientset(append(objects,
 		&corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: "kube-dns", Namespace: "kube-system"},
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.10"},
@@ -49,7 +49,7 @@ func New(name string) *Cluster {
 			Name: "kubernetes", Namespace: "default", UID: types.UID("uid-of-" + name)},
 			Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1", "fd96::1"}},
 		},
-	)}
+	)...)}
 	version := "v1.35.4"
 	c.Version.Store(&version)
 	c.confine()

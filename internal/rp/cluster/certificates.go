@@ -1,0 +1,134 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+const (
+	// credentialKey is the extra of a user that names his certificate, since Kubernetes 1.32.
+	credentialKey = "authentication.kubernetes.io/credential-id"
+	// certificateID is the prefix of such a name.
+	certificateID = "X509SHA256="
+)
+
+// credentialIn returns an extra of a certificate request without all but its sender's certificate.
+func credentialIn(
+	extra map[string]certificates.ExtraValue,
+) map[string]certificates.ExtraValue {
+	if id, ok := extra[credentialKey]; ok {
+		return map[string]certificates.ExtraValue{credentialKey: id}
+	}
+	return nil
+}
+
+// credentialOf returns the id of the certificate with which a request was sent; "" if the API
+// server does not name it.
+func credentialOf(csr *certificates.CertificateSigningRequest) string {
+	if ids := csr.Spec.Extra[credentialKey]; len(ids) == 1 {
+		return ids[0]
+	}
+	return ""
+}
+
+// reduceCertificate returns the id and the end of an issued certificate as text, or another text
+// for one that cannot be read.
+func reduceCertificate(chain []byte) []byte {
+	if len(chain) == 0 {
+		return nil
+	}
+	if block, _ := pem.Decode(chain[:min(len(chain), maxRequest)]); block != nil {
+		if leaf, err := x509.ParseCertificate(block.Bytes); err == nil {
+			sum := sha256.Sum256(leaf.Raw)
+			return []byte(certificateID + hex.EncodeToString(sum[:]) + " " +
+				leaf.NotAfter.UTC().Format(time.RFC3339))
+		}
+	}
+	return []byte("issued")
+}
+
+// noteCertificate writes that the certificate of a request was issued to the machine of a node: to
+// has the node's uid and its enrolment. It is listed if a machine of that name was revoked.
+func (w *worker) noteCertificate(
+	ctx context.Context, csr *certificates.CertificateSigningRequest, name string,
+	to flexnode.Certificate,
+) error {
+	id, end, _ := strings.Cut(string(csr.Status.Certificate), " ")
+	ends, err := time.Parse(time.RFC3339, end)
+	if err != nil || name == "" {
+		return nil // it is no certificate
+	}
+	to.ID, to.Ends = id, ends
+	renewed := ""
+	if _, isNode := nodeIn(csr); isNode {
+		renewed = credentialOf(csr)
+	}
+	key := w.key + "/" + name
+	ahead := []string{w.Store.Nodes.Key(key), w.Store.Certificates.Key(key)}
+	_, err = w.Store.Update(ctx, "certificate noted", ahead, func(v *store.View) error {
+		v.Fence(w.owner.Fence())
+		node, err := w.Store.Nodes.In(v, key)
+		if err != nil {
+			return err
+		}
+		row, err := w.Store.Certificates.In(v, key)
+		if err != nil {
+			return err
+		}
+		current := node.Exists() && node.Value.UID == to.UID
+		next := row.Value.Note(to, renewed, current, w.Now())
+		if reflect.DeepEqual(next, row.Value) {
+			return nil
+		}
+		return w.Store.Certificates.Put(v, key, next)
+	})
+	return err
+}
+
+// reviewRenewal notes the renewed certificate of a node. Other approvers decide on the request,
+// unless a machine of the node's name was revoked: it is approved then if the certificate that has
+// sent it is listed.
+func (w *worker) reviewRenewal(
+	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
+	a credential.Application,
+) error {
+	name, _ := nodeIn(csr)
+	key := w.key + "/" + name
+	node, err := w.Index.Node(key)
+	if err != nil || !node.Exists() && !w.revocations.has(key) {
+		return err // it is none of ours
+	}
+	status := answersOf(csr)
+	if status.issued {
+		return w.noteCertificate(ctx, csr, name, flexnode.Certificate{})
+	}
+	row, err := w.Store.Certificates.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	may, alone := row.Value.May(w.Now())
+	switch {
+	case status.approved || !alone:
+		return nil
+	case a.Flaw != "":
+		return w.deny(ctx, s, csr, a, "", a.Flaw)
+	case a.Node != name:
+		return w.deny(ctx, s, csr, a, "", "its sender is not the node")
+	case !slices.Contains(may, credentialOf(csr)):
+		return w.deny(ctx, s, csr, a, "", "the certificate of its sender was revoked")
+	}
+	return w.approve(ctx, s, csr, "The node renews its certificate.")
+}

@@ -1,0 +1,256 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"math/big"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+const certificateLife = 2 * time.Hour
+
+// sign issues the certificate of an approved request, and returns its id.
+func (c *fakeCluster) sign(name string) string {
+	key := newKey()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotAfter: time.Now().Add(certificateLife),
+	}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	client := c.CertificatesV1().CertificateSigningRequests()
+	r := must(client.Get(context.Background(), name, metav1.GetOptions{}))
+	r.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	must(client.UpdateStatus(context.Background(), r, metav1.UpdateOptions{}))
+	pass(time.Second)
+	sum := sha256.Sum256(der)
+	return "X509SHA256=" + hex.EncodeToString(sum[:])
+}
+
+// renewal returns kubelet's request to renew a certificate.
+func renewal(name, node, id string) *certificates.CertificateSigningRequest {
+	c := csr(name, "", node, newKey())
+	c.Spec.Username = "system:node:" + node
+	c.Spec.Groups = []string{"system:nodes", "system:authenticated"}
+	c.Spec.Extra = map[string]certificates.ExtraValue{credentialKey: {id}}
+	return c
+}
+
+// revoked is the ConfigMap, as "name=ids;".
+func (c *fakeCluster) revoked() string {
+	is := must(c.CoreV1().ConfigMaps("kube-system").
+		Get(context.Background(), revokedName, metav1.GetOptions{}))
+	var text strings.Builder
+	for _, name := range []string{"edge-1", "edge-2", "other"} {
+		if ids, there := is.Data[name]; there {
+			text.WriteString(name + "=" + ids + ";")
+		}
+	}
+	return text.String()
+}
+
+// setRevoked changes the ConfigMap as another does.
+func (c *fakeCluster) setRevoked(name, ids string) {
+	client := c.CoreV1().ConfigMaps("kube-system")
+	is := must(client.Get(context.Background(), revokedName, metav1.GetOptions{}))
+	if is.Data == nil {
+		is.Data = map[string]string{}
+	}
+	is.Data[name] = ids
+	must(client.Update(context.Background(), is, metav1.UpdateOptions{}))
+}
+
+// join has a machine join with the token of a node, and returns the id of its certificate.
+func (w *world) join(c *fakeCluster, node, request string) string {
+	w.t.Helper()
+	w.put(factoryID, node, api.Desired{})
+	pass(time.Second)
+	id := w.credential(factory + "/" + node).Value.TokenID
+	if got := c.ask(csr(request, id, node, newKey())); got != "Approved" {
+		w.t.Fatalf("the request of %s is %q", node, got)
+	}
+	return c.sign(request)
+}
+
+// remove deletes a node, whose machine may write for a time.
+func (w *world) remove(node string, after time.Duration) {
+	w.change(func(v *store.View) error {
+		key := factory + "/" + node
+		if err := w.credentials.RemoveNode(v, key, true, time.Now()); err != nil {
+			return err
+		}
+		row := must(w.store.Certificates.In(v, key)).Value
+		return w.store.Certificates.Put(v, key,
+			row.Revoke(flexnode.NoCertificate, time.Now().Add(after)))
+	})
+	pass(time.Second)
+}
+
+// The certificate of a deleted node may not write, at once or after its time, and is not renewed.
+// That of its successor may, and is renewed by the provider. Nothing is left when the old one has
+// ended.
+func TestADeletedMachineMayNotWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		c.setRevoked("other", "theirs")
+		old := w.join(c, "edge-1", "of-old")
+		late := w.join(c, "edge-2", "of-late")
+		if got := c.ask(renewal("usual", "edge-1", old)); got != "" {
+			t.Errorf("a renewal, which others approve: %q", got)
+		}
+		w.remove("edge-1", 0)
+		w.remove("edge-2", flexnode.LeaveTime)
+		if got := c.revoked(); got != "edge-1=;other=theirs;" {
+			t.Errorf("after the deletions: %s", got)
+		}
+		if got := c.ask(renewal("of-deleted", "edge-1", old)); got != "Denied" {
+			t.Errorf("a renewal of the deleted node: %q", got)
+		}
+		if got := c.ask(renewal("of-leaving", "edge-2", late)); got != "" {
+			t.Errorf("a renewal of the node that is leaving: %q", got)
+		}
+		pass(flexnode.LeaveTime)
+		if got := c.revoked(); got != "edge-1=;edge-2=;other=theirs;" {
+			t.Errorf("after the time to leave: %s", got)
+		}
+
+		next := w.join(c, "edge-1", "of-next")
+		if got := c.revoked(); got != "edge-1="+next+";edge-2=;other=theirs;" {
+			t.Errorf("with a successor: %s", got)
+		}
+		if got := c.ask(renewal("renewed", "edge-1", next)); got != "Approved" {
+			t.Fatalf("a renewal of the successor: %q", got)
+		}
+		if got := c.ask(renewal("again", "edge-1", old)); got != "Denied" {
+			t.Errorf("a renewal of the deleted node, with a successor: %q", got)
+		}
+		foreign := renewal("foreign", "edge-2", next)
+		foreign.Spec.Username = "system:node:edge-1"
+		if got := c.ask(foreign); got != "Denied" {
+			t.Errorf("a renewal for another name: %q", got)
+		}
+		renewed := c.sign("renewed")
+		got := c.revoked()
+		if !strings.Contains(got, next) || !strings.Contains(got, renewed) || strings.Contains(got, old) {
+			t.Errorf("with a renewed successor: %s", got)
+		}
+		pass(certificateLife)
+		if got := c.revoked(); got != "other=theirs;" {
+			t.Errorf("when the old ones have ended: %s", got)
+		}
+	})
+}
+
+// A cluster that was out of reach, or whose list was changed, has it written when it is back; an id
+// that is listed is not removed unless it is revoked.
+func TestRevocationsAreWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		old := w.join(c, "edge-1", "of-old")
+		c.Down.Store(true)
+		w.remove("edge-1", 0)
+		pass(time.Minute)
+		c.Down.Store(false)
+		pass(time.Minute)
+		if got := c.revoked(); got != "edge-1=;" {
+			t.Errorf("after the cluster was out of reach: %s", got)
+		}
+		c.setRevoked("edge-1", "X509SHA256=newer "+old)
+		pass(probeInterval + time.Minute)
+		if got := c.revoked(); got != "edge-1=X509SHA256=newer;" {
+			t.Errorf("after the list was changed: %s", got)
+		}
+	})
+}
+
+// A cluster that cannot refuse the writes of a certificate is left unchanged, with a warning.
+func TestClustersThatCannotRevoke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		if got := w.cluster(factory).Probe.Message(); strings.Contains(got, "deleted node") {
+			t.Errorf("of a cluster that can: %s", got)
+		}
+		old := "v1.31.9"
+		c.Version.Store(&old)
+		w.join(c, "edge-1", "of-old")
+		pass(probeInterval)
+		w.remove("edge-1", 0)
+		pass(probeInterval)
+		got := w.cluster(factory).Probe.Message()
+		if !strings.Contains(got, "1.32") || c.revoked() != "" {
+			t.Errorf("before Kubernetes 1.32: %s, %s", got, c.revoked())
+		}
+		newer := "v1.32.0"
+		c.Version.Store(&newer)
+		err := c.CoreV1().ConfigMaps("kube-system").
+			Delete(context.Background(), revokedName, metav1.DeleteOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(probeInterval + time.Minute)
+		if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, "flexnode-revoked") {
+			t.Errorf("without the ConfigMap: %s", got)
+		}
+	})
+}
+
+// The Node of a machine that leaves is deleted; that of a successor, or of no flex node, is not.
+func TestNodesOfMachinesThatLeave(t *testing.T) {
+	for _, tt := range []struct {
+		name            string
+		deleted, ofAKS  bool
+		successor, gone bool
+	}{
+		{name: "a live node", gone: true},
+		{name: "a deleted node", deleted: true, gone: true},
+		{name: "a successor", deleted: true, successor: true},
+		{name: "no flex node", deleted: true, ofAKS: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, c := factoryWorld(t)
+			w.join(c, "edge-1", "of-old")
+			uid := w.node(factory + "/edge-1").UID
+			n := kubeNode("edge-1", "True")
+			if !tt.ofAKS {
+				n.Labels[managedLabel] = "false"
+			}
+			must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
+			pass(time.Second)
+			if tt.deleted {
+				w.remove("edge-1", 0)
+			}
+			if tt.successor {
+				w.put(factoryID, "edge-1", api.Desired{})
+			}
+			w.change(func(v *store.View) error {
+				row := must(w.store.Certificates.In(v, factory+"/edge-1")).Value
+				row.Leaving = uid
+				return w.store.Certificates.Put(v, factory+"/edge-1", row)
+			})
+			pass(time.Second)
+			_, err := c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{})
+			if gone := apierrors.IsNotFound(err); gone != tt.gone {
+				t.Errorf("%s: the Node is gone: %v", tt.name, gone)
+			}
+			left := must(w.store.Certificates.Get(t.Context(), factory+"/edge-1"))
+			if left.Value.Leaving != "" {
+				t.Errorf("%s: it leaves still", tt.name)
+			}
+		})
+	}
+}

@@ -1,0 +1,180 @@
+package flexnode
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// keptCertificates limits the certificates of one machine that are kept: the last ones.
+	keptCertificates = 16
+	// longestCertificate is the lifetime of a kubelet's certificate that the provider has not seen
+	// (kube-controller-manager, --cluster-signing-duration).
+	longestCertificate = 365 * 24 * time.Hour
+	// LeaveTime limits the time that the machine of a deleted node has to leave its cluster.
+	LeaveTime = 30 * time.Minute
+)
+
+// Certificate is a client certificate of a kubelet.
+type Certificate struct {
+	// ID is its credential id in Kubernetes: X509SHA256=HASH.
+	ID   string    `json:"id"`
+	Ends time.Time `json:"ends"`
+	// UID is that of the node that it was issued for. Enrolment is the id of the credential that its
+	// machine joined with; "" for an identity in Azure. A renewed certificate has those of the
+	// former one.
+	UID       string `json:"uid,omitempty"`
+	Enrolment string `json:"enrolment,omitempty"`
+	// Revoked is from when it may not write.
+	Revoked *time.Time `json:"revoked,omitempty"`
+}
+
+// Certificates are the certificates of all machines that were a node of one name, in one row by its
+// key. The row outlives the node.
+type Certificates struct {
+	Seen []Certificate `json:"seen,omitempty"`
+	// Ends is the end of the last one that was seen.
+	Ends time.Time `json:"ends,omitzero"`
+	// Since is from when only the listed ones may write, and Until is when that ends; zero while none
+	// is revoked.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	// Leaving is the uid of the node whose machine has left: its Node is to be deleted.
+	Leaving string `json:"leaving,omitempty"`
+}
+
+// Note adds a certificate that was issued: renewed is the id of the one that it renews; "" for the
+// first one of a machine. current reports whether a first one is of the present node. The
+// certificate of an unknown or revoked machine may not write.
+func (c Certificates) Note(
+	issued Certificate, renewed string, current bool, now time.Time,
+) Certificates {
+	if c.find(issued.ID) != nil {
+		return c
+	}
+	if renewed != "" {
+		former := c.find(renewed)
+		if current = former != nil; current {
+			issued.UID, issued.Enrolment = former.UID, former.Enrolment
+			issued.Revoked = former.Revoked
+		}
+	}
+	if !current && !c.Since.IsZero() {
+		issued.Revoked = &c.Since
+	}
+	if issued.Revoked != nil {
+		c.Until = latest(c.Until, issued.Ends)
+	}
+	c.Ends = latest(c.Ends, issued.Ends)
+	c.Seen = append(slices.DeleteFunc(slices.Clone(c.Seen), func(o Certificate) bool {
+		return !now.Before(o.Ends)
+	}), issued)
+	same := func(o Certificate) bool { return o.UID == issued.UID && o.Enrolment == issued.Enrolment }
+	n := 0
+	for _, o := range c.Seen {
+		if same(o) {
+			n++
+		}
+	}
+	if n > keptCertificates {
+		first := slices.IndexFunc(c.Seen, same)
+		c.Seen = slices.Delete(c.Seen, first, first+1)
+	}
+	return c
+}
+
+// find returns the certificate with an id; nil for none.
+func (c Certificates) find(id string) *Certificate {
+	if i := slices.IndexFunc(c.Seen, func(o Certificate) bool { return o.ID == id }); i >= 0 {
+		return &c.Seen[i]
+	}
+	return nil
+}
+
+// Revoke revokes all certificates but some from a time on, also those that the provider has not
+// seen.
+func (c Certificates) Revoke(keep func(Certificate) bool, from time.Time) Certificates {
+	from = from.UTC().Truncate(time.Second)
+	c.Seen = slices.Clone(c.Seen)
+	for i, o := range c.Seen {
+		if !keep(o) && (o.Revoked == nil || o.Revoked.After(from)) {
+			c.Seen[i].Revoked = &from
+		}
+	}
+	if c.Since.IsZero() || c.Since.After(from) {
+		c.Since = from
+	}
+	end := c.Ends
+	if len(c.Seen) == 0 {
+		end = from.Add(longestCertificate)
+	}
+	c.Until = latest(c.Until, end)
+	return c
+}
+
+// NoCertificate is for Revoke: none is kept.
+func NoCertificate(Certificate) bool { return false }
+
+// May returns the ids of those that may write, and whether they alone may.
+func (c Certificates) May(now time.Time) (ids []string, alone bool) {
+	if c.Since.IsZero() || now.Before(c.Since) || !now.Before(c.Until) {
+		return nil, false
+	}
+	for _, o := range c.Seen {
+		if now.Before(o.Ends) && (o.Revoked == nil || now.Before(*o.Revoked)) {
+			ids = append(ids, o.ID)
+		}
+	}
+	return ids, true
+}
+
+// Revoked returns the ids of those that may not write.
+func (c Certificates) Revoked(now time.Time) (ids []string) {
+	for _, o := range c.Seen {
+		if o.Revoked != nil && !now.Before(*o.Revoked) {
+			ids = append(ids, o.ID)
+		}
+	}
+	return ids
+}
+
+// Next returns when May answers otherwise; zero for never.
+func (c Certificates) Next(now time.Time) (next time.Time) {
+	if c.Since.IsZero() {
+		return next
+	}
+	sooner := func(t time.Time) {
+		if now.Before(t) && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	sooner(c.Since)
+	sooner(c.Until)
+	for _, o := range c.Seen {
+		if o.Revoked != nil {
+			sooner(*o.Revoked)
+		}
+	}
+	return next
+}
+
+// Over reports whether the revoked certificates have ended.
+func (c Certificates) Over(now time.Time) bool {
+	return !c.Since.IsZero() && !now.Before(c.Until)
+}
+
+// Restored returns the row after the revoked certificates have ended.
+func (c Certificates) Restored(now time.Time) Certificates {
+	c.Since, c.Until = time.Time{}, time.Time{}
+	c.Seen = slices.DeleteFunc(slices.Clone(c.Seen), func(o Certificate) bool {
+		return o.Revoked != nil || !now.Before(o.Ends)
+	})
+	return c
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,87 @@
+package flexnode
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Revoked certificates, their renewals and unknown ones may not write; those of the successor may,
+// and their renewals.
+func TestRevokedCertificates(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	year := now.Add(365 * 24 * time.Hour)
+	first := func(c Certificates, id, uid, enrolment string, current bool) Certificates {
+		return c.Note(Certificate{ID: id, Ends: year, UID: uid, Enrolment: enrolment}, "", current, now)
+	}
+	renew := func(c Certificates, id, of string, ends time.Time) Certificates {
+		return c.Note(Certificate{ID: id, Ends: ends}, of, false, now)
+	}
+	none := func(Certificate) bool { return false }
+	due := now.Add(LeaveTime)
+	joined := renew(first(Certificates{}, "a", "1", "x", true), "b", "a", year.Add(time.Hour))
+	successor := first(joined.Revoke(none, due), "s", "2", "y", true)
+	replaced := first(joined, "s", "1", "y", true).Revoke(func(o Certificate) bool {
+		return o.Enrolment == "y"
+	}, now)
+	for _, c := range []struct {
+		name  string
+		row   Certificates
+		at    time.Time
+		want  string
+		until time.Time
+	}{
+		{"joined", joined, now, "all", time.Time{}},
+		{"deleted, not due", joined.Revoke(none, due), now, "all", year.Add(time.Hour)},
+		{"deleted and due", joined.Revoke(none, due), due, "", year.Add(time.Hour)},
+		{"deleted, then at once", joined.Revoke(none, due).Revoke(none, now), now, "",
+			year.Add(time.Hour)},
+		{"deleted, never seen", Certificates{}.Revoke(none, now), now, "", year},
+		{"successor", successor, due, "s", year.Add(time.Hour)},
+		{"renewals", renew(renew(successor, "t", "s", year), "c", "b", year.Add(2*time.Hour)), due,
+			"s t", year.Add(2 * time.Hour)},
+		{"of unknown machines", renew(successor, "u", "unseen", year), due, "s", year.Add(time.Hour)},
+		{"late, of the deleted node", first(successor, "l", "1", "x", false), due, "s",
+			year.Add(time.Hour)},
+		{"replaced", replaced, now, "s", year.Add(time.Hour)},
+		{"replaced, successor deleted", replaced.Revoke(none, due), now, "s", year.Add(time.Hour)},
+		{"replaced, successor deleted and due", replaced.Revoke(none, due), due, "",
+			year.Add(time.Hour)},
+		{"ended", successor, year.Add(time.Hour), "all", year.Add(time.Hour)},
+	} {
+		ids, alone := c.row.May(c.at)
+		got := strings.Join(ids, " ")
+		if !alone {
+			got = "all"
+		}
+		if got != c.want || !c.row.Until.Equal(c.until) {
+			t.Errorf("%s: %q until %s, want %q until %s", c.name, got, c.row.Until, c.want, c.until)
+		}
+	}
+	if at := successor.Next(now); !at.Equal(due) {
+		t.Errorf("next is %s", at)
+	}
+	if at := successor.Next(due); !at.Equal(successor.Until) {
+		t.Errorf("and then %s", at)
+	}
+	if !successor.Over(successor.Until) || successor.Over(due) {
+		t.Error("the entry does not end with the last revoked certificate")
+	}
+	if left := successor.Restored(now); len(left.Seen) != 1 || !left.Since.IsZero() {
+		t.Errorf("afterwards %+v", left)
+	}
+}
+
+// A machine that has certificates without end issued does not remove those of its successor.
+func TestCertificatesAreBounded(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	end := now.Add(time.Hour)
+	c := Certificates{}.Note(Certificate{ID: "s", Ends: end, UID: "2"}, "", true, now)
+	for i := range 3 * keptCertificates {
+		c = c.Note(Certificate{ID: fmt.Sprint(i), Ends: end, UID: "1"}, "", true, now)
+	}
+	if len(c.Seen) != keptCertificates+1 || c.Seen[0].ID != "s" || c.Seen[1].ID != "32" {
+		t.Errorf("%d are kept: %+v", len(c.Seen), c.Seen[:2])
+	}
+}

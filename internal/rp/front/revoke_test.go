@@ -1,0 +1,135 @@
+package front
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// issued has the provider see a certificate of the machine that joined with an enrolment secret.
+func (w *world) issued(id, secret string) {
+	n := w.storedNode("n")
+	enrolment, _, _ := strings.Cut(secret, ".")
+	edit(w, w.api.Store.Certificates, clusterKey+"/n", func(c *flexnode.Certificates) {
+		*c = c.Note(flexnode.Certificate{ID: id, Ends: w.clock.Now().Add(time.Hour), UID: n.UID,
+			Enrolment: enrolment}, "", true, w.clock.Now())
+	})
+}
+
+// listed are the certificates that alone may write as a node after some time; "all" for any.
+func (w *world) listed(after time.Duration) string {
+	w.t.Helper()
+	row := must(w.api.Store.Certificates.Get(w.t.Context(), clusterKey+"/n"))
+	ids, alone := row.Value.May(w.clock.Now().Add(after))
+	if !alone {
+		return "all"
+	}
+	return strings.Join(ids, " ")
+}
+
+// now has a request revoke at once.
+func now(url string) string { return url + "&revokeNow=true" }
+
+type deletion struct {
+	Cleanup struct{ CertificateRevokedFrom, CertificateExpires *time.Time }
+}
+
+// A deleted node may write until it has had time to leave, or no longer.
+func TestDeletionRevokes(t *testing.T) {
+	w, _ := newMachine(t)
+	w.issued("a", w.enrolment(t, "n"))
+	_, text := w.must(200, "DELETE", nodeURL("n"), "")
+	until := w.clock.Now().Add(flexnode.LeaveTime).Truncate(time.Second)
+	d := decoded[deletion](t, text).Cleanup
+	if d.CertificateRevokedFrom == nil || !d.CertificateRevokedFrom.Equal(until) ||
+		d.CertificateExpires == nil || !d.CertificateExpires.After(until) {
+		t.Errorf("the answer: %s", text)
+	}
+	if first, then := w.listed(0), w.listed(flexnode.LeaveTime); first != "all" || then != "" {
+		t.Errorf("after the deletion %q may write, and %q later", first, then)
+	}
+	w.must(204, "DELETE", now(nodeURL("n")), "")
+	if may := w.listed(0); may != "" {
+		t.Errorf("after a second deletion %q may write", may)
+	}
+	w.must(201, "PUT", nodeURL("n"), "{}")
+	w.caughtUp()
+	w.issued("b", w.enrolment(t, "n"))
+	w.must(204, "DELETE", now(nodeURL("gone")), "")
+	if may := w.listed(0); may != "b" {
+		t.Errorf("of the successor %q may write", may)
+	}
+	w.must(200, "DELETE", now(nodeURL("n")), "")
+	if may := w.listed(0); may != "" {
+		t.Errorf("after its deletion %q may write", may)
+	}
+	w.must(201, "PUT", nodeURL("fresh"), "{}")
+	_, text = w.must(200, "DELETE", now(nodeURL("fresh")), "")
+	if strings.Contains(text, "certificateRevoked") {
+		t.Errorf("the answer for a node that no machine was: %s", text)
+	}
+}
+
+// A machine leaves with its key: its Node is deleted, and if its node was deleted it may not write
+// from then on. The Node of a successor is not deleted.
+func TestMachineLeaves(t *testing.T) {
+	w, m := newMachine(t)
+	secret := w.enrolment(t, "n")
+	m.registers(t, 204, secret)
+	w.issued("a", secret)
+	w.machineOf("n").post(t, 401, "/leave", "{}")
+	m.post(t, 204, "/leave", "{}")
+	if gone, may := w.cluster.nodesGone.Load(), w.listed(0); gone != 1 || may != "all" {
+		t.Errorf("%d Nodes were deleted, %q may write", gone, may)
+	}
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.caughtUp()
+	w.machineOfUID("n", m.said.UID).post(t, 401, "/leave", "{}")
+	m.post(t, 204, "/leave", "{}")
+	if gone, may := w.cluster.nodesGone.Load(), w.listed(0); gone != 2 || may != "" {
+		t.Errorf("of a deleted node: %d Nodes were deleted, %q may write", gone, may)
+	}
+	w.must(201, "PUT", nodeURL("n"), "{}")
+	w.caughtUp()
+	w.issued("b", w.enrolment(t, "n"))
+	m.post(t, 204, "/leave", "{}")
+	if gone, may := w.cluster.nodesGone.Load(), w.listed(0); gone != 2 || may != "b" {
+		t.Errorf("beside a successor: %d Nodes were deleted, %q may write", gone, may)
+	}
+	w.api.Patience = time.Millisecond
+	w.cluster.isDown.Store(true)
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.caughtUp()
+	if got := m.post(t, 503, "/leave", "{}"); got != "NodeNotDeleted" {
+		t.Errorf("while the cluster is down: %s", got)
+	}
+	w.cluster.isDown.Store(false)
+	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 3 })
+}
+
+// The machine before may not write once its successor has registered its key, or at once.
+func TestSuccessorRevokes(t *testing.T) {
+	w, first := newMachine(t)
+	secret := w.enrolment(t, "n")
+	first.registers(t, 204, secret)
+	w.issued("a", secret)
+	fresh := w.enrolment(t, "n")
+	first.registers(t, 204, "")
+	if may := w.listed(0); may != "all" {
+		t.Errorf("before the successor has registered %q may write", may)
+	}
+	w.issued("b", fresh)
+	second := w.machineOf("n")
+	second.registers(t, 204, fresh)
+	if may := w.listed(0); may != "b" {
+		t.Errorf("with a successor %q may write", may)
+	}
+	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
+	w.caughtUp()
+	second.poll(t, 401)
+	if may := w.listed(0); may != "" {
+		t.Errorf("after regenerateToken with revokeNow %q may write", may)
+	}
+}
