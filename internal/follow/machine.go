@@ -3,6 +3,7 @@ package follow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,12 +14,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 )
 
-// Keys are the key of this machine and the secret that registers it.
+// Keys are the key of this machine, the secret that registers it, and the id of its boot.
 type Keys interface {
 	// MachineKey returns the key; it is made on the first call.
 	MachineKey(ctx context.Context) (*machinekey.Key, error)
 	// EnrolmentSecret returns that of the bundle; "" for none.
 	EnrolmentSecret() (string, error)
+	// BootID returns the id of the machine's boot, which is made once in each.
+	BootID() (string, error)
 }
 
 // Signer signs requests to a provider's own listener as the machine. Several goroutines may use it.
@@ -53,7 +56,11 @@ func (s *Signer) sign(ctx context.Context, c machinekey.Claims) (string, error) 
 		}
 		s.key = key
 	}
-	c.Nonce = s.nonce
+	boot, err := s.Keys.BootID()
+	if err != nil {
+		return "", err
+	}
+	c.Nonce, c.Boot = s.nonce, boot
 	polls := c.Request == machinekey.Request{}
 	if polls && s.poll.claims == c && time.Since(s.poll.made) < pollsFor {
 		return s.poll.token, nil
@@ -115,6 +122,16 @@ func (r *reply) hasCode(code string) bool {
 	return r.StatusCode >= 400 && json.Unmarshal(r.json, &answer) == nil && answer.Error.Code == code
 }
 
+// unknown reports whether the provider does not take this machine for the node, which may be since a
+// secret of the bundle has not registered its key yet.
+func (r *reply) unknown() bool { return r.hasCode(notRegistered) || r.hasCode(secondMachine) }
+
+// IsSecond reports whether the provider refuses this machine since another one is the node.
+func IsSecond(err error) bool {
+	refused, ok := errors.AsType[*RefusedError](err)
+	return ok && refused.Code == secondMachine
+}
+
 const registerAction = "registerKey"
 
 // register registers the key of this machine: by the enrolment secret of the bundle, or, where the
@@ -143,7 +160,7 @@ func (r *Resource) registerAsIdentity(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Request = machinekey.Request{Method: req.Method, Path: req.URL.Path}
+	c.Request = machinekey.RequestOf(req.Method, req.URL.Path, nil) // the body has the token
 	token, err := r.Signer.sign(ctx, c)
 	if err != nil {
 		return err

@@ -32,6 +32,7 @@ type listenerOf struct {
 	tokens     []string
 	registered int
 	refuses    string // code of each registration
+	second     bool   // it refuses the machine that is registered
 }
 
 func (l *listenerOf) refuse(w http.ResponseWriter, status int, code string) {
@@ -70,6 +71,8 @@ func (l *listenerOf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l.register(w, got, l.enrols != "" && ask.EnrolmentSecret == l.enrols)
 	case got.Thumbprint != l.knows:
 		l.refuse(w, 401, notRegistered)
+	case l.second:
+		l.refuse(w, 409, secondMachine)
 	case r.Method == http.MethodGet:
 		w.Header().Set("ETag", `"1"`)
 		_, _ = io.WriteString(w, `{"id":"`+nodeID+`","properties":{"resourceUid":"`+nodeUID+`"}}`)
@@ -95,10 +98,7 @@ func (l *listenerOf) verify(
 	}
 	want := machinekey.Request{}
 	if r.Method == http.MethodPost {
-		want = machinekey.Request{Method: r.Method, Path: r.URL.Path}
-		if body != nil {
-			want.Digest = machinekey.Digest(body)
-		}
+		want = machinekey.RequestOf(r.Method, r.URL.Path, body)
 	}
 	if err != nil || got.UID != nodeUID || got.Request != want {
 		l.t.Errorf("%s %s: %v, %+v", r.Method, r.URL.Path, err, got)
@@ -117,7 +117,7 @@ func (l *listenerOf) register(w http.ResponseWriter, got *machinekey.Verified, m
 	case !may:
 		l.refuse(w, 401, "EnrolmentFailed")
 	default:
-		l.knows = got.Thumbprint
+		l.knows, l.second = got.Thumbprint, false
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
@@ -140,6 +140,8 @@ func (k *heldKeys) MachineKey(context.Context) (*machinekey.Key, error) {
 	}
 	return k.key, nil
 }
+
+func (k *heldKeys) BootID() (string, error) { return "AAAAAAAAAAAAAAAA", nil }
 
 func (k *heldKeys) EnrolmentSecret() (string, error) { return k.secret, nil }
 
@@ -274,6 +276,25 @@ func TestProveSecondMachine(t *testing.T) {
 	l.refuses, l.enrols = "", "s"
 	if err := prove(); err != nil || l.knows == "" {
 		t.Errorf("the machine: %v", err)
+	}
+}
+
+// A machine that is refused beside another one goes on when its bundle has a secret by which the owner
+// confirms it, and says that it is refused otherwise.
+func TestSecondMachineIsConfirmed(t *testing.T) {
+	keys := &heldKeys{secret: "s"}
+	l := &listenerOf{t: t, enrols: "s"}
+	r := machineAt(l, keys, false)
+	if _, err := r.Poll(t.Context(), "", 0); err != nil {
+		t.Fatal(err)
+	}
+	l.second, l.refuses = true, secondMachine
+	if _, err := r.Poll(t.Context(), "", 0); !IsSecond(err) {
+		t.Errorf("the refused machine: %v", err)
+	}
+	l.refuses = ""
+	if _, err := r.Poll(t.Context(), "", 0); err != nil || l.second {
+		t.Errorf("the confirmed machine: %v", err)
 	}
 }
 

@@ -78,5 +78,5 @@ func refusesNode(err error) bool {
 		return false
 	}
 	return refused.Status == http.StatusUnauthorized || refused.Status == http.StatusNotFound ||
-		refused.Code == secondMachine
+		IsSecond(err)
 }

@@ -12,7 +12,9 @@ import (
 
 // MachineKeys returns the key of the machine, which signs requests to a provider.
 func MachineKeys(a *Agent) follow.Keys {
-	return saved.Keys{Writer: saved.NewWriter(a.Machine), Writing: &a.Bundle}
+	return saved.Keys{
+		Writer: saved.NewWriter(a.Machine), RunDir: a.Path(saved.RunDir), Writing: &a.Bundle,
+	}
 }
 
 // ResourceOf is where a configuration is from; zero for none. What a provider has delivered is from

@@ -41,9 +41,11 @@ func (w Writer) MakeMachineKey(ctx context.Context) (*machinekey.Key, error) {
 	return w.Records().MachineKey() // another process may have been faster
 }
 
-// Keys are the key of the machine and the secret that registers it, on disk.
+// Keys are the key of the machine and the secret that registers it, on disk, and the id of its boot.
 type Keys struct {
 	Writer Writer
+	// RunDir is the directory of the boot's id.
+	RunDir string
 	// Writing is held while a process writes the key, or a bundle.
 	Writing *sync.Mutex
 }

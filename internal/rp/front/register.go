@@ -2,9 +2,11 @@ package front
 
 import (
 	"net/http"
+	"reflect"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -17,7 +19,7 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 	if err := flexnode.DecodeLenient(r.body, &ask); err != nil {
 		return err
 	}
-	key, err := r.keyToRegister(ask)
+	key, boot, err := r.keyToRegister(ask)
 	if err != nil {
 		return err
 	}
@@ -33,9 +35,8 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 			return err
 		}
 		var next flexnode.Node
-		next, as = row.Value.Register(key, enrolment, a.Now())
-		if next.MachineKey == row.Value.MachineKey && next.Enrolment == row.Value.Enrolment &&
-			next.Second == row.Value.Second {
+		next, as = row.Value.Register(key, boot, enrolment, a.Now())
+		if reflect.DeepEqual(next, row.Value) {
 			return nil
 		}
 		r.after = key
@@ -47,33 +48,32 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 	case as == flexnode.Unenrolled:
 		return unenrolled()
 	case as == flexnode.Second:
-		return arm.Errorf(409, "SecondMachine", "Another machine has registered its key as that of "+
-			"this node. If this machine is to be the node, POST regenerateToken and give it the new "+
-			"URL.")
+		return secondMachine()
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// keyToRegister is the thumbprint of the key that a request registers.
-func (r *request) keyToRegister(ask api.RegisterKey) (string, error) {
+// keyToRegister is the thumbprint of the key that a request registers, and the machine's boot.
+func (r *request) keyToRegister(ask api.RegisterKey) (key, boot string, err error) {
 	if r.caller.isMachine() {
-		return r.caller.MachineKey, nil
+		return r.caller.MachineKey, r.caller.Boot.ID, nil
 	}
 	machines, ok := r.listener.authenticate.(*machines)
 	if !ok {
-		return "", r.forbidden(r.scope())
+		return "", "", r.forbidden(r.scope())
 	}
 	token, err := machines.verify(ask.MachineToken)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	c := token.session.caller()
-	if token.Method != r.Method || token.Path != r.URL.Path || r.uid != "" && r.uid != c.UID {
-		return "", badToken("It is for another request.")
+	bound := machinekey.RequestOf(r.Method, r.URL.Path, nil) // the body has the token itself
+	if token.Request != bound || r.uid != "" && r.uid != c.UID {
+		return "", "", badToken("It is for another request.")
 	}
 	r.uid = c.UID
-	return c.MachineKey, nil
+	return c.MachineKey, c.Boot.ID, nil
 }
 
 // enrols returns the id of the enrolment secret of a request that may register a key, or "" if the

@@ -126,8 +126,9 @@ func (w *world) start() {
 	}))
 	w.cluster = &fakeCluster{store: s, credentials: credentials, clock: w.clock}
 	var running sync.WaitGroup
-	running.Go(func() { w.index.Follow(ctx, func(error) {}) })
-	running.Go(func() { w.cluster.run(ctx) })
+	index, cluster := w.index, w.cluster // of this replica
+	running.Go(func() { index.Follow(ctx, func(error) {}) })
+	running.Go(func() { cluster.run(ctx) })
 	w.t.Cleanup(func() { stop(); running.Wait() })
 }
 

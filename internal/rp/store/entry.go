@@ -13,9 +13,9 @@ import (
 // without unpacking them. There are as many as nodes in every replica, and the garbage collector
 // sees each: so all text is one string, and what is the same in many nodes is kept once.
 type entry struct {
-	// text is key, own part of the identity, uid, machine key, packed node, packed status.
+	// text is key, own part of the identity, uid, machine key, boot, packed node, packed status.
 	text             string
-	ends             [5]uint32
+	ends             [6]uint32
 	nodeAt, statusAt int64                 // revisions, 0 without such a row
 	realm            unique.Handle[string] // the part of the identity that others have, too
 	traits           unique.Handle[traits]
@@ -37,11 +37,12 @@ type versions struct{ revision, assigned, applied, observed, failed int64 }
 func (e *entry) key() string    { return e.text[:e.ends[0]] }
 func (e *entry) own() string    { return e.text[e.ends[0]:e.ends[1]] }
 func (e *entry) uid() string    { return e.text[e.ends[1]:e.ends[2]] }
-func (e *entry) node() string   { return e.text[e.ends[3]:e.ends[4]] }
-func (e *entry) status() string { return e.text[e.ends[4]:] }
+func (e *entry) node() string   { return e.text[e.ends[4]:e.ends[5]] }
+func (e *entry) status() string { return e.text[e.ends[5]:] }
 
-// machineKey is the thumbprint of the key of the node's machine.
+// machineKey is the thumbprint of the key of the node's machine, boot its current boot.
 func (e *entry) machineKey() string { return e.text[e.ends[2]:e.ends[3]] }
+func (e *entry) boot() string       { return e.text[e.ends[3]:e.ends[4]] }
 
 // identity is the identity that polls; each agent may have one of its own.
 func (e *entry) identity() string { return e.realm.Value() + e.own() }
@@ -66,10 +67,11 @@ var (
 // with is an entry, or nil, after a change of its node or status; nil if neither is there then.
 func (e *entry) with(p parsed) *entry {
 	next := entry{realm: noRealm, traits: noTraits, said: noSaid}
-	own, uid, machine, node, status := "", "", "", "", ""
+	own, uid, machine, boot, node, status := "", "", "", "", "", ""
 	if e != nil {
 		next = *e
-		own, uid, machine, node, status = e.own(), e.uid(), e.machineKey(), e.node(), e.status()
+		own, uid, machine, boot = e.own(), e.uid(), e.machineKey(), e.boot()
+		node, status = e.node(), e.status()
 	}
 	t := next.traits.Value()
 	switch {
@@ -77,13 +79,13 @@ func (e *entry) with(p parsed) *entry {
 		next.statusAt, status, t.ready = p.revision, string(p.packed), p.ready
 		next.say(p)
 	case p.deleted:
-		own, uid, machine, node, next.realm = "", "", "", "", noRealm
+		own, uid, machine, boot, node, next.realm = "", "", "", "", "", noRealm
 		next.nodeAt, t = 0, traits{ready: t.ready, wanted: noWanted}
 	default:
 		h := p.head
 		var realm string
 		realm, own = cutIdentity(h.Identity)
-		uid, machine, node = h.UID, h.MachineKey, string(p.packed)
+		uid, machine, boot, node = h.UID, h.MachineKey, h.Boots.Current, string(p.packed)
 		next.nodeAt, next.realm = p.revision, unique.Make(realm)
 		next.versions.revision, next.versions.assigned = h.Revision, h.Assigned
 		t = traits{
@@ -97,7 +99,7 @@ func (e *entry) with(p parsed) *entry {
 		return nil
 	}
 	next.traits = unique.Make(t)
-	next.join(p.key, own, uid, machine, node, status)
+	next.join(p.key, own, uid, machine, boot, node, status)
 	return &next
 }
 
@@ -111,10 +113,10 @@ func (e *entry) say(p parsed) {
 	}
 }
 
-func (e *entry) join(key, own, uid, machine, node, status string) {
-	e.text = key + own + uid + machine + node + status
+func (e *entry) join(key, own, uid, machine, boot, node, status string) {
+	e.text = key + own + uid + machine + boot + node + status
 	end := 0
-	for i, part := range []string{key, own, uid, machine, node} {
+	for i, part := range []string{key, own, uid, machine, boot, node} {
 		end += len(part)
 		e.ends[i] = uint32(end)
 	}

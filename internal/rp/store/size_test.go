@@ -53,7 +53,7 @@ func TestFullStatusIsSmall(t *testing.T) {
 		var e entry
 		packed := p.pack(said)
 		_, own := cutIdentity(benchNode(i).Identity)
-		e.join(benchKey(i), own, benchNode(i).UID, "", string(p.pack(row)), string(packed))
+		e.join(benchKey(i), own, benchNode(i).UID, "", "", string(p.pack(row)), string(packed))
 		total += len(e.text) + int(reflect.TypeOf(e).Size())
 		status += len(packed)
 	}

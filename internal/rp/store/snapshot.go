@@ -112,6 +112,9 @@ type head struct {
 	Identity   string          `json:"identity"`
 	Former     flexnode.Former `json:"former"`
 	MachineKey string          `json:"machineKey"`
+	Boots      struct {
+		Current string `json:"current"`
+	} `json:"boots"`
 	// What follows is what an outline needs beside that.
 	Chosen  flexnode.Chosen `json:"chosen"`
 	Desired struct {
