@@ -20,6 +20,8 @@ type Keys interface {
 	MachineKey(ctx context.Context) (*machinekey.Key, error)
 	// EnrolmentSecret returns that of the bundle; "" for none.
 	EnrolmentSecret() (string, error)
+	// SignAsKubelet signs a statement as the node's kubelet; nil while that has no certificate.
+	SignAsKubelet(ctx context.Context, statement []byte) (certificate, signature []byte, err error)
 	// BootID returns the id of the machine's boot, which is made once in each.
 	BootID() (string, error)
 }
@@ -145,12 +147,29 @@ func (r *Resource) register(ctx context.Context) error {
 	if secret == "" {
 		err = r.registerAsIdentity(ctx)
 	} else {
-		_, err = r.post(ctx, registerAction, api.RegisterKey{EnrolmentSecret: secret})
+		err = r.registerWith(ctx, secret)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot register the machine's key: %w", err)
 	}
 	return nil
+}
+
+// registerWith registers the key by an enrolment secret. Kubelet vouches for the machine, too: a
+// provider that was restored from a backup may know neither the key nor that the secret was used.
+func (r *Resource) registerWith(ctx context.Context, secret string) error {
+	key, err := r.Signer.Keys.MachineKey(ctx)
+	if err != nil {
+		return err
+	}
+	ask := api.RegisterKey{EnrolmentSecret: secret}
+	certificate, signature, err := r.Signer.Keys.SignAsKubelet(ctx,
+		machinekey.Statement(r.UID, key.Thumbprint()))
+	if err == nil && certificate != nil { // one that cannot be used proves nothing
+		ask.Kubelet = &api.KubeletProof{Certificate: certificate, Signature: signature}
+	}
+	_, err = r.post(ctx, registerAction, ask)
+	return err
 }
 
 // registerAsIdentity registers the key by the node's identity in Azure.

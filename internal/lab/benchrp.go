@@ -127,7 +127,7 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 	if err != nil {
 		return err
 	}
-	token, err := b.lab.AccessToken(ctx, who.Operator)
+	token, err := b.lab.TokenAt(ctx, who.Operator, ProviderURL)
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (b *ProviderBench) Puts(ctx context.Context, rounds int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	token, err := b.lab.AccessToken(ctx, who.Operator)
+	token, err := b.lab.TokenAt(ctx, who.Operator, ProviderURL)
 	if err != nil {
 		return 0, err
 	}

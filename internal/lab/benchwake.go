@@ -102,7 +102,7 @@ func (w *Waiting) Wake(ctx context.Context) (Woken, error) {
 	if err != nil {
 		return Woken{}, err
 	}
-	token, err := w.b.lab.AccessToken(ctx, who.Operator)
+	token, err := w.b.lab.TokenAt(ctx, who.Operator, ProviderURL)
 	if err != nil {
 		return Woken{}, err
 	}

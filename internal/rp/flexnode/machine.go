@@ -35,8 +35,7 @@ func (n Node) Register(key, boot, enrolment string, at time.Time) (Node, Registr
 	enrols := enrolment != "" && enrolment == n.Enrolment
 	switch {
 	case enrols:
-		n.Boots = n.enrolled(key, boot, at)
-		n.MachineKey, n.Enrolment, n.Second = key, "", nil
+		n = n.Proved(key, boot, at)
 	case n.MachineKey == key && slices.Contains(n.Boots.Refused, boot):
 		return n, Second
 	case n.MachineKey == key:
@@ -51,6 +50,14 @@ func (n Node) Register(key, boot, enrolment string, at time.Time) (Node, Registr
 		return n, Second
 	}
 	return n, Registered
+}
+
+// Proved returns what a node is after its kubelet has proved which machine it is, since the store does
+// not know its key.
+func (n Node) Proved(key, boot string, at time.Time) Node {
+	n.Boots = n.enrolled(key, boot, at)
+	n.MachineKey, n.Enrolment, n.Second = key, "", nil
+	return n
 }
 
 // secondMachine tells of another machine that wanted to be the node.

@@ -19,10 +19,13 @@ func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
 	}
 }
 
+// Endpoint is the URL at which agents poll this API itself by default; "" where they cannot.
+func (a *API) Endpoint() string { return first(a.Endpoints) }
+
 // defaultsLayer is what the operator gives every node, and that it polls this provider.
 func (a *API) defaultsLayer() *flexnode.Layer {
 	a.once.Do(func() {
-		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, first(a.Endpoints)))
+		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, a.Endpoint(), a.Audience))
 	})
 	return a.defaults
 }

@@ -403,6 +403,9 @@ func TestNodesFollowByDefault(t *testing.T) {
 		shown := w.node(201, "PUT", nodeURL("n"), `{"properties":{`+properties+`}}`)
 		monitoring := shown.Properties.Config["agent"].(map[string]any)["monitoring"].(map[string]any)
 		got := [2]any{shown.Properties.Config["continuousMonitoring"], monitoring["endpoint"]}
+		if monitoring["audience"] != nodeAudience {
+			t.Errorf("%s: the audience is %v", properties, monitoring["audience"])
+		}
 		if got != want || shown.Properties.ContinuousMonitoring != (want[0] == true) {
 			t.Errorf("%s: %v, want %v", properties, got, want)
 		}

@@ -23,6 +23,10 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	proved, err := a.provedByKubelet(r, key, ask.Kubelet)
+	if err != nil {
+		return err
+	}
 	var as flexnode.Registration
 	ahead := []string{a.Store.Nodes.Key(r.nodeKey())}
 	_, err = a.Store.Update(r.Context(), "machine key registered", ahead, func(v *store.View) error {
@@ -30,12 +34,16 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 		if !row.Exists() || !named(r.uid, row.Value.UID) {
 			return unenrolled()
 		}
-		enrolment, err := a.enrols(r, row.Value, ask)
-		if err != nil {
-			return err
-		}
 		var next flexnode.Node
-		next, as = row.Value.Register(key, boot, enrolment, a.Now())
+		if proved {
+			next, as = row.Value.Proved(key, boot, a.Now()), flexnode.Registered
+		} else {
+			enrolment, err := a.enrols(r, row.Value, ask)
+			if err != nil {
+				return err
+			}
+			next, as = row.Value.Register(key, boot, enrolment, a.Now())
+		}
 		if reflect.DeepEqual(next, row.Value) {
 			return nil
 		}
