@@ -29,6 +29,9 @@ const (
 	bootMargin = time.Minute
 	// copySilent is the silence of the older machine after which the newer one takes its place.
 	copySilent = 24 * time.Hour
+	// copyWaits is the silence of the machine after which an unknown boot is one of its own, where
+	// another machine is known: the other one could boot at any time, or say that it has.
+	copyWaits = 10 * time.Minute
 )
 
 // BootVerdict is the verdict about the machine that shows a token of a boot.
@@ -52,11 +55,13 @@ func (n Node) Booted(b Boot, seen, now time.Time) (Node, BootVerdict) {
 	switch {
 	case b.ID == is.Current:
 		return n, CurrentBoot
-	case slices.Contains(is.Refused, b.ID) && !n.silent(seen, now):
+	case slices.Contains(is.Refused, b.ID) && !n.silent(copySilent, seen, now):
 		return n, RefusedBoot
 	case slices.Contains(is.Refused, b.ID):
 		n.Second = nil
 		n.Boots = Boots{Current: b.ID, Former: before(is.Current, is.Former)}
+	case !slices.Contains(is.Former, b.ID) && n.copied() && !n.silent(copyWaits, seen, now):
+		return n, RefusedBoot
 	case !slices.Contains(is.Former, b.ID):
 		n.Boots = Boots{Current: b.ID, Former: before(is.Current, is.Former), Refused: is.Refused}
 	case b.Issued.Before(is.Since.Add(bootMargin)):
@@ -72,16 +77,19 @@ func (n Node) Booted(b Boot, seen, now time.Time) (Node, BootVerdict) {
 	return n, CurrentBoot
 }
 
-// silent reports whether the machine of a node beside which another was seen is silent. Without
-// a second machine an owner has decided which is the node's, and that holds.
-func (n Node) silent(seen, now time.Time) bool {
+// copied reports whether another machine with the node's key is known.
+func (n Node) copied() bool { return n.Second != nil && n.Second.Key == n.MachineKey }
+
+// silent reports whether the machine of a node beside which another was seen is silent for so long.
+// Without a second machine an owner has decided which is the node's, and that holds.
+func (n Node) silent(since time.Duration, seen, now time.Time) bool {
 	if n.Second == nil {
 		return false
 	}
 	if n.Second.At.After(seen) {
 		seen = n.Second.At
 	}
-	return now.Sub(seen) >= copySilent
+	return now.Sub(seen) >= since
 }
 
 // before puts an id before others, of which as many are kept as fit.
