@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // write makes a file and returns its path.
@@ -199,5 +200,17 @@ func TestSlowClients(t *testing.T) {
 		if _, err := io.Copy(io.Discard, c); err != nil {
 			t.Fatalf("a slow client is still there: %v", err)
 		}
+	}
+}
+
+// A node that is rendered only when its cluster is reached, after the PUT, polls the provider too.
+func TestControllersKnowTheEndpoint(t *testing.T) {
+	const url = "https://rp.example:8447"
+	settings := Settings{PublicURL: url, OtherURLs: []string{url}, Installation: "here", TenantID: "t",
+		KeysFile: keysFile(t, t.TempDir())}
+	s := newService(settings, All, storetest.NewMemory())
+	s.begin(t.Context())
+	if text := string(s.clusters.Defaults.Text); !strings.Contains(text, `"endpoint":"`+url+`"`) {
+		t.Errorf("the layer of defaults is %s", text)
 	}
 }
