@@ -16,7 +16,7 @@ import (
 
 // Keys are the key of this machine, the secret that registers it, and the id of its boot.
 type Keys interface {
-	// MachineKey returns the key; it is made on the first call.
+	// MachineKey returns the key; the first call makes it.
 	MachineKey(ctx context.Context) (*machinekey.Key, error)
 	// EnrolmentSecret returns that of the bundle; "" for none.
 	EnrolmentSecret() (string, error)
@@ -30,8 +30,7 @@ type Keys interface {
 type Signer struct {
 	Keys Keys
 
-	mu  sync.Mutex
-	key *machinekey.Key
+	mu sync.Mutex
 	// nonce is the last one that the provider has given; "" while its clock agrees with ours.
 	nonce string
 	poll  signedPoll
@@ -40,6 +39,7 @@ type Signer struct {
 // signedPoll is the token of polls, which is used again until shortly before it ends.
 type signedPoll struct {
 	claims machinekey.Claims
+	key    string // the thumbprint
 	token  string
 	made   time.Time // on the monotonic clock
 }
@@ -51,12 +51,9 @@ const pollsFor = machinekey.Lifetime - time.Minute
 func (s *Signer) sign(ctx context.Context, c machinekey.Claims) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.key == nil {
-		key, err := s.Keys.MachineKey(ctx)
-		if err != nil {
-			return "", err
-		}
-		s.key = key
+	key, err := s.Keys.MachineKey(ctx) // another command may have replaced it
+	if err != nil {
+		return "", err
 	}
 	boot, err := s.Keys.BootID()
 	if err != nil {
@@ -64,13 +61,13 @@ func (s *Signer) sign(ctx context.Context, c machinekey.Claims) (string, error) 
 	}
 	c.Nonce, c.Boot = s.nonce, boot
 	polls := c.Request == machinekey.Request{}
-	if polls && s.poll.claims == c && time.Since(s.poll.made) < pollsFor {
+	if polls && s.poll.claims == c && s.poll.key == key.Thumbprint() && time.Since(s.poll.made) < pollsFor {
 		return s.poll.token, nil
 	}
 	now := time.Now()
-	token, err := s.key.Sign(c, now)
+	token, err := key.Sign(c, now)
 	if err == nil && polls {
-		s.poll = signedPoll{c, token, now}
+		s.poll = signedPoll{c, key.Thumbprint(), token, now}
 	}
 	return token, err
 }

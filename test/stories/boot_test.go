@@ -9,6 +9,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // followsByKey is a story of a node that follows its resource with its key; it has joined.
@@ -94,6 +95,42 @@ func TestToldOfASecondMachine(t *testing.T) {
 		s.provider.set(func() { s.provider.refuses = "" })
 		s.applies("9")
 		s.healthy("43")
+	})
+}
+
+// The secret of a new URL registers another key, so that one which was stolen ends.
+func TestNewURLMakesAnotherKey(t *testing.T) {
+	followsByKey(t, func(t *testing.T, s *serviceStory) {
+		const fresh = "twice"
+		before := s.machineKey()
+		s.provider.set(func() { s.provider.fresh = fresh })
+		again, _ := s.provider.now()
+		bundle, err := config.WithEnrolment(again.Bundle, fresh)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again.Bundle, again.URLSHA256 = bundle, "another"
+		if err := change.Receive(t.Context(), s.agent(), again); err != nil {
+			t.Fatal(err)
+		}
+		s.until(5*time.Minute, "another key is registered", func() bool {
+			is := s.machineKey()
+			s.provider.mu.Lock()
+			defer s.provider.mu.Unlock()
+			return is != "" && is != before && is == s.provider.key
+		})
+		if err := change.Receive(t.Context(), s.agent(), again); err != nil {
+			t.Fatal(err)
+		}
+		s.sleep(time.Hour)
+		s.provider.offers(s.delivery("8", keyed, readyTimeout("1m"), pods(42)))
+		s.applies("8")
+		is := s.machineKey()
+		s.provider.set(func() {
+			if is != s.provider.key || s.provider.registered != 2 {
+				t.Errorf("registered %d times", s.provider.registered)
+			}
+		})
 	})
 }
 

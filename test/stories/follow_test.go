@@ -58,6 +58,8 @@ type provider struct {
 	// another machine, and second tells the machine that there is another.
 	boots   []string
 	refuses string
+	// fresh is an enrolment secret that registers another key, once; "" for none.
+	fresh string
 	second  bool
 }
 

@@ -88,6 +88,8 @@ func (p *provider) register(r *http.Request, key string, ask api.RegisterKey) *h
 	defer p.mu.Unlock()
 	p.registered++
 	switch {
+	case p.fresh != "" && ask.EnrolmentSecret == p.fresh:
+		p.fresh, p.key = "", ""
 	case ask.MachineToken == "" && ask.EnrolmentSecret != enrolmentSecret:
 		return refusal(r, http.StatusUnauthorized, "EnrolmentFailed")
 	case p.key != "" && p.key != key:

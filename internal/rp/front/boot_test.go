@@ -125,6 +125,36 @@ func TestCopiedDisk(t *testing.T) {
 	}
 }
 
+// Who has the key of a machine is refused while that is heard, and for good when the machine registers
+// another key with the secret of a new URL.
+func TestStolenKey(t *testing.T) {
+	w, m := newMachine(t)
+	m.registers(t, 204, w.enrolment(t, "n"))
+	m.poll(t, 200)
+	thief := m.copied()
+	thief.poll(t, 200)
+	w.caughtUp()
+	w.clock.Pass(2 * time.Minute)
+	m.poll(t, 200)
+	w.caughtUp()
+	for range 2 {
+		thief.boots()
+		thief.poll(t, 409)
+		m.poll(t, 200)
+	}
+	fresh := w.enrolment(t, "n")
+	m.key = must(machinekey.New())
+	m.registers(t, 204, fresh)
+	m.poll(t, 200)
+	for range 2 {
+		thief.poll(t, 401)
+		thief.registers(t, 409, fresh)
+		w.clock.Pass(48 * time.Hour)
+		thief.boots()
+	}
+	m.poll(t, 200)
+}
+
 // The newer machine takes the place of the older when that is silent for a day.
 func TestCopyOfALostMachine(t *testing.T) {
 	w, m := newMachine(t)
