@@ -17,7 +17,7 @@ func (c *command) benchRP() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rp", Short: "Measure the resource provider: polls, latency, memory, start",
 		Args: cobra.NoArgs,
-		Long: `Measures the resource provider with many nodes stored, each with an identity, a token
+		Long: `Measures the resource provider with many nodes stored, each with a machine key, a token
 and a full report of its own, over TLS, its client on the same machine:
 
   start      of the program until it is ready, with all of that stored

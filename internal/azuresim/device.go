@@ -127,7 +127,7 @@ func (s *Sim) grantUser(w http.ResponseWriter, r *http.Request, oid, clientID, s
 	u, ok := s.user(func(u User) bool { return u.ObjectID == oid })
 	aud := ""
 	for _, one := range strings.Fields(scope) {
-		if a := audience(r, one); a != "" {
+		if a := s.audience(r, one); a != "" {
 			aud = a
 		}
 	}

@@ -129,7 +129,7 @@ func (s *Sim) clientCredentials(w http.ResponseWriter, r *http.Request, what str
 				"user and resource.", app.ClientID, app.Name)}.write(w)
 		return
 	}
-	aud := audience(r, what)
+	aud := s.audience(r, what)
 	if aud == "" {
 		problem{400, 500011, "invalid_resource",
 			fmt.Sprintf("The resource principal named %s was not found in the tenant named %s. "+

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/containerservice/armcontainerservice/v6"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/hybridcompute/armhybridcompute"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/azuresim/azuresimtest"
@@ -158,6 +161,15 @@ func TestClientSecret(t *testing.T) {
 		policy.TokenRequestOptions{Scopes: []string{"https://nowhere.example.com/.default"}})
 	if err == nil || !strings.Contains(err.Error(), "AADSTS500011") {
 		t.Errorf("unknown resource: %v", err)
+	}
+	for _, resource := range []string{"api://" + stranger.ClientID, stranger.ClientID} {
+		token, err := a.credential(t, operator, "correct-horse").GetToken(t.Context(),
+			policy.TokenRequestOptions{Scopes: []string{resource + "/.default"}})
+		var said jwt.RegisteredClaims
+		_, _, failed := jwt.NewParser().ParseUnverified(token.Token, &said)
+		if err != nil || failed != nil || !slices.Equal(said.Audience, []string{resource}) {
+			t.Errorf("for the application %s: %v, %v, audience %q", resource, err, failed, said.Audience)
+		}
 	}
 }
 

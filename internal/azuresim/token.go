@@ -59,8 +59,8 @@ func (s *Sim) lifetime() (lifetime, skew time.Duration) {
 }
 
 // audience turns a requested scope or resource into the audience; "" when there is no such
-// resource.
-func audience(r *http.Request, scope string) string {
+// resource. An application is one by its id, and by the URI that Entra ID makes of that.
+func (s *Sim) audience(r *http.Request, scope string) string {
 	for _, one := range strings.Fields(scope) {
 		if resource, ok := strings.CutSuffix(one, "/.default"); ok {
 			scope = resource
@@ -71,6 +71,13 @@ func audience(r *http.Request, scope string) string {
 	switch {
 	case strings.EqualFold(bare, AKSServer), slices.Contains(armAudiences(r), bare):
 		return scope
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.world.Applications {
+		if strings.EqualFold(strings.TrimPrefix(bare, "api://"), a.ClientID) {
+			return scope
+		}
 	}
 	return ""
 }

@@ -81,6 +81,8 @@ func badTokenCases(t *testing.T) []badCase {
 			"agent.monitoring.endpoint", "https URL of a host"},
 		{`{"agent": {"monitoring": {"endpoint": "https://me:hush@rp.example"}}}`,
 			"agent.monitoring.endpoint", "https URL of a host"},
+		{`{"agent": {"monitoring": {"audience": "api://a b"}}}`,
+			"agent.monitoring.audience", "id of an application"},
 		{`{"agent": {"monitoring": {"interval": "1s"}}}`, "agent.monitoring.interval", "10s to 1h"},
 		// Versions.
 		{`{"kubernetes": {"version": "1.34"}}`, "kubernetes.version", "x.y.z"},

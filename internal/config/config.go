@@ -424,6 +424,10 @@ type Monitoring struct {
 	// "resourceManager" is azure.resourceManagerEndpoint, which it asks with the identity of section
 	// azure; default resourceManager in a file, the provider's own URL in what a provider delivers.
 	Endpoint string `json:"endpoint,omitempty" must:"endpoint"`
+	// Audience is the application that the endpoint is to Entra ID. A machine whose configuration has
+	// no enrolment secret registers its key with a token for it, of the identity of section azure; a
+	// provider fills it in.
+	Audience string `json:"audience,omitempty" must:"audience"`
 	// Interval is the mean time between two polls, as a Go duration; default 30s. What the endpoint
 	// answers goes before it.
 	Interval string `json:"interval,omitempty" must:"poll"`

@@ -39,6 +39,7 @@ var rules = map[string]rule{
 	"host":  {"an https URL of a host, perhaps with a port", isHTTPSHost},
 	"endpoint": {"an https URL of a host, perhaps with a port, or resourceManager",
 		func(s string) bool { return s == ResourceManager || isHTTPSHost(s) }},
+	"audience":    {"the id of an application, such as api://CLIENT-ID", matches(`[!-~]+`)},
 	"credential":  oneOf(CredentialToken, CredentialCertificate),
 	"pool":        {"1 to 12 characters a-z and 0-9, a letter first", matches(`[a-z][a-z0-9]{0,11}`)},
 	"secret":      {"printable ASCII without spaces", matches(`[!-~]+`)},

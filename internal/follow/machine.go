@@ -3,6 +3,7 @@ package follow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,20 +14,23 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 )
 
-// Keys are the key of this machine and the secret that registers it.
+// Keys are the key of this machine, the secret that registers it, and the id of its boot.
 type Keys interface {
-	// MachineKey returns the key; it is made on the first call.
+	// MachineKey returns the key; the first call makes it.
 	MachineKey(ctx context.Context) (*machinekey.Key, error)
 	// EnrolmentSecret returns that of the bundle; "" for none.
 	EnrolmentSecret() (string, error)
+	// SignAsKubelet signs a statement as the node's kubelet; nil while that has no certificate.
+	SignAsKubelet(ctx context.Context, statement []byte) (certificate, signature []byte, err error)
+	// BootID returns the id of the machine's boot, which is made once in each.
+	BootID() (string, error)
 }
 
 // Signer signs requests to a provider's own listener as the machine. Several goroutines may use it.
 type Signer struct {
 	Keys Keys
 
-	mu  sync.Mutex
-	key *machinekey.Key
+	mu sync.Mutex
 	// nonce is the last one that the provider has given; "" while its clock agrees with ours.
 	nonce string
 	poll  signedPoll
@@ -35,6 +39,7 @@ type Signer struct {
 // signedPoll is the token of polls, which is used again until shortly before it ends.
 type signedPoll struct {
 	claims machinekey.Claims
+	key    string // the thumbprint
 	token  string
 	made   time.Time // on the monotonic clock
 }
@@ -46,22 +51,23 @@ const pollsFor = machinekey.Lifetime - time.Minute
 func (s *Signer) sign(ctx context.Context, c machinekey.Claims) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.key == nil {
-		key, err := s.Keys.MachineKey(ctx)
-		if err != nil {
-			return "", err
-		}
-		s.key = key
+	key, err := s.Keys.MachineKey(ctx) // another command may have replaced it
+	if err != nil {
+		return "", err
 	}
-	c.Nonce = s.nonce
+	boot, err := s.Keys.BootID()
+	if err != nil {
+		return "", err
+	}
+	c.Nonce, c.Boot = s.nonce, boot
 	polls := c.Request == machinekey.Request{}
-	if polls && s.poll.claims == c && time.Since(s.poll.made) < pollsFor {
+	if polls && s.poll.claims == c && s.poll.key == key.Thumbprint() && time.Since(s.poll.made) < pollsFor {
 		return s.poll.token, nil
 	}
 	now := time.Now()
-	token, err := s.key.Sign(c, now)
+	token, err := key.Sign(c, now)
 	if err == nil && polls {
-		s.poll = signedPoll{c, token, now}
+		s.poll = signedPoll{c, key.Thumbprint(), token, now}
 	}
 	return token, err
 }
@@ -115,6 +121,16 @@ func (r *reply) hasCode(code string) bool {
 	return r.StatusCode >= 400 && json.Unmarshal(r.json, &answer) == nil && answer.Error.Code == code
 }
 
+// unknown reports whether the provider does not take this machine for the node, which may be since a
+// secret of the bundle has not registered its key yet.
+func (r *reply) unknown() bool { return r.hasCode(notRegistered) || r.hasCode(secondMachine) }
+
+// IsSecond reports whether the provider refuses this machine since another one is the node.
+func IsSecond(err error) bool {
+	refused, ok := errors.AsType[*RefusedError](err)
+	return ok && refused.Code == secondMachine
+}
+
 const registerAction = "registerKey"
 
 // register registers the key of this machine: by the enrolment secret of the bundle, or, where the
@@ -128,12 +144,29 @@ func (r *Resource) register(ctx context.Context) error {
 	if secret == "" {
 		err = r.registerAsIdentity(ctx)
 	} else {
-		_, err = r.post(ctx, registerAction, agentapi.RegisterKey{EnrolmentSecret: secret})
+		err = r.registerWith(ctx, secret)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot register the machine's key: %w", err)
 	}
 	return nil
+}
+
+// registerWith registers the key by an enrolment secret. Kubelet vouches for the machine, too: a
+// provider that was restored from a backup may know neither the key nor that the secret was used.
+func (r *Resource) registerWith(ctx context.Context, secret string) error {
+	key, err := r.Signer.Keys.MachineKey(ctx)
+	if err != nil {
+		return err
+	}
+	ask := agentapi.RegisterKey{EnrolmentSecret: secret}
+	certificate, signature, err := r.Signer.Keys.SignAsKubelet(ctx,
+		machinekey.Statement(r.UID, key.Thumbprint()))
+	if err == nil && certificate != nil { // one that cannot be used proves nothing
+		ask.Kubelet = &agentapi.KubeletProof{Certificate: certificate, Signature: signature}
+	}
+	_, err = r.post(ctx, registerAction, ask)
+	return err
 }
 
 // registerAsIdentity registers the key by the node's identity in Azure.
@@ -143,7 +176,7 @@ func (r *Resource) registerAsIdentity(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Request = machinekey.Request{Method: req.Method, Path: req.URL.Path}
+	c.Request = machinekey.RequestOf(req.Method, req.URL.Path, nil) // the body has the token
 	token, err := r.Signer.sign(ctx, c)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/machinekey/machinekeytest"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -32,6 +34,8 @@ type listenerOf struct {
 	tokens     []string
 	registered int
 	refuses    string // code of each registration
+	second     bool   // it refuses the machine that is registered
+	kubelet    *x509.Certificate
 }
 
 func (l *listenerOf) refuse(w http.ResponseWriter, status int, code string) {
@@ -67,9 +71,11 @@ func (l *listenerOf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err := json.Unmarshal(body, &ask); err != nil {
 			l.t.Error(err)
 		}
-		l.register(w, got, l.enrols != "" && ask.EnrolmentSecret == l.enrols)
+		l.register(w, got, l.enrols != "" && ask.EnrolmentSecret == l.enrols || l.vouched(got, ask))
 	case got.Thumbprint != l.knows:
 		l.refuse(w, 401, notRegistered)
+	case l.second:
+		l.refuse(w, 409, secondMachine)
 	case r.Method == http.MethodGet:
 		w.Header().Set("ETag", `"1"`)
 		_, _ = io.WriteString(w, `{"id":"`+nodeID+`","properties":{"resourceUid":"`+nodeUID+`"}}`)
@@ -95,15 +101,22 @@ func (l *listenerOf) verify(
 	}
 	want := machinekey.Request{}
 	if r.Method == http.MethodPost {
-		want = machinekey.Request{Method: r.Method, Path: r.URL.Path}
-		if body != nil {
-			want.Digest = machinekey.Digest(body)
-		}
+		want = machinekey.RequestOf(r.Method, r.URL.Path, body)
 	}
 	if err != nil || got.UID != nodeUID || got.Request != want {
 		l.t.Errorf("%s %s: %v, %+v", r.Method, r.URL.Path, err, got)
 	}
 	return &got
+}
+
+// vouched reports whether the node's kubelet vouches for a machine.
+func (l *listenerOf) vouched(got *machinekey.Verified, ask agentapi.RegisterKey) bool {
+	if l.kubelet == nil || ask.Kubelet == nil {
+		return false
+	}
+	leaf, err := machinekey.SignedByKubelet(ask.Kubelet.Certificate, ask.Kubelet.Signature,
+		machinekey.Statement(got.UID, got.Thumbprint))
+	return err == nil && leaf.Equal(l.kubelet)
 }
 
 func (l *listenerOf) register(w http.ResponseWriter, got *machinekey.Verified, may bool) {
@@ -117,7 +130,7 @@ func (l *listenerOf) register(w http.ResponseWriter, got *machinekey.Verified, m
 	case !may:
 		l.refuse(w, 401, "EnrolmentFailed")
 	default:
-		l.knows = got.Thumbprint
+		l.knows, l.second = got.Thumbprint, false
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
@@ -127,6 +140,8 @@ type heldKeys struct {
 	key    *machinekey.Key
 	secret string
 	made   int
+	// kubelet is the pair of its certificate and key; nil without one.
+	kubelet []byte
 }
 
 func (k *heldKeys) MachineKey(context.Context) (*machinekey.Key, error) {
@@ -140,6 +155,15 @@ func (k *heldKeys) MachineKey(context.Context) (*machinekey.Key, error) {
 	}
 	return k.key, nil
 }
+
+func (k *heldKeys) SignAsKubelet(_ context.Context, statement []byte) (_, _ []byte, err error) {
+	if k.kubelet == nil {
+		return nil, nil, nil
+	}
+	return machinekey.SignAsKubelet(k.kubelet, statement)
+}
+
+func (k *heldKeys) BootID() (string, error) { return "AAAAAAAAAAAAAAAA", nil }
 
 func (k *heldKeys) EnrolmentSecret() (string, error) { return k.secret, nil }
 
@@ -274,6 +298,71 @@ func TestProveSecondMachine(t *testing.T) {
 	l.refuses, l.enrols = "", "s"
 	if err := prove(); err != nil || l.knows == "" {
 		t.Errorf("the machine: %v", err)
+	}
+}
+
+// A provider that was restored from a backup takes the word of the node's kubelet for the machine.
+func TestRestoredProviderAsksKubelet(t *testing.T) {
+	pair, leaf := machinekeytest.NewCA().Kubelet("n", false)
+	keys := &heldKeys{secret: "s"}
+	l := &listenerOf{t: t, enrols: "s", kubelet: leaf}
+	r := machineAt(l, keys, false)
+	poll := func() error {
+		_, err := r.Poll(t.Context(), "", 0)
+		return err
+	}
+	if err := poll(); err != nil {
+		t.Fatal(err)
+	}
+	l.knows, l.enrols = "", "" // as in the backup
+	if err := poll(); err == nil {
+		t.Error("without a certificate of kubelet's")
+	}
+	for name, bad := range map[string][]byte{"no pair": []byte("x"), "nothing": {}} {
+		if keys.kubelet = bad; poll() == nil {
+			t.Errorf("with %s for a certificate", name)
+		}
+	}
+	keys.kubelet = pair
+	if err := poll(); err != nil || l.knows != keys.key.Thumbprint() {
+		t.Errorf("with kubelet's certificate: %v", err)
+	}
+}
+
+// A machine that is refused beside another one goes on when its bundle has a secret by which the owner
+// confirms it, and says that it is refused otherwise.
+func TestSecondMachineIsConfirmed(t *testing.T) {
+	keys := &heldKeys{secret: "s"}
+	l := &listenerOf{t: t, enrols: "s"}
+	r := machineAt(l, keys, false)
+	if _, err := r.Poll(t.Context(), "", 0); err != nil {
+		t.Fatal(err)
+	}
+	l.second, l.refuses = true, secondMachine
+	if _, err := r.Poll(t.Context(), "", 0); !IsSecond(err) {
+		t.Errorf("the refused machine: %v", err)
+	}
+	l.refuses = ""
+	if _, err := r.Poll(t.Context(), "", 0); err != nil || l.second {
+		t.Errorf("the confirmed machine: %v", err)
+	}
+}
+
+// No other server than Resource Manager is shown a token for Resource Manager.
+func TestScope(t *testing.T) {
+	for endpoint, want := range map[[2]string]string{
+		{"", "api://x"}:                     "https://arm.example/.default",
+		{config.ResourceManager, "api://x"}: "https://arm.example/.default",
+		{listenerURL, "api://x"}:            "api://x/.default",
+		{listenerURL, ""}:                   "",
+	} {
+		var c config.Config
+		c.Azure.ResourceManagerEndpoint = "https://arm.example"
+		c.Agent.Monitoring.Endpoint, c.Agent.Monitoring.Audience = endpoint[0], endpoint[1]
+		got, err := Scope(c)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %s, %v", endpoint, got, err)
+		}
 	}
 }
 

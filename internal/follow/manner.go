@@ -61,9 +61,19 @@ func (m Manner) SameWay(o Manner) bool {
 	return m.Same(o)
 }
 
-// Scope is the scope of the tokens with which the provider is asked.
-func Scope(c config.Config) string {
-	return strings.TrimRight(c.Azure.ResourceManagerEndpoint, "/") + "/.default"
+// Scope returns the scope of the tokens with which the provider is asked. A provider's own listener
+// sees no token for Resource Manager, with which it could act for the node.
+func Scope(c config.Config) (string, error) {
+	to, audience := c.Agent.Monitoring, c.Azure.ResourceManagerEndpoint
+	if to.Endpoint != "" && to.Endpoint != config.ResourceManager {
+		audience = to.Audience
+	}
+	if audience == "" {
+		return "", errors.New("agent.monitoring.audience is not set: it is the application for which the " +
+			"node's identity gets a token for " + to.Endpoint + "; a configuration URL of the provider " +
+			"needs none")
+	}
+	return strings.TrimRight(audience, "/") + "/.default", nil
 }
 
 // refusesNode reports whether a poll has failed since the provider refuses the node, or another
@@ -78,5 +88,5 @@ func refusesNode(err error) bool {
 		return false
 	}
 	return refused.Status == http.StatusUnauthorized || refused.Status == http.StatusNotFound ||
-		refused.Code == secondMachine
+		IsSecond(err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
 )
 
 // Resource is a flexNodeConfig, asked as the node that it describes.
@@ -39,6 +40,8 @@ type Answer struct {
 	// Waited tells that the provider has held the request back, Woken that it has answered before it
 	// had to although the offer is the same: what it held back may begin.
 	Waited, Woken bool
+	// Second tells that the provider has seen another machine beside this one.
+	Second bool
 	// Deleted is set when the owner has deleted the resource.
 	Deleted *agentapi.Tombstone
 }
@@ -80,6 +83,7 @@ func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (A
 	answer := Answer{
 		ETag: resp.Header.Get("ETag"), Interval: resp.seconds("X-Ms-Flexnode-Poll-Interval"),
 	}
+	answer.Second = resp.Header.Get(machinekey.SecondHeader) != ""
 	applied := resp.Header.Get("Preference-Applied")
 	answer.Waited = strings.HasPrefix(applied, "wait")
 	switch resp.StatusCode {
@@ -202,7 +206,7 @@ func (r *Resource) send(
 	if err == nil && r.Signer != nil && r.Signer.challenged(resp) {
 		resp, err = r.sendOnce(ctx, wait, method, action, header, body)
 	}
-	if err != nil || r.Signer == nil || !resp.hasCode(notRegistered) {
+	if err != nil || r.Signer == nil || action == "/"+registerAction || !resp.unknown() {
 		return resp, err
 	}
 	if err := r.register(ctx); err != nil {

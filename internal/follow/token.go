@@ -44,7 +44,11 @@ func (t *Tokens) Token(ctx context.Context, c config.Config) (string, error) {
 		}
 		t.key = key
 	}
-	token, err := t.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{Scope(c)}})
+	scope, err := Scope(c)
+	if err != nil {
+		return "", err
+	}
+	token, err := t.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{scope}})
 	if err != nil {
 		return "", identity.Explain(err, identity.TokenFor("the resource provider", c.Azure))
 	}
@@ -80,8 +84,12 @@ func Prove(ctx context.Context, q Question) error {
 
 // proveToken asks Azure for a fresh token, with which the resource is asked then.
 func (r *Resource) proveToken(ctx context.Context, q Question, c config.Config) error {
+	scope, err := Scope(c)
+	if err != nil {
+		return err
+	}
 	token, err := identity.Fresh(ctx, func() (identity.Credential, error) { return q.Identity(c) },
-		Scope(c), identity.TokenFor("the resource provider", c.Azure))
+		scope, identity.TokenFor("the resource provider", c.Azure))
 	if identity.Refused(err) {
 		return &transition.Outcome{Kind: transition.Refused, Err: err}
 	}

@@ -155,6 +155,7 @@ func catalogue() []entry {
 		{HostAsConfigured, LayerNode, hostAsConfigured, Watch},
 		{NoChangeWaiting, LayerNode, noChangeWaiting, Watch | harmless},
 		{"NotVulnerable", LayerNode, notVulnerable, Watch | harmless | underived},
+		{"OnlyMachine", LayerNode, onlyMachine, Watch | harmless | ofUpkeep | underived},
 		{"ProviderAnswers", LayerNode, providerAnswers, Watch | harmless | ofUpkeep},
 		{"VersionsSupported", LayerNode, versionsSupported, Watch | harmless | underived},
 	}

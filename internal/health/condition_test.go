@@ -39,7 +39,7 @@ func TestWatch(t *testing.T) {
 		"NodeOwned", NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured, PodSubnetsAgree,
 		PodsSynchronized, LabelsApplied, "TaintsApplied", "ServicesReachable",
 		"ConfigurationAccepted", HostAsConfigured, NoChangeWaiting, "NotVulnerable",
-		"ProviderAnswers", "VersionsSupported",
+		"OnlyMachine", "ProviderAnswers", "VersionsSupported",
 	}
 	if diff := cmp.Diff(want, types(all)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
@@ -159,7 +159,7 @@ func TestFirst(t *testing.T) {
 // conditions that quote them.
 func TestIll(t *testing.T) {
 	harmless := []string{"SizeAdvised", FirewallOpen, "ServicesReachable", "RebootNotPending",
-		"TimeSynchronized", NoChangeWaiting, "NotVulnerable", "ProviderAnswers",
+		"TimeSynchronized", NoChangeWaiting, "NotVulnerable", "OnlyMachine", "ProviderAnswers",
 		"VersionsSupported"}
 	quoting := []string{
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, NodeRegistered,

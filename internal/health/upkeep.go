@@ -47,6 +47,8 @@ type Polls struct {
 	// Kept is why the machine is not given back, though its resource was deleted: DeletionWaits or
 	// RefusedByPolicy; "" while that is not so.
 	Kept string `json:"kept,omitempty"`
+	// Second is SecondRefused or SecondSeen; "" without another machine.
+	Second string `json:"second,omitempty"`
 	// Failures is how many polls in a row have failed.
 	Failures int `json:"failures,omitempty"`
 	// Received and Applied are the configVersions that the machine has and that it runs on.
@@ -225,6 +227,39 @@ func principalCertificate(e Evidence) Condition {
 	}.judge(e, e.Upkeep.Principal)
 }
 
+// What the provider says of another machine with the key of this one, or that wants to be its node.
+const (
+	SecondRefused = "refused" // this machine is, since the other one is the node
+	SecondSeen    = "seen"    // the other one is refused
+)
+
+// SecondOf returns the form of what a poll has reported about another machine.
+func SecondOf(refused, seen bool) string {
+	switch {
+	case refused:
+		return SecondRefused
+	case seen:
+		return SecondSeen
+	}
+	return ""
+}
+
+// onlyMachine: a disk that was copied has the machine's key too.
+func onlyMachine(e Evidence) Condition {
+	if p := e.Upkeep.Polls; p != nil && p.Second == SecondRefused {
+		return fails(OwnerConfiguration, secondMachine, "the resource provider refuses this machine: "+
+			"another one is this node, with the same key or one that was registered before; if this "+
+			"machine is a copy, wipe it; if it is to be the node, ask for a new configuration URL with "+
+			"regenerateToken", "give it to this machine with `aks-flex-node agent --config-url -`")
+	} else if p != nil && p.Second == SecondSeen {
+		return fails(OwnerConfiguration, secondMachine, "the resource provider has seen, and refuses, "+
+			"another machine that says it is this node; if its disk is a copy of this one, wipe it")
+	}
+	return holds()
+}
+
+const secondMachine = "SecondMachine"
+
 // unanswered is for how long the provider may not answer, though it was asked more than once: polls
 // that fail are five minutes apart, or as long as an hour where the owner says so.
 const unanswered = 15 * time.Minute
@@ -236,7 +271,7 @@ func providerAnswers(e Evidence) Condition {
 		return holds()
 	}
 	since := cmp.Or(p.Answered, p.First)
-	if p.Failures < 2 || e.Now.Sub(since) < unanswered {
+	if p.Failures < 2 || p.Second == SecondRefused || e.Now.Sub(since) < unanswered {
 		return holds()
 	}
 	return fails(OwnerCluster, "NotAnswered", "the resource provider has not answered since "+

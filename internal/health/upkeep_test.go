@@ -90,6 +90,13 @@ func TestUpkeep(t *testing.T) {
 		}},
 		{"ProviderAnswers", "", func(u *Upkeep) { u.Polls = &Polls{Answered: ago(day)} }},
 		{"ProviderAnswers", "", func(u *Upkeep) { u.Polls = nil }},
+		{"ProviderAnswers", "", func(u *Upkeep) {
+			u.Polls = &Polls{Answered: ago(day), Failures: 9, Second: SecondRefused}
+		}},
+		{"OnlyMachine", "SecondMachine", func(u *Upkeep) { u.Polls = &Polls{Second: SecondRefused} }},
+		{"OnlyMachine", "SecondMachine", func(u *Upkeep) { u.Polls = &Polls{Second: SecondSeen} }},
+		{"OnlyMachine", "", func(u *Upkeep) { u.Polls = &Polls{} }},
+		{"OnlyMachine", "", func(u *Upkeep) { u.Polls = nil }},
 	} {
 		e := good()
 		tt.change(e.Upkeep)

@@ -14,6 +14,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/lab/load"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
 )
 
 // benchReport is what an agent says of a node on which a file has been changed: every section, and
@@ -85,15 +86,20 @@ func (b *ProviderBench) every(
 // Report has each agent say all that it can.
 func (b *ProviderBench) Report(ctx context.Context) error {
 	return b.every(ctx, b.stored, http.StatusNoContent, func(n int) (*http.Request, error) {
+		const action = "reportStatus"
 		body, err := benchReport(n)
 		if err != nil {
 			return nil, err
 		}
+		token, err := b.machines[n].token(action, body)
+		if err != nil {
+			return nil, err
+		}
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost,
-			ReplicaURL(0)+b.node(n)+"/reportStatus?api-version="+ProviderAPI,
+			ReplicaURL(0)+b.node(n)+"/"+action+"?api-version="+ProviderAPI,
 			bytes.NewReader(body))
 		if err == nil {
-			r.Header.Set("Authorization", "Bearer "+b.tokens[n])
+			r.Header.Set("Authorization", machinekey.Scheme+" "+token)
 			r.Header.Set("Content-Type", "application/json")
 		}
 		return r, err

@@ -1,25 +1,24 @@
 package lab
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/big"
 	"os"
-	"runtime"
-	"sync"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// benchIssuer signs the tokens of a fleet: each agent has an identity and a token of its own. The
-// lab's Azure knows a few identities only, and would be asked for minutes.
-type benchIssuer struct{ key *rsa.PrivateKey }
+// benchIssuer signs the tokens with which a fleet registers its keys: each agent has an identity of
+// its own. The lab's Azure knows a few identities only, and would be asked for minutes.
+type benchIssuer struct {
+	key      *rsa.PrivateKey
+	audience string
+}
 
 const (
 	issuerURL  = bareURL + "/issuer/"
@@ -27,12 +26,12 @@ const (
 	issuerKey  = "bench"
 )
 
-func newBenchIssuer() (benchIssuer, error) {
+func newBenchIssuer(audience string) (benchIssuer, error) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return benchIssuer{}, fmt.Errorf("cannot make the key of the bench's tokens: %w", err)
 	}
-	return benchIssuer{key}, nil
+	return benchIssuer{key, audience}, nil
 }
 
 // keysFile has the public key, as jwks_uri answers it.
@@ -58,31 +57,12 @@ func benchIdentity(n int) string { return fmt.Sprintf("cccccccc-0000-4000-8000-%
 func (i benchIssuer) token(n int) (string, error) {
 	now := time.Now()
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
-		"iss": issuerURL, "aud": AzureURL, "tid": Tenant, "idtyp": "app", "ver": "1.0",
+		"iss": issuerURL, "aud": i.audience, "tid": Tenant, "idtyp": "app", "ver": "1.0",
 		"appid": benchIdentity(n), "oid": fmt.Sprintf("dddddddd-0000-4000-8000-%012d", n),
 		"iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(12 * time.Hour).Unix(),
 	})
 	token.Header["kid"] = issuerKey
 	return token.SignedString(i.key)
-}
-
-// tokens are those of agents, from one number to before another.
-func (i benchIssuer) tokens(ctx context.Context, from, to int) ([]string, error) {
-	list := make([]string, to-from)
-	errs := make([]error, runtime.GOMAXPROCS(0))
-	var signing sync.WaitGroup
-	for w := range errs {
-		signing.Go(func() {
-			for n := w; n < len(list) && errs[w] == nil && ctx.Err() == nil; n += len(errs) {
-				list[n], errs[w] = i.token(from + n)
-			}
-		})
-	}
-	signing.Wait()
-	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
-		return nil, fmt.Errorf("cannot sign the agents' tokens: %w", err)
-	}
-	return list, nil
 }
 
 // trustBench has a provider accept the fleet's tokens from its next start on.

@@ -151,7 +151,7 @@ func (n *Neighbours) serve(
 	if err != nil {
 		return got, err
 	}
-	token, err := n.lab.AccessToken(ctx, who.Operator)
+	token, err := n.lab.TokenAt(ctx, who.Operator, ProviderURL)
 	if err != nil {
 		return got, err
 	}

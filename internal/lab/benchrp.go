@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/lab/load"
 )
@@ -31,10 +32,10 @@ type ProviderBench struct {
 	// cluster returns the cluster of a node.
 	cluster func(n int) string
 	kube    []string
-	// stored is how many nodes there are; etags are what their polls show, tokens those of their
-	// agents.
-	stored        int
-	etags, tokens []string
+	// stored is how many nodes there are; etags are what their polls show.
+	stored   int
+	etags    []string
+	machines []*benchMachine
 }
 
 // The polls of a fleet: so many connections that are flooded, so many that are open, and the rate
@@ -58,14 +59,14 @@ func (l *Lab) NewProviderBench(ctx context.Context) (*ProviderBench, error) {
 	}
 	b := &ProviderBench{lab: l, tls: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13},
 		cluster: func(int) string { return ClusterID }}
-	if b.issuer, err = newBenchIssuer(); err != nil {
+	who, err := l.Azure()
+	if err != nil {
+		return nil, err
+	}
+	if b.issuer, err = newBenchIssuer(who.audience()); err != nil {
 		return nil, err
 	}
 	if err := b.issuer.publish(l.keysFile()); err != nil {
-		return nil, err
-	}
-	who, err := l.Azure()
-	if err != nil {
 		return nil, err
 	}
 	for range callers {
@@ -79,6 +80,9 @@ func (l *Lab) NewProviderBench(ctx context.Context) (*ProviderBench, error) {
 		return nil, err
 	}
 	if err := l.trustBench(); err != nil {
+		return nil, err
+	}
+	if _, err := b.Restart(ctx); err != nil {
 		return nil, err
 	}
 	return b, b.allowConfigMap(ctx, who.Node.ObjectID)
@@ -127,16 +131,12 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 	if err != nil {
 		return err
 	}
-	token, err := b.lab.AccessToken(ctx, who.Operator)
+	token, err := b.lab.TokenAt(ctx, who.Operator, ProviderURL)
 	if err != nil {
 		return err
 	}
-	more, err := b.issuer.tokens(ctx, b.stored, nodes)
-	if err != nil {
-		return err
-	}
-	b.tokens = append(b.tokens, more...)
 	b.etags = append(b.etags, make([]string, nodes-b.stored)...)
+	b.machines = append(b.machines, make([]*benchMachine, nodes-b.stored)...)
 	var next atomic.Int64
 	next.Store(int64(b.stored))
 	var wg sync.WaitGroup
@@ -151,8 +151,7 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 				if n >= nodes {
 					return
 				}
-				b.etags[n], errs[worker] = put(
-					ctx, client, b.url(n), token, benchBody(n, "factory-7"))
+				errs[worker] = b.add(ctx, client, token, n)
 			}
 		})
 	}
@@ -161,23 +160,48 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 	return errors.Join(errs...)
 }
 
-func put(ctx context.Context, client *http.Client, url, token string, body []byte) (string, error) {
+// add stores a node, and has its machine register a key with a token of the node's identity.
+func (b *ProviderBench) add(ctx context.Context, client *http.Client, token string, n int) error {
+	etag, uid, err := put(ctx, client, b.url(n), token, benchBody(n, "factory-7"))
+	if err != nil {
+		return err
+	}
+	identity, err := b.issuer.token(n)
+	if err != nil {
+		return fmt.Errorf("cannot sign the token of an agent: %w", err)
+	}
+	b.etags[n] = etag
+	if b.machines[n], err = newBenchMachine(b.node(n), uid); err != nil {
+		return err
+	}
+	return b.machines[n].register(ctx, client, ReplicaURL(0), identity)
+}
+
+// put writes a node, and returns its ETag and uid.
+func put(
+	ctx context.Context, client *http.Client, url, token string, body []byte,
+) (etag, uid string, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(body))
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Content-Type", "application/json")
 	response, err := client.Do(r)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode/100 != 2 {
 		err = fmt.Errorf("cannot store a node: %s: %s", response.Status, text)
 	}
-	return response.Header.Get("ETag"), err
+	if err != nil {
+		return "", "", err
+	}
+	var shown api.FlexNodeConfig
+	err = json.Unmarshal(text, &shown)
+	return response.Header.Get("ETag"), shown.Properties.ResourceUID, err
 }
 
 // polls are those of the stored nodes, unchanged.
@@ -200,7 +224,7 @@ func (b *ProviderBench) pollAt(ctx context.Context, server string, n int) (*http
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.urlAt(server, n), nil)
 	if err == nil {
 		r.Header.Set("If-None-Match", b.etags[n])
-		r.Header.Set("Authorization", "Bearer "+b.tokens[n])
+		err = b.machines[n].signPoll(r)
 	}
 	return r, err
 }
@@ -303,7 +327,7 @@ func (b *ProviderBench) Puts(ctx context.Context, rounds int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	token, err := b.lab.AccessToken(ctx, who.Operator)
+	token, err := b.lab.TokenAt(ctx, who.Operator, ProviderURL)
 	if err != nil {
 		return 0, err
 	}

@@ -97,5 +97,5 @@ func (b *ProviderBench) scriptToken(ctx context.Context) (string, error) {
 	if !slices.Contains([]int{http.StatusOK, http.StatusCreated, http.StatusConflict}, status) {
 		return "", fmt.Errorf("cannot give the script a role: %d %s", status, text)
 	}
-	return b.lab.AccessToken(ctx, who.Unprivileged)
+	return b.lab.TokenAt(ctx, who.Unprivileged, ProviderURL)
 }

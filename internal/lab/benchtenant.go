@@ -71,7 +71,7 @@ func (n *Neighbours) admitTenant(ctx context.Context) error {
 	if err != nil || status != http.StatusOK {
 		return errors.Join(err, fmt.Errorf("cannot register a subscription: %d %s", status, text))
 	}
-	n.tenantToken, err = n.lab.AccessToken(ctx, who.Unprivileged)
+	n.tenantToken, err = n.lab.TokenAt(ctx, who.Unprivileged, ProviderURL)
 	return err
 }
 

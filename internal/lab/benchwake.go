@@ -102,7 +102,7 @@ func (w *Waiting) Wake(ctx context.Context) (Woken, error) {
 	if err != nil {
 		return Woken{}, err
 	}
-	token, err := w.b.lab.AccessToken(ctx, who.Operator)
+	token, err := w.b.lab.TokenAt(ctx, who.Operator, ProviderURL)
 	if err != nil {
 		return Woken{}, err
 	}
@@ -118,7 +118,7 @@ func (w *Waiting) Wake(ctx context.Context) (Woken, error) {
 			for n := worker; n < len(sent) && errs[worker] == nil; n += pollers {
 				time.Sleep(time.Until(began.Add(time.Second * time.Duration(n) / changeRate)))
 				sent[n] = time.Now()
-				_, errs[worker] = put(ctx, client, w.b.url(n), token, benchBody(n, "factory-8"))
+				_, _, errs[worker] = put(ctx, client, w.b.url(n), token, benchBody(n, "factory-8"))
 				stored[n] = time.Now()
 			}
 		})

@@ -116,7 +116,7 @@ func (l *Lab) newChaos(ctx context.Context, c Chaos) (*chaosRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	token, err := l.AccessToken(ctx, who.Operator)
+	token, err := l.TokenAt(ctx, who.Operator, ProviderURL)
 	if err != nil {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func (c *chaosRun) joinFleet(ctx context.Context) error {
 		return err
 	}
 	c.fleet = &fleet{broken: map[wave]int{}, who: who.Node}
-	if c.fleet.token, err = c.lab.AccessToken(ctx, who.Node); err != nil {
+	if c.fleet.token, err = c.lab.TokenAt(ctx, who.Node, ProviderURL); err != nil {
 		return err
 	}
 	if c.fleet.admin, err = c.lab.AdminClient(); err != nil {

@@ -326,7 +326,7 @@ func (l *Lab) commonSettings(
 		"authentication": object{
 			"issuers": []object{{"url": AzureURL + "/" + Tenant + "/", "tenantId": Tenant,
 				"keysURL": AzureURL + "/" + Tenant + "/discovery/v2.0/keys"}},
-			"audiences": []string{AzureURL, "https://management.azure.com"},
+			"audiences": []string{who.audience()},
 		},
 		"azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL,
 			"tenantId": Tenant, "clientId": who.Provider.ClientID, "clientSecretFile": secretFile},
@@ -386,6 +386,18 @@ func (l *Lab) AccessToken(ctx context.Context, p Principal) (string, error) {
 	return l.tokenFor(ctx, p, AzureURL)
 }
 
+// TokenAt is a token for a base URL, which is Resource Manager's or a provider's own.
+func (l *Lab) TokenAt(ctx context.Context, p Principal, base string) (string, error) {
+	who, err := l.Azure()
+	if err != nil || base == AzureURL {
+		return l.AccessToken(ctx, p)
+	}
+	return l.tokenFor(ctx, p, who.audience())
+}
+
+// audience is that of tokens for the provider.
+func (a Azure) audience() string { return "api://" + a.Provider.ClientID }
+
 // tokenFor is an access token of a service principal for a resource.
 func (l *Lab) tokenFor(ctx context.Context, p Principal, resource string) (string, error) {
 	client, err := l.HTTPClient()
@@ -428,7 +440,7 @@ func (l *Lab) ARM(
 	if err != nil {
 		return 0, "", err
 	}
-	token, err := l.AccessToken(ctx, who.Operator)
+	token, err := l.TokenAt(ctx, who.Operator, base)
 	if err != nil {
 		return 0, "", err
 	}

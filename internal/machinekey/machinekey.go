@@ -21,6 +21,9 @@ const Scheme = "MachineKey"
 // NonceHeader is the header of a 401 that has a nonce, by the name that net/http gives it.
 const NonceHeader = "X-Ms-Flexnode-Nonce"
 
+// SecondHeader is the header of the answer to a poll that reports another machine beside the caller.
+const SecondHeader = "X-Ms-Flexnode-Second-Machine"
+
 // Key is the key of a machine.
 type Key struct {
 	private *ecdsa.PrivateKey

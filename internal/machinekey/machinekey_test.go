@@ -22,7 +22,7 @@ func must[T any](v T, err error) T {
 
 var (
 	now  = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	said = Claims{UID: "uid", Audience: "https://provider.example", Boot: "boot"}
+	said = Claims{UID: "uid", Audience: "https://provider.example", Boot: NewBoot()}
 )
 
 // verifier is a provider's, at the time now, with one nonce that holds.
@@ -30,7 +30,7 @@ func verifier() Verifier {
 	return Verifier{
 		Audiences: []string{said.Audience}, Now: func() time.Time { return now },
 		Nonce: func(nonce string) (time.Time, bool) {
-			return now.Add(time.Minute), nonce == "given"
+			return now.Add(Lifetime - time.Minute), nonce == "given"
 		},
 	}
 }
@@ -69,8 +69,14 @@ func TestVerify(t *testing.T) {
 	bound.Request = RequestOf("POST", "/x/reportStatus", []byte("{}"))
 	got := must(verifier().Verify(must(key.Sign(bound, now))))
 	if got.Claims != bound || got.Thumbprint != key.Thumbprint() ||
-		!got.Ends.Equal(now.Add(Lifetime+leeway)) {
+		!got.Ends.Equal(now.Add(Lifetime+Leeway)) {
 		t.Errorf("got %+v", got)
+	}
+	bound.Nonce = "given"
+	late := must(verifier().Verify(must(key.Sign(bound, now.Add(time.Hour)))))
+	if !got.Issued.Equal(now) || !late.Issued.Equal(now.Add(-time.Minute)) ||
+		!late.Signed.Equal(now.Add(time.Hour)) {
+		t.Errorf("made at %s; with a nonce at %s, by its clock %s", got.Issued, late.Issued, late.Signed)
 	}
 	if got.Request.Digest == Digest([]byte("{} ")) {
 		t.Error("another body has the same digest")
@@ -164,6 +170,8 @@ func TestRefused(t *testing.T) {
 		"two audiences": change(t, key, func(_ map[string]any, c *claims) {
 			c.Audience = append(c.Audience, "https://other.example")
 		}),
+		"no boot":     change(t, key, func(_ map[string]any, c *claims) { c.Boot = "" }),
+		"a long boot": change(t, key, func(_ map[string]any, c *claims) { c.Boot += NewBoot() }),
 		"no subject":  change(t, key, func(_ map[string]any, c *claims) { c.Subject = "" }),
 		"no end":      change(t, key, func(_ map[string]any, c *claims) { c.ExpiresAt = nil }),
 		"no issue":    change(t, key, func(_ map[string]any, c *claims) { c.IssuedAt = nil }),

@@ -14,8 +14,8 @@ import (
 const (
 	// Lifetime is the longest validity of a token.
 	Lifetime = 5 * time.Minute
-	// leeway is the tolerance between the clocks of machine and provider without a nonce.
-	leeway = 30 * time.Second
+	// Leeway is the tolerance between the clocks of machine and provider without a nonce.
+	Leeway = 30 * time.Second
 	// MaxLength bounds a token, in bytes.
 	MaxLength = 4 << 10
 	// kind keeps a token from being taken for another kind of token (RFC 8725, section 3.11).
@@ -31,7 +31,7 @@ type Claims struct {
 	Request Request
 	// Nonce is one that the provider has given; the token's times are not judged with it.
 	Nonce string
-	// Boot is an id that is made once per boot of the machine.
+	// Boot is an id that is made once per boot of the machine (NewBoot).
 	Boot string
 }
 
@@ -86,7 +86,8 @@ type Verifier struct {
 	// Audiences are the URLs of the provider, without a slash at the end.
 	Audiences []string
 	Now       func() time.Time
-	// Nonce returns until when a nonce holds; false for one that does not.
+	// Nonce returns until when a nonce holds, a Lifetime after it was made; false for one that does
+	// not.
 	Nonce func(nonce string) (until time.Time, ok bool)
 }
 
@@ -95,8 +96,9 @@ type Verified struct {
 	Claims
 	// Thumbprint is that of the key that has signed it.
 	Thumbprint string
-	// Ends is until when the token holds, by the provider's clock.
-	Ends time.Time
+	// Issued is when the token was made at the earliest, and Ends until when it holds, by the
+	// provider's clock; Signed is when it was made by the machine's.
+	Issued, Ends, Signed time.Time
 }
 
 // Verify verifies a token with the key that is in it. Whose key that is the caller decides by the
@@ -120,32 +122,32 @@ func (v Verifier) Verify(text string) (Verified, error) {
 	if len(said.Audience) != 1 || !slices.Contains(v.Audiences, said.Audience[0]) {
 		return Verified{}, jwt.ErrTokenInvalidAudience
 	}
-	if said.Subject == "" || said.IssuedAt == nil || said.ExpiresAt == nil {
+	if said.Subject == "" || said.IssuedAt == nil || said.ExpiresAt == nil || !isBoot(said.Boot) {
 		return Verified{}, jwt.ErrTokenRequiredClaimMissing
 	}
-	ends, err := v.ends(said)
+	issued, ends, err := v.times(said)
 	return Verified{
 		Claims: Claims{
 			UID: said.Subject, Audience: said.Audience[0], Request: said.Request, Nonce: said.Nonce,
 			Boot: said.Boot,
 		},
-		Thumbprint: thumbprint, Ends: ends,
+		Thumbprint: thumbprint, Issued: issued, Ends: ends, Signed: said.IssuedAt.Time,
 	}, err
 }
 
-// ends returns until when a token holds.
-func (v Verifier) ends(said claims) (time.Time, error) {
+// times returns since when at the earliest there is a token, and until when it holds.
+func (v Verifier) times(said claims) (issued, ends time.Time, err error) {
 	if said.Nonce != "" {
 		if until, ok := v.Nonce(said.Nonce); ok {
-			return until, nil
+			return until.Add(-Lifetime), until, nil
 		}
-		return time.Time{}, ErrTime
+		return issued, ends, ErrTime
 	}
 	now, from, to := v.Now(), said.IssuedAt.Time, said.ExpiresAt.Time
-	if to.Sub(from) > Lifetime || now.Before(from.Add(-leeway)) || !now.Before(to.Add(leeway)) {
-		return time.Time{}, ErrTime
+	if to.Sub(from) > Lifetime || now.Before(from.Add(-Leeway)) || !now.Before(to.Add(Leeway)) {
+		return issued, ends, ErrTime
 	}
-	return to.Add(leeway), nil
+	return from, to.Add(Leeway), nil
 }
 
 // keyOf returns the key in the header of a token, which names it by its thumbprint.

@@ -31,7 +31,7 @@ func call(
 	t *testing.T, who lab.Principal, base, method, path string, body any, headers ...string,
 ) answer {
 	t.Helper()
-	token, err := bench.AccessToken(t.Context(), who)
+	token, err := bench.TokenAt(t.Context(), who, base)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func installed(t *testing.T, name string) lab.Machine {
 			"issuers": []map[string]any{{"url": lab.AzureURL + "/" + lab.Tenant + "/",
 				"tenantId": lab.Tenant,
 				"keysURL":  lab.AzureURL + "/" + lab.Tenant + "/discovery/v2.0/keys"}},
-			"audiences": []string{lab.AzureURL},
+			"audiences": []string{"api://flexnode-rp"},
 		},
 	})
 	if err != nil {

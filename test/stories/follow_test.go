@@ -21,6 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -53,6 +54,13 @@ type provider struct {
 	key        string
 	registered int
 	registers  func()
+	// boots are those of the tokens that it was shown, in their order, refuses is one that is of
+	// another machine, and second tells the machine that there is another.
+	boots   []string
+	refuses string
+	// fresh is an enrolment secret that registers another key, once; "" for none.
+	fresh string
+	second  bool
 }
 
 // offers has the provider offer a configuration.
@@ -146,6 +154,11 @@ func (p *provider) begin(w http.ResponseWriter, r *http.Request) {
 func (p *provider) poll(w http.ResponseWriter, r *http.Request) {
 	offer, changed := p.now()
 	etag := func() string { return offer.URLSHA256 }
+	p.set(func() {
+		if p.second {
+			w.Header().Set(machinekey.SecondHeader, "true")
+		}
+	})
 	if r.Header.Get("If-None-Match") == etag() && r.Header.Get("Prefer") != "" {
 		p.set(func() { p.waiting++ })
 		select {

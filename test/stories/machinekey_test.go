@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,10 +45,19 @@ func (p *provider) signed(r *http.Request, action string) *http.Response {
 	if scheme != machinekey.Scheme {
 		token = ask.MachineToken
 	}
+	p.mu.Lock()
+	ahead := p.ahead
+	p.mu.Unlock()
 	got, err := machinekey.Verifier{
-		Audiences: []string{"https://" + r.URL.Host}, Now: time.Now,
-		Nonce: func(string) (time.Time, bool) { return time.Time{}, false },
+		Audiences: []string{"https://" + r.URL.Host},
+		Now:       func() time.Time { return time.Now().Add(ahead) },
+		Nonce:     func(nonce string) (time.Time, bool) { return time.Now(), nonce == "nonce" },
 	}.Verify(token)
+	if errors.Is(err, machinekey.ErrTime) {
+		resp := refusal(r, http.StatusUnauthorized, "MachineTokenTime")
+		resp.Header.Set(machinekey.NonceHeader, "nonce")
+		return resp
+	}
 	if err != nil || got.UID != "u" {
 		return refusal(r, http.StatusUnauthorized, "InvalidMachineToken")
 	}
@@ -56,8 +66,14 @@ func (p *provider) signed(r *http.Request, action string) *http.Response {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if got.Thumbprint != p.key {
+	if !slices.Contains(p.boots, got.Boot) {
+		p.boots = append(p.boots, got.Boot)
+	}
+	switch {
+	case got.Thumbprint != p.key:
 		return refusal(r, http.StatusUnauthorized, "MachineKeyNotRegistered")
+	case got.Boot == p.refuses:
+		return refusal(r, http.StatusConflict, "SecondMachine")
 	}
 	return nil
 }
@@ -72,6 +88,8 @@ func (p *provider) register(r *http.Request, key string, ask api.RegisterKey) *h
 	defer p.mu.Unlock()
 	p.registered++
 	switch {
+	case p.fresh != "" && ask.EnrolmentSecret == p.fresh:
+		p.fresh, p.key = "", ""
 	case ask.MachineToken == "" && ask.EnrolmentSecret != enrolmentSecret:
 		return refusal(r, http.StatusUnauthorized, "EnrolmentFailed")
 	case p.key != "" && p.key != key:

@@ -102,6 +102,16 @@ type RegisterKey struct {
 	// MachineToken is a token that is signed with the key and bound to the method and path of this
 	// request, where the node's identity in Azure asks.
 	MachineToken string `json:"machineToken,omitempty"`
+	// Kubelet proves that the machine runs the node's kubelet, for a provider that was restored from a
+	// backup and does not know the key.
+	Kubelet *KubeletProof `json:"kubelet,omitempty"`
+}
+
+// KubeletProof is a signature by the key of a kubelet's client certificate.
+type KubeletProof struct {
+	Certificate []byte `json:"certificate"` // DER
+	// Signature is over the SHA-256 of machinekey.Statement: ASN.1 of ECDSA, or PKCS #1 v1.5 of RSA.
+	Signature []byte `json:"signature"`
 }
 
 // Refresh is the body of refreshCredentials.

@@ -50,6 +50,7 @@ type (
 	BeginChange  = agentapi.BeginChange
 	ChangeBegun  = agentapi.ChangeBegun
 	RegisterKey  = agentapi.RegisterKey
+	KubeletProof = agentapi.KubeletProof
 	Refresh      = agentapi.Refresh
 	Refreshed    = agentapi.Refreshed
 	Signature    = agentapi.Signature

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -14,7 +15,20 @@ import (
 
 // MachineKeys returns the key of the machine, which signs requests to a provider.
 func MachineKeys(a *Agent) follow.Keys {
-	return saved.Keys{Writer: saved.NewWriter(a.Machine), Writing: &a.Bundle}
+	return saved.Keys{
+		Writer: saved.NewWriter(a.Machine), RunDir: a.Path(saved.RunDir), Writing: &a.Bundle,
+		Kubelet: func(ctx context.Context) ([]byte, error) { return kubeletPair(ctx, a) },
+	}
+}
+
+// kubeletPair returns the client certificate of the node's kubelet with its key, in PEM; nil on a
+// machine that is no node.
+func kubeletPair(ctx context.Context, a *Agent) ([]byte, error) {
+	h, err := OpenReadOnly(ctx, a)
+	if err != nil || h.Saved.Live == nil {
+		return nil, err
+	}
+	return a.ReadFile(access.ClientCertificate(h.Saved.Live.Config))
 }
 
 // ResourceOf is where a configuration is from; zero for none. What a provider has delivered is from

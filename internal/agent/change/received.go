@@ -59,6 +59,9 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	if err := Accept(h, d.Loaded.Config); err != nil {
 		return err
 	}
+	if err := renewKey(ctx, h, d); err != nil {
+		return err
+	}
 	if hasReceived(ctx, h, d) {
 		return keepJoining(ctx, h, d)
 	}
@@ -119,6 +122,19 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	}
 	c := d.Loaded.Config.Azure
 	return !(c.ArcEnabled() && c.Onboards() && inspect.ArcLost(ctx, h.Node))
+}
+
+// renewKey removes the machine's key where a new configuration URL has another enrolment secret, which
+// registers a key once: the present key may be in other hands too. The next one is made when the
+// provider is asked. It goes before the secret is on disk: after a crash the URL works again.
+func renewKey(ctx context.Context, h *Home, d Delivery) error {
+	given := config.JoiningOf(d.Bundle)
+	had, err := h.Records().Joining()
+	if err != nil || given.EnrolmentSecret == "" ||
+		given.EnrolmentSecret == had.EnrolmentSecret {
+		return err
+	}
+	return h.Store.Remove(ctx, saved.MachineKeyFile)
 }
 
 // keepJoining keeps of a delivered version that the machine has already the secret by which it

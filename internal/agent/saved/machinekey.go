@@ -21,9 +21,13 @@ func (r Records) MachineKey() (*machinekey.Key, error) {
 	return machinekey.Parse(text)
 }
 
-// Keys are the key of the machine and the secret that registers it, on disk.
+// Keys are the key of the machine and the secret that registers it, on disk, and the id of its boot.
 type Keys struct {
 	Writer Writer
+	// RunDir is the directory of the boot's id.
+	RunDir string
+	// Kubelet returns kubelet's client certificate with its key, in PEM; nil without one.
+	Kubelet func(ctx context.Context) ([]byte, error)
 	// Writing is held while a process writes the key, or a bundle.
 	Writing *sync.Mutex
 }
@@ -49,6 +53,17 @@ func (k Keys) MachineKey(ctx context.Context) (*machinekey.Key, error) {
 		return nil, err
 	}
 	return k.Writer.Records().MachineKey() // another process may have been faster
+}
+
+// SignAsKubelet signs a statement as the node's kubelet; nil while that has no certificate.
+func (k Keys) SignAsKubelet(
+	ctx context.Context, statement []byte,
+) (certificate, signature []byte, err error) {
+	pair, err := k.Kubelet(ctx)
+	if err != nil || pair == nil {
+		return nil, nil, err
+	}
+	return machinekey.SignAsKubelet(pair, statement)
 }
 
 // EnrolmentSecret returns the secret of the bundle; "" for none.

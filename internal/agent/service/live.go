@@ -133,6 +133,9 @@ func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 				p.Kept = ""
 			}
 		}
+		if err == nil || follow.IsSecond(err) {
+			p.Second = health.SecondOf(err != nil, answer.Second)
+		}
 		l.work.Polls = &p
 		l.count("polls_total", "", 1, "result", p.Result)
 	})

@@ -156,11 +156,14 @@ func (s *session) taken(name string) (why string, err error) {
 	return why, err
 }
 
+// approvedReason is the reason of the provider's own approvals.
+const approvedReason = "FlexNodeApproved"
+
 func (w *worker) approve(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest, message string,
 ) error {
 	w.count(Approved)
-	return w.answer(ctx, s, csr, certificates.CertificateApproved, "FlexNodeApproved", message)
+	return w.answer(ctx, s, csr, certificates.CertificateApproved, approvedReason, message)
 }
 
 // deny refuses a request, and notes why at the credential that it was made with; key is "" if there

@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
 	"reflect"
 	"slices"
@@ -18,12 +16,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-const (
-	// credentialKey is the extra of a user that names his certificate, since Kubernetes 1.32.
-	credentialKey = "authentication.kubernetes.io/credential-id"
-	// certificateID is the prefix of such a name.
-	certificateID = "X509SHA256="
-)
+// credentialKey is the extra of a user that names his certificate, since Kubernetes 1.32.
+const credentialKey = "authentication.kubernetes.io/credential-id"
 
 // credentialIn returns an extra of a certificate request without all but its sender's certificate.
 func credentialIn(
@@ -52,8 +46,7 @@ func reduceCertificate(chain []byte) []byte {
 	}
 	if block, _ := pem.Decode(chain[:min(len(chain), maxRequest)]); block != nil {
 		if leaf, err := x509.ParseCertificate(block.Bytes); err == nil {
-			sum := sha256.Sum256(leaf.Raw)
-			return []byte(certificateID + hex.EncodeToString(sum[:]) + " " +
+			return []byte(flexnode.CertificateID(leaf.Raw) + " " +
 				leaf.NotAfter.UTC().Format(time.RFC3339))
 		}
 	}

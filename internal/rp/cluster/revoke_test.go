@@ -3,10 +3,8 @@ package cluster
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/hex"
 	"encoding/pem"
 	"math/big"
 	"strings"
@@ -38,8 +36,7 @@ func (c *fakeCluster) sign(name string) string {
 	r.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	must(client.UpdateStatus(context.Background(), r, metav1.UpdateOptions{}))
 	pass(time.Second)
-	sum := sha256.Sum256(der)
-	return "X509SHA256=" + hex.EncodeToString(sum[:])
+	return flexnode.CertificateID(der)
 }
 
 // renewal returns kubelet's request to renew a certificate.

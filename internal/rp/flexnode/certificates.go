@@ -1,6 +1,8 @@
 package flexnode
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"time"
 )
@@ -41,6 +43,13 @@ type Certificates struct {
 	Until time.Time `json:"until,omitzero"`
 	// Leaving is the uid of the node whose machine has left: its Node is to be deleted.
 	Leaving string `json:"leaving,omitempty"`
+}
+
+// CertificateID returns the credential id of a certificate in DER, as API servers since Kubernetes
+// 1.32 show it.
+func CertificateID(der []byte) string {
+	sum := sha256.Sum256(der)
+	return "X509SHA256=" + hex.EncodeToString(sum[:])
 }
 
 // Note adds a certificate that was issued: renewed is the id of the one that it renews; "" for the

@@ -86,12 +86,26 @@ type Subscription struct {
 // Status is what its agent and its cluster say of a node. When it was last seen is kept apart.
 type Status struct {
 	Report api.Report `json:"report"`
+	// Signed is when the machine has signed the report, by its own clock, and Taken when the provider
+	// has written it; zero without a machine's key.
+	Signed time.Time `json:"signed,omitzero"`
+	Taken  time.Time `json:"taken,omitzero"`
 	// Ready is the Ready condition of the Node object, Unknown when the Node was deleted. While the
 	// cluster does not answer it is kept as it was; StatusOf shows Unknown then.
 	Ready *api.Condition `json:"ready,omitempty"`
 	// Taints are those that the provider has set on the Node, or is about to set, or that it was
 	// registered with, in order: these it may take away.
 	Taints []string `json:"taints,omitempty"`
+}
+
+// tokenHolds is for how long a token of a machine holds, at most.
+const tokenHolds = 6 * time.Minute
+
+// Follows reports whether a report that was signed at a time may follow the one of a status. One that
+// was signed before that is sent again by another than the machine, as long as its token holds; after
+// that the machine's clock was set back.
+func (s Status) Follows(signed, now time.Time) bool {
+	return !signed.Before(s.Signed) || now.Sub(s.Taken) > tokenHolds
 }
 
 // Operation is an asynchronous operation (RPC, asynchronous operations).

@@ -37,7 +37,7 @@ func (e Evidence) derived(join *api.Join) []api.Condition {
 		list = append(list, versionsUnknown(unknown))
 	}
 	if second := e.Node.Second; second != nil {
-		list = append(list, secondMachine(*second))
+		list = append(list, secondMachine(*second, e.Node.MachineKey))
 	}
 	return list
 }

@@ -67,13 +67,14 @@ func DefaultsLayer(operator map[string]any) *Layer {
 	return newLayer(fill(given, open))
 }
 
-// Polling returns an operator's settings with the URL of the provider for agents to poll, unless they
-// name another one.
-func Polling(operator map[string]any, url string) map[string]any {
+// Polling returns an operator's settings with the URL of the provider for agents to poll, and the
+// audience of tokens for it, unless they name others.
+func Polling(operator map[string]any, url, audience string) map[string]any {
 	if url == "" {
 		return operator
 	}
-	polls := object{"agent": object{"monitoring": object{"endpoint": url}}}
+	polls := object{"agent": object{"monitoring": without(
+		object{"endpoint": url, "audience": audience})}}
 	return overlay("", polls, operator)
 }
 

@@ -66,10 +66,12 @@ type Node struct {
 	Former   Former `json:"former,omitempty"`
 	// MachineKey is the thumbprint of the key of the node's machine, with which it signs requests;
 	// "" until one has registered (Register). Enrolment is the id of the enrolment secret that
-	// registers one, once; "" for none. Second is another machine that wanted to be the node.
+	// registers one, once; "" for none. Second is another machine that wanted to be the node, or one
+	// with the same key; Boots tell those apart.
 	MachineKey string         `json:"machineKey,omitempty"`
 	Enrolment  string         `json:"enrolment,omitempty"`
 	Second     *SecondMachine `json:"second,omitempty"`
+	Boots      Boots          `json:"boots,omitzero"`
 	SystemData api.SystemData `json:"systemData"`
 }
 

@@ -40,6 +40,9 @@ type API struct {
 	Gate     *fair.Gate
 	// Quotas are what subscriptions may have.
 	Quotas fair.Quotas
+	// Kubelets prove machines whose keys a restored store does not know; nil where no cluster is
+	// reached.
+	Kubelets Kubelets
 	// Kubeconfigs tells which kubeconfig each cluster may name.
 	Kubeconfigs Kubeconfigs
 	// Defaults is agent configuration that every node is given, under all else.
@@ -51,6 +54,8 @@ type API struct {
 	// Endpoints are the URLs at which agents may poll this API themselves, without a slash at the end;
 	// the first is the default.
 	Endpoints []string
+	// Audience is that of tokens for this API's own listener.
+	Audience string
 	// Renderer is the version of the program, which revisions are marked with.
 	Renderer string
 	// Waiters are the polls that wait for a change, Pace tells agents when to poll again.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -19,6 +20,9 @@ type Caller struct {
 	// MachineKey is the thumbprint of the key of a machine that asks with it, UID the flexNodeConfig
 	// that it says it is. BodyDigest is that of the body that the request is to have; "" for any.
 	MachineKey, UID, BodyDigest string
+	// Boot is the boot of the machine, Signed when it has signed the request by its own clock.
+	Boot   flexnode.Boot
+	Signed time.Time
 	// Trusted callers were authorized by Resource Manager, which is in front.
 	Trusted bool
 }

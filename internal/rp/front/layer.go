@@ -22,7 +22,7 @@ func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
 // DefaultsLayer returns what the operator gives every node, and that it polls this provider.
 func (a *API) DefaultsLayer() *flexnode.Layer {
 	a.once.Do(func() {
-		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, first(a.Endpoints)))
+		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, first(a.Endpoints), a.Audience))
 	})
 	return a.defaults
 }

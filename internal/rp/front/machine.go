@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"strings"
 	"time"
 
@@ -16,7 +17,9 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // machines authenticates machines by the tokens that they sign with their keys, and everybody else
@@ -31,9 +34,10 @@ type machines struct {
 // machineSession is a token of a machine that has been verified. There is one for each agent that
 // polls, so it is small.
 type machineSession struct {
-	uid  uuid.UUID
-	key  [sha256.Size]byte // the thumbprint
-	ends int64             // Unix seconds
+	uid          uuid.UUID
+	key          [sha256.Size]byte // the thumbprint
+	boot         string
+	issued, ends int64 // Unix seconds
 }
 
 // newMachines makes an Authenticator of the machines of a provider that is reached by some URLs.
@@ -67,11 +71,11 @@ func (m *machines) Authenticate(r *http.Request) (Caller, error) {
 		return Caller{}, err
 	}
 	if bound := token.Request; !poll || bound != (machinekey.Request{}) {
-		if bound.Method != r.Method || bound.Path != r.URL.Path {
+		if bound.Method != r.Method || bound.Path != r.URL.Path || bound.Digest == "" {
 			return Caller{}, badToken("It is for another request.")
 		}
 		c := token.session.caller()
-		c.BodyDigest = bound.Digest
+		c.BodyDigest, c.Signed = bound.Digest, token.signed
 		return c, nil
 	}
 	m.known.Add(hash, token.session)
@@ -82,6 +86,7 @@ func (m *machines) Authenticate(r *http.Request) (Caller, error) {
 type machineToken struct {
 	machinekey.Request
 	session machineSession
+	signed  time.Time
 }
 
 // verify verifies a token. One that is wrong only by its times is refused with a nonce.
@@ -104,8 +109,9 @@ func (m *machines) verify(text string) (machineToken, error) {
 		return machineToken{}, badToken("It names no node.")
 	}
 	return machineToken{token.Request, machineSession{
-		uid: uid, key: [sha256.Size]byte(key), ends: token.Ends.Unix(),
-	}}, nil
+		uid: uid, key: [sha256.Size]byte(key), boot: token.Boot,
+		issued: token.Issued.Unix(), ends: token.Ends.Unix(),
+	}, token.Signed}, nil
 }
 
 // badToken is the answer to a token that does not prove anything. It says why only where
@@ -117,7 +123,10 @@ func badToken(why string) error {
 
 func (s machineSession) caller() Caller {
 	key := base64.RawURLEncoding.EncodeToString(s.key[:])
-	return Caller{MachineKey: key, UID: s.uid.String(), Name: "machine " + key, Type: "Machine"}
+	return Caller{
+		MachineKey: key, Boot: flexnode.Boot{ID: s.boot, Issued: time.Unix(s.issued, 0)},
+		UID: s.uid.String(), Name: "machine " + key, Type: "Machine",
+	}
 }
 
 // nonces are given to machines whose clocks are wrong. A nonce is a time of the provider and its
@@ -179,8 +188,10 @@ func (a *API) authorizeMachine(r *request) error {
 	switch {
 	case !r.route.own:
 		return r.forbidden(r.scope())
-	case r.own, r.route.registers: // which answers for itself
+	case r.route.registers: // which answers for itself
 		return nil
+	case r.own:
+		return a.checkBoot(r)
 	}
 	// Anybody can make a key: an address that is refused often costs the store nothing.
 	stranger := a.stranger("machines at " + r.address())
@@ -188,11 +199,51 @@ func (a *API) authorizeMachine(r *request) error {
 		return notRegistered()
 	}
 	own, err := a.ownStoredNode(r)
-	if own || err != nil {
+	if err != nil {
 		return err
+	}
+	if own {
+		return a.checkBoot(r)
 	}
 	stranger.Allow()
 	return notRegistered()
+}
+
+// checkBoot is an error for another machine than the node's with the same key. It writes once for
+// each boot.
+func (a *API) checkBoot(r *request) error {
+	if r.known != nil && r.known.Boot == r.caller.Boot.ID {
+		return nil
+	}
+	var is flexnode.BootVerdict
+	ahead := []string{a.Store.Nodes.Key(r.nodeKey())}
+	_, err := a.Store.Update(r.Context(), "machine booted", ahead, func(v *store.View) error {
+		row := a.Store.Nodes.Row(v, r.nodeKey())
+		n := row.Value
+		if is = flexnode.CurrentBoot; !row.Exists() || r.caller.MachineKey != n.MachineKey {
+			return nil // who answers compares the row again, and the deleted have no boots
+		}
+		next, verdict := n.Booted(r.caller.Boot, a.Seen.Last(r.nodeKey()), a.Now())
+		if is = verdict; reflect.DeepEqual(next, n) {
+			return nil
+		}
+		return a.Store.Nodes.Put(v, r.nodeKey(), next)
+	})
+	switch {
+	case err != nil:
+		return err
+	case is == flexnode.RefusedBoot:
+		return secondMachine()
+	case is == flexnode.FormerBoot && r.Method != http.MethodGet:
+		return badToken("It is of a boot before the present one.")
+	}
+	return nil
+}
+
+// secondMachine is the answer to another machine than the node's.
+func secondMachine() error {
+	return arm.Errorf(409, "SecondMachine", "Another machine is this node. If this machine is to be "+
+		"the node, POST regenerateToken and give it the new URL.")
 }
 
 // notRegistered is the answer to a machine with another key than that of the node.

@@ -25,7 +25,7 @@ type machine struct {
 func (w *world) machineOf(name string) *machine {
 	w.t.Helper()
 	return &machine{w: w, key: must(machinekey.New()), node: name, said: machinekey.Claims{
-		UID: w.storedNode(name).UID, Audience: publicURL,
+		UID: w.storedNode(name).UID, Audience: publicURL, Boot: machinekey.NewBoot(),
 	}}
 }
 
@@ -165,6 +165,7 @@ func TestMachineTokenIsBound(t *testing.T) {
 	post(401, body, machinekey.RequestOf("PUT", report, []byte(body)))
 	post(401, body, machinekey.RequestOf("POST", m.path("/beginChange"), []byte(body)))
 	post(401, body, machinekey.Request{})
+	post(401, body, machinekey.Request{Method: "POST", Path: report})
 	w.must(401, "GET", nodeURL("n"), "", m.signs(machinekey.RequestOf("POST", report, nil)))
 	m.said.Audience = "https://other.example"
 	if got := m.poll(t, 401); got != "InvalidMachineToken" {
@@ -241,7 +242,7 @@ func TestIdentityRegisters(t *testing.T) {
 	m, mine := w.machineOf("n"), i.app(t, w, clientA)
 	register := func(m *machine, as, path string) (status int) {
 		c := m.said
-		c.Request = machinekey.Request{Method: "POST", Path: path}
+		c.Request = machinekey.RequestOf("POST", path, nil)
 		body := must(json.Marshal(api.RegisterKey{MachineToken: must(m.key.Sign(c, w.clock.Now()))}))
 		r := w.do("POST", nodeURL("n", "/registerKey"), string(body), as)
 		w.caughtUp()
@@ -316,7 +317,7 @@ func TestDeletedMachine(t *testing.T) {
 
 func (w *world) machineOfUID(name, uid string) *machine {
 	return &machine{w: w, key: must(machinekey.New()), node: name, said: machinekey.Claims{
-		UID: uid, Audience: publicURL,
+		UID: uid, Audience: publicURL, Boot: machinekey.NewBoot(),
 	}}
 }
 
@@ -402,6 +403,9 @@ func TestNodesFollowByDefault(t *testing.T) {
 		shown := w.node(201, "PUT", nodeURL("n"), `{"properties":{`+properties+`}}`)
 		monitoring := shown.Properties.Config["agent"].(map[string]any)["monitoring"].(map[string]any)
 		got := [2]any{shown.Properties.Config["continuousMonitoring"], monitoring["endpoint"]}
+		if monitoring["audience"] != nodeAudience {
+			t.Errorf("%s: the audience is %v", properties, monitoring["audience"])
+		}
 		if got != want || shown.Properties.ContinuousMonitoring != (want[0] == true) {
 			t.Errorf("%s: %v, want %v", properties, got, want)
 		}

@@ -10,6 +10,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -23,6 +24,9 @@ func (a *API) getNode(w http.ResponseWriter, r *request) error {
 		r.known = nil // what has changed before it began does not wake it
 	}
 	found, err := a.awaitNode(w, r, &wait)
+	if r.caller.isMachine() && r.known != nil && r.known.Second {
+		w.Header()[machinekey.SecondHeader] = []string{"true"}
+	}
 	applied := wait.applied()
 	r.waited = wait.end()
 	a.tellPace(w, r, applied, r.waited)
@@ -90,13 +94,19 @@ func (a *API) authorizeAgain(r *request) error {
 	if !r.own {
 		return a.authorize(nil, r)
 	}
-	if a.ownNode(r) {
-		return nil
+	own, err := a.ownNode(r), error(nil)
+	if !own {
+		own, err = a.ownStoredNode(r)
 	}
-	if own, err := a.ownStoredNode(r); own || err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !own:
+		return a.askRole(r)
+	case r.caller.isMachine():
+		return a.checkBoot(r)
 	}
-	return a.askRole(r)
+	return nil
 }
 
 // findNode finds a node in the index if the caller knows that, else in the store.

@@ -2,9 +2,11 @@ package front
 
 import (
 	"net/http"
+	"reflect"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -17,7 +19,11 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 	if err := flexnode.DecodeLenient(r.body, &ask); err != nil {
 		return err
 	}
-	key, err := r.keyToRegister(ask)
+	key, boot, err := r.keyToRegister(ask)
+	if err != nil {
+		return err
+	}
+	proved, err := a.provedByKubelet(r, key, ask.Kubelet)
 	if err != nil {
 		return err
 	}
@@ -28,22 +34,25 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 		if !row.Exists() || !named(r.uid, row.Value.UID) {
 			return unenrolled()
 		}
-		enrolment, err := a.enrols(r, row.Value, ask)
-		if err != nil {
-			return err
-		}
 		var next flexnode.Node
-		next, as = row.Value.Register(key, enrolment, a.Now())
-		if next.MachineKey == row.Value.MachineKey && next.Enrolment == row.Value.Enrolment &&
-			next.Second == row.Value.Second {
+		if proved {
+			next, as = row.Value.Proved(key, boot, a.Now()), flexnode.Registered
+		} else {
+			enrolment, err := a.enrols(r, row.Value, ask)
+			if err != nil {
+				return err
+			}
+			next, as = row.Value.Register(key, boot, enrolment, a.Now())
+			if was := row.Value.MachineKey; was != "" && was != next.MachineKey {
+				if err := a.revokeReplaced(v, r, key, enrolment, ask.Kubelet); err != nil {
+					return err
+				}
+			}
+		}
+		if reflect.DeepEqual(next, row.Value) {
 			return nil
 		}
 		r.after = key
-		if was := row.Value.MachineKey; was != "" && was != next.MachineKey {
-			if err := a.revokeReplaced(v, r.nodeKey(), enrolment); err != nil {
-				return err
-			}
-		}
 		return a.Store.Nodes.Put(v, r.nodeKey(), next)
 	})
 	switch {
@@ -52,42 +61,51 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 	case as == flexnode.Unenrolled:
 		return unenrolled()
 	case as == flexnode.Second:
-		return arm.Errorf(409, "SecondMachine", "Another machine has registered its key as that of "+
-			"this node. If this machine is to be the node, POST regenerateToken and give it the new "+
-			"URL.")
+		return secondMachine()
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
 // revokeReplaced revokes the certificates of a node's former machine, which another one has replaced
-// that joins with an enrolment secret.
-func (a *API) revokeReplaced(v *store.View, key, enrolment string) error {
-	row := a.Store.Certificates.Row(v, key)
-	next := row.Value.Revoke(func(o flexnode.Certificate) bool { return o.Enrolment == enrolment },
-		a.Now())
-	return a.Store.Certificates.Put(v, key, next)
+// that joins with an enrolment secret. The machine itself may have replaced its key: it keeps the
+// certificate that it proves to have.
+func (a *API) revokeReplaced(v *store.View, r *request, key, enrolment string, proof *api.KubeletProof) error {
+	own := ""
+	if proof != nil {
+		leaf, err := machinekey.SignedByKubelet(proof.Certificate, proof.Signature,
+			machinekey.Statement(r.uid, key))
+		if err == nil {
+			own = flexnode.CertificateID(leaf.Raw)
+		}
+	}
+	row := a.Store.Certificates.Row(v, r.nodeKey())
+	next := row.Value.Revoke(func(o flexnode.Certificate) bool {
+		return o.Enrolment == enrolment || o.ID == own
+	}, a.Now())
+	return a.Store.Certificates.Put(v, r.nodeKey(), next)
 }
 
-// keyToRegister is the thumbprint of the key that a request registers.
-func (r *request) keyToRegister(ask api.RegisterKey) (string, error) {
+// keyToRegister is the thumbprint of the key that a request registers, and the machine's boot.
+func (r *request) keyToRegister(ask api.RegisterKey) (key, boot string, err error) {
 	if r.caller.isMachine() {
-		return r.caller.MachineKey, nil
+		return r.caller.MachineKey, r.caller.Boot.ID, nil
 	}
 	machines, ok := r.listener.authenticate.(*machines)
 	if !ok {
-		return "", r.forbidden(r.scope())
+		return "", "", r.forbidden(r.scope())
 	}
 	token, err := machines.verify(ask.MachineToken)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	c := token.session.caller()
-	if token.Method != r.Method || token.Path != r.URL.Path || r.uid != "" && r.uid != c.UID {
-		return "", badToken("It is for another request.")
+	bound := machinekey.RequestOf(r.Method, r.URL.Path, nil) // the body has the token itself
+	if token.Request != bound || r.uid != "" && r.uid != c.UID {
+		return "", "", badToken("It is for another request.")
 	}
 	r.uid = c.UID
-	return c.MachineKey, nil
+	return c.MachineKey, c.Boot.ID, nil
 }
 
 // enrols returns the id of the enrolment secret of a request that may register a key, or "" if the

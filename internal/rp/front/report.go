@@ -3,7 +3,9 @@ package front
 import (
 	"net/http"
 	"reflect"
+	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -21,6 +23,13 @@ func (a *API) reportStatus(w http.ResponseWriter, r *request) error {
 			return nil
 		}
 		next := status.Value
+		if r.caller.isMachine() {
+			if !next.Follows(r.caller.Signed, a.Now()) {
+				return arm.Errorf(409, "ReportOutOfOrder", "A report that was made after this one was taken "+
+					"already.")
+			}
+			next.Signed, next.Taken = r.caller.Signed.UTC(), a.Now().UTC().Truncate(time.Second)
+		}
 		next.Report = report
 		return a.Store.Status.Put(v, key, next)
 	}

@@ -34,6 +34,7 @@ const (
 	versionQuery    = "?api-version=2026-05-01-preview"
 	subscriptionURL = "/subscriptions/" + subscription + "?api-version=2.0"
 	publicURL       = rptest.PublicURL
+	nodeAudience    = "api://rp.example"
 	tenant          = rptest.Tenant
 )
 
@@ -113,7 +114,7 @@ func (w *world) start() {
 	w.api = &API{
 		Store: s, Index: w.index, Seen: &fakeSeen{}, Credentials: credentials, Keys: w.keys,
 		Authorizer:  Assignments{{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}}},
-		Kubeconfigs: bound{}, PublicURL: publicURL, Endpoints: []string{publicURL, otherURL}, Renderer: "test",
+		Kubeconfigs: bound{}, PublicURL: publicURL, Endpoints: []string{publicURL, otherURL}, Audience: nodeAudience, Renderer: "test",
 		Patience: 20 * time.Second, Now: w.clock.Now, Log: log, Audit: audit,
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 		Waiters: NewWaiters(25*time.Second, 10_000), Pace: NewPace(0),
@@ -125,8 +126,9 @@ func (w *world) start() {
 	}))
 	w.cluster = &fakeCluster{store: s, credentials: credentials, clock: w.clock}
 	var running sync.WaitGroup
-	running.Go(func() { w.index.Follow(ctx, func(error) {}) })
-	running.Go(func() { w.cluster.run(ctx) })
+	index, cluster := w.index, w.cluster // of this replica
+	running.Go(func() { index.Follow(ctx, func(error) {}) })
+	running.Go(func() { cluster.run(ctx) })
 	w.t.Cleanup(func() { stop(); running.Wait() })
 }
 

@@ -40,6 +40,8 @@ var (
 	azDeployer = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000003",
 		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f3", Name: "deployer",
 		Secrets: []azuresim.Secret{{Value: "pony-express"}}}
+	azProvider = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000004",
+		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f4", Name: "provider"}
 )
 
 // azWorld is the real az CLI with the extension, a simulated Azure, and the whole provider behind
@@ -66,7 +68,7 @@ func newAzWorld(t *testing.T) *azWorld {
 	w.sim.Load(azuresim.World{
 		Subscriptions:  []azuresim.Subscription{{ID: subscription, Name: "Edge"}},
 		ResourceGroups: []string{"/subscriptions/" + subscription + "/resourceGroups/my-rg"},
-		Applications:   []azuresim.Application{azOperator, azStranger, azDeployer},
+		Applications:   []azuresim.Application{azOperator, azStranger, azDeployer, azProvider},
 		Roles:          azDeployerRoles,
 		Assignments: []azuresim.Assignment{
 			{Scope: "/subscriptions/" + subscription, RoleID: azOwner,
@@ -89,7 +91,8 @@ func newAzWorld(t *testing.T) *azWorld {
   --endpoint-active-directory-graph-resource-id $ARM/
 az cloud set -n sim
 az login --service-principal -u ` + who.ClientID + ` -p ` + who.Secrets[0].Value +
-			` --tenant ` + azuresim.DefaultTenant + ` -o none`)
+			` --tenant ` + azuresim.DefaultTenant + ` -o none
+az config set defaults.flexnode_audience=api://` + azProvider.ClientID + ` --only-show-errors`)
 	}
 	return w
 }
@@ -104,7 +107,7 @@ func (w *azWorld) provide() {
 		PublicURL: public, OtherURLs: []string{public}, Installation: "here", TenantID: azuresim.DefaultTenant,
 		KeysFile: keysFile(t, w.dir),
 		CAFile:   write(t, w.dir, "ca.pem", string(ca)),
-		Authentication: Authentication{Audiences: []string{w.arm.URL, w.arm.URL + "/"},
+		Authentication: Authentication{Audiences: []string{"api://" + azProvider.ClientID},
 			Issuers: []front.Issuer{{TenantID: azuresim.DefaultTenant,
 				URL:     w.arm.URL + "/" + azuresim.DefaultTenant + "/",
 				KeysURL: w.arm.URL + "/" + azuresim.DefaultTenant + "/discovery/v2.0/keys"}}},

@@ -163,6 +163,13 @@ func (w *azWorld) askedDirectly(t *testing.T) {
 	if before != "own-1" || got != "own-1" {
 		t.Errorf("created %q, shown %q", before, got)
 	}
+	w.must("az config unset defaults.flexnode_audience --only-show-errors")
+	_, errors, code := w.run("az aks flex-node show $G -n own-1 --endpoint $DIRECT")
+	w.must("az config set defaults.flexnode_audience=api://" + azProvider.ClientID +
+		" --only-show-errors")
+	if code == 0 || !strings.Contains(errors, "az configure --defaults flexnode_audience=ID") {
+		t.Errorf("without an audience: exit code %d\n%s", code, errors)
+	}
 }
 
 // A secret comes from a file, is in no answer and in no log, and is kept by an update.

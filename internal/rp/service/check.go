@@ -103,8 +103,15 @@ func (s Settings) checkStore(p *problems) {
 
 func (s Settings) checkCallers(p *problems) {
 	if s.Listen != nil {
-		p.need(len(s.Authentication.Issuers) > 0 && len(s.Authentication.Audiences) > 0,
-			"authentication: needs issuers and audiences, for listen")
+		p.need(len(s.Authentication.Issuers) > 0, "authentication.issuers: must be set, for listen")
+		p.need(len(s.Authentication.Audiences) > 0, "authentication.audiences: must be set, for "+
+			"listen, to the id of the provider's own application in Entra ID, such as api://CLIENT-ID")
+	}
+	for i, audience := range s.Authentication.Audiences {
+		p.need(s.Authentication.AllowResourceManager || !s.isResourceManager(audience),
+			"authentication.audiences[%d]: is Resource Manager's: a token that is shown to the provider "+
+				"would be valid there. Register an application for the provider in Entra ID and name its "+
+				"id, such as api://CLIENT-ID, or set authentication.allowResourceManager", i)
 	}
 	for i, issuer := range s.Authentication.Issuers {
 		p.need(issuer.URL != "" && issuer.TenantID != "" &&
@@ -123,6 +130,25 @@ func (s Settings) checkAzure(p *problems) {
 		"azure: needs tenantId, clientId and clientSecretFile")
 }
 
+// resourceManagers are the names of Resource Manager as an audience, in each cloud: its endpoint, that
+// of the service before it, and its application.
+var resourceManagers = []string{
+	"https://management.azure.com", "https://management.core.windows.net",
+	"https://management.usgovcloudapi.net", "https://management.core.usgovcloudapi.net",
+	"https://management.chinacloudapi.cn", "https://management.core.chinacloudapi.cn",
+	"797f4846-ba00-4fd7-ba43-dac1f8f63013",
+}
+
+// isResourceManager reports whether an audience is Resource Manager's.
+func (s Settings) isResourceManager(audience string) bool {
+	is := func(name string) bool {
+		return name != "" && strings.EqualFold(strings.TrimRight(name, "/"),
+			strings.TrimRight(audience, "/"))
+	}
+	return s.Azure != nil && is(s.Azure.ResourceManagerEndpoint) ||
+		slices.ContainsFunc(resourceManagers, is)
+}
+
 // Allowed lists the settings that allow a cluster more than the defaults.
 func (s Settings) Allowed() (list []string) {
 	for i, b := range s.Clusters {
@@ -134,6 +160,10 @@ func (s Settings) Allowed() (list []string) {
 			list = append(list, fmt.Sprintf("clusters[%d].local: %s may have a local address of the "+
 				"provider's", i, b.Kubeconfig))
 		}
+	}
+	if s.Authentication.AllowResourceManager {
+		list = append(list, "authentication.allowResourceManager: tokens that are shown to the provider "+
+			"may be valid at Resource Manager")
 	}
 	if s.Azure != nil && s.Azure.AllowLocalClusters {
 		list = append(list, "azure.allowLocalClusters: clusters without a binding may have a local "+

@@ -175,7 +175,8 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials, Keys: keys,
 		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
 		Installation: s.settings.Installation,
-		PublicURL:    s.settings.PublicURL, Endpoints: s.settings.endpoints(), Renderer: version, Now: time.Now, Log: s.log,
+		PublicURL:    s.settings.PublicURL, Endpoints: s.settings.endpoints(),
+		Audience: s.settings.audience(), Renderer: version, Now: time.Now, Log: s.log,
 		Audit: s.audit, Metrics: metrics, Gate: fair.NewGate(fair.DefaultAtOnce()),
 		Quotas:   s.settings.Limits.Quotas,
 		Throttle: fair.NewThrottle(fair.DefaultRates(), s.settings.Limits.Exceptions, time.Now),
@@ -200,6 +201,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	}
 	s.membership.Try = s.clusters.Try
 	if s.role != Front {
+		s.api.Kubelets = s.clusters
 		s.countCredentials()
 	}
 	s.registry.MustRegister(s.api.Gauges(), collectors.NewGoCollector(),

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // write makes a file and returns its path.
@@ -71,10 +72,14 @@ func TestRefusedSettings(t *testing.T) {
 			"authentication": {"issuers": [{"url": "u", "keysURL": "http://x"}]}}`,
 			[]string{
 				"listen: needs", "exactly one of dataDir and etcd",
-				"publicURL: must be an https URL", "authentication: needs",
+				"publicURL: must be an https URL", "authentication.audiences: must be set",
 				"authentication.issuers[0]", "roleAssignments[0]", "etcd.endpoints", "logLevel",
 				"nodeDefaults: -1",
 			}},
+		{`{"listen": {}, "azure": {"resourceManagerEndpoint": "https://arm.example"}, "authentication": {
+			"audiences": ["api://x", "https://Management.core.windows.net/", "https://arm.example/"]}}`,
+			[]string{"authentication.issuers: must be set",
+				"authentication.audiences[1]: is Resource Manager's", "authentication.audiences[2]: is"}},
 		{`{"armListen": {"address": ":1"}, "debugAddress": "0.0.0.0:6060", "installation": "a b",
 			"polls": {"waitSeconds": 51}, "limits": {"connections": {"max": 0}},
 			"etcd": {"endpoints": ["https://a:1", "http://b:1", "c:1", "unix:///d"]},
@@ -92,6 +97,25 @@ func TestRefusedSettings(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s:\ngot %v\nwant %s", tt.text, err, want)
 			}
+		}
+	}
+}
+
+// Resource Manager's audience is refused, unless the settings allow it, which the check lists.
+func TestAudienceOfResourceManager(t *testing.T) {
+	for audience, refused := range map[string]bool{
+		"api://aaaaaaaa-0000-4000-8000-000000000001": false, "https://rp.example": false,
+		"https://management.azure.com": true, "https://management.chinacloudapi.cn/": true,
+	} {
+		s := Settings{Listen: &Listen{}}
+		s.Authentication.Audiences = []string{audience}
+		is := func() bool { return strings.Contains(fmt.Sprint(s.check()), "is Resource Manager's") }
+		if is() != refused || s.audience() != audience || len(s.Allowed()) != 0 {
+			t.Errorf("%s: %v", audience, s.check())
+		}
+		s.Authentication.AllowResourceManager = true
+		if is() || len(s.Allowed()) != 1 {
+			t.Errorf("%s is allowed: %v, %q", audience, s.check(), s.Allowed())
 		}
 	}
 }
@@ -176,5 +200,17 @@ func TestSlowClients(t *testing.T) {
 		if _, err := io.Copy(io.Discard, c); err != nil {
 			t.Fatalf("a slow client is still there: %v", err)
 		}
+	}
+}
+
+// A node that is rendered only when its cluster is reached, after the PUT, polls the provider too.
+func TestControllersKnowTheEndpoint(t *testing.T) {
+	const url = "https://rp.example:8447"
+	settings := Settings{PublicURL: url, OtherURLs: []string{url}, Installation: "here", TenantID: "t",
+		KeysFile: keysFile(t, t.TempDir())}
+	s := newService(settings, All, storetest.NewMemory())
+	s.begin(t.Context())
+	if text := string(s.clusters.Defaults.Text); !strings.Contains(text, `"endpoint":"`+url+`"`) {
+		t.Errorf("the layer of defaults is %s", text)
 	}
 }

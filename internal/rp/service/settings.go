@@ -120,8 +120,12 @@ type Etcd struct {
 
 // Authentication are issuers of tokens, and what the tokens must be for.
 type Authentication struct {
-	Issuers   []front.Issuer `json:"issuers"`
-	Audiences []string       `json:"audiences"`
+	Issuers []front.Issuer `json:"issuers"`
+	// Audiences are the ids of the provider's own application in Entra ID. Nodes get the first.
+	Audiences []string `json:"audiences"`
+	// AllowResourceManager allows audiences of Resource Manager: with a token that is shown here, who
+	// reads it could act for its owner there.
+	AllowResourceManager bool `json:"allowResourceManager,omitempty"`
 }
 
 // Azure is a service principal and its cloud.
@@ -179,6 +183,14 @@ func Load(path string) (Settings, error) {
 		return s, fmt.Errorf("cannot use the settings in %s:\n%w", path, err)
 	}
 	return s, nil
+}
+
+// audience is that of tokens for the provider's own listener; "" without one.
+func (s Settings) audience() string {
+	if s.Listen == nil || len(s.Authentication.Audiences) == 0 {
+		return ""
+	}
+	return s.Authentication.Audiences[0]
 }
 
 // endpoints are the URLs at which agents may poll, the default one first.

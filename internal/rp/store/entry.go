@@ -14,7 +14,7 @@ import (
 type entry struct {
 	key, uid         string
 	identity         string // that polls; each agent may have one of its own
-	machineKey       string // its thumbprint
+	machineKey, boot string // the thumbprint of the machine's key, and its current boot
 	node, status     string // packed
 	nodeAt, statusAt int64  // revisions, 0 without such a row
 	traits           unique.Handle[traits]
@@ -39,7 +39,8 @@ func (e *entry) etag() string {
 
 // size is what counts of an entry for a quota, in bytes.
 func (e *entry) size() int {
-	return len(e.key) + len(e.uid) + len(e.identity) + len(e.machineKey) + len(e.node) + len(e.status)
+	return len(e.key) + len(e.uid) + len(e.identity) + len(e.machineKey) + len(e.boot) +
+		len(e.node) + len(e.status)
 }
 
 // without is an entry without rows, and with the Ready condition of its status.
@@ -65,6 +66,7 @@ func (e *entry) with(p parsed) *entry {
 	default:
 		n := p.node
 		next.uid, next.identity, next.machineKey = n.UID, n.Identity, n.MachineKey
+		next.boot = n.Boots.Current
 		next.node, next.nodeAt = p.packed, p.revision
 		next.versions.revision, next.versions.assigned = n.Revision, n.Assigned
 		next.traits = unique.Make(traits{

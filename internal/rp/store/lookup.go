@@ -15,12 +15,14 @@ type Poll struct {
 	UID, ETag string
 	Identity  string
 	Former    flexnode.Former
-	// MachineKey is the thumbprint of the key of the node's machine.
-	MachineKey string
-	State      string // provisioningState, "" is Succeeded
+	// MachineKey is the thumbprint of the key of the node's machine, Boot its current boot.
+	MachineKey, Boot string
+	State            string // provisioningState, "" is Succeeded
 	// Joining tells that there is a credential to join with: the first authenticated poll may
 	// consume it.
 	Joining bool
+	// Second tells that another machine was seen beside the node's.
+	Second bool
 }
 
 // below calls see with what a tree has after a key, of what begins with a prefix, until it returns
@@ -55,7 +57,8 @@ func (x *Index) Poll(nodeKey string) (Poll, bool) {
 	t := e.traits.Value()
 	return Poll{
 		UID: e.uid, ETag: e.etag(), Identity: e.identity, Former: t.former,
-		MachineKey: e.machineKey, State: t.state, Joining: t.joining,
+		MachineKey: e.machineKey, Boot: e.boot, State: t.state, Joining: t.joining,
+		Second: t.wanted.Value().Second,
 	}, true
 }
 

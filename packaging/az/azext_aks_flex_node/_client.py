@@ -2,6 +2,8 @@
 
 import json
 
+from azure.cli.core.azclierror import RequiredArgumentMissingError
+from azure.cli.core.util import ScopedConfig
 from azure.core.configuration import Configuration
 from azure.core.pipeline import policies
 from azure.core.polling import LROPoller
@@ -30,8 +32,8 @@ class _Trace(policies.SansIOHTTPPolicy):
 class FlexNodeClient:
     """What az puts together with a credential, as it does Azure's own clients."""
 
-    def __init__(self, credential, subscription_id, base_url, endpoint=None, **kwargs):
-        del credential  # it is in the authentication policy
+    def __init__(self, credential, subscription_id, base_url, endpoint=None, audience=None,
+                 **kwargs):
         self.subscription_id = subscription_id
         config = Configuration(**kwargs)
         config.user_agent_policy = policies.UserAgentPolicy(**kwargs)
@@ -42,7 +44,8 @@ class FlexNodeClient:
         config.custom_hook_policy = policies.CustomHookPolicy(**kwargs)
         config.logging_policy = _Trace()
         config.http_logging_policy = policies.SansIOHTTPPolicy()
-        config.authentication_policy = kwargs['authentication_policy']
+        config.authentication_policy = policies.BearerTokenCredentialPolicy(
+            credential, f'{audience}/.default') if audience else kwargs['authentication_policy']
         self._client = ARMPipelineClient(
             base_url=(endpoint or base_url).rstrip('/'), config=config,
             connection_verify=kwargs.get('connection_verify', True))
@@ -107,6 +110,19 @@ def member(found, name):
 
 
 def connect(cmd, endpoint=None):
-    """A client with the login of az."""
+    """A client with the login of az. A provider sees no token for Azure Resource Manager."""
     from azure.cli.core.commands.client_factory import get_mgmt_service_client
-    return get_mgmt_service_client(cmd.cli_ctx, FlexNodeClient, endpoint=endpoint)
+    return get_mgmt_service_client(cmd.cli_ctx, FlexNodeClient, endpoint=endpoint,
+                                   audience=_audience(cmd.cli_ctx) if endpoint else None)
+
+
+def _audience(cli_ctx):
+    """The application that tokens for the provider are for."""
+    with ScopedConfig(cli_ctx.config, True):
+        found = cli_ctx.config.get('defaults', 'flexnode_audience', fallback=None)
+    if not found:
+        raise RequiredArgumentMissingError(
+            'The audience of tokens for the endpoint is not set.',
+            '`az configure --defaults flexnode_audience=ID`, with the ID that the settings of the '
+            'provider have in authentication.audiences')
+    return found

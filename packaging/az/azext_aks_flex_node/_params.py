@@ -18,8 +18,8 @@ def load_arguments(self, _):
         c.argument('endpoint', configured_default='flexnode_endpoint',
                    validator=check.endpoint,
                    help='URL of a resource provider of your own, which is asked in the place '
-                        'of Azure Resource Manager and is shown your token. To set a default: '
-                        '`az configure --defaults flexnode_endpoint=URL`.')
+                        'of Azure Resource Manager, with a token for the audience that it has: '
+                        '`az configure --defaults flexnode_endpoint=URL flexnode_audience=ID`.')
         c.argument('timeout', type=int,
                    help='Seconds to wait for a cluster that does not answer.')
     with self.argument_context('aks flex-node list') as c:

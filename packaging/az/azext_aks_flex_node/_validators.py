@@ -10,7 +10,7 @@ WINDOW = ('days', 'start', 'duration', 'utcOffset')
 
 
 def endpoint(namespace):
-    """The login's token is sent there: never without TLS, and to nothing that is not a host."""
+    """A token of the login is sent there: never without TLS, and to nothing that is not a host."""
     if not namespace.endpoint:
         namespace.endpoint = None
         return

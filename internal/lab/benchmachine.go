@@ -1,0 +1,91 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
+)
+
+// benchMachine is the machine of a stored node, with a key of its own. Several goroutines may use it.
+type benchMachine struct {
+	key  *machinekey.Key
+	said machinekey.Claims
+	path string // of the node
+
+	mu   sync.Mutex
+	poll string // the token of polls
+	made time.Time
+}
+
+// pollsFor is for how long a token of polls is used, as agents do.
+const pollsFor = 4 * time.Minute
+
+// newBenchMachine makes the machine of a node with a uid.
+func newBenchMachine(path, uid string) (*benchMachine, error) {
+	key, err := machinekey.New()
+	return &benchMachine{key: key, path: path, said: machinekey.Claims{
+		UID: uid, Audience: ProviderURL, Boot: machinekey.NewBoot(),
+	}}, err
+}
+
+// signPoll signs a poll.
+func (m *benchMachine) signPoll(r *http.Request) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := time.Now(); now.Sub(m.made) >= pollsFor {
+		token, err := m.key.Sign(m.said, now)
+		if err != nil {
+			return err
+		}
+		m.poll, m.made = token, now
+	}
+	r.Header.Set("Authorization", machinekey.Scheme+" "+m.poll)
+	return nil
+}
+
+// token returns a token for one action with a body.
+func (m *benchMachine) token(action string, body []byte) (string, error) {
+	said := m.said
+	said.Request = machinekey.RequestOf(http.MethodPost, m.path+"/"+action, body)
+	return m.key.Sign(said, time.Now())
+}
+
+// register registers the key with a token of the node's identity.
+func (m *benchMachine) register(
+	ctx context.Context, client *http.Client, server, identity string,
+) error {
+	const action = "registerKey"
+	token, err := m.token(action, nil)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(api.RegisterKey{MachineToken: token})
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		server+m.path+"/"+action+"?api-version="+ProviderAPI, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+identity)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusNoContent {
+		err = fmt.Errorf("cannot register a machine's key: %s: %s", response.Status, text)
+	}
+	return err
+}

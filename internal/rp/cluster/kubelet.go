@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// clientCA is the ConfigMap of kube-system in which an API server publishes who signs certificates of
+// its clients, and its key.
+const clientCA, clientCAFile = "extension-apiserver-authentication", "client-ca-file"
+
+// ProvesKubelet returns an error unless a certificate is one of the kubelet of a node, signed by the
+// client CA of the cluster, for a request that this provider has approved. A cluster keeps requests
+// for an hour. It asks the cluster itself, so the replica must be one that reaches clusters.
+func (m *Manager) ProvesKubelet(
+	ctx context.Context, c flexnode.Cluster, node string, leaf *x509.Certificate,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	access, err := m.Source.Access(ctx, c, false)
+	if err != nil {
+		return err
+	}
+	connection, err := m.dial(access)
+	if err != nil {
+		return err
+	}
+	if err := connection.signedForClient(ctx, m.Now(), leaf); err != nil {
+		return err
+	}
+	if leaf.Subject.CommonName != "system:node:"+node ||
+		!slices.Equal(leaf.Subject.Organization, []string{"system:nodes"}) {
+		return fmt.Errorf("the certificate is of %q, not of the node", leaf.Subject.CommonName)
+	}
+	return connection.approvedByUs(ctx, leaf)
+}
+
+// signedForClient returns an error unless the client CA of the cluster has signed a certificate.
+func (c *Connection) signedForClient(
+	ctx context.Context, now time.Time, leaf *x509.Certificate,
+) error {
+	published, err := c.Approvals.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, clientCA,
+		metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("cannot ask the cluster for its client CA (ConfigMap kube-system/%s; the "+
+			"operator of the cluster allows it with rbac-provider.yaml): %w", clientCA, err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(published.Data[clientCAFile])) {
+		return errors.New("the cluster publishes no client CA")
+	}
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err
+}
+
+// approvedByUs returns an error unless a certificate was issued for a request that this provider has
+// approved.
+func (c *Connection) approvedByUs(ctx context.Context, leaf *x509.Certificate) error {
+	issued := func(csr certificates.CertificateSigningRequest) bool {
+		block, _ := pem.Decode(csr.Status.Certificate)
+		return block != nil && slices.Equal(block.Bytes, leaf.Raw)
+	}
+	ours := func(c certificates.CertificateSigningRequestCondition) bool {
+		return c.Type == certificates.CertificateApproved && c.Reason == approvedReason
+	}
+	page := metav1.ListOptions{Limit: pageItems, FieldSelector: "spec.signerName=" +
+		certificates.KubeAPIServerClientKubeletSignerName}
+	for {
+		list, err := c.Approvals.CertificatesV1().CertificateSigningRequests().List(ctx, page)
+		if err != nil {
+			return fmt.Errorf("cannot ask the cluster for its certificate requests: %w", err)
+		}
+		for _, csr := range list.Items {
+			if issued(csr) && slices.ContainsFunc(csr.Status.Conditions, ours) {
+				return nil
+			}
+		}
+		if page.Continue = list.Continue; page.Continue == "" {
+			break
+		}
+	}
+	return errors.New("the cluster knows no request for the certificate that the provider has approved")
+}
