@@ -12,7 +12,7 @@ import (
 )
 
 // setting returns what the agent's unit says, all of it where a name occurs often.
-func setting(name string) []string { return settingOf(AgentUnit, name) }
+func setting(name string) []string { return settingOf(unit(AgentUnit), name) }
 
 func settingOf(unit, name string) []string {
 	var found []string
@@ -159,4 +159,16 @@ func TestKubeProxy(t *testing.T) {
 			t.Errorf("%q does not occur once", placeholder)
 		}
 	}
+}
+
+// unit returns the text of a unit.
+func unit(name string) string { return text("systemd/" + name) }
+
+// text returns the text of a file of Files.
+func text(name string) string {
+	data, err := Files.ReadFile(name)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
 }

@@ -30,8 +30,8 @@ func analyze(t *testing.T, name, unit, program string, args ...string) (string, 
 // systemd understands every line of the units. What it does not know it only says.
 func TestUnitsAreUnderstood(t *testing.T) {
 	for _, u := range []struct{ name, unit, program string }{
-		{"aks-flex-node-agent.service", AgentUnit, "/usr/local/bin/aks-flex-node"},
-		{"flexnode-rp.service", ProviderUnit, "/usr/local/bin/flexnode-rp"},
+		{"aks-flex-node-agent.service", unit(AgentUnit), "/usr/local/bin/aks-flex-node"},
+		{"flexnode-rp.service", unit("flexnode-rp.service"), "/usr/local/bin/flexnode-rp"},
 	} {
 		t.Run(u.name, func(t *testing.T) {
 			said, err := analyze(t, u.name, u.unit, u.program, "verify")
@@ -46,8 +46,8 @@ func TestUnitsAreUnderstood(t *testing.T) {
 // that makes mounts and runs others as root.
 func TestUnitsAreClosed(t *testing.T) {
 	for _, u := range []struct{ name, unit, program, most string }{
-		{"aks-flex-node-agent.service", AgentUnit, "/usr/local/bin/aks-flex-node", "65"},
-		{"flexnode-rp.service", ProviderUnit, "/usr/local/bin/flexnode-rp", "20"},
+		{"aks-flex-node-agent.service", unit(AgentUnit), "/usr/local/bin/aks-flex-node", "65"},
+		{"flexnode-rp.service", unit("flexnode-rp.service"), "/usr/local/bin/flexnode-rp", "20"},
 	} {
 		said, err := analyze(t, u.name, u.unit, u.program,
 			"security", "--offline=true", "--threshold="+u.most, "--no-pager")
@@ -69,12 +69,12 @@ func TestProviderUnit(t *testing.T) {
 		"User": "flexnode-rp", "Group": "flexnode-rp", "StateDirectory": "flexnode-rp",
 		"LoadCredential": "keys.json:/etc/flexnode-rp/keys.json", "CapabilityBoundingSet": "",
 	} {
-		if got := settingOf(ProviderUnit, name); len(got) != 1 || got[0] != want {
+		if got := settingOf(unit("flexnode-rp.service"), name); len(got) != 1 || got[0] != want {
 			t.Errorf("%s is %v, want %s", name, got, want)
 		}
 	}
 	var user []string
-	for line := range strings.Lines(ProviderUser) {
+	for line := range strings.Lines(text("sysusers.d/flexnode-rp.conf")) {
 		if !strings.HasPrefix(line, "#") {
 			user = strings.Fields(line)
 		}

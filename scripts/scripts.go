@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 var (
@@ -65,15 +66,12 @@ func (r Release) Write(dir string) error {
 		return err
 	}
 	files["install.sh"] = []byte(text)
+	defer syscall.Umask(syscall.Umask(0o022))
 	for name, data := range files {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-			os.WriteFile(path, data, 0o644),
-			os.Chmod(filepath.Dir(path), 0o755), os.Chmod(path, 0o644)); err != nil { // whatever the umask
-			return fmt.Errorf("cannot publish the agent: %w", err)
-		}
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644))
 	}
-	return nil
+	return err
 }
 
 func digest(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }

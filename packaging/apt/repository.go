@@ -5,7 +5,6 @@ package apt
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -16,9 +15,10 @@ import (
 	"syscall"
 	"time"
 
-	"pault.ag/go/debian/control"
 	"pault.ag/go/debian/deb"
 	"pault.ag/go/debian/version"
+
+	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // Repository describes a repository (wiki.debian.org/DebianRepository/Format). unattended-upgrades
@@ -37,11 +37,10 @@ type Repository struct {
 // component is the only one.
 const component = "main"
 
-// entry is a package of the pool with its paragraph of the index.
+// entry is a package: what it says of itself, as the index has it, and its place in the repository.
 type entry struct {
-	file, name, arch string
-	version          version.Version
-	paragraph        control.Paragraph
+	deb.Control
+	path string
 }
 
 // Write adds packages to the pool of a directory and writes the index of all that it keeps.
@@ -57,58 +56,43 @@ func (r Repository) Write(dir string, packages ...string) error {
 		return err
 	}
 	suite := filepath.Join(dir, "dists", r.Suite)
-	var sums []string
+	sums := ""
 	for _, arch := range r.Architectures {
 		text, err := index(kept, arch)
 		if err != nil {
 			return err
 		}
-		list := filepath.Join(component, "binary-"+arch)
-		for _, f := range []struct {
-			name string
-			data []byte
-		}{{"Packages", text}, {"Packages.gz", zipped(text)}} {
-			sum := fmt.Sprintf("%x", sha256.Sum256(f.data))
-			if err := errors.Join(put(filepath.Join(suite, list, "by-hash/SHA256", sum), f.data),
-				put(filepath.Join(suite, list, f.name), f.data)); err != nil {
+		for _, name := range []string{"Packages", "Packages.gz"} {
+			if name == "Packages.gz" {
+				text = packaging.Gzip(text)
+			}
+			list, sum := filepath.Join(component, "binary-"+arch), fmt.Sprintf("%x", sha256.Sum256(text))
+			if err := errors.Join(put(filepath.Join(suite, list, "by-hash/SHA256", sum), text),
+				put(filepath.Join(suite, list, name), text)); err != nil {
 				return err
 			}
-			sums = append(sums, fmt.Sprintf("%s %d %s", sum, len(f.data), filepath.Join(list, f.name)))
+			sums += fmt.Sprintf(" %s %d %s\n", sum, len(text), filepath.Join(list, name))
 		}
 	}
-	var release bytes.Buffer
-	about := r.release(sums)
-	if err := about.WriteTo(&release); err != nil {
-		return err
-	}
-	if err := put(filepath.Join(suite, "Release"), release.Bytes()); err != nil {
+	if err := put(filepath.Join(suite, "Release"), []byte(r.release()+sums)); err != nil {
 		return err
 	}
 	for _, e := range old {
-		if err := os.Remove(e.file); err != nil {
-			return fmt.Errorf("cannot remove an old version: %w", err)
-		}
+		err = errors.Join(err, os.Remove(filepath.Join(dir, e.path)))
 	}
-	return nil
+	return err
 }
 
-// release returns the file Release.
-func (r Repository) release(sums []string) control.Paragraph {
+// release returns the file Release, to which the digests of the indexes are added.
+func (r Repository) release() string {
 	const layout = "Mon, 02 Jan 2006 15:04:05 UTC"
-	p := control.Paragraph{Values: map[string]string{}}
-	p.Set("Origin", r.Origin)
-	p.Set("Label", r.Label)
-	p.Set("Suite", r.Suite)
-	p.Set("Codename", r.Suite)
-	p.Set("Date", r.Date.UTC().Format(layout))
+	text := fmt.Sprintf("Origin: %s\nLabel: %s\nSuite: %s\nCodename: %s\nDate: %s\n", r.Origin, r.Label,
+		r.Suite, r.Suite, r.Date.UTC().Format(layout))
 	if !r.ValidUntil.IsZero() {
-		p.Set("Valid-Until", r.ValidUntil.UTC().Format(layout))
+		text += "Valid-Until: " + r.ValidUntil.UTC().Format(layout) + "\n"
 	}
-	p.Set("Acquire-By-Hash", "yes")
-	p.Set("Architectures", strings.Join(r.Architectures, " "))
-	p.Set("Components", component)
-	p.Set("SHA256", "\n"+strings.Join(sums, "\n"))
-	return p
+	return text + fmt.Sprintf("Acquire-By-Hash: yes\nArchitectures: %s\nComponents: %s\nSHA256:\n",
+		strings.Join(r.Architectures, " "), component)
 }
 
 // add copies a package to its place in the pool. What is published under a version stays what it
@@ -122,21 +106,26 @@ func add(dir, file string) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, "pool", component, e.name[:1], e.name, filepath.Base(file))
+	path := filepath.Join(dir, e.path)
 	if there, err := os.ReadFile(path); err == nil && !bytes.Equal(there, data) {
 		return errors.New("this version was published with other contents: give it another version")
 	}
 	return put(path, data)
 }
 
-// read returns what a package says of itself.
+// read returns a package, also one that is not in the pool yet.
 func read(file string) (entry, error) {
 	d, closeFile, err := deb.LoadFile(file)
 	if err != nil {
 		return entry{}, fmt.Errorf("cannot read its description: %w", err)
 	}
-	c := d.Control
-	return entry{file, c.Package, c.Architecture.String(), c.Version, c.Paragraph}, closeFile()
+	data, err := os.ReadFile(file)
+	e := entry{d.Control, filepath.Join("pool", component, d.Control.Package[:1], d.Control.Package,
+		filepath.Base(file))}
+	e.Set("Filename", e.path)
+	e.Set("Size", fmt.Sprint(len(data)))
+	e.Set("SHA256", fmt.Sprintf("%x", sha256.Sum256(data)))
+	return e, errors.Join(err, closeFile())
 }
 
 // choose returns the packages of the pool that are kept, by name and architecture, the newest first;
@@ -146,23 +135,17 @@ func (r Repository) choose(dir string) (kept, old []entry, err error) {
 	var all []entry
 	for _, file := range files {
 		e, problem := read(file)
-		if problem == nil {
-			e.paragraph, problem = described(dir, e)
-		}
 		if problem != nil {
-			err = errors.Join(err, fmt.Errorf("cannot index %s: %w", file, problem))
+			return nil, nil, fmt.Errorf("cannot index %s: %w", file, problem)
 		}
 		all = append(all, e)
 	}
 	slices.SortFunc(all, func(a, b entry) int {
-		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.arch, b.arch),
-			version.Compare(b.version, a.version))
+		return cmp.Or(strings.Compare(a.key(), b.key()), version.Compare(b.Version, a.Version))
 	})
-	count := map[[2]string]int{}
+	count := map[string]int{}
 	for _, e := range all {
-		of := [2]string{e.name, e.arch}
-		count[of]++
-		if r.Keep == 0 || count[of] <= r.Keep {
+		if count[e.key()]++; r.Keep == 0 || count[e.key()] <= r.Keep {
 			kept = append(kept, e)
 		} else {
 			old = append(old, e)
@@ -171,41 +154,22 @@ func (r Repository) choose(dir string) (kept, old []entry, err error) {
 	return kept, old, err
 }
 
-// described returns the paragraph of a package with where it is and its digest.
-func described(dir string, e entry) (control.Paragraph, error) {
-	data, err := os.ReadFile(e.file)
-	if err != nil {
-		return e.paragraph, err
-	}
-	path, err := filepath.Rel(dir, e.file)
-	e.paragraph.Set("Filename", path)
-	e.paragraph.Set("Size", fmt.Sprint(len(data)))
-	e.paragraph.Set("SHA256", fmt.Sprintf("%x", sha256.Sum256(data)))
-	return e.paragraph, err
-}
+// key returns what the versions of a package have in common.
+func (e entry) key() string { return e.Package + " " + e.Architecture.String() }
 
 // index returns the packages that machines of an architecture can install.
 func index(list []entry, arch string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, e := range list {
-		if e.arch != arch && e.arch != "all" {
+		if is := e.Architecture.String(); is != arch && is != "all" {
 			continue
 		}
-		if err := e.paragraph.WriteTo(&out); err != nil {
+		if err := e.WriteTo(&out); err != nil {
 			return nil, err
 		}
 		out.WriteString("\n")
 	}
 	return out.Bytes(), nil
-}
-
-// zipped is data as gzip makes it, without a time.
-func zipped(data []byte) []byte {
-	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
-	_, _ = z.Write(data) // a buffer takes everything
-	_ = z.Close()
-	return out.Bytes()
 }
 
 // put writes a file whole, in the place of another one, for all to read whatever the umask.

@@ -45,32 +45,30 @@ func (s Signer) Public(ctx context.Context, armored bool) ([]byte, error) {
 		args = append([]string{"--armor"}, args...)
 	}
 	keys, err := s.gpg(ctx, append(args, s.Keys...)...)
-	if err == nil {
-		err = s.present(ctx)
-	}
-	if err != nil {
+	_, missing := s.list(ctx)
+	if err = errors.Join(err, missing); err != nil {
 		return nil, fmt.Errorf("cannot export the public keys: %w", err)
 	}
 	return keys, nil
 }
 
-// present fails if a key is missing: gpg exports those that it has, and says nothing.
-func (s Signer) present(ctx context.Context) error {
+// list returns what gpg says of the keys. It fails if one is missing, of which an export says nothing.
+func (s Signer) list(ctx context.Context) (string, error) {
+	listed, err := s.gpg(ctx, append([]string{"--with-colons", "--list-keys"}, s.Keys...)...)
 	for _, key := range s.Keys {
-		if _, err := s.gpg(ctx, "--list-keys", key); err != nil {
-			return err
-		}
+		_, missing := s.gpg(ctx, "--list-keys", key) // of several gpg finds those that there are
+		err = errors.Join(err, missing)
 	}
-	if listed, err := s.gpg(ctx, "--list-keys"); err != nil || len(listed) == 0 {
-		return errors.Join(err, fmt.Errorf("there are no keys in %s", s.Home))
+	if err == nil && len(listed) == 0 {
+		err = fmt.Errorf("there are no keys in %s", s.Home)
 	}
-	return nil
+	return string(listed), err
 }
 
 // ForTrial reports whether one of the keys was made for a trial.
 func (s Signer) ForTrial(ctx context.Context) (bool, error) {
-	listed, err := s.gpg(ctx, append([]string{"--with-colons", "--list-keys"}, s.Keys...)...)
-	return strings.Contains(string(listed), ":"+TrialName+":"), err
+	listed, err := s.list(ctx)
+	return strings.Contains(listed, ":"+TrialName+":"), err
 }
 
 // Sign signs the index of a suite: InRelease for today's clients, Release.gpg for others.

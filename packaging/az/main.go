@@ -3,8 +3,10 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,49 +14,34 @@ import (
 
 func main() {
 	described := flag.String("version", "dev", "what `git describe` says")
-	from := flag.String("from", "az", "directory with the extension's module")
 	out := flag.String("out", "../bin", "directory to write the wheel into")
 	flag.Parse()
-	file, err := write(*from, *out, *described)
+	version := versionOf(*described)
+	data, err := wheel(os.DirFS("az"), version)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(1)
+		log.Fatal(err)
+	}
+	file := filepath.Join(*out, distribution+"-"+version+"-py3-none-any.whl") // az reads both from it
+	if err := errors.Join(os.MkdirAll(*out, 0o755), os.WriteFile(file, data, 0o644)); err != nil {
+		log.Fatal(err)
 	}
 	fmt.Println(file)
 }
 
-// write makes the wheel and returns its path: az reads name and version out of that.
-func write(from, out, described string) (string, error) {
-	version := versionOf(described)
-	data, err := wheel(os.DirFS(from), version)
-	if err != nil {
-		return "", err
-	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return "", fmt.Errorf("cannot make %s: %w", out, err)
-	}
-	file := filepath.Join(out, distribution+"-"+version+"-py3-none-any.whl")
-	if err := os.WriteFile(file, data, 0o644); err != nil {
-		return "", fmt.Errorf("cannot write the wheel: %w", err)
-	}
-	return file, nil
-}
-
-var (
-	release = regexp.MustCompile(`^v?(\d+\.\d+\.\d+)(?:-(\d+)-g[0-9a-f]+)?(?:-dirty)?$`)
-	commit  = regexp.MustCompile(`^[0-9a-f]{7,40}`)
-)
+// release is what git describes: after a tag, or a commit.
+var release = regexp.MustCompile(
+	`^v?(\d+\.\d+\.\d+)(?:-(\d+)-g[0-9a-f]+)?(?:-dirty)?$|^([0-9a-f]{7,40})`)
 
 // versionOf is a version of Python (PEP 440) for one of git: v1.2.3-4-gabc is 1.2.3.post4.
 func versionOf(described string) string {
-	if found := release.FindStringSubmatch(described); found != nil {
-		if found[2] != "" {
-			return found[1] + ".post" + found[2]
-		}
-		return found[1]
+	found := release.FindStringSubmatch(described)
+	switch {
+	case found == nil:
+		return "0.0.0"
+	case found[3] != "":
+		return "0.0.0+" + found[3]
+	case found[2] != "":
+		return found[1] + ".post" + found[2]
 	}
-	if hash := commit.FindString(described); hash != "" {
-		return "0.0.0+" + hash
-	}
-	return "0.0.0"
+	return found[1]
 }

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"strings"
@@ -37,68 +39,42 @@ Root-Is-Purelib: true
 Tag: py3-none-any
 `
 
-// member is a file of the wheel.
-type member struct {
-	name string
-	data []byte
+// writer packs a wheel, and notes each file of it for the file RECORD.
+type writer struct {
+	*zip.Writer
+	record strings.Builder
 }
 
-// wheel packs the module of a directory.
+func (w *writer) add(name, text string) error {
+	sum := sha256.Sum256([]byte(text))
+	fmt.Fprintf(&w.record, "%s,sha256=%s,%d\n", name, base64.RawURLEncoding.EncodeToString(sum[:]),
+		len(text))
+	header := &zip.FileHeader{Name: name, Method: zip.Store, Modified: date}
+	header.SetMode(0o644)
+	file, err := w.CreateHeader(header)
+	if err == nil {
+		_, err = io.WriteString(file, text)
+	}
+	return err
+}
+
+// wheel packs the module of a directory, without what Python has made of it.
 func wheel(dir fs.FS, version string) ([]byte, error) {
-	members, err := sources(dir)
-	if err != nil {
-		return nil, err
-	}
-	info := distribution + "-" + version + ".dist-info/"
-	members = append(members,
-		member{info + "METADATA", fmt.Appendf(nil, about, name, version)},
-		member{info + "WHEEL", []byte(form)},
-		member{info + "top_level.txt", []byte(module + "\n")})
-	var record strings.Builder
-	for _, m := range members {
-		sum := sha256.Sum256(m.data)
-		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", m.name,
-			base64.RawURLEncoding.EncodeToString(sum[:]), len(m.data))
-	}
-	fmt.Fprintf(&record, "%sRECORD,,\n", info)
-	return pack(append(members, member{info + "RECORD", []byte(record.String())}))
-}
-
-// sources are the files of the module, without what Python has made of them.
-func sources(dir fs.FS) (members []member, err error) {
-	err = fs.WalkDir(dir, module, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+	var out bytes.Buffer
+	w := &writer{Writer: zip.NewWriter(&out)}
+	err := fs.WalkDir(dir, module, func(file string, _ fs.DirEntry, err error) error {
+		if extension := path.Ext(file); err != nil || extension != ".py" && extension != ".json" {
 			return err
 		}
-		if extension := path.Ext(file); extension != ".py" && extension != ".json" {
-			return nil
-		}
-		data, err := fs.ReadFile(dir, file)
-		members = append(members, member{file, data})
-		return err
+		text, err := fs.ReadFile(dir, file)
+		return errors.Join(err, w.add(file, string(text)))
 	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the extension: %w", err)
-	}
-	return members, nil
-}
-
-func pack(members []member) ([]byte, error) {
-	var out bytes.Buffer
-	archive := zip.NewWriter(&out)
-	for _, m := range members {
-		header := &zip.FileHeader{Name: m.name, Method: zip.Store, Modified: date}
-		header.SetMode(0o644)
-		w, err := archive.CreateHeader(header)
-		if err != nil {
-			return nil, fmt.Errorf("cannot pack %s: %w", m.name, err)
-		}
-		if _, err := w.Write(m.data); err != nil {
-			return nil, fmt.Errorf("cannot pack %s: %w", m.name, err)
-		}
-	}
-	if err := archive.Close(); err != nil {
-		return nil, fmt.Errorf("cannot pack the wheel: %w", err)
+	info := distribution + "-" + version + ".dist-info/"
+	err = errors.Join(err, w.add(info+"METADATA", fmt.Sprintf(about, name, version)),
+		w.add(info+"WHEEL", form), w.add(info+"top_level.txt", module+"\n"))
+	fmt.Fprintf(&w.record, "%sRECORD,,\n", info)
+	if err = errors.Join(err, w.add(info+"RECORD", w.record.String()), w.Close()); err != nil {
+		return nil, fmt.Errorf("cannot make the wheel: %w", err)
 	}
 	return out.Bytes(), nil
 }

@@ -2,13 +2,11 @@ package deb
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/hex"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,18 +40,13 @@ func BOM(program, name string, r Release, artifacts bool) ([]byte, error) {
 	}
 	goVersion := strings.TrimPrefix(info.GoVersion, "go")
 	list := []cyclonedx.Component{component("std", goVersion, "")}
+	refs := []string{list[0].BOMRef}
 	for _, module := range info.Deps {
 		if module.Replace != nil {
 			module = module.Replace
 		}
-		list = append(list, component(module.Path, module.Version, module.Sum))
-	}
-	slices.SortFunc(list, func(a, b cyclonedx.Component) int {
-		return cmp.Compare(a.BOMRef, b.BOMRef)
-	})
-	var refs []string
-	for _, c := range list {
-		refs = append(refs, c.BOMRef)
+		c := component(module.Path, module.Version, module.Sum)
+		list, refs = append(list, c), append(refs, c.BOMRef)
 	}
 	if artifacts {
 		list = append(list, pinned()...)

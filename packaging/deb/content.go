@@ -79,14 +79,12 @@ as it was.
 The installation neither enables nor starts the service: write
 /etc/aks-flex-node/config.json first, or use a configuration URL.`
 	doc := "usr/share/doc/" + b.Name + "/"
-	b.put(doc+"examples/50unattended-upgrades-aks-flex-node", packaging.UnattendedUpgrades)
-	b.unit("aks-flex-node-agent.service", packaging.AgentUnit)
-	list, err := fs.Glob(packaging.Examples, "examples/*")
+	b.put(doc+"examples/50unattended-upgrades-aks-flex-node", b.text("unattended-upgrades"))
+	b.unit(packaging.AgentUnit)
+	list, err := fs.Glob(packaging.Files, "examples/*")
 	b.fail(err)
 	for _, name := range list {
-		text, err := packaging.Examples.ReadFile(name)
-		b.fail(err)
-		b.put(doc+name, string(text))
+		b.put(doc+name, b.text(name))
 	}
 }
 
@@ -98,13 +96,21 @@ nodes of AKS clusters, and hands each out once.
 
 The installation neither enables nor starts the service: write
 /etc/flexnode-rp/settings.json first.`
-	b.put("usr/lib/sysusers.d/flexnode-rp.conf", packaging.ProviderUser)
-	b.unit("flexnode-rp.service", packaging.ProviderUnit)
+	b.put("usr/lib/sysusers.d/flexnode-rp.conf", b.text("sysusers.d/flexnode-rp.conf"))
+	b.unit("flexnode-rp.service")
 }
 
 // unit adds a unit for programs that a package manager owns.
-func (b *builder) unit(name, text string) {
-	b.put("usr/lib/systemd/system/"+name, strings.ReplaceAll(text, "/usr/local/bin/", "/usr/bin/"))
+func (b *builder) unit(name string) {
+	b.put("usr/lib/systemd/system/"+name,
+		strings.ReplaceAll(b.text("systemd/"+name), "/usr/local/bin/", "/usr/bin/"))
+}
+
+// text returns the text of a file of packaging.
+func (b *builder) text(name string) string {
+	text, err := packaging.Files.ReadFile(name)
+	b.fail(err)
+	return string(text)
 }
 
 // scripts adds the scripts that dpkg calls.

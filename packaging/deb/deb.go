@@ -3,19 +3,20 @@
 package deb
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/goreleaser/nfpm/v2"
 	debian "github.com/goreleaser/nfpm/v2/deb"
 	"github.com/goreleaser/nfpm/v2/files"
+
+	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // Release is what packages are made of.
@@ -44,24 +45,21 @@ const (
 func (r Release) Write(
 	ctx context.Context, dir string, programs, archs []string,
 ) (files []string, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("cannot make packages: %w", err)
-	}
-	file, err := r.write(dir, Keyring, "all", r.keyring)
-	if err != nil {
-		return nil, err
-	}
-	files = append(files, file)
-	for _, arch := range archs {
-		for _, name := range programs {
-			file, err := r.write(dir, name, arch, func(b *builder) { r.program(ctx, b) })
-			if err != nil {
-				return nil, err
-			}
+	err = os.MkdirAll(dir, 0o755)
+	add := func(name, arch string, fill func(*builder)) {
+		if err == nil {
+			var file string
+			file, err = r.write(dir, name, arch, fill)
 			files = append(files, file)
 		}
 	}
-	return files, nil
+	add(Keyring, "all", r.keyring)
+	for _, arch := range archs {
+		for _, name := range programs {
+			add(name, arch, func(b *builder) { r.program(ctx, b) })
+		}
+	}
+	return files, err
 }
 
 // write makes one package, which fill describes, and returns its file.
@@ -82,7 +80,9 @@ func (r Release) write(dir, name, arch string, fill func(*builder)) (string, err
 	r.document(b)
 	file := filepath.Join(dir, debian.Default.ConventionalFileName(&b.Info))
 	if b.err == nil {
-		b.err = b.pack(file)
+		f, err := os.Create(file)
+		b.fail(err)
+		b.fail(errors.Join(debian.Default.Package(&b.Info, f), f.Close()))
 	}
 	if b.err != nil {
 		return "", fmt.Errorf("cannot make %s: %w", filepath.Base(file), b.err)
@@ -93,8 +93,9 @@ func (r Release) write(dir, name, arch string, fill func(*builder)) (string, err
 // builder is a package under construction, with the first of its problems.
 type builder struct {
 	nfpm.Info
-	// stage is a directory for what is not a file yet.
+	// stage is a directory for what is not a file yet; it has count files.
 	stage string
+	count int
 	err   error
 }
 
@@ -103,28 +104,15 @@ func (b *builder) put(path, text string) { b.add(path, 0o644, b.staged(text)) }
 
 // compressed adds a file as gzip -9n makes it.
 func (b *builder) compressed(path, text string) {
-	var out bytes.Buffer
-	z, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err == nil {
-		_, err = z.Write([]byte(text))
-	}
-	if err == nil {
-		err = z.Close()
-	}
-	b.fail(err)
-	b.put(path+".gz", out.String())
+	b.put(path+".gz", string(packaging.Gzip([]byte(text))))
 }
 
 // staged writes a file into the stage, and returns its name.
 func (b *builder) staged(text string) string {
-	file, err := os.CreateTemp(b.stage, "")
-	if err != nil {
-		b.fail(err)
-		return ""
-	}
-	_, err = file.WriteString(text)
-	b.fail(errors.Join(err, file.Close()))
-	return file.Name()
+	b.count++
+	file := filepath.Join(b.stage, strconv.Itoa(b.count))
+	b.fail(os.WriteFile(file, []byte(text), 0o600))
+	return file
 }
 
 // add adds a file of this machine, or a directory. Of a link it adds the file that it leads to.
@@ -143,12 +131,4 @@ func (b *builder) fail(err error) {
 	if b.err == nil {
 		b.err = err
 	}
-}
-
-func (b *builder) pack(path string) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(debian.Default.Package(&b.Info, f), f.Close())
 }

@@ -200,7 +200,7 @@ func TestProvenance(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := Release{Version: "1.2.3", Commit: "abc"}
-	text, err := Provenance(r, []string{file}, map[string]string{"go.sum": "d1", "go.mod": "d2"})
+	text, err := Provenance(r, []string{file}, filepath.Dir(file), "a.deb")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,32 +3,36 @@ package deb
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 )
 
 type object = map[string]any
 
 // Provenance is a statement of what files were made of, as in-toto and SLSA have it
 // (https://slsa.dev/spec/v1.0/provenance). It is not signed: whoever publishes it signs it, and
-// says by that who has built. sources are digests of what else went in, by name.
-func Provenance(r Release, files []string, sources map[string]string) ([]byte, error) {
+// says by that who has built. sources are the names of what else went in, below a directory.
+func Provenance(r Release, files []string, dir string, sources ...string) ([]byte, error) {
 	var subject []object
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("cannot state the provenance of %s: %w", file, err)
-		}
-		subject = append(subject, object{"name": filepath.Base(file),
-			"digest": object{"sha256": fmt.Sprintf("%x", sha256.Sum256(data))}})
-	}
 	from := []object{{"uri": "git+" + homepage, "digest": object{"gitCommit": r.Commit}}}
-	for _, name := range slices.Sorted(maps.Keys(sources)) {
-		from = append(from, object{"name": name, "digest": object{"sha256": sources[name]}})
+	state := func(list *[]object, name, file string) error {
+		data, err := os.ReadFile(file)
+		*list = append(*list, object{"name": name,
+			"digest": object{"sha256": fmt.Sprintf("%x", sha256.Sum256(data))}})
+		return err
+	}
+	var err error
+	for _, file := range files {
+		err = errors.Join(err, state(&subject, filepath.Base(file), file))
+	}
+	for _, name := range sources {
+		err = errors.Join(err, state(&from, name, filepath.Join(dir, name)))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot state what the packages were made of: %w", err)
 	}
 	text, err := json.MarshalIndent(object{
 		"_type":         "https://in-toto.io/Statement/v1",

@@ -65,36 +65,25 @@ func tag(version string) string { return strings.ReplaceAll(version, "+", "-") }
 func (a About) build(ctx context.Context, programs string) (v1.ImageIndex, error) {
 	var images []v1.Image
 	for _, arch := range a.Architectures {
-		image, err := a.of(ctx, filepath.Join(programs, arch, "flexnode-rp"), arch)
+		program := filepath.Join(programs, arch, "flexnode-rp")
+		terms, err := notice.Of(ctx, program)
 		if err != nil {
 			return nil, err
+		}
+		added := func(p *oci.Packer) error {
+			return errors.Join(p.Copy("flexnode-rp", program, 0o755),
+				p.File("usr/share/doc/flexnode-rp/NOTICE", terms, 0o644))
+		}
+		image, err := oci.Image{
+			Architecture: arch, Created: a.Created, By: "flexnode-rp " + a.Version, Config: a.config(),
+			Layers: []oci.Layer{{Compressed: !a.Fast, Pack: base}, {Compressed: !a.Fast, Pack: added}},
+		}.Build()
+		if err != nil {
+			return nil, fmt.Errorf("cannot make the image for %s: %w", arch, err)
 		}
 		images = append(images, image)
 	}
 	return oci.Index(images...)
-}
-
-// of makes the image of one program.
-func (a About) of(ctx context.Context, program, architecture string) (v1.Image, error) {
-	terms, err := notice.Of(ctx, program)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make the image for %s: %w", architecture, err)
-	}
-	image, err := oci.Image{
-		Architecture: architecture, Created: a.Created, By: "flexnode-rp " + a.Version,
-		Config: a.config(),
-		Layers: []oci.Layer{
-			{Compressed: !a.Fast, Pack: base},
-			{Compressed: !a.Fast, Pack: func(p *oci.Packer) error {
-				return errors.Join(p.Copy("flexnode-rp", program, 0o755),
-					p.File("usr/share/doc/flexnode-rp/NOTICE", terms, 0o644))
-			}},
-		},
-	}.Build()
-	if err != nil {
-		return nil, fmt.Errorf("cannot make the image for %s: %w", architecture, err)
-	}
-	return image, nil
 }
 
 func (a About) config() v1.Config {
@@ -116,13 +105,8 @@ func (a About) config() v1.Config {
 // base is what the program needs beside itself: the CAs of the Internet, and directories of its own
 // for its store, where volumes are mounted.
 func base(p *oci.Packer) error {
-	if err := p.File("etc/ssl/certs/ca-certificates.crt", authorities(), 0o644); err != nil {
-		return err
-	}
-	if err := p.Dir("etc/flexnode-rp", 0o750, user); err != nil {
-		return err
-	}
-	return p.Dir("var/lib/flexnode-rp", 0o700, user)
+	return errors.Join(p.File("etc/ssl/certs/ca-certificates.crt", authorities(), 0o644),
+		p.Dir("etc/flexnode-rp", 0o750, user), p.Dir("var/lib/flexnode-rp", 0o700, user))
 }
 
 // authorities are the CAs that Mozilla trusts, but for those that are trusted under a condition,

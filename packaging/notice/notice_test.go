@@ -1,7 +1,9 @@
 package notice
 
 import (
+	"bytes"
 	"debug/buildinfo"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,17 +17,17 @@ import (
 // A notice has the licence of every module that is linked, also those in the directories of single
 // packages, that of Go, and the project's own.
 func TestNotice(t *testing.T) {
-	modules, err := modulesOf(t.Context(), &buildinfo.BuildInfo{GoVersion: runtime.Version(),
+	linked, err := modulesOf(t.Context(), &buildinfo.BuildInfo{GoVersion: runtime.Version(),
 		Main: debug.Module{Path: packaging.Project},
 		Path: "github.com/Azure/AKSFlexNode/cmd/aks-flex-node"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]map[string]string{}
-	for _, m := range modules {
-		name, _, _ := strings.Cut(m.name, "@")
-		if found[name], err = m.licences(); err != nil {
-			t.Error(err)
+	for module, texts := range linked {
+		name, _, _ := strings.Cut(module, "@")
+		if found[name] = texts; len(texts) == 0 {
+			t.Errorf("%s has no licence", module)
 		}
 	}
 	golang := found["Go "+strings.TrimPrefix(runtime.Version(), "go")]
@@ -58,17 +60,19 @@ func TestLicencesOfPackages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := linked{name: "m@v1", root: root, dirs: []string{filepath.Join(root, "a")}}
-	if texts, err := m.licences(); err == nil || !strings.Contains(err.Error(), "m@v1 has no") {
-		t.Errorf("without a licence: %v, %v", texts, err)
+	m := modules{}
+	err := m.add("m@v1", root, filepath.Join(root, "a"))
+	if out, missing := m.notice("x"); err != nil || missing == nil ||
+		!strings.Contains(missing.Error(), "m@v1 has no") {
+		t.Errorf("without a licence: %s, %v", out, errors.Join(err, missing))
 	}
-	m.dirs = append(m.dirs, filepath.Join(root, "a/third_party/b"))
-	texts, err := m.licences()
-	if err != nil || len(texts) != 1 || texts["a/third_party/b/LICENSE"] != "of b" {
+	err = m.add("m@v1", root, filepath.Join(root, "a/third_party/b"))
+	if texts := m["m@v1"]; err != nil || len(texts) != 1 || texts["a/third_party/b/LICENSE"] != "of b" {
 		t.Errorf("%v, %v", texts, err)
 	}
-	out := string(write("x", map[string][]string{"text": {"m@v1, L", "n@v2, L"}, "b": {"a@v0, L"}}))
-	if strings.Count(out, "\ntext\n") != 1 || strings.Index(out, "a@v0") > strings.Index(out, "m@v1") {
-		t.Errorf("the notice is\n%s", out)
+	out, err := modules{"m@v1": {"L": "text"}, "n@v2": {"L": "text"}, "a@v0": {"L": "b"}}.notice("x")
+	if err != nil || bytes.Count(out, []byte("\ntext\n")) != 1 ||
+		bytes.Index(out, []byte("a@v0")) > bytes.Index(out, []byte("m@v1")) {
+		t.Errorf("%v; the notice is\n%s", err, out)
 	}
 }

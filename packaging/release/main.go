@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -38,14 +37,13 @@ type options struct {
 }
 
 func main() {
-	if err := newRoot(&options{}).ExecuteContext(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
+	if newRoot(&options{}).Execute() != nil { // cobra prints the error
 		os.Exit(1)
 	}
 }
 
 func newRoot(o *options) *cobra.Command {
-	root := &cobra.Command{Use: "release", SilenceUsage: true, SilenceErrors: true}
+	root := &cobra.Command{Use: "release", SilenceUsage: true}
 	all := root.PersistentFlags()
 	all.StringVar(&o.version, "version", "dev", "the version, as `git describe` gives it")
 	all.StringVar(&o.commit, "commit", "unknown", "what the programs were built from")
@@ -116,19 +114,8 @@ func (o *options) makePackages(ctx context.Context, signer apt.Signer) error {
 	if err != nil {
 		return err
 	}
-	source, err := packaging.Source(packaging.Project)
-	if err != nil {
-		return err
-	}
-	sources := map[string]string{}
-	for _, name := range []string{"go.mod", "go.sum", "packaging/go.mod", "packaging/go.sum"} {
-		text, err := os.ReadFile(filepath.Join(source, name))
-		if err != nil {
-			return fmt.Errorf("cannot state what went into the packages: %w", err)
-		}
-		sources[name] = fmt.Sprintf("%x", sha256.Sum256(text))
-	}
-	statement, err := deb.Provenance(r, files, sources)
+	statement, err := deb.Provenance(r, files, "..", "go.mod", "go.sum", "packaging/go.mod",
+		"packaging/go.sum")
 	if err != nil {
 		return err
 	}
@@ -172,6 +159,10 @@ func (o *options) makeScripts(ctx context.Context, signer apt.Signer) error {
 	if err != nil {
 		return err
 	}
+	unit, err := packaging.Files.ReadFile("systemd/" + packaging.AgentUnit)
+	if err != nil {
+		return err
+	}
 	programs, notices := map[string]string{}, map[string][]byte{}
 	for _, arch := range o.architectures {
 		programs[arch] = filepath.Join(o.programs, arch, deb.Agent)
@@ -180,7 +171,7 @@ func (o *options) makeScripts(ctx context.Context, signer apt.Signer) error {
 		}
 	}
 	return scripts.Release{Version: deb.Version(o.version, o.built()), URL: o.url, Key: key,
-		Unit: packaging.AgentUnit, Programs: programs, Notices: notices}.Write(o.repository)
+		Unit: string(unit), Programs: programs, Notices: notices}.Write(o.repository)
 }
 
 func (o *options) makeImage(ctx context.Context) error {

@@ -37,8 +37,8 @@ type azOf struct{ m lab.Machine }
 // extend makes the extension and unpacks it to where az looks.
 func extend(t *testing.T, m lab.Machine) {
 	t.Helper()
-	made, err := exec.Command("go", "run", "-C", "../../packaging", "./az", "-from", "az",
-		"-out", t.TempDir(), "-version", "v0.1.0").CombinedOutput()
+	made, err := exec.Command("go", "run", "-C", "../../packaging", "./az", "-out",
+		t.TempDir(), "-version", "v0.1.0").CombinedOutput()
 	if err != nil {
 		t.Fatalf("cannot make the extension: %v: %s", err, made)
 	}

@@ -159,7 +159,7 @@ func oldKubernetes() map[string]any {
 // install makes the wheel and unpacks it to where az looks.
 func (w *azWorld) install() {
 	w.t.Helper()
-	out, err := exec.Command("go", "run", "-C", "../../../packaging", "./az", "-from", "az",
+	out, err := exec.Command("go", "run", "-C", "../../../packaging", "./az",
 		"-out", w.dir, "-version", "v0.1.0").CombinedOutput()
 	if err != nil {
 		w.t.Fatalf("cannot make the extension: %v: %s", err, out)
