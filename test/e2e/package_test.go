@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -50,6 +51,41 @@ func TestPackages(t *testing.T) {
 	output(t, m, "apt-get", "purge", "-q", "-y", "aks-flex-node", "aks-flex-node-archive-keyring")
 	output(t, m, "rm", "/etc/apt/sources.list.d/aks-flex-node.sources")
 	same(t, withoutRecords(before), withoutRecords(snapshot(t.Context(), t, m)))
+
+	t.Run("AptAlone", func(t *testing.T) { livesByAptAlone(t, m) })
+	same(t, withoutRecords(before), withoutRecords(snapshot(t.Context(), t, m)))
+}
+
+// keyring is where the archive's keys are on a machine, and below the archive's URL.
+const keyring = "/usr/share/keyrings/aks-flex-node-archive-keyring.gpg"
+
+// With nothing but apt and a configuration URL a machine becomes a node, which follows its resource
+// through an upgrade and a downgrade, and is taken back.
+func livesByAptAlone(t *testing.T, m lab.Machine) {
+	const sources = "/etc/apt/sources.list.d/aks-flex-node.sources"
+	output(t, m, "curl", "-fsSL", "-o", keyring, lab.ArchiveURL+"/"+filepath.Base(keyring))
+	if err := bench.Write(m, sources, 0o644, []byte("Types: deb\nURIs: "+lab.ArchiveURL+
+		"\nSuites: stable\nComponents: main\nSigned-By: "+keyring+"\n")); err != nil {
+		t.Fatal(err)
+	}
+	output(t, m, "apt-get", "update", "-q")
+	output(t, m, "apt-get", "install", "-q", "-y", "aks-flex-node-archive-keyring")
+	apt(t, m, second)
+	serviceIs(t, m, "inactive\ndisabled\n")
+	f := &followed{m.Name, desired{"versions": lab.Newest.Desired(), "nodeConfig": desired{}}}
+	f.joins(t, m)
+	serviceIs(t, m, "active\nenabled\n")
+	for _, version := range []string{third, first} {
+		apt(t, m, version)
+		f.labels(t, "v"+version)
+		if !ready(t, m) {
+			t.Errorf("the Node is not Ready with %s", version)
+		}
+	}
+	must(t, m, "unbootstrap")
+	rp(t, 200, http.MethodDelete, rpNode(f.name), nil)
+	output(t, m, "apt-get", "purge", "-q", "-y", "aks-flex-node", "aks-flex-node-archive-keyring")
+	output(t, m, "rm", "-f", sources, keyring)
 }
 
 // script runs a script of the release as people do, and checks how it exits.
