@@ -29,7 +29,7 @@ image: ## Make the container image of flexnode-rp, for amd64 and arm64, in bin/f
 		GOOS=linux GOARCH=$$arch $(BUILD) -buildvcs=false -o bin/image/$$arch/ ./cmd/flexnode-rp || exit 1; \
 	done
 	$(RELEASE) image --name '$(IMAGE)' --programs '$(CURDIR)/bin/image' \
-		-out '$(CURDIR)/bin/flexnode-rp-image.tar'
+		--out '$(CURDIR)/bin/flexnode-rp-image.tar'
 
 # A trial key is made where ARCHIVE_HOME, a directory of GnuPG, is not there; nothing is published
 # with it. ARCHIVE_KEYS are the fingerprints of the keys that machines trust; the first signs.
