@@ -98,3 +98,21 @@ func TestLinksResolve(t *testing.T) {
 		t.Errorf("only %d links in %d pages were found", count, len(pages))
 	}
 }
+
+// A configuration URL is a secret: no page and no script has it written on a command line, which
+// sudo, the shell and the list of processes keep.
+func TestURLIsOnNoCommandLine(t *testing.T) {
+	argument := regexp.MustCompile(`agent --config-url +[^- ]`)
+	for _, file := range files(t) {
+		if !slices.Contains([]string{".md", ".sh", ".py"}, path.Ext(file)) {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := argument.Find(text); found != nil {
+			t.Errorf("%s has %s: give it by --config-url -", file, found)
+		}
+	}
+}

@@ -289,7 +289,7 @@ next() {
 		  systemctl enable --now aks-flex-node-agent
 		  journalctl -fu aks-flex-node-agent                  # also in /var/log/aks-flex-node
 
-		Or, with a configuration URL: aks-flex-node agent --config-url URL
+		Or, with a configuration URL: aks-flex-node agent --config-url -   # and paste it
 	END
 	command -v az >/dev/null || echo 'The Azure CLI is not here; only a join without a service' \
 		'principal or another credential needs it.'

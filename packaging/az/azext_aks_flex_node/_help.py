@@ -11,7 +11,7 @@ helps['aks flex-node create'] = """
 type: command
 short-summary: Create or replace a flex node, and get the URL that its machine joins with.
 long-summary: >-
-    On the machine: `sudo aks-flex-node agent --config-url URL`.
+    On the machine: `sudo aks-flex-node agent --config-url -`, which reads the URL.
 examples:
   - name: Create a flex node and keep the URL that the machine joins with.
     text: >-
