@@ -20,8 +20,8 @@ param labels object = {}
 
 param maxPods int = 110
 
-@description('False for a node whose machine has joined: it has no URL.')
-param outputConfigUrl bool = true
+@description('True has the URL in the outputs, for all who may read the deployment.')
+param outputConfigUrl bool = false
 
 resource cluster 'Microsoft.ContainerService/managedClusters@2024-02-01' existing = {
   name: clusterName

@@ -148,7 +148,8 @@ func example(t *testing.T, name string) (any, any) {
 	}
 	value := func(v string) any { return map[string]any{"value": v} }
 	return template, map[string]any{"clusterName": value("prod"), "nodeName": value(name),
-		"clientId": value("app"), "clientSecret": value("canary-of-template")}
+		"clientId": value("app"), "clientSecret": value("canary-of-template"),
+		"outputConfigUrl": map[string]any{"value": true}}
 }
 
 var quickly = &runtime.PollUntilDoneOptions{Frequency: 10 * time.Millisecond}

@@ -173,7 +173,7 @@ func (a azOf) template(t *testing.T) {
 		"clusterName": value("flexlab"), "nodeName": value(a.m.Name),
 		"versions": value(lab.Newest.Desired()), "maxPods": value(70),
 		"clientId": value(who.Node.ClientID), "clientSecret": value(who.Node.Secret),
-		"labels": value(desired{"site": "tromso"}),
+		"labels": value(desired{"site": "tromso"}), "outputConfigUrl": value(true),
 	}})
 	if err != nil {
 		t.Fatal(err)

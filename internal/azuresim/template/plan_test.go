@@ -224,7 +224,8 @@ func TestTheExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := read.Bind([]byte(`{"clusterName": {"value": "prod"}, "nodeName": {"value": "n"},
-		"clientId": {"value": "id"}, "clientSecret": {"value": "canary"}}`), here)
+		"clientId": {"value": "id"}, "clientSecret": {"value": "canary"},
+		"outputConfigUrl": {"value": true}}`), here)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,8 @@ func (w *azWorld) deployments(t *testing.T) {
 	write(t, w.dir, "flexnode.json", "// az sends comments as they are\n"+string(text))
 	const secret = "canary-of-template"
 	values := map[string]any{"clusterName": "my-cluster", "nodeName": "arm-1",
-		"clientId": "11111111-2222-3333-4444-555555555555", "clientSecret": secret}
+		"clientId": "11111111-2222-3333-4444-555555555555", "clientSecret": secret,
+		"outputConfigUrl": true}
 	w.parameterFile("arm-1.json", values)
 	const with = " -g my-rg -f flexnode.json -p arm-1.json "
 	if got := w.must("az deployment group validate" + with +
@@ -99,7 +100,8 @@ func (w *azWorld) deployedOnce(t *testing.T, secret string) {
 // What is wrong with a deployment is told in one error, by whom it concerns.
 func (w *azWorld) deploymentsRefused(t *testing.T) {
 	w.parameterFile("good.json", map[string]any{"clusterName": "my-cluster", "nodeName": "arm-2",
-		"clientId": "11111111-2222-3333-4444-555555555555", "clientSecret": "s"})
+		"clientId": "11111111-2222-3333-4444-555555555555", "clientSecret": "s",
+		"outputConfigUrl": true})
 	w.parameterFile("typo.json", map[string]any{"nodName": "x"})
 	w.parameterFile("type.json", map[string]any{"maxPods": "many"})
 	for i, tt := range []struct{ role, parameters, want string }{

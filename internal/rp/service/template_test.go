@@ -29,7 +29,7 @@ func TestTemplateOfTheExamples(t *testing.T) {
 		"nodeName": {"value": "edge-1"}, "clientSecret": {"value": "secret"},
 		"clientId": {"value": "11111111-2222-3333-4444-555555555555"},
 		"monitoring": {"value": {"endpoint": "`+publicURL+`", "interval": "PT1M"}},
-		"labels": {"value": {"site": "oslo"}}}`), template.Place{
+		"labels": {"value": {"site": "oslo"}}, "outputConfigUrl": {"value": true}}`), template.Place{
 		Subscription:  map[string]any{"subscriptionId": subscription},
 		ResourceGroup: map[string]any{"name": "Edge"}}))
 	resource := plan.Resources[0]
