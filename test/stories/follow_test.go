@@ -59,8 +59,10 @@ type provider struct {
 	boots   []string
 	refuses string
 	// fresh is an enrolment secret that registers another key, once; "" for none.
-	fresh string
-	second  bool
+	fresh  string
+	second bool
+	// leaves deletes the Node of a machine that leaves; nil refuses that.
+	leaves func()
 }
 
 // offers has the provider offer a configuration.
@@ -111,7 +113,8 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet {
 		instead = p.polls
 	}
-	if instead != nil && action != "reportStatus" && action != "beginChange" {
+	if instead != nil && action != "reportStatus" && action != "beginChange" &&
+		action != "leave" {
 		return instead(r)
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -121,6 +124,11 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 		p.poll(w, r)
 	case action == "beginChange":
 		p.begin(w, r)
+	case action == "leave" && p.leaves == nil:
+		w.WriteHeader(http.StatusNotFound)
+	case action == "leave":
+		p.leaves()
+		w.WriteHeader(http.StatusNoContent)
 	case action == "reportStatus":
 		var report api.Report
 		if err := json.NewDecoder(r.Body).Decode(&report); err != nil {
@@ -504,10 +512,19 @@ func TestFollowsAnotherResource(t *testing.T) {
 	})
 }
 
-// A node whose resource was deleted gives its machine back, and nothing is left.
+// A node whose resource was deleted gives its machine back, and nothing is left. The provider deletes
+// its Node.
 func TestFollowsToTheEnd(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, before string) {
-		s.provider.set(func() { s.provider.down = true })
+		s.cluster.keep = true // no node may delete its own
+		s.provider.set(func() {
+			s.provider.down = true
+			s.provider.leaves = func() {
+				s.cluster.mu.Lock()
+				defer s.cluster.mu.Unlock()
+				s.cluster.remove("edge-1")
+			}
+		})
 		s.sleep(time.Hour)
 		s.healthy("110")
 		s.provider.set(func() { s.provider.down = false })

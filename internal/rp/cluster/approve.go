@@ -96,7 +96,7 @@ func (w *worker) noteApproved(
 	}
 	to := flexnode.Certificate{}
 	if row.Value.KeyHash == a.KeyHash {
-		to.UID, to.Enrolment = row.Value.UID, credential.EnrolmentOf(row.Key)
+		to.UID, to.Enrolment = row.Value.UID, flexnode.LastOf(row.Key)
 	}
 	if err := w.noteCertificate(ctx, csr, a.Node, to); err != nil {
 		return err

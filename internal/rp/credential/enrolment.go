@@ -13,8 +13,8 @@ import (
 // enrolling is the purpose that the keys for enrolment secrets are derived for.
 const enrolling = "enrolment secrets"
 
-// EnrolmentOf returns the id of the enrolment secret of a credential, by its key.
-func EnrolmentOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
+// enrolmentOf returns the id of the enrolment secret of a credential, by its key.
+func enrolmentOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
 // enrolmentSecret returns the secret by which a machine registers its key as the node with a uid. It
 // is stored nowhere: it is made of its id and a key of the ring.
@@ -52,7 +52,7 @@ func (s *Service) Enrolment(uid, secret string) (id string, genuine bool, err er
 
 // disenrol has the enrolment secret of a credential register no machine any more.
 func disenrol(n *flexnode.Node, key string) {
-	if n.Enrolment == EnrolmentOf(key) {
+	if n.Enrolment == enrolmentOf(key) {
 		n.Enrolment = ""
 	}
 }

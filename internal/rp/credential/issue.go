@@ -20,7 +20,7 @@ import (
 // registers its key with its enrolment secret, in place of the machine before.
 func (s *Service) Issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	err := s.issue(v, nodeKey, n)
-	n.Enrolment = EnrolmentOf(n.Credential)
+	n.Enrolment = enrolmentOf(n.Credential)
 	return err
 }
 

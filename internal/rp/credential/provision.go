@@ -158,7 +158,7 @@ func (s *Service) deliver(
 	if err != nil {
 		return err
 	}
-	enrolment, err := s.enrolmentSecret(n.UID, EnrolmentOf(key))
+	enrolment, err := s.enrolmentSecret(n.UID, enrolmentOf(key))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/machinekey/machinekeytest"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -131,5 +132,22 @@ func TestSuccessorRevokes(t *testing.T) {
 	second.poll(t, 401)
 	if may := w.listed(0); may != "" {
 		t.Errorf("after regenerateToken with revokeNow %q may write", may)
+	}
+}
+
+// A machine that replaces its own key keeps the certificate that its kubelet proves to have.
+func TestMachineReplacesItsKey(t *testing.T) {
+	ca := machinekeytest.NewCA()
+	pair, leaf := ca.Kubelet("n", false)
+	w, first := newMachine(t)
+	secret := w.enrolment(t, "n")
+	first.registers(t, 204, secret)
+	own := flexnode.CertificateID(leaf.Raw)
+	w.issued(own, secret)
+	w.issued("lost", secret)
+	fresh := w.enrolment(t, "n")
+	w.machineOf("n").registersAsKubelet(t, 204, fresh, pair)
+	if may := w.listed(0); may != own {
+		t.Errorf("%q may write", may)
 	}
 }
