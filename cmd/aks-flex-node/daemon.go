@@ -51,6 +51,8 @@ when the join has ended, also where the service has begun it, with its result.`,
 		"fetch the configuration from the URL in a `file` first; - is standard input")
 	cmd.Flags().StringVar(&from.url, "config-url", "",
 		"the same with the `URL` itself, which logs of sudo and shells keep; - is standard input")
+	cmd.Flags().StringVar(&from.proxy, "proxy", "",
+		"the `URL` of the proxy to fetch the configuration through (default HTTPS_PROXY, NO_PROXY)")
 	cmd.Flags().BoolVar(&from.noWait, "no-wait", false, "leave the join to the service")
 	return cmd
 }

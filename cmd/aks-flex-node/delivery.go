@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -32,10 +33,31 @@ const maxURL = 8 << 10
 // handOver is set in the environment of the process that joins and then starts the service.
 const handOver = "AKS_FLEX_NODE_HAND_OVER"
 
-// delivery is where a configuration URL is, and whether the join is left to the service.
+// delivery is where a configuration URL is, through which proxy it is fetched, and whether the join is
+// left to the service.
 type delivery struct {
-	url, file string
-	noWait    bool
+	url, file, proxy string
+	noWait           bool
+}
+
+// route returns the proxy of the first contact: the configuration is not there yet.
+func (d delivery) route() (func(*http.Request) (*url.URL, error), error) {
+	if d.proxy == "" {
+		return http.ProxyFromEnvironment, nil
+	}
+	proxy, err := url.Parse(d.proxy)
+	if err != nil || proxy.Host == "" || proxy.Scheme != "http" && proxy.Scheme != "https" {
+		return nil, usageError("cannot use the proxy: it must be a URL such as http://proxy.example:3128")
+	}
+	return http.ProxyURL(proxy), nil
+}
+
+// withoutProxy is a hint for a fetch that fails where sudo may have dropped the proxy; "" for none.
+func (d delivery) withoutProxy(getenv func(string) string) string {
+	if d.proxy != "" || getenv("SUDO_UID") == "" || getenv("HTTPS_PROXY")+getenv("https_proxy") != "" {
+		return ""
+	}
+	return "; no proxy is used: sudo does not pass on HTTPS_PROXY, --proxy URL names one"
 }
 
 // deliver fetches the configuration behind a URL, and goes on without it.
@@ -111,7 +133,7 @@ func (o *options) receive(ctx context.Context, from delivery) (service bool, err
 	defer done()
 	known, err := change.Received(a, u.Digest())
 	if err == nil && !known {
-		err = o.fetch(ctx, a, u, before)
+		err = o.fetch(ctx, a, u, from, before)
 	}
 	if err != nil || a.InService {
 		return false, err
@@ -128,12 +150,18 @@ func (o *options) receive(ctx context.Context, from delivery) (service bool, err
 
 // fetch fetches a configuration and has the agent keep it.
 func (o *options) fetch(
-	ctx context.Context, a *change.Agent, u follow.URL, before *config.Config,
+	ctx context.Context, a *change.Agent, u follow.URL, from delivery, before *config.Config,
 ) error {
+	route, err := from.route()
+	if err != nil {
+		return err
+	}
+	hint := from.withoutProxy(os.Getenv)
 	fetcher := follow.Fetcher{
-		Client: follow.NewClient(http.ProxyFromEnvironment), For: fetchFor,
+		Client: follow.NewClient(route), For: fetchFor,
 		Waiting: func(err error, pause time.Duration) {
-			fmt.Fprintf(o.err, "%v; trying again in %s\n", err, pause.Round(time.Second))
+			fmt.Fprintf(o.err, "%v%s; trying again in %s\n", err, hint, pause.Round(time.Second))
+			hint = ""
 		},
 	}
 	bundle, err := fetcher.Fetch(ctx, u)

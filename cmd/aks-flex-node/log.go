@@ -4,12 +4,14 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/redact"
 )
@@ -36,12 +38,24 @@ func (o *options) newJournal(c *config.Config) *journal {
 		o.secrets.Know(c.Secrets()...)
 	}
 	j := &journal{secrets: &o.secrets, file: &lumberjack.Logger{
-		Filename: filepath.Join(dir, "aks-flex-node.log"), MaxSize: logSize, MaxBackups: logFiles,
+		Filename: filepath.Join(dir, "aks-flex-node.log"), MaxBackups: logFiles,
 	}}
-	if os.Getenv("AKS_FLEX_NODE_SERVICE") != "" {
+	service := os.Getenv("AKS_FLEX_NODE_SERVICE") != ""
+	_, err := os.Stat(inspect.SocketFile)
+	j.file.MaxSize = rotatesAt(service, err == nil)
+	if service {
 		j.err = o.err
 	}
 	return j
+}
+
+// rotatesAt returns the size, in MB, at which a process rotates the log. Only one may do so
+// (lumberjack): the service, while it runs, and else the command that changes the machine.
+func rotatesAt(service, running bool) int {
+	if running && !service {
+		return math.MaxInt32
+	}
+	return logSize
 }
 
 // logger writes to the log.
@@ -51,7 +65,11 @@ func (j *journal) logger(c *config.Config) *slog.Logger {
 		// What the configuration calls warning is warn for slog; the other names are the same.
 		_ = level.UnmarshalText([]byte(strings.TrimSuffix(c.Agent.LogLevel, "ing"))) // Load has checked it
 	}
-	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: &level}))
+	options := &slog.HandlerOptions{Level: &level}
+	if c != nil && c.Agent.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(j, options))
+	}
+	return slog.New(slog.NewTextHandler(j, options))
 }
 
 // failed writes down why a command has failed. systemd's journal has that from standard error.

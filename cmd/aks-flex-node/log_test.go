@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -126,5 +128,31 @@ func TestLogWithoutDisk(t *testing.T) {
 	o.journal.logger(c).Info("begun")
 	if !strings.Contains(journald.String(), "begun") {
 		t.Error("nothing was said")
+	}
+}
+
+// Each line is a JSON object where the configuration says so, also one with a secret in it.
+func TestLogAsJSON(t *testing.T) {
+	o := &options{}
+	c, file := logged(t, o)
+	c.Agent.LogFormat = "json"
+	o.secrets.Know(`s"cr\et`)
+	o.journal.logger(c).Error("cannot join", "error", errors.New(`s"cr\et is wrong`))
+	var line struct{ Level, Msg, Error string }
+	if err := json.Unmarshal([]byte(read(t, file)), &line); err != nil || line.Msg != "cannot join" ||
+		line.Error != "[redacted] is wrong" {
+		t.Errorf("%v: %s", err, read(t, file))
+	}
+}
+
+// A command beside the service leaves the rotation of the log to it (E27).
+func TestOneProcessRotatesTheLog(t *testing.T) {
+	for _, c := range []struct {
+		service, running bool
+		want             int
+	}{{true, true, logSize}, {true, false, logSize}, {false, false, logSize}, {false, true, math.MaxInt32}} {
+		if got := rotatesAt(c.service, c.running); got != c.want {
+			t.Errorf("service %v, running %v: %d", c.service, c.running, got)
+		}
 	}
 }

@@ -344,6 +344,8 @@ type Override struct {
 type Agent struct {
 	// LogLevel is the lowest level that is logged; "warn" is accepted for "warning".
 	LogLevel string `json:"logLevel" must:"log-level"`
+	// LogFormat is the format of the log's lines.
+	LogFormat string `json:"logFormat" must:"log-format"`
 	// LogDir holds aks-flex-node.log, which remains when the machine is given back.
 	LogDir string `json:"logDir" must:"own-dir"`
 	// NodeName is the name of the Node object; default the machine's host name in lower case.

@@ -49,6 +49,7 @@ func defaults() Config {
 		},
 		Agent: Agent{
 			LogLevel:     "info",
+			LogFormat:    "text",
 			LogDir:       DefaultLogDir,
 			DriftPolicy:  DriftReport,
 			ReadyTimeout: defaultReadyTimeout,

@@ -114,7 +114,8 @@ var rules = map[string]rule{
 	"digest": {"64 hexadecimal digits", matches(`[0-9a-f]{64}`)},
 	"size":   {"a number of bytes, or 0", func(s string) bool { return isWhole(s, 0, 1<<40) }},
 	// agent
-	"log-level": oneOf("debug", "info", "warning", "error"),
+	"log-level":  oneOf("debug", "info", "warning", "error"),
+	"log-format": oneOf("text", "json"),
 	"node-name": {fmt.Sprintf("an RFC 1123 subdomain of at most %d characters: lower-case letters, "+
 		"digits, '-' and '.', a letter or digit first and last", maxNodeName), isNodeName},
 	"drift":      oneOf(DriftReport, DriftRepair, DriftOff),

@@ -185,7 +185,7 @@ func TestPoliciesAreRendered(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := config.Agent{
-		LogLevel: "info", LogDir: "/var/log/aks-flex-node", NodeName: "edge-1",
+		LogLevel: "info", LogFormat: "text", LogDir: "/var/log/aks-flex-node", NodeName: "edge-1",
 		DriftPolicy: "repair", ReadyTimeout: "7m",
 		DriftPolicies: map[string]string{"sysctl": "off", "unit": "report"},
 		UpgradePolicy: config.UpgradePolicy{
