@@ -141,10 +141,13 @@ func runAgent(ctx context.Context, o *options) error {
 	return ended.Err
 }
 
-// changed reports whether the configuration file, or the machine's policy, is another one than when
-// it was asked last.
+// changed reports whether the configuration file, the machine's policy or its pause is another one
+// than at the last call.
 func (o *options) changed() func() bool {
-	stamps := func() [2][4]int64 { return [...][4]int64{fileStamp(o.config), fileStamp(policy.File)} }
+	stamps := func() [3][4]int64 {
+		return [...][4]int64{fileStamp(o.config), fileStamp(policy.File),
+			fileStamp(saved.StateDir + "/" + saved.PauseFile)}
+	}
 	last := stamps()
 	return func() bool {
 		now := stamps()

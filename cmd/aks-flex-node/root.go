@@ -116,6 +116,7 @@ func (o *options) print(v any, text func(io.Writer)) error {
 func newRoot(o *options) *cobra.Command {
 	changing := []*cobra.Command{
 		agentCommand(o), bootstrapCommand(o), rollbackCommand(o), unbootstrapCommand(o),
+		pauseCommand(o), resumeCommand(o),
 	}
 	looking := []*cobra.Command{ // as root, too
 		planCommand(o), driftCommand(o), statusCommand(o), historyCommand(o), diffCommand(o),

@@ -62,7 +62,7 @@ func TestWhoWritesALog(t *testing.T) {
 	o := &options{output: "text"}
 	root := newRoot(o)
 	writes := map[string]bool{
-		"agent": true, "bootstrap": true, "rollback": true, "unbootstrap": true, "plan": false,
+		"agent": true, "bootstrap": true, "rollback": true, "unbootstrap": true, "pause": true, "resume": true, "plan": false,
 		"drift": false, "status": false, "history": false, "diff": false, "token": false,
 		"config": false, "version": false, "doctor": false, "endpoints": false, "support-bundle": false,
 		"policy": false, "follow": false,

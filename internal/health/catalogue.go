@@ -154,6 +154,7 @@ func catalogue() []entry {
 		{"ConfigurationAccepted", LayerNode, configurationAccepted, Watch | forRoot},
 		{HostAsConfigured, LayerNode, hostAsConfigured, Watch},
 		{NoChangeWaiting, LayerNode, noChangeWaiting, Watch | harmless},
+		{"NotPaused", LayerNode, notPaused, Watch | harmless | underived},
 		{"NotVulnerable", LayerNode, notVulnerable, Watch | harmless | underived},
 		{"OnlyMachine", LayerNode, onlyMachine, Watch | harmless | ofUpkeep | underived},
 		{"ProviderAnswers", LayerNode, providerAnswers, Watch | harmless | ofUpkeep},

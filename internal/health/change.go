@@ -88,6 +88,7 @@ const (
 	ChangeHeld      = "ChangeHeld"     // by the provider
 	ProviderSilent  = "ProviderSilent" // it was asked whether the change may begin
 	PreflightFailed = "PreflightFailed"
+	MachinePaused   = "MachinePaused" // by a person
 	AttemptFailed   = "AttemptFailed" // for another cause
 )
 
@@ -102,6 +103,23 @@ type Waiting struct {
 	NextAttempt time.Time `json:"nextAttempt"`
 	// Received is the digest of the document.
 	Received string `json:"received,omitempty"`
+}
+
+// PauseText says until when a machine is paused, and why.
+func PauseText(until time.Time, reason string) string {
+	text := "the agent begins no change and no repair until " + until.UTC().Format(time.RFC3339)
+	if reason != "" {
+		text += ": " + Clip(joined(reason), longestCause)
+	}
+	return text
+}
+
+// notPaused: the agent may begin changes and repairs.
+func notPaused(e Evidence) Condition {
+	if e.Paused == "" {
+		return holds()
+	}
+	return fails(OwnerMachine, MachinePaused, e.Paused, "run `aks-flex-node resume` to end that")
 }
 
 // longestCause bounds the cause in the message, which also has times and owner, in bytes.

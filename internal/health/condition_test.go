@@ -38,7 +38,7 @@ func TestWatch(t *testing.T) {
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, "ServingCertificate",
 		"NodeOwned", NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured, PodSubnetsAgree,
 		PodsSynchronized, LabelsApplied, "TaintsApplied", "ServicesReachable",
-		"ConfigurationAccepted", HostAsConfigured, NoChangeWaiting, "NotVulnerable",
+		"ConfigurationAccepted", HostAsConfigured, NoChangeWaiting, "NotPaused", "NotVulnerable",
 		"OnlyMachine", "ProviderAnswers", "VersionsSupported",
 	}
 	if diff := cmp.Diff(want, types(all)); diff != "" {
@@ -159,7 +159,8 @@ func TestFirst(t *testing.T) {
 // conditions that quote them.
 func TestIll(t *testing.T) {
 	harmless := []string{"SizeAdvised", FirewallOpen, "ServicesReachable", "RebootNotPending",
-		"TimeSynchronized", NoChangeWaiting, "NotVulnerable", "OnlyMachine", "ProviderAnswers",
+		"TimeSynchronized", NoChangeWaiting, "NotPaused", "NotVulnerable", "OnlyMachine",
+		"ProviderAnswers",
 		"VersionsSupported"}
 	quoting := []string{
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, NodeRegistered,

@@ -43,7 +43,9 @@ func (a Answer[T]) missing() Condition {
 type Evidence struct {
 	Now time.Time
 	// Today is the day by which the end of support is judged, such as 2026-11-26; "" judges none.
-	Today  string
+	Today string
+	// Paused is PauseText of a machine that is paused; "" of another.
+	Paused string
 	Wanted Wanted
 	// Machine is what was found on the machine, nil when it was not examined.
 	Machine *Machine

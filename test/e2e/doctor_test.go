@@ -34,7 +34,7 @@ func TestDoctor(t *testing.T) {
 			}
 			out, code := flex(t, m, "doctor", "-o", "json")
 			var list []struct{ Type, Verdict string }
-			if err := json.Unmarshal([]byte(out), &list); err != nil || code != 1 || len(list) == 0 ||
+			if err := json.Unmarshal([]byte(out), &list); err != nil || code != 2 || len(list) == 0 ||
 				list[0].Type != tt.first {
 				t.Errorf("exit code %d, %v; want %s first in\n%.2000s", code, err, tt.first, out)
 			}

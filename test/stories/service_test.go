@@ -238,7 +238,7 @@ func (s *serviceStory) start() {
 	}
 	live := service.NewLive("1.2.3")
 	live.Attach(a)
-	seen, bundle := s.version, s.bundle()
+	seen, bundle, pause := s.version, s.bundle(), s.pauseFile()
 	follows := s.following(a, live)
 	hints := make(chan string)
 	d := &daemon.Daemon{
@@ -247,8 +247,8 @@ func (s *serviceStory) start() {
 		Changed: func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			changed := s.version != seen || s.bundle() != bundle
-			seen, bundle = s.version, s.bundle()
+			changed := s.version != seen || s.bundle() != bundle || s.pauseFile() != pause
+			seen, bundle, pause = s.version, s.bundle(), s.pauseFile()
 			return changed
 		},
 		Hints: hints, Watchdog: 3 * time.Minute, Budget: service.Repairs(a), Log: a.Log,

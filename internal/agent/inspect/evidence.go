@@ -197,6 +197,9 @@ func EvidenceOf(
 	c, at := h.Saved.ConfigOf(g), h.Saved.At()
 	e := NewEvidence(h, c)
 	e.Rejected, e.Waiting, e.Transition = refusal(h, known), ReadWaiting(h.Env), h.Saved.Transition
+	if p := Pause(h.Env); p != nil {
+		e.Paused = health.PauseText(p.Until, p.Reason)
+	}
 	WithServing(h, c, &e)
 	if last, swept := Swept(h); swept {
 		e.Damaged = health.Answered(last.Damaged, nil)

@@ -100,3 +100,12 @@ func ReadWaiting(a *Env) *health.Waiting {
 	}
 	return &w
 }
+
+// Pause returns the pause of a machine; nil for none.
+func Pause(a *Env) *saved.Pause {
+	p, err := a.Records().Pause(Now())
+	if err != nil {
+		a.Log.Warn("cannot read whether the machine is paused", "error", err)
+	}
+	return p
+}

@@ -95,7 +95,7 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.Daemon, t.Waits = true, change.Closed(t)
+	t.Daemon, t.Waits = true, cmp.Or(change.Paused(w.Agent), change.Closed(t))
 	if t.Waits == nil {
 		t.Waits = change.Held(ctx, h, t)
 	}
@@ -262,11 +262,12 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	w.report(s)
 	w.Follows.told(s)
 	w.tell(ctx, h, s, known)
+	paused := inspect.Pause(&w.Agent.Env) != nil
 	found := daemon.Finding{Summary: summary(s), Every: h.Saved.Live.Config.CheckInterval()}
 	for _, d := range s.Drift {
 		found.Drift = append(found.Drift, string(d.Key))
 		repairs := inspect.DriftPolicy(h.Node, d.Key) == config.DriftRepair || d.Key.IsFirewall()
-		if repairs && h.Saved.Transition == nil {
+		if repairs && h.Saved.Transition == nil && !paused {
 			found.Repair = append(found.Repair, string(d.Key))
 		}
 	}
