@@ -65,16 +65,19 @@ func get(t *testing.T, url string) (int, string) {
 		t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
-	response, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, string(text)
+	var status int
+	var text []byte
+	eventually(t, "an answer", func() bool { // the balancer cuts what it has passed on to a replica that died
+		response, err := client.Get(url)
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		status = response.StatusCode
+		text, err = io.ReadAll(response.Body)
+		return err == nil
+	})
+	return status, string(text)
 }
 
 func properties(answer map[string]any) map[string]any {
