@@ -32,6 +32,7 @@ func (h hanging) GetToken(
 func TestNobodyWaitsForAToken(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	c := config.Config{ContinuousMonitoring: true}
+	c.Azure.ResourceManagerEndpoint = "https://management.azure.com"
 	c.Azure.ServicePrincipal = &config.ServicePrincipal{ClientID: "x", ClientSecret: "y"}
 	machine := host.New(t.TempDir(), log)
 	a := &change.Agent{Env: inspect.Env{Reader: machine, Log: log}, Machine: machine}
@@ -45,7 +46,11 @@ func TestNobodyWaitsForAToken(t *testing.T) {
 		_, err := f.token(ctx)
 		ended <- err
 	}()
-	<-issuer.asked
+	select {
+	case <-issuer.asked:
+	case err := <-ended:
+		t.Fatal(err)
+	}
 	f.told(inspect.Status{})
 	f.Unusable("8", errors.New("of another node"))
 	c.Agent.Monitoring.Interval = "20s"
