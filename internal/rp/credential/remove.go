@@ -48,8 +48,8 @@ func (w worker) remove(ctx context.Context, x subject) error {
 	return err
 }
 
-// removeToken deletes the Secret of a credential. That of a cluster that is being deleted and does
-// not answer is left to expire.
+// removeToken deletes the Secret of a credential. In a cluster that does not answer it is left to
+// expire, if its registration is being deleted, or has expired: kube-controller-manager deletes it.
 func (w worker) removeToken(ctx context.Context, x subject) error {
 	err := errNoCluster
 	if w.tokens != nil {
@@ -63,8 +63,9 @@ func (w worker) removeToken(ctx context.Context, x subject) error {
 		return errors.Join(err, failed)
 	}
 	c := cluster.Value
-	if cluster.Exists() && (!c.Deleting() || w.now().Before(c.Deletion.Since.Add(forsaken)) ||
-		w.now().Before(x.row.Value.Since.Add(forsaken))) { // its node may be deleted late
+	waits := !c.Deleting() || w.now().Before(c.Deletion.Since.Add(forsaken)) ||
+		w.now().Before(x.row.Value.Since.Add(forsaken)) // its node may be deleted late
+	if cluster.Exists() && waits && w.now().Before(x.row.Value.Expires) {
 		return err
 	}
 	w.abandoned(x, err)
