@@ -96,8 +96,8 @@ func (d delivery) read(warn io.Writer) (string, error) {
 	switch {
 	case d.file == "-" || d.url == "-":
 	case d.file == "":
-		fmt.Fprintln(warn, "warning: logs of sudo and the shell's history keep the URL of --config-url, "+
-			"which is a secret; use --config-url-file FILE, or - for standard input")
+		fmt.Fprintln(warn, "warning: logs of sudo and the shell's history keep the URL of "+
+			"--config-url, which is a secret; use --config-url-file FILE, or - for standard input")
 		return d.url, nil
 	default:
 		var err error

@@ -174,7 +174,8 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 				if err != nil {
 					return err
 				}
-				if err := o.ask(cmd.Context(), a, "Roll back?", func() { writeComparison(o.err, c) }); err != nil {
+				show := func() { writeComparison(o.err, c) }
+				if err := o.ask(cmd.Context(), a, "Roll back?", show); err != nil {
 					return err
 				}
 			}

@@ -41,8 +41,9 @@ func resumeCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
-		Long:  `Ends what pause began: changes that wait begin within seconds. Without a pause it does nothing.`,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return o.pause(cmd.Context(), 0, "") },
+		Long: `Ends what pause began: changes that wait begin within seconds. Without a pause it does
+nothing.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.pause(cmd.Context(), 0, "") },
 	}
 }
 

@@ -179,7 +179,6 @@ func TestWarnings(t *testing.T) {
 	_, got := parseOK(t, tokenDocument(t).with(t, `{
 		"azure": {"targetAgentPoolName": "edge"},
 		"continuousMonitoring": true,
-		"kubernetes": {"version": "1.37.0"},
 		"containerd": {"metricsAddress": "0.0.0.0:10257"},
 		"cni": {"podCIDR": "10.244.7.0/26"},
 		"artifacts": {"directory": "/srv/artifacts", "mirror": "https://mirror.example"}
@@ -191,8 +190,6 @@ func TestWarnings(t *testing.T) {
 		{"artifacts.directory", "", "mirrors have no effect: with a directory nothing is downloaded"},
 		{"azure.targetAgentPoolName", "",
 			"has no effect yet: the agent of this release does not act on it"},
-		{"kubernetes.version", "", "Kubernetes 1.37.0 is newer than the versions that this program " +
-			"knows (up to 1.36): it may need settings that are not made"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

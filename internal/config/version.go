@@ -74,7 +74,9 @@ func isFileTemplate(s string) bool {
 // checkVersions checks that versions go together, with each other and with the host.
 func checkVersions(c Config, host Host, r *report) {
 	checkKubernetes(c, r)
-	checkFlaws(c, cmp.Or(host.Before, &Config{}), r)
+	before := cmp.Or(host.Before, &Config{})
+	checkFlaws(c, before, r)
+	checkNewer(c, before, r)
 	for _, other := range []string{"amd64", "arm64"} {
 		for at, url := range map[string]string{
 			"kubernetes.urlTemplate": c.Kubernetes.URLTemplate, "runc.url": c.Runc.URL,
@@ -106,6 +108,27 @@ func checkFlaws(c Config, before *Config, r *report) {
 	}
 }
 
+// checkNewer refuses a release branch that came out after this program: it may need settings that are
+// not made. It warns of one that runs already.
+func checkNewer(c Config, before *Config, r *report) {
+	for _, v := range []struct{ at, name, version, before string }{
+		{"kubernetes.version", "Kubernetes", c.Kubernetes.Version, before.Kubernetes.Version},
+		{"containerd.version", "containerd", c.Containerd.Version, before.Containerd.Version},
+	} {
+		newest := release.TooNew(v.name, v.version)
+		if newest == "" || r.spoiled(v.at) {
+			continue
+		}
+		const form = "must be %s.z or older: this release of aks-flex-node knows no newer %s; " +
+			"update it first"
+		if why := fmt.Sprintf(form, newest, v.name); v.version == v.before {
+			r.warn(v.at, why)
+		} else {
+			r.add(v.at, show(v.version), why)
+		}
+	}
+}
+
 // Flaw returns release.Flawed of a version, but "" of a build whose digest is set: its owner
 // answers for what is patched in it.
 func (c Config) Flaw(name, version string) string {
@@ -118,14 +141,8 @@ func (c Config) Flaw(name, version string) string {
 // checkKubernetes checks what else depends on the version of Kubernetes. One that is left open is
 // checked once it is known (WithKubernetes).
 func checkKubernetes(c Config, r *report) {
-	kubernetes, ok := release.Parse(c.Kubernetes.Version)
-	if !ok {
+	if _, ok := release.Parse(c.Kubernetes.Version); !ok {
 		return
-	}
-	if newest := release.NewestMinor(); kubernetes.Major == 1 && kubernetes.Minor > newest {
-		r.warn("kubernetes.version", fmt.Sprintf("Kubernetes %s is newer than the versions that "+
-			"this program knows (up to 1.%d): it may need settings that are not made",
-			c.Kubernetes.Version, newest))
 	}
 	if r.spoiledAny("containerd.version", "kubernetes.version") {
 		return

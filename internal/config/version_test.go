@@ -54,7 +54,7 @@ func TestOpenVersionsFollowKubernetes(t *testing.T) {
 		t.Errorf("without a version of Kubernetes: %v", open.versions())
 	}
 	for kubernetes, want := range map[string][2]string{
-		"1.34.4": {"2.3.", "1.4."}, "1.36.0": {"2.3.", "1.4."}, "1.37.0": {"2.3.", "1.4."},
+		"1.34.4": {"2.3.", "1.4."}, "1.36.0": {"2.3.", "1.4."},
 	} {
 		chosen, _, err := open.WithKubernetes(kubernetes)
 		if err != nil {
@@ -81,7 +81,7 @@ func TestOpenVersionsFollowKubernetes(t *testing.T) {
 // TestWarningsOfAnOpenVersion holds that whoever leaves the version of Kubernetes open is warned as
 // one who writes the same version.
 func TestWarningsOfAnOpenVersion(t *testing.T) {
-	for kubernetes, want := range map[string]int{"1.36.4": 1, "1.37.0": 2, "1.34.4": 0} {
+	for kubernetes, want := range map[string]int{"1.36.4": 1, "1.34.4": 0} {
 		const containerd = `{"containerd": {"version": "2.1.9"}}`
 		open, early := parseOK(t, tokenDocument(t).with(t, containerd))
 		_, got, err := open.WithKubernetes(kubernetes)
@@ -148,6 +148,28 @@ func TestVulnerableVersions(t *testing.T) {
 	}
 }
 
+// TestNewerThanKnown holds that a release branch which came out after this program is refused with the
+// reason, unless it runs already, as after a downgrade of the program.
+func TestNewerThanKnown(t *testing.T) {
+	for patch, want := range map[string]string{
+		`{"kubernetes": {"version": "1.37.0"}}`: "must be 1.36.z or older",
+		`{"containerd": {"version": "2.4.0"}}`:  "must be 2.3.z or older",
+	} {
+		d := tokenDocument(t).with(t, patch)
+		if _, _, err := Parse(d.bytes(t), testHost()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", patch, err)
+		}
+	}
+	before := &Config{}
+	before.Kubernetes.Version, before.Containerd.Version = "1.37.0", "2.4.0"
+	both := tokenDocument(t).with(t,
+		`{"kubernetes": {"version": "1.37.0"}, "containerd": {"version": "2.4.0"}}`)
+	host := Host{HostName: "x", Arch: "amd64", Before: before}
+	if _, warnings, err := Parse(both.bytes(t), host); err != nil || len(warnings) != 2 {
+		t.Errorf("what runs already: %v, %v", err, warnings)
+	}
+}
+
 // TestVersionAdvice holds that versions which work, but are older than what their projects advise,
 // are warned of and accepted.
 func TestVersionAdvice(t *testing.T) {
@@ -156,9 +178,7 @@ func TestVersionAdvice(t *testing.T) {
 			"version: containerd 2.1.9 is older than what its project recommends for " +
 			"Kubernetes 1.36: 2.3.0+, 2.2.0+",
 		`{"runc": {"version": "1.3.2"}, "artifacts": {"allowVulnerable": true}}`: "runc.version: runc 1.3.2 lets a container break out",
-		`{"kubernetes": {"version": "1.37.0"}}`: "kubernetes.version: Kubernetes 1.37.0 is newer " +
-			"than the versions that this program knows (up to 1.36)",
-		`{"kubernetes": {"version": "1.36.4"}}`: "",
+		`{"kubernetes": {"version": "1.36.4"}}`:                                  "",
 	} {
 		_, warnings := parseOK(t, tokenDocument(t).with(t, patch))
 		var got string

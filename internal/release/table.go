@@ -49,8 +49,21 @@ const LastMinorContainerd1 = 35
 // OldestMinor and NewestMinor are the minor versions of Kubernetes that this program knows.
 func OldestMinor() int { return rows()[len(rows())-1].minor }
 
-// NewestMinor is the other end: a newer one may need settings that are not made.
+// NewestMinor is the other end: a newer one may need settings that are not made (TooNew).
 func NewestMinor() int { return rows()[0].minor }
+
+// TooNew returns the newest release branch of Kubernetes or containerd that this program knows, such
+// as 2.3, if a version is of a newer one; else "".
+func TooNew(name, version string) string {
+	newest := releaseOf(1, NewestMinor(), 0)
+	if name == "containerd" {
+		newest = rows()[0].tested[0].line()
+	}
+	if v, ok := Parse(version); !ok || v.line().Compare(newest) <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", newest.Major, newest.Minor)
+}
 
 // runcLine is the release branch of runc that a containerd is built and tested with upstream
 // (script/setup/runc-version in containerd's release branches: 1.4 from 2.3 on, 1.3 before).
