@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/policy"
@@ -216,7 +217,12 @@ func (l *Lab) Write(m Machine, path string, mode os.FileMode, data []byte) error
 		return fmt.Errorf("cannot write %s in %s: %w", path, m.Name, err)
 	}
 	_ = os.Remove(full) // a running program cannot be written over
-	if err := os.WriteFile(full, data, mode); err != nil {
+	// A process that is forked meanwhile would have the file open for writing, so that a program could
+	// not be run ("text file busy") until it executes its own.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(full, data, mode)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		return fmt.Errorf("cannot write %s in %s: %w", path, m.Name, err)
 	}
 	return os.Chmod(full, mode)
