@@ -40,7 +40,8 @@ func revoked(t *testing.T) {
 	stolen := certified(t, tokenOf(t, name), name)
 	defer stolen.CloseIdleConnections()
 	status, text := write(t, stolen, "", http.MethodPost, "/api/v1/nodes", desired{
-		"apiVersion": "v1", "kind": "Node", "metadata": desired{"name": name}})
+		"apiVersion": "v1", "kind": "Node", "metadata": desired{"name": name,
+			"labels": desired{"kubernetes.azure.com/managed": "false"}}}) // as the agent's kubelets do
 	if status != http.StatusCreated {
 		t.Fatalf("a Node is not created: %d %s", status, text)
 	}
