@@ -59,7 +59,7 @@ type tokens struct{ w *worker }
 // Create makes the Secret of a bootstrap token (Kubernetes, "Authenticating with Bootstrap Tokens").
 // token is its id and secret. The provider may not read Secrets. One that has the name is taken for
 // that of an earlier attempt, which has the same content, if the admission policy lets the provider
-// delete it; else it is somebody else's, and Create fails with credential.ErrTaken.
+// delete it; else it belongs to another owner, and Create fails with credential.ErrTaken.
 func (t tokens) Create(ctx context.Context, c store.Credential, key, token string) error {
 	err := t.create(ctx, c, key, token)
 	if err != nil && !errors.Is(err, credential.ErrTaken) {
@@ -78,7 +78,8 @@ func (t tokens) create(ctx context.Context, c store.Credential, key, token strin
 	secrets := s.connection.Secrets.CoreV1().Secrets(metav1.NamespaceSystem)
 	_, err = secrets.Create(ctx, t.w.secret(c, key, token), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		err = secrets.Delete(ctx, secretName(c), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		dryRun := metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+		err = secrets.Delete(ctx, secretName(c), dryRun)
 		if refusedByPolicy(err) {
 			return credential.ErrTaken
 		}
@@ -121,7 +122,7 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 }
 
 // Remove deletes the Secret of a credential, also one whose creation was not answered. That of
-// somebody else who has the name since is left alone by the admission policy.
+// another owner who has the name since is left alone by the admission policy.
 func (t tokens) Remove(ctx context.Context, c store.Credential) error {
 	s, err := t.w.use()
 	if err != nil {

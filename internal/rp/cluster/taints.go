@@ -23,8 +23,8 @@ const (
 	// taintsRefusal is how long nothing is tried in a cluster that does not let the provider set
 	// taints.
 	taintsRefusal = 10 * time.Minute
-	// taintsAgain is after what time they are set again on a Node that somebody has taken them from;
-	// it doubles each time, up to taintsCalm, after which it begins anew.
+	// taintsAgain is after what time they are set again on a Node that has lost them;
+	// it doubles each time, up to taintsCalm, after which it starts again.
 	taintsAgain = time.Second
 	taintsCalm  = 10 * time.Minute
 )

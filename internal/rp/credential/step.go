@@ -13,13 +13,13 @@ import (
 // Tokens creates and deletes the Secrets of bootstrap tokens in a cluster.
 type Tokens interface {
 	// Create creates the Secret of a credential, unless an earlier attempt did. It fails with
-	// ErrTaken if a Secret of somebody else has that name.
+	// ErrTaken if a Secret of another owner has that name.
 	Create(ctx context.Context, c store.Credential, key, token string) error
 	// Remove deletes the Secret of a credential, if there is one.
 	Remove(ctx context.Context, c store.Credential) error
 }
 
-// ErrTaken is a token whose id a Secret of somebody else has.
+// ErrTaken is a token whose id a Secret of another owner has.
 var ErrTaken = errors.New("a Secret has the id of the bootstrap token")
 
 const (
