@@ -186,7 +186,7 @@ func (r renewal) judge(e Evidence, a Answer[Validity]) Condition {
 	case !a.Asked:
 		return holds()
 	case !a.OK():
-		return a.missing()
+		return fails(r.owner, "Unreadable", r.what+" cannot be read: "+oneLine(a.Err), r.late)
 	case e.Now.Before(v.From):
 		return fails(OwnerMachine, "NotYetValid", r.what+" is valid only from "+
 			v.From.UTC().Format(time.RFC3339)+" on: this machine's clock is wrong", "see `timedatectl`")
