@@ -74,8 +74,7 @@ func credentialValid(e Evidence) Condition {
 			"and belong to the same tenant; check this machine's clock too (timedatectl)")
 	case refused:
 		return fails(issuer, "Unauthorized", "the API server does not accept the node's "+
-			"credential (401): it has expired, or is of another cluster", "ask the cluster's operator "+
-			"for a new bootstrap token, and run `aks-flex-node bootstrap`")
+			"credential (401): it was used up, has expired, or is of another cluster", joinAgain)
 	case isFault && fault.Layer == kube.LayerAuth:
 		return fails(issuer, "Unauthorized", oneLine(fault))
 	case e.Probe.Err != nil && !isFault:
@@ -84,6 +83,12 @@ func credentialValid(e Evidence) Condition {
 	}
 	return e.Credential.missing()
 }
+
+// joinAgain is how a machine gets another credential.
+const joinAgain cure = "a node that was created as a flexNodeConfig: ask the operator to run " +
+	"regenerateToken, and give the new URL to this machine with " +
+	"`aks-flex-node agent --config-url-file -`; another: put a new bootstrap token into the " +
+	"configuration, and run `aks-flex-node bootstrap`"
 
 func versionsCompatible(e Evidence) Condition {
 	if !e.ServerVersion.OK() {
@@ -127,7 +132,7 @@ func certificateIssued(e Evidence) Condition {
 				"happens by itself, apply packaging/kubernetes/rbac.yaml", last.Name)
 	case "denied":
 		return fails(OwnerCluster, "Denied", request+" was denied: "+last.Reason+"; ask the "+
-			"cluster's operator why")
+			"cluster's operator why", joinAgain)
 	case "failed":
 		return fails(OwnerCluster, "Failed", request+" has failed: "+last.Reason+"; ask the "+
 			"cluster's operator why")

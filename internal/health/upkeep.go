@@ -204,8 +204,7 @@ func kubeletCertificate(e Evidence) Condition {
 		what: "kubelet's client certificate", owner: OwnerCluster,
 		margin:  func(life time.Duration) time.Duration { return life / 20 },
 		expired: ", and the API server no longer knows this node",
-		late: "ask the cluster's operator for a new bootstrap token or configuration URL, and run " +
-			"`aks-flex-node bootstrap`",
+		late:    joinAgain,
 		reason:  "NotRenewed",
 		expires: ", and kubelet has not been given a new one: no one approves its requests",
 		renew:   "see `kubectl get csr`",
