@@ -55,6 +55,12 @@ func programsDir(dir, program string) (string, error) {
 // archiveDir is where the lab serves the packages of the agent under test.
 const archiveDir = "flexnode"
 
+// latestRelease is where install.sh of the sources finds that of the latest release, on ReleaseHost.
+const (
+	latestRelease = "/Azure/AKSFlexNode/releases/latest/download/"
+	ReleaseHost   = "github.com"
+)
+
 // ArchiveURL is the repository of the agent's packages, with install.sh and uninstall.sh.
 const ArchiveURL = MirrorURL + "/" + archiveDir
 
