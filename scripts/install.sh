@@ -248,13 +248,20 @@ by_digest() {
 
 sample() {
 	[ -d "$config_dir" ] || change mkdir -m 755 "$config_dir"
+	# The service may use the login of the Azure CLI of who installs; at a terminal it asks by itself.
+	user=''
+	case "${SUDO_USER:-root}" in
+	root | *[!A-Za-z0-9._-]*) ;;
+	*) user="\"cliUser\": \"$SUDO_USER\"," ;;
+	esac
 	clusters=resourceGroups/your-rg/providers/Microsoft.ContainerService/managedClusters
 	place 600 "$config_dir/config.json.sample" <<-END
 		{
 		  "azure": {
 		    "subscriptionId": "your-subscription-id",
 		    "tenantId": "your-tenant-id",
-		    "cloud": "AzurePublicCloud",
+		    "cloud": "AzurePublicCloud",${user:+
+		    $user}
 		    "arc": {
 		      "machineName": "your-unique-node-name",
 		      "tags": { "environment": "edge", "node-type": "worker" },

@@ -309,6 +309,23 @@ func TestVersionThatIsAskedFor(t *testing.T) {
 	}
 }
 
+// The sample lets the service use the login of the Azure CLI of who has called sudo.
+func TestSampleNamesWhoInstalls(t *testing.T) {
+	for user, want := range map[string]string{
+		"ada": `"cliUser": "ada",`, "root": "", "": "", `a"b`: "",
+	} {
+		p := newPlace(t)
+		if out, err := p.run("SUDO_USER='"+user+"'\n"+p.release(), "--no-apt"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		sample, err := os.ReadFile(filepath.Join(p.root, "etc/aks-flex-node/config.json.sample"))
+		if err != nil || strings.Contains(string(sample), "cliUser") != (want != "") ||
+			!strings.Contains(string(sample), want) {
+			t.Errorf("%q: %v\n%s", user, err, sample)
+		}
+	}
+}
+
 // Without systemd, as in a rescue system, all is removed but what only systemd does.
 func TestUninstallWithoutSystemd(t *testing.T) {
 	p := newPlace(t)

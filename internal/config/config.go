@@ -62,6 +62,9 @@ type Azure struct {
 	// identity's token in each request, or a client certificate, which TLS bootstrap requests once
 	// with that token.
 	KubeletCredential string `json:"kubeletCredential,omitempty" must:"credential"`
+	// CLIUser is the user of this machine whose login of the Azure CLI (az login) the service uses to
+	// enrol it with Azure Arc; default root's. At a terminal it is that of who has called sudo.
+	CLIUser string `json:"cliUser,omitempty" must:"user"`
 	// TargetAgentPoolName is the agent pool that the node is counted to; it has no effect in this
 	// release.
 	TargetAgentPoolName string `json:"targetAgentPoolName,omitempty" must:"pool"`
