@@ -550,6 +550,23 @@ func TestFollowsToTheEnd(t *testing.T) {
 	})
 }
 
+// A machine that was off for 40 days learns then that its resource was deleted, and leaves.
+func TestFollowsADeletionOfLongAgo(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, before string) {
+		s.sleep(2 * time.Minute)
+		s.end()
+		s.provider.offers(change.Delivery{})
+		s.sleep(40 * 24 * time.Hour)
+		s.start()
+		s.ends()
+		if s.outcome.Kind != transition.Deleted {
+			t.Errorf("it ended with %v", s.outcome)
+		}
+		s.unlock()
+		s.same(before)
+	})
+}
+
 // A version that says to ask elsewhere has the provider be asked there as soon as it is applied.
 func TestFollowsElsewhere(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
