@@ -120,8 +120,9 @@ func (l *Lab) Identify(ctx context.Context, m Machine, auth string) (map[string]
 	case "servicePrincipal":
 		section["servicePrincipal"] = object{"clientId": who.Node.ClientID,
 			"clientSecret": who.Node.Secret}
+		section["kubeletCredential"] = "token"
 	case "managedIdentity":
-		section["managedIdentity"] = object{}
+		section["managedIdentity"], section["kubeletCredential"] = object{}, "token"
 		err = l.AddVMIdentity(ctx, m)
 	case "arc":
 		section["servicePrincipal"] = object{"clientId": who.Operator.ClientID,

@@ -8,9 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // after is what document 004 shows in "After: One-Command Setup", word for word.
@@ -42,7 +46,7 @@ func TestAz(t *testing.T) {
 		run  func(*azWorld, *testing.T)
 	}{
 		{"Documented", (*azWorld).documented}, {"Life", (*azWorld).life},
-		{"Direct", (*azWorld).askedDirectly}, {"Secrets", (*azWorld).secrets},
+		{"Revoke", (*azWorld).revoke}, {"Direct", (*azWorld).askedDirectly}, {"Secrets", (*azWorld).secrets},
 		{"Refusals", (*azWorld).refusals}, {"NoProvider", (*azWorld).noProvider},
 		{"ClusterDown", (*azWorld).clusterIsDown}, {"Deployments", (*azWorld).deployments},
 		{"DeploymentsRefused", (*azWorld).deploymentsRefused}, {"Linter", (*azWorld).linter},
@@ -147,6 +151,26 @@ az aks flex-node rollback $G -n edge-1 --config-version $V \
 	if _, errors, code := w.run("az aks flex-node show $G -n edge-1"); code != 3 ||
 		!strings.Contains(errors, "edge-1") {
 		t.Errorf("a node that is gone: exit code %d\n%s", code, errors)
+	}
+}
+
+// With --revoke-now a machine may write no longer at once.
+func (w *azWorld) revoke(t *testing.T) {
+	for name, command := range map[string]string{"lost-1": "rotate-token", "lost-2": "delete --yes"} {
+		w.must("az aks flex-node create $G -o none -n " + name)
+		node, now := subscription+"/my-rg/my-cluster/"+name, time.Now()
+		must(w.store.Update(t.Context(), "test", nil, func(v *store.View) error {
+			return w.store.Certificates.Put(v, node, flexnode.Certificates{}.Note(
+				flexnode.Certificate{ID: "a", Ends: now.Add(time.Hour)}, "", true, now))
+		}))
+		for _, option := range []string{"", " --revoke-now"} {
+			w.must("az aks flex-node " + command + option + " $G -o none -n " + name)
+			row := must(w.store.Certificates.Get(t.Context(), node))
+			revoked := len(row.Value.Revoked(time.Now().Add(time.Second))) > 0
+			if revoked != (option != "") {
+				t.Errorf("after %s%s: revoked %v", command, option, revoked)
+			}
+		}
 	}
 }
 

@@ -78,6 +78,9 @@ short-summary: Delete a flex node. A machine that follows it gives itself back.
 examples:
   - name: Delete a node without being asked.
     text: az aks flex-node delete -g my-rg --cluster my-cluster --name edge-1 --yes
+  - name: Delete the node of a machine that was stolen.
+    text: >-
+        az aks flex-node delete -g my-rg --cluster my-cluster --name edge-1 --revoke-now
 """
 
 helps['aks flex-node wait'] = """
@@ -101,6 +104,10 @@ examples:
     text: >-
         az aks flex-node rotate-token -g my-rg --cluster my-cluster --name edge-1
         --query configUrl -o tsv
+  - name: Replace a machine that others may control.
+    text: >-
+        az aks flex-node rotate-token -g my-rg --cluster my-cluster --name edge-1
+        --revoke-now --query configUrl -o tsv
 """
 
 helps['aks flex-node get-config-url'] = """

@@ -33,6 +33,12 @@ def load_arguments(self, _):
             _identity(c, command)
             _node(c)
             _changes(c)
+    for command, otherwise in (
+            ('delete', 'By default it has 30 minutes to leave.'),
+            ('rotate-token', 'By default it may write until another machine has joined.')):
+        with self.argument_context(f'aks flex-node {command}') as c:
+            c.argument('revoke_now', action='store_true',
+                       help='The cluster refuses the writes of the machine at once. ' + otherwise)
     with self.argument_context('aks flex-node rollback') as c:
         c.argument('config_version', help='A version that `az aks flex-node history` shows.')
     with self.argument_context('aks flex-node wait') as c:

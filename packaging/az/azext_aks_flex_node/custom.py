@@ -90,9 +90,9 @@ def _issue(client, url, seconds):
         return _action(client, url, 'regenerateToken', seconds)
 
 
-def _action(client, url, action, seconds):
+def _action(client, url, action, seconds, params=None):
     """What an action that ends with a URL has issued."""
-    answer = client.send('POST', f'{url}/{action}', body={})
+    answer = client.send('POST', f'{url}/{action}', body={}, params=params)
     if answer.http_response.status_code != 202:
         result = content(answer)
     else:
@@ -152,18 +152,24 @@ def list_flex_nodes(cmd, resource_group_name, cluster_name, filter_expression=No
             client.cluster(resource_group_name, cluster_name) + '/flexNodeConfig', params))
 
 
-def delete_flex_node(cmd, resource_group_name, cluster_name, node_name, endpoint=None):
+def _at_once(revoke_now):
+    return {'revokeNow': 'true'} if revoke_now else None
+
+
+def delete_flex_node(cmd, resource_group_name, cluster_name, node_name, revoke_now=False,
+                     endpoint=None):
     with told():
         client = connect(cmd, endpoint)
-        client.send('DELETE', client.node(resource_group_name, cluster_name, node_name))
+        client.send('DELETE', client.node(resource_group_name, cluster_name, node_name),
+                    params=_at_once(revoke_now))
 
 
-def rotate_token(cmd, resource_group_name, cluster_name, node_name, timeout=CLUSTER_SECONDS,
-                 endpoint=None):
+def rotate_token(cmd, resource_group_name, cluster_name, node_name, revoke_now=False,
+                 timeout=CLUSTER_SECONDS, endpoint=None):
     with told():
         client = connect(cmd, endpoint)
         return _action(client, client.node(resource_group_name, cluster_name, node_name),
-                       'regenerateToken', timeout)
+                       'regenerateToken', timeout, _at_once(revoke_now))
 
 
 def get_config_url(cmd, resource_group_name, cluster_name, node_name, timeout=CLUSTER_SECONDS,
