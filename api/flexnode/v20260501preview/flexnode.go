@@ -95,6 +95,8 @@ type UpgradePolicy struct {
 	ReadyTimeout string `json:"readyTimeout,omitempty"`
 	// MaintenanceWindow is when a change may begin; nil is always.
 	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
+	// Paused admits the node to no change that restarts or drains. Agents are not told of it.
+	Paused bool `json:"paused,omitempty"`
 }
 
 // DrainOptions are the pods that may be deleted when the pods move away; nil is the default.

@@ -47,6 +47,7 @@ func TestAz(t *testing.T) {
 	}{
 		{"Documented", (*azWorld).documented}, {"Life", (*azWorld).life},
 		{"Revoke", (*azWorld).revoke}, {"Direct", (*azWorld).askedDirectly}, {"Secrets", (*azWorld).secrets},
+		{"Existing", (*azWorld).existing},
 		{"Refusals", (*azWorld).refusals}, {"NoProvider", (*azWorld).noProvider},
 		{"ClusterDown", (*azWorld).clusterIsDown}, {"Deployments", (*azWorld).deployments},
 		{"DeploymentsRefused", (*azWorld).deploymentsRefused}, {"Linter", (*azWorld).linter},
@@ -216,6 +217,29 @@ func (w *azWorld) secrets(t *testing.T) {
 	if _, errors, code := w.run(create + "</dev/null"); code == 0 ||
 		!strings.Contains(errors, "--client-secret @FILE") {
 		t.Errorf("without a secret and a terminal: exit code %d\n%s", code, errors)
+	}
+}
+
+// A create of a node that exists changes nothing. With --replace it asks, and then replaces all.
+func (w *azWorld) existing(t *testing.T) {
+	const create = "az aks flex-node create $G -n there-1 "
+	const shown = "az aks flex-node show $G -n there-1 -o json --query '[properties.configVersion," +
+		"properties.azureAuth.method,properties.nodeConfig.maxPods]'"
+	write(t, w.dir, "there.txt", "secret")
+	w.must(create + "--auth-method servicePrincipal --client-secret @there.txt -m 33 " +
+		"--client-id 11111111-2222-3333-4444-555555555555 -o none")
+	before := w.must(shown)
+	for _, want := range []string{"'there-1' exists, and is not changed.", "default",
+		"az aks flex-node update -g my-rg -c my-cluster -n there-1", "--replace"} {
+		w.fails(create+"--output-url", want)
+	}
+	w.fails(create+"--replace", "Use --yes.")
+	if after := w.must(shown); after != before {
+		t.Errorf("before %s\nafter %s", before, after)
+	}
+	if got := w.must(create + "--replace --yes -o tsv --query '[properties.azureAuth.method," +
+		"properties.nodeConfig.maxPods]' | tr '\n' ' '"); got != "bootstrapToken None" {
+		t.Errorf("replaced: %q", got)
 	}
 }
 

@@ -9,8 +9,9 @@ short-summary: Manage machines outside Azure as nodes of an AKS cluster.
 
 helps['aks flex-node create'] = """
 type: command
-short-summary: Create or replace a flex node, and get the URL that its machine joins with.
+short-summary: Create a flex node, and get the URL that its machine joins with.
 long-summary: >-
+    A node that exists is not changed: `update` changes what is named, and `--replace` all.
     On the machine: `sudo aks-flex-node agent --config-url-file FILE`, or - for standard input.
 examples:
   - name: Create a flex node and keep the URL that the machine joins with.

@@ -28,6 +28,12 @@ def load_arguments(self, _):
         c.argument('filter_expression', options_list=['--filter'],
                    help='Which nodes: up to eight terms such as "state eq \'failed\'", with '
                         '"and" between them.')
+    with self.argument_context('aks flex-node create') as c:
+        c.argument('replace', action='store_true',
+                   help='Replace a node that exists: each setting that is not named gets its '
+                        'default. Without it such a node is not changed.')
+        c.argument('yes', options_list=['--yes', '-y'], action='store_true',
+                   help='Do not ask.')
     for command in ('create', 'update'):
         with self.argument_context(f'aks flex-node {command}') as c:
             _identity(c, command)

@@ -3,6 +3,7 @@
 import time
 
 from azure.cli.core import azclierror
+from azure.cli.core.util import user_confirmation
 from knack.log import get_logger
 
 from azext_aks_flex_node._client import connect, content, member
@@ -14,13 +15,16 @@ CLUSTER_SECONDS = 60  # a cluster that answers needs none of them
 ISSUED = ('configUrl', 'configUrlExpires')  # what a machine joins with, and until when
 logger = get_logger(__name__)
 
+REPLACE = ("Each setting of '{}' that is not named here gets its default, also its identity, labels "
+           'and taints. Its machine applies that. Are you sure?')
+
 
 @with_options
 def create_flex_node(cmd, resource_group_name, cluster_name, node_name,
                      auth_method='bootstrapToken', client_id=None, client_secret=None,
                      client_tenant=None, principal_id=None, arc_machine_id=None,
-                     output_config_url=False, timeout=CLUSTER_SECONDS, endpoint=None,
-                     no_wait=False, **wanted):
+                     output_config_url=False, replace=False, timeout=CLUSTER_SECONDS,
+                     endpoint=None, no_wait=False, yes=False, **wanted):
     if no_wait and output_config_url:
         raise azclierror.MutuallyExclusiveArgumentError(
             '--output-config-url needs what --no-wait does not wait for.',
@@ -34,14 +38,32 @@ def create_flex_node(cmd, resource_group_name, cluster_name, node_name,
                                secret(auth_method, client_id, client_secret)),
     }}
     apply(node['properties'], wanted)
+    if replace:
+        user_confirmation(REPLACE.format(node_name), yes)
     with told():
         client = connect(cmd, endpoint)
         url = client.node(resource_group_name, cluster_name, node_name)
-        node = _put(client, url, node, no_wait=no_wait, seconds=timeout)
+        try:
+            node = _put(client, url, node, no_wait=no_wait, seconds=timeout,
+                        headers=None if replace else {'If-None-Match': '*'})
+        except Refused as ex:
+            if ex.code == 'PreconditionFailed':
+                raise _exists(url) from ex
+            raise
         if output_config_url:
             issued = _issue(client, url, timeout)
             member(node, 'properties').update((key, issued[key]) for key in ISSUED)
     return node
+
+
+def _exists(url):
+    """A node that create would replace."""
+    *_, group, _, _, _, cluster, _, node = url.split('/')
+    return azclierror.ValidationError(
+        f"'{node}' exists, and is not changed. With --replace each setting that is not named gets "
+        'its default.',
+        f'To change what is named alone: az aks flex-node update -g {group} -c {cluster} '
+        f'-n {node}')
 
 
 def _identity(method, client_id, client_tenant, principal_id, arc_machine_id, client_secret):
