@@ -53,6 +53,11 @@ when the join has ended, also where the service has begun it, with its result.`,
 		"the same with the `URL` itself, which logs of sudo and shells keep; - is standard input")
 	cmd.Flags().StringVar(&from.proxy, "proxy", "",
 		"the `URL` of the proxy to fetch the configuration through (default HTTPS_PROXY, NO_PROXY)")
+	cmd.Flags().StringVar(&from.caFile, "ca-file", "",
+		"trust the CAs in a PEM `file` too, for the provider alone, now and later")
+	cmd.Flags().StringVar(&from.caPin, "ca-pin", "",
+		"send the URL only to a server whose chain has a certificate with this `pin`: sha256: and the\n"+
+			"SHA-256 of its public key, of the CA or of the server; trust that certificate too")
 	cmd.Flags().BoolVar(&from.noWait, "no-wait", false, "leave the join to the service")
 	return cmd
 }

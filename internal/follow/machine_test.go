@@ -173,7 +173,7 @@ func (k *heldKeys) EnrolmentSecret() (string, error) { return k.secret, nil }
 // machineAt is a node that asks a provider's own listener. Without an identity there is no token of
 // Azure.
 func machineAt(l *listenerOf, keys *heldKeys, identity bool) *Resource {
-	client := NewClient(nil)
+	client := NewClient(nil, nil)
 	client.Transport = roundTrip{l}
 	return &Resource{
 		Client: client, Endpoint: listenerURL, ID: nodeID, UID: nodeUID, Signer: &Signer{Keys: keys},
@@ -298,7 +298,7 @@ func questionTo(l *listenerOf, keys Keys, c config.Config) Question {
 	return Question{
 		Resource: Resource{ID: nodeID, UID: nodeUID}, Ways: []Manner{MannerOf(c)},
 		Client: func(config.Config) *http.Client {
-			client := NewClient(nil)
+			client := NewClient(nil, nil)
 			client.Transport = roundTrip{l}
 			return client
 		},
