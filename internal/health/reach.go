@@ -124,7 +124,7 @@ func certificateIssued(e Evidence) Condition {
 	case "pending":
 		return fails(OwnerCluster, "Pending", request+" is pending: no one has approved it").run(
 			"the cluster's operator can run `kubectl certificate approve %s`; so that it "+
-				"happens by itself, apply packaging/kubernetes/rbac.yaml", last.Name)
+				"happens by itself, apply manifests/rbac.yaml", last.Name)
 	case "denied":
 		return fails(OwnerCluster, "Denied", request+" was denied: "+last.Reason+"; ask the "+
 			"cluster's operator why")
