@@ -34,7 +34,8 @@ Made to run as a service: systemctl enable --now aks-flex-node-agent
 With --config-url-file the configuration is fetched from a resource provider first, and
 kept in /var/lib/aks-flex-node, which only root reads; the URL is kept nowhere. Then the
 machine joins, and the service, where it is installed, is enabled and takes over. Exits
-when the join has ended, also where the service has begun it, with its result.`,
+when the join has ended, also where the service has begun it, with its result: 2 when
+the machine has joined and its pods reach no Services (docs/services.md).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case cmd.Flags().Changed("config-url"), cmd.Flags().Changed("config-url-file"):

@@ -248,6 +248,7 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	if err := os.Unsetenv(handOver); err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
+	joins := o.applied(ctx) == nil
 	in, err := o.input(ctx)
 	if err != nil {
 		return err
@@ -258,6 +259,9 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	}
 	defer done()
 	result, err := o.joinAfterService(ctx, a, in)
+	if err == nil && joins {
+		result.Conditions, err = change.Unserved(ctx, a)
+	}
 	if ctx.Err() == nil { // an interrupt means that it is not to go on by itself
 		err = errors.Join(err, a.Machine.RestartUnit(ctx, change.Service))
 	} else if back, e := change.Withdraw(context.WithoutCancel(ctx), a); e != nil || back {

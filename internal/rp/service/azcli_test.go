@@ -1,6 +1,7 @@
 package service
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -51,7 +53,7 @@ func TestAz(t *testing.T) {
 		{"Refusals", (*azWorld).refusals}, {"NoProvider", (*azWorld).noProvider},
 		{"ClusterDown", (*azWorld).clusterIsDown}, {"Deployments", (*azWorld).deployments},
 		{"DeploymentsRefused", (*azWorld).deploymentsRefused}, {"Linter", (*azWorld).linter},
-		{"Added", (*azWorld).added},
+		{"Cluster", (*azWorld).preparesCluster}, {"Added", (*azWorld).added},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(w.sub(t), t) })
 	}
@@ -387,4 +389,50 @@ az aks flex-node show -h | head -3`)
 	if !strings.Contains(out, "aks-flex-node\t0.1.0") || !strings.Contains(out, "flex-node show") {
 		t.Errorf("az says\n%s", out)
 	}
+}
+
+// theirPreparer stands in for flexnode-rp: it says what it was started with, and what it was given.
+const theirPreparer = `#!/bin/sh
+eval file=\$$#
+echo "${@%$file}" >preparer.args
+stat -c '%a %n' "$file" | tee preparer.file
+cp "$file" preparer.kubeconfig
+exit $(cat preparer.code)
+`
+
+// preparesCluster has enable and disable hand the caller's kubeconfig to flexnode-rp, and end as it
+// does; without it they say what to install.
+func (w *azWorld) preparesCluster(t *testing.T) {
+	w.sim.AddCluster(azuresim.Cluster{ID: azCluster, AdminKubeconfig: "the administrator's",
+		Server: "https://api.example", Entra: true})
+	_, errors, code := w.run("az aks flex-node enable -g my-rg -n my-cluster --program no-program")
+	if code != 1 || !strings.Contains(errors, "Install the package flexnode-rp") {
+		t.Errorf("without the program: exit code %d: %s", code, errors)
+	}
+	write(t, w.dir, "preparer.code", "0")
+	program := write(t, w.dir, "flexnode-rp", theirPreparer)
+	if err := os.Chmod(program, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ command, code, args, kubeconfig string }{
+		{"enable -g my-rg -n my-cluster --admin --yes --kube-proxy no --provider 1-2", "0",
+			"cluster prepare --provider=1-2 --kube-proxy=no --yes --kubeconfig", "the administrator's"},
+		{"enable $G", "0", "cluster prepare --kubeconfig", "kubelogin"},
+		{"enable $G --dry-run", "2", "cluster prepare --dry-run --kubeconfig", "https://api.example"},
+		{"disable $G -y", "0", "cluster unprepare --yes --kubeconfig", "kubelogin"},
+	} {
+		write(t, w.dir, "preparer.code", tt.code)
+		out, errors, code := w.run("az aks flex-node " + tt.command)
+		read := func(name string) string {
+			return strings.TrimSpace(string(must(os.ReadFile(filepath.Join(w.dir, name)))))
+		}
+		file := strings.TrimPrefix(read("preparer.file"), "600 ")
+		_, err := os.Stat(file)
+		if got := read("preparer.args"); fmt.Sprint(code) != tt.code || strings.TrimSuffix(got, " "+file) != tt.args ||
+			!strings.Contains(read("preparer.kubeconfig"), tt.kubeconfig) || !os.IsNotExist(err) ||
+			!filepath.IsAbs(file) || !strings.Contains(out, file) {
+			t.Errorf("%s: exit code %d, %q, %s, %v\n%s%s", tt.command, code, got, file, err, out, errors)
+		}
+	}
+	w.refused([]refusal{{"stranger", "enable $G", "listClusterUserCredential/action'"}})
 }

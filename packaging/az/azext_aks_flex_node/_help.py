@@ -138,3 +138,27 @@ examples:
         az aks flex-node rollback -g my-rg --cluster my-cluster --name edge-1
         --config-version 1795276800
 """
+
+helps['aks flex-node enable'] = """
+type: command
+short-summary: Prepare a cluster for flex nodes.
+long-summary: >-
+    Runs `flexnode-rp cluster prepare` with your kubeconfig of the cluster: it shows what changes,
+    asks, applies roles, admission policies and kube-proxy, and says what is missing and who can
+    add it. A second run changes nothing. Exits with 2 when something is missing.
+examples:
+  - name: See what would change.
+    text: az aks flex-node enable -g my-rg -n my-cluster --dry-run
+  - name: Prepare a cluster whose provider is an identity in Entra.
+    text: >-
+        az aks flex-node enable -g my-rg -n my-cluster --yes
+        --provider 11111111-2222-3333-4444-555555555555
+"""
+
+helps['aks flex-node disable'] = """
+type: command
+short-summary: Remove from a cluster what `enable` has added.
+examples:
+  - name: Remove it after a question.
+    text: az aks flex-node disable -g my-rg -n my-cluster
+"""

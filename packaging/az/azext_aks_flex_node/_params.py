@@ -2,7 +2,7 @@
 
 from azure.cli.core.commands.parameters import get_enum_type, get_three_state_flag
 
-from azext_aks_flex_node import _validators as check
+from azext_aks_flex_node import _cluster, _validators as check
 
 METHODS = ['bootstrapToken', 'servicePrincipal', 'managedIdentity', 'arc']
 
@@ -49,6 +49,7 @@ def load_arguments(self, _):
         c.argument('config_version', help='A version that `az aks flex-node history` shows.')
     with self.argument_context('aks flex-node wait') as c:
         _conditions(c)
+    _cluster.load_arguments(self)
 
 
 def _identity(c, command):

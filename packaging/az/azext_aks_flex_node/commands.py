@@ -25,3 +25,7 @@ def load_command_table(self, _):
         g.custom_command('get-config-url', 'get_config_url')
         g.custom_command('history', 'list_history', table_transformer=history_table)
         g.custom_command('rollback', 'roll_back_flex_node', table_transformer=node_table)
+    cluster = CliCommandType(operations_tmpl='azext_aks_flex_node._cluster#{}')
+    with self.command_group('aks flex-node', cluster, is_preview=True) as g:
+        g.command('enable', 'enable_cluster')
+        g.command('disable', 'disable_cluster')
