@@ -22,6 +22,8 @@ var rules = []struct {
 	{"internal/remove", nil, []string{"net", "os/exec", "net/http"}},
 	{"internal/regular", nil, []string{"net", "os/exec", "net/http"}},
 	{"internal/config", []string{"internal/regular", "internal/release"}, []string{"os/exec"}},
+	{"internal/config/leftopen", []string{"internal/config"},
+		[]string{"os", "net", "net/http", "os/exec"}},
 	{"internal/policy", []string{"internal/config", "internal/release"},
 		[]string{"os", "net", "os/exec", "time", "net/http"}},
 	{"internal/node", []string{"internal/config", "internal/state"},
@@ -63,8 +65,8 @@ var rules = []struct {
 		[]string{"os", "net", "net/http", "os/exec"}},
 	{"api/flexnode/sealed", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/flexnode", []string{
-		"api/flexnode/v20260501preview", "internal/arm", "internal/config", "internal/release",
-		"internal/untrusted",
+		"api/flexnode/v20260501preview", "internal/arm", "internal/config",
+		"internal/config/leftopen", "internal/release", "internal/untrusted",
 	}, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/store", []string{
 		"api/flexnode/v20260501preview", "internal/rp/flexnode", "internal/rp/seal",
