@@ -116,7 +116,10 @@ func shownDefaults() map[string]string {
 	c := defaults()
 	c.Azure.Arc = &Arc{}
 	c.complete(Host{})
-	c.spell()
+	// These are filled in where they are used (package leftopen).
+	c.Network = Network{Firewall: FirewallCheck, Metadata: MetadataBlock}
+	c.Agent.UpgradePolicy = UpgradePolicy{Drain: DrainMinor, Deadline: DefaultDeadline,
+		DrainOptions: DrainOptions{DeleteEmptyDir: new(true)}}
 	shown := map[string]string{}
 	for _, l := range leaves(&c) {
 		if l.value.Kind() == reflect.Map {

@@ -18,6 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/machinekey/machinekeytest"
+	"github.com/Azure/AKSFlexNode/internal/machinekey/verifier"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -90,14 +91,14 @@ func (l *listenerOf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // verify verifies a token, and that it is for a request; nil for one that was refused.
 func (l *listenerOf) verify(
 	w http.ResponseWriter, text string, r *http.Request, body []byte,
-) *machinekey.Verified {
+) *verifier.Verified {
 	now := func() time.Time { return time.Now().Add(l.ahead) }
-	v := machinekey.Verifier{
+	v := verifier.Verifier{
 		Audiences: []string{listenerURL}, Now: now,
 		Nonce: func(nonce string) (time.Time, bool) { return now(), nonce == "nonce" },
 	}
 	got, err := v.Verify(text)
-	if errors.Is(err, machinekey.ErrTime) {
+	if errors.Is(err, verifier.ErrTime) {
 		w.Header().Set(machinekey.NonceHeader, "nonce")
 		l.refuse(w, 401, "MachineTokenTime")
 		return nil
@@ -113,16 +114,16 @@ func (l *listenerOf) verify(
 }
 
 // vouched reports whether the node's kubelet vouches for a machine.
-func (l *listenerOf) vouched(got *machinekey.Verified, ask agentapi.RegisterKey) bool {
+func (l *listenerOf) vouched(got *verifier.Verified, ask agentapi.RegisterKey) bool {
 	if l.kubelet == nil || ask.Kubelet == nil {
 		return false
 	}
-	leaf, err := machinekey.SignedByKubelet(ask.Kubelet.Certificate, ask.Kubelet.Signature,
+	leaf, err := verifier.SignedByKubelet(ask.Kubelet.Certificate, ask.Kubelet.Signature,
 		machinekey.Statement(got.UID, got.Thumbprint))
 	return err == nil && leaf.Equal(l.kubelet)
 }
 
-func (l *listenerOf) register(w http.ResponseWriter, got *machinekey.Verified, may bool) {
+func (l *listenerOf) register(w http.ResponseWriter, got *verifier.Verified, may bool) {
 	if got == nil {
 		return
 	}

@@ -124,16 +124,14 @@ func (c *Client) PatchLabels(ctx context.Context, name string, labels map[string
 	return c.patch(ctx, name, patch, "label")
 }
 
-// Cordon keeps new pods away from the Node.
-func (c *Client) Cordon(ctx context.Context, name string) error {
-	patch := map[string]any{"spec": map[string]any{"unschedulable": true}}
-	return c.patch(ctx, name, patch, "cordon")
-}
-
-// Uncordon lets new pods come to the Node.
-func (c *Client) Uncordon(ctx context.Context, name string) error {
-	patch := map[string]any{"spec": map[string]any{"unschedulable": nil}}
-	return c.patch(ctx, name, patch, "uncordon")
+// Cordon keeps new pods away from the Node, or lets them come again.
+func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
+	verb, unschedulable := "uncordon", any(nil)
+	if on {
+		verb, unschedulable = "cordon", true
+	}
+	patch := map[string]any{"spec": map[string]any{"unschedulable": unschedulable}}
+	return c.patch(ctx, name, patch, verb)
 }
 
 // touched is the annotation of the Node with when a node has made sure that the cluster writes.

@@ -8,6 +8,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/machinekey/verifier"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -77,7 +78,7 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 func (a *API) revokeReplaced(v *store.View, r *request, key, enrolment string, proof *api.KubeletProof) error {
 	own := ""
 	if proof != nil {
-		leaf, err := machinekey.SignedByKubelet(proof.Certificate, proof.Signature,
+		leaf, err := verifier.SignedByKubelet(proof.Certificate, proof.Signature,
 			machinekey.Statement(r.uid, key))
 		if err == nil {
 			own = flexnode.CertificateID(leaf.Raw)
