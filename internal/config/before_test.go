@@ -51,6 +51,10 @@ func TestCredentialRemains(t *testing.T) {
 	const certificate = `, "kubeletCredential": "certificate"`
 	for name, test := range map[string]struct{ before, members, credential, roles string }{
 		"Arc": {"", `"arc": {}`, CredentialCertificate, ""},
+		"Arc whose roles are assigned": {"", `"arc": {"autoRoleAssignment": true}`, CredentialToken,
+			RoleReader + "," + RoleRBACClusterAdmin + "," + RoleClusterAdmin},
+		"Arc whose roles are assigned, with a certificate": {"", `"arc": {"autoRoleAssignment": true}` +
+			certificate, CredentialCertificate, ""},
 		"Arc with a token": {"", `"arc": {}` + token, CredentialToken,
 			RoleReader + "," + RoleRBACClusterAdmin + "," + RoleClusterAdmin},
 		"Arc onboarded by a principal": {"", principal + `, "arc": {}`, CredentialCertificate, ""},

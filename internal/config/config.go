@@ -110,8 +110,9 @@ type Arc struct {
 	ResourceGroup string `json:"resourceGroup,omitempty" must:"group"`
 	// Location of the Arc machine; default azure.targetCluster.location.
 	Location string `json:"location,omitempty" must:"location"`
-	// AutoRoleAssignment makes the agent assign the roles on the cluster to the Arc identity;
-	// otherwise the operator assigns them, and the join says which are missing.
+	// AutoRoleAssignment makes the agent assign the roles on the cluster to the Arc identity, and
+	// token the default of azure.kubeletCredential; otherwise the operator assigns them, and the join
+	// says which are missing.
 	AutoRoleAssignment *bool `json:"autoRoleAssignment,omitempty"`
 	// Roles are those that are assigned to the Arc identity on the cluster, by name or GUID;
 	// default: three with azure.kubeletCredential token, none with certificate.

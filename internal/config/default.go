@@ -149,13 +149,16 @@ func (k *Kubelet) completeSafety(before *Config) {
 
 // completeCredential chooses kubelet's credential: the applied one as long as the node
 // authenticates by the same method, else a certificate, since a token needs roles that make the
-// machine an administrator of the cluster.
+// machine an administrator of the cluster. Who has the agent assign roles wants a token.
 func (a *Azure) completeCredential(before Azure) {
 	if a.BootstrapToken != nil {
 		return
 	}
 	if a.AuthMode() == before.AuthMode() {
 		or(&a.KubeletCredential, before.KubeletCredential)
+	}
+	if a.Arc != nil && a.Arc.AutoRoleAssignment != nil && *a.Arc.AutoRoleAssignment {
+		or(&a.KubeletCredential, CredentialToken)
 	}
 	or(&a.KubeletCredential, CredentialCertificate)
 }
