@@ -221,7 +221,7 @@ func (s *service) countCredentials() {
 	}
 }
 
-// signingLeast is how long before its end the certificate of the signing key is warned of.
+// signingLeast is the time that the certificate of the signing key has left when it is warned of.
 const signingLeast = 30 * 24 * time.Hour
 
 // tellExpiry registers when the certificate of the key ends that signs, and warns shortly before. No
