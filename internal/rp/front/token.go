@@ -22,7 +22,7 @@ func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
 			return false, nil
 		}
 		n.MachineKey = ""
-		_, err := a.revokeNode(v, r.nodeKey(), *n, a.Now())
+		_, err := a.revokeNode(v, r.nodeKey(), *n, "", a.Now())
 		return false, err
 	})
 	if err != nil {

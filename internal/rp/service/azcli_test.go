@@ -175,6 +175,12 @@ func (w *azWorld) revoke(t *testing.T) {
 			}
 		}
 	}
+	w.fails("az aks flex-node create $G -n lost-2", "--accept-old-certificate")
+	w.must("az aks flex-node create $G -n lost-2 --accept-old-certificate -o none")
+	_, told, _ := w.run("az aks flex-node delete $G -n lost-2 --yes")
+	if !strings.Contains(told, "The name 'lost-2' is free again when the machine has left, or at 20") {
+		t.Errorf("the deletion says %s", told)
+	}
 }
 
 // The provider of one's own, without Resource Manager: by an option, and by a default.

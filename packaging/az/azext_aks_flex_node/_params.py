@@ -39,6 +39,11 @@ def load_arguments(self, _):
             _identity(c, command)
             _node(c)
             _changes(c)
+    with self.argument_context('aks flex-node create') as c:
+        c.argument('accept_old_certificate', action='store_true',
+                   options_list=['--accept-old-certificate', '--accept-old-cert'],
+                   help='Create the node although the last machine of its name has not left, and '
+                        'can read what the pods of the new node read until its certificate ends.')
     for command, otherwise in (
             ('delete', 'By default it has 30 minutes to leave.'),
             ('rotate-token', 'By default it may write until another machine has joined.')):

@@ -23,8 +23,8 @@ REPLACE = ("Each setting of '{}' that is not named here gets its default, also i
 def create_flex_node(cmd, resource_group_name, cluster_name, node_name,
                      auth_method='bootstrapToken', client_id=None, client_secret=None,
                      client_tenant=None, principal_id=None, arc_machine_id=None,
-                     output_config_url=False, replace=False, timeout=CLUSTER_SECONDS,
-                     endpoint=None, no_wait=False, yes=False, **wanted):
+                     output_config_url=False, replace=False, accept_old_certificate=False,
+                     timeout=CLUSTER_SECONDS, endpoint=None, no_wait=False, yes=False, **wanted):
     if no_wait and output_config_url:
         raise azclierror.MutuallyExclusiveArgumentError(
             '--output-config-url needs what --no-wait does not wait for.',
@@ -45,7 +45,8 @@ def create_flex_node(cmd, resource_group_name, cluster_name, node_name,
         url = client.node(resource_group_name, cluster_name, node_name)
         try:
             node = _put(client, url, node, no_wait=no_wait, seconds=timeout,
-                        headers=None if replace else {'If-None-Match': '*'})
+                        headers=None if replace else {'If-None-Match': '*'},
+                        params={'acceptOldCertificate': 'true'} if accept_old_certificate else None)
         except Refused as ex:
             if ex.code == 'PreconditionFailed':
                 raise _exists(url) from ex
@@ -80,9 +81,9 @@ def _identity(method, client_id, client_tenant, principal_id, arc_machine_id, cl
     return auth
 
 
-def _put(client, url, node, no_wait=False, seconds=CLUSTER_SECONDS, headers=None):
+def _put(client, url, node, no_wait=False, seconds=CLUSTER_SECONDS, headers=None, params=None):
     """PUTs a node and waits until it is made, but not for ever for a cluster that is down."""
-    answer = client.send('PUT', url, body=node, headers=headers)
+    answer = client.send('PUT', url, body=node, headers=headers, params=params)
     if no_wait:
         return None
     node = content(answer)
@@ -182,8 +183,18 @@ def delete_flex_node(cmd, resource_group_name, cluster_name, node_name, revoke_n
                      endpoint=None):
     with told():
         client = connect(cmd, endpoint)
-        client.send('DELETE', client.node(resource_group_name, cluster_name, node_name),
-                    params=_at_once(revoke_now))
+        gone = client.read('DELETE', client.node(resource_group_name, cluster_name, node_name),
+                           params=_at_once(revoke_now))
+    cleanup = (gone or {}).get('cleanup') or {}
+    if cleanup.get('certificateExpires'):
+        logger.warning("The name '%s' is free again when the machine has left, or at %s. Before "
+                       'that `create` needs --accept-old-certificate.', node_name,
+                       cleanup['certificateExpires'])
+    role = cleanup.get('roleAssignmentToRemove')
+    if role:
+        logger.warning("The machine's kubelet shows a token of Azure, which no one has revoked: "
+                       'az role assignment delete --assignee %s --scope %s', role.get('assignee'),
+                       role.get('scope'))
 
 
 def rotate_token(cmd, resource_group_name, cluster_name, node_name, revoke_now=False,
