@@ -82,7 +82,7 @@ for table in (f.node_table(node), f.history_table([Long()]), f.diff_table(diff),
 	}
 }
 
-// How long ago a machine was heard of is told in one unit.
+// The time since a machine was last heard of has one unit.
 func TestAges(t *testing.T) {
 	out := python(t, `
 from datetime import datetime, timedelta, timezone

@@ -16,7 +16,7 @@ import (
 // is kept, and its version with it. If the cluster keeps it waiting, the answer is an operation
 // whose result is the URL. The machine that is the node remains it until another one registers its
 // key. With revokeNow it is shut out at once, and its Node deleted: another machine registers its
-// own only where there is none.
+// own only without it.
 func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
 	node, err := a.issue(r, func(v *store.View, n *flexnode.Node) (bool, error) {
 		if !r.flag("revokeNow") {

@@ -11,7 +11,8 @@ import (
 	apidoc "github.com/Azure/AKSFlexNode/docs/api"
 )
 
-// table is what a command prints as a table, which must fit 120 columns: each row as its words.
+// table runs a command with -o table, checks that it fits 120 columns, and returns the words of each
+// row.
 func (w *azWorld) table(command string) string {
 	w.t.Helper()
 	var rows []string
@@ -37,7 +38,7 @@ func (w *azWorld) waits(command, want string) {
 	w.t.Fatalf("%s has no %q:\n%s", command, want, table)
 }
 
-// fleet is a change that waits while its cluster or its node is paused, goes on, fails, and is
+// fleet follows a change that waits while its cluster or its node is paused, goes on, fails, and is
 // allowed to go on. The operator reports in the name of the node, which is an Arc machine.
 func (w *azWorld) fleet(t *testing.T) {
 	const report = `az rest --method post --resource $ARM/ -o none --url "$ARM` + azCluster +
@@ -142,7 +143,7 @@ func (w *azWorld) identities(t *testing.T) {
 		create = "az aks flex-node create $G -n arc-1 --auth-method arc --use-azure-auth true " +
 			"--kubelet-credential token --auto-role-assignment true --onboarding-client-id " + app
 	)
-	w.fails(create, "needs --onboarding-secret where nobody can be asked.")
+	w.fails(create, "needs --onboarding-secret without a terminal.")
 	for _, step := range []struct{ script, want string }{
 		{create + " --onboarding-secret @onboard.txt --query properties.azureAuth -o json | tr -d ' \n'",
 			`{"arc":{"autoRoleAssignment":true,"onboarding":{"clientId":"` + app + `"}},"method":"arc"}`},
@@ -200,7 +201,7 @@ print(*(place for option in OPTIONS.values() for place in option.places))"`)
 	}
 }
 
-// writable are the properties of a flex node that its owner writes, as the API's document has them.
+// writable returns the properties of a flex node that its owner writes, by the API's document.
 func writable(t *testing.T) map[string]bool {
 	type schema struct {
 		Ref        string `json:"$ref"`

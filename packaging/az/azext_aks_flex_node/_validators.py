@@ -101,5 +101,5 @@ def secret(option, client_id, given):
         return prompt_pass(f'Client secret of {client_id}: ')
     except NoTTYException as ex:
         raise RequiredArgumentMissingError(
-            f'The service principal {client_id} needs {option} where nobody can be asked.',
+            f'The service principal {client_id} needs {option} without a terminal.',
             f'Write it into a file that only you can read: {option} @FILE') from ex

@@ -156,7 +156,7 @@ def put_flex_node(cmd, resource_group_name, cluster_name, node_name, parameters,
 
 
 def _unchanged(resource):
-    """The condition that nobody has changed a resource since it was read."""
+    """The condition that a resource is as it was read."""
     return {'If-Match': resource['eTag']} if resource.get('eTag') else None
 
 
