@@ -64,8 +64,9 @@ for name in ('states', 'versions', 'conditions', 'changes'):
     summary[name] = [Long()]
 diff = Long()
 diff['changes'] = [Long()]
-for table in (f.node_table(node), f.history_table([Long()]), f.diff_table(diff), f.changes_table([Long()]),
-              f.summary_table(summary), f.paused_table(node), f.issued_table(Long())):
+for table in (f.node_table(node), f.history_table([Long()]), f.diff_table(diff),
+              f.changes_table([Long()]), f.summary_table(summary), f.paused_table(node),
+              f.issued_table(Long())):
     rows = table if isinstance(table, list) else [table]
     widths = [max([len(name)] + [len(row[name]) for row in rows]) for name in rows[0]]
     print(sum(widths) + 2 * (len(widths) - 1), *rows[0])

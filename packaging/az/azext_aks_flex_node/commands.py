@@ -2,13 +2,14 @@
 
 from azure.cli.core.commands import CliCommandType
 
-from azext_aks_flex_node._format import changes_table, diff_table, history_table, \
-    issued_table, node_table, nodes_table, paused_table, summary_table
+from azext_aks_flex_node._format import (
+    changes_table, diff_table, history_table, issued_table, node_table, nodes_table, paused_table,
+    summary_table)
 
 DELETE = ('The node is deleted: its URL and token are revoked, and a machine that follows it '
           'gives itself back. Are you sure?')
-REPLACE = ('The present machine is shut out at once: it may write nothing more, its Node is deleted, '
-           'and the pods of it run elsewhere. A new machine joins with a new URL. Are you sure?')
+REPLACE = ('The present machine is shut out at once: it may write nothing more, its Node is '
+           'deleted, and its pods run elsewhere. A new machine joins with a new URL. Are you sure?')
 
 
 def load_command_table(self, _):

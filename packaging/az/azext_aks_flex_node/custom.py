@@ -16,11 +16,11 @@ JOIN = 'sudo aks-flex-node agent --config-url-file -'
 ISSUED = ('configUrl', 'configUrlExpires')  # what a machine joins with, and until when
 logger = get_logger(__name__)
 
-REPLACE = ("Each setting of '{}' that is not named here gets its default, also its identity, labels "
-           'and taints. Its machine applies that. Are you sure?')
+REPLACE = ("Each setting of '{}' that is not named here gets its default, also its identity, "
+           'labels and taints. Its machine applies that. Are you sure?')
 
-STOP = ("'{}' will no longer follow its resource: its machine applies this change and no later one, "
-        'and only a new URL on the machine ends that. Are you sure?')
+STOP = ("'{}' will no longer follow its resource: its machine applies this change and no later "
+        'one, and only a new URL on the machine ends that. Are you sure?')
 
 
 @with_options
