@@ -110,7 +110,7 @@ var undisturbing = []string{
 	"agent", "azure", "continuousMonitoring", "network", "node.labels", "node.taints",
 }
 
-// branches are the versions for which the pods move away by default, with how many of the numbers
+// branches lists the versions for which the pods move away by default, with how many of the numbers
 // of the version have to differ: the minor version of Kubernetes, the major one of containerd.
 var branches = map[string]int{"kubernetes.version": 2, "containerd.version": 1}
 

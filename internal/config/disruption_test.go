@@ -38,7 +38,8 @@ func TestDisruption(t *testing.T) {
 	}
 	pods := Difference{Path: "node.maxPods", From: text("110"), To: text("60")}
 	label := Difference{Path: `node.labels["a/b"]`, To: text("c")}
-	server := Difference{Path: "node.kubelet.serverURL", From: text("https://a"), To: text("https://b")}
+	server := Difference{
+		Path: "node.kubelet.serverURL", From: text("https://a"), To: text("https://b")}
 	for name, tt := range map[string]struct {
 		drain string
 		d     Difference
@@ -55,7 +56,8 @@ func TestDisruption(t *testing.T) {
 			From: text("1.7.28"), To: text("2.2.1")}, Drain},
 		"a minor of containerd": {"", Difference{Path: "containerd.version",
 			From: text("2.1.0"), To: text("2.2.1")}, Restart},
-		"runc":           {"", Difference{Path: "runc.version", From: text("1.3.4"), To: text("2.0.0")}, Restart},
+		"runc": {"", Difference{Path: "runc.version", From: text("1.3.4"), To: text("2.0.0")},
+			Restart},
 		"the API server": {"", server, Restart},
 	} {
 		to := map[string]any{"agent": map[string]any{"upgradePolicy": map[string]any{

@@ -38,7 +38,7 @@ type DiffRequest struct {
 type Diff struct {
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Disruption is the greatest one of the changes: none, restart or drain.
+	// Disruption holds the greatest one of the changes: none, restart or drain.
 	Disruption string   `json:"disruption"`
 	Changes    []Change `json:"changes"`
 }
@@ -49,8 +49,8 @@ type Change struct {
 	Path string  `json:"path"`
 	From *string `json:"from,omitempty"`
 	To   *string `json:"to,omitempty"`
-	// Disruption is what the node's agent does to its pods for it: none, restart (of kubelet or
-	// containerd; the pods go on) or drain.
+	// Disruption holds the effect on the pods: none, restart (of kubelet or containerd; the pods go
+	// on) or drain.
 	Disruption string `json:"disruption"`
 }
 

@@ -73,7 +73,7 @@ func TestPausing(t *testing.T) {
 		d.NodeConfig.MaxPods++
 		w.put(d)
 		if strings.Contains(w.config(w.last()), "paused") {
-			t.Fatalf("agents are told: %s", w.config(w.last()))
+			t.Fatalf("agents receive it: %s", w.config(w.last()))
 		}
 		w.now = w.now.Add(time.Hour)
 		if _, err := w.rollBack(before.Revision); err != nil {

@@ -5,8 +5,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Diff is what differs between two configurations, ordered by path, and what an agent does to the
-// pods of the node for it. Paths are as those of the agent's messages: node.maxPods,
+// Diff returns what differs between two configurations, ordered by path, and what an agent does to
+// the pods of the node for it. Paths are as those of the agent's messages: node.maxPods,
 // node.labels["a.b/c"]. A list is one value.
 func Diff(from, to map[string]any) api.Diff {
 	diff := api.Diff{Disruption: config.DisruptsNothing, Changes: []api.Change{}}

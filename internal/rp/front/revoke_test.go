@@ -133,8 +133,12 @@ func TestSuccessorRevokes(t *testing.T) {
 	if may := w.listed(0); may != "b" {
 		t.Errorf("with a successor %q may write", may)
 	}
+	if gone := w.cluster.nodesGone.Load(); gone != 0 {
+		t.Errorf("%d Nodes were deleted while a machine is the node", gone)
+	}
 	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
 	w.caughtUp()
+	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 1 })
 	second.poll(t, 401)
 	if may := w.listed(0); may != "" {
 		t.Errorf("after regenerateToken with revokeNow %q may write", may)

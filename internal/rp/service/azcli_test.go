@@ -48,8 +48,12 @@ func TestAz(t *testing.T) {
 		run  func(*azWorld, *testing.T)
 	}{
 		{"Documented", (*azWorld).documented}, {"Life", (*azWorld).life},
-		{"Revoke", (*azWorld).revoke}, {"Direct", (*azWorld).askedDirectly}, {"Secrets", (*azWorld).secrets},
-		{"Existing", (*azWorld).existing},
+		{"Revoke", (*azWorld).revoke},
+		{"Direct", (*azWorld).askedDirectly}, {"Secrets", (*azWorld).secrets},
+		{"Existing", (*azWorld).existing}, {"Fleet", (*azWorld).fleet},
+		{"FleetRefusals", (*azWorld).fleetRefusals}, {"Replace", (*azWorld).replaced},
+		{"Identities", (*azWorld).identities}, {"Unfollowed", (*azWorld).unfollowed},
+		{"Options", (*azWorld).optionsAreComplete},
 		{"Refusals", (*azWorld).refusals}, {"NoProvider", (*azWorld).noProvider},
 		{"ClusterDown", (*azWorld).clusterIsDown}, {"Deployments", (*azWorld).deployments},
 		{"DeploymentsRefused", (*azWorld).deploymentsRefused}, {"Linter", (*azWorld).linter},
@@ -292,6 +296,8 @@ func (w *azWorld) noProvider(t *testing.T) {
 			_, _ = io.WriteString(rw, "[]")
 		case strings.Contains(at, "/empty"): // a proxy, say, that answers all there is
 			_, _ = io.WriteString(rw, "{}")
+		case strings.HasSuffix(at, "/deaf"): // it takes all and keeps nothing
+			_, _ = io.WriteString(rw, `{"properties": {"provisioningState": "Succeeded"}}`)
 		case strings.HasSuffix(at, "/half"):
 			_, _ = io.WriteString(rw, `{"properties": {"provisioningState": "Failed"}}`)
 		case strings.HasSuffix(at, "/half/listConfigUrl"): // nothing
@@ -316,6 +322,11 @@ func (w *azWorld) noProvider(t *testing.T) {
 		{"", "list -g my-rg -c empty" + at, want},
 		{"", "wait $G -n empty --ready" + at, want},
 		{"", "history $G -n empty" + at, want},
+		{"", "diff $G -n empty" + at, want},
+		{"", "summary -g my-rg -c empty" + at, want},
+		{"", "pause -g my-rg -c empty" + at, want},
+		{"", "allow-versions -g my-rg -c empty" + at, want},
+		{"", "pause -g my-rg -c deaf" + at, "has not stored rolloutPolicy.paused of 'deaf'"},
 		{"", "get-config-url $G -n empty" + at, want},
 		{"", "create $G -n half --output-config-url" + at, want},
 		{"", "rotate-token $G -n empty" + at, want},

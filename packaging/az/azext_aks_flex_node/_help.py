@@ -36,6 +36,12 @@ examples:
 helps['aks flex-node update'] = """
 type: command
 short-summary: Change a flex node. A machine that follows it applies the change by itself.
+long-summary: >-
+    The provider stores a client secret without a trial. The machine proves it before it counts:
+    with a token that Microsoft Entra ID gives for it, and where it is used, with a request to the
+    API server and with a poll. If one of them is refused, the machine keeps the former secret and
+    reports the change as failed; without an answer the change waits. `--follow false` asks first:
+    nothing but a new URL on the machine has it follow again.
 examples:
   - name: Have a node run another version of Kubernetes.
     text: >-
@@ -49,6 +55,12 @@ examples:
     text: >-
         az aks flex-node update -g my-rg --cluster my-cluster --name edge-1
         --set properties.nodeConfig.labels.site=bergen
+  - name: Connect the machine to Arc as it joins, without a person.
+    text: >-
+        az aks flex-node update -g my-rg --cluster my-cluster --name edge-1 --auth-method arc
+        --onboarding-client-id 11111111-2222-3333-4444-555555555555
+        --onboarding-secret @secret.txt --auto-role-assignment true --use-azure-auth true
+        --kubelet-credential token
   - name: Rotate the secret of the service principal.
     text: >-
         az aks flex-node update -g my-rg --cluster my-cluster --name edge-1
@@ -127,6 +139,86 @@ short-summary: List the configurations of a flex node that are kept, the newest 
 examples:
   - name: See what has changed.
     text: az aks flex-node history -g my-rg --cluster my-cluster --name edge-1 -o table
+"""
+
+helps['aks flex-node diff'] = """
+type: command
+short-summary: Compare two configurations of a flex node, and show whether it restarts or drains.
+long-summary: >-
+    `disruption` is what the machine does for a setting: none, restart (kubelet or containerd
+    restarts, and the pods go on), or drain (the pods move to other nodes first).
+examples:
+  - name: See what a machine is about to change.
+    text: az aks flex-node diff -g my-rg --cluster my-cluster --name edge-1 -o table
+  - name: Ask in a script whether pods will move.
+    text: >-
+        az aks flex-node diff -g my-rg --cluster my-cluster --name edge-1
+        --query disruption -o tsv
+"""
+
+helps['aks flex-node summary'] = """
+type: command
+short-summary: Count the flex nodes of a cluster, and show how far each change has come.
+examples:
+  - name: Look at a fleet.
+    text: az aks flex-node summary -g my-rg --cluster my-cluster -o table
+  - name: See why a change waits.
+    text: >-
+        az aks flex-node summary -g my-rg --cluster my-cluster
+        --query "changes[?held].[change, held, settings]"
+"""
+
+helps['aks flex-node allow-versions'] = """
+type: command
+short-summary: Let a change go on that is held because nodes have failed it or do not answer.
+examples:
+  - name: Let two more nodes fail a change within four hours.
+    text: >-
+        az aks flex-node allow-versions -g my-rg --cluster my-cluster --change ab12cd34ef56
+        --failures 2 --for PT4H
+"""
+
+helps['aks flex-node pause'] = """
+type: command
+short-summary: Have the changes of a cluster, or of one flex node, wait.
+long-summary: >-
+    No change that restarts or drains a node begins; one that has begun ends. Labels, taints,
+    credentials and the address of the API server still reach the nodes, and new machines join. The
+    machines still repair what has drifted: `sudo aks-flex-node pause` on a machine stops that too.
+examples:
+  - name: Stop the changes of a cluster.
+    text: az aks flex-node pause -g my-rg --cluster my-cluster
+  - name: Keep one node as it is.
+    text: az aks flex-node pause -g my-rg --cluster my-cluster --name edge-1
+"""
+
+helps['aks flex-node resume'] = """
+type: command
+short-summary: End a pause of a cluster or of one flex node.
+long-summary: >-
+    The pause of a cluster and that of a node are two: each ends by itself alone. A pause that
+    was begun on a machine ends there.
+examples:
+  - name: Let the changes of a cluster go on.
+    text: az aks flex-node resume -g my-rg --cluster my-cluster
+  - name: Let those of one node go on.
+    text: az aks flex-node resume -g my-rg --cluster my-cluster --name edge-1
+"""
+
+helps['aks flex-node replace'] = """
+type: command
+short-summary: Have a new machine become a flex node, under the same name.
+long-summary: >-
+    Answers with the URL that the new machine joins with, and with the command that it is given to.
+    The configuration remains. The former machine is shut out at once, and its Node deleted: where
+    it still works, run `sudo aks-flex-node unbootstrap` on it before, which moves its pods away. Where
+    the identity is that of the machine (arc, managedIdentity) name the new one before:
+    `update --arc-machine-id` or `update --principal-id`.
+examples:
+  - name: Print the URL alone, for the standard input of the command on the new machine.
+    text: >-
+        az aks flex-node replace -g my-rg --cluster my-cluster --name edge-1 --yes
+        --query configUrl -o tsv
 """
 
 helps['aks flex-node rollback'] = """
