@@ -53,6 +53,7 @@ func TestAzure(t *testing.T) {
 		t.Run("Extension", azExtension)
 		t.Run("Budget", oneBudget)
 		t.Run("Policy", withinThePolicy)
+		t.Run("ExitCodes", exitCodes)
 	})
 	t.Run("ProviderClusters", providerClusters)
 }
@@ -119,6 +120,7 @@ func joinsAndLeaves(t *testing.T, auth string) {
 	}
 	stop()
 	quiet(t, m, out)
+	runScript(t, m, "identity.txtar")
 	if out := must(t, m, "bootstrap"); !strings.Contains(out, "nothing to do") {
 		t.Errorf("the second bootstrap did something: %s", out)
 	}
