@@ -53,6 +53,7 @@ func TestAzure(t *testing.T) {
 		t.Run("Extension", azExtension)
 		t.Run("Budget", oneBudget)
 		t.Run("Policy", withinThePolicy)
+		t.Run("Examples", examplesJoin)
 		t.Run("ExitCodes", exitCodes)
 	})
 	t.Run("ProviderClusters", providerClusters)
