@@ -19,13 +19,15 @@ node = {'name': 'n', 'properties': {'configVersion': '7', 'status': {
     'conditions': [{'type': 'Ready', 'status': 'False', 'reason': bad}]}}}
 row = f.node_table(node)
 sys.stdout.write('|'.join(row.values()) + '|' + f.history_table([{'reason': bad}])[0]['Reason'])
+found = {'findings': [{'verdict': 'ok'}, {'verdict': 'error', 'type': bad}]}
+sys.stdout.write('|' + '|'.join(row['Condition'] for row in f.findings_table(found)))
 `
 	out, err := exec.Command("python3", "-c", script).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	const clean = "?[2J??x"
-	if want := "n||False (" + clean + ")|||" + clean + "|7|" + clean + "|" + clean; string(out) != want {
+	if want := "n||False (" + clean + ")|||" + clean + "|7|" + clean + "|" + clean + "|" + clean; string(out) != want {
 		t.Errorf("%q; want %q", out, want)
 	}
 	if strings.ContainsAny(string(out), "\x1b\n") {

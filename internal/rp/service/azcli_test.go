@@ -1,6 +1,8 @@
 package service
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,9 +10,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // after is what document 004 shows in "After: One-Command Setup", word for word.
@@ -42,7 +49,7 @@ func TestAz(t *testing.T) {
 		run  func(*azWorld, *testing.T)
 	}{
 		{"Documented", (*azWorld).documented}, {"Life", (*azWorld).life},
-		{"Direct", (*azWorld).askedDirectly}, {"Secrets", (*azWorld).secrets},
+		{"Diagnose", (*azWorld).diagnose}, {"Direct", (*azWorld).askedDirectly}, {"Secrets", (*azWorld).secrets},
 		{"Refusals", (*azWorld).refusals}, {"NoProvider", (*azWorld).noProvider},
 		{"ClusterDown", (*azWorld).clusterIsDown}, {"Deployments", (*azWorld).deployments},
 		{"DeploymentsRefused", (*azWorld).deploymentsRefused}, {"Linter", (*azWorld).linter},
@@ -147,6 +154,61 @@ az aks flex-node rollback $G -n edge-1 --config-version $V \
 	if _, errors, code := w.run("az aks flex-node show $G -n edge-1"); code != 3 ||
 		!strings.Contains(errors, "edge-1") {
 		t.Errorf("a node that is gone: exit code %d\n%s", code, errors)
+	}
+}
+
+// diagnose asks a machine for its diagnosis, and has the machine answer.
+func (w *azWorld) diagnose(t *testing.T) {
+	w.must("az aks flex-node create $G -n edge-9 -o none")
+	const key = subscription + "/my-rg/my-cluster/edge-9"
+	answers := func(d api.Diagnosed) {
+		t.Helper()
+		must(w.store.Update(t.Context(), "diagnosis taken", nil, func(v *store.View) error {
+			n, row := w.store.Nodes.Row(v, key).Value, w.store.Diagnoses.Row(v, key).Value
+			d.ID = row.ID
+			n, row, err := n.Diagnosed(row, d, time.Now())
+			return errors.Join(err, w.store.Nodes.Put(v, key, n), w.store.Diagnoses.Put(v, key, row))
+		}))
+	}
+	asks := func(d api.Diagnosed, script string) string {
+		t.Helper()
+		before := must(w.store.Diagnoses.Get(t.Context(), key)).Value.ID
+		done := make(chan string)
+		go func() {
+			out, errs, code := w.run(script)
+			done <- fmt.Sprint(out, errs, code)
+		}()
+		for must(w.store.Diagnoses.Get(t.Context(), key)).Value.ID == before {
+			select {
+			case out := <-done:
+				return out
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		answers(d)
+		return <-done
+	}
+	out := asks(api.Diagnosed{Findings: []api.Finding{{Type: "KubeletRunning", Verdict: "error",
+		Owner: "machine", Message: "it does not run"}, {Type: "SwapOff", Verdict: "ok"}}},
+		"az aks flex-node diagnose $G -n edge-9 -o table")
+	if !strings.Contains(out, "KubeletRunning") || strings.Contains(out, "SwapOff") {
+		t.Errorf("doctor: %s", out)
+	}
+	out = asks(api.Diagnosed{SupportBundle: []byte("age-encryption.org/v1")},
+		"az aks flex-node diagnose $G -n edge-9 --kind supportBundle --file out.age -o tsv "+
+			"--query supportBundle; stat -c %a out.age; cat out.age")
+	if !strings.Contains(out, "600\nage-encryption.org/v1") {
+		t.Errorf("bundle: %s", out)
+	}
+	out = asks(api.Diagnosed{Refused: "no key"},
+		"az aks flex-node diagnose $G -n edge-9 --kind supportBundle --file other.age")
+	if !strings.Contains(out, "refuses: no key") || !strings.HasSuffix(out, "1") {
+		t.Errorf("refused: %s", out)
+	}
+	w.fails("az aks flex-node diagnose $G -n edge-9 --kind supportBundle", "--file")
+	w.must("az aks flex-node diagnose $G -n edge-9 --no-wait")
+	if d := must(w.store.Diagnoses.Get(t.Context(), key)).Value; d.State != "Requested" {
+		t.Errorf("not waited for: %+v", d)
 	}
 }
 
@@ -263,6 +325,7 @@ func (w *azWorld) noProvider(t *testing.T) {
 		{"", "get-config-url $G -n empty" + at, want},
 		{"", "create $G -n half --output-config-url" + at, want},
 		{"", "rotate-token $G -n empty" + at, want},
+		{"", "diagnose $G -n empty" + at, want},
 		{"", "wait $G -n half --ready" + at, want},
 	})
 }

@@ -54,3 +54,12 @@ def history_table(revisions):
         ('Is', ' '.join(mark for mark in marks if revision.get(mark))),
         ('Changed', ' '.join(revision.get('changed') or [])),
     ])) for revision in revisions]
+
+
+def findings_table(diagnosis):
+    """One row for each thing that is wrong."""
+    return [_plain(OrderedDict([
+        ('Verdict', finding.get('verdict', '')), ('Condition', finding.get('type', '')),
+        ('Owner', finding.get('owner', '')), ('Message', finding.get('message', '')[:60]),
+    ])) for finding in diagnosis.get('findings') or []
+            if finding.get('verdict') in ('error', 'warning')]

@@ -2,7 +2,8 @@
 
 from azure.cli.core.commands import CliCommandType
 
-from azext_aks_flex_node._format import node_table, nodes_table, history_table
+from azext_aks_flex_node._format import (findings_table, history_table, node_table,
+                                         nodes_table)
 
 DELETE = ('The node is deleted: its URL and token are revoked, and a machine that follows it '
           'gives itself back. Are you sure?')
@@ -24,4 +25,6 @@ def load_command_table(self, _):
         g.custom_command('rotate-token', 'rotate_token')
         g.custom_command('get-config-url', 'get_config_url')
         g.custom_command('history', 'list_history', table_transformer=history_table)
+        g.custom_command('diagnose', 'diagnose_flex_node', supports_no_wait=True,
+                         table_transformer=findings_table)
         g.custom_command('rollback', 'roll_back_flex_node', table_transformer=node_table)
