@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/diagnose"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
@@ -100,6 +102,11 @@ func runAgent(ctx context.Context, o *options) error {
 	live := service.NewLive(version)
 	live.Attach(a)
 	follows := service.Follow(ctx, a, in, live)
+	if follows != nil {
+		follows.Diagnose = func(ctx context.Context, kind string) agentapi.Diagnosed {
+			return diagnose.Answer(ctx, a, kind)
+		}
+	}
 	d := &daemon.Daemon{
 		Node: &service.Watcher{
 			Agent: a, Load: func() (change.Input, error) { return o.input(ctx) }, Follows: follows,

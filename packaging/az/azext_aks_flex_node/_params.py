@@ -1,6 +1,7 @@
 """The options."""
 
-from azure.cli.core.commands.parameters import get_enum_type, get_three_state_flag
+from azure.cli.core.commands.parameters import (file_type, get_enum_type,
+                                                get_three_state_flag)
 
 from azext_aks_flex_node import _cluster, _validators as check
 from azext_aks_flex_node._desired import OPTIONS
@@ -72,6 +73,12 @@ def load_arguments(self, _):
                    help='For how long, such as PT4H; at most P7D. Default: PT24H.')
     with self.argument_context('aks flex-node rollback') as c:
         c.argument('config_version', help='A version that `az aks flex-node history` shows.')
+    with self.argument_context('aks flex-node diagnose') as c:
+        c.argument('kind', arg_type=get_enum_type(['doctor', 'supportBundle']),
+                   help='What the machine is asked for.')
+        c.argument('file', options_list=['--file', '-f'], type=file_type,
+                   help='The new file for the support bundle.')
+        c.argument('timeout', type=int, help='For how many seconds to wait for the machine.')
     with self.argument_context('aks flex-node wait') as c:
         _conditions(c)
     _cluster.load_arguments(self)

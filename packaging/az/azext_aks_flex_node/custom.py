@@ -1,12 +1,14 @@
 """What the commands do. Resources are passed as the API has them, `properties` and all."""
 
+import base64
+import os
 import time
 
 from azure.cli.core import azclierror
 from azure.cli.core.util import user_confirmation
 from knack.log import get_logger
 
-from azext_aks_flex_node._client import connect, content, member
+from azext_aks_flex_node._client import POLL_SECONDS, connect, content, member
 from azext_aks_flex_node._desired import apply, with_options
 from azext_aks_flex_node._errors import Refused, told
 from azext_aks_flex_node._validators import secret
@@ -339,3 +341,40 @@ def _reached(client, url, ready, made, deleted, exists, custom):
         import jmespath
         return bool(jmespath.search(custom, node))
     return True
+
+
+def diagnose_flex_node(cmd, resource_group_name, cluster_name, node_name, kind='doctor',
+                       file=None, timeout=600, endpoint=None, no_wait=False):
+    if kind == 'supportBundle' and not file and not no_wait:
+        raise azclierror.RequiredArgumentMissingError(
+            'Say where the encrypted support bundle is to be written: --file.')
+    with told():
+        client = connect(cmd, endpoint)
+        url = client.node(resource_group_name, cluster_name, node_name)
+        asked = client.read('POST', f'{url}/diagnose', body={'kind': kind})
+        if no_wait:
+            return None
+        end = time.monotonic() + timeout
+        while member(asked, 'state') == 'Requested':
+            if time.monotonic() > end:
+                raise azclierror.AzureResponseError(
+                    f"'{node_name}' has not answered within {timeout} seconds. It may answer "
+                    'later, within a day.', 'az aks flex-node show tells when it was seen last.')
+            time.sleep(POLL_SECONDS)
+            asked = client.read('POST', f'{url}/listDiagnosis', body={})
+    if asked['state'] == 'Refused':
+        raise azclierror.AzureResponseError(
+            f"'{node_name}' refuses: {asked.get('message', '')}")
+    bundle = asked.pop('supportBundle', None)
+    if bundle and file:
+        _write(file, base64.b64decode(bundle))
+    return asked
+
+
+def _write(file, data):
+    """Writes a new file that its owner alone reads."""
+    try:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'wb') as out:
+            out.write(data)
+    except OSError as ex:
+        raise azclierror.FileOperationError(f'{file} cannot be written: {ex}') from ex
