@@ -171,7 +171,8 @@ func servicesReachable(e Evidence) Condition {
 	switch {
 	case len(silent) > 0 && e.Pods.OK() && !slices.ContainsFunc(e.Pods.Value, proxies):
 		return fails(OwnerCluster, proxyMissing, "Services cannot be reached, and so no names "+
-			"resolved: no kube-proxy runs on this node, nor what replaces it; "+servicesGuide)
+			"resolved: no kube-proxy runs on this node, nor what replaces it; the cluster's operator "+
+			"can run `flexnode-rp cluster prepare`; "+servicesGuide)
 	case len(silent) > 0:
 		return fails(OwnerNetwork, notReachable, "this machine cannot reach Services: "+
 			Clip(strings.Join(silent, "; "), longestLine)+"; a proxy that has just started takes a "+

@@ -503,7 +503,8 @@ func (w *azWorld) preparesCluster(t *testing.T) {
 		}
 		file := strings.TrimPrefix(read("preparer.file"), "600 ")
 		_, err := os.Stat(file)
-		if got := read("preparer.args"); fmt.Sprint(code) != tt.code || strings.TrimSuffix(got, " "+file) != tt.args ||
+		got := strings.TrimSuffix(read("preparer.args"), " "+file)
+		if fmt.Sprint(code) != tt.code || got != tt.args ||
 			!strings.Contains(read("preparer.kubeconfig"), tt.kubeconfig) || !os.IsNotExist(err) ||
 			!filepath.IsAbs(file) || !strings.Contains(out, file) {
 			t.Errorf("%s: exit code %d, %q, %s, %v\n%s%s", tt.command, code, got, file, err, out, errors)
