@@ -33,8 +33,7 @@ const (
 // project tells how the project behind an artifact publishes it.
 type project struct {
 	name Name
-	// url is where upstream has the file: {v} stands for the version without a leading "v", {arch}
-	// for the architecture.
+	// url is where upstream has the file: {v} is the version without "v", {arch} the architecture.
 	url string
 	// sums ends the name of the checksum file, after url; or names, after a slash, the one for all
 	// architectures. It is "" where upstream has none.
@@ -92,19 +91,16 @@ type Artifact struct {
 	Version string
 	// Arch is amd64 or arm64.
 	Arch string
-	// URL is where upstream publishes the file. It may carry credentials: show Redact(URL). One that
-	// is wanted replaces upstream's (runc.url, kubernetes.urlTemplate); the digest remains that of the
-	// release.
+	// URL is where upstream publishes the file. It may carry credentials: show Redact(URL).
+	// runc.url or kubernetes.urlTemplate may replace it; the digest remains the release's.
 	URL string
 	// Archive tells a tar.gz, which is unpacked below <store>/<id>/; else it is a binary, which
 	// becomes <store>/<id>/<name>.
 	Archive bool
-	// ID is the digest of the published file in lower-case hex, and the name of its directory in
-	// the store: SHA-256 (64 digits), or SHA-512 (128 digits) for releases that publish nothing
-	// else.
+	// ID is the published file's digest in lower-case hex, and its directory's name in the store:
+	// SHA-256 (64 digits), or SHA-512 (128) where nothing else is published.
 	ID string
-	// TarSHA256 is the digest of the uncompressed tar of an archive, or empty; with it a .tar.zst
-	// variant can be used.
+	// TarSHA256 is an archive's digest uncompressed, or empty; with it a .tar.zst can be used.
 	TarSHA256 string
 	// Size is the length of the published file in bytes, 0 when unknown. No more is read.
 	Size int64

@@ -55,8 +55,7 @@ func WithToken(bundle []byte, token Secret) ([]byte, error) {
 	})
 }
 
-// Joining holds the members that only the bundle of a configuration URL has, and the next ones
-// keep.
+// Joining holds the members that only the first bundle of a machine has, and later ones keep.
 type Joining struct {
 	// EnrolmentSecret registers the machine's key; "" for none.
 	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
@@ -186,8 +185,7 @@ func cutSchema(s string) (major, minor int, ok bool) {
 	return major, minor, found && err == nil && failed == nil && major > 0 && minor >= 0
 }
 
-// readResource reads where a bundle is from; nil when it does not say. Members that are not known
-// are a newer provider's.
+// readResource reads where a bundle is from; nil if unsaid. Unknown members are a newer provider's.
 func readResource(origin any, r *report) *Resource {
 	if origin == nil {
 		return nil

@@ -33,8 +33,7 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String()))
 // LogValue hides the secret from slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText hides the secret from encoders, that of JSON among them. State files that must keep
-// it use Config.Reveal.
+// MarshalText hides the secret from encoders, as of JSON. Files that keep it use Config.Reveal.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Format shows the section as redacted JSON. Without it, a verb that does not fit a pointer makes
@@ -116,8 +115,7 @@ func (c Config) SecretPaths() []string {
 type Credentials struct {
 	BootstrapToken Secret `json:"bootstrapToken,omitempty"`
 	ClientSecret   Secret `json:"clientSecret,omitempty"`
-	// AdminKubeconfig is no part of a configuration: Azure gives it, where node.adminKubeconfig asks
-	// for it.
+	// AdminKubeconfig is not configured: Azure gives it where node.adminKubeconfig asks for it.
 	AdminKubeconfig Secret `json:"adminKubeconfig,omitempty"`
 }
 

@@ -12,8 +12,7 @@ type Need string
 // renderer's, and it drops what does not apply before anything is compared.
 type Only string
 
-// Item is one wanted resource, the step it belongs to, and the units that must restart when it
-// changes.
+// Item is a wanted resource, its step, and the units that must restart when it changes.
 type Item struct {
 	Step     Step
 	Resource Resource
@@ -21,8 +20,7 @@ type Item struct {
 	// Needs is what must be met before this item and all after it can be applied.
 	Needs Need
 	Only  Only
-	// Spared leaves the resource as it is, neither applied nor undone: this release does not know
-	// Only. It is not in JSON.
+	// Spared leaves the resource as it is: this release does not know Only. It is not in JSON.
 	Spared bool
 }
 
@@ -63,9 +61,8 @@ func (d Desired) Keys() []Key {
 	return keys(d, func(item Item) Key { return item.Resource.Key() })
 }
 
-// Cut splits the list before the first item with an unmet need, and returns that need; "" when all
-// are met. Needs gate positions of the list, they never reorder it; those of spared items gate
-// none.
+// Cut splits the list before the first item with an unmet need, and returns that need; "" if all
+// are. Needs gate positions of the list, they never reorder it; those of spared items gate none.
 func (d Desired) Cut(met func(Need) bool) (now, later Desired, unmet Need) {
 	for i, item := range d {
 		if item.Needs != "" && !item.Spared && !met(item.Needs) {

@@ -15,8 +15,7 @@ type Dir struct {
 	GID  int         `json:"gid"`
 	// Purge claims the contents. A claim is recorded even when the directory exists already.
 	Purge bool `json:"purge,omitempty"`
-	// Mounts lists places below Path, relative, where mounts may be that a purge removes; any other
-	// mount stops the purge.
+	// Mounts lists places below Path, relative, whose mounts a purge removes; any other stops it.
 	Mounts []string `json:"mounts,omitempty"`
 	// Empty tells, of an observed directory, that nothing but "lost+found" is in it, and Mounted
 	// that it is a mount point. Neither is compared.

@@ -5,8 +5,7 @@ import "slices"
 // DaemonReload in Owes and Owed stands for systemd's own reload of its unit files.
 const DaemonReload = "daemon-reload"
 
-// Entry remembers one thing that we changed: what it was before, what we made of it, and which
-// units depend on it.
+// Entry remembers a thing that we changed: what it was, what we made of it, and its units.
 type Entry struct {
 	Step   Step   `json:"step"`
 	Before Record `json:"before"`

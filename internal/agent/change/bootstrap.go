@@ -31,9 +31,8 @@ type Result struct {
 }
 
 // Bootstrap makes this machine the node that a configuration describes, and returns when the Node
-// is healthy and labelled. On a machine that is that node it is a no-op. What another run left
-// unfinished is finished first. A healthy machine whose new configuration does not work is rolled
-// back.
+// is healthy and labelled. On a machine that is that node it is a no-op. What another run left is
+// finished first. A healthy machine whose new configuration does not work is rolled back.
 func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 	began := inspect.Now()
 	result := Result{NodeName: in.Config.Agent.NodeName}
@@ -130,8 +129,7 @@ func readyNow(ctx context.Context, h *Home) bool {
 	return true
 }
 
-// movedTo is where the API server is according to new bindings; nil when that is where it was
-// proved.
+// movedTo is where the API server is by new bindings; nil if that is where it was proved.
 func movedTo(h *Home, b saved.Bindings) *inspect.Cluster {
 	is := h.Saved.At()
 	if is.Server == "" || b.Server == is.Server && b.CA == is.CA {

@@ -15,8 +15,7 @@ import (
 )
 
 // enrol makes the machine an Arc machine whose identity is authorised in the cluster. Downloads go
-// on meanwhile. A machine that is enrolled as configured is not asked about again, unless a repair
-// enrols it again.
+// on meanwhile. One enrolled as configured is not asked about again, unless a repair enrols it.
 func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 	c := w.config
 	if c.Azure.AuthMode() != config.AuthArc {

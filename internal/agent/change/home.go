@@ -69,8 +69,7 @@ func askAzure(h *Home) *access.Azure {
 // NewLocator returns what finds the API server for a verb.
 func NewLocator(h *Home) *access.Locator { return &access.Locator{Azure: askAzure(h)} }
 
-// OpenLocked begins a verb that writes. It takes the lock and removes what a killed run has left
-// half written.
+// OpenLocked begins a verb that writes: it takes the lock and removes what a killed run half wrote.
 func OpenLocked(ctx context.Context, a *Agent, verb string) (*Home, error) {
 	l, err := Acquire(a, saved.LockFile, verb)
 	if err != nil {

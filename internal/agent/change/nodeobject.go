@@ -65,8 +65,7 @@ func capacity(c config.Config, seen host.Facts) corev1.ResourceList {
 	return list
 }
 
-// adoptNode begins the ledger of the Node object, which kubelet has registered as a configuration
-// says.
+// adoptNode begins the ledger of the Node, which kubelet has registered as configured.
 func adoptNode(ctx context.Context, h *Home, journal *apply.Journal, c config.Config) error {
 	if journal.Exists() {
 		return nil
@@ -137,8 +136,7 @@ func restartOwed(ctx context.Context, w *work) error {
 	return w.Engine.Apply(ctx, restarts)
 }
 
-// cordon keeps new pods away from a Node that is to be drained. One that somebody else has cordoned
-// remains so afterwards.
+// cordon keeps new pods from a Node to be drained. One that others have cordoned remains so.
 func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 	if !t.Drains {
 		return nil

@@ -115,8 +115,7 @@ func firewallEvidence(
 	return health.Answered(closed, nil)
 }
 
-// metadataEvidence tries from the network of a pod whether the metadata service of this machine can
-// be reached.
+// metadataEvidence tries from a pod's network whether the metadata service is reached.
 func metadataEvidence(
 	ctx context.Context, h *Node, c config.Config,
 ) health.Answer[health.Metadata] {
@@ -138,8 +137,7 @@ func metadataEvidence(
 	return health.Answered(m, nil)
 }
 
-// Upkeep is what wears out or changes under a machine, as far as it can be told without asking
-// anybody else.
+// Upkeep is what wears out or changes under a machine, as far as the machine itself can tell.
 func Upkeep(
 	ctx context.Context, h *Node, c config.Config, at Cluster, seen host.Facts,
 ) *health.Upkeep {
