@@ -65,16 +65,10 @@ type Joining struct {
 
 // WithJoining replaces in a bundle what only that of a configuration URL has.
 func WithJoining(bundle []byte, j Joining) ([]byte, error) {
-	whole, err := decodeObject(bundle)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the bundle: %w", err)
-	}
-	whole["enrolmentSecret"], whole["root"] = j.EnrolmentSecret, j.Root
-	text, err := json.MarshalIndent(whole, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
-	}
-	return text, nil
+	return change(bundle, func(whole map[string]any) bool {
+		whole["enrolmentSecret"], whole["root"] = j.EnrolmentSecret, j.Root
+		return true
+	})
 }
 
 // JoiningOf returns what only the bundle of a configuration URL has, and the next ones keep.
@@ -122,15 +116,21 @@ func WithoutOnboarding(bundle []byte) ([]byte, error) {
 	})
 }
 
-// changeAzure changes the section azure of a bundle; one that is not changed remains byte for byte.
-func changeAzure(bundle []byte, change func(azure map[string]any) bool) ([]byte, error) {
+// changeAzure changes the section azure of a bundle.
+func changeAzure(bundle []byte, how func(azure map[string]any) bool) ([]byte, error) {
+	return change(bundle, func(whole map[string]any) bool {
+		azure, ok := get(get(whole, "config"), "azure").(map[string]any)
+		return ok && how(azure)
+	})
+}
+
+// change changes a bundle; one that is not changed remains byte for byte.
+func change(bundle []byte, how func(whole map[string]any) bool) ([]byte, error) {
 	whole, err := decodeObject(bundle)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the bundle: %w", err)
 	}
-	settings, _ := whole["config"].(map[string]any)
-	azure, _ := settings["azure"].(map[string]any)
-	if azure == nil || !change(azure) {
+	if !how(whole) {
 		return bundle, nil
 	}
 	text, err := json.MarshalIndent(whole, "", "  ")

@@ -1,8 +1,6 @@
 package state
 
-import (
-	"encoding/json"
-)
+import "encoding/json"
 
 // Need names something that is learned only while a machine becomes a node, such as the pod subnet.
 // The names are the renderer's.
@@ -33,28 +31,22 @@ type itemJSON struct {
 	Only     Only     `json:"only,omitempty"`
 }
 
-// Desired is a node as a value: what the machine shall be, in the order in which it is applied.
-type Desired []Item
-
-func (d Desired) MarshalJSON() ([]byte, error) {
-	forms := make([]itemJSON, len(d))
-	for n, i := range d {
-		forms[n] = itemJSON{i.Step, Record{Resource: i.Resource}, i.Owes, i.Needs, i.Only}
-	}
-	return json.Marshal(forms)
+func (i Item) MarshalJSON() ([]byte, error) {
+	return json.Marshal(itemJSON{i.Step, Record{Resource: i.Resource}, i.Owes, i.Needs, i.Only})
 }
 
-func (d *Desired) UnmarshalJSON(data []byte) error {
-	var forms []itemJSON
-	err := json.Unmarshal(data, &forms)
-	*d = make(Desired, len(forms))
-	for n, i := range forms {
-		(*d)[n] = Item{
-			Step: i.Step, Resource: i.Resource.Resource, Owes: i.Owes, Needs: i.Needs, Only: i.Only,
-		}
+func (i *Item) UnmarshalJSON(data []byte) error {
+	var form itemJSON
+	err := json.Unmarshal(data, &form)
+	*i = Item{
+		Step: form.Step, Resource: form.Resource.Resource, Owes: form.Owes, Needs: form.Needs,
+		Only: form.Only,
 	}
 	return err
 }
+
+// Desired is a node as a value: what the machine shall be, in the order in which it is applied.
+type Desired []Item
 
 // Keys returns the keys of all items in order.
 func (d Desired) Keys() []Key {
