@@ -33,8 +33,7 @@ const maxURL = 8 << 10
 // handOver is set in the environment of the process that joins and then starts the service.
 const handOver = "AKS_FLEX_NODE_HAND_OVER"
 
-// delivery is where a configuration URL is, through which proxy it is fetched, and whether the join is
-// left to the service.
+// delivery is where a configuration URL is, its proxy, and whether the join is left to the service.
 type delivery struct {
 	url, file, proxy string
 	noWait           bool

@@ -72,8 +72,7 @@ const (
 )
 
 // Fetch returns the bundle behind a URL, at most 1 MiB. What may pass - a network that is down, a
-// server that is busy, a sign-in page in its place - is tried again; a dead URL is a *DeadError at
-// once.
+// busy server, a sign-in page in its place - is tried again; a dead URL is a *DeadError at once.
 func (f Fetcher) Fetch(ctx context.Context, u URL) ([]byte, error) {
 	deadline := time.Now().Add(f.For)
 	for pauses := (wait.Backoff{Base: firstPause, Max: fetchPause}); ; {

@@ -55,7 +55,7 @@ func purged(wanted map[Key]bool, ledger Ledger, key Key) bool {
 		if !ok || !dir.Purge || wanted[e.Before.Key()] {
 			return false
 		}
-		if before := leadsTo(e.Before.Resource); before != nil && !before.Empty {
+		if before := LeadsTo(e.Before.Resource); before != nil && !before.Empty {
 			return false
 		}
 		return strings.HasPrefix(string(key), string(dir.Key())+"/")

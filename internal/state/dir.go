@@ -53,7 +53,7 @@ func (r Dir) needsUndo(before, seen Resource) bool {
 	if !r.Purge {
 		return false
 	}
-	was, is := leadsTo(before), leadsTo(seen)
+	was, is := LeadsTo(before), LeadsTo(seen)
 	if was == nil || is == nil {
 		return false
 	}
@@ -64,8 +64,8 @@ func (r Dir) needsUndo(before, seen Resource) bool {
 	return !was.sameMode(*is) && (!owners || r.sameMode(*is))
 }
 
-// leadsTo is the directory that a resource is, or that a link leads to; nil when there is none.
-func leadsTo(r Resource) *Dir {
+// LeadsTo is the directory that a resource is, or that a link leads to; nil when there is none.
+func LeadsTo(r Resource) *Dir {
 	switch r := r.(type) {
 	case Dir:
 		return &r

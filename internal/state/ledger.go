@@ -83,6 +83,17 @@ func (l Ledger) Keys() []Key {
 	return keys(l.Entries, func(e Entry) Key { return e.Before.Key() })
 }
 
+// As wants what entries remember as we made it, where holds is true: a plan undoes none of that.
+func (l Ledger) As(holds func(Entry) bool) Desired {
+	var all Desired
+	for _, e := range l.Entries {
+		if holds(e) {
+			all = append(all, Item{Step: e.Step, Resource: e.Ours.Resource})
+		}
+	}
+	return all
+}
+
 // Owes reports whether a restart of unit (or DaemonReload) is owed.
 func (l Ledger) Owes(unit string) bool { return slices.Contains(l.Owed, unit) }
 

@@ -144,7 +144,7 @@ func announce(
 	ctx context.Context, h *Home, t transition.Transition, to *generation.Generation, b saved.Bindings,
 	view *progress.Steps,
 ) error {
-	others := wholeLedger(h.Engine.Journal.Ledger())
+	others := h.Engine.Journal.Ledger().As(func(state.Entry) bool { return true })
 	plan, _, err := h.Engine.Plan(ctx, node.Foundation(h.Saved.ConfigOf(to)), others)
 	if err != nil {
 		return err
@@ -170,14 +170,5 @@ func announce(
 		}
 	}
 	h.Saved.Bindings.ForeignCNI, h.Saved.Bindings.Program = b.ForeignCNI, b.Program
-	return h.Store.PublishCurrent(ctx, to)
-}
-
-// wholeLedger wants all that is remembered as it is, so that a plan beside it undoes nothing.
-func wholeLedger(l state.Ledger) state.Desired {
-	var all state.Desired
-	for _, e := range l.Entries {
-		all = append(all, state.Item{Step: e.Step, Resource: e.Ours.Resource})
-	}
-	return all
+	return h.Store.Publish(ctx, saved.CurrentFile, to)
 }

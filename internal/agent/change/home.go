@@ -29,12 +29,7 @@ func OpenReadOnly(ctx context.Context, a *Agent) (*Home, error) {
 		return nil, err
 	}
 	h := NewHome(a, journal, nil)
-	if !journal.Exists() {
-		if err := h.Saved.LedgerLost(); err != nil {
-			return nil, err
-		}
-	}
-	return h, h.Read(ctx)
+	return h, h.Open(ctx)
 }
 
 // NewHome returns a home of which nothing but the ledger was read.

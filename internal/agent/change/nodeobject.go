@@ -23,8 +23,7 @@ import (
 )
 
 // nodeEngine is the engine of the Node object: its own host, and a ledger of its own. Without a
-// credential nothing of the Node can be observed, which is no error. The function that it returns
-// closes it.
+// credential nothing of the Node can be observed, which is no error. The function closes it.
 func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine, func(), error) {
 	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.NodeLedgerFile)
 	if err != nil {
@@ -210,12 +209,9 @@ func (w *work) release(ctx context.Context, t transition.Transition) error {
 		return err
 	}
 	defer done()
-	var others state.Desired
-	for _, e := range engine.Journal.Ledger().Entries {
-		if e.Ours.Key() != (state.Cordon{}).Key() {
-			others = append(others, state.Item{Step: e.Step, Resource: e.Ours.Resource})
-		}
-	}
+	others := engine.Journal.Ledger().As(func(e state.Entry) bool {
+		return e.Ours.Key() != (state.Cordon{}).Key()
+	})
 	plan, unknown, err := engine.Plan(ctx, nil, others)
 	if err != nil {
 		return err

@@ -267,18 +267,6 @@ func bindingsFor(h *Home, t *Target) saved.Bindings {
 	return b
 }
 
-func fetcher(
-	h *Home, c config.Config, arts []artifact.Artifact, heal []string,
-) *artifact.Fetcher {
-	return &artifact.Fetcher{
-		Store: h.Path(node.StoreDir), Artifacts: arts,
-		Source: source(h, c),
-		Heal:   heal,
-		Events: func(e artifact.Event) { downloads(h.Agent, e) },
-		Touch:  h.Agent.Machine.Touched,
-	}
-}
-
 // downloads translates download events into progress.
 func downloads(a *Agent, e artifact.Event) {
 	name := e.Artifact.String()

@@ -162,11 +162,14 @@ func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
 
 func startFetching(ctx context.Context, w *work, arts []artifact.Artifact) {
 	w.fetch.End()
-	var heal []string
-	for _, name := range w.healing {
-		heal = append(heal, path.Base(w.to.Facts.Store[name]))
+	fetcher := &artifact.Fetcher{
+		Store: w.Path(node.StoreDir), Artifacts: arts, Source: source(w.Home, w.config),
+		Events: func(e artifact.Event) { downloads(w.Agent, e) }, Touch: w.Agent.Machine.Touched,
 	}
-	w.fetch = fetcher(w.Home, w.config, arts, heal).Start(ctx)
+	for _, name := range w.healing {
+		fetcher.Heal = append(fetcher.Heal, path.Base(w.to.Facts.Store[name]))
+	}
+	w.fetch = fetcher.Start(ctx)
 }
 
 // findArtifacts resolves the artifacts, unless the store has all that the generation refers to.

@@ -125,13 +125,7 @@ func WithArc(
 // StandingArc is what remains of the Arc agent that we have installed while the node has none: the
 // machine is still registered, and only leaving takes that back.
 func StandingArc(h *Node) state.Desired {
-	var all state.Desired
-	for _, e := range h.ledger.Ledger().Entries {
-		if e.Step == state.Arc {
-			all = append(all, state.Item{Step: e.Step, Resource: e.Ours.Resource})
-		}
-	}
-	return all
+	return h.ledger.Ledger().As(func(e state.Entry) bool { return e.Step == state.Arc })
 }
 
 // EnrolledBefore reports whether the machine was enrolled with Arc by an earlier run.

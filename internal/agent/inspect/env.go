@@ -179,17 +179,22 @@ func open(ctx context.Context, a *Env) (*Node, error) {
 		return nil, err
 	}
 	n := NewNode(a, journal)
-	if !journal.Exists() {
-		if err := n.Saved.LedgerLost(); err != nil {
-			return nil, err
-		}
-	}
-	return n, n.Read(ctx)
+	return n, n.Open(ctx)
 }
 
 // NewNode returns a node of which nothing but the ledger was read.
 func NewNode(a *Env, l ledger) *Node {
 	return &Node{Env: a, Saved: saved.New(a.Reader), ledger: l}
+}
+
+// Open fills the saved state from disk, unless the ledger is lost.
+func (n *Node) Open(ctx context.Context) error {
+	if !n.ledger.Exists() {
+		if err := n.Saved.LedgerLost(); err != nil {
+			return err
+		}
+	}
+	return n.Read(ctx)
 }
 
 // Read fills the saved state from disk.

@@ -61,7 +61,7 @@ func MachineEvidence(
 		if err != nil {
 			return nil, err
 		}
-		if filled(is) {
+		if at := state.LeadsTo(is); at != nil && !at.Empty {
 			m.ForeignDirectories = append(m.ForeignDirectories, dir)
 		}
 	}
