@@ -154,8 +154,7 @@ func runAgent(ctx context.Context, o *options) error {
 	return ended.Err
 }
 
-// changed reports whether the configuration file, the machine's policy or its pause is another one
-// than at the last call.
+// changed reports whether configuration file, policy or pause are others than at the last call.
 func (o *options) changed() func() bool {
 	stamps := func() [3][4]int64 {
 		return [...][4]int64{fileStamp(o.config), fileStamp(policy.File),

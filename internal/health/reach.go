@@ -155,8 +155,7 @@ const (
 // servicesGuide is where it is written what makes Services work.
 const servicesGuide = "docs/services.md says what the cluster needs"
 
-// servicesReachable: that the Node is Ready says nothing about Services. Without them pods resolve
-// no name.
+// servicesReachable: a Ready Node says nothing about Services, without which pods resolve no name.
 func servicesReachable(e Evidence) Condition {
 	if !e.Services.OK() {
 		return e.Services.missing()

@@ -41,8 +41,7 @@ type Following struct {
 	questions chan question
 	tokens    *follow.Tokens
 	signer    *follow.Signer
-	// unusable is the offer that cannot be used, nil if the last one can, and judged by what that was
-	// decided; under mu.
+	// unusable is the last offer if it cannot be used, judged what that was decided by; under mu.
 	mu       sync.Mutex
 	unusable *agentapi.FailedConfig
 	judged   string
@@ -242,8 +241,7 @@ func (f *Following) Unusable(version string, why error) {
 	f.unusable, f.judged = failed, judged
 }
 
-// refused returns the offer that this machine refuses by its policy or does not trust; nil without
-// one.
+// refused is the offer that this machine refuses by its policy or does not trust; nil for none.
 func refused(f *Following) *health.Rejection {
 	if f == nil {
 		return nil
@@ -425,8 +423,7 @@ func receiveNext(ctx context.Context, a *change.Agent, bundle []byte, c config.C
 	return h.Store.KeepBundle(ctx, bundle, c)
 }
 
-// Deleted implements follow.Machine. While the policy of this machine cannot be used, a person is
-// waited for.
+// Deleted implements follow.Machine. With a policy that cannot be used, a person is waited for.
 func (f *Following) Deleted() (leaves bool) {
 	limits, err := change.Policy(f.agent)
 	if err != nil {
