@@ -56,6 +56,8 @@ type provider struct {
 	key        string
 	registered int
 	registers  func()
+	// principal is the identity in Azure that the machine says it has.
+	principal string
 	// boots are those of the tokens that it was shown, in their order, refuses is one that is of
 	// another machine, and second tells the machine that there is another.
 	boots   []string

@@ -2,6 +2,7 @@ package stories
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -91,12 +92,15 @@ func (p *provider) register(r *http.Request, key string, ask api.RegisterKey) *h
 	switch {
 	case p.fresh != "" && ask.EnrolmentSecret == p.fresh:
 		p.fresh, p.key = "", ""
-	case ask.MachineToken == "" && ask.EnrolmentSecret != enrolmentSecret:
+	case ask.MachineToken == "" && ask.EnrolmentSecret != enrolmentSecret && p.key != key:
 		return refusal(r, http.StatusUnauthorized, "EnrolmentFailed")
 	case p.key != "" && p.key != key:
 		return refusal(r, http.StatusConflict, "SecondMachine")
 	}
 	p.key = key
+	if p.principal == "" {
+		p.principal = ask.PrincipalID
+	}
 	w := httptest.NewRecorder()
 	w.WriteHeader(http.StatusNoContent)
 	resp := w.Result()
@@ -119,6 +123,35 @@ func refusal(r *http.Request, status int, code string) *http.Response {
 func keyed(c map[string]any) {
 	c["continuousMonitoring"] = true
 	at("provider.example")(c)
+}
+
+// A machine whose kubelet is to have a certificate tells the provider, with its key, which identity
+// requests it; one whose kubelet shows a token tells nothing. No token of Azure is shown.
+func TestTellsItsIdentity(t *testing.T) {
+	for credential, want := range map[string]string{"certificate": objectID, "token": ""} {
+		t.Run(credential, func(t *testing.T) {
+			w, _ := azureWorld(t)
+			given := w.delivery("7", w.azure(func(azure map[string]any) {
+				azure["kubeletCredential"] = credential
+			}), keyed)
+			w.config, w.provider = given.Loaded.Config, &provider{offer: given, changed: make(chan struct{})}
+			err := w.run(func(ctx context.Context, a *change.Agent) error {
+				if err := change.Receive(ctx, a, given); err != nil {
+					return err
+				}
+				_, err := change.Bootstrap(ctx, a, change.Input{
+					Config: given.Loaded.Config, Origin: "url", Resource: given.Loaded.Resource})
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w.provider.principal != want || strings.HasPrefix(w.provider.shown, "Bearer") {
+				t.Errorf("the provider has heard of %q, and was shown %.10s", w.provider.principal,
+					w.provider.shown)
+			}
+		})
+	}
 }
 
 // machineKey returns the thumbprint of the machine's key; "" without one.

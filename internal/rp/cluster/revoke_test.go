@@ -153,6 +153,41 @@ func TestADeletedMachineMayNotWrite(t *testing.T) {
 	})
 }
 
+// A successor writes on while the provider is away for an hour: its certificate stays listed. A
+// renewal of that hour waits, and that of the machine before is denied then.
+func TestSuccessorWithoutTheProvider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		w.register(factoryID, c)
+		_, goes := w.own(factory)
+		pass(time.Second)
+		old := w.join(c, "edge-1", "of-old")
+		w.remove("edge-1", 0)
+		next := w.join(c, "edge-1", "of-next")
+		goes()
+		c.file(renewal("renewed", "edge-1", next))
+		c.file(renewal("of-deleted", "edge-1", old))
+		for range 60 {
+			pass(time.Minute)
+			if got := c.revoked(); got != "edge-1="+next+";" {
+				t.Fatalf("without the provider: %s", got)
+			}
+		}
+		if got := c.answer("renewed") + c.answer("of-deleted"); got != "" {
+			t.Errorf("without the provider: %q", got)
+		}
+		w.own(factory)
+		pass(time.Minute)
+		if got := c.answer("renewed") + c.answer("of-deleted"); got != "ApprovedDenied" {
+			t.Errorf("when it is back: %q", got)
+		}
+		renewed := c.sign("renewed")
+		if got := c.revoked(); !strings.Contains(got, next) || !strings.Contains(got, renewed) {
+			t.Errorf("then %s", got)
+		}
+	})
+}
+
 // A cluster that was out of reach, or whose list was changed, has it written when it is back; an id
 // that is listed is not removed unless it is revoked.
 func TestRevocationsAreWrittenAgain(t *testing.T) {

@@ -88,6 +88,8 @@ type admission struct {
 	now     time.Time
 	states  map[string]*State
 	leftOut map[string]bool // by uid
+	// speakers are the identities that report for failed nodes, by uid.
+	speakers map[string]string
 	// counted is the number of nodes that the budget is a share of, slots the number of slots taken.
 	counted, slots int
 }
@@ -200,7 +202,26 @@ func (a *admission) count(c *Candidate) {
 		if len(s.Failed) < maxFailedIDs && !slices.Contains(s.Failed, c.UID) {
 			s.Failed = append(s.Failed, c.UID)
 		}
+		if c.Speaker != "" {
+			if a.speakers == nil {
+				a.speakers = map[string]string{}
+			}
+			a.speakers[c.UID] = c.Speaker
+		}
 	}
+}
+
+// failed counts the failures of a change. Nodes for which one identity reports are one: who has it
+// can say that all of them have failed.
+func (a *admission) failed(s *State) int {
+	if len(a.speakers) == 0 {
+		return len(s.Failed)
+	}
+	who := map[string]bool{}
+	for _, uid := range s.Failed {
+		who[cmp.Or(a.speakers[uid], uid)] = true
+	}
+	return len(who)
 }
 
 // disturbed reports whether a node is at a change that it has begun although its slot has gone to
@@ -364,7 +385,7 @@ func (a *admission) admits(c *Candidate) bool {
 
 // hold returns why a change admits no node, "" if it admits some.
 func (a *admission) hold(s *State) string {
-	failed, proved, tolerated := len(s.Failed), a.proved(s), 0
+	failed, proved, tolerated := a.failed(s), a.proved(s), 0
 	unknown := a.policy.MaxUnknown.Of(a.counted)
 	if proved {
 		tolerated = a.policy.MaxFailed

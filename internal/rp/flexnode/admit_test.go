@@ -157,6 +157,12 @@ func TestAdmit(t *testing.T) {
 			n[1].Refused, n[1].Attempt = 2, attempt(c, -time.Minute, Bad)
 			n[2].Refused, n[2].Attempt = 2, attempt(c, -time.Minute, Bad)
 		}, hold: HeldFailed},
+		"two more, for which one identity reports": {nodes: 4, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Hour, Good)
+			n[1].Refused, n[1].Attempt = 2, attempt(c, -time.Minute, Bad)
+			n[2].Refused, n[2].Attempt = 2, attempt(c, -time.Minute, Bad)
+			n[1].Speaker, n[2].Speaker = "app:t/shared", "app:t/shared"
+		}, want: "3"},
 		"one that was left out does not count": {nodes: 3, edit: func(n []Candidate) {
 			n[0].Refused, n[0].Attempt = 2, attempt(c, -time.Minute, Bad)
 			n[0].FailedChanges = []string{"a", "b", c.ID}

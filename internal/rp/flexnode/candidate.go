@@ -41,6 +41,9 @@ const leftOutAfter = 3
 // Candidate is a node as Admit sees it.
 type Candidate struct {
 	Key, UID string
+	// Speaker is the identity in Azure that reports for the node, which it may share with others; ""
+	// for a machine with a key.
+	Speaker string
 	// Desired is the revision that its owner wants, Assigned the one that its agent is offered,
 	// Applied the one that it reports to run, Failed the one that it reports to have failed; 0 for
 	// none. Refused is the desired revision if the node has failed it before.

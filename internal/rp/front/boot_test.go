@@ -233,3 +233,59 @@ func TestTokenOfTheBootBefore(t *testing.T) {
 		t.Error("a second machine is shown")
 	}
 }
+
+// A machine that goes back to a snapshot of its memory shows the boot before the present one again.
+// That is reported, and the machine remains the node; a new URL ends the report.
+func TestRevertedSnapshot(t *testing.T) {
+	w, m := newMachine(t)
+	m.registers(t, 204, w.enrolment(t, "n"))
+	both := twoReplicas(w)
+	both.next()
+	m.poll(t, 200)
+	snapshot := m.said.Boot
+	m.boots()
+	both.next()
+	m.poll(t, 200)
+	w.clock.Pass(2 * time.Minute)
+	m.said.Boot = snapshot
+	both.next()
+	m.poll(t, 200)
+	for range 2 {
+		both.next()
+		if !m.told(t) || !isSecond(w) {
+			t.Error("the snapshot is not reported")
+		}
+		m.post(t, 204, "/reportStatus", `{"agentVersion":"1"}`)
+	}
+	m.registers(t, 204, w.enrolment(t, "n"))
+	both.next()
+	if m.told(t) || isSecond(w) {
+		t.Error("still shown after the owner has confirmed the machine")
+	}
+}
+
+// A machine that was installed again has lost its key: it is another machine until it has a new URL,
+// and then what it had before is revoked.
+func TestReinstalledMachine(t *testing.T) {
+	w, m := newMachine(t)
+	secret := w.enrolment(t, "n")
+	m.registers(t, 204, secret)
+	w.issued("before", secret)
+	both := twoReplicas(w)
+	both.next()
+	again := w.machineOf("n")
+	for range 2 {
+		again.poll(t, 401)
+		again.registers(t, 409, secret) // the owner has kept the bundle
+		both.next()
+	}
+	fresh := w.enrolment(t, "n")
+	both.next()
+	again.registers(t, 204, fresh)
+	w.issued("after", fresh)
+	both.next()
+	again.poll(t, 200)
+	if may := w.listed(0); may != "after" || isSecond(w) {
+		t.Errorf("%q may write, a second machine is shown: %v", may, isSecond(w))
+	}
+}

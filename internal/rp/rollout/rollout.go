@@ -190,6 +190,9 @@ func (r *Rollout) candidate(
 		Asks:  n.Asks != 0 && n.Asks == n.Revision,
 		Heard: r.Heard(row.Key), Open: true, Restored: n.Lost(applied) != 0,
 	}
+	if n.MachineKey == "" {
+		c.Speaker = n.Identity
+	}
 	c.Follows = n.Desired.ContinuousMonitoring || c.Heard
 	if ready := status.Value.Ready; ready != nil {
 		if c.Ready = ready.Status; c.Ready == "False" &&
