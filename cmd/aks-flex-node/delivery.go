@@ -35,16 +35,16 @@ const maxURL = 8 << 10
 // handOver is set in the environment of the process that joins and then starts the service.
 const handOver = "AKS_FLEX_NODE_HAND_OVER"
 
-// delivery is where a configuration URL is, through which proxy it is fetched, by which CAs and pin its
-// server is known, and whether the join is left to the service.
+// delivery is where a configuration URL is, through which proxy it is fetched, by which CAs and pin
+// its server is known, and whether the join is left to the service.
 type delivery struct {
 	url, file, proxy string
 	caFile, caPin    string
 	noWait           bool
 }
 
-// trust returns the trust in the server of the URL: beside the CAs of the command line, or those that
-// an earlier join has kept.
+// trust returns the trust in the server of the URL: beside the CAs of the command line, or those
+// that an earlier join has kept.
 func (d delivery) trust(kept []byte) (*follow.Trust, error) {
 	t := &follow.Trust{CA: kept, Pin: d.caPin}
 	if d.caFile == "" {

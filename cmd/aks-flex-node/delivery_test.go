@@ -35,8 +35,8 @@ func TestCAOfTheFirstContactIsKept(t *testing.T) {
 	}
 }
 
-// The proxy of the first contact is that of the command line, else that of the environment; sudo drops
-// the latter, which a failure says (E23).
+// The proxy of the first contact is that of the command line, else that of the environment; sudo
+// drops the latter, which a failure says (E23).
 func TestProxyOfTheFirstContact(t *testing.T) {
 	request, err := http.NewRequest(http.MethodGet, "https://provider.example/x", nil)
 	if err != nil {

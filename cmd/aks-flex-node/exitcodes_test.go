@@ -18,8 +18,8 @@ var codeRow = regexp.MustCompile(`(?m)^\| ([0-9]) \| (.*) \|$`)
 // scripted matches a line of a script that runs the program, with its exit code.
 var scripted = regexp.MustCompile(`(?m)^(?:\[\S+\] )?exits ([0-9]) (?:sh -c .)?aks-flex-node (.*)$`)
 
-// Each command has, for each exit code that the table in docs/operations.md says it has, a line in a
-// script of test/stories or, where it needs a node, of test/e2e.
+// Each command has, for each exit code that the table in docs/operations.md says it has, a line in
+// a script of test/stories or, where it needs a node, of test/e2e.
 func TestEveryExitCodeIsScripted(t *testing.T) {
 	var names []string
 	var list func(cmd *cobra.Command, name string)

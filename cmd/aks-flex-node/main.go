@@ -53,7 +53,8 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	results := &results{Writer: stdout}
 	o := &options{
-		out: untrusted.Writer(results), err: untrusted.Writer(stderr), stdout: stdout, stderr: stderr,
+		out: untrusted.Writer(results), err: untrusted.Writer(stderr),
+		stdout: stdout, stderr: stderr,
 	}
 	root := newRoot(o)
 	root.SetArgs(args)
@@ -76,8 +77,8 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	return exitCode(err)
 }
 
-// results writes what a command prints, and keeps the first error: a result that is lost, as on a full
-// disk, is none.
+// results writes what a command prints, and keeps the first error: a result that is lost, as on a
+// full disk, is none.
 type results struct {
 	io.Writer
 	err error

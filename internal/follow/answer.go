@@ -22,8 +22,8 @@ import (
 const maxBody = 1 << 20
 
 // NewClient makes the HTTP client for the provider. The proxy is chosen by the given function; nil
-// means none. roots are the trusted CAs; nil means those of the system. It follows no redirect, asks
-// for nothing compressed, and keeps one HTTP/2 connection.
+// means none. roots are the trusted CAs; nil means those of the system. It follows no redirect,
+// asks for nothing compressed, and keeps one HTTP/2 connection.
 func NewClient(
 	proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool,
 ) *http.Client {
@@ -40,8 +40,8 @@ func NewClient(
 			MaxResponseHeaderBytes: 64 << 10,
 			DisableCompression:     true,
 			ForceAttemptHTTP2:      true,
-			// Polls share one connection: one whose path has died without a word must end before TCP
-			// gives it up, after a quarter of an hour.
+			// Polls share one connection: one whose path has died without a word must end before
+			// TCP gives it up, after a quarter of an hour.
 			HTTP2:           &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 			MaxConnsPerHost: 2,
 		},

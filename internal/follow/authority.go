@@ -30,9 +30,10 @@ func Roots(ca []byte) *x509.CertPool {
 type Trust struct {
 	// CA are CAs that are trusted too, in PEM.
 	CA []byte
-	// Pin is "sha256:" and the SHA-256 of the public key (SubjectPublicKeyInfo, in DER) of a certificate
-	// in hexadecimal; "" for none. The server's chain must have that certificate: its own one, or a CA
-	// that it presents or that is trusted. A pinned certificate that the server presents is trusted.
+	// Pin is "sha256:" and the SHA-256 of the public key (SubjectPublicKeyInfo, in DER) of a
+	// certificate in hexadecimal; "" for none. The server's chain must have that certificate: its
+	// own one, or a CA that it presents or that is trusted. A pinned certificate that the server
+	// presents is trusted.
 	Pin string
 
 	mu    sync.Mutex
@@ -43,8 +44,8 @@ type Trust struct {
 type PinError struct{ Host string }
 
 func (e *PinError) Error() string {
-	return "cannot trust " + e.Host + ": no certificate of its chain has the public key of the pin; " +
-		"the URL was not sent"
+	return "cannot trust " + e.Host + ": no certificate of its chain has the public key of the " +
+		"pin; the URL was not sent"
 }
 
 // digest returns the SHA-256 that the pin names.
@@ -78,7 +79,7 @@ func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*htt
 	if through, ok := client.Transport.(*http.Transport); ok {
 		through.TLSClientConfig.InsecureSkipVerify = true // VerifyConnection verifies, also the pin
 		through.TLSClientConfig.VerifyConnection = func(s tls.ConnectionState) error {
-			if s.ServerName != "" && s.ServerName != at.Hostname() { // a proxy that is asked over TLS
+			if s.ServerName != "" && s.ServerName != at.Hostname() { // a proxy, asked over TLS
 				_, err := verified(s.PeerCertificates, s.ServerName, roots)
 				return err
 			}
@@ -89,7 +90,9 @@ func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*htt
 }
 
 // pinned verifies a chain that must have a certificate with a pin.
-func (t *Trust) pinned(given []*x509.Certificate, host string, roots *x509.CertPool, pin []byte) error {
+func (t *Trust) pinned(
+	given []*x509.Certificate, host string, roots *x509.CertPool, pin []byte,
+) error {
 	has := func(chain []*x509.Certificate) *x509.Certificate {
 		for _, c := range chain {
 			if sum := sha256.Sum256(c.RawSubjectPublicKeyInfo); bytes.Equal(sum[:], pin) {

@@ -25,8 +25,8 @@ type Resource struct {
 	Endpoint string
 	// ID is its ARM id, UID what tells it from another of that name.
 	ID, UID string
-	// Trial tells the provider that a request only finds out whether it is answered: it does not count
-	// as a sign of the node.
+	// Trial tells the provider that a request only finds out whether it is answered: it does not
+	// count as a sign of the node.
 	Trial bool
 }
 
@@ -37,12 +37,13 @@ type Answer struct {
 	ETag, Version string
 	// Interval is how often the provider wants to be asked; 0 when it does not say.
 	Interval time.Duration
-	// Waited tells that the provider has held the request back, Woken that it has answered before it
-	// had to although the offer is the same: what it held back may begin.
+	// Waited tells that the provider has held the request back, Woken that it has answered before
+	// it had to although the offer is the same: what it held back may begin.
 	Waited, Woken bool
 	// Second tells that the provider has seen another machine beside this one.
 	Second bool
-	// Diagnose is the id of the diagnosis that the node is asked for, "" for none, and Kind its kind.
+	// Diagnose is the id of the diagnosis that the node is asked for, "" for none, and Kind its
+	// kind.
 	Diagnose, Kind string
 	// Deleted is set when the owner has deleted the resource.
 	Deleted *agentapi.Tombstone
@@ -208,8 +209,8 @@ func (r *Resource) post(ctx context.Context, action string, body any) (*reply, e
 }
 
 // send makes a request as the node. wait is for how long the answer may be held back, beside the
-// usual time. A machine that signs its requests sends one again that was refused for the times of its
-// clock, or because its key is not registered yet.
+// usual time. A machine that signs its requests sends one again that was refused for the times of
+// its clock, or because its key is not registered yet.
 func (r *Resource) send(
 	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
 ) (*reply, error) {

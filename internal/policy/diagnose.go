@@ -7,7 +7,8 @@ type Diagnose struct {
 	// Doctor and SupportBundle are allow or refuse; usually allow.
 	Doctor        string `json:"doctor,omitempty"`
 	SupportBundle string `json:"supportBundle,omitempty"`
-	// Key is the recipient of age that support bundles are encrypted to; without one there are none.
+	// Key is the recipient of age that support bundles are encrypted to; without one there are
+	// none.
 	Key string `json:"key,omitempty"`
 }
 
@@ -37,7 +38,8 @@ func (d Diagnose) Refuses(kind string) string {
 		case cmp.Or(known.given, allow) != allow:
 			return known.key + " refuses it in " + File
 		case kind == "supportBundle" && d.Key == "":
-			return "no key in " + File + " that a support bundle could be encrypted to: set " + keyOfBundles
+			return "no key in " + File + " that a support bundle could be encrypted to: set " +
+				keyOfBundles
 		default:
 			return ""
 		}

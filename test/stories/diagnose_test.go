@@ -38,8 +38,8 @@ func (s *serviceStory) diagnosis(id, kind string) api.Diagnosed {
 	return answer
 }
 
-// A provider gets the report of doctor, and a support bundle that it cannot read, as far as the policy
-// of the machine allows. Once answered, a request is not answered again.
+// A provider gets the report of doctor, and a support bundle that it cannot read, as far as the
+// policy of the machine allows. Once answered, a request is not answered again.
 func TestDiagnosesItself(t *testing.T) {
 	identity, err := age.GenerateX25519Identity()
 	if err != nil {

@@ -94,8 +94,8 @@ type ChangeBegun struct {
 	RetryAfter int    `json:"retryAfter,omitempty"`
 }
 
-// DiagnoseHeader is the header of the answer to a poll that has the id and the kind of the diagnosis
-// that the node is asked for, with a space between them.
+// DiagnoseHeader is the header of the answer to a poll that has the id and the kind of the
+// diagnosis that the node is asked for, with a space between them.
 const DiagnoseHeader = "X-Ms-Flexnode-Diagnose"
 
 // Kinds of diagnoses.
@@ -146,7 +146,8 @@ type RegisterKey struct {
 // KubeletProof is a signature by the key of a kubelet's client certificate.
 type KubeletProof struct {
 	Certificate []byte `json:"certificate"` // DER
-	// Signature is over the SHA-256 of machinekey.Statement: ASN.1 of ECDSA, or PKCS #1 v1.5 of RSA.
+	// Signature is over the SHA-256 of machinekey.Statement: ASN.1 of ECDSA, or PKCS #1 v1.5 of
+	// RSA.
 	Signature []byte `json:"signature"`
 }
 
@@ -158,8 +159,8 @@ type Refresh struct {
 	// RevokePrevious revokes at once what others may have: the former identities of the node, and
 	// its URLs and tokens.
 	RevokePrevious bool `json:"revokePrevious,omitempty"`
-	// Joined tells that the node has its certificate and needs no bootstrap token: bootstrapToken is
-	// then empty in the bundle of a node that joins with one.
+	// Joined tells that the node has its certificate and needs no bootstrap token: bootstrapToken
+	// is then empty in the bundle of a node that joins with one.
 	Joined bool `json:"joined,omitempty"`
 }
 

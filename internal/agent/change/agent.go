@@ -45,8 +45,8 @@ type Agent struct {
 	// Proving is called when the health gate begins, which a new configuration does not
 	// interrupt at once, until done is called; nil is not called.
 	Proving func() (done func())
-	// Blocked is called now and then with the pods that have blocked a drain for a while, which goes
-	// on; nil is not called.
+	// Blocked is called now and then with the pods that have blocked a drain for a while, which
+	// goes on; nil is not called.
 	Blocked func(why error)
 	// Ended is called with how a transition has ended, and how long it took; nil is not called.
 	Ended func(kind transition.Kind, result string, took time.Duration)
@@ -91,8 +91,8 @@ func ProviderClient(a *Agent, c config.Config) *http.Client {
 	return follow.NewClient(c.ProxyFunc(), ProviderRoots(a, c))
 }
 
-// ProviderRoots returns the CAs that a machine trusts for the provider's own listener; nil for those
-// of the system.
+// ProviderRoots returns the CAs that a machine trusts for the provider's own listener; nil for
+// those of the system.
 func ProviderRoots(a *Agent, c config.Config) *x509.CertPool {
 	joined, err := a.Records().Joining()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
-// The CAs that a machine has joined with are trusted for the provider's own listener, and for nothing
-// else.
+// The CAs that a machine has joined with are trusted for the provider's own listener, and for
+// nothing else.
 func TestProviderCA(t *testing.T) {
 	s := httptest.NewTLSServer(http.NotFoundHandler())
 	defer s.Close()

@@ -1,5 +1,5 @@
-// Package diagnose answers a provider that asks a machine what is wrong with it, within the policy of
-// the machine.
+// Package diagnose answers a provider that asks a machine what is wrong with it, within the policy
+// of the machine.
 package diagnose
 
 import (
@@ -19,8 +19,8 @@ import (
 const (
 	// answerFor bounds a diagnosis for a provider.
 	answerFor = 2 * time.Minute
-	// maxFindings and maxBundle are the sizes that the provider takes, in bytes, and answerText that
-	// of one text (docs/api.md).
+	// maxFindings and maxBundle are the sizes that the provider takes, in bytes, and answerText
+	// that of one text (docs/api.md).
 	maxFindings = 60 << 10
 	maxBundle   = 768 << 10
 	answerText  = 800
@@ -60,8 +60,8 @@ func findings(list []health.Diagnosis) []agentapi.Finding {
 	for size, i := 0, 0; i < len(list); i++ {
 		c := list[i]
 		f := agentapi.Finding{
-			Type: c.Type, Verdict: c.Verdict, Reason: c.Reason, Message: health.Clip(c.Message, answerText),
-			Layer: string(c.Layer), Owner: c.Owner, Follows: c.Follows,
+			Type: c.Type, Verdict: c.Verdict, Reason: c.Reason, Layer: string(c.Layer),
+			Message: health.Clip(c.Message, answerText), Owner: c.Owner, Follows: c.Follows,
 		}
 		for _, command := range c.Remedies {
 			f.Remedies = append(f.Remedies, health.Clip(command, answerText))
@@ -98,6 +98,6 @@ func bundleFor(
 			return out.Bytes(), nil
 		}
 	}
-	return nil, fmt.Errorf("the support bundle is larger than %d bytes: make it on the machine, with "+
-		"`aks-flex-node support-bundle`", maxBundle)
+	return nil, fmt.Errorf("the support bundle is larger than %d bytes: make it on the machine, "+
+		"with `aks-flex-node support-bundle`", maxBundle)
 }

@@ -26,8 +26,8 @@ func (f *Following) askDiagnosis(answer follow.Answer) {
 	}
 }
 
-// diagnose answers the provider's requests for diagnoses until ctx ends. A request that could not be
-// answered is in the next poll again.
+// diagnose answers the provider's requests for diagnoses until ctx ends. A request that could not
+// be answered is in the next poll again.
 func (f *Following) diagnose(ctx context.Context) {
 	answered := ""
 	for {

@@ -2,6 +2,7 @@ package flexnode
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,8 +16,8 @@ const (
 	DiagnosisAge = 24 * time.Hour
 	// MaxDiagnoses is the number of diagnoses of a cluster's nodes that are kept at once.
 	MaxDiagnoses = 20
-	// MaxBundle bounds a support bundle, and MaxDiagnosed what an agent sends, in bytes: a row of etcd
-	// is at most 1.5 MiB.
+	// MaxBundle bounds a support bundle, and MaxDiagnosed what an agent sends, in bytes: a row of
+	// etcd is at most 1.5 MiB.
 	MaxBundle    = 768 << 10
 	MaxDiagnosed = MaxBundle*4/3 + 4<<10
 	// maxFindings bounds the report of doctor, in bytes.
@@ -52,8 +53,8 @@ func (n Node) Diagnosing(kind, by string, now time.Time) (Node, api.Diagnosis, e
 			"The node does not follow its resource (continuousMonitoring): it cannot be asked.")
 	}
 	d := api.Diagnosis{
-		ID: uuid.NewString(), Kind: kind, State: api.DiagnosisRequested, Requested: now, RequestedBy: by,
-		Expires: now.Add(DiagnosisAge),
+		ID: uuid.NewString(), Kind: kind, State: api.DiagnosisRequested, Requested: now,
+		RequestedBy: by, Expires: now.Add(DiagnosisAge),
 	}
 	n.Diagnose = &Diagnose{d.ID, kind, d.Expires}
 	return n, d, nil
@@ -65,7 +66,8 @@ func (n Node) Diagnosed(
 	d api.Diagnosis, answer api.Diagnosed, now time.Time,
 ) (Node, api.Diagnosis, error) {
 	if asked := n.Asked(now); asked == nil || asked.ID != answer.ID || d.ID != answer.ID {
-		return n, d, arm.Errorf(409, "DiagnosisNotRequested", "The node is not asked for this diagnosis.")
+		return n, d, arm.Errorf(409, "DiagnosisNotRequested",
+			"The node is not asked for this diagnosis.")
 	}
 	n.Diagnose = nil
 	d.State, d.Message, d.Completed = api.DiagnosisCompleted, answer.Refused, &now
@@ -90,8 +92,8 @@ func ReadDiagnosed(body []byte) (api.Diagnosed, error) {
 	size := 0
 	for i, f := range d.Findings {
 		at := fmt.Sprintf("findings[%d].", i)
-		texts := append([]string{f.Type, f.Verdict, f.Reason, f.Message, f.Layer, f.Owner}, f.Remedies...)
-		for _, text := range append(texts, f.Follows...) {
+		texts := []string{f.Type, f.Verdict, f.Reason, f.Message, f.Layer, f.Owner}
+		for _, text := range slices.Concat(texts, f.Remedies, f.Follows) {
 			problems.bound(at+"message", text, maxLog)
 			size += len(text)
 		}

@@ -28,7 +28,8 @@ func (a *API) diagnose(w http.ResponseWriter, r *request) error {
 		if !n.Exists() {
 			return a.notFound(r)
 		}
-		next, d, err := n.Value.Diagnosing(ask.Kind, r.caller.Name, a.Now().UTC().Truncate(time.Second))
+		now := a.Now().UTC().Truncate(time.Second)
+		next, d, err := n.Value.Diagnosing(ask.Kind, r.caller.Name, now)
 		if err != nil {
 			return err
 		}
@@ -53,13 +54,14 @@ func (a *API) roomForDiagnosis(r *request) error {
 	if err != nil || own.Exists() {
 		return err
 	}
-	kept, _, err := a.Store.Keys(r.Context(), rows.Key(r.clusterKey()+"/"), "", flexnode.MaxDiagnoses)
+	below := rows.Key(r.clusterKey() + "/")
+	kept, _, err := a.Store.Keys(r.Context(), below, "", flexnode.MaxDiagnoses)
 	if err != nil {
 		return err
 	}
 	if len(kept) == flexnode.MaxDiagnoses {
-		return arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this cluster are kept, as "+
-			"many as may be. They end after a day.", flexnode.MaxDiagnoses)
+		return arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this cluster are kept, "+
+			"as many as may be. They end after a day.", flexnode.MaxDiagnoses)
 	}
 	return nil
 }
@@ -78,7 +80,8 @@ func (a *API) listDiagnosis(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	if !row.Exists() || a.Now().After(row.Value.Expires) {
-		return arm.Errorf(409, "NoDiagnosis", "The node was not asked for a diagnosis in the last day.")
+		return arm.Errorf(409, "NoDiagnosis",
+			"The node was not asked for a diagnosis in the last day.")
 	}
 	arm.WriteJSON(w, http.StatusOK, row.Value)
 	return nil

@@ -161,8 +161,8 @@ func (a *API) lookUp(r *request) (*store.Poll, bool) {
 // named reports whether a uid that a caller names, if it does, is that of a node.
 func named(uid, of string) bool { return uid == "" || uid == of }
 
-// assigned reads a node and the revision that agents are offered, or the desired one; nil if there is
-// no revision yet.
+// assigned reads a node and the revision that agents are offered, or the desired one; nil if there
+// is no revision yet.
 func (a *API) assigned(
 	ctx context.Context, key string, desired bool,
 ) (store.Row[flexnode.Node], *flexnode.Revision, error) {

@@ -18,8 +18,8 @@ const (
 	collectInterval = 6 * time.Hour
 )
 
-// collect signs again, now and then, what was signed with an earlier key or in an earlier epoch, and
-// deletes what no caller asks for any more.
+// collect signs again, now and then, what was signed with an earlier key or in an earlier epoch,
+// and deletes what no caller asks for any more.
 func (s *service) collect(ctx context.Context) {
 	for {
 		_, err := credential.SignAgain(ctx, s.store, s.api.Keys, time.Now(), false)
@@ -37,8 +37,8 @@ func (s *service) collect(ctx context.Context) {
 	}
 }
 
-// collectOld deletes old tombstones, operations and diagnoses, and certificates that have ended. A row at a
-// time is read: there may be many.
+// collectOld deletes old tombstones, operations and diagnoses, and certificates that have ended. A
+// row at a time is read: there may be many.
 func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 	return errors.Join(
 		collectEach(ctx, st, st.Tombstones, func(v *store.View, r store.Row[flexnode.Tombstones]) error {
