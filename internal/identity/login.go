@@ -18,8 +18,7 @@ import (
 // loginLimit is how long a person may take to log in: a device code expires after 15 minutes.
 const loginLimit = 20 * time.Minute
 
-// Login finds the credential for requests to Resource Manager: the configured service principal,
-// else the login of the Azure CLI.
+// Login is the credential for Resource Manager: the service principal, else the Azure CLI's login.
 type Login struct {
 	// User runs a program as the user who called sudo at the terminal, whose login of the Azure CLI is
 	// used first; nil where only root's own is.
