@@ -101,6 +101,7 @@ var rules = []struct {
 		"internal/machinekey", "internal/machinekey/verifier", "internal/rp/credential",
 		"internal/rp/fair", "internal/rp/flexnode", "internal/rp/seal", "internal/rp/store",
 	}, []string{"os", "os/exec", "net"}},
+	{"internal/prepare", []string{"manifests"}, []string{"os", "os/exec"}},
 	{"internal/rp/service", []string{
 		"docs/api", "internal/rp/cluster", "internal/rp/credential", "internal/rp/fair",
 		"internal/rp/flexnode",
@@ -144,6 +145,9 @@ var rules = []struct {
 		"internal/config", "internal/endpoint", "internal/health", "internal/host",
 		"internal/kube", "internal/node", "internal/redact",
 	}, []string{"os/exec"}},
+	{"internal/agent/diagnose", []string{
+		"api/flexnode/agentapi", "internal/agent/change", "internal/agent/support", "internal/health",
+	}, []string{"os", "os/exec"}},
 	{"internal/agent/saved", []string{
 		"internal/apply", "internal/config", "internal/generation", "internal/history", "internal/kube",
 		"internal/machinekey", "internal/node", "internal/policy", "internal/state",

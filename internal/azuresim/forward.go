@@ -38,7 +38,7 @@ const (
 )
 
 // forwards reports whether a request is for the provider: about its own resources, its operations,
-// or a cluster that this Azure does not have.
+// the flex nodes of a cluster, or a cluster that this Azure does not have.
 func (s *Sim) forwards(c call) bool {
 	if s.Provider == nil {
 		return false
@@ -49,7 +49,11 @@ func (s *Sim) forwards(c call) bool {
 		"microsoft.containerservice/locations/operationresults":
 		return true
 	case "microsoft.containerservice/managedclusters":
-		return c.id.Name() != "" && c.Method != http.MethodPost && !s.hasCluster(c.scope)
+		if c.Method == http.MethodPost {
+			action := strings.ToLower(c.id.Action)
+			return action == "summarizeflexnodes" || action == "allowversions"
+		}
+		return c.id.Name() != "" && !s.hasCluster(c.scope)
 	}
 	return false
 }

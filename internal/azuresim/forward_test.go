@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	armruntime "github.com/Azure/azure-sdk-for-go/sdk/azcore/arm/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/resources/armresources"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
@@ -63,6 +65,36 @@ func TestOperationsOfTheProvider(t *testing.T) {
 		}
 		if len(asked) != want {
 			t.Errorf("%s: the provider was asked %v", id, asked)
+		}
+	}
+}
+
+// What the provider alone can tell of a cluster is its own to answer, also of a cluster of Azure's.
+func TestActionsOfTheProvider(t *testing.T) {
+	a := start(t)
+	var asked []string
+	a.Provider = provider(t, &asked)
+	credential, options := a.arm(t)
+	client, err := armruntime.NewPipeline("test", "v1", credential, runtime.PipelineOptions{}, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for action, want := range map[string]int{
+		"summarizeFlexNodes": 1, "allowVersions": 1, "listClusterUserCredential": 0,
+	} {
+		asked = nil
+		r, err := runtime.NewRequest(t.Context(), http.MethodPost,
+			a.server.URL+clusterID+"/"+action+"?api-version=2026-05-01-preview")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK || len(asked) != want {
+			t.Errorf("%s: %s, the provider was asked %v", action, response.Status, asked)
 		}
 	}
 }

@@ -95,16 +95,16 @@ const (
 	defaultReadyTimeout = "5m"
 )
 
-// Drains reports whether the pods move away before a change. minor tells that it is one of the
-// Kubernetes minor version.
-func (u UpgradePolicy) Drains(minor bool) bool {
+// Drains reports whether the pods move away before a change. branch tells that it is one to another
+// branch of Kubernetes or containerd.
+func (u UpgradePolicy) Drains(branch bool) bool {
 	switch u.Drain {
 	case DrainAlways:
 		return true
 	case DrainNever:
 		return false
 	}
-	return minor
+	return branch
 }
 
 // DrainDeadline bounds the move of the pods; Parse has validated it.

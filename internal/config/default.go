@@ -148,8 +148,8 @@ func (k *Kubelet) completeSafety(before *Config) {
 }
 
 // completeCredential chooses kubelet's credential: the applied one as long as the node
-// authenticates by the same method, else a certificate with Arc, since a token there needs roles
-// that make the machine an administrator of the cluster.
+// authenticates by the same method, else a certificate, since a token needs roles that make the
+// machine an administrator of the cluster. Who has the agent assign roles wants a token.
 func (a *Azure) completeCredential(before Azure) {
 	if a.BootstrapToken != nil {
 		return
@@ -157,10 +157,10 @@ func (a *Azure) completeCredential(before Azure) {
 	if a.AuthMode() == before.AuthMode() {
 		or(&a.KubeletCredential, before.KubeletCredential)
 	}
-	if a.ArcEnabled() {
-		or(&a.KubeletCredential, CredentialCertificate)
+	if a.Arc != nil && a.Arc.AutoRoleAssignment != nil && *a.Arc.AutoRoleAssignment {
+		or(&a.KubeletCredential, CredentialToken)
 	}
-	or(&a.KubeletCredential, CredentialToken)
+	or(&a.KubeletCredential, CredentialCertificate)
 }
 
 func (a *Azure) completeArc(before Azure, hostName string) {

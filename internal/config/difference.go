@@ -107,18 +107,60 @@ var undisturbing = []string{
 	"agent", "azure", "continuousMonitoring", "network", "node.labels", "node.taints",
 }
 
-// Disturbing returns the differences between two configurations for which an agent restarts or
-// drains. With the drain policy always it drains for each of them.
+// branches lists the versions for which the pods move away by default, with how many of the numbers
+// of the version have to differ: the minor version of Kubernetes, the major one of containerd.
+var branches = map[string]int{"kubernetes.version": 2, "containerd.version": 1}
+
+// What an agent does to the pods of a node for a setting that differs.
+const (
+	DisruptsNothing = "none"
+	Restart         = "restart" // kubelet or containerd restarts, and the pods go on
+	Drain           = "drain"   // the pods move to other nodes first
+)
+
+// Disturbing returns the differences between two configurations for which an agent asks before it
+// restarts or drains. With the drain policy always it drains for each of them.
 func Disturbing(from, to map[string]any) []Difference {
+	return slices.DeleteFunc(Differences(from, to), func(d Difference) bool {
+		return d.below(moving) || DisruptionOf(d, to) == DisruptsNothing
+	})
+}
+
+// DisruptionOf returns what an agent does for a difference from a configuration to another.
+func DisruptionOf(d Difference, to map[string]any) string {
 	agent, _ := to["agent"].(map[string]any)
 	policy, _ := agent["upgradePolicy"].(map[string]any)
-	quiet := slices.Clone(moving)
-	if policy["drain"] != DrainAlways {
-		quiet = append(quiet, undisturbing...)
+	drain, _ := policy["drain"].(string)
+	switch {
+	case UpgradePolicy{Drain: drain}.Drains(d.otherBranch()):
+		return Drain
+	case d.below(undisturbing):
+		return DisruptsNothing
 	}
-	return slices.DeleteFunc(Differences(from, to), func(d Difference) bool {
-		return slices.ContainsFunc(quiet, func(at string) bool { return Below(d.Path, at) })
-	})
+	return Restart
+}
+
+// otherBranch reports whether a difference is that of a version to another branch.
+func (d Difference) otherBranch() bool {
+	numbers := branches[d.Path]
+	if numbers == 0 || d.From == nil || d.To == nil {
+		return false
+	}
+	from, to := strings.Split(*d.From, "."), strings.Split(*d.To, ".")
+	return !slices.Equal(from[:min(numbers, len(from))], to[:min(numbers, len(to))])
+}
+
+// below reports whether the setting that differs is one of some settings or below it.
+func (d Difference) below(settings []string) bool {
+	return slices.ContainsFunc(settings, func(at string) bool { return Below(d.Path, at) })
+}
+
+// Drains reports whether the pods move away before another configuration replaces this one.
+func (c Config) Drains(to Config) bool {
+	version := func(path, from, to string) bool { return Difference{path, &from, &to}.otherBranch() }
+	return to.Agent.UpgradePolicy.Drains(
+		version("kubernetes.version", c.Kubernetes.Version, to.Kubernetes.Version) ||
+			version("containerd.version", c.Containerd.Version, to.Containerd.Version))
 }
 
 // Below reports whether a path is a setting or below it.

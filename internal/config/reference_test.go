@@ -133,7 +133,7 @@ func shownDefaults() map[string]string {
 	shown["kubernetes.version"] = "the cluster's"
 	shown["containerd.version"] = "by `kubernetes.version`"
 	shown["runc.version"] = "by `containerd.version`"
-	shown["azure.kubeletCredential"] = "`\"certificate\"` with `azure.arc`, else `\"token\"`"
+	shown["azure.kubeletCredential"] = "`\"certificate\"`"
 	return shown
 }
 

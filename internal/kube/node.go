@@ -156,7 +156,7 @@ func (c *Client) patch(ctx context.Context, name string, patch map[string]any, v
 }
 
 // DeleteNode deletes the Node object; that it is gone already is no error. Kubernetes lets a node
-// delete itself only if its operator has allowed it (packaging/kubernetes/rbac-leave.yaml).
+// delete itself only if its operator has allowed it (manifests/rbac-leave.yaml).
 func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	err := c.core.Delete().Resource("nodes").Name(name).Do(ctx).Error()
 	switch {
@@ -164,7 +164,7 @@ func (c *Client) DeleteNode(ctx context.Context, name string) error {
 		return nil
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("cannot delete Node %s: this node may not delete itself; ask the "+
-			"cluster's operator to run `kubectl delete node %s` (packaging/kubernetes/rbac-leave.yaml "+
+			"cluster's operator to run `kubectl delete node %s` (manifests/rbac-leave.yaml "+
 			"lets nodes with a certificate do it)", name, name)
 	default:
 		return fmt.Errorf("cannot delete Node %s: %w; the cluster's operator can run "+

@@ -12,6 +12,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // benchMachine is the machine of a stored node, with a key of its own. Several goroutines may use it.
@@ -58,7 +59,8 @@ func (m *benchMachine) token(action string, body []byte) (string, error) {
 	return m.key.Sign(said, time.Now())
 }
 
-// register registers the key with a token of the node's identity.
+// register registers the key with a token of the node's identity. It waits while the provider is
+// asked too much: what machines have it store is limited by how many there are.
 func (m *benchMachine) register(
 	ctx context.Context, client *http.Client, server, identity string,
 ) error {
@@ -71,21 +73,37 @@ func (m *benchMachine) register(
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost,
-		server+m.path+"/"+action+"?api-version="+ProviderAPI, bytes.NewReader(body))
-	if err != nil {
-		return err
+	url := server + m.path + "/" + action + "?api-version=" + ProviderAPI
+	for {
+		status, text, err := postAs(ctx, client, url, identity, body)
+		switch {
+		case err != nil:
+			return err
+		case status == http.StatusNoContent:
+			return nil
+		case status != http.StatusTooManyRequests:
+			return fmt.Errorf("cannot register a machine's key: %d: %s", status, text)
+		case !wait.Sleep(ctx, wait.Jitter(time.Second)):
+			return ctx.Err()
+		}
 	}
-	r.Header.Set("Authorization", "Bearer "+identity)
+}
+
+// postAs posts a body with a bearer token.
+func postAs(
+	ctx context.Context, client *http.Client, url, bearer string, body []byte,
+) (status int, text []byte, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+bearer)
 	r.Header.Set("Content-Type", "application/json")
 	response, err := client.Do(r)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusNoContent {
-		err = fmt.Errorf("cannot register a machine's key: %s: %s", response.Status, text)
-	}
-	return err
+	text, err = io.ReadAll(response.Body)
+	return response.StatusCode, text, err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
+	"github.com/Azure/AKSFlexNode/manifests"
 )
 
 // startControlPlane starts etcd, the API server, the controller manager, the scheduler and CoreDNS,
@@ -52,19 +53,13 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 	if err := l.linkKubectl(dirs); err != nil {
 		return err
 	}
-	rbac, err := l.packaged("kubernetes/rbac.yaml")
-	if err != nil {
+	if err := prepareCluster(ctx, l.Kubeconfig()); err != nil {
 		return err
 	}
-	leave, err := l.packaged("kubernetes/rbac-leave.yaml")
-	if err != nil {
-		return err
-	}
-	services, err := l.clusterServices()
-	if err != nil {
-		return err
-	}
-	if _, err := l.apply(ctx, rbac+"---\n"+leave+"---\n"+services); err != nil {
+	// Machines that no provider serves delete their own Node.
+	more := manifests.Text("rbac-leave.yaml") + "---\n" +
+		fmt.Sprintf(dnsManifest, dnsUser, DNSService, HostIP)
+	if _, err := l.apply(ctx, more); err != nil {
 		return err
 	}
 	if err := l.startDNS(dirs); err != nil {

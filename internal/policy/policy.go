@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"filippo.io/age"
+
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
@@ -30,8 +32,9 @@ type Policy struct {
 	MinimumVersions Versions `json:"minimumVersions,omitzero"`
 	Hosts           Hosts    `json:"hosts,omitzero"`
 	// AgentUpdates reports whether a provider may update the agent.
-	AgentUpdates *bool `json:"agentUpdates,omitempty"`
-	Allow        Allow `json:"allow,omitzero"`
+	AgentUpdates *bool    `json:"agentUpdates,omitempty"`
+	Allow        Allow    `json:"allow,omitzero"`
+	Diagnose     Diagnose `json:"diagnose,omitzero"`
 }
 
 // Confirms reports whether a deletion by the provider waits for a person.
@@ -91,6 +94,16 @@ func Parse(data []byte) (Policy, error) {
 			wrong(v.key, v.least, "must be a version x.y.z")
 		}
 	}
+	for _, kind := range p.Diagnose.kinds() {
+		if kind.given != "" && kind.given != allow && kind.given != refuse {
+			wrong(kind.key, kind.given, "must be allow or refuse")
+		}
+	}
+	if key := p.Diagnose.Key; key != "" {
+		if _, err := age.ParseX25519Recipient(key); err != nil {
+			wrong(keyOfBundles, key, "must be a recipient of age: age1...")
+		}
+	}
 	if problems != nil {
 		return Policy{}, problems
 	}
@@ -133,8 +146,9 @@ func (p Policy) permissions() []permission {
 		{"allow.mirrorChecksums", p.Allow.MirrorChecksums, false,
 			[]string{"artifacts.trustMirrorChecksums"}, "checksums that mirrors tell of their own files"},
 		{"allow.paths", p.Allow.Paths, false,
-			[]string{"paths", "agent.logDir", "agent.metrics.textfile", "artifacts.directory"},
-			"other directories and files on this machine"},
+			[]string{"paths", "agent.logDir", "agent.metrics.textfile", "artifacts.directory",
+				"azure.cliUser"},
+			"other directories, files and users of this machine"},
 		{apiServer, p.Allow.APIServer, true, []string{"node.kubelet.serverURL",
 			"node.kubelet.caCertData", "azure.resourceManagerEndpoint"},
 			"another API server or CA than the applied one, or another Resource Manager to ask for them"},

@@ -24,8 +24,8 @@ def main():
     loader = cli.invocation.commands_loader
     table = {k: v for k, v in loader.command_table.items() if k.startswith(GROUP + ' ')}
     problems = []
-    if len(table) != 10:
-        problems.append(f'there are {len(table)} commands: {sorted(table)}')
+    if not table:
+        problems.append('there are no commands')
     for name, command in sorted(table.items()):
         problems += [f'{name}: {p}' for p in check_command(name, command)]
     with open(os.devnull, 'w', encoding='utf-8') as quiet:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/lab"
+	"github.com/Azure/AKSFlexNode/manifests"
 )
 
 // azure asks or steers the lab's Azure.
@@ -53,6 +54,9 @@ func TestAzure(t *testing.T) {
 		t.Run("Extension", azExtension)
 		t.Run("Budget", oneBudget)
 		t.Run("Policy", withinThePolicy)
+		t.Run("Examples", examplesJoin)
+		t.Run("ExitCodes", exitCodes)
+		t.Run("FirstContact", firstContact)
 	})
 	t.Run("ProviderClusters", providerClusters)
 }
@@ -119,6 +123,7 @@ func joinsAndLeaves(t *testing.T, auth string) {
 	}
 	stop()
 	quiet(t, m, out)
+	runScript(t, m, "identity.txtar")
 	if out := must(t, m, "bootstrap"); !strings.Contains(out, "nothing to do") {
 		t.Errorf("the second bootstrap did something: %s", out)
 	}
@@ -245,7 +250,7 @@ func leastPrivilege(t *testing.T) {
 		!strings.Contains(out, "system:node-bootstrapper") {
 		t.Errorf("before the operator allows it: exit code %d\n%s", code, out)
 	}
-	manifest := strings.ReplaceAll(string(packaged(t, "kubernetes/rbac-identity.yaml")),
+	manifest := strings.ReplaceAll(manifests.Text("rbac-identity.yaml"),
 		"GROUP-OBJECT-ID", group)
 	if _, err := bench.Kubectl(t.Context(), manifest, "apply", "-f", "-"); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/diagnose"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
@@ -63,6 +65,11 @@ type provider struct {
 	second bool
 	// leaves deletes the Node of a machine that leaves; nil refuses that.
 	leaves func()
+	// question is what it asks the machine for, until that has answered; diagnosed are the answers.
+	question  string
+	diagnosed []api.Diagnosed
+	// unheard is why an answer does not arrive; nil for none.
+	unheard error
 }
 
 // offers has the provider offer a configuration.
@@ -114,7 +121,7 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 		instead = p.polls
 	}
 	if instead != nil && action != "reportStatus" && action != "beginChange" &&
-		action != "leave" {
+		action != "leave" && action != "reportDiagnosis" {
 		return instead(r)
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -124,6 +131,14 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 		p.poll(w, r)
 	case action == "beginChange":
 		p.begin(w, r)
+	case action == "reportDiagnosis" && p.unheard != nil:
+		return nil, p.unheard
+	case action == "reportDiagnosis":
+		var d api.Diagnosed
+		if err := json.NewDecoder(r.Body).Decode(&d); err != nil {
+			return nil, err
+		}
+		p.set(func() { p.diagnosed, p.question = append(p.diagnosed, d), "" })
 	case action == "leave" && p.leaves == nil:
 		w.WriteHeader(http.StatusNotFound)
 	case action == "leave":
@@ -178,6 +193,11 @@ func (p *provider) poll(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Preference-Applied", "wait=25")
 		offer, _ = p.now()
 	}
+	p.set(func() {
+		if p.question != "" {
+			w.Header().Set(api.DiagnoseHeader, p.question)
+		}
+	})
 	switch {
 	case offer.Bundle == nil:
 		w.WriteHeader(http.StatusNotFound)
@@ -244,7 +264,13 @@ func (s *serviceStory) following(a *change.Agent, live *service.Live) *service.F
 		}
 		in.Config = *c
 	}
-	return service.Follow(s.t.Context(), a, in, live)
+	f := service.Follow(s.t.Context(), a, in, live)
+	if f != nil {
+		f.Diagnose = func(ctx context.Context, kind string) api.Diagnosed {
+			return diagnose.Answer(ctx, a, kind)
+		}
+	}
+	return f
 }
 
 // followed is the story of a machine that has joined by a configuration URL and follows.
@@ -279,6 +305,9 @@ func TestFollows(t *testing.T) {
 			c := s.provider.said().Config
 			return c != nil && c.Applied == "8" && c.Observed == "8" && c.Failed == nil
 		})
+		if at := s.provider.said().LastConfigApplied; at == nil || time.Since(*at) > 3*time.Minute {
+			t.Errorf("reported that it was applied at %v", at)
+		}
 		if text := s.read(saved.StateDir + "/config-version.txt"); text != "8\n" {
 			t.Errorf("config-version.txt is %q", text)
 		}
@@ -380,6 +409,9 @@ func TestFollowsPastABadVersion(t *testing.T) {
 			return c != nil && c.Failed != nil && c.Failed.Version == "8" && c.Applied == "7"
 		})
 		s.healthy("110")
+		if text := s.read(saved.StateDir + "/current-config.json"); !strings.Contains(text, `"maxPods": 42`) {
+			t.Errorf("current-config.json is not what was received last:\n%s", text)
+		}
 		s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), pods(43)))
 		s.until(2*time.Minute, "the next version is applied", s.takes("43"))
 		s.until(2*time.Minute, "no failure is reported", func() bool {
@@ -456,6 +488,9 @@ func TestFollowsDriftPolicies(t *testing.T) {
 		}
 		if want := []string{"path:" + file}; !slices.Equal(s.drifts(), want) {
 			t.Errorf("drift: %v, want %v", s.drifts(), want)
+		}
+		if d := s.provider.said().Drift; d.LastSeen == nil || time.Since(*d.LastSeen) > 10*time.Minute {
+			t.Errorf("reported drift that was last seen at %v", d.LastSeen)
 		}
 		if s.read(file) != "# somebody else's\n" {
 			t.Error("what is only to be reported is repaired")
@@ -538,6 +573,23 @@ func TestFollowsToTheEnd(t *testing.T) {
 		if s.registered() {
 			t.Error("the Node is still there")
 		}
+	})
+}
+
+// A machine that was off for 40 days learns then that its resource was deleted, and leaves.
+func TestFollowsADeletionOfLongAgo(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, before string) {
+		s.sleep(2 * time.Minute)
+		s.end()
+		s.provider.offers(change.Delivery{})
+		s.sleep(40 * 24 * time.Hour)
+		s.start()
+		s.ends()
+		if s.outcome.Kind != transition.Deleted {
+			t.Errorf("it ended with %v", s.outcome)
+		}
+		s.unlock()
+		s.same(before)
 	})
 }
 

@@ -36,9 +36,11 @@ type DiffRequest struct {
 
 // Diff is the answer of diff.
 type Diff struct {
-	From    string   `json:"from"`
-	To      string   `json:"to"`
-	Changes []Change `json:"changes"`
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Disruption holds the greatest one of the changes: none, restart or drain.
+	Disruption string   `json:"disruption"`
+	Changes    []Change `json:"changes"`
 }
 
 // Change is one setting that differs between two configurations. From and To are its values: a
@@ -47,6 +49,9 @@ type Change struct {
 	Path string  `json:"path"`
 	From *string `json:"from,omitempty"`
 	To   *string `json:"to,omitempty"`
+	// Disruption holds the effect on the pods: none, restart (of kubelet or containerd; the pods go
+	// on) or drain.
+	Disruption string `json:"disruption"`
 }
 
 // RollbackRequest is the body of rollback.

@@ -148,7 +148,7 @@ func goBack(ctx context.Context, h *Home, to *generation.Generation, view *progr
 	}
 	b.Program = h.Program
 	next := following(h, transition.Decision{Kind: transition.Change, To: to.ID})
-	next.ByHand, next.Drains = true, drains(h.Saved.Applied.Config, to.Config)
+	next.ByHand, next.Drains = true, h.Saved.Applied.Config.Drains(to.Config)
 	if err := announce(ctx, h, next, to, b, view); err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
-	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/progress"
@@ -221,7 +220,7 @@ func pursue(
 		next.Asks = t.Input.Resource.ConfigVersion
 	}
 	if next.Kind == transition.Change {
-		next.Drains = drains(h.Saved.Applied.Config, to.Config)
+		next.Drains = h.Saved.Applied.Config.Drains(to.Config)
 		if err := collect(ctx, h, to); err != nil { // changes that were refused have left theirs
 			return err
 		}
@@ -250,19 +249,6 @@ func makeAgain(
 		}
 	}
 	return run(ctx, h, next, "", view)
-}
-
-// drains reports whether the pods move away before one configuration replaces another: the minor
-// version of Kubernetes or the major version of containerd is another one.
-func drains(from, to config.Config) bool {
-	minor := func(version string) string {
-		i := strings.LastIndex(version, ".")
-		return version[:max(i, 0)]
-	}
-	major := func(version string) string { v, _, _ := strings.Cut(version, "."); return v }
-	return to.Agent.UpgradePolicy.Drains(
-		minor(from.Kubernetes.Version) != minor(to.Kubernetes.Version) ||
-			major(from.Containerd.Version) != major(to.Containerd.Version))
 }
 
 // FollowCluster finds the API server of the applied generation again, whatever document is wanted,

@@ -43,7 +43,7 @@ func Plan(ctx context.Context, a *Agent, in Input) (inspect.Report, error) {
 		plan = append(plan, inspect.NodeDrift(ctx, h.Node, to.Config, inspect.SeeNode(ctx, h.Node))...)
 	}
 	report := inspect.Report{Changes: state.Lines(plan)}
-	report.Drains = h.Saved.Applied != nil && drains(h.Saved.Applied.Config, to.Config)
+	report.Drains = h.Saved.Applied != nil && h.Saved.Applied.Config.Drains(to.Config)
 	addDownloads(ctx, h, in.Config, arts, &report)
 	return report, nil
 }

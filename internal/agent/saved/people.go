@@ -11,7 +11,7 @@ import (
 // The files for people and scripts, which are written from the records and never read, but for
 // JoinFile, whose presence tells a machine that has lost its ledger. SetApplied writes VersionFile.
 const (
-	CurrentFile  = "current-config.json"
+	currentFile  = "current-config.json"
 	appliedFile  = "applied-config.json"
 	previousFile = "previous-config.json"
 	JoinFile     = "join-state.json"
@@ -29,24 +29,33 @@ type JoinState struct {
 
 // shown is a configuration as people and scripts read it, without its secrets.
 type shown struct {
-	Generation string `json:"generation"`
+	Generation string `json:"generation,omitempty"`
 	Config     any    `json:"config"`
 }
 
-// Publish writes a configuration, or removes its file for none.
-func (s *Store) Publish(ctx context.Context, name string, g *generation.Generation) error {
+// publish writes a configuration, or removes its file for none.
+func (s *Store) publish(ctx context.Context, name string, g *generation.Generation) error {
 	if g == nil {
 		return s.Remove(ctx, name)
 	}
 	return s.Save(ctx, name, shown{Generation: g.ID, Config: g.Config})
 }
 
+// PublishCurrent writes the configuration that the machine is to have. KeepBundle has written one
+// that was delivered.
+func (s *Store) PublishCurrent(ctx context.Context, g *generation.Generation) error {
+	if bundle, err := s.Writer.Records().Bundle(); bundle != nil || err != nil {
+		return err
+	}
+	return s.publish(ctx, currentFile, g)
+}
+
 // PublishApplied writes the configurations that were proved last and before that.
 func (s *Store) PublishApplied(
 	ctx context.Context, applied, previous *generation.Generation,
 ) error {
-	return errors.Join(s.Publish(ctx, CurrentFile, applied), s.Publish(ctx, appliedFile, applied),
-		s.Publish(ctx, previousFile, previous), s.PublishJoin(ctx, applied.Config.Agent.NodeName))
+	return errors.Join(s.PublishCurrent(ctx, applied), s.publish(ctx, appliedFile, applied),
+		s.publish(ctx, previousFile, previous), s.PublishJoin(ctx, applied.Config.Agent.NodeName))
 }
 
 // PublishJoin writes what the machine is to its cluster.

@@ -176,6 +176,30 @@ func TestFactsRollOut(t *testing.T) {
 	})
 }
 
+// A node that is paused is passed over, and no canary. Resumed, it gets the change that waits.
+func TestPausedNodes(t *testing.T) {
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
+		w.running(c, "a", "b")
+		pause := func(paused bool) {
+			d := following("1.3.4")
+			d.UpgradePolicy.Paused = paused
+			w.put(factoryID, "a", d)
+		}
+		pause(true)
+		pass(5 * time.Second)
+		if got := w.admitted("a", "b"); got != "b" {
+			t.Errorf("%q are admitted while a is paused: %+v", got, w.node(factory+"/a"))
+		}
+		w.applies("b")
+		revision := w.node(factory + "/a").Revision
+		pause(false)
+		pass(20 * time.Minute)
+		if n := w.node(factory + "/a"); n.Assigned != n.Revision || n.Revision != revision {
+			t.Errorf("after a was resumed: %+v; it wanted %d before", n, revision)
+		}
+	})
+}
+
 // A change that neither restarts nor drains reaches all at once, also while the cluster is paused.
 func TestLabelsAreNotHeld(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {

@@ -15,6 +15,7 @@ const (
 	HoldRefused    = "Refused"    // the node has failed the revision
 	HoldLeftOut    = "LeftOut"    // the node has failed too many changes
 	HoldNoSlot     = "NoSlot"     // the budget has no room
+	HoldNodePaused = "NodePaused" // its owner has paused the node
 )
 
 // holds explain them.
@@ -22,13 +23,14 @@ var holds = map[string]string{
 	HoldSuperseded: "another configuration is desired now, or the provider offers another one",
 	HoldRestored: "the provider was restored from a backup and does not know what this node runs; " +
 		"its owner has to change it",
-	HoldRefused: "this node has failed the configuration",
-	HoldLeftOut: "this node has failed too many changes; its owner has to ask for one, with rollback",
-	HoldNoSlot:  "as many nodes of the cluster as may be are under a change",
-	HeldPaused:  "the changes of the cluster are paused",
-	HeldCanary:  "the first nodes have failed the change",
-	HeldFailed:  "too many nodes have failed the change",
-	HeldUnknown: "too many nodes have not answered after the change",
+	HoldRefused:    "this node has failed the configuration",
+	HoldLeftOut:    "this node has failed too many changes; its owner has to ask for one, with rollback",
+	HoldNoSlot:     "as many nodes of the cluster as may be are under a change",
+	HoldNodePaused: "its owner has paused this node (upgradePolicy.paused)",
+	HeldPaused:     "the changes of the cluster are paused",
+	HeldCanary:     "the first nodes have failed the change",
+	HeldFailed:     "too many nodes have failed the change",
+	HeldUnknown:    "too many nodes have not answered after the change",
 }
 
 const (
@@ -77,6 +79,8 @@ func (n Node) Begin(b Beginning) (Node, api.ChangeBegun) {
 	switch change := b.Rollout.held(at); {
 	case b.Policy.Paused:
 		held = HeldPaused
+	case n.Desired.UpgradePolicy.Paused:
+		held = HoldNodePaused
 	case !open:
 		held = HoldNoSlot
 	case change != "" && n.Insisted != n.Revision:

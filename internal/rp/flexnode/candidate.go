@@ -50,8 +50,9 @@ type Candidate struct {
 	// Restored tells that it runs a revision that the store does not know (Node.Lost).
 	Restored bool
 	// Follows tells that its agent follows the resource, Heard that it was heard of lately, Open
-	// that its maintenance window is, Insisted that a person wants this revision on this node, Kept
-	// that Applied can be offered again, ByHand that a person has rolled it back on the machine.
+	// that its maintenance window is and it is not paused, Insisted that a person wants this revision
+	// on this node, Kept that Applied can be offered again, ByHand that a person has rolled it back
+	// on the machine.
 	Follows, Heard, Open, Insisted, Kept, ByHand bool
 	// Same tells that the revision that it is offered and does not run yet differs from Desired in
 	// nothing that disturbs.

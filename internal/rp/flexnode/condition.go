@@ -128,6 +128,11 @@ func (e Evidence) upToDate() api.Condition {
 				"its last %d changes and is given no other one. Repair the machine, then roll the node "+
 				"back to configuration %d.", offered, leftOutAfter, n.Revision))
 		}
+		if n.Desired.UpgradePolicy.Paused {
+			return is("False", "AwaitingRollout", fmt.Sprintf("The node is paused: it keeps "+
+				"configuration %s, and waits for %d until upgradePolicy.paused is false.", offered,
+				n.Revision))
+		}
 		return is("False", "AwaitingRollout", fmt.Sprintf("The node keeps configuration %s until the "+
 			"rollout policy of its cluster admits it to %d. The changes of summarizeFlexNodes show how "+
 			"far each one is, and why one is held.", offered, n.Revision))

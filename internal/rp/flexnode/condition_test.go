@@ -141,6 +141,10 @@ func TestDerivedConditions(t *testing.T) {
 			func(e *Evidence) { e.Node.Revision = 10 },
 			map[string]string{UpToDate: "False AwaitingRollout"},
 		},
+		"held back, and paused": {
+			func(e *Evidence) { e.Node.Revision, e.Node.Desired.UpgradePolicy.Paused = 10, true },
+			map[string]string{UpToDate: "False AwaitingRollout"},
+		},
 		"the agent says that its credential is bad": {
 			func(e *Evidence) {
 				e.Status.Report.Conditions = []api.Condition{

@@ -151,6 +151,8 @@ type Decision struct {
 // that its owner wants, nil if it was never rendered; stone is the tombstone of a former node of
 // that name, or nil.
 //
+// A PUT that pauses or resumes the node, and does no more, writes that alone.
+//
 // A PUT of what is there changes nothing, whatever has happened to the cluster, the defaults and
 // the provider meanwhile, but that a node which could not be rendered is tried again. A node for
 // which a URL is asked is Creating or Updating until the URL is live. Node.Credential is left as it
@@ -165,12 +167,16 @@ func Decide(
 	}
 	d.wanted = encode(p.Desired)
 	d.Changed = old == nil || d.StoreSecret || d.DropSecret ||
-		!bytes.Equal(encode(complete(old.Desired)), d.wanted)
+		!equal(paused(old.Desired, p.Desired), p.Desired)
 	retry := old != nil && last == nil && (parent.FactsLayer != nil || old.State == api.Failed)
 	if !d.Changed && !retry {
 		d.Node = *old
 		d.Node.ID = p.ID
 		d.Write = p.URL || p.ID != old.ID
+		if pause := p.Desired.UpgradePolicy.Paused; pause != old.Desired.UpgradePolicy.Paused {
+			d.Write, d.Node.Desired = true, paused(old.Desired, p.Desired)
+			d.Node.SystemData = Touched(old.SystemData, p.By, p.ByType, p.At)
+		}
 		if p.URL {
 			d.Node.State = d.Node.busy()
 		}
@@ -361,6 +367,12 @@ func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 			"The client secret is needed: none is stored for this client id."}}
 	}
 	return d, nil
+}
+
+// paused returns what an owner wants with the pause that as has.
+func paused(d, as api.Desired) api.Desired {
+	d.UpgradePolicy.Paused = as.UpgradePolicy.Paused
+	return d
 }
 
 // WantsSame reports whether what is wanted of two nodes is the same, the client secret included.

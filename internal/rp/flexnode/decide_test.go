@@ -48,6 +48,46 @@ func TestAnEqualPutChangesNothing(t *testing.T) {
 	}
 }
 
+// To pause a node makes no configuration, and revokes nothing. A rollback does not resume it.
+func TestPausing(t *testing.T) {
+	g := generator(t)
+	for range 200 {
+		w := newWorld(t)
+		d := randomDesired(g)
+		d.UpgradePolicy.Paused = false
+		w.put(d)
+		before, first := *w.node, w.config(w.last())
+		w.now = w.now.Add(time.Hour)
+		d.UpgradePolicy.Paused = true
+		again := w.put(d)
+		if again.Changed || !again.Write || again.Revision != nil || again.StoreSecret ||
+			again.DropSecret || again.Offered != nil {
+			t.Fatalf("paused: %+v", again)
+		}
+		want := before
+		want.Desired.UpgradePolicy.Paused = true
+		want.SystemData.LastModifiedAt = w.now.UTC()
+		if diff := cmp.Diff(want, again.Node); diff != "" {
+			t.Fatalf("pausing changed more:\n%s", diff)
+		}
+		d.NodeConfig.MaxPods++
+		w.put(d)
+		if strings.Contains(w.config(w.last()), "paused") {
+			t.Fatalf("agents receive it: %s", w.config(w.last()))
+		}
+		w.now = w.now.Add(time.Hour)
+		if _, err := w.rollBack(before.Revision); err != nil {
+			t.Fatal(err)
+		}
+		if !w.node.Desired.UpgradePolicy.Paused {
+			t.Fatal("a rollback has resumed the node")
+		}
+		if got := w.config(w.last()); got != first {
+			t.Fatalf("rolled back:\n%s", cmp.Diff(first, got))
+		}
+	}
+}
+
 func roundTrip(d api.Desired) (api.Desired, error) {
 	var again api.Desired
 	text, err := json.Marshal(d)

@@ -210,6 +210,7 @@ func ownAgent(n Node) object {
 		"readyTimeout": goDuration(policy.ReadyTimeout),
 	})
 	policy.Deadline, policy.ReadyTimeout = goDuration(policy.Deadline), ""
+	policy.Paused = false // Admit alone reads it
 	if w := policy.MaintenanceWindow; w != nil {
 		own := *w
 		own.Duration, policy.MaintenanceWindow = goDuration(w.Duration), &own

@@ -64,6 +64,9 @@ type Node struct {
 	// forgotten when that was seen.
 	Identity string `json:"identity,omitempty"`
 	Former   Former `json:"former,omitempty"`
+	// Principal is the object id of the identity in Azure that the node joins with, as a token or the
+	// node's machine has told it; the owner may say another (PrincipalID).
+	Principal string `json:"principal,omitempty"`
 	// MachineKey is the thumbprint of the key of the node's machine, with which it signs requests;
 	// "" until one has registered (Register). Enrolment is the id of the enrolment secret that
 	// registers one, once; "" for none. Second is another machine that wanted to be the node, or one
@@ -72,6 +75,8 @@ type Node struct {
 	Enrolment  string         `json:"enrolment,omitempty"`
 	Second     *SecondMachine `json:"second,omitempty"`
 	Boots      Boots          `json:"boots,omitzero"`
+	// Diagnose is the request to the agent, until it has answered.
+	Diagnose   *Diagnose      `json:"diagnose,omitempty"`
 	SystemData api.SystemData `json:"systemData"`
 }
 

@@ -36,7 +36,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 	}
 	d := Decision{Node: old, Changed: true, Write: true, DropSecret: sp == nil && ask.Secret.Known}
 	n := &d.Node
-	n.Desired, n.SecretVersion = *to.Desired, to.SecretVersion
+	n.Desired, n.SecretVersion = paused(*to.Desired, old.Desired), to.SecretVersion
 	var err error
 	if n.Chosen, err = chosenIn(to.Own); err != nil {
 		return Decision{}, err
@@ -67,7 +67,7 @@ func (ask Rollback) isWanted(old Node) bool {
 	return now != nil && offered && old.Failed != old.Revision &&
 		now.Defaults == to.Defaults &&
 		now.SecretVersion == to.SecretVersion && bytes.Equal(now.Own, to.Own) &&
-		equal(old.Desired, *to.Desired)
+		equal(old.Desired, paused(*to.Desired, old.Desired))
 }
 
 // check checks that the node can be so in its cluster as it is now.

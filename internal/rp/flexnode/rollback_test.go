@@ -162,18 +162,23 @@ func TestDiff(t *testing.T) {
 		"kind": object{"now": true},
 	}
 	s := func(text string) *string { return &text }
-	want := []api.Change{
-		{Path: "gone.n", From: s("7")}, {Path: "gone.x", From: s("y")},
-		{Path: "kind", From: s("text"), To: s(`{"now":true}`)},
-		{Path: `node.labels["a.b/c"]`, From: s("old"), To: s("new")},
-		{Path: "node.maxPods", From: s("30"), To: s("50")},
+	want := api.Diff{Disruption: "restart", Changes: []api.Change{
+		{Path: "gone.n", From: s("7"), Disruption: "restart"},
+		{Path: "gone.x", From: s("y"), Disruption: "restart"},
+		{Path: "kind", From: s("text"), To: s(`{"now":true}`), Disruption: "restart"},
+		{Path: `node.labels["a.b/c"]`, From: s("old"), To: s("new"), Disruption: "none"},
+		{Path: "node.maxPods", From: s("30"), To: s("50"), Disruption: "restart"},
 		{Path: "node.taints", From: s(`["a=b:NoSchedule"]`),
-			To: s(`["a=b:NoSchedule","c:NoExecute"]`)},
-	}
+			To: s(`["a=b:NoSchedule","c:NoExecute"]`), Disruption: "none"},
+	}}
 	if diff := cmp.Diff(want, Diff(from, to)); diff != "" {
 		t.Error(diff)
 	}
-	if got := Diff(to, to); len(got) != 0 {
+	if got := Diff(to, to); len(got.Changes) != 0 || got.Disruption != "none" {
 		t.Errorf("a configuration differs from itself: %v", got)
+	}
+	minor := func(v string) object { return object{"kubernetes": object{"version": v}} }
+	if got := Diff(minor("1.34.4"), minor("1.35.0")).Disruption; got != "drain" {
+		t.Errorf("another minor version: %s", got)
 	}
 }

@@ -89,6 +89,10 @@ func TestBeginChange(t *testing.T) {
 			w.policy(api.RolloutPolicy{Paused: true})
 			return ""
 		}, hold: flexnode.HeldPaused, asks: true},
+		"its node is paused": {before: func(w *world) string {
+			w.edit("n", func(n *flexnode.Node) { n.Desired.UpgradePolicy.Paused = true })
+			return ""
+		}, hold: flexnode.HoldNodePaused, asks: true},
 		"the canaries have failed": {before: func(w *world) string {
 			w.holds(flexnode.HeldCanary)
 			return ""

@@ -66,7 +66,7 @@ func (a *API) listHistory(w http.ResponseWriter, r *request) error {
 			return err
 		}
 		if i > 0 {
-			flexnode.Summarize(&answer.Revisions[i-1], flexnode.Diff(config, newer))
+			flexnode.Summarize(&answer.Revisions[i-1], flexnode.Diff(config, newer).Changes)
 		}
 		shown := flexnode.ShownRevision(k.node.Value, revision, k.applied)
 		answer.Revisions, newer = append(answer.Revisions, shown), config
@@ -105,9 +105,9 @@ func (a *API) diffRevisions(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	arm.WriteJSON(w, http.StatusOK, api.Diff{
-		From: decimal(from), To: decimal(to), Changes: flexnode.Diff(before, after),
-	})
+	diff := flexnode.Diff(before, after)
+	diff.From, diff.To = decimal(from), decimal(to)
+	arm.WriteJSON(w, http.StatusOK, diff)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -47,7 +48,8 @@ func TestHistoryDiffRollback(t *testing.T) {
 	d := decoded[api.Diff](t, text)
 	if d.From != first || d.To != second || len(d.Changes) != 2 ||
 		d.Changes[1].Path != "node.maxPods" || *d.Changes[1].From != "30" ||
-		*d.Changes[1].To != "50" {
+		*d.Changes[1].To != "50" || d.Changes[1].Disruption != config.Restart ||
+		d.Disruption != d.Changes[0].Disruption {
 		t.Errorf("diff: %s", text)
 	}
 	_, text = w.must(200, "POST", nodeURL("n", "/diff"), `{"from":"`+second+`","to":"`+first+`"}`)

@@ -28,6 +28,7 @@ func (a *API) getNode(w http.ResponseWriter, r *request) error {
 		w.Header()[machinekey.SecondHeader] = []string{"true"}
 	}
 	applied := wait.applied()
+	a.askDiagnosis(w, r)
 	r.waited = wait.end()
 	a.tellPace(w, r, applied, r.waited)
 	if applied {
@@ -59,14 +60,15 @@ type found struct {
 }
 
 // awaitNode finds a node, again with each change of it until it is another than the caller knows,
-// if the request waits for that, or until its agent may begin with what it has. Whether the caller
+// if the request waits for that, or until its agent may begin with what it has or is asked for
+// a diagnosis. Whether the caller
 // may have it is asked again each time: he may have been the node no longer since the change.
 func (a *API) awaitNode(
 	w http.ResponseWriter, r *request, wait *wait,
 ) (found, error) {
 	for woken := false; ; woken = true {
 		f, err := a.findNode(r)
-		if err != nil || f.same == "" || wait.entry == nil || woken && a.released(r) {
+		if err != nil || f.same == "" || wait.entry == nil || woken && a.wakes(r) {
 			return f, err
 		}
 		more := false
@@ -81,10 +83,11 @@ func (a *API) awaitNode(
 	}
 }
 
-// released reports whether the agent of a request's node may begin with what it has asked for.
-func (a *API) released(r *request) bool {
+// wakes reports whether the agent of a request's node may begin with what it has asked for, or is
+// asked for a diagnosis.
+func (a *API) wakes(r *request) bool {
 	row, err := a.Index.Node(r.nodeKey())
-	return err == nil && row.Value.Released()
+	return err == nil && (row.Value.Released() || row.Value.Diagnose != nil)
 }
 
 // authorizeAgain is authorize for who has waited. One who was let in as the node that he asks for
@@ -280,6 +283,9 @@ func pollOf(n flexnode.Node) store.Poll {
 // heard takes down that a node has polled or reported. If something is waiting for that, it is told
 // too: its credential, when it joins without a token, and its former identities.
 func (a *API) heard(r *request, poll store.Poll) {
+	if r.node && poll.Joining && r.caller.is(poll.Identity) {
+		a.notePrincipal(r)
+	}
 	if r.Header[trialHeader] != nil { // the node may go back to a former identity
 		return
 	}
@@ -307,6 +313,30 @@ func (a *API) heard(r *request, poll store.Poll) {
 		return
 	}
 	a.heardOf.keep(key, a.Now())
+}
+
+// notePrincipal writes down the object id of an identity that has polled as a node that is to join,
+// by which its cluster knows it.
+func (a *API) notePrincipal(r *request) {
+	key := r.nodeKey()
+	noted := func(n flexnode.Node) bool {
+		return n.Joins(r.caller.ObjectID).Principal == n.Principal || !r.caller.is(n.Identity)
+	}
+	known, err := a.Index.Node(key)
+	if err != nil || !known.Exists() || noted(known.Value) || r.askStore() != nil {
+		return
+	}
+	_, err = a.Store.Update(r.Context(), "identity seen", []string{a.Store.Nodes.Key(key)},
+		func(v *store.View) error {
+			row := a.Store.Nodes.Row(v, key)
+			if !row.Exists() || noted(row.Value) {
+				return nil
+			}
+			return a.Store.Nodes.Put(v, key, row.Value.Joins(r.caller.ObjectID))
+		})
+	if err != nil {
+		a.Log.Warn("cannot note the identity that a node joins with", "node", key, "error", err)
+	}
 }
 
 // isPresent reports whether a caller that counts as a node has its present identity. An Arc machine

@@ -15,15 +15,20 @@ import (
 // regenerateToken makes a new credential in place of the present one. The desired configuration
 // is kept, and its version with it. If the cluster keeps it waiting, the answer is an operation
 // whose result is the URL. The machine that is the node remains it until another one registers its
-// key, unless it is revoked at once (revokeNow).
+// key. With revokeNow it is shut out at once, and its Node deleted: another machine registers its
+// own only without it.
 func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
 	node, err := a.issue(r, func(v *store.View, n *flexnode.Node) (bool, error) {
 		if !r.flag("revokeNow") {
 			return false, nil
 		}
 		n.MachineKey = ""
-		_, err := a.revokeNode(v, r.nodeKey(), *n, a.Now())
-		return false, err
+		row, err := a.revokeNode(v, r.nodeKey(), *n, "", a.Now())
+		if err != nil || row.Since.IsZero() { // no machine has been the node
+			return false, err
+		}
+		row.Leaving = n.UID
+		return false, a.Store.Certificates.Put(v, r.nodeKey(), row)
 	})
 	if err != nil {
 		return err

@@ -219,7 +219,8 @@ func (r *Rollout) candidate(
 		}
 		r.changes[row.Key] = k
 	}
-	c.Change, c.Same, c.Kept, c.Open = k.change, k.same, k.kept, k.window.open(now)
+	c.Change, c.Same, c.Kept = k.change, k.same, k.kept
+	c.Open = k.window.open(now) && !n.Desired.UpgradePolicy.Paused
 	return c, nil
 }
 

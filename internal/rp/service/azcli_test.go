@@ -1,6 +1,8 @@
 package service
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,9 +10,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // after is what document 004 shows in "After: One-Command Setup", word for word.
@@ -42,11 +50,16 @@ func TestAz(t *testing.T) {
 		run  func(*azWorld, *testing.T)
 	}{
 		{"Documented", (*azWorld).documented}, {"Life", (*azWorld).life},
+		{"Revoke", (*azWorld).revoke},
 		{"Direct", (*azWorld).askedDirectly}, {"Secrets", (*azWorld).secrets},
+		{"Existing", (*azWorld).existing}, {"Fleet", (*azWorld).fleet},
+		{"FleetRefusals", (*azWorld).fleetRefusals}, {"Replace", (*azWorld).replaced},
+		{"Identities", (*azWorld).identities}, {"Unfollowed", (*azWorld).unfollowed},
+		{"Diagnose", (*azWorld).diagnose}, {"Options", (*azWorld).optionsAreComplete},
 		{"Refusals", (*azWorld).refusals}, {"NoProvider", (*azWorld).noProvider},
 		{"ClusterDown", (*azWorld).clusterIsDown}, {"Deployments", (*azWorld).deployments},
 		{"DeploymentsRefused", (*azWorld).deploymentsRefused}, {"Linter", (*azWorld).linter},
-		{"Added", (*azWorld).added},
+		{"Cluster", (*azWorld).preparesCluster}, {"Added", (*azWorld).added},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(w.sub(t), t) })
 	}
@@ -150,6 +163,87 @@ az aks flex-node rollback $G -n edge-1 --config-version $V \
 	}
 }
 
+// With --revoke-now a machine may write no longer at once.
+func (w *azWorld) revoke(t *testing.T) {
+	for name, command := range map[string]string{"lost-1": "rotate-token", "lost-2": "delete --yes"} {
+		w.must("az aks flex-node create $G -o none -n " + name)
+		node, now := subscription+"/my-rg/my-cluster/"+name, time.Now()
+		must(w.store.Update(t.Context(), "test", nil, func(v *store.View) error {
+			return w.store.Certificates.Put(v, node, flexnode.Certificates{}.Note(
+				flexnode.Certificate{ID: "a", Ends: now.Add(time.Hour)}, "", true, now))
+		}))
+		for _, option := range []string{"", " --revoke-now"} {
+			w.must("az aks flex-node " + command + option + " $G -o none -n " + name)
+			row := must(w.store.Certificates.Get(t.Context(), node))
+			revoked := len(row.Value.Revoked(time.Now().Add(time.Second))) > 0
+			if revoked != (option != "") {
+				t.Errorf("after %s%s: revoked %v", command, option, revoked)
+			}
+		}
+	}
+	w.fails("az aks flex-node create $G -n lost-2", "--accept-old-certificate")
+	w.must("az aks flex-node create $G -n lost-2 --accept-old-certificate -o none")
+	_, told, _ := w.run("az aks flex-node delete $G -n lost-2 --yes")
+	if !strings.Contains(told, "The name 'lost-2' is free again when the machine has left, or at 20") {
+		t.Errorf("the deletion says %s", told)
+	}
+}
+
+// diagnose asks a machine for its diagnosis, and has the machine answer.
+func (w *azWorld) diagnose(t *testing.T) {
+	w.must("az aks flex-node create $G -n edge-9 -o none")
+	const key = subscription + "/my-rg/my-cluster/edge-9"
+	answers := func(d api.Diagnosed) {
+		t.Helper()
+		must(w.store.Update(t.Context(), "diagnosis taken", nil, func(v *store.View) error {
+			n, row := w.store.Nodes.Row(v, key).Value, w.store.Diagnoses.Row(v, key).Value
+			d.ID = row.ID
+			n, row, err := n.Diagnosed(row, d, time.Now())
+			return errors.Join(err, w.store.Nodes.Put(v, key, n), w.store.Diagnoses.Put(v, key, row))
+		}))
+	}
+	asks := func(d api.Diagnosed, script string) string {
+		t.Helper()
+		before := must(w.store.Diagnoses.Get(t.Context(), key)).Value.ID
+		done := make(chan string)
+		go func() {
+			out, errs, code := w.run(script)
+			done <- fmt.Sprint(out, errs, code)
+		}()
+		for must(w.store.Diagnoses.Get(t.Context(), key)).Value.ID == before {
+			select {
+			case out := <-done:
+				return out
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		answers(d)
+		return <-done
+	}
+	out := asks(api.Diagnosed{Findings: []api.Finding{{Type: "KubeletRunning", Verdict: "error",
+		Owner: "machine", Message: "it does not run"}, {Type: "SwapOff", Verdict: "ok"}}},
+		"az aks flex-node diagnose $G -n edge-9 -o table")
+	if !strings.Contains(out, "KubeletRunning") || strings.Contains(out, "SwapOff") {
+		t.Errorf("doctor: %s", out)
+	}
+	out = asks(api.Diagnosed{SupportBundle: []byte("age-encryption.org/v1")},
+		"az aks flex-node diagnose $G -n edge-9 --kind supportBundle --file out.age -o tsv "+
+			"--query supportBundle; stat -c %a out.age; cat out.age")
+	if !strings.Contains(out, "600\nage-encryption.org/v1") {
+		t.Errorf("bundle: %s", out)
+	}
+	out = asks(api.Diagnosed{Refused: "no key"},
+		"az aks flex-node diagnose $G -n edge-9 --kind supportBundle --file other.age")
+	if !strings.Contains(out, "refuses: no key") || !strings.HasSuffix(out, "1") {
+		t.Errorf("refused: %s", out)
+	}
+	w.fails("az aks flex-node diagnose $G -n edge-9 --kind supportBundle", "--file")
+	w.must("az aks flex-node diagnose $G -n edge-9 --no-wait")
+	if d := must(w.store.Diagnoses.Get(t.Context(), key)).Value; d.State != "Requested" {
+		t.Errorf("not waited for: %+v", d)
+	}
+}
+
 // The provider of one's own, without Resource Manager: by an option, and by a default.
 func (w *azWorld) askedDirectly(t *testing.T) {
 	before := w.must("az aks flex-node create $G -n own-1 --endpoint $DIRECT --query name -o tsv")
@@ -195,6 +289,29 @@ func (w *azWorld) secrets(t *testing.T) {
 	}
 }
 
+// A create of a node that exists changes nothing. With --replace it asks, and then replaces all.
+func (w *azWorld) existing(t *testing.T) {
+	const create = "az aks flex-node create $G -n there-1 "
+	const shown = "az aks flex-node show $G -n there-1 -o json --query '[properties.configVersion," +
+		"properties.azureAuth.method,properties.nodeConfig.maxPods]'"
+	write(t, w.dir, "there.txt", "secret")
+	w.must(create + "--auth-method servicePrincipal --client-secret @there.txt -m 33 " +
+		"--client-id 11111111-2222-3333-4444-555555555555 -o none")
+	before := w.must(shown)
+	for _, want := range []string{"'there-1' exists, and is not changed.", "default",
+		"az aks flex-node update -g my-rg -c my-cluster -n there-1", "--replace"} {
+		w.fails(create+"--output-url", want)
+	}
+	w.fails(create+"--replace", "Use --yes.")
+	if after := w.must(shown); after != before {
+		t.Errorf("before %s\nafter %s", before, after)
+	}
+	if got := w.must(create + "--replace --yes -o tsv --query '[properties.azureAuth.method," +
+		"properties.nodeConfig.maxPods]' | tr '\n' ' '"); got != "bootstrapToken None" {
+		t.Errorf("replaced: %q", got)
+	}
+}
+
 // What is wrong is told in one sentence, before anything is asked where that can be told.
 func (w *azWorld) refusals(t *testing.T) {
 	w.must("az aks flex-node create $G -n kept-1 -o none")
@@ -236,6 +353,8 @@ func (w *azWorld) noProvider(t *testing.T) {
 			_, _ = io.WriteString(rw, "[]")
 		case strings.Contains(at, "/empty"): // a proxy, say, that answers all there is
 			_, _ = io.WriteString(rw, "{}")
+		case strings.HasSuffix(at, "/deaf"): // it takes all and keeps nothing
+			_, _ = io.WriteString(rw, `{"properties": {"provisioningState": "Succeeded"}}`)
 		case strings.HasSuffix(at, "/half"):
 			_, _ = io.WriteString(rw, `{"properties": {"provisioningState": "Failed"}}`)
 		case strings.HasSuffix(at, "/half/listConfigUrl"): // nothing
@@ -260,9 +379,15 @@ func (w *azWorld) noProvider(t *testing.T) {
 		{"", "list -g my-rg -c empty" + at, want},
 		{"", "wait $G -n empty --ready" + at, want},
 		{"", "history $G -n empty" + at, want},
+		{"", "diff $G -n empty" + at, want},
+		{"", "summary -g my-rg -c empty" + at, want},
+		{"", "pause -g my-rg -c empty" + at, want},
+		{"", "allow-versions -g my-rg -c empty" + at, want},
+		{"", "pause -g my-rg -c deaf" + at, "has not stored rolloutPolicy.paused of 'deaf'"},
 		{"", "get-config-url $G -n empty" + at, want},
 		{"", "create $G -n half --output-config-url" + at, want},
 		{"", "rotate-token $G -n empty" + at, want},
+		{"", "diagnose $G -n empty" + at, want},
 		{"", "wait $G -n half --ready" + at, want},
 	})
 }
@@ -339,4 +464,51 @@ az aks flex-node show -h | head -3`)
 	if !strings.Contains(out, "aks-flex-node\t0.1.0") || !strings.Contains(out, "flex-node show") {
 		t.Errorf("az says\n%s", out)
 	}
+}
+
+// theirPreparer stands in for flexnode-rp: it says what it was started with, and what it was given.
+const theirPreparer = `#!/bin/sh
+eval file=\$$#
+echo "${@%$file}" >preparer.args
+stat -c '%a %n' "$file" | tee preparer.file
+cp "$file" preparer.kubeconfig
+exit $(cat preparer.code)
+`
+
+// preparesCluster has enable and disable hand the caller's kubeconfig to flexnode-rp, and end as it
+// does; without it they say what to install.
+func (w *azWorld) preparesCluster(t *testing.T) {
+	w.sim.AddCluster(azuresim.Cluster{ID: azCluster, AdminKubeconfig: "the administrator's",
+		Server: "https://api.example", Entra: true})
+	_, errors, code := w.run("az aks flex-node enable -g my-rg -n my-cluster --program no-program")
+	if code != 1 || !strings.Contains(errors, "Install the package flexnode-rp") {
+		t.Errorf("without the program: exit code %d: %s", code, errors)
+	}
+	write(t, w.dir, "preparer.code", "0")
+	program := write(t, w.dir, "flexnode-rp", theirPreparer)
+	if err := os.Chmod(program, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ command, code, args, kubeconfig string }{
+		{"enable -g my-rg -n my-cluster --admin --yes --kube-proxy no --provider 1-2", "0",
+			"cluster prepare --provider=1-2 --kube-proxy=no --yes --kubeconfig", "the administrator's"},
+		{"enable $G", "0", "cluster prepare --kubeconfig", "kubelogin"},
+		{"enable $G --dry-run", "2", "cluster prepare --dry-run --kubeconfig", "https://api.example"},
+		{"disable $G -y", "0", "cluster unprepare --yes --kubeconfig", "kubelogin"},
+	} {
+		write(t, w.dir, "preparer.code", tt.code)
+		out, errors, code := w.run("az aks flex-node " + tt.command)
+		read := func(name string) string {
+			return strings.TrimSpace(string(must(os.ReadFile(filepath.Join(w.dir, name)))))
+		}
+		file := strings.TrimPrefix(read("preparer.file"), "600 ")
+		_, err := os.Stat(file)
+		got := strings.TrimSuffix(read("preparer.args"), " "+file)
+		if fmt.Sprint(code) != tt.code || got != tt.args ||
+			!strings.Contains(read("preparer.kubeconfig"), tt.kubeconfig) || !os.IsNotExist(err) ||
+			!filepath.IsAbs(file) || !strings.Contains(out, file) {
+			t.Errorf("%s: exit code %d, %q, %s, %v\n%s%s", tt.command, code, got, file, err, out, errors)
+		}
+	}
+	w.refused([]refusal{{"stranger", "enable $G", "listClusterUserCredential/action'"}})
 }

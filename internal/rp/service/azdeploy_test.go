@@ -70,7 +70,35 @@ func (w *azWorld) deployments(t *testing.T) {
 		!strings.Contains(bundle, `"maxPods": 110`) {
 		t.Errorf("the URL %s: %d %.300s", out, status, bundle)
 	}
+	w.deployedTwice(t)
 	w.deployedOnce(t, secret)
+}
+
+// deployedTwice deploys again what was deployed, when the machine has its URL: the deployments
+// succeed, what-if announces no change, and the node has the configuration that it had.
+func (w *azWorld) deployedTwice(t *testing.T) {
+	const (
+		node    = "az aks flex-node show $G -n arm-1 -o json --query "
+		version = node + "'[eTag, properties.configVersion, properties.azureAuth]'"
+		with    = " -g my-rg -f flexnode.json -p arm-1.json -p outputConfigUrl=false "
+	)
+	before := w.must(version)
+	if got := w.must("az deployment group what-if" + with + "--no-pretty-print " +
+		"--query 'changes[].changeType' -o tsv"); got != "NoChange" {
+		t.Errorf("what-if announces %q", got)
+	}
+	for range 2 {
+		if got := w.must("az deployment group create" + with + "-n same -o tsv --query " +
+			"properties.provisioningState"); got != "Succeeded" {
+			t.Errorf("deployed again: %s", got)
+		}
+	}
+	if after := w.must(version); after != before {
+		t.Errorf("before %s\nafter %s", before, after)
+	}
+	if got := w.must("az aks flex-node history $G -n arm-1 --query 'length(@)' -o tsv"); got != "1" {
+		t.Errorf("the node has had %s configurations", got)
+	}
 }
 
 // deployedOnce looks at the deployment, and deploys again when the machine has its URL.

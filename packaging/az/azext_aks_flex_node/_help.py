@@ -9,8 +9,9 @@ short-summary: Manage machines outside Azure as nodes of an AKS cluster.
 
 helps['aks flex-node create'] = """
 type: command
-short-summary: Create or replace a flex node, and get the URL that its machine joins with.
+short-summary: Create a flex node, and get the URL that its machine joins with.
 long-summary: >-
+    A node that exists is not changed: `update` changes what is named, and `--replace` all.
     On the machine: `sudo aks-flex-node agent --config-url-file FILE`, or - for standard input.
 examples:
   - name: Create a flex node and keep the URL that the machine joins with.
@@ -35,6 +36,12 @@ examples:
 helps['aks flex-node update'] = """
 type: command
 short-summary: Change a flex node. A machine that follows it applies the change by itself.
+long-summary: >-
+    The provider stores a client secret without a trial. The machine proves it before it counts:
+    with a token that Microsoft Entra ID gives for it, and where it is used, with a request to the
+    API server and with a poll. If one of them is refused, the machine keeps the former secret and
+    reports the change as failed; without an answer the change waits. `--follow false` asks first:
+    nothing but a new URL on the machine has it follow again.
 examples:
   - name: Have a node run another version of Kubernetes.
     text: >-
@@ -48,6 +55,12 @@ examples:
     text: >-
         az aks flex-node update -g my-rg --cluster my-cluster --name edge-1
         --set properties.nodeConfig.labels.site=bergen
+  - name: Connect the machine to Arc as it joins, without a person.
+    text: >-
+        az aks flex-node update -g my-rg --cluster my-cluster --name edge-1 --auth-method arc
+        --onboarding-client-id 11111111-2222-3333-4444-555555555555
+        --onboarding-secret @secret.txt --auto-role-assignment true --use-azure-auth true
+        --kubelet-credential token
   - name: Rotate the secret of the service principal.
     text: >-
         az aks flex-node update -g my-rg --cluster my-cluster --name edge-1
@@ -78,6 +91,9 @@ short-summary: Delete a flex node. A machine that follows it gives itself back.
 examples:
   - name: Delete a node without being asked.
     text: az aks flex-node delete -g my-rg --cluster my-cluster --name edge-1 --yes
+  - name: Delete the node of a machine that was stolen.
+    text: >-
+        az aks flex-node delete -g my-rg --cluster my-cluster --name edge-1 --revoke-now
 """
 
 helps['aks flex-node wait'] = """
@@ -101,6 +117,10 @@ examples:
     text: >-
         az aks flex-node rotate-token -g my-rg --cluster my-cluster --name edge-1
         --query configUrl -o tsv
+  - name: Replace a machine that others may control.
+    text: >-
+        az aks flex-node rotate-token -g my-rg --cluster my-cluster --name edge-1
+        --revoke-now --query configUrl -o tsv
 """
 
 helps['aks flex-node get-config-url'] = """
@@ -121,6 +141,86 @@ examples:
     text: az aks flex-node history -g my-rg --cluster my-cluster --name edge-1 -o table
 """
 
+helps['aks flex-node diff'] = """
+type: command
+short-summary: Compare two configurations of a flex node, and show whether it restarts or drains.
+long-summary: >-
+    `disruption` is what the machine does for a setting: none, restart (kubelet or containerd
+    restarts, and the pods go on), or drain (the pods move to other nodes first).
+examples:
+  - name: See what a machine is about to change.
+    text: az aks flex-node diff -g my-rg --cluster my-cluster --name edge-1 -o table
+  - name: Ask in a script whether pods will move.
+    text: >-
+        az aks flex-node diff -g my-rg --cluster my-cluster --name edge-1
+        --query disruption -o tsv
+"""
+
+helps['aks flex-node summary'] = """
+type: command
+short-summary: Count the flex nodes of a cluster, and show how far each change has come.
+examples:
+  - name: Look at a fleet.
+    text: az aks flex-node summary -g my-rg --cluster my-cluster -o table
+  - name: See why a change waits.
+    text: >-
+        az aks flex-node summary -g my-rg --cluster my-cluster
+        --query "changes[?held].[change, held, settings]"
+"""
+
+helps['aks flex-node allow-versions'] = """
+type: command
+short-summary: Let a change go on that is held because nodes have failed it or do not answer.
+examples:
+  - name: Let two more nodes fail a change within four hours.
+    text: >-
+        az aks flex-node allow-versions -g my-rg --cluster my-cluster --change ab12cd34ef56
+        --failures 2 --for PT4H
+"""
+
+helps['aks flex-node pause'] = """
+type: command
+short-summary: Have the changes of a cluster, or of one flex node, wait.
+long-summary: >-
+    No change that restarts or drains a node begins; one that has begun ends. Labels, taints,
+    credentials and the address of the API server still reach the nodes, and new machines join. The
+    machines still repair what has drifted: `sudo aks-flex-node pause` on a machine stops that too.
+examples:
+  - name: Stop the changes of a cluster.
+    text: az aks flex-node pause -g my-rg --cluster my-cluster
+  - name: Keep one node as it is.
+    text: az aks flex-node pause -g my-rg --cluster my-cluster --name edge-1
+"""
+
+helps['aks flex-node resume'] = """
+type: command
+short-summary: End a pause of a cluster or of one flex node.
+long-summary: >-
+    The pause of a cluster and that of a node are two: each ends by itself alone. A pause that
+    was begun on a machine ends there.
+examples:
+  - name: Let the changes of a cluster go on.
+    text: az aks flex-node resume -g my-rg --cluster my-cluster
+  - name: Let those of one node go on.
+    text: az aks flex-node resume -g my-rg --cluster my-cluster --name edge-1
+"""
+
+helps['aks flex-node replace'] = """
+type: command
+short-summary: Have a new machine become a flex node, under the same name.
+long-summary: >-
+    Answers with the URL that the new machine joins with, and with the command that it is given to.
+    The configuration remains. The former machine is shut out at once, and its Node deleted: where
+    it still works, run `sudo aks-flex-node unbootstrap` on it before, which moves its pods away. Where
+    the identity is that of the machine (arc, managedIdentity) name the new one before:
+    `update --arc-machine-id` or `update --principal-id`.
+examples:
+  - name: Print the URL alone, for the standard input of the command on the new machine.
+    text: >-
+        az aks flex-node replace -g my-rg --cluster my-cluster --name edge-1 --yes
+        --query configUrl -o tsv
+"""
+
 helps['aks flex-node rollback'] = """
 type: command
 short-summary: Make a flex node what it was in a configuration that is kept.
@@ -129,4 +229,43 @@ examples:
     text: >-
         az aks flex-node rollback -g my-rg --cluster my-cluster --name edge-1
         --config-version 1795276800
+"""
+
+helps['aks flex-node enable'] = """
+type: command
+short-summary: Prepare a cluster for flex nodes.
+long-summary: >-
+    Runs `flexnode-rp cluster prepare` with your kubeconfig of the cluster: it shows what changes,
+    asks, applies roles, admission policies and kube-proxy, and says what is missing and who can
+    add it. A second run changes nothing. Exits with 2 when something is missing.
+examples:
+  - name: See what would change.
+    text: az aks flex-node enable -g my-rg -n my-cluster --dry-run
+  - name: Prepare a cluster whose provider is an identity in Entra.
+    text: >-
+        az aks flex-node enable -g my-rg -n my-cluster --yes
+        --provider 11111111-2222-3333-4444-555555555555
+"""
+
+helps['aks flex-node disable'] = """
+type: command
+short-summary: Remove from a cluster what `enable` has added.
+examples:
+  - name: Remove it after a question.
+    text: az aks flex-node disable -g my-rg -n my-cluster
+"""
+
+helps['aks flex-node diagnose'] = """
+type: command
+short-summary: Ask the machine of a flex node what is wrong with it.
+long-summary: |
+    The machine answers within its policy (/etc/aks-flex-node/policy.json). A support bundle is
+    encrypted by age to the key that the policy names; open it with `age --decrypt -i IDENTITY`.
+examples:
+  - name: See what doctor finds on the machine.
+    text: az aks flex-node diagnose -g my-rg --cluster my-cluster --name edge-1 -o table
+  - name: Get a support bundle.
+    text: >-
+        az aks flex-node diagnose -g my-rg --cluster my-cluster --name edge-1
+        --kind supportBundle --file edge-1.tar.gz.age
 """

@@ -4,7 +4,7 @@ import json
 from urllib.parse import urlsplit
 
 from azure.cli.core.azclierror import (
-    InvalidArgumentValueError, MutuallyExclusiveArgumentError, RequiredArgumentMissingError)
+    InvalidArgumentValueError, RequiredArgumentMissingError)
 
 WINDOW = ('days', 'start', 'duration', 'utcOffset')
 
@@ -92,39 +92,14 @@ def kubelet(namespace):
         raise InvalidArgumentValueError('--kubelet-config is no JSON object.')
 
 
-# What an identity is told by, and the methods that have it.
-IDENTITIES = {
-    'client_id': ('servicePrincipal', 'managedIdentity'),
-    'client_secret': ('servicePrincipal',),
-    'client_tenant': ('servicePrincipal',),
-    'principal_id': ('managedIdentity',),
-    'arc_machine_id': ('arc',),
-}
-
-
-def identity(method, **given):
-    """Refuses what the method would not use: the node would be another than was meant."""
-    for name, methods in IDENTITIES.items():
-        if given[name] and method not in methods:
-            raise MutuallyExclusiveArgumentError(
-                f"--{name.replace('_', '-')} goes with --auth-method {' or '.join(methods)} only.")
-
-
-def secret(method, client_id, client_secret):
+def secret(option, client_id, given):
     """The secret of a service principal; asked for where there is a terminal."""
-    if method != 'servicePrincipal':
-        return None
-    if not client_id:
-        raise RequiredArgumentMissingError(
-            '--auth-method servicePrincipal needs --client-id.')
-    if client_secret:
-        return client_secret
+    if given or not client_id:
+        return given
     from knack.prompting import NoTTYException, prompt_pass
     try:
         return prompt_pass(f'Client secret of {client_id}: ')
     except NoTTYException as ex:
         raise RequiredArgumentMissingError(
-            '--auth-method servicePrincipal needs --client-secret where nobody can be asked.',
-            'Write it into a file that only you can read: --client-secret @FILE') from ex
-
-
+            f'The service principal {client_id} needs {option} without a terminal.',
+            f'Write it into a file that only you can read: {option} @FILE') from ex

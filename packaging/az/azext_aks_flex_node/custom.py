@@ -1,66 +1,86 @@
 """What the commands do. Resources are passed as the API has them, `properties` and all."""
 
+import base64
+import os
 import time
 
 from azure.cli.core import azclierror
+from azure.cli.core.util import user_confirmation
 from knack.log import get_logger
 
-from azext_aks_flex_node._client import connect, content, member
+from azext_aks_flex_node._client import POLL_SECONDS, connect, content, member
 from azext_aks_flex_node._desired import apply, with_options
 from azext_aks_flex_node._errors import Refused, told
-from azext_aks_flex_node._validators import identity, secret
+from azext_aks_flex_node._validators import secret
 
 CLUSTER_SECONDS = 60  # a cluster that answers needs none of them
+JOIN = 'sudo aks-flex-node agent --config-url-file -'
 ISSUED = ('configUrl', 'configUrlExpires')  # what a machine joins with, and until when
 logger = get_logger(__name__)
+
+REPLACE = ("Each setting of '{}' that is not named here gets its default, also its identity, "
+           'labels and taints. Its machine applies that. Are you sure?')
+
+STOP = ("'{}' will no longer follow its resource: its machine applies this change and no later "
+        'one, and only a new URL on the machine ends that. Are you sure?')
 
 
 @with_options
 def create_flex_node(cmd, resource_group_name, cluster_name, node_name,
-                     auth_method='bootstrapToken', client_id=None, client_secret=None,
-                     client_tenant=None, principal_id=None, arc_machine_id=None,
-                     output_config_url=False, timeout=CLUSTER_SECONDS, endpoint=None,
-                     no_wait=False, **wanted):
+                     auth_method='bootstrapToken', output_config_url=False, replace=False,
+                     accept_old_certificate=False,
+                     timeout=CLUSTER_SECONDS, endpoint=None, no_wait=False, yes=False, **wanted):
     if no_wait and output_config_url:
         raise azclierror.MutuallyExclusiveArgumentError(
             '--output-config-url needs what --no-wait does not wait for.',
             'Ask for it later: az aks flex-node get-config-url')
-    identity(auth_method, client_id=client_id, client_secret=client_secret,
-             client_tenant=client_tenant, principal_id=principal_id,
-             arc_machine_id=arc_machine_id)
-    node = {'properties': {
-        'azureAuth': _identity(auth_method, client_id, client_tenant, principal_id,
-                               arc_machine_id,
-                               secret(auth_method, client_id, client_secret)),
-    }}
+    node = {'properties': {'azureAuth': {'method': auth_method}}}
     apply(node['properties'], wanted)
+    apply(node['properties'], _secrets(auth_method, wanted))
+    if replace:
+        user_confirmation(REPLACE.format(node_name), yes)
     with told():
         client = connect(cmd, endpoint)
         url = client.node(resource_group_name, cluster_name, node_name)
-        node = _put(client, url, node, no_wait=no_wait, seconds=timeout)
+        try:
+            node = _put(client, url, node, no_wait=no_wait, seconds=timeout,
+                        headers=None if replace else {'If-None-Match': '*'},
+                        params={'acceptOldCertificate': 'true'} if accept_old_certificate else None)
+        except Refused as ex:
+            if ex.code == 'PreconditionFailed':
+                raise _exists(url) from ex
+            raise
         if output_config_url:
             issued = _issue(client, url, timeout)
             member(node, 'properties').update((key, issued[key]) for key in ISSUED)
     return node
 
 
-def _identity(method, client_id, client_tenant, principal_id, arc_machine_id, client_secret):
-    auth = {'method': method}
-    members = {
-        'servicePrincipal': {'clientId': client_id, 'clientSecret': client_secret,
-                             'clientTenant': client_tenant},
-        'managedIdentity': {'clientId': client_id, 'principalId': principal_id},
-        'arc': {'machineResourceId': arc_machine_id},
-    }.get(method, {})
-    members = {key: value for key, value in members.items() if value}
-    if members:
-        auth[method] = members
-    return auth
+def _exists(url):
+    """A node that create would replace."""
+    *_, group, _, _, _, cluster, _, node = url.split('/')
+    return azclierror.ValidationError(
+        f"'{node}' exists, and is not changed. With --replace each setting that is not named gets "
+        'its default.',
+        f'To change what is named alone: az aks flex-node update -g {group} -c {cluster} '
+        f'-n {node}')
 
 
-def _put(client, url, node, no_wait=False, seconds=CLUSTER_SECONDS, headers=None):
+def _secrets(method, wanted):
+    """The secret of the service principal that a new node is, or is connected to Arc by."""
+    if method == 'servicePrincipal':
+        if not wanted['client_id']:
+            raise azclierror.RequiredArgumentMissingError(
+                '--auth-method servicePrincipal needs --client-id.')
+        return {'client_secret': secret('--client-secret', wanted['client_id'],
+                                        wanted['client_secret'])}
+    return {'onboarding_secret': secret('--onboarding-secret', wanted['onboarding_client_id'],
+                                        wanted['onboarding_secret'])}
+
+
+def _put(client, url, node, no_wait=False, seconds=CLUSTER_SECONDS, headers=None, params=None):
     """PUTs a node and waits until it is made, but not for ever for a cluster that is down."""
-    answer = client.send('PUT', url, body=node, headers=headers)
+    answer = client.send('PUT', url, body=node, headers=headers, params=params)
     if no_wait:
         return None
     node = content(answer)
@@ -90,9 +110,9 @@ def _issue(client, url, seconds):
         return _action(client, url, 'regenerateToken', seconds)
 
 
-def _action(client, url, action, seconds):
+def _action(client, url, action, seconds, params=None):
     """What an action that ends with a URL has issued."""
-    answer = client.send('POST', f'{url}/{action}', body={})
+    answer = client.send('POST', f'{url}/{action}', body={}, params=params)
     if answer.http_response.status_code != 202:
         result = content(answer)
     else:
@@ -116,31 +136,32 @@ show_flex_node = get_flex_node
 
 
 @with_options
-def update_flex_node(instance, client_id=None, client_secret=None, client_tenant=None,
-                     **wanted):
+def update_flex_node(instance, auth_method=None, **wanted):
     properties = instance['properties']
-    if client_id or client_secret or client_tenant:
-        auth = properties.get('azureAuth') or {}
-        if auth.get('method') != 'servicePrincipal':
-            raise azclierror.InvalidArgumentValueError(
-                'The node has no service principal: --client-id, --client-secret and '
-                '--client-tenant are for one.')
-        section = auth.setdefault('servicePrincipal', {})
-        section.update({key: value for key, value in (
-            ('clientId', client_id), ('clientSecret', client_secret),
-            ('clientTenant', client_tenant)) if value})
+    auth = properties.setdefault('azureAuth', {})
+    if auth_method and auth_method != auth.get('method'):
+        auth.clear()
+        auth['method'] = auth_method
     apply(properties, wanted)
     return instance
 
 
 def put_flex_node(cmd, resource_group_name, cluster_name, node_name, parameters,
-                  timeout=None, endpoint=None, no_wait=False):
-    etag = parameters.get('eTag')
+                  timeout=None, endpoint=None, no_wait=False, yes=False):
     with told():
         client = connect(cmd, endpoint)
-        return _put(client, client.node(resource_group_name, cluster_name, node_name),
-                    parameters, no_wait=no_wait, seconds=timeout or CLUSTER_SECONDS,
-                    headers={'If-Match': etag} if etag else None)
+        url = client.node(resource_group_name, cluster_name, node_name)
+        if parameters['properties'].get('continuousMonitoring') is False and not yes:
+            now = member(client.read('GET', url), 'properties')
+            if now.get('continuousMonitoring'):
+                user_confirmation(STOP.format(node_name))
+        return _put(client, url, parameters, no_wait=no_wait, seconds=timeout or CLUSTER_SECONDS,
+                    headers=_unchanged(parameters))
+
+
+def _unchanged(resource):
+    """The condition that a resource is as it was read."""
+    return {'If-Match': resource['eTag']} if resource.get('eTag') else None
 
 
 def list_flex_nodes(cmd, resource_group_name, cluster_name, filter_expression=None,
@@ -152,18 +173,34 @@ def list_flex_nodes(cmd, resource_group_name, cluster_name, filter_expression=No
             client.cluster(resource_group_name, cluster_name) + '/flexNodeConfig', params))
 
 
-def delete_flex_node(cmd, resource_group_name, cluster_name, node_name, endpoint=None):
+def _at_once(revoke_now):
+    return {'revokeNow': 'true'} if revoke_now else None
+
+
+def delete_flex_node(cmd, resource_group_name, cluster_name, node_name, revoke_now=False,
+                     endpoint=None):
     with told():
         client = connect(cmd, endpoint)
-        client.send('DELETE', client.node(resource_group_name, cluster_name, node_name))
+        gone = client.read('DELETE', client.node(resource_group_name, cluster_name, node_name),
+                           params=_at_once(revoke_now))
+    cleanup = (gone or {}).get('cleanup') or {}
+    if cleanup.get('certificateExpires'):
+        logger.warning("The name '%s' is free again when the machine has left, or at %s. Before "
+                       'that `create` needs --accept-old-certificate.', node_name,
+                       cleanup['certificateExpires'])
+    role = cleanup.get('roleAssignmentToRemove')
+    if role:
+        logger.warning("The machine's kubelet shows a token of Azure, which no one has revoked: "
+                       'az role assignment delete --assignee %s --scope %s', role.get('assignee'),
+                       role.get('scope'))
 
 
-def rotate_token(cmd, resource_group_name, cluster_name, node_name, timeout=CLUSTER_SECONDS,
-                 endpoint=None):
+def rotate_token(cmd, resource_group_name, cluster_name, node_name, revoke_now=False,
+                 timeout=CLUSTER_SECONDS, endpoint=None):
     with told():
         client = connect(cmd, endpoint)
         return _action(client, client.node(resource_group_name, cluster_name, node_name),
-                       'regenerateToken', timeout)
+                       'regenerateToken', timeout, _at_once(revoke_now))
 
 
 def get_config_url(cmd, resource_group_name, cluster_name, node_name, timeout=CLUSTER_SECONDS,
@@ -177,12 +214,80 @@ def get_config_url(cmd, resource_group_name, cluster_name, node_name, timeout=CL
     return issued['configUrl']
 
 
+def replace_machine(cmd, resource_group_name, cluster_name, node_name, timeout=CLUSTER_SECONDS,
+                    endpoint=None):
+    with told():
+        client = connect(cmd, endpoint)
+        issued = _action(client, client.node(resource_group_name, cluster_name, node_name),
+                         'regenerateToken', timeout, {'revokeNow': 'true'})
+    logger.warning('On the new machine, with configUrl on standard input, until %s:\n  %s',
+                   issued['configUrlExpires'], JOIN)
+    return dict(issued, command=JOIN)
+
+
+def summarize_flex_nodes(cmd, resource_group_name, cluster_name, endpoint=None):
+    with told():
+        client = connect(cmd, endpoint)
+        found = client.read('POST', client.cluster(resource_group_name, cluster_name) +
+                            '/summarizeFlexNodes', body={})
+        member(found, 'nodes')
+        return found
+
+
+def allow_versions(cmd, resource_group_name, cluster_name, change=None, failures=None,
+                   duration=None, endpoint=None):
+    ask = {'change': change, 'failures': failures, 'for': duration}
+    with told():
+        client = connect(cmd, endpoint)
+        found = client.read('POST', client.cluster(resource_group_name, cluster_name) +
+                            '/allowVersions', body=_given(ask))
+        return member(found, 'changes')
+
+
+def _given(members):
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def pause(cmd, resource_group_name, cluster_name, node_name=None, endpoint=None):
+    return _pause(cmd, resource_group_name, cluster_name, node_name, endpoint, True)
+
+
+def resume(cmd, resource_group_name, cluster_name, node_name=None, endpoint=None):
+    return _pause(cmd, resource_group_name, cluster_name, node_name, endpoint, False)
+
+
+def _pause(cmd, group, cluster, node, endpoint, paused):
+    """Says of a node, or of a cluster where none is named, whether changes reach it."""
+    policy = 'upgradePolicy' if node else 'rolloutPolicy'
+    with told():
+        client = connect(cmd, endpoint)
+        url = client.node(group, cluster, node) if node else client.cluster(group, cluster)
+        resource = client.read('GET', url)
+        member(resource, 'properties').setdefault(policy, {})['paused'] = paused
+        stored = client.read('PUT', url, body=resource, headers=_unchanged(resource))
+        if (member(stored, 'properties').get(policy) or {}).get('paused', False) != paused:
+            raise azclierror.AzureResponseError(
+                f"The endpoint has not stored {policy}.paused of '{node or cluster}'.",
+                'Ask the resource provider itself: --endpoint URL')
+        return stored
+
+
 def list_history(cmd, resource_group_name, cluster_name, node_name, endpoint=None):
     with told():
         client = connect(cmd, endpoint)
         found = client.read('POST', client.node(resource_group_name, cluster_name, node_name) +
                             '/listHistory', body={})
         return member(found, 'revisions')
+
+
+def diff_flex_node(cmd, resource_group_name, cluster_name, node_name, from_version=None,
+                   to_version=None, endpoint=None):
+    with told():
+        client = connect(cmd, endpoint)
+        found = client.read('POST', client.node(resource_group_name, cluster_name, node_name) +
+                            '/diff', body=_given({'from': from_version, 'to': to_version}))
+        member(found, 'changes')
+        return found
 
 
 def roll_back_flex_node(cmd, resource_group_name, cluster_name, node_name, config_version,
@@ -236,3 +341,40 @@ def _reached(client, url, ready, made, deleted, exists, custom):
         import jmespath
         return bool(jmespath.search(custom, node))
     return True
+
+
+def diagnose_flex_node(cmd, resource_group_name, cluster_name, node_name, kind='doctor',
+                       file=None, timeout=600, endpoint=None, no_wait=False):
+    if kind == 'supportBundle' and not file and not no_wait:
+        raise azclierror.RequiredArgumentMissingError(
+            'Say where the encrypted support bundle is to be written: --file.')
+    with told():
+        client = connect(cmd, endpoint)
+        url = client.node(resource_group_name, cluster_name, node_name)
+        asked = client.read('POST', f'{url}/diagnose', body={'kind': kind})
+        if no_wait:
+            return None
+        end = time.monotonic() + timeout
+        while member(asked, 'state') == 'Requested':
+            if time.monotonic() > end:
+                raise azclierror.AzureResponseError(
+                    f"'{node_name}' has not answered within {timeout} seconds. It may answer "
+                    'later, within a day.', 'az aks flex-node show tells when it was seen last.')
+            time.sleep(POLL_SECONDS)
+            asked = client.read('POST', f'{url}/listDiagnosis', body={})
+    if asked['state'] == 'Refused':
+        raise azclierror.AzureResponseError(
+            f"'{node_name}' refuses: {asked.get('message', '')}")
+    bundle = asked.pop('supportBundle', None)
+    if bundle and file:
+        _write(file, base64.b64decode(bundle))
+    return asked
+
+
+def _write(file, data):
+    """Writes a new file that its owner alone reads."""
+    try:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'wb') as out:
+            out.write(data)
+    except OSError as ex:
+        raise azclierror.FileOperationError(f'{file} cannot be written: {ex}') from ex

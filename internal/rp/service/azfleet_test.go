@@ -1,0 +1,235 @@
+package service
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apidoc "github.com/Azure/AKSFlexNode/docs/api"
+)
+
+// table runs a command with -o table, checks that it fits 120 columns, and returns the words of each
+// row.
+func (w *azWorld) table(command string) string {
+	w.t.Helper()
+	var rows []string
+	for line := range strings.Lines(w.must("az aks flex-node " + command + " -o table")) {
+		if line = strings.TrimRight(line, "\n"); len(line) > 120 {
+			w.t.Errorf("%s: %d columns\n%s", command, len(line), line)
+		}
+		rows = append(rows, strings.Join(strings.Fields(line), " "))
+	}
+	return strings.Join(rows, "\n")
+}
+
+// waits runs a command until its table has a text.
+func (w *azWorld) waits(command, want string) {
+	w.t.Helper()
+	table := ""
+	for range 40 {
+		if table = w.table(command); strings.Contains(table, want) {
+			return
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	w.t.Fatalf("%s has no %q:\n%s", command, want, table)
+}
+
+// fleet follows a change that waits while its cluster or its node is paused, goes on, fails, and is
+// allowed to go on. The operator reports in the name of the node, which is an Arc machine.
+func (w *azWorld) fleet(t *testing.T) {
+	const report = `az rest --method post --resource $ARM/ -o none --url "$ARM` + azCluster +
+		`/flexNodeConfig/fleet-1/reportStatus?api-version=2026-05-01-preview" \
+  --headers x-ms-flexnode-uid=$(cat uid) Content-Type=application/json --body `
+	version := func() string {
+		return w.must("az aks flex-node show $G -n fleet-1 --query properties.configVersion -o tsv")
+	}
+	w.must("az aks flex-node create $G -n fleet-1 --auth-method arc " +
+		"--query properties.resourceUid -o tsv >uid")
+	w.ready("fleet-1")
+	first := version()
+	w.must(report + `'{"appliedConfigVersion": "` + first + `"}'`)
+	w.fails("az aks flex-node allow-versions $G", "Every node of the cluster that has tried this change "+
+		"is well")
+	if got := w.table("pause $G"); !strings.Contains(got, "\nmy-cluster cluster True") {
+		t.Errorf("pause prints\n%s", got)
+	}
+	w.must("az aks flex-node update $G -n fleet-1 -m 44 -o none")
+	second := version()
+	if got := w.table("diff $G -n fleet-1"); !strings.Contains(got, "node.maxPods 110 44 restart") {
+		t.Errorf("diff prints\n%s", got)
+	}
+	if got := w.must("az aks flex-node diff $G -n fleet-1 --from " + second + " --to " + second +
+		" --query '[disruption, length(changes)]' -o tsv | tr '\\n' ' '"); got != "none 0" {
+		t.Errorf("diff of one with itself: %s", got)
+	}
+	w.waits("summary $G", "1 held: Paused")
+	w.must("az aks flex-node pause $G -n fleet-1 -o none; az aks flex-node resume $G -o none")
+	w.waits("summary $G", "waiting change")
+	if got := w.table("summary $G"); strings.Contains(got, "held:") || strings.Contains(got, "trying") {
+		t.Errorf("with the node paused:\n%s", got)
+	}
+	if got := w.table("resume $G -n fleet-1"); !strings.Contains(got, "\nfleet-1 node False") ||
+		version() != second {
+		t.Errorf("resume prints\n%s\nversion %s, before %s", got, version(), second)
+	}
+	w.waits("summary $G", "1 trying")
+	w.must(report + `'{"appliedConfigVersion": "` + first + `", "config": {"failed": {"version": "` +
+		second + `", "reason": "HealthFailed"}}}'`)
+	w.waits("summary $G", "held: CanaryFailed; 1 failed")
+	if got := w.table("allow-versions $G --failures 2 --for PT4H"); !strings.Contains(got,
+		"CanaryFailed node.maxPods=44") {
+		t.Errorf("allow-versions prints\n%s", got)
+	}
+	w.table("show $G -n fleet-1")
+	w.table("list $G")
+	w.table("history $G -n fleet-1")
+}
+
+// What the commands about a fleet refuse.
+func (w *azWorld) fleetRefusals(t *testing.T) {
+	w.must("az aks flex-node create $G -n fleet-2 -o none")
+	w.refused([]refusal{
+		{"", "allow-versions $G --for 4h", "'4h' is not a duration of ISO 8601"},
+		{"stranger", "pause $G", "'Microsoft.ContainerService/managedClusters/read'"},
+		{"stranger", "summary $G", "summarizeFlexNodes/action'"},
+		{"", "diff $G -n fleet-2 --from 1", "configVersion 1 is none of the node's"},
+		{"stranger", "replace $G -n fleet-2 --yes", "regenerateToken/action'"},
+		{"stranger", "resume $G -n fleet-2", "flexNodeConfig/read'"},
+		{"stranger", "allow-versions $G", "allowVersions/action'"},
+		{"stranger", "diff $G -n fleet-2", "diff/action'"},
+		{"", "summary -g my-rg -c no-cluster", "no-cluster"},
+	})
+	for _, command := range []string{"pause $G -n none", "resume -g my-rg -c no-cluster"} {
+		if _, errors, code := w.run("az aks flex-node " + command); code != 3 {
+			t.Errorf("%s: exit code %d\n%s", command, code, errors)
+		}
+	}
+}
+
+// A new machine takes a node over with a URL that is in no message, and a command without it.
+func (w *azWorld) replaced(t *testing.T) {
+	const command = "sudo aks-flex-node agent --config-url-file -"
+	former := w.must("az aks flex-node create $G -n spare-1 --output-url -o tsv " +
+		"--query properties.configUrl")
+	w.fails("az aks flex-node replace $G -n spare-1", "--yes")
+	out, errors, code := w.run("az aks flex-node replace $G -n spare-1 --yes")
+	var issued struct{ ConfigURL, Command string }
+	if err := json.Unmarshal([]byte(out), &issued); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v\n%s%s", code, err, out, errors)
+	}
+	if issued.Command != command || !strings.Contains(errors, command) ||
+		strings.Contains(errors, issued.ConfigURL) || issued.ConfigURL == former {
+		t.Errorf("replace prints\n%s%s", out, errors)
+	}
+	if status, _ := w.fetch(former); status != 403 {
+		t.Errorf("the former URL: %d", status)
+	}
+	if status, _ := w.fetch(issued.ConfigURL); status != 200 {
+		t.Errorf("the new URL: %d", status)
+	}
+	w.table("replace $G -n spare-1 --yes")
+	w.table("rotate-token $G -n spare-1")
+}
+
+// The identity of a node: a machine that is connected to Arc as it joins, and another identity.
+func (w *azWorld) identities(t *testing.T) {
+	write(t, w.dir, "onboard.txt", "canary-of-onboarding")
+	const (
+		app    = "11111111-2222-3333-4444-555555555555"
+		create = "az aks flex-node create $G -n arc-1 --auth-method arc --use-azure-auth true " +
+			"--kubelet-credential token --auto-role-assignment true --onboarding-client-id " + app
+	)
+	w.fails(create, "needs --onboarding-secret without a terminal.")
+	for _, step := range []struct{ script, want string }{
+		{create + " --onboarding-secret @onboard.txt --query properties.azureAuth -o json | tr -d ' \n'",
+			`{"arc":{"autoRoleAssignment":true,"onboarding":{"clientId":"` + app + `"}},"method":"arc"}`},
+		{"az aks flex-node update $G -n arc-1 --auto-role-assignment false --onboarding-tenant " + app +
+			" --query 'properties.azureAuth.arc.[autoRoleAssignment,onboarding.clientTenant]' -o tsv |" +
+			" tr '\n' ' '", "None " + app},
+		{"az aks flex-node update $G -n arc-1 --auth-method managedIdentity --principal-id " + app +
+			" --query properties.azureAuth -o json | tr -d ' \n'",
+			`{"managedIdentity":{"principalId":"` + app + `"},"method":"managedIdentity"}`},
+	} {
+		if got := w.must(step.script); got != step.want {
+			t.Errorf("%s\ngot  %q\nwant %q", step.script, got, step.want)
+		}
+	}
+	w.fails("az aks flex-node update $G -n arc-1 --onboarding-client-id "+app,
+		"--onboarding-client-id goes with --auth-method arc only.")
+}
+
+// A node that is to follow no longer is asked for, whichever option says so.
+func (w *azWorld) unfollowed(t *testing.T) {
+	w.must("az aks flex-node create $G -n alone-1 -o none")
+	const update = "az aks flex-node update $G -n alone-1 "
+	w.fails(update+"--follow false", "Use --yes.")
+	w.fails(update+"--set properties.continuousMonitoring=false", "Use --yes.")
+	const follows = " --query properties.continuousMonitoring -o tsv"
+	for _, step := range []struct{ script, want string }{
+		{"az aks flex-node show $G -n alone-1" + follows, "true"},
+		{update + "--follow false --yes" + follows, "false"},
+		{update + "-m 50" + follows, "false"},
+	} {
+		if got := w.must(step.script); got != step.want {
+			t.Errorf("%s: %s", step.script, got)
+		}
+	}
+}
+
+// Every property of a flex node that its owner writes has an option, and every option a property.
+func (w *azWorld) optionsAreComplete(t *testing.T) {
+	out := w.must(`/usr/bin/python3 -c "
+import sys; sys.path.insert(0, 'extensions/aks-flex-node')
+from azext_aks_flex_node._desired import OPTIONS
+print(*(place for option in OPTIONS.values() for place in option.places))"`)
+	missing := writable(t)
+	for place := range strings.FieldsSeq(out + " azureAuth.method upgradePolicy.paused") {
+		found := len(missing)
+		maps.DeleteFunc(missing, func(p string, _ bool) bool {
+			return p == place || strings.HasPrefix(p, place+".")
+		})
+		if found == len(missing) {
+			t.Errorf("the API has no %s", place)
+		}
+	}
+	if len(missing) > 0 {
+		t.Errorf("without an option: %s", slices.Sorted(maps.Keys(missing)))
+	}
+}
+
+// writable returns the properties of a flex node that its owner writes, by the API's document.
+func writable(t *testing.T) map[string]bool {
+	type schema struct {
+		Ref        string `json:"$ref"`
+		ReadOnly   bool
+		Properties map[string]schema
+	}
+	var doc struct{ Definitions map[string]schema }
+	if err := json.Unmarshal(apidoc.OpenAPI, &doc); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]bool{}
+	var walk func(at string, s schema)
+	walk = func(at string, s schema) {
+		if s.Ref != "" {
+			s = doc.Definitions[s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]]
+		}
+		if len(s.Properties) == 0 {
+			all[at] = true
+		}
+		for name, p := range s.Properties {
+			if !p.ReadOnly {
+				walk(strings.TrimPrefix(at+"."+name, "."), p)
+			}
+		}
+	}
+	walk("", doc.Definitions["FlexNodeConfigProperties"])
+	if len(all) < 40 {
+		t.Fatalf("the document has %d properties only", len(all))
+	}
+	return all
+}
