@@ -49,8 +49,7 @@ type options struct {
 	secrets redact.Redactor
 }
 
-// input reads the configuration as it is now. What it leaves open remains as it was resolved for
-// the node that this machine is.
+// input reads the configuration as it is now. What it leaves open remains as resolved before.
 func (o *options) input(ctx context.Context) (change.Input, error) {
 	read, err := o.read(o.applied(ctx))
 	return o.inputOf(read), err

@@ -51,8 +51,7 @@ func Standing(
 	return a, nil
 }
 
-// MachineID is the ARM id of the Arc machine that this machine is already, "" when it is none or
-// Azure no longer accepts it.
+// MachineID is the ARM id of the Arc machine that this one is; "" for none, or if not accepted.
 func MachineID(ctx context.Context, m Machine, c config.Config) string {
 	if c.Azure.AuthMode() != config.AuthArc {
 		return ""

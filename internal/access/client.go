@@ -90,8 +90,7 @@ func Authorised(
 	return ok, err
 }
 
-// Required is what kubelet's identity must be allowed in the cluster, and the role that
-// allows it.
+// Required is what kubelet's identity must be allowed in the cluster, and the role that allows it.
 func Required(c config.Config) (kube.Access, string) {
 	if c.Azure.ShowsToken() {
 		role := fmt.Sprintf("the role %q on %s",

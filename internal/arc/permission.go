@@ -158,8 +158,7 @@ func covered(patterns []*string, action string) bool {
 	})
 }
 
-// Explain lists what an identity lacks, each with the command that cures it. Several permissions of
-// one role have one command.
+// Explain lists what an identity lacks, with the commands that cure it, one for each role.
 func Explain(gaps []Gap, principal string) string {
 	var lines []string
 	said := map[string]bool{}

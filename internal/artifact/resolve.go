@@ -38,9 +38,8 @@ func Wanted(c config.Config, arch string) []Artifact {
 // Resolve finds the digest of every wanted artifact: from overrides (keyed by name and version, or
 // by name), else from the pinned digests, else from the checksum file that upstream publishes,
 // asked for over https from upstream, with Source.TrustMirrors first from the mirrors, or from
-// Source.Directory.
-// Artifacts come back in the order of wanted. Every artifact that cannot be resolved is in the
-// error.
+// Source.Directory. Artifacts come back in the order of wanted. Every artifact that cannot be
+// resolved is in the error.
 func Resolve(ctx context.Context, s Source, wanted []Artifact,
 	overrides map[string]config.Override) ([]Artifact, error) {
 	arts, errs := make([]Artifact, len(wanted)), make([]error, len(wanted))

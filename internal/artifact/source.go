@@ -30,8 +30,7 @@ type Source struct {
 	Trusted func(file string) error
 	// HTTP does the requests (NewClient).
 	HTTP *http.Client
-	// Progress, when set, is called when a lookup of a checksum has failed and is tried again, also by
-	// several goroutines at once.
+	// Progress, when set, is called when a checksum's lookup is tried again, by several goroutines.
 	Progress func()
 }
 

@@ -87,8 +87,7 @@ func (r *report) members(path string, o map[string]any, dst reflect.Value) {
 	}
 }
 
-// unknown reports a member that is not known: a warning in a bundle of a newer form, which may have
-// members that can be ignored.
+// unknown reports a member that is not known: only a warning in a bundle of a newer form.
 func (r *report) unknown(path, name string, known []field) {
 	at := member(path, name)
 	if r.newer {

@@ -101,9 +101,8 @@ func shownValue(value any, there bool) *string {
 // nothing all the same: a node that is not told them is cut off.
 var moving = []string{"node.kubelet.serverURL", "node.kubelet.caCertData"}
 
-// undisturbing are the settings that an agent applies without a restart and without a drain, each
-// with all below it. Every other one disturbs the node's pods; flexnode.TestUndisturbing holds this
-// against the agent's plan.
+// undisturbing are the settings, each with all below it, that an agent applies without restart or
+// drain. Others disturb pods; flexnode.TestUndisturbing holds this against the agent's plan.
 var undisturbing = []string{
 	"agent", "azure", "continuousMonitoring", "network", "node.labels", "node.taints",
 }

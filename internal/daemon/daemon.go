@@ -128,8 +128,7 @@ type loop struct {
 	// swarm is the pause after the last hint, which was at swarmed.
 	swarm   time.Duration
 	swarmed time.Time
-	// patience ends when a reconciliation that waits for its proof is interrupted for a new
-	// configuration; nil when none waits.
+	// patience ends when a proof is interrupted for a new configuration; nil when none waits.
 	patience <-chan time.Time
 	// isDeleted means that the machine is to be given back.
 	isDeleted bool
@@ -352,8 +351,7 @@ const (
 	hintMost = 8 * time.Second
 	// lookAgain is the longest rest before a time waited for: the clock may be set meanwhile.
 	lookAgain = 10 * time.Minute
-	// stall is how long a worker may make no progress: longer than any single wait of it, which
-	// TestNoWaitIsAStall adds up.
+	// stall is how long a worker may make no progress: longer than any wait (TestNoWaitIsAStall).
 	stall = 150 * time.Second
 	// feeds is how often the watchdog is fed in each of its intervals.
 	feeds = 4

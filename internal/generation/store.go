@@ -134,8 +134,7 @@ func (s Reader) read(file string) ([]byte, error) {
 	return data, nil
 }
 
-// bare reads generation.json. It returns the generation without its resources, and the digest of
-// node.json, which has them.
+// bare reads generation.json: the generation without its resources, and the digest of node.json.
 func (s Reader) bare(id string) (g Generation, nodeSHA256 string, err error) {
 	first, err := s.read(s.head(id))
 	if err != nil {

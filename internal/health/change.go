@@ -71,8 +71,7 @@ func changing(t transition.Transition) Condition {
 		fmt.Sprintf("a change is under way (%s, in phase %s)", t.Kind, t.Phase))
 }
 
-// RevisionNotTrusted is the reason of an offer that the installation has not signed for this
-// machine, or that goes back.
+// RevisionNotTrusted is the reason of an offer that is not signed for this machine, or goes back.
 const RevisionNotTrusted = "RevisionNotTrusted"
 
 // RefusedByPolicy is the reason of what the policy of the machine does not allow a provider.

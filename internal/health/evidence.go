@@ -109,16 +109,14 @@ type Wanted struct {
 	Settling time.Duration
 }
 
-// Machine is what was found on the machine, of which Units are those of a container runtime or
-// kubelet that are not ours.
+// Machine is what was found on the machine, Units those of runtimes and kubelets that are not ours.
 type Machine struct {
 	host.Facts
 	// Installed tells that the node's files are on the machine already.
 	Installed bool
 	// ForeignDirectories hold the state of a node that is not ours.
 	ForeignDirectories []string
-	// Barriers are the firewalls of the machine's owner that stop what a node needs; not asked for
-	// where they are to be ignored.
+	// Barriers are the owner's firewalls that stop what a node needs; not asked if to be ignored.
 	Barriers Answer[[]Firewall]
 	// PodCIDRs are the subnets of the node's own pod network, as far as they are known.
 	PodCIDRs []string

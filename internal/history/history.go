@@ -11,8 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
-// How many generations and rejections are kept. Artifacts are kept of two generations: the applied
-// one and the previous one.
+// How many generations and rejections are kept. Artifacts are kept of the applied and previous one.
 const (
 	maxGenerations = 5
 	maxRejections  = 10

@@ -81,8 +81,7 @@ func (l linux) saveRules(ctx context.Context, family string) (string, error) {
 	return string(out), nil
 }
 
-// clearChains removes chains, and before them the rules elsewhere that jump to them, in one
-// transaction for each family.
+// clearChains removes chains, after the rules that jump to them, in one transaction for a family.
 func (l linux) clearChains(ctx context.Context, prefix string, found []string) error {
 	var errs []error
 	for _, family := range families {

@@ -96,8 +96,7 @@ func (h *Host) setMode(real string, to state.Dir) error {
 	})
 }
 
-// restoreContents empties a claimed directory that was empty before. A mount that has covered it
-// since is somebody else's.
+// restoreContents empties a claimed directory that was empty before, unless a mount covers it now.
 func (h *Host) restoreContents(from, to, ours state.Dir) error {
 	if from.Mounted && !to.Mounted {
 		return h.unmountBelow(to.Path, h.path(to.Path), nil, false)

@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Examination is what is worth knowing of a machine only when something is wrong. What could not be
-// found out is the zero value.
+// Examination is what is asked only when something is wrong. What was not found out is zero.
 type Examination struct {
 	// MissingModules are those of the kernel modules asked for that it neither has nor can load.
 	MissingModules []string

@@ -263,8 +263,7 @@ const (
 	rtfAddrConf = 0x40000
 )
 
-// isDefault6 reports whether a row of /proc/net/ipv6_route is a default route that has all of some
-// flags and none of others.
+// isDefault6 reports whether a row of /proc/net/ipv6_route is a default route with certain flags.
 func isDefault6(row []string, all, none uint64) bool {
 	const anywhere = "00000000000000000000000000000000"
 	if len(row) < 10 || row[0] != anywhere || row[1] != "00" {

@@ -43,8 +43,7 @@ func (h *Host) digest(path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// setFile writes a whole file: under a temporary name, mode and owner before content, digest
-// checked, synced, and then renamed.
+// setFile writes a file under a temporary name, mode and owner first, checks, syncs and renames it.
 func (h *Host) setFile(c state.Change, to state.File, content contents) error {
 	if err := h.clearDir(c, to.Path); err != nil {
 		return err

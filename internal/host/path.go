@@ -79,8 +79,7 @@ func tempName(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".aks-flex-node~")
 }
 
-// Sweep removes unfinished files and links that a killed run has left beside the given things, and
-// secrets that it was handing over.
+// Sweep removes what a killed run has left: unfinished files and links beside things, and secrets.
 func (h *Host) Sweep(keys []state.Key) error {
 	errs := []error{h.clearSecrets()}
 	for _, key := range keys {

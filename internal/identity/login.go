@@ -19,8 +19,7 @@ import (
 // loginLimit is how long a person may take to log in: a device code expires after 15 minutes.
 const loginLimit = 20 * time.Minute
 
-// Login finds the credential for requests to Resource Manager: the configured service principal,
-// else the login of the Azure CLI.
+// Login is the credential for Resource Manager: the service principal, else the Azure CLI's login.
 type Login struct {
 	// Name is the user whose login the service is to use; "" for root, and at a terminal.
 	Name string

@@ -57,8 +57,7 @@ func Unavailable(err error) bool {
 		apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse))
 }
 
-// The pace of waiting: quick at first, when every moment counts, then slower, so that a cluster
-// that is down is not pressed.
+// The pace of waiting: quick at first, then slower, so that a cluster that is down is not pressed.
 const (
 	firstPause = 50 * time.Millisecond
 	mostPause  = time.Second

@@ -15,8 +15,7 @@ var arcTrees = [...]string{
 	"/var/lib/GuestConfig", "/var/log/azcmagent", "/var/log/himds", "/var/log/arcproxy",
 }
 
-// arcAgent is the Arc agent, where the machine becomes an Arc machine. One that somebody else has
-// installed is no part of the node.
+// arcAgent is the Arc agent of an Arc machine, unless somebody else has installed it.
 func arcAgent(p *part) {
 	if p.config.Azure.AuthMode() != config.AuthArc {
 		return

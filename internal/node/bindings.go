@@ -17,8 +17,7 @@ type Bindings struct {
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
 	// ForeignCNI lists network configurations that are not ours; with one, ours is left out.
 	ForeignCNI []string `json:"foreignCNI,omitempty"`
-	// ForeignArc tells that the Arc agent on the machine is somebody else's; it is found out anew
-	// whenever a node is bound.
+	// ForeignArc tells that the Arc agent is somebody else's, as found whenever a node is bound.
 	ForeignArc bool `json:"-"`
 	// Program is the path of aks-flex-node itself, which kubelet calls for tokens.
 	Program string `json:"program,omitempty"`
@@ -82,9 +81,8 @@ func (b Bindings) pods(ipv6 bool) string {
 
 // Bind returns the node of one machine at one time: without the items that are not part of it, and
 // with its own values instead of placeholders. An item whose condition this release does not know
-// is spared. Files carry their content; their digests are
-// computed anew. A placeholder without a value is left as it is: its item comes after a need that
-// is not met.
+// is spared. Files carry their content; their digests are computed anew. A placeholder without a
+// value is left as it is: its item comes after a need that is not met.
 func Bind(d state.Desired, b Bindings) state.Desired {
 	// One pass: a value is never searched for placeholders.
 	replacer := strings.NewReplacer(b.pairs()...)

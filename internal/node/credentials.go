@@ -39,8 +39,7 @@ func credentials(p *part) {
 		kubeconfigOf("kubelet", "client-certificate: "+file+"\n    client-key: "+file)))
 }
 
-// withoutToken wants the bootstrap token absent, rather than not wanting it: its removal is no
-// reason to restart kubelet.
+// withoutToken wants the bootstrap token absent: its removal is no reason to restart kubelet.
 func withoutToken(p *part) {
 	if p.config.Azure.BootstrapToken != nil && !p.config.Azure.ShowsToken() {
 		p.put(state.Item{Resource: state.Absent{Path: p.bootstrapKubeconfig()}, Only: Joined})

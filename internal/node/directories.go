@@ -49,8 +49,7 @@ func directories(p *part) {
 	)
 }
 
-// owned is a directory whose contents are ours alone. At mounts, relative to it, the services that
-// we run may mount something.
+// owned is a directory whose contents are ours alone. At mounts below it, our services may mount.
 func owned(path string, mode fs.FileMode, mounts ...string) state.Dir {
 	return state.Dir{Path: path, Mode: mode, Purge: true, Mounts: mounts}
 }

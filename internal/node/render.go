@@ -154,8 +154,7 @@ func Render(c config.Config, f Facts) state.Desired {
 	return p.items
 }
 
-// Foundation returns the first part of every node: the directories that must be ours before
-// anything is downloaded into them.
+// Foundation is the first part of every node: directories that must be ours before downloads.
 func Foundation(c config.Config) state.Desired {
 	p := &part{config: c, step: state.Directories}
 	foundation(p)

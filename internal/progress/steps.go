@@ -17,8 +17,7 @@ type Steps struct {
 	Log   *slog.Logger
 	// Total counts the changes.
 	Total int
-	// Quiet counts changes without showing their step: it is shown when its turn comes, with the
-	// early changes among its own.
+	// Quiet counts changes without showing their step, which comes later with these among its own.
 	Quiet bool
 
 	current state.Step

@@ -153,8 +153,7 @@ func (r *Redactor) values(v any, secret bool) any {
 	return v
 }
 
-// mounts redacts a table of file systems: credentials in a source, and all options but those that
-// are known to be no secret.
+// mounts redacts a table of file systems: credentials in sources, and options not known as plain.
 func (r *Redactor) mounts(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

@@ -21,9 +21,8 @@ type Pin struct {
 }
 
 // pins are the digests of the releases that are pinned here: name, version, architecture, digest,
-// and the length where it is known.
-// Each digest was read from a list of published release checksums or from the project's own checksum file,
-// not computed here. `make pins` adds releases.
+// and the length where it is known. Each digest was read from a list of published release checksums
+// or from the project's own checksum file, not computed here. `make pins` adds releases.
 //
 //go:embed pins.txt
 var pins string

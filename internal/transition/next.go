@@ -24,13 +24,11 @@ type Situation struct {
 	Wanted  Wanted
 	// Followed reports that the wanted document is from a provider that the node follows.
 	Followed bool
-	// Asked reports that a person has asked: then a node is made again what was applied, whether a
-	// check has found drift or not.
+	// Asked reports that a person has asked: then a node is made what was applied, drift or not.
 	Asked bool
 	// Moved reports that the API server has another address or CA than was proved.
 	Moved bool
-	// Waits reports that a change has to wait: the maintenance window is closed, or pods that may
-	// not move away blocked its drain.
+	// Waits reports that a change has to wait: for the maintenance window, or for pods to drain.
 	Waits bool
 }
 

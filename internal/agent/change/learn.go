@@ -100,8 +100,7 @@ func learnNetwork(ctx context.Context, w *work) error {
 	return subnetsFit(ctx, w)
 }
 
-// subnetsFit refuses pod subnets of families that the machine does not have, or that are not those
-// which the configuration counts on.
+// subnetsFit refuses pod subnets of families that the machine lacks, or not as configured.
 func subnetsFit(ctx context.Context, w *work) error {
 	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, w.config))
 	if err != nil {

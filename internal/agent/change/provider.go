@@ -30,8 +30,7 @@ func kubeletPair(ctx context.Context, a *Agent) ([]byte, error) {
 	return a.ReadFile(access.ClientCertificate(h.Saved.Live.Config))
 }
 
-// ResourceOf is where a configuration is from; zero for none. What a provider has delivered is from
-// it also when it cannot be used.
+// ResourceOf is where a configuration is from, also one that cannot be used; zero for none.
 func ResourceOf(a *Agent, in Input) config.Resource {
 	switch {
 	case in.Resource != nil:

@@ -108,8 +108,7 @@ func reasonOf(err error) health.Waiting {
 	return w
 }
 
-// Closed returns that the maintenance window is closed in which a node is changed for its provider;
-// nil where the target need not wait.
+// Closed tells that the maintenance window for a provider's changes is closed; nil if it is not.
 func Closed(t *Target) *health.Waiting {
 	window := t.Input.Config.Agent.UpgradePolicy.MaintenanceWindow
 	if window == nil || t.Input.Resource == nil {

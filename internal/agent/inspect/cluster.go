@@ -30,8 +30,7 @@ func SeeNode(ctx context.Context, h *Node) health.Answer[kube.Node] {
 	return health.Answered(client.Node(ctx, h.Saved.Live.Config.Agent.NodeName))
 }
 
-// NodeDrift is what differs of the Node object, as it was seen, from a configuration; nothing when
-// the API server did not answer.
+// NodeDrift is what differs of a Node as it was seen; nothing when the API server did not answer.
 func NodeDrift(
 	ctx context.Context, h *Node, c config.Config, seen health.Answer[kube.Node],
 ) state.Plan {

@@ -82,8 +82,7 @@ type Env struct {
 	Poll time.Duration
 	// Patience is how long doctor waits for one server; 0 is its default.
 	Patience time.Duration
-	// Settling is how long kubelet must have been one and the same process before a change is
-	// committed; 0 is defaultSettling.
+	// Settling is how long kubelet must be one process before a commit; 0 is defaultSettling.
 	Settling time.Duration
 	// Healthz asks kubelet's health endpoint; nil asks the one on this machine.
 	Healthz func(context.Context) error

@@ -210,8 +210,7 @@ func changing(h *Node) bool {
 	return t != nil && (t.Touched || t.Kind == transition.Rollback)
 }
 
-// compared returns the generation that the machine is compared with: the applied one, or the one
-// that a change makes of the machine.
+// compared is the generation that the machine is compared with: the applied one, or a change's.
 func compared(h *Node) *generation.Generation {
 	if changing(h) {
 		if to, err := h.Saved.Generations.Load(h.Saved.Transition.To); err == nil {

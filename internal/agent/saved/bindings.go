@@ -12,8 +12,7 @@ import (
 // Bindings are what the node was last proved with, and the cluster's identity.
 type Bindings struct {
 	node.Bindings
-	// ClusterUID is the uid of the Service default/kubernetes: the cluster stays the same one when
-	// its address and CA change.
+	// ClusterUID is the uid of the Service default/kubernetes: it stays when address and CA change.
 	ClusterUID string `json:"clusterUID,omitempty"`
 	// FormerCA is the part of CA that was current before the last rotation. The next one drops it.
 	FormerCA string `json:"formerCA,omitempty"`

@@ -10,8 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 )
 
-// BootFile is the id of the machine's boot, below RunDir: what is there does not survive a reboot,
-// and is on no copy of the disk.
+// BootFile is the id of the machine's boot, below RunDir, which no reboot or copied disk has.
 const BootFile = "boot-id"
 
 // BootID returns the id of the machine's boot, which the first process makes.

@@ -10,12 +10,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 )
 
-// sweepEvery is how often the artifacts in the store are compared with what was verified when they
-// were fetched: all of it is read.
+// sweepEvery is how often all artifacts in the store are read and compared with what was verified.
 const sweepEvery = 24 * time.Hour
 
-// sweepStore reads the store when it is time to, as far as ctx allows; the next one goes on. A node
-// that is being changed is not swept.
+// sweepStore reads the store when due, as far as ctx allows, unless the node is being changed.
 func sweepStore(ctx context.Context, h *change.Home) error {
 	if h.Saved.Applied == nil || h.Saved.Transition != nil {
 		return nil

@@ -203,8 +203,7 @@ func finishLeaving(ctx context.Context, w *Watcher, t transition.Transition) err
 // deletedDrain is how long pods may take to move away from a node whose resource was deleted.
 const deletedDrain = time.Minute
 
-// Leave gives the machine back, since its owner has deleted the resource. The service remains, and
-// waits for another configuration.
+// Leave gives the machine back, since its resource was deleted. The service waits for another.
 func (w *Watcher) Leave(ctx context.Context) transition.Outcome {
 	return change.Verdict(w.giveBack(ctx, transition.Options{
 		DrainTimeout: deletedDrain, Waits: true, Deleted: w.Follows.Resource.UID,
