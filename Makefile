@@ -60,7 +60,7 @@ check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz 
 
 lint: export GOGC = 400
 lint: ## gofmt, vet, staticcheck
-	@test -z "$$(gofmt -l *.go api cmd docs internal lab packaging scripts test testdata | tee /dev/stderr)" || \
+	@test -z "$$(gofmt -l *.go api cmd docs internal lab manifests packaging scripts test testdata | tee /dev/stderr)" || \
 		{ echo "run gofmt -w on the files above"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags azurite ./internal/rp/credential

@@ -6,7 +6,10 @@
 # A cut download does nothing: all is done by main, which the last line calls.
 set -eu
 
-# What follows is filled in for a release; a copy without it needs --repository and --key.
+# Where the latest release is. The copy of this script in the sources runs the one that is there.
+RELEASES='https://github.com/Azure/AKSFlexNode/releases/latest/download'
+
+# What follows is filled in for a release.
 VERSION=''
 REPOSITORY=''
 KEY=''
@@ -31,6 +34,8 @@ state=/var/lib/aks-flex-node
 usage() {
 	cat <<-END
 		usage: install.sh [--dry-run] [--no-apt] [--version VERSION] [--repository URL] [--key FILE]
+
+		Installs the release that it belongs to; a copy from the sources, the latest one.
 
 		  --dry-run         say what would be done, and do nothing
 		  --no-apt          install the program below /usr/local, also where there is apt
@@ -141,9 +146,7 @@ read_index() {
 }
 
 by_apt() {
-	if [ -z "$REPOSITORY" ] || [ -z "$KEY$key_file" ]; then
-		fail 'this copy belongs to no release: use that of a release, or --repository URL --key FILE'
-	fi
+	[ -n "$KEY$key_file" ] || fail 'this copy belongs to no release, and has no key: add --key FILE'
 	if [ -n "$key_file" ]; then
 		[ -r "$key_file" ] || fail "cannot read the key $key_file"
 		! grep -q 'BEGIN PGP' "$key_file" || fail "the key must not be armored:" \
@@ -183,25 +186,39 @@ by_apt() {
 		$older "aks-flex-node${wanted:+=$wanted}" aks-flex-node-archive-keyring
 }
 
-# fetch downloads a file of the release and verifies it: fetch NAME SHA256 FILE. A server that says
-# nothing for 30 seconds is given up.
-fetch() {
+# download writes what is at a URL into a file: download URL FILE. A server that says nothing for
+# 30 seconds is given up.
+download() {
 	if command -v curl >/dev/null; then
 		curl -fsSL --retry 3 --connect-timeout 30 --speed-limit 1 --speed-time 30 \
-			-o "$3" "$REPOSITORY/$1" || fail "cannot download $REPOSITORY/$1"
+			-o "$2" "$1" || fail "cannot download $1"
 	else
-		wget -q --tries 3 --timeout 30 -O "$3" "$REPOSITORY/$1" ||
-			fail "cannot download $REPOSITORY/$1"
+		wget -q --tries 3 --timeout 30 -O "$2" "$1" || fail "cannot download $1"
 	fi
+}
+
+# latest runs the script of the latest release, which must be whole, with the same arguments.
+latest() {
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+	download "$RELEASES/install.sh" "$work/install.sh"
+	if ! grep -q "^VERSION='..*'" "$work/install.sh" ||
+		! tail -n 1 "$work/install.sh" | grep -qx 'main "$@"'; then
+		fail "$RELEASES/install.sh is not the script of a release"
+	fi
+	sh "$work/install.sh" "$@"
+}
+
+# fetch downloads a file of the release and verifies it: fetch NAME SHA256 FILE.
+fetch() {
+	download "$REPOSITORY/$1" "$3"
 	echo "$2  $3" | sha256sum --check --status ||
 		fail "$REPOSITORY/$1 is not what was released: its SHA-256 is not $2"
 }
 
 by_digest() {
 	[ -z "$version" ] || fail '--version needs apt: take the install.sh of that version'
-	if [ -z "$REPOSITORY" ] || [ -z "$digest" ]; then
-		fail 'this copy belongs to no release: use that of a release'
-	fi
+	[ -n "$digest" ] || fail 'this copy belongs to no release: use that of a release'
 	if command -v dpkg-query >/dev/null &&
 		dpkg-query -W -f '${db:Status-Status}' aks-flex-node 2>/dev/null | grep -qx installed; then
 		fail 'the package aks-flex-node is installed: use apt'
@@ -231,13 +248,20 @@ by_digest() {
 
 sample() {
 	[ -d "$config_dir" ] || change mkdir -m 755 "$config_dir"
+	# The service may use the login of the Azure CLI of who installs; at a terminal it asks by itself.
+	user=''
+	case "${SUDO_USER:-root}" in
+	root | *[!A-Za-z0-9._-]*) ;;
+	*) user="\"cliUser\": \"$SUDO_USER\"," ;;
+	esac
 	clusters=resourceGroups/your-rg/providers/Microsoft.ContainerService/managedClusters
 	place 600 "$config_dir/config.json.sample" <<-END
 		{
 		  "azure": {
 		    "subscriptionId": "your-subscription-id",
 		    "tenantId": "your-tenant-id",
-		    "cloud": "AzurePublicCloud",
+		    "cloud": "AzurePublicCloud",${user:+
+		    $user}
 		    "arc": {
 		      "machineName": "your-unique-node-name",
 		      "tags": { "environment": "edge", "node-type": "worker" },
@@ -295,8 +319,7 @@ next() {
 		'principal or another credential needs it.'
 }
 
-main() {
-	umask 022 # what is installed is for all to read
+options() {
 	dry_run='' use_apt=yes version='' key_file=''
 	while [ $# -gt 0 ]; do
 		case "$1" in
@@ -310,6 +333,15 @@ main() {
 		esac
 		shift
 	done
+}
+
+main() {
+	umask 022 # what is installed is for all to read
+	options "$@"
+	if [ -z "$VERSION$REPOSITORY" ]; then
+		latest "$@"
+		return
+	fi
 	begin
 	check
 	if [ -n "$use_apt" ] && command -v apt-get >/dev/null; then

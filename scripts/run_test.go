@@ -50,13 +50,19 @@ func (p *place) put(name, text string) {
 	}
 }
 
-// run runs a script, whose paths are below the root.
-func (p *place) run(script string, args ...string) (string, error) {
-	p.t.Helper()
+// rooted is a script whose paths are below the root.
+func (p *place) rooted(script string) string {
 	for _, top := range []string{"/etc/", "/var/", "/run/", "/usr/", "/proc/"} {
 		script = strings.ReplaceAll(script, " "+top, " "+p.root+top)
 		script = strings.ReplaceAll(script, "="+top, "="+p.root+top)
 	}
+	return script
+}
+
+// run runs a script, whose paths are below the root.
+func (p *place) run(script string, args ...string) (string, error) {
+	p.t.Helper()
+	script = p.rooted(script)
 	for _, name := range []string{"apt-get", "systemctl", "dpkg-query"} {
 		body, given := p.helpers[name]
 		if !given && name == "dpkg-query" {
@@ -303,6 +309,23 @@ func TestVersionThatIsAskedFor(t *testing.T) {
 	}
 }
 
+// The sample lets the service use the login of the Azure CLI of who has called sudo.
+func TestSampleNamesWhoInstalls(t *testing.T) {
+	for user, want := range map[string]string{
+		"ada": `"cliUser": "ada",`, "root": "", "": "", `a"b`: "",
+	} {
+		p := newPlace(t)
+		if out, err := p.run("SUDO_USER='"+user+"'\n"+p.release(), "--no-apt"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		sample, err := os.ReadFile(filepath.Join(p.root, "etc/aks-flex-node/config.json.sample"))
+		if err != nil || strings.Contains(string(sample), "cliUser") != (want != "") ||
+			!strings.Contains(string(sample), want) {
+			t.Errorf("%q: %v\n%s", user, err, sample)
+		}
+	}
+}
+
 // Without systemd, as in a rescue system, all is removed but what only systemd does.
 func TestUninstallWithoutSystemd(t *testing.T) {
 	p := newPlace(t)
@@ -522,6 +545,36 @@ func TestNextStepFits(t *testing.T) {
 			if strings.Contains(next, not) {
 				t.Errorf("with %q it says %q:\n%s", tt.file, not, next)
 			}
+		}
+	}
+}
+
+// install.sh of the sources runs the one of the latest release, with its arguments. One that is no
+// release's, or was cut off, is not run.
+func TestInstallFromTheSources(t *testing.T) {
+	const latest = "https://github.com/Azure/AKSFlexNode/releases/latest/download/install.sh"
+	released := newPlace(t).release()
+	for name, tt := range map[string]struct {
+		found string
+		want  string
+	}{
+		"the latest release": {found: released},
+		"not a release":      {found: install, want: "is not the script of a release"},
+		"cut off":            {found: released[:len(released)-20], want: "is not the script of a release"},
+		"no answer":          {want: "cannot download " + latest},
+	} {
+		p := newPlace(t)
+		p.release() // what its script fetches
+		p.put("tmp/found", p.rooted(tt.found))
+		p.helpers["curl"] = fetching(`case $a in ` + latest + `) [ -s ` + p.root + `/tmp/found ] && ` +
+			`cp ` + p.root + `/tmp/found "$out" ;; *) exit 22 ;; esac`)
+		out, err := p.run(install, "--version", "1.0.0")
+		if tt.want == "" && (err != nil || !strings.Contains(out, " aks-flex-node=1.0.0 ")) ||
+			tt.want != "" && (err == nil || !strings.Contains(out, tt.want)) {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		if left, err := os.ReadDir(filepath.Join(p.root, "tmp")); err != nil || len(left) != 1 {
+			t.Errorf("%s: left are %v, %v", name, left, err)
 		}
 	}
 }

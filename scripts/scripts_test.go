@@ -95,12 +95,13 @@ func TestSample(t *testing.T) {
 	_, clusters, _ := strings.Cut(install, "clusters=")
 	clusters, _, _ = strings.Cut(clusters, "\n")
 	filled := strings.NewReplacer("$clusters", clusters,
+		"${user:+\n\t\t    $user}", `"cliUser": "ada",`,
 		"your-subscription-id", "11111111-2222-3333-4444-555555555555",
 		"your-tenant-id", "66666666-7777-8888-9999-000000000000",
 		"your-kubernetes-version", "1.36.3").Replace(sample)
 	read, warnings, err := config.Parse([]byte(filled), config.Host{HostName: "n",
 		Arch: "amd64"})
-	if err != nil || len(warnings) > 0 || !read.Azure.ArcEnabled() {
+	if err != nil || len(warnings) > 0 || !read.Azure.ArcEnabled() || read.Azure.CLIUser != "ada" {
 		t.Errorf("%v %v\n%s", err, warnings, filled)
 	}
 }

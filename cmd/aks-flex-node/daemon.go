@@ -34,7 +34,8 @@ Made to run as a service: systemctl enable --now aks-flex-node-agent
 With --config-url-file the configuration is fetched from a resource provider first, and
 kept in /var/lib/aks-flex-node, which only root reads; the URL is kept nowhere. Then the
 machine joins, and the service, where it is installed, is enabled and takes over. Exits
-when the join has ended, also where the service has begun it, with its result.`,
+when the join has ended, also where the service has begun it, with its result: 2 when
+the machine has joined and its pods reach no Services (docs/services.md).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case cmd.Flags().Changed("config-url"), cmd.Flags().Changed("config-url-file"):
@@ -53,6 +54,11 @@ when the join has ended, also where the service has begun it, with its result.`,
 		"the same with the `URL` itself, which logs of sudo and shells keep; - is standard input")
 	cmd.Flags().StringVar(&from.proxy, "proxy", "",
 		"the `URL` of the proxy to fetch the configuration through (default HTTPS_PROXY, NO_PROXY)")
+	cmd.Flags().StringVar(&from.caFile, "ca-file", "",
+		"trust the CAs in a PEM `file` too, for the provider alone, now and later")
+	cmd.Flags().StringVar(&from.caPin, "ca-pin", "",
+		"send the URL only to a server whose chain has a certificate with this `pin`: sha256: and the\n"+
+			"SHA-256 of its public key, of the CA or of the server; trust that certificate too")
 	cmd.Flags().BoolVar(&from.noWait, "no-wait", false, "leave the join to the service")
 	return cmd
 }

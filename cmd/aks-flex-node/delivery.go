@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/regular"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
@@ -33,11 +35,34 @@ const maxURL = 8 << 10
 // handOver is set in the environment of the process that joins and then starts the service.
 const handOver = "AKS_FLEX_NODE_HAND_OVER"
 
-// delivery is where a configuration URL is, through which proxy it is fetched, and whether the join is
-// left to the service.
+// delivery is where a configuration URL is, through which proxy it is fetched, by which CAs and pin its
+// server is known, and whether the join is left to the service.
 type delivery struct {
 	url, file, proxy string
+	caFile, caPin    string
 	noWait           bool
+}
+
+// trust returns the trust in the server of the URL: beside the CAs of the command line, or those that
+// an earlier join has kept.
+func (d delivery) trust(kept []byte) (*follow.Trust, error) {
+	t := &follow.Trust{CA: kept, Pin: d.caPin}
+	if d.caFile == "" {
+		return t, nil
+	}
+	var err error
+	if t.CA, err = regular.ReadFile(d.caFile); err != nil {
+		return nil, fmt.Errorf("cannot read the file of CAs: %w", err)
+	}
+	return t, nil
+}
+
+// distrust is a hint for a server whose certificate is of no CA that is trusted; "" for none.
+func (d delivery) distrust(err error) string {
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
+		return ""
+	}
+	return "; if the provider has a CA of its own, name it with --ca-file or --ca-pin"
 }
 
 // route returns the proxy of the first contact: the configuration is not there yet.
@@ -156,15 +181,31 @@ func (o *options) fetch(
 	if err != nil {
 		return err
 	}
+	joined, err := a.Records().Joining()
+	if err != nil {
+		return err
+	}
+	trust, err := from.trust(joined.ProviderCA)
+	if err != nil {
+		return err
+	}
+	client, err := trust.Client(route, u)
+	if err != nil {
+		return usageError("%w", err)
+	}
 	hint := from.withoutProxy(os.Getenv)
 	fetcher := follow.Fetcher{
-		Client: follow.NewClient(route), For: fetchFor,
+		Client: client, For: fetchFor,
 		Waiting: func(err error, pause time.Duration) {
-			fmt.Fprintf(o.err, "%v%s; trying again in %s\n", err, hint, pause.Round(time.Second))
+			fmt.Fprintf(o.err, "%v%s%s; trying again in %s\n", err, from.distrust(err), hint,
+				pause.Round(time.Second))
 			hint = ""
 		},
 	}
 	bundle, err := fetcher.Fetch(ctx, u)
+	if err == nil {
+		bundle, err = withCA(bundle, trust.Kept())
+	}
 	if err != nil {
 		return err
 	}
@@ -186,6 +227,16 @@ func (o *options) fetch(
 	return nil
 }
 
+// withCA puts the CAs that the provider is known by into a bundle that has none.
+func withCA(bundle, ca []byte) ([]byte, error) {
+	joining := config.JoiningOf(bundle)
+	if len(ca) == 0 || joining.ProviderCA != nil {
+		return bundle, nil
+	}
+	joining.ProviderCA = ca
+	return config.WithJoining(bundle, joining)
+}
+
 // errWithdrawn tells that a delivery was interrupted on a machine that has another configuration.
 var errWithdrawn = errors.New("interrupted: the configuration of the URL is taken back, and the " +
 	"machine keeps the one of its file; ask for another URL to try again")
@@ -197,6 +248,7 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	if err := os.Unsetenv(handOver); err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
+	joins := o.applied(ctx) == nil
 	in, err := o.input(ctx)
 	if err != nil {
 		return err
@@ -207,6 +259,9 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	}
 	defer done()
 	result, err := o.joinAfterService(ctx, a, in)
+	if err == nil && joins {
+		result.Conditions, err = change.Unserved(ctx, a)
+	}
 	if ctx.Err() == nil { // an interrupt means that it is not to go on by itself
 		err = errors.Join(err, a.Machine.RestartUnit(ctx, change.Service))
 	} else if back, e := change.Withdraw(context.WithoutCancel(ctx), a); e != nil || back {

@@ -1,9 +1,39 @@
 package main
 
 import (
+	"bytes"
 	"net/http"
 	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
+
+// The CAs of the first contact are kept in the bundle, unless that brings others.
+func TestCAOfTheFirstContactIsKept(t *testing.T) {
+	const bare = `{"schemaVersion":"1.0","enrolmentSecret":"e","root":"cm9vdA==","config":{"a":1}}`
+	own, err := config.WithJoining([]byte(bare), config.Joining{ProviderCA: []byte("its own")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ bundle, given, kept string }{
+		{bare, "of the file", "of the file"},
+		{bare, "", ""},
+		{string(own), "of the file", "its own"},
+	} {
+		got, err := withCA([]byte(c.bundle), []byte(c.given))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := config.JoiningOf(got)
+		if string(kept.ProviderCA) != c.kept {
+			t.Errorf("%q is kept, not %q", kept.ProviderCA, c.kept)
+		}
+		before := config.JoiningOf([]byte(c.bundle))
+		if kept.EnrolmentSecret != before.EnrolmentSecret || !bytes.Equal(kept.Root, before.Root) {
+			t.Errorf("%s became %s", c.bundle, got)
+		}
+	}
+}
 
 // The proxy of the first contact is that of the command line, else that of the environment; sudo drops
 // the latter, which a failure says (E23).

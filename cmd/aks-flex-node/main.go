@@ -19,7 +19,7 @@ import (
 const (
 	exitDone   = 0
 	exitFailed = 1 // could not be done, or could not be told
-	exitFound  = 2 // something differs or is wrong: plan, drift, diff, status, doctor, endpoints
+	exitFound  = 2 // something differs or is wrong, also when a node has joined
 	exitConfig = 3 // the configuration or the command line is wrong; trying again will not help
 	exitNoNode = 4 // this machine is not a node
 )

@@ -16,7 +16,8 @@ func TestManualPage(t *testing.T) {
 		pagetest.Part{Name: "EXIT STATUS", Items: [][2]string{
 			{"0", "Done."},
 			{"1", "Failed; the message says what and, when it is known, what to do."},
-			{"2", "plan, drift: there is something to do."},
+			{"2", "plan, drift, diff: something differs; status, doctor, endpoints: something is " +
+				"wrong; agent, bootstrap: the machine has joined, and its pods reach no Services."},
 			{"3", "The configuration or the command line is wrong; trying again does not help."},
 		}},
 		pagetest.Part{Name: "ENVIRONMENT", Items: [][2]string{

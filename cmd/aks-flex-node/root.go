@@ -136,7 +136,8 @@ configured, and gives it back as it was.
 Exit codes of all commands:
   0  done, and nothing was found
   1  failed
-  2  plan, drift, diff: something differs; status, doctor, endpoints: something is wrong
+  2  plan, drift, diff: something differs; status, doctor, endpoints: something is wrong;
+     agent, bootstrap: the machine has joined, and its pods reach no Services
   3  the configuration or the command line is wrong
   4  this machine is not a node`,
 		Version:       version,
@@ -192,8 +193,10 @@ func bootstrapCommand(o *options) *cobra.Command {
 		Long: `Makes this machine the node that the configuration describes and exits when the
 node has proved to be healthy. It is idempotent: on a node that is as configured
 it is a no-op, what another run left unfinished is finished, and a changed
-configuration is applied. A new configuration that does not work is rolled back.`,
+configuration is applied. A new configuration that does not work is rolled back.
+Exits with 2 when it has joined and its pods reach no Services (docs/services.md).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			joins := o.applied(cmd.Context()) == nil
 			in, err := o.input(cmd.Context())
 			if err != nil {
 				return err
@@ -203,20 +206,31 @@ configuration is applied. A new configuration that does not work is rolled back.
 				return err
 			}
 			result, err := change.Bootstrap(cmd.Context(), a, in)
+			if err == nil && joins {
+				result.Conditions, err = change.Unserved(cmd.Context(), a)
+			}
 			done()
 			return o.printResult(result, err, "Node %s is Ready (%s, %.1f s)\n")
 		},
 	}
 }
 
-// printResult prints how a command has changed the node, unless it has failed.
+// printResult prints how a command has changed the node, unless it has failed, and returns errFound
+// where a node has joined and lacks something.
 func (o *options) printResult(r change.Result, err error, format string) error {
 	if err != nil {
 		return err
 	}
-	return o.print(r, func(w io.Writer) {
+	err = o.print(r, func(w io.Writer) {
 		fmt.Fprintf(w, format, r.NodeName, changes(r.Changes), r.Seconds)
+		for _, c := range r.Conditions {
+			fmt.Fprintf(w, "%s is %s (%s): %s\n", c.Type, c.Status, c.Reason, c.Message)
+		}
 	})
+	if err == nil && len(r.Conditions) > 0 {
+		err = errFound
+	}
+	return err
 }
 
 func changes(n int) string {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -11,8 +10,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// unusable is the exit code for a backup that was verified and is of no use.
-const unusable = 2
+// found is the exit code where something is wrong with what was looked at: a backup that is of no
+// use, a cluster in which something is missing.
+const found = 2
 
 // errUnusable is a backup that nothing can be restored from.
 var errUnusable = errors.New("the backup cannot be used: see problems")
@@ -22,8 +22,8 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errUnusable):
-		return unusable
+	case errors.Is(err, errUnusable), errors.Is(err, errFound):
+		return found
 	}
 	return 1
 }
@@ -63,16 +63,14 @@ used (see "problems"), and 1 when it could not be verified.`,
 }
 
 func verifyBackup(cmd *cobra.Command, path, keysFile string) error {
-	found, err := service.VerifyBackup(cmd.Context(), path, keysFile)
+	content, err := service.VerifyBackup(cmd.Context(), path, keysFile)
 	if err != nil {
 		return err
 	}
-	out := json.NewEncoder(cmd.OutOrStdout())
-	out.SetIndent("", "  ")
-	if err := out.Encode(found); err != nil {
+	if err := printJSON(cmd.OutOrStdout(), content); err != nil {
 		return err
 	}
-	if !found.Valid {
+	if !content.Valid {
 		return fmt.Errorf("%s: %w", path, errUnusable)
 	}
 	return nil

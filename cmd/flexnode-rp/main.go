@@ -41,6 +41,7 @@ agents. It stores what it knows in an etcd inside the process, or in a cluster o
 etcds, which several replicas share.
 
   flexnode-rp keys init /etc/flexnode-rp/keys.json       once, before the first start
+  flexnode-rp cluster prepare                            once for each cluster
   flexnode-rp check --settings /etc/flexnode-rp/settings.json
   flexnode-rp serve --settings /etc/flexnode-rp/settings.json
 
@@ -50,7 +51,7 @@ docs/provider.md describes the settings.`,
 	root.PersistentFlags().StringVar(&settings, "settings", "/etc/flexnode-rp/settings.json",
 		"JSON `file` with the settings")
 	root.AddCommand(serve(&settings), check(&settings), backup(&settings), restore(&settings),
-		keys(&settings), storage(&settings), epoch(&settings), ready(), &cobra.Command{
+		keys(&settings), storage(&settings), epoch(&settings), ready(), cluster(), &cobra.Command{
 			Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 			Run: func(*cobra.Command, []string) {
 				fmt.Printf("flexnode-rp %s (commit %s, %s)\n", version, commit, runtime.Version())

@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -54,10 +55,19 @@ type Azure struct {
 	Given func() *config.Config
 }
 
-// login is how Resource Manager is asked by this machine's operator.
-func (a *Azure) login() identity.Login {
+// login is how Resource Manager is asked by this machine's operator: with the login of who has called
+// sudo at the terminal, else of the configured user.
+func (a *Azure) login(c config.Azure) (identity.Login, error) {
 	l := identity.Login{Note: a.Node.Note}
-	if u := a.Person.Invoker; u != nil {
+	u := a.Person.Invoker
+	if u == nil && !a.Person.Terminal && c.CLIUser != "" {
+		var err error
+		if u, err = host.UserNamed(c.CLIUser); err != nil {
+			return l, fmt.Errorf("cannot use azure.cliUser: %w", err)
+		}
+		l.Name = c.CLIUser
+	}
+	if u != nil {
 		l.User = func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
 			return a.Machine.RunAs(ctx, limit, *u, argv...)
 		}
@@ -67,23 +77,31 @@ func (a *Azure) login() identity.Login {
 			return a.Machine.RunOnTerminal(ctx, limit, a.Person.Invoker, argv...)
 		}
 	}
-	return l
+	return l, nil
 }
 
 // loggedIn returns the operator's credential; what it is needed for is said where there is none.
 func (a *Azure) loggedIn(
 	ctx context.Context, c config.Config, doing string,
 ) (azcore.TokenCredential, error) {
-	if err := a.login().Ensure(ctx, c.Azure, c.ProxyFunc(), doing); err != nil {
+	login, err := a.login(c.Azure)
+	if err != nil {
 		return nil, err
 	}
-	return a.login().Manager(c.Azure, c.ProxyFunc())
+	if err := login.Ensure(ctx, c.Azure, c.ProxyFunc(), doing); err != nil {
+		return nil, err
+	}
+	return login.Manager(c.Azure, c.ProxyFunc())
 }
 
 // managers returns the credentials that may ask Azure about the cluster, in the order in which they
 // are tried: an Arc machine that is not onboarded by a service principal asks with its own first.
 func (a *Azure) managers(ctx context.Context, c config.Config) ([]azcore.TokenCredential, error) {
-	other, err := a.login().Manager(c.Azure, c.ProxyFunc())
+	login, err := a.login(c.Azure)
+	if err != nil {
+		return nil, err
+	}
+	other, err := login.Manager(c.Azure, c.ProxyFunc())
 	if err != nil {
 		return nil, err
 	}

@@ -57,6 +57,15 @@ func Validity(m Machine, file string) (health.Validity, error) {
 	return validity(Certificate(m, file))
 }
 
+// KubeletValidity is that of kubelet's client certificate. Without its kubeconfig kubelet does not
+// use it.
+func KubeletValidity(m Machine, c config.Config) (health.Validity, error) {
+	if _, err := m.ReadFile(node.KubeconfigPath(c.Paths.Kubernetes.KubeletDir)); err != nil {
+		return health.Validity{}, fmt.Errorf("cannot read its kubeconfig: %w", err)
+	}
+	return validity(Certificate(m, ClientCertificate(c)))
+}
+
 // PrincipalValidity returns that of the certificate that a service principal proves itself with.
 func PrincipalValidity(sp config.ServicePrincipal) (health.Validity, error) {
 	return validity(identity.Certificate(sp))

@@ -90,11 +90,11 @@ const (
 	DrainNever  = "never"
 )
 
-// The defaults of agent.upgradePolicy. They are filled in where they are used, so that a
-// configuration that leaves them open is the one that it was before there were any.
-const defaultDeadline = "15m"
-
-const defaultReadyTimeout = "5m"
+// DefaultDeadline is filled in where it is used, as all defaults of agent.upgradePolicy are.
+const (
+	DefaultDeadline     = "15m"
+	defaultReadyTimeout = "5m"
+)
 
 // Drains reports whether the pods move away before a change. branch tells that it is one to another
 // branch of Kubernetes or containerd.
@@ -110,7 +110,7 @@ func (u UpgradePolicy) Drains(branch bool) bool {
 
 // DrainDeadline bounds the move of the pods; Parse has validated it.
 func (u UpgradePolicy) DrainDeadline() time.Duration {
-	return duration(cmp.Or(u.Deadline, defaultDeadline))
+	return duration(cmp.Or(u.Deadline, DefaultDeadline))
 }
 
 // DeletesEmptyDir reports whether pods with an emptyDir move, which deletes its data.

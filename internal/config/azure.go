@@ -216,6 +216,10 @@ func checkArc(c Config, r *report) {
 		"must be set: this machine has no host name")
 	r.need("azure.arc.location", arc.Location != "",
 		"must be set for Arc (or azure.targetCluster.location)")
+	if *arc.AutoRoleAssignment && len(arc.Roles) == 0 {
+		r.warn("azure.arc.autoRoleAssignment", "assigns nothing, since azure.arc.roles is empty: with "+
+			"kubeletCredential certificate the identity needs no role")
+	}
 }
 
 // Located reports whether the configuration says where the API server is, so that Azure is not

@@ -51,11 +51,15 @@ func TestCredentialRemains(t *testing.T) {
 	const certificate = `, "kubeletCredential": "certificate"`
 	for name, test := range map[string]struct{ before, members, credential, roles string }{
 		"Arc": {"", `"arc": {}`, CredentialCertificate, ""},
+		"Arc whose roles are assigned": {"", `"arc": {"autoRoleAssignment": true}`, CredentialToken,
+			RoleReader + "," + RoleRBACClusterAdmin + "," + RoleClusterAdmin},
+		"Arc whose roles are assigned, with a certificate": {"", `"arc": {"autoRoleAssignment": true}` +
+			certificate, CredentialCertificate, ""},
 		"Arc with a token": {"", `"arc": {}` + token, CredentialToken,
 			RoleReader + "," + RoleRBACClusterAdmin + "," + RoleClusterAdmin},
 		"Arc onboarded by a principal": {"", principal + `, "arc": {}`, CredentialCertificate, ""},
-		"a principal":                  {"", principal, CredentialToken, ""},
-		"a managed identity":           {"", `"managedIdentity": {}`, CredentialToken, ""},
+		"a principal":                  {"", principal, CredentialCertificate, ""},
+		"a managed identity":           {"", `"managedIdentity": {}`, CredentialCertificate, ""},
 		"Arc that had a token": {`"arc": {}` + token, `"arc": {}`, CredentialToken,
 			RoleReader + "," + RoleRBACClusterAdmin + "," + RoleClusterAdmin},
 		"Arc that had a role": {`"arc": {"roles": ["Reader"]}` + token, `"arc": {}`,
@@ -65,7 +69,7 @@ func TestCredentialRemains(t *testing.T) {
 		"a principal that had a certificate": {principal + certificate, principal,
 			CredentialCertificate, ""},
 		"from a principal to Arc": {principal + token, `"arc": {}`, CredentialCertificate, ""},
-		"from Arc to a principal": {`"arc": {}`, principal, CredentialToken, ""},
+		"from Arc to a principal": {`"arc": {}`, principal, CredentialCertificate, ""},
 	} {
 		var before Config
 		if test.before != "" {

@@ -62,6 +62,9 @@ type Joining struct {
 	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
 	// Root is the certificate of the root key that the machine trusts, in DER; nil for none.
 	Root []byte `json:"root,omitempty"`
+	// ProviderCA are the CAs that the machine trusts for its provider beside those of the system, in
+	// PEM; nil for none.
+	ProviderCA []byte `json:"providerCA,omitempty"`
 }
 
 // WithJoining replaces in a bundle what only that of a configuration URL has.
@@ -71,6 +74,9 @@ func WithJoining(bundle []byte, j Joining) ([]byte, error) {
 		return nil, fmt.Errorf("cannot read the bundle: %w", err)
 	}
 	whole["enrolmentSecret"], whole["root"] = j.EnrolmentSecret, j.Root
+	if delete(whole, "providerCA"); j.ProviderCA != nil {
+		whole["providerCA"] = j.ProviderCA
+	}
 	text, err := json.MarshalIndent(whole, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)

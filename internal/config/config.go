@@ -62,6 +62,9 @@ type Azure struct {
 	// identity's token in each request, or a client certificate, which TLS bootstrap requests once
 	// with that token.
 	KubeletCredential string `json:"kubeletCredential,omitempty" must:"credential"`
+	// CLIUser is the user of this machine whose login of the Azure CLI (az login) the service uses to
+	// enrol it with Azure Arc; default root's. At a terminal it is that of who has called sudo.
+	CLIUser string `json:"cliUser,omitempty" must:"user"`
 	// TargetAgentPoolName is the agent pool that the node is counted to; it has no effect in this
 	// release.
 	TargetAgentPoolName string `json:"targetAgentPoolName,omitempty" must:"pool"`
@@ -107,8 +110,9 @@ type Arc struct {
 	ResourceGroup string `json:"resourceGroup,omitempty" must:"group"`
 	// Location of the Arc machine; default azure.targetCluster.location.
 	Location string `json:"location,omitempty" must:"location"`
-	// AutoRoleAssignment makes the agent assign the roles on the cluster to the Arc identity;
-	// otherwise the operator assigns them, and the join says which are missing.
+	// AutoRoleAssignment makes the agent assign the roles on the cluster to the Arc identity, and
+	// token the default of azure.kubeletCredential; otherwise the operator assigns them, and the join
+	// says which are missing.
 	AutoRoleAssignment *bool `json:"autoRoleAssignment,omitempty"`
 	// Roles are those that are assigned to the Arc identity on the cluster, by name or GUID;
 	// default: three with azure.kubeletCredential token, none with certificate.

@@ -194,6 +194,11 @@ func TestWarnings(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+	_, got = parseOK(t, azureDocument(t,
+		`"arc": {"autoRoleAssignment": true}, "kubeletCredential": "certificate"`))
+	if len(got) != 1 || got[0].Path != "azure.arc.autoRoleAssignment" {
+		t.Errorf("of roles that are not assigned: %+v", got)
+	}
 }
 
 // secretDocument holds every kind of secret; each has the word canary in it.

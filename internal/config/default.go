@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -149,8 +148,8 @@ func (k *Kubelet) completeSafety(before *Config) {
 }
 
 // completeCredential chooses kubelet's credential: the applied one as long as the node
-// authenticates by the same method, else a certificate with Arc, since a token there needs roles
-// that make the machine an administrator of the cluster.
+// authenticates by the same method, else a certificate, since a token needs roles that make the
+// machine an administrator of the cluster. Who has the agent assign roles wants a token.
 func (a *Azure) completeCredential(before Azure) {
 	if a.BootstrapToken != nil {
 		return
@@ -158,10 +157,10 @@ func (a *Azure) completeCredential(before Azure) {
 	if a.AuthMode() == before.AuthMode() {
 		or(&a.KubeletCredential, before.KubeletCredential)
 	}
-	if a.ArcEnabled() {
-		or(&a.KubeletCredential, CredentialCertificate)
+	if a.Arc != nil && a.Arc.AutoRoleAssignment != nil && *a.Arc.AutoRoleAssignment {
+		or(&a.KubeletCredential, CredentialToken)
 	}
-	or(&a.KubeletCredential, CredentialToken)
+	or(&a.KubeletCredential, CredentialCertificate)
 }
 
 func (a *Azure) completeArc(before Azure, hostName string) {
@@ -220,69 +219,3 @@ func (c *Config) normalize() {
 
 // or sets what is not set.
 func or[T comparable](setting *T, value T) { *setting = cmp.Or(*setting, value) }
-
-// FillAndCheck returns what Parse would fill in where a document leaves it open, whatever the
-// machine, as a document without the versions; and the problems that Parse would find. The document
-// was decoded into maps, lists, strings, json.Number, booleans and nil.
-func FillAndCheck(document map[string]any, host Host) (open map[string]any, problems Problems) {
-	r := &report{}
-	c := defaults()
-	doc := settingsOf(cloned(document), r)
-	r.decode("", doc, reflect.ValueOf(&c).Elem())
-	c.complete(Host{})
-	c.spell()
-	open = c.open(doc)
-	c.complete(host)
-	c.check(host, r)
-	return open, r.sorted(c)
-}
-
-// open is what a configuration has and a document leaves open, without the versions.
-func (c Config) open(doc map[string]any) map[string]any {
-	for _, version := range c.versions() {
-		*version = ""
-	}
-	whole, _ := c.redacted() // a Config always encodes; a secret is never left open
-	return missing(doc, whole)
-}
-
-// spell writes down the defaults that are otherwise filled in where they are used: a configuration
-// that leaves them open is the same as before there were any.
-func (c *Config) spell() {
-	or(&c.Network.Firewall, FirewallCheck)
-	or(&c.Network.Metadata, MetadataBlock)
-	or(&c.Agent.UpgradePolicy.Drain, DrainMinor)
-	or(&c.Agent.UpgradePolicy.Deadline, defaultDeadline)
-	or(&c.Agent.UpgradePolicy.DrainOptions.DeleteEmptyDir, new(true))
-	if w := c.Agent.UpgradePolicy.MaintenanceWindow; w != nil {
-		or(&w.UTCOffset, "+00:00")
-	}
-}
-
-// missing is what an object has and a document leaves open.
-func missing(doc any, whole map[string]any) map[string]any {
-	found := map[string]any{}
-	for name, value := range whole {
-		given := get(doc, name)
-		if inner, ok := value.(map[string]any); ok {
-			if below := missing(given, inner); len(below) > 0 {
-				found[name] = below
-			}
-		} else if value != "" && (given == nil || given == "") {
-			found[name] = value
-		}
-	}
-	return found
-}
-
-// KeptFromJoin are the settings whose defaults depend on what was applied on a machine before
-// (Host.Before), beside the versions and names: a configuration that sets them for a machine that
-// has joined may change it.
-func KeptFromJoin() [][]string {
-	return [][]string{
-		{"azure", "kubeletCredential"}, {"azure", "arc", "roles"},
-		{"node", "kubelet", "seccompDefault"}, {"node", "kubelet", "podPidsLimit"},
-		{"node", "kubelet", "shutdownGracePeriod"},
-		{"node", "kubelet", "shutdownGracePeriodCriticalPods"},
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"unicode/utf8"
 )
 
@@ -103,17 +102,6 @@ func (r *report) readValue(d *json.Decoder, path string) any {
 		return list
 	}
 	return token
-}
-
-// cloned returns a copy of a document. Lists are not copied: only objects are changed.
-func cloned(o map[string]any) map[string]any {
-	o = maps.Clone(o)
-	for name, v := range o {
-		if inner, ok := v.(map[string]any); ok {
-			o[name] = cloned(inner)
-		}
-	}
-	return o
 }
 
 // checkSyntax returns where and why data, which is called what, is not JSON, or "".

@@ -140,7 +140,7 @@ func checkDecoded(t testing.TB, data []byte, want Problems) {
 	if slices.ContainsFunc(want, lost) || d.Decode(&decoded) != nil {
 		return
 	}
-	_, found := FillAndCheck(decoded, testHost())
+	_, found := ParseDecoded(decoded, testHost())
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("of the decoded document: %s", diff)
 	}

@@ -114,13 +114,25 @@ type Host struct {
 // type Problems, and holds all of them; with one there is as much of the Config as could be read.
 func Parse(data []byte, host Host) (Config, []Warning, error) {
 	r := &report{}
+	c := r.parse(readDocument(data, r), host)
+	return c, r.warnings, r.err(c)
+}
+
+// ParseDecoded is Parse for a document that was decoded into maps, lists, strings, json.Number,
+// booleans and nil. In the document aliases are replaced by the settings that they mean.
+func ParseDecoded(document map[string]any, host Host) (Config, Problems) {
+	r := &report{}
+	c := r.parse(document, host)
+	return c, r.sorted(c)
+}
+
+func (r *report) parse(document map[string]any, host Host) Config {
 	c := defaults()
-	doc := settingsOf(readDocument(data, r), r)
 	c.keepVersions(host.Before)
-	r.decode("", doc, reflect.ValueOf(&c).Elem())
+	r.decode("", settingsOf(document, r), reflect.ValueOf(&c).Elem())
 	c.complete(host)
 	c.check(host, r)
-	return c, r.warnings, r.err(c)
+	return c
 }
 
 // check applies every rule to a complete configuration.

@@ -116,7 +116,10 @@ func shownDefaults() map[string]string {
 	c := defaults()
 	c.Azure.Arc = &Arc{}
 	c.complete(Host{})
-	c.spell()
+	// These are filled in where they are used (package leftopen).
+	c.Network = Network{Firewall: FirewallCheck, Metadata: MetadataBlock}
+	c.Agent.UpgradePolicy = UpgradePolicy{Drain: DrainMinor, Deadline: DefaultDeadline,
+		DrainOptions: DrainOptions{DeleteEmptyDir: new(true)}}
 	shown := map[string]string{}
 	for _, l := range leaves(&c) {
 		if l.value.Kind() == reflect.Map {
@@ -130,7 +133,7 @@ func shownDefaults() map[string]string {
 	shown["kubernetes.version"] = "the cluster's"
 	shown["containerd.version"] = "by `kubernetes.version`"
 	shown["runc.version"] = "by `containerd.version`"
-	shown["azure.kubeletCredential"] = "`\"certificate\"` with `azure.arc`, else `\"token\"`"
+	shown["azure.kubeletCredential"] = "`\"certificate\"`"
 	return shown
 }
 

@@ -42,6 +42,7 @@ var rules = map[string]rule{
 	"audience":    {"the id of an application, such as api://CLIENT-ID", matches(`[!-~]+`)},
 	"credential":  oneOf(CredentialToken, CredentialCertificate),
 	"pool":        {"1 to 12 characters a-z and 0-9, a letter first", matches(`[a-z][a-z0-9]{0,11}`)},
+	"user":        {"the name of a user", matches(`[A-Za-z_][A-Za-z0-9._-]{0,31}`)},
 	"secret":      {"printable ASCII without spaces", matches(`[!-~]+`)},
 	"secret-file": {aPath + ", or the name of a systemd credential", isSecretFile},
 	"path":        {aPath, isAbs},

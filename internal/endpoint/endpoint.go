@@ -18,6 +18,9 @@ import (
 // Metadata is where an Azure VM gets its tokens.
 const Metadata = "http://169.254.169.254"
 
+// Provider is the purpose of the resource provider.
+const Provider = "the resource provider"
+
 // Asked is a machine whose servers are asked for.
 type Asked struct {
 	Config config.Config
@@ -80,8 +83,7 @@ func (p Asked) azure(add func(raw, purpose string, needed bool)) {
 		}
 	}
 	if follows {
-		add(cmp.Or(c.Agent.Monitoring.Endpoint, az.ResourceManagerEndpoint), "the resource provider",
-			true)
+		add(cmp.Or(c.Agent.Monitoring.Endpoint, az.ResourceManagerEndpoint), Provider, true)
 	}
 	if !az.ArcEnabled() {
 		return

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,15 +22,18 @@ import (
 const maxBody = 1 << 20
 
 // NewClient makes the HTTP client for the provider. The proxy is chosen by the given function; nil
-// means none. It follows no redirect, asks for nothing compressed, and keeps one HTTP/2 connection.
-func NewClient(proxy func(*http.Request) (*url.URL, error)) *http.Client {
+// means none. roots are the trusted CAs; nil means those of the system. It follows no redirect, asks
+// for nothing compressed, and keeps one HTTP/2 connection.
+func NewClient(
+	proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool,
+) *http.Client {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy:                  proxy,
 			DialContext:            dialer.DialContext,
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
 			TLSHandshakeTimeout:    10 * time.Second,
 			ResponseHeaderTimeout:  90 * time.Second, // longer than a long poll
 			IdleConnTimeout:        5 * time.Minute,

@@ -28,7 +28,7 @@ func (t token) GetToken(context.Context, policy.TokenRequestOptions) (azcore.Acc
 // begin asks whether a node may begin with version 8, in the ways to some endpoints.
 func begin(t *testing.T, provider http.HandlerFunc, endpoints ...string) error {
 	t.Helper()
-	client := NewClient(nil)
+	client := NewClient(nil, nil)
 	client.Transport = breaking{roundTrip{provider}}
 	q := Question{
 		Resource: Resource{ID: nodeID, UID: nodeUID}, Alive: func() {},
@@ -156,7 +156,7 @@ func TestPollIsWoken(t *testing.T) {
 			"early": {10 * time.Second, "wait=25", true}, "late": {25 * time.Second, "wait=25", false},
 			"it does not wait": {0, "", false}, "strange": {0, "wait=x", false},
 		} {
-			client := NewClient(nil)
+			client := NewClient(nil, nil)
 			client.Transport = roundTrip{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				time.Sleep(tt.after)
 				w.Header().Set("Preference-Applied", tt.applied)

@@ -73,7 +73,7 @@ const (
 
 // Fetch returns the bundle behind a URL, at most 1 MiB. What may pass - a network that is down, a
 // server that is busy, a sign-in page in its place - is tried again; a dead URL is a *DeadError at
-// once.
+// once, and a server without the pinned certificate a *PinError.
 func (f Fetcher) Fetch(ctx context.Context, u URL) ([]byte, error) {
 	deadline := time.Now().Add(f.For)
 	for pauses := (wait.Backoff{Base: firstPause, Max: fetchPause}); ; {
@@ -81,7 +81,8 @@ func (f Fetcher) Fetch(ctx context.Context, u URL) ([]byte, error) {
 		if err == nil {
 			return bundle, nil
 		}
-		if _, dead := errors.AsType[*DeadError](err); dead || ctx.Err() != nil {
+		_, dead := errors.AsType[*DeadError](err)
+		if _, other := errors.AsType[*PinError](err); dead || other || ctx.Err() != nil {
 			return nil, err
 		}
 		pause = max(pause, pauses.Next())

@@ -36,7 +36,7 @@ func (h roundTrip) RoundTrip(r *http.Request) (*http.Response, error) {
 func fetching(t *testing.T, handle http.HandlerFunc) (Fetcher, *bytes.Buffer) {
 	t.Helper()
 	log := &bytes.Buffer{}
-	client := NewClient(nil)
+	client := NewClient(nil, nil)
 	client.Transport = roundTrip{handle}
 	return Fetcher{Client: client, For: 5 * time.Minute, Waiting: func(err error, _ time.Duration) {
 		fmt.Fprintln(log, err)
@@ -208,7 +208,7 @@ func TestFetchWrongCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := Fetcher{Client: NewClient(nil)}
+	f := Fetcher{Client: NewClient(nil, nil)}
 	_, err = f.Fetch(t.Context(), u)
 	if err == nil || !strings.Contains(err.Error(), "certificate") || asked ||
 		strings.Contains(err.Error(), secretPart) {

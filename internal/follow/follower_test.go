@@ -163,7 +163,7 @@ func following(t *testing.T, tell func(t *testing.T, p *provider, m *fakeMachine
 		m := &fakeMachine{
 			shared: both, received: offer("5"), applied: offer("5"), offer: offer("5"),
 		}
-		client := NewClient(nil)
+		client := NewClient(nil, nil)
 		client.Transport = breaking{roundTrip{p}}
 		f := &Follower{
 			Resource: &Resource{
@@ -489,7 +489,7 @@ func TestFollowerEnds(t *testing.T) {
 
 // reporterTo is a reporter to a provider, with its log.
 func reporterTo(provider http.HandlerFunc) (*Reporter, *strings.Builder) {
-	client := NewClient(nil)
+	client := NewClient(nil, nil)
 	client.Transport = breaking{roundTrip{provider}}
 	log := new(strings.Builder)
 	return NewReporter(&Resource{Client: client, Endpoint: "https://provider.example", ID: nodeID,

@@ -169,6 +169,20 @@ func (r *Resource) registerWith(ctx context.Context, secret string) error {
 	return err
 }
 
+// Introduce tells the provider who the node's identity in Azure is in the cluster, in a request that
+// the machine signs.
+func Introduce(ctx context.Context, q Question, principal string) error {
+	r := q.in(q.Ways[0])
+	defer r.Client.CloseIdleConnections()
+	q.Alive()
+	_, err := r.Poll(ctx, "", 0) // which registers the key, where the provider does not know it
+	if err != nil {
+		return err
+	}
+	_, err = r.post(ctx, registerAction, agentapi.RegisterKey{PrincipalID: principal})
+	return err
+}
+
 // registerAsIdentity registers the key by the node's identity in Azure.
 func (r *Resource) registerAsIdentity(ctx context.Context) error {
 	c := r.claims()

@@ -18,6 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/machinekey/machinekeytest"
+	"github.com/Azure/AKSFlexNode/internal/machinekey/verifier"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -34,6 +35,7 @@ type listenerOf struct {
 	tokens     []string
 	registered int
 	refuses    string // code of each registration
+	principal  string // what the machine says that it joins as
 	second     bool   // it refuses the machine that is registered
 	kubelet    *x509.Certificate
 }
@@ -71,7 +73,9 @@ func (l *listenerOf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err := json.Unmarshal(body, &ask); err != nil {
 			l.t.Error(err)
 		}
-		l.register(w, got, l.enrols != "" && ask.EnrolmentSecret == l.enrols || l.vouched(got, ask))
+		l.principal = ask.PrincipalID
+		l.register(w, got, l.enrols != "" && ask.EnrolmentSecret == l.enrols ||
+			l.vouched(got, ask) || got.Thumbprint == l.knows)
 	case got.Thumbprint != l.knows:
 		l.refuse(w, 401, notRegistered)
 	case l.second:
@@ -87,14 +91,14 @@ func (l *listenerOf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // verify verifies a token, and that it is for a request; nil for one that was refused.
 func (l *listenerOf) verify(
 	w http.ResponseWriter, text string, r *http.Request, body []byte,
-) *machinekey.Verified {
+) *verifier.Verified {
 	now := func() time.Time { return time.Now().Add(l.ahead) }
-	v := machinekey.Verifier{
+	v := verifier.Verifier{
 		Audiences: []string{listenerURL}, Now: now,
 		Nonce: func(nonce string) (time.Time, bool) { return now(), nonce == "nonce" },
 	}
 	got, err := v.Verify(text)
-	if errors.Is(err, machinekey.ErrTime) {
+	if errors.Is(err, verifier.ErrTime) {
 		w.Header().Set(machinekey.NonceHeader, "nonce")
 		l.refuse(w, 401, "MachineTokenTime")
 		return nil
@@ -110,16 +114,16 @@ func (l *listenerOf) verify(
 }
 
 // vouched reports whether the node's kubelet vouches for a machine.
-func (l *listenerOf) vouched(got *machinekey.Verified, ask agentapi.RegisterKey) bool {
+func (l *listenerOf) vouched(got *verifier.Verified, ask agentapi.RegisterKey) bool {
 	if l.kubelet == nil || ask.Kubelet == nil {
 		return false
 	}
-	leaf, err := machinekey.SignedByKubelet(ask.Kubelet.Certificate, ask.Kubelet.Signature,
+	leaf, err := verifier.SignedByKubelet(ask.Kubelet.Certificate, ask.Kubelet.Signature,
 		machinekey.Statement(got.UID, got.Thumbprint))
 	return err == nil && leaf.Equal(l.kubelet)
 }
 
-func (l *listenerOf) register(w http.ResponseWriter, got *machinekey.Verified, may bool) {
+func (l *listenerOf) register(w http.ResponseWriter, got *verifier.Verified, may bool) {
 	if got == nil {
 		return
 	}
@@ -170,7 +174,7 @@ func (k *heldKeys) EnrolmentSecret() (string, error) { return k.secret, nil }
 // machineAt is a node that asks a provider's own listener. Without an identity there is no token of
 // Azure.
 func machineAt(l *listenerOf, keys *heldKeys, identity bool) *Resource {
-	client := NewClient(nil)
+	client := NewClient(nil, nil)
 	client.Transport = roundTrip{l}
 	return &Resource{
 		Client: client, Endpoint: listenerURL, ID: nodeID, UID: nodeUID, Signer: &Signer{Keys: keys},
@@ -280,24 +284,42 @@ func TestProveSecondMachine(t *testing.T) {
 	l := &listenerOf{t: t, refuses: secondMachine}
 	var c config.Config
 	c.ContinuousMonitoring, c.Agent.Monitoring.Endpoint = true, listenerURL
-	prove := func() error {
-		return Prove(t.Context(), Question{
-			Resource: Resource{ID: nodeID, UID: nodeUID}, Ways: []Manner{MannerOf(c)},
-			Client: func(config.Config) *http.Client {
-				client := NewClient(nil)
-				client.Transport = roundTrip{l}
-				return client
-			},
-			Identity: func(config.Config) (identity.Credential, error) { return token("azure"), nil },
-			Keys:     &heldKeys{secret: "s"}, Alive: func() {},
-		})
-	}
+	prove := func() error { return Prove(t.Context(), questionTo(l, &heldKeys{secret: "s"}, c)) }
 	if err := prove(); transition.Of(err).Kind != transition.Refused {
 		t.Errorf("a second machine: %v", err)
 	}
 	l.refuses, l.enrols = "", "s"
 	if err := prove(); err != nil || l.knows == "" {
 		t.Errorf("the machine: %v", err)
+	}
+}
+
+// questionTo asks a provider as a machine whose secret registers its key.
+func questionTo(l *listenerOf, keys Keys, c config.Config) Question {
+	return Question{
+		Resource: Resource{ID: nodeID, UID: nodeUID}, Ways: []Manner{MannerOf(c)},
+		Client: func(config.Config) *http.Client {
+			client := NewClient(nil, nil)
+			client.Transport = roundTrip{l}
+			return client
+		},
+		Identity: func(config.Config) (identity.Credential, error) { return token("azure"), nil },
+		Keys:     keys, Alive: func() {},
+	}
+}
+
+// A machine says which identity it joins with in a request that it signs, and shows no token of it.
+func TestIntroduce(t *testing.T) {
+	l := &listenerOf{t: t, enrols: "s"}
+	var c config.Config
+	c.ContinuousMonitoring, c.Agent.Monitoring.Endpoint = true, listenerURL
+	const principal = "cccccccc-0000-0000-0000-000000000001"
+	q := questionTo(l, &heldKeys{secret: "s"}, c)
+	if err := Introduce(t.Context(), q, principal); err != nil || l.principal != principal {
+		t.Errorf("%v; the provider has heard of %q", err, l.principal)
+	}
+	if slices.Contains(l.tokens, "azure") {
+		t.Error("the provider was shown a token of Azure")
 	}
 }
 

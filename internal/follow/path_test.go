@@ -70,7 +70,7 @@ func TestADeadPathIsLeft(t *testing.T) {
 					})}
 				go server.Serve(w)
 				defer server.Close()
-				client := NewClient(nil)
+				client := NewClient(nil, nil)
 				transport := client.Transport.(*http.Transport)
 				transport.Protocols, transport.ResponseHeaderTimeout = &protocols, 0
 				defer transport.CloseIdleConnections()

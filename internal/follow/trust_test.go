@@ -11,21 +11,22 @@ import (
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/signing"
+	"github.com/Azure/AKSFlexNode/internal/signing/rootkey"
 )
 
 // testRoot is an installation with a key that signs.
 type testRoot struct {
-	root        *signing.Root
+	root        *rootkey.Root
 	key         []byte
 	certificate []byte
 }
 
 func newRoot(at time.Time) testRoot {
-	root, err := signing.NewRoot(at)
+	root, err := rootkey.NewRoot(at)
 	if err != nil {
 		panic(err)
 	}
-	key, err := signing.NewKey()
+	key, err := rootkey.NewKey()
 	if err != nil {
 		panic(err)
 	}
@@ -41,7 +42,7 @@ var trusted = sync.OnceValue(func() testRoot { return newRoot(time.Now()) })
 
 func (r testRoot) sign(said signing.Statement) *agentapi.Signature {
 	said.Time = time.Now().UTC().Truncate(time.Second)
-	signature, err := signing.Sign(r.key, said)
+	signature, err := rootkey.Sign(r.key, said)
 	if err != nil {
 		panic(err)
 	}

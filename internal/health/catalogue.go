@@ -35,6 +35,7 @@ const (
 	ArcConnected         = "ArcConnected"
 	HostAsConfigured     = "HostAsConfigured"
 	NoChangeWaiting      = "NoChangeWaiting"
+	ServicesReachable    = "ServicesReachable"
 
 	// Only Examine evaluates these.
 	DefaultRoute       = "DefaultRoute"
@@ -150,7 +151,7 @@ func catalogue() []entry {
 		{PodsSynchronized, LayerNode, podsSynchronized, Watch | Gate},
 		{LabelsApplied, LayerNode, labelsApplied, Watch | Gate | ofNode},
 		{"TaintsApplied", LayerNode, taintsApplied, Watch | Advice | ofNode},
-		{"ServicesReachable", LayerNode, servicesReachable, Watch | Advice | harmless},
+		{ServicesReachable, LayerNode, servicesReachable, Watch | Advice | harmless},
 		{"ConfigurationAccepted", LayerNode, configurationAccepted, Watch | forRoot},
 		{HostAsConfigured, LayerNode, hostAsConfigured, Watch},
 		{NoChangeWaiting, LayerNode, noChangeWaiting, Watch | harmless},

@@ -74,8 +74,7 @@ func credentialValid(e Evidence) Condition {
 			"and belong to the same tenant; check this machine's clock too (timedatectl)")
 	case refused:
 		return fails(issuer, "Unauthorized", "the API server does not accept the node's "+
-			"credential (401): it has expired, or is of another cluster", "ask the cluster's operator "+
-			"for a new bootstrap token, and run `aks-flex-node bootstrap`")
+			"credential (401): it was used up, has expired, or is of another cluster", joinAgain)
 	case isFault && fault.Layer == kube.LayerAuth:
 		return fails(issuer, "Unauthorized", oneLine(fault))
 	case e.Probe.Err != nil && !isFault:
@@ -84,6 +83,12 @@ func credentialValid(e Evidence) Condition {
 	}
 	return e.Credential.missing()
 }
+
+// joinAgain is how a machine gets another credential.
+const joinAgain cure = "a node that was created as a flexNodeConfig: ask the operator to run " +
+	"regenerateToken, and give the new URL to this machine with " +
+	"`aks-flex-node agent --config-url-file -`; another: put a new bootstrap token into the " +
+	"configuration, and run `aks-flex-node bootstrap`"
 
 func versionsCompatible(e Evidence) Condition {
 	if !e.ServerVersion.OK() {
@@ -124,10 +129,10 @@ func certificateIssued(e Evidence) Condition {
 	case "pending":
 		return fails(OwnerCluster, "Pending", request+" is pending: no one has approved it").run(
 			"the cluster's operator can run `kubectl certificate approve %s`; so that it "+
-				"happens by itself, apply packaging/kubernetes/rbac.yaml", last.Name)
+				"happens by itself, apply manifests/rbac.yaml", last.Name)
 	case "denied":
 		return fails(OwnerCluster, "Denied", request+" was denied: "+last.Reason+"; ask the "+
-			"cluster's operator why")
+			"cluster's operator why", joinAgain)
 	case "failed":
 		return fails(OwnerCluster, "Failed", request+" has failed: "+last.Reason+"; ask the "+
 			"cluster's operator why")
@@ -179,17 +184,29 @@ func servicesReachable(e Evidence) Condition {
 	return holds()
 }
 
-// Awaited reports whether what comes by itself to a node that has just become Ready is not there
-// yet: Services, and a serving certificate that the cluster issues.
-func Awaited(e Evidence) bool {
-	c := servicesReachable(e)
-	late := c.Status == False && (c.Reason == proxyMissing || c.Reason == notReachable)
-	return late || servingCertificate(e).Status == False
+// How long after it became Ready a node waits for what comes by itself: a kube-proxy that has been
+// scheduled to it has an image to pull.
+const (
+	patience      = 10 * time.Second
+	proxyPatience = 45 * time.Second
+)
+
+// Patience returns for how long, from when it became Ready, a node that has joined waits for
+// Services, and for a serving certificate that the cluster issues; 0 when they are there.
+func Patience(e Evidence) time.Duration {
+	switch c := servicesReachable(e); {
+	case c.Status == False && c.Reason == notReachable:
+		return proxyPatience
+	case c.Status == False && c.Reason == proxyMissing, servingCertificate(e).Status == False:
+		return patience
+	}
+	return 0
 }
 
 // proxies reports whether a pod is what makes Services work on its node.
 func proxies(pod corev1.Pod) bool {
-	known := []string{"kube-proxy", "cilium", "kube-router", "calico-node", "antrea"}
+	known := []string{"kube-proxy", "aks-flex-node-kube-proxy", "cilium", "kube-router",
+		"calico-node", "antrea"}
 	return slices.ContainsFunc(known, func(name string) bool {
 		return strings.HasPrefix(pod.Name, name)
 	})

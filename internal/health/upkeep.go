@@ -186,7 +186,7 @@ func (r renewal) judge(e Evidence, a Answer[Validity]) Condition {
 	case !a.Asked:
 		return holds()
 	case !a.OK():
-		return a.missing()
+		return fails(r.owner, "Unreadable", r.what+" cannot be read: "+oneLine(a.Err), r.late)
 	case e.Now.Before(v.From):
 		return fails(OwnerMachine, "NotYetValid", r.what+" is valid only from "+
 			v.From.UTC().Format(time.RFC3339)+" on: this machine's clock is wrong", "see `timedatectl`")
@@ -204,8 +204,7 @@ func kubeletCertificate(e Evidence) Condition {
 		what: "kubelet's client certificate", owner: OwnerCluster,
 		margin:  func(life time.Duration) time.Duration { return life / 20 },
 		expired: ", and the API server no longer knows this node",
-		late: "ask the cluster's operator for a new bootstrap token or configuration URL, and run " +
-			"`aks-flex-node bootstrap`",
+		late:    joinAgain,
 		reason:  "NotRenewed",
 		expires: ", and kubelet has not been given a new one: no one approves its requests",
 		renew:   "see `kubectl get csr`",

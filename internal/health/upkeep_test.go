@@ -62,10 +62,13 @@ func TestUpkeep(t *testing.T) {
 		{KubeletCertificate, "NotYetValid", func(u *Upkeep) { u.Client = between(1, day) }},
 		{KubeletCertificate, "NotRenewed", func(u *Upkeep) { u.Client = between(-day, time.Hour) }},
 		{KubeletCertificate, "", func(u *Upkeep) { u.Client = between(-day, 2*time.Hour) }},
-		{KubeletCertificate, "NotAnswered", func(u *Upkeep) {
+		{KubeletCertificate, "Unreadable", func(u *Upkeep) {
 			u.Client = Answered(Validity{}, errors.New("no such file"))
 		}},
 		{KubeletCertificate, "", func(u *Upkeep) { u.Client = Answer[Validity]{} }},
+		{PrincipalCertificate, "Unreadable", func(u *Upkeep) {
+			u.Principal = Answered(Validity{}, errors.New("no such file"))
+		}},
 		{PrincipalCertificate, "Expired", func(u *Upkeep) { u.Principal = between(-day, 0) }},
 		{PrincipalCertificate, "NotYetValid", func(u *Upkeep) { u.Principal = between(1, day) }},
 		{PrincipalCertificate, "ExpiringSoon", func(u *Upkeep) {

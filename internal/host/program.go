@@ -154,6 +154,19 @@ func Invoker(getenv func(string) string) (*User, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell who has called sudo: %w", err)
 	}
+	return userOf(found)
+}
+
+// UserNamed returns a user of the machine.
+func UserNamed(name string) (*User, error) {
+	found, err := user.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	return userOf(found)
+}
+
+func userOf(found *user.User) (*User, error) {
 	groups, err := found.GroupIds()
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell the groups of %s: %w", found.Username, err)

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,8 +22,10 @@ const loginLimit = 20 * time.Minute
 // Login finds the credential for requests to Resource Manager: the configured service principal,
 // else the login of the Azure CLI.
 type Login struct {
-	// User runs a program as the user who called sudo at the terminal, whose login of the Azure CLI is
-	// used first; nil where only root's own is.
+	// Name is the user whose login the service is to use; "" for root, and at a terminal.
+	Name string
+	// User runs a program as the user whose login of the Azure CLI is used first: that of Name, or who
+	// has called sudo at the terminal; nil where only root's own is.
 	User func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error)
 	// Terminal runs a program that talks to the person at the terminal; nil where there is none.
 	Terminal func(ctx context.Context, limit time.Duration, argv ...string) error
@@ -53,8 +56,8 @@ func (l Login) Ensure(ctx context.Context, c config.Azure, proxy Proxy, doing st
 		return nil
 	}
 	if l.Terminal == nil {
-		return fmt.Errorf("cannot %s: there is no valid login of the Azure CLI for root, and no "+
-			"terminal to make one at; %s: %w", doing, l.remedy(c), err)
+		return fmt.Errorf("cannot %s: there is no valid login of the Azure CLI for %s, and no "+
+			"terminal to make one at; %s: %w", doing, cmp.Or(l.Name, "root"), l.remedy(c), err)
 	}
 	l.Note("there is no valid login of the Azure CLI; logging in")
 	err = l.Terminal(ctx, loginLimit, "az", "login", "--use-device-code", "--tenant", c.TenantID,
@@ -82,14 +85,18 @@ func (l Login) valid(ctx context.Context, c config.Azure, proxy Proxy) error {
 	return err
 }
 
-// remedy says how a person makes a login that enrols the machine. The service has root's.
+// remedy says how a person makes a login that enrols the machine. The service has root's where none
+// is configured.
 func (l Login) remedy(c config.Azure) string {
-	sudo := "sudo "
-	if l.User != nil {
-		sudo = ""
+	sudo, or := "sudo ", ", name the user who has logged in as azure.cliUser"
+	switch {
+	case l.Name != "":
+		sudo, or = "sudo -iu "+l.Name+" ", ""
+	case l.User != nil:
+		sudo, or = "", ""
 	}
-	return fmt.Sprintf("log in with `%saz login --use-device-code --tenant %s`, or configure "+
-		"azure.servicePrincipal", sudo, c.TenantID)
+	return fmt.Sprintf("log in with `%saz login --use-device-code --tenant %s`%s, or configure "+
+		"azure.servicePrincipal", sudo, c.TenantID, or)
 }
 
 // cliLimit bounds one call of the Azure CLI, as azidentity's does; a little more, for a machine

@@ -35,22 +35,11 @@ type DrainOptions struct {
 	dryRun bool
 }
 
-// The reasons why a pod blocks a drain.
-const (
-	BlockedByBudget    = "DisruptionBudget" // the eviction would violate a PodDisruptionBudget
-	BlockedUnmanaged   = "Unmanaged"        // it has no controller, and Force is not set
-	BlockedEmptyDir    = "EmptyDir"         // it has an emptyDir, and DeleteEmptyDir is not set
-	BlockedTerminating = "Terminating"      // it was evicted or deleted, and has not ended
-	BlockedRefused     = "Refused"          // the API server refuses the eviction, or does not answer
-)
-
 // Blocked is a pod that blocks a drain.
 type Blocked struct {
-	Pod    string // namespace/name
-	Reason string
-	// Budget is the name of the PodDisruptionBudget, which is in the pod's namespace. A node may not
-	// list budgets: the API server names the one that refuses.
-	Budget  string
+	Pod string // namespace/name
+	// Message says why. A node may not list PodDisruptionBudgets: the API server names the one that
+	// refuses.
 	Message string
 	// err is the answer to the eviction.
 	err error
@@ -127,7 +116,7 @@ func (c *Client) CanDrain(ctx context.Context, name string, o DrainOptions) erro
 		switch {
 		case apierrors.IsBadRequest(b.err): // k8s.io/apiserver, NewDryRunUnsupportedErr
 			unasked = fmt.Errorf("%w: %w", ErrCannotAsk, b.err)
-		case b.Reason == BlockedRefused && Unavailable(b.err):
+		case Unavailable(b.err) && !apierrors.HasStatusCause(b.err, policyv1.DisruptionBudgetCause):
 			unasked = b.err
 		default:
 			return false
@@ -154,13 +143,12 @@ func (o DrainOptions) sort(pods []corev1.Pod) (move []corev1.Pod, kept []Blocked
 		case ended(pod):
 			move = append(move, pod)
 		case metav1.GetControllerOf(&pod) == nil && !o.Force:
-			kept = append(kept, Blocked{Pod: full(pod), Reason: BlockedUnmanaged,
+			kept = append(kept, Blocked{Pod: full(pod),
 				Message: "has no controller that would make it again elsewhere"})
 		case !o.DeleteEmptyDir && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 			return v.EmptyDir != nil
 		}):
-			kept = append(kept, Blocked{Pod: full(pod), Reason: BlockedEmptyDir,
-				Message: "keeps data in an emptyDir"})
+			kept = append(kept, Blocked{Pod: full(pod), Message: "keeps data in an emptyDir"})
 		default:
 			move = append(move, pod)
 		}
@@ -188,7 +176,7 @@ func (c *Client) evictAll(
 ) []Blocked {
 	var left []Blocked
 	for _, pod := range pods {
-		b := Blocked{Pod: full(pod), Reason: BlockedTerminating, Message: "is terminating"}
+		b := Blocked{Pod: full(pod), Message: "is terminating"}
 		if pod.DeletionTimestamp == nil {
 			o.progress()
 			err := c.evict(ctx, pod, o.dryRun)
@@ -198,7 +186,7 @@ func (c *Client) evictAll(
 			case apierrors.IsNotFound(err), err == nil && o.dryRun:
 				continue
 			case err != nil:
-				b.refused(err)
+				b.Message, b.err = refusal(err), err
 			}
 		}
 		left = append(left, b)
@@ -220,19 +208,13 @@ func (c *Client) evict(ctx context.Context, pod corev1.Pod, dryRun bool) error {
 	return request.MaxRetries(0).Do(ctx).Error() // the next round tries again
 }
 
-// refused sets the reason for which an eviction was refused. The API server names the budget in the
-// message of the cause ("The disruption budget NAME needs ...") and nowhere else.
-func (b *Blocked) refused(err error) {
-	b.Reason, b.Message, b.err = BlockedRefused, err.Error(), err
-	cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
-	if !ok {
-		return
+// refusal says why an eviction was refused. The API server names the budget in the message of the
+// cause ("The disruption budget NAME needs ...") and nowhere else.
+func refusal(err error) string {
+	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
+		return "may not go now by a PodDisruptionBudget: " + cause.Message
 	}
-	b.Reason = BlockedByBudget
-	b.Message = "may not go now by a PodDisruptionBudget: " + cause.Message
-	if rest, named := strings.CutPrefix(cause.Message, "The disruption budget "); named {
-		b.Budget, _, _ = strings.Cut(rest, " ")
-	}
+	return err.Error()
 }
 
 // PodsOn lists the pods that are bound to a Node, as the API server's cache has them: a consistent

@@ -24,9 +24,6 @@ func (c *Client) WhoAmI(ctx context.Context) (string, error) {
 	review := &authenticationv1.SelfSubjectReview{}
 	err := c.core.Post().AbsPath("/apis/authentication.k8s.io/v1/selfsubjectreviews").Body(review).
 		Do(ctx).Into(review)
-	if apierrors.IsNotFound(err) { // before Kubernetes 1.28
-		_, err = c.core.Get().AbsPath("/version").DoRaw(ctx)
-	}
 	switch name := review.Status.UserInfo.Username; {
 	case apierrors.IsUnauthorized(err), err == nil && name == anonymous:
 		return "", ErrUnauthorized

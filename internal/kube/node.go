@@ -124,16 +124,14 @@ func (c *Client) PatchLabels(ctx context.Context, name string, labels map[string
 	return c.patch(ctx, name, patch, "label")
 }
 
-// Cordon keeps new pods away from the Node.
-func (c *Client) Cordon(ctx context.Context, name string) error {
-	patch := map[string]any{"spec": map[string]any{"unschedulable": true}}
-	return c.patch(ctx, name, patch, "cordon")
-}
-
-// Uncordon lets new pods come to the Node.
-func (c *Client) Uncordon(ctx context.Context, name string) error {
-	patch := map[string]any{"spec": map[string]any{"unschedulable": nil}}
-	return c.patch(ctx, name, patch, "uncordon")
+// Cordon keeps new pods away from the Node, or lets them come again.
+func (c *Client) Cordon(ctx context.Context, name string, on bool) error {
+	verb, unschedulable := "uncordon", any(nil)
+	if on {
+		verb, unschedulable = "cordon", true
+	}
+	patch := map[string]any{"spec": map[string]any{"unschedulable": unschedulable}}
+	return c.patch(ctx, name, patch, verb)
 }
 
 // touched is the annotation of the Node with when a node has made sure that the cluster writes.
@@ -160,7 +158,7 @@ func (c *Client) patch(ctx context.Context, name string, patch map[string]any, v
 }
 
 // DeleteNode deletes the Node object; that it is gone already is no error. Kubernetes lets a node
-// delete itself only if its operator has allowed it (packaging/kubernetes/rbac-leave.yaml).
+// delete itself only if its operator has allowed it (manifests/rbac-leave.yaml).
 func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	err := c.core.Delete().Resource("nodes").Name(name).Do(ctx).Error()
 	switch {
@@ -168,7 +166,7 @@ func (c *Client) DeleteNode(ctx context.Context, name string) error {
 		return nil
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("cannot delete Node %s: this node may not delete itself; ask the "+
-			"cluster's operator to run `kubectl delete node %s` (packaging/kubernetes/rbac-leave.yaml "+
+			"cluster's operator to run `kubectl delete node %s` (manifests/rbac-leave.yaml "+
 			"lets nodes with a certificate do it)", name, name)
 	default:
 		return fmt.Errorf("cannot delete Node %s: %w; the cluster's operator can run "+

@@ -243,11 +243,11 @@ func TestChangeNode(t *testing.T) {
 		},
 		{
 			"cordon", node, `{"spec":{"unschedulable":true}}`,
-			func(c *Client) error { return c.Cordon(ctx, "edge-1") },
+			func(c *Client) error { return c.Cordon(ctx, "edge-1", true) },
 		},
 		{
 			"uncordon", node, `{"spec":{"unschedulable":null}}`,
-			func(c *Client) error { return c.Uncordon(ctx, "edge-1") },
+			func(c *Client) error { return c.Cordon(ctx, "edge-1", false) },
 		},
 		{
 			"create", create, `"spec":{"podCIDR":"10.1.0.0/24","podCIDRs":["10.1.0.0/24"]}`,

@@ -22,8 +22,10 @@ import (
 // Target is an API server and the credential to try there.
 type Target struct {
 	Server string
-	// CA holds the PEM certificates that the server is verified with.
-	CA []byte
+	// CA holds the PEM certificates that the server is verified with. Without any, Reach trusts Roots;
+	// nil are those of the system.
+	CA    []byte
+	Roots *x509.CertPool
 	// Token is a bearer token; without one the credential is not tried.
 	Token string
 	// Entra tells that the token is one of Entra ID rather than a bootstrap token.

@@ -96,7 +96,7 @@ func (t Target) called(f *Fault) *Fault {
 
 // verify verifies a server's certificate.
 func (t Target) verify(chain []*x509.Certificate, name string) error {
-	o := x509.VerifyOptions{DNSName: name, Intermediates: x509.NewCertPool()}
+	o := x509.VerifyOptions{DNSName: name, Roots: t.Roots, Intermediates: x509.NewCertPool()}
 	if len(t.CA) > 0 {
 		o.Roots = x509.NewCertPool()
 		o.Roots.AppendCertsFromPEM(t.CA)

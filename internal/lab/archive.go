@@ -14,8 +14,8 @@ import (
 // source returns the project's sources, in whose bin directory flexlab is.
 func (l *Lab) source() string { return filepath.Dir(filepath.Dir(l.Self)) }
 
-// packaged returns a file of packaging, such as a unit or a manifest. It is a module of its own, so
-// its files cannot be embedded.
+// packaged returns a file of packaging, such as a unit. It is a module of its own, so its files
+// cannot be embedded.
 func (l *Lab) packaged(name string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(l.source(), "packaging", name))
 	if err != nil {
@@ -54,6 +54,12 @@ func programsDir(dir, program string) (string, error) {
 
 // archiveDir is where the lab serves the packages of the agent under test.
 const archiveDir = "flexnode"
+
+// latestRelease is where install.sh of the sources finds that of the latest release, on ReleaseHost.
+const (
+	latestRelease = "/Azure/AKSFlexNode/releases/latest/download/"
+	ReleaseHost   = "github.com"
+)
 
 // ArchiveURL is the repository of the agent's packages, with install.sh and uninstall.sh.
 const ArchiveURL = MirrorURL + "/" + archiveDir

@@ -11,14 +11,15 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/machinekey/verifier"
 )
 
 // A machine of the load registers its key by an identity, reuses its token of polls, and has a token
 // for each other request.
 func TestBenchMachine(t *testing.T) {
-	verify := func(token string) machinekey.Verified {
+	verify := func(token string) verifier.Verified {
 		t.Helper()
-		got, err := machinekey.Verifier{Audiences: []string{ProviderURL}, Now: time.Now}.Verify(token)
+		got, err := verifier.Verifier{Audiences: []string{ProviderURL}, Now: time.Now}.Verify(token)
 		if err != nil || got.UID != "uid" {
 			t.Errorf("a token: %+v, %v", got, err)
 		}

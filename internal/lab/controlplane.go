@@ -52,19 +52,11 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 	if err := l.linkKubectl(dirs); err != nil {
 		return err
 	}
-	rbac, err := l.packaged("kubernetes/rbac.yaml")
-	if err != nil {
+	if err := prepareCluster(ctx, l.Kubeconfig()); err != nil {
 		return err
 	}
-	leave, err := l.packaged("kubernetes/rbac-leave.yaml")
-	if err != nil {
-		return err
-	}
-	services, err := l.clusterServices()
-	if err != nil {
-		return err
-	}
-	if _, err := l.apply(ctx, rbac+"---\n"+leave+"---\n"+services); err != nil {
+	manifest := fmt.Sprintf(dnsManifest, dnsUser, DNSService, HostIP)
+	if _, err := l.apply(ctx, manifest); err != nil {
 		return err
 	}
 	if err := l.startDNS(dirs); err != nil {

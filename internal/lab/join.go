@@ -120,18 +120,17 @@ func (l *Lab) Identify(ctx context.Context, m Machine, auth string) (map[string]
 	case "servicePrincipal":
 		section["servicePrincipal"] = object{"clientId": who.Node.ClientID,
 			"clientSecret": who.Node.Secret}
+		section["kubeletCredential"] = "token"
 	case "managedIdentity":
-		section["managedIdentity"] = object{}
+		section["managedIdentity"], section["kubeletCredential"] = object{}, "token"
 		err = l.AddVMIdentity(ctx, m)
 	case "arc":
 		section["servicePrincipal"] = object{"clientId": who.Operator.ClientID,
 			"clientSecret": who.Operator.Secret}
-		section["arc"], section["kubeletCredential"] = object{"machineName": m.Name,
-			"autoRoleAssignment": true}, "token"
+		section["arc"] = object{"machineName": m.Name, "autoRoleAssignment": true}
 		section["arc"].(object)["package"], err = l.UseArcRepository(ctx, m)
 	case "azureCLI":
-		section["arc"], section["kubeletCredential"] = object{"machineName": m.Name,
-			"autoRoleAssignment": true}, "token"
+		section["arc"] = object{"machineName": m.Name, "autoRoleAssignment": true}
 		err = l.AddArc(ctx, m)
 	default:
 		err = fmt.Errorf("cannot join with %q: known are %s", auth, strings.Join(Auths, ", "))

@@ -29,6 +29,8 @@ func (l *Lab) withPackages(next http.Handler) http.Handler {
 	for _, path := range []string{"/packages.microsoft.com/", "/" + archiveDir + "/"} {
 		mux.Handle(path, http.FileServer(http.Dir(l.packagesDir())))
 	}
+	mux.Handle(latestRelease, http.StripPrefix(latestRelease,
+		http.FileServer(http.Dir(filepath.Join(l.packagesDir(), archiveDir)))))
 	mux.Handle("/", next)
 	return mux
 }

@@ -127,8 +127,9 @@ func (l *Lab) newCA(name, subject string) (*identity, error) {
 
 func serverCertificate(name string) *x509.Certificate {
 	return &x509.Certificate{
-		Subject:  pkix.Name{CommonName: name},
-		DNSNames: []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"},
+		Subject: pkix.Name{CommonName: name},
+		DNSNames: []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost",
+			ReleaseHost},
 		IPAddresses: []net.IP{
 			net.ParseIP(HostIP),
 			net.ParseIP("127.0.0.1"),

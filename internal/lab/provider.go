@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
+	"github.com/Azure/AKSFlexNode/internal/prepare"
 )
 
 // ProviderAPI is the api-version of flexNodeConfig.
@@ -27,11 +28,8 @@ const ProviderAPI = "2026-05-01-preview"
 // which is not there until somebody puts it there.
 const SecondClusterID = groupID + "/providers/Microsoft.ContainerService/managedClusters/second"
 
-// providerUser is who the provider is in the cluster (providerRBAC).
-const providerUser = "flexnode-rp"
-
-// providerRBAC is the manifest that allows the provider to work in a cluster.
-const providerRBAC = "kubernetes/rbac-provider.yaml"
+// providerUser is who the provider is in the cluster.
+const providerUser = prepare.ProviderUser
 
 // maxReplicas bounds the replicas of the provider: azuresim knows the addresses of as many from its
 // start.
@@ -72,19 +70,11 @@ func (l *Lab) providerFlags() []string {
 // provider.
 func (l *Lab) Exchanges() string { return l.path("exchanges.jsonl") }
 
-// startProvider starts the resource provider, gives it its rights in the cluster, and registers
-// subscription and cluster.
+// startProvider starts the resource provider, and registers subscription and cluster.
 func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 	if l.Replicas > maxReplicas || l.Replicas > 1 && l.Members == 0 {
 		return fmt.Errorf("cannot start %d replicas: at most %d, and more than one need an etcd "+
 			"outside (--etcd 3)", l.Replicas, maxReplicas)
-	}
-	rbac, err := l.packaged(providerRBAC)
-	if err != nil {
-		return err
-	}
-	if _, err := l.apply(ctx, rbac); err != nil {
-		return err
 	}
 	if l.Members > 0 {
 		if err := l.startLinks(ctx); err != nil {

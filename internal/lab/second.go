@@ -38,13 +38,8 @@ func (l *Lab) startSecond(ctx context.Context, dirs programs) error {
 	if err := os.WriteFile(l.path("second.kubeconfig"), admin, 0o600); err != nil {
 		return fmt.Errorf("cannot write the PKI: %w", err)
 	}
-	rbac, err := l.packaged(providerRBAC)
-	if err != nil {
-		return err
-	}
 	err = until(ctx, time.Minute, "the second API server", func() error {
-		_, err := l.second(ctx, rbac, "apply", "-f", "-")
-		return err
+		return prepareCluster(ctx, l.path("second.kubeconfig"))
 	})
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
 	"github.com/Azure/AKSFlexNode/internal/lab/images"
+	"github.com/Azure/AKSFlexNode/internal/prepare"
 )
 
 // Zone is a DNS zone of the lab's own, beside the cluster's; its names are those of the lab's
@@ -80,13 +81,17 @@ func (l *Lab) waitDNS(ctx context.Context) error {
 	})
 }
 
-// clusterServices is what is applied so that pods have Services and names: kube-proxy as operators
-// apply it, and the Service that leads to CoreDNS.
-func (l *Lab) clusterServices() (string, error) {
-	manifest, err := l.packaged("kubernetes/kube-proxy.yaml")
-	proxy := strings.NewReplacer("API-SERVER", APIServer, "KUBERNETES-VERSION",
-		Newest.Kubernetes).Replace(manifest)
-	return proxy + "---\n" + fmt.Sprintf(dnsManifest, dnsUser, DNSService, HostIP), err
+// prepareCluster does what an operator does once, with `flexnode-rp cluster prepare`.
+func prepareCluster(ctx context.Context, kubeconfig string) error {
+	c, err := prepare.Open(kubeconfig, "")
+	if err != nil {
+		return err
+	}
+	r, err := c.Plan(ctx, prepare.Options{Provider: providerUser, Leave: true, KubeProxy: "yes"}, true)
+	if err != nil {
+		return err
+	}
+	return c.Apply(ctx, &r, true)
 }
 
 const dnsManifest = `apiVersion: rbac.authorization.k8s.io/v1

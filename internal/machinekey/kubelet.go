@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 )
@@ -30,20 +29,4 @@ func SignAsKubelet(pair, statement []byte) (certificate, signature []byte, err e
 	sum := sha256.Sum256(statement)
 	signature, err = key.Sign(rand.Reader, sum[:], crypto.SHA256)
 	return kubelet.Certificate[0], signature, err
-}
-
-// SignedByKubelet returns the certificate with whose key a statement is signed. Whose certificate it
-// is the caller decides.
-func SignedByKubelet(certificate, signature, statement []byte) (*x509.Certificate, error) {
-	leaf, err := x509.ParseCertificate(certificate)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read kubelet's certificate: %w", err)
-	}
-	how, ok := map[x509.PublicKeyAlgorithm]x509.SignatureAlgorithm{
-		x509.ECDSA: x509.ECDSAWithSHA256, x509.RSA: x509.SHA256WithRSA,
-	}[leaf.PublicKeyAlgorithm]
-	if !ok {
-		return nil, errors.New("kubelet's key is of another kind")
-	}
-	return leaf, leaf.CheckSignature(how, statement, signature)
 }

@@ -1,6 +1,6 @@
 // Package machinekey is how a machine proves to the resource provider which machine it is: a key of
 // P-256 that never leaves it, and tokens (JWT, ES256) that are signed with the key. The agent signs,
-// the provider verifies. Who may do what with a key is for the provider to decide.
+// the provider verifies (package verifier). Who may do what with a key is for the provider to decide.
 package machinekey
 
 import (
@@ -27,11 +27,11 @@ const SecondHeader = "X-Ms-Flexnode-Second-Machine"
 // Key is the key of a machine.
 type Key struct {
 	private *ecdsa.PrivateKey
-	public  publicKey
+	public  PublicKey
 }
 
-// publicKey is a JSON Web Key of P-256 (RFC 7518, section 6.2.1).
-type publicKey struct {
+// PublicKey is a JSON Web Key of P-256 (RFC 7518, section 6.2.1).
+type PublicKey struct {
 	Kty string `json:"kty"`
 	Crv string `json:"crv"`
 	X   string `json:"x"`
@@ -52,7 +52,7 @@ func newKey(private *ecdsa.PrivateKey) (*Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the machine's key: %w", err)
 	}
-	return &Key{private, publicKey{
+	return &Key{private, PublicKey{
 		Kty: "EC", Crv: "P-256", X: encode(point[1 : 1+size]), Y: encode(point[1+size:]),
 	}}, nil
 }
@@ -88,29 +88,25 @@ func (k *Key) PEM() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: block, Bytes: der}), nil
 }
 
-// Thumbprint identifies the key (RFC 7638).
-func (k *Key) Thumbprint() string { return k.public.thumbprint() }
+// Thumbprint identifies the key.
+func (k *Key) Thumbprint() string { return k.public.Thumbprint() }
 
-func (p publicKey) thumbprint() string {
+// Thumbprint identifies the key (RFC 7638).
+func (p PublicKey) Thumbprint() string {
 	sum := sha256.Sum256([]byte(
 		`{"crv":"P-256","kty":"EC","x":"` + p.X + `","y":"` + p.Y + `"}`))
 	return encode(sum[:])
 }
 
-// key returns the key, if it is written as RFC 7518 writes it: a key has one thumbprint only.
-func (p publicKey) key() (*ecdsa.PublicKey, error) {
-	x, errX := base64.RawURLEncoding.Strict().DecodeString(p.X)
-	y, errY := base64.RawURLEncoding.Strict().DecodeString(p.Y)
-	if err := errors.Join(errX, errY); err != nil {
-		return nil, err
-	}
-	if p.Kty != "EC" || p.Crv != "P-256" || len(x) != size || len(y) != size {
-		return nil, errors.New("it is not of P-256")
-	}
-	if encode(x) != p.X || encode(y) != p.Y { // line breaks are skipped when it is decoded
-		return nil, errors.New("it is not written as it must be")
-	}
-	return ecdsa.ParseUncompressedPublicKey(elliptic.P256(), append(append([]byte{4}, x...), y...))
-}
-
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+// BootSize is the size of the id of a boot, in bytes.
+const BootSize = 12
+
+// NewBoot makes the id of a boot of the machine. Tokens have it: two machines with one key have
+// booted apart from each other.
+func NewBoot() string {
+	id := make([]byte, BootSize)
+	rand.Read(id) //nolint:errcheck // it ends the program where it fails
+	return encode(id)
+}

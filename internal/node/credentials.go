@@ -14,7 +14,8 @@ func credentials(p *part) {
 	owes := []string{KubeletUnit}
 	p.owe(owes, state.NewFile(p.clientCA(), 0o644, thisCA))
 	if p.config.Node.AdminKubeconfig {
-		p.add(secret(AdminKubeconfigPath(p.config.Paths.Kubernetes.ConfigDir), thisAdmin))
+		p.add(state.NewFile(AdminKubeconfigPath(p.config.Paths.Kubernetes.ConfigDir), 0o600,
+			thisAdmin))
 	}
 	identity := kubeconfigOf("identity", tokenCommand)
 	switch {
@@ -27,7 +28,7 @@ func credentials(p *part) {
 		p.owe(owes, state.NewFile(p.bootstrapKubeconfig(), 0o600, identity))
 	default:
 		p.only = Joining
-		p.owe(owes, secret(p.bootstrapKubeconfig(),
+		p.owe(owes, state.NewFile(p.bootstrapKubeconfig(), 0o600,
 			kubeconfigOf("bootstrap", "token: "+thisToken)))
 	}
 	// Kubelet writes its kubeconfig when it gets its certificate, and never changes the address or

@@ -29,7 +29,7 @@ func (p *part) proxyDropIn(unit string) {
 	}
 	dropIn := header + "[Service]\nEnvironmentFile=" + envFile + "\n"
 	p.add(shared(dir))
-	p.owe([]string{unit}, secret(envFile, env.String()))
+	p.owe([]string{unit}, state.NewFile(envFile, 0o600, env.String()))
 	p.owe([]string{state.DaemonReload, unit},
 		state.NewFile(dir+"/10-aks-flex-node-proxy.conf", 0o644, dropIn))
 }

@@ -114,13 +114,6 @@ func (p *part) run(units ...string) {
 	}
 }
 
-// secret is a file that only root reads, with a content that is nowhere shown.
-func secret(path, content string) state.File {
-	file := state.NewFile(path, 0o600, content)
-	file.Secret = true
-	return file
-}
-
 // bin is a link at dir to a file of an artifact, under its own name.
 func (p *part) bin(dir, artifact, file string) state.Link {
 	return state.Link{

@@ -10,10 +10,11 @@ import (
 func cordon(v view) state.Cordon { return state.Cordon{On: v.node.Spec.Unschedulable} }
 
 func (h *Host) setCordon(ctx context.Context, client *kube.Client, to state.Cordon) error {
+	err := client.Cordon(ctx, h.Node, to.On)
 	if to.On {
-		return client.Cordon(ctx, h.Node)
+		return err
 	}
-	return orGone(client.Uncordon(ctx, h.Node))
+	return orGone(err)
 }
 
 // orGone is the error of an undoing: what a Node had is gone with it.

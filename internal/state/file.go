@@ -10,14 +10,12 @@ import (
 // File is a regular file, known by its digest. A wanted file carries its content; an observed or
 // remembered one does not.
 type File struct {
-	Path   string      `json:"path"`
-	Mode   fs.FileMode `json:"mode"`
-	UID    int         `json:"uid"`
-	GID    int         `json:"gid"`
-	SHA256 string      `json:"sha256"`
-	// Secret keeps the content out of every plan and log.
-	Secret  bool   `json:"secret,omitempty"`
-	Content string `json:"-"`
+	Path    string      `json:"path"`
+	Mode    fs.FileMode `json:"mode"`
+	UID     int         `json:"uid"`
+	GID     int         `json:"gid"`
+	SHA256  string      `json:"sha256"`
+	Content string      `json:"-"`
 }
 
 // NewFile is a root-owned file with the given content.

@@ -16,7 +16,7 @@ func samples() []Resource {
 	return []Resource{
 		Absent{"/a"},
 		Dir{Path: "/b", Mode: 0o755, Purge: true, Mounts: []string{"pods"}, Mounted: true},
-		File{Path: "/c", Mode: 0o600, SHA256: Digest("c"), Secret: true},
+		File{Path: "/c", Mode: 0o600, SHA256: Digest("c")},
 		Link{Path: "/d", Target: "/e", Dir: &Dir{Path: "/e", Mode: 0o700, Empty: true}},
 		running,
 		Sysctl{"vm.x", "1"},

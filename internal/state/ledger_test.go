@@ -70,7 +70,6 @@ func TestTouched(t *testing.T) {
 // Content never shows: not in plans, not in the ledger.
 func TestContentIsHidden(t *testing.T) {
 	secret := NewFile("/etc/token", 0o600, "canary")
-	secret.Secret = true
 	plan := Diff(want(secret), nil, see(Absent{secret.Path}), Ledger{})
 	ledger, err1 := json.Marshal(Ledger{}.Record(plan))
 	desired, err2 := json.Marshal(want(secret))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/lab"
+	"github.com/Azure/AKSFlexNode/manifests"
 )
 
 // azure asks or steers the lab's Azure.
@@ -245,7 +246,7 @@ func leastPrivilege(t *testing.T) {
 		!strings.Contains(out, "system:node-bootstrapper") {
 		t.Errorf("before the operator allows it: exit code %d\n%s", code, out)
 	}
-	manifest := strings.ReplaceAll(string(packaged(t, "kubernetes/rbac-identity.yaml")),
+	manifest := strings.ReplaceAll(manifests.Text("rbac-identity.yaml"),
 		"GROUP-OBJECT-ID", group)
 	if _, err := bench.Kubectl(t.Context(), manifest, "apply", "-f", "-"); err != nil {
 		t.Fatal(err)

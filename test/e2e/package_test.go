@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -33,6 +34,7 @@ func TestPackages(t *testing.T) {
 		name string
 		run  func(*testing.T, lab.Machine)
 	}{
+		{"FromTheSources", installedFromTheSources},
 		{"WithoutApt", installedWithoutApt},
 		{"Install", installedNotStarted},
 		{"UpgradeOfAJoin", joinsThroughUpgrade},
@@ -109,6 +111,25 @@ func withoutRecords(lines []string) []string {
 		}
 		return false
 	})
+}
+
+// The script of the sources installs the latest release, from the one address that it knows.
+func installedFromTheSources(t *testing.T, m lab.Machine) {
+	text, err := os.ReadFile("../../scripts/install.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := strings.TrimPrefix(lab.MirrorURL, "https://")
+	curlrc := "connect-to = " + lab.ReleaseHost + ":443:" + there + "\n"
+	if err := errors.Join(os.WriteFile(filepath.Join(m.Root, "root/install.sh"), text, 0o600),
+		os.WriteFile(filepath.Join(m.Root, "root/.curlrc"), []byte(curlrc), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	defer output(t, m, "rm", "/root/install.sh", "/root/.curlrc")
+	if out := output(t, m, "sh", "/root/install.sh", "--dry-run"); !strings.Contains(out,
+		"aks-flex-node="+third) {
+		t.Errorf("it would not install %s:\n%s", third, out)
+	}
 }
 
 // Without apt the program is the one whose digest is in the script. A package beside it is refused,

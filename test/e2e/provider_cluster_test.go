@@ -15,6 +15,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/lab"
+	"github.com/Azure/AKSFlexNode/manifests"
 )
 
 // answer is what a request was answered.
@@ -338,7 +339,7 @@ func rotatedKubeconfig(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	rbac := string(packaged(t, "kubernetes/rbac-provider.yaml"))
+	rbac := manifests.Text("rbac-provider.yaml")
 	t.Cleanup(func() { allow(rbac, old) })
 
 	bindUnreachable(t, lab.ClusterID)

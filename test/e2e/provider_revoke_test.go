@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
+	"github.com/Azure/AKSFlexNode/manifests"
 )
 
 // nodesMayNotDelete takes the right to delete Nodes from the cluster's kubelets during a test.
@@ -22,7 +23,7 @@ func nodesMayNotDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_, err := bench.Kubectl(context.Background(), string(packaged(t, "kubernetes/rbac-leave.yaml")),
+		_, err := bench.Kubectl(context.Background(), manifests.Text("rbac-leave.yaml"),
 			"apply", "-f", "-")
 		if err != nil {
 			t.Error(err)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +15,8 @@ import (
 
 	rbac "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/Azure/AKSFlexNode/manifests"
 )
 
 // What the provider has asked of the API server until now it may, and it may nothing that it does
@@ -154,8 +155,7 @@ func asked(t *testing.T) (used, denied map[string]bool) {
 func granted(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	for d := yaml.NewYAMLToJSONDecoder(bytes.NewReader(
-		packaged(t, "kubernetes/rbac-provider.yaml"))); ; {
+	for d := yaml.NewYAMLToJSONDecoder(strings.NewReader(manifests.Text("rbac-provider.yaml"))); ; {
 		var role rbac.ClusterRole // or a Role, which has the same rules
 		if err := d.Decode(&role); errors.Is(err, io.EOF) {
 			return all

@@ -106,7 +106,7 @@ func (w *world) installProgram(t *testing.T) string {
 }
 
 // azure is the part of the configuration that a machine with an identity of Azure has, as change
-// makes it.
+// makes it. Without Arc kubelet shows the identity's token where change does not say otherwise.
 func (w *world) azure(change func(azure map[string]any)) func(map[string]any) {
 	return func(c map[string]any) {
 		section := map[string]any{
@@ -117,6 +117,9 @@ func (w *world) azure(change func(azure map[string]any)) func(map[string]any) {
 		}
 		if change != nil {
 			change(section)
+		}
+		if section["kubeletCredential"] == nil && section["arc"] == nil {
+			section["kubeletCredential"] = "token"
 		}
 		c["azure"] = section
 		delete(c["node"].(map[string]any)["kubelet"].(map[string]any), "serverURL")

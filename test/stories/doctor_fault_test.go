@@ -145,6 +145,12 @@ func faults() []fault {
 			p.expire()
 			p.cluster.refused = true
 		}, health.KubeletCertificate},
+		{"a deleted client certificate", true, func(p *patient) {
+			p.remove("/var/lib/kubelet/pki/kubelet-client-current.pem")
+		}, health.KubeletCertificate},
+		{"a deleted kubeconfig of kubelet", true, func(p *patient) {
+			p.remove("/var/lib/kubelet/kubeconfig")
+		}, health.KubeletCertificate},
 		{"a credential that is no longer accepted", true, func(p *patient) {
 			p.cluster.refused = true
 		}, health.CredentialValid},

@@ -279,6 +279,9 @@ func TestFollows(t *testing.T) {
 			c := s.provider.said().Config
 			return c != nil && c.Applied == "8" && c.Observed == "8" && c.Failed == nil
 		})
+		if at := s.provider.said().LastConfigApplied; at == nil || time.Since(*at) > 3*time.Minute {
+			t.Errorf("reported that it was applied at %v", at)
+		}
 		if text := s.read(saved.StateDir + "/config-version.txt"); text != "8\n" {
 			t.Errorf("config-version.txt is %q", text)
 		}
@@ -380,6 +383,9 @@ func TestFollowsPastABadVersion(t *testing.T) {
 			return c != nil && c.Failed != nil && c.Failed.Version == "8" && c.Applied == "7"
 		})
 		s.healthy("110")
+		if text := s.read(saved.StateDir + "/current-config.json"); !strings.Contains(text, `"maxPods": 42`) {
+			t.Errorf("current-config.json is not what was received last:\n%s", text)
+		}
 		s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), pods(43)))
 		s.until(2*time.Minute, "the next version is applied", s.takes("43"))
 		s.until(2*time.Minute, "no failure is reported", func() bool {
@@ -456,6 +462,9 @@ func TestFollowsDriftPolicies(t *testing.T) {
 		}
 		if want := []string{"path:" + file}; !slices.Equal(s.drifts(), want) {
 			t.Errorf("drift: %v, want %v", s.drifts(), want)
+		}
+		if d := s.provider.said().Drift; d.LastSeen == nil || time.Since(*d.LastSeen) > 10*time.Minute {
+			t.Errorf("reported drift that was last seen at %v", d.LastSeen)
 		}
 		if s.read(file) != "# somebody else's\n" {
 			t.Error("what is only to be reported is repaired")
@@ -538,6 +547,23 @@ func TestFollowsToTheEnd(t *testing.T) {
 		if s.registered() {
 			t.Error("the Node is still there")
 		}
+	})
+}
+
+// A machine that was off for 40 days learns then that its resource was deleted, and leaves.
+func TestFollowsADeletionOfLongAgo(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, before string) {
+		s.sleep(2 * time.Minute)
+		s.end()
+		s.provider.offers(change.Delivery{})
+		s.sleep(40 * 24 * time.Hour)
+		s.start()
+		s.ends()
+		if s.outcome.Kind != transition.Deleted {
+			t.Errorf("it ended with %v", s.outcome)
+		}
+		s.unlock()
+		s.same(before)
 	})
 }
 

@@ -5,6 +5,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 // A node whose certificate has expired, or is lost, joins again with a new bootstrap token.
@@ -49,5 +52,24 @@ func TestJoinForgetsCA(t *testing.T) {
 	}
 	if strings.Contains(w.read("/etc/kubernetes/certs/ca.crt"), former) {
 		t.Error("kubelet trusts the CA of a join that never was")
+	}
+}
+
+// Without its certificate, or its kubeconfig, kubelet goes on until it starts again. The service
+// finds and reports that before.
+func TestFollowsReportsALostCertificate(t *testing.T) {
+	for _, file := range []string{"pki/kubelet-client-current.pem", "kubeconfig"} {
+		t.Run(file, func(t *testing.T) {
+			followed(t, func(t *testing.T, s *serviceStory, _ string) {
+				s.sleep(2 * time.Minute)
+				if err := os.Remove(s.root + "/var/lib/kubelet/" + file); err != nil {
+					t.Fatal(err)
+				}
+				s.until(10*time.Minute, "the report that it is lost", func() bool {
+					c := s.reported(health.KubeletCertificate)
+					return c.Status == "False" && c.Reason == "Unreadable"
+				})
+			})
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
@@ -62,15 +63,43 @@ func TestLoginOfTheInvoker(t *testing.T) {
 	if err := w.bootstrapAs(&host.User{Name: "ada"}); err != nil {
 		t.Fatal(err)
 	}
-	const want = "as ada az account get-access-token --output json --resource "
-	for _, line := range *ran {
+	asked(t, *ran, "ada", w, sim)
+}
+
+// asked checks that Azure was asked with a user's login, and that the machine is enrolled.
+func asked(t *testing.T, ran []string, name string, w *world, sim *azuresim.Sim) {
+	t.Helper()
+	want := "as " + name + " az account get-access-token --output json --resource "
+	for _, line := range ran {
 		if !strings.HasPrefix(line, want) || !strings.HasSuffix(line, w.config.Azure.TenantID) {
 			t.Errorf("ran %s", line)
 		}
 	}
-	if len(*ran) == 0 || len(sim.Machines()) != 1 {
-		t.Errorf("ran %q; machines %v", *ran, sim.Machines())
+	if len(ran) == 0 || len(sim.Machines()) != 1 {
+		t.Errorf("ran %q; machines %v", ran, sim.Machines())
 	}
+}
+
+// The service, which has no terminal, uses the login of the user whom the configuration names.
+func TestLoginOfTheConfiguredUser(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	w, sim, _ := arcWorld(t, "token")
+	valid := false
+	ran := w.personal(t, &valid)
+	w.config.Azure.CLIUser = "no-such-user"
+	if err := w.bootstrapAs(nil); err == nil || !strings.Contains(err.Error(), "azure.cliUser") {
+		t.Errorf("of a user that is not there: %v", err)
+	}
+	w.config.Azure.CLIUser = "nobody" // as on every Debian
+	const want = "for nobody, and no terminal to make one at; log in with `sudo -iu nobody az login"
+	if err := w.bootstrapAs(nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("without a login of that user: %v", err)
+	}
+	valid = true
+	if err := w.bootstrapAs(nil); err != nil {
+		t.Fatal(err)
+	}
+	asked(t, *ran, "nobody", w, sim)
 }
 
 // Without a valid login nothing is touched, and the error says why, and how to make one: for the

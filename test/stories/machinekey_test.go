@@ -19,6 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/machinekey/verifier"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -48,12 +49,12 @@ func (p *provider) signed(r *http.Request, action string) *http.Response {
 	p.mu.Lock()
 	ahead := p.ahead
 	p.mu.Unlock()
-	got, err := machinekey.Verifier{
+	got, err := verifier.Verifier{
 		Audiences: []string{"https://" + r.URL.Host},
 		Now:       func() time.Time { return time.Now().Add(ahead) },
 		Nonce:     func(nonce string) (time.Time, bool) { return time.Now(), nonce == "nonce" },
 	}.Verify(token)
-	if errors.Is(err, machinekey.ErrTime) {
+	if errors.Is(err, verifier.ErrTime) {
 		resp := refusal(r, http.StatusUnauthorized, "MachineTokenTime")
 		resp.Header.Set(machinekey.NonceHeader, "nonce")
 		return resp

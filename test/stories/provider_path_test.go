@@ -28,7 +28,7 @@ import (
 
 // client returns a client that reaches the provider without a network, whatever the proxy.
 func (w *world) client(func(*http.Request) (*url.URL, error)) *http.Client {
-	c := follow.NewClient(nil)
+	c := follow.NewClient(nil, nil)
 	if c.Transport = w.provider; w.provider == nil {
 		c.Transport = &provider{down: true}
 	}

@@ -196,6 +196,9 @@ func TestWithdraw(t *testing.T) {
 	if known, err := change.Received(w.agent(), next.URLSHA256); err != nil || known {
 		t.Errorf("the URL counts as used: %t, %v", known, err)
 	}
+	if text := w.read(saved.StateDir + "/current-config.json"); strings.Contains(text, `"maxPods": 42`) {
+		t.Errorf("current-config.json is still that of the URL:\n%s", text)
+	}
 	if err := w.daemonRuns(nil); err != nil || maxPods(w.root) != "110" {
 		t.Errorf("the daemon: %v; kubelet takes %s pods", err, maxPods(w.root))
 	}

@@ -1,9 +1,11 @@
 package stories
 
 import (
+	"context"
 	"strings"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
@@ -26,7 +28,23 @@ func TestServicesMissing(t *testing.T) {
 	if !w.status().Healthy() {
 		t.Error("the node is not healthy")
 	}
+	unserved := func() (conditions []health.Condition) {
+		err := w.run(func(ctx context.Context, a *change.Agent) (err error) {
+			conditions, err = change.Unserved(ctx, a)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conditions
+	}
+	if got := unserved(); len(got) != 1 || got[0].Reason != "ProxyMissing" {
+		t.Errorf("the join ends with %+v", got)
+	}
 	w.cluster.set(func() { w.cluster.noServices = false })
+	if got := unserved(); len(got) != 0 {
+		t.Errorf("where they work it ends with %+v", got)
+	}
 	if c := w.condition("ServicesReachable"); c.Status != health.True {
 		t.Errorf("the condition is %+v", c)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/signing"
+	"github.com/Azure/AKSFlexNode/internal/signing/rootkey"
 )
 
 // installation has the keys that sign what the provider of a story offers.
@@ -21,12 +22,12 @@ var installation = sync.OnceValue(func() keys { return newKeys(nil) })
 
 // keys are a root key, and one that it has certified.
 type keys struct {
-	root             *signing.Root
+	root             *rootkey.Root
 	key, certificate []byte
 }
 
 // newKeys makes a key under a root; under another one for nil.
-func newKeys(root *signing.Root) keys {
+func newKeys(root *rootkey.Root) keys {
 	must := func(err error) {
 		if err != nil {
 			panic(err)
@@ -34,10 +35,10 @@ func newKeys(root *signing.Root) keys {
 	}
 	k, err := keys{root: root}, error(nil)
 	if root == nil {
-		k.root, err = signing.NewRoot(time.Now())
+		k.root, err = rootkey.NewRoot(time.Now())
 		must(err)
 	}
-	k.key, err = signing.NewKey()
+	k.key, err = rootkey.NewKey()
 	must(err)
 	k.certify(time.Now())
 	return k
@@ -53,7 +54,7 @@ func (k *keys) certify(at time.Time) {
 
 func (k keys) sign(said signing.Statement) *api.Signature {
 	said.Time = time.Now().UTC().Truncate(time.Second)
-	signature, err := signing.Sign(k.key, said)
+	signature, err := rootkey.Sign(k.key, said)
 	if err != nil {
 		panic(err)
 	}

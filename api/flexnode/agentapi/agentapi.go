@@ -102,6 +102,9 @@ type RegisterKey struct {
 	// MachineToken is a token that is signed with the key and bound to the method and path of this
 	// request, where the node's identity in Azure asks.
 	MachineToken string `json:"machineToken,omitempty"`
+	// PrincipalID is the object id of the node's identity in Azure, as the cluster has told the
+	// machine. The provider approves the certificate request of that identity.
+	PrincipalID string `json:"principalId,omitempty"`
 	// Kubelet proves that the machine runs the node's kubelet, for a provider that was restored from a
 	// backup and does not know the key.
 	Kubelet *KubeletProof `json:"kubelet,omitempty"`

@@ -153,6 +153,8 @@ type ServicePrincipalAuth struct {
 	// ClientID.
 	ClientSecret string `json:"clientSecret,omitempty"`
 	ClientTenant string `json:"clientTenant,omitempty"`
+	// PrincipalID is the object id of the service principal, by which clusters know it.
+	PrincipalID string `json:"principalId,omitempty"`
 }
 
 // ManagedIdentityAuth is the identity of an Azure VM; without a ClientID it is the system-assigned
@@ -169,6 +171,8 @@ type ArcAuth struct {
 	// MachineResourceID is the id of the machine; default: the machine of the node's name in the
 	// cluster's resource group.
 	MachineResourceID string `json:"machineResourceId,omitempty"`
+	// PrincipalID is the object id of the machine's identity, by which clusters know it.
+	PrincipalID string `json:"principalId,omitempty"`
 	// Onboarding enrols the machine where it is not connected yet: its secret is in what a machine
 	// joins with, and is erased there once the machine is enrolled. It is no identity of the node.
 	Onboarding *ServicePrincipalAuth `json:"onboarding,omitempty"`
@@ -182,7 +186,7 @@ type ArcAuth struct {
 type KubernetesAuth struct {
 	UseAzureAuth bool `json:"useAzureAuth,omitempty"`
 	// KubeletCredential is what kubelet shows when it uses that identity: token, or certificate,
-	// which it requests once with the token.
+	// which it requests once with the token; that is the default.
 	KubeletCredential string `json:"kubeletCredential,omitempty"`
 }
 

@@ -7,6 +7,7 @@ package change
 
 import (
 	"context"
+	"crypto/x509"
 	"net/http"
 	"net/url"
 	"sync"
@@ -88,5 +89,18 @@ func ProviderClient(a *Agent, c config.Config) *http.Client {
 	if a.Provider != nil {
 		return a.Provider(c.ProxyFunc())
 	}
-	return follow.NewClient(c.ProxyFunc())
+	return follow.NewClient(c.ProxyFunc(), ProviderRoots(a, c))
+}
+
+// ProviderRoots returns the CAs that a machine trusts for the provider's own listener; nil for those
+// of the system.
+func ProviderRoots(a *Agent, c config.Config) *x509.CertPool {
+	joined, err := a.Records().Joining()
+	if err != nil {
+		a.Log.Warn("cannot read the CAs of the provider that this machine trusts", "error", err)
+	}
+	if joined.ProviderCA == nil || !follow.MannerOf(c).Signs {
+		return nil
+	}
+	return follow.Roots(joined.ProviderCA)
 }

@@ -3,6 +3,7 @@ package change
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
@@ -24,6 +25,8 @@ type Result struct {
 	Changes  int           `json:"changes"`
 	Took     time.Duration `json:"-"`
 	Seconds  float64       `json:"seconds"`
+	// Conditions are those of a node that has joined and whose pods lack something all the same.
+	Conditions []health.Condition `json:"conditions,omitempty"`
 	// Kept are copies of what somebody else had changed and unbootstrap has replaced, Left is what
 	// it has left alone for that reason.
 	Kept []string `json:"kept,omitempty"`
@@ -63,6 +66,16 @@ func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 	NoteWaiting(ctx, a, t, err)
 	result.finish(began, view.Total, err)
 	return result, err
+}
+
+// Unserved returns the condition of a node whose pods reach no Services, and so resolve no names;
+// none where they do. The node works and stays: only the cluster's or the network's operator can
+// add what is missing.
+func Unserved(ctx context.Context, a *Agent) ([]health.Condition, error) {
+	status, err := inspect.ReadStatus(ctx, &a.Env)
+	return slices.DeleteFunc(status.Conditions, func(c health.Condition) bool {
+		return c.Type != health.ServicesReachable || c.Status != health.False
+	}), err
 }
 
 func (r *Result) finish(began time.Time, changes int, err error) {

@@ -101,7 +101,7 @@ func commitHistory(ctx context.Context, w *work, t *transition.Transition) error
 	}
 	if t.ByHand { // comes after the history, which has what was applied before
 		was, _ := next.Last(t.To)
-		return w.Store.SetApplied(ctx, was.Resource)
+		return w.Store.SetApplied(ctx, was.Resource, inspect.Stamp())
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func eraseOnboarding(ctx context.Context, w *work) error {
 	if err != nil || bytes.Equal(data, without) {
 		return err
 	}
-	return w.Store.KeepBundle(ctx, without)
+	return w.Store.KeepBundle(ctx, without, w.config)
 }
 
 // leaveMetrics removes the metrics of the generation before, where nobody writes them any more: the

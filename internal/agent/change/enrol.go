@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
@@ -9,15 +10,53 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// enrol makes the machine an Arc machine whose identity is authorised in the cluster. Downloads go
-// on meanwhile. A machine that is enrolled as configured is not asked about again, unless a repair
-// enrols it again.
+// enrol gives the machine its identity in Azure, and tells the provider who that is in the cluster.
 func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
+	if err := w.enrolWithArc(ctx, t); err != nil {
+		return err
+	}
+	if err := w.introduce(ctx); err != nil {
+		w.Home.Warn("cannot tell the resource provider which identity this node joins with: %v; "+
+			"if no other approver approves kubelet's certificate request, run `aks-flex-node "+
+			"bootstrap`", err)
+	}
+	return nil
+}
+
+// introduce tells the provider as whom kubelet requests its first certificate, if it does so with an
+// identity in Azure: the provider approves the request of that identity alone.
+func (w *work) introduce(ctx context.Context) error {
+	c, m := w.config, follow.MannerOf(w.config)
+	if c.Azure.BootstrapToken != nil || c.Azure.ShowsToken() || !m.Signs ||
+		access.Held(w.Home.Node, c) {
+		return nil
+	}
+	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Home.Node.Env))
+	if is.UID == "" {
+		return nil
+	}
+	client, err := access.JoinClient(ctx, w.Home.Node, c, w.target())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	who, err := client.WhoAmI(ctx)
+	if err != nil || who == "" {
+		return err
+	}
+	return follow.Introduce(ctx, question(w.Home, is, m), who)
+}
+
+// enrolWithArc makes the machine an Arc machine whose identity is authorised in the cluster. Downloads
+// go on meanwhile. A machine that is enrolled as configured is not asked about again, unless a repair
+// enrols it again.
+func (w *work) enrolWithArc(ctx context.Context, t *transition.Transition) error {
 	c := w.config
 	if c.Azure.AuthMode() != config.AuthArc {
 		return nil

@@ -133,31 +133,31 @@ func advise(ctx context.Context, w *work, t *transition.Transition) {
 	}
 }
 
-// What makes Services work comes as a pod, once the Node is Ready: a join waits for it for so long,
-// and asks so often.
-const (
-	servicesPatience = 10 * time.Second
-	servicesPause    = 500 * time.Millisecond
-)
+// servicesPause is how often a join asks for Services: what makes them work comes as a pod, once the
+// Node is Ready.
+const servicesPause = 500 * time.Millisecond
 
 // awaitServices waits a while for Services that do not answer, and for kubelet's serving
 // certificate where the cluster issues it. It ends at once where they are there.
 func awaitServices(ctx context.Context, w *work) {
-	ctx, cancel := context.WithDeadline(ctx, w.ready.Add(servicesPatience))
-	defer cancel()
-	tries := int(servicesPatience / servicesPause)
-	for ; tries > 0 && health.Awaited(w.evidence); tries-- {
+	for tries := 0; ; tries++ {
+		left := health.Patience(w.evidence)
+		if left < time.Duration(tries+1)*servicesPause || time.Since(w.ready) > left {
+			return
+		}
 		w.Alive()
 		w.view.Doing("waiting for the cluster's Services")
 		if !wait.Sleep(ctx, wait.Jitter(w.Every(servicesPause))) {
 			return
 		}
+		bounded, cancel := context.WithDeadline(ctx, w.ready.Add(left))
 		seen := w.evidence
-		inspect.ClusterEvidence(ctx, w.Home.Node, w.config, w.target(), &seen)
+		inspect.ClusterEvidence(bounded, w.Home.Node, w.config, w.target(), &seen)
 		inspect.WithServing(w.Home.Node, w.config, &seen)
-		if ctx.Err() == nil { // what is cut short by the deadline tells nothing
+		if bounded.Err() == nil { // what is cut short by the deadline tells nothing
 			w.evidence = seen
 		}
+		cancel()
 	}
 }
 

@@ -48,7 +48,7 @@ func NoteApplied(ctx context.Context, a *Agent, r *config.Resource) error {
 	if r == nil {
 		return nil
 	}
-	return saved.NewWriter(a.Machine).SetApplied(ctx, *r)
+	return saved.NewWriter(a.Machine).SetApplied(ctx, *r, inspect.Stamp())
 }
 
 // FormerManner returns the manner in which the provider has answered last, as long as it has not

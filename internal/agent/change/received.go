@@ -65,7 +65,7 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	if hasReceived(ctx, h, d) {
 		return keepJoining(ctx, h, d)
 	}
-	if err := h.Store.KeepBundle(ctx, d.Bundle); err != nil {
+	if err := h.Store.KeepBundle(ctx, d.Bundle, d.Loaded.Config); err != nil {
 		return err
 	}
 	return h.Store.SetURL(ctx, d.URLSHA256)
@@ -89,7 +89,7 @@ func Withdraw(ctx context.Context, a *Agent) (bool, error) {
 		return false, nil
 	}
 	return true, errors.Join(h.Store.Remove(ctx, path.Base(saved.BundleFile)),
-		h.Store.Remove(ctx, saved.SourceFile))
+		h.Store.Remove(ctx, saved.SourceFile), h.Store.PublishCurrent(ctx, h.Saved.Applied))
 }
 
 // forThisNode is an *OtherNodeError if this machine is, or is becoming, another node than a
@@ -152,7 +152,7 @@ func keepJoining(ctx context.Context, h *Home, d Delivery) error {
 	if bundle, err = config.WithJoining(bundle, given); err != nil {
 		return err
 	}
-	return h.Store.KeepBundle(ctx, bundle)
+	return h.Store.KeepBundle(ctx, bundle, d.Loaded.Config)
 }
 
 // EnableService has the agent's service start at boot; false when it is not installed. Leaving

@@ -153,7 +153,7 @@ func Upkeep(
 		}
 	}
 	if h.Saved.Joined() && !c.Azure.ShowsToken() {
-		u.Client = health.Answered(access.Validity(h, access.ClientCertificate(c)))
+		u.Client = health.Answered(access.KubeletValidity(h, c))
 	}
 	if sp := c.Azure.ServicePrincipal; sp != nil && sp.CertificateFile != "" {
 		u.Principal = health.Answered(access.PrincipalValidity(*sp))

@@ -29,7 +29,7 @@ type JoinState struct {
 
 // shown is a configuration as people and scripts read it, without its secrets.
 type shown struct {
-	Generation string `json:"generation"`
+	Generation string `json:"generation,omitempty"`
 	Config     any    `json:"config"`
 }
 
@@ -41,8 +41,12 @@ func (s *Store) publish(ctx context.Context, name string, g *generation.Generati
 	return s.Save(ctx, name, shown{Generation: g.ID, Config: g.Config})
 }
 
-// PublishCurrent writes the configuration that the machine is to have.
+// PublishCurrent writes the configuration that the machine is to have. KeepBundle has written one
+// that was delivered.
 func (s *Store) PublishCurrent(ctx context.Context, g *generation.Generation) error {
+	if bundle, err := s.Writer.Records().Bundle(); bundle != nil || err != nil {
+		return err
+	}
 	return s.publish(ctx, currentFile, g)
 }
 
@@ -50,7 +54,7 @@ func (s *Store) PublishCurrent(ctx context.Context, g *generation.Generation) er
 func (s *Store) PublishApplied(
 	ctx context.Context, applied, previous *generation.Generation,
 ) error {
-	return errors.Join(s.publish(ctx, currentFile, applied), s.publish(ctx, appliedFile, applied),
+	return errors.Join(s.PublishCurrent(ctx, applied), s.publish(ctx, appliedFile, applied),
 		s.publish(ctx, previousFile, previous), s.PublishJoin(ctx, applied.Config.Agent.NodeName))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path"
 	"slices"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -39,6 +40,8 @@ type Source struct {
 	Given string `json:"given,omitempty"`
 	// Applied is the version that the node runs on.
 	Applied config.Resource `json:"applied,omitzero"`
+	// AppliedAt is since when.
+	AppliedAt time.Time `json:"appliedAt,omitzero"`
 	// Forgotten are the versions that a person has had forgotten: no other goes back from them.
 	Forgotten []config.Resource `json:"forgotten,omitempty"`
 }
@@ -49,8 +52,8 @@ func (r Records) Source() (from Source, err error) {
 	return from, err
 }
 
-// SetApplied writes which version the node runs on; zero for none.
-func (w Writer) SetApplied(ctx context.Context, resource config.Resource) error {
+// SetApplied writes which version the node runs on, and since when; zero for none.
+func (w Writer) SetApplied(ctx context.Context, resource config.Resource, at time.Time) error {
 	from, err := w.Records().Source()
 	if err != nil || from.Applied == resource {
 		return err
@@ -63,7 +66,7 @@ func (w Writer) SetApplied(ctx context.Context, resource config.Resource) error 
 	if err != nil {
 		return err
 	}
-	from.Applied = resource
+	from.Applied, from.AppliedAt = resource, at
 	return w.Save(ctx, SourceFile, from)
 }
 
@@ -122,14 +125,17 @@ func (r Records) BundleResource() config.Resource {
 	return config.Resource{}
 }
 
-// KeepBundle writes a delivered configuration.
-func (w Writer) KeepBundle(ctx context.Context, bundle []byte) error {
+// KeepBundle writes a delivered configuration, and what it says for people and scripts.
+func (w Writer) KeepBundle(ctx context.Context, bundle []byte, says config.Config) error {
 	dir := state.Dir{Path: w.Dir, Mode: 0o700}
 	is, err := w.Disk.Observe(ctx, dir.Key())
 	if _, absent := is.(state.Absent); absent && err == nil {
 		err = w.Disk.Set(ctx, state.Change{From: is, To: dir}, nil)
 	}
 	if err != nil {
+		return err
+	}
+	if err := w.Save(ctx, currentFile, shown{Config: says.WithoutSecrets()}); err != nil {
 		return err
 	}
 	return w.Write(ctx, path.Base(BundleFile), string(bundle))

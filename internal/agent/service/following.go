@@ -415,7 +415,7 @@ func receiveNext(ctx context.Context, a *change.Agent, bundle []byte, c config.C
 	}
 	a.Bundle.Lock()
 	defer a.Bundle.Unlock()
-	return h.Store.KeepBundle(ctx, bundle)
+	return h.Store.KeepBundle(ctx, bundle, c)
 }
 
 // Deleted implements follow.Machine. While the policy of this machine cannot be used, a person is

@@ -21,15 +21,25 @@ const (
 // reportOf is how the node is, as the provider is told it: what runs, which versions it knows, what
 // has drifted, and the conditions that are not True.
 func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
-	received, applied := a.Records().BundleResource(), inspect.AppliedResource(&a.Env)
+	received := a.Records().BundleResource()
+	source, err := a.Records().Source()
+	if err != nil {
+		a.Log.Warn("cannot tell which version is applied", "error", err)
+	}
 	r := agentapi.Report{
 		Components: &agentapi.Components{
 			Kubelet: s.Runs.Kubelet, Containerd: s.Runs.Containerd, Runc: s.Runc,
 			CNI: s.CNI, NPD: s.NPD, Agent: health.Clip(a.Version, 64),
 			Kernel: health.Clip(s.Runs.Kernel, 64), OS: health.Clip(s.Runs.OS, 64),
 		},
-		Config: &agentapi.Applied{Observed: received.ConfigVersion, Applied: applied.ConfigVersion},
+		Config: &agentapi.Applied{Observed: received.ConfigVersion, Applied: source.Applied.ConfigVersion},
 		Drift:  &agentapi.Drift{Policy: s.DriftPolicy, Count: len(s.Drift)},
+	}
+	if !source.AppliedAt.IsZero() {
+		r.LastConfigApplied = &source.AppliedAt
+	}
+	if len(s.Drift) > 0 {
+		r.Drift.LastSeen = &s.CheckedAt
 	}
 	if digest, err := a.Records().BundleDigest(); err == nil && digest != "" {
 		r.Config.Failed = failedOf(s.Rejected, digest, received.ConfigVersion)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,6 +58,9 @@ func (p *patient) try(ctx context.Context, e *health.Endpoint) {
 	t := kube.Target{Server: e.URL, Name: e.Purpose, Options: p.Home.Options(p.config)}
 	if e.Cluster {
 		t.CA, t.Name = []byte(p.at.CA), ""
+	}
+	if strings.Contains(e.Purpose, endpoint.Provider) {
+		t.Roots = change.ProviderRoots(p.Agent, p.config)
 	}
 	if e.URL == endpoint.Metadata {
 		t.Proxy = nil // it is on the machine's own link

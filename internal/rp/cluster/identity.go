@@ -87,6 +87,9 @@ func isNode(n flexnode.Node, user string) bool {
 	if !n.Desired.KubernetesAuth.UseAzureAuth || user == "" {
 		return false
 	}
+	if strings.EqualFold(n.PrincipalID(), user) {
+		return true
+	}
 	for _, identity := range append(n.Former.All(), n.Identity) {
 		kind, rest, _ := strings.Cut(identity, ":")
 		id := rest[strings.LastIndex(rest, "/")+1:]

@@ -235,6 +235,19 @@ func TestIdentities(t *testing.T) {
 		token := withIdentity("aaaaaaaa-0000-0000-0000-000000000003")
 		token.KubernetesAuth.UseAzureAuth, token.ContinuousMonitoring = false, true
 		w.put(factoryID, "edge-3", token)
+		const four, five = "aaaaaaaa-0000-0000-0000-000000000004", "aaaaaaaa-0000-0000-0000-000000000005"
+		const client, arc = "cccccccc-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000006"
+		principal := withIdentity("")
+		principal.AzureAuth.ManagedIdentity = &api.ManagedIdentityAuth{ClientID: client}
+		w.put(factoryID, "edge-4", principal)
+		w.put(factoryID, "edge-5", principal)
+		edit(w, w.store.Nodes, keyOf(factoryID)+"/edge-4", func(n *flexnode.Node) {
+			n.Desired.AzureAuth = api.AzureAuth{Method: api.ServicePrincipal,
+				ServicePrincipal: &api.ServicePrincipalAuth{ClientID: client, PrincipalID: four}}
+		})
+		edit(w, w.store.Nodes, keyOf(factoryID)+"/edge-5", func(n *flexnode.Node) { n.Principal = five })
+		principal.AzureAuth = api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{PrincipalID: arc}}
+		w.put(factoryID, "edge-6", principal)
 		pass(time.Second)
 		masters := byIdentity("masters", one, "edge-1")
 		masters.Spec.Usages = append(masters.Spec.Usages, certificates.UsageServerAuth)
@@ -249,6 +262,10 @@ func TestIdentities(t *testing.T) {
 			{byIdentity("stranger", "aaaaaaaa-0000-0000-0000-000000000009", "edge-1"), ""},
 			{byIdentity("joins-by-token", "aaaaaaaa-0000-0000-0000-000000000003", "edge-3"), ""},
 			{byIdentity("nobody", "", "edge-1"), ""},
+			{byIdentity("principal", four, "edge-4"), "Approved"},
+			{byIdentity("same-application", four, "edge-5"), ""},
+			{byIdentity("principal-that-was-seen", five, "edge-5"), "Approved"},
+			{byIdentity("arc", arc, "edge-6"), "Approved"},
 			{masters, "Denied"},
 		} {
 			if got := c.ask(tt.request); got != tt.want {

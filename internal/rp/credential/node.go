@@ -29,8 +29,8 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 	s.Store.History.Delete(v, key)
 	s.DropSecret(v, key)
 	return s.bury(v, key, flexnode.Tombstone{
-		ID: n.ID, UID: n.UID, Revision: max(n.Revision, n.Floor), Identity: n.Identity,
-		Former: n.Former, MachineKey: n.MachineKey, Deleted: at.UTC(), Wipe: wipe,
+		UID: n.UID, Revision: max(n.Revision, n.Floor), Identity: n.Identity,
+		Former: n.Former, MachineKey: n.MachineKey, Deleted: at.UTC().Truncate(time.Second), Wipe: wipe,
 	})
 }
 

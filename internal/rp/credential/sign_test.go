@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
-	"github.com/Azure/AKSFlexNode/internal/signing"
+	"github.com/Azure/AKSFlexNode/internal/signing/rootkey"
 )
 
 // offered returns the bundle that the agent of the node is offered.
@@ -138,7 +138,7 @@ func TestChangedRowsAreNotSigned(t *testing.T) {
 func TestSignAgain(t *testing.T) {
 	w, etag := live(t), ""
 	etag = w.node().ETag()
-	root, err := signing.NewRoot(w.clock.Now())
+	root, err := rootkey.NewRoot(w.clock.Now())
 	must(0, err)
 	w.keys = must(seal.NewRing(root, w.clock.Now()))
 	w.restart(w.keys)

@@ -36,6 +36,7 @@ func Validate(d api.Desired) Problems {
 		return problems
 	}
 	problems.sections(auth)
+	problems.principals(auth)
 	const none = "needs an identity in Azure, which the method bootstrapToken is not: choose " +
 		"servicePrincipal, managedIdentity or arc"
 	// The provider's own listener knows a machine by its key.
@@ -86,12 +87,28 @@ func (p *Problems) sections(auth api.AzureAuth) {
 		"The method servicePrincipal needs this section, with clientId and clientSecret.")
 }
 
+// principals wants object ids.
+func (p *Problems) principals(auth api.AzureAuth) {
+	at, id := "managedIdentity", ""
+	switch {
+	case auth.ServicePrincipal != nil:
+		at, id = "servicePrincipal", auth.ServicePrincipal.PrincipalID
+	case auth.ManagedIdentity != nil:
+		id = auth.ManagedIdentity.PrincipalID
+	case auth.Arc != nil:
+		at, id = "arc", auth.Arc.PrincipalID
+		p.unless(auth.Arc.Onboarding == nil || auth.Arc.Onboarding.PrincipalID == "",
+			"properties.azureAuth.arc.onboarding.principalId", "The node does not join as the identity "+
+				"that enrols its machine: leave its principal id out.")
+	}
+	p.unless(id == "" || isGUID(id), "properties.azureAuth."+at+".principalId",
+		"The principal id '%s' is not a GUID.", shorten(id))
+}
+
 // identity wants a managed identity that a node can be known by when it polls
 // Resource Manager.
 func (p *Problems) identity(mi api.ManagedIdentityAuth, polls bool) {
 	const at = "properties.azureAuth.managedIdentity"
-	p.unless(mi.PrincipalID == "" || isGUID(mi.PrincipalID), at+".principalId",
-		"The principal id '%s' is not a GUID.", shorten(mi.PrincipalID))
 	p.unless(!polls || mi.ClientID != "" || mi.PrincipalID != "", at, "Polling Resource Manager "+
 		"needs the clientId of a user-assigned identity or the principalId of the system-assigned "+
 		"one: by it the node is known when it polls.")

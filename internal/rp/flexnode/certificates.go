@@ -45,6 +45,16 @@ type Certificates struct {
 	Leaving string `json:"leaving,omitempty"`
 }
 
+// last is when the last certificate of a node's machine ends that was seen; zero for none.
+func (c Certificates) last(uid string) (ends time.Time) {
+	for _, seen := range c.Seen {
+		if seen.UID == uid {
+			ends = latest(ends, seen.Ends)
+		}
+	}
+	return ends
+}
+
 // CertificateID returns the credential id of a certificate in DER, as API servers since Kubernetes
 // 1.32 show it.
 func CertificateID(der []byte) string {

@@ -7,6 +7,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
 )
 
 // The secrets that a configuration is checked with.
@@ -73,7 +74,7 @@ func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 		return Problems{{"properties", "internal error: " + err.Error()}}
 	}
 	whole := checkedConfig(n, settings, parent, anyGrants(n))
-	_, found := config.FillAndCheck(whole, anyHost())
+	_, found := leftopen.Find(whole, anyHost())
 	return n.told(whole, found)
 }
 

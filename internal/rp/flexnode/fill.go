@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 
-	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
 )
 
 // saidByFacts are settings that follow from what a cluster's nodes are told. They are not in a
@@ -22,7 +22,7 @@ func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Pro
 	own := ownLayer(n, network)
 	parent.mark(own)
 	whole := checkedConfig(n, own, parent, anyGrants(n))
-	open, found := config.FillAndCheck(whole, anyHost())
+	open, found := leftopen.Find(whole, anyHost())
 	for _, path := range saidByFacts() {
 		drop(open, path)
 	}

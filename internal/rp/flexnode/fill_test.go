@@ -13,6 +13,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
 )
 
 // Whatever an owner and an operator want: a new revision leaves nothing open that an agent would
@@ -42,7 +43,7 @@ func TestARevisionLeavesNothingOpen(t *testing.T) {
 			!w.node.Desired.KubernetesAuth.UseAzureAuth {
 			grant(whole, Grants{Token: anyToken})
 		}
-		open, _ := config.FillAndCheck(whole, config.Host{})
+		open, _ := leftopen.Find(whole, config.Host{})
 		for _, path := range saidByFacts() {
 			drop(open, path)
 		}

@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -79,5 +80,28 @@ func (n *Node) identify(tenant string) {
 		return
 	}
 	n.Former = n.Former.with(n.Identity, now)
-	n.Identity = now
+	n.Identity, n.Principal = now, ""
+}
+
+// PrincipalID is the object id of the identity in Azure that a node joins with, by which its cluster
+// knows it: the one that the owner names, else the one that was seen; "" if it is not known.
+func (n Node) PrincipalID() string {
+	named := ""
+	switch auth := n.Desired.AzureAuth; {
+	case auth.ServicePrincipal != nil:
+		named = auth.ServicePrincipal.PrincipalID
+	case auth.ManagedIdentity != nil:
+		named = auth.ManagedIdentity.PrincipalID
+	case auth.Arc != nil:
+		named = auth.Arc.PrincipalID
+	}
+	return cmp.Or(named, n.Principal)
+}
+
+// Joins notes the object id of the identity in Azure that a node joins with; what is none is not.
+func (n Node) Joins(principal string) Node {
+	if n.Desired.KubernetesAuth.UseAzureAuth && isGUID(principal) {
+		n.Principal = principal
+	}
+	return n
 }

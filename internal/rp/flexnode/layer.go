@@ -11,6 +11,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
 )
 
 // object is a JSON object.
@@ -60,8 +61,8 @@ func DefaultsLayer(operator map[string]any) *Layer {
 	if len(operator) > 0 {
 		given = newLayer(operator).object // as it is read
 	}
-	open, _ := config.FillAndCheck(given, config.Host{})
-	for _, path := range config.KeptFromJoin() {
+	open, _ := leftopen.Find(given, config.Host{})
+	for _, path := range leftopen.KeptFromJoin() {
 		drop(open, path)
 	}
 	return newLayer(fill(given, open))

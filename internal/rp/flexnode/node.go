@@ -64,6 +64,9 @@ type Node struct {
 	// forgotten when that was seen.
 	Identity string `json:"identity,omitempty"`
 	Former   Former `json:"former,omitempty"`
+	// Principal is the object id of the identity in Azure that the node joins with, as a token or the
+	// node's machine has told it; the owner may say another (PrincipalID).
+	Principal string `json:"principal,omitempty"`
 	// MachineKey is the thumbprint of the key of the node's machine, with which it signs requests;
 	// "" until one has registered (Register). Enrolment is the id of the enrolment secret that
 	// registers one, once; "" for none. Second is another machine that wanted to be the node, or one

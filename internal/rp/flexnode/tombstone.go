@@ -9,14 +9,13 @@ import (
 
 // Tombstone is a node that was deleted.
 type Tombstone struct {
-	ID  string `json:"id"`
 	UID string `json:"uid"`
 	// Revision is the last configVersion, Identity and Former are who may know of the deletion.
 	Revision int64  `json:"revision"`
 	Identity string `json:"identity,omitempty"`
 	Former   Former `json:"former,omitempty"`
 	// MachineKey is that of the machine, which may still report and leave.
-	MachineKey string    `json:"machineKey,omitempty"`
+	MachineKey string    `json:"key,omitempty"`
 	Deleted    time.Time `json:"deleted"`
 	// Wipe tells that the owner deleted the node itself, so that its machine is given back. The
 	// deletion of a registration wipes no machine unless that was asked for.
@@ -83,17 +82,18 @@ func (t Tombstones) Of(uid string) (stone Tombstone, ok bool, err error) {
 	return Tombstone{}, false, err
 }
 
-// After are those of nodes that were deleted after a time.
-func (t Tombstones) After(at time.Time) (Tombstones, error) {
+// Needed are those of nodes whose machine may not know of the deletion yet and has, or may have, a
+// certificate that is valid: certificates are those of its name.
+func (t Tombstones) Needed(certificates Certificates, now time.Time) (Tombstones, error) {
 	all, err := t.All()
 	if err != nil {
 		return t, err
 	}
-	var young Tombstones
+	var needed Tombstones
 	for i, s := range all {
-		if s.Deleted.After(at) {
-			young.Stored = append(young.Stored, t.Stored[i])
+		if s.Deleted.Add(longestCertificate).After(now) || certificates.last(s.UID).After(now) {
+			needed.Stored = append(needed.Stored, t.Stored[i])
 		}
 	}
-	return young, nil
+	return needed, nil
 }

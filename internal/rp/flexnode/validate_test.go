@@ -121,6 +121,10 @@ func TestProblems(t *testing.T) {
 		{`{"properties":{"azureAuth":{"method":"managedIdentity","managedIdentity":` +
 			`{"principalId":"me"}},"kubernetesAuth":{"useAzureAuth":true}}}`,
 			one + "properties.azureAuth.managedIdentity.principalId"},
+		{principal(a+`,"clientSecret":"x","principalId":"me"`, ""),
+			one + "properties.azureAuth.servicePrincipal.principalId"},
+		{onboarding(a+`,"clientSecret":"x","principalId":"`+clientA+`"`, true),
+			one + "properties.azureAuth.arc.onboarding.principalId"},
 		{`{"name":"other","properties":{}}`, "InvalidParameter"},
 		{`{"name":"edge-1","type":"MICROSOFT.ContainerService/managedClusters/flexNodeConfig",` +
 			`"properties":{}}`, ""},

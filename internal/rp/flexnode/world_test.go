@@ -158,7 +158,7 @@ func (w *world) refresh() *Revision {
 // remove deletes the node.
 func (w *world) remove() {
 	n := w.node
-	w.stone = &Tombstone{ID: n.ID, UID: n.UID, Revision: max(n.Revision, n.Floor)}
+	w.stone = &Tombstone{UID: n.UID, Revision: max(n.Revision, n.Floor)}
 	w.node, w.history, w.secret, w.version = nil, History{}, "", 0
 	w.uids++
 }

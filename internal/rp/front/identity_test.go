@@ -137,7 +137,7 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 		row := w.api.Store.Nodes.Row(v, key)
 		w.api.Store.Nodes.Delete(v, key)
 		return w.api.Store.AddTombstone(v, key, flexnode.Tombstone{
-			ID: row.Value.ID, UID: row.Value.UID, Identity: row.Value.Identity,
+			UID: row.Value.UID, Identity: row.Value.Identity,
 			Revision: row.Value.Revision, Deleted: w.clock.Now(),
 		})
 	})

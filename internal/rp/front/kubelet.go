@@ -6,6 +6,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/machinekey/verifier"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -37,7 +38,7 @@ func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (
 	if err != nil || !cluster.Exists() {
 		return false, err
 	}
-	leaf, refused := machinekey.SignedByKubelet(proof.Certificate, proof.Signature,
+	leaf, refused := verifier.SignedByKubelet(proof.Certificate, proof.Signature,
 		machinekey.Statement(r.uid, key))
 	if refused == nil {
 		refused = a.Kubelets.ProvesKubelet(r.Context(), cluster.Value,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/machinekey/verifier"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -26,7 +27,7 @@ import (
 // as another Authenticator does.
 type machines struct {
 	others   Authenticator
-	verifier machinekey.Verifier
+	verifier verifier.Verifier
 	nonces   nonces
 	known    *lru.Cache[tokenHash, machineSession]
 }
@@ -49,7 +50,7 @@ func newMachines(
 		panic("internal error: " + err.Error()) // of a size below 1
 	}
 	m := &machines{others: others, nonces: nonces{ring, now}, known: known}
-	m.verifier = machinekey.Verifier{
+	m.verifier = verifier.Verifier{
 		Audiences: urls, Now: now, Nonce: m.nonces.until,
 	}
 	return m
@@ -92,7 +93,7 @@ type machineToken struct {
 // verify verifies a token. One that is wrong only by its times is refused with a nonce.
 func (m *machines) verify(text string) (machineToken, error) {
 	token, err := m.verifier.Verify(text)
-	if errors.Is(err, machinekey.ErrTime) {
+	if errors.Is(err, verifier.ErrTime) {
 		return machineToken{}, &refusal{
 			answer: arm.Errorf(401, "MachineTokenTime", "The machine's token has expired or is not "+
 				"valid yet. Send the request again with a token that has the nonce of the header %s.",

@@ -233,6 +233,75 @@ func TestEnrolmentIsRevoked(t *testing.T) {
 	m.registers(t, 204, w.enrolment(t, "n"))
 }
 
+// joins is a node that joins with an identity in Azure, of which its owner says the client id alone.
+func joins(client string) string {
+	return `{"properties":{"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":` +
+		`"managedIdentity","managedIdentity":{"clientId":"` + client + `"}}}}`
+}
+
+// The machine that is the node says which identity it joins with, and no other one does. A change of
+// the identity in the configuration ends it.
+func TestMachineTellsItsIdentity(t *testing.T) {
+	w, m := newMachine(t)
+	w.must(200, "PUT", nodeURL("n"), joins(clientA))
+	w.caughtUp()
+	m.registers(t, 204, w.enrolment(t, "n"))
+	const own, other = "bbbbbbbb-0000-0000-0000-000000000001", "bbbbbbbb-0000-0000-0000-000000000002"
+	tells := func(m *machine, status int, principal string) {
+		t.Helper()
+		m.post(t, status, "/registerKey", `{"principalId":"`+principal+`"}`)
+		w.caughtUp()
+	}
+	tells(m, 204, own)
+	tells(w.machineOf("n"), 401, other)
+	tells(m, 204, "system:masters")
+	if got := w.storedNode("n").PrincipalID(); got != own {
+		t.Errorf("the node joins as %q", got)
+	}
+	w.must(200, "PUT", nodeURL("n"), joins(clientB))
+	if got := w.storedNode("n").PrincipalID(); got != "" {
+		t.Errorf("with another identity it joins as %q", got)
+	}
+	w.must(200, "PUT", nodeURL("n"), "{}")
+	w.caughtUp()
+	m.registers(t, 204, w.enrolment(t, "n"))
+	tells(m, 204, own)
+	if got := w.storedNode("n").PrincipalID(); got != "" {
+		t.Errorf("with a bootstrap token it joins as %q", got)
+	}
+}
+
+// The token of the node's identity tells it: when it registers the machine's key, and when it polls
+// before the machine has joined.
+func TestTokenTellsIdentity(t *testing.T) {
+	for name, contact := range map[string]func(*world, *machine, string){
+		"a poll": func(w *world, _ *machine, as string) { w.must(200, "GET", nodeURL("n"), "", as) },
+		"a registration": func(w *world, m *machine, as string) {
+			c := m.said
+			c.Request = machinekey.RequestOf("POST", m.path("/registerKey"), nil)
+			token := must(m.key.Sign(c, w.clock.Now()))
+			w.must(204, "POST", nodeURL("n", "/registerKey"), `{"machineToken":"`+token+`"}`, as)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, i, ops := guarded(t)
+			w.must(201, "PUT", nodeURL("n")+"&configUrl=true", joins(clientA), ops)
+			w.caughtUp()
+			w.must(200, "GET", nodeURL("n"), "", ops)
+			if got := w.storedNode("n").PrincipalID(); got != "" {
+				t.Errorf("before it was seen it joins as %q", got)
+			}
+			const own = "bbbbbbbb-0000-0000-0000-000000000001"
+			claims := i.claims(w.clock.Now(), clientA)
+			claims["oid"] = own
+			contact(w, w.machineOf("n"), "Authorization: Bearer "+i.sign(t, "one", claims))
+			if got := w.storedNode("n").PrincipalID(); got != own {
+				t.Errorf("it joins as %q", got)
+			}
+		})
+	}
+}
+
 // A machine that has its configuration without a URL registers by the node's identity in Azure, which
 // then counts no more beside the key: many machines may share it.
 func TestIdentityRegisters(t *testing.T) {

@@ -280,6 +280,9 @@ func pollOf(n flexnode.Node) store.Poll {
 // heard takes down that a node has polled or reported. If something is waiting for that, it is told
 // too: its credential, when it joins without a token, and its former identities.
 func (a *API) heard(r *request, poll store.Poll) {
+	if r.node && poll.Joining && r.caller.is(poll.Identity) {
+		a.notePrincipal(r)
+	}
 	if r.Header[trialHeader] != nil { // the node may go back to a former identity
 		return
 	}
@@ -307,6 +310,30 @@ func (a *API) heard(r *request, poll store.Poll) {
 		return
 	}
 	a.heardOf.keep(key, a.Now())
+}
+
+// notePrincipal writes down the object id of an identity that has polled as a node that is to join,
+// by which its cluster knows it.
+func (a *API) notePrincipal(r *request) {
+	key := r.nodeKey()
+	noted := func(n flexnode.Node) bool {
+		return n.Joins(r.caller.ObjectID).Principal == n.Principal || !r.caller.is(n.Identity)
+	}
+	known, err := a.Index.Node(key)
+	if err != nil || !known.Exists() || noted(known.Value) || r.askStore() != nil {
+		return
+	}
+	_, err = a.Store.Update(r.Context(), "identity seen", []string{a.Store.Nodes.Key(key)},
+		func(v *store.View) error {
+			row := a.Store.Nodes.Row(v, key)
+			if !row.Exists() || noted(row.Value) {
+				return nil
+			}
+			return a.Store.Nodes.Put(v, key, row.Value.Joins(r.caller.ObjectID))
+		})
+	if err != nil {
+		a.Log.Warn("cannot note the identity that a node joins with", "node", key, "error", err)
+	}
 }
 
 // isPresent reports whether a caller that counts as a node has its present identity. An Arc machine

@@ -1,12 +1,14 @@
 package front
 
 import (
+	"cmp"
 	"net/http"
 	"reflect"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/machinekey/verifier"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -49,6 +51,9 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 				}
 			}
 		}
+		if as == flexnode.Registered { // a token of Azure proves what a machine says
+			next = next.Joins(cmp.Or(r.caller.ObjectID, ask.PrincipalID))
+		}
 		if reflect.DeepEqual(next, row.Value) {
 			return nil
 		}
@@ -73,7 +78,7 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 func (a *API) revokeReplaced(v *store.View, r *request, key, enrolment string, proof *api.KubeletProof) error {
 	own := ""
 	if proof != nil {
-		leaf, err := machinekey.SignedByKubelet(proof.Certificate, proof.Signature,
+		leaf, err := verifier.SignedByKubelet(proof.Certificate, proof.Signature,
 			machinekey.Statement(r.uid, key))
 		if err == nil {
 			own = flexnode.CertificateID(leaf.Raw)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
-	"github.com/Azure/AKSFlexNode/internal/signing"
+	"github.com/Azure/AKSFlexNode/internal/signing/rootkey"
 )
 
 // What the worlds of tests have in common.
@@ -29,7 +29,7 @@ const (
 // Ring returns a ring of one key, which a root key certifies.
 func Ring() seal.Ring {
 	now := NewClock().Now()
-	root, err := signing.NewRoot(now)
+	root, err := rootkey.NewRoot(now)
 	if err != nil {
 		panic(err)
 	}

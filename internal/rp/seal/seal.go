@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/signing"
+	"github.com/Azure/AKSFlexNode/internal/signing/rootkey"
 )
 
 // Key is a key-encryption key: 32 bytes with a name that boxes refer to. Signing is the key beside
@@ -52,7 +53,7 @@ func NewKey() (Key, error) {
 	if _, err := rand.Read(random); err != nil {
 		return Key{}, fmt.Errorf("cannot make a key: %w", err)
 	}
-	signs, err := signing.NewKey()
+	signs, err := rootkey.NewKey()
 	return Key{ID: fmt.Sprintf("%x", random[32:]), Bytes: random[:32], Signing: signs}, err
 }
 
@@ -119,7 +120,7 @@ func Init(path, root string, now time.Time) (Ring, error) {
 }
 
 // NewRing makes a ring of one key, which a root key certifies.
-func NewRing(by *signing.Root, now time.Time) (Ring, error) {
+func NewRing(by *rootkey.Root, now time.Time) (Ring, error) {
 	r := Ring{Certificates: map[string][]byte{}, Root: by.Certificate()}
 	return r, r.add(by, now)
 }
@@ -139,7 +140,7 @@ func Add(path, root string, now time.Time) (Ring, error) {
 	})
 }
 
-func (r *Ring) add(by *signing.Root, now time.Time) error {
+func (r *Ring) add(by *rootkey.Root, now time.Time) error {
 	key, err := NewKey()
 	if err == nil {
 		r.Certificates[key.ID], err = by.Certify(key.Signing, "flexnode-rp "+key.ID, now)
@@ -148,20 +149,20 @@ func (r *Ring) add(by *signing.Root, now time.Time) error {
 	return err
 }
 
-func loadRoot(path string) (*signing.Root, error) {
+func loadRoot(path string) (*rootkey.Root, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the root key: %w", err)
 	}
-	root, err := signing.ParseRoot(text)
+	root, err := rootkey.ParseRoot(text)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the root key in %s: %w", path, err)
 	}
 	return root, nil
 }
 
-func makeRoot(path string, now time.Time) (*signing.Root, error) {
-	root, err := signing.NewRoot(now)
+func makeRoot(path string, now time.Time) (*rootkey.Root, error) {
+	root, err := rootkey.NewRoot(now)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +254,7 @@ func (r Ring) Sign(s signing.Statement) (id string, signature []byte, err error)
 	if len(r.Keys) == 0 {
 		return "", nil, errors.New("internal error: no key to sign with")
 	}
-	signature, err = signing.Sign(r.Keys[0].Signing, s)
+	signature, err = rootkey.Sign(r.Keys[0].Signing, s)
 	return r.Keys[0].ID, signature, err
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -54,6 +55,7 @@ type azWorld struct {
 	arm     *httptest.Server // Azure: Entra ID and Resource Manager
 	direct  *httptest.Server // the provider itself
 	who     string           // whose login az uses
+	store   *store.Store
 }
 
 // newAzWorld starts all of it and logs three callers in; it skips where there is no az.
@@ -119,6 +121,7 @@ func (w *azWorld) provide() {
 	s.log = slog.New(slog.NewTextHandler(kubetest.Log{T: t}, nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	s.begin(ctx)
+	w.store = s.api.Store
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.dial
 	stop := s.work(ctx)
 	t.Cleanup(func() { _ = stop(ctx); cancel() })

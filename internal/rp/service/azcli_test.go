@@ -1,6 +1,7 @@
 package service
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,9 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // after is what document 004 shows in "After: One-Command Setup", word for word.
@@ -42,7 +48,8 @@ func TestAz(t *testing.T) {
 		run  func(*azWorld, *testing.T)
 	}{
 		{"Documented", (*azWorld).documented}, {"Life", (*azWorld).life},
-		{"Direct", (*azWorld).askedDirectly}, {"Secrets", (*azWorld).secrets},
+		{"Revoke", (*azWorld).revoke}, {"Direct", (*azWorld).askedDirectly},
+		{"Secrets", (*azWorld).secrets},
 		{"Existing", (*azWorld).existing}, {"Fleet", (*azWorld).fleet},
 		{"FleetRefusals", (*azWorld).fleetRefusals}, {"Replace", (*azWorld).replaced},
 		{"Identities", (*azWorld).identities}, {"Unfollowed", (*azWorld).unfollowed},
@@ -50,7 +57,7 @@ func TestAz(t *testing.T) {
 		{"Refusals", (*azWorld).refusals}, {"NoProvider", (*azWorld).noProvider},
 		{"ClusterDown", (*azWorld).clusterIsDown}, {"Deployments", (*azWorld).deployments},
 		{"DeploymentsRefused", (*azWorld).deploymentsRefused}, {"Linter", (*azWorld).linter},
-		{"Added", (*azWorld).added},
+		{"Cluster", (*azWorld).preparesCluster}, {"Added", (*azWorld).added},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(w.sub(t), t) })
 	}
@@ -151,6 +158,26 @@ az aks flex-node rollback $G -n edge-1 --config-version $V \
 	if _, errors, code := w.run("az aks flex-node show $G -n edge-1"); code != 3 ||
 		!strings.Contains(errors, "edge-1") {
 		t.Errorf("a node that is gone: exit code %d\n%s", code, errors)
+	}
+}
+
+// With --revoke-now a machine may write no longer at once.
+func (w *azWorld) revoke(t *testing.T) {
+	for name, command := range map[string]string{"lost-1": "rotate-token", "lost-2": "delete --yes"} {
+		w.must("az aks flex-node create $G -o none -n " + name)
+		node, now := subscription+"/my-rg/my-cluster/"+name, time.Now()
+		must(w.store.Update(t.Context(), "test", nil, func(v *store.View) error {
+			return w.store.Certificates.Put(v, node, flexnode.Certificates{}.Note(
+				flexnode.Certificate{ID: "a", Ends: now.Add(time.Hour)}, "", true, now))
+		}))
+		for _, option := range []string{"", " --revoke-now"} {
+			w.must("az aks flex-node " + command + option + " $G -o none -n " + name)
+			row := must(w.store.Certificates.Get(t.Context(), node))
+			revoked := len(row.Value.Revoked(time.Now().Add(time.Second))) > 0
+			if revoked != (option != "") {
+				t.Errorf("after %s%s: revoked %v", command, option, revoked)
+			}
+		}
 	}
 }
 
@@ -373,4 +400,50 @@ az aks flex-node show -h | head -3`)
 	if !strings.Contains(out, "aks-flex-node\t0.1.0") || !strings.Contains(out, "flex-node show") {
 		t.Errorf("az says\n%s", out)
 	}
+}
+
+// theirPreparer stands in for flexnode-rp: it says what it was started with, and what it was given.
+const theirPreparer = `#!/bin/sh
+eval file=\$$#
+echo "${@%$file}" >preparer.args
+stat -c '%a %n' "$file" | tee preparer.file
+cp "$file" preparer.kubeconfig
+exit $(cat preparer.code)
+`
+
+// preparesCluster has enable and disable hand the caller's kubeconfig to flexnode-rp, and end as it
+// does; without it they say what to install.
+func (w *azWorld) preparesCluster(t *testing.T) {
+	w.sim.AddCluster(azuresim.Cluster{ID: azCluster, AdminKubeconfig: "the administrator's",
+		Server: "https://api.example", Entra: true})
+	_, errors, code := w.run("az aks flex-node enable -g my-rg -n my-cluster --program no-program")
+	if code != 1 || !strings.Contains(errors, "Install the package flexnode-rp") {
+		t.Errorf("without the program: exit code %d: %s", code, errors)
+	}
+	write(t, w.dir, "preparer.code", "0")
+	program := write(t, w.dir, "flexnode-rp", theirPreparer)
+	if err := os.Chmod(program, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ command, code, args, kubeconfig string }{
+		{"enable -g my-rg -n my-cluster --admin --yes --kube-proxy no --provider 1-2", "0",
+			"cluster prepare --provider=1-2 --kube-proxy=no --yes --kubeconfig", "the administrator's"},
+		{"enable $G", "0", "cluster prepare --kubeconfig", "kubelogin"},
+		{"enable $G --dry-run", "2", "cluster prepare --dry-run --kubeconfig", "https://api.example"},
+		{"disable $G -y", "0", "cluster unprepare --yes --kubeconfig", "kubelogin"},
+	} {
+		write(t, w.dir, "preparer.code", tt.code)
+		out, errors, code := w.run("az aks flex-node " + tt.command)
+		read := func(name string) string {
+			return strings.TrimSpace(string(must(os.ReadFile(filepath.Join(w.dir, name)))))
+		}
+		file := strings.TrimPrefix(read("preparer.file"), "600 ")
+		_, err := os.Stat(file)
+		if got := read("preparer.args"); fmt.Sprint(code) != tt.code || strings.TrimSuffix(got, " "+file) != tt.args ||
+			!strings.Contains(read("preparer.kubeconfig"), tt.kubeconfig) || !os.IsNotExist(err) ||
+			!filepath.IsAbs(file) || !strings.Contains(out, file) {
+			t.Errorf("%s: exit code %d, %q, %s, %v\n%s%s", tt.command, code, got, file, err, out, errors)
+		}
+	}
+	w.refused([]refusal{{"stranger", "enable $G", "listClusterUserCredential/action'"}})
 }

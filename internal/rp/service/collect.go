@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// tombstoneAge is how long a deleted node is remembered, operationAge how long an operation.
-	tombstoneAge = 30 * 24 * time.Hour
+	// operationAge is how long an operation is remembered.
 	operationAge = 7 * 24 * time.Hour
 	// collectInterval is the mean time between two collections of a replica.
 	collectInterval = 6 * time.Hour
@@ -43,12 +42,12 @@ func (s *service) collect(ctx context.Context) {
 func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 	return errors.Join(
 		collectEach(ctx, st, st.Tombstones, func(v *store.View, r store.Row[flexnode.Tombstones]) error {
-			young, err := r.Value.After(now.Add(-tombstoneAge))
+			needed, err := r.Value.Needed(st.Certificates.Row(v, r.Key).Value, now)
 			switch {
-			case err != nil || len(young.Stored) == len(r.Value.Stored):
+			case err != nil || len(needed.Stored) == len(r.Value.Stored):
 				return err
-			case len(young.Stored) > 0:
-				return st.Tombstones.Put(v, r.Key, young)
+			case len(needed.Stored) > 0:
+				return st.Tombstones.Put(v, r.Key, needed)
 			}
 			st.Tombstones.Delete(v, r.Key)
 			return nil

@@ -269,6 +269,7 @@ func TestRestoreMarksFirst(t *testing.T) {
 func TestCollectOld(t *testing.T) {
 	s := store.New(storetest.NewMemory())
 	now := time.Now()
+	const year = 365 * 24 * time.Hour
 	must(s.Update(t.Context(), "test", nil, func(v *store.View) error {
 		stone := func(key string, age time.Duration) error {
 			return s.AddTombstone(v, key, flexnode.Tombstone{Deleted: now.Add(-age)})
@@ -276,8 +277,8 @@ func TestCollectOld(t *testing.T) {
 		operation := func(key string, age time.Duration) error {
 			return s.Operations.Put(v, key, flexnode.Operation{Started: now.Add(-age)})
 		}
-		return errors.Join(stone("old", tombstoneAge+time.Second), stone("young", time.Hour),
-			stone("both", tombstoneAge+time.Second), stone("both", time.Hour),
+		return errors.Join(stone("old", year+time.Second), stone("young", time.Hour),
+			stone("both", year+time.Second), stone("both", time.Hour),
 			operation("old", operationAge+time.Second), operation("young", time.Hour))
 	}))
 	must(0, collectOld(t.Context(), s, now))

@@ -60,7 +60,7 @@ class FlexNodeClient:
     def send(self, method, url, body=None, headers=None, params=None):
         """One request; its answer, unless that is an error."""
         if url.startswith('/'):
-            params = dict(params or {}, **{'api-version': API_VERSION})
+            params = {'api-version': API_VERSION, **(params or {})}
         request = HttpRequest(method, self._client.format_url(url), params=params, json=body,
                               headers=headers)
         answer = self._client.send_request(request, _return_pipeline_response=True)

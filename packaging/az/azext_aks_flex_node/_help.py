@@ -91,6 +91,9 @@ short-summary: Delete a flex node. A machine that follows it gives itself back.
 examples:
   - name: Delete a node without being asked.
     text: az aks flex-node delete -g my-rg --cluster my-cluster --name edge-1 --yes
+  - name: Delete the node of a machine that was stolen.
+    text: >-
+        az aks flex-node delete -g my-rg --cluster my-cluster --name edge-1 --revoke-now
 """
 
 helps['aks flex-node wait'] = """
@@ -114,6 +117,10 @@ examples:
     text: >-
         az aks flex-node rotate-token -g my-rg --cluster my-cluster --name edge-1
         --query configUrl -o tsv
+  - name: Replace a machine that others may control.
+    text: >-
+        az aks flex-node rotate-token -g my-rg --cluster my-cluster --name edge-1
+        --revoke-now --query configUrl -o tsv
 """
 
 helps['aks flex-node get-config-url'] = """
@@ -204,8 +211,8 @@ short-summary: Have a new machine become a flex node, under the same name.
 long-summary: >-
     Answers with the URL that the new machine joins with, and with the command that it is given to.
     The configuration remains. The former machine is shut out at once, and its Node deleted: where
-    it still works, run `sudo aks-flex-node unbootstrap` on it before, which moves its pods away. Where
-    the identity is that of the machine (arc, managedIdentity) name the new one before:
+    it still works, run `sudo aks-flex-node unbootstrap` on it before, which moves its pods away.
+    Where the identity is that of the machine (arc, managedIdentity) name the new one before:
     `update --arc-machine-id` or `update --principal-id`.
 examples:
   - name: Print the URL alone, for the standard input of the command on the new machine.
@@ -222,4 +229,28 @@ examples:
     text: >-
         az aks flex-node rollback -g my-rg --cluster my-cluster --name edge-1
         --config-version 1795276800
+"""
+
+helps['aks flex-node enable'] = """
+type: command
+short-summary: Prepare a cluster for flex nodes.
+long-summary: >-
+    Runs `flexnode-rp cluster prepare` with your kubeconfig of the cluster: it shows what changes,
+    asks, applies roles, admission policies and kube-proxy, and says what is missing and who can
+    add it. A second run changes nothing. Exits with 2 when something is missing.
+examples:
+  - name: See what would change.
+    text: az aks flex-node enable -g my-rg -n my-cluster --dry-run
+  - name: Prepare a cluster whose provider is an identity in Entra.
+    text: >-
+        az aks flex-node enable -g my-rg -n my-cluster --yes
+        --provider 11111111-2222-3333-4444-555555555555
+"""
+
+helps['aks flex-node disable'] = """
+type: command
+short-summary: Remove from a cluster what `enable` has added.
+examples:
+  - name: Remove it after a question.
+    text: az aks flex-node disable -g my-rg -n my-cluster
 """

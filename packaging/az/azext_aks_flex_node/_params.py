@@ -2,7 +2,7 @@
 
 from azure.cli.core.commands.parameters import get_enum_type, get_three_state_flag
 
-from azext_aks_flex_node import _validators as check
+from azext_aks_flex_node import _cluster, _validators as check
 from azext_aks_flex_node._desired import OPTIONS
 
 METHODS = ['bootstrapToken', 'servicePrincipal', 'managedIdentity', 'arc']
@@ -59,10 +59,18 @@ def load_arguments(self, _):
                    help='How many more nodes may fail it, or not answer after it. Default: 1.')
         c.argument('duration', options_list=['--for'],
                    help='For how long, such as PT4H; at most P7D. Default: PT24H.')
+    for command, otherwise in (
+            ('delete', 'By default it has 30 minutes to leave.'),
+            ('rotate-token', 'Its Node is deleted. By default it may write until another machine '
+                             'has joined.')):
+        with self.argument_context(f'aks flex-node {command}') as c:
+            c.argument('revoke_now', action='store_true',
+                       help='The cluster refuses the writes of the machine at once. ' + otherwise)
     with self.argument_context('aks flex-node rollback') as c:
         c.argument('config_version', help='A version that `az aks flex-node history` shows.')
     with self.argument_context('aks flex-node wait') as c:
         _conditions(c)
+    _cluster.load_arguments(self)
 
 
 def _node(c, command):

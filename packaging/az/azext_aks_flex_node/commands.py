@@ -36,3 +36,7 @@ def load_command_table(self, _):
         g.custom_command('pause', 'pause', table_transformer=paused_table)
         g.custom_command('resume', 'resume', table_transformer=paused_table)
         g.custom_command('rollback', 'roll_back_flex_node', table_transformer=node_table)
+    cluster = CliCommandType(operations_tmpl='azext_aks_flex_node._cluster#{}')
+    with self.command_group('aks flex-node', cluster, is_preview=True) as g:
+        g.command('enable', 'enable_cluster')
+        g.command('disable', 'disable_cluster')

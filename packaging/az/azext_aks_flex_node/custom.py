@@ -169,18 +169,24 @@ def list_flex_nodes(cmd, resource_group_name, cluster_name, filter_expression=No
             client.cluster(resource_group_name, cluster_name) + '/flexNodeConfig', params))
 
 
-def delete_flex_node(cmd, resource_group_name, cluster_name, node_name, endpoint=None):
+def _at_once(revoke_now):
+    return {'revokeNow': 'true'} if revoke_now else None
+
+
+def delete_flex_node(cmd, resource_group_name, cluster_name, node_name, revoke_now=False,
+                     endpoint=None):
     with told():
         client = connect(cmd, endpoint)
-        client.send('DELETE', client.node(resource_group_name, cluster_name, node_name))
+        client.send('DELETE', client.node(resource_group_name, cluster_name, node_name),
+                    params=_at_once(revoke_now))
 
 
-def rotate_token(cmd, resource_group_name, cluster_name, node_name, timeout=CLUSTER_SECONDS,
-                 endpoint=None):
+def rotate_token(cmd, resource_group_name, cluster_name, node_name, revoke_now=False,
+                 timeout=CLUSTER_SECONDS, endpoint=None):
     with told():
         client = connect(cmd, endpoint)
         return _action(client, client.node(resource_group_name, cluster_name, node_name),
-                       'regenerateToken', timeout)
+                       'regenerateToken', timeout, _at_once(revoke_now))
 
 
 def get_config_url(cmd, resource_group_name, cluster_name, node_name, timeout=CLUSTER_SECONDS,
@@ -189,17 +195,15 @@ def get_config_url(cmd, resource_group_name, cluster_name, node_name, timeout=CL
         client = connect(cmd, endpoint)
         issued = _action(client, client.node(resource_group_name, cluster_name, node_name),
                          'listConfigUrl', timeout)
-    logger.warning('Whoever has this URL can join a machine as %s, until %s.', node_name,
+    logger.warning('Any holder of this URL can join a machine as %s, until %s.', node_name,
                    issued['configUrlExpires'])
     return issued['configUrl']
 
 
 def replace_machine(cmd, resource_group_name, cluster_name, node_name, timeout=CLUSTER_SECONDS,
                     endpoint=None):
-    with told():
-        client = connect(cmd, endpoint)
-        issued = _action(client, client.node(resource_group_name, cluster_name, node_name),
-                         'regenerateToken', timeout, {'revokeNow': 'true'})
+    issued = rotate_token(cmd, resource_group_name, cluster_name, node_name, revoke_now=True,
+                          timeout=timeout, endpoint=endpoint)
     logger.warning('On the new machine, with configUrl on standard input, until %s:\n  %s',
                    issued['configUrlExpires'], JOIN)
     return dict(issued, command=JOIN)

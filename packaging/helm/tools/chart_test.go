@@ -418,9 +418,9 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// The chart gives the provider the rights of packaging/kubernetes, and no other.
+// The chart gives the provider the rights of manifests, and no other.
 func TestRBAC(t *testing.T) {
-	text, err := os.ReadFile("../../kubernetes/rbac-provider.yaml")
+	text, err := os.ReadFile("../../../manifests/rbac-provider.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package signing
+package rootkey
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"crypto/x509"
 	"testing"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/signing"
 )
 
 func must[T any](v T, err error) T {
@@ -22,22 +24,22 @@ func TestVerify(t *testing.T) {
 	root, other := must(NewRoot(now)), must(NewRoot(now))
 	key := must(NewKey())
 	certificate := must(root.Certify(key, "key", now))
-	said := Statement{Kind: Revision, UID: "u", Version: "7", Epoch: 2, Time: now,
+	said := signing.Statement{Kind: signing.Revision, UID: "u", Version: "7", Epoch: 2, Time: now,
 		Content: []byte("{}")}
 	signature := must(Sign(key, said))
 	for name, tt := range map[string]struct {
-		change                func(*Statement)
+		change                func(*signing.Statement)
 		root, by              []byte
 		rogue, holds, expired bool
 	}{
 		"as it was signed":           {holds: true},
-		"changed content":            {change: func(s *Statement) { s.Content = []byte("{ }") }},
-		"other uid":                  {change: func(s *Statement) { s.UID = "v" }},
-		"other version":              {change: func(s *Statement) { s.Version = "8" }},
-		"other epoch":                {change: func(s *Statement) { s.Epoch = 3 }},
-		"other time":                 {change: func(s *Statement) { s.Time = now.Add(time.Second) }},
-		"a tombstone":                {change: func(s *Statement) { s.Kind = Tombstone }},
-		"fields shifted":             {change: func(s *Statement) { s.UID, s.Version = "u\n7", "" }},
+		"changed content":            {change: func(s *signing.Statement) { s.Content = []byte("{ }") }},
+		"other uid":                  {change: func(s *signing.Statement) { s.UID = "v" }},
+		"other version":              {change: func(s *signing.Statement) { s.Version = "8" }},
+		"other epoch":                {change: func(s *signing.Statement) { s.Epoch = 3 }},
+		"other time":                 {change: func(s *signing.Statement) { s.Time = now.Add(time.Second) }},
+		"a tombstone":                {change: func(s *signing.Statement) { s.Kind = signing.Tombstone }},
+		"fields shifted":             {change: func(s *signing.Statement) { s.UID, s.Version = "u\n7", "" }},
 		"other root":                 {root: other.Certificate()},
 		"no root":                    {root: []byte{}},
 		"certified by another root":  {by: must(other.Certify(key, "key", now))},
@@ -62,7 +64,7 @@ func TestVerify(t *testing.T) {
 					must(x509.ParseCertificate(certificate))}
 				by = must(online.Certify(key, "key", now))
 			}
-			until, err := Verify(anchor, by, signature, s)
+			until, err := signing.Verify(anchor, by, signature, s)
 			if (err == nil) != tt.holds {
 				t.Fatalf("verified: %v", err)
 			}

@@ -1,8 +1,9 @@
-package machinekey
+package verifier
 
 import (
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/machinekey/machinekeytest"
 )
 
@@ -10,8 +11,8 @@ func TestSignAsKubelet(t *testing.T) {
 	ca := machinekeytest.NewCA()
 	for name, rsa := range map[string]bool{"ECDSA": false, "RSA": true} {
 		pair, leaf := ca.Kubelet("n", rsa)
-		statement := Statement("uid", "thumbprint")
-		certificate, signature, err := SignAsKubelet(pair, statement)
+		statement := machinekey.Statement("uid", "thumbprint")
+		certificate, signature, err := machinekey.SignAsKubelet(pair, statement)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -20,7 +21,7 @@ func TestSignAsKubelet(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for what, other := range map[string][]byte{
-			"node": Statement("other", "thumbprint"), "key": Statement("uid", "other"),
+			"node": machinekey.Statement("other", "thumbprint"), "key": machinekey.Statement("uid", "other"),
 		} {
 			if _, err := SignedByKubelet(certificate, signature, other); err == nil {
 				t.Errorf("%s: it is good for another %s", name, what)
@@ -34,7 +35,7 @@ func TestSignAsKubelet(t *testing.T) {
 	if _, err := SignedByKubelet([]byte("x"), nil, nil); err == nil {
 		t.Error("a certificate that is none")
 	}
-	if _, _, err := SignAsKubelet([]byte("x"), nil); err == nil {
+	if _, _, err := machinekey.SignAsKubelet([]byte("x"), nil); err == nil {
 		t.Error("a pair that is none")
 	}
 }

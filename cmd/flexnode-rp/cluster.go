@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/Azure/AKSFlexNode/internal/prepare"
+)
+
+// errFound is a cluster in which something is missing, or would be changed; it is printed already.
+var errFound = errors.New("the cluster is not prepared")
+
+// clusterFlags are common to the commands for a cluster.
+type clusterFlags struct {
+	kubeconfig, context, output string
+	dryRun, yes, force          bool
+}
+
+func cluster() *cobra.Command {
+	parent := &cobra.Command{
+		Use: "cluster", Short: "Prepare a cluster for flex nodes, and take that back",
+		Long: `Prepare a cluster for flex nodes, and take that back. It works with a kubeconfig of
+an administrator of the cluster, as kubectl does, and never with the credentials of
+the provider; it needs no settings.`,
+	}
+	var f clusterFlags
+	flags := parent.PersistentFlags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` with the kubeconfig (default "+
+		"KUBECONFIG, else ~/.kube/config)")
+	flags.StringVar(&f.context, "context", "", "`name` of the context of the kubeconfig (default the "+
+		"current one)")
+	flags.StringVarP(&f.output, "output", "o", "text", "how the result is printed: text or json")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "show what would be changed, and change nothing")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	parent.AddCommand(prepareCluster(&f), unprepareCluster(&f))
+	return parent
+}
+
+func prepareCluster(f *clusterFlags) *cobra.Command {
+	var o prepare.Options
+	cmd := &cobra.Command{
+		Use: "prepare", Short: "Apply roles, admission policies and kube-proxy, and check the rest",
+		Args: cobra.NoArgs,
+		Long: `Apply what flex nodes and their provider need in a cluster: roles, admission policies
+and, where no other one lands on flex nodes, kube-proxy. The changes are shown before
+(the API server computes them in a dry run), and made after a question. A second run
+changes nothing. What an earlier run has added and these flags no longer ask for is
+removed; objects that were there before, or that another program manages, such as
+helm, are not.
+
+Then it checks what it cannot add: the API server's address, DNS, pod subnets, routes
+to pods and the way to kubelets. For each it says what is missing and who can add it,
+or how it will be tested where that needs a flex node.
+
+The exit code is 0 when nothing is missing, 2 when something is, or when --dry-run
+shows changes, and 1 when the command has failed.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd, func(ctx context.Context, c *prepare.Cluster) (prepare.Report, error) {
+				return c.Plan(ctx, o, f.force)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.Provider, "provider", prepare.ProviderUser,
+		"`user` that the provider is in the cluster; of an Entra identity the object id; \"\" for "+
+			"no roles: no provider serves the cluster, or its chart has made them")
+	flags.StringVar(&o.Identities, "identities", "",
+		"object `id` of the Entra group of machines that join with an identity for a certificate")
+	flags.BoolVar(&o.Leave, "leave", false,
+		"let nodes delete their own Node, where no provider does")
+	flags.StringVar(&o.KubeProxy, "kube-proxy", "auto",
+		"apply kube-proxy.yaml: auto, yes or no; auto is where nothing else serves Services on "+
+			"flex nodes")
+	flags.StringVar(&o.PodInterfaces, "pod-interfaces", "",
+		"`prefix` of the interfaces of pods, where flex nodes have another plugin than the agent's "+
+			"bridge (Calico: cali)")
+	flags.StringVar(&o.Server, "server", "", "`URL` of the API server for machines (default that of "+
+		"the kubeconfig)")
+	flags.BoolVar(&f.force, "force-conflicts", false, "take over fields that others have set to other "+
+		"values")
+	return cmd
+}
+
+func unprepareCluster(f *clusterFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "unprepare", Short: "Remove what prepare has added", Args: cobra.NoArgs,
+		Long: `Remove what prepare has added, and only that: objects with the label
+app.kubernetes.io/managed-by=flexnode-rp. The ConfigMap kube-system/flexnode-revoked
+is kept, so that machines that were shut out remain so when the cluster is prepared
+again. Nodes that have joined go on; they cannot renew their certificates unless
+another role allows it, and their Services end with kube-proxy.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd, func(ctx context.Context, c *prepare.Cluster) (prepare.Report, error) {
+				return c.PlanRemoval(ctx)
+			})
+		},
+	}
+}
+
+// run plans, shows the plan, asks, applies it, and returns errFound where something is missing.
+func (f *clusterFlags) run(
+	cmd *cobra.Command, plan func(context.Context, *prepare.Cluster) (prepare.Report, error),
+) error {
+	if f.output != "text" && f.output != "json" {
+		return fmt.Errorf("cannot use --output %s: it is text or json", f.output)
+	}
+	c, err := prepare.Open(f.kubeconfig, f.context)
+	if err != nil {
+		return err
+	}
+	r, err := plan(cmd.Context(), c)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if f.output == "text" {
+		printChanges(out, r)
+	}
+	if r.Pending() > 0 && !f.dryRun {
+		if err := f.confirm(cmd, r); err != nil {
+			return err
+		}
+	}
+	made := 0
+	if !f.dryRun {
+		made = r.Pending()
+		if err := c.Apply(cmd.Context(), &r, f.force); err != nil {
+			return err
+		}
+	}
+	if f.output == "text" {
+		printChecks(out, r, made)
+	} else if err := printJSON(out, r); err != nil {
+		return err
+	}
+	if missing := r.Missing(); missing > 0 || f.dryRun && r.Pending() > 0 {
+		return fmt.Errorf("%w: %d changes are not made, %d checks find something missing", errFound,
+			r.Pending(), missing)
+	}
+	return nil
+}
+
+// confirm asks at the terminal whether to make the changes.
+func (f *clusterFlags) confirm(cmd *cobra.Command, r prepare.Report) error {
+	if f.yes {
+		return nil
+	}
+	if in, ok := cmd.InOrStdin().(*os.File); ok && !term.IsTerminal(int(in.Fd())) {
+		return errors.New("cannot ask without a terminal: give --yes, or --dry-run")
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "Make %d changes in %s? [y/N] ", r.Pending(), r.Server)
+	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("cannot read the answer: %w", err)
+	}
+	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+		return errors.New("nothing is changed")
+	}
+	return nil
+}
+
+// printChanges prints what becomes of each object, and the fields that change.
+func printChanges(out io.Writer, r prepare.Report) {
+	fmt.Fprintf(out, "%s, Kubernetes %s\n\n", r.Server, r.Version)
+	for _, c := range r.Changes {
+		name := c.Name
+		if c.Namespace != "" {
+			name = c.Namespace + "/" + name
+		}
+		fmt.Fprintf(out, "%-9s  %s %s", c.Action, c.Kind, name)
+		if c.Manager != "" {
+			fmt.Fprintf(out, "  (%s manages it)", c.Manager)
+		}
+		fmt.Fprintln(out)
+		for _, field := range c.Fields {
+			if c.Action == prepare.Conflict {
+				fmt.Fprintf(out, "           %s: %s\n", field.Path, field.Is)
+				continue
+			}
+			fmt.Fprintf(out, "           %s: %q -> %q\n", field.Path, field.Is, field.Want)
+		}
+	}
+	if r.Pending() == 0 {
+		fmt.Fprintln(out, "nothing to change")
+	}
+}
+
+// printChecks prints how each thing is that flex nodes need.
+func printChecks(out io.Writer, r prepare.Report, made int) {
+	if made > 0 {
+		fmt.Fprintf(out, "%d changes made\n", made)
+	}
+	if len(r.Checks) == 0 {
+		return
+	}
+	fmt.Fprintln(out)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, c := range r.Checks {
+		who := ""
+		if c.Who != "" {
+			who = " (" + c.Who + ")"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s%s\n", c.Status, c.Name, c.Message, who)
+	}
+	_ = table.Flush() // to what was printed to before
+}
+
+func printJSON(out io.Writer, v any) error {
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

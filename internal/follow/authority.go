@@ -1,0 +1,145 @@
+package follow
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+)
+
+// Roots returns the CAs of the system together with others, in PEM.
+func Roots(ca []byte) *x509.CertPool {
+	roots, err := x509.SystemCertPool()
+	if err != nil { // a machine may have none
+		roots = x509.NewCertPool()
+	}
+	roots.AppendCertsFromPEM(ca)
+	return roots
+}
+
+// Trust is the trust in the provider's TLS certificate at the first contact, beside that in the
+// system's CAs.
+type Trust struct {
+	// CA are CAs that are trusted too, in PEM.
+	CA []byte
+	// Pin is "sha256:" and the SHA-256 of the public key (SubjectPublicKeyInfo, in DER) of a certificate
+	// in hexadecimal; "" for none. The server's chain must have that certificate: its own one, or a CA
+	// that it presents or that is trusted. A pinned certificate that the server presents is trusted.
+	Pin string
+
+	mu    sync.Mutex
+	found []byte // the pinned certificate where nothing else is trusted, in PEM
+}
+
+// PinError reports that a server's chain has no certificate with the pin.
+type PinError struct{ Host string }
+
+func (e *PinError) Error() string {
+	return "cannot trust " + e.Host + ": no certificate of its chain has the public key of the pin; " +
+		"the URL was not sent"
+}
+
+// digest returns the SHA-256 that the pin names.
+func (t *Trust) digest() ([]byte, error) {
+	text, ok := strings.CutPrefix(t.Pin, "sha256:")
+	sum, err := hex.DecodeString(text)
+	if !ok || err != nil || len(sum) != sha256.Size {
+		return nil, errors.New("cannot use the pin: it must be sha256: and 64 hexadecimal digits")
+	}
+	return sum, nil
+}
+
+// Client returns a client that asks a configuration URL.
+func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*http.Client, error) {
+	roots := Roots(t.CA)
+	if t.CA != nil && !x509.NewCertPool().AppendCertsFromPEM(t.CA) {
+		return nil, errors.New("cannot use the file of CAs: it has no certificate in PEM")
+	}
+	if t.Pin == "" {
+		return NewClient(proxy, roots), nil
+	}
+	pin, err := t.digest()
+	if err != nil {
+		return nil, err
+	}
+	at, err := url.Parse(u.Reveal())
+	if err != nil {
+		return nil, errors.New("internal error: a configuration URL was not parsed")
+	}
+	client := NewClient(proxy, roots)
+	if through, ok := client.Transport.(*http.Transport); ok {
+		through.TLSClientConfig.InsecureSkipVerify = true // VerifyConnection verifies, also the pin
+		through.TLSClientConfig.VerifyConnection = func(s tls.ConnectionState) error {
+			if s.ServerName != "" && s.ServerName != at.Hostname() { // a proxy that is asked over TLS
+				_, err := verified(s.PeerCertificates, s.ServerName, roots)
+				return err
+			}
+			return t.pinned(s.PeerCertificates, at.Hostname(), roots, pin)
+		}
+	}
+	return client, nil
+}
+
+// pinned verifies a chain that must have a certificate with a pin.
+func (t *Trust) pinned(given []*x509.Certificate, host string, roots *x509.CertPool, pin []byte) error {
+	has := func(chain []*x509.Certificate) *x509.Certificate {
+		for _, c := range chain {
+			if sum := sha256.Sum256(c.RawSubjectPublicKeyInfo); bytes.Equal(sum[:], pin) {
+				return c
+			}
+		}
+		return nil
+	}
+	chains, err := verified(given, host, roots)
+	for _, chain := range chains {
+		if has(chain) != nil {
+			return nil
+		}
+	}
+	anchor := has(given)
+	if anchor == nil {
+		return &PinError{host}
+	}
+	alone := x509.NewCertPool()
+	alone.AddCert(anchor)
+	if _, e := verified(given, host, alone); e != nil {
+		if err == nil { // the server's own chain is another one
+			return &PinError{host}
+		}
+		return e
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.found = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: anchor.Raw})
+	return nil
+}
+
+// verified verifies the chain of a server.
+func verified(
+	given []*x509.Certificate, host string, roots *x509.CertPool,
+) ([][]*x509.Certificate, error) {
+	o := x509.VerifyOptions{DNSName: host, Roots: roots, Intermediates: x509.NewCertPool()}
+	for _, c := range given[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	chains, err := given[0].Verify(o)
+	if err != nil {
+		return nil, fmt.Errorf("cannot trust %s: %w", host, err)
+	}
+	return chains, nil
+}
+
+// Kept returns the CAs that later requests to the provider need, in PEM; nil for none.
+func (t *Trust) Kept() []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return bytes.Join([][]byte{t.CA, t.found}, nil)
+}

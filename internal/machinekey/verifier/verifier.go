@@ -1,0 +1,155 @@
+// Package verifier verifies the tokens that machines sign with their keys (package machinekey), and
+// what their kubelets sign.
+package verifier
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
+)
+
+const (
+	// Leeway is the tolerance between the clocks of machine and provider without a nonce.
+	Leeway = 30 * time.Second
+	// MaxLength bounds a token, in bytes.
+	MaxLength = 4 << 10
+)
+
+// ErrTime is a token that is right but for its times.
+var ErrTime = errors.New("the token is expired or not valid yet")
+
+// Verifier verifies tokens.
+type Verifier struct {
+	// Audiences are the URLs of the provider, without a slash at the end.
+	Audiences []string
+	Now       func() time.Time
+	// Nonce returns until when a nonce holds, a Lifetime after it was made; false for one that does
+	// not.
+	Nonce func(nonce string) (until time.Time, ok bool)
+}
+
+// Verified has the claims that a token has proved.
+type Verified struct {
+	machinekey.Claims
+	// Thumbprint is that of the key that has signed it.
+	Thumbprint string
+	// Issued is when the token was made at the earliest, and Ends until when it holds, by the
+	// provider's clock; Signed is when it was made by the machine's.
+	Issued, Ends, Signed time.Time
+}
+
+// Verify verifies a token with the key that is in it. Whose key that is the caller decides by the
+// thumbprint.
+func (v Verifier) Verify(text string) (Verified, error) {
+	if len(text) > MaxLength {
+		return Verified{}, errors.New("the token is too long")
+	}
+	var said machinekey.Payload
+	var thumbprint string
+	find := func(t *jwt.Token) (key any, err error) {
+		key, thumbprint, err = keyOf(t.Header)
+		return key, err
+	}
+	// The times are judged below: with a nonce they are not.
+	_, err := jwt.ParseWithClaims(text, &said, find, jwt.WithValidMethods([]string{"ES256"}),
+		jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())
+	if err != nil {
+		return Verified{}, err
+	}
+	if len(said.Audience) != 1 || !slices.Contains(v.Audiences, said.Audience[0]) {
+		return Verified{}, jwt.ErrTokenInvalidAudience
+	}
+	if said.Subject == "" || said.IssuedAt == nil || said.ExpiresAt == nil || !isBoot(said.Boot) {
+		return Verified{}, jwt.ErrTokenRequiredClaimMissing
+	}
+	issued, ends, err := v.times(said)
+	return Verified{
+		Claims: machinekey.Claims{
+			UID: said.Subject, Audience: said.Audience[0], Request: said.Request, Nonce: said.Nonce,
+			Boot: said.Boot,
+		},
+		Thumbprint: thumbprint, Issued: issued, Ends: ends, Signed: said.IssuedAt.Time,
+	}, err
+}
+
+// times returns since when at the earliest there is a token, and until when it holds.
+func (v Verifier) times(said machinekey.Payload) (issued, ends time.Time, err error) {
+	if said.Nonce != "" {
+		if until, ok := v.Nonce(said.Nonce); ok {
+			return until.Add(-machinekey.Lifetime), until, nil
+		}
+		return issued, ends, ErrTime
+	}
+	now, from, to := v.Now(), said.IssuedAt.Time, said.ExpiresAt.Time
+	if to.Sub(from) > machinekey.Lifetime || now.Before(from.Add(-Leeway)) || !now.Before(to.Add(Leeway)) {
+		return issued, ends, ErrTime
+	}
+	return from, to.Add(Leeway), nil
+}
+
+// keyOf returns the key in the header of a token, which names it by its thumbprint.
+func keyOf(header map[string]any) (key any, thumbprint string, err error) {
+	text, err := json.Marshal(header["jwk"])
+	if err != nil {
+		return nil, "", err
+	}
+	var public machinekey.PublicKey
+	if err := json.Unmarshal(text, &public); err != nil {
+		return nil, "", err
+	}
+	if header["typ"] != machinekey.TokenType || header["kid"] != public.Thumbprint() {
+		return nil, "", errors.New("the token is of another kind, or names another key")
+	}
+	key, err = pointOf(public)
+	return key, public.Thumbprint(), err
+}
+
+// pointOf returns the key, if it is written as RFC 7518 writes it: a key has one thumbprint only.
+func pointOf(p machinekey.PublicKey) (*ecdsa.PublicKey, error) {
+	x, errX := base64.RawURLEncoding.Strict().DecodeString(p.X)
+	y, errY := base64.RawURLEncoding.Strict().DecodeString(p.Y)
+	if err := errors.Join(errX, errY); err != nil {
+		return nil, err
+	}
+	if p.Kty != "EC" || p.Crv != "P-256" || len(x) != 32 || len(y) != 32 {
+		return nil, errors.New("it is not of P-256")
+	}
+	if encode(x) != p.X || encode(y) != p.Y { // line breaks are skipped when it is decoded
+		return nil, errors.New("it is not written as it must be")
+	}
+	return ecdsa.ParseUncompressedPublicKey(elliptic.P256(), append(append([]byte{4}, x...), y...))
+}
+
+// isBoot reports whether a text is the id of a boot.
+func isBoot(text string) bool {
+	id, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	return err == nil && len(id) == machinekey.BootSize && encode(id) == text
+}
+
+// SignedByKubelet returns the certificate with whose key a statement is signed. Whose certificate it
+// is the caller decides.
+func SignedByKubelet(certificate, signature, statement []byte) (*x509.Certificate, error) {
+	leaf, err := x509.ParseCertificate(certificate)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read kubelet's certificate: %w", err)
+	}
+	how, ok := map[x509.PublicKeyAlgorithm]x509.SignatureAlgorithm{
+		x509.ECDSA: x509.ECDSAWithSHA256, x509.RSA: x509.SHA256WithRSA,
+	}[leaf.PublicKeyAlgorithm]
+	if !ok {
+		return nil, errors.New("kubelet's key is of another kind")
+	}
+	return leaf, leaf.CheckSignature(how, statement, signature)
+}
+
+func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }

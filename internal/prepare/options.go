@@ -1,0 +1,158 @@
+// Package prepare makes a cluster ready for flex nodes, and takes that back: roles, admission
+// policies and kube-proxy are applied with the rights of the caller, and what an operator of the
+// cluster or of its network has yet to do is named.
+package prepare
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/Azure/AKSFlexNode/manifests"
+)
+
+// ProviderUser is the user that the resource provider is in a cluster, unless it has another name.
+const ProviderUser = "flexnode-rp"
+
+// Options select the objects of a prepared cluster.
+type Options struct {
+	// Provider is the user that the resource provider is; "" for no roles of it.
+	Provider string
+	// Identities is the object id of the Entra group of the machines that join with an identity;
+	// "" for none.
+	Identities string
+	// Leave lets nodes delete their own Node, where no provider does that.
+	Leave bool
+	// KubeProxy is "yes", "no" or "auto": where nothing else serves Services on flex nodes.
+	KubeProxy string
+	// PodInterfaces begins the names of the interfaces of pods, where another network plugin than
+	// the agent's own bridge is on flex nodes.
+	PodInterfaces string
+	// Server is the API server's address for machines; "" for that of the kubeconfig.
+	Server string
+}
+
+// The versions of Kubernetes from which on its parts can be used.
+var (
+	confining  = version.MustParseGeneric("1.30") // ValidatingAdmissionPolicy
+	revoking   = version.MustParseGeneric("1.32") // credential ids of certificates
+	nftProxies = version.MustParseGeneric("1.33") // kube-proxy in nftables mode
+)
+
+var (
+	userName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9@:._-]*$`)
+	interfaces = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,14}$`)
+)
+
+// Check returns what is wrong with options.
+func (o Options) Check() error {
+	switch {
+	case o.Provider != "" && !userName.MatchString(o.Provider):
+		return fmt.Errorf("cannot use the provider %q: it is not the name of a user", o.Provider)
+	case o.Identities != "" && !userName.MatchString(o.Identities):
+		return fmt.Errorf("cannot use the group %q: it is not an object id", o.Identities)
+	case o.PodInterfaces != "" && !interfaces.MatchString(o.PodInterfaces):
+		return fmt.Errorf("cannot use %q: it does not begin the name of an interface",
+			o.PodInterfaces)
+	case !slices.Contains([]string{"auto", "yes", "no"}, o.KubeProxy):
+		return fmt.Errorf("cannot use kube-proxy %q: it is auto, yes or no", o.KubeProxy)
+	}
+	if o.Server == "" {
+		return nil
+	}
+	_, err := address(o.Server)
+	return err
+}
+
+// address returns the address of an API server as kube-proxy takes it.
+func address(server string) (string, error) {
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" {
+		return "", fmt.Errorf("cannot use the API server's address %q: it is not an https URL", server)
+	}
+	host := u.Hostname()
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
+		host = "[" + host + "]"
+	}
+	return "https://" + host + ":" + cmp.Or(u.Port(), "443"), nil
+}
+
+// desired returns the objects that a cluster is to have, in the order in which they are applied.
+func (o Options) desired(c facts, proxy bool) ([]*unstructured.Unstructured, error) {
+	list := objects(manifests.Text("rbac.yaml"))
+	if o.Leave {
+		list = append(list, objects(manifests.Text("rbac-leave.yaml"))...)
+	}
+	if o.Provider != "" {
+		text := strings.NewReplacer(`kind: User, name: "flexnode-rp"`,
+			`kind: User, name: "`+o.Provider+`"`, `["flexnode-rp", "system:`,
+			`["`+o.Provider+`", "system:`).Replace(manifests.Text("rbac-provider.yaml"))
+		list = append(list, slices.DeleteFunc(objects(text), c.tooNew)...)
+	}
+	if o.Identities != "" {
+		text := strings.ReplaceAll(manifests.Text("rbac-identity.yaml"), "GROUP-OBJECT-ID", o.Identities)
+		found := objects(text)
+		if o.Provider != "" { // which approves the first certificate of an identity itself
+			found = found[:1]
+		}
+		list = append(list, found...)
+	}
+	if !proxy {
+		return list, nil
+	}
+	server, err := address(c.server)
+	if err != nil {
+		return nil, err
+	}
+	replaced := []string{"API-SERVER", server, "KUBERNETES-VERSION", plain(c.version)}
+	if o.PodInterfaces != "" {
+		replaced = append(replaced, "detectLocalMode: BridgeInterface",
+			"detectLocalMode: InterfaceNamePrefix", "detectLocal: {bridgeInterface: cni0}",
+			"detectLocal: {interfaceNamePrefix: "+o.PodInterfaces+"}")
+	}
+	text := strings.NewReplacer(replaced...).Replace(manifests.Text("kube-proxy.yaml"))
+	return append(list, objects(text)...), nil
+}
+
+// tooNew reports whether a cluster is too old for an object.
+func (c facts) tooNew(o *unstructured.Unstructured) bool {
+	if o.GroupVersionKind().Group != "admissionregistration.k8s.io" {
+		return false
+	}
+	if o.GetName() == revoked {
+		return c.version.LessThan(revoking)
+	}
+	return c.version.LessThan(confining)
+}
+
+// plain is x.y.z of a version.
+func plain(v *version.Version) string {
+	return fmt.Sprintf("%d.%d.%d", v.Major(), v.Minor(), v.Patch())
+}
+
+// objects are those of a manifest.
+func objects(manifest string) (list []*unstructured.Unstructured) {
+	for d := yaml.NewYAMLToJSONDecoder(bytes.NewReader([]byte(manifest))); ; {
+		var object map[string]any
+		err := d.Decode(&object)
+		switch {
+		case errors.Is(err, io.EOF):
+			return list
+		case err != nil:
+			panic(err) // it is embedded
+		case object != nil:
+			list = append(list, &unstructured.Unstructured{Object: object})
+		}
+	}
+}

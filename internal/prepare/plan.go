@@ -1,0 +1,238 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/Azure/AKSFlexNode/manifests"
+)
+
+// What is to happen with an object.
+const (
+	Create    = "create"
+	Update    = "update"
+	Unchanged = "unchanged"
+	Delete    = "delete"
+	// Left is an object that another program manages.
+	Left = "left"
+	// Conflict is an object with fields that others have set to other values.
+	Conflict = "conflict"
+)
+
+const (
+	// fieldManager is the name under which fields are applied.
+	fieldManager = "flexnode-rp-cluster-prepare"
+	// managedBy is the label of an object that was added here: no other is ever deleted.
+	managedBy = "app.kubernetes.io/managed-by"
+	owner     = "flexnode-rp"
+	// revoked is the name of the ConfigMap with the machines that are shut out, which is kept, and of
+	// the policy that shuts them out.
+	revoked = "flexnode-revoked"
+)
+
+// Change is the action planned for an object, with the fields that it changes.
+type Change struct {
+	Action    string  `json:"action"`
+	Kind      string  `json:"kind"`
+	Namespace string  `json:"namespace,omitempty"`
+	Name      string  `json:"name"`
+	Fields    []Field `json:"fields,omitempty"`
+	// Manager is the program to which an object belongs that is left.
+	Manager string `json:"manager,omitempty"`
+
+	object *unstructured.Unstructured
+}
+
+// Field is a value that changes. Of a conflict, Is tells whose it is.
+type Field struct {
+	Path string `json:"path"`
+	Is   string `json:"is,omitempty"`
+	Want string `json:"want,omitempty"`
+}
+
+// changes reports whether a change does anything.
+func (c Change) changes() bool {
+	return slices.Contains([]string{Create, Update, Delete}, c.Action)
+}
+
+// resource is where objects of a kind are.
+func resource(c dynamic.Interface, o *unstructured.Unstructured) dynamic.ResourceInterface {
+	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+	return c.Resource(plural).Namespace(o.GetNamespace())
+}
+
+// plan compares what a cluster has with what it is to have. It changes nothing: the API server
+// applies each object in a dry run.
+func (c *Cluster) plan(
+	ctx context.Context, desired []*unstructured.Unstructured, force bool,
+) ([]Change, error) {
+	var changes []Change
+	for _, o := range desired {
+		change, err := c.compare(ctx, o, force)
+		if err != nil {
+			return nil, fmt.Errorf("cannot compare %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		changes = append(changes, change)
+	}
+	former, err := c.former(ctx, desired)
+	return append(changes, former...), err
+}
+
+// compare returns what becomes of an object. One that was there before without a mark gets none: it
+// remains when what was added here is removed.
+func (c *Cluster) compare(
+	ctx context.Context, o *unstructured.Unstructured, force bool,
+) (Change, error) {
+	change := Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(), object: o}
+	live, err := resource(c.objects, o).Get(ctx, o.GetName(), metav1.GetOptions{})
+	absent := apierrors.IsNotFound(err)
+	if err != nil && !absent {
+		return change, err
+	}
+	by := owner
+	if !absent {
+		by = live.GetLabels()[managedBy]
+	}
+	switch by {
+	case "": // it was there before
+	default:
+		change.Action, change.Manager = Left, by
+		return change, nil
+	case owner:
+		labels := o.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[managedBy] = owner
+		o.SetLabels(labels)
+	}
+	next, err := c.apply(ctx, o, force, metav1.DryRunAll)
+	if apierrors.IsConflict(err) {
+		change.Action, change.Fields = Conflict, conflicts(err)
+		return change, nil
+	}
+	if err != nil {
+		return change, err
+	}
+	if absent {
+		change.Action = Create
+		return change, nil
+	}
+	change.Action, change.Fields = Update, differences("", content(live), content(next))
+	if len(change.Fields) == 0 {
+		change.Action = Unchanged
+	}
+	return change, nil
+}
+
+func (c *Cluster) apply(
+	ctx context.Context, o *unstructured.Unstructured, force bool, dryRun ...string,
+) (*unstructured.Unstructured, error) {
+	return resource(c.objects, o).Apply(ctx, o.GetName(), o, metav1.ApplyOptions{
+		FieldManager: fieldManager, Force: force, DryRun: dryRun})
+}
+
+// conflicts are the fields that others have set, and who (metav1.CauseTypeFieldManagerConflict).
+func conflicts(err error) (fields []Field) {
+	var status apierrors.APIStatus // an interface that is no error
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	for _, cause := range status.Status().Details.Causes {
+		fields = append(fields, Field{Path: strings.TrimPrefix(cause.Field, "."), Is: cause.Message})
+	}
+	return fields
+}
+
+// former are the objects that were added here and that the cluster is no longer to have, the last
+// one first.
+func (c *Cluster) former(
+	ctx context.Context, desired []*unstructured.Unstructured,
+) (changes []Change, err error) {
+	for _, kind := range kinds() {
+		plural, _ := meta.UnsafeGuessKindToResource(kind)
+		list, err := c.objects.Resource(plural).List(ctx,
+			metav1.ListOptions{LabelSelector: managedBy + "=" + owner})
+		if apierrors.IsNotFound(err) { // the cluster is too old for the kind
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot list each %s: %w", kind.Kind, err)
+		}
+		for i := range list.Items {
+			o := &list.Items[i]
+			wanted := slices.ContainsFunc(desired, func(d *unstructured.Unstructured) bool {
+				return d.GetKind() == kind.Kind && d.GetName() == o.GetName() &&
+					d.GetNamespace() == o.GetNamespace()
+			})
+			if !wanted && !(kind.Kind == "ConfigMap" && o.GetName() == revoked) {
+				o.SetGroupVersionKind(kind)
+				changes = append(changes, Change{Action: Delete, Kind: kind.Kind,
+					Namespace: o.GetNamespace(), Name: o.GetName(), object: o})
+			}
+		}
+	}
+	return changes, nil
+}
+
+// kinds are those of all manifests, in the order in which objects are deleted: what refers to
+// others comes before them.
+func kinds() (list []schema.GroupVersionKind) {
+	for _, name := range []string{"rbac.yaml", "rbac-leave.yaml", "rbac-provider.yaml",
+		"kube-proxy.yaml"} {
+		for _, o := range objects(manifests.Text(name)) {
+			if kind := o.GroupVersionKind(); !slices.Contains(list, kind) {
+				list = append(list, kind)
+			}
+		}
+	}
+	refers := func(k schema.GroupVersionKind) int {
+		switch {
+		case strings.HasSuffix(k.Kind, "Binding"), k.Kind == "DaemonSet":
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(list, func(a, b schema.GroupVersionKind) int {
+		return refers(a) - refers(b)
+	})
+	return list
+}
+
+// Apply makes the changes of a report, or none where others have set fields of an object.
+func (c *Cluster) Apply(ctx context.Context, r *Report, force bool) error {
+	for _, change := range r.Changes {
+		if change.Action == Conflict {
+			return fmt.Errorf("cannot change %s %s: others have set fields of it; "+
+				"--force-conflicts takes them over", change.Kind, change.Name)
+		}
+	}
+	for _, change := range r.Changes {
+		var err error
+		switch uid := change.object.GetUID(); change.Action {
+		case Create, Update:
+			_, err = c.apply(ctx, change.object, force)
+		case Delete:
+			err = resource(c.objects, change.object).Delete(ctx, change.Name,
+				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+			if apierrors.IsNotFound(err) {
+				err = nil
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("cannot %s %s %s: %w", change.Action, change.Kind, change.Name, err)
+		}
+	}
+	r.Applied = true
+	return nil
+}

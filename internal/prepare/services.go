@@ -1,0 +1,102 @@
+package prepare
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// ourProxy is the DaemonSet of kube-proxy.yaml.
+const ourProxy = "aks-flex-node-kube-proxy"
+
+// flexLabel is the label that every flex node has, and no node of AKS.
+const flexLabel = "kubernetes.azure.com/managed"
+
+// flexNode is the labels by which DaemonSets land on flex nodes, or do not.
+var flexNode = labels.Set{corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+	flexLabel: "false"}
+
+// services tells which program makes Services work on flex nodes.
+type services struct {
+	// apply tells that it is kube-proxy.yaml; by is what else does it, "" for nothing.
+	apply bool
+	by    string
+	// old tells that the cluster is too old for kube-proxy.yaml.
+	old bool
+}
+
+// services decides whether kube-proxy.yaml is applied. Two programs that make Services work on one
+// node would write rules for the same Service, so it is applied only where none lands on flex
+// nodes.
+func (f facts) services(choice string) (s services) {
+	for _, d := range f.daemonSets {
+		if d.Name != ourProxy && lands(d.Spec.Template.Spec) && f.serves(d) {
+			s.by = d.Namespace + "/" + d.Name
+		}
+	}
+	s.old = f.version.LessThan(nftProxies)
+	s.apply = choice == "yes" || choice == "auto" && s.by == "" && !s.old
+	return s
+}
+
+// serves reports whether a DaemonSet makes Services work on the nodes on which it lands.
+func (f facts) serves(d appsv1.DaemonSet) bool {
+	pod := d.Spec.Template.Spec
+	switch {
+	case strings.HasPrefix(d.Name, "kube-proxy"), runs(pod, "kube-proxy"):
+		return true
+	case d.Name == "cilium":
+		return f.cilium != nil && slices.Contains([]string{"true", "strict"},
+			f.cilium.Data["kube-proxy-replacement"])
+	case d.Name == "kube-router":
+		return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool {
+			return slices.Contains(c.Args, "--run-service-proxy=true")
+		})
+	}
+	return false
+}
+
+// runs reports whether a pod has an image of a name.
+func runs(pod corev1.PodSpec, name string) bool {
+	return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool {
+		image, _, _ := strings.Cut(path.Base(c.Image), ":")
+		return image == name
+	})
+}
+
+// lands reports whether a DaemonSet's pods are scheduled to flex nodes.
+func lands(pod corev1.PodSpec) bool {
+	if !labels.SelectorFromSet(pod.NodeSelector).Matches(flexNode) {
+		return false
+	}
+	if pod.Affinity == nil || pod.Affinity.NodeAffinity == nil ||
+		pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return true
+	}
+	return slices.ContainsFunc(pod.Affinity.NodeAffinity.
+		RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, matches)
+}
+
+// matches reports whether flex nodes meet all that a term asks for; of fields it asks for single
+// nodes.
+func matches(term corev1.NodeSelectorTerm) bool {
+	operators := map[corev1.NodeSelectorOperator]selection.Operator{
+		corev1.NodeSelectorOpIn: selection.In, corev1.NodeSelectorOpNotIn: selection.NotIn,
+		corev1.NodeSelectorOpExists:       selection.Exists,
+		corev1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
+		corev1.NodeSelectorOpGt:           selection.GreaterThan,
+		corev1.NodeSelectorOpLt:           selection.LessThan,
+	}
+	for _, e := range term.MatchExpressions {
+		r, err := labels.NewRequirement(e.Key, operators[e.Operator], e.Values)
+		if err != nil || !r.Matches(flexNode) {
+			return false
+		}
+	}
+	return len(term.MatchExpressions) > 0 && len(term.MatchFields) == 0
+}

@@ -1,0 +1,123 @@
+// Package rootkey makes the keys with which a provider signs (package signing), and the root key
+// of its installation, which certifies them. Nothing is stored here.
+package rootkey
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/signing"
+)
+
+// Lifetimes of certificates. A running node does not stop following when one ends: it is reported.
+const (
+	rootFor = 30 * 365 * 24 * time.Hour
+	keyFor  = 2 * 365 * 24 * time.Hour
+)
+
+// NewKey makes a key of P-256 that signs, as its 32 bytes.
+func NewKey() ([]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a key that signs: %w", err)
+	}
+	return key.Bytes()
+}
+
+// Sign signs a statement: ECDSA with SHA-256, in ASN.1.
+func Sign(key []byte, s signing.Statement) ([]byte, error) {
+	private, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the key that signs: %w", err)
+	}
+	return ecdsa.SignASN1(rand.Reader, private, s.Digest())
+}
+
+// Root is a root key and its certificate.
+type Root struct {
+	key         *ecdsa.PrivateKey
+	certificate *x509.Certificate
+}
+
+// NewRoot makes the root of an installation.
+func NewRoot(now time.Time) (*Root, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a root key: %w", err)
+	}
+	root := &Root{key: key}
+	der, err := root.certify(&key.PublicKey, "flexnode-rp root", now, now.Add(rootFor))
+	if err == nil {
+		root.certificate, err = x509.ParseCertificate(der)
+	}
+	return root, err
+}
+
+// Certificate returns the root's certificate, in DER.
+func (r *Root) Certificate() []byte { return r.certificate.Raw }
+
+// Certify returns a certificate of a key that signs, in DER.
+func (r *Root) Certify(key []byte, name string, now time.Time) ([]byte, error) {
+	private, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot certify the key that signs: %w", err)
+	}
+	return r.certify(&private.PublicKey, name, now, now.Add(keyFor))
+}
+
+// certify makes a certificate; without one of the root it is the root's own.
+func (r *Root) certify(
+	public *ecdsa.PublicKey, name string, from, until time.Time,
+) ([]byte, error) {
+	to := &x509.Certificate{
+		SerialNumber: big.NewInt(from.UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: from, NotAfter: until, KeyUsage: x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+	}
+	by := r.certificate
+	if by == nil {
+		to.IsCA, to.KeyUsage, by = true, x509.KeyUsageCertSign, to
+	}
+	der, err := x509.CreateCertificate(rand.Reader, to, by, public, r.key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a certificate of %s: %w", name, err)
+	}
+	return der, nil
+}
+
+// PEM returns the root with its key, as it is kept.
+func (r *Root) PEM() ([]byte, error) {
+	key, err := x509.MarshalPKCS8PrivateKey(r.key)
+	if err != nil {
+		return nil, fmt.Errorf("internal error: cannot encode the root key: %w", err)
+	}
+	return append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.certificate.Raw})...), nil
+}
+
+// ParseRoot reads a root with its key.
+func ParseRoot(text []byte) (*Root, error) {
+	first, rest := pem.Decode(text)
+	second, _ := pem.Decode(rest)
+	if first == nil || second == nil {
+		return nil, errors.New("it has no private key and certificate in PEM")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(first.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	private, ok := key.(*ecdsa.PrivateKey)
+	certificate, err := x509.ParseCertificate(second.Bytes)
+	if err != nil || !ok || !private.PublicKey.Equal(certificate.PublicKey) {
+		return nil, errors.Join(errors.New("its key is not that of its certificate"), err)
+	}
+	return &Root{private, certificate}, nil
+}
