@@ -145,6 +145,9 @@ var rules = []struct {
 		"internal/config", "internal/endpoint", "internal/health", "internal/host",
 		"internal/kube", "internal/node", "internal/redact",
 	}, []string{"os/exec"}},
+	{"internal/agent/diagnose", []string{
+		"api/flexnode/agentapi", "internal/agent/change", "internal/agent/support", "internal/health",
+	}, []string{"os", "os/exec"}},
 	{"internal/agent/saved", []string{
 		"internal/apply", "internal/config", "internal/generation", "internal/history", "internal/kube",
 		"internal/machinekey", "internal/node", "internal/policy", "internal/state",

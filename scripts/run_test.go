@@ -411,6 +411,33 @@ func TestUninstallTwice(t *testing.T) {
 	}
 }
 
+// A node is not taken away from under its cluster, also not with --force, or where its ledger is lost:
+// unbootstrap comes first. Nothing is removed.
+func TestUninstallRefusesNode(t *testing.T) {
+	for file, says := range map[string]string{
+		"ledger.json":      "run `aks-flex-node unbootstrap` first",
+		"join-state.json":  "run `aks-flex-node unbootstrap --force` first",
+		"transition.json":  "run `aks-flex-node unbootstrap` first",
+		"node-ledger.json": "run `aks-flex-node unbootstrap` first",
+	} {
+		p := newPlace(t)
+		if out, err := p.run(p.release(), "--no-apt"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		p.put("var/lib/aks-flex-node/"+file, "{}")
+		before := p.files()
+		for _, args := range [][]string{{"--force"}, {"--force", "--dry-run"}} {
+			out, err := p.run(uninstall, args...)
+			if err == nil || !strings.Contains(out, says) {
+				t.Errorf("%s, %q: %v\n%s", file, args, err, out)
+			}
+		}
+		if left := p.files(); !slices.Equal(left, before) {
+			t.Errorf("%s: left are %q", file, left)
+		}
+	}
+}
+
 // Without apt, the licences of what is in the program come with it, and go with it. A directory for
 // documents goes too if it came with them and nobody else uses it.
 func TestNotice(t *testing.T) {

@@ -50,6 +50,16 @@ remove() {
 	done
 }
 
+# refuse_node fails on a node, whose records unbootstrap needs. One without a ledger has lost it.
+refuse_node() {
+	for record in ledger.json node-ledger.json transition.json; do
+		[ ! -e "$state/$record" ] ||
+			fail "this machine is a node of a cluster: run \`aks-flex-node unbootstrap\` first"
+	done
+	[ ! -e "$state/join-state.json" ] || fail "this machine is a node of a cluster and has lost its" \
+		"records: run \`aks-flex-node unbootstrap --force\` first"
+}
+
 ask() {
 	if [ -n "$force$dry_run" ]; then
 		return
@@ -116,9 +126,7 @@ main() {
 		esac
 	done
 	[ -n "$dry_run" ] || [ "$(id -u)" = 0 ] || fail 'must be run by root: use sudo'
-	if [ -e "$state/ledger.json" ] && [ -z "$keep" ]; then
-		fail "this machine is a node of a cluster: run \`aks-flex-node unbootstrap\` first"
-	fi
+	[ -n "$keep" ] || refuse_node
 	ask
 	remove_packages
 	if [ -e "$program" ] || [ -e "$unit" ] || [ -e "$own" ] || [ -e "$program.new" ] ||

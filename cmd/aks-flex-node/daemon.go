@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/diagnose"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
@@ -100,6 +102,11 @@ func runAgent(ctx context.Context, o *options) error {
 	live := service.NewLive(version)
 	live.Attach(a)
 	follows := service.Follow(ctx, a, in, live)
+	if follows != nil {
+		follows.Diagnose = func(ctx context.Context, kind string) agentapi.Diagnosed {
+			return diagnose.Answer(ctx, a, kind)
+		}
+	}
 	d := &daemon.Daemon{
 		Node: &service.Watcher{
 			Agent: a, Load: func() (change.Input, error) { return o.input(ctx) }, Follows: follows,
@@ -147,8 +154,7 @@ func runAgent(ctx context.Context, o *options) error {
 	return ended.Err
 }
 
-// changed reports whether the configuration file, the machine's policy or its pause is another one
-// than at the last call.
+// changed reports whether configuration file, policy or pause are others than at the last call.
 func (o *options) changed() func() bool {
 	stamps := func() [3][4]int64 {
 		return [...][4]int64{fileStamp(o.config), fileStamp(policy.File),

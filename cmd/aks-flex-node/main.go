@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -50,8 +51,9 @@ func main() {
 
 // run runs one command line and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
+	results := &results{Writer: stdout}
 	o := &options{
-		out: untrusted.Writer(stdout), err: untrusted.Writer(stderr), stdout: stdout, stderr: stderr,
+		out: untrusted.Writer(results), err: untrusted.Writer(stderr), stdout: stdout, stderr: stderr,
 	}
 	root := newRoot(o)
 	root.SetArgs(args)
@@ -64,11 +66,29 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	if ctx.Err() != nil && err != nil {
 		err = o.interrupted(err)
 	}
+	if results.err != nil && (err == nil || errors.Is(err, errFound)) {
+		err = fmt.Errorf("cannot write the result: %w", results.err)
+	}
 	if err != nil && !errors.Is(err, errFound) {
 		fmt.Fprintf(o.err, "Error: %v\n", err)
 		o.logFailure(err)
 	}
 	return exitCode(err)
+}
+
+// results writes what a command prints, and keeps the first error: a result that is lost, as on a full
+// disk, is none.
+type results struct {
+	io.Writer
+	err error
+}
+
+func (r *results) Write(data []byte) (int, error) {
+	n, err := r.Writer.Write(data)
+	if r.err == nil {
+		r.err = err
+	}
+	return n, err
 }
 
 // interrupted is what becomes of the error of a command that was interrupted. Only one that changes

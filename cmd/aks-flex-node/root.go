@@ -35,8 +35,7 @@ const defaultConfig = "/etc/aks-flex-node/config.json"
 
 // options are the flags that every command has.
 type options struct {
-	// Results are written to out, progress and errors to err: stdout and stderr without control
-	// characters.
+	// Results go to out, progress and errors to err: stdout and stderr without control characters.
 	out, err       io.Writer
 	stdout, stderr *os.File
 	config         string
@@ -66,8 +65,7 @@ func (o *options) inputOf(read config.Loaded) change.Input {
 	return in
 }
 
-// applied is the configuration of the node that this machine is; nil when it is none, or when
-// its user may not read it.
+// applied is the configuration of this machine's node; nil for none, or if unreadable.
 func (o *options) applied(ctx context.Context) *config.Config {
 	a := inspect.Env{Reader: host.New("", slog.New(slog.DiscardHandler))}
 	c, err := inspect.Applied(ctx, &a)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"filippo.io/age"
 	"github.com/spf13/cobra"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/support"
@@ -54,7 +53,7 @@ is there, what is not and why. Names and addresses are in it.`,
 				if err != nil {
 					return redact.Manifest{}, err
 				}
-				manifest, err := support.SupportBundle(ctx, a, given, sealed)
+				manifest, err := support.SupportBundle(ctx, a, given, support.JournalLines, sealed)
 				return manifest, errors.Join(err, sealed.Close())
 			})
 		},
@@ -71,11 +70,7 @@ func sealFor(recipient string) (func(io.Writer) (io.WriteCloser, error), error) 
 	if recipient == "" {
 		return func(w io.Writer) (io.WriteCloser, error) { return plain{w}, nil }, nil
 	}
-	r, err := age.ParseX25519Recipient(recipient)
-	if err != nil {
-		return nil, fmt.Errorf("cannot encrypt for %q: %w", recipient, err)
-	}
-	return func(w io.Writer) (io.WriteCloser, error) { return age.Encrypt(w, r) }, nil
+	return support.Encrypt(recipient)
 }
 
 // plain writes without encrypting.

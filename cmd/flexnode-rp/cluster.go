@@ -60,13 +60,16 @@ helm, are not.
 
 Then it checks what it cannot add: the API server's address, DNS, pod subnets, routes
 to pods and the way to kubelets. For each it says what is missing and who can add it,
-or how it will be tested where that needs a flex node.
+or how it will be tested where that needs a flex node. A kube-proxy that it has
+changed has a minute to be ready on the flex nodes that have joined before.
 
 The exit code is 0 when nothing is missing, 2 when something is, or when --dry-run
 shows changes, and 1 when the command has failed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd, func(ctx context.Context, c *prepare.Cluster) (prepare.Report, error) {
 				return c.Plan(ctx, o, f.force)
+			}, func(ctx context.Context, c *prepare.Cluster, r *prepare.Report) error {
+				return c.Await(ctx, r, o)
 			})
 		},
 	}
@@ -102,14 +105,16 @@ another role allows it, and their Services end with kube-proxy.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd, func(ctx context.Context, c *prepare.Cluster) (prepare.Report, error) {
 				return c.PlanRemoval(ctx)
-			})
+			}, func(context.Context, *prepare.Cluster, *prepare.Report) error { return nil })
 		},
 	}
 }
 
-// run plans, shows the plan, asks, applies it, and returns errFound where something is missing.
+// run plans, shows the plan, asks, applies it, waits for what it has started, and returns errFound
+// where something is missing.
 func (f *clusterFlags) run(
 	cmd *cobra.Command, plan func(context.Context, *prepare.Cluster) (prepare.Report, error),
+	await func(context.Context, *prepare.Cluster, *prepare.Report) error,
 ) error {
 	if f.output != "text" && f.output != "json" {
 		return fmt.Errorf("cannot use --output %s: it is text or json", f.output)
@@ -135,6 +140,9 @@ func (f *clusterFlags) run(
 	if !f.dryRun {
 		made = r.Pending()
 		if err := c.Apply(cmd.Context(), &r, f.force); err != nil {
+			return err
+		}
+		if err := await(cmd.Context(), c, &r); err != nil {
 			return err
 		}
 	}

@@ -46,10 +46,12 @@ func TestClusterPrepare(t *testing.T) {
 	out, code = run("", "prepare", "--server", "https://api.example", "-y")
 	all := s.Writes
 	wants("prepare", out, code, 2, all, "changes made", "missing   ClusterDNS")
-	s.Put("/api/v1/namespaces/kube-system/services/kube-dns", `{"kind": "Service", "metadata": {"name": "kube-dns"},
-		"spec": {"clusterIP": "10.0.0.10"}}`)
-	s.Put("/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/a", `{"kind": "EndpointSlice", "metadata": {"name": "a",
-		"labels": {"kubernetes.io/service-name": "kube-dns"}}, "endpoints": [{"addresses": ["::1"]}]}`)
+	s.Put("/api/v1/namespaces/kube-system/services/kube-dns", `{"kind": "Service",
+		"metadata": {"name": "kube-dns"}, "spec": {"clusterIP": "10.0.0.10"}}`)
+	s.Put("/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/a", `{
+		"kind": "EndpointSlice", "metadata": {"name": "a",
+		"labels": {"kubernetes.io/service-name": "kube-dns"}},
+		"endpoints": [{"addresses": ["::1"]}]}`)
 	out, code = run("", "prepare", "--server", "https://api.example", "-o", "json")
 	wants("a second time", out, code, 0, all, `"unchanged"`)
 	var r prepare.Report

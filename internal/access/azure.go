@@ -29,8 +29,7 @@ type Changer interface {
 type Person struct {
 	// Terminal reports that the person can be asked.
 	Terminal bool
-	// Invoker is the user who called sudo at the terminal, whose login of the Azure CLI is used; nil
-	// for root itself.
+	// Invoker is who called sudo, whose login of the Azure CLI is used; nil for root itself.
 	Invoker *host.User
 }
 
@@ -136,8 +135,7 @@ func ask[T any](
 	return none, errors.Join(errs...)
 }
 
-// AdminKubeconfig returns the administrator's kubeconfig, as Azure gives it to the identity that a
-// configuration names.
+// AdminKubeconfig is the administrator's, as Azure gives it to a configuration's identity.
 func (a *Azure) AdminKubeconfig(ctx context.Context, c config.Config) (config.Secret, error) {
 	return ask(ctx, a, c, aks.Client.AdminKubeconfig)
 }

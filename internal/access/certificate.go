@@ -37,8 +37,7 @@ func Certificate(m Machine, file string) (*x509.Certificate, error) {
 	return list[0], nil
 }
 
-// Held reports whether kubelet has a credential: a certificate that is valid now, or the
-// way to an identity's tokens.
+// Held reports whether kubelet has a credential: a valid certificate, or an identity's tokens.
 func Held(m Machine, c config.Config) bool {
 	dir := c.Paths.Kubernetes.KubeletDir
 	if _, err := m.ReadFile(node.KubeconfigPath(dir)); err != nil {

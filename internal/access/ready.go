@@ -47,8 +47,7 @@ func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) e
 	return takes(*l.Asked, c)
 }
 
-// takes returns an error when a cluster does not authenticate or authorise as the configuration
-// needs it.
+// takes is an error when a cluster does not authenticate or authorise as configured.
 func takes(cluster aks.Cluster, c config.Config) error {
 	name := c.Azure.TargetCluster.ResourceID
 	switch {

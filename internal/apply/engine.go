@@ -1,7 +1,6 @@
 // Package apply is the engine: it observes a host, lets package state compare, and carries out the
-// resulting plan. It is the only code that has a host changed. Before the first touch of a plan,
-// what it will change is in the ledger on disk; so a run that is killed anywhere can be finished or
-// undone by the next.
+// resulting plan. Nothing else has a host changed. Before a plan's first touch, what it will change
+// is in the ledger on disk; so a run that is killed anywhere can be finished or undone by the next.
 package apply
 
 import (
@@ -17,8 +16,7 @@ import (
 // Host is what an engine observes and changes: a machine, or the Node object of one.
 type Host interface {
 	Observer
-	// Set makes the thing be c.To. A file whose content is not in c.To is read from content, by its
-	// digest.
+	// Set makes the thing be c.To. A file's content that is not in c.To is read by its digest.
 	Set(ctx context.Context, c state.Change, content Contents) error
 }
 
@@ -49,8 +47,7 @@ type Engine struct {
 	// Disk is where files, units and the ledger are; the same as Host unless Host is a Node object.
 	Disk    Disk
 	Journal *Journal
-	// Wait blocks until what the resource refers to is there (a link's artifact); nil waits for
-	// nothing.
+	// Wait blocks until what the resource refers to is there (a link's artifact); nil does not.
 	Wait func(ctx context.Context, to state.Resource) error
 	// Emit receives every event; nil drops them.
 	Emit func(Event)
@@ -78,8 +75,7 @@ func (e *Error) Error() string { return fmt.Sprintf("step %s: %v", e.Change.Step
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Observe returns what is there of everything that now names or the ledger remembers
-// (View.Observe).
+// Observe returns what is there of all that now names or the ledger remembers.
 func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.Observed, error) {
 	return View{Host: e.Host, Ledger: e.Journal.Ledger()}.Observe(ctx, now, later)
 }
@@ -177,8 +173,7 @@ func (e *Engine) mayRun(u state.Unknown) bool {
 }
 
 // Resume goes on where a run has ended that was killed: systemd reads its unit files again, if that
-// is owed. Until then it tells of units what they were, so that what has been undone would be
-// undone once more.
+// is owed. Until then units are told of as they were, and what was undone would be once more.
 func (e *Engine) Resume(ctx context.Context) error {
 	if !e.Journal.Ledger().Owes(state.DaemonReload) {
 		return nil

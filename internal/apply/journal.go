@@ -84,8 +84,7 @@ func (j *Journal) Ledger() state.Ledger { return j.ledger }
 // Exists reports whether a ledger has been written.
 func (j *Journal) Exists() bool { return j.written != "" }
 
-// Save writes the ledger and returns when it is on disk. One that is on disk already is not written
-// again.
+// Save returns when the ledger is on disk. One that is there already is not written again.
 func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 	body, err := json.Marshal(ledger)
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 
 // Observer is a host that is observed, and not changed.
 type Observer interface {
-	// Observe returns what is at key; state.Unknown when that cannot be found out now. It changes
-	// nothing.
+	// Observe returns what is at key; state.Unknown when that cannot be told now.
 	Observe(ctx context.Context, key state.Key) (state.Resource, error)
 }
 
@@ -22,8 +21,7 @@ type Observer interface {
 type View struct {
 	Host   Observer
 	Ledger state.Ledger
-	// Patience bounds the observation of all things; what has not been observed by then is unknown. 0
-	// is no bound.
+	// Patience bounds an observation; what was not observed by then is unknown. 0 is no bound.
 	Patience time.Duration
 }
 
@@ -100,8 +98,7 @@ func (e *BlindError) Unwrap() []error {
 	return errs
 }
 
-// Blind returns a BlindError of all that a host failed to observe; nil when it observed everything
-// that this release knows.
+// Blind is a BlindError of what this release knows and a host failed to observe; nil if nothing.
 func Blind(unknown []state.Unknown) error {
 	untried := func(u state.Unknown) bool { return u.Err == nil }
 	if failed := slices.DeleteFunc(slices.Clone(unknown), untried); len(failed) > 0 {

@@ -34,13 +34,11 @@ type Machine interface {
 	) ([]byte, error)
 }
 
-// Record is what has been done, or is being done, to this machine and in Azure: all that is to be
-// taken back.
+// Record is what was, or is being, done to this machine and in Azure: all that is to be taken back.
 type Record struct {
 	// MachineID is the ARM id of the Arc machine.
 	MachineID string `json:"machineId"`
-	// Connected tells that we have connected the machine; one that somebody else has connected is
-	// left alone.
+	// Connected tells that we have connected the machine; one that others have is left alone.
 	Connected bool `json:"connected"`
 	// Proxy is the proxy that we have given the Arc agent.
 	Proxy string `json:"proxy,omitempty"`
@@ -95,9 +93,8 @@ func (a Arc) azcmagent(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 // Enrol connects the machine, unless it is connected, and gives its identity its roles on the
-// cluster. A machine that we have connected and that Azure no longer knows, or whose identity has
-// expired, is connected anew. It returns the identity's object id and when its newest role was
-// assigned.
+// cluster. One that we have connected and that Azure no longer knows, or with an expired identity,
+// is connected anew. It returns the identity's object id and when its newest role was assigned.
 func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time.Time, err error) {
 	is, err := a.Status(ctx)
 	if err != nil {
@@ -124,8 +121,7 @@ func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time
 	return principal, newest, err
 }
 
-// check compares a registered machine with the record. It returns an unregistered one when ours is
-// to be connected anew.
+// check compares a machine with the record. It returns an unregistered one to connect ours anew.
 func (a Arc) check(ctx context.Context, is Status, r *Record) (Status, error) {
 	_, found, err := a.find(ctx, is)
 	if err != nil {
@@ -210,8 +206,7 @@ func (a Arc) connect(ctx context.Context) error {
 var clouds = map[string]string{config.PublicCloud: "AzureCloud",
 	config.USGovernmentCloud: "AzureUSGovernment", config.ChinaCloud: "AzureChinaCloud"}
 
-// principal waits until Resource Manager knows the machine and its identity, and returns the
-// identity's object id.
+// principal waits until Resource Manager knows the identity's object id, and returns it.
 func (a Arc) principal(ctx context.Context, is Status) (principal string, err error) {
 	err = a.retry(ctx, 5*time.Minute, "waiting for Azure to know the Arc machine",
 		func() (bool, error) {
@@ -221,8 +216,7 @@ func (a Arc) principal(ctx context.Context, is Status) (principal string, err er
 	return principal, err
 }
 
-// find asks Resource Manager whether it knows the machine, and for its identity's object id, which
-// it may learn later.
+// find asks Resource Manager for the machine and its identity's object id, which may come later.
 func (a Arc) find(ctx context.Context, is Status) (principal string, found bool, err error) {
 	machines, err := client(a, armhybridcompute.NewMachinesClient, is.Subscription)
 	if err != nil {
@@ -309,8 +303,7 @@ func (a Arc) Leave(ctx context.Context, r Record) error {
 	return errors.Join(errs...)
 }
 
-// disconnect deletes the machine's resource, if there still is one, and then has azcmagent forget
-// it.
+// disconnect deletes the machine's resource, if there is one, then has azcmagent forget it.
 func (a Arc) disconnect(ctx context.Context, r Record) error {
 	id, err := arm.ParseResourceID(r.MachineID)
 	if err != nil {

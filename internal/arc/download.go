@@ -21,8 +21,7 @@ const aptLimit = 10 * time.Minute
 // Download fetches the Arc agent's package to where it is installed from.
 type Download struct {
 	Machine Machine
-	// Arch is the machine's architecture in Debian's words, ID and Version are ID and VERSION_ID of
-	// os-release(5).
+	// Arch is the architecture as Debian says it, ID and Version are from os-release(5).
 	Arch, ID, Version string
 	// Make makes a file, link or directory be as given.
 	Make func(ctx context.Context, to state.Resource) error

@@ -40,8 +40,7 @@ var Key string
 // upstream is where Microsoft serves the package repositories of all distributions.
 const upstream = "https://packages.microsoft.com/"
 
-// repositories are those for which the Arc agent is published, by ID and VERSION_ID of
-// os-release(5).
+// repositories have the Arc agent, by ID and VERSION_ID of os-release(5).
 var repositories = map[string]Repository{
 	"ubuntu 22.04": {URL: upstream + "ubuntu/22.04/prod", Suite: "jammy"},
 	"ubuntu 24.04": {URL: upstream + "ubuntu/24.04/prod", Suite: "noble"},

@@ -92,8 +92,7 @@ func (a Arc) Gaps(ctx context.Context, w Wanting) (gaps []Gap, principal string,
 
 type permissions = []*armauthorization.Permission
 
-// permissions are what the identity may do at a resource group or at the cluster. Whoever may not
-// even ask may do nothing.
+// permissions are an identity's at a resource group or cluster. Who may not even ask has none.
 func (a Arc) permissions(ctx context.Context, scope string) (permissions, error) {
 	id, err := arm.ParseResourceID(scope)
 	if err != nil {

@@ -11,10 +11,9 @@ import (
 // proxySetting is the setting of azcmagent; the URL is http://host:port (azcmagent config).
 const proxySetting = "proxy.url"
 
-// setProxy gives the Arc agent the configured proxy. A proxy that somebody else has given it is
-// kept, and one that we have given and that is no longer configured is taken away. A URL with a
-// user in it is not set: azcmagent takes it only as an argument, and those are seen by every user
-// of the machine.
+// setProxy gives the Arc agent the configured proxy. One that somebody else has given it is kept;
+// ours is taken away when it is no longer configured. A URL with a user in it is not set: azcmagent
+// takes it only as an argument, and those are seen by every user of the machine.
 func (a Arc) setProxy(ctx context.Context, r *Record) error {
 	want := a.Proxy.Reveal()
 	if u, err := url.Parse(want); err != nil || u.User != nil {
@@ -34,8 +33,7 @@ func (a Arc) setProxy(ctx context.Context, r *Record) error {
 		a.Warn("the Arc agent has another proxy than the configured one, and keeps it")
 		return nil
 	}
-	// The old one is cleared before the new one is recorded, so that what is there is always known
-	// to be ours.
+	// The old one is cleared before the new one is recorded: what is there is always known as ours.
 	if err := a.clearProxy(ctx, r); err != nil || want == "" {
 		return err
 	}
@@ -68,8 +66,7 @@ func (a Arc) clearProxy(ctx context.Context, r *Record) error {
 	return a.Save(*r)
 }
 
-// proxy is the proxy that the Arc agent has, "" when it has none. What azcmagent says in place of a
-// URL is no proxy.
+// proxy is the proxy that the Arc agent has; "" when it has none, or azcmagent shows no URL.
 func (a Arc) proxy(ctx context.Context) (string, error) {
 	out, err := a.azcmagent(ctx, "config", "get", proxySetting)
 	if err != nil {

@@ -74,8 +74,7 @@ func (a Assignment) is(b Assignment) bool {
 	return strings.EqualFold(a.Scope, b.Scope) && strings.EqualFold(a.Name, b.Name)
 }
 
-// create makes one assignment. A principal that is so new that it is not known everywhere is waited
-// for.
+// create makes one assignment. It waits until a new principal is known everywhere.
 func (a Arc) create(ctx context.Context, client *armauthorization.RoleAssignmentsClient,
 	mine Assignment, principal, role string) (made time.Time, err error) {
 	properties := &armauthorization.RoleAssignmentProperties{

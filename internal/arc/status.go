@@ -30,8 +30,7 @@ type Status struct {
 	Agent AgentStatus `json:"status"`
 }
 
-// Status asks the Arc agent; it asks nothing of Azure. The error is ErrNotInstalled where there is
-// no agent.
+// Status asks the Arc agent, not Azure. The error is ErrNotInstalled where there is no agent.
 func (a Arc) Status(ctx context.Context) (Status, error) {
 	out, err := a.azcmagent(ctx, "show", "--json")
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/url"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/release"
@@ -32,9 +31,7 @@ const (
 
 // project tells how the project behind an artifact publishes it.
 type project struct {
-	name Name
-	// url is where upstream has the file: {v} stands for the version without a leading "v", {arch}
-	// for the architecture.
+	// url is where upstream has the file: {v} is the version without "v", {arch} the architecture.
 	url string
 	// sums ends the name of the checksum file, after url; or names, after a slash, the one for all
 	// architectures. It is "" where upstream has none.
@@ -44,8 +41,8 @@ type project struct {
 	max int64
 }
 
-// projects lists every artifact, those without which a node cannot become Ready first.
-func projects() []project {
+// project returns that of an artifact, the zero one for a name that is unknown.
+func (n Name) project() project {
 	const k8s = "https://dl.k8s.io/v{v}/bin/linux/{arch}/"
 	github := func(project, file string) string {
 		return "https://github.com/" + project + "/releases/download/v{v}/" + file
@@ -55,33 +52,16 @@ func projects() []project {
 	detector := github("kubernetes/node-problem-detector",
 		"node-problem-detector-v{v}-linux_{arch}.tar.gz")
 	const mib = 1 << 20 // the largest releases have about half of these lengths or less
-	return []project{
-		{Containerd, containerd, ".sha256sum", true, false, 128 * mib},
-		{Kubelet, k8s + "kubelet", ".sha256", false, false, 256 * mib},
-		{Runc, github("opencontainers/runc", "runc.{arch}"), "/runc.sha256sum", false, false, 64 * mib},
-		{CNIPlugins, plugins, ".sha256", true, false, 128 * mib},
-		{Kubectl, k8s + "kubectl", ".sha256", false, true, 256 * mib},
-		{Kubeadm, k8s + "kubeadm", ".sha256", false, true, 256 * mib},
-		{NPD, detector, "", true, true, 256 * mib},
-	}
-}
-
-// Names lists every artifact, in the order of projects.
-func Names() []Name {
-	var list []Name
-	for _, p := range projects() {
-		list = append(list, p.name)
-	}
-	return list
-}
-
-// project returns that of an artifact, the zero one for a name that is unknown.
-func (n Name) project() project {
-	list := projects()
-	if i := slices.Index(Names(), n); i >= 0 {
-		return list[i]
-	}
-	return project{}
+	return map[Name]project{
+		Containerd: {containerd, ".sha256sum", true, false, 128 * mib},
+		Kubelet:    {k8s + "kubelet", ".sha256", false, false, 256 * mib},
+		Runc: {github("opencontainers/runc", "runc.{arch}"), "/runc.sha256sum", false, false,
+			64 * mib},
+		CNIPlugins: {plugins, ".sha256", true, false, 128 * mib},
+		Kubectl:    {k8s + "kubectl", ".sha256", false, true, 256 * mib},
+		Kubeadm:    {k8s + "kubeadm", ".sha256", false, true, 256 * mib},
+		NPD:        {detector, "", true, true, 256 * mib},
+	}[n]
 }
 
 // Artifact is one published file, once it is resolved: everything that is needed to get it and to
@@ -92,19 +72,16 @@ type Artifact struct {
 	Version string
 	// Arch is amd64 or arm64.
 	Arch string
-	// URL is where upstream publishes the file. It may carry credentials: show Redact(URL). One that
-	// is wanted replaces upstream's (runc.url, kubernetes.urlTemplate); the digest remains that of the
-	// release.
+	// URL is where upstream publishes the file. It may carry credentials: show Redact(URL).
+	// runc.url or kubernetes.urlTemplate may replace it; the digest remains the release's.
 	URL string
 	// Archive tells a tar.gz, which is unpacked below <store>/<id>/; else it is a binary, which
 	// becomes <store>/<id>/<name>.
 	Archive bool
-	// ID is the digest of the published file in lower-case hex, and the name of its directory in
-	// the store: SHA-256 (64 digits), or SHA-512 (128 digits) for releases that publish nothing
-	// else.
+	// ID is the published file's digest in lower-case hex, and its directory's name in the store:
+	// SHA-256 (64 digits), or SHA-512 (128) where nothing else is published.
 	ID string
-	// TarSHA256 is the digest of the uncompressed tar of an archive, or empty; with it a .tar.zst
-	// variant can be used.
+	// TarSHA256 is an archive's digest uncompressed, or empty; with it a .tar.zst can be used.
 	TarSHA256 string
 	// Size is the length of the published file in bytes, 0 when unknown. No more is read.
 	Size int64
@@ -137,7 +114,7 @@ func (p project) checksums(u url.URL) string {
 func (a Artifact) check() error {
 	_, isVersion := release.Parse(a.Version)
 	switch {
-	case !slices.Contains(Names(), a.Name):
+	case a.Name.project().url == "":
 		return fmt.Errorf("internal error: unknown artifact %q", a.Name)
 	case !isVersion:
 		return fmt.Errorf("cannot use version %q of %s: it is not of the form 1.2.3", a.Version,

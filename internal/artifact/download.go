@@ -25,8 +25,7 @@ type download struct {
 	a Artifact
 	// high is the most bytes ever kept.
 	high int64
-	// from is the URL that all kept bytes came from, or "" when they are from several or from an
-	// earlier run.
+	// from is the URL that all kept bytes came from; "" if from several or an earlier run.
 	from string
 }
 
@@ -134,8 +133,7 @@ func (d *download) request(ctx context.Context, c candidate, have int64) (*http.
 	return d.f.Source.get(ctx, http.MethodGet, c.url, header)
 }
 
-// accept judges the head of an answer: from which byte on it continues, and how long the whole file
-// is (-1 when not told).
+// accept judges an answer's head: from which byte it goes on, and the file's length (-1 if untold).
 func (d *download) accept(resp *http.Response, c candidate, have int64) (offset, total int64,
 	err error) {
 	first, total := int64(-1), int64(-1)

@@ -54,8 +54,7 @@ type Error struct {
 	// Err is the underlying error, nil where the cause says it all.
 	Err  error
 	what string
-	// mixed marks a wrong digest over bytes from several places, for which none of them can be
-	// blamed.
+	// mixed marks a wrong digest over bytes from several places: none can be blamed.
 	mixed bool
 	// rate holds the bytes that came in a second from a slow place.
 	rate int64

@@ -18,8 +18,7 @@ import (
 	"syscall"
 )
 
-// manifestName is the file of an entry that says what the entry held when it was made. No archive
-// may have one of its own.
+// manifestName is the file that says what an entry held when made. No archive may have one.
 const manifestName = ".manifest"
 
 // manifest says of each file of an entry, by its path below the entry, its mode in octal, with
@@ -113,8 +112,7 @@ func digestOf(root *os.Root, path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// digest is a running hash and the value it must come to; the number of hex digits tells the
-// algorithm.
+// digest is a running hash and the value it must come to, whose length tells the algorithm.
 type digest struct {
 	hash.Hash
 	want string
@@ -136,8 +134,7 @@ func (d *digest) mismatch() *Error {
 	return &Error{Cause: Digest, what: fmt.Sprintf("its digest is %s, expected %s", got, d.want)}
 }
 
-// isDigest reports whether s is lower-case hex of SHA-256 or SHA-512; only such a name is ever an
-// entry of the store.
+// isDigest reports whether s is lower-case hex of SHA-256 or SHA-512, as every entry's name is.
 func isDigest(s string) bool {
 	return (len(s) == 2*sha256.Size || len(s) == 2*sha512.Size) &&
 		strings.Trim(s, "0123456789abcdef") == ""

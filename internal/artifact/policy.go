@@ -32,9 +32,8 @@ func (p Policy) filled() Policy {
 }
 
 // try asks the candidates in order and again, until one succeeds, none is worth another try, or the
-// budget is spent. do reports whether it came further than any attempt before it. The error is a
-// *Failure with the last error of each place, or the context's. retrying hears of every failure
-// that is not the end.
+// budget is spent. do reports whether it came further than before. The error is a *Failure with
+// each place's last error, or the context's. retrying hears of every failure that is not the end.
 func (p Policy) try(
 	ctx context.Context, a Artifact, list []candidate,
 	do func(ctx context.Context, c candidate) (gained bool, err error),

@@ -136,8 +136,7 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 // checksumTimeout bounds one try to read a checksum file.
 const checksumTimeout = 30 * time.Second
 
-// checksumText reads one checksum file. Without https nothing would stand behind the digest, so
-// plain http is refused.
+// checksumText reads a checksum file, never by plain http: nothing would stand behind the digest.
 func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 	const limit = 64 << 10
 	ctx, cancel := context.WithTimeout(ctx, checksumTimeout)
@@ -245,9 +244,8 @@ func (s Source) size(ctx context.Context, a Artifact) int64 {
 	return 0
 }
 
-// parseChecksum reads the digest of file from a published checksum file: either one bare SHA-256,
-// or the lines of sha256sum(1), of which exactly one names the file. Anything else in it makes the
-// whole file untrusted.
+// parseChecksum reads the digest of file from a published checksum file: one bare SHA-256, or the
+// lines of sha256sum(1), of which exactly one names the file. With anything else it is untrusted.
 func parseChecksum(text, file string) (string, error) {
 	text = strings.TrimSpace(text)
 	if isSHA256(text) {

@@ -42,7 +42,8 @@ func TestUpstream(t *testing.T) {
 		NPD:        {detector, ""},
 	}
 	got := map[Name][2]string{}
-	for _, n := range Names() {
+	for _, name := range release.Names() {
+		n := Name(name)
 		at := n.project().upstream("1.2.3", "arm64")
 		u, err := url.Parse(at)
 		if err != nil {
@@ -79,8 +80,8 @@ func TestPins(t *testing.T) {
 		}
 		seen[p.Digest] = p
 	}
-	for _, n := range Names() {
-		if len(release.Pinned(string(n))) == 0 {
+	for _, n := range release.Names() {
+		if len(release.Pinned(n)) == 0 {
 			t.Errorf("no version of %s is pinned on both architectures", n)
 		}
 	}

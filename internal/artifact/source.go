@@ -19,8 +19,7 @@ import (
 
 // Source says where artifacts may be got from.
 type Source struct {
-	// Mirrors are base URLs, asked in order before upstream; each serves <base>/<upstream
-	// host>/<upstream path>.
+	// Mirrors are base URLs, asked in order before upstream; each serves <base>/<host>/<path>.
 	Mirrors []string
 	// Directory, when set, holds the same layout as files and is the only place that is asked.
 	Directory string
@@ -46,8 +45,7 @@ func NewSource(c config.Artifacts, client *http.Client) Source {
 
 // candidate is one place from which one file may be got.
 type candidate struct {
-	// via groups candidates of one origin: the mirror's base URL, the directory, or "" for
-	// upstream.
+	// via groups candidates by origin: mirror's base URL, directory, or "" for upstream.
 	via string
 	// url is a full URL, or a file path when file is set.
 	url  string
@@ -181,8 +179,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// checkProxy reports a proxy's refusal with its status, which the transport itself would only put
-// into a text.
+// checkProxy reports a proxy's refusal with its status, which the transport has only in a text.
 func checkProxy(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK {
 		return nil

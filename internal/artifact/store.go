@@ -163,10 +163,9 @@ func garbage(store, name string, keep []string) bool {
 	return ok && isDigest(id)
 }
 
-// Touch is called before each file or directory of the store is made, renamed, cut short or
-// removed, with what is done, and done is called when that is done. An error prevents it. It may
-// never return: a test of what a killed process leaves behind stops it there, and waits for the
-// others to be done.
+// Touch is called before each file or directory of the store is made, renamed, cut or removed, with
+// what is done, and done when it is. An error prevents it. It may never return: a test of what a
+// killed process leaves behind stops it there, and waits for the others to be done.
 type Touch func(what string) (done func(), err error)
 
 // before announces one change; its error is a fault of this machine.

@@ -30,8 +30,7 @@ type limits struct {
 	entries     int
 }
 
-// limits returns those of an artifact: an archive unpacks to eight times its length at the most, or
-// to 64 MiB.
+// limits returns those of an artifact: at most eight times an archive's length, or 64 MiB.
 func (a Artifact) limits() limits {
 	most := a.maxBytes(false)
 	if a.Archive {
@@ -43,10 +42,9 @@ func (a Artifact) limits() limits {
 // maxWindow is the memory a zstd stream may ask for: enough for every level below --ultra 21.
 const maxWindow = 32 << 20
 
-// unpack reads src to its end into root: a binary under the artifact's name, an archive as it is.
-// sum gets the bytes whose digest is known: of a zstd variant what comes out of it, of everything
-// else src itself, all of it even when the archive turns out to be bad, so that the digest can be
-// judged.
+// unpack reads all of src into root: a binary under the artifact's name, an archive as it is. sum
+// gets the bytes whose digest is known: of a zstd variant what comes out of it, of everything else
+// src itself, all of it even when the archive turns out to be bad, to judge the digest.
 func unpack(dir tree, a Artifact, zst bool, src io.Reader, sum io.Writer) error {
 	if !zst {
 		src = io.TeeReader(src, sum)
@@ -107,8 +105,7 @@ func (l *limited) Read(p []byte) (int, error) {
 // published archive has them. Modes become 0755 or 0644, whatever the archive or the umask says.
 func untar(dir tree, r io.Reader, lim limits) error {
 	t := tar.NewReader(r)
-	// A sparse file has more bytes than its part of the archive, so the limit of the stream does
-	// not cover it.
+	// A sparse file has more bytes than its part of the archive: the stream's limit misses it.
 	left := lim.total
 	for entries := 0; ; entries++ {
 		h, err := t.Next()

@@ -39,8 +39,7 @@ func (a Agent) DetectsDrift() bool {
 	})
 }
 
-// maxNodeName is shorter than a DNS name may be, since the name is also the value of the label
-// kubernetes.io/hostname.
+// maxNodeName is below that of a DNS name: the name is also the label kubernetes.io/hostname.
 const maxNodeName = 63
 
 // isArtifact reports whether a key of artifacts.overrides names an artifact, or a version of one.

@@ -121,8 +121,7 @@ func (a alias) set(doc map[string]any, value string, r *report) {
 	}
 }
 
-// objectAt returns the object at a plain path, made where there is none if asked; nil where
-// something else is.
+// objectAt returns the object at a plain path, made if asked; nil where something else is.
 func objectAt(doc map[string]any, path string, made bool) map[string]any {
 	if path == "" {
 		return doc

@@ -56,8 +56,7 @@ func (t TargetCluster) ID() (subscription, resourceGroup, name string) {
 
 // kubelet's credential for the API server when an Azure identity authenticates the node.
 const (
-	// CredentialToken is the identity's token, in each request: role assignments in Azure authorize
-	// kubelet.
+	// CredentialToken is the identity's token in each request; Azure's roles authorize kubelet.
 	CredentialToken = "token"
 	// CredentialCertificate is a client certificate of the node, from TLS bootstrap with the
 	// identity's token: the Node authorizer authorizes kubelet.
@@ -98,8 +97,7 @@ const (
 	AuthBootstrapToken   AuthMode = "bootstrapToken"
 )
 
-// ArcEnabled reports whether the machine is to be registered with Arc: azure.arc is set and enabled
-// is not false.
+// ArcEnabled reports whether azure.arc is set and not disabled: the machine goes to Arc.
 func (a Azure) ArcEnabled() bool {
 	return a.Arc != nil && (a.Arc.Enabled == nil || *a.Arc.Enabled)
 }
@@ -124,8 +122,7 @@ func (a Azure) Identity() AuthMode {
 	return modes[len(modes)-1]
 }
 
-// authModes lists the methods that are configured. A service principal beside Arc only onboards
-// Arc.
+// authModes lists the configured methods. A service principal beside Arc only onboards Arc.
 func (a Azure) authModes() []AuthMode {
 	var modes []AuthMode
 	if a.BootstrapToken != nil {
@@ -143,8 +140,7 @@ func (a Azure) authModes() []AuthMode {
 	return modes
 }
 
-// checkAuth checks that there is exactly one authentication method, and that it has all its
-// settings.
+// checkAuth wants exactly one authentication method, with all its settings.
 func checkAuth(c Config, r *report) {
 	const one = "must hold exactly one of bootstrapToken, servicePrincipal, managedIdentity and arc"
 	modes := c.Azure.authModes()
@@ -222,8 +218,7 @@ func checkArc(c Config, r *report) {
 	}
 }
 
-// Located reports whether the configuration says where the API server is, so that Azure is not
-// asked.
+// Located reports whether the configuration says where the API server is: then Azure is not asked.
 func (c Config) Located() bool {
 	return c.Node.Kubelet.ServerURL != "" && c.Node.Kubelet.CACertData != ""
 }

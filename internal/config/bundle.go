@@ -55,8 +55,7 @@ func WithToken(bundle []byte, token Secret) ([]byte, error) {
 	})
 }
 
-// Joining holds the members that only the bundle of a configuration URL has, and the next ones
-// keep.
+// Joining holds the members that only the first bundle of a machine has, and later ones keep.
 type Joining struct {
 	// EnrolmentSecret registers the machine's key; "" for none.
 	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
@@ -69,19 +68,13 @@ type Joining struct {
 
 // WithJoining replaces in a bundle what only that of a configuration URL has.
 func WithJoining(bundle []byte, j Joining) ([]byte, error) {
-	whole, err := decodeObject(bundle)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the bundle: %w", err)
-	}
-	whole["enrolmentSecret"], whole["root"] = j.EnrolmentSecret, j.Root
-	if delete(whole, "providerCA"); j.ProviderCA != nil {
-		whole["providerCA"] = j.ProviderCA
-	}
-	text, err := json.MarshalIndent(whole, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
-	}
-	return text, nil
+	return change(bundle, func(whole map[string]any) bool {
+		whole["enrolmentSecret"], whole["root"] = j.EnrolmentSecret, j.Root
+		if delete(whole, "providerCA"); j.ProviderCA != nil {
+			whole["providerCA"] = j.ProviderCA
+		}
+		return true
+	})
 }
 
 // JoiningOf returns what only the bundle of a configuration URL has, and the next ones keep.
@@ -129,15 +122,21 @@ func WithoutOnboarding(bundle []byte) ([]byte, error) {
 	})
 }
 
-// changeAzure changes the section azure of a bundle; one that is not changed remains byte for byte.
-func changeAzure(bundle []byte, change func(azure map[string]any) bool) ([]byte, error) {
+// changeAzure changes the section azure of a bundle.
+func changeAzure(bundle []byte, how func(azure map[string]any) bool) ([]byte, error) {
+	return change(bundle, func(whole map[string]any) bool {
+		azure, ok := get(get(whole, "config"), "azure").(map[string]any)
+		return ok && how(azure)
+	})
+}
+
+// change changes a bundle; one that is not changed remains byte for byte.
+func change(bundle []byte, how func(whole map[string]any) bool) ([]byte, error) {
 	whole, err := decodeObject(bundle)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the bundle: %w", err)
 	}
-	settings, _ := whole["config"].(map[string]any)
-	azure, _ := settings["azure"].(map[string]any)
-	if azure == nil || !change(azure) {
+	if !how(whole) {
 		return bundle, nil
 	}
 	text, err := json.MarshalIndent(whole, "", "  ")
@@ -192,8 +191,7 @@ func cutSchema(s string) (major, minor int, ok bool) {
 	return major, minor, found && err == nil && failed == nil && major > 0 && minor >= 0
 }
 
-// readResource reads where a bundle is from; nil when it does not say. Members that are not known
-// are a newer provider's.
+// readResource reads where a bundle is from; nil if unsaid. Unknown members are a newer provider's.
 func readResource(origin any, r *report) *Resource {
 	if origin == nil {
 		return nil

@@ -19,8 +19,7 @@ func isHost(s string) bool {
 	return len(validation.IsDNS1123Subdomain(strings.ToLower(s))) == 0
 }
 
-// parseURL parses an absolute URL with a host and nothing that could be a secret or a surprise: no
-// query, no fragment.
+// parseURL parses an absolute URL with a host; one with a query or fragment may hold a secret.
 func parseURL(s string) (*url.URL, bool) {
 	u, err := url.Parse(s)
 	if err != nil || u.Opaque != "" || !isHost(u.Hostname()) || strings.ContainsAny(s, "?#") {
@@ -53,8 +52,7 @@ func isProxy(s string) bool {
 	return ok && (u.Scheme == "http" || u.Scheme == "https") && strings.Trim(u.Path, "/") == ""
 }
 
-// isAddr reports whether s is the address of a host: unicast, and neither of the host itself nor of
-// the link only.
+// isAddr reports whether s is a host's address: unicast, neither loopback nor link-local.
 func isAddr(s string) bool {
 	addr, err := netip.ParseAddr(s)
 	return err == nil && addr.Zone() == "" && !addr.Is4In6() && addr.IsGlobalUnicast()

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Difference is one setting in which two configurations differ. From and To are nil where it is not
-// set.
+// Difference is a setting in which two configurations differ. From and To are nil if unset.
 type Difference struct {
 	Path string  `json:"path"`
 	From *string `json:"from"`
@@ -58,8 +57,7 @@ func (c Config) redacted() (map[string]any, error) {
 	return decodeObject(hidden)
 }
 
-// Differences are those between two documents, ordered by path: node.maxPods, node.labels["a.b/c"].
-// A list is one value.
+// Differences are those of two documents by path, as node.labels["a.b/c"]. A list is one value.
 func Differences(from, to map[string]any) []Difference {
 	list := differences(nil, "", from, to)
 	slices.SortFunc(list, func(a, b Difference) int { return strings.Compare(a.Path, b.Path) })
@@ -179,8 +177,7 @@ func (c Config) Disturbs(to Config) bool {
 	return err != nil || wrong != nil || len(Disturbing(before, after)) > 0
 }
 
-// Disruption returns the time that an agent takes at most to drain a node and to prove that it is
-// healthy after a change.
+// Disruption is how long draining and proving a node takes at most in a change.
 func (a Agent) Disruption() time.Duration {
 	return a.UpgradePolicy.DrainDeadline() + duration(cmp.Or(a.ReadyTimeout, defaultReadyTimeout))
 }

@@ -17,8 +17,7 @@ type leaf struct {
 	must, keys string
 }
 
-// leaves lists the settings of a configuration in the order of its fields; sections that are absent
-// have none.
+// leaves lists a configuration's settings in the order of fields; absent sections have none.
 func leaves(c *Config) []leaf { return leavesAt(nil, leaf{value: reflect.ValueOf(c)}) }
 
 func leavesAt(list []leaf, at leaf) []leaf {
@@ -88,8 +87,7 @@ func member(path, name string) string {
 	return path + "." + name
 }
 
-// plain reports whether a name needs no quotes in a path: it has letters, digits and "_", and no
-// digit first.
+// plain reports whether a name needs no quotes in a path: letters, digits, "_", no digit first.
 func plain(name string) bool {
 	special := func(r rune) bool {
 		return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')

@@ -168,8 +168,7 @@ func (c Config) serviceCIDR() (netip.Prefix, bool) {
 	return p, err == nil
 }
 
-// ProxyFunc chooses the proxy of a request, as http.Transport.Proxy: the configured one, and never
-// one of the environment.
+// ProxyFunc is an http.Transport.Proxy: the configured one, never one of the environment.
 func (c Config) ProxyFunc() func(*http.Request) (*url.URL, error) {
 	settings := httpproxy.Config{
 		HTTPProxy:  c.Proxy.HTTP.Reveal(),

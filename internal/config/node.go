@@ -28,8 +28,7 @@ var evictionSignals = []string{
 	"allocatableMemory.available", "pid.available",
 }
 
-// IsLabel reports whether kubelet accepts a key in --node-labels and the API server lets a node set
-// it (NodeRestriction).
+// IsLabel reports whether kubelet and the API server (NodeRestriction) let a node set a label.
 func IsLabel(key string) bool {
 	if len(validation.IsQualifiedName(key)) > 0 {
 		return false

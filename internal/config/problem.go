@@ -12,11 +12,9 @@ import (
 
 // Problem is one thing that is wrong with a configuration.
 type Problem struct {
-	// Path is where, as written by the user: node.labels["a.b/c"], node.taints[0]; "" is the
-	// document itself.
+	// Path is where, as users write it: node.labels["a.b/c"], node.taints[0]; "" is the document.
 	Path string `json:"path"`
-	// Value is what is there, as JSON would show it, shortened; "[redacted]" for a secret, "" where
-	// it would not help.
+	// Value is what is there, in JSON, shortened; "[redacted]" for a secret, "" if it is no help.
 	Value string `json:"value,omitempty"`
 	// Message says what is allowed or what to do.
 	Message string `json:"message"`
@@ -103,8 +101,7 @@ func (r *report) need(path string, set bool, message string) {
 // spoiledAny tells that one of the paths has a problem already.
 func (r *report) spoiledAny(paths ...string) bool { return slices.ContainsFunc(paths, r.spoiled) }
 
-// spoiled tells that path, or something around it, already has a problem, so that what is missing
-// there is known.
+// spoiled tells that path, or something around it, already has a problem.
 func (r *report) spoiled(path string) bool {
 	path = cmp.Or(r.written[path], path)
 	return slices.ContainsFunc(r.problems, func(p Problem) bool {
@@ -112,8 +109,7 @@ func (r *report) spoiled(path string) bool {
 	})
 }
 
-// sorted returns the problems by path, with the secrets of the configuration redacted in the
-// values.
+// sorted returns the problems by path, with the configuration's secrets redacted.
 func (r *report) sorted(c Config) Problems {
 	secrets := c.Secrets()
 	for i, p := range r.problems {
@@ -133,8 +129,7 @@ func (r *report) err(c Config) error {
 	return nil
 }
 
-// conceal redacts what people paste into the wrong setting: user and query of a URL, and bootstrap
-// tokens.
+// conceal redacts what is pasted into the wrong setting: user and query of URLs, bootstrap tokens.
 func conceal(s string) string {
 	if strings.Contains(s, "://") {
 		s = userInURL.ReplaceAllString(s, "://"+redacted+"@")

@@ -29,9 +29,8 @@ const (
 		"which is no directory of the system itself"
 )
 
-// rules are the rules of all settings that are not just true or false, by the names that the tags
-// of the fields of Config have: "must" of a setting or of an item of a list or map, "keys" of the
-// names in a map.
+// rules are those of all settings but true or false, by the names in the tags of the fields of
+// Config: "must" of a setting or of an item of a list or map, "keys" of the names in a map.
 var rules = map[string]rule{
 	// azure
 	"guid":  {"a GUID", isGUID},
@@ -190,8 +189,7 @@ func duration(s string) time.Duration {
 	return d
 }
 
-// applyRules checks every setting by itself. What is not set is left to the checks of what is
-// required.
+// applyRules checks each setting that is set by itself; other checks say what is required.
 func applyRules(c *Config, r *report) {
 	for _, l := range leaves(c) {
 		rule := l.rule()

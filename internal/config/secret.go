@@ -33,8 +33,7 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String()))
 // LogValue hides the secret from slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText hides the secret from encoders, that of JSON among them. State files that must keep
-// it use Config.Reveal.
+// MarshalText hides the secret from encoders, as of JSON. Files that keep it use Config.Reveal.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Format shows the section as redacted JSON. Without it, a verb that does not fit a pointer makes
@@ -71,44 +70,36 @@ func put(doc map[string]any, path, s string) {
 	objectAt(doc, parent, false)[name] = s
 }
 
-// Secrets lists every secret in the configuration, to redact it in logs. The URL of a proxy is
-// secret when there is a user in it.
+// Secrets lists every secret in the configuration, and the secret parts of them, to redact them.
 func (c Config) Secrets() []string {
 	var list []string
-	if sp := c.Azure.ServicePrincipal; sp != nil && sp.ClientSecret != "" {
-		list = append(list, sp.ClientSecret.Reveal())
-	}
-	if t := c.Azure.BootstrapToken; t != nil && t.Token != "" {
-		list = append(list, t.Token.Reveal())
-		if _, secret, ok := strings.Cut(t.Token.Reveal(), "."); ok && secret != "" {
-			list = append(list, secret)
+	for path, secret := range c.hidden() {
+		text := secret.Reveal()
+		list = append(list, text)
+		part := ""
+		if path == "azure.bootstrapToken.token" {
+			_, part, _ = strings.Cut(text, ".")
+		} else if u, err := url.Parse(text); err == nil {
+			part, _ = u.User.Password()
 		}
-	}
-	for _, proxy := range []Secret{c.Proxy.HTTP, c.Proxy.HTTPS} {
-		u, err := url.Parse(proxy.Reveal())
-		if err != nil {
-			list = append(list, proxy.Reveal())
-			continue
-		}
-		if u.User == nil {
-			continue
-		}
-		list = append(list, proxy.Reveal())
-		if password, ok := u.User.Password(); ok && password != "" {
-			list = append(list, password)
+		if part != "" {
+			list = append(list, part)
 		}
 	}
 	return list
 }
 
 // SecretPaths returns the paths of the settings that hold secrets, sorted.
-func (c Config) SecretPaths() []string {
+func (c Config) SecretPaths() []string { return slices.Sorted(maps.Keys(c.hidden())) }
+
+// hidden are the secrets by path. The URL of a proxy is none when there is no user in it.
+func (c Config) hidden() map[string]Secret {
 	found := c.secrets()
-	maps.DeleteFunc(found, func(_ string, s Secret) bool {
+	maps.DeleteFunc(found, func(path string, s Secret) bool {
 		u, err := url.Parse(s.Reveal())
-		return err == nil && u.Host != "" && u.User == nil // a proxy
+		return Below(path, "proxy") && err == nil && u.Host != "" && u.User == nil
 	})
-	return slices.Sorted(maps.Keys(found))
+	return found
 }
 
 // Credentials are the secrets that a configuration may hold for a join. They are kept apart from
@@ -116,8 +107,7 @@ func (c Config) SecretPaths() []string {
 type Credentials struct {
 	BootstrapToken Secret `json:"bootstrapToken,omitempty"`
 	ClientSecret   Secret `json:"clientSecret,omitempty"`
-	// AdminKubeconfig is no part of a configuration: Azure gives it, where node.adminKubeconfig asks
-	// for it.
+	// AdminKubeconfig is not configured: Azure gives it where node.adminKubeconfig asks for it.
 	AdminKubeconfig Secret `json:"adminKubeconfig,omitempty"`
 }
 

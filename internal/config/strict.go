@@ -6,16 +6,14 @@ import (
 	"slices"
 )
 
-// Setting is one setting that a configuration has: a string, a number, true or false, or an item of
-// a list or map.
+// Setting is one that a configuration has: a string, number, bool, or an item of a list or map.
 type Setting struct {
 	Path string
 	// Text is the value, secrets in clear; Shown is what a problem shows of it.
 	Text, Shown string
 }
 
-// Settings returns all that are set, in the order of the fields. What is empty, 0 or false counts as
-// not set.
+// Settings are all that are set, in the order of fields. Empty, 0 and false count as not set.
 func (c Config) Settings() []Setting {
 	var list []Setting
 	for _, l := range leaves(&c) {

@@ -14,12 +14,11 @@ import (
 // maxLinks is how many symbolic links Linux follows in one path (path_resolution(7)).
 const maxLinks = 40
 
-// Trusted returns an error when somebody other than root could change the file at path, or replace
-// it: what root reads or executes from there would not be root's decision. As sshd's StrictModes
-// does, it wants the file and every directory above it to belong to root and to be writable by
-// nobody else; symbolic links are followed, and the directories above the links count too. A caller
-// who is not root is trusted like root, and so is a sticky directory then. The error ends with the
-// command that cures it.
+// Trusted is an error when others than root could change the file at path, or replace it: what root
+// reads there would not be root's decision. As sshd's StrictModes does, it wants the file and every
+// directory above it to belong to root and be writable by nobody else; symbolic links are followed,
+// and the directories above the links count too. A caller who is not root is trusted like root, and
+// so is a sticky directory then. The error ends with the command that cures it.
 func Trusted(path string) error {
 	return trust{caller: os.Geteuid(), lstat: os.Lstat, readlink: os.Readlink}.check(path)
 }

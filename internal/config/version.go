@@ -29,15 +29,13 @@ func isVersion(s string, oldest release.Version) bool {
 	return ok && v.Compare(oldest) >= 0
 }
 
-// VerifiesImages reports whether kubelet checks, by default, that a pod may use an image that is there
-// (KEP-2535).
+// VerifiesImages reports whether kubelet by default checks that a pod may use an image (KEP-2535).
 func (k Kubernetes) VerifiesImages() bool {
 	v, _ := release.Parse(k.Version)
 	return v.Minor >= 35
 }
 
-// BinaryURL is where kubelet, kubectl or kubeadm of this version is, or "" where upstream's URL
-// holds.
+// BinaryURL is where a version's kubelet, kubectl or kubeadm is; "" where upstream's URL holds.
 func (k Kubernetes) BinaryURL(name, arch string) string {
 	if k.URLTemplate == "" {
 		return ""
@@ -90,8 +88,7 @@ func checkVersions(c Config, host Host, r *report) {
 	}
 }
 
-// checkFlaws refuses a version with which a container can break out, and warns of one that is allowed
-// or runs already.
+// checkFlaws refuses versions that let a container break out; it warns of one allowed or running.
 func checkFlaws(c Config, before *Config, r *report) {
 	for _, v := range []struct{ at, name, version, before string }{
 		{"containerd.version", "containerd", c.Containerd.Version, before.Containerd.Version},

@@ -16,8 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// Node is the machine, as far as the loop needs it. Its methods are called by one goroutine at a
-// time.
+// Node is the machine as the loop needs it. One goroutine at a time calls its methods.
 type Node interface {
 	// Reconcile makes the machine the node that its configuration describes now, and first finishes
 	// what another run has left unfinished.
@@ -55,13 +54,11 @@ type Daemon struct {
 	// Received tells that the configuration is another one now, or that the one which waits may be
 	// applied, and Deleted, once, that its owner has deleted it; nil channels tell nothing.
 	Received, Deleted <-chan struct{}
-	// Notify speaks to systemd (sd_notify(3)); Watchdog is the interval that it asks for, 0 for
-	// none.
+	// Notify speaks to systemd (sd_notify(3)); Watchdog is the interval it asks for, 0 if none.
 	Notify   func(message string)
 	Watchdog time.Duration
 	Budget   *Budget
-	// Told is told what the worker does: when it begins with a job, and once it has ended; nil tells
-	// nobody.
+	// Told is told what the worker does: when a job begins and once it ends; nil tells nobody.
 	Told func(Job)
 	Log  *slog.Logger
 
@@ -150,8 +147,7 @@ type loop struct {
 }
 
 // Run works until ctx ends, and returns transition.Done then, or until the machine is not a node
-// any more: Left, Deleted or Replaced. READY is sent at once: the daemon is in charge, whether the
-// cluster answers or not.
+// any more: Left, Deleted or Replaced. READY is sent at once, whether the cluster answers or not.
 func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 	again := wait.Backoff{Base: retryFirst, Max: retryMost}
 	l := &loop{Daemon: d, done: make(chan *job, 1), wantReconcile: true,
@@ -354,7 +350,7 @@ const (
 	hintPause  = time.Second                    // hints come in swarms
 	// hintMost is the longest pause before a check, while hints do not end.
 	hintMost = 8 * time.Second
-	// lookAgain is the longest rest before a time that is waited for: the clock may be set meanwhile.
+	// lookAgain is the longest rest before a time waited for: the clock may be set meanwhile.
 	lookAgain = 10 * time.Minute
 	// stall is how long a worker may make no progress: longer than any single wait of it, which
 	// TestNoWaitIsAStall adds up.

@@ -30,11 +30,9 @@ type Machine interface {
 	Fetch(ctx context.Context) (bundle []byte, of Offer, err error)
 	// Receive puts a configuration on disk. An *UnusableError is not tried again.
 	Receive(ctx context.Context, bundle []byte) error
-	// Unusable receives the version of an offer that is not received, and why; nil for one that the
-	// machine has.
+	// Unusable receives the version of an offer that is not received, and why; nil if it is.
 	Unusable(version string, why error)
-	// Deleted gives the machine back, and reports whether it does: its owner may not let a provider
-	// decide that.
+	// Deleted gives the machine back, and reports whether it does: its owner may forbid that.
 	Deleted() (leaves bool)
 }
 
@@ -217,8 +215,7 @@ func older(a, b string) bool {
 }
 
 const (
-	// usualInterval is how often is asked unless the provider says otherwise, with a third more or
-	// less: 20 to 40 seconds.
+	// usualInterval is how often is asked unless the provider says otherwise, give or take a third.
 	usualInterval = 30 * time.Second
 	// The least and the most that a provider may say.
 	leastInterval = 5 * time.Second
@@ -227,8 +224,7 @@ const (
 	again = time.Second
 )
 
-// pace decides when is asked next. Timers do not follow the clock, so that setting it changes
-// nothing.
+// pace decides when is asked next. Setting the clock changes nothing: timers do not follow it.
 type pace struct {
 	interval time.Duration
 	failures int
@@ -251,8 +247,7 @@ func (p *pace) after(a Answer) time.Duration {
 	return p.usual()*2/3 + rand.N(p.usual()*2/3) //nolint:gosec // no secret
 }
 
-// afterError is the pause after a failure: longer each time, up to five minutes, and at least what
-// the server asks for.
+// afterError is the pause after a failure: longer each time, and at least what the server asks for.
 func (p *pace) afterError(err error) time.Duration {
 	pause := min(p.usual()<<min(p.failures, 10), max(maxPause, p.usual()))
 	p.failures++

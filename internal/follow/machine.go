@@ -72,8 +72,7 @@ func (s *Signer) sign(ctx context.Context, c machinekey.Claims) (string, error) 
 	return token, err
 }
 
-// challenged takes in the nonce of an answer, and reports whether the request is to be sent again
-// with it.
+// challenged takes in an answer's nonce, and reports whether the request is to be sent again.
 func (s *Signer) challenged(resp *reply) bool {
 	nonce := resp.Header.Get(machinekey.NonceHeader)
 	if resp.StatusCode != http.StatusUnauthorized || nonce == "" {

@@ -27,7 +27,7 @@ type Reporter struct {
 	says chan said // the last report, until Run takes it
 	last said
 	told string // what was reported last
-	// failed is how many tries have failed in a row; overdue tells that a report was due and too old.
+	// failed is how many tries failed in a row; overdue tells that a report was due and too old.
 	failed  int
 	overdue bool
 	// after is when the next try may be, after one that has failed.

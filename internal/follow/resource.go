@@ -42,6 +42,8 @@ type Answer struct {
 	Waited, Woken bool
 	// Second tells that the provider has seen another machine beside this one.
 	Second bool
+	// Diagnose is the id of the diagnosis that the node is asked for, "" for none, and Kind its kind.
+	Diagnose, Kind string
 	// Deleted is set when the owner has deleted the resource.
 	Deleted *agentapi.Tombstone
 }
@@ -84,6 +86,7 @@ func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (A
 		ETag: resp.Header.Get("ETag"), Interval: resp.seconds("X-Ms-Flexnode-Poll-Interval"),
 	}
 	answer.Second = resp.Header.Get(machinekey.SecondHeader) != ""
+	answer.Diagnose, answer.Kind, _ = strings.Cut(resp.Header.Get(agentapi.DiagnoseHeader), " ")
 	applied := resp.Header.Get("Preference-Applied")
 	answer.Waited = strings.HasPrefix(applied, "wait")
 	switch resp.StatusCode {
@@ -178,6 +181,14 @@ func (r *Resource) Bundle(ctx context.Context, joined bool) ([]byte, error) {
 func (r *Resource) Report(ctx context.Context, report agentapi.Report) error {
 	if _, err := r.post(ctx, "reportStatus", report); err != nil {
 		return fmt.Errorf("cannot report the node's status: %w", err)
+	}
+	return nil
+}
+
+// Diagnosed answers a request for a diagnosis.
+func (r *Resource) Diagnosed(ctx context.Context, d agentapi.Diagnosed) error {
+	if _, err := r.post(ctx, "reportDiagnosis", d); err != nil {
+		return fmt.Errorf("cannot report the diagnosis: %w", err)
 	}
 	return nil
 }

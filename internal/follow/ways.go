@@ -18,8 +18,7 @@ type Ways struct {
 	Asked  Manner
 	Back   bool
 	turned time.Time
-	// answered means that a poll in the current manner has been answered, failing is since when none
-	// was.
+	// answered tells that a poll in this manner was answered, failing since when none was.
 	answered bool
 	failing  time.Time
 }

@@ -58,9 +58,8 @@ func (s Reader) pointer(p Pointer) string   { return path.Join(s.Dir, string(p))
 func (s Reader) head(id string) string      { return path.Join(s.path(id), "generation.json") }
 func (s Reader) resources(id string) string { return path.Join(s.path(id), "node.json") }
 
-// Save writes a generation, unless it is on disk and whole: it is never written again, since this
-// release may not know all that it holds. generation.json comes last: a generation that has one is
-// complete.
+// Save writes a generation, unless it is on disk and whole: never again, since this release may not
+// know all in it. generation.json comes last: a generation that has one is complete.
 func (s Store) Save(ctx context.Context, g Generation) error {
 	if _, err := s.Load(g.ID); err == nil {
 		return s.Disk.Flush()
@@ -123,8 +122,7 @@ func (s Reader) Config(id string) (config.Config, error) {
 	return g.Config, err
 }
 
-// read reads a file of a generation. One that is not there is damage: whoever asks for a generation
-// was pointed to it.
+// read reads a file of a generation. A missing one is damage: who asks was pointed to it.
 func (s Reader) read(file string) ([]byte, error) {
 	data, err := s.Files.ReadFile(file)
 	switch {

@@ -60,8 +60,7 @@ const (
 	GateLocal
 	// Network: it must not be False of the pod subnets that a join has learned.
 	Network
-	// Advice: it is shown of a node that has passed the gate, and only the cluster's operator can
-	// cure it.
+	// Advice is shown of a node that has passed the gate; only the cluster's operator can cure it.
 	Advice
 	// Watch: status reports it. That is all but what only Examine tells, whose caller waits for it.
 	Watch
@@ -172,8 +171,7 @@ func Evaluate(on Use, e Evidence) []Condition {
 	return conditions
 }
 
-// Cautions returns what is wrong before a machine is changed and does not keep it from that, in
-// full length.
+// Cautions returns what is wrong before a change and does not hold it, in full length.
 func Cautions(e Evidence) []Condition {
 	all := judged(e, func(known entry) bool { return known.use&caution != 0 })
 	return slices.DeleteFunc(all, func(c Condition) bool { return c.Status != False })
@@ -255,8 +253,7 @@ type cure string
 // command matches a command in a cure.
 var command = regexp.MustCompile("`([^`]+)`")
 
-// fails returns a condition that is False: what is wrong, which may quote others, and the cures of
-// the owner.
+// fails returns a condition that is False: what is wrong, which may quote others, and cures.
 func fails(owner, reason, what string, cures ...cure) Condition {
 	c := Condition{Status: False, Reason: untrusted.Reason(reason), Owner: owner,
 		Message: untrusted.Text(what).String()}

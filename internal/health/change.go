@@ -125,8 +125,7 @@ func notPaused(e Evidence) Condition {
 // longestCause bounds the cause in the message, which also has times and owner, in bytes.
 const longestCause = 600
 
-// noChangeWaiting: every change that the configuration asks for is applied, or under way for the
-// first time.
+// noChangeWaiting: each change asked for is applied, or under way for the first time.
 func noChangeWaiting(e Evidence) Condition {
 	if e.Upkeep != nil && e.Upkeep.Polls != nil && e.Upkeep.Polls.Kept != "" {
 		return deletionKept(e.Upkeep.Polls.Kept)

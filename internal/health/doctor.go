@@ -110,8 +110,7 @@ func depth(d Diagnosis) int {
 	return first*1000 + slices.Index(Names(), d.Type)
 }
 
-// explains reports whether one finding is the likely cause of another. What is only a warning
-// explains no error.
+// explains reports whether a finding is the likely cause of another. No warning explains an error.
 func explains(cause, effect Diagnosis) bool {
 	if severity(cause) > severity(effect) || cause.Type == effect.Type || effect.of(underived) {
 		return false
@@ -138,8 +137,7 @@ const (
 	LayerNode          Layer = "node"
 )
 
-// layerOf is the layer of a condition. What keeps the API server from being reached is in the layer
-// that is broken.
+// layerOf is a condition's layer; for an API server that is not reached, the one that is broken.
 func layerOf(c Condition) Layer {
 	l := LayerNode
 	if i := slices.Index(Names(), c.Type); i >= 0 {

@@ -11,8 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Answer is what one question has brought: the zero value when nobody asked, else a value or an
-// error.
+// Answer is what one question brought: zero when nobody asked, else a value or an error.
 type Answer[T any] struct {
 	Asked bool
 	Value T
@@ -38,8 +37,7 @@ func (a Answer[T]) missing() Condition {
 	return unknown(notAnswered, oneLine(a.Err))
 }
 
-// Evidence is all that conditions are computed from. What is zero was not gathered, and makes
-// conditions Unknown.
+// Evidence is what conditions are computed from. Zero was not gathered, and makes them Unknown.
 type Evidence struct {
 	Now time.Time
 	// Today is the day by which the end of support is judged, such as 2026-11-26; "" judges none.
@@ -63,8 +61,7 @@ type Evidence struct {
 	// Healthz is what kubelet's healthz endpoint says.
 	Healthz Answer[struct{}]
 
-	// Probe is what kube.Probe says; an error that is no *kube.Fault came before it: there was no
-	// credential to try.
+	// Probe is what kube.Probe says; an error that is no *kube.Fault means: no credential to try.
 	Probe Answer[struct{}]
 	// Credential is what kube.Client.WhoAmI says.
 	Credential    Answer[string]
@@ -127,8 +124,7 @@ type Machine struct {
 	PodCIDRs []string
 }
 
-// Firewall is a firewall that stops what a node needs: what that is, and the commands that let it
-// pass.
+// Firewall is one that stops what a node needs, and the commands that let that pass.
 type Firewall struct {
 	Name             string
 	Closed, Commands []string

@@ -122,8 +122,7 @@ func diskResponsive(e Evidence) Condition {
 	return holds()
 }
 
-// packagesInOrder: what apt does by itself must neither stop with an error nor start a runtime
-// again beneath the pods.
+// packagesInOrder: what apt does by itself must neither fail nor restart a runtime beneath pods.
 func packagesInOrder(e Evidence) Condition {
 	switch x := e.Examined; {
 	case x == nil:

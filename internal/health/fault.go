@@ -7,8 +7,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
-// Unwritten reports whether a condition does not hold that a cluster which writes nothing down
-// cannot have hold.
+// Unwritten reports whether a condition fails that must, where a cluster writes nothing down.
 func Unwritten(c Condition) bool {
 	return c.Status != True && (c.Reason == "NodeStatusUnknown" || slices.Contains([]string{
 		LeaseRenewed, PodsSynchronized, LabelsApplied}, c.Type))

@@ -61,8 +61,7 @@ func toolsInstalled(e Evidence) Condition {
 	return holds()
 }
 
-// The free space in bytes that a node needs: at first for its artifacts and the first images, later
-// for those of an update.
+// The free bytes that a node needs: first for artifacts and first images, later for an update.
 const (
 	leastFree          = 2 << 30
 	leastFreeInstalled = 512 << 20
@@ -214,8 +213,7 @@ func firewallOpen(e Evidence) Condition {
 		"ignore where other rules let it pass, or run: "+strings.Join(commands, "; "))
 }
 
-// Metadata is the result of a connection to the machine's metadata service from the network of a
-// pod.
+// Metadata is the result of a connection to the metadata service from a pod's network.
 type Metadata struct {
 	// Guarded reports that the rules which reject it are loaded.
 	Guarded bool
@@ -375,8 +373,7 @@ func amountOf(text string, whole int64) (float64, error) {
 	return q.AsApproximateFloat64(), nil
 }
 
-// nodeObserved: what could not be observed is Unknown in the conditions that depend on it, which
-// make no node unhealthy.
+// nodeObserved: what depends on the unobserved is Unknown, which makes no node unhealthy.
 func nodeObserved(e Evidence) Condition {
 	return tried(e.Observed, OwnerMachine, "NotObserved", "cannot find out all of how this machine "+
 		"is: %s", "see whether `systemctl status` answers, and `dmesg` for errors of a disk")

@@ -155,8 +155,7 @@ const (
 // servicesGuide is where it is written what makes Services work.
 const servicesGuide = "docs/services.md says what the cluster needs"
 
-// servicesReachable: that the Node is Ready says nothing about Services. Without them pods resolve
-// no name.
+// servicesReachable: a Ready Node says nothing about Services, without which pods resolve no name.
 func servicesReachable(e Evidence) Condition {
 	if !e.Services.OK() {
 		return e.Services.missing()
@@ -171,7 +170,8 @@ func servicesReachable(e Evidence) Condition {
 	switch {
 	case len(silent) > 0 && e.Pods.OK() && !slices.ContainsFunc(e.Pods.Value, proxies):
 		return fails(OwnerCluster, proxyMissing, "Services cannot be reached, and so no names "+
-			"resolved: no kube-proxy runs on this node, nor what replaces it; "+servicesGuide)
+			"resolved: no kube-proxy runs on this node, nor what replaces it; the cluster's operator "+
+			"can run `flexnode-rp cluster prepare`; "+servicesGuide)
 	case len(silent) > 0:
 		return fails(OwnerNetwork, notReachable, "this machine cannot reach Services: "+
 			Clip(strings.Join(silent, "; "), longestLine)+"; a proxy that has just started takes a "+

@@ -36,8 +36,7 @@ func containerdRunning(e Evidence) Condition {
 	return holds()
 }
 
-// Hangs reports whether the container runtime runs and does not answer. One question may be lost on
-// a machine that is busy.
+// Hangs reports whether the runtime runs and does not answer. A busy machine may lose a question.
 func (e Evidence) Hangs() bool { return e.Unanswered > 1 }
 
 // failedPlugin quotes why containerd has no CRI plugin, where its log still tells: the last of its
@@ -152,7 +151,7 @@ func symptoms() []symptom {
 	return []symptom{
 		{"unknown flag", "UnknownFlag", own, "kubelet does not know one of its flags",
 			"check KUBELET_EXTRA_ARGS in /etc/default/kubelet", false},
-		// Every kubelet warns of cgroup v1 where it finds it; this is the line of one that refuses it.
+		// Every kubelet warns of cgroup v1; this is the line of one that refuses it.
 		{"to not run on a host using cgroup v1", "CgroupV1", own, "kubelet refuses this machine's cgroup v1",
 			"boot with cgroup v2, or allow it by failCgroupV1: false in a drop-in below " +
 				"kubelet.conf.d", false},
@@ -205,7 +204,7 @@ func diagnose(log []string, registering bool) (Condition, bool) {
 // longestLine is how much of a line of a log is quoted, in bytes.
 const longestLine = 240
 
-// klogError begins an error in a log of kubelet: severity, date, time, thread and place in the source.
+// klogError begins an error in kubelet's log: severity, date, time, thread, place in the source.
 var klogError = regexp.MustCompile(`^[EF][0-9]{4} [0-9:.]+ +[0-9]+ [^ ]+\] `)
 
 // lastWords quotes the last error of a log, or else its last line. A unit that systemd restarts has

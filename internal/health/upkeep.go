@@ -13,8 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
-// Upkeep is evidence of what wears out or changes under a node: it is cheap, and gathered with each
-// check.
+// Upkeep is evidence of what wears out or changes under a node, gathered with each check.
 type Upkeep struct {
 	host.Upkeep
 	// Swaps are the swap areas in use on a machine that is a node.
@@ -123,8 +122,7 @@ func hostNameStable(e Evidence) Condition {
 // settled is how long after a boot a time service may take.
 const settled = 10 * time.Minute
 
-// timeSynchronized: a clock that no time service corrects drifts until certificates and tokens are
-// refused.
+// timeSynchronized: a clock that nothing corrects drifts until certificates and tokens are refused.
 func timeSynchronized(e Evidence) Condition {
 	if e.Upkeep.Clock == nil {
 		return notAsked()

@@ -35,8 +35,7 @@ func (list List) Last(id string) (Proved, bool) {
 	return first(list, func(p Proved) bool { return p.Generation == id })
 }
 
-// Next returns the history once a generation is proved, after one that ran with a resource. Each is
-// in it once.
+// Next is the history once a generation is proved, after one with a resource. Each is in it once.
 func (list List) Next(from, to string, ran config.Resource, at time.Time) List {
 	if len(list) > 0 && list[len(list)-1].Generation == to {
 		return list
@@ -62,8 +61,7 @@ func (list List) IDs() []string {
 	return ids
 }
 
-// Rejection is a generation that failed. It is not tried again until its content changes or a
-// person asks.
+// Rejection is a generation that failed. Only a change or a person has it tried again.
 type Rejection struct {
 	Generation string `json:"generation"`
 	// Received is the digest of the document that it came from.

@@ -56,8 +56,7 @@ type Memory struct {
 	Waits string
 }
 
-// Past lists the generations that a machine has had, the newest first, and what it has received and
-// is not.
+// Past lists the generations of a machine, the newest first, and what it has received and is not.
 func (m Memory) Past() []Past {
 	past := append(m.pending(), m.kept()...) // before those that were rejected in the same second
 	for _, r := range m.Rejected {
@@ -78,8 +77,7 @@ func (p Past) when() time.Time {
 	return time.Time{}
 }
 
-// pending is what the machine is to become: by a change that is under way, or since it was received
-// and has to wait.
+// pending is what the machine is to become: by a change under way, or received and waiting.
 func (m Memory) pending() []Past {
 	if t := m.Transition; t != nil && t.To != "" && t.To != t.From {
 		p := Past{Generation: t.To, At: &t.Began, State: StateChanging,
@@ -143,8 +141,7 @@ func (p *Past) describe(g *generation.Generation) {
 	p.Origin, p.Agent, p.Kubernetes = g.Origin.Kind, g.Origin.Agent, g.Config.Kubernetes.Version
 }
 
-// Find returns the kept generation that a name stands for: applied, previous, live, or the first
-// letters of its id.
+// Find returns the kept generation of a name: applied, previous, live, or an id's first letters.
 func Find(
 	ctx context.Context, all generation.Reader, name string,
 ) (*generation.Generation, error) {

@@ -13,8 +13,7 @@ import (
 // families are the two rule sets of iptables; a machine may have neither tool.
 var families = [...]string{"iptables", "ip6tables"}
 
-// findChains lists chains whose name has the prefix, as "iptables nat CNI-1234". Those of other CNI
-// networks are left out.
+// findChains lists chains with the prefix, as "iptables nat CNI-1234", without other CNI networks'.
 func (l linux) findChains(ctx context.Context, prefix string) ([]string, error) {
 	var found []string
 	for _, family := range families {
@@ -29,8 +28,7 @@ func (l linux) findChains(ctx context.Context, prefix string) ([]string, error) 
 	return found, nil
 }
 
-// savedTable is a table of a rule set, as iptables-save prints it; the rules are without their
-// "-A".
+// savedTable is a table as iptables-save prints it; its rules are without "-A".
 type savedTable struct {
 	name          string
 	chains, rules []string

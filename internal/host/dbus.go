@@ -118,8 +118,7 @@ func (s *DBus) close() {
 	}
 }
 
-// call makes one call that may be made twice: when the connection is lost under it, it is made
-// again on a new one.
+// call makes a call that may be made twice: again on a new connection when one is lost under it.
 func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.CallTimeout, 30*time.Second))
 	defer cancel()
@@ -146,7 +145,7 @@ func (s *DBus) Unit(ctx context.Context, name string) (UnitStatus, error) {
 		if path, _ := unit["FragmentPath"].(string); path == "" || !strings.HasSuffix(name, ".service") {
 			return nil
 		}
-		// All that a service has are some three hundred properties, which take systemd milliseconds.
+		// All three hundred properties of a service would take systemd milliseconds.
 		for _, number := range []string{"MainPID", "NRestarts"} {
 			p, err := conn.GetServicePropertyContext(ctx, name, number)
 			if err != nil {

@@ -22,7 +22,7 @@ type Examination struct {
 	// CgroupVersion is 1 or 2; MissingControllers are those that kubelet needs and does not have.
 	CgroupVersion      int
 	MissingControllers []string
-	// MissingCPU are the features of the processor without which the images of Kubernetes do not run.
+	// MissingCPU are features of the processor without which Kubernetes' images do not run.
 	MissingCPU []string
 	Listening  []int // the TCP ports of this machine that somebody listens on
 	// Routed reports whether there is a default route, and Resolvers are the name servers that the
@@ -211,8 +211,7 @@ type Clock struct {
 var timeServices = []string{"systemd-timesyncd.service", "chrony.service", "chronyd.service",
 	"ntpsec.service", "ntp.service", "openntpd.service", "ptp4l.service"}
 
-// Upkeep finds out how the machine keeps, and how the file systems of directories do. It changes
-// nothing.
+// Upkeep tells how the machine keeps, and how the file systems of directories do.
 func (h *Host) Upkeep(ctx context.Context, dirs []string) Upkeep {
 	u := Upkeep{InodesUsed: make(map[string]int), Clock: h.clock(ctx)}
 	for _, dir := range dirs {

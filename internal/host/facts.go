@@ -61,7 +61,7 @@ type Facts struct {
 	NoIPv6 bool
 	// Addresses are the IP addresses of all network interfaces.
 	Addresses []string
-	// Advertised are the interfaces whose default route of IPv6 the kernel gives up when it forwards.
+	// Advertised are the interfaces whose IPv6 default route is lost once the kernel forwards.
 	Advertised []string
 	// Firewalls are those that stop packets of a node. FirewallErr is why that is not known.
 	Firewalls   []Firewall
@@ -291,9 +291,8 @@ func (h *Host) routed() *bool {
 	return &found
 }
 
-// advertised lists the network interfaces with a default route of IPv6 that the kernel has learned
-// from a router's advertisement and gives up when it forwards (accept_ra is 1; Linux,
-// networking/ip-sysctl).
+// advertised lists interfaces with an IPv6 default route that the kernel learned from a router and
+// gives up when it forwards (accept_ra is 1; Linux, networking/ip-sysctl).
 func (h *Host) advertised() ([]string, error) {
 	rows, err := h.rows("/proc/net/ipv6_route")
 	if errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6

@@ -57,8 +57,7 @@ func (linux) Filters() ([]Filter, error) {
 	return list, err
 }
 
-// tableFamilies are the families of nf_tables by their names in nft(8), filterFamilies those that
-// filter IP.
+// tableFamilies are nf_tables' by their names in nft(8), filterFamilies those that filter IP.
 var (
 	tableFamilies = map[nftables.TableFamily]string{
 		nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6",

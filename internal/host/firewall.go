@@ -26,8 +26,7 @@ type Firewall struct {
 type backend interface {
 	// observe reports whether it has a rule that lets this pass, and if not, whether it stops it.
 	observe(ctx context.Context, r rule) (open, drops bool, err error)
-	// opening are the commands that let it pass, and closing those that take away our rule, and only
-	// ours.
+	// opening are the commands that let it pass, closing those that take away our rule alone.
 	opening(r rule) [][]string
 	closing(r rule) ([][]string, error)
 }

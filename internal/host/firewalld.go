@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// firewalld is the firewall of that name. What is in its zones' files it has again after each of
-// its reloads.
+// firewalld is the firewall of that name. After each reload it has what its zones' files say.
 type firewalld struct {
 	host *Host
 	zone string
@@ -136,8 +135,7 @@ func (f firewalld) opening(r rule) [][]string {
 	}
 }
 
-// closing changes the file last, for the same reason. It takes nothing out of a wider range: that
-// is the owner's.
+// closing changes the file last, likewise. It takes nothing out of a wider range, the owner's.
 func (f firewalld) closing(r rule) ([][]string, error) {
 	zone, option := f.setting(r)
 	is, err := f.host.firewalldZone(zone)

@@ -66,8 +66,7 @@ func (h *Host) Close() { h.Systemd.Close() }
 // path is where a path of the machine is for this process.
 func (h *Host) path(p string) string { return filepath.Join("/", h.Root, p) }
 
-// Touched is told what is about to change on this machine, also by others, such as a download in
-// the store.
+// Touched is told what is about to change on this machine, also by others, as in the store.
 func (h *Host) Touched(what string) (done func(), err error) {
 	h.beat()
 	if h.Touch == nil {
@@ -136,8 +135,7 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 	}
 }
 
-// Set makes the thing be c.To. A file whose content is not in c.To is read from content, by its
-// digest.
+// Set makes the thing be c.To. A file's content that is not in c.To is read by its digest.
 func (h *Host) Set(ctx context.Context, c state.Change, content contents) error {
 	switch to := c.To.(type) {
 	case state.Absent:

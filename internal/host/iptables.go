@@ -15,8 +15,7 @@ type iptablesChain struct {
 	tool, name string
 }
 
-// iptablesOf reports whether a chain of nf_tables is one of iptables, and by which program it is
-// changed.
+// iptablesOf reports whether an nf_tables chain is one of iptables, and by what it is changed.
 func iptablesOf(f Filter) (tool string, ok bool) {
 	if f.Table != "filter" || f.Name != strings.ToUpper(f.Hook) {
 		return "", false

@@ -50,8 +50,7 @@ func Acquire(dir, name string, holder Holder) (*os.File, error) {
 	}
 }
 
-// lockEnding is how long a process that was killed may still hold the lock: until the kernel has
-// taken it apart.
+// lockEnding is how long a killed process may hold the lock, until the kernel has ended it.
 const lockEnding = time.Second
 
 // tryLock takes the lock if nobody has it. It returns no file when its holder has just removed it:

@@ -24,8 +24,7 @@ func (h *Host) observeModule(name string) (state.Resource, error) {
 	return nil, fmt.Errorf("cannot find module %s: %w", name, err)
 }
 
-// builtin reports whether a module without parameters is part of the kernel: those do not show in
-// /sys/module.
+// builtin reports whether a module that /sys/module lacks, having no parameters, is in the kernel.
 func (h *Host) builtin(name string) bool {
 	switch name {
 	case "overlay":

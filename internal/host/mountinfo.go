@@ -20,8 +20,7 @@ func within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, path.Clean(dir)+"/") || dir == "/"
 }
 
-// under returns the mounts at or below dir, in the order in which they can be unmounted: the latest
-// and deepest first.
+// under returns the mounts at or below dir in the order of unmounting: latest and deepest first.
 func under(list []*mountinfo.Info, dir string) []*mountinfo.Info {
 	found := slices.DeleteFunc(slices.Clone(list), func(m *mountinfo.Info) bool {
 		return !within(m.Mountpoint, dir)

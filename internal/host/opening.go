@@ -23,8 +23,7 @@ func (h *Host) observeOpening(ctx context.Context, key state.Key) (state.Resourc
 	return state.Opening{Firewall: firewall, Rule: text, Open: open, Off: off}, nil
 }
 
-// setOpening adds or removes one rule by the firewall's own program. Only a rule that is there and
-// ours is removed.
+// setOpening adds or removes a rule by the firewall's own program; only one of ours is removed.
 func (h *Host) setOpening(ctx context.Context, to state.Opening) error {
 	b, err := h.backend(to.Firewall)
 	if err != nil {

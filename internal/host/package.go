@@ -24,8 +24,7 @@ const (
 	dpkgLimit = 15 * time.Minute
 )
 
-// observePackage asks dpkg. A program of the package's name that came without a package is as good
-// as the package.
+// observePackage asks dpkg. A program of the package's name is as good as the package.
 func (h *Host) observePackage(ctx context.Context, name string) (state.Resource, error) {
 	p := state.Package{Name: name, State: state.PackageAbsent}
 	out, err := h.ask(ctx, toolLimit,
@@ -50,8 +49,7 @@ func (h *Host) observePackage(ctx context.Context, name string) (state.Resource,
 	return p, nil
 }
 
-// packageStates are dpkg's words for the states (dpkg-query(1), db:Status-Status); any other is for
-// an unfinished package.
+// packageStates are dpkg's words for the states (db:Status-Status); others are unfinished.
 var packageStates = map[string]state.PackageState{
 	"installed": state.PackageInstalled, "not-installed": state.PackageAbsent,
 	"config-files": state.PackageRemoved,
@@ -132,8 +130,7 @@ const (
 	databaseLock = "/var/lib/dpkg/lock"
 )
 
-// lockPackages waits until nobody else installs or removes packages, and keeps them out until
-// release.
+// lockPackages waits until nobody else changes packages, and keeps them out until release.
 func (h *Host) lockPackages(ctx context.Context) (release func(), err error) {
 	bounded, cancel := context.WithTimeout(ctx, cmp.Or(h.PackageWait, 5*time.Minute))
 	defer cancel()

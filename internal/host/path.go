@@ -108,8 +108,7 @@ func syncDir(path string) error {
 	return nil
 }
 
-// unwrapPath drops the operation and path that an os error repeats, and says what to do where we
-// know.
+// unwrapPath drops what an os error repeats, and says what to do where we know.
 func unwrapPath(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		err = e.Err

@@ -43,9 +43,8 @@ func (h *Host) purge(path string, expected []string) error {
 	return err
 }
 
-// empty removes all that is in a directory but lost+found, by the rules of purge. The path may be
-// the owner's link to the directory, and the directory the owner's mount point if mounted says so:
-// link and mount remain.
+// empty removes all but lost+found in a directory, by the rules of purge. The path may be the
+// owner's link to it, and the directory a mount point if mounted says so: both remain.
 func (h *Host) empty(path string, expected []string, mounted bool) error {
 	root, err := h.resolve(path)
 	if err != nil {

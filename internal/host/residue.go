@@ -250,8 +250,7 @@ func killCgroup(dir string) {
 	}
 }
 
-// removeCgroup removes an empty control group; the kernel needs a moment after its last process has
-// gone.
+// removeCgroup removes an empty control group; the kernel needs a moment after the last process.
 func removeCgroup(dir string) error {
 	var err error
 	for range 50 {

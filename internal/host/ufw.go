@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// ufw is the firewall of Ubuntu. What its files say is in force as long as it is enabled: the
-// program writes both.
+// ufw is Ubuntu's firewall. While it is enabled, what its files say is in force.
 type ufw struct{ host *Host }
 
 const (

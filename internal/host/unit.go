@@ -121,7 +121,7 @@ func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 // Systemd is what we ask of systemd, in the words of its D-Bus interface
 // (org.freedesktop.systemd1(5)).
 type Systemd interface {
-	// Unit returns the state of a unit; one that nobody knows has the file state "" and is inactive.
+	// Unit returns a unit's state; one that nobody knows has the file state "" and is inactive.
 	Unit(ctx context.Context, name string) (UnitStatus, error)
 	// Fragments returns the files of units, by name; an unknown unit is left out.
 	Fragments(ctx context.Context, names []string) (map[string]string, error)

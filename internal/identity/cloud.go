@@ -59,8 +59,7 @@ func transport(proxy Proxy) *http.Client {
 // localTimeout is how long a service on this machine may take to accept a connection.
 const localTimeout = 2 * time.Second
 
-// local are the options for metadata services, which are on this machine and are never asked
-// through a proxy.
+// local are the options for metadata services, which are never asked through a proxy.
 func local() policy.ClientOptions {
 	direct, dialer := transport(nil), net.Dialer{Timeout: localTimeout}
 	direct.Transport.(*http.Transport).DialContext = dialer.DialContext
@@ -70,8 +69,7 @@ func local() policy.ClientOptions {
 	return o
 }
 
-// azureAnswers refuses answers that no Azure service gives: a page, from a captive portal or a
-// proxy.
+// azureAnswers refuses what no Azure service answers: a captive portal's or proxy's page.
 type azureAnswers struct{}
 
 func (azureAnswers) Do(r *policy.Request) (*http.Response, error) {

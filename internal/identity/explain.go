@@ -26,8 +26,7 @@ type Need struct {
 	Remedy string
 }
 
-// TokenFor is the need for a token of the machine's own identity for kubelet, or for the resource
-// provider.
+// TokenFor is the need for a token of the machine's identity for kubelet or the resource provider.
 func TokenFor(whom string, c config.Azure) Need {
 	return Need{Doing: "get a token for " + whom, Remedy: map[config.AuthMode]string{
 		config.AuthArc: "check the Arc agent: azcmagent show, systemctl status himdsd",
@@ -36,8 +35,7 @@ func TokenFor(whom string, c config.Azure) Need {
 	}[c.AuthMode()]}
 }
 
-// objections are what Entra ID says by number, and what to do (Microsoft Entra authentication error
-// codes).
+// objections are Entra ID's by number, and what to do (Microsoft Entra authentication error codes).
 var objections = map[int]struct{ problem, remedy string }{
 	7000215: {"the service principal's secret is wrong",
 		"azure.servicePrincipal.clientSecret must be the secret's value, not its id"},
@@ -61,8 +59,7 @@ var objections = map[int]struct{ problem, remedy string }{
 	50173:  {"the login has been revoked", "log in again: az login"},
 }
 
-// Explain says in plain words why Azure could not be asked, or refused, and what to do. The cause
-// remains in the error.
+// Explain says plainly why Azure was not asked, or refused, and what to do. It wraps the cause.
 func Explain(err error, need Need) error {
 	if err == nil {
 		return nil
@@ -78,9 +75,8 @@ func Explain(err error, need Need) error {
 	return &explained{text: text, cause: err}
 }
 
-// Refused reports whether the issuer has refused the credential itself, so that trying again with
-// the same one does not help: that it cannot be reached, throttles or has a problem of its own is
-// no refusal.
+// Refused reports whether the issuer has refused the credential itself, so that trying again does
+// not help: that it cannot be reached, throttles or has a problem of its own is no refusal.
 func Refused(err error) bool {
 	failed, ok := errors.AsType[*azidentity.AuthenticationFailedError](err)
 	if !ok || failed.RawResponse == nil {

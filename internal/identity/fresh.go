@@ -23,8 +23,7 @@ const issuerTimeout = 45 * time.Second
 //
 // A managed identity's tokens are also kept for the whole process by azidentity's library, which is
 // bypassed here, and by the metadata service of the machine (IMDS, or Arc's HIMDS), which cannot be
-// bypassed: it hands out the same token for hours. Its secret never changes under a node, though:
-// the platform renews it.
+// bypassed: it hands out the same token for hours. Its secret never changes under a node, though.
 func Fresh(ctx context.Context, credential func() (Credential, error), scope string,
 	need Need) (Token, error) {
 	return ask(ctx, credential, scope, need, time.Now)

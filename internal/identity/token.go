@@ -50,8 +50,7 @@ type Token struct {
 	// Refresh is when it is time for another one.
 	Refresh time.Time `json:"refresh"`
 	Key     string    `json:"key"`
-	// Issued is the wall clock's time when the token came. A clock that was set back since then is
-	// before it.
+	// Issued is when the token came by the wall clock; a clock set back since then is before it.
 	Issued time.Time `json:"issued"`
 	// Boot is the boot in which the token was asked for, and Uptime how long after its start.
 	Boot   string        `json:"boot"`

@@ -1,7 +1,6 @@
 // Package kube is what we ask of Kubernetes: the Node and its readiness, its lease and its pods,
-// cordon and drain, certificate requests, and who we are. Probe says which layer between this
-// machine and the API server is broken. What the answers mean for the health of a node is said by
-// package health.
+// cordon and drain, certificate requests, and who we are. Probe says which layer between here and
+// the API server is broken. What answers mean for a node's health is said by package health.
 package kube
 
 import (
@@ -60,9 +59,8 @@ func FromToken(server string, ca []byte, token string, o Options) (*Client, erro
 }
 
 // FromCertificate uses a client certificate and its key, both in the file pemPath, as kubelet keeps
-// its own (pki/kubelet-client-current.pem). Each connection begins with what is in the file then:
-// client-go itself would watch the file with a goroutine for each client that never ends. CA holds
-// PEM certificates.
+// its own (pki/kubelet-client-current.pem). Each connection reads the file: client-go would watch
+// the file with a goroutine per client that never ends. CA holds PEM certificates.
 func FromCertificate(server string, ca []byte, pemPath string, o Options) (*Client, error) {
 	load := func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(pemPath, pemPath)
@@ -100,8 +98,7 @@ func newClient(c *rest.Config, certificate *transport.GetCertHolder, o Options) 
 	return &Client{core: core, watch: watch, way: way}, err
 }
 
-// answers are the types of what the API server answers. All that a group has would be many times as
-// much.
+// answers are the types that the API server answers with. A group has many times as many.
 func answers() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	add := func(gv schema.GroupVersion, types ...runtime.Object) {

@@ -38,8 +38,7 @@ type DrainOptions struct {
 // Blocked is a pod that blocks a drain.
 type Blocked struct {
 	Pod string // namespace/name
-	// Message says why. A node may not list PodDisruptionBudgets: the API server names the one that
-	// refuses.
+	// Message says why. Nodes cannot list PodDisruptionBudgets: the API server names the one.
 	Message string
 	// err is the answer to the eviction.
 	err error

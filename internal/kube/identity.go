@@ -42,8 +42,7 @@ const anonymous = "system:anonymous"
 // Access is something that one may do in a cluster, such as create nodes.
 type Access struct{ Verb, Group, Resource string }
 
-// May reports whether the client's credential may do something (SelfSubjectAccessReview), and why
-// the API server says so.
+// May asks whether the client may do something (SelfSubjectAccessReview), and why.
 func (c *Client) May(ctx context.Context, a Access) (allowed bool, reason string, err error) {
 	wanted := &authorizationv1.ResourceAttributes{
 		Verb: a.Verb, Group: a.Group, Resource: a.Resource,

@@ -44,8 +44,7 @@ func NodeMissing(err error) bool {
 		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// Answered reports whether an error is an answer of the API server, such as a refusal, rather than
-// the lack of one.
+// Answered reports whether an error is an answer of the API server, such as a refusal.
 func Answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code < 500
@@ -222,8 +221,7 @@ func untilDeleted(stream io.Reader) error {
 	return errors.Join(errWatchEnded, lines.Err())
 }
 
-// ParseTaint parses a taint as the configuration and kubectl write it: key=value:Effect or
-// key:Effect.
+// ParseTaint parses a taint as kubectl writes it: key=value:Effect or key:Effect.
 func ParseTaint(text string) (corev1.Taint, error) {
 	pair, effect, ok := strings.Cut(text, ":")
 	key, value, _ := strings.Cut(pair, "=")

@@ -23,7 +23,7 @@ type Reached struct {
 	NotAfter time.Time `json:"notAfter,omitzero"`
 	// Ahead is how far the server's clock is ahead of this machine's, nil when it does not tell.
 	Ahead *time.Duration `json:"-"`
-	// SmallOnly tells that the server answers small segments only: larger packets do not get through.
+	// SmallOnly tells that only small segments are answered: larger packets get lost.
 	SmallOnly bool `json:"-"`
 }
 

@@ -76,7 +76,7 @@ func (l *Lab) RunChaos(ctx context.Context, c Chaos) (ChaosResult, error) {
 		return ChaosResult{}, err
 	}
 	defer run.end()
-	if err := l.startSecond(ctx, dirs); err != nil {
+	if err := l.startSecond(ctx); err != nil {
 		return ChaosResult{}, err
 	}
 	if err := run.register(ctx); err != nil {

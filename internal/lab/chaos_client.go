@@ -250,7 +250,9 @@ func path(n chaosNode, s step) string {
 	case s.verb == regenerateOp:
 		return n.id + "/regenerateToken"
 	case s.url:
-		return n.id + "?configUrl=true"
+		return n.id + "?configUrl=true&acceptOldCertificate=true"
+	case s.verb == putOp:
+		return n.id + "?acceptOldCertificate=true"
 	}
 	return n.id
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
+	"github.com/Azure/AKSFlexNode/manifests"
 )
 
 // startControlPlane starts etcd, the API server, the controller manager, the scheduler and CoreDNS,
@@ -55,8 +56,10 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 	if err := prepareCluster(ctx, l.Kubeconfig()); err != nil {
 		return err
 	}
-	manifest := fmt.Sprintf(dnsManifest, dnsUser, DNSService, HostIP)
-	if _, err := l.apply(ctx, manifest); err != nil {
+	// Machines that no provider serves delete their own Node.
+	more := manifests.Text("rbac-leave.yaml") + "---\n" +
+		fmt.Sprintf(dnsManifest, dnsUser, DNSService, HostIP)
+	if _, err := l.apply(ctx, more); err != nil {
 		return err
 	}
 	if err := l.startDNS(dirs); err != nil {

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -15,12 +16,17 @@ import (
 // secondServer is the API server of the second cluster.
 const secondServer = "https://" + HostIP + ":6444"
 
-// startSecond starts a second cluster for the resource provider: an API server on the same etcd,
-// with keys of its own, and no machines. The provider's replicas are given a kubeconfig of it.
-func (l *Lab) startSecond(ctx context.Context, dirs programs) error {
+// SecondCluster starts a second cluster: an API server on the same etcd, with keys of its own, and no
+// machines. It returns the kubeconfig of its administrator, and what ends it.
+func (l *Lab) SecondCluster(ctx context.Context) (kubeconfig string, stop func() error, err error) {
+	const name = "kube-apiserver-2"
+	dirs, err := l.build(ctx, ofSystem)
+	if err != nil {
+		return "", nil, err
+	}
 	pki := func(name string) string { return l.path("pki", name) }
 	program := filepath.Join(dirs[component.KubernetesControlPlane], "kube-apiserver")
-	if err := l.background("kube-apiserver-2", program,
+	if err := l.background(name, program,
 		"--etcd-servers=http://127.0.0.1:23790", "--etcd-prefix=/second", "--bind-address="+HostIP,
 		"--advertise-address="+HostIP, "--secure-port=6444", "--authorization-mode=RBAC",
 		"--service-cluster-ip-range="+ServiceCIDR, "--client-ca-file="+pki("client-ca.crt"),
@@ -29,19 +35,40 @@ func (l *Lab) startSecond(ctx context.Context, dirs programs) error {
 		"--service-account-key-file="+pki("sa.key"),
 		"--service-account-signing-key-file="+pki("sa.key"),
 		"--enable-bootstrap-token-auth"); err != nil {
-		return err
+		return "", nil, err
+	}
+	stop = func() error {
+		if p, ok := l.running(name); ok {
+			return p.kill()
+		}
+		return nil
 	}
 	admin, err := l.kubeconfigOf("admin", secondServer)
+	kubeconfig = l.path("second.kubeconfig")
+	if err == nil {
+		err = os.WriteFile(kubeconfig, admin, 0o600)
+	}
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("cannot write the PKI: %w", err), stop())
+	}
+	err = until(ctx, time.Minute, "the second API server", func() error {
+		_, err := l.second(ctx, "", "get", "--raw=/readyz") // it has its own roles then
+		if err == nil {
+			_, err = l.second(ctx, "", "get", "namespace", "kube-system", "default")
+		}
+		return err
+	})
+	return kubeconfig, stop, err
+}
+
+// startSecond starts the second cluster for the resource provider, and gives its replicas a
+// kubeconfig of it.
+func (l *Lab) startSecond(ctx context.Context) error {
+	kubeconfig, _, err := l.SecondCluster(ctx)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(l.path("second.kubeconfig"), admin, 0o600); err != nil {
-		return fmt.Errorf("cannot write the PKI: %w", err)
-	}
-	err = until(ctx, time.Minute, "the second API server", func() error {
-		return prepareCluster(ctx, l.path("second.kubeconfig"))
-	})
-	if err != nil {
+	if err := prepareCluster(ctx, kubeconfig); err != nil {
 		return err
 	}
 	provider, err := l.kubeconfigOf(providerUser, secondServer)

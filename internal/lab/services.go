@@ -87,7 +87,7 @@ func prepareCluster(ctx context.Context, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.Plan(ctx, prepare.Options{Provider: providerUser, Leave: true, KubeProxy: "yes"}, true)
+	r, err := c.Plan(ctx, prepare.Options{Provider: providerUser, KubeProxy: "auto"}, true)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,7 @@ import (
 	"fmt"
 )
 
-// Statement returns the text that a kubelet signs: the key with a thumbprint is of the machine that is
-// the node with a uid.
+// Statement is what a kubelet signs: the key with a thumbprint is of the node with a uid.
 func Statement(uid, thumbprint string) []byte {
 	return []byte("aks-flex-node machine key\n" + uid + "\n" + thumbprint)
 }

@@ -1,6 +1,6 @@
 // Package machinekey is how a machine proves to the resource provider which machine it is: a key of
-// P-256 that never leaves it, and tokens (JWT, ES256) that are signed with the key. The agent signs,
-// the provider verifies (package verifier). Who may do what with a key is for the provider to decide.
+// P-256 that never leaves it, and tokens (JWT, ES256) that are signed with the key. The agent
+// signs, the provider verifies (package verifier) and decides what a key may do.
 package machinekey
 
 import (
@@ -21,7 +21,7 @@ const Scheme = "MachineKey"
 // NonceHeader is the header of a 401 that has a nonce, by the name that net/http gives it.
 const NonceHeader = "X-Ms-Flexnode-Nonce"
 
-// SecondHeader is the header of the answer to a poll that reports another machine beside the caller.
+// SecondHeader is in the answer to a poll that reports another machine beside the caller.
 const SecondHeader = "X-Ms-Flexnode-Second-Machine"
 
 // Key is the key of a machine.

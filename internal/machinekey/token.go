@@ -19,8 +19,7 @@ const (
 type Claims struct {
 	// UID is that of the flexNodeConfig, Audience the URL of the provider.
 	UID, Audience string
-	// Request binds the token to one request; the zero value binds it to none, which is enough for
-	// polls.
+	// Request binds the token to one request; zero binds it to none, enough for polls.
 	Request Request
 	// Nonce is one that the provider has given; the token's times are not judged with it.
 	Nonce string

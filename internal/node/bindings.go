@@ -13,11 +13,9 @@ type Bindings struct {
 	// Server is the API server's URL and CA the PEM certificates that it is verified with.
 	Server string `json:"server"`
 	CA     string `json:"ca"`
-	// PodCIDRs are the node's own pod subnets, at most one of each family; empty until the cluster
-	// has allocated them.
+	// PodCIDRs are the node's own pod subnets, at most one of each family; empty until allocated.
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
-	// ForeignCNI lists network configurations that are not ours; if there are any, ours is left
-	// out.
+	// ForeignCNI lists network configurations that are not ours; with one, ours is left out.
 	ForeignCNI []string `json:"foreignCNI,omitempty"`
 	// ForeignArc tells that the Arc agent on the machine is somebody else's; it is found out anew
 	// whenever a node is bound.

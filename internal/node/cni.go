@@ -13,9 +13,8 @@ import (
 // bridge is the interface that pods are attached to.
 const bridge = "cni0"
 
-// ConflistName is our network configuration. Configurations are read in the order of their names,
-// so that a network which is installed into the cluster later (05-cilium.conflist, 10-...) wins
-// over ours.
+// ConflistName is our network configuration. Those of a node are read by name: a network that the
+// cluster gets later (05-cilium.conflist, 10-...) wins over ours.
 const ConflistName = "99-aks-flex-node.conflist"
 
 // plugins are the reference CNI plugins, as released (containernetworking/plugins).
@@ -41,8 +40,7 @@ func podNetwork(p *part) {
 }
 
 // forwarding lets the machine forward IPv6 where its pods have such addresses; it always forwards
-// IPv4 (sysctls). Where the kernel listens to routers it has to go on doing so, and must know that
-// before it forwards.
+// IPv4 (sysctls). Where the kernel listens to routers it has to go on, and is told before.
 func forwarding(p *part) {
 	var parameters []state.Sysctl
 	for _, name := range p.facts.Advertised {
@@ -102,8 +100,7 @@ func podAddresses(cidrs []string) (ranges, routes string) {
 	return indented(sets, ipamIndent), indented(ways, ipamIndent)
 }
 
-// object is a JSON object; encoding/json writes its keys in order, so the text is the same for the
-// same settings.
+// object is a JSON object; encoding/json writes its keys in order: the same text each time.
 type object map[string]any
 
 // indented is v as JSON whose lines after the first begin with prefix.

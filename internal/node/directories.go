@@ -58,8 +58,7 @@ func owned(path string, mode fs.FileMode, mounts ...string) state.Dir {
 // shared is a directory that others use too.
 func shared(path string) state.Dir { return state.Dir{Path: path, Mode: 0o755} }
 
-// sharedTree declares the given directories and each of their parents, except the directories that
-// all machines have.
+// sharedTree declares the given directories and their parents, but those that all machines have.
 func sharedTree(paths ...string) []state.Resource {
 	declared := map[string]bool{
 		"/": true, "/etc": true, "/opt": true, "/usr": true, "/usr/local": true,

@@ -47,8 +47,7 @@ func Openings(f Firewall) state.Desired {
 	return list
 }
 
-// openings has the owner's firewalls let a node's traffic pass, where that is asked for: then the
-// facts have them.
+// openings has the owner's firewalls let a node's traffic pass; facts have them only if asked.
 func openings(p *part) {
 	for _, f := range p.facts.Firewalls {
 		for _, item := range Openings(f) {
@@ -60,8 +59,7 @@ func openings(p *part) {
 // MetadataTable is the nftables table that keeps pods from the machine's metadata service.
 const MetadataTable = "inet aks-flex-node"
 
-// MetadataAddress is the address at which most clouds answer for a machine's identity, and some
-// resolve names.
+// MetadataAddress is where most clouds answer for a machine's identity, and some resolve names.
 const MetadataAddress = "169.254.169.254"
 
 const (

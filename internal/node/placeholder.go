@@ -29,8 +29,7 @@ func yamlWord(path string) string {
 	return indented(path, "")
 }
 
-// pairs replaces the placeholders that have a value. The program is quoted where YAML or a shell
-// reads it.
+// pairs replaces placeholders that have a value. The program is quoted for YAML and shells.
 func (b Bindings) pairs() []string {
 	ranges, routes := podAddresses(b.PodCIDRs)
 	var pairs []string

@@ -20,8 +20,7 @@ import (
 type Facts struct {
 	// Arch is amd64 or arm64.
 	Arch string `json:"arch"`
-	// ResolvConf is the resolver configuration that pods inherit: a real one, not a stub that
-	// points to this machine.
+	// ResolvConf is the resolver configuration that pods inherit: no stub on this machine.
 	ResolvConf string `json:"resolvConf"`
 	// SwapUnits are the systemd units that would turn swap on again at boot.
 	SwapUnits []string `json:"swapUnits,omitempty"`

@@ -28,9 +28,8 @@ var modules = [...]string{"overlay", "br_netfilter"}
 // Modules are the kernel modules that a node needs.
 func Modules() []string { return modules[:] }
 
-// sysctls are the kernel parameters of a node. The vm and kernel ones are those that kubelet's
-// protectKernelDefaults demands (pkg/kubelet/cm, setupKernelTunables); with any other value kubelet
-// does not start.
+// sysctls are the kernel parameters of a node. Those of vm and kernel are what kubelet's
+// protectKernelDefaults demands (pkg/kubelet/cm, setupKernelTunables); else kubelet does not start.
 var sysctls = [...]state.Sysctl{
 	{Name: "net.bridge.bridge-nf-call-iptables", Value: "1"},
 	{Name: "net.bridge.bridge-nf-call-ip6tables", Value: "1"},

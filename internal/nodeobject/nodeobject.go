@@ -1,7 +1,6 @@
-// Package nodeobject observes and sets the Node object: its registration, its labels and its cordon
-// are resources like files and units, and this package is their host. It asks the API server with
-// the node's own credential. What it cannot ask is state.Unknown, which is neither drift nor
-// absence.
+// Package nodeobject observes and sets the Node object: registration, labels and cordon are
+// resources like files and units, and this package is their host. It asks the API server with the
+// node's own credential. What it cannot ask is state.Unknown, which is neither drift nor absence.
 package nodeobject
 
 import (
@@ -45,8 +44,7 @@ func (h *Host) Forget() {
 	h.seen = nil
 }
 
-// Observe returns what is at key. All keys are answered from one GET of the Node, until Set or
-// Forget.
+// Observe returns what is at key, from one GET of the Node until Set or Forget.
 func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
 	kind, name, err := parse(key)
 	if err != nil {
@@ -123,8 +121,7 @@ func (h *Host) See(n kube.Node, err error) {
 	h.seen = new(answer(n, err))
 }
 
-// Set makes what is at the change's key as c.To says. content is not used: nothing of a Node is a
-// file.
+// Set makes what is at the change's key as c.To says. Nothing of a Node is a file with content.
 func (h *Host) Set(ctx context.Context, c state.Change,
 	_ func(sha256 string) (io.ReadCloser, error)) error {
 	client, err := h.Client(ctx)

@@ -79,8 +79,7 @@ func (p Policy) tooOld(s config.Setting) string {
 	return ""
 }
 
-// foreign returns why the host that a setting names may not be used; "" where it names none, or may
-// be.
+// foreign is why the host that a setting names may not be used; "" where there is no reason.
 func (p Policy) foreign(s config.Setting) string {
 	for _, rule := range p.hosts() {
 		if rule.allowed == nil || !at(s, rule.paths) {

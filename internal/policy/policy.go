@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"filippo.io/age"
+
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
@@ -30,8 +32,9 @@ type Policy struct {
 	MinimumVersions Versions `json:"minimumVersions,omitzero"`
 	Hosts           Hosts    `json:"hosts,omitzero"`
 	// AgentUpdates reports whether a provider may update the agent.
-	AgentUpdates *bool `json:"agentUpdates,omitempty"`
-	Allow        Allow `json:"allow,omitzero"`
+	AgentUpdates *bool    `json:"agentUpdates,omitempty"`
+	Allow        Allow    `json:"allow,omitzero"`
+	Diagnose     Diagnose `json:"diagnose,omitzero"`
 }
 
 // Confirms reports whether a deletion by the provider waits for a person.
@@ -89,6 +92,16 @@ func Parse(data []byte) (Policy, error) {
 	for _, v := range p.versions() {
 		if _, ok := release.Parse(v.least); v.least != "" && !ok {
 			wrong(v.key, v.least, "must be a version x.y.z")
+		}
+	}
+	for _, kind := range p.Diagnose.kinds() {
+		if kind.given != "" && kind.given != allow && kind.given != refuse {
+			wrong(kind.key, kind.given, "must be allow or refuse")
+		}
+	}
+	if key := p.Diagnose.Key; key != "" {
+		if _, err := age.ParseX25519Recipient(key); err != nil {
+			wrong(keyOfBundles, key, "must be a recipient of age: age1...")
 		}
 	}
 	if problems != nil {

@@ -171,6 +171,9 @@ minimumVersions.runc: "1.3" is not allowed: must be a version x.y.z`,
 allow.proxy: is not known: known here are overrides, urlTemplates, mirrorChecksums, paths, apiServer, proxies
 deletion: must be left out, not ""
 hosts.downloads[0]: must be left out, not ""`,
+		`{"diagnose": {"doctor": "ask", "key": "age1x"}}`: `` +
+			`diagnose.doctor: "ask" is not allowed: must be allow or refuse
+diagnose.key: "age1x" is not allowed: must be a recipient of age: age1...`,
 	} {
 		_, err := Parse([]byte(text))
 		if err == nil || err.Error() != want {
@@ -200,7 +203,8 @@ func TestLimits(t *testing.T) {
 		"minimumVersions.containerd none", "minimumVersions.runc none", "hosts.downloads any",
 		"hosts.endpoints any", "agentUpdates allowed", "allow.overrides refused",
 		"allow.urlTemplates refused", "allow.mirrorChecksums refused", "allow.paths refused",
-		"allow.apiServer allowed", "allow.proxies allowed"}, values); diff != "" {
+		"allow.apiServer allowed", "allow.proxies allowed", "diagnose.doctor allow",
+		"diagnose.supportBundle allow", "diagnose.key none"}, values); diff != "" {
 		t.Errorf("the usual limits (-want +got):\n%s", diff)
 	}
 	if text := strings.Join(from, " "); strings.Contains(text, File) {
@@ -209,15 +213,41 @@ func TestLimits(t *testing.T) {
 	values, from = shown(`{"deletion": "never", "agentUpdates": false,
 		"minimumVersions": {"kubernetes": "1.34.0", "containerd": "2.0.0", "runc": "1.3.3"},
 		"hosts": {"downloads": [], "endpoints": ["a.example", "::1"]}, "allow": {"overrides": true,
-		"urlTemplates": true, "mirrorChecksums": true, "paths": true, "apiServer": false, "proxies": false}}`)
+		"urlTemplates": true, "mirrorChecksums": true, "paths": true, "apiServer": false, "proxies": false},
+		"diagnose": {"doctor": "refuse", "supportBundle": "allow", "key": "` + recipient + `"}}`)
 	if diff := cmp.Diff([]string{"deletion never", "minimumVersions.kubernetes 1.34.0",
 		"minimumVersions.containerd 2.0.0", "minimumVersions.runc 1.3.3", "hosts.downloads none",
 		"hosts.endpoints a.example, ::1", "agentUpdates refused", "allow.overrides allowed",
 		"allow.urlTemplates allowed", "allow.mirrorChecksums allowed", "allow.paths allowed",
-		"allow.apiServer refused", "allow.proxies refused"}, values); diff != "" {
+		"allow.apiServer refused", "allow.proxies refused", "diagnose.doctor refuse",
+		"diagnose.supportBundle allow", "diagnose.key " + recipient}, values); diff != "" {
 		t.Errorf("the limits of a file (-want +got):\n%s", diff)
 	}
 	if text := strings.Join(from, " "); strings.Contains(text, "default") {
 		t.Errorf("from %s", text)
+	}
+}
+
+// recipient is a key that support bundles can be encrypted to.
+const recipient = "age1lvyvwawkr0mcnnnncaghunadrqkmuf9e6507x9y920xxpp866cnql7dp2z"
+
+// A provider gets a diagnosis if the policy does not refuse it, and a bundle only with a key.
+func TestDiagnoseRefuses(t *testing.T) {
+	for text, refused := range map[string]map[string]string{
+		`{}`: {"doctor": "", "supportBundle": "no key", "shell": "does not know"},
+		`{"diagnose": {"key": "` + recipient + `"}}`: {"doctor": "", "supportBundle": ""},
+		`{"diagnose": {"doctor": "refuse", "supportBundle": "refuse", "key": "` + recipient + `"}}`: {
+			"doctor": "diagnose.doctor refuses", "supportBundle": "diagnose.supportBundle refuses"},
+	} {
+		p, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for kind, want := range refused {
+			got := p.Diagnose.Refuses(kind)
+			if (got == "") != (want == "") || !strings.Contains(got, want) {
+				t.Errorf("%s: %s: %q", text, kind, got)
+			}
+		}
 	}
 }

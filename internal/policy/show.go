@@ -32,7 +32,11 @@ func (p Policy) Limits() []Limit {
 	for _, may := range p.permissions() {
 		list = append(list, limit(may.key, word(may.given), word(&may.usual), may.means))
 	}
-	return list
+	for _, kind := range p.Diagnose.kinds() {
+		list = append(list, limit(kind.key, kind.given, allow, kind.means))
+	}
+	return append(list, limit(keyOfBundles, p.Diagnose.Key, "none",
+		"the key that support bundles are encrypted to; none are given without one"))
 }
 
 func limit(name, given, usual, means string) Limit {

@@ -135,13 +135,19 @@ func serviceProxy(f facts, s services) Check {
 	return c
 }
 
-// notReady tells on how many flex nodes the kube-proxy that was applied before is not ready.
+// notReady is on how many flex nodes the kube-proxy that was applied before is not ready; "" when it
+// is on all.
 func (f facts) notReady() string {
 	for _, d := range f.daemonSets {
 		s := d.Status
-		if d.Name == ourProxy && d.Namespace == system && s.NumberReady < s.DesiredNumberScheduled {
+		switch {
+		case d.Name != ourProxy || d.Namespace != system:
+		case s.ObservedGeneration < d.Generation:
+			return "it has not been scheduled yet"
+		case s.NumberReady < s.DesiredNumberScheduled || s.UpdatedNumberScheduled < s.NumberReady:
 			return fmt.Sprintf("its pod is not ready on %d of %d flex nodes",
-				s.DesiredNumberScheduled-s.NumberReady, s.DesiredNumberScheduled)
+				s.DesiredNumberScheduled-min(s.NumberReady, s.UpdatedNumberScheduled),
+				s.DesiredNumberScheduled)
 		}
 	}
 	return ""

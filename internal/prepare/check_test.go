@@ -6,7 +6,10 @@ import (
 	"testing"
 )
 
-type object = map[string]any
+type (
+	object = map[string]any
+	has    = map[string]string // objects by path
+)
 
 const (
 	daemonSets = "/apis/apps/v1/namespaces/kube-system/daemonsets/"
@@ -61,9 +64,13 @@ func TestServices(t *testing.T) {
 			"use --kube-proxy no"},
 		"none": {nil, "no", "v1.36.3", false, Missing, "pods resolve no names"},
 		"old":  {nil, "auto", "v1.32.9", false, Missing, "needs Kubernetes 1.33"},
+		"not scheduled": {has{proxy: `{"kind": "DaemonSet", "metadata": {"generation": 2,
+			"name": "aks-flex-node-kube-proxy", "namespace": "kube-system"},
+			"status": {"observedGeneration": 1}}`}, "auto", "v1.36.3", true, Missing,
+			"not been scheduled yet"},
 		"not ready": {map[string]string{proxy: `{"kind": "DaemonSet", "metadata": {
 			"name": "aks-flex-node-kube-proxy", "namespace": "kube-system"},
-			"status": {"desiredNumberScheduled": 3, "numberReady": 1}}`}, "auto", "v1.36.3", true,
+			"status": {"desiredNumberScheduled": 3, "numberReady": 1, "updatedNumberScheduled": 3}}`}, "auto", "v1.36.3", true,
 			Missing, "not ready on 2 of 3"},
 	} {
 		s, c := newServer(t)
@@ -97,35 +104,49 @@ func TestChecks(t *testing.T) {
 			"labels": {"kubernetes.io/service-name": "kube-dns"}},
 			"endpoints": [{"addresses": ["10.1.1.1"], "conditions": {"ready": ` + ready + `}}]}`
 	}
+	agents := func(ready string) string {
+		return `{"kind": "Deployment", "metadata": {"name": "konnectivity-agent"},
+			"status": {"readyReplicas": ` + ready + `}}`
+	}
+	const operator, network = clusterOperator, networkOperator
 	for name, tt := range map[string]struct {
 		check           string
-		objects         map[string]string
+		objects         has
 		server, version string
 		status, message string
 		who             string
 	}{
-		"loopback":      {"APIServer", nil, "https://127.0.0.1:1", "", Missing, "--server", clusterOperator},
-		"public":        {"APIServer", nil, "https://a.example", "", Untested, "endpoints", networkOperator},
-		"private":       {"APIServer", nil, "https://10.0.0.1", "", Untested, "VPN", networkOperator},
-		"new":           {"KubernetesVersion", nil, "", "v1.32.0", OK, "1.32.0", ""},
-		"middle":        {"KubernetesVersion", nil, "", "v1.31.0", Missing, "upgrade", clusterOperator},
-		"old":           {"KubernetesVersion", nil, "", "v1.29.0", Missing, "1.30", clusterOperator},
-		"no DNS":        {"ClusterDNS", nil, "", "", Missing, "CoreDNS", clusterOperator},
-		"silent DNS":    {"ClusterDNS", map[string]string{serviceDNS: dns}, "", "", Missing, "endpoints", clusterOperator},
-		"DNS not ready": {"ClusterDNS", map[string]string{serviceDNS: dns, sliceDNS: slice("false")}, "", "", Missing, "no ready", clusterOperator},
-		"DNS":           {"ClusterDNS", map[string]string{serviceDNS: dns, sliceDNS: slice("true")}, "", "", OK, "10.0.0.10, with 1", ""},
-		"no node":       {"PodSubnets", nil, "", "", Untested, "no node yet", nodeOwner},
-		"Azure CNI":     {"PodSubnets", map[string]string{nodes + "a": node("a", "true", "")}, "", "", Untested, "cni.podCIDR", nodeOwner},
-		"kubenet":       {"PodSubnets", map[string]string{nodes + "a": node("a", "true", "10.2.0.0/24")}, "", "", OK, "allocates", ""},
-		"overlap": {"PodSubnets", map[string]string{nodes + "a": node("a", "true", "10.2.0.0/24"),
-			nodes + "b": node("b", "false", "10.2.0.0/16")}, "", "", Missing, "another cni.podCIDR", nodeOwner},
-		"routes": {"PodRoutes", map[string]string{nodes + "a": node("a", "true", "10.2.0.0/24"),
+		"loopback": {"APIServer", nil, "https://127.0.0.1:1", "", Missing, "--server", operator},
+		"public":   {"APIServer", nil, "https://a.example", "", Untested, "endpoints", network},
+		"private":  {"APIServer", nil, "https://10.0.0.1", "", Untested, "VPN", network},
+		"new":      {"KubernetesVersion", nil, "", "v1.32.0", OK, "1.32.0", ""},
+		"middle":   {"KubernetesVersion", nil, "", "v1.31.0", Missing, "upgrade", operator},
+		"old":      {"KubernetesVersion", nil, "", "v1.29.0", Missing, "1.30", operator},
+		"no DNS":   {"ClusterDNS", nil, "", "", Missing, "CoreDNS", operator},
+		"silent DNS": {"ClusterDNS", has{serviceDNS: dns}, "", "", Missing, "endpoints",
+			operator},
+		"DNS not ready": {"ClusterDNS", has{serviceDNS: dns, sliceDNS: slice("false")}, "", "",
+			Missing, "no ready", operator},
+		"DNS": {"ClusterDNS", has{serviceDNS: dns, sliceDNS: slice("true")}, "", "", OK,
+			"10.0.0.10, with 1", ""},
+		"no node": {"PodSubnets", nil, "", "", Untested, "no node yet", nodeOwner},
+		"Azure CNI": {"PodSubnets", has{nodes + "a": node("a", "true", "")}, "", "", Untested,
+			"cni.podCIDR", nodeOwner},
+		"kubenet": {"PodSubnets", has{nodes + "a": node("a", "true", "10.2.0.0/24")}, "", "", OK,
+			"allocates", ""},
+		"overlap": {"PodSubnets", has{nodes + "a": node("a", "true", "10.2.0.0/24"),
+			nodes + "b": node("b", "false", "10.2.0.0/16")}, "", "", Missing,
+			"another cni.podCIDR", nodeOwner},
+		"routes": {"PodRoutes", has{nodes + "a": node("a", "true", "10.2.0.0/24"),
 			nodes + "b": node("b", "false", "10.3.0.0/24")}, "", "", Untested,
-			"flex nodes (10.3.0.0/24) and of the other nodes (10.2.0.0/24)", networkOperator},
-		"tunnel":    {"KubeletReachable", map[string]string{konnective: `{"kind": "Deployment", "metadata": {"name": "konnectivity-agent"}, "status": {"readyReplicas": 1}}`}, "", "", Untested, "nodes of kube-system/konnectivity-agent", networkOperator},
-		"no tunnel": {"KubeletReachable", map[string]string{konnective: `{"kind": "Deployment", "metadata": {"name": "konnectivity-agent"}}`}, "", "", Missing, "no pod", clusterOperator},
-		"direct":    {"KubeletReachable", nil, "", "", Untested, "the API server needs a route to port 10250", networkOperator},
-		"serving":   {"ServingCertificates", nil, "", "", OK, "the provider approves", ""},
+			"flex nodes (10.3.0.0/24) and of the other nodes (10.2.0.0/24)", network},
+		"tunnel": {"KubeletReachable", has{konnective: agents("1")}, "", "", Untested,
+			"nodes of kube-system/konnectivity-agent", network},
+		"no tunnel": {"KubeletReachable", has{konnective: agents("0")}, "", "", Missing, "no pod",
+			operator},
+		"direct": {"KubeletReachable", nil, "", "", Untested,
+			"the API server needs a route to port 10250", network},
+		"serving": {"ServingCertificates", nil, "", "", OK, "the provider approves", ""},
 	} {
 		s, c := newServer(t)
 		if tt.version != "" {

@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -108,6 +109,39 @@ func (c *Cluster) Plan(ctx context.Context, o Options, force bool) (Report, erro
 	return r, err
 }
 
+// proxyPatience bounds the wait for kube-proxy on nodes that have joined before; proxyPause is how
+// often it is asked for.
+const (
+	proxyPatience = time.Minute
+	proxyPause    = 2 * time.Second
+)
+
+// Await waits until the kube-proxy that was applied is ready on the flex nodes that have joined
+// before, and brings the checks up to date.
+func (c *Cluster) Await(ctx context.Context, r *Report, o Options) error {
+	if !slices.ContainsFunc(r.Changes, func(c Change) bool {
+		return c.Name == ourProxy && (c.Action == Create || c.Action == Update)
+	}) {
+		return nil
+	}
+	until := time.Now().Add(proxyPatience)
+	for {
+		f, err := c.facts(ctx, o.Server)
+		if err != nil {
+			return err
+		}
+		r.Checks = checks(f, o, f.services(o.KubeProxy))
+		if f.notReady() == "" || time.Now().After(until) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(proxyPause):
+		}
+	}
+}
+
 // PlanRemoval returns what is to be done so that a cluster has nothing that was added here. It
 // changes nothing.
 func (c *Cluster) PlanRemoval(ctx context.Context) (r Report, err error) {
@@ -157,7 +191,7 @@ func (c *Cluster) facts(ctx context.Context, server string) (f facts, err error)
 	}
 	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
 	core := schema.GroupVersion{Version: "v1"}
-	slices := schema.GroupVersion{Group: "discovery.k8s.io", Version: "v1"}
+	found := schema.GroupVersion{Group: "discovery.k8s.io", Version: "v1"}
 	if f.daemonSets, err = list[appsv1.DaemonSet](ctx, c, apps.WithResource("daemonsets"), "",
 		""); err != nil {
 		return f, err
@@ -166,7 +200,7 @@ func (c *Cluster) facts(ctx context.Context, server string) (f facts, err error)
 		return f, err
 	}
 	if f.endpoints, err = list[discoveryv1.EndpointSlice](ctx, c,
-		slices.WithResource("endpointslices"), system, dnsSlices); err != nil {
+		found.WithResource("endpointslices"), system, dnsSlices); err != nil {
 		return f, err
 	}
 	if f.dns, err = get[corev1.Service](ctx, c, core.WithResource("services"),

@@ -159,6 +159,15 @@ func TestDesired(t *testing.T) {
 		strings.Contains(text, "kind:User name:flexnode-rp") {
 		t.Errorf("the bindings are %s", text)
 	}
+	const approves = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/" +
+		"aks-flex-node:identities-approve-first-certificate"
+	if s.Objects[approves] != nil {
+		t.Error("the cluster approves an identity's certificate, which is for the provider to decide")
+	}
+	planned(t, c, Options{Identities: "group-1", KubeProxy: "no"})
+	if !strings.Contains(fmt.Sprint(s.Objects[approves]), "name:group-1") {
+		t.Error("without a provider no one approves an identity's certificate")
+	}
 	for want, o := range map[string]Options{
 		"not the name of a user":     {Provider: `a"}`, KubeProxy: "no"},
 		"not an object id":           {Identities: "a b", KubeProxy: "no"},

@@ -6,12 +6,10 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// columns counts the columns of a terminal, whatever the locale: wide characters take two, and
-// combining marks none.
+// columns counts a terminal's columns in any locale: wide characters take two, marks none.
 var columns = &runewidth.Condition{StrictEmojiNeutral: true}
 
-// wrap breaks text at spaces into lines of at most limit columns. A longer word, such as a URL, is
-// cut into pieces.
+// wrap breaks text at spaces into lines of at most limit columns, and longer words into pieces.
 func wrap(text string, limit int) []string {
 	var lines []string
 	current := ""

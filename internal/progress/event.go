@@ -43,8 +43,7 @@ type Event struct {
 	Took  time.Duration
 }
 
-// stepWidth is the number of columns of the longest step's name, "directories" or "credentials",
-// and one more.
+// stepWidth is the width of the longest step's name ("directories", "credentials"), and one more.
 const stepWidth = 12
 
 // downloads stands where other lines have their step.

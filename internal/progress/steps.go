@@ -95,8 +95,7 @@ func (p *Steps) pass(step state.Step) {
 	p.Show(Event{Kind: StepDone, Step: step, Text: text})
 }
 
-// Remain shows all that follows as part of the last step: the node's services run and it is being
-// joined.
+// Remain shows all that follows as part of the last step: the node is being joined.
 func (p *Steps) Remain() {
 	if p.current != state.Start {
 		p.Advance(state.Start)

@@ -55,8 +55,7 @@ func NewTerminal(out io.Writer, width func() int) *Terminal {
 	return t
 }
 
-// Close takes the live lines away. What is shown later is printed, not drawn. It may be called
-// twice.
+// Close takes the live lines away; later ones are printed, not drawn. It may be called twice.
 func (t *Terminal) Close() {
 	t.stop()
 	t.drawer.Wait()

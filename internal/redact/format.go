@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -132,16 +133,11 @@ func (r *Redactor) values(v any, secret bool) any {
 			clean[r.Redact(name)] = r.values(member, secret || named)
 		}
 		return clean
-	case []map[string]any: // of TOML
-		clean := make([]any, len(v))
-		for i, item := range v {
-			clean[i] = r.values(item, secret)
-		}
-		return clean
-	case []any:
-		clean := make([]any, len(v))
-		for i, item := range v {
-			clean[i] = r.values(item, secret)
+	case []any, []map[string]any: // the latter is TOML's
+		list := reflect.ValueOf(v)
+		clean := make([]any, list.Len())
+		for i := range clean {
+			clean[i] = r.values(list.Index(i).Interface(), secret)
 		}
 		return clean
 	case nil, bool:

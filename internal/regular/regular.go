@@ -1,6 +1,5 @@
 // Package regular reads regular files only. Where one is expected and something else lies, such as
-// a pipe that nobody writes to, a socket or a device, opening or reading that could wait for ever,
-// or never end.
+// a pipe that nobody writes to, a socket or a device, that could wait for ever or never end.
 package regular
 
 import (

@@ -34,8 +34,7 @@ var flaws = sync.OnceValue(func() []Flaw {
 	}
 })
 
-// Flawed says of a version that a container can break out with it, and what to take instead; "" where
-// that is not known.
+// Flawed says why a container can break out with a version, and what to take; "" if none is known.
 func Flawed(name, version string) string {
 	v, ok := Parse(version)
 	for _, f := range flaws() {
@@ -61,8 +60,8 @@ var support = sync.OnceValue(func() map[string]string {
 	}
 })
 
-// SupportEnded returns the day on which the branch of a version got its last fixes; "" while it gets
-// some, and where no day is known. Days are written as 2026-11-26; without today nothing has ended.
+// SupportEnded returns the day on which the branch of a version got its last fixes; "" while it
+// gets some, or if none is known. Days are written as 2026-11-26; without today nothing has ended.
 func SupportEnded(name, version, today string) string {
 	v, _ := Parse(version)
 	day := support()[fmt.Sprintf("%s %d.%d", name, v.Major, v.Minor)]

@@ -12,8 +12,7 @@ import (
 	"sync"
 )
 
-// Pin is the digest of one published file: SHA-256 where the project publishes it, SHA-512 for
-// node-problem-detector.
+// Pin is a published file's digest: SHA-256, or SHA-512 where the project publishes nothing else.
 type Pin struct {
 	// Name is the artifact's, as in artifacts.overrides; Version has no leading "v".
 	Name, Version, Arch, Digest string
@@ -29,8 +28,7 @@ type Pin struct {
 //go:embed pins.txt
 var pins string
 
-// Key names one version of an artifact, without a leading "v", as artifacts.overrides does:
-// kubelet@1.36.3.
+// Key names an artifact's version without a "v", as artifacts.overrides does: kubelet@1.36.3.
 func Key(name, version string) string { return name + "@" + version }
 
 // Names are the artifacts that can be pinned, in the order of pins.txt.

@@ -37,9 +37,8 @@ var rows = sync.OnceValue(func() []row {
 	}
 })
 
-// longTerm is the release branch of containerd whose newest pinned patch is the default: the only one
-// that gets fixes for years (2.2 got its last ones in November 2026), and to which its project tests
-// upgrades from 1.7.
+// longTerm is the release branch of containerd whose newest pinned patch is the default: the only
+// one that gets fixes for years, and to which its project tests upgrades from 1.7.
 func longTerm() Version { return releaseOf(2, 3, 0) }
 
 // LastMinorContainerd1 is the last minor version of Kubernetes whose kubelet works with containerd
@@ -105,8 +104,7 @@ func newestPatch(name string, line Version) string {
 	panic("internal error: no " + name + " of the branch " + line.String() + " is pinned")
 }
 
-// rowOf is the row of a version of Kubernetes; one that is newer or older than all is treated as
-// its next neighbour.
+// rowOf is the row of a version of Kubernetes, or of its next neighbour.
 func rowOf(kubernetes Version) row {
 	table := rows()
 	for _, r := range table {
@@ -117,8 +115,7 @@ func rowOf(kubernetes Version) row {
 	return table[len(table)-1]
 }
 
-// ContainerdWorks reports whether a kubelet works with a containerd at all. What cannot be read is
-// not judged.
+// ContainerdWorks reports whether a kubelet works with a containerd. Else nothing is judged.
 func ContainerdWorks(kubernetes, containerd string) bool {
 	k, ok := Parse(kubernetes)
 	c, also := Parse(containerd)
@@ -141,8 +138,7 @@ func ContainerdAdvice(kubernetes, containerd string) string {
 		"%s", c, r.minor, atLeast(r.tested))
 }
 
-// recommended reports whether a version is one of those, a later patch of one, or of a newer
-// branch.
+// recommended reports whether a version is among those, a later patch, or of a newer branch.
 func recommended(v Version, oldest []Version) bool {
 	if v.line().Compare(oldest[0].line()) > 0 {
 		return true

@@ -42,8 +42,7 @@ func Tree(dir *os.File, name string, touch Touch) error {
 	return unlink(dir, name, unix.AT_REMOVEDIR, touch)
 }
 
-// Contents removes all that is in an open directory, except the given names. It goes on after
-// an error.
+// Contents removes all but the given names in an open directory. It goes on after an error.
 func Contents(dir *os.File, touch Touch, except ...string) error {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {

@@ -1,8 +1,6 @@
 package state
 
-import (
-	"encoding/json"
-)
+import "encoding/json"
 
 // Need names something that is learned only while a machine becomes a node, such as the pod subnet.
 // The names are the renderer's.
@@ -12,8 +10,7 @@ type Need string
 // renderer's, and it drops what does not apply before anything is compared.
 type Only string
 
-// Item is one wanted resource, the step it belongs to, and the units that must restart when it
-// changes.
+// Item is a wanted resource, its step, and the units that must restart when it changes.
 type Item struct {
 	Step     Step
 	Resource Resource
@@ -21,8 +18,7 @@ type Item struct {
 	// Needs is what must be met before this item and all after it can be applied.
 	Needs Need
 	Only  Only
-	// Spared leaves the resource as it is, neither applied nor undone: this release does not know
-	// Only. It is not in JSON.
+	// Spared leaves the resource as it is: this release does not know Only. It is not in JSON.
 	Spared bool
 }
 
@@ -35,37 +31,30 @@ type itemJSON struct {
 	Only     Only     `json:"only,omitempty"`
 }
 
-// Desired is a node as a value: what the machine shall be, in the order in which it is applied.
-type Desired []Item
-
-func (d Desired) MarshalJSON() ([]byte, error) {
-	forms := make([]itemJSON, len(d))
-	for n, i := range d {
-		forms[n] = itemJSON{i.Step, Record{Resource: i.Resource}, i.Owes, i.Needs, i.Only}
-	}
-	return json.Marshal(forms)
+func (i Item) MarshalJSON() ([]byte, error) {
+	return json.Marshal(itemJSON{i.Step, Record{Resource: i.Resource}, i.Owes, i.Needs, i.Only})
 }
 
-func (d *Desired) UnmarshalJSON(data []byte) error {
-	var forms []itemJSON
-	err := json.Unmarshal(data, &forms)
-	*d = make(Desired, len(forms))
-	for n, i := range forms {
-		(*d)[n] = Item{
-			Step: i.Step, Resource: i.Resource.Resource, Owes: i.Owes, Needs: i.Needs, Only: i.Only,
-		}
+func (i *Item) UnmarshalJSON(data []byte) error {
+	var form itemJSON
+	err := json.Unmarshal(data, &form)
+	*i = Item{
+		Step: form.Step, Resource: form.Resource.Resource, Owes: form.Owes, Needs: form.Needs,
+		Only: form.Only,
 	}
 	return err
 }
+
+// Desired is a node as a value: what the machine shall be, in the order in which it is applied.
+type Desired []Item
 
 // Keys returns the keys of all items in order.
 func (d Desired) Keys() []Key {
 	return keys(d, func(item Item) Key { return item.Resource.Key() })
 }
 
-// Cut splits the list before the first item with an unmet need, and returns that need; "" when all
-// are met. Needs gate positions of the list, they never reorder it; those of spared items gate
-// none.
+// Cut splits the list before the first item with an unmet need, and returns that need; "" if all
+// are. Needs gate positions of the list, they never reorder it; those of spared items gate none.
 func (d Desired) Cut(met func(Need) bool) (now, later Desired, unmet Need) {
 	for i, item := range d {
 		if item.Needs != "" && !item.Spared && !met(item.Needs) {

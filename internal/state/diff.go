@@ -55,7 +55,7 @@ func purged(wanted map[Key]bool, ledger Ledger, key Key) bool {
 		if !ok || !dir.Purge || wanted[e.Before.Key()] {
 			return false
 		}
-		if before := leadsTo(e.Before.Resource); before != nil && !before.Empty {
+		if before := LeadsTo(e.Before.Resource); before != nil && !before.Empty {
 			return false
 		}
 		return strings.HasPrefix(string(key), string(dir.Key())+"/")
@@ -150,9 +150,8 @@ func (d *differ) add(c Change) {
 	d.plan = append(d.plan, c)
 }
 
-// Between is what has to change for a machine that is one node to be another. What the machine was
-// before either is not known, so what only the first wants is given back as it is said of a machine
-// that was never a node.
+// Between is what changes for a machine that is one node to be another. What the machine was before
+// either is not known, so what only the first wants goes back as on one that was never a node.
 func Between(from, to Desired) Plan {
 	seen, ledger := make(Observed), Ledger{}
 	for _, item := range from {

@@ -15,8 +15,7 @@ type Dir struct {
 	GID  int         `json:"gid"`
 	// Purge claims the contents. A claim is recorded even when the directory exists already.
 	Purge bool `json:"purge,omitempty"`
-	// Mounts lists places below Path, relative, where mounts may be that a purge removes; any other
-	// mount stops the purge.
+	// Mounts lists places below Path, relative, whose mounts a purge removes; any other stops it.
 	Mounts []string `json:"mounts,omitempty"`
 	// Empty tells, of an observed directory, that nothing but "lost+found" is in it, and Mounted
 	// that it is a mount point. Neither is compared.
@@ -54,7 +53,7 @@ func (r Dir) needsUndo(before, seen Resource) bool {
 	if !r.Purge {
 		return false
 	}
-	was, is := leadsTo(before), leadsTo(seen)
+	was, is := LeadsTo(before), LeadsTo(seen)
 	if was == nil || is == nil {
 		return false
 	}
@@ -65,8 +64,8 @@ func (r Dir) needsUndo(before, seen Resource) bool {
 	return !was.sameMode(*is) && (!owners || r.sameMode(*is))
 }
 
-// leadsTo is the directory that a resource is, or that a link leads to; nil when there is none.
-func leadsTo(r Resource) *Dir {
+// LeadsTo is the directory that a resource is, or that a link leads to; nil when there is none.
+func LeadsTo(r Resource) *Dir {
 	switch r := r.(type) {
 	case Dir:
 		return &r

@@ -7,8 +7,7 @@ import (
 	"io/fs"
 )
 
-// File is a regular file, known by its digest. A wanted file carries its content; an observed or
-// remembered one does not.
+// File is a regular file, known by its digest. Only a wanted one carries its content.
 type File struct {
 	Path    string      `json:"path"`
 	Mode    fs.FileMode `json:"mode"`

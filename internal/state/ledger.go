@@ -5,8 +5,7 @@ import "slices"
 // DaemonReload in Owes and Owed stands for systemd's own reload of its unit files.
 const DaemonReload = "daemon-reload"
 
-// Entry remembers one thing that we changed: what it was before, what we made of it, and which
-// units depend on it.
+// Entry remembers a thing that we changed: what it was, what we made of it, and its units.
 type Entry struct {
 	Step   Step   `json:"step"`
 	Before Record `json:"before"`
@@ -82,6 +81,17 @@ func (l Ledger) index(key Key) int {
 // Keys returns the keys of all entries in the order first touched.
 func (l Ledger) Keys() []Key {
 	return keys(l.Entries, func(e Entry) Key { return e.Before.Key() })
+}
+
+// As wants what entries remember as we made it, where holds is true: a plan undoes none of that.
+func (l Ledger) As(holds func(Entry) bool) Desired {
+	var all Desired
+	for _, e := range l.Entries {
+		if holds(e) {
+			all = append(all, Item{Step: e.Step, Resource: e.Ours.Resource})
+		}
+	}
+	return all
 }
 
 // Owes reports whether a restart of unit (or DaemonReload) is owed.

@@ -4,8 +4,7 @@ package state
 type Link struct {
 	Path   string `json:"path"`
 	Target string `json:"target"`
-	// Dir is, of an observed link, the directory that it leads to; nil when it leads to none. It is
-	// not compared.
+	// Dir is the directory that an observed link leads to; nil if none. It is not compared.
 	Dir *Dir `json:"dir,omitempty"`
 }
 

@@ -31,12 +31,10 @@ func UnitKey(name string) Key { return Key("unit:" + name) }
 
 // Resource is one thing on a machine or of its Node object. An observed thing, a wanted thing and a
 // remembered thing are the same type, so comparison is equality, undo is a change, and absence is a
-// value. The set of kinds is closed. One whose equality is not that of all of its fields has a
-// method equal.
+// value. The kinds are closed. One whose equality is not that of its fields has a method equal.
 type Resource interface {
 	Key() Key
-	// describe says what a change to this resource does, as a phrase that follows "cannot" or stands
-	// alone.
+	// describe says what a change to this does, as a phrase that stands alone or follows "cannot".
 	describe(c Change) string
 	// show says what the resource is, for people. It never shows content.
 	show() string

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Sysctl is a kernel parameter's value at run time, by its dotted name; "" while its module is not
-// loaded.
+// Sysctl is a kernel parameter's value, by its dotted name; "" while its module is not loaded.
 type Sysctl struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -20,8 +19,7 @@ const (
 	acceptRA    = ".accept_ra"
 )
 
-// AcceptRA is the parameter that reports whether the kernel listens to routers' advertisements at a
-// network interface.
+// AcceptRA is the parameter that has the kernel listen to routers' advertisements at an interface.
 func AcceptRA(name string) string {
 	return ofInterface + strings.ReplaceAll(name, ".", "/") + acceptRA
 }

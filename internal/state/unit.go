@@ -13,8 +13,7 @@ const (
 	NoUnit   Enablement = "not-found"
 )
 
-// Unit is a systemd unit: whether it starts at boot and whether it runs now. Its unit file is a
-// File of its own.
+// Unit is a systemd unit: whether it starts at boot and runs now. Its unit file is a File.
 type Unit struct {
 	Name    string     `json:"name"`
 	Enabled Enablement `json:"enabled"`

@@ -17,8 +17,7 @@ const (
 type Situation struct {
 	// Record is the transition on disk; nil when nothing is under way.
 	Record *Transition
-	// Leads reports that Record leads to the wanted document, Failed that the generation that it
-	// leads to was rejected.
+	// Leads reports that Record leads to the wanted document, Failed that its end was rejected.
 	Leads, Failed bool
 	// Applied is the generation that was proved last; "" on a machine that is not a node.
 	Applied string
@@ -65,8 +64,7 @@ type Decision struct {
 }
 
 // Next decides which transition comes next. A rollback that has restored the machine gives way to a
-// new document: the machine is again what was applied, and only its proof is missing, which may be
-// impossible.
+// new document: the machine is what was applied, and only a proof is missing that may never come.
 //
 // A change to another document of the provider asks before it disrupts the node. What a person
 // starts, and what has touched the machine already, does not: it would be left half changed.

@@ -57,8 +57,7 @@ var ErrSuperseded error = &Outcome{Kind: Busy, Err: errors.New("another command 
 // ErrUndecided reports that it cannot be known yet whether a change works: it remains under way.
 var ErrUndecided = errors.New("cannot tell whether the node is healthy")
 
-// Of returns the outcome that ended with an error: the first one in it, but that it was superseded
-// counts before any other.
+// Of returns the outcome of an error: the first one in it, but superseded before any other.
 func Of(err error) Outcome {
 	o, ok := errors.AsType[*Outcome](err)
 	hold, held := errors.AsType[*HoldError](err)

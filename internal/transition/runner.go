@@ -42,8 +42,7 @@ func (r Runner) Run(ctx context.Context, t Transition, until Phase) error {
 	return r.failed(ctx, t, err)
 }
 
-// Interrupted reports whether a phase has ended without having failed: the record remains, and the
-// next run continues.
+// Interrupted reports whether a phase ended without failing: the record stays for the next run.
 func Interrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || errors.Is(err, ErrSuperseded) || errors.Is(err, ErrUndecided)
 }
@@ -82,8 +81,7 @@ func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
 	return cause // the next run continues it
 }
 
-// refuse ends a change that has not touched the machine. Its record remains until all that it did
-// elsewhere is taken back.
+// refuse ends a change that has not touched the machine. Its record goes once all is taken back.
 func (r Runner) refuse(ctx context.Context, t Transition, cause error) error {
 	errs := []error{cause}
 	if Of(cause).Kind == Refused {

@@ -75,8 +75,7 @@ type Transition struct {
 	Touched bool `json:"touched,omitempty"`
 	// Follows is the kind of the transition that this one replaced before its end.
 	Follows Kind `json:"follows,omitempty"`
-	// Cordoned tells that this transition has cordoned the Node, so it is the one that uncordons
-	// it.
+	// Cordoned tells that this transition has cordoned the Node, and so uncordons it.
 	Cordoned bool `json:"cordoned,omitempty"`
 	// Cluster is where the API server is for To, when that differs from what was proved.
 	Cluster *Cluster `json:"cluster,omitempty"`
@@ -114,8 +113,7 @@ type Options struct {
 	Deleted string `json:"deleted,omitempty"`
 }
 
-// GoesBack reports whether it leads back to what the machine was, so that it is finished whatever
-// else is wanted.
+// GoesBack reports whether it leads back to what was, and so is finished whatever is wanted.
 func (t Transition) GoesBack() bool { return t.Kind == Rollback || t.ByHand }
 
 // Back returns the rollback of a change that failed.

@@ -32,9 +32,11 @@ node = {'name': 'n', 'properties': {'configVersion': '7', 'status': {
     'conditions': [{'type': 'Ready', 'status': 'False', 'reason': bad}]}}}
 row = f.node_table(node)
 sys.stdout.write('|'.join(row.values()) + '|' + f.history_table([{'reason': bad}])[0]['Reason'])
+found = {'findings': [{'verdict': 'ok'}, {'verdict': 'error', 'type': bad}]}
+sys.stdout.write('|' + '|'.join(row['Condition'] for row in f.findings_table(found)))
 `)
 	const clean = "?[2J??x"
-	if want := "n||" + clean + "|||" + clean + "|" + clean + "|" + clean; out != want {
+	if want := "n||" + clean + "|||" + clean + "|" + clean + "|" + clean + "|" + clean; out != want {
 		t.Errorf("%q; want %q", out, want)
 	}
 	if strings.ContainsAny(out, "\x1b\n") {

@@ -54,6 +54,9 @@ func TestAzure(t *testing.T) {
 		t.Run("Extension", azExtension)
 		t.Run("Budget", oneBudget)
 		t.Run("Policy", withinThePolicy)
+		t.Run("Examples", examplesJoin)
+		t.Run("ExitCodes", exitCodes)
+		t.Run("FirstContact", firstContact)
 	})
 	t.Run("ProviderClusters", providerClusters)
 }
@@ -120,6 +123,7 @@ func joinsAndLeaves(t *testing.T, auth string) {
 	}
 	stop()
 	quiet(t, m, out)
+	runScript(t, m, "identity.txtar")
 	if out := must(t, m, "bootstrap"); !strings.Contains(out, "nothing to do") {
 		t.Errorf("the second bootstrap did something: %s", out)
 	}

@@ -65,6 +65,7 @@ func revoked(t *testing.T) {
 		t.Errorf("the deleted node writes a lease: %d %s", status, text)
 	}
 
+	rp(t, 409, http.MethodPut, rpNode(name), desired{"properties": desired{}})
 	successor := certified(t, tokenOf(t, name), name)
 	defer successor.CloseIdleConnections()
 	within(t, time.Minute, "a write of the successor", func() bool {
@@ -95,7 +96,7 @@ func revoked(t *testing.T) {
 // tokenOf makes a node and returns the bootstrap token of its configuration.
 func tokenOf(t *testing.T, name string) string {
 	t.Helper()
-	answer := rp(t, 201, http.MethodPut, rpNode(name)+"?configUrl=true",
+	answer := rp(t, 201, http.MethodPut, rpNode(name)+"?configUrl=true&acceptOldCertificate=true",
 		desired{"properties": desired{"versions": lab.Newest.Desired()}})
 	url, _ := properties(answer)["configUrl"].(string)
 	status, bundle := get(t, url)

@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/diagnose"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
@@ -63,6 +65,11 @@ type provider struct {
 	second bool
 	// leaves deletes the Node of a machine that leaves; nil refuses that.
 	leaves func()
+	// question is what it asks the machine for, until that has answered; diagnosed are the answers.
+	question  string
+	diagnosed []api.Diagnosed
+	// unheard is why an answer does not arrive; nil for none.
+	unheard error
 }
 
 // offers has the provider offer a configuration.
@@ -114,7 +121,7 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 		instead = p.polls
 	}
 	if instead != nil && action != "reportStatus" && action != "beginChange" &&
-		action != "leave" {
+		action != "leave" && action != "reportDiagnosis" {
 		return instead(r)
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -124,6 +131,14 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 		p.poll(w, r)
 	case action == "beginChange":
 		p.begin(w, r)
+	case action == "reportDiagnosis" && p.unheard != nil:
+		return nil, p.unheard
+	case action == "reportDiagnosis":
+		var d api.Diagnosed
+		if err := json.NewDecoder(r.Body).Decode(&d); err != nil {
+			return nil, err
+		}
+		p.set(func() { p.diagnosed, p.question = append(p.diagnosed, d), "" })
 	case action == "leave" && p.leaves == nil:
 		w.WriteHeader(http.StatusNotFound)
 	case action == "leave":
@@ -178,6 +193,11 @@ func (p *provider) poll(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Preference-Applied", "wait=25")
 		offer, _ = p.now()
 	}
+	p.set(func() {
+		if p.question != "" {
+			w.Header().Set(api.DiagnoseHeader, p.question)
+		}
+	})
 	switch {
 	case offer.Bundle == nil:
 		w.WriteHeader(http.StatusNotFound)
@@ -244,7 +264,13 @@ func (s *serviceStory) following(a *change.Agent, live *service.Live) *service.F
 		}
 		in.Config = *c
 	}
-	return service.Follow(s.t.Context(), a, in, live)
+	f := service.Follow(s.t.Context(), a, in, live)
+	if f != nil {
+		f.Diagnose = func(ctx context.Context, kind string) api.Diagnosed {
+			return diagnose.Answer(ctx, a, kind)
+		}
+	}
+	return f
 }
 
 // followed is the story of a machine that has joined by a configuration URL and follows.

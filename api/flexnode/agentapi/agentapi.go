@@ -94,6 +94,39 @@ type ChangeBegun struct {
 	RetryAfter int    `json:"retryAfter,omitempty"`
 }
 
+// DiagnoseHeader is the header of the answer to a poll that has the id and the kind of the diagnosis
+// that the node is asked for, with a space between them.
+const DiagnoseHeader = "X-Ms-Flexnode-Diagnose"
+
+// Kinds of diagnoses.
+const (
+	Doctor        = "doctor"
+	SupportBundle = "supportBundle"
+)
+
+// Diagnosed is the body of reportDiagnosis: what the node has found out, or why it does not.
+type Diagnosed struct {
+	ID string `json:"id"`
+	// Refused is why there is no result, for people; "" where there is one.
+	Refused string `json:"refused,omitempty"`
+	// Findings is the report of doctor, what is wrong first.
+	Findings []Finding `json:"findings,omitempty"`
+	// SupportBundle is a .tar.gz, encrypted by age to the key in the policy of the machine.
+	SupportBundle []byte `json:"supportBundle,omitempty"`
+}
+
+// Finding is one condition as doctor judges it.
+type Finding struct {
+	Type     string   `json:"type"`
+	Verdict  string   `json:"verdict"` // error, warning, ok, unknown or skipped
+	Reason   string   `json:"reason,omitempty"`
+	Message  string   `json:"message,omitempty"`
+	Layer    string   `json:"layer,omitempty"`
+	Owner    string   `json:"owner,omitempty"`    // who can repair it
+	Remedies []string `json:"remedies,omitempty"` // commands that do
+	Follows  []string `json:"follows,omitempty"`  // the conditions that are the likely cause
+}
+
 // RegisterKey is the body of registerKey. The request is signed with the key that it registers, or
 // it is one of the node's identity in Azure.
 type RegisterKey struct {

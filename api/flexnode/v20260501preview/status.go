@@ -49,6 +49,8 @@ type (
 	Report       = agentapi.Report
 	BeginChange  = agentapi.BeginChange
 	ChangeBegun  = agentapi.ChangeBegun
+	Diagnosed    = agentapi.Diagnosed
+	Finding      = agentapi.Finding
 	RegisterKey  = agentapi.RegisterKey
 	KubeletProof = agentapi.KubeletProof
 	Refresh      = agentapi.Refresh

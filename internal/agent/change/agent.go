@@ -30,8 +30,7 @@ type Machine interface {
 	inspect.Reader
 	apply.Disk
 	access.Changer
-	// Touched notes that another writer than the engine is about to change something, and done
-	// that it has.
+	// Touched notes that a writer other than the engine will change something, done that it has.
 	Touched(what string) (done func(), err error)
 	// Watch calls hint for what happens to files and units, until ctx ends.
 	Watch(ctx context.Context, files, units []string, hint func(what string))
@@ -53,7 +52,7 @@ type Agent struct {
 	Ended func(kind transition.Kind, result string, took time.Duration)
 	// Client makes the HTTP client that artifacts are fetched with, over the configured proxy.
 	Client func(proxy func(*http.Request) (*url.URL, error)) *http.Client
-	// Provider makes the HTTP client for requests to the resource provider; nil is follow.NewClient.
+	// Provider makes the HTTP client for the resource provider; nil is follow.NewClient.
 	Provider func(proxy func(*http.Request) (*url.URL, error)) *http.Client
 	// Identity makes the credential of the node's own identity in Azure.
 	Identity follow.Identity

@@ -34,9 +34,8 @@ type Result struct {
 }
 
 // Bootstrap makes this machine the node that a configuration describes, and returns when the Node
-// is healthy and labelled. On a machine that is that node it is a no-op. What another run left
-// unfinished is finished first. A healthy machine whose new configuration does not work is rolled
-// back.
+// is healthy and labelled. On a machine that is that node it is a no-op. What another run left is
+// finished first. A healthy machine whose new configuration does not work is rolled back.
 func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 	began := inspect.Now()
 	result := Result{NodeName: in.Config.Agent.NodeName}
@@ -143,8 +142,7 @@ func readyNow(ctx context.Context, h *Home) bool {
 	return true
 }
 
-// movedTo is where the API server is according to new bindings; nil when that is where it was
-// proved.
+// movedTo is where the API server is by new bindings; nil if that is where it was proved.
 func movedTo(h *Home, b saved.Bindings) *inspect.Cluster {
 	is := h.Saved.At()
 	if is.Server == "" || b.Server == is.Server && b.CA == is.CA {
@@ -159,7 +157,7 @@ func announce(
 	ctx context.Context, h *Home, t transition.Transition, to *generation.Generation, b saved.Bindings,
 	view *progress.Steps,
 ) error {
-	others := wholeLedger(h.Engine.Journal.Ledger())
+	others := h.Engine.Journal.Ledger().As(func(state.Entry) bool { return true })
 	plan, _, err := h.Engine.Plan(ctx, node.Foundation(h.Saved.ConfigOf(to)), others)
 	if err != nil {
 		return err
@@ -186,13 +184,4 @@ func announce(
 	}
 	h.Saved.Bindings.ForeignCNI, h.Saved.Bindings.Program = b.ForeignCNI, b.Program
 	return h.Store.PublishCurrent(ctx, to)
-}
-
-// wholeLedger wants all that is remembered as it is, so that a plan beside it undoes nothing.
-func wholeLedger(l state.Ledger) state.Desired {
-	var all state.Desired
-	for _, e := range l.Entries {
-		all = append(all, state.Item{Step: e.Step, Resource: e.Ours.Resource})
-	}
-	return all
 }

@@ -83,9 +83,8 @@ func dnsOfCluster(ctx context.Context, h *Home, t *Target, c config.Config) (str
 }
 
 // findAgain finds the API server again when it no longer is where it was proved to be: its name
-// does not resolve, or its certificate is of another CA. Then whoever says where it is, is asked
-// again: Azure, or the configuration. The target is a change when it is elsewhere, and the same
-// cluster.
+// does not resolve, or its certificate is of another CA. Then Azure or the configuration is asked
+// again. The target is a change when it is elsewhere, and the same cluster.
 func findAgain(ctx context.Context, h *Home, t *Target) error {
 	if !h.Saved.Joined() || t.moved {
 		return nil

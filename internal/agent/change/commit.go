@@ -21,10 +21,9 @@ import (
 )
 
 // commit records that the node is healthy as it is now: the generation is the applied one, its
-// bindings are the proved ones, and what no kept generation refers to is removed. The secret of the
-// previous generation is erased, now that the new one is proved, unless the provider has not
-// answered with the new one yet. The Node is uncordoned last: while
-// that fails the transition is not over.
+// bindings are the proved ones, and what no kept one refers to is removed. The previous one's
+// secret is erased, now that the new one is proved, unless the provider has not answered with the
+// new one yet. The Node is uncordoned last: while that fails the transition is not over.
 func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	w.bindings.ClusterUID = learnCluster(ctx, w.Home, w.config, w.target())
 	w.bindings.FormerCA = w.Saved.Bindings.NextFormerCA(w.bindings.CA)

@@ -116,8 +116,7 @@ func excuses(
 	}
 }
 
-// writes reports whether the cluster writes to the Node, unless another reason than the cluster's
-// own keeps it from that.
+// writes reports whether the cluster writes to the Node, unless other reasons keep it from that.
 func writes(ctx context.Context, w *work) bool {
 	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
 	defer cancel()
@@ -129,8 +128,7 @@ func writes(ctx context.Context, w *work) bool {
 	return !kube.Unavailable(client.TouchNode(ctx, w.config.Agent.NodeName, inspect.Now()))
 }
 
-// answersBefore asks the cluster the questions of the gate with the configuration that was applied
-// before.
+// answersBefore asks the cluster the gate's questions with the configuration applied before.
 func answersBefore(ctx context.Context, w *work, t *transition.Transition) health.Evidence {
 	var e health.Evidence
 	if from, err := w.Saved.Generations.Load(t.From); err == nil {

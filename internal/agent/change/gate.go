@@ -116,8 +116,7 @@ func keepsKubelet(w *work) bool {
 	return was != nil && was.Config.Kubernetes.Version == w.config.Kubernetes.Version
 }
 
-// advise tells of what is not as it was asked for and holds no change, since only the operator can
-// cure it.
+// advise tells of what is not as asked for and only the operator can cure: it holds no change.
 func advise(ctx context.Context, w *work, t *transition.Transition) {
 	if connectGate(ctx, w) == nil {
 		inspect.ServicesEvidence(ctx, w.Home.Node, w.client, w.config, &w.evidence)
@@ -161,9 +160,8 @@ func awaitServices(ctx context.Context, w *work) {
 	}
 }
 
-// evaluateGate gathers the evidence of the gate, and returns those conditions that can keep it
-// closed. The cluster is asked once what is on the machine holds, and for the pods once all else
-// does.
+// evaluateGate gathers the gate's evidence, and returns the conditions that can keep it closed. The
+// cluster is asked once what is on the machine holds, and for the pods once all else does.
 func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []health.Condition {
 	e := inspect.NewEvidence(w.Home.Node, w.config)
 	inspect.ServiceEvidence(ctx, w.Home.Node, &e)

@@ -29,12 +29,7 @@ func OpenReadOnly(ctx context.Context, a *Agent) (*Home, error) {
 		return nil, err
 	}
 	h := NewHome(a, journal, nil)
-	if !journal.Exists() {
-		if err := h.Saved.LedgerLost(); err != nil {
-			return nil, err
-		}
-	}
-	return h, h.Read(ctx)
+	return h, h.Open(ctx)
 }
 
 // NewHome returns a home of which nothing but the ledger was read.
@@ -69,8 +64,7 @@ func askAzure(h *Home) *access.Azure {
 // NewLocator returns what finds the API server for a verb.
 func NewLocator(h *Home) *access.Locator { return &access.Locator{Azure: askAzure(h)} }
 
-// OpenLocked begins a verb that writes. It takes the lock and removes what a killed run has left
-// half written.
+// OpenLocked begins a verb that writes: it takes the lock and removes what a killed run half wrote.
 func OpenLocked(ctx context.Context, a *Agent, verb string) (*Home, error) {
 	l, err := Acquire(a, saved.LockFile, verb)
 	if err != nil {

@@ -112,8 +112,7 @@ func subnetsFit(ctx context.Context, w *work) error {
 	return health.Problem(health.Evaluate(health.Network, e))
 }
 
-// learnReady waits until the Node is Ready as the kubelet that runs now says it, and learns which
-// cluster this is.
+// learnReady waits until the kubelet that runs now says Ready, and learns which cluster this is.
 func learnReady(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for the Node to be Ready")
 	// When kubelet started is read again each time: the clock may be set during the wait.
@@ -131,8 +130,7 @@ func learnReady(ctx context.Context, w *work) error {
 	return nil
 }
 
-// learnCluster is the uid of the node's cluster: what is known, else what the API server says; ""
-// when it does not answer.
+// learnCluster is the uid of the cluster: the known one, else the API server's; "" if it is silent.
 func learnCluster(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) string {
 	if known := h.Saved.Bindings.ClusterUID; known != "" {
 		return known

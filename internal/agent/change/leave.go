@@ -46,9 +46,8 @@ type leaving struct {
 }
 
 // Unbootstrap gives the machine back as it was: its pods move to other nodes if they can, the Node
-// object is deleted, what the ledger remembers is restored, and then the agent's own records are
-// removed. The error lists all that could not be undone; that is still in the ledger, so running
-// again finishes it.
+// is deleted, what the ledger remembers is restored, then the agent's own records are removed. The
+// error lists what could not be undone; it is still in the ledger, so running again finishes it.
 func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave) (Result, error) {
 	began := inspect.Now()
 	h, err := openToLeave(ctx, a, given, how)
@@ -83,8 +82,7 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 	return result, err
 }
 
-// run carries out the phases of leaving. What an interrupted run has done is done again, which
-// changes nothing.
+// run carries out the phases of leaving. To do again what an interrupted run did changes nothing.
 func (l *leaving) run(ctx context.Context, how transition.Options) error {
 	t := transition.Transition{Kind: transition.Leave, Began: inspect.Stamp(), Leave: &how}
 	if g := begun(l.Home); g != nil {
@@ -147,8 +145,7 @@ func leaver(h *Home, given *config.Config) *config.Config {
 	return &c
 }
 
-// begun is the live generation, else that of a join which has not come so far; nil where there is
-// none.
+// begun is the live generation, else that of an unfinished join; nil where there is none.
 func begun(h *Home) *generation.Generation {
 	if h.Saved.Live != nil || h.Saved.Transition == nil {
 		return h.Saved.Live
@@ -173,8 +170,7 @@ func leaveArc(ctx context.Context, l *leaving, keep bool) error {
 	return askAzure(l.Home).Leave(ctx, as)
 }
 
-// member returns a client with kubelet's credential; nil when there is none, as before the first
-// join.
+// member is a client with kubelet's credential; nil when there is none, as before a join.
 func member(ctx context.Context, l *leaving) *kube.Client {
 	if l.config == nil || !access.Held(l.Home.Node, *l.config) {
 		return nil
@@ -187,8 +183,7 @@ func member(ctx context.Context, l *leaving) *kube.Client {
 	return client
 }
 
-// found is where the API server is, which may have another address or CA since the node was last
-// changed.
+// found is where the API server is, which may have a new address or CA since the last change.
 func found(ctx context.Context, l *leaving) inspect.Cluster {
 	if l.server != nil {
 		return *l.server
@@ -367,9 +362,8 @@ func eraseMetrics(ctx context.Context, l *leaving) error {
 	return RemoveMetrics(ctx, l.Home, l.config.Agent.Metrics.Textfile)
 }
 
-// eraseRecords removes the agent's own records: first those by which this machine is a node, then
-// all others, last the record of leaving. A daemon that was killed in between has nothing to join
-// with, and finishes.
+// eraseRecords removes the agent's own records: first those that make this machine a node, last
+// that of leaving. A daemon that was killed in between has nothing to join with, and finishes.
 func eraseRecords(ctx context.Context, h *Home) error {
 	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live))}
 	names, err := h.Agent.Machine.List(saved.StateDir)

@@ -23,8 +23,7 @@ import (
 )
 
 // nodeEngine is the engine of the Node object: its own host, and a ledger of its own. Without a
-// credential nothing of the Node can be observed, which is no error. The function that it returns
-// closes it.
+// credential nothing of the Node can be observed, which is no error. The function closes it.
 func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine, func(), error) {
 	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.NodeLedgerFile)
 	if err != nil {
@@ -65,8 +64,7 @@ func capacity(c config.Config, seen host.Facts) corev1.ResourceList {
 	return list
 }
 
-// adoptNode begins the ledger of the Node object, which kubelet has registered as a configuration
-// says.
+// adoptNode begins the ledger of the Node, which kubelet has registered as configured.
 func adoptNode(ctx context.Context, h *Home, journal *apply.Journal, c config.Config) error {
 	if journal.Exists() {
 		return nil
@@ -137,8 +135,7 @@ func restartOwed(ctx context.Context, w *work) error {
 	return w.Engine.Apply(ctx, restarts)
 }
 
-// cordon keeps new pods away from a Node that is to be drained. One that somebody else has cordoned
-// remains so afterwards.
+// cordon keeps new pods from a Node to be drained. One that others have cordoned remains so.
 func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 	if !t.Drains {
 		return nil
@@ -212,12 +209,9 @@ func (w *work) release(ctx context.Context, t transition.Transition) error {
 		return err
 	}
 	defer done()
-	var others state.Desired
-	for _, e := range engine.Journal.Ledger().Entries {
-		if e.Ours.Key() != (state.Cordon{}).Key() {
-			others = append(others, state.Item{Step: e.Step, Resource: e.Ours.Resource})
-		}
-	}
+	others := engine.Journal.Ledger().As(func(e state.Entry) bool {
+		return e.Ours.Key() != (state.Cordon{}).Key()
+	})
 	plan, unknown, err := engine.Plan(ctx, nil, others)
 	if err != nil {
 		return err

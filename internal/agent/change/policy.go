@@ -14,8 +14,7 @@ func Policy(a *Agent) (saved.Policy, error) {
 	return saved.ReadPolicy(a.Reader, a.Path(saved.PolicyFile), a.TrustedFile)
 }
 
-// PolicyError reports that the policy of this machine refuses a configuration that a provider has
-// delivered.
+// PolicyError reports that this machine's policy refuses a provider's configuration.
 type PolicyError struct{ Err error }
 
 func (e *PolicyError) Error() string {

@@ -65,8 +65,7 @@ func caution(h *Home, c config.Config, e health.Evidence) {
 }
 
 // reach makes sure that the API server can be reached, accepts the credential, and goes together
-// with the configured version. The credential of a node that has joined is proved later, past every
-// cache.
+// with the configured version. A joined node's credential is proved later, past every cache.
 func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	c := t.Input.Config
 	if !h.Saved.Joined() || !access.Held(h.Node, c) {
@@ -96,15 +95,13 @@ func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	return health.Problem(health.Evaluate(health.Preflight, *e))
 }
 
-// showsWho reports whether there is a credential already: a machine that is still to be enrolled
-// with Arc has none.
+// showsWho reports whether there is a credential: before enrolment with Arc there is none.
 func showsWho(ctx context.Context, h *Home, c config.Config) bool {
 	return c.Azure.AuthMode() != config.AuthArc || inspect.EnrolledBefore(h.Node) ||
 		access.MachineID(ctx, h.Node, c) != ""
 }
 
-// registered is the Node object that has this node's name already. Not every credential may read
-// it.
+// registered is the Node that has this node's name. Not every credential may read it.
 func registered(
 	ctx context.Context, h *Home, c config.Config, at inspect.Cluster,
 ) health.Answer[kube.Node] {

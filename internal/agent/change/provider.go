@@ -21,8 +21,7 @@ func MachineKeys(a *Agent) follow.Keys {
 	}
 }
 
-// kubeletPair returns the client certificate of the node's kubelet with its key, in PEM; nil on a
-// machine that is no node.
+// kubeletPair is kubelet's client certificate with its key, in PEM; nil where there is no node.
 func kubeletPair(ctx context.Context, a *Agent) ([]byte, error) {
 	h, err := OpenReadOnly(ctx, a)
 	if err != nil || h.Saved.Live == nil {

@@ -72,8 +72,7 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 }
 
 // Withdraw takes back a configuration that was delivered to a machine which is a node by a file,
-// and was not applied: whoever has interrupted that does not want it. It reports whether it has
-// done so.
+// and was not applied: who has interrupted that does not want it. It reports if it did.
 func Withdraw(ctx context.Context, a *Agent) (bool, error) {
 	h, err := OpenLocked(ctx, a, "agent --config-url")
 	if err != nil {
@@ -92,8 +91,7 @@ func Withdraw(ctx context.Context, a *Agent) (bool, error) {
 		h.Store.Remove(ctx, saved.SourceFile), h.Store.PublishCurrent(ctx, h.Saved.Applied))
 }
 
-// forThisNode is an *OtherNodeError if this machine is, or is becoming, another node than a
-// configuration describes.
+// forThisNode is an *OtherNodeError if this machine is, or becomes, not the node that is described.
 func forThisNode(h *Home, c config.Config) error {
 	if h.Saved.Live == nil {
 		return nil
@@ -155,8 +153,7 @@ func keepJoining(ctx context.Context, h *Home, d Delivery) error {
 	return h.Store.KeepBundle(ctx, bundle, d.Loaded.Config)
 }
 
-// EnableService has the agent's service start at boot; false when it is not installed. Leaving
-// disables it.
+// EnableService has the agent's service start at boot; false if none. Leaving disables it.
 func EnableService(ctx context.Context, a *Agent) (installed bool, err error) {
 	err = setService(ctx, a, func(to *state.Unit) {
 		if installed = to.Enabled != state.NoUnit && to.Enabled != state.Masked; installed {

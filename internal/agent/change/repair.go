@@ -18,8 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Repair puts right what differs from what was applied. With things it does so only for them; nil
-// means everything.
+// Repair puts right what differs from what was applied: only things, or everything if nil.
 func Repair(ctx context.Context, a *Agent, things []string) (inspect.Report, error) {
 	h, err := OpenLocked(ctx, a, "drift --repair")
 	if err != nil {

@@ -163,8 +163,7 @@ func resolve(
 	return &g, arts, err
 }
 
-// withVersion fills in the version of Kubernetes that the owner left open, and with it those that
-// depend on it.
+// withVersion fills in Kubernetes' version where left open, and with it those that depend on it.
 func withVersion(ctx context.Context, h *Home, t *Target) (config.Config, error) {
 	c := t.Input.Config
 	if c.Kubernetes.Version != "" {
@@ -236,8 +235,7 @@ func source(h *Home, c config.Config) artifact.Source {
 	return s
 }
 
-// sameNode refuses to give the Node another name: kubelet's state of the one must not become the
-// other's.
+// sameNode refuses another name of the Node: kubelet's state of one must not become another's.
 func sameNode(h *Home, c config.Config) error {
 	if h.Saved.Live == nil || !h.Saved.Joined() ||
 		h.Saved.Live.Config.Agent.NodeName == c.Agent.NodeName {
@@ -267,18 +265,6 @@ func bindingsFor(h *Home, t *Target) saved.Bindings {
 	b.ForeignCNI = inspect.ForeignNetworks(t.seen.CNIConfigs)
 	b.Program = h.Program
 	return b
-}
-
-func fetcher(
-	h *Home, c config.Config, arts []artifact.Artifact, heal []string,
-) *artifact.Fetcher {
-	return &artifact.Fetcher{
-		Store: h.Path(node.StoreDir), Artifacts: arts,
-		Source: source(h, c),
-		Heal:   heal,
-		Events: func(e artifact.Event) { downloads(h.Agent, e) },
-		Touch:  h.Agent.Machine.Touched,
-	}
 }
 
 // downloads translates download events into progress.

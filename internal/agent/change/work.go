@@ -29,8 +29,7 @@ import (
 // work carries out one transition. Its methods named after phases are those phases.
 type work struct {
 	*Home
-	// to is the generation that the machine is to become, config its configuration with
-	// credentials.
+	// to is what the machine is to become, config its configuration with credentials.
 	to     *generation.Generation
 	config config.Config
 	// bindings are what to is bound with; they become the proved ones when it is committed.
@@ -45,8 +44,7 @@ type work struct {
 	deadline time.Time
 	// ready is when a join has seen the Node Ready.
 	ready time.Time
-	// evidence is what the gate was judged by last, and client what it asks the cluster with; nil
-	// while it does not.
+	// evidence is what the gate was last judged by, client what it asks with, nil while not.
 	evidence health.Evidence
 	client   *kube.Client
 }
@@ -137,8 +135,7 @@ func resultOf(ctx context.Context, err error) string {
 }
 
 // prefetch fetches and verifies every artifact while the node works. A first join only begins to,
-// and waits for each artifact when it needs it; what a node does not need to be Ready comes later
-// still.
+// and waits for each when it needs it; what Ready does not need comes later still.
 func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
 	if err := claimStore(ctx, w); err != nil {
 		return err
@@ -165,11 +162,14 @@ func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
 
 func startFetching(ctx context.Context, w *work, arts []artifact.Artifact) {
 	w.fetch.End()
-	var heal []string
-	for _, name := range w.healing {
-		heal = append(heal, path.Base(w.to.Facts.Store[name]))
+	fetcher := &artifact.Fetcher{
+		Store: w.Path(node.StoreDir), Artifacts: arts, Source: source(w.Home, w.config),
+		Events: func(e artifact.Event) { downloads(w.Agent, e) }, Touch: w.Agent.Machine.Touched,
 	}
-	w.fetch = fetcher(w.Home, w.config, arts, heal).Start(ctx)
+	for _, name := range w.healing {
+		fetcher.Heal = append(fetcher.Heal, path.Base(w.to.Facts.Store[name]))
+	}
+	w.fetch = fetcher.Start(ctx)
 }
 
 // findArtifacts resolves the artifacts, unless the store has all that the generation refers to.
@@ -204,8 +204,7 @@ func findArtifacts(ctx context.Context, w *work, t *transition.Transition) error
 	return nil
 }
 
-// claimStore claims the directories that are written to before anything else: for the log, and for
-// artifacts.
+// claimStore claims the directories that are written to first: of the log and of artifacts.
 func claimStore(ctx context.Context, w *work) error {
 	plan, _, _, err := w.compare(ctx)
 	if err != nil {
@@ -217,8 +216,7 @@ func claimStore(ctx context.Context, w *work) error {
 }
 
 // compare plans what makes the machine the node, as far as its needs are met. It returns that part
-// of the node too, and the first need that is not met. A repair leaves the pod network to whoever
-// configures it.
+// too, and the first unmet need. A repair leaves the pod network to whoever configures it.
 func (w *work) compare(
 	ctx context.Context,
 ) (plan state.Plan, now state.Desired, need state.Need, err error) {
@@ -240,8 +238,7 @@ func (w *work) compare(
 	return plan, now, need, err
 }
 
-// unobserved stops a join or change while something cannot be observed. A repair or rollback goes
-// on with the others.
+// unobserved stops a join or change while something cannot be observed. Repair and rollback go on.
 func unobserved(w *work, unknown []state.Unknown) error {
 	err := apply.Blind(unknown)
 	if kind := w.Saved.Transition.Kind; kind != transition.Repair && kind != transition.Rollback {
@@ -277,8 +274,7 @@ func (w *work) proveChange(ctx context.Context, t *transition.Transition) error 
 	return follow.Prove(ctx, question(w.Home, is, next))
 }
 
-// apply changes the machine. A process that goes on where another one has ended goes on with the
-// downloads, too.
+// apply changes the machine. Who goes on where another process ended goes on with downloads too.
 func (w *work) apply(ctx context.Context, t *transition.Transition) error {
 	if w.fetch == nil {
 		if err := w.prefetch(ctx, t); err != nil {

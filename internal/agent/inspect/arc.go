@@ -37,8 +37,7 @@ func arcEvidence(ctx context.Context, h *Node, c config.Config) health.Answer[he
 	return is
 }
 
-// arcSlow is how long a quick Arc agent takes at most, and arcStands how long the answer of a slow
-// one stands.
+// arcSlow is how long a quick Arc agent takes at most, arcStands how long a slow answer stands.
 const (
 	arcSlow   = 3 * time.Second
 	arcStands = 10 * time.Minute
@@ -50,8 +49,7 @@ type shownArc struct {
 	at     time.Time
 }
 
-// roleEvidence asks a cluster that answers whether the identity that kubelet shows still has its
-// roles.
+// roleEvidence asks a cluster that answers whether kubelet's identity still has its roles.
 func roleEvidence(
 	ctx context.Context, h *Node, c config.Config, at Cluster, seen health.Answer[kube.Node],
 ) health.Answer[bool] {
@@ -127,13 +125,7 @@ func WithArc(
 // StandingArc is what remains of the Arc agent that we have installed while the node has none: the
 // machine is still registered, and only leaving takes that back.
 func StandingArc(h *Node) state.Desired {
-	var all state.Desired
-	for _, e := range h.ledger.Ledger().Entries {
-		if e.Step == state.Arc {
-			all = append(all, state.Item{Step: e.Step, Resource: e.Ours.Resource})
-		}
-	}
-	return all
+	return h.ledger.Ledger().As(func(e state.Entry) bool { return e.Step == state.Arc })
 }
 
 // EnrolledBefore reports whether the machine was enrolled with Arc by an earlier run.

@@ -46,7 +46,7 @@ func Token(ctx context.Context, a *Env) (access.Token, error) {
 	h := NewNode(a, nil)
 	id, err := h.Saved.Generations.Target(ctx, generation.Live)
 	if err == nil && id == "" {
-		err = errors.New("cannot make a token: this machine is not a node")
+		err = fmt.Errorf("cannot make a token: %w", ErrNoNode)
 	}
 	if err == nil {
 		err = h.Saved.ReadSecrets()

@@ -95,10 +95,9 @@ func DriftPlan(
 	return plan, err
 }
 
-// Standing returns the bindings that a node is compared and repaired with. Its pod network is that
-// of somebody else as long as there is one, or was one when the node was changed last. Then ours is
-// spared: it is neither wanted nor removed, so that a network which comes, goes or renames ours is
-// no drift.
+// Standing returns the bindings that a node is compared and repaired with. Its pod network is
+// somebody else's as long as there is one, or was one at the last change. Then ours is neither
+// wanted nor removed: a network that comes, goes or renames ours is no drift.
 func Standing(
 	h *Node, g *generation.Generation, b node.Bindings,
 ) (node.Bindings, state.Desired) {
@@ -163,8 +162,7 @@ const SweepFile = "sweep.json"
 type Sweep struct {
 	At         time.Time `json:"at"`
 	Generation string    `json:"generation"`
-	// Damaged names the artifacts that are not what was verified, Left those that are still to be
-	// read.
+	// Damaged names artifacts that are not what was verified, Left those still to be read.
 	Damaged []string `json:"damaged"`
 	Left    []string `json:"left,omitempty"`
 }

@@ -66,7 +66,7 @@ type Env struct {
 	Show func(progress.Event)
 	// Beat is called as work goes on; nil is not called.
 	Beat func()
-	// Learn receives the secrets of each configuration, so that no log shows them; nil receives none.
+	// Learn receives each configuration's secrets, so that no log shows them; nil receives none.
 	Learn func(secrets ...string)
 	// Dial opens connections to the API server; nil is the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -87,8 +87,7 @@ type Env struct {
 	Settling time.Duration
 	// Healthz asks kubelet's health endpoint; nil asks the one on this machine.
 	Healthz func(context.Context) error
-	// Runtime asks the container runtime whether it serves kubelet (kube.Runtime); nil asks the one
-	// on this machine.
+	// Runtime asks whether the runtime serves kubelet (kube.Runtime); nil asks this machine's.
 	Runtime func(context.Context) error
 
 	// unanswered is how many questions in a row the container runtime has not answered.
@@ -160,8 +159,7 @@ func (a *Env) TrustedFile(file string) error {
 	return config.Trusted(file)
 }
 
-// Node is a machine as a check sees it: what is on it, and what the agent remembers of it. It has
-// no way to change either.
+// Node is a machine as a check sees it: what is on it and remembered of it. It changes neither.
 type Node struct {
 	*Env
 	Saved  *saved.State
@@ -181,17 +179,22 @@ func open(ctx context.Context, a *Env) (*Node, error) {
 		return nil, err
 	}
 	n := NewNode(a, journal)
-	if !journal.Exists() {
-		if err := n.Saved.LedgerLost(); err != nil {
-			return nil, err
-		}
-	}
-	return n, n.Read(ctx)
+	return n, n.Open(ctx)
 }
 
 // NewNode returns a node of which nothing but the ledger was read.
 func NewNode(a *Env, l ledger) *Node {
 	return &Node{Env: a, Saved: saved.New(a.Reader), ledger: l}
+}
+
+// Open fills the saved state from disk, unless the ledger is lost.
+func (n *Node) Open(ctx context.Context) error {
+	if !n.ledger.Exists() {
+		if err := n.Saved.LedgerLost(); err != nil {
+			return err
+		}
+	}
+	return n.Read(ctx)
 }
 
 // Read fills the saved state from disk.

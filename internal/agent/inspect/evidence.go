@@ -61,7 +61,7 @@ func MachineEvidence(
 		if err != nil {
 			return nil, err
 		}
-		if filled(is) {
+		if at := state.LeadsTo(is); at != nil && !at.Empty {
 			m.ForeignDirectories = append(m.ForeignDirectories, dir)
 		}
 	}
@@ -96,8 +96,7 @@ func WithLogs(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Kubelet.Value.Log = h.Reader.Journal(ctx, node.KubeletUnit, 50)
 }
 
-// ClusterEvidence is what the cluster says of the node, as far as it answers, and whether its
-// Services can be reached.
+// ClusterEvidence is what the cluster answers about the node, and whether its Services are reached.
 func ClusterEvidence(
 	ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence,
 ) {
@@ -305,8 +304,7 @@ func withRuntime(ctx context.Context, h *Node, e *health.Evidence) {
 	}
 }
 
-// runtimeLost says how a container runtime is that runs and does not serve kubelet; "" where it
-// does.
+// runtimeLost says how a running container runtime does not serve kubelet; "" where it does.
 func runtimeLost(e health.Evidence) string {
 	switch {
 	case e.Hangs():

@@ -10,8 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
-// History lists the generations that this machine has had, the newest first, and what it has
-// received and is not.
+// History lists this machine's generations, the newest first, and what it has received and is not.
 func History(ctx context.Context, a *Env) ([]history.Past, error) {
 	h, err := open(ctx, a)
 	if err != nil {

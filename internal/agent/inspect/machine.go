@@ -18,17 +18,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// filled reports whether somebody has put something into a directory.
-func filled(r state.Resource) bool {
-	switch r := r.(type) {
-	case state.Dir:
-		return !r.Empty
-	case state.Link:
-		return r.Dir != nil && !r.Dir.Empty
-	}
-	return false
-}
-
 // rivals are the units of container runtimes and kubelets that would be in the way of ours.
 func rivals() []string {
 	return []string{
@@ -55,13 +44,10 @@ func Query(h *Node, c config.Config) host.Query {
 // StandingSwap returns the swap units that are masked. They remain so as long as the machine is a
 // node: to unmask one turns swap on, and kubelet refuses to start.
 func StandingSwap(h *Node) state.Desired {
-	var all state.Desired
-	for _, e := range h.ledger.Ledger().Entries {
-		if unit, ok := e.Ours.Resource.(state.Unit); ok && unit.Enabled == state.Masked {
-			all = append(all, state.Item{Step: e.Step, Resource: unit})
-		}
-	}
-	return all
+	return h.ledger.Ledger().As(func(e state.Entry) bool {
+		unit, ok := e.Ours.Resource.(state.Unit)
+		return ok && unit.Enabled == state.Masked
+	})
 }
 
 // Subnets are the pod subnets of a node: those of its configuration, else those that the cluster
@@ -115,8 +101,7 @@ func firewallEvidence(
 	return health.Answered(closed, nil)
 }
 
-// metadataEvidence tries from the network of a pod whether the metadata service of this machine can
-// be reached.
+// metadataEvidence tries from a pod's network whether the metadata service is reached.
 func metadataEvidence(
 	ctx context.Context, h *Node, c config.Config,
 ) health.Answer[health.Metadata] {
@@ -138,8 +123,7 @@ func metadataEvidence(
 	return health.Answered(m, nil)
 }
 
-// Upkeep is what wears out or changes under a machine, as far as it can be told without asking
-// anybody else.
+// Upkeep is what wears out or changes under a machine, as far as the machine itself can tell.
 func Upkeep(
 	ctx context.Context, h *Node, c config.Config, at Cluster, seen host.Facts,
 ) *health.Upkeep {

@@ -43,7 +43,7 @@ type Status struct {
 	// Conditions are all that is known of the node's health, in the order of the layers.
 	Conditions []health.Condition `json:"conditions"`
 	Drift      []state.Line       `json:"drift"`
-	// Pending are the changes that a transition under way still has to make; no drift is known then.
+	// Pending are the changes that a transition still has to make; no drift is known then.
 	Pending []state.Line `json:"pending,omitempty"`
 	// DriftPolicy is what is done about drift; Runs are the versions that run.
 	DriftPolicy string                 `json:"driftPolicy"`
@@ -235,9 +235,8 @@ func MachineDrift(ctx context.Context, h *Node) (state.Plan, error) {
 	return DriftPlan(ctx, h, compared(h), comparing)
 }
 
-// WithDrift adds to the evidence how the machine and its Node, as it was seen, differ from the node
-// that it is to be, and lists all that is to be told of: plan is what was found on the machine,
-// unseen why not all was.
+// WithDrift adds to the evidence how the machine and its Node, as seen, differ from what they are
+// to be, and lists what to tell: plan is what was found on the machine, unseen why not all was.
 func WithDrift(
 	ctx context.Context, h *Node, e *health.Evidence, plan state.Plan, unseen error, known *Work,
 ) []state.Line {

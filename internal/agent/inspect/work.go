@@ -28,8 +28,7 @@ type Work struct {
 	Checked time.Time `json:"checked,omitzero"`
 	// Polls is how the provider is asked; nil when it is not.
 	Polls *health.Polls `json:"polls,omitempty"`
-	// Exhausted are the things that are no longer repaired; Refused is why the configuration is not
-	// in force.
+	// Exhausted are things no longer repaired; Refused is why the configuration is not in force.
 	Exhausted []string          `json:"exhausted,omitempty"`
 	Refused   *health.Rejection `json:"refused,omitempty"`
 	// Events are the last things that drifted, were repaired, or were put right by others.

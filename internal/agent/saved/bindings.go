@@ -42,8 +42,7 @@ func (b Bindings) NextFormerCA(proved string) string {
 	return b.CurrentCA()
 }
 
-// Secrets are the credentials of generations, by id. They are in one file, apart from everything
-// else.
+// Secrets are the credentials of generations, by id, in one file apart from everything else.
 type Secrets map[string]config.Credentials
 
 // ReadSecrets reads the credentials alone.

@@ -21,7 +21,7 @@ func (r Records) MachineKey() (*machinekey.Key, error) {
 	return machinekey.Parse(text)
 }
 
-// Keys are the key of the machine and the secret that registers it, on disk, and the id of its boot.
+// Keys are the machine's key, the secret that registers it, and the id of its boot.
 type Keys struct {
 	Writer Writer
 	// RunDir is the directory of the boot's id.

@@ -16,8 +16,7 @@ type Policy = policy.Policy
 const PolicyFile = policy.File
 
 // ReadPolicy reads the policy of a machine, which root alone may write: trusted judges who can
-// change the file at path, which is where this process finds it. A machine without the file has an
-// empty policy.
+// change the file at path, where this process finds it. Without the file it is empty.
 func ReadPolicy(files apply.Files, path string, trusted func(path string) error) (Policy, error) {
 	// Asked before the file is opened: if only root can change it now, only root can until then.
 	untrusted := trusted(path)

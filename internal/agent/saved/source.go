@@ -112,8 +112,7 @@ func (r Records) BundleDigest() (string, error) {
 	return state.Digest(string(document)), nil
 }
 
-// BundleResource returns the flexNodeConfig that the delivered configuration is from; zero if that
-// is not known.
+// BundleResource is the flexNodeConfig that the delivered configuration is from; zero if unknown.
 func (r Records) BundleResource() config.Resource {
 	data, err := r.Bundle()
 	if err != nil || data == nil {

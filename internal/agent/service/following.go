@@ -28,6 +28,8 @@ const pollWait = 25 * time.Second
 // one follows nothing.
 type Following struct {
 	Resource *follow.Resource
+	// Diagnose answers a provider that asks for a diagnosis of a kind; nil answers none.
+	Diagnose func(ctx context.Context, kind string) agentapi.Diagnosed
 
 	agent    *change.Agent
 	live     *Live
@@ -35,10 +37,11 @@ type Following struct {
 	// before is what the machine is to run on, as it was when the service began.
 	before            config.Config
 	received, deleted chan struct{}
-	tokens            *follow.Tokens
-	signer            *follow.Signer
-	// unusable is the offer that cannot be used, nil if the last one can, and judged by what that was
-	// decided; under mu.
+	// questions has the diagnosis that the provider asks for.
+	questions chan question
+	tokens    *follow.Tokens
+	signer    *follow.Signer
+	// unusable is the last offer if it cannot be used, judged what that was decided by; under mu.
 	mu       sync.Mutex
 	unusable *agentapi.FailedConfig
 	judged   string
@@ -127,6 +130,7 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 
 // polled takes in how a poll has ended, and has the other way begin when it is time for that.
 func (f *Following) polled(answer follow.Answer, err error, pause time.Duration) {
+	f.askDiagnosis(answer)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.ways.Back { // what the former way brings does not make the configured one work
@@ -165,6 +169,7 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 		tokens:   &follow.Tokens{Identity: a.Identity},
 		signer:   &follow.Signer{Keys: change.MachineKeys(a)},
 		received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
+		questions: make(chan question, 1),
 	}
 	c := in.Config
 	if h, err := change.OpenReadOnly(ctx, a); err == nil {
@@ -236,8 +241,7 @@ func (f *Following) Unusable(version string, why error) {
 	f.unusable, f.judged = failed, judged
 }
 
-// refused returns the offer that this machine refuses by its policy or does not trust; nil without
-// one.
+// refused is the offer that this machine refuses by its policy or does not trust; nil for none.
 func refused(f *Following) *health.Rejection {
 	if f == nil {
 		return nil
@@ -263,10 +267,11 @@ func (f *Following) Run(ctx context.Context) {
 			<-within.Done()
 			continue
 		}
-		var both sync.WaitGroup
-		both.Go(func() { polls.Run(within) })
-		both.Go(func() { f.reporter.Run(within) })
-		both.Wait()
+		var all sync.WaitGroup
+		all.Go(func() { polls.Run(within) })
+		all.Go(func() { f.diagnose(within) })
+		all.Go(func() { f.reporter.Run(within) })
+		all.Wait()
 	}
 }
 
@@ -418,8 +423,7 @@ func receiveNext(ctx context.Context, a *change.Agent, bundle []byte, c config.C
 	return h.Store.KeepBundle(ctx, bundle, c)
 }
 
-// Deleted implements follow.Machine. While the policy of this machine cannot be used, a person is
-// waited for.
+// Deleted implements follow.Machine. With a policy that cannot be used, a person is waited for.
 func (f *Following) Deleted() (leaves bool) {
 	limits, err := change.Policy(f.agent)
 	if err != nil {

@@ -44,8 +44,7 @@ func Changed(ctx context.Context, a *change.Agent, hint func(string)) {
 	}
 }
 
-// Deleted calls back whenever the Node object is deleted, until ctx ends. That it is missing is
-// hinted once.
+// Deleted calls back when the Node is deleted, until ctx ends. That it is missing is hinted once.
 func Deleted(ctx context.Context, a *change.Agent, hint func(string)) {
 	const what = "the Node object was deleted"
 	pauses, told := wait.Backoff{Base: watchFirst, Max: watchMost}, false

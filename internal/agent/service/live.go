@@ -31,8 +31,7 @@ type Live struct {
 	status *inspect.Status
 	// counts are the counters since the service began, by the name of their metric.
 	counts map[string][]metrics.Sample
-	// address is where server serves the metrics, file the one that they were written to last; the
-	// worker alone uses them.
+	// address is where server serves the metrics, file where they were written last, by the worker.
 	address, file string
 	server        *http.Server
 }

@@ -86,8 +86,7 @@ func failedOf(rejected []history.Rejection, digest, version string) *agentapi.Fa
 // maxReport is what the provider takes, in bytes (docs/api.md), less what the request adds.
 const maxReport = 8000
 
-// fit leaves out what a report is too large with: first the log, then drift and conditions from
-// their ends.
+// fit shortens a report that is too large: first the log, then drift and conditions at their ends.
 func fit(r agentapi.Report) agentapi.Report {
 	config, drift := *r.Config, *r.Drift
 	r.Config, r.Drift = &config, &drift

@@ -211,8 +211,7 @@ func (w *Watcher) Leave(ctx context.Context) transition.Outcome {
 	}))
 }
 
-// giveBack gives the machine back. The configuration, if it can be read, may say who speaks to
-// Azure.
+// giveBack gives the machine back. A configuration that can be read may say who speaks to Azure.
 func (w *Watcher) giveBack(ctx context.Context, how transition.Options) error {
 	var given *config.Config
 	if in, err := w.Load(); err == nil {
@@ -290,8 +289,7 @@ func keepStatus(ctx context.Context, a *change.Agent, s *inspect.Status) error {
 	return file.Save(ctx, name, s)
 }
 
-// untrusted reports whether the API server cannot be found or trusted under the known address and
-// CA.
+// untrusted reports whether the API server cannot be found or trusted as it is known.
 func untrusted(conditions []health.Condition) bool {
 	return slices.ContainsFunc(conditions, func(c health.Condition) bool {
 		return c.Type == health.APIServerReachable && c.Status == health.False &&
@@ -320,8 +318,7 @@ func (w *Watcher) report(s inspect.Status) {
 	}
 }
 
-// tell tells who watches this service what a check has found: the log of what drifts and did not
-// before, and the metrics.
+// tell tells who watches this service what a check has found: a log of new drift, and metrics.
 func (w *Watcher) tell(
 	ctx context.Context, h *change.Home, s inspect.Status, known *inspect.Work,
 ) {

@@ -48,8 +48,7 @@ func Doctor(
 	return list
 }
 
-// patient is a machine that is examined: what is remembered of it, and the configuration that
-// counts.
+// patient is a machine examined: what is remembered, and the configuration that counts.
 type patient struct {
 	*change.Home
 	given Given

@@ -12,25 +12,29 @@ import (
 	"slices"
 	"strings"
 
+	"filippo.io/age"
+
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
-// journalLines is how many lines of each service's journal a support bundle has.
-const journalLines = 2000
+// JournalLines is the usual number of lines of each service's journal in a support bundle.
+const JournalLines = 2000
 
-// SupportBundle writes an archive for somebody who is to help: how the machine is, without secrets.
-// It changes nothing on the machine, and goes on where something cannot be collected: the manifest
-// says what is not there, and why. When ctx ends, what is left is left out.
+// SupportBundle writes an archive for support: how the machine is, without secrets, with so many
+// lines of each service's journal. It changes nothing on the machine, and goes on where something
+// cannot be collected: the manifest says what is not there, and why. When ctx ends, what is left is
+// left out.
 func SupportBundle(
-	ctx context.Context, a *change.Agent, given Given, out io.Writer,
+	ctx context.Context, a *change.Agent, given Given, lines int, out io.Writer,
 ) (redact.Manifest, error) {
-	c := &collector{patient: diagnose(ctx, a, given), redactor: &redact.Redactor{}}
-	c.knowSecrets()
+	c := newCollector(ctx, a, given)
+	c.lines = lines
 	c.archive = redact.NewArchive(out, c.redactor, a.Version, inspect.Now())
 	c.archive.Value("versions.json", map[string]string{
 		"aks-flex-node": c.Version, "go": runtime.Version(),
@@ -48,6 +52,37 @@ type collector struct {
 	*patient
 	redactor *redact.Redactor
 	archive  *redact.Archive
+	lines    int // of each journal
+}
+
+// newCollector returns a collector that knows the secrets of the machine.
+func newCollector(ctx context.Context, a *change.Agent, given Given) *collector {
+	c := &collector{patient: diagnose(ctx, a, given), redactor: &redact.Redactor{}}
+	c.knowSecrets()
+	return c
+}
+
+// DoctorWithoutSecrets is Doctor with the secrets of the machine taken out.
+func DoctorWithoutSecrets(ctx context.Context, a *change.Agent, given Given) []health.Diagnosis {
+	list := Doctor(ctx, a, given, func(string) bool { return true })
+	r := newCollector(ctx, a, given).redactor
+	for i, d := range list {
+		list[i].Message = r.RedactProse(d.Message)
+		list[i].Remedies = slices.Clone(d.Remedies)
+		for j, command := range d.Remedies {
+			list[i].Remedies[j] = r.RedactProse(command)
+		}
+	}
+	return list
+}
+
+// Encrypt returns a writer that encrypts for a recipient of age.
+func Encrypt(recipient string) (func(io.Writer) (io.WriteCloser, error), error) {
+	r, err := age.ParseX25519Recipient(recipient)
+	if err != nil {
+		return nil, fmt.Errorf("cannot encrypt for %q: %w", recipient, err)
+	}
+	return func(w io.Writer) (io.WriteCloser, error) { return age.Encrypt(w, r) }, nil
 }
 
 // ended notes what is left out because the time is over.
@@ -104,7 +139,7 @@ func (c *collector) journals(ctx context.Context) {
 		if c.ended(ctx, name) {
 			continue
 		}
-		if lines := c.Reader.Journal(ctx, unit, journalLines); len(lines) > 0 {
+		if lines := c.Reader.Journal(ctx, unit, c.lines); len(lines) > 0 {
 			c.archive.Add(name, strings.Join(lines, "\n")+"\n")
 		} else {
 			c.archive.Omit(name, errors.New("the journal has nothing of it"))

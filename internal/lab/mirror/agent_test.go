@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/artifact"
+	releases "github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // TestAgentFindsTheArtifacts holds the layout against the agent: from a copy as files, and from the
@@ -51,8 +52,9 @@ func resolved(t *testing.T, c Catalog, s artifact.Source) []artifact.Artifact {
 		t.Fatal(err)
 	}
 	var wanted []artifact.Artifact
-	for _, n := range artifact.Names() {
-		wanted = append(wanted, artifact.Artifact{Name: n, Version: version, Arch: runtime.GOARCH})
+	for _, n := range releases.Names() {
+		name := artifact.Name(n)
+		wanted = append(wanted, artifact.Artifact{Name: name, Version: version, Arch: runtime.GOARCH})
 	}
 	list, err := artifact.Resolve(t.Context(), s, wanted, overrides)
 	if err != nil {

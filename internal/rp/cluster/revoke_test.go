@@ -93,7 +93,7 @@ func (w *world) remove(node string, after time.Duration) {
 		}
 		row := must(w.store.Certificates.In(v, key)).Value
 		return w.store.Certificates.Put(v, key,
-			row.Revoke(flexnode.NoCertificate, time.Now().Add(after)))
+			row.Revoke("", flexnode.NoCertificate, time.Now().Add(after)))
 	})
 	pass(time.Second)
 }

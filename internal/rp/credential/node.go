@@ -10,7 +10,7 @@ import (
 
 // RemoveNode deletes a node within a change, with all that is its own: what a machine could have
 // joined with is revoked, also while one joins with it, and a tombstone is written. wipe tells that
-// the node's machine is to be given back. A node that is not there has been removed. It writes nine
+// the node's machine is to be given back. A node that is not there has been removed. It writes ten
 // rows at most, and two for each of its credentials that machines still join with.
 func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time) error {
 	row := s.Store.Nodes.Row(v, key)
@@ -27,6 +27,7 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 	s.Store.Nodes.Delete(v, key)
 	s.Store.Status.Delete(v, key)
 	s.Store.History.Delete(v, key)
+	s.Store.Diagnoses.Delete(v, key)
 	s.DropSecret(v, key)
 	return s.bury(v, key, flexnode.Tombstone{
 		UID: n.UID, Revision: max(n.Revision, n.Floor), Identity: n.Identity,

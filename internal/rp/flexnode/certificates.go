@@ -19,16 +19,18 @@ const (
 
 // Certificate is a client certificate of a kubelet.
 type Certificate struct {
-	// ID is its credential id in Kubernetes: X509SHA256=HASH.
+	// ID is its credential id in Kubernetes: X509SHA256=HASH; "" for one that was not seen.
 	ID   string    `json:"id"`
 	Ends time.Time `json:"ends"`
-	// UID is that of the node that it was issued for. Enrolment is the id of the credential that its
+	// UID is that of the node that it was issued for; "" once another machine is that node. Enrolment is the id of the credential that its
 	// machine joined with; "" for an identity in Azure. A renewed certificate has those of the
 	// former one.
 	UID       string `json:"uid,omitempty"`
 	Enrolment string `json:"enrolment,omitempty"`
 	// Revoked is from when it may not write.
 	Revoked *time.Time `json:"revoked,omitempty"`
+	// Left tells that its machine has left: it has destroyed the certificate.
+	Left bool `json:"left,omitempty"`
 }
 
 // Certificates are the certificates of all machines that were a node of one name, in one row by its
@@ -111,24 +113,54 @@ func (c Certificates) find(id string) *Certificate {
 }
 
 // Revoke revokes all certificates but some from a time on, also those that the provider has not
-// seen.
-func (c Certificates) Revoke(keep func(Certificate) bool, from time.Time) Certificates {
+// seen. uid is that of the deleted node; "" where another machine becomes the node, so that what the
+// former one has is not taken for destroyed when that one leaves.
+func (c Certificates) Revoke(
+	uid string, keep func(Certificate) bool, from time.Time,
+) Certificates {
 	from = from.UTC().Truncate(time.Second)
 	c.Seen = slices.Clone(c.Seen)
+	if len(c.Seen) == 0 {
+		c.Ends = from.Add(longestCertificate)
+		c.Seen = append(c.Seen, Certificate{Ends: c.Ends, UID: uid})
+	}
 	for i, o := range c.Seen {
-		if !keep(o) && (o.Revoked == nil || o.Revoked.After(from)) {
+		if keep(o) {
+			continue
+		}
+		if o.Revoked == nil && uid == "" {
+			c.Seen[i].UID = ""
+		}
+		if o.Revoked == nil || o.Revoked.After(from) {
 			c.Seen[i].Revoked = &from
 		}
 	}
 	if c.Since.IsZero() || c.Since.After(from) {
 		c.Since = from
 	}
-	end := c.Ends
-	if len(c.Seen) == 0 {
-		end = from.Add(longestCertificate)
-	}
-	c.Until = latest(c.Until, end)
+	c.Until = latest(c.Until, c.Ends)
 	return c
+}
+
+// Leave notes that the machine of a node has left, or is the present one: no other has its
+// certificates.
+func (c Certificates) Leave(uid string) Certificates {
+	c.Seen = slices.Clone(c.Seen)
+	for i, o := range c.Seen {
+		c.Seen[i].Left = o.Left || uid != "" && o.UID == uid
+	}
+	return c
+}
+
+// HeldUntil returns the end of the last revoked certificate whose machine has not left; zero for
+// none, where the name is free.
+func (c Certificates) HeldUntil(now time.Time) (end time.Time) {
+	for _, o := range c.Seen {
+		if o.Revoked != nil && !o.Left && now.Before(o.Ends) {
+			end = latest(end, o.Ends)
+		}
+	}
+	return end
 }
 
 // NoCertificate is for Revoke: none is kept.
@@ -150,7 +182,7 @@ func (c Certificates) May(now time.Time) (ids []string, alone bool) {
 // Revoked returns the ids of those that may not write.
 func (c Certificates) Revoked(now time.Time) (ids []string) {
 	for _, o := range c.Seen {
-		if o.Revoked != nil && !now.Before(*o.Revoked) {
+		if o.ID != "" && o.Revoked != nil && !now.Before(*o.Revoked) {
 			ids = append(ids, o.ID)
 		}
 	}

@@ -21,8 +21,8 @@ func TestRevokedCertificates(t *testing.T) {
 	none := func(Certificate) bool { return false }
 	due := now.Add(LeaveTime)
 	joined := renew(first(Certificates{}, "a", "1", "x", true), "b", "a", year.Add(time.Hour))
-	successor := first(joined.Revoke(none, due), "s", "2", "y", true)
-	replaced := first(joined, "s", "1", "y", true).Revoke(func(o Certificate) bool {
+	successor := first(joined.Revoke("1", none, due), "s", "2", "y", true)
+	replaced := first(joined, "s", "1", "y", true).Revoke("", func(o Certificate) bool {
 		return o.Enrolment == "y"
 	}, now)
 	for _, c := range []struct {
@@ -33,11 +33,11 @@ func TestRevokedCertificates(t *testing.T) {
 		until time.Time
 	}{
 		{"joined", joined, now, "all", time.Time{}},
-		{"deleted, not due", joined.Revoke(none, due), now, "all", year.Add(time.Hour)},
-		{"deleted and due", joined.Revoke(none, due), due, "", year.Add(time.Hour)},
-		{"deleted, then at once", joined.Revoke(none, due).Revoke(none, now), now, "",
+		{"deleted, not due", joined.Revoke("1", none, due), now, "all", year.Add(time.Hour)},
+		{"deleted and due", joined.Revoke("1", none, due), due, "", year.Add(time.Hour)},
+		{"deleted, then at once", joined.Revoke("1", none, due).Revoke("1", none, now), now, "",
 			year.Add(time.Hour)},
-		{"deleted, never seen", Certificates{}.Revoke(none, now), now, "", year},
+		{"deleted, never seen", Certificates{}.Revoke("1", none, now), now, "", year},
 		{"successor", successor, due, "s", year.Add(time.Hour)},
 		{"renewals", renew(renew(successor, "t", "s", year), "c", "b", year.Add(2*time.Hour)), due,
 			"s t", year.Add(2 * time.Hour)},
@@ -45,8 +45,8 @@ func TestRevokedCertificates(t *testing.T) {
 		{"late, of the deleted node", first(successor, "l", "1", "x", false), due, "s",
 			year.Add(time.Hour)},
 		{"replaced", replaced, now, "s", year.Add(time.Hour)},
-		{"replaced, successor deleted", replaced.Revoke(none, due), now, "s", year.Add(time.Hour)},
-		{"replaced, successor deleted and due", replaced.Revoke(none, due), due, "",
+		{"replaced, successor deleted", replaced.Revoke("1", none, due), now, "s", year.Add(time.Hour)},
+		{"replaced, successor deleted and due", replaced.Revoke("1", none, due), due, "",
 			year.Add(time.Hour)},
 		{"ended", successor, year.Add(time.Hour), "all", year.Add(time.Hour)},
 	} {
@@ -70,6 +70,47 @@ func TestRevokedCertificates(t *testing.T) {
 	}
 	if left := successor.Restored(now); len(left.Seen) != 1 || !left.Since.IsZero() {
 		t.Errorf("afterwards %+v", left)
+	}
+}
+
+// A name is held by each machine that has not left, until its last certificate ends.
+func TestNameIsHeld(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	end := now.Add(time.Hour)
+	note := func(c Certificates, id, uid, enrolment string) Certificates {
+		return c.Note(Certificate{ID: id, Ends: end, UID: uid, Enrolment: enrolment}, "", true, now)
+	}
+	keeps := func(enrolment string) func(Certificate) bool {
+		return func(o Certificate) bool { return o.Enrolment == enrolment }
+	}
+	joined := note(Certificates{}, "a", "1", "x")
+	deleted := joined.Revoke("1", NoCertificate, now)
+	replaced := note(joined, "b", "1", "y").Revoke("", keeps("y"), now)
+	again := note(deleted, "c", "2", "z")
+	for name, tt := range map[string]struct {
+		c    Certificates
+		want time.Time
+	}{
+		"joined":                    {joined, time.Time{}},
+		"deleted":                   {deleted, end},
+		"left":                      {deleted.Leave("1"), time.Time{}},
+		"left before it is deleted": {joined.Leave("1").Revoke("1", NoCertificate, now), time.Time{}},
+		"another has left":          {deleted.Leave("2"), end},
+		"the former machine has not left": {
+			replaced.Revoke("1", NoCertificate, now).Leave("1"), end},
+		"a second node, whose machine has left": {
+			again.Revoke("2", NoCertificate, now).Leave("2"), end},
+		"both have left": {
+			again.Revoke("2", NoCertificate, now).Leave("2").Leave("1"), time.Time{}},
+		"not seen":           {Certificates{}.Revoke("1", NoCertificate, now), now.Add(longestCertificate)},
+		"not seen, and left": {Certificates{}.Revoke("1", NoCertificate, now).Leave("1"), time.Time{}},
+	} {
+		if got := tt.c.HeldUntil(now); !got.Equal(tt.want) {
+			t.Errorf("%s: held until %s, want %s", name, got, tt.want)
+		}
+		if got := tt.c.HeldUntil(now.Add(2 * longestCertificate)); !got.IsZero() {
+			t.Errorf("%s: held for ever, until %s", name, got)
+		}
 	}
 }
 

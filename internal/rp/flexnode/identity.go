@@ -7,6 +7,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // IdentityOf is who a node is when it polls: "app:<tenant>/<client id>", "oid:<tenant>/<object id>"
@@ -96,6 +97,27 @@ func (n Node) PrincipalID() string {
 		named = auth.Arc.PrincipalID
 	}
 	return cmp.Or(named, n.Principal)
+}
+
+// ShowsToken reports whether the node's kubelet shows a token of Azure in each request.
+func (n Node) ShowsToken() bool {
+	auth := n.Desired.KubernetesAuth
+	return auth.UseAzureAuth && auth.KubeletCredential == config.CredentialToken
+}
+
+// Assignee returns the identity with the roles that authorise kubelet's tokens: an object id, a client
+// id, or the id of an Arc machine.
+func (n Node) Assignee() string {
+	_, rest, _ := strings.Cut(n.Identity, ":")
+	if !strings.HasPrefix(rest, "/") {
+		rest = rest[strings.LastIndex(rest, "/")+1:]
+	}
+	return cmp.Or(n.PrincipalID(), rest)
+}
+
+// ClusterID is the ARM id of the node's cluster.
+func (n Node) ClusterID() string {
+	return clusterID(n.ID)
 }
 
 // Joins notes the object id of the identity in Azure that a node joins with; what is none is not.

@@ -75,6 +75,8 @@ type Node struct {
 	Enrolment  string         `json:"enrolment,omitempty"`
 	Second     *SecondMachine `json:"second,omitempty"`
 	Boots      Boots          `json:"boots,omitzero"`
+	// Diagnose is the request to the agent, until it has answered.
+	Diagnose   *Diagnose      `json:"diagnose,omitempty"`
 	SystemData api.SystemData `json:"systemData"`
 }
 

@@ -34,6 +34,8 @@ type Wanted struct {
 	Unreleased bool
 	// Second tells that another machine wanted to be the node.
 	Second bool
+	// Diagnose tells that the agent is asked for a diagnosis.
+	Diagnose bool
 	// Ended is how the last credential has ended (JoinEnd.State).
 	Ended string
 }
@@ -47,7 +49,7 @@ func WantedOf(n Node) Wanted {
 		LeftOut: n.leftOut(), Trying: n.Attempt != nil && n.Attempt.Outcome != Good &&
 			n.Attempt.Outcome != Bad,
 		Asks: n.Asks != 0 && n.Asks == n.Revision, Unreleased: n.Unreleased != 0,
-		Second: n.Second != nil,
+		Second: n.Second != nil, Diagnose: n.Diagnose != nil,
 	}
 	if n.Ended != nil {
 		w.Ended = n.Ended.State

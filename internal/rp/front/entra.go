@@ -37,8 +37,8 @@ const leeway = 5 * time.Minute
 // from it.
 const unknownKey = 10 * time.Second
 
-// verified is how many tokens' verifications are remembered: a fleet polls with the same
-// token for an hour.
+// verified is how many tokens' verifications are remembered at most: a fleet polls with the same
+// token for minutes, or for an hour.
 const verified = 200_000
 
 // Entra authenticates callers by their Entra ID access tokens.
@@ -103,7 +103,7 @@ func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
 		return Caller{}, e.challenge("InvalidAuthenticationToken", "The access token is too long.")
 	}
 	hash := hashOf(text)
-	if s, ok := e.known.Get(hash); ok && e.now().Unix() < s.expires {
+	if s, ok := e.known.Get(hash); ok && !s.ended(e.now()) {
 		return s.caller(), nil
 	}
 	token, err := e.verify(text)
@@ -111,7 +111,7 @@ func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
 		return Caller{}, e.refuse(err)
 	}
 	caller := token.caller()
-	e.known.Add(hash, newSession(caller, token.ExpiresAt.Add(leeway)))
+	remember(e.known, hash, newSession(caller, token.ExpiresAt.Add(leeway)), e.now())
 	return caller, nil
 }
 

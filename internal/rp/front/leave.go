@@ -49,7 +49,7 @@ func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 			return "", err
 		}
 		row.Leaving = node.Value.UID
-		return row.Leaving, a.Store.Certificates.Put(v, key, row)
+		return row.Leaving, a.Store.Certificates.Put(v, key, row.Leave(row.Leaving))
 	}
 	cluster := a.Store.Clusters.Row(v, r.clusterKey())
 	if !cluster.Exists() || cluster.Value.Deleting() { // whose rows go with it
@@ -66,5 +66,6 @@ func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 		row.Leaving = stone.UID
 	}
 	current := func(o flexnode.Certificate) bool { return node.Exists() && o.UID == node.Value.UID }
-	return stone.UID, a.Store.Certificates.Put(v, key, row.Revoke(current, a.Now()))
+	row = row.Revoke(stone.UID, current, a.Now()).Leave(stone.UID)
+	return stone.UID, a.Store.Certificates.Put(v, key, row)
 }

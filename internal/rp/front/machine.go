@@ -64,7 +64,7 @@ func (m *machines) Authenticate(r *http.Request) (Caller, error) {
 	}
 	poll := r.Method == http.MethodGet
 	hash := hashOf(text)
-	if s, ok := m.known.Get(hash); ok && poll && m.nonces.now().Unix() < s.ends {
+	if s, ok := m.known.Get(hash); ok && poll && !s.ended(m.nonces.now()) {
 		return s.caller(), nil
 	}
 	token, err := m.verify(text)
@@ -79,7 +79,7 @@ func (m *machines) Authenticate(r *http.Request) (Caller, error) {
 		c.BodyDigest, c.Signed = bound.Digest, token.signed
 		return c, nil
 	}
-	m.known.Add(hash, token.session)
+	remember(m.known, hash, token.session, m.nonces.now())
 	return token.session.caller(), nil
 }
 
@@ -121,6 +121,9 @@ func badToken(why string) error {
 	return arm.Errorf(401, "InvalidMachineToken", "%s",
 		strings.TrimSpace("The machine's token is invalid. "+why))
 }
+
+// ended reports whether a token holds no longer.
+func (s machineSession) ended(now time.Time) bool { return now.Unix() >= s.ends }
 
 func (s machineSession) caller() Caller {
 	key := base64.RawURLEncoding.EncodeToString(s.key[:])

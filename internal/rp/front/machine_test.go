@@ -441,6 +441,20 @@ func TestMachineTokenIsRemembered(t *testing.T) {
 	m.poll(t, 200)
 }
 
+// Tokens that have ended are forgotten as others come.
+func TestEndedTokensAreForgotten(t *testing.T) {
+	w, m := newMachine(t)
+	m.registers(t, 204, w.enrolment(t, "n"))
+	known := w.front.(*listener).authenticate.(*machines).known
+	for range 30 { // minutes, with a new token each
+		m.poll(t, 200)
+		w.clock.Pass(time.Minute)
+	}
+	if most := int(machinekey.Lifetime/time.Minute) + 1; known.Len() > most {
+		t.Errorf("%d tokens are known, more than the %d that hold", known.Len(), most)
+	}
+}
+
 // otherURL is another URL of the provider.
 const otherURL = "https://rp.example:8447"
 

@@ -36,7 +36,7 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 			return err
 		}
 		gone = &node.Value
-		certificates, err = a.revokeNode(v, r.nodeKey(), *gone, from)
+		certificates, err = a.revokeNode(v, r.nodeKey(), *gone, gone.UID, from)
 		if err != nil {
 			return err
 		}
@@ -68,6 +68,11 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 		cleanup["certificateRevokedFrom"] = from.UTC().Truncate(time.Second)
 		cleanup["certificateExpires"] = certificates.Until
 	}
+	if gone.ShowsToken() {
+		cleanup["roleAssignmentToRemove"] = object{
+			"scope": gone.ClusterID(), "assignee": gone.Assignee(),
+		}
+	}
 	arm.WriteJSON(w, http.StatusOK, object{ // document 004
 		"status":  "Deleted",
 		"cleanup": cleanup,
@@ -82,16 +87,18 @@ func isRevoked(row store.Row[store.Credential]) bool {
 	return !row.Exists() || row.Value.TokenID == ""
 }
 
-// revokeNode revokes the certificates of a node that is being deleted, from a time on. A node that no
-// machine has joined as has none.
+// revokeNode revokes the certificates of a node, from a time on; uid is that of one that is being
+// deleted (flexnode.Certificates.Revoke). A node that no machine has joined as has none, and one
+// whose kubelet shows tokens need not have one.
 func (a *API) revokeNode(
-	v *store.View, key string, n flexnode.Node, from time.Time,
+	v *store.View, key string, n flexnode.Node, uid string, from time.Time,
 ) (flexnode.Certificates, error) {
 	row := a.Store.Certificates.Row(v, key)
-	if !row.Exists() && !n.Used && !a.Store.Status.Row(v, key).Exists() {
+	joined := n.Used || a.Store.Status.Row(v, key).Exists()
+	if !row.Exists() && !joined || len(row.Value.Seen) == 0 && n.ShowsToken() {
 		return row.Value, nil
 	}
-	next := row.Value.Revoke(flexnode.NoCertificate, from)
+	next := row.Value.Revoke(uid, flexnode.NoCertificate, from)
 	return next, a.Store.Certificates.Put(v, key, next)
 }
 
@@ -101,5 +108,6 @@ func (a *API) revokeDeleted(v *store.View, r *request, from time.Time) error {
 	if row.Value.Since.IsZero() || !r.flag("revokeNow") {
 		return nil
 	}
-	return a.Store.Certificates.Put(v, r.nodeKey(), row.Value.Revoke(flexnode.NoCertificate, from))
+	return a.Store.Certificates.Put(v, r.nodeKey(),
+		row.Value.Revoke(r.uid, flexnode.NoCertificate, from))
 }

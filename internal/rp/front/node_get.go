@@ -28,6 +28,7 @@ func (a *API) getNode(w http.ResponseWriter, r *request) error {
 		w.Header()[machinekey.SecondHeader] = []string{"true"}
 	}
 	applied := wait.applied()
+	a.askDiagnosis(w, r)
 	r.waited = wait.end()
 	a.tellPace(w, r, applied, r.waited)
 	if applied {
@@ -59,14 +60,15 @@ type found struct {
 }
 
 // awaitNode finds a node, again with each change of it until it is another than the caller knows,
-// if the request waits for that, or until its agent may begin with what it has. Whether the caller
+// if the request waits for that, or until its agent may begin with what it has or is asked for
+// a diagnosis. Whether the caller
 // may have it is asked again each time: he may have been the node no longer since the change.
 func (a *API) awaitNode(
 	w http.ResponseWriter, r *request, wait *wait,
 ) (found, error) {
 	for woken := false; ; woken = true {
 		f, err := a.findNode(r)
-		if err != nil || f.same == "" || wait.entry == nil || woken && a.released(r) {
+		if err != nil || f.same == "" || wait.entry == nil || woken && a.wakes(r) {
 			return f, err
 		}
 		more := false
@@ -81,10 +83,11 @@ func (a *API) awaitNode(
 	}
 }
 
-// released reports whether the agent of a request's node may begin with what it has asked for.
-func (a *API) released(r *request) bool {
+// wakes reports whether the agent of a request's node may begin with what it has asked for, or is
+// asked for a diagnosis.
+func (a *API) wakes(r *request) bool {
 	row, err := a.Index.Node(r.nodeKey())
-	return err == nil && row.Value.Released()
+	return err == nil && (row.Value.Released() || row.Value.Diagnose != nil)
 }
 
 // authorizeAgain is authorize for who has waited. One who was let in as the node that he asks for

@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -105,7 +107,7 @@ func (p *put) ahead() []string {
 	}
 	poll, known := p.api.Index.Poll(key)
 	if !known {
-		return append(keys, s.Tombstones.Key(key))
+		return append(keys, s.Tombstones.Key(key), s.Certificates.Key(key))
 	}
 	if !poll.Joining {
 		return keys
@@ -200,6 +202,9 @@ func (p *put) replaced(
 		p.offered = revisionIn(v, kept, old.Value.Assigned)
 		ask.Offered = p.offered
 	} else {
+		if err := p.free(v); err != nil {
+			return flexnode.Decision{}, err
+		}
 		stone = p.former(v)
 	}
 	ask.Joins = p.joins(v, before)
@@ -248,6 +253,21 @@ func (p *put) joins(v *store.View, old *flexnode.Node) bool {
 	p.applied = status.Value.Applied()
 	heard := flexnode.HeardAt(a.Seen.Last(key), a.Now()) == flexnode.HeardLately
 	return flexnode.Joins(old, p.applied, heard, p.ask.URL)
+}
+
+// free is an error if another machine still has a certificate of the node's name, with which it could
+// read what the pods of the new node read.
+func (p *put) free(v *store.View) error {
+	row := p.api.Store.Certificates.Row(v, p.r.nodeKey()).Value
+	until := row.HeldUntil(p.api.Now())
+	if until.IsZero() || p.r.flag("acceptOldCertificate") {
+		return nil
+	}
+	return arm.Errorf(409, "NameNotFree", "The machine that was '%s' before has not left its cluster, "+
+		"and can read what the pods of a new node of this name read. Start that machine, which then "+
+		"leaves, or wait until its last certificate has ended, at %s. If the machine was erased, send "+
+		"the request with acceptOldCertificate=true.", shorten(p.r.names.of("node")),
+		until.UTC().Format(time.RFC3339))
 }
 
 // former is the tombstone of the last node of that name, nil if there was none.

@@ -163,7 +163,7 @@ func checkDeletion(t *testing.T, w *world, n api.FlexNodeConfig) {
 	if strings.Contains(text, TombstoneInfo) {
 		t.Errorf("a tombstone for a node that never was: %s", text)
 	}
-	again := w.node(201, "PUT", nodeURL("edge-1"), withPrincipal).Properties
+	again := w.node(201, "PUT", accepting(nodeURL("edge-1")), withPrincipal).Properties
 	if again.ConfigVersion <= n.Properties.ConfigVersion {
 		t.Errorf("a node that was made again goes back to version %s", again.ConfigVersion)
 	}

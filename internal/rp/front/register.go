@@ -54,6 +54,11 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 		if as == flexnode.Registered { // a token of Azure proves what a machine says
 			next = next.Joins(cmp.Or(r.caller.ObjectID, ask.PrincipalID))
 		}
+		if next.MachineKey != row.Value.MachineKey {
+			if err := a.returns(v, r, next.MachineKey); err != nil {
+				return err
+			}
+		}
 		if reflect.DeepEqual(next, row.Value) {
 			return nil
 		}
@@ -85,10 +90,29 @@ func (a *API) revokeReplaced(v *store.View, r *request, key, enrolment string, p
 		}
 	}
 	row := a.Store.Certificates.Row(v, r.nodeKey())
-	next := row.Value.Revoke(func(o flexnode.Certificate) bool {
+	next := row.Value.Revoke("", func(o flexnode.Certificate) bool {
 		return o.Enrolment == enrolment || o.ID == own
 	}, a.Now())
 	return a.Store.Certificates.Put(v, r.nodeKey(), next)
+}
+
+// returns notes that a machine was a node of the name before: what it has of that, no other machine
+// has.
+func (a *API) returns(v *store.View, r *request, key string) error {
+	row := a.Store.Certificates.Row(v, r.nodeKey())
+	if row.Value.HeldUntil(a.Now()).IsZero() {
+		return nil
+	}
+	stones, err := a.Store.Tombstones.Row(v, r.nodeKey()).Value.All()
+	if err != nil {
+		return err
+	}
+	for _, stone := range stones {
+		if stone.MachineKey == key {
+			row.Value = row.Value.Leave(stone.UID)
+		}
+	}
+	return a.Store.Certificates.Put(v, r.nodeKey(), row.Value)
 }
 
 // keyToRegister is the thumbprint of the key that a request registers, and the machine's boot.

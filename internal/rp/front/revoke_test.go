@@ -33,8 +33,14 @@ func (w *world) listed(after time.Duration) string {
 // now has a request revoke at once.
 func now(url string) string { return url + "&revokeNow=true" }
 
+// accepting has a PUT make a node whose former machine has not left.
+func accepting(url string) string { return url + "&acceptOldCertificate=true" }
+
 type deletion struct {
-	Cleanup struct{ CertificateRevokedFrom, CertificateExpires *time.Time }
+	Cleanup struct {
+		CertificateRevokedFrom, CertificateExpires *time.Time
+		RoleAssignmentToRemove                     *struct{ Scope, Assignee string }
+	}
 }
 
 // A deleted node may write until it has had time to leave, or no longer.
@@ -55,7 +61,7 @@ func TestDeletionRevokes(t *testing.T) {
 	if may := w.listed(0); may != "" {
 		t.Errorf("after a second deletion %q may write", may)
 	}
-	w.must(201, "PUT", nodeURL("n"), "{}")
+	w.must(201, "PUT", accepting(nodeURL("n")), "{}")
 	w.caughtUp()
 	w.issued("b", w.enrolment(t, "n"))
 	w.must(204, "DELETE", now(nodeURL("gone")), "")
@@ -154,4 +160,73 @@ func TestMachineReplacesItsKey(t *testing.T) {
 	if may := w.listed(0); may != own {
 		t.Errorf("%q may write", may)
 	}
+}
+
+// A name is free when its machine has left, or when its certificates have ended; else who makes a
+// node of the name accepts them.
+func TestNameIsFreeAgain(t *testing.T) {
+	w, m := newMachine(t)
+	secret := w.enrolment(t, "n")
+	m.registers(t, 204, secret)
+	w.issued("a", secret)
+	remade := func(status int, url string) {
+		t.Helper()
+		_, text := w.must(status, "PUT", url, "{}")
+		ends := w.clock.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		if status == 409 && (code(text) != "NameNotFree" || !strings.Contains(text, ends) ||
+			!strings.Contains(text, "acceptOldCertificate=true")) {
+			t.Errorf("the refusal does not name the date and the way out: %s", text)
+		}
+		w.caughtUp()
+	}
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.caughtUp()
+	remade(409, nodeURL("n"))
+	m.post(t, 204, "/leave", "{}")
+	remade(201, nodeURL("n"))
+
+	secret = w.enrolment(t, "n")
+	second := w.machineOf("n")
+	second.registers(t, 204, secret)
+	w.issued("b", secret)
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.caughtUp()
+	m.post(t, 204, "/leave", "{}") // it is not the machine that has to
+	remade(409, nodeURL("n"))
+	remade(201, accepting(nodeURL("n")))
+
+	secret = w.enrolment(t, "n")
+	same := w.machineOf("n")
+	same.key = second.key
+	same.registers(t, 204, secret)
+	w.issued("c", secret)
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.caughtUp()
+	remade(409, nodeURL("n"))
+	same.post(t, 204, "/leave", "{}") // with what it had as the node before
+	remade(201, nodeURL("n"))
+
+	w.issued("d", w.enrolment(t, "n"))
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.caughtUp()
+	remade(409, nodeURL("n"))
+	w.clock.Pass(time.Hour)
+	remade(201, nodeURL("n"))
+}
+
+// No certificate is revoked of a kubelet that shows tokens: its owner removes the role.
+func TestDeletionNamesTheRole(t *testing.T) {
+	w, _ := newMachine(t)
+	body := strings.Replace(joins(clientA), `true`, `true,"kubeletCredential":"token"`, 1)
+	w.must(200, "PUT", nodeURL("n"), body)
+	w.must(204, "POST", nodeURL("n", "/reportStatus"), "{}")
+	w.caughtUp()
+	_, text := w.must(200, "DELETE", nodeURL("n"), "")
+	role := decoded[deletion](t, text).Cleanup.RoleAssignmentToRemove
+	if role == nil || role.Scope != cluster || role.Assignee != clientA ||
+		strings.Contains(text, "certificateExpires") {
+		t.Errorf("the answer: %s", text)
+	}
+	w.caughtUp()
+	w.must(201, "PUT", nodeURL("n"), "{}")
 }

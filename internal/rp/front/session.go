@@ -7,11 +7,29 @@ import (
 	"unique"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 )
 
 // tokenHash is the first half of a token's SHA-256: nobody finds another token with that of one
 // that was verified.
 type tokenHash [sha256.Size / 2]byte
+
+// remember adds a token to those that have been verified, and forgets tokens that have ended: of those
+// that were used longest ago two at most, which is more than there are added.
+func remember[T interface{ ended(now time.Time) bool }](
+	known *lru.Cache[tokenHash, T], hash tokenHash, s T, now time.Time,
+) {
+	known.Add(hash, s)
+	for range 2 {
+		if _, oldest, _ := known.GetOldest(); !oldest.ended(now) {
+			return
+		}
+		known.RemoveOldest()
+	}
+}
+
+// ended reports whether a token holds no longer.
+func (s session) ended(now time.Time) bool { return now.Unix() >= s.expires }
 
 func hashOf(token string) tokenHash {
 	sum := sha256.Sum256([]byte(token))

@@ -23,7 +23,7 @@ func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
 			return false, nil
 		}
 		n.MachineKey = ""
-		row, err := a.revokeNode(v, r.nodeKey(), *n, a.Now())
+		row, err := a.revokeNode(v, r.nodeKey(), *n, "", a.Now())
 		if err != nil || row.Since.IsZero() { // no machine has been the node
 			return false, err
 		}

@@ -125,6 +125,7 @@ func (w *azWorld) provide() {
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.dial
 	stop := s.work(ctx)
 	t.Cleanup(func() { _ = stop(ctx); cancel() })
+	w.store = s.store
 	direct.Config.Handler = s.public(s.api.Direct(must(newEntra(ctx, settings))))
 	direct.StartTLS()
 	t.Cleanup(direct.Close)

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -48,12 +50,12 @@ func TestAz(t *testing.T) {
 		run  func(*azWorld, *testing.T)
 	}{
 		{"Documented", (*azWorld).documented}, {"Life", (*azWorld).life},
-		{"Revoke", (*azWorld).revoke}, {"Direct", (*azWorld).askedDirectly},
-		{"Secrets", (*azWorld).secrets},
+		{"Revoke", (*azWorld).revoke},
+		{"Direct", (*azWorld).askedDirectly}, {"Secrets", (*azWorld).secrets},
 		{"Existing", (*azWorld).existing}, {"Fleet", (*azWorld).fleet},
 		{"FleetRefusals", (*azWorld).fleetRefusals}, {"Replace", (*azWorld).replaced},
 		{"Identities", (*azWorld).identities}, {"Unfollowed", (*azWorld).unfollowed},
-		{"Options", (*azWorld).optionsAreComplete},
+		{"Diagnose", (*azWorld).diagnose}, {"Options", (*azWorld).optionsAreComplete},
 		{"Refusals", (*azWorld).refusals}, {"NoProvider", (*azWorld).noProvider},
 		{"ClusterDown", (*azWorld).clusterIsDown}, {"Deployments", (*azWorld).deployments},
 		{"DeploymentsRefused", (*azWorld).deploymentsRefused}, {"Linter", (*azWorld).linter},
@@ -178,6 +180,67 @@ func (w *azWorld) revoke(t *testing.T) {
 				t.Errorf("after %s%s: revoked %v", command, option, revoked)
 			}
 		}
+	}
+	w.fails("az aks flex-node create $G -n lost-2", "--accept-old-certificate")
+	w.must("az aks flex-node create $G -n lost-2 --accept-old-certificate -o none")
+	_, told, _ := w.run("az aks flex-node delete $G -n lost-2 --yes")
+	if !strings.Contains(told, "The name 'lost-2' is free again when the machine has left, or at 20") {
+		t.Errorf("the deletion says %s", told)
+	}
+}
+
+// diagnose asks a machine for its diagnosis, and has the machine answer.
+func (w *azWorld) diagnose(t *testing.T) {
+	w.must("az aks flex-node create $G -n edge-9 -o none")
+	const key = subscription + "/my-rg/my-cluster/edge-9"
+	answers := func(d api.Diagnosed) {
+		t.Helper()
+		must(w.store.Update(t.Context(), "diagnosis taken", nil, func(v *store.View) error {
+			n, row := w.store.Nodes.Row(v, key).Value, w.store.Diagnoses.Row(v, key).Value
+			d.ID = row.ID
+			n, row, err := n.Diagnosed(row, d, time.Now())
+			return errors.Join(err, w.store.Nodes.Put(v, key, n), w.store.Diagnoses.Put(v, key, row))
+		}))
+	}
+	asks := func(d api.Diagnosed, script string) string {
+		t.Helper()
+		before := must(w.store.Diagnoses.Get(t.Context(), key)).Value.ID
+		done := make(chan string)
+		go func() {
+			out, errs, code := w.run(script)
+			done <- fmt.Sprint(out, errs, code)
+		}()
+		for must(w.store.Diagnoses.Get(t.Context(), key)).Value.ID == before {
+			select {
+			case out := <-done:
+				return out
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		answers(d)
+		return <-done
+	}
+	out := asks(api.Diagnosed{Findings: []api.Finding{{Type: "KubeletRunning", Verdict: "error",
+		Owner: "machine", Message: "it does not run"}, {Type: "SwapOff", Verdict: "ok"}}},
+		"az aks flex-node diagnose $G -n edge-9 -o table")
+	if !strings.Contains(out, "KubeletRunning") || strings.Contains(out, "SwapOff") {
+		t.Errorf("doctor: %s", out)
+	}
+	out = asks(api.Diagnosed{SupportBundle: []byte("age-encryption.org/v1")},
+		"az aks flex-node diagnose $G -n edge-9 --kind supportBundle --file out.age -o tsv "+
+			"--query supportBundle; stat -c %a out.age; cat out.age")
+	if !strings.Contains(out, "600\nage-encryption.org/v1") {
+		t.Errorf("bundle: %s", out)
+	}
+	out = asks(api.Diagnosed{Refused: "no key"},
+		"az aks flex-node diagnose $G -n edge-9 --kind supportBundle --file other.age")
+	if !strings.Contains(out, "refuses: no key") || !strings.HasSuffix(out, "1") {
+		t.Errorf("refused: %s", out)
+	}
+	w.fails("az aks flex-node diagnose $G -n edge-9 --kind supportBundle", "--file")
+	w.must("az aks flex-node diagnose $G -n edge-9 --no-wait")
+	if d := must(w.store.Diagnoses.Get(t.Context(), key)).Value; d.State != "Requested" {
+		t.Errorf("not waited for: %+v", d)
 	}
 }
 
@@ -324,6 +387,7 @@ func (w *azWorld) noProvider(t *testing.T) {
 		{"", "get-config-url $G -n empty" + at, want},
 		{"", "create $G -n half --output-config-url" + at, want},
 		{"", "rotate-token $G -n empty" + at, want},
+		{"", "diagnose $G -n empty" + at, want},
 		{"", "wait $G -n half --ready" + at, want},
 	})
 }
@@ -439,7 +503,8 @@ func (w *azWorld) preparesCluster(t *testing.T) {
 		}
 		file := strings.TrimPrefix(read("preparer.file"), "600 ")
 		_, err := os.Stat(file)
-		if got := read("preparer.args"); fmt.Sprint(code) != tt.code || strings.TrimSuffix(got, " "+file) != tt.args ||
+		got := strings.TrimSuffix(read("preparer.args"), " "+file)
+		if fmt.Sprint(code) != tt.code || got != tt.args ||
 			!strings.Contains(read("preparer.kubeconfig"), tt.kubeconfig) || !os.IsNotExist(err) ||
 			!filepath.IsAbs(file) || !strings.Contains(out, file) {
 			t.Errorf("%s: exit code %d, %q, %s, %v\n%s%s", tt.command, code, got, file, err, out, errors)

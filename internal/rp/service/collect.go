@@ -37,7 +37,7 @@ func (s *service) collect(ctx context.Context) {
 	}
 }
 
-// collectOld deletes old tombstones and operations, and certificates that have ended. A row at a
+// collectOld deletes old tombstones, operations and diagnoses, and certificates that have ended. A row at a
 // time is read: there may be many.
 func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 	return errors.Join(
@@ -61,6 +61,12 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 		collectEach(ctx, st, st.Operations, func(v *store.View, r store.Row[flexnode.Operation]) error {
 			if now.Sub(r.Value.Started) > operationAge {
 				st.Operations.Delete(v, r.Key)
+			}
+			return nil
+		}),
+		collectEach(ctx, st, st.Diagnoses, func(v *store.View, r store.Row[flexnode.Diagnosis]) error {
+			if now.After(r.Value.Expires) {
+				st.Diagnoses.Delete(v, r.Key)
 			}
 			return nil
 		}))

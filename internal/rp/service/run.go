@@ -204,6 +204,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		s.api.Kubelets = s.clusters
 		s.countCredentials()
 	}
+	s.tellExpiry(keys)
 	s.registry.MustRegister(s.api.Gauges(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return nil
@@ -218,6 +219,30 @@ func (s *service) countCredentials() {
 			ConstLabels: prometheus.Labels{"state": state},
 		}, func() float64 { return float64(s.clusters.CountCredentials(state)) }))
 	}
+}
+
+// signingLeast is the time that the certificate of the signing key has left when it is warned of.
+const signingLeast = 30 * 24 * time.Hour
+
+// tellExpiry registers when the certificate of the key ends that signs, and warns shortly before. No
+// node stops at its end.
+func (s *service) tellExpiry(keys seal.Ring) {
+	if len(keys.Keys) == 0 {
+		return
+	}
+	until, err := keys.Certified(keys.Keys[0].ID)
+	if err != nil {
+		s.log.Warn("cannot tell when the signing key's certificate ends", "error", err)
+		return
+	}
+	if time.Until(until) < signingLeast {
+		s.log.Warn("the certificate of the signing key ends soon; add and promote another key",
+			"key", keys.Keys[0].ID, "ends", until)
+	}
+	s.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "flexnode_rp_signing_certificate_ends_timestamp_seconds",
+		Help: "When the certificate of the key ends that signs revisions.",
+	}, func() float64 { return float64(until.Unix()) }))
 }
 
 // replicaName tells this process from all others.

@@ -140,11 +140,11 @@ func TestIndexOfStatus(t *testing.T) {
 		changed := node("n", 5)
 		changed.State, changed.Former, changed.Credential = "Updating", "app:old", "s/g/c/cred"
 		changed.MachineKey, changed.Boots.Current = "key", "boot"
-		changed.Second = &flexnode.SecondMachine{}
+		changed.Second, changed.Diagnose = &flexnode.SecondMachine{}, &flexnode.Diagnose{}
 		putNode(t, s, "s/g/c/n", changed)
 		synctest.Wait()
 		want := Poll{changed.UID, changed.ETag(), changed.Identity, "app:old", "key", "boot", "Updating",
-			true, true}
+			true, true, true}
 		if p, _ := x.Poll("s/g/c/n"); p != want {
 			t.Errorf("%+v", p)
 		}

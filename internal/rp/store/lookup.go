@@ -23,6 +23,8 @@ type Poll struct {
 	Joining bool
 	// Second tells that another machine was seen beside the node's.
 	Second bool
+	// Diagnose tells that the agent is asked for a diagnosis.
+	Diagnose bool
 }
 
 // below calls see with what a tree has after a key, of what begins with a prefix, until it returns
@@ -55,10 +57,11 @@ func (x *Index) Poll(nodeKey string) (Poll, bool) {
 		return Poll{}, false
 	}
 	t := e.traits.Value()
+	wanted := t.wanted.Value()
 	return Poll{
 		UID: e.uid, ETag: e.etag(), Identity: e.identity, Former: t.former,
 		MachineKey: e.machineKey, Boot: e.boot, State: t.state, Joining: t.joining,
-		Second: t.wanted.Value().Second,
+		Second: wanted.Second, Diagnose: wanted.Diagnose,
 	}, true
 }
 

@@ -9,6 +9,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -44,6 +45,8 @@ type Store struct {
 	// Certificates are those of kubelets, by key of the node, also after it was deleted.
 	Certificates Table[flexnode.Certificates]
 	Operations   Table[flexnode.Operation]
+	// Diagnoses has the requests to machines and their answers, by key of the node.
+	Diagnoses Table[api.Diagnosis]
 	// APIServers tell which registration an API server belongs to, by flexnode.Cluster.APIServer.
 	APIServers Table[string]
 	// Endpoints tell which registration has reached its API server at an address last, by
@@ -96,6 +99,7 @@ func New(b Backend) *Store {
 	table(s, &s.Tombstones, other, "tombstones")
 	table(s, &s.Certificates, other, "certificates")
 	table(s, &s.Operations, other, "operations")
+	table(s, &s.Diagnoses, other, "diagnoses")
 	table(s, &s.APIServers, other, "apiservers")
 	table(s, &s.Endpoints, other, "endpoints")
 	table(s, &s.Members, other, "members")

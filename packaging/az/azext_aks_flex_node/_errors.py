@@ -28,6 +28,7 @@ KINDS = {
 
 ADVICE = {
     'AuthorizationFailed': 'Ask an owner of the cluster for a role that has this action.',
+    'NameNotFree': 'If the machine was erased, add --accept-old-certificate.',
     'NoConfigUrl': 'To get another URL: az aks flex-node rotate-token',
     'PreconditionFailed': 'It has changed meanwhile: try again.',
     'MissingSubscriptionRegistration':

@@ -119,3 +119,11 @@ def issued_table(issued):
     return _row(('ConfigVersion', issued.get('configVersion'), 13),
                 ('Expires', issued.get('configUrlExpires'), 20),
                 ('ConfigUrl', '-o json shows it', 16))
+
+
+def findings_table(diagnosis):
+    """One row for each thing that is wrong."""
+    return [_row(('Verdict', finding.get('verdict'), 7), ('Condition', finding.get('type'), 24),
+                 ('Owner', finding.get('owner'), 13), ('Message', finding.get('message'), 60))
+            for finding in diagnosis.get('findings') or []
+            if finding.get('verdict') in ('error', 'warning')]

@@ -254,3 +254,18 @@ examples:
   - name: Remove it after a question.
     text: az aks flex-node disable -g my-rg -n my-cluster
 """
+
+helps['aks flex-node diagnose'] = """
+type: command
+short-summary: Ask the machine of a flex node what is wrong with it.
+long-summary: |
+    The machine answers within its policy (/etc/aks-flex-node/policy.json). A support bundle is
+    encrypted by age to the key that the policy names; open it with `age --decrypt -i IDENTITY`.
+examples:
+  - name: See what doctor finds on the machine.
+    text: az aks flex-node diagnose -g my-rg --cluster my-cluster --name edge-1 -o table
+  - name: Get a support bundle.
+    text: >-
+        az aks flex-node diagnose -g my-rg --cluster my-cluster --name edge-1
+        --kind supportBundle --file edge-1.tar.gz.age
+"""

@@ -1,6 +1,7 @@
 """The options."""
 
-from azure.cli.core.commands.parameters import get_enum_type, get_three_state_flag
+from azure.cli.core.commands.parameters import (file_type, get_enum_type,
+                                                get_three_state_flag)
 
 from azext_aks_flex_node import _cluster, _validators as check
 from azext_aks_flex_node._desired import OPTIONS
@@ -42,6 +43,18 @@ def load_arguments(self, _):
             _node(c, command)
             c.argument('yes', options_list=['--yes', '-y'], action='store_true',
                        help='Do not ask.')
+    with self.argument_context('aks flex-node create') as c:
+        c.argument('accept_old_certificate', action='store_true',
+                   options_list=['--accept-old-certificate', '--accept-old-cert'],
+                   help='Create the node although the last machine of its name has not left, and '
+                        'can read what the pods of the new node read until its certificate ends.')
+    for command, otherwise in (
+            ('delete', 'By default it has 30 minutes to leave.'),
+            ('rotate-token', 'Its Node is deleted. By default it may write until another machine '
+                             'has joined.')):
+        with self.argument_context(f'aks flex-node {command}') as c:
+            c.argument('revoke_now', action='store_true',
+                       help='The cluster refuses the writes of the machine at once. ' + otherwise)
     for command, text in (('pause', 'Changes of this node alone wait.'),
                           ('resume', 'Changes of this node wait no longer.')):
         with self.argument_context(f'aks flex-node {command}') as c:
@@ -59,15 +72,14 @@ def load_arguments(self, _):
                    help='How many more nodes may fail it, or not answer after it. Default: 1.')
         c.argument('duration', options_list=['--for'],
                    help='For how long, such as PT4H; at most P7D. Default: PT24H.')
-    for command, otherwise in (
-            ('delete', 'By default it has 30 minutes to leave.'),
-            ('rotate-token', 'Its Node is deleted. By default it may write until another machine '
-                             'has joined.')):
-        with self.argument_context(f'aks flex-node {command}') as c:
-            c.argument('revoke_now', action='store_true',
-                       help='The cluster refuses the writes of the machine at once. ' + otherwise)
     with self.argument_context('aks flex-node rollback') as c:
         c.argument('config_version', help='A version that `az aks flex-node history` shows.')
+    with self.argument_context('aks flex-node diagnose') as c:
+        c.argument('kind', arg_type=get_enum_type(['doctor', 'supportBundle']),
+                   help='What the machine is asked for.')
+        c.argument('file', options_list=['--file', '-f'], type=file_type,
+                   help='The new file for the support bundle.')
+        c.argument('timeout', type=int, help='For how many seconds to wait for the machine.')
     with self.argument_context('aks flex-node wait') as c:
         _conditions(c)
     _cluster.load_arguments(self)

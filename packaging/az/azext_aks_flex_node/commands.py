@@ -3,8 +3,8 @@
 from azure.cli.core.commands import CliCommandType
 
 from azext_aks_flex_node._format import (
-    changes_table, diff_table, history_table, issued_table, node_table, nodes_table, paused_table,
-    summary_table)
+    changes_table, diff_table, findings_table, history_table, issued_table, node_table,
+    nodes_table, paused_table, summary_table)
 
 DELETE = ('The node is deleted: its URL and token are revoked, and a machine that follows it '
           'gives itself back. Are you sure?')
@@ -35,6 +35,8 @@ def load_command_table(self, _):
         g.custom_command('allow-versions', 'allow_versions', table_transformer=changes_table)
         g.custom_command('pause', 'pause', table_transformer=paused_table)
         g.custom_command('resume', 'resume', table_transformer=paused_table)
+        g.custom_command('diagnose', 'diagnose_flex_node', supports_no_wait=True,
+                         table_transformer=findings_table)
         g.custom_command('rollback', 'roll_back_flex_node', table_transformer=node_table)
     cluster = CliCommandType(operations_tmpl='azext_aks_flex_node._cluster#{}')
     with self.command_group('aks flex-node', cluster, is_preview=True) as g:

@@ -1,12 +1,14 @@
 """What the commands do. Resources are passed as the API has them, `properties` and all."""
 
+import base64
+import os
 import time
 
 from azure.cli.core import azclierror
 from azure.cli.core.util import user_confirmation
 from knack.log import get_logger
 
-from azext_aks_flex_node._client import connect, content, member
+from azext_aks_flex_node._client import POLL_SECONDS, connect, content, member
 from azext_aks_flex_node._desired import apply, with_options
 from azext_aks_flex_node._errors import Refused, told
 from azext_aks_flex_node._validators import secret
@@ -26,6 +28,7 @@ STOP = ("'{}' will no longer follow its resource: its machine applies this chang
 @with_options
 def create_flex_node(cmd, resource_group_name, cluster_name, node_name,
                      auth_method='bootstrapToken', output_config_url=False, replace=False,
+                     accept_old_certificate=False,
                      timeout=CLUSTER_SECONDS, endpoint=None, no_wait=False, yes=False, **wanted):
     if no_wait and output_config_url:
         raise azclierror.MutuallyExclusiveArgumentError(
@@ -41,7 +44,8 @@ def create_flex_node(cmd, resource_group_name, cluster_name, node_name,
         url = client.node(resource_group_name, cluster_name, node_name)
         try:
             node = _put(client, url, node, no_wait=no_wait, seconds=timeout,
-                        headers=None if replace else {'If-None-Match': '*'})
+                        headers=None if replace else {'If-None-Match': '*'},
+                        params={'acceptOldCertificate': 'true'} if accept_old_certificate else None)
         except Refused as ex:
             if ex.code == 'PreconditionFailed':
                 raise _exists(url) from ex
@@ -74,9 +78,9 @@ def _secrets(method, wanted):
                                         wanted['onboarding_secret'])}
 
 
-def _put(client, url, node, no_wait=False, seconds=CLUSTER_SECONDS, headers=None):
+def _put(client, url, node, no_wait=False, seconds=CLUSTER_SECONDS, headers=None, params=None):
     """PUTs a node and waits until it is made, but not for ever for a cluster that is down."""
-    answer = client.send('PUT', url, body=node, headers=headers)
+    answer = client.send('PUT', url, body=node, headers=headers, params=params)
     if no_wait:
         return None
     node = content(answer)
@@ -177,8 +181,18 @@ def delete_flex_node(cmd, resource_group_name, cluster_name, node_name, revoke_n
                      endpoint=None):
     with told():
         client = connect(cmd, endpoint)
-        client.send('DELETE', client.node(resource_group_name, cluster_name, node_name),
-                    params=_at_once(revoke_now))
+        gone = client.read('DELETE', client.node(resource_group_name, cluster_name, node_name),
+                           params=_at_once(revoke_now))
+    cleanup = (gone or {}).get('cleanup') or {}
+    if cleanup.get('certificateExpires'):
+        logger.warning("The name '%s' is free again when the machine has left, or at %s. Before "
+                       'that `create` needs --accept-old-certificate.', node_name,
+                       cleanup['certificateExpires'])
+    role = cleanup.get('roleAssignmentToRemove')
+    if role:
+        logger.warning("The machine's kubelet shows a token of Azure, which no one has revoked: "
+                       'az role assignment delete --assignee %s --scope %s', role.get('assignee'),
+                       role.get('scope'))
 
 
 def rotate_token(cmd, resource_group_name, cluster_name, node_name, revoke_now=False,
@@ -325,3 +339,40 @@ def _reached(client, url, ready, made, deleted, exists, custom):
         import jmespath
         return bool(jmespath.search(custom, node))
     return True
+
+
+def diagnose_flex_node(cmd, resource_group_name, cluster_name, node_name, kind='doctor',
+                       file=None, timeout=600, endpoint=None, no_wait=False):
+    if kind == 'supportBundle' and not file and not no_wait:
+        raise azclierror.RequiredArgumentMissingError(
+            'Say where the encrypted support bundle is to be written: --file.')
+    with told():
+        client = connect(cmd, endpoint)
+        url = client.node(resource_group_name, cluster_name, node_name)
+        asked = client.read('POST', f'{url}/diagnose', body={'kind': kind})
+        if no_wait:
+            return None
+        end = time.monotonic() + timeout
+        while member(asked, 'state') == 'Requested':
+            if time.monotonic() > end:
+                raise azclierror.AzureResponseError(
+                    f"'{node_name}' has not answered within {timeout} seconds. It may answer "
+                    'later, within a day.', 'az aks flex-node show tells when it was seen last.')
+            time.sleep(POLL_SECONDS)
+            asked = client.read('POST', f'{url}/listDiagnosis', body={})
+    if asked['state'] == 'Refused':
+        raise azclierror.AzureResponseError(
+            f"'{node_name}' refuses: {asked.get('message', '')}")
+    bundle = asked.pop('supportBundle', None)
+    if bundle and file:
+        _write(file, base64.b64decode(bundle))
+    return asked
+
+
+def _write(file, data):
+    """Writes a new file that its owner alone reads."""
+    try:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'wb') as out:
+            out.write(data)
+    except OSError as ex:
+        raise azclierror.FileOperationError(f'{file} cannot be written: {ex}') from ex

@@ -431,6 +431,7 @@ func TestRBAC(t *testing.T) {
 			return
 		}
 		delete(o["metadata"].(object), "labels")
+		delete(o["metadata"].(object), "annotations")
 		for _, named := range []any{o["metadata"], o["roleRef"]} { // the release is in kube-system
 			if named, ok := named.(object); ok {
 				named["name"] = strings.Replace(fmt.Sprint(named["name"]), ":kube-system", "", 1)
@@ -463,6 +464,21 @@ func TestRBAC(t *testing.T) {
 			t.Errorf("without rbac there is %v", o)
 		}
 	}
+}
+
+// What was revoked outlives the release, and an upgrade has nothing to put in its place.
+func TestRevocationsAreKept(t *testing.T) {
+	for _, o := range render(t, minimal("")) {
+		if o["kind"] != "ConfigMap" || at(o, "metadata", "name") != "flexnode-revoked" {
+			continue
+		}
+		_, data := o["data"]
+		if at(o, "metadata", "annotations", "helm.sh/resource-policy") != "keep" || data {
+			t.Errorf("the ConfigMap of revoked certificates is %v", o)
+		}
+		return
+	}
+	t.Error("the chart has no ConfigMap of revoked certificates")
 }
 
 // Values that are wrong are refused before anything is installed.

@@ -1,0 +1,103 @@
+// Package diagnose answers a provider that asks a machine what is wrong with it, within the policy of
+// the machine.
+package diagnose
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/support"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+const (
+	// answerFor bounds a diagnosis for a provider.
+	answerFor = 2 * time.Minute
+	// maxFindings and maxBundle are the sizes that the provider takes, in bytes, and answerText that
+	// of one text (docs/api.md).
+	maxFindings = 60 << 10
+	maxBundle   = 768 << 10
+	answerText  = 800
+)
+
+// Answer answers a provider that asks for a diagnosis of a kind, within the policy of the machine.
+func Answer(ctx context.Context, a *change.Agent, kind string) (d agentapi.Diagnosed) {
+	limits, err := change.Policy(a)
+	if err != nil {
+		d.Refused = health.Clip(err.Error(), answerText)
+		return d
+	}
+	if d.Refused = limits.Diagnose.Refuses(kind); d.Refused != "" {
+		return d
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerFor)
+	defer cancel()
+	var given support.Given
+	if a.Given != nil {
+		if c := a.Given(); c != nil {
+			given.Input = &change.Input{Config: *c}
+		}
+	}
+	if kind == agentapi.Doctor {
+		d.Findings = findings(support.DoctorWithoutSecrets(ctx, a, given))
+		return d
+	}
+	if d.SupportBundle, err = bundleFor(ctx, a, given, limits.Diagnose.Key); err != nil {
+		d.Refused = health.Clip(err.Error(), answerText)
+	}
+	return d
+}
+
+// findings returns the report of doctor as the provider takes it, and as much of it.
+func findings(list []health.Diagnosis) []agentapi.Finding {
+	var all []agentapi.Finding
+	for size, i := 0, 0; i < len(list); i++ {
+		c := list[i]
+		f := agentapi.Finding{
+			Type: c.Type, Verdict: c.Verdict, Reason: c.Reason, Message: health.Clip(c.Message, answerText),
+			Layer: string(c.Layer), Owner: c.Owner, Follows: c.Follows,
+		}
+		for _, command := range c.Remedies {
+			f.Remedies = append(f.Remedies, health.Clip(command, answerText))
+		}
+		text, err := json.Marshal(f)
+		if size += len(text); err != nil || size > maxFindings {
+			break
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// bundleFor is a support bundle that is encrypted to a key, with shorter journals where it would be
+// larger than the provider takes.
+func bundleFor(
+	ctx context.Context, a *change.Agent, given support.Given, key string,
+) ([]byte, error) {
+	encrypt, err := support.Encrypt(key)
+	if err != nil {
+		return nil, err
+	}
+	for lines := support.JournalLines; lines > 0; lines /= 4 {
+		var out bytes.Buffer
+		sealed, err := encrypt(&out)
+		if err != nil {
+			return nil, fmt.Errorf("cannot encrypt the support bundle: %w", err)
+		}
+		_, err = support.SupportBundle(ctx, a, given, lines, sealed)
+		if err := errors.Join(err, sealed.Close()); err != nil {
+			return nil, err
+		}
+		if out.Len() <= maxBundle {
+			return out.Bytes(), nil
+		}
+	}
+	return nil, fmt.Errorf("the support bundle is larger than %d bytes: make it on the machine, with "+
+		"`aks-flex-node support-bundle`", maxBundle)
+}

@@ -1,0 +1,61 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/wait"
+)
+
+// diagnosePause is the least time between two diagnoses.
+const diagnosePause = time.Minute
+
+// question is a diagnosis that a provider asks for.
+type question struct{ id, kind string }
+
+// askDiagnosis has the machine be diagnosed as an answer to a poll asks.
+func (f *Following) askDiagnosis(answer follow.Answer) {
+	if answer.Diagnose == "" || f.Diagnose == nil {
+		return
+	}
+	select {
+	case f.questions <- question{answer.Diagnose, answer.Kind}:
+	default: // it is at work
+	}
+}
+
+// diagnose answers the provider's requests for diagnoses until ctx ends. A request that could not be
+// answered is in the next poll again.
+func (f *Following) diagnose(ctx context.Context) {
+	answered := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case q := <-f.questions:
+			if q.id == answered {
+				continue
+			}
+			f.agent.Log.Info("the provider asks for a diagnosis", "kind", q.kind, "id", q.id)
+			d := f.Diagnose(ctx, q.kind)
+			d.ID = q.id
+			err := f.Resource.Diagnosed(ctx, d)
+			refused, _ := errors.AsType[*follow.RefusedError](err)
+			if err == nil || refused != nil && refused.Status >= 400 && refused.Status < 500 {
+				answered = q.id
+			}
+			if err != nil {
+				f.agent.Log.Warn("the diagnosis is not delivered", "kind", q.kind, "id", q.id,
+					"error", err)
+			} else {
+				f.agent.Log.Info("the provider has the diagnosis", "kind", q.kind, "id", q.id,
+					"refused", d.Refused, "bytes", len(d.SupportBundle))
+			}
+		}
+		if !wait.Sleep(ctx, diagnosePause) {
+			return
+		}
+	}
+}
