@@ -325,8 +325,8 @@ func (w *azWorld) refusals(t *testing.T) {
 		{"", "create $G -n x --client-secret s", "goes with --auth-method servicePrincipal only."},
 		{"", "create $G -n x --client-id 1", "--client-id goes with --auth-method servicePrincipal " +
 			"or managedIdentity only."},
-		{"", "create $G -n x --auth-method arc --principal-id 1", "--principal-id goes with " +
-			"--auth-method managedIdentity only."},
+		{"", "create $G -n x --principal-id 1", "--principal-id goes with --auth-method " +
+			"servicePrincipal or managedIdentity or arc only."},
 		{"", "create $G -n x --auth-method arcane", "'arcane' is not a valid value"},
 		{"", "create $G -n x --output-url --no-wait", "needs what --no-wait does not wait for."},
 		{"", "create $G -n x --endpoint http://h", "'http://h' is not an https URL of a host."},

@@ -187,7 +187,9 @@ import sys; sys.path.insert(0, 'extensions/aks-flex-node')
 from azext_aks_flex_node._desired import OPTIONS
 print(*(place for option in OPTIONS.values() for place in option.places))"`)
 	missing := writable(t)
-	for place := range strings.FieldsSeq(out + " azureAuth.method upgradePolicy.paused") {
+	others := " azureAuth.method upgradePolicy.paused" + // --auth-method, pause
+		" azureAuth.arc.onboarding.principalId" // what enrols a machine is no identity of its node
+	for place := range strings.FieldsSeq(out + others) {
 		found := len(missing)
 		maps.DeleteFunc(missing, func(p string, _ bool) bool {
 			return p == place || strings.HasPrefix(p, place+".")

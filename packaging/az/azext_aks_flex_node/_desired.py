@@ -30,8 +30,10 @@ _of_identity('client_secret', 'servicePrincipal.clientSecret',
              '`create` asks for it at a terminal. The machine proves it before it counts.')
 _of_identity('client_tenant', 'servicePrincipal.clientTenant',
              "Tenant of the service principal. Default: the cluster's.")
-_of_identity('principal_id', 'managedIdentity.principalId',
-             'Object id of a system-assigned managed identity.')
+_of_identity('principal_id',
+             'servicePrincipal.principalId managedIdentity.principalId arc.principalId',
+             'Object id of the identity, by which the cluster knows the node. Default: what its '
+             'machine says; a system-assigned managed identity has none.')
 _of_identity('arc_machine_id', 'arc.machineResourceId',
              "Resource id of the Arc machine. Default: the one of the node's name in the "
              "cluster's resource group.")

@@ -30,7 +30,7 @@ ADVICE = {
     'AuthorizationFailed': 'Ask an owner of the cluster for a role that has this action.',
     'NameNotFree': 'If the machine was erased, add --accept-old-certificate.',
     'NoConfigUrl': 'To get another URL: az aks flex-node rotate-token',
-    'PreconditionFailed': 'Somebody else has changed it meanwhile: try again.',
+    'PreconditionFailed': 'It has changed meanwhile: try again.',
     'MissingSubscriptionRegistration':
         'az provider register --namespace Microsoft.ContainerService',
     'ParentResourceNotFound':

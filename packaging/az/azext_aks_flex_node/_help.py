@@ -211,8 +211,8 @@ short-summary: Have a new machine become a flex node, under the same name.
 long-summary: >-
     Answers with the URL that the new machine joins with, and with the command that it is given to.
     The configuration remains. The former machine is shut out at once, and its Node deleted: where
-    it still works, run `sudo aks-flex-node unbootstrap` on it before, which moves its pods away. Where
-    the identity is that of the machine (arc, managedIdentity) name the new one before:
+    it still works, run `sudo aks-flex-node unbootstrap` on it before, which moves its pods away.
+    Where the identity is that of the machine (arc, managedIdentity) name the new one before:
     `update --arc-machine-id` or `update --principal-id`.
 examples:
   - name: Print the URL alone, for the standard input of the command on the new machine.

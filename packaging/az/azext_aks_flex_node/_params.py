@@ -50,7 +50,8 @@ def load_arguments(self, _):
                         'can read what the pods of the new node read until its certificate ends.')
     for command, otherwise in (
             ('delete', 'By default it has 30 minutes to leave.'),
-            ('rotate-token', 'By default it may write until another machine has joined.')):
+            ('rotate-token', 'Its Node is deleted. By default it may write until another machine '
+                             'has joined.')):
         with self.argument_context(f'aks flex-node {command}') as c:
             c.argument('revoke_now', action='store_true',
                        help='The cluster refuses the writes of the machine at once. ' + otherwise)

@@ -209,17 +209,15 @@ def get_config_url(cmd, resource_group_name, cluster_name, node_name, timeout=CL
         client = connect(cmd, endpoint)
         issued = _action(client, client.node(resource_group_name, cluster_name, node_name),
                          'listConfigUrl', timeout)
-    logger.warning('Whoever has this URL can join a machine as %s, until %s.', node_name,
+    logger.warning('Any holder of this URL can join a machine as %s, until %s.', node_name,
                    issued['configUrlExpires'])
     return issued['configUrl']
 
 
 def replace_machine(cmd, resource_group_name, cluster_name, node_name, timeout=CLUSTER_SECONDS,
                     endpoint=None):
-    with told():
-        client = connect(cmd, endpoint)
-        issued = _action(client, client.node(resource_group_name, cluster_name, node_name),
-                         'regenerateToken', timeout, {'revokeNow': 'true'})
+    issued = rotate_token(cmd, resource_group_name, cluster_name, node_name, revoke_now=True,
+                          timeout=timeout, endpoint=endpoint)
     logger.warning('On the new machine, with configUrl on standard input, until %s:\n  %s',
                    issued['configUrlExpires'], JOIN)
     return dict(issued, command=JOIN)
