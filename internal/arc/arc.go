@@ -48,6 +48,9 @@ type Record struct {
 	Assignments []Assignment `json:"assignments,omitempty"`
 }
 
+// Owes reports whether something is to be taken back in Azure.
+func (r Record) Owes() bool { return r.Connected || len(r.Assignments) > 0 }
+
 // Assignment is a role assignment of ours.
 type Assignment struct {
 	Scope string `json:"scope"`

@@ -97,18 +97,25 @@ func followsAs(t *testing.T, w way) {
 		t.Error(err)
 	}
 	rp(t, 200, http.MethodDelete, rpNode(name), nil)
+	waitsAgain(t, m)
+	if out, err := bench.Kubectl(t.Context(), "", "get", "node", name); err == nil {
+		t.Errorf("the Node is left: %s", out)
+	}
+	same(t, before, snapshot(t.Context(), t, m))
+}
+
+// waitsAgain waits until the service of a machine whose resource was deleted waits for another
+// configuration, and stops it.
+func waitsAgain(t *testing.T, m lab.Machine) {
+	t.Helper()
 	eventually(t, "the machine to wait for another configuration", func() bool {
 		out := output(t, m, "systemctl", "show", "-p", "StatusText", service)
 		return strings.Contains(out, "waiting for a configuration")
 	})
-	if out, err := bench.Kubectl(t.Context(), "", "get", "node", name); err == nil {
-		t.Errorf("the Node is left: %s", out)
-	}
 	if got := output(t, m, "systemctl", "is-enabled", service); got != "enabled\n" {
 		t.Errorf("the service is %s", got)
 	}
 	output(t, m, "systemctl", "disable", "--now", service)
-	same(t, before, snapshot(t.Context(), t, m))
 }
 
 // followed is a node that follows its flexNodeConfig.

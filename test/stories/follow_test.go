@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
@@ -63,6 +64,38 @@ type provider struct {
 	second bool
 	// leaves deletes the Node of a machine that leaves; nil refuses that.
 	leaves func()
+	// arcSecret is the secret that it gives the machine of a deleted node, arcLeft what that has said.
+	arcSecret string
+	arcLeft   *agentapi.ArcLeft
+}
+
+// leave answers a machine that leaves.
+func (p *provider) leave(w *httptest.ResponseRecorder, r *http.Request) (*http.Response, error) {
+	var ask agentapi.Leave
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		return nil, err
+	}
+	switch {
+	case ask.PublicKey != nil && p.arcSecret == "":
+		w.WriteHeader(http.StatusNotFound)
+	case ask.PublicKey != nil:
+		encapsulated, text, err := sealed.Seal(ask.PublicKey,
+			sealed.About{ID: "/flexNodeConfig/edge-1", UID: "u"}, []byte(p.arcSecret))
+		if err != nil {
+			return nil, err
+		}
+		answer := agentapi.LeaveSecret{EncapsulatedKey: encapsulated, Ciphertext: text}
+		_ = json.NewEncoder(w).Encode(answer) // a recorder takes everything
+	case ask.Arc != nil:
+		p.set(func() { p.arcLeft = ask.Arc })
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		p.leaves()
+		w.WriteHeader(http.StatusNoContent)
+	}
+	resp := w.Result()
+	resp.Request = r
+	return resp, nil
 }
 
 // offers has the provider offer a configuration.
@@ -127,8 +160,7 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	case action == "leave" && p.leaves == nil:
 		w.WriteHeader(http.StatusNotFound)
 	case action == "leave":
-		p.leaves()
-		w.WriteHeader(http.StatusNoContent)
+		return p.leave(w, r)
 	case action == "reportStatus":
 		var report api.Report
 		if err := json.NewDecoder(r.Body).Decode(&report); err != nil {

@@ -44,6 +44,8 @@ type Store struct {
 	// Certificates are those of kubelets, by key of the node, also after it was deleted.
 	Certificates Table[flexnode.Certificates]
 	Operations   Table[flexnode.Operation]
+	// ArcLeft are by key and uid of a node that was deleted.
+	ArcLeft Table[ArcLeft]
 	// APIServers tell which registration an API server belongs to, by flexnode.Cluster.APIServer.
 	APIServers Table[string]
 	// Endpoints tell which registration has reached its API server at an address last, by
@@ -96,6 +98,7 @@ func New(b Backend) *Store {
 	table(s, &s.Tombstones, other, "tombstones")
 	table(s, &s.Certificates, other, "certificates")
 	table(s, &s.Operations, other, "operations")
+	table(s, &s.ArcLeft, other, "arcleft")
 	table(s, &s.APIServers, other, "apiservers")
 	table(s, &s.Endpoints, other, "endpoints")
 	table(s, &s.Members, other, "members")
