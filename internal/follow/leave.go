@@ -27,7 +27,7 @@ func LeftArc(ctx context.Context, q Question, problem string) error {
 	return err
 }
 
-// ArcSecret returns the secret that has enrolled this machine with Azure Arc, whose node was deleted.
+// ArcSecret returns the secret that has enrolled this machine, whose node was deleted, with Arc.
 func ArcSecret(ctx context.Context, q Question) (config.Secret, error) {
 	key, err := sealed.NewKey()
 	if err != nil {

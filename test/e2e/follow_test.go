@@ -88,7 +88,7 @@ func followsAs(t *testing.T, w way) {
 	same(t, before, snapshot(t.Context(), t, m))
 }
 
-// changes is what a node shows, and what changes it while its pod runs on.
+// changes has a node report a finding, and changes it while its pod runs on.
 func (f *followed) changes(t *testing.T, m lab.Machine, was string) {
 	t.Helper()
 	name := f.name

@@ -18,7 +18,7 @@ import (
 type way struct {
 	name, node string
 	m          lab.Machine
-	// endpoint is what it polls. brief has it live a shorter life, with the steps that are its own.
+	// endpoint has the URL that it polls. brief leaves out the steps that all ways share.
 	endpoint string
 	brief    bool
 	// auth are the sections of the resource at first, next those with another credential.

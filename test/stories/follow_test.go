@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
@@ -64,14 +63,14 @@ type provider struct {
 	second bool
 	// leaves deletes the Node of a machine that leaves; nil refuses that.
 	leaves func()
-	// arcSecret is the secret that it gives the machine of a deleted node, arcLeft what that has said.
+	// arcSecret is the secret that it gives the machine of a deleted node, arcLeft its report.
 	arcSecret string
-	arcLeft   *agentapi.ArcLeft
+	arcLeft   *api.ArcLeft
 }
 
 // leave answers a machine that leaves.
 func (p *provider) leave(w *httptest.ResponseRecorder, r *http.Request) (*http.Response, error) {
-	var ask agentapi.Leave
+	var ask api.Leave
 	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
 		return nil, err
 	}
@@ -84,7 +83,7 @@ func (p *provider) leave(w *httptest.ResponseRecorder, r *http.Request) (*http.R
 		if err != nil {
 			return nil, err
 		}
-		answer := agentapi.LeaveSecret{EncapsulatedKey: encapsulated, Ciphertext: text}
+		answer := api.LeaveSecret{EncapsulatedKey: encapsulated, Ciphertext: text}
 		_ = json.NewEncoder(w).Encode(answer) // a recorder takes everything
 	case ask.Arc != nil:
 		p.set(func() { p.arcLeft = ask.Arc })

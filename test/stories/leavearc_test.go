@@ -18,7 +18,7 @@ func TestDeletedArcMachineLeaves(t *testing.T) {
 	}{
 		"kept":     {canary, 0},
 		"not kept": {"", 1},
-		"replaced": {"of-before", 1},
+		"replaced": {"replaced", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, sim, _ := arcWorld(t, "token")

@@ -14,8 +14,8 @@ type Summary struct {
 	// Changes are those that nodes wait for, try or have failed, at most 16: first those that have
 	// failed and are waited for.
 	Changes []RolloutChange `json:"changes"`
-	// ArcMachinesLeft are at most 200 Arc machines of deleted nodes that are still in Azure, as far as
-	// their machines have said.
+	// ArcMachinesLeft are at most 200 Arc machines of deleted nodes that are still in Azure, as far
+	// as their machines have said.
 	ArcMachinesLeft []ArcMachineLeft `json:"arcMachinesLeft,omitempty"`
 }
 

@@ -5,15 +5,14 @@ import (
 	"fmt"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
-	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // leaveArc takes back what the agent did in Azure Arc, unless it is to stay. It asks as the
-// identity that the user gave, since the secret that enrolled the machine may have expired. A machine
-// whose resource was deleted gets that secret from the provider, and tells it what is left.
+// identity that the user gave, since the secret that enrolled the machine may have expired. A
+// machine whose resource was deleted gets that secret from the provider, and reports what is left.
 func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 	if how.KeepArc {
 		return nil
@@ -36,7 +35,7 @@ func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 	problem := ""
 	if err != nil {
 		problem = err.Error()
-		err = fmt.Errorf("%w%s", err, arcRemains(record.MachineID))
+		err = fmt.Errorf("%w%s", err, record.Deletion())
 	}
 	tell := func(ctx context.Context, q follow.Question) error {
 		return follow.LeftArc(ctx, q, problem)
@@ -64,15 +63,4 @@ func (l *leaving) withArcSecret(ctx context.Context, c *config.Config) *config.C
 	}
 	with := c.WithCredentials(credentials)
 	return &with
-}
-
-// arcRemains says how an owner deletes an Arc machine that is left; "" for no machine.
-func arcRemains(id string) string {
-	machine, err := arm.Parse(id)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("\nthe Arc machine is left in Azure; its owner deletes it with: az connectedmachine "+
-		"delete --subscription %s --resource-group %s --name %s", machine.Subscription,
-		machine.ResourceGroup, machine.Name())
 }

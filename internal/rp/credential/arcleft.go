@@ -9,15 +9,16 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// SecretAge is how long the secret that has enrolled an Arc machine is kept after the deletion of its
-// node.
+// SecretAge limits the time for which the secret that has enrolled an Arc machine is kept after the
+// deletion of its node.
 const SecretAge = 30 * 24 * time.Hour
 
 // ArcLeftKey is the key of the Arc machine that a deleted node has left.
 func ArcLeftKey(nodeKey, uid string) string { return nodeKey + "/" + uid }
 
-// LeaveArc writes down within a change that the Arc machine of a node, which is being deleted, is to
-// be removed. withSecret keeps the secret that has enrolled it, if it can be read, for the machine.
+// LeaveArc writes down within a change that the Arc machine of a node, which is being deleted, is
+// to be removed. withSecret keeps the secret that has enrolled it, if it can be read, for the
+// machine.
 func (s *Service) LeaveArc(
 	v *store.View, nodeKey string, n flexnode.Node, withSecret bool, at time.Time,
 ) error {
@@ -30,8 +31,8 @@ func (s *Service) LeaveArc(
 	}
 	secret, _, err := s.SecretIn(v, nodeKey)
 	if err != nil {
-		s.Audit.Warn("an Arc machine cannot leave with the secret that has enrolled it", "node", nodeKey,
-			"error", err)
+		s.Audit.Warn("an Arc machine cannot leave with the secret that has enrolled it",
+			"node", nodeKey, "error", err)
 	}
 	if withSecret && secret != "" {
 		box, err := s.Keys.Seal(arcLeftSeal+key, []byte(secret))

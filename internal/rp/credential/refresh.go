@@ -41,8 +41,8 @@ type Refreshed struct {
 // bootstrap token gets one that nobody has used: that of its live credential, or a new one, for
 // which it waits until ctx ends; then the error is ErrNotReady. One that has joined needs none, and
 // gets an empty one: what it joined with says what kubelet is. is reports whether the caller has an
-// identity: one that speaks as an Arc machine does not get the secret that enrols the machine. With nil
-// the caller gets no secret, and the error is ErrSecret for a node that joins by one.
+// identity: one that speaks as an Arc machine does not get the secret that enrols the machine. With
+// nil the caller gets no secret, and the error is ErrSecret for a node that joins by one.
 func (s *Service) Refresh(
 	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
 	is func(identity string) bool,

@@ -94,12 +94,12 @@ func TestOnlyTheNodeGetsItsCredentials(t *testing.T) {
 	}
 }
 
-// The machine of an Arc node that polls Resource Manager gets its configuration there, and no secret:
-// Resource Manager does not say which machine it is.
+// The machine of an Arc node that polls Resource Manager gets its configuration there, and no
+// secret: Resource Manager does not say which machine it is.
 func TestArcMachineBehindManager(t *testing.T) {
 	w := newEdge(t)
 	w.front = w.manager
-	as := []string{"x-ms-client-object-id: o", "x-ms-client-app-id: somebody"}
+	as := []string{"x-ms-client-object-id: o", "x-ms-client-app-id: a-machine"}
 	arc := `{"properties":{"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":"arc",
 		"arc":{"onboarding":{"clientId":"` + clientA + `","clientSecret":"hush-hush"}}}}}`
 	n := w.node(201, "PUT", nodeURL("n"), arc, as...)
@@ -114,7 +114,8 @@ func TestArcMachineBehindManager(t *testing.T) {
 	bundle, err := key.Open(sealed.About{ID: n.ID, UID: n.Properties.ResourceUID},
 		answer.EncapsulatedKey, answer.Ciphertext)
 	if err != nil || !strings.Contains(string(bundle), clientA) ||
-		strings.Contains(string(bundle), "hush") || strings.Contains(string(bundle), "enrolmentSecret") {
+		strings.Contains(string(bundle), "hush") ||
+		strings.Contains(string(bundle), "enrolmentSecret") {
 		t.Errorf("it gets %s, %v", bundle, err)
 	}
 	w.must(200, "PUT", nodeURL("n"), `{"properties":{}}`, as...) // joins with a bootstrap token

@@ -4,8 +4,8 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -15,7 +15,7 @@ import (
 // leave has the Node of a machine that leaves its cluster be deleted. The machine of a node that was
 // deleted may not write any more from then on.
 func (a *API) leave(w http.ResponseWriter, r *request) error {
-	var ask agentapi.Leave
+	var ask api.Leave
 	if err := flexnode.DecodeLenient(r.body, &ask); err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (a *API) arcSecret(w http.ResponseWriter, r *request, public []byte) error 
 		return arm.Errorf(404, "NoOnboardingSecret",
 			"No secret that has enrolled the machine with Azure Arc is kept.")
 	}
-	var answer agentapi.LeaveSecret
+	var answer api.LeaveSecret
 	answer.EncapsulatedKey, answer.Ciphertext, err = sealed.Seal(public,
 		sealed.About{ID: r.scope(), UID: stone.UID}, []byte(secret))
 	if err != nil {
@@ -129,7 +129,7 @@ const maxProblem = 500
 
 // leftArc takes what has become of the Arc machine of a deleted node: one that has left is
 // forgotten with its secret, and what is left is listed until the tombstone goes.
-func (a *API) leftArc(w http.ResponseWriter, r *request, said agentapi.ArcLeft) error {
+func (a *API) leftArc(w http.ResponseWriter, r *request, said api.ArcLeft) error {
 	problem := cut(said.Problem, maxProblem)
 	var left store.ArcLeft
 	_, err := a.Store.Update(r.Context(), "left Azure Arc", nil, func(v *store.View) error {

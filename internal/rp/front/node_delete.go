@@ -99,8 +99,8 @@ func (a *API) revokeNode(
 	return next, a.Store.Certificates.Put(v, key, next)
 }
 
-// leaveArc has the machine of a node that is being deleted leave Azure Arc, if there is one. A machine
-// that is shut out at once gets no secret.
+// leaveArc has the machine of a node that is being deleted leave Azure Arc, if there is one. A
+// machine that is shut out at once gets no secret.
 func (a *API) leaveArc(v *store.View, r *request, n flexnode.Node) error {
 	if !n.Used && n.MachineKey == "" && !a.Store.Status.Row(v, r.nodeKey()).Exists() {
 		return nil
@@ -108,8 +108,8 @@ func (a *API) leaveArc(v *store.View, r *request, n flexnode.Node) error {
 	return a.Credentials.LeaveArc(v, r.nodeKey(), n, !r.flag("revokeNow"), a.Now())
 }
 
-// revokeDeleted revokes the certificates of a node that was deleted before, if that is to be at once,
-// and erases the secret with which its machine would leave Azure Arc.
+// revokeDeleted revokes the certificates of a node that was deleted before, if that is to be at
+// once, and erases the secret with which its machine would leave Azure Arc.
 func (a *API) revokeDeleted(v *store.View, r *request, from time.Time) error {
 	if !r.flag("revokeNow") {
 		return nil

@@ -14,9 +14,9 @@ import (
 
 // refreshCredentials gives a node its present configuration with the secrets: a client secret that
 // has changed, and a bootstrap token when it joins with one, sealed to the key that it sends. Only
-// the node itself gets them, now or formerly: whoever may act for it in Resource Manager does not. Of a
-// node that joins as an Arc machine, which Resource Manager does not name, it gets the configuration
-// without a secret.
+// the node itself gets them, now or formerly: a caller that may act for it in Resource Manager does
+// not. Of a node that joins as an Arc machine, which Resource Manager does not name, it gets the
+// configuration without a secret.
 func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	var ask api.Refresh
 	if err := flexnode.DecodeLenient(r.body, &ask); err != nil {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
@@ -157,7 +156,7 @@ func TestMachineReplacesItsKey(t *testing.T) {
 	}
 }
 
-// The machine of a deleted Arc node gets the secret that has enrolled it, once more and sealed, until
+// The machine of a deleted Arc node gets the secret that has enrolled it again, sealed, until
 // it has left; what it says is left is listed.
 func TestArcMachineOfADeletedNode(t *testing.T) {
 	w := newEdge(t)
@@ -187,7 +186,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	w.machineOfUID("n", m.said.UID).post(t, 401, "/leave", ask)
 	_, text := w.must(200, "POST", nodeURL("n", "/leave"), ask,
 		m.signs(machinekey.RequestOf("POST", m.path("/leave"), []byte(ask))))
-	answer := decoded[agentapi.LeaveSecret](t, text)
+	answer := decoded[api.LeaveSecret](t, text)
 	id, _, _ := strings.Cut(nodeURL("n"), "?")
 	secret, err := key.Open(sealed.About{ID: id, UID: m.said.UID}, answer.EncapsulatedKey,
 		answer.Ciphertext)

@@ -72,7 +72,9 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 
 // collectArcLeft erases the secret of an Arc machine that is left after a while, and forgets the
 // machine with its tombstone.
-func collectArcLeft(v *store.View, st *store.Store, r store.Row[store.ArcLeft], now time.Time) error {
+func collectArcLeft(
+	v *store.View, st *store.Store, r store.Row[store.ArcLeft], now time.Time,
+) error {
 	slash := strings.LastIndexByte(r.Key, '/')
 	stones := st.Tombstones.Row(v, r.Key[:slash]).Value
 	if _, ok, err := stones.Of(r.Key[slash+1:]); err != nil || !ok {

@@ -267,8 +267,8 @@ func TestRestoreMarksFirst(t *testing.T) {
 	marked(false)
 }
 
-// Old tombstones and operations are deleted, younger ones are kept. The Arc machines that deleted nodes
-// have left are known as long as the tombstones, and their secrets are kept for a while.
+// Old tombstones and operations are deleted, younger ones are kept. The Arc machines of deleted
+// nodes are known as long as the tombstones, and their secrets are kept for a while.
 func TestCollectOld(t *testing.T) {
 	s := store.New(storetest.NewMemory())
 	now := time.Now()

@@ -53,7 +53,7 @@ type ArcLeft struct {
 	Deleted time.Time `json:"deleted"`
 	// Problem is why the machine could not leave; "" while it has not said.
 	Problem string `json:"problem,omitempty"`
-	// Secret is the client secret that has enrolled the machine, with which it leaves; nil for none.
+	// Secret is the client secret that has enrolled the machine; nil for none.
 	Secret *seal.Box `json:"secret,omitempty"`
 }
 
