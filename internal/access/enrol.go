@@ -167,7 +167,7 @@ func lacking(c config.Config, principal string) string {
 // none is known. What another did before remains.
 func (a *Azure) Leave(ctx context.Context, c *config.Config) error {
 	record, err := Record(a.Records)
-	if err != nil || !record.Connected && len(record.Assignments) == 0 {
+	if err != nil || !record.Owes() {
 		return err
 	}
 	if c == nil {

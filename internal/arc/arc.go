@@ -46,6 +46,20 @@ type Record struct {
 	Assignments []Assignment `json:"assignments,omitempty"`
 }
 
+// Owes reports whether something is to be taken back in Azure.
+func (r Record) Owes() bool { return r.Connected || len(r.Assignments) > 0 }
+
+// Deletion says how an owner deletes the machine in Azure, on a line of its own; "" for no machine.
+func (r Record) Deletion() string {
+	id, err := arm.ParseResourceID(r.MachineID)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("\nthe Arc machine is left in Azure; its owner deletes it with: "+
+		"az connectedmachine delete --subscription %s --resource-group %s --name %s",
+		id.SubscriptionID, id.ResourceGroupName, id.Name)
+}
+
 // Assignment is a role assignment of ours.
 type Assignment struct {
 	Scope string `json:"scope"`

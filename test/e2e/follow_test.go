@@ -44,7 +44,7 @@ func followsAs(t *testing.T, w way) {
 	before := snapshot(t.Context(), t, m)
 	f := &followed{name: name, want: desired{
 		"continuousMonitoring": true,
-		"monitoring":           desired{"endpoint": lab.ProviderURL, "interval": "PT10S"},
+		"monitoring":           desired{"endpoint": w.endpoint, "interval": "PT10S"},
 		"versions":             lab.Former.Desired(),
 		"nodeConfig":           desired{"labels": desired{"line": "1"}, "maxPods": 50},
 	}}
@@ -58,24 +58,8 @@ func followsAs(t *testing.T, w way) {
 	was := pod(t, "pod-"+name)
 
 	f.polls(t)
-	output(t, m, "touch", "/run/reboot-required")
-	f.finds(t, "RebootNotPending", true)
-	output(t, m, "rm", "/run/reboot-required")
-	began := f.labels(t, "2")
-	t.Logf("the label was in Kubernetes after %.1f s", time.Since(began).Seconds())
-
-	f.want["versions"] = lab.Newest.Desired()
-	f.want["nodeConfig"].(desired)["maxPods"] = 60
-	f.put(t)
-	f.applied(t)
-	f.finds(t, "RebootNotPending", false)
-	eventually(t, "the pods that the Node may have", func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
-			"jsonpath={.status.capacity.pods} {.status.nodeInfo.kubeletVersion}")
-		return err == nil && out == "60 v"+lab.Newest.Kubernetes
-	})
-	if now := pod(t, "pod-"+name); now != was {
-		t.Errorf("the pod was %s and is %s", was, now)
+	if !w.brief {
+		f.changes(t, m, was)
 	}
 
 	w.grant(t)
@@ -97,18 +81,50 @@ func followsAs(t *testing.T, w way) {
 		t.Error(err)
 	}
 	rp(t, 200, http.MethodDelete, rpNode(name), nil)
+	waitsAgain(t, m)
+	if out, err := bench.Kubectl(t.Context(), "", "get", "node", name); err == nil {
+		t.Errorf("the Node is left: %s", out)
+	}
+	same(t, before, snapshot(t.Context(), t, m))
+}
+
+// changes has a node report a finding, and changes it while its pod runs on.
+func (f *followed) changes(t *testing.T, m lab.Machine, was string) {
+	t.Helper()
+	name := f.name
+	output(t, m, "touch", "/run/reboot-required")
+	f.finds(t, "RebootNotPending", true)
+	output(t, m, "rm", "/run/reboot-required")
+	began := f.labels(t, "2")
+	t.Logf("the label was in Kubernetes after %.1f s", time.Since(began).Seconds())
+
+	f.want["versions"] = lab.Newest.Desired()
+	f.want["nodeConfig"].(desired)["maxPods"] = 60
+	f.put(t)
+	f.applied(t)
+	f.finds(t, "RebootNotPending", false)
+	eventually(t, "the pods that the Node may have", func() bool {
+		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
+			"jsonpath={.status.capacity.pods} {.status.nodeInfo.kubeletVersion}")
+		return err == nil && out == "60 v"+lab.Newest.Kubernetes
+	})
+	if now := pod(t, "pod-"+name); now != was {
+		t.Errorf("the pod was %s and is %s", was, now)
+	}
+}
+
+// waitsAgain waits until the service of a machine whose resource was deleted waits for another
+// configuration, and stops it.
+func waitsAgain(t *testing.T, m lab.Machine) {
+	t.Helper()
 	eventually(t, "the machine to wait for another configuration", func() bool {
 		out := output(t, m, "systemctl", "show", "-p", "StatusText", service)
 		return strings.Contains(out, "waiting for a configuration")
 	})
-	if out, err := bench.Kubectl(t.Context(), "", "get", "node", name); err == nil {
-		t.Errorf("the Node is left: %s", out)
-	}
 	if got := output(t, m, "systemctl", "is-enabled", service); got != "enabled\n" {
 		t.Errorf("the service is %s", got)
 	}
 	output(t, m, "systemctl", "disable", "--now", service)
-	same(t, before, snapshot(t.Context(), t, m))
 }
 
 // followed is a node that follows its flexNodeConfig.

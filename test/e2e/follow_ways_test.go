@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
@@ -17,6 +18,9 @@ import (
 type way struct {
 	name, node string
 	m          lab.Machine
+	// endpoint has the URL that it polls. brief leaves out the steps that all ways share.
+	endpoint string
+	brief    bool
 	// auth are the sections of the resource at first, next those with another credential.
 	auth, next desired
 	// grant allows what next needs beside what auth does; revoke takes away what the node had
@@ -30,21 +34,24 @@ func nothing(*testing.T) {}
 const (
 	clusterUser  = "4abbcc35-e782-43d8-92c5-2d3f1bd2253f"
 	clusterAdmin = "b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b"
+	contributor  = "b24988ac-6180-42a0-ab88-20f7382dd24c" // may poll Resource Manager
 )
 
 // ways are those of document 004: a bootstrap token with a service principal that polls, and the
-// three identities by themselves. All that they need in Azure is there when it returns. The short
-// form has two: a secret that is replaced, whose code the bootstrap token's row shares (and the
-// nodes of the chart and of az live by one), and a machine's identity without a secret, whose code
-// the managed identity's row shares.
+// three identities by themselves. All that they need in Azure is there when it returns. A service
+// principal and Arc poll Resource Manager, the others the provider.
 func ways(t *testing.T) []way {
 	t.Helper()
 	useAzure := desired{"useAzureAuth": true, "kubeletCredential": "token"}
-	list := []way{principalWay(t, "service principal", 82, useAzure), arcWay(t)}
-	if long() {
-		list = append(list, principalWay(t, "bootstrap token", 81, desired{}), managedWay(t, useAzure))
+	list := []way{
+		principalWay(t, "service principal", 82, useAzure), arcWay(t),
+		principalWay(t, "bootstrap token", 81, desired{}), managedWay(t, useAzure),
 	}
 	for i := range list {
+		list[i].endpoint = api.ResourceManager
+		if i > 1 {
+			list[i].endpoint, list[i].brief = lab.ProviderURL, !long()
+		}
 		if list[i].m.Name == "" {
 			list[i].m = bareMachine(t, list[i].node)
 		}
@@ -67,7 +74,7 @@ func principalWay(t *testing.T, name string, n int, kubernetes desired) way {
 	}
 	has(t, first, second)
 	if len(kubernetes) > 0 {
-		assign(t, object, clusterUser, clusterAdmin)
+		assign(t, object, clusterUser, clusterAdmin, contributor)
 	}
 	auth := func(secret string) desired {
 		return desired{"kubernetesAuth": kubernetes, "azureAuth": desired{
@@ -123,6 +130,7 @@ func arcWay(t *testing.T) way {
 			_, _ = bench.Kubectl(context.Background(), "", "delete", "clusterrolebinding", binding)
 		})
 	}
+	assign(t, principal, contributor)
 	arc := desired{"method": "arc"}
 	return way{
 		name: "arc", node: m.Name, m: m,

@@ -13,7 +13,8 @@ import (
 
 // A machine that nobody has connected to Arc joins by one command: the service principal that its
 // flexNodeConfig names enrols it, and is erased there. The node follows its resource by itself, and
-// its updates do not bring the secret again. To leave, a file has it.
+// its updates do not bring the secret again. After the deletion of its resource nothing is left in
+// Azure.
 func arcOnboarded(t *testing.T) {
 	const name = "onboard-1"
 	m := bareMachine(t, name)
@@ -73,21 +74,22 @@ func arcOnboarded(t *testing.T) {
 	})
 	erased(t, m, who.Operator.Secret)
 
-	if err := bench.Write(m, "/root/leave.json", 0o600, []byte(bundle)); err != nil {
-		t.Fatal(err)
-	}
-	must(t, m, "unbootstrap", "--yes", "--config", "/root/leave.json")
-	if err := os.Remove(filepath.Join(m.Root, "root/leave.json")); err != nil {
-		t.Error(err)
+	rp(t, 200, http.MethodDelete, rpNode(name), nil)
+	waitsAgain(t, m)
+	if _, err := bench.Kubectl(t.Context(), "", "get", "node", name); err == nil {
+		t.Error("the Node is left")
 	}
 	same(t, before, snapshot(t.Context(), t, m))
+	summary := rp(t, 200, http.MethodPost, lab.ClusterID+"/summarizeFlexNodes", nil)
+	if left := summary["arcMachinesLeft"]; left != nil {
+		t.Errorf("the provider says that there is left %v", left)
+	}
 	if now := azure(t, http.MethodGet, "/assignments", nil); now != assignments {
 		t.Errorf("role assignments before and after:\n%s\n%s", assignments, now)
 	}
 	if now := azure(t, http.MethodGet, "/machines", nil); now != machines {
 		t.Errorf("Arc machines before and after: %s, %s", machines, now)
 	}
-	rp(t, 200, http.MethodDelete, rpNode(name), nil, 202, 204)
 }
 
 // erased looks for a secret in all that a machine has kept, logged and runs.

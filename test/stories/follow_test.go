@@ -72,6 +72,38 @@ type provider struct {
 	diagnosed []api.Diagnosed
 	// unheard is why an answer does not arrive; nil for none.
 	unheard error
+	// arcSecret is the secret that it gives the machine of a deleted node, arcLeft its report.
+	arcSecret string
+	arcLeft   *api.ArcLeft
+}
+
+// leave answers a machine that leaves.
+func (p *provider) leave(w *httptest.ResponseRecorder, r *http.Request) (*http.Response, error) {
+	var ask api.Leave
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		return nil, err
+	}
+	switch {
+	case ask.PublicKey != nil && p.arcSecret == "":
+		w.WriteHeader(http.StatusNotFound)
+	case ask.PublicKey != nil:
+		encapsulated, text, err := sealed.Seal(ask.PublicKey,
+			sealed.About{ID: "/flexNodeConfig/edge-1", UID: "u"}, []byte(p.arcSecret))
+		if err != nil {
+			return nil, err
+		}
+		answer := api.LeaveSecret{EncapsulatedKey: encapsulated, Ciphertext: text}
+		_ = json.NewEncoder(w).Encode(answer) // a recorder takes everything
+	case ask.Arc != nil:
+		p.set(func() { p.arcLeft = ask.Arc })
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		p.leaves()
+		w.WriteHeader(http.StatusNoContent)
+	}
+	resp := w.Result()
+	resp.Request = r
+	return resp, nil
 }
 
 // offers has the provider offer a configuration.
@@ -144,8 +176,7 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	case action == "leave" && p.leaves == nil:
 		w.WriteHeader(http.StatusNotFound)
 	case action == "leave":
-		p.leaves()
-		w.WriteHeader(http.StatusNoContent)
+		return p.leave(w, r)
 	case action == "reportStatus":
 		var report api.Report
 		if err := json.NewDecoder(r.Body).Decode(&report); err != nil {

@@ -174,6 +174,28 @@ type Refreshed struct {
 	Expires *time.Time `json:"expires,omitempty"`
 }
 
+// Leave is the body of leave, with which the agent has the provider delete the Node. A field of it
+// asks for something else instead.
+type Leave struct {
+	// PublicKey asks for the secret that has enrolled the machine of a deleted node with Azure Arc.
+	// The answer is sealed to it, as with Refresh.
+	PublicKey []byte `json:"publicKey,omitempty"`
+	// Arc tells what has become of the Arc machine of a deleted node.
+	Arc *ArcLeft `json:"arc,omitempty"`
+}
+
+// ArcLeft reports how an Arc machine has left Azure.
+type ArcLeft struct {
+	// Problem is why the machine is left in Azure; "" when it has left.
+	Problem string `json:"problem,omitempty"`
+}
+
+// LeaveSecret is the answer to Leave with a PublicKey: the client secret, sealed.
+type LeaveSecret struct {
+	EncapsulatedKey []byte `json:"encapsulatedKey"`
+	Ciphertext      []byte `json:"ciphertext"`
+}
+
 // Signature proves that the installation has given a configuration to a node, or has deleted the
 // node.
 type Signature struct {

@@ -55,6 +55,9 @@ type (
 	KubeletProof = agentapi.KubeletProof
 	Refresh      = agentapi.Refresh
 	Refreshed    = agentapi.Refreshed
+	Leave        = agentapi.Leave
+	ArcLeft      = agentapi.ArcLeft
+	LeaveSecret  = agentapi.LeaveSecret
 	Signature    = agentapi.Signature
 	Tombstone    = agentapi.Tombstone
 )

@@ -14,6 +14,18 @@ type Summary struct {
 	// Changes are those that nodes wait for, try or have failed, at most 16: first those that have
 	// failed and are waited for.
 	Changes []RolloutChange `json:"changes"`
+	// ArcMachinesLeft are at most 200 Arc machines of deleted nodes that are still in Azure, as far
+	// as their machines have said.
+	ArcMachinesLeft []ArcMachineLeft `json:"arcMachinesLeft,omitempty"`
+}
+
+// ArcMachineLeft is an Arc machine of a node that was deleted.
+type ArcMachineLeft struct {
+	Node      string    `json:"node"`
+	MachineID string    `json:"machineResourceId"`
+	DeletedAt time.Time `json:"deletedAt"`
+	// Problem is why it could not be removed; "" while its machine has not said.
+	Problem string `json:"problem,omitempty"`
 }
 
 // RolloutChange shows the progress of a change of a cluster's nodes (RolloutPolicy).

@@ -66,7 +66,7 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 	}
 	if !h.Engine.Journal.Exists() {
 		h.Note("this machine is not a node; nothing to undo")
-		err := leaveArc(ctx, l, how.KeepArc)
+		err := l.leaveArc(ctx, how.Options)
 		if !how.Waits {
 			err = errors.Join(stopDaemon(ctx, h), disableDaemon(ctx, h), err)
 		}
@@ -157,19 +157,6 @@ func begun(h *Home) *generation.Generation {
 	return &g
 }
 
-// leaveArc takes back what the agent did in Azure Arc, unless it is to stay. It asks as the
-// identity that the user gave, since the secret that enrolled the machine may have expired.
-func leaveArc(ctx context.Context, l *leaving, keep bool) error {
-	if keep {
-		return nil
-	}
-	as := l.config
-	if l.given != nil && (l.given.Azure.ArcEnabled() || l.given.Azure.ServicePrincipal != nil) {
-		as = l.given
-	}
-	return askAzure(l.Home).Leave(ctx, as)
-}
-
 // member is a client with kubelet's credential; nil when there is none, as before a join.
 func member(ctx context.Context, l *leaving) *kube.Client {
 	if l.config == nil || !access.Held(l.Home.Node, *l.config) {
@@ -234,7 +221,7 @@ func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error 
 		stopped = stopDaemon(ctx, l.Home)
 	}
 	l.remain(l.deleteNode(ctx))
-	if err := leaveArc(ctx, l, t.Leave.KeepArc); err != nil {
+	if err := l.leaveArc(ctx, *t.Leave); err != nil {
 		l.remain(err)
 		l.arcFailed = true
 	}
@@ -269,14 +256,20 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 
 // tellProvider tells the provider that this machine leaves.
 func (l *leaving) tellProvider(ctx context.Context) error {
+	return l.withProvider(ctx, follow.Leave)
+}
+
+// withProvider asks the provider as the node that this machine is.
+func (l *leaving) withProvider(
+	ctx context.Context, ask func(context.Context, follow.Question) error,
+) error {
 	is := cmp.Or(l.Records().BundleResource(), inspect.AppliedResource(l.Home.Node.Env))
 	if is.ID == "" {
 		return follow.ErrNotFollowed
 	}
 	bounded, cancel := context.WithTimeout(ctx, deletionTime)
 	defer cancel()
-	ways := question(l.Home, is, follow.MannerOf(*l.config), FormerManner(l.Home))
-	return follow.Leave(bounded, ways)
+	return ask(bounded, question(l.Home, is, follow.MannerOf(*l.config), FormerManner(l.Home)))
 }
 
 func (l *leaving) remain(err error) {

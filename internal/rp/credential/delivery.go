@@ -24,7 +24,8 @@ type Delivery interface {
 
 // What a box belongs to: the beginning of what seal.Ring is told it is about; the key follows.
 const (
-	tokenSeal  = "credentials/"
-	secretSeal = "secrets/"
-	bundleSeal = "bundles/"
+	tokenSeal   = "credentials/"
+	secretSeal  = "secrets/"
+	arcLeftSeal = "arcleft/"
+	bundleSeal  = "bundles/"
 )

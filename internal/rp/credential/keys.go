@@ -70,13 +70,21 @@ func eachBox(ctx context.Context, st *store.Store, see func(box) error) error {
 	return errors.Join(
 		boxesIn(ctx, st.Secrets, secretSeal, sealed, see),
 		boxesIn(ctx, st.Bundles, bundleSeal, sealed, see),
+		boxesIn(ctx, st.ArcLeft, arcLeftSeal, func(row *store.ArcLeft) *seal.Box {
+			return own(&row.Secret)
+		}, see),
 		boxesIn(ctx, st.Credentials, tokenSeal, func(row *store.Credential) *seal.Box {
-			if row.Secret != nil { // rows are shared
-				own := *row.Secret
-				row.Secret = &own
-			}
-			return row.Secret
+			return own(&row.Secret)
 		}, see))
+}
+
+// own gives a row a box of its own: rows are shared.
+func own(box **seal.Box) *seal.Box {
+	if *box != nil {
+		copied := **box
+		*box = &copied
+	}
+	return *box
 }
 
 // boxesIn is eachBox for the boxes of a table, of which a row has one or none.

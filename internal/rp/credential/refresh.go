@@ -18,6 +18,8 @@ var (
 	ErrNoNode = errors.New("the node is not there any more")
 	// ErrNotReady is a configuration or bootstrap token that waits for the cluster.
 	ErrNotReady = errors.New("the configuration or its bootstrap token is not there yet")
+	// ErrSecret is a configuration with a secret, for a caller that gets none.
+	ErrSecret = errors.New("the configuration has a secret")
 )
 
 // reusable is for how long a token must be valid to be given again.
@@ -39,11 +41,15 @@ type Refreshed struct {
 // bootstrap token gets one that nobody has used: that of its live credential, or a new one, for
 // which it waits until ctx ends; then the error is ErrNotReady. One that has joined needs none, and
 // gets an empty one: what it joined with says what kubelet is. is reports whether the caller has an
-// identity: one that speaks as an Arc machine does not get the secret that enrols the machine.
+// identity: one that speaks as an Arc machine does not get the secret that enrols the machine. With
+// nil the caller gets no secret, and the error is ErrSecret for a node that joins by one.
 func (s *Service) Refresh(
 	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
 	is func(identity string) bool,
 ) (Refreshed, error) {
+	if is == nil {
+		ask.Joined, ask.RevokePrevious = true, false
+	}
 	key, revoked, err := s.fresh(ctx, node, ask)
 	if err != nil {
 		return Refreshed{}, err
@@ -152,7 +158,10 @@ func (s *Service) refreshed(
 		if err != nil {
 			return err
 		}
-		if r.Onboards(row.Value.ID, is) {
+		if is == nil && !r.JoinsByArc() {
+			return ErrSecret
+		}
+		if is == nil || r.Onboards(row.Value.ID, is) {
 			secret = ""
 		}
 		token, err := s.liveToken(v, key, &answer)

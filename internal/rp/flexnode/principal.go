@@ -30,6 +30,11 @@ func WithoutSecret(d api.Desired) (api.Desired, string) {
 	return d, secret
 }
 
+// JoinsByArc reports whether a node with a revision joins as an Arc machine, by no secret.
+func (r Revision) JoinsByArc() bool {
+	return r.Desired.AzureAuth.Method == api.Arc && r.Desired.KubernetesAuth.UseAzureAuth
+}
+
 // Onboards reports whether the client secret of a revision enrols an Arc machine, which one that
 // speaks as that machine has no use for.
 func (r Revision) Onboards(nodeID string, is func(identity string) bool) bool {

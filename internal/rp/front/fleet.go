@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -34,8 +35,27 @@ func (a *API) summarizeNodes(w http.ResponseWriter, r *request) error {
 	}
 	summary := flexnode.Summary(counts)
 	summary.Changes = rollout.Value.Shown()
+	if summary.ArcMachinesLeft, err = a.arcMachinesLeft(r); err != nil {
+		return err
+	}
 	arm.WriteJSON(w, http.StatusOK, summary)
 	return nil
+}
+
+// maxLeft bounds how many Arc machines that are left a summary shows.
+const maxLeft = 200
+
+// arcMachinesLeft are the Arc machines that deleted nodes of a cluster have left.
+func (a *API) arcMachinesLeft(r *request) (all []api.ArcMachineLeft, err error) {
+	rows, _, err := a.Store.ArcLeft.List(r.Context(), r.clusterKey()+"/")
+	for _, row := range rows[:min(len(rows), maxLeft)] {
+		node, _, _ := strings.Cut(strings.TrimPrefix(row.Key, r.clusterKey()+"/"), "/")
+		all = append(all, api.ArcMachineLeft{
+			Node: node, MachineID: row.Value.Machine, DeletedAt: row.Value.Deleted,
+			Problem: row.Value.Problem,
+		})
+	}
+	return all, err
 }
 
 // allowVersions lets more nodes fail a change that is held.

@@ -2,9 +2,11 @@ package front
 
 import (
 	"context"
+	"encoding/base64"
 	"strings"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -90,6 +92,35 @@ func TestOnlyTheNodeGetsItsCredentials(t *testing.T) {
 		!strings.Contains(w.audit.String(), "refreshCredentials/action") {
 		t.Errorf("audit: %s", w.audit.String())
 	}
+}
+
+// The machine of an Arc node that polls Resource Manager gets its configuration there, and no
+// secret: Resource Manager does not say which machine it is.
+func TestArcMachineBehindManager(t *testing.T) {
+	w := newEdge(t)
+	w.front = w.manager
+	as := []string{"x-ms-client-object-id: o", "x-ms-client-app-id: a-machine"}
+	arc := `{"properties":{"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":"arc",
+		"arc":{"onboarding":{"clientId":"` + clientA + `","clientSecret":"hush-hush"}}}}}`
+	n := w.node(201, "PUT", nodeURL("n"), arc, as...)
+	w.caughtUp()
+	key := must(sealed.NewKey())
+	ask := `{"publicKey":"` + base64.StdEncoding.EncodeToString(key.Public()) + `"`
+	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), ask+"}", as...)
+	as = append(as, "x-ms-flexnode-uid: "+n.Properties.ResourceUID)
+	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), ask+`,"revokePrevious":true}`, as...)
+	_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), ask+"}", as...)
+	answer := decoded[api.Refreshed](t, text)
+	bundle, err := key.Open(sealed.About{ID: n.ID, UID: n.Properties.ResourceUID},
+		answer.EncapsulatedKey, answer.Ciphertext)
+	if err != nil || !strings.Contains(string(bundle), clientA) ||
+		strings.Contains(string(bundle), "hush") ||
+		strings.Contains(string(bundle), "enrolmentSecret") {
+		t.Errorf("it gets %s, %v", bundle, err)
+	}
+	w.must(200, "PUT", nodeURL("n"), `{"properties":{}}`, as...) // joins with a bootstrap token
+	w.caughtUp()
+	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), ask+"}", as...)
 }
 
 // Who deletes a node and makes another of its name has two: the machine of the former learns that

@@ -4,7 +4,10 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -12,6 +15,16 @@ import (
 // leave has the Node of a machine that leaves its cluster be deleted. The machine of a node that was
 // deleted may not write any more from then on.
 func (a *API) leave(w http.ResponseWriter, r *request) error {
+	var ask api.Leave
+	if err := flexnode.DecodeLenient(r.body, &ask); err != nil {
+		return err
+	}
+	switch {
+	case ask.PublicKey != nil:
+		return a.arcSecret(w, r, ask.PublicKey)
+	case ask.Arc != nil:
+		return a.leftArc(w, r, *ask.Arc)
+	}
 	key := r.nodeKey()
 	var uid string
 	ahead := []string{a.Store.Nodes.Key(key), a.Store.Tombstones.Key(key),
@@ -51,16 +64,9 @@ func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 		row.Leaving = node.Value.UID
 		return row.Leaving, a.Store.Certificates.Put(v, key, row.Leave(row.Leaving))
 	}
-	cluster := a.Store.Clusters.Row(v, r.clusterKey())
-	if !cluster.Exists() || cluster.Value.Deleting() { // whose rows go with it
-		return "", a.notFound(r)
-	}
-	stone, ok, err := a.Store.Tombstones.Row(v, key).Value.Of(r.uid)
+	stone, err := a.buried(v, r)
 	if err != nil {
 		return "", err
-	}
-	if !ok || !r.caller.isNode(stone.Identity, stone.Former, stone.MachineKey) {
-		return "", a.notFound(r)
 	}
 	if !node.Exists() {
 		row.Leaving = stone.UID
@@ -68,4 +74,86 @@ func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 	current := func(o flexnode.Certificate) bool { return node.Exists() && o.UID == node.Value.UID }
 	row = row.Revoke(stone.UID, current, a.Now()).Leave(stone.UID)
 	return stone.UID, a.Store.Certificates.Put(v, key, row)
+}
+
+// buried is the tombstone of the deleted node that the caller's machine was.
+func (a *API) buried(v *store.View, r *request) (flexnode.Tombstone, error) {
+	cluster := a.Store.Clusters.Row(v, r.clusterKey())
+	if !cluster.Exists() || cluster.Value.Deleting() { // whose rows go with it
+		return flexnode.Tombstone{}, a.notFound(r)
+	}
+	stone, ok, err := a.Store.Tombstones.Row(v, r.nodeKey()).Value.Of(r.uid)
+	if err == nil && (!ok || !r.caller.isNode(stone.Identity, stone.Former, stone.MachineKey)) {
+		err = a.notFound(r)
+	}
+	return stone, err
+}
+
+// arcSecret gives the machine of a deleted node, which has proved its key, the secret that has
+// enrolled it with Azure Arc.
+func (a *API) arcSecret(w http.ResponseWriter, r *request, public []byte) error {
+	var row store.Row[store.ArcLeft]
+	var stone flexnode.Tombstone
+	_, err := a.Store.Update(r.Context(), "", nil, func(v *store.View) (err error) {
+		stone, err = a.buried(v, r)
+		row = a.Store.ArcLeft.Row(v, credential.ArcLeftKey(r.nodeKey(), stone.UID))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !r.caller.isMachine() {
+		return r.forbidden(r.scope())
+	}
+	secret, err := a.Credentials.ArcSecret(row)
+	if err != nil {
+		return err
+	}
+	if secret == "" {
+		return arm.Errorf(404, "NoOnboardingSecret",
+			"No secret that has enrolled the machine with Azure Arc is kept.")
+	}
+	var answer api.LeaveSecret
+	answer.EncapsulatedKey, answer.Ciphertext, err = sealed.Seal(public,
+		sealed.About{ID: r.scope(), UID: stone.UID}, []byte(secret))
+	if err != nil {
+		return invalid("The value of publicKey cannot be used: %s, in base64.", err)
+	}
+	a.Audit.Info("onboarding secret given to a machine that leaves", "node", r.nodeKey(),
+		"machine", row.Value.Machine)
+	arm.WriteJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// maxProblem bounds what a machine says of why it could not leave Azure Arc, in bytes.
+const maxProblem = 500
+
+// leftArc takes what has become of the Arc machine of a deleted node: one that has left is
+// forgotten with its secret, and what is left is listed until the tombstone goes.
+func (a *API) leftArc(w http.ResponseWriter, r *request, said api.ArcLeft) error {
+	problem := cut(said.Problem, maxProblem)
+	var left store.ArcLeft
+	_, err := a.Store.Update(r.Context(), "left Azure Arc", nil, func(v *store.View) error {
+		stone, err := a.buried(v, r)
+		if err != nil {
+			return err
+		}
+		key := credential.ArcLeftKey(r.nodeKey(), stone.UID)
+		left = a.Store.ArcLeft.Row(v, key).Value
+		if problem == "" || left.Machine == "" { // only a node that joins as an Arc machine has one
+			a.Store.ArcLeft.Delete(v, key)
+			return nil
+		}
+		left.Problem = problem
+		return a.Store.ArcLeft.Put(v, key, left)
+	})
+	if err != nil {
+		return err
+	}
+	if left.Problem != "" {
+		a.Audit.Warn("an Arc machine is left", "node", r.nodeKey(), "machine", left.Machine,
+			"problem", problem)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }

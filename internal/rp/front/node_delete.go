@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -38,6 +39,9 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 		gone = &node.Value
 		certificates, err = a.revokeNode(v, r.nodeKey(), *gone, gone.UID, from)
 		if err != nil {
+			return err
+		}
+		if err := a.leaveArc(v, r, *gone); err != nil {
 			return err
 		}
 		return a.Credentials.RemoveNode(v, r.nodeKey(), true, a.Now())
@@ -102,12 +106,45 @@ func (a *API) revokeNode(
 	return next, a.Store.Certificates.Put(v, key, next)
 }
 
-// revokeDeleted revokes the certificates of a node that was deleted before, if that is to be at once.
+// leaveArc has the machine of a node that is being deleted leave Azure Arc, if there is one. A
+// machine that is shut out at once gets no secret.
+func (a *API) leaveArc(v *store.View, r *request, n flexnode.Node) error {
+	if !n.Used && n.MachineKey == "" && !a.Store.Status.Row(v, r.nodeKey()).Exists() {
+		return nil
+	}
+	return a.Credentials.LeaveArc(v, r.nodeKey(), n, !r.flag("revokeNow"), a.Now())
+}
+
+// revokeDeleted revokes the certificates of a node that was deleted before, if that is to be at
+// once, and erases the secret with which its machine would leave Azure Arc.
 func (a *API) revokeDeleted(v *store.View, r *request, from time.Time) error {
+	if !r.flag("revokeNow") {
+		return nil
+	}
+	if err := a.dropArcSecrets(v, r); err != nil {
+		return err
+	}
 	row := a.Store.Certificates.Row(v, r.nodeKey())
-	if row.Value.Since.IsZero() || !r.flag("revokeNow") {
+	if row.Value.Since.IsZero() {
 		return nil
 	}
 	return a.Store.Certificates.Put(v, r.nodeKey(),
 		row.Value.Revoke(r.uid, flexnode.NoCertificate, from))
+}
+
+// dropArcSecrets erases the secrets with which machines of a deleted node would leave Azure Arc.
+func (a *API) dropArcSecrets(v *store.View, r *request) error {
+	stones, err := a.Store.Tombstones.Row(v, r.nodeKey()).Value.All()
+	for _, stone := range stones {
+		key := credential.ArcLeftKey(r.nodeKey(), stone.UID)
+		row := a.Store.ArcLeft.Row(v, key)
+		if row.Value.Secret == nil {
+			continue
+		}
+		row.Value.Secret = nil
+		if err := a.Store.ArcLeft.Put(v, key, row.Value); err != nil {
+			return err
+		}
+	}
+	return err
 }

@@ -14,7 +14,9 @@ import (
 
 // refreshCredentials gives a node its present configuration with the secrets: a client secret that
 // has changed, and a bootstrap token when it joins with one, sealed to the key that it sends. Only
-// the node itself gets them, now or formerly: whoever may act for it in Resource Manager does not.
+// the node itself gets them, now or formerly: a caller that may act for it in Resource Manager does
+// not. Of a node that joins as an Arc machine, which Resource Manager does not name, it gets the
+// configuration without a secret.
 func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	var ask api.Refresh
 	if err := flexnode.DecodeLenient(r.body, &ask); err != nil {
@@ -28,11 +30,13 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 		return a.notFound(r)
 	}
 	n := node.Value
-	if !r.caller.isNode(n.Identity, n.Former, n.MachineKey) {
-		return r.forbidden(r.scope())
-	}
 	is := r.caller.is
-	if r.caller.isMachine() { // it is the node as it is now
+	switch isNode := r.caller.isNode(n.Identity, n.Former, n.MachineKey); {
+	case !isNode && (ask.RevokePrevious || !r.caller.isMachineBehindManager(pollOf(n), r.uid)):
+		return r.forbidden(r.scope())
+	case !isNode:
+		is = nil
+	case r.caller.isMachine(): // it is the node as it is now
 		is = func(identity string) bool { return identity == n.Identity }
 	}
 	if ask.RevokePrevious && !is(n.Identity) {
@@ -55,6 +59,8 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	var fresh credential.Refreshed
 	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask, is) })
 	switch {
+	case errors.Is(err, credential.ErrSecret):
+		return r.forbidden(r.scope())
 	case errors.Is(err, credential.ErrNoNode):
 		return a.notFound(r)
 	case errors.Is(err, credential.ErrNotReady):

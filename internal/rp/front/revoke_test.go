@@ -1,10 +1,14 @@
 package front
 
 import (
+	"encoding/base64"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/machinekey/machinekeytest"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
@@ -229,4 +233,74 @@ func TestDeletionNamesTheRole(t *testing.T) {
 	}
 	w.caughtUp()
 	w.must(201, "PUT", nodeURL("n"), "{}")
+}
+
+// The machine of a deleted Arc node gets the secret that has enrolled it again, sealed, until
+// it has left; what it says is left is listed.
+func TestArcMachineOfADeletedNode(t *testing.T) {
+	w := newEdge(t)
+	body := `{"properties":{"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":"arc",
+		"arc":{"onboarding":{"clientId":"` + clientA + `","clientSecret":"hush-hush"}}}}}`
+	key := must(sealed.NewKey())
+	ask := `{"publicKey":"` + base64.StdEncoding.EncodeToString(key.Public()) + `"}`
+	joined := func() *machine {
+		w.must(201, "PUT", nodeURL("n"), body)
+		w.caughtUp()
+		m := w.machineOf("n")
+		m.registers(t, 204, w.enrolment(t, "n"))
+		return m
+	}
+	left := func() []api.ArcMachineLeft {
+		_, text := w.must(200, "POST", summarizeURL, "")
+		return decoded[api.Summary](t, text).ArcMachinesLeft
+	}
+	m := joined()
+	m.post(t, 404, "/leave", ask)
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.caughtUp()
+	if is := left(); len(is) != 1 || is[0].Node != "n" || is[0].Problem != "" ||
+		!strings.Contains(is[0].MachineID, "/machines/n") {
+		t.Errorf("after the deletion there is left %+v", is)
+	}
+	w.machineOfUID("n", m.said.UID).post(t, 401, "/leave", ask)
+	_, text := w.must(200, "POST", nodeURL("n", "/leave"), ask,
+		m.signs(machinekey.RequestOf("POST", m.path("/leave"), []byte(ask))))
+	answer := decoded[api.LeaveSecret](t, text)
+	id, _, _ := strings.Cut(nodeURL("n"), "?")
+	secret, err := key.Open(sealed.About{ID: id, UID: m.said.UID}, answer.EncapsulatedKey,
+		answer.Ciphertext)
+	if err != nil || string(secret) != "hush-hush" {
+		t.Errorf("%q, %v", secret, err)
+	}
+	m.post(t, 204, "/leave", `{"arc":{"problem":"AuthorizationFailed"}}`)
+	if is := left(); len(is) != 1 || is[0].Problem != "AuthorizationFailed" {
+		t.Errorf("after the machine could not leave there is left %+v", is)
+	}
+	m.post(t, 204, "/leave", `{"arc":{}}`)
+	m.post(t, 204, "/leave", `{"arc":{}}`)
+	if is := left(); len(is) != 0 {
+		t.Errorf("after it has left there is left %+v", is)
+	}
+	if got := m.post(t, 404, "/leave", ask); got != "NoOnboardingSecret" {
+		t.Errorf("after it has left: %s", got)
+	}
+
+	again := joined()
+	w.must(200, "DELETE", now(nodeURL("n")), "")
+	w.caughtUp()
+	if got := again.post(t, 404, "/leave", ask); got != "NoOnboardingSecret" || len(left()) != 1 {
+		t.Errorf("a machine that is shut out: %s", got)
+	}
+	joined()
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.must(204, "DELETE", now(nodeURL("n")), "")
+	rows, _, err := w.api.Store.ArcLeft.List(t.Context(), "")
+	for _, row := range rows {
+		if row.Value.Secret != nil {
+			t.Errorf("the secret of %s is kept", row.Key)
+		}
+	}
+	if err != nil || len(rows) != 2 {
+		t.Errorf("%d rows, %v", len(rows), err)
+	}
 }

@@ -106,7 +106,7 @@ func (a *API) nodeRoutes() []route {
 			bucket: fair.Reports, handle: a.registerKey,
 			what: "Register the key of a machine as that of a flex node, as the machine itself"},
 		{method: "POST", pattern: inNode + "/leave", permission: "leave/action", own: true,
-			action: true, plain: true, change: true, bucket: fair.Reports, handle: a.leave,
+			action: true, change: true, bucket: fair.Reports, handle: a.leave,
 			what: "Delete the Node of a flex node that leaves its cluster, as the flex node itself"},
 		{method: "PUT", pattern: inNode, permission: "write", change: true, handle: a.putNode,
 			what: "Create or replace the configuration of a flex node"},

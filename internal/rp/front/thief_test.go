@@ -46,7 +46,7 @@ func TestStolenURL(t *testing.T) {
 		"a change": func(w *world) {
 			w.must(200, "PUT", nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":20}}}`)
 		},
-		"a deletion":         func(w *world) { w.must(200, "DELETE", nodeURL("n"), "") },
+		"a deletion": func(w *world) { w.must(200, "DELETE", nodeURL("n"), "") },
 		"the end of its day": func(w *world) {
 			w.clock.Pass(24 * time.Hour)
 			w.until("the secret to end", func() bool { return w.storedNode("n").Enrolment == "" })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -58,6 +59,9 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 			}
 			return nil
 		}),
+		collectEach(ctx, st, st.ArcLeft, func(v *store.View, r store.Row[store.ArcLeft]) error {
+			return collectArcLeft(v, st, r, now)
+		}),
 		collectEach(ctx, st, st.Operations, func(v *store.View, r store.Row[flexnode.Operation]) error {
 			if now.Sub(r.Value.Started) > operationAge {
 				st.Operations.Delete(v, r.Key)
@@ -70,6 +74,24 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 			}
 			return nil
 		}))
+}
+
+// collectArcLeft erases the secret of an Arc machine that is left after a while, and forgets the
+// machine with its tombstone.
+func collectArcLeft(
+	v *store.View, st *store.Store, r store.Row[store.ArcLeft], now time.Time,
+) error {
+	slash := strings.LastIndexByte(r.Key, '/')
+	stones := st.Tombstones.Row(v, r.Key[:slash]).Value
+	if _, ok, err := stones.Of(r.Key[slash+1:]); err != nil || !ok {
+		st.ArcLeft.Delete(v, r.Key)
+		return err
+	}
+	if r.Value.Secret == nil || now.Before(r.Value.Deleted.Add(credential.SecretAge)) {
+		return nil
+	}
+	r.Value.Secret = nil
+	return st.ArcLeft.Put(v, r.Key, r.Value)
 }
 
 // collectEach calls decide with each row of a table. A row for which it fails stops no other.

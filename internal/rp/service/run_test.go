@@ -18,8 +18,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
@@ -265,7 +267,8 @@ func TestRestoreMarksFirst(t *testing.T) {
 	marked(false)
 }
 
-// Old tombstones and operations are deleted, younger ones are kept.
+// Old tombstones and operations are deleted, younger ones are kept. The Arc machines of deleted
+// nodes are known as long as the tombstones, and their secrets are kept for a while.
 func TestCollectOld(t *testing.T) {
 	s := store.New(storetest.NewMemory())
 	now := time.Now()
@@ -274,11 +277,17 @@ func TestCollectOld(t *testing.T) {
 		stone := func(key string, age time.Duration) error {
 			return s.AddTombstone(v, key, flexnode.Tombstone{Deleted: now.Add(-age)})
 		}
+		left := func(key string, age time.Duration) error {
+			return s.ArcLeft.Put(v, key, store.ArcLeft{Deleted: now.Add(-age), Secret: &seal.Box{}})
+		}
 		operation := func(key string, age time.Duration) error {
 			return s.Operations.Put(v, key, flexnode.Operation{Started: now.Add(-age)})
 		}
 		return errors.Join(stone("old", year+time.Second), stone("young", time.Hour),
 			stone("both", year+time.Second), stone("both", time.Hour),
+			s.AddTombstone(v, "young", flexnode.Tombstone{UID: "new", Deleted: now}),
+			s.AddTombstone(v, "young", flexnode.Tombstone{UID: "old", Deleted: now}),
+			left("old/u", 0), left("young/new", 0), left("young/old", credential.SecretAge),
 			operation("old", operationAge+time.Second), operation("young", time.Hour))
 	}))
 	must(0, collectOld(t.Context(), s, now))
@@ -286,6 +295,11 @@ func TestCollectOld(t *testing.T) {
 	if err != nil || len(stones) != 2 || stones[0].Key != "both" || stones[1].Key != "young" ||
 		len(stones[0].Value.Stored) != 1 {
 		t.Errorf("tombstones: %v, %v", stones, err)
+	}
+	left, _, err := s.ArcLeft.List(t.Context(), "")
+	if err != nil || len(left) != 2 || left[0].Key != "young/new" || left[0].Value.Secret == nil ||
+		left[1].Key != "young/old" || left[1].Value.Secret != nil {
+		t.Errorf("Arc machines that are left: %v, %v", left, err)
 	}
 	operations, _, err := s.Operations.List(t.Context(), "")
 	if err != nil || len(operations) != 1 || operations[0].Key != "young" {

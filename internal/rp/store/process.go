@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -33,11 +32,6 @@ func (s *Store) Lacking(ctx context.Context, has func(Process) bool) (names []st
 		}
 	}
 	return names, err
-}
-
-// HasFeature returns a condition of Lacking.
-func HasFeature(name string) func(Process) bool {
-	return func(p Process) bool { return slices.Contains(p.Features, name) }
 }
 
 // Presence keeps the row of this process.

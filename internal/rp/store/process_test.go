@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +31,9 @@ func TestProcesses(t *testing.T) {
 		}
 		lack := func(want ...string) {
 			t.Helper()
-			got, err := New(m).Lacking(t.Context(), HasFeature("waves"))
+			got, err := New(m).Lacking(t.Context(), func(p Process) bool {
+				return slices.Contains(p.Features, "waves")
+			})
 			if diff := cmp.Diff(want, got); diff != "" || err != nil {
 				t.Error(diff, err)
 			}

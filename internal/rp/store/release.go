@@ -11,7 +11,7 @@ func (s *Store) OfNodes(cluster string) []string {
 	below := cluster + "/"
 	return []string{
 		s.Nodes.Key(below), s.Status.Key(below), s.History.Key(below), s.Secrets.Key(below),
-		s.PodCIDRs.Key(below), s.Diagnoses.Key(below),
+		s.PodCIDRs.Key(below), s.Diagnoses.Key(below), s.ArcLeft.Key(below),
 	}
 }
 

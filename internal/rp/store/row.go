@@ -47,6 +47,16 @@ type Credential struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// ArcLeft is the Arc machine of a node that was deleted, until its machine has left Azure Arc.
+type ArcLeft struct {
+	Machine string    `json:"machine"` // its ARM id
+	Deleted time.Time `json:"deleted"`
+	// Problem is why the machine could not leave; "" while it has not said.
+	Problem string `json:"problem,omitempty"`
+	// Secret is the client secret that has enrolled the machine; nil for none.
+	Secret *seal.Box `json:"secret,omitempty"`
+}
+
 // Sealed is something that only the holder of the keys can read.
 type Sealed struct {
 	Box     seal.Box  `json:"box"`

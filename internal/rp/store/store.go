@@ -47,6 +47,8 @@ type Store struct {
 	Operations   Table[flexnode.Operation]
 	// Diagnoses has the requests to machines and their answers, by key of the node.
 	Diagnoses Table[api.Diagnosis]
+	// ArcLeft are by key and uid of a node that was deleted.
+	ArcLeft Table[ArcLeft]
 	// APIServers tell which registration an API server belongs to, by flexnode.Cluster.APIServer.
 	APIServers Table[string]
 	// Endpoints tell which registration has reached its API server at an address last, by
@@ -100,6 +102,7 @@ func New(b Backend) *Store {
 	table(s, &s.Certificates, other, "certificates")
 	table(s, &s.Operations, other, "operations")
 	table(s, &s.Diagnoses, other, "diagnoses")
+	table(s, &s.ArcLeft, other, "arcleft")
 	table(s, &s.APIServers, other, "apiservers")
 	table(s, &s.Endpoints, other, "endpoints")
 	table(s, &s.Members, other, "members")
