@@ -136,8 +136,11 @@ func serviceProxy(f facts, s services) Check {
 }
 
 // notReady is on how many flex nodes the kube-proxy that was applied before is not ready; "" when it
-// is on all.
+// is on all, or when there is no flex node yet.
 func (f facts) notReady() string {
+	if !slices.ContainsFunc(f.nodes, isFlex) {
+		return ""
+	}
 	for _, d := range f.daemonSets {
 		s := d.Status
 		switch {
@@ -156,7 +159,7 @@ func (f facts) notReady() string {
 // subnets are the pod subnets of the nodes, of flex nodes or of the others.
 func (f facts) subnets(flex bool) (all []netip.Prefix) {
 	for _, n := range f.nodes {
-		if (n.Labels[flexLabel] == "false") != flex {
+		if isFlex(n) != flex {
 			continue
 		}
 		for _, text := range cidrs(n) {
@@ -167,6 +170,8 @@ func (f facts) subnets(flex bool) (all []netip.Prefix) {
 	}
 	return all
 }
+
+func isFlex(n corev1.Node) bool { return n.Labels[flexLabel] == "false" }
 
 func cidrs(n corev1.Node) []string {
 	if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "" {

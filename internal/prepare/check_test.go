@@ -42,6 +42,8 @@ func TestServices(t *testing.T) {
 		return `{"kind": "ConfigMap", "metadata": {"name": "cilium-config"},
 			"data": {"kube-proxy-replacement": "` + how + `"}}`
 	}
+	const flex = `{"kind": "Node", "metadata": {"name": "a",
+		"labels": {"kubernetes.azure.com/managed": "false"}}}`
 	for name, tt := range map[string]struct {
 		objects map[string]string
 		choice  string
@@ -64,11 +66,11 @@ func TestServices(t *testing.T) {
 			"use --kube-proxy no"},
 		"none": {nil, "no", "v1.36.3", false, Missing, "pods resolve no names"},
 		"old":  {nil, "auto", "v1.32.9", false, Missing, "needs Kubernetes 1.33"},
-		"not scheduled": {has{proxy: `{"kind": "DaemonSet", "metadata": {"generation": 2,
+		"not scheduled": {has{nodes + "a": flex, proxy: `{"kind": "DaemonSet", "metadata": {"generation": 2,
 			"name": "aks-flex-node-kube-proxy", "namespace": "kube-system"},
 			"status": {"observedGeneration": 1}}`}, "auto", "v1.36.3", true, Missing,
 			"not been scheduled yet"},
-		"not ready": {map[string]string{proxy: `{"kind": "DaemonSet", "metadata": {
+		"not ready": {map[string]string{nodes + "a": flex, proxy: `{"kind": "DaemonSet", "metadata": {
 			"name": "aks-flex-node-kube-proxy", "namespace": "kube-system"},
 			"status": {"desiredNumberScheduled": 3, "numberReady": 1, "updatedNumberScheduled": 3}}`}, "auto", "v1.36.3", true,
 			Missing, "not ready on 2 of 3"},
