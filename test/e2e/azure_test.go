@@ -56,6 +56,7 @@ func TestAzure(t *testing.T) {
 		t.Run("Policy", withinThePolicy)
 		t.Run("Examples", examplesJoin)
 		t.Run("ExitCodes", exitCodes)
+		t.Run("ExitCodesOfAJoin", exitCodesOfAJoin)
 		t.Run("FirstContact", firstContact)
 	})
 	t.Run("ProviderClusters", providerClusters)

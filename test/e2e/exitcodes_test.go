@@ -12,6 +12,19 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
+// The exit codes of a join whose pods reach no Services, by services.txtar.
+func exitCodesOfAJoin(t *testing.T) {
+	t.Parallel()
+	m := machine(t, "codes-2")
+	output(t, m, "systemctl", "daemon-reload")
+	answer := rp(t, 201, http.MethodPut, rpNode(m.Name)+"?configUrl=true",
+		desired{"properties": desired{"versions": lab.Newest.Desired()}})
+	url, _ := properties(answer)["configUrl"].(string)
+	writeIn(t, m, "/root/url", url)
+	runScript(t, m, "services.txtar")
+	rp(t, 200, http.MethodDelete, rpNode(m.Name), nil)
+}
+
 // The exit codes that need a node, by node.txtar.
 func exitCodes(t *testing.T) {
 	t.Parallel()
