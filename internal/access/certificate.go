@@ -67,6 +67,10 @@ func KubeletValidity(m Machine, c config.Config) (health.Validity, error) {
 
 // PrincipalValidity returns that of the certificate that a service principal proves itself with.
 func PrincipalValidity(sp config.ServicePrincipal) (health.Validity, error) {
+	if sp.CertificateFile == "" {
+		to, err := time.Parse(time.DateOnly, sp.SecretExpires)
+		return health.Validity{To: to}, err
+	}
 	return validity(identity.Certificate(sp))
 }
 

@@ -267,6 +267,9 @@ func badAzureCases() []badCase {
 			`"/etc/a.pem"}}}`, "azure.servicePrincipal", "it holds 2"},
 		{`{"azure": {"servicePrincipal": {` + sp + `, "clientSecretFile": "files/secret"}}}`,
 			"azure.servicePrincipal.clientSecretFile", "absolute path"},
+		{`{"azure": {"servicePrincipal": {` + sp + `, "clientSecret": "a", "secretExpires": ` +
+			`"2027-02-31"}}}`,
+			"azure.servicePrincipal.secretExpires", "a day, such as"},
 		{`{"azure": {"servicePrincipal": {` + sp + `, "clientSecret": "two words"}}}`,
 			"azure.servicePrincipal.clientSecret", "printable"},
 		{`{"azure": {"servicePrincipal": {` + sp + `, "clientSecret": "a", "clientTenant": ` +

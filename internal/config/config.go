@@ -82,6 +82,8 @@ type ServicePrincipal struct {
 	// ClientSecretFile is a file that holds the secret and nothing else, or a systemd credential
 	// that does.
 	ClientSecretFile string `json:"clientSecretFile,omitempty" must:"secret-file"`
+	// SecretExpires is the day on which the secret ends in Entra ID, from which on it is refused.
+	SecretExpires string `json:"secretExpires,omitempty" must:"date"`
 	// CertificateFile is a PEM file with the application's certificate and private key.
 	CertificateFile string `json:"certificateFile,omitempty" must:"path"`
 }

@@ -42,6 +42,7 @@ var rules = map[string]rule{
 	"credential":  oneOf(CredentialToken, CredentialCertificate),
 	"pool":        {"1 to 12 characters a-z and 0-9, a letter first", matches(`[a-z][a-z0-9]{0,11}`)},
 	"user":        {"the name of a user", matches(`[A-Za-z_][A-Za-z0-9._-]{0,31}`)},
+	"date":        {"a day, such as 2027-01-31", isDay},
 	"secret":      {"printable ASCII without spaces", matches(`[!-~]+`)},
 	"secret-file": {aPath + ", or the name of a systemd credential", isSecretFile},
 	"path":        {aPath, isAbs},
@@ -206,4 +207,9 @@ func applyRules(c *Config, r *report) {
 			r.add(l.path, l.shown(), "must be "+rule.allowed)
 		}
 	}
+}
+
+func isDay(s string) bool {
+	_, err := time.Parse(time.DateOnly, s)
+	return err == nil
 }

@@ -12,30 +12,30 @@ import (
 
 // The types of the conditions that other code refers to; the catalogue has all of them.
 const (
-	NodeObserved         = "NodeObserved"
-	ClusterCAValid       = "ClusterCAValid"
-	PrincipalCertificate = "PrincipalCertificate"
-	KubeletCertificate   = "KubeletCertificate"
-	ContainerdRunning    = "ContainerdRunning"
-	KubeletRunning       = "KubeletRunning"
-	KubeletStable        = "KubeletStable"
-	APIServerReachable   = "APIServerReachable"
-	CredentialValid      = "CredentialValid"
-	VersionsCompatible   = "VersionsCompatible"
-	CertificateIssued    = "CertificateIssued"
-	KubeletHealthy       = "KubeletHealthy"
-	NodeRegistered       = "NodeRegistered"
-	LeaseRenewed         = "LeaseRenewed"
-	NodeReady            = "NodeReady"
-	PodSubnetsAgree      = "PodSubnetsAgree"
-	RunsAsConfigured     = "RunsAsConfigured"
-	PodsSynchronized     = "PodsSynchronized"
-	LabelsApplied        = "LabelsApplied"
-	FirewallOpen         = "FirewallOpen"
-	ArcConnected         = "ArcConnected"
-	HostAsConfigured     = "HostAsConfigured"
-	NoChangeWaiting      = "NoChangeWaiting"
-	ServicesReachable    = "ServicesReachable"
+	NodeObserved        = "NodeObserved"
+	ClusterCAValid      = "ClusterCAValid"
+	PrincipalCredential = "PrincipalCredential"
+	KubeletCertificate  = "KubeletCertificate"
+	ContainerdRunning   = "ContainerdRunning"
+	KubeletRunning      = "KubeletRunning"
+	KubeletStable       = "KubeletStable"
+	APIServerReachable  = "APIServerReachable"
+	CredentialValid     = "CredentialValid"
+	VersionsCompatible  = "VersionsCompatible"
+	CertificateIssued   = "CertificateIssued"
+	KubeletHealthy      = "KubeletHealthy"
+	NodeRegistered      = "NodeRegistered"
+	LeaseRenewed        = "LeaseRenewed"
+	NodeReady           = "NodeReady"
+	PodSubnetsAgree     = "PodSubnetsAgree"
+	RunsAsConfigured    = "RunsAsConfigured"
+	PodsSynchronized    = "PodsSynchronized"
+	LabelsApplied       = "LabelsApplied"
+	FirewallOpen        = "FirewallOpen"
+	ArcConnected        = "ArcConnected"
+	HostAsConfigured    = "HostAsConfigured"
+	NoChangeWaiting     = "NoChangeWaiting"
+	ServicesReachable   = "ServicesReachable"
 
 	// Only Examine evaluates these.
 	DefaultRoute       = "DefaultRoute"
@@ -129,13 +129,14 @@ func catalogue() []entry {
 		{"TimeSynchronized", LayerClock, timeSynchronized, Watch | harmless | ofUpkeep | underived},
 		{ClusterCAValid, LayerTLS, clusterCAValid, Watch | ofUpkeep | underived},
 		{EndpointsTrusted, LayerTLS, endpointsTrusted, ofEndpoints},
-		{PrincipalCertificate, LayerCredential, principalCertificate, Watch | ofUpkeep | underived},
+		{PrincipalCredential, LayerCredential, principalCredential, Watch | ofUpkeep | underived},
 		{KubeletCertificate, LayerCredential, kubeletCertificate, Watch | ofUpkeep},
 		{CredentialValid, LayerCredential, credentialValid, Watch | Preflight | Gate},
 		{CertificateIssued, LayerCredential, certificateIssued, Watch},
 		{ArcConnected, LayerCredential, arcConnected, Watch | forRoot},
 		{APIServerReachable, LayerAPIServer, apiServerReachable, Watch | Preflight | Gate},
 		{VersionsCompatible, LayerAPIServer, versionsCompatible, Watch | Preflight | Gate},
+		{"ClusterUpgradable", LayerAPIServer, clusterUpgradable, Watch | harmless},
 		{ContainerdRunning, LayerRuntime, containerdRunning, Watch | Gate | GateLocal | explained},
 		{KubeletRunning, LayerKubelet, kubeletRunning, Watch | Gate | GateLocal | explained | ofKubelet},
 		{KubeletStable, LayerKubelet, kubeletStable, Watch | Gate | GateLocal | explained | ofKubelet},

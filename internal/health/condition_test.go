@@ -33,8 +33,9 @@ func TestWatch(t *testing.T) {
 		"InodesFree", NodeObserved, "MemorySize", "SizeAdvised", "ProgramTrusted", "StoreIntact",
 		"RuntimeOwned", "DirectoriesFree", "ReservationsFit", "SwapOff", "HostNameStable", FirewallOpen,
 		"MetadataGuarded", "RebootNotPending", "NodeAddressPresent", "PodSubnetsFit", "TimeSynchronized",
-		ClusterCAValid, PrincipalCertificate, KubeletCertificate, CredentialValid,
+		ClusterCAValid, PrincipalCredential, KubeletCertificate, CredentialValid,
 		CertificateIssued, ArcConnected, APIServerReachable, VersionsCompatible,
+		"ClusterUpgradable",
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, "ServingCertificate",
 		"NodeOwned", NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured, PodSubnetsAgree,
 		PodsSynchronized, LabelsApplied, "TaintsApplied", "ServicesReachable",
@@ -161,7 +162,7 @@ func TestIll(t *testing.T) {
 	harmless := []string{"SizeAdvised", FirewallOpen, "ServicesReachable", "RebootNotPending",
 		"TimeSynchronized", NoChangeWaiting, "NotPaused", "NotVulnerable", "OnlyMachine",
 		"ProviderAnswers",
-		"VersionsSupported"}
+		"ClusterUpgradable", "VersionsSupported"}
 	quoting := []string{
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, NodeRegistered,
 	}

@@ -187,9 +187,9 @@ func beside(name string) []string {
 	case EndpointsTrusted:
 		return []string{APIServerReachable}
 	case CredentialValid, CertificateIssued:
-		return []string{PrincipalCertificate, KubeletCertificate, ArcConnected, CredentialValid}
+		return []string{PrincipalCredential, KubeletCertificate, ArcConnected, CredentialValid}
 	case KubeletCertificate:
-		return []string{PrincipalCertificate}
+		return []string{PrincipalCredential}
 	case KubeletStable, KubeletHealthy:
 		return []string{KubeletRunning, KubeletStable}
 	case LeaseRenewed, NodeReady:

@@ -19,12 +19,12 @@ type Upkeep struct {
 	// Swaps are the swap areas in use on a machine that is a node.
 	Swaps []string
 	// HostNames are the names that the machine has, now and after a boot, where kubelet goes by
-	// them: there is none where kubelet is told its Node's name.
+	// them: there is none where kubelet is given its Node's name.
 	HostNames []string
 	// CA holds the cluster's certificates in PEM, "" when they are not known.
 	CA string
-	// Client is kubelet's client certificate, asked for on a node that shows one; Principal that of
-	// the service principal, asked for where it has one.
+	// Client is kubelet's client certificate, asked for on a node that shows one; Principal the
+	// credential of the service principal, asked for where it is known when that ends.
 	Client, Principal Answer[Validity]
 	// Polls is how the provider is asked; nil when nobody asks it.
 	Polls *Polls
@@ -191,9 +191,18 @@ func (r renewal) judge(e Evidence, a Answer[Validity]) Condition {
 	case left <= 0:
 		return fails(r.owner, "Expired", r.what+" has expired at "+until+r.expired, r.late)
 	case left < r.margin(v.To.Sub(v.From)):
-		return fails(r.owner, r.reason, r.what+" ends at "+until+r.expires, r.renew)
+		return fails(r.owner, r.reason, r.what+" ends "+within(left)+", at "+until+r.expires,
+			r.renew)
 	}
 	return holds()
+}
+
+// within says how long it is until something, in whole days or hours.
+func within(left time.Duration) string {
+	if days := int(left / (24 * time.Hour)); days > 1 {
+		return fmt.Sprintf("in %d days", days)
+	}
+	return fmt.Sprintf("in %d hours", int(left/time.Hour))
 }
 
 // kubeletCertificate: kubelet asks for the next one when 10 to 30 % of the time is left.
@@ -209,14 +218,19 @@ func kubeletCertificate(e Evidence) Condition {
 	}.judge(e, e.Upkeep.Client)
 }
 
-// soon is how long before its end somebody has to see to a certificate that no program renews.
+// soon is the time before its end in which an operator has to renew a credential.
 const soon = 14 * 24 * time.Hour
 
-// principalCertificate: nobody renews the certificate of a service principal but its owner.
-func principalCertificate(e Evidence) Condition {
+// principalCredential: only its owner renews the certificate or the secret of a service principal.
+// When a secret ends only its owner knows.
+func principalCredential(e Evidence) Condition {
 	const renew cure = "have a new one made, add it to the application in Entra ID, and put it there"
+	what := "the secret of the service principal (azure.servicePrincipal.secretExpires)"
+	if sp := e.Wanted.Azure.ServicePrincipal; sp != nil && sp.CertificateFile != "" {
+		what = "the certificate of the service principal (azure.servicePrincipal.certificateFile)"
+	}
 	return renewal{
-		what:    "the certificate of the service principal (azure.servicePrincipal.certificateFile)",
+		what:    what,
 		owner:   OwnerAzure,
 		margin:  func(life time.Duration) time.Duration { return min(soon, life/3) },
 		expired: ", and Entra ID gives no more tokens for it",

@@ -66,16 +66,22 @@ func TestUpkeep(t *testing.T) {
 			u.Client = Answered(Validity{}, errors.New("no such file"))
 		}},
 		{KubeletCertificate, "", func(u *Upkeep) { u.Client = Answer[Validity]{} }},
-		{PrincipalCertificate, "Unreadable", func(u *Upkeep) {
+		{PrincipalCredential, "Unreadable", func(u *Upkeep) {
 			u.Principal = Answered(Validity{}, errors.New("no such file"))
 		}},
-		{PrincipalCertificate, "Expired", func(u *Upkeep) { u.Principal = between(-day, 0) }},
-		{PrincipalCertificate, "NotYetValid", func(u *Upkeep) { u.Principal = between(1, day) }},
-		{PrincipalCertificate, "ExpiringSoon", func(u *Upkeep) {
+		{PrincipalCredential, "Expired", func(u *Upkeep) { u.Principal = between(-day, 0) }},
+		{PrincipalCredential, "NotYetValid", func(u *Upkeep) { u.Principal = between(1, day) }},
+		{PrincipalCredential, "ExpiringSoon", func(u *Upkeep) {
 			u.Principal = between(-90*day, 13*day)
 		}},
-		{PrincipalCertificate, "", func(u *Upkeep) { u.Principal = between(-90*day, 15*day) }},
-		{PrincipalCertificate, "", func(u *Upkeep) { u.Principal = between(-day, 2*day) }},
+		{PrincipalCredential, "ExpiringSoon", func(u *Upkeep) { // of a secret
+			u.Principal = Answered(Validity{To: now().Add(13 * day)}, nil)
+		}},
+		{PrincipalCredential, "", func(u *Upkeep) {
+			u.Principal = Answered(Validity{To: now().Add(15 * day)}, nil)
+		}},
+		{PrincipalCredential, "", func(u *Upkeep) { u.Principal = between(-90*day, 15*day) }},
+		{PrincipalCredential, "", func(u *Upkeep) { u.Principal = between(-day, 2*day) }},
 		{"ProviderAnswers", "NotAnswered", func(u *Upkeep) {
 			u.Polls = &Polls{Answered: ago(unanswered), Error: "connection refused", Failures: 2}
 		}},

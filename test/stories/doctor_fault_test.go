@@ -207,10 +207,10 @@ func faults() []fault {
 		}, "HostNameStable"},
 		{"an expired certificate of the service principal", false, func(p *patient) {
 			p.principal(-time.Hour)
-		}, health.PrincipalCertificate},
+		}, health.PrincipalCredential},
 		{"a certificate of the service principal that ends soon", false, func(p *patient) {
 			p.principal(5 * time.Hour)
-		}, health.PrincipalCertificate},
+		}, health.PrincipalCredential},
 		{"a CA of the cluster that has ended", false, func(p *patient) {
 			ca, _ := p.ended(x509.Certificate{Subject: pkix.Name{CommonName: "old"}, IsCA: true,
 				BasicConstraintsValid: true})

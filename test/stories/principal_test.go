@@ -5,6 +5,7 @@ import (
 	"crypto/x509/pkix"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestPrincipalCertificateBehindItsIssuer(t *testing.T) {
 	if err := os.WriteFile(file, append(issuer, own...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if c := p.principalCertificate(); c.Status != health.True {
+	if c := p.principalCredential(); c.Status != health.True {
 		t.Errorf("it is %s %s: %s", c.Status, c.Reason, c.Message)
 	}
 }
@@ -44,10 +45,10 @@ func TestPrincipalCertificateIsAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := make(chan health.Diagnosis, 1)
-	go func() { told <- p.principalCertificate() }()
+	go func() { told <- p.principalCredential() }()
 	select {
 	case c := <-told:
-		if c.Status != health.Unknown || c.Message == "" {
+		if c.Reason != "Unreadable" || !strings.Contains(c.Message, "not a regular file") {
 			t.Errorf("it is %s %s: %s", c.Status, c.Reason, c.Message)
 		}
 	case <-time.After(time.Minute):
@@ -55,11 +56,47 @@ func TestPrincipalCertificateIsAPipe(t *testing.T) {
 	}
 }
 
-// principalCertificate is what doctor says of the service principal's certificate.
-func (p *patient) principalCertificate() health.Diagnosis {
+// principalCredential returns doctor's diagnosis of the service principal's credential.
+func (p *patient) principalCredential() health.Diagnosis {
 	list := p.doctor(p.t.(*testing.T))
 	at := slices.IndexFunc(list, func(d health.Diagnosis) bool {
-		return d.Type == health.PrincipalCertificate
+		return d.Type == health.PrincipalCredential
 	})
 	return list[at]
+}
+
+// A secret ends on the day that its owner has given.
+func TestPrincipalSecretEndsSoon(t *testing.T) {
+	p := healthy(t, false)
+	p.principal(90 * 24 * time.Hour)
+	for days, reason := range map[int]string{-1: "Expired", 5: "ExpiringSoon", 90: "AsExpected"} {
+		ends := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, days)
+		p.config = p.configuration(p.azure(func(azure map[string]any) {
+			azure["servicePrincipal"] = map[string]any{"clientId": clientID, "clientSecret": "s",
+				"secretExpires": ends.Format(time.DateOnly)}
+		}))
+		if c := p.principalCredential(); c.Reason != reason {
+			t.Errorf("%d days before its end: %s: %s", days, c.Reason, c.Message)
+		} else if days == 5 && !strings.Contains(c.Message, "in 4 days") {
+			t.Errorf("the days left are not in %s", c.Message)
+		}
+	}
+}
+
+// The status of a node, of which its metrics are made, has when its secret ends.
+func TestStatusHasTheEndOfASecret(t *testing.T) {
+	w, _ := azureWorld(t)
+	ends := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 5)
+	w.config = w.configuration(w.azure(func(azure map[string]any) {
+		azure["servicePrincipal"].(map[string]any)["secretExpires"] = ends.Format(time.DateOnly)
+	}))
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if is := w.status().Certificates["principal"]; !is.Equal(ends) {
+		t.Errorf("it ends at %s, want %s", is, ends)
+	}
+	if c := w.condition(health.PrincipalCredential); c.Reason != "ExpiringSoon" {
+		t.Errorf("%+v", c)
+	}
 }

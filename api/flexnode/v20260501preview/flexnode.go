@@ -153,6 +153,8 @@ type ServicePrincipalAuth struct {
 	// ClientID.
 	ClientSecret string `json:"clientSecret,omitempty"`
 	ClientTenant string `json:"clientTenant,omitempty"`
+	// SecretExpires is the day on which ClientSecret ends, such as 2027-01-31.
+	SecretExpires string `json:"secretExpires,omitempty"`
 	// PrincipalID is the object id of the service principal, by which clusters know it.
 	PrincipalID string `json:"principalId,omitempty"`
 }

@@ -37,7 +37,23 @@ func expiries(h *Node, c config.Config) map[string]time.Time {
 			found[name] = is.To.UTC()
 		}
 	}
+	if sp := principal(c); sp != nil {
+		if is, err := access.PrincipalValidity(*sp); err == nil {
+			found["principal"] = is.To.UTC()
+		}
+	}
 	return found
+}
+
+// principal is the service principal that is the node's identity, if it is known when its
+// credential ends; else nil. One that has enrolled an Arc machine has done its work.
+func principal(c config.Config) *config.ServicePrincipal {
+	sp := c.Azure.ServicePrincipal
+	if sp == nil || sp.CertificateFile == "" && sp.SecretExpires == "" ||
+		c.Azure.AuthMode() == config.AuthArc {
+		return nil
+	}
+	return sp
 }
 
 // Token returns kubelet's token for the API server: from this machine's cache, else from the

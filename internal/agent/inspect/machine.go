@@ -139,7 +139,7 @@ func Upkeep(
 	if h.Saved.Joined() && !c.Azure.ShowsToken() {
 		u.Client = health.Answered(access.KubeletValidity(h, c))
 	}
-	if sp := c.Azure.ServicePrincipal; sp != nil && sp.CertificateFile != "" {
+	if sp := principal(c); sp != nil {
 		u.Principal = health.Answered(access.PrincipalValidity(*sp))
 	}
 	return u

@@ -53,7 +53,7 @@ type Status struct {
 	Units       []Running              `json:"units"`
 	// ConfigVersion is the version of the flexNodeConfig that the node runs on, "" for none.
 	ConfigVersion string `json:"configVersion,omitempty"`
-	// Certificates are kubelet's, with when each expires.
+	// Certificates are kubelet's, and the service principal's credential, with when each expires.
 	Certificates map[string]time.Time `json:"certificates,omitempty"`
 	// Service is what the running service does; nil when none runs.
 	Service   *Work     `json:"service,omitempty"`

@@ -39,19 +39,20 @@ type Class struct {
 }
 
 // classify tells the class of an outline.
-func classify(o Outline, reachable bool) *Class {
-	e := o.evidence(reachable)
+func (c *Classes) classify(o Outline) *Class {
+	e := o.evidence(c.reachable)
+	e.Provider = c.provider
 	shown := Shown(e.Node, nil, nil, StatusOf(e)).Properties
-	c := &Class{
+	class := &Class{
 		State: shown.ProvisioningState, Versions: o.Wanted.Value().Versions,
 		Components: o.Said.Value().Components,
 	}
 	for _, one := range shown.Status.Conditions {
-		c.Conditions = append(c.Conditions, api.Condition{
+		class.Conditions = append(class.Conditions, api.Condition{
 			Type: one.Type, Status: one.Status, Reason: one.Reason,
 		})
 	}
-	is := func(kind, status string) bool { return c.find(kind).Status == status }
+	is := func(kind, status string) bool { return class.find(kind).Status == status }
 	for _, test := range []struct {
 		state string
 		so    bool
@@ -62,17 +63,17 @@ func classify(o Outline, reachable bool) *Class {
 		{StateNotReady, e.Status.Ready != nil && !is(Ready, "True")},
 		{StateUpToDate, is(UpToDate, "True")},
 		{StateOutdated, is(UpToDate, "False")},
-		{StateFailed, c.State == api.Failed || c.find(UpToDate).Reason == "Failed"},
+		{StateFailed, class.State == api.Failed || class.find(UpToDate).Reason == "Failed"},
 		{StateHeldBack, o.Order.Assigned != o.Order.Revision},
 		{StateReporting, is(Reporting, "True")},
 		{StateNotReporting, is(Reporting, "False")},
 		{StateDrifted, o.Said.Value().Drifted},
 	} {
 		if test.so {
-			c.States = append(c.States, test.state)
+			class.States = append(class.States, test.state)
 		}
 	}
-	return c
+	return class
 }
 
 // find is a condition; the zero one if there is none.
@@ -87,17 +88,20 @@ func (c *Class) find(kind string) api.Condition {
 // Classes are those of the nodes of a cluster.
 type Classes struct {
 	reachable bool
+	provider  string
 	known     map[Outline]*Class
 }
 
-// NewClasses are those of a cluster that answers, or does not.
-func NewClasses(reachable bool) *Classes { return &Classes{reachable, map[Outline]*Class{}} }
+// NewClasses are those of a cluster that answers, or does not, as a provider of some version tells.
+func NewClasses(reachable bool, provider string) *Classes {
+	return &Classes{reachable, provider, map[Outline]*Class{}}
+}
 
 // Of is the class of an outline.
 func (c *Classes) Of(o Outline) *Class {
 	class := c.known[o]
 	if class == nil {
-		class = classify(o, c.reachable)
+		class = c.classify(o)
 		c.known[o] = class
 	}
 	return class

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // The conditions that the provider derives itself.
@@ -22,6 +23,8 @@ const (
 	SecondMachineSeen = "SecondMachine"
 	// VersionsKnown is there, and False, only while it is.
 	VersionsKnown = "VersionsKnown"
+	// AgentCurrent is there, and False, only while the agent is older than the provider.
+	AgentCurrent = "AgentCurrent"
 )
 
 // silentAfter is how long an agent that follows its resource may be silent: three times its longest
@@ -36,10 +39,24 @@ func (e Evidence) derived(join *api.Join) []api.Condition {
 	if unknown := unpinned(e.Node.Chosen.Versions); len(unknown) > 0 {
 		list = append(list, versionsUnknown(unknown))
 	}
+	if e.agentIsOlder() {
+		list = append(list, condition(AgentCurrent, "False", "AgentOlder", fmt.Sprintf("The "+
+			"agent, %s, is older than the provider, %s, and may not know what it offers. Upgrade the "+
+			"package aks-flex-node on the machine.", e.Status.Report.AgentVersion, e.Provider)))
+	}
 	if second := e.Node.Second; second != nil {
 		list = append(list, secondMachine(*second, e.Node.MachineKey))
 	}
 	return list
+}
+
+// agentIsOlder reports whether the agent is of an older release than the provider. A build between
+// two releases is of the former one; what names no release is not compared.
+func (e Evidence) agentIsOlder() bool {
+	agent, known := release.Parse(e.Status.Report.AgentVersion)
+	provider, ok := release.Parse(e.Provider)
+	agent.Pre, provider.Pre = "", ""
+	return known && ok && agent.Compare(provider) < 0
 }
 
 // versionsUnknown tells of versions that were accepted although their digests are not known.

@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -257,5 +258,26 @@ func TestJoinState(t *testing.T) {
 				t.Errorf("it expires %v", got.Expires)
 			}
 		})
+	}
+}
+
+// An agent that is an older release than the provider is shown as that; what is no release is not
+// compared.
+func TestAgentCurrent(t *testing.T) {
+	for agent, older := range map[string]bool{
+		"v1.2.2": true, "1.1.9": true, "v1.2.3-4-g0123abc": false, "v1.2.3": false, "v1.3.0": false,
+		"dev": false, "": false, "v1.2.2-4-g0123abc-dirty": true,
+	} {
+		e := Evidence{Provider: "v1.2.3", Status: Status{Report: api.Report{AgentVersion: agent}}}
+		found := slices.ContainsFunc(StatusOf(e).Conditions, func(c api.Condition) bool {
+			return c.Type == AgentCurrent && c.Status == "False" &&
+				strings.Contains(c.Message, agent)
+		})
+		if found != older {
+			t.Errorf("with an agent %q: %t", agent, found)
+		}
+		if e.Provider = "dev"; e.agentIsOlder() {
+			t.Errorf("beside a build that is no release, %q is older", agent)
+		}
 	}
 }

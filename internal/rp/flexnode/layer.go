@@ -178,7 +178,8 @@ func ownAzure(n Node) object {
 func ownPrincipal(auth api.AzureAuth, section object) {
 	if sp, _ := principalOf(auth); sp != nil {
 		section["servicePrincipal"] = without(
-			object{"clientId": sp.ClientID, "clientTenant": sp.ClientTenant})
+			object{"clientId": sp.ClientID, "clientTenant": sp.ClientTenant,
+				"secretExpires": sp.SecretExpires})
 	}
 }
 

@@ -29,8 +29,9 @@ type golden struct {
 
 func goldenBundles() map[string]golden {
 	principal := api.AzureAuth{
-		Method:           api.ServicePrincipal,
-		ServicePrincipal: &api.ServicePrincipalAuth{ClientID: clientA, ClientTenant: tenant},
+		Method: api.ServicePrincipal,
+		ServicePrincipal: &api.ServicePrincipalAuth{ClientID: clientA, ClientTenant: tenant,
+			SecretExpires: "2027-01-31"},
 	}
 	azure := api.KubernetesAuth{UseAzureAuth: true}
 	return map[string]golden{

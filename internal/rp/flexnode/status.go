@@ -44,7 +44,9 @@ type Evidence struct {
 	Reachable bool
 	// Credential is what a machine may join with; nil for nothing, and where it was not read.
 	Credential *JoinCredential
-	Now        time.Time
+	// Provider is the version of the provider.
+	Provider string
+	Now      time.Time
 }
 
 // StatusOf is what its agent and its cluster say of a node, and what follows from that. While the

@@ -19,7 +19,7 @@ func (a *API) summarizeNodes(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	counts := map[*flexnode.Class]int{}
-	classes := flexnode.NewClasses(a.reachable(key))
+	classes := flexnode.NewClasses(a.reachable(key), a.Renderer)
 	now := a.Now()
 	a.Index.Outlines(key+"/", "", func(node string, o flexnode.Outline) bool {
 		o.Heard = flexnode.HeardAt(a.Seen.Last(node), now)
@@ -117,7 +117,7 @@ func (a *API) chosen(
 		}
 		return rows, next, err
 	}
-	classes, now := flexnode.NewClasses(a.reachable(key)), a.Now()
+	classes, now := flexnode.NewClasses(a.reachable(key), a.Renderer), a.Now()
 	looked, unpacked, last := 0, 0, after
 	a.Index.Outlines(key+"/", after, func(node string, o flexnode.Outline) bool {
 		if looked == maxLooked || unpacked == maxUnpacked || len(rows) == size {

@@ -218,7 +218,7 @@ func (a *API) status(
 	}
 	return flexnode.StatusOf(flexnode.Evidence{
 		Node: n, Status: row.Value, Seen: a.Seen.Last(key), Reachable: reachable,
-		Credential: joining, Now: a.Now(),
+		Credential: joining, Provider: a.Renderer, Now: a.Now(),
 	}), nil
 }
 
