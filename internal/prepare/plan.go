@@ -105,9 +105,6 @@ func (c *Cluster) compare(
 	}
 	switch by {
 	case "": // it was there before
-	default:
-		change.Action, change.Manager = Left, by
-		return change, nil
 	case owner:
 		labels := o.GetLabels()
 		if labels == nil {
@@ -115,6 +112,9 @@ func (c *Cluster) compare(
 		}
 		labels[managedBy] = owner
 		o.SetLabels(labels)
+	default:
+		change.Action, change.Manager = Left, by
+		return change, nil
 	}
 	next, err := c.apply(ctx, o, force, metav1.DryRunAll)
 	if apierrors.IsConflict(err) {
