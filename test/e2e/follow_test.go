@@ -217,6 +217,7 @@ func (f *followed) applied(t *testing.T) {
 		}
 		runs, _ := status["components"].(map[string]any)
 		versions, _ := f.want["versions"].(map[string]any)
-		return status["appliedConfigVersion"] == version && runs["kubelet"] == versions["kubernetes"]
+		return status["appliedConfigVersion"] == version && status["lastConfigApplied"] != nil &&
+			runs["kubelet"] == versions["kubernetes"]
 	})
 }
