@@ -121,6 +121,15 @@ func TestArcMachineBehindManager(t *testing.T) {
 	w.must(200, "PUT", nodeURL("n"), `{"properties":{}}`, as...) // joins with a bootstrap token
 	w.caughtUp()
 	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), ask+"}", as...)
+	w.must(200, "PUT", nodeURL("n"), arc, as...)
+	w.must(200, "DELETE", nodeURL("n"), "", as...)
+	w.caughtUp()
+	if _, text := w.must(404, "GET", nodeURL("n"), "", as...); !strings.Contains(text, TombstoneInfo) {
+		t.Errorf("after the deletion it is answered %s", text)
+	}
+	w.must(204, "POST", nodeURL("n", "/leave"), "{}", as...)
+	w.must(403, "POST", nodeURL("n", "/leave"), ask+"}", as...)
+	w.must(404, "POST", nodeURL("n", "/leave"), "{}", as[:2]...)
 }
 
 // Who deletes a node and makes another of its name has two: the machine of the former learns that

@@ -83,7 +83,9 @@ func (a *API) buried(v *store.View, r *request) (flexnode.Tombstone, error) {
 		return flexnode.Tombstone{}, a.notFound(r)
 	}
 	stone, ok, err := a.Store.Tombstones.Row(v, r.nodeKey()).Value.Of(r.uid)
-	if err == nil && (!ok || !r.caller.isNode(stone.Identity, stone.Former, stone.MachineKey)) {
+	is := store.Poll{UID: stone.UID, Identity: stone.Identity, Former: stone.Former}
+	if err == nil && (!ok || !r.caller.isNode(stone.Identity, stone.Former, stone.MachineKey) &&
+		!r.caller.isMachineBehindManager(is, r.uid)) {
 		err = a.notFound(r)
 	}
 	return stone, err
