@@ -9,21 +9,40 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-const forwardFile = "/proc/sys/net/ipv4/ip_forward"
+const (
+	forwardFile = "/proc/sys/net/ipv4/ip_forward"
+	// inotifyFile limits how many programs of a user watch files. The machines' users are those of this
+	// box, and the default is too low for 20 machines: some have no network then.
+	inotifyFile = "/proc/sys/fs/inotify/max_user_instances"
+	inotifyMost = 4096
+)
 
 // kernelParameters are those of this box that the lab sets, as they are now, so that Down can give
 // them back. What a machine sets is its own.
 func kernelParameters(files ...string) map[string]string {
 	values := map[string]string{}
-	for _, file := range append(files, forwardFile) {
+	for _, file := range append(files, forwardFile, inotifyFile) {
 		if data, err := os.ReadFile(file); err == nil {
 			values[file] = strings.TrimSpace(string(data))
 		}
 	}
 	return values
+}
+
+// raise sets a kernel parameter that is lower.
+func raise(file string, least int) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if is, err := strconv.Atoi(strings.TrimSpace(string(text))); err != nil || is >= least {
+		return err
+	}
+	return os.WriteFile(file, []byte(strconv.Itoa(least)), 0o644)
 }
 
 // restoreParameters gives kernel parameters their values: those of an interface after those of all
@@ -75,6 +94,9 @@ func (l *Lab) networkUp(ctx context.Context) error {
 	}
 	if err := os.WriteFile(forwardFile, []byte("1"), 0o644); err != nil {
 		return fmt.Errorf("cannot allow forwarding: %w", err)
+	}
+	if err := raise(inotifyFile, inotifyMost); err != nil {
+		return err
 	}
 	if err := l.forwardIPv6(); err != nil {
 		return fmt.Errorf("cannot allow forwarding: %w", err)
