@@ -126,12 +126,13 @@ ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol
 `
 
 // proxyTools is a directory with what kube-proxy calls, and the libraries of it, from the
-// distribution's packages.
+// distribution's packages. Without the names of protocols (netbase) nft lists them as numbers, and a
+// kube-proxy that starts again takes its own rules for somebody else's and deletes them.
 func (l *Lab) proxyTools(ctx context.Context) (string, error) {
-	dir := filepath.Join(l.Cache, "proxy-tools-bookworm-1")
+	dir := filepath.Join(l.Cache, "proxy-tools-bookworm-2")
 	install := func(work string) error {
 		l.Say("installing the tools of kube-proxy")
-		if _, err := run(ctx, "mmdebstrap", "--quiet", "--variant=extract", "--include=nftables",
+		if _, err := run(ctx, "mmdebstrap", "--quiet", "--variant=extract", "--include=nftables,netbase",
 			"bookworm", work); err != nil {
 			return err
 		}
