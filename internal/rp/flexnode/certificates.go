@@ -22,9 +22,9 @@ type Certificate struct {
 	// ID is its credential id in Kubernetes: X509SHA256=HASH; "" for one that was not seen.
 	ID   string    `json:"id"`
 	Ends time.Time `json:"ends"`
-	// UID is that of the node that it was issued for; "" once another machine is that node. Enrolment is the id of the credential that its
-	// machine joined with; "" for an identity in Azure. A renewed certificate has those of the
-	// former one.
+	// UID is that of the node that it was issued for; "" once another machine is that node.
+	// Enrolment is the id of the credential that its machine joined with; "" for an identity in
+	// Azure. A renewed certificate has those of the former one.
 	UID       string `json:"uid,omitempty"`
 	Enrolment string `json:"enrolment,omitempty"`
 	// Revoked is from when it may not write.
@@ -119,13 +119,9 @@ func (c Certificates) Revoke(
 	uid string, keep func(Certificate) bool, from time.Time,
 ) Certificates {
 	from = from.UTC().Truncate(time.Second)
-	c.Seen = slices.Clone(c.Seen)
-	if len(c.Seen) == 0 {
-		c.Ends = from.Add(longestCertificate)
-		c.Seen = append(c.Seen, Certificate{Ends: c.Ends, UID: uid})
-	}
+	c = c.Unseen(uid, from)
 	for i, o := range c.Seen {
-		if keep(o) {
+		if o.ID != "" && keep(o) {
 			continue
 		}
 		if o.Revoked == nil && uid == "" {
@@ -139,6 +135,16 @@ func (c Certificates) Revoke(
 		c.Since = from
 	}
 	c.Until = latest(c.Until, c.Ends)
+	return c
+}
+
+// Unseen adds the certificate of a node's machine that was not seen, where none was.
+func (c Certificates) Unseen(uid string, now time.Time) Certificates {
+	c.Seen = slices.Clone(c.Seen)
+	if len(c.Seen) == 0 {
+		c.Ends = now.UTC().Truncate(time.Second).Add(longestCertificate)
+		c.Seen = append(c.Seen, Certificate{Ends: c.Ends, UID: uid})
+	}
 	return c
 }
 
@@ -172,7 +178,7 @@ func (c Certificates) May(now time.Time) (ids []string, alone bool) {
 		return nil, false
 	}
 	for _, o := range c.Seen {
-		if now.Before(o.Ends) && (o.Revoked == nil || now.Before(*o.Revoked)) {
+		if o.ID != "" && now.Before(o.Ends) && (o.Revoked == nil || now.Before(*o.Revoked)) {
 			ids = append(ids, o.ID)
 		}
 	}

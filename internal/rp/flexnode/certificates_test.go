@@ -87,6 +87,7 @@ func TestNameIsHeld(t *testing.T) {
 	deleted := joined.Revoke("1", NoCertificate, now)
 	replaced := note(joined, "b", "1", "y").Revoke("", keeps("y"), now)
 	again := note(deleted, "c", "2", "z")
+	unseen := Certificates{}.Revoke("", keeps(""), now) // the successor is an identity in Azure
 	for name, tt := range map[string]struct {
 		c    Certificates
 		want time.Time
@@ -102,7 +103,11 @@ func TestNameIsHeld(t *testing.T) {
 			again.Revoke("2", NoCertificate, now).Leave("2"), end},
 		"both have left": {
 			again.Revoke("2", NoCertificate, now).Leave("2").Leave("1"), time.Time{}},
-		"not seen":           {Certificates{}.Revoke("1", NoCertificate, now), now.Add(longestCertificate)},
+		"not seen":                    {Certificates{}.Revoke("1", NoCertificate, now), now.Add(longestCertificate)},
+		"the former one was not seen": {unseen, now.Add(longestCertificate)},
+		"the former one was not seen, the other has left": {
+			note(unseen, "b", "1", "").Revoke("1", NoCertificate, now).Leave("1"),
+			now.Add(longestCertificate)},
 		"not seen, and left": {Certificates{}.Revoke("1", NoCertificate, now).Leave("1"), time.Time{}},
 	} {
 		if got := tt.c.HeldUntil(now); !got.Equal(tt.want) {
