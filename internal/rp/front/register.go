@@ -46,6 +46,7 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 			}
 			next, as = row.Value.Register(key, boot, enrolment, a.Now())
 			if was := row.Value.MachineKey; was != "" && was != next.MachineKey {
+				next.Principal = ""
 				if err := a.revokeReplaced(v, r, key, enrolment, ask.Kubelet); err != nil {
 					return err
 				}
