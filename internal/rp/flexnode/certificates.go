@@ -80,6 +80,9 @@ func (c Certificates) Note(
 			issued.Revoked = former.Revoked
 		}
 	}
+	if current && renewed == "" && c.Leaving == issued.UID {
+		c.Leaving = "" // a machine joins: the Node is its own from now on
+	}
 	if !current && !c.Since.IsZero() {
 		issued.Revoked = &c.Since
 	}

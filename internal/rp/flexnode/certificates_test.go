@@ -119,6 +119,29 @@ func TestNameIsHeld(t *testing.T) {
 	}
 }
 
+// A machine that joins registers a Node of its own, which is not the one that was to be deleted.
+func TestNodeOfASuccessorIsKept(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	left := Certificates{Leaving: "1"}
+	note := func(c Certificates, id, uid, renewed string, current bool) Certificates {
+		return c.Note(Certificate{ID: id, Ends: now.Add(time.Hour), UID: uid}, renewed, current, now)
+	}
+	first := note(Certificates{}, "a", "1", "", true)
+	first.Leaving = "1"
+	for name, tt := range map[string]struct {
+		c    Certificates
+		want string
+	}{
+		"joined again":              {note(left, "b", "1", "", true), ""},
+		"renewed":                   {note(first, "b", "", "a", false), "1"},
+		"seen late, of another one": {note(left, "b", "2", "", false), "1"},
+	} {
+		if tt.c.Leaving != tt.want {
+			t.Errorf("%s: the Node of %q is to be deleted, want %q", name, tt.c.Leaving, tt.want)
+		}
+	}
+}
+
 // A machine that has certificates without end issued does not remove those of its successor.
 func TestCertificatesAreBounded(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
