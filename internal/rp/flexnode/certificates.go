@@ -151,12 +151,22 @@ func (c Certificates) Unseen(uid string, now time.Time) Certificates {
 	return c
 }
 
-// Leave notes that the machine of a node has left, or is the present one: no other has its
-// certificates.
+// Leave notes that the machine of a node has left: it has destroyed its certificates.
 func (c Certificates) Leave(uid string) Certificates {
 	c.Seen = slices.Clone(c.Seen)
 	for i, o := range c.Seen {
 		c.Seen[i].Left = o.Left || uid != "" && o.UID == uid
+	}
+	return c
+}
+
+// Return notes that the machine of a deleted node is another one now: it leaves with what it had.
+func (c Certificates) Return(uid, as string) Certificates {
+	c.Seen = slices.Clone(c.Seen)
+	for i, o := range c.Seen {
+		if o.UID == uid {
+			c.Seen[i].UID = as
+		}
 	}
 	return c
 }

@@ -218,6 +218,25 @@ func TestNameIsFreeAgain(t *testing.T) {
 	remade(201, nodeURL("n"))
 }
 
+// A machine that returns and does not leave holds the name by what it had before.
+func TestNameOfAMachineThatReturned(t *testing.T) {
+	w, m := newMachine(t)
+	secret := w.enrolment(t, "n")
+	m.registers(t, 204, secret)
+	w.issued("a", secret)
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.must(201, "PUT", accepting(nodeURL("n")), "{}")
+	w.caughtUp()
+	again := w.machineOf("n")
+	again.key = m.key
+	again.registers(t, 204, w.enrolment(t, "n"))
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.must(409, "PUT", nodeURL("n"), "{}")
+	w.caughtUp()
+	again.post(t, 204, "/leave", "{}")
+	w.must(201, "PUT", nodeURL("n"), "{}")
+}
+
 // A machine that has left before the provider has seen a certificate of it does not hold the name.
 func TestNameOfAnUnseenMachine(t *testing.T) {
 	w, m := newMachine(t)
