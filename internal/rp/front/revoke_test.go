@@ -280,7 +280,7 @@ func TestIdentityOfAReplacedMachine(t *testing.T) {
 		}
 	}
 	joins(clientA)
-	joins("") // it is told before kubelet is started
+	joins("") // it says so before kubelet starts
 	joins(clientB)
 	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
 	if is := w.storedNode("n").Principal; is != "" {
@@ -368,7 +368,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	joined()
 	w.must(200, "DELETE", nodeURL("n"), "")
 	w.must(204, "DELETE", now(nodeURL("n")), "")
-	joined().post(t, 204, "/reportStatus", "{}") // and nobody can ask for its secret
+	joined().post(t, 204, "/reportStatus", "{}") // no caller can ask for its secret
 	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
 	w.must(200, "DELETE", nodeURL("n"), "")
 	rows, _, err := w.api.Store.ArcLeft.List(t.Context(), "")
