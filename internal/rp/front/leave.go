@@ -144,7 +144,7 @@ func (a *API) leftArc(w http.ResponseWriter, r *request, said api.ArcLeft) error
 		}
 		key := credential.ArcLeftKey(r.nodeKey(), stone.UID)
 		left = a.Store.ArcLeft.Row(v, key).Value
-		gone = problem == "" || left.Machine == "" // only a node that joins as an Arc machine has one
+		gone = problem == "" || left.Machine == "" // only a node that joins by Arc has one
 		if gone {
 			a.Store.ArcLeft.Delete(v, key)
 			return nil

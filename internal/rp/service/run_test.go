@@ -284,7 +284,8 @@ func TestCollectOld(t *testing.T) {
 			return s.Operations.Put(v, key, flexnode.Operation{Started: now.Add(-age)})
 		}
 		leaving := s.Certificates.Put(v, "leaving", flexnode.Certificates{Leaving: "u"})
-		return errors.Join(leaving, s.Certificates.Put(v, "over", flexnode.Certificates{}), stone("old", year+time.Second), stone("young", time.Hour),
+		return errors.Join(leaving, s.Certificates.Put(v, "over", flexnode.Certificates{}),
+			stone("old", year+time.Second), stone("young", time.Hour),
 			stone("both", year+time.Second), stone("both", time.Hour),
 			s.AddTombstone(v, "young", flexnode.Tombstone{UID: "new", Deleted: now}),
 			s.AddTombstone(v, "young", flexnode.Tombstone{UID: "old", Deleted: now}),
