@@ -22,9 +22,9 @@ type Certificate struct {
 	// ID is its credential id in Kubernetes: X509SHA256=HASH; "" for one that was not seen.
 	ID   string    `json:"id"`
 	Ends time.Time `json:"ends"`
-	// UID is that of the node that it was issued for; "" once another machine is that node. Enrolment is the id of the credential that its
-	// machine joined with; "" for an identity in Azure. A renewed certificate has those of the
-	// former one.
+	// UID is that of the node that it was issued for; "" once another machine is that node.
+	// Enrolment is the id of the credential that its machine joined with; "" for an identity in
+	// Azure. A renewed certificate has those of the former one.
 	UID       string `json:"uid,omitempty"`
 	Enrolment string `json:"enrolment,omitempty"`
 	// Revoked is from when it may not write.
@@ -80,6 +80,9 @@ func (c Certificates) Note(
 			issued.Revoked = former.Revoked
 		}
 	}
+	if current && renewed == "" && c.Leaving == issued.UID {
+		c.Leaving = "" // a machine joins: the Node is its own from now on
+	}
 	if !current && !c.Since.IsZero() {
 		issued.Revoked = &c.Since
 	}
@@ -119,13 +122,9 @@ func (c Certificates) Revoke(
 	uid string, keep func(Certificate) bool, from time.Time,
 ) Certificates {
 	from = from.UTC().Truncate(time.Second)
-	c.Seen = slices.Clone(c.Seen)
-	if len(c.Seen) == 0 {
-		c.Ends = from.Add(longestCertificate)
-		c.Seen = append(c.Seen, Certificate{Ends: c.Ends, UID: uid})
-	}
+	c = c.Unseen(uid, from)
 	for i, o := range c.Seen {
-		if keep(o) {
+		if o.ID != "" && keep(o) {
 			continue
 		}
 		if o.Revoked == nil && uid == "" {
@@ -142,12 +141,32 @@ func (c Certificates) Revoke(
 	return c
 }
 
-// Leave notes that the machine of a node has left, or is the present one: no other has its
-// certificates.
+// Unseen adds the certificate of a node's machine that was not seen, where none was.
+func (c Certificates) Unseen(uid string, now time.Time) Certificates {
+	c.Seen = slices.Clone(c.Seen)
+	if len(c.Seen) == 0 {
+		c.Ends = now.UTC().Truncate(time.Second).Add(longestCertificate)
+		c.Seen = append(c.Seen, Certificate{Ends: c.Ends, UID: uid})
+	}
+	return c
+}
+
+// Leave notes that the machine of a node has left: it has destroyed its certificates.
 func (c Certificates) Leave(uid string) Certificates {
 	c.Seen = slices.Clone(c.Seen)
 	for i, o := range c.Seen {
 		c.Seen[i].Left = o.Left || uid != "" && o.UID == uid
+	}
+	return c
+}
+
+// Return notes that the machine of a deleted node is another one now: it leaves with what it had.
+func (c Certificates) Return(uid, as string) Certificates {
+	c.Seen = slices.Clone(c.Seen)
+	for i, o := range c.Seen {
+		if o.UID == uid {
+			c.Seen[i].UID = as
+		}
 	}
 	return c
 }
@@ -172,7 +191,7 @@ func (c Certificates) May(now time.Time) (ids []string, alone bool) {
 		return nil, false
 	}
 	for _, o := range c.Seen {
-		if now.Before(o.Ends) && (o.Revoked == nil || now.Before(*o.Revoked)) {
+		if o.ID != "" && now.Before(o.Ends) && (o.Revoked == nil || now.Before(*o.Revoked)) {
 			ids = append(ids, o.ID)
 		}
 	}

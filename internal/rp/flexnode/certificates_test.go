@@ -87,6 +87,7 @@ func TestNameIsHeld(t *testing.T) {
 	deleted := joined.Revoke("1", NoCertificate, now)
 	replaced := note(joined, "b", "1", "y").Revoke("", keeps("y"), now)
 	again := note(deleted, "c", "2", "z")
+	unseen := Certificates{}.Revoke("", keeps(""), now) // the successor is an identity in Azure
 	for name, tt := range map[string]struct {
 		c    Certificates
 		want time.Time
@@ -102,7 +103,11 @@ func TestNameIsHeld(t *testing.T) {
 			again.Revoke("2", NoCertificate, now).Leave("2"), end},
 		"both have left": {
 			again.Revoke("2", NoCertificate, now).Leave("2").Leave("1"), time.Time{}},
-		"not seen":           {Certificates{}.Revoke("1", NoCertificate, now), now.Add(longestCertificate)},
+		"not seen":                    {Certificates{}.Revoke("1", NoCertificate, now), now.Add(longestCertificate)},
+		"the former one was not seen": {unseen, now.Add(longestCertificate)},
+		"the former one was not seen, the other left": {
+			note(unseen, "b", "1", "").Revoke("1", NoCertificate, now).Leave("1"),
+			now.Add(longestCertificate)},
 		"not seen, and left": {Certificates{}.Revoke("1", NoCertificate, now).Leave("1"), time.Time{}},
 	} {
 		if got := tt.c.HeldUntil(now); !got.Equal(tt.want) {
@@ -110,6 +115,29 @@ func TestNameIsHeld(t *testing.T) {
 		}
 		if got := tt.c.HeldUntil(now.Add(2 * longestCertificate)); !got.IsZero() {
 			t.Errorf("%s: held for ever, until %s", name, got)
+		}
+	}
+}
+
+// A machine that joins registers a Node of its own, which is not the one that was to be deleted.
+func TestNodeOfASuccessorIsKept(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	left := Certificates{Leaving: "1"}
+	note := func(c Certificates, id, uid, renewed string, current bool) Certificates {
+		return c.Note(Certificate{ID: id, Ends: now.Add(time.Hour), UID: uid}, renewed, current, now)
+	}
+	first := note(Certificates{}, "a", "1", "", true)
+	first.Leaving = "1"
+	for name, tt := range map[string]struct {
+		c    Certificates
+		want string
+	}{
+		"joined again":              {note(left, "b", "1", "", true), ""},
+		"renewed":                   {note(first, "b", "", "a", false), "1"},
+		"seen late, of another one": {note(left, "b", "2", "", false), "1"},
+	} {
+		if tt.c.Leaving != tt.want {
+			t.Errorf("%s: the Node of %q is to be deleted, want %q", name, tt.c.Leaving, tt.want)
 		}
 	}
 }

@@ -200,7 +200,7 @@ func (d *Decision) offerSecret(p Put, parent Parent) {
 	}
 	was, _ := principalOf(o.Desired.AzureAuth)
 	now, _ := principalOf(p.Desired.AzureAuth)
-	if was == nil || *was != *now {
+	if was == nil || was.ClientID != now.ClientID || was.ClientTenant != now.ClientTenant {
 		return
 	}
 	r := *o

@@ -355,7 +355,10 @@ func TestANewSecretWaitsForNoSlot(t *testing.T) {
 		t.Fatalf("%d is offered", w.node.Assigned)
 	}
 	w.node.Attempt = &Attempt{Revision: first.Version}
-	d := w.put(principal("two", 20))
+	rotated := principal("two", 20) // with all that its owner says of it
+	rotated.AzureAuth.ServicePrincipal.SecretExpires = "2028-01-31"
+	rotated.AzureAuth.ServicePrincipal.PrincipalID = "99999999-0000-0000-0000-000000000002"
+	d := w.put(rotated)
 	offered := must(w.history.Find(w.node.Assigned))
 	if offered.Version <= first.Version || offered.Version >= d.Revision.Version ||
 		offered.SecretVersion != w.version || string(offered.Own) != string(first.Own) ||

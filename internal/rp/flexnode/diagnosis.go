@@ -20,8 +20,9 @@ const (
 	// etcd is at most 1.5 MiB.
 	MaxBundle    = 768 << 10
 	MaxDiagnosed = MaxBundle*4/3 + 4<<10
-	// maxFindings bounds the report of doctor, in bytes.
+	// maxFindings bounds the report of doctor, in bytes, and maxFound the number of its findings.
 	maxFindings = 64 << 10
+	maxFound    = 1000
 )
 
 // Diagnosis has the last request to a node, and its answer.
@@ -89,6 +90,7 @@ func ReadDiagnosed(body []byte) (api.Diagnosed, error) {
 	problems.unless(len(d.SupportBundle) <= MaxBundle, "supportBundle",
 		"This is larger than %d bytes.", MaxBundle)
 	problems.bound("refused", d.Refused, maxText)
+	problems.unless(len(d.Findings) <= maxFound, "findings", "There are more than %d.", maxFound)
 	size := 0
 	for i, f := range d.Findings {
 		at := fmt.Sprintf("findings[%d].", i)

@@ -102,6 +102,7 @@ func TestDiagnoseBundle(t *testing.T) {
 		{SupportBundle: make([]byte, flexnode.MaxBundle+1)},
 		{Findings: []api.Finding{{Type: "X", Message: "a\x1b[2J"}}},
 		{Findings: []api.Finding{{Type: strings.Repeat("x", 5000)}}},
+		{Findings: make([]api.Finding, 5000)},
 	} {
 		m.answers(t, 400, bad)
 	}

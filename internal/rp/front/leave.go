@@ -62,6 +62,9 @@ func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 			return "", err
 		}
 		row.Leaving = node.Value.UID
+		if !node.Value.ShowsToken() {
+			row = row.Unseen(row.Leaving, a.Now())
+		}
 		return row.Leaving, a.Store.Certificates.Put(v, key, row.Leave(row.Leaving))
 	}
 	stone, err := a.buried(v, r)
@@ -135,6 +138,7 @@ const maxProblem = 500
 func (a *API) leftArc(w http.ResponseWriter, r *request, said api.ArcLeft) error {
 	problem := cut(said.Problem, maxProblem)
 	var left store.ArcLeft
+	var gone bool
 	_, err := a.Store.Update(r.Context(), "left Azure Arc", nil, func(v *store.View) error {
 		stone, err := a.buried(v, r)
 		if err != nil {
@@ -142,7 +146,8 @@ func (a *API) leftArc(w http.ResponseWriter, r *request, said api.ArcLeft) error
 		}
 		key := credential.ArcLeftKey(r.nodeKey(), stone.UID)
 		left = a.Store.ArcLeft.Row(v, key).Value
-		if problem == "" || left.Machine == "" { // only a node that joins as an Arc machine has one
+		gone = problem == "" || left.Machine == "" // only a node that joins by Arc has one
+		if gone {
 			a.Store.ArcLeft.Delete(v, key)
 			return nil
 		}
@@ -152,7 +157,7 @@ func (a *API) leftArc(w http.ResponseWriter, r *request, said api.ArcLeft) error
 	if err != nil {
 		return err
 	}
-	if left.Problem != "" {
+	if !gone {
 		a.Audit.Warn("an Arc machine is left", "node", r.nodeKey(), "machine", left.Machine,
 			"problem", problem)
 	}

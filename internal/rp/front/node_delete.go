@@ -98,21 +98,26 @@ func (a *API) revokeNode(
 	v *store.View, key string, n flexnode.Node, uid string, from time.Time,
 ) (flexnode.Certificates, error) {
 	row := a.Store.Certificates.Row(v, key)
-	joined := n.Used || a.Store.Status.Row(v, key).Exists()
-	if !row.Exists() && !joined || len(row.Value.Seen) == 0 && n.ShowsToken() {
+	if !row.Exists() && !a.joined(v, key, n) || len(row.Value.Seen) == 0 && n.ShowsToken() {
 		return row.Value, nil
 	}
 	next := row.Value.Revoke(uid, flexnode.NoCertificate, from)
 	return next, a.Store.Certificates.Put(v, key, next)
 }
 
+// joined reports whether a machine may have joined as a node.
+func (a *API) joined(v *store.View, key string, n flexnode.Node) bool {
+	return n.Used || a.Store.Status.Row(v, key).Exists()
+}
+
 // leaveArc has the machine of a node that is being deleted leave Azure Arc, if there is one. A
-// machine that is shut out at once gets no secret.
+// machine that is shut out at once, or whose key is not known, gets no secret.
 func (a *API) leaveArc(v *store.View, r *request, n flexnode.Node) error {
-	if !n.Used && n.MachineKey == "" && !a.Store.Status.Row(v, r.nodeKey()).Exists() {
+	hasKey := n.MachineKey != ""
+	if !hasKey && !a.joined(v, r.nodeKey(), n) {
 		return nil
 	}
-	return a.Credentials.LeaveArc(v, r.nodeKey(), n, !r.flag("revokeNow"), a.Now())
+	return a.Credentials.LeaveArc(v, r.nodeKey(), n, hasKey && !r.flag("revokeNow"), a.Now())
 }
 
 // revokeDeleted revokes the certificates of a node that was deleted before, if that is to be at

@@ -46,6 +46,7 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 			}
 			next, as = row.Value.Register(key, boot, enrolment, a.Now())
 			if was := row.Value.MachineKey; was != "" && was != next.MachineKey {
+				next.Principal = ""
 				if err := a.revokeReplaced(v, r, key, enrolment, ask.Kubelet); err != nil {
 					return err
 				}
@@ -55,7 +56,7 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 			next = next.Joins(cmp.Or(r.caller.ObjectID, ask.PrincipalID))
 		}
 		if next.MachineKey != row.Value.MachineKey {
-			if err := a.returns(v, r, next.MachineKey); err != nil {
+			if err := a.returns(v, r, next); err != nil {
 				return err
 			}
 		}
@@ -96,9 +97,9 @@ func (a *API) revokeReplaced(v *store.View, r *request, key, enrolment string, p
 	return a.Store.Certificates.Put(v, r.nodeKey(), next)
 }
 
-// returns notes that a machine was a node of the name before: what it has of that, no other machine
-// has.
-func (a *API) returns(v *store.View, r *request, key string) error {
+// returns notes that the machine of a node was a node of the name before: it has what it had then
+// until it leaves.
+func (a *API) returns(v *store.View, r *request, n flexnode.Node) error {
 	row := a.Store.Certificates.Row(v, r.nodeKey())
 	if row.Value.HeldUntil(a.Now()).IsZero() {
 		return nil
@@ -108,8 +109,8 @@ func (a *API) returns(v *store.View, r *request, key string) error {
 		return err
 	}
 	for _, stone := range stones {
-		if stone.MachineKey == key {
-			row.Value = row.Value.Leave(stone.UID)
+		if stone.MachineKey == n.MachineKey {
+			row.Value = row.Value.Return(stone.UID, n.UID)
 		}
 	}
 	return a.Store.Certificates.Put(v, r.nodeKey(), row.Value)

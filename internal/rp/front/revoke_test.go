@@ -218,6 +218,76 @@ func TestNameIsFreeAgain(t *testing.T) {
 	remade(201, nodeURL("n"))
 }
 
+// A machine that returns and does not leave holds the name by what it had before.
+func TestNameOfAMachineThatReturned(t *testing.T) {
+	w, m := newMachine(t)
+	secret := w.enrolment(t, "n")
+	m.registers(t, 204, secret)
+	w.issued("a", secret)
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.must(201, "PUT", accepting(nodeURL("n")), "{}")
+	w.caughtUp()
+	again := w.machineOf("n")
+	again.key = m.key
+	again.registers(t, 204, w.enrolment(t, "n"))
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.must(409, "PUT", nodeURL("n"), "{}")
+	w.caughtUp()
+	again.post(t, 204, "/leave", "{}")
+	w.must(201, "PUT", nodeURL("n"), "{}")
+}
+
+// A machine that has left before the provider has seen a certificate of it does not hold the name.
+func TestNameOfAnUnseenMachine(t *testing.T) {
+	w, m := newMachine(t)
+	m.registers(t, 204, w.enrolment(t, "n"))
+	m.post(t, 204, "/reportStatus", "{}")
+	m.post(t, 204, "/leave", "{}")
+	w.must(200, "DELETE", nodeURL("n"), "")
+	w.caughtUp()
+	w.must(201, "PUT", nodeURL("n"), "{}")
+}
+
+// The Node of a machine whose kubelet shows tokens is deleted too when the machine is shut out.
+func TestShutOutWithToken(t *testing.T) {
+	w, _ := newMachine(t)
+	body := strings.Replace(joins(clientA), `true`, `true,"kubeletCredential":"token"`, 1)
+	w.must(200, "PUT", nodeURL("n"), body)
+	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
+	if row := must(w.api.Store.Certificates.Get(t.Context(), clusterKey+"/n")); row.Exists() {
+		t.Errorf("no machine has been the node, and there is %+v", row.Value)
+	}
+	w.must(204, "POST", nodeURL("n", "/reportStatus"), "{}")
+	w.caughtUp()
+	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
+	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 1 })
+}
+
+// The identity that a machine joined with is the node's no longer when the machine is replaced or
+// shut out.
+func TestIdentityOfAReplacedMachine(t *testing.T) {
+	w := newEdge(t)
+	w.must(201, "PUT", nodeURL("n"), `{"properties":{"azureAuth":{"method":"managedIdentity"},
+		"kubernetesAuth":{"useAzureAuth":true}}}`)
+	w.caughtUp()
+	joins := func(principal string) {
+		t.Helper()
+		w.machineOf("n").post(t, 204, "/registerKey",
+			`{"enrolmentSecret":"`+w.enrolment(t, "n")+`","principalId":"`+principal+`"}`)
+		w.caughtUp()
+		if is := w.storedNode("n").Principal; is != principal {
+			t.Errorf("the node joins as %q, want %q", is, principal)
+		}
+	}
+	joins(clientA)
+	joins("") // it says so before kubelet starts
+	joins(clientB)
+	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
+	if is := w.storedNode("n").Principal; is != "" {
+		t.Errorf("the node of a machine that was shut out joins as %q", is)
+	}
+}
+
 // No certificate is revoked of a kubelet that shows tokens: its owner removes the role.
 func TestDeletionNamesTheRole(t *testing.T) {
 	w, _ := newMachine(t)
@@ -276,8 +346,12 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	if is := left(); len(is) != 1 || is[0].Problem != "AuthorizationFailed" {
 		t.Errorf("after the machine could not leave there is left %+v", is)
 	}
+	told := strings.Count(w.audit.String(), "an Arc machine is left")
 	m.post(t, 204, "/leave", `{"arc":{}}`)
 	m.post(t, 204, "/leave", `{"arc":{}}`)
+	if strings.Count(w.audit.String(), "an Arc machine is left") != told {
+		t.Error("the audit log has it as left")
+	}
 	if is := left(); len(is) != 0 {
 		t.Errorf("after it has left there is left %+v", is)
 	}
@@ -294,13 +368,16 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	joined()
 	w.must(200, "DELETE", nodeURL("n"), "")
 	w.must(204, "DELETE", now(nodeURL("n")), "")
+	joined().post(t, 204, "/reportStatus", "{}") // no caller can ask for its secret
+	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
+	w.must(200, "DELETE", nodeURL("n"), "")
 	rows, _, err := w.api.Store.ArcLeft.List(t.Context(), "")
 	for _, row := range rows {
 		if row.Value.Secret != nil {
 			t.Errorf("the secret of %s is kept", row.Key)
 		}
 	}
-	if err != nil || len(rows) != 2 {
+	if err != nil || len(rows) != 3 {
 		t.Errorf("%d rows, %v", len(rows), err)
 	}
 }

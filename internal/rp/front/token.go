@@ -15,16 +15,16 @@ import (
 // regenerateToken makes a new credential in place of the present one. The desired configuration
 // is kept, and its version with it. If the cluster keeps it waiting, the answer is an operation
 // whose result is the URL. The machine that is the node remains it until another one registers its
-// key. With revokeNow it is shut out at once, and its Node deleted: another machine registers its
-// own only without it.
+// key. With revokeNow it is shut out at once, and its Node is deleted, beside which another machine
+// cannot register its own.
 func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
 	node, err := a.issue(r, func(v *store.View, n *flexnode.Node) (bool, error) {
 		if !r.flag("revokeNow") {
 			return false, nil
 		}
-		n.MachineKey = ""
+		n.MachineKey, n.Principal = "", ""
 		row, err := a.revokeNode(v, r.nodeKey(), *n, "", a.Now())
-		if err != nil || row.Since.IsZero() { // no machine has been the node
+		if err != nil || row.Since.IsZero() && !a.joined(v, r.nodeKey(), *n) {
 			return false, err
 		}
 		row.Leaving = n.UID

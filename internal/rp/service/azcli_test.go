@@ -202,7 +202,7 @@ func (w *azWorld) diagnose(t *testing.T) {
 			return errors.Join(err, w.store.Nodes.Put(v, key, n), w.store.Diagnoses.Put(v, key, row))
 		}))
 	}
-	asks := func(d api.Diagnosed, script string) string {
+	asks := func(d api.Diagnosed, script string, meanwhile ...func()) string {
 		t.Helper()
 		before := must(w.store.Diagnoses.Get(t.Context(), key)).Value.ID
 		done := make(chan string)
@@ -216,6 +216,9 @@ func (w *azWorld) diagnose(t *testing.T) {
 				return out
 			case <-time.After(50 * time.Millisecond):
 			}
+		}
+		for _, happens := range meanwhile {
+			happens()
 		}
 		answers(d)
 		return <-done
@@ -238,6 +241,17 @@ func (w *azWorld) diagnose(t *testing.T) {
 		t.Errorf("refused: %s", out)
 	}
 	w.fails("az aks flex-node diagnose $G -n edge-9 --kind supportBundle", "--file")
+	w.fails("az aks flex-node diagnose $G -n edge-9 --kind supportBundle --file out.age", "exists")
+	out = asks(api.Diagnosed{}, "az aks flex-node diagnose $G -n edge-9 --kind supportBundle "+
+		"--file other.age", func() {
+		must(w.store.Update(t.Context(), "diagnosis asked for", nil, func(v *store.View) error {
+			n, row, err := w.store.Nodes.Row(v, key).Value.Diagnosing(api.Doctor, "dev", time.Now())
+			return errors.Join(err, w.store.Nodes.Put(v, key, n), w.store.Diagnoses.Put(v, key, row))
+		}))
+	})
+	if !strings.Contains(out, "in place of this one") || !strings.HasSuffix(out, "1") {
+		t.Errorf("asked by another caller: %s", out)
+	}
 	w.must("az aks flex-node diagnose $G -n edge-9 --no-wait")
 	if d := must(w.store.Diagnoses.Get(t.Context(), key)).Value; d.State != "Requested" {
 		t.Errorf("not waited for: %+v", d)

@@ -54,7 +54,7 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 			return nil
 		}),
 		collectEach(ctx, st, st.Certificates, func(v *store.View, r store.Row[flexnode.Certificates]) error {
-			if r.Value.Since.IsZero() && now.After(r.Value.Ends) {
+			if r.Value.Since.IsZero() && r.Value.Leaving == "" && now.After(r.Value.Ends) {
 				st.Certificates.Delete(v, r.Key)
 			}
 			return nil

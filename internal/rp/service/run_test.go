@@ -283,7 +283,9 @@ func TestCollectOld(t *testing.T) {
 		operation := func(key string, age time.Duration) error {
 			return s.Operations.Put(v, key, flexnode.Operation{Started: now.Add(-age)})
 		}
-		return errors.Join(stone("old", year+time.Second), stone("young", time.Hour),
+		leaving := s.Certificates.Put(v, "leaving", flexnode.Certificates{Leaving: "u"})
+		return errors.Join(leaving, s.Certificates.Put(v, "over", flexnode.Certificates{}),
+			stone("old", year+time.Second), stone("young", time.Hour),
 			stone("both", year+time.Second), stone("both", time.Hour),
 			s.AddTombstone(v, "young", flexnode.Tombstone{UID: "new", Deleted: now}),
 			s.AddTombstone(v, "young", flexnode.Tombstone{UID: "old", Deleted: now}),
@@ -300,6 +302,10 @@ func TestCollectOld(t *testing.T) {
 	if err != nil || len(left) != 2 || left[0].Key != "young/new" || left[0].Value.Secret == nil ||
 		left[1].Key != "young/old" || left[1].Value.Secret != nil {
 		t.Errorf("Arc machines that are left: %v, %v", left, err)
+	}
+	certificates, _, err := s.Certificates.List(t.Context(), "")
+	if err != nil || len(certificates) != 1 || certificates[0].Key != "leaving" {
+		t.Errorf("certificates: %v, %v", certificates, err)
 	}
 	operations, _, err := s.Operations.List(t.Context(), "")
 	if err != nil || len(operations) != 1 || operations[0].Key != "young" {

@@ -32,6 +32,9 @@ _of_identity('secret_expires', 'servicePrincipal.secretExpires',
              'When that secret ends, such as 2027-11-26: two weeks before, the node says so.')
 _of_identity('client_tenant', 'servicePrincipal.clientTenant',
              "Tenant of the service principal. Default: the cluster's.")
+_of_identity('secret_expires', 'servicePrincipal.secretExpires arc.onboarding.secretExpires',
+             'Day on which the secret ends in Entra ID, such as 2027-01-31. The machine warns two '
+             'weeks before.')
 _of_identity('principal_id',
              'servicePrincipal.principalId managedIdentity.principalId arc.principalId',
              'Object id of the identity, by which the cluster knows the node. Default: what its '

@@ -346,12 +346,15 @@ def diagnose_flex_node(cmd, resource_group_name, cluster_name, node_name, kind='
     if kind == 'supportBundle' and not file and not no_wait:
         raise azclierror.RequiredArgumentMissingError(
             'Say where the encrypted support bundle is to be written: --file.')
+    if file and os.path.lexists(file):
+        raise azclierror.FileOperationError(f'{file} exists, and is not changed.')
     with told():
         client = connect(cmd, endpoint)
         url = client.node(resource_group_name, cluster_name, node_name)
         asked = client.read('POST', f'{url}/diagnose', body={'kind': kind})
         if no_wait:
             return None
+        ours = member(asked, 'id')
         end = time.monotonic() + timeout
         while member(asked, 'state') == 'Requested':
             if time.monotonic() > end:
@@ -360,6 +363,9 @@ def diagnose_flex_node(cmd, resource_group_name, cluster_name, node_name, kind='
                     'later, within a day.', 'az aks flex-node show tells when it was seen last.')
             time.sleep(POLL_SECONDS)
             asked = client.read('POST', f'{url}/listDiagnosis', body={})
+            if member(asked, 'id') != ours:
+                raise azclierror.AzureResponseError(
+                    f"'{node_name}' was asked for another diagnosis, in place of this one.")
     if asked['state'] == 'Refused':
         raise azclierror.AzureResponseError(
             f"'{node_name}' refuses: {asked.get('message', '')}")
