@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/diagnose"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -103,9 +102,9 @@ func runAgent(ctx context.Context, o *options) error {
 	live.Attach(a)
 	follows := service.Follow(ctx, a, in, live)
 	if follows != nil {
-		follows.Diagnose = func(ctx context.Context, kind string) agentapi.Diagnosed {
-			return diagnose.Answer(ctx, a, kind)
-		}
+		beside := newMachine(a.Log)
+		defer beside.Close()
+		follows.Diagnose = diagnose.Answers(a, beside)
 	}
 	d := &daemon.Daemon{
 		Node: &service.Watcher{
