@@ -102,9 +102,7 @@ func runAgent(ctx context.Context, o *options) error {
 	live.Attach(a)
 	follows := service.Follow(ctx, a, in, live)
 	if follows != nil {
-		beside := newMachine(a.Log)
-		defer beside.Close()
-		follows.Diagnose = diagnose.Answers(a, beside)
+		follows.Diagnose = diagnose.Answers(a, newMachine(a.Log))
 	}
 	d := &daemon.Daemon{
 		Node: &service.Watcher{

@@ -61,6 +61,7 @@ func (l *leaving) withArcSecret(ctx context.Context, c *config.Config) *config.C
 		l.Warn("%v", err)
 		return c
 	}
+	l.Conceal(credentials.ClientSecret.Reveal())
 	with := c.WithCredentials(credentials)
 	return &with
 }
