@@ -253,7 +253,7 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	if err := os.Unsetenv(handOver); err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	joins := o.applied(ctx) == nil
+	joins := joins(ctx)
 	in, err := o.input(ctx)
 	if err != nil {
 		return err
