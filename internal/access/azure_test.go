@@ -18,7 +18,7 @@ func (quiet) Note(string, ...any)                     {}
 func (quiet) Every(usual time.Duration) time.Duration { return usual }
 func (quiet) TrustedFile(string) error                { return nil }
 
-// A user who is gone from the machine has no login, and keeps nobody else's from being used.
+// A user who is gone from the machine has no login, and keeps no other one from being used.
 func TestCLIUserWhoIsGone(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // root has no Azure CLI
 	a := &Azure{Node: quiet{}}

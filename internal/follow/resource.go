@@ -194,7 +194,7 @@ func (r *Resource) Diagnosed(ctx context.Context, d agentapi.Diagnosed) error {
 	return nil
 }
 
-// slowest is how many bytes of a body a line carries in a second at least.
+// slowest is the rate of the slowest line that is waited for, in bytes per second.
 const slowest = 8 << 10
 
 // post sends a body to an action of the resource. An answer that is no success is an error.

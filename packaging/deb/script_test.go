@@ -92,7 +92,7 @@ func TestWhatDeletes(t *testing.T) {
 	}
 }
 
-// recordsOfANode are what each tells that a machine is a node, also where it has lost its ledger.
+// recordsOfANode: each shows that a machine is a node, also where it has lost its ledger.
 var recordsOfANode = []string{
 	"var/lib/aks-flex-node/ledger.json", "var/lib/aks-flex-node/node-ledger.json",
 	"var/lib/aks-flex-node/transition.json", "var/lib/aks-flex-node/join-state.json",

@@ -38,7 +38,7 @@ func Answers(
 	}
 	beside.Reader, beside.Show, beside.Beat = machine, nil, nil
 	return func(ctx context.Context, kind string) agentapi.Diagnosed {
-		defer machine.Close() // systemd tells whoever is connected of all that any unit does
+		defer machine.Close() // while it is connected, systemd tells it all that any unit does
 		return answer(ctx, beside, kind)
 	}
 }
