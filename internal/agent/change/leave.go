@@ -355,10 +355,13 @@ func eraseMetrics(ctx context.Context, l *leaving) error {
 	return RemoveMetrics(ctx, l.Home, l.config.Agent.Metrics.Textfile)
 }
 
-// eraseRecords removes the agent's own records: first those that make this machine a node, last
-// that of leaving. A daemon that was killed in between has nothing to join with, and finishes.
+// eraseRecords removes the agent's own records: first those that make this machine a node, then those
+// by which it asks the provider, last that of leaving. A daemon that was killed in between has nothing
+// to join with, and finishes. Without the record of Arc it asks no provider: it would say that the
+// machine has left.
 func eraseRecords(ctx context.Context, h *Home) error {
-	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live))}
+	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live)),
+		h.Store.Remove(ctx, path.Base(saved.BundleFile)), h.Store.Remove(ctx, saved.SourceFile)}
 	names, err := h.Agent.Machine.List(saved.StateDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
@@ -368,7 +371,8 @@ func eraseRecords(ctx context.Context, h *Home) error {
 			errs = append(errs, h.Store.RemoveTree(ctx, path.Join(saved.StateDir, name)))
 		}
 	}
-	errs = append(errs, h.Store.Remove(ctx, saved.TransitionFile), h.Store.RemoveTree(ctx, saved.StateDir), h.Store.RemoveTree(ctx, saved.RunDir))
+	errs = append(errs, h.Store.Remove(ctx, saved.TransitionFile),
+		h.Store.RemoveTree(ctx, saved.StateDir), h.Store.RemoveTree(ctx, saved.RunDir))
 	return errors.Join(append(errs, h.Agent.Machine.Flush())...)
 }
 
