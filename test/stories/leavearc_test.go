@@ -84,6 +84,19 @@ func (w *world) leaveDeleted() error {
 	})
 }
 
+// A machine that is given back by hand tells the provider too, before its resource is deleted.
+func TestArcMachineLeavesByHand(t *testing.T) {
+	w, sim := arcOfAProvider(t, "")
+	w.joinArc(t, sim)
+	w.config.Azure = w.provider.offer.Loaded.Config.Azure
+	if err := w.unbootstrap(); err != nil || len(sim.Machines()) > 0 {
+		t.Fatalf("%v; Arc machines: %v", err, sim.Machines())
+	}
+	if said := w.provider.arcLeft; said == nil || said.Problem != "" {
+		t.Errorf("the provider was told %+v", said)
+	}
+}
+
 // A machine that cannot leave Arc and is killed while it removes its records does not say later that
 // it has left: the list of what is left in Azure would lose it.
 func TestKilledAfterArcIsLeft(t *testing.T) {

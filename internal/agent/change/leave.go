@@ -43,6 +43,8 @@ type leaving struct {
 	// remaining is what could not be deleted elsewhere: the Node object, what is in Azure.
 	remaining []error
 	arcFailed bool
+	// heard reports that the provider has heard that this machine leaves.
+	heard bool
 }
 
 // Unbootstrap gives the machine back as it was: its pods move to other nodes if they can, the Node
@@ -256,7 +258,9 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 
 // tellProvider tells the provider that this machine leaves.
 func (l *leaving) tellProvider(ctx context.Context) error {
-	return l.withProvider(ctx, follow.Leave)
+	err := l.withProvider(ctx, follow.Leave)
+	l.heard = err == nil
+	return err
 }
 
 // withProvider asks the provider as the node that this machine is.

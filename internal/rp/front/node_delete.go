@@ -109,6 +109,9 @@ func (a *API) revokeNode(
 // leaveArc has the machine of a node that is being deleted leave Azure Arc, if there is one. A
 // machine that is shut out at once gets no secret.
 func (a *API) leaveArc(v *store.View, r *request, n flexnode.Node) error {
+	if n.LeftArc != "" && (n.MachineKey == n.LeftArc || n.MachineKey == "") {
+		return nil // and no other has joined since
+	}
 	if !n.Used && n.MachineKey == "" && !a.Store.Status.Row(v, r.nodeKey()).Exists() {
 		return nil
 	}
