@@ -39,7 +39,8 @@ func TestCLIUserWhoIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = credential.GetToken(context.Background(), policy.TokenRequestOptions{Scopes: []string{"s"}})
+	_, err = credential.GetToken(context.Background(),
+		policy.TokenRequestOptions{Scopes: []string{"s"}})
 	if err == nil || !strings.Contains(err.Error(), "cannot use azure.cliUser") {
 		t.Errorf("the error is %v", err)
 	}

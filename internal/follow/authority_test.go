@@ -214,7 +214,8 @@ func TestPinWithAnySpelling(t *testing.T) {
 	root := issue(t, nil, "root", true)
 	pin := issue(t, nil, "root", true).pin()
 	for _, host := range []string{
-		"provider.example", "provider.example.", "Provider.Example", "b\u00fccher.example", "127.0.0.1",
+		"provider.example", "provider.example.", "Provider.Example", "b\u00fccher.example",
+		"127.0.0.1",
 	} {
 		ascii := map[string]string{"b\u00fccher.example": "xn--bcher-kva.example"}[host]
 		at, asked := serving(t, issue(t, root, cmp.Or(ascii, strings.Trim(host, ".")), false), root)

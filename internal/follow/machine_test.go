@@ -404,8 +404,8 @@ func TestMannerOfEndpoint(t *testing.T) {
 	}
 }
 
-// To introduce a machine takes no longer than a worker of the service may be silent, also where each
-// answer is slow.
+// To introduce a machine takes no longer than a worker of the service may be silent, also where
+// each answer is slow.
 func TestIntroduceIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pause = 29 * time.Second

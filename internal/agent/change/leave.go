@@ -359,10 +359,10 @@ func eraseMetrics(ctx context.Context, l *leaving) error {
 	return RemoveMetrics(ctx, l.Home, l.config.Agent.Metrics.Textfile)
 }
 
-// eraseRecords removes the agent's own records: first those that make this machine a node, then those
-// by which it asks the provider, last that of leaving. A daemon that was killed in between has nothing
-// to join with, and finishes. Without the record of Arc it asks no provider: it would say that the
-// machine has left.
+// eraseRecords removes the agent's own records: first those that make this machine a node, then
+// those by which it asks the provider, last that of leaving. A daemon that was killed in between
+// has nothing to join with, and finishes. Without the record of Arc it asks no provider: it would
+// say that the machine has left.
 func eraseRecords(ctx context.Context, h *Home) error {
 	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live)),
 		h.Store.Remove(ctx, path.Base(saved.BundleFile)), h.Store.Remove(ctx, saved.SourceFile)}

@@ -12,8 +12,8 @@ import (
 
 // leaveArc takes back what the agent did in Azure Arc, unless it is to stay. It asks as the
 // identity that the user gave, since the secret that enrolled the machine may have expired. A
-// machine whose resource was deleted gets that secret from the provider, and reports what is left; one
-// that is given back by hand reports that it has left.
+// machine whose resource was deleted gets that secret from the provider, and reports what is left;
+// one that is given back by hand reports that it has left.
 func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 	if how.KeepArc {
 		return nil

@@ -26,8 +26,8 @@ const (
 	answerText  = 800
 )
 
-// Answers returns what answers a provider that asks for a diagnosis of a kind, beside the work of an
-// agent that has not begun yet. It remembers its own answers, and is no sign of life of that work:
+// Answers returns what answers a provider that asks for a diagnosis of a kind, beside the work of
+// an agent that has not begun yet. It remembers its own answers, and is no sign of life of that work:
 // machine is a connection of its own to the machine.
 func Answers(
 	a *change.Agent, machine change.Machine,

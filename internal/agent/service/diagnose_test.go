@@ -26,9 +26,11 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A diagnosis that the provider does not take now is delivered again; one that it never takes is not.
+// A diagnosis that the provider does not take now is delivered again, one that it never takes not.
 func TestDiagnosisIsTaken(t *testing.T) {
-	for status, want := range map[int]int{204: 1, 429: 2, 401: 2, 408: 2, 503: 2, 400: 1, 409: 1, 413: 1} {
+	for status, want := range map[int]int{
+		204: 1, 429: 2, 401: 2, 408: 2, 503: 2, 400: 1, 409: 1, 413: 1,
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			asked := 0
 			provider := roundTrip(func(*http.Request) int {
