@@ -417,7 +417,8 @@ func TestIntroduceIsBounded(t *testing.T) {
 		var c config.Config
 		c.ContinuousMonitoring, c.Agent.Monitoring.Endpoint = true, listenerURL
 		q := questionTo(l, &heldKeys{secret: "s"}, c)
-		q.Client = func(config.Config) *http.Client { return &http.Client{Transport: roundTrip{slow}} }
+		client := &http.Client{Transport: roundTrip{slow}}
+		q.Client = func(config.Config) *http.Client { return client }
 		began := time.Now()
 		err := Introduce(t.Context(), q, "cccccccc-0000-0000-0000-000000000001")
 		if took := time.Since(began); err == nil || took > beginLimit+pause {

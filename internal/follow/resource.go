@@ -212,9 +212,9 @@ func (r *Resource) post(ctx context.Context, action string, body any) (*reply, e
 	return resp, err
 }
 
-// send makes a request as the node. wait is what it may take beside the usual time: while its answer
-// is held back, or its body is sent. A machine that signs its requests sends one again that was refused for the times of
-// its clock, or because its key is not registered yet.
+// send makes a request as the node. wait is what it may take beside the usual time: while its
+// answer is held back, or its body is sent. A machine that signs its requests sends one again that
+// was refused for the times of its clock, or because its key is not registered yet.
 func (r *Resource) send(
 	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
 ) (*reply, error) {

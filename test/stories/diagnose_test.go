@@ -110,7 +110,7 @@ func TestDiagnosisIsDeliveredAgain(t *testing.T) {
 }
 
 // What a diagnosis asks is none of the checks of the service, and no sign of life of its worker: a
-// provider that asks does not have containerd restarted, nor a worker spared that makes no progress.
+// provider that asks has no containerd restarted, and spares no worker that makes no progress.
 func TestDiagnosisIsBesideTheWorker(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

@@ -97,8 +97,8 @@ func TestArcMachineLeavesByHand(t *testing.T) {
 	}
 }
 
-// A machine that cannot leave Arc and is killed while it removes its records does not say later that
-// it has left: the list of what is left in Azure would lose it.
+// A machine that cannot leave Arc and is killed while it removes its records does not say later
+// that it has left: the list of what is left in Azure would lose it.
 func TestKilledAfterArcIsLeft(t *testing.T) {
 	w, sim := arcOfAProvider(t, "")
 	w.joinArc(t, sim)

@@ -27,8 +27,8 @@ const (
 )
 
 // Answers returns what answers a provider that asks for a diagnosis of a kind, beside the work of
-// an agent that has not begun yet. It remembers its own answers, and is no sign of life of that work:
-// machine is a connection of its own to the machine.
+// an agent that has not begun yet. It remembers its own answers, and is no sign of life of that
+// work: machine is a connection of its own to the machine.
 func Answers(
 	a *change.Agent, machine change.Machine,
 ) func(ctx context.Context, kind string) agentapi.Diagnosed {

@@ -135,9 +135,9 @@ func (a *API) leftArc(w http.ResponseWriter, r *request, said api.ArcLeft) error
 	problem := cut(said.Problem, maxProblem)
 	var left store.ArcLeft
 	_, err := a.Store.Update(r.Context(), "left Azure Arc", nil, func(v *store.View) error {
-		node := a.Store.Nodes.Row(v, r.nodeKey())
-		key := r.caller.MachineKey
-		if node.Exists() && named(r.uid, node.Value.UID) && key != "" && key == node.Value.MachineKey {
+		node, key := a.Store.Nodes.Row(v, r.nodeKey()), r.caller.MachineKey
+		if node.Exists() && named(r.uid, node.Value.UID) && r.caller.isMachine() &&
+			key == node.Value.MachineKey {
 			if node.Value.LeftArc = key; problem != "" {
 				node.Value.LeftArc = ""
 			}
