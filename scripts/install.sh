@@ -201,6 +201,7 @@ download() {
 latest() {
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
+	trap 'exit 1' HUP INT TERM
 	download "$RELEASES/install.sh" "$work/install.sh"
 	if ! grep -q "^VERSION='..*'" "$work/install.sh" ||
 		! tail -n 1 "$work/install.sh" | grep -qx 'main "$@"'; then

@@ -605,3 +605,16 @@ func TestInstallFromTheSources(t *testing.T) {
 		}
 	}
 }
+
+// Interrupted while it fetches the script of the latest release, it leaves nothing.
+func TestInterruptedFromTheSources(t *testing.T) {
+	p := newPlace(t)
+	p.put("tmp/found", "")
+	p.helpers["curl"] = "kill -TERM $PPID"
+	if _, err := p.run(install); err == nil {
+		t.Error("it goes on")
+	}
+	if left, err := os.ReadDir(filepath.Join(p.root, "tmp")); err != nil || len(left) != 1 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}

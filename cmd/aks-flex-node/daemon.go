@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/diagnose"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -39,11 +38,16 @@ machine joins, and the service, where it is installed, is enabled and takes over
 when the join has ended, also where the service has begun it, with its result: 2 when
 the machine has joined and its pods reach no Services (docs/services.md).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			flags := cmd.Flags()
+			url := flags.Changed("config-url") || flags.Changed("config-url-file")
+			for _, name := range []string{"no-wait", "proxy", "ca-file", "ca-pin"} {
+				if flags.Changed(name) && !url {
+					return usageError("cannot use --%s without a configuration URL", name)
+				}
+			}
 			switch {
-			case cmd.Flags().Changed("config-url"), cmd.Flags().Changed("config-url-file"):
+			case url:
 				return o.deliver(cmd, from)
-			case from.noWait:
-				return usageError("cannot use --no-wait without a configuration URL")
 			case os.Getenv(handOver) != "":
 				return o.joinAndHandOver(cmd.Context())
 			}
@@ -103,9 +107,7 @@ func runAgent(ctx context.Context, o *options) error {
 	live.Attach(a)
 	follows := service.Follow(ctx, a, in, live)
 	if follows != nil {
-		follows.Diagnose = func(ctx context.Context, kind string) agentapi.Diagnosed {
-			return diagnose.Answer(ctx, a, kind)
-		}
+		follows.Diagnose = diagnose.Answers(a, newMachine(a.Log))
 	}
 	d := &daemon.Daemon{
 		Node: &service.Watcher{

@@ -93,6 +93,11 @@ func (o *options) deliver(cmd *cobra.Command, from delivery) error {
 	if cmd.Flags().Changed("config") {
 		return usageError("cannot use both --config and a configuration URL")
 	}
+	for _, name := range []string{"ca-file", "ca-pin"} { // such as a variable that is not set
+		if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
+			return usageError("cannot know the provider: --%s is empty", name)
+		}
+	}
 	service, err := o.receive(cmd.Context(), from)
 	if err != nil || from.noWait {
 		return err
@@ -248,7 +253,7 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	if err := os.Unsetenv(handOver); err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	joins := o.applied(ctx) == nil
+	joins := joins(ctx)
 	in, err := o.input(ctx)
 	if err != nil {
 		return err

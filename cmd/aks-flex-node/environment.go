@@ -34,8 +34,7 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 		o.journal = o.newJournal(c)
 		log = o.journal.logger(c)
 	}
-	machine := host.New("", log)
-	machine.SecretDir, machine.PackageDir = saved.RunDir, access.PackageDir
+	machine := newMachine(log)
 	show, end := o.view(service)
 	a := &change.Agent{
 		Env: inspect.Env{
@@ -67,6 +66,13 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 			o.journal.file.Close()
 		}
 	}), nil
+}
+
+// newMachine returns the machine that this process runs on.
+func newMachine(log *slog.Logger) *host.Host {
+	machine := host.New("", log)
+	machine.SecretDir, machine.PackageDir = saved.RunDir, access.PackageDir
+	return machine
 }
 
 // reread is the configuration as it is now; nil when it cannot be read.

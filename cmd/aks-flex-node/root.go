@@ -193,7 +193,7 @@ it is a no-op, what another run left unfinished is finished, and a changed
 configuration is applied. A new configuration that does not work is rolled back.
 Exits with 2 when it has joined and its pods reach no Services (docs/services.md).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			joins := o.applied(cmd.Context()) == nil
+			joins := joins(cmd.Context())
 			in, err := o.input(cmd.Context())
 			if err != nil {
 				return err
@@ -210,6 +210,13 @@ Exits with 2 when it has joined and its pods reach no Services (docs/services.md
 			return o.printResult(result, err, "Node %s is Ready (%s, %.1f s)\n")
 		},
 	}
+}
+
+// joins reports whether this machine is not the node yet, also where another run has begun to join.
+func joins(ctx context.Context) bool {
+	a := inspect.Env{Reader: host.New("", slog.New(slog.DiscardHandler))}
+	joined, err := inspect.HasJoined(ctx, &a)
+	return err == nil && !joined
 }
 
 // printResult prints how a command has changed the node, unless it has failed, and returns errFound

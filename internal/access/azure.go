@@ -55,19 +55,20 @@ type Azure struct {
 }
 
 // login is how Resource Manager is asked by this machine's operator: with the login of who has called
-// sudo at the terminal, else of the configured user.
-func (a *Azure) login(c config.Azure) (identity.Login, error) {
+// sudo at the terminal, else of the configured user. One who is not there has none.
+func (a *Azure) login(c config.Azure) identity.Login {
 	l := identity.Login{Note: a.Node.Note}
-	u := a.Person.Invoker
-	if u == nil && !a.Person.Terminal && c.CLIUser != "" {
-		var err error
-		if u, err = host.UserNamed(c.CLIUser); err != nil {
-			return l, fmt.Errorf("cannot use azure.cliUser: %w", err)
-		}
+	as := func() (*host.User, error) { return a.Person.Invoker, nil }
+	if a.Person.Invoker == nil && !a.Person.Terminal && c.CLIUser != "" {
 		l.Name = c.CLIUser
+		as = func() (*host.User, error) { return host.UserNamed(c.CLIUser) }
 	}
-	if u != nil {
+	if a.Person.Invoker != nil || l.Name != "" {
 		l.User = func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
+			u, err := as()
+			if err != nil {
+				return nil, fmt.Errorf("cannot use azure.cliUser: %w", err)
+			}
 			return a.Machine.RunAs(ctx, limit, *u, argv...)
 		}
 	}
@@ -76,17 +77,14 @@ func (a *Azure) login(c config.Azure) (identity.Login, error) {
 			return a.Machine.RunOnTerminal(ctx, limit, a.Person.Invoker, argv...)
 		}
 	}
-	return l, nil
+	return l
 }
 
 // loggedIn returns the operator's credential; what it is needed for is said where there is none.
 func (a *Azure) loggedIn(
 	ctx context.Context, c config.Config, doing string,
 ) (azcore.TokenCredential, error) {
-	login, err := a.login(c.Azure)
-	if err != nil {
-		return nil, err
-	}
+	login := a.login(c.Azure)
 	if err := login.Ensure(ctx, c.Azure, c.ProxyFunc(), doing); err != nil {
 		return nil, err
 	}
@@ -96,11 +94,7 @@ func (a *Azure) loggedIn(
 // managers returns the credentials that may ask Azure about the cluster, in the order in which they
 // are tried: an Arc machine that is not onboarded by a service principal asks with its own first.
 func (a *Azure) managers(ctx context.Context, c config.Config) ([]azcore.TokenCredential, error) {
-	login, err := a.login(c.Azure)
-	if err != nil {
-		return nil, err
-	}
-	other, err := login.Manager(c.Azure, c.ProxyFunc())
+	other, err := a.login(c.Azure).Manager(c.Azure, c.ProxyFunc())
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,8 @@ func KubeletValidity(m Machine, c config.Config) (health.Validity, error) {
 	return validity(Certificate(m, ClientCertificate(c)))
 }
 
-// PrincipalValidity returns that of the certificate that a service principal proves itself with.
+// PrincipalValidity returns that of the credential of a service principal: its certificate, else
+// its secret, as far as the configuration says when that ends.
 func PrincipalValidity(sp config.ServicePrincipal) (health.Validity, error) {
 	if sp.CertificateFile == "" {
 		to, err := time.Parse(time.DateOnly, sp.SecretExpires)

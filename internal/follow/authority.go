@@ -2,6 +2,7 @@ package follow
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -71,22 +72,49 @@ func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*htt
 	if err != nil {
 		return nil, err
 	}
-	at, err := url.Parse(u.Reveal())
+	at, between, err := route(proxy, u)
 	if err != nil {
-		return nil, errors.New("internal error: a configuration URL was not parsed")
+		return nil, err
 	}
 	client := NewClient(proxy, roots)
 	if through, ok := client.Transport.(*http.Transport); ok {
 		through.TLSClientConfig.InsecureSkipVerify = true // VerifyConnection verifies, also the pin
 		through.TLSClientConfig.VerifyConnection = func(s tls.ConnectionState) error {
-			if s.ServerName != "" && s.ServerName != at.Hostname() { // a proxy, asked over TLS
-				_, err := verified(s.PeerCertificates, s.ServerName, roots)
+			if s.ServerName != "" && s.ServerName == between {
+				_, err := verified(s.PeerCertificates, between, roots)
 				return err
 			}
-			return t.pinned(s.PeerCertificates, at.Hostname(), roots, pin)
+			// The name is as TLS spells it; an address has none.
+			return t.pinned(s.PeerCertificates, cmp.Or(s.ServerName, at), roots, pin)
 		}
 	}
 	return client, nil
+}
+
+// route returns the server of a configuration URL, and the proxy that is asked over TLS; "" for
+// none, or if it has the server's name.
+func route(
+	proxy func(*http.Request) (*url.URL, error), u URL,
+) (at, between string, err error) {
+	to, err := url.Parse(u.Reveal())
+	if err != nil {
+		return "", "", errors.New("internal error: a configuration URL was not parsed")
+	}
+	at = to.Hostname()
+	if proxy == nil {
+		return at, "", nil
+	}
+	by, err := proxy(&http.Request{URL: to})
+	if err != nil {
+		return "", "", fmt.Errorf("cannot use the proxy: %w", withoutURL(err))
+	}
+	if by != nil && by.Scheme == "https" {
+		between = strings.TrimSuffix(by.Hostname(), ".")
+	}
+	if strings.EqualFold(between, strings.TrimSuffix(at, ".")) {
+		between = ""
+	}
+	return at, between, nil
 }
 
 // pinned verifies a chain that must have a certificate with a pin.

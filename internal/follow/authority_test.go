@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -12,10 +13,13 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -122,8 +126,8 @@ func TestFirstContactTrust(t *testing.T) {
 		"another name": {chain: []*issued{named, root}, pin: root.pin()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			url, asked := serving(t, c.chain...)
-			u, err := ParseURL(url)
+			at, asked := serving(t, c.chain...)
+			u, err := ParseURL(at)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,8 +178,8 @@ func issueFor(t *testing.T, by *issued, name string) *issued {
 // A wrong pin is not tried again: nothing was sent, and another server may be answering.
 func TestWrongPinEnds(t *testing.T) {
 	root := issue(t, nil, "root", true)
-	url, _ := serving(t, issue(t, root, "provider.example", false), root)
-	u, err := ParseURL(url)
+	at, _ := serving(t, issue(t, root, "provider.example", false), root)
+	u, err := ParseURL(at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,5 +205,100 @@ func TestParsePin(t *testing.T) {
 	}
 	if _, err := (&Trust{CA: []byte("no certificate")}).Client(nil, URL{}); err == nil {
 		t.Error("a file without a certificate is taken")
+	}
+}
+
+// The pin counts however the URL spells the name of its server; only a proxy that is asked over TLS
+// is known by the CAs alone.
+func TestPinWithAnySpelling(t *testing.T) {
+	root := issue(t, nil, "root", true)
+	pin := issue(t, nil, "root", true).pin()
+	for _, host := range []string{
+		"provider.example", "provider.example.", "Provider.Example", "b\u00fccher.example",
+		"127.0.0.1",
+	} {
+		ascii := map[string]string{"b\u00fccher.example": "xn--bcher-kva.example"}[host]
+		at, asked := serving(t, issue(t, root, cmp.Or(ascii, strings.Trim(host, ".")), false), root)
+		where, err := url.Parse(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := ParseURL("https://" + host + "/b?" + secretPart)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trust := Trust{CA: root.pem(), Pin: pin}
+		client, err := trust.Client(nil, u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.Transport.(*http.Transport).DialContext = func(
+			ctx context.Context, network, _ string,
+		) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, where.Host)
+		}
+		_, err = Fetcher{Client: client}.Fetch(t.Context(), u)
+		if _, wrong := errors.AsType[*PinError](err); !wrong || asked.Load() > 0 {
+			t.Errorf("%s was asked %d times: %v", host, asked.Load(), err)
+		}
+	}
+}
+
+// A proxy that is asked over TLS is known by the CAs, and the server behind it by the pin.
+func TestPinBehindATLSProxy(t *testing.T) {
+	root := issue(t, nil, "root", true)
+	other := issue(t, root, "provider.example", false)
+	for name, pinned := range map[string]*issued{"the server's": other, "the proxy's": nil} {
+		at, asked := serving(t, other, root)
+		behind, err := url.Parse(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := issue(t, root, "proxy.example", false)
+		proxy := httptest.NewUnstartedServer(tunnel(t, behind.Host))
+		proxy.TLS = &tls.Config{Certificates: []tls.Certificate{
+			{Certificate: [][]byte{own.Raw}, PrivateKey: own.key}}}
+		proxy.StartTLS()
+		defer proxy.Close()
+		u, err := ParseURL("https://provider.example/b?" + secretPart)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trust := Trust{CA: root.pem(), Pin: cmp.Or(pinned, own).pin()}
+		through := &url.URL{Scheme: "https", Host: "proxy.example"}
+		client, err := trust.Client(http.ProxyURL(through), u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.Transport.(*http.Transport).DialContext = func(
+			ctx context.Context, network, _ string,
+		) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, proxy.Listener.Addr().String())
+		}
+		_, err = Fetcher{Client: client}.Fetch(t.Context(), u)
+		if (err == nil) != (pinned != nil) || asked.Load() > 0 != (pinned != nil) {
+			t.Errorf("with the pin of %s: asked %d times, %v", name, asked.Load(), err)
+		}
+	}
+}
+
+// tunnel is a proxy that connects to one server, whichever is asked for.
+func tunnel(t *testing.T, to string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		server, err := net.Dial("tcp", to)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer server.Close()
+		w.WriteHeader(http.StatusOK)
+		client, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer client.Close()
+		go func() { _, _ = io.Copy(server, buffered) }()
+		_, _ = io.Copy(client, server)
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// beginLimit bounds the question whether a change may begin, in one of the ways.
+	// beginLimit bounds the question whether a change may begin, in one of the ways, and Introduce.
 	beginLimit = 45 * time.Second
 	// holdLeast is the shortest pause before a provider that holds a change is asked again.
 	holdLeast = 10 * time.Second

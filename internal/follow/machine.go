@@ -174,6 +174,8 @@ func Introduce(ctx context.Context, q Question, principal string) error {
 	r := q.in(q.Ways[0])
 	defer r.Client.CloseIdleConnections()
 	q.Alive()
+	ctx, cancel := context.WithTimeout(ctx, beginLimit)
+	defer cancel()
 	_, err := r.Poll(ctx, "", 0) // which registers the key, where the provider does not know it
 	if err != nil {
 		return err

@@ -403,3 +403,49 @@ func TestMannerOfEndpoint(t *testing.T) {
 		}
 	}
 }
+
+// To introduce a machine takes no longer than a worker of the service may be silent, also where
+// each answer is slow.
+func TestIntroduceIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pause = 29 * time.Second
+		l := &listenerOf{t: t, enrols: "s"}
+		slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(pause)
+			l.ServeHTTP(w, r)
+		})
+		var c config.Config
+		c.ContinuousMonitoring, c.Agent.Monitoring.Endpoint = true, listenerURL
+		q := questionTo(l, &heldKeys{secret: "s"}, c)
+		client := &http.Client{Transport: roundTrip{slow}}
+		q.Client = func(config.Config) *http.Client { return client }
+		began := time.Now()
+		err := Introduce(t.Context(), q, "cccccccc-0000-0000-0000-000000000001")
+		if took := time.Since(began); err == nil || took > beginLimit+pause {
+			t.Errorf("it takes %s: %v", took, err)
+		}
+	})
+}
+
+// A large answer to the provider has the time that a slow line needs for it.
+func TestDiagnosedHasTime(t *testing.T) {
+	var within time.Duration
+	heard := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		until, _ := r.Context().Deadline()
+		within = time.Until(until)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	r := &Resource{
+		Endpoint: listenerURL, ID: nodeID, Client: &http.Client{Transport: roundTrip{heard}},
+		Token: func(context.Context) (string, error) { return "t", nil },
+	}
+	for size, least := range map[int]time.Duration{0: 0, 768 << 10: 2 * time.Minute} {
+		d := agentapi.Diagnosed{SupportBundle: make([]byte, size)}
+		if err := r.Diagnosed(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if within < least || size == 0 && within > 31*time.Second {
+			t.Errorf("%d bytes have %s", size, within)
+		}
+	}
+}

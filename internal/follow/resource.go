@@ -194,6 +194,9 @@ func (r *Resource) Diagnosed(ctx context.Context, d agentapi.Diagnosed) error {
 	return nil
 }
 
+// slowest is the rate of the slowest line that is waited for, in bytes per second.
+const slowest = 8 << 10
+
 // post sends a body to an action of the resource. An answer that is no success is an error.
 func (r *Resource) post(ctx context.Context, action string, body any) (*reply, error) {
 	text, err := json.Marshal(body)
@@ -201,16 +204,17 @@ func (r *Resource) post(ctx context.Context, action string, body any) (*reply, e
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
-	resp, err := r.send(ctx, 0, http.MethodPost, "/"+action, header, text)
+	carried := time.Duration(len(text)) * time.Second / slowest
+	resp, err := r.send(ctx, carried, http.MethodPost, "/"+action, header, text)
 	if err == nil && resp.StatusCode >= 300 {
 		_, err = r.refusal(resp)
 	}
 	return resp, err
 }
 
-// send makes a request as the node. wait is for how long the answer may be held back, beside the
-// usual time. A machine that signs its requests sends one again that was refused for the times of
-// its clock, or because its key is not registered yet.
+// send makes a request as the node. wait is what it may take beside the usual time: while its
+// answer is held back, or its body is sent. A machine that signs its requests sends one again that
+// was refused for the times of its clock, or because its key is not registered yet.
 func (r *Resource) send(
 	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
 ) (*reply, error) {

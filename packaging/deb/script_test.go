@@ -73,7 +73,7 @@ func attempt(t *testing.T, name, call string, environment []string, files ...str
 func TestWhatDeletes(t *testing.T) {
 	const config, other, log = "etc/aks-flex-node/config.json", "etc/aks-flex-node/other",
 		"var/log/aks-flex-node/x"
-	const ledger, bundle = "var/lib/aks-flex-node/ledger.json", "var/lib/aks-flex-node/bundle.json"
+	const bundle = "var/lib/aks-flex-node/bundle.json"
 	for script, list := range calls {
 		for _, call := range list {
 			remain, _, err := attempt(t, "aks-flex-node."+script, call, nil, config, other, log, bundle)
@@ -84,10 +84,18 @@ func TestWhatDeletes(t *testing.T) {
 			}
 		}
 	}
-	remain, _, err := attempt(t, "aks-flex-node.postrm", "purge", nil, config, ledger)
-	if err != nil || !remain[config] || !remain[ledger] {
-		t.Errorf("a node is purged: %v; left is %v", err, remain)
+	for _, record := range recordsOfANode {
+		remain, _, err := attempt(t, "aks-flex-node.postrm", "purge", nil, config, record)
+		if err != nil || !remain[config] || !remain[record] {
+			t.Errorf("a node with %s is purged: %v; left is %v", record, err, remain)
+		}
 	}
+}
+
+// recordsOfANode: each shows that a machine is a node, also where it has lost its ledger.
+var recordsOfANode = []string{
+	"var/lib/aks-flex-node/ledger.json", "var/lib/aks-flex-node/node-ledger.json",
+	"var/lib/aks-flex-node/transition.json", "var/lib/aks-flex-node/join-state.json",
 }
 
 // A node's program is not removed, unless somebody says so; it is upgraded, and taken back from a
@@ -98,11 +106,13 @@ func TestCallsOfANode(t *testing.T) {
 	for script, list := range calls {
 		for _, call := range list {
 			removes := script == "prerm" && strings.HasPrefix(call, "remove")
-			_, helpers, err := attempt(t, "aks-flex-node."+script, call, nil, ledger)
-			if (err != nil) != removes || removes && helpers != "" {
-				t.Errorf("%s %s: %v, %s", script, call, err, helpers)
+			for _, record := range recordsOfANode {
+				_, helpers, err := attempt(t, "aks-flex-node."+script, call, nil, record)
+				if (err != nil) != removes || removes && helpers != "" {
+					t.Errorf("%s %s with %s: %v, %s", script, call, record, err, helpers)
+				}
 			}
-			_, helpers, err = attempt(t, "aks-flex-node."+script, call, keep, ledger)
+			_, helpers, err := attempt(t, "aks-flex-node."+script, call, keep, ledger)
 			restarts := script == "postinst" && call == "configure 1"
 			if err != nil || strings.Contains(helpers, "invoke stop") != removes ||
 				strings.Contains(helpers, "invoke try-restart") != restarts ||

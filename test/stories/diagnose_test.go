@@ -13,6 +13,9 @@ import (
 	"filippo.io/age"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/agent/diagnose"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 // diagnosis has the provider ask for a diagnosis, and returns the machine's answer.
@@ -104,4 +107,45 @@ func TestDiagnosisIsDeliveredAgain(t *testing.T) {
 			t.Errorf("it says %+v", d)
 		}
 	})
+}
+
+// What a diagnosis asks is none of the checks of the service, and no sign of life of its worker: a
+// provider that asks has no containerd restarted, and spares no worker that makes no progress.
+func TestDiagnosisIsBesideTheWorker(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	a := w.agent()
+	a.InService = true
+	answer := diagnose.Answers(a, a.Machine)
+	beats := 0
+	a.Beat = func() { beats++ }
+	runtime := func() string {
+		w.hung.Store(1)
+		status, err := inspect.ReadStatus(t.Context(), &a.Env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range status.Conditions {
+			if c.Type == health.ContainerdRunning {
+				return c.Reason
+			}
+		}
+		return ""
+	}
+	w.hung.Store(1)
+	beats = 0
+	if d := answer(t.Context(), api.Doctor); len(d.Findings) == 0 || w.hung.Load() != 0 {
+		t.Errorf("it says %+v", d)
+	}
+	if beats > 0 {
+		t.Errorf("it is taken for %d signs of life", beats)
+	}
+	if reason := runtime(); reason == "Hung" {
+		t.Error("its question counts as one of the service")
+	}
+	if reason := runtime(); reason != "Hung" {
+		t.Errorf("after two questions of the service it is %s", reason)
+	}
 }

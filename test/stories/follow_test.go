@@ -1,7 +1,6 @@
 package stories
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -299,9 +298,7 @@ func (s *serviceStory) following(a *change.Agent, live *service.Live) *service.F
 	}
 	f := service.Follow(s.t.Context(), a, in, live)
 	if f != nil {
-		f.Diagnose = func(ctx context.Context, kind string) api.Diagnosed {
-			return diagnose.Answer(ctx, a, kind)
-		}
+		f.Diagnose = diagnose.Answers(a, a.Machine)
 	}
 	return f
 }

@@ -2,10 +2,14 @@ package stories
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -21,29 +25,10 @@ func TestDeletedArcMachineLeaves(t *testing.T) {
 		"replaced": {"replaced", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, sim, _ := arcWorld(t, "token")
+			w, sim := arcOfAProvider(t, x.secret)
 			before := w.tree()
-			d := w.delivery("7", w.azure(modes("")[6].azure), func(c map[string]any) {
-				c["continuousMonitoring"] = true
-				c["agent"].(map[string]any)["monitoring"] = map[string]any{
-					"endpoint": "https://provider.example"}
-			})
-			w.provider = &provider{offer: d, changed: make(chan struct{}), leaves: func() {},
-				arcSecret: x.secret}
-			if err := w.receive(d); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := w.joinAsDelivered(); err != nil {
-				t.Fatal(err)
-			}
-			if strings.Contains(w.tree(), canary) || len(sim.Machines()) != 1 {
-				t.Fatalf("the secret is kept, or the machine is not enrolled: %v", sim.Machines())
-			}
-			err := w.run(func(ctx context.Context, a *change.Agent) error {
-				_, err := change.Unbootstrap(ctx, a, nil, change.Leave{
-					Options: transition.Options{Waits: true, Deleted: "u"}})
-				return err
-			})
+			w.joinArc(t, sim)
+			err := w.leaveDeleted()
 			if len(sim.Machines()) != x.left {
 				t.Errorf("Arc machines: %v", sim.Machines())
 			}
@@ -59,5 +44,89 @@ func TestDeletedArcMachineLeaves(t *testing.T) {
 				w.same(before)
 			}
 		})
+	}
+}
+
+// arcOfAProvider is a machine that a provider has join as an Arc machine. The provider keeps a
+// secret.
+func arcOfAProvider(t *testing.T, secret string) (*world, *azuresim.Sim) {
+	t.Helper()
+	w, sim, _ := arcWorld(t, "token")
+	w.provider = &provider{changed: make(chan struct{}), leaves: func() {}, arcSecret: secret}
+	w.provider.offer = w.delivery("7", w.azure(modes("")[6].azure), func(c map[string]any) {
+		c["continuousMonitoring"] = true
+		c["agent"].(map[string]any)["monitoring"] = map[string]any{
+			"endpoint": "https://provider.example"}
+	})
+	return w, sim
+}
+
+// joinArc joins it.
+func (w *world) joinArc(t *testing.T, sim *azuresim.Sim) {
+	t.Helper()
+	if err := w.receive(w.provider.offer); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.joinAsDelivered(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(w.tree(), canary) || len(sim.Machines()) != 1 {
+		t.Fatalf("the secret is kept, or the machine is not enrolled: %v", sim.Machines())
+	}
+}
+
+// leaveDeleted gives the machine back, since its resource was deleted.
+func (w *world) leaveDeleted() error {
+	return w.run(func(ctx context.Context, a *change.Agent) error {
+		_, err := change.Unbootstrap(ctx, a, nil, change.Leave{
+			Options: transition.Options{Waits: true, Deleted: "u"}})
+		return err
+	})
+}
+
+// A machine that is given back by hand tells the provider too, before its resource is deleted.
+func TestArcMachineLeavesByHand(t *testing.T) {
+	w, sim := arcOfAProvider(t, "")
+	w.joinArc(t, sim)
+	w.config.Azure = w.provider.offer.Loaded.Config.Azure
+	if err := w.unbootstrap(); err != nil || len(sim.Machines()) > 0 {
+		t.Fatalf("%v; Arc machines: %v", err, sim.Machines())
+	}
+	if said := w.provider.arcLeft; said == nil || said.Problem != "" {
+		t.Errorf("the provider was told %+v", said)
+	}
+}
+
+// A machine that cannot leave Arc and is killed while it removes its records does not say later
+// that it has left: the list of what is left in Azure would lose it.
+func TestKilledAfterArcIsLeft(t *testing.T) {
+	w, sim := arcOfAProvider(t, "")
+	w.joinArc(t, sim)
+	before := w.touched()
+	if err := w.leaveDeleted(); err == nil {
+		t.Fatal("it has left Arc")
+	}
+	all := w.touched() - before
+	for n := all - 1; ; n -= 3 {
+		w, sim := arcOfAProvider(t, "")
+		w.joinArc(t, sim)
+		w.blow(n)
+		if err := w.leaveDeleted(); !errors.Is(err, errKilled) {
+			t.Fatalf("it ends with %v", err)
+		}
+		w.blow(-1)
+		recorded := w.exists(saved.StateDir + "/" + access.RecordFile)
+		if err := w.leaveDeleted(); err != nil && !recorded {
+			t.Errorf("killed at %d, and again: %v", n, err)
+		}
+		if said := w.provider.arcLeft; said == nil || said.Problem == "" {
+			t.Errorf("killed at %d of %d, it has said %+v", n, all, said)
+		}
+		if w.exists(saved.StateDir) {
+			t.Errorf("killed at %d, records remain", n)
+		}
+		if recorded {
+			break
+		}
 	}
 }

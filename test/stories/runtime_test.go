@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
@@ -90,7 +91,18 @@ func TestRuntimeOfAJoin(t *testing.T) {
 	if !ok || unhealthy.Condition.Reason != "RuntimeServiceMissing" {
 		t.Fatalf("the error is %v", err)
 	}
-	if _, err := w.bootstrap(); err != nil || w.deaf.Load() != 0 {
+	joined := func() bool {
+		t.Helper()
+		is, err := inspect.HasJoined(t.Context(), &w.agent().Env)
+		if err != nil {
+			t.Error(err)
+		}
+		return is
+	}
+	if c, err := inspect.Applied(t.Context(), &w.agent().Env); c == nil || joined() {
+		t.Errorf("it has not begun to join, or has joined: %v, %v", c, err)
+	}
+	if _, err := w.bootstrap(); err != nil || w.deaf.Load() != 0 || !joined() {
 		t.Errorf("it is not restarted: %v", err)
 	}
 }

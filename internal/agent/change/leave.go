@@ -43,6 +43,8 @@ type leaving struct {
 	// remaining is what could not be deleted elsewhere: the Node object, what is in Azure.
 	remaining []error
 	arcFailed bool
+	// heard reports that the provider has heard that this machine leaves.
+	heard bool
 }
 
 // Unbootstrap gives the machine back as it was: its pods move to other nodes if they can, the Node
@@ -256,7 +258,9 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 
 // tellProvider tells the provider that this machine leaves.
 func (l *leaving) tellProvider(ctx context.Context) error {
-	return l.withProvider(ctx, follow.Leave)
+	err := l.withProvider(ctx, follow.Leave)
+	l.heard = err == nil
+	return err
 }
 
 // withProvider asks the provider as the node that this machine is.
@@ -355,10 +359,13 @@ func eraseMetrics(ctx context.Context, l *leaving) error {
 	return RemoveMetrics(ctx, l.Home, l.config.Agent.Metrics.Textfile)
 }
 
-// eraseRecords removes the agent's own records: first those that make this machine a node, last
-// that of leaving. A daemon that was killed in between has nothing to join with, and finishes.
+// eraseRecords removes the agent's own records: first those that make this machine a node, then
+// those by which it asks the provider, last that of leaving. A daemon that was killed in between
+// has nothing to join with, and finishes. Without the record of Arc it asks no provider: it would
+// say that the machine has left.
 func eraseRecords(ctx context.Context, h *Home) error {
-	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live))}
+	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live)),
+		h.Store.Remove(ctx, path.Base(saved.BundleFile)), h.Store.Remove(ctx, saved.SourceFile)}
 	names, err := h.Agent.Machine.List(saved.StateDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
@@ -368,7 +375,8 @@ func eraseRecords(ctx context.Context, h *Home) error {
 			errs = append(errs, h.Store.RemoveTree(ctx, path.Join(saved.StateDir, name)))
 		}
 	}
-	errs = append(errs, h.Store.Remove(ctx, saved.TransitionFile), h.Store.RemoveTree(ctx, saved.StateDir), h.Store.RemoveTree(ctx, saved.RunDir))
+	errs = append(errs, h.Store.Remove(ctx, saved.TransitionFile),
+		h.Store.RemoveTree(ctx, saved.StateDir), h.Store.RemoveTree(ctx, saved.RunDir))
 	return errors.Join(append(errs, h.Agent.Machine.Flush())...)
 }
 

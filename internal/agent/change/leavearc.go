@@ -12,7 +12,8 @@ import (
 
 // leaveArc takes back what the agent did in Azure Arc, unless it is to stay. It asks as the
 // identity that the user gave, since the secret that enrolled the machine may have expired. A
-// machine whose resource was deleted gets that secret from the provider, and reports what is left.
+// machine whose resource was deleted gets that secret from the provider, and reports what is left;
+// one that is given back by hand reports that it has left.
 func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 	if how.KeepArc {
 		return nil
@@ -25,11 +26,14 @@ func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 	if l.given != nil && (l.given.Azure.ArcEnabled() || l.given.Azure.ServicePrincipal != nil) {
 		as = l.given
 	}
-	deleted := how.Deleted != "" && l.config != nil && l.config.Azure.AuthMode() == config.AuthArc
+	isArc := l.config != nil && l.config.Azure.AuthMode() == config.AuthArc
+	deleted := how.Deleted != "" && isArc
 	if deleted && record.Owes() {
 		as = l.withArcSecret(ctx, as)
 	}
-	if err = askAzure(l.Home).Leave(ctx, as); !deleted {
+	err = askAzure(l.Home).Leave(ctx, as)
+	byHand := isArc && l.heard && err == nil && record.Owes() && follow.MannerOf(*l.config).Signs
+	if !deleted && !byHand {
 		return err
 	}
 	problem := ""
@@ -61,6 +65,7 @@ func (l *leaving) withArcSecret(ctx context.Context, c *config.Config) *config.C
 		l.Warn("%v", err)
 		return c
 	}
+	l.Conceal(credentials.ClientSecret.Reveal())
 	with := c.WithCredentials(credentials)
 	return &with
 }

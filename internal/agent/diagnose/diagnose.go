@@ -26,8 +26,25 @@ const (
 	answerText  = 800
 )
 
-// Answer answers a provider that asks for a diagnosis of a kind, within the policy of the machine.
-func Answer(ctx context.Context, a *change.Agent, kind string) (d agentapi.Diagnosed) {
+// Answers returns what answers a provider that asks for a diagnosis of a kind, beside the work of
+// an agent that has not begun yet. It remembers its own answers, and is no sign of life of that
+// work: machine is a connection of its own to the machine.
+func Answers(
+	a *change.Agent, machine change.Machine,
+) func(ctx context.Context, kind string) agentapi.Diagnosed {
+	beside := &change.Agent{
+		Env: a.Env, Machine: machine, Client: a.Client, Provider: a.Provider, Identity: a.Identity,
+		Given: a.Given, Person: a.Person,
+	}
+	beside.Reader, beside.Show, beside.Beat = machine, nil, nil
+	return func(ctx context.Context, kind string) agentapi.Diagnosed {
+		defer machine.Close() // while it is connected, systemd tells it all that any unit does
+		return answer(ctx, beside, kind)
+	}
+}
+
+// answer answers within the policy of the machine.
+func answer(ctx context.Context, a *change.Agent, kind string) (d agentapi.Diagnosed) {
 	limits, err := change.Policy(a)
 	if err != nil {
 		d.Refused = health.Clip(err.Error(), answerText)

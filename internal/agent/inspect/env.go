@@ -248,6 +248,12 @@ func Applied(ctx context.Context, a *Env) (*config.Config, error) {
 	return nil, nil
 }
 
+// HasJoined reports whether the machine was the node once, which one that joins is not yet.
+func HasJoined(ctx context.Context, a *Env) (bool, error) {
+	id, err := NewNode(a, nil).Saved.Generations.Target(ctx, generation.Applied)
+	return id != "", err
+}
+
 // AppliedResource is where the configuration is from that the node runs on; zero for none.
 func AppliedResource(a *Env) config.Resource {
 	from, err := a.Records().Source()

@@ -3,6 +3,8 @@ package service
 import (
 	"context"
 	"errors"
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/follow"
@@ -11,6 +13,10 @@ import (
 
 // diagnosePause is the least time between two diagnoses.
 const diagnosePause = time.Minute
+
+// never are the answers by which a provider never takes a diagnosis: it is wrong, no longer asked
+// for, or too large.
+var never = []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge}
 
 // question is a diagnosis that a provider asks for.
 type question struct{ id, kind string }
@@ -43,7 +49,7 @@ func (f *Following) diagnose(ctx context.Context) {
 			d.ID = q.id
 			err := f.Resource.Diagnosed(ctx, d)
 			refused, _ := errors.AsType[*follow.RefusedError](err)
-			if err == nil || refused != nil && refused.Status >= 400 && refused.Status < 500 {
+			if err == nil || refused != nil && slices.Contains(never, refused.Status) {
 				answered = q.id
 			}
 			if err != nil {

@@ -119,7 +119,7 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	if m.Signs {
 		f.Resource.Signer = f.signer
 	}
-	if !reflect.DeepEqual(m.Proxy, before.Proxy) {
+	if m.Signs != before.Signs || !reflect.DeepEqual(m.Proxy, before.Proxy) {
 		f.Resource.Client = change.ProviderClient(f.agent, m.Config)
 	}
 	return &follow.Follower{

@@ -2,8 +2,13 @@ package service
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -11,6 +16,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/host"
@@ -58,5 +64,43 @@ func TestNobodyWaitsForAToken(t *testing.T) {
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
+	}
+}
+
+// A node that is to ask the provider's own listener from now on trusts the CAs that it has joined
+// with, and no longer when it asks Resource Manager again.
+func TestTrustFollowsTheManner(t *testing.T) {
+	s := httptest.NewTLSServer(http.NotFoundHandler())
+	defer s.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	bundle, err := config.WithJoining([]byte(`{}`), config.Joining{ProviderCA: ca})
+	root := t.TempDir()
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(root, saved.StateDir), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(root, saved.BundleFile), bundle, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	machine := host.New(root, log)
+	a := &change.Agent{Env: inspect.Env{Reader: machine, Root: root, Log: log}, Machine: machine}
+	c := config.Config{ContinuousMonitoring: true}
+	in := change.Input{Config: c, Resource: &config.Resource{ID: "/x", UID: "u"}}
+	f := Follow(t.Context(), a, in, nil)
+	f.begin(t.Context())
+	for _, endpoint := range []string{s.URL, config.ResourceManager} {
+		c.Agent.Monitoring.Endpoint = endpoint
+		f.change(follow.MannerOf(c), follow.Manner{})
+		f.begin(t.Context())
+		resp, err := f.Resource.Client.Get(s.URL)
+		if err == nil {
+			resp.Body.Close()
+		}
+		if (err == nil) != (endpoint == s.URL) {
+			t.Errorf("asking %s: %v", endpoint, err)
+		}
 	}
 }

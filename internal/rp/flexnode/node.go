@@ -75,6 +75,8 @@ type Node struct {
 	Enrolment  string         `json:"enrolment,omitempty"`
 	Second     *SecondMachine `json:"second,omitempty"`
 	Boots      Boots          `json:"boots,omitzero"`
+	// LeftArc is the thumbprint of the key of the machine that has left Azure Arc; "" for none.
+	LeftArc string `json:"leftArc,omitempty"`
 	// Diagnose is the request to the agent, until it has answered.
 	Diagnose   *Diagnose      `json:"diagnose,omitempty"`
 	SystemData api.SystemData `json:"systemData"`

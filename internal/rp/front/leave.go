@@ -134,17 +134,26 @@ func (a *API) arcSecret(w http.ResponseWriter, r *request, public []byte) error 
 const maxProblem = 500
 
 // leftArc takes what has become of the Arc machine of a deleted node: one that has left is
-// forgotten with its secret, and what is left is listed until the tombstone goes.
+// forgotten with its secret, and what is left is listed until the tombstone goes. The machine of a
+// node that is still there has been given back by hand.
 func (a *API) leftArc(w http.ResponseWriter, r *request, said api.ArcLeft) error {
 	problem := cut(said.Problem, maxProblem)
 	var left store.ArcLeft
 	var gone bool
 	_, err := a.Store.Update(r.Context(), "left Azure Arc", nil, func(v *store.View) error {
+		node, key := a.Store.Nodes.Row(v, r.nodeKey()), r.caller.MachineKey
+		if node.Exists() && named(r.uid, node.Value.UID) && r.caller.isMachine() &&
+			key == node.Value.MachineKey {
+			if node.Value.LeftArc = key; problem != "" {
+				node.Value.LeftArc = ""
+			}
+			return a.Store.Nodes.Put(v, r.nodeKey(), node.Value)
+		}
 		stone, err := a.buried(v, r)
 		if err != nil {
 			return err
 		}
-		key := credential.ArcLeftKey(r.nodeKey(), stone.UID)
+		key = credential.ArcLeftKey(r.nodeKey(), stone.UID)
 		left = a.Store.ArcLeft.Row(v, key).Value
 		gone = problem == "" || left.Machine == "" // only a node that joins by Arc has one
 		if gone {

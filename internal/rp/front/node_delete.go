@@ -114,6 +114,9 @@ func (a *API) joined(v *store.View, key string, n flexnode.Node) bool {
 // machine that is shut out at once, or whose key is not known, gets no secret.
 func (a *API) leaveArc(v *store.View, r *request, n flexnode.Node) error {
 	hasKey := n.MachineKey != ""
+	if n.LeftArc != "" && (n.MachineKey == n.LeftArc || !hasKey) {
+		return nil // and no other has joined since
+	}
 	if !hasKey && !a.joined(v, r.nodeKey(), n) {
 		return nil
 	}

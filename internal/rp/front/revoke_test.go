@@ -381,3 +381,32 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 		t.Errorf("%d rows, %v", len(rows), err)
 	}
 }
+
+// An Arc machine that has left Azure Arc by itself, before its node was deleted, is not listed as
+// left; one that has joined in its place is.
+func TestArcMachineThatHasLeftBefore(t *testing.T) {
+	w := newEdge(t)
+	left := func() int {
+		_, text := w.must(200, "POST", summarizeURL, "")
+		return len(decoded[api.Summary](t, text).ArcMachinesLeft)
+	}
+	for replaced, want := range map[bool]int{false: 0, true: 1} {
+		w.must(201, "PUT", nodeURL("n"), `{"properties":{"kubernetesAuth":{"useAzureAuth":true},
+			"azureAuth":{"method":"arc"}}}`)
+		w.caughtUp()
+		m := w.machineOf("n")
+		m.registers(t, 204, w.enrolment(t, "n"))
+		before := left()
+		m.post(t, 204, "/leave", `{"arc":{}}`)
+		if replaced {
+			w.must(200, "POST", nodeURL("n", "/regenerateToken"), "")
+			w.caughtUp()
+			w.machineOf("n").registers(t, 204, w.enrolment(t, "n"))
+		}
+		w.must(200, "DELETE", nodeURL("n"), "")
+		w.caughtUp()
+		if got := left() - before; got != want {
+			t.Errorf("replaced: %v: %d are left", replaced, got)
+		}
+	}
+}

@@ -188,8 +188,7 @@ from azext_aks_flex_node._desired import OPTIONS
 print(*(place for option in OPTIONS.values() for place in option.places))"`)
 	missing := writable(t)
 	others := " azureAuth.method upgradePolicy.paused" + // --auth-method, pause
-		" azureAuth.arc.onboarding.principalId" + // what enrols a machine is no identity of its node,
-		" azureAuth.arc.onboarding.secretExpires" // and does so once
+		" azureAuth.arc.onboarding.principalId" // what enrols a machine is no identity of its node
 	for place := range strings.FieldsSeq(out + others) {
 		found := len(missing)
 		maps.DeleteFunc(missing, func(p string, _ bool) bool {

@@ -28,8 +28,6 @@ _of_identity('client_id', 'servicePrincipal.clientId managedIdentity.clientId',
 _of_identity('client_secret', 'servicePrincipal.clientSecret',
              'Secret of the service principal. Use @FILE, so that no list of processes shows it; '
              '`create` asks for it at a terminal. The machine proves it before it counts.')
-_of_identity('secret_expires', 'servicePrincipal.secretExpires',
-             'When that secret ends, such as 2027-11-26: two weeks before, the node says so.')
 _of_identity('client_tenant', 'servicePrincipal.clientTenant',
              "Tenant of the service principal. Default: the cluster's.")
 _of_identity('secret_expires', 'servicePrincipal.secretExpires arc.onboarding.secretExpires',
