@@ -18,7 +18,7 @@ const (
 	// inotifyFile limits how many programs of a user watch files. The machines' users are those of this
 	// box, and the default is too low for 20 machines: some have no network then.
 	inotifyFile = "/proc/sys/fs/inotify/max_user_instances"
-	inotifyMost = 4096
+	inotifyLimit = 4096
 )
 
 // kernelParameters are those of this box that the lab sets, as they are now, so that Down can give
@@ -95,7 +95,7 @@ func (l *Lab) networkUp(ctx context.Context) error {
 	if err := os.WriteFile(forwardFile, []byte("1"), 0o644); err != nil {
 		return fmt.Errorf("cannot allow forwarding: %w", err)
 	}
-	if err := raise(inotifyFile, inotifyMost); err != nil {
+	if err := raise(inotifyFile, inotifyLimit); err != nil {
 		return err
 	}
 	if err := l.forwardIPv6(); err != nil {
