@@ -17,7 +17,7 @@ const (
 	forwardFile = "/proc/sys/net/ipv4/ip_forward"
 	// inotifyFile limits how many programs of a user watch files. The machines' users are those of this
 	// box, and the default is too low for 20 machines: some have no network then.
-	inotifyFile = "/proc/sys/fs/inotify/max_user_instances"
+	inotifyFile  = "/proc/sys/fs/inotify/max_user_instances"
 	inotifyLimit = 4096
 )
 
