@@ -110,8 +110,7 @@ func altered(t *testing.T, path, name string, alter func([]byte) []byte) string 
 	return to
 }
 
-// A backup that a provider can be restored from is told from one that is of no use, with the
-// reason.
+// A usable backup is distinguished from an unusable one, and the reason is given.
 func TestBackupIsVerified(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)

@@ -60,7 +60,7 @@ docs/provider.md describes the settings.`,
 	return root
 }
 
-// gcPercent is how much may be allocated before garbage is collected, in percent of what is in use.
+// gcPercent limits what may be allocated before garbage is collected, in percent of what is in use.
 // Each collection reads the index of all nodes; what a request allocates is small beside that.
 const gcPercent = 200
 
