@@ -166,8 +166,8 @@ func (w *worker) approve(
 	return w.answer(ctx, s, csr, certificates.CertificateApproved, approvedReason, message)
 }
 
-// deny refuses a request, and notes why at the credential that it was made with; key is "" if there
-// is none.
+// deny refuses a request, and notes why at the credential that it was made with. key is "" without
+// a credential.
 func (w *worker) deny(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 	a credential.Application, key, why string,
@@ -201,7 +201,7 @@ func (w *worker) answer(
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
-	case apierrors.IsConflict(err): // its change is told, and it is reviewed again
+	case apierrors.IsConflict(err): // the change is reported, and the request is reviewed again
 		return nil
 	case err != nil:
 		return fmt.Errorf("cannot answer the certificate request %s: %w", csr.Name, err)

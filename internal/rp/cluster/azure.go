@@ -17,8 +17,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// TokenScope is what Entra ID issues tokens of AKS API servers for: the application "Azure
-// Kubernetes Service AAD Server" (AKS, "Use kubelogin", --server-id).
+// TokenScope is the scope for which Entra ID issues tokens of AKS API servers: the application
+// "Azure Kubernetes Service AAD Server" (AKS, "Use kubelogin", --server-id).
 const TokenScope = "6dae42f8-4368-4678-94ff-3960e28e3630/.default"
 
 // ResourceManager gives the access to clusters by asking Azure where their API server is, to which
@@ -39,7 +39,7 @@ type ResourceManager struct {
 	known map[string]answer // by id of the cluster
 }
 
-// answer is what Resource Manager has said of a cluster.
+// answer holds the answer of Resource Manager about a cluster.
 type answer struct {
 	access Access
 	err    error

@@ -1,6 +1,6 @@
 package cluster
 
-// changed is told of rows of the cluster that have changed in the index.
+// changed receives rows of the cluster that have changed in the index.
 func (w *worker) changed(table, key string) {
 	switch table {
 	case "clusters":

@@ -10,10 +10,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// claim is what decides which taints of a Node are ours, to set and to take away. Another's taint
-// is never ours, be it one that the node's owner wants as well.
+// claim decides which taints of a Node are ours, to set and to take away. Another's taint is never
+// ours, be it one that the node's owner wants as well.
 type claim struct {
-	// want is what the owner wants, known what is known as ours, in order; has is what the Node has.
+	// want holds the taints that the owner wants, known those known as ours, in order; has those of
+	// the Node.
 	want, known []string
 	has         []corev1.Taint
 	// first tells that the Node has just been registered: of what it has, what its owner wants is

@@ -23,7 +23,7 @@ type Connection struct {
 	// Secrets make and delete bootstrap tokens. Watches list, watch and probe; their requests have
 	// no timeout in the transport, since a watch has none.
 	Approvals, Secrets, Watches kubernetes.Interface
-	// ServerURL and CA (PEM) are what nodes are told.
+	// ServerURL and CA (PEM) are given to nodes.
 	ServerURL string
 	CA        []byte
 	// Version asks for the API server's version; nil asks Watches. Fakes of client-go cannot.

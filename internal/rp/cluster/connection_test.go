@@ -320,8 +320,8 @@ func (f *fakeTokens) GetToken(
 	return azcore.AccessToken{Token: fmt.Sprintf("token-%d", f.issued.Load())}, nil
 }
 
-// Kubeconfigs of one API server have one endpoint, whoever uses them; one that does not tell which
-// API server it is of has none.
+// Kubeconfigs of one API server have one endpoint, regardless of their user; one that does not name
+// its API server has none.
 func TestEndpoints(t *testing.T) {
 	dir := t.TempDir()
 	ca := string(testCA())

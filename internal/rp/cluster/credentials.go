@@ -18,7 +18,7 @@ type outstanding struct {
 	byNode map[string][]string // keys
 }
 
-// held is what is known of a credential without reading it.
+// held holds what is known of a credential without reading it.
 type held struct{ node, state string }
 
 // put takes down what a credential is.
@@ -66,7 +66,7 @@ func (o *outstanding) isLive(key string) bool {
 	return o.known[key].state == store.Live
 }
 
-// count is how many are in a state.
+// count returns the number of credentials in a state.
 func (o *outstanding) count(state string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -102,7 +102,7 @@ func (w *worker) giveBack(v *store.View, table store.Table[string], key string) 
 	}
 }
 
-// putFacts has the registration refer to what its nodes are told now.
+// putFacts has the registration refer to the facts that its nodes receive now.
 func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f findings) error {
 	id, err := arm.Parse(c.ID)
 	if err != nil {

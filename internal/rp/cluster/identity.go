@@ -100,7 +100,7 @@ func isNode(n flexnode.Node, user string) bool {
 	return false
 }
 
-// nodeOf is the name of a node whose identity a user is; "" if there is none.
+// nodeOf returns the name of the node whose identity a user has; "" if no node has it.
 func (w *worker) nodeOf(user string) (string, error) {
 	if user == "" {
 		return "", nil

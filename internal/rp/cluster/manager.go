@@ -1,7 +1,8 @@
-// Package cluster is the provider's work in target clusters: one connection to each, which is made
-// again when its source changes; the probe of what nodes are told; bootstrap tokens; the approval
-// of certificate requests; the Ready condition of Nodes; and the deletion of registrations. Each
-// cluster is worked on by the replica that owns it. Nothing else of the provider uses client-go.
+// Package cluster does the provider's work in target clusters: one connection to each, which is
+// made again when its source changes; the probe of the facts that nodes receive; bootstrap tokens;
+// the approval of certificate requests; the Ready condition of Nodes; and the deletion of
+// registrations. Each cluster is worked on by the replica that owns it. Nothing else of the
+// provider uses client-go.
 package cluster
 
 import (
@@ -63,7 +64,7 @@ type Manager struct {
 	tasks, requests *pool
 }
 
-// checkInterval is how often it is checked what this replica owns, beside being told of changes.
+// checkInterval is the time between checks of what this replica owns, besides the reported changes.
 const checkInterval = 5 * time.Second
 
 // Run works until ctx ends.
@@ -205,8 +206,8 @@ func (m *Manager) changed(table, key string) {
 	}
 }
 
-// CountCredentials is how many credentials of the clusters that this replica owns are in a state.
-// It is known without the store.
+// CountCredentials returns how many credentials of the clusters that this replica owns are in a
+// state. It does not read the store.
 func (m *Manager) CountCredentials(state string) int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -18,9 +18,9 @@ type pool struct {
 }
 
 const (
-	// poolPlaces is how many tasks of all clusters are done at once, linePlaces how many of one. While
-	// more than half of the places are taken a cluster gets a single one: clusters that stall do not
-	// keep the others from theirs.
+	// poolPlaces limits how many tasks of all clusters are done at once, linePlaces how many of
+	// one. While more than half of the places are taken a cluster gets a single one: clusters that
+	// stall do not keep the others from theirs.
 	poolPlaces, linePlaces = 512, 8
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// findings are what a cluster says of itself.
+// findings holds what a cluster says of itself.
 type findings struct {
 	version string // of Kubernetes
 	dns     string // address of the cluster's DNS; "" when it does not say
@@ -33,8 +33,8 @@ type findings struct {
 // errRefused is an API server that belongs to another registration.
 var errRefused = errors.New("the API server is registered already")
 
-// probe asks the cluster what nodes are told of it, and writes what is new. Without an error the
-// cluster is this registration's.
+// probe reads from the cluster the facts that its nodes receive, and writes what is new. Without an
+// error the cluster is this registration's.
 func (w *worker) probe(ctx context.Context, s *session) error {
 	row, err := w.Index.Cluster(w.key)
 	if err != nil {
@@ -204,7 +204,7 @@ func (c *Connection) unconfined(ctx context.Context) []string {
 		"Kubernetes 1.30 or later, refuses it: apply it with the provider's user name."}
 }
 
-// facts are what nodes are told of a cluster that is reached in this way.
+// facts returns the facts that nodes receive of a cluster that is reached in this way.
 func (c *Connection) facts(row flexnode.Cluster, f findings, tenant string) flexnode.Facts {
 	facts := flexnode.Facts{
 		ServerURL: c.ServerURL, CACertData: base64.StdEncoding.EncodeToString(c.CA),

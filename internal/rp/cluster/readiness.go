@@ -35,7 +35,7 @@ func (r *readiness) add(all bool, nodes ...string) (first bool) {
 	return first
 }
 
-// take is what is to be compared.
+// take returns what is to be compared.
 func (r *readiness) take() (nodes []string, all bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,8 +47,8 @@ func (r *readiness) take() (nodes []string, all bool) {
 const (
 	// readinessPause gathers changes, so that they are written together.
 	readinessPause = 500 * time.Millisecond
-	// readinessBatch is how many nodes are written together. An embedded etcd keeps what it was told
-	// in the last hundred requests.
+	// readinessBatch is the number of nodes that are written together. An embedded etcd keeps the
+	// data of its last hundred requests.
 	readinessBatch = 10
 )
 

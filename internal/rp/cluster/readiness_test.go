@@ -92,7 +92,7 @@ func TestReady(t *testing.T) {
 	})
 }
 
-// A Node that was deleted while nobody owned the cluster is found by the next owner.
+// A Node that was deleted while the cluster had no owner is found by the next owner.
 func TestANodeThatWentUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")

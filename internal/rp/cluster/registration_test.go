@@ -68,7 +68,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	})
 }
 
-// Somebody else's token has the id that was drawn: it is left alone, ours gets another.
+// A foreign token has the id that was drawn: it is left alone, ours gets another.
 func TestTokenIDIsTaken(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		c.Down.Store(true)
@@ -176,7 +176,7 @@ func TestFailedNodesAreRendered(t *testing.T) {
 	})
 }
 
-// moveAPIServer gives the factory another address, which its nodes are told.
+// moveAPIServer gives the factory another address, which its nodes receive.
 func (w *world) moveAPIServer(url string) {
 	w.t.Helper()
 	edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
@@ -348,8 +348,8 @@ func TestDeletableNodesAreAWarning(t *testing.T) {
 	})
 }
 
-// The address of the DNS service is what the registration says, else the cluster, else Resource
-// Manager. Where nobody says it the owner of the registration is told what to set.
+// The address of the DNS service is taken from the registration, else the cluster, else Resource
+// Manager. Without any of them the owner of the registration reads what to set.
 func TestWhoSaysWhereDNSIs(t *testing.T) {
 	const owners, clusters, azures = "10.96.0.1", "10.96.0.2", "10.96.0.3"
 	for _, tt := range []struct{ own, cluster, azure, want string }{

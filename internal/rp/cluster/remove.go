@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// removeBatch is how many nodes are deleted before it is seen how many are left.
+	// removeBatch is the number of nodes that are deleted before the rest is counted.
 	removeBatch = 30
-	// clearBatch is how many rows of other tables one transaction deletes.
+	// clearBatch limits the rows of other tables that one transaction deletes.
 	clearBatch = 100
 	// removePause is the pause before it is seen how many credentials are left.
 	removePause = time.Second
@@ -191,7 +191,7 @@ func (w *worker) operation(
 	return w.Store.Operations.Put(v, id, row.Value)
 }
 
-// revokeAll revokes the credentials of the cluster that are left, whoever joins with them. None is
+// revokeAll revokes the remaining credentials of the cluster, also those in use for a join. None is
 // added any more: it is done once for a deletion.
 func (w *worker) revokeAll(ctx context.Context, deletion string) error {
 	if w.revoked == deletion {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// renderBatch is how many nodes are rendered before a pause.
+	// renderBatch is the number of nodes that are rendered before a pause.
 	renderBatch = 50
 	// renderPause is the pause after a batch: new facts reach a large cluster in a while, and not
 	// all of its agents at once.
@@ -57,7 +57,7 @@ func (w *worker) renderNodes(ctx context.Context, keys []string) (done int, err 
 	})
 }
 
-// parent is what nodes of the cluster are rendered with; without FactsLayer if they cannot be.
+// parent returns what nodes of the cluster are rendered with; without FactsLayer if they cannot be.
 func (w *worker) parent(v *store.View) (flexnode.Parent, error) {
 	row := w.Store.Clusters.Row(v, w.key)
 	if row.Value.Facts == "" || row.Value.Deleting() {

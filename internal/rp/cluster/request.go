@@ -78,7 +78,7 @@ func readCSR(csr *certificates.CertificateSigningRequest) credential.Application
 	return a
 }
 
-// usages are what a node's client certificate may be used for.
+// usages lists the allowed usages of a node's client certificate.
 var usages = []certificates.KeyUsage{certificates.UsageDigitalSignature,
 	certificates.UsageKeyEncipherment, certificates.UsageClientAuth}
 
@@ -114,7 +114,7 @@ func nodeIn(csr *certificates.CertificateSigningRequest) (name string, isNode bo
 	return strings.CutPrefix(csr.Spec.Username, "system:node:")
 }
 
-// answers are what has been said to a request.
+// answers holds the conditions that a request has.
 type answers struct{ approved, denied, issued bool }
 
 func answersOf(csr *certificates.CertificateSigningRequest) answers {
@@ -131,8 +131,8 @@ func answersOf(csr *certificates.CertificateSigningRequest) answers {
 }
 
 // concerns reports whether a request may be one for us to decide on: one with a token of our group,
-// one of somebody whom Kubernetes does not know, who may be a node's identity in Azure, or a node's
-// for its serving certificate or to renew its own.
+// one of a user unknown to Kubernetes, who may be a node's identity in Azure, or a node's for its
+// serving certificate or to renew its own.
 func concerns(csr *certificates.CertificateSigningRequest) bool {
 	_, isNode := nodeIn(csr)
 	if csr.Spec.SignerName == certificates.KubeletServingSignerName {

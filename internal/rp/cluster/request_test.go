@@ -28,7 +28,7 @@ import (
 // newKey is a machine's private key.
 func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
-// csr is what kubelet asks with a token.
+// csr returns kubelet's request with a token.
 func csr(
 	name, tokenID, node string, key *ecdsa.PrivateKey,
 ) *certificates.CertificateSigningRequest {
@@ -50,7 +50,7 @@ func csr(
 	}
 }
 
-// byIdentity is what kubelet asks with an identity in Azure.
+// byIdentity returns kubelet's request with an identity in Azure.
 func byIdentity(name, user, node string) *certificates.CertificateSigningRequest {
 	c := csr(name, "", node, newKey())
 	c.Spec.Username, c.Spec.Groups = user, []string{"system:authenticated"}
@@ -63,7 +63,7 @@ func (c *fakeCluster) file(r *certificates.CertificateSigningRequest) {
 		Create(context.Background(), r, metav1.CreateOptions{}))
 }
 
-// answer is what was said to a request: Approved, Denied or "".
+// answer returns the decision on a request: Approved, Denied or "".
 func (c *fakeCluster) answer(name string) string {
 	r := must(c.CertificatesV1().CertificateSigningRequests().
 		Get(context.Background(), name, metav1.GetOptions{}))
@@ -80,7 +80,7 @@ func (c *fakeCluster) ask(r *certificates.CertificateSigningRequest) string {
 	return c.answer(r.Name)
 }
 
-// approveAs approves a request as somebody else does.
+// approveAs approves a request in place of another approver.
 func (c *fakeCluster) approveAs(r *certificates.CertificateSigningRequest) {
 	r.Status.Conditions = append(r.Status.Conditions,
 		certificates.CertificateSigningRequestCondition{Type: certificates.CertificateApproved,
@@ -194,7 +194,7 @@ func checkSecret(t *testing.T, w *world, c *fakeCluster, row store.Row[store.Cre
 	}
 }
 
-// Somebody else approves the request (an auto-approver, an administrator, the provider before it
+// Another approver approves the request (an auto-approver, an administrator, the provider before it
 // was restored): the token is used up all the same.
 func TestApprovedBySomebodyElse(t *testing.T) {
 	for name, node := range map[string]string{"its node": "edge-1", "another node": "edge-2"} {
@@ -275,7 +275,8 @@ func TestIdentities(t *testing.T) {
 	})
 }
 
-// Nobody gets the certificate of a Node that is not a flex node's; one that has joined may again.
+// No caller gets the certificate of a Node that is not a flex node's; one that has joined may
+// again.
 func TestTheNameOfAnotherNode(t *testing.T) {
 	const user = "aaaaaaaa-0000-0000-0000-000000000001"
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
@@ -334,7 +335,7 @@ func TestAnotherInstallationsNode(t *testing.T) {
 // blobs is a delivery that does not tell how often a configuration was read.
 type blobs struct{ *credential.Handout }
 
-// An identity that joins consumes its URL, also where nobody reports whether it was read.
+// An identity that joins consumes its URL, also where reads of it are not reported.
 func TestAnIdentityConsumesABlob(t *testing.T) {
 	const one = "aaaaaaaa-0000-0000-0000-000000000001"
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
@@ -380,7 +381,7 @@ func TestARequestIsRetried(t *testing.T) {
 	})
 }
 
-// Requests that are refused, whoever has signed them.
+// Requests that are refused, regardless of their signer.
 func TestFlaws(t *testing.T) {
 	key := newKey()
 	good := func() *certificates.CertificateSigningRequest { return csr("x", "abcdef", "n", key) }

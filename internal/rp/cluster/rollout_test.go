@@ -123,8 +123,8 @@ func TestRollout(t *testing.T) {
 	})
 }
 
-// A canary that fails goes back, the others keep what they run, and are told apart by the state of
-// the change; one more failure is allowed then.
+// A canary that fails goes back. The others keep what they run, and the state of the change
+// distinguishes them; one more failure is allowed then.
 func TestRolloutIsHeld(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		first := w.running(c, "a", "b", "c")

@@ -20,7 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// TokenGroup is what holders of our tokens belong to: they may ask for a certificate and nothing
+// TokenGroup is the group of the holders of our tokens: they may ask for a certificate and nothing
 // else.
 const TokenGroup = "system:bootstrappers:flexnode"
 

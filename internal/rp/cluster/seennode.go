@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// seenNode is what is kept of a Node: a tenth of a kilobyte instead of ten. What many Nodes have
+// seenNode holds what is kept of a Node: a tenth of a kilobyte instead of ten. What many Nodes have
 // alike is kept once.
 type seenNode struct {
 	name, version string // of the object

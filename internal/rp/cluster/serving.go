@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// verdict is what becomes of a request for a serving certificate.
+// verdict is the decision on a request for a serving certificate.
 type verdict int
 
 const (
@@ -147,7 +147,7 @@ func (w *worker) reviewServing(
 		w.log.Debug("request for a serving certificate waits", "csr", csr.Name, "why", why)
 		return again, nil
 	}
-	if apierrors.IsForbidden(err) { // a cluster with the roles of before
+	if apierrors.IsForbidden(err) { // a cluster with the previous roles
 		w.log.Warn("cannot answer requests for serving certificates; apply rbac-provider.yaml",
 			"csr", csr.Name, "error", err)
 		return w.Now().Add(servingLast), nil

@@ -22,14 +22,14 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// wish is what a kubelet's request for a serving certificate says.
+// wish describes a kubelet's request for a serving certificate.
 type wish struct {
 	csr  *certificates.CertificateSigningRequest
 	text x509.CertificateRequest
 	key  crypto.Signer
 }
 
-// servingWish is what kubelet asks for.
+// servingWish returns the request that kubelet makes.
 func servingWish(name, node string, addresses ...string) *wish {
 	w := &wish{key: newKey(), text: x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: "system:node:" + node,
@@ -153,7 +153,7 @@ func seenAt(name, addresses string) *seenNode {
 	return &seenNode{name: name, addresses: addresses}
 }
 
-// reservedHere are what no node of a cluster may have.
+// reservedHere returns the addresses and URLs that no node of a cluster may have.
 func reservedHere() reserved {
 	address := netip.MustParseAddr
 	return reserved{

@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// session is what runs on one connection, from when it was made until its source gives another.
+// session holds what runs on one connection, from when it was made until its source gives another.
 type session struct {
 	connection *Connection
 	made       time.Time
@@ -43,16 +43,16 @@ type session struct {
 }
 
 const (
-	// sourceInterval is how often it is checked whether the source gives another access.
+	// sourceInterval is the time between checks whether the source gives another access.
 	sourceInterval = 5 * time.Second
-	// doubtInterval is how often a connection that is refused is made again.
+	// doubtInterval is the time after which a refused connection is made again.
 	doubtInterval = 30 * time.Second
-	// healthInterval is how often the cluster is asked whether it answers, and healthTimeout how
-	// long that may take. It counts as unreachable when it has not answered for unreachableAfter:
-	// within a minute altogether.
+	// healthInterval is the time between checks whether the cluster answers, and healthTimeout
+	// limits one. It counts as unreachable when it has not answered for unreachableAfter: within a
+	// minute altogether.
 	healthInterval, healthTimeout, unreachableAfter = 10 * time.Second, 5 * time.Second,
 		20 * time.Second
-	// probeInterval is how old what is known of a cluster may be.
+	// probeInterval is the max age of what is known of a cluster.
 	probeInterval = 5 * time.Minute
 )
 
@@ -73,7 +73,7 @@ func (w *worker) keepConnected(ctx context.Context) {
 			end()
 			present, end = nil, func() {}
 			w.noteFailure(ctx, err)
-		case errors.Is(err, errGone): // the work ends when the owner is told
+		case errors.Is(err, errGone): // the work ends when the owner learns of it
 		case err != nil && present == nil:
 			w.noteFailure(ctx, err)
 		case err != nil: // such as a file that is being replaced
@@ -117,7 +117,7 @@ func (w *worker) access(ctx context.Context, present *session) (Access, string, 
 // errGone is a cluster that is not registered any more.
 var errGone = errors.New("the cluster is not registered")
 
-// replaces reports whether a connection is to be made: there is none, it is of another
+// replaces reports whether a new connection is needed: the worker has none, it is of another
 // registration, the source gives another access, or the present one is refused.
 func (w *worker) replaces(a Access, registration string, present *session) bool {
 	return present == nil || registration != present.registration ||

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// subnetsInterval is how often it is noted which pod subnets Nodes have.
+	// subnetsInterval is the time between recordings of the Nodes' pod subnets.
 	subnetsInterval = 10 * time.Minute
 	// subnetsPause gathers Nodes that go, so that they are noted together.
 	subnetsPause = 10 * time.Second
 	// freedPause gathers nodes that are deleted, so that their subnets are freed together.
 	freedPause = time.Second
-	// nodesPause is how soon it is tried again while not all Nodes are known.
+	// nodesPause is the time between attempts while not all Nodes are known.
 	nodesPause = 200 * time.Millisecond
 )
 
@@ -62,7 +62,7 @@ func (w *worker) epoch(ctx context.Context) (epoch int64, err error) {
 	return epoch, err
 }
 
-// subnetMove is a pod subnet that is another node's: "" is nobody's.
+// subnetMove is a pod subnet that is another node's: "" is no node.
 type subnetMove struct{ from, to string }
 
 // subnetMoves are the rows of pod subnets that are to be changed, by their keys. of are the nodes
@@ -159,7 +159,7 @@ func chose(n flexnode.Node, cluster, slot string, c flexnode.Cluster) bool {
 	return flexnode.SlotOf(cluster, c.Properties.PodCIDR, n.Chosen.PodCIDR) == slot
 }
 
-// moveSubnets has the rows of pod subnets say whose they are, each in one change: nobody can be
+// moveSubnets has the rows of pod subnets name their owners, each in one change: no node can be
 // given one between two owners. A node that has been given it meanwhile keeps it.
 func (w *worker) moveSubnets(
 	ctx context.Context, moves map[string]subnetMove, c flexnode.Cluster,

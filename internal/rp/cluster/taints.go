@@ -20,8 +20,7 @@ import (
 )
 
 const (
-	// taintsRefusal is how long nothing is tried in a cluster that does not let the provider set
-	// taints.
+	// taintsRefusal is the pause in a cluster that does not let the provider set taints.
 	taintsRefusal = 10 * time.Minute
 	// taintsAgain is after what time they are set again on a Node that has lost them;
 	// it doubles each time, up to taintsCalm, after which it starts again.
@@ -29,16 +28,15 @@ const (
 	taintsCalm  = 10 * time.Minute
 )
 
-// repeat is what was done, when last, and after what pause it is done again.
+// repeat records an action, its last time, and the pause after which it is done again.
 type repeat struct {
 	what  string
 	pause time.Duration
 	last  time.Time
 }
 
-// taintsPause is how long is waited before a node gets the taints that are wanted. Somebody else,
-// such as a webhook, may take them away each time: nobody gains if the two go on as fast as they
-// can.
+// taintsPause returns the pause before a node gets the wanted taints. Another client, such as a
+// webhook, may take them away each time: it is of no use if the two go on as fast as they can.
 func (w *worker) taintsPause(key, want string) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +107,7 @@ func (w *worker) tellLeft(key string, left []string) {
 	}
 }
 
-// node is what is kept of a node's Node; nil when it is not there.
+// node returns what is kept of a node's Node; nil without a Node.
 func (s *session) node(key string) *seenNode {
 	found, there, err := s.nodes.GetByKey(flexnode.LastOf(key))
 	if err != nil || !there {
@@ -149,7 +147,8 @@ func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
 	return noTime, err
 }
 
-// tryTaints sets the taints of a Node as it is now. Somebody else's change meanwhile is a conflict.
+// tryTaints sets the taints of a Node as it is now. A change by another client meanwhile is a
+// conflict.
 func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 	node, err := w.readNode(ctx, s, flexnode.LastOf(key))
 	if err != nil {

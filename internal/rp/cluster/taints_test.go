@@ -50,7 +50,7 @@ func (c *fakeCluster) taints(name string) string {
 	return strings.Join(list, " ")
 }
 
-// taintAs is somebody else's change of a Node's taints.
+// taintAs changes a Node's taints in place of another client.
 func (c *fakeCluster) taintAs(name string, change func([]corev1.Taint) []corev1.Taint) {
 	nodes := c.CoreV1().Nodes()
 	n := must(nodes.Get(context.Background(), name, metav1.GetOptions{}))
@@ -154,8 +154,8 @@ func TestTaintsThatAreStripped(t *testing.T) {
 	})
 }
 
-// A taint that somebody takes away, or changes, comes back; one that was never ours does not go,
-// also when an owner wants it for a while under another effect.
+// A taint that another client takes away, or changes, comes back; one that was never ours does not
+// go, also when an owner wants it for a while under another effect.
 func TestTaintsOfOthers(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.want("edge-1", "edge=true:NoSchedule", "node.kubernetes.io/unreachable:NoExecute")
@@ -174,8 +174,9 @@ func TestTaintsOfOthers(t *testing.T) {
 	})
 }
 
-// What somebody else has put on a Node stays, whatever the owner wants meanwhile: the same taint,
-// or one with another value, of which the provider's operator is told.
+// A taint that another client has put on a Node stays, regardless of what the owner wants
+// meanwhile: the same taint, or one with another value, which is reported to the provider's
+// operator.
 func TestTaintsThatOthersHaveToo(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		var log rptest.Log
@@ -211,7 +212,7 @@ func TestTaintsThatOthersHaveToo(t *testing.T) {
 	})
 }
 
-// A taint that somebody else sets at the same moment is his, though it was about to be set.
+// A taint that another client sets at the same moment is not ours, though it was about to be set.
 func TestTaintsOfTheSameMoment(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		c.joinTainted("edge-1")
@@ -245,8 +246,8 @@ func TestTaintsOfTheSameMoment(t *testing.T) {
 	})
 }
 
-// Only the Nodes of flex nodes are touched, and none that somebody else changes at the same time is
-// written over.
+// Only the Nodes of flex nodes are touched, and a change by another client at the same time is not
+// overwritten.
 func TestTaintsOfTheRightNode(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.want("edge-1", "edge:NoSchedule")

@@ -33,8 +33,8 @@ type worker struct {
 	stop  context.CancelFunc
 	done  chan struct{}
 
-	// tasks are what there is to do; requests are the names of certificate requests, which do not
-	// wait for the tasks.
+	// tasks holds the work to do; requests the names of certificate requests, which do not wait for
+	// the tasks.
 	tasks, requests *line
 	// reviews limits the reviews of certificate requests, by whether they are approved already.
 	reviews     map[bool]*rate.Limiter

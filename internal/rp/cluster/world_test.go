@@ -130,13 +130,13 @@ func (f *fakeSource) dial(a Access) (*Connection, error) {
 	return c, nil
 }
 
-// keyOf is how a cluster with an id is stored.
+// keyOf returns the key under which a cluster with an id is stored.
 func keyOf(id string) string {
 	parts := strings.Split(strings.ToLower(strings.Trim(id, "/")), "/")
 	return parts[1] + "/" + parts[3] + "/" + parts[7]
 }
 
-// fakeOwner owns a cluster until it is told otherwise.
+// fakeOwner owns a cluster until a test changes that.
 type fakeOwner struct {
 	fence   store.Condition
 	invalid atomic.Bool
