@@ -74,7 +74,7 @@ func (b *Blobs) Put(
 	return errors.New("cannot write the configuration to blob storage: others keep writing it")
 }
 
-// uploads is how often an upload is tried again because somebody else was faster.
+// uploads limits the attempts of an upload that another writer overtakes.
 const uploads = 5
 
 // upload uploads a blob if it is still as it was; false if it is not.

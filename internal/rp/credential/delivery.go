@@ -22,7 +22,7 @@ type Delivery interface {
 	Sweep(ctx context.Context, keep func(key string) bool) error
 }
 
-// What a box belongs to: the beginning of what seal.Ring is told it is about; the key follows.
+// What a box belongs to: the beginning of the context that seal.Ring gets; the key follows.
 const (
 	tokenSeal   = "credentials/"
 	secretSeal  = "secrets/"

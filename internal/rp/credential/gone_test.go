@@ -83,8 +83,8 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	}
 }
 
-// Whatever is left when the registration is gone, and nobody works on the cluster any more, is
-// swept: in each state, with its sealed configuration. Those of other clusters are kept.
+// The remains of a registration that is gone, in a cluster without a worker, are swept: in each
+// state, with its sealed configuration. Those of other clusters are kept.
 func TestSweepOfAClusterThatIsGone(t *testing.T) {
 	t.Parallel()
 	for _, state := range []string{store.Pending, store.Live, store.Consumed, store.Revoking} {
@@ -240,7 +240,7 @@ func (w *world) restart(keys seal.Ring) {
 	w.start(w.memory.Another())
 }
 
-// rewrapBesideOthers seals again while somebody changes each row just before it is written.
+// rewrapBesideOthers seals again while another writer changes each row just before it is written.
 func (w *world) rewrapBesideOthers(key string) (int, error) {
 	beside := store.New(w.memory.Another())
 	n := 0

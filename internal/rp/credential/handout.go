@@ -19,14 +19,14 @@ import (
 type Handout struct {
 	Store *store.Store
 	Keys  seal.Ring
-	// PublicURL is how machines reach the provider, such as https://provider.example:8447.
+	// PublicURL is the address of the provider for machines, such as https://provider.example:8447.
 	PublicURL string
 	Now       func() time.Time
 	// Admit, if set, bounds what is asked with the URL of a credential: leave is called at the end,
 	// again is when to ask again if it is nil.
 	Admit func(ctx context.Context, credential string) (leave func(), again time.Duration)
-	// Delivered, if set, is told of each configuration that was handed out: by whose credential,
-	// for which node, and whether that was often: then the URL was probably stolen.
+	// Delivered, if set, receives each configuration that was handed out: by whose credential, for
+	// which node, and whether that was often: then the URL was probably stolen.
 	Delivered func(credential, node string, often bool, r *http.Request)
 }
 
@@ -85,7 +85,7 @@ func (h *Handout) Sweep(ctx context.Context, keep func(key string) bool) error {
 }
 
 // ServeHTTP answers GET of a configuration: signature, then expiry, then state. Every URL that does
-// not work gets the same answer, so that nobody learns from it why.
+// not work gets the same answer, so that it does not reveal why.
 func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
@@ -164,7 +164,7 @@ func (h *Handout) open(r *http.Request) (found handedOut, err error) {
 	return found, err
 }
 
-// counted is how many deliveries of a configuration are counted.
+// counted limits the deliveries of a configuration that are counted.
 const counted = 20
 
 // handOut reads a configuration within a view, if its credential is live, and counts that before it

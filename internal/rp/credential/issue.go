@@ -16,8 +16,8 @@ import (
 // Issue plans a new credential of a node within a change and revokes the present one, n.Credential,
 // if no machine has used it. It sets n.Credential and has n be Updating, unless it is Creating; the
 // caller writes n. A present one that nothing has been made of yet, for the same configuration, is
-// kept: whoever asks again while the cluster does not answer gets the same. The machine that gets it
-// registers its key with its enrolment secret, in place of the machine before.
+// kept: a caller that asks again while the cluster does not answer gets the same. The machine that
+// gets it registers its key with its enrolment secret, in place of the previous machine.
 func (s *Service) Issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	err := s.issue(v, nodeKey, n)
 	n.Enrolment = enrolmentOf(n.Credential)
@@ -106,9 +106,9 @@ func (s *Service) token(key string, c store.Credential) (string, error) {
 	return c.TokenID + "." + string(secret), nil
 }
 
-// Revoke has a change revoke a credential that nobody has used yet, and with alsoJoining one that a
-// machine is joining with. Its URL is dead with that change (a blob with its deletion, by Step);
-// what there is in the cluster goes soon after. key may be "".
+// Revoke has a change revoke an unused credential, and with alsoJoining one that a machine is
+// joining with. Its URL is dead with that change (a blob with its deletion, by Step); what there is
+// in the cluster goes soon after. key may be "".
 func (s *Service) Revoke(v *store.View, key string, alsoJoining bool) error {
 	if key == "" {
 		return nil

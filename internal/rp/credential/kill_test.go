@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// story is what is done to a node; before is finished before, during may be cut short.
+// story holds the changes of a node; before is finished before, during may be cut short.
 type story struct {
 	name           string
 	before, during func(*world) error
@@ -191,10 +191,10 @@ func (w *world) forgetSomebody() {
 	}
 }
 
-// Two workers (a replica that was paused, and its successor): whatever the second does while the
-// first is anywhere in its work, nothing is left that nobody knows of, although the first goes on
-// with what it has read before. This is M12's races: a Secret made after its credential was
-// removed, and a bundle written after that.
+// Two workers (a replica that was paused, and its successor): regardless of what the second does
+// while the first is anywhere in its work, nothing unknown is left, although the first goes on with
+// what it has read before. These are M12's races: a Secret made after its credential was removed,
+// and a bundle written after that.
 func TestWhatHappensMeanwhile(t *testing.T) {
 	t.Parallel()
 	meanwhile := map[string]func(*world) error{

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// review is what package cluster does with a certificate request; true is that it is approved.
+// review decides on a certificate request as package cluster does; true if it is approved.
 func (w *world) review(a Application) bool {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -31,8 +31,8 @@ func (w *world) review(a Application) bool {
 	return approved
 }
 
-// PUT, bundle, join: the token is consumed, the URL is dead, the Secret goes, and nobody else gets
-// in.
+// PUT, bundle, join: the token is consumed, the URL is dead, the Secret goes, and no other machine
+// gets in.
 func TestATokenIsForOneMachine(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withToken, true, true))
@@ -125,7 +125,7 @@ func TestATokenIsForOneMachine(t *testing.T) {
 	}
 }
 
-// joinAgain is what an owner does when the join failed all the same, and then gives up.
+// joinAgain does as an owner does when the join failed all the same, and then gives up.
 func (w *world) joinAgain(old string) {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -303,7 +303,7 @@ func (e errTo) Error() string {
 	return "dial tcp 127.0.0.1:" + strconv.Itoa(40000+int(e)) + ": refused"
 }
 
-// Somebody else's token has the id that was drawn: that one is left alone, ours gets another.
+// A foreign token has the id that was drawn: that one is left alone, ours gets another.
 func TestTokenIDIsTaken(t *testing.T) {
 	w := beside(t)
 	must(0, w.put(t.Context(), withToken, true, true))
@@ -326,8 +326,8 @@ func TestTokenIDIsTaken(t *testing.T) {
 	w.consistent(nil)
 }
 
-// Whoever asks again while the cluster does not answer gets what is being made, and nothing is
-// revoked (regenerateToken, retried by a client library).
+// A caller that asks again while the cluster does not answer gets what is being made, and nothing
+// is revoked (regenerateToken, retried by a client library).
 func TestAskedAgainWhileTheClusterIsDown(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	w.cluster.down = errDown

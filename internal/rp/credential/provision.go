@@ -193,8 +193,9 @@ func (s *Service) bundle(
 	return text, nil
 }
 
-// revision is what a machine that joins now is to run, with its client secret: what is offered to
-// the node's agent, or, when the secret of that is not kept any more, what its owner wants.
+// revision returns the revision for a machine that joins now, with its client secret: what is
+// offered to the node's agent, or, when the secret of that is not kept any more, what its owner
+// wants.
 func (s *Service) revision(
 	v *store.View, nodeKey string, n flexnode.Node,
 ) (flexnode.Revision, string, error) {

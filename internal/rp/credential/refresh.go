@@ -25,7 +25,7 @@ var (
 // reusable is for how long a token must be valid to be given again.
 const reusable = time.Hour
 
-// readTimeout is how long the store may take for an answer after the wait for the cluster.
+// readTimeout limits the time of the store's answer after the wait for the cluster.
 const readTimeout = 5 * time.Second
 
 // Refreshed is a node's configuration with its secrets.
@@ -38,11 +38,11 @@ type Refreshed struct {
 
 // Refresh returns the configuration of a node with its secrets, for the node itself: its caller has
 // made sure that it speaks with the node's present or former identity. A node that joins with a
-// bootstrap token gets one that nobody has used: that of its live credential, or a new one, for
-// which it waits until ctx ends; then the error is ErrNotReady. One that has joined needs none, and
-// gets an empty one: what it joined with says what kubelet is. is reports whether the caller has an
-// identity: one that speaks as an Arc machine does not get the secret that enrols the machine. With
-// nil the caller gets no secret, and the error is ErrSecret for a node that joins by one.
+// bootstrap token gets an unused one: that of its live credential, or a new one, for which it waits
+// until ctx ends; then the error is ErrNotReady. One that has joined needs none, and gets an empty
+// one: what it joined with says what kubelet is. is reports whether the caller has an identity: one
+// that speaks as an Arc machine does not get the secret that enrols the machine. With nil the
+// caller gets no secret, and the error is ErrSecret for a node that joins by one.
 func (s *Service) Refresh(
 	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
 	is func(identity string) bool,
@@ -62,7 +62,7 @@ func (s *Service) Refresh(
 			return Refreshed{}, err
 		}
 	}
-	// What there is without the cluster is told also when the wait for it has ended.
+	// What is known without the cluster is returned also when the wait for it has ended.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	answer, secret, err := s.refreshed(last, node, key, ask.Joined, is)
@@ -75,8 +75,8 @@ func (s *Service) Refresh(
 	return answer, nil
 }
 
-// fresh returns a credential of a node that nobody has used, and plans one if there is none; "" for
-// a node that needs none. Before that it revokes, and returns, those that were handed out.
+// fresh returns an unused credential of a node, and plans one if it has none; "" for a node that
+// needs none. Before that it revokes, and returns, those that were handed out.
 func (s *Service) fresh(
 	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
 ) (key string, revoked []string, err error) {
@@ -112,7 +112,7 @@ func (s *Service) fresh(
 }
 
 // revokePrevious takes from a node what others may have of it, and returns the credentials that it
-// has revoked: its own, and those that machines still join with. One that is Pending nobody has.
+// has revoked: its own, and those that machines still join with. A Pending one was not handed out.
 func (s *Service) revokePrevious(
 	v *store.View, n *flexnode.Node,
 ) (revoked []string, err error) {

@@ -19,7 +19,7 @@ import (
 // Service issues credentials, follows them to their end, and keeps the secrets of nodes.
 type Service struct {
 	Store *store.Store
-	// Keys are what tokens, configurations and client secrets are sealed with.
+	// Keys seals tokens, configurations and client secrets.
 	Keys     seal.Ring
 	Delivery Delivery
 	Now      func() time.Time
@@ -30,12 +30,12 @@ type Service struct {
 }
 
 const (
-	// Lifetime is how long a credential can be used (document 004).
+	// Lifetime is the time for which a credential can be used (document 004).
 	Lifetime = 24 * time.Hour
-	// Grace is how long a token is kept after its certificate is there: kubelet still watches its
-	// request with it.
+	// Grace is the time for which a token is kept after its certificate is there: kubelet still
+	// watches its request with it.
 	Grace = 30 * time.Second
-	// Joining is how long a machine may take from its request to its certificate.
+	// Joining limits the time of a machine from its request to its certificate.
 	Joining = 10 * time.Minute
 )
 

@@ -25,7 +25,7 @@ const signedVersion = "2020-12-06"
 
 const signedTime = "2006-01-02T15:04:05Z"
 
-// text is what is signed: the 16 fields of a service SAS, those that are not used empty.
+// text returns the text to sign: the 16 fields of a service SAS, those that are not used empty.
 func (u signed) text() string {
 	return strings.Join([]string{
 		"r", "", u.expires.UTC().Format(signedTime), "/blob" + u.path, "", "", "https",
@@ -39,7 +39,7 @@ func (u signed) mac(key []byte) []byte {
 	return h.Sum(nil)
 }
 
-// urlSigning is what the keys for URLs are derived for.
+// urlSigning is the purpose that the keys for URLs are derived for.
 const urlSigning = "configuration URLs"
 
 // query signs with the first key of the ring.

@@ -52,7 +52,7 @@ type Application struct {
 	TokenID string
 	Node    string // the Node it is for; "" when it is not for the client certificate of one
 	KeyHash string // of its public key
-	Flaw    string // why it cannot be approved, whoever asks
+	Flaw    string // why it cannot be approved, regardless of the caller
 	Name    string // of the request
 }
 
@@ -77,7 +77,7 @@ func Decide(a Application, c store.Credential, known bool) (approved bool, why s
 	return true, ""
 }
 
-// Told is what the status of its node tells of a credential.
+// Told returns the part of a credential that the status of its node shows.
 func Told(c store.Credential) flexnode.JoinCredential {
 	return flexnode.JoinCredential{
 		Made: c.State != store.Pending, Ended: c.State == store.Revoking,

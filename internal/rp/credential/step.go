@@ -23,7 +23,7 @@ type Tokens interface {
 var ErrTaken = errors.New("a Secret has the id of the bootstrap token")
 
 const (
-	// steps is how often a credential that others change is read again.
+	// steps limits the reads of a credential that others change.
 	steps = 20
 	// waiting is when to ask again for a credential whose node cannot be rendered yet. A change of
 	// the node's row is a reason to ask at once.
@@ -53,7 +53,7 @@ func (s *Service) Step(
 		key)
 }
 
-// worker is who works on the credentials of a cluster.
+// worker works on the credentials of a cluster.
 type worker struct {
 	*Service
 	tokens Tokens
@@ -121,7 +121,8 @@ func (w worker) edit(
 	})
 }
 
-// expire writes that a credential is to be revoked, because of the time or because nobody wants it.
+// expire writes that a credential is to be revoked, because it has expired or is not wanted any
+// more.
 func (w worker) expire(ctx context.Context, key string) error {
 	err := w.update(ctx, "credential revoked", key, func(v *store.View, x subject) error {
 		if !x.row.Exists() {
@@ -146,7 +147,7 @@ func (w worker) expire(ctx context.Context, key string) error {
 }
 
 // problem notes why a credential is not Live, unless that is known. Callers see it (endNode), so it
-// is in words of ours; an error itself is for the log of whoever called Step.
+// is in words of ours; an error itself is for the log of Step's caller.
 func (w worker) problem(ctx context.Context, key, problem string) error {
 	return w.edit(ctx, "problem noted", key, func(c *store.Credential) bool {
 		changes := c.State == store.Pending && c.Problem != problem
@@ -165,7 +166,7 @@ type TokenError struct {
 func (e *TokenError) Error() string { return e.Err.Error() }
 func (e *TokenError) Unwrap() error { return e.Err }
 
-// told is what callers are told of an error.
+// told returns what callers see of an error.
 func told(err error) string {
 	if e, ok := errors.AsType[*TokenError](err); ok {
 		return e.Told

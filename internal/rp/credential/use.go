@@ -23,12 +23,12 @@ func (s *Service) ByToken(
 	return row, err
 }
 
-// urlConsumed is what the audit log says of a credential without a token.
+// urlConsumed is the audit log's text for a credential without a token.
 const urlConsumed = "configuration URL consumed"
 
 // Consume writes that a machine has asked for a certificate with the token of a credential, or with
-// the identity of its node: before the request is approved, or when somebody else has approved it,
-// whatever it was for. The URL is dead with it, that of a blob as soon as the blob is deleted. A
+// the identity of its node: before the request is approved, or when another approver has approved
+// it, for any purpose. The URL is dead with it, that of a blob as soon as the blob is deleted. A
 // second request changes nothing; Decide tells whose it is.
 func (s *Service) Consume(
 	ctx context.Context, key string, a Application, fence store.Condition,
@@ -75,7 +75,7 @@ func (s *Service) noteUsed(v *store.View, x subject) error {
 	return s.Store.Nodes.Put(v, x.node.Key, n)
 }
 
-// Use is what can be made of the credential that a node has.
+// Use says how the credential of a node can be used.
 type Use int
 
 // None has one to be made, Usable is Live or will be, Used is that of a node of which a machine has
@@ -173,15 +173,16 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 	return nil
 }
 
-// MayBeFetched reports whether a machine may have the configuration of a credential. How often a
-// blob is read nobody tells.
+// MayBeFetched reports whether a machine may have the configuration of a credential. The reads of a
+// blob are not counted.
 func (s *Service) MayBeFetched(c store.Credential) bool {
 	_, counted := s.Delivery.(*Handout)
 	return !counted || c.Delivered > 0
 }
 
 // consumeSeen consumes the credential without a token of a node that was seen, and returns its key.
-// One that nobody has fetched yet is for a machine that is still to come, as far as that is known.
+// One that has not been fetched yet is for a machine that is still to come, as far as that is
+// known.
 func (s *Service) consumeSeen(v *store.View, n flexnode.Node) (string, error) {
 	if n.Credential == "" || needsToken(n) {
 		return "", nil

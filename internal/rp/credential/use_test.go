@@ -38,8 +38,8 @@ func (w *world) joins(useAzure bool) {
 	w.work()
 }
 
-// A request that somebody else has approved consumes the token all the same, whatever it is for:
-// else it would work for everybody who has it, for a day.
+// A request that another approver has approved consumes the token all the same, regardless of its
+// purpose: else it would work for everybody who has it, for a day.
 func TestForeignApprovalConsumes(t *testing.T) {
 	w, ctx := live(t), t.Context()
 	url, key := w.url(), w.node().Credential
@@ -195,7 +195,7 @@ func TestAwait(t *testing.T) {
 // nobody is a caller without any identity that the service knows.
 func nobody(string) bool { return false }
 
-// refresh is what the node itself gets: the client secret and the token in its bundle.
+// refresh returns what the node itself gets: the client secret and the token in its bundle.
 func (w *world) refresh(ctx context.Context, revoke bool) (secret, token string, err error) {
 	w.t.Helper()
 	row := must(w.store().Nodes.Get(ctx, nodeKey))
@@ -239,8 +239,8 @@ func (w *world) refreshWorking(revoke bool) (secret, token string) {
 	}
 }
 
-// The node itself gets its present configuration with the secrets: the client secret, and a token
-// that nobody has used.
+// The node itself gets its present configuration with the secrets: the client secret, and an unused
+// token.
 func TestRefresh(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	w.joins(false)
@@ -342,8 +342,8 @@ func TestRevokePrevious(t *testing.T) {
 	}
 }
 
-// Whoever revokes what was handed out costs the store as much as there is of his node, however much
-// there is of others; and however often machines join as a node, little is kept of it.
+// A caller that revokes what was handed out costs the store as much as there is of his node,
+// however much there is of others; and however often machines join as a node, little is kept of it.
 func TestRevokePreviousReadsItsOwn(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	w.joins(true)
@@ -418,7 +418,7 @@ func TestJoiningEnds(t *testing.T) {
 	}
 }
 
-// A node that needs a bootstrap token gets an error while there is none yet. To ask again while the
+// A node that needs a bootstrap token gets an error while none is ready. To ask again while the
 // cluster is down makes no other credential, since no machine has one that is Pending.
 func TestRefreshIsNotReady(t *testing.T) {
 	t.Parallel()

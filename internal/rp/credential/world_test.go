@@ -114,7 +114,7 @@ func (c *fakeCluster) list() map[string]fakeSecret {
 	return all
 }
 
-// errDown is told without the address in it.
+// errDown is reported without the address in it.
 var errDown = &TokenError{
 	Told: "The cluster does not answer.", Err: errors.New("dial tcp 10.1.2.3:6443: refused"),
 }
@@ -182,7 +182,7 @@ func (w *world) start(m *storetest.Memory) {
 
 func (w *world) store() *store.Store { return w.service.Store }
 
-// facts writes what nodes are told of the cluster, and returns the id of the layer.
+// facts writes the facts that nodes receive of the cluster, and returns the id of the layer.
 func (w *world) facts(v *store.View, server string) string {
 	w.t.Helper()
 	ca := must(os.ReadFile("../flexnode/placeholder.pem"))
@@ -247,7 +247,7 @@ func labelled(d api.Desired, label string) api.Desired {
 	return d
 }
 
-// put is what a PUT of the node writes; it is not rendered when the cluster was never reached.
+// put writes what a PUT of the node writes; it is not rendered when the cluster was never reached.
 func (w *world) put(ctx context.Context, d api.Desired, url, reached bool) error {
 	w.version++
 	version := w.version
@@ -303,7 +303,7 @@ func (w *world) rendered(v *store.View, n *flexnode.Node, version int64) error {
 	return w.store().History.Put(v, nodeKey, history.Value.With(r, n.Assigned))
 }
 
-// regenerate is what regenerateToken writes.
+// regenerate writes what regenerateToken writes.
 func (w *world) regenerate(ctx context.Context) error {
 	_, err := w.store().Update(ctx, "credential planned", nil, func(v *store.View) error {
 		row := w.store().Nodes.Row(v, nodeKey)
@@ -319,7 +319,7 @@ func (w *world) regenerate(ctx context.Context) error {
 	return err
 }
 
-// delete is what a DELETE of the node writes.
+// delete writes what a DELETE of the node writes.
 func (w *world) delete(ctx context.Context) error {
 	_, err := w.store().Update(ctx, "node deleted", nil, func(v *store.View) error {
 		row := w.store().Nodes.Row(v, nodeKey)
@@ -475,6 +475,6 @@ func (w *world) consistentBundles(live []string) {
 	}
 }
 
-// revokedWhy is what the owner of a node is told whose credential was revoked while it was made.
-// The node is not Failed because of that: it has its configuration, and perhaps runs.
+// revokedWhy is shown to the owner of a node whose credential was revoked while it was made. The
+// node is not Failed because of that: it has its configuration, and perhaps runs.
 const revokedWhy = "revoked before it could be made"
