@@ -13,7 +13,7 @@ type bucket struct {
 	quiet time.Duration // until when it is not told again that too much is asked
 }
 
-// tellAgain is how often it is told that somebody asks too much.
+// tellAgain is the time between reports that a caller sends too many requests.
 const tellAgain = time.Minute
 
 // take takes a token at a time, or tells when there will be one.

@@ -13,7 +13,7 @@ import (
 // is no room, the one that has been quiet for longest makes room for a new one: it has been idle
 // between requests, or has not sent a whole header yet. If none is quiet, the new one is closed.
 type Connections struct {
-	// Max is how many there are, PerAddress how many of one address.
+	// Max limits the connections, PerAddress those of one address.
 	Max, PerAddress int
 
 	mu    sync.Mutex
@@ -152,7 +152,7 @@ func (c *Connections) State(of net.Conn, state http.ConnState) {
 	}
 }
 
-// Open is how many connections there are.
+// Open returns the number of connections.
 func (c *Connections) Open() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

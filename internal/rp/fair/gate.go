@@ -32,8 +32,8 @@ func (c Class) String() string {
 // Classes are all of them.
 func Classes() []Class { return []Class{ForNodes, ForNodeStore, ForReads, ForLists, ForWrites} }
 
-// Places are how many requests of a class are worked on at once, how many wait, and for how long.
-// Without places there is no limit.
+// Places limits how many requests of a class are worked on at once, how many wait, and for how
+// long. Without places there is no limit.
 type Places struct {
 	InFlight, Queue int
 	Wait            time.Duration
@@ -122,7 +122,7 @@ func (l *line) yield(to string) bool {
 	return true
 }
 
-// NewGate makes a gate that nobody has gone through.
+// NewGate returns a gate with all places free.
 func NewGate(a AtOnce) *Gate {
 	g := &Gate{}
 	for i, p := range a {
@@ -220,8 +220,8 @@ func (p *Place) Leave() {
 	p.gate.letIn()
 }
 
-// Move exchanges the place for one of another class, which it waits for. After an error there is
-// none.
+// Move exchanges the place for one of another class, which it waits for. After an error the request
+// has no place.
 func (p *Place) Move(ctx context.Context, to Class) error {
 	if p == nil || p.class == to {
 		return nil
@@ -251,7 +251,7 @@ func (p *Place) Rest(wait func()) {
 	wait()
 }
 
-// Load is how many requests of a class are worked on, and how many wait.
+// Load returns how many requests of a class are worked on, and how many wait.
 func (g *Gate) Load(c Class) (inFlight, waiting int) {
 	if g == nil {
 		return 0, 0

@@ -12,7 +12,7 @@ import (
 // processors: none of them would be ready within the time that a client has, and who has a
 // connection already would wait for all of them.
 type Handshakes struct {
-	// patience is how long a client may take for the rest of its handshake from its turn on, 0 is
+	// patience limits the time of a client for the rest of its handshake from its turn on, 0 is
 	// without limit. It has no turn while it is waited for, neither before nor after.
 	patience time.Duration
 	turns    chan struct{} // full of those who have one

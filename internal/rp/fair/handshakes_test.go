@@ -93,7 +93,7 @@ func newSecured(t *testing.T, atOnce int, of *Connections) *secured {
 		time.Sleep(headers)
 		_ = server.Close()
 		<-ended
-		time.Sleep(headers) // until nobody waits for the other side to take its end any more
+		time.Sleep(headers) // until no connection waits any more for the other side to take its end
 	})
 	return s
 }
@@ -144,7 +144,8 @@ func TestStampede(t *testing.T) {
 	})
 }
 
-// Who does not go on with its handshake keeps nobody's turn, and its connection only for its time.
+// A client that does not go on with its handshake keeps no other's turn, and its connection only
+// for its time.
 func TestClientsThatDoNotGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		of := &Connections{}

@@ -2,10 +2,10 @@ package fair
 
 import "fmt"
 
-// Limits are what an operator of the provider may set. They hold for each replica.
+// Limits holds the limits that an operator of the provider may set. They hold for each replica.
 type Limits struct {
-	// Exceptions are how many times as much as others may ask the principals and subscriptions with
-	// an id, such as an automation that rolls out thousands of nodes.
+	// Exceptions holds the factors by which principals and subscriptions with an id may send more
+	// requests than others, such as an automation that rolls out thousands of nodes.
 	Exceptions map[string]float64 `json:"exceptions,omitempty"`
 	Quotas     Quotas             `json:"quotas"`
 	// Connections are of each listener.

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Resource is what a subscription has a quota of.
+// Resource is a kind of things that a subscription has a quota of.
 type Resource string
 
 // The resources, by the names that usages have.
@@ -19,18 +19,18 @@ const (
 // Resources are all of them.
 func Resources() []Resource { return []Resource{Nodes, Clusters, Tokens, Bytes} }
 
-// Quota is what a subscription may have at most; 0 is as by default.
+// Quota holds the limits of a subscription; 0 is the default.
 type Quota struct {
 	Nodes int `json:"nodes,omitempty"`
 	// Tokens are configuration URLs, and the bootstrap tokens behind them, that no machine has used.
 	Tokens   int `json:"tokens,omitempty"`
 	Clusters int `json:"clusters,omitempty"`
-	// Bytes are what its nodes take in the memory of each replica. Once it has them, no node may be
-	// made or become larger.
+	// Bytes limits the memory that its nodes take in each replica. At the limit no node may be made
+	// or become larger.
 	Bytes int `json:"bytes,omitempty"`
 }
 
-// Of is what there is of a resource.
+// Of returns the quota of a resource.
 func (q Quota) Of(r Resource) int {
 	switch r {
 	case Clusters:
@@ -43,16 +43,16 @@ func (q Quota) Of(r Resource) int {
 	return q.Nodes
 }
 
-// Quotas are what subscriptions may have. Without a default there is no limit.
+// Quotas holds the quotas of subscriptions. Without a default there is no limit.
 type Quotas struct {
 	Default Quota `json:"default"`
 	// Subscriptions have others, by id.
 	Subscriptions map[string]Quota `json:"subscriptions,omitempty"`
-	// Contact is whom callers are told to ask for more.
+	// Contact is the address that callers get to ask for more.
 	Contact string `json:"contact,omitempty"`
 }
 
-// Limit is how much of a resource a subscription may have; 0 is without limit.
+// Limit returns the quota of a subscription for a resource; 0 is without limit.
 func (q Quotas) Limit(r Resource, subscription string) int {
 	for id, own := range q.Subscriptions {
 		if strings.EqualFold(id, subscription) && own.Of(r) > 0 {
@@ -62,7 +62,8 @@ func (q Quotas) Limit(r Resource, subscription string) int {
 	return q.Default.Of(r)
 }
 
-// Claims are what was let in and may not be counted yet, because the count follows the store.
+// Claims holds the accepted requests that may not be counted yet, because the count follows the
+// store.
 type Claims struct {
 	mu   sync.Mutex
 	held map[claim]map[string]int64 // by key, revision of the change, 0 while it is made
@@ -73,7 +74,7 @@ type claim struct {
 	subscription string
 }
 
-// Count is how much there is, up to a revision.
+// Count returns how much there is, up to a revision.
 type Count func() (used int, revision int64)
 
 // Take claims one of a resource for a key, unless there are as many as a subscription may have. It

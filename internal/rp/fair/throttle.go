@@ -27,7 +27,8 @@ const (
 	Refreshes  Kind = "refreshCredentials"
 	Reports    Kind = "reportStatus"
 	Deliveries Kind = "configUrl" // with one configuration URL
-	// Stored is what of it asks the store, for all nodes of a subscription or of an identity.
+	// Stored counts those of these requests that ask the store, for all nodes of a subscription or
+	// of an identity.
 	Stored Kind = "stored"
 )
 
@@ -49,7 +50,7 @@ type Bucket struct {
 	ID   string
 }
 
-// Rate is how much a token bucket gives: so many requests at once, and then so many in a second.
+// Rate is the rate of a token bucket: so many requests at once, and then so many in a second.
 type Rate struct {
 	Burst     int
 	PerSecond float64
@@ -80,12 +81,12 @@ func DefaultRates() Rates {
 	}
 }
 
-// storedNodes is how many nodes share Stored as it is: each asks once a minute. Where there are more
-// it is larger.
+// storedNodes is the number of nodes that share Stored as it is: each asks once a minute. For more
+// nodes it is larger.
 const storedNodes = 3000
 
-// remembered is how many buckets there are, of principals and subscriptions and of nodes: those that
-// were used last. One that is forgotten is full when it is used again.
+// remembered limits the buckets, of principals and subscriptions and of nodes: those that were used
+// last are kept. One that is forgotten is full when it is used again.
 const remembered = 20_000
 
 // Throttle counts requests in token buckets.
@@ -119,7 +120,7 @@ func newBuckets() *lru.Cache[Bucket, *bucket] {
 	return buckets
 }
 
-// Verdict is what comes of a request.
+// Verdict is the decision on a request.
 type Verdict struct {
 	// After is when to ask again; 0 lets the request in.
 	After time.Duration

@@ -20,7 +20,7 @@ func newThrottle(rates Rates) (*Throttle, *clock) {
 	return NewThrottle(rates, map[string]float64{"BIG": 10}, c.now), c
 }
 
-// let is how many of so many requests are let in.
+// let returns how many of so many requests are let in.
 func (t *Throttle) let(of Bucket, requests int) int {
 	n := 0
 	for range requests {
