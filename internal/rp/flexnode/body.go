@@ -58,7 +58,7 @@ func badBody(err error) error {
 		shorten(strings.TrimPrefix(err.Error(), "json: ")))
 }
 
-// shape is what checkShape knows of the objects and lists that are open.
+// shape holds what checkShape knows of the objects and lists that are open.
 type shape struct {
 	names  []map[string]bool // of an object; nil for a list
 	isName bool              // the next string is a name

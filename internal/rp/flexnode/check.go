@@ -18,8 +18,8 @@ const (
 	anyVersion = "1.34.4"
 )
 
-// NoDNS is what is to be done where nobody says the address of a cluster's DNS service, which is
-// not guessed: pods that ask a wrong one resolve no name.
+// NoDNS tells what to do where the address of a cluster's DNS service is unknown. It is not
+// guessed: pods that ask a wrong one resolve no name.
 const NoDNS = "The address of the cluster's DNS service is not known: there is no Service " +
 	"kube-system/kube-dns, or the provider may not read it (rbac-provider.yaml allows it). Set " +
 	"dnsServiceIP in the registration of the cluster."
@@ -63,7 +63,8 @@ func CheckTags(tags map[string]string) Problems {
 }
 
 // checkNode has the agent's own rules check the configuration that a node with an own layer would
-// get, so that what is accepted here is accepted there. Problems are told in terms of the resource.
+// get, so that what is accepted here is accepted there. Problems are reported in terms of the
+// resource.
 func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	if n.Chosen.Versions.Kubernetes == "" {
 		n.Chosen.Versions.Kubernetes = anyVersion

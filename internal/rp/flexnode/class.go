@@ -27,7 +27,7 @@ var States = []string{
 	StateFailed, StateHeldBack, StateReporting, StateNotReporting, StateDrifted,
 }
 
-// Class is what nodes of an outline are counted by.
+// Class holds the properties by which nodes of an outline are counted.
 type Class struct {
 	// State is the provisioningState.
 	State  string
@@ -76,7 +76,7 @@ func (c *Classes) classify(o Outline) *Class {
 	return class
 }
 
-// find is a condition; the zero one if there is none.
+// find returns a condition; the zero one if the class has none of that type.
 func (c *Class) find(kind string) api.Condition {
 	at := slices.IndexFunc(c.Conditions, func(o api.Condition) bool { return o.Type == kind })
 	if at < 0 {

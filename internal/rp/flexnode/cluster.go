@@ -14,7 +14,7 @@ type Cluster struct {
 	Location   string                `json:"location"`
 	Tags       map[string]string     `json:"tags,omitempty"`
 	Properties api.ClusterProperties `json:"properties"`
-	// Facts is the id of the layer that nodes are told of this cluster (FactsLayer); "" until the
+	// Facts is the id of the layer with this cluster's facts for nodes (FactsLayer); "" until the
 	// cluster has been reached.
 	Facts string `json:"facts,omitempty"`
 	// APIServer identifies the API server by the uid of its Service default/kubernetes and its CA:
@@ -22,7 +22,7 @@ type Cluster struct {
 	APIServer string `json:"apiServer,omitempty"`
 	// Endpoint names the address and CA at which it was reached with that uid; "" is not known.
 	Endpoint string `json:"endpoint,omitempty"`
-	// Probe is what was found when it was last asked.
+	// Probe holds the findings of the last probe.
 	Probe Probe `json:"probe,omitzero"`
 	// SubnetsEpoch is the epoch of the store in which the pod subnets that the cluster's Nodes have
 	// were noted last (Store.PodCIDRs); 0 is never.
@@ -37,7 +37,7 @@ type Cluster struct {
 // Deleting reports whether the registration is being deleted.
 func (c Cluster) Deleting() bool { return c.Deletion != nil }
 
-// Deletion is how a registration is being deleted.
+// Deletion describes how a registration is being deleted.
 type Deletion struct {
 	// Operation is the id of the asynchronous operation, Wipe tells that the machines of its nodes
 	// are to be given back: only then do agents get a tombstone.
@@ -67,7 +67,7 @@ func (d Deletion) MayDelete(
 	return max(0, more), d.Since.Add(time.Duration(turns) * wipePause)
 }
 
-// Facts are what nodes are told of their cluster.
+// Facts holds the facts that nodes receive of their cluster.
 type Facts struct {
 	ServerURL    string `json:"serverURL"`
 	CACertData   string `json:"caCertData"` // base64 of PEM
@@ -83,7 +83,7 @@ type Subscription struct {
 	Properties       json.RawMessage `json:"properties,omitempty"`
 }
 
-// Status is what its agent and its cluster say of a node. When it was last seen is kept apart.
+// Status holds what its agent and its cluster say of a node. When it was last seen is kept apart.
 type Status struct {
 	Report api.Report `json:"report"`
 	// Signed is when the machine has signed the report, by its own clock, and Taken when the provider

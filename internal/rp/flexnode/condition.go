@@ -27,7 +27,7 @@ const (
 	AgentCurrent = "AgentCurrent"
 )
 
-// silentAfter is how long an agent that follows its resource may be silent: three times its longest
+// silentAfter limits the silence of an agent that follows its resource: three times its longest
 // pause after errors, which is also what replicas take to tell each other (store.Seen).
 const silentAfter = 15 * time.Minute
 

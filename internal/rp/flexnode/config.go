@@ -37,7 +37,7 @@ func layered(own object, defaults, facts *Layer, g Grants) object {
 	return config
 }
 
-// Bundle is what a machine is handed out.
+// Bundle returns the configuration that a machine is handed out.
 func Bundle(whole map[string]any, from api.BundleResource) api.Bundle {
 	return api.Bundle{SchemaVersion: config.SchemaVersion, Config: whole, Resource: from}
 }

@@ -54,12 +54,12 @@ func (p Parent) factsID() string {
 	return p.FactsLayer.ID
 }
 
-// Tenant is that of the cluster, as its nodes are told; "" while it is not known.
+// Tenant returns the tenant of the cluster, as its nodes receive it; "" while it is not known.
 func (p Parent) Tenant() string {
 	return textIn(p.FactsLayer.settings(), "azure", "tenantId")
 }
 
-// serverURL is the URL of the API server that the cluster's nodes are told; "" while it is not
+// serverURL returns the URL of the API server that the cluster's nodes receive; "" while it is not
 // known.
 func (p Parent) serverURL() string {
 	return textIn(p.FactsLayer.settings(), "node", "kubelet", "serverURL")
@@ -69,8 +69,8 @@ func (p Parent) serverURL() string {
 // addresses.
 const directNetworks = "nonMasqueradeCIDRs"
 
-// podNetwork is the network that pods of the cluster's nodes reach with their own addresses: the
-// one that its nodes have their subnets of. It is "" where there is none, or the operator's
+// podNetwork returns the network that pods of the cluster's nodes reach with their own addresses:
+// the one that its nodes have their subnets of. It returns "" without one, or where the operator's
 // defaults say which networks these are.
 func (p Parent) podNetwork() string {
 	cni, _ := p.Defaults.settings()["cni"].(object)
@@ -90,14 +90,14 @@ func (r Revision) hasDirectNetworks() bool {
 	return err == nil && in(own, "cni", directNetworks) != nil
 }
 
-// Secret is what is known of the client secret of a node.
+// Secret holds what is known of the client secret of a node.
 type Secret struct {
 	Version int64 // of the stored one
 	Known   bool  // there is a stored one
 	Same    bool  // the given one is equal to it
 }
 
-// Put is what a PUT asks for.
+// Put holds the request of a PUT.
 type Put struct {
 	ID      string // in the caller's casing
 	Desired api.Desired
@@ -122,7 +122,7 @@ func Joins(n *Node, applied int64, heard, url bool) bool {
 	return n == nil || applied == 0 || !heard && (url || !n.Desired.ContinuousMonitoring)
 }
 
-// Decision is what a PUT makes of a node.
+// Decision holds the effect of a PUT on a node.
 type Decision struct {
 	Node Node
 	// Revision is the new configuration; nil when it is the same, or cannot be rendered yet.
@@ -142,7 +142,7 @@ type Decision struct {
 	// the decision holds then.
 	NeedsSubnet bool
 
-	// wanted is what the owner wants, own the node's own layer, as it was checked.
+	// wanted holds the owner's settings, own the node's own layer, as it was checked.
 	wanted []byte
 	own    json.RawMessage
 }
@@ -153,10 +153,10 @@ type Decision struct {
 //
 // A PUT that pauses or resumes the node, and does no more, writes that alone.
 //
-// A PUT of what is there changes nothing, whatever has happened to the cluster, the defaults and
+// A PUT of what is there changes nothing, regardless of changes to the cluster, the defaults and
 // the provider meanwhile, but that a node which could not be rendered is tried again. A node for
 // which a URL is asked is Creating or Updating until the URL is live. Node.Credential is left as it
-// is: whoever writes the node revokes it when Changed, or issues another.
+// is: the caller that writes the node revokes it when Changed, or issues another.
 func Decide(
 	p Put, old *Node, last *Revision, stone *Tombstone, parent Parent, secret Secret,
 ) (Decision, Problems) {

@@ -7,8 +7,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
 )
 
-// saidByFacts are settings that follow from what a cluster's nodes are told. They are not in a
-// node's own layer, where they would not follow new facts.
+// saidByFacts returns the settings that follow from a cluster's facts. They are not in a node's own
+// layer, where they would not follow new facts.
 func saidByFacts() [][]string {
 	return [][]string{
 		{"azure", "subscriptionId"}, {"azure", "servicePrincipal", "tenantId"},

@@ -248,7 +248,7 @@ func TestMetadataAccess(t *testing.T) {
 	put("", true, "block")
 }
 
-// Problems of policies are told in terms of the resource, all at once.
+// Problems of policies are reported in terms of the resource, all at once.
 func TestProblemsOfPolicies(t *testing.T) {
 	for want, change := range map[string]func(*api.Desired){
 		"driftPolicy": func(d *api.Desired) { d.DriftPolicy = "maybe" },

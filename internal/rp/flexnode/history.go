@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Kept is how many revisions of a node are kept.
+// Kept limits the revisions of a node that are kept.
 const Kept = 10
 
 // KeptBytes bounds the revisions of a node that are kept: a row has to go into a transaction
@@ -61,7 +61,7 @@ func (h *History) ReadRow(row []byte) error {
 	return nil
 }
 
-// Row is what is stored: each revision byte for byte as it was read, since it never changes.
+// Row returns the stored form: each revision byte for byte as it was read, since it never changes.
 func (h History) Row() ([]byte, error) {
 	row := []byte(`{"revisions":[`)
 	for i, r := range h.revisions {
@@ -78,8 +78,8 @@ func (h History) Row() ([]byte, error) {
 	return append(row, '}'), nil
 }
 
-// Find returns the revision with a configVersion, nil if there is none. One that cannot be read is
-// an error: to take it for none would have the node resolved anew.
+// Find returns the revision with a configVersion, nil without one. A revision that cannot be read
+// is an error: to take it for absent would have the node resolved again.
 func (h History) Find(version int64) (*Revision, error) {
 	for _, r := range h.revisions {
 		if r.version == version {

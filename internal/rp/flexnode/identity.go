@@ -10,10 +10,11 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// IdentityOf is who a node is when it polls: "app:<tenant>/<client id>", "oid:<tenant>/<object id>"
-// or "mirid:<resource id>", in lower case; "" is nobody. tenant is that of the cluster. The tenant
-// is part of it, because an application can have service principals, with credentials of their
-// own, in many tenants; where it is not known, nobody is the node.
+// IdentityOf returns the identity of a node that polls: "app:<tenant>/<client id>",
+// "oid:<tenant>/<object id>" or "mirid:<resource id>", in lower case; "" is no identity. tenant is
+// that of the cluster. The tenant is part of it, because an application can have service
+// principals, with credentials of their own, in many tenants; where it is not known, no caller is
+// the node.
 func IdentityOf(id string, d api.Desired, tenant string) string {
 	auth := d.AzureAuth
 	in := func(kind, tenant, id string) string {
@@ -50,8 +51,8 @@ func MachineOf(id string, d api.Desired) string {
 	return node.Scope() + "/providers/Microsoft.HybridCompute/machines/" + baseName(id)
 }
 
-// Former is who a node was before, oldest first, with blanks between: as few bytes as there are, in
-// the rows and in every replica's memory.
+// Former holds the previous identities of a node, oldest first, with blanks between: as few bytes
+// as there are, in the rows and in every replica's memory.
 type Former string
 
 // maxFormer bounds how many former identities a node has.

@@ -8,7 +8,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// JoinCredential is what is told of the credential that a machine joins with.
+// JoinCredential describes the credential that a machine joins with.
 type JoinCredential struct {
 	// Made tells that its URL answers, Used that a machine has used it, Ended that it is being
 	// revoked.
@@ -20,19 +20,19 @@ type JoinCredential struct {
 	Denied, Problem string
 }
 
-// JoinEnd is how a credential has ended that was of no use to any machine. It is kept, so that the
-// owner sees what has become of the URL that he has handed out.
+// JoinEnd describes the end of a credential that was of no use to any machine. It is kept, so that
+// the owner sees what has become of the URL that he has handed out.
 type JoinEnd struct {
 	State   string    `json:"state"` // api.JoinExpired, api.JoinDenied or api.JoinConsumed
 	Expires time.Time `json:"expires"`
 	Reason  string    `json:"reason,omitempty"`
 }
 
-// again is what an owner does when nothing can be joined with any more.
+// again tells an owner what to do when nothing can be joined with any more.
 const again = "POST regenerateToken makes another URL."
 
-// End is how a credential ends that is removed while its node still refers to it; nil if a machine
-// has joined with it.
+// End returns the end of a credential that is removed while its node still refers to it; nil if a
+// machine has joined with it.
 func (c JoinCredential) End() *JoinEnd {
 	switch {
 	case c.Issued:
@@ -51,7 +51,8 @@ func denied(why string) string {
 		"on one machine alone; %s", shorten(why), again)
 }
 
-// joinOf is how far a machine has come with joining; nil when nothing was issued, or is not known.
+// joinOf returns how far a machine has come with joining; nil when nothing was issued, or is not
+// known.
 func (e Evidence) joinOf() *api.Join {
 	if c := e.Credential; c != nil {
 		return c.join(e.registered())

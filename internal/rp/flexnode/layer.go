@@ -21,11 +21,11 @@ type object = map[string]any
 type Layer struct {
 	ID   string // ContentID of Text
 	Text []byte // canonical JSON
-	// object is what Text says.
+	// object holds the settings in Text.
 	object object
 }
 
-// ReadLayer reads a layer that was stored; nil if there is none.
+// ReadLayer reads a layer that was stored; nil for an empty text.
 func ReadLayer(text []byte) (*Layer, error) {
 	if len(text) == 0 {
 		return nil, nil
@@ -54,8 +54,8 @@ func (l *Layer) settings() object {
 	return l.object
 }
 
-// DefaultsLayer is what the operator of the provider gives every node, and below it the agent's own
-// defaults: so an agent with other ones changes nothing.
+// DefaultsLayer returns the settings that the operator of the provider gives every node, and below
+// them the agent's own defaults: so an agent with other ones changes nothing.
 func DefaultsLayer(operator map[string]any) *Layer {
 	given := object{}
 	if len(operator) > 0 {
@@ -79,7 +79,7 @@ func Polling(operator map[string]any, url, audience string) map[string]any {
 	return overlay("", polls, operator)
 }
 
-// FactsLayer is what the nodes of a cluster are told of it.
+// FactsLayer returns the facts that the nodes of a cluster receive.
 func FactsLayer(f Facts, clusterID string) *Layer {
 	id, _ := arm.Parse(clusterID)
 	return newLayer(object{
@@ -112,7 +112,7 @@ func FactsOf(layer []byte) (Facts, error) {
 	}, nil
 }
 
-// OwnLayer is what a node has for itself, as canonical JSON, without secrets; without the defaults
+// OwnLayer returns a node's own settings, as canonical JSON, without secrets; without the defaults
 // that depend on it (wholeOwnLayer).
 func OwnLayer(n Node) json.RawMessage { return encode(ownLayer(n, "")) }
 

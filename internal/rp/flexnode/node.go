@@ -1,6 +1,6 @@
-// Package flexnode is what the provider knows of flex nodes and decides about them: nodes and their
-// revisions, clusters and what nodes are told of them. It is pure: values in, values out. Times are
-// arguments, and nothing is read or written.
+// Package flexnode holds what the provider knows of flex nodes and decides about them: nodes and
+// their revisions, clusters and the facts that nodes receive of them. It is pure: values in, values
+// out. Times are arguments, and nothing is read or written.
 package flexnode
 
 import (
@@ -13,11 +13,11 @@ import (
 // Node is a flexNodeConfig resource. It points to revisions of its configuration (History).
 type Node struct {
 	// ID is the ARM id in the casing of the last PUT. UID is made with the resource and never
-	// changes: whoever deletes a node and makes another of the same name has two nodes.
+	// changes: an owner who deletes a node and makes another of the same name has two nodes.
 	ID  string `json:"id"`
 	UID string `json:"uid"`
-	// Desired is what the owner wants, without secrets; Chosen is what the provider has chosen for
-	// what Desired leaves open.
+	// Desired holds the owner's settings, without secrets; Chosen the provider's choices for what
+	// Desired leaves open.
 	Desired api.Desired `json:"desired"`
 	Chosen  Chosen      `json:"chosen"`
 	// Revision is the configVersion of the revision that the owner wants; 0 until its cluster has
@@ -42,7 +42,7 @@ type Node struct {
 	// never was.
 	Facts string `json:"facts,omitempty"`
 	Tried string `json:"tried,omitempty"`
-	// Floor is what the first revision must be above, while there is none: every PUT raises it.
+	// Floor is the lower bound of the first revision, until there is one: every PUT raises it.
 	Floor int64 `json:"floor,omitempty"`
 	// SecretVersion names the client secret that the node has now; 0 is none. Later ones have
 	// greater versions, also after a time without.
@@ -57,11 +57,11 @@ type Node struct {
 	Joining []string `json:"joining,omitempty"`
 	// Used tells that a machine has used a credential of the node, be it in vain.
 	Used bool `json:"used,omitempty"`
-	// Ended is how the last credential has ended, if no machine has joined with it.
+	// Ended describes the end of the last credential, if no machine has joined with it.
 	Ended *JoinEnd `json:"ended,omitempty"`
-	// Identity is who the node is when it polls (IdentityOf). Former are those before
-	// changes of it: its agent has to read the configuration that tells it the new one. They are
-	// forgotten when that was seen.
+	// Identity is the node's identity when it polls (IdentityOf). Former holds those before changes
+	// of it: its agent has to read the configuration that tells it the new one. They are forgotten
+	// when that was seen.
 	Identity string `json:"identity,omitempty"`
 	Former   Former `json:"former,omitempty"`
 	// Principal is the object id of the identity in Azure that the node joins with, as a token or the
@@ -82,7 +82,7 @@ type Node struct {
 	SystemData api.SystemData `json:"systemData"`
 }
 
-// Chosen is what the provider chooses for a node; it is kept until the owner asks for something
+// Chosen holds the provider's choices for a node; they are kept until the owner asks for something
 // else.
 type Chosen struct {
 	Versions api.Versions `json:"versions"`

@@ -19,7 +19,7 @@ type Outline struct {
 	Heard  Heard
 }
 
-// Wanted is what is wanted of a node, and what has come of that.
+// Wanted describes what is wanted of a node, and what has come of that.
 type Wanted struct {
 	State    string // provisioningState, "" is Succeeded
 	Versions api.Versions
@@ -36,7 +36,7 @@ type Wanted struct {
 	Second bool
 	// Diagnose tells that the agent is asked for a diagnosis.
 	Diagnose bool
-	// Ended is how the last credential has ended (JoinEnd.State).
+	// Ended is the state in which the last credential has ended (JoinEnd.State).
 	Ended string
 }
 
@@ -57,7 +57,7 @@ func WantedOf(n Node) Wanted {
 	return w
 }
 
-// Said is what the agent and the cluster say of a node.
+// Said describes what the agent and the cluster say of a node.
 type Said struct {
 	Components api.Components
 	// Conditions are lines of type, status and reason: Ready, "" if there is no Node, and those of
@@ -119,7 +119,7 @@ func HeardAt(seen, now time.Time) Heard {
 // maxReason bounds the reason of a condition in an outline: one word.
 const maxReason = 64
 
-// SaidOf is what a status says.
+// SaidOf returns what a status says.
 func SaidOf(s Status) Said {
 	said := Said{Drifted: s.Report.Drift != nil && s.Report.Drift.Count > 0}
 	if s.Ready != nil {

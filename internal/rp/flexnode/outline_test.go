@@ -177,7 +177,7 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// What agents say cannot make a summary large: the most frequent is told.
+// What agents say cannot make a summary large: the most frequent is shown.
 func TestSummaryIsBounded(t *testing.T) {
 	counts := map[*Class]int{}
 	for i := range 5 * maxSummarized {

@@ -12,8 +12,8 @@ import (
 //go:embed placeholder.pem
 var placeholderCA []byte
 
-// placeholderFacts are what a configuration is checked with while those of its cluster are not
-// known: anything valid.
+// placeholderFacts returns the facts that a configuration is checked with while those of its
+// cluster are not known: anything valid.
 var placeholderFacts = sync.OnceValue(func() Facts {
 	return Facts{
 		ServerURL:    "https://unknown.invalid",

@@ -98,7 +98,7 @@ func sameServer(a, b *Layer) bool {
 	return same("serverURL") && same("caCertData")
 }
 
-// newest is what the next revision must be above.
+// newest returns the lower bound of the next revision.
 func (n Node) newest() int64 { return max(n.Revision, n.Assigned, n.Floor) }
 
 // GoBack has the node be again who it was with a revision that its agent is offered again: the

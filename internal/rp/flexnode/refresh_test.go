@@ -109,7 +109,7 @@ func TestRefreshKeepsTheState(t *testing.T) {
 }
 
 // A node is at the cluster's facts when its revision is, also if they are stored with another id
-// than that of their content: nobody is asked to render it again and again.
+// than that of their content: it is not rendered again and again.
 func TestRefreshEnds(t *testing.T) {
 	for _, id := range []string{"", "OTHER"} {
 		w := newWorld(t)

@@ -10,9 +10,9 @@ import (
 )
 
 // Revision is one configuration of a node, rendered once and never changed. It has no secrets. Its
-// text is three layers, one over the other: what the operator of the provider gives every node,
-// what the cluster's nodes are told, and the node's own. The first two are shared by many nodes and
-// named by their content.
+// text is three layers, one over the other: the settings that the operator of the provider gives
+// every node, the facts that the cluster's nodes receive, and the node's own settings. The first
+// two are shared by many nodes and named by their content.
 type Revision struct {
 	// Version is the configVersion: max(now in Unix seconds, the previous one + 1).
 	Version  int64  `json:"version"`
@@ -20,13 +20,13 @@ type Revision struct {
 	Facts    string `json:"facts"`
 	// Own is canonical JSON: compact, with sorted names.
 	Own json.RawMessage `json:"own"`
-	// Desired is what the owner wanted, without secrets.
+	// Desired holds the owner's settings of that time, without secrets.
 	Desired *api.Desired `json:"desired,omitempty"`
 	// SecretVersion tells which client secret goes with it; 0 is none.
 	SecretVersion int64     `json:"secretVersion,omitempty"`
 	Created       time.Time `json:"created"`
-	// By is who has caused it, Why is "put", WhyFacts or "rollback". Repeats is the version that a
-	// rollback repeats.
+	// By is the identity that has caused it, Why is "put", WhyFacts or "rollback". Repeats is the
+	// version that a rollback repeats.
 	By       string `json:"by,omitempty"`
 	Why      string `json:"why"`
 	Repeats  int64  `json:"repeats,omitempty"`

@@ -20,11 +20,10 @@ type Rollback struct {
 	Joins      bool // as that of a Put
 }
 
-// RollBack is what a node is after a rollback: what its owner wants, what was chosen and the
-// defaults are those of the revision; what its cluster's nodes are told is what they are told now.
-// It is a new revision, since versions do not go back. One that is wanted and offered already, and
-// has not failed, changes nothing.
-// The error is an *arm.Error or Problems.
+// RollBack returns a node after a rollback: what its owner wants, what was chosen and the defaults
+// are those of the revision; the cluster's facts are the present ones. It is a new revision, since
+// versions do not go back. One that is wanted and offered already, and has not failed, changes
+// nothing. The error is an *arm.Error or Problems.
 func RollBack(ask Rollback, old Node) (Decision, error) {
 	to := ask.To
 	sp, _ := principalOf(to.Desired.AzureAuth)

@@ -34,7 +34,7 @@ func ForeignNode(since time.Time) *api.Condition {
 	}
 }
 
-// Evidence is what is known of a node, of which its status is made.
+// Evidence holds what is known of a node, of which its status is made.
 type Evidence struct {
 	Node   Node
 	Status Status
@@ -42,15 +42,15 @@ type Evidence struct {
 	Seen time.Time
 	// Reachable reports whether its cluster answers.
 	Reachable bool
-	// Credential is what a machine may join with; nil for nothing, and where it was not read.
+	// Credential is the one that a machine may join with; nil for none, and where it was not read.
 	Credential *JoinCredential
 	// Provider is the version of the provider.
 	Provider string
 	Now      time.Time
 }
 
-// StatusOf is what its agent and its cluster say of a node, and what follows from that. While the
-// cluster does not answer, Ready is Unknown: what it said last may not be so any more.
+// StatusOf returns what its agent and its cluster say of a node, and what follows from that. While
+// the cluster does not answer, Ready is Unknown: what it said last may not be so any more.
 func StatusOf(e Evidence) *api.Status {
 	if e.Seen.After(e.Now) { // another replica's clock
 		e.Seen = e.Now

@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Slots is how many subnets of mask bits a pool has; 0 when it is none.
+// Slots returns the number of subnets of mask bits in a pool; 0 when it is none.
 func Slots(pool string, mask int) int {
 	network, err := netip.ParsePrefix(pool)
 	if err != nil || mask < network.Bits() || mask > network.Addr().BitLen() {

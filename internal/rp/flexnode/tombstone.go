@@ -24,16 +24,16 @@ type Tombstone struct {
 	Signed *Signed `json:"signed,omitempty"`
 }
 
-// Tombstones are all of one name, in one row by key of the node. Every deletion writes that row, so
-// that whoever makes a node of that name and has read it depends on there being no later one: that
-// the node's own row is absent does not tell whether it was there meanwhile.
+// Tombstones holds all of one name, in one row by key of the node. Every deletion writes that row,
+// so that a caller that makes a node of that name and has read it depends on the absence of a later
+// one: that the node's own row is absent does not show that it was absent meanwhile.
 type Tombstones struct {
 	// Stored are the tombstones, the last one first, each as it was written: what a newer program
 	// has added to one remains.
 	Stored []json.RawMessage `json:"stored"`
 }
 
-// KeptStones is how many tombstones of one name are kept.
+// KeptStones limits the tombstones of one name that are kept.
 const KeptStones = 100
 
 // With has one more, which is the last.

@@ -51,7 +51,7 @@ func asked(t *testing.T, body string) string {
 	return strings.Join(append(got, places...), " ")
 }
 
-// Every problem of a request is told, with its place in the resource.
+// Every problem of a request is reported, with its place in the resource.
 func TestProblems(t *testing.T) {
 	const one, many = "InvalidParameter ", "MultipleErrorsOccurred "
 	principal := func(inner, rest string) string {

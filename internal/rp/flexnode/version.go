@@ -13,8 +13,8 @@ const atKubernetes = "properties.versions.kubernetes"
 
 // chooser chooses the versions of a node.
 type chooser struct {
-	// want is what the owner asks for now, asked what he asked for before, chosen what was chosen
-	// then; empty for a node that is made.
+	// want holds what the owner asks for now, asked the owner's previous request, chosen what was
+	// chosen then; empty for a node that is made.
 	want, asked, chosen api.Versions
 	server              string // version of the API server, "" while it is not known
 	// overridden tells of which artifacts, or versions of one, the operator has set the digest
@@ -85,8 +85,8 @@ func artifactsOf(v api.Versions) []artifact {
 	}
 }
 
-// unpinned are the components whose digests are not known here; one of a version that is no version
-// is somebody else's to refuse.
+// unpinned returns the components whose digests are not known here; one of a version that is no
+// version is refused elsewhere.
 func unpinned(v api.Versions) []artifact {
 	return slices.DeleteFunc(artifactsOf(v), func(c artifact) bool {
 		if slices.Contains(release.Pinned(c.name), c.version) {
@@ -97,8 +97,8 @@ func unpinned(v api.Versions) []artifact {
 	})
 }
 
-// unknown adds the versions that are asked for anew and whose digests nobody knows to the
-// problems. What runs may remain.
+// unknown adds the versions that are newly asked for and have no known digest to the problems. What
+// runs may remain.
 func (c chooser) unknown(got release.Set, problems Problems) Problems {
 	skewed, former := len(problems) > 0, artifactsOf(c.chosen)
 	for _, u := range unpinned(versionsOf(got)) {

@@ -7,8 +7,8 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// A version whose digest nobody knows is refused with those that are known, unless its owner takes
-// it upon himself, or the operator has set a digest.
+// A version without a known digest is refused with those that are known, unless its owner takes it
+// upon himself, or the operator has set a digest.
 func TestUnknownVersions(t *testing.T) {
 	known := func(e Evidence) bool {
 		for _, c := range StatusOf(e).Conditions {

@@ -163,7 +163,7 @@ func (w *world) remove() {
 	w.uids++
 }
 
-// config is what a revision renders to.
+// config returns the configuration that a revision renders to.
 func (w *world) config(r *Revision) string {
 	w.t.Helper()
 	c, err := Config(*r, w.layers[r.Defaults], w.layers[r.Facts], Grants{})
@@ -254,7 +254,7 @@ func randomAuth(g *rand.Rand, d *api.Desired) {
 	d.ContinuousMonitoring = !d.KubernetesAuth.UseAzureAuth || pick(g, true, false)
 }
 
-// withoutSecret is what an owner wants, as a GET shows it.
+// withoutSecret returns an owner's settings, as a GET shows them.
 func withoutSecret(d api.Desired) api.Desired {
 	d, _ = WithoutSecret(d)
 	return d
