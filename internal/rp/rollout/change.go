@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// known is what was found by comparing the revision that a node runs with the desired one.
+// known holds what was found by comparing the revision that a node runs with the desired one.
 type known struct {
 	desired, applied, assigned int64
 	change                     flexnode.Change

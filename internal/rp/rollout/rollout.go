@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Index is what is used of the replica's copy of the store (store.Index).
+// Index is the part of the replica's copy of the store that is used (store.Index).
 type Index interface {
 	Nodes(prefix, after string, limit int) ([]store.Row[flexnode.Node], bool, error)
 	Node(key string) (store.Row[flexnode.Node], error)

@@ -126,7 +126,7 @@ func NewRing(by *rootkey.Root, now time.Time) (Ring, error) {
 }
 
 // Add puts a new key behind the others of the ring in a file: it opens boxes, and closes none until
-// Promote. Whoever has not read the file again meets no box that he cannot open.
+// Promote. A process that has not read the file again meets no box that it cannot open.
 func Add(path, root string, now time.Time) (Ring, error) {
 	return change(path, func(r *Ring) error {
 		by, err := loadRoot(root)

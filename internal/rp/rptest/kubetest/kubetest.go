@@ -35,7 +35,7 @@ type Cluster struct {
 	Groups sync.Map
 }
 
-// ErrDown is what one answers that is out of reach.
+// ErrDown is the error of an API server that is out of reach.
 var ErrDown = errors.New("connection refused")
 
 // New returns an API server with a name, and objects that are there besides kube-dns and kubernetes.
