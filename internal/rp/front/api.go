@@ -29,7 +29,7 @@ type API struct {
 	Index *store.Index
 	// Seen is when nodes were last heard of.
 	Seen Liveness
-	// Credentials are what machines join with.
+	// Credentials makes and revokes the credentials that machines join with.
 	Credentials *credential.Service
 	// Keys sign page tokens.
 	Keys seal.Ring
@@ -38,7 +38,7 @@ type API struct {
 	// Throttle and Gate bound what callers ask for; nil is no bound.
 	Throttle *fair.Throttle
 	Gate     *fair.Gate
-	// Quotas are what subscriptions may have.
+	// Quotas holds the quotas of subscriptions.
 	Quotas fair.Quotas
 	// Kubelets prove machines whose keys a restored store does not know; nil where no cluster is
 	// reached.
@@ -49,7 +49,7 @@ type API struct {
 	Defaults map[string]any
 	// Installation names this provider among others.
 	Installation string
-	// PublicURL is how callers reach this API themselves, such as https://provider.example:8447.
+	// PublicURL is the address of this API for callers, such as https://provider.example:8447.
 	PublicURL string
 	// Endpoints are the URLs at which agents may poll this API themselves, without a slash at the end;
 	// the first is the default.
@@ -61,7 +61,7 @@ type API struct {
 	// Waiters are the polls that wait for a change, Pace tells agents when to poll again.
 	Waiters *Waiters
 	Pace    *Pace
-	// Patience is how long a caller waits for a cluster; CallerTimeout if it is 0.
+	// Patience limits a caller's wait for a cluster; CallerTimeout if it is 0.
 	Patience time.Duration
 	Now      func() time.Time
 	Log      *slog.Logger
@@ -86,8 +86,8 @@ type Liveness interface {
 	Last(nodeKey string) time.Time
 }
 
-// CallerTimeout is how long a caller waits for what a cluster's reconciler has to do; what has not
-// been done by then is told with provisioningState and an asynchronous operation.
+// CallerTimeout limits a caller's wait for the work of a cluster's reconciler. Work that is not
+// done by then is reported with provisioningState and an asynchronous operation.
 const CallerTimeout = 8 * time.Second
 
 // Direct returns the API for callers who come themselves, with tokens, and for machines, with their

@@ -17,8 +17,8 @@ func (w *world) stop() {
 	w.api.Index = index
 }
 
-// Whoever an index that is behind takes for a node: the machine that is the node now is let in, and
-// the one that was it is not told of the other.
+// An index that is behind may take another machine for a node: the machine that is the node now is
+// let in, and the former one learns nothing of the other.
 func TestIndexIsBehind(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)

@@ -54,7 +54,7 @@ func BenchmarkGet(b *testing.B) {
 	w.benchmark(b, 200, nodeURL("n"), `"another"`)
 }
 
-// benchReport is what most agents say.
+// benchReport is the report of most agents.
 const benchReport = `{"appliedConfigVersion":"1795255000","agentVersion":"v1.4.0",
   "lastConfigApplied":"2026-11-21T08:00:00Z",
   "components":{"kubelet":"1.36.3","containerd":"2.3.4","runc":"1.4.3","cni":"1.9.1",
@@ -199,7 +199,7 @@ func benchDefaults() map[string]any {
 		"mirror": "https://mirror.example", "overrides": overrides}}
 }
 
-// processorTime is what this process has used of the processor.
+// processorTime returns the processor time that this process has used.
 func processorTime(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	must(0, syscall.Getrusage(syscall.RUSAGE_SELF, &used))

@@ -26,7 +26,7 @@ func (m ManagerCertificate) Authenticate(r *http.Request) (Caller, error) {
 	return managerCaller(r.Header), nil
 }
 
-// managerCaller is who Resource Manager says that the caller is.
+// managerCaller returns the caller that Resource Manager names.
 func managerCaller(h http.Header) Caller {
 	c := Caller{
 		Trusted:  true,

@@ -16,7 +16,7 @@ import (
 // What becomes of the machines of a cluster's nodes when its registration is deleted.
 const (
 	releaseNodes = "release" // they run on, and are not managed any more
-	wipeNodes    = "wipe"    // their agents are told to give them back
+	wipeNodes    = "wipe"    // their agents receive the order to give them back
 )
 
 // deleteCluster deletes the registration of a cluster, asynchronously: its reconciler removes what
@@ -49,7 +49,7 @@ func (a *API) deleteCluster(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if operation == "" { // somebody else was faster
+	if operation == "" { // another request was faster
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -125,8 +125,8 @@ func (a *API) hasNodes(clusterKey string) error {
 		max(1, found.Nodes), found.Joined, releaseNodes, wipeNodes) // the index may be behind
 }
 
-// markDeletion writes that a registration is being deleted, and returns the operation; that of
-// before if it is being deleted already, "" if it is gone. Without a word on its nodes it must have
+// markDeletion writes that a registration is being deleted, and returns the operation; the previous
+// one if it is being deleted already, "" if it is gone. Without a word on its nodes it must have
 // none: a node that is written at the same time depends on the row that is written here.
 func (a *API) markDeletion(r *request, nodes string) (string, error) {
 	id := uuid.NewString()

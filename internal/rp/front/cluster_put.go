@@ -23,7 +23,7 @@ type Kubeconfigs interface {
 	// Check is an error unless the cluster with an id may name a kubeconfig.
 	Check(clusterID, kubeconfig string) error
 	// Endpoint names the API server of a cluster's kubeconfig as flexnode.Cluster.Endpoint does; ""
-	// if the kubeconfig does not tell. It asks nobody.
+	// if the kubeconfig does not tell. It makes no request.
 	Endpoint(clusterID, kubeconfig string) string
 }
 
@@ -128,8 +128,9 @@ func (a *API) ownEndpoint(v *store.View, r *request, c flexnode.Cluster) error {
 			"have the operator of the provider correct the kubeconfig.")
 }
 
-// wanted is a registration with what its owner wants now. Nodes are told its id and location, so
-// that these remain as they were written first: another way to write them is no change.
+// wanted returns a registration with its owner's present settings. Nodes receive its id and
+// location, so that these remain as they were written first: another way to write them is no
+// change.
 func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
 	said := c.Properties
 	c.ID = cmp.Or(c.ID, id)

@@ -53,8 +53,8 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 	}
 }
 
-// The owner of a registration that is refused is told why, wherever he asks; what he is told is no
-// wish of his when he sends it back (B2).
+// The owner of a refused registration sees the reason on every path; the reason is no wish of his
+// when he sends it back (B2).
 func TestRefusedRegistration(t *testing.T) {
 	w := beside(t)
 	w.fails()
@@ -297,8 +297,8 @@ func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 	}
 }
 
-// Another way to write the id or the location of a registration changes nothing: what its nodes
-// are told remains, so that none of them is rendered again.
+// Another way to write the id or the location of a registration changes nothing: the facts that its
+// nodes receive remain, so that none of them is rendered again.
 func TestRegistrationInOtherCasing(t *testing.T) {
 	w := beside(t)
 	w.must(201, "PUT", clusterURL, `{"location":"West Europe","properties":{}}`)

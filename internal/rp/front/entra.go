@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// Issuer is who signs callers' tokens for one tenant.
+// Issuer signs callers' tokens for one tenant.
 type Issuer struct {
 	// URL is the claim iss, such as https://sts.windows.net/<tenant>/ (v1.0) or
 	// https://login.microsoftonline.com/<tenant>/v2.0.
@@ -29,16 +29,16 @@ type Issuer struct {
 	KeysURL string `json:"keysURL"`
 }
 
-// leeway is how far clocks may be apart.
+// leeway limits the difference between clocks.
 const leeway = 5 * time.Minute
 
-// unknownKey is how often the keys are fetched again because a token is signed with an unknown one.
-// Anybody can send such a token, so neither the issuer nor the finding of its next key may suffer
-// from it.
+// unknownKey is the pause between fetches of the keys because a token is signed with an unknown
+// one. Anybody can send such a token, so neither the issuer nor the finding of its next key may
+// suffer from it.
 const unknownKey = 10 * time.Second
 
-// verified is how many tokens' verifications are remembered at most: a fleet polls with the same
-// token for minutes, or for an hour.
+// verified limits how many tokens' verifications are remembered: a fleet polls with the same token
+// for minutes, or for an hour.
 const verified = 200_000
 
 // Entra authenticates callers by their Entra ID access tokens.

@@ -238,8 +238,8 @@ func TestANodeIsOnlyItself(t *testing.T) {
 	w.must(403, "GET", nodeURL("a"), "", c)
 }
 
-// The application of a node is told from its namesake in another tenant, and from a person who uses
-// it.
+// The application of a node is distinguished from its namesake in another tenant, and from a person
+// who uses it.
 func TestNamesakesAreNotTheNode(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
@@ -291,7 +291,7 @@ func TestSpoofedHeaders(t *testing.T) {
 	}
 }
 
-// The state of a subscription is told by Resource Manager alone, whatever roles a caller has (M15).
+// Resource Manager alone may set the state of a subscription, regardless of a caller's roles (M15).
 func TestOnlyManagerTellsOfSubscriptions(t *testing.T) {
 	w, _, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`, ops)

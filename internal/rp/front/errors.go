@@ -48,7 +48,7 @@ func (a *API) fail(w *response, r *request, err error) {
 	e.Write(w)
 }
 
-// told is what the caller is told of an error.
+// told returns the error that the caller sees.
 func (a *API) told(r *request, err error) *arm.Error {
 	if e, ok := errors.AsType[*arm.Error](err); ok {
 		return e

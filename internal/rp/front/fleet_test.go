@@ -205,7 +205,7 @@ func BenchmarkList(b *testing.B) {
 	w.benchmark(b, 200, filtered(""), "")
 }
 
-// BenchmarkFleet is what a dashboard asks of a cluster of 100,000 nodes.
+// BenchmarkFleet measures a dashboard's requests about a cluster of 100,000 nodes.
 func BenchmarkFleet(b *testing.B) {
 	w := newWorld(b)
 	w.fill(100_000)

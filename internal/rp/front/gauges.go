@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// gauges are what is counted when it is asked for. Nothing of it walks over nodes.
+// gauges counts when it is read. None of it walks over nodes.
 type gauges struct{ *API }
 
 // Gauges is a collector of what there is: nodes by condition and state, and how the store is.

@@ -14,7 +14,7 @@ import (
 type kept struct {
 	node    store.Row[flexnode.Node]
 	history flexnode.History
-	// applied is what its agent has reported to run; 0 if it has not.
+	// applied is the version that its agent has reported to run; 0 without a report.
 	applied int64
 }
 

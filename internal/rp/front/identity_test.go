@@ -14,7 +14,7 @@ import (
 )
 
 // A running agent whose identity is replaced reads the configuration that tells it the new one, and
-// gets the new secret; when the new identity was seen, the old one is nobody (B5).
+// gets the new secret; when the new identity was seen, the old one has no access (B5).
 func TestIdentityIsReplaced(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
@@ -73,7 +73,7 @@ func TestIdentityIsReplacedTwice(t *testing.T) {
 	}
 }
 
-// A new client secret reaches the node that runs, and nobody else: no role lets anybody read it.
+// A new client secret reaches the node that runs, and no other caller: no role allows reading it.
 func TestOnlyTheNodeGetsItsCredentials(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
@@ -213,7 +213,7 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	if last := w.api.Seen.Last(clusterKey + "/n"); !last.Equal(w.clock.Now()) {
 		t.Errorf("last seen %s", last)
 	}
-	// Somebody else's conditional GET is no sign of life.
+	// Another caller's conditional GET is no sign of life.
 	w.clock.Pass(1e12)
 	w.must(304, "GET", nodeURL("n"), "", ops,
 		"If-None-Match: "+r.Header.Get("ETag"))

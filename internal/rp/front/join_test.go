@@ -126,8 +126,8 @@ func TestFromAnyIdentityToAnyOther(t *testing.T) {
 	}
 }
 
-// A node without an identity, which joins with a token only, has no former one when it gets one:
-// who has none is nobody.
+// A node without an identity, which joins with a token only, has no former one when it gets one: an
+// empty identity matches no caller.
 func TestFromATokenToAnIdentity(t *testing.T) {
 	w := newEdge(t)
 	operator := w.caller

@@ -20,10 +20,10 @@ const (
 	unknownAgain = 10 * time.Second
 )
 
-// isKnown is an error if nobody is to be asked whether a principal may do something in a subscription,
-// given in lower case: errUnknownSubscription, unless it is to register that. Callers cannot make
-// the provider work with subscriptions that they make up: who asks for those that its index does
-// not have is bounded.
+// isKnown returns an error if Resource Manager is not to be asked whether a principal may do
+// something in a subscription, given in lower case: errUnknownSubscription, unless it is to
+// register that. Callers cannot make the provider work with subscriptions that they make up:
+// requests for those that its index does not have are bounded.
 func (m *ManagerRoles) isKnown(
 	ctx context.Context, principal, action, subscription string,
 ) error {

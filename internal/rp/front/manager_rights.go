@@ -18,8 +18,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// answer is what a principal may do in a subscription. Whatever of a grant is not understood does
-// not grant, and whatever of a denial is not understood denies.
+// answer holds the rights of a principal in a subscription. A part of a grant that is not
+// understood does not grant, and a part of a denial that is not understood denies.
 type answer struct {
 	grants, denials []permission
 	when            time.Time
@@ -42,14 +42,14 @@ func (a answer) allows(action, scope string) bool {
 	return false
 }
 
-// permission is what a role or a deny assignment says.
+// permission holds the permissions of a role or a deny assignment.
 type permission struct {
 	scope               string
 	exact               bool // not below the scope
 	actions, notActions []string
 }
 
-// managementGroups is how the scopes above subscriptions begin.
+// managementGroups begins the scopes above subscriptions.
 const managementGroups = "/providers/microsoft.management/managementgroups/"
 
 // at reports whether a permission is for a scope in the subscription that was asked about. The
@@ -78,8 +78,8 @@ func (p permission) names(action string) bool {
 	return arm.Allows(p.actions, action) && !arm.Allows(p.notActions, action)
 }
 
-// grants is what a principal is allowed at a scope, above it and below it, also by its groups and
-// the groups that those are in.
+// grants returns the permissions of a principal at a scope, above it and below it, also by its
+// groups and the groups that those are in.
 func (m *ManagerRoles) grants(
 	ctx context.Context, principal, scope string,
 ) ([]permission, error) {
@@ -119,7 +119,7 @@ func assignedTo(principal string) string {
 // isConditional reports whether there is a condition: whether it holds is not known here.
 func isConditional(condition *string) bool { return strings.TrimSpace(deref(condition)) != "" }
 
-// definition is what a role allows, without a scope.
+// definition holds what a role allows, without a scope.
 type definition struct {
 	permissions []permission
 	when        time.Time
@@ -179,9 +179,9 @@ func permissionsOf(r *http.Response) ([]permission, error) {
 // everyone is the principal of deny assignments that are for all.
 const everyone = "00000000-0000-0000-0000-000000000000"
 
-// denials is what a principal is denied: the deny assignments that Resource Manager says are its
-// or its groups', and those for everyone. A condition is taken to hold, and who is excepted is
-// excepted by his own id, not by that of a group.
+// denials returns what a principal is denied: the deny assignments that Resource Manager says are
+// its or its groups', and those for everyone. A condition is taken to hold, and a principal is
+// excepted by its own id, not by that of a group.
 func (m *ManagerRoles) denials(
 	ctx context.Context, principal, scope string,
 ) ([]permission, error) {

@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// remembered is how long an answer of Resource Manager holds: a role that is taken away works
+	// remembered is the lifetime of an answer of Resource Manager: a role that is taken away works
 	// on for so long.
 	remembered = time.Minute
-	// outlasting is how long an answer holds while Resource Manager does not give another one.
+	// outlasting is the lifetime of an answer while Resource Manager does not give another one.
 	outlasting = 10 * time.Minute
-	// asking is how long Resource Manager is asked.
+	// asking limits the time of a request to Resource Manager.
 	asking = 20 * time.Second
-	// pausing is how long it is not asked about a subscription after it has failed to answer for
-	// that, longest how long it is asked nothing at most after it has said when to ask again.
+	// pausing is the pause for a subscription after Resource Manager has failed to answer for it,
+	// longest the max pause for all requests after it has said when to ask again.
 	pausing = 5 * time.Second
 	longest = 5 * time.Minute
-	// principals is how many answers are remembered, roles how many role definitions, failures how
-	// many subscriptions that were not answered for.
+	// principals limits the answers that are remembered, roles the role definitions, failures the
+	// subscriptions that were not answered for.
 	principals = 10_000
 	roles      = 1_000
 	failures   = 1_000
@@ -98,8 +98,8 @@ func (m *ManagerRoles) Allowed(
 	return known.allows(action, scope), nil
 }
 
-// answer is what a principal may do in a subscription: a minute old at most, and older only while
-// Resource Manager cannot be asked.
+// answer returns the rights of a principal in a subscription: a minute old at most, and older only
+// while Resource Manager cannot be asked.
 func (m *ManagerRoles) answer(
 	ctx context.Context, principal, subscription string,
 ) (answer, error) {
@@ -156,7 +156,7 @@ func isRefusal(err error) bool {
 func (m *ManagerRoles) ask(
 	ctx context.Context, key, principal, subscription string,
 ) (answer, error) {
-	// Who is asked too often is not asked again at once: its callers are told.
+	// A throttled request is not sent again at once: its callers get the answer.
 	ctx = policy.WithRetryOptions(ctx, policy.RetryOptions{
 		MaxRetries: 2, TryTimeout: 10 * time.Second, StatusCodes: []int{500, 502, 503, 504},
 	})
@@ -184,7 +184,7 @@ func (m *ManagerRoles) ask(
 	return answer{}, err
 }
 
-// waitOf is how long a response asks to wait.
+// waitOf returns the wait that a response asks for.
 func waitOf(r *http.Response, otherwise time.Duration) time.Duration {
 	if r == nil {
 		return otherwise

@@ -315,7 +315,7 @@ func TestManagerRolesAreRemembered(t *testing.T) {
 	}
 }
 
-// Whoever asks while Resource Manager throttles is told so, and it is left alone.
+// A caller learns that Resource Manager throttles, and it is left alone.
 func TestManagerThrottles(t *testing.T) {
 	t.Parallel()
 	m := newManager(t, nil)
@@ -360,8 +360,8 @@ func TestManagerIsAskedOnce(t *testing.T) {
 	}
 }
 
-// Nobody has Resource Manager be asked of subscriptions that the provider does not know, but a few
-// times for who may register one.
+// No caller has Resource Manager be asked of subscriptions that the provider does not know, except
+// a few times whether a caller may register one.
 func TestManagerIsNotAskedOfUnknownSubscriptions(t *testing.T) {
 	t.Parallel()
 	m := newManager(t, []azuresim.Assignment{{Scope: "/", RoleID: owner, PrincipalID: "p"}})
@@ -396,7 +396,7 @@ func TestManagerIsNotAskedOfUnknownSubscriptions(t *testing.T) {
 	}
 }
 
-// What callers are told of a subscription that is not registered.
+// The answers to callers about a subscription that is not registered.
 func TestUnknownSubscriptionBehindManagerRoles(t *testing.T) {
 	t.Parallel()
 	m := newManager(t, []azuresim.Assignment{{Scope: "/", RoleID: owner, PrincipalID: "operator"}})

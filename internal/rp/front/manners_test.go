@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every problem of a request is told, with its place in the resource.
+// Every problem of a request is reported, with its place in the resource.
 func TestProblems(t *testing.T) {
 	w := newEdge(t)
 	const sp = `"azureAuth":{"method":"servicePrincipal"`

@@ -72,7 +72,8 @@ func fits(pattern, segments []string) bool {
 // names are the variable segments of a path. There are few, so they are looked for one by one.
 type names []struct{ name, value string }
 
-// of is the segment with a name in the route, "" if there is none: a segment is never empty.
+// of returns the segment with a name in the route, "" if the route has no such name: a segment is
+// never empty.
 func (n names) of(name string) string {
 	for i := range n {
 		if n[i].name == name {

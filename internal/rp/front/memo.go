@@ -31,7 +31,7 @@ func (m *memo[K, V]) put(key K, v V) {
 	m.kept[key] = v
 }
 
-// of is what is kept of a key; it is made if there is nothing.
+// of returns the value of a key; it is made if it does not exist.
 func (m *memo[K, V]) of(key K, made func() V) V {
 	if v, ok := m.get(key); ok {
 		return v

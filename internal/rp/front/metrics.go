@@ -53,8 +53,8 @@ func (r *request) isPoll() bool {
 		first(r.Header["If-None-Match"]) != ""
 }
 
-// operationName is what metrics and audit call what was asked for: the permission that it needs,
-// with poll and list told from read.
+// operationName returns the name of the requested operation in metrics and audit: the permission
+// that it needs, with poll and list distinguished from read.
 func (r *request) operationName() string {
 	switch {
 	case r.route == nil:
@@ -80,7 +80,7 @@ func (a *API) observe(r *request, w *response, took time.Duration) {
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if w.status == http.StatusTooManyRequests || w.status == http.StatusUnauthorized {
-		return // who floods, or is nobody, is not to fill the log; the metrics count it
+		return // a caller that floods, or is unknown, must not fill the log; the metrics count it
 	}
 	if !reads || w.status == http.StatusForbidden {
 		a.audit(r, w, operation, took)

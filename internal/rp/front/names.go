@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// nameRule is what a variable segment of a path must be.
+// nameRule describes the valid values of a variable segment of a path.
 type nameRule struct {
 	name    string
 	good    func(string) bool

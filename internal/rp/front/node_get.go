@@ -41,7 +41,7 @@ func (a *API) getNode(w http.ResponseWriter, r *request) error {
 	case found.same != "":
 		h := w.Header()
 		h["Etag"] = []string{found.same}    // in its canonical form: each poll sets it
-		delete(h, "X-Content-Type-Options") // of a body, and there is none
+		delete(h, "X-Content-Type-Options") // of a body, and this answer has no body
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
@@ -52,7 +52,7 @@ func (a *API) getNode(w http.ResponseWriter, r *request) error {
 	return err
 }
 
-// found is what a GET of a node is answered with: the node, or the ETag that the caller knows.
+// found holds the answer to a GET of a node: the node, or the ETag that the caller knows.
 type found struct {
 	node     flexnode.Node
 	revision *flexnode.Revision
@@ -194,7 +194,7 @@ func (a *API) show(
 	return flexnode.Shown(n, revision, config, status), err
 }
 
-// joining is what a machine may join with now as a node; nil for nothing.
+// joining returns the credential that a machine may join with now as a node; nil for none.
 func (a *API) joining(ctx context.Context, n flexnode.Node) (*flexnode.JoinCredential, error) {
 	if n.Credential == "" {
 		return nil, nil
@@ -207,8 +207,8 @@ func (a *API) joining(ctx context.Context, n flexnode.Node) (*flexnode.JoinCrede
 	return &told, nil
 }
 
-// status is what is known of a node from its agent and its cluster. joining is nil where it is not
-// read.
+// status returns what is known of a node from its agent and its cluster. joining is nil where it is
+// not read.
 func (a *API) status(
 	key string, n flexnode.Node, joining *flexnode.JoinCredential, reachable bool,
 ) (*api.Status, error) {
@@ -272,7 +272,7 @@ func (a *API) mayHave(r *request, n flexnode.Node) error {
 	return a.askRole(r)
 }
 
-// pollOf is what the index tells of a node.
+// pollOf returns the index's data of a node.
 func pollOf(n flexnode.Node) store.Poll {
 	return store.Poll{
 		UID: n.UID, Identity: n.Identity, Former: n.Former, MachineKey: n.MachineKey,
@@ -280,8 +280,8 @@ func pollOf(n flexnode.Node) store.Poll {
 	}
 }
 
-// heard takes down that a node has polled or reported. If something is waiting for that, it is told
-// too: its credential, when it joins without a token, and its former identities.
+// heard takes down that a node has polled or reported. Those that wait for that are informed too:
+// its credential, when it joins without a token, and its former identities.
 func (a *API) heard(r *request, poll store.Poll) {
 	if r.node && poll.Joining && r.caller.is(poll.Identity) {
 		a.notePrincipal(r)
@@ -345,8 +345,8 @@ func (c Caller) isPresent(poll store.Poll, uid string) bool {
 	return c.isMachine() || c.is(poll.Identity) || poll.Former == "" && c.isMachineBehindManager(poll, uid)
 }
 
-// heardAgain is how long after a node was heard of it is told again, as long as something waits for
-// that.
+// heardAgain is the time between reports that a node was heard of, as long as something waits for
+// them.
 const heardAgain = 10 * time.Second
 
 // isNodeBehindManager reports whether a caller that Resource Manager has authorized is the node.

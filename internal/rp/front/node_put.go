@@ -21,7 +21,7 @@ import (
 type put struct {
 	api *API
 	r   *request
-	// ask is what is asked for, secret the client secret that came with it.
+	// ask is the request, secret the client secret that came with it.
 	ask    flexnode.Put
 	secret string
 	quota  quota
@@ -83,7 +83,7 @@ func (p *put) commit() error {
 	}
 	err := try()
 	if unknown, ok := errors.AsType[subnetsNotKnown](err); ok {
-		// If they are not known in time either, it is told when it is tried again.
+		// If they are not known in time either, the reply says when it is tried again.
 		err = p.api.awaitCluster(p.r, func(c flexnode.Cluster) bool {
 			return c.SubnetsEpoch >= unknown.epoch
 		})
@@ -337,7 +337,7 @@ func (p *put) answerURL(w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	// If somebody else was faster, the answer is what this caller has written: an ETag of what he
+	// If another caller was faster, the answer is what this caller has written: an ETag of what he
 	// has not would let him undo the other's change unseen.
 	if now.Value.UID == p.node.UID && now.Value.Credential == p.node.Credential &&
 		now.Value.WantsSame(p.node) {
@@ -350,7 +350,8 @@ func (p *put) answerURL(w http.ResponseWriter) error {
 	return p.answer(w, url)
 }
 
-// answer answers with the node. A caller that has to wait for its cluster is told where to ask.
+// answer answers with the node. A caller that has to wait for its cluster gets the address of the
+// operation.
 func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
 	shown, err := p.api.show(p.r.Context(), p.r.nodeKey(), p.node, p.revision)
 	if err != nil {

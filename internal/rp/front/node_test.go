@@ -324,7 +324,7 @@ func TestMadeAndDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// A PUT that the cluster keeps waiting is told so, with the place to ask, and is done when the
+// A PUT that the cluster keeps waiting gets the address of the operation, and is done when the
 // cluster is back.
 func TestPutWhileTheClusterIsDown(t *testing.T) {
 	w := newEdge(t)
@@ -349,8 +349,8 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 	w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "")
 }
 
-// Who waits for a URL while somebody else changes the node is answered with what he has written
-// himself, and not with an ETag of what he has not seen.
+// A caller that waits for a URL while another caller changes the node is answered with what he has
+// written himself, and not with an ETag of what he has not seen.
 func TestPutWhileAnotherWaits(t *testing.T) {
 	w := beside(t)
 	w.fails()
@@ -388,8 +388,8 @@ func TestPutWhileAnotherWaits(t *testing.T) {
 	}
 }
 
-// Who regenerates a token while the cluster is down gets an operation whose result is the URL; who
-// asks again does not lose what was asked for before.
+// A caller that regenerates a token while the cluster is down gets an operation whose result is the
+// URL; a second request does not lose what the first asked for.
 func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
 	w := beside(t)
 	result := w.regenerateInVain()

@@ -25,7 +25,7 @@ const (
 // inProgress is the state of an operation that has not ended (RPC, asynchronous operations).
 const inProgress = "InProgress"
 
-// operationStatus is what operationStatuses answers (RPC, Azure-AsyncOperation resource format).
+// operationStatus is the answer of operationStatuses (RPC, Azure-AsyncOperation resource format).
 type operationStatus struct {
 	ID              string     `json:"id"`
 	Name            string     `json:"name"`
@@ -70,7 +70,7 @@ func (a *API) pointTo(w http.ResponseWriter, r *request, key string, location bo
 	w.Header().Set("Retry-After", strconv.Itoa(operationAgain))
 }
 
-// operationAgain is how many seconds callers wait before they ask about an operation again (RPC,
+// operationAgain is the pause in seconds before callers ask about an operation again (RPC,
 // asynchronous operations: 10 to 600).
 const operationAgain = 10
 
@@ -124,7 +124,7 @@ func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
 	return o, ok && a.Now().Before(o.Started.Add(operationAge)), nil
 }
 
-// operationAge is how long an operation can be asked about.
+// operationAge limits the time for which an operation can be asked about.
 const operationAge = 7 * 24 * time.Hour
 
 // readOf is the permission to read a resource.
@@ -135,7 +135,7 @@ func readOf(id string) string {
 	return flexnode.ClusterType + "/read"
 }
 
-// progress is how far an operation is, as its target tells.
+// progress returns how far an operation is, by the state of its target.
 func (a *API) progress(
 	ctx context.Context, o flexnode.Operation,
 ) (flexnode.Operation, error) {
@@ -184,7 +184,7 @@ func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string
 	return shown.Properties.ProvisioningState, row.Value.Reason, nil
 }
 
-// keyOf is how a cluster or node with an id is stored.
+// keyOf returns the key under which a cluster or node with an id is stored.
 func keyOf(id string) (string, bool) {
 	parsed, err := arm.Parse(id)
 	if err != nil || parsed.ResourceGroup == "" || len(parsed.Names) == 0 {
@@ -245,7 +245,8 @@ func (a *API) getOperationResult(w http.ResponseWriter, r *request) error {
 }
 
 // answerRegenerated answers with the URL that regenerateToken has made, and no other. The answer is
-// a secret, whoever has begun the operation: the caller must be allowed to read it now.
+// a secret, regardless of the caller that has begun the operation: the caller must be allowed to
+// read it now.
 func (a *API) answerRegenerated(
 	w http.ResponseWriter, r *request, o flexnode.Operation,
 ) error {

@@ -8,8 +8,8 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// The result of regenerateToken is told to who may read URLs now, whoever has asked for it, and is
-// the URL that was asked for and no other.
+// The result of regenerateToken is given to callers that may read URLs now, regardless of the
+// caller that has requested it, and is the URL that was asked for and no other.
 func TestResultOfAnOperationIsASecret(t *testing.T) {
 	w := beside(t)
 	result := w.regenerateInVain()

@@ -11,7 +11,7 @@ import (
 
 const lowerBase32 = "abcdefghijklmnopqrstuvwxyz234567"
 
-// inLowerCase has ids survive whoever changes their case, as ARM may.
+// inLowerCase has ids survive a change of their case, as by ARM.
 var inLowerCase = base32.NewEncoding(lowerBase32).WithPadding(base32.NoPadding)
 
 // operationID is the id of an operation in a subscription that tells what it is about.

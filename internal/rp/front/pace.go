@@ -13,7 +13,7 @@ import (
 // once, after the time that it was told.
 type Pace struct {
 	perSecond int
-	// share is how many agents this replica can expect, of all that poll the provider.
+	// share is the number of agents that this replica can expect, of all that poll the provider.
 	share atomic.Int64
 
 	mu       sync.Mutex
@@ -34,7 +34,7 @@ func NewPace(perSecond int) *Pace { return &Pace{perSecond: perSecond} }
 // not heard of most of them.
 func (p *Pace) Expect(agents int) { p.share.Store(int64(agents)) }
 
-// Agents is how many agents this replica has, besides those that wait.
+// Agents returns the number of agents of this replica, besides those that wait.
 func (p *Pace) Agents(now time.Time) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +62,7 @@ func interval(agents, perSecond int) time.Duration {
 	return min(time.Duration(seconds)*time.Second, maxPollInterval)
 }
 
-// pauseOf is what of an interval remains after an answer. An agent that was let wait learns of
+// pauseOf returns the rest of an interval after an answer. An agent that was let wait learns of
 // changes at once only while it waits: it pauses as little as the load allows.
 func pauseOf(interval time.Duration, applied bool, waited time.Duration) time.Duration {
 	if !applied {
@@ -78,7 +78,7 @@ type expected struct {
 	due   [512]int
 }
 
-// count is how many are expected after now. Time that goes back changes nothing.
+// count returns how many are expected after now. Time that goes back changes nothing.
 func (e *expected) count(now int64) int {
 	if now-e.now >= int64(len(e.due)) {
 		e.total, e.due, e.now = 0, [512]int{}, now

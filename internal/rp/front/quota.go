@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// quota is what a change takes of its subscription's quotas.
+// quota holds what a change takes of its subscription's quotas.
 type quota struct {
 	api   *API
 	r     *request
@@ -73,7 +73,7 @@ func (a *API) countOf(of fair.Resource, subscription string) fair.Count {
 	}
 }
 
-// usage is how much of a quota is used (RPC, usages).
+// usage describes how much of a quota is used (RPC, usages).
 type usage struct {
 	Unit         string    `json:"unit"`
 	Name         usageName `json:"name"`

@@ -16,7 +16,7 @@ import (
 const usagesURL = "/subscriptions/" + subscription +
 	"/providers/Microsoft.ContainerService/locations/westeurope/usages" + versionQuery
 
-// A subscription has no more than its quotas, and is told what it has and whom to ask for more.
+// A subscription has no more than its quotas; the error shows its usage and the contact for more.
 func TestQuotas(t *testing.T) {
 	w := newEdge(t)
 	w.api.Quotas = fair.Quotas{

@@ -40,8 +40,8 @@ func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string)
 	return c, answer.ConfigVersion
 }
 
-// Nothing of the answer can be read but with the key that was sent, and without a usable key there
-// is none.
+// Nothing of the answer can be read but with the key that was sent; without a usable key the
+// provider sends no answer.
 func TestRefreshIsSealed(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush-hush"), ops)
@@ -75,8 +75,9 @@ func TestRefreshIsSealed(t *testing.T) {
 	}
 }
 
-// What enrols an Arc machine is in what a machine joins with, and nowhere else: the machine itself
-// gets no more of it, and an identity of before does, which has to be enrolled.
+// The secret that enrols an Arc machine is in the configuration that a machine joins with, and
+// nowhere else: the machine itself gets no more of it, and a previous identity does, which has to
+// be enrolled.
 func TestRefreshAfterEnrolment(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "of the node"), ops)

@@ -31,7 +31,7 @@ type request struct {
 	names names
 	query url.Values // keys in lower case
 	body  []byte
-	// caller is who asks, once it is known.
+	// caller is the request's caller, once it is known.
 	caller Caller
 	// node tells that the caller is the node that the request is about, now or formerly, own that
 	// it was let in as that, or as one that was deleted, without a role.
@@ -41,9 +41,9 @@ type request struct {
 	// uid is the one that the caller says it is of, in lower case; "" if it says none, and where only
 	// people ask.
 	uid string
-	// known is what the index tells of the node; nil if it is to be asked.
+	// known holds the index's data of the node; nil if it is to be asked.
 	known *store.Poll
-	// waited is how long a poll has waited for its node to change.
+	// waited is the time that a poll has waited for its node to change.
 	waited time.Duration
 	// byNode tells that it counts as the node's own, place is its place among the requests that
 	// are answered at once.
@@ -54,16 +54,16 @@ type request struct {
 	before, after string
 }
 
-// subscriptionKey is how the request's subscription is stored.
+// subscriptionKey returns the key under which the request's subscription is stored.
 func (r *request) subscriptionKey() string { return arm.Fold(r.names.of("subscription")) }
 
-// clusterKey is how the request's cluster is stored.
+// clusterKey returns the key under which the request's cluster is stored.
 func (r *request) clusterKey() string {
 	return arm.Fold(r.names.of("subscription") + "/" + r.names.of("group") + "/" +
 		r.names.of("cluster"))
 }
 
-// nodeKey is how the request's node is stored.
+// nodeKey returns the key under which the request's node is stored.
 func (r *request) nodeKey() string {
 	if r.key == "" {
 		r.key = arm.Fold(r.names.of("subscription") + "/" + r.names.of("group") + "/" +
@@ -153,8 +153,8 @@ func (r *request) preconditions(etag string) error {
 	return nil
 }
 
-// first is the first value of a header, "" if there is none. Headers that each poll may have are
-// taken by their canonical names: Header.Get makes sure of that each time.
+// first returns the first value of a header, "" without a value. Headers that each poll may have
+// are taken by their canonical names: Header.Get makes sure of that each time.
 func first(values []string) string {
 	if len(values) == 0 {
 		return ""

@@ -11,7 +11,7 @@ import (
 
 const (
 	namespace = "Microsoft.ContainerService"
-	// registerAction is what needs no subscription that is registered.
+	// registerAction needs no subscription that is registered.
 	registerAction = namespace + "/register/action"
 )
 
@@ -52,7 +52,7 @@ type route struct {
 	// managerOnly is there for Resource Manager alone.
 	managerOnly bool
 	segments    []string
-	// polling is what metrics and audit call a poll.
+	// polling is the name of a poll in metrics and audit.
 	polling string
 }
 

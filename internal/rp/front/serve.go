@@ -100,13 +100,13 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 	return r.route.handle(w, r)
 }
 
-// steps are what comes before the handler of a request, in this order.
+// steps lists the steps before the handler of a request, in this order.
 var steps = [...]func(*API, http.ResponseWriter, *request) error{
 	(*API).checkNames, (*API).recognize, (*API).throttle, (*API).authorize,
 	(*API).throttleAllowed, (*API).checkSubscription, (*API).readBody, (*API).enter,
 }
 
-// agentsQuery is what each agent's requests have as a query. Nobody changes it.
+// agentsQuery is the query of each agent's requests. It is never changed.
 var agentsQuery = url.Values{"api-version": {api.APIVersion}}
 
 // lowerKeys parses a query; the names of parameters are compared without regard to case.

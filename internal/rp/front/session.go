@@ -10,8 +10,8 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// tokenHash is the first half of a token's SHA-256: nobody finds another token with that of one
-// that was verified.
+// tokenHash is the first half of a token's SHA-256: it is infeasible to find another token with
+// that of one that was verified.
 type tokenHash [sha256.Size / 2]byte
 
 // remember adds a token to those that have been verified, and forgets tokens that have ended: of those
@@ -45,11 +45,11 @@ type session struct {
 	rest        *rest // nil of most
 }
 
-// alike is what many callers have alike.
+// alike holds the values that many callers have in common.
 type alike struct{ tenantID, kind string }
 
-// rest is what not every caller has: a name that is not the application's id, the resource of a
-// managed identity, and ids that are not written as the others are.
+// rest holds the values that not every caller has: a name that is not the application's id, the
+// resource of a managed identity, and ids that are not written as the others are.
 type rest struct{ objectID, appID, name, machineID string }
 
 func newSession(c Caller, expires time.Time) session {

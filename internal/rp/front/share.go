@@ -37,7 +37,7 @@ func (a *API) recognize(_ http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// kind is what a request of a person counts as.
+// kind returns the kind that a request of a person counts as.
 func (r *request) kind() fair.Kind {
 	switch {
 	case r.route.many:
@@ -67,8 +67,8 @@ func (r *request) class() fair.Class {
 	return fair.ForWrites
 }
 
-// throttle refuses a request of who has asked too much lately, before anybody is asked whether he
-// may. What Resource Manager tells of itself is never refused: nobody makes it tell more.
+// throttle refuses a request of a caller that has sent too many lately, before its permission is
+// checked. What Resource Manager tells of itself is never refused: no caller makes it tell more.
 func (a *API) throttle(_ http.ResponseWriter, r *request) error {
 	switch {
 	case r.route.managerOnly:
@@ -139,7 +139,7 @@ func (a *API) AdmitDelivery(
 // anybody has a bucket for what is public.
 const anybody = "anybody"
 
-// principal is who the request counts for.
+// principal returns the id that the request counts for.
 func (r *request) principal() string {
 	switch {
 	case r.route.open:
@@ -203,7 +203,7 @@ func orBusy(err error) error {
 	return err
 }
 
-// unread is how long a caller that was refused has for the rest of its body, which nobody reads.
+// unread limits the time of a refused caller for the rest of its body, which is not read.
 const unread = time.Second
 
 // hurry keeps a caller that was refused before its body was read from holding the connection with

@@ -52,7 +52,7 @@ func at(burst int, perSecond float64) fair.Rate { return fair.Rate{Burst: burst,
 
 const remainingHeader = "X-Ms-Ratelimit-Remaining-Resource"
 
-// Who asks too much is told so, and when to ask again; others are answered.
+// A caller that sends too many requests learns this, and when to ask again; others are answered.
 func TestThrottling(t *testing.T) {
 	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
@@ -116,7 +116,7 @@ func TestThrottling(t *testing.T) {
 	}
 }
 
-// What of a node costs the store is bounded by itself, and nobody else takes it from the node.
+// The load of a node on the store is bounded by itself, and no other caller takes its share.
 func TestReportsAreThrottled(t *testing.T) {
 	w := newEdge(t)
 	for _, name := range []string{"n", "m"} {
@@ -366,7 +366,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A PUT that waits for its cluster keeps nobody from a place.
+// A PUT that waits for its cluster takes no place from another request.
 func TestWaitingTakesNoPlace(t *testing.T) {
 	w := newEdge(t)
 	w.share(nil, fair.AtOnce{fair.ForWrites: {InFlight: 1, Wait: time.Second}})

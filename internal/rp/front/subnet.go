@@ -6,7 +6,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// guesses is how many places are tried for a node's pod subnet before all of the pool is read.
+// guesses limits the places that are tried for a node's pod subnet before all of the pool is read.
 const guesses = 8
 
 // reserveSubnet reserves a pod subnet for a node, in the change that writes the node.
@@ -52,7 +52,7 @@ type subnetsNotKnown struct{ epoch int64 }
 
 func (subnetsNotKnown) Error() string { return "the pod subnets of the Nodes are not known" }
 
-// ARM is what the caller is told.
+// ARM returns the error that the caller sees.
 func (subnetsNotKnown) ARM() *arm.Error {
 	return arm.Errorf(503, "PodSubnetsNotKnown",
 		"The provider does not know yet which pod subnets the cluster's Nodes have. Try again: it "+

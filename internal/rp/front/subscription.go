@@ -49,7 +49,7 @@ func (a *API) register(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// putSubscription is how ARM tells the state of a subscription (RPC, subscription lifecycle). When
+// putSubscription receives the state of a subscription from ARM (RPC, subscription lifecycle). When
 // one is deleted, its registrations are deleted too, by the reconcilers of the clusters; machines
 // are not given back for that.
 func (a *API) putSubscription(w http.ResponseWriter, r *request) error {

@@ -21,7 +21,7 @@ func (t team) node(more ...string) string {
 	return t.cluster() + "/flexNodeConfig/n" + strings.Join(more, "") + versionQuery
 }
 
-// bindings is who may name which kubeconfig.
+// bindings maps the id of each cluster to the kubeconfig that may be named for it.
 type bindings map[string]string // of cluster id in lower case
 
 func (b bindings) Check(clusterID, kubeconfig string) error {
@@ -137,7 +137,7 @@ func (i *issuer) callerWith(t *testing.T, w *world, oid, client string) string {
 	return "Authorization: Bearer " + i.sign(t, "one", c)
 }
 
-// audited is how many requests of a caller were refused, by the audit log.
+// audited returns how many requests of a caller were refused, by the audit log.
 func (w *world) audited(t *testing.T, oid string) int {
 	t.Helper()
 	n := 0

@@ -29,8 +29,8 @@ type waiter struct {
 	woken chan struct{} // full when it is to see what its node is now
 }
 
-// maxPerNode is how many polls of its agent may wait for one node, one that it has given up among
-// them, and how many of others: people must not keep the agent from waiting.
+// maxPerNode limits how many polls of its agent may wait for one node, one that it has given up
+// among them, and how many of others: people must not keep the agent from waiting.
 const maxPerNode = 4
 
 // NewWaiters lets so many polls wait at once, each for at most so long.
@@ -50,7 +50,7 @@ func (w *Waiters) Wake(table, key string) {
 	}
 }
 
-// End has nobody wait any more: those who do are answered at once.
+// End ends all waits: their polls are answered at once.
 func (w *Waiters) End() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +62,7 @@ func (w *Waiters) End() {
 	}
 }
 
-// Count is how many polls wait.
+// Count returns how many polls wait.
 func (w *Waiters) Count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,7 +116,7 @@ type wait struct {
 	of    *Waiters
 	key   string
 	entry *waiter
-	// granted is how long it may take.
+	// granted limits the wait.
 	granted time.Duration
 	began   time.Time
 	timer   *time.Timer
@@ -151,8 +151,8 @@ func (w *wait) end() time.Duration {
 // applied reports whether the poll may have waited as long as was granted.
 func (w *wait) applied() bool { return w.entry != nil && !w.of.hasEnded() }
 
-// next waits for the next change of the node; it is for a poll that may wait. It is false when
-// there is none within the time that was granted, and at once when the replica is to be stopped.
+// next waits for the next change of the node; it is for a poll that may wait. It returns false
+// without a change within the granted time, and at once when the replica is to be stopped.
 func (w *wait) next(ctx context.Context, answer http.ResponseWriter) (bool, error) {
 	if w.of.hasEnded() {
 		return false, nil
@@ -171,7 +171,7 @@ func (w *wait) next(ctx context.Context, answer http.ResponseWriter) (bool, erro
 	}
 }
 
-// answerMargin is how long after a wait an answer may take to be written.
+// answerMargin limits the time to write an answer after a wait.
 const answerMargin = 30 * time.Second
 
 // extend has the connection live as long as the poll may wait. The server gives the next request on
@@ -182,8 +182,8 @@ func (w *wait) extend(answer http.ResponseWriter) {
 	_ = c.SetWriteDeadline(until)
 }
 
-// preferredWait is how long a caller prefers to wait (RFC 7240, section 4.3); 0 if he does not say
-// so in a way that is understood. Of several the first counts.
+// preferredWait returns how long a caller prefers to wait (RFC 7240, section 4.3); 0 if he does not
+// say so in a way that is understood. Of several the first counts.
 func preferredWait(h http.Header) time.Duration {
 	for _, value := range h["Prefer"] {
 		for one := range strings.SplitSeq(value, ",") {

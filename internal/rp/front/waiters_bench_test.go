@@ -103,7 +103,7 @@ func (w *world) pollOnce(b *testing.B, i int) {
 	}
 }
 
-// heapInUse is what heap and stacks take.
+// heapInUse returns the memory that heap and stacks take.
 func heapInUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -21,7 +21,7 @@ func byHeader(r *http.Request) (Caller, error) {
 	return Caller{ObjectID: "operator", Type: "Application", TenantID: tenant}, nil
 }
 
-// answered is what a poll was answered, and after what time.
+// answered holds the answer to a poll, and the time that it took.
 type answered struct {
 	status        int
 	text          string
@@ -152,7 +152,7 @@ func TestPreference(t *testing.T) {
 	}
 }
 
-// Whoever waits is told at once that his node was deleted, also when there is another of its name.
+// A waiting poll learns at once that its node was deleted, also when another of its name exists.
 func TestAWaitingNodeIsDeleted(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		_, text := w.must(200, "GET", nodeURL("n"), "")

@@ -55,7 +55,7 @@ type world struct {
 	// front is where requests go to, manager is the API for Resource Manager.
 	front, manager http.Handler
 	handout        *credential.Handout
-	// caller is who the requests come from.
+	// caller is the sender of the requests.
 	caller Caller
 	audit  *rptest.Log
 }
