@@ -24,7 +24,8 @@ func (a *arrivals) see(c net.Conn, state http.ConnState) {
 }
 
 const (
-	// arrivalTimeout is how long a first request may take; who only opens a connection keeps nobody.
+	// arrivalTimeout limits the time of a first request; a client that only opens a connection
+	// keeps no other out.
 	arrivalTimeout = 5 * time.Second
 	arrivalPause   = 20 * time.Millisecond
 )

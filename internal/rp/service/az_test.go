@@ -199,7 +199,7 @@ func (w *azWorld) run(script string) (out, errors string, code int) {
 	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
 }
 
-// must is what a script prints that succeeds.
+// must returns the output of a script that succeeds.
 func (w *azWorld) must(script string) string {
 	w.t.Helper()
 	out, errors, code := w.run(script)

@@ -21,7 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// after is what document 004 shows in "After: One-Command Setup", word for word.
+// after holds the commands that document 004 shows in "After: One-Command Setup", word for word.
 const after = `CONFIG_URL=$(az aks flex-node create \
     --cluster my-cluster \
     --resource-group my-rg \
@@ -326,7 +326,7 @@ func (w *azWorld) existing(t *testing.T) {
 	}
 }
 
-// What is wrong is told in one sentence, before anything is asked where that can be told.
+// An error is one sentence, and comes before any request where that is possible.
 func (w *azWorld) refusals(t *testing.T) {
 	w.must("az aks flex-node create $G -n kept-1 -o none")
 	w.refused([]refusal{
@@ -357,7 +357,7 @@ func (w *azWorld) refusals(t *testing.T) {
 	})
 }
 
-// A server that is no resource provider is told so, whatever it answers.
+// A server that is no resource provider gets a clear error, regardless of its answer.
 func (w *azWorld) noProvider(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		switch at := r.URL.Path; {
@@ -406,7 +406,7 @@ func (w *azWorld) noProvider(t *testing.T) {
 	})
 }
 
-// refusal is a command that is refused, and a part of what is told.
+// refusal is a command that is refused, and a part of its error.
 type refusal struct{ who, command, want string }
 
 // inShort reports whether the short form has the i-th row of a table of refusals: every third. Each
@@ -437,7 +437,7 @@ func (w *azWorld) fails(script, want string) {
 	}
 }
 
-// A cluster that is down keeps nobody waiting for ever, and what was asked for is done later.
+// A cluster that is down keeps no caller waiting for ever, and what was asked for is done later.
 func (w *azWorld) clusterIsDown(t *testing.T) {
 	w.cluster.Down.Store(true)
 	_, errors, code := w.run("az aks flex-node create $G -n down-1 --output-url --timeout 1")

@@ -125,7 +125,7 @@ func (w *azWorld) deployedOnce(t *testing.T, secret string) {
 	}
 }
 
-// What is wrong with a deployment is told in one error, by whom it concerns.
+// The errors of a deployment are reported in one error, by whom it concerns.
 func (w *azWorld) deploymentsRefused(t *testing.T) {
 	w.parameterFile("good.json", map[string]any{"clusterName": "my-cluster", "nodeName": "arm-2",
 		"clientId": "11111111-2222-3333-4444-555555555555", "clientSecret": "s",

@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Verified is what a backup was found to be.
+// Verified holds the findings about a backup.
 type Verified struct {
 	File   string `json:"file"`
 	Bytes  int64  `json:"bytes"`
@@ -22,12 +22,12 @@ type Verified struct {
 	Rows     map[string]int `json:"rows,omitempty"`
 	// UnknownRows are of a newer release, which this one leaves alone.
 	UnknownRows int `json:"unknownRows,omitempty"`
-	// Boxes is how much is sealed with each key, by its id.
+	// Boxes holds how much is sealed with each key, by its id.
 	Boxes    map[string]int `json:"boxes,omitempty"`
 	Problems []string       `json:"problems,omitempty"`
 }
 
-// maxProblems is how many problems of a backup are told one by one.
+// maxProblems limits the problems of a backup that are listed one by one.
 const maxProblems = 20
 
 // VerifyBackup restores a backup into a directory of its own and reads all of it: its checksum,

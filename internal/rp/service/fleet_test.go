@@ -98,10 +98,11 @@ func (f *fleet) token(who string) string {
 	return must(token.SignedString(f.signer))
 }
 
-// noticed is how often the load balancer asks the replicas.
+// noticed is the time between the load balancer's checks of the replicas.
 const noticed = 20 * time.Millisecond
 
-// drain waits until the load balancer has noticed that a replica drains, and sends nobody there.
+// drain waits until the load balancer has noticed that a replica drains, and sends no request
+// there.
 func (f *fleet) drain(i int) {
 	for f.ready[i].Load() && !f.over.Load() {
 		time.Sleep(noticed)
@@ -187,7 +188,7 @@ func (f *fleet) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	return nil, fmt.Errorf("no replica is ready")
 }
 
-// caller is somebody with connections of his own.
+// caller is a client with connections of its own.
 type caller struct {
 	*http.Client
 	token string

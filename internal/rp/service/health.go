@@ -13,19 +13,20 @@ import (
 )
 
 const (
-	// stale is how old the index may be, while the store answers, before this replica says that it
+	// stale limits the age of the index, while the store answers, before this replica says that it
 	// is not ready.
 	stale = 30 * time.Second
-	// healthInterval is how often the store is asked how it is.
+	// healthInterval is the time between checks of the store's health.
 	healthInterval = 5 * time.Second
 )
 
-// health is how this replica is. Who asks gets what is known: nothing is done in the store for it.
+// health holds the state of this replica. A caller gets what is known: nothing is done in the store
+// for it.
 type health struct {
 	index    *store.Index
 	store    *store.Store
 	draining atomic.Bool
-	// alive is told, after each time that the store was asked, that the program goes on. It may be
+	// alive is called after each check of the store, to report that the program goes on. It may be
 	// nil.
 	alive func()
 
@@ -102,7 +103,7 @@ func (h *health) writing() error {
 	return h.err
 }
 
-// healthPaths are what routes adds.
+// healthPaths lists the paths that routes adds.
 var healthPaths = map[string]bool{"/livez": true, "/readyz": true, "/readyz/write": true}
 
 // routes adds what probes ask for: whether the program runs, whether this replica can answer polls

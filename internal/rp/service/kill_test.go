@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// story is what is asked of the provider: before is acknowledged, during may be cut short.
+// story holds requests to the provider: before is acknowledged, during may be cut short.
 type story struct {
 	name           string
 	before, during func(*world) *http.Response

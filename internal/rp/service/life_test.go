@@ -91,8 +91,8 @@ func (w *world) urlOf(action string) api.ConfigURL {
 	return u
 }
 
-// PUT, bundle, join: the token is consumed, the URL dies, the Secret goes, and nobody else gets in;
-// another token makes another join, and DELETE ends all.
+// PUT, bundle, join: the token is consumed, the URL dies, the Secret goes, and no other machine
+// gets in; another token makes another join, and DELETE ends all.
 func TestATokenIsForOneMachine(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		_, text := w.must(201, "PUT", nodeURL("Edge-1")+"&configUrl=true", withToken)
@@ -269,7 +269,7 @@ func TestLastSeen(t *testing.T) {
 		}
 		w.caller = operator
 		time.Sleep(2 * time.Minute)
-		w.must(304, "GET", nodeURL("a"), "", same) // somebody else reads
+		w.must(304, "GET", nodeURL("a"), "", same) // another caller reads
 		w.drain()
 		w.start(w.memory.Another())
 		_, text := w.must(200, "GET", nodeURL("a"), "")

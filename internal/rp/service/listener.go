@@ -27,7 +27,7 @@ type reread[T any] struct {
 	checked time.Time
 }
 
-// recheck is how often the files are checked.
+// recheck is the time between checks of the files.
 const recheck = 10 * time.Second
 
 // get returns the value, read again if its file has changed. A new one that cannot be read leaves the
@@ -56,7 +56,8 @@ func (r *reread[T]) get() (T, error) {
 	return value, err
 }
 
-// tlsConfig is what a listener shows, and, with a CA, whom it demands a certificate of.
+// tlsConfig returns the certificates that a listener shows, and, with a CA, those that it demands
+// of clients.
 func tlsConfig(l Listen, clientCA string) (*tls.Config, error) {
 	pair := &reread[*tls.Certificate]{path: l.CertFile, read: func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile)
@@ -97,9 +98,9 @@ func readPool(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// patience is how long a client may take before anybody knows who it is: header for the first
-// message of a handshake, and for a header of at most headerBytes; request for the rest of a
-// handshake (fair.Handshakes), and for all of a request.
+// patience limits the time of a client before it is identified: header for the first message of a
+// handshake, and for a header of at most headerBytes; request for the rest of a handshake
+// (fair.Handshakes), and for all of a request.
 type patience struct {
 	header, request time.Duration
 	headerBytes     int

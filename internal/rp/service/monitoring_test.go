@@ -42,7 +42,7 @@ func metrics(w *world) string {
 	return recorder.Body.String()
 }
 
-// Whether the store takes writes is told, also when it cannot be asked.
+// The metric says whether the store takes writes, also when it cannot be asked.
 func TestMetricOfWrites(t *testing.T) {
 	silent := func(call storetest.Call) error {
 		if call.Op == "health" {

@@ -23,7 +23,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// outgoing is how the provider reaches Azure.
+// outgoing holds the clients with which the provider reaches Azure.
 type outgoing struct {
 	client     *http.Client
 	cloud      cloud.Configuration

@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// Program is how the provider is run.
+// Program describes how the provider is run.
 type Program struct {
 	Version string
 	Role    Role
-	// Notify tells the service manager how the program is, in the words of sd_notify(3); nil tells
-	// nobody.
+	// Notify reports the state of the provider to the service manager, in the words of
+	// sd_notify(3); nil reports nothing.
 	Notify func(state string)
 }
 
-// Role is what a replica does.
+// Role names the work of a replica.
 type Role string
 
 const (
@@ -22,8 +22,8 @@ const (
 	All Role = "all"
 	// Front answers callers and machines, and owns no cluster.
 	Front Role = "front"
-	// Controller works in the clusters that it owns. It answers nobody but those who ask for health,
-	// metrics and profiles.
+	// Controller works in the clusters that it owns. It answers only requests for health, metrics
+	// and profiles.
 	Controller Role = "controller"
 )
 

@@ -82,7 +82,7 @@ func TestFrontsAndControllers(t *testing.T) {
 	})
 }
 
-// A controller listens for nobody but those who ask how it is.
+// A controller listens only for requests for its health.
 func TestListenersOfRoles(t *testing.T) {
 	for role, want := range map[Role]bool{All: true, Front: true, Controller: false} {
 		settings := settingsIn(t, t.TempDir())

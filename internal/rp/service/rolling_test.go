@@ -19,8 +19,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// load is what agents, machines and owners ask of a fleet until it is stopped. Everything has to be
-// answered as it is without a restart.
+// load sends the requests of agents, machines and owners to a fleet until it is stopped. Everything
+// has to be answered as it is without a restart.
 type load struct {
 	*fleet
 	ended   atomic.Bool
@@ -167,7 +167,7 @@ func (l *load) refresh(c caller) {
 	}
 }
 
-// listURLs has the machines use the URLs that are told now.
+// listURLs has the machines use the present URLs.
 func (l *load) listURLs() {
 	l.t.Helper()
 	ops := l.caller("operator", false)
@@ -182,7 +182,7 @@ func (l *load) listURLs() {
 	}
 }
 
-// rounds is how often something is done in a campaign.
+// rounds returns how often something is done in a campaign.
 func rounds() int {
 	if os.Getenv("LONG") != "" {
 		return 10

@@ -46,7 +46,7 @@ type service struct {
 	health     *health
 	registry   *prometheus.Registry
 	arrivals   arrivals
-	// drain is what it waits for after it was told to stop, until nobody comes any more.
+	// drain waits after the order to stop until no more requests come.
 	drain func()
 	// fatal takes what the program cannot go on after.
 	fatal chan error
@@ -254,7 +254,7 @@ func replicaName() string {
 	return fmt.Sprintf("%s-%d-%.8s", strings.ToLower(name), os.Getpid(), uuid.NewString())
 }
 
-// delivery is how machines get their configurations.
+// delivery returns the way in which machines get their configurations.
 func (s *service) delivery(
 	keys seal.Ring, outgoing outgoing, metrics *front.Metrics,
 ) (credential.Delivery, error) {

@@ -128,7 +128,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Reading and writing are told apart, and who asks has nothing done in the store (M9).
+// Reading and writing are distinguished, and a caller has nothing done in the store (M9).
 func TestHealth(t *testing.T) {
 	memory := storetest.NewMemory()
 	s := store.New(memory)

@@ -21,10 +21,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// shutdown is how long requests under way and the last writes may take.
+// shutdown limits the time of requests under way and of the last writes.
 const shutdown = 30 * time.Second
 
-// What the service manager is told (sd_notify(3)).
+// The messages to the service manager (sd_notify(3)).
 const (
 	ready    = "READY=1\nSTATUS=serving"
 	stopping = "STOPPING=1\nSTATUS=draining"
@@ -46,7 +46,7 @@ func (s *service) serve(ctx context.Context) error {
 		return err
 	}
 	s.log.Info("serving", "publicURL", s.settings.PublicURL, "role", s.role)
-	s.tell(ready) // before work, whose first check of the health is told, too
+	s.tell(ready) // before work, whose first check of the health is reported, too
 	calm := context.WithoutCancel(ctx)
 	stopWork := s.work(calm)
 	select {
@@ -56,7 +56,7 @@ func (s *service) serve(ctx context.Context) error {
 	s.health.draining.Store(true)
 	s.api.Waiters.End()
 	s.tell(stopping)
-	if err == nil && s.role != Controller { // nobody sends requests to a controller
+	if err == nil && s.role != Controller { // controllers get no requests
 		s.log.Info("draining")
 		s.drain()
 		s.arrivals.wait()
@@ -131,7 +131,7 @@ func (s *service) follow(ctx context.Context) {
 	running.Wait()
 }
 
-// agentsInterval is how often agents are counted.
+// agentsInterval is the time between counts of the agents.
 const agentsInterval = 5 * time.Second
 
 // expectAgents tells, now and then, how many agents this replica will have.
@@ -215,7 +215,7 @@ func (s *service) ended(err error) {
 	}
 }
 
-// public is what is at the address that callers and machines come to: the API, configurations, and
+// public returns the handler of the address for callers and machines: the API, configurations, and
 // what tells about both.
 func (s *service) public(api http.Handler) http.Handler {
 	mux := http.NewServeMux()

@@ -171,7 +171,7 @@ func TestClientCAIsReplaced(t *testing.T) {
 	}
 }
 
-// Clients that send a byte now and then are let go, and keep nobody else out.
+// Clients that send a byte now and then are let go, and keep no other client out.
 func TestSlowClients(t *testing.T) {
 	ok := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }
 	server := newServer(http.HandlerFunc(ok), slog.New(slog.DiscardHandler), usualPatience)

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Settings are what the operator of a provider writes, as JSON. Paths are absolute or relative to
+// Settings holds the settings of a provider's operator, as JSON. Paths are absolute or relative to
 // where the program is started.
 type Settings struct {
 	// Listen is where callers come to themselves, with tokens.
@@ -25,7 +25,7 @@ type Settings struct {
 	MetricsAddress string `json:"metricsAddress,omitempty"`
 	// DebugAddress serves profiles of the program, which hold its keys: on loopback only.
 	DebugAddress string `json:"debugAddress,omitempty"`
-	// PublicURL is how machines reach Listen: configuration URLs begin with it.
+	// PublicURL is the address of Listen for machines: configuration URLs begin with it.
 	PublicURL string `json:"publicURL"`
 	// OtherURLs are those by which machines may reach Listen too, such as a former PublicURL.
 	OtherURLs []string `json:"otherURLs,omitempty"`
@@ -64,25 +64,25 @@ type Settings struct {
 	OTLPEndpoint string `json:"otlpEndpoint,omitempty"`
 	// Polls bound what agents ask of a replica.
 	Polls Polls `json:"polls"`
-	// DrainSeconds is how long the program goes on after SIGTERM while it says that it is not
-	// ready, for load balancers to notice; at most 30.
+	// DrainSeconds is the time for which the program goes on after SIGTERM while it says that it is
+	// not ready, for load balancers to notice; at most 30.
 	DrainSeconds int `json:"drainSeconds,omitempty"`
 }
 
 // Polls bound what agents ask of a replica.
 type Polls struct {
-	// PerSecond is how many polls a second agents are told to send, by the interval that they are
-	// given; 0 is no limit.
+	// PerSecond limits the polls that agents send each second, by the interval that they are given;
+	// 0 is no limit.
 	PerSecond int `json:"perSecond"`
-	// WaitSeconds is how long a poll may wait for a change, at most; 0 has none wait.
+	// WaitSeconds limits the time that a poll may wait for a change; 0 has none wait.
 	WaitSeconds int `json:"waitSeconds"`
 }
 
-// waiting is how many polls may wait at once, each on a connection of its own.
+// waiting returns how many polls may wait at once, each on a connection of its own.
 func waiting(n fair.Network) int { return n.Max * 3 / 4 }
 
-// defaultPolls is what a replica of two cores serves beside all else, and less time than what is
-// between agents and provider gives an answer (60 seconds mostly).
+// defaultPolls holds the polls that a replica of two cores serves beside all else, and a wait
+// shorter than the timeouts between agents and provider (60 seconds mostly).
 var defaultPolls = Polls{PerSecond: 4000, WaitSeconds: 25}
 
 // maxDrain is the most that DrainSeconds may be: systemd ends the program 90 s after SIGTERM

@@ -95,7 +95,7 @@ func TestStopsInTime(t *testing.T) {
 	})
 }
 
-// A program of before that runs when a newer one gives the rows another form ends, and tells why.
+// A previous program that runs when a newer one gives the rows another form ends, and tells why.
 func TestAnOlderProgramEnds(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pass(time.Minute)

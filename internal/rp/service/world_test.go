@@ -56,7 +56,7 @@ type world struct {
 	cluster  *fakeCluster
 	*service
 	front, manager http.Handler
-	// caller is who the requests come from.
+	// caller is the sender of the requests.
 	caller front.Caller
 	audit  *rptest.Log
 	// drain ends the present replica in order, kill at once.
