@@ -23,5 +23,5 @@ var (
 	ErrFull      = kv.ErrFull
 )
 
-// MaxWrites is how many writes, and how many conditions, a commit may have.
+// MaxWrites limits the writes, and the conditions, of a commit.
 const MaxWrites = kv.MaxWrites

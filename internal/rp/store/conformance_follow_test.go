@@ -43,7 +43,7 @@ func atLeast(n int) func([]Event, int64) bool {
 	return func(events []Event, _ int64) bool { return len(events) >= n }
 }
 
-// patience is how long the suite waits for what must happen at some time.
+// patience limits the suite's wait for an event.
 const patience = time.Minute
 
 func follows(t *testing.T, b Backend) {

@@ -52,9 +52,9 @@ func compacts(t *testing.T, b Backend) {
 	}
 }
 
-// writesUntilFull is how many writes there may be until a store says that it is full: etcd knows how
-// large it is when it has put what is in its log into its database, each half a second here and
-// after 10,000 writes.
+// writesUntilFull limits the writes until a store says that it is full: etcd knows how large it is
+// when it has put what is in its log into its database, each half a second here and after 10,000
+// writes.
 const writesUntilFull = 10_100
 
 // A store that is full refuses writes, says so, and does everything else.

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserve is how much of its disk an embedded etcd leaves free, in bytes: it ends its process when
-// it cannot write, and takes the next file of its log (64 MiB) and more room for its database (16
-// MiB) when it needs them. What deletions and compaction need is in it.
+// reserve is the free space on its disk, in bytes, that an embedded etcd keeps: it ends its process
+// when it cannot write, and takes the next file of its log (64 MiB) and more room for its database
+// (16 MiB) when it needs them. What deletions and compaction need is in it.
 const reserve = 192 << 20
 
 // ErrNoRoom is ErrFull because of the disk. Nothing is to be done but to make room.
@@ -29,7 +29,7 @@ func (e *Etcd) room() error {
 	return nil
 }
 
-// left is how much of the disk of an embedded etcd is free, in bytes; -1 if that is not known.
+// left returns how much of the disk of an embedded etcd is free, in bytes; -1 if that is not known.
 func (e *Etcd) left() int64 {
 	if e.free == nil {
 		return -1
@@ -41,7 +41,7 @@ func (e *Etcd) left() int64 {
 	return int64(free)
 }
 
-// freeIn is how much of the disk of a directory is free.
+// freeIn returns a function that returns how much of the disk of a directory is free.
 func freeIn(dir string) func() (uint64, error) {
 	return func() (uint64, error) {
 		var s unix.Statfs_t

@@ -58,8 +58,8 @@ func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (done int
 	return done, errors.Join(append(errs, ctx.Err())...)
 }
 
-// round is what one transaction has made: the changes of that many keys. failed is why the next
-// one's cannot be made.
+// round holds the changes of one transaction, those of that many keys. failed is the reason why the
+// next one's cannot be made.
 type round struct {
 	made   int
 	failed error
@@ -117,7 +117,7 @@ func (v *View) prefetch(keys []string, ahead func(key string) []string) error {
 	return nil
 }
 
-// mark is what a view is now, to go back to.
+// mark returns the present state of a view, to go back to.
 func (v *View) mark() View {
 	before := *v
 	before.read, before.writes = maps.Clone(v.read), maps.Clone(v.writes)

@@ -20,8 +20,7 @@ import (
 
 // Options are those of an etcd in this process.
 type Options struct {
-	// Quota is how large its file may become, in bytes; default 8 GiB, the most that etcd
-	// recommends.
+	// Quota limits its file, in bytes; default 8 GiB, the most that etcd recommends.
 	Quota int64
 	// NoSync leaves out waiting for the disk: what is written may be lost with the machine. It is
 	// for tests.
@@ -71,8 +70,8 @@ func Open(ctx context.Context, dir string, o Options) (*Etcd, error) {
 	}, nil
 }
 
-// ending is how long a process that was killed may still hold its lock: until the kernel has taken
-// it apart.
+// ending limits the time for which a process that was killed may still hold its lock: until the
+// kernel has taken it apart.
 const ending = 3 * time.Second
 
 // lockDir keeps a second program away from a data directory.
@@ -93,8 +92,7 @@ func lockDir(ctx context.Context, dir string) (*os.File, error) {
 // errInUse is a lock that another process keeps.
 var errInUse = errors.New("another flexnode-rp is running on it")
 
-// take locks, as soon as the lock is free; an error that is none of another process is told at
-// once.
+// take locks, as soon as the lock is free; an error of another kind is returned at once.
 func take(ctx context.Context, lock func() error) error {
 	for deadline := time.Now().Add(ending); ; {
 		switch err := lock(); {
@@ -133,7 +131,7 @@ func (o Options) config(dir string) *embed.Config {
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "0"
 	c.MaxTxnOps = MaxWrites
 	// Every write is in the log on the disk when it is answered. What is in the log is put into the
-	// database so often; nobody can read meanwhile, which takes as long as the disk does.
+	// database so often; no read is possible meanwhile, which takes as long as the disk does.
 	c.BackendBatchInterval = 500 * time.Millisecond
 	c.UnsafeNoFsync = o.NoSync
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(lastWords())
@@ -158,10 +156,10 @@ func startEmbedded(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
 }
 
 // readOwn is Read of the etcd in this process, without its client and its log of slow steps, which
-// take longer than the reading. It asks nobody whether there is anything newer: this is the only
-// member and has applied what it says is written, so what it has is the newest, and who reads need
-// not wait for what others write to the disk. It reads where writers write, which takes them a lock
-// for so long, and not a copy of that.
+// take longer than the reading. It does not ask for anything newer: this is the only member and has
+// applied what it says is written, so its data is the newest, and a reader need not wait for what
+// others write to the disk. It reads where writers write, which takes them a lock for so long, and
+// not a copy of that.
 func (e *Etcd) readOwn(ctx context.Context, keys []string) (map[string]KV, int64, error) {
 	trace := traceutil.TODO()
 	view := e.server.Server.KV().Read(mvcc.SharedBufReadTxMode, trace)

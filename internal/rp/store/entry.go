@@ -22,7 +22,7 @@ type entry struct {
 	versions         versions
 }
 
-// traits are what many nodes have alike.
+// traits holds the values that many nodes have in common.
 type traits struct {
 	state, ready, facts string
 	former              flexnode.Former
@@ -37,7 +37,7 @@ func (e *entry) etag() string {
 	return flexnode.ETag(e.uid, e.versions.assigned, e.versions.revision)
 }
 
-// size is what counts of an entry for a quota, in bytes.
+// size returns the bytes of an entry that count for a quota.
 func (e *entry) size() int {
 	return len(e.key) + len(e.uid) + len(e.identity) + len(e.machineKey) + len(e.boot) +
 		len(e.node) + len(e.status)

@@ -11,7 +11,7 @@ const epochRow = "epoch"
 // EpochKey is the key of the row with the epoch.
 func (s *Store) EpochKey() string { return s.Meta.Key(epochRow) }
 
-// Epoch is how often the store was restored from a backup, from 1, within a view.
+// Epoch returns how often the store was restored from a backup, from 1, within a view.
 func (s *Store) Epoch(v *View) (int64, error) {
 	row, err := s.Meta.In(v, epochRow)
 	if err != nil {

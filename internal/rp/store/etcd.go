@@ -21,12 +21,13 @@ type Etcd struct {
 	client *clientv3.Client
 	server *embed.Etcd // nil for a cluster outside
 	lock   *os.File    // of the data directory
-	// free is how much of the disk of the data directory is free; nil for a cluster outside.
+	// free returns how much of the disk of the data directory is free; it is nil for a cluster
+	// outside.
 	free func() (uint64, error)
 	full atomic.Bool // what the last commit said
 
 	followers followers
-	// patience is how long one request may take.
+	// patience limits the time of one request.
 	patience time.Duration
 }
 
@@ -40,7 +41,7 @@ func (e *Etcd) reading(more ...clientv3.OpOption) []clientv3.OpOption {
 }
 
 // requestPatience is more than etcd itself gives a request (7 s and its members' elections): a
-// store that does not answer must not keep who asks it, and his place, for ever.
+// store that does not answer must not keep its caller, and his place, for ever.
 const requestPatience = 15 * time.Second
 
 var errSilent = errors.New("the store does not answer")
@@ -148,7 +149,8 @@ func grows(writes []Write) bool {
 }
 
 // allLeased reports whether all writes end with a lease: claims of replicas, which are small, and
-// without which nobody would work on a cluster. The room that is kept on the disk is for them, too.
+// without which no replica would work on a cluster. The room that is kept on the disk is for them,
+// too.
 func allLeased(writes []Write) bool {
 	for _, w := range writes {
 		if !w.Delete && w.Lease == 0 {

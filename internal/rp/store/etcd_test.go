@@ -53,7 +53,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-// Who asks a store that takes connections and never answers is told so after a while.
+// A caller of a store that takes connections and never answers gets an error after a while.
 func TestSilentStore(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // one that is behind does not keep the others from hearing how far the store is.
 type followers struct{ n atomic.Int64 }
 
-// progress is how often Follow asks etcd how far it is.
+// progress is the time between Follow's requests to etcd for its revision.
 const progress = 5 * time.Second
 
 // Follow implements Backend.
@@ -57,8 +57,9 @@ func (e *Etcd) own(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "flexnode-follower", n)
 }
 
-// batch is what a watch has told. Its header is of no use while there are changes: a watch that is
-// behind is told a thousand revisions at a time, with the store's present revision in each.
+// batch returns the events of a watch. Its header is of no use while there are changes: a watch
+// that is behind receives a thousand revisions at a time, with the store's present revision in
+// each.
 func batch(got clientv3.WatchResponse) Batch {
 	b := Batch{Revision: got.Header.Revision}
 	for _, e := range got.Events {

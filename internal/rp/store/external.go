@@ -51,8 +51,8 @@ func (e External) config() (clientv3.Config, error) {
 	return c, nil
 }
 
-// current is how to reach a member that has everything that was written before: one that is behind
-// would give a snapshot without the last writes.
+// current returns the access to a member that has all earlier writes: one that is behind would give
+// a snapshot without the last writes.
 func (e External) current(ctx context.Context) (clientv3.Config, error) {
 	config, err := e.config()
 	if err != nil {

@@ -22,7 +22,7 @@ type listener struct {
 	missed, back bool
 }
 
-// maxHeld is how many changes are held for a listener; one that is slower reads its rows again.
+// maxHeld limits the changes that are held for a listener; one that is slower reads its rows again.
 const maxHeld = 10_000
 
 // listen returns a listener, and ends it by leave.

@@ -78,8 +78,8 @@ func TestIndexOfAStoreThatGoesBack(t *testing.T) {
 	})
 }
 
-// As for the index, so for whoever follows a table: also a row that has another value at the same
-// revision is told again.
+// As for the index, so for each follower of a table: also a row that has another value at the same
+// revision is reported again.
 func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
@@ -107,8 +107,8 @@ func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 	})
 }
 
-// Who waits for a row is told that the store has gone back, and reads what the row is there: also
-// when the connection that is followed does not break because of it.
+// A caller that waits for a row learns that the store has gone back, and reads what the row is
+// there: also when the connection that is followed does not break because of it.
 func TestWaitOnAStoreThatGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()

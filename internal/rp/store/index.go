@@ -22,7 +22,7 @@ type Index struct {
 	snapshot atomic.Pointer[snapshot]
 	// heard is when the store was last heard of, in Unix nanoseconds.
 	heard atomic.Int64
-	// seen is told each row of Seen.
+	// seen receives each row of Seen.
 	seen func(key string, value []byte)
 
 	mu    sync.Mutex // of what follows
@@ -187,8 +187,8 @@ func (x *Index) Subscribe(see func(table, key string)) (cancel func()) {
 	}
 }
 
-// Age is how long ago the store was last heard of.
+// Age returns the time since the store was last heard of.
 func (x *Index) Age() time.Duration { return time.Since(time.Unix(0, x.heard.Load())) }
 
-// Revision is how far the index is.
+// Revision returns the revision of the index.
 func (x *Index) Revision() int64 { return x.snapshot.Load().revision }

@@ -7,7 +7,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// keptLayers is how many layers a process keeps: the nodes of a cluster share few.
+// keptLayers limits the layers that a process keeps: the nodes of a cluster share few.
 const keptLayers = 256
 
 // Layer returns a layer by its content id, nil for no id. Layers do not change, so that the last

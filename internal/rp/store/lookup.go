@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// Poll is what a conditional GET of a node needs.
+// Poll holds what a conditional GET of a node needs.
 type Poll struct {
 	UID, ETag string
 	Identity  string
@@ -45,7 +45,7 @@ func (x *Index) nodes(prefix, after string, see func(*entry) bool) {
 	})
 }
 
-// entry is what there is of a node, by its key.
+// entry returns the data of a node, by its key.
 func (x *Index) entry(nodeKey string) (*entry, bool) {
 	return x.snapshot.Load().node(nodeKey)
 }
@@ -83,7 +83,7 @@ func (x *Index) Node(key string) (Row[flexnode.Node], error) {
 	return unpackRow[flexnode.Node](x, key, e.node, e.nodeAt)
 }
 
-// Status is what is said of a node, by its key.
+// Status returns what is said of a node, by its key.
 func (x *Index) Status(key string) (Row[flexnode.Status], error) {
 	e, ok := x.entry(key)
 	if !ok {
@@ -214,7 +214,7 @@ func (x *Index) Identified(clusterKey, ending string) []string {
 	return keys
 }
 
-// Used is what a subscription has: nodes, those of them that have a credential to join with, and
+// Used holds what a subscription has: nodes, those of them that have a credential to join with, and
 // clusters.
 type Used struct{ Nodes, Tokens, Clusters, Bytes int }
 

@@ -33,7 +33,7 @@ type EtcdMember struct {
 	Err error
 }
 
-// memberTimeout is how long a member may take to tell how it is.
+// memberTimeout limits the time of a member's report of its state.
 const memberTimeout = 2 * time.Second
 
 // Members asks all members at once how they are. Nothing is written for it.
@@ -140,8 +140,8 @@ func (e *Etcd) CompactAndWait(ctx context.Context, revision int64) error {
 }
 
 // Defragment gives space that is free within the members' files back to the disk, one member after
-// the other and the leader last. A member answers nobody meanwhile. tell is told each member before
-// and, with done, after.
+// the other and the leader last. A member answers no request meanwhile. tell receives each member
+// before and, with done, after.
 func (e *Etcd) Defragment(ctx context.Context, tell func(m EtcdMember, done bool)) error {
 	members := e.Members(ctx)
 	slices.SortStableFunc(members, func(a, b EtcdMember) int {

@@ -15,14 +15,14 @@ import (
 const (
 	// MemberTTL is after how long a replica that is not heard of is none any more.
 	MemberTTL = 10 * time.Second
-	// OwnerMargin is how long an effect outside of the store may take that was begun while an
+	// OwnerMargin limits the time of an effect outside of the store that was begun while an
 	// Ownership was valid: another replica can own the cluster only later.
 	OwnerMargin = 2 * time.Second
-	// memberPatience is how long one request to the store may take.
+	// memberPatience limits the time of one request to the store.
 	memberPatience = 4 * time.Second
 	// memberPause is the mean pause after a request has failed.
 	memberPause = 500 * time.Millisecond
-	// claimsAtOnce is how many clusters are claimed in one transaction.
+	// claimsAtOnce limits the clusters that are claimed in one transaction.
 	claimsAtOnce = 100
 )
 
@@ -36,7 +36,7 @@ type Member struct {
 // highest hash of its name and the cluster's, unless that one does not reach the cluster and another
 // does. A replica that joins or leaves moves only the clusters that it gets or had.
 type Membership struct {
-	// Say is told of what goes wrong with the store; it is tried again. It may be nil.
+	// Say receives each error of the store; it is tried again. It may be nil.
 	Say func(error)
 	// Now is this replica's clock, that of its leases.
 	Now func() time.Time
@@ -65,7 +65,7 @@ type Membership struct {
 	trying  bool
 }
 
-// syncedAll is how many tables Run follows.
+// syncedAll is the number of tables that Run follows.
 const syncedAll = 4
 
 // NewMembership is a replica that Run makes a member.
@@ -148,7 +148,7 @@ func (m *Membership) leave() {
 	}
 }
 
-// join makes this replica a member, anew after its lease has ended, however long it takes.
+// join makes this replica a member, again after its lease has ended, however long it takes.
 func (m *Membership) join(ctx context.Context) {
 	for ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, memberPatience)
@@ -285,5 +285,5 @@ func (m *Membership) Owned() []string {
 	return sortedKeys(m.owned)
 }
 
-// Changed is told when the members or what this replica owns have changed.
+// Changed returns a channel that signals that the members or what this replica owns have changed.
 func (m *Membership) Changed() <-chan struct{} { return m.changed }

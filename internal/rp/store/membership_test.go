@@ -71,7 +71,7 @@ func dropCluster(t *testing.T, s *Store, key string) {
 	})
 }
 
-// owners are who owns each cluster; it is an error when two do.
+// ownersOf returns the owner of each cluster; it is an error when two do.
 func ownersOf(t *testing.T, replicas ...*replica) map[string]*replica {
 	t.Helper()
 	owners := map[string]*replica{}
@@ -323,7 +323,7 @@ func TestClustersComeAndGo(t *testing.T) {
 	})
 }
 
-// Rows that somebody else deletes are made again, and the ownership is another then.
+// Rows that another process deletes are made again, and the ownership is another then.
 func TestRowsThatVanish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()

@@ -100,7 +100,7 @@ func (m *Membership) missing() bool {
 	return m.synced >= syncedAll && !m.members[m.replica]
 }
 
-// plan is what to claim and to release now, and when to plan again.
+// plan returns what to claim and to release now, and when to plan again.
 func (m *Membership) plan() (claims []string, releases []*Ownership, next time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

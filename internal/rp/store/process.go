@@ -11,7 +11,7 @@ import (
 type Process struct {
 	Role    string `json:"role"`
 	Version string `json:"version"`
-	// Features are what it can read and write beyond the rows of the first release.
+	// Features lists what it can read and write beyond the rows of the first release.
 	Features []string `json:"features,omitempty"`
 	// Keys are the ids of the keys that it has read; the first seals.
 	Keys []string `json:"keys,omitempty"`
@@ -19,7 +19,7 @@ type Process struct {
 	Clock time.Time `json:"clock"`
 }
 
-// clockInterval is how often a process writes its time.
+// clockInterval is the time between a process's writes of its time.
 const clockInterval = time.Minute
 
 // Lacking returns the names of the live processes for which has is false, with role and version.

@@ -13,7 +13,7 @@ import (
 const (
 	// tryAgain is after what time a replica tries again whether it reaches a cluster.
 	tryAgain = 10 * time.Minute
-	// triesAtOnce is how many clusters a replica tries at once.
+	// triesAtOnce limits the clusters that a replica tries at once.
 	triesAtOnce = 8
 )
 

@@ -6,10 +6,10 @@ import (
 )
 
 // ErrCrowded is ErrFull before the quota is reached: the last tenth of it is kept for deletions,
-// revocations and what else does not make rows larger, without which nobody could make room.
+// revocations and what else does not make rows larger, without which no operator could make room.
 var ErrCrowded = fmt.Errorf("nine tenths of its quota are in use: %w", ErrFull)
 
-// spared is how much larger one change may make rows in a store that is crowded, in bytes: a
+// spared limits how much larger one change may make rows in a store that is crowded, in bytes: a
 // credential that is revoked or consumed, an operation that ends, a condition of a node.
 const spared = 512
 

@@ -20,8 +20,8 @@ const (
 	Revoking = "Revoking"
 )
 
-// Credential is what a machine joins with: a URL, and, unless it joins with its identity in Azure,
-// a bootstrap token.
+// Credential describes what a machine joins with: a URL, and, unless it joins with its identity in
+// Azure, a bootstrap token.
 type Credential struct {
 	Node    string     `json:"node"`              // key
 	UID     string     `json:"uid"`               // of the node
@@ -43,7 +43,7 @@ type Credential struct {
 	Delivered int `json:"delivered,omitempty"`
 	// Denied is why a certificate request with its token was denied last, for people.
 	Denied string `json:"denied,omitempty"`
-	// Problem is why it cannot be made Live, as callers are told.
+	// Problem is the reason why it cannot be made Live, as callers see it.
 	Problem string `json:"problem,omitempty"`
 }
 

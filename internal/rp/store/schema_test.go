@@ -120,7 +120,7 @@ func TestBeginSchema(t *testing.T) {
 	}
 }
 
-// Who waits for a newer form is told of it, and not of anything else.
+// A process that waits for a newer form is notified of it, and not of anything else.
 func TestWaitForNewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// seenShards is how many rows there are.
+	// seenShards is the number of rows.
 	seenShards = 64
 	// seenRound is within what time what has changed is written.
 	seenRound = 5 * time.Minute
-	// seenSweep is how often nodes that are no more are forgotten.
+	// seenSweep is the time between removals of nodes that do not exist any more.
 	seenSweep = time.Hour
-	// seenAhead is how far a replica's clock may be ahead of this one's: what is said of a later
-	// time is left out, or a node would count as heard of until then.
+	// seenAhead limits the lead of a replica's clock over this one's: what is said of a later time
+	// is left out, or a node would count as heard of until then.
 	seenAhead = 5 * time.Minute
-	// agentAge is how long ago a node may have been heard of that counts as one that polls.
+	// agentAge is the time since it was last heard of for which a node counts as one that polls.
 	agentAge = 2 * time.Hour
 )
 
@@ -224,7 +224,7 @@ func (s *Seen) sweep() {
 	}
 }
 
-// merge is told each row by the index; none is one that was deleted.
+// merge receives each row from the index; an empty row is one that was deleted.
 func (s *Seen) merge(key string, row []byte) {
 	i, err := strconv.Atoi(key)
 	if err != nil || i < 0 || i >= seenShards {

@@ -11,7 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// fullStatus is what a cluster and an agent say of a node on which something differs.
+// fullStatus returns the status that a cluster and an agent report of a node on which something
+// differs.
 func fullStatus(i int) flexnode.Status {
 	s := benchStatus(i)
 	at := *s.Report.LastConfigApplied

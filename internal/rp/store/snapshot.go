@@ -91,7 +91,7 @@ type parsed struct {
 	packed string
 }
 
-// factsOf are what the node was rendered with, or could not be; see Index.Stale.
+// factsOf returns the facts that the node was rendered with, or could not be; see Index.Stale.
 func factsOf(n *flexnode.Node) string {
 	if n.Revision == 0 && n.Tried != "" {
 		return triedWith(n.Facts, n.Tried)
@@ -102,7 +102,7 @@ func factsOf(n *flexnode.Node) string {
 // triedWith is in place of facts for a node that they could not be rendered with.
 func triedWith(facts, version string) string { return facts + " " + version }
 
-// parse decodes and packs a row. Rows that cannot be read are kept: their readers are told.
+// parse decodes and packs a row. Rows that cannot be read are kept: their readers get the error.
 func (x *Index) parse(e Event) parsed {
 	table, key, _ := strings.Cut(strings.TrimPrefix(e.Key, indexed), "/")
 	p := parsed{table: table, key: key, revision: e.Revision, deleted: e.Deleted, raw: e.Value}

@@ -54,7 +54,7 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(float64(used.Milliseconds())/float64(b.N), "cpu-ms")
 }
 
-// processorTime is what this process has used of the processor.
+// processorTime returns the processor time that this process has used.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage

@@ -16,7 +16,7 @@ import (
 // Store is the provider's storage.
 type Store struct {
 	Backend
-	// Did is told each change that was written, by name; tests stop the provider there.
+	// Did receives each change that was written, by name; tests stop the provider there.
 	Did func(what string)
 
 	// Rows of these are also in every replica's Index.
@@ -60,12 +60,12 @@ type Store struct {
 	Owners  Table[Member]
 	// Processes are all live processes by name, each under a lease of its own (Presence).
 	Processes Table[Process]
-	// Reaches tell whether a replica reaches a cluster, by the keys of both, under the same lease.
+	// Reaches holds whether a replica reaches a cluster, by the keys of both, under the same lease.
 	Reaches Table[bool]
 	// Meta has what concerns all of the store, by name.
 	Meta Table[json.RawMessage]
 
-	// schema is what every commit depends on (HoldSchema); nil is nothing.
+	// schema is a condition of every commit (HoldSchema); nil is none.
 	schema  atomic.Pointer[Condition]
 	crowded atomic.Bool // what Health has found last
 	feed    feed

@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// SnapshotFile is what can be told of a snapshot without opening it.
+// SnapshotFile holds what is known of a snapshot without opening it.
 type SnapshotFile struct {
 	Bytes  int64
 	SHA256 string // of all of the file
 }
 
-// etcdPage is what the size of a database is a multiple of; the checksum follows.
+// etcdPage is a divisor of the size of a database; the checksum follows.
 const etcdPage = 512
 
 // CheckSnapshot checks that a snapshot is whole: its checksum is at its end.
@@ -86,7 +86,7 @@ type Contents struct {
 	Unknown int
 }
 
-// ReadAll reads every row of a store. bad is told each that cannot be read.
+// ReadAll reads every row of a store. bad receives the error of each that cannot be read.
 func (s *Store) ReadAll(ctx context.Context, bad func(error)) (Contents, error) {
 	c := Contents{Schema: schema, Rows: map[string]int{}}
 	if err := s.HoldSchema(ctx); err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// View is what a change has read and what it writes. What was read becomes the change's conditions.
-// A row that was written reads as it was written.
+// View holds what a change has read and what it writes. What was read becomes the change's
+// conditions. A row that was written reads as it was written.
 type View struct {
 	ctx    context.Context
 	store  *Store
@@ -24,7 +24,7 @@ type View struct {
 	failed error
 }
 
-// attempts is how often a change is decided again because rows have changed meanwhile.
+// attempts limits how often a change is decided again because rows have changed meanwhile.
 const attempts = 20
 
 // Update makes a change of rows: decide reads them and writes them within a view, and all of it is

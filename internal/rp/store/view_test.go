@@ -37,7 +37,7 @@ func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
 		update(t, s, func(v *View) error {
 			row := names(s).Row(v, "a")
 			seen = append(seen, row.Value)
-			if len(seen) < 4 { // somebody else is quicker
+			if len(seen) < 4 { // another writer is quicker
 				set(t, New(m.Another()), "a", fmt.Sprint(len(seen)))
 			}
 			return names(s).Put(v, "a", row.Value+"+")

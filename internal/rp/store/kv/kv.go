@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Backend is what the provider needs of a database: keys with values, in which every change has a
-// revision. Reads are linearizable.
+// Backend holds what the provider needs of a database: keys with values, in which every change has
+// a revision. Reads are linearizable.
 type Backend interface {
 	// Read returns the present values of keys at one revision. Keys that are absent are left out.
 	Read(ctx context.Context, keys ...string) (map[string]KV, int64, error)
@@ -53,15 +53,15 @@ var (
 	ErrFull = errors.New("the store is full and refuses writes")
 )
 
-// MaxWrites is how many writes, and how many conditions, a commit may have (etcd --max-txn-ops).
-// Store adds a condition of its own (HoldSchema).
+// MaxWrites limits the writes, and the conditions, of a commit (etcd --max-txn-ops). Store adds a
+// condition of its own (HoldSchema).
 const MaxWrites = 128
 
-// MaxBytes is how large the writes of a commit may be: etcd takes requests of 1.5 MiB
+// MaxBytes limits the size of the writes of a commit: etcd takes requests of 1.5 MiB
 // (--max-request-bytes), with everything around them.
 const MaxBytes = 1400 << 10
 
-// Size is how large writes are.
+// Size returns the size of writes.
 func Size(writes []Write) int {
 	n := 0
 	for _, w := range writes {
@@ -117,18 +117,19 @@ type Lease interface {
 	ID() int64
 	// Done is closed when the lease has ended.
 	Done() <-chan struct{}
-	// Until is until when nobody else can have seen it end, by this process' clock.
+	// Until returns the time before which no other process can have seen it end, by this process'
+	// clock.
 	Until() time.Time
 	Close() error
 }
 
-// Health is how a database is.
+// Health describes the state of a database.
 type Health struct {
 	Revision int64
 	// Size is that of the largest member's file, InUse how much of a file has content, Quota the
 	// most that a file may have (0: not known), in bytes.
 	Size, InUse, Quota int64
-	// Free is how much of the disk of an embedded store is free, in bytes; -1: not known.
+	// Free is the free space on the disk of an embedded store, in bytes; -1: not known.
 	Free int64
 	// Full tells that writes are refused, NoRoom that they are because of the disk, and Crowded that
 	// only those are that make rows larger.

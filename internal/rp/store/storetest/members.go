@@ -16,7 +16,7 @@ import (
 
 // Options are those of each member.
 type Options struct {
-	// Quota is how large its file may become, in bytes; default etcd's own.
+	// Quota limits its file, in bytes; default etcd's own.
 	Quota int64
 	// NoSync leaves out waiting for the disk.
 	NoSync bool
@@ -71,7 +71,7 @@ func config(dir, name string, o Options) (*embed.Config, error) {
 	return c, nil
 }
 
-// port is an address on loopback that nobody listens at.
+// port returns an address on loopback without a listener.
 func port() (url.URL, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
-// progress is how often Follow tells that there were no changes.
+// progress is the time between Follow's reports that there were no changes.
 const progress = 5 * time.Second
 
 // Follow implements Backend.

@@ -17,7 +17,7 @@ type Call struct {
 	Writes     []kv.Write
 }
 
-// knobs are what can be done to a connection.
+// knobs holds what can be done to a connection.
 type knobs struct {
 	mu      sync.Mutex
 	before  func(Call) error

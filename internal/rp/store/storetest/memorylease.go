@@ -56,7 +56,7 @@ func (l *memoryLease) Until() time.Time {
 	return l.until
 }
 
-// renew sets the lease's time anew; its caller holds the lock.
+// renew starts the lease's time again; its caller holds the lock.
 func (l *memoryLease) renew() {
 	db := l.m.db
 	l.until = db.clock.Now().Add(l.ttl)
