@@ -140,7 +140,7 @@ func storeStatus(ctx context.Context, out io.Writer, e *store.Etcd) error {
 	return nil
 }
 
-// stateOf returns what is wrong with a member.
+// stateOf returns the problem of a member, or ok.
 func stateOf(m store.EtcdMember) string {
 	switch {
 	case m.Err != nil:
