@@ -36,7 +36,7 @@ type repeat struct {
 }
 
 // taintsPause returns the pause before a node gets the wanted taints. Another client, such as a
-// webhook, may take them away each time: it is of no use if the two go on as fast as they can.
+// webhook, may take them away each time: nothing is gained if the two go on as fast as they can.
 func (w *worker) taintsPause(key, want string) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
