@@ -13,8 +13,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// forsaken limits the attempts in a cluster whose registration is being deleted: then its tokens
-// are left to expire in it.
+// forsaken limits the time of the attempts in a cluster whose registration is being deleted: then
+// its tokens are left to expire in it.
 const forsaken = 2 * time.Minute
 
 // remove takes away what there is of a revoked credential, and then its rows.

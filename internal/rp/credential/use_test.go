@@ -192,8 +192,7 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// nobody is a caller without any identity that the service knows.
-func nobody(string) bool { return false }
+func nobody(string) bool { return false } // the caller has no identity that the service knows
 
 // refresh returns what the node itself gets: the client secret and the token in its bundle.
 func (w *world) refresh(ctx context.Context, revoke bool) (secret, token string, err error) {
