@@ -98,8 +98,8 @@ func leaving() bool {
 	return err == nil && json.Unmarshal(data, &t) == nil && t.Kind == transition.Leave
 }
 
-// beginAgain is what follows when the machine was given back for its owner: a service becomes a new
-// process, which waits for another configuration; anything else has nothing more to do.
+// beginAgain runs when the machine was given back for its owner. A service becomes a new process,
+// which waits for another configuration; any other command has nothing more to do.
 func (o *options) beginAgain(done func()) error {
 	fmt.Fprintln(o.err, "the configuration of this node was deleted, and the machine given back")
 	if os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {

@@ -92,8 +92,8 @@ func (r *results) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// interrupted is what becomes of the error of a command that was interrupted. Only one that changes
-// the machine has something to go on with.
+// interrupted returns the error of a command that was interrupted. Only a command that changes the
+// machine has something to go on with.
 func (o *options) interrupted(err error) error {
 	switch {
 	case errors.Is(err, errWithdrawn), errors.Is(err, errNotConfirmed):

@@ -391,7 +391,7 @@ Exits with 3 when there is one.`,
 	return parent
 }
 
-// validation is what `config validate` prints as JSON.
+// validation holds the JSON output of `config validate`.
 type validation struct {
 	Valid    bool             `json:"valid"`
 	Problems config.Problems  `json:"problems"`

@@ -101,8 +101,8 @@ const validConfig = `{"azure": {"tenantId": "11111111-1111-1111-1111-11111111111
 	`00000000-0000-0000-0000-000000000000/resourceGroups/rg/providers/` +
 	`Microsoft.ContainerService/managedClusters/c"}}}`
 
-// Who interrupts a command is told that it goes on only where there is something to go on with, and
-// what only looks does not exit as if it had found something.
+// An interrupted command says that it goes on only where it has something to go on with, and a
+// command that only looks does not exit as if it had found something.
 func TestInterrupted(t *testing.T) {
 	file := filepath.Join(trustedDir(t), "config.json")
 	if err := os.WriteFile(file, []byte(validConfig), 0o600); err != nil {

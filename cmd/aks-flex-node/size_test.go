@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestKeepsOnlyMethodsItCalls: the linker leaves out methods that nobody calls, unless some code
-// that the program reaches, such as text/template, calls methods by their names. It would cost a
-// fifth of the program, on disk and in the daemon's memory.
+// TestKeepsOnlyMethodsItCalls: the linker leaves out methods that are never called, unless some
+// code that the program reaches, such as text/template, calls methods by their names. It would cost
+// a fifth of the program, on disk and in the daemon's memory.
 func TestKeepsOnlyMethodsItCalls(t *testing.T) {
 	link := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w -dumpdep",
 		"-o", filepath.Join(t.TempDir(), "aks-flex-node"), ".")

@@ -26,7 +26,7 @@ func Record(r Records) (record arc.Record, err error) {
 	return record, err
 }
 
-// Standing is what the Arc agent says, compared with what was recorded.
+// Standing returns the status of the Arc agent, compared with the record.
 func Standing(
 	ctx context.Context, m Machine, r Records, c config.Config,
 ) (health.Arc, error) {

@@ -25,11 +25,12 @@ type Changer interface {
 	RunOnTerminal(ctx context.Context, limit time.Duration, u *host.User, argv ...string) error
 }
 
-// Person is who runs the agent.
+// Person describes the user who runs the agent.
 type Person struct {
 	// Terminal reports that the person can be asked.
 	Terminal bool
-	// Invoker is who called sudo, whose login of the Azure CLI is used; nil for root itself.
+	// Invoker is the user who called sudo, whose login of the Azure CLI is used; nil for root
+	// itself.
 	Invoker *host.User
 }
 
@@ -54,8 +55,9 @@ type Azure struct {
 	Given func() *config.Config
 }
 
-// login is how Resource Manager is asked by this machine's operator: with the login of who has called
-// sudo at the terminal, else of the configured user. One who is not there has none.
+// login returns the login that this machine's operator uses for Resource Manager: that of the user
+// who called sudo at the terminal, else of the configured user. User and Terminal are nil where
+// there is no user or terminal.
 func (a *Azure) login(c config.Azure) identity.Login {
 	l := identity.Login{Note: a.Node.Note}
 	as := func() (*host.User, error) { return a.Person.Invoker, nil }
@@ -80,7 +82,7 @@ func (a *Azure) login(c config.Azure) identity.Login {
 	return l
 }
 
-// loggedIn returns the operator's credential; what it is needed for is said where there is none.
+// loggedIn returns the operator's credential. If it is missing, the error names doing.
 func (a *Azure) loggedIn(
 	ctx context.Context, c config.Config, doing string,
 ) (azcore.TokenCredential, error) {

@@ -57,7 +57,8 @@ func JoinClient(
 	return kube.FromToken(at.Server, []byte(at.CA), token, m.Options(c))
 }
 
-// JoinToken is what kubelet asks for its first certificate with, or shows with each request.
+// JoinToken returns the token with which kubelet requests its first certificate, or which it shows
+// with each request.
 func JoinToken(ctx context.Context, m Machine, c config.Config) (string, error) {
 	if t := c.Azure.BootstrapToken; t != nil {
 		return t.Token.Reveal(), nil
@@ -90,7 +91,8 @@ func Authorised(
 	return ok, err
 }
 
-// Required is what kubelet's identity must be allowed in the cluster, and the role that allows it.
+// Required returns the access that kubelet's identity needs in the cluster, and the role that
+// grants it.
 func Required(c config.Config) (kube.Access, string) {
 	if c.Azure.ShowsToken() {
 		role := fmt.Sprintf("the role %q on %s",

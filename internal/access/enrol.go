@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// rolesTimeout is how long role assignments may take to have an effect.
+// rolesTimeout limits the time until role assignments have an effect.
 const rolesTimeout = 30 * time.Minute
 
 // arc returns the conversation with Azure Arc. say shows what is being waited for.

@@ -15,7 +15,7 @@ import (
 // Locator finds out where the API server is. Azure is asked at most once in a run.
 type Locator struct {
 	Azure *Azure
-	// Asked is what Azure has said; nil when it was not asked.
+	// Asked holds Azure's answer; nil when it was not asked.
 	Asked *aks.Cluster
 	// Again asks Azure although there is a proved address, because that one no longer works.
 	Again bool

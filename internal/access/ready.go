@@ -93,8 +93,8 @@ func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool
 }
 
 // Prove makes sure that a changed credential works before anything relies on it: one fresh token
-// from the issuer, past every cache, and one call of the API server with it. Whoever is forbidden
-// something has been recognised.
+// from the issuer, past every cache, and one call of the API server with it. A forbidden caller has
+// been recognised.
 func Prove(
 	ctx context.Context, m Machine, c config.Config, at transition.Cluster,
 ) error {

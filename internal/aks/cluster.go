@@ -19,7 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
-// Cluster is what a node must know of its cluster.
+// Cluster holds the properties of a cluster that its nodes must know.
 type Cluster struct {
 	// Server is the API server's URL and CA the PEM certificates that it is verified with.
 	Server, CA string
@@ -104,7 +104,7 @@ func (c Client) explain(err error, doing, role string) error {
 	return identity.Explain(err, identity.Need{Doing: doing, Role: role, Scope: c.Target.ResourceID})
 }
 
-// value is what a pointer of Azure's SDK points to; the zero value for nil.
+// value returns the value that a pointer of Azure's SDK points to; the zero value for nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p

@@ -176,7 +176,7 @@ func TestKubeconfigOfAzure(t *testing.T) {
 	}
 }
 
-// The networks of the pods are told in their usual spelling; what is none is left out.
+// The networks of the pods are returned in their usual spelling; what is none is left out.
 func TestPodNetworks(t *testing.T) {
 	for name, tt := range map[string]struct {
 		profile string
@@ -207,7 +207,7 @@ func TestPodNetworks(t *testing.T) {
 	}
 }
 
-// The address of the DNS service is told as Azure has it.
+// The address of the DNS service is returned as Azure has it.
 func TestDNSServiceIP(t *testing.T) {
 	for _, want := range []string{"10.96.0.10", ""} {
 		cluster := azuresim.Cluster{Entra: true, DNSServiceIP: want}

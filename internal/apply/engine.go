@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Host is what an engine observes and changes: a machine, or the Node object of one.
+// Host is observed and changed by an engine: a machine, or the Node object of one.
 type Host interface {
 	Observer
 	// Set makes the thing be c.To. A file's content that is not in c.To is read by its digest.
@@ -52,12 +52,12 @@ type Engine struct {
 	// Emit receives every event; nil drops them.
 	Emit func(Event)
 
-	// Kept are the copies that were made of what somebody else had changed, and Left is what was
-	// left to them, since the engine was made.
+	// Kept are the copies that were made of what others had changed, and Left is what was left to
+	// them, since the engine was made.
 	Kept []Kept
 	Left []state.Change
 
-	// stale is what the last Plan found in the ledger that is undone already.
+	// stale lists the ledger's entries that the last Plan found undone already.
 	stale []state.Key
 }
 
@@ -172,8 +172,8 @@ func (e *Engine) mayRun(u state.Unknown) bool {
 	return ok && stops(entry.Before.Resource)
 }
 
-// Resume goes on where a run has ended that was killed: systemd reads its unit files again, if that
-// is owed. Until then units are told of as they were, and what was undone would be once more.
+// Resume goes on where a killed run has ended: systemd reads its unit files again, if that is owed.
+// Until then it reports units as they were, and what was undone would be undone again.
 func (e *Engine) Resume(ctx context.Context) error {
 	if !e.Journal.Ledger().Owes(state.DaemonReload) {
 		return nil
@@ -290,7 +290,7 @@ func (e *Engine) touch(ctx context.Context, c state.Change) error {
 	return nil
 }
 
-// keep makes a copy of what somebody else has put at the place of the change.
+// keep makes a copy of what another process has put at the place of the change.
 func (e *Engine) keep(ctx context.Context, c state.Change) error {
 	if !c.Keep {
 		return nil

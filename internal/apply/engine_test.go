@@ -216,7 +216,7 @@ func TestStaleThatIsChanged(t *testing.T) {
 	}
 }
 
-// What somebody else has changed is undone with a copy, or left, and both are reported (M1).
+// What another process has changed is undone with a copy, or left, and both are reported (M1).
 func TestKeepsAndLeaves(t *testing.T) {
 	forward := state.Sysctl{Name: "ip_forward", Value: "1"}
 	m := newMachine(old, state.Sysctl{Name: forward.Name, Value: "0"})
@@ -447,7 +447,7 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// Everything is told as it happens, and a run stops between changes when it is cancelled.
+// Every event is sent as it happens, and a run stops between changes when it is cancelled.
 func TestEvents(t *testing.T) {
 	m := newMachine()
 	e := engine(t, m)

@@ -23,7 +23,7 @@ type Journal struct {
 	disk      Disk
 	dir, name string
 	ledger    state.Ledger
-	// written is the ledger's form on disk; "" when there is none.
+	// written is the ledger's form on disk; "" without one.
 	written string
 }
 
@@ -43,7 +43,7 @@ func NewJournal(disk Disk, dir, name string) *Journal {
 	return &Journal{disk: disk, dir: dir, name: name}
 }
 
-// OpenJournal reads the ledger in the file name in dir; where there is none it is empty. It writes
+// OpenJournal reads the ledger in the file name in dir; without that file it is empty. It writes
 // nothing. A ledger that does not match its own digest gives ErrDamaged.
 func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
 	j, err := ReadJournal(disk, dir, name)

@@ -42,7 +42,7 @@ type machine struct {
 	t       *testing.T
 	root    string
 	systemd *systemdtest.Systemd
-	// fuse is how many touches a run survives; negative is all.
+	// fuse is the number of touches that a run survives; negative is all.
 	fuse int
 }
 
@@ -104,7 +104,7 @@ func (m *machine) apply(n int) (killed bool) {
 	})
 }
 
-// revert undoes everything; nothing of it may be taken for the work of somebody else.
+// revert undoes everything; nothing of it may be taken for the work of another process.
 func (m *machine) revert() (killed bool) {
 	return m.run(func(e *apply.Engine) error {
 		err := e.Revert(context.Background())
@@ -144,7 +144,7 @@ func (m *machine) tree() string {
 }
 
 // Killed at any touch of a join, a change or an undo, the machine can be finished or undone by the
-// next run, and nothing of ours is taken for somebody else's or left in the ledger (M1).
+// next run, and nothing of ours is taken for foreign or left in the ledger (M1).
 func TestKilledAnywhere(t *testing.T) {
 	before := newMachine(t).tree()
 	for name, story := range map[string]func(*machine) bool{

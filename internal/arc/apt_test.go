@@ -49,7 +49,7 @@ func repository(t *testing.T) (dir, key string) {
 }
 
 // The distribution's own apt takes what the right key has signed, and nothing else: not what
-// another key has signed, nor an index or a package that somebody has changed.
+// another key has signed, nor an index or a package that was changed.
 func TestAptProves(t *testing.T) {
 	for _, program := range []string{"apt-get", "dpkg-deb", "gpg"} {
 		if _, err := exec.LookPath(program); err != nil {

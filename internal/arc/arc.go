@@ -34,7 +34,7 @@ type Machine interface {
 	) ([]byte, error)
 }
 
-// Record is what was, or is being, done to this machine and in Azure: all that is to be taken back.
+// Record holds all that was, or is being, done to this machine and in Azure, and is to be undone.
 type Record struct {
 	// MachineID is the ARM id of the Arc machine.
 	MachineID string `json:"machineId"`
@@ -108,7 +108,7 @@ func (a Arc) azcmagent(ctx context.Context, args ...string) ([]byte, error) {
 
 // Enrol connects the machine, unless it is connected, and gives its identity its roles on the
 // cluster. One that we have connected and that Azure no longer knows, or with an expired identity,
-// is connected anew. It returns the identity's object id and when its newest role was assigned.
+// is connected again. It returns the identity's object id and when its newest role was assigned.
 func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time.Time, err error) {
 	is, err := a.Status(ctx)
 	if err != nil {
@@ -135,7 +135,7 @@ func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time
 	return principal, newest, err
 }
 
-// check compares a machine with the record. It returns an unregistered one to connect ours anew.
+// check compares a machine with the record. It returns an unregistered one to connect ours again.
 func (a Arc) check(ctx context.Context, is Status, r *Record) (Status, error) {
 	_, found, err := a.find(ctx, is)
 	if err != nil {

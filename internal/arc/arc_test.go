@@ -288,7 +288,7 @@ func (w *world) gone(when string) {
 	}
 }
 
-// What somebody else has done is left alone: a machine that is connected, a role that is given.
+// What others have done is left alone: a machine that is connected, a role that is given.
 func TestForeignEnrolmentRemains(t *testing.T) {
 	w := newWorld(t)
 	a, ctx := w.arc(0)

@@ -115,8 +115,8 @@ func (d Download) empty(ctx context.Context) error {
 	return d.Make(ctx, state.Dir{Path: d.Dir, Mode: 0o700})
 }
 
-// file returns the package's file in the directory of artifacts, "" when there is none. It is
-// trusted because only root can have put it there.
+// file returns the package's file in the directory of artifacts, or "". It is trusted because only
+// root can have put it there.
 func (d Download) file(c config.Config) (string, error) {
 	dir := c.Artifacts.Directory
 	if dir == "" {

@@ -79,7 +79,7 @@ func (r Repository) Files(dir string) map[string]string {
 		{"Dir::State", dir},
 		{"Dir::State::Status", "/var/lib/dpkg/status"},
 		{"Dir::Cache", dir},
-		{"APT::Sandbox::User", "root"}, // nobody else can read the directory
+		{"APT::Sandbox::User", "root"}, // no one else can read the directory
 		{"APT::Update::Error-Mode", "any"},
 		{"Acquire::Languages", "none"},
 		{"Acquire::Retries", "3"},

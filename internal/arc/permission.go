@@ -35,11 +35,11 @@ type Gap struct {
 	Later bool
 }
 
-// Wanting is what is asked of the identity that enrols a machine.
+// Wanting describes the rights needed by the identity that enrols a machine.
 type Wanting struct {
-	// Located tells that nobody has to ask Azure where the API server is.
+	// Located reports that Azure need not be asked where the API server is.
 	Located bool
-	// Connected tells that the machine is connected already, by somebody else.
+	// Connected reports that the machine was already connected, not by us.
 	Connected bool
 }
 
@@ -172,7 +172,7 @@ func Explain(gaps []Gap, principal string) string {
 	return strings.Join(lines, "\n")
 }
 
-// GrantCommand is what an owner runs to give an identity a role.
+// GrantCommand returns the command with which an owner gives an identity a role.
 func GrantCommand(principal, role, scope string) string {
 	return fmt.Sprintf("az role assignment create --assignee %s --role %q --scope %s",
 		cmp.Or(principal, "OBJECT-ID"), role, scope)

@@ -11,9 +11,9 @@ import (
 // proxySetting is the setting of azcmagent; the URL is http://host:port (azcmagent config).
 const proxySetting = "proxy.url"
 
-// setProxy gives the Arc agent the configured proxy. One that somebody else has given it is kept;
-// ours is taken away when it is no longer configured. A URL with a user in it is not set: azcmagent
-// takes it only as an argument, and those are seen by every user of the machine.
+// setProxy gives the Arc agent the configured proxy. One that was set by others is kept; ours is
+// taken away when it is no longer configured. A URL with a user in it is not set: azcmagent takes
+// it only as an argument, and those are seen by every user of the machine.
 func (a Arc) setProxy(ctx context.Context, r *Record) error {
 	want := a.Proxy.Reveal()
 	if u, err := url.Parse(want); err != nil || u.User != nil {

@@ -46,7 +46,7 @@ func TestProxyReachesTheAgent(t *testing.T) {
 	}
 }
 
-// A proxy that somebody else has given the agent is neither changed nor taken away.
+// A proxy that others have given the agent is neither changed nor taken away.
 func TestForeignProxyRemains(t *testing.T) {
 	for name, configured := range map[string]config.Secret{
 		"another": "http://proxy.example:3128", "the same": config.Secret(tunnel.URL), "none": ""} {
@@ -68,7 +68,7 @@ func TestForeignProxyRemains(t *testing.T) {
 	}
 }
 
-// A proxy with a password is not set, since it would be an argument: the owner is told.
+// A proxy with a password is not set, since it would be an argument: the owner is warned.
 func TestProxyWithPasswordIsNoArgument(t *testing.T) {
 	w := newWorld(t)
 	w.proxy = "http://user:canary-password@proxy.example:3128"

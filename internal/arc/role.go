@@ -51,7 +51,7 @@ func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest ti
 		}
 		made, err := a.create(ctx, client, mine, principal, roleID(role))
 		if hasCode(err, "RoleAssignmentExists") {
-			r.Assignments = before // somebody else has given it, and it is not ours to take
+			r.Assignments = before // others have given it, and it is not ours to take
 			if err := a.Save(*r); err != nil {
 				return newest, err
 			}

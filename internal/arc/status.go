@@ -10,7 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// AgentStatus is what the Arc agent says of its connection; other words than these are passed on.
+// AgentStatus is the connection status that the Arc agent prints; other words than these are passed
+// on.
 type AgentStatus string
 
 // The agent's own words. An agent that has not reached Azure for 45 days is Expired, for good.
@@ -20,7 +21,7 @@ const (
 	Expired      AgentStatus = "Expired"
 )
 
-// Status is how this machine and Azure Arc stand, as azcmagent shows it.
+// Status describes this machine's registration with Azure Arc, as azcmagent shows it.
 type Status struct {
 	// Name, Group and Subscription are the machine's in Azure, "" when it is not registered.
 	Name         string `json:"resourceName"`

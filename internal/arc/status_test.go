@@ -125,7 +125,7 @@ func TestMachineIsComparedWithoutCase(t *testing.T) {
 	w.enrolAndLeave("with the resource group in capitals")
 }
 
-// A machine that somebody else has connected and that Azure does not know is not ours to mend.
+// A machine that others have connected and that Azure does not know is not ours to repair.
 func TestForeignMachineThatIsLost(t *testing.T) {
 	w := newWorld(t)
 	a, ctx := w.arc(0)

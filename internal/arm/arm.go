@@ -101,8 +101,8 @@ func joined(segments []string) string {
 	return "/" + strings.Join(segments, "/")
 }
 
-// Scope is what the innermost provider is below: a resource, a resource group, a subscription; ""
-// is all.
+// Scope returns the parent of the innermost provider: a resource, a resource group, a subscription;
+// "" is all.
 func (i ID) Scope() string { return i.scope }
 
 // String is the id as it was written.
@@ -149,8 +149,7 @@ func Errorf(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Write sends the error as ARM does: envelope, and the code once more in a header, which SDKs
-// prefer.
+// Write sends the error as ARM does: envelope, and the code also in a header, which SDKs prefer.
 func (e *Error) Write(w http.ResponseWriter) {
 	w.Header().Set("x-ms-error-code", e.Code)
 	WriteJSON(w, e.Status, map[string]*Error{"error": e})
@@ -160,5 +159,5 @@ func (e *Error) Write(w http.ResponseWriter) {
 func WriteJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the client has gone: nobody is left to be told
+	_ = json.NewEncoder(w).Encode(body) // the client has gone: no one is left to answer
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// RetryLater is the least time after which a caller is to try again, when nobody knows better.
+// RetryLater is the least time after which a caller is to try again, unless a better one is known.
 const RetryLater = 10 * time.Second
 
 // SetRetryAfter tells a caller to try again after a time. Up to half of it more, and at least ten

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// minProgress is how many new bytes an attempt must bring to count as progress.
+// minProgress is the number of new bytes an attempt must bring to count as progress.
 const minProgress = 64 << 10
 
 // download is the way of one artifact into the store, over all its attempts.

@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
-// Cause says what kind of thing went wrong, for whoever diagnoses a node.
+// Cause names the kind of failure, for the diagnosis of a node.
 type Cause string
 
 // The causes of a failed download.
@@ -67,7 +67,7 @@ func (e *Error) Error() string {
 // Unwrap gives the underlying error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// reason is what went wrong and what to do, without saying with what.
+// reason returns the failure and the advice, without the name of the artifact.
 func (e *Error) reason() string {
 	what := cmp.Or(e.what, string(e.Cause))
 	if e.what == "" && e.Err != nil {
@@ -81,7 +81,7 @@ func (e *Error) reason() string {
 
 // treatment follows from a cause.
 type treatment struct {
-	// tries is how often in a row, at the most, a place may fail in this way before it is given up.
+	// tries limits the failures in a row of this kind before a place is given up.
 	tries int
 	// advice says what the owner of the machine can do, or "".
 	advice string

@@ -57,7 +57,7 @@ type fault struct {
 	mirror   http.HandlerFunc
 	// cause is the expected end; empty means success.
 	cause Cause
-	// requests is how many are sent.
+	// requests is the number of requests sent.
 	requests int
 }
 

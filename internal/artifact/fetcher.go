@@ -14,7 +14,7 @@ import (
 type Fetcher struct {
 	// Store is the absolute path of the store. It must exist.
 	Store string
-	// Artifacts are what to bring, each digest once.
+	// Artifacts lists the artifacts to bring, each digest once.
 	Artifacts []Artifact
 	Source    Source
 	Policy    Policy
@@ -43,7 +43,7 @@ type entry struct {
 	err      error
 }
 
-// Kind is what an Event tells.
+// Kind names the kind of an Event.
 type Kind string
 
 // An artifact's events: Progress, Retrying, and Done once it has arrived.

@@ -40,7 +40,7 @@ func TestDamageIsSeen(t *testing.T) {
 	tests := []struct {
 		name   string
 		damage func(t *testing.T, dir string)
-		want   string // of the error; "" when there is none
+		want   string // of the error, or ""
 	}{
 		{"none", func(*testing.T, string) {}, ""},
 		{"another content of the same length", func(t *testing.T, dir string) {

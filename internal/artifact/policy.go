@@ -13,10 +13,10 @@ import (
 
 // Policy says how stubborn downloads are; zero fields take the values given here.
 type Policy struct {
-	// Tries is how often in a row, without progress, one place may fail before it is given up: 8.
-	// Some causes count for more: what is not there or not allowed is not asked for again.
+	// Tries limits the failures of one place in a row, without progress, before it is given up; it
+	// is 8. Some causes count for more: what is not there or not allowed is not asked for again.
 	Tries int
-	// Budget is how long one artifact may go without progress: 10 minutes.
+	// Budget limits the time of one artifact without progress: 10 minutes.
 	Budget time.Duration
 	// Backoff is the pause after the first round in which every place failed; it doubles with each
 	// further round up to MaxBackoff and is spread by half in both directions: 500 ms and 30 s.

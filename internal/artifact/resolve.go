@@ -62,7 +62,7 @@ func Resolve(ctx context.Context, s Source, wanted []Artifact,
 	return arts, nil
 }
 
-// overrideOf is what replaces the version that is wanted; the zero one where nothing does.
+// overrideOf returns the override of the wanted version; the zero one without an override.
 func overrideOf(a Artifact, overrides map[string]config.Override) config.Override {
 	name := string(a.Name)
 	if o, ok := overrides[release.Key(name, release.Bare(a.Version))]; ok {

@@ -112,7 +112,7 @@ func (f *Fetcher) place(dir, id string) error {
 // Collect removes from the store every entry whose digest is not in keep, and what downloads have
 // left over: unfinished directories, and kept bytes that no digest in keep still needs. Names that
 // are not the store's own remain. It follows no link and enters no mount; what it cannot remove is
-// in the error, and the rest is removed nonetheless. touch, which may be nil, is told before each
+// in the error, and the rest is removed nonetheless. touch, which may be nil, is called before each
 // removal. No Fetcher may run meanwhile.
 func Collect(store string, keep []string, touch Touch) error {
 	entries, err := os.ReadDir(store)
@@ -199,8 +199,8 @@ func removeTree(store, name string, touch Touch) error {
 	})
 }
 
-// writeback is how much may be written before the kernel is asked to begin moving it to the disk,
-// so that the fsync at the end finds little left to do.
+// writeback is the number of bytes written before the kernel is asked to begin moving them to the
+// disk, so that the fsync at the end finds little left to do.
 const writeback = 8 << 20
 
 // diskWriter writes a file whose write errors tell that they are this machine's own.

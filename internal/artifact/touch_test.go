@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 )
 
-// fuse stops whoever touches the store for the n-th time, for ever, as SIGKILL would: nothing after
+// fuse stops the caller of the n-th touch of the store, for ever, as SIGKILL would: nothing after
 // that is executed, not even what is deferred. It counts the touches.
 type fuse struct {
 	n, left int64

@@ -24,7 +24,7 @@ var driftKinds = []string{
 	"path", "unit", "sysctl", "module", "swap", "package", "opening", "node", "store", "arc",
 }
 
-// DriftPolicyOf is what happens when a thing of a kind is no longer as configured.
+// DriftPolicyOf returns the policy for a thing of a kind that is no longer as configured.
 func (a Agent) DriftPolicyOf(kind string) string {
 	if policy, ok := a.DriftPolicies[kind]; ok {
 		return policy
@@ -74,7 +74,7 @@ func checkArtifacts(c Config, r *report) {
 	}
 }
 
-// isLoopback: metrics are not for the network, which nobody authenticates.
+// isLoopback: metrics are not for the network, as no client is authenticated.
 func isLoopback(s string) bool {
 	at, err := netip.ParseAddrPort(s)
 	return err == nil && at.Addr().IsLoopback() && at.Port() != 0

@@ -87,7 +87,8 @@ func TestCredentialRemains(t *testing.T) {
 	}
 }
 
-// Networks that are left open are those of before; an empty list is none, also when it is kept.
+// Networks that are left open keep their previous values; an empty list is none, also when it is
+// kept.
 func TestDirectNetworksRemain(t *testing.T) {
 	document := func(cni string) document {
 		return tokenDocument(t).with(t, `{"cni": `+cni+`}`)

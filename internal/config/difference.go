@@ -176,7 +176,7 @@ func (c Config) Disturbs(to Config) bool {
 	return err != nil || wrong != nil || len(Disturbing(before, after)) > 0
 }
 
-// Disruption is how long draining and proving a node takes at most in a change.
+// Disruption returns the max time of draining and proving a node in a change.
 func (a Agent) Disruption() time.Duration {
 	return a.UpgradePolicy.DrainDeadline() + duration(cmp.Or(a.ReadyTimeout, defaultReadyTimeout))
 }

@@ -15,7 +15,7 @@ import (
 // maxSize bounds a configuration file, in bytes; a whole one has a few kilobytes.
 const maxSize = 1 << 20
 
-// Loaded is what one read of a configuration file has given.
+// Loaded holds the result of one read of a configuration file.
 type Loaded struct {
 	Config Config
 	// Document is the canonical form of the very bytes that Config was parsed from (Canonical).
@@ -25,10 +25,10 @@ type Loaded struct {
 	Warnings []Warning
 }
 
-// Load reads the configuration of this machine from a file. It refuses a file that somebody other
-// than root could change (see Trusted), and one that holds a secret and others can read. before is
-// the configuration that is applied on this machine, or nil (see Host). Problems of the document
-// are found in the error with errors.AsType, and AsProblems lists all that is in the error. The
+// Load reads the configuration of this machine from a file. It refuses a file that users other than
+// root could change (see Trusted), and one that holds a secret and others can read. before is the
+// configuration that is applied on this machine, or nil (see Host). Problems of the document are
+// found in the error with errors.AsType, and AsProblems lists all that is in the error. The
 // warnings are there also with an error.
 func Load(path string, before *Config) (Loaded, error) {
 	// Asked before the file is opened: if only root can change it now, only root can until then.
@@ -94,16 +94,16 @@ func private(path string, info fs.FileInfo, c Config) error {
 		"(mode %s); run `chmod 600 %s`", path, octal(info.Mode()), ShellWord(path))
 }
 
-// Host is what a configuration takes from the machine it is for.
+// Host holds the input of a configuration from the machine it is for.
 type Host struct {
 	// HostName is the default of the Node's and the Arc machine's name.
 	HostName string
 	// Arch is amd64 or arm64.
 	Arch string
-	// Before is the configuration that is applied on this machine; nil when there is none. What a
-	// document leaves open and was resolved then is taken from it: the five versions,
-	// azure.kubeletCredential, azure.arc.roles, azure.arc.machineName, agent.nodeName, and those of
-	// node.kubelet that protect the machine and its pods (completeSafety).
+	// Before is the configuration that is applied on this machine, or nil. What a document leaves
+	// open and was resolved then is taken from it: the five versions, azure.kubeletCredential,
+	// azure.arc.roles, azure.arc.machineName, agent.nodeName, and those of node.kubelet that
+	// protect the machine and its pods (completeSafety).
 	Before *Config
 }
 

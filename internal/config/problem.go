@@ -14,7 +14,7 @@ import (
 type Problem struct {
 	// Path is where, as users write it: node.labels["a.b/c"], node.taints[0]; "" is the document.
 	Path string `json:"path"`
-	// Value is what is there, in JSON, shortened; "[redacted]" for a secret, "" if it is no help.
+	// Value is the value found, in JSON, shortened; "[redacted]" for a secret, "" if it is no help.
 	Value string `json:"value,omitempty"`
 	// Message says what is allowed or what to do.
 	Message string `json:"message"`

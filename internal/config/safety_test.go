@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// safety is what a configuration says about protecting the machine and its pods.
+// safety holds the settings of a configuration that protect the machine and its pods.
 type safety struct {
 	Seccomp         *bool
 	Pids            *int

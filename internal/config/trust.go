@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// maxLinks is how many symbolic links Linux follows in one path (path_resolution(7)).
+// maxLinks is Linux's limit of symbolic links in one path (path_resolution(7)).
 const maxLinks = 40
 
-// Trusted is an error when others than root could change the file at path, or replace it: what root
-// reads there would not be root's decision. As sshd's StrictModes does, it wants the file and every
-// directory above it to belong to root and be writable by nobody else; symbolic links are followed,
+// Trusted returns an error when others than root could change the file at path, or replace it: root
+// would not decide what it reads there. As sshd's StrictModes does, it wants the file and every
+// directory above it to belong to root and be writable by no one else; symbolic links are followed,
 // and the directories above the links count too. A caller who is not root is trusted like root, and
 // so is a sticky directory then. The error ends with the command that cures it.
 func Trusted(path string) error {
@@ -43,11 +43,11 @@ type trust struct {
 	readlink func(string) (string, error)
 }
 
-// flaw is a file or directory that somebody else can change.
+// flaw is a file or directory that another user can change.
 type flaw struct {
 	path, why string
-	// cure is the command that takes the access away; "" where the directory is meant to be
-	// somebody else's, so that only another place for the file helps.
+	// cure is the command that takes the access away; "" where the directory is meant to belong to
+	// another user, so that only another place for the file helps.
 	cure string
 }
 

@@ -120,7 +120,7 @@ func TestTrusted(t *testing.T) {
 	}
 }
 
-// safeDir is a directory that nobody but root and the caller can change. A test of root's needs one
+// safeDir returns a directory that only root and the caller can change. A test of root's needs one
 // outside of /tmp.
 func safeDir(t *testing.T) string {
 	t.Helper()

@@ -78,8 +78,8 @@ func TestOpenVersionsFollowKubernetes(t *testing.T) {
 	}
 }
 
-// TestWarningsOfAnOpenVersion holds that whoever leaves the version of Kubernetes open is warned as
-// one who writes the same version.
+// TestWarningsOfAnOpenVersion holds that a document that leaves the version of Kubernetes open gets
+// the warnings of one with the same version.
 func TestWarningsOfAnOpenVersion(t *testing.T) {
 	for kubernetes, want := range map[string]int{"1.36.4": 1, "1.34.4": 0} {
 		const containerd = `{"containerd": {"version": "2.1.9"}}`

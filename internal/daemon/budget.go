@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Budget bounds how often one thing is repaired in a time: what comes back more often has somebody
-// who changes it, and restarting services against him harms the node.
+// Budget bounds how often one thing is repaired in a time. If it drifts more often, another process
+// changes it, and restarting services against that process harms the node.
 type Budget struct {
 	Most   int
 	Within time.Duration

@@ -150,8 +150,8 @@ func TestBudgetRestarted(t *testing.T) {
 	})
 }
 
-// A repair that fails is tried again with its pauses, also when what it does to the machine is told
-// as a hint; and what a hint tells meanwhile is checked at once.
+// A repair that fails is tried again with its pauses, also when its changes to the machine arrive
+// as a hint; and the subject of a hint is checked at once.
 func TestRepairFailsWithHints(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		ctx, stop := context.WithCancel(t.Context())

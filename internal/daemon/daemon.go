@@ -30,17 +30,17 @@ type Node interface {
 	Leave(ctx context.Context) transition.Outcome
 }
 
-// Finding is what a check has found.
+// Finding holds the result of a check.
 type Finding struct {
-	// Left tells that the machine is no node any more: somebody has run unbootstrap.
+	// Left reports that the machine is no node any more: an operator has run unbootstrap.
 	Left bool
 	// Summary is one line for systemd's status.
 	Summary string
-	// Drift names what is not as it was applied, and Repair what of it is to be put right.
+	// Drift names what is not as it was applied, and Repair the part of it to repair.
 	Drift, Repair []string
 	// Reconcile tells that a repair is not enough, as when the API server has another address.
 	Reconcile bool
-	// Every is how often to check; 0 is each minute.
+	// Every is the interval between checks; 0 is a minute.
 	Every time.Duration
 }
 
@@ -58,7 +58,7 @@ type Daemon struct {
 	Notify   func(message string)
 	Watchdog time.Duration
 	Budget   *Budget
-	// Told is told what the worker does: when a job begins and once it ends; nil tells nobody.
+	// Told is called when a job of the worker begins and once it ends; it may be nil.
 	Told func(Job)
 	Log  *slog.Logger
 
@@ -93,7 +93,7 @@ type Job struct {
 	Err error
 }
 
-// JobKind is what the worker does.
+// JobKind names a job of the worker.
 type JobKind string
 
 // The jobs.
@@ -351,15 +351,16 @@ const (
 	hintMost = 8 * time.Second
 	// lookAgain is the longest rest before a time waited for: the clock may be set meanwhile.
 	lookAgain = 10 * time.Minute
-	// stall is how long a worker may make no progress: longer than any wait (TestNoWaitIsAStall).
+	// stall is the time that a worker may make no progress: longer than any wait
+	// (TestNoWaitIsAStall).
 	stall = 150 * time.Second
-	// feeds is how often the watchdog is fed in each of its intervals.
+	// feeds is the number of times that the watchdog is fed in each of its intervals.
 	feeds = 4
-	// checkMost bounds a check, repairMost a repair, and stopMost the wait for a worker that is
-	// told to stop: systemd waits for a minute (TimeoutStopSec).
+	// checkMost bounds a check, repairMost a repair, and stopMost the wait for a worker that has to
+	// stop: systemd waits for a minute (TimeoutStopSec).
 	checkMost  = time.Minute
 	repairMost = 20 * time.Minute
 	stopMost   = 45 * time.Second
-	// proofMost is how long a proof may take that a new configuration waits for.
+	// proofMost limits the time of a proof that a new configuration waits for.
 	proofMost = 5 * time.Minute
 )

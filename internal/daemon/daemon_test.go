@@ -124,7 +124,7 @@ func (b *bench) Leave(ctx context.Context) transition.Outcome {
 	return transition.Of(b.leave(ctx))
 }
 
-// busy is how a job ends while another command works.
+// busy is the outcome of a job while another command works.
 var busy = &transition.Outcome{Kind: transition.Busy, Err: errors.New("bootstrap is at work")}
 
 // times are when jobs of a kind were begun, since the last take.
@@ -162,7 +162,7 @@ func (b *bench) told(prefix string) []string {
 	return told
 }
 
-// inBubble runs a test in simulated time and fails unless its daemon ends when it is told to.
+// inBubble runs a test in simulated time and fails unless its daemon ends on request.
 func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -398,7 +398,7 @@ func rest(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// A machine that somebody has given back ends the daemon, whoever notices first.
+// A machine that an operator has given back ends the daemon, no matter which job notices first.
 func TestLeft(t *testing.T) {
 	for name, leave := range map[string]func(*bench){
 		"reconcile": func(b *bench) {
@@ -501,7 +501,7 @@ func TestBeatIsMonotonic(t *testing.T) {
 	}
 }
 
-// Without a watchdog nobody is fed.
+// Without a watchdog nothing is fed.
 func TestNoWatchdog(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.daemon.Watchdog = 0
@@ -513,8 +513,8 @@ func TestNoWatchdog(t *testing.T) {
 	})
 }
 
-// A worker that does not end when it is told to does not keep the daemon from ending; neither does
-// a check take longer than its time.
+// A worker that ignores the request to end does not keep the daemon from ending; neither does a
+// check take longer than its time.
 func TestDeadlines(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		bounded := false
@@ -593,7 +593,7 @@ func TestCheckAsks(t *testing.T) {
 	})
 }
 
-// Whoever wants to know is told what the worker does, and how it has ended.
+// Told is called when a job of the worker begins and when it ends, with its outcome.
 func TestTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var told []Job

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// What a server says is told in part, and not cut within a character.
+// Messages of a server are shortened, and not cut within a character.
 func TestShorten(t *testing.T) {
 	long := strings.Repeat("é", 400)
 	for _, text := range []string{"short", long, "x" + long} {

@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// URL is a configuration URL. Whoever has it can join as its node, so it is a secret.
+// URL is a configuration URL. It lets its holder join as its node, so it is a secret.
 type URL struct {
 	config.Secret
 	// Host is the server that the URL names, with its port if it has one.
@@ -60,7 +60,7 @@ func (e *DeadError) Error() string {
 // Fetcher fetches what a configuration URL gives.
 type Fetcher struct {
 	Client *http.Client
-	// For is how long is tried again what may pass; Waiting is told of each failure before that.
+	// For limits the retries of temporary failures; Waiting is called for each failure before that.
 	For     time.Duration
 	Waiting func(err error, pause time.Duration)
 }

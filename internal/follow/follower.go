@@ -97,7 +97,7 @@ func (f *Follower) Run(ctx context.Context) {
 			f.Machine.Unusable(answer.Deleted.ConfigVersion, err)
 		}
 		if err != nil && ctx.Err() != nil {
-			return // it has not failed: somebody has ended it
+			return // it has not failed: the caller has ended it
 		}
 		// The first poll is never held back. The next one is to be soon, or a change would wait.
 		answer.Waited = answer.Waited || first && f.etag != "" && f.Wait > 0
@@ -215,7 +215,8 @@ func older(a, b string) bool {
 }
 
 const (
-	// usualInterval is how often is asked unless the provider says otherwise, give or take a third.
+	// usualInterval is the interval of polls unless the provider sets another, give or take a
+	// third.
 	usualInterval = 30 * time.Second
 	// The least and the most that a provider may say.
 	leastInterval = 5 * time.Second

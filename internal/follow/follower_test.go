@@ -25,8 +25,8 @@ const (
 // shared is the lock of both fakes, which a test and its Follower look at and change.
 type shared struct{ mutex sync.Mutex }
 
-// locked does something under the lock. It must not sleep: simulated time stands still while
-// somebody waits for a mutex.
+// locked does something under the lock. It must not sleep: simulated time stands still while a
+// goroutine waits for a mutex.
 func (s *shared) locked(do func()) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -86,7 +86,7 @@ func shown(stone agentapi.Tombstone) http.HandlerFunc {
 		"additionalInfo":[{"type":"FlexNodeConfigTombstone","info":%s}]}}`, text))
 }
 
-// asked is how often the provider was polled.
+// asked returns the number of polls of the provider.
 func (p *provider) asked() (n int) {
 	p.locked(func() { n = len(p.polls) })
 	return n
@@ -451,8 +451,8 @@ func TestFollowerIsHeldBackSoon(t *testing.T) {
 	})
 }
 
-// A poll or a fetch that is given up since somebody ends the following is not told as a poll that
-// has failed.
+// A poll or a fetch that is given up since the caller ends the following is not reported as a
+// failed poll.
 func TestFollowerEnds(t *testing.T) {
 	var machine *fakeMachine
 	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
@@ -531,8 +531,8 @@ func TestOldReportIsNotRepeated(t *testing.T) {
 	})
 }
 
-// A report that is given up since somebody ends the reporting has not failed: the next one need not
-// wait.
+// A report that is given up since the caller ends the reporting has not failed: the next one need
+// not wait.
 func TestReporterEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked int

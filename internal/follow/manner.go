@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
-// Manner is how a provider is asked; the zero value does not ask it.
+// Manner describes the way to ask a provider; the zero value does not ask it.
 type Manner struct {
 	Asks bool
 	// Signs tells that the provider's own listener is asked, with the machine's key.
@@ -24,7 +24,7 @@ type Manner struct {
 	// unread has what the configuration says.
 	identity string
 	unread   config.Azure
-	// Config is what says so, with its credentials.
+	// Config is the configuration that says so, with its credentials.
 	Config config.Config
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// heartbeat is how often a node that has not changed is reported, with half as much more or less.
-// fresh is how old such a report may be.
+// heartbeat is the interval of reports of a node that has not changed, with half as much more or
+// less. fresh is the max age of such a report.
 const (
 	heartbeat = time.Hour
 	fresh     = 30 * time.Minute
@@ -27,14 +27,14 @@ type Reporter struct {
 	says chan said // the last report, until Run takes it
 	last said
 	told string // what was reported last
-	// failed is how many tries failed in a row; overdue tells that a report was due and too old.
+	// failed counts the failed tries in a row; overdue reports that a report was due and too old.
 	failed  int
 	overdue bool
 	// after is when the next try may be, after one that has failed.
 	after time.Time
 }
 
-// said is how the node was at a time.
+// said holds the report of the node at a time.
 type said struct {
 	report *agentapi.Report
 	at     time.Time
@@ -45,7 +45,8 @@ func NewReporter(r *Resource, log *slog.Logger) *Reporter {
 	return &Reporter{Resource: r, Log: log, says: make(chan said, 1)}
 }
 
-// Say is told how the node is now. It does not wait; of several reports the last one counts.
+// Say takes the present report of the node. It does not wait; of several reports the last one
+// counts.
 func (r *Reporter) Say(report agentapi.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +93,7 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 	}
 	if err := r.Resource.Report(ctx, *report); err != nil {
 		if ctx.Err() != nil {
-			return 0 // it has not failed: somebody has ended it
+			return 0 // it has not failed: the caller has ended it
 		}
 		p := pace{failures: r.failed}
 		if r.failed++; r.failed == 1 {

@@ -30,12 +30,12 @@ type Resource struct {
 	Trial bool
 }
 
-// Answer is what a poll has brought.
+// Answer holds the result of a poll.
 type Answer struct {
 	// ETag names the offer; Version is its configVersion, "" when the offer is the one that was
 	// named in the poll, or none yet.
 	ETag, Version string
-	// Interval is how often the provider wants to be asked; 0 when it does not say.
+	// Interval is the interval of polls that the provider wants; 0 when it does not say.
 	Interval time.Duration
 	// Waited tells that the provider has held the request back, Woken that it has answered before
 	// it had to although the offer is the same: what it held back may begin.

@@ -9,9 +9,9 @@ const (
 	formerFor = 5 * time.Minute
 )
 
-// Ways are how the provider is asked: as the applied configuration says, and, until it has answered
-// in that manner, in turns with the manner in which it has answered last. A change that cuts a node
-// off from its provider could not be taken back otherwise.
+// Ways holds the ways to ask the provider: as the applied configuration says, and, until it has
+// answered in that manner, in turns with the manner in which it has answered last. A change that
+// cuts a node off from its provider could not be taken back otherwise.
 type Ways struct {
 	current, former Manner // former is the zero value where current is the only way
 	// Asked is the one of the two that is in use since turned; Back means the former.

@@ -122,7 +122,7 @@ func (s Reader) Config(id string) (config.Config, error) {
 	return g.Config, err
 }
 
-// read reads a file of a generation. A missing one is damage: who asks was pointed to it.
+// read reads a file of a generation. A missing one is damage: the caller was pointed to it.
 func (s Reader) read(file string) ([]byte, error) {
 	data, err := s.Files.ReadFile(file)
 	switch {

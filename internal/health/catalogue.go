@@ -203,7 +203,7 @@ func (c Condition) of(u Use) bool {
 	})
 }
 
-// longestMessage is what the resource provider takes of a message, in bytes.
+// longestMessage is the resource provider's limit of a message, in bytes.
 const longestMessage = 1024
 
 // judge checks a condition whose evidence was gathered.

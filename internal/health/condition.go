@@ -40,7 +40,7 @@ type Condition struct {
 	// Reason is one CamelCase word for programs; Message is what is wrong and the cure, for people.
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`
-	// Owner is who can cure it; "" while nothing is wrong.
+	// Owner names the party that can cure it; "" while nothing is wrong.
 	Owner string `json:"owner,omitempty"`
 	// Since is when status and reason became as they are.
 	Since time.Time `json:"since"`
@@ -48,7 +48,7 @@ type Condition struct {
 	Remedies []string `json:"remedies,omitempty"`
 }
 
-// Merge returns now, with the Since of before where status and reason have not changed.
+// Merge returns now, with the previous Since where status and reason have not changed.
 func Merge(before, now []Condition) []Condition {
 	merged := slices.Clone(now)
 	for i, c := range merged {

@@ -23,7 +23,7 @@ const (
 	Skipped = "skipped" // its evidence was not gathered
 )
 
-// Diagnosis is a condition as somebody is told it who asks what is wrong.
+// Diagnosis is a condition in the form that doctor shows.
 type Diagnosis struct {
 	Condition
 	Layer   Layer  `json:"layer"`
@@ -104,7 +104,7 @@ func severity(d Diagnosis) int {
 	return 1
 }
 
-// depth is how far from the machine something is wrong.
+// depth returns the distance of a fault from the machine.
 func depth(d Diagnosis) int {
 	first := slices.IndexFunc(catalogue(), func(known entry) bool { return known.layer == d.Layer })
 	return first*1000 + slices.Index(Names(), d.Type)

@@ -25,7 +25,7 @@ func TestConditionsAreInTheOrderOfTheirLayers(t *testing.T) {
 	}
 }
 
-// Nothing is the cause of its own cause: every finding is told.
+// Nothing is the cause of its own cause: every finding is shown.
 func TestNothingIsLostInACircle(t *testing.T) {
 	var all []Diagnosis
 	for _, name := range Names() {
@@ -92,7 +92,7 @@ func TestClocksOfServersDiffer(t *testing.T) {
 	}
 }
 
-// What all servers have in common is told once.
+// A remedy that all servers have in common is shown once.
 func TestOneRemedyForManyServers(t *testing.T) {
 	silent := func(name string) Endpoint {
 		return Endpoint{URL: name, Needed: true, Err: &kube.Fault{

@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Answer is what one question brought: zero when nobody asked, else a value or an error.
+// Answer holds the result of one question: zero when it was not asked, else a value or an error.
 type Answer[T any] struct {
 	Asked bool
 	Value T
@@ -37,7 +37,7 @@ func (a Answer[T]) missing() Condition {
 	return unknown(notAnswered, oneLine(a.Err))
 }
 
-// Evidence is what conditions are computed from. Zero was not gathered, and makes them Unknown.
+// Evidence holds the input of conditions. Zero was not gathered, and makes them Unknown.
 type Evidence struct {
 	Now time.Time
 	// Today is the day by which the end of support is judged, such as 2026-11-26; "" judges none.
@@ -45,7 +45,7 @@ type Evidence struct {
 	// Paused is PauseText of a machine that is paused; "" of another.
 	Paused string
 	Wanted Wanted
-	// Machine is what was found on the machine, nil when it was not examined.
+	// Machine holds the findings on the machine, nil when it was not examined.
 	Machine *Machine
 	// Observed says what of the machine could not be observed, and why.
 	Observed Answer[struct{}]
@@ -54,16 +54,17 @@ type Evidence struct {
 
 	// Detector is the node-problem-detector.
 	Containerd, Kubelet, Detector Answer[Service]
-	// Runtime is what kube.Runtime says, asked of a containerd that runs.
+	// Runtime is the answer of kube.Runtime, asked of a containerd that runs.
 	Runtime Answer[struct{}]
-	// Unanswered is how many questions in a row the container runtime has not answered.
+	// Unanswered counts the questions in a row that the container runtime has not answered.
 	Unanswered int
-	// Healthz is what kubelet's healthz endpoint says.
+	// Healthz is the answer of kubelet's healthz endpoint.
 	Healthz Answer[struct{}]
 
-	// Probe is what kube.Probe says; an error that is no *kube.Fault means: no credential to try.
+	// Probe is the answer of kube.Probe; an error that is no *kube.Fault means: no credential to
+	// try.
 	Probe Answer[struct{}]
-	// Credential is what kube.Client.WhoAmI says.
+	// Credential is the answer of kube.Client.WhoAmI.
 	Credential    Answer[string]
 	ServerVersion Answer[string]
 	CSRs          Answer[[]kube.CSR]
@@ -71,21 +72,21 @@ type Evidence struct {
 	Lease         Answer[kube.Lease]
 	Pods          Answer[[]corev1.Pod]
 	Services      Answer[kube.Services]
-	// Serving tells until when kubelet's serving certificate is valid, the zero time that there is
-	// none; asked for where the cluster is to issue it.
+	// Serving is the expiry of kubelet's serving certificate, or the zero time; asked for where the
+	// cluster is to issue it.
 	Serving Answer[time.Time]
 
-	// Arc is how the machine stands with Azure Arc; Authorised whether the cluster still authorises
-	// its identity, asked only where kubelet shows that.
+	// Arc is the machine's registration with Azure Arc; Authorised whether the cluster still
+	// authorises its identity, asked only where kubelet shows that.
 	Arc        Answer[Arc]
 	Authorised Answer[bool]
 
-	// Upkeep is what wears out or changes under a node, nil when it was not gathered.
+	// Upkeep holds the parts of a machine that wear out or change, nil when it was not gathered.
 	Upkeep *Upkeep
-	// Examined is what only Examine asks for, nil when it was not gathered.
+	// Examined holds the evidence that only Examine gathers, nil when it was not gathered.
 	Examined *Examined
 
-	// Metadata is how a pod's connection to the metadata service ended.
+	// Metadata is the result of a pod's connection to the metadata service.
 	Metadata Answer[Metadata]
 
 	// Damaged are the names of artifacts whose files are no longer what was verified.
@@ -103,13 +104,14 @@ type Evidence struct {
 // Wanted is the configuration of the node.
 type Wanted struct {
 	config.Config
-	// ArcRole is what the identity of an Arc machine needs in the cluster.
+	// ArcRole is the role that the identity of an Arc machine needs in the cluster.
 	ArcRole string
 	// Settling is for how long kubelet must have run as one process; 0 is 10 s.
 	Settling time.Duration
 }
 
-// Machine is what was found on the machine, Units those of runtimes and kubelets that are not ours.
+// Machine holds the findings on the machine, Units those of runtimes and kubelets that are not
+// ours.
 type Machine struct {
 	host.Facts
 	// Installed tells that the node's files are on the machine already.
@@ -132,7 +134,7 @@ type Firewall struct {
 type Service struct {
 	Active   bool
 	PID      int
-	Restarts int       // by systemd, since somebody started it (NRestarts)
+	Restarts int       // by systemd, since it was last started by hand (NRestarts)
 	Since    time.Time // when its process was started
 	Log      []string  // its last lines
 }

@@ -105,7 +105,7 @@ func resolverConfigured(e Evidence) Condition {
 	return holds()
 }
 
-// slowSync is how long a small file may take to be on a disk that is good enough: containerd and
+// slowSync is the max time for a small file to reach a disk that is fast enough: containerd and
 // kubelet write down all that they do, and wait for each time.
 const slowSync = 250 * time.Millisecond
 
@@ -143,18 +143,18 @@ func packagesInOrder(e Evidence) Condition {
 	return holds()
 }
 
-// Examined is evidence that costs too much, or changes too much, to be gathered each minute:
-// somebody who asks what is wrong waits for it.
+// Examined holds evidence that costs too much, or changes too much, to be gathered each minute:
+// only an operator who runs doctor waits for it.
 type Examined struct {
 	host.Examination
 	// Configuration is whether the machine's configuration can be used; State whether what the
 	// agent has recorded can be read.
 	Configuration, State Answer[struct{}]
-	// Unprivileged tells that somebody other than root asks, who cannot see what is the node's own.
+	// Unprivileged reports that the caller is not root, and cannot see what is the node's own.
 	Unprivileged bool
 	// CgroupV1Allowed tells that the owner has had kubelet accept version 1.
 	CgroupV1Allowed bool
-	// Taken are ports of kubelet that somebody listens on while kubelet does not run.
+	// Taken are ports of kubelet that another process listens on while kubelet does not run.
 	Taken []int
 	// Endpoints are the servers that the configuration needs, and how they were reached.
 	Endpoints Answer[[]Endpoint]

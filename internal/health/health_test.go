@@ -147,7 +147,7 @@ func withNode(change func(*kube.Node)) Evidence {
 	return e
 }
 
-// expect is what one condition must be for some evidence.
+// expect describes the condition expected for some evidence.
 type expect struct {
 	name     string
 	evidence Evidence

@@ -114,7 +114,7 @@ func directoriesFree(e Evidence) Condition {
 		"move it away or remove it")
 }
 
-// nodeAddressPresent: kubelet takes an address that the machine lacks, and nobody reaches it there.
+// nodeAddressPresent: kubelet takes an address that the machine lacks, where it cannot be reached.
 func nodeAddressPresent(e Evidence) Condition {
 	if e.Wanted.Node.Kubelet.NodeIP == "" {
 		return holds() // kubelet chooses one of the machine's

@@ -114,8 +114,8 @@ func TestNodeAddressPresent(t *testing.T) {
 	})
 }
 
-// Pod subnets of a family that the machine or the cluster does not have are told, and not found out
-// by pods that do not start.
+// Pod subnets of a family that the machine or the cluster does not have are reported before pods
+// fail to start.
 func TestPodSubnetsFit(t *testing.T) {
 	pods := func(noIPv6 bool, cidrs ...string) Evidence {
 		return machine(func(m *Machine) { m.NoIPv6, m.PodCIDRs = noIPv6, cidrs })

@@ -230,10 +230,10 @@ func nodeOwned(e Evidence) Condition {
 		run("or, if that machine is gone, have the cluster's operator run `kubectl delete node %s`", name)
 }
 
-// anothers reports whether what a Node says is of another machine: both identifiers differ, or one
-// does and that machine is still heard of. A system that was installed anew has another machineID,
-// and a disk that has moved another systemUUID: their former Nodes are no longer Ready. What one
-// side does not know says nothing.
+// anothers reports whether a Node describes another machine: both identifiers differ, or one does
+// and that machine is still heard of. A reinstalled system has another machineID, and a disk that
+// has moved another systemUUID: their former Nodes are no longer Ready. What one side does not know
+// says nothing.
 func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
 	same, differ := false, false
 	for _, id := range [][2]string{{info.MachineID, m.MachineID}, {info.SystemUUID, m.SystemUUID}} {
@@ -244,7 +244,7 @@ func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
 	return differ && (heard || !same)
 }
 
-// podStart is how long kubelet may take to begin with a pod.
+// podStart limits the time in which kubelet begins with a pod.
 const podStart = 30 * time.Second
 
 // podsSynchronized: kubelet begins with every pod that is bound to its Node.

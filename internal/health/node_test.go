@@ -35,7 +35,7 @@ func restarted(age time.Duration) Evidence {
 	})
 }
 
-// R1: a Node that was deleted is told from an API server that does not answer.
+// R1: a Node that was deleted is distinguished from an API server that does not answer.
 func TestNodeRegistered(t *testing.T) {
 	const reason = "NodeMissing"
 	check(t, NodeRegistered, []expect{
@@ -185,7 +185,7 @@ func TestLabelsApplied(t *testing.T) {
 	})
 }
 
-// m8: a node may not change its taints, and nobody said so.
+// m8: a node may not change its taints, and no message said so.
 func TestTaintsApplied(t *testing.T) {
 	taint := func(text string) Evidence {
 		return with(func(e *Evidence) { e.Wanted.Node.Taints = []string{text} })

@@ -84,7 +84,7 @@ func credentialValid(e Evidence) Condition {
 	return e.Credential.missing()
 }
 
-// joinAgain is how a machine gets another credential.
+// joinAgain describes the way to another credential for a machine.
 const joinAgain cure = "a node that was created as a flexNodeConfig: ask the operator to run " +
 	"regenerateToken, and give the new URL to this machine with " +
 	"`aks-flex-node agent --config-url-file -`; another: put a new bootstrap token into the " +
@@ -235,7 +235,7 @@ func proxies(pod corev1.Pod) bool {
 // linkLocal reports whether DNS is a cache on each node (NodeLocal DNSCache).
 func linkLocal(address string) bool { return strings.HasPrefix(address, "169.254.") }
 
-// Arc is how the machine stands with Azure Arc, as far as its Arc agent knows.
+// Arc describes the machine's registration with Azure Arc, as far as its Arc agent knows.
 type Arc struct {
 	// Machine is the ARM id under which it is registered, "" when it is not; Recorded is the one
 	// that the node was enrolled as.
@@ -342,7 +342,7 @@ func pathMTU(e Evidence) Condition {
 	return holds()
 }
 
-// mostAhead is how far two clocks may differ. Entra ID and certificates forgive five minutes.
+// mostAhead is the max difference of two clocks. Entra ID and certificates forgive five minutes.
 const mostAhead = time.Minute
 
 // clockAccurate compares the clocks of the servers. Where they differ from each other, it is not

@@ -67,7 +67,7 @@ func TestCredentialValid(t *testing.T) {
 	})
 }
 
-// M13: the default kubelet was newer than the API server, and nobody said so.
+// M13: the default kubelet was newer than the API server, and no message said so.
 func TestVersionsCompatible(t *testing.T) {
 	versions := func(kubelet, server string) Evidence {
 		return with(func(e *Evidence) {

@@ -119,7 +119,7 @@ func kubeletHealthy(e Evidence) Condition {
 }
 
 // servingCertificate: a kubelet that asks the cluster for its serving certificate, and has none
-// yet, answers nobody: logs and exec do not work.
+// yet, answers no requests: logs and exec do not work.
 func servingCertificate(e Evidence) Condition {
 	switch {
 	case !e.Wanted.Node.Kubelet.ServerTLSBootstrap:
@@ -201,7 +201,7 @@ func diagnose(log []string, registering bool) (Condition, bool) {
 	return Condition{}, false
 }
 
-// longestLine is how much of a line of a log is quoted, in bytes.
+// longestLine limits the quoted part of a line of a log, in bytes.
 const longestLine = 240
 
 // klogError begins an error in kubelet's log: severity, date, time, thread, place in the source.

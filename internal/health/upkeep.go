@@ -19,21 +19,21 @@ type Upkeep struct {
 	// Swaps are the swap areas in use on a machine that is a node.
 	Swaps []string
 	// HostNames are the names that the machine has, now and after a boot, where kubelet goes by
-	// them: there is none where kubelet is given its Node's name.
+	// them: the list is empty where kubelet is given its Node's name.
 	HostNames []string
 	// CA holds the cluster's certificates in PEM, "" when they are not known.
 	CA string
 	// Client is kubelet's client certificate, asked for on a node that shows one; Principal the
 	// credential of the service principal, asked for where it is known when that ends.
 	Client, Principal Answer[Validity]
-	// Polls is how the provider is asked; nil when nobody asks it.
+	// Polls describes the polls of the provider; nil when it is not polled.
 	Polls *Polls
 }
 
 // Validity is from when to when a certificate is valid.
 type Validity struct{ From, To time.Time }
 
-// Polls is how the provider is asked.
+// Polls describes the polls of the provider.
 type Polls struct {
 	// First is when it was asked for the first time, Answered when it has answered last.
 	First    time.Time `json:"first"`
@@ -48,7 +48,7 @@ type Polls struct {
 	Kept string `json:"kept,omitempty"`
 	// Second is SecondRefused or SecondSeen; "" without another machine.
 	Second string `json:"second,omitempty"`
-	// Failures is how many polls in a row have failed.
+	// Failures counts the polls in a row that have failed.
 	Failures int `json:"failures,omitempty"`
 	// Received and Applied are the configVersions that the machine has and that it runs on.
 	Received string `json:"received,omitempty"`
@@ -119,7 +119,7 @@ func hostNameStable(e Evidence) Condition {
 	return holds()
 }
 
-// settled is how long after a boot a time service may take.
+// settled is the time that a time service may take after a boot.
 const settled = 10 * time.Minute
 
 // timeSynchronized: a clock that nothing corrects drifts until certificates and tokens are refused.
@@ -275,7 +275,7 @@ const secondMachine = "SecondMachine"
 // that fail are five minutes apart, or as long as an hour where the owner says so.
 const unanswered = 15 * time.Minute
 
-// providerAnswers: a node whose provider does not answer goes on, and is told of no change.
+// providerAnswers: a node whose provider does not answer goes on, and receives no change.
 func providerAnswers(e Evidence) Condition {
 	p := e.Upkeep.Polls
 	if !e.Wanted.ContinuousMonitoring || p == nil {

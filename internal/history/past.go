@@ -48,8 +48,8 @@ type Memory struct {
 	// Applied and Previous are generations; "" without one.
 	Applied, Previous string
 	Transition        *transition.Transition
-	// Received is what a provider has delivered last, with the digest of its document, and Runs what
-	// the machine runs on; zero for none.
+	// Received is the resource that a provider has delivered last, with the digest of its document,
+	// and Runs the one that the machine runs on; zero for none.
 	Received, Runs config.Resource
 	Digest         string
 	// Waits is why the former is not applied yet; "" when that is not known.
@@ -77,7 +77,7 @@ func (p Past) when() time.Time {
 	return time.Time{}
 }
 
-// pending is what the machine is to become: by a change under way, or received and waiting.
+// pending returns the pending entry: a change under way, or a configuration received and waiting.
 func (m Memory) pending() []Past {
 	if t := m.Transition; t != nil && t.To != "" && t.To != t.From {
 		p := Past{Generation: t.To, At: &t.Began, State: StateChanging,
@@ -169,7 +169,7 @@ func Find(
 		"kept", name)
 }
 
-// Comparison is what differs between two generations.
+// Comparison holds the differences between two generations.
 type Comparison struct {
 	From string `json:"from"`
 	To   string `json:"to"`

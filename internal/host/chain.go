@@ -139,7 +139,7 @@ func target(rule string) string {
 	return name
 }
 
-// ownNetwork is how the CNI plugins name our network in their rules.
+// ownNetwork is the name of our network in the rules of the CNI plugins.
 const ownNetwork = "aks-flex-node"
 
 // networkName finds the network that a rule of a CNI plugin belongs to; its comment says

@@ -99,8 +99,7 @@ func TestChains(t *testing.T) {
 	}
 }
 
-// podman is what podman 3.4 has in the nat table beside a pod of ours, both with a port of the
-// machine.
+// podman holds podman 3.4's nat table beside a pod of ours, both with a port of the machine.
 const podman = `*nat
 :PREROUTING ACCEPT [0:0]
 :POSTROUTING ACCEPT [0:0]

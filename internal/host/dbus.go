@@ -23,11 +23,11 @@ var errJob = errors.New("the job failed")
 // connection is made at the first call, and again when it was lost: systemd drops it when it
 // re-executes itself, which an update of its package does. Every call ends within a bounded time.
 type DBus struct {
-	// JobTimeout is how long a job may take; 0 is two minutes. CallTimeout is the same for any
-	// other call; 0 is 30 seconds.
+	// JobTimeout limits the time of a job; 0 is two minutes. CallTimeout is the same for any other
+	// call; 0 is 30 seconds.
 	JobTimeout, CallTimeout time.Duration
-	// PollInterval is how often the unit is asked for while a job runs, in case its end is never
-	// announced; 0 is three seconds.
+	// PollInterval is the interval of queries of the unit while a job runs, in case its end is
+	// never announced; 0 is three seconds.
 	PollInterval time.Duration
 
 	// dial makes a connection.
@@ -40,7 +40,7 @@ type DBus struct {
 	stop context.CancelFunc
 }
 
-// dbusConn is what is used of *dbus.Conn.
+// dbusConn has the methods of *dbus.Conn that are used.
 type dbusConn interface {
 	Close()
 	Connected() bool

@@ -205,8 +205,8 @@ func TestJobsEnd(t *testing.T) {
 	}
 }
 
-// A connection that dies during a job, because systemd executes itself anew, is made again, and the
-// unit's state tells the result (M5).
+// A connection that dies during a job, because systemd executes itself again, is made again, and
+// the unit's state tells the result (M5).
 func TestJobSurvivesReexecution(t *testing.T) {
 	first, second := &bus{dies: true}, &bus{unit: in("active")}
 	if err := system(first, second).Do(t.Context(), Restart, "x.service"); err != nil {
@@ -316,7 +316,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// That systemd cannot be reached is told with its reason alone: nobody has cancelled anything.
+// The error of a failed connection to systemd has its reason alone: nothing was cancelled.
 func TestNoSystemd(t *testing.T) {
 	silent := func(ctx context.Context) (dbusConn, error) {
 		<-ctx.Done()

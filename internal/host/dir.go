@@ -14,7 +14,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// lostAndFound is what mkfs puts into a new file system; a directory with nothing else is empty.
+// lostAndFound is the directory that mkfs puts into a new file system; a directory with nothing
+// else is empty.
 const lostAndFound = "lost+found"
 
 // observeDir observes the directory at real, a path of this process.

@@ -127,7 +127,7 @@ func TestLinkBelowRoot(t *testing.T) {
 	}
 }
 
-// What somebody has mounted since is not emptied and not unmounted (M2).
+// A later mount by another process is not emptied and not unmounted (M2).
 func TestMountedSince(t *testing.T) {
 	ownMounts(t)
 	h := testHost(t)

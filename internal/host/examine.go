@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Examination is what is asked only when something is wrong. What was not found out is zero.
+// Examination holds the facts gathered only when something is wrong. Unknown ones are zero.
 type Examination struct {
 	// MissingModules are those of the kernel modules asked for that it neither has nor can load.
 	MissingModules []string
@@ -23,17 +23,17 @@ type Examination struct {
 	MissingControllers []string
 	// MissingCPU are features of the processor without which Kubernetes' images do not run.
 	MissingCPU []string
-	Listening  []int // the TCP ports of this machine that somebody listens on
+	Listening  []int // the TCP ports of this machine that a process listens on
 	// Routed reports whether there is a default route, and Resolvers are the name servers that the
 	// node asks; nil when that is not known.
 	Routed    *bool
 	Resolvers []string
-	// Sync is how long a small file takes to be on the disk, the median of some; 0 when that is not
-	// known, such as to whoever may not write there.
+	// Sync is the time until a small file is on the disk, the median of some; 0 when that is not
+	// known, such as to a caller that may not write there.
 	Sync time.Duration
-	// Unfinished are packages that dpkg has not finished with; Held those of ours on which somebody
-	// has put a hold; Upgradable those of container runtimes and kubelet, of the distribution or of
-	// others, on which there is none.
+	// Unfinished are packages that dpkg has not finished with; Held those of ours that are on hold;
+	// Upgradable those of container runtimes and kubelet, of the distribution or of others, that
+	// are not.
 	Unfinished, Held, Upgradable []string
 }
 
@@ -99,7 +99,7 @@ func without(list []string, wanted ...string) []string {
 	return slices.DeleteFunc(wanted, func(s string) bool { return slices.Contains(list, s) })
 }
 
-// listening are the TCP ports that somebody listens on (proc_net_tcp, state 0A).
+// listening returns the TCP ports that a process listens on (proc_net_tcp, state 0A).
 func (h *Host) listening() []int {
 	var ports []int
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
@@ -133,11 +133,11 @@ func (h *Host) resolvers(file string) []string {
 	return servers
 }
 
-// syncMost is how long a disk is waited for: one that has failed may never answer.
+// syncMost limits the wait for a disk: one that has failed may never answer.
 const syncMost = 10 * time.Second
 
-// syncTime is how long it takes until 4 KiB are on the disk below a directory, or below the next
-// directory above that there is: the median of a few times, or syncMost if it takes longer. 0 when
+// syncTime returns the time until 4 KiB are on the disk below a directory, or below the nearest
+// existing directory above it: the median of a few times, or syncMost if it takes longer. 0 when
 // that is not known. The file has no name at any time.
 func (h *Host) syncTime(dir string) time.Duration {
 	return atMost(syncMost, func() time.Duration {
@@ -151,8 +151,8 @@ func (h *Host) syncTime(dir string) time.Duration {
 	})
 }
 
-// atMost is what measure returns, or most when that takes longer. The kernel ends no write that
-// hangs, so that measure may go on, and even keep the process from ending once all is told.
+// atMost returns the result of measure, or most when that takes longer. The kernel ends no write
+// that hangs, so that measure may go on, and even keep the process from ending after its output.
 func atMost(most time.Duration, measure func() time.Duration) time.Duration {
 	took := make(chan time.Duration, 1)
 	go func() { took <- measure() }()
@@ -185,8 +185,8 @@ func syncTime(dir string) time.Duration {
 	return took[len(took)/2]
 }
 
-// Upkeep is what wears out or changes under a machine that runs, and costs next to nothing to find
-// out. What could not be found out is the zero value.
+// Upkeep holds the parts of a running machine that wear out or change, and cost next to nothing to
+// read. Unknown ones have the zero value.
 type Upkeep struct {
 	// InodesUsed is the part of the inodes in use, in percent, by directory; ReadOnly are the
 	// directories whose file system cannot be written.
@@ -198,7 +198,7 @@ type Upkeep struct {
 	Clock *Clock
 }
 
-// Clock is how the machine's clock is kept.
+// Clock describes the synchronisation of the machine's clock.
 type Clock struct {
 	Synchronized bool          // as the kernel has been told (adjtimex(2), STA_UNSYNC)
 	Container    bool          // the clock is that of another machine, whose affair it is
@@ -229,7 +229,7 @@ func (h *Host) Upkeep(ctx context.Context, dirs []string) Upkeep {
 	return u
 }
 
-// clock finds out whether somebody keeps the clock, and who tries to if it is not synchronised.
+// clock finds out whether the clock is synchronised, and which service tries to if it is not.
 func (h *Host) clock(ctx context.Context) *Clock {
 	if h.exists("/run/systemd/container") {
 		return &Clock{Container: true} // which may not even be allowed to ask

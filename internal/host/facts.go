@@ -28,13 +28,13 @@ type Query struct {
 	Firewalls   bool
 }
 
-// Facts is what must be known of a machine before it is touched.
+// Facts holds the facts about a machine that must be known before it is touched.
 type Facts struct {
 	UID     int
 	Arch    string
 	Systemd bool
 	// HostName is the kernel's; StaticName that of /etc/hostname, which the kernel has after a boot
-	// where nobody, such as a DHCP server, says another. Both are "" where there is none.
+	// unless another, such as a DHCP server's, replaces it. Both may be "".
 	HostName, StaticName string
 	// MachineID and SystemUUID are as kubelet reports them; "" where the machine has none.
 	MachineID, SystemUUID string
@@ -66,8 +66,8 @@ type Facts struct {
 	// Firewalls are those that stop packets of a node. FirewallErr is why that is not known.
 	Firewalls   []Firewall
 	FirewallErr error
-	// CPUs is how much processor there is, in thousandths of one; MemoryBytes the physical memory,
-	// and DiskBytes the size of the file system of /var/lib.
+	// CPUs is the amount of processor, in thousandths of one; MemoryBytes the physical memory, and
+	// DiskBytes the size of the file system of /var/lib.
 	CPUs                   int
 	MemoryBytes, DiskBytes int64
 	// HugePages are the bytes in huge pages, by the bytes of one.

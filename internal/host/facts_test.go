@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// query is what the tests ask for.
+// query returns the query of the tests.
 func query() Query {
 	return Query{
 		CNIConfDir: "/etc/cni/net.d", Filesystems: []string{"/var/lib"},

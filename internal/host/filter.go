@@ -33,7 +33,7 @@ type FilterRule struct {
 	Handle  uint64
 }
 
-// filter returns a chain; the zero value where there is none of that name.
+// filter returns a chain; the zero value where no chain has that name.
 func (h *Host) filter(family, table, name string) (Filter, error) {
 	list, err := h.Kernel.Filters()
 	i := slices.IndexFunc(list, func(f Filter) bool {

@@ -65,7 +65,7 @@ func openAll(t *testing.T, h *Host, show func() string, rules map[string][]strin
 	}
 	for _, o := range openings {
 		set(t, h, state.Change{To: o})
-		set(t, h, state.Change{To: o}) // once more changes nothing
+		set(t, h, state.Change{To: o}) // again changes nothing
 	}
 	if got := strings.Count(show(), ourComment+"-"); got != len(openings) {
 		t.Errorf("there are %d rules of ours, want %d:\n%s", got, len(openings), show())

@@ -18,7 +18,7 @@ import (
 //	iptables-nft CHAIN          and ip6tables-nft, iptables-legacy, ip6tables-legacy
 type Firewall struct {
 	Name string
-	// Hook is what the rules are about: input, forward or output; "" is all of it.
+	// Hook names the hook of the rules: input, forward or output; "" is all of them.
 	Hook string
 }
 
@@ -52,8 +52,8 @@ func (h *Host) backend(name string) (backend, error) {
 // ourComment is in the comment of every rule of ours.
 const ourComment = "aks-flex-node"
 
-// rule is what is let pass: "in tcp 10250,30000-32767", "in from cni0", "forward to cni0",
-// "forward translated" (by a Service).
+// rule describes the packets that are let pass: "in tcp 10250,30000-32767", "in from cni0",
+// "forward to cni0", "forward translated" (by a Service).
 type rule struct{ text, way, how, what string }
 
 func parseRule(text string) rule {
@@ -154,7 +154,7 @@ func (c nftChain) opening(r rule) [][]string {
 	return [][]string{{"nft", text}}
 }
 
-// nft is what the rule matches, as nft(8) writes it.
+// nft returns the match of the rule, as nft(8) writes it.
 func (r rule) nft() string {
 	switch {
 	case r.how == "tcp", r.how == "udp":

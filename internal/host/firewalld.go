@@ -41,7 +41,7 @@ func (f firewalld) observe(_ context.Context, r rule) (open, drops bool, err err
 	return is.lets(r), running, err
 }
 
-// firewalldZone is what there is in a zone's file of what ours may be in.
+// firewalldZone holds the elements of a zone's file that ours may be among.
 type firewalldZone struct {
 	Ports []struct {
 		Port     string `xml:"port,attr"`

@@ -66,7 +66,7 @@ func (h *Host) Close() { h.Systemd.Close() }
 // path is where a path of the machine is for this process.
 func (h *Host) path(p string) string { return filepath.Join("/", h.Root, p) }
 
-// Touched is told what is about to change on this machine, also by others, as in the store.
+// Touched is called before a change on this machine, also by others, as in the store.
 func (h *Host) Touched(what string) (done func(), err error) {
 	h.beat()
 	if h.Touch == nil {
@@ -207,7 +207,7 @@ func (h *Host) exists(path string) bool {
 	return err == nil
 }
 
-// text is what the first file says that is there, without white space around it.
+// text returns the content of the first file that exists, without white space around it.
 func (h *Host) text(paths ...string) string {
 	for _, path := range paths {
 		if text, err := h.ReadFile(path); err == nil {

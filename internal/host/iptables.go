@@ -54,7 +54,7 @@ func (c iptablesChain) command(verb string, r rule) []string {
 		[]string{"-m", "comment", "--comment", r.comment(), "-j", "ACCEPT"})
 }
 
-// iptables is what the rule matches, as iptables(8) writes it.
+// iptables returns the match of the rule, as iptables(8) writes it.
 func (r rule) iptables() []string {
 	switch {
 	case r.how == "tcp", r.how == "udp":

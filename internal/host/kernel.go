@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Kernel is what is no plain file below the root: modules, swap, what running programs leave
+// Kernel accesses what is no plain file below the root: modules, swap, what running programs leave
 // behind, and the firewall's chains.
 type Kernel interface {
 	LoadModule(ctx context.Context, name string) error
@@ -35,7 +35,7 @@ type Kernel interface {
 	LoadTable(ctx context.Context, to state.Table) error
 	// DialFrom connects to a TCP port from a network namespace, and ends the connection.
 	DialFrom(ctx context.Context, namespace string, to netip.AddrPort) error
-	// ClockSynchronized reports whether somebody has told the kernel that its clock is right.
+	// ClockSynchronized reports whether a service has told the kernel that its clock is right.
 	ClockSynchronized() (bool, error)
 }
 

@@ -50,11 +50,12 @@ func Acquire(dir, name string, holder Holder) (*os.File, error) {
 	}
 }
 
-// lockEnding is how long a killed process may hold the lock, until the kernel has ended it.
+// lockEnding limits the time that a killed process may hold the lock, until the kernel has ended
+// it.
 const lockEnding = time.Second
 
-// tryLock takes the lock if nobody has it. It returns no file when its holder has just removed it:
-// then there is another one to try.
+// tryLock takes the lock if it is free. It returns no file when its holder has just removed it:
+// then another file is to be tried.
 func tryLock(dir, path string) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("cannot make %s: %w", dir, err)

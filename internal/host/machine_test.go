@@ -97,7 +97,7 @@ func missing(t *testing.T, h *Host, path string) {
 	}
 }
 
-// units is a systemd that does what it is told at once.
+// units is a systemd that carries out each request at once.
 type units struct {
 	known  map[string]UnitStatus
 	done   []string
@@ -155,12 +155,12 @@ func (u *units) Units(_ context.Context, pattern string) ([]string, error) {
 
 func (u *units) Close() {}
 
-// kernel is a kernel that does what it is told at once.
+// kernel is a kernel that carries out each request at once.
 type kernel struct {
 	done   []string
 	found  []string
 	broken error
-	// unsynchronized tells that nobody has told it that its clock is right.
+	// unsynchronized reports that no service has told it that its clock is right.
 	unsynchronized bool
 	// filters are the chains of nf_tables.
 	filters []Filter

@@ -48,7 +48,7 @@ func (linux) findMounts(_ context.Context, prefix string) ([]string, error) {
 }
 
 // clearMounts unmounts what is mounted at the given places and removes the empty files that they
-// were mounted on. A network namespace in which somebody lives is not ours.
+// were mounted on. A network namespace with a process in it is not ours.
 func (linux) clearMounts(_ context.Context, _ string, points []string) error {
 	var errs []error
 	lived, err := inhabited()

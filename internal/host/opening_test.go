@@ -371,7 +371,7 @@ func TestOpeningErrors(t *testing.T) {
 	}
 }
 
-// Commands are told so that a shell takes them.
+// Commands are printed so that a shell takes them.
 func TestCommandsForPeople(t *testing.T) {
 	h := testHost(t)
 	got := h.OpeningCommands(opening("nft inet filter input", "in udp 30000-32767"))

@@ -104,10 +104,10 @@ func (h *Host) packageFile(name string) (string, error) {
 	return found[0], nil
 }
 
-// dpkg runs dpkg while nobody else installs or removes packages. It is not interrupted: half an
-// installation is worse than a late end. So it is in a scope of its own: systemd kills what is left
-// in the agent's unit when the agent has stopped. No service but the package's own is restarted,
-// and no question is asked.
+// dpkg runs dpkg while no other process installs or removes packages. It is not interrupted: half
+// an installation is worse than a late end. So it is in a scope of its own: systemd kills what is
+// left in the agent's unit when the agent has stopped. No service but the package's own is
+// restarted, and no question is asked.
 func (h *Host) dpkg(ctx context.Context, args ...string) error {
 	release, err := h.lockPackages(ctx)
 	if err != nil {
@@ -130,7 +130,7 @@ const (
 	databaseLock = "/var/lib/dpkg/lock"
 )
 
-// lockPackages waits until nobody else changes packages, and keeps them out until release.
+// lockPackages waits until no other process changes packages, and keeps them out until release.
 func (h *Host) lockPackages(ctx context.Context) (release func(), err error) {
 	bounded, cancel := context.WithTimeout(ctx, cmp.Or(h.PackageWait, 5*time.Minute))
 	defer cancel()

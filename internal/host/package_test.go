@@ -104,8 +104,8 @@ func TestObservePackage(t *testing.T) {
 	}
 }
 
-// One package is installed and goes again, nobody is asked, no other package or service has to do
-// with it.
+// One package is installed and removed, without questions and without effect on any other package
+// or service.
 func TestSetPackage(t *testing.T) {
 	p := withPackages(t, "")
 	for _, to := range []state.PackageState{

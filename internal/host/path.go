@@ -41,7 +41,8 @@ func permissions(info fs.FileInfo) fs.FileMode {
 	return info.Mode() & (fs.ModePerm | fs.ModeSticky | fs.ModeSetgid | fs.ModeSetuid)
 }
 
-// owner is who owns a file. Below a test's root, whoever runs the test stands for root.
+// owner returns the owner of a file. Below a test's root, the user who runs the test stands for
+// root.
 func (h *Host) owner(info fs.FileInfo) (uid, gid int) {
 	st := info.Sys().(*syscall.Stat_t)
 	uid, gid = int(st.Uid), int(st.Gid)

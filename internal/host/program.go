@@ -144,7 +144,8 @@ type User struct {
 	Groups []uint32
 }
 
-// Invoker is who has started this process with sudo (sudo(8), SUDO_UID); nil for root itself.
+// Invoker returns the user who has started this process with sudo (sudo(8), SUDO_UID); nil for root
+// itself.
 func Invoker(getenv func(string) string) (*User, error) {
 	id := getenv("SUDO_UID")
 	if id == "" || id == "0" {
@@ -190,7 +191,7 @@ var kept = []string{
 	"no_proxy", "REQUESTS_CA_BUNDLE", "AZURE_CONFIG_DIR",
 }
 
-// environment is what a program of the user's has: nothing of root's own.
+// environment returns the environment of a program of the user's: nothing of root's own.
 func (u User) environment() []string {
 	paths := []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin",
 		u.Home + "/.local/bin", u.Home + "/bin"}
@@ -204,11 +205,11 @@ func (u User) environment() []string {
 	return list
 }
 
-// outlived is how long a program's output is waited for once it has ended or was killed: what it
-// has started may hold that for as long as it likes.
+// outlived limits the wait for a program's output once it has ended or was killed: what it has
+// started may hold that for as long as it likes.
 const outlived = 5 * time.Second
 
-// root is who runs this process.
+// root is the user who runs this process.
 var root *User
 
 // command is a program that runs as a user; it is looked for with that user's rights too.

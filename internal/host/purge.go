@@ -16,7 +16,7 @@ import (
 )
 
 // MountError is a mount below a directory that is to be removed, at a place where we expect none:
-// somebody else made it, and what is behind it may be valuable.
+// it is not ours, and what is behind it may be valuable.
 type MountError struct{ Dir, Point, Source string }
 
 func (e *MountError) Error() string {

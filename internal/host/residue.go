@@ -88,7 +88,7 @@ func (h *Host) observeFiles(r state.Residue) (state.Resource, error) {
 	return r, nil
 }
 
-// left is how the running kernel finds and clears what is left of each kind.
+// left holds the functions that find and clear what is left of each kind in the running kernel.
 var left = map[state.ResidueKind]struct {
 	find  func(l linux, ctx context.Context, match string) ([]string, error)
 	clear func(l linux, ctx context.Context, match string, found []string) error

@@ -199,7 +199,7 @@ func copyProgram(t *testing.T, from, to string) {
 	}
 }
 
-// emptyNamespace mounts a network namespace in which nobody lives.
+// emptyNamespace mounts a network namespace without a process.
 func emptyNamespace(t *testing.T, point string) {
 	t.Helper()
 	own, err := os.Open("/proc/thread-self/ns/net")
@@ -217,7 +217,7 @@ func emptyNamespace(t *testing.T, point string) {
 }
 
 // Mounts are found by a prefix, and removed with the empty files that they were mounted on; but not
-// the network namespace of somebody who lives in it, such as a container of podman.
+// a network namespace with a process in it, such as that of a container of podman.
 func TestMounts(t *testing.T) {
 	ownMounts(t)
 	h := testHost(t)

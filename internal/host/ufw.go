@@ -45,7 +45,7 @@ func (u ufw) has(start string) (bool, error) {
 	return false, nil
 }
 
-// tuple is how ufw remembers the rule for IPv4, up to its comment.
+// tuple returns the form in which ufw remembers the rule for IPv4, up to its comment.
 func (r rule) tuple() string {
 	const anywhere = " 0.0.0.0/0 any 0.0.0.0/0 "
 	verb := "allow "
@@ -63,7 +63,7 @@ func (u ufw) opening(r rule) [][]string {
 	return [][]string{append(r.ufw("allow"), "comment", r.comment())}
 }
 
-// closing removes no rule whose comment somebody else has changed.
+// closing removes no rule whose comment was changed by others.
 func (u ufw) closing(r rule) ([][]string, error) {
 	ours, err := u.has(r.tuple() + " comment=" + hex.EncodeToString([]byte(r.comment())))
 	if err != nil || !ours {

@@ -32,8 +32,8 @@ func (h *Host) observeUnit(ctx context.Context, name string) (state.Resource, er
 	return u, err
 }
 
-// setUnit starts or stops a unit and enables or disables it. It runs before it is enabled: whoever
-// waits for it need not wait for systemd to read all units again.
+// setUnit starts or stops a unit and enables or disables it. It runs before it is enabled: a unit
+// that waits for it need not wait for systemd to read all units again.
 func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error {
 	from, _ := c.From.(state.Unit)
 	if from.Enabled == state.Masked && to.Enabled != state.Masked {
@@ -76,7 +76,7 @@ func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) e
 	return nil
 }
 
-// anew does a job with a unit, whose failures and restarts until then were of what is replaced:
+// anew does a job with a unit, whose failures and restarts until then belong to what is replaced:
 // systemd goes on to count those of a unit that it was about to start again by itself.
 func (h *Host) anew(ctx context.Context, verb Verb, name string) error {
 	if err := h.job(ctx, verb, name); err != nil {
@@ -118,10 +118,10 @@ func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 	return nil
 }
 
-// Systemd is what we ask of systemd, in the words of its D-Bus interface
+// Systemd has the requests that we make of systemd, in the words of its D-Bus interface
 // (org.freedesktop.systemd1(5)).
 type Systemd interface {
-	// Unit returns a unit's state; one that nobody knows has the file state "" and is inactive.
+	// Unit returns a unit's state; an unknown one has the file state "" and is inactive.
 	Unit(ctx context.Context, name string) (UnitStatus, error)
 	// Fragments returns the files of units, by name; an unknown unit is left out.
 	Fragments(ctx context.Context, names []string) (map[string]string, error)

@@ -59,7 +59,7 @@ func TestSetUnit(t *testing.T) {
 	}
 }
 
-// What is undone is reloaded by whoever undoes it, once for all.
+// The undo of a unit does not reload systemd: its caller does so, once for all units.
 func TestUndoUnit(t *testing.T) {
 	h := testHost(t)
 	systemd := h.Systemd.(*units)

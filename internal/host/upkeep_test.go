@@ -33,7 +33,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// A file system has inodes, and its state is told by directory; what is not there is left out.
+// A file system has inodes, and its state is listed by directory; what is not there is left out.
 func TestUpkeepOfFileSystems(t *testing.T) {
 	h := testHost(t)
 	write(t, h, "/run/reboot-required", "")

@@ -18,9 +18,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// Watch tells of changes to files, and of units that begin or end, until ctx ends. It tells no more
-// than that something has happened: whoever is told has to look. What cannot be watched is logged,
-// and the rest is watched all the same.
+// Watch tells of changes to files, and of units that begin or end, until ctx ends. It reports only
+// that something has happened: the caller has to look. What cannot be watched is logged, and the
+// rest is watched all the same.
 func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what string)) {
 	var both sync.WaitGroup
 	defer both.Wait()
@@ -94,7 +94,7 @@ const (
 )
 
 // watchUnits watches units over the message bus, which tells only of those: systemd's own socket
-// tells whoever is connected of all units, and on a node those of pods come and go.
+// tells each connected client of all units, and on a node those of pods come and go.
 func (h *Host) watchUnits(ctx context.Context, units []string, hint func(what string)) {
 	for pauses := (wait.Backoff{Base: busFirst, Max: busMost}); ; {
 		began := time.Now()

@@ -13,7 +13,7 @@ import (
 	godbus "github.com/godbus/dbus/v5"
 )
 
-// Whatever happens to a watched file is told; what happens beside it is not.
+// A hint reports each change of a watched file; changes beside it cause none.
 func TestWatchFiles(t *testing.T) {
 	root := t.TempDir()
 	h := New(root, slog.New(slog.DiscardHandler))
@@ -92,8 +92,8 @@ func TestWatchFilesAgain(t *testing.T) {
 		paths = append(paths, "/etc/dir/"+name, "/etc/link/"+name)
 	}
 	go func() { ended <- h.watchFiles(ctx, paths, func(what string) { hints <- what }) }()
-	// Whatever has happened before is told before the file is, by both of its names. Each time it is
-	// another file, of which nothing has been told yet.
+	// The hints of all earlier changes come before those of the file, by both of its names. Each
+	// time it is another file, which had no hint yet.
 	watched := func(name string) {
 		t.Helper()
 		missing := []string{"/etc/dir/" + name, "/etc/link/" + name}
@@ -120,7 +120,7 @@ func TestWatchFilesAgain(t *testing.T) {
 	must(os.Rename(file("etc/dir"), file("etc/former")))
 	must(os.Mkdir(file("etc/dir"), 0o755))
 	watched("moved")
-	// told are the hints until now: of a directory's mode after all that was before.
+	// told returns the hints until now: of a directory's mode after all earlier ones.
 	told := func(mode os.FileMode) (before []string) {
 		must(os.Chmod(file("etc/dir"), mode))
 		for got := range hints {

@@ -1,7 +1,7 @@
 // Package identity proves to Azure who this machine is: as a service principal, a managed identity,
-// an Arc machine or whoever has logged in with the Azure CLI. It makes credentials of Azure's own
-// SDK, keeps kubelet's token, and says in plain words what Entra ID and Resource Manager object to.
-// It reads no configuration file and runs no program of its own.
+// an Arc machine or the user who has logged in with the Azure CLI. It makes credentials of Azure's
+// own SDK, keeps kubelet's token, and says in plain words what Entra ID and Resource Manager object
+// to. It reads no configuration file and runs no program of its own.
 package identity
 
 import (
@@ -24,8 +24,8 @@ const AKSServer = "6dae42f8-4368-4678-94ff-3960e28e3630"
 // Proxy chooses the proxy of a request; nil means none.
 type Proxy = func(*http.Request) (*url.URL, error)
 
-// Options are how Azure is spoken to: which cloud, through which proxy, and how long a try may
-// take. Only the endpoints tell one Azure from another.
+// Options returns the options of Azure's clients: the cloud, the proxy, and the time limit of a
+// try. Only the endpoints tell one Azure from another.
 func Options(c config.Azure, proxy Proxy) policy.ClientOptions {
 	return policy.ClientOptions{
 		Cloud: cloud.Configuration{
@@ -43,8 +43,8 @@ func Options(c config.Azure, proxy Proxy) policy.ClientOptions {
 	}
 }
 
-// ARM are the same options for clients of Resource Manager. Its providers are registered by whoever
-// owns the subscription, not by a node.
+// ARM returns the same options for clients of Resource Manager. Its providers are registered by the
+// owner of the subscription, not by a node.
 func ARM(c config.Azure, proxy Proxy) *arm.ClientOptions {
 	return &arm.ClientOptions{ClientOptions: Options(c, proxy), DisableRPRegistration: true}
 }
@@ -56,7 +56,7 @@ func transport(proxy Proxy) *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// localTimeout is how long a service on this machine may take to accept a connection.
+// localTimeout limits the time in which a service on this machine accepts a connection.
 const localTimeout = 2 * time.Second
 
 // local are the options for metadata services, which are never asked through a proxy.

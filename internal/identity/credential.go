@@ -14,8 +14,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
-// Manager is the credential that Resource Manager is asked with: the node's own, or for Arc that of
-// whoever registers the machine, a service principal or the user of the Azure CLI.
+// Manager returns the credential for Resource Manager: the node's own, or for Arc that of the
+// identity that registers the machine, a service principal or the user of the Azure CLI.
 func Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	switch {
 	case c.ServicePrincipal != nil:

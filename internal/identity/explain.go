@@ -16,13 +16,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Need is what a request to Azure takes, so that a refusal can name it.
+// Need describes the rights that a request to Azure takes, so that a refusal can name them.
 type Need struct {
 	// Doing completes "cannot ...", such as "read the cluster".
 	Doing string
 	// Role would allow it, at Scope.
 	Role, Scope string
-	// Remedy is what to do when the error itself tells nothing better.
+	// Remedy is the advice when the error itself names nothing better.
 	Remedy string
 }
 

@@ -19,7 +19,7 @@ const issuerTimeout = 45 * time.Second
 
 // Fresh gets one token from the issuer itself, past every cache that can be bypassed, and keeps it
 // nowhere: it proves that a credential works now. It has a deadline of its own. credential makes
-// the credential, anew for each call, since those of azidentity hold a cache.
+// the credential, a new one for each call, since those of azidentity hold a cache.
 //
 // A managed identity's tokens are also kept for the whole process by azidentity's library, which is
 // bypassed here, and by the metadata service of the machine (IMDS, or Arc's HIMDS), which cannot be
@@ -62,7 +62,7 @@ func ask(ctx context.Context, credential func() (Credential, error), scope strin
 }
 
 // Uptime returns the id of the present boot, and how long ago it began, the time that the machine
-// slept included. Nobody can set that clock.
+// slept included. No process can set that clock.
 func Uptime() (id string, since time.Duration) {
 	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, ids are all the same
 	var t unix.Timespec
@@ -72,8 +72,8 @@ func Uptime() (id string, since time.Duration) {
 	return strings.TrimSpace(string(data)), time.Duration(t.Nano())
 }
 
-// Claims are what a JWT says of whom it is for, and of its own time in Unix seconds (RFC 7519, 4.1).
-// They are zero for a token that is no JWT.
+// Claims holds the claims of a JWT: whom it is for, and its own time in Unix seconds (RFC 7519,
+// 4.1). They are zero for a token that is no JWT.
 type Claims struct {
 	ObjectID string  `json:"oid"`
 	Issued   float64 `json:"iat"`

@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// loginLimit is how long a person may take to log in: a device code expires after 15 minutes.
+// loginLimit limits the time of a login by a person: a device code expires after 15 minutes.
 const loginLimit = 20 * time.Minute
 
 // Login is the credential for Resource Manager: the service principal, else the Azure CLI's login.
@@ -26,7 +26,7 @@ type Login struct {
 	// User runs a program as the user whose login of the Azure CLI is used first: that of Name, or who
 	// has called sudo at the terminal; nil where only root's own is.
 	User func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error)
-	// Terminal runs a program that talks to the person at the terminal; nil where there is none.
+	// Terminal runs a program that talks to the person at the terminal; nil without one.
 	Terminal func(ctx context.Context, limit time.Duration, argv ...string) error
 	// Note shows what the person at the terminal is asked for.
 	Note func(format string, args ...any)

@@ -26,13 +26,14 @@ type Cache struct {
 	// Key tells identities and their secrets apart (see the function Key). Each key has a file of
 	// its own, so that a node that goes back to its former secret finds the token that it had.
 	Key string
-	// Scope is what the token is for.
+	// Scope names the resource that the token is for.
 	Scope string
 	// Credential is asked for only when no token is kept that can still be handed out.
 	Credential func() (Credential, error)
 	// Need explains why there is no token.
 	Need Need
-	// Warn is told why a token could not be kept, which is no reason not to hand it out.
+	// Warn receives the reason why a token could not be kept, which is no reason not to hand it
+	// out.
 	Warn func(error)
 	// Now is the clock.
 	Now func() time.Time
@@ -58,11 +59,11 @@ type Token struct {
 }
 
 const (
-	// margin is how long a token must still be good to be handed out.
+	// margin is the time that a token must still be valid to be handed out.
 	margin = 30 * time.Second
 	// retryAfter is when the issuer is asked again after it has failed.
 	retryAfter = 20 * time.Second
-	// lockPoll is how often a process asks whether the lock is free.
+	// lockPoll is the interval at which a process asks whether the lock is free.
 	lockPoll = 5 * time.Millisecond
 )
 
@@ -88,7 +89,7 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 	unlock, err := c.lock(ctx, ok)
 	defer unlock()
 	if errors.Is(err, errBusy) {
-		return kept, nil // it is still good, and somebody fetches the next one
+		return kept, nil // it is still valid, and another process fetches the next one
 	}
 	if ctx.Err() != nil && !ok {
 		if err == nil {

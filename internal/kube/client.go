@@ -34,7 +34,7 @@ type Proxy = func(*http.Request) (*url.URL, error)
 // Dial opens a connection; nil means the network.
 type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Options is how connections are made.
+// Options hold the settings of connections.
 type Options struct {
 	Proxy Proxy
 	Dial  Dial

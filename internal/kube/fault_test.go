@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// M3: whoever asks with the address or the CA of before is told that they may be out of date.
+// M3: a request with a previous address or CA gets an error that they may be out of date.
 func TestRebind(t *testing.T) {
 	server, ca := api(t, version)
 	_, other := api(t, version)

@@ -18,8 +18,8 @@ import (
 var ErrUnauthorized = errors.New("the API server does not accept the credential (401)")
 
 // WhoAmI proves the client's credential with one request and returns the user name that the API
-// server sees (SelfSubjectReview); "" when it recognises somebody whom it does not tell. The error
-// is ErrUnauthorized when the credential is not accepted.
+// server sees (SelfSubjectReview); "" when it recognises the caller and does not return the name.
+// The error is ErrUnauthorized when the credential is not accepted.
 func (c *Client) WhoAmI(ctx context.Context) (string, error) {
 	review := &authenticationv1.SelfSubjectReview{}
 	err := c.core.Post().AbsPath("/apis/authentication.k8s.io/v1/selfsubjectreviews").Body(review).
@@ -28,7 +28,7 @@ func (c *Client) WhoAmI(ctx context.Context) (string, error) {
 	case apierrors.IsUnauthorized(err), err == nil && name == anonymous:
 		return "", ErrUnauthorized
 	case apierrors.IsForbidden(err):
-		return "", nil // whoever is forbidden something has been recognised
+		return "", nil // a forbidden caller has been recognised
 	case err != nil:
 		return "", fmt.Errorf("cannot prove the credential to the API server: %w", err)
 	default:
@@ -36,7 +36,7 @@ func (c *Client) WhoAmI(ctx context.Context) (string, error) {
 	}
 }
 
-// anonymous is the user name of whoever shows no credential.
+// anonymous is the user name of a caller that shows no credential.
 const anonymous = "system:anonymous"
 
 // Access is something that one may do in a cluster, such as create nodes.

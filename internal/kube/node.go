@@ -64,8 +64,8 @@ const (
 )
 
 // WaitNode returns the Node as soon as until holds for it. A Node that is not there yet and a
-// server that does not answer are waited for, and asked is told of each time that it was asked.
-// When ctx ends first, the error says how the Node was last.
+// server that does not answer are waited for, and asked is called after each request. When ctx ends
+// first, the error has the Node's last state.
 func (c *Client) WaitNode(
 	ctx context.Context, name string, asked func(), until func(Node) bool,
 ) (Node, error) {
@@ -172,7 +172,7 @@ func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	}
 }
 
-// watchFor bounds one watch of the Node: the API server ends it then, and the caller begins anew.
+// watchFor bounds one watch of the Node: the API server ends it then, and the caller begins again.
 const watchFor = 5 * time.Minute
 
 // longestEvent bounds one event of a watch, in bytes: a Node with all of its images is far smaller.

@@ -185,7 +185,7 @@ func TestNodeMissing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		handler http.HandlerFunc
 		want    bool
-		// unavailable is what Unavailable says.
+		// unavailable is the expected result of Unavailable.
 		unavailable bool
 	}{
 		"the API server's 404":     {missing, true, false},

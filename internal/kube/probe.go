@@ -30,12 +30,12 @@ type Target struct {
 	Token string
 	// Entra tells that the token is one of Entra ID rather than a bootstrap token.
 	Entra bool
-	// Name is what the server is called in messages; "" is the API server.
+	// Name is the server's name in messages; "" is the API server.
 	Name string
 	Options
 }
 
-// name is what the server is called, and what is to be checked where it cannot be reached.
+// name returns the server's name, and what to check where it cannot be reached.
 func (t Target) name() (name, remedy string) {
 	if t.Name == "" {
 		return "the API server", "check node.kubelet.serverURL, the network and the firewall between " +
@@ -224,7 +224,7 @@ func tlsFault(err error, name string) *Fault {
 	return f
 }
 
-// ask makes one request with the credential. Everybody may ask for the version, and whoever shows a
+// ask makes one request with the credential. Every caller may ask for the version, and one with a
 // credential that is not accepted is refused all the same.
 func (t Target) ask(ctx context.Context, conn *http.ClientConn, u *url.URL) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -257,11 +257,11 @@ func (t Target) judge(response *http.Response) error {
 	}
 	switch {
 	case response.StatusCode == http.StatusUnauthorized && t.Token == "":
-		return nil // it is an API server, and lets nobody in without a credential
+		return nil // it is an API server, and refuses callers without a credential
 	case response.StatusCode == http.StatusUnauthorized:
 		return t.unauthorized()
 	case response.StatusCode == http.StatusForbidden:
-		return nil // whoever is forbidden something has been recognised
+		return nil // a forbidden caller has been recognised
 	case response.StatusCode >= 500:
 		return fault(LayerHTTP, nil, "try again; if it does not pass, check the state of the cluster",
 			"the API server has a problem of its own (%s)", response.Status)
@@ -330,8 +330,8 @@ func (f *Fault) Unwrap() error {
 }
 
 // Rebind reports whether an error may mean that the API server has another address or another CA
-// than we know: its name does not resolve, or its certificate is not trusted. Whoever gave us
-// address and CA can be asked again. It understands a *Fault of Probe and the errors of a Client.
+// than we know: its name does not resolve, or its certificate is not trusted. The source of address
+// and CA can be asked again. It understands a *Fault of Probe and the errors of a Client.
 func Rebind(err error) bool {
 	if f, ok := errors.AsType[*Fault](err); ok && f.Layer == LayerDNS {
 		return true

@@ -14,14 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reached is what a server shows of itself to somebody without a credential.
+// Reached holds a server's answers to a caller without a credential.
 type Reached struct {
 	// Proxy is the host of the proxy on the way, "" without one.
 	Proxy string `json:"proxy,omitempty"`
 	// Issuer and NotAfter are those of the server's certificate.
 	Issuer   string    `json:"issuer,omitempty"`
 	NotAfter time.Time `json:"notAfter,omitzero"`
-	// Ahead is how far the server's clock is ahead of this machine's, nil when it does not tell.
+	// Ahead is the time by which the server's clock is ahead of this machine's, nil when it does
+	// not say.
 	Ahead *time.Duration `json:"-"`
 	// SmallOnly tells that only small segments are answered: larger packets get lost.
 	SmallOnly bool `json:"-"`
@@ -33,7 +34,7 @@ const smallSegment = 536
 // Reach goes the way to a server, as Probe does, without any credential. A certificate that is not
 // trusted is an error, and the server is asked for its time all the same. Without CA certificates
 // those of the system are trusted. An http server is only connected to. A server that is silent is
-// tried once more, for as long again.
+// tried again, for as long.
 func Reach(ctx context.Context, t Target) (Reached, error) {
 	u, err := url.Parse(t.Server)
 	if err != nil || u.Host == "" {
@@ -128,7 +129,7 @@ func ahead(ctx context.Context, conn *http.ClientConn, u *url.URL) *time.Duratio
 	return &d
 }
 
-// late reports whether somebody accepted the connection and then was silent.
+// late reports whether a server or proxy accepted the connection and then was silent.
 func late(err error) bool {
 	f, ok := errors.AsType[*Fault](err)
 	if !ok || f.Layer != LayerTLS {

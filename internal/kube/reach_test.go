@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Whoever is silent, the server or a proxy before it, is waited for as long as the caller says, and
-// a server once more.
+// A silent peer, the server or a proxy before it, is waited for as long as the caller says, and a
+// server again.
 func TestReachIsBounded(t *testing.T) {
 	const patience = 500 * time.Millisecond
 	for name, through := range map[string]bool{"server": false, "proxy": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody answers
+			silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts; no answer
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,7 +42,7 @@ func TestReachIsBounded(t *testing.T) {
 	}
 }
 
-// A proxy that accepts a connection and is silent is told as that.
+// The error names a proxy that accepts a connection and is silent.
 func TestSilentProxy(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

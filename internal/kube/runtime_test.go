@@ -14,8 +14,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// A container runtime that serves kubelet, one that does not, one that is not ready yet, and none,
-// are told apart.
+// The errors distinguish a container runtime that serves kubelet, one that does not, one that is
+// not ready yet, and none.
 func TestRuntime(t *testing.T) {
 	answers := func(err error) func(*grpc.Server) {
 		version := func(_ any, _ context.Context, decode func(any) error,

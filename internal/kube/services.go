@@ -13,7 +13,7 @@ import (
 // serviceTimeout bounds a connection to a Service.
 const serviceTimeout = 3 * time.Second
 
-// Services is what came of connecting to the cluster's own Services from the machine.
+// Services holds the results of connecting to the cluster's own Services from the machine.
 type Services struct {
 	Tried []Connection
 	// DNS is the address of the cluster's DNS Service; "" when it is not known.

@@ -9,7 +9,8 @@ import (
 	"fmt"
 )
 
-// Statement is what a kubelet signs: the key with a thumbprint is of the node with a uid.
+// Statement returns the bytes that a kubelet signs: the key with a thumbprint is of the node with a
+// uid.
 func Statement(uid, thumbprint string) []byte {
 	return []byte("aks-flex-node machine key\n" + uid + "\n" + thumbprint)
 }

@@ -1,6 +1,6 @@
 // Package metrics writes metrics in the text format of Prometheus
 // (https://prometheus.io/docs/instrumenting/exposition_formats/). It counts nothing and serves
-// nothing: whoever calls it has the numbers.
+// nothing: its caller has the numbers.
 package metrics
 
 import (

@@ -15,7 +15,7 @@ var arcTrees = [...]string{
 	"/var/lib/GuestConfig", "/var/log/azcmagent", "/var/log/himds", "/var/log/arcproxy",
 }
 
-// arcAgent is the Arc agent of an Arc machine, unless somebody else has installed it.
+// arcAgent renders the Arc agent of an Arc machine, unless it was installed by others.
 func arcAgent(p *part) {
 	if p.config.Azure.AuthMode() != config.AuthArc {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Bindings is what can change under a node that is healthy. They are kept beside the rendered node,
-// so that going back to an earlier one never goes back to a dead address or CA.
+// Bindings holds the values that can change under a healthy node. They are kept beside the rendered
+// node, so that going back to an earlier one never goes back to a dead address or CA.
 type Bindings struct {
 	// Server is the API server's URL and CA the PEM certificates that it is verified with.
 	Server string `json:"server"`
@@ -17,7 +17,8 @@ type Bindings struct {
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
 	// ForeignCNI lists network configurations that are not ours; with one, ours is left out.
 	ForeignCNI []string `json:"foreignCNI,omitempty"`
-	// ForeignArc tells that the Arc agent is somebody else's, as found whenever a node is bound.
+	// ForeignArc reports that the Arc agent was installed by others, as found whenever a node is
+	// bound.
 	ForeignArc bool `json:"-"`
 	// Program is the path of aks-flex-node itself, which kubelet calls for tokens.
 	Program string `json:"program,omitempty"`
@@ -37,14 +38,14 @@ const (
 	Joining state.Only = "joining"
 	// Joined: once kubelet has joined.
 	Joined state.Only = "joined"
-	// OwnNetwork: nobody else configures the pod network.
+	// OwnNetwork: no one else configures the pod network.
 	OwnNetwork state.Only = "own-network"
 	// OwnNetwork4 and OwnNetwork6: and pods have addresses of that family.
 	OwnNetwork4 state.Only = "own-network-ipv4"
 	OwnNetwork6 state.Only = "own-network-ipv6"
-	// OwnArc: nobody else has installed the Arc agent.
+	// OwnArc: no one else has installed the Arc agent.
 	OwnArc state.Only = "own-arc"
-	// Rebound: the kubeconfig that kubelet wrote leads to an address or a CA of before.
+	// Rebound: the kubeconfig that kubelet wrote leads to a previous address or CA.
 	Rebound state.Only = "rebound"
 )
 
@@ -69,7 +70,7 @@ func IsOwnNetwork(only state.Only) bool {
 	return only == OwnNetwork || only == OwnNetwork4 || only == OwnNetwork6
 }
 
-// pods is the pod subnet of a family; "" when there is none.
+// pods returns the pod subnet of a family, or "".
 func (b Bindings) pods(ipv6 bool) string {
 	for _, cidr := range b.PodCIDRs {
 		if isIPv6(cidr) == ipv6 {
@@ -81,7 +82,7 @@ func (b Bindings) pods(ipv6 bool) string {
 
 // Bind returns the node of one machine at one time: without the items that are not part of it, and
 // with its own values instead of placeholders. An item whose condition this release does not know
-// is spared. Files carry their content; their digests are computed anew. A placeholder without a
+// is spared. Files carry their content; their digests are computed again. A placeholder without a
 // value is left as it is: its item comes after a need that is not met.
 func Bind(d state.Desired, b Bindings) state.Desired {
 	// One pass: a value is never searched for placeholders.

@@ -91,7 +91,7 @@ func TestCISFinds(t *testing.T) {
 	}
 }
 
-// Kubelet is told the Node's name only where it would not take it from the machine.
+// Kubelet gets the Node's name only where it would not take it from the machine.
 func TestHostName(t *testing.T) {
 	for _, tt := range []struct {
 		hostName, staticName string

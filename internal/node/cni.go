@@ -30,7 +30,8 @@ func cni(p *part) {
 	}
 }
 
-// podNetwork is a bridge on this node's own pod subnets, where nobody else configures a network.
+// podNetwork renders a bridge on this node's own pod subnets, where no one else configures a
+// network.
 func podNetwork(p *part) {
 	file := path.Join(p.config.Paths.CNI.ConfDir, ConflistName)
 	p.only = OwnNetwork
@@ -40,7 +41,7 @@ func podNetwork(p *part) {
 }
 
 // forwarding lets the machine forward IPv6 where its pods have such addresses; it always forwards
-// IPv4 (sysctls). Where the kernel listens to routers it has to go on, and is told before.
+// IPv4 (sysctls). Where the kernel listens to routers it has to go on, and that is set before.
 func forwarding(p *part) {
 	var parameters []state.Sysctl
 	for _, name := range p.facts.Advertised {

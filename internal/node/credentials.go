@@ -49,7 +49,8 @@ func withoutToken(p *part) {
 // kubeconfigReaders are the units that read kubelet's kubeconfig when they start.
 var kubeconfigReaders = []string{KubeletUnit, NPDUnit}
 
-// tokenScript is for whoever wants kubelet's token; kubelet itself calls the program.
+// tokenScript renders a script for users who want kubelet's token; kubelet itself calls the
+// program.
 func (p *part) tokenScript() {
 	file := path.Join(p.config.Paths.Kubernetes.KubeletDir, "token.sh")
 	p.add(state.NewFile(file, 0o700, "#!/bin/sh\nexec "+thisProgram+" token \"$@\"\n"))

@@ -9,7 +9,7 @@ import (
 )
 
 // foundation claims the directories that are used before anything else is there: for artifacts.
-// That of the log is nobody's resource: the log tells of refusals too, and outlives the node.
+// That of the log is no resource: the log tells of refusals too, and outlives the node.
 func foundation(p *part) {
 	p.add(
 		owned(OptDir, 0o755),

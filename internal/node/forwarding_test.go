@@ -8,7 +8,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// The kernel is told to go on listening to routers before it forwards, and only where pods have
+// The kernel is set to go on listening to routers before it forwards, and only where pods have
 // addresses of IPv6.
 func TestForwarding(t *testing.T) {
 	f := facts()

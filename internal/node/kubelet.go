@@ -69,8 +69,8 @@ func (p *part) kubeletFlags() []string {
 	return flags
 }
 
-// defaultEviction is what kubelet evicts at by default on Linux. Kubelet forgets all of its
-// defaults as soon as one signal is set, so a configured signal is laid over them
+// defaultEviction holds kubelet's default thresholds of eviction on Linux. Kubelet forgets all of
+// its defaults as soon as one signal is set, so a configured signal is laid over them
 // (KubeletConfiguration, evictionHard).
 var defaultEviction = map[string]string{
 	"memory.available":   "100Mi",

@@ -12,7 +12,7 @@ import (
 
 // registration holds the flags that kubelet reads only when it registers the Node. They are no part
 // of its unit or of its configuration file, so that a change of them restarts nothing: the labels
-// of a Node that exists are set by NodeObject, its taints by whoever may.
+// of a Node that exists are set by NodeObject, its taints by a user who may.
 func registration(p *part) {
 	labels := maps.Clone(p.config.Node.Labels)
 	if p.config.CNI.PodCIDR != "" { // a label that the Node is registered with, and not kept after that

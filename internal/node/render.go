@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Facts is what Render must know beside the configuration: found on the machine or at the mirrors.
+// Facts holds the input of Render beside the configuration: found on the machine or at the mirrors.
 type Facts struct {
 	// Arch is amd64 or arm64.
 	Arch string `json:"arch"`
@@ -26,9 +26,9 @@ type Facts struct {
 	SwapUnits []string `json:"swapUnits,omitempty"`
 	// HostName is the machine's.
 	HostName string `json:"hostName,omitempty"`
-	// StaticName is the machine's in /etc/hostname; "" where there is none.
+	// StaticName is the machine's in /etc/hostname, or "".
 	StaticName string `json:"staticName,omitempty"`
-	// NvidiaRuntime is the path of NVIDIA's container runtime; "" where there is none.
+	// NvidiaRuntime is the path of NVIDIA's container runtime, or "".
 	NvidiaRuntime string `json:"nvidiaRuntime,omitempty"`
 	// Firewalls are the owner's that stop a node's traffic, where they are to be opened.
 	Firewalls []Firewall `json:"firewalls,omitempty"`
@@ -53,7 +53,7 @@ func (f Facts) Renames(nodeName string) bool {
 const (
 	// Credential: kubelet has a credential of its own.
 	Credential state.Need = "credential"
-	// Network: the node's pod subnets are known, or somebody else configures the pod network.
+	// Network: the node's pod subnets are known, or another program configures the pod network.
 	Network state.Need = "network"
 	// Ready: the Node is Ready.
 	Ready state.Need = "ready"

@@ -88,7 +88,7 @@ type example struct {
 	bindings func(*Bindings)
 }
 
-// inputs are what the example is rendered from.
+// inputs returns the inputs that the example is rendered from.
 func (e example) inputs() (config.Config, Facts, Bindings) {
 	c, f, b := base(), facts(), bindings()
 	if e.config != nil {
@@ -368,7 +368,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// A node without its services' proxy reaches nobody: each service that we run has one.
+// A node without its services' proxy reaches no server: each service that we run has one.
 func TestEveryServiceHasTheProxy(t *testing.T) {
 	d := everything()
 	for _, unit := range []string{ContainerdUnit, KubeletUnit, NPDUnit} {

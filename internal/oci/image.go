@@ -23,13 +23,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Image is what an image is made of.
+// Image holds the content of an image.
 type Image struct {
 	Architecture string // as Go calls it
 	Config       v1.Config
 	// Created is the time that the image says; zero is the beginning of Unix time.
 	Created time.Time
-	// By is what has made it, as its history says.
+	// By names its creator in its history.
 	By     string
 	Layers []Layer
 }
@@ -174,7 +174,7 @@ func (p *Packer) Copy(name, file string, mode fs.FileMode) error {
 	return p.File(name, content, mode)
 }
 
-// Dir writes a directory that somebody owns.
+// Dir writes a directory with an owner.
 func (p *Packer) Dir(name string, mode fs.FileMode, owner int) error {
 	return p.write(tar.Header{
 		Typeflag: tar.TypeDir, Name: name + "/", Mode: int64(mode), Uid: owner, Gid: owner,

@@ -28,7 +28,7 @@ const (
 	Bytes                  // Done of Total bytes of Name have arrived (Total 0: unknown)
 	Fetched                // Name of Total bytes has arrived and is verified; Took is its time
 	Retry                  // the download of Name is tried again: Text says why
-	Warning                // somebody should act: Text
+	Warning                // the operator should act: Text
 	Note                   // worth knowing: Text
 )
 

@@ -35,7 +35,7 @@ level=INFO msg="one two"
 	}
 }
 
-// logged is what one event of each kind writes at a level.
+// logged returns the log of one event of each kind at a level.
 func logged(level slog.Level) string {
 	var out strings.Builder
 	withoutTime := func(_ []string, a slog.Attr) slog.Attr {

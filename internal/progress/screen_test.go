@@ -68,5 +68,5 @@ func (s *screen) line(text string) {
 	s.row++
 }
 
-// text is what is on the screen down to the cursor.
+// text returns the screen's content down to the cursor.
 func (s *screen) text() string { return strings.Join(s.lines[:s.row], "\n") }

@@ -24,7 +24,7 @@ type Steps struct {
 	began   time.Time
 	changes int
 	last    string
-	// did is what the step was shown to be at.
+	// did is the last shown activity of the step.
 	did       string
 	remaining bool
 	undoing   bool

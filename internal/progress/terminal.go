@@ -31,7 +31,7 @@ type Terminal struct {
 	drawer sync.WaitGroup
 }
 
-// redraw is how often the live lines are drawn.
+// redraw is the interval at which the live lines are drawn.
 const redraw = 120 * time.Millisecond
 
 // NewTerminal starts a view on a terminal; width is asked at each drawing.
@@ -94,7 +94,7 @@ func (t *Terminal) Show(e Event) {
 	}
 }
 
-// draw takes the live lines away, prints lines above them, and draws them anew.
+// draw takes the live lines away, prints lines above them, and draws them again.
 func (t *Terminal) draw(printed ...string) {
 	var b strings.Builder
 	for range t.live {

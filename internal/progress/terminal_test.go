@@ -95,7 +95,7 @@ func TestTerminalTooNarrow(t *testing.T) {
 	}
 }
 
-// The bar goes when the last download has arrived, also one whose size nobody knew.
+// The bar goes when the last download has arrived, also one whose size was not known.
 func TestBarEnds(t *testing.T) {
 	onTerminal(t, 80, func(v *Terminal, s *screen) {
 		v.Show(Event{Kind: Bytes, Name: "kubelet", Done: 10e6})

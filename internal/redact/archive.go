@@ -33,11 +33,11 @@ type Manifest struct {
 type File struct {
 	Name  string `json:"name"`
 	Bytes int    `json:"bytes"`
-	// CutFrom is how large it was of which only the end is there; 0 for a whole one.
+	// CutFrom is the original size of a file of which only the end is there; 0 for a whole one.
 	CutFrom int `json:"cutFrom,omitempty"`
 }
 
-// LeftOut is what is not in an archive.
+// LeftOut names a part that is not in an archive.
 type LeftOut struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`

@@ -46,13 +46,13 @@ var secretName = regexp.MustCompile(`(?i)(?:` + names + `|\bheaders?)$`)
 type pattern struct {
 	name string
 	find *regexp.Regexp
-	// keep is what replaces a match, in which ${1} and ${2} are the parts that remain.
+	// keep replaces a match; ${1} and ${2} in it are the parts that remain.
 	keep string
 	// prose means that a sentence may match, such as "cannot get a token: timeout".
 	prose bool
 }
 
-// patterns are what secrets look like.
+// patterns returns the patterns of secrets.
 var patterns = sync.OnceValue(func() []pattern {
 	re := regexp.MustCompile
 	return []pattern{

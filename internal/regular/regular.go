@@ -1,5 +1,5 @@
 // Package regular reads regular files only. Where one is expected and something else lies, such as
-// a pipe that nobody writes to, a socket or a device, that could wait for ever or never end.
+// a pipe without a writer, a socket or a device, that could wait for ever or never end.
 package regular
 
 import (

@@ -1,7 +1,7 @@
 // Package release knows the releases of what a node is made of: the digests of those that are
-// pinned (pins.txt), and which versions work with which (table.go). It is pure: it reads no file and
-// asks nobody. The configuration takes its defaults and rules from it, the agent its digests, the
-// resource provider the versions that an owner leaves open.
+// pinned (pins.txt), and which versions work with which (table.go). It is pure: it reads no file
+// and makes no request. The configuration takes its defaults and rules from it, the agent its
+// digests, the resource provider the versions that an owner leaves open.
 package release
 
 import (

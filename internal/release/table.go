@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// row is what goes with one minor version of Kubernetes.
+// row holds the versions that go with one minor version of Kubernetes.
 type row struct {
 	minor int
 	// tested are the oldest patches, one of each release branch of containerd, that are recommended
@@ -160,11 +160,11 @@ func atLeast(oldest []Version) string {
 	return strings.Join(list, ", ")
 }
 
-// MaxSkew is how many minor versions kubelet may be older than the API server
+// MaxSkew is the number of minor versions that kubelet may be older than the API server
 // (https://kubernetes.io/releases/version-skew-policy/).
 const MaxSkew = 3
 
-// Skew is how a kubelet's version stands to the API server's. Patch versions do not count.
+// Skew compares a kubelet's version with the API server's. Patch versions do not count.
 type Skew int
 
 // A kubelet works with an API server of its own minor version and of up to MaxSkew newer ones.

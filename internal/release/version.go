@@ -18,7 +18,7 @@ var aServerVersion = sync.OnceValue(func() *regexp.Regexp {
 // Version is a semantic version.
 type Version struct {
 	Major, Minor, Patch int
-	// Pre is what makes it a pre-release, such as rc.1; "" is a release.
+	// Pre is the pre-release part, such as rc.1; "" is a release.
 	Pre string
 }
 

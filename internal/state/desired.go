@@ -15,7 +15,7 @@ type Item struct {
 	Step     Step
 	Resource Resource
 	Owes     []string
-	// Needs is what must be met before this item and all after it can be applied.
+	// Needs names the need that must be met before this item and all after it can be applied.
 	Needs Need
 	Only  Only
 	// Spared leaves the resource as it is: this release does not know Only. It is not in JSON.

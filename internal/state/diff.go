@@ -79,8 +79,8 @@ type differ struct {
 }
 
 // undo adds the change that undoes an entry. What is neither as it was before nor as we made it has
-// been changed by somebody else: its kind says what happens to that. In a directory that goes with
-// its contents it is undone like the rest.
+// been changed by others: its kind says what happens to that. In a directory that goes with its
+// contents it is undone like the rest.
 func (d *differ) undo(e Entry, purged bool) {
 	from := d.seen[e.Before.Key()]
 	if !isKnown(from) || e.undone(from) {
@@ -150,8 +150,9 @@ func (d *differ) add(c Change) {
 	d.plan = append(d.plan, c)
 }
 
-// Between is what changes for a machine that is one node to be another. What the machine was before
-// either is not known, so what only the first wants goes back as on one that was never a node.
+// Between returns the changes for a machine that is one node to be another. What the machine was
+// before either is not known, so what only the first wants goes back as on one that was never a
+// node.
 func Between(from, to Desired) Plan {
 	seen, ledger := make(Observed), Ledger{}
 	for _, item := range from {

@@ -64,7 +64,7 @@ func (r Dir) needsUndo(before, seen Resource) bool {
 	return !was.sameMode(*is) && (!owners || r.sameMode(*is))
 }
 
-// LeadsTo is the directory that a resource is, or that a link leads to; nil when there is none.
+// LeadsTo returns the directory that a resource is, or that a link leads to, or nil.
 func LeadsTo(r Resource) *Dir {
 	switch r := r.(type) {
 	case Dir:

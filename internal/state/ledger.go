@@ -10,8 +10,8 @@ type Entry struct {
 	Step   Step   `json:"step"`
 	Before Record `json:"before"`
 	Ours   Record `json:"ours"`
-	// Prior is what we had made of it before the change that is under way: a run that is killed
-	// leaves either of the two.
+	// Prior is our record of it before the change that is under way: a run that is killed leaves
+	// either of the two.
 	Prior Record   `json:"prior,omitzero"`
 	Owes  []string `json:"owes,omitempty"`
 }
@@ -58,7 +58,7 @@ func (e Entry) edited(seen Resource) bool {
 	return true
 }
 
-// Ledger is what must be remembered to undo everything: entries in the order first touched, and
+// Ledger holds the records needed to undo everything: entries in the order first touched, and
 // restarts that are owed because a file changed whose unit has not restarted since. It is on disk
 // before the first touch (package apply).
 type Ledger struct {

@@ -20,8 +20,8 @@ func TestLedgerKeepsTheFirstBefore(t *testing.T) {
 	}
 }
 
-// Until a change is done, what we had made of the thing before counts as ours; what somebody else
-// had made of it does not.
+// Until a change is done, what we had made of the thing before counts as ours; a change by others
+// does not.
 func TestLedgerPrior(t *testing.T) {
 	newer := NewFile(file.Path, 0o644, "newer")
 	ledger := remembers(entry(old, file))

@@ -2,7 +2,7 @@ package state
 
 import "strings"
 
-// PackageState is how far a package of the distribution is on a machine.
+// PackageState is the state of a package of the distribution on a machine.
 type PackageState string
 
 // The states.

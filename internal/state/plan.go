@@ -49,7 +49,7 @@ func keys[T any](list []T, keyOf func(T) Key) []Key {
 	return keys
 }
 
-// Observed is what was seen, by key.
+// Observed holds the observed resources, by key.
 type Observed map[Key]Resource
 
 // Unknown lists, by key, what could not be observed.

@@ -52,7 +52,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return append([]byte(recordHead+kind(r.Resource)+`",`), body[1:]...), nil
 }
 
-// recordHead is how each record begins; its kind follows.
+// recordHead is the beginning of each record; its kind follows.
 const recordHead = `{"is":"`
 
 // UnmarshalJSON reads what MarshalJSON wrote. A kind that this release does not know is Opaque.
@@ -83,7 +83,7 @@ type Opaque struct {
 	Raw json.RawMessage
 }
 
-// Key has the form of the thing in it, as nobody knows what it is called.
+// Key has the form of the thing in it, as its name is not known.
 func (r Opaque) Key() Key { return Key("opaque:" + r.Kind + ":" + Digest(string(r.Raw))) }
 
 // equal: the key holds the digest of all that is known.

@@ -8,8 +8,8 @@ func claims(r Resource) bool {
 	return isResidue || isDir && dir.Purge
 }
 
-// absence is what a resource is on a machine that was never a node; nil when that is unknown. A
-// package that is there may have been there before.
+// absence returns a resource's state on a machine that was never a node; nil when that is unknown.
+// A package that is there may have been there before.
 func absence(r Resource) Resource {
 	switch r := r.(type) {
 	case File, Link:
@@ -38,24 +38,24 @@ func absence(r Resource) Resource {
 	return nil
 }
 
-// treatment is how undo treats a thing that somebody else has changed.
+// treatment is undo's treatment of a thing that was changed by others.
 type treatment int
 
 const (
-	leaveAsIs   treatment = iota // the change belongs to whoever made it
+	leaveAsIs   treatment = iota // the change belongs to its author
 	undoAnyway                   // nothing of value is lost
 	undoAndKeep                  // undo, and keep a copy of what is there
 )
 
-// undoForeign says how an observed thing is undone that is neither what it was before nor what we
-// made of it: somebody else has changed it.
+// undoForeign returns the treatment of an observed thing that is neither what it was before nor
+// what we made of it: it was changed by others.
 func undoForeign(seen, before Resource) treatment {
 	switch r := seen.(type) {
 	case Residue,
 		Absent,  // our thing was removed, and the previous one comes back
 		Swap,    // areas are only turned on, and those of others stay
 		Table,   // one of that name is ours, whatever rules it has now
-		Package: // whoever has removed ours, or broken it, has not made it theirs
+		Package: // ours, removed or broken by others, is still ours
 		return undoAnyway
 	case File:
 		return undoAndKeep

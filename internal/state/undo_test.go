@@ -178,7 +178,7 @@ func TestUndoOrder(t *testing.T) {
 	}
 }
 
-// A ledger that is made anew counts as ours only what is exactly as we make it, and leaves mounts
+// A ledger that is made again counts as ours only what is exactly as we make it, and leaves mounts
 // and links to their owner.
 func TestAdopt(t *testing.T) {
 	link := Link{Path: "/usr/bin/x", Target: "/opt/x"}

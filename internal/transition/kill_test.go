@@ -49,7 +49,7 @@ func TestKilledAnywhere(t *testing.T) {
 func (f *fake) finish(t *testing.T, when string, k Kind, ends string) {
 	t.Helper()
 	if f.record == nil && len(f.done) == 0 {
-		return // killed before it was on disk: whoever has asked asks again
+		return // killed before it was on disk: the caller asks again
 	}
 	for again := 0; f.record != nil; again++ {
 		if again > 40 {

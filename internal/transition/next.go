@@ -2,7 +2,7 @@ package transition
 
 import "fmt"
 
-// Wanted is how the wanted document stands to the machine.
+// Wanted compares the wanted document with the machine.
 type Wanted string
 
 // The documents that can be wanted.
@@ -32,7 +32,7 @@ type Situation struct {
 	Waits bool
 }
 
-// Move is what a decision does with the record.
+// Move names the effect of a decision on the record.
 type Move string
 
 // The moves.
@@ -44,7 +44,7 @@ const (
 	Halt     Move = "halt"     // a person has to help
 )
 
-// Decision is what comes next.
+// Decision holds the next action.
 type Decision struct {
 	Move Move
 	// Kind and To are those of the transition that begins. To is "" for the wanted document.

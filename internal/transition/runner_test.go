@@ -16,7 +16,7 @@ import (
 
 // fake is a machine whose phases only leave marks, and its disk.
 type fake struct {
-	// record is the transition on disk, nil when there is none.
+	// record is the transition on disk, or nil.
 	record   []byte
 	rejected []string
 	released int
@@ -25,7 +25,7 @@ type fake struct {
 	fails func(t *Transition) error
 	// machine is the generation that the machine is, applied the one that was proved.
 	machine, applied string
-	// left is how many touches a process survives; negative is all.
+	// left is the number of touches that a process survives; negative is all.
 	left int
 }
 
@@ -84,7 +84,7 @@ func (f *fake) runner() Runner {
 	return r
 }
 
-// work is what a phase does.
+// work does the work of a phase.
 func (f *fake) work(t *Transition) {
 	switch t.Phase {
 	case Cordon:
@@ -101,7 +101,7 @@ func (f *fake) work(t *Transition) {
 	}
 }
 
-// saved is the transition on disk; nil when there is none.
+// saved returns the transition on disk, or nil.
 func (f *fake) saved() *Transition {
 	if f.record == nil {
 		return nil
@@ -170,7 +170,7 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// outcome is what follows a failure.
+// outcome describes the consequence of a failure.
 type outcome struct {
 	// Back tells that the machine went back, Rejected that the generation is not tried again, and
 	// Released that the cordon was taken back.
@@ -233,7 +233,7 @@ func TestFailed(t *testing.T) {
 			}
 		})
 	}
-	for _, k := range kinds() { // so that nobody adds a phase without saying what follows
+	for _, k := range kinds() { // so that no phase is added without saying what follows
 		want := map[Kind]int{Join: 5, Change: 9, Repair: 5, Rollback: 3, Leave: 4}[k]
 		if len(table[k]) != want {
 			t.Errorf("%s has %d phases", k, len(table[k]))

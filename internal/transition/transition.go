@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Kind is what a transition does.
+// Kind names the purpose of a transition.
 type Kind string
 
 // The kinds.

@@ -38,7 +38,7 @@ type Machine interface {
 	Close()
 }
 
-// Agent is what the agent changes one machine with.
+// Agent changes one machine.
 type Agent struct {
 	inspect.Env
 	Machine Machine
@@ -59,7 +59,7 @@ type Agent struct {
 	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
 	// cannot be read. A nil function reads none.
 	Given func() *config.Config
-	// Person is who runs the agent.
+	// Person describes the user who runs the agent.
 	Person access.Person
 
 	// Bundle is held while the configuration that a provider has delivered is written.

@@ -102,8 +102,8 @@ func goingBackTo(ctx context.Context, h *Home, name string) (*generation.Generat
 	return to, err
 }
 
-// credentialsOf are the credentials with which a generation of before works again: those of now, if
-// they are of the same identity.
+// credentialsOf returns the credentials with which a previous generation works again: the current
+// ones, if they are of the same identity.
 func credentialsOf(h *Home, to *generation.Generation) (config.Credentials, error) {
 	cannot := fmt.Sprintf("cannot roll back to generation %.12s: ", to.ID)
 	if !access.Held(h.Node, to.Config) {

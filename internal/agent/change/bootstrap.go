@@ -27,8 +27,8 @@ type Result struct {
 	Seconds  float64       `json:"seconds"`
 	// Conditions are those of a node that has joined and whose pods lack something all the same.
 	Conditions []health.Condition `json:"conditions,omitempty"`
-	// Kept are copies of what somebody else had changed and unbootstrap has replaced, Left is what
-	// it has left alone for that reason.
+	// Kept lists copies of what others had changed and unbootstrap has replaced. Left lists what it
+	// has left alone for that reason.
 	Kept []string `json:"kept,omitempty"`
 	Left []string `json:"left,omitempty"`
 }

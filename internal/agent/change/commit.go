@@ -61,7 +61,7 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 }
 
 // commitPointers makes the generation the applied one, and the one before it the previous one. It
-// returns the previous one, nil when there is none.
+// returns the previous one, or nil.
 func commitPointers(
 	ctx context.Context, w *work, t *transition.Transition,
 ) (*generation.Generation, error) {
@@ -158,8 +158,9 @@ func eraseOnboarding(ctx context.Context, w *work) error {
 	return w.Store.KeepBundle(ctx, without, w.config)
 }
 
-// leaveMetrics removes the metrics of the generation before, where nobody writes them any more: the
-// service may not run, or may have begun anew. The node is healthy all the same where they remain.
+// leaveMetrics removes the metrics of the previous generation where no process writes them any
+// more: the service may not run, or may have restarted. The node is healthy all the same where they
+// remain.
 func leaveMetrics(
 	ctx context.Context, w *work, t *transition.Transition, previous *generation.Generation,
 ) {

@@ -132,8 +132,8 @@ func advise(ctx context.Context, w *work, t *transition.Transition) {
 	}
 }
 
-// servicesPause is how often a join asks for Services: what makes them work comes as a pod, once the
-// Node is Ready.
+// servicesPause is the time between a join's checks of Services: the pod that makes them work
+// arrives once the Node is Ready.
 const servicesPause = 500 * time.Millisecond
 
 // awaitServices waits a while for Services that do not answer, and for kubelet's serving

@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
-// Home is what one verb works with: the machine under its ledger, and all that the agent remembers
-// of it. A verb that writes holds the lock.
+// Home holds the machine under its ledger, and all that the agent remembers of it, for one verb. A
+// verb that writes holds the lock.
 type Home struct {
 	*inspect.Node
 	Agent  *Agent

@@ -86,7 +86,7 @@ func learnCredential(ctx context.Context, w *work) error {
 }
 
 // learnNetwork waits until there is a pod network: a subnet that the cluster has allocated to the
-// Node, or one that somebody else configures, which may come with kubelet.
+// Node, or one that another program configures, which may come with kubelet.
 func learnNetwork(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for a pod subnet, or for the cluster's own pod network")
 	_, err := waitNode(ctx, w, func(n kube.Node) bool {
@@ -163,7 +163,7 @@ func waitNode(ctx context.Context, w *work, until func(kube.Node) bool) (kube.No
 	return client.WaitNode(ctx, w.config.Agent.NodeName, w.Alive, until)
 }
 
-// foreignCNI are the network configurations of somebody else that are on the machine now.
+// foreignCNI returns the network configurations on the machine that are not ours.
 func foreignCNI(w *work) []string {
 	configs, err := w.Agent.Machine.CNIConfigs(w.config.Paths.CNI.ConfDir)
 	if err != nil {
@@ -195,7 +195,8 @@ func (w *work) waiting(ctx context.Context, do func(context.Context) error) erro
 	return err
 }
 
-// recordPause is how often a wait makes sure that nobody else has worked on what it waits for.
+// recordPause is the time after which a wait checks again that no other process has worked on what
+// it waits for.
 const recordPause = 2 * time.Second
 
 // whileOurs runs a wait, which ends early when another verb has worked on the transition.

@@ -34,13 +34,13 @@ type Leave struct {
 // leaving carries out the transition of a machine that stops being a node.
 type leaving struct {
 	*Home
-	// config is the node's, nil when nobody knows it; given is what the user gave, which decides
+	// config is the node's, nil when it is not known; given is what the user gave, which decides
 	// who speaks to Azure.
 	config, given *config.Config
 	view          *progress.Steps
 	// server is where the API server is now, once that was found out.
 	server *inspect.Cluster
-	// remaining is what could not be deleted elsewhere: the Node object, what is in Azure.
+	// remaining lists what could not be deleted elsewhere: the Node object, what is in Azure.
 	remaining []error
 	arcFailed bool
 	// heard reports that the provider has heard that this machine leaves.
@@ -147,7 +147,7 @@ func leaver(h *Home, given *config.Config) *config.Config {
 	return &c
 }
 
-// begun is the live generation, else that of an unfinished join; nil where there is none.
+// begun returns the live generation, else that of an unfinished join, else nil.
 func begun(h *Home) *generation.Generation {
 	if h.Saved.Live != nil || h.Saved.Transition == nil {
 		return h.Saved.Live
@@ -159,7 +159,7 @@ func begun(h *Home) *generation.Generation {
 	return &g
 }
 
-// member is a client with kubelet's credential; nil when there is none, as before a join.
+// member returns a client with kubelet's credential; nil without one, as before a join.
 func member(ctx context.Context, l *leaving) *kube.Client {
 	if l.config == nil || !access.Held(l.Home.Node, *l.config) {
 		return nil
@@ -310,7 +310,7 @@ func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 	return errors.Join(append(errs, eraseRecords(ctx, l.Home))...)
 }
 
-// reports are the copies that were kept, and what was left as somebody else had changed it.
+// reports returns the copies that were kept, and what was left because it was changed by others.
 func reports(l *leaving) (kept, left []string) {
 	for _, k := range l.Engine.Kept {
 		l.Warn("somebody else had changed %s; a copy is kept as %s", k.Path, k.Copy)

@@ -48,8 +48,8 @@ func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine
 	}, nil
 }
 
-// capacity is what a machine has for pods. What kubelet keeps back of it, as it reports soon, is in
-// it: the pods that run had room before.
+// capacity returns the resources that a machine has for pods. It includes what kubelet reserves, as
+// it reports soon: the pods that run had room before.
 func capacity(c config.Config, seen host.Facts) corev1.ResourceList {
 	list := corev1.ResourceList{
 		corev1.ResourcePods:             *resource.NewQuantity(int64(c.Node.MaxPods), resource.DecimalSI),
@@ -77,10 +77,10 @@ func adoptNode(ctx context.Context, h *Home, journal *apply.Journal, c config.Co
 	return journal.Save(ctx, state.Adopt(want, seen))
 }
 
-// nodeObject makes the Node object what the generation says: registered, and labelled. One that
-// somebody has deleted is created again with its pod subnets, and kubelet, which registers only
-// when it starts, is restarted: that restart is owed before anything is done. A Node that this
-// transition has cordoned remains so until it is committed.
+// nodeObject makes the Node object match the generation: registered, and labelled. A deleted one is
+// created again with its pod subnets, and kubelet, which registers only when it starts, is
+// restarted: that restart is owed before anything is done. A Node that this transition has cordoned
+// remains so until it is committed.
 func nodeObject(ctx context.Context, w *work) error {
 	engine, done, err := nodeEngine(ctx, w.Home, w.target())
 	if err != nil {
@@ -115,7 +115,7 @@ func nodeObject(ctx context.Context, w *work) error {
 	return restartOwed(ctx, w)
 }
 
-// nodePlan is what the Node object differs in from the generation.
+// nodePlan returns the differences between the Node object and the generation.
 func nodePlan(ctx context.Context, w *work, engine *apply.Engine) (state.Plan, error) {
 	want := node.NodeObject(w.config, w.bindings.Bindings)
 	if w.Saved.Transition.Cordoned {

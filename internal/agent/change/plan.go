@@ -65,7 +65,7 @@ func PlanLeave(ctx context.Context, a *Agent, how Leave) (inspect.Report, error)
 func foresee(
 	ctx context.Context, h *Home, to *generation.Generation, b node.Bindings,
 ) (state.Plan, error) {
-	if len(b.PodCIDRs) == 0 { // nobody knows; they are of the same families as the cluster's
+	if len(b.PodCIDRs) == 0 { // not known; they are of the same families as the cluster's
 		b.PodCIDRs = to.Config.CNI.NonMasqueradeCIDRs
 	}
 	b, err := inspect.WithArc(ctx, h.Node, to.Node, b)

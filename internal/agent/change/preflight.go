@@ -95,7 +95,7 @@ func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	return health.Problem(health.Evaluate(health.Preflight, *e))
 }
 
-// showsWho reports whether there is a credential: before enrolment with Arc there is none.
+// showsWho reports whether a credential exists: before enrolment with Arc it does not.
 func showsWho(ctx context.Context, h *Home, c config.Config) bool {
 	return c.Azure.AuthMode() != config.AuthArc || inspect.EnrolledBefore(h.Node) ||
 		access.MachineID(ctx, h.Node, c) != ""
@@ -159,8 +159,8 @@ func managedFirewalls(h *Home, c config.Config, seen host.Facts) []node.Firewall
 	return slices.Compact(list)
 }
 
-// unknownFirewalls is why it is not known which firewalls a new node would have to open; nil where
-// that is known, or nothing is to be opened anew.
+// unknownFirewalls returns why it is not known which firewalls a new node would have to open; nil
+// where that is known, or nothing new is to be opened.
 func unknownFirewalls(t *Target) error {
 	if t.seen.FirewallErr == nil || t.unchanged ||
 		t.Input.Config.Network.Firewall != config.FirewallManage {

@@ -19,7 +19,7 @@ import (
 // Delivery is a configuration as a configuration URL has given it.
 type Delivery struct {
 	Bundle []byte
-	// Loaded is what the bundle says.
+	// Loaded is the configuration in the bundle.
 	Loaded config.Loaded
 	// URLSHA256 recognizes the URL.
 	URLSHA256 string

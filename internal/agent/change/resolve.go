@@ -22,7 +22,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Target is what a configuration asks for, before it is known whether it is something new.
+// Target describes the node of a configuration, before it is known whether it is a new one.
 type Target struct {
 	Input Input
 	// Received is the digest of the document.
@@ -69,7 +69,8 @@ func Aim(ctx context.Context, h *Home, in Input) (*Target, error) {
 	return t, nil
 }
 
-// aimAgain is a target of before as the machine is now. What the network has said about it remains.
+// aimAgain returns a previous target for the machine as it is now. What the network has said about
+// it remains.
 func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
 	t, err := Aim(ctx, h, before.Input)
 	if err != nil {
@@ -245,8 +246,8 @@ func sameNode(h *Home, c config.Config) error {
 		"`aks-flex-node unbootstrap` first", c.Agent.NodeName, h.Saved.Live.Config.Agent.NodeName)
 }
 
-// bindingsFor are the bindings of a target: those that were proved, with what it changes. While a
-// cluster replaces its CA, the new and the former certificates are accepted, but none of before.
+// bindingsFor returns the bindings of a target: those that were proved, with what it changes. While
+// a cluster replaces its CA, the new and the current certificates are accepted, but no older ones.
 func bindingsFor(h *Home, t *Target) saved.Bindings {
 	b := h.Saved.Bindings
 	if !b.Joined { // nothing that a join has learned is proved, be it of another cluster

@@ -29,10 +29,11 @@ import (
 // work carries out one transition. Its methods named after phases are those phases.
 type work struct {
 	*Home
-	// to is what the machine is to become, config its configuration with credentials.
+	// to is the generation that the machine is to become, config its configuration with
+	// credentials.
 	to     *generation.Generation
 	config config.Config
-	// bindings are what to is bound with; they become the proved ones when it is committed.
+	// bindings are those of to; they become the proved ones when it is committed.
 	bindings  saved.Bindings
 	artifacts []artifact.Artifact
 	// healing names those that are fetched although they are in the store.
@@ -44,7 +45,7 @@ type work struct {
 	deadline time.Time
 	// ready is when a join has seen the Node Ready.
 	ready time.Time
-	// evidence is what the gate was last judged by, client what it asks with, nil while not.
+	// evidence is the last input of the gate, client its client, nil while it has none.
 	evidence health.Evidence
 	client   *kube.Client
 }
@@ -79,7 +80,7 @@ func begin(h *Home, t transition.Transition, view *progress.Steps) (*work, error
 		w.bindings.Server, w.bindings.CA = t.Cluster.Server, t.Cluster.CA
 		w.bindings.Rebound = h.Saved.Bindings.Rebound || h.Saved.Bindings.Joined
 	}
-	// A kubelet that has lost its credential joins once more. A repair only compares.
+	// A kubelet that has lost its credential joins again. A repair only compares.
 	w.bindings.Joined = h.Saved.Joined() && (t.Ungated || access.Held(h.Node, w.config))
 	w.met = map[state.Need]bool{
 		node.Credential: w.bindings.Joined,
@@ -216,7 +217,7 @@ func claimStore(ctx context.Context, w *work) error {
 }
 
 // compare plans what makes the machine the node, as far as its needs are met. It returns that part
-// too, and the first unmet need. A repair leaves the pod network to whoever configures it.
+// too, and the first unmet need. A repair leaves the pod network to the program that configures it.
 func (w *work) compare(
 	ctx context.Context,
 ) (plan state.Plan, now state.Desired, need state.Need, err error) {

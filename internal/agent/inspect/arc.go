@@ -37,7 +37,7 @@ func arcEvidence(ctx context.Context, h *Node, c config.Config) health.Answer[he
 	return is
 }
 
-// arcSlow is how long a quick Arc agent takes at most, arcStands how long a slow answer stands.
+// arcSlow is the longest time of a quick Arc agent, arcStands how long a slow answer stands.
 const (
 	arcSlow   = 3 * time.Second
 	arcStands = 10 * time.Minute
@@ -96,7 +96,7 @@ func ArcLost(ctx context.Context, h *Node) bool {
 }
 
 // ownArc reports whether the Arc agent on the machine is ours: the ledger remembers that we have
-// installed it, or are to, since nobody else has.
+// installed it, or are to, since no one else has.
 func ownArc(ctx context.Context, h *Node) (bool, error) {
 	key := state.PackageKey(node.ArcPackage)
 	if _, ours := h.ledger.Ledger().Entry(key); ours {
@@ -122,8 +122,8 @@ func WithArc(
 	return b, err
 }
 
-// StandingArc is what remains of the Arc agent that we have installed while the node has none: the
-// machine is still registered, and only leaving takes that back.
+// StandingArc returns the remains of the Arc agent that we have installed while the node has none:
+// the machine is still registered, and only leaving takes that back.
 func StandingArc(h *Node) state.Desired {
 	return h.ledger.Ledger().As(func(e state.Entry) bool { return e.Step == state.Arc })
 }

@@ -30,7 +30,8 @@ func SeeNode(ctx context.Context, h *Node) health.Answer[kube.Node] {
 	return health.Answered(client.Node(ctx, h.Saved.Live.Config.Agent.NodeName))
 }
 
-// NodeDrift is what differs of a Node as it was seen; nothing when the API server did not answer.
+// NodeDrift returns the differences of a Node as it was seen; nothing when the API server did not
+// answer.
 func NodeDrift(
 	ctx context.Context, h *Node, c config.Config, seen health.Answer[kube.Node],
 ) state.Plan {

@@ -95,9 +95,9 @@ func DriftPlan(
 	return plan, err
 }
 
-// Standing returns the bindings that a node is compared and repaired with. Its pod network is
-// somebody else's as long as there is one, or was one at the last change. Then ours is neither
-// wanted nor removed: a network that comes, goes or renames ours is no drift.
+// Standing returns the bindings that a node is compared and repaired with. Its pod network is a
+// foreign one as long as one exists, or existed at the last change. Then ours is neither wanted nor
+// removed: a network that comes, goes or renames ours is no drift.
 func Standing(
 	h *Node, g *generation.Generation, b node.Bindings,
 ) (node.Bindings, state.Desired) {
@@ -158,7 +158,7 @@ func OtherSubnets(h *Node, seen health.Answer[kube.Node]) []string {
 // SweepFile is below RunDir: a machine that has booted is swept again.
 const SweepFile = "sweep.json"
 
-// Sweep is what was found when the artifacts of a generation were last read.
+// Sweep holds the findings of the last read of a generation's artifacts.
 type Sweep struct {
 	At         time.Time `json:"at"`
 	Generation string    `json:"generation"`
@@ -167,7 +167,8 @@ type Sweep struct {
 	Left    []string `json:"left,omitempty"`
 }
 
-// Swept is what the last sweep of the applied generation has found; false when there was none.
+// Swept returns the findings of the last sweep of the applied generation; false when there was no
+// sweep.
 func Swept(h *Node) (Sweep, bool) {
 	var last Sweep
 	known, err := volatile(h.Env).Load(SweepFile, &last)

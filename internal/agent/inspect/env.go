@@ -56,7 +56,7 @@ type Reader interface {
 	Run(ctx context.Context, limit time.Duration, secret []byte, argv ...string) ([]byte, error)
 }
 
-// Env is what a process of the agent inspects a machine with.
+// Env is the environment in which a process of the agent inspects a machine.
 type Env struct {
 	Reader Reader
 	// Root is put before every path; "" on a real machine.
@@ -80,16 +80,16 @@ type Env struct {
 	Today func() time.Time
 	// Poll is the first pause of a wait for kubelet or Azure; 0 is that of each wait.
 	Poll time.Duration
-	// Patience is how long doctor waits for one server; 0 is its default.
+	// Patience limits doctor's wait for one server; 0 is its default.
 	Patience time.Duration
-	// Settling is how long kubelet must be one process before a commit; 0 is defaultSettling.
+	// Settling is the time that kubelet must be one process before a commit; 0 is defaultSettling.
 	Settling time.Duration
 	// Healthz asks kubelet's health endpoint; nil asks the one on this machine.
 	Healthz func(context.Context) error
 	// Runtime asks whether the runtime serves kubelet (kube.Runtime); nil asks this machine's.
 	Runtime func(context.Context) error
 
-	// unanswered is how many questions in a row the container runtime has not answered.
+	// unanswered counts the questions in a row that the container runtime has not answered.
 	unanswered int
 	// shown is the last answer of a slow Arc agent.
 	shown shownArc
@@ -165,7 +165,7 @@ type Node struct {
 	ledger ledger
 }
 
-// ledger is what is remembered of the machine before it became a node, to be read.
+// ledger reads what is remembered of the machine before it became a node.
 type ledger interface {
 	Ledger() state.Ledger
 	Exists() bool
@@ -263,7 +263,7 @@ func AppliedResource(a *Env) config.Resource {
 	return from.Applied
 }
 
-// Parts returns the files and units of the node that is applied; none while there is none.
+// Parts returns the files and units of the applied node; none without one.
 func Parts(ctx context.Context, a *Env) (files, units []string) {
 	h, err := open(ctx, a)
 	if err != nil || h.Saved.Applied == nil {

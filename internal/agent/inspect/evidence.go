@@ -19,8 +19,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// defaultSettling is how long kubelet must have been one process before a change is committed. A
-// kubelet that ends itself does so within a second or two of its start.
+// defaultSettling is the time that kubelet must have been one process before a change is committed.
+// A kubelet that ends itself does so within a second or two of its start.
 const defaultSettling = 5 * time.Second
 
 // ClusterTimeout bounds each gathering of what the cluster says.
@@ -40,7 +40,7 @@ func NewEvidence(h *Node, c config.Config) health.Evidence {
 		}}
 }
 
-// MachineEvidence is what was found on the machine. What is ours does not count as foreign.
+// MachineEvidence returns the findings on the machine. What is ours does not count as foreign.
 func MachineEvidence(
 	ctx context.Context, h *Node, c config.Config, seen host.Facts,
 ) (*health.Machine, error) {
@@ -68,7 +68,7 @@ func MachineEvidence(
 	return m, nil
 }
 
-// ServiceEvidence is how containerd and kubelet run.
+// ServiceEvidence gathers the state of containerd and kubelet.
 func ServiceEvidence(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Kubelet = health.Answered(service(ctx, h, node.KubeletUnit))
 	healthz := h.Healthz
@@ -96,7 +96,8 @@ func WithLogs(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Kubelet.Value.Log = h.Reader.Journal(ctx, node.KubeletUnit, 50)
 }
 
-// ClusterEvidence is what the cluster answers about the node, and whether its Services are reached.
+// ClusterEvidence gathers the cluster's answers about the node, and whether its Services are
+// reached.
 func ClusterEvidence(
 	ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence,
 ) {
@@ -124,7 +125,7 @@ func ServicesEvidence(
 	}
 }
 
-// versionStands is how long the version of an API server stands that works with kubelet's.
+// versionStands is the time for which an API server's version that works with kubelet's stands.
 const versionStands = time.Hour
 
 // knownVersion is the version of an API server, as it said it then.

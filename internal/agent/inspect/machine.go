@@ -123,7 +123,7 @@ func metadataEvidence(
 	return health.Answered(m, nil)
 }
 
-// Upkeep is what wears out or changes under a machine, as far as the machine itself can tell.
+// Upkeep returns the parts of a machine that wear out or change, as far as it can tell itself.
 func Upkeep(
 	ctx context.Context, h *Node, c config.Config, at Cluster, seen host.Facts,
 ) *health.Upkeep {

@@ -22,7 +22,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Status is how the node is: what it was made as, its conditions, and what has drifted.
+// Status describes the node: its generation, its conditions, and what has drifted.
 type Status struct {
 	State      State  `json:"state"`
 	NodeName   string `json:"nodeName"`
@@ -45,7 +45,7 @@ type Status struct {
 	Drift      []state.Line       `json:"drift"`
 	// Pending are the changes that a transition still has to make; no drift is known then.
 	Pending []state.Line `json:"pending,omitempty"`
-	// DriftPolicy is what is done about drift; Runs are the versions that run.
+	// DriftPolicy is the policy for drift; Runs are the versions that run.
 	DriftPolicy string                 `json:"driftPolicy"`
 	Runs        Versions               `json:"runs,omitzero"`
 	Transition  *transition.Transition `json:"transition,omitempty"`
@@ -55,12 +55,12 @@ type Status struct {
 	ConfigVersion string `json:"configVersion,omitempty"`
 	// Certificates are kubelet's, and the service principal's credential, with when each expires.
 	Certificates map[string]time.Time `json:"certificates,omitempty"`
-	// Service is what the running service does; nil when none runs.
+	// Service describes the work of the running service; nil when none runs.
 	Service   *Work     `json:"service,omitempty"`
 	CheckedAt time.Time `json:"checkedAt"`
 }
 
-// State is how a machine is, in a word.
+// State describes a machine in a word.
 type State string
 
 // The states of a machine.
@@ -199,7 +199,7 @@ func isComparable(h *Node) bool {
 	return h.Saved.Applied != nil && h.Saved.Applied.Config.Agent.DetectsDrift()
 }
 
-// DriftPolicy is what is done about a thing that drifts.
+// DriftPolicy returns the policy for a thing that drifts.
 func DriftPolicy(h *Node, key state.Key) string {
 	return h.Saved.Applied.Config.Agent.DriftPolicyOf(KindOf(string(key)))
 }

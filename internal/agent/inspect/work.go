@@ -14,31 +14,31 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// Work is what the running service does, and what it alone knows.
+// Work describes the work of the running service, with the state that it alone knows.
 type Work struct {
 	Version string    `json:"version"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	// Job is what its worker does (rest, reconcile, check, repair, leave) and since when; Doing says
-	// more of it.
+	// Job names the worker's task (rest, reconcile, check, repair, leave) and since when; Doing
+	// says more of it.
 	Job   string    `json:"job"`
 	Since time.Time `json:"since"`
 	Doing string    `json:"doing,omitempty"`
 	// Checked is when the node was checked last.
 	Checked time.Time `json:"checked,omitzero"`
-	// Polls is how the provider is asked; nil when it is not.
+	// Polls describes the polls of the provider; nil when it is not polled.
 	Polls *health.Polls `json:"polls,omitempty"`
 	// Exhausted are things no longer repaired; Refused is why the configuration is not in force.
 	Exhausted []string          `json:"exhausted,omitempty"`
 	Refused   *health.Rejection `json:"refused,omitempty"`
-	// Events are the last things that drifted, were repaired, or were put right by others.
+	// Events are the last things that drifted, or were repaired by us or by others.
 	Events []DriftEvent `json:"events,omitempty"`
 }
 
-// DriftEvent is what has become of one thing.
+// DriftEvent records what became of one thing.
 type DriftEvent struct {
 	At time.Time `json:"at"`
-	// What is found, repaired, or gone: nobody here has repaired it.
+	// What is found, repaired, or gone: gone was not repaired by this agent.
 	What     string `json:"what"`
 	Key      string `json:"key"`
 	Expected string `json:"expected,omitempty"`
@@ -48,7 +48,7 @@ type DriftEvent struct {
 // SocketFile is where the running service tells what it does. Only root can connect to it.
 const SocketFile = saved.RunDir + "/agent.sock"
 
-// askFor is how long the service may take to say what it does.
+// askFor limits the time of the service's answer.
 const askFor = 2 * time.Second
 
 // Working asks the running service what it does; nil when none runs.

@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
-// Bindings are what the node was last proved with, and the cluster's identity.
+// Bindings are those that the node was last proved with, and the cluster's identity.
 type Bindings struct {
 	node.Bindings
 	// ClusterUID is the uid of the Service default/kubernetes: it stays when address and CA change.

@@ -18,7 +18,7 @@ const (
 	VersionFile  = "config-version.txt"
 )
 
-// JoinState is what the machine is to its cluster.
+// JoinState describes the machine's membership of its cluster.
 type JoinState struct {
 	NodeName string `json:"nodeName"`
 	Server   string `json:"server"`

@@ -42,7 +42,7 @@ const (
 	SourceFile     = "source.json"
 )
 
-// State is what the agent remembers of this machine. It is read, and cannot be written.
+// State is the agent's memory of this machine. It is read, and cannot be written.
 type State struct {
 	Records
 	Generations generation.Reader

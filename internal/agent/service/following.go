@@ -34,7 +34,7 @@ type Following struct {
 	agent    *change.Agent
 	live     *Live
 	reporter *follow.Reporter
-	// before is what the machine is to run on, as it was when the service began.
+	// before is the configuration that the machine is to run on, as it was when the service began.
 	before            config.Config
 	received, deleted chan struct{}
 	// questions has the diagnosis that the provider asks for.
@@ -45,7 +45,7 @@ type Following struct {
 	mu       sync.Mutex
 	unusable *agentapi.FailedConfig
 	judged   string
-	// ways are how the provider is to be asked, and again has that begin; under mu.
+	// ways holds the ways to ask the provider, and again restarts that; under mu.
 	ways  follow.Ways
 	again context.CancelFunc
 }
@@ -199,7 +199,7 @@ func (f *Following) Gone() <-chan struct{} {
 	return f.deleted
 }
 
-// told is told how the node is, and reports it.
+// told receives the status of the node, and reports it.
 func (f *Following) told(s inspect.Status) {
 	if f == nil {
 		return
@@ -292,8 +292,9 @@ func (f *Following) token(ctx context.Context) (string, error) {
 	return f.tokens.Token(ctx, c)
 }
 
-// configOf is what the node runs on, with its credentials. While that is from no provider, or there
-// is nothing yet, it is what a provider has delivered.
+// configOf returns the configuration that the node runs on, with its credentials. While that is
+// from no provider, or there is nothing yet, it returns the configuration that a provider has
+// delivered.
 func (f *Following) configOf(h *change.Home) config.Config {
 	if h.Saved.Applied == nil || inspect.AppliedResource(h.Node.Env) == (config.Resource{}) {
 		return f.before
@@ -409,7 +410,7 @@ func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 }
 
 // receiveNext puts the next configuration of a node on disk. It needs no lock: the file is written
-// as a whole, and nobody else writes it while a daemon runs but a person with a URL.
+// as a whole, and while a daemon runs only a person with a URL writes it too.
 func receiveNext(ctx context.Context, a *change.Agent, bundle []byte, c config.Config) error {
 	h, err := change.OpenReadOnly(ctx, a)
 	if err != nil {

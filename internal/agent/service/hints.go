@@ -19,7 +19,7 @@ const (
 	// even an API server that was down for long is not left alone for longer than that.
 	watchFirst = time.Second
 	watchMost  = 15 * time.Second
-	// watchLong is how long a watch lasts when all is well.
+	// watchLong is the duration of a watch when all is well.
 	watchLong = time.Minute
 )
 

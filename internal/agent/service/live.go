@@ -19,15 +19,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// maxEvents is how many events are kept.
+// maxEvents limits the number of kept events.
 const maxEvents = 20
 
-// Live is what the running service does and has counted. All methods may be called by many
+// Live holds the work and the counters of the running service. All methods may be called by many
 // goroutines; those of a nil one do nothing.
 type Live struct {
 	mu   sync.Mutex
 	work inspect.Work
-	// status is what the last check has found; nil before there was one.
+	// status holds the findings of the last check; nil before the first.
 	status *inspect.Status
 	// counts are the counters since the service began, by the name of their metric.
 	counts map[string][]metrics.Sample
@@ -193,7 +193,7 @@ func (l *Live) event(e inspect.DriftEvent) {
 	l.work.Events = slices.Clone(events[max(0, len(events)-maxEvents):])
 }
 
-// Work is what the service does now.
+// Work returns the present work of the service.
 func (l *Live) Work() (w inspect.Work) {
 	l.update(func() { w = l.work })
 	return w

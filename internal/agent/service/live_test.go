@@ -39,7 +39,7 @@ func TestPollsBeginLate(t *testing.T) {
 	})
 }
 
-// What was repaired once, drifts again and is put right by somebody else is told as that.
+// Events say that a thing was repaired once, drifts again and is repaired by another process.
 func TestEventsOfOneThing(t *testing.T) {
 	const key = "path:/etc/x"
 	l := NewLive("1.2.3")

@@ -18,8 +18,8 @@ const (
 	reportLog        = 1500
 )
 
-// reportOf is how the node is, as the provider is told it: what runs, which versions it knows, what
-// has drifted, and the conditions that are not True.
+// reportOf returns the report to the provider: what runs, which versions it knows, what has
+// drifted, and the conditions that are not True.
 func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 	received := a.Records().BundleResource()
 	source, err := a.Records().Source()
@@ -83,7 +83,7 @@ func failedOf(rejected []history.Rejection, digest, version string) *agentapi.Fa
 	return nil
 }
 
-// maxReport is what the provider takes, in bytes (docs/api.md), less what the request adds.
+// maxReport is the provider's limit, in bytes (docs/api.md), less what the request adds.
 const maxReport = 8000
 
 // fit shortens a report that is too large: first the log, then drift and conditions at their ends.

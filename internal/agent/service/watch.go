@@ -28,9 +28,9 @@ type Watcher struct {
 	Agent *change.Agent
 	// Load reads the configuration as it is now.
 	Load func() (change.Input, error)
-	// Follows is how this machine follows its resource; nil when it is from none.
+	// Follows follows this machine's resource; nil when it is from none.
 	Follows *Following
-	// Live is what the service does and has counted; nil counts nothing.
+	// Live holds the work and the counters of the service; nil counts nothing.
 	Live *Live
 
 	// node tells that this machine has been seen as a node, or on its way to be one.
@@ -40,7 +40,8 @@ type Watcher struct {
 	logged  string
 	// last is the status of the last check that has not failed; nil before it.
 	last *inspect.Status
-	// drifting is what the last check has found, unpublished why metrics cannot be published.
+	// drifting holds the findings of the last check, unpublished the reason why metrics cannot be
+	// published.
 	drifting    map[string]bool
 	unpublished string
 	// exhausted are the things that the last check was told are no longer repaired.
@@ -145,7 +146,7 @@ func (w *Watcher) resting(ctx context.Context, h *change.Home, t *change.Target)
 	return true, change.Rest(ctx, h, t, s)
 }
 
-// left tells that the machine was a node and is none any more: somebody has run unbootstrap.
+// left reports that the machine was a node and is none any more: an operator has run unbootstrap.
 func (w *Watcher) left(h *change.Home) bool {
 	is := h.Saved.Live != nil || h.Engine.Journal.Exists()
 	left := w.node && !is
@@ -200,7 +201,7 @@ func finishLeaving(ctx context.Context, w *Watcher, t transition.Transition) err
 	return &transition.Outcome{Kind: transition.Left}
 }
 
-// deletedDrain is how long pods may take to move away from a node whose resource was deleted.
+// deletedDrain limits the time for pods to move away from a node whose resource was deleted.
 const deletedDrain = time.Minute
 
 // Leave gives the machine back, since its resource was deleted. The service waits for another.
@@ -223,7 +224,7 @@ func (w *Watcher) giveBack(ctx context.Context, how transition.Options) error {
 // Check finds out how the node is and writes the status file. What is on the machine is checked
 // without a network and without the lock. A check that fails is reported, too.
 func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
-	// systemd tells whoever is connected of all that any unit does.
+	// systemd tells each connected client of all that any unit does.
 	defer w.Agent.Machine.Close()
 	w.exhausted = exhausted
 	found, err := w.check(ctx, exhausted)

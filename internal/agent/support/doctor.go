@@ -23,7 +23,7 @@ type Given struct {
 	// Input is nil when it cannot be used, and Err says why. Both are nil on a machine without one.
 	Input *change.Input
 	Err   error
-	// Unprivileged tells that somebody other than root asks.
+	// Unprivileged reports whether the caller is not root.
 	Unprivileged bool
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
-// patience is how long one server may take to answer.
+// patience limits the wait for the answer of one server.
 const patience = 5 * time.Second
 
 // Endpoints lists every server that the configuration needs, and tries them. It changes nothing.

@@ -94,7 +94,7 @@ func (c *collector) ended(ctx context.Context, name string) bool {
 	return true
 }
 
-// judgements are what status, doctor and endpoints say.
+// judgements collects the output of status, doctor and endpoints.
 func (c *collector) judgements(ctx context.Context) {
 	all := func(string) bool { return true }
 	c.archive.Value("doctor.json", Doctor(ctx, c.Agent, c.given, all))
@@ -222,7 +222,7 @@ func (c *collector) file(name string) {
 	}
 }
 
-// largest is how large a file may be to be read at all.
+// largest limits the size of a file that is read at all.
 const largest = 16 << 20
 
 // knowSecrets finds every secret that this machine keeps: it is taken out wherever it shows.

@@ -74,7 +74,7 @@ func spell(c *config.Config) {
 // or sets what is not set.
 func or[T comparable](setting *T, value T) { *setting = cmp.Or(*setting, value) }
 
-// missing is what an object has and a document leaves open.
+// missing returns the fields that an object has and a document leaves open.
 func missing(document, whole map[string]any) map[string]any {
 	found := map[string]any{}
 	for name, value := range whole {

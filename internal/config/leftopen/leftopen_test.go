@@ -46,7 +46,7 @@ func parse(t *testing.T, text string, before *config.Config) config.Config {
 	return c
 }
 
-// bundles are what the resource provider hands out.
+// bundles returns bundles as the resource provider hands them out.
 func bundles(t *testing.T) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob("../../../api/flexnode/v20260501preview/testdata/*.json")
@@ -128,7 +128,7 @@ func putInto(to, from map[string]any) {
 	}
 }
 
-// What an agent keeps from its join is told completely: a machine on which other values were
+// The values that an agent keeps from its join are complete: a machine on which other values were
 // applied keeps them where they are left open, and these only.
 func TestKeptFromJoin(t *testing.T) {
 	before := parse(t, document(`"arc": {"roles": ["Reader"]}, "kubeletCredential": "token"`,

@@ -1,7 +1,7 @@
 // Package systemdtest is a small real systemd for tests: it reads unit files below a root, keeps
 // the links that enabling and masking make there, and tells which units run. As systemd does, it
-// goes on with what it has read until it is told to reload. It starts no process; a hook stands for
-// what services do.
+// goes on with what it has read until a reload. It starts no process; a hook stands for what
+// services do.
 package systemdtest
 
 import (
@@ -193,8 +193,8 @@ func (s *Systemd) Crash(name string) {
 	}
 }
 
-// Loop ends the process of a running unit, which systemd is about to start again by itself. Whoever
-// starts it meanwhile does not have it forget how often it did.
+// Loop ends the process of a running unit, which systemd is about to start again by itself. A start
+// meanwhile does not reset its count of restarts.
 func (s *Systemd) Loop(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

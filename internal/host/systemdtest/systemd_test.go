@@ -105,7 +105,7 @@ func TestRemovedFile(t *testing.T) {
 	}
 }
 
-// What is not in memory is as it is on disk: nobody has to reload.
+// What is not in memory is as it is on disk: no reload is needed.
 func TestNotInMemory(t *testing.T) {
 	s, ctx := newSystemd(t), t.Context()
 	s.is(t, "disabled", "inactive", false)
@@ -176,8 +176,8 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// A unit that systemd is about to start again keeps its count when somebody else restarts it, until
-// it is reset.
+// A unit that systemd is about to start again keeps its count when another process restarts it,
+// until it is reset.
 func TestLoop(t *testing.T) {
 	s := newSystemd(t)
 	restarts := func(want int) {

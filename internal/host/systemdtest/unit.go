@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// found is what reading a unit has found (LoadState), and where it comes from.
+// found is the result of reading a unit (LoadState), and where it comes from.
 type found int
 
 const (
@@ -23,7 +23,7 @@ type unit struct {
 	is found
 	// text is the unit file with its drop-ins, as it was read last.
 	text string
-	// enablement is the UnitFileState: "" until somebody asks, and from then on what it was.
+	// enablement is the UnitFileState: "" until the first request, and from then on what it was.
 	enablement string
 	active     bool
 	// job tells that the unit is being started.
@@ -124,7 +124,7 @@ func (s *Systemd) reload() {
 	s.collect()
 }
 
-// collect drops the units that nobody needs: inactive ones that no target refers to. That of a
+// collect drops the units that are not needed: inactive ones that no target refers to. That of a
 // generated unit does.
 func (s *Systemd) collect() {
 	for name, u := range s.units {

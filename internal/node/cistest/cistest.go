@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Machine is what a scanner sees.
+// Machine gives a scanner access to a machine.
 type Machine struct {
-	// File returns a file; ok is false when there is none.
+	// File returns a file; ok is false when it does not exist.
 	File func(path string) (f File, ok bool)
 	// Kubelet is kubelet's command line; Proxy that of a kube-proxy, "" when none runs.
 	Kubelet, Proxy string
@@ -26,7 +26,7 @@ type File struct {
 	Content  string
 }
 
-// Verdict is what became of one recommendation.
+// Verdict is the result of one recommendation.
 type Verdict string
 
 // The verdicts. A manual recommendation warns where an automated one fails.

@@ -48,7 +48,7 @@ func main() {
 // generator writes pins.txt.
 type generator struct {
 	Out, Mirror string
-	// Pinned is what is pinned so far.
+	// Pinned lists the pins so far.
 	Pinned []release.Pin
 	HTTP   *http.Client
 }

@@ -84,8 +84,8 @@ func TestPinsAreGenerated(t *testing.T) {
 	}
 }
 
-// What is there is replaced as a whole, so that whoever ends the program finds the one or the
-// other; what cannot be written leaves what was there, and nothing beside it.
+// An existing file is replaced as a whole, so that an end of the program leaves the one or the
+// other; a failed write leaves what was there, and nothing beside it.
 func TestWriteReplaces(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pins.txt")
