@@ -139,7 +139,7 @@ func (c *command) benchAgent(
 	return nil
 }
 
-// used measures a machine's daemon after a time, at whose begin it had used before.
+// used measures a machine's daemon over a time, at whose start its CPU time was before.
 func (c *command) used(
 	ctx context.Context, o contestant, before, in time.Duration,
 ) (d daemon, err error) {
