@@ -439,7 +439,7 @@ func TestUninstallRefusesNode(t *testing.T) {
 }
 
 // Without apt, the licences of what is in the program come with it, and go with it. A directory for
-// documents goes too if it came with them and nobody else uses it.
+// documents goes too if it came with them and is not in use otherwise.
 func TestNotice(t *testing.T) {
 	const docs, own = "usr/local/share/doc", "usr/local/share/doc/aks-flex-node"
 	for name, tt := range map[string]struct {
@@ -501,8 +501,8 @@ func TestAnotherRepositoryIsBroken(t *testing.T) {
 	}
 }
 
-// A release's script installs its own version, and never an older one than is there, unless it is
-// told otherwise.
+// A release's script installs its own version, and never an older one than is there, unless its
+// arguments say otherwise.
 func TestInstallsItsOwnVersion(t *testing.T) {
 	for _, tt := range []struct {
 		args []string

@@ -21,7 +21,7 @@ var (
 	uninstall string
 )
 
-// Release is what install.sh installs.
+// Release describes the release that install.sh installs.
 type Release struct {
 	// Version is that of the packages; URL is where the directory that is written can be had.
 	Version, URL string

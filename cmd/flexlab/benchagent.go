@@ -53,7 +53,7 @@ func (c *command) contestants(
 	return list, end, nil
 }
 
-// daemon is what one daemon used.
+// daemon holds the measurements of one daemon.
 type daemon struct{ rss, cpu, size float64 }
 
 // benchAgent runs the daemon as a service on a machine of its own and measures it while it keeps
@@ -139,7 +139,7 @@ func (c *command) benchAgent(
 	return nil
 }
 
-// used is what the daemon of a machine has used in a time, at whose begin it had used before.
+// used measures a machine's daemon over a time, at whose start its CPU time was before.
 func (c *command) used(
 	ctx context.Context, o contestant, before, in time.Duration,
 ) (d daemon, err error) {
@@ -168,7 +168,7 @@ func (c *command) watch(ctx context.Context, m lab.Machine, program string) erro
 	return err
 }
 
-// rest is how long the daemon is left alone after it has joined before it is measured.
+// rest is the time for which the daemon is left alone between its join and the measurement.
 const rest = time.Minute
 
 // agentService is the daemon's unit.
@@ -189,7 +189,7 @@ func (c *command) ofDaemon(ctx context.Context, m lab.Machine, script string) (s
 	return c.lab.Output(ctx, m, "bash", "-c", pid+script)
 }
 
-// memory is what the daemon has in memory, in MiB.
+// memory returns the memory that the daemon uses, in MiB.
 func (c *command) memory(ctx context.Context, m lab.Machine) (float64, error) {
 	rss, err := c.ofDaemon(ctx, m, "awk '/VmRSS/{print $2}' /proc/$pid/status")
 	if err != nil {
@@ -222,7 +222,7 @@ func (c *command) cpu(ctx context.Context, m lab.Machine) (time.Duration, error)
 	return used, nil
 }
 
-// tokenRuns is how often the token is asked for.
+// tokenRuns is the number of times that the token is requested.
 const tokenRuns = 50
 
 // benchToken measures whole processes, as kubelet starts them, with the token kept already. The

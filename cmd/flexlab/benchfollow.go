@@ -66,7 +66,7 @@ func (c *command) unfollow(ctx context.Context, m lab.Machine) error {
 	return err
 }
 
-// traffic is what the daemon has exchanged with the provider.
+// traffic describes the traffic of the daemon with the provider.
 type traffic struct {
 	// connection is its own end of the connection.
 	connection string
@@ -142,7 +142,7 @@ func exchanged(fields []string) (sum int64, err error) {
 	return sum, nil
 }
 
-// perPoll is what an unchanged poll takes, in bytes.
+// perPoll returns the number of bytes that an unchanged poll takes.
 func perPoll(before, after traffic) (float64, error) {
 	if before.connection != after.connection {
 		return 0, fmt.Errorf("the daemon has not kept its connection: %s became %s",

@@ -56,7 +56,7 @@ that costs less. The last line has the targets' keys.`,
 // seldom while latency is measured. The rates before that compare with former ones.
 const clientGC = 400
 
-// firstNodes is how many nodes there are when the base of memory is measured.
+// firstNodes is the number of nodes at which the base of memory is measured.
 const firstNodes = 1000
 
 // rpBench is a measurement of a provider in the making.

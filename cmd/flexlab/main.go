@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string) error {
 	return root.ExecuteContext(ctx)
 }
 
-// command is what every subcommand works with.
+// command holds the values that every subcommand uses.
 type command struct {
 	lab *lab.Lab
 	// agent is the aks-flex-node that is put into machines.

@@ -112,7 +112,7 @@ func (c checkout) called(t *testing.T) []string {
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }
 
-// A lab that runs is somebody's: tests leave it alone unless they are told to replace or use it.
+// A running lab may belong to another process: tests do not touch it without an explicit setting.
 func TestLabIsFree(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// answer is what the front door answers to Resource Manager itself.
+// answer records the response of the front door to Resource Manager itself.
 type answer struct {
 	header http.Header
 	status int

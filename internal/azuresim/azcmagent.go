@@ -28,7 +28,7 @@ type ConnectedMachine struct {
 	Client *http.Client
 }
 
-// Connection is what azcmagent connect was told.
+// Connection holds the arguments of azcmagent connect.
 type Connection struct {
 	SubscriptionID string            `json:"subscriptionId"`
 	ResourceGroup  string            `json:"resourceGroup"`
@@ -39,7 +39,7 @@ type Connection struct {
 	AccessToken    string            `json:"-"`
 }
 
-// connected is what a connected machine keeps.
+// connected is the record that a connected machine keeps.
 type connected struct {
 	Connection
 	ResourceID string          `json:"resourceId"`

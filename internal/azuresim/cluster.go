@@ -18,7 +18,7 @@ type Cluster struct {
 	// Server is the URL of the API server and CA its certificates, as PEM.
 	Server string `json:"server"`
 	CA     string `json:"ca"`
-	// AdminKubeconfig is what listClusterAdminCredential hands out.
+	// AdminKubeconfig is the kubeconfig that listClusterAdminCredential returns.
 	AdminKubeconfig string `json:"adminKubeconfig,omitempty"`
 	DNSServiceIP    string `json:"dnsServiceIP,omitempty"`
 	// PodCIDRs are the networks of its pods, at most one of each family; none with a network plugin

@@ -42,7 +42,7 @@ const (
 	canceled  = "Canceled"
 )
 
-// deploymentOperation is what a deployment does with one resource, or with its outputs.
+// deploymentOperation is the part of a deployment that concerns one resource, or its outputs.
 type deploymentOperation struct {
 	id, kind, state string
 	began, ended    time.Time
@@ -183,13 +183,13 @@ func (s *Sim) stateOf(d *deployment) string {
 	return running
 }
 
-// result is what an operation has ended with; a nil value is no content.
+// result holds the result of an operation that has ended; a nil value is no content.
 type result struct {
 	token string
 	value any
 }
 
-// mostResults is how many results are kept: who asks for them does so at once.
+// mostResults is the number of results that are kept: callers ask for them at once.
 const mostResults = 100
 
 // later keeps the result of an operation, and returns the URL to ask for it.
@@ -319,7 +319,7 @@ func references(ids []string) []any {
 	return all
 }
 
-// planned is what is known of a deployment before it is carried out.
+// planned returns the part of a deployment that is known before it is carried out.
 func (d *deployment) planned() map[string]any {
 	types := map[string][]any{}
 	dependencies := []any{}

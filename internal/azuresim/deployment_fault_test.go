@@ -187,7 +187,7 @@ func TestForwardOfAnAnswerThatIsCut(t *testing.T) {
 	}
 }
 
-// What is no deployment of a resource group is none, whoever asks for it.
+// A path that names no deployment of a resource group is refused.
 func TestDeploymentsElsewhere(t *testing.T) {
 	d := newDeployer(t)
 	const of = "/providers/Microsoft.Resources/deployments"

@@ -357,8 +357,8 @@ func code(err error) string {
 	return e.ErrorCode
 }
 
-// Resources come after what they depend on, by dependsOn and by reference. What depends on one that
-// fails is not deployed; the rest is, and every failure is told once.
+// Resources come after those that they depend on, by dependsOn and by reference. A resource that
+// depends on one that fails is not deployed; the rest is, and every failure is reported once.
 func TestDeploymentOrderAndFailure(t *testing.T) {
 	d := newDeployer(t)
 	_, err := d.create("order", properties(templateOf(t,

@@ -20,7 +20,7 @@ type call struct {
 	*http.Request
 	id     arm.ID
 	caller claims
-	// action is what the caller must be allowed to do at scope.
+	// action is the action that the caller must be allowed to take at scope.
 	action, scope string
 	body          []byte
 }
@@ -54,7 +54,7 @@ func first[T comparable](a, b T) T {
 var apiVersion = regexp.MustCompile(
 	`(?i)^\d{4}-\d{2}-\d{2}(-preview|-alpha|-beta|-rc|-privatepreview)?$`)
 
-// deploymentPath is how clients ask about the operations of a deployment: without a provider.
+// deploymentPath matches the paths, without a provider, of the operations of a deployment.
 var deploymentPath = regexp.MustCompile(
 	`(?i)^(/subscriptions/[^/]+/resourcegroups/[^/]+)/deployments/`)
 

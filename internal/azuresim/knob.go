@@ -22,21 +22,21 @@ const (
 
 // Knobs make Azure slow, late or broken. Durations are in nanoseconds in JSON.
 type Knobs struct {
-	// TokenLifetime is how long tokens are good for; 0 is an hour.
+	// TokenLifetime is the validity of tokens; 0 is an hour.
 	TokenLifetime time.Duration `json:"tokenLifetime,omitempty"`
-	// Skew is how far Azure's clock is ahead of everybody else's.
+	// Skew is the time by which Azure's clock is ahead of all others.
 	Skew time.Duration `json:"skew,omitempty"`
-	// Replication is how long a new principal is unknown to role assignments (PrincipalNotFound).
+	// Replication is the time until role assignments know a new principal (PrincipalNotFound).
 	Replication time.Duration `json:"replication,omitempty"`
-	// Propagation is how long a new role assignment has no effect.
+	// Propagation is the time until a new role assignment has an effect.
 	Propagation time.Duration `json:"propagation,omitempty"`
-	// OperationTime is how long a long-running operation runs.
+	// OperationTime is the duration of a long-running operation.
 	OperationTime time.Duration `json:"operationTime,omitempty"`
 	// Faults break single services.
 	Faults map[Service]Fault `json:"faults,omitempty"`
 }
 
-// Fault is what a service does instead of its work.
+// Fault describes how a service misbehaves.
 type Fault struct {
 	// Latency comes before every answer.
 	Latency time.Duration `json:"latency,omitempty"`

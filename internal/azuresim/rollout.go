@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// patience is how long Resource Manager waits for the resources of a deployment.
+	// patience is the time that Resource Manager waits for the resources of a deployment.
 	patience = 2 * time.Hour
-	// again is how often a provider is asked again that does not answer for now.
+	// again is the number of retries for a provider that does not answer for now.
 	again = 5
 )
 
@@ -117,7 +117,7 @@ func (r *rollout) deploy(resource template.Resource) error {
 	key := arm.Key(resource.ID)
 	if err, ok := r.ended[key]; ok {
 		if err != nil {
-			return errSkipped // it is told once
+			return errSkipped // it is reported once
 		}
 		return nil
 	}

@@ -81,7 +81,7 @@ func (s *Sim) identities(principal string) map[string]bool {
 	return ids
 }
 
-// filter is what of the assignments a list is to have.
+// filter selects the assignments that a list returns.
 type filter struct {
 	ids     map[string]bool // of principals; nil is all
 	atScope bool

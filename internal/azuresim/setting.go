@@ -72,9 +72,9 @@ func (m ConnectedMachine) client() (*http.Client, error) {
 	return &http.Client{Transport: transport}, nil
 }
 
-// Status is what `azcmagent show` calls the agent's status: Connected, Disconnected when the
-// machine is not registered or Azure does not answer, or Expired when Azure no longer accepts the
-// machine's identity. The real agent waits 45 days before it says Expired.
+// Status returns the agent's status as `azcmagent show` reports it: Connected, Disconnected when
+// the machine is not registered or Azure does not answer, or Expired when Azure no longer accepts
+// the machine's identity. The real agent waits 45 days before it says Expired.
 func (m ConnectedMachine) Status(ctx context.Context) string {
 	const connected, disconnected, expired = "Connected", "Disconnected", "Expired"
 	identity, err := m.Identity()

@@ -23,7 +23,7 @@ import (
 type Sim struct {
 	// Now is the clock; nil is the real one.
 	Now func() time.Time
-	// Log is told every request; nil tells nobody. Secrets are never in it.
+	// Log receives every request, without secrets; nil logs nothing.
 	Log *slog.Logger
 	// Provider serves the resource types that Azure's own providers do not; nil for none.
 	Provider *Provider

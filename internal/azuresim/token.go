@@ -39,7 +39,7 @@ type claims struct {
 	MIRID      string   `json:"xms_mirid,omitempty"`
 }
 
-// issuer is who signs tokens for the tenant, as clients see it; sts.windows.net in Azure.
+// issuer returns the issuer of the tenant's tokens, as clients see it; sts.windows.net in Azure.
 func (s *Sim) issuer(origin string) string { return origin + "/" + s.tenant() + "/" }
 
 func (s *Sim) tenant() string {

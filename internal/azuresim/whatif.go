@@ -37,7 +37,7 @@ func (s *Sim) whatIf(w http.ResponseWriter, c call) *arm.Error {
 	return nil
 }
 
-// change is what becomes of one resource.
+// change returns the predicted change of one resource.
 func (s *Sim) change(c call, plan *template.Plan, r template.Resource) (map[string]any, error) {
 	after, err := plan.Preview(r)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // DefaultTenant is the tenant of a world that names none.
 const DefaultTenant = "11111111-1111-1111-1111-111111111111"
 
-// World is what there is in Azure.
+// World describes the contents of Azure.
 type World struct {
 	TenantID       string         `json:"tenantId,omitempty"`
 	Subscriptions  []Subscription `json:"subscriptions"`

@@ -42,7 +42,7 @@ type Principal struct {
 	Secret   string `json:"secret"`
 }
 
-// Azure is who there is in the lab's Azure.
+// Azure holds the identities of the lab's Azure.
 type Azure struct {
 	// Operator owns the subscription, Unprivileged may do nothing, Node may join the cluster.
 	Operator, Unprivileged, Node Principal
@@ -82,7 +82,7 @@ func (l *Lab) Azure() (Azure, error) {
 // VMObjectID is the object id of the machines' managed identity.
 const VMObjectID = "bbbbbbbb-0000-0000-0000-000000000004"
 
-// world is what there is in the lab's Azure.
+// world returns the contents of the lab's Azure.
 func (l *Lab) world() (azuresim.World, error) {
 	a, err := l.Azure()
 	if err != nil {

@@ -32,7 +32,7 @@ type balanced struct {
 }
 
 const (
-	// probeInterval is how often replicas are asked, probePatience how long they may take.
+	// probeInterval is the time between the probes of a replica, probePatience the limit for one.
 	probeInterval = 500 * time.Millisecond
 	probePatience = 2 * time.Second
 	dialPatience  = time.Second
@@ -81,8 +81,8 @@ func (b *balancer) ask(ctx context.Context, url string) (answers, ready bool) {
 }
 
 // choose takes a replica for a new connection: of those that are ready and were not tried, the one
-// with the fewest connections; -1 if there is none. It counts at once, so that connections that
-// come together are spread, too; release when it is over.
+// with the fewest connections; -1 without such a replica. It counts at once, so that connections
+// that come together are spread, too; release when it is over.
 func (b *balancer) choose(tried map[int]bool) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -36,8 +36,8 @@ func newStandIn(t *testing.T, name string) *standIn {
 	return s
 }
 
-// kill ends a replica as a signal does: its connections too. Nobody may connect any more before
-// they are closed, or a client would come back to a replica that is about to end, and fail again.
+// kill ends a replica as a signal does: its connections too. The listener is closed before them, or
+// a client would come back to a replica that is about to end, and fail again.
 func (s *standIn) kill() {
 	_ = s.Listener.Close()
 	s.CloseClientConnections()

@@ -14,7 +14,7 @@ import (
 // Bandwidth is the mirror's speed while joins are measured: 100 Mbit/s, in bytes a second.
 const Bandwidth = 100_000_000 / 8
 
-// ProgramTimes are what one program needs on a fresh machine.
+// ProgramTimes holds the times that one program needs on a fresh machine.
 type ProgramTimes struct {
 	// Ready is the time, in seconds, from the start of `bootstrap` until the API server says that
 	// the Node is Ready.
@@ -41,8 +41,8 @@ type JoinTimes struct {
 	Critical int64
 }
 
-// Limit is what no way of joining can beat: the critical bytes at full bandwidth, and the bare
-// start.
+// Limit returns the lower bound of every way of joining: the critical bytes at full bandwidth, and
+// the bare start.
 func (j JoinTimes) Limit() float64 { return float64(j.Critical)/Bandwidth + j.Bare }
 
 // BenchProgram measures a program on a fresh machine.
@@ -178,7 +178,7 @@ func (l *Lab) dispose(ctx context.Context, m Machine) error {
 	return errors.Join(err, l.RemoveMachine(ctx, m.Name))
 }
 
-// criticalBytes are what the mirror has sent of the files that a node needs to be Ready.
+// criticalBytes returns the bytes that the mirror has sent of the files that a Ready node needs.
 func (l *Lab) criticalBytes(ctx context.Context) (int64, error) {
 	counts, err := l.Mirror().Counts(ctx)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
 )
 
-// benchReport is what an agent says of a node on which a file has been changed: every section, and
-// of the conditions, as agents do, those that are not True, and NodeReady.
+// benchReport returns an agent's report on a node on which a file has been changed: every section,
+// and of the conditions, as agents do, those that are not True, and NodeReady.
 func benchReport(n int) ([]byte, error) {
 	at := time.Date(2026, 11, 21, 8, n/60%60, n%60, 0, time.UTC)
 	kernels := []string{"6.8.0-60-generic", "6.8.0-63-generic", "6.11.0-26-generic"}
@@ -134,7 +134,7 @@ func (b *ProviderBench) agents(most int) load.Target {
 type Latencies struct{ Provider, Bare time.Duration }
 
 const (
-	// paced is how long latency is measured, scraped how often the metrics are read meanwhile. When
+	// paced is the time for which latency is measured, scraped the interval of the metrics. When
 	// nodes were seen is written spread over five minutes, so that it happens a dozen times in it.
 	paced   = time.Minute
 	scraped = 5 * time.Second

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Memory is what the provider has of its own, in bytes: neither its program nor the pages of the
+// Memory returns the provider's own memory, in bytes, without its program and the pages of the
 // store's file.
 func (b *ProviderBench) Memory() (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.lab.ProcessID("flexnode-rp-0")))
@@ -28,8 +28,8 @@ func (b *ProviderBench) Memory() (int64, error) {
 	return 0, errors.New("cannot read the provider's memory: /proc does not tell")
 }
 
-// Live is what the provider has in its memory, in bytes: objects and stacks after its garbage has
-// been collected. What is free between them is used again. Its profile is kept under a name.
+// Live returns the live memory of the provider, in bytes: objects and stacks after a garbage
+// collection. What is free between them is used again. Its profile is kept under a name.
 func (b *ProviderBench) Live(ctx context.Context, name string) (int64, error) {
 	profile := ""
 	for range 2 { // what pools keep goes with the second

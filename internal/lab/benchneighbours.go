@@ -26,8 +26,8 @@ type Neighbours struct {
 // neighbourNodes is the number of nodes that are polled, and of those that are changed.
 const neighbourNodes = 900
 
-// Served is how nine clusters were served: answers in a second, the provider's largest memory, and
-// what the tenth API server has sent in a second, both in bytes.
+// Served holds the results for nine clusters: answers in a second, the provider's largest memory,
+// and the data that the tenth API server has sent in a second, both in bytes.
 type Served struct {
 	Polls, Puts float64
 	Memory      int64
@@ -139,7 +139,7 @@ func (n *Neighbours) Loud(ctx context.Context, during time.Duration, rate int) (
 	return n.serve(ctx, during, nil)
 }
 
-// serve has the tenth cluster's sessions begin anew, and floods the provider with polls for half of
+// serve starts the tenth cluster's sessions again, and floods the provider with polls for half of
 // the time, with PUTs for the other half. beside runs meanwhile, unless it is nil.
 func (n *Neighbours) serve(
 	ctx context.Context, during time.Duration, beside func(context.Context),

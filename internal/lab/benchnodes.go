@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// benchNodes is how many of the agents' Nodes are in the cluster.
+	// benchNodes is the number of the agents' Nodes in the cluster.
 	benchNodes = 10_000
 	nodeMakers = 24
 	nodesWait  = 5 * time.Minute

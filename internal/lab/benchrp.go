@@ -32,7 +32,7 @@ type ProviderBench struct {
 	// cluster returns the cluster of a node.
 	cluster func(n int) string
 	kube    []string
-	// stored is how many nodes there are; etags are what their polls show.
+	// stored is the number of nodes; etags are the ETags that their polls show.
 	stored   int
 	etags    []string
 	machines []*benchMachine
@@ -115,8 +115,8 @@ func (b *ProviderBench) urlAt(server string, n int) string {
 	return server + b.node(n) + "?api-version=" + ProviderAPI
 }
 
-// benchBody is what is asked for of a node at a site. Its agent has an identity of its own. It is
-// written as text: what encoding it takes is taken from the server that is measured.
+// benchBody returns the body of a PUT for a node at a site. Its agent has an identity of its own.
+// It is written as text, because encoding would take time from the server that is measured.
 func benchBody(n int, site string) []byte {
 	return fmt.Appendf(nil, `{"properties":{"continuousMonitoring":true,`+
 		`"azureAuth":{"method":"managedIdentity","managedIdentity":{"clientId":%q}},`+
@@ -229,7 +229,7 @@ func (b *ProviderBench) pollAt(ctx context.Context, server string, n int) (*http
 	return r, err
 }
 
-// configMaps are reads of a ConfigMap that holds what a node is told.
+// configMaps returns reads of a ConfigMap that holds the answer to a node's poll.
 func (b *ProviderBench) configMaps(ctx context.Context) (load.Target, error) {
 	r, err := b.poll(ctx, 0)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab/load"
 )
 
-// Script is what an operator's script at full speed does to the polls of a fleet.
+// Script holds the effect of an operator's script at full speed on the polls of a fleet.
 type Script struct {
 	// Answered and Refused are the script's own requests; a refusal is 429 with Retry-After.
 	Answered, Refused int
@@ -21,8 +21,8 @@ type Script struct {
 }
 
 const (
-	// scriptRate is how many requests the script sends in a second, half of them lists and half of
-	// them PUTs, over so many connections and for so long.
+	// scriptRate is the number of requests that the script sends in a second, half of them lists
+	// and half of them PUTs, over scriptConnections connections and for scriptTime.
 	scriptRate        = 1000
 	scriptConnections = 50
 	scriptTime        = 30 * time.Second

@@ -23,14 +23,14 @@ import (
 // StoreBench writes what a fleet writes to the provider's store in some time, as fast as the store
 // takes it: what is measured is how large the store becomes, not how fast it is.
 type StoreBench struct {
-	// Nodes is how many there are, For how long their writes are simulated.
+	// Nodes is the number of nodes, For the time for which their writes are simulated.
 	Nodes int
 	For   time.Duration
-	// Replicas is how many note when nodes poll; each hears of every node within five minutes.
+	// Replicas is the number that note when nodes poll; each hears of every node in five minutes.
 	Replicas int
 	// Compact has the store compacted as the provider does; without, it only grows.
 	Compact bool
-	// Say is told how large the store is after each five minutes of the simulation.
+	// Say reports the size of the store after each five minutes of the simulation.
 	Say func(format string, args ...any)
 }
 
@@ -39,17 +39,17 @@ type StoreBench struct {
 const (
 	statusPerMille = 10
 	putsPerMille   = 1
-	// nodesAtOnce is how many nodes are filled in with one transaction, of three rows each.
+	// nodesAtOnce is the number of nodes that one transaction fills in, with three rows each.
 	nodesAtOnce = 40
 )
 
-// StoreSizes is what the store has grown to.
+// StoreSizes holds the sizes of the store after a measurement.
 type StoreSizes struct {
 	// Filled is with every node and nothing of the past; Peak the largest file, Written what was
 	// written to the store in the simulated time, Grown what the store has grown by between
 	// compactions, all in bytes.
 	Filled, Peak, Written, Grown int64
-	// Commits is how many transactions there were.
+	// Commits is the number of transactions.
 	Commits int
 	// Compacted and Defragmented are the size in use and of the file, after each at the end.
 	Compacted, Defragmented [2]int64
@@ -229,7 +229,7 @@ func (r *storeRun) fiveMinutes(ctx context.Context) error {
 	return nil
 }
 
-// writers is how many write at once.
+// writers is the number of concurrent writers.
 const writers = 8
 
 // change writes about so many nodes.
@@ -275,7 +275,7 @@ func (r *storeRun) end(ctx context.Context) error {
 	return nil
 }
 
-// measure is how much is in use of the largest member's file, and its size.
+// measure returns the size in use of the largest member's file, and the size of the file.
 func (r *storeRun) measure(ctx context.Context) (used, size int64) {
 	for _, m := range r.etcd.Members(ctx) {
 		used, size = max(used, m.InUse), max(size, m.Size)

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab/load"
 )
 
-// changeRate is how many nodes are changed in a second while their agents wait.
+// changeRate is the number of nodes that are changed in a second while their agents wait.
 const changeRate = 300
 
 // Waiting is agents that wait for a change, each with a poll of its own.
@@ -28,13 +28,13 @@ type Waiting struct {
 	again atomic.Int64 // polls that ended without a change
 }
 
-// Woken is how long agents that wait take to have a change, 99th percentiles.
+// Woken holds the times until agents that wait have a change, 99th percentiles.
 type Woken struct {
 	// Stored is from when the change was answered, so that it was stored by then: 0 for an agent
 	// that had it before. Sent is from when the change was sent.
 	Stored, Sent time.Duration
-	// Again is how many polls ended without a change, so that their agents polled again: they come
-	// at once, as they began, and who is woken then waits for them.
+	// Again is the number of polls that ended without a change, so that their agents polled again:
+	// they come at once, as they began, and an agent that is woken then waits for them.
 	Again int
 }
 
@@ -65,7 +65,7 @@ func (b *ProviderBench) Wait(ctx context.Context, fleet *load.Fleet) (*Waiting, 
 	return w, nil
 }
 
-// End has nobody wait any more.
+// End ends the wait of all agents.
 func (w *Waiting) End() error {
 	w.stop()
 	w.done.Wait()

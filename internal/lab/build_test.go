@@ -94,7 +94,7 @@ func TestVersionsInDocuments(t *testing.T) {
 	}
 }
 
-// A build that fails is told at once, whatever is still downloaded beside it.
+// A build that fails is reported at once, whatever is still downloaded beside it.
 func TestFailedBuildIsToldAtOnce(t *testing.T) {
 	command := filepath.Join(t.TempDir(), "go")
 	const script = "#!/bin/sh\ncase $1 in\nenv) echo go1 ;;\nlist) exec sleep 60 ;;\n" +

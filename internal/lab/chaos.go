@@ -24,13 +24,13 @@ type Chaos struct {
 	For  time.Duration
 }
 
-// ChaosResult is what came of it.
+// ChaosResult holds the result of a chaos run.
 type ChaosResult struct {
 	Operations, Unknown, Faults int
 	// Linearizable reports whether there is an order of all operations that explains every answer.
 	Linearizable bool
-	// Findings are what must not be, by kind, after the faults and the time to catch up; URLs how
-	// many were handed out, and Alive how many of them answer rightly.
+	// Findings counts the violations, by kind, after the faults and the time to catch up; URLs
+	// counts those that were handed out, and Alive those of them that answer correctly.
 	Findings    map[string]int
 	URLs, Alive int
 	CaughtUp    time.Duration
@@ -60,7 +60,7 @@ const (
 	// opTimeout is after how long a client gives an operation up, without knowing whether it
 	// happened. The provider waits up to 8 s for a cluster.
 	opTimeout = 10 * time.Second
-	// catchUp is how long the provider may take after the last fault.
+	// catchUp is the time that the provider may take after the last fault.
 	catchUp = 30 * time.Second
 )
 
@@ -142,7 +142,7 @@ func (c *chaosRun) end() {
 	_ = c.etcd.Close() // nothing is lost
 }
 
-// random is what one who takes part decides with.
+// random returns the source of the decisions of one participant.
 func (c *chaosRun) random(id uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, id)) }
 
 // during has all take part until the time is over, and heals what was harmed.

@@ -98,7 +98,7 @@ func (c *chaosClient) one(ctx context.Context) {
 	c.record(ctx, n, replica, s)
 }
 
-// anyURL is mostly the last URL that was told of a node, else one of before.
+// anyURL returns a known URL of a node, mostly the last one.
 func (c *chaosClient) anyURL(n chaosNode) string {
 	known := c.urls[n.name]
 	if len(known) == 0 {
@@ -147,7 +147,7 @@ func (c *chaosRun) keep(id int, s step, out outcome, called time.Duration) {
 	c.history = append(c.history, op)
 }
 
-// answer is what came back.
+// answer holds the response of a replica.
 type answer struct {
 	status int
 	etag   string
@@ -157,7 +157,7 @@ type answer struct {
 // code is the code of an error.
 func (a answer) code() string {
 	var shown struct{ Error struct{ Code string } }
-	_ = json.Unmarshal(a.body, &shown) // then there is none
+	_ = json.Unmarshal(a.body, &shown) // no code where that fails
 	return shown.Error.Code
 }
 

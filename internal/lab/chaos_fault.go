@@ -28,7 +28,7 @@ func (c *chaosRun) harm(ctx context.Context, dirs programs) error {
 	return nil
 }
 
-// lasting is how long a harm lasts: now and then longer than the leases of replicas.
+// lasting returns the duration of a harm: now and then longer than the leases of replicas.
 func lasting(r *rand.Rand) time.Duration {
 	if r.IntN(5) == 0 {
 		return 12 * time.Second

@@ -62,7 +62,7 @@ const firstMaxPods = 100
 
 func (w wave) maxPods() int { return firstMaxPods + int(w) }
 
-// fleet is what its agents have done.
+// fleet holds the agents of a fleet, and counts their changes.
 type fleet struct {
 	agents []*fleetAgent
 	admin  *http.Client

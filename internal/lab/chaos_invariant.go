@@ -31,7 +31,7 @@ const (
 var findingKinds = []string{orphanSecrets, lostSecrets, orphanBundles, orphanRows, deadURLs,
 	ghostURLs, unfinished, staleReady, staleReads}
 
-// findings are how many there are of each kind, with examples.
+// findings counts the findings of each kind, with examples.
 type findings struct {
 	counts   map[string]int
 	examples []string
@@ -47,7 +47,7 @@ func (f *findings) add(kind, format string, args ...any) {
 
 func (f *findings) none() bool { return len(f.examples) == 0 }
 
-// rows is what the store has.
+// rows holds the rows of the store.
 type rows struct {
 	nodes       map[string]flexnode.Node
 	credentials map[string]store.Credential
@@ -153,7 +153,7 @@ func (c *chaosRun) checkRows(ctx context.Context, r rows, f *findings) error {
 	return err
 }
 
-// clusterKey is how the provider stores a cluster.
+// clusterKey returns the key under which the provider stores a cluster.
 func clusterKey(id string) string {
 	parts := strings.Split(strings.ToLower(id), "/")
 	return parts[2] + "/" + parts[4] + "/" + parts[8]

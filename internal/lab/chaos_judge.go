@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// judge waits until the provider has caught up, reads every node once more, and checks the history.
+// judge waits until the provider has caught up, reads every node again, and checks the history.
 func (c *chaosRun) judge(ctx context.Context) (ChaosResult, error) {
 	result := ChaosResult{Operations: len(c.history) + c.others, Faults: c.faults}
 	for _, op := range c.history {
@@ -47,7 +47,7 @@ func (c *chaosRun) judge(ctx context.Context) (ChaosResult, error) {
 	return result, nil
 }
 
-// readAll reads every node once more: a lost write shows as a read that no order explains.
+// readAll reads every node again: a lost write shows as a read that no order explains.
 func (c *chaosRun) readAll(ctx context.Context) {
 	for i, n := range c.nodes {
 		s := step{node: n.name, verb: getOp}
@@ -86,9 +86,9 @@ func (c *chaosRun) linearizable() bool {
 	return good
 }
 
-// toldAgain is a credential whose URL was told, then another one's, then again its own, each after
-// the one before had been answered: whoever asks for a URL gets the present one or a new one. "" if
-// there is none. The model takes any, since it does not keep those that have ended.
+// toldAgain returns a credential whose URL was handed out, then another one's, then again its own,
+// each after the previous answer: a request for a URL gets the present one or a new one. "" is for
+// none. The model accepts any, since it does not keep those that have ended.
 func toldAgain(history []porcupine.Operation) string {
 	first := map[string]int64{} // when a credential was known
 	var told []porcupine.Operation

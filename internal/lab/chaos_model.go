@@ -25,7 +25,7 @@ type step struct {
 	credential string // BUNDLE: whose URL
 }
 
-// outcome is what was answered.
+// outcome holds the answer to an operation.
 type outcome struct {
 	known      bool
 	exists     bool // the node was there; BUNDLE: the URL answered
@@ -38,21 +38,21 @@ type outcome struct {
 type register struct {
 	exists bool
 	value  int
-	// etag is that of the present revision; "" when nobody has seen it. Early is one that may not be
-	// rendered yet: who waits for a URL is told what is then.
+	// etag is that of the present revision; "" when no client has seen it. early says that it may
+	// not be rendered yet: a client that waits for a URL receives the state after its wait.
 	etag  string
 	early bool
 	// floor is a version that every later one is above: also of a node that is made again.
 	floor int64
-	// credential is the one whose URL answers; in doubt: or one that nobody has been told.
+	// credential is the one whose URL answers; in doubt: or one that no client has received.
 	credential string
 	doubt      bool
 }
 
-// unseen is a credential whose URL nobody has been told.
+// unseen is a credential whose URL no client has received.
 const unseen = "?"
 
-// versionOf is the version in an ETag: 0 when the node is not rendered yet, -1 when there is none.
+// versionOf returns the version in an ETag: 0 when the node is not rendered yet, -1 without one.
 func versionOf(etag string) int64 {
 	parts := strings.Split(strings.Trim(etag, `"`), "-")
 	if len(parts) < 2 {
@@ -104,8 +104,8 @@ func (r register) put(in step, out outcome) (bool, register) {
 	return good, next
 }
 
-// issue is a new credential. One that nothing has been made of yet is kept when another is asked
-// for, so that somebody who was told no URL may be waiting for the one that somebody else is told.
+// issue adds a new credential. One that nothing has been made of yet is kept for the next request:
+// a client that received no URL may be waiting for the one that another receives.
 func (r register) issue(out outcome) register {
 	switch {
 	case out.credential != "":

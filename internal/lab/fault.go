@@ -40,8 +40,8 @@ func (l *Lab) StartAPIServer(ctx context.Context) error {
 
 // RotateCA gives the cluster a new certificate authority, as `az aks rotate-certs` does: the API
 // server shows a certificate of the new one and nothing of the old, new client certificates are
-// signed by it, and pods are told of it. Client certificates of the old one are accepted further.
-// Azure, if there is one, answers with the new one, and the resource provider is given it.
+// signed by it, and pods receive it. Client certificates of the old one are still accepted. Azure,
+// if there is one, answers with the new one, and the resource provider is given it.
 func (l *Lab) RotateCA(ctx context.Context) error {
 	if err := l.StopAPIServer(); err != nil {
 		return err

@@ -31,7 +31,7 @@ func echo(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// freePort is a port that nobody listens on.
+// freePort returns a port on which no process listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

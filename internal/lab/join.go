@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/policy"
 )
 
-// Versions are what a node is made of.
+// Versions holds the versions of a node's components.
 type Versions struct {
 	Kubernetes, Containerd string
 }

@@ -81,7 +81,7 @@ func (l *Lab) path(elem ...string) string {
 	return filepath.Join(append([]string{l.Dir}, elem...)...)
 }
 
-// record is what Down must know.
+// record holds the state that Down needs.
 type record struct {
 	Processes []process `json:"processes"`
 	Machines  []Machine `json:"machines"`

@@ -20,7 +20,7 @@ import (
 // process of the lab that can stall or cut each of these links by itself. A partition is made
 // there: the box needs no rules for it, and nothing is left behind.
 
-// linksURL is where the links are told what to do.
+// linksURL is the address at which the links receive their settings.
 const linksURL = "http://127.0.0.1:23899"
 
 // replicaName and memberName are the ends of links.

@@ -20,7 +20,7 @@ const (
 	ArcKeyPath = "/etc/aks-flex-node/arc-repository.asc"
 )
 
-// packagesDir is what the lab serves beside the artifacts, as the mirror of its host.
+// packagesDir returns the directory served beside the artifacts, as the mirror of its host.
 func (l *Lab) packagesDir() string { return l.path("packages") }
 
 // withPackages serves the repository, and everything else as next does.
@@ -81,7 +81,7 @@ func (l *Lab) UseArcRepository(ctx context.Context, m Machine) (map[string]any, 
 	return object{"keyFile": ArcKeyPath}, l.Write(m, ArcKeyPath, 0o644, key)
 }
 
-// arcControl is what dpkg is told of the package.
+// arcControl returns the control file of the package, for dpkg.
 func arcControl() string {
 	return "Package: azcmagent\nVersion: " + arcPackageVersion + "\nArchitecture: " +
 		runtime.GOARCH + "\nMaintainer: flexlab <flexlab@flexlab.example>\n" +

@@ -33,10 +33,9 @@ var clients = map[string]pkix.Name{
 	dnsUser:                   {CommonName: dnsUser},
 }
 
-// makePKI makes two certificate authorities and everything that is signed with them, once: "ca"
-// for the lab's own servers, which its machines trust as they trust the Internet's; and
-// "cluster-ca" for the cluster, which only those trust who are told of it, and which RotateCA
-// replaces.
+// makePKI makes two certificate authorities and everything that is signed with them, once: "ca" for
+// the lab's own servers, which its machines trust as they trust the Internet's; and "cluster-ca"
+// for the cluster, which only those trust who receive it, and which RotateCA replaces.
 func (l *Lab) makePKI() error {
 	if _, err := os.Stat(l.path("pki", "done")); err == nil {
 		return nil

@@ -150,7 +150,7 @@ func run(ctx context.Context, program string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// hostPackages are what the lab needs of the distribution.
+// hostPackages lists what the lab needs of the distribution.
 var hostPackages = map[string]string{
 	"systemd-nspawn": "systemd-container", "mmdebstrap": "mmdebstrap", "ip": "iproute2",
 	"iptables": "iptables", "gcc": "gcc", "nsenter": "util-linux", "gpg": "gnupg",

@@ -43,7 +43,7 @@ func TestAliveWithoutFirstThread(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if p.alive() { // nobody has waited for it yet
+	if p.alive() { // no process has waited for it yet
 		t.Error("it is taken for alive after its last thread has ended")
 	}
 	_ = cmd.Wait()

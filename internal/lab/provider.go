@@ -25,10 +25,10 @@ import (
 const ProviderAPI = "2026-05-01-preview"
 
 // SecondClusterID is a cluster that only the provider knows. Its settings bind a kubeconfig to it,
-// which is not there until somebody puts it there.
+// which is missing until BindKubeconfig writes it.
 const SecondClusterID = groupID + "/providers/Microsoft.ContainerService/managedClusters/second"
 
-// providerUser is who the provider is in the cluster.
+// providerUser is the provider's user name in the cluster.
 const providerUser = prepare.ProviderUser
 
 // maxReplicas bounds the replicas of the provider: azuresim knows the addresses of as many from its
@@ -141,7 +141,7 @@ func (l *Lab) StartReplica(ctx context.Context, i int) error {
 	})
 }
 
-// WaitingPolls is how many polls of agents the first replica holds back until something changes.
+// WaitingPolls returns the number of polls that the first replica holds back until a change.
 func (l *Lab) WaitingPolls(ctx context.Context) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, ProviderMetrics(0)+"/metrics", nil)
 	if err != nil {
@@ -231,8 +231,8 @@ func (l *Lab) writeSettings(ctx context.Context, i int) (bool, error) {
 	return true, nil
 }
 
-// writeSecrets gives a replica what its settings name, unless it has that: somebody may have
-// replaced it since.
+// writeSecrets gives a replica the files that its settings name, unless it has them: another
+// process may have replaced them since.
 func (l *Lab) writeSecrets(ctx context.Context, i int, who Azure) error {
 	kubeconfig, err := os.ReadFile(l.path(providerUser + ".kubeconfig"))
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 // OwnLog is the directory of the agent's log, which alone remains when a machine is given back.
 const OwnLog = "/var/log/aks-flex-node"
 
-// passing are the places where a system writes by itself, whoever else is at work: logs of the
-// journal, caches, counters; and dpkg's own log, locks and copy of its list of packages; and the
-// agent's log.
+// passing lists the places where a system writes by itself, independently of other work: logs of
+// the journal, caches, counters; and dpkg's own log, locks and copy of its list of packages; and
+// the agent's log.
 var passing = []string{
 	OwnLog,
 	"/var/log/dpkg.log", "/var/lib/dpkg/status-old", "/var/lib/dpkg/lock",
@@ -60,7 +60,7 @@ func (l *Lab) Snapshot(ctx context.Context, m Machine) ([]string, error) {
 	return lines, err
 }
 
-// questions are what a machine is asked about itself.
+// questions lists the commands that describe the state of a machine.
 var questions = []struct{ name, command string }{
 	{"run", `find /run -xdev \( -path /run/systemd -o -path /run/udev \
 		-o -path /run/log -o -path /run/dbus \
@@ -88,7 +88,7 @@ var questions = []struct{ name, command string }{
 		grep -E 'aks-flex|kube|containerd' | sort`},
 }
 
-// iptablesTables are those that iptables makes when somebody lists its rules, and never removes.
+// iptablesTables lists the tables that iptables makes to list its rules, and never removes.
 var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
 
 // Table is a table of nftables.

@@ -29,8 +29,8 @@ func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error)
 	return dir, component.Once(ctx, dir, func() {}, install)
 }
 
-// sharedTrees are what is large in a distribution and edited by nobody: dpkg and Python replace
-// files there, and write into none.
+// sharedTrees lists the large trees of a distribution that no program edits: dpkg and Python
+// replace files there, and write into none.
 var sharedTrees = []string{"usr/share", "usr/lib/python3", "usr/lib/*-linux-gnu"}
 
 // copySystem makes the root directory of a machine. It shares the files of some trees with the base

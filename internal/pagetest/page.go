@@ -74,7 +74,7 @@ func (p *Page) Literal(text string) {
 	p.line("\n```\n%s\n```", strings.Trim(text, "\n"))
 }
 
-// width is how long the lines of a page are at most; the markup that is made of them is longer.
+// width is the maximum length of the lines of a page; the markup that is made of them is longer.
 const width = 68
 
 // flow writes a paragraph in lines that fit, all of them indented.

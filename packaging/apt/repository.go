@@ -26,11 +26,11 @@ import (
 type Repository struct {
 	Origin, Label, Suite string
 	Architectures        []string
-	// Date is when it was made. From ValidUntil on clients refuse it, so that nobody can keep an old
-	// one up without being noticed; the zero time is never.
+	// Date is when it was made. From ValidUntil on clients refuse it, so that a server cannot keep
+	// an old one up without being noticed; the zero time is never.
 	Date, ValidUntil time.Time
-	// Keep is how many versions of a package the index has: the newest, so that machines can go back.
-	// Zero keeps all.
+	// Keep is the number of versions of a package in the index: the newest, so that machines can go
+	// back. Zero keeps all.
 	Keep int
 }
 

@@ -167,8 +167,7 @@ func (c client) apt(t *testing.T, args ...string) (string, error) {
 }
 
 // The distribution's own apt takes what the right key has signed, and nothing else: not what
-// another key has signed, nor an index that is old or that somebody has changed, nor another
-// package.
+// another key has signed, nor an index that is old or that was changed, nor another package.
 func TestAptProves(t *testing.T) {
 	now := time.Now()
 	hour := time.Hour
@@ -248,7 +247,7 @@ func TestFormerIndexRemains(t *testing.T) {
 	}
 }
 
-// What is published can be read by a web server, whatever the umask of whoever publishes it.
+// A web server can read what is published, whatever the umask of the publisher.
 func TestPublishedForAll(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	dir := filepath.Join(t.TempDir(), "a")

@@ -28,7 +28,7 @@ func main() {
 	fmt.Println(file)
 }
 
-// release is what git describes: after a tag, or a commit.
+// release matches the output of git describe: after a tag, or a commit.
 var release = regexp.MustCompile(
 	`^v?(\d+\.\d+\.\d+)(?:-(\d+)-g[0-9a-f]+)?(?:-dirty)?$|^([0-9a-f]{7,40})`)
 

@@ -19,7 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging"
 )
 
-// Release is what packages are made of.
+// Release describes the release that packages are made of.
 type Release struct {
 	// Version is that of Debian (see Version); Commit is what the programs were built from, at Time.
 	Version, Commit string

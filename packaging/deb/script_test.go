@@ -98,8 +98,8 @@ var recordsOfANode = []string{
 	"var/lib/aks-flex-node/transition.json", "var/lib/aks-flex-node/join-state.json",
 }
 
-// A node's program is not removed, unless somebody says so; it is upgraded, and taken back from a
-// failed upgrade. The agent is stopped by a removal alone, and restarted by an upgrade alone.
+// A node's program is not removed, unless the operator says so; it is upgraded, and taken back from
+// a failed upgrade. The agent is stopped by a removal alone, and restarted by an upgrade alone.
 func TestCallsOfANode(t *testing.T) {
 	const ledger = "var/lib/aks-flex-node/ledger.json"
 	keep := []string{"AKS_FLEX_NODE_REMOVE=keep"}

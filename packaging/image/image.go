@@ -21,10 +21,10 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging/notice"
 )
 
-// user is who the program runs as. Kubernetes can tell by the number that it is not root.
+// user is the ID that the program runs as. Kubernetes sees by the number that it is not root.
 const user = 65532
 
-// About is what an image says of itself.
+// About describes an image.
 type About struct {
 	// Name is where it is to be found, perhaps with a registry.
 	Name, Version, Commit string
@@ -102,8 +102,8 @@ func (a About) config() v1.Config {
 	}
 }
 
-// base is what the program needs beside itself: the CAs of the Internet, and directories of its own
-// for its store, where volumes are mounted.
+// base adds the files that the program needs beside itself: the CAs of the Internet, and
+// directories of its own for its store, where volumes are mounted.
 func base(p *oci.Packer) error {
 	return errors.Join(p.File("etc/ssl/certs/ca-certificates.crt", authorities(), 0o644),
 		p.Dir("etc/flexnode-rp", 0o750, user), p.Dir("var/lib/flexnode-rp", 0o700, user))

@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// promtool runs it; the test is skipped where there is none.
+// promtool runs promtool; the test is skipped where it is not installed.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	program, err := exec.LookPath("promtool")
@@ -92,7 +92,7 @@ func TestAlertsAreComplete(t *testing.T) {
 	}
 }
 
-// panel is what is drawn, and from what.
+// panel holds a panel of a dashboard, with its queries.
 type panel struct {
 	Title, Description, Type string
 	FieldConfig              struct{ Defaults struct{ Unit string } }

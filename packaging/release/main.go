@@ -21,7 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/scripts"
 )
 
-// validity is for how long machines take an index: whoever publishes makes a new one before.
+// validity is the time for which machines take an index: the publisher makes a new one before.
 const validity = 30 * 24 * time.Hour
 
 // options are the flags.

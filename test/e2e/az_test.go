@@ -12,7 +12,7 @@ import (
 )
 
 // The life of a node by `az aks flex-node`: the real az with the extension as docs/az.md has people
-// install it, a real machine, and its real Node. What cannot be done is told in one sentence.
+// install it, a real machine, and its real Node. A refusal is one sentence.
 func azExtension(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "edge-az", "azure-cli")
@@ -54,7 +54,7 @@ func extend(t *testing.T, m lab.Machine) {
 			t.Fatal(err)
 		}
 	}
-	// somebody who may see the cluster, and no more
+	// a principal that may see the cluster, and no more
 	stranger := "export AZURE_CONFIG_DIR=$HOME/stranger\n" + loginCLI +
 		"az login --service-principal -u $CLIENT_ID -p @$HOME/secret --tenant $TENANT -o none\n"
 	if out, code := inside(t, m, "bash", "-ec", inOperatorsShell+
@@ -75,7 +75,7 @@ AZURE_CORE_ONLY_SHOW_ERRORS=1 AZURE_EXTENSION_USE_DYNAMIC_INSTALL=no
 	return strings.TrimSpace(out), code
 }
 
-// az is what a command of `az aks flex-node` prints that succeeds.
+// az returns the output of a command of `az aks flex-node`, which must succeed.
 func (a azOf) az(t *testing.T, command string) string {
 	t.Helper()
 	out, code := a.run(t, "az aks flex-node "+command)
@@ -85,9 +85,9 @@ func (a azOf) az(t *testing.T, command string) string {
 	return out
 }
 
-// refusals are each one sentence: wrong arguments, a missing role, a cluster that is down. The
-// short form has the role alone, which the lab's Azure judges; the others are told by the extension
-// and the provider, as in TestAz of internal/rp/service.
+// refusals checks that each refusal is one sentence: wrong arguments, a missing role, a cluster
+// that is down. The short form has the role alone, which the lab's Azure judges; the extension and
+// the provider report the others, as in TestAz of internal/rp/service.
 func (a azOf) refusals(t *testing.T) {
 	a.refused(t, "AZURE_CONFIG_DIR=$HOME/stranger; ", "create $G -n x", "does not have "+
 		"authorization to perform action 'Microsoft.ContainerService/managedClusters/"+

@@ -191,7 +191,7 @@ func killsOfJoin(auth string) []time.Duration {
 	return []time.Duration{all[2], all[5]}
 }
 
-// waits are what a join must say that it waits for.
+// waits lists the waits that a join must report.
 var waits = map[string][]string{"arc": {
 	"waiting for Azure to know the identity of the Arc machine",
 	"restarting the Arc agent's metadata service",

@@ -272,7 +272,7 @@ func (f *guest) labelled(t *testing.T, value string) {
 	})
 }
 
-// kept is what a provider must not forget of the node.
+// kept returns the properties of the node that a provider must not forget.
 func (f *guest) kept(t *testing.T) [2]any {
 	t.Helper()
 	shown := f.p.ask(t, 200, http.MethodGet, rpNode(f.name), lab.ProviderAPI, nil)
@@ -324,7 +324,7 @@ func (p *inCluster) rollsBack(t *testing.T, f *guest) {
 	p.tested(t)
 }
 
-// restarts is how often the only pod was started again.
+// restarts returns the restart count of the only pod.
 func (p *inCluster) restarts(t *testing.T) string {
 	t.Helper()
 	out, err := bench.Kubectl(t.Context(), "", "-n", chartNamespace, "get", "pods", "-l",
@@ -410,7 +410,7 @@ func (p *inCluster) leaves(t *testing.T) {
 	}
 }
 
-// objects are what the cluster has of the release.
+// objects returns the objects of the release in the cluster.
 func (p *inCluster) objects(t *testing.T) []string {
 	t.Helper()
 	var all []string

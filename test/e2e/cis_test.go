@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/node/cistest"
 )
 
-// cis measures a joined machine by the CIS Kubernetes Benchmark, as a scanner that is told nothing.
+// cis measures a joined machine by the CIS Kubernetes Benchmark, as a scanner without settings.
 // What warns is in docs/security.md.
 func cis(t *testing.T, m lab.Machine) {
 	results, err := cistest.Evaluate(scanned(t, m))
@@ -28,7 +28,7 @@ func cis(t *testing.T, m lab.Machine) {
 	}
 }
 
-// scanned is what a scanner sees on a machine.
+// scanned returns a machine as a scanner sees it.
 func scanned(t *testing.T, m lab.Machine) cistest.Machine {
 	t.Helper()
 	ps, code := inside(t, m, "ps", "-ww", "-C", "kubelet", "-o", "args=")

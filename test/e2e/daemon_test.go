@@ -63,7 +63,7 @@ func TestDaemon(t *testing.T) {
 	same(t, before, snapshot(ctx, t, m))
 }
 
-// patience is how long is waited for what must come, on a machine of any speed.
+// patience is the limit for an expected event, on a machine of any speed.
 const patience = 3 * time.Minute
 
 // eventually waits for something that comes without being asked for.

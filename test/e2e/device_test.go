@@ -70,7 +70,7 @@ const ownSocket, kubeletSocket = "lab.sock", "kubelet.sock"
 
 // serve registers with kubelet and serves it until it has gone.
 func (p *devicePlugin) serve(ctx context.Context) error {
-	_ = os.Remove(filepath.Join(p.dir, ownSocket)) // one of before
+	_ = os.Remove(filepath.Join(p.dir, ownSocket)) // the previous one
 	listener, err := net.Listen("unix", filepath.Join(p.dir, ownSocket))
 	if err != nil {
 		return err

@@ -63,8 +63,8 @@ func TestFaultyMirror(t *testing.T) {
 	}
 }
 
-// A full disk and a directory that cannot be written end in a clear error; once that is mended, the
-// next run finishes.
+// A full disk and a directory that cannot be written end in a clear error; once that is repaired,
+// the next run finishes.
 func TestFullAndReadOnly(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "full-1")

@@ -198,7 +198,7 @@ func command(t *testing.T, m lab.Machine, argv ...string) string {
 	return out
 }
 
-// answers tells whether a port of a machine is reached from outside.
+// answers reports whether a port of a machine is reached from outside.
 func answers(m lab.Machine, port string) bool {
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(m.IP, port), 3*time.Second)
 	if err == nil {

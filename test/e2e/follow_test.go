@@ -133,7 +133,7 @@ type followed struct {
 	want desired
 }
 
-// joins makes the resource, and runs the one command where nobody can log in.
+// joins makes the resource, and runs the one command where no one can log in.
 func (f *followed) joins(t *testing.T, m lab.Machine) {
 	t.Helper()
 	body := desired{"properties": f.want}
@@ -157,7 +157,7 @@ func (f *followed) put(t *testing.T) {
 	rp(t, 200, http.MethodPut, rpNode(f.name), desired{"properties": f.want})
 }
 
-// status is what the resource tells of the node, and the version that it offers.
+// status returns the resource's status of the node, and the version that it offers.
 func (f *followed) status(t *testing.T) (status map[string]any, version any) {
 	t.Helper()
 	shown := properties(rp(t, 200, http.MethodGet, rpNode(f.name), nil))

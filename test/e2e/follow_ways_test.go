@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// way is how a node proves who it is.
+// way is a way in which a node proves its identity.
 type way struct {
 	name, node string
 	m          lab.Machine
@@ -113,8 +113,8 @@ func managedWay(t *testing.T, kubernetes desired) way {
 	}
 }
 
-// arcWay is one with a machine that its owner has connected to Arc and authorised: nobody logs in,
-// and no service principal is configured. kubelet gets a token in the place of its certificate.
+// arcWay returns one with a machine that its owner has connected to Arc and authorised, without a
+// login and without a service principal. kubelet gets a token in the place of its certificate.
 func arcWay(t *testing.T) way {
 	t.Helper()
 	m := bareMachine(t, "follow-arc")

@@ -13,8 +13,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// kills is how often a command, and the daemon, are killed: more often in the long form, and as
-// often as KILLS says.
+// kills returns the number of times that a command, and the daemon, are killed: more in the long
+// form, and as many as KILLS says.
 func kills() int {
 	if n, err := strconv.Atoi(os.Getenv("KILLS")); err == nil {
 		return n
@@ -171,7 +171,7 @@ func killChange(
 	}
 }
 
-// rejections is what the agent has written down of what it has rejected.
+// rejections returns the agent's record of what it has rejected.
 func rejections(m lab.Machine) string {
 	text, err := os.ReadFile(filepath.Join(m.Root, "var/lib/aks-flex-node/rejected.json"))
 	if err != nil {

@@ -75,8 +75,8 @@ func run(m *testing.M) int {
 // long tells that the long forms of the tests are asked for (test/long).
 func long() bool { return os.Getenv("LONG") != "" }
 
-// start starts the laboratory. One that runs already belongs to somebody: it is used and kept with
-// KEEP_LAB, replaced with FLEXLAB_REPLACE=1, and else left alone.
+// start starts the laboratory. One that runs already may belong to another process: it is used and
+// kept with KEEP_LAB, replaced with FLEXLAB_REPLACE=1, and else left alone.
 func start(ctx context.Context) error {
 	running, err := bench.Running()
 	if err != nil {
@@ -106,7 +106,7 @@ func start(ctx context.Context) error {
 	return bench.Up(ctx)
 }
 
-// errUsed says that the laboratory is somebody else's.
+// errUsed says that the laboratory belongs to another process.
 var errUsed = errors.New("a laboratory is running here; stop it with `bin/flexlab down`, have " +
 	"it replaced with FLEXLAB_REPLACE=1, or use it with KEEP_LAB=1")
 

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// A Node object that somebody has deleted is a condition of its own; bootstrap and policy repair
-// bring it back before the cluster gives up its pods. That an API server that is down is no missing
-// Node is in TestBootWithoutAPIServer.
+// A deleted Node object is a condition of its own; bootstrap and policy repair bring it back before
+// the cluster gives up its pods. TestBootWithoutAPIServer shows that an API server that is down is
+// no missing Node.
 func TestNodeDeleted(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

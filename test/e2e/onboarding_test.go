@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// A machine that nobody has connected to Arc joins by one command: the service principal that its
+// A machine that is not connected to Arc joins by one command: the service principal that its
 // flexNodeConfig names enrols it, and is erased there. The node follows its resource by itself, and
 // its updates do not bring the secret again. After the deletion of its resource nothing is left in
 // Azure.

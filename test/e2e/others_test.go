@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// podmanChains are what podman 3.4 makes for a container with a port of the machine.
+// podmanChains are the chains that podman 3.4 makes for a container with a port of the machine.
 const podmanChains = `*nat
 :CNI-feedface - [0:0]
 :CNI-DN-feedface - [0:0]
@@ -115,8 +115,8 @@ func natRules(t *testing.T, m lab.Machine, want bool) {
 	}
 }
 
-// A policy of DROP is told before the join, with the commands that open it; once it is open, it is
-// no longer told.
+// A policy of DROP is reported before the join, with the commands that open it; once it is open, it
+// is no longer reported.
 func TestFirewallIsTold(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "firewall-1")

@@ -276,7 +276,7 @@ func upgradesAgentAlone(t *testing.T, m lab.Machine) {
 	}
 }
 
-// A node keeps its program, whoever removes it and however; the sentence names what cures that.
+// A node keeps its program, however it is removed; the sentence names what cures that.
 func nodeIsNotRemoved(t *testing.T, m lab.Machine) {
 	out, code := inside(t, m, "apt-get", "remove", "-q", "-y", "aks-flex-node")
 	if code == 0 || !strings.Contains(out, "Run `aks-flex-node unbootstrap` first") {

@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/manifests"
 )
 
-// answer is what a request was answered.
+// answer holds the response to a request.
 type answer struct {
 	status int
 	header http.Header
@@ -26,7 +26,7 @@ type answer struct {
 	text   string
 }
 
-// call sends a request of somebody to Resource Manager (lab.AzureURL) or to the provider itself;
+// call sends a request of a principal to Resource Manager (lab.AzureURL) or to the provider itself;
 // headers are names and values in turn. path may be a whole URL.
 func call(
 	t *testing.T, who lab.Principal, base, method, path string, body any, headers ...string,
@@ -238,7 +238,7 @@ func identityOfNode(t *testing.T, secret string) (lab.Principal, desired) {
 			"clientId": p.ClientID, "clientSecret": secret}}}}
 }
 
-// A client secret that was changed is fetched by the node itself, and by nobody else.
+// The node itself fetches a client secret that was changed, and no other machine does.
 func changedSecret(t *testing.T) {
 	node, body := identityOfNode(t, "first-secret")
 	rp(t, 201, http.MethodPut, rpNode("secret-1"), body)

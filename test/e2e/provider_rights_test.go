@@ -106,10 +106,10 @@ func confined(t *testing.T) {
 	}
 }
 
-// asked is what the provider has asked of the API server, as it has taken that down, and what of it
-// was denied: "get services/kubernetes". An API server that has just started, for the first time or
-// again, does not know every role yet: what it denies before it allows it does not count. A right
-// that is missing is never allowed, and one that was taken away is not allowed again.
+// asked returns the provider's requests to the API server, from its audit log, and the denied ones:
+// "get services/kubernetes". An API server that has just started, for the first time or again, does
+// not know every role yet: what it denies before it allows it does not count. A right that is
+// missing is never allowed, and one that was taken away is not allowed again.
 func asked(t *testing.T) (used, denied map[string]bool) {
 	t.Helper()
 	text, err := os.ReadFile(bench.AuditLog())
@@ -151,7 +151,7 @@ func asked(t *testing.T) (used, denied map[string]bool) {
 	return used, denied
 }
 
-// granted is what rbac-provider.yaml allows the provider to ask for.
+// granted returns the requests that rbac-provider.yaml allows the provider.
 func granted(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}

@@ -90,7 +90,7 @@ func done(t *testing.T, m lab.Machine, argv ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// readiness is what the provider on a machine answers from its public address.
+// readiness returns the answer of the provider on a machine, from its public address.
 func readiness(t *testing.T, m lab.Machine) (string, error) {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -107,7 +107,7 @@ func readiness(t *testing.T, m lab.Machine) (string, error) {
 	return fmt.Sprintf("%d %s", response.StatusCode, strings.TrimSpace(string(text))), err
 }
 
-// The unit on a real machine: an unprivileged user, a store and keys that nobody else reads; a
+// The unit on a real machine: an unprivileged user, a store and keys that no other user reads; a
 // start that is over when it serves; a program that hangs or dies comes back; a stop in order.
 func TestProviderUnit(t *testing.T) {
 	t.Parallel()

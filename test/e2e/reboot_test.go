@@ -84,7 +84,7 @@ func ended(t *testing.T, name string) {
 	}
 }
 
-// logindDelay is how long logind waits for those who hold up a shutdown, in microseconds.
+// logindDelay returns the time that logind waits for those who hold up a shutdown, in microseconds.
 func logindDelay(t *testing.T, m lab.Machine) string {
 	t.Helper()
 	out, _ := inside(t, m, "busctl", "get-property", "org.freedesktop.login1",

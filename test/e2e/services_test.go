@@ -13,7 +13,7 @@ import (
 )
 
 // A pod on a flex node has the cluster's names and the lab's, and reaches a Service whose pod is on
-// another node; so does who asks a port of a node. Between pods the source address is kept. All of
+// another node; so does a client of a node's port. Between pods the source address is kept. All of
 // it holds for both families where the cluster has both.
 func TestServices(t *testing.T) {
 	t.Parallel()

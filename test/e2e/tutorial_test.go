@@ -47,8 +47,8 @@ func tutorial(t *testing.T, m lab.Machine) {
 // operatorsHome is where the operator works; a snapshot does not look there.
 const operatorsHome = "/var/tmp/operator"
 
-// inOperatorsShell is what comes before a block of the operator: what he has exported, and what the
-// blocks before have set.
+// inOperatorsShell comes before a block of the operator: it sets what he has exported, and what the
+// previous blocks have set.
 const inOperatorsShell = "set -a; export HOME=" + operatorsHome + " PATH=" + operatorsHome +
 	":$PATH; cd $HOME; . ./env\n"
 

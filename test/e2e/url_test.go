@@ -61,7 +61,7 @@ func joinByURL(t *testing.T, m lab.Machine, url string) {
 	}
 }
 
-// output is what a command in a machine prints.
+// output returns the output of a command in a machine.
 func output(t *testing.T, m lab.Machine, argv ...string) string {
 	t.Helper()
 	out, code := inside(t, m, argv...)

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// report is what `status --output json` and the status file say, as far as these tests ask.
+// report holds the fields of `status --output json` and of the status file that these tests use.
 type report struct {
 	NodeName, Ready, CheckedAt string
 	Drift                      []finding
@@ -20,7 +20,7 @@ type report struct {
 	Rejected                   []map[string]any
 }
 
-// condition is Status/Reason of a condition; "" when there is none of that type.
+// condition returns Status/Reason of a condition; "" without one of that type.
 func (r report) condition(kind string) string {
 	for _, c := range r.Conditions {
 		if c.Type == kind {
@@ -30,7 +30,7 @@ func (r report) condition(kind string) string {
 	return ""
 }
 
-// rejection is the JSON of a rejected configuration in which a text occurs; "" when there is none.
+// rejection returns the JSON of a rejected configuration in which a text occurs; "" without one.
 func (r report) rejection(t *testing.T, text string) string {
 	t.Helper()
 	for _, entry := range r.Rejected {
@@ -55,7 +55,7 @@ func status(t *testing.T, m lab.Machine) (r report) {
 	return r
 }
 
-// statusFile is what the daemon has written; the zero report before it has.
+// statusFile returns the status file of the daemon; the zero report before it is written.
 func statusFile(t *testing.T, m lab.Machine) (r report) {
 	t.Helper()
 	out, code := inside(t, m, "cat", "/run/aks-flex-node/status.json")
@@ -85,7 +85,7 @@ func serve(t *testing.T, m lab.Machine) {
 	})
 }
 
-// ready is what the API server says of the Node.
+// ready reports whether the API server says that the Node is Ready.
 func ready(t *testing.T, m lab.Machine) bool {
 	t.Helper()
 	client, err := bench.AdminClient() // many ask this every half second: no kubectl for each
@@ -135,7 +135,7 @@ func section(c map[string]any, names ...string) map[string]any {
 	return c
 }
 
-// applied tells whether the configuration that the agent says it has applied contains a text.
+// applied reports whether the configuration that the agent says it has applied contains a text.
 func applied(m lab.Machine, text string) bool {
 	data, err := os.ReadFile(filepath.Join(m.Root, "var/lib/aks-flex-node/applied-config.json"))
 	return err == nil && strings.Contains(string(data), text)

@@ -63,7 +63,7 @@ func TestAdminKubeconfig(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.root, file), []byte("gone"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sim.Revoke(objectID) // what is kept needs nobody's permission
+	sim.Revoke(objectID) // what is kept needs no permission
 	report, err := w.drift(true)
 	if err != nil || len(report.Changes) != 1 || w.read(file) != "# "+admins+"\n" {
 		t.Errorf("repaired %+v, %v", report, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// noSuch is how a program ends that does not know what it is asked about.
+// noSuch is the error of a program that does not know what it is asked about.
 type noSuch struct{}
 
 func (noSuch) Error() string { return "exit status 1" }
@@ -88,7 +88,7 @@ func bareArcWorld(t *testing.T) (*world, *azuresim.Sim, *machine) {
 	return w, sim, m
 }
 
-// installed tells whether the Arc agent is on the machine.
+// installed reports whether the Arc agent is on the machine.
 func (m *machine) installed() bool {
 	_, err := os.Stat(m.root + arcProgram)
 	return err == nil
@@ -185,7 +185,7 @@ func TestArcAgentRemains(t *testing.T) {
 	}
 }
 
-// A package that cannot be had, or that somebody else has signed, is a clear error, and nothing is
+// A package that cannot be had, or that another key has signed, is a clear error, and nothing is
 // installed; the next run succeeds.
 func TestArcAgentIsRefused(t *testing.T) {
 	for _, tt := range []struct{ fails, want string }{

@@ -42,7 +42,7 @@ func (w *world) principal() string {
 	return identity.ClaimsOf(token.Value).ObjectID
 }
 
-// mended checks that the machine is an Arc machine again, and that nobody wants anything.
+// mended checks that the machine is an Arc machine again, and that no change is due.
 func (w *world) mended(sim *azuresim.Sim, how string) {
 	w.t.Helper()
 	if c := w.condition(health.ArcConnected); c.Status != health.True {
@@ -69,7 +69,7 @@ func (w *world) checkAndRepair() (found daemon.Finding, err error) {
 }
 
 // An Arc machine that was deleted, disconnected or stripped of its roles is a condition and drift,
-// and mended by bootstrap and by the policy repair, although the secret that enrolled it is not
+// and repaired by bootstrap and by the policy repair, although the secret that enrolled it is not
 // kept.
 func TestArcIsMended(t *testing.T) {
 	repair := func(c map[string]any) {
@@ -164,8 +164,8 @@ func alone(credential string) func(map[string]any) {
 	}
 }
 
-// A machine that is connected and authorised joins by itself: nobody logs in, and no service
-// principal has to do with it. What its owner has made in Azure remains.
+// A machine that is connected and authorised joins by itself, without a login and without a service
+// principal. What its owner has made in Azure remains.
 func TestArcJoinsByItself(t *testing.T) {
 	for _, credential := range []string{"token", "certificate"} {
 		w, sim, m := arcWorld(t, credential)
@@ -174,7 +174,7 @@ func TestArcJoinsByItself(t *testing.T) {
 			sim.Assign(azuresim.Assignment{Scope: clusterID, RoleID: config.Roles()[role],
 				PrincipalID: w.principal()})
 		}
-		sim.Revoke(objectID) // nobody else may do anything
+		sim.Revoke(objectID) // no other identity may do anything
 		assignments := len(sim.Assignments())
 		w.config = w.modeConfig(alone(credential))
 		if _, err := w.bootstrap(); err != nil {
@@ -191,7 +191,7 @@ func TestArcJoinsByItself(t *testing.T) {
 }
 
 // A machine that is connected and not authorised, and whose roles are the operator's affair, says
-// who needs what where, and joins as soon as somebody gives it.
+// who needs what where, and joins as soon as it is granted.
 func TestArcWaitsForItsRoles(t *testing.T) {
 	w, sim, m := arcWorld(t, "token")
 	m.connect(t, w)
@@ -217,7 +217,7 @@ func TestArcWaitsForItsRoles(t *testing.T) {
 	}
 }
 
-// Whoever lacks permissions is told all of them before anything is touched.
+// All permissions that are missing are reported before anything is touched.
 func TestArcPermissionsComeFirst(t *testing.T) {
 	w, sim, _ := arcWorld(t, "token")
 	sim.Revoke(objectID)

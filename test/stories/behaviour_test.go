@@ -20,10 +20,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// behaviour is what the cluster can be made to do; set changes it.
+// behaviour holds the settings of the cluster; set changes it.
 type behaviour struct {
-	// at is where the API server answers. Other names do not resolve, at other addresses nobody
-	// answers.
+	// at is the address of the API server. Other names do not resolve, other addresses do not
+	// answer.
 	at string
 	// served is the certificate that it shows; nil is that of httptest.
 	served *tls.Certificate
@@ -41,7 +41,7 @@ type behaviour struct {
 	heartbeat func() time.Time
 	// ill returns the status that a request fails with, 0 for none; nil fails none.
 	ill func(*http.Request) int
-	// ahead is how far its clock is ahead.
+	// ahead is the time by which its clock is ahead.
 	ahead time.Duration
 	// unlabelled forbids nodes to change their labels.
 	unlabelled bool

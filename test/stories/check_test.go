@@ -39,8 +39,8 @@ func (w *world) check() (found daemon.Finding) {
 	return found
 }
 
-// An artifact that somebody has changed in the store is found once a day, fetched again, and what
-// runs it is restarted.
+// An artifact that was changed in the store is found once a day, fetched again, and what runs it is
+// restarted.
 func TestDamagedStore(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
@@ -97,7 +97,7 @@ func TestNotHealthyIsNotNothingToDo(t *testing.T) {
 	}
 }
 
-// While the API server is down, nobody asks Entra ID for a token at each check.
+// While the API server is down, checks request no token from Entra ID.
 func TestChecksAskForNoToken(t *testing.T) {
 	w, sim := azureWorld(t)
 	if _, err := w.bootstrap(); err != nil {

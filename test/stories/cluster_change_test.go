@@ -19,7 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// pki is what the cluster trusts now, as Azure and its operator hand it out.
+// pki returns the CAs that the cluster trusts now, as Azure and its operator hand them out.
 func (c *cluster) pki() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (w *world) bindings() (b struct{ Server, CA, ClusterUID string }) {
 	return b
 }
 
-// daemonReconciles is what the daemon does when it starts, and when a check asks for it.
+// daemonReconciles reconciles as the daemon does when it starts, and when a check asks for it.
 func (w *world) daemonReconciles() error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
 		return w.watcher(a).Reconcile(ctx).Err
@@ -77,7 +77,7 @@ func (w *world) watcher(a *change.Agent) *service.Watcher {
 	}}
 }
 
-// status is what the agent says of the node.
+// status returns the agent's status of the node.
 func (w *world) status() inspect.Status {
 	w.t.Helper()
 	var status inspect.Status
@@ -274,8 +274,8 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
-// A machine that nobody tells where its cluster is now says that it needs a new configuration, and
-// takes it.
+// A machine that does not learn where its cluster is now says that it needs a new configuration,
+// and takes it.
 func TestNewConfigurationNeeded(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

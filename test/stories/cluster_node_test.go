@@ -154,7 +154,7 @@ func (c *cluster) remove(name string) {
 	c.deletions = make(chan struct{})
 }
 
-// has tells whether the cluster has a node.
+// has reports whether the cluster has a node.
 func (c *cluster) has(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -45,13 +45,13 @@ type cluster struct {
 	reads int
 	// dials counts the connections that were tried.
 	dials int
-	// noServices: nobody makes Services work on the machine.
+	// noServices: no program makes Services work on the machine.
 	noServices bool
-	// refusals is how many connections to Services fail before they work; connections counts all.
+	// refusals counts the connections to Services that fail before they work; connections all.
 	refusals, connections int
 	// stuck reports that no Node is uncordoned.
 	stuck bool
-	// ready tells whether the machine behind a node would report itself Ready now.
+	// ready reports whether the machine behind a node would report itself Ready now.
 	ready func(name string) bool
 	// running tells since when kubelet runs; the zero time when it does not.
 	running func() time.Time
@@ -62,8 +62,8 @@ type cluster struct {
 	keep bool
 	// down makes it refuse connections; refused makes it accept no credential.
 	down, refused bool
-	// touched is told of each request that changes something, before it is done, with the request's
-	// context, and again before it is answered; done is called when that has been done.
+	// touched is called for each request that changes something, before it is done, with the
+	// request's context, and again before it is answered; done is called when that has been done.
 	touched func(ctx context.Context) (done func())
 	// azure, if there is one, says whose a token is and what they may do.
 	azure  *azuresim.Sim
@@ -111,7 +111,7 @@ func newCluster(t testing.TB) *cluster {
 	return c
 }
 
-// dial is how the agent reaches the cluster.
+// dial connects the agent to the cluster.
 func (c *cluster) dial(ctx context.Context, _, where string) (net.Conn, error) {
 	c.mu.Lock()
 	c.dials++
@@ -132,7 +132,7 @@ func (c *cluster) dial(ctx context.Context, _, where string) (net.Conn, error) {
 	return c.network.dial(ctx)
 }
 
-// serves tells whether a Service answers at an address, from any machine.
+// serves reports whether a Service answers at an address, from any machine.
 func (c *cluster) serves(where string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,8 +177,8 @@ func (c *cluster) routes() http.Handler {
 	mux.HandleFunc("GET /api/v1/pods", c.listPods)
 	mux.HandleFunc("POST /api/v1/namespaces/{namespace}/pods/{name}/eviction", c.changing(c.evict))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A client certificate would need a handshake of its own; whoever sends no token is a node
-		// here.
+		// A client certificate would need a handshake of its own; a client without a token is a
+		// node here.
 		auth := r.Header.Get("Authorization")
 		known := auth == "" || auth == "Bearer "+c.token || c.identity(r) != ""
 		c.mu.Lock()

@@ -25,7 +25,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// rejected is what the agent remembers of configurations that failed.
+// rejected returns the agent's record of configurations that failed.
 func (w *world) rejected() []history.Rejection {
 	w.t.Helper()
 	var list []history.Rejection
@@ -94,7 +94,7 @@ func (w *world) kubeletGetsToken() {
 	}
 }
 
-// goesOn fails unless the node is the applied one of before, healthy, with nothing under way and
+// goesOn fails unless the node is the previously applied one, healthy, with nothing under way and
 // the same kubelet running.
 func (w *world) goesOn(applied string, since time.Time) {
 	w.t.Helper()

@@ -304,8 +304,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// What somebody keeps changing is repaired three times in an hour, in however many processes, and
-// however clean the checks in between are (M8).
+// What another process keeps changing is repaired three times in an hour, in however many
+// processes, and however clean the checks in between are (M8).
 func TestRepairBudget(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))

@@ -71,7 +71,7 @@ func (m told) Upkeep(ctx context.Context, dirs []string) host.Upkeep {
 	return u
 }
 
-// healthyFiles are what a healthy kernel shows.
+// healthyFiles writes the files that a healthy kernel shows.
 func (p *patient) healthyFiles() {
 	p.write("/proc/sys/kernel/osrelease", "6.8.0-test\n")
 	p.write("/proc/sys/kernel/hostname", "edge-1\n")

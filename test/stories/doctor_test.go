@@ -43,7 +43,7 @@ func (p *patient) doctor(t *testing.T) []health.Diagnosis {
 	return list
 }
 
-// least is how many faults must be named first.
+// least is the minimum number of faults that must be named first.
 const least = 28
 
 func TestDoctorNamesWhatIsWrong(t *testing.T) {

@@ -23,7 +23,7 @@ func TestDrainsForMinorVersion(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, version string
-		cordoned      bool // by somebody else
+		cordoned      bool // by another caller
 		drains        bool
 	}{
 		{name: "minor", version: "1.35.1", drains: true},

@@ -39,8 +39,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// Who may read neither the node's records nor its configuration is told so, and not that there is
-// no node.
+// A caller who may read neither the node's records nor its configuration learns that, and not that
+// the machine has no node.
 func TestEndpointsWithoutRoot(t *testing.T) {
 	w := newWorld(t)
 	_, err := support.Endpoints(t.Context(), w.agent(), support.Given{Unprivileged: true})

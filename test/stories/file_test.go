@@ -22,7 +22,7 @@ type bad struct {
 	reason string // a word of why it is rejected
 }
 
-// sickPods is what a kubelet has that is sick.
+// sickPods is the maxPods of a kubelet that is sick.
 const sickPods = "43"
 
 func badOnes() []bad {
@@ -213,7 +213,7 @@ func withoutState(tree string) string {
 }
 
 // A configuration that cannot be read leaves the node alone: it is watched and repaired as before,
-// and the reason is told until there is one that can be read.
+// and the reason is reported until a configuration can be read.
 func TestUnreadable(t *testing.T) {
 	for name, text := range map[string]string{
 		"no JSON": "{", "invalid": `{"node": {"maxPods": -1}}`, "empty": "",

@@ -101,7 +101,7 @@ func firewall(what string) func(map[string]any) {
 	return func(c map[string]any) { c["network"] = map[string]any{"firewall": what} }
 }
 
-// reloadFirewalls is what the owner's reload of nftables does: only the owner's rules are left.
+// reloadFirewalls acts as the owner's reload of nftables: only the owner's rules are left.
 func (w *world) reloadFirewalls() {
 	w.kernel.mu.Lock()
 	defer w.kernel.mu.Unlock()
@@ -179,8 +179,8 @@ func (w *world) ufw(words []string) error {
 	return os.WriteFile(filepath.Join(w.root, ufwRules), []byte(rules), 0o644)
 }
 
-// What stops a node's traffic is told before the join with the commands that cure it; those are run
-// by hand, and then nothing is to be told.
+// What stops a node's traffic is reported before the join with the commands that cure it; those are
+// run by hand, and then nothing is reported.
 func TestFirewallChecked(t *testing.T) {
 	w := newWorld(t)
 	w.wall()

@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// silent tells whether the provider is called silent.
+// silent reports whether the provider is called silent.
 func (s *serviceStory) silent() bool {
 	return s.condition("ProviderAnswers").Status == health.False
 }

@@ -29,7 +29,7 @@ import (
 // provider is a resource provider with one node, without a network.
 type provider struct {
 	mu sync.Mutex
-	// offer is what the node is to be; one without a bundle was deleted.
+	// offer is the desired state of the node; one without a bundle was deleted.
 	offer   change.Delivery
 	changed chan struct{}
 	reports []api.Report
@@ -66,7 +66,7 @@ type provider struct {
 	second bool
 	// leaves deletes the Node of a machine that leaves; nil refuses that.
 	leaves func()
-	// question is what it asks the machine for, until that has answered; diagnosed are the answers.
+	// question is its question to the machine, until that has answered; diagnosed are the answers.
 	question  string
 	diagnosed []api.Diagnosed
 	// unheard is why an answer does not arrive; nil for none.
@@ -114,7 +114,7 @@ func (p *provider) offers(d change.Delivery) {
 	p.changed = make(chan struct{})
 }
 
-// said is what the node has reported last.
+// said returns the last report of the node.
 func (p *provider) said() api.Report {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -283,7 +283,7 @@ func monitored(c map[string]any) {
 	}
 }
 
-// following is how the service follows its provider.
+// following returns the Following of the service's provider; nil without one.
 func (s *serviceStory) following(a *change.Agent, live *service.Live) *service.Following {
 	if s.provider == nil {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// wrongAnswer is what something answers in the place of the provider, or with its voice.
+// wrongAnswer describes an answer that comes in the place of the provider's, or with its voice.
 type wrongAnswer struct {
 	name string
 	// polls and refreshes answer in the place of the provider; nil leaves that to it.
@@ -28,7 +28,7 @@ type wrongAnswer struct {
 	offer func(*change.Delivery)
 	// lasts is for how long; default ten minutes.
 	lasts time.Duration
-	// says is what the log tells of it; "" nothing.
+	// says is the log's text about it; "" nothing.
 	says string
 }
 
@@ -82,7 +82,7 @@ func stone(uid string, by keys) string {
 		`"type":"FlexNodeConfigTombstone","info":` + by.stone(uid) + `}]}}`
 }
 
-// untrusted fails as TLS does with a certificate of somebody else.
+// untrusted fails as TLS does with a certificate of an unknown authority.
 func untrusted(*http.Request) (*http.Response, error) {
 	return nil, &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
 }

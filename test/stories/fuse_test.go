@@ -16,7 +16,7 @@ var errKilled = errors.New("killed")
 // that the process would do after that is done, no error is handled and nothing is tidied up.
 type fuse struct {
 	mu sync.Mutex
-	// left is how many touches are left; negative never kills.
+	// left is the number of touches that are left; negative never kills.
 	left    int
 	touches int
 	current *process
@@ -29,7 +29,7 @@ type process struct {
 	dead   bool
 	killed chan struct{}
 	// changing counts, for each goroutine, the touches whose change has not returned: one may be
-	// part of another. ended is told when one has.
+	// part of another. ended is signalled when one has.
 	changing map[string]int
 	ended    *sync.Cond
 }
@@ -98,7 +98,7 @@ func (f *fuse) blow(n int) {
 	f.left = n
 }
 
-// touched is how many touches there were.
+// touched returns the number of touches.
 func (f *fuse) touched() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// illness is what is wrong with a node after a change.
+// illness describes a fault of a node after a change.
 type illness struct {
 	// condition is the gate's condition that fails, says is part of what is reported.
 	condition, says string

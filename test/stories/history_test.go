@@ -37,7 +37,7 @@ func (w *world) states() []string {
 	return list
 }
 
-// Who goes back has the bytes of before, without any mirror; the configuration that is left is held
+// A rollback has the previous bytes, without any mirror; the configuration that is left is held
 // back from the daemon, until a person asks for it. Going back twice goes forward.
 func TestRollBackByHand(t *testing.T) {
 	t.Parallel()
@@ -196,7 +196,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// What differs between two generations is told in settings and changes, without secrets.
+// The difference between two generations is shown in settings and changes, without secrets.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

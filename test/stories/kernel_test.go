@@ -26,7 +26,7 @@ type kernel struct {
 	filters []host.Filter
 	// filterErr is why they cannot be read.
 	filterErr error
-	// unsynchronized tells that nobody has told it that its clock is right.
+	// unsynchronized says that its clock is not known to be right.
 	unsynchronized atomic.Bool
 }
 

@@ -161,7 +161,7 @@ func (w *world) seesDeletion() error {
 	})
 }
 
-// reconciles is what the service does first when it was started again.
+// reconciles acts as the service does first after a restart.
 func (w *world) reconciles() error {
 	if w.bundle() == "" && !w.has(saved.TransitionFile) {
 		return nil // it waits for a configuration

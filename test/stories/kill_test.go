@@ -17,8 +17,8 @@ type campaign struct {
 	wall    func(*world)
 	prepare func(*world) error
 	run     func(*world) error
-	// again is what follows the kill, where the machine is not given back at once; nil is the same
-	// run again.
+	// again follows the kill, where the machine is not given back at once; nil is the same run
+	// again.
 	again func(*world) error
 	// cut has the power fail at the kill, too.
 	cut bool
@@ -43,8 +43,7 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// killedFrom kills the campaign's run at every step-th point, from a first one on, until there is
-// none.
+// killedFrom kills the campaign's run at every step-th point, from a first one on, to the last.
 func (c campaign) killedFrom(t *testing.T, first, step int) {
 	t.Helper()
 	points := first

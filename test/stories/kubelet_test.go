@@ -23,7 +23,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
-// register is what a kubelet does when it starts: with the token it gets a certificate, with the
+// register acts as a kubelet that starts: with the token it gets a certificate, with the
 // certificate it registers.
 func (c *cluster) register(root, unit string, info corev1.NodeSystemInfo) error {
 	dir := filepath.Join(root, "/var/lib/kubelet")
@@ -115,7 +115,7 @@ func (c *cluster) add(root, name string, info corev1.NodeSystemInfo) {
 	}
 }
 
-// nodeName is the one that kubelet is told, or else the machine's.
+// nodeName returns the name in kubelet's arguments, or else the machine's.
 func nodeName(root, unit string) string {
 	if told := flag(unit, "--hostname-override="); told != "" {
 		return told
@@ -124,7 +124,7 @@ func nodeName(root, unit string) string {
 	return strings.ToLower(strings.TrimSpace(string(name)))
 }
 
-// delayShutdown is what kubelet does where it ends pods before a shutdown: it tells logind to wait.
+// delayShutdown acts as kubelet where it ends pods before a shutdown: it tells logind to wait.
 func delayShutdown(root string) error {
 	if !strings.Contains(kubeletConfig(root), `"shutdownGracePeriod": "45s"`) {
 		return nil
@@ -134,14 +134,14 @@ func delayShutdown(root string) error {
 		[]byte("# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=45\n"), 0o644))
 }
 
-// kubeletConfig is the configuration that kubelet is told to read.
+// kubeletConfig returns the configuration that kubelet's arguments name.
 func kubeletConfig(root string) string {
 	unit, _ := os.ReadFile(filepath.Join(root, "/etc/systemd/system/kubelet.service"))
 	text, _ := os.ReadFile(filepath.Join(root, flag(string(unit), "--config=")))
 	return string(text)
 }
 
-// maxPods is what kubelet's configuration says.
+// maxPods returns the value in kubelet's configuration.
 func maxPods(root string) string {
 	_, rest, _ := strings.Cut(kubeletConfig(root), `"maxPods": `)
 	value, _, ok := strings.Cut(rest, ",")

@@ -10,8 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// leavingKilledAt is a node whose unbootstrap was killed at its n-th touch, and how the machine was
-// before it joined. It tells whether the unbootstrap had ended before.
+// leavingKilledAt returns a node whose unbootstrap was killed at its n-th touch, and the state of
+// the machine before it joined. ended reports whether the unbootstrap had ended before.
 func leavingKilledAt(t *testing.T, n int) (w *world, before string, ended bool) {
 	t.Helper()
 	w = newWorld(t)

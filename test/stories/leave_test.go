@@ -159,7 +159,7 @@ func TestArcNotLeft(t *testing.T) {
 	w.same(before)
 }
 
-// Records that cannot be read keep nobody from leaving: the ledger is all that it takes.
+// Records that cannot be read do not prevent leaving: the ledger is all that it takes.
 func TestLeavesWithoutRecords(t *testing.T) {
 	for _, name := range []string{
 		"bindings.json", "credentials.json", "rejected.json", "transition.json", "generations",

@@ -45,7 +45,7 @@ func (w *world) personal(t *testing.T, valid *bool) *[]string {
 	return ran
 }
 
-// bootstrapAs is bootstrap at the terminal of somebody who has called sudo.
+// bootstrapAs runs bootstrap at the terminal of a user who has called sudo.
 func (w *world) bootstrapAs(u *host.User) error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
 		a.Person.Invoker = u
@@ -103,7 +103,7 @@ func TestLoginOfTheConfiguredUser(t *testing.T) {
 }
 
 // Without a valid login nothing is touched, and the error says why, and how to make one: for the
-// service, which has nobody's terminal, root's.
+// service, which has no user's terminal, root's.
 func TestNoLogin(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, tt := range map[string]struct {

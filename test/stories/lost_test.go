@@ -39,7 +39,7 @@ type disk struct {
 	unsynced []name
 }
 
-// name is what a path led to before it was changed.
+// name holds the contents of a path before it was changed.
 type name struct {
 	path, text, target string
 	mode               fs.FileMode
@@ -70,8 +70,8 @@ func (m *cutMachine) Set(
 	return err
 }
 
-// before is what a change of a name replaces; "" where none is changed. Of a directory that is
-// removed with all that is in it, only itself comes back.
+// before returns what a change of a name replaces; no path where none is changed. Of a directory
+// that is removed with all that is in it, only itself comes back.
 func (m *cutMachine) before(c state.Change) (name, error) {
 	path, ok := strings.CutPrefix(string(c.To.Key()), "path:")
 	if !ok || strings.HasPrefix(path, "/run/") || strings.HasPrefix(path, "/proc/") {

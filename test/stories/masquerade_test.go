@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// The plan of a join tells of the rules by which pods leave the cluster's network, though nobody
-// knows the node's own pod subnet yet.
+// The plan of a join tells of the rules by which pods leave the cluster's network, though the
+// node's own pod subnet is not known yet.
 func TestPlanOfMasquerading(t *testing.T) {
 	w := newWorld(t)
 	w.config = w.configuration(func(c map[string]any) {

@@ -67,7 +67,7 @@ func (m *memory) dial(ctx context.Context) (net.Conn, error) {
 	case m.accepted <- server:
 		return client, nil
 	case <-m.closed:
-		_ = server.Close() // nobody has it
+		_ = server.Close() // no caller has it
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: m.Addr(), Err: net.ErrClosed}
 	case <-ctx.Done():
 		_ = server.Close()
@@ -79,7 +79,7 @@ func (m *memory) dial(ctx context.Context) (net.Conn, error) {
 // that is in the middle of its handshake hears that the client does not trust it.
 type buffered struct {
 	net.Conn
-	// caller is who opened it, of those that can be killed; nil is anybody else.
+	// caller opened it, of those that can be killed; nil is any other.
 	caller  any
 	mu      sync.Mutex
 	more    *sync.Cond

@@ -30,8 +30,8 @@ func (s *serviceStory) back(when string) {
 	})
 }
 
-// A Node that somebody deletes is found by the watch and registered again while its pods live on,
-// whenever that happens (R1).
+// A deleted Node is found by the watch and registered again while its pods live on, whenever that
+// happens (R1).
 func TestNodeDeleted(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))
@@ -173,7 +173,7 @@ func TestKilledUnbootstrap(t *testing.T) {
 	}
 }
 
-// Somebody who runs unbootstrap under a daemon that watches has a machine that is left alone.
+// After an unbootstrap by hand, a daemon that watches leaves the machine alone.
 func TestUnbootstrapUnderTheDaemon(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		before := s.tree()

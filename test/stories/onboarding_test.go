@@ -54,7 +54,7 @@ func (w *world) joinAsDelivered() (result change.Result, err error) {
 
 // The secret that enrols an Arc machine comes with the configuration of a flexNodeConfig, and is
 // erased everywhere once the node is healthy, which is no change of the node. To enrol again, the
-// configuration URL brings it once more; to leave, a file.
+// configuration URL brings it again; to leave, a file.
 func TestOnboardingSecretIsErased(t *testing.T) {
 	w, sim, _ := arcWorld(t, "token")
 	before := w.tree()
@@ -75,7 +75,7 @@ func TestOnboardingSecretIsErased(t *testing.T) {
 	if _, err := w.joinAsDelivered(); err != nil {
 		t.Error(err)
 	}
-	if err := w.receive(d); err != nil { // its URL once more
+	if err := w.receive(d); err != nil { // its URL again
 		t.Error(err)
 	}
 	w.same(joined)

@@ -33,7 +33,7 @@ func TestPrincipalCertificateBehindItsIssuer(t *testing.T) {
 	}
 }
 
-// A pipe in the place of the certificate is told, and not waited for.
+// A pipe in the place of the certificate is reported, and not waited for.
 func TestPrincipalCertificateIsAPipe(t *testing.T) {
 	p := healthy(t, false)
 	p.principal(90 * 24 * time.Hour)

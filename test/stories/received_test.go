@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// delivery is what a configuration URL gives for this machine.
+// delivery returns the answer of a configuration URL for this machine.
 func (w *world) delivery(version string, edits ...func(map[string]any)) change.Delivery {
 	w.t.Helper()
 	document := w.document(edits...)
@@ -42,7 +42,7 @@ func (w *world) delivery(version string, edits ...func(map[string]any)) change.D
 	return change.Delivery{Bundle: bundle, Loaded: loaded, URLSHA256: "digest of " + version}
 }
 
-// bundle is the delivered configuration on disk, "" when there is none.
+// bundle returns the delivered configuration on disk, "" without one.
 func (w *world) bundle() string {
 	data, err := os.ReadFile(filepath.Join(w.root, saved.BundleFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

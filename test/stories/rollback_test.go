@@ -60,7 +60,7 @@ func (w *world) heard() {
 }
 
 // A change that fails while Azure is switched off goes back in every mode: what that takes is on
-// the machine. kubelet has its token of before, and nothing is under way.
+// the machine. kubelet has its previous token, and nothing is under way.
 func TestGoesBackWithoutAzure(t *testing.T) {
 	for n, how := range modes("") {
 		t.Run(how.name, func(t *testing.T) {

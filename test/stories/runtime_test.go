@@ -107,8 +107,7 @@ func TestRuntimeOfAJoin(t *testing.T) {
 	}
 }
 
-// Whoever asks for it by hand has it restarted, by a repair and by bootstrap, but not by a repair
-// of something else.
+// A repair by hand restarts it, and so does bootstrap, but not a repair of something else.
 func TestRuntimeByHand(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

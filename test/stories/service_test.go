@@ -348,18 +348,18 @@ func (s *serviceStory) join() {
 	s.until(time.Minute, "nothing is under way", func() bool { return s.is().Transition == nil })
 }
 
-// isReady tells whether the daemon has found the Node Ready.
+// isReady reports whether the daemon has found the Node Ready.
 func (s *serviceStory) isReady() bool { return s.is().Ready == "True" }
 
-// reverted tells whether the kernel's setting is what somebody else has made of it.
+// reverted reports whether the kernel's setting is what another process has made of it.
 func (s *serviceStory) reverted() bool { return s.read(panicSysctl) == "0\n" }
 
-// takes tells whether kubelet takes so many pods.
+// takes returns a check that kubelet takes so many pods.
 func (s *serviceStory) takes(pods string) func() bool {
 	return func() bool { return maxPods(s.root) == pods }
 }
 
-// registered tells whether the cluster has the Node.
+// registered reports whether the cluster has the Node.
 func (s *serviceStory) registered() bool { return s.cluster.has("edge-1") }
 
 // told are the messages to systemd that begin with a word.

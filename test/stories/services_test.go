@@ -10,8 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// A node on which nobody makes Services work joins; bootstrap warns, and status says what is
-// missing, until somebody does. The node is healthy all the same: its pods may need none.
+// A node on which nothing makes Services work joins; bootstrap warns, and status says what is
+// missing, until something does. The node is healthy all the same: its pods may need none.
 func TestServicesMissing(t *testing.T) {
 	w := newWorld(t)
 	w.cluster.noServices = true
@@ -79,7 +79,7 @@ func TestServicesComeLate(t *testing.T) {
 	}
 }
 
-// The address of the DNS service is what Azure says, else what the cluster says. Where nobody says
+// The address of the DNS service is what Azure says, else what the cluster says. Where neither says
 // it a join is refused before anything is touched, with what to set; it is never guessed.
 func TestDNSAddress(t *testing.T) {
 	const azures, clusters, owners = "10.0.0.99", "10.0.0.10", "10.0.0.66"

@@ -174,8 +174,8 @@ func TestLostLedger(t *testing.T) {
 	}
 }
 
-// A pod network that somebody else has configured wins: ours stays away, says so, and theirs is as
-// it was.
+// A pod network that another program has configured wins: ours stays away, says so, and theirs is
+// as it was.
 func TestForeignNetworkWins(t *testing.T) {
 	w := newWorld(t)
 	w.write("/etc/cni/net.d/05-cilium.conflist", `{"name": "cilium"}`)

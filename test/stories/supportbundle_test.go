@@ -140,7 +140,7 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	for _, s := range secrets {
 		if strings.HasSuffix(s, bird("sas")) || s == bird("drop-in") || s == bird("hosts") ||
 			s == bird("containerd") {
-			continue // their only place is a file of somebody else's settings
+			continue // their only place is another program's settings file
 		}
 		for _, form := range encodings("before " + s + " after") {
 			lines = append(lines, "seen: "+form)
@@ -245,8 +245,8 @@ func TestSupportBundleIsBounded(t *testing.T) {
 	w.same(before)
 }
 
-// What lies in a directory of settings and is no file with settings - a pipe that nobody writes to,
-// a socket, a device - holds nobody up: the bundle says that it was left out.
+// What lies in a directory of settings and is no file with settings - a pipe without a writer, a
+// socket, a device - delays nothing: the bundle says that it was left out.
 func TestSupportBundleWaitsForNoPipe(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

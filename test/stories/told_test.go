@@ -72,7 +72,7 @@ func get(t *testing.T, network, address, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// freeAddress is a loopback address that nobody uses.
+// freeAddress returns a loopback address that is not in use.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -83,7 +83,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// What the service does and has found is told to root at its socket, and to Prometheus where the
+// The service reports what it does and has found to root at its socket, and to Prometheus where the
 // configuration says so. Leaving takes the file away.
 func TestTells(t *testing.T) {
 	t.Parallel()
@@ -167,7 +167,7 @@ func TestMetricsFileMoves(t *testing.T) {
 	}
 }
 
-// A change is not held up by a metrics file of before that cannot be removed.
+// A change is not held up by a previous metrics file that cannot be removed.
 func TestMetricsFileStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

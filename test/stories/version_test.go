@@ -61,9 +61,9 @@ func (w *world) containerdVersion() string {
 	return cmp.Or(w.config.Containerd.Version, w.containerd)
 }
 
-// reads is bootstrap with a document as it is read on this machine: what it leaves open remains as
-// it was resolved. On a machine that is no node the program's defaults count, which are those of
-// before, if any.
+// reads runs bootstrap with a document as it is read on this machine: what it leaves open remains
+// as it was resolved. On a machine that is no node the program's defaults count, which are the
+// previous ones, if any.
 func (w *world) reads(
 	document map[string]any, defaults *config.Config,
 ) (result change.Result, err error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// service runs the agent as its own service does: nobody watches, and the log has all that is to be
+// service runs the agent as its own service does: unattended, and the log has all that is to be
 // known.
 func (w *world) service(do func(context.Context, *change.Agent) error) error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {

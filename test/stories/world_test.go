@@ -61,19 +61,19 @@ type world struct {
 	containerd string
 	// programs runs what others have installed.
 	programs host.Programs
-	// disk forgets what was not synced, when it is told to; nil forgets nothing.
+	// disk forgets what was not synced, on request; nil forgets nothing.
 	disk *disk
-	// offer is what a configuration URL, or the provider, gives.
+	// offer is the answer of a configuration URL, or of the provider.
 	offer change.Delivery
 	// provider is the resource provider that the machine reaches; nil for none.
 	provider *provider
-	// settling is how long kubelet must have run as one process; 0 is no time at all.
+	// settling is the time for which kubelet must have run as one process; 0 is no time at all.
 	settling time.Duration
 	// sick makes kubelet's health endpoint fail.
 	sick atomic.Bool
-	// deaf is how often containerd must be started until it serves kubelet.
+	// deaf is the number of times that containerd must be started until it serves kubelet.
 	deaf atomic.Int64
-	// hung is how many questions containerd does not answer.
+	// hung is the number of questions that containerd does not answer.
 	hung atomic.Int64
 	// mute makes systemd answer no question.
 	mute atomic.Bool
@@ -84,7 +84,7 @@ type world struct {
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
-	// hears is told each line; nil tells nobody.
+	// hears is called with each line, unless it is nil.
 	hears func(line string)
 }
 
@@ -192,7 +192,7 @@ func (w *world) write(path, text string) {
 	}
 }
 
-// start is what services do when they start.
+// start acts as services do when they start.
 func (w *world) start(unit, text string) error {
 	switch unit {
 	case "containerd.service":
@@ -218,7 +218,7 @@ func (w *world) start(unit, text string) error {
 	return nil
 }
 
-// networked is what kubelet reports: it runs, and there is a pod network.
+// networked reports whether kubelet runs and has a pod network, as kubelet does.
 func (w *world) networked(string) bool {
 	is, err := w.systemd.Unit(context.Background(), "kubelet.service")
 	found, globErr := filepath.Glob(filepath.Join(w.root, "/etc/cni/net.d/*.conflist"))
@@ -234,7 +234,7 @@ func (w *world) kubeletSince() time.Time {
 	return is.Since
 }
 
-// agent is the agent on this machine. It is made anew for each run, as a process is.
+// agent returns a new agent on this machine for each run, as a process is.
 func (w *world) agent() *change.Agent {
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
 	p := w.begin()
@@ -277,7 +277,7 @@ func (w *world) judge(program string) error {
 	return w.trusted(program)
 }
 
-// kubeletHealth is what kubelet's health endpoint answers.
+// kubeletHealth returns the answer of kubelet's health endpoint.
 func (w *world) kubeletHealth(context.Context) error {
 	if w.sick.Load() || w.kubeletSince().IsZero() {
 		return errors.New("kubelet does not answer")
@@ -350,7 +350,7 @@ func (w *world) repair(thing string) error {
 	})
 }
 
-// configuration is what the user writes.
+// configuration returns the configuration that the user writes.
 func (w *world) configuration(change ...func(map[string]any)) config.Config {
 	w.t.Helper()
 	parsed, _, err := config.Parse(w.document(change...),

@@ -14,14 +14,14 @@ type Tunnel struct {
 	opened atomic.Int64
 }
 
-// NewTunnel starts a proxy; whoever started it closes it.
+// NewTunnel starts a proxy; the caller closes it.
 func NewTunnel() *Tunnel {
 	t := &Tunnel{}
 	t.Server = httptest.NewServer(http.HandlerFunc(t.connect))
 	return t
 }
 
-// Opened is how many connections have gone through the proxy.
+// Opened returns the number of connections that have gone through the proxy.
 func (t *Tunnel) Opened() int { return int(t.opened.Load()) }
 
 func (t *Tunnel) connect(w http.ResponseWriter, r *http.Request) {

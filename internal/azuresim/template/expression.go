@@ -32,7 +32,7 @@ func bracketed(text string) (string, bool) {
 	return text[1 : len(text)-1], true
 }
 
-// longest is how many characters Resource Manager lets an expression have.
+// longest is Resource Manager's limit for the length of an expression, in characters.
 const longest = 24_576
 
 // parse reads an expression, without its brackets.
@@ -57,7 +57,7 @@ type parser struct {
 	at   int
 }
 
-// peek is what comes next after spaces; 0 at the end.
+// peek skips spaces and returns the next byte; 0 at the end.
 func (p *parser) peek() byte {
 	for p.at < len(p.text) && space(p.text[p.at]) {
 		p.at++
@@ -146,7 +146,7 @@ func (p *parser) number() (expression, error) {
 	return literal{n}, nil
 }
 
-// identifier reads a name; "" if there is none.
+// identifier reads a name; "" where no name begins.
 func (p *parser) identifier() string {
 	p.peek()
 	from := p.at

@@ -307,7 +307,7 @@ func coalesce(_ *scope, a []any) (any, error) {
 	return nil, nil
 }
 
-// size is how much a string, list or object has; negative for anything else.
+// size returns the length of a string, list or object; negative for anything else.
 func size(v any) int {
 	switch v := v.(type) {
 	case nil:
@@ -352,7 +352,7 @@ func contains(_ *scope, a []any) (any, error) {
 	return nil, typeError{0, "Object, Array, String", kind(a[0])}
 }
 
-// union is what any of the lists has, once, or the objects laid over each other.
+// union returns the elements that any of the lists has, once, or the objects merged.
 func union(_ *scope, a []any) (any, error) {
 	if _, ok := a[0].([]any); ok {
 		lists, err := args[[]any](a, 0)

@@ -172,7 +172,7 @@ func (p *Plan) connect(skipped []Resource) error {
 	return nil
 }
 
-// visit is how far the search for circles is with a resource.
+// visit is the state of a resource in the search for circles.
 type visit int
 
 const (
@@ -226,7 +226,7 @@ func names(of []Resource) map[string]int {
 	return all
 }
 
-// Body is what is PUT to the resource's provider.
+// Body returns the body of the PUT to the resource's provider.
 func (p *Plan) Body(r Resource, with Runtime) (map[string]any, error) {
 	s := p.scope
 	s.runtime, s.grown = with, 0

@@ -2,7 +2,7 @@ package template
 
 import "fmt"
 
-// Problem is what is wrong with a template or its parameters, in Resource Manager's words.
+// Problem describes an error in a template or its parameters, in Resource Manager's words.
 type Problem string
 
 func (p Problem) Error() string { return string(p) }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Runtime is what a template can ask of what is deployed.
+// Runtime gives a template access to deployed resources.
 type Runtime interface {
 	// Reference is the properties of a resource, or all of it. The version may be empty.
 	Reference(id, version string, full bool) (any, error)
@@ -15,7 +15,7 @@ type Runtime interface {
 	List(action, id, version string, body any) (any, error)
 }
 
-// scope is what expressions are evaluated in.
+// scope holds the context in which expressions are evaluated.
 type scope struct {
 	place      Place
 	parameters map[string]any // by name in lower case, as are variables
@@ -160,8 +160,8 @@ func (c call) eval(s *scope) (any, error) {
 	return v, err
 }
 
-// largest is how large what functions give may be, all together, in characters and members: as much
-// as Resource Manager takes of a template when it is evaluated.
+// largest limits the size of all results of functions together, in characters and members: it is
+// Resource Manager's limit for an evaluated template.
 const largest = 4 << 20
 
 // grow refuses values that are too large.
@@ -173,7 +173,7 @@ func (s *scope) grow(by int) error {
 	return nil
 }
 
-// weight is how large a value is, or more than most: a value may have another many times.
+// weight returns the size of a value, or more than most: a value may contain another many times.
 func weight(v any, most int) int {
 	n := 1
 	switch v := v.(type) {
@@ -237,7 +237,7 @@ func property(of map[string]any, name string) (any, bool) {
 	return nil, false
 }
 
-// kind is what Resource Manager calls the type of a value.
+// kind returns Resource Manager's name for the type of a value.
 func kind(v any) string {
 	switch v.(type) {
 	case nil:

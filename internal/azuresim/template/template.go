@@ -151,7 +151,7 @@ func readOutput(name string, members map[string]any) (output, error) {
 	return o, nil
 }
 
-// resourceMembers are what a resource may have; true is for what goes to its provider.
+// resourceMembers lists a resource's possible members; true is for those that go to its provider.
 var resourceMembers = map[string]bool{
 	"type": false, "apiVersion": false, "name": false, "dependsOn": false, "condition": false,
 	"comments": false, "metadata": false, "resources": false,
@@ -159,7 +159,7 @@ var resourceMembers = map[string]bool{
 	"zones": true, "properties": true, "managedBy": true, "extendedLocation": true,
 }
 
-// mostResources is how many resources Resource Manager lets a template have.
+// mostResources is Resource Manager's limit for the resources of a template.
 const mostResources = 800
 
 // flatten takes resources, and those that are nested in them.

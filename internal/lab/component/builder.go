@@ -22,7 +22,7 @@ type Builder struct {
 	Progress func(Event)
 }
 
-// Phase is what Build is doing.
+// Phase is a stage of Build.
 type Phase string
 
 // The phases of a build. A component that is in the cache has no phase but Cached.

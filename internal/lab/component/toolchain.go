@@ -49,9 +49,9 @@ func environment(cgo bool) []string {
 		"GOARCH="+runtime.GOARCH, "CGO_ENABLED="+enabled)
 }
 
-// compiling is what compilers have in common: they collect their garbage seldom, and there are more
-// of them than processors, of which each has half. Else those that have a processor to spare spend
-// it on collecting; it is a fifth of the time, together with debug information.
+// compiling returns the settings that compilers share: they collect their garbage seldom, and there
+// are more of them than processors, of which each has half. Otherwise those that have a processor
+// to spare spend it on collecting; it is a fifth of the time, together with debug information.
 func compiling(processors int) (env, flags []string) {
 	each := max(1, processors/2)
 	return []string{"GOGC=400", fmt.Sprintf("GOMAXPROCS=%d", each)},

@@ -24,7 +24,7 @@ type Demo struct {
 	Quick bool
 }
 
-// Versions are what has to be built before.
+// Versions returns the versions that must be built before.
 func (d Demo) Versions() []lab.Versions {
 	if d.Quick {
 		return []lab.Versions{lab.Newest}
@@ -32,7 +32,7 @@ func (d Demo) Versions() []lab.Versions {
 	return []lab.Versions{lab.Oldest, lab.Former, lab.Newest}
 }
 
-// Numbers are what was measured: seconds, and how many containers were started again.
+// Numbers holds the measurements: seconds, and the number of containers that were started again.
 type Numbers struct {
 	// Join is from the command to a Ready Node. Label is from the answer to a PUT to the label in
 	// Kubernetes. KubeletDown is the longest time without an answer of kubelet in all changes that
@@ -105,7 +105,7 @@ type story struct {
 	Numbers
 	m   lab.Machine
 	api *http.Client
-	// wants is what the owner wants of the node.
+	// wants holds the properties that the owner wants for the node.
 	wants properties
 	// before is the machine as it was at first.
 	before []string

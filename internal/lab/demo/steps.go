@@ -185,13 +185,13 @@ imageGCLowThresholdPercent: 80
 `
 )
 
-// patience is how long the bad revision may try, and the same as ISO 8601 has it.
+// patience is the time that the bad revision may try, patienceISO the same in ISO 8601.
 const (
 	patience    = 10 * time.Second
 	patienceISO = "PT10S"
 )
 
-// rollback has a revision fail, with nobody to ask for the former one.
+// rollback has a revision fail while the sources of the previous one are switched off.
 func (s *story) rollback(ctx context.Context) (err error) {
 	config, ok := s.wants["nodeConfig"].(properties)
 	if !ok {

@@ -23,15 +23,15 @@ import (
 )
 
 // Hello is the workload image: it serves HTTP on port 8080, logs a line at start and one for each
-// request. Its other uses, for kubectl exec and for pods of their own, are told in its source. It
-// has no shell.
+// request. Its source describes its other uses, for kubectl exec and for pods of their own. It has
+// no shell.
 const Hello = "flexlab/hello:1"
 
 //go:embed programs
 var programs embed.FS
 
-// Component is what the images are built from; component.Builder gives the directory that New
-// takes.
+// Component returns the component that the images are built from; component.Builder gives the
+// directory that New takes.
 func Component() (component.Component, error) {
 	sources := map[string][]byte{"go.mod": []byte("module images\n\ngo 1.26.0\n")}
 	c := component.Component{
@@ -89,8 +89,8 @@ func KubeProxy(version, program, tools string) Image {
 	}
 }
 
-// New gives a registry that has the images built from the programs in dir, and others. It takes more
-// of them from whoever reaches it: others than the lab reach it through ReadOnly.
+// New returns a registry that has the images built from the programs in dir, and others. Every
+// client that reaches it may push to it: others than the lab reach it through ReadOnly.
 func New(ctx context.Context, dir string, others ...Image) (http.Handler, error) {
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	list := others
@@ -132,7 +132,7 @@ func (i Image) build() (v1.Image, error) {
 	return image.Build()
 }
 
-// ReadOnly is a registry that lets nobody push.
+// ReadOnly returns a registry that refuses every push.
 func ReadOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {

@@ -19,8 +19,8 @@ type connection struct {
 	out    *bufio.Writer
 }
 
-// lineSize is how long a line of an answer's header may be, and a request that goes out in one
-// piece.
+// lineSize is the maximum length of a line of an answer's header, and of a request that goes out in
+// one piece.
 const lineSize = 2 << 10
 
 // do sends a request, and returns the status and the header of the answer, whose body it drops.

@@ -17,7 +17,7 @@ type Fleet struct {
 	answered, throttled atomic.Int64
 }
 
-// opening is how many agents connect at once.
+// opening is the number of agents that connect at once.
 const opening = 64
 
 // Open has so many agents connect and ask once.
@@ -49,10 +49,10 @@ func (f *Fleet) Close() {
 	}
 }
 
-// Agents is how many there are.
+// Agents returns the number of agents.
 func (f *Fleet) Agents() int { return len(f.agents) }
 
-// Answered is how many requests of Open and Pace were answered as wanted, and how many with 429.
+// Answered counts the requests of Open and Pace that were answered as wanted, and with 429.
 func (f *Fleet) Answered() (wanted, throttled int) {
 	return int(f.answered.Load()), int(f.throttled.Load())
 }

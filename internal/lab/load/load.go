@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// Target is what is asked.
+// Target describes a server and the requests to it.
 type Target struct {
 	TLS *tls.Config
 	// Request makes the n-th request.
 	Request func(ctx context.Context, n int) (*http.Request, error)
-	// Status is what the answer must have; with Throttled also 429, of which a Fleet keeps count.
+	// Status is the required status of an answer; with Throttled also 429, which a Fleet counts.
 	Status    int
 	Throttled bool
 }
@@ -27,7 +27,7 @@ type Target struct {
 // errThrottled is the answer to one that asks too much: no failure of a target that is Throttled.
 var errThrottled = errors.New("429 Too Many Requests")
 
-// patience is how long an answer may take: a poll that waits gets none for most of a minute.
+// patience is the limit for an answer: a poll that waits gets none for most of a minute.
 const patience = 75 * time.Second
 
 // client has one connection, HTTP/1.1.

@@ -43,8 +43,8 @@ func TestAgentFindsTheArtifacts(t *testing.T) {
 	}
 }
 
-// resolved is what the agent makes of the published checksums; node-problem-detector publishes none
-// that it could use.
+// resolved returns the artifacts that the agent resolves from the published checksums;
+// node-problem-detector publishes none that it could use.
 func resolved(t *testing.T, c Catalog, s artifact.Source) []artifact.Artifact {
 	t.Helper()
 	overrides, err := c.Overrides(map[string]string{"node-problem-detector": version})

@@ -26,10 +26,10 @@ type Fault struct {
 	// Client is the address of the only machine that it happens to; empty is every one.
 	Client string `json:"client,omitempty"`
 	Kind   Kind   `json:"kind"`
-	// After is how many bytes of a response body are sent before Cut, Corrupt and Stall do their
-	// work. A shorter body is not hurt.
+	// After is the number of bytes of a response body that are sent before Cut, Corrupt and Stall
+	// do their work. A shorter body is not hurt.
 	After int64 `json:"after,omitempty"`
-	// Times is how many requests it happens to; 0 is all of them.
+	// Times is the number of requests that it happens to; 0 is all of them.
 	Times int `json:"times,omitempty"`
 	// BytesPerSecond is the speed of Drip.
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
@@ -37,7 +37,7 @@ type Fault struct {
 	Status int `json:"status,omitempty"`
 }
 
-// Kind is what goes wrong.
+// Kind is the kind of a fault.
 type Kind string
 
 // Cut closes the connection in the middle. Corrupt sends one wrong byte. Status answers with an

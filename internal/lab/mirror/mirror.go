@@ -25,7 +25,7 @@ type Mirror struct {
 	counts  map[string]Count
 }
 
-// Count is what was asked of one file.
+// Count counts the requests for one file.
 type Count struct {
 	// Requests are all of them; Ranges those that asked for a part.
 	Requests int `json:"requests"`
@@ -34,7 +34,7 @@ type Count struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// state is what the knobs stand at; each change makes a new one.
+// state holds the present positions of the knobs; each change makes a new one.
 type state struct {
 	knobs   Knobs
 	limiter *rate.Limiter
@@ -55,7 +55,7 @@ func New(c Catalog) *Mirror {
 // Replace serves another catalog from the next request on.
 func (m *Mirror) Replace(c Catalog) { m.catalog.Store(&c) }
 
-// Catalog is what is served.
+// Catalog returns the catalog that is served.
 func (m *Mirror) Catalog() Catalog { return *m.catalog.Load() }
 
 // Set turns the knobs, at once for the speed and for the next requests for the faults, whose counts

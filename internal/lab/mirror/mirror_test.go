@@ -376,7 +376,7 @@ func checkEmpty(m *Mirror) error {
 	return nil
 }
 
-// A fault of one client is nobody else's.
+// A fault of one client affects no other.
 func TestFaultOfOneClient(t *testing.T) {
 	m, _ := single(t, 10)
 	s := started(t, m)

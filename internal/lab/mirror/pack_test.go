@@ -27,7 +27,7 @@ import (
 // version is a release that no agent knows by heart, so that it must ask for checksums.
 const version = "9.8.7"
 
-// programs is what component.Builder would have given for a component: its files, small, each with
+// programs returns a component as component.Builder would give it: its files, small, each with
 // content of its own that cannot be compressed.
 func programs(t *testing.T, name string, mtime time.Time) (component.Component, string) {
 	t.Helper()

@@ -109,7 +109,7 @@ func released(version, namespace string, values object) (list []object, err erro
 	return list, nil
 }
 
-// at is what a path leads to.
+// at returns the value at a path.
 func at(o any, path ...string) any {
 	for _, p := range path {
 		m, _ := o.(object)

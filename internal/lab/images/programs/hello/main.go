@@ -125,7 +125,7 @@ func resolve(ctx context.Context, name string) error {
 // beat is the time between two lines of a stream, and between two requests.
 const beat = 100 * time.Millisecond
 
-// stream writes a line each beat for as long as somebody reads.
+// stream writes a line each beat for as long as the client reads.
 func stream(w http.ResponseWriter, r *http.Request) {
 	lines := time.NewTicker(beat)
 	defer lines.Stop()
@@ -142,7 +142,7 @@ func stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// counts are what load has seen. A stream that ends is broken, and so is one that stands still.
+// counts holds the counters of load. A stream that ends is broken, and so is one that stands still.
 type counts struct{ lines, breaks, requests, failures atomic.Int64 }
 
 // load holds one stream of a hello and makes short requests beside it, each with a connection of

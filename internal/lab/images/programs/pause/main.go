@@ -1,5 +1,5 @@
 // Pause is the first process of a pod: it holds the pod's namespaces and collects the orphans in
-// them until it is told to end.
+// them until a signal ends it.
 package main
 
 import (
