@@ -15,6 +15,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/lab/load"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // benchReport returns an agent's report on a node on which a file has been changed: every section,
@@ -66,21 +67,36 @@ func (b *ProviderBench) every(
 				if n >= nodes {
 					return
 				}
-				r, err := request(n)
-				if err != nil {
-					errs[worker] = err
-					return
-				}
-				got, _, err := fleet.Do(worker, r)
-				if err == nil && got != status {
-					err = fmt.Errorf("%s %s: %d, want %d", r.Method, r.URL.Path, got, status)
-				}
-				errs[worker] = err
+				errs[worker] = send(ctx, fleet, worker, status, func() (*http.Request, error) {
+					return request(n)
+				})
 			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// send sends a request, which must be answered with the status, again while the provider is asked too
+// much.
+func send(
+	ctx context.Context, fleet *load.Fleet, worker, status int, request func() (*http.Request, error),
+) error {
+	for {
+		r, err := request()
+		if err != nil {
+			return err
+		}
+		got, _, err := fleet.Do(worker, r)
+		switch {
+		case err != nil || got == status:
+			return err
+		case got != http.StatusTooManyRequests:
+			return fmt.Errorf("%s %s: %d, want %d", r.Method, r.URL.Path, got, status)
+		case !wait.Sleep(ctx, wait.Jitter(time.Second)):
+			return ctx.Err()
+		}
+	}
 }
 
 // Report has each agent say all that it can.
