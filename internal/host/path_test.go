@@ -156,7 +156,7 @@ func TestTouch(t *testing.T) {
 		},
 		"reload": func(h *Host) error { return h.Reload(t.Context()) },
 		"unit":   func(h *Host) error { return h.RestartUnit(t.Context(), "x.service") },
-		"reset":  func(h *Host) error { return h.anew(t.Context(), Stop, "x.service") },
+		"reset":  func(h *Host) error { return h.jobAfterReset(t.Context(), Stop, "x.service") },
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {

@@ -56,7 +56,7 @@ func (h *Host) setResidue(ctx context.Context, c state.Change, to state.Residue)
 		return slices.Contains(to.Found, s)
 	})
 	if to.Kind == state.Cgroups && len(found) > 0 {
-		if err := h.anew(ctx, Stop, to.Match); err != nil {
+		if err := h.jobAfterReset(ctx, Stop, to.Match); err != nil {
 			return err
 		}
 		found = slices.DeleteFunc(found, func(s string) bool { return s == to.Match })

@@ -44,11 +44,11 @@ func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error
 	var err error
 	switch {
 	case c.Restart:
-		err = h.anew(ctx, Restart, to.Name)
+		err = h.jobAfterReset(ctx, Restart, to.Name)
 	case to.Active && !from.Active:
 		err = h.job(ctx, Start, to.Name)
 	case !to.Active && from.Active:
-		err = h.anew(ctx, Stop, to.Name)
+		err = h.jobAfterReset(ctx, Stop, to.Name)
 	}
 	if err != nil {
 		return err
@@ -76,9 +76,9 @@ func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) e
 	return nil
 }
 
-// anew does a job with a unit, whose failures and restarts until then belong to what is replaced:
+// jobAfterReset does a job with a unit, whose failures and restarts until then belong to what is replaced:
 // systemd goes on to count those of a unit that it was about to start again by itself.
-func (h *Host) anew(ctx context.Context, verb Verb, name string) error {
+func (h *Host) jobAfterReset(ctx context.Context, verb Verb, name string) error {
 	if err := h.job(ctx, verb, name); err != nil {
 		return err
 	}

@@ -42,8 +42,8 @@ func (w *world) principal() string {
 	return identity.ClaimsOf(token.Value).ObjectID
 }
 
-// mended checks that the machine is an Arc machine again, and that no change is due.
-func (w *world) mended(sim *azuresim.Sim, how string) {
+// repaired checks that the machine is an Arc machine again, and that no change is due.
+func (w *world) repaired(sim *azuresim.Sim, how string) {
 	w.t.Helper()
 	if c := w.condition(health.ArcConnected); c.Status != health.True {
 		w.t.Errorf("%s: %+v", how, c)
@@ -122,7 +122,7 @@ func TestArcIsMended(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", how, err)
 				}
-				w.mended(sim, how)
+				w.repaired(sim, how)
 			}
 		}
 		if err := w.unbootstrap(); err != nil {

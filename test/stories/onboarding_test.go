@@ -90,7 +90,7 @@ func TestOnboardingSecretIsErased(t *testing.T) {
 	if _, err := w.joinAsDelivered(); err != nil {
 		t.Error(err)
 	}
-	w.mended(sim, "with the configuration URL")
+	w.repaired(sim, "with the configuration URL")
 	if strings.Contains(w.tree(), canary) {
 		t.Error("the secret that has enrolled the machine again is kept")
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // heldBack is why the configuration that was left by hand is not tried again.
-const heldBack = "held back: somebody went back to generation %.12s with `aks-flex-node rollback`"
+const heldBack = "held back: an operator went back to generation %.12s with `aks-flex-node rollback`"
 
 // Rollback makes this machine the node that it was: a kept generation, by default the previous one,
 // as it was rendered then. It is a change like any other: it is proved by the health gate, and one

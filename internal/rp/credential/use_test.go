@@ -192,13 +192,13 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-func nobody(string) bool { return false } // the caller has no identity that the service knows
+func unknownCaller(string) bool { return false } // its identity is not the node's
 
 // refresh returns what the node itself gets: the client secret and the token in its bundle.
 func (w *world) refresh(ctx context.Context, revoke bool) (secret, token string, err error) {
 	w.t.Helper()
 	row := must(w.store().Nodes.Get(ctx, nodeKey))
-	got, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: revoke}, nobody)
+	got, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: revoke}, unknownCaller)
 	if err != nil {
 		return "", "", err
 	}
@@ -270,11 +270,11 @@ func TestRefresh(t *testing.T) {
 		return nil
 	})
 	row := must(w.store().Nodes.Get(ctx, nodeKey))
-	if got, err := w.service.Refresh(short, row, api.Refresh{}, nobody); !errors.Is(err, ErrNotReady) {
+	if got, err := w.service.Refresh(short, row, api.Refresh{}, unknownCaller); !errors.Is(err, ErrNotReady) {
 		t.Errorf("with a dead cluster: %+v, %v: %s", got, err, got.Bundle)
 	}
 	w.memory.Before(nil)
-	got, err := w.service.Refresh(ctx, row, api.Refresh{Joined: true}, nobody)
+	got, err := w.service.Refresh(ctx, row, api.Refresh{Joined: true}, unknownCaller)
 	if err != nil || !strings.Contains(string(got.Bundle), "hush-hush") || got.Expires != nil ||
 		!strings.Contains(string(got.Bundle), `"bootstrapToken": {}`) {
 		t.Errorf("for a node that has joined, with a dead cluster: %+v, %v: %s", got, err, got.Bundle)
@@ -286,7 +286,7 @@ func TestRefresh(t *testing.T) {
 		t.Error("it is not in the audit log")
 	}
 	row.Value.UID = "another"
-	if _, err := w.service.Refresh(ctx, row, api.Refresh{}, nobody); !errors.Is(err, ErrNoNode) {
+	if _, err := w.service.Refresh(ctx, row, api.Refresh{}, unknownCaller); !errors.Is(err, ErrNoNode) {
 		t.Errorf("a node that was replaced: %v", err)
 	}
 }
@@ -429,7 +429,7 @@ func TestRefreshIsNotReady(t *testing.T) {
 			for range 2 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				row := must(w.store().Nodes.Get(ctx, nodeKey))
-				_, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: revoke}, nobody)
+				_, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: revoke}, unknownCaller)
 				cancel()
 				if !errors.Is(err, ErrNotReady) || revoke && w.node().Credential != key {
 					t.Errorf("%v; %s, then %s", err, key, w.node().Credential)
