@@ -102,6 +102,7 @@ func TestFirstContactTrust(t *testing.T) {
 	stranger := issue(t, elsewhere, "stranger.example", false)
 	stranger.IPAddresses = nil
 	named := issueFor(t, root, "stranger.example")
+	short, whole := []*issued{leaf, middle}, []*issued{leaf, middle, root}
 	for name, c := range map[string]struct {
 		chain    []*issued
 		ca       []byte
@@ -110,16 +111,16 @@ func TestFirstContactTrust(t *testing.T) {
 		adds     *issued // the pinned CA that is kept
 		pinWrong bool
 	}{
-		"nothing given":              {chain: []*issued{leaf, middle}},
-		"a file":                     {chain: []*issued{leaf, middle}, ca: root.pem(), asked: true},
-		"another file":               {chain: []*issued{leaf, middle}, ca: other.pem()},
-		"the root, presented":        {chain: []*issued{leaf, middle, root}, pin: root.pin(), asked: true, adds: root},
-		"the root, in a file":        {chain: []*issued{leaf, middle}, ca: root.pem(), pin: root.pin(), asked: true},
-		"the root, not there":        {chain: []*issued{leaf, middle}, pin: root.pin(), pinWrong: true},
-		"an intermediate":            {chain: []*issued{leaf, middle}, pin: middle.pin(), asked: true, adds: middle},
+		"nothing given":              {chain: short},
+		"a file":                     {chain: short, ca: root.pem(), asked: true},
+		"another file":               {chain: short, ca: other.pem()},
+		"the root, presented":        {chain: whole, pin: root.pin(), asked: true, adds: root},
+		"the root, in a file":        {chain: short, ca: root.pem(), pin: root.pin(), asked: true},
+		"the root, not there":        {chain: short, pin: root.pin(), pinWrong: true},
+		"an intermediate":            {chain: short, pin: middle.pin(), asked: true, adds: middle},
 		"the server itself":          {chain: []*issued{alone}, pin: alone.pin(), asked: true, adds: alone},
-		"another":                    {chain: []*issued{leaf, middle, root}, pin: other.pin(), pinWrong: true},
-		"a file, and another pin":    {chain: []*issued{leaf, middle, root}, ca: root.pem(), pin: other.pin(), pinWrong: true},
+		"another":                    {chain: whole, pin: other.pin(), pinWrong: true},
+		"a file, and another pin":    {chain: whole, ca: root.pem(), pin: other.pin(), pinWrong: true},
 		"presented, but not its own": {chain: []*issued{stranger, elsewhere, root}, pin: root.pin()},
 		"trusted by a file, pinned elsewhere": {chain: []*issued{stranger, elsewhere, root},
 			ca: elsewhere.pem(), pin: root.pin(), pinWrong: true},

@@ -27,7 +27,9 @@ func must[T any](v T, err error) T {
 
 var (
 	now  = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	said = machinekey.Claims{UID: "uid", Audience: "https://provider.example", Boot: machinekey.NewBoot()}
+	said = machinekey.Claims{
+		UID: "uid", Audience: "https://provider.example", Boot: machinekey.NewBoot(),
+	}
 )
 
 // verifier is a provider's, at the time now, with one nonce that holds.
@@ -105,8 +107,14 @@ func publicOf(key *machinekey.Key) (public machinekey.PublicKey) {
 	return public
 }
 
+// header and payload are the parts of a token that a test changes.
+type (
+	header  = map[string]any
+	payload = machinekey.Payload
+)
+
 // change signs a token that differs from a right one.
-func change(t *testing.T, key *machinekey.Key, differ func(header map[string]any, c *machinekey.Payload)) string {
+func change(t *testing.T, key *machinekey.Key, differ func(header, *payload)) string {
 	t.Helper()
 	token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{})
 	text := must(key.Sign(said, now))
@@ -132,7 +140,8 @@ func TestRefused(t *testing.T) {
 	rs := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{"sub": "uid"})
 	hs := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": "uid"})
 	for _, t := range []*jwt.Token{unsigned, rs, hs} {
-		t.Header["typ"], t.Header["kid"], t.Header["jwk"] = machinekey.TokenType, key.Thumbprint(), publicOf(key)
+		t.Header["typ"], t.Header["kid"] = machinekey.TokenType, key.Thumbprint()
+		t.Header["jwk"] = publicOf(key)
 	}
 	for name, text := range map[string]string{
 		"nothing":          "",
@@ -141,35 +150,37 @@ func TestRefused(t *testing.T) {
 		"RSA":              must(rs.SignedString(must(rsa.GenerateKey(rand.Reader, 2048)))),
 		"HMAC":             must(hs.SignedString([]byte(publicOf(key).X))),
 		"too long":         right + strings.Repeat("A", MaxLength),
-		"another key":      change(t, key, func(h map[string]any, _ *machinekey.Payload) { h["jwk"] = publicOf(other) }),
-		"another key's id": change(t, key, func(h map[string]any, _ *machinekey.Payload) { h["kid"] = other.Thumbprint() }),
-		"another key, and its id": change(t, key, func(h map[string]any, _ *machinekey.Payload) {
+		"another key":      change(t, key, func(h header, _ *payload) { h["jwk"] = publicOf(other) }),
+		"another key's id": change(t, key, func(h header, _ *payload) { h["kid"] = other.Thumbprint() }),
+		"another key, and its id": change(t, key, func(h header, _ *payload) {
 			h["jwk"], h["kid"] = publicOf(other), other.Thumbprint()
 		}),
-		"no key": change(t, key, func(h map[string]any, _ *machinekey.Payload) { delete(h, "jwk") }),
-		"a point that is not on the curve": change(t, key, func(h map[string]any, _ *machinekey.Payload) {
+		"no key": change(t, key, func(h header, _ *payload) { delete(h, "jwk") }),
+		"a point that is not on the curve": change(t, key, func(h header, _ *payload) {
 			p := publicOf(key)
 			p.Y = p.X
 			h["jwk"], h["kid"] = p, p.Thumbprint()
 		}),
-		"a key written in another way": change(t, key, func(h map[string]any, _ *machinekey.Payload) {
+		"a key written in another way": change(t, key, func(h header, _ *payload) {
 			p := publicOf(key)
 			p.X = p.X[:4] + "\n" + p.X[4:]
 			h["jwk"], h["kid"] = p, p.Thumbprint()
 		}),
-		"another kind": change(t, key, func(h map[string]any, _ *machinekey.Payload) { h["typ"] = "JWT" }),
-		"another audience": change(t, key, func(_ map[string]any, c *machinekey.Payload) {
+		"another kind": change(t, key, func(h header, _ *payload) { h["typ"] = "JWT" }),
+		"another audience": change(t, key, func(_ header, c *payload) {
 			c.Audience = jwt.ClaimStrings{"https://other.example"}
 		}),
-		"two audiences": change(t, key, func(_ map[string]any, c *machinekey.Payload) {
+		"two audiences": change(t, key, func(_ header, c *payload) {
 			c.Audience = append(c.Audience, "https://other.example")
 		}),
-		"no boot":     change(t, key, func(_ map[string]any, c *machinekey.Payload) { c.Boot = "" }),
-		"a long boot": change(t, key, func(_ map[string]any, c *machinekey.Payload) { c.Boot += machinekey.NewBoot() }),
-		"no subject":  change(t, key, func(_ map[string]any, c *machinekey.Payload) { c.Subject = "" }),
-		"no end":      change(t, key, func(_ map[string]any, c *machinekey.Payload) { c.ExpiresAt = nil }),
-		"no issue":    change(t, key, func(_ map[string]any, c *machinekey.Payload) { c.IssuedAt = nil }),
-		"a long life": change(t, key, func(_ map[string]any, c *machinekey.Payload) { c.ExpiresAt = jwt.NewNumericDate(now.Add(time.Hour)) }),
+		"no boot":     change(t, key, func(_ header, c *payload) { c.Boot = "" }),
+		"a long boot": change(t, key, func(_ header, c *payload) { c.Boot += machinekey.NewBoot() }),
+		"no subject":  change(t, key, func(_ header, c *payload) { c.Subject = "" }),
+		"no end":      change(t, key, func(_ header, c *payload) { c.ExpiresAt = nil }),
+		"no issue":    change(t, key, func(_ header, c *payload) { c.IssuedAt = nil }),
+		"a long life": change(t, key, func(_ header, c *payload) {
+			c.ExpiresAt = jwt.NewNumericDate(now.Add(time.Hour))
+		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := verifier().Verify(text); err == nil {
@@ -177,7 +188,7 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
-	if _, err := verifier().Verify(change(t, key, func(map[string]any, *machinekey.Payload) {})); err != nil {
+	if _, err := verifier().Verify(change(t, key, func(header, *payload) {})); err != nil {
 		t.Errorf("the unchanged token is refused: %v", err)
 	}
 	v := verifier()
