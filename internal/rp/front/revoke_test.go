@@ -390,23 +390,23 @@ func TestArcMachineThatHasLeftBefore(t *testing.T) {
 		_, text := w.must(200, "POST", summarizeURL, "")
 		return len(decoded[api.Summary](t, text).ArcMachinesLeft)
 	}
-	for replaced, want := range map[bool]int{false: 0, true: 1} {
-		w.must(201, "PUT", nodeURL("n"), `{"properties":{"kubernetesAuth":{"useAzureAuth":true},
+	for name, want := range map[string]int{"same": 0, "replaced": 1} {
+		w.must(201, "PUT", nodeURL(name), `{"properties":{"kubernetesAuth":{"useAzureAuth":true},
 			"azureAuth":{"method":"arc"}}}`)
 		w.caughtUp()
-		m := w.machineOf("n")
-		m.registers(t, 204, w.enrolment(t, "n"))
+		m := w.machineOf(name)
+		m.registers(t, 204, w.enrolment(t, name))
 		before := left()
 		m.post(t, 204, "/leave", `{"arc":{}}`)
-		if replaced {
-			w.must(200, "POST", nodeURL("n", "/regenerateToken"), "")
+		if name == "replaced" {
+			w.must(200, "POST", nodeURL(name, "/regenerateToken"), "")
 			w.caughtUp()
-			w.machineOf("n").registers(t, 204, w.enrolment(t, "n"))
+			w.machineOf(name).registers(t, 204, w.enrolment(t, name))
 		}
-		w.must(200, "DELETE", nodeURL("n"), "")
+		w.must(200, "DELETE", nodeURL(name), "")
 		w.caughtUp()
 		if got := left() - before; got != want {
-			t.Errorf("replaced: %v: %d are left", replaced, got)
+			t.Errorf("%s: %d are left", name, got)
 		}
 	}
 }
