@@ -15,23 +15,14 @@ import (
 // properties are those of a flexNodeConfig, as its owner writes them.
 type properties = map[string]any
 
-// first is the node at first: it joins with a bootstrap token, and follows with a service
-// principal.
-func (s *story) first() (properties, error) {
-	who, err := s.Lab.Azure()
-	if err != nil {
-		return nil, err
-	}
+// first is the node at first, with the defaults of az aks flex-node create: it joins with a bootstrap
+// token, has no Azure identity, and follows its resource with the key of its machine.
+func (s *story) first() properties {
 	return properties{
-		"continuousMonitoring": true,
-		"monitoring":           properties{"endpoint": lab.ProviderURL, "interval": "PT10S"},
-		"versions":             s.Versions()[0].Desired(),
-		"azureAuth": properties{"method": "servicePrincipal", "servicePrincipal": properties{
-			"clientId": who.Node.ClientID, "clientSecret": who.Node.Secret, "clientTenant": lab.Tenant,
-		}},
+		"versions":      s.Versions()[0].Desired(),
 		"nodeConfig":    properties{"labels": properties{"story": "begins"}, "maxPods": 50},
 		"upgradePolicy": properties{"readyTimeout": "PT2M"},
-	}, nil
+	}
 }
 
 // arm sends a request about the node's resource through Resource Manager. One that is not there is

@@ -18,10 +18,7 @@ import (
 
 // join runs the one command.
 func (s *story) join(ctx context.Context) error {
-	var err error
-	if s.wants, err = s.first(); err != nil {
-		return err
-	}
+	s.wants = s.first()
 	made, _, err := s.put(ctx, "?configUrl=true")
 	if err != nil {
 		return err
@@ -59,8 +56,8 @@ func (s *story) join(ctx context.Context) error {
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}
-	s.Lab.Say("Node %s is Ready after %.1f s, with kubelet %s", Name, s.Join,
-		s.Versions()[0].Kubernetes)
+	s.Lab.Say("Node %s is Ready after %.1f s, with kubelet %s; use it while the story goes on: "+
+		"bin/flexlab kubectl get nodes", Name, s.Join, s.Versions()[0].Kubernetes)
 	return nil
 }
 
@@ -156,8 +153,13 @@ func (s *story) quietly(ctx context.Context, v lab.Versions) error {
 	return nil
 }
 
-// upgrade changes the minor version, for which the pods move away and come back.
+// upgrade changes the minor version, for which the pods move away and come back. The pod without a
+// controller is deleted first, as its owner has to: a drain waits for it.
 func (s *story) upgrade(ctx context.Context) error {
+	s.Lab.Say("pod %s has no controller that would make it again: its owner deletes it", pod)
+	if _, err := s.Lab.Kubectl(ctx, "", "delete", "pod/"+pod, "--wait"); err != nil {
+		return err
+	}
 	v := lab.Versions{Kubernetes: lab.Former.Kubernetes, Containerd: lab.Newest.Containerd}
 	s.wants["versions"] = v.Desired()
 	_, at, err := s.put(ctx, "")

@@ -5,7 +5,7 @@ import "fmt"
 // Limits holds the limits that an operator of the provider may set. They hold for each replica.
 type Limits struct {
 	// Exceptions holds the factors by which principals and subscriptions with an id may send more
-	// requests than others, such as an automation that rolls out thousands of nodes.
+	// requests than others, such as an automation that rolls out thousands of nodes, and their nodes.
 	Exceptions map[string]float64 `json:"exceptions,omitempty"`
 	Quotas     Quotas             `json:"quotas"`
 	// Connections are of each listener.

@@ -100,7 +100,7 @@ type Throttle struct {
 }
 
 // NewThrottle makes a throttle whose buckets are full. exceptions are how many times as much the
-// principals and subscriptions with an id may ask.
+// principals and subscriptions with an id may ask, and the nodes that share one may have stored.
 func NewThrottle(
 	rates Rates, exceptions map[string]float64, now func() time.Time,
 ) *Throttle {
@@ -148,7 +148,8 @@ func (t *Throttle) Take(b Bucket, nodes int) Verdict {
 		if nodes > storedNodes {
 			r = r.times(float64(nodes) / storedNodes)
 		}
-	} else if times := t.exceptions[b.ID]; times > 0 {
+	}
+	if times := t.exceptions[b.ID]; times > 0 {
 		r = r.times(times)
 	}
 	found, known := of.Get(b)

@@ -53,7 +53,7 @@ func TestBuckets(t *testing.T) {
 		{"its refreshes", Bucket{Node, Refreshes, "n"}, 2},
 		{"its reports", Bucket{Node, Reports, "n"}, 3},
 		{"another node", Bucket{Node, All, "m"}, 4},
-		{"a node of that name", Bucket{Node, All, "big"}, 4},
+		{"nodes that share an exception", Bucket{Node, All, "big"}, 40},
 	} {
 		if got := throttle.let(tt.of, 1000); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)

@@ -104,13 +104,17 @@ func (a *API) throttleAllowed(_ http.ResponseWriter, r *request) error {
 }
 
 // throttleStored refuses what the store would be asked for nodes, if too much of it is asked for
-// those of a subscription, or of an identity that many of them share.
+// those of a subscription, or of an identity that many of them share. No two share a machine's key.
 func (a *API) throttleStored(r *request) error {
 	if !r.byNode {
 		return nil
 	}
+	shared := []string{r.subscriptionKey()}
+	if !r.caller.isMachine() {
+		shared = append(shared, r.principal())
+	}
 	used, _ := a.Index.Used(r.subscriptionKey())
-	for _, id := range []string{"identity " + r.principal(), r.subscriptionKey()} {
+	for _, id := range shared {
 		of := fair.Bucket{Of: fair.Node, Kind: fair.Stored, ID: id}
 		if err := a.take(r, of, used.Nodes); err != nil {
 			return err
