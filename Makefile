@@ -4,11 +4,10 @@ COMMIT  ?= $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # Debug information that is stripped is not compiled. Compilers collect their garbage seldom; there
 # are more of them than processors, of which each has half, so that none spends one on collecting.
-# The lab compiles its components in the same way (internal/lab/component) and shares what is made.
+# The lab compiles its components in the same way (lab/component) and shares what is made.
 CPUS := $(shell nproc 2>/dev/null || echo 2)
 BUILD = CGO_ENABLED=0 GOGC=400 GOMAXPROCS=$$((($(CPUS) + 1) / 2)) \
 	$(GO) build -p $$(($(CPUS) + 1)) -trimpath -gcflags=all=-dwarf=false -ldflags '$(LDFLAGS)'
-PROGRAMS := aks-flex-node flexnode-rp azuresim flexlab
 GO ?= go
 
 .DEFAULT_GOAL := help
@@ -20,7 +19,8 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build every program into bin/
-	$(BUILD) -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
+	$(BUILD) -o bin/ ./cmd/aks-flex-node ./cmd/flexnode-rp ./cmd/azuresim
+	cd lab && $(BUILD) -o ../bin/ ./cmd/flexlab
 
 # The programs of all architectures first; then the image, without a container engine.
 IMAGE ?= flexnode-rp
@@ -65,11 +65,14 @@ lint: ## gofmt, vet, staticcheck
 	$(GO) vet ./...
 	$(GO) vet -tags azurite ./internal/rp/credential
 	$(GO) tool staticcheck ./...
-	cd packaging && $(GO) vet ./... && $(GO) tool staticcheck ./...
+	for module in lab packaging; do \
+		(cd $$module && $(GO) vet ./... && $(GO) tool staticcheck ./...) || exit 1; \
+	done
 
 race: ## Unit tests and stories with the race detector
-	$(GO) test -race $$($(GO) list ./... | grep -v /test/e2e)
+	$(GO) test -race ./...
 	cd packaging && $(GO) test -race ./...
+	cd lab && $(GO) test -race $$($(GO) list ./... | grep -v /e2e)
 
 fuzz: ## Run each fuzz target for a few seconds
 	./test/fuzz 5s

@@ -19,7 +19,7 @@ var codeRow = regexp.MustCompile(`(?m)^\| ([0-9]) \| (.*) \|$`)
 var scripted = regexp.MustCompile(`(?m)^(?:\[\S+\] )?exits ([0-9]) (?:sh -c .)?aks-flex-node (.*)$`)
 
 // Each command has, for each exit code that the table in docs/operations.md says it has, a line in
-// a script of test/stories or, where it needs a node, of test/e2e.
+// a script of test/stories or, where it needs a node, of lab/e2e.
 func TestEveryExitCodeIsScripted(t *testing.T) {
 	var names []string
 	var list func(cmd *cobra.Command, name string)
@@ -58,7 +58,7 @@ func TestEveryExitCodeIsScripted(t *testing.T) {
 func scripts(t *testing.T, names []string) map[string]bool {
 	t.Helper()
 	var files []string
-	for _, pattern := range []string{"../../test/stories/*.txtar", "../../test/e2e/*.txtar"} {
+	for _, pattern := range []string{"../../test/stories/*.txtar", "../../lab/e2e/*.txtar"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("there are no scripts %s: %v", pattern, err)

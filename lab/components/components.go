@@ -2,7 +2,7 @@
 // it runs. NAME.mod and NAME.sum are the go.mod and go.sum of one module each; the tool lines of
 // the former name the programs. A program that is put together here has its main.go as NAME.main.
 // They have other names in the repository because a directory with a go.mod of its own cannot be
-// embedded. internal/lab/component builds them.
+// embedded. lab/component builds them.
 package components
 
 import (

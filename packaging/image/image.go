@@ -17,8 +17,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 
-	"github.com/Azure/AKSFlexNode/internal/oci"
 	"github.com/Azure/AKSFlexNode/packaging/notice"
+	"github.com/Azure/AKSFlexNode/packaging/oci"
 )
 
 // user is the ID that the program runs as. Kubernetes sees by the number that it is not root.

@@ -19,8 +19,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
-	"github.com/Azure/AKSFlexNode/internal/oci"
 	"github.com/Azure/AKSFlexNode/packaging/notice"
+	"github.com/Azure/AKSFlexNode/packaging/oci"
 )
 
 // programs builds a small program that stands for the provider, for each architecture.

@@ -1,0 +1,101 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/lab/load"
+)
+
+// Script holds the effect of an operator's script at full speed on the polls of a fleet.
+type Script struct {
+	// Answered and Refused are the script's own requests; a refusal is 429 with Retry-After.
+	Answered, Refused int
+	// Polls is the 99th percentile of the agents' polls meanwhile.
+	Polls time.Duration
+}
+
+const (
+	// scriptRate is the number of requests that the script sends in a second, half of them lists
+	// and half of them PUTs, over scriptConnections connections and for scriptTime.
+	scriptRate        = 1000
+	scriptConnections = 50
+	scriptTime        = 30 * time.Second
+	scriptAssignment  = "eeeeeeee-0000-4000-8000-aaaaaaaaaaaa"
+)
+
+// Script has the agents poll at the rate of 100,000 nodes, and beside them a caller with all rights
+// and no exception from the limits who does not heed refusals.
+func (b *ProviderBench) Script(ctx context.Context) (got Script, err error) {
+	token, err := b.scriptToken(ctx)
+	if err != nil {
+		return got, err
+	}
+	polled := min(connected, b.stored/2) // the script changes the other nodes
+	agents, err := b.connect(ctx, polled)
+	if err != nil {
+		return got, err
+	}
+	defer agents.Close()
+	script, err := b.script(token, polled).Open(ctx, scriptConnections)
+	if err != nil {
+		return got, err
+	}
+	defer script.Close()
+	var both sync.WaitGroup
+	var failed error
+	both.Go(func() { _, failed = script.Pace(ctx, scriptRate, scriptTime) })
+	got.Polls, err = agents.Pace(ctx, fleetRate, scriptTime)
+	both.Wait()
+	got.Answered, got.Refused = script.Answered()
+	if err == nil {
+		err = failed
+	}
+	return got, err
+}
+
+// script is lists and PUTs in turn, of nodes after the first ones.
+func (b *ProviderBench) script(token string, first int) load.Target {
+	return load.Target{TLS: b.tls, Status: http.StatusOK, Throttled: true,
+		Request: func(ctx context.Context, n int) (*http.Request, error) {
+			method, url, body := http.MethodGet, ReplicaURL(0)+ClusterID+
+				"/flexNodeConfig?api-version="+ProviderAPI, []byte(nil)
+			if (n+n/scriptConnections)%2 == 1 { // in turn, on each connection, too
+				at := first + n*7919%(b.stored-first)
+				method, url = http.MethodPut, b.url(at)
+				body = benchBody(at, fmt.Sprintf("script-%d", n))
+			}
+			r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+			if err == nil {
+				r.Header.Set("Authorization", "Bearer "+token)
+				r.Header.Set("Content-Type", "application/json")
+			}
+			return r, err
+		}}
+}
+
+// scriptToken is that of a principal who owns the subscription, as the operator does, but has no
+// exception from the limits.
+func (b *ProviderBench) scriptToken(ctx context.Context) (string, error) {
+	who, err := b.lab.Azure()
+	if err != nil {
+		return "", err
+	}
+	status, text, err := b.lab.ARM(ctx, http.MethodPut, AzureURL, "/subscriptions/"+Subscription+
+		"/providers/Microsoft.Authorization/roleAssignments/"+scriptAssignment, "2022-04-01",
+		object{"properties": object{"principalId": who.Unprivileged.ObjectID,
+			"principalType": "ServicePrincipal", "roleDefinitionId": "/subscriptions/" +
+				Subscription + "/providers/Microsoft.Authorization/roleDefinitions/" + roleOwner}})
+	if err != nil {
+		return "", err
+	}
+	if !slices.Contains([]int{http.StatusOK, http.StatusCreated, http.StatusConflict}, status) {
+		return "", fmt.Errorf("cannot give the script a role: %d %s", status, text)
+	}
+	return b.lab.TokenAt(ctx, who.Unprivileged, ProviderURL)
+}

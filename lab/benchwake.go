@@ -1,0 +1,148 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/lab/load"
+)
+
+// changeRate is the number of nodes that are changed in a second while their agents wait.
+const changeRate = 300
+
+// Waiting is agents that wait for a change, each with a poll of its own.
+type Waiting struct {
+	b     *ProviderBench
+	fleet *load.Fleet
+	done  sync.WaitGroup
+	stop  context.CancelFunc
+	errs  []error
+	woken []time.Time
+	etags []string
+	again atomic.Int64 // polls that ended without a change
+}
+
+// Woken holds the times until agents that wait have a change, 99th percentiles.
+type Woken struct {
+	// Stored is from when the change was answered, so that it was stored by then: 0 for an agent
+	// that had it before. Sent is from when the change was sent.
+	Stored, Sent time.Duration
+	// Again is the number of polls that ended without a change, so that their agents polled again:
+	// they come at once, as they began, and an agent that is woken then waits for them.
+	Again int
+}
+
+// Wait has all agents of a fleet wait for a change, and returns when they do.
+func (b *ProviderBench) Wait(ctx context.Context, fleet *load.Fleet) (*Waiting, error) {
+	agents := fleet.Agents()
+	waiting, stop := context.WithCancel(ctx)
+	w := &Waiting{
+		b: b, fleet: fleet, stop: stop, errs: make([]error, agents),
+		woken: make([]time.Time, agents), etags: make([]string, agents),
+	}
+	for n := range agents {
+		w.done.Go(func() { w.errs[n] = w.agent(waiting, n) })
+	}
+	err := until(ctx, time.Minute, "the agents to wait", func() error {
+		text, err := fetch(ctx, ProviderMetrics(0)+"/metrics")
+		if err != nil {
+			return err
+		}
+		if n := metric(text, "flexnode_rp_waiting_polls"); int(n) < agents {
+			return fmt.Errorf("%.0f of %d wait", n, agents)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, w.End())
+	}
+	return w, nil
+}
+
+// End ends the wait of all agents.
+func (w *Waiting) End() error {
+	w.stop()
+	w.done.Wait()
+	return errors.Join(slices.Compact(w.errs)...)
+}
+
+// agent polls until its node has changed, or ctx ends.
+func (w *Waiting) agent(ctx context.Context, n int) error {
+	for {
+		r, err := w.b.poll(ctx, n)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Prefer", "wait=50")
+		status, header, err := w.fleet.Do(n, r)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case status == http.StatusOK:
+			w.woken[n], w.etags[n] = time.Now(), header.Get("ETag")
+			return nil
+		case status != http.StatusNotModified:
+			return fmt.Errorf("a poll that waits: %d", status)
+		}
+		w.again.Add(1)
+	}
+}
+
+// Wake changes the node of each agent.
+func (w *Waiting) Wake(ctx context.Context) (Woken, error) {
+	who, err := w.b.lab.Azure()
+	if err != nil {
+		return Woken{}, err
+	}
+	token, err := w.b.lab.TokenAt(ctx, who.Operator, ProviderURL)
+	if err != nil {
+		return Woken{}, err
+	}
+	client := &http.Client{Timeout: time.Minute,
+		Transport: &http.Transport{TLSClientConfig: w.b.tls, MaxIdleConnsPerHost: pollers}}
+	defer client.CloseIdleConnections()
+	sent, stored := make([]time.Time, w.fleet.Agents()), make([]time.Time, w.fleet.Agents())
+	errs := make([]error, pollers)
+	began := time.Now()
+	var changing sync.WaitGroup
+	for worker := range pollers {
+		changing.Go(func() {
+			for n := worker; n < len(sent) && errs[worker] == nil; n += pollers {
+				time.Sleep(time.Until(began.Add(time.Second * time.Duration(n) / changeRate)))
+				sent[n] = time.Now()
+				_, _, errs[worker] = put(ctx, client, w.b.url(n), token, benchBody(n, "factory-8"))
+				stored[n] = time.Now()
+			}
+		})
+	}
+	changing.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return Woken{}, errors.Join(err, w.End())
+	}
+	w.done.Wait() // an agent that is not woken polls again within a minute
+	for n := range sent {
+		if w.errs[n] != nil || w.woken[n].IsZero() {
+			return Woken{}, fmt.Errorf("an agent was not woken: %w", w.errs[n])
+		}
+		w.b.etags[n] = w.etags[n]
+	}
+	return Woken{after(stored, w.woken), after(sent, w.woken), int(w.again.Load())}, nil
+}
+
+// after is the 99th percentile of the times from one moment to another; what came before is 0.
+func after(from, to []time.Time) time.Duration {
+	took := make([]time.Duration, len(from))
+	for n := range from {
+		took[n] = max(0, to[n].Sub(from[n]))
+	}
+	slices.Sort(took)
+	return took[len(took)*99/100]
+}

@@ -1,0 +1,165 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/Azure/AKSFlexNode/lab/component"
+	"github.com/Azure/AKSFlexNode/lab/mirror"
+)
+
+// programs are the directories of what was built, by component name, and by name and version.
+type programs map[string]string
+
+// ofSystem chooses what the lab itself runs. kubectl is a program of the nodes' component.
+func ofSystem(c component.Component) bool {
+	switch c.Name {
+	case component.Etcd, component.KubernetesControlPlane, component.CoreDNS:
+		return true
+	case component.KubernetesNode:
+		return c.Version == Newest.Kubernetes
+	}
+	return false
+}
+
+// needs chooses what a node of these versions is made of.
+func (v Versions) needs(c component.Component) bool {
+	switch c.Name {
+	case component.KubernetesNode:
+		return c.Version == v.Kubernetes
+	case component.Containerd:
+		return c.Version == v.Containerd
+	case component.Runc, component.CNIPlugins, component.NodeProblemDetector:
+		return true
+	}
+	return false
+}
+
+// Build makes what the lab itself runs, what nodes of these versions are made of and the system of
+// their machines, unless the cache has it. Up alone makes the former; Join and the like make what is
+// missing when it is first used. Who calls Build before has all of it behind him.
+func (l *Lab) Build(ctx context.Context, versions ...Versions) error {
+	if err := needRoot(); err != nil {
+		return err
+	}
+	if err := l.installPackages(ctx); err != nil {
+		return err
+	}
+	made, ctx := errgroup.WithContext(ctx)
+	made.Go(func() error {
+		_, err := l.build(ctx, func(c component.Component) bool {
+			return ofSystem(c) ||
+				slices.ContainsFunc(versions, func(v Versions) bool { return v.needs(c) })
+		})
+		return err
+	})
+	made.Go(func() error {
+		_, machine := l.baseSystem(ctx, nil)
+		_, proxy := l.proxyTools(ctx)
+		return errors.Join(machine, proxy)
+	})
+	return made.Wait()
+}
+
+// build builds the chosen components and the images, or finds them in the cache.
+func (l *Lab) build(ctx context.Context, chosen func(component.Component) bool) (programs, error) {
+	if err := l.installPackages(ctx); err != nil {
+		return nil, err
+	}
+	list, err := component.All()
+	if err != nil {
+		return nil, err
+	}
+	images, err := imagesComponent()
+	if err != nil {
+		return nil, err
+	}
+	list = append(slices.DeleteFunc(list, func(c component.Component) bool { return !chosen(c) }),
+		images)
+	return buildAll(ctx, component.Builder{Cache: l.Cache, Log: l.Log, Progress: l.builds()}, list)
+}
+
+// buildAll builds components. While one is compiled, the modules of the next ones are downloaded
+// and those before are packed. What fails first ends all of it.
+func buildAll(
+	ctx context.Context, b component.Builder, list []component.Component,
+) (programs, error) {
+	all, ctx := errgroup.WithContext(ctx)
+	dirs := programs{}
+	all.Go(func() error { return b.Download(ctx, list) })
+	all.Go(func() error {
+		for _, c := range list {
+			dir, err := b.Build(ctx, c)
+			if err != nil {
+				return err
+			}
+			dirs[c.Name], dirs[c.String()] = dir, dir
+			all.Go(func() error {
+				_, err := mirror.Pack(ctx, b.Cache, c, dir)
+				return err
+			})
+		}
+		return nil
+	})
+	return dirs, all.Wait()
+}
+
+// catalog is all that the mirror has: what has been built.
+func (l *Lab) catalog(ctx context.Context) (mirror.Catalog, error) {
+	all, err := component.All()
+	if err != nil {
+		return mirror.Catalog{}, err
+	}
+	b := component.Builder{Cache: l.Cache, Log: l.Log}
+	var parts []mirror.Catalog
+	for _, c := range all {
+		dir, err := b.Find(ctx, c)
+		if err != nil {
+			return mirror.Catalog{}, err
+		}
+		if dir == "" {
+			continue
+		}
+		part, err := mirror.Pack(ctx, l.Cache, c, dir)
+		if err != nil {
+			return mirror.Catalog{}, err
+		}
+		parts = append(parts, part)
+	}
+	return mirror.Merge(parts...), nil
+}
+
+// artifacts are the files of which nodes of these versions are made, as the mirror has them. What
+// was not built yet is built now.
+func (l *Lab) artifacts(ctx context.Context, v Versions) (mirror.Catalog, error) {
+	list, err := l.Mirror().Artifacts(ctx)
+	if err != nil || (mirror.Catalog{Artifacts: list}).Has(v.artifacts()) {
+		return mirror.Catalog{Artifacts: list}, err
+	}
+	if err := l.Build(ctx, v); err != nil {
+		return mirror.Catalog{}, err
+	}
+	if err := l.Mirror().Reload(ctx); err != nil {
+		return mirror.Catalog{}, err
+	}
+	list, err = l.Mirror().Artifacts(ctx)
+	return mirror.Catalog{Artifacts: list}, err
+}
+
+// builds tells of builds: each phase, and every ten seconds how far it is.
+func (l *Lab) builds() func(component.Event) {
+	var last component.Event
+	var when time.Time
+	return func(e component.Event) {
+		same := e.Phase == last.Phase && e.Component.String() == last.Component.String()
+		if e.Phase == component.Cached || same && time.Since(when) < 10*time.Second {
+			return
+		}
+		last, when = e, time.Now()
+		l.Say("%s", e)
+	}
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/lab"
+)
+
+func (c *command) benchRP() *cobra.Command {
+	nodes, rounds, profiles := 100_000, 3, ""
+	cmd := &cobra.Command{
+		Use: "rp", Short: "Measure the resource provider: polls, latency, memory, start",
+		Args: cobra.NoArgs,
+		Long: `Measures the resource provider with many nodes stored, each with a machine key, a token
+and a full report of its own, over TLS, its client on the same machine:
+
+  start      of the program until it is ready, with all of that stored
+  bytes, full bytes
+             of heap and stacks without garbage, by node, without the fixed base: with
+             nodes only; with reports, the times when agents were seen, and each agent's
+             token
+  leader     the same by Node that the owner of the cluster watches, 10,000 of them
+  conn       the same by connection of which the poll waits for a change, 10,000 of them
+  wake       the 99th percentile from when a change is answered until the agent that waits
+             has it, and from when it is sent; one change for each of those
+  polls      conditional reads of unchanged nodes, as many as are answered
+  apiserver  the lab's API server answering reads of a ConfigMap with the same content
+  bare       a handler that answers 304 and does nothing else
+  p99        of the polls of 100,000 nodes (3,400 in a second), over 10,000 connections, for
+             a minute in which metrics are read and what was seen is stored
+  stampede   10,000 agents at once, each over a new connection
+  script     the same p99 beside a caller who sends 1,000 LISTs and PUTs in a second and
+             does not heed 429
+  put        changes of stored nodes without a URL, as many as are answered
+
+Rounds are interleaved. polls, apiserver and bare are of Go's HTTP client, all else of one
+that costs less. The last line has the targets' keys.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.benchProvider(cmd.Context(), nodes, rounds, profiles)
+		},
+	}
+	cmd.Flags().IntVar(&nodes, "nodes", nodes, "how many nodes are stored, more than 1000")
+	cmd.Flags().IntVar(&rounds, "rounds", rounds, "how many rounds")
+	cmd.Flags().StringVar(&profiles, "profiles", "",
+		"keep profiles of the provider's memory in this directory (go tool pprof)")
+	return cmd
+}
+
+// clientGC has the client, which shares the processors with the provider, collect its garbage
+// seldom while latency is measured. The rates before that compare with former ones.
+const clientGC = 400
+
+// firstNodes is the number of nodes at which the base of memory is measured.
+const firstNodes = 1000
+
+// rpBench is a measurement of a provider in the making.
+type rpBench struct {
+	*lab.ProviderBench
+	say        func(string, ...any)
+	nodes      int
+	base       int64 // memory with firstNodes
+	start      time.Duration
+	bare, full int64 // bytes by node
+	leader     int64
+	conn       float64
+	wake       lab.Woken
+}
+
+// benchProvider measures a provider of its own lab, which must be up with --rp and hold no nodes.
+func (c *command) benchProvider(
+	ctx context.Context, nodes, rounds int, profiles string,
+) error {
+	if nodes <= firstNodes {
+		return fmt.Errorf("cannot measure with %d nodes: more than %d are needed", nodes, firstNodes)
+	}
+	c.lab.Replicas = 1
+	if err := c.start(ctx, 0); err != nil {
+		return err
+	}
+	bench, err := c.lab.NewProviderBench(ctx)
+	if err != nil {
+		return err
+	}
+	bench.Profiles = profiles
+	b := &rpBench{ProviderBench: bench, say: c.lab.Say, nodes: nodes}
+	if err := b.memory(ctx); err != nil {
+		return err
+	}
+	_, resume, err := b.watch(ctx)
+	if err != nil {
+		return err
+	}
+	err = b.traffic(ctx, rounds)
+	return errors.Join(err, resume())
+}
+
+// fill stores nodes and starts the provider again.
+func (b *rpBench) fill(ctx context.Context, nodes int) (live int64, err error) {
+	began := time.Now()
+	if err := b.Fill(ctx, nodes); err != nil {
+		return 0, err
+	}
+	b.say("%d nodes stored (%.0f s)", nodes, time.Since(began).Seconds())
+	if b.start, err = b.Restart(ctx); err != nil {
+		return 0, err
+	}
+	return b.Live(ctx, fmt.Sprintf("%d", nodes))
+}
+
+// memory measures what nodes take, and the start.
+func (b *rpBench) memory(ctx context.Context) error {
+	base, err := b.fill(ctx, firstNodes)
+	if err != nil {
+		return err
+	}
+	more := int64(b.nodes - firstNodes)
+	live, err := b.fill(ctx, b.nodes)
+	if err != nil {
+		return err
+	}
+	b.base, b.bare = base, (live-base)/more
+	b.say("without reports: start %.1f s, %d bytes a node", b.start.Seconds(), b.bare)
+	began := time.Now()
+	if err := b.Report(ctx); err != nil {
+		return err
+	}
+	b.say("all have reported (%.0f s)", time.Since(began).Seconds())
+	if b.start, err = b.Restart(ctx); err != nil {
+		return err
+	}
+	if err := b.PollAll(ctx); err != nil {
+		return err
+	}
+	if live, err = b.Live(ctx, "reports"); err != nil {
+		return err
+	}
+	resident, err := b.Memory()
+	if err != nil {
+		return err
+	}
+	stored, err := b.Stored(ctx)
+	if err != nil {
+		return err
+	}
+	b.full = (live - base) / more
+	b.say("with reports and tokens: start %.1f s, %d bytes a node, %.0f MiB live, %.0f MiB "+
+		"resident, store %.0f MiB", b.start.Seconds(), b.full, mebibytes(live),
+		mebibytes(resident), mebibytes(stored))
+	return nil
+}
+
+// watch has the cluster have Nodes, and measures what they take.
+func (b *rpBench) watch(ctx context.Context) (nodes int, resume func() error, err error) {
+	before, err := b.Live(ctx, "before-watch")
+	if err != nil {
+		return 0, nil, err
+	}
+	began := time.Now()
+	if nodes, resume, err = b.Nodes(ctx); err != nil {
+		return 0, nil, err
+	}
+	after, err := b.Live(ctx, "watch")
+	if err != nil {
+		return 0, nil, errors.Join(err, resume())
+	}
+	b.leader = (after - before) / int64(nodes)
+	b.say("%d Nodes are watched (%.0f s): %d bytes each", nodes, time.Since(began).Seconds(),
+		b.leader)
+	return nodes, resume, nil
+}
+
+// wait measures connections whose polls wait, and how they are woken.
+func (b *rpBench) wait(ctx context.Context) error {
+	before, err := b.Live(ctx, "before-wait")
+	if err != nil {
+		return err
+	}
+	fleet, err := b.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer fleet.Close()
+	waiting, err := b.Wait(ctx, fleet)
+	if err != nil {
+		return err
+	}
+	after, err := b.Live(ctx, "wait")
+	if err != nil {
+		return errors.Join(err, waiting.End())
+	}
+	b.conn = float64(after-before) / 1024 / float64(fleet.Agents())
+	if b.wake, err = waiting.Wake(ctx); err != nil {
+		return err
+	}
+	b.say("%d polls wait: %.1f KiB each; woken within %.1f ms of the answer to the change, %.1f ms "+
+		"from when it was sent (p99); %d polled again meanwhile", fleet.Agents(), b.conn,
+		milliseconds(b.wake.Stored), milliseconds(b.wake.Sent), b.wake.Again)
+	return nil
+}
+
+// traffic measures requests, and prints all.
+func (b *rpBench) traffic(ctx context.Context, rounds int) error {
+	if err := b.wait(ctx); err != nil {
+		return err
+	}
+	rates, err := b.Compare(ctx, rounds)
+	if err != nil {
+		return err
+	}
+	debug.SetGCPercent(clientGC)
+	p99, err := b.Latency(ctx)
+	if err != nil {
+		return err
+	}
+	failed, took, err := b.Stampede(ctx)
+	if failed > 0 {
+		b.say("the stampede: %d were not answered, the last with: %v", failed, err)
+	}
+	resident, err := b.Memory()
+	if err != nil {
+		return err
+	}
+	script, err := b.Script(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("nodes=%d bare_p99_ms=%.1f after_polls_mib=%.0f stampede_s=%.1f "+
+		"stampede_failed=%d script_p99_ms=%.1f script_answered=%d script_429=%d "+
+		"longpoll_sent_ms=%.1f longpoll_again=%d\n", b.nodes,
+		milliseconds(p99.Bare), mebibytes(resident), took.Seconds(), failed,
+		milliseconds(script.Polls), script.Answered, script.Refused,
+		milliseconds(b.wake.Sent), b.wake.Again)
+	puts, err := b.Puts(ctx, rounds)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("rp polls_s=%.0f apiserver_s=%.0f bare_s=%.0f vs_apiserver=%.1f vs_bare=%.2f "+
+		"p99_ms=%.1f bytes_per_node=%d start_s=%.1f put_s=%.0f full_bytes_per_node=%d "+
+		"leader_bytes_per_node=%d conn_kib=%.1f longpoll_wake_ms=%.1f\n",
+		rates.Provider, rates.APIServer, rates.Bare, rates.Provider/rates.APIServer,
+		rates.Provider/rates.Bare, milliseconds(p99.Provider), b.bare, b.start.Seconds(), puts,
+		b.full, b.leader, b.conn, milliseconds(b.wake.Stored))
+	return nil
+}
+
+func mebibytes(bytes int64) float64 { return float64(bytes) / (1 << 20) }

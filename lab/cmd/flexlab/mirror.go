@@ -1,0 +1,53 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/lab/mirror"
+)
+
+// mirror turns the artifact mirror: slow, faulty, or as it should be.
+func (c *command) mirror() *cobra.Command {
+	parent := &cobra.Command{Use: "mirror", Short: "Make the artifact mirror slow or faulty"}
+	knobs := mirror.Knobs{}
+	fault := mirror.Fault{}
+	kind := ""
+	set := &cobra.Command{
+		Use:   "set",
+		Short: "Set speed and fault; without flags the mirror is fast and sound again",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if kind != "" {
+				fault.Kind = mirror.Kind(kind)
+				knobs.Faults = []mirror.Fault{fault}
+			}
+			return c.lab.Mirror().Set(cmd.Context(), knobs)
+		},
+	}
+	f := set.Flags()
+	f.Int64Var(&knobs.BytesPerSecond, "speed", 0,
+		"bytes per second, for all connections together; 0 is no limit")
+	f.StringVar(&kind, "fault", "", "cut, corrupt, status, html, stall, noRange or drip")
+	f.StringVar(&fault.Path, "path", "",
+		"the files that it happens to, such as 'kubelet*'; default all")
+	f.Int64Var(&fault.After, "after", 0, "after how many bytes of a body")
+	f.IntVar(&fault.Times, "times", 0, "to how many requests; 0 is all")
+	f.IntVar(&fault.Status, "status", 0, "the answer of fault status")
+	parent.AddCommand(set, &cobra.Command{
+		Use: "counts", Short: "Show what was asked of the mirror", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			counts, err := c.lab.Mirror().Counts(cmd.Context())
+			if err != nil {
+				return fmt.Errorf("%w; is the lab up?", err)
+			}
+			enc := json.NewEncoder(os.Stdout)
+			enc.SetIndent("", "  ")
+			return enc.Encode(counts)
+		},
+	})
+	return parent
+}

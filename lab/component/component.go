@@ -1,0 +1,73 @@
+// Package component builds the upstream programs that the lab runs and serves - etcd, Kubernetes,
+// CoreDNS, containerd, runc, the CNI plugins, node-problem-detector - from Go modules, once, into a
+// cache. It does not package or start them: lab/mirror does the former, lab the latter.
+// flexlab and the end-to-end tests call it.
+package component
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+)
+
+// Component is a set of programs that are built together and have one version.
+type Component struct {
+	Name string
+	// Version is the release, without a leading "v".
+	Version string
+	// Sources is the module to build, by path; go.mod is always there.
+	Sources map[string][]byte
+	// Builds run one after the other.
+	Builds []Build
+	// Extras are files that the release has beside its programs.
+	Extras []Extra
+}
+
+// String gives the name and version, for messages and file names.
+func (c Component) String() string { return c.Name + "-" + c.Version }
+
+// Build is one run of go build.
+type Build struct {
+	Tags    []string
+	LDFlags []string
+	// CGO builds with the C compiler; the result is still static.
+	CGO      bool
+	Programs []Program
+}
+
+// Program is one executable.
+type Program struct {
+	// Name is the file name in the component's directory.
+	Name string
+	// Package is the import path of its main package, or a path below the sources such as
+	// "./pause".
+	Package string
+	// Version holds the arguments with which it prints its version; empty when it cannot.
+	Version []string
+	// Prints must be part of what it then prints.
+	Prints string
+}
+
+// Extra is a file copied out of a module.
+type Extra struct {
+	Name   string
+	Module string
+	Path   string
+}
+
+// key changes with everything that the result depends on.
+func (c Component) key(toolchain string) (string, error) {
+	text, err := json.Marshal(struct {
+		Component Component
+		Toolchain string
+	}{c, toolchain})
+	if err != nil {
+		return "", fmt.Errorf("internal error: cannot encode the recipe of %s: %w", c, err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6]), nil
+}
+
+// HostPackages names the Debian packages that Builder needs on the host, apart from Go itself.
+func HostPackages() []string { return []string{"gcc", "libc6-dev", "libseccomp-dev", "pkg-config"} }

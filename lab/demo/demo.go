@@ -1,0 +1,168 @@
+// Package demo tells the life of a node on one machine of the lab, from its configuration URL to
+// the deletion of its flexNodeConfig, and measures it. `flexlab demo` runs it.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/lab"
+)
+
+// Name is that of the machine, of its Node and of its flexNodeConfig.
+const Name = "demo-1"
+
+// Demo is one telling.
+type Demo struct {
+	Lab *lab.Lab
+	// Agent is the program that the machine gets.
+	Agent string
+	// Quick ends after the join, and leaves the node as it is then.
+	Quick bool
+}
+
+// Versions returns the versions that must be built before.
+func (d Demo) Versions() []lab.Versions {
+	if d.Quick {
+		return []lab.Versions{lab.Newest}
+	}
+	return []lab.Versions{lab.Oldest, lab.Former, lab.Newest}
+}
+
+// Numbers holds the measurements: seconds, and the number of containers that were started again.
+type Numbers struct {
+	// Join is from the command to a Ready Node. Label is from the answer to a PUT to the label in
+	// Kubernetes. KubeletDown is the longest time without an answer of kubelet in all changes that
+	// leave pods alone, and Restarted counts the containers that are others after them. Drain is
+	// from the PUT of another minor version to the pods being back. Rollback is from the deadline of
+	// the health gate to a node that has proved to be healthy.
+	Join, Label, KubeletDown, Drain, Rollback float64
+	Restarted                                 int
+	// Clean tells that the machine is at the end as it was at the beginning.
+	Clean bool
+	quick bool
+}
+
+// String is the last line of a demo.
+func (n Numbers) String() string {
+	const checked = "; services ok; dns ok"
+	if n.quick {
+		return fmt.Sprintf("demo join_s=%.1f", n.Join) + checked
+	}
+	return fmt.Sprintf("demo join_s=%.1f label_s=%.1f kubelet_down_s=%.1f containers_restarted=%d "+
+		"drain_upgrade_s=%.1f rollback_s=%.1f clean=%t", n.Join, n.Label, n.KubeletDown, n.Restarted,
+		n.Drain, n.Rollback, n.Clean) + checked
+}
+
+// Run tells the story. The lab is up, with its resource provider.
+func (d Demo) Run(ctx context.Context) (Numbers, error) {
+	s := &story{Demo: d, m: lab.Machine{Name: Name}, Numbers: Numbers{quick: d.Quick}}
+	var err error
+	if s.api, err = d.Lab.AdminClient(); err != nil {
+		return s.Numbers, err
+	}
+	defer s.api.CloseIdleConnections()
+	defer func() {
+		if s.kubelet != nil {
+			s.kubelet.stop()
+		}
+	}()
+	steps := []step{
+		{"a new machine", s.machine},
+		{"it joins by one command, with a configuration URL", s.join},
+		{"a pod, Services and names", s.check},
+	}
+	if !d.Quick {
+		steps = append(steps, []step{
+			{"a label, by long poll", s.label},
+			{"another containerd and a setting of kubelet, while pods run", s.containerd},
+			{"a minor version of Kubernetes, with a drain", s.upgrade},
+			{"a patch of Kubernetes, while pods run", s.patch},
+			{"a revision that does not work, without provider and mirror", s.rollback},
+			{"the flexNodeConfig is deleted", s.leave},
+		}...)
+	}
+	for i, step := range steps {
+		d.Lab.Say("%d/%d %s", i+1, len(steps), step.name)
+		if err := step.run(ctx); err != nil {
+			return s.Numbers, fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return s.Numbers, nil
+}
+
+type step struct {
+	name string
+	run  func(context.Context) error
+}
+
+// story is a demo that is being told.
+type story struct {
+	Demo
+	Numbers
+	m   lab.Machine
+	api *http.Client
+	// wants holds the properties that the owner wants for the node.
+	wants properties
+	// before is the machine as it was at first.
+	before []string
+	// kubelet watches kubelet while pods are left alone.
+	kubelet *watch
+}
+
+// machine makes the machine, without anything of ours but the program, and takes away what a demo
+// before has left.
+func (s *story) machine(ctx context.Context) error {
+	l := s.Lab
+	if _, err := l.Machine(Name); err == nil {
+		if err := l.RemoveMachine(ctx, Name); err != nil {
+			return err
+		}
+	}
+	if _, err := s.arm(ctx, http.MethodDelete, "", nil); err != nil {
+		return err
+	}
+	if _, err := l.Kubectl(ctx, "", "delete", "node", Name, "--ignore-not-found"); err != nil {
+		return err
+	}
+	var err error
+	if s.m, err = l.AddMachine(ctx, Name); err != nil {
+		return err
+	}
+	if err := l.Install(s.m, s.Agent); err != nil {
+		return err
+	}
+	if err := l.Write(s.m, dropInPath, 0o644, []byte(dropIn)); err != nil {
+		return err
+	}
+	if _, err := l.Output(ctx, s.m, "systemctl", "daemon-reload"); err != nil {
+		return err
+	}
+	s.before, err = l.Snapshot(ctx, s.m)
+	return err
+}
+
+// until waits for something that comes by itself.
+func until(
+	ctx context.Context, most time.Duration, what string, done func(context.Context) (bool, error),
+) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for {
+		ok, last := done(ctx)
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("cannot wait for %s: %w", what, ctx.Err()), last)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// since is a time in seconds.
+func since(t time.Time) float64 { return time.Since(t).Seconds() }

@@ -1,0 +1,86 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/lab"
+)
+
+// properties are those of a flexNodeConfig, as its owner writes them.
+type properties = map[string]any
+
+// first is the node at first, with the defaults of az aks flex-node create: it joins with a bootstrap
+// token, has no Azure identity, and follows its resource with the key of its machine.
+func (s *story) first() properties {
+	return properties{
+		"versions":      s.Versions()[0].Desired(),
+		"nodeConfig":    properties{"labels": properties{"story": "begins"}, "maxPods": 50},
+		"upgradePolicy": properties{"readyTimeout": "PT2M"},
+	}
+}
+
+// arm sends a request about the node's resource through Resource Manager. One that is not there is
+// no error.
+func (s *story) arm(
+	ctx context.Context, method, query string, body any,
+) (api.FlexNodeConfig, error) {
+	var got api.FlexNodeConfig
+	path := lab.ClusterID + "/flexNodeConfig/" + Name + query
+	status, text, err := s.Lab.ARM(ctx, method, lab.AzureURL, path, lab.ProviderAPI, body)
+	if err != nil {
+		return got, err
+	}
+	if status/100 != 2 && status != http.StatusNotFound {
+		return got, fmt.Errorf("%s %s: %d %s", method, path, status, text)
+	}
+	if text == "" || method == http.MethodDelete {
+		return got, nil
+	}
+	return got, json.Unmarshal([]byte(text), &got)
+}
+
+// put changes what the owner wants, and returns when the provider has answered.
+func (s *story) put(ctx context.Context, query string) (api.FlexNodeConfig, time.Time, error) {
+	got, err := s.arm(ctx, http.MethodPut, query, properties{"properties": s.wants})
+	return got, time.Now(), err
+}
+
+// applied waits until the node has reported that it runs on what its owner wants.
+func (s *story) applied(ctx context.Context) error {
+	return until(ctx, 3*time.Minute, "the report that the revision is applied",
+		func(ctx context.Context) (bool, error) {
+			shown, err := s.arm(ctx, http.MethodGet, "", nil)
+			if err != nil || shown.Properties.Status == nil {
+				return false, err
+			}
+			config := shown.Properties.Status.Config
+			if config != nil && config.Failed != nil {
+				err = errors.New("it has failed: " + config.Failed.Message)
+			}
+			is := shown.Properties.Status.AppliedConfigVersion
+			return is != "" && is == shown.Properties.ConfigVersion, err
+		})
+}
+
+// node reads the Node object.
+func (s *story) node(ctx context.Context) (lab.Node, error) {
+	return lab.ReadNode(ctx, s.api, Name)
+}
+
+// runs waits until the Node runs versions, is Ready, and takes pods.
+func (s *story) runs(ctx context.Context, v lab.Versions) error {
+	return until(ctx, 5*time.Minute, "a Node that runs "+v.Kubernetes, func(
+		ctx context.Context) (bool, error) {
+		n, err := s.node(ctx)
+		if err == nil && n.Runs() != v {
+			err = fmt.Errorf("it runs %+v", n.Runs())
+		}
+		return err == nil && n.Ready() && !n.Spec.Unschedulable, err
+	})
+}

@@ -1,0 +1,461 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/lab"
+	"github.com/Azure/AKSFlexNode/manifests"
+)
+
+// azure asks or steers the lab's Azure.
+func azure(t *testing.T, method, path string, body any) string {
+	t.Helper()
+	out, err := bench.AzureControl(context.Background(), method, path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// The tests that use the one Azure of the lab, its resource provider or their knobs, beside those
+// that do not. One after the other come those that turn a knob, and those of an operator, who
+// counts the provider's nodes, kills it, and looks at all roles; what neither minds is beside them.
+func TestAzure(t *testing.T) {
+	t.Parallel()
+	t.Run("Identities", identities)
+	t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)
+	t.Run("BadSecret", badSecret)
+	t.Run("Beside", func(t *testing.T) {
+		t.Run("Proxy", behindProxy)
+		t.Run("Chart", chart) // whose provider is its own
+		t.Run("Operator", func(t *testing.T) {
+			t.Parallel()
+			t.Run("ArcOnboarded", arcOnboarded)
+			t.Run("LeastPrivilege", leastPrivilege)
+			t.Run("CLI", azureCLI)
+			t.Run("Provider", provider)
+		})
+	})
+	t.Run("Together", func(t *testing.T) {
+		t.Run("Follows", follows)
+		t.Run("Extension", azExtension)
+		t.Run("Budget", oneBudget)
+		t.Run("Policy", withinThePolicy)
+		t.Run("Examples", examplesJoin)
+		t.Run("ExitCodes", exitCodes)
+		t.Run("ExitCodesOfAJoin", exitCodesOfAJoin)
+		t.Run("FirstContact", firstContact)
+	})
+	t.Run("ProviderClusters", providerClusters)
+}
+
+// Every identity makes a real kubelet join; a pod runs, the second bootstrap does nothing, no
+// secret shows, and unbootstrap gives the machine back and leaves nothing in Azure.
+func identities(t *testing.T) {
+	assignments := azure(t, http.MethodGet, "/assignments", nil)
+	t.Run("each", func(t *testing.T) {
+		for _, auth := range []string{"servicePrincipal", "managedIdentity", "arc"} {
+			t.Run(auth, func(t *testing.T) {
+				t.Parallel()
+				joinsAndLeaves(t, auth)
+			})
+		}
+	})
+	if now := azure(t, http.MethodGet, "/assignments", nil); now != assignments {
+		t.Errorf("role assignments before and after:\n%s\n%s", assignments, now)
+	}
+	if machines := azure(t, http.MethodGet, "/machines", nil); strings.TrimSpace(machines) != "[]" {
+		t.Errorf("Arc machines are left: %s", machines)
+	}
+}
+
+// joinsAndLeaves is the life of a machine with one identity. That of an Arc machine turns knobs,
+// which only delay what is new in Azure: the others have what they need.
+func joinsAndLeaves(t *testing.T, auth string) {
+	name := "id-" + strings.ToLower(auth[:3])
+	m := bareMachine(t, name)
+	configureAs(t, m, lab.Newest, auth, func(c map[string]any) {
+		if arc, ok := c["azure"].(map[string]any)["arc"].(map[string]any); ok {
+			maps.Copy(arc, documented(name))
+		}
+	})
+	before := snapshot(t.Context(), t, m)
+	// Every token of the lab's Azure starts the same way: with its header.
+	stop := watchProcesses(t, m, secretOf(t, m)+"\n"+"eyJhbGciOiJSUzI1NiIsImtpZCI6\n")
+	// what takes minutes in Azure takes seconds here; a clock behind makes tokens older
+	// than the roles
+	if auth == "arc" {
+		azure(t, http.MethodPut, "/knobs", azuresim.Knobs{Replication: 3 * time.Second,
+			Propagation: 4 * time.Second, Skew: -10 * time.Second})
+		t.Cleanup(func() { azure(t, http.MethodPut, "/knobs", azuresim.Knobs{}) })
+	}
+	var run []string
+	if auth == "arc" { // as the service does it: dpkg, azcmagent and az inherit the sandbox
+		run = sandbox(t)
+	}
+	for _, after := range killsOfJoin(auth) {
+		inside(t, m, slices.Concat(run, []string{"timeout", "--signal=KILL",
+			fmt.Sprintf("%.3f", after.Seconds()), "aks-flex-node", "bootstrap"})...)
+	}
+	out, code := inside(t, m, append(run, "aks-flex-node", "bootstrap")...)
+	if code != 0 {
+		t.Fatalf("bootstrap: exit code %d\n%s", code, out)
+	}
+	for _, wait := range waits[auth] {
+		if !strings.Contains(out, wait) {
+			t.Errorf("the progress does not say %q:\n%s", wait, out)
+		}
+	}
+	if _, err := bench.CheckPod(t.Context(), "pod-"+name, name); err != nil {
+		t.Error(err)
+	}
+	stop()
+	quiet(t, m, out)
+	runScript(t, m, "identity.txtar")
+	if out := must(t, m, "bootstrap"); !strings.Contains(out, "nothing to do") {
+		t.Errorf("the second bootstrap did something: %s", out)
+	}
+	if out, code := inside(t, m, append(run, "aks-flex-node", "unbootstrap", "--yes")...); code != 0 {
+		t.Fatalf("unbootstrap: exit code %d\n%s", code, out)
+	}
+	if err := os.Remove(filepath.Join(m.Root, "root/.pattern")); err != nil {
+		t.Error(err)
+	}
+	same(t, before, snapshot(t.Context(), t, m))
+	if out, err := bench.Kubectl(t.Context(), "", "get", "node", name); err == nil {
+		t.Errorf("the Node is left: %s", out)
+	}
+}
+
+// documented is the Arc section of the documents' sample, with its placeholders filled in.
+func documented(name string) map[string]any {
+	return map[string]any{"machineName": name, "resourceGroup": "flexlab", "location": "westus",
+		"tags":               map[string]any{"environment": "edge", "node-type": "worker"},
+		"autoRoleAssignment": true}
+}
+
+// sandbox runs a command as the agent's unit runs the agent: with every setting of the unit that
+// bounds what a process and its children may do.
+func sandbox(t *testing.T) []string {
+	t.Helper()
+	const bounds = " NoNewPrivileges LockPersonality RestrictRealtime RestrictNamespaces " +
+		"RestrictAddressFamilies SystemCallArchitectures SystemCallFilter SystemCallErrorNumber " +
+		"CapabilityBoundingSet UMask MemoryHigh OOMScoreAdjust LimitCORE "
+	const others = " Type ExecStart Environment TimeoutStartSec WatchdogSec Restart RestartSec " +
+		"RestartPreventExitStatus TimeoutStopSec KillMode "
+	argv := []string{"systemd-run", "--quiet", "--wait", "--collect", "--pipe",
+		"--property=KillMode=process"} // a killed run leaves its children, as a kill of it alone does
+	_, service, _ := strings.Cut(
+		string(packaged(t, "systemd/aks-flex-node-agent.service")), "[Service]\n")
+	service, _, _ = strings.Cut(service, "[Install]")
+	for line := range strings.Lines(service) {
+		line = strings.TrimSpace(line)
+		name, _, ok := strings.Cut(line, "=")
+		switch {
+		case !ok || strings.HasPrefix(line, "#"), strings.Contains(others, " "+name+" "):
+		case strings.Contains(bounds, " "+name+" "):
+			argv = append(argv, "--property="+line)
+		default:
+			t.Fatalf("the unit has %s: say whether it bounds the agent", name)
+		}
+	}
+	return argv
+}
+
+// arcKills are when a join is killed before it is let through: while the Arc agent is being fetched
+// and installed, and the machine connected.
+var arcKills = map[string][]time.Duration{"arc": {60 * time.Millisecond, 120 * time.Millisecond,
+	300 * time.Millisecond, 600 * time.Millisecond, 900 * time.Millisecond, 1300 * time.Millisecond,
+	1800 * time.Millisecond}}
+
+// killsOfJoin are all of arcKills in the long form; in the short one a kill while the Arc agent is
+// installed, and one while the machine is connected.
+func killsOfJoin(auth string) []time.Duration {
+	all := arcKills[auth]
+	if long() || len(all) == 0 {
+		return all
+	}
+	return []time.Duration{all[2], all[5]}
+}
+
+// waits lists the waits that a join must report.
+var waits = map[string][]string{"arc": {
+	"waiting for Azure to know the identity of the Arc machine",
+	"restarting the Arc agent's metadata service",
+	"waiting for the role assignments to have an effect", "is connected and authorised",
+}}
+
+// secretOf is the secret of a machine's configuration; one that nothing contains when it has none.
+func secretOf(t *testing.T, m lab.Machine) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(m.Root, lab.ConfigPath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := regexp.MustCompile(`"clientSecret": "([^"]+)"`).FindSubmatch(data); found != nil {
+		return string(found[1])
+	}
+	return "no-such-secret-anywhere"
+}
+
+// quiet looks for secrets in all that a join has printed, logged and written.
+func quiet(t *testing.T, m lab.Machine, out string) {
+	t.Helper()
+	journal, _ := inside(t, m, "journalctl", "--no-pager")
+	status, _ := flex(t, m, "status", "--output", "json")
+	for name, text := range map[string]string{"the output": out, "the journal": journal,
+		"the status": status, "the log": logOf(t, m)} {
+		if strings.Contains(text, secretOf(t, m)) || strings.Contains(text, "eyJhbGciOiJSUzI1NiIs") {
+			t.Errorf("a secret is in %s:\n%s", name, text)
+		}
+	}
+	for _, line := range holders(t, m) {
+		if line != "" && !strings.HasPrefix(line, "600 ") {
+			t.Errorf("a secret is in a file that others can read: %s", line)
+		}
+	}
+}
+
+// With kubeletCredential certificate the identity may only ask for a certificate, and kubelet is a
+// node like any other.
+func leastPrivilege(t *testing.T) {
+	m := bareMachine(t, "least-1")
+	configureAs(t, m, lab.Newest, "servicePrincipal", func(c map[string]any) {
+		section := c["azure"].(map[string]any)
+		section["kubeletCredential"] = "certificate"
+		section["servicePrincipal"] = map[string]any{"clientId": "aaaaaaaa-0000-0000-0000-000000000077",
+			"clientSecret": "canary-of-least-privilege"}
+	})
+	const object, group = "bbbbbbbb-0000-0000-0000-000000000077",
+		"dddddddd-0000-0000-0000-000000000077"
+	azure(t, http.MethodPut, "/applications",
+		azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000077", ObjectID: object,
+			Groups: []string{group}, Secrets: []azuresim.Secret{{Value: "canary-of-least-privilege"}}})
+	azure(t, http.MethodPut, "/assignments",
+		azuresim.Assignment{Scope: lab.ClusterID, RoleID: "4abbcc35-e782-43d8-92c5-2d3f1bd2253f",
+			PrincipalID: object})
+	if out, code := flex(t, m, "bootstrap"); code != 1 ||
+		!strings.Contains(out, "system:node-bootstrapper") {
+		t.Errorf("before the operator allows it: exit code %d\n%s", code, out)
+	}
+	manifest := strings.ReplaceAll(manifests.Text("rbac-identity.yaml"),
+		"GROUP-OBJECT-ID", group)
+	if _, err := bench.Kubectl(t.Context(), manifest, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = bench.Kubectl(context.Background(), manifest, "delete", "-f", "-") })
+	must(t, m, "bootstrap")
+	if _, err := bench.CheckPod(t.Context(), "pod-least", "least-1"); err != nil {
+		t.Error(err)
+	}
+	if out, code := inside(t, m, "kubectl", "--kubeconfig=/var/lib/kubelet/kubeconfig", "get",
+		"secrets", "-A"); code == 0 || !strings.Contains(out, "system:node:least-1") {
+		t.Errorf("kubelet's credential reads every secret, or is no node's: %s", out)
+	}
+	must(t, m, "unbootstrap", "--yes")
+}
+
+// shortLife is a lifetime of tokens of which they are handed out for ten seconds.
+const shortLife = 40 * time.Second
+
+// Tokens that live shortly are replaced in time, an outage of Entra ID is survived, many processes
+// make one request, and a role that is taken away is gone.
+func tokensExpireAndRolesGo(t *testing.T) {
+	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{TokenLifetime: shortLife})
+	t.Cleanup(func() { azure(t, http.MethodPut, "/knobs", azuresim.Knobs{}) })
+	m := bareMachine(t, "expiry-1")
+	configureAs(t, m, lab.Newest, "arc")
+	must(t, m, "bootstrap")
+	get := func() (string, int) {
+		return inside(t, m, "kubectl", "--kubeconfig=/var/lib/kubelet/kubeconfig", "get", "node",
+			"expiry-1", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+	}
+	token := func() string {
+		out, _ := flex(t, m, "token")
+		return out
+	}
+	seen := map[string]bool{}
+	for range 8 {
+		if len(seen) == 3 && !long() {
+			break // the long form watches on
+		}
+		time.Sleep(5 * time.Second)
+		seen[token()] = true
+		if out, code := get(); code != 0 || out != "True" {
+			t.Fatalf("with short tokens: %s", out)
+		}
+	}
+	if len(seen) < 3 {
+		t.Errorf("%d tokens in 40 s, want at least 3", len(seen))
+	}
+	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{})
+	count := func() (n map[azuresim.Service]int) {
+		if err := json.Unmarshal([]byte(azure(t, http.MethodGet, "/requests", nil)), &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := count()
+	const fifty = `rm /run/aks-flex-node/token-*.json
+for i in $(seq 50); do aks-flex-node token > /tmp/token-$i & done
+wait
+cat /tmp/token-* | sort -u | wc -l`
+	out, code := inside(t, m, "bash", "-c", fifty)
+	if code != 0 || strings.TrimSpace(out) != "1" {
+		t.Errorf("50 processes have got %s different tokens", out)
+	}
+	if n := count()[azuresim.Entra] - before[azuresim.Entra]; n != 1 {
+		t.Errorf("50 processes have made %d requests to the issuer, want 1", n)
+	}
+	azure(t, http.MethodPut, "/knobs",
+		azuresim.Knobs{Faults: map[azuresim.Service]azuresim.Fault{azuresim.Entra: {Outage: true,
+			Match: "token"}}})
+	if out, code := get(); code != 0 {
+		t.Errorf("during an outage: %s", out)
+	}
+	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{})
+	var assignments []azuresim.Assignment
+	if err := json.Unmarshal([]byte(azure(t, http.MethodGet, "/assignments", nil)),
+		&assignments); err != nil {
+		t.Fatal(err)
+	}
+	azure(t, http.MethodDelete, "/assignments?principal="+assignments[len(assignments)-1].PrincipalID,
+		nil)
+	eventually(t, "the API server to refuse the node", func() bool {
+		out, code := get()
+		return code != 0 && strings.Contains(out, "Forbidden")
+	})
+	// What the identity may no longer do is said; the machine and Azure are given back all the
+	// same.
+	if out, code := flex(t, m, "unbootstrap", "--yes", "--drain-timeout=0"); code != 1 ||
+		!strings.Contains(out, "kubectl delete node expiry-1") {
+		t.Errorf("unbootstrap: exit code %d\n%s", code, out)
+	}
+	if machines := azure(t, http.MethodGet, "/machines", nil); strings.TrimSpace(machines) != "[]" {
+		t.Errorf("Arc machines are left: %s", machines)
+	}
+}
+
+// loginCLI is a shell that has the lab's Azure as its cloud.
+const loginCLI = `set -e
+export REQUESTS_CA_BUNDLE=$FLEXLAB_CA AZURE_CORE_COLLECT_TELEMETRY=0 AZURE_CORE_ONLY_SHOW_ERRORS=1
+B=$FLEXLAB_ARM
+az cloud register -n flexlab --endpoint-resource-manager $B --endpoint-management $B/ \
+  --endpoint-active-directory $B/adfs --endpoint-active-directory-resource-id $B/ \
+  --endpoint-active-directory-graph-resource-id $B/
+az cloud set -n flexlab
+`
+
+// The real az CLI logs in, reads the cluster, and its login onboards a machine; at a terminal the
+// agent has it log in first.
+func azureCLI(t *testing.T) {
+	who, err := bench.Azure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := bareMachine(t, "cli-1", "azure-cli")
+	configureAs(t, m, lab.Newest, "azureCLI")
+	shell := func(script string) (string, int) {
+		return inside(t, m, "env", "HOME=/root", "REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt",
+			"FLEXLAB_CA=/etc/ssl/certs/ca-certificates.crt", "FLEXLAB_ARM="+lab.AzureURL,
+			"CLUSTER="+lab.ClusterID, "SECOND="+lab.SecondClusterID, "TENANT="+lab.Tenant, "bash", "-c",
+			script)
+	}
+	if out, code := shell(loginCLI + "az login --service-principal -u " + who.Operator.ClientID +
+		" -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
+		`az account list --query '[].name' -o tsv
+az rest --method get --url "$CLUSTER?api-version=2024-02-01" \
+  --query properties.aadProfile.enableAzureRBAC
+az resource show --ids $CLUSTER --query name -o tsv
+az logout`); code != 0 || strings.TrimSpace(out) != "flexlab\ntrue\nflexlab" {
+		t.Fatalf("az: exit code %d\n%s", code, out)
+	}
+	// The resource provider, with the same client and through the same Resource Manager.
+	if out, code := shell("set -eo pipefail\naz login --service-principal -u " +
+		who.Operator.ClientID + " -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
+		`N=$CLUSTER/flexNodeConfig; V=2026-05-01-preview
+az rest --method put --url "$N/az-1?api-version=$V&configUrl=true" \
+  --body '{"properties":{"nodeConfig":{"maxPods":20}}}' --query properties.provisioningState -o tsv
+az resource create --id $N/az-2 --api-version $V --properties '{"nodeConfig":{"maxPods":21}}' \
+  --query properties.nodeConfig.maxPods -o tsv
+az resource wait --ids $N/az-2 --api-version $V --created --interval 1
+az resource update --ids $N/az-2 --api-version $V --set properties.nodeConfig.maxPods=22 \
+  --query properties.nodeConfig.maxPods -o tsv
+az resource show --ids $N/az-1 --api-version $V --query name -o tsv
+az rest --method get --url "$N?api-version=$V" --query 'length(value)' -o tsv
+az resource invoke-action --ids $N/az-2 --api-version $V --action regenerateToken |
+  grep -c configUrlExpires
+az resource delete --ids $N/az-1 --api-version $V -o none &&
+  az resource delete --ids $N/az-2 --api-version $V -o none
+az resource wait --ids $N/az-2 --api-version $V --deleted --interval 1
+(az resource show --ids $N/az-1 --api-version $V 2>&1 || true) | grep -o ResourceNotFound | head -1
+az rest --method put --url "$SECOND?api-version=$V" -o none \
+  --body '{"location":"lab","properties":{"kubeconfig":"second"}}'
+az resource show --ids $SECOND --api-version $V --query properties.provisioningState -o tsv
+az resource delete --ids $SECOND --api-version $V -o none
+az resource wait --ids $SECOND --api-version $V --deleted --interval 1
+(az resource show --ids $SECOND --api-version $V 2>&1 || true) | grep -o ResourceNotFound | head -1
+az logout`); code != 0 || strings.TrimSpace(out) != "Succeeded\n21\n22\naz-1\n2\n1\n"+
+		"ResourceNotFound\nCreating\nResourceNotFound" {
+		t.Errorf("az with the resource provider: exit code %d\n%s", code, out)
+	}
+	if out, code := shell("aks-flex-node bootstrap < /dev/null"); code != 1 ||
+		!strings.Contains(out, "no terminal to make one at") ||
+		!strings.Contains(out, "az login --use-device-code") {
+		t.Errorf("without a login and without a terminal: exit code %d\n%s", code, out)
+	}
+	stop := watchProcesses(t, m, "eyJhbGciOiJSUzI1NiIsImtpZCI6\n")
+	cmd, err := bench.Command(t.Context(), m, "env", "HOME=/root", "TERM=xterm",
+		"REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt", "script", "-qefc",
+		"aks-flex-node bootstrap", "/root/typescript")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Run() }()
+	code := regexp.MustCompile(`enter the code (\S+) to`)
+	eventually(t, "the prompt with the device code", func() bool {
+		screen, _ := os.ReadFile(filepath.Join(m.Root, "root/typescript"))
+		found := code.FindSubmatch(screen)
+		if found == nil {
+			return false
+		}
+		azure(t, http.MethodPost, "/approve?code="+string(found[1])+"&user="+lab.User, nil)
+		return true
+	})
+	if err := <-ended; err != nil {
+		screen, _ := os.ReadFile(filepath.Join(m.Root, "root/typescript"))
+		if _, exited := err.(*exec.ExitError); exited {
+			t.Fatalf("bootstrap: %v\n%s", err, screen)
+		}
+		t.Fatal(err)
+	}
+	if _, err := bench.CheckPod(t.Context(), "pod-cli", "cli-1"); err != nil {
+		t.Error(err)
+	}
+	stop()
+	screen, err := os.ReadFile(filepath.Join(m.Root, "root/typescript"))
+	if err != nil {
+		t.Error(err)
+	}
+	quiet(t, m, string(screen))
+	if out, code := shell("aks-flex-node unbootstrap --yes"); code != 0 {
+		t.Errorf("unbootstrap: %s", out)
+	}
+	if out, code := shell("azcmagent show --json"); code != 0 || strings.Contains(out, "cli-1") {
+		t.Errorf("the Arc agent that was there before is gone, or still connected: %s", out)
+	}
+}

@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/lab"
+)
+
+// An operator's drop-ins with which a node works until its configuration changes in a certain way.
+const (
+	// imagesDropIn does not allow for a high threshold of 75 %: kubelet refuses to start.
+	imagesDropIn = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+imageGCLowThresholdPercent: 80
+`
+	// podsDropIn kills each kubelet that takes 77 pods once it has had the time to say that it is
+	// Ready.
+	podsDropIn = `[Service]
+ExecStartPost=/bin/sh -c 'if grep -q "maxPods.*: 77" /var/lib/kubelet/config.yaml; then \
+  touch /run/fragile; (sleep 4; kill -9 $MAINPID) & fi'
+`
+)
+
+// fragile puts the drop-ins into a machine.
+func fragile(t *testing.T, m lab.Machine) {
+	t.Helper()
+	for path, text := range map[string]string{
+		"/etc/kubernetes/kubelet.conf.d/50-operator.conf":        imagesDropIn,
+		"/etc/systemd/system/kubelet.service.d/50-operator.conf": podsDropIn,
+	} {
+		if err := bench.Write(m, path, 0o644, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A bad configuration given to the running daemon is refused before anything is touched, or rolled
+// back once; the daemon goes on, the Node is Ready, and the configuration is not tried again.
+func TestBadUpdate(t *testing.T) {
+	t.Parallel()
+	m := machine(t, "bad-1", func(c map[string]any) { section(c, "agent")["readyTimeout"] = "20s" })
+	fragile(t, m)
+	serve(t, m)
+	good, err := os.ReadFile(filepath.Join(m.Root, lab.ConfigPath))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("more reserved than there is", func(t *testing.T) {
+		before := kubelet(t, m)
+		edit(t, m, func(c map[string]any) {
+			reserved := map[string]any{"cpu": "900", "memory": "1Gi"}
+			section(c, "node", "kubelet")["kubeReserved"] = reserved
+		})
+		// The daemon has seen the file too, and may be at work when bootstrap comes.
+		eventually(t, "the refusal", func() bool {
+			out, code := flex(t, m, "bootstrap")
+			return code != 0 && strings.Contains(out, "cpu")
+		})
+		if now := kubelet(t, m); now != before {
+			t.Errorf("kubelet is %s, was %s", now, before)
+		}
+		if err := bench.Write(m, lab.ConfigPath, 0o600, good); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	for _, tt := range []struct {
+		name   string
+		change func(map[string]any)
+		says   string // what the rejection tells, from kubelet's own log
+		kept   string // what kubelet's configuration has afterwards
+	}{
+		{"kubelet does not start", func(c map[string]any) {
+			section(c, "node", "kubelet")["imageGCHighThreshold"] = 75
+			section(c, "node", "kubelet")["imageGCLowThreshold"] = 60
+		}, "imageGCHighThresholdPercent", `"imageGCHighThresholdPercent": 85`},
+		{"kubelet is Ready and dies", func(c map[string]any) {
+			section(c, "node")["maxPods"] = 77
+		}, "kubelet", `"maxPods": 110`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			were := len(status(t, m).Rejected)
+			edit(t, m, tt.change)
+			var now report
+			eventually(t, "the rejection", func() bool {
+				now = status(t, m)
+				return len(now.Rejected) > were && ready(t, m)
+			})
+			now.Rejected = now.Rejected[were:]
+			said := now.rejection(t, tt.says)
+			if said == "" || !strings.Contains(said, `"reason":"`) {
+				t.Errorf("no rejection has a reason and tells of %q: %v", tt.says, now.Rejected)
+			}
+			t.Logf("%s", said)
+			yaml, err := os.ReadFile(filepath.Join(m.Root, "var/lib/kubelet/config.yaml"))
+			if err != nil || !strings.Contains(string(yaml), tt.kept) {
+				t.Errorf("kubelet's configuration has no %s (%v):\n%s", tt.kept, err, yaml)
+			}
+			steady(t, m, 10*time.Second) // neither does it die nor is anything tried again
+			if !ready(t, m) {
+				t.Error("the Node is not Ready")
+			}
+			out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o",
+				"jsonpath={.spec.unschedulable}")
+			if out != "" || err != nil {
+				t.Errorf("the Node is cordoned: %s (%v)", out, err)
+			}
+			if out, code := inside(t, m, "systemctl", "is-active", "aks-flex-node-agent"); code != 0 {
+				t.Errorf("the daemon is %s", out)
+			}
+			if err := bench.Write(m, lab.ConfigPath, 0o600, good); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

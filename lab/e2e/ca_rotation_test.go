@@ -1,0 +1,41 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/lab"
+)
+
+// The cluster gets a new certificate authority, as with `az aks rotate-certs`: the node learns of
+// it from Azure, goes on with its pods, and can leave.
+func TestCARotation(t *testing.T) {
+	ctx := t.Context()
+	m := bareMachine(t, "rotate-1")
+	configureAs(t, m, lab.Newest, "servicePrincipal")
+	serve(t, m)
+	if _, err := bench.RunPod(ctx, "rotated", m.Name); err != nil {
+		t.Fatal(err)
+	}
+	was := pod(t, "rotated")
+	if err := bench.RotateCA(ctx); err != nil {
+		t.Fatal(err)
+	}
+	rotated := time.Now()
+	eventually(t, "a renewed lease", func() bool {
+		out, err := bench.Kubectl(ctx, "", "get", "lease", "-n", "kube-node-lease", m.Name, "-o",
+			"jsonpath={.spec.renewTime}")
+		renewed, parsed := time.Parse(time.RFC3339Nano, out)
+		return err == nil && parsed == nil && renewed.After(rotated) && ready(t, m)
+	})
+	alive(t, "rotated", was) // kubelet knows the API server's new client certificate
+	eventually(t, "a machine without drift", func() bool {
+		_, code := flex(t, m, "drift")
+		return code == 0
+	})
+	must(t, m, "unbootstrap", "--yes", "--drain-timeout=0")
+	out, err := bench.Kubectl(ctx, "", "get", "node", m.Name, "--ignore-not-found")
+	if err != nil || out != "" {
+		t.Errorf("the Node is still there: %v %s", err, out)
+	}
+}

@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/lab"
+)
+
+// As a service the agent joins, tells systemd, writes status and log, and repairs drift if its
+// policy says so; unbootstrap ends it.
+func TestDaemon(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	m := machine(t, "daemon-1",
+		func(c map[string]any) { c["agent"].(map[string]any)["driftPolicy"] = "repair" })
+	inside(t, m, "sysctl", "-qw", "kernel.panic=5")
+	before := snapshot(ctx, t, m)
+	if out, code := inside(t, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); code != 0 {
+		t.Fatalf("the service does not start: %s", out)
+	}
+	if out, _ := inside(t, m, "systemctl", "is-active",
+		"aks-flex-node-agent"); strings.TrimSpace(out) != "active" {
+		t.Fatalf("the service is %s", out)
+	}
+	var status struct {
+		NodeName, Ready string
+		Drift           []finding
+	}
+	eventually(t, "the status file", func() bool {
+		out, code := inside(t, m, "cat", "/run/aks-flex-node/status.json")
+		return code == 0 && json.Unmarshal([]byte(out), &status) == nil && status.Ready == "True" &&
+			status.NodeName == m.Name
+	})
+	if out, _ := inside(t, m, "stat", "-c", "%a",
+		"/run/aks-flex-node/status.json"); strings.TrimSpace(out) != "600" {
+		t.Errorf("the status file has mode %s", out)
+	}
+	inside(t, m, "sysctl", "-qw", "kernel.panic=7")
+	eventually(t, "the repair", func() bool {
+		out, _ := inside(t, m, "sysctl", "-n", "kernel.panic")
+		return strings.TrimSpace(out) == "10"
+	})
+	journal := ""
+	eventually(t, "what the journal says of the repair", func() bool {
+		journal, _ = inside(t, m, "journalctl", "--no-pager", "-o", "cat", "-u", "aks-flex-node-agent")
+		return strings.Contains(journal, "drift repaired")
+	})
+	for _, want := range []string{"msg=drift what=sysctl:kernel.panic", "expected=10 found=7"} {
+		if !strings.Contains(journal, want) {
+			t.Errorf("the journal does not say %q:\n%s", want, journal)
+		}
+	}
+	must(t, m, "unbootstrap", "--yes")
+	if out, _ := inside(t, m, "systemctl", "is-enabled",
+		"aks-flex-node-agent"); strings.TrimSpace(out) != "disabled" {
+		t.Errorf("after unbootstrap the service is %s", out)
+	}
+	same(t, before, snapshot(ctx, t, m))
+}
+
+// patience is the limit for an expected event, on a machine of any speed.
+const patience = 3 * time.Minute
+
+// eventually waits for something that comes without being asked for.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	within(t, patience, what, done)
+}
+
+// within waits for something that is to come in a time.
+func within(t *testing.T, limit time.Duration, what string, done func() bool) {
+	t.Helper()
+	deadline := time.After(limit)
+	for !done() {
+		select {
+		case <-deadline:
+			t.Fatalf("%s did not come within %s", what, limit)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// A node changes to newer versions of kubelet and containerd while its pods run on, and keeps what
+// it was before.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	m, err := bench.AddMachine(ctx, "version-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bench.RemoveMachine(ctx, m.Name); err != nil && os.Getenv("KEEP_LAB") == "" {
+			t.Error(err)
+		}
+	})
+	configure(t, m, lab.Oldest)
+	before := snapshot(ctx, t, m)
+	must(t, m, "bootstrap")
+	if _, err := bench.CheckPod(ctx, "old-pod", m.Name); err != nil {
+		t.Fatal(err)
+	}
+
+	configure(t, m, lab.Newest, func(c map[string]any) {
+		section(c, "agent", "upgradePolicy", "drainOptions")["force"] = true
+	})
+	planned, _ := flex(t, m, "plan")
+	must(t, m, "bootstrap")
+	out, err := bench.Kubectl(ctx, "", "get", "node", m.Name, "-o",
+		"jsonpath={.status.nodeInfo.kubeletVersion} {.status.nodeInfo.containerRuntimeVersion}")
+	if want := "v" + lab.Newest.Kubernetes + " containerd://" + lab.Newest.Containerd; err != nil ||
+		out != want {
+		t.Errorf("the Node runs %q, want %q: %v", out, want, err)
+	}
+	// Kubernetes supports a new minor version of kubelet only on a node that was drained: the pod,
+	// which no controller replaces, is gone, and the Node takes new ones.
+	if !strings.Contains(planned, "drain") {
+		t.Errorf("the plan does not say that it drains: %s", planned)
+	}
+	if out, err := bench.Kubectl(ctx, "", "get", "pod", "old-pod", "--ignore-not-found"); err != nil ||
+		out != "" {
+		t.Errorf("the pod was not drained: %s (%v)", out, err)
+	}
+	if _, err := bench.CheckPod(ctx, "new-pod", m.Name); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(m.Root,
+		"var/lib/aks-flex-node/previous-config.json")); err != nil {
+		t.Errorf("the previous configuration is not kept: %v", err)
+	}
+	must(t, m, "unbootstrap", "--yes")
+	same(t, without(before, lab.ConfigPath), without(snapshot(ctx, t, m), lab.ConfigPath))
+}
+
+// During a join no secret is in a command line, an environment, a log, or a file that others can
+// read.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	m := machine(t, "secret-1")
+	config, err := os.ReadFile(filepath.Join(m.Root, lab.ConfigPath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(config), `"token": "`)
+	token, _, _ := strings.Cut(rest, `"`)
+	_, secret, ok := strings.Cut(token, ".")
+	if !ok {
+		t.Fatalf("no token in the configuration: %s", config)
+	}
+	stop := watchProcesses(t, m, secret)
+	out := must(t, m, "bootstrap")
+	stop()
+	journal, _ := inside(t, m, "journalctl", "--no-pager")
+	status, _ := flex(t, m, "status", "--output", "json")
+	for name, text := range map[string]string{"the output": out, "the journal": journal,
+		"the status": status} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the token is in %s", name)
+		}
+	}
+	for _, line := range holders(t, m) {
+		if !strings.HasPrefix(line, "600 ") {
+			t.Errorf("the token is in a file that others can read: %s", line)
+		}
+		if !strings.Contains(line, lab.ConfigPath) {
+			t.Errorf("the token is still on disk after the join: %s", line)
+		}
+	}
+}
+
+// watchProcesses looks for a secret in the arguments and the environment of every process of a
+// machine, until stop is called.
+func watchProcesses(t *testing.T, m lab.Machine, secret string) (stop func()) {
+	t.Helper()
+	if err := bench.Write(m, "/root/pattern", 0o600, []byte(secret)); err != nil {
+		t.Fatal(err)
+	}
+	// grep gets the pattern from a file, so that it does not find itself; comm is read at once, before
+	// the process is gone.
+	const look = `cd /proc
+while [ -e /root/pattern ]; do
+  for f in $(grep -lasF -f /root/pattern [0-9]*/cmdline [0-9]*/environ 2>/dev/null); do
+    echo "$f of $(cat ${f%/*}/comm 2>/dev/null)"
+  done
+  sleep 0.05
+done`
+	watcher, err := bench.Command(t.Context(), m, "bash", "-c", look)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen strings.Builder
+	watcher.Stdout = &seen
+	if err := watcher.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		// that ends it
+		if err := os.Rename(filepath.Join(m.Root, "root/pattern"),
+			filepath.Join(m.Root, "root/.pattern")); err != nil {
+			t.Error(err)
+		}
+		if err := watcher.Wait(); err != nil {
+			t.Error(err)
+		}
+		if seen.Len() > 0 {
+			t.Errorf("a secret is in\n%s", seen.String())
+		}
+	}
+}
+
+// holders lists the files of a machine in which the secret of watchProcesses is, each with its
+// mode.
+func holders(t *testing.T, m lab.Machine) []string {
+	t.Helper()
+	out, _ := inside(t, m, "bash", "-c",
+		`grep -rlasF -f /root/.pattern /etc /var /opt /run /root /usr/local /tmp 2>/dev/null |
+			grep -v ^/root/.pattern$ | xargs -r stat -c '%a %n'`)
+	return strings.Split(strings.TrimSpace(out), "\n")
+}

@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/lab"
+)
+
+// The exit codes of a join whose pods reach no Services, by services.txtar.
+func exitCodesOfAJoin(t *testing.T) {
+	t.Parallel()
+	m := machine(t, "codes-2")
+	output(t, m, "systemctl", "daemon-reload")
+	answer := rp(t, 201, http.MethodPut, rpNode(m.Name)+"?configUrl=true",
+		desired{"properties": desired{"versions": lab.Newest.Desired()}})
+	url, _ := properties(answer)["configUrl"].(string)
+	writeIn(t, m, "/root/url", url)
+	runScript(t, m, "services.txtar")
+	rp(t, 200, http.MethodDelete, rpNode(m.Name), nil)
+}
+
+// The exit codes that need a node, by node.txtar.
+func exitCodes(t *testing.T) {
+	t.Parallel()
+	m := bareMachine(t, "codes-1")
+	if err := bench.Install(m, agent); err != nil {
+		t.Fatal(err)
+	}
+	output(t, m, "systemctl", "daemon-reload")
+	answer := rp(t, 201, http.MethodPut, rpNode(m.Name)+"?configUrl=true",
+		desired{"properties": desired{"versions": lab.Newest.Desired()}})
+	url, _ := properties(answer)["configUrl"].(string)
+	writeIn(t, m, "/root/used-url", url)
+	must(t, m, "agent", "--config-url-file", "/root/used-url")
+	text, err := os.ReadFile(filepath.Join(m.Root, "var/lib/aks-flex-node/bundle.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bundle struct{ Config map[string]any }
+	if err := json.Unmarshal(text, &bundle); err != nil {
+		t.Fatal(err)
+	}
+	bundle.Config["node"].(map[string]any)["maxPods"] = 55
+	text, err = json.Marshal(bundle.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeIn(t, m, "/root/second.json", string(text))
+	runScript(t, m, "node.txtar")
+	rp(t, 200, http.MethodDelete, rpNode(m.Name), nil)
+}
+
+// runScript runs a script in a machine: `exits CODE COMMAND` and `do COMMAND`, by its shell.
+func runScript(t *testing.T, m lab.Machine, name string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		verb, command, _ := strings.Cut(line, " ")
+		code := "0"
+		switch verb {
+		case "", "#":
+			continue
+		case "exits":
+			code, command, _ = strings.Cut(command, " ")
+		case "do":
+		default:
+			t.Fatalf("%s:%d: %s", name, i+1, line)
+		}
+		if out, is := inside(t, m, "sh", "-c", command); strconv.Itoa(is) != code {
+			t.Errorf("%s:%d: exit code %d: %s\n%s", name, i+1, is, line, out)
+		}
+	}
+}
+
+// writeIn writes a file in a machine.
+func writeIn(t *testing.T, m lab.Machine, path, text string) {
+	t.Helper()
+	if err := bench.Write(m, path, 0o600, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+}

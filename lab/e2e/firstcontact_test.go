@@ -1,0 +1,55 @@
+package e2e
+
+import (
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/lab"
+)
+
+// pinOf are the documented commands that print the pin of a certificate.
+const pinOf = "openssl x509 -in %s -noout -pubkey | openssl pkey -pubin -outform der | " +
+	"openssl dgst -sha256"
+
+// A machine knows its provider by a CA that the system does not trust: with another pin it sends
+// nothing, with the right one it joins, and it follows by the same CA from then on.
+func firstContact(t *testing.T) {
+	t.Parallel()
+	m := bareMachine(t, "contact-1")
+	if err := bench.Install(m, agent); err != nil {
+		t.Fatal(err)
+	}
+	output(t, m, "systemctl", "daemon-reload")
+	ca, err := bench.CA()
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeIn(t, m, "/root/ca.crt", string(ca))
+	printed, err := exec.Command("sh", "-c",
+		strings.Replace(pinOf, "%s", bench.CAFile(), 1)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, pin, _ := strings.Cut(strings.TrimSpace(string(printed)), "= ")
+	f := &followed{name: m.Name, want: desired{"versions": lab.Newest.Desired(),
+		"nodeConfig": desired{"labels": desired{"line": "1"}}}}
+	answer := rp(t, 201, http.MethodPut, rpNode(m.Name)+"?configUrl=true", desired{"properties": f.want})
+	url, _ := properties(answer)["configUrl"].(string)
+	writeIn(t, m, "/root/url", url)
+	join := []string{"agent", "--config-url-file", "/root/url", "--ca-file", "/root/ca.crt", "--ca-pin"}
+	other := strings.Repeat("0", 64)
+	if out, code := flex(t, m, append(join, "sha256:"+other)...); code != 1 ||
+		!strings.Contains(out, "the URL was not sent") {
+		t.Errorf("with another pin: exit code %d\n%s", code, out)
+	}
+	must(t, m, append(join, "sha256:"+pin)...)
+	f.polls(t)
+	output(t, m, "sh", "-c", "rm /usr/local/share/ca-certificates/flexlab.crt && "+
+		"update-ca-certificates --fresh >/dev/null && ! curl -sS "+lab.ProviderURL+
+		" && systemctl restart "+service)
+	f.labels(t, "2")
+	must(t, m, "unbootstrap", "--yes")
+	rp(t, 200, http.MethodDelete, rpNode(m.Name), nil)
+}

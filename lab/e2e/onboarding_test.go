@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/lab"
+)
+
+// A machine that is not connected to Arc joins by one command: the service principal that its
+// flexNodeConfig names enrols it, and is erased there. The node follows its resource by itself, and
+// its updates do not bring the secret again. After the deletion of its resource nothing is left in
+// Azure.
+func arcOnboarded(t *testing.T) {
+	const name = "onboard-1"
+	m := bareMachine(t, name)
+	if err := bench.AddArc(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if err := bench.Install(m, agent); err != nil {
+		t.Fatal(err)
+	}
+	output(t, m, "systemctl", "daemon-reload")
+	who, err := bench.Azure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := snapshot(t.Context(), t, m)
+	assignments := azure(t, http.MethodGet, "/assignments", nil)
+	machines := azure(t, http.MethodGet, "/machines", nil)
+	node := func(label string) desired {
+		return desired{"properties": desired{
+			"continuousMonitoring": true, "monitoring": desired{"endpoint": lab.ProviderURL},
+			"versions": lab.Newest.Desired(),
+			"azureAuth": desired{"method": "arc", "arc": desired{"autoRoleAssignment": true,
+				"onboarding": desired{"clientId": who.Operator.ClientID,
+					"clientSecret": who.Operator.Secret}}},
+			"kubernetesAuth": desired{"useAzureAuth": true, "kubeletCredential": "token"},
+			"nodeConfig":     desired{"labels": desired{"line": label}},
+		}}
+	}
+	answer := rp(t, 201, http.MethodPut, rpNode(name)+"?configUrl=true", node("1"))
+	if text, _ := json.Marshal(answer); strings.Contains(string(text), who.Operator.Secret) {
+		t.Error("the answer shows the secret")
+	}
+	url, _ := properties(answer)["configUrl"].(string)
+	status, bundle := get(t, url)
+	if status != 200 || !strings.Contains(bundle, who.Operator.Secret) {
+		t.Fatalf("the configuration URL: %d", status)
+	}
+	out := output(t, m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url-file -")
+	if !strings.Contains(out, "is Ready") || !strings.Contains(out, "connected and authorised") {
+		t.Fatalf("the command says\n%s", out)
+	}
+	if _, err := bench.CheckPod(t.Context(), "pod-onboard", name); err != nil {
+		t.Error(err)
+	}
+	erased(t, m, who.Operator.Secret)
+
+	rp(t, 200, http.MethodPut, rpNode(name), node("2"))
+	eventually(t, "the label in Kubernetes", func() bool {
+		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
+			"jsonpath={.metadata.labels.line}")
+		return err == nil && out == "2"
+	})
+	shown := properties(rp(t, 200, http.MethodGet, rpNode(name), nil))
+	eventually(t, "the version to be applied", func() bool {
+		const file = "/var/lib/aks-flex-node/config-version.txt"
+		return strings.TrimSpace(output(t, m, "cat", file)) == shown["configVersion"]
+	})
+	erased(t, m, who.Operator.Secret)
+
+	rp(t, 200, http.MethodDelete, rpNode(name), nil)
+	waitsAgain(t, m)
+	if _, err := bench.Kubectl(t.Context(), "", "get", "node", name); err == nil {
+		t.Error("the Node is left")
+	}
+	same(t, before, snapshot(t.Context(), t, m))
+	status, summary, err := bench.ARM(t.Context(), http.MethodPost, lab.ProviderURL,
+		lab.ClusterID+"/summarizeFlexNodes", lab.ProviderAPI, nil)
+	if err != nil || status != 200 || strings.Contains(summary, "arcMachinesLeft") {
+		t.Errorf("the provider lists what is left: %d %s, %v", status, summary, err)
+	}
+	if now := azure(t, http.MethodGet, "/assignments", nil); now != assignments {
+		t.Errorf("role assignments before and after:\n%s\n%s", assignments, now)
+	}
+	if now := azure(t, http.MethodGet, "/machines", nil); now != machines {
+		t.Errorf("Arc machines before and after: %s, %s", machines, now)
+	}
+}
+
+// erased looks for a secret in all that a machine has kept, logged and runs.
+func erased(t *testing.T, m lab.Machine, secret string) {
+	t.Helper()
+	pattern := filepath.Join(m.Root, "root/.pattern") // no command line has it
+	if err := os.WriteFile(pattern, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	left := output(t, m, "sh", "-c",
+		"grep -rlFf /root/.pattern /var /etc /run /proc/[0-9]*/cmdline 2>/dev/null || true")
+	if err := os.Remove(pattern); err != nil {
+		t.Fatal(err)
+	}
+	if left != "" {
+		t.Errorf("the secret is left in %s", left)
+	}
+}

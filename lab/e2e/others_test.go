@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/lab"
+)
+
+// podmanChains are the chains that podman 3.4 makes for a container with a port of the machine.
+const podmanChains = `*nat
+:CNI-feedface - [0:0]
+:CNI-DN-feedface - [0:0]
+:CNI-HOSTPORT-DNAT - [0:0]
+-A POSTROUTING -s 10.88.0.2/32 -m comment --comment "name: \"podman\" id: \"a\"" -j CNI-feedface
+-A CNI-feedface -d 10.88.0.0/16 -m comment --comment "name: \"podman\" id: \"a\"" -j ACCEPT
+-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"podman\" id: \"a\"" -j CNI-DN-feedface
+-A CNI-DN-feedface -p tcp --dport 8080 -j DNAT --to-destination 10.88.0.2:80
+COMMIT
+`
+
+// othersAreLeftAlone: what others make beside the node, with names as ours, is left alone when the
+// node leaves: chains of podman's and a network namespace in which a process lives.
+func othersAreLeftAlone(t *testing.T, m lab.Machine) {
+	if err := bench.Write(m, "/root/podman.rules", 0o600, []byte(podmanChains)); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{
+		"iptables-restore --noflush /root/podman.rules",
+		"ip netns add cni-podman",
+		"systemd-run --unit=lives ip netns exec cni-podman sleep 900",
+		"sleep 1; systemctl is-active lives",
+	} {
+		if out, code := inside(t, m, "bash", "-c", command); code != 0 {
+			t.Fatalf("%s: %s", command, out)
+		}
+	}
+	must(t, m, "unbootstrap", "--yes")
+	const show = "iptables-save -t nat; ip netns list; systemctl is-active lives"
+	out, _ := inside(t, m, "bash", "-c", show)
+	for _, want := range []string{
+		"-j CNI-feedface", "-j CNI-DN-feedface", "cni-podman", "\nactive",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is gone:\n%s", want, out)
+		}
+	}
+}
+
+// ownersSysctls are kernel parameters of the machine's owner, against those of a node.
+func ownersSysctls(t *testing.T, m lab.Machine) {
+	t.Helper()
+	conf := "net.ipv4.ip_forward = 0\nkernel.panic_on_oops = 0\n"
+	if err := bench.Write(m, "/etc/sysctl.conf", 0o644, []byte(conf)); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(m.Root, "etc/sysctl.d/99-sysctl.conf")
+	if err := os.Symlink("../sysctl.conf", link); err != nil && !os.IsExist(err) {
+		t.Fatal(err)
+	}
+}
+
+// sysctlsAtBoot: the node's kernel parameters win at boot over those of the owner's
+// /etc/sysctl.conf.
+func sysctlsAtBoot(t *testing.T, m lab.Machine) {
+	if err := bench.StopMachine(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if err := bench.StartMachine(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := inside(t, m, "sysctl", "-n", "net.ipv4.ip_forward", "kernel.panic_on_oops")
+	if strings.Join(strings.Fields(out), " ") != "1 1" {
+		t.Errorf("after a boot they are %q", out)
+	}
+}
+
+// A network that comes later and renames ours, as Cilium does, is no drift and is not fought; the
+// rules by which pods leave the cluster's network are there, and go with the node.
+func TestLateNetwork(t *testing.T) {
+	t.Parallel()
+	m := machine(t, "late-1", func(c map[string]any) {
+		c["cni"] = map[string]any{"nonMasqueradeCIDRs": []string{"10.244.0.0/16"}}
+	})
+	must(t, m, "bootstrap")
+	natRules(t, m, true)
+	const dir = "/etc/cni/net.d/"
+	const ours = dir + "99-aks-flex-node.conflist"
+	replace := "sed s/aks-flex-node/other/ " + ours + " > " + dir + "05-other.conflist && mv " + ours +
+		" " + ours + ".cilium_bak"
+	if out, code := inside(t, m, "bash", "-c", replace); code != 0 {
+		t.Fatal(out)
+	}
+	if found := drift(t, m); len(found) != 0 {
+		t.Errorf("drift: %+v", found)
+	}
+	must(t, m, "drift", "--repair")
+	if _, err := os.Stat(filepath.Join(m.Root, ours)); !os.IsNotExist(err) {
+		t.Errorf("ours is back: %v", err)
+	}
+	must(t, m, "unbootstrap", "--yes")
+	natRules(t, m, false)
+}
+
+// natRules fails unless our chain is there, or is not.
+func natRules(t *testing.T, m lab.Machine, want bool) {
+	t.Helper()
+	out, _ := inside(t, m, "iptables-save", "-t", "nat")
+	got := strings.Contains(out, "-A POSTROUTING") && strings.Contains(out, "AKS-FLEX-NODE")
+	if got != want {
+		t.Errorf("the rules of pods are there: %v, want %v\n%s", got, want, out)
+	}
+}
+
+// A policy of DROP is reported before the join, with the commands that open it; once it is open, it
+// is no longer reported.
+func TestFirewallIsTold(t *testing.T) {
+	t.Parallel()
+	m := machine(t, "firewall-1")
+	close := "iptables -P FORWARD DROP; iptables -P INPUT DROP; " +
+		"iptables -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT; " +
+		"iptables -A INPUT -i lo -j ACCEPT"
+	if out, code := inside(t, m, "bash", "-c", close); code != 0 {
+		t.Fatal(out)
+	}
+	out := must(t, m, "bootstrap")
+	lines := strings.Join(strings.Fields(out), " ") // a terminal's lines
+	told := regexp.MustCompile(`iptables-nft -w -I .*? -j ACCEPT`).FindAllString(lines, -1)
+	if len(told) != 6 {
+		t.Fatalf("bootstrap says\n%s", out)
+	}
+	if well, err := bench.CheckNode(t.Context(), m); err == nil || len(well) > 0 {
+		t.Errorf("from outside the closed node is well: %q", well)
+	}
+	commands := strings.Join(told, "; ")
+	if out, code := inside(t, m, "bash", "-ec", commands); code != 0 {
+		t.Fatalf("%s: %s", commands, out)
+	}
+	configure(t, m, lab.Newest, func(c map[string]any) {
+		node, _ := c["node"].(map[string]any)
+		node["maxPods"] = 42
+	})
+	if out := must(t, m, "bootstrap"); strings.Contains(out, "network.firewall") {
+		t.Errorf("an open firewall is told:\n%s", out)
+	}
+	if well, err := bench.CheckNode(t.Context(), m); err != nil {
+		t.Errorf("from outside only this is well: %q: %v", well, err)
+	}
+}

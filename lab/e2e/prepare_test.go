@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/lab"
+)
+
+// prepares runs `flexnode-rp cluster` here, and returns what it printed and its exit code.
+func prepares(t *testing.T, kubeconfig string, args ...string) (string, int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(agent), "flexnode-rp"),
+		append([]string{"cluster", "--kubeconfig", kubeconfig}, args...)...)
+	out, err := cmd.CombinedOutput()
+	if _, exited := err.(*exec.ExitError); err != nil && !exited {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// A cluster of its own is prepared from nothing, a second time nothing is done, a change that another
+// program made is shown, and all of it but the list of machines that are shut out is removed.
+func TestClusterPrepared(t *testing.T) {
+	kubeconfig, stop, err := bench.SecondCluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	kubectl := func(args ...string) string {
+		t.Helper()
+		out, err := bench.Kubectl(t.Context(), "", append([]string{"--kubeconfig=" + kubeconfig},
+			args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	const kinds = "clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,configmaps," +
+		"daemonsets,validatingadmissionpolicies,validatingadmissionpolicybindings"
+	all := func() string { return kubectl("get", kinds, "-A", "-o", "name", "--ignore-not-found") }
+	before := all()
+	says := func(code int, want string, args ...string) {
+		t.Helper()
+		out, got := prepares(t, kubeconfig, args...)
+		if got != code || !strings.Contains(out, want) {
+			t.Errorf("%v: exit code %d, want %d and %q:\n%s", args, got, code, want, out)
+		}
+	}
+	says(2, "create     ValidatingAdmissionPolicy flexnode-revoked", "prepare", "--dry-run")
+	if after := all(); after != before {
+		t.Errorf("a dry run has changed the cluster to\n%s", after)
+	}
+	says(2, "changes made", "prepare", "--identities=group-1", "--leave", "--yes") // it has no DNS
+	says(2, "nothing to change", "prepare", "--identities=group-1", "--leave")
+	says(2, "nothing to change", "prepare", "--identities=group-1", "--leave", "--kube-proxy=auto")
+	kubectl("-n", "kube-system", "patch", "daemonset", "aks-flex-node-kube-proxy", "--type=json", "-p",
+		`[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "theirs:1"}]`)
+	says(1, "--force-conflicts takes them over", "prepare", "--identities=group-1", "--leave", "--yes")
+	says(2, `image: "theirs:1" -> "registry.k8s.io/kube-proxy:v`+lab.Newest.Kubernetes, "prepare",
+		"--identities=group-1", "--leave", "--force-conflicts", "--yes")
+	says(0, "changes made", "unprepare", "--yes")
+	after := strings.Replace(all(), "configmap/flexnode-revoked\n", "", 1)
+	if after != before {
+		t.Errorf("the cluster had\n%s\nand has\n%s", before, after)
+	}
+	says(0, "nothing to change", "unprepare")
+}
+
+// The commands of docs/az.md, "From a cluster to a Service", word for word: a cluster in which no
+// kube-proxy lands on flex nodes is enabled, a machine joins, and another node's pod resolves the
+// name of a Service on it. The join of a node before that ends with an exit code of its own.
+func TestFromClusterToService(t *testing.T) {
+	other := peer(t)
+	if err := bench.CheckServices(t.Context(), other.Name); err != nil {
+		t.Fatal(err)
+	}
+	m, early := bareMachine(t, "edge-1", "azure-cli"), machine(t, "edge-0")
+	operates(t, m)
+	extend(t, m)
+	if err := bench.Install(m, agent); err != nil {
+		t.Fatal(err)
+	}
+	program := file(t, filepath.Dir(agent), "flexnode-rp")
+	if err := bench.Write(m, operatorsHome+"/flexnode-rp", 0o755, program); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := prepares(t, bench.Kubeconfig(), "prepare", "--kube-proxy=no", "--yes"); code != 2 ||
+		!strings.Contains(out, "delete     DaemonSet kube-system/aks-flex-node-kube-proxy") ||
+		!strings.Contains(out, "no kube-proxy lands on flex nodes") {
+		t.Fatalf("exit code %d:\n%s", code, out)
+	}
+	eventually(t, "the end of kube-proxy", func() bool {
+		out, err := bench.Kubectl(t.Context(), "", "-n", "kube-system", "get", "pods", "-o", "name")
+		return err == nil && !strings.Contains(out, "kube-proxy")
+	})
+	out, code := flex(t, early, "bootstrap")
+	if code != 2 || !strings.Contains(out, "Node edge-0 is Ready") ||
+		!strings.Contains(out, "ServicesReachable is False (ProxyMissing)") {
+		t.Errorf("a join without kube-proxy: exit code %d\n%s", code, out)
+	}
+	transcript(t, m, other)
+	eventually(t, "Services on the node that joined before", func() bool {
+		status := must(t, early, "status", "-o", "json")
+		return !strings.Contains(status, "ProxyMissing") && !strings.Contains(status, "NotReachable")
+	})
+	if out, code := prepares(t, bench.Kubeconfig(), "unprepare", "--dry-run"); code != 2 ||
+		!strings.Contains(out, "delete     DaemonSet kube-system/aks-flex-node-kube-proxy") ||
+		strings.Contains(out, "ConfigMap kube-system/flexnode-revoked") {
+		t.Errorf("what would be removed: exit code %d:\n%s", code, out)
+	}
+	must(t, early, "unbootstrap", "--yes")
+	if _, err := bench.Kubectl(t.Context(), "", "delete", "deployment/web", "service/web"); err != nil {
+		t.Error(err)
+	}
+	azOf{m}.leaves(t)
+}
+
+// transcript runs the commands of the document in one machine, which is the operator's computer and
+// the one that joins.
+func transcript(t *testing.T, m lab.Machine, other neighbour) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/az.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## From a cluster to a Service\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := regexp.MustCompile("(?ms)^```bash( machine)?\n(.*?)^```$").FindAllStringSubmatch(
+		section, -1)
+	if len(blocks) < 3 {
+		t.Fatalf("the document has %d blocks", len(blocks))
+	}
+	before := inOperatorsShell + "GROUP=flexlab CLUSTER=flexlab POD=" + other.Name +
+		" RESOLVE='/hello resolve' FETCH='/hello client' PS4='$ '\n" +
+		"AZURE_EXTENSION_DIR=$HOME/.azure/cliextensions AZURE_CORE_COLLECT_TELEMETRY=0\n" +
+		"AZURE_CORE_ONLY_SHOW_ERRORS=1 AZURE_EXTENSION_USE_DYNAMIC_INSTALL=no\n"
+	for _, b := range blocks {
+		script := before + b[2] + "export -p > env\n"
+		if b[1] != "" { // which asks for the URL
+			script = "{ " + b[2] + "} < <(. " + operatorsHome + "/env; echo $URL)\n"
+		}
+		out, code := inside(t, m, "bash", "-eo", "pipefail", "-c", script)
+		t.Logf("%s%s", b[2], out)
+		if code != 0 {
+			pods, err := bench.Kubectl(t.Context(), "", "get", "pods", "-A", "-o", "wide")
+			again, why := bench.Resolve(t.Context(), other.Name, "web.default.svc.cluster.local")
+			t.Fatalf("exit code %d\n%s%v\na minute later: %s %v", code, pods, err, again, why)
+		}
+		if strings.Contains(b[2], "$FETCH") && !strings.Contains(out, "hello from web-") {
+			t.Errorf("the Service answers %q", out)
+		}
+	}
+}

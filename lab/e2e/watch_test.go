@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/lab"
+)
+
+// report holds the fields of `status --output json` and of the status file that these tests use.
+type report struct {
+	NodeName, Ready, CheckedAt string
+	Drift                      []finding
+	Conditions                 []struct{ Type, Status, Reason, Message string }
+	Rejected                   []map[string]any
+}
+
+// condition returns Status/Reason of a condition; "" without one of that type.
+func (r report) condition(kind string) string {
+	for _, c := range r.Conditions {
+		if c.Type == kind {
+			return c.Status + "/" + c.Reason
+		}
+	}
+	return ""
+}
+
+// rejection returns the JSON of a rejected configuration in which a text occurs; "" without one.
+func (r report) rejection(t *testing.T, text string) string {
+	t.Helper()
+	for _, entry := range r.Rejected {
+		shown, err := json.Marshal(entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(shown), text) {
+			return string(shown)
+		}
+	}
+	return ""
+}
+
+// status asks the command. Its exit code tells of health, so it is not judged here.
+func status(t *testing.T, m lab.Machine) (r report) {
+	t.Helper()
+	out, _ := bench.Output(t.Context(), m, "aks-flex-node", "status", "--output", "json")
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatalf("status is not JSON: %v\n%s", err, out)
+	}
+	return r
+}
+
+// statusFile returns the status file of the daemon; the zero report before it is written.
+func statusFile(t *testing.T, m lab.Machine) (r report) {
+	t.Helper()
+	out, code := inside(t, m, "cat", "/run/aks-flex-node/status.json")
+	if code != 0 || json.Unmarshal([]byte(out), &r) != nil {
+		return report{}
+	}
+	return r
+}
+
+// enable starts the agent as a service. That never waits for the cluster, or it would fail by
+// systemd's time limit while the API server is stopped.
+func enable(t *testing.T, m lab.Machine) {
+	t.Helper()
+	if out, code := inside(t, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); code != 0 {
+		t.Fatalf("the service does not start: %s", out)
+	}
+}
+
+// serve starts the agent as a service and waits until the Node is Ready and the join is committed.
+func serve(t *testing.T, m lab.Machine) {
+	t.Helper()
+	enable(t, m)
+	eventually(t, "the Node", func() bool { return ready(t, m) })
+	eventually(t, "the end of the join", func() bool {
+		_, err := os.Lstat(filepath.Join(m.Root, "var/lib/aks-flex-node/applied"))
+		return err == nil
+	})
+}
+
+// ready reports whether the API server says that the Node is Ready.
+func ready(t *testing.T, m lab.Machine) bool {
+	t.Helper()
+	client, err := bench.AdminClient() // many ask this every half second: no kubectl for each
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	node, err := lab.ReadNode(t.Context(), client, m.Name)
+	return err == nil && node.Ready()
+}
+
+// edit changes the configuration of a machine, as an editor does: a new file in the place of the
+// old.
+func edit(t *testing.T, m lab.Machine, change func(map[string]any)) {
+	t.Helper()
+	path := filepath.Join(m.Root, lab.ConfigPath)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := map[string]any{}
+	if err := json.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	change(config)
+	if text, err = json.MarshalIndent(config, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	if err := bench.Write(m, lab.ConfigPath+".new", 0o600, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// section is an object in a configuration.
+func section(c map[string]any, names ...string) map[string]any {
+	for _, name := range names {
+		next, ok := c[name].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			c[name] = next
+		}
+		c = next
+	}
+	return c
+}
+
+// applied reports whether the configuration that the agent says it has applied contains a text.
+func applied(m lab.Machine, text string) bool {
+	data, err := os.ReadFile(filepath.Join(m.Root, "var/lib/aks-flex-node/applied-config.json"))
+	return err == nil && strings.Contains(string(data), text)
+}
+
+// kubelet is the process that kubelet is, and how often its unit has restarted.
+func kubelet(t *testing.T, m lab.Machine) string {
+	t.Helper()
+	out, code := inside(t, m, "systemctl", "show", "kubelet", "-p", "MainPID", "-p", "NRestarts")
+	if code != 0 {
+		t.Fatalf("kubelet: %s", out)
+	}
+	return strings.ReplaceAll(strings.TrimSpace(out), "\n", " ")
+}
+
+// steady fails the test when kubelet is another process after a while.
+func steady(t *testing.T, m lab.Machine, during time.Duration) {
+	t.Helper()
+	before := kubelet(t, m)
+	time.Sleep(during)
+	if now := kubelet(t, m); now != before {
+		t.Errorf("kubelet is %s, was %s", now, before)
+	}
+}
+
+// pod is which pod this is and which container runs in it.
+func pod(t *testing.T, name string) string {
+	t.Helper()
+	const container = ".status.containerStatuses[0]"
+	out, err := bench.Kubectl(t.Context(), "", "get", "pod", name, "-o",
+		"jsonpath={.metadata.uid} {"+container+".containerID} {"+container+".restartCount}"+
+			" {.status.phase} {.status.reason} {.status.message}")
+	if err != nil {
+		t.Error(err)
+	}
+	return out
+}
+
+// alive fails the test unless a pod is the one that it was, and answers.
+func alive(t *testing.T, name, was string) {
+	t.Helper()
+	if now := pod(t, name); now != was {
+		t.Errorf("pod %s is %q, was %q", name, now, was)
+	}
+	eventually(t, "an answer of pod "+name, func() bool {
+		out, err := bench.Kubectl(t.Context(), "", "exec", name, "--", "/hello", "hostname")
+		return err == nil && strings.TrimSpace(out) == name
+	})
+}
+
+// stopAPIServer stops the API server for the rest of the test, or until it is started again.
+func stopAPIServer(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() { startAPIServer(t) })
+	if err := bench.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func startAPIServer(t *testing.T) {
+	t.Helper()
+	if err := bench.StartAPIServer(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}

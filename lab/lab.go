@@ -1,0 +1,220 @@
+// Package lab is the laboratory: a real Kubernetes control plane, real systemd machines and a
+// mirror of the artifacts, on one Linux box. Nothing in it is simulated. flexlab is its command
+// line; the end-to-end tests use it directly.
+//
+// Everything is below one directory. What is started is written down there first, so that Down,
+// whenever and however often it runs, finds all of it.
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/lab/component"
+)
+
+// The lab's addresses. All are on the bridge; nothing listens elsewhere but on loopback.
+const (
+	Bridge      = "flexlab0"
+	HostIP      = "10.77.0.1"
+	APIServer   = "https://" + HostIP + ":6443"
+	MirrorURL   = "https://" + HostIP + ":8443"
+	RegistryURL = "http://" + HostIP + ":5000"
+	ControlURL  = "http://127.0.0.1:8444"
+	PodCIDR     = "10.244.0.0/16"
+	ServiceCIDR = "10.96.0.0/16"
+	DNSService  = "10.96.0.10"
+	// KubernetesService is the ClusterIP of the API server.
+	KubernetesService = "10.96.0.1"
+)
+
+// Lab is one laboratory; there can be one on a box.
+type Lab struct {
+	// Dir is the lab's directory.
+	Dir string
+	// Cache is where built programs are kept between labs.
+	Cache string
+	// Self is the flexlab program, which serves the mirror in the background and launches machines.
+	Self string
+	Log  *slog.Logger
+	// Say tells people what is being done, one line at a time.
+	Say func(format string, args ...any)
+	// WithAzure makes Up start a simulated Azure too, which the cluster then trusts.
+	WithAzure bool
+	// Replicas makes Up start so many replicas of the resource provider, with its Azure; 0 for none.
+	// With Members they share an etcd of so many members, else the one replica has its own inside.
+	Replicas, Members int
+	// WithIPv6 makes Up start a lab with both families: its nodes have a pod subnet of each.
+	WithIPv6 bool
+
+	// Plain gives machines a configuration that the release before knows, too.
+	Plain bool
+
+	// arc is held while the Arc agent's package is built.
+	arc sync.Mutex
+}
+
+// New returns the lab in $FLEXLAB_DIR, else /var/lib/flexlab.
+func New(self string, say func(string, ...any)) (*Lab, error) {
+	cache, err := component.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	dir := os.Getenv("FLEXLAB_DIR")
+	if dir == "" {
+		dir = "/var/lib/flexlab"
+	}
+	return &Lab{Dir: dir, Cache: cache, Self: self, Log: slog.New(slog.DiscardHandler), Say: say}, nil
+}
+
+func (l *Lab) path(elem ...string) string {
+	return filepath.Join(append([]string{l.Dir}, elem...)...)
+}
+
+// record holds the state that Down needs.
+type record struct {
+	Processes []process `json:"processes"`
+	Machines  []Machine `json:"machines"`
+	// Parameters are this box's kernel parameters, by file, as they were before the lab.
+	Parameters map[string]string `json:"parameters"`
+	// IPv6 tells that the lab has both families.
+	IPv6 bool `json:"ipv6,omitempty"`
+}
+
+func (l *Lab) load() (record, error) {
+	var r record
+	data, err := os.ReadFile(l.path("lab.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return r, fmt.Errorf("cannot read the lab's record: %w", err)
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("cannot read %s: %w", l.path("lab.json"), err)
+	}
+	return r, nil
+}
+
+// change loads the record, lets f change it and writes it back. One at a time: two commands may be
+// at work on one lab.
+func (l *Lab) change(f func(*record)) error {
+	lock, err := os.OpenFile(l.path("lab.lock"), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot open the lab's lock: %w", err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("cannot take the lab's lock: %w", err)
+	}
+	r, err := l.load()
+	if err != nil {
+		return err
+	}
+	f(&r)
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	temp := l.path("lab.json.new")
+	if err := os.WriteFile(temp, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("cannot write the lab's record: %w", err)
+	}
+	return os.Rename(temp, l.path("lab.json"))
+}
+
+func needRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("cannot start the lab without root: it makes machines and networks")
+	}
+	return nil
+}
+
+// Up starts what is not running yet: packages, builds, network, control plane, mirror.
+func (l *Lab) Up(ctx context.Context) error {
+	if err := needRoot(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make the lab's directory: %w", err)
+	}
+	if err := l.needIPv6(); err != nil {
+		return err
+	}
+	programs, err := l.build(ctx, ofSystem)
+	if err != nil {
+		return err
+	}
+	if _, err := l.proxyTools(ctx); err != nil {
+		return fmt.Errorf("cannot get the tools of kube-proxy: %w", err)
+	}
+	if err := l.networkUp(ctx); err != nil {
+		return err
+	}
+	if err := l.makePKI(); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := l.startServe(ctx); err != nil {
+		return err
+	}
+	if l.WithAzure || l.Replicas > 0 || l.HasAzure() {
+		if err := l.startAzure(ctx); err != nil {
+			return err
+		}
+	}
+	if err := l.startControlPlane(ctx, programs); err != nil {
+		return err
+	}
+	if l.Replicas > 0 {
+		if err := l.startProvider(ctx, programs); err != nil {
+			return err
+		}
+	}
+	l.Say("control plane ready in %.1f s", time.Since(began).Seconds())
+	return nil
+}
+
+// Running names what runs of the lab, in the order in which it was started.
+func (l *Lab) Running() ([]string, error) {
+	r, err := l.load()
+	var names []string
+	for _, p := range r.Processes {
+		if p.alive() {
+			names = append(names, p.Name)
+		}
+	}
+	return names, err
+}
+
+// Down stops and removes everything. It goes on after an error.
+func (l *Lab) Down(ctx context.Context) error {
+	r, err := l.load()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, m := range r.Machines {
+		errs = append(errs, l.RemoveMachine(ctx, m.Name))
+	}
+	r, err = l.load()
+	errs = append(errs, err)
+	for i := len(r.Processes) - 1; i >= 0; i-- {
+		errs = append(errs, r.Processes[i].stop())
+	}
+	errs = append(errs, l.networkDown(ctx, r))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.RemoveAll(l.Dir)
+}

@@ -1,0 +1,91 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/lab/images"
+)
+
+// RunPod runs the workload image on a node, with its name as the label app, and returns the pod's
+// address once it is Running.
+func (l *Lab) RunPod(ctx context.Context, name, node string) (string, error) {
+	manifest := fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s, labels: {app: %[1]s}}
+spec:
+  nodeName: %[2]s
+  terminationGracePeriodSeconds: 1
+  containers: [{name: hello, image: "%[3]s"}]
+`, name, node, images.Hello)
+	return l.StartPod(ctx, name, manifest)
+}
+
+// StartPod applies the manifest of a pod and returns the pod's address once it is Running.
+func (l *Lab) StartPod(ctx context.Context, name, manifest string) (string, error) {
+	if _, err := l.apply(ctx, manifest); err != nil {
+		return "", err
+	}
+	// one kubectl that waits, not ten in a second that ask
+	if _, err := l.Kubectl(ctx, "", "wait", "--for=jsonpath={.status.phase}=Running",
+		"--timeout=3m", "pod/"+name); err != nil {
+		return "", err
+	}
+	ip := ""
+	err := until(ctx, time.Minute, "the address of pod "+name, func() error {
+		out, err := l.Kubectl(ctx, "", "get", "pod", name, "-o",
+			"jsonpath={.status.phase} {.status.podIP}")
+		fields := strings.Fields(out)
+		if len(fields) != 2 || fields[0] != "Running" {
+			return errors.Join(err, fmt.Errorf("it is %q", out))
+		}
+		ip = fields[1]
+		return nil
+	})
+	return ip, err
+}
+
+// PodIPs are the addresses of a pod that is Running, one of each family that its node has.
+func (l *Lab) PodIPs(ctx context.Context, name string) ([]string, error) {
+	out, err := l.Kubectl(ctx, "", "get", "pod", name, "-o", "jsonpath={.status.podIPs[*].ip}")
+	return strings.Fields(out), err
+}
+
+// CheckPod runs a pod and checks that `kubectl logs` and `kubectl exec` work with it. It returns
+// the pod's address.
+func (l *Lab) CheckPod(ctx context.Context, name, node string) (string, error) {
+	ip, err := l.RunPod(ctx, name, node)
+	if err != nil {
+		return "", err
+	}
+	// it may run before it has said anything
+	err = until(ctx, time.Minute, "the logs of pod "+name, func() error {
+		logs, err := l.Kubectl(ctx, "", "logs", name)
+		if err == nil && strings.TrimSpace(logs) == "" {
+			err = errors.New("they are empty")
+		}
+		return err
+	})
+	if err != nil {
+		return ip, err
+	}
+	host, err := l.Kubectl(ctx, "", "exec", name, "--", "/hello", "hostname")
+	if err != nil || strings.TrimSpace(host) != name {
+		return ip, errors.Join(err, fmt.Errorf("cannot run a command in pod %s: it said %q", name, host))
+	}
+	return ip, nil
+}
+
+// Fetch lets a pod ask an address and returns what it got. A machine that has just joined is
+// reached when watchRoutes has seen it.
+func (l *Lab) Fetch(ctx context.Context, pod, url string) (string, error) {
+	got := ""
+	err := until(ctx, time.Minute, "an answer to pod "+pod+" from "+url, func() (err error) {
+		got, err = l.Kubectl(ctx, "", "exec", pod, "--", "/hello", "client", url)
+		return err
+	})
+	return got, err
+}

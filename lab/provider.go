@@ -1,0 +1,467 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/prepare"
+	"github.com/Azure/AKSFlexNode/lab/component"
+)
+
+// ProviderAPI is the api-version of flexNodeConfig.
+const ProviderAPI = "2026-05-01-preview"
+
+// SecondClusterID is a cluster that only the provider knows. Its settings bind a kubeconfig to it,
+// which is missing until BindKubeconfig writes it.
+const SecondClusterID = groupID + "/providers/Microsoft.ContainerService/managedClusters/second"
+
+// providerUser is the provider's user name in the cluster.
+const providerUser = prepare.ProviderUser
+
+// maxReplicas bounds the replicas of the provider: azuresim knows the addresses of as many from its
+// start.
+const maxReplicas = 3
+
+// ProviderURL is where callers with tokens and machines reach the provider: a load balancer in
+// front of its replicas.
+const ProviderURL = "https://" + HostIP + ":8451"
+
+// ReplicaURL is where a replica is reached without the load balancer; the first is 0.
+func ReplicaURL(replica int) string {
+	return fmt.Sprintf("https://%s:%d", HostIP, 8454+10*replica)
+}
+
+// armURL is where Resource Manager reaches a replica.
+func armURL(replica int) string { return fmt.Sprintf("https://%s:%d", HostIP, 8452+10*replica) }
+
+// ProviderMetrics is where a replica tells its metrics and health.
+func ProviderMetrics(replica int) string {
+	return fmt.Sprintf("http://127.0.0.1:%d", 8453+10*replica)
+}
+
+// debugAddress is where a replica shows profiles of itself.
+func debugAddress(replica int) string { return fmt.Sprintf("127.0.0.1:%d", 8456+10*replica) }
+
+// providerFlags have azuresim pass flexNodeConfig on.
+func (l *Lab) providerFlags() []string {
+	flags := []string{"--record=" + l.Exchanges(), "--provider-ca=" + l.CAFile(),
+		"--provider-cert=" + l.path("pki", "resource-manager.crt"),
+		"--provider-key=" + l.path("pki", "resource-manager.key")}
+	for i := range maxReplicas {
+		flags = append(flags, "--provider="+armURL(i))
+	}
+	return flags
+}
+
+// Exchanges is the file that has every exchange between the lab's Resource Manager and the
+// provider.
+func (l *Lab) Exchanges() string { return l.path("exchanges.jsonl") }
+
+// startProvider starts the resource provider, and registers subscription and cluster.
+func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
+	if l.Replicas > maxReplicas || l.Replicas > 1 && l.Members == 0 {
+		return fmt.Errorf("cannot start %d replicas: at most %d, and more than one need an etcd "+
+			"outside (--etcd 3)", l.Replicas, maxReplicas)
+	}
+	if l.Members > 0 {
+		if err := l.startLinks(ctx); err != nil {
+			return err
+		}
+	}
+	for i := range l.Members {
+		if err := l.startMember(dirs, i); err != nil {
+			return err
+		}
+	}
+	for i := range l.Replicas {
+		changed, err := l.writeSettings(ctx, i)
+		if err != nil {
+			return err
+		}
+		if changed { // one that runs has read the former ones
+			if err := l.StopReplica(i); err != nil {
+				return err
+			}
+		}
+		if err := l.StartReplica(ctx, i); err != nil {
+			return err
+		}
+	}
+	if err := l.startBalancer(ctx); err != nil {
+		return err
+	}
+	return l.registerCluster(ctx)
+}
+
+// startMember starts a member of the provider's etcd.
+func (l *Lab) startMember(dirs programs, i int) error {
+	return l.background(memberName(i), filepath.Join(dirs[component.Etcd], "etcd"),
+		l.memberFlags(i)...)
+}
+
+// StopReplica ends a replica at once; one that does not run is no error.
+func (l *Lab) StopReplica(i int) error {
+	p, ok := l.running(replicaName(i))
+	if !ok {
+		return nil
+	}
+	return p.kill()
+}
+
+// StartReplica starts a replica and waits until it is ready.
+func (l *Lab) StartReplica(ctx context.Context, i int) error {
+	name := replicaName(i)
+	if err := l.background(name, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "serve",
+		"--settings", l.replicaPath(i, "settings.json")); err != nil {
+		return err
+	}
+	return until(ctx, time.Minute, name+" (see "+l.path("logs", name+".log")+")", func() error {
+		response, err := http.Get(ProviderMetrics(i) + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if text, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK {
+			return errors.New(string(text))
+		}
+		return nil
+	})
+}
+
+// WaitingPolls returns the number of polls that the first replica holds back until a change.
+func (l *Lab) WaitingPolls(ctx context.Context) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, ProviderMetrics(0)+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, fmt.Errorf("cannot read the provider's metrics: %w", err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, fmt.Errorf("cannot read the provider's metrics: %w", err)
+	}
+	_, rest, found := strings.Cut(string(text), "\nflexnode_rp_waiting_polls ")
+	if !found {
+		return 0, errors.New("the provider does not tell how many polls wait")
+	}
+	number, _, _ := strings.Cut(rest, "\n")
+	return strconv.Atoi(number)
+}
+
+// ProcessID is the process of a part of the lab; 0 when it does not run.
+func (l *Lab) ProcessID(name string) int {
+	p, ok := l.running(name)
+	if !ok {
+		return 0
+	}
+	return p.PID
+}
+
+func (l *Lab) replicaPath(i int, elem ...string) string {
+	return l.path(append([]string{"rp", fmt.Sprint(i)}, elem...)...)
+}
+
+// replicaKubeconfig is where a replica has the kubeconfig of a cluster.
+func (l *Lab) replicaKubeconfig(i int, cluster string) string {
+	return l.replicaPath(i, "kubeconfigs", filepath.Base(cluster))
+}
+
+func clientPort(member int) int { return 23810 + 10*member }
+
+// memberFlags are those of a member of the provider's etcd.
+func (l *Lab) memberFlags(i int) []string {
+	client, peer := fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)),
+		fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)+1)
+	var initial []string
+	for j := range l.Members {
+		initial = append(initial, fmt.Sprintf("rp-%d=%s", j, peerURL(j)))
+	}
+	return []string{
+		fmt.Sprintf("--name=rp-%d", i), "--data-dir=" + l.path("rp", fmt.Sprintf("etcd-%d", i)),
+		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peerURL(i),
+		"--initial-cluster=" + strings.Join(initial, ","), "--log-level=error",
+	}
+}
+
+// writeSettings writes what an operator would: settings, keys, the provider's secret and its
+// kubeconfig. It reports whether the settings are others than before.
+func (l *Lab) writeSettings(ctx context.Context, i int) (bool, error) {
+	if err := os.MkdirAll(l.replicaPath(i, "kubeconfigs"), 0o700); err != nil {
+		return false, fmt.Errorf("cannot make the provider's directory: %w", err)
+	}
+	who, err := l.Azure()
+	if err != nil {
+		return false, err
+	}
+	settings, err := l.settings(ctx, i, who)
+	if err != nil {
+		return false, err
+	}
+	text, err := json.MarshalIndent(settings, "", "  ")
+	if err != nil {
+		return false, fmt.Errorf("internal error: %w", err)
+	}
+	path := l.replicaPath(i, "settings.json")
+	if before, err := os.ReadFile(path); err == nil && bytes.Equal(before, text) {
+		return false, nil
+	}
+	if err := l.writeSecrets(ctx, i, who); err != nil {
+		return false, err
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return false, fmt.Errorf("cannot write the provider's settings: %w", err)
+	}
+	return true, nil
+}
+
+// writeSecrets gives a replica the files that its settings name, unless it has them: another
+// process may have replaced them since.
+func (l *Lab) writeSecrets(ctx context.Context, i int, who Azure) error {
+	kubeconfig, err := os.ReadFile(l.path(providerUser + ".kubeconfig"))
+	if err != nil {
+		return fmt.Errorf("cannot read the PKI: %w", err)
+	}
+	for path, content := range map[string][]byte{
+		l.replicaKubeconfig(i, ClusterID): kubeconfig,
+		l.replicaPath(i, "secret"):        []byte(who.Provider.Secret),
+	} {
+		if _, err := os.Stat(path); err == nil {
+			continue
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return fmt.Errorf("cannot write the provider's settings: %w", err)
+		}
+	}
+	if _, err := os.Stat(l.path("rp", "keys.json")); err == nil {
+		return nil
+	}
+	_, err = run(ctx, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "keys", "init",
+		l.path("rp", "keys.json"))
+	return err
+}
+
+// settings are those of a replica.
+func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
+	settings, err := l.commonSettings(ctx, who, l.CAFile(), l.replicaPath(i, "secret"))
+	if err != nil {
+		return nil, err
+	}
+	host := func(url string) string {
+		return strings.TrimPrefix(strings.TrimPrefix(url, "https://"), "http://")
+	}
+	listen := func(url string) object {
+		return object{"address": host(url), "certFile": l.path("pki", "server.crt"),
+			"keyFile": l.path("pki", "server.key")}
+	}
+	behind := listen(armURL(i))
+	behind["clientCAFile"], behind["clientNames"] = l.CAFile(), []string{"resource-manager.azuresim"}
+	// The API servers of the lab are on the machine of the replicas.
+	settings["azure"].(object)["allowLocalClusters"] = true
+	maps.Copy(settings, object{
+		"listen": listen(ReplicaURL(i)), "armListen": behind,
+		"metricsAddress": host(ProviderMetrics(i)),
+		"debugAddress":   debugAddress(i),
+		"publicURL":      ProviderURL,
+		"keysFile":       l.path("rp", "keys.json"), "installation": "flexlab",
+		"clusters": []object{
+			{"id": ClusterID, "kubeconfig": l.replicaKubeconfig(i, ClusterID), "local": true},
+			{"id": SecondClusterID, "kubeconfig": l.replicaKubeconfig(i, SecondClusterID),
+				"local": true},
+		},
+		"auditFile": l.replicaPath(i, "audit.log"),
+	})
+	if l.Members == 0 {
+		settings["dataDir"] = l.path("rp", "data")
+		return settings, nil
+	}
+	var endpoints []string
+	for j := range l.Members {
+		endpoints = append(endpoints, fmt.Sprintf("http://127.0.0.1:%d", linkPort(i, j)))
+	}
+	settings["etcd"] = object{"endpoints": endpoints, "insecure": true} // all on this machine
+	return settings, nil
+}
+
+// commonSettings are those of every provider in the lab, wherever it runs: its Azure, and what its
+// nodes are made of. The files are a CA of Azure's and the provider's secret, where it has them.
+func (l *Lab) commonSettings(
+	ctx context.Context, who Azure, caFile, secretFile string,
+) (object, error) {
+	if err := l.Mirror().Reload(ctx); err != nil { // other versions may have been built since
+		return nil, err
+	}
+	catalog, err := l.artifacts(ctx, Newest)
+	if err != nil {
+		return nil, err
+	}
+	return object{
+		"tenantId": Tenant, "caFile": caFile,
+		"authentication": object{
+			"issuers": []object{{"url": AzureURL + "/" + Tenant + "/", "tenantId": Tenant,
+				"keysURL": AzureURL + "/" + Tenant + "/discovery/v2.0/keys"}},
+			"audiences": []string{who.audience()},
+		},
+		"azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL,
+			"tenantId": Tenant, "clientId": who.Provider.ClientID, "clientSecretFile": secretFile},
+		// What fills the store for a measurement is the operator.
+		"limits": object{
+			"exceptions": object{who.Operator.ObjectID: asMuchAsCanBeSent,
+				Subscription: asMuchAsCanBeSent},
+			"quotas": object{"subscriptions": object{
+				Subscription: object{"nodes": 1_000_000, "tokens": 1_000_000}}},
+		},
+		"nodeDefaults": object{
+			"artifacts": object{"mirror": MirrorURL, "overrides": catalog.AllOverrides()},
+			"azure":     object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL}},
+	}, nil
+}
+
+// asMuchAsCanBeSent is an exception from the limits.
+const asMuchAsCanBeSent = 100_000
+
+// AllAtOnce is a rollout policy with which no node waits for another: the machines of a laboratory
+// belong to tests that do not know of each other.
+func AllAtOnce() object {
+	return object{"maxUnavailable": "100%", "canaries": 0, "soak": "PT0S", "maxFailed": 1000,
+		"maxUnknown": "100%"}
+}
+
+// registerCluster does what an operator does once: register the subscription with Resource Manager,
+// and the cluster with the provider.
+func (l *Lab) registerCluster(ctx context.Context) error {
+	if status, text, err := l.ARM(ctx, http.MethodPost, AzureURL,
+		"/subscriptions/"+Subscription+"/providers/Microsoft.ContainerService/register", "2021-04-01",
+		nil); err != nil || status != http.StatusOK {
+		return errors.Join(err, fmt.Errorf("cannot register the subscription: %d %s", status, text))
+	}
+	body := object{"location": "lab", "properties": object{
+		"kubeconfig": "flexlab", "rolloutPolicy": AllAtOnce(), "dnsServiceIP": DNSService}}
+	if status, text, err := l.ARM(ctx, http.MethodPut, ProviderURL, ClusterID, ProviderAPI,
+		body); err != nil || status/100 != 2 {
+		return errors.Join(err, fmt.Errorf("cannot register the cluster: %d %s", status, text))
+	}
+	return nil
+}
+
+// HTTPClient trusts the lab's CAs.
+func (l *Lab) HTTPClient() (*http.Client, error) {
+	pool, err := l.trusted()
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Timeout: 70 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool,
+			MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}, nil
+}
+
+// AccessToken is a token for Resource Manager.
+func (l *Lab) AccessToken(ctx context.Context, p Principal) (string, error) {
+	return l.tokenFor(ctx, p, AzureURL)
+}
+
+// TokenAt is a token for a base URL, which is Resource Manager's or a provider's own.
+func (l *Lab) TokenAt(ctx context.Context, p Principal, base string) (string, error) {
+	who, err := l.Azure()
+	if err != nil || base == AzureURL {
+		return l.AccessToken(ctx, p)
+	}
+	return l.tokenFor(ctx, p, who.audience())
+}
+
+// audience is that of tokens for the provider.
+func (a Azure) audience() string { return "api://" + a.Provider.ClientID }
+
+// tokenFor is an access token of a service principal for a resource.
+func (l *Lab) tokenFor(ctx context.Context, p Principal, resource string) (string, error) {
+	client, err := l.HTTPClient()
+	if err != nil {
+		return "", err
+	}
+	defer client.CloseIdleConnections()
+	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {p.ClientID},
+		"client_secret": {p.Secret}, "scope": {resource + "/.default"}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		AzureURL+"/"+Tenant+"/oauth2/v2.0/token", strings.NewReader(form.Encode()))
+	if err != nil {
+		return "", err
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := client.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	var answer struct {
+		Token       string `json:"access_token"`
+		Description string `json:"error_description"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return "", fmt.Errorf("cannot read the token: %w", err)
+	}
+	if answer.Token == "" {
+		return "", fmt.Errorf("cannot get a token: %s", answer.Description)
+	}
+	return answer.Token, nil
+}
+
+// ARM sends a request of the lab's operator to Resource Manager, or to the provider itself, and
+// returns status and body.
+func (l *Lab) ARM(
+	ctx context.Context, method, base, path, version string, body any,
+) (int, string, error) {
+	who, err := l.Azure()
+	if err != nil {
+		return 0, "", err
+	}
+	token, err := l.TokenAt(ctx, who.Operator, base)
+	if err != nil {
+		return 0, "", err
+	}
+	client, err := l.HTTPClient()
+	if err != nil {
+		return 0, "", err
+	}
+	defer client.CloseIdleConnections()
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return 0, "", fmt.Errorf("internal error: %w", err)
+		}
+		content = bytes.NewReader(text)
+	}
+	mark := "?"
+	if strings.Contains(path, "?") {
+		mark = "&"
+	}
+	r, err := http.NewRequestWithContext(ctx, method, base+path+mark+"api-version="+version, content)
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(text), err
+}

@@ -1,0 +1,78 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/lab/component"
+)
+
+// systemPackages are in every machine: what an Ubuntu server has, as far as it matters here.
+const systemPackages = "systemd,systemd-sysv,dbus,iproute2,iptables,nftables,ca-certificates," +
+	"kmod,procps,conntrack,socat,ethtool,mount,udev,curl,zstd"
+
+// baseSystem makes the root directory that machines are copied from, once for each set of packages.
+func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error) {
+	include := strings.Join(append([]string{systemPackages}, packages...), ",")
+	name := strings.Join(append([]string{"system-bookworm-3"}, packages...), "-")
+	dir := filepath.Join(l.Cache, name)
+	install := func(work string) error {
+		l.Say("installing a base system for machines %s", strings.Join(packages, " "))
+		_, err := run(ctx, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+include,
+			"bookworm", work)
+		return err
+	}
+	return dir, component.Once(ctx, dir, func() {}, install)
+}
+
+// sharedTrees lists the large trees of a distribution that no program edits: dpkg and Python
+// replace files there, and write into none.
+var sharedTrees = []string{"usr/share", "usr/lib/python3", "usr/lib/*-linux-gnu"}
+
+// copySystem makes the root directory of a machine. It shares the files of some trees with the base
+// system, by hard links, where one file system has both: with az they are 1.6 GB.
+func copySystem(ctx context.Context, base, root string) error {
+	if err := os.MkdirAll(filepath.Dir(root), 0o700); err != nil {
+		return err
+	}
+	if err := os.Mkdir(root, 0o755); err != nil {
+		return err
+	}
+	var own, shared []string
+	for _, dir := range []string{".", "usr", "usr/lib"} {
+		entries, err := os.ReadDir(filepath.Join(base, dir))
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			switch name := filepath.Join(dir, e.Name()); {
+			case isShared(name):
+				shared = append(shared, name)
+			case name != "usr" && name != "usr/lib":
+				own = append(own, name)
+			}
+		}
+	}
+	how := "--link"
+	if os.Link(filepath.Join(base, "etc/debian_version"), root+".link") != nil {
+		how = "--reflink=auto"
+	}
+	_ = os.Remove(root + ".link")
+	copying := func(how string, names []string) error {
+		args := []string{"--chdir=" + base, "cp", "-a", "--parents", how}
+		_, err := run(ctx, "env", slices.Concat(args, names, []string{root})...)
+		return err
+	}
+	return errors.Join(copying("--reflink=auto", own), copying(how, shared))
+}
+
+func isShared(name string) bool {
+	return slices.ContainsFunc(sharedTrees, func(pattern string) bool {
+		match, _ := filepath.Match(pattern, name)
+		return match
+	})
+}
