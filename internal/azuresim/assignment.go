@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -135,7 +136,8 @@ func (s *Sim) putAssignment(w http.ResponseWriter, c call, at int) *arm.Error {
 
 // knownPrincipal reports whether role assignments know a principal already.
 func (s *Sim) knownPrincipal(oid string) bool {
-	if made, fresh := s.made[oid]; fresh && s.now().Before(made.Add(s.knobs.Replication)) {
+	delay := s.delay(func(k Knobs) time.Duration { return k.Replication })
+	if made, fresh := s.made[oid]; fresh && s.now().Before(made.Add(delay)) {
 		return false
 	}
 	return slices.ContainsFunc(s.world.Applications,

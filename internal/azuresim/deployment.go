@@ -173,7 +173,7 @@ func active(d *deployment) *arm.Error {
 // operations take.
 func (s *Sim) final(d *deployment) bool {
 	return d.state == canceled || (d.state == succeeded || d.state == failed) &&
-		!s.now().Before(d.began.Add(s.knobs.OperationTime))
+		!s.now().Before(d.began.Add(s.operationTime()))
 }
 
 func (s *Sim) stateOf(d *deployment) string {

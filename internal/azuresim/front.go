@@ -388,7 +388,7 @@ type operation struct {
 
 // begin starts a long-running operation and returns the URL of its status.
 func (s *Sim) begin(c call) string {
-	op := operation{id: uuid.NewString(), began: s.now(), takes: s.knobs.OperationTime,
+	op := operation{id: uuid.NewString(), began: s.now(), takes: s.operationTime(),
 		outcome: "Succeeded"}
 	s.operations[op.id] = op
 	return fmt.Sprintf("%s/subscriptions/%s/providers/Microsoft.ContainerService/locations/lab/"+

@@ -2,6 +2,7 @@ package azuresim
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -54,35 +55,85 @@ type Fault struct {
 }
 
 // Adjust changes the knobs.
-func (s *Sim) Adjust(f func(*Knobs)) {
+func (s *Sim) Adjust(f func(*Knobs)) { s.AdjustFor("", f) }
+
+// AdjustFor changes the knobs that the requests of a client meet, by its address, in place of those
+// for all: lifetime and skew of its tokens, and faults. Delays hold for all clients, and the longest
+// counts.
+func (s *Sim) AdjustFor(client string, f func(*Knobs)) {
 	s.start()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f(&s.knobs)
+	k := s.knobs[client]
+	f(&k)
+	s.knobs[client] = k
+}
+
+// clientOf returns the address that a request comes from.
+func clientOf(r *http.Request) string {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	return host
+}
+
+// knobsOf returns whose knobs a request meets.
+func (s *Sim) knobsOf(r *http.Request) string {
+	if _, own := s.knobs[clientOf(r)]; own {
+		return clientOf(r)
+	}
+	return ""
+}
+
+// operationTime returns the duration of a long-running operation.
+func (s *Sim) operationTime() time.Duration {
+	return s.delay(func(k Knobs) time.Duration { return k.OperationTime })
+}
+
+// delay returns the longest of a delay in all knobs.
+func (s *Sim) delay(of func(Knobs) time.Duration) (longest time.Duration) {
+	for _, k := range s.knobs {
+		longest = max(longest, of(k))
+	}
+	return longest
+}
+
+// hit is a service that a client has asked.
+type hit struct {
+	service Service
+	client  string
 }
 
 // Requests returns how many requests a service has received.
-func (s *Sim) Requests(of Service) int {
+func (s *Sim) Requests(of Service) int { return s.requests("")[of] }
+
+// requests returns how many requests each service has received of a client, or of all.
+func (s *Sim) requests(client string) map[Service]int {
 	s.start()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hits[of]
+	counts := map[Service]int{}
+	for h, n := range s.hits {
+		if client == "" || h.client == client {
+			counts[h.service] += n
+		}
+	}
+	return counts
 }
 
 // fault counts a request and answers it wrongly, if it is to be; true if it did.
 func (s *Sim) fault(service Service, w http.ResponseWriter, r *http.Request) bool {
 	s.mu.Lock()
-	s.hits[service]++
-	f, there := s.knobs.Faults[service]
+	s.hits[hit{service, clientOf(r)}]++
+	faults := s.knobs[s.knobsOf(r)].Faults
+	f, there := faults[service]
 	if there && !strings.Contains(strings.ToLower(r.URL.Path), strings.ToLower(f.Match)) {
 		there = false
 	}
 	if there && f.Times > 0 {
 		if left := f; left.Times > 1 {
 			left.Times--
-			s.knobs.Faults[service] = left
+			faults[service] = left
 		} else {
-			delete(s.knobs.Faults, service)
+			delete(faults, service)
 		}
 	}
 	s.mu.Unlock()
@@ -118,17 +169,17 @@ func (f Fault) answer(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// Control is the handler by which a program is steered: its knobs (GET, PUT /knobs), what it has
-// seen (GET /requests), who there is and what they may (PUT /applications; GET, PUT, DELETE
+// Control is the handler by which a program is steered: its knobs (GET, PUT /knobs?client=ADDRESS;
+// without a client those for all), what it has seen (GET /requests?client=ADDRESS), who there is and what they may (PUT /applications; GET, PUT, DELETE
 // /assignments; GET /machines; POST /approve), and what there is (PUT /subscriptions, /clusters). It has no
 // authentication: it belongs on loopback.
 func (s *Sim) Control() http.Handler {
 	s.start()
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /knobs", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /knobs", func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		_ = json.NewEncoder(w).Encode(s.knobs)
+		_ = json.NewEncoder(w).Encode(s.knobs[r.URL.Query().Get("client")])
 	})
 	mux.HandleFunc("PUT /knobs", func(w http.ResponseWriter, r *http.Request) {
 		var k Knobs
@@ -136,12 +187,10 @@ func (s *Sim) Control() http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		s.Adjust(func(now *Knobs) { *now = k })
+		s.AdjustFor(r.URL.Query().Get("client"), func(now *Knobs) { *now = k })
 	})
-	mux.HandleFunc("GET /requests", func(w http.ResponseWriter, _ *http.Request) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		_ = json.NewEncoder(w).Encode(s.hits)
+	mux.HandleFunc("GET /requests", func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(s.requests(r.URL.Query().Get("client")))
 	})
 	mux.HandleFunc("PUT /applications", func(w http.ResponseWriter, r *http.Request) {
 		var a Application

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
@@ -100,12 +101,12 @@ type grant struct {
 // effective returns the roles that a principal has at a scope now, itself and by its groups.
 func (s *Sim) effective(principal, scope string) []grant {
 	var grants []grant
-	ids := s.identities(principal)
+	ids, delay := s.identities(principal), s.delay(func(k Knobs) time.Duration { return k.Propagation })
 	for _, a := range s.world.Assignments {
 		if !ids[strings.ToLower(a.PrincipalID)] || !s.within(scope, a.Scope) {
 			continue
 		}
-		if made, fresh := s.made[a.Name]; fresh && s.now().Before(made.Add(s.knobs.Propagation)) {
+		if made, fresh := s.made[a.Name]; fresh && s.now().Before(made.Add(delay)) {
 			continue
 		}
 		if role, ok := s.role(a.RoleID); ok {

@@ -30,8 +30,8 @@ type Sim struct {
 
 	once  sync.Once
 	mu    sync.Mutex
-	knobs Knobs
-	hits  map[Service]int
+	knobs map[string]Knobs // by client's address; "" for all
+	hits  map[hit]int
 	key   *rsa.PrivateKey
 	world World
 	// made is when principals and role assignments came to be: replication and propagation count
@@ -57,7 +57,7 @@ func (s *Sim) start() {
 			panic("internal error: no randomness: " + err.Error())
 		}
 		s.key = key
-		s.hits, s.made = map[Service]int{}, map[string]time.Time{}
+		s.knobs, s.hits, s.made = map[string]Knobs{}, map[hit]int{}, map[string]time.Time{}
 		s.resources, s.operations = map[string]map[string]any{}, map[string]operation{}
 		s.logins, s.sessions = map[string]*login{}, map[string]string{}
 		s.deployed = map[string]*deployment{}

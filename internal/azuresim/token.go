@@ -1,6 +1,7 @@
 package azuresim
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -48,14 +49,19 @@ func (s *Sim) tenant() string {
 	return s.world.TenantID
 }
 
-func (s *Sim) lifetime() (lifetime, skew time.Duration) {
+// lifetime returns the validity of a client's tokens, and by how much their clock is ahead.
+func (s *Sim) lifetime(r *http.Request) (lifetime, skew time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lifetime = s.knobs.TokenLifetime
-	if lifetime == 0 {
-		lifetime = time.Hour
-	}
-	return lifetime, s.knobs.Skew
+	k := s.knobs[s.knobsOf(r)]
+	return cmp.Or(k.TokenLifetime, time.Hour), k.Skew
+}
+
+// skew returns the time by which Azure's own clock is ahead.
+func (s *Sim) skew() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.knobs[""].Skew
 }
 
 // audience turns a requested scope or resource into the audience; "" when there is no such
@@ -90,7 +96,7 @@ func armAudiences(r *http.Request) []string {
 
 // sign makes an access token and returns it with the seconds that it is good for.
 func (s *Sim) sign(r *http.Request, c claims) (string, int, error) {
-	lifetime, skew := s.lifetime()
+	lifetime, skew := s.lifetime(r)
 	now := s.now().Add(skew)
 	c.Issuer, c.Subject, c.TID, c.IDP = s.issuer(origin(r)), c.OID, s.tenant(), s.issuer(origin(r))
 	c.IssuedAt, c.NotBefore, c.ExpiresAt = jwt.NewNumericDate(now), jwt.NewNumericDate(now),
@@ -138,11 +144,10 @@ func (s *Sim) Verify(origin, token, audience string) (oid string, err error) {
 // verify accepts a token of our own for one of the audiences.
 func (s *Sim) verify(origin, text string, audiences []string) (claims, error) {
 	var c claims
-	_, skew := s.lifetime()
 	_, err := jwt.ParseWithClaims(text, &c,
 		func(*jwt.Token) (any, error) { return s.key.Public(), nil },
 		jwt.WithValidMethods([]string{"RS256"}), jwt.WithIssuer(s.issuer(origin)),
-		jwt.WithTimeFunc(func() time.Time { return s.now().Add(skew) }),
+		jwt.WithTimeFunc(func() time.Time { return s.now().Add(s.skew()) }),
 		jwt.WithLeeway(5*time.Minute), jwt.WithExpirationRequired())
 	if err != nil {
 		return c, err

@@ -42,9 +42,34 @@ func connectedToArc(t *testing.T, m lab.Machine, name string) string {
 	if err := os.Remove(filepath.Join(m.Root, "root/connect.json")); err != nil {
 		t.Fatal(err)
 	}
-	id := "/subscriptions/" + lab.Subscription +
+	principal := arcPrincipal(t, name)
+	if principal == "" {
+		t.Fatalf("%s has no identity in Azure", name)
+	}
+	t.Cleanup(func() {
+		_, _, _ = bench.ARM(context.Background(), http.MethodDelete, lab.AzureURL, arcID(name),
+			"2024-07-10", nil)
+		azure(t, http.MethodDelete, "/assignments?principal="+principal, nil)
+	})
+	azure(t, http.MethodPut, "/assignments", azuresim.Assignment{Scope: lab.ClusterID,
+		RoleID: clusterUser, PrincipalID: principal})
+	return principal
+}
+
+// arcID is the resource of an Arc machine.
+func arcID(name string) string {
+	return "/subscriptions/" + lab.Subscription +
 		"/resourceGroups/flexlab/providers/Microsoft.HybridCompute/machines/" + name
-	_, text, err := bench.ARM(t.Context(), http.MethodGet, lab.AzureURL, id, "2024-07-10", nil)
+}
+
+// arcPrincipal returns the object id of an Arc machine's identity, "" without such a machine.
+func arcPrincipal(t *testing.T, name string) string {
+	t.Helper()
+	status, text, err := bench.ARM(t.Context(), http.MethodGet, lab.AzureURL, arcID(name),
+		"2024-07-10", nil)
+	if err == nil && status == http.StatusNotFound {
+		return ""
+	}
 	var machine struct {
 		Identity struct {
 			PrincipalID string `json:"principalId"`
@@ -53,14 +78,22 @@ func connectedToArc(t *testing.T, m lab.Machine, name string) string {
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &machine)
 	}
-	if err != nil || machine.Identity.PrincipalID == "" {
-		t.Fatalf("the machine's identity: %v: %s", err, text)
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("the Arc machine %s: %v: %d %s", name, err, status, text)
 	}
-	t.Cleanup(func() {
-		_, _, _ = bench.ARM(context.Background(), http.MethodDelete, lab.AzureURL, id, "2024-07-10", nil)
-		azure(t, http.MethodDelete, "/assignments?principal="+machine.Identity.PrincipalID, nil)
-	})
-	azure(t, http.MethodPut, "/assignments", azuresim.Assignment{Scope: lab.ClusterID,
-		RoleID: clusterUser, PrincipalID: machine.Identity.PrincipalID})
 	return machine.Identity.PrincipalID
+}
+
+// arcLeft fails if a machine that has left Azure, whose identity had a principal, is there still,
+// or its roles.
+func arcLeft(t *testing.T, name, principal string) {
+	t.Helper()
+	if id := arcPrincipal(t, name); id != "" {
+		t.Errorf("the Arc machine %s is left", name)
+	}
+	for _, a := range assignments(t) {
+		if a.PrincipalID == principal {
+			t.Errorf("the role assignment %+v is left", a)
+		}
+	}
 }

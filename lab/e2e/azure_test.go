@@ -30,14 +30,11 @@ func azure(t *testing.T, method, path string, body any) string {
 	return out
 }
 
-// The tests that use the one Azure of the lab, its resource provider or their knobs, beside those
-// that do not. One after the other come those that turn a knob, and those of an operator, who
-// counts the provider's nodes, kills it, and looks at all roles; what neither minds is beside them.
+// The tests that use the one Azure of the lab and its resource provider. An operator counts the
+// provider's nodes, kills it, and looks at all roles: those tests come one after the other, and
+// beside them only what does not mind.
 func TestAzure(t *testing.T) {
 	t.Parallel()
-	t.Run("Identities", identities)
-	t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)
-	t.Run("BadSecret", badSecret)
 	t.Run("Beside", func(t *testing.T) {
 		t.Run("Proxy", behindProxy)
 		t.Run("Chart", chart) // whose provider is its own
@@ -50,6 +47,9 @@ func TestAzure(t *testing.T) {
 		})
 	})
 	t.Run("Together", func(t *testing.T) {
+		t.Run("Identities", identities)
+		t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)
+		t.Run("BadSecret", badSecret)
 		t.Run("Follows", follows)
 		t.Run("Extension", azExtension)
 		t.Run("Budget", oneBudget)
@@ -65,25 +65,22 @@ func TestAzure(t *testing.T) {
 // Every identity makes a real kubelet join; a pod runs, the second bootstrap does nothing, no
 // secret shows, and unbootstrap gives the machine back and leaves nothing in Azure.
 func identities(t *testing.T) {
-	assignments := azure(t, http.MethodGet, "/assignments", nil)
-	t.Run("each", func(t *testing.T) {
-		for _, auth := range []string{"servicePrincipal", "managedIdentity", "arc"} {
-			t.Run(auth, func(t *testing.T) {
-				t.Parallel()
-				joinsAndLeaves(t, auth)
-			})
-		}
-	})
-	if now := azure(t, http.MethodGet, "/assignments", nil); now != assignments {
-		t.Errorf("role assignments before and after:\n%s\n%s", assignments, now)
-	}
-	if machines := azure(t, http.MethodGet, "/machines", nil); strings.TrimSpace(machines) != "[]" {
-		t.Errorf("Arc machines are left: %s", machines)
+	t.Parallel()
+	for _, auth := range []string{"servicePrincipal", "managedIdentity", "arc"} {
+		t.Run(auth, func(t *testing.T) {
+			t.Parallel()
+			joinsAndLeaves(t, auth)
+		})
 	}
 }
 
-// joinsAndLeaves is the life of a machine with one identity. That of an Arc machine turns knobs,
-// which only delay what is new in Azure: the others have what they need.
+// knobs sets the knobs of the lab's Azure for one machine. Their delays hold for all: others wait.
+func knobs(t *testing.T, m lab.Machine, k azuresim.Knobs) {
+	t.Helper()
+	azure(t, http.MethodPut, "/knobs?client="+m.IP, k)
+}
+
+// joinsAndLeaves is the life of a machine with one identity.
 func joinsAndLeaves(t *testing.T, auth string) {
 	name := "id-" + strings.ToLower(auth[:3])
 	m := bareMachine(t, name)
@@ -98,9 +95,9 @@ func joinsAndLeaves(t *testing.T, auth string) {
 	// what takes minutes in Azure takes seconds here; a clock behind makes tokens older
 	// than the roles
 	if auth == "arc" {
-		azure(t, http.MethodPut, "/knobs", azuresim.Knobs{Replication: 3 * time.Second,
-			Propagation: 4 * time.Second, Skew: -10 * time.Second})
-		t.Cleanup(func() { azure(t, http.MethodPut, "/knobs", azuresim.Knobs{}) })
+		knobs(t, m, azuresim.Knobs{Replication: 3 * time.Second, Propagation: 4 * time.Second,
+			Skew: -10 * time.Second})
+		t.Cleanup(func() { knobs(t, m, azuresim.Knobs{}) })
 	}
 	var run []string
 	if auth == "arc" { // as the service does it: dpkg, azcmagent and az inherit the sandbox
@@ -128,8 +125,15 @@ func joinsAndLeaves(t *testing.T, auth string) {
 	if out := must(t, m, "bootstrap"); !strings.Contains(out, "nothing to do") {
 		t.Errorf("the second bootstrap did something: %s", out)
 	}
+	var principal string
+	if auth == "arc" {
+		principal = arcPrincipal(t, name)
+	}
 	if out, code := inside(t, m, append(run, "aks-flex-node", "unbootstrap", "--yes")...); code != 0 {
 		t.Fatalf("unbootstrap: exit code %d\n%s", code, out)
+	}
+	if auth == "arc" {
+		arcLeft(t, name, principal)
 	}
 	if err := os.Remove(filepath.Join(m.Root, "root/.pattern")); err != nil {
 		t.Error(err)
@@ -274,9 +278,10 @@ const shortLife = 40 * time.Second
 // Tokens that live shortly are replaced in time, an outage of Entra ID is survived, many processes
 // make one request, and a role that is taken away is gone.
 func tokensExpireAndRolesGo(t *testing.T) {
-	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{TokenLifetime: shortLife})
-	t.Cleanup(func() { azure(t, http.MethodPut, "/knobs", azuresim.Knobs{}) })
+	t.Parallel()
 	m := bareMachine(t, "expiry-1")
+	knobs(t, m, azuresim.Knobs{TokenLifetime: shortLife})
+	t.Cleanup(func() { knobs(t, m, azuresim.Knobs{}) })
 	configureAs(t, m, lab.Newest, "arc")
 	must(t, m, "bootstrap")
 	get := func() (string, int) {
@@ -301,9 +306,10 @@ func tokensExpireAndRolesGo(t *testing.T) {
 	if len(seen) < 3 {
 		t.Errorf("%d tokens in 40 s, want at least 3", len(seen))
 	}
-	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{})
+	knobs(t, m, azuresim.Knobs{})
 	count := func() (n map[azuresim.Service]int) {
-		if err := json.Unmarshal([]byte(azure(t, http.MethodGet, "/requests", nil)), &n); err != nil {
+		text := azure(t, http.MethodGet, "/requests?client="+m.IP, nil)
+		if err := json.Unmarshal([]byte(text), &n); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -320,20 +326,14 @@ cat /tmp/token-* | sort -u | wc -l`
 	if n := count()[azuresim.Entra] - before[azuresim.Entra]; n != 1 {
 		t.Errorf("50 processes have made %d requests to the issuer, want 1", n)
 	}
-	azure(t, http.MethodPut, "/knobs",
-		azuresim.Knobs{Faults: map[azuresim.Service]azuresim.Fault{azuresim.Entra: {Outage: true,
-			Match: "token"}}})
+	knobs(t, m, azuresim.Knobs{Faults: map[azuresim.Service]azuresim.Fault{
+		azuresim.Entra: {Outage: true, Match: "token"}}})
 	if out, code := get(); code != 0 {
 		t.Errorf("during an outage: %s", out)
 	}
-	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{})
-	var assignments []azuresim.Assignment
-	if err := json.Unmarshal([]byte(azure(t, http.MethodGet, "/assignments", nil)),
-		&assignments); err != nil {
-		t.Fatal(err)
-	}
-	azure(t, http.MethodDelete, "/assignments?principal="+assignments[len(assignments)-1].PrincipalID,
-		nil)
+	knobs(t, m, azuresim.Knobs{})
+	principal := arcPrincipal(t, m.Name)
+	azure(t, http.MethodDelete, "/assignments?principal="+principal, nil)
 	eventually(t, "the API server to refuse the node", func() bool {
 		out, code := get()
 		return code != 0 && strings.Contains(out, "Forbidden")
@@ -344,9 +344,7 @@ cat /tmp/token-* | sort -u | wc -l`
 		!strings.Contains(out, "kubectl delete node expiry-1") {
 		t.Errorf("unbootstrap: exit code %d\n%s", code, out)
 	}
-	if machines := azure(t, http.MethodGet, "/machines", nil); strings.TrimSpace(machines) != "[]" {
-		t.Errorf("Arc machines are left: %s", machines)
-	}
+	arcLeft(t, m.Name, principal)
 }
 
 // loginCLI is a shell that has the lab's Azure as its cloud.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 // A secret that is not good is refused while the old one keeps working, and a bad configuration is
 // taken back with Azure switched off.
 func badSecret(t *testing.T) {
+	t.Parallel()
 	m := bareMachine(t, "badsecret-1")
 	configureAs(t, m, lab.Newest, "servicePrincipal", func(c map[string]any) {
 		section(c, "azure")["kubeletCredential"] = "token"
@@ -80,10 +80,10 @@ func badSecret(t *testing.T) {
 			_, code := inside(t, m, "test", "-e", "/run/fragile")
 			return code == 0
 		})
-		t.Cleanup(func() { azure(t, http.MethodPut, "/knobs", azuresim.Knobs{}) })
+		t.Cleanup(func() { knobs(t, m, azuresim.Knobs{}) })
 		off := azuresim.Fault{Outage: true}
 		faults := map[azuresim.Service]azuresim.Fault{azuresim.Entra: off, azuresim.ARM: off}
-		azure(t, http.MethodPut, "/knobs", azuresim.Knobs{Faults: faults})
+		knobs(t, m, azuresim.Knobs{Faults: faults})
 		if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 1 {
 			t.Errorf("bootstrap: %v\n%s", err, out.String())
 		}
@@ -93,7 +93,7 @@ func badSecret(t *testing.T) {
 		}
 		works(t)
 		steady(t, m, 5*time.Second)
-		azure(t, http.MethodPut, "/knobs", azuresim.Knobs{})
+		knobs(t, m, azuresim.Knobs{})
 		if err := bench.Write(m, lab.ConfigPath, 0o600, good); err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ import (
 func follows(t *testing.T) {
 	t.Parallel()
 	list := ways(t) // who there is in Azure is made before; the nodes come beside each other
-	assigned, machines := assignments(t), azure(t, http.MethodGet, "/machines", nil)
+	assigned := rolesOf(t, list)
 	t.Run("ways", func(t *testing.T) {
 		for _, w := range list {
 			t.Run(w.name, func(t *testing.T) {
@@ -31,7 +31,7 @@ func follows(t *testing.T) {
 			tutorial(t, bareMachine(t, "edge-1", "azure-cli"))
 		})
 	})
-	arcRemains(t, list, assigned, machines)
+	arcRemains(t, list, assigned)
 }
 
 // followsAs is the life of one node.

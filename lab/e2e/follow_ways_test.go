@@ -17,7 +17,9 @@ import (
 // way is a way in which a node proves its identity.
 type way struct {
 	name, node string
-	m          lab.Machine
+	// principal is the object id of its identity, if the test has given that its roles.
+	principal string
+	m         lab.Machine
 	// endpoint has the URL that it polls. brief leaves out the steps that all ways share.
 	endpoint string
 	brief    bool
@@ -84,8 +86,8 @@ func principalWay(t *testing.T, name string, n int, kubernetes desired) way {
 		}}
 	}
 	return way{
-		name: name, node: fmt.Sprintf("follow-%d", n), auth: auth(first), next: auth(second),
-		grant: nothing, revoke: func(t *testing.T) { has(t, second) },
+		name: name, node: fmt.Sprintf("follow-%d", n), principal: object,
+		auth: auth(first), next: auth(second), grant: nothing, revoke: func(t *testing.T) { has(t, second) },
 	}
 }
 
@@ -133,7 +135,7 @@ func arcWay(t *testing.T) way {
 	assign(t, principal, contributor)
 	arc := desired{"method": "arc"}
 	return way{
-		name: "arc", node: m.Name, m: m,
+		name: "arc", node: m.Name, principal: principal, m: m,
 		auth: desired{"azureAuth": arc, "kubernetesAuth": desired{"useAzureAuth": true}},
 		next: desired{"azureAuth": arc, "kubernetesAuth": desired{
 			"useAzureAuth": true, "kubeletCredential": "token"}},
@@ -165,11 +167,19 @@ func assignments(t *testing.T) (list []azuresim.Assignment) {
 	return list
 }
 
-// arcRemains fails unless all that was in Azure before is there still, and nothing else but the
-// role that was granted meanwhile: the roles, the Arc machine of the owner, and its connection.
-func arcRemains(t *testing.T, list []way, assigned []azuresim.Assignment, machines string) {
+// rolesOf lists the role assignments of the identities that poll.
+func rolesOf(t *testing.T, list []way) []azuresim.Assignment {
 	t.Helper()
-	now := assignments(t)
+	return slices.DeleteFunc(assignments(t), func(a azuresim.Assignment) bool {
+		return !slices.ContainsFunc(list, func(w way) bool { return w.principal == a.PrincipalID })
+	})
+}
+
+// arcRemains fails unless all that the ways had in Azure before is there still, and nothing else but
+// the role that was granted meanwhile: the roles, the Arc machine of the owner, and its connection.
+func arcRemains(t *testing.T, list []way, assigned []azuresim.Assignment) {
+	t.Helper()
+	now := rolesOf(t, list)
 	for _, a := range assigned {
 		if !slices.Contains(now, a) {
 			t.Errorf("the role assignment %+v is gone", a)
@@ -178,12 +188,12 @@ func arcRemains(t *testing.T, list []way, assigned []azuresim.Assignment, machin
 	if len(now) != len(assigned)+1 {
 		t.Errorf("role assignments before and after:\n%+v\n%+v", assigned, now)
 	}
-	if is := azure(t, http.MethodGet, "/machines", nil); is != machines {
-		t.Errorf("Arc machines before and after: %s, %s", machines, is)
-	}
 	for _, w := range list {
 		if w.name != "arc" {
 			continue
+		}
+		if is := arcPrincipal(t, w.node); is != w.principal {
+			t.Errorf("the Arc machine's principal before and after: %s, %s", w.principal, is)
 		}
 		if out, code := inside(t, w.m, "azcmagent", "show", "--json"); code != 0 ||
 			!strings.Contains(out, w.node) {
