@@ -58,15 +58,16 @@ build-arm64: ## Build the agent for arm64 into bin/arm64/
 
 check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz briefly, generated docs
 
+STATICCHECK = $(GO) tool -modfile='$(CURDIR)/test/tools/go.mod' staticcheck
 lint: export GOGC = 400
 lint: ## gofmt, vet, staticcheck
 	@test -z "$$(gofmt -l *.go api cmd docs internal lab manifests packaging scripts test testdata | tee /dev/stderr)" || \
 		{ echo "run gofmt -w on the files above"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags azurite ./internal/rp/credential
-	$(GO) tool staticcheck ./...
+	$(STATICCHECK) ./...
 	for module in lab packaging; do \
-		(cd $$module && $(GO) vet ./... && $(GO) tool staticcheck ./...) || exit 1; \
+		(cd $$module && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; \
 	done
 
 race: ## Unit tests and stories with the race detector

@@ -1,7 +1,9 @@
 package flexnode
 
 import (
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -174,6 +176,20 @@ func TestArrows(t *testing.T) {
 				t.Errorf("%s imports %s, which it must not", rule.room, imported)
 			}
 		}
+	}
+}
+
+// The product requires at most so many modules itself. What the laboratory, the packages and the
+// linters need is required by modules of their own.
+func TestRequirements(t *testing.T) {
+	const limit = 42
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct := regexp.MustCompile(`(?m)^\t\S+ v\S+$`).FindAllString(string(text), -1)
+	if len(direct) == 0 || len(direct) > limit {
+		t.Errorf("go.mod has %d direct requirements, at most %d are allowed", len(direct), limit)
 	}
 }
 

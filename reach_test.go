@@ -1,27 +1,66 @@
 package flexnode
 
 import (
+	"bytes"
+	"encoding/json"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
 	"go/types"
+	"io"
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"golang.org/x/tools/go/packages"
 )
 
-// load returns the packages of a pattern with their types, without tests.
-func load(t *testing.T, pattern string) []*packages.Package {
+// loaded is a package with its types, and the paths that it imports.
+type loaded struct {
+	*types.Package
+	imports []string
+}
+
+// load returns the packages of a pattern, without tests.
+func load(t *testing.T, pattern string) (list []loaded) {
 	t.Helper()
-	list, err := packages.Load(&packages.Config{
-		Mode: packages.NeedName | packages.NeedImports | packages.NeedTypes | packages.NeedSyntax |
-			packages.NeedTypesInfo | packages.NeedExportFile,
-	}, pattern)
+	command := exec.Command("go", "list", "-export", "-deps",
+		"-json=ImportPath,Dir,GoFiles,Imports,Export,DepOnly", pattern)
+	out, err := command.Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cannot load %s: %v", pattern, err)
 	}
-	if packages.PrintErrors(list) > 0 || len(list) == 0 {
-		t.Fatalf("cannot load %s", pattern)
+	exports, fset := map[string]string{}, token.NewFileSet()
+	config := types.Config{Importer: importer.ForCompiler(fset, "gc",
+		func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
+	for in := json.NewDecoder(bytes.NewReader(out)); in.More(); { // what a package imports comes first
+		var p struct {
+			ImportPath, Dir, Export string
+			GoFiles, Imports        []string
+			DepOnly                 bool
+		}
+		if err := in.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		if exports[p.ImportPath] = p.Export; p.DepOnly {
+			continue
+		}
+		var files []*ast.File
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, file)
+		}
+		checked, err := config.Check(p.ImportPath, fset, files, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, loaded{checked, p.Imports})
 	}
 	return list
 }
@@ -29,11 +68,11 @@ func load(t *testing.T, pattern string) []*packages.Package {
 // reach returns, for each type with methods of its own, how many methods its receiver reaches: its
 // own, promoted ones, and those of the types of its fields, where these are types of the packages
 // below root.
-func reach(list []*packages.Package, root string) map[string]int {
+func reach(list []loaded, root string) map[string]int {
 	reached := map[string]int{}
 	for _, p := range list {
-		for _, name := range p.Types.Scope().Names() {
-			object, ok := p.Types.Scope().Lookup(name).(*types.TypeName)
+		for _, name := range p.Scope().Names() {
+			object, ok := p.Scope().Lookup(name).(*types.TypeName)
 			if !ok || object.IsAlias() {
 				continue
 			}
@@ -50,7 +89,7 @@ func reach(list []*packages.Package, root string) map[string]int {
 					}
 				}
 			}
-			reached[p.PkgPath+"."+name] = len(all)
+			reached[p.Path()+"."+name] = len(all)
 		}
 	}
 	return reached
@@ -83,13 +122,13 @@ func addMethods(all map[types.Object]bool, named *types.Named) {
 }
 
 // imported returns how many packages of ours each package imports.
-func imported(list []*packages.Package) map[string]int {
+func imported(list []loaded) map[string]int {
 	count := map[string]int{}
 	for _, p := range list {
-		count[p.PkgPath] = 0
-		for path := range p.Imports {
+		count[p.Path()] = 0
+		for _, path := range p.imports {
 			if strings.HasPrefix(path, module) {
-				count[p.PkgPath]++
+				count[p.Path()]++
 			}
 		}
 	}

@@ -63,7 +63,7 @@ the machine has joined and its pods reach no Services (docs/services.md).`,
 	cmd.Flags().StringVar(&from.caFile, "ca-file", "",
 		"trust the CAs in a PEM `file` too, for the provider alone, now and later")
 	cmd.Flags().StringVar(&from.caPin, "ca-pin", "",
-		"send the URL only to a server whose chain has a certificate with this `pin`: sha256: and the\n"+
+		"send the URL only to a server whose chain has a certificate with this `pin`: sha256: and the "+
 			"SHA-256 of its public key, of the CA or of the server; trust that certificate too")
 	cmd.Flags().BoolVar(&from.noWait, "no-wait", false, "leave the join to the service")
 	return cmd

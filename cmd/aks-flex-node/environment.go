@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/term"
+	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
@@ -47,8 +47,7 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 		Identity: follow.NodeIdentity,
 		Given:    o.reread,
 	}
-	a.Person.Terminal = !service && term.IsTerminal(int(os.Stdin.Fd())) &&
-		term.IsTerminal(int(o.stderr.Fd()))
+	a.Person.Terminal = !service && width(os.Stdin) >= 0 && width(o.stderr) >= 0
 	machine.Beat = func() {
 		if a.Beat != nil { // the service's, which comes later
 			a.Beat()
@@ -85,16 +84,24 @@ func (o *options) reread() *config.Config {
 	return &read.Config
 }
 
+// width returns how many columns a terminal has; -1 for another file.
+func width(f *os.File) int {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return -1
+	}
+	return int(size.Col)
+}
+
 // view chooses how progress is shown beside the log: drawn on a terminal, not at all in a service,
 // else as lines; end takes away what is drawn.
 func (o *options) view(service bool) (show func(progress.Event), end func()) {
-	fd := int(o.stderr.Fd())
 	switch {
 	case service:
 		return func(progress.Event) {}, func() {}
-	case term.IsTerminal(fd) && os.Getenv("TERM") != "dumb":
+	case width(o.stderr) >= 0 && os.Getenv("TERM") != "dumb":
 		terminal := progress.NewTerminal(o.stderr, func() int {
-			if w, _, err := term.GetSize(fd); err == nil && w > 20 {
+			if w := width(o.stderr); w > 20 {
 				return w
 			}
 			return 80

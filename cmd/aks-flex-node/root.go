@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -176,11 +175,11 @@ Exit codes of all commands:
 }
 
 // spellings are the other names that flags have in the documents.
-func spellings(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+func spellings[Flags any, Name ~string](_ Flags, name string) Name {
 	if name == "config-file" {
 		name = "config"
 	}
-	return pflag.NormalizedName(name)
+	return Name(name)
 }
 
 func bootstrapCommand(o *options) *cobra.Command {

@@ -142,3 +142,17 @@ func TestConfirmed(t *testing.T) {
 		t.Errorf("an interrupt says %v", err)
 	}
 }
+
+// trustedDir is a directory that only its user can change, up to the root: root may not use a
+// configuration in /tmp.
+func trustedDir(t *testing.T) string {
+	if os.Geteuid() != 0 {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp("/run", "aks-flex-node-scripts-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}

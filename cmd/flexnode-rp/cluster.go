@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
+	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/prepare"
 )
@@ -158,12 +158,18 @@ func (f *clusterFlags) run(
 	return nil
 }
 
+// isTerminal reports whether a file is a terminal: only terminals have a size.
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	return err == nil
+}
+
 // confirm asks at the terminal whether to make the changes.
 func (f *clusterFlags) confirm(cmd *cobra.Command, r prepare.Report) error {
 	if f.yes {
 		return nil
 	}
-	if in, ok := cmd.InOrStdin().(*os.File); ok && !term.IsTerminal(int(in.Fd())) {
+	if in, ok := cmd.InOrStdin().(*os.File); ok && !isTerminal(in) {
 		return errors.New("cannot ask without a terminal: give --yes, or --dry-run")
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Make %d changes in %s? [y/N] ", r.Pending(), r.Server)

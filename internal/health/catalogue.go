@@ -193,9 +193,12 @@ func judged(e Evidence, wanted func(entry) bool) []Condition {
 // Explained reports whether the services' logs say why a condition is as it is.
 func (c Condition) Explained() bool { return c.Status == False && c.of(explained) }
 
-// Ill reports whether a condition makes its node unhealthy. What is Unknown does not, nor what can
-// be False on a node that works, such as one that needs no Services.
-func (c Condition) Ill() bool { return c.Status == False && !c.of(harmless) }
+// Ill reports whether a condition makes its node unhealthy. What is Unknown does not, nor advice.
+func (c Condition) Ill() bool { return c.Status == False && !c.Advises() }
+
+// Advises reports whether a condition can be False on a node that works, such as one that needs no
+// Services.
+func (c Condition) Advises() bool { return c.of(harmless) }
 
 func (c Condition) of(u Use) bool {
 	return slices.ContainsFunc(catalogue(), func(known entry) bool {

@@ -11,8 +11,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/xt"
-	nlsocket "github.com/mdlayher/netlink"
-	"github.com/vishvananda/netlink/nl"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -123,7 +122,7 @@ const answerLimit = 10 * time.Second
 
 // withNFT calls a function with a client of nf_tables that has one socket for all calls.
 func withNFT(use func(*nftables.Conn) error) error {
-	limit := nftables.WithSockOptions(func(c *nlsocket.Conn) error {
+	limit := nftables.WithSockOptions(func(c *netlink.Conn) error {
 		return c.SetReadDeadline(time.Now().Add(answerLimit))
 	})
 	nft, err := nftables.New(nftables.AsLasting(), limit)
@@ -157,17 +156,34 @@ var noSubsystem = []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT}
 
 // nftGeneration counts the changes of a subsystem of netfilter.
 func nftGeneration(subsystem int) (uint32, error) {
-	request := nl.NewNetlinkRequest(subsystem<<8|unix.NFT_MSG_GETGEN, 0)
-	request.AddData(&nl.Nfgenmsg{Version: unix.NFNETLINK_V0})
-	found, err := request.Execute(unix.NETLINK_NETFILTER, 0)
+	found, err := askKernel(unix.NETLINK_NETFILTER, uint16(subsystem<<8|unix.NFT_MSG_GETGEN), 0,
+		make([]byte, 4)) // struct nfgenmsg, of version 0
 	if err != nil {
 		return 0, fmt.Errorf("cannot read the generation of nftables: %w", err)
 	}
 	// Its number is the first attribute of the answer, after two headers of four bytes.
-	if len(found) != 1 || len(found[0]) < 12 {
+	if len(found) != 1 || len(found[0].Data) < 12 {
 		return 0, errors.New("nftables tells no generation")
 	}
-	return binary.BigEndian.Uint32(found[0][8:]), nil
+	return binary.BigEndian.Uint32(found[0].Data[8:]), nil
+}
+
+// askKernel sends one request through netlink and returns the answer.
+func askKernel(family int, kind uint16, flags netlink.HeaderFlags, data []byte) (
+	[]netlink.Message, error,
+) {
+	conn, err := netlink.Dial(family, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(answerLimit)); err != nil {
+		return nil, err
+	}
+	return conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags},
+		Data:   data,
+	})
 }
 
 // readRule reads a rule, and whether it stops whatever comes to it.

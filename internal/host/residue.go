@@ -2,9 +2,11 @@ package host
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -120,27 +122,27 @@ func (l linux) Clear(ctx context.Context, r state.Residue, found []string) error
 }
 
 func (linux) findInterface(_ context.Context, name string) ([]string, error) {
-	_, err := netlink.LinkByName(name)
-	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
-		return nil, nil
-	}
+	list, err := net.Interfaces()
 	if err != nil {
 		return nil, fmt.Errorf("cannot find interface %s: %w", name, err)
 	}
-	return []string{name}, nil
+	if slices.ContainsFunc(list, func(i net.Interface) bool { return i.Name == name }) {
+		return []string{name}, nil
+	}
+	return nil, nil
 }
 
 func (linux) clearInterfaces(_ context.Context, _ string, names []string) error {
-	var errs []error
-	for _, name := range names {
-		link, err := netlink.LinkByName(name)
-		if err == nil {
-			err = netlink.LinkDel(link)
-		}
-		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+	list, err := net.Interfaces()
+	errs := []error{err}
+	for _, i := range list {
+		if !slices.Contains(names, i.Name) {
 			continue
 		}
-		errs = append(errs, err)
+		link := make([]byte, unix.SizeofIfInfomsg)
+		binary.NativeEndian.PutUint32(link[4:], uint32(i.Index)) // struct ifinfomsg, rtnetlink(7)
+		_, err := askKernel(unix.NETLINK_ROUTE, unix.RTM_DELLINK, netlink.Acknowledge, link)
+		errs = append(errs, except(err, unix.ENODEV))
 	}
 	return errors.Join(errs...)
 }

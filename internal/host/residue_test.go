@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -91,9 +90,9 @@ func TestInterfaces(t *testing.T) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
-	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0"}}
-	if err := netlink.LinkAdd(link); err != nil {
-		t.Fatal(err)
+	add := exec.Command("ip", "link", "add", "cni0", "type", "bridge")
+	if out, err := add.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 	r := state.Residue{Kind: state.Interfaces, Match: "cni0"}
 	found, err := linux{}.Find(t.Context(), r)

@@ -2,16 +2,17 @@ package host
 
 import (
 	"encoding/binary"
-	"errors"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -75,10 +76,14 @@ func newRouter(t *testing.T) router {
 			t.Fatal(err)
 		}
 	}
-	link := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: listening}, PeerName: sending,
+	ip := func(args ...string) error {
+		out, err := exec.Command("ip", append([]string{"link"}, args...)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("ip link %v: %w: %s", args, err, out)
+		}
+		return nil
 	}
-	if err := netlink.LinkAdd(link); err != nil {
+	if err := ip("add", listening, "type", "veth", "peer", "name", sending); err != nil {
 		t.Skip("this kernel has no pairs of interfaces: ", err)
 	}
 	if _, err := h.ReadFile("/proc/sys/net/ipv6/conf/" + listening + "/accept_ra"); err != nil {
@@ -93,11 +98,7 @@ func newRouter(t *testing.T) router {
 		}})
 	}
 	for _, name := range []string{listening, sending} {
-		link, err := netlink.LinkByName(name)
-		if err == nil {
-			err = netlink.LinkSetUp(link)
-		}
-		if err != nil {
+		if err := ip("set", name, "up"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,11 +108,13 @@ func newRouter(t *testing.T) router {
 // advertise sends advertisements, one whenever an address has come, until the kernel has its route.
 func (r router) advertise() {
 	r.t.Helper()
-	addresses, routes := make(chan netlink.AddrUpdate, 64), make(chan netlink.RouteUpdate, 64)
-	done := make(chan struct{})
-	defer close(done)
-	if err := errors.Join(netlink.AddrSubscribe(addresses, done),
-		netlink.RouteSubscribe(routes, done)); err != nil {
+	news, err := netlink.Dial(unix.NETLINK_ROUTE,
+		&netlink.Config{Groups: unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV6_ROUTE})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer news.Close()
+	if err := news.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		r.t.Fatal(err)
 	}
 	socket, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
@@ -123,17 +126,16 @@ func (r router) advertise() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	deadline := time.After(20 * time.Second)
 	for sent := r.send(socket); ; {
 		if found, err := r.h.advertised(); err == nil && len(found) > 0 {
 			return
 		}
-		select {
-		case <-addresses:
+		list, err := news.Receive()
+		if err != nil {
+			r.t.Fatalf("the kernel has not learned the route: %v; sent: %v", err, sent)
+		}
+		if list[0].Header.Type == unix.RTM_NEWADDR {
 			sent = r.send(socket)
-		case <-routes:
-		case <-deadline:
-			r.t.Fatalf("the kernel has not learned the route; sent: %v", sent)
 		}
 	}
 }

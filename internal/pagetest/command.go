@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // Part is a section that follows the commands: items, or text.
@@ -28,7 +27,7 @@ func Program(root *cobra.Command, parts ...Part) *Page {
 	}
 	p.Section("OPTIONS")
 	p.Text("Every command has these:")
-	p.flags(root.PersistentFlags())
+	p.flags(root.PersistentFlags().FlagUsages())
 	for _, part := range parts {
 		p.Section(part.Name)
 		if part.Text != "" {
@@ -53,31 +52,21 @@ func (p *Page) command(c *cobra.Command) {
 			text = c.Short + "."
 		}
 		p.Text(text)
-		p.flags(c.LocalNonPersistentFlags())
+		p.flags(c.LocalNonPersistentFlags().FlagUsages())
 	}
 	for _, below := range c.Commands() {
 		p.command(below)
 	}
 }
 
-func (p *Page) flags(flags *pflag.FlagSet) {
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" {
-			return
+// flags writes options as cobra describes them, one a line.
+func (p *Page) flags(usages string) {
+	for line := range strings.Lines(usages) {
+		term, usage, _ := strings.Cut(strings.TrimSpace(line), "   ")
+		if !strings.Contains(term, "--help") {
+			p.Item(term, strings.TrimSpace(usage))
 		}
-		term := "--" + f.Name
-		if f.Shorthand != "" {
-			term = "-" + f.Shorthand + ", " + term
-		}
-		value, usage := pflag.UnquoteUsage(f)
-		if value != "" {
-			term += " " + value
-		}
-		if f.DefValue != "" && f.DefValue != "false" {
-			usage += " (default " + f.DefValue + ")"
-		}
-		p.Item(term, usage)
-	})
+	}
 }
 
 // lower makes the first word of a title begin with a small letter, unless it is an abbreviation.

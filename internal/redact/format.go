@@ -12,18 +12,18 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
-	"sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
 // File returns the text of a file without secrets. Its name says the format: a setting that is
-// named like a secret loses its whole value, and YAML and TOML lose their comments. If the text is
-// not of its format, only the names of its settings remain.
+// named like a secret loses its whole value. TOML loses its comments, YAML becomes JSON. If the text
+// is not of its format, only the names of its settings remain.
 func (r *Redactor) File(name, text string) string {
 	switch path.Ext(name) {
 	case ".json", ".conflist":
 		return r.structured(text, readJSON, writeJSON, "")
 	case ".yaml", ".yml":
-		return r.structured(text, readYAML, yaml.Marshal, "---\n")
+		return r.structured(text, readYAML, writeJSON, "---\n")
 	case ".toml":
 		return r.structured(text, readTOML, toml.Marshal, "")
 	case ".env":
@@ -31,7 +31,7 @@ func (r *Redactor) File(name, text string) string {
 		return r.Redact(variable.ReplaceAllString(text, "${1}"+Redacted))
 	case ".conf": // of kubelet and CNI it is YAML or JSON; of systemd and sysctl it is neither
 		if docs, err := readYAML(text); err == nil && !slices.ContainsFunc(docs, isText) {
-			return r.structured(text, readYAML, yaml.Marshal, "---\n")
+			return r.structured(text, readYAML, writeJSON, "---\n")
 		}
 	}
 	if base := path.Base(name); base == "fstab" || base == "mounts" {

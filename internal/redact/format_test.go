@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
-	"sigs.k8s.io/yaml"
 )
 
 // secretOf returns a random secret of all printable characters.
@@ -42,7 +41,7 @@ func formats(t *testing.T) map[string]func(secret string) string {
 		"registry.toml":   inTOML("auth"),
 		"identity.toml":   inTOML("identitytoken"),
 		"broken.toml":     func(s string) string { return "keep = kept\n[a\npassword = '''\n" + s + "\n'''\n" },
-		"kubelet.conf":    func(s string) string { return encoded(table("passphrase", s), yaml.Marshal) },
+		"kubelet.conf":    func(s string) string { return "keep: kept\nin:\n- passphrase: " + quote(s) },
 		"comment.yaml":    func(s string) string { return "keep: kept\n# " + s + "\n---\npwd: " + quote(s) },
 		"10-net.conflist": func(s string) string { return encoded(table("credential", s), json.Marshal) },
 		"lines.json": func(s string) string {
@@ -113,7 +112,7 @@ func TestFormatsKeep(t *testing.T) {
 	for name, text := range map[string]string{
 		"proc/mounts": "overlay / overlay rw,relatime,lowerdir=/a:/b,upperdir=/c 0 0\n",
 		"etc/fstab":   "UUID=1-2 /boot/efi vfat umask=0077,nofail 0 1\n",
-		"k.conf":      "authentication:\n  webhook:\n    enabled: true\nauthorization:\n  mode: Webhook\n",
+		"k.conf":      "{\n  \"authorization\": {\n    \"mode\": \"Webhook\"\n  }\n}\n",
 		"c.toml":      "version = 3\n\n[plugins]\n  sandbox = \"pause:3.10\"\n",
 		"sysctl.conf": "net.ipv4.ip_forward = 1\n",
 		"a.json":      "{\n  \"bytes\": 12345678901234567890,\n  \"token\": null\n}\n",

@@ -9,13 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
-
-	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 // promtool runs promtool; the test is skipped where it is not installed.
@@ -113,35 +110,6 @@ func panels(t *testing.T, file string) []panel {
 		t.Fatalf("%s: uid %q: %v", file, read.UID, err)
 	}
 	return read.Panels
-}
-
-// What may be False on a node that works is no warning, and all of it is advice.
-func TestAdvice(t *testing.T) {
-	var advice []string
-	for _, c := range health.Evaluate(health.Watch, health.Evidence{}) {
-		if c.Status = health.False; !c.Ill() {
-			advice = append(advice, c.Type)
-		}
-	}
-	found := 0
-	for _, r := range rules(t, "agent.rules.yaml") {
-		how := map[string]string{"FlexNodeAgentCondition": "!~", "FlexNodeAgentAdvice": "=~"}[r.Alert]
-		if how == "" {
-			continue
-		}
-		found++
-		_, list, _ := strings.Cut(r.Expr, "type"+how+`"`)
-		list, _, _ = strings.Cut(list, `"`)
-		got := strings.Split(list, "|")
-		slices.Sort(got)
-		slices.Sort(advice)
-		if !slices.Equal(got, advice) {
-			t.Errorf("%s has %v, and advice is %v", r.Alert, got, advice)
-		}
-	}
-	if found != 2 {
-		t.Errorf("%d alerts are of conditions", found)
-	}
 }
 
 // Every expression of the dashboards is parsed, and every panel says what it shows.

@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/support"
@@ -312,11 +312,11 @@ func withSecret(t *testing.T, name, text, key, secret string) string {
 	case yaml.Unmarshal([]byte(text), &doc) == nil && len(doc) > 0:
 		doc[key] = map[string]any{"list": []string{secret}}
 		encoded, err := json.Marshal(doc)
-		if ext == ".yaml" {
-			encoded, err = yaml.Marshal(doc)
-		}
 		if err != nil {
 			t.Fatal(err)
+		}
+		if ext == ".yaml" {
+			return strings.TrimSpace(text) + "\n" + key + ":\n  list:\n  - " + string(quoted) + "\n"
 		}
 		return string(encoded)
 	case ext == ".toml":

@@ -96,7 +96,7 @@ func TestTells(t *testing.T) {
 	for _, want := range []string{
 		`aks_flex_node_build_info{version="1.2.3",`, "aks_flex_node_drifted 1\n",
 		`aks_flex_node_drift_events_total{kind="path"} 1`,
-		`aks_flex_node_condition{type="NodeReady",status="true"} 1`,
+		`aks_flex_node_condition{type="NodeReady",status="true",advice="false"} 1`,
 		`aks_flex_node_transitions_total{kind="join",result="done"} 1`,
 		"aks_flex_node_repair_budget_exhausted 1\n",
 	} {

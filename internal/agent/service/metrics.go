@@ -9,6 +9,7 @@ import (
 	"path"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,13 +61,14 @@ func (l *Live) ofTheNode() []metrics.Family {
 	}
 	var conditions, certificates, drifted, underWay []metrics.Sample
 	for _, c := range s.Conditions {
+		advice := strconv.FormatBool(c.Advises())
 		for _, status := range []health.Status{health.True, health.False, health.Unknown} {
 			value := 0.0
 			if c.Status == status {
 				value = 1
 			}
 			conditions = append(conditions,
-				sample(value, "type", c.Type, "status", strings.ToLower(string(status))))
+				sample(value, "type", c.Type, "status", strings.ToLower(string(status)), "advice", advice))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Certificates)) {

@@ -11,7 +11,6 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	bootstrap "k8s.io/cluster-bootstrap/token/api"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 )
@@ -102,7 +101,7 @@ func flawOf(r *x509.CertificateRequest, asked []certificates.KeyUsage) string {
 
 // tokenOf is the id of the bootstrap token that a request was made with, if it is one of our group.
 func tokenOf(csr *certificates.CertificateSigningRequest) (id string, ours bool) {
-	id, isToken := strings.CutPrefix(csr.Spec.Username, bootstrap.BootstrapUserPrefix)
+	id, isToken := strings.CutPrefix(csr.Spec.Username, tokenUser)
 	if !isToken || !slices.Contains(csr.Spec.Groups, TokenGroup) {
 		return "", false
 	}

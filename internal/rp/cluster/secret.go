@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	bootstrap "k8s.io/cluster-bootstrap/token/api"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -23,6 +22,10 @@ import (
 // TokenGroup is the group of the holders of our tokens: they may ask for a certificate and nothing
 // else.
 const TokenGroup = "system:bootstrappers:flexnode"
+
+// The user of a bootstrap token is tokenUser and its id; its Secret is tokenSecret and its id.
+// https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
+const tokenUser, tokenSecret = "system:bootstrap:", "bootstrap-token-"
 
 // tokenGroup is the group of this registration's tokens alone: another installation, or another
 // registration of the same API server, has another. Its length is fixed, so that the admission policy
@@ -90,7 +93,7 @@ func (t tokens) create(ctx context.Context, c store.Credential, key, token strin
 	return nil
 }
 
-func secretName(c store.Credential) string { return bootstrap.BootstrapTokenSecretPrefix + c.TokenID }
+func secretName(c store.Credential) string { return tokenSecret + c.TokenID }
 
 // refusedByPolicy reports whether a ValidatingAdmissionPolicy refused a request, rather than RBAC.
 func refusedByPolicy(err error) bool { return apierrors.IsInvalid(err) }
@@ -108,14 +111,14 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: secretName(c), Namespace: metav1.NamespaceSystem, Labels: marks,
 		},
-		Type: bootstrap.SecretTypeBootstrapToken,
+		Type: corev1.SecretTypeBootstrapToken,
 		Data: map[string][]byte{
-			bootstrap.BootstrapTokenIDKey:                          []byte(c.TokenID),
-			bootstrap.BootstrapTokenSecretKey:                      []byte(secret),
-			bootstrap.BootstrapTokenExpirationKey:                  []byte(expires),
-			bootstrap.BootstrapTokenUsagePrefix + "authentication": []byte("true"),
-			bootstrap.BootstrapTokenExtraGroupsKey:                 []byte(TokenGroup + "," + w.tokenGroup()),
-			bootstrap.BootstrapTokenDescriptionKey: []byte("flexNodeConfig " +
+			"token-id":                       []byte(c.TokenID),
+			"token-secret":                   []byte(secret),
+			"expiration":                     []byte(expires),
+			"usage-bootstrap-authentication": []byte("true"),
+			"auth-extra-groups":              []byte(TokenGroup + "," + w.tokenGroup()),
+			"description": []byte("flexNodeConfig " +
 				c.Node),
 		},
 	}

@@ -3,10 +3,7 @@ package store
 import (
 	"fmt"
 	"math"
-	"os"
 
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 )
 
@@ -48,10 +45,4 @@ func freeIn(dir string) func() (uint64, error) {
 		err := unix.Statfs(dir, &s)
 		return s.Bavail * uint64(s.Bsize), err
 	}
-}
-
-// lastWords is a log of what etcd says before it ends the process, and of nothing else.
-func lastWords() *zap.Logger {
-	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()),
-		zapcore.Lock(os.Stderr), zapcore.PanicLevel))
 }

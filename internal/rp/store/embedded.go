@@ -9,12 +9,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
-	"go.etcd.io/etcd/pkg/v3/traceutil"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
-	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 )
 
@@ -134,8 +132,8 @@ func (o Options) config(dir string) *embed.Config {
 	// database so often; no read is possible meanwhile, which takes as long as the disk does.
 	c.BackendBatchInterval = 500 * time.Millisecond
 	c.UnsafeNoFsync = o.NoSync
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(lastWords())
-	c.LogLevel = "error"
+	// It logs what it says before it ends the process, and nothing else.
+	c.LogLevel, c.LogOutputs = "panic", []string{embed.StdErrLogOutput}
 	return c
 }
 
@@ -155,32 +153,33 @@ func startEmbedded(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
 	return nil, err
 }
 
-// readOwn is Read of the etcd in this process, without its client and its log of slow steps, which
-// take longer than the reading. It does not ask for anything newer: this is the only member and has
-// applied what it says is written, so its data is the newest, and a reader need not wait for what
-// others write to the disk. It reads where writers write, which takes them a lock for so long, and
-// not a copy of that.
+// readOwn is Read of the etcd in this process, without its client, which takes longer than the
+// reading. It does not ask for anything newer: this is the only member and has applied what it says
+// is written, so its data is the newest, and a reader need not wait for what others write to the
+// disk.
 func (e *Etcd) readOwn(ctx context.Context, keys []string) (map[string]KV, int64, error) {
-	trace := traceutil.TODO()
-	view := e.server.Server.KV().Read(mvcc.SharedBufReadTxMode, trace)
-	defer view.End()
-	got := make(map[string]KV, len(keys))
-	var err error
-	trace.StepWithFunction(func() { // its own steps are not noted then
-		for _, key := range keys {
-			var found *mvcc.RangeResult
-			if found, err = view.Range(ctx, []byte(key), nil, mvcc.RangeOptions{}); err != nil {
-				return
-			}
-			for _, kv := range found.KVs {
-				got[key] = valueOf(&kv)
-			}
-		}
-	}, "read")
+	request := &etcdserverpb.TxnRequest{}
+	for _, key := range keys {
+		get := &etcdserverpb.RangeRequest{Key: []byte(key), Serializable: true}
+		request.Success = append(request.Success, &etcdserverpb.RequestOp{
+			Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: get}})
+	}
+	response, err := e.server.Server.Txn(ctx, request)
 	if err != nil {
 		return nil, 0, err
 	}
-	return got, view.Rev(), nil
+	return found(response), response.Header.Revision, nil
+}
+
+// found returns what a transaction has read.
+func found(response *etcdserverpb.TxnResponse) map[string]KV {
+	got := map[string]KV{}
+	for _, r := range response.Responses {
+		for _, kv := range r.GetResponseRange().Kvs {
+			got[string(kv.Key)] = valueOf(kv)
+		}
+	}
+	return got
 }
 
 // etcdIn is where the etcd of a data directory is.
@@ -202,7 +201,7 @@ func Restore(path, dir string) error {
 		return fmt.Errorf("cannot make the data directory: %w", err)
 	}
 	address := peer()
-	err := etcdutl.NewV3(zap.NewNop()).Restore(etcdutl.RestoreConfig{
+	err := etcdutl.NewV3(silent).Restore(etcdutl.RestoreConfig{
 		SnapshotPath: path, OutputDataDir: into, Name: member, PeerURLs: []string{address.String()},
 		InitialCluster:      member + "=" + address.String(),
 		InitialClusterToken: embed.NewConfig().InitialClusterToken,

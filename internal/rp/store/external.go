@@ -7,10 +7,8 @@ import (
 	"os"
 	"time"
 
-	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
-	"go.uber.org/zap"
 )
 
 // External says how an etcd cluster outside the process is reached. Its members need --max-txn-ops
@@ -34,21 +32,22 @@ func Dial(at External) (*Etcd, error) {
 	return &Etcd{client: client, patience: requestPatience}, nil
 }
 
+// silent is the log of a client without a server: it writes nothing.
+var silent = clientv3.NewCtxClient(context.Background()).GetLogger()
+
 // config has a member that hangs left within seconds.
 func (e External) config() (clientv3.Config, error) {
-	c := clientv3.Config{
-		Endpoints: e.Endpoints, Logger: zap.NewNop(), DialTimeout: 5 * time.Second,
-		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+	c, err := clientv3.NewClientConfig(&clientv3.ConfigSpec{
+		Endpoints: e.Endpoints, DialTimeout: 5 * time.Second,
+		KeepAliveTime: 5 * time.Second, KeepAliveTimeout: 3 * time.Second,
+		Secure: &clientv3.SecureConfig{Cacert: e.CAFile, Cert: e.CertFile, Key: e.KeyFile,
+			InsecureTransport: true}, // where there are no files, the endpoint's scheme decides
+	}, silent)
+	if err != nil {
+		return clientv3.Config{}, fmt.Errorf("cannot use etcd's certificates: %w", err)
 	}
-	if e.CAFile == "" && e.CertFile == "" {
-		return c, nil
-	}
-	var err error
-	info := transport.TLSInfo{TrustedCAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile}
-	if c.TLS, err = info.ClientConfig(); err != nil {
-		return c, fmt.Errorf("cannot use etcd's certificates: %w", err)
-	}
-	return c, nil
+	c.Logger = silent
+	return *c, nil
 }
 
 // current returns the access to a member that has all earlier writes: one that is behind would give
@@ -91,7 +90,7 @@ func Backup(ctx context.Context, from External, path string) error {
 	if err != nil {
 		return fmt.Errorf("cannot write the backup: %w", err)
 	}
-	if _, err = etcdutl.NewV3(zap.NewNop()).Save(ctx, config, path); err != nil {
+	if _, err = etcdutl.NewV3(silent).Save(ctx, config, path); err != nil {
 		return fmt.Errorf("cannot write the backup: %w", err)
 	}
 	return os.Chmod(path, 0o600)

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 )
 
 // Options are those of each member.
@@ -66,7 +66,7 @@ func config(dir, name string, o Options) (*embed.Config, error) {
 	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	c.QuotaBackendBytes, c.UnsafeNoFsync = o.Quota, o.NoSync
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	c.LogOutputs = []string{os.DevNull}
 	c.LogLevel = "error"
 	return c, nil
 }

@@ -1,23 +1,39 @@
-package main
+// Package script runs the scripts of test/stories with the program as it is built.
+package script
 
 import (
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"aks-flex-node": main})
-}
-
 // TestScripts runs the scripts of test/stories: the command as a person uses it, each line with
 // what it prints and how it exits.
 func TestScripts(t *testing.T) {
+	work := t.TempDir()
+	if os.Geteuid() == 0 { // root may not use a configuration in /tmp, which others can change
+		var err error
+		if work, err = os.MkdirTemp("/run", "aks-flex-node-scripts-"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(work) })
+	}
+	programs := filepath.Join(work, "programs")
+	build := exec.Command("go", "build", "-C", "../..", "-o", programs+"/", "./cmd/aks-flex-node")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	testscript.Run(t, testscript.Params{
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("PATH", programs+string(filepath.ListSeparator)+e.Getenv("PATH"))
+			return nil
+		},
 		Dir:         "../../test/stories",
-		WorkdirRoot: trustedDir(t),
+		WorkdirRoot: work,
 		Condition: func(name string) (bool, error) {
 			if name != "root" {
 				return false, errors.New("no such condition")
@@ -28,20 +44,6 @@ func TestScripts(t *testing.T) {
 			"exits": exits,
 		},
 	})
-}
-
-// trustedDir is a directory that only its user can change, up to the root: root may not use a
-// configuration in /tmp.
-func trustedDir(t *testing.T) string {
-	if os.Geteuid() != 0 {
-		return t.TempDir()
-	}
-	dir, err := os.MkdirTemp("/run", "aks-flex-node-scripts-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 // exits CODE COMMAND... runs a command and checks its exit code.

@@ -1,0 +1,2 @@
+// Package azuresim tests the simulated Azure with Azure's own clients.
+package azuresim
