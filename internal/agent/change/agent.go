@@ -18,7 +18,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
-	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -64,11 +63,6 @@ type Agent struct {
 
 	// Bundle is held while the configuration that a provider has delivered is written.
 	Bundle sync.Mutex
-}
-
-// Shown shows what a verb changes as the eleven steps.
-func Shown(a *Agent) *progress.Steps {
-	return &progress.Steps{Show: a.Emit, Alive: a.Alive, Log: a.Log}
 }
 
 // Input is a configuration as it was received.

@@ -11,12 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/history"
-	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
-
-// heldBack is why the configuration that was left by hand is not tried again.
-const heldBack = "held back: an operator went back to generation %.12s with `aks-flex-node rollback`"
 
 // Rollback makes this machine the node that it was: a kept generation, by default the previous one,
 // as it was rendered then. It is a change like any other: it is proved by the health gate, and one
@@ -34,13 +30,12 @@ func Rollback(ctx context.Context, a *Agent, name string) (Result, error) {
 		return Result{}, err
 	}
 	result := Result{NodeName: to.Config.Agent.NodeName}
-	view := Shown(a)
 	if h.Saved.Transition != nil {
-		err = Settle(ctx, h, nil, false, view)
+		err = Settle(ctx, h, nil, false)
 	} else {
-		err = goBack(ctx, h, to, view)
+		err = goBack(ctx, h, to)
 	}
-	result.finish(began, view.Total, err)
+	result.finish(began, h.view.Total, err)
 	return result, err
 }
 
@@ -130,12 +125,10 @@ func credentialsOf(h *Home, to *generation.Generation) (config.Credentials, erro
 }
 
 // goBack makes the transition that leads back, and carries it out.
-func goBack(ctx context.Context, h *Home, to *generation.Generation, view *progress.Steps) error {
-	credentials, err := credentialsOf(h, to)
-	if err != nil {
+func goBack(ctx context.Context, h *Home, to *generation.Generation) (err error) {
+	if h.Saved.Secrets[to.ID], err = credentialsOf(h, to); err != nil {
 		return err
 	}
-	h.Saved.Secrets[to.ID] = credentials
 	if err := withAdmin(ctx, h, h.Saved.ConfigOf(to), to); err != nil {
 		return err
 	}
@@ -149,10 +142,10 @@ func goBack(ctx context.Context, h *Home, to *generation.Generation, view *progr
 	b.Program = h.Program
 	next := following(h, transition.Decision{Kind: transition.Change, To: to.ID})
 	next.ByHand, next.Drains = true, h.Saved.Applied.Config.Drains(to.Config)
-	if err := announce(ctx, h, next, to, b, view); err != nil {
+	if err := announce(ctx, h, next, to, b); err != nil {
 		return err
 	}
-	return run(ctx, h, next, "", view)
+	return run(ctx, h, next, "")
 }
 
 // holdBack has the document of the generation that a person has left not be tried again, and the
@@ -165,7 +158,8 @@ func holdBack(ctx context.Context, w *work, t transition.Transition) error {
 	if _, held := w.Saved.Rejected.Of(from.Received); held || from.Received == w.to.Received {
 		return nil
 	}
-	r := newRejection(w.Home, &from, fmt.Sprintf(heldBack, t.To))
+	r := newRejection(w.Home, &from, fmt.Sprintf("held back: an operator went back to generation "+
+		"%.12s with `aks-flex-node rollback`", t.To))
 	r.ByHand = true
 	return w.Store.KeepRejection(ctx, r)
 }

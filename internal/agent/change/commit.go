@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path"
-	"slices"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -29,24 +27,14 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	w.bindings.FormerCA = w.Saved.Bindings.NextFormerCA(w.bindings.CA)
 	w.bindings.Answered = answeredBefore(w)
 	w.Saved.Bindings = w.bindings
-	if err := w.Store.SaveBindings(ctx); err != nil {
-		return err
-	}
-	if err := commitHistory(ctx, w, t); err != nil {
-		return err
-	}
-	previous, err := commitPointers(ctx, w, t)
+	err := inTurn(ctx, w.Store.SaveBindings,
+		func(ctx context.Context) error { return commitHistory(ctx, w, t) },
+		func(ctx context.Context) error { return commitPointers(ctx, w, t) },
+		func(ctx context.Context) error { return eraseSecrets(ctx, w) },
+		func(ctx context.Context) error { return leaveMetrics(ctx, w, t) },
+		w.Store.PublishApplied,
+		func(ctx context.Context) error { return collect(ctx, w.Home, w.to) })
 	if err != nil {
-		return err
-	}
-	if err := eraseSecrets(ctx, w); err != nil {
-		return err
-	}
-	leaveMetrics(ctx, w, t, previous)
-	if err := w.Store.PublishApplied(ctx, w.to, previous); err != nil {
-		return err
-	}
-	if err := collect(ctx, w.Home, w.to); err != nil {
 		return err
 	}
 	if err := w.release(ctx, *t); err != nil { // the record remains, and the next run goes on here
@@ -60,23 +48,18 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	return nil
 }
 
-// commitPointers makes the generation the applied one, and the one before it the previous one. It
-// returns the previous one, or nil.
-func commitPointers(
-	ctx context.Context, w *work, t *transition.Transition,
-) (*generation.Generation, error) {
+// commitPointers makes the generation the applied one, and the one before it the previous one.
+func commitPointers(ctx context.Context, w *work, t *transition.Transition) error {
 	if t.Kind == transition.Change && t.From != "" && t.From != w.to.ID {
 		if err := w.Store.Generations.Point(ctx, generation.Previous, t.From); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	for _, p := range []generation.Pointer{generation.Applied, generation.Live} {
-		if err := w.Store.Generations.Point(ctx, p, w.to.ID); err != nil {
-			return nil, err
-		}
+	if err := w.Store.Generations.Point(ctx, generation.Applied, w.to.ID); err != nil {
+		return err
 	}
-	w.Saved.Live, w.Saved.Applied = w.to, w.to
-	return w.Saved.Generations.Read(ctx, generation.Previous)
+	w.Saved.Applied = w.to
+	return goLive(ctx, w)
 }
 
 // commitHistory writes down that the generation was proved. One that a person has gone back to
@@ -158,44 +141,42 @@ func eraseOnboarding(ctx context.Context, w *work) error {
 	return w.Store.KeepBundle(ctx, without, w.config)
 }
 
-// leaveMetrics removes the metrics of the previous generation where no process writes them any
-// more: the service may not run, or may have restarted. The node is healthy all the same where they
-// remain.
-func leaveMetrics(
-	ctx context.Context, w *work, t *transition.Transition, previous *generation.Generation,
-) {
-	if t.Kind != transition.Change || previous == nil {
-		return
+// leaveMetrics removes the metrics of the generation before a change where no process writes them
+// any more: the service may not run, or may have restarted. Where they remain it only warns.
+func leaveMetrics(ctx context.Context, w *work, t *transition.Transition) error {
+	if t.Kind != transition.Change {
+		return nil
 	}
-	former := previous.Config.Agent.Metrics.Textfile
+	from, err := w.Saved.Generations.Config(t.From)
+	if err != nil {
+		return err
+	}
+	former := from.Agent.Metrics.Textfile
 	if former == "" || former == w.config.Agent.Metrics.Textfile {
-		return
+		return nil
 	}
 	if err := RemoveMetrics(ctx, w.Home, former); err != nil {
 		w.Warn("metrics of before remain in %s: %v", former, err)
 	}
+	return nil
 }
 
 // collect removes the generations that neither the pointers nor the history refer to, and the
 // artifacts that neither the node, nor the one before it, nor next refers to.
 func collect(ctx context.Context, h *Home, next *generation.Generation) error {
-	ids := []string{h.Saved.Bindings.Answered}
-	keep := map[string]bool{}
-	add := func(g *generation.Generation) {
-		if g == nil {
-			return
-		}
-		ids = append(ids, g.ID)
-		for _, dir := range g.Facts.Store {
-			keep[path.Base(dir)] = true
-		}
-	}
+	ids, kept := []string{h.Saved.Bindings.Answered}, []string(nil)
 	previous, err := h.Saved.Generations.Read(ctx, generation.Previous)
 	if err != nil {
 		return err
 	}
 	for _, g := range []*generation.Generation{next, h.Saved.Live, h.Saved.Applied, previous} {
-		add(g)
+		if g == nil {
+			continue
+		}
+		ids = append(ids, g.ID)
+		for _, dir := range g.Facts.Store {
+			kept = append(kept, path.Base(dir))
+		}
 	}
 	if list, err := h.Saved.ReadHistory(); err == nil {
 		ids = append(ids, list.IDs()...)
@@ -203,7 +184,6 @@ func collect(ctx context.Context, h *Home, next *generation.Generation) error {
 	if err := h.Store.Generations.Collect(ctx, ids...); err != nil {
 		return err
 	}
-	kept := slices.Sorted(maps.Keys(keep))
 	return artifact.Collect(h.Path(node.StoreDir), kept, h.Agent.Machine.Touched)
 }
 

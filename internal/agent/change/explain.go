@@ -19,8 +19,7 @@ func explain(ctx context.Context, w *work, cause error) error {
 	if ctx.Err() != nil {
 		return cause
 	}
-	c := w.config
-	at := w.target()
+	c, at := w.config, w.target()
 	e := inspect.NewEvidence(w.Home.Node, c)
 	inspect.ServiceEvidence(ctx, w.Home.Node, &e)
 	inspect.WithLogs(ctx, w.Home.Node, &e)
@@ -85,7 +84,10 @@ func undecided(
 	}
 	if !wrong && t.Kind == transition.Change {
 		w.Alive()
-		before := answersBefore(ctx, w, t)
+		var before health.Evidence // with the configuration applied before
+		if from, err := w.Saved.Generations.Load(t.From); err == nil {
+			inspect.ClusterEvidence(ctx, w.Home.Node, w.Saved.ConfigOf(&from), w.Saved.At(), &before)
+		}
 		w.Alive()
 		now := evaluateGate(ctx, w, t)
 		if health.Healthy(now) {
@@ -126,13 +128,4 @@ func writes(ctx context.Context, w *work) bool {
 	}
 	defer client.Close()
 	return !kube.Unavailable(client.TouchNode(ctx, w.config.Agent.NodeName, inspect.Now()))
-}
-
-// answersBefore asks the cluster the gate's questions with the configuration applied before.
-func answersBefore(ctx context.Context, w *work, t *transition.Transition) health.Evidence {
-	var e health.Evidence
-	if from, err := w.Saved.Generations.Load(t.From); err == nil {
-		inspect.ClusterEvidence(ctx, w.Home.Node, w.Saved.ConfigOf(&from), w.Saved.At(), &e)
-	}
-	return e
 }

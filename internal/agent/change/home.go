@@ -10,6 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/progress"
 )
 
 // Home holds the machine under its ledger, and all that the agent remembers of it, for one verb. A
@@ -19,7 +20,9 @@ type Home struct {
 	Agent  *Agent
 	Engine *apply.Engine
 	Store  *saved.Store
-	lock   *os.File
+	// view shows what the verb changes as the eleven steps.
+	view *progress.Steps
+	lock *os.File
 }
 
 // OpenReadOnly begins a verb that changes nothing yet: no lock, no write.
@@ -28,17 +31,18 @@ func OpenReadOnly(ctx context.Context, a *Agent) (*Home, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := NewHome(a, journal, nil)
+	h := newHome(a, journal)
 	return h, h.Open(ctx)
 }
 
-// NewHome returns a home of which nothing but the ledger was read.
-func NewHome(a *Agent, journal *apply.Journal, l *os.File) *Home {
+// newHome returns a home of which nothing but the ledger was read.
+func newHome(a *Agent, journal *apply.Journal) *Home {
 	n := inspect.NewNode(&a.Env, journal)
 	return &Home{
-		Node: n, Agent: a, lock: l,
+		Node: n, Agent: a,
 		Engine: &apply.Engine{Host: a.Machine, Disk: a.Machine, Journal: journal},
 		Store:  saved.NewStore(n.Saved, a.Machine),
+		view:   &progress.Steps{Show: a.Emit, Alive: a.Alive, Log: a.Log},
 	}
 }
 
@@ -97,5 +101,15 @@ func Acquire(a *Agent, name, verb string) (*os.File, error) {
 
 // Unopened returns a home of which nothing was read, not even the ledger.
 func Unopened(a *Agent) *Home {
-	return NewHome(a, apply.NewJournal(a.Machine, saved.StateDir, saved.LedgerFile), nil)
+	return newHome(a, apply.NewJournal(a.Machine, saved.StateDir, saved.LedgerFile))
+}
+
+// inTurn carries out steps until one fails.
+func inTurn(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }

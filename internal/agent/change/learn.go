@@ -89,7 +89,7 @@ func learnCredential(ctx context.Context, w *work) error {
 // Node, or one that another program configures, which may come with kubelet.
 func learnNetwork(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for a pod subnet, or for the cluster's own pod network")
-	_, err := waitNode(ctx, w, func(n kube.Node) bool {
+	err := waitNode(ctx, w, func(n kube.Node) bool {
 		w.bindings.PodCIDRs = kube.PodCIDRs(n)
 		w.bindings.ForeignCNI = foreignCNI(w)
 		return len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0
@@ -115,7 +115,7 @@ func subnetsFit(ctx context.Context, w *work) error {
 func learnReady(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for the Node to be Ready")
 	// When kubelet started is read again each time: the clock may be set during the wait.
-	_, err := waitNode(ctx, w, func(n kube.Node) bool {
+	err := waitNode(ctx, w, func(n kube.Node) bool {
 		is, err := w.Reader.UnitStatus(ctx, node.KubeletUnit)
 		return err == nil && kube.ReadySince(is.Since)(n)
 	})
@@ -150,17 +150,18 @@ func knowCluster(ctx context.Context, h *Home) error {
 	return h.Store.SaveBindings(ctx)
 }
 
-func waitNode(ctx context.Context, w *work, until func(kube.Node) bool) (kube.Node, error) {
+func waitNode(ctx context.Context, w *work, until func(kube.Node) bool) error {
 	client, err := access.Client(ctx, w.Home.Node, w.config, w.target())
 	for err != nil { // the issuer of its tokens may be down
 		w.Alive()
 		if !wait.Sleep(ctx, w.Every(time.Second)) {
-			return kube.Node{}, err
+			return err
 		}
 		client, err = access.Client(ctx, w.Home.Node, w.config, w.target())
 	}
 	defer client.Close()
-	return client.WaitNode(ctx, w.config.Agent.NodeName, w.Alive, until)
+	_, err = client.WaitNode(ctx, w.config.Agent.NodeName, w.Alive, until)
+	return err
 }
 
 // foreignCNI returns the network configurations on the machine that are not ours.

@@ -19,7 +19,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
-	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -37,7 +36,6 @@ type leaving struct {
 	// config is the node's, nil when it is not known; given is what the user gave, which decides
 	// who speaks to Azure.
 	config, given *config.Config
-	view          *progress.Steps
 	// server is where the API server is now, once that was found out.
 	server *inspect.Cluster
 	// remaining lists what could not be deleted elsewhere: the Node object, what is in Azure.
@@ -61,7 +59,7 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 		return Result{}, &transition.Outcome{Kind: transition.Replaced, Err: errors.New(
 			"this machine has another configuration than the one that was deleted")}
 	}
-	l := &leaving{Home: h, config: leaver(h, given), given: given, view: Shown(a)}
+	l := &leaving{Home: h, config: leaver(h, given), given: given}
 	result := Result{}
 	if l.config != nil {
 		result.NodeName = l.config.Agent.NodeName
@@ -239,8 +237,8 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 	if l.config == nil || !access.Held(l.Home.Node, *l.config) {
 		return nil
 	}
-	err := l.tellProvider(ctx)
-	if err == nil {
+	err := l.withProvider(ctx, follow.Leave)
+	if l.heard = err == nil; l.heard {
 		return nil
 	}
 	if !errors.Is(err, follow.ErrNotFollowed) {
@@ -254,13 +252,6 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, deletionTime)
 	defer cancel()
 	return client.DeleteNode(bounded, l.config.Agent.NodeName)
-}
-
-// tellProvider tells the provider that this machine leaves.
-func (l *leaving) tellProvider(ctx context.Context) error {
-	err := l.withProvider(ctx, follow.Leave)
-	l.heard = err == nil
-	return err
 }
 
 // withProvider asks the provider as the node that this machine is.
@@ -397,7 +388,9 @@ func openLedger(h *Home) error {
 	if err != nil {
 		return err
 	}
-	*h = *NewHome(h.Agent, journal, h.lock)
+	lock := h.lock
+	*h = *newHome(h.Agent, journal)
+	h.lock = lock
 	if _, err := h.Saved.Load(saved.BindingsFile, &h.Saved.Bindings); err != nil {
 		h.Warn("%v", err)
 	}

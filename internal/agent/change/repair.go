@@ -42,7 +42,7 @@ func Repair(ctx context.Context, a *Agent, things []string) (inspect.Report, err
 	}
 	t := following(h, transition.Decision{Kind: transition.Repair, To: h.Saved.Applied.ID})
 	t.Ungated, t.Things = true, things
-	return inspect.Report{Changes: drift}, run(ctx, h, t, "", Shown(a))
+	return inspect.Report{Changes: drift}, run(ctx, h, t, "")
 }
 
 // comesFirst returns the outcome of a repair or a rollback while a change is under way.

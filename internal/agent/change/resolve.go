@@ -46,24 +46,32 @@ type Target struct {
 }
 
 // Aim finds out what a configuration asks for, from this machine alone.
-func Aim(ctx context.Context, h *Home, in Input) (*Target, error) {
-	received, err := in.digest()
-	if err != nil {
-		return nil, err
+func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
+	document := in.Document
+	if document == nil {
+		if document, err = in.Config.Reveal(); err != nil {
+			return nil, err
+		}
 	}
-	t := &Target{Input: in, Received: received, Locator: NewLocator(h), At: h.Saved.At()}
+	t = &Target{
+		Input: in, Received: state.Digest(string(document)), Locator: NewLocator(h), At: h.Saved.At(),
+	}
 	if t.seen, err = h.Agent.Machine.Facts(ctx, inspect.Query(h.Node, in.Config)); err != nil {
 		return nil, err
 	}
+	swaps := slices.Clone(t.seen.SwapUnits)
+	for _, item := range inspect.StandingSwap(h.Node) { // no longer seen, since it is masked
+		swaps = append(swaps, item.Resource.Key().Name())
+	}
+	slices.Sort(swaps)
 	t.facts = node.Facts{
-		Arch: t.seen.Arch, ResolvConf: t.seen.ResolvConf, SwapUnits: slices.Clone(t.seen.SwapUnits),
+		Arch: t.seen.Arch, ResolvConf: t.seen.ResolvConf, SwapUnits: slices.Compact(swaps),
 		HostName: t.seen.HostName, StaticName: t.seen.StaticName,
 		NvidiaRuntime:    t.seen.NvidiaRuntime,
 		MetadataResolver: slices.Contains(t.seen.Resolvers, node.MetadataAddress),
+		Advertised:       advertised(h, t.seen.Advertised),
+		Firewalls:        managedFirewalls(h, in.Config, t.seen),
 	}
-	rememberedSwap(h, &t.facts)
-	t.facts.Advertised = advertised(h, t.seen.Advertised)
-	t.facts.Firewalls = managedFirewalls(h, in.Config, t.seen)
 	t.unchanged = h.Saved.Applied != nil && h.Saved.Applied.Received == t.Received &&
 		sameMachine(h, in.Config, t.facts)
 	return t, nil
@@ -85,18 +93,6 @@ func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
 	return t, nil
 }
 
-// digest identifies what was received, its secrets included.
-func (in Input) digest() (string, error) {
-	document := in.Document
-	if document == nil {
-		var err error
-		if document, err = in.Config.Reveal(); err != nil {
-			return "", err
-		}
-	}
-	return state.Digest(string(document)), nil
-}
-
 // sameMachine reports whether the machine still is as the applied generation was rendered for.
 // One whose name kubelet took, and which has another name now, is not.
 func sameMachine(h *Home, c config.Config, f node.Facts) bool {
@@ -106,16 +102,6 @@ func sameMachine(h *Home, c config.Config, f node.Facts) bool {
 		was.MetadataResolver == f.MetadataResolver &&
 		slices.Equal(was.SwapUnits, f.SwapUnits) &&
 		slices.Equal(was.Firewalls, f.Firewalls)
-}
-
-// rememberedSwap adds the swap units that an earlier run has masked: they are no longer seen on the
-// machine, but the ledger remembers them.
-func rememberedSwap(h *Home, f *node.Facts) {
-	for _, item := range inspect.StandingSwap(h.Node) {
-		f.SwapUnits = append(f.SwapUnits, item.Resource.Key().Name())
-	}
-	slices.Sort(f.SwapUnits)
-	f.SwapUnits = slices.Compact(f.SwapUnits)
 }
 
 // advertised adds to the interfaces on which the kernel would no longer listen to routers those on

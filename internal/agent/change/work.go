@@ -21,7 +21,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
-	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -39,7 +38,6 @@ type work struct {
 	// healing names those that are fetched although they are in the store.
 	healing []string
 	fetch   *artifact.Download
-	view    *progress.Steps
 	// met are the needs that are met already, deadline is when the unmet ones must be.
 	met      map[state.Need]bool
 	deadline time.Time
@@ -67,14 +65,12 @@ func (w *work) phases() map[transition.Phase]transition.Step {
 }
 
 // begin prepares the work on a transition from what is on disk.
-func begin(h *Home, t transition.Transition, view *progress.Steps) (*work, error) {
+func begin(h *Home, t transition.Transition) (*work, error) {
 	to, err := h.Saved.Generations.Load(t.To)
 	if err != nil {
 		return nil, err
 	}
-	w := &work{
-		Home: h, to: &to, config: h.Saved.ConfigOf(&to), bindings: h.Saved.Bindings, view: view,
-	}
+	w := &work{Home: h, to: &to, config: h.Saved.ConfigOf(&to), bindings: h.Saved.Bindings}
 	w.bindings.PodCIDRs = inspect.Subnets(h.Node, w.config)
 	if t.Cluster != nil {
 		w.bindings.Server, w.bindings.CA = t.Cluster.Server, t.Cluster.CA
@@ -87,7 +83,7 @@ func begin(h *Home, t transition.Transition, view *progress.Steps) (*work, error
 		node.Network:    len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0,
 		node.Ready:      w.bindings.Joined,
 	}
-	w.Engine.Emit, w.Engine.Wait = view.Changed, w.wait
+	w.Engine.Emit, w.Engine.Wait = w.view.Changed, w.wait
 	return w, nil
 }
 
@@ -97,14 +93,11 @@ func (w *work) target() inspect.Cluster {
 }
 
 // run carries out a transition, up to a phase; "" is all of it.
-func run(
-	ctx context.Context, h *Home, t transition.Transition, until transition.Phase,
-	view *progress.Steps,
-) error {
+func run(ctx context.Context, h *Home, t transition.Transition, until transition.Phase) error {
 	if err := rebind(ctx, h, &t); err != nil {
 		return err
 	}
-	w, err := begin(h, t, view)
+	w, err := begin(h, t)
 	if err != nil {
 		return err
 	}

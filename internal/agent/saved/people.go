@@ -51,11 +51,13 @@ func (s *Store) PublishCurrent(ctx context.Context, g *generation.Generation) er
 }
 
 // PublishApplied writes the configurations that were proved last and before that.
-func (s *Store) PublishApplied(
-	ctx context.Context, applied, previous *generation.Generation,
-) error {
-	return errors.Join(s.PublishCurrent(ctx, applied), s.publish(ctx, appliedFile, applied),
-		s.publish(ctx, previousFile, previous), s.PublishJoin(ctx, applied.Config.Agent.NodeName))
+func (s *Store) PublishApplied(ctx context.Context) error {
+	previous, err := s.Generations.Read(ctx, generation.Previous)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.PublishCurrent(ctx, s.Applied), s.publish(ctx, appliedFile, s.Applied),
+		s.publish(ctx, previousFile, previous), s.PublishJoin(ctx, s.Applied.Config.Agent.NodeName))
 }
 
 // PublishJoin writes what the machine is to its cluster.

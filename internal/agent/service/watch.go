@@ -124,7 +124,7 @@ func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) e
 			w.Agent.Log.Warn("cannot report what blocks the drain", "error", err)
 		}
 	}
-	err := change.Reconcile(ctx, h, "agent", t, change.Shown(w.Agent))
+	err := change.Reconcile(ctx, h, "agent", t)
 	if errors.Is(err, transition.ErrSuperseded) {
 		w.node = true // it was on its way when another verb took over
 	}
@@ -183,7 +183,7 @@ func resume(ctx context.Context, w *Watcher, before *change.Home) error {
 	case h.Saved.Transition.Kind == transition.Leave:
 		return transition.ErrSuperseded
 	}
-	return change.Settle(ctx, h, nil, false, change.Shown(w.Agent))
+	return change.Settle(ctx, h, nil, false)
 }
 
 // finishLeaving goes on with an unbootstrap that was interrupted.
