@@ -52,7 +52,6 @@ func Back(ctx context.Context, a *Agent, name string) (history.Comparison, error
 	return inspect.Compare(ctx, &a.Env, h.Saved.Applied.ID, to.ID)
 }
 
-// backTo is the generation that a rollback leads to, if there can be one.
 func backTo(ctx context.Context, h *Home, name string) (*generation.Generation, error) {
 	switch {
 	case h.Saved.Applied == nil && h.Saved.Transition == nil:
@@ -83,8 +82,7 @@ func backTo(ctx context.Context, h *Home, name string) (*generation.Generation, 
 	return to, err
 }
 
-// goingBackTo is the generation that an interrupted rollback leads to. Anything else that is under
-// way comes first, as does a rollback to another generation than the one that is named.
+// goingBackTo is where an interrupted rollback leads. All else under way comes first.
 func goingBackTo(ctx context.Context, h *Home, name string) (*generation.Generation, error) {
 	left := *h.Saved.Transition
 	if !left.GoesBack() {
@@ -97,8 +95,7 @@ func goingBackTo(ctx context.Context, h *Home, name string) (*generation.Generat
 	return to, err
 }
 
-// credentialsOf returns the credentials with which a previous generation works again: the current
-// ones, if they are of the same identity.
+// credentialsOf returns those with which a previous generation works again.
 func credentialsOf(h *Home, to *generation.Generation) (config.Credentials, error) {
 	cannot := fmt.Sprintf("cannot roll back to generation %.12s: ", to.ID)
 	if !access.Held(h.Node, to.Config) {
@@ -124,7 +121,6 @@ func credentialsOf(h *Home, to *generation.Generation) (config.Credentials, erro
 	return config.Credentials{ClientSecret: given.ClientSecret}, nil
 }
 
-// goBack makes the transition that leads back, and carries it out.
 func goBack(ctx context.Context, h *Home, to *generation.Generation) (err error) {
 	if h.Saved.Secrets[to.ID], err = credentialsOf(h, to); err != nil {
 		return err
@@ -148,8 +144,7 @@ func goBack(ctx context.Context, h *Home, to *generation.Generation) (err error)
 	return run(ctx, h, next, "")
 }
 
-// holdBack has the document of the generation that a person has left not be tried again, and the
-// one that he went back to be accepted.
+// holdBack has the document of the generation that a person has left not be tried again.
 func holdBack(ctx context.Context, w *work, t transition.Transition) error {
 	from, err := w.Saved.Generations.Load(t.From)
 	if err != nil {

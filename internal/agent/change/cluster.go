@@ -82,9 +82,8 @@ func dnsOfCluster(ctx context.Context, h *Home, t *Target, c config.Config) (str
 	return service.Spec.ClusterIP, err
 }
 
-// findAgain finds the API server again when it no longer is where it was proved to be: its name
-// does not resolve, or its certificate is of another CA. Then Azure or the configuration is asked
-// again. The target is a change when it is elsewhere, and the same cluster.
+// findAgain finds the API server again where its name no longer resolves, or its certificate is of
+// another CA. The target is a change when it is elsewhere, and the same cluster.
 func findAgain(ctx context.Context, h *Home, t *Target) error {
 	if !h.Saved.Joined() || t.moved {
 		return nil
@@ -116,9 +115,8 @@ func findAgain(ctx context.Context, h *Home, t *Target) error {
 	return sameCluster(ctx, h, c, at)
 }
 
-// sameCluster refuses to turn a node into one of another cluster: kubelet's state of the one must
-// not meet the other. The same cluster may have another address and another CA: the uid of its
-// Service default/kubernetes tells.
+// sameCluster refuses another cluster: kubelet's state of the one must not meet the other. The uid
+// of the Service default/kubernetes tells, as address and CA may change.
 func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) error {
 	if !h.Saved.Joined() || at == h.Saved.At() {
 		return nil

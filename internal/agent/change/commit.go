@@ -18,10 +18,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// commit records that the node is healthy as it is now: the generation is the applied one, its
-// bindings are the proved ones, and what no kept one refers to is removed. The previous one's
-// secret is erased, now that the new one is proved, unless the provider has not answered with the
-// new one yet. The Node is uncordoned last: while that fails the transition is not over.
+// commit records that the node is healthy: the generation is the applied one, its bindings are the
+// proved ones. Secrets of before are erased, unless the provider has not answered with the new ones
+// yet. The Node is uncordoned last: while that fails the transition is not over.
 func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	w.bindings.ClusterUID = learnCluster(ctx, w.Home, w.config, w.target())
 	w.bindings.FormerCA = w.Saved.Bindings.NextFormerCA(w.bindings.CA)
@@ -48,7 +47,6 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	return nil
 }
 
-// commitPointers makes the generation the applied one, and the one before it the previous one.
 func commitPointers(ctx context.Context, w *work, t *transition.Transition) error {
 	if t.Kind == transition.Change && t.From != "" && t.From != w.to.ID {
 		if err := w.Store.Generations.Point(ctx, generation.Previous, t.From); err != nil {
@@ -62,8 +60,7 @@ func commitPointers(ctx context.Context, w *work, t *transition.Transition) erro
 	return goLive(ctx, w)
 }
 
-// commitHistory writes down that the generation was proved. One that a person has gone back to
-// holds back the document of the one that was left.
+// commitHistory records that the generation was proved.
 func commitHistory(ctx context.Context, w *work, t *transition.Transition) error {
 	if t.Kind != transition.Join && t.Kind != transition.Change {
 		return nil
@@ -89,8 +86,8 @@ func commitHistory(ctx context.Context, w *work, t *transition.Transition) error
 }
 
 // eraseSecrets keeps only the credentials of the node as it is now, and the secret of the former
-// way to the provider. A bootstrap token serves one join, and the secret of a service principal
-// beside Arc one enrolment.
+// way to the provider. A bootstrap token serves one join, a principal's secret beside Arc one
+// enrolment.
 func eraseSecrets(ctx context.Context, w *work) error {
 	kept := w.Saved.Secrets[w.to.ID]
 	kept.BootstrapToken = ""
@@ -152,7 +149,7 @@ func leaveMetrics(ctx context.Context, w *work, t *transition.Transition) error 
 		return err
 	}
 	former := from.Agent.Metrics.Textfile
-	if former == "" || former == w.config.Agent.Metrics.Textfile {
+	if former == w.config.Agent.Metrics.Textfile {
 		return nil
 	}
 	if err := RemoveMetrics(ctx, w.Home, former); err != nil {
@@ -161,8 +158,7 @@ func leaveMetrics(ctx context.Context, w *work, t *transition.Transition) error 
 	return nil
 }
 
-// collect removes the generations that neither the pointers nor the history refer to, and the
-// artifacts that neither the node, nor the one before it, nor next refers to.
+// collect removes the generations and artifacts that nothing kept, nor next, refers to.
 func collect(ctx context.Context, h *Home, next *generation.Generation) error {
 	ids, kept := []string{h.Saved.Bindings.Answered}, []string(nil)
 	previous, err := h.Saved.Generations.Read(ctx, generation.Previous)
@@ -187,8 +183,11 @@ func collect(ctx context.Context, h *Home, next *generation.Generation) error {
 	return artifact.Collect(h.Path(node.StoreDir), kept, h.Agent.Machine.Touched)
 }
 
-// RemoveMetrics removes the file that metrics were written to.
+// RemoveMetrics removes the file that metrics were written to, "" for none.
 func RemoveMetrics(ctx context.Context, h *Home, file string) error {
+	if file == "" {
+		return nil
+	}
 	is, err := h.Agent.Machine.Observe(ctx, state.PathKey(file))
 	if _, written := is.(state.File); err != nil || !written {
 		return err

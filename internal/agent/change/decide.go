@@ -148,7 +148,6 @@ func Rest(ctx context.Context, h *Home, t *Target, s transition.Situation) error
 	return knowCluster(ctx, h)
 }
 
-// carryOn continues the transition that another run has left.
 func carryOn(
 	ctx context.Context, h *Home, t *Target, leads bool, until transition.Phase,
 ) error {
@@ -169,7 +168,6 @@ func carryOn(
 	return run(ctx, h, left, until)
 }
 
-// aimAfter aims again at a target after a transition that came first.
 func aimAfter(ctx context.Context, h *Home, t *Target) (*Target, error) {
 	if h.Saved.Transition == nil {
 		h.Note("the rollback that another run had begun is finished")
@@ -184,7 +182,6 @@ func aimAfter(ctx context.Context, h *Home, t *Target) (*Target, error) {
 	return t, h.Store.Forgive(ctx, t.Received) // a rollback that was finished holds it back
 }
 
-// following is the transition that a decision begins.
 func following(h *Home, d transition.Decision) transition.Transition {
 	t := transition.Transition{
 		Kind: d.Kind, To: d.To, Began: inspect.Stamp(),
@@ -196,7 +193,6 @@ func following(h *Home, d transition.Decision) transition.Transition {
 	return t
 }
 
-// pursue makes the transition that leads to a target, and carries it out.
 func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) error {
 	if err := unknownFirewalls(t); err != nil {
 		return err

@@ -29,8 +29,8 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 	return nil
 }
 
-// introduce tells the provider as whom kubelet requests its first certificate, if it does so with an
-// identity in Azure: the provider approves the request of that identity alone.
+// introduce tells the provider as which identity in Azure kubelet requests its certificate, since
+// the provider approves the request of that identity alone.
 func (w *work) introduce(ctx context.Context) error {
 	c, m := w.config, follow.MannerOf(w.config)
 	if c.Azure.BootstrapToken != nil || c.Azure.ShowsToken() || !m.Signs ||
@@ -53,9 +53,8 @@ func (w *work) introduce(ctx context.Context) error {
 	return follow.Introduce(ctx, question(w.Home, is, m), who)
 }
 
-// enrolWithArc makes the machine an Arc machine whose identity is authorised in the cluster. Downloads
-// go on meanwhile. A machine that is enrolled as configured is not asked about again, unless a repair
-// enrols it again.
+// enrolWithArc makes the machine an Arc machine whose identity is authorised in the cluster, while
+// downloads go on. Once enrolled, only a repair asks about it again.
 func (w *work) enrolWithArc(ctx context.Context, t *transition.Transition) error {
 	c := w.config
 	if c.Azure.AuthMode() != config.AuthArc {
@@ -98,14 +97,12 @@ func enrolArc(ctx context.Context, w *work) error {
 	return errors.Join(err, unowned(ctx, w))
 }
 
-// enrolsAgain reports whether a repair has to enrol the machine again.
 func enrolsAgain(ctx context.Context, w *work, t *transition.Transition) bool {
 	chosen := len(t.Things) == 0 || slices.Contains(t.Things, string(inspect.ArcKey))
 	return t.Kind == transition.Repair && chosen && inspect.ArcLost(ctx, w.Home.Node)
 }
 
-// renewOnboarding gives a generation that is being joined the secret that enrols the machine as it
-// is configured now: another secret makes no other document.
+// renewOnboarding gives a generation that is being joined the present secret of Arc.
 func renewOnboarding(ctx context.Context, h *Home, id string, c config.Config) error {
 	kept, given := h.Saved.Secrets[id], c.Credentials().ClientSecret
 	if c.Azure.AuthMode() != config.AuthArc || given == "" || given == kept.ClientSecret {
@@ -116,7 +113,6 @@ func renewOnboarding(ctx context.Context, h *Home, id string, c config.Config) e
 	return h.Store.SaveSecrets(ctx)
 }
 
-// installArc installs the Arc agent, where it is not installed.
 func installArc(ctx context.Context, w *work) error {
 	plan, now, _, err := w.compare(ctx)
 	if err != nil {

@@ -57,7 +57,6 @@ func explain(ctx context.Context, w *work, cause error) error {
 	return &health.UnhealthyError{Node: c.Agent.NodeName, Within: c.ReadyTimeout(), Condition: worst}
 }
 
-// failedUnitLog are the last lines of the unit that made a change fail.
 func failedUnitLog(ctx context.Context, h *Home, cause error) []string {
 	unit := node.KubeletUnit
 	if failed, ok := errors.AsType[*health.UnhealthyError](cause); ok &&
@@ -67,9 +66,9 @@ func failedUnitLog(ctx context.Context, h *Home, cause error) []string {
 	return h.Agent.Machine.Journal(ctx, unit, 10)
 }
 
-// undecided judges a gate that was not passed in time. Where nothing is found to be wrong but that
-// the API server does not answer, or does not write, the fault is elsewhere. A node that was rolled
-// back works again as soon as what it asks for answers, the issuer of its tokens included.
+// undecided judges a gate that was not passed in time. Where only the API server does not answer,
+// or does not write, the fault is elsewhere. A node that was rolled back works again as soon as
+// what it asks for answers, the issuer of its tokens included.
 func undecided(
 	ctx context.Context, w *work, t *transition.Transition, last []health.Condition,
 ) error {
@@ -104,9 +103,8 @@ func undecided(
 	return explain(ctx, w, errNotReady)
 }
 
-// excuses returns whether something else than the change is at fault for a condition: an API server
-// that does not answer, for a rollback the issuer of the tokens that it is asked with, or a cluster
-// that writes nothing down.
+// excuses returns whether something else than the change is at fault for a condition: an API
+// server, or a rollback's issuer of tokens, that does not answer, or a cluster that writes nothing.
 func excuses(
 	ctx context.Context, w *work, t *transition.Transition, last []health.Condition,
 ) func(health.Condition) bool {

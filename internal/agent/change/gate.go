@@ -24,9 +24,8 @@ const (
 	maxGatePause = 5 * time.Second
 )
 
-// gate waits until the node has proved that it is healthy: every condition of the gate holds. What
-// only a restart cures is restarted before that, once. A rollback returns to a node that was proved
-// before: it passes also while the API server does not answer.
+// gate waits until every condition of the gate holds. What only a restart cures is restarted before
+// that, once. A rollback passes also while the API server does not answer.
 func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	if err := reviveRuntime(ctx, w, t); err != nil {
 		return err
@@ -62,8 +61,8 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 // errNodeDiffers ends a wait, since only who has the lock changes the Node object and its ledger.
 var errNodeDiffers = errors.New("the Node object is not what it is to be")
 
-// untilHealthy waits until the gate is passed. It changes nothing. It ends with errNodeDiffers when
-// the Node object is to be reconciled; where that was tried just now, the conditions come first.
+// untilHealthy changes nothing. It ends with errNodeDiffers when the Node object is to be
+// reconciled; where that was tried just now, the conditions come first.
 func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried bool,
 	last *[]health.Condition) error {
 	first := w.Every(gatePause)
@@ -92,10 +91,9 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 	}
 }
 
-// holding returns those conditions of the gate that can keep it closed. A first join does not wait
-// for the renewal of a lease, for which kubelet takes ten seconds: there is nothing to go back to.
-// Versions that do not go together are the fault of a change that brings another kubelet; where the
-// API server does not say its own, the preflight knew it. No change is at fault for other subnets.
+// holding returns those conditions that can keep the gate closed. A first join does not wait for a
+// lease, which kubelet renews after ten seconds. Versions that do not go together are the fault of
+// a change that brings another kubelet. No change is at fault for other subnets.
 func holding(w *work, t *transition.Transition, gate []health.Condition) []health.Condition {
 	return slices.DeleteFunc(gate, func(c health.Condition) bool {
 		switch unknown := c.Status == health.Unknown; c.Type {
@@ -132,12 +130,10 @@ func advise(ctx context.Context, w *work, t *transition.Transition) {
 	}
 }
 
-// servicesPause is the time between a join's checks of Services: the pod that makes them work
-// arrives once the Node is Ready.
+// servicesPause is the time between a join's checks of Services.
 const servicesPause = 500 * time.Millisecond
 
-// awaitServices waits a while for Services that do not answer, and for kubelet's serving
-// certificate where the cluster issues it. It ends at once where they are there.
+// awaitServices waits a while for Services, and for a serving certificate of the cluster.
 func awaitServices(ctx context.Context, w *work) {
 	for tries := 0; ; tries++ {
 		left := health.Patience(w.evidence)
@@ -160,8 +156,8 @@ func awaitServices(ctx context.Context, w *work) {
 	}
 }
 
-// evaluateGate gathers the gate's evidence, and returns the conditions that can keep it closed. The
-// cluster is asked once what is on the machine holds, and for the pods once all else does.
+// evaluateGate returns the conditions that can keep the gate closed. The cluster is asked once what
+// is on the machine holds, and for the pods once all else does.
 func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []health.Condition {
 	e := inspect.NewEvidence(w.Home.Node, w.config)
 	inspect.ServiceEvidence(ctx, w.Home.Node, &e)
@@ -207,7 +203,6 @@ func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.E
 	}
 }
 
-// connectGate makes the client that the gate asks with, unless there is one.
 func connectGate(ctx context.Context, w *work) (err error) {
 	if w.client == nil {
 		w.client, err = access.Client(ctx, w.Home.Node, w.config, w.target())
@@ -215,7 +210,6 @@ func connectGate(ctx context.Context, w *work) (err error) {
 	return err
 }
 
-// disconnectGate closes the client that the gate asks with.
 func disconnectGate(w *work) {
 	if w.client != nil {
 		w.client.Close()

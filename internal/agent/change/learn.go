@@ -21,7 +21,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// errNotReady is why the wait for the Node ended.
 var errNotReady = errors.New("the Node did not become Ready in time")
 
 // learn waits until a need is met, and notes what was learned with it.
@@ -71,7 +70,6 @@ func learned(ctx context.Context, w *work, need state.Need) error {
 	return w.Store.SaveBindings(ctx)
 }
 
-// learnCredential waits until kubelet has its certificate.
 func learnCredential(ctx context.Context, w *work) error {
 	if !access.Held(w.Home.Node, w.config) {
 		w.view.Doing("waiting for kubelet to get its certificate")
@@ -85,8 +83,8 @@ func learnCredential(ctx context.Context, w *work) error {
 	return nil
 }
 
-// learnNetwork waits until there is a pod network: a subnet that the cluster has allocated to the
-// Node, or one that another program configures, which may come with kubelet.
+// learnNetwork waits for a subnet that the cluster has allocated to the Node, or for a network of
+// another program, which may come with kubelet.
 func learnNetwork(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for a pod subnet, or for the cluster's own pod network")
 	err := waitNode(ctx, w, func(n kube.Node) bool {
@@ -164,7 +162,6 @@ func waitNode(ctx context.Context, w *work, until func(kube.Node) bool) error {
 	return err
 }
 
-// foreignCNI returns the network configurations on the machine that are not ours.
 func foreignCNI(w *work) []string {
 	configs, err := w.Agent.Machine.CNIConfigs(w.config.Paths.CNI.ConfDir)
 	if err != nil {
@@ -173,9 +170,8 @@ func foreignCNI(w *work) []string {
 	return inspect.ForeignNetworks(configs)
 }
 
-// waiting runs a wait. In the service other verbs may have the lock meanwhile: the machine is not
-// being changed, and the record on disk says what is under way. A verb that has worked on that
-// leaves another record: then what this process remembers is no longer so, and it gives up.
+// waiting runs a wait. In the service other verbs may have the lock meanwhile. One that has worked
+// on the transition leaves another record of it: then this process gives up.
 func (w *work) waiting(ctx context.Context, do func(context.Context) error) error {
 	if !w.Agent.InService || w.lock == nil || w.Saved.Transition == nil {
 		return do(ctx)
@@ -196,11 +192,9 @@ func (w *work) waiting(ctx context.Context, do func(context.Context) error) erro
 	return err
 }
 
-// recordPause is the time after which a wait checks again that no other process has worked on what
-// it waits for.
+// recordPause is how often a wait checks that no other process has taken over.
 const recordPause = 2 * time.Second
 
-// whileOurs runs a wait, which ends early when another verb has worked on the transition.
 func whileOurs(ctx context.Context, w *work, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup

@@ -10,10 +10,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// leaveArc takes back what the agent did in Azure Arc, unless it is to stay. It asks as the
-// identity that the user gave, since the secret that enrolled the machine may have expired. A
-// machine whose resource was deleted gets that secret from the provider, and reports what is left;
-// one that is given back by hand reports that it has left.
+// leaveArc takes back what the agent did in Azure Arc, as the identity that the user gave: the
+// secret that enrolled the machine may have expired. A machine whose resource was deleted gets it
+// from the provider, and reports what is left; one given back by hand reports that it has left.
 func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 	if how.KeepArc {
 		return nil
@@ -50,8 +49,8 @@ func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 	return err
 }
 
-// withArcSecret returns a configuration with the secret that has enrolled the machine, which the
-// provider keeps; it is not on the machine. It is never written there.
+// withArcSecret adds the secret that has enrolled the machine, which only the provider keeps. It is
+// never written here.
 func (l *leaving) withArcSecret(ctx context.Context, c *config.Config) *config.Config {
 	if c.Azure.ServicePrincipal == nil || c.Azure.Onboards() {
 		return c

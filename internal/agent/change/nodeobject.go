@@ -22,8 +22,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// nodeEngine is the engine of the Node object: its own host, and a ledger of its own. Without a
-// credential nothing of the Node can be observed, which is no error. The function closes it.
+// nodeEngine is the engine of the Node object, with a ledger of its own. Without a credential
+// nothing of the Node is observed, which is no error. The function closes it.
 func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine, func(), error) {
 	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.NodeLedgerFile)
 	if err != nil {
@@ -48,8 +48,8 @@ func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine
 	}, nil
 }
 
-// capacity returns the resources that a machine has for pods. It includes what kubelet reserves, as
-// it reports soon: the pods that run had room before.
+// capacity returns the resources of a machine, with what kubelet reserves: pods that run had room
+// before.
 func capacity(c config.Config, seen host.Facts) corev1.ResourceList {
 	list := corev1.ResourceList{
 		corev1.ResourcePods:             *resource.NewQuantity(int64(c.Node.MaxPods), resource.DecimalSI),
@@ -77,10 +77,8 @@ func adoptNode(ctx context.Context, h *Home, journal *apply.Journal, c config.Co
 	return journal.Save(ctx, state.Adopt(want, seen))
 }
 
-// nodeObject makes the Node object match the generation: registered, and labelled. A deleted one is
-// created again with its pod subnets, and kubelet, which registers only when it starts, is
-// restarted: that restart is owed before anything is done. A Node that this transition has cordoned
-// remains so until it is committed.
+// nodeObject makes the Node object match the generation. For a deleted one, kubelet has to restart,
+// which is owed before anything is done. A Node that this transition has cordoned remains so.
 func nodeObject(ctx context.Context, w *work) error {
 	engine, done, err := nodeEngine(ctx, w.Home, w.target())
 	if err != nil {
@@ -115,7 +113,6 @@ func nodeObject(ctx context.Context, w *work) error {
 	return restartOwed(ctx, w)
 }
 
-// nodePlan returns the differences between the Node object and the generation.
 func nodePlan(ctx context.Context, w *work, engine *apply.Engine) (state.Plan, error) {
 	want := node.NodeObject(w.config, w.bindings.Bindings)
 	if w.Saved.Transition.Cordoned {
@@ -125,7 +122,6 @@ func nodePlan(ctx context.Context, w *work, engine *apply.Engine) (state.Plan, e
 	return chosen(plan, w.Saved.Transition), err
 }
 
-// restartOwed restarts the units whose restart is owed, and changes nothing else.
 func restartOwed(ctx context.Context, w *work) error {
 	plan, _, _, err := w.compare(ctx)
 	if err != nil {

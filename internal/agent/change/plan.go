@@ -60,8 +60,8 @@ func PlanLeave(ctx context.Context, a *Agent, how Leave) (inspect.Report, error)
 	return report, err
 }
 
-// foresee plans the whole way to a generation. Joining has two parts: what is done before kubelet
-// has a credential of its own, and what follows.
+// foresee plans the whole way to a generation: a join's part before kubelet's credential, and the
+// rest.
 func foresee(
 	ctx context.Context, h *Home, to *generation.Generation, b node.Bindings,
 ) (state.Plan, error) {
@@ -102,7 +102,6 @@ func foresee(
 	return all, nil
 }
 
-// addDownloads adds what would be downloaded, and from where.
 func addDownloads(
 	ctx context.Context, h *Home, c config.Config, arts []artifact.Artifact, report *inspect.Report,
 ) {

@@ -54,8 +54,8 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	return tryProvider(ctx, h, t)
 }
 
-// caution tells, before anything is touched, what is wrong with the machine and keeps nothing from
-// being done. Firewalls that are managed are opened with the node.
+// caution tells what is wrong with the machine and holds nothing. Managed firewalls are opened
+// anyway.
 func caution(h *Home, c config.Config, e health.Evidence) {
 	for _, caution := range health.Cautions(e) {
 		if caution.Type != health.FirewallOpen || c.Network.Firewall != config.FirewallManage {
@@ -115,8 +115,7 @@ func registered(
 	return health.Answered(client.Node(ctx, c.Agent.NodeName))
 }
 
-// unowned makes sure that the Node object which a machine is about to register is not that of
-// another machine, where no credential could tell before.
+// unowned makes sure that the Node to be registered is not that of another machine.
 func unowned(ctx context.Context, w *work) error {
 	if w.Saved.Joined() {
 		return nil
@@ -140,8 +139,7 @@ func Identifiable(ctx context.Context, h *Home, t *Target) error {
 	return t.Locator.Ready(ctx, t.Input.Config, t.seen)
 }
 
-// managedFirewalls are the owner's firewalls that a node opens: those that are found, and those
-// that it has opened, which may stop nothing only now.
+// managedFirewalls are the owner's firewalls that are found, and those that the node has opened.
 func managedFirewalls(h *Home, c config.Config, seen host.Facts) []node.Firewall {
 	if c.Network.Firewall != config.FirewallManage {
 		return nil
@@ -159,8 +157,7 @@ func managedFirewalls(h *Home, c config.Config, seen host.Facts) []node.Firewall
 	return slices.Compact(list)
 }
 
-// unknownFirewalls returns why it is not known which firewalls a new node would have to open; nil
-// where that is known, or nothing new is to be opened.
+// unknownFirewalls is why a new node's firewalls are not known; nil where that is no matter.
 func unknownFirewalls(t *Target) error {
 	if t.seen.FirewallErr == nil || t.unchanged ||
 		t.Input.Config.Network.Firewall != config.FirewallManage {

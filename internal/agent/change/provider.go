@@ -65,7 +65,7 @@ func FormerManner(h *Home) follow.Manner {
 }
 
 // answeredBefore returns the generation in whose manner the provider has answered last; "" when the
-// one that is being committed asks it in the same manner, or not at all.
+// committed one asks it in the same manner, or not at all.
 func answeredBefore(w *work) string {
 	id, former := w.Saved.Bindings.Answered, FormerManner(w.Home)
 	if !former.Asks && w.Saved.Applied != nil {
@@ -87,8 +87,8 @@ func question(h *Home, is config.Resource, ways ...follow.Manner) follow.Questio
 	}
 }
 
-// ask has the provider agree before the node is disrupted, as the node that has applied what it
-// runs. That it has is on disk before the Node is cordoned.
+// ask has the provider agree before the node is disrupted. That it has is on disk before the
+// cordon.
 func (w *work) ask(ctx context.Context, t *transition.Transition) error {
 	if t.Asks == "" {
 		return nil
@@ -102,8 +102,7 @@ func (w *work) ask(ctx context.Context, t *transition.Transition) error {
 	return err
 }
 
-// tryProvider makes sure, before a machine joins, that the provider does not refuse it. A provider
-// that does not answer is only warned of.
+// tryProvider makes sure that the provider does not refuse a machine that joins.
 func tryProvider(ctx context.Context, h *Home, t *Target) error {
 	c := t.Input.Config
 	m := follow.MannerOf(c)

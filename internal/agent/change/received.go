@@ -103,15 +103,13 @@ func forThisNode(h *Home, c config.Config) error {
 	return &OtherNodeError{Is: is, Given: given}
 }
 
-// nameOf names a node and its cluster.
 func nameOf(c config.Config) string {
 	return fmt.Sprintf("the node %s of the cluster %s", c.Agent.NodeName,
 		path.Clean(c.Azure.TargetCluster.ResourceID))
 }
 
-// hasReceived reports whether a joined machine has a delivered version already. The bootstrap token
-// in it is another one, which a node that has its certificate does not need. An Arc machine that
-// has to be enrolled again needs the secret in it.
+// hasReceived reports whether a joined machine has a delivered version already, whatever token is
+// in it now. An Arc machine that has to be enrolled again needs the secret in it.
 func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	given := d.Loaded.Resource
 	if given == nil || h.Saved.Applied == nil || !access.Held(h.Node, h.Saved.Applied.Config) ||
@@ -122,9 +120,8 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	return !(c.ArcEnabled() && c.Onboards() && inspect.ArcLost(ctx, h.Node))
 }
 
-// renewKey removes the machine's key where a new configuration URL has another enrolment secret, which
-// registers a key once: the present key may be in other hands too. The next one is made when the
-// provider is asked. It goes before the secret is on disk: after a crash the URL works again.
+// renewKey removes the machine's key where a URL has another enrolment secret: the key may be in
+// other hands too. It goes before the secret is on disk: after a crash the URL works again.
 func renewKey(ctx context.Context, h *Home, d Delivery) error {
 	given := config.JoiningOf(d.Bundle)
 	had, err := h.Records().Joining()
@@ -135,8 +132,8 @@ func renewKey(ctx context.Context, h *Home, d Delivery) error {
 	return h.Store.Remove(ctx, saved.MachineKeyFile)
 }
 
-// keepJoining keeps of a delivered version that the machine has already the secret by which it
-// registers its key, and the root certificate: the provider may know another key, and have another.
+// keepJoining takes over the enrolment secret and root certificate of a version that is known: the
+// provider may know another key, and have another certificate.
 func keepJoining(ctx context.Context, h *Home, d Delivery) error {
 	given := config.JoiningOf(d.Bundle)
 	had, err := h.Records().Joining()

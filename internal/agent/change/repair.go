@@ -56,8 +56,8 @@ func comesFirst(t transition.Transition) error {
 		t.Kind, t.Phase, finish)}
 }
 
-// toHeal names the artifacts that have to be fetched although they are in the store: what the last
-// sweep has found, and what an unbootstrap that did not end may have removed half of.
+// toHeal names the artifacts to be fetched although they are in the store: what the last sweep has
+// found, and what an unfinished unbootstrap may have removed half of.
 func toHeal(ctx context.Context, w *work, t *transition.Transition) ([]string, error) {
 	suspects := slices.Sorted(maps.Keys(w.to.Facts.Store))
 	if t.Follows != transition.Leave {
@@ -91,7 +91,6 @@ func oweHealed(ctx context.Context, w *work) error {
 	return w.Engine.Owe(ctx, units...)
 }
 
-// healed notes that the artifacts are what was verified.
 func healed(ctx context.Context, w *work) error {
 	last, known := inspect.Swept(w.Home.Node)
 	if !known || len(w.healing) == 0 {
@@ -112,8 +111,8 @@ func Unsound(
 	return artifact.Unsound(ctx, store, id, n.Alive)
 }
 
-// reviveRuntime restarts a container runtime that runs and does not serve kubelet: no change of a
-// file would have it do so. The restart is owed before anything is done.
+// reviveRuntime restarts a container runtime that does not serve kubelet. The restart is owed
+// first.
 func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error {
 	key := string(state.UnitKey(node.ContainerdUnit))
 	if len(t.Things) > 0 && !slices.Contains(t.Things, key) ||

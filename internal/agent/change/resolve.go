@@ -93,8 +93,8 @@ func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
 	return t, nil
 }
 
-// sameMachine reports whether the machine still is as the applied generation was rendered for.
-// One whose name kubelet took, and which has another name now, is not.
+// sameMachine reports whether the applied generation was rendered for this machine as it is. One
+// whose name kubelet took, and which has another name now, is another.
 func sameMachine(h *Home, c config.Config, f node.Facts) bool {
 	was, name := h.Saved.Applied.Facts, c.Agent.NodeName
 	return was.NvidiaRuntime == f.NvidiaRuntime && (was.Renames(name) || !f.Renames(name)) &&
@@ -104,9 +104,8 @@ func sameMachine(h *Home, c config.Config, f node.Facts) bool {
 		slices.Equal(was.Firewalls, f.Firewalls)
 }
 
-// advertised adds to the interfaces on which the kernel would no longer listen to routers those on
-// which an earlier run has told it to go on. They make no other machine of it: without forwarding
-// IPv6 nothing follows from them, and while it forwards no other is seen.
+// advertised adds the interfaces on which an earlier run has told the kernel to listen to routers.
+// They make no other machine of it: without forwarding IPv6 nothing follows from them.
 func advertised(h *Home, seen []string) []string {
 	list := slices.Clone(seen)
 	for _, e := range h.Engine.Journal.Ledger().Entries {
@@ -167,9 +166,8 @@ func withVersion(ctx context.Context, h *Home, t *Target) (config.Config, error)
 	return c, err
 }
 
-// withPodNetwork has the pods of a machine that joins reach the cluster's pods with their own
-// addresses, where that network is left open and Azure was asked for the cluster. A join that was
-// begun before has what Azure said then. A node that is applied stays as it is.
+// withPodNetwork fills in the cluster's pod network for a machine that joins, where it is left open
+// and Azure was asked. A join that was begun before has what Azure said then.
 func withPodNetwork(h *Home, t *Target, c config.Config) config.Config {
 	if c.CNI.NonMasqueradeCIDRs != nil || h.Saved.Applied != nil {
 		return c
@@ -209,7 +207,6 @@ func ServerVersion(ctx context.Context, h *Home, t *Target) (string, error) {
 	return t.server, nil
 }
 
-// artifacts resolves the artifacts of a configuration to digests.
 func artifacts(
 	ctx context.Context, h *Home, c config.Config, arch string,
 ) ([]artifact.Artifact, error) {
@@ -232,8 +229,8 @@ func sameNode(h *Home, c config.Config) error {
 		"`aks-flex-node unbootstrap` first", c.Agent.NodeName, h.Saved.Live.Config.Agent.NodeName)
 }
 
-// bindingsFor returns the bindings of a target: those that were proved, with what it changes. While
-// a cluster replaces its CA, the new and the current certificates are accepted, but no older ones.
+// bindingsFor returns the proved bindings with what a target changes. While a cluster replaces its
+// CA, the new and the current certificates are accepted, but no older ones.
 func bindingsFor(h *Home, t *Target) saved.Bindings {
 	b := h.Saved.Bindings
 	if !b.Joined { // nothing that a join has learned is proved, be it of another cluster
@@ -254,7 +251,6 @@ func bindingsFor(h *Home, t *Target) saved.Bindings {
 	return b
 }
 
-// downloads translates download events into progress.
 func downloads(a *Agent, e artifact.Event) {
 	name := e.Artifact.String()
 	switch e.Kind {

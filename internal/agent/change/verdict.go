@@ -16,7 +16,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// rejected returns the outcome of a configuration that has failed before.
 func rejected(r history.Rejection) error {
 	return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf(
 		"the configuration was rejected at %s: %s", r.At.Format(time.DateTime), r.Reason)}
@@ -37,8 +36,7 @@ func Verdict(err error) transition.Outcome {
 	return o
 }
 
-// unfit reports whether a preflight has failed for what the configuration is at fault for. What the
-// network or the cluster is at fault for may pass by itself.
+// unfit reports whether a preflight has failed for the configuration: all else may pass by itself.
 func unfit(err error) bool {
 	failed, ok := errors.AsType[*health.Error](err)
 	return ok && slices.ContainsFunc(failed.Conditions, func(c health.Condition) bool {
@@ -47,7 +45,7 @@ func unfit(err error) bool {
 }
 
 // reject remembers that a transition's generation failed. That a node cannot follow its cluster to
-// another address says nothing against the generation, which is the applied one.
+// another address says nothing against the generation.
 func reject(ctx context.Context, h *Home, t transition.Transition, cause error) error {
 	if t.To == t.From {
 		return nil
@@ -66,7 +64,6 @@ func reject(ctx context.Context, h *Home, t transition.Transition, cause error) 
 	return h.Store.KeepRejection(ctx, r)
 }
 
-// newRejection is the rejection of a generation now.
 func newRejection(h *Home, g *generation.Generation, reason string) history.Rejection {
 	r := history.Rejection{
 		Generation: g.ID, Received: g.Received, Reason: reason, Origin: g.Origin,
@@ -79,8 +76,8 @@ func newRejection(h *Home, g *generation.Generation, reason string) history.Reje
 	return r
 }
 
-// rejectionOf returns why a target was rejected. The applied document may have failed for a machine
-// with other facts, such as another resolver: then it is not the document that was rejected.
+// rejectionOf returns why a target was rejected. The applied document may have failed for other
+// facts of the machine: then it is not rejected.
 func rejectionOf(h *Home, t *Target) (history.Rejection, bool) {
 	r, rejected := h.Saved.Rejected.Of(t.Received)
 	if rejected && h.Saved.Applied != nil && h.Saved.Applied.Received == t.Received {

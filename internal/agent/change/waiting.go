@@ -26,7 +26,6 @@ const (
 // errSilent reports an API server that does not answer before anything is touched.
 var errSilent = errors.New("the API server does not answer")
 
-// forgetWaiting removes the record: nothing waits.
 func forgetWaiting(ctx context.Context, a *Agent) {
 	if err := VolatileWriter(a).Remove(ctx, inspect.WaitingFile); err != nil {
 		a.Log.Warn("cannot remove why a change waited", "error", err)
@@ -63,7 +62,6 @@ func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
 	}
 }
 
-// underWay reports whether a transition is left.
 func underWay(a *Agent) bool {
 	var left transition.Transition
 	found, err := a.Records().Load(saved.TransitionFile, &left)
@@ -149,7 +147,6 @@ func Held(ctx context.Context, h *Home, t *Target) *health.Waiting {
 	return w
 }
 
-// canDrain reports whether the pods could move away now.
 func canDrain(ctx context.Context, h *Home, c config.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, askPause)
 	defer cancel()

@@ -118,7 +118,6 @@ func run(ctx context.Context, h *Home, t transition.Transition, until transition
 	return err
 }
 
-// resultOf names how a transition has ended.
 func resultOf(ctx context.Context, err error) string {
 	kind := transition.Of(err).Kind
 	ended := kind == transition.Done || kind == transition.RolledBack || kind == transition.Refused
@@ -129,7 +128,7 @@ func resultOf(ctx context.Context, err error) string {
 }
 
 // prefetch fetches and verifies every artifact while the node works. A first join only begins to,
-// and waits for each when it needs it; what Ready does not need comes later still.
+// and waits for each when it needs it.
 func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
 	if err := claimStore(ctx, w); err != nil {
 		return err
@@ -210,7 +209,7 @@ func claimStore(ctx context.Context, w *work) error {
 }
 
 // compare plans what makes the machine the node, as far as its needs are met. It returns that part
-// too, and the first unmet need. A repair leaves the pod network to the program that configures it.
+// too, and the first unmet need.
 func (w *work) compare(
 	ctx context.Context,
 ) (plan state.Plan, now state.Desired, need state.Need, err error) {
@@ -244,8 +243,8 @@ func unobserved(w *work, unknown []state.Unknown) error {
 	return nil
 }
 
-// proveChange makes sure that the credential works, when it or the cluster's address is another
-// one, and that the provider answers, when it is asked in a manner in which it has not answered.
+// proveChange makes sure that a new credential or address works, and that the provider answers
+// where it is asked in another manner.
 func (w *work) proveChange(ctx context.Context, t *transition.Transition) error {
 	if t.From == "" {
 		return nil
@@ -278,8 +277,7 @@ func (w *work) apply(ctx context.Context, t *transition.Transition) error {
 	return w.become(ctx, t)
 }
 
-// become makes the machine what the generation says: as far as its needs are met, then it learns
-// what is still needed, and goes on.
+// become makes the machine what the generation says, learning what is needed on the way.
 func (w *work) become(ctx context.Context, t *transition.Transition) error {
 	if err := errors.Join(goLive(ctx, w), w.Engine.Resume(ctx)); err != nil {
 		return err
@@ -302,9 +300,8 @@ func (w *work) become(ctx context.Context, t *transition.Transition) error {
 	}
 }
 
-// chosen are the changes of a plan that a transition makes. A repair of given things makes theirs
-// alone, with the restarts that follow. It was asked for what it undoes, so it keeps no copies,
-// which would pile up where something else writes a file again and again.
+// chosen are the changes that a transition makes: a repair of given things makes theirs alone, with
+// restarts. It was asked for, so it keeps no copies, which would pile up.
 func chosen(plan state.Plan, t *transition.Transition) state.Plan {
 	if !t.Ungated {
 		return plan

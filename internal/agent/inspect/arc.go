@@ -19,8 +19,8 @@ const ArcFile = access.RecordFile
 // ArcKey names the enrolment among the things that drift.
 const ArcKey state.Key = "arc:machine"
 
-// arcEvidence asks the Arc agent how the machine stands. It asks nothing of Resource Manager. An
-// answer that was slow to come stands for a while, unless the machine has to be enrolled again.
+// arcEvidence asks the Arc agent, and not Azure, how the machine stands. An answer that was slow to
+// come stands for a while, unless the machine has to be enrolled again.
 func arcEvidence(ctx context.Context, h *Node, c config.Config) health.Answer[health.Arc] {
 	if c.Azure.AuthMode() != config.AuthArc {
 		return health.Answer[health.Arc]{}
@@ -49,7 +49,7 @@ type shownArc struct {
 	at     time.Time
 }
 
-// roleEvidence asks a cluster that answers whether kubelet's identity still has its roles.
+// roleEvidence asks whether kubelet's identity still has its roles.
 func roleEvidence(
 	ctx context.Context, h *Node, c config.Config, at Cluster, seen health.Answer[kube.Node],
 ) health.Answer[bool] {
@@ -95,8 +95,8 @@ func ArcLost(ctx context.Context, h *Node) bool {
 	return arcLost(e) != ""
 }
 
-// ownArc reports whether the Arc agent on the machine is ours: the ledger remembers that we have
-// installed it, or are to, since no one else has.
+// ownArc reports whether the Arc agent is ours: the ledger remembers it, or no one has installed
+// one.
 func ownArc(ctx context.Context, h *Node) (bool, error) {
 	key := state.PackageKey(node.ArcPackage)
 	if _, ours := h.ledger.Ledger().Entry(key); ours {
@@ -122,8 +122,8 @@ func WithArc(
 	return b, err
 }
 
-// StandingArc returns the remains of the Arc agent that we have installed while the node has none:
-// the machine is still registered, and only leaving takes that back.
+// StandingArc returns what remains of our Arc agent on a node without one: only leaving takes back
+// the registration.
 func StandingArc(h *Node) state.Desired {
 	return h.ledger.Ledger().As(func(e state.Entry) bool { return e.Step == state.Arc })
 }

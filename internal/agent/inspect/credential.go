@@ -45,8 +45,8 @@ func expiries(h *Node, c config.Config) map[string]time.Time {
 	return found
 }
 
-// principal is the service principal that is the node's identity, if it is known when its
-// credential ends; else nil. One that has enrolled an Arc machine has done its work.
+// principal is the service principal that is the node's identity, where it is known when its
+// credential ends. One that has enrolled an Arc machine has done its work.
 func principal(c config.Config) *config.ServicePrincipal {
 	sp := c.Azure.ServicePrincipal
 	if sp == nil || sp.CertificateFile == "" && sp.SecretExpires == "" ||
@@ -56,8 +56,8 @@ func principal(c config.Config) *config.ServicePrincipal {
 	return sp
 }
 
-// Token returns kubelet's token for the API server: from this machine's cache, else from the
-// issuer. It is that of the live generation, so a rollback changes it before it waits for anything.
+// Token returns kubelet's token for the API server, from the cache or the issuer. It is that of the
+// live generation, so a rollback changes it before it waits for anything.
 func Token(ctx context.Context, a *Env) (access.Token, error) {
 	h := NewNode(a, nil)
 	id, err := h.Saved.Generations.Target(ctx, generation.Live)

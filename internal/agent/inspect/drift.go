@@ -15,8 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Drift compares the machine and its Node object with what was applied last. An API server that
-// does not answer makes nothing drift.
+// Drift compares the machine and its Node with what was applied. A silent API server is no drift.
 func Drift(ctx context.Context, a *Env) (Report, error) {
 	h, err := open(ctx, a)
 	if err != nil {
@@ -29,8 +28,8 @@ func Drift(ctx context.Context, a *Env) (Report, error) {
 	return Report{Changes: changes}, err
 }
 
-// DriftOf lists all that differs from the applied generation, whatever is done about it. Beside an
-// apply.BlindError, which tells what of the machine could not be observed, it lists the rest.
+// DriftOf lists all that differs from the applied generation. Beside an apply.BlindError, which
+// tells what could not be observed, it lists the rest.
 func DriftOf(ctx context.Context, h *Node) ([]state.Line, error) {
 	plan, err := DriftPlan(ctx, h, h.Saved.Applied, 0)
 	if _, blind := errors.AsType[*apply.BlindError](err); err != nil && !blind {
@@ -43,8 +42,7 @@ func DriftOf(ctx context.Context, h *Node) ([]state.Line, error) {
 	return append(state.Lines(plan), unplanned(h, e)...), err
 }
 
-// unplanned lists what differs and is in no plan: the pod subnets, the store, the enrolment with
-// Azure Arc, and how the container runtime runs.
+// unplanned lists what differs and is in no plan: pod subnets, store, Arc, container runtime.
 func unplanned(h *Node, e health.Evidence) []state.Line {
 	var list []state.Line
 	if is := OtherSubnets(h, e.Node); len(is) > 0 {
@@ -75,9 +73,8 @@ func unplanned(h *Node, e health.Evidence) []state.Line {
 	return list
 }
 
-// DriftPlan returns what would have to change for the machine to be what a generation says, as far
-// as it can be observed: the rest is an apply.BlindError. It asks no network. Patience bounds the
-// observation; 0 is no bound.
+// DriftPlan returns what would have to change on the machine, as far as it can be observed: the
+// rest is an apply.BlindError. Patience bounds the observation; 0 is no bound.
 func DriftPlan(
 	ctx context.Context, h *Node, g *generation.Generation, patience time.Duration,
 ) (state.Plan, error) {
@@ -95,9 +92,8 @@ func DriftPlan(
 	return plan, err
 }
 
-// Standing returns the bindings that a node is compared and repaired with. Its pod network is a
-// foreign one as long as one exists, or existed at the last change. Then ours is neither wanted nor
-// removed: a network that comes, goes or renames ours is no drift.
+// Standing returns the bindings that a node is compared and repaired with. Where a foreign pod
+// network is or was, ours is neither wanted nor removed: what becomes of it is no drift.
 func Standing(
 	h *Node, g *generation.Generation, b node.Bindings,
 ) (node.Bindings, state.Desired) {
@@ -140,8 +136,8 @@ func KindOf(key string) string {
 // SubnetsKey names the pod subnets among the things that drift.
 const SubnetsKey state.Key = "node:subnets"
 
-// OtherSubnets returns the pod subnets that the Node has now, where those are not the ones that the
-// node's own pod network was made with: the Node was registered again. It returns nil otherwise.
+// OtherSubnets returns the pod subnets of a Node that was registered again, where they are not
+// those that the node's own pod network was made with; else nil.
 func OtherSubnets(h *Node, seen health.Answer[kube.Node]) []string {
 	g := h.Saved.Applied
 	if !seen.OK() || g == nil || g.Config.CNI.PodCIDR != "" || len(h.Saved.Bindings.PodCIDRs) == 0 {

@@ -212,7 +212,7 @@ func (n *Node) Read(ctx context.Context) error {
 func (a *Env) Records() saved.Records { return saved.NewRecords(a.Reader) }
 
 // adoptProgram makes this program the one that kubelet calls for tokens when that one is gone, as
-// when a package has replaced an installation by hand: what calls it is then drift.
+// when a package has replaced an installation by hand. That is drift, then.
 func adoptProgram(n *Node) {
 	was := n.Saved.Bindings.Program
 	if _, err := os.Stat(was); was == "" || !errors.Is(err, fs.ErrNotExist) || Trusted(n) != nil {
@@ -231,8 +231,8 @@ func Stamp() time.Time { return Now().UTC().Truncate(time.Millisecond) }
 // Now is the time; under testing/synctest it is the bubble's.
 func Now() time.Time { return time.Now() }
 
-// Applied is the configuration of the node that this machine is, without secrets; nil when it is
-// none. What a new configuration leaves open remains as it was resolved in it.
+// Applied is the configuration of this node without secrets, from which a new one takes what it
+// leaves open; nil when the machine is no node.
 func Applied(ctx context.Context, a *Env) (*config.Config, error) {
 	h := NewNode(a, nil)
 	for _, p := range []generation.Pointer{generation.Applied, generation.Live} {

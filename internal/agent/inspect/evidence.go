@@ -26,8 +26,7 @@ const defaultSettling = 5 * time.Second
 // ClusterTimeout bounds each gathering of what the cluster says.
 const ClusterTimeout = 10 * time.Second
 
-// NewEvidence returns the evidence that every check begins with: what a configuration says about
-// the node, and whether the program can be trusted.
+// NewEvidence returns the evidence that every check begins with.
 func NewEvidence(h *Node, c config.Config) health.Evidence {
 	_, role := access.Required(c)
 	today := ""
@@ -84,8 +83,9 @@ func service(ctx context.Context, h *Node, unit string) (health.Service, error) 
 	if err != nil {
 		return health.Service{}, fmt.Errorf("cannot check %s: %w", unit, err)
 	}
-	s := health.Service{Active: is.Running(), PID: is.MainPID, Restarts: is.Restarts, Since: is.Since}
-	return s, nil
+	return health.Service{
+		Active: is.Running(), PID: is.MainPID, Restarts: is.Restarts, Since: is.Since,
+	}, nil
 }
 
 // WithLogs adds the services' last log lines, which are read only when something is wrong.
@@ -96,8 +96,7 @@ func WithLogs(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Kubelet.Value.Log = h.Reader.Journal(ctx, node.KubeletUnit, 50)
 }
 
-// ClusterEvidence gathers the cluster's answers about the node, and whether its Services are
-// reached.
+// ClusterEvidence gathers the cluster's answers about the node and its Services.
 func ClusterEvidence(
 	ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence,
 ) {
@@ -138,9 +137,8 @@ type knownVersion struct {
 func versionEvidence(
 	ctx context.Context, h *Node, client *kube.Client, server, kubelet string,
 ) health.Answer[string] {
-	last := h.version
-	known := last.server == server && last.kubelet == kubelet
-	if known && time.Since(last.at) < versionStands {
+	if last := h.version; last.server == server && last.kubelet == kubelet &&
+		time.Since(last.at) < versionStands {
 		return health.Answered(last.version, nil)
 	}
 	is := health.Answered(client.ServerVersion(ctx))
@@ -150,8 +148,8 @@ func versionEvidence(
 	return is
 }
 
-// NodeEvidence asks an API server for all that concerns the node, but for its pods. It reports
-// whether the API server answers: one that does not is asked only once.
+// NodeEvidence asks for all that concerns the node, but for its pods, and reports whether the API
+// server answers: one that does not is asked only once.
 func NodeEvidence(
 	ctx context.Context, h *Node, client *kube.Client, c config.Config, at Cluster, e *health.Evidence,
 ) bool {
@@ -189,8 +187,8 @@ func ProbeEvidence(ctx context.Context, h *Node, c config.Config, at Cluster, e 
 }
 
 // EvidenceOf is all that is known of a node, but for its drift; known is what the running service
-// alone knows, nil when none runs. All questions are asked at once, each with a bound, so that one
-// without an answer keeps no other from being asked.
+// alone knows. Questions are asked at once, each with a bound, so that one keeps no other from an
+// answer.
 func EvidenceOf(
 	ctx context.Context, h *Node, g *generation.Generation, known *Work,
 ) health.Evidence {
@@ -254,7 +252,6 @@ func withMachine(ctx context.Context, h *Node, c config.Config, e *health.Eviden
 	return err
 }
 
-// judge returns all conditions of a node.
 func judge(ctx context.Context, h *Node, e health.Evidence) []health.Condition {
 	conditions := health.Evaluate(health.Watch, e)
 	// Reading the journal runs a program.
@@ -279,8 +276,8 @@ func refusal(h *Node, known *Work) *health.Rejection {
 	return known.Refused
 }
 
-// withRuntime adds how containerd runs, and asks one that does whether it serves kubelet. One that
-// does not answer is asked again: by the service, with the next check.
+// withRuntime adds how containerd runs and whether it serves kubelet. One that does not answer is
+// asked again: by the service, with the next check.
 func withRuntime(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Containerd = health.Answered(service(ctx, h, node.ContainerdUnit))
 	if !e.Containerd.OK() || !e.Containerd.Value.Active {

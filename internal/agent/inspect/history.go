@@ -37,8 +37,8 @@ func History(ctx context.Context, a *Env) ([]history.Past, error) {
 	return m.Past(), nil
 }
 
-// Compare tells what differs between two kept generations: by default between the previous and the
-// applied one. Both are taken as they would be on this machine now.
+// Compare tells what differs between two kept generations, by default the previous and the applied
+// one, both as they would be on this machine now.
 func Compare(ctx context.Context, a *Env, from, to string) (history.Comparison, error) {
 	h, err := open(ctx, a)
 	if err != nil {

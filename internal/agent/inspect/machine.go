@@ -26,8 +26,8 @@ func rivals() []string {
 	}
 }
 
-// Query asks for all that is to be known of this machine. A unit of ours is no rival, nor is one of
-// which a run that was interrupted has written no more than the file.
+// Query asks for all that is to be known of this machine. A unit of ours, or whose file an
+// interrupted run has written, is no rival.
 func Query(h *Node, c config.Config) host.Query {
 	ledger := h.ledger.Ledger()
 	units := slices.DeleteFunc(rivals(), func(unit string) bool {
@@ -41,8 +41,8 @@ func Query(h *Node, c config.Config) host.Query {
 	}
 }
 
-// StandingSwap returns the swap units that are masked. They remain so as long as the machine is a
-// node: to unmask one turns swap on, and kubelet refuses to start.
+// StandingSwap returns the swap units that are masked: unmasking one turns swap on, and kubelet
+// refuses to start.
 func StandingSwap(h *Node) state.Desired {
 	return h.ledger.Ledger().As(func(e state.Entry) bool {
 		unit, ok := e.Ours.Resource.(state.Unit)
@@ -50,8 +50,7 @@ func StandingSwap(h *Node) state.Desired {
 	})
 }
 
-// Subnets are the pod subnets of a node: those of its configuration, else those that the cluster
-// has allocated; nil when these are not known.
+// Subnets are the configured pod subnets of a node, else those that the cluster has allocated.
 func Subnets(h *Node, c config.Config) []string {
 	switch {
 	case c.CNI.PodCIDR != "":
@@ -145,8 +144,7 @@ func Upkeep(
 	return u
 }
 
-// hostNames are the names of the machine where kubelet takes its Node's from them, as it does where
-// the two agreed when the node was rendered.
+// hostNames are the names of a machine from which kubelet takes its Node's.
 func hostNames(h *Node, c config.Config, seen host.Facts) []string {
 	g := cmp.Or(h.Saved.Applied, h.Saved.Live)
 	if g == nil || g.Facts.Renames(c.Agent.NodeName) {

@@ -94,7 +94,6 @@ func (s Status) Healthy() bool {
 // StatusFile is where the daemon keeps the status that it found last.
 const StatusFile = saved.RunDir + "/status.json"
 
-// stateOf is the state of a node.
 func stateOf(s Status) State {
 	switch {
 	case !s.Joined:
@@ -113,8 +112,8 @@ type joiningError string
 func (e joiningError) Error() string      { return string(e) }
 func (joiningError) Is(target error) bool { return target == ErrNoNode }
 
-// ReadStatus checks the node now. It changes nothing. Of a machine that is not a node (ErrNoNode) it
-// returns the state alone, and the transition that makes it one.
+// ReadStatus checks the node now. Of a machine that is no node (ErrNoNode) it returns the state
+// alone, and the transition that makes it one.
 func ReadStatus(ctx context.Context, a *Env) (Status, error) {
 	h, err := open(ctx, a)
 	if err != nil {
@@ -193,8 +192,7 @@ func running(e health.Evidence) []Running {
 	return units
 }
 
-// isComparable reports whether the machine is compared with what was applied: while a join is under
-// way there is nothing to compare with.
+// isComparable reports whether there is an applied node to compare with.
 func isComparable(h *Node) bool {
 	return h.Saved.Applied != nil && h.Saved.Applied.Config.Agent.DetectsDrift()
 }
@@ -223,8 +221,8 @@ func compared(h *Node) *generation.Generation {
 // comparing bounds the comparison of the machine with the applied node, but for its packages.
 const comparing = 10 * time.Second
 
-// MachineDrift returns what differs on the machine from the node that it is to be, as far as it
-// could be observed in time; the error says what could not.
+// MachineDrift returns what differs on the machine; the error says what could not be observed in
+// time.
 func MachineDrift(ctx context.Context, h *Node) (state.Plan, error) {
 	if !isComparable(h) {
 		return nil, nil
@@ -234,8 +232,8 @@ func MachineDrift(ctx context.Context, h *Node) (state.Plan, error) {
 	return DriftPlan(ctx, h, compared(h), comparing)
 }
 
-// WithDrift adds to the evidence how the machine and its Node, as seen, differ from what they are
-// to be, and lists what to tell: plan is what was found on the machine, unseen why not all was.
+// WithDrift adds the drift of the machine (plan; unseen says what is not in it) and of its Node to
+// the evidence, and returns what to tell.
 func WithDrift(
 	ctx context.Context, h *Node, e *health.Evidence, plan state.Plan, unseen error, known *Work,
 ) []state.Line {
@@ -266,7 +264,6 @@ type Versions struct {
 	OS         string `json:"os,omitempty"`
 }
 
-// versionsOf reads the versions from a Node.
 func versionsOf(n corev1.Node) Versions {
 	i := n.Status.NodeInfo
 	return Versions{

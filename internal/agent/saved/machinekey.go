@@ -32,9 +32,8 @@ type Keys struct {
 	Writing *sync.Mutex
 }
 
-// MachineKey returns the key, which is made on the first call. A new key is on disk before it is
-// used: a key that a provider knows is never lost to a crash. The directory is there: a bundle, or
-// the node's records, are in it.
+// MachineKey returns the key, which is made on the first call. It is on disk before it is used: a
+// key that a provider knows is never lost to a crash. The directory is there.
 func (k Keys) MachineKey(ctx context.Context) (*machinekey.Key, error) {
 	k.Writing.Lock()
 	defer k.Writing.Unlock()

@@ -33,7 +33,6 @@ type shown struct {
 	Config     any    `json:"config"`
 }
 
-// publish writes a configuration, or removes its file for none.
 func (s *Store) publish(ctx context.Context, name string, g *generation.Generation) error {
 	if g == nil {
 		return s.Remove(ctx, name)
@@ -41,8 +40,7 @@ func (s *Store) publish(ctx context.Context, name string, g *generation.Generati
 	return s.Save(ctx, name, shown{Generation: g.ID, Config: g.Config})
 }
 
-// PublishCurrent writes the configuration that the machine is to have. KeepBundle has written one
-// that was delivered.
+// PublishCurrent writes the wanted configuration, unless KeepBundle has written a delivered one.
 func (s *Store) PublishCurrent(ctx context.Context, g *generation.Generation) error {
 	if bundle, err := s.Writer.Records().Bundle(); bundle != nil || err != nil {
 		return err

@@ -115,7 +115,6 @@ func (s *State) Read(ctx context.Context) error {
 	return err
 }
 
-// readApplied reads the applied generation; mostly it is the live one.
 func (s *State) readApplied(ctx context.Context) (*generation.Generation, error) {
 	id, err := s.Generations.Target(ctx, generation.Applied)
 	if err != nil || id == "" {
@@ -162,8 +161,7 @@ func (s *Store) SaveTransition(ctx context.Context, t transition.Transition) err
 	return s.Save(ctx, TransitionFile, t)
 }
 
-// ClearTransition removes the record of a transition. The generation that it was to lead to, and
-// has not, keeps no secret.
+// ClearTransition removes the record of a transition, and the secrets of what it has not led to.
 func (s *Store) ClearTransition(ctx context.Context) error {
 	s.Transition = nil
 	if err := s.Remove(ctx, TransitionFile); err != nil {

@@ -80,8 +80,7 @@ func (w Writer) SetURL(ctx context.Context, digest string) error {
 	return w.Save(ctx, SourceFile, from)
 }
 
-// Forget has the versions forgotten that were received and applied last, if any, and returns them.
-// They remain what the machine runs on.
+// Forget has the versions forgotten that were received and applied last, and returns them.
 func (w Writer) Forget(ctx context.Context) ([]config.Resource, error) {
 	from, err := w.Records().Source()
 	if err != nil {

@@ -11,17 +11,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// diagnosePause is the least time between two diagnoses.
 const diagnosePause = time.Minute
 
-// never are the answers by which a provider never takes a diagnosis: it is wrong, no longer asked
-// for, or too large.
+// never are the answers by which a provider never takes a diagnosis.
 var never = []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge}
 
-// question is a diagnosis that a provider asks for.
 type question struct{ id, kind string }
 
-// askDiagnosis has the machine be diagnosed as an answer to a poll asks.
 func (f *Following) askDiagnosis(answer follow.Answer) {
 	if answer.Diagnose == "" || f.Diagnose == nil {
 		return
@@ -32,8 +28,8 @@ func (f *Following) askDiagnosis(answer follow.Answer) {
 	}
 }
 
-// diagnose answers the provider's requests for diagnoses until ctx ends. A request that could not
-// be answered is in the next poll again.
+// diagnose answers requests for diagnoses. One that could not be answered is in the next poll
+// again.
 func (f *Following) diagnose(ctx context.Context) {
 	answered := ""
 	for {

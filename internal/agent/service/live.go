@@ -44,7 +44,6 @@ func NewLive(version string) *Live {
 	}}
 }
 
-// update changes what is known.
 func (l *Live) update(change func()) {
 	if l == nil {
 		return
@@ -149,13 +148,11 @@ func kept(l *Live, reason string) {
 	})
 }
 
-// polling returns how the provider is asked; nil when it is not.
 func (l *Live) polling() (p *health.Polls) {
 	l.update(func() { p = l.work.Polls })
 	return p
 }
 
-// checked takes in what a check has found.
 func (l *Live) checked(s inspect.Status, known *inspect.Work) {
 	l.update(func() {
 		l.status, l.work.Checked = &s, inspect.Now()

@@ -18,8 +18,7 @@ const (
 	reportLog        = 1500
 )
 
-// reportOf returns the report to the provider: what runs, which versions it knows, what has
-// drifted, and the conditions that are not True.
+// reportOf returns the report to the provider, with the conditions that are not True.
 func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 	received := a.Records().BundleResource()
 	source, err := a.Records().Source()

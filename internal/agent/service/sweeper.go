@@ -10,8 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 )
 
-// sweepEvery is the interval at which all artifacts in the store are read and compared with what
-// was verified.
+// sweepEvery is how often all artifacts in the store are compared with what was verified.
 const sweepEvery = 24 * time.Hour
 
 // sweepStore reads the store when due, as far as ctx allows, unless the node is being changed.

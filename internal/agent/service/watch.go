@@ -49,8 +49,7 @@ type Watcher struct {
 }
 
 // Reconcile makes the machine the node that its configuration describes now, and finishes what
-// another run has left unfinished, also when the configuration cannot be read. It does nothing to a
-// node that is as configured: whether that is healthy is for a check.
+// another run has left, also when the configuration cannot be read.
 func (w *Watcher) Reconcile(ctx context.Context) transition.Outcome {
 	o := change.Verdict(w.reconcile(ctx))
 	switch {
@@ -80,8 +79,7 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	var unfollowed error
 	if h.Saved.Transition == nil && h.Saved.Applied != nil {
 		followed := false
-		followed, unfollowed = change.FollowCluster(ctx, h)
-		if followed {
+		if followed, unfollowed = change.FollowCluster(ctx, h); followed {
 			again, err := change.OpenReadOnly(ctx, w.Agent)
 			if err != nil {
 				return errors.Join(unfollowed, err)
@@ -116,7 +114,6 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	return err
 }
 
-// leadTo leads the machine to a target.
 func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) error {
 	w.Agent.Blocked = func(why error) { // no check comes before the drain has ended
 		change.NoteWaiting(ctx, w.Agent, t, why)
@@ -154,7 +151,6 @@ func (w *Watcher) left(h *change.Home) bool {
 	return left
 }
 
-// want notes which document is wanted now.
 func want(ctx context.Context, w *Watcher, before *change.Home, received string) error {
 	if !before.Saved.Rejected.Outdated(received) {
 		return nil
@@ -188,10 +184,7 @@ func resume(ctx context.Context, w *Watcher, before *change.Home) error {
 
 // finishLeaving goes on with an unbootstrap that was interrupted.
 func finishLeaving(ctx context.Context, w *Watcher, t transition.Transition) error {
-	how := transition.Options{}
-	if t.Leave != nil {
-		how = *t.Leave
-	}
+	how := *cmp.Or(t.Leave, &transition.Options{})
 	if err := w.giveBack(ctx, how); err != nil {
 		return err
 	}
@@ -278,7 +271,7 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	return found, sweepStore(ctx, h) // with the time that is left; the next check tells of it
 }
 
-// keepStatus writes the status file, in which a condition is as old as its status and reason.
+// keepStatus writes the status file. A condition is as old as its status and reason.
 func keepStatus(ctx context.Context, a *change.Agent, s *inspect.Status) error {
 	var before inspect.Status
 	name, file := path.Base(inspect.StatusFile), change.VolatileWriter(a)
@@ -297,7 +290,6 @@ func untrusted(conditions []health.Condition) bool {
 	})
 }
 
-// report logs what differs from the last check.
 func (w *Watcher) report(s inspect.Status) {
 	text := summary(s)
 	if text == w.logged {
@@ -350,7 +342,6 @@ func (w *Watcher) tell(
 	w.unpublished = unpublished
 }
 
-// summary is one line on a status.
 func summary(s inspect.Status) string {
 	text := fmt.Sprintf("Node %s ready=%q, %s", s.NodeName, s.Ready, progress.Plural(len(s.Drift),
 		"drift"))
@@ -370,7 +361,7 @@ func (w *Watcher) Repair(ctx context.Context, things []string) transition.Outcom
 // repairsFile, below RunDir, keeps when things were repaired, for the next process.
 const repairsFile = "repairs.json"
 
-// Repairs returns the daemon's budget: three repairs of one thing in an hour.
+// Repairs returns the daemon's budget.
 func Repairs(a *change.Agent) *daemon.Budget {
 	b, file := &daemon.Budget{Most: 3, Within: time.Hour}, change.VolatileWriter(a)
 	if _, err := file.Records().Load(repairsFile, &b.Done); err != nil {

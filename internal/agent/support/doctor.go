@@ -28,7 +28,7 @@ type Given struct {
 }
 
 // Doctor finds out what is wrong with this machine and the way to its cluster: before, during and
-// after a join. It changes nothing, and goes as far as it can: what cannot be found out is unknown.
+// after a join. What cannot be found out is unknown.
 func Doctor(
 	ctx context.Context, a *change.Agent, given Given, wanted func(name string) bool,
 ) []health.Diagnosis {
@@ -94,7 +94,6 @@ func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 	return p
 }
 
-// examined adds what only doctor asks the machine.
 func (p *patient) examined(ctx context.Context) {
 	x := p.evidence.Examined
 	var err error

@@ -51,7 +51,6 @@ func (p *patient) endpoints(ctx context.Context) []health.Endpoint {
 	return list
 }
 
-// try goes the way to one server.
 func (p *patient) try(ctx context.Context, e *health.Endpoint) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Patience, patience))
 	defer cancel()
