@@ -98,20 +98,13 @@ func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 // readyNow asks once whether the Node is Ready, labelled, and has its pod subnets. Whether the API
 // server can be reached at all is for the preflight to say.
 func readyNow(ctx context.Context, h *Home) bool {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	client, err := access.Client(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Applied), h.Saved.At())
-	if err != nil {
-		return false
-	}
-	defer client.Close()
-	n, err := client.Node(ctx, h.Saved.Applied.Config.Agent.NodeName)
-	if err != nil || !kube.ReadySince(time.Time{})(n) || len(inspect.OtherSubnets(h.Node,
-		health.Answered(n, nil))) > 0 {
+	seen := inspect.SeeNode(ctx, h.Node)
+	if !seen.OK() || !kube.ReadySince(time.Time{})(seen.Value) ||
+		len(inspect.OtherSubnets(h.Node, seen)) > 0 {
 		return false
 	}
 	for key, value := range h.Saved.Applied.Config.Node.Labels {
-		if n.Labels[key] != value {
+		if seen.Value.Labels[key] != value {
 			return false
 		}
 	}

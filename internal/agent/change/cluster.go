@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -71,15 +70,11 @@ func dnsOfAzure(ctx context.Context, t *Target, c config.Config) (string, error)
 
 // dnsOfCluster asks the cluster, which answers to a node and to a token that may join as one.
 func dnsOfCluster(ctx context.Context, h *Home, t *Target, c config.Config) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
-	defer cancel()
-	client, err := access.JoinClient(ctx, h.Node, c, t.At)
-	if err != nil {
-		return "", err
-	}
-	defer client.Close()
-	service, err := client.Service(ctx, "kube-system", "kube-dns")
-	return service.Spec.ClusterIP, err
+	return inspect.Ask(ctx, h.Node, access.JoinClient, c, t.At,
+		func(client *kube.Client, ctx context.Context) (string, error) {
+			service, err := client.Service(ctx, "kube-system", "kube-dns")
+			return service.Spec.ClusterIP, err
+		})
 }
 
 // findAgain finds the API server again where its name no longer resolves, or its certificate is of
@@ -141,12 +136,5 @@ func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clust
 }
 
 func clusterUID(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	client, err := access.Client(ctx, h.Node, c, at)
-	if err != nil {
-		return "", err
-	}
-	defer client.Close()
-	return client.ClusterUID(ctx)
+	return inspect.Ask(ctx, h.Node, access.Client, c, at, (*kube.Client).ClusterUID)
 }

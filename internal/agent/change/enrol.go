@@ -11,6 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -41,12 +42,8 @@ func (w *work) introduce(ctx context.Context) error {
 	if is.UID == "" {
 		return nil
 	}
-	client, err := access.JoinClient(ctx, w.Home.Node, c, w.target())
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	who, err := client.WhoAmI(ctx)
+	who, err := inspect.Ask(ctx, w.Home.Node, access.JoinClient, c, w.target(),
+		(*kube.Client).WhoAmI)
 	if err != nil || who == "" {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
-	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
@@ -78,7 +77,7 @@ func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 		}
 	}
 	if !h.Saved.Joined() && showsWho(ctx, h, c) {
-		e.Node = registered(ctx, h, c, t.At)
+		e.Node = inspect.AskNode(ctx, h.Node, access.JoinClient, c, t.At) // which not all may read
 		if err := health.Problem(health.Evaluate(health.Preflight, *e)); err != nil {
 			return err
 		}
@@ -101,20 +100,6 @@ func showsWho(ctx context.Context, h *Home, c config.Config) bool {
 		access.MachineID(ctx, h.Node, c) != ""
 }
 
-// registered is the Node that has this node's name. Not every credential may read it.
-func registered(
-	ctx context.Context, h *Home, c config.Config, at inspect.Cluster,
-) health.Answer[kube.Node] {
-	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
-	defer cancel()
-	client, err := access.JoinClient(ctx, h.Node, c, at)
-	if err != nil {
-		return health.Answered(kube.Node{}, err)
-	}
-	defer client.Close()
-	return health.Answered(client.Node(ctx, c.Agent.NodeName))
-}
-
 // unowned makes sure that the Node to be registered is not that of another machine.
 func unowned(ctx context.Context, w *work) error {
 	if w.Saved.Joined() {
@@ -126,7 +111,7 @@ func unowned(ctx context.Context, w *work) error {
 		return err
 	}
 	e := inspect.NewEvidence(w.Home.Node, c)
-	e.Node = registered(ctx, w.Home, c, w.target())
+	e.Node = inspect.AskNode(ctx, w.Home.Node, access.JoinClient, c, w.target())
 	if e.Machine, err = inspect.MachineEvidence(ctx, w.Home.Node, c, seen); err != nil {
 		return err
 	}

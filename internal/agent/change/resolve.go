@@ -6,7 +6,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -187,17 +186,12 @@ func withPodNetwork(h *Home, t *Target, c config.Config) config.Config {
 }
 
 // ServerVersion asks the cluster for its version, and Azure where the cluster does not say.
-func ServerVersion(ctx context.Context, h *Home, t *Target) (string, error) {
+func ServerVersion(ctx context.Context, h *Home, t *Target) (_ string, err error) {
 	if t.server != "" {
 		return t.server, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	client, err := access.JoinClient(ctx, h.Node, t.Input.Config, t.At)
-	if err == nil {
-		defer client.Close()
-		t.server, err = client.ServerVersion(ctx)
-	}
+	t.server, err = inspect.Ask(ctx, h.Node, access.JoinClient, t.Input.Config, t.At,
+		(*kube.Client).ServerVersion)
 	if err != nil && t.Locator.Asked != nil && t.Locator.Asked.Version != "" {
 		t.server, err = t.Locator.Asked.Version, nil
 	}

@@ -189,19 +189,40 @@ func LinksInto(g *generation.Generation, name string) []state.Item {
 	})
 }
 
-// SeeNode asks the API server for the Node object of a machine that was a Ready Node.
+// Connect is access.Client or access.JoinClient.
+type Connect func(context.Context, access.Machine, config.Config, Cluster) (*kube.Client, error)
+
+// Ask asks an API server one thing, within ClusterTimeout.
+func Ask[T any](
+	ctx context.Context, h *Node, connect Connect, c config.Config, at Cluster,
+	ask func(*kube.Client, context.Context) (T, error),
+) (answer T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, ClusterTimeout)
+	defer cancel()
+	client, err := connect(ctx, h, c, at)
+	if err != nil {
+		return answer, err
+	}
+	defer client.Close()
+	return ask(client, ctx)
+}
+
+// AskNode asks an API server for the Node of a configuration.
+func AskNode(
+	ctx context.Context, h *Node, connect Connect, c config.Config, at Cluster,
+) health.Answer[kube.Node] {
+	get := func(client *kube.Client, ctx context.Context) (kube.Node, error) {
+		return client.Node(ctx, c.Agent.NodeName)
+	}
+	return health.Answered(Ask(ctx, h, connect, c, at, get))
+}
+
+// SeeNode asks for the Node object of a machine that was a Ready Node.
 func SeeNode(ctx context.Context, h *Node) health.Answer[kube.Node] {
 	if !h.Saved.Joined() {
 		return health.Answer[kube.Node]{}
 	}
-	ctx, cancel := context.WithTimeout(ctx, ClusterTimeout)
-	defer cancel()
-	client, err := access.Client(ctx, h, h.Saved.ConfigOf(h.Saved.Live), h.Saved.At())
-	if err != nil {
-		return health.Answered(kube.Node{}, err)
-	}
-	defer client.Close()
-	return health.Answered(client.Node(ctx, h.Saved.Live.Config.Agent.NodeName))
+	return AskNode(ctx, h, access.Client, h.Saved.ConfigOf(h.Saved.Live), h.Saved.At())
 }
 
 // NodeDrift returns the differences of a Node as it was seen; nothing when the API server did not
