@@ -74,7 +74,7 @@ func commitHistory(ctx context.Context, w *work, t *transition.Transition) error
 			return err
 		}
 	}
-	next := list.Next(t.From, t.To, inspect.AppliedResource(w.Home.Node.Env), inspect.Stamp())
+	next := list.Next(t.From, t.To, inspect.AppliedResource(w.Node.Env), inspect.Stamp())
 	if err := w.Store.Save(ctx, saved.HistoryFile, next); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func eraseSecrets(ctx context.Context, w *work) error {
 	if w.config.Azure.BootstrapToken != nil {
 		return nil
 	}
-	cache, err := access.Cache(w.Home.Node, w.config)
+	cache, err := access.Cache(w.Node, w.config)
 	if err == nil {
 		err = cache.Clean(cache.Key)
 	}

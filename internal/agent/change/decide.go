@@ -148,9 +148,7 @@ func Rest(ctx context.Context, h *Home, t *Target, s transition.Situation) error
 	return knowCluster(ctx, h)
 }
 
-func carryOn(
-	ctx context.Context, h *Home, t *Target, leads bool, until transition.Phase,
-) error {
+func carryOn(ctx context.Context, h *Home, t *Target, leads bool, until transition.Phase) error {
 	left := *h.Saved.Transition
 	h.Log.Info("continuing what another run has left", "kind", left.Kind, "phase", left.Phase)
 	if leads {

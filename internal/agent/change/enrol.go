@@ -35,14 +35,14 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 func (w *work) introduce(ctx context.Context) error {
 	c, m := w.config, follow.MannerOf(w.config)
 	if c.Azure.BootstrapToken != nil || c.Azure.ShowsToken() || !m.Signs ||
-		access.Held(w.Home.Node, c) {
+		access.Held(w.Node, c) {
 		return nil
 	}
-	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Home.Node.Env))
+	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Node.Env))
 	if is.UID == "" {
 		return nil
 	}
-	who, err := inspect.Ask(ctx, w.Home.Node, access.JoinClient, c, w.target(),
+	who, err := inspect.Ask(ctx, w.Node, access.JoinClient, c, w.target(),
 		(*kube.Client).WhoAmI)
 	if err != nil || who == "" {
 		return err
@@ -87,7 +87,7 @@ func enrolArc(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	cache, err := access.Cache(w.Home.Node, c)
+	cache, err := access.Cache(w.Node, c)
 	if err == nil {
 		err = cache.Forget() // its tokens are of the identity that the machine had before
 	}
@@ -96,7 +96,7 @@ func enrolArc(ctx context.Context, w *work) error {
 
 func enrolsAgain(ctx context.Context, w *work, t *transition.Transition) bool {
 	chosen := len(t.Things) == 0 || slices.Contains(t.Things, string(inspect.ArcKey))
-	return t.Kind == transition.Repair && chosen && inspect.ArcLost(ctx, w.Home.Node)
+	return t.Kind == transition.Repair && chosen && inspect.ArcLost(ctx, w.Node)
 }
 
 // renewOnboarding gives a generation that is being joined the present secret of Arc.
@@ -130,7 +130,7 @@ func (w *work) wait(ctx context.Context, to state.Resource) error {
 	if p, ok := to.(state.Package); !ok || p.State != state.PackageInstalled {
 		return nil
 	}
-	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, w.config))
+	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Node, w.config))
 	if err != nil {
 		return err
 	}

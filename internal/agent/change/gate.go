@@ -117,9 +117,9 @@ func keepsKubelet(w *work) bool {
 // advise tells of what is not as asked for and only the operator can cure: it holds no change.
 func advise(ctx context.Context, w *work, t *transition.Transition) {
 	if connectGate(ctx, w) == nil {
-		inspect.ServicesEvidence(ctx, w.Home.Node, w.client, w.config, &w.evidence)
+		inspect.ServicesEvidence(ctx, w.Node, w.client, w.config, &w.evidence)
 	}
-	inspect.WithServing(w.Home.Node, w.config, &w.evidence)
+	inspect.WithServing(w.Node, w.config, &w.evidence)
 	if t.Kind == transition.Join {
 		awaitServices(ctx, w)
 	}
@@ -147,8 +147,8 @@ func awaitServices(ctx context.Context, w *work) {
 		}
 		bounded, cancel := context.WithDeadline(ctx, w.ready.Add(left))
 		seen := w.evidence
-		inspect.ClusterEvidence(bounded, w.Home.Node, w.config, w.target(), &seen)
-		inspect.WithServing(w.Home.Node, w.config, &seen)
+		inspect.ClusterEvidence(bounded, w.Node, w.config, w.target(), &seen)
+		inspect.WithServing(w.Node, w.config, &seen)
 		if bounded.Err() == nil { // what is cut short by the deadline tells nothing
 			w.evidence = seen
 		}
@@ -159,12 +159,12 @@ func awaitServices(ctx context.Context, w *work) {
 // evaluateGate returns the conditions that can keep the gate closed. The cluster is asked once what
 // is on the machine holds, and for the pods once all else does.
 func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []health.Condition {
-	e := inspect.NewEvidence(w.Home.Node, w.config)
-	inspect.ServiceEvidence(ctx, w.Home.Node, &e)
-	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, w.config))
+	e := inspect.NewEvidence(w.Node, w.config)
+	inspect.ServiceEvidence(ctx, w.Node, &e)
+	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Node, w.config))
 	if err == nil {
 		// Without it, a condition is Unknown.
-		e.Machine, _ = inspect.MachineEvidence(ctx, w.Home.Node, w.config, seen)
+		e.Machine, _ = inspect.MachineEvidence(ctx, w.Node, w.config, seen)
 	}
 	w.evidence = e
 	if local := health.Evaluate(health.GateLocal, e); !health.Healthy(local) {
@@ -172,7 +172,7 @@ func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []heal
 	}
 	askGate(ctx, w, t, &e)
 	if e.Node.Err != nil && e.Probe.Err == nil {
-		inspect.ProbeEvidence(ctx, w.Home.Node, w.config, w.target(), &e)
+		inspect.ProbeEvidence(ctx, w.Node, w.config, w.target(), &e)
 	}
 	w.evidence = e
 	return holding(w, t, health.Evaluate(health.Gate, e))
@@ -188,7 +188,7 @@ func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.E
 			e.Probe = health.Tried(err)
 			return
 		}
-		inspect.NodeEvidence(ctx, w.Home.Node, w.client, w.config, w.target(), e)
+		inspect.NodeEvidence(ctx, w.Node, w.client, w.config, w.target(), e)
 		if (e.Node.OK() || kube.NodeMissing(e.Node.Err)) && e.Credential.OK() {
 			break
 		}
@@ -205,7 +205,7 @@ func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.E
 
 func connectGate(ctx context.Context, w *work) (err error) {
 	if w.client == nil {
-		w.client, err = access.Client(ctx, w.Home.Node, w.config, w.target())
+		w.client, err = access.Client(ctx, w.Node, w.config, w.target())
 	}
 	return err
 }

@@ -71,10 +71,10 @@ func learned(ctx context.Context, w *work, need state.Need) error {
 }
 
 func learnCredential(ctx context.Context, w *work) error {
-	if !access.Held(w.Home.Node, w.config) {
+	if !access.Held(w.Node, w.config) {
 		w.view.Doing("waiting for kubelet to get its certificate")
 	}
-	for !access.Held(w.Home.Node, w.config) {
+	for !access.Held(w.Node, w.config) {
 		w.Alive()
 		if !wait.Sleep(ctx, w.Every(50*time.Millisecond)) {
 			return fmt.Errorf("cannot wait for kubelet's certificate: %w", context.Cause(ctx))
@@ -100,11 +100,11 @@ func learnNetwork(ctx context.Context, w *work) error {
 
 // subnetsFit refuses pod subnets of families that the machine lacks, or not as configured.
 func subnetsFit(ctx context.Context, w *work) error {
-	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, w.config))
+	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Node, w.config))
 	if err != nil {
 		return err
 	}
-	e := inspect.NewEvidence(w.Home.Node, w.config)
+	e := inspect.NewEvidence(w.Node, w.config)
 	e.Machine = &health.Machine{PodCIDRs: w.bindings.PodCIDRs, Facts: seen}
 	return health.Problem(health.Evaluate(health.Network, e))
 }
@@ -149,13 +149,13 @@ func knowCluster(ctx context.Context, h *Home) error {
 }
 
 func waitNode(ctx context.Context, w *work, until func(kube.Node) bool) error {
-	client, err := access.Client(ctx, w.Home.Node, w.config, w.target())
+	client, err := access.Client(ctx, w.Node, w.config, w.target())
 	for err != nil { // the issuer of its tokens may be down
 		w.Alive()
 		if !wait.Sleep(ctx, w.Every(time.Second)) {
 			return err
 		}
-		client, err = access.Client(ctx, w.Home.Node, w.config, w.target())
+		client, err = access.Client(ctx, w.Node, w.config, w.target())
 	}
 	defer client.Close()
 	_, err = client.WaitNode(ctx, w.config.Agent.NodeName, w.Alive, until)

@@ -157,10 +157,10 @@ func begun(h *Home) *generation.Generation {
 
 // member returns a client with kubelet's credential; nil without one, as before a join.
 func member(ctx context.Context, l *leaving) *kube.Client {
-	if l.config == nil || !access.Held(l.Home.Node, *l.config) {
+	if l.config == nil || !access.Held(l.Node, *l.config) {
 		return nil
 	}
-	client, err := access.Client(ctx, l.Home.Node, *l.config, found(ctx, l))
+	client, err := access.Client(ctx, l.Node, *l.config, found(ctx, l))
 	if err != nil {
 		l.Warn("%v", err)
 		return nil
@@ -229,7 +229,7 @@ const deletionTime = 30 * time.Second
 
 // deleteNode has the provider delete the Node, or tries it itself, which few clusters allow.
 func (l *leaving) deleteNode(ctx context.Context) error {
-	if l.config == nil || !access.Held(l.Home.Node, *l.config) {
+	if l.config == nil || !access.Held(l.Node, *l.config) {
 		return nil
 	}
 	err := l.withProvider(ctx, follow.Leave)
@@ -253,7 +253,7 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 func (l *leaving) withProvider(
 	ctx context.Context, ask func(context.Context, follow.Question) error,
 ) error {
-	is := cmp.Or(l.Records().BundleResource(), inspect.AppliedResource(l.Home.Node.Env))
+	is := cmp.Or(l.Records().BundleResource(), inspect.AppliedResource(l.Node.Env))
 	if is.ID == "" {
 		return follow.ErrNotFollowed
 	}
@@ -265,7 +265,7 @@ func (l *leaving) withProvider(
 // undo brings everything that the ledger remembers back to what it was.
 func (l *leaving) undo(ctx context.Context, t *transition.Transition) (err error) {
 	if t.Leave.KeepArc { // the ledger forgets the Arc agent that the agent installed
-		ledger := l.Engine.Journal.Ledger().Forget(inspect.StandingArc(l.Home.Node).Keys()...)
+		ledger := l.Engine.Journal.Ledger().Forget(inspect.StandingArc(l.Node).Keys()...)
 		err = l.Engine.Journal.Save(ctx, ledger)
 	}
 	if err == nil {

@@ -169,7 +169,7 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	if !t.Drains {
 		return nil
 	}
-	client, err := access.Client(ctx, w.Home.Node, w.Saved.ConfigOf(w.Saved.Live), w.target())
+	client, err := access.Client(ctx, w.Node, w.Saved.ConfigOf(w.Saved.Live), w.target())
 	if err != nil {
 		return err
 	}

@@ -106,13 +106,13 @@ func unowned(ctx context.Context, w *work) error {
 		return nil
 	}
 	c := w.config
-	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, c))
+	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Node, c))
 	if err != nil {
 		return err
 	}
-	e := inspect.NewEvidence(w.Home.Node, c)
-	e.Node = inspect.AskNode(ctx, w.Home.Node, access.JoinClient, c, w.target())
-	if e.Machine, err = inspect.MachineEvidence(ctx, w.Home.Node, c, seen); err != nil {
+	e := inspect.NewEvidence(w.Node, c)
+	e.Node = inspect.AskNode(ctx, w.Node, access.JoinClient, c, w.target())
+	if e.Machine, err = inspect.MachineEvidence(ctx, w.Node, c, seen); err != nil {
 		return err
 	}
 	return health.Problem(health.Evaluate(health.Preflight, e))

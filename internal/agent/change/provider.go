@@ -93,7 +93,7 @@ func (w *work) ask(ctx context.Context, t *transition.Transition) error {
 	if t.Asks == "" {
 		return nil
 	}
-	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Home.Node.Env))
+	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Node.Env))
 	now, former := follow.MannerOf(w.Saved.ConfigOf(w.Saved.Applied)), FormerManner(w.Home)
 	err := follow.Begin(ctx, question(w.Home, is, now, former), t.Asks)
 	if err == nil {

@@ -61,7 +61,7 @@ func comesFirst(t transition.Transition) error {
 func toHeal(ctx context.Context, w *work, t *transition.Transition) ([]string, error) {
 	suspects := slices.Sorted(maps.Keys(w.to.Facts.Store))
 	if t.Follows != transition.Leave {
-		last, _ := inspect.Swept(w.Home.Node)
+		last, _ := inspect.Swept(w.Node)
 		suspects = slices.DeleteFunc(slices.Clone(last.Damaged), func(name string) bool {
 			_, wanted := w.to.Facts.Store[name]
 			return !wanted || len(t.Things) > 0 && !slices.Contains(t.Things, string(inspect.StoreKey(name)))
@@ -69,7 +69,7 @@ func toHeal(ctx context.Context, w *work, t *transition.Transition) ([]string, e
 	}
 	var list []string
 	for _, name := range suspects {
-		heal, err := Unsound(ctx, w.Home.Node, w.to, name)
+		heal, err := Unsound(ctx, w.Node, w.to, name)
 		if err != nil {
 			return nil, err
 		}
@@ -92,7 +92,7 @@ func oweHealed(ctx context.Context, w *work) error {
 }
 
 func healed(ctx context.Context, w *work) error {
-	last, known := inspect.Swept(w.Home.Node)
+	last, known := inspect.Swept(w.Node)
 	if !known || len(w.healing) == 0 {
 		return nil
 	}
@@ -116,7 +116,7 @@ func Unsound(
 func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error {
 	key := string(state.UnitKey(node.ContainerdUnit))
 	if len(t.Things) > 0 && !slices.Contains(t.Things, key) ||
-		!inspect.RuntimeLost(ctx, w.Home.Node) {
+		!inspect.RuntimeLost(ctx, w.Node) {
 		return nil
 	}
 	w.Warn("containerd runs and does not serve kubelet; restarting it")

@@ -95,26 +95,26 @@ func explain(ctx context.Context, w *work, cause error) error {
 		return cause
 	}
 	c, at := w.config, w.target()
-	e := inspect.NewEvidence(w.Home.Node, c)
-	inspect.ServiceEvidence(ctx, w.Home.Node, &e)
-	inspect.WithLogs(ctx, w.Home.Node, &e)
-	if seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, c)); err == nil {
-		if e.Machine, err = inspect.MachineEvidence(ctx, w.Home.Node, c, seen); err != nil {
+	e := inspect.NewEvidence(w.Node, c)
+	inspect.ServiceEvidence(ctx, w.Node, &e)
+	inspect.WithLogs(ctx, w.Node, &e)
+	if seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Node, c)); err == nil {
+		if e.Machine, err = inspect.MachineEvidence(ctx, w.Node, c, seen); err != nil {
 			return errors.Join(cause, err)
 		}
 	}
-	inspect.ProbeEvidence(ctx, w.Home.Node, c, at, &e)
+	inspect.ProbeEvidence(ctx, w.Node, c, at, &e)
 	if err := e.Probe.Err; err == nil {
-		if err = inspect.Allowed(ctx, w.Home.Node, c, at); err != nil {
+		if err = inspect.Allowed(ctx, w.Node, c, at); err != nil {
 			e.Probe = health.Tried(err)
 		}
 	}
 	if e.Probe.Err == nil {
 		asking, cancel := context.WithTimeout(ctx, 2*inspect.ClusterTimeout)
 		defer cancel()
-		if client, err := access.JoinClient(asking, w.Home.Node, c, at); err == nil {
+		if client, err := access.JoinClient(asking, w.Node, c, at); err == nil {
 			defer client.Close()
-			if inspect.NodeEvidence(asking, w.Home.Node, client, c, at, &e) {
+			if inspect.NodeEvidence(asking, w.Node, client, c, at, &e) {
 				e.Pods = health.Answered(client.PodsOn(asking, c.Agent.NodeName))
 			}
 			e.CSRs = health.Answered(client.CSRs(asking, c.Agent.NodeName))
@@ -160,7 +160,7 @@ func undecided(
 		w.Alive()
 		var before health.Evidence // with the configuration applied before
 		if from, err := w.Saved.Generations.Load(t.From); err == nil {
-			inspect.ClusterEvidence(ctx, w.Home.Node, w.Saved.ConfigOf(&from), w.Saved.At(), &before)
+			inspect.ClusterEvidence(ctx, w.Node, w.Saved.ConfigOf(&from), w.Saved.At(), &before)
 		}
 		w.Alive()
 		now := evaluateGate(ctx, w, t)
@@ -195,7 +195,7 @@ func excuses(
 func writes(ctx context.Context, w *work) bool {
 	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
 	defer cancel()
-	client, err := access.Client(ctx, w.Home.Node, w.config, w.target())
+	client, err := access.Client(ctx, w.Node, w.config, w.target())
 	if err != nil {
 		return true
 	}

@@ -215,16 +215,16 @@ func (w *work) compare(
 ) (plan state.Plan, now state.Desired, need state.Need, err error) {
 	b, spared := w.bindings.Bindings, state.Desired(nil)
 	if w.Saved.Transition.Ungated {
-		b, spared = inspect.Standing(w.Home.Node, w.to, b)
+		b, spared = inspect.Standing(w.Node, w.to, b)
 	}
-	if b, err = inspect.WithArc(ctx, w.Home.Node, w.to.Node, b); err != nil {
+	if b, err = inspect.WithArc(ctx, w.Node, w.to.Node, b); err != nil {
 		return nil, nil, "", err
 	}
 	bound := node.Bind(w.to.Node, w.Saved.Bound(b, w.to))
 	now, later, need := bound.Cut(func(n state.Need) bool { return w.met[n] })
 	plan, unknown, err := w.Engine.Plan(ctx, now, slices.Concat(later, spared,
-		inspect.StandingArc(w.Home.Node),
-		inspect.StandingSwap(w.Home.Node)))
+		inspect.StandingArc(w.Node),
+		inspect.StandingSwap(w.Node)))
 	if err == nil {
 		err = unobserved(w, unknown)
 	}
@@ -263,7 +263,7 @@ func (w *work) proveChange(ctx context.Context, t *transition.Transition) error 
 	if next.SameWay(follow.MannerOf(before)) || next.SameWay(FormerManner(w.Home)) {
 		return nil
 	}
-	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Home.Node.Env))
+	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Node.Env))
 	return follow.Prove(ctx, question(w.Home, is, next))
 }
 
@@ -323,7 +323,7 @@ func (w *work) restore(ctx context.Context, t *transition.Transition) error {
 		return err
 	}
 	w.to, w.config, w.bindings = &to, w.Saved.ConfigOf(&to), w.Saved.Bindings
-	w.bindings.PodCIDRs = inspect.Subnets(w.Home.Node, w.config)
+	w.bindings.PodCIDRs = inspect.Subnets(w.Node, w.config)
 	cause, _, _ := strings.Cut(t.Cause, "\n")
 	w.Warn("the new configuration does not work (%s); rolling back", cause)
 	for _, need := range []state.Need{node.Credential, node.Network, node.Ready} {

@@ -119,8 +119,7 @@ func ServicesEvidence(
 	ctx context.Context, h *Node, client *kube.Client, c config.Config, e *health.Evidence,
 ) {
 	if e.Node.OK() {
-		e.Services = health.Answered(
-			client.TryServices(ctx, c.Node.Kubelet.DNSServiceIP, h.Dial))
+		e.Services = health.Answered(client.TryServices(ctx, c.Node.Kubelet.DNSServiceIP, h.Dial))
 	}
 }
 
@@ -214,8 +213,7 @@ func EvidenceOf(
 	if e.Upkeep != nil && known != nil {
 		e.Upkeep.Polls = known.Polls
 	}
-	e.Observed = health.Tried(
-		errors.Join(unseen, e.Containerd.Err, e.Kubelet.Err, e.Detector.Err))
+	e.Observed = health.Tried(errors.Join(unseen, e.Containerd.Err, e.Kubelet.Err, e.Detector.Err))
 	atOnce(ctx,
 		func(ctx context.Context) { e.Authorised = roleEvidence(ctx, h, c, at, e.Node) },
 		func(ctx context.Context) {

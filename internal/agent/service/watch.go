@@ -311,9 +311,7 @@ func (w *Watcher) report(s inspect.Status) {
 }
 
 // tell tells who watches this service what a check has found: a log of new drift, and metrics.
-func (w *Watcher) tell(
-	ctx context.Context, h *change.Home, s inspect.Status, known *inspect.Work,
-) {
+func (w *Watcher) tell(ctx context.Context, h *change.Home, s inspect.Status, known *inspect.Work) {
 	before, now := w.drifting, make(map[string]bool, len(s.Drift))
 	found := slices.DeleteFunc(slices.Clone(s.Drift), func(d state.Line) bool {
 		now[string(d.Key)] = true

@@ -94,7 +94,7 @@ func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 	if given.Input != nil || given.Err != nil {
 		x.Configuration = health.Tried(given.Err)
 	}
-	p.evidence = inspect.NewEvidence(p.Home.Node, p.config)
+	p.evidence = inspect.NewEvidence(p.Node, p.config)
 	p.evidence.Examined = x
 	return p
 }
@@ -102,7 +102,7 @@ func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 func (p *patient) examined(ctx context.Context) {
 	x := p.evidence.Examined
 	var err error
-	query := inspect.Query(p.Home.Node, p.config)
+	query := inspect.Query(p.Node, p.config)
 	query.Firewalls = query.Firewalls && !p.given.Unprivileged
 	if p.seen, err = p.Reader.Facts(ctx, query); err != nil {
 		p.Log.Debug("cannot examine the machine", "error", err)
@@ -118,7 +118,7 @@ func (p *patient) examined(ctx context.Context) {
 		}
 	}
 	if p.Saved.Live == nil {
-		p.evidence.Upkeep = inspect.Upkeep(ctx, p.Home.Node, p.config, p.at, p.seen)
+		p.evidence.Upkeep = inspect.Upkeep(ctx, p.Node, p.config, p.at, p.seen)
 	}
 }
 
@@ -139,27 +139,27 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 		p.prospect(ctx)
 		return
 	}
-	work := inspect.Working(ctx, p.Home.Node.Env)
-	p.evidence = inspect.EvidenceOf(ctx, p.Home.Node, cmp.Or(p.Saved.Applied, p.Saved.Live), work)
+	work := inspect.Working(ctx, p.Node.Env)
+	p.evidence = inspect.EvidenceOf(ctx, p.Node, cmp.Or(p.Saved.Applied, p.Saved.Live), work)
 	p.evidence.Examined = x
 	if !p.evidence.Probe.Asked && p.evidence.Node.Err != nil {
-		inspect.ProbeEvidence(ctx, p.Home.Node, p.config, p.at, &p.evidence)
+		inspect.ProbeEvidence(ctx, p.Node, p.config, p.at, &p.evidence)
 	}
 	if drift {
-		plan, unseen := inspect.MachineDrift(ctx, p.Home.Node)
-		inspect.WithDrift(ctx, p.Home.Node, &p.evidence, plan, unseen, work)
+		plan, unseen := inspect.MachineDrift(ctx, p.Node)
+		inspect.WithDrift(ctx, p.Node, &p.evidence, plan, unseen, work)
 	}
 }
 
 // prospect gathers the evidence of preflight, on a machine that is no node.
 func (p *patient) prospect(ctx context.Context) {
 	e, c := &p.evidence, p.config
-	e.Waiting = inspect.ReadWaiting(p.Home.Node.Env)
+	e.Waiting = inspect.ReadWaiting(p.Node.Env)
 	// Without it, conditions are Unknown.
-	e.Machine, _ = inspect.MachineEvidence(ctx, p.Home.Node, c, p.seen)
+	e.Machine, _ = inspect.MachineEvidence(ctx, p.Node, c, p.seen)
 	installed := func(u host.InstalledUnit) bool { return u.Name == node.KubeletUnit }
 	if p.given.Unprivileged && slices.ContainsFunc(p.seen.Units, installed) {
-		inspect.ServiceEvidence(ctx, p.Home.Node, e)
+		inspect.ServiceEvidence(ctx, p.Node, e)
 	}
 	e.Transition = p.Saved.Transition
 	if p.given.Input == nil {
@@ -176,10 +176,10 @@ func (p *patient) prospect(ctx context.Context) {
 		e.Probe = health.Tried(err)
 		return
 	}
-	inspect.ProbeEvidence(ctx, p.Home.Node, c, t.At, e)
+	inspect.ProbeEvidence(ctx, p.Node, c, t.At, e)
 	if e.Probe.OK() {
 		e.Credential = health.Answered("", nil)
-		if err := inspect.Allowed(ctx, p.Home.Node, c, t.At); err != nil {
+		if err := inspect.Allowed(ctx, p.Node, c, t.At); err != nil {
 			e.Probe, e.Credential = health.Tried(err), health.Answer[string]{}
 		}
 	}
