@@ -184,7 +184,7 @@ func (h *Home) Close() {
 
 // Acquire takes one of the locks for a command of this process.
 func Acquire(a *Agent, name, verb string) (*os.File, error) {
-	holder := host.Holder{PID: os.Getpid(), Verb: verb, Since: inspect.Now()}
+	holder := host.Holder{PID: os.Getpid(), Verb: verb, Since: time.Now()}
 	return host.Acquire(a.Path(saved.RunDir), name, holder)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -19,7 +20,7 @@ import (
 // that does not work is undone. The configuration that it leaves is held back until it changes or
 // Bootstrap is asked for it. A rollback that was interrupted is finished.
 func Rollback(ctx context.Context, a *Agent, name string) (Result, error) {
-	began := inspect.Now()
+	began := time.Now()
 	h, err := OpenLocked(ctx, a, "rollback")
 	if err != nil {
 		return Result{}, err

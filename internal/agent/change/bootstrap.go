@@ -35,7 +35,7 @@ type Result struct {
 // is healthy and labelled. On a machine that is that node it is a no-op. What another run left is
 // finished first. A healthy machine whose new configuration does not work is rolled back.
 func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
-	began := inspect.Now()
+	began := time.Now()
 	result := Result{NodeName: in.Config.Agent.NodeName}
 	before, err := OpenReadOnly(ctx, a)
 	if err != nil {
@@ -45,17 +45,10 @@ func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	if before.Saved.Transition == nil && t.unchanged && !before.Saved.Rejected.Outdated(t.Received) {
-		if done, err := nothingToDo(ctx, before, t); done || err != nil {
-			if err == nil {
-				err = NoteApplied(ctx, a, in.Resource)
-				forgetWaiting(ctx, a)
-			}
-			result.finish(began, 0, err)
-			return result, err
-		}
+	done, err := nothingToDo(ctx, before, t)
+	if err == nil && !done {
+		err = Reconcile(ctx, before, "bootstrap", t)
 	}
-	err = Reconcile(ctx, before, "bootstrap", t)
 	if err == nil {
 		err = NoteApplied(ctx, a, in.Resource)
 	}
@@ -82,7 +75,8 @@ func (r *Result) finish(began time.Time, changes int, err error) {
 // nothingToDo reports whether the machine is the node already: an empty plan, services that are
 // healthy, and a Node that is registered, Ready and labelled.
 func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
-	if !h.Saved.Joined() || !access.Held(h.Node, h.Saved.Applied.Config) {
+	if h.Saved.Transition != nil || !t.unchanged || h.Saved.Rejected.Outdated(t.Received) ||
+		!h.Saved.Joined() || !access.Held(h.Node, h.Saved.Applied.Config) {
 		return false, nil
 	}
 	plan, err := inspect.DriftPlan(ctx, h.Node, h.Saved.Applied, 0)

@@ -181,7 +181,7 @@ func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []heal
 // askGate asks the cluster the questions of the gate, over the connection of the last time. If that
 // fails, what it was made with may no longer do, and another is made at once.
 func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.Evidence) {
-	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
+	ctx, cancel := context.WithTimeout(ctx, inspect.AnswerTimeout)
 	defer cancel()
 	for kept := w.client != nil; ; kept = false {
 		if err := connectGate(ctx, w); err != nil {

@@ -27,7 +27,7 @@ var errNotReady = errors.New("the Node did not become Ready in time")
 func learn(ctx context.Context, w *work, need state.Need) error {
 	w.view.Remain()
 	if w.deadline.IsZero() {
-		w.deadline = inspect.Now().Add(w.config.ReadyTimeout())
+		w.deadline = time.Now().Add(w.config.ReadyTimeout())
 	}
 	bounded, cancel := context.WithDeadlineCause(ctx, w.deadline, errNotReady)
 	defer cancel()
@@ -56,7 +56,7 @@ func learned(ctx context.Context, w *work, need state.Need) error {
 	known := &w.Saved.Bindings
 	known.PodCIDRs, known.ForeignCNI = w.bindings.PodCIDRs, w.bindings.ForeignCNI
 	if need == node.Ready {
-		w.ready = inspect.Now()
+		w.ready = time.Now()
 		w.bindings.Joined = true
 		w.Saved.Bindings = w.bindings
 		if err := w.Store.PublishJoin(ctx, w.config.Agent.NodeName); err != nil {

@@ -48,7 +48,7 @@ type leaving struct {
 // is deleted, what the ledger remembers is restored, then the agent's own records are removed. The
 // error lists what could not be undone; it is still in the ledger, so running again finishes it.
 func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave) (Result, error) {
-	began := inspect.Now()
+	began := time.Now()
 	h, err := openToLeave(ctx, a, given, how)
 	if err != nil {
 		return Result{}, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -179,12 +180,12 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	defer cancel()
 	err = w.waiting(ctx, func(ctx context.Context) error {
 		o := drainOptions(w.Agent, w.config)
-		told := inspect.Now()
+		told := time.Now()
 		o.Blocked = func(e *kube.DrainError) {
 			w.view.Doing(e.Error())
-			if w.Agent.Blocked != nil && inspect.Now().Sub(told) >= askPause {
+			if w.Agent.Blocked != nil && time.Now().Sub(told) >= askPause {
 				w.Agent.Blocked(e)
-				told = inspect.Now()
+				told = time.Now()
 			}
 		}
 		return client.Drain(ctx, w.config.Agent.NodeName, o)

@@ -71,7 +71,7 @@ func newRejection(h *Home, g *generation.Generation, reason string) history.Reje
 	r := history.Rejection{
 		Generation: g.ID, Received: g.Received, Reason: reason, Origin: g.Origin,
 		Kubernetes: g.Config.Kubernetes.Version, Facts: g.Facts,
-		At: inspect.Now().UTC().Truncate(time.Second),
+		At: time.Now().UTC().Truncate(time.Second),
 	}
 	if digest, err := h.Records().BundleDigest(); err == nil && digest == g.Received {
 		r.Resource = h.Records().BundleResource()
@@ -110,7 +110,7 @@ func explain(ctx context.Context, w *work, cause error) error {
 		}
 	}
 	if e.Probe.Err == nil {
-		asking, cancel := context.WithTimeout(ctx, 2*inspect.ClusterTimeout)
+		asking, cancel := context.WithTimeout(ctx, 2*inspect.AnswerTimeout)
 		defer cancel()
 		if client, err := access.JoinClient(asking, w.Node, c, at); err == nil {
 			defer client.Close()
@@ -193,12 +193,12 @@ func excuses(
 
 // writes reports whether the cluster writes to the Node, unless other reasons keep it from that.
 func writes(ctx context.Context, w *work) bool {
-	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
+	ctx, cancel := context.WithTimeout(ctx, inspect.AnswerTimeout)
 	defer cancel()
 	client, err := access.Client(ctx, w.Node, w.config, w.target())
 	if err != nil {
 		return true
 	}
 	defer client.Close()
-	return !kube.Unavailable(client.TouchNode(ctx, w.config.Agent.NodeName, inspect.Now()))
+	return !kube.Unavailable(client.TouchNode(ctx, w.config.Agent.NodeName, time.Now()))
 }

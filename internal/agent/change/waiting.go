@@ -113,8 +113,8 @@ func Closed(t *Target) *health.Waiting {
 	if window == nil || t.Input.Resource == nil {
 		return nil
 	}
-	opens := window.Opens(inspect.Now())
-	if !opens.After(inspect.Now()) {
+	opens := window.Opens(time.Now())
+	if !opens.After(time.Now()) {
 		return nil
 	}
 	return &health.Waiting{
@@ -134,7 +134,7 @@ func Held(ctx context.Context, h *Home, t *Target) *health.Waiting {
 		forgetWaiting(ctx, h.Agent)
 		return nil
 	case w.Reason != health.DrainBlocked || h.Saved.Applied == nil ||
-		!inspect.Now().Before(w.NextAttempt):
+		!time.Now().Before(w.NextAttempt):
 		return nil
 	}
 	err := canDrain(ctx, h, t.Input.Config)

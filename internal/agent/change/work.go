@@ -28,8 +28,7 @@ import (
 // work carries out one transition. Its methods named after phases are those phases.
 type work struct {
 	*Home
-	// to is the generation that the machine is to become, config its configuration with
-	// credentials.
+	// to is the generation that the machine is to become, config its one with credentials.
 	to     *generation.Generation
 	config config.Config
 	// bindings are those of to; they become the proved ones when it is committed.
@@ -46,22 +45,6 @@ type work struct {
 	// evidence is the last input of the gate, client its client, nil while it has none.
 	evidence health.Evidence
 	client   *kube.Client
-}
-
-// phases says what each phase does. Their order is that of package transition.
-func (w *work) phases() map[transition.Phase]transition.Step {
-	return map[transition.Phase]transition.Step{
-		transition.Prefetch: w.prefetch,
-		transition.Enrol:    w.enrol,
-		transition.Prove:    w.proveChange,
-		transition.Ask:      w.ask,
-		transition.Cordon:   w.cordon,
-		transition.Drain:    w.drain,
-		transition.Apply:    w.apply,
-		transition.Restore:  w.restore,
-		transition.Gate:     w.gate,
-		transition.Commit:   w.commit,
-	}
 }
 
 // begin prepares the work on a transition from what is on disk.
@@ -103,17 +86,22 @@ func run(ctx context.Context, h *Home, t transition.Transition, until transition
 	}
 	defer func() { w.fetch.End() }()
 	runner := transition.Runner{
-		Steps: w.phases(), Save: h.Store.SaveTransition, Clear: h.Store.ClearTransition,
-		Now: inspect.Stamp,
+		Steps: map[transition.Phase]transition.Step{
+			transition.Prefetch: w.prefetch, transition.Enrol: w.enrol,
+			transition.Prove: w.proveChange, transition.Ask: w.ask,
+			transition.Cordon: w.cordon, transition.Drain: w.drain, transition.Apply: w.apply,
+			transition.Restore: w.restore, transition.Gate: w.gate, transition.Commit: w.commit,
+		},
+		Save: h.Store.SaveTransition, Clear: h.Store.ClearTransition, Now: inspect.Stamp,
 		Reject: func(ctx context.Context, t transition.Transition, cause error) error {
 			return reject(ctx, h, t, cause)
 		},
 		Release: w.release,
 	}
-	began := inspect.Now()
+	began := time.Now()
 	err = runner.Run(ctx, t, until)
 	if h.Agent.Ended != nil {
-		h.Agent.Ended(t.Kind, resultOf(ctx, err), inspect.Now().Sub(began))
+		h.Agent.Ended(t.Kind, resultOf(ctx, err), time.Now().Sub(began))
 	}
 	return err
 }
@@ -130,13 +118,10 @@ func resultOf(ctx context.Context, err error) string {
 // prefetch fetches and verifies every artifact while the node works. A first join only begins to,
 // and waits for each when it needs it.
 func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
-	if err := claimStore(ctx, w); err != nil {
-		return err
-	}
-	if err := findArtifacts(ctx, w, t); err != nil {
-		return err
-	}
-	if err := oweHealed(ctx, w); err != nil {
+	err := inTurn(ctx, func(ctx context.Context) error { return claimStore(ctx, w) },
+		func(ctx context.Context) error { return findArtifacts(ctx, w, t) },
+		func(ctx context.Context) error { return oweHealed(ctx, w) })
+	if err != nil {
 		return err
 	}
 	first := w.artifacts

@@ -190,12 +190,12 @@ func LinksInto(g *generation.Generation, name string) []state.Item {
 // Connect is access.Client or access.JoinClient.
 type Connect func(context.Context, access.Machine, config.Config, Cluster) (*kube.Client, error)
 
-// Ask asks an API server one thing, within ClusterTimeout.
+// Ask asks an API server one thing, within AnswerTimeout.
 func Ask[T any](
 	ctx context.Context, h *Node, connect Connect, c config.Config, at Cluster,
 	ask func(*kube.Client, context.Context) (T, error),
 ) (answer T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, ClusterTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	client, err := connect(ctx, h, c, at)
 	if err != nil {

@@ -19,12 +19,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// defaultSettling is the time that kubelet must have been one process before a change is committed.
-// A kubelet that ends itself does so within a second or two of its start.
-const defaultSettling = 5 * time.Second
-
-// ClusterTimeout bounds each gathering of what the cluster says.
-const ClusterTimeout = 10 * time.Second
+const (
+	// defaultSettling is the time that kubelet must have been one process before a change is
+	// committed. One that ends itself does so within a second or two of its start.
+	defaultSettling = 5 * time.Second
+	// AnswerTimeout bounds each question, and each gathering of what the cluster says.
+	AnswerTimeout = 10 * time.Second
+	// versionStands is for how long an API server's version stands that works with kubelet's.
+	versionStands = time.Hour
+)
 
 // NewEvidence returns the evidence that every check begins with.
 func NewEvidence(h *Node, c config.Config) health.Evidence {
@@ -34,7 +37,7 @@ func NewEvidence(h *Node, c config.Config) health.Evidence {
 		today = h.Today().UTC().Format(time.DateOnly)
 	}
 	return health.Evidence{
-		Now: Now(), Today: today, Trust: health.Tried(Trusted(h)), Wanted: health.Wanted{
+		Now: time.Now(), Today: today, Trust: health.Tried(Trusted(h)), Wanted: health.Wanted{
 			Config: c, ArcRole: role, Settling: cmp.Or(h.Settling, defaultSettling),
 		}}
 }
@@ -90,7 +93,7 @@ func service(ctx context.Context, h *Node, unit string) (health.Service, error) 
 
 // WithLogs adds the services' last log lines, which are read only when something is wrong.
 func WithLogs(ctx context.Context, h *Node, e *health.Evidence) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	e.Containerd.Value.Log = h.Reader.Journal(ctx, node.ContainerdUnit, 50)
 	e.Kubelet.Value.Log = h.Reader.Journal(ctx, node.KubeletUnit, 50)
@@ -100,7 +103,7 @@ func WithLogs(ctx context.Context, h *Node, e *health.Evidence) {
 func ClusterEvidence(
 	ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence,
 ) {
-	ctx, cancel := context.WithTimeout(ctx, ClusterTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	client, err := access.Client(ctx, h, c, at)
 	if err != nil {
@@ -123,9 +126,6 @@ func ServicesEvidence(
 	}
 }
 
-// versionStands is the time for which an API server's version that works with kubelet's stands.
-const versionStands = time.Hour
-
 // knownVersion is the version of an API server, as it said it then.
 type knownVersion struct {
 	server, kubelet, version string
@@ -134,15 +134,15 @@ type knownVersion struct {
 
 // versionEvidence asks for the API server's version, once in a while if it works with kubelet's.
 func versionEvidence(
-	ctx context.Context, h *Node, client *kube.Client, server, kubelet string,
+	ctx context.Context, h *Node, client *kube.Client, at Cluster, kubelet string,
 ) health.Answer[string] {
-	if last := h.version; last.server == server && last.kubelet == kubelet &&
+	if last := h.version; last.server == at.Server && last.kubelet == kubelet &&
 		time.Since(last.at) < versionStands {
 		return health.Answered(last.version, nil)
 	}
 	is := health.Answered(client.ServerVersion(ctx))
 	if is.OK() && health.Works(kubelet, is.Value) {
-		h.version = knownVersion{server, kubelet, is.Value, time.Now()}
+		h.version = knownVersion{at.Server, kubelet, is.Value, time.Now()}
 	}
 	return is
 }
@@ -157,12 +157,11 @@ func NodeEvidence(
 	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) && !kube.Answered(e.Node.Err) {
 		return false
 	}
+	version := c.Kubernetes.Version
 	atOnce(ctx,
 		func(ctx context.Context) { e.Credential = health.Answered(client.WhoAmI(ctx)) },
 		func(ctx context.Context) { e.Lease = health.Answered(client.Lease(ctx, name)) },
-		func(ctx context.Context) {
-			e.ServerVersion = versionEvidence(ctx, h, client, at.Server, c.Kubernetes.Version)
-		},
+		func(ctx context.Context) { e.ServerVersion = versionEvidence(ctx, h, client, at, version) },
 	)
 	return true
 }
@@ -225,12 +224,9 @@ func EvidenceOf(
 	return e
 }
 
-// answerTimeout bounds each of the questions that are asked at once.
-const answerTimeout = 10 * time.Second
-
 // atOnce asks several questions at once, and returns when each is answered or out of time.
 func atOnce(ctx context.Context, questions ...func(context.Context)) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	var all sync.WaitGroup
 	for _, ask := range questions {

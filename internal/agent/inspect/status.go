@@ -161,7 +161,7 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 		CNI: c.CNI.Version, NPD: c.NPD.Version, DriftPolicy: c.Agent.DriftPolicy,
 		PodCIDRs: h.Saved.Bindings.PodCIDRs, Drift: drift, Pending: pending,
 		Transition: h.Saved.Transition,
-		Rejected:   h.Saved.Rejected, CheckedAt: Now().UTC().Truncate(time.Second),
+		Rejected:   h.Saved.Rejected, CheckedAt: time.Now().UTC().Truncate(time.Second),
 		ConfigVersion: AppliedResource(h.Env).ConfigVersion, Certificates: expiries(h, c),
 		Units: running(e),
 	}

@@ -102,7 +102,7 @@ func ReadWaiting(a *Env) *health.Waiting {
 
 // Pause returns the pause of a machine; nil for none.
 func Pause(a *Env) *saved.Pause {
-	p, err := a.Records().Pause(Now())
+	p, err := a.Records().Pause(time.Now())
 	if err != nil {
 		a.Log.Warn("cannot read whether the machine is paused", "error", err)
 	}

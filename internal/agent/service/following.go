@@ -224,7 +224,7 @@ func (f *Following) Unusable(version string, why error) {
 		f.unusable = nil
 		return
 	}
-	at := inspect.Now().UTC().Truncate(time.Second)
+	at := time.Now().UTC().Truncate(time.Second)
 	failed := &agentapi.FailedConfig{
 		Version: version, Reason: "NotUsable", Message: health.Clip(why.Error(), 4*reportText), At: &at,
 	}
@@ -340,7 +340,7 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 	if err == nil && !strings.EqualFold(resource.ID, f.Resource.ID) {
 		err = errors.New("it does not say that it is of " + f.Resource.ID)
 	}
-	if err == nil && inspect.Now().After(proof.Until) {
+	if err == nil && time.Now().After(proof.Until) {
 		f.agent.Log.Warn("the certificate of the provider's key has expired; its operator replaces "+
 			"the key with `flexnode-rp keys`", "expired", proof.Until, "signed", proof.Signed)
 	}

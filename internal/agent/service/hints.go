@@ -49,7 +49,7 @@ func Deleted(ctx context.Context, a *change.Agent, hint func(string)) {
 	const what = "the Node object was deleted"
 	pauses, told := wait.Backoff{Base: watchFirst, Max: watchMost}, false
 	for pause := time.Duration(0); wait.Sleep(ctx, pause); {
-		began := inspect.Now()
+		began := time.Now()
 		err := inspect.WaitDeleted(ctx, &a.Env)
 		switch {
 		case err == nil:

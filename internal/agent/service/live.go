@@ -38,7 +38,7 @@ type Live struct {
 
 // NewLive begins to count.
 func NewLive(version string) *Live {
-	began := inspect.Now()
+	began := time.Now()
 	return &Live{counts: map[string][]metrics.Sample{}, work: inspect.Work{
 		Version: version, PID: os.Getpid(), Started: began, Job: "rest", Since: began,
 	}}
@@ -70,7 +70,7 @@ func (l *Live) count(name, suffix string, by float64, labels ...string) {
 // Job receives from the daemon what its worker does.
 func (l *Live) Job(j daemon.Job) {
 	l.update(func() {
-		l.work.Job, l.work.Since, l.work.Doing = string(j.Kind), inspect.Now(), ""
+		l.work.Job, l.work.Since, l.work.Doing = string(j.Kind), time.Now(), ""
 		if !j.Ended {
 			return
 		}
@@ -112,7 +112,7 @@ func (l *Live) Attach(a *change.Agent) {
 
 // polled takes in an answer of the provider.
 func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
-	asked := inspect.Now()
+	asked := time.Now()
 	l.update(func() {
 		p := *cmp.Or(l.work.Polls, &health.Polls{First: asked})
 		p.Last, p.Next, p.Result, p.Error = asked, asked.Add(next), "unchanged", ""
@@ -155,7 +155,7 @@ func (l *Live) polling() (p *health.Polls) {
 
 func (l *Live) checked(s inspect.Status, known *inspect.Work) {
 	l.update(func() {
-		l.status, l.work.Checked = &s, inspect.Now()
+		l.status, l.work.Checked = &s, time.Now()
 		l.work.Exhausted, l.work.Refused = known.Exhausted, known.Refused
 	})
 }
@@ -185,7 +185,7 @@ func (l *Live) drifted(found []state.Line, gone []string) {
 
 // event keeps an event; mu is held.
 func (l *Live) event(e inspect.DriftEvent) {
-	e.At = inspect.Now().UTC().Truncate(time.Second)
+	e.At = time.Now().UTC().Truncate(time.Second)
 	events := append(l.work.Events, e)
 	l.work.Events = slices.Clone(events[max(0, len(events)-maxEvents):])
 }

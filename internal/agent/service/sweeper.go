@@ -19,7 +19,7 @@ func sweepStore(ctx context.Context, h *change.Home) error {
 		return nil
 	}
 	s, known := inspect.Swept(h.Node)
-	age := inspect.Now().Sub(s.At) // negative when the clock was set back
+	age := time.Now().Sub(s.At) // negative when the clock was set back
 	if !known || age < 0 || age >= sweepEvery {
 		s = inspect.Sweep{At: inspect.Stamp(), Generation: h.Saved.Applied.ID, Damaged: s.Damaged,
 			Left: slices.Sorted(maps.Keys(h.Saved.Applied.Facts.Store))}

@@ -58,7 +58,7 @@ func (w *Watcher) Reconcile(ctx context.Context) transition.Outcome {
 	case o.Kind == transition.Refused && (w.refused == nil || w.refused.Reason != o.Err.Error()):
 		_, policy := errors.AsType[*change.PolicyError](o.Err)
 		w.refused = &health.Rejection{
-			Version: "file", Reason: o.Err.Error(), At: inspect.Now(), ByPolicy: policy,
+			Version: "file", Reason: o.Err.Error(), At: time.Now(), ByPolicy: policy,
 		}
 	}
 	return o
@@ -223,7 +223,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	found, err := w.check(ctx, exhausted)
 	if err != nil && w.last != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		s := *w.last
-		s.Conditions = health.Unchecked(s.Conditions, err, inspect.Now())
+		s.Conditions = health.Unchecked(s.Conditions, err, time.Now())
 		w.Follows.told(s)
 		w.Live.update(func() { w.Live.status = &s })
 		err = errors.Join(err, keepStatus(context.WithoutCancel(ctx), w.Agent, &s))

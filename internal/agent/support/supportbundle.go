@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"filippo.io/age"
 
@@ -33,7 +34,7 @@ func SupportBundle(
 ) (redact.Manifest, error) {
 	c := newCollector(ctx, a, given)
 	c.lines = lines
-	c.archive = redact.NewArchive(out, c.redactor, a.Version, inspect.Now())
+	c.archive = redact.NewArchive(out, c.redactor, a.Version, time.Now())
 	c.archive.Value("versions.json", map[string]string{
 		"aks-flex-node": c.Version, "go": runtime.Version(),
 		"platform": runtime.GOOS + "/" + runtime.GOARCH,
