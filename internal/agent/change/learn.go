@@ -95,11 +95,7 @@ func learnNetwork(ctx context.Context, w *work) error {
 	if err != nil || len(w.bindings.ForeignCNI) > 0 {
 		return err
 	}
-	return subnetsFit(ctx, w)
-}
-
-// subnetsFit refuses pod subnets of families that the machine lacks, or not as configured.
-func subnetsFit(ctx context.Context, w *work) error {
+	// The machine may lack a family of the subnets, or be configured for others.
 	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Node, w.config))
 	if err != nil {
 		return err

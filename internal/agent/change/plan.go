@@ -55,9 +55,9 @@ func PlanLeave(ctx context.Context, a *Agent, how Leave) (inspect.Report, error)
 		return inspect.Report{}, err
 	}
 	plan, _, err := h.Engine.Plan(ctx, nil, nil)
-	report := inspect.Report{Changes: state.Lines(plan)}
-	report.Drains = h.Saved.Live != nil && how.DrainTimeout > 0
-	return report, err
+	return inspect.Report{
+		Changes: state.Lines(plan), Drains: h.Saved.Live != nil && how.DrainTimeout > 0,
+	}, err
 }
 
 // foresee plans the whole way to a generation: a join's part before kubelet's credential, and the

@@ -26,8 +26,10 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	if err := health.Problem(health.Evaluate(health.Preflight, e)); err != nil {
 		return err
 	}
-	if err := sameNode(h, c); err != nil {
-		return err
+	if live := h.Saved.Live; live != nil && h.Saved.Joined() &&
+		live.Config.Agent.NodeName != c.Agent.NodeName { // kubelet's state is of the former
+		return fmt.Errorf("cannot become Node %s: this machine is Node %s; run "+
+			"`aks-flex-node unbootstrap` first", c.Agent.NodeName, live.Config.Agent.NodeName)
 	}
 	if err := unknownFirewalls(t); err != nil {
 		return err

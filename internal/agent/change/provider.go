@@ -17,17 +17,14 @@ import (
 func MachineKeys(a *Agent) follow.Keys {
 	return saved.Keys{
 		Writer: saved.NewWriter(a.Machine), RunDir: a.Path(saved.RunDir), Writing: &a.Bundle,
-		Kubelet: func(ctx context.Context) ([]byte, error) { return kubeletPair(ctx, a) },
+		Kubelet: func(ctx context.Context) ([]byte, error) {
+			h, err := OpenReadOnly(ctx, a)
+			if err != nil || h.Saved.Live == nil {
+				return nil, err
+			}
+			return a.ReadFile(access.ClientCertificate(h.Saved.Live.Config))
+		},
 	}
-}
-
-// kubeletPair is kubelet's client certificate with its key, in PEM; nil where there is no node.
-func kubeletPair(ctx context.Context, a *Agent) ([]byte, error) {
-	h, err := OpenReadOnly(ctx, a)
-	if err != nil || h.Saved.Live == nil {
-		return nil, err
-	}
-	return a.ReadFile(access.ClientCertificate(h.Saved.Live.Config))
 }
 
 // ResourceOf is where a configuration is from, also one that cannot be used; zero for none.

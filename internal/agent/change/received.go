@@ -92,18 +92,6 @@ func Withdraw(ctx context.Context, a *Agent) (bool, error) {
 		h.Store.Remove(ctx, saved.SourceFile), h.Store.PublishCurrent(ctx, h.Saved.Applied))
 }
 
-// forThisNode is an *OtherNodeError if this machine is, or becomes, not the node that is described.
-func forThisNode(h *Home, c config.Config) error {
-	if h.Saved.Live == nil {
-		return nil
-	}
-	is, given := nameOf(h.Saved.Live.Config), nameOf(c)
-	if strings.EqualFold(is, given) {
-		return nil
-	}
-	return &OtherNodeError{Is: is, Given: given}
-}
-
 func nameOf(c config.Config) string {
 	return fmt.Sprintf("the node %s of the cluster %s", c.Agent.NodeName,
 		path.Clean(c.Azure.TargetCluster.ResourceID))
@@ -179,8 +167,11 @@ func (e *PolicyError) Unwrap() error { return e.Err }
 // Accept returns why this machine does not take a configuration that a provider has delivered; nil
 // where it does: an *OtherNodeError, or a *PolicyError.
 func Accept(h *Home, c config.Config) error {
-	if err := forThisNode(h, c); err != nil {
-		return err
+	if h.Saved.Live != nil {
+		is, given := nameOf(h.Saved.Live.Config), nameOf(c)
+		if !strings.EqualFold(is, given) {
+			return &OtherNodeError{Is: is, Given: given}
+		}
 	}
 	return permitted(h, c)
 }

@@ -213,16 +213,6 @@ func source(h *Home, c config.Config) artifact.Source {
 	return s
 }
 
-// sameNode refuses another name of the Node: kubelet's state of one must not become another's.
-func sameNode(h *Home, c config.Config) error {
-	if h.Saved.Live == nil || !h.Saved.Joined() ||
-		h.Saved.Live.Config.Agent.NodeName == c.Agent.NodeName {
-		return nil
-	}
-	return fmt.Errorf("cannot become Node %s: this machine is Node %s; run "+
-		"`aks-flex-node unbootstrap` first", c.Agent.NodeName, h.Saved.Live.Config.Agent.NodeName)
-}
-
 // bindingsFor returns the proved bindings with what a target changes. While a cluster replaces its
 // CA, the new and the current certificates are accepted, but no older ones.
 func bindingsFor(h *Home, t *Target) saved.Bindings {

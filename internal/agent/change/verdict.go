@@ -42,9 +42,8 @@ func Verdict(err error) transition.Outcome {
 // unfit reports whether a preflight has failed for the configuration: all else may pass by itself.
 func unfit(err error) bool {
 	failed, ok := errors.AsType[*health.Error](err)
-	return ok && slices.ContainsFunc(failed.Conditions, func(c health.Condition) bool {
-		return c.Owner == health.OwnerConfiguration
-	})
+	ours := func(c health.Condition) bool { return c.Owner == health.OwnerConfiguration }
+	return ok && slices.ContainsFunc(failed.Conditions, ours)
 }
 
 // reject remembers that a transition's generation failed. That a node cannot follow its cluster to

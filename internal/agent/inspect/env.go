@@ -212,7 +212,8 @@ func (a *Env) Records() saved.Records { return saved.NewRecords(a.Reader) }
 // when a package has replaced an installation by hand. That is drift, then.
 func adoptProgram(n *Node) {
 	was := n.Saved.Bindings.Program
-	if _, err := os.Stat(was); was == "" || !errors.Is(err, fs.ErrNotExist) || Trusted(n) != nil {
+	if _, err := os.Stat(was); was == "" || !errors.Is(err, fs.ErrNotExist) ||
+		n.TrustedFile(n.Program) != nil {
 		return
 	}
 	n.Saved.Bindings.Program = n.Program

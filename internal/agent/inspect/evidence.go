@@ -29,7 +29,8 @@ const (
 	versionStands = time.Hour
 )
 
-// NewEvidence returns the evidence that every check begins with.
+// NewEvidence returns the evidence that every check begins with. Only root may be able to change
+// the program that root and kubelet run.
 func NewEvidence(h *Node, c config.Config) health.Evidence {
 	_, role := access.Required(c)
 	today := ""
@@ -37,7 +38,8 @@ func NewEvidence(h *Node, c config.Config) health.Evidence {
 		today = h.Today().UTC().Format(time.DateOnly)
 	}
 	return health.Evidence{
-		Now: time.Now(), Today: today, Trust: health.Tried(Trusted(h)), Wanted: health.Wanted{
+		Now: time.Now(), Today: today, Trust: health.Tried(h.TrustedFile(h.Program)),
+		Wanted: health.Wanted{
 			Config: c, ArcRole: role, Settling: cmp.Or(h.Settling, defaultSettling),
 		}}
 }

@@ -18,19 +18,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// rivals are the units of container runtimes and kubelets that would be in the way of ours.
-func rivals() []string {
-	return []string{
-		node.ContainerdUnit, node.KubeletUnit, "docker.service", "crio.service", "k3s.service",
-		"k3s-agent.service",
-	}
-}
-
 // Query asks for all that is to be known of this machine. A unit of ours, or whose file an
 // interrupted run has written, is no rival.
 func Query(h *Node, c config.Config) host.Query {
 	ledger := h.ledger.Ledger()
-	units := slices.DeleteFunc(rivals(), func(unit string) bool {
+	rivals := []string{node.ContainerdUnit, node.KubeletUnit, "docker.service", "crio.service",
+		"k3s.service", "k3s-agent.service"}
+	units := slices.DeleteFunc(rivals, func(unit string) bool {
 		_, ours := ledger.Entry(state.UnitKey(unit))
 		_, written := ledger.Entry(state.PathKey(node.UnitFile(unit)))
 		return ours || written
@@ -150,11 +144,6 @@ func hostNames(h *Node, c config.Config, seen host.Facts) []string {
 	if g == nil || g.Facts.Renames(c.Agent.NodeName) {
 		return nil
 	}
-	var names []string
-	for _, name := range []string{seen.HostName, seen.StaticName} {
-		if name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
+	return slices.DeleteFunc([]string{seen.HostName, seen.StaticName},
+		func(name string) bool { return name == "" })
 }

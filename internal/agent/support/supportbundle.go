@@ -156,6 +156,7 @@ func (c *collector) texts(ctx context.Context) {
 		units + change.Service,
 		"/usr/lib/systemd/system/" + change.Service,
 	}
+	settings := []string{".conf", ".conflist", ".json", ".toml", ".yaml", ".yml", ".env"}
 	for _, record := range []string{
 		saved.LedgerFile, saved.NodeLedgerFile, saved.TransitionFile, saved.RejectedFile,
 		saved.JoinFile, saved.VersionFile, saved.BindingsFile, inspect.ArcFile, saved.HistoryFile,
@@ -171,7 +172,7 @@ func (c *collector) texts(ctx context.Context) {
 	} {
 		names, _ := c.Reader.List(dir) // a directory that is not there has no files
 		for _, name := range names {
-			if plainText(name) {
+			if slices.Contains(settings, path.Ext(name)) {
 				files = append(files, path.Join(dir, name))
 			}
 		}
@@ -187,11 +188,6 @@ func (c *collector) texts(ctx context.Context) {
 // adminFile is the kubeconfig of the cluster's administrator, which is a secret as a whole.
 func (c *collector) adminFile() string {
 	return node.AdminKubeconfigPath(c.config.Paths.Kubernetes.ConfigDir)
-}
-
-func plainText(name string) bool {
-	return slices.Contains([]string{".conf", ".conflist", ".json", ".toml", ".yaml", ".yml", ".env"},
-		path.Ext(name))
 }
 
 // file adds one file of the machine; one that is not there is no news.
@@ -255,14 +251,9 @@ func (c *collector) knowSecrets() {
 }
 
 func (c *collector) knowFile(name string) {
-	if name == "" {
-		return
+	if data, err := c.Reader.ReadFile(name); err == nil && len(data) <= 1<<20 {
+		c.knowText(data)
 	}
-	data, err := c.Reader.ReadFile(name)
-	if err != nil || len(data) > 1<<20 {
-		return
-	}
-	c.knowText(data)
 }
 
 // knowText adds the secrets of a text.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 
@@ -60,7 +61,9 @@ func (w *work) enrolWithArc(ctx context.Context, t *transition.Transition) error
 	known, err := askAzure(w.Home).Enrolled()
 	known = known && w.Saved.Applied != nil &&
 		reflect.DeepEqual(w.Saved.Applied.Config.Azure.Arc, c.Azure.Arc)
-	if err != nil || known && !enrolsAgain(ctx, w, t) {
+	again := t.Kind == transition.Repair &&
+		(len(t.Things) == 0 || slices.Contains(t.Things, string(inspect.ArcKey)))
+	if err != nil || known && !(again && inspect.ArcLost(ctx, w.Node)) {
 		return err
 	}
 	w.view.Advance(state.Arc)
@@ -92,11 +95,6 @@ func enrolArc(ctx context.Context, w *work) error {
 		err = cache.Forget() // its tokens are of the identity that the machine had before
 	}
 	return errors.Join(err, unowned(ctx, w))
-}
-
-func enrolsAgain(ctx context.Context, w *work, t *transition.Transition) bool {
-	chosen := len(t.Things) == 0 || slices.Contains(t.Things, string(inspect.ArcKey))
-	return t.Kind == transition.Repair && chosen && inspect.ArcLost(ctx, w.Node)
 }
 
 // renewOnboarding gives a generation that is being joined the present secret of Arc.
@@ -135,4 +133,63 @@ func (w *work) wait(ctx context.Context, to state.Resource) error {
 		return err
 	}
 	return askAzure(w.Home).Package(seen, w.view.Doing).Fetch(ctx, w.config)
+}
+
+// leaveArc takes back what the agent did in Azure Arc, as the identity that the user gave: the
+// secret that enrolled the machine may have expired. A machine whose resource was deleted gets it
+// from the provider, and reports what is left; one given back by hand reports that it has left.
+func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
+	if how.KeepArc {
+		return nil
+	}
+	record, err := access.Record(l.Records())
+	if err != nil {
+		return err
+	}
+	as := l.config
+	if l.given != nil && (l.given.Azure.ArcEnabled() || l.given.Azure.ServicePrincipal != nil) {
+		as = l.given
+	}
+	isArc := l.config != nil && l.config.Azure.AuthMode() == config.AuthArc
+	deleted := how.Deleted != "" && isArc
+	if deleted && record.Owes() {
+		as = l.withArcSecret(ctx, as)
+	}
+	err = askAzure(l.Home).Leave(ctx, as)
+	byHand := isArc && l.heard && err == nil && record.Owes() && follow.MannerOf(*l.config).Signs
+	if !deleted && !byHand {
+		return err
+	}
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+		err = fmt.Errorf("%w%s", err, record.Deletion())
+	}
+	tell := func(ctx context.Context, q follow.Question) error {
+		return follow.LeftArc(ctx, q, problem)
+	}
+	if told := l.withProvider(ctx, tell); told != nil {
+		l.Warn("%v", told)
+	}
+	return err
+}
+
+// withArcSecret adds the secret that has enrolled the machine, which only the provider keeps. It is
+// never written here.
+func (l *leaving) withArcSecret(ctx context.Context, c *config.Config) *config.Config {
+	if c.Azure.ServicePrincipal == nil || c.Azure.Onboards() {
+		return c
+	}
+	credentials := c.Credentials()
+	err := l.withProvider(ctx, func(ctx context.Context, q follow.Question) (err error) {
+		credentials.ClientSecret, err = follow.ArcSecret(ctx, q)
+		return err
+	})
+	if err != nil {
+		l.Warn("%v", err)
+		return c
+	}
+	l.Conceal(credentials.ClientSecret.Reveal())
+	with := c.WithCredentials(credentials)
+	return &with
 }
