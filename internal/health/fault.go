@@ -30,6 +30,4 @@ func AtFault(before, is Evidence, gate []Condition, excused func(Condition) bool
 }
 
 // lost reports whether a question that had an answer before has none now.
-func lost[T any](before, is Answer[T]) bool {
-	return before.OK() && is.Asked && is.Err != nil
-}
+func lost[T any](before, is Answer[T]) bool { return before.OK() && is.Asked && is.Err != nil }

@@ -109,13 +109,10 @@ func renewOnboarding(ctx context.Context, h *Home, id string, c config.Config) e
 }
 
 func installArc(ctx context.Context, w *work) error {
-	plan, now, _, err := w.compare(ctx)
-	if err != nil {
+	plan, _, err := w.compare(ctx)
+	plan = slices.DeleteFunc(plan, func(c state.Change) bool { return c.Step != state.Arc || c.Undo })
+	if err != nil || len(plan) == 0 {
 		return err
-	}
-	agent := slices.DeleteFunc(now, func(item state.Item) bool { return item.Step != state.Arc })
-	if plan = plan.Only(agent.Keys()); len(plan) == 0 {
-		return nil
 	}
 	return errors.Join(w.Engine.Apply(ctx, plan), w.Store.RemoveTree(ctx, access.PackageDir))
 }

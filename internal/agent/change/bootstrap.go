@@ -85,7 +85,7 @@ func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 	}
 	e := inspect.NewEvidence(h.Node, h.Saved.Applied.Config)
 	inspect.ServiceEvidence(ctx, h.Node, &e)
-	e.Machine, err = inspect.MachineEvidence(ctx, h.Node, h.Saved.Applied.Config, t.seen)
+	err = inspect.MachineEvidence(ctx, h.Node, t.seen, &e)
 	return err == nil && health.Healthy(health.Evaluate(health.GateLocal, e)) && readyNow(ctx, h), err
 }
 

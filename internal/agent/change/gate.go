@@ -40,7 +40,6 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	within, cancel := context.WithTimeout(ctx, w.config.ReadyTimeout())
 	defer cancel()
 	defer disconnectGate(w)
-	var last []health.Condition
 	err := errNodeDiffers
 	for tried := false; errors.Is(err, errNodeDiffers); tried = true {
 		if tried { // as far as the API server answers; the conditions report whether it did
@@ -49,13 +48,13 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 			}
 		}
 		err = w.waiting(within, func(ctx context.Context) error {
-			return untilHealthy(ctx, w, t, tried, &last)
+			return untilHealthy(ctx, w, t, tried)
 		})
 	}
 	if !errors.Is(err, errNotReady) || ctx.Err() != nil {
 		return err
 	}
-	return undecided(ctx, w, t, last)
+	return undecided(ctx, w, t)
 }
 
 // errNodeDiffers ends a wait, since only who has the lock changes the Node object and its ledger.
@@ -63,8 +62,7 @@ var errNodeDiffers = errors.New("the Node object is not what it is to be")
 
 // untilHealthy changes nothing. It ends with errNodeDiffers when the Node object is to be
 // reconciled; where that was tried just now, the conditions come first.
-func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried bool,
-	last *[]health.Condition) error {
+func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried bool) error {
 	first := w.Every(gatePause)
 	for pause := first; ; tried = false {
 		w.Alive()
@@ -72,8 +70,8 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 		if !tried && nodeDiffers(ctx, w) {
 			return errNodeDiffers
 		}
-		if ctx.Err() == nil || *last == nil { // what is cut short by the deadline tells nothing
-			*last = seen
+		if ctx.Err() == nil || w.seen == nil { // what is cut short by the deadline tells nothing
+			w.seen = seen
 		}
 		worst, failing := health.First(seen)
 		if !failing {
@@ -117,9 +115,9 @@ func keepsKubelet(w *work) bool {
 // advise tells of what is not as asked for and only the operator can cure: it holds no change.
 func advise(ctx context.Context, w *work, t *transition.Transition) {
 	if connectGate(ctx, w) == nil {
-		inspect.ServicesEvidence(ctx, w.Node, w.client, w.config, &w.evidence)
+		inspect.ServicesEvidence(ctx, w.Node, w.client, &w.evidence)
 	}
-	inspect.WithServing(w.Node, w.config, &w.evidence)
+	inspect.WithServing(w.Node, &w.evidence)
 	if t.Kind == transition.Join {
 		awaitServices(ctx, w)
 	}
@@ -147,8 +145,8 @@ func awaitServices(ctx context.Context, w *work) {
 		}
 		bounded, cancel := context.WithDeadline(ctx, w.ready.Add(left))
 		seen := w.evidence
-		inspect.ClusterEvidence(bounded, w.Node, w.config, w.target(), &seen)
-		inspect.WithServing(w.Node, w.config, &seen)
+		inspect.ClusterEvidence(bounded, w.Node, w.target(), &seen)
+		inspect.WithServing(w.Node, &seen)
 		if bounded.Err() == nil { // what is cut short by the deadline tells nothing
 			w.evidence = seen
 		}
@@ -161,18 +159,14 @@ func awaitServices(ctx context.Context, w *work) {
 func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []health.Condition {
 	e := inspect.NewEvidence(w.Node, w.config)
 	inspect.ServiceEvidence(ctx, w.Node, &e)
-	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Node, w.config))
-	if err == nil {
-		// Without it, a condition is Unknown.
-		e.Machine, _ = inspect.MachineEvidence(ctx, w.Node, w.config, seen)
-	}
+	_ = inspect.SeeMachine(ctx, w.Node, &e) // without it, a condition is Unknown
 	w.evidence = e
 	if local := health.Evaluate(health.GateLocal, e); !health.Healthy(local) {
 		return append(local, health.Condition{Type: health.NodeReady, Status: health.Unknown})
 	}
 	askGate(ctx, w, t, &e)
 	if e.Node.Err != nil && e.Probe.Err == nil {
-		inspect.ProbeEvidence(ctx, w.Node, w.config, w.target(), &e)
+		inspect.ProbeEvidence(ctx, w.Node, w.target(), &e)
 	}
 	w.evidence = e
 	return holding(w, t, health.Evaluate(health.Gate, e))
@@ -188,7 +182,7 @@ func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.E
 			e.Probe = health.Tried(err)
 			return
 		}
-		inspect.NodeEvidence(ctx, w.Node, w.client, w.config, w.target(), e)
+		inspect.NodeEvidence(ctx, w.Node, w.client, w.target(), e)
 		if (e.Node.OK() || kube.NodeMissing(e.Node.Err)) && e.Credential.OK() {
 			break
 		}

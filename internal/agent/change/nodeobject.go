@@ -124,7 +124,7 @@ func nodePlan(ctx context.Context, w *work, engine *apply.Engine) (state.Plan, e
 }
 
 func restartOwed(ctx context.Context, w *work) error {
-	plan, _, _, err := w.compare(ctx)
+	plan, _, err := w.compare(ctx)
 	if err != nil {
 		return err
 	}

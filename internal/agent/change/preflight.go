@@ -19,8 +19,8 @@ import (
 func preflight(ctx context.Context, h *Home, t *Target) error {
 	c := t.Input.Config
 	e := inspect.NewEvidence(h.Node, c)
-	var err error
-	if e.Machine, err = inspect.MachineEvidence(ctx, h.Node, c, t.seen); err != nil {
+	err := inspect.MachineEvidence(ctx, h.Node, t.seen, &e)
+	if err != nil {
 		return err
 	}
 	if err := health.Problem(health.Evaluate(health.Preflight, e)); err != nil {
@@ -70,7 +70,7 @@ func caution(h *Home, c config.Config, e health.Evidence) {
 func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	c := t.Input.Config
 	if !h.Saved.Joined() || !access.Held(h.Node, c) {
-		inspect.ProbeEvidence(ctx, h.Node, c, t.At, e)
+		inspect.ProbeEvidence(ctx, h.Node, t.At, e)
 		if err := health.Problem(health.Evaluate(health.Preflight, *e)); err != nil {
 			return err
 		}
@@ -107,14 +107,9 @@ func unowned(ctx context.Context, w *work) error {
 	if w.Saved.Joined() {
 		return nil
 	}
-	c := w.config
-	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Node, c))
-	if err != nil {
-		return err
-	}
-	e := inspect.NewEvidence(w.Node, c)
-	e.Node = inspect.AskNode(ctx, w.Node, access.JoinClient, c, w.target())
-	if e.Machine, err = inspect.MachineEvidence(ctx, w.Node, c, seen); err != nil {
+	e := inspect.NewEvidence(w.Node, w.config)
+	e.Node = inspect.AskNode(ctx, w.Node, access.JoinClient, w.config, w.target())
+	if err := inspect.SeeMachine(ctx, w.Node, &e); err != nil {
 		return err
 	}
 	return health.Problem(health.Evaluate(health.Preflight, e))

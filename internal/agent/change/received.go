@@ -157,9 +157,7 @@ func Policy(a *Agent) (saved.Policy, error) {
 // PolicyError reports that this machine's policy refuses a provider's configuration.
 type PolicyError struct{ Err error }
 
-func (e *PolicyError) Error() string {
-	return "cannot use the configuration: " + e.Err.Error()
-}
+func (e *PolicyError) Error() string { return "cannot use the configuration: " + e.Err.Error() }
 
 // Unwrap returns the cause: config.Problems, unless the policy cannot be used.
 func (e *PolicyError) Unwrap() error { return e.Err }

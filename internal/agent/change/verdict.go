@@ -97,12 +97,8 @@ func explain(ctx context.Context, w *work, cause error) error {
 	e := inspect.NewEvidence(w.Node, c)
 	inspect.ServiceEvidence(ctx, w.Node, &e)
 	inspect.WithLogs(ctx, w.Node, &e)
-	if seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Node, c)); err == nil {
-		if e.Machine, err = inspect.MachineEvidence(ctx, w.Node, c, seen); err != nil {
-			return errors.Join(cause, err)
-		}
-	}
-	inspect.ProbeEvidence(ctx, w.Node, c, at, &e)
+	_ = inspect.SeeMachine(ctx, w.Node, &e) // without it, a condition is Unknown
+	inspect.ProbeEvidence(ctx, w.Node, at, &e)
 	if err := e.Probe.Err; err == nil {
 		if err = inspect.Allowed(ctx, w.Node, c, at); err != nil {
 			e.Probe = health.Tried(err)
@@ -113,7 +109,7 @@ func explain(ctx context.Context, w *work, cause error) error {
 		defer cancel()
 		if client, err := access.JoinClient(asking, w.Node, c, at); err == nil {
 			defer client.Close()
-			if inspect.NodeEvidence(asking, w.Node, client, c, at, &e) {
+			if inspect.NodeEvidence(asking, w.Node, client, at, &e) {
 				e.Pods = health.Answered(client.PodsOn(asking, c.Agent.NodeName))
 			}
 			e.CSRs = health.Answered(client.CSRs(asking, c.Agent.NodeName))
@@ -143,11 +139,9 @@ func failedUnitLog(ctx context.Context, h *Home, cause error) []string {
 // undecided judges a gate that was not passed in time. Where only the API server does not answer,
 // or does not write, the fault is elsewhere. A node that was rolled back works again as soon as
 // what it asks for answers, the issuer of its tokens included.
-func undecided(
-	ctx context.Context, w *work, t *transition.Transition, last []health.Condition,
-) error {
-	excused := excuses(ctx, w, t, last)
-	wrong := slices.ContainsFunc(last, func(c health.Condition) bool {
+func undecided(ctx context.Context, w *work, t *transition.Transition) error {
+	excused := excuses(ctx, w, t)
+	wrong := slices.ContainsFunc(w.seen, func(c health.Condition) bool {
 		return c.Status == health.False && !excused(c)
 	})
 	if !wrong && t.Kind == transition.Rollback {
@@ -159,7 +153,8 @@ func undecided(
 		w.Alive()
 		var before health.Evidence // with the configuration applied before
 		if from, err := w.Saved.Generations.Load(t.From); err == nil {
-			inspect.ClusterEvidence(ctx, w.Node, w.Saved.ConfigOf(&from), w.Saved.At(), &before)
+			before = inspect.NewEvidence(w.Node, w.Saved.ConfigOf(&from))
+			inspect.ClusterEvidence(ctx, w.Node, w.Saved.At(), &before)
 		}
 		w.Alive()
 		now := evaluateGate(ctx, w, t)
@@ -180,9 +175,9 @@ func undecided(
 // excuses returns whether something else than the change is at fault for a condition: an API
 // server, or a rollback's issuer of tokens, that does not answer, or a cluster that writes nothing.
 func excuses(
-	ctx context.Context, w *work, t *transition.Transition, last []health.Condition,
+	ctx context.Context, w *work, t *transition.Transition,
 ) func(health.Condition) bool {
-	writes := !slices.ContainsFunc(last, health.Unwritten) || writes(ctx, w)
+	writes := !slices.ContainsFunc(w.seen, health.Unwritten) || writes(ctx, w)
 	return func(c health.Condition) bool {
 		return c.Type == health.APIServerReachable ||
 			t.Kind == transition.Rollback && c.Reason == "CredentialUnavailable" ||

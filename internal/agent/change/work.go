@@ -45,6 +45,8 @@ type work struct {
 	// evidence is the last input of the gate, client its client, nil while it has none.
 	evidence health.Evidence
 	client   *kube.Client
+	// seen are the gate's conditions as they were last.
+	seen []health.Condition
 }
 
 // begin prepares the work on a transition from what is on disk.
@@ -184,7 +186,7 @@ func findArtifacts(ctx context.Context, w *work, t *transition.Transition) error
 
 // claimStore claims the directories that are written to first: of the log and of artifacts.
 func claimStore(ctx context.Context, w *work) error {
-	plan, _, _, err := w.compare(ctx)
+	plan, _, err := w.compare(ctx)
 	if err != nil {
 		return err
 	}
@@ -193,27 +195,25 @@ func claimStore(ctx context.Context, w *work) error {
 	return w.Engine.Apply(ctx, plan.Only(node.Foundation(w.config).Keys()))
 }
 
-// compare plans what makes the machine the node, as far as its needs are met. It returns that part
-// too, and the first unmet need.
-func (w *work) compare(
-	ctx context.Context,
-) (plan state.Plan, now state.Desired, need state.Need, err error) {
+// compare plans what makes the machine the node, as far as its needs are met, up to the first that
+// it returns.
+func (w *work) compare(ctx context.Context) (state.Plan, state.Need, error) {
 	b, spared := w.bindings.Bindings, state.Desired(nil)
 	if w.Saved.Transition.Ungated {
 		b, spared = inspect.Standing(w.Node, w.to, b)
 	}
-	if b, err = inspect.WithArc(ctx, w.Node, w.to.Node, b); err != nil {
-		return nil, nil, "", err
+	b, err := inspect.WithArc(ctx, w.Node, w.to.Node, b)
+	if err != nil {
+		return nil, "", err
 	}
 	bound := node.Bind(w.to.Node, w.Saved.Bound(b, w.to))
 	now, later, need := bound.Cut(func(n state.Need) bool { return w.met[n] })
 	plan, unknown, err := w.Engine.Plan(ctx, now, slices.Concat(later, spared,
-		inspect.StandingArc(w.Node),
-		inspect.StandingSwap(w.Node)))
+		inspect.StandingArc(w.Node), inspect.StandingSwap(w.Node)))
 	if err == nil {
 		err = unobserved(w, unknown)
 	}
-	return plan, now, need, err
+	return plan, need, err
 }
 
 // unobserved stops a join or change while something cannot be observed. Repair and rollback go on.
@@ -268,7 +268,7 @@ func (w *work) become(ctx context.Context, t *transition.Transition) error {
 		return err
 	}
 	for {
-		plan, _, need, err := w.compare(ctx)
+		plan, need, err := w.compare(ctx)
 		if err != nil {
 			return err
 		}

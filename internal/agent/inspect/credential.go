@@ -140,11 +140,11 @@ func EnrolledBefore(h *Node) bool {
 }
 
 // WithServing adds until when kubelet's serving certificate is valid, where the cluster issues it.
-func WithServing(h *Node, c config.Config, e *health.Evidence) {
-	if !c.Node.Kubelet.ServerTLSBootstrap {
+func WithServing(h *Node, e *health.Evidence) {
+	if !e.Wanted.Node.Kubelet.ServerTLSBootstrap {
 		return
 	}
-	is, err := access.Validity(h, access.ServingCertificate(c))
+	is, err := access.Validity(h, access.ServingCertificate(e.Wanted.Config))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}

@@ -179,9 +179,7 @@ func open(ctx context.Context, a *Env) (*Node, error) {
 }
 
 // NewNode returns a node of which nothing but the ledger was read.
-func NewNode(a *Env, l ledger) *Node {
-	return &Node{Env: a, Saved: saved.New(a.Reader), ledger: l}
-}
+func NewNode(a *Env, l ledger) *Node { return &Node{Env: a, Saved: saved.New(a.Reader), ledger: l} }
 
 // Open fills the saved state from disk, unless the ledger is lost.
 func (n *Node) Open(ctx context.Context) error {

@@ -44,10 +44,9 @@ func NewEvidence(h *Node, c config.Config) health.Evidence {
 		}}
 }
 
-// MachineEvidence returns the findings on the machine. What is ours does not count as foreign.
-func MachineEvidence(
-	ctx context.Context, h *Node, c config.Config, seen host.Facts,
-) (*health.Machine, error) {
+// MachineEvidence adds what is on the machine. What is ours does not count as foreign.
+func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Evidence) error {
+	c := e.Wanted.Config
 	m := &health.Machine{
 		Facts: seen, Installed: h.ledger.Exists(), Barriers: firewallEvidence(ctx, h, c, seen),
 	}
@@ -63,13 +62,23 @@ func MachineEvidence(
 		}
 		is, err := h.Reader.Observe(ctx, key)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if at := state.LeadsTo(is); at != nil && !at.Empty {
 			m.ForeignDirectories = append(m.ForeignDirectories, dir)
 		}
 	}
-	return m, nil
+	e.Machine = m
+	return nil
+}
+
+// SeeMachine adds what is on the machine now.
+func SeeMachine(ctx context.Context, h *Node, e *health.Evidence) error {
+	seen, err := h.Reader.Facts(ctx, Query(h, e.Wanted.Config))
+	if err != nil {
+		return err
+	}
+	return MachineEvidence(ctx, h, seen, e)
 }
 
 // ServiceEvidence gathers the state of containerd and kubelet.
@@ -102,29 +111,26 @@ func WithLogs(ctx context.Context, h *Node, e *health.Evidence) {
 }
 
 // ClusterEvidence gathers the cluster's answers about the node and its Services.
-func ClusterEvidence(
-	ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence,
-) {
+func ClusterEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidence) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
-	client, err := access.Client(ctx, h, c, at)
+	client, err := access.Client(ctx, h, e.Wanted.Config, at)
 	if err != nil {
 		e.Probe = health.Tried(err)
 		return
 	}
 	defer client.Close()
-	if NodeEvidence(ctx, h, client, c, at, e) {
-		e.Pods = health.Answered(client.PodsOn(ctx, c.Agent.NodeName))
-		ServicesEvidence(ctx, h, client, c, e)
+	if NodeEvidence(ctx, h, client, at, e) {
+		e.Pods = health.Answered(client.PodsOn(ctx, e.Wanted.Agent.NodeName))
+		ServicesEvidence(ctx, h, client, e)
 	}
 }
 
 // ServicesEvidence is whether Services can be reached, where there is a Node.
-func ServicesEvidence(
-	ctx context.Context, h *Node, client *kube.Client, c config.Config, e *health.Evidence,
-) {
+func ServicesEvidence(ctx context.Context, h *Node, client *kube.Client, e *health.Evidence) {
 	if e.Node.OK() {
-		e.Services = health.Answered(client.TryServices(ctx, c.Node.Kubelet.DNSServiceIP, h.Dial))
+		dns := e.Wanted.Node.Kubelet.DNSServiceIP
+		e.Services = health.Answered(client.TryServices(ctx, dns, h.Dial))
 	}
 }
 
@@ -152,14 +158,13 @@ func versionEvidence(
 // NodeEvidence asks for all that concerns the node, but for its pods, and reports whether the API
 // server answers: one that does not is asked only once.
 func NodeEvidence(
-	ctx context.Context, h *Node, client *kube.Client, c config.Config, at Cluster, e *health.Evidence,
+	ctx context.Context, h *Node, client *kube.Client, at Cluster, e *health.Evidence,
 ) bool {
-	name := c.Agent.NodeName
+	name, version := e.Wanted.Agent.NodeName, e.Wanted.Kubernetes.Version
 	e.Node = health.Answered(client.Node(ctx, name))
 	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) && !kube.Answered(e.Node.Err) {
 		return false
 	}
-	version := c.Kubernetes.Version
 	atOnce(ctx,
 		func(ctx context.Context) { e.Credential = health.Answered(client.WhoAmI(ctx)) },
 		func(ctx context.Context) { e.Lease = health.Answered(client.Lease(ctx, name)) },
@@ -169,7 +174,8 @@ func NodeEvidence(
 }
 
 // ProbeEvidence goes the way to the API server layer by layer, with the credential that there is.
-func ProbeEvidence(ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence) {
+func ProbeEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidence) {
+	c := e.Wanted.Config
 	target := kube.Target{Server: at.Server, CA: []byte(at.CA), Options: h.Options(c)}
 	target.Entra = c.Azure.BootstrapToken == nil
 	// With its certificate kubelet no longer needs what it joined with. An Arc identity may not
@@ -198,17 +204,17 @@ func EvidenceOf(
 	if p := Pause(h.Env); p != nil {
 		e.Paused = health.PauseText(p.Until, p.Reason)
 	}
-	WithServing(h, c, &e)
+	WithServing(h, &e)
 	if last, swept := Swept(h); swept {
 		e.Damaged = health.Answered(last.Damaged, nil)
 	}
 	var unseen error
 	atOnce(ctx,
-		func(ctx context.Context) { unseen = withMachine(ctx, h, c, &e) },
+		func(ctx context.Context) { unseen = withMachine(ctx, h, &e) },
 		func(ctx context.Context) { e.Metadata = metadataEvidence(ctx, h, c) },
 		func(ctx context.Context) { ServiceEvidence(ctx, h, &e) },
 		func(ctx context.Context) { e.Detector = health.Answered(service(ctx, h, node.NPDUnit)) },
-		func(ctx context.Context) { ClusterEvidence(ctx, h, c, at, &e) },
+		func(ctx context.Context) { ClusterEvidence(ctx, h, at, &e) },
 		func(ctx context.Context) { e.Arc = arcEvidence(ctx, h, c) },
 	)
 	if e.Upkeep != nil && known != nil {
@@ -219,7 +225,7 @@ func EvidenceOf(
 		func(ctx context.Context) { e.Authorised = roleEvidence(ctx, h, c, at, e.Node) },
 		func(ctx context.Context) {
 			if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
-				ProbeEvidence(ctx, h, c, at, &e)
+				ProbeEvidence(ctx, h, at, &e)
 			}
 		},
 	)
@@ -238,14 +244,13 @@ func atOnce(ctx context.Context, questions ...func(context.Context)) {
 }
 
 // withMachine adds what is found on the machine. Without it conditions are Unknown.
-func withMachine(ctx context.Context, h *Node, c config.Config, e *health.Evidence) error {
-	seen, err := h.Reader.Facts(ctx, Query(h, c))
+func withMachine(ctx context.Context, h *Node, e *health.Evidence) error {
+	seen, err := h.Reader.Facts(ctx, Query(h, e.Wanted.Config))
 	if err != nil {
 		return err
 	}
-	e.Upkeep = Upkeep(ctx, h, c, h.Saved.At(), seen)
-	e.Machine, err = MachineEvidence(ctx, h, c, seen)
-	return err
+	e.Upkeep = Upkeep(ctx, h, e.Wanted.Config, h.Saved.At(), seen)
+	return MachineEvidence(ctx, h, seen, e)
 }
 
 func judge(ctx context.Context, h *Node, e health.Evidence) []health.Condition {

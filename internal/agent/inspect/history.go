@@ -63,6 +63,4 @@ func Compare(ctx context.Context, a *Env, from, to string) (history.Comparison, 
 }
 
 // Admin is the administrator's kubeconfig that the node has already, "" for none.
-func Admin(h *Node) config.Secret {
-	return h.Saved.Secrets[h.Saved.AppliedID()].AdminKubeconfig
-}
+func Admin(h *Node) config.Secret { return h.Saved.Secrets[h.Saved.AppliedID()].AdminKubeconfig }

@@ -83,9 +83,7 @@ func Working(ctx context.Context, a *Env) *Work {
 // WaitingFile is below RunDir: a machine that has booted waits for nothing.
 const WaitingFile = "waiting.json"
 
-func volatile(a *Env) apply.Records {
-	return apply.Records{Files: a.Reader, Dir: saved.RunDir}
-}
+func volatile(a *Env) apply.Records { return apply.Records{Files: a.Reader, Dir: saved.RunDir} }
 
 // ReadWaiting returns why a change waits; nil when none does.
 func ReadWaiting(a *Env) *health.Waiting {

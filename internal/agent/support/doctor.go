@@ -143,7 +143,7 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 	p.evidence = inspect.EvidenceOf(ctx, p.Node, cmp.Or(p.Saved.Applied, p.Saved.Live), work)
 	p.evidence.Examined = x
 	if !p.evidence.Probe.Asked && p.evidence.Node.Err != nil {
-		inspect.ProbeEvidence(ctx, p.Node, p.config, p.at, &p.evidence)
+		inspect.ProbeEvidence(ctx, p.Node, p.at, &p.evidence)
 	}
 	if drift {
 		plan, unseen := inspect.MachineDrift(ctx, p.Node)
@@ -155,8 +155,7 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 func (p *patient) prospect(ctx context.Context) {
 	e, c := &p.evidence, p.config
 	e.Waiting = inspect.ReadWaiting(p.Node.Env)
-	// Without it, conditions are Unknown.
-	e.Machine, _ = inspect.MachineEvidence(ctx, p.Node, c, p.seen)
+	_ = inspect.MachineEvidence(ctx, p.Node, p.seen, e) // without it, conditions are Unknown
 	installed := func(u host.InstalledUnit) bool { return u.Name == node.KubeletUnit }
 	if p.given.Unprivileged && slices.ContainsFunc(p.seen.Units, installed) {
 		inspect.ServiceEvidence(ctx, p.Node, e)
@@ -176,7 +175,7 @@ func (p *patient) prospect(ctx context.Context) {
 		e.Probe = health.Tried(err)
 		return
 	}
-	inspect.ProbeEvidence(ctx, p.Node, c, t.At, e)
+	inspect.ProbeEvidence(ctx, p.Node, t.At, e)
 	if e.Probe.OK() {
 		e.Credential = health.Answered("", nil)
 		if err := inspect.Allowed(ctx, p.Node, c, t.At); err != nil {
