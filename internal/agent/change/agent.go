@@ -45,11 +45,9 @@ type Machine interface {
 type Agent struct {
 	inspect.Env
 	Machine Machine
-	// Proving is called when the health gate begins, which a new configuration does not
-	// interrupt at once, until done is called; nil is not called.
+	// Proving is called when the health gate begins, done when it ends; nil is not called.
 	Proving func() (done func())
-	// Blocked is called now and then with the pods that have blocked a drain for a while, which
-	// goes on; nil is not called.
+	// Blocked is called now and then with what blocks a drain that goes on; nil is not called.
 	Blocked func(why error)
 	// Ended is called with how a transition has ended, and how long it took; nil is not called.
 	Ended func(kind transition.Kind, result string, took time.Duration)
@@ -72,8 +70,7 @@ type Agent struct {
 // Input is a configuration as it was received.
 type Input struct {
 	Config config.Config
-	// Document is the canonical form of what the configuration was read from (config.Canonical);
-	// without it the configuration stands for itself.
+	// Document is the canonical form of what was read; without it Config stands for itself.
 	Document []byte
 	// Origin tells where it came from: "file", or "url" for one that a provider has delivered.
 	Origin string
@@ -89,8 +86,7 @@ func ProviderClient(a *Agent, c config.Config) *http.Client {
 	return follow.NewClient(c.ProxyFunc(), ProviderRoots(a, c))
 }
 
-// ProviderRoots returns the CAs that a machine trusts for the provider's own listener; nil for
-// those of the system.
+// ProviderRoots returns the CAs for the provider's own listener; nil for those of the system.
 func ProviderRoots(a *Agent, c config.Config) *x509.CertPool {
 	joined, err := a.Records().Joining()
 	if err != nil {
@@ -102,8 +98,7 @@ func ProviderRoots(a *Agent, c config.Config) *x509.CertPool {
 	return follow.Roots(joined.ProviderCA)
 }
 
-// Home holds the machine under its ledger, and all that the agent remembers of it, for one verb. A
-// verb that writes holds the lock.
+// Home holds the machine and all that is remembered of it for one verb, which locks to write.
 type Home struct {
 	*inspect.Node
 	Agent  *Agent

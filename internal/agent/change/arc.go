@@ -31,8 +31,7 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 	return nil
 }
 
-// introduce tells the provider as which identity in Azure kubelet requests its certificate, since
-// the provider approves the request of that identity alone.
+// introduce tells the provider whose certificate request, of an identity in Azure, to approve.
 func (w *work) introduce(ctx context.Context) error {
 	c, m := w.config, follow.MannerOf(w.config)
 	if c.Azure.BootstrapToken != nil || c.Azure.ShowsToken() || !m.Signs ||
@@ -171,8 +170,7 @@ func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
 	return err
 }
 
-// withArcSecret adds the secret that has enrolled the machine, which only the provider keeps. It is
-// never written here.
+// withArcSecret adds the secret that only the provider keeps. It is never written here.
 func (l *leaving) withArcSecret(ctx context.Context, c *config.Config) *config.Config {
 	if c.Azure.ServicePrincipal == nil || c.Azure.Onboards() {
 		return c

@@ -15,9 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Rollback makes this machine the node that it was: a kept generation, by default the previous one,
-// as it was rendered then. It is a change like any other: it is proved by the health gate, and one
-// that does not work is undone. The configuration that it leaves is held back until it changes or
+// Rollback makes this machine a kept generation, as it was rendered then. It is a change like any
+// other, with the health gate. The configuration that it leaves is held back until it changes or
 // Bootstrap is asked for it. A rollback that was interrupted is finished.
 func Rollback(ctx context.Context, a *Agent, name string) (Result, error) {
 	began := time.Now()

@@ -25,15 +25,13 @@ type Result struct {
 	Seconds  float64       `json:"seconds"`
 	// Conditions are those of a node that has joined and whose pods lack something all the same.
 	Conditions []health.Condition `json:"conditions,omitempty"`
-	// Kept lists copies of what others had changed and unbootstrap has replaced. Left lists what it
-	// has left alone for that reason.
+	// Kept lists copies of what others had changed, Left what was left alone for that reason.
 	Kept []string `json:"kept,omitempty"`
 	Left []string `json:"left,omitempty"`
 }
 
 // Bootstrap makes this machine the node that a configuration describes, and returns when the Node
-// is healthy and labelled. On a machine that is that node it is a no-op. What another run left is
-// finished first. A healthy machine whose new configuration does not work is rolled back.
+// is healthy. What another run left is finished first. What does not work is rolled back.
 func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 	began := time.Now()
 	result := Result{NodeName: in.Config.Agent.NodeName}
@@ -57,9 +55,8 @@ func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 	return result, err
 }
 
-// Unserved returns the condition of a node whose pods reach no Services, and so resolve no names;
-// none where they do. The node works and stays: only the cluster's or the network's operator can
-// add what is missing.
+// Unserved returns the condition of a node whose pods reach no Services; none where they do. The
+// node stays: only the cluster's or the network's operator can add what is missing.
 func Unserved(ctx context.Context, a *Agent) ([]health.Condition, error) {
 	status, err := inspect.ReadStatus(ctx, &a.Env)
 	return slices.DeleteFunc(status.Conditions, func(c health.Condition) bool {
@@ -72,8 +69,7 @@ func (r *Result) finish(began time.Time, changes int, err error) {
 	r.Seconds = r.Took.Seconds()
 }
 
-// nothingToDo reports whether the machine is the node already: an empty plan, services that are
-// healthy, and a Node that is registered, Ready and labelled.
+// nothingToDo reports whether the machine is the node already, healthy and Ready.
 func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 	if h.Saved.Transition != nil || !t.unchanged || h.Saved.Rejected.Outdated(t.Received) ||
 		!h.Saved.Joined() || !access.Held(h.Node, h.Saved.Applied.Config) {
@@ -89,8 +85,7 @@ func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 	return err == nil && health.Healthy(health.Evaluate(health.GateLocal, e)) && readyNow(ctx, h), err
 }
 
-// readyNow asks once whether the Node is Ready, labelled, and has its pod subnets. Whether the API
-// server can be reached at all is for the preflight to say.
+// readyNow asks once whether the Node is Ready, labelled, and has its pod subnets.
 func readyNow(ctx context.Context, h *Home) bool {
 	seen := inspect.SeeNode(ctx, h.Node)
 	if !seen.OK() || !kube.ReadySince(time.Time{})(seen.Value) ||

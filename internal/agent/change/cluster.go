@@ -13,8 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
-// withAdmin adds the administrator's kubeconfig to the secrets of a generation that wants it: the
-// one that the node has already, else what Azure gives to the identity that a configuration names.
+// withAdmin adds the kubeconfig that the node has, else what Azure gives, where it is wanted.
 func withAdmin(
 	ctx context.Context, h *Home, asking config.Config, to *generation.Generation,
 ) (err error) {
@@ -31,9 +30,8 @@ func withAdmin(
 	return nil
 }
 
-// withDNS fills in the address of the cluster's DNS service that the owner left open: as Azure
-// says, else as the cluster does. It is never guessed: a node whose pods ask a wrong address is
-// Ready, and resolves no name.
+// withDNS fills in the DNS service's address, as Azure says, else the cluster. It is never guessed:
+// a node whose pods ask a wrong address is Ready, and resolves no name.
 func withDNS(ctx context.Context, h *Home, t *Target, c config.Config) (config.Config, error) {
 	if c.Node.Kubelet.DNSServiceIP != "" {
 		return c, nil

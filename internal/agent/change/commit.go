@@ -115,8 +115,7 @@ func eraseSecrets(ctx context.Context, w *work) error {
 	return nil
 }
 
-// eraseOnboarding takes the secret that has enrolled the machine with Arc out of the configuration
-// that a provider has delivered, unless that is another one by now.
+// eraseOnboarding takes the secret that enrols with Arc out of the delivered configuration.
 func eraseOnboarding(ctx context.Context, w *work) error {
 	if w.config.Azure.AuthMode() != config.AuthArc {
 		return nil
@@ -138,8 +137,7 @@ func eraseOnboarding(ctx context.Context, w *work) error {
 	return w.Store.KeepBundle(ctx, without, w.config)
 }
 
-// leaveMetrics removes the metrics of the generation before a change where no process writes them
-// any more: the service may not run, or may have restarted. Where they remain it only warns.
+// leaveMetrics removes the metrics of a former place, as the service may not run, or only warns.
 func leaveMetrics(ctx context.Context, w *work, t *transition.Transition) error {
 	if t.Kind != transition.Change {
 		return nil

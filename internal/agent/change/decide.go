@@ -232,8 +232,7 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 	return run(ctx, h, next, "")
 }
 
-// makeAgain makes the machine again what was applied. A kubelet that has lost its credential joins
-// again, with the bootstrap token that is in the configuration now.
+// makeAgain makes the machine what was applied. A kubelet without credential joins again.
 func makeAgain(
 	ctx context.Context, h *Home, t *Target, b saved.Bindings, next transition.Transition,
 ) error {
@@ -247,8 +246,7 @@ func makeAgain(
 	return run(ctx, h, next, "")
 }
 
-// FollowCluster finds the API server of the applied generation again, whatever document is wanted,
-// and reports whether the node has followed it to another address or CA.
+// FollowCluster finds the applied node's API server again, and reports whether it has moved.
 func FollowCluster(ctx context.Context, h *Home) (bool, error) {
 	t, err := Aim(ctx, h, Input{Config: h.Saved.ConfigOf(h.Saved.Applied)})
 	if err != nil {

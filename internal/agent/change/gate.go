@@ -60,8 +60,7 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 // errNodeDiffers ends a wait, since only who has the lock changes the Node object and its ledger.
 var errNodeDiffers = errors.New("the Node object is not what it is to be")
 
-// untilHealthy changes nothing. It ends with errNodeDiffers when the Node object is to be
-// reconciled; where that was tried just now, the conditions come first.
+// untilHealthy changes nothing. It ends with errNodeDiffers, unless that was tried just now.
 func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried bool) error {
 	first := w.Every(gatePause)
 	for pause := first; ; tried = false {
@@ -172,8 +171,7 @@ func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []heal
 	return holding(w, t, health.Evaluate(health.Gate, e))
 }
 
-// askGate asks the cluster the questions of the gate, over the connection of the last time. If that
-// fails, what it was made with may no longer do, and another is made at once.
+// askGate asks the gate's questions over the kept connection, or, if that fails, over a new one.
 func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.Evidence) {
 	ctx, cancel := context.WithTimeout(ctx, inspect.AnswerTimeout)
 	defer cancel()

@@ -83,8 +83,7 @@ func learnCredential(ctx context.Context, w *work) error {
 	return nil
 }
 
-// learnNetwork waits for a subnet that the cluster has allocated to the Node, or for a network of
-// another program, which may come with kubelet.
+// learnNetwork waits for a subnet of the cluster, or for a network of another program.
 func learnNetwork(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for a pod subnet, or for the cluster's own pod network")
 	err := waitNode(ctx, w, func(n kube.Node) bool {

@@ -32,8 +32,7 @@ type Leave struct {
 
 type leaving struct {
 	*Home
-	// config is the node's, nil when it is not known; given is what the user gave, which decides
-	// who speaks to Azure.
+	// config is the node's, nil when unknown; given is the user's, which decides who asks Azure.
 	config, given *config.Config
 	// server is where the API server is now, once that was found out.
 	server *inspect.Cluster
@@ -44,9 +43,8 @@ type leaving struct {
 	heard bool
 }
 
-// Unbootstrap gives the machine back as it was: its pods move to other nodes if they can, the Node
-// is deleted, what the ledger remembers is restored, then the agent's own records are removed. The
-// error lists what could not be undone; it is still in the ledger, so running again finishes it.
+// Unbootstrap gives the machine back as it was. The error lists what could not be undone; it is
+// still in the ledger, so running again finishes it.
 func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave) (Result, error) {
 	began := time.Now()
 	h, err := openToLeave(ctx, a, given, how)
@@ -99,8 +97,7 @@ func (l *leaving) run(ctx context.Context, how transition.Options) error {
 	return runner.Run(ctx, t, "")
 }
 
-// openToLeave opens the records. Without a ledger it stops, unless forced; other records that
-// cannot be read are not needed.
+// openToLeave opens the records. It needs the ledger, unless forced, and no others.
 func openToLeave(ctx context.Context, a *Agent, given *config.Config, how Leave) (*Home, error) {
 	h, err := OpenLocked(ctx, a, "unbootstrap")
 	_, locked := errors.AsType[*host.LockedError](err)
@@ -375,8 +372,7 @@ func openLedger(h *Home) error {
 	return nil
 }
 
-// adopt enters into an empty ledger all that is on the machine exactly as we would make it, with
-// its absence as what was before: that is ours and is removed; everything else is left.
+// adopt enters into an empty ledger, as absent before, all that is exactly as we would make it.
 func adopt(ctx context.Context, h *Home, c config.Config) error {
 	want, err := wouldBe(ctx, h, c)
 	if err != nil {

@@ -49,8 +49,7 @@ func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine
 	}, nil
 }
 
-// capacity returns the resources of a machine, with what kubelet reserves: pods that run had room
-// before.
+// capacity has what kubelet reserves, too: pods that run had room before.
 func capacity(c config.Config, seen host.Facts) corev1.ResourceList {
 	list := corev1.ResourceList{
 		corev1.ResourcePods:             *resource.NewQuantity(int64(c.Node.MaxPods), resource.DecimalSI),

@@ -60,8 +60,7 @@ func PlanLeave(ctx context.Context, a *Agent, how Leave) (inspect.Report, error)
 	}, err
 }
 
-// foresee plans the whole way to a generation: a join's part before kubelet's credential, and the
-// rest.
+// foresee plans the whole way to a generation, for a join also what follows the credential.
 func foresee(
 	ctx context.Context, h *Home, to *generation.Generation, b node.Bindings,
 ) (state.Plan, error) {

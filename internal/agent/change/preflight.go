@@ -55,8 +55,7 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	return tryProvider(ctx, h, t)
 }
 
-// caution tells what is wrong with the machine and holds nothing. Managed firewalls are opened
-// anyway.
+// caution tells what is wrong and holds nothing, but for firewalls that are opened anyway.
 func caution(h *Home, c config.Config, e health.Evidence) {
 	for _, caution := range health.Cautions(e) {
 		if caution.Type != health.FirewallOpen || c.Network.Firewall != config.FirewallManage {
@@ -115,8 +114,7 @@ func unowned(ctx context.Context, w *work) error {
 	return health.Problem(health.Evaluate(health.Preflight, e))
 }
 
-// Identifiable makes sure, before anything is touched, that Azure knows the configured identity,
-// and that the cluster takes such a node.
+// Identifiable makes sure that Azure knows the identity, and the cluster takes such a node.
 func Identifiable(ctx context.Context, h *Home, t *Target) error {
 	return t.Locator.Ready(ctx, t.Input.Config, t.seen)
 }

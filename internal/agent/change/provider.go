@@ -84,8 +84,7 @@ func question(h *Home, is config.Resource, ways ...follow.Manner) follow.Questio
 	}
 }
 
-// ask has the provider agree before the node is disrupted. That it has is on disk before the
-// cordon.
+// ask has the provider agree before the node is disrupted, which is on disk before the cordon.
 func (w *work) ask(ctx context.Context, t *transition.Transition) error {
 	if t.Asks == "" {
 		return nil

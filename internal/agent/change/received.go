@@ -44,9 +44,8 @@ func Received(a *Agent, digest string) (bool, error) {
 	return bundle != nil, err
 }
 
-// Receive makes a delivered configuration the one of this machine. It is on disk, 0600, before
-// anything else is done with it. Neither one that this machine does not accept (Accept) is
-// written, nor one that says the same as before.
+// Receive makes a delivered configuration the one of this machine, unless Accept refuses it or it
+// says the same as before. It is on disk, 0600, before anything else is done with it.
 func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	h, err := OpenLocked(ctx, a, "agent --config-url")
 	if err != nil {
@@ -162,8 +161,7 @@ func (e *PolicyError) Error() string { return "cannot use the configuration: " +
 // Unwrap returns the cause: config.Problems, unless the policy cannot be used.
 func (e *PolicyError) Unwrap() error { return e.Err }
 
-// Accept returns why this machine does not take a configuration that a provider has delivered; nil
-// where it does: an *OtherNodeError, or a *PolicyError.
+// Accept is an *OtherNodeError or a *PolicyError if a delivered configuration is not taken.
 func Accept(h *Home, c config.Config) error {
 	if h.Saved.Live != nil {
 		is, given := nameOf(h.Saved.Live.Config), nameOf(c)

@@ -102,8 +102,7 @@ func healed(ctx context.Context, w *work) error {
 	return VolatileWriter(w.Agent).Save(ctx, inspect.SweepFile, last)
 }
 
-// Unsound reports whether an artifact of a generation is missing in the store, or not what was
-// verified. The error is that of ctx.
+// Unsound reports whether an artifact is not what was verified. The error is that of ctx.
 func Unsound(
 	ctx context.Context, n *inspect.Node, g *generation.Generation, name string,
 ) (bool, error) {
@@ -111,8 +110,7 @@ func Unsound(
 	return artifact.Unsound(ctx, store, id, n.Alive)
 }
 
-// reviveRuntime restarts a container runtime that does not serve kubelet. The restart is owed
-// first.
+// reviveRuntime restarts a runtime that does not serve kubelet, which is owed before.
 func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error {
 	key := string(state.UnitKey(node.ContainerdUnit))
 	if len(t.Things) > 0 && !slices.Contains(t.Things, key) ||

@@ -76,8 +76,7 @@ func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
 	return t, nil
 }
 
-// aimAgain returns a previous target for the machine as it is now. What the network has said about
-// it remains.
+// aimAgain returns a target for the machine as it is now, with what the network has said.
 func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
 	t, err := Aim(ctx, h, before.Input)
 	if err != nil {
@@ -92,8 +91,7 @@ func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
 	return t, nil
 }
 
-// sameMachine reports whether the applied generation was rendered for this machine as it is. One
-// whose name kubelet took, and which has another name now, is another.
+// sameMachine reports whether the machine, and its name where kubelet took that, are the same.
 func sameMachine(h *Home, c config.Config, f node.Facts) bool {
 	was, name := h.Saved.Applied.Facts, c.Agent.NodeName
 	return was.NvidiaRuntime == f.NvidiaRuntime && (was.Renames(name) || !f.Renames(name)) &&
@@ -116,8 +114,7 @@ func advertised(h *Home, seen []string) []string {
 	return slices.Compact(list)
 }
 
-// resolve renders the generation that a target asks for. It reads from the network what the
-// configuration leaves open, and writes nothing.
+// resolve renders a target. It reads from the network what is left open, and writes nothing.
 func resolve(
 	ctx context.Context, h *Home, t *Target,
 ) (*generation.Generation, []artifact.Artifact, error) {

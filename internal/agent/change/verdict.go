@@ -24,8 +24,7 @@ func rejected(r history.Rejection) error {
 		"the configuration was rejected at %s: %s", r.At.Format(time.DateTime), r.Reason)}
 }
 
-// Verdict returns the outcome of a run that ended with an error: what was rolled back is refused,
-// as the same configuration fails again.
+// Verdict returns the outcome of a run: what was rolled back is refused, as it fails again.
 func Verdict(err error) transition.Outcome {
 	o := transition.Of(err)
 	_, locked := errors.AsType[*host.LockedError](err)

@@ -33,9 +33,8 @@ func forgetWaiting(ctx context.Context, a *Agent) {
 	}
 }
 
-// NoteWaiting records why the change to a target waits after an attempt that ended with err. An
-// attempt that another verb or a signal has ended leaves the record unchanged, and so does a
-// person's that has begun nothing.
+// NoteWaiting records why the change to a target waits after an attempt. One that another verb or a
+// signal has ended changes nothing, nor does a person's that has begun nothing.
 func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
 	kind := Verdict(err).Kind
 	var next health.Waiting
@@ -123,8 +122,8 @@ func Closed(t *Target) *health.Waiting {
 	}
 }
 
-// Held returns the blocked drain of the change to a target, as long as it holds the change: until
-// the pods could move away, or the next attempt is due. It forgets why another change waits.
+// Held returns the blocked drain of a change, until the pods could move away or the next attempt is
+// due. It forgets why another change waits.
 func Held(ctx context.Context, h *Home, t *Target) *health.Waiting {
 	w := inspect.ReadWaiting(h.Node.Env)
 	switch {
@@ -172,8 +171,7 @@ func VolatileWriter(a *Agent) apply.Writer {
 	return apply.Writer{Disk: a.Machine, Dir: saved.RunDir}
 }
 
-// SetPause has the agent of a node begin no change and no repair by itself for a time; 0 ends the
-// pause. What is under way goes on.
+// SetPause has the agent begin no change and no repair by itself for a time; 0 ends that.
 func SetPause(ctx context.Context, a *Agent, length time.Duration, reason string) (*saved.Pause, error) {
 	h, err := OpenReadOnly(ctx, a)
 	if err != nil {

@@ -195,8 +195,7 @@ func claimStore(ctx context.Context, w *work) error {
 	return w.Engine.Apply(ctx, plan.Only(node.Foundation(w.config).Keys()))
 }
 
-// compare plans what makes the machine the node, as far as its needs are met, up to the first that
-// it returns.
+// compare plans what makes the machine the node, up to its first need that is not met.
 func (w *work) compare(ctx context.Context) (state.Plan, state.Need, error) {
 	b, spared := w.bindings.Bindings, state.Desired(nil)
 	if w.Saved.Transition.Ungated {

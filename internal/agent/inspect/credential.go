@@ -100,8 +100,7 @@ func ArcLost(ctx context.Context, h *Node) bool {
 	return arcLost(e) != ""
 }
 
-// ownArc reports whether the Arc agent is ours: the ledger remembers it, or no one has installed
-// one.
+// ownArc reports whether the Arc agent is ours: in the ledger, or not installed by others.
 func ownArc(ctx context.Context, h *Node) (bool, error) {
 	key := state.PackageKey(node.ArcPackage)
 	if _, ours := h.ledger.Ledger().Entry(key); ours {
@@ -127,8 +126,7 @@ func WithArc(
 	return b, err
 }
 
-// StandingArc returns what remains of our Arc agent on a node without one: only leaving takes back
-// the registration.
+// StandingArc returns what remains of our Arc agent: only leaving takes back its registration.
 func StandingArc(h *Node) state.Desired {
 	return h.ledger.Ledger().As(func(e state.Entry) bool { return e.Step == state.Arc })
 }
@@ -170,8 +168,7 @@ func expiries(h *Node, c config.Config) map[string]time.Time {
 	return found
 }
 
-// principal is the service principal that is the node's identity, where it is known when its
-// credential ends. One that has enrolled an Arc machine has done its work.
+// principal is the service principal whose credential's end is known and matters.
 func principal(c config.Config) *config.ServicePrincipal {
 	sp := c.Azure.ServicePrincipal
 	if sp == nil || sp.CertificateFile == "" && sp.SecretExpires == "" ||

@@ -32,8 +32,7 @@ func Drift(ctx context.Context, a *Env) (Report, error) {
 	return Report{Changes: changes}, err
 }
 
-// DriftOf lists all that differs from the applied generation. Beside an apply.BlindError, which
-// tells what could not be observed, it lists the rest.
+// DriftOf lists all that differs from the applied generation, also beside an apply.BlindError.
 func DriftOf(ctx context.Context, h *Node) ([]state.Line, error) {
 	plan, err := DriftPlan(ctx, h, h.Saved.Applied, 0)
 	if _, blind := errors.AsType[*apply.BlindError](err); err != nil && !blind {
@@ -138,8 +137,7 @@ func KindOf(key string) string {
 // SubnetsKey names the pod subnets among the things that drift.
 const SubnetsKey state.Key = "node:subnets"
 
-// OtherSubnets returns the pod subnets of a Node that was registered again, where they are not
-// those that the node's own pod network was made with; else nil.
+// OtherSubnets returns a Node's pod subnets that are not those of the node's own network.
 func OtherSubnets(h *Node, seen health.Answer[kube.Node]) []string {
 	g := h.Saved.Applied
 	if !seen.OK() || g == nil || g.Config.CNI.PodCIDR != "" || len(h.Saved.Bindings.PodCIDRs) == 0 {
@@ -165,8 +163,7 @@ type Sweep struct {
 	Left    []string `json:"left,omitempty"`
 }
 
-// Swept returns the findings of the last sweep of the applied generation; false when there was no
-// sweep.
+// Swept returns the findings of the last sweep of the applied generation; false without one.
 func Swept(h *Node) (Sweep, bool) {
 	var last Sweep
 	known, err := volatile(h.Env).Load(SweepFile, &last)
@@ -223,8 +220,7 @@ func SeeNode(ctx context.Context, h *Node) health.Answer[kube.Node] {
 	return AskNode(ctx, h, access.Client, h.Saved.ConfigOf(h.Saved.Live), h.Saved.At())
 }
 
-// NodeDrift returns the differences of a Node as it was seen; nothing when the API server did not
-// answer.
+// NodeDrift returns the differences of a Node as it was seen; nothing when it was not.
 func NodeDrift(
 	ctx context.Context, h *Node, c config.Config, seen health.Answer[kube.Node],
 ) state.Plan {

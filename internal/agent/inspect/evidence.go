@@ -155,8 +155,7 @@ func versionEvidence(
 	return is
 }
 
-// NodeEvidence asks for all that concerns the node, but for its pods, and reports whether the API
-// server answers: one that does not is asked only once.
+// NodeEvidence asks for all but the pods, and reports whether the API server answers.
 func NodeEvidence(
 	ctx context.Context, h *Node, client *kube.Client, at Cluster, e *health.Evidence,
 ) bool {
@@ -193,8 +192,7 @@ func ProbeEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidence)
 }
 
 // EvidenceOf is all that is known of a node, but for its drift; known is what the running service
-// alone knows. Questions are asked at once, each with a bound, so that one keeps no other from an
-// answer.
+// alone knows. Questions are asked at once, each with a bound.
 func EvidenceOf(
 	ctx context.Context, h *Node, g *generation.Generation, known *Work,
 ) health.Evidence {
@@ -277,8 +275,7 @@ func refusal(h *Node, known *Work) *health.Rejection {
 	return known.Refused
 }
 
-// withRuntime adds how containerd runs and whether it serves kubelet. One that does not answer is
-// asked again: by the service, with the next check.
+// withRuntime adds how containerd runs and serves kubelet, asked again without an answer.
 func withRuntime(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Containerd = health.Answered(service(ctx, h, node.ContainerdUnit))
 	if !e.Containerd.OK() || !e.Containerd.Value.Active {

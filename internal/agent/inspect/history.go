@@ -37,8 +37,7 @@ func History(ctx context.Context, a *Env) ([]history.Past, error) {
 	return m.Past(), nil
 }
 
-// Compare tells what differs between two kept generations, by default the previous and the applied
-// one, both as they would be on this machine now.
+// Compare tells what differs between two kept generations, on this machine as it is now.
 func Compare(ctx context.Context, a *Env, from, to string) (history.Comparison, error) {
 	h, err := open(ctx, a)
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Query asks for all that is to be known of this machine. A unit of ours, or whose file an
-// interrupted run has written, is no rival.
+// Query asks for all that is to be known of this machine. What is ours is no rival.
 func Query(h *Node, c config.Config) host.Query {
 	ledger := h.ledger.Ledger()
 	rivals := []string{node.ContainerdUnit, node.KubeletUnit, "docker.service", "crio.service",
@@ -35,8 +34,7 @@ func Query(h *Node, c config.Config) host.Query {
 	}
 }
 
-// StandingSwap returns the swap units that are masked: unmasking one turns swap on, and kubelet
-// refuses to start.
+// StandingSwap returns the masked swap units: without that, kubelet refuses to start.
 func StandingSwap(h *Node) state.Desired {
 	return h.ledger.Ledger().As(func(e state.Entry) bool {
 		unit, ok := e.Ours.Resource.(state.Unit)

@@ -221,8 +221,7 @@ func compared(h *Node) *generation.Generation {
 // comparing bounds the comparison of the machine with the applied node, but for its packages.
 const comparing = 10 * time.Second
 
-// MachineDrift returns what differs on the machine; the error says what could not be observed in
-// time.
+// MachineDrift returns what differs on the machine, and why not all was observed in time.
 func MachineDrift(ctx context.Context, h *Node) (state.Plan, error) {
 	if !isComparable(h) {
 		return nil, nil

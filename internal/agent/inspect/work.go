@@ -19,8 +19,7 @@ type Work struct {
 	Version string    `json:"version"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	// Job names the worker's task (rest, reconcile, check, repair, leave) and since when; Doing
-	// says more of it.
+	// Job is rest, reconcile, check, repair or leave, and since when; Doing says more of it.
 	Job   string    `json:"job"`
 	Since time.Time `json:"since"`
 	Doing string    `json:"doing,omitempty"`

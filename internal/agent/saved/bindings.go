@@ -16,8 +16,8 @@ type Bindings struct {
 	ClusterUID string `json:"clusterUID,omitempty"`
 	// FormerCA is the part of CA that was current before the last rotation. The next one drops it.
 	FormerCA string `json:"formerCA,omitempty"`
-	// Answered is the generation in whose manner the provider has answered last, as long as it has
-	// not answered in that of the applied one. Its secret is kept.
+	// Answered is the generation in whose manner the provider has answered last, if not the
+	// applied.
 	Answered string `json:"answered,omitempty"`
 }
 
@@ -29,8 +29,7 @@ func (s *Store) SaveBindings(ctx context.Context) error {
 // CurrentCA returns the CA without the former one.
 func (b Bindings) CurrentCA() string { return kube.Without(b.CA, b.FormerCA) }
 
-// NextFormerCA returns what is the former CA once another one is proved. One that has nothing new
-// only has another order: then nothing is former.
+// NextFormerCA returns the former CA once another is proved; "" if only the order is another.
 func (b Bindings) NextFormerCA(proved string) string {
 	switch {
 	case proved == b.CA:

@@ -37,8 +37,7 @@ type Keys struct {
 	Writing *sync.Mutex
 }
 
-// MachineKey returns the key, which is made on the first call. It is on disk before it is used: a
-// key that a provider knows is never lost to a crash. The directory is there.
+// MachineKey returns the key. It is made once, and on disk before a provider knows it.
 func (k Keys) MachineKey(ctx context.Context) (*machinekey.Key, error) {
 	k.Writing.Lock()
 	defer k.Writing.Unlock()

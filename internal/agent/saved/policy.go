@@ -16,8 +16,7 @@ type Policy = policy.Policy
 // PolicyFile is the file with the policy, which the agent never writes.
 const PolicyFile = policy.File
 
-// ReadPolicy reads the policy of a machine, empty without the file. trusted says whether only root
-// can change the file at path, where this process finds it.
+// ReadPolicy reads the policy; trusted says whether only root can change the file at path.
 func ReadPolicy(files apply.Files, path string, trusted func(path string) error) (Policy, error) {
 	// Asked before the file is opened: if only root can change it now, only root can until then.
 	untrusted := trusted(path)

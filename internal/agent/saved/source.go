@@ -13,8 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// BundleFile is the configuration that a resource provider has delivered last, with its secrets:
-// while it exists, it is the machine's configuration.
+// BundleFile is the configuration that a provider has delivered last, with its secrets.
 const BundleFile = StateDir + "/bundle.json"
 
 // Records are the records below StateDir, to be read.

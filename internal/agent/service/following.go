@@ -50,8 +50,7 @@ type Following struct {
 	again context.CancelFunc
 }
 
-// settle has the provider be asked as the node's configuration says now. Once it has answered, the
-// former way to it is forgotten.
+// settle has the provider be asked as the node is configured now, and forgets the former way.
 func (f *Following) settle(ctx context.Context, h *change.Home) {
 	answered := f.change(follow.MannerOf(f.configOf(h)), change.FormerManner(h))
 	if !answered || h.Saved.Bindings.Answered == "" {
@@ -76,8 +75,7 @@ func (f *Following) change(current, former follow.Manner) bool {
 	return false
 }
 
-// forgetFormer forgets the former way to the provider, and erases its secret; later, while another
-// command works or has changed the way.
+// forgetFormer forgets the former way to the provider and its secret, else the next check.
 func (f *Following) forgetFormer(ctx context.Context) error {
 	h, err := change.OpenLocked(ctx, f.agent, "agent")
 	if change.Verdict(err).Kind == transition.Busy {
@@ -148,8 +146,7 @@ func (f *Following) polled(answer follow.Answer, err error, pause time.Duration)
 	}
 }
 
-// rules identifies what people on this machine have decided about offers, the configuration aside:
-// with another decision an offer that was refused is judged again.
+// rules identifies what people here have decided about offers, which are judged again then.
 func rules(a *change.Agent) string {
 	text, err := a.ReadFile(saved.PolicyFile)
 	untrusted := a.TrustedFile(a.Path(saved.PolicyFile))
@@ -157,8 +154,7 @@ func rules(a *change.Agent) string {
 	return fmt.Sprint(string(text), err, untrusted, from.Forgotten, wrong)
 }
 
-// Follow returns how this machine follows the resource of its configuration; nil when there is
-// none.
+// Follow returns how this machine follows its resource; nil when it has none.
 func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *Following {
 	is := change.ResourceOf(a, in)
 	if is.UID == "" {
@@ -282,8 +278,7 @@ func tell(to chan<- struct{}) {
 	}
 }
 
-// token is one of the identity in the configuration that the node runs on, if it can be: one that
-// was received and not proved yet may have a wrong secret.
+// token is one of the identity that the node runs on, as a received one may be wrong.
 func (f *Following) token(ctx context.Context) (string, error) {
 	f.mu.Lock()
 	c := f.ways.Asked.Config
@@ -291,8 +286,7 @@ func (f *Following) token(ctx context.Context) (string, error) {
 	return f.tokens.Token(ctx, c)
 }
 
-// configOf returns the configuration that the node runs on, with its credentials; while that is
-// from no provider, the one that a provider has delivered.
+// configOf returns the node's configuration, or one delivered to a node that is from a file.
 func (f *Following) configOf(h *change.Home) config.Config {
 	if h.Saved.Applied == nil || inspect.AppliedResource(h.Node.Env) == (config.Resource{}) {
 		return f.before

@@ -133,8 +133,7 @@ func (f *Following) askDiagnosis(answer follow.Answer) {
 	}
 }
 
-// diagnose answers requests for diagnoses. One that could not be answered is in the next poll
-// again.
+// diagnose answers requests for diagnoses. The next poll has those that failed again.
 func (f *Following) diagnose(ctx context.Context) {
 	answered := ""
 	for {

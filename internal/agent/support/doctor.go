@@ -32,8 +32,7 @@ type Given struct {
 	Unprivileged bool
 }
 
-// Doctor finds out what is wrong with this machine and the way to its cluster: before, during and
-// after a join. What cannot be found out is unknown.
+// Doctor finds out what is wrong with this machine and the way to its cluster, at any time.
 func Doctor(
 	ctx context.Context, a *change.Agent, given Given, wanted func(name string) bool,
 ) []health.Diagnosis {
