@@ -34,16 +34,14 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 // introduce tells the provider whose certificate request, of an identity in Azure, to approve.
 func (w *work) introduce(ctx context.Context) error {
 	c, m := w.config, follow.MannerOf(w.config)
-	if c.Azure.BootstrapToken != nil || c.Azure.ShowsToken() || !m.Signs ||
-		access.Held(w.Node, c) {
+	if c.Azure.BootstrapToken != nil || c.Azure.ShowsToken() || !m.Signs || access.Held(w.Node, c) {
 		return nil
 	}
 	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Node.Env))
 	if is.UID == "" {
 		return nil
 	}
-	who, err := inspect.Ask(ctx, w.Node, access.JoinClient, c, w.target(),
-		(*kube.Client).WhoAmI)
+	who, err := inspect.Ask(ctx, w.Node, access.JoinClient, c, w.target(), (*kube.Client).WhoAmI)
 	if err != nil || who == "" {
 		return err
 	}

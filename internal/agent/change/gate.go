@@ -137,7 +137,6 @@ func awaitServices(ctx context.Context, w *work) {
 		if left < time.Duration(tries+1)*servicesPause || time.Since(w.ready) > left {
 			return
 		}
-		w.Alive()
 		w.view.Doing("waiting for the cluster's Services")
 		if !wait.Sleep(ctx, wait.Jitter(w.Every(servicesPause))) {
 			return

@@ -71,11 +71,8 @@ func learned(ctx context.Context, w *work, need state.Need) error {
 }
 
 func learnCredential(ctx context.Context, w *work) error {
-	if !access.Held(w.Node, w.config) {
-		w.view.Doing("waiting for kubelet to get its certificate")
-	}
 	for !access.Held(w.Node, w.config) {
-		w.Alive()
+		w.view.Doing("waiting for kubelet to get its certificate") // also a sign of life
 		if !wait.Sleep(ctx, w.Every(50*time.Millisecond)) {
 			return fmt.Errorf("cannot wait for kubelet's certificate: %w", context.Cause(ctx))
 		}

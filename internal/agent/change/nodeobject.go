@@ -30,13 +30,12 @@ func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine
 	if err != nil {
 		return nil, nil, err
 	}
-	client, clientErr := access.Client(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Live), at)
+	c := h.Saved.ConfigOf(h.Saved.Live)
+	client, clientErr := access.Client(ctx, h.Node, c, at)
 	object := &nodeobject.Host{
-		Node:   h.Saved.Live.Config.Agent.NodeName,
+		Node: c.Agent.NodeName, Taints: c.Node.Taints,
 		Client: func(context.Context) (*kube.Client, error) { return client, clientErr },
-		Taints: h.Saved.Live.Config.Node.Taints,
 		Capacity: func(ctx context.Context) (corev1.ResourceList, error) {
-			c := h.Saved.Live.Config
 			seen, err := h.Agent.Machine.Facts(ctx, inspect.Query(h.Node, c))
 			return capacity(c, seen), err
 		},

@@ -104,12 +104,8 @@ func foresee(
 func addDownloads(
 	ctx context.Context, h *Home, c config.Config, arts []artifact.Artifact, report *inspect.Report,
 ) {
-	missing := artifact.Missing(h.Path(node.StoreDir), arts)
-	if len(missing) == 0 {
-		return
-	}
 	source := source(h, c)
-	missing = artifact.Measure(ctx, source, missing)
+	missing := artifact.Measure(ctx, source, artifact.Missing(h.Path(node.StoreDir), arts))
 	for _, a := range missing {
 		report.Downloads = append(report.Downloads, inspect.Download{
 			Name: string(a.Name), Version: a.Version, URL: artifact.Redact(a.URL), Size: a.Size,

@@ -20,7 +20,6 @@ import (
 // Delivery is a configuration as a configuration URL has given it.
 type Delivery struct {
 	Bundle []byte
-	// Loaded is the configuration in the bundle.
 	Loaded config.Loaded
 	// URLSHA256 recognizes the URL.
 	URLSHA256 string
@@ -59,11 +58,21 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	if err := Accept(h, d.Loaded.Config); err != nil {
 		return err
 	}
-	if err := renewKey(ctx, h, d); err != nil {
+	given := config.JoiningOf(d.Bundle)
+	had, err := h.Records().Joining()
+	// Another enrolment secret registers another key: the present one may be in other hands too. It
+	// goes before the secret is on disk: after a crash the URL works again.
+	if err == nil && given.EnrolmentSecret != "" && given.EnrolmentSecret != had.EnrolmentSecret {
+		err = h.Store.Remove(ctx, saved.MachineKeyFile)
+	}
+	if err != nil {
 		return err
 	}
 	if hasReceived(ctx, h, d) {
-		return keepJoining(ctx, h, d)
+		if reflect.DeepEqual(given, had) {
+			return nil
+		}
+		return keepJoining(ctx, h, d, given)
 	}
 	if err := h.Store.KeepBundle(ctx, d.Bundle, d.Loaded.Config); err != nil {
 		return err
@@ -108,26 +117,9 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	return !(c.ArcEnabled() && c.Onboards() && inspect.ArcLost(ctx, h.Node))
 }
 
-// renewKey removes the machine's key where a URL has another enrolment secret: the key may be in
-// other hands too. It goes before the secret is on disk: after a crash the URL works again.
-func renewKey(ctx context.Context, h *Home, d Delivery) error {
-	given := config.JoiningOf(d.Bundle)
-	had, err := h.Records().Joining()
-	if err != nil || given.EnrolmentSecret == "" ||
-		given.EnrolmentSecret == had.EnrolmentSecret {
-		return err
-	}
-	return h.Store.Remove(ctx, saved.MachineKeyFile)
-}
-
 // keepJoining takes over the enrolment secret and root certificate of a version that is known: the
 // provider may know another key, and have another certificate.
-func keepJoining(ctx context.Context, h *Home, d Delivery) error {
-	given := config.JoiningOf(d.Bundle)
-	had, err := h.Records().Joining()
-	if err != nil || reflect.DeepEqual(given, had) {
-		return err
-	}
+func keepJoining(ctx context.Context, h *Home, d Delivery, given config.Joining) error {
 	bundle, err := h.Records().Bundle()
 	if err != nil {
 		return err
@@ -157,8 +149,6 @@ func Policy(a *Agent) (saved.Policy, error) {
 type PolicyError struct{ Err error }
 
 func (e *PolicyError) Error() string { return "cannot use the configuration: " + e.Err.Error() }
-
-// Unwrap returns the cause: config.Problems, unless the policy cannot be used.
 func (e *PolicyError) Unwrap() error { return e.Err }
 
 // Accept is an *OtherNodeError or a *PolicyError if a delivered configuration is not taken.

@@ -113,8 +113,7 @@ func Unsound(
 // reviveRuntime restarts a runtime that does not serve kubelet, which is owed before.
 func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error {
 	key := string(state.UnitKey(node.ContainerdUnit))
-	if len(t.Things) > 0 && !slices.Contains(t.Things, key) ||
-		!inspect.RuntimeLost(ctx, w.Node) {
+	if len(t.Things) > 0 && !slices.Contains(t.Things, key) || !inspect.RuntimeLost(ctx, w.Node) {
 		return nil
 	}
 	w.Warn("containerd runs and does not serve kubelet; restarting it")

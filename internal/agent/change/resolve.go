@@ -24,7 +24,6 @@ import (
 // Target describes the node of a configuration, before it is known whether it is a new one.
 type Target struct {
 	Input Input
-	// Received is the digest of the document.
 	Received string
 	seen     host.Facts
 	facts    node.Facts // without Store
@@ -97,8 +96,7 @@ func sameMachine(h *Home, c config.Config, f node.Facts) bool {
 	return was.NvidiaRuntime == f.NvidiaRuntime && (was.Renames(name) || !f.Renames(name)) &&
 		was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
 		was.MetadataResolver == f.MetadataResolver &&
-		slices.Equal(was.SwapUnits, f.SwapUnits) &&
-		slices.Equal(was.Firewalls, f.Firewalls)
+		slices.Equal(was.SwapUnits, f.SwapUnits) && slices.Equal(was.Firewalls, f.Firewalls)
 }
 
 // advertised adds the interfaces on which an earlier run has told the kernel to listen to routers.
@@ -131,7 +129,8 @@ func resolve(
 			return nil, nil, err
 		}
 	}
-	arts, err := artifacts(ctx, h, c, t.facts.Arch)
+	wanted := artifact.Wanted(c, t.facts.Arch)
+	arts, err := artifact.Resolve(ctx, source(h, c), wanted, c.Artifacts.Overrides)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -196,12 +195,6 @@ func ServerVersion(ctx context.Context, h *Home, t *Target) (_ string, err error
 		return "", fmt.Errorf("cannot tell the version of the API server: %w", err)
 	}
 	return t.server, nil
-}
-
-func artifacts(
-	ctx context.Context, h *Home, c config.Config, arch string,
-) ([]artifact.Artifact, error) {
-	return artifact.Resolve(ctx, source(h, c), artifact.Wanted(c, arch), c.Artifacts.Overrides)
 }
 
 func source(h *Home, c config.Config) artifact.Source {

@@ -59,7 +59,12 @@ func reject(ctx context.Context, h *Home, t transition.Transition, cause error) 
 	r.Past = t.ByHand // the document that is wanted is another one
 	// What was refused has touched no unit.
 	if transition.Of(cause).Kind != transition.Refused {
-		r.Log = failedUnitLog(ctx, h, cause)
+		unit := node.KubeletUnit
+		if failed, ok := errors.AsType[*health.UnhealthyError](cause); ok &&
+			failed.Condition.Type == health.ContainerdRunning {
+			unit = node.ContainerdUnit
+		}
+		r.Log = h.Agent.Machine.Journal(ctx, unit, 10)
 	}
 	h.Log.Error("configuration rejected", "generation", g.ID, "reason", cause)
 	return h.Store.KeepRejection(ctx, r)
@@ -98,10 +103,8 @@ func explain(ctx context.Context, w *work, cause error) error {
 	inspect.WithLogs(ctx, w.Node, &e)
 	_ = inspect.SeeMachine(ctx, w.Node, &e) // without it, a condition is Unknown
 	inspect.ProbeEvidence(ctx, w.Node, at, &e)
-	if err := e.Probe.Err; err == nil {
-		if err = inspect.Allowed(ctx, w.Node, c, at); err != nil {
-			e.Probe = health.Tried(err)
-		}
+	if e.Probe.Err == nil {
+		e.Probe = health.Tried(inspect.Allowed(ctx, w.Node, c, at))
 	}
 	if e.Probe.Err == nil {
 		asking, cancel := context.WithTimeout(ctx, 2*inspect.AnswerTimeout)
@@ -126,20 +129,18 @@ func explain(ctx context.Context, w *work, cause error) error {
 	return &health.UnhealthyError{Node: c.Agent.NodeName, Within: c.ReadyTimeout(), Condition: worst}
 }
 
-func failedUnitLog(ctx context.Context, h *Home, cause error) []string {
-	unit := node.KubeletUnit
-	if failed, ok := errors.AsType[*health.UnhealthyError](cause); ok &&
-		failed.Condition.Type == health.ContainerdRunning {
-		unit = node.ContainerdUnit
-	}
-	return h.Agent.Machine.Journal(ctx, unit, 10)
-}
-
 // undecided judges a gate that was not passed in time. Where only the API server does not answer,
 // or does not write, the fault is elsewhere. A node that was rolled back works again as soon as
 // what it asks for answers, the issuer of its tokens included.
 func undecided(ctx context.Context, w *work, t *transition.Transition) error {
-	excused := excuses(ctx, w, t)
+	// What an API server, or a rollback's issuer of tokens, does not answer is excused, and what a
+	// cluster that writes nothing does not write.
+	written := !slices.ContainsFunc(w.seen, health.Unwritten) || writes(ctx, w)
+	excused := func(c health.Condition) bool {
+		return c.Type == health.APIServerReachable ||
+			t.Kind == transition.Rollback && c.Reason == "CredentialUnavailable" ||
+			!written && health.Unwritten(c)
+	}
 	wrong := slices.ContainsFunc(w.seen, func(c health.Condition) bool {
 		return c.Status == health.False && !excused(c)
 	})
@@ -169,19 +170,6 @@ func undecided(ctx context.Context, w *work, t *transition.Transition) error {
 	w.Alive()
 	w.view.Fail()
 	return explain(ctx, w, errNotReady)
-}
-
-// excuses returns whether something else than the change is at fault for a condition: an API
-// server, or a rollback's issuer of tokens, that does not answer, or a cluster that writes nothing.
-func excuses(
-	ctx context.Context, w *work, t *transition.Transition,
-) func(health.Condition) bool {
-	writes := !slices.ContainsFunc(w.seen, health.Unwritten) || writes(ctx, w)
-	return func(c health.Condition) bool {
-		return c.Type == health.APIServerReachable ||
-			t.Kind == transition.Rollback && c.Reason == "CredentialUnavailable" ||
-			!writes && health.Unwritten(c)
-	}
 }
 
 // writes reports whether the cluster writes to the Node, unless other reasons keep it from that.

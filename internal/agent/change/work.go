@@ -170,7 +170,8 @@ func findArtifacts(ctx context.Context, w *work, t *transition.Transition) error
 	if !missing {
 		return nil
 	}
-	arts, err := artifacts(ctx, w.Home, w.config, w.to.Facts.Arch)
+	arts, err := artifact.Resolve(ctx, source(w.Home, w.config),
+		artifact.Wanted(w.config, w.to.Facts.Arch), w.config.Artifacts.Overrides)
 	if err != nil {
 		return err
 	}

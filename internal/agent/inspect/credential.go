@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -55,11 +56,10 @@ type shownArc struct {
 }
 
 // roleEvidence asks whether kubelet's identity still has its roles.
-func roleEvidence(
-	ctx context.Context, h *Node, c config.Config, at Cluster, seen health.Answer[kube.Node],
-) health.Answer[bool] {
+func roleEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidence) health.Answer[bool] {
+	c := e.Wanted.Config
 	if c.Azure.AuthMode() != config.AuthArc || !c.Azure.ShowsToken() ||
-		!seen.OK() && !kube.Answered(seen.Err) {
+		!e.Node.OK() && !kube.Answered(e.Node.Err) {
 		return health.Answer[bool]{}
 	}
 	token, err := access.Shown(ctx, h, c)
@@ -85,9 +85,9 @@ func withArc(ctx context.Context, h *Node, e *health.Evidence) {
 	if h.Saved.Applied.Config.Azure.AuthMode() != config.AuthArc {
 		return
 	}
-	c := h.Saved.ConfigOf(h.Saved.Applied)
-	e.Arc = health.Answered(access.Standing(ctx, h, h.Saved, c))
-	e.Authorised = roleEvidence(ctx, h, c, h.Saved.At(), e.Node)
+	e.Wanted.Config = h.Saved.ConfigOf(h.Saved.Applied)
+	e.Arc = health.Answered(access.Standing(ctx, h, h.Saved, e.Wanted.Config))
+	e.Authorised = roleEvidence(ctx, h, h.Saved.At(), e)
 }
 
 // ArcLost reports whether the applied node has to be enrolled again.
@@ -187,7 +187,7 @@ func Token(ctx context.Context, a *Env) (access.Token, error) {
 		err = fmt.Errorf("cannot make a token: %w", ErrNoNode)
 	}
 	if err == nil {
-		err = h.Saved.ReadSecrets()
+		_, err = h.Saved.Load(saved.SecretsFile, &h.Saved.Secrets)
 	}
 	if err != nil {
 		return access.Token{}, err

@@ -11,7 +11,6 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
@@ -193,10 +192,8 @@ func ProbeEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidence)
 
 // EvidenceOf is all that is known of a node, but for its drift; known is what the running service
 // alone knows. Questions are asked at once, each with a bound.
-func EvidenceOf(
-	ctx context.Context, h *Node, g *generation.Generation, known *Work,
-) health.Evidence {
-	c, at := h.Saved.ConfigOf(g), h.Saved.At()
+func EvidenceOf(ctx context.Context, h *Node, known *Work) health.Evidence {
+	c, at := h.Saved.ConfigOf(cmp.Or(h.Saved.Applied, h.Saved.Live)), h.Saved.At()
 	e := NewEvidence(h, c)
 	e.Rejected, e.Waiting, e.Transition = refusal(h, known), ReadWaiting(h.Env), h.Saved.Transition
 	if p := Pause(h.Env); p != nil {
@@ -220,7 +217,7 @@ func EvidenceOf(
 	}
 	e.Observed = health.Tried(errors.Join(unseen, e.Containerd.Err, e.Kubelet.Err, e.Detector.Err))
 	atOnce(ctx,
-		func(ctx context.Context) { e.Authorised = roleEvidence(ctx, h, c, at, e.Node) },
+		func(ctx context.Context) { e.Authorised = roleEvidence(ctx, h, at, &e) },
 		func(ctx context.Context) {
 			if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
 				ProbeEvidence(ctx, h, at, &e)
@@ -247,7 +244,7 @@ func withMachine(ctx context.Context, h *Node, e *health.Evidence) error {
 	if err != nil {
 		return err
 	}
-	e.Upkeep = Upkeep(ctx, h, e.Wanted.Config, h.Saved.At(), seen)
+	Upkeep(ctx, h, h.Saved.At(), seen, e)
 	return MachineEvidence(ctx, h, seen, e)
 }
 

@@ -114,10 +114,9 @@ func metadataEvidence(
 	return health.Answered(m, nil)
 }
 
-// Upkeep returns the parts of a machine that wear out or change, as far as it can tell itself.
-func Upkeep(
-	ctx context.Context, h *Node, c config.Config, at Cluster, seen host.Facts,
-) *health.Upkeep {
+// Upkeep adds the parts of a machine that wear out or change, as far as it can tell itself.
+func Upkeep(ctx context.Context, h *Node, at Cluster, seen host.Facts, e *health.Evidence) {
+	c := e.Wanted.Config
 	u := &health.Upkeep{
 		Upkeep:    h.Reader.Upkeep(ctx, Query(h, c).Filesystems),
 		HostNames: hostNames(h, c, seen), CA: at.CA,
@@ -133,7 +132,7 @@ func Upkeep(
 	if sp := principal(c); sp != nil {
 		u.Principal = health.Answered(access.PrincipalValidity(*sp))
 	}
-	return u
+	e.Upkeep = u
 }
 
 // hostNames are the names of a machine from which kubelet takes its Node's.

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -143,7 +141,7 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 	g := cmp.Or(h.Saved.Applied, h.Saved.Live)
 	c := g.Config
 	plan, unseen := MachineDrift(ctx, h) // first: it needs no network
-	e := EvidenceOf(ctx, h, g, known)
+	e := EvidenceOf(ctx, h, known)
 	drift := WithDrift(ctx, h, &e, plan, unseen, known)
 	var pending []state.Line
 	if changing(h) {
@@ -165,8 +163,12 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 		ConfigVersion: AppliedResource(h.Env).ConfigVersion, Certificates: expiries(h, c),
 		Units: running(e),
 	}
-	if e.Node.Err == nil {
-		s.Runs = versionsOf(e.Node.Value)
+	if i := e.Node.Value.Status.NodeInfo; e.Node.Err == nil {
+		s.Runs = Versions{
+			Kubelet:    strings.TrimPrefix(i.KubeletVersion, "v"),
+			Containerd: strings.TrimPrefix(i.ContainerRuntimeVersion, "containerd://"),
+			Kernel:     i.KernelVersion, OS: i.OSImage,
+		}
 	}
 	s.Conditions = judge(ctx, h, e)
 	for _, condition := range s.Conditions {
@@ -218,17 +220,14 @@ func compared(h *Node) *generation.Generation {
 	return h.Saved.Applied
 }
 
-// comparing bounds the comparison of the machine with the applied node, but for its packages.
-const comparing = 10 * time.Second
-
 // MachineDrift returns what differs on the machine, and why not all was observed in time.
 func MachineDrift(ctx context.Context, h *Node) (state.Plan, error) {
 	if !isComparable(h) {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*comparing)
+	ctx, cancel := context.WithTimeout(ctx, 2*AnswerTimeout)
 	defer cancel()
-	return DriftPlan(ctx, h, compared(h), comparing)
+	return DriftPlan(ctx, h, compared(h), AnswerTimeout)
 }
 
 // WithDrift adds the drift of the machine (plan; unseen says what is not in it) and of its Node to
@@ -261,13 +260,4 @@ type Versions struct {
 	Containerd string `json:"containerd,omitempty"`
 	Kernel     string `json:"kernel,omitempty"`
 	OS         string `json:"os,omitempty"`
-}
-
-func versionsOf(n corev1.Node) Versions {
-	i := n.Status.NodeInfo
-	return Versions{
-		Kubelet:    strings.TrimPrefix(i.KubeletVersion, "v"),
-		Containerd: strings.TrimPrefix(i.ContainerRuntimeVersion, "containerd://"),
-		Kernel:     i.KernelVersion, OS: i.OSImage,
-	}
 }

@@ -23,7 +23,6 @@ type Work struct {
 	Job   string    `json:"job"`
 	Since time.Time `json:"since"`
 	Doing string    `json:"doing,omitempty"`
-	// Checked is when the node was checked last.
 	Checked time.Time `json:"checked,omitzero"`
 	// Polls describes the polls of the provider; nil when it is not polled.
 	Polls *health.Polls `json:"polls,omitempty"`

@@ -37,17 +37,16 @@ type Following struct {
 	// before is the configuration that the machine is to run on, as it was when the service began.
 	before            config.Config
 	received, deleted chan struct{}
-	// questions has the diagnosis that the provider asks for.
-	questions chan question
-	tokens    *follow.Tokens
-	signer    *follow.Signer
-	// unusable is the last offer if it cannot be used, judged what that was decided by; under mu.
+	questions         chan question
+	tokens            *follow.Tokens
+	signer            *follow.Signer
+	// mu guards what follows: unusable is the last offer if it cannot be used, judged what that was
+	// decided by.
 	mu       sync.Mutex
 	unusable *agentapi.FailedConfig
 	judged   string
-	// ways holds the ways to ask the provider, and again restarts that; under mu.
-	ways  follow.Ways
-	again context.CancelFunc
+	ways     follow.Ways
+	again    context.CancelFunc // asks the provider anew, as ways say
 }
 
 // settle has the provider be asked as the node is configured now, and forgets the former way.
@@ -122,7 +121,13 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	}
 	return &follow.Follower{
 		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
-		Interval: m.Interval, Told: f.polled, Root: func() []byte { return rootOf(f.agent) },
+		Interval: m.Interval, Told: f.polled, Root: func() []byte {
+			joined, err := f.agent.Records().Joining()
+			if err != nil {
+				f.agent.Log.Warn("cannot read the root certificate that this machine trusts", "error", err)
+			}
+			return joined.Root
+		},
 	}, within
 }
 
@@ -346,14 +351,6 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 	}
 	bundle, err = config.WithJoining(bundle, joined)
 	return bundle, offerOf(resource), err
-}
-
-func rootOf(a *change.Agent) []byte {
-	joined, err := a.Records().Joining()
-	if err != nil {
-		a.Log.Warn("cannot read the root certificate that this machine trusts", "error", err)
-	}
-	return joined.Root
 }
 
 // spentToken is the bootstrap token that a node with a certificate needs no more, else "". It

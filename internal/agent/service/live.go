@@ -19,7 +19,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// maxEvents limits the number of kept events.
 const maxEvents = 20
 
 // Live holds the work and the counters of the running service. All methods may be called by many
@@ -110,7 +109,6 @@ func (l *Live) Attach(a *change.Agent) {
 	}
 }
 
-// polled takes in an answer of the provider.
 func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 	asked := time.Now()
 	l.update(func() {

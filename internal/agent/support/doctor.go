@@ -117,7 +117,7 @@ func (p *patient) examined(ctx context.Context) {
 		}
 	}
 	if p.Saved.Live == nil {
-		p.evidence.Upkeep = inspect.Upkeep(ctx, p.Node, p.config, p.at, p.seen)
+		inspect.Upkeep(ctx, p.Node, p.at, p.seen, &p.evidence)
 	}
 }
 
@@ -139,7 +139,7 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 		return
 	}
 	work := inspect.Working(ctx, p.Node.Env)
-	p.evidence = inspect.EvidenceOf(ctx, p.Node, cmp.Or(p.Saved.Applied, p.Saved.Live), work)
+	p.evidence = inspect.EvidenceOf(ctx, p.Node, work)
 	p.evidence.Examined = x
 	if !p.evidence.Probe.Asked && p.evidence.Node.Err != nil {
 		inspect.ProbeEvidence(ctx, p.Node, p.at, &p.evidence)
@@ -176,10 +176,8 @@ func (p *patient) prospect(ctx context.Context) {
 	}
 	inspect.ProbeEvidence(ctx, p.Node, t.At, e)
 	if e.Probe.OK() {
-		e.Credential = health.Answered("", nil)
-		if err := inspect.Allowed(ctx, p.Node, c, t.At); err != nil {
-			e.Probe, e.Credential = health.Tried(err), health.Answer[string]{}
-		}
+		e.Probe = health.Tried(inspect.Allowed(ctx, p.Node, c, t.At))
+		e.Credential.Asked = e.Probe.OK()
 	}
 	if server, err := change.ServerVersion(ctx, p.Home, t); err == nil {
 		e.ServerVersion = health.Answered(server, nil)
