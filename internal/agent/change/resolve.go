@@ -23,7 +23,7 @@ import (
 
 // Target describes the node of a configuration, before it is known whether it is a new one.
 type Target struct {
-	Input Input
+	Input    Input
 	Received string
 	seen     host.Facts
 	facts    node.Facts // without Store

@@ -20,9 +20,9 @@ type Work struct {
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
 	// Job is rest, reconcile, check, repair or leave, and since when; Doing says more of it.
-	Job   string    `json:"job"`
-	Since time.Time `json:"since"`
-	Doing string    `json:"doing,omitempty"`
+	Job     string    `json:"job"`
+	Since   time.Time `json:"since"`
+	Doing   string    `json:"doing,omitempty"`
 	Checked time.Time `json:"checked,omitzero"`
 	// Polls describes the polls of the provider; nil when it is not polled.
 	Polls *health.Polls `json:"polls,omitempty"`
