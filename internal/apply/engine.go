@@ -71,8 +71,6 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("step %s: %v", e.Change.Step, e.Err) }
-
-// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Observe returns what is there of all that now names or the ledger remembers.

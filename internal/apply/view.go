@@ -88,8 +88,6 @@ type BlindError struct{ Things []state.Unknown }
 func (e *BlindError) Error() string {
 	return strings.ReplaceAll(errors.Join(e.Unwrap()...).Error(), "\n", "; ")
 }
-
-// Unwrap returns the causes.
 func (e *BlindError) Unwrap() []error {
 	errs := make([]error, len(e.Things))
 	for i, u := range e.Things {

@@ -24,9 +24,7 @@ const maxBody = 1 << 20
 // NewClient makes the HTTP client for the provider. The proxy is chosen by the given function; nil
 // means none. roots are the trusted CAs; nil means those of the system. It follows no redirect,
 // asks for nothing compressed, and keeps one HTTP/2 connection.
-func NewClient(
-	proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool,
-) *http.Client {
+func NewClient(proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool) *http.Client {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -93,9 +93,7 @@ func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*htt
 
 // route returns the server of a configuration URL, and the proxy that is asked over TLS; "" for
 // none, or if it has the server's name.
-func route(
-	proxy func(*http.Request) (*url.URL, error), u URL,
-) (at, between string, err error) {
+func route(proxy func(*http.Request) (*url.URL, error), u URL) (at, between string, err error) {
 	to, err := url.Parse(u.Reveal())
 	if err != nil {
 		return "", "", errors.New("internal error: a configuration URL was not parsed")

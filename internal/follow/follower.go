@@ -40,8 +40,6 @@ type Machine interface {
 type UnusableError struct{ Err error }
 
 func (e *UnusableError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the cause.
 func (e *UnusableError) Unwrap() error { return e.Err }
 
 // Follower follows a flexNodeConfig. Whatever the provider answers, a machine is given back only

@@ -18,8 +18,6 @@ type UntrustedError struct{ Err error }
 func (e *UntrustedError) Error() string {
 	return "cannot trust the answer of the provider: " + e.Err.Error()
 }
-
-// Unwrap returns the cause.
 func (e *UntrustedError) Unwrap() error { return e.Err }
 
 // Proof is a signature that was verified.

@@ -15,9 +15,7 @@ func Unwritten(c Condition) bool {
 
 // AtFault reports whether the configuration is at fault that the gate is closed: the former one
 // gets an answer that this one does not get, or something else than a missing answer is wrong.
-func AtFault(
-	before, is Evidence, gate []Condition, excused func(Condition) bool,
-) bool {
+func AtFault(before, is Evidence, gate []Condition, excused func(Condition) bool) bool {
 	if lost(before.Node, is.Node) || lost(before.Credential, is.Credential) ||
 		lost(before.Lease, is.Lease) || lost(before.Pods, is.Pods) {
 		return true
@@ -32,6 +30,4 @@ func AtFault(
 }
 
 // lost reports whether a question that had an answer before has none now.
-func lost[T any](before, is Answer[T]) bool {
-	return before.OK() && is.Asked && is.Err != nil
-}
+func lost[T any](before, is Answer[T]) bool { return before.OK() && is.Asked && is.Err != nil }

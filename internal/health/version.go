@@ -14,9 +14,7 @@ func (w Wanted) versions() [][2]string {
 }
 
 // notVulnerable: no release is known to let a container break out.
-func notVulnerable(e Evidence) Condition {
-	return said(e, "Vulnerable", e.Wanted.Flaw)
-}
+func notVulnerable(e Evidence) Condition { return said(e, "Vulnerable", e.Wanted.Flaw) }
 
 // versionsSupported: each release branch still gets fixes.
 func versionsSupported(e Evidence) Condition {

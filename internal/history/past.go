@@ -142,9 +142,7 @@ func (p *Past) describe(g *generation.Generation) {
 }
 
 // Find returns the kept generation of a name: applied, previous, live, or an id's first letters.
-func Find(
-	ctx context.Context, all generation.Reader, name string,
-) (*generation.Generation, error) {
+func Find(ctx context.Context, all generation.Reader, name string) (*generation.Generation, error) {
 	pointers := []generation.Pointer{generation.Live, generation.Applied, generation.Previous}
 	if p := generation.Pointer(name); slices.Contains(pointers, p) {
 		g, err := all.Read(ctx, p)

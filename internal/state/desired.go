@@ -49,9 +49,7 @@ func (i *Item) UnmarshalJSON(data []byte) error {
 type Desired []Item
 
 // Keys returns the keys of all items in order.
-func (d Desired) Keys() []Key {
-	return keys(d, func(item Item) Key { return item.Resource.Key() })
-}
+func (d Desired) Keys() []Key { return keys(d, func(item Item) Key { return item.Resource.Key() }) }
 
 // Cut splits the list before the first item with an unmet need, and returns that need; "" if all
 // are. Needs gate positions of the list, they never reorder it; those of spared items gate none.

@@ -79,9 +79,7 @@ func (l Ledger) index(key Key) int {
 }
 
 // Keys returns the keys of all entries in the order first touched.
-func (l Ledger) Keys() []Key {
-	return keys(l.Entries, func(e Entry) Key { return e.Before.Key() })
-}
+func (l Ledger) Keys() []Key { return keys(l.Entries, func(e Entry) Key { return e.Before.Key() }) }
 
 // As wants what entries remember as we made it, where holds is true: a plan undoes none of that.
 func (l Ledger) As(holds func(Entry) bool) Desired {

@@ -41,8 +41,6 @@ func (o *Outcome) Error() string {
 	}
 	return o.Err.Error()
 }
-
-// Unwrap returns the cause.
 func (o *Outcome) Unwrap() error { return o.Err }
 
 // FirstLine returns the first line of the cause, which fits into a status line.
@@ -92,6 +90,4 @@ func (e *HoldError) Error() string {
 	}
 	return fmt.Sprintf("the provider holds the change (%s): %s", e.Hold, e.Err)
 }
-
-// Unwrap returns the cause.
 func (e *HoldError) Unwrap() error { return e.Err }

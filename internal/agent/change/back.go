@@ -5,25 +5,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/history"
-	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// heldBack is why the configuration that was left by hand is not tried again.
-const heldBack = "held back: an operator went back to generation %.12s with `aks-flex-node rollback`"
-
-// Rollback makes this machine the node that it was: a kept generation, by default the previous one,
-// as it was rendered then. It is a change like any other: it is proved by the health gate, and one
-// that does not work is undone. The configuration that it leaves is held back until it changes or
+// Rollback makes this machine a kept generation, as it was rendered then. It is a change like any
+// other, with the health gate. The configuration that it leaves is held back until it changes or
 // Bootstrap is asked for it. A rollback that was interrupted is finished.
 func Rollback(ctx context.Context, a *Agent, name string) (Result, error) {
-	began := inspect.Now()
+	began := time.Now()
 	h, err := OpenLocked(ctx, a, "rollback")
 	if err != nil {
 		return Result{}, err
@@ -34,13 +30,12 @@ func Rollback(ctx context.Context, a *Agent, name string) (Result, error) {
 		return Result{}, err
 	}
 	result := Result{NodeName: to.Config.Agent.NodeName}
-	view := Shown(a)
 	if h.Saved.Transition != nil {
-		err = Settle(ctx, h, nil, false, view)
+		err = Settle(ctx, h, nil, false)
 	} else {
-		err = goBack(ctx, h, to, view)
+		err = goBack(ctx, h, to)
 	}
-	result.finish(began, view.Total, err)
+	result.finish(began, h.view.Total, err)
 	return result, err
 }
 
@@ -57,7 +52,6 @@ func Back(ctx context.Context, a *Agent, name string) (history.Comparison, error
 	return inspect.Compare(ctx, &a.Env, h.Saved.Applied.ID, to.ID)
 }
 
-// backTo is the generation that a rollback leads to, if there can be one.
 func backTo(ctx context.Context, h *Home, name string) (*generation.Generation, error) {
 	switch {
 	case h.Saved.Applied == nil && h.Saved.Transition == nil:
@@ -88,8 +82,7 @@ func backTo(ctx context.Context, h *Home, name string) (*generation.Generation, 
 	return to, err
 }
 
-// goingBackTo is the generation that an interrupted rollback leads to. Anything else that is under
-// way comes first, as does a rollback to another generation than the one that is named.
+// goingBackTo is where an interrupted rollback leads. All else under way comes first.
 func goingBackTo(ctx context.Context, h *Home, name string) (*generation.Generation, error) {
 	left := *h.Saved.Transition
 	if !left.GoesBack() {
@@ -102,8 +95,7 @@ func goingBackTo(ctx context.Context, h *Home, name string) (*generation.Generat
 	return to, err
 }
 
-// credentialsOf returns the credentials with which a previous generation works again: the current
-// ones, if they are of the same identity.
+// credentialsOf returns those with which a previous generation works again.
 func credentialsOf(h *Home, to *generation.Generation) (config.Credentials, error) {
 	cannot := fmt.Sprintf("cannot roll back to generation %.12s: ", to.ID)
 	if !access.Held(h.Node, to.Config) {
@@ -129,13 +121,10 @@ func credentialsOf(h *Home, to *generation.Generation) (config.Credentials, erro
 	return config.Credentials{ClientSecret: given.ClientSecret}, nil
 }
 
-// goBack makes the transition that leads back, and carries it out.
-func goBack(ctx context.Context, h *Home, to *generation.Generation, view *progress.Steps) error {
-	credentials, err := credentialsOf(h, to)
-	if err != nil {
+func goBack(ctx context.Context, h *Home, to *generation.Generation) (err error) {
+	if h.Saved.Secrets[to.ID], err = credentialsOf(h, to); err != nil {
 		return err
 	}
-	h.Saved.Secrets[to.ID] = credentials
 	if err := withAdmin(ctx, h, h.Saved.ConfigOf(to), to); err != nil {
 		return err
 	}
@@ -149,14 +138,13 @@ func goBack(ctx context.Context, h *Home, to *generation.Generation, view *progr
 	b.Program = h.Program
 	next := following(h, transition.Decision{Kind: transition.Change, To: to.ID})
 	next.ByHand, next.Drains = true, h.Saved.Applied.Config.Drains(to.Config)
-	if err := announce(ctx, h, next, to, b, view); err != nil {
+	if err := announce(ctx, h, next, to, b); err != nil {
 		return err
 	}
-	return run(ctx, h, next, "", view)
+	return run(ctx, h, next, "")
 }
 
-// holdBack has the document of the generation that a person has left not be tried again, and the
-// one that he went back to be accepted.
+// holdBack has the document of the generation that a person has left not be tried again.
 func holdBack(ctx context.Context, w *work, t transition.Transition) error {
 	from, err := w.Saved.Generations.Load(t.From)
 	if err != nil {
@@ -165,7 +153,8 @@ func holdBack(ctx context.Context, w *work, t transition.Transition) error {
 	if _, held := w.Saved.Rejected.Of(from.Received); held || from.Received == w.to.Received {
 		return nil
 	}
-	r := newRejection(w.Home, &from, fmt.Sprintf(heldBack, t.To))
+	r := newRejection(w.Home, &from, fmt.Sprintf("held back: an operator went back to generation "+
+		"%.12s with `aks-flex-node rollback`", t.To))
 	r.ByHand = true
 	return w.Store.KeepRejection(ctx, r)
 }

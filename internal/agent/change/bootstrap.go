@@ -2,7 +2,6 @@ package change
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
-	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -27,17 +25,15 @@ type Result struct {
 	Seconds  float64       `json:"seconds"`
 	// Conditions are those of a node that has joined and whose pods lack something all the same.
 	Conditions []health.Condition `json:"conditions,omitempty"`
-	// Kept lists copies of what others had changed and unbootstrap has replaced. Left lists what it
-	// has left alone for that reason.
+	// Kept lists copies of what others had changed, Left what was left alone for that reason.
 	Kept []string `json:"kept,omitempty"`
 	Left []string `json:"left,omitempty"`
 }
 
 // Bootstrap makes this machine the node that a configuration describes, and returns when the Node
-// is healthy and labelled. On a machine that is that node it is a no-op. What another run left is
-// finished first. A healthy machine whose new configuration does not work is rolled back.
+// is healthy. What another run left is finished first. What does not work is rolled back.
 func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
-	began := inspect.Now()
+	began := time.Now()
 	result := Result{NodeName: in.Config.Agent.NodeName}
 	before, err := OpenReadOnly(ctx, a)
 	if err != nil {
@@ -47,29 +43,20 @@ func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	if before.Saved.Transition == nil && t.unchanged && !before.Saved.Rejected.Outdated(t.Received) {
-		if done, err := nothingToDo(ctx, before, t); done || err != nil {
-			if err == nil {
-				err = NoteApplied(ctx, a, in.Resource)
-				forgetWaiting(ctx, a)
-			}
-			result.finish(began, 0, err)
-			return result, err
-		}
+	done, err := nothingToDo(ctx, before, t)
+	if err == nil && !done {
+		err = Reconcile(ctx, before, "bootstrap", t)
 	}
-	view := Shown(a)
-	err = Reconcile(ctx, before, "bootstrap", t, view)
 	if err == nil {
 		err = NoteApplied(ctx, a, in.Resource)
 	}
 	NoteWaiting(ctx, a, t, err)
-	result.finish(began, view.Total, err)
+	result.finish(began, before.view.Total, err)
 	return result, err
 }
 
-// Unserved returns the condition of a node whose pods reach no Services, and so resolve no names;
-// none where they do. The node works and stays: only the cluster's or the network's operator can
-// add what is missing.
+// Unserved returns the condition of a node whose pods reach no Services; none where they do. The
+// node stays: only the cluster's or the network's operator can add what is missing.
 func Unserved(ctx context.Context, a *Agent) ([]health.Condition, error) {
 	status, err := inspect.ReadStatus(ctx, &a.Env)
 	return slices.DeleteFunc(status.Conditions, func(c health.Condition) bool {
@@ -82,60 +69,31 @@ func (r *Result) finish(began time.Time, changes int, err error) {
 	r.Seconds = r.Took.Seconds()
 }
 
-// isFor reports whether a transition leads to what a target asks for.
-func isFor(h *Home, left transition.Transition, t *Target) (bool, error) {
-	to, err := h.Saved.Generations.Load(left.To)
-	if errors.Is(err, generation.ErrDamaged) {
-		return false, nil
-	}
-	return err == nil && to.Received == t.Received, err
-}
-
-// nothingToDo reports whether the machine is the node already: an empty plan, services that are
-// healthy, and a Node that is registered, Ready and labelled.
+// nothingToDo reports whether the machine is the node already, healthy and Ready.
 func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
-	if !h.Saved.Joined() || !access.Held(h.Node, h.Saved.Applied.Config) {
+	if h.Saved.Transition != nil || !t.unchanged || h.Saved.Rejected.Outdated(t.Received) ||
+		!h.Saved.Joined() || !access.Held(h.Node, h.Saved.Applied.Config) {
 		return false, nil
 	}
-	unchanged, err := asApplied(ctx, h, t)
-	if err != nil || !unchanged {
-		return false, err
-	}
-	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return readyNow(bounded, h), nil
-}
-
-// asApplied reports whether nothing differs on the machine and its services are healthy.
-func asApplied(ctx context.Context, h *Home, t *Target) (bool, error) {
 	plan, err := inspect.DriftPlan(ctx, h.Node, h.Saved.Applied, 0)
-	if err != nil || len(plan) > 0 {
+	if err != nil || len(plan) > 0 || inspect.ArcLost(ctx, h.Node) {
 		return false, err
-	}
-	if inspect.ArcLost(ctx, h.Node) {
-		return false, nil
 	}
 	e := inspect.NewEvidence(h.Node, h.Saved.Applied.Config)
 	inspect.ServiceEvidence(ctx, h.Node, &e)
-	e.Machine, err = inspect.MachineEvidence(ctx, h.Node, h.Saved.Applied.Config, t.seen)
-	return err == nil && health.Healthy(health.Evaluate(health.GateLocal, e)), err
+	err = inspect.MachineEvidence(ctx, h.Node, t.seen, &e)
+	return err == nil && health.Healthy(health.Evaluate(health.GateLocal, e)) && readyNow(ctx, h), err
 }
 
-// readyNow asks once whether the Node is Ready, labelled, and has its pod subnets. Whether the API
-// server can be reached at all is for the preflight to say.
+// readyNow asks once whether the Node is Ready, labelled, and has its pod subnets.
 func readyNow(ctx context.Context, h *Home) bool {
-	client, err := access.Client(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Applied), h.Saved.At())
-	if err != nil {
-		return false
-	}
-	defer client.Close()
-	n, err := client.Node(ctx, h.Saved.Applied.Config.Agent.NodeName)
-	if err != nil || !kube.ReadySince(time.Time{})(n) || len(inspect.OtherSubnets(h.Node,
-		health.Answered(n, nil))) > 0 {
+	seen := inspect.SeeNode(ctx, h.Node)
+	if !seen.OK() || !kube.ReadySince(time.Time{})(seen.Value) ||
+		len(inspect.OtherSubnets(h.Node, seen)) > 0 {
 		return false
 	}
 	for key, value := range h.Saved.Applied.Config.Node.Labels {
-		if n.Labels[key] != value {
+		if seen.Value.Labels[key] != value {
 			return false
 		}
 	}
@@ -155,32 +113,27 @@ func movedTo(h *Home, b saved.Bindings) *inspect.Cluster {
 // machine whose state directory has records must have one.
 func announce(
 	ctx context.Context, h *Home, t transition.Transition, to *generation.Generation, b saved.Bindings,
-	view *progress.Steps,
 ) error {
 	others := h.Engine.Journal.Ledger().As(func(state.Entry) bool { return true })
 	plan, _, err := h.Engine.Plan(ctx, node.Foundation(h.Saved.ConfigOf(to)), others)
 	if err != nil {
 		return err
 	}
-	h.Engine.Emit, view.Quiet = view.Changed, true
-	defer func() { view.Quiet = false }()
-	if err := h.Engine.Apply(ctx, plan); err != nil {
-		return err
-	}
-	if err := h.Store.Generations.Save(ctx, *to); err != nil {
-		return err
-	}
-	if err := h.Store.SaveSecrets(ctx); err != nil {
-		return err
+	h.Engine.Emit, h.view.Quiet = h.view.Changed, true
+	defer func() { h.view.Quiet = false }()
+	steps := []func(context.Context) error{
+		func(ctx context.Context) error { return h.Engine.Apply(ctx, plan) },
+		func(ctx context.Context) error { return h.Store.Generations.Save(ctx, *to) },
+		h.Store.SaveSecrets,
 	}
 	if t.Kind == transition.Join {
 		h.Saved.Bindings = b
-		if err := h.Store.SaveBindings(ctx); err != nil {
-			return err
-		}
-		if err := h.Store.PublishJoin(ctx, to.Config.Agent.NodeName); err != nil {
-			return err
-		}
+		steps = append(steps, h.Store.SaveBindings, func(ctx context.Context) error {
+			return h.Store.PublishJoin(ctx, to.Config.Agent.NodeName)
+		})
+	}
+	if err := inTurn(ctx, steps...); err != nil {
+		return err
 	}
 	h.Saved.Bindings.ForeignCNI, h.Saved.Bindings.Program = b.ForeignCNI, b.Program
 	return h.Store.PublishCurrent(ctx, to)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -14,8 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
-// withAdmin adds the administrator's kubeconfig to the secrets of a generation that wants it: the
-// one that the node has already, else what Azure gives to the identity that a configuration names.
+// withAdmin adds the kubeconfig that the node has, else what Azure gives, where it is wanted.
 func withAdmin(
 	ctx context.Context, h *Home, asking config.Config, to *generation.Generation,
 ) (err error) {
@@ -32,9 +30,8 @@ func withAdmin(
 	return nil
 }
 
-// withDNS fills in the address of the cluster's DNS service that the owner left open: as Azure
-// says, else as the cluster does. It is never guessed: a node whose pods ask a wrong address is
-// Ready, and resolves no name.
+// withDNS fills in the DNS service's address, as Azure says, else the cluster. It is never guessed:
+// a node whose pods ask a wrong address is Ready, and resolves no name.
 func withDNS(ctx context.Context, h *Home, t *Target, c config.Config) (config.Config, error) {
 	if c.Node.Kubelet.DNSServiceIP != "" {
 		return c, nil
@@ -71,20 +68,15 @@ func dnsOfAzure(ctx context.Context, t *Target, c config.Config) (string, error)
 
 // dnsOfCluster asks the cluster, which answers to a node and to a token that may join as one.
 func dnsOfCluster(ctx context.Context, h *Home, t *Target, c config.Config) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
-	defer cancel()
-	client, err := access.JoinClient(ctx, h.Node, c, t.At)
-	if err != nil {
-		return "", err
-	}
-	defer client.Close()
-	service, err := client.Service(ctx, "kube-system", "kube-dns")
-	return service.Spec.ClusterIP, err
+	return inspect.Ask(ctx, h.Node, access.JoinClient, c, t.At,
+		func(client *kube.Client, ctx context.Context) (string, error) {
+			service, err := client.Service(ctx, "kube-system", "kube-dns")
+			return service.Spec.ClusterIP, err
+		})
 }
 
-// findAgain finds the API server again when it no longer is where it was proved to be: its name
-// does not resolve, or its certificate is of another CA. Then Azure or the configuration is asked
-// again. The target is a change when it is elsewhere, and the same cluster.
+// findAgain finds the API server again where its name no longer resolves, or its certificate is of
+// another CA. The target is a change when it is elsewhere, and the same cluster.
 func findAgain(ctx context.Context, h *Home, t *Target) error {
 	if !h.Saved.Joined() || t.moved {
 		return nil
@@ -116,9 +108,8 @@ func findAgain(ctx context.Context, h *Home, t *Target) error {
 	return sameCluster(ctx, h, c, at)
 }
 
-// sameCluster refuses to turn a node into one of another cluster: kubelet's state of the one must
-// not meet the other. The same cluster may have another address and another CA: the uid of its
-// Service default/kubernetes tells.
+// sameCluster refuses another cluster: kubelet's state of the one must not meet the other. The uid
+// of the Service default/kubernetes tells, as address and CA may change.
 func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) error {
 	if !h.Saved.Joined() || at == h.Saved.At() {
 		return nil
@@ -143,12 +134,5 @@ func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clust
 }
 
 func clusterUID(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	client, err := access.Client(ctx, h.Node, c, at)
-	if err != nil {
-		return "", err
-	}
-	defer client.Close()
-	return client.ClusterUID(ctx)
+	return inspect.Ask(ctx, h.Node, access.Client, c, at, (*kube.Client).ClusterUID)
 }

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path"
-	"slices"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -20,33 +18,22 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// commit records that the node is healthy as it is now: the generation is the applied one, its
-// bindings are the proved ones, and what no kept one refers to is removed. The previous one's
-// secret is erased, now that the new one is proved, unless the provider has not answered with the
-// new one yet. The Node is uncordoned last: while that fails the transition is not over.
+// commit records that the node is healthy: the generation is the applied one, its bindings are the
+// proved ones. Secrets of before are erased, unless the provider has not answered with the new ones
+// yet. The Node is uncordoned last: while that fails the transition is not over.
 func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	w.bindings.ClusterUID = learnCluster(ctx, w.Home, w.config, w.target())
 	w.bindings.FormerCA = w.Saved.Bindings.NextFormerCA(w.bindings.CA)
 	w.bindings.Answered = answeredBefore(w)
 	w.Saved.Bindings = w.bindings
-	if err := w.Store.SaveBindings(ctx); err != nil {
-		return err
-	}
-	if err := commitHistory(ctx, w, t); err != nil {
-		return err
-	}
-	previous, err := commitPointers(ctx, w, t)
+	err := inTurn(ctx, w.Store.SaveBindings,
+		func(ctx context.Context) error { return commitHistory(ctx, w, t) },
+		func(ctx context.Context) error { return commitPointers(ctx, w, t) },
+		func(ctx context.Context) error { return eraseSecrets(ctx, w) },
+		func(ctx context.Context) error { return leaveMetrics(ctx, w, t) },
+		w.Store.PublishApplied,
+		func(ctx context.Context) error { return collect(ctx, w.Home, w.to) })
 	if err != nil {
-		return err
-	}
-	if err := eraseSecrets(ctx, w); err != nil {
-		return err
-	}
-	leaveMetrics(ctx, w, t, previous)
-	if err := w.Store.PublishApplied(ctx, w.to, previous); err != nil {
-		return err
-	}
-	if err := collect(ctx, w.Home, w.to); err != nil {
 		return err
 	}
 	if err := w.release(ctx, *t); err != nil { // the record remains, and the next run goes on here
@@ -60,27 +47,20 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	return nil
 }
 
-// commitPointers makes the generation the applied one, and the one before it the previous one. It
-// returns the previous one, or nil.
-func commitPointers(
-	ctx context.Context, w *work, t *transition.Transition,
-) (*generation.Generation, error) {
+func commitPointers(ctx context.Context, w *work, t *transition.Transition) error {
 	if t.Kind == transition.Change && t.From != "" && t.From != w.to.ID {
 		if err := w.Store.Generations.Point(ctx, generation.Previous, t.From); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	for _, p := range []generation.Pointer{generation.Applied, generation.Live} {
-		if err := w.Store.Generations.Point(ctx, p, w.to.ID); err != nil {
-			return nil, err
-		}
+	if err := w.Store.Generations.Point(ctx, generation.Applied, w.to.ID); err != nil {
+		return err
 	}
-	w.Saved.Live, w.Saved.Applied = w.to, w.to
-	return w.Saved.Generations.Read(ctx, generation.Previous)
+	w.Saved.Applied = w.to
+	return goLive(ctx, w)
 }
 
-// commitHistory writes down that the generation was proved. One that a person has gone back to
-// holds back the document of the one that was left.
+// commitHistory records that the generation was proved.
 func commitHistory(ctx context.Context, w *work, t *transition.Transition) error {
 	if t.Kind != transition.Join && t.Kind != transition.Change {
 		return nil
@@ -94,7 +74,7 @@ func commitHistory(ctx context.Context, w *work, t *transition.Transition) error
 			return err
 		}
 	}
-	next := list.Next(t.From, t.To, inspect.AppliedResource(w.Home.Node.Env), inspect.Stamp())
+	next := list.Next(t.From, t.To, inspect.AppliedResource(w.Node.Env), inspect.Stamp())
 	if err := w.Store.Save(ctx, saved.HistoryFile, next); err != nil {
 		return err
 	}
@@ -106,8 +86,8 @@ func commitHistory(ctx context.Context, w *work, t *transition.Transition) error
 }
 
 // eraseSecrets keeps only the credentials of the node as it is now, and the secret of the former
-// way to the provider. A bootstrap token serves one join, and the secret of a service principal
-// beside Arc one enrolment.
+// way to the provider. A bootstrap token serves one join, a principal's secret beside Arc one
+// enrolment.
 func eraseSecrets(ctx context.Context, w *work) error {
 	kept := w.Saved.Secrets[w.to.ID]
 	kept.BootstrapToken = ""
@@ -125,7 +105,7 @@ func eraseSecrets(ctx context.Context, w *work) error {
 	if w.config.Azure.BootstrapToken != nil {
 		return nil
 	}
-	cache, err := access.Cache(w.Home.Node, w.config)
+	cache, err := access.Cache(w.Node, w.config)
 	if err == nil {
 		err = cache.Clean(cache.Key)
 	}
@@ -135,8 +115,7 @@ func eraseSecrets(ctx context.Context, w *work) error {
 	return nil
 }
 
-// eraseOnboarding takes the secret that has enrolled the machine with Arc out of the configuration
-// that a provider has delivered, unless that is another one by now.
+// eraseOnboarding takes the secret that enrols with Arc out of the delivered configuration.
 func eraseOnboarding(ctx context.Context, w *work) error {
 	if w.config.Azure.AuthMode() != config.AuthArc {
 		return nil
@@ -158,44 +137,40 @@ func eraseOnboarding(ctx context.Context, w *work) error {
 	return w.Store.KeepBundle(ctx, without, w.config)
 }
 
-// leaveMetrics removes the metrics of the previous generation where no process writes them any
-// more: the service may not run, or may have restarted. The node is healthy all the same where they
-// remain.
-func leaveMetrics(
-	ctx context.Context, w *work, t *transition.Transition, previous *generation.Generation,
-) {
-	if t.Kind != transition.Change || previous == nil {
-		return
+// leaveMetrics removes the metrics of a former place, as the service may not run, or only warns.
+func leaveMetrics(ctx context.Context, w *work, t *transition.Transition) error {
+	if t.Kind != transition.Change {
+		return nil
 	}
-	former := previous.Config.Agent.Metrics.Textfile
-	if former == "" || former == w.config.Agent.Metrics.Textfile {
-		return
+	from, err := w.Saved.Generations.Config(t.From)
+	if err != nil {
+		return err
+	}
+	former := from.Agent.Metrics.Textfile
+	if former == w.config.Agent.Metrics.Textfile {
+		return nil
 	}
 	if err := RemoveMetrics(ctx, w.Home, former); err != nil {
 		w.Warn("metrics of before remain in %s: %v", former, err)
 	}
+	return nil
 }
 
-// collect removes the generations that neither the pointers nor the history refer to, and the
-// artifacts that neither the node, nor the one before it, nor next refers to.
+// collect removes the generations and artifacts that nothing kept, nor next, refers to.
 func collect(ctx context.Context, h *Home, next *generation.Generation) error {
-	ids := []string{h.Saved.Bindings.Answered}
-	keep := map[string]bool{}
-	add := func(g *generation.Generation) {
-		if g == nil {
-			return
-		}
-		ids = append(ids, g.ID)
-		for _, dir := range g.Facts.Store {
-			keep[path.Base(dir)] = true
-		}
-	}
+	ids, kept := []string{h.Saved.Bindings.Answered}, []string(nil)
 	previous, err := h.Saved.Generations.Read(ctx, generation.Previous)
 	if err != nil {
 		return err
 	}
 	for _, g := range []*generation.Generation{next, h.Saved.Live, h.Saved.Applied, previous} {
-		add(g)
+		if g == nil {
+			continue
+		}
+		ids = append(ids, g.ID)
+		for _, dir := range g.Facts.Store {
+			kept = append(kept, path.Base(dir))
+		}
 	}
 	if list, err := h.Saved.ReadHistory(); err == nil {
 		ids = append(ids, list.IDs()...)
@@ -203,12 +178,14 @@ func collect(ctx context.Context, h *Home, next *generation.Generation) error {
 	if err := h.Store.Generations.Collect(ctx, ids...); err != nil {
 		return err
 	}
-	kept := slices.Sorted(maps.Keys(keep))
 	return artifact.Collect(h.Path(node.StoreDir), kept, h.Agent.Machine.Touched)
 }
 
-// RemoveMetrics removes the file that metrics were written to.
+// RemoveMetrics removes the file that metrics were written to, "" for none.
 func RemoveMetrics(ctx context.Context, h *Home, file string) error {
+	if file == "" {
+		return nil
+	}
 	is, err := h.Agent.Machine.Observe(ctx, state.PathKey(file))
 	if _, written := is.(state.File); err != nil || !written {
 		return err

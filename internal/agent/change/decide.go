@@ -10,15 +10,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/node"
-	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // Reconcile leads the machine to a target, which was aimed at without the lock: what can be found
 // out before anything is touched is found out without it, too.
-func Reconcile(ctx context.Context, h *Home, verb string, t *Target, view *progress.Steps) error {
+func Reconcile(ctx context.Context, h *Home, verb string, t *Target) error {
 	first := h.Saved.Transition == nil || h.Saved.Transition.Kind == transition.Join
 	if first {
 		if err := preflight(ctx, h, t); err != nil {
@@ -27,11 +27,13 @@ func Reconcile(ctx context.Context, h *Home, verb string, t *Target, view *progr
 	} else if err := findAgain(ctx, h, t); err != nil {
 		h.Log.Warn("cannot find the API server again", "error", err)
 	}
+	view := h.view
 	h, err := OpenLocked(ctx, h.Agent, verb)
 	if err != nil {
 		return err
 	}
 	defer h.Close()
+	h.view = view
 	if t, err = aimAgain(ctx, h, t); err != nil {
 		return err
 	}
@@ -46,13 +48,13 @@ func Reconcile(ctx context.Context, h *Home, verb string, t *Target, view *progr
 			return err
 		}
 	}
-	return Settle(ctx, h, t, !first, view)
+	return Settle(ctx, h, t, !first)
 }
 
 // Settle carries out what comes next, until the target is reached or nothing more can be done. A
 // target that is nil is an unreadable configuration. A transition that begins is preceded by the
 // preflight, if that is due.
-func Settle(ctx context.Context, h *Home, t *Target, checks bool, view *progress.Steps) error {
+func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 	for {
 		s, err := Situation(h, t)
 		if err != nil {
@@ -68,20 +70,20 @@ func Settle(ctx context.Context, h *Home, t *Target, checks bool, view *progress
 		case transition.Revert:
 			r, _ := h.Saved.Rejected.OfGeneration(h.Saved.Transition.To)
 			back := h.Saved.Transition.Back(errors.New(r.Reason), inspect.Stamp())
-			return errors.Join(rejected(r), run(ctx, h, back, "", view))
+			return errors.Join(rejected(r), run(ctx, h, back, ""))
 		case transition.Begin:
 			if s.Wanted == transition.Rejected {
 				r, _ := rejectionOf(h, t)
-				return errors.Join(rejected(r), run(ctx, h, following(h, d), "", view))
+				return errors.Join(rejected(r), run(ctx, h, following(h, d), ""))
 			}
 			if checks {
 				if err := preflight(ctx, h, t); err != nil {
 					return err
 				}
 			}
-			return pursue(ctx, h, t, d, view)
+			return pursue(ctx, h, t, d)
 		}
-		if err := carryOn(ctx, h, t, s.Leads, d.Until, view); err != nil || t == nil || s.Leads {
+		if err := carryOn(ctx, h, t, s.Leads, d.Until); err != nil || t == nil || s.Leads {
 			return err
 		}
 		if t, err = aimAfter(ctx, h, t); err != nil {
@@ -116,11 +118,15 @@ func Situation(h *Home, t *Target) (transition.Situation, error) {
 	default:
 		s.Wanted = transition.New
 	}
-	var err error
 	r := h.Saved.Transition
-	if r != nil && (r.Kind == transition.Join || r.Kind == transition.Change) {
-		s.Leads, err = isFor(h, *r, t)
+	if r == nil || r.Kind != transition.Join && r.Kind != transition.Change {
+		return s, nil
 	}
+	to, err := h.Saved.Generations.Load(r.To)
+	if errors.Is(err, generation.ErrDamaged) {
+		return s, nil
+	}
+	s.Leads = err == nil && to.Received == t.Received
 	return s, err
 }
 
@@ -142,10 +148,7 @@ func Rest(ctx context.Context, h *Home, t *Target, s transition.Situation) error
 	return knowCluster(ctx, h)
 }
 
-// carryOn continues the transition that another run has left.
-func carryOn(
-	ctx context.Context, h *Home, t *Target, leads bool, until transition.Phase, view *progress.Steps,
-) error {
+func carryOn(ctx context.Context, h *Home, t *Target, leads bool, until transition.Phase) error {
 	left := *h.Saved.Transition
 	h.Log.Info("continuing what another run has left", "kind", left.Kind, "phase", left.Phase)
 	if leads {
@@ -160,10 +163,9 @@ func carryOn(
 			left.Asks = ""
 		}
 	}
-	return run(ctx, h, left, until, view)
+	return run(ctx, h, left, until)
 }
 
-// aimAfter aims again at a target after a transition that came first.
 func aimAfter(ctx context.Context, h *Home, t *Target) (*Target, error) {
 	if h.Saved.Transition == nil {
 		h.Note("the rollback that another run had begun is finished")
@@ -178,7 +180,6 @@ func aimAfter(ctx context.Context, h *Home, t *Target) (*Target, error) {
 	return t, h.Store.Forgive(ctx, t.Received) // a rollback that was finished holds it back
 }
 
-// following is the transition that a decision begins.
 func following(h *Home, d transition.Decision) transition.Transition {
 	t := transition.Transition{
 		Kind: d.Kind, To: d.To, Began: inspect.Stamp(),
@@ -190,26 +191,22 @@ func following(h *Home, d transition.Decision) transition.Transition {
 	return t
 }
 
-// pursue makes the transition that leads to a target, and carries it out.
-func pursue(
-	ctx context.Context, h *Home, t *Target, d transition.Decision, view *progress.Steps,
-) error {
+func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) error {
 	if err := unknownFirewalls(t); err != nil {
 		return err
 	}
 	b := bindingsFor(h, t)
 	next := following(h, d)
 	if next.Kind == transition.Repair {
-		return makeAgain(ctx, h, t, b, next, view)
+		return makeAgain(ctx, h, t, b, next)
 	}
 	next.Cluster = movedTo(h, b)
 	to := h.Saved.Applied
 	if d.To == "" {
-		resolved, _, err := resolve(ctx, h, t)
-		if err != nil {
+		var err error
+		if to, _, err = resolve(ctx, h, t); err != nil {
 			return err
 		}
-		to = resolved
 	}
 	if foreign := b.ForeignCNI; len(foreign) > 0 {
 		h.Warn("%s has a pod network already (%s); ours is left out",
@@ -229,17 +226,15 @@ func pursue(
 	if err := withAdmin(ctx, h, t.Input.Config, to); err != nil {
 		return err
 	}
-	if err := announce(ctx, h, next, to, b, view); err != nil {
+	if err := announce(ctx, h, next, to, b); err != nil {
 		return err
 	}
-	return run(ctx, h, next, "", view)
+	return run(ctx, h, next, "")
 }
 
-// makeAgain makes the machine again what was applied. A kubelet that has lost its credential joins
-// again, with the bootstrap token that is in the configuration now.
+// makeAgain makes the machine what was applied. A kubelet without credential joins again.
 func makeAgain(
 	ctx context.Context, h *Home, t *Target, b saved.Bindings, next transition.Transition,
-	view *progress.Steps,
 ) error {
 	h.Saved.Bindings.ForeignCNI, h.Saved.Bindings.Program = b.ForeignCNI, b.Program
 	if !access.Held(h.Node, h.Saved.Applied.Config) {
@@ -248,11 +243,10 @@ func makeAgain(
 			return err
 		}
 	}
-	return run(ctx, h, next, "", view)
+	return run(ctx, h, next, "")
 }
 
-// FollowCluster finds the API server of the applied generation again, whatever document is wanted,
-// and reports whether the node has followed it to another address or CA.
+// FollowCluster finds the applied node's API server again, and reports whether it has moved.
 func FollowCluster(ctx context.Context, h *Home) (bool, error) {
 	t, err := Aim(ctx, h, Input{Config: h.Saved.ConfigOf(h.Saved.Applied)})
 	if err != nil {
@@ -263,7 +257,7 @@ func FollowCluster(ctx context.Context, h *Home) (bool, error) {
 	if err := findAgain(ctx, h, t); err != nil || !t.moved {
 		return false, err
 	}
-	return true, Reconcile(ctx, h, "agent", t, Shown(h.Agent))
+	return true, Reconcile(ctx, h, "agent", t)
 }
 
 // sameFacts reports whether two sets of facts about this machine are equal, but for the artifacts.

@@ -24,9 +24,8 @@ const (
 	maxGatePause = 5 * time.Second
 )
 
-// gate waits until the node has proved that it is healthy: every condition of the gate holds. What
-// only a restart cures is restarted before that, once. A rollback returns to a node that was proved
-// before: it passes also while the API server does not answer.
+// gate waits until every condition of the gate holds. What only a restart cures is restarted before
+// that, once. A rollback passes also while the API server does not answer.
 func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	if err := reviveRuntime(ctx, w, t); err != nil {
 		return err
@@ -41,7 +40,6 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	within, cancel := context.WithTimeout(ctx, w.config.ReadyTimeout())
 	defer cancel()
 	defer disconnectGate(w)
-	var last []health.Condition
 	err := errNodeDiffers
 	for tried := false; errors.Is(err, errNodeDiffers); tried = true {
 		if tried { // as far as the API server answers; the conditions report whether it did
@@ -50,22 +48,20 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 			}
 		}
 		err = w.waiting(within, func(ctx context.Context) error {
-			return untilHealthy(ctx, w, t, tried, &last)
+			return untilHealthy(ctx, w, t, tried)
 		})
 	}
 	if !errors.Is(err, errNotReady) || ctx.Err() != nil {
 		return err
 	}
-	return undecided(ctx, w, t, last)
+	return undecided(ctx, w, t)
 }
 
 // errNodeDiffers ends a wait, since only who has the lock changes the Node object and its ledger.
 var errNodeDiffers = errors.New("the Node object is not what it is to be")
 
-// untilHealthy waits until the gate is passed. It changes nothing. It ends with errNodeDiffers when
-// the Node object is to be reconciled; where that was tried just now, the conditions come first.
-func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried bool,
-	last *[]health.Condition) error {
+// untilHealthy changes nothing. It ends with errNodeDiffers, unless that was tried just now.
+func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried bool) error {
 	first := w.Every(gatePause)
 	for pause := first; ; tried = false {
 		w.Alive()
@@ -73,8 +69,8 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 		if !tried && nodeDiffers(ctx, w) {
 			return errNodeDiffers
 		}
-		if ctx.Err() == nil || *last == nil { // what is cut short by the deadline tells nothing
-			*last = seen
+		if ctx.Err() == nil || w.seen == nil { // what is cut short by the deadline tells nothing
+			w.seen = seen
 		}
 		worst, failing := health.First(seen)
 		if !failing {
@@ -92,10 +88,9 @@ func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried 
 	}
 }
 
-// holding returns those conditions of the gate that can keep it closed. A first join does not wait
-// for the renewal of a lease, for which kubelet takes ten seconds: there is nothing to go back to.
-// Versions that do not go together are the fault of a change that brings another kubelet; where the
-// API server does not say its own, the preflight knew it. No change is at fault for other subnets.
+// holding returns those conditions that can keep the gate closed. A first join does not wait for a
+// lease, which kubelet renews after ten seconds. Versions that do not go together are the fault of
+// a change that brings another kubelet. No change is at fault for other subnets.
 func holding(w *work, t *transition.Transition, gate []health.Condition) []health.Condition {
 	return slices.DeleteFunc(gate, func(c health.Condition) bool {
 		switch unknown := c.Status == health.Unknown; c.Type {
@@ -119,9 +114,9 @@ func keepsKubelet(w *work) bool {
 // advise tells of what is not as asked for and only the operator can cure: it holds no change.
 func advise(ctx context.Context, w *work, t *transition.Transition) {
 	if connectGate(ctx, w) == nil {
-		inspect.ServicesEvidence(ctx, w.Home.Node, w.client, w.config, &w.evidence)
+		inspect.ServicesEvidence(ctx, w.Node, w.client, &w.evidence)
 	}
-	inspect.WithServing(w.Home.Node, w.config, &w.evidence)
+	inspect.WithServing(w.Node, &w.evidence)
 	if t.Kind == transition.Join {
 		awaitServices(ctx, w)
 	}
@@ -132,27 +127,24 @@ func advise(ctx context.Context, w *work, t *transition.Transition) {
 	}
 }
 
-// servicesPause is the time between a join's checks of Services: the pod that makes them work
-// arrives once the Node is Ready.
+// servicesPause is the time between a join's checks of Services.
 const servicesPause = 500 * time.Millisecond
 
-// awaitServices waits a while for Services that do not answer, and for kubelet's serving
-// certificate where the cluster issues it. It ends at once where they are there.
+// awaitServices waits a while for Services, and for a serving certificate of the cluster.
 func awaitServices(ctx context.Context, w *work) {
 	for tries := 0; ; tries++ {
 		left := health.Patience(w.evidence)
 		if left < time.Duration(tries+1)*servicesPause || time.Since(w.ready) > left {
 			return
 		}
-		w.Alive()
 		w.view.Doing("waiting for the cluster's Services")
 		if !wait.Sleep(ctx, wait.Jitter(w.Every(servicesPause))) {
 			return
 		}
 		bounded, cancel := context.WithDeadline(ctx, w.ready.Add(left))
 		seen := w.evidence
-		inspect.ClusterEvidence(bounded, w.Home.Node, w.config, w.target(), &seen)
-		inspect.WithServing(w.Home.Node, w.config, &seen)
+		inspect.ClusterEvidence(bounded, w.Node, w.target(), &seen)
+		inspect.WithServing(w.Node, &seen)
 		if bounded.Err() == nil { // what is cut short by the deadline tells nothing
 			w.evidence = seen
 		}
@@ -160,39 +152,34 @@ func awaitServices(ctx context.Context, w *work) {
 	}
 }
 
-// evaluateGate gathers the gate's evidence, and returns the conditions that can keep it closed. The
-// cluster is asked once what is on the machine holds, and for the pods once all else does.
+// evaluateGate returns the conditions that can keep the gate closed. The cluster is asked once what
+// is on the machine holds, and for the pods once all else does.
 func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []health.Condition {
-	e := inspect.NewEvidence(w.Home.Node, w.config)
-	inspect.ServiceEvidence(ctx, w.Home.Node, &e)
-	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, w.config))
-	if err == nil {
-		// Without it, a condition is Unknown.
-		e.Machine, _ = inspect.MachineEvidence(ctx, w.Home.Node, w.config, seen)
-	}
+	e := inspect.NewEvidence(w.Node, w.config)
+	inspect.ServiceEvidence(ctx, w.Node, &e)
+	_ = inspect.SeeMachine(ctx, w.Node, &e) // without it, a condition is Unknown
 	w.evidence = e
 	if local := health.Evaluate(health.GateLocal, e); !health.Healthy(local) {
 		return append(local, health.Condition{Type: health.NodeReady, Status: health.Unknown})
 	}
 	askGate(ctx, w, t, &e)
 	if e.Node.Err != nil && e.Probe.Err == nil {
-		inspect.ProbeEvidence(ctx, w.Home.Node, w.config, w.target(), &e)
+		inspect.ProbeEvidence(ctx, w.Node, w.target(), &e)
 	}
 	w.evidence = e
 	return holding(w, t, health.Evaluate(health.Gate, e))
 }
 
-// askGate asks the cluster the questions of the gate, over the connection of the last time. If that
-// fails, what it was made with may no longer do, and another is made at once.
+// askGate asks the gate's questions over the kept connection, or, if that fails, over a new one.
 func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.Evidence) {
-	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
+	ctx, cancel := context.WithTimeout(ctx, inspect.AnswerTimeout)
 	defer cancel()
 	for kept := w.client != nil; ; kept = false {
 		if err := connectGate(ctx, w); err != nil {
 			e.Probe = health.Tried(err)
 			return
 		}
-		inspect.NodeEvidence(ctx, w.Home.Node, w.client, w.config, w.target(), e)
+		inspect.NodeEvidence(ctx, w.Node, w.client, w.target(), e)
 		if (e.Node.OK() || kube.NodeMissing(e.Node.Err)) && e.Credential.OK() {
 			break
 		}
@@ -207,15 +194,13 @@ func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.E
 	}
 }
 
-// connectGate makes the client that the gate asks with, unless there is one.
 func connectGate(ctx context.Context, w *work) (err error) {
 	if w.client == nil {
-		w.client, err = access.Client(ctx, w.Home.Node, w.config, w.target())
+		w.client, err = access.Client(ctx, w.Node, w.config, w.target())
 	}
 	return err
 }
 
-// disconnectGate closes the client that the gate asks with.
 func disconnectGate(w *work) {
 	if w.client != nil {
 		w.client.Close()

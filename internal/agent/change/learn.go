@@ -21,14 +21,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// errNotReady is why the wait for the Node ended.
 var errNotReady = errors.New("the Node did not become Ready in time")
 
 // learn waits until a need is met, and notes what was learned with it.
 func learn(ctx context.Context, w *work, need state.Need) error {
 	w.view.Remain()
 	if w.deadline.IsZero() {
-		w.deadline = inspect.Now().Add(w.config.ReadyTimeout())
+		w.deadline = time.Now().Add(w.config.ReadyTimeout())
 	}
 	bounded, cancel := context.WithDeadlineCause(ctx, w.deadline, errNotReady)
 	defer cancel()
@@ -57,7 +56,7 @@ func learned(ctx context.Context, w *work, need state.Need) error {
 	known := &w.Saved.Bindings
 	known.PodCIDRs, known.ForeignCNI = w.bindings.PodCIDRs, w.bindings.ForeignCNI
 	if need == node.Ready {
-		w.ready = inspect.Now()
+		w.ready = time.Now()
 		w.bindings.Joined = true
 		w.Saved.Bindings = w.bindings
 		if err := w.Store.PublishJoin(ctx, w.config.Agent.NodeName); err != nil {
@@ -71,13 +70,9 @@ func learned(ctx context.Context, w *work, need state.Need) error {
 	return w.Store.SaveBindings(ctx)
 }
 
-// learnCredential waits until kubelet has its certificate.
 func learnCredential(ctx context.Context, w *work) error {
-	if !access.Held(w.Home.Node, w.config) {
-		w.view.Doing("waiting for kubelet to get its certificate")
-	}
-	for !access.Held(w.Home.Node, w.config) {
-		w.Alive()
+	for !access.Held(w.Node, w.config) {
+		w.view.Doing("waiting for kubelet to get its certificate") // also a sign of life
 		if !wait.Sleep(ctx, w.Every(50*time.Millisecond)) {
 			return fmt.Errorf("cannot wait for kubelet's certificate: %w", context.Cause(ctx))
 		}
@@ -85,11 +80,10 @@ func learnCredential(ctx context.Context, w *work) error {
 	return nil
 }
 
-// learnNetwork waits until there is a pod network: a subnet that the cluster has allocated to the
-// Node, or one that another program configures, which may come with kubelet.
+// learnNetwork waits for a subnet of the cluster, or for a network of another program.
 func learnNetwork(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for a pod subnet, or for the cluster's own pod network")
-	_, err := waitNode(ctx, w, func(n kube.Node) bool {
+	err := waitNode(ctx, w, func(n kube.Node) bool {
 		w.bindings.PodCIDRs = kube.PodCIDRs(n)
 		w.bindings.ForeignCNI = foreignCNI(w)
 		return len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0
@@ -97,16 +91,12 @@ func learnNetwork(ctx context.Context, w *work) error {
 	if err != nil || len(w.bindings.ForeignCNI) > 0 {
 		return err
 	}
-	return subnetsFit(ctx, w)
-}
-
-// subnetsFit refuses pod subnets of families that the machine lacks, or not as configured.
-func subnetsFit(ctx context.Context, w *work) error {
-	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, w.config))
+	// The machine may lack a family of the subnets, or be configured for others.
+	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Node, w.config))
 	if err != nil {
 		return err
 	}
-	e := inspect.NewEvidence(w.Home.Node, w.config)
+	e := inspect.NewEvidence(w.Node, w.config)
 	e.Machine = &health.Machine{PodCIDRs: w.bindings.PodCIDRs, Facts: seen}
 	return health.Problem(health.Evaluate(health.Network, e))
 }
@@ -115,7 +105,7 @@ func subnetsFit(ctx context.Context, w *work) error {
 func learnReady(ctx context.Context, w *work) error {
 	w.view.Doing("waiting for the Node to be Ready")
 	// When kubelet started is read again each time: the clock may be set during the wait.
-	_, err := waitNode(ctx, w, func(n kube.Node) bool {
+	err := waitNode(ctx, w, func(n kube.Node) bool {
 		is, err := w.Reader.UnitStatus(ctx, node.KubeletUnit)
 		return err == nil && kube.ReadySince(is.Since)(n)
 	})
@@ -150,20 +140,20 @@ func knowCluster(ctx context.Context, h *Home) error {
 	return h.Store.SaveBindings(ctx)
 }
 
-func waitNode(ctx context.Context, w *work, until func(kube.Node) bool) (kube.Node, error) {
-	client, err := access.Client(ctx, w.Home.Node, w.config, w.target())
+func waitNode(ctx context.Context, w *work, until func(kube.Node) bool) error {
+	client, err := access.Client(ctx, w.Node, w.config, w.target())
 	for err != nil { // the issuer of its tokens may be down
 		w.Alive()
 		if !wait.Sleep(ctx, w.Every(time.Second)) {
-			return kube.Node{}, err
+			return err
 		}
-		client, err = access.Client(ctx, w.Home.Node, w.config, w.target())
+		client, err = access.Client(ctx, w.Node, w.config, w.target())
 	}
 	defer client.Close()
-	return client.WaitNode(ctx, w.config.Agent.NodeName, w.Alive, until)
+	_, err = client.WaitNode(ctx, w.config.Agent.NodeName, w.Alive, until)
+	return err
 }
 
-// foreignCNI returns the network configurations on the machine that are not ours.
 func foreignCNI(w *work) []string {
 	configs, err := w.Agent.Machine.CNIConfigs(w.config.Paths.CNI.ConfDir)
 	if err != nil {
@@ -172,9 +162,8 @@ func foreignCNI(w *work) []string {
 	return inspect.ForeignNetworks(configs)
 }
 
-// waiting runs a wait. In the service other verbs may have the lock meanwhile: the machine is not
-// being changed, and the record on disk says what is under way. A verb that has worked on that
-// leaves another record: then what this process remembers is no longer so, and it gives up.
+// waiting runs a wait. In the service other verbs may have the lock meanwhile. One that has worked
+// on the transition leaves another record of it: then this process gives up.
 func (w *work) waiting(ctx context.Context, do func(context.Context) error) error {
 	if !w.Agent.InService || w.lock == nil || w.Saved.Transition == nil {
 		return do(ctx)
@@ -195,11 +184,9 @@ func (w *work) waiting(ctx context.Context, do func(context.Context) error) erro
 	return err
 }
 
-// recordPause is the time after which a wait checks again that no other process has worked on what
-// it waits for.
+// recordPause is how often a wait checks that no other process has taken over.
 const recordPause = 2 * time.Second
 
-// whileOurs runs a wait, which ends early when another verb has worked on the transition.
 func whileOurs(ctx context.Context, w *work, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -57,7 +58,7 @@ func TestWaiting(t *testing.T) {
 		superseded bool
 	}{
 		{"nobody else works", change, func(*Home) error { return nil }, false},
-		{"a rollback", change.Back(failed, inspect.Now()), func(*Home) error { return nil }, false},
+		{"a rollback", change.Back(failed, time.Now()), func(*Home) error { return nil }, false},
 		{"gone on with", change, func(h *Home) error {
 			t := *h.Saved.Transition
 			t.Attempt++

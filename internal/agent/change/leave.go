@@ -19,7 +19,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
-	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -31,27 +30,23 @@ type Leave struct {
 	Force bool
 }
 
-// leaving carries out the transition of a machine that stops being a node.
 type leaving struct {
 	*Home
-	// config is the node's, nil when it is not known; given is what the user gave, which decides
-	// who speaks to Azure.
+	// config is the node's, nil when unknown; given is the user's, which decides who asks Azure.
 	config, given *config.Config
-	view          *progress.Steps
 	// server is where the API server is now, once that was found out.
 	server *inspect.Cluster
-	// remaining lists what could not be deleted elsewhere: the Node object, what is in Azure.
-	remaining []error
+	// remaining is why something elsewhere could not be deleted: the Node object, what is in Azure.
+	remaining error
 	arcFailed bool
 	// heard reports that the provider has heard that this machine leaves.
 	heard bool
 }
 
-// Unbootstrap gives the machine back as it was: its pods move to other nodes if they can, the Node
-// is deleted, what the ledger remembers is restored, then the agent's own records are removed. The
-// error lists what could not be undone; it is still in the ledger, so running again finishes it.
+// Unbootstrap gives the machine back as it was. The error lists what could not be undone; it is
+// still in the ledger, so running again finishes it.
 func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave) (Result, error) {
-	began := inspect.Now()
+	began := time.Now()
 	h, err := openToLeave(ctx, a, given, how)
 	if err != nil {
 		return Result{}, err
@@ -61,7 +56,7 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 		return Result{}, &transition.Outcome{Kind: transition.Replaced, Err: errors.New(
 			"this machine has another configuration than the one that was deleted")}
 	}
-	l := &leaving{Home: h, config: leaver(h, given), given: given, view: Shown(a)}
+	l := &leaving{Home: h, config: leaver(h, given), given: given}
 	result := Result{}
 	if l.config != nil {
 		result.NodeName = l.config.Agent.NodeName
@@ -102,8 +97,7 @@ func (l *leaving) run(ctx context.Context, how transition.Options) error {
 	return runner.Run(ctx, t, "")
 }
 
-// openToLeave opens the records. The ledger is all that undoing needs: one that is lost or damaged
-// stops here, unless forced, and other records that cannot be read do not.
+// openToLeave opens the records. It needs the ledger, unless forced, and no others.
 func openToLeave(ctx context.Context, a *Agent, given *config.Config, how Leave) (*Home, error) {
 	h, err := OpenLocked(ctx, a, "unbootstrap")
 	_, locked := errors.AsType[*host.LockedError](err)
@@ -136,8 +130,7 @@ func openToLeave(ctx context.Context, a *Agent, given *config.Config, how Leave)
 	return h, nil
 }
 
-// leaver returns the configuration of the node that this machine is, or was becoming: the live one,
-// else what the user gave, else that of the join which has begun.
+// leaver returns the live configuration, else what the user gave, else that of an unfinished join.
 func leaver(h *Home, given *config.Config) *config.Config {
 	g := begun(h)
 	if h.Saved.Live == nil && given != nil || g == nil {
@@ -161,10 +154,10 @@ func begun(h *Home) *generation.Generation {
 
 // member returns a client with kubelet's credential; nil without one, as before a join.
 func member(ctx context.Context, l *leaving) *kube.Client {
-	if l.config == nil || !access.Held(l.Home.Node, *l.config) {
+	if l.config == nil || !access.Held(l.Node, *l.config) {
 		return nil
 	}
-	client, err := access.Client(ctx, l.Home.Node, *l.config, found(ctx, l))
+	client, err := access.Client(ctx, l.Node, *l.config, found(ctx, l))
 	if err != nil {
 		l.Warn("%v", err)
 		return nil
@@ -215,32 +208,29 @@ func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 	return ctx.Err()
 }
 
-// farewell deletes what is elsewhere, while there is a credential to do it with: the Node object,
-// and what was made in Azure. What remains does not keep the machine from being given back.
+// farewell deletes the Node object and what was made in Azure, while there is a credential. What
+// remains does not keep the machine from being given back.
 func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error {
 	var stopped error
 	if !t.Leave.Waits {
 		stopped = stopDaemon(ctx, l.Home)
 	}
-	l.remain(l.deleteNode(ctx))
-	if err := l.leaveArc(ctx, *t.Leave); err != nil {
-		l.remain(err)
-		l.arcFailed = true
-	}
+	l.remaining = l.deleteNode(ctx)
+	arcErr := l.leaveArc(ctx, *t.Leave)
+	l.remaining, l.arcFailed = errors.Join(l.remaining, arcErr), arcErr != nil
 	return errors.Join(stopped, ctx.Err())
 }
 
 // deletionTime bounds each of the attempts to delete the Node.
 const deletionTime = 30 * time.Second
 
-// deleteNode has the provider delete the Node. A node that follows none, or whose provider does not
-// do it, tries to delete its Node by itself, which few clusters allow.
+// deleteNode has the provider delete the Node, or tries it itself, which few clusters allow.
 func (l *leaving) deleteNode(ctx context.Context) error {
-	if l.config == nil || !access.Held(l.Home.Node, *l.config) {
+	if l.config == nil || !access.Held(l.Node, *l.config) {
 		return nil
 	}
-	err := l.tellProvider(ctx)
-	if err == nil {
+	err := l.withProvider(ctx, follow.Leave)
+	if l.heard = err == nil; l.heard {
 		return nil
 	}
 	if !errors.Is(err, follow.ErrNotFollowed) {
@@ -256,18 +246,11 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 	return client.DeleteNode(bounded, l.config.Agent.NodeName)
 }
 
-// tellProvider tells the provider that this machine leaves.
-func (l *leaving) tellProvider(ctx context.Context) error {
-	err := l.withProvider(ctx, follow.Leave)
-	l.heard = err == nil
-	return err
-}
-
 // withProvider asks the provider as the node that this machine is.
 func (l *leaving) withProvider(
 	ctx context.Context, ask func(context.Context, follow.Question) error,
 ) error {
-	is := cmp.Or(l.Records().BundleResource(), inspect.AppliedResource(l.Home.Node.Env))
+	is := cmp.Or(l.Records().BundleResource(), inspect.AppliedResource(l.Node.Env))
 	if is.ID == "" {
 		return follow.ErrNotFollowed
 	}
@@ -276,38 +259,35 @@ func (l *leaving) withProvider(
 	return ask(bounded, question(l.Home, is, follow.MannerOf(*l.config), FormerManner(l.Home)))
 }
 
-func (l *leaving) remain(err error) {
-	if err != nil {
-		l.remaining = append(l.remaining, err)
-	}
-}
-
 // undo brings everything that the ledger remembers back to what it was.
-func (l *leaving) undo(ctx context.Context, t *transition.Transition) error {
+func (l *leaving) undo(ctx context.Context, t *transition.Transition) (err error) {
 	if t.Leave.KeepArc { // the ledger forgets the Arc agent that the agent installed
-		ledger := l.Engine.Journal.Ledger().Forget(inspect.StandingArc(l.Home.Node).Keys()...)
-		if err := l.Engine.Journal.Save(ctx, ledger); err != nil {
-			return errors.Join(append(l.remaining, err)...)
-		}
+		ledger := l.Engine.Journal.Ledger().Forget(inspect.StandingArc(l.Node).Keys()...)
+		err = l.Engine.Journal.Save(ctx, ledger)
 	}
-	if err := l.Engine.Revert(ctx); err != nil {
-		return errors.Join(append(l.remaining, err)...)
+	if err == nil {
+		err = l.Engine.Revert(ctx)
+	}
+	if err != nil {
+		return errors.Join(l.remaining, err)
 	}
 	l.view.End()
 	return nil
 }
 
-// erase removes the agent's own records. Those of what is left in Azure remain for the next run,
-// and who leaves it; what is left then is no node.
+// erase removes the agent's own records. Those of what is left in Azure remain for the next run.
 func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
-	errs := append(l.remaining, eraseMetrics(ctx, l))
+	err := l.remaining
+	if l.config != nil {
+		err = errors.Join(err, RemoveMetrics(ctx, l.Home, l.config.Agent.Metrics.Textfile))
+	}
 	if !t.Leave.Waits {
-		errs = append(errs, disableDaemon(ctx, l.Home))
+		err = errors.Join(err, disableDaemon(ctx, l.Home))
 	}
 	if l.arcFailed && !t.Leave.Waits {
-		return errors.Join(append(errs, forgetNode(ctx, l.Home))...)
+		return errors.Join(err, forgetNode(ctx, l.Home))
 	}
-	return errors.Join(append(errs, eraseRecords(ctx, l.Home))...)
+	return errors.Join(err, eraseRecords(ctx, l.Home))
 }
 
 // reports returns the copies that were kept, and what was left because it was changed by others.
@@ -323,8 +303,8 @@ func reports(l *leaving) (kept, left []string) {
 	return kept, left
 }
 
-// stopDaemon stops the agent's own service, which else would make this machine a node again. It
-// remains enabled while the machine is given back: after a reboot it goes on with that.
+// stopDaemon stops the agent's service, which else would make this machine a node again. It remains
+// enabled meanwhile: after a reboot it goes on with leaving.
 func stopDaemon(ctx context.Context, h *Home) error {
 	return setService(ctx, h.Agent, func(to *state.Unit) { to.Active = to.Active && h.Agent.InService })
 }
@@ -337,7 +317,6 @@ func disableDaemon(ctx context.Context, h *Home) error {
 	})
 }
 
-// setService changes how the agent's own service is.
 func setService(ctx context.Context, a *Agent, change func(*state.Unit)) error {
 	is, err := a.Machine.Observe(ctx, state.UnitKey(Service))
 	from, known := is.(state.Unit)
@@ -351,18 +330,9 @@ func setService(ctx context.Context, a *Agent, change func(*state.Unit)) error {
 	return a.Machine.Set(ctx, state.Change{From: from, To: to}, nil)
 }
 
-// eraseMetrics removes the file that the service has written its metrics to.
-func eraseMetrics(ctx context.Context, l *leaving) error {
-	if l.config == nil || l.config.Agent.Metrics.Textfile == "" {
-		return nil
-	}
-	return RemoveMetrics(ctx, l.Home, l.config.Agent.Metrics.Textfile)
-}
-
 // eraseRecords removes the agent's own records: first those that make this machine a node, then
-// those by which it asks the provider, last that of leaving. A daemon that was killed in between
-// has nothing to join with, and finishes. Without the record of Arc it asks no provider: it would
-// say that the machine has left.
+// those by which it asks the provider, last that of leaving. So a daemon that was killed in between
+// has nothing to join with, and finishes.
 func eraseRecords(ctx context.Context, h *Home) error {
 	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live)),
 		h.Store.Remove(ctx, path.Base(saved.BundleFile)), h.Store.Remove(ctx, saved.SourceFile)}
@@ -382,13 +352,9 @@ func eraseRecords(ctx context.Context, h *Home) error {
 
 // forgetNode removes what says that this machine is a node. As whom it was one remains.
 func forgetNode(ctx context.Context, h *Home) error {
-	var errs []error
-	for _, name := range []string{
-		saved.JoinFile, string(generation.Applied), string(generation.Previous), saved.BindingsFile,
-	} {
-		errs = append(errs, h.Store.Remove(ctx, name))
-	}
-	return errors.Join(errs...)
+	return errors.Join(h.Store.Remove(ctx, saved.JoinFile),
+		h.Store.Remove(ctx, string(generation.Applied)),
+		h.Store.Remove(ctx, string(generation.Previous)), h.Store.Remove(ctx, saved.BindingsFile))
 }
 
 // openLedger opens the ledger of a machine whose other records cannot be read.
@@ -397,15 +363,16 @@ func openLedger(h *Home) error {
 	if err != nil {
 		return err
 	}
-	*h = *NewHome(h.Agent, journal, h.lock)
+	lock := h.lock
+	*h = *newHome(h.Agent, journal)
+	h.lock = lock
 	if _, err := h.Saved.Load(saved.BindingsFile, &h.Saved.Bindings); err != nil {
 		h.Warn("%v", err)
 	}
 	return nil
 }
 
-// adopt enters into an empty ledger all that is on the machine exactly as we would make it, with
-// its absence as what was before: that is ours and is removed; everything else is left.
+// adopt enters into an empty ledger, as absent before, all that is exactly as we would make it.
 func adopt(ctx context.Context, h *Home, c config.Config) error {
 	want, err := wouldBe(ctx, h, c)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,20 +23,19 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// nodeEngine is the engine of the Node object: its own host, and a ledger of its own. Without a
-// credential nothing of the Node can be observed, which is no error. The function closes it.
+// nodeEngine is the engine of the Node object, with a ledger of its own. Without a credential
+// nothing of the Node is observed, which is no error. The function closes it.
 func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine, func(), error) {
 	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.NodeLedgerFile)
 	if err != nil {
 		return nil, nil, err
 	}
-	client, clientErr := access.Client(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Live), at)
+	c := h.Saved.ConfigOf(h.Saved.Live)
+	client, clientErr := access.Client(ctx, h.Node, c, at)
 	object := &nodeobject.Host{
-		Node:   h.Saved.Live.Config.Agent.NodeName,
+		Node: c.Agent.NodeName, Taints: c.Node.Taints,
 		Client: func(context.Context) (*kube.Client, error) { return client, clientErr },
-		Taints: h.Saved.Live.Config.Node.Taints,
 		Capacity: func(ctx context.Context) (corev1.ResourceList, error) {
-			c := h.Saved.Live.Config
 			seen, err := h.Agent.Machine.Facts(ctx, inspect.Query(h.Node, c))
 			return capacity(c, seen), err
 		},
@@ -48,8 +48,7 @@ func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine
 	}, nil
 }
 
-// capacity returns the resources that a machine has for pods. It includes what kubelet reserves, as
-// it reports soon: the pods that run had room before.
+// capacity has what kubelet reserves, too: pods that run had room before.
 func capacity(c config.Config, seen host.Facts) corev1.ResourceList {
 	list := corev1.ResourceList{
 		corev1.ResourcePods:             *resource.NewQuantity(int64(c.Node.MaxPods), resource.DecimalSI),
@@ -77,10 +76,8 @@ func adoptNode(ctx context.Context, h *Home, journal *apply.Journal, c config.Co
 	return journal.Save(ctx, state.Adopt(want, seen))
 }
 
-// nodeObject makes the Node object match the generation: registered, and labelled. A deleted one is
-// created again with its pod subnets, and kubelet, which registers only when it starts, is
-// restarted: that restart is owed before anything is done. A Node that this transition has cordoned
-// remains so until it is committed.
+// nodeObject makes the Node object match the generation. For a deleted one, kubelet has to restart,
+// which is owed before anything is done. A Node that this transition has cordoned remains so.
 func nodeObject(ctx context.Context, w *work) error {
 	engine, done, err := nodeEngine(ctx, w.Home, w.target())
 	if err != nil {
@@ -115,7 +112,6 @@ func nodeObject(ctx context.Context, w *work) error {
 	return restartOwed(ctx, w)
 }
 
-// nodePlan returns the differences between the Node object and the generation.
 func nodePlan(ctx context.Context, w *work, engine *apply.Engine) (state.Plan, error) {
 	want := node.NodeObject(w.config, w.bindings.Bindings)
 	if w.Saved.Transition.Cordoned {
@@ -125,9 +121,8 @@ func nodePlan(ctx context.Context, w *work, engine *apply.Engine) (state.Plan, e
 	return chosen(plan, w.Saved.Transition), err
 }
 
-// restartOwed restarts the units whose restart is owed, and changes nothing else.
 func restartOwed(ctx context.Context, w *work) error {
-	plan, _, _, err := w.compare(ctx)
+	plan, _, err := w.compare(ctx)
 	if err != nil {
 		return err
 	}
@@ -173,7 +168,7 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	if !t.Drains {
 		return nil
 	}
-	client, err := access.Client(ctx, w.Home.Node, w.Saved.ConfigOf(w.Saved.Live), w.target())
+	client, err := access.Client(ctx, w.Node, w.Saved.ConfigOf(w.Saved.Live), w.target())
 	if err != nil {
 		return err
 	}
@@ -183,12 +178,12 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	defer cancel()
 	err = w.waiting(ctx, func(ctx context.Context) error {
 		o := drainOptions(w.Agent, w.config)
-		told := inspect.Now()
+		told := time.Now()
 		o.Blocked = func(e *kube.DrainError) {
 			w.view.Doing(e.Error())
-			if w.Agent.Blocked != nil && inspect.Now().Sub(told) >= askPause {
+			if w.Agent.Blocked != nil && time.Now().Sub(told) >= askPause {
 				w.Agent.Blocked(e)
-				told = inspect.Now()
+				told = time.Now()
 			}
 		}
 		return client.Drain(ctx, w.config.Agent.NodeName, o)

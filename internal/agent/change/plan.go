@@ -55,13 +55,12 @@ func PlanLeave(ctx context.Context, a *Agent, how Leave) (inspect.Report, error)
 		return inspect.Report{}, err
 	}
 	plan, _, err := h.Engine.Plan(ctx, nil, nil)
-	report := inspect.Report{Changes: state.Lines(plan)}
-	report.Drains = h.Saved.Live != nil && how.DrainTimeout > 0
-	return report, err
+	return inspect.Report{
+		Changes: state.Lines(plan), Drains: h.Saved.Live != nil && how.DrainTimeout > 0,
+	}, err
 }
 
-// foresee plans the whole way to a generation. Joining has two parts: what is done before kubelet
-// has a credential of its own, and what follows.
+// foresee plans the whole way to a generation, for a join also what follows the credential.
 func foresee(
 	ctx context.Context, h *Home, to *generation.Generation, b node.Bindings,
 ) (state.Plan, error) {
@@ -102,16 +101,11 @@ func foresee(
 	return all, nil
 }
 
-// addDownloads adds what would be downloaded, and from where.
 func addDownloads(
 	ctx context.Context, h *Home, c config.Config, arts []artifact.Artifact, report *inspect.Report,
 ) {
-	missing := artifact.Missing(h.Path(node.StoreDir), arts)
-	if len(missing) == 0 {
-		return
-	}
 	source := source(h, c)
-	missing = artifact.Measure(ctx, source, missing)
+	missing := artifact.Measure(ctx, source, artifact.Missing(h.Path(node.StoreDir), arts))
 	for _, a := range missing {
 		report.Downloads = append(report.Downloads, inspect.Download{
 			Name: string(a.Name), Version: a.Version, URL: artifact.Redact(a.URL), Size: a.Size,

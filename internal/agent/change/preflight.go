@@ -11,7 +11,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
-	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
@@ -20,15 +19,17 @@ import (
 func preflight(ctx context.Context, h *Home, t *Target) error {
 	c := t.Input.Config
 	e := inspect.NewEvidence(h.Node, c)
-	var err error
-	if e.Machine, err = inspect.MachineEvidence(ctx, h.Node, c, t.seen); err != nil {
+	err := inspect.MachineEvidence(ctx, h.Node, t.seen, &e)
+	if err != nil {
 		return err
 	}
 	if err := health.Problem(health.Evaluate(health.Preflight, e)); err != nil {
 		return err
 	}
-	if err := sameNode(h, c); err != nil {
-		return err
+	if live := h.Saved.Live; live != nil && h.Saved.Joined() &&
+		live.Config.Agent.NodeName != c.Agent.NodeName { // kubelet's state is of the former
+		return fmt.Errorf("cannot become Node %s: this machine is Node %s; run "+
+			"`aks-flex-node unbootstrap` first", c.Agent.NodeName, live.Config.Agent.NodeName)
 	}
 	if err := unknownFirewalls(t); err != nil {
 		return err
@@ -54,8 +55,7 @@ func preflight(ctx context.Context, h *Home, t *Target) error {
 	return tryProvider(ctx, h, t)
 }
 
-// caution tells, before anything is touched, what is wrong with the machine and keeps nothing from
-// being done. Firewalls that are managed are opened with the node.
+// caution tells what is wrong and holds nothing, but for firewalls that are opened anyway.
 func caution(h *Home, c config.Config, e health.Evidence) {
 	for _, caution := range health.Cautions(e) {
 		if caution.Type != health.FirewallOpen || c.Network.Firewall != config.FirewallManage {
@@ -69,7 +69,7 @@ func caution(h *Home, c config.Config, e health.Evidence) {
 func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	c := t.Input.Config
 	if !h.Saved.Joined() || !access.Held(h.Node, c) {
-		inspect.ProbeEvidence(ctx, h.Node, c, t.At, e)
+		inspect.ProbeEvidence(ctx, h.Node, t.At, e)
 		if err := health.Problem(health.Evaluate(health.Preflight, *e)); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 		}
 	}
 	if !h.Saved.Joined() && showsWho(ctx, h, c) {
-		e.Node = registered(ctx, h, c, t.At)
+		e.Node = inspect.AskNode(ctx, h.Node, access.JoinClient, c, t.At) // which not all may read
 		if err := health.Problem(health.Evaluate(health.Preflight, *e)); err != nil {
 			return err
 		}
@@ -101,47 +101,25 @@ func showsWho(ctx context.Context, h *Home, c config.Config) bool {
 		access.MachineID(ctx, h.Node, c) != ""
 }
 
-// registered is the Node that has this node's name. Not every credential may read it.
-func registered(
-	ctx context.Context, h *Home, c config.Config, at inspect.Cluster,
-) health.Answer[kube.Node] {
-	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
-	defer cancel()
-	client, err := access.JoinClient(ctx, h.Node, c, at)
-	if err != nil {
-		return health.Answered(kube.Node{}, err)
-	}
-	defer client.Close()
-	return health.Answered(client.Node(ctx, c.Agent.NodeName))
-}
-
-// unowned makes sure that the Node object which a machine is about to register is not that of
-// another machine, where no credential could tell before.
+// unowned makes sure that the Node to be registered is not that of another machine.
 func unowned(ctx context.Context, w *work) error {
 	if w.Saved.Joined() {
 		return nil
 	}
-	c := w.config
-	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, c))
-	if err != nil {
-		return err
-	}
-	e := inspect.NewEvidence(w.Home.Node, c)
-	e.Node = registered(ctx, w.Home, c, w.target())
-	if e.Machine, err = inspect.MachineEvidence(ctx, w.Home.Node, c, seen); err != nil {
+	e := inspect.NewEvidence(w.Node, w.config)
+	e.Node = inspect.AskNode(ctx, w.Node, access.JoinClient, w.config, w.target())
+	if err := inspect.SeeMachine(ctx, w.Node, &e); err != nil {
 		return err
 	}
 	return health.Problem(health.Evaluate(health.Preflight, e))
 }
 
-// Identifiable makes sure, before anything is touched, that Azure knows the configured identity,
-// and that the cluster takes such a node.
+// Identifiable makes sure that Azure knows the identity, and the cluster takes such a node.
 func Identifiable(ctx context.Context, h *Home, t *Target) error {
 	return t.Locator.Ready(ctx, t.Input.Config, t.seen)
 }
 
-// managedFirewalls are the owner's firewalls that a node opens: those that are found, and those
-// that it has opened, which may stop nothing only now.
+// managedFirewalls are the owner's firewalls that are found, and those that the node has opened.
 func managedFirewalls(h *Home, c config.Config, seen host.Facts) []node.Firewall {
 	if c.Network.Firewall != config.FirewallManage {
 		return nil
@@ -159,8 +137,7 @@ func managedFirewalls(h *Home, c config.Config, seen host.Facts) []node.Firewall
 	return slices.Compact(list)
 }
 
-// unknownFirewalls returns why it is not known which firewalls a new node would have to open; nil
-// where that is known, or nothing new is to be opened.
+// unknownFirewalls is why a new node's firewalls are not known; nil where that is no matter.
 func unknownFirewalls(t *Target) error {
 	if t.seen.FirewallErr == nil || t.unchanged ||
 		t.Input.Config.Network.Firewall != config.FirewallManage {

@@ -17,17 +17,14 @@ import (
 func MachineKeys(a *Agent) follow.Keys {
 	return saved.Keys{
 		Writer: saved.NewWriter(a.Machine), RunDir: a.Path(saved.RunDir), Writing: &a.Bundle,
-		Kubelet: func(ctx context.Context) ([]byte, error) { return kubeletPair(ctx, a) },
+		Kubelet: func(ctx context.Context) ([]byte, error) {
+			h, err := OpenReadOnly(ctx, a)
+			if err != nil || h.Saved.Live == nil {
+				return nil, err
+			}
+			return a.ReadFile(access.ClientCertificate(h.Saved.Live.Config))
+		},
 	}
-}
-
-// kubeletPair is kubelet's client certificate with its key, in PEM; nil where there is no node.
-func kubeletPair(ctx context.Context, a *Agent) ([]byte, error) {
-	h, err := OpenReadOnly(ctx, a)
-	if err != nil || h.Saved.Live == nil {
-		return nil, err
-	}
-	return a.ReadFile(access.ClientCertificate(h.Saved.Live.Config))
 }
 
 // ResourceOf is where a configuration is from, also one that cannot be used; zero for none.
@@ -65,7 +62,7 @@ func FormerManner(h *Home) follow.Manner {
 }
 
 // answeredBefore returns the generation in whose manner the provider has answered last; "" when the
-// one that is being committed asks it in the same manner, or not at all.
+// committed one asks it in the same manner, or not at all.
 func answeredBefore(w *work) string {
 	id, former := w.Saved.Bindings.Answered, FormerManner(w.Home)
 	if !former.Asks && w.Saved.Applied != nil {
@@ -87,13 +84,12 @@ func question(h *Home, is config.Resource, ways ...follow.Manner) follow.Questio
 	}
 }
 
-// ask has the provider agree before the node is disrupted, as the node that has applied what it
-// runs. That it has is on disk before the Node is cordoned.
+// ask has the provider agree before the node is disrupted, which is on disk before the cordon.
 func (w *work) ask(ctx context.Context, t *transition.Transition) error {
 	if t.Asks == "" {
 		return nil
 	}
-	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Home.Node.Env))
+	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Node.Env))
 	now, former := follow.MannerOf(w.Saved.ConfigOf(w.Saved.Applied)), FormerManner(w.Home)
 	err := follow.Begin(ctx, question(w.Home, is, now, former), t.Asks)
 	if err == nil {
@@ -102,8 +98,7 @@ func (w *work) ask(ctx context.Context, t *transition.Transition) error {
 	return err
 }
 
-// tryProvider makes sure, before a machine joins, that the provider does not refuse it. A provider
-// that does not answer is only warned of.
+// tryProvider makes sure that the provider does not refuse a machine that joins.
 func tryProvider(ctx context.Context, h *Home, t *Target) error {
 	c := t.Input.Config
 	m := follow.MannerOf(c)

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,6 @@ import (
 // Delivery is a configuration as a configuration URL has given it.
 type Delivery struct {
 	Bundle []byte
-	// Loaded is the configuration in the bundle.
 	Loaded config.Loaded
 	// URLSHA256 recognizes the URL.
 	URLSHA256 string
@@ -43,9 +43,8 @@ func Received(a *Agent, digest string) (bool, error) {
 	return bundle != nil, err
 }
 
-// Receive makes a delivered configuration the one of this machine. It is on disk, 0600, before
-// anything else is done with it. Neither one that this machine does not accept (Accept) is
-// written, nor one that says the same as before.
+// Receive makes a delivered configuration the one of this machine, unless Accept refuses it or it
+// says the same as before. It is on disk, 0600, before anything else is done with it.
 func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	h, err := OpenLocked(ctx, a, "agent --config-url")
 	if err != nil {
@@ -59,11 +58,21 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	if err := Accept(h, d.Loaded.Config); err != nil {
 		return err
 	}
-	if err := renewKey(ctx, h, d); err != nil {
+	given := config.JoiningOf(d.Bundle)
+	had, err := h.Records().Joining()
+	// Another enrolment secret registers another key: the present one may be in other hands too. It
+	// goes before the secret is on disk: after a crash the URL works again.
+	if err == nil && given.EnrolmentSecret != "" && given.EnrolmentSecret != had.EnrolmentSecret {
+		err = h.Store.Remove(ctx, saved.MachineKeyFile)
+	}
+	if err != nil {
 		return err
 	}
 	if hasReceived(ctx, h, d) {
-		return keepJoining(ctx, h, d)
+		if reflect.DeepEqual(given, had) {
+			return nil
+		}
+		return keepJoining(ctx, h, d, given)
 	}
 	if err := h.Store.KeepBundle(ctx, d.Bundle, d.Loaded.Config); err != nil {
 		return err
@@ -91,27 +100,13 @@ func Withdraw(ctx context.Context, a *Agent) (bool, error) {
 		h.Store.Remove(ctx, saved.SourceFile), h.Store.PublishCurrent(ctx, h.Saved.Applied))
 }
 
-// forThisNode is an *OtherNodeError if this machine is, or becomes, not the node that is described.
-func forThisNode(h *Home, c config.Config) error {
-	if h.Saved.Live == nil {
-		return nil
-	}
-	is, given := nameOf(h.Saved.Live.Config), nameOf(c)
-	if strings.EqualFold(is, given) {
-		return nil
-	}
-	return &OtherNodeError{Is: is, Given: given}
-}
-
-// nameOf names a node and its cluster.
 func nameOf(c config.Config) string {
 	return fmt.Sprintf("the node %s of the cluster %s", c.Agent.NodeName,
 		path.Clean(c.Azure.TargetCluster.ResourceID))
 }
 
-// hasReceived reports whether a joined machine has a delivered version already. The bootstrap token
-// in it is another one, which a node that has its certificate does not need. An Arc machine that
-// has to be enrolled again needs the secret in it.
+// hasReceived reports whether a joined machine has a delivered version already, whatever token is
+// in it now. An Arc machine that has to be enrolled again needs the secret in it.
 func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	given := d.Loaded.Resource
 	if given == nil || h.Saved.Applied == nil || !access.Held(h.Node, h.Saved.Applied.Config) ||
@@ -122,27 +117,9 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) bool {
 	return !(c.ArcEnabled() && c.Onboards() && inspect.ArcLost(ctx, h.Node))
 }
 
-// renewKey removes the machine's key where a new configuration URL has another enrolment secret, which
-// registers a key once: the present key may be in other hands too. The next one is made when the
-// provider is asked. It goes before the secret is on disk: after a crash the URL works again.
-func renewKey(ctx context.Context, h *Home, d Delivery) error {
-	given := config.JoiningOf(d.Bundle)
-	had, err := h.Records().Joining()
-	if err != nil || given.EnrolmentSecret == "" ||
-		given.EnrolmentSecret == had.EnrolmentSecret {
-		return err
-	}
-	return h.Store.Remove(ctx, saved.MachineKeyFile)
-}
-
-// keepJoining keeps of a delivered version that the machine has already the secret by which it
-// registers its key, and the root certificate: the provider may know another key, and have another.
-func keepJoining(ctx context.Context, h *Home, d Delivery) error {
-	given := config.JoiningOf(d.Bundle)
-	had, err := h.Records().Joining()
-	if err != nil || reflect.DeepEqual(given, had) {
-		return err
-	}
+// keepJoining takes over the enrolment secret and root certificate of a version that is known: the
+// provider may know another key, and have another certificate.
+func keepJoining(ctx context.Context, h *Home, d Delivery, given config.Joining) error {
 	bundle, err := h.Records().Bundle()
 	if err != nil {
 		return err
@@ -161,4 +138,58 @@ func EnableService(ctx context.Context, a *Agent) (installed bool, err error) {
 		}
 	})
 	return installed, err
+}
+
+// Policy reads what the owner of this machine lets a provider do.
+func Policy(a *Agent) (saved.Policy, error) {
+	return saved.ReadPolicy(a.Reader, a.Path(saved.PolicyFile), a.TrustedFile)
+}
+
+// PolicyError reports that this machine's policy refuses a provider's configuration.
+type PolicyError struct{ Err error }
+
+func (e *PolicyError) Error() string { return "cannot use the configuration: " + e.Err.Error() }
+func (e *PolicyError) Unwrap() error { return e.Err }
+
+// Accept is an *OtherNodeError or a *PolicyError if a delivered configuration is not taken.
+func Accept(h *Home, c config.Config) error {
+	if h.Saved.Live != nil {
+		is, given := nameOf(h.Saved.Live.Config), nameOf(c)
+		if !strings.EqualFold(is, given) {
+			return &OtherNodeError{Is: is, Given: given}
+		}
+	}
+	return permitted(h, c)
+}
+
+// permitted is a *PolicyError if the policy of this machine refuses a delivered configuration. What
+// a policy that cannot be used would refuse is not known, so that it refuses all.
+func permitted(h *Home, c config.Config) error {
+	p, err := Policy(h.Agent)
+	if err != nil {
+		return &PolicyError{err}
+	}
+	var applied *config.Config
+	if g := cmp.Or(h.Saved.Applied, h.Saved.Live); g != nil {
+		is := h.Saved.ConfigOf(g)
+		applied = &is
+	}
+	if problems := p.Check(c, applied, config.Defaults()); len(problems) > 0 {
+		return &PolicyError{problems}
+	}
+	return nil
+}
+
+// Forget has the versions forgotten from which a provider may not go back, and returns them.
+func Forget(ctx context.Context, a *Agent) ([]config.Resource, error) {
+	h, err := OpenLocked(ctx, a, "follow reset")
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	forgotten, err := h.Store.Forget(ctx)
+	if err == nil && len(forgotten) == 0 {
+		err = errors.New("nothing to forget: this machine has no configuration from a provider")
+	}
+	return forgotten, err
 }

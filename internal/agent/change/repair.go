@@ -42,7 +42,7 @@ func Repair(ctx context.Context, a *Agent, things []string) (inspect.Report, err
 	}
 	t := following(h, transition.Decision{Kind: transition.Repair, To: h.Saved.Applied.ID})
 	t.Ungated, t.Things = true, things
-	return inspect.Report{Changes: drift}, run(ctx, h, t, "", Shown(a))
+	return inspect.Report{Changes: drift}, run(ctx, h, t, "")
 }
 
 // comesFirst returns the outcome of a repair or a rollback while a change is under way.
@@ -56,12 +56,12 @@ func comesFirst(t transition.Transition) error {
 		t.Kind, t.Phase, finish)}
 }
 
-// toHeal names the artifacts that have to be fetched although they are in the store: what the last
-// sweep has found, and what an unbootstrap that did not end may have removed half of.
+// toHeal names the artifacts to be fetched although they are in the store: what the last sweep has
+// found, and what an unfinished unbootstrap may have removed half of.
 func toHeal(ctx context.Context, w *work, t *transition.Transition) ([]string, error) {
 	suspects := slices.Sorted(maps.Keys(w.to.Facts.Store))
 	if t.Follows != transition.Leave {
-		last, _ := inspect.Swept(w.Home.Node)
+		last, _ := inspect.Swept(w.Node)
 		suspects = slices.DeleteFunc(slices.Clone(last.Damaged), func(name string) bool {
 			_, wanted := w.to.Facts.Store[name]
 			return !wanted || len(t.Things) > 0 && !slices.Contains(t.Things, string(inspect.StoreKey(name)))
@@ -69,7 +69,7 @@ func toHeal(ctx context.Context, w *work, t *transition.Transition) ([]string, e
 	}
 	var list []string
 	for _, name := range suspects {
-		heal, err := Unsound(ctx, w.Home.Node, w.to, name)
+		heal, err := Unsound(ctx, w.Node, w.to, name)
 		if err != nil {
 			return nil, err
 		}
@@ -91,9 +91,8 @@ func oweHealed(ctx context.Context, w *work) error {
 	return w.Engine.Owe(ctx, units...)
 }
 
-// healed notes that the artifacts are what was verified.
 func healed(ctx context.Context, w *work) error {
-	last, known := inspect.Swept(w.Home.Node)
+	last, known := inspect.Swept(w.Node)
 	if !known || len(w.healing) == 0 {
 		return nil
 	}
@@ -103,8 +102,7 @@ func healed(ctx context.Context, w *work) error {
 	return VolatileWriter(w.Agent).Save(ctx, inspect.SweepFile, last)
 }
 
-// Unsound reports whether an artifact of a generation is missing in the store, or not what was
-// verified. The error is that of ctx.
+// Unsound reports whether an artifact is not what was verified. The error is that of ctx.
 func Unsound(
 	ctx context.Context, n *inspect.Node, g *generation.Generation, name string,
 ) (bool, error) {
@@ -112,12 +110,10 @@ func Unsound(
 	return artifact.Unsound(ctx, store, id, n.Alive)
 }
 
-// reviveRuntime restarts a container runtime that runs and does not serve kubelet: no change of a
-// file would have it do so. The restart is owed before anything is done.
+// reviveRuntime restarts a runtime that does not serve kubelet, which is owed before.
 func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error {
 	key := string(state.UnitKey(node.ContainerdUnit))
-	if len(t.Things) > 0 && !slices.Contains(t.Things, key) ||
-		!inspect.RuntimeLost(ctx, w.Home.Node) {
+	if len(t.Things) > 0 && !slices.Contains(t.Things, key) || !inspect.RuntimeLost(ctx, w.Node) {
 		return nil
 	}
 	w.Warn("containerd runs and does not serve kubelet; restarting it")

@@ -6,7 +6,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -24,8 +23,7 @@ import (
 
 // Target describes the node of a configuration, before it is known whether it is a new one.
 type Target struct {
-	Input Input
-	// Received is the digest of the document.
+	Input    Input
 	Received string
 	seen     host.Facts
 	facts    node.Facts // without Store
@@ -46,31 +44,38 @@ type Target struct {
 }
 
 // Aim finds out what a configuration asks for, from this machine alone.
-func Aim(ctx context.Context, h *Home, in Input) (*Target, error) {
-	received, err := in.digest()
-	if err != nil {
-		return nil, err
+func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
+	document := in.Document
+	if document == nil {
+		if document, err = in.Config.Reveal(); err != nil {
+			return nil, err
+		}
 	}
-	t := &Target{Input: in, Received: received, Locator: NewLocator(h), At: h.Saved.At()}
+	t = &Target{
+		Input: in, Received: state.Digest(string(document)), Locator: NewLocator(h), At: h.Saved.At(),
+	}
 	if t.seen, err = h.Agent.Machine.Facts(ctx, inspect.Query(h.Node, in.Config)); err != nil {
 		return nil, err
 	}
+	swaps := slices.Clone(t.seen.SwapUnits)
+	for _, item := range inspect.StandingSwap(h.Node) { // no longer seen, since it is masked
+		swaps = append(swaps, item.Resource.Key().Name())
+	}
+	slices.Sort(swaps)
 	t.facts = node.Facts{
-		Arch: t.seen.Arch, ResolvConf: t.seen.ResolvConf, SwapUnits: slices.Clone(t.seen.SwapUnits),
+		Arch: t.seen.Arch, ResolvConf: t.seen.ResolvConf, SwapUnits: slices.Compact(swaps),
 		HostName: t.seen.HostName, StaticName: t.seen.StaticName,
 		NvidiaRuntime:    t.seen.NvidiaRuntime,
 		MetadataResolver: slices.Contains(t.seen.Resolvers, node.MetadataAddress),
+		Advertised:       advertised(h, t.seen.Advertised),
+		Firewalls:        managedFirewalls(h, in.Config, t.seen),
 	}
-	rememberedSwap(h, &t.facts)
-	t.facts.Advertised = advertised(h, t.seen.Advertised)
-	t.facts.Firewalls = managedFirewalls(h, in.Config, t.seen)
 	t.unchanged = h.Saved.Applied != nil && h.Saved.Applied.Received == t.Received &&
 		sameMachine(h, in.Config, t.facts)
 	return t, nil
 }
 
-// aimAgain returns a previous target for the machine as it is now. What the network has said about
-// it remains.
+// aimAgain returns a target for the machine as it is now, with what the network has said.
 func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
 	t, err := Aim(ctx, h, before.Input)
 	if err != nil {
@@ -85,42 +90,17 @@ func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
 	return t, nil
 }
 
-// digest identifies what was received, its secrets included.
-func (in Input) digest() (string, error) {
-	document := in.Document
-	if document == nil {
-		var err error
-		if document, err = in.Config.Reveal(); err != nil {
-			return "", err
-		}
-	}
-	return state.Digest(string(document)), nil
-}
-
-// sameMachine reports whether the machine still is as the applied generation was rendered for.
-// One whose name kubelet took, and which has another name now, is not.
+// sameMachine reports whether the machine, and its name where kubelet took that, are the same.
 func sameMachine(h *Home, c config.Config, f node.Facts) bool {
 	was, name := h.Saved.Applied.Facts, c.Agent.NodeName
 	return was.NvidiaRuntime == f.NvidiaRuntime && (was.Renames(name) || !f.Renames(name)) &&
 		was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
 		was.MetadataResolver == f.MetadataResolver &&
-		slices.Equal(was.SwapUnits, f.SwapUnits) &&
-		slices.Equal(was.Firewalls, f.Firewalls)
+		slices.Equal(was.SwapUnits, f.SwapUnits) && slices.Equal(was.Firewalls, f.Firewalls)
 }
 
-// rememberedSwap adds the swap units that an earlier run has masked: they are no longer seen on the
-// machine, but the ledger remembers them.
-func rememberedSwap(h *Home, f *node.Facts) {
-	for _, item := range inspect.StandingSwap(h.Node) {
-		f.SwapUnits = append(f.SwapUnits, item.Resource.Key().Name())
-	}
-	slices.Sort(f.SwapUnits)
-	f.SwapUnits = slices.Compact(f.SwapUnits)
-}
-
-// advertised adds to the interfaces on which the kernel would no longer listen to routers those on
-// which an earlier run has told it to go on. They make no other machine of it: without forwarding
-// IPv6 nothing follows from them, and while it forwards no other is seen.
+// advertised adds the interfaces on which an earlier run has told the kernel to listen to routers.
+// They make no other machine of it: without forwarding IPv6 nothing follows from them.
 func advertised(h *Home, seen []string) []string {
 	list := slices.Clone(seen)
 	for _, e := range h.Engine.Journal.Ledger().Entries {
@@ -132,8 +112,7 @@ func advertised(h *Home, seen []string) []string {
 	return slices.Compact(list)
 }
 
-// resolve renders the generation that a target asks for. It reads from the network what the
-// configuration leaves open, and writes nothing.
+// resolve renders a target. It reads from the network what is left open, and writes nothing.
 func resolve(
 	ctx context.Context, h *Home, t *Target,
 ) (*generation.Generation, []artifact.Artifact, error) {
@@ -150,7 +129,8 @@ func resolve(
 			return nil, nil, err
 		}
 	}
-	arts, err := artifacts(ctx, h, c, t.facts.Arch)
+	wanted := artifact.Wanted(c, t.facts.Arch)
+	arts, err := artifact.Resolve(ctx, source(h, c), wanted, c.Artifacts.Overrides)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -181,9 +161,8 @@ func withVersion(ctx context.Context, h *Home, t *Target) (config.Config, error)
 	return c, err
 }
 
-// withPodNetwork has the pods of a machine that joins reach the cluster's pods with their own
-// addresses, where that network is left open and Azure was asked for the cluster. A join that was
-// begun before has what Azure said then. A node that is applied stays as it is.
+// withPodNetwork fills in the cluster's pod network for a machine that joins, where it is left open
+// and Azure was asked. A join that was begun before has what Azure said then.
 func withPodNetwork(h *Home, t *Target, c config.Config) config.Config {
 	if c.CNI.NonMasqueradeCIDRs != nil || h.Saved.Applied != nil {
 		return c
@@ -203,17 +182,12 @@ func withPodNetwork(h *Home, t *Target, c config.Config) config.Config {
 }
 
 // ServerVersion asks the cluster for its version, and Azure where the cluster does not say.
-func ServerVersion(ctx context.Context, h *Home, t *Target) (string, error) {
+func ServerVersion(ctx context.Context, h *Home, t *Target) (_ string, err error) {
 	if t.server != "" {
 		return t.server, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	client, err := access.JoinClient(ctx, h.Node, t.Input.Config, t.At)
-	if err == nil {
-		defer client.Close()
-		t.server, err = client.ServerVersion(ctx)
-	}
+	t.server, err = inspect.Ask(ctx, h.Node, access.JoinClient, t.Input.Config, t.At,
+		(*kube.Client).ServerVersion)
 	if err != nil && t.Locator.Asked != nil && t.Locator.Asked.Version != "" {
 		t.server, err = t.Locator.Asked.Version, nil
 	}
@@ -223,31 +197,14 @@ func ServerVersion(ctx context.Context, h *Home, t *Target) (string, error) {
 	return t.server, nil
 }
 
-// artifacts resolves the artifacts of a configuration to digests.
-func artifacts(
-	ctx context.Context, h *Home, c config.Config, arch string,
-) ([]artifact.Artifact, error) {
-	return artifact.Resolve(ctx, source(h, c), artifact.Wanted(c, arch), c.Artifacts.Overrides)
-}
-
 func source(h *Home, c config.Config) artifact.Source {
 	s := artifact.NewSource(c.Artifacts, h.Agent.Client(c.ProxyFunc()))
 	s.Progress, s.Trusted = h.Alive, h.TrustedFile
 	return s
 }
 
-// sameNode refuses another name of the Node: kubelet's state of one must not become another's.
-func sameNode(h *Home, c config.Config) error {
-	if h.Saved.Live == nil || !h.Saved.Joined() ||
-		h.Saved.Live.Config.Agent.NodeName == c.Agent.NodeName {
-		return nil
-	}
-	return fmt.Errorf("cannot become Node %s: this machine is Node %s; run "+
-		"`aks-flex-node unbootstrap` first", c.Agent.NodeName, h.Saved.Live.Config.Agent.NodeName)
-}
-
-// bindingsFor returns the bindings of a target: those that were proved, with what it changes. While
-// a cluster replaces its CA, the new and the current certificates are accepted, but no older ones.
+// bindingsFor returns the proved bindings with what a target changes. While a cluster replaces its
+// CA, the new and the current certificates are accepted, but no older ones.
 func bindingsFor(h *Home, t *Target) saved.Bindings {
 	b := h.Saved.Bindings
 	if !b.Joined { // nothing that a join has learned is proved, be it of another cluster
@@ -268,7 +225,6 @@ func bindingsFor(h *Home, t *Target) saved.Bindings {
 	return b
 }
 
-// downloads translates download events into progress.
 func downloads(a *Agent, e artifact.Event) {
 	name := e.Artifact.String()
 	switch e.Kind {

@@ -7,23 +7,24 @@ import (
 	"slices"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/history"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// rejected returns the outcome of a configuration that has failed before.
 func rejected(r history.Rejection) error {
 	return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf(
 		"the configuration was rejected at %s: %s", r.At.Format(time.DateTime), r.Reason)}
 }
 
-// Verdict returns the outcome of a run that ended with an error: what was rolled back is refused,
-// as the same configuration fails again.
+// Verdict returns the outcome of a run: what was rolled back is refused, as it fails again.
 func Verdict(err error) transition.Outcome {
 	o := transition.Of(err)
 	_, locked := errors.AsType[*host.LockedError](err)
@@ -37,17 +38,15 @@ func Verdict(err error) transition.Outcome {
 	return o
 }
 
-// unfit reports whether a preflight has failed for what the configuration is at fault for. What the
-// network or the cluster is at fault for may pass by itself.
+// unfit reports whether a preflight has failed for the configuration: all else may pass by itself.
 func unfit(err error) bool {
 	failed, ok := errors.AsType[*health.Error](err)
-	return ok && slices.ContainsFunc(failed.Conditions, func(c health.Condition) bool {
-		return c.Owner == health.OwnerConfiguration
-	})
+	ours := func(c health.Condition) bool { return c.Owner == health.OwnerConfiguration }
+	return ok && slices.ContainsFunc(failed.Conditions, ours)
 }
 
 // reject remembers that a transition's generation failed. That a node cannot follow its cluster to
-// another address says nothing against the generation, which is the applied one.
+// another address says nothing against the generation.
 func reject(ctx context.Context, h *Home, t transition.Transition, cause error) error {
 	if t.To == t.From {
 		return nil
@@ -60,18 +59,22 @@ func reject(ctx context.Context, h *Home, t transition.Transition, cause error) 
 	r.Past = t.ByHand // the document that is wanted is another one
 	// What was refused has touched no unit.
 	if transition.Of(cause).Kind != transition.Refused {
-		r.Log = failedUnitLog(ctx, h, cause)
+		unit := node.KubeletUnit
+		if failed, ok := errors.AsType[*health.UnhealthyError](cause); ok &&
+			failed.Condition.Type == health.ContainerdRunning {
+			unit = node.ContainerdUnit
+		}
+		r.Log = h.Agent.Machine.Journal(ctx, unit, 10)
 	}
 	h.Log.Error("configuration rejected", "generation", g.ID, "reason", cause)
 	return h.Store.KeepRejection(ctx, r)
 }
 
-// newRejection is the rejection of a generation now.
 func newRejection(h *Home, g *generation.Generation, reason string) history.Rejection {
 	r := history.Rejection{
 		Generation: g.ID, Received: g.Received, Reason: reason, Origin: g.Origin,
 		Kubernetes: g.Config.Kubernetes.Version, Facts: g.Facts,
-		At: inspect.Now().UTC().Truncate(time.Second),
+		At: time.Now().UTC().Truncate(time.Second),
 	}
 	if digest, err := h.Records().BundleDigest(); err == nil && digest == g.Received {
 		r.Resource = h.Records().BundleResource()
@@ -79,12 +82,104 @@ func newRejection(h *Home, g *generation.Generation, reason string) history.Reje
 	return r
 }
 
-// rejectionOf returns why a target was rejected. The applied document may have failed for a machine
-// with other facts, such as another resolver: then it is not the document that was rejected.
+// rejectionOf returns why a target was rejected. The applied document may have failed for other
+// facts of the machine: then it is not rejected.
 func rejectionOf(h *Home, t *Target) (history.Rejection, bool) {
 	r, rejected := h.Saved.Rejected.Of(t.Received)
 	if rejected && h.Saved.Applied != nil && h.Saved.Applied.Received == t.Received {
 		rejected = sameFacts(r.Facts, t.facts)
 	}
 	return r, rejected
+}
+
+// explain says why a node is not healthy: which layer is broken, who can mend it, and how.
+func explain(ctx context.Context, w *work, cause error) error {
+	if ctx.Err() != nil {
+		return cause
+	}
+	c, at := w.config, w.target()
+	e := inspect.NewEvidence(w.Node, c)
+	inspect.ServiceEvidence(ctx, w.Node, &e)
+	inspect.WithLogs(ctx, w.Node, &e)
+	_ = inspect.SeeMachine(ctx, w.Node, &e) // without it, a condition is Unknown
+	inspect.ProbeEvidence(ctx, w.Node, at, &e)
+	if e.Probe.Err == nil {
+		e.Probe = health.Tried(inspect.Allowed(ctx, w.Node, c, at))
+	}
+	if e.Probe.Err == nil {
+		asking, cancel := context.WithTimeout(ctx, 2*inspect.AnswerTimeout)
+		defer cancel()
+		if client, err := access.JoinClient(asking, w.Node, c, at); err == nil {
+			defer client.Close()
+			if inspect.NodeEvidence(asking, w.Node, client, at, &e) {
+				e.Pods = health.Answered(client.PodsOn(asking, c.Agent.NodeName))
+			}
+			e.CSRs = health.Answered(client.CSRs(asking, c.Agent.NodeName))
+			if keepsKubelet(w) {
+				e.ServerVersion = health.Answer[string]{}
+			}
+		}
+	}
+	conditions := slices.DeleteFunc(health.Evaluate(health.Watch, e), health.Condition.NotChecked)
+	worst, found := health.First(conditions)
+	if !found {
+		return fmt.Errorf("cannot make Node %s Ready within %s: %w; check `journalctl -u kubelet`, and "+
+			"try again with a larger agent.readyTimeout", c.Agent.NodeName, c.ReadyTimeout(), cause)
+	}
+	return &health.UnhealthyError{Node: c.Agent.NodeName, Within: c.ReadyTimeout(), Condition: worst}
+}
+
+// undecided judges a gate that was not passed in time. Where only the API server does not answer,
+// or does not write, the fault is elsewhere. A node that was rolled back works again as soon as
+// what it asks for answers, the issuer of its tokens included.
+func undecided(ctx context.Context, w *work, t *transition.Transition) error {
+	// What an API server, or a rollback's issuer of tokens, does not answer is excused, and what a
+	// cluster that writes nothing does not write.
+	written := !slices.ContainsFunc(w.seen, health.Unwritten) || writes(ctx, w)
+	excused := func(c health.Condition) bool {
+		return c.Type == health.APIServerReachable ||
+			t.Kind == transition.Rollback && c.Reason == "CredentialUnavailable" ||
+			!written && health.Unwritten(c)
+	}
+	wrong := slices.ContainsFunc(w.seen, func(c health.Condition) bool {
+		return c.Status == health.False && !excused(c)
+	})
+	if !wrong && t.Kind == transition.Rollback {
+		w.Warn("the API server or the issuer of the node's tokens does not answer; the restored node " +
+			"could not be proved and was healthy before")
+		return nil
+	}
+	if !wrong && t.Kind == transition.Change {
+		w.Alive()
+		var before health.Evidence // with the configuration applied before
+		if from, err := w.Saved.Generations.Load(t.From); err == nil {
+			before = inspect.NewEvidence(w.Node, w.Saved.ConfigOf(&from))
+			inspect.ClusterEvidence(ctx, w.Node, w.Saved.At(), &before)
+		}
+		w.Alive()
+		now := evaluateGate(ctx, w, t)
+		if health.Healthy(now) {
+			advise(ctx, w, t)
+			return nil
+		}
+		if !health.AtFault(before, w.evidence, now, excused) {
+			return fmt.Errorf("%w: the API server does not answer, or does not write; run the same "+
+				"command again when it does", transition.ErrUndecided)
+		}
+	}
+	w.Alive()
+	w.view.Fail()
+	return explain(ctx, w, errNotReady)
+}
+
+// writes reports whether the cluster writes to the Node, unless other reasons keep it from that.
+func writes(ctx context.Context, w *work) bool {
+	ctx, cancel := context.WithTimeout(ctx, inspect.AnswerTimeout)
+	defer cancel()
+	client, err := access.Client(ctx, w.Node, w.config, w.target())
+	if err != nil {
+		return true
+	}
+	defer client.Close()
+	return !kube.Unavailable(client.TouchNode(ctx, w.config.Agent.NodeName, time.Now()))
 }

@@ -3,6 +3,7 @@ package change
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
@@ -26,16 +27,14 @@ const (
 // errSilent reports an API server that does not answer before anything is touched.
 var errSilent = errors.New("the API server does not answer")
 
-// forgetWaiting removes the record: nothing waits.
 func forgetWaiting(ctx context.Context, a *Agent) {
 	if err := VolatileWriter(a).Remove(ctx, inspect.WaitingFile); err != nil {
 		a.Log.Warn("cannot remove why a change waited", "error", err)
 	}
 }
 
-// NoteWaiting records why the change to a target waits after an attempt that ended with err. An
-// attempt that another verb or a signal has ended leaves the record unchanged, and so does a
-// person's that has begun nothing.
+// NoteWaiting records why the change to a target waits after an attempt. One that another verb or a
+// signal has ended changes nothing, nor does a person's that has begun nothing.
 func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
 	kind := Verdict(err).Kind
 	var next health.Waiting
@@ -63,7 +62,6 @@ func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
 	}
 }
 
-// underWay reports whether a transition is left.
 func underWay(a *Agent) bool {
 	var left transition.Transition
 	found, err := a.Records().Load(saved.TransitionFile, &left)
@@ -114,8 +112,8 @@ func Closed(t *Target) *health.Waiting {
 	if window == nil || t.Input.Resource == nil {
 		return nil
 	}
-	opens := window.Opens(inspect.Now())
-	if !opens.After(inspect.Now()) {
+	opens := window.Opens(time.Now())
+	if !opens.After(time.Now()) {
 		return nil
 	}
 	return &health.Waiting{
@@ -124,8 +122,8 @@ func Closed(t *Target) *health.Waiting {
 	}
 }
 
-// Held returns the blocked drain of the change to a target, as long as it holds the change: until
-// the pods could move away, or the next attempt is due. It forgets why another change waits.
+// Held returns the blocked drain of a change, until the pods could move away or the next attempt is
+// due. It forgets why another change waits.
 func Held(ctx context.Context, h *Home, t *Target) *health.Waiting {
 	w := inspect.ReadWaiting(h.Node.Env)
 	switch {
@@ -135,7 +133,7 @@ func Held(ctx context.Context, h *Home, t *Target) *health.Waiting {
 		forgetWaiting(ctx, h.Agent)
 		return nil
 	case w.Reason != health.DrainBlocked || h.Saved.Applied == nil ||
-		!inspect.Now().Before(w.NextAttempt):
+		!time.Now().Before(w.NextAttempt):
 		return nil
 	}
 	err := canDrain(ctx, h, t.Input.Config)
@@ -149,7 +147,6 @@ func Held(ctx context.Context, h *Home, t *Target) *health.Waiting {
 	return w
 }
 
-// canDrain reports whether the pods could move away now.
 func canDrain(ctx context.Context, h *Home, c config.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, askPause)
 	defer cancel()
@@ -172,4 +169,33 @@ func drainOptions(a *Agent, c config.Config) kube.DrainOptions {
 // VolatileWriter writes the records that do not survive a reboot.
 func VolatileWriter(a *Agent) apply.Writer {
 	return apply.Writer{Disk: a.Machine, Dir: saved.RunDir}
+}
+
+// SetPause has the agent begin no change and no repair by itself for a time; 0 ends that.
+func SetPause(ctx context.Context, a *Agent, length time.Duration, reason string) (*saved.Pause, error) {
+	h, err := OpenReadOnly(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	if h.Saved.Live == nil {
+		return nil, inspect.ErrNoNode
+	}
+	if length == 0 {
+		return nil, h.Store.Remove(ctx, saved.PauseFile)
+	}
+	now := inspect.Stamp()
+	p := &saved.Pause{Since: now, Until: now.Add(length), Reason: reason}
+	return p, h.Store.Save(ctx, saved.PauseFile, p)
+}
+
+// Paused returns that a machine is paused; nil if it is not.
+func Paused(a *Agent) *health.Waiting {
+	p := inspect.Pause(&a.Env)
+	if p == nil {
+		return nil
+	}
+	return &health.Waiting{
+		Reason: health.MachinePaused, Owner: health.OwnerMachine, NextAttempt: p.Until,
+		Message: fmt.Sprintf("%s; `aks-flex-node resume` ends that", health.PauseText(p.Until, p.Reason)),
+	}
 }

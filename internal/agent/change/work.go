@@ -21,7 +21,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
-	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -29,8 +28,7 @@ import (
 // work carries out one transition. Its methods named after phases are those phases.
 type work struct {
 	*Home
-	// to is the generation that the machine is to become, config its configuration with
-	// credentials.
+	// to is the generation that the machine is to become, config its one with credentials.
 	to     *generation.Generation
 	config config.Config
 	// bindings are those of to; they become the proved ones when it is committed.
@@ -39,7 +37,6 @@ type work struct {
 	// healing names those that are fetched although they are in the store.
 	healing []string
 	fetch   *artifact.Download
-	view    *progress.Steps
 	// met are the needs that are met already, deadline is when the unmet ones must be.
 	met      map[state.Need]bool
 	deadline time.Time
@@ -48,33 +45,17 @@ type work struct {
 	// evidence is the last input of the gate, client its client, nil while it has none.
 	evidence health.Evidence
 	client   *kube.Client
-}
-
-// phases says what each phase does. Their order is that of package transition.
-func (w *work) phases() map[transition.Phase]transition.Step {
-	return map[transition.Phase]transition.Step{
-		transition.Prefetch: w.prefetch,
-		transition.Enrol:    w.enrol,
-		transition.Prove:    w.proveChange,
-		transition.Ask:      w.ask,
-		transition.Cordon:   w.cordon,
-		transition.Drain:    w.drain,
-		transition.Apply:    w.apply,
-		transition.Restore:  w.restore,
-		transition.Gate:     w.gate,
-		transition.Commit:   w.commit,
-	}
+	// seen are the gate's conditions as they were last.
+	seen []health.Condition
 }
 
 // begin prepares the work on a transition from what is on disk.
-func begin(h *Home, t transition.Transition, view *progress.Steps) (*work, error) {
+func begin(h *Home, t transition.Transition) (*work, error) {
 	to, err := h.Saved.Generations.Load(t.To)
 	if err != nil {
 		return nil, err
 	}
-	w := &work{
-		Home: h, to: &to, config: h.Saved.ConfigOf(&to), bindings: h.Saved.Bindings, view: view,
-	}
+	w := &work{Home: h, to: &to, config: h.Saved.ConfigOf(&to), bindings: h.Saved.Bindings}
 	w.bindings.PodCIDRs = inspect.Subnets(h.Node, w.config)
 	if t.Cluster != nil {
 		w.bindings.Server, w.bindings.CA = t.Cluster.Server, t.Cluster.CA
@@ -87,7 +68,7 @@ func begin(h *Home, t transition.Transition, view *progress.Steps) (*work, error
 		node.Network:    len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0,
 		node.Ready:      w.bindings.Joined,
 	}
-	w.Engine.Emit, w.Engine.Wait = view.Changed, w.wait
+	w.Engine.Emit, w.Engine.Wait = w.view.Changed, w.wait
 	return w, nil
 }
 
@@ -97,35 +78,36 @@ func (w *work) target() inspect.Cluster {
 }
 
 // run carries out a transition, up to a phase; "" is all of it.
-func run(
-	ctx context.Context, h *Home, t transition.Transition, until transition.Phase,
-	view *progress.Steps,
-) error {
+func run(ctx context.Context, h *Home, t transition.Transition, until transition.Phase) error {
 	if err := rebind(ctx, h, &t); err != nil {
 		return err
 	}
-	w, err := begin(h, t, view)
+	w, err := begin(h, t)
 	if err != nil {
 		return err
 	}
 	defer func() { w.fetch.End() }()
 	runner := transition.Runner{
-		Steps: w.phases(), Save: h.Store.SaveTransition, Clear: h.Store.ClearTransition,
-		Now: inspect.Stamp,
+		Steps: map[transition.Phase]transition.Step{
+			transition.Prefetch: w.prefetch, transition.Enrol: w.enrol,
+			transition.Prove: w.proveChange, transition.Ask: w.ask,
+			transition.Cordon: w.cordon, transition.Drain: w.drain, transition.Apply: w.apply,
+			transition.Restore: w.restore, transition.Gate: w.gate, transition.Commit: w.commit,
+		},
+		Save: h.Store.SaveTransition, Clear: h.Store.ClearTransition, Now: inspect.Stamp,
 		Reject: func(ctx context.Context, t transition.Transition, cause error) error {
 			return reject(ctx, h, t, cause)
 		},
 		Release: w.release,
 	}
-	began := inspect.Now()
+	began := time.Now()
 	err = runner.Run(ctx, t, until)
 	if h.Agent.Ended != nil {
-		h.Agent.Ended(t.Kind, resultOf(ctx, err), inspect.Now().Sub(began))
+		h.Agent.Ended(t.Kind, resultOf(ctx, err), time.Now().Sub(began))
 	}
 	return err
 }
 
-// resultOf names how a transition has ended.
 func resultOf(ctx context.Context, err error) string {
 	kind := transition.Of(err).Kind
 	ended := kind == transition.Done || kind == transition.RolledBack || kind == transition.Refused
@@ -136,15 +118,12 @@ func resultOf(ctx context.Context, err error) string {
 }
 
 // prefetch fetches and verifies every artifact while the node works. A first join only begins to,
-// and waits for each when it needs it; what Ready does not need comes later still.
+// and waits for each when it needs it.
 func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
-	if err := claimStore(ctx, w); err != nil {
-		return err
-	}
-	if err := findArtifacts(ctx, w, t); err != nil {
-		return err
-	}
-	if err := oweHealed(ctx, w); err != nil {
+	err := inTurn(ctx, func(ctx context.Context) error { return claimStore(ctx, w) },
+		func(ctx context.Context) error { return findArtifacts(ctx, w, t) },
+		func(ctx context.Context) error { return oweHealed(ctx, w) })
+	if err != nil {
 		return err
 	}
 	first := w.artifacts
@@ -191,7 +170,8 @@ func findArtifacts(ctx context.Context, w *work, t *transition.Transition) error
 	if !missing {
 		return nil
 	}
-	arts, err := artifacts(ctx, w.Home, w.config, w.to.Facts.Arch)
+	arts, err := artifact.Resolve(ctx, source(w.Home, w.config),
+		artifact.Wanted(w.config, w.to.Facts.Arch), w.config.Artifacts.Overrides)
 	if err != nil {
 		return err
 	}
@@ -207,7 +187,7 @@ func findArtifacts(ctx context.Context, w *work, t *transition.Transition) error
 
 // claimStore claims the directories that are written to first: of the log and of artifacts.
 func claimStore(ctx context.Context, w *work) error {
-	plan, _, _, err := w.compare(ctx)
+	plan, _, err := w.compare(ctx)
 	if err != nil {
 		return err
 	}
@@ -216,27 +196,24 @@ func claimStore(ctx context.Context, w *work) error {
 	return w.Engine.Apply(ctx, plan.Only(node.Foundation(w.config).Keys()))
 }
 
-// compare plans what makes the machine the node, as far as its needs are met. It returns that part
-// too, and the first unmet need. A repair leaves the pod network to the program that configures it.
-func (w *work) compare(
-	ctx context.Context,
-) (plan state.Plan, now state.Desired, need state.Need, err error) {
+// compare plans what makes the machine the node, up to its first need that is not met.
+func (w *work) compare(ctx context.Context) (state.Plan, state.Need, error) {
 	b, spared := w.bindings.Bindings, state.Desired(nil)
 	if w.Saved.Transition.Ungated {
-		b, spared = inspect.Standing(w.Home.Node, w.to, b)
+		b, spared = inspect.Standing(w.Node, w.to, b)
 	}
-	if b, err = inspect.WithArc(ctx, w.Home.Node, w.to.Node, b); err != nil {
-		return nil, nil, "", err
+	b, err := inspect.WithArc(ctx, w.Node, w.to.Node, b)
+	if err != nil {
+		return nil, "", err
 	}
 	bound := node.Bind(w.to.Node, w.Saved.Bound(b, w.to))
 	now, later, need := bound.Cut(func(n state.Need) bool { return w.met[n] })
 	plan, unknown, err := w.Engine.Plan(ctx, now, slices.Concat(later, spared,
-		inspect.StandingArc(w.Home.Node),
-		inspect.StandingSwap(w.Home.Node)))
+		inspect.StandingArc(w.Node), inspect.StandingSwap(w.Node)))
 	if err == nil {
 		err = unobserved(w, unknown)
 	}
-	return plan, now, need, err
+	return plan, need, err
 }
 
 // unobserved stops a join or change while something cannot be observed. Repair and rollback go on.
@@ -251,8 +228,8 @@ func unobserved(w *work, unknown []state.Unknown) error {
 	return nil
 }
 
-// proveChange makes sure that the credential works, when it or the cluster's address is another
-// one, and that the provider answers, when it is asked in a manner in which it has not answered.
+// proveChange makes sure that a new credential or address works, and that the provider answers
+// where it is asked in another manner.
 func (w *work) proveChange(ctx context.Context, t *transition.Transition) error {
 	if t.From == "" {
 		return nil
@@ -271,7 +248,7 @@ func (w *work) proveChange(ctx context.Context, t *transition.Transition) error 
 	if next.SameWay(follow.MannerOf(before)) || next.SameWay(FormerManner(w.Home)) {
 		return nil
 	}
-	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Home.Node.Env))
+	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Node.Env))
 	return follow.Prove(ctx, question(w.Home, is, next))
 }
 
@@ -285,14 +262,13 @@ func (w *work) apply(ctx context.Context, t *transition.Transition) error {
 	return w.become(ctx, t)
 }
 
-// become makes the machine what the generation says: as far as its needs are met, then it learns
-// what is still needed, and goes on.
+// become makes the machine what the generation says, learning what is needed on the way.
 func (w *work) become(ctx context.Context, t *transition.Transition) error {
 	if err := errors.Join(goLive(ctx, w), w.Engine.Resume(ctx)); err != nil {
 		return err
 	}
 	for {
-		plan, _, need, err := w.compare(ctx)
+		plan, need, err := w.compare(ctx)
 		if err != nil {
 			return err
 		}
@@ -309,9 +285,8 @@ func (w *work) become(ctx context.Context, t *transition.Transition) error {
 	}
 }
 
-// chosen are the changes of a plan that a transition makes. A repair of given things makes theirs
-// alone, with the restarts that follow. It was asked for what it undoes, so it keeps no copies,
-// which would pile up where something else writes a file again and again.
+// chosen are the changes that a transition makes: a repair of given things makes theirs alone, with
+// restarts. It was asked for, so it keeps no copies, which would pile up.
 func chosen(plan state.Plan, t *transition.Transition) state.Plan {
 	if !t.Ungated {
 		return plan
@@ -333,7 +308,7 @@ func (w *work) restore(ctx context.Context, t *transition.Transition) error {
 		return err
 	}
 	w.to, w.config, w.bindings = &to, w.Saved.ConfigOf(&to), w.Saved.Bindings
-	w.bindings.PodCIDRs = inspect.Subnets(w.Home.Node, w.config)
+	w.bindings.PodCIDRs = inspect.Subnets(w.Node, w.config)
 	cause, _, _ := strings.Cut(t.Cause, "\n")
 	w.Warn("the new configuration does not work (%s); rolling back", cause)
 	for _, need := range []state.Need{node.Credential, node.Network, node.Ready} {

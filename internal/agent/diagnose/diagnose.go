@@ -26,9 +26,8 @@ const (
 	answerText  = 800
 )
 
-// Answers returns what answers a provider that asks for a diagnosis of a kind, beside the work of
-// an agent that has not begun yet. It remembers its own answers, and is no sign of life of that
-// work: machine is a connection of its own to the machine.
+// Answers returns what answers a provider's requests, beside the work of an agent that has not
+// begun. It is no sign of life of that: machine is a connection of its own.
 func Answers(
 	a *change.Agent, machine change.Machine,
 ) func(ctx context.Context, kind string) agentapi.Diagnosed {
@@ -71,7 +70,7 @@ func answer(ctx context.Context, a *change.Agent, kind string) (d agentapi.Diagn
 	return d
 }
 
-// findings returns the report of doctor as the provider takes it, and as much of it.
+// findings returns as much of doctor's report as the provider takes.
 func findings(list []health.Diagnosis) []agentapi.Finding {
 	var all []agentapi.Finding
 	for size, i := 0, 0; i < len(list); i++ {
@@ -92,8 +91,7 @@ func findings(list []health.Diagnosis) []agentapi.Finding {
 	return all
 }
 
-// bundleFor is a support bundle that is encrypted to a key, with shorter journals where it would be
-// larger than the provider takes.
+// bundleFor is a support bundle, encrypted to a key, with journals as long as the provider takes.
 func bundleFor(
 	ctx context.Context, a *change.Agent, given support.Given, key string,
 ) ([]byte, error) {

@@ -43,7 +43,7 @@ func TestSlowArcAgent(t *testing.T) {
 		takes   time.Duration
 		err     error
 	}{
-		"hangs": {arcMachine{takes: time.Hour}, 2, answerTimeout, context.DeadlineExceeded},
+		"hangs": {arcMachine{takes: time.Hour}, 2, AnswerTimeout, context.DeadlineExceeded},
 		"quick": {arcMachine{says: lost}, 21, 0, nil},
 		"lost":  {arcMachine{takes: 2 * arcSlow, says: lost}, 21, 2 * arcSlow, nil},
 	} {

@@ -7,16 +7,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/access"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/nodeobject"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Drift compares the machine and its Node object with what was applied last. An API server that
-// does not answer makes nothing drift.
+// Drift compares the machine and its Node with what was applied. A silent API server is no drift.
 func Drift(ctx context.Context, a *Env) (Report, error) {
 	h, err := open(ctx, a)
 	if err != nil {
@@ -29,8 +32,7 @@ func Drift(ctx context.Context, a *Env) (Report, error) {
 	return Report{Changes: changes}, err
 }
 
-// DriftOf lists all that differs from the applied generation, whatever is done about it. Beside an
-// apply.BlindError, which tells what of the machine could not be observed, it lists the rest.
+// DriftOf lists all that differs from the applied generation, also beside an apply.BlindError.
 func DriftOf(ctx context.Context, h *Node) ([]state.Line, error) {
 	plan, err := DriftPlan(ctx, h, h.Saved.Applied, 0)
 	if _, blind := errors.AsType[*apply.BlindError](err); err != nil && !blind {
@@ -43,8 +45,7 @@ func DriftOf(ctx context.Context, h *Node) ([]state.Line, error) {
 	return append(state.Lines(plan), unplanned(h, e)...), err
 }
 
-// unplanned lists what differs and is in no plan: the pod subnets, the store, the enrolment with
-// Azure Arc, and how the container runtime runs.
+// unplanned lists what differs and is in no plan: pod subnets, store, Arc, container runtime.
 func unplanned(h *Node, e health.Evidence) []state.Line {
 	var list []state.Line
 	if is := OtherSubnets(h, e.Node); len(is) > 0 {
@@ -75,9 +76,8 @@ func unplanned(h *Node, e health.Evidence) []state.Line {
 	return list
 }
 
-// DriftPlan returns what would have to change for the machine to be what a generation says, as far
-// as it can be observed: the rest is an apply.BlindError. It asks no network. Patience bounds the
-// observation; 0 is no bound.
+// DriftPlan returns what would have to change on the machine, as far as it can be observed: the
+// rest is an apply.BlindError. Patience bounds the observation; 0 is no bound.
 func DriftPlan(
 	ctx context.Context, h *Node, g *generation.Generation, patience time.Duration,
 ) (state.Plan, error) {
@@ -95,12 +95,9 @@ func DriftPlan(
 	return plan, err
 }
 
-// Standing returns the bindings that a node is compared and repaired with. Its pod network is a
-// foreign one as long as one exists, or existed at the last change. Then ours is neither wanted nor
-// removed: a network that comes, goes or renames ours is no drift.
-func Standing(
-	h *Node, g *generation.Generation, b node.Bindings,
-) (node.Bindings, state.Desired) {
+// Standing returns the bindings that a node is compared and repaired with. Where a foreign pod
+// network is or was, ours is neither wanted nor removed: what becomes of it is no drift.
+func Standing(h *Node, g *generation.Generation, b node.Bindings) (node.Bindings, state.Desired) {
 	if configs, err := h.Reader.CNIConfigs(g.Config.Paths.CNI.ConfDir); err == nil {
 		if foreign := ForeignNetworks(configs); len(foreign) > 0 {
 			b.ForeignCNI = foreign
@@ -140,8 +137,7 @@ func KindOf(key string) string {
 // SubnetsKey names the pod subnets among the things that drift.
 const SubnetsKey state.Key = "node:subnets"
 
-// OtherSubnets returns the pod subnets that the Node has now, where those are not the ones that the
-// node's own pod network was made with: the Node was registered again. It returns nil otherwise.
+// OtherSubnets returns a Node's pod subnets that are not those of the node's own network.
 func OtherSubnets(h *Node, seen health.Answer[kube.Node]) []string {
 	g := h.Saved.Applied
 	if !seen.OK() || g == nil || g.Config.CNI.PodCIDR != "" || len(h.Saved.Bindings.PodCIDRs) == 0 {
@@ -167,8 +163,7 @@ type Sweep struct {
 	Left    []string `json:"left,omitempty"`
 }
 
-// Swept returns the findings of the last sweep of the applied generation; false when there was no
-// sweep.
+// Swept returns the findings of the last sweep of the applied generation; false without one.
 func Swept(h *Node) (Sweep, bool) {
 	var last Sweep
 	known, err := volatile(h.Env).Load(SweepFile, &last)
@@ -187,4 +182,86 @@ func LinksInto(g *generation.Generation, name string) []state.Item {
 		link, ok := item.Resource.(state.Link)
 		return !ok || !strings.HasPrefix(link.Target, g.Facts.Store[name]+"/")
 	})
+}
+
+// Connect is access.Client or access.JoinClient.
+type Connect func(context.Context, access.Machine, config.Config, Cluster) (*kube.Client, error)
+
+// Ask asks an API server one thing, within AnswerTimeout.
+func Ask[T any](
+	ctx context.Context, h *Node, connect Connect, c config.Config, at Cluster,
+	ask func(*kube.Client, context.Context) (T, error),
+) (answer T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	defer cancel()
+	client, err := connect(ctx, h, c, at)
+	if err != nil {
+		return answer, err
+	}
+	defer client.Close()
+	return ask(client, ctx)
+}
+
+// AskNode asks an API server for the Node of a configuration.
+func AskNode(
+	ctx context.Context, h *Node, connect Connect, c config.Config, at Cluster,
+) health.Answer[kube.Node] {
+	get := func(client *kube.Client, ctx context.Context) (kube.Node, error) {
+		return client.Node(ctx, c.Agent.NodeName)
+	}
+	return health.Answered(Ask(ctx, h, connect, c, at, get))
+}
+
+// SeeNode asks for the Node object of a machine that was a Ready Node.
+func SeeNode(ctx context.Context, h *Node) health.Answer[kube.Node] {
+	if !h.Saved.Joined() {
+		return health.Answer[kube.Node]{}
+	}
+	return AskNode(ctx, h, access.Client, h.Saved.ConfigOf(h.Saved.Live), h.Saved.At())
+}
+
+// NodeDrift returns the differences of a Node as it was seen; nothing when it was not.
+func NodeDrift(
+	ctx context.Context, h *Node, c config.Config, seen health.Answer[kube.Node],
+) state.Plan {
+	if !h.Saved.Joined() || !seen.Asked {
+		return nil
+	}
+	journal, err := apply.ReadJournal(h.Reader, saved.StateDir, saved.NodeLedgerFile)
+	if err != nil {
+		return nil
+	}
+	object := &nodeobject.Host{Node: c.Agent.NodeName}
+	object.See(seen.Value, seen.Err)
+	view := apply.View{Host: object, Ledger: journal.Ledger()}
+	plan, _, err := view.Plan(ctx, node.NodeObject(c, h.Saved.Bindings.Bindings), nil)
+	if err != nil {
+		return nil
+	}
+	return plan
+}
+
+// ErrNodeMissing reports that the Node object is not in the cluster.
+var ErrNodeMissing = errors.New("the Node object is missing")
+
+// WaitDeleted returns when the Node object is deleted; ErrNodeMissing where it is not found.
+func WaitDeleted(ctx context.Context, a *Env) error {
+	h, err := open(ctx, a)
+	if err != nil {
+		return err
+	}
+	if h.Saved.Applied == nil || !h.Saved.Joined() {
+		return ErrNoNode
+	}
+	c := h.Saved.ConfigOf(h.Saved.Applied)
+	client, err := access.Client(ctx, h, c, h.Saved.At())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	err = client.WaitDeleted(ctx, c.Agent.NodeName)
+	if kube.NodeMissing(err) {
+		return ErrNodeMissing
+	}
+	return err
 }

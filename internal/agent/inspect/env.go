@@ -32,7 +32,6 @@ import (
 type Reader interface {
 	// Observe returns what is at key; state.Unknown when that cannot be found out now.
 	Observe(ctx context.Context, key state.Key) (state.Resource, error)
-	// ReadFile and Open read a file, List names the entries of a directory.
 	ReadFile(path string) ([]byte, error)
 	Open(path string) (io.ReadCloser, error)
 	List(dir string) ([]string, error)
@@ -41,9 +40,7 @@ type Reader interface {
 	Examine(modules []string, dir, resolvConf string) host.Examination
 	// Upkeep finds out what wears out or changes under a machine that runs.
 	Upkeep(ctx context.Context, dirs []string) host.Upkeep
-	// CNIConfigs lists the network configurations in a directory.
 	CNIConfigs(dir string) ([]string, error)
-	// UnitStatus returns how a unit runs: its process, since when, and how often it was restarted.
 	UnitStatus(ctx context.Context, name string) (host.UnitStatus, error)
 	// Journal returns the last lines that a unit has logged.
 	Journal(ctx context.Context, unit string, lines int) []string
@@ -182,9 +179,7 @@ func open(ctx context.Context, a *Env) (*Node, error) {
 }
 
 // NewNode returns a node of which nothing but the ledger was read.
-func NewNode(a *Env, l ledger) *Node {
-	return &Node{Env: a, Saved: saved.New(a.Reader), ledger: l}
-}
+func NewNode(a *Env, l ledger) *Node { return &Node{Env: a, Saved: saved.New(a.Reader), ledger: l} }
 
 // Open fills the saved state from disk, unless the ledger is lost.
 func (n *Node) Open(ctx context.Context) error {
@@ -212,10 +207,11 @@ func (n *Node) Read(ctx context.Context) error {
 func (a *Env) Records() saved.Records { return saved.NewRecords(a.Reader) }
 
 // adoptProgram makes this program the one that kubelet calls for tokens when that one is gone, as
-// when a package has replaced an installation by hand: what calls it is then drift.
+// when a package has replaced an installation by hand. That is drift, then.
 func adoptProgram(n *Node) {
 	was := n.Saved.Bindings.Program
-	if _, err := os.Stat(was); was == "" || !errors.Is(err, fs.ErrNotExist) || Trusted(n) != nil {
+	if _, err := os.Stat(was); was == "" || !errors.Is(err, fs.ErrNotExist) ||
+		n.TrustedFile(n.Program) != nil {
 		return
 	}
 	n.Saved.Bindings.Program = n.Program
@@ -226,26 +222,21 @@ var ErrNoNode = errors.New(
 	"this machine is not a node: run `aks-flex-node bootstrap --config FILE` first")
 
 // Stamp is the time as it is recorded.
-func Stamp() time.Time { return Now().UTC().Truncate(time.Millisecond) }
+func Stamp() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// Now is the time; under testing/synctest it is the bubble's.
-func Now() time.Time { return time.Now() }
-
-// Applied is the configuration of the node that this machine is, without secrets; nil when it is
-// none. What a new configuration leaves open remains as it was resolved in it.
+// Applied is the configuration of this node without secrets, from which a new one takes what it
+// leaves open; nil when the machine is no node.
 func Applied(ctx context.Context, a *Env) (*config.Config, error) {
 	h := NewNode(a, nil)
-	for _, p := range []generation.Pointer{generation.Applied, generation.Live} {
-		id, err := h.Saved.Generations.Target(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		if id != "" {
-			c, err := h.Saved.Generations.Config(id)
-			return &c, err
-		}
+	id, err := h.Saved.Generations.Target(ctx, generation.Applied)
+	if err == nil && id == "" {
+		id, err = h.Saved.Generations.Target(ctx, generation.Live)
 	}
-	return nil, nil
+	if err != nil || id == "" {
+		return nil, err
+	}
+	c, err := h.Saved.Generations.Config(id)
+	return &c, err
 }
 
 // HasJoined reports whether the machine was the node once, which one that joins is not yet.

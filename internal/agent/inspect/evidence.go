@@ -11,7 +11,6 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
@@ -19,15 +18,18 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// defaultSettling is the time that kubelet must have been one process before a change is committed.
-// A kubelet that ends itself does so within a second or two of its start.
-const defaultSettling = 5 * time.Second
+const (
+	// defaultSettling is the time that kubelet must have been one process before a change is
+	// committed. One that ends itself does so within a second or two of its start.
+	defaultSettling = 5 * time.Second
+	// AnswerTimeout bounds each question, and each gathering of what the cluster says.
+	AnswerTimeout = 10 * time.Second
+	// versionStands is for how long an API server's version stands that works with kubelet's.
+	versionStands = time.Hour
+)
 
-// ClusterTimeout bounds each gathering of what the cluster says.
-const ClusterTimeout = 10 * time.Second
-
-// NewEvidence returns the evidence that every check begins with: what a configuration says about
-// the node, and whether the program can be trusted.
+// NewEvidence returns the evidence that every check begins with. Only root may be able to change
+// the program that root and kubelet run.
 func NewEvidence(h *Node, c config.Config) health.Evidence {
 	_, role := access.Required(c)
 	today := ""
@@ -35,15 +37,15 @@ func NewEvidence(h *Node, c config.Config) health.Evidence {
 		today = h.Today().UTC().Format(time.DateOnly)
 	}
 	return health.Evidence{
-		Now: Now(), Today: today, Trust: health.Tried(Trusted(h)), Wanted: health.Wanted{
+		Now: time.Now(), Today: today, Trust: health.Tried(h.TrustedFile(h.Program)),
+		Wanted: health.Wanted{
 			Config: c, ArcRole: role, Settling: cmp.Or(h.Settling, defaultSettling),
 		}}
 }
 
-// MachineEvidence returns the findings on the machine. What is ours does not count as foreign.
-func MachineEvidence(
-	ctx context.Context, h *Node, c config.Config, seen host.Facts,
-) (*health.Machine, error) {
+// MachineEvidence adds what is on the machine. What is ours does not count as foreign.
+func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Evidence) error {
+	c := e.Wanted.Config
 	m := &health.Machine{
 		Facts: seen, Installed: h.ledger.Exists(), Barriers: firewallEvidence(ctx, h, c, seen),
 	}
@@ -59,13 +61,23 @@ func MachineEvidence(
 		}
 		is, err := h.Reader.Observe(ctx, key)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if at := state.LeadsTo(is); at != nil && !at.Empty {
 			m.ForeignDirectories = append(m.ForeignDirectories, dir)
 		}
 	}
-	return m, nil
+	e.Machine = m
+	return nil
+}
+
+// SeeMachine adds what is on the machine now.
+func SeeMachine(ctx context.Context, h *Node, e *health.Evidence) error {
+	seen, err := h.Reader.Facts(ctx, Query(h, e.Wanted.Config))
+	if err != nil {
+		return err
+	}
+	return MachineEvidence(ctx, h, seen, e)
 }
 
 // ServiceEvidence gathers the state of containerd and kubelet.
@@ -84,49 +96,42 @@ func service(ctx context.Context, h *Node, unit string) (health.Service, error) 
 	if err != nil {
 		return health.Service{}, fmt.Errorf("cannot check %s: %w", unit, err)
 	}
-	s := health.Service{Active: is.Running(), PID: is.MainPID, Restarts: is.Restarts, Since: is.Since}
-	return s, nil
+	return health.Service{
+		Active: is.Running(), PID: is.MainPID, Restarts: is.Restarts, Since: is.Since,
+	}, nil
 }
 
 // WithLogs adds the services' last log lines, which are read only when something is wrong.
 func WithLogs(ctx context.Context, h *Node, e *health.Evidence) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	e.Containerd.Value.Log = h.Reader.Journal(ctx, node.ContainerdUnit, 50)
 	e.Kubelet.Value.Log = h.Reader.Journal(ctx, node.KubeletUnit, 50)
 }
 
-// ClusterEvidence gathers the cluster's answers about the node, and whether its Services are
-// reached.
-func ClusterEvidence(
-	ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence,
-) {
-	ctx, cancel := context.WithTimeout(ctx, ClusterTimeout)
+// ClusterEvidence gathers the cluster's answers about the node and its Services.
+func ClusterEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidence) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
-	client, err := access.Client(ctx, h, c, at)
+	client, err := access.Client(ctx, h, e.Wanted.Config, at)
 	if err != nil {
 		e.Probe = health.Tried(err)
 		return
 	}
 	defer client.Close()
-	if NodeEvidence(ctx, h, client, c, at, e) {
-		e.Pods = health.Answered(client.PodsOn(ctx, c.Agent.NodeName))
-		ServicesEvidence(ctx, h, client, c, e)
+	if NodeEvidence(ctx, h, client, at, e) {
+		e.Pods = health.Answered(client.PodsOn(ctx, e.Wanted.Agent.NodeName))
+		ServicesEvidence(ctx, h, client, e)
 	}
 }
 
 // ServicesEvidence is whether Services can be reached, where there is a Node.
-func ServicesEvidence(
-	ctx context.Context, h *Node, client *kube.Client, c config.Config, e *health.Evidence,
-) {
+func ServicesEvidence(ctx context.Context, h *Node, client *kube.Client, e *health.Evidence) {
 	if e.Node.OK() {
-		e.Services = health.Answered(
-			client.TryServices(ctx, c.Node.Kubelet.DNSServiceIP, h.Dial))
+		dns := e.Wanted.Node.Kubelet.DNSServiceIP
+		e.Services = health.Answered(client.TryServices(ctx, dns, h.Dial))
 	}
 }
-
-// versionStands is the time for which an API server's version that works with kubelet's stands.
-const versionStands = time.Hour
 
 // knownVersion is the version of an API server, as it said it then.
 type knownVersion struct {
@@ -136,26 +141,24 @@ type knownVersion struct {
 
 // versionEvidence asks for the API server's version, once in a while if it works with kubelet's.
 func versionEvidence(
-	ctx context.Context, h *Node, client *kube.Client, server, kubelet string,
+	ctx context.Context, h *Node, client *kube.Client, at Cluster, kubelet string,
 ) health.Answer[string] {
-	last := h.version
-	known := last.server == server && last.kubelet == kubelet
-	if known && time.Since(last.at) < versionStands {
+	if last := h.version; last.server == at.Server && last.kubelet == kubelet &&
+		time.Since(last.at) < versionStands {
 		return health.Answered(last.version, nil)
 	}
 	is := health.Answered(client.ServerVersion(ctx))
 	if is.OK() && health.Works(kubelet, is.Value) {
-		h.version = knownVersion{server, kubelet, is.Value, time.Now()}
+		h.version = knownVersion{at.Server, kubelet, is.Value, time.Now()}
 	}
 	return is
 }
 
-// NodeEvidence asks an API server for all that concerns the node, but for its pods. It reports
-// whether the API server answers: one that does not is asked only once.
+// NodeEvidence asks for all but the pods, and reports whether the API server answers.
 func NodeEvidence(
-	ctx context.Context, h *Node, client *kube.Client, c config.Config, at Cluster, e *health.Evidence,
+	ctx context.Context, h *Node, client *kube.Client, at Cluster, e *health.Evidence,
 ) bool {
-	name := c.Agent.NodeName
+	name, version := e.Wanted.Agent.NodeName, e.Wanted.Kubernetes.Version
 	e.Node = health.Answered(client.Node(ctx, name))
 	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) && !kube.Answered(e.Node.Err) {
 		return false
@@ -163,15 +166,14 @@ func NodeEvidence(
 	atOnce(ctx,
 		func(ctx context.Context) { e.Credential = health.Answered(client.WhoAmI(ctx)) },
 		func(ctx context.Context) { e.Lease = health.Answered(client.Lease(ctx, name)) },
-		func(ctx context.Context) {
-			e.ServerVersion = versionEvidence(ctx, h, client, at.Server, c.Kubernetes.Version)
-		},
+		func(ctx context.Context) { e.ServerVersion = versionEvidence(ctx, h, client, at, version) },
 	)
 	return true
 }
 
 // ProbeEvidence goes the way to the API server layer by layer, with the credential that there is.
-func ProbeEvidence(ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence) {
+func ProbeEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidence) {
+	c := e.Wanted.Config
 	target := kube.Target{Server: at.Server, CA: []byte(at.CA), Options: h.Options(c)}
 	target.Entra = c.Azure.BootstrapToken == nil
 	// With its certificate kubelet no longer needs what it joined with. An Arc identity may not
@@ -189,52 +191,45 @@ func ProbeEvidence(ctx context.Context, h *Node, c config.Config, at Cluster, e 
 }
 
 // EvidenceOf is all that is known of a node, but for its drift; known is what the running service
-// alone knows, nil when none runs. All questions are asked at once, each with a bound, so that one
-// without an answer keeps no other from being asked.
-func EvidenceOf(
-	ctx context.Context, h *Node, g *generation.Generation, known *Work,
-) health.Evidence {
-	c, at := h.Saved.ConfigOf(g), h.Saved.At()
+// alone knows. Questions are asked at once, each with a bound.
+func EvidenceOf(ctx context.Context, h *Node, known *Work) health.Evidence {
+	c, at := h.Saved.ConfigOf(cmp.Or(h.Saved.Applied, h.Saved.Live)), h.Saved.At()
 	e := NewEvidence(h, c)
 	e.Rejected, e.Waiting, e.Transition = refusal(h, known), ReadWaiting(h.Env), h.Saved.Transition
 	if p := Pause(h.Env); p != nil {
 		e.Paused = health.PauseText(p.Until, p.Reason)
 	}
-	WithServing(h, c, &e)
+	WithServing(h, &e)
 	if last, swept := Swept(h); swept {
 		e.Damaged = health.Answered(last.Damaged, nil)
 	}
 	var unseen error
 	atOnce(ctx,
-		func(ctx context.Context) { unseen = withMachine(ctx, h, c, &e) },
+		func(ctx context.Context) { unseen = withMachine(ctx, h, &e) },
 		func(ctx context.Context) { e.Metadata = metadataEvidence(ctx, h, c) },
 		func(ctx context.Context) { ServiceEvidence(ctx, h, &e) },
 		func(ctx context.Context) { e.Detector = health.Answered(service(ctx, h, node.NPDUnit)) },
-		func(ctx context.Context) { ClusterEvidence(ctx, h, c, at, &e) },
+		func(ctx context.Context) { ClusterEvidence(ctx, h, at, &e) },
 		func(ctx context.Context) { e.Arc = arcEvidence(ctx, h, c) },
 	)
 	if e.Upkeep != nil && known != nil {
 		e.Upkeep.Polls = known.Polls
 	}
-	e.Observed = health.Tried(
-		errors.Join(unseen, e.Containerd.Err, e.Kubelet.Err, e.Detector.Err))
+	e.Observed = health.Tried(errors.Join(unseen, e.Containerd.Err, e.Kubelet.Err, e.Detector.Err))
 	atOnce(ctx,
-		func(ctx context.Context) { e.Authorised = roleEvidence(ctx, h, c, at, e.Node) },
+		func(ctx context.Context) { e.Authorised = roleEvidence(ctx, h, at, &e) },
 		func(ctx context.Context) {
 			if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
-				ProbeEvidence(ctx, h, c, at, &e)
+				ProbeEvidence(ctx, h, at, &e)
 			}
 		},
 	)
 	return e
 }
 
-// answerTimeout bounds each of the questions that are asked at once.
-const answerTimeout = 10 * time.Second
-
 // atOnce asks several questions at once, and returns when each is answered or out of time.
 func atOnce(ctx context.Context, questions ...func(context.Context)) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	var all sync.WaitGroup
 	for _, ask := range questions {
@@ -244,17 +239,15 @@ func atOnce(ctx context.Context, questions ...func(context.Context)) {
 }
 
 // withMachine adds what is found on the machine. Without it conditions are Unknown.
-func withMachine(ctx context.Context, h *Node, c config.Config, e *health.Evidence) error {
-	seen, err := h.Reader.Facts(ctx, Query(h, c))
+func withMachine(ctx context.Context, h *Node, e *health.Evidence) error {
+	seen, err := h.Reader.Facts(ctx, Query(h, e.Wanted.Config))
 	if err != nil {
 		return err
 	}
-	e.Upkeep = Upkeep(ctx, h, c, h.Saved.At(), seen)
-	e.Machine, err = MachineEvidence(ctx, h, c, seen)
-	return err
+	Upkeep(ctx, h, h.Saved.At(), seen, e)
+	return MachineEvidence(ctx, h, seen, e)
 }
 
-// judge returns all conditions of a node.
 func judge(ctx context.Context, h *Node, e health.Evidence) []health.Condition {
 	conditions := health.Evaluate(health.Watch, e)
 	// Reading the journal runs a program.
@@ -279,8 +272,7 @@ func refusal(h *Node, known *Work) *health.Rejection {
 	return known.Refused
 }
 
-// withRuntime adds how containerd runs, and asks one that does whether it serves kubelet. One that
-// does not answer is asked again: by the service, with the next check.
+// withRuntime adds how containerd runs and serves kubelet, asked again without an answer.
 func withRuntime(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Containerd = health.Answered(service(ctx, h, node.ContainerdUnit))
 	if !e.Containerd.OK() || !e.Containerd.Value.Active {

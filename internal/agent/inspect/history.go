@@ -37,8 +37,7 @@ func History(ctx context.Context, a *Env) ([]history.Past, error) {
 	return m.Past(), nil
 }
 
-// Compare tells what differs between two kept generations: by default between the previous and the
-// applied one. Both are taken as they would be on this machine now.
+// Compare tells what differs between two kept generations, on this machine as it is now.
 func Compare(ctx context.Context, a *Env, from, to string) (history.Comparison, error) {
 	h, err := open(ctx, a)
 	if err != nil {
@@ -63,6 +62,4 @@ func Compare(ctx context.Context, a *Env, from, to string) (history.Comparison, 
 }
 
 // Admin is the administrator's kubeconfig that the node has already, "" for none.
-func Admin(h *Node) config.Secret {
-	return h.Saved.Secrets[h.Saved.AppliedID()].AdminKubeconfig
-}
+func Admin(h *Node) config.Secret { return h.Saved.Secrets[h.Saved.AppliedID()].AdminKubeconfig }

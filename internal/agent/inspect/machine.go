@@ -18,19 +18,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// rivals are the units of container runtimes and kubelets that would be in the way of ours.
-func rivals() []string {
-	return []string{
-		node.ContainerdUnit, node.KubeletUnit, "docker.service", "crio.service", "k3s.service",
-		"k3s-agent.service",
-	}
-}
-
-// Query asks for all that is to be known of this machine. A unit of ours is no rival, nor is one of
-// which a run that was interrupted has written no more than the file.
+// Query asks for all that is to be known of this machine. What is ours is no rival.
 func Query(h *Node, c config.Config) host.Query {
 	ledger := h.ledger.Ledger()
-	units := slices.DeleteFunc(rivals(), func(unit string) bool {
+	rivals := []string{node.ContainerdUnit, node.KubeletUnit, "docker.service", "crio.service",
+		"k3s.service", "k3s-agent.service"}
+	units := slices.DeleteFunc(rivals, func(unit string) bool {
 		_, ours := ledger.Entry(state.UnitKey(unit))
 		_, written := ledger.Entry(state.PathKey(node.UnitFile(unit)))
 		return ours || written
@@ -41,8 +34,7 @@ func Query(h *Node, c config.Config) host.Query {
 	}
 }
 
-// StandingSwap returns the swap units that are masked. They remain so as long as the machine is a
-// node: to unmask one turns swap on, and kubelet refuses to start.
+// StandingSwap returns the masked swap units: without that, kubelet refuses to start.
 func StandingSwap(h *Node) state.Desired {
 	return h.ledger.Ledger().As(func(e state.Entry) bool {
 		unit, ok := e.Ours.Resource.(state.Unit)
@@ -50,8 +42,7 @@ func StandingSwap(h *Node) state.Desired {
 	})
 }
 
-// Subnets are the pod subnets of a node: those of its configuration, else those that the cluster
-// has allocated; nil when these are not known.
+// Subnets are the configured pod subnets of a node, else those that the cluster has allocated.
 func Subnets(h *Node, c config.Config) []string {
 	switch {
 	case c.CNI.PodCIDR != "":
@@ -123,10 +114,9 @@ func metadataEvidence(
 	return health.Answered(m, nil)
 }
 
-// Upkeep returns the parts of a machine that wear out or change, as far as it can tell itself.
-func Upkeep(
-	ctx context.Context, h *Node, c config.Config, at Cluster, seen host.Facts,
-) *health.Upkeep {
+// Upkeep adds the parts of a machine that wear out or change, as far as it can tell itself.
+func Upkeep(ctx context.Context, h *Node, at Cluster, seen host.Facts, e *health.Evidence) {
+	c := e.Wanted.Config
 	u := &health.Upkeep{
 		Upkeep:    h.Reader.Upkeep(ctx, Query(h, c).Filesystems),
 		HostNames: hostNames(h, c, seen), CA: at.CA,
@@ -142,21 +132,15 @@ func Upkeep(
 	if sp := principal(c); sp != nil {
 		u.Principal = health.Answered(access.PrincipalValidity(*sp))
 	}
-	return u
+	e.Upkeep = u
 }
 
-// hostNames are the names of the machine where kubelet takes its Node's from them, as it does where
-// the two agreed when the node was rendered.
+// hostNames are the names of a machine from which kubelet takes its Node's.
 func hostNames(h *Node, c config.Config, seen host.Facts) []string {
 	g := cmp.Or(h.Saved.Applied, h.Saved.Live)
 	if g == nil || g.Facts.Renames(c.Agent.NodeName) {
 		return nil
 	}
-	var names []string
-	for _, name := range []string{seen.HostName, seen.StaticName} {
-		if name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
+	return slices.DeleteFunc([]string{seen.HostName, seen.StaticName},
+		func(name string) bool { return name == "" })
 }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -94,7 +92,6 @@ func (s Status) Healthy() bool {
 // StatusFile is where the daemon keeps the status that it found last.
 const StatusFile = saved.RunDir + "/status.json"
 
-// stateOf is the state of a node.
 func stateOf(s Status) State {
 	switch {
 	case !s.Joined:
@@ -113,8 +110,8 @@ type joiningError string
 func (e joiningError) Error() string      { return string(e) }
 func (joiningError) Is(target error) bool { return target == ErrNoNode }
 
-// ReadStatus checks the node now. It changes nothing. Of a machine that is not a node (ErrNoNode) it
-// returns the state alone, and the transition that makes it one.
+// ReadStatus checks the node now. Of a machine that is no node (ErrNoNode) it returns the state
+// alone, and the transition that makes it one.
 func ReadStatus(ctx context.Context, a *Env) (Status, error) {
 	h, err := open(ctx, a)
 	if err != nil {
@@ -144,7 +141,7 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 	g := cmp.Or(h.Saved.Applied, h.Saved.Live)
 	c := g.Config
 	plan, unseen := MachineDrift(ctx, h) // first: it needs no network
-	e := EvidenceOf(ctx, h, g, known)
+	e := EvidenceOf(ctx, h, known)
 	drift := WithDrift(ctx, h, &e, plan, unseen, known)
 	var pending []state.Line
 	if changing(h) {
@@ -162,12 +159,16 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 		CNI: c.CNI.Version, NPD: c.NPD.Version, DriftPolicy: c.Agent.DriftPolicy,
 		PodCIDRs: h.Saved.Bindings.PodCIDRs, Drift: drift, Pending: pending,
 		Transition: h.Saved.Transition,
-		Rejected:   h.Saved.Rejected, CheckedAt: Now().UTC().Truncate(time.Second),
+		Rejected:   h.Saved.Rejected, CheckedAt: time.Now().UTC().Truncate(time.Second),
 		ConfigVersion: AppliedResource(h.Env).ConfigVersion, Certificates: expiries(h, c),
 		Units: running(e),
 	}
-	if e.Node.Err == nil {
-		s.Runs = versionsOf(e.Node.Value)
+	if i := e.Node.Value.Status.NodeInfo; e.Node.Err == nil {
+		s.Runs = Versions{
+			Kubelet:    strings.TrimPrefix(i.KubeletVersion, "v"),
+			Containerd: strings.TrimPrefix(i.ContainerRuntimeVersion, "containerd://"),
+			Kernel:     i.KernelVersion, OS: i.OSImage,
+		}
 	}
 	s.Conditions = judge(ctx, h, e)
 	for _, condition := range s.Conditions {
@@ -193,8 +194,7 @@ func running(e health.Evidence) []Running {
 	return units
 }
 
-// isComparable reports whether the machine is compared with what was applied: while a join is under
-// way there is nothing to compare with.
+// isComparable reports whether there is an applied node to compare with.
 func isComparable(h *Node) bool {
 	return h.Saved.Applied != nil && h.Saved.Applied.Config.Agent.DetectsDrift()
 }
@@ -220,22 +220,18 @@ func compared(h *Node) *generation.Generation {
 	return h.Saved.Applied
 }
 
-// comparing bounds the comparison of the machine with the applied node, but for its packages.
-const comparing = 10 * time.Second
-
-// MachineDrift returns what differs on the machine from the node that it is to be, as far as it
-// could be observed in time; the error says what could not.
+// MachineDrift returns what differs on the machine, and why not all was observed in time.
 func MachineDrift(ctx context.Context, h *Node) (state.Plan, error) {
 	if !isComparable(h) {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*comparing)
+	ctx, cancel := context.WithTimeout(ctx, 2*AnswerTimeout)
 	defer cancel()
-	return DriftPlan(ctx, h, compared(h), comparing)
+	return DriftPlan(ctx, h, compared(h), AnswerTimeout)
 }
 
-// WithDrift adds to the evidence how the machine and its Node, as seen, differ from what they are
-// to be, and lists what to tell: plan is what was found on the machine, unseen why not all was.
+// WithDrift adds the drift of the machine (plan; unseen says what is not in it) and of its Node to
+// the evidence, and returns what to tell.
 func WithDrift(
 	ctx context.Context, h *Node, e *health.Evidence, plan state.Plan, unseen error, known *Work,
 ) []state.Line {
@@ -264,14 +260,4 @@ type Versions struct {
 	Containerd string `json:"containerd,omitempty"`
 	Kernel     string `json:"kernel,omitempty"`
 	OS         string `json:"os,omitempty"`
-}
-
-// versionsOf reads the versions from a Node.
-func versionsOf(n corev1.Node) Versions {
-	i := n.Status.NodeInfo
-	return Versions{
-		Kubelet:    strings.TrimPrefix(i.KubeletVersion, "v"),
-		Containerd: strings.TrimPrefix(i.ContainerRuntimeVersion, "containerd://"),
-		Kernel:     i.KernelVersion, OS: i.OSImage,
-	}
 }

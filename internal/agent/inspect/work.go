@@ -19,12 +19,10 @@ type Work struct {
 	Version string    `json:"version"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	// Job names the worker's task (rest, reconcile, check, repair, leave) and since when; Doing
-	// says more of it.
-	Job   string    `json:"job"`
-	Since time.Time `json:"since"`
-	Doing string    `json:"doing,omitempty"`
-	// Checked is when the node was checked last.
+	// Job is rest, reconcile, check, repair or leave, and since when; Doing says more of it.
+	Job     string    `json:"job"`
+	Since   time.Time `json:"since"`
+	Doing   string    `json:"doing,omitempty"`
 	Checked time.Time `json:"checked,omitzero"`
 	// Polls describes the polls of the provider; nil when it is not polled.
 	Polls *health.Polls `json:"polls,omitempty"`
@@ -83,9 +81,7 @@ func Working(ctx context.Context, a *Env) *Work {
 // WaitingFile is below RunDir: a machine that has booted waits for nothing.
 const WaitingFile = "waiting.json"
 
-func volatile(a *Env) apply.Records {
-	return apply.Records{Files: a.Reader, Dir: saved.RunDir}
-}
+func volatile(a *Env) apply.Records { return apply.Records{Files: a.Reader, Dir: saved.RunDir} }
 
 // ReadWaiting returns why a change waits; nil when none does.
 func ReadWaiting(a *Env) *health.Waiting {
@@ -102,7 +98,7 @@ func ReadWaiting(a *Env) *health.Waiting {
 
 // Pause returns the pause of a machine; nil for none.
 func Pause(a *Env) *saved.Pause {
-	p, err := a.Records().Pause(Now())
+	p, err := a.Records().Pause(time.Now())
 	if err != nil {
 		a.Log.Warn("cannot read whether the machine is paused", "error", err)
 	}

@@ -2,6 +2,11 @@ package saved
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -32,9 +37,7 @@ type Keys struct {
 	Writing *sync.Mutex
 }
 
-// MachineKey returns the key, which is made on the first call. A new key is on disk before it is
-// used: a key that a provider knows is never lost to a crash. The directory is there: a bundle, or
-// the node's records, are in it.
+// MachineKey returns the key. It is made once, and on disk before a provider knows it.
 func (k Keys) MachineKey(ctx context.Context) (*machinekey.Key, error) {
 	k.Writing.Lock()
 	defer k.Writing.Unlock()
@@ -79,4 +82,40 @@ func (r Records) Joining() (config.Joining, error) {
 		return config.Joining{}, err
 	}
 	return config.JoiningOf(bundle), nil
+}
+
+// BootFile is the id of the machine's boot, below RunDir, which no reboot or copied disk has.
+const BootFile = "boot-id"
+
+// BootID returns the id of the machine's boot, which the first process makes.
+func (k Keys) BootID() (string, error) {
+	name := filepath.Join(k.RunDir, BootFile)
+	id, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = k.makeBootID(name); err == nil {
+			id, err = os.ReadFile(name)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot tell the boots of the machine apart: %w", err)
+	}
+	return string(id), nil
+}
+
+// makeBootID writes an id, unless another process is faster: two in one boot would be two machines.
+func (k Keys) makeBootID(name string) (err error) {
+	if err := os.MkdirAll(k.RunDir, 0o700); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(k.RunDir, ".boot-*") // 0600
+	if err != nil {
+		return err
+	}
+	_, err = temp.WriteString(machinekey.NewBoot())
+	if err = errors.Join(err, temp.Close()); err == nil {
+		if err = os.Link(temp.Name(), name); errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
+	}
+	return errors.Join(err, os.Remove(temp.Name()))
 }

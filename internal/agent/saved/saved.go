@@ -6,6 +6,7 @@ package saved
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -14,24 +15,18 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/history"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// The directories of the agent.
+// The directories of the agent, the locks below RunDir (one command works at a time, and one daemon
+// watches), and the files below StateDir, beside the generations.
 const (
-	StateDir = config.StateDir
-	RunDir   = config.RunDir
-)
-
-// The locks below RunDir: one command works at a time, and one daemon watches.
-const (
+	StateDir       = config.StateDir
+	RunDir         = config.RunDir
 	LockFile       = "lock"
 	DaemonLockFile = "daemon.lock"
-)
-
-// The files below StateDir, beside the generations.
-const (
 	LedgerFile     = "ledger.json"
 	NodeLedgerFile = "node-ledger.json"
 	BindingsFile   = "bindings.json"
@@ -96,13 +91,15 @@ func (s *State) Read(ctx context.Context) error {
 	if s.Live, err = s.Generations.Read(ctx, generation.Live); err != nil {
 		return err
 	}
-	if s.Applied, err = s.readApplied(ctx); err != nil {
+	if s.Applied, err = s.Generations.Read(ctx, generation.Applied); err != nil {
 		return err
 	}
-	if err := s.ReadSecrets(); err != nil {
-		return err
+	if s.Live != nil && s.Live.ID == s.AppliedID() {
+		s.Applied = s.Live
 	}
-	for name, v := range map[string]any{BindingsFile: &s.Bindings, RejectedFile: &s.Rejected} {
+	for name, v := range map[string]any{
+		SecretsFile: &s.Secrets, BindingsFile: &s.Bindings, RejectedFile: &s.Rejected,
+	} {
 		if _, err := s.Load(name, v); err != nil {
 			return err
 		}
@@ -113,19 +110,6 @@ func (s *State) Read(ctx context.Context) error {
 		s.Transition = &t
 	}
 	return err
-}
-
-// readApplied reads the applied generation; mostly it is the live one.
-func (s *State) readApplied(ctx context.Context) (*generation.Generation, error) {
-	id, err := s.Generations.Target(ctx, generation.Applied)
-	if err != nil || id == "" {
-		return nil, err
-	}
-	if s.Live != nil && s.Live.ID == id {
-		return s.Live, nil
-	}
-	g, err := s.Generations.Load(id)
-	return &g, err
 }
 
 // AppliedID returns the id of the applied generation; "" without one.
@@ -162,8 +146,7 @@ func (s *Store) SaveTransition(ctx context.Context, t transition.Transition) err
 	return s.Save(ctx, TransitionFile, t)
 }
 
-// ClearTransition removes the record of a transition. The generation that it was to lead to, and
-// has not, keeps no secret.
+// ClearTransition removes the record of a transition, and the secrets of what it has not led to.
 func (s *Store) ClearTransition(ctx context.Context) error {
 	s.Transition = nil
 	if err := s.Remove(ctx, TransitionFile); err != nil {
@@ -224,4 +207,57 @@ func (s *Store) Forgive(ctx context.Context, received string) error {
 	}
 	s.Rejected = rest
 	return s.Save(ctx, RejectedFile, rest)
+}
+
+// Bindings are those that the node was last proved with, and the cluster's identity.
+type Bindings struct {
+	node.Bindings
+	// ClusterUID is the uid of the Service default/kubernetes: it stays when address and CA change.
+	ClusterUID string `json:"clusterUID,omitempty"`
+	// FormerCA is the part of CA that was current before the last rotation. The next one drops it.
+	FormerCA string `json:"formerCA,omitempty"`
+	// Answered is the generation in whose manner the provider has answered last, if not the
+	// applied.
+	Answered string `json:"answered,omitempty"`
+}
+
+// SaveBindings writes the bindings.
+func (s *Store) SaveBindings(ctx context.Context) error {
+	return s.Save(ctx, BindingsFile, s.Bindings)
+}
+
+// CurrentCA returns the CA without the former one.
+func (b Bindings) CurrentCA() string { return kube.Without(b.CA, b.FormerCA) }
+
+// NextFormerCA returns the former CA once another is proved; "" if only the order is another.
+func (b Bindings) NextFormerCA(proved string) string {
+	switch {
+	case proved == b.CA:
+		return b.FormerCA
+	case kube.Without(proved, b.CA) == "":
+		return ""
+	}
+	return b.CurrentCA()
+}
+
+// Secrets are the credentials of generations, by id, in one file apart from everything else.
+type Secrets map[string]config.Credentials
+
+// SaveSecrets writes the credentials of all generations, or removes the file without any.
+func (s *Store) SaveSecrets(ctx context.Context) error {
+	list := make(map[string]json.RawMessage)
+	for id, c := range s.Secrets {
+		if c == (config.Credentials{}) {
+			continue
+		}
+		clear, err := c.Reveal()
+		if err != nil {
+			return err
+		}
+		list[id] = clear
+	}
+	if len(list) == 0 {
+		return s.Remove(ctx, SecretsFile)
+	}
+	return s.Save(ctx, SecretsFile, list)
 }

@@ -2,17 +2,21 @@ package saved
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/policy"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// BundleFile is the configuration that a resource provider has delivered last, with its secrets:
-// while it exists, it is the machine's configuration.
+// BundleFile is the configuration that a provider has delivered last, with its secrets.
 const BundleFile = StateDir + "/bundle.json"
 
 // Records are the records below StateDir, to be read.
@@ -80,8 +84,7 @@ func (w Writer) SetURL(ctx context.Context, digest string) error {
 	return w.Save(ctx, SourceFile, from)
 }
 
-// Forget has the versions forgotten that were received and applied last, if any, and returns them.
-// They remain what the machine runs on.
+// Forget has the versions forgotten that were received and applied last, and returns them.
 func (w Writer) Forget(ctx context.Context) ([]config.Resource, error) {
 	from, err := w.Records().Source()
 	if err != nil {
@@ -138,4 +141,106 @@ func (w Writer) KeepBundle(ctx context.Context, bundle []byte, says config.Confi
 		return err
 	}
 	return w.Write(ctx, path.Base(BundleFile), string(bundle))
+}
+
+// The files for people and scripts, which are written from the records and never read, but for
+// JoinFile, whose presence tells a machine that has lost its ledger. SetApplied writes VersionFile.
+const (
+	currentFile  = "current-config.json"
+	appliedFile  = "applied-config.json"
+	previousFile = "previous-config.json"
+	JoinFile     = "join-state.json"
+	VersionFile  = "config-version.txt"
+)
+
+// JoinState describes the machine's membership of its cluster.
+type JoinState struct {
+	NodeName string `json:"nodeName"`
+	Server   string `json:"server"`
+	CASHA256 string `json:"caSHA256"`
+	// Joined reports that the Node was Ready once.
+	Joined bool `json:"joined"`
+}
+
+// shown is a configuration as people and scripts read it, without its secrets.
+type shown struct {
+	Generation string `json:"generation,omitempty"`
+	Config     any    `json:"config"`
+}
+
+func (s *Store) publish(ctx context.Context, name string, g *generation.Generation) error {
+	if g == nil {
+		return s.Remove(ctx, name)
+	}
+	return s.Save(ctx, name, shown{Generation: g.ID, Config: g.Config})
+}
+
+// PublishCurrent writes the wanted configuration, unless KeepBundle has written a delivered one.
+func (s *Store) PublishCurrent(ctx context.Context, g *generation.Generation) error {
+	if bundle, err := s.Writer.Records().Bundle(); bundle != nil || err != nil {
+		return err
+	}
+	return s.publish(ctx, currentFile, g)
+}
+
+// PublishApplied writes the configurations that were proved last and before that.
+func (s *Store) PublishApplied(ctx context.Context) error {
+	previous, err := s.Generations.Read(ctx, generation.Previous)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.PublishCurrent(ctx, s.Applied), s.publish(ctx, appliedFile, s.Applied),
+		s.publish(ctx, previousFile, previous), s.PublishJoin(ctx, s.Applied.Config.Agent.NodeName))
+}
+
+// PublishJoin writes what the machine is to its cluster.
+func (s *Store) PublishJoin(ctx context.Context, nodeName string) error {
+	return s.Save(ctx, JoinFile, JoinState{
+		NodeName: nodeName, Server: s.Bindings.Server,
+		CASHA256: state.Digest(s.Bindings.CA), Joined: s.Bindings.Joined,
+	})
+}
+
+// Policy limits what a provider may do with a machine.
+type Policy = policy.Policy
+
+// PolicyFile is the file with the policy, which the agent never writes.
+const PolicyFile = policy.File
+
+// ReadPolicy reads the policy; trusted says whether only root can change the file at path.
+func ReadPolicy(files apply.Files, path string, trusted func(path string) error) (Policy, error) {
+	// Asked before the file is opened: if only root can change it now, only root can until then.
+	untrusted := trusted(path)
+	data, err := files.ReadFile(PolicyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Policy{}, nil
+	}
+	var p Policy
+	if err = errors.Join(untrusted, err); err == nil {
+		p, err = policy.Parse(data)
+	}
+	if err != nil {
+		return Policy{}, fmt.Errorf("cannot use the policy %s:\n%w", PolicyFile, err)
+	}
+	return p, nil
+}
+
+// PauseFile is the pause of a machine, below StateDir.
+const PauseFile = "pause.json"
+
+// Pause is a time in which the agent begins no change and no repair by itself.
+type Pause struct {
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// Pause returns the pause at a time; nil for none.
+func (r Records) Pause(now time.Time) (*Pause, error) {
+	var p Pause
+	found, err := r.Load(PauseFile, &p)
+	if err != nil || !found || !now.Before(p.Until) {
+		return nil, err
+	}
+	return &p, nil
 }

@@ -37,21 +37,19 @@ type Following struct {
 	// before is the configuration that the machine is to run on, as it was when the service began.
 	before            config.Config
 	received, deleted chan struct{}
-	// questions has the diagnosis that the provider asks for.
-	questions chan question
-	tokens    *follow.Tokens
-	signer    *follow.Signer
-	// unusable is the last offer if it cannot be used, judged what that was decided by; under mu.
+	questions         chan question
+	tokens            *follow.Tokens
+	signer            *follow.Signer
+	// mu guards what follows: unusable is the last offer if it cannot be used, judged what that was
+	// decided by.
 	mu       sync.Mutex
 	unusable *agentapi.FailedConfig
 	judged   string
-	// ways holds the ways to ask the provider, and again restarts that; under mu.
-	ways  follow.Ways
-	again context.CancelFunc
+	ways     follow.Ways
+	again    context.CancelFunc // asks the provider anew, as ways say
 }
 
-// settle has the provider be asked as the configuration says that the node runs on now, whichever
-// command has applied it. Once it has answered, the former way to it is forgotten.
+// settle has the provider be asked as the node is configured now, and forgets the former way.
 func (f *Following) settle(ctx context.Context, h *change.Home) {
 	answered := f.change(follow.MannerOf(f.configOf(h)), change.FormerManner(h))
 	if !answered || h.Saved.Bindings.Answered == "" {
@@ -76,8 +74,7 @@ func (f *Following) change(current, former follow.Manner) bool {
 	return false
 }
 
-// forgetFormer forgets the former way to the provider, and erases its secret. While another command
-// works, or has changed the way, that waits for the next check.
+// forgetFormer forgets the former way to the provider and its secret, else the next check.
 func (f *Following) forgetFormer(ctx context.Context) error {
 	h, err := change.OpenLocked(ctx, f.agent, "agent")
 	if change.Verdict(err).Kind == transition.Busy {
@@ -124,11 +121,17 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	}
 	return &follow.Follower{
 		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
-		Interval: m.Interval, Told: f.polled, Root: func() []byte { return rootOf(f.agent) },
+		Interval: m.Interval, Told: f.polled, Root: func() []byte {
+			joined, err := f.agent.Records().Joining()
+			if err != nil {
+				f.agent.Log.Warn("cannot read the root certificate that this machine trusts", "error", err)
+			}
+			return joined.Root
+		},
 	}, within
 }
 
-// polled takes in how a poll has ended, and has the other way begin when it is time for that.
+// polled takes in how a poll has ended; the other way may have to begin.
 func (f *Following) polled(answer follow.Answer, err error, pause time.Duration) {
 	f.askDiagnosis(answer)
 	f.mu.Lock()
@@ -148,8 +151,7 @@ func (f *Following) polled(answer follow.Answer, err error, pause time.Duration)
 	}
 }
 
-// rules identifies what people on this machine have decided about offers, but for the configuration:
-// with another decision an offer that was refused is judged again.
+// rules identifies what people here have decided about offers, which are judged again then.
 func rules(a *change.Agent) string {
 	text, err := a.ReadFile(saved.PolicyFile)
 	untrusted := a.TrustedFile(a.Path(saved.PolicyFile))
@@ -157,8 +159,7 @@ func rules(a *change.Agent) string {
 	return fmt.Sprint(string(text), err, untrusted, from.Forgotten, wrong)
 }
 
-// Follow returns how this machine follows the resource that its configuration is from, as what it
-// runs on says; nil when it is from none.
+// Follow returns how this machine follows its resource; nil when it has none.
 func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *Following {
 	is := change.ResourceOf(a, in)
 	if is.UID == "" {
@@ -183,7 +184,7 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 	return f
 }
 
-// Received tells that another configuration is on disk, or that the one which waits may be applied.
+// Received tells that the configuration on disk is another, or may be applied now.
 func (f *Following) Received() <-chan struct{} {
 	if f == nil {
 		return nil
@@ -199,7 +200,6 @@ func (f *Following) Gone() <-chan struct{} {
 	return f.deleted
 }
 
-// told receives the status of the node, and reports it.
 func (f *Following) told(s inspect.Status) {
 	if f == nil {
 		return
@@ -225,7 +225,7 @@ func (f *Following) Unusable(version string, why error) {
 		f.unusable = nil
 		return
 	}
-	at := inspect.Now().UTC().Truncate(time.Second)
+	at := time.Now().UTC().Truncate(time.Second)
 	failed := &agentapi.FailedConfig{
 		Version: version, Reason: "NotUsable", Message: health.Clip(why.Error(), 4*reportText), At: &at,
 	}
@@ -275,7 +275,7 @@ func (f *Following) Run(ctx context.Context) {
 	}
 }
 
-// tell says something that has to be known once.
+// tell tells who watches this service what a check has found.
 func tell(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
@@ -283,8 +283,7 @@ func tell(to chan<- struct{}) {
 	}
 }
 
-// token is one of the node's identity in Azure. It is that of the configuration which the node runs
-// on, if it can be: one that was received and not proved yet may have a wrong secret.
+// token is one of the identity that the node runs on, as a received one may be wrong.
 func (f *Following) token(ctx context.Context) (string, error) {
 	f.mu.Lock()
 	c := f.ways.Asked.Config
@@ -292,9 +291,7 @@ func (f *Following) token(ctx context.Context) (string, error) {
 	return f.tokens.Token(ctx, c)
 }
 
-// configOf returns the configuration that the node runs on, with its credentials. While that is
-// from no provider, or there is nothing yet, it returns the configuration that a provider has
-// delivered.
+// configOf returns the node's configuration, or one delivered to a node that is from a file.
 func (f *Following) configOf(h *change.Home) config.Config {
 	if h.Saved.Applied == nil || inspect.AppliedResource(h.Node.Env) == (config.Resource{}) {
 		return f.before
@@ -310,7 +307,7 @@ func (f *Following) Offers() (received, applied follow.Offer) {
 	}
 	offer := func(r config.Resource) follow.Offer {
 		if slices.Contains(from.Forgotten, r) {
-			return follow.Offer{UID: r.UID}
+			r = config.Resource{UID: r.UID}
 		}
 		return offerOf(r)
 	}
@@ -339,36 +336,25 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 	if _, untrusted := errors.AsType[*follow.UntrustedError](err); untrusted {
 		return nil, follow.Offer{}, err
 	}
-	if err != nil {
-		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
+	if err == nil && !strings.EqualFold(resource.ID, f.Resource.ID) {
+		err = errors.New("it does not say that it is of " + f.Resource.ID)
 	}
-	if !strings.EqualFold(resource.ID, f.Resource.ID) {
-		return nil, follow.Offer{}, &follow.UnusableError{
-			Err: errors.New("it does not say that it is of " + f.Resource.ID)}
-	}
-	if now := inspect.Now(); now.After(proof.Until) {
+	if err == nil && time.Now().After(proof.Until) {
 		f.agent.Log.Warn("the certificate of the provider's key has expired; its operator replaces "+
 			"the key with `flexnode-rp keys`", "expired", proof.Until, "signed", proof.Signed)
 	}
-	if bundle, err = config.WithToken(bundle, token); err != nil {
+	if err == nil {
+		bundle, err = config.WithToken(bundle, token)
+	}
+	if err != nil {
 		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
 	}
 	bundle, err = config.WithJoining(bundle, joined)
 	return bundle, offerOf(resource), err
 }
 
-// rootOf returns the root certificate that a machine trusts; nil for none.
-func rootOf(a *change.Agent) []byte {
-	joined, err := a.Records().Joining()
-	if err != nil {
-		a.Log.Warn("cannot read the root certificate that this machine trusts", "error", err)
-	}
-	return joined.Root
-}
-
-// spentToken is the bootstrap token that the node has joined with and needs no more, as it has its
-// certificate; "" for a node that needs one, or never did. It remains in the configuration, which
-// with another one would be another.
+// spentToken is the bootstrap token that a node with a certificate needs no more, else "". It
+// remains in the configuration, which with another token would be another.
 func spentToken(ctx context.Context, a *change.Agent) (config.Secret, error) {
 	h, err := change.OpenReadOnly(ctx, a)
 	if err != nil || !change.Credentialed(h) {
@@ -382,7 +368,8 @@ func spentToken(ctx context.Context, a *change.Agent) (config.Secret, error) {
 }
 
 // Receive implements follow.Machine. Whether the configuration works is found out when it is
-// applied; one that cannot be read, or is of another node, is not received at all.
+// applied. It needs no lock: the file is written as a whole, and beside a daemon only a person with
+// a URL writes it.
 func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 	before, err := inspect.Applied(ctx, &f.agent.Env)
 	if err != nil {
@@ -393,35 +380,27 @@ func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 	if err != nil {
 		return &follow.UnusableError{Err: err}
 	}
-	err = receiveNext(ctx, f.agent, bundle, read.Config)
+	h, err := change.OpenReadOnly(ctx, f.agent)
+	if err != nil {
+		return err
+	}
+	err = change.Accept(h, read.Config)
 	_, other := errors.AsType[*change.OtherNodeError](err)
 	if _, refused := errors.AsType[*change.PolicyError](err); other || refused {
 		return &follow.UnusableError{Err: err}
 	}
+	if err == nil {
+		f.agent.Bundle.Lock()
+		err = h.Store.KeepBundle(ctx, bundle, read.Config)
+		f.agent.Bundle.Unlock()
+	}
 	if err != nil {
 		return err
 	}
-	f.mu.Lock()
-	f.unusable = nil
-	f.mu.Unlock()
+	f.Unusable("", nil)
 	f.agent.Log.Info("configuration received", "version", read.Resource.ConfigVersion)
 	tell(f.received)
 	return nil
-}
-
-// receiveNext puts the next configuration of a node on disk. It needs no lock: the file is written
-// as a whole, and while a daemon runs only a person with a URL writes it too.
-func receiveNext(ctx context.Context, a *change.Agent, bundle []byte, c config.Config) error {
-	h, err := change.OpenReadOnly(ctx, a)
-	if err != nil {
-		return err
-	}
-	if err := change.Accept(h, c); err != nil {
-		return err
-	}
-	a.Bundle.Lock()
-	defer a.Bundle.Unlock()
-	return h.Store.KeepBundle(ctx, bundle, c)
 }
 
 // Deleted implements follow.Machine. With a policy that cannot be used, a person is waited for.
@@ -429,11 +408,9 @@ func (f *Following) Deleted() (leaves bool) {
 	limits, err := change.Policy(f.agent)
 	if err != nil {
 		f.agent.Log.Error("the machine is not given back before a person confirms it", "error", err)
-		kept(f.live, health.DeletionWaits)
-		return false
 	}
 	switch {
-	case limits.Confirms():
+	case err != nil, limits.Confirms():
 		kept(f.live, health.DeletionWaits)
 	case limits.Keeps():
 		kept(f.live, health.RefusedByPolicy)

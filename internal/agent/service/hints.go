@@ -24,7 +24,7 @@ const (
 )
 
 // Changed calls back whenever something happens to what the applied node is made of, until ctx
-// ends: a file that is changed, a unit that ends. It is a hint to look, and finds nothing itself.
+// ends. It is a hint to look, and finds nothing itself.
 func Changed(ctx context.Context, a *change.Agent, hint func(string)) {
 	applied := path.Join(saved.StateDir, "applied")
 	for pause := time.Duration(0); wait.Sleep(ctx, pause); {
@@ -49,7 +49,7 @@ func Deleted(ctx context.Context, a *change.Agent, hint func(string)) {
 	const what = "the Node object was deleted"
 	pauses, told := wait.Backoff{Base: watchFirst, Max: watchMost}, false
 	for pause := time.Duration(0); wait.Sleep(ctx, pause); {
-		began := inspect.Now()
+		began := time.Now()
 		err := inspect.WaitDeleted(ctx, &a.Env)
 		switch {
 		case err == nil:

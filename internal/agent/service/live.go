@@ -19,7 +19,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// maxEvents limits the number of kept events.
 const maxEvents = 20
 
 // Live holds the work and the counters of the running service. All methods may be called by many
@@ -38,13 +37,12 @@ type Live struct {
 
 // NewLive begins to count.
 func NewLive(version string) *Live {
-	began := inspect.Now()
+	began := time.Now()
 	return &Live{counts: map[string][]metrics.Sample{}, work: inspect.Work{
 		Version: version, PID: os.Getpid(), Started: began, Job: "rest", Since: began,
 	}}
 }
 
-// update changes what is known.
 func (l *Live) update(change func()) {
 	if l == nil {
 		return
@@ -71,7 +69,7 @@ func (l *Live) count(name, suffix string, by float64, labels ...string) {
 // Job receives from the daemon what its worker does.
 func (l *Live) Job(j daemon.Job) {
 	l.update(func() {
-		l.work.Job, l.work.Since, l.work.Doing = string(j.Kind), inspect.Now(), ""
+		l.work.Job, l.work.Since, l.work.Doing = string(j.Kind), time.Now(), ""
 		if !j.Ended {
 			return
 		}
@@ -111,9 +109,8 @@ func (l *Live) Attach(a *change.Agent) {
 	}
 }
 
-// polled takes in an answer of the provider.
 func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
-	asked := inspect.Now()
+	asked := time.Now()
 	l.update(func() {
 		p := *cmp.Or(l.work.Polls, &health.Polls{First: asked})
 		p.Last, p.Next, p.Result, p.Error = asked, asked.Add(next), "unchanged", ""
@@ -149,16 +146,14 @@ func kept(l *Live, reason string) {
 	})
 }
 
-// polling returns how the provider is asked; nil when it is not.
 func (l *Live) polling() (p *health.Polls) {
 	l.update(func() { p = l.work.Polls })
 	return p
 }
 
-// checked takes in what a check has found.
 func (l *Live) checked(s inspect.Status, known *inspect.Work) {
 	l.update(func() {
-		l.status, l.work.Checked = &s, inspect.Now()
+		l.status, l.work.Checked = &s, time.Now()
 		l.work.Exhausted, l.work.Refused = known.Exhausted, known.Refused
 	})
 }
@@ -188,7 +183,7 @@ func (l *Live) drifted(found []state.Line, gone []string) {
 
 // event keeps an event; mu is held.
 func (l *Live) event(e inspect.DriftEvent) {
-	e.At = inspect.Now().UTC().Truncate(time.Second)
+	e.At = time.Now().UTC().Truncate(time.Second)
 	events := append(l.work.Events, e)
 	l.work.Events = slices.Clone(events[max(0, len(events)-maxEvents):])
 }

@@ -26,7 +26,6 @@ func (l *Live) Metrics() (list []metrics.Family) {
 	return list
 }
 
-// family returns a metric of this program.
 func family(kind, name, help string, samples ...metrics.Sample) metrics.Family {
 	return metrics.Family{Name: "aks_flex_node_" + name, Type: kind, Help: help, Samples: samples}
 }
@@ -35,12 +34,10 @@ func gauge(name, help string, samples ...metrics.Sample) metrics.Family {
 	return family(metrics.Gauge, name, help, samples...)
 }
 
-// counted returns the metric of a counter.
 func (l *Live) counted(kind, name, help string) metrics.Family {
 	return family(kind, name, help, slices.Clone(l.counts[name])...)
 }
 
-// sample returns one with labels in turn.
 func sample(value float64, labels ...string) metrics.Sample {
 	return metrics.Sample{Labels: labels, Value: value}
 }
@@ -53,7 +50,6 @@ func seconds(at time.Time, labels ...string) []metrics.Sample {
 	return []metrics.Sample{sample(float64(at.Unix()), labels...)}
 }
 
-// ofTheNode returns what the last check has found.
 func (l *Live) ofTheNode() []metrics.Family {
 	s := l.status
 	if s == nil {
@@ -104,7 +100,6 @@ func (l *Live) ofTheNode() []metrics.Family {
 	}
 }
 
-// ofTheService returns what the service has done since it began.
 func (l *Live) ofTheService() []metrics.Family {
 	var polled []metrics.Sample
 	if p := l.work.Polls; p != nil {
@@ -128,7 +123,6 @@ func (l *Live) ofTheService() []metrics.Family {
 	}
 }
 
-// metricsAt returns what is at a path of the metrics' address.
 func (l *Live) metricsAt(path string) (kind string, body []byte) {
 	if path != "/metrics" {
 		return "", nil
@@ -168,7 +162,7 @@ func publishMetrics(ctx context.Context, l *Live, h *change.Home) error {
 	}
 	is := h.Saved.Applied.Config.Agent.Metrics
 	err := l.serveMetrics(is.Listen)
-	if l.file != "" && l.file != is.Textfile {
+	if l.file != is.Textfile {
 		err = errors.Join(err, change.RemoveMetrics(ctx, h, l.file))
 	}
 	if l.file = is.Textfile; l.file == "" {

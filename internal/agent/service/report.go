@@ -1,13 +1,20 @@
 package service
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/history"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // What a report may hold: the provider takes 8 KiB in all (docs/api.md).
@@ -18,8 +25,7 @@ const (
 	reportLog        = 1500
 )
 
-// reportOf returns the report to the provider: what runs, which versions it knows, what has
-// drifted, and the conditions that are not True.
+// reportOf returns the report to the provider, with the conditions that are not True.
 func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 	received := a.Records().BundleResource()
 	source, err := a.Records().Source()
@@ -106,6 +112,56 @@ func fit(r agentapi.Report) agentapi.Report {
 			r.Conditions = r.Conditions[:len(r.Conditions)/2]
 		default:
 			return r
+		}
+	}
+}
+
+const diagnosePause = time.Minute
+
+// never are the answers by which a provider never takes a diagnosis.
+var never = []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge}
+
+type question struct{ id, kind string }
+
+func (f *Following) askDiagnosis(answer follow.Answer) {
+	if answer.Diagnose == "" || f.Diagnose == nil {
+		return
+	}
+	select {
+	case f.questions <- question{answer.Diagnose, answer.Kind}:
+	default: // it is at work
+	}
+}
+
+// diagnose answers requests for diagnoses. The next poll has those that failed again.
+func (f *Following) diagnose(ctx context.Context) {
+	answered := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case q := <-f.questions:
+			if q.id == answered {
+				continue
+			}
+			f.agent.Log.Info("the provider asks for a diagnosis", "kind", q.kind, "id", q.id)
+			d := f.Diagnose(ctx, q.kind)
+			d.ID = q.id
+			err := f.Resource.Diagnosed(ctx, d)
+			refused, _ := errors.AsType[*follow.RefusedError](err)
+			if err == nil || refused != nil && slices.Contains(never, refused.Status) {
+				answered = q.id
+			}
+			if err != nil {
+				f.agent.Log.Warn("the diagnosis is not delivered", "kind", q.kind, "id", q.id,
+					"error", err)
+			} else {
+				f.agent.Log.Info("the provider has the diagnosis", "kind", q.kind, "id", q.id,
+					"refused", d.Refused, "bytes", len(d.SupportBundle))
+			}
+		}
+		if !wait.Sleep(ctx, diagnosePause) {
+			return
 		}
 	}
 }

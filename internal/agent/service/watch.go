@@ -49,8 +49,7 @@ type Watcher struct {
 }
 
 // Reconcile makes the machine the node that its configuration describes now, and finishes what
-// another run has left unfinished, also when the configuration cannot be read. It does nothing to a
-// node that is as configured: whether that is healthy is for a check.
+// another run has left, also when the configuration cannot be read.
 func (w *Watcher) Reconcile(ctx context.Context) transition.Outcome {
 	o := change.Verdict(w.reconcile(ctx))
 	switch {
@@ -59,7 +58,7 @@ func (w *Watcher) Reconcile(ctx context.Context) transition.Outcome {
 	case o.Kind == transition.Refused && (w.refused == nil || w.refused.Reason != o.Err.Error()):
 		_, policy := errors.AsType[*change.PolicyError](o.Err)
 		w.refused = &health.Rejection{
-			Version: "file", Reason: o.Err.Error(), At: inspect.Now(), ByPolicy: policy,
+			Version: "file", Reason: o.Err.Error(), At: time.Now(), ByPolicy: policy,
 		}
 	}
 	return o
@@ -80,8 +79,7 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	var unfollowed error
 	if h.Saved.Transition == nil && h.Saved.Applied != nil {
 		followed := false
-		followed, unfollowed = change.FollowCluster(ctx, h)
-		if followed {
+		if followed, unfollowed = change.FollowCluster(ctx, h); followed {
 			again, err := change.OpenReadOnly(ctx, w.Agent)
 			if err != nil {
 				return errors.Join(unfollowed, err)
@@ -116,7 +114,6 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	return err
 }
 
-// leadTo leads the machine to a target.
 func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) error {
 	w.Agent.Blocked = func(why error) { // no check comes before the drain has ended
 		change.NoteWaiting(ctx, w.Agent, t, why)
@@ -124,7 +121,7 @@ func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) e
 			w.Agent.Log.Warn("cannot report what blocks the drain", "error", err)
 		}
 	}
-	err := change.Reconcile(ctx, h, "agent", t, change.Shown(w.Agent))
+	err := change.Reconcile(ctx, h, "agent", t)
 	if errors.Is(err, transition.ErrSuperseded) {
 		w.node = true // it was on its way when another verb took over
 	}
@@ -154,7 +151,6 @@ func (w *Watcher) left(h *change.Home) bool {
 	return left
 }
 
-// want notes which document is wanted now.
 func want(ctx context.Context, w *Watcher, before *change.Home, received string) error {
 	if !before.Saved.Rejected.Outdated(received) {
 		return nil
@@ -183,15 +179,12 @@ func resume(ctx context.Context, w *Watcher, before *change.Home) error {
 	case h.Saved.Transition.Kind == transition.Leave:
 		return transition.ErrSuperseded
 	}
-	return change.Settle(ctx, h, nil, false, change.Shown(w.Agent))
+	return change.Settle(ctx, h, nil, false)
 }
 
 // finishLeaving goes on with an unbootstrap that was interrupted.
 func finishLeaving(ctx context.Context, w *Watcher, t transition.Transition) error {
-	how := transition.Options{}
-	if t.Leave != nil {
-		how = *t.Leave
-	}
+	how := *cmp.Or(t.Leave, &transition.Options{})
 	if err := w.giveBack(ctx, how); err != nil {
 		return err
 	}
@@ -230,7 +223,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	found, err := w.check(ctx, exhausted)
 	if err != nil && w.last != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		s := *w.last
-		s.Conditions = health.Unchecked(s.Conditions, err, inspect.Now())
+		s.Conditions = health.Unchecked(s.Conditions, err, time.Now())
 		w.Follows.told(s)
 		w.Live.update(func() { w.Live.status = &s })
 		err = errors.Join(err, keepStatus(context.WithoutCancel(ctx), w.Agent, &s))
@@ -278,7 +271,7 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	return found, sweepStore(ctx, h) // with the time that is left; the next check tells of it
 }
 
-// keepStatus writes the status file, in which a condition is as old as its status and reason.
+// keepStatus writes the status file. A condition is as old as its status and reason.
 func keepStatus(ctx context.Context, a *change.Agent, s *inspect.Status) error {
 	var before inspect.Status
 	name, file := path.Base(inspect.StatusFile), change.VolatileWriter(a)
@@ -297,7 +290,6 @@ func untrusted(conditions []health.Condition) bool {
 	})
 }
 
-// report logs what differs from the last check.
 func (w *Watcher) report(s inspect.Status) {
 	text := summary(s)
 	if text == w.logged {
@@ -319,9 +311,7 @@ func (w *Watcher) report(s inspect.Status) {
 }
 
 // tell tells who watches this service what a check has found: a log of new drift, and metrics.
-func (w *Watcher) tell(
-	ctx context.Context, h *change.Home, s inspect.Status, known *inspect.Work,
-) {
+func (w *Watcher) tell(ctx context.Context, h *change.Home, s inspect.Status, known *inspect.Work) {
 	before, now := w.drifting, make(map[string]bool, len(s.Drift))
 	found := slices.DeleteFunc(slices.Clone(s.Drift), func(d state.Line) bool {
 		now[string(d.Key)] = true
@@ -350,7 +340,6 @@ func (w *Watcher) tell(
 	w.unpublished = unpublished
 }
 
-// summary is one line on a status.
 func summary(s inspect.Status) string {
 	text := fmt.Sprintf("Node %s ready=%q, %s", s.NodeName, s.Ready, progress.Plural(len(s.Drift),
 		"drift"))
@@ -370,7 +359,7 @@ func (w *Watcher) Repair(ctx context.Context, things []string) transition.Outcom
 // repairsFile, below RunDir, keeps when things were repaired, for the next process.
 const repairsFile = "repairs.json"
 
-// Repairs returns the daemon's budget: three repairs of one thing in an hour.
+// Repairs returns the daemon's budget.
 func Repairs(a *change.Agent) *daemon.Budget {
 	b, file := &daemon.Budget{Most: 3, Within: time.Hour}, change.VolatileWriter(a)
 	if _, err := file.Records().Load(repairsFile, &b.Done); err != nil {
@@ -382,4 +371,43 @@ func Repairs(a *change.Agent) *daemon.Budget {
 		}
 	}
 	return b
+}
+
+// sweepEvery is how often all artifacts in the store are compared with what was verified.
+const sweepEvery = 24 * time.Hour
+
+// sweepStore reads the store when due, as far as ctx allows, unless the node is being changed.
+func sweepStore(ctx context.Context, h *change.Home) error {
+	if h.Saved.Applied == nil || h.Saved.Transition != nil {
+		return nil
+	}
+	s, known := inspect.Swept(h.Node)
+	age := time.Now().Sub(s.At) // negative when the clock was set back
+	if !known || age < 0 || age >= sweepEvery {
+		s = inspect.Sweep{At: inspect.Stamp(), Generation: h.Saved.Applied.ID, Damaged: s.Damaged,
+			Left: slices.Sorted(maps.Keys(h.Saved.Applied.Facts.Store))}
+	}
+	file := change.VolatileWriter(h.Agent)
+	for first := true; len(s.Left) > 0 && ctx.Err() == nil; first = false {
+		name := s.Left[0]
+		s.Left = s.Left[1:]
+		// Noted before it is read: what ends this process is not tried again at once.
+		if err := file.Save(ctx, inspect.SweepFile, s); err != nil {
+			return err
+		}
+		damaged, err := change.Unsound(ctx, h.Node, h.Saved.Applied, name)
+		switch {
+		case err != nil && !first: // with more time
+			s.Left = append(s.Left, name)
+		case err == nil:
+			s.Damaged = slices.DeleteFunc(s.Damaged, func(n string) bool { return n == name })
+			if damaged {
+				s.Damaged = append(s.Damaged, name)
+			}
+		}
+		if err := file.Save(context.WithoutCancel(ctx), inspect.SweepFile, s); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -5,16 +5,21 @@ package support
 import (
 	"cmp"
 	"context"
+	"errors"
 	"path"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/endpoint"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
@@ -27,8 +32,7 @@ type Given struct {
 	Unprivileged bool
 }
 
-// Doctor finds out what is wrong with this machine and the way to its cluster: before, during and
-// after a join. It changes nothing, and goes as far as it can: what cannot be found out is unknown.
+// Doctor finds out what is wrong with this machine and the way to its cluster, at any time.
 func Doctor(
 	ctx context.Context, a *change.Agent, given Given, wanted func(name string) bool,
 ) []health.Diagnosis {
@@ -89,16 +93,15 @@ func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 	if given.Input != nil || given.Err != nil {
 		x.Configuration = health.Tried(given.Err)
 	}
-	p.evidence = inspect.NewEvidence(p.Home.Node, p.config)
+	p.evidence = inspect.NewEvidence(p.Node, p.config)
 	p.evidence.Examined = x
 	return p
 }
 
-// examined adds what only doctor asks the machine.
 func (p *patient) examined(ctx context.Context) {
 	x := p.evidence.Examined
 	var err error
-	query := inspect.Query(p.Home.Node, p.config)
+	query := inspect.Query(p.Node, p.config)
 	query.Firewalls = query.Firewalls && !p.given.Unprivileged
 	if p.seen, err = p.Reader.Facts(ctx, query); err != nil {
 		p.Log.Debug("cannot examine the machine", "error", err)
@@ -114,7 +117,7 @@ func (p *patient) examined(ctx context.Context) {
 		}
 	}
 	if p.Saved.Live == nil {
-		p.evidence.Upkeep = inspect.Upkeep(ctx, p.Home.Node, p.config, p.at, p.seen)
+		inspect.Upkeep(ctx, p.Node, p.at, p.seen, &p.evidence)
 	}
 }
 
@@ -135,27 +138,26 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 		p.prospect(ctx)
 		return
 	}
-	work := inspect.Working(ctx, p.Home.Node.Env)
-	p.evidence = inspect.EvidenceOf(ctx, p.Home.Node, cmp.Or(p.Saved.Applied, p.Saved.Live), work)
+	work := inspect.Working(ctx, p.Node.Env)
+	p.evidence = inspect.EvidenceOf(ctx, p.Node, work)
 	p.evidence.Examined = x
 	if !p.evidence.Probe.Asked && p.evidence.Node.Err != nil {
-		inspect.ProbeEvidence(ctx, p.Home.Node, p.config, p.at, &p.evidence)
+		inspect.ProbeEvidence(ctx, p.Node, p.at, &p.evidence)
 	}
 	if drift {
-		plan, unseen := inspect.MachineDrift(ctx, p.Home.Node)
-		inspect.WithDrift(ctx, p.Home.Node, &p.evidence, plan, unseen, work)
+		plan, unseen := inspect.MachineDrift(ctx, p.Node)
+		inspect.WithDrift(ctx, p.Node, &p.evidence, plan, unseen, work)
 	}
 }
 
 // prospect gathers the evidence of preflight, on a machine that is no node.
 func (p *patient) prospect(ctx context.Context) {
 	e, c := &p.evidence, p.config
-	e.Waiting = inspect.ReadWaiting(p.Home.Node.Env)
-	// Without it, conditions are Unknown.
-	e.Machine, _ = inspect.MachineEvidence(ctx, p.Home.Node, c, p.seen)
+	e.Waiting = inspect.ReadWaiting(p.Node.Env)
+	_ = inspect.MachineEvidence(ctx, p.Node, p.seen, e) // without it, conditions are Unknown
 	installed := func(u host.InstalledUnit) bool { return u.Name == node.KubeletUnit }
 	if p.given.Unprivileged && slices.ContainsFunc(p.seen.Units, installed) {
-		inspect.ServiceEvidence(ctx, p.Home.Node, e)
+		inspect.ServiceEvidence(ctx, p.Node, e)
 	}
 	e.Transition = p.Saved.Transition
 	if p.given.Input == nil {
@@ -172,14 +174,64 @@ func (p *patient) prospect(ctx context.Context) {
 		e.Probe = health.Tried(err)
 		return
 	}
-	inspect.ProbeEvidence(ctx, p.Home.Node, c, t.At, e)
+	inspect.ProbeEvidence(ctx, p.Node, t.At, e)
 	if e.Probe.OK() {
-		e.Credential = health.Answered("", nil)
-		if err := inspect.Allowed(ctx, p.Home.Node, c, t.At); err != nil {
-			e.Probe, e.Credential = health.Tried(err), health.Answer[string]{}
-		}
+		e.Probe = health.Tried(inspect.Allowed(ctx, p.Node, c, t.At))
+		e.Credential.Asked = e.Probe.OK()
 	}
 	if server, err := change.ServerVersion(ctx, p.Home, t); err == nil {
 		e.ServerVersion = health.Answered(server, nil)
 	}
+}
+
+// patience limits the wait for the answer of one server.
+const patience = 5 * time.Second
+
+// Endpoints lists every server that the configuration needs, and tries them. It changes nothing.
+func Endpoints(ctx context.Context, a *change.Agent, given Given) ([]health.Endpoint, error) {
+	p := diagnose(ctx, a, given)
+	if err := p.evidence.Examined.State.Err; err != nil {
+		return nil, err
+	}
+	if p.Saved.Live == nil && given.Input == nil {
+		if given.Unprivileged && given.Err == nil {
+			return nil, errors.New("cannot tell without root what this machine needs: run it with sudo, " +
+				"or name a configuration with --config")
+		}
+		return nil, cmp.Or(given.Err, inspect.ErrNoNode)
+	}
+	return p.endpoints(ctx), nil
+}
+
+// endpoints tries the servers that the configuration needs, all at once.
+func (p *patient) endpoints(ctx context.Context) []health.Endpoint {
+	var list []health.Endpoint
+	if p.Saved.Live != nil || p.given.Input != nil {
+		list = endpoint.Needed(endpoint.Asked{
+			Config: p.config, Joining: !p.Saved.Joined(), Server: p.at.Server,
+			Arch: cmp.Or(p.seen.Arch, "amd64"), Files: p.Reader,
+		})
+	}
+	var all sync.WaitGroup
+	for i := range list {
+		all.Go(func() { p.try(ctx, &list[i]) })
+	}
+	all.Wait()
+	return list
+}
+
+func (p *patient) try(ctx context.Context, e *health.Endpoint) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Patience, patience))
+	defer cancel()
+	t := kube.Target{Server: e.URL, Name: e.Purpose, Options: p.Home.Options(p.config)}
+	if e.Cluster {
+		t.CA, t.Name = []byte(p.at.CA), ""
+	}
+	if strings.Contains(e.Purpose, endpoint.Provider) {
+		t.Roots = change.ProviderRoots(p.Agent, p.config)
+	}
+	if e.URL == endpoint.Metadata {
+		t.Proxy = nil // it is on the machine's own link
+	}
+	e.Reached, e.Err = kube.Reach(ctx, t)
 }

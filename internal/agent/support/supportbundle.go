@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"filippo.io/age"
 
@@ -27,15 +28,13 @@ import (
 const JournalLines = 2000
 
 // SupportBundle writes an archive for support: how the machine is, without secrets, with so many
-// lines of each service's journal. It changes nothing on the machine, and goes on where something
-// cannot be collected: the manifest says what is not there, and why. When ctx ends, what is left is
-// left out.
+// lines of each journal. The manifest says what could not be collected, or not before ctx ended.
 func SupportBundle(
 	ctx context.Context, a *change.Agent, given Given, lines int, out io.Writer,
 ) (redact.Manifest, error) {
 	c := newCollector(ctx, a, given)
 	c.lines = lines
-	c.archive = redact.NewArchive(out, c.redactor, a.Version, inspect.Now())
+	c.archive = redact.NewArchive(out, c.redactor, a.Version, time.Now())
 	c.archive.Value("versions.json", map[string]string{
 		"aks-flex-node": c.Version, "go": runtime.Version(),
 		"platform": runtime.GOOS + "/" + runtime.GOARCH,
@@ -55,7 +54,6 @@ type collector struct {
 	lines    int // of each journal
 }
 
-// newCollector returns a collector that knows the secrets of the machine.
 func newCollector(ctx context.Context, a *change.Agent, given Given) *collector {
 	c := &collector{patient: diagnose(ctx, a, given), redactor: &redact.Redactor{}}
 	c.knowSecrets()
@@ -94,7 +92,6 @@ func (c *collector) ended(ctx context.Context, name string) bool {
 	return true
 }
 
-// judgements collects the output of status, doctor and endpoints.
 func (c *collector) judgements(ctx context.Context) {
 	all := func(string) bool { return true }
 	c.archive.Value("doctor.json", Doctor(ctx, c.Agent, c.given, all))
@@ -108,7 +105,6 @@ func (c *collector) judgements(ctx context.Context) {
 	}
 }
 
-// value adds a value, or omits it with its error.
 func (c *collector) value(name string, v any, err error) {
 	if err != nil {
 		c.archive.Omit(name, err)
@@ -117,7 +113,7 @@ func (c *collector) value(name string, v any, err error) {
 	}
 }
 
-// configurations are the configuration of now and those of the generations, which show no secret.
+// configurations are those of now and of the generations, without secrets.
 func (c *collector) configurations() {
 	if c.given.Input != nil {
 		c.archive.Value("config.json", c.given.Input.Config)
@@ -160,6 +156,7 @@ func (c *collector) texts(ctx context.Context) {
 		units + change.Service,
 		"/usr/lib/systemd/system/" + change.Service,
 	}
+	settings := []string{".conf", ".conflist", ".json", ".toml", ".yaml", ".yml", ".env"}
 	for _, record := range []string{
 		saved.LedgerFile, saved.NodeLedgerFile, saved.TransitionFile, saved.RejectedFile,
 		saved.JoinFile, saved.VersionFile, saved.BindingsFile, inspect.ArcFile, saved.HistoryFile,
@@ -175,7 +172,7 @@ func (c *collector) texts(ctx context.Context) {
 	} {
 		names, _ := c.Reader.List(dir) // a directory that is not there has no files
 		for _, name := range names {
-			if plainText(name) {
+			if slices.Contains(settings, path.Ext(name)) {
 				files = append(files, path.Join(dir, name))
 			}
 		}
@@ -191,12 +188,6 @@ func (c *collector) texts(ctx context.Context) {
 // adminFile is the kubeconfig of the cluster's administrator, which is a secret as a whole.
 func (c *collector) adminFile() string {
 	return node.AdminKubeconfigPath(c.config.Paths.Kubernetes.ConfigDir)
-}
-
-// plainText reports whether a file of a directory of settings is one of settings.
-func plainText(name string) bool {
-	return slices.Contains([]string{".conf", ".conflist", ".json", ".toml", ".yaml", ".yml", ".env"},
-		path.Ext(name))
 }
 
 // file adds one file of the machine; one that is not there is no news.
@@ -222,7 +213,6 @@ func (c *collector) file(name string) {
 	}
 }
 
-// largest limits the size of a file that is read at all.
 const largest = 16 << 20
 
 // knowSecrets finds every secret that this machine keeps: it is taken out wherever it shows.
@@ -260,19 +250,13 @@ func (c *collector) knowSecrets() {
 	}
 }
 
-// knowFile adds the secrets of a file that is there for them.
 func (c *collector) knowFile(name string) {
-	if name == "" {
-		return
+	if data, err := c.Reader.ReadFile(name); err == nil && len(data) <= 1<<20 {
+		c.knowText(data)
 	}
-	data, err := c.Reader.ReadFile(name)
-	if err != nil || len(data) > 1<<20 {
-		return
-	}
-	c.knowText(data)
 }
 
-// knowText adds the secrets of a text that is there for them.
+// knowText adds the secrets of a text.
 func (c *collector) knowText(data []byte) {
 	c.redactor.KnowText(data)
 	if cfg, err := config.Read(data, nil); err == nil {

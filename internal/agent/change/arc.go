@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -29,33 +31,25 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 	return nil
 }
 
-// introduce tells the provider as whom kubelet requests its first certificate, if it does so with an
-// identity in Azure: the provider approves the request of that identity alone.
+// introduce tells the provider whose certificate request, of an identity in Azure, to approve.
 func (w *work) introduce(ctx context.Context) error {
 	c, m := w.config, follow.MannerOf(w.config)
-	if c.Azure.BootstrapToken != nil || c.Azure.ShowsToken() || !m.Signs ||
-		access.Held(w.Home.Node, c) {
+	if c.Azure.BootstrapToken != nil || c.Azure.ShowsToken() || !m.Signs || access.Held(w.Node, c) {
 		return nil
 	}
-	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Home.Node.Env))
+	is := cmp.Or(w.Records().BundleResource(), inspect.AppliedResource(w.Node.Env))
 	if is.UID == "" {
 		return nil
 	}
-	client, err := access.JoinClient(ctx, w.Home.Node, c, w.target())
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	who, err := client.WhoAmI(ctx)
+	who, err := inspect.Ask(ctx, w.Node, access.JoinClient, c, w.target(), (*kube.Client).WhoAmI)
 	if err != nil || who == "" {
 		return err
 	}
 	return follow.Introduce(ctx, question(w.Home, is, m), who)
 }
 
-// enrolWithArc makes the machine an Arc machine whose identity is authorised in the cluster. Downloads
-// go on meanwhile. A machine that is enrolled as configured is not asked about again, unless a repair
-// enrols it again.
+// enrolWithArc makes the machine an Arc machine whose identity is authorised in the cluster, while
+// downloads go on. Once enrolled, only a repair asks about it again.
 func (w *work) enrolWithArc(ctx context.Context, t *transition.Transition) error {
 	c := w.config
 	if c.Azure.AuthMode() != config.AuthArc {
@@ -64,7 +58,9 @@ func (w *work) enrolWithArc(ctx context.Context, t *transition.Transition) error
 	known, err := askAzure(w.Home).Enrolled()
 	known = known && w.Saved.Applied != nil &&
 		reflect.DeepEqual(w.Saved.Applied.Config.Azure.Arc, c.Azure.Arc)
-	if err != nil || known && !enrolsAgain(ctx, w, t) {
+	again := t.Kind == transition.Repair &&
+		(len(t.Things) == 0 || slices.Contains(t.Things, string(inspect.ArcKey)))
+	if err != nil || known && !(again && inspect.ArcLost(ctx, w.Node)) {
 		return err
 	}
 	w.view.Advance(state.Arc)
@@ -91,21 +87,14 @@ func enrolArc(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	cache, err := access.Cache(w.Home.Node, c)
+	cache, err := access.Cache(w.Node, c)
 	if err == nil {
 		err = cache.Forget() // its tokens are of the identity that the machine had before
 	}
 	return errors.Join(err, unowned(ctx, w))
 }
 
-// enrolsAgain reports whether a repair has to enrol the machine again.
-func enrolsAgain(ctx context.Context, w *work, t *transition.Transition) bool {
-	chosen := len(t.Things) == 0 || slices.Contains(t.Things, string(inspect.ArcKey))
-	return t.Kind == transition.Repair && chosen && inspect.ArcLost(ctx, w.Home.Node)
-}
-
-// renewOnboarding gives a generation that is being joined the secret that enrols the machine as it
-// is configured now: another secret makes no other document.
+// renewOnboarding gives a generation that is being joined the present secret of Arc.
 func renewOnboarding(ctx context.Context, h *Home, id string, c config.Config) error {
 	kept, given := h.Saved.Secrets[id], c.Credentials().ClientSecret
 	if c.Azure.AuthMode() != config.AuthArc || given == "" || given == kept.ClientSecret {
@@ -116,15 +105,11 @@ func renewOnboarding(ctx context.Context, h *Home, id string, c config.Config) e
 	return h.Store.SaveSecrets(ctx)
 }
 
-// installArc installs the Arc agent, where it is not installed.
 func installArc(ctx context.Context, w *work) error {
-	plan, now, _, err := w.compare(ctx)
-	if err != nil {
+	plan, _, err := w.compare(ctx)
+	plan = slices.DeleteFunc(plan, func(c state.Change) bool { return c.Step != state.Arc || c.Undo })
+	if err != nil || len(plan) == 0 {
 		return err
-	}
-	agent := slices.DeleteFunc(now, func(item state.Item) bool { return item.Step != state.Arc })
-	if plan = plan.Only(agent.Keys()); len(plan) == 0 {
-		return nil
 	}
 	return errors.Join(w.Engine.Apply(ctx, plan), w.Store.RemoveTree(ctx, access.PackageDir))
 }
@@ -137,9 +122,67 @@ func (w *work) wait(ctx context.Context, to state.Resource) error {
 	if p, ok := to.(state.Package); !ok || p.State != state.PackageInstalled {
 		return nil
 	}
-	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, w.config))
+	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Node, w.config))
 	if err != nil {
 		return err
 	}
 	return askAzure(w.Home).Package(seen, w.view.Doing).Fetch(ctx, w.config)
+}
+
+// leaveArc takes back what the agent did in Azure Arc, as the identity that the user gave: the
+// secret that enrolled the machine may have expired. A machine whose resource was deleted gets it
+// from the provider, and reports what is left; one given back by hand reports that it has left.
+func (l *leaving) leaveArc(ctx context.Context, how transition.Options) error {
+	if how.KeepArc {
+		return nil
+	}
+	record, err := access.Record(l.Records())
+	if err != nil {
+		return err
+	}
+	as := l.config
+	if l.given != nil && (l.given.Azure.ArcEnabled() || l.given.Azure.ServicePrincipal != nil) {
+		as = l.given
+	}
+	isArc := l.config != nil && l.config.Azure.AuthMode() == config.AuthArc
+	deleted := how.Deleted != "" && isArc
+	if deleted && record.Owes() {
+		as = l.withArcSecret(ctx, as)
+	}
+	err = askAzure(l.Home).Leave(ctx, as)
+	byHand := isArc && l.heard && err == nil && record.Owes() && follow.MannerOf(*l.config).Signs
+	if !deleted && !byHand {
+		return err
+	}
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+		err = fmt.Errorf("%w%s", err, record.Deletion())
+	}
+	tell := func(ctx context.Context, q follow.Question) error {
+		return follow.LeftArc(ctx, q, problem)
+	}
+	if told := l.withProvider(ctx, tell); told != nil {
+		l.Warn("%v", told)
+	}
+	return err
+}
+
+// withArcSecret adds the secret that only the provider keeps. It is never written here.
+func (l *leaving) withArcSecret(ctx context.Context, c *config.Config) *config.Config {
+	if c.Azure.ServicePrincipal == nil || c.Azure.Onboards() {
+		return c
+	}
+	credentials := c.Credentials()
+	err := l.withProvider(ctx, func(ctx context.Context, q follow.Question) (err error) {
+		credentials.ClientSecret, err = follow.ArcSecret(ctx, q)
+		return err
+	})
+	if err != nil {
+		l.Warn("%v", err)
+		return c
+	}
+	l.Conceal(credentials.ClientSecret.Reveal())
+	with := c.WithCredentials(credentials)
+	return &with
 }
