@@ -55,7 +55,6 @@ func parseRules(rules string) []savedTable {
 	return tables
 }
 
-// matchingChains lists the chains of a rule set as "nat CNI-1234".
 func matchingChains(rules, prefix string) []string {
 	var found []string
 	for _, t := range parseRules(rules) {

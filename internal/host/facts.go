@@ -116,7 +116,6 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	return f, nil
 }
 
-// network finds out about addresses, routes and what is in the way of a node's network.
 func (h *Host) network(ctx context.Context, q Query, f *Facts) error {
 	nets, err := net.InterfaceAddrs()
 	if err != nil {
@@ -158,7 +157,6 @@ func (h *Host) cpus() (int, error) {
 	return n, nil
 }
 
-// sizes finds out how much there is of everything that can be used up.
 func (h *Host) sizes(_ context.Context, q Query, f *Facts) error {
 	cpus, err := h.cpus()
 	if err != nil {
@@ -231,7 +229,6 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) (err error) {
 	return nil
 }
 
-// release reads os-release(5).
 func (h *Host) release(_ context.Context, _ Query, f *Facts) error {
 	is := h.settings("/etc/os-release", "/usr/lib/os-release")
 	if len(is) == 0 {

@@ -85,7 +85,6 @@ func (z firewalldZone) lets(r rule) bool {
 	return false
 }
 
-// has reports whether the zone has an element that is exactly the rule's.
 func (z firewalldZone) has(r rule) bool {
 	for _, p := range z.Ports {
 		if p.Port == r.what && p.Protocol == r.how {
@@ -111,7 +110,6 @@ func ends(s string) (first, last uint64, ok bool) {
 	return first, last, err1 == nil && err2 == nil
 }
 
-// running reports whether firewalld's rules are in force.
 func (f firewalld) running() (bool, error) {
 	chain, err := f.host.filter("inet", firewalldTable, "filter_INPUT")
 	return chain.Name != "", err
