@@ -76,7 +76,6 @@ the machine has joined and its pods reach no Services (docs/services.md).`,
 	return cmd
 }
 
-// runAgent puts the daemon together and runs it.
 func runAgent(ctx context.Context, o *options) error {
 	if err := o.awaitConfiguration(ctx); err != nil || ctx.Err() != nil {
 		return err
@@ -192,8 +191,7 @@ func fileStamp(path string) [4]int64 {
 // of the file that was there when the machine was given back, which is no new one.
 const formerFile = "AKS_FLEX_NODE_FORMER_FILE"
 
-// waitPause is the interval at which the service looks for a configuration.
-const waitPause = 5 * time.Second
+const waitPause = 5 * time.Second // the interval at which the service looks for a configuration
 
 // awaitConfiguration has a service without any configuration wait for one: that the provider
 // delivers (`agent --config-url`), or a file in the usual place. One that was ended while it gave
@@ -261,7 +259,6 @@ func (o *options) idle(ctx context.Context) func(what string) bool {
 	}
 }
 
-// leaving reports whether this machine is being given back.
 func leaving() bool {
 	data, err := os.ReadFile(saved.StateDir + "/" + saved.TransitionFile)
 	var t transition.Transition

@@ -53,13 +53,7 @@ func examines[T any](
 		if err == nil && cmd.Context().Err() == nil {
 			err = o.print(list, func(w io.Writer) { text(w, list) })
 		}
-		if err := cmp.Or(err, cmd.Context().Err()); err != nil {
-			return err
-		}
-		if slices.ContainsFunc(list, wrong) {
-			return errFound
-		}
-		return nil
+		return found(cmp.Or(err, cmd.Context().Err()), slices.ContainsFunc(list, wrong))
 	}
 }
 
@@ -238,7 +232,6 @@ func sealFor(recipient string) (func(io.Writer) (io.WriteCloser, error), error) 
 	return support.Encrypt(recipient)
 }
 
-// plain writes without encrypting.
 type plain struct{ io.Writer }
 
 func (plain) Close() error { return nil }

@@ -49,10 +49,7 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 			Show:    func(e progress.Event) { show(e); progress.Log(log, e) },
 			Program: program, Version: version, Today: time.Now,
 		},
-		Machine:  machine,
-		Client:   artifact.NewClient,
-		Identity: follow.NodeIdentity,
-		Given:    o.reread,
+		Machine: machine, Client: artifact.NewClient, Identity: follow.NodeIdentity, Given: o.reread,
 	}
 	a.Person.Terminal = !service && term.IsTerminal(int(os.Stdin.Fd())) &&
 		term.IsTerminal(int(o.stderr.Fd()))
@@ -75,14 +72,12 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 	}), nil
 }
 
-// newMachine returns the machine that this process runs on.
 func newMachine(log *slog.Logger) *host.Host {
 	machine := host.New("", log)
 	machine.SecretDir, machine.PackageDir = saved.RunDir, access.PackageDir
 	return machine
 }
 
-// reread is the configuration as it is now; nil when it cannot be read.
 func (o *options) reread() *config.Config {
 	read, err := config.Load(o.config, nil)
 	if err != nil {
@@ -154,7 +149,6 @@ func rotatesAt(service, running bool) int {
 	return logSize
 }
 
-// logger writes to the log.
 func (j *journal) logger(c *config.Config) *slog.Logger {
 	var level slog.LevelVar // info
 	if c != nil {

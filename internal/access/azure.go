@@ -30,10 +30,8 @@ type Changer interface {
 
 // Person describes the user who runs the agent.
 type Person struct {
-	// Terminal reports that the person can be asked.
-	Terminal bool
-	// Invoker is the user who called sudo, whose login of the Azure CLI is used; nil for root
-	// itself.
+	Terminal bool // the person can be asked
+	// Invoker is who called sudo, whose login of the Azure CLI is used; nil for root itself.
 	Invoker *host.User
 }
 
@@ -110,7 +108,7 @@ func (a *Azure) managers(ctx context.Context, c config.Config) ([]azcore.TokenCr
 	return []azcore.TokenCredential{own, other}, err
 }
 
-// ask asks Azure about the cluster with each credential that may, and returns the first answer.
+// ask asks Azure with each credential that may, and returns the first answer.
 func ask[T any](
 	ctx context.Context, a *Azure, c config.Config,
 	question func(aks.Client, context.Context) (T, error),
@@ -142,8 +140,7 @@ func (a *Azure) AdminKubeconfig(ctx context.Context, c config.Config) (config.Se
 // Locator finds out where the API server is. Azure is asked at most once in a run.
 type Locator struct {
 	Azure *Azure
-	// Asked holds Azure's answer; nil when it was not asked.
-	Asked *aks.Cluster
+	Asked *aks.Cluster // holds Azure's answer; nil when it was not asked
 	// Again asks Azure although there is a proved address, because that one no longer works.
 	Again bool
 }

@@ -63,8 +63,7 @@ func JoinClient(
 	return kube.FromToken(at.Server, []byte(at.CA), token, m.Options(c))
 }
 
-// JoinToken returns the token with which kubelet requests its first certificate, or which it shows
-// with each request.
+// JoinToken returns the token that kubelet requests its first certificate with, or shows each time.
 func JoinToken(ctx context.Context, m Machine, c config.Config) (string, error) {
 	if t := c.Azure.BootstrapToken; t != nil {
 		return t.Token.Reveal(), nil
@@ -97,8 +96,7 @@ func Authorised(
 	return ok, err
 }
 
-// Required returns the access that kubelet's identity needs in the cluster, and the role that
-// grants it.
+// Required returns the access that kubelet's identity needs, and the role that grants it.
 func Required(c config.Config) (kube.Access, string) {
 	if c.Azure.ShowsToken() {
 		role := fmt.Sprintf("the role %q on %s",
@@ -143,7 +141,6 @@ func Fresh(ctx context.Context, c config.Config) (Token, error) {
 	return identity.Fresh(ctx, credential(c), scope, identity.TokenFor("kubelet", c.Azure))
 }
 
-// credential makes kubelet's credential, another one for each call.
 func credential(c config.Config) func() (identity.Credential, error) {
 	return func() (identity.Credential, error) { return identity.Kubelet(c.Azure, c.ProxyFunc()) }
 }
@@ -190,8 +187,7 @@ func Validity(m Machine, file string) (health.Validity, error) {
 	return validity(Certificate(m, file))
 }
 
-// KubeletValidity is that of kubelet's client certificate. Without its kubeconfig kubelet does not
-// use it.
+// KubeletValidity is that of kubelet's client certificate, unused without its kubeconfig.
 func KubeletValidity(m Machine, c config.Config) (health.Validity, error) {
 	if _, err := m.ReadFile(node.KubeconfigPath(c.Paths.Kubernetes.KubeletDir)); err != nil {
 		return health.Validity{}, fmt.Errorf("cannot read its kubeconfig: %w", err)

@@ -20,8 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// rolesTimeout limits the time until role assignments have an effect.
-const rolesTimeout = 30 * time.Minute
+const rolesTimeout = 30 * time.Minute // limits the time until role assignments have an effect
 
 // arc returns the conversation with Azure Arc. say shows what is being waited for.
 func (a *Azure) arc(c config.Config, say func(string, ...any)) arc.Arc {
@@ -39,7 +38,6 @@ func (a *Azure) Enrolled() (bool, error) {
 	return a.Records.Load(RecordFile, &arc.Record{})
 }
 
-// enrolledBefore reports whether the machine was enrolled with Arc by an earlier run.
 func (a *Azure) enrolledBefore() bool {
 	record, err := Record(a.Records)
 	live, _ := a.Proved()
@@ -94,8 +92,7 @@ func (a *Azure) withGiven(c config.Config) config.Config {
 	return c.WithCredentials(credentials)
 }
 
-// admitted reports whether this machine is an Arc machine already whose identity the cluster
-// authorises, so that it need not be onboarded.
+// admitted reports whether this is an Arc machine already whose identity the cluster authorises.
 func (a *Azure) admitted(ctx context.Context, c config.Config, at transition.Cluster) bool {
 	if MachineID(ctx, a.Node, c) == "" {
 		return false
@@ -243,7 +240,6 @@ func MachineID(ctx context.Context, m Machine, c config.Config) string {
 	return s.MachineID()
 }
 
-// agent returns the Arc agent of this machine, to be asked.
 func agent(m Machine, c config.Config) arc.Arc {
 	return arc.Arc{
 		Config: c.Azure, Machine: m, Options: identity.ARM(c.Azure, c.ProxyFunc()),

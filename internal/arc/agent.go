@@ -12,8 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// AgentStatus is the connection status that the Arc agent prints; other words than these are passed
-// on.
+// AgentStatus is the connection status that the Arc agent prints; other words are passed on.
 type AgentStatus string
 
 // The agent's own words. An agent that has not reached Azure for 45 days is Expired, for good.

@@ -17,8 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// aptLimit bounds a run of apt.
-const aptLimit = 10 * time.Minute
+const aptLimit = 10 * time.Minute // bounds a run of apt
 
 // Download fetches the Arc agent's package to where it is installed from.
 type Download struct {
@@ -29,16 +28,14 @@ type Download struct {
 	Make func(ctx context.Context, to state.Resource) error
 	// Dir is the directory for the package, as a resource of the machine; Path is where that is.
 	Dir, Path string
-	// Clear removes Dir and all that is in it.
-	Clear func(ctx context.Context) error
+	Clear     func(ctx context.Context) error // removes Dir and all that is in it
 	// Trusted returns an error when another user than root can change a file.
 	Trusted func(file string) error
-	// Doing shows what is going on.
-	Doing func(text string)
+	Doing   func(text string) // shows what is going on
 }
 
 // Fetch takes the package from the directory of artifacts, else from the first repository that has
-// it and whose signature is right. It changes only Dir.
+// it with the right signature. It changes only Dir.
 func (d Download) Fetch(ctx context.Context, c config.Config) error {
 	if err := d.empty(ctx); err != nil {
 		return err
@@ -78,7 +75,6 @@ func (d Download) Check(c config.Config) error {
 	return err
 }
 
-// from has apt fetch and verify the package.
 func (d Download) from(ctx context.Context, r Repository) error {
 	if err := d.empty(ctx); err != nil {
 		return err
@@ -117,8 +113,7 @@ func (d Download) empty(ctx context.Context) error {
 	return d.Make(ctx, state.Dir{Path: d.Dir, Mode: 0o700})
 }
 
-// file returns the package's file in the directory of artifacts, or "". It is trusted because only
-// root can have put it there.
+// file returns the package in the directory of artifacts, or "". It must be root's alone.
 func (d Download) file(c config.Config) (string, error) {
 	dir := c.Artifacts.Directory
 	if dir == "" {
@@ -220,7 +215,6 @@ func checkVersion(file string) error {
 //go:embed microsoft.asc
 var Key string
 
-// upstream is where Microsoft serves the package repositories of all distributions.
 const upstream = "https://packages.microsoft.com/"
 
 // repositories have the Arc agent, by ID and VERSION_ID of os-release(5).
@@ -233,10 +227,8 @@ var repositories = map[string]Repository{
 // Repository is an APT repository that has the Arc agent's package.
 type Repository struct {
 	URL, Suite string
-	// Key is the armored key that must have signed it.
-	Key string
-	// Proxy is the URL of the proxy that leads there, "" for none.
-	Proxy string
+	Key        string // the armored key that must have signed it
+	Proxy      string // the URL of the proxy that leads there, "" for none
 }
 
 // The files in the directory of a download.

@@ -40,7 +40,6 @@ func roleID(role string) string {
 	return strings.ToLower(role)
 }
 
-// assign gives the identity its roles on the cluster and returns when the newest of them was given.
 func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest time.Time,
 	err error) {
 	scope := a.Config.TargetCluster.ResourceID
@@ -128,16 +127,13 @@ const (
 type Gap struct {
 	// Action is Resource Manager's name for it, Role one that has it, Scope where it is needed.
 	Action, Role, Scope string
-	// Later tells that it is needed only to take the enrolment back.
-	Later bool
+	Later               bool // it is needed only to take the enrolment back
 }
 
 // Wanting describes the rights needed by the identity that enrols a machine.
 type Wanting struct {
-	// Located reports that Azure need not be asked where the API server is.
-	Located bool
-	// Connected reports that the machine was already connected, not by us.
-	Connected bool
+	Located   bool // Azure need not be asked where the API server is
+	Connected bool // the machine was already connected, not by us
 }
 
 // needs lists the permissions that enrolling takes, and those that taking it back takes.
@@ -223,7 +219,6 @@ func (a Arc) permissions(ctx context.Context, scope string) (permissions, error)
 	return list, nil
 }
 
-// all reads every page.
 func all[P any](
 	ctx context.Context, pages *runtime.Pager[P], of func(P) permissions,
 ) (list permissions, err error) {

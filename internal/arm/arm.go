@@ -28,8 +28,7 @@ type ID struct {
 	// Parent is the scope of an extension resource, such as the cluster of a role assignment; ""
 	// for others.
 	Parent string
-	// Action is the last segment of a POST; Parse never sets it.
-	Action string
+	Action string // the last segment of a POST; Parse never sets it
 	text   string
 	scope  string // see Scope
 }
@@ -130,13 +129,12 @@ func (i ID) Name() string {
 
 // Error is ARM's error: what goes into the body's "error" member, with the status it is sent with.
 type Error struct {
-	Status  int     `json:"-"`
-	Code    string  `json:"code"`
-	Message string  `json:"message"`
-	Target  string  `json:"target,omitempty"`
-	Details []Error `json:"details,omitempty"`
-	// AdditionalInfo is for programs.
-	AdditionalInfo []Info `json:"additionalInfo,omitempty"`
+	Status         int     `json:"-"`
+	Code           string  `json:"code"`
+	Message        string  `json:"message"`
+	Target         string  `json:"target,omitempty"`
+	Details        []Error `json:"details,omitempty"`
+	AdditionalInfo []Info  `json:"additionalInfo,omitempty"` // for programs
 }
 
 // Info is something about an error that programs read, with a type that says what.

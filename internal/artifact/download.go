@@ -16,20 +16,16 @@ import (
 	"time"
 )
 
-// minProgress is the number of new bytes an attempt must bring to count as progress.
-const minProgress = 64 << 10
+const minProgress = 64 << 10 // the number of new bytes an attempt must bring to count as progress
 
 // download is the way of one artifact into the store, over all its attempts.
 type download struct {
-	f *Fetcher
-	a Artifact
-	// high is the most bytes ever kept.
-	high int64
-	// from is the URL that all kept bytes came from; "" if from several or an earlier run.
-	from string
+	f    *Fetcher
+	a    Artifact
+	high int64  // the most bytes ever kept
+	from string // the URL that all kept bytes came from; "" if from several or an earlier run
 }
 
-// attempt gets the artifact from one place into the store.
 func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err error) {
 	done, err := d.f.Touch.before("get %s from %s", d.a, c) // all of it, to the end of this attempt
 	if err != nil {
@@ -67,7 +63,6 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	return gained, err
 }
 
-// kept names the file in the store with the bytes that have arrived.
 func (d *download) kept(zst bool) string {
 	if zst {
 		return keptPrefix + d.a.ID + ".zst"
@@ -75,7 +70,6 @@ func (d *download) kept(zst bool) string {
 	return keptPrefix + d.a.ID
 }
 
-// remote gets the artifact from a server, going on behind what is kept.
 func (d *download) remote(
 	ctx context.Context, cancel context.CancelCauseFunc, c candidate, kept *os.File,
 ) error {
@@ -186,9 +180,8 @@ func (d *download) progress(total int64) func(int64) {
 	}
 }
 
-// receive reads the whole file, verifies it and puts it into the store. A plain binary from a
-// server is the kept file itself; everything else is unpacked while it arrives, into a directory
-// that only the verified digest makes an entry.
+// receive verifies the whole file and puts it into the store. A plain binary from a server is the
+// kept file itself; all else is unpacked into a directory that only its digest makes an entry.
 func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 	sum := newDigest(d.a.ID)
 	if c.zst && d.a.Archive {
@@ -210,7 +203,6 @@ func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 	})
 }
 
-// tidy removes what is kept of a file that has reached the store.
 func (d *download) tidy() error {
 	for _, zst := range []bool{false, true} {
 		if err := d.discard(zst); err != nil {
@@ -220,7 +212,6 @@ func (d *download) tidy() error {
 	return nil
 }
 
-// discard removes what is kept of a file, if anything is.
 func (d *download) discard(zst bool) error {
 	path := filepath.Join(d.f.Store, d.kept(zst))
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -229,7 +220,6 @@ func (d *download) discard(zst bool) error {
 	return d.f.Touch.do(func() error { return os.Remove(path) }, "remove %s", path)
 }
 
-// local gets the artifact from a file of Source.Directory.
 func (d *download) local(ctx context.Context, c candidate) error {
 	f, size, err := d.f.Source.open(ctx, "", c)
 	if err != nil {
@@ -265,19 +255,15 @@ func (d *download) verdict(src *stream, c candidate, sum *digest, err error) err
 	return nil
 }
 
-// stream reads one published file: first the part that is kept on disk from earlier, then what the
-// server sends, which it keeps as well. It remembers its own first error, for the decoders above it
-// hide where an error came from.
+// stream reads one published file: what is kept on disk from earlier, then what the server sends.
+// It remembers its own first error: the decoders above it hide where an error came from.
 type stream struct {
-	r io.Reader
-	// total is the length that the server announces, or -1.
-	total int64
-	// most is the length that the file cannot exceed.
-	most int64
-	n    int64
-	err  error
-	// seen hears of the bytes read so far; may be nil.
-	seen func(n int64)
+	r     io.Reader
+	total int64 // the length that the server announces, or -1
+	most  int64 // the length that the file cannot exceed
+	n     int64
+	err   error
+	seen  func(n int64) // hears of the bytes read so far; may be nil
 }
 
 func (s *stream) Read(p []byte) (int, error) {

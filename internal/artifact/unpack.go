@@ -18,7 +18,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// tree is a directory that is being filled.
 type tree struct {
 	*os.Root
 	touch Touch
@@ -43,8 +42,7 @@ func (a Artifact) limits() limits {
 const maxWindow = 32 << 20
 
 // unpack reads all of src into root: a binary under the artifact's name, an archive as it is. sum
-// gets the bytes whose digest is known: of a zstd variant what comes out of it, of everything else
-// src itself, all of it even when the archive turns out to be bad, to judge the digest.
+// gets the bytes whose digest is known: what comes out of a zstd variant, else all of src itself.
 func unpack(dir tree, a Artifact, zst bool, src io.Reader, sum io.Writer) error {
 	if !zst {
 		src = io.TeeReader(src, sum)
@@ -87,7 +85,6 @@ func decode(dir tree, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) err
 	return err
 }
 
-// limited fails on the first byte too many.
 type limited struct {
 	r    io.Reader
 	left int64
@@ -170,7 +167,6 @@ func (t tree) untarFile(name string, bits int64, r io.Reader) error {
 	return t.writeFile(name, mode, r)
 }
 
-// makeDirs makes dir and the directories above it.
 func (t tree) makeDirs(dir string) error {
 	info, err := t.Lstat(dir)
 	switch {

@@ -51,7 +51,6 @@ func (r *report) decode(path string, v any, dst reflect.Value) {
 	}
 }
 
-// kindOfType returns the JSON type that a field of type t is read from.
 func kindOfType(t reflect.Type) kind {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
@@ -110,13 +109,10 @@ func (r *report) entries(path string, o map[string]any, dst reflect.Value) {
 	}
 }
 
-// field is a member that an object of the configuration can have.
 type field struct {
-	name string
-	// must and keys are the names of its rules (see rules).
-	must, keys string
-	// empties is true where an empty list is another setting than none.
-	empties bool
+	name       string
+	must, keys string // the names of its rules (see rules)
+	empties    bool   // where an empty list is another setting than none
 }
 
 // fields lists the members of an object that is read into a struct of type t.
@@ -140,7 +136,6 @@ func unknown(path, name string, known []field) string {
 	return "is not known: known here are " + strings.Join(names(path, known), ", ")
 }
 
-// find returns the paths of the settings of that name anywhere in the configuration.
 func find(name string) []string {
 	return slices.DeleteFunc(settings(reflect.TypeFor[Config](), ""), func(path string) bool {
 		_, last := split(path)
@@ -148,7 +143,6 @@ func find(name string) []string {
 	})
 }
 
-// settings lists the path of every object and setting below a type.
 func settings(t reflect.Type, path string) []string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -172,12 +166,10 @@ func split(path string) (parent, name string) {
 
 // leaf is one setting of a configuration: a string, number or boolean, or a whole map.
 type leaf struct {
-	path string
-	// item is true for an item of a list or map.
-	item  bool
-	value reflect.Value
-	// must and keys are the names of its rules (see rules).
-	must, keys string
+	path       string
+	item       bool // true for an item of a list or map
+	value      reflect.Value
+	must, keys string // the names of its rules (see rules)
 }
 
 // leaves lists a configuration's settings in the order of fields; absent sections have none.
@@ -217,7 +209,6 @@ func (l leaf) rule() rule {
 	return rules[l.must]
 }
 
-// text returns the setting as its rule reads it.
 func (l leaf) text() string {
 	switch l.value.Kind() {
 	case reflect.Map:
@@ -228,7 +219,6 @@ func (l leaf) text() string {
 	return fmt.Sprint(l.value)
 }
 
-// shown returns the setting as a problem shows it.
 func (l leaf) shown() string {
 	switch {
 	case l.value.Kind() != reflect.String:
@@ -258,7 +248,6 @@ func plain(name string) bool {
 	return name != "" && strings.IndexFunc(name, special) < 0 && (name[0] < '0' || name[0] > '9')
 }
 
-// item is the path of an item of the list at path.
 func item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 // Setting is one that a configuration has: a string, number, bool, or an item of a list or map.
@@ -286,9 +275,9 @@ func Defaults() Config {
 	return c
 }
 
-// Decode reads a JSON object that is no configuration, such as the machine's policy, into dst, a
-// pointer to a struct. What is not set must be left out: null and "" are problems, as are names that
-// are not known or given twice. The error is of type Problems.
+// Decode reads a JSON object that is no configuration, such as the machine's policy, into a struct
+// that dst points to. Null, "" and names that are unknown or given twice are problems. The error is
+// of type Problems.
 func Decode(data []byte, dst any) error {
 	r := &report{what: "document"}
 	if doc := readDocument(data, r); doc != nil {
@@ -298,7 +287,6 @@ func Decode(data []byte, dst any) error {
 	return r.err(Config{})
 }
 
-// empty reports each null and "" in a value.
 func (r *report) empty(path string, v any) {
 	switch v := v.(type) {
 	case nil:

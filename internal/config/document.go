@@ -46,7 +46,6 @@ func get(v any, name string) any {
 	return o[name]
 }
 
-// decodeObject decodes a JSON object with numbers as written.
 func decodeObject(data []byte) (map[string]any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
@@ -148,13 +147,11 @@ func place(data []byte, at int) string {
 type alias struct {
 	// name is the path of the alias, setting the path of what it means.
 	name, setting string
-	// kind is the JSON type of the alias.
-	kind kind
+	kind          kind // the JSON type of the alias
 	// convert makes the setting's value of the alias's; nil when they are the same.
 	convert func(string) string
 }
 
-// aliases are the names in other published versions of the configuration.
 var aliases = []alias{
 	{"components.kubernetes", "kubernetes.version", aString, nil},
 	{"components.containerd", "containerd.version", aString, nil},
@@ -167,7 +164,6 @@ var aliases = []alias{
 	{"agent.enableDriftDetectionAndRemediation", "agent.driftPolicy", aBoolean, driftPolicy},
 }
 
-// serverURL makes a URL of a bare host name.
 func serverURL(host string) string {
 	if host == "" || strings.Contains(host, "://") {
 		return host
@@ -182,11 +178,10 @@ func driftPolicy(remedy string) string {
 	return DriftOff
 }
 
-// groups are the objects that exist only for aliases.
-var groups = []string{"components", "networking"}
+var groups = []string{"components", "networking"} // the objects that exist only for aliases
 
-// rename replaces every alias in the document by the setting it means. Both with different values
-// are a problem. What is left in the objects that exist only for aliases is unknown.
+// rename replaces every alias in the document by its setting. Both with different values are a
+// problem. What is left in the objects that exist only for aliases is unknown.
 func rename(doc map[string]any, r *report) {
 	for _, a := range aliases {
 		parentPath, name := split(a.name)
@@ -235,7 +230,6 @@ func fieldNames(known []field) []string {
 	return list
 }
 
-// set puts the value of the alias where the setting is read from.
 func (a alias) set(doc map[string]any, value string, r *report) {
 	if a.convert != nil {
 		value = a.convert(value)

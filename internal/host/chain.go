@@ -138,8 +138,7 @@ func target(rule string) string {
 	return name
 }
 
-// ownNetwork is the name of our network in the rules of the CNI plugins.
-const ownNetwork = "aks-flex-node"
+const ownNetwork = "aks-flex-node" // the name of our network in the rules of the CNI plugins
 
 // networkName finds the network that a rule of a CNI plugin belongs to; its comment says
 // `name: "podman" id: "..."` (containernetworking/plugins, pkg/utils).

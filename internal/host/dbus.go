@@ -29,9 +29,8 @@ type DBus struct {
 	// never announced; 0 is three seconds.
 	PollInterval time.Duration
 
-	dial func(ctx context.Context) (dbusConn, error)
-	// uptime returns the clock that systemd stamps units with.
-	uptime func() (time.Duration, error)
+	dial   func(ctx context.Context) (dbusConn, error)
+	uptime func() (time.Duration, error) // returns the clock that systemd stamps units with
 
 	mu   sync.Mutex
 	conn dbusConn

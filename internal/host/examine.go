@@ -187,12 +187,10 @@ func syncTime(dir string) time.Duration {
 type Upkeep struct {
 	// InodesUsed is the part of the inodes in use, in percent, by directory; ReadOnly are the
 	// directories whose file system cannot be written.
-	InodesUsed map[string]int
-	ReadOnly   []string
-	// RebootRequired tells that an update of the system waits for a reboot.
-	RebootRequired bool
-	// Clock is nil when it is not known.
-	Clock *Clock
+	InodesUsed     map[string]int
+	ReadOnly       []string
+	RebootRequired bool   // an update of the system waits for a reboot
+	Clock          *Clock // nil when it is not known
 }
 
 // Clock describes the synchronisation of the machine's clock.

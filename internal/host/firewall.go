@@ -20,8 +20,7 @@ import (
 //	iptables-nft CHAIN          and ip6tables-nft, iptables-legacy, ip6tables-legacy
 type Firewall struct {
 	Name string
-	// Hook names the hook of the rules: input, forward or output; "" is all of them.
-	Hook string
+	Hook string // names the hook of the rules: input, forward or output; "" is all of them
 }
 
 // backend is one sort of firewall.
@@ -50,8 +49,7 @@ func (h *Host) backend(name string) (backend, error) {
 	return nil, fmt.Errorf("internal error: unknown firewall %s", name)
 }
 
-// ourComment is in the comment of every rule of ours.
-const ourComment = "aks-flex-node"
+const ourComment = "aks-flex-node" // in the comment of every rule of ours
 
 // rule describes the packets that are let pass: "in tcp 10250,30000-32767", "in from cni0",
 // "forward to cni0", "forward translated" (by a Service).

@@ -19,11 +19,9 @@ type firewalld struct {
 }
 
 const (
-	// firewalldTable is where firewalld keeps its rules (FirewallBackend=nftables).
-	firewalldTable = "firewalld"
+	firewalldTable = "firewalld" // where firewalld keeps its rules (FirewallBackend=nftables)
 	firewalldDir   = "/etc/firewalld"
-	// trustedZone lets everything pass (firewalld.zones(5)).
-	trustedZone = "trusted"
+	trustedZone    = "trusted" // lets everything pass (firewalld.zones(5))
 )
 
 // defaultZone is the zone of interfaces that are in none.

@@ -25,9 +25,8 @@ import (
 type Filter struct {
 	// Family is ip, ip6 or inet; Hook is input, forward or output.
 	Family, Table, Name, Hook string
-	// Drops tells that the chain stops what no rule of it accepts.
-	Drops bool
-	Rules []FilterRule
+	Drops                     bool // the chain stops what no rule of it accepts
+	Rules                     []FilterRule
 }
 
 // FilterRule is a rule of a chain, which may accept what it matches.
@@ -119,8 +118,7 @@ func readChains(wanted func(*nftables.Chain) bool) (list []chainRules, err error
 	return list, err
 }
 
-// answerLimit bounds the wait for all answers of the kernel to one reading.
-const answerLimit = 10 * time.Second
+const answerLimit = 10 * time.Second // bounds the wait for all answers of the kernel to one reading
 
 // withNFT calls a function with a client of nf_tables that has one socket for all calls.
 func withNFT(use func(*nftables.Conn) error) error {

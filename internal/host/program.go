@@ -140,8 +140,7 @@ func (h *Host) clearSecrets() error {
 type User struct {
 	Name, Home string
 	UID, GID   uint32
-	// Groups are the further groups that the user is in.
-	Groups []uint32
+	Groups     []uint32 // the further groups that the user is in
 }
 
 // Invoker returns the user who has started this process with sudo (sudo(8), SUDO_UID); nil for root

@@ -25,22 +25,17 @@ import (
 // time one has grown old. A token is kept in a file that only root reads; one process at a time
 // asks the issuer; and while the issuer is down the last token is handed out as long as it is good.
 type Cache struct {
-	// Dir holds the files; it is made, 0700.
-	Dir string
+	Dir string // holds the files; it is made, 0700
 	// Key tells identities and their secrets apart (see the function Key). Each key has a file of
 	// its own, so that a node that goes back to its former secret finds the token that it had.
-	Key string
-	// Scope names the resource that the token is for.
-	Scope string
+	Key   string
+	Scope string // names the resource that the token is for
 	// Credential is asked for only when no token is kept that can still be handed out.
 	Credential func() (Credential, error)
-	// Need explains why there is no token.
-	Need Need
-	// Warn receives the reason why a token could not be kept, which is no reason not to hand it
-	// out.
+	Need       Need // explains why there is no token
+	// Warn receives why a token could not be kept, which is no reason not to hand it out.
 	Warn func(error)
-	// Now is the clock.
-	Now func() time.Time
+	Now  func() time.Time // the clock
 	// Boot returns the id of the present boot, and how long ago it began (Uptime).
 	Boot func() (id string, since time.Duration)
 }
@@ -52,8 +47,7 @@ type Credential = azcore.TokenCredential
 type Token struct {
 	Value   string    `json:"token"`
 	Expires time.Time `json:"expires"`
-	// Refresh is when it is time for another one.
-	Refresh time.Time `json:"refresh"`
+	Refresh time.Time `json:"refresh"` // when it is time for another one
 	Key     string    `json:"key"`
 	// Issued is when the token came by the wall clock; a clock set back since then is before it.
 	Issued time.Time `json:"issued"`
@@ -63,10 +57,8 @@ type Token struct {
 }
 
 const (
-	// margin is the time that a token must still be valid to be handed out.
-	margin = 30 * time.Second
-	// retryAfter is when the issuer is asked again after it has failed.
-	retryAfter = 20 * time.Second
+	margin     = 30 * time.Second // the time that a token must still be valid to be handed out
+	retryAfter = 20 * time.Second // when the issuer is asked again after it has failed
 	// lockPoll is the interval at which a process asks whether the lock is free.
 	lockPoll = 5 * time.Millisecond
 )
@@ -211,7 +203,6 @@ func (c Cache) keep(t Token) error {
 	return nil
 }
 
-// errBusy tells that another process has the lock.
 var errBusy = errors.New("another process has the lock")
 
 // lock makes this the one process that asks the issuer. With try it does not wait. Where there can
@@ -246,8 +237,7 @@ func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 	}
 }
 
-// issuerTimeout bounds one conversation with the issuer.
-const issuerTimeout = 45 * time.Second
+const issuerTimeout = 45 * time.Second // bounds one conversation with the issuer
 
 // Fresh gets one token from the issuer itself, past every cache that can be bypassed, and keeps it
 // nowhere: it proves that a credential works now. It has a deadline of its own. credential makes
@@ -261,7 +251,6 @@ func Fresh(ctx context.Context, credential func() (Credential, error), scope str
 	return ask(ctx, credential, scope, need, time.Now)
 }
 
-// ask has one conversation with the issuer.
 func ask(ctx context.Context, credential func() (Credential, error), scope string, need Need,
 	clock func() time.Time) (Token, error) {
 	ctx, cancel := context.WithTimeout(ctx, issuerTimeout)
@@ -293,8 +282,8 @@ func ask(ctx context.Context, credential func() (Credential, error), scope strin
 	return Token{Value: got.Token, Expires: expires, Refresh: refresh, Issued: now}, nil
 }
 
-// Uptime returns the id of the present boot, and how long ago it began, the time that the machine
-// slept included. No process can set that clock.
+// Uptime returns the id of the present boot and how long ago it began, with the time that the
+// machine slept. No process can set that clock.
 func Uptime() (id string, since time.Duration) {
 	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, ids are all the same
 	var t unix.Timespec

@@ -44,14 +44,12 @@ type Options struct {
 
 // Client speaks to one API server with one credential.
 type Client struct {
-	core *rest.RESTClient
-	// watch is core for requests whose answer takes as long as the caller wants.
-	watch *rest.RESTClient
+	core  *rest.RESTClient
+	watch *rest.RESTClient // core for requests whose answer takes as long as the caller wants
 	way   http.RoundTripper
 }
 
-// requestTimeout bounds each single request.
-const requestTimeout = 15 * time.Second
+const requestTimeout = 15 * time.Second // bounds each single request
 
 // FromToken uses a bearer token. CA holds PEM certificates.
 func FromToken(server string, ca []byte, token string, o Options) (*Client, error) {
@@ -190,7 +188,6 @@ func Without(bundle, other string) string {
 // SharesCA reports whether two bundles have a certificate in common.
 func SharesCA(a, b string) bool { return Without(a, b) != strings.Join(certificates(a), "") }
 
-// certificates returns the PEM blocks of a bundle.
 func certificates(bundle string) []string {
 	blocks := strings.SplitAfter(strings.TrimSpace(bundle)+"\n", "-----END CERTIFICATE-----\n")
 	return blocks[:len(blocks)-1] // the last one has no end

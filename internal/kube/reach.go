@@ -19,20 +19,16 @@ import (
 
 // Reached holds a server's answers to a caller without a credential.
 type Reached struct {
-	// Proxy is the host of the proxy on the way, "" without one.
-	Proxy string `json:"proxy,omitempty"`
+	Proxy string `json:"proxy,omitempty"` // the host of the proxy on the way, "" without one
 	// Issuer and NotAfter are those of the server's certificate.
 	Issuer   string    `json:"issuer,omitempty"`
 	NotAfter time.Time `json:"notAfter,omitzero"`
-	// Ahead is the time by which the server's clock is ahead of this machine's, nil when it does
-	// not say.
-	Ahead *time.Duration `json:"-"`
-	// SmallOnly tells that only small segments are answered: larger packets get lost.
-	SmallOnly bool `json:"-"`
+	// Ahead is how far the server's clock is ahead of this machine's; nil when it does not say.
+	Ahead     *time.Duration `json:"-"`
+	SmallOnly bool           `json:"-"` // only small segments are answered: larger packets get lost
 }
 
-// smallSegment is a segment that fits through every network (RFC 9293, 3.7.1).
-const smallSegment = 536
+const smallSegment = 536 // a segment that fits through every network (RFC 9293, 3.7.1)
 
 // Reach goes the way to a server, as Probe does, without any credential. A certificate that is not
 // trusted is an error, and the server is asked for its time all the same. Without CA certificates
@@ -98,7 +94,6 @@ func (t Target) called(f *Fault) *Fault {
 	return f
 }
 
-// verify verifies a server's certificate.
 func (t Target) verify(chain []*x509.Certificate, name string) error {
 	o := x509.VerifyOptions{DNSName: name, Roots: t.Roots, Intermediates: x509.NewCertPool()}
 	if len(t.CA) > 0 {
@@ -153,14 +148,12 @@ func smallSegments(_, _ string, raw syscall.RawConn) error {
 	return err
 }
 
-// serviceTimeout bounds a connection to a Service.
-const serviceTimeout = 3 * time.Second
+const serviceTimeout = 3 * time.Second // bounds a connection to a Service
 
 // Services holds the results of connecting to the cluster's own Services from the machine.
 type Services struct {
 	Tried []Connection
-	// DNS is the address of the cluster's DNS Service; "" when it is not known.
-	DNS string
+	DNS   string // the address of the cluster's DNS Service; "" when it is not known
 }
 
 // Connection is an attempt to connect to a Service.
@@ -195,7 +188,6 @@ func (c *Client) TryServices(
 	return found, nil
 }
 
-// addressOf returns where a Service answers.
 func addressOf(s corev1.Service) string {
 	port := int32(443)
 	if len(s.Spec.Ports) > 0 {

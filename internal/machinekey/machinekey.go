@@ -62,8 +62,7 @@ func newKey(private *ecdsa.PrivateKey) (*Key, error) {
 	}}, nil
 }
 
-// size is that of a coordinate, in bytes.
-const size = 32
+const size = 32 // that of a coordinate, in bytes
 
 const block = "PRIVATE KEY"
 
@@ -129,18 +128,15 @@ type Claims struct {
 	UID, Audience string
 	// Request binds the token to one request; zero binds it to none, enough for polls.
 	Request Request
-	// Nonce is one that the provider has given; the token's times are not judged with it.
-	Nonce string
-	// Boot is an id that is made once per boot of the machine (NewBoot).
-	Boot string
+	Nonce   string // one that the provider has given; the token's times are not judged with it
+	Boot    string // an id that is made once per boot of the machine (NewBoot)
 }
 
 // Request identifies the one request that a token is bound to.
 type Request struct {
 	Method string `json:"htm,omitempty"`
 	Path   string `json:"htp,omitempty"`
-	// Digest is that of the body.
-	Digest string `json:"bdy,omitempty"`
+	Digest string `json:"bdy,omitempty"` // that of the body
 }
 
 // RequestOf returns the request of a method, path and body.
@@ -179,8 +175,7 @@ func (k *Key) Sign(c Claims, now time.Time) (string, error) {
 	return text, nil
 }
 
-// Statement returns the bytes that a kubelet signs: the key with a thumbprint is of the node with a
-// uid.
+// Statement returns what a kubelet signs: the key with a thumbprint is of the node with a uid.
 func Statement(uid, thumbprint string) []byte {
 	return []byte("aks-flex-node machine key\n" + uid + "\n" + thumbprint)
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// Check returns what the policy refuses of a configuration that a provider has delivered. A setting
-// that is the program's default, or as it is applied on this machine, is never refused: a machine
-// that runs with it already would only be cut off from other changes. The minimum versions do not
-// count for the defaults. applied is nil on a machine that is no node.
+// Check returns what the policy refuses of a configuration of a provider. A setting that is the
+// default, or as it is applied, is never refused: that would only cut the machine off from other
+// changes. Minimum versions do not count for defaults. applied is nil on a machine that is no node.
 func (p Policy) Check(
 	wanted config.Config, applied *config.Config, defaults config.Config,
 ) config.Problems {
@@ -54,7 +53,6 @@ func at(s config.Setting, paths []string) bool {
 	return slices.ContainsFunc(paths, func(path string) bool { return config.Below(s.Path, path) })
 }
 
-// forbidden returns why a setting may not be set; "" where it may.
 func (p Policy) forbidden(s config.Setting, joins bool) string {
 	for _, may := range p.permissions() {
 		first := joins && may.key == apiServer
@@ -66,7 +64,6 @@ func (p Policy) forbidden(s config.Setting, joins bool) string {
 	return ""
 }
 
-// tooOld returns why a version may not be chosen; "" where it may.
 func (p Policy) tooOld(s config.Setting) string {
 	for _, v := range p.versions() {
 		least, limited := release.Parse(v.least)
@@ -79,7 +76,6 @@ func (p Policy) tooOld(s config.Setting) string {
 	return ""
 }
 
-// foreign is why the host that a setting names may not be used; "" where there is no reason.
 func (p Policy) foreign(s config.Setting) string {
 	for _, rule := range p.hosts() {
 		if rule.allowed == nil || !at(s, rule.paths) {
@@ -137,10 +133,9 @@ type Diagnose struct {
 }
 
 const (
-	allow  = "allow"
-	refuse = "refuse"
-	// keyOfBundles is the path of Diagnose.Key.
-	keyOfBundles = "diagnose.key"
+	allow        = "allow"
+	refuse       = "refuse"
+	keyOfBundles = "diagnose.key" // the path of Diagnose.Key
 )
 
 // diagnosis is one kind of what a provider may ask for, with the name that requests have for it.

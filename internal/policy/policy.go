@@ -28,8 +28,7 @@ const (
 
 // Policy has the limits that the file sets. What it leaves out is the usual one.
 type Policy struct {
-	// Deletion is Follow, Confirm or Never; usually Follow.
-	Deletion        string   `json:"deletion,omitempty"`
+	Deletion        string   `json:"deletion,omitempty"` // Follow, Confirm or Never; usually Follow
 	MinimumVersions Versions `json:"minimumVersions,omitzero"`
 	Hosts           Hosts    `json:"hosts,omitzero"`
 	// AgentUpdates reports whether a provider may update the agent.
@@ -176,8 +175,7 @@ type hostRule struct {
 	means   string
 }
 
-// image is the only setting that names a host without a URL.
-const image = "containerd.pauseImage"
+const image = "containerd.pauseImage" // the only setting that names a host without a URL
 
 func (p Policy) hosts() []hostRule {
 	return []hostRule{
@@ -192,13 +190,10 @@ func (p Policy) hosts() []hostRule {
 
 // Limit is one limit as it is in force, for people and programs.
 type Limit struct {
-	// Name is its path in the file.
-	Name  string `json:"limit"`
+	Name  string `json:"limit"` // its path in the file
 	Value string `json:"value"`
-	// From is the file, or "default".
-	From string `json:"from"`
-	// Means says what is limited.
-	Means string `json:"means"`
+	From  string `json:"from"`  // the file, or "default"
+	Means string `json:"means"` // says what is limited
 }
 
 // Limits returns all limits in the order of the file.

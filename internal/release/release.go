@@ -20,8 +20,7 @@ import (
 type Pin struct {
 	// Name is the artifact's, as in artifacts.overrides; Version has no leading "v".
 	Name, Version, Arch, Digest string
-	// Size is the length of the file in bytes; 0 where it is not known.
-	Size int64
+	Size                        int64 // the length of the file in bytes; 0 where it is not known
 }
 
 // pins are the digests of the releases that are pinned here: name, version, architecture, digest,
@@ -71,7 +70,6 @@ func Pinning(name, version, arch string) Pin {
 // first: these are the versions that can be a default.
 func Pinned(name string) []string { return slices.Clone(everywhere()[name]) }
 
-// everywhere is, by artifact, what Pinned lists.
 var everywhere = sync.OnceValue(func() map[string][]string {
 	versions := map[string][]string{}
 	for _, p := range parsed() {
@@ -90,11 +88,9 @@ var aServerVersion = sync.OnceValue(func() *regexp.Regexp {
 // Version is a semantic version.
 type Version struct {
 	Major, Minor, Patch int
-	// Pre is the pre-release part, such as rc.1; "" is a release.
-	Pre string
+	Pre                 string // the pre-release part, such as rc.1; "" is a release
 }
 
-// releaseOf is a version that is a release.
 func releaseOf(major, minor, patch int) Version { return Version{major, minor, patch, ""} }
 
 // Parse reads a semantic version without build metadata, with or without a leading "v".

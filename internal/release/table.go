@@ -94,7 +94,6 @@ func (s Set) Filled() Set {
 	return s
 }
 
-// newestPatch is the newest pinned version of a release branch.
 func newestPatch(name string, line Version) string {
 	for _, version := range everywhere()[name] { // newest first
 		if v, _ := Parse(version); v.line() == line {
@@ -122,8 +121,7 @@ func ContainerdWorks(kubernetes, containerd string) bool {
 	return !ok || !also || c.Major > 1 || k.Minor <= LastMinorContainerd1
 }
 
-// ContainerdAdvice says what containerd's project recommends for a version of Kubernetes, where
-// that is something newer; else "".
+// ContainerdAdvice says which newer containerd its project recommends for a Kubernetes, or "".
 func ContainerdAdvice(kubernetes, containerd string) string {
 	k, ok := Parse(kubernetes)
 	c, also := Parse(containerd)
@@ -231,7 +229,6 @@ type Flaw struct {
 	Fixed []Version
 }
 
-// flaws are those that are known.
 var flaws = sync.OnceValue(func() []Flaw {
 	v := releaseOf
 	return []Flaw{

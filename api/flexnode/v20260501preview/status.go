@@ -84,18 +84,16 @@ const (
 // Diagnosis is the answer of diagnose and listDiagnosis: what a node was asked for last, and its
 // answer.
 type Diagnosis struct {
-	ID    string `json:"id"`
-	Kind  string `json:"kind"`
-	State string `json:"state"`
-	// Message is why the machine refuses.
-	Message     string     `json:"message,omitempty"`
-	Requested   time.Time  `json:"requested"`
-	RequestedBy string     `json:"requestedBy,omitempty"`
-	Completed   *time.Time `json:"completed,omitempty"`
-	// Expires is when it is deleted.
-	Expires       time.Time `json:"expires"`
-	Findings      []Finding `json:"findings,omitempty"`
-	SupportBundle []byte    `json:"supportBundle,omitempty"`
+	ID            string     `json:"id"`
+	Kind          string     `json:"kind"`
+	State         string     `json:"state"`
+	Message       string     `json:"message,omitempty"` // why the machine refuses
+	Requested     time.Time  `json:"requested"`
+	RequestedBy   string     `json:"requestedBy,omitempty"`
+	Completed     *time.Time `json:"completed,omitempty"`
+	Expires       time.Time  `json:"expires"` // when it is deleted
+	Findings      []Finding  `json:"findings,omitempty"`
+	SupportBundle []byte     `json:"supportBundle,omitempty"`
 }
 
 // History is the answer of listHistory.
@@ -184,9 +182,8 @@ type ArcMachineLeft struct {
 // RolloutChange shows the progress of a change of a cluster's nodes (RolloutPolicy).
 type RolloutChange struct {
 	// Change names it: the same settings with the same values have the same name.
-	Change string `json:"change"`
-	// Settings lists the settings that differ, as path=value, at most 20.
-	Settings []string  `json:"settings"`
+	Change   string    `json:"change"`
+	Settings []string  `json:"settings"` // the settings that differ, as path=value, at most 20
 	Since    time.Time `json:"since"`
 	// Waiting, Trying, Good, Failed and Unknown count nodes. A node is Unknown that was neither Ready
 	// nor has failed by the deadline.
@@ -204,8 +201,7 @@ type RolloutChange struct {
 
 // AllowVersions is the body of allowVersions.
 type AllowVersions struct {
-	// Change is the name of the change; "" is every one that is held.
-	Change string `json:"change,omitempty"`
+	Change string `json:"change,omitempty"` // the name of the change; "" is every one that is held
 	// Failures is the number of nodes that may still fail it; default 1.
 	Failures int `json:"failures,omitempty"`
 	// For is the time for which that is allowed, as a duration of ISO 8601; default PT24H.
