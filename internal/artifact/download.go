@@ -81,7 +81,11 @@ func (d *download) remote(
 		d.from = c.url
 	}
 	timer := watch(cancel)
-	resp, err := d.request(ctx, c, have)
+	header := http.Header{}
+	if have > 0 { // that the bytes are of the same file is the digest's to say
+		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
+	}
+	resp, err := d.f.Source.get(ctx, http.MethodGet, c.url, header)
 	timer.Stop()
 	if err != nil {
 		return err
@@ -101,12 +105,12 @@ func (d *download) remote(
 		}
 	}
 	most := d.a.maxBytes(c.zst)
-	left := most - offset
+	size := most
 	if total >= 0 {
-		left = total - offset
+		size = total
 	}
-	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, cancel: cancel, left: left,
-		rival: c.rival}, chunk)
+	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, cancel: cancel,
+		left: size - offset, rival: c.rival}, chunk)
 	if offset == 0 {
 		if head, _ := body.Peek(512); strings.HasPrefix(http.DetectContentType(head), "text/html") {
 			return captivePortal()
@@ -118,23 +122,14 @@ func (d *download) remote(
 	return d.receive(src, c, kept)
 }
 
-// request asks for the bytes from have on. That they are of the same file is the digest's to say.
-func (d *download) request(ctx context.Context, c candidate, have int64) (*http.Response, error) {
-	header := http.Header{}
-	if have > 0 {
-		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
-	}
-	return d.f.Source.get(ctx, http.MethodGet, c.url, header)
-}
-
 // accept judges an answer's head: from which byte it goes on, and the file's length (-1 if untold).
-func (d *download) accept(resp *http.Response, c candidate, have int64) (offset, total int64,
-	err error) {
-	first, total := int64(-1), int64(-1)
+func (d *download) accept(
+	resp *http.Response, c candidate, have int64,
+) (first, total int64, err error) {
+	first, total = -1, -1
 	switch resp.StatusCode {
 	case http.StatusOK:
-		first, total = 0, resp.ContentLength
-		d.from = c.url
+		first, total, d.from = 0, resp.ContentLength, c.url
 	case http.StatusPartialContent:
 		var last int64
 		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last,
@@ -235,8 +230,7 @@ func (d *download) local(ctx context.Context, c candidate) error {
 // were the published ones; before that the digest explains it.
 func (d *download) verdict(src *stream, c candidate, sum *digest, err error) error {
 	known, typed := errors.AsType[*Error](err)
-	wrong := sum.mismatch()
-	switch {
+	switch wrong := sum.mismatch(); {
 	case src.err != nil:
 		return src.err
 	case typed && (known.Local() || c.zst):
@@ -319,12 +313,9 @@ func (w *watched) Read(p []byte) (int, error) {
 	begin, timer := time.Now(), watch(w.cancel)
 	n, err := w.body.Read(p)
 	timer.Stop()
-	if err == io.EOF {
-		return n, err
-	}
 	if err != nil {
-		if cause, ok := errors.AsType[*Error](context.Cause(w.ctx)); ok {
-			return n, cause
+		if cause, ok := errors.AsType[*Error](context.Cause(w.ctx)); ok && err != io.EOF {
+			err = cause
 		}
 		return n, err
 	}

@@ -23,11 +23,8 @@ type Policy struct {
 }
 
 func (p Policy) filled() Policy {
-	return Policy{
-		Tries: cmp.Or(p.Tries, 8), Budget: cmp.Or(p.Budget, 10*time.Minute),
-		Backoff:    cmp.Or(p.Backoff, 500*time.Millisecond),
-		MaxBackoff: cmp.Or(p.MaxBackoff, 30*time.Second),
-	}
+	return Policy{cmp.Or(p.Tries, 8), cmp.Or(p.Budget, 10*time.Minute),
+		cmp.Or(p.Backoff, 500*time.Millisecond), cmp.Or(p.MaxBackoff, 30*time.Second)}
 }
 
 // try asks the candidates in order and again, until one succeeds, none is worth another try, or the

@@ -39,8 +39,9 @@ func Wanted(c config.Config, arch string) []Artifact {
 // by name), from the pinned digests, or from the checksum file that upstream publishes, read over
 // https from upstream (with Source.TrustMirrors first from the mirrors) or from Source.Directory.
 // The order is that of wanted. The error has every artifact that cannot be resolved.
-func Resolve(ctx context.Context, s Source, wanted []Artifact,
-	overrides map[string]config.Override) ([]Artifact, error) {
+func Resolve(
+	ctx context.Context, s Source, wanted []Artifact, overrides map[string]config.Override,
+) ([]Artifact, error) {
 	arts, errs := make([]Artifact, len(wanted)), make([]error, len(wanted))
 	var wg sync.WaitGroup
 	for i, a := range wanted {
@@ -248,21 +249,19 @@ func parseChecksum(text, file string) (string, error) {
 	}
 	found := ""
 	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\r\n")
-		if line == "" {
+		if line = strings.TrimRight(line, "\r\n"); line == "" {
 			continue
 		}
 		sum, name, ok := strings.Cut(line, " ")
-		if !ok || !isSHA256(sum) || len(name) < 2 || (name[0] != ' ' && name[0] != '*') {
+		switch {
+		case !ok || !isSHA256(sum) || len(name) < 2 || (name[0] != ' ' && name[0] != '*'):
 			return "", fmt.Errorf("it is not a list of SHA-256 checksums: %.80q", line)
-		}
-		if strings.TrimPrefix(name[1:], "./") != file {
-			continue
-		}
-		if found != "" {
+		case strings.TrimPrefix(name[1:], "./") != file:
+		case found != "":
 			return "", fmt.Errorf("it names %s twice", file)
+		default:
+			found = strings.ToLower(sum)
 		}
-		found = strings.ToLower(sum)
 	}
 	if found == "" {
 		return "", fmt.Errorf("it does not name %s", file)

@@ -23,20 +23,8 @@ type tree struct {
 	touch Touch
 }
 
-// limits bound what an archive may unpack to.
-type limits struct {
-	file, total int64
-	entries     int
-}
-
-// limits returns those of an artifact: at most eight times an archive's length, or 64 MiB.
-func (a Artifact) limits() limits {
-	most := a.maxBytes(false)
-	if a.Archive {
-		most = max(8*most, 64<<20)
-	}
-	return limits{file: most, total: most, entries: 10_000}
-}
+// maxEntries is how many entries an archive may have.
+const maxEntries = 10_000
 
 // maxWindow is the memory a zstd stream may ask for: enough for every level below --ultra 21.
 const maxWindow = 32 << 20
@@ -73,12 +61,13 @@ func decode(dir tree, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) err
 		}
 		out = dec
 	}
-	lim := a.limits()
+	most := a.maxBytes(false)
 	if !a.Archive {
-		return dir.writeFile(string(a.Name), 0o755, &limited{r: out, left: lim.file})
+		return dir.writeFile(string(a.Name), 0o755, &limited{r: out, left: most})
 	}
-	out = &limited{r: out, left: lim.total}
-	if err := untar(dir, out, lim); err != nil {
+	most = max(8*most, 64<<20)
+	out = &limited{r: out, left: most}
+	if err := untar(dir, out, most); err != nil {
 		return err
 	}
 	_, err := io.Copy(io.Discard, out)
@@ -100,10 +89,8 @@ func (l *limited) Read(p []byte) (int, error) {
 
 // untar unpacks files and directories; links, devices and everything else are refused, for no
 // published archive has them. Modes become 0755 or 0644, whatever the archive or the umask says.
-func untar(dir tree, r io.Reader, lim limits) error {
+func untar(dir tree, r io.Reader, left int64) error {
 	t := tar.NewReader(r)
-	// A sparse file has more bytes than its part of the archive: the stream's limit misses it.
-	left := lim.total
 	for entries := 0; ; entries++ {
 		h, err := t.Next()
 		if err == io.EOF {
@@ -112,8 +99,8 @@ func untar(dir tree, r io.Reader, lim limits) error {
 		if err != nil {
 			return err
 		}
-		if entries == lim.entries {
-			return fmt.Errorf("it has more than %d entries", lim.entries)
+		if entries == maxEntries {
+			return fmt.Errorf("it has more than %d entries", maxEntries)
 		}
 		if h.Typeflag == tar.TypeXGlobalHeader {
 			continue
@@ -122,7 +109,8 @@ func untar(dir tree, r io.Reader, lim limits) error {
 		if err != nil {
 			return err
 		}
-		if left -= h.Size; h.Size > lim.file || left < 0 {
+		// A sparse file has more bytes than its part of the archive: the stream's limit misses it.
+		if left -= h.Size; left < 0 {
 			return &Error{Cause: TooLarge,
 				what: fmt.Sprintf("it unpacks to too much: %s has %d bytes", name, h.Size)}
 		}
