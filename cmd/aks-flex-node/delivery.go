@@ -26,11 +26,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// fetchFor bounds the attempts to fetch the configuration.
-const fetchFor = 5 * time.Minute
+const fetchFor = 5 * time.Minute // bounds the attempts to fetch the configuration
 
-// maxURL bounds a configuration URL, in bytes.
-const maxURL = 8 << 10
+const maxURL = 8 << 10 // bounds a configuration URL, in bytes
 
 // handOver is set in the environment of the process that joins and then starts the service.
 const handOver = "AKS_FLEX_NODE_HAND_OVER"
@@ -110,7 +108,6 @@ func (o *options) deliver(cmd *cobra.Command, from delivery) error {
 	return replaceProcess([]string{os.Args[0], "agent", "--output", o.output}, environment)
 }
 
-// replaceProcess has another process of this program take the place of this one.
 func replaceProcess(args, environment []string) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -120,7 +117,6 @@ func replaceProcess(args, environment []string) error {
 	return fmt.Errorf("cannot run %s: %w", program, err)
 }
 
-// read is the configuration URL.
 func (d delivery) read(warn io.Writer) (string, error) {
 	in := os.Stdin
 	switch {

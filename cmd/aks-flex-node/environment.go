@@ -1,13 +1,19 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"math"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
@@ -18,6 +24,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/progress"
+	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
 // agent puts together what a verb works with, on a machine with a configuration, or with none yet.
@@ -42,10 +49,7 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 			Show:    func(e progress.Event) { show(e); progress.Log(log, e) },
 			Program: program, Version: version, Today: time.Now,
 		},
-		Machine:  machine,
-		Client:   artifact.NewClient,
-		Identity: follow.NodeIdentity,
-		Given:    o.reread,
+		Machine: machine, Client: artifact.NewClient, Identity: follow.NodeIdentity, Given: o.reread,
 	}
 	a.Person.Terminal = !service && width(os.Stdin) >= 0 && width(o.stderr) >= 0
 	machine.Beat = func() {
@@ -67,14 +71,12 @@ func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 	}), nil
 }
 
-// newMachine returns the machine that this process runs on.
 func newMachine(log *slog.Logger) *host.Host {
 	machine := host.New("", log)
 	machine.SecretDir, machine.PackageDir = saved.RunDir, access.PackageDir
 	return machine
 }
 
-// reread is the configuration as it is now; nil when it cannot be read.
 func (o *options) reread() *config.Config {
 	read, err := config.Load(o.config, nil)
 	if err != nil {
@@ -110,4 +112,96 @@ func (o *options) view(service bool) (show func(progress.Event), end func()) {
 	default:
 		return progress.Lines(o.err), func() {}
 	}
+}
+
+// The log is rotated at 10 MB and five old files are kept, so that it cannot fill the disk.
+const (
+	logSize  = 10
+	logFiles = 5
+)
+
+// journal is the log of a machine: a file, which is made when the first command begins that changes
+// something and which stays when the machine is given back, and, of the service, systemd's journal.
+type journal struct {
+	secrets *redact.Redactor
+	file    *lumberjack.Logger
+	err     io.Writer // of the service; nil else
+}
+
+// newJournal makes the log of a configuration; nil is none yet.
+func (o *options) newJournal(c *config.Config) *journal {
+	dir := config.DefaultLogDir
+	if c != nil {
+		dir = c.Agent.LogDir
+		o.secrets.Know(c.Secrets()...)
+	}
+	j := &journal{secrets: &o.secrets, file: &lumberjack.Logger{
+		Filename: filepath.Join(dir, "aks-flex-node.log"), MaxBackups: logFiles,
+	}}
+	service := os.Getenv("AKS_FLEX_NODE_SERVICE") != ""
+	_, err := os.Stat(inspect.SocketFile)
+	j.file.MaxSize = rotatesAt(service, err == nil)
+	if service {
+		j.err = o.err
+	}
+	return j
+}
+
+// rotatesAt returns the size, in MB, at which a process rotates the log. Only one may do so
+// (lumberjack): the service, while it runs, and else the command that changes the machine.
+func rotatesAt(service, running bool) int {
+	if running && !service {
+		return math.MaxInt32
+	}
+	return logSize
+}
+
+func (j *journal) logger(c *config.Config) *slog.Logger {
+	var level slog.LevelVar // info
+	if c != nil {
+		// What the configuration calls warning is warn for slog; the other names are the same.
+		_ = level.UnmarshalText([]byte(strings.TrimSuffix(c.Agent.LogLevel, "ing"))) // Load has checked it
+	}
+	options := &slog.HandlerOptions{Level: &level}
+	if c != nil && c.Agent.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(j, options))
+	}
+	return slog.New(slog.NewTextHandler(j, options))
+}
+
+// failed writes down why a command has failed. systemd's journal has that from standard error.
+func (j *journal) failed(err error) {
+	only := &journal{secrets: j.secrets, file: j.file}
+	only.logger(nil).Error("the command has failed", "error", err)
+}
+
+// logFailure writes down why a command that changes the machine has failed, also where it has not
+// come far enough to read a configuration.
+func (o *options) logFailure(err error) {
+	e, _ := errors.AsType[exitError](err)
+	if e.code == exitConfig || !o.changes || asRoot() != nil {
+		return
+	}
+	if o.journal == nil {
+		o.journal = o.newJournal(nil)
+	}
+	o.journal.failed(err)
+	o.journal.file.Close()
+}
+
+// Write implements io.Writer. A file that cannot be written keeps nothing from the journal.
+func (j *journal) Write(p []byte) (int, error) {
+	text := []byte(j.secrets.RedactProse(string(p)))
+	if j.err != nil {
+		if _, err := j.err.Write(text); err != nil {
+			return 0, err
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(j.file.Filename), 0o750); err != nil {
+		return 0, err
+	}
+	if _, err := j.file.Write(text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -18,7 +17,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/history"
-	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
 func historyCommand(o *options) *cobra.Command {
@@ -45,12 +43,10 @@ it, and its state:
 	}
 }
 
-// completeGenerations completes the generations that a machine keeps.
 func (o *options) completeGenerations(
 	cmd *cobra.Command, _ []string, _ string,
 ) ([]cobra.Completion, cobra.ShellCompDirective) {
-	a := inspect.Env{Reader: host.New("", slog.New(slog.DiscardHandler))}
-	past, err := inspect.History(cmd.Context(), &a)
+	past, err := inspect.History(cmd.Context(), onlyReads())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
@@ -63,7 +59,6 @@ func (o *options) completeGenerations(
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// writeHistory writes a history for people.
 func writeHistory(w io.Writer, past []history.Past) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "GENERATION\tWHEN\tFROM\tKUBERNETES\tAGENT\tSTATE")
@@ -82,7 +77,6 @@ func writeHistory(w io.Writer, past []history.Past) {
 	t.Flush()
 }
 
-// origin says where a configuration came from.
 func origin(p history.Past) string {
 	switch {
 	case p.Version != "":
@@ -110,10 +104,7 @@ Exits with 2 when there is a difference.`,
 				return err
 			}
 			err = o.print(c, func(w io.Writer) { writeComparison(w, c) })
-			if err == nil && len(c.Config)+len(c.Changes) > 0 {
-				err = errFound
-			}
-			return err
+			return found(err, len(c.Config)+len(c.Changes) > 0)
 		}),
 	}
 }
@@ -197,7 +188,6 @@ func (o *options) ask(ctx context.Context, a *change.Agent, question string, sho
 	return confirmed(ctx, o.err, os.Stdin, question)
 }
 
-// confirmed asks a person whether to go on.
 func confirmed(ctx context.Context, out io.Writer, in io.Reader, question string) error {
 	fmt.Fprint(out, question, " [y/N] ")
 	typed := make(chan string, 1)
@@ -216,5 +206,4 @@ func confirmed(ctx context.Context, out io.Writer, in io.Reader, question string
 	return errNotConfirmed
 }
 
-// errNotConfirmed tells that a person does not want it.
 var errNotConfirmed = errors.New("nothing was changed")

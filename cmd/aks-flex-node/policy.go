@@ -23,11 +23,7 @@ type shownPolicy struct {
 }
 
 func policyCommand(o *options) *cobra.Command {
-	parent := &cobra.Command{
-		Use: "policy", Short: "Show what a provider may do with this machine",
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	parent.AddCommand(&cobra.Command{
+	return group("policy", "Show what a provider may do with this machine", &cobra.Command{
 		Use:   "show",
 		Short: "Show each limit of the machine's policy, and where it comes from",
 		Long: `Shows each limit of ` + policy.File + `, its value, and whether that is from
@@ -35,7 +31,6 @@ the file or the default. The policy limits what a provider may do with this mach
 configuration URL or a flexNodeConfig that the machine follows; it does not limit a
 configuration file that root wrote here. Only root may write it. Exits with 3 when the
 file cannot be used; each problem is named with its path.`,
-		Args: cobra.NoArgs,
 		RunE: o.reads(func(_ context.Context, a *change.Agent, _ []string) error {
 			p, err := change.Policy(a)
 			if err != nil {
@@ -46,10 +41,8 @@ file cannot be used; each problem is named with its path.`,
 			return o.print(shown, func(w io.Writer) { writePolicy(w, shown) })
 		}),
 	})
-	return parent
 }
 
-// writePolicy writes a policy for people.
 func writePolicy(w io.Writer, shown shownPolicy) {
 	if !shown.Exists {
 		fmt.Fprintf(w, "There is no %s: all limits are the defaults.\n", shown.File)
@@ -63,11 +56,7 @@ func writePolicy(w io.Writer, shown shownPolicy) {
 }
 
 func followCommand(o *options) *cobra.Command {
-	parent := &cobra.Command{
-		Use: "follow", Short: "Decide how this machine follows its provider",
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	parent.AddCommand(&cobra.Command{
+	return group("follow", "Decide how this machine follows its provider", &cobra.Command{
 		Use:   "reset",
 		Short: "Accept an older epoch and version from the provider",
 		Long: `Forgets the epoch and the version of the configurations that were received and applied
@@ -75,7 +64,6 @@ last. A provider may not go back from them, so that an old backup of it changes 
 after this it may: the next configuration on offer is accepted, whatever its version, and
 no other goes back from that one. The configuration must still be of the same
 flexNodeConfig, and the machine's policy counts as before. The node goes on as it is.`,
-		Args: cobra.NoArgs,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			forgotten, err := change.Forget(ctx, a)
 			if err != nil {
@@ -88,5 +76,4 @@ flexNodeConfig, and the machine's policy counts as before. The node goes on as i
 			})
 		}),
 	})
-	return parent
 }

@@ -39,10 +39,8 @@ type options struct {
 	stdout, stderr *os.File
 	config         string
 	output         string
-	// begun tells that the command line could be read.
-	begun bool
-	// changes tells that the command is one that changes the machine, and so writes a log.
-	changes bool
+	begun          bool
+	changes        bool // the command is one that changes the machine, and so writes a log
 	// journal is the log, once it is known where that is; secrets are what must not be in it.
 	journal *journal
 	secrets redact.Redactor
@@ -54,7 +52,6 @@ func (o *options) input(ctx context.Context) (change.Input, error) {
 	return o.inputOf(read), err
 }
 
-// inputOf is a configuration that was read.
 func (o *options) inputOf(read config.Loaded) change.Input {
 	in := change.Input{Config: read.Config, Document: read.Document, Origin: "file"}
 	if o.config == saved.BundleFile {
@@ -65,15 +62,18 @@ func (o *options) inputOf(read config.Loaded) change.Input {
 
 // applied is the configuration of this machine's node; nil for none, or if unreadable.
 func (o *options) applied(ctx context.Context) *config.Config {
-	a := inspect.Env{Reader: host.New("", slog.New(slog.DiscardHandler))}
-	c, err := inspect.Applied(ctx, &a)
+	c, err := inspect.Applied(ctx, onlyReads())
 	if err != nil {
 		return nil
 	}
 	return c
 }
 
-// asRoot refuses users other than root.
+// onlyReads is the machine for those who neither log nor change anything.
+func onlyReads() *inspect.Env {
+	return &inspect.Env{Reader: host.New("", slog.New(slog.DiscardHandler))}
+}
+
 func asRoot() error {
 	if os.Geteuid() != 0 {
 		return errors.New("cannot run without root: start it with sudo")
@@ -136,10 +136,7 @@ Exit codes of all commands:
      agent, bootstrap: the machine has joined, and its pods reach no Services
   3  the configuration or the command line is wrong
   4  this machine is not a node`,
-		Version:       version,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version: version, SilenceUsage: true, SilenceErrors: true, RunE: showHelp,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			o.begun = true
 			if o.output != "text" && o.output != "json" {
@@ -213,8 +210,7 @@ Exits with 2 when it has joined and its pods reach no Services (docs/services.md
 
 // joins reports whether this machine is not the node yet, also where another run has begun to join.
 func joins(ctx context.Context) bool {
-	a := inspect.Env{Reader: host.New("", slog.New(slog.DiscardHandler))}
-	joined, err := inspect.HasJoined(ctx, &a)
+	joined, err := inspect.HasJoined(ctx, onlyReads())
 	return err == nil && !joined
 }
 
@@ -224,14 +220,18 @@ func (o *options) printResult(r change.Result, err error, format string) error {
 	if err != nil {
 		return err
 	}
-	err = o.print(r, func(w io.Writer) {
+	return found(o.print(r, func(w io.Writer) {
 		fmt.Fprintf(w, format, r.NodeName, changes(r.Changes), r.Seconds)
 		for _, c := range r.Conditions {
 			fmt.Fprintf(w, "%s is %s (%s): %s\n", c.Type, c.Status, c.Reason, c.Message)
 		}
-	})
-	if err == nil && len(r.Conditions) > 0 {
-		err = errFound
+	}), len(r.Conditions) > 0)
+}
+
+// found returns errFound where there is something, unless that could not be told.
+func found(err error, something bool) error {
+	if err == nil && something {
+		return errFound
 	}
 	return err
 }
@@ -285,15 +285,11 @@ func (o *options) differs(
 	if r.Changes == nil {
 		r.Changes = []state.Line{}
 	}
-	err := o.print(r, func(w io.Writer) {
+	return found(o.print(r, func(w io.Writer) {
 		if text(w, r); len(r.Changes) == 0 {
 			fmt.Fprintln(w, none)
 		}
-	})
-	if err == nil && len(r.Changes) > 0 {
-		err = errFound
-	}
-	return err
+	}), len(r.Changes) > 0)
 }
 
 func driftCommand(o *options) *cobra.Command {
@@ -348,10 +344,7 @@ and with 4 when this machine is not a node; then JSON has no more than the state
 				return err
 			}
 			err = o.print(status, func(w io.Writer) { writeStatus(w, status) })
-			if err == nil && !status.Healthy() {
-				return errFound
-			}
-			return err
+			return found(err, !status.Healthy())
 		}),
 	}
 }
@@ -375,20 +368,24 @@ until they expire while the issuer is down.`,
 }
 
 func configCommand(o *options) *cobra.Command {
-	parent := &cobra.Command{
-		Use: "config", Short: "Work with the configuration file",
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	parent.AddCommand(&cobra.Command{
+	return group("config", "Work with the configuration file", &cobra.Command{
 		Use:   "validate",
 		Short: "Check the configuration file and print every problem",
 		Long: `Checks the configuration file and prints every problem at once, each with its path.
 Exits with 3 when there is one.`,
-		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return o.validate() },
 	})
-	return parent
 }
+
+// group is a command that has another one, and shows its help.
+func group(use, short string, sub *cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, RunE: showHelp}
+	sub.Args = cobra.NoArgs
+	cmd.AddCommand(sub)
+	return cmd
+}
+
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 // validation holds the JSON output of `config validate`.
 type validation struct {

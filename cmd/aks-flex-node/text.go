@@ -36,7 +36,6 @@ func writePlan(w io.Writer, r inspect.Report) {
 	}
 }
 
-// writeDrift writes what has drifted: what, expected and found.
 func writeDrift(w io.Writer, r inspect.Report) {
 	for _, e := range r.Changes {
 		fmt.Fprintf(w, "%s\n  expected  %s\n  found     %s\n", e.Key, e.Expected, e.Found)
@@ -53,7 +52,6 @@ func size(n int64) string {
 // moment is a time as people read it: here, with the zone.
 func moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
 
-// writeStatus writes a status for people.
 func writeStatus(w io.Writer, s inspect.Status) {
 	ready := "Ready"
 	if s.Ready != "True" {
@@ -79,12 +77,10 @@ func writeStatus(w io.Writer, s inspect.Status) {
 	}
 	writeService(w, s.Service)
 	if t := s.Transition; t != nil {
-		fmt.Fprintf(w, "Under way   %s, phase %s, since %s\n",
-			t.Kind, t.Phase, moment(t.Began))
+		fmt.Fprintf(w, "Under way   %s, phase %s, since %s\n", t.Kind, t.Phase, moment(t.Began))
 	}
 	for _, r := range s.Rejected {
-		fmt.Fprintf(w, "Rejected    %.12s at %s: %s\n",
-			r.Generation, moment(r.At), r.Reason)
+		fmt.Fprintf(w, "Rejected    %.12s at %s: %s\n", r.Generation, moment(r.At), r.Reason)
 		for _, line := range r.Log {
 			fmt.Fprintf(w, "            | %s\n", line)
 		}
@@ -105,7 +101,6 @@ func writeStatus(w io.Writer, s inspect.Status) {
 	}
 }
 
-// writeService writes what the running service does.
 func writeService(w io.Writer, is *inspect.Work) {
 	if is == nil {
 		return
@@ -136,7 +131,6 @@ func writeService(w io.Writer, is *inspect.Work) {
 	}
 }
 
-// expired says that a time has passed.
 func expired(at time.Time) string {
 	if time.Now().After(at) {
 		return ", which has expired"

@@ -1,9 +1,12 @@
 package access
 
 import (
+	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -27,10 +30,8 @@ type Changer interface {
 
 // Person describes the user who runs the agent.
 type Person struct {
-	// Terminal reports that the person can be asked.
-	Terminal bool
-	// Invoker is the user who called sudo, whose login of the Azure CLI is used; nil for root
-	// itself.
+	Terminal bool // the person can be asked
+	// Invoker is who called sudo, whose login of the Azure CLI is used; nil for root itself.
 	Invoker *host.User
 }
 
@@ -107,7 +108,7 @@ func (a *Azure) managers(ctx context.Context, c config.Config) ([]azcore.TokenCr
 	return []azcore.TokenCredential{own, other}, err
 }
 
-// ask asks Azure about the cluster with each credential that may, and returns the first answer.
+// ask asks Azure with each credential that may, and returns the first answer.
 func ask[T any](
 	ctx context.Context, a *Azure, c config.Config,
 	question func(aks.Client, context.Context) (T, error),
@@ -134,4 +135,60 @@ func ask[T any](
 // AdminKubeconfig is the administrator's, as Azure gives it to a configuration's identity.
 func (a *Azure) AdminKubeconfig(ctx context.Context, c config.Config) (config.Secret, error) {
 	return ask(ctx, a, c, aks.Client.AdminKubeconfig)
+}
+
+// Locator finds out where the API server is. Azure is asked at most once in a run.
+type Locator struct {
+	Azure *Azure
+	Asked *aks.Cluster // holds Azure's answer; nil when it was not asked
+	// Again asks Azure although there is a proved address, because that one no longer works.
+	Again bool
+}
+
+// Locate returns the address: as the configuration says, else as it was proved, else as Azure says.
+func (l *Locator) Locate(ctx context.Context, c config.Config) (transition.Cluster, error) {
+	given := transition.Cluster{Server: c.Node.Kubelet.ServerURL}
+	if text := c.Node.Kubelet.CACertData; text != "" {
+		ca, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return given, fmt.Errorf("internal error: caCertData was not validated: %w", err)
+		}
+		given.CA = string(ca)
+	}
+	if given.Server != "" && given.CA != "" {
+		return given, nil
+	}
+	found, proved := l.Proved(c)
+	if !proved || l.Again {
+		said, err := l.Ask(ctx, c)
+		if err != nil {
+			return given, err
+		}
+		found = transition.Cluster{Server: said.Server, CA: said.CA}
+	}
+	return transition.Cluster{
+		Server: cmp.Or(given.Server, found.Server), CA: cmp.Or(given.CA, found.CA),
+	}, nil
+}
+
+// Proved returns where the API server was when this machine last became a node of the same cluster.
+func (l *Locator) Proved(c config.Config) (transition.Cluster, bool) {
+	live, at := l.Azure.Proved()
+	if live == nil || at.Server == "" || at.CA == "" {
+		return transition.Cluster{}, false
+	}
+	was, is := live.Azure.TargetCluster.ResourceID, c.Azure.TargetCluster.ResourceID
+	return at, strings.EqualFold(was, is)
+}
+
+// Ask returns what Azure says about the cluster.
+func (l *Locator) Ask(ctx context.Context, c config.Config) (*aks.Cluster, error) {
+	if l.Asked == nil {
+		said, err := ask(ctx, l.Azure, c, aks.Client.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		l.Asked = &said
+	}
+	return l.Asked, nil
 }

@@ -6,13 +6,19 @@ package access
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
+	"path"
 	"time"
+
+	"k8s.io/client-go/util/cert"
 
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -57,8 +63,7 @@ func JoinClient(
 	return kube.FromToken(at.Server, []byte(at.CA), token, m.Options(c))
 }
 
-// JoinToken returns the token with which kubelet requests its first certificate, or which it shows
-// with each request.
+// JoinToken returns the token that kubelet requests its first certificate with, or shows each time.
 func JoinToken(ctx context.Context, m Machine, c config.Config) (string, error) {
 	if t := c.Azure.BootstrapToken; t != nil {
 		return t.Token.Reveal(), nil
@@ -91,8 +96,7 @@ func Authorised(
 	return ok, err
 }
 
-// Required returns the access that kubelet's identity needs in the cluster, and the role that
-// grants it.
+// Required returns the access that kubelet's identity needs, and the role that grants it.
 func Required(c config.Config) (kube.Access, string) {
 	if c.Azure.ShowsToken() {
 		role := fmt.Sprintf("the role %q on %s",
@@ -137,7 +141,73 @@ func Fresh(ctx context.Context, c config.Config) (Token, error) {
 	return identity.Fresh(ctx, credential(c), scope, identity.TokenFor("kubelet", c.Azure))
 }
 
-// credential makes kubelet's credential, another one for each call.
 func credential(c config.Config) func() (identity.Credential, error) {
 	return func() (identity.Credential, error) { return identity.Kubelet(c.Azure, c.ProxyFunc()) }
+}
+
+// ClientCertificate is the file in which kubelet keeps its client certificate and key.
+func ClientCertificate(c config.Config) string {
+	return node.ClientCertificatePath(c.Paths.Kubernetes.KubeletDir)
+}
+
+// ServingCertificate is the file in which kubelet keeps its serving certificate and key.
+func ServingCertificate(c config.Config) string {
+	return path.Join(c.Paths.Kubernetes.KubeletDir, "pki", "kubelet-server-current.pem")
+}
+
+// Certificate returns the first one in a file of the machine.
+func Certificate(m Machine, file string) (*x509.Certificate, error) {
+	data, err := m.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the certificate: %w", err)
+	}
+	list, err := cert.ParseCertsPEM(data)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", file, err)
+	}
+	return list[0], nil
+}
+
+// Held reports whether kubelet has a credential: a valid certificate, or an identity's tokens.
+func Held(m Machine, c config.Config) bool {
+	dir := c.Paths.Kubernetes.KubeletDir
+	if _, err := m.ReadFile(node.KubeconfigPath(dir)); err != nil {
+		return false
+	}
+	if c.Azure.ShowsToken() {
+		return true
+	}
+	has, err := Certificate(m, ClientCertificate(c))
+	return err == nil && time.Now().Before(has.NotAfter) &&
+		has.Subject.CommonName == "system:node:"+c.Agent.NodeName
+}
+
+// Validity returns from when to when the certificate in a file of the machine is valid.
+func Validity(m Machine, file string) (health.Validity, error) {
+	return validity(Certificate(m, file))
+}
+
+// KubeletValidity is that of kubelet's client certificate, unused without its kubeconfig.
+func KubeletValidity(m Machine, c config.Config) (health.Validity, error) {
+	if _, err := m.ReadFile(node.KubeconfigPath(c.Paths.Kubernetes.KubeletDir)); err != nil {
+		return health.Validity{}, fmt.Errorf("cannot read its kubeconfig: %w", err)
+	}
+	return validity(Certificate(m, ClientCertificate(c)))
+}
+
+// PrincipalValidity returns that of the credential of a service principal: its certificate, else
+// its secret, as far as the configuration says when that ends.
+func PrincipalValidity(sp config.ServicePrincipal) (health.Validity, error) {
+	if sp.CertificateFile == "" {
+		to, err := time.Parse(time.DateOnly, sp.SecretExpires)
+		return health.Validity{To: to}, err
+	}
+	return validity(identity.Certificate(sp))
+}
+
+func validity(c *x509.Certificate, err error) (health.Validity, error) {
+	if err != nil {
+		return health.Validity{}, err
+	}
+	return health.Validity{From: c.NotBefore, To: c.NotAfter}, nil
 }

@@ -23,16 +23,14 @@ import (
 type Cluster struct {
 	// Server is the API server's URL and CA the PEM certificates that it is verified with.
 	Server, CA string
-	// Version is the control plane's, such as 1.34.4.
-	Version string
+	Version    string // the control plane's, such as 1.34.4
 	// Entra reports whether the API server accepts Entra's tokens, AzureRBAC whether Azure's role
 	// assignments authorise there.
 	Entra, AzureRBAC bool
 	// PodCIDRs are the networks of the cluster's pods, at most one of each family; none where pods
 	// have addresses of Azure's virtual network.
-	PodCIDRs []string
-	// DNSServiceIP is the address of the cluster's DNS service; "" when Azure does not say it.
-	DNSServiceIP string
+	PodCIDRs     []string
+	DNSServiceIP string // the address of the cluster's DNS service; "" when Azure does not say it
 }
 
 // Client asks about one cluster.
@@ -104,7 +102,7 @@ func (c Client) explain(err error, doing, role string) error {
 	return identity.Explain(err, identity.Need{Doing: doing, Role: role, Scope: c.Target.ResourceID})
 }
 
-// value returns the value that a pointer of Azure's SDK points to; the zero value for nil.
+// value returns what a pointer of Azure's SDK points to; the zero value for nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -147,7 +145,6 @@ func podNetworks(p armcontainerservice.NetworkProfile) []string {
 	return networks
 }
 
-// address takes server and CA out of a kubeconfig.
 func (c *Cluster) address(kubeconfig []byte) error {
 	parsed, err := clientcmd.Load(kubeconfig)
 	if err != nil {

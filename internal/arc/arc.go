@@ -11,8 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -36,12 +38,10 @@ type Machine interface {
 
 // Record holds all that was, or is being, done to this machine and in Azure, and is to be undone.
 type Record struct {
-	// MachineID is the ARM id of the Arc machine.
-	MachineID string `json:"machineId"`
+	MachineID string `json:"machineId"` // the ARM id of the Arc machine
 	// Connected tells that we have connected the machine; one that others have is left alone.
-	Connected bool `json:"connected"`
-	// Proxy is the proxy that we have given the Arc agent.
-	Proxy string `json:"proxy,omitempty"`
+	Connected bool   `json:"connected"`
+	Proxy     string `json:"proxy,omitempty"` // the proxy that we have given the Arc agent
 	// Assignments are the role assignments that we have made.
 	Assignments []Assignment `json:"assignments,omitempty"`
 }
@@ -78,12 +78,10 @@ type Arc struct {
 	Proxy config.Secret
 	// Save writes the record down; it is called before every touch.
 	Save func(Record) error
-	// Say tells what is being waited for.
-	Say func(format string, args ...any)
+	Say  func(format string, args ...any) // tells what is being waited for
 	// Warn tells what the owner of the machine should know.
 	Warn func(format string, args ...any)
-	// Poll is the first pause before a question is asked again; 0 is 2 s.
-	Poll time.Duration
+	Poll time.Duration // the first pause before a question is asked again; 0 is 2 s
 }
 
 // ErrNotInstalled tells that the Arc agent is not on this machine.
@@ -170,7 +168,6 @@ func (a Arc) awaken(ctx context.Context, is Status) error {
 	return a.Restart(ctx, "himdsd.service")
 }
 
-// join connects the machine as configured.
 func (a Arc) join(ctx context.Context, r *Record) (Status, error) {
 	want := a.Config.Arc
 	is := Status{Name: want.MachineName, Group: want.ResourceGroup,
@@ -230,7 +227,6 @@ func (a Arc) principal(ctx context.Context, is Status) (principal string, err er
 	return principal, err
 }
 
-// find asks Resource Manager for the machine and its identity's object id, which may come later.
 func (a Arc) find(ctx context.Context, is Status) (principal string, found bool, err error) {
 	machines, err := client(a, armhybridcompute.NewMachinesClient, is.Subscription)
 	if err != nil {
@@ -250,20 +246,17 @@ func (a Arc) find(ctx context.Context, is Status) (principal string, found bool,
 	return principal, true, nil
 }
 
-// isMissing tells that Resource Manager does not know what it was asked about.
 func isMissing(err error) bool {
 	failed, ok := errors.AsType[*azcore.ResponseError](err)
 	return ok && failed.StatusCode == http.StatusNotFound &&
 		hasCode(err, "ResourceNotFound", "ResourceGroupNotFound")
 }
 
-// hasCode reports whether Resource Manager has answered with one of the error codes.
 func hasCode(err error, codes ...string) bool {
 	failed, ok := errors.AsType[*azcore.ResponseError](err)
 	return ok && slices.Contains(codes, failed.ErrorCode)
 }
 
-// client makes a client of Resource Manager.
 func client[C any](
 	a Arc, make func(string, azcore.TokenCredential, *arm.ClientOptions) (C, error),
 	subscription string,
@@ -344,6 +337,55 @@ func (a Arc) disconnect(ctx context.Context, r Record) error {
 	}
 	if err != nil {
 		return fmt.Errorf("cannot disconnect the machine from Azure Arc: %w", err)
+	}
+	return nil
+}
+
+// plain reports whether azcmagent takes a tag as it is: it splits its list at commas, and has rules
+// of its own for quotes and spaces.
+func plain(key, value string) bool { return !strings.ContainsAny(key+value, ",'\"= \\") }
+
+func pairs(tags map[string]string) string {
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		if plain(key, tags[key]) {
+			list = append(list, key+"="+tags[key])
+		}
+	}
+	return strings.Join(list, ",")
+}
+
+// tag puts those tags on the machine's resource that azcmagent could not, beside all that it has.
+func (a Arc) tag(ctx context.Context, is Status) error {
+	wanted := maps.Clone(a.Config.Arc.Tags)
+	maps.DeleteFunc(wanted, plain)
+	if len(wanted) == 0 {
+		return nil
+	}
+	machines, err := client(a, armhybridcompute.NewMachinesClient, is.Subscription)
+	if err != nil {
+		return err
+	}
+	need := identity.Need{Doing: "tag the Arc machine", Role: onboarding, Scope: is.MachineID()}
+	got, err := machines.Get(ctx, is.Group, is.Name, nil)
+	if err != nil {
+		return identity.Explain(err, need)
+	}
+	all, changed := got.Tags, false
+	if all == nil {
+		all = map[string]*string{}
+	}
+	for key, value := range wanted {
+		if all[key] == nil || *all[key] != value {
+			all[key], changed = &value, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	update := armhybridcompute.MachineUpdate{Tags: all}
+	if _, err := machines.Update(ctx, is.Group, is.Name, update, nil); err != nil {
+		return fmt.Errorf("the machine is connected: %w", identity.Explain(err, need))
 	}
 	return nil
 }

@@ -1,12 +1,20 @@
 package arc
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 	"github.com/google/uuid"
@@ -32,7 +40,6 @@ func roleID(role string) string {
 	return strings.ToLower(role)
 }
 
-// assign gives the identity its roles on the cluster and returns when the newest of them was given.
 func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest time.Time,
 	err error) {
 	scope := a.Config.TargetCluster.ResourceID
@@ -107,4 +114,158 @@ func (a Arc) unassign(ctx context.Context, mine Assignment) error {
 			Role: accessAdmin, Scope: mine.Scope})
 	}
 	return nil
+}
+
+// The roles with which an identity may do what enrolling and leaving take.
+const (
+	onboarding    = "Azure Connected Machine Onboarding"
+	administrator = "Azure Connected Machine Resource Administrator"
+	accessAdmin   = "User Access Administrator"
+)
+
+// Gap is a permission that an identity lacks.
+type Gap struct {
+	// Action is Resource Manager's name for it, Role one that has it, Scope where it is needed.
+	Action, Role, Scope string
+	Later               bool // it is needed only to take the enrolment back
+}
+
+// Wanting describes the rights needed by the identity that enrols a machine.
+type Wanting struct {
+	Located   bool // Azure need not be asked where the API server is
+	Connected bool // the machine was already connected, not by us
+}
+
+// needs lists the permissions that enrolling takes, and those that taking it back takes.
+func (a Arc) needs(w Wanting) []Gap {
+	group := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s", a.Config.SubscriptionID,
+		a.Config.Arc.ResourceGroup)
+	cluster := a.Config.TargetCluster.ResourceID
+	const (
+		machines    = "Microsoft.HybridCompute/machines/"
+		clusters    = "Microsoft.ContainerService/managedClusters/"
+		assignments = "Microsoft.Authorization/roleAssignments/"
+	)
+	list := []Gap{{Action: machines + "read", Role: onboarding, Scope: group}}
+	if !w.Connected {
+		list = append(list, Gap{Action: machines + "write", Role: onboarding, Scope: group},
+			Gap{Action: machines + "delete", Role: administrator, Scope: group, Later: true})
+	}
+	if !w.Located {
+		list = append(list, Gap{Action: clusters + "read", Role: config.RoleClusterUser, Scope: cluster})
+	}
+	if Assigns(a.Config) {
+		list = append(list, Gap{Action: assignments + "write", Role: accessAdmin, Scope: cluster},
+			Gap{Action: assignments + "delete", Role: accessAdmin, Scope: cluster, Later: true})
+	}
+	return list
+}
+
+// Gaps asks Resource Manager what the identity may do, and returns what it lacks, with the object
+// id of the identity. It changes nothing.
+func (a Arc) Gaps(ctx context.Context, w Wanting) (gaps []Gap, principal string, err error) {
+	token, err := a.Credential.GetToken(ctx, policy.TokenRequestOptions{
+		Scopes: []string{a.Config.ResourceManagerEndpoint + "/.default"}})
+	if err != nil {
+		return nil, "", identity.Explain(err, identity.Need{Doing: "get a token for Resource Manager"})
+	}
+	may := map[string]permissions{}
+	for _, need := range a.needs(w) {
+		if _, asked := may[need.Scope]; !asked {
+			if may[need.Scope], err = a.permissions(ctx, need.Scope); err != nil {
+				return nil, "", err
+			}
+		}
+		if !allows(may[need.Scope], need.Action) {
+			gaps = append(gaps, need)
+		}
+	}
+	return gaps, identity.ClaimsOf(token.Token).ObjectID, nil
+}
+
+type permissions = []*armauthorization.Permission
+
+// permissions are an identity's at a resource group or cluster. Who may not even ask has none.
+func (a Arc) permissions(ctx context.Context, scope string) (permissions, error) {
+	id, err := arm.ParseResourceID(scope)
+	if err != nil {
+		return nil, fmt.Errorf("internal error: %w", err)
+	}
+	client, err := client(a, armauthorization.NewPermissionsClient, id.SubscriptionID)
+	if err != nil {
+		return nil, err
+	}
+	var list permissions
+	if kind := id.ResourceType; kind.String() == arm.ResourceGroupResourceType.String() {
+		list, err = all(ctx, client.NewListForResourceGroupPager(id.ResourceGroupName, nil),
+			func(p armauthorization.PermissionsClientListForResourceGroupResponse) permissions {
+				return p.Value
+			})
+	} else {
+		list, err = all(ctx, client.NewListForResourcePager(id.ResourceGroupName, kind.Namespace, "",
+			kind.Types[0], id.Name, nil),
+			func(p armauthorization.PermissionsClientListForResourceResponse) permissions {
+				return p.Value
+			})
+	}
+	if failed, ok := errors.AsType[*azcore.ResponseError](err); ok &&
+		failed.StatusCode == http.StatusForbidden {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, identity.Explain(err, identity.Need{Doing: "read what the identity may do at " +
+			scope, Scope: scope})
+	}
+	return list, nil
+}
+
+func all[P any](
+	ctx context.Context, pages *runtime.Pager[P], of func(P) permissions,
+) (list permissions, err error) {
+	for pages.More() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, of(page)...)
+	}
+	return list, nil
+}
+
+// allows reports whether one of the permissions has an action and does not take it away again.
+func allows(list permissions, action string) bool {
+	return slices.ContainsFunc(list, func(p *armauthorization.Permission) bool {
+		return p != nil && covered(p.Actions, action) && !covered(p.NotActions, action)
+	})
+}
+
+// covered reports whether a pattern is for an action: case is ignored, and * stands for anything.
+func covered(patterns []*string, action string) bool {
+	return slices.ContainsFunc(patterns, func(p *string) bool {
+		if p == nil {
+			return false
+		}
+		expression := strings.ReplaceAll(regexp.QuoteMeta(*p), `\*`, ".*")
+		return regexp.MustCompile("(?i)^" + expression + "$").MatchString(action)
+	})
+}
+
+// Explain lists what an identity lacks, with the commands that cure it, one for each role.
+func Explain(gaps []Gap, principal string) string {
+	var lines []string
+	said := map[string]bool{}
+	for _, gap := range gaps {
+		lines = append(lines, fmt.Sprintf("  %s on %s", gap.Action, gap.Scope))
+		if cure := GrantCommand(principal, gap.Role, gap.Scope); !said[cure] {
+			said[cure] = true
+			lines = append(lines, "    "+cure)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// GrantCommand returns the command with which an owner gives an identity a role.
+func GrantCommand(principal, role, scope string) string {
+	return fmt.Sprintf("az role assignment create --assignee %s --role %q --scope %s",
+		cmp.Or(principal, "OBJECT-ID"), role, scope)
 }

@@ -6,9 +6,12 @@ package arm
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // ID is a resource id, taken apart. Names keep the casing they were written with; compare with
@@ -25,8 +28,7 @@ type ID struct {
 	// Parent is the scope of an extension resource, such as the cluster of a role assignment; ""
 	// for others.
 	Parent string
-	// Action is the last segment of a POST; Parse never sets it.
-	Action string
+	Action string // the last segment of a POST; Parse never sets it
 	text   string
 	scope  string // see Scope
 }
@@ -127,13 +129,12 @@ func (i ID) Name() string {
 
 // Error is ARM's error: what goes into the body's "error" member, with the status it is sent with.
 type Error struct {
-	Status  int     `json:"-"`
-	Code    string  `json:"code"`
-	Message string  `json:"message"`
-	Target  string  `json:"target,omitempty"`
-	Details []Error `json:"details,omitempty"`
-	// AdditionalInfo is for programs.
-	AdditionalInfo []Info `json:"additionalInfo,omitempty"`
+	Status         int     `json:"-"`
+	Code           string  `json:"code"`
+	Message        string  `json:"message"`
+	Target         string  `json:"target,omitempty"`
+	Details        []Error `json:"details,omitempty"`
+	AdditionalInfo []Info  `json:"additionalInfo,omitempty"` // for programs
 }
 
 // Info is something about an error that programs read, with a type that says what.
@@ -160,4 +161,79 @@ func WriteJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // the client has gone: no one is left to answer
+}
+
+// Fold returns a text with its ASCII letters in lower case. ARM ignores the case of these only:
+// Unicode's rules would have U+017F be an s, and U+212A a k, in one place and not in another.
+func Fold(s string) string {
+	for i := range len(s) {
+		if lower(s[i]) == s[i] {
+			continue
+		}
+		b := []byte(s)
+		for ; i < len(b); i++ {
+			b[i] = lower(b[i])
+		}
+		return string(b)
+	}
+	return s
+}
+
+// EqualFold reports whether two texts differ at most in the case of their ASCII letters.
+func EqualFold(a, b string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range len(a) {
+		if lower(a[i]) != lower(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c |= 0x20
+	}
+	return c
+}
+
+// RetryLater is the least time after which a caller is to try again, unless a better one is known.
+const RetryLater = 10 * time.Second
+
+// SetRetryAfter tells a caller to try again after a time. Up to half of it more, and at least ten
+// seconds, is drawn for each answer: callers that are refused together do not come back together.
+func SetRetryAfter(h http.Header, least time.Duration) {
+	seconds := max(1, int((least+time.Second-1)/time.Second))
+	h.Set("Retry-After", strconv.Itoa(seconds+rand.IntN(max(seconds/2, 10)+1)))
+}
+
+// Within reports whether an id is a scope or lies below it; / is all.
+func Within(id, scope string) bool {
+	id, scope = Key(id), Key(scope)
+	return id == scope || scope == "/" || strings.HasPrefix(id, scope+"/")
+}
+
+// Allows reports whether one of a role's patterns is for an action: case is ignored, and * stands
+// for anything.
+func Allows(patterns []string, action string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, action) })
+}
+
+func matches(pattern, action string) bool {
+	parts := strings.Split(Fold(pattern), "*")
+	rest, found := strings.CutPrefix(Fold(action), parts[0])
+	if len(parts) == 1 {
+		return found && rest == ""
+	}
+	last := len(parts) - 1
+	for _, part := range parts[1:last] {
+		at := strings.Index(rest, part)
+		if at < 0 {
+			return false
+		}
+		rest = rest[at+len(part):]
+	}
+	return found && strings.HasSuffix(rest, parts[last])
 }

@@ -37,8 +37,7 @@ type project struct {
 	// architectures. It is "" where upstream has none.
 	sums          string
 	archive, late bool
-	// max is the length in bytes that no file of it has.
-	max int64
+	max           int64 // the length in bytes that no file of it has
 }
 
 // project returns that of an artifact, the zero one for a name that is unknown.
@@ -64,14 +63,12 @@ func (n Name) project() project {
 	}[n]
 }
 
-// Artifact is one published file, once it is resolved: everything that is needed to get it and to
-// know that it is the right one. What is wanted has only Name, Version, Arch and perhaps URL.
+// Artifact is one published file, once it is resolved: all that is needed to get it and to know
+// that it is the right one. What is wanted has only Name, Version, Arch and perhaps URL.
 type Artifact struct {
-	Name Name
-	// Version is the release; of what is wanted perhaps with a leading "v".
-	Version string
-	// Arch is amd64 or arm64.
-	Arch string
+	Name    Name
+	Version string // the release; of what is wanted perhaps with a leading "v"
+	Arch    string // amd64 or arm64
 	// URL is where upstream publishes the file. It may carry credentials: show Redact(URL).
 	// runc.url or kubernetes.urlTemplate may replace it; the digest remains the release's.
 	URL string
@@ -80,11 +77,9 @@ type Artifact struct {
 	Archive bool
 	// ID is the published file's digest in lower-case hex, and its directory's name in the store:
 	// SHA-256 (64 digits), or SHA-512 (128) where nothing else is published.
-	ID string
-	// TarSHA256 is an archive's digest uncompressed, or empty; with it a .tar.zst can be used.
-	TarSHA256 string
-	// Size is the length of the published file in bytes, 0 when unknown. No more is read.
-	Size int64
+	ID        string
+	TarSHA256 string // an archive's digest uncompressed, or empty; with it a .tar.zst can be used
+	Size      int64  // the length of the published file in bytes, 0 when unknown. No more is read.
 	// Late artifacts are not needed for a node to be Ready and leave the bandwidth to the others.
 	Late bool
 }

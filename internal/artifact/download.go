@@ -16,20 +16,16 @@ import (
 	"time"
 )
 
-// minProgress is the number of new bytes an attempt must bring to count as progress.
-const minProgress = 64 << 10
+const minProgress = 64 << 10 // the number of new bytes an attempt must bring to count as progress
 
 // download is the way of one artifact into the store, over all its attempts.
 type download struct {
-	f *Fetcher
-	a Artifact
-	// high is the most bytes ever kept.
-	high int64
-	// from is the URL that all kept bytes came from; "" if from several or an earlier run.
-	from string
+	f    *Fetcher
+	a    Artifact
+	high int64  // the most bytes ever kept
+	from string // the URL that all kept bytes came from; "" if from several or an earlier run
 }
 
-// attempt gets the artifact from one place into the store.
 func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err error) {
 	done, err := d.f.Touch.before("get %s from %s", d.a, c) // all of it, to the end of this attempt
 	if err != nil {
@@ -67,7 +63,6 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	return gained, err
 }
 
-// kept names the file in the store with the bytes that have arrived.
 func (d *download) kept(zst bool) string {
 	if zst {
 		return keptPrefix + d.a.ID + ".zst"
@@ -75,7 +70,6 @@ func (d *download) kept(zst bool) string {
 	return keptPrefix + d.a.ID
 }
 
-// remote gets the artifact from a server, going on behind what is kept.
 func (d *download) remote(
 	ctx context.Context, cancel context.CancelCauseFunc, c candidate, kept *os.File,
 ) error {
@@ -87,7 +81,11 @@ func (d *download) remote(
 		d.from = c.url
 	}
 	timer := watch(cancel)
-	resp, err := d.request(ctx, c, have)
+	header := http.Header{}
+	if have > 0 { // that the bytes are of the same file is the digest's to say
+		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
+	}
+	resp, err := d.f.Source.get(ctx, http.MethodGet, c.url, header)
 	timer.Stop()
 	if err != nil {
 		return err
@@ -107,12 +105,12 @@ func (d *download) remote(
 		}
 	}
 	most := d.a.maxBytes(c.zst)
-	left := most - offset
+	size := most
 	if total >= 0 {
-		left = total - offset
+		size = total
 	}
-	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, cancel: cancel, left: left,
-		rival: c.rival}, chunk)
+	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, cancel: cancel,
+		left: size - offset, rival: c.rival}, chunk)
 	if offset == 0 {
 		if head, _ := body.Peek(512); strings.HasPrefix(http.DetectContentType(head), "text/html") {
 			return captivePortal()
@@ -124,23 +122,14 @@ func (d *download) remote(
 	return d.receive(src, c, kept)
 }
 
-// request asks for the bytes from have on. That they are of the same file is the digest's to say.
-func (d *download) request(ctx context.Context, c candidate, have int64) (*http.Response, error) {
-	header := http.Header{}
-	if have > 0 {
-		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
-	}
-	return d.f.Source.get(ctx, http.MethodGet, c.url, header)
-}
-
 // accept judges an answer's head: from which byte it goes on, and the file's length (-1 if untold).
-func (d *download) accept(resp *http.Response, c candidate, have int64) (offset, total int64,
-	err error) {
-	first, total := int64(-1), int64(-1)
+func (d *download) accept(
+	resp *http.Response, c candidate, have int64,
+) (first, total int64, err error) {
+	first, total = -1, -1
 	switch resp.StatusCode {
 	case http.StatusOK:
-		first, total = 0, resp.ContentLength
-		d.from = c.url
+		first, total, d.from = 0, resp.ContentLength, c.url
 	case http.StatusPartialContent:
 		var last int64
 		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last,
@@ -186,9 +175,8 @@ func (d *download) progress(total int64) func(int64) {
 	}
 }
 
-// receive reads the whole file, verifies it and puts it into the store. A plain binary from a
-// server is the kept file itself; everything else is unpacked while it arrives, into a directory
-// that only the verified digest makes an entry.
+// receive verifies the whole file and puts it into the store. A plain binary from a server is the
+// kept file itself; all else is unpacked into a directory that only its digest makes an entry.
 func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 	sum := newDigest(d.a.ID)
 	if c.zst && d.a.Archive {
@@ -210,7 +198,6 @@ func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 	})
 }
 
-// tidy removes what is kept of a file that has reached the store.
 func (d *download) tidy() error {
 	for _, zst := range []bool{false, true} {
 		if err := d.discard(zst); err != nil {
@@ -220,7 +207,6 @@ func (d *download) tidy() error {
 	return nil
 }
 
-// discard removes what is kept of a file, if anything is.
 func (d *download) discard(zst bool) error {
 	path := filepath.Join(d.f.Store, d.kept(zst))
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -229,7 +215,6 @@ func (d *download) discard(zst bool) error {
 	return d.f.Touch.do(func() error { return os.Remove(path) }, "remove %s", path)
 }
 
-// local gets the artifact from a file of Source.Directory.
 func (d *download) local(ctx context.Context, c candidate) error {
 	f, size, err := d.f.Source.open(ctx, "", c)
 	if err != nil {
@@ -245,8 +230,7 @@ func (d *download) local(ctx context.Context, c candidate) error {
 // were the published ones; before that the digest explains it.
 func (d *download) verdict(src *stream, c candidate, sum *digest, err error) error {
 	known, typed := errors.AsType[*Error](err)
-	wrong := sum.mismatch()
-	switch {
+	switch wrong := sum.mismatch(); {
 	case src.err != nil:
 		return src.err
 	case typed && (known.Local() || c.zst):
@@ -263,4 +247,94 @@ func (d *download) verdict(src *stream, c candidate, sum *digest, err error) err
 			Err: fmt.Errorf("the digest is right, but the archive cannot be unpacked: %w", err)}
 	}
 	return nil
+}
+
+// stream reads one published file: what is kept on disk from earlier, then what the server sends.
+// It remembers its own first error: the decoders above it hide where an error came from.
+type stream struct {
+	r     io.Reader
+	total int64 // the length that the server announces, or -1
+	most  int64 // the length that the file cannot exceed
+	n     int64
+	err   error
+	seen  func(n int64) // hears of the bytes read so far; may be nil
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.r.Read(p)
+	s.n += int64(n)
+	switch {
+	case s.n > s.most:
+		s.err = &Error{Cause: TooLarge, what: fmt.Sprintf("it is larger than %d bytes", s.most)}
+	case err == io.EOF && s.total >= 0 && s.n < s.total:
+		s.err = netError(io.ErrUnexpectedEOF)
+	case err != nil && err != io.EOF:
+		s.err = netError(err)
+	}
+	if s.seen != nil && n > 0 {
+		s.seen(s.n)
+	}
+	return n, cmp.Or(s.err, err)
+}
+
+// A connection is given up on which nothing arrives for patience, or less than minRate, in bytes
+// per second averaged over that time.
+const (
+	patience = 20 * time.Second
+	minRate  = 1024
+)
+
+// long bounds the time that the rest of a file may take while another place is faster.
+const long = 5 * time.Minute
+
+// watched is a response body whose connection is cancelled when nothing arrives. Only the time
+// spent waiting for the network counts.
+type watched struct {
+	body   io.Reader
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	// left counts the bytes that may still come; rival is the speed of the best other place.
+	left, rival int64
+	spent       time.Duration
+	got         int64
+}
+
+// watch cancels a connection after patience, unless the timer is stopped.
+func watch(cancel context.CancelCauseFunc) *time.Timer {
+	return time.AfterFunc(patience, func() {
+		cancel(&Error{Cause: Stalled, what: fmt.Sprintf("nothing arrived for %s", patience)})
+	})
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	begin, timer := time.Now(), watch(w.cancel)
+	n, err := w.body.Read(p)
+	timer.Stop()
+	if err != nil {
+		if cause, ok := errors.AsType[*Error](context.Cause(w.ctx)); ok && err != io.EOF {
+			err = cause
+		}
+		return n, err
+	}
+	w.spent += time.Since(begin)
+	w.got += int64(n)
+	w.left -= int64(n)
+	if w.spent < patience {
+		return n, nil
+	}
+	rate := int64(float64(w.got) / w.spent.Seconds())
+	e := &Error{Cause: Stalled, rate: rate, what: fmt.Sprintf("only %d bytes arrived in %s", w.got,
+		w.spent.Round(time.Millisecond))}
+	switch {
+	case rate < minRate:
+		return n, e
+	case w.left/rate > int64(long.Seconds()) && rate < w.rival/2:
+		e.Cause = Slow
+		return n, e
+	}
+	w.spent, w.got = 0, 0
+	return n, nil
 }

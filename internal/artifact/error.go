@@ -48,16 +48,12 @@ type Error struct {
 	// Name and Version tell the artifact.
 	Name    Name
 	Version string
-	// URL is where it was to come from, without credentials; a path for a directory.
-	URL   string
-	Cause Cause
-	// Err is the underlying error, nil where the cause says it all.
-	Err  error
-	what string
-	// mixed marks a wrong digest over bytes from several places: none can be blamed.
-	mixed bool
-	// rate holds the bytes that came in a second from a slow place.
-	rate int64
+	URL     string // where it was to come from, without credentials; a path for a directory
+	Cause   Cause
+	Err     error // the underlying error, nil where the cause says it all
+	what    string
+	mixed   bool  // marks a wrong digest over bytes from several places: none can be blamed
+	rate    int64 // holds the bytes that came in a second from a slow place
 }
 
 func (e *Error) Error() string {
@@ -67,7 +63,6 @@ func (e *Error) Error() string {
 // Unwrap gives the underlying error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// reason returns the failure and the advice, without the name of the artifact.
 func (e *Error) reason() string {
 	what := cmp.Or(e.what, string(e.Cause))
 	if e.what == "" && e.Err != nil {
@@ -79,12 +74,9 @@ func (e *Error) reason() string {
 	return what
 }
 
-// treatment follows from a cause.
 type treatment struct {
-	// tries limits the failures in a row of this kind before a place is given up.
-	tries int
-	// advice says what the owner of the machine can do, or "".
-	advice string
+	tries  int    // limits the failures in a row of this kind before a place is given up
+	advice string // says what the owner of the machine can do, or ""
 }
 
 // treatments has the causes for which trying again, or the owner, can do something.
@@ -172,7 +164,6 @@ func diskError(err error) error {
 	return &Error{Cause: cause, Err: err}
 }
 
-// isLocal reports whether err is a fault of this machine's own disk.
 func isLocal(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Local()
@@ -213,7 +204,6 @@ func isTLS(err error) bool {
 	return verify || header || alert || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// fileError classifies the failure to open a file of Source.Directory.
 func fileError(err error) *Error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -12,19 +12,16 @@ import (
 
 // Fetcher brings artifacts into the store. Only one process may fetch into a store at a time.
 type Fetcher struct {
-	// Store is the absolute path of the store. It must exist.
-	Store string
-	// Artifacts lists the artifacts to bring, each digest once.
-	Artifacts []Artifact
+	Store     string     // the absolute path of the store. It must exist.
+	Artifacts []Artifact // the artifacts to bring, each digest once
 	Source    Source
 	Policy    Policy
 	// Events, when set, gets the progress; calls do not overlap and must return soon.
 	Events func(Event)
-	// Heal are ids of entries that are fetched again although they are in the store, because their
-	// content is no longer what it was. The old entry goes when the new one is there.
-	Heal []string
-	// Touch is called before each change of the store; it may be nil.
-	Touch Touch
+	// Heal are ids of entries that are fetched again though they are in the store: their content is
+	// no longer what it was. The old entry goes when the new one is there.
+	Heal  []string
+	Touch Touch // called before each change of the store; it may be nil
 
 	eventMu sync.Mutex
 }
@@ -62,8 +59,7 @@ type Event struct {
 	// Err is why an attempt failed, Pause how long it is until the next one.
 	Err   error
 	Pause time.Duration
-	// Took is the time since the artifact's start, for Done.
-	Took time.Duration
+	Took  time.Duration // the time since the artifact's start, for Done
 }
 
 // Start begins to fetch the artifacts: first, at once, those that a node needs to be Ready, then
@@ -144,7 +140,6 @@ func (e *entry) wait(ctx context.Context) error {
 	}
 }
 
-// bring brings one artifact into the store, unless it is there.
 func (f *Fetcher) bring(ctx context.Context, a Artifact) error {
 	begin := time.Now()
 	if !isDigest(a.ID) {

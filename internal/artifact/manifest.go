@@ -125,7 +125,6 @@ func newDigest(want string) *digest {
 	return &digest{Hash: sha256.New(), want: want}
 }
 
-// mismatch is nil when the hash has come to the right value.
 func (d *digest) mismatch() *Error {
 	got := hex.EncodeToString(d.Sum(nil))
 	if got == d.want {
@@ -140,7 +139,6 @@ func isDigest(s string) bool {
 		strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// writeManifest makes the manifest of a directory that is about to become an entry.
 func (t tree) writeManifest() error {
 	m, err := list(t.Root, func() error { return nil })
 	if err != nil {

@@ -15,25 +15,21 @@ import (
 type Policy struct {
 	// Tries limits the failures of one place in a row, without progress, before it is given up; it
 	// is 8. Some causes count for more: what is not there or not allowed is not asked for again.
-	Tries int
-	// Budget limits the time of one artifact without progress: 10 minutes.
-	Budget time.Duration
+	Tries  int
+	Budget time.Duration // limits the time of one artifact without progress: 10 minutes
 	// Backoff is the pause after the first round in which every place failed; it doubles with each
 	// further round up to MaxBackoff and is spread by half in both directions: 500 ms and 30 s.
 	Backoff, MaxBackoff time.Duration
 }
 
 func (p Policy) filled() Policy {
-	return Policy{
-		Tries: cmp.Or(p.Tries, 8), Budget: cmp.Or(p.Budget, 10*time.Minute),
-		Backoff:    cmp.Or(p.Backoff, 500*time.Millisecond),
-		MaxBackoff: cmp.Or(p.MaxBackoff, 30*time.Second),
-	}
+	return Policy{cmp.Or(p.Tries, 8), cmp.Or(p.Budget, 10*time.Minute),
+		cmp.Or(p.Backoff, 500*time.Millisecond), cmp.Or(p.MaxBackoff, 30*time.Second)}
 }
 
 // try asks the candidates in order and again, until one succeeds, none is worth another try, or the
-// budget is spent. do reports whether it came further than before. The error is a *Failure with
-// each place's last error, or the context's. retrying hears of every failure that is not the end.
+// budget is spent. do tells whether it came further. The error is a *Failure or the context's.
+// retrying hears of every failure that is not the end.
 func (p Policy) try(
 	ctx context.Context, a Artifact, list []candidate,
 	do func(ctx context.Context, c candidate) (gained bool, err error),
@@ -87,7 +83,6 @@ func (p Policy) try(
 	}
 }
 
-// fail notes an attempt's error with the names that belong to it.
 func (c *candidate) fail(a Artifact, err error) *Error {
 	e := Error{Cause: Status, Err: err}
 	if known, ok := errors.AsType[*Error](err); ok {
@@ -98,7 +93,6 @@ func (c *candidate) fail(a Artifact, err error) *Error {
 	return &e
 }
 
-// strike counts a failure, and gives the place up that has failed too often.
 func (c *candidate) strike(e *Error, tries int) {
 	if !e.mixed && e.Cause != Slow {
 		c.strikes++
@@ -107,8 +101,7 @@ func (c *candidate) strike(e *Error, tries int) {
 	c.dead = c.strikes >= tries || c.zst && e.Cause == Digest
 }
 
-// untried is the speed of a place of which nothing is known yet.
-const untried = math.MaxInt64
+const untried = math.MaxInt64 // the speed of a place of which nothing is known yet
 
 // speed returns how many bytes a second a place may send; 0 when it is not known to send any.
 func (c candidate) speed() int64 {
@@ -132,7 +125,6 @@ func rival(list []candidate, i int) (fastest int, speed int64) {
 	return fastest, speed
 }
 
-// slow notes the speed of the places of one origin.
 func slow(list []candidate, via string, rate int64) {
 	for i := range list {
 		if list[i].via == via {

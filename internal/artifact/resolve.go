@@ -36,12 +36,12 @@ func Wanted(c config.Config, arch string) []Artifact {
 }
 
 // Resolve finds the digest of every wanted artifact: from overrides (keyed by name and version, or
-// by name), else from the pinned digests, else from the checksum file that upstream publishes,
-// asked for over https from upstream, with Source.TrustMirrors first from the mirrors, or from
-// Source.Directory. Artifacts come back in the order of wanted. Every artifact that cannot be
-// resolved is in the error.
-func Resolve(ctx context.Context, s Source, wanted []Artifact,
-	overrides map[string]config.Override) ([]Artifact, error) {
+// by name), from the pinned digests, or from the checksum file that upstream publishes, read over
+// https from upstream (with Source.TrustMirrors first from the mirrors) or from Source.Directory.
+// The order is that of wanted. The error has every artifact that cannot be resolved.
+func Resolve(
+	ctx context.Context, s Source, wanted []Artifact, overrides map[string]config.Override,
+) ([]Artifact, error) {
 	arts, errs := make([]Artifact, len(wanted)), make([]error, len(wanted))
 	var wg sync.WaitGroup
 	for i, a := range wanted {
@@ -62,7 +62,6 @@ func Resolve(ctx context.Context, s Source, wanted []Artifact,
 	return arts, nil
 }
 
-// overrideOf returns the override of the wanted version; the zero one without an override.
 func overrideOf(a Artifact, overrides map[string]config.Override) config.Override {
 	name := string(a.Name)
 	if o, ok := overrides[release.Key(name, release.Bare(a.Version))]; ok {
@@ -91,7 +90,6 @@ func resolve(
 	return a.published(ctx, s)
 }
 
-// published fills in the digest from upstream's checksum file.
 func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 	u, err := parseURL("artifact URL", a.URL)
 	if err != nil {
@@ -132,8 +130,7 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 	return a, nil
 }
 
-// checksumTimeout bounds one try to read a checksum file.
-const checksumTimeout = 30 * time.Second
+const checksumTimeout = 30 * time.Second // bounds one try to read a checksum file
 
 // checksumText reads a checksum file, never by plain http: nothing would stand behind the digest.
 func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
@@ -243,8 +240,8 @@ func (s Source) size(ctx context.Context, a Artifact) int64 {
 	return 0
 }
 
-// parseChecksum reads the digest of file from a published checksum file: one bare SHA-256, or the
-// lines of sha256sum(1), of which exactly one names the file. With anything else it is untrusted.
+// parseChecksum reads the digest of file from a checksum file: one bare SHA-256, or the lines of
+// sha256sum(1), of which exactly one names the file.
 func parseChecksum(text, file string) (string, error) {
 	text = strings.TrimSpace(text)
 	if isSHA256(text) {
@@ -252,21 +249,19 @@ func parseChecksum(text, file string) (string, error) {
 	}
 	found := ""
 	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\r\n")
-		if line == "" {
+		if line = strings.TrimRight(line, "\r\n"); line == "" {
 			continue
 		}
 		sum, name, ok := strings.Cut(line, " ")
-		if !ok || !isSHA256(sum) || len(name) < 2 || (name[0] != ' ' && name[0] != '*') {
+		switch {
+		case !ok || !isSHA256(sum) || len(name) < 2 || (name[0] != ' ' && name[0] != '*'):
 			return "", fmt.Errorf("it is not a list of SHA-256 checksums: %.80q", line)
-		}
-		if strings.TrimPrefix(name[1:], "./") != file {
-			continue
-		}
-		if found != "" {
+		case strings.TrimPrefix(name[1:], "./") != file:
+		case found != "":
 			return "", fmt.Errorf("it names %s twice", file)
+		default:
+			found = strings.ToLower(sum)
 		}
-		found = strings.ToLower(sum)
 	}
 	if found == "" {
 		return "", fmt.Errorf("it does not name %s", file)

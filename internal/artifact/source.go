@@ -19,17 +19,14 @@ import (
 
 // Source says where artifacts may be got from.
 type Source struct {
-	// Mirrors are base URLs, asked in order before upstream; each serves <base>/<host>/<path>.
-	Mirrors []string
+	Mirrors []string // base URLs, asked in order before upstream; each serves <base>/<host>/<path>
 	// Directory, when set, holds the same layout as files and is the only place that is asked.
-	Directory string
-	// TrustMirrors has checksums read at the mirrors too (artifacts.trustMirrorChecksums).
-	TrustMirrors bool
-	// Trusted, when set, returns an error when another user than root can change a file: a checksum of
-	// Directory is then not believed.
+	Directory    string
+	TrustMirrors bool // has checksums read at the mirrors too (artifacts.trustMirrorChecksums)
+	// Trusted, if set, returns an error when others than root can change a file: then no checksum
+	// of Directory is believed.
 	Trusted func(file string) error
-	// HTTP does the requests (NewClient).
-	HTTP *http.Client
+	HTTP    *http.Client // does the requests (NewClient)
 	// Progress, when set, is called when a checksum's lookup is tried again, by several goroutines.
 	Progress func()
 }
@@ -42,10 +39,8 @@ func NewSource(c config.Artifacts, client *http.Client) Source {
 		HTTP: client}
 }
 
-// candidate is one place from which one file may be got.
 type candidate struct {
-	// via groups candidates by origin: mirror's base URL, directory, or "" for upstream.
-	via string
+	via string // groups candidates by origin: mirror's base URL, directory, or "" for upstream
 	// url is a full URL, or a file path when file is set.
 	url  string
 	file bool

@@ -90,8 +90,8 @@ func (t tree) finish() error {
 }
 
 // place gives a directory the name of the entry. An entry that is there is kept, unless it is to be
-// healed: then both change places, so that there is never none, and the old one goes the way of
-// what has not become an entry. Where a file system cannot do that, the old one is removed first.
+// healed: then both change places, so that there is never none. Where a file system cannot do that,
+// the old one is removed first.
 func (f *Fetcher) place(dir, id string) error {
 	entry := filepath.Join(f.Store, id)
 	if !slices.Contains(f.Heal, id) || !present(f.Store, id) {
@@ -109,11 +109,10 @@ func (f *Fetcher) place(dir, id string) error {
 	return f.rename(dir, entry)
 }
 
-// Collect removes from the store every entry whose digest is not in keep, and what downloads have
-// left over: unfinished directories, and kept bytes that no digest in keep still needs. Names that
-// are not the store's own remain. It follows no link and enters no mount; what it cannot remove is
-// in the error, and the rest is removed nonetheless. touch, which may be nil, is called before each
-// removal. No Fetcher may run meanwhile.
+// Collect removes from the store every entry whose digest is not in keep, unfinished directories,
+// and kept bytes that no digest in keep still needs. Other names remain. It follows no link and
+// enters no mount; what it cannot remove is in the error. touch, which may be nil, is called before
+// each removal. No Fetcher may run meanwhile.
 func Collect(store string, keep []string, touch Touch) error {
 	entries, err := os.ReadDir(store)
 	if err != nil {
@@ -163,9 +162,8 @@ func garbage(store, name string, keep []string) bool {
 	return ok && isDigest(id)
 }
 
-// Touch is called before each file or directory of the store is made, renamed, cut or removed, with
-// what is done, and done when it is. An error prevents it. It may never return: a test of what a
-// killed process leaves behind stops it there, and waits for the others to be done.
+// Touch is called before each change of the store, with what is done, and done when it is. An error
+// prevents it. It may never return: tests of a killed process stop it there.
 type Touch func(what string) (done func(), err error)
 
 // before announces one change; its error is a fault of this machine.
@@ -187,7 +185,6 @@ func (t Touch) do(change func() error, format string, args ...any) error {
 	return diskError(change())
 }
 
-// removeTree removes store/name and everything below it.
 func removeTree(store, name string, touch Touch) error {
 	dir, err := os.Open(store)
 	if err != nil {
@@ -199,8 +196,8 @@ func removeTree(store, name string, touch Touch) error {
 	})
 }
 
-// writeback is the number of bytes written before the kernel is asked to begin moving them to the
-// disk, so that the fsync at the end finds little left to do.
+// writeback is after how many bytes the kernel is asked to write, so that fsync has little left to
+// do.
 const writeback = 8 << 20
 
 // diskWriter writes a file whose write errors tell that they are this machine's own.
@@ -219,8 +216,7 @@ func (w *diskWriter) Write(p []byte) (int, error) {
 	return n, diskError(err)
 }
 
-// chunk is the size of reads from the network and of writes to the disk.
-const chunk = 256 << 10
+const chunk = 256 << 10 // the size of reads from the network and of writes to the disk
 
 // copyAll copies in chunks, without the shortcuts of io.Copy, whose pieces are smaller.
 func copyAll(to io.Writer, from io.Reader) error {

@@ -18,33 +18,19 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// tree is a directory that is being filled.
 type tree struct {
 	*os.Root
 	touch Touch
 }
 
-// limits bound what an archive may unpack to.
-type limits struct {
-	file, total int64
-	entries     int
-}
-
-// limits returns those of an artifact: at most eight times an archive's length, or 64 MiB.
-func (a Artifact) limits() limits {
-	most := a.maxBytes(false)
-	if a.Archive {
-		most = max(8*most, 64<<20)
-	}
-	return limits{file: most, total: most, entries: 10_000}
-}
+// maxEntries is how many entries an archive may have.
+const maxEntries = 10_000
 
 // maxWindow is the memory a zstd stream may ask for: enough for every level below --ultra 21.
 const maxWindow = 32 << 20
 
 // unpack reads all of src into root: a binary under the artifact's name, an archive as it is. sum
-// gets the bytes whose digest is known: of a zstd variant what comes out of it, of everything else
-// src itself, all of it even when the archive turns out to be bad, to judge the digest.
+// gets the bytes whose digest is known: what comes out of a zstd variant, else all of src itself.
 func unpack(dir tree, a Artifact, zst bool, src io.Reader, sum io.Writer) error {
 	if !zst {
 		src = io.TeeReader(src, sum)
@@ -75,19 +61,19 @@ func decode(dir tree, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) err
 		}
 		out = dec
 	}
-	lim := a.limits()
+	most := a.maxBytes(false)
 	if !a.Archive {
-		return dir.writeFile(string(a.Name), 0o755, &limited{r: out, left: lim.file})
+		return dir.writeFile(string(a.Name), 0o755, &limited{r: out, left: most})
 	}
-	out = &limited{r: out, left: lim.total}
-	if err := untar(dir, out, lim); err != nil {
+	most = max(8*most, 64<<20)
+	out = &limited{r: out, left: most}
+	if err := untar(dir, out, most); err != nil {
 		return err
 	}
 	_, err := io.Copy(io.Discard, out)
 	return err
 }
 
-// limited fails on the first byte too many.
 type limited struct {
 	r    io.Reader
 	left int64
@@ -103,10 +89,8 @@ func (l *limited) Read(p []byte) (int, error) {
 
 // untar unpacks files and directories; links, devices and everything else are refused, for no
 // published archive has them. Modes become 0755 or 0644, whatever the archive or the umask says.
-func untar(dir tree, r io.Reader, lim limits) error {
+func untar(dir tree, r io.Reader, left int64) error {
 	t := tar.NewReader(r)
-	// A sparse file has more bytes than its part of the archive: the stream's limit misses it.
-	left := lim.total
 	for entries := 0; ; entries++ {
 		h, err := t.Next()
 		if err == io.EOF {
@@ -115,8 +99,8 @@ func untar(dir tree, r io.Reader, lim limits) error {
 		if err != nil {
 			return err
 		}
-		if entries == lim.entries {
-			return fmt.Errorf("it has more than %d entries", lim.entries)
+		if entries == maxEntries {
+			return fmt.Errorf("it has more than %d entries", maxEntries)
 		}
 		if h.Typeflag == tar.TypeXGlobalHeader {
 			continue
@@ -125,7 +109,8 @@ func untar(dir tree, r io.Reader, lim limits) error {
 		if err != nil {
 			return err
 		}
-		if left -= h.Size; h.Size > lim.file || left < 0 {
+		// A sparse file has more bytes than its part of the archive: the stream's limit misses it.
+		if left -= h.Size; left < 0 {
 			return &Error{Cause: TooLarge,
 				what: fmt.Sprintf("it unpacks to too much: %s has %d bytes", name, h.Size)}
 		}
@@ -170,7 +155,6 @@ func (t tree) untarFile(name string, bits int64, r io.Reader) error {
 	return t.writeFile(name, mode, r)
 }
 
-// makeDirs makes dir and the directories above it.
 func (t tree) makeDirs(dir string) error {
 	info, err := t.Lstat(dir)
 	switch {

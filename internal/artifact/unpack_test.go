@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -41,9 +42,9 @@ func hostile(t testing.TB) map[string]struct{ tar, reason string } {
 			file{name: "a", kind: tar.TypeDir}), "both a file and a directory"},
 		"file over a directory": {one(file{name: "a", kind: tar.TypeDir},
 			file{name: "a", body: "y"}), "twice"},
-		"one huge file":    {one(file{name: "a", size: 5001}), "too much"},
+		"one huge file":    {one(file{name: "a", size: 8001}), "too much"},
 		"many large files": {one(big, bigger, file{name: "c", body: "x"}), "too much"},
-		"many entries":     {one(dir, dir, dir, dir, dir, dir, dir, dir, dir), "entries"},
+		"many entries":     {one(slices.Repeat([]file{dir}, maxEntries+1)...), "entries"},
 		"truncated": {one(file{name: "a", body: strings.Repeat("x", 5000)})[:2000],
 			"unexpected EOF"},
 		"no archive": {string(noise(1, 2000)), "invalid"},
@@ -132,8 +133,7 @@ func untarBelow(t testing.TB, outer string, archive []byte) error {
 	if err := os.WriteFile(filepath.Join(outer, "x"), []byte("neighbour"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return untar(tree{Root: openRoot(t, dir)}, bytes.NewReader(archive),
-		limits{file: 5000, total: 8000, entries: 8})
+	return untar(tree{Root: openRoot(t, dir)}, bytes.NewReader(archive), 8000)
 }
 
 // checkTree checks that nothing left the root and that in it are only files and directories of the

@@ -54,7 +54,6 @@ func isNodeName(s string) bool {
 	return len(s) <= maxNodeName && len(validation.IsDNS1123Subdomain(s)) == 0
 }
 
-// checkArtifacts checks the settings of where binaries come from.
 func checkArtifacts(c Config, r *report) {
 	for key, o := range c.Artifacts.Overrides {
 		if o.SHA256 == "" {
@@ -95,8 +94,8 @@ const (
 	defaultReadyTimeout = "5m"
 )
 
-// Drains reports whether the pods move away before a change. branch tells that it is one to another
-// branch of Kubernetes or containerd.
+// Drains reports whether the pods move away before a change, perhaps to another branch of
+// Kubernetes or containerd.
 func (u UpgradePolicy) Drains(branch bool) bool {
 	switch u.Drain {
 	case DrainAlways:
@@ -137,7 +136,6 @@ func (w MaintenanceWindow) Opens(now time.Time) time.Time {
 	}
 }
 
-// weekdays are the days of a week, as time.Weekday writes them.
 var weekdays = []string{
 	"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
 }
@@ -156,7 +154,6 @@ func isOffset(s string) bool {
 	return s[0] == '+' && rest <= "14:00" || s[0] == '-' && rest <= "12:00"
 }
 
-// checkWindow checks what a maintenance window must have.
 func checkWindow(c Config, r *report) {
 	const at = "agent.upgradePolicy.maintenanceWindow"
 	w := c.Agent.UpgradePolicy.MaintenanceWindow

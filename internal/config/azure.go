@@ -86,7 +86,9 @@ func (a Azure) ShowsToken() bool {
 	return a.AuthMode() != AuthBootstrapToken && a.KubeletCredential == CredentialToken
 }
 
-// AuthMode is a method by which a node authenticates to its cluster.
+// AuthMode is the method by which the node authenticates to the cluster; "" when that is not
+// exactly one, as in no valid Config. An identity beside a bootstrap token is for continuous
+// monitoring.
 type AuthMode string
 
 // The methods.
@@ -103,8 +105,8 @@ func (a Azure) ArcEnabled() bool {
 }
 
 // AuthMode is the method by which the node authenticates to the cluster; "" when that is not
-// exactly one, which no valid Config has. An identity beside a bootstrap token authenticates the
-// machine to Azure, for continuous monitoring.
+// exactly one, as in no valid Config. An identity beside a bootstrap token is for continuous
+// monitoring.
 func (a Azure) AuthMode() AuthMode {
 	modes := a.authModes()
 	if len(modes) == 1 || len(modes) == 2 && modes[0] == AuthBootstrapToken {
@@ -140,7 +142,6 @@ func (a Azure) authModes() []AuthMode {
 	return modes
 }
 
-// checkAuth wants exactly one authentication method, with all its settings.
 func checkAuth(c Config, r *report) {
 	const one = "must hold exactly one of bootstrapToken, servicePrincipal, managedIdentity and arc"
 	modes := c.Azure.authModes()
@@ -223,8 +224,8 @@ func (c Config) Located() bool {
 	return c.Node.Kubelet.ServerURL != "" && c.Node.Kubelet.CACertData != ""
 }
 
-// Onboards reports whether the configuration has a service principal that enrols the machine with
-// Arc. Its secret is not kept once the machine is enrolled.
+// Onboards reports whether a service principal enrols the machine with Arc, whose secret is kept
+// until then.
 func (a Azure) Onboards() bool {
 	sp := a.ServicePrincipal
 	return sp != nil &&

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// SchemaVersion is the form of the bundles that this program makes and reads, major.minor. What is
-// added raises the minor version, and may be ignored by who does not know it; what must not be
-// ignored raises the major version.
+// SchemaVersion is the form of the bundles that this program makes and reads, major.minor. What may
+// be ignored by who does not know it raises the minor version, anything else the major one.
 const SchemaVersion = "1.0"
 
 // Resource is the flexNodeConfig that a configuration is from, as its bundle says.
@@ -26,8 +25,7 @@ type Resource struct {
 	Epoch         int64  `json:"epoch,omitempty"`
 }
 
-// ResourceOf returns what a bundle says of where its configuration is from; nil when it says
-// nothing. The error is of type Problems.
+// ResourceOf returns where a bundle says it is from, or nil. The error is of type Problems.
 func ResourceOf(data []byte) (*Resource, error) {
 	r := &report{}
 	_, origin := unwrap(readDocument(data, r), r)
@@ -122,7 +120,6 @@ func WithoutOnboarding(bundle []byte) ([]byte, error) {
 	})
 }
 
-// changeAzure changes the section azure of a bundle.
 func changeAzure(bundle []byte, how func(azure map[string]any) bool) ([]byte, error) {
 	return change(bundle, func(whole map[string]any) bool {
 		azure, ok := get(get(whole, "config"), "azure").(map[string]any)
@@ -146,8 +143,8 @@ func change(bundle []byte, how func(whole map[string]any) bool) ([]byte, error) 
 	return text, nil
 }
 
-// unwrap returns the configuration in a bundle, and what the bundle says of where it is from. A
-// document without a schemaVersion that holds anything else is no bundle.
+// unwrap returns the configuration in a bundle, and where that says it is from. A document without
+// a schemaVersion that holds anything else is no bundle.
 func unwrap(doc map[string]any, r *report) (settings map[string]any, origin any) {
 	inner, ok := doc["config"].(map[string]any)
 	origin, from := doc["resource"]
@@ -165,8 +162,8 @@ func unwrap(doc map[string]any, r *report) (settings map[string]any, origin any)
 	return inner, origin
 }
 
-// readSchema reads the form of a bundle. One with a newer minor version may have members that this
-// program does not know; nothing else is said about one with a newer major version.
+// readSchema reads the form of a bundle. One with a newer minor version may have unknown members;
+// of one with a newer major version nothing else is said.
 func readSchema(schema any, r *report) {
 	text, _ := schema.(string)
 	major, minor, ok := cutSchema(text)
@@ -212,10 +209,10 @@ func readResource(origin any, r *report) *Resource {
 }
 
 // Canonical is one spelling of a document: compact JSON with sorted names, out of its bundle, with
-// settings in the place of aliases. Two documents with the same one say the same, so that
-// receiving the second is a no-op. Defaults are not filled in and values are not checked; the error
-// is of type Problems, and says what cannot be read. Secrets are in clear; the one that enrols an
-// Arc machine is left out, since it is erased from documents that are kept.
+// settings in the place of aliases. Documents with the same one say the same. Defaults are not
+// filled in and values not checked; the error, of type Problems, says what cannot be read. Secrets
+// are in clear, without the one that enrols an Arc machine, which is erased from documents that are
+// kept.
 func Canonical(data []byte) ([]byte, error) {
 	r := &report{}
 	doc := settingsOf(readDocument(data, r), r)

@@ -58,8 +58,8 @@ func isAddr(s string) bool {
 	return err == nil && addr.Zone() == "" && !addr.Is4In6() && addr.IsGlobalUnicast()
 }
 
-// isDNS reports whether s can be the address of the cluster's DNS: a service's, or that of a cache
-// on each node, which is link-local.
+// isDNS reports whether s can be the DNS's address: a service's, or link-local, a cache's on each
+// node.
 func isDNS(s string) bool {
 	addr, err := netip.ParseAddr(s)
 	return isAddr(s) || (err == nil && addr.Is4() && addr.IsLinkLocalUnicast())
@@ -82,8 +82,8 @@ func isAbs(s string) bool {
 
 var isPath = matches(`/[A-Za-z0-9._+@/-]+`)
 
-// isDir reports whether s can be a directory of the node. Some are removed with all that is in them
-// by unbootstrap, so that none may be one that the system or others have their files in.
+// isDir reports whether s can be a directory of the node. unbootstrap removes some with all that is
+// in them, so none may be one of the system or of others.
 func isDir(s string) bool {
 	for _, alive := range []string{"/proc", "/sys", "/dev", "/boot"} {
 		if inside(s, alive) {

@@ -51,7 +51,6 @@ func (r *report) decode(path string, v any, dst reflect.Value) {
 	}
 }
 
-// kindOfType returns the JSON type that a field of type t is read from.
 func kindOfType(t reflect.Type) kind {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
@@ -110,13 +109,10 @@ func (r *report) entries(path string, o map[string]any, dst reflect.Value) {
 	}
 }
 
-// field is a member that an object of the configuration can have.
 type field struct {
-	name string
-	// must and keys are the names of its rules (see rules).
-	must, keys string
-	// empties is true where an empty list is another setting than none.
-	empties bool
+	name       string
+	must, keys string // the names of its rules (see rules)
+	empties    bool   // where an empty list is another setting than none
 }
 
 // fields lists the members of an object that is read into a struct of type t.
@@ -140,7 +136,6 @@ func unknown(path, name string, known []field) string {
 	return "is not known: known here are " + strings.Join(names(path, known), ", ")
 }
 
-// find returns the paths of the settings of that name anywhere in the configuration.
 func find(name string) []string {
 	return slices.DeleteFunc(settings(reflect.TypeFor[Config](), ""), func(path string) bool {
 		_, last := split(path)
@@ -148,7 +143,6 @@ func find(name string) []string {
 	})
 }
 
-// settings lists the path of every object and setting below a type.
 func settings(t reflect.Type, path string) []string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -168,4 +162,146 @@ func settings(t reflect.Type, path string) []string {
 func split(path string) (parent, name string) {
 	i := strings.LastIndexByte(path, '.')
 	return path[:max(i, 0)], path[i+1:]
+}
+
+// leaf is one setting of a configuration: a string, number or boolean, or a whole map.
+type leaf struct {
+	path       string
+	item       bool // true for an item of a list or map
+	value      reflect.Value
+	must, keys string // the names of its rules (see rules)
+}
+
+// leaves lists a configuration's settings in the order of fields; absent sections have none.
+func leaves(c *Config) []leaf { return leavesAt(nil, leaf{value: reflect.ValueOf(c)}) }
+
+func leavesAt(list []leaf, at leaf) []leaf {
+	v := at.value
+	switch v.Kind() {
+	case reflect.Pointer:
+		if at.value = v.Elem(); !v.IsNil() {
+			list = leavesAt(list, at)
+		}
+	case reflect.Struct:
+		for i, f := range fields(v.Type()) {
+			list = leavesAt(list, leaf{member(at.path, f.name), false, v.Field(i), f.must, f.keys})
+		}
+	case reflect.Map:
+		list = append(list, at)
+		for name, next := range v.Seq2() {
+			list = leavesAt(list, leaf{member(at.path, name.String()), true, next, at.must, ""})
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			list = leavesAt(list, leaf{item(at.path, i), true, v.Index(i), at.must, ""})
+		}
+	default:
+		list = append(list, at)
+	}
+	return list
+}
+
+// rule is that of the setting, or of the names in a map.
+func (l leaf) rule() rule {
+	if l.value.Kind() == reflect.Map {
+		return rules[l.keys]
+	}
+	return rules[l.must]
+}
+
+func (l leaf) text() string {
+	switch l.value.Kind() {
+	case reflect.Map:
+		return ""
+	case reflect.String:
+		return l.value.String()
+	}
+	return fmt.Sprint(l.value)
+}
+
+func (l leaf) shown() string {
+	switch {
+	case l.value.Kind() != reflect.String:
+		return l.text()
+	case l.value.Type() == reflect.TypeFor[Secret]():
+		return redacted
+	}
+	return show(l.value.String())
+}
+
+// member is the path of a member of the object at path: a.b for plain names, a["b.c"] for others.
+func member(path, name string) string {
+	switch {
+	case !plain(name):
+		return path + "[" + show(name) + "]"
+	case path == "":
+		return name
+	}
+	return path + "." + name
+}
+
+// plain reports whether a name needs no quotes in a path: letters, digits, "_", no digit first.
+func plain(name string) bool {
+	special := func(r rune) bool {
+		return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}
+	return name != "" && strings.IndexFunc(name, special) < 0 && (name[0] < '0' || name[0] > '9')
+}
+
+func item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+// Setting is one that a configuration has: a string, number, bool, or an item of a list or map.
+type Setting struct {
+	Path string
+	// Text is the value, secrets in clear; Shown is what a problem shows of it.
+	Text, Shown string
+}
+
+// Settings are all that are set, in the order of fields. Empty, 0 and false count as not set.
+func (c Config) Settings() []Setting {
+	var list []Setting
+	for _, l := range leaves(&c) {
+		if l.value.Kind() != reflect.Map && !l.value.IsZero() {
+			list = append(list, Setting{l.path, l.text(), l.shown()})
+		}
+	}
+	return list
+}
+
+// Defaults returns a configuration of which everything was left open.
+func Defaults() Config {
+	c := defaults()
+	c.complete(Host{})
+	return c
+}
+
+// Decode reads a JSON object that is no configuration, such as the machine's policy, into a struct
+// that dst points to. Null, "" and names that are unknown or given twice are problems. The error is
+// of type Problems.
+func Decode(data []byte, dst any) error {
+	r := &report{what: "document"}
+	if doc := readDocument(data, r); doc != nil {
+		r.empty("", doc)
+		r.decode("", doc, reflect.ValueOf(dst).Elem())
+	}
+	return r.err(Config{})
+}
+
+func (r *report) empty(path string, v any) {
+	switch v := v.(type) {
+	case nil:
+		r.add(path, "", "must be left out, not null")
+	case string:
+		if v == "" {
+			r.add(path, "", `must be left out, not ""`)
+		}
+	case []any:
+		for i, next := range v {
+			r.empty(item(path, i), next)
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			r.empty(member(path, name), v[name])
+		}
+	}
 }

@@ -18,9 +18,8 @@ const (
 	DefaultLogDir = "/var/log/aks-flex-node"
 )
 
-// defaults is a Config with every default that depends on nothing else. The versions are filled in
-// once it is known what the document says (fillVersions). The pause image comes from the registry
-// that a node of AKS must reach anyway, for the cluster's own pods.
+// defaults is a Config with every default that depends on nothing else, without versions
+// (fillVersions). The pause image is from the registry that a node of AKS must reach anyway.
 func defaults() Config {
 	return Config{
 		Azure: Azure{Cloud: PublicCloud},
@@ -56,7 +55,6 @@ func defaults() Config {
 	}
 }
 
-// versions are the settings that select a version.
 func (c *Config) versions() []*string {
 	return []*string{
 		&c.Kubernetes.Version, &c.Containerd.Version, &c.Runc.Version, &c.CNI.Version,
@@ -64,8 +62,8 @@ func (c *Config) versions() []*string {
 	}
 }
 
-// keepVersions replaces the default versions by those that are applied on this machine, so that an
-// update of the agent, which brings other defaults, does not update the node.
+// keepVersions replaces the default versions by the applied ones: an update of the agent, which
+// brings other defaults, does not update the node.
 func (c *Config) keepVersions(before *Config) {
 	if before == nil {
 		return
@@ -147,9 +145,9 @@ func (k *Kubelet) completeSafety(before *Config) {
 	}
 }
 
-// completeCredential chooses kubelet's credential: the applied one as long as the node
-// authenticates by the same method, else a certificate, since a token needs roles that make the
-// machine an administrator of the cluster. Who has the agent assign roles wants a token.
+// completeCredential chooses kubelet's credential: the applied one for the same method, else a
+// certificate, since a token needs roles that make the machine an administrator of the cluster. Who
+// has the agent assign roles wants a token.
 func (a *Azure) completeCredential(before Azure) {
 	if a.BootstrapToken != nil {
 		return
@@ -217,5 +215,4 @@ func (c *Config) normalize() {
 	}
 }
 
-// or sets what is not set.
 func or[T comparable](setting *T, value T) { *setting = cmp.Or(*setting, value) }

@@ -37,7 +37,6 @@ func (c Config) Differences(to Config) ([]Difference, error) {
 	return Differences(before, after), nil
 }
 
-// secrets are those that are set, by path.
 func (c Config) secrets() map[string]Secret {
 	found := map[string]Secret{}
 	for _, l := range leaves(&c) {
@@ -48,7 +47,6 @@ func (c Config) secrets() map[string]Secret {
 	return found
 }
 
-// redacted is the configuration as JSON, without its secrets.
 func (c Config) redacted() (map[string]any, error) {
 	hidden, err := json.Marshal(c)
 	if err != nil {
@@ -97,8 +95,8 @@ func shownValue(value any, there bool) *string {
 	return &text
 }
 
-// moving are the settings of the API server's address and CA. They restart kubelet and disturb
-// nothing all the same: a node that is not told them is cut off.
+// moving are settings that restart kubelet and do not disturb: a node that is not told them is cut
+// off.
 var moving = []string{"node.kubelet.serverURL", "node.kubelet.caCertData"}
 
 // undisturbing are the settings, each with all below it, that an agent applies without restart or
@@ -118,8 +116,7 @@ const (
 	Drain           = "drain"   // the pods move to other nodes first
 )
 
-// Disturbing returns the differences between two configurations for which an agent asks before it
-// restarts or drains. With the drain policy always it drains for each of them.
+// Disturbing returns the differences for which an agent asks before it restarts or drains.
 func Disturbing(from, to map[string]any) []Difference {
 	return slices.DeleteFunc(Differences(from, to), func(d Difference) bool {
 		return d.below(moving) || DisruptionOf(d, to) == DisruptsNothing
@@ -140,7 +137,6 @@ func DisruptionOf(d Difference, to map[string]any) string {
 	return Restart
 }
 
-// otherBranch reports whether a difference is that of a version to another branch.
 func (d Difference) otherBranch() bool {
 	numbers := branches[d.Path]
 	if numbers == 0 || d.From == nil || d.To == nil {
@@ -150,7 +146,6 @@ func (d Difference) otherBranch() bool {
 	return !slices.Equal(from[:min(numbers, len(from))], to[:min(numbers, len(to))])
 }
 
-// below reports whether the setting that differs is one of some settings or below it.
 func (d Difference) below(settings []string) bool {
 	return slices.ContainsFunc(settings, func(at string) bool { return Below(d.Path, at) })
 }

@@ -12,24 +12,21 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
-// maxSize bounds a configuration file, in bytes; a whole one has a few kilobytes.
-const maxSize = 1 << 20
+const maxSize = 1 << 20 // bounds a configuration file, in bytes; a whole one has a few kilobytes
 
 // Loaded holds the result of one read of a configuration file.
 type Loaded struct {
 	Config Config
 	// Document is the canonical form of the very bytes that Config was parsed from (Canonical).
 	Document []byte
-	// Resource is the flexNodeConfig that it is from; nil when the file does not say.
-	Resource *Resource
+	Resource *Resource // the flexNodeConfig that it is from; nil when the file does not say
 	Warnings []Warning
 }
 
-// Load reads the configuration of this machine from a file. It refuses a file that users other than
-// root could change (see Trusted), and one that holds a secret and others can read. before is the
-// configuration that is applied on this machine, or nil (see Host). Problems of the document are
-// found in the error with errors.AsType, and AsProblems lists all that is in the error. The
-// warnings are there also with an error.
+// Load reads the configuration of this machine from a file. It refuses a file that others than root
+// could change (Trusted), and one that holds a secret and others can read. before is the applied
+// configuration, or nil (Host). AsProblems lists all that is in the error; warnings are there with
+// it, too.
 func Load(path string, before *Config) (Loaded, error) {
 	// Asked before the file is opened: if only root can change it now, only root can until then.
 	untrusted := Trusted(path)
@@ -96,30 +93,27 @@ func private(path string, info fs.FileInfo, c Config) error {
 
 // Host holds the input of a configuration from the machine it is for.
 type Host struct {
-	// HostName is the default of the Node's and the Arc machine's name.
-	HostName string
-	// Arch is amd64 or arm64.
-	Arch string
+	HostName string // the default of the Node's and the Arc machine's name
+	Arch     string // amd64 or arm64
 	// Before is the configuration that is applied on this machine, or nil. What a document leaves
-	// open and was resolved then is taken from it: the five versions, azure.kubeletCredential,
-	// azure.arc.roles, azure.arc.machineName, agent.nodeName, and those of node.kubelet that
-	// protect the machine and its pods (completeSafety).
+	// open is taken from it: the five versions, azure.kubeletCredential, azure.arc.roles,
+	// azure.arc.machineName, agent.nodeName, and what protects the machine and its pods
+	// (completeSafety).
 	Before *Config
 }
 
-// Parse reads a configuration: JSON of the form of Config or of the bundle {"config": {...}}, which
-// may say what it is from (ResourceOf), with aliases, and completes it. kubernetes.version may be
-// left open: then it is "", as are the versions whose defaults depend on it, and the caller chooses
-// (release.KubernetesFor, WithKubernetes). The error is of
-// type Problems, and holds all of them; with one there is as much of the Config as could be read.
+// Parse reads a configuration: JSON of the form of Config or of the bundle {"config": {...}}, with
+// aliases, and completes it. An open kubernetes.version is "" then, as are the versions whose
+// defaults depend on it: the caller chooses (WithKubernetes). The error is of type Problems, and
+// has all of them; with one there is as much of the Config as could be read.
 func Parse(data []byte, host Host) (Config, []Warning, error) {
 	r := &report{}
 	c := r.parse(readDocument(data, r), host)
 	return c, r.warnings, r.err(c)
 }
 
-// ParseDecoded is Parse for a document that was decoded into maps, lists, strings, json.Number,
-// booleans and nil. In the document aliases are replaced by the settings that they mean.
+// ParseDecoded is Parse for a document decoded into maps, lists, strings, json.Number, booleans and
+// nil. It replaces the aliases in the document.
 func ParseDecoded(document map[string]any, host Host) (Config, Problems) {
 	r := &report{}
 	c := r.parse(document, host)
@@ -135,7 +129,6 @@ func (r *report) parse(document map[string]any, host Host) Config {
 	return c
 }
 
-// check applies every rule to a complete configuration.
 func (c Config) check(host Host, r *report) {
 	applyRules(&c, r)
 	for _, check := range []func(Config, *report){

@@ -40,12 +40,11 @@ func isListenAddress(s string) bool {
 	return host == "localhost" || (err == nil && addr.Zone() == "")
 }
 
-// PodCIDRLabel is the label by which a Node tells which pod subnet its configuration gives it:
-// spec.podCIDR does not, since a kubelet cannot write it.
+// PodCIDRLabel tells a Node's configured pod subnet: a kubelet cannot write spec.podCIDR.
 const PodCIDRLabel = "flexnode.azure.com/pod-cidr"
 
-// ShowPodCIDR is a pod subnet as the value of PodCIDRLabel: 10.244.1.0-24. An address of IPv6 is
-// written in full, with - in place of its colons.
+// ShowPodCIDR is a pod subnet as the value of PodCIDRLabel: 10.244.1.0-24. IPv6 is in full, with -
+// for :.
 func ShowPodCIDR(podCIDR string) string {
 	p, err := netip.ParsePrefix(podCIDR)
 	if err != nil {
@@ -79,8 +78,7 @@ func isNoProxy(s string) bool {
 	return isHost(strings.TrimPrefix(strings.TrimPrefix(s, "*"), "."))
 }
 
-// WithDNS is the configuration with the address of the cluster's DNS service, which its owner left
-// open. The error is of type Problems.
+// WithDNS is the configuration with the DNS service's address. The error is of type Problems.
 func (c Config) WithDNS(address string) (Config, error) {
 	c.Node.Kubelet.DNSServiceIP = address
 	r := &report{}
@@ -91,7 +89,6 @@ func (c Config) WithDNS(address string) (Config, error) {
 	return c, r.err(c)
 }
 
-// checkNetwork checks that addresses go together.
 func checkNetwork(c Config, r *report) {
 	host, _, _ := net.SplitHostPort(c.Containerd.MetricsAddress)
 	if addr, err := netip.ParseAddr(host); err == nil && !addr.IsLoopback() {
@@ -129,10 +126,10 @@ const (
 	serviceBits6 = 108
 )
 
-// Bypass lists what is never requested through the proxy, in the form of NO_PROXY: this machine,
-// Azure's metadata services, the cluster's services and pods, and what the user adds. The service
-// network is not part of the configuration; it is assumed to be the /16 (IPv6: /108) around
-// node.kubelet.dnsServiceIP. The API server is reached through the proxy unless the user lists it.
+// Bypass lists what is never requested through the proxy, as in NO_PROXY: this machine, metadata
+// services, the cluster's services (assumed to be the /16, or /108 of IPv6, around
+// node.kubelet.dnsServiceIP) and pods, and what the user adds; the API server only if the user
+// lists it.
 func (c Config) Bypass() []string {
 	list := []string{
 		"localhost", "127.0.0.1", "::1", "169.254.169.254", "168.63.129.16", ".svc",
@@ -153,8 +150,7 @@ func (c Config) Bypass() []string {
 	return unique
 }
 
-// serviceCIDR is the network that the cluster's services are assumed to be in; false where the
-// address of the DNS service does not tell.
+// serviceCIDR is the network of the cluster's services, as assumed; false where that is not known.
 func (c Config) serviceCIDR() (netip.Prefix, bool) {
 	addr, err := netip.ParseAddr(c.Node.Kubelet.DNSServiceIP)
 	if err != nil || addr.IsLinkLocalUnicast() {

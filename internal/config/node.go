@@ -55,7 +55,6 @@ func within(name, domain string) bool {
 
 func isLabelValue(s string) bool { return len(validation.IsValidLabelValue(s)) == 0 }
 
-// cutTaint splits a taint.
 func cutTaint(s string) (key, value, effect string) {
 	pair, effect, _ := strings.Cut(s, ":")
 	key, value, _ = strings.Cut(pair, "=")
@@ -83,7 +82,6 @@ func isThreshold(s string) bool {
 	return isQuantity(s)
 }
 
-// checkShutdown checks that the end of critical pods is a part of the whole.
 func checkShutdown(k Kubelet, r *report) {
 	const whole, part = "node.kubelet.shutdownGracePeriod",
 		"node.kubelet.shutdownGracePeriodCriticalPods"
@@ -95,8 +93,8 @@ func checkShutdown(k Kubelet, r *report) {
 	}
 }
 
-// isLogSize: kubelet rotates no log of a size that is not positive, and does not start with one
-// that Quantity.AsInt64 does not give, such as 1.5Mi.
+// isLogSize: kubelet rotates no log of a size of 0 or less, and does not start with 1.5Mi
+// (Quantity.AsInt64).
 func isLogSize(s string) bool {
 	if !isQuantity(s) {
 		return false
@@ -117,7 +115,6 @@ func isShutdown(s string) bool {
 
 var isPercent = matches(`(?:100|[0-9]{1,2}(?:\.[0-9]{1,4})?)`)
 
-// checkNode checks that settings of the node go together.
 func checkNode(c Config, r *report) {
 	if v := c.Node.Labels[managedLabel]; v != managedValue {
 		managed := member("node.labels", managedLabel)
@@ -152,9 +149,8 @@ func checkNode(c Config, r *report) {
 
 const aCA = "base64 of one or more PEM certificates of certificate authorities"
 
-// checkCA reads node.kubelet.caCertData. Expiry is not checked: it depends on the clock and shows
-// when the certificate is used. The value is left out of problems, since it is long and may be a
-// private key by mistake.
+// checkCA reads node.kubelet.caCertData, whose expiry shows when it is used. Problems leave the
+// value out: it is long and may be a private key by mistake.
 func checkCA(c Config, r *report) {
 	const at = "node.kubelet.caCertData"
 	if c.Node.Kubelet.CACertData == "" || r.spoiled(at) {

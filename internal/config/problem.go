@@ -15,9 +15,8 @@ type Problem struct {
 	// Path is where, as users write it: node.labels["a.b/c"], node.taints[0]; "" is the document.
 	Path string `json:"path"`
 	// Value is the value found, in JSON, shortened; "[redacted]" for a secret, "" if it is no help.
-	Value string `json:"value,omitempty"`
-	// Message says what is allowed or what to do.
-	Message string `json:"message"`
+	Value   string `json:"value,omitempty"`
+	Message string `json:"message"` // says what is allowed or what to do
 }
 
 // String is the problem on one line.
@@ -44,8 +43,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// AsProblems lists all that is in an error of Load: the problems of the document, and everything
-// else as a problem of the whole, without a path.
+// AsProblems lists all that is in an error of Load; what is not of the document has no path.
 func AsProblems(err error) Problems {
 	list := Problems{}
 	joined, several := err.(interface{ Unwrap() []error })
@@ -70,8 +68,7 @@ type Warning = Problem
 type report struct {
 	problems Problems
 	warnings []Warning
-	// what the document is called; "" is a configuration, which has aliases.
-	what string
+	what     string // the document is called; "" is a configuration, which has aliases
 	// written maps the path of a setting to the older or newer name that the user gave it.
 	written map[string]string
 	// newer tells that the document may have members that are not known here, unreadable that it
@@ -98,7 +95,6 @@ func (r *report) need(path string, set bool, message string) {
 	}
 }
 
-// spoiledAny tells that one of the paths has a problem already.
 func (r *report) spoiledAny(paths ...string) bool { return slices.ContainsFunc(paths, r.spoiled) }
 
 // spoiled tells that path, or something around it, already has a problem.
@@ -121,7 +117,6 @@ func (r *report) sorted(c Config) Problems {
 	return slices.Compact(r.problems)
 }
 
-// err is an error with the problems; nil without any.
 func (r *report) err(c Config) error {
 	if problems := r.sorted(c); len(problems) > 0 {
 		return problems
@@ -147,7 +142,6 @@ var (
 	tokenInText = regexp.MustCompile(`[a-z0-9]{6}\.[a-z0-9]{16}`)
 )
 
-// cut shortens what is too long for a line.
 func cut(s string) string {
 	const most = 80
 	if utf8.RuneCountInString(s) > most {

@@ -17,8 +17,7 @@ import (
 
 // rule says what a setting may be. The same words are in the problem and in docs/CONFIGURATION.md.
 type rule struct {
-	// allowed completes "must be ..." (for the names in a map: "every name must be ...").
-	allowed string
+	allowed string // completes "must be ..." (for the names in a map: "every name must be ...")
 	// ok reports whether a value is allowed; nil when the setting is checked elsewhere.
 	ok func(string) bool
 }
@@ -29,8 +28,8 @@ const (
 		"which is no directory of the system itself"
 )
 
-// rules are those of all settings but true or false, by the names in the tags of the fields of
-// Config: "must" of a setting or of an item of a list or map, "keys" of the names in a map.
+// rules are those of all settings but true or false, by the names in the fields' tags: "must" of a
+// setting or of an item of a list or map, "keys" of the names in a map.
 var rules = map[string]rule{
 	// azure
 	"guid":  {"a GUID", isGUID},
@@ -151,7 +150,6 @@ func among(values []string) func(string) bool {
 	return func(s string) bool { return slices.Contains(values, s) }
 }
 
-// between allows whole numbers.
 func between(low, high int64) rule {
 	allowed := fmt.Sprintf("a whole number from %d to %d", low, high)
 	return rule{allowed, func(s string) bool { return isWhole(s, low, high) }}
@@ -170,12 +168,10 @@ func matches(pattern string) func(string) bool {
 	return func(s string) bool { return whole().MatchString(s) }
 }
 
-// upTo bounds the length of a value in characters.
 func upTo(length int, ok func(string) bool) func(string) bool {
 	return func(s string) bool { return utf8.RuneCountInString(s) <= length && ok(s) }
 }
 
-// aDuration allows Go durations.
 func aDuration(low, high, example string) rule {
 	return rule{fmt.Sprintf("a duration from %s to %s, such as %s", low, high, example),
 		func(s string) bool {

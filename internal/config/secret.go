@@ -51,8 +51,8 @@ func writeRedacted(f fmt.State, v any) {
 	_, _ = f.Write(text)
 }
 
-// Reveal is the configuration as JSON with its secrets in clear, for files that only root reads.
-// Parse gives the same Config back. The same Config always gives the same bytes.
+// Reveal is the configuration as JSON, always the same, with its secrets in clear, for root's
+// files.
 func (c Config) Reveal() ([]byte, error) {
 	doc, err := c.redacted()
 	if err != nil {
@@ -64,7 +64,6 @@ func (c Config) Reveal() ([]byte, error) {
 	return json.MarshalIndent(doc, "", "  ")
 }
 
-// put sets the string at a plain path of a document that has it.
 func put(doc map[string]any, path, s string) {
 	parent, name := split(path)
 	objectAt(doc, parent, false)[name] = s
@@ -114,8 +113,7 @@ type Credentials struct {
 // Format shows the credentials as redacted JSON (see BootstrapToken.Format).
 func (c Credentials) Format(f fmt.State, _ rune) { writeRedacted(f, c) }
 
-// Reveal is the JSON of the credentials with the secrets in clear, for a file that only root reads.
-// json.Unmarshal gives the same Credentials back.
+// Reveal is the JSON of the credentials in clear, for root's files.
 func (c Credentials) Reveal() ([]byte, error) {
 	// A type without methods of its own, whose fields are plain strings.
 	return json.Marshal(struct {
@@ -151,7 +149,6 @@ func (c Config) WithCredentials(given Credentials) Config {
 	return c
 }
 
-// WithoutSecrets is the configuration without its credentials. The sections that held them are
-// still there, so that it says how the node authenticates, but no longer with what. URLs of proxies
-// keep their passwords: they are part of the node.
+// WithoutSecrets is the configuration without its credentials, but with the sections that held
+// them. URLs of proxies keep their passwords: they are part of the node.
 func (c Config) WithoutSecrets() Config { return c.WithCredentials(Credentials{}) }

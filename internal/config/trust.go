@@ -11,13 +11,11 @@ import (
 	"syscall"
 )
 
-// maxLinks is Linux's limit of symbolic links in one path (path_resolution(7)).
-const maxLinks = 40
+const maxLinks = 40 // Linux's limit of symbolic links in one path (path_resolution(7))
 
-// Trusted returns an error when others than root could change the file at path, or replace it: root
-// would not decide what it reads there. As sshd's StrictModes does, it wants the file and every
-// directory above it to belong to root and be writable by no one else; symbolic links are followed,
-// and the directories above the links count too. A caller who is not root is trusted like root, and
+// Trusted returns an error when others than root could change or replace the file at path. As with
+// sshd's StrictModes, the file and every directory above it, also above links on the way, must
+// belong to root and be writable by no one else. A caller who is not root is trusted like root, and
 // so is a sticky directory then. The error ends with the command that cures it.
 func Trusted(path string) error {
 	return trust{caller: os.Geteuid(), lstat: os.Lstat, readlink: os.Readlink}.check(path)

@@ -69,7 +69,6 @@ func isFileTemplate(s string) bool {
 	return isHTTPS(url) && !strings.ContainsAny(url, "{}") && !strings.Contains(url, "%s")
 }
 
-// checkVersions checks that versions go together, with each other and with the host.
 func checkVersions(c Config, host Host, r *report) {
 	checkKubernetes(c, r)
 	before := cmp.Or(host.Before, &Config{})
@@ -155,8 +154,7 @@ func checkKubernetes(c Config, r *report) {
 	}
 }
 
-// WithKubernetesFor returns the configuration with the newest version of Kubernetes that works with
-// that of an API server (WithKubernetes).
+// WithKubernetesFor is WithKubernetes with the newest version that works with an API server's.
 func (c Config) WithKubernetesFor(server string) (Config, []Warning, error) {
 	version, err := release.KubernetesFor(server)
 	if err != nil {
@@ -166,9 +164,8 @@ func (c Config) WithKubernetesFor(server string) (Config, []Warning, error) {
 	return c.WithKubernetes(version)
 }
 
-// WithKubernetes is the configuration with the version of Kubernetes that was chosen for it, and
-// with the defaults that depend on it. The warnings are of what Parse could not know without it.
-// The error is of type Problems: the version, or what does not go together with it.
+// WithKubernetes is the configuration with the given version of Kubernetes and the defaults that
+// depend on it. Warnings are of what Parse could not know. The error is of type Problems.
 func (c Config) WithKubernetes(version string) (Config, []Warning, error) {
 	c.Kubernetes.Version = release.Bare(version)
 	r := &report{}

@@ -23,11 +23,9 @@ const Provider = "the resource provider"
 
 // Asked is a machine whose servers are asked for.
 type Asked struct {
-	Config config.Config
-	// Joining reports that the machine is no node yet.
-	Joining bool
-	// Server is where its API server is, "" when that is not known.
-	Server string
+	Config  config.Config
+	Joining bool   // the machine is no node yet
+	Server  string // where its API server is, "" when that is not known
 	// Arch is the architecture of the machine, Files its files.
 	Arch  string
 	Files interface {

@@ -55,7 +55,6 @@ func parseRules(rules string) []savedTable {
 	return tables
 }
 
-// matchingChains lists the chains of a rule set as "nat CNI-1234".
 func matchingChains(rules, prefix string) []string {
 	var found []string
 	for _, t := range parseRules(rules) {
@@ -139,8 +138,7 @@ func target(rule string) string {
 	return name
 }
 
-// ownNetwork is the name of our network in the rules of the CNI plugins.
-const ownNetwork = "aks-flex-node"
+const ownNetwork = "aks-flex-node" // the name of our network in the rules of the CNI plugins
 
 // networkName finds the network that a rule of a CNI plugin belongs to; its comment says
 // `name: "podman" id: "..."` (containernetworking/plugins, pkg/utils).

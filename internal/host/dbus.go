@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errJob is a systemd job that did not end as "done".
 var errJob = errors.New("the job failed")
 
 // DBus is systemd over its private socket, which works for root without a message bus. The
@@ -30,10 +29,8 @@ type DBus struct {
 	// never announced; 0 is three seconds.
 	PollInterval time.Duration
 
-	// dial makes a connection.
-	dial func(ctx context.Context) (dbusConn, error)
-	// uptime returns the clock that systemd stamps units with.
-	uptime func() (time.Duration, error)
+	dial   func(ctx context.Context) (dbusConn, error)
+	uptime func() (time.Duration, error) // returns the clock that systemd stamps units with
 
 	mu   sync.Mutex
 	conn dbusConn
@@ -50,24 +47,19 @@ type dbusConn interface {
 	StartUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
 	StopUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
 	RestartUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
-	EnableUnitFilesContext(
-		ctx context.Context, files []string, runtime, force bool,
-	) (bool, []dbus.EnableUnitFileChange, error)
-	DisableUnitFilesContext(
-		ctx context.Context, files []string, runtime bool,
-	) ([]dbus.DisableUnitFileChange, error)
-	MaskUnitFilesContext(
-		ctx context.Context, files []string, runtime, force bool,
-	) ([]dbus.MaskUnitFileChange, error)
-	UnmaskUnitFilesContext(
-		ctx context.Context, files []string, runtime bool,
-	) ([]dbus.UnmaskUnitFileChange, error)
+	EnableUnitFilesContext(ctx context.Context, files []string, runtime, force bool) (
+		bool, []dbus.EnableUnitFileChange, error)
+	DisableUnitFilesContext(ctx context.Context, files []string, runtime bool) (
+		[]dbus.DisableUnitFileChange, error)
+	MaskUnitFilesContext(ctx context.Context, files []string, runtime, force bool) (
+		[]dbus.MaskUnitFileChange, error)
+	UnmaskUnitFilesContext(ctx context.Context, files []string, runtime bool) (
+		[]dbus.UnmaskUnitFileChange, error)
 	ReloadContext(ctx context.Context) error
 	ResetFailedUnitContext(ctx context.Context, name string) error
 	ListUnitsByNamesContext(ctx context.Context, names []string) ([]dbus.UnitStatus, error)
-	ListUnitsByPatternsContext(
-		ctx context.Context, states, patterns []string,
-	) ([]dbus.UnitStatus, error)
+	ListUnitsByPatternsContext(ctx context.Context, states, patterns []string) (
+		[]dbus.UnitStatus, error)
 }
 
 // connect returns the connection, a new one when the last was lost. ctx bounds the dialling.
@@ -93,14 +85,10 @@ func (s *DBus) connect(ctx context.Context) (dbusConn, error) {
 }
 
 func dialSystemd(ctx context.Context) (dbusConn, error) {
-	conn, err := dbus.NewSystemdConnectionContext(ctx)
-	if err != nil {
-		conn, err = dbus.NewSystemConnectionContext(ctx)
+	if conn, err := dbus.NewSystemdConnectionContext(ctx); err == nil {
+		return conn, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return conn, nil
+	return dbus.NewSystemConnectionContext(ctx)
 }
 
 // Close ends the connection.

@@ -108,7 +108,6 @@ func (h *Host) restoreContents(from, to, ours state.Dir) error {
 	return h.empty(to.Path, ours.Mounts, to.Mounted)
 }
 
-// makeDir makes a directory in the place of what is there; that is in the ledger by now.
 func (h *Host) makeDir(from state.Resource, path string) error {
 	switch from.(type) {
 	case state.File, state.Link:

@@ -70,7 +70,6 @@ func (h *Host) missingModules(wanted []string) []string {
 	})
 }
 
-// cgroups tells the version of the control groups, and which controllers kubelet will miss.
 func (h *Host) cgroups() (version int, missing []string) {
 	has, err := h.ReadFile("/sys/fs/cgroup/cgroup.controllers")
 	if err != nil {
@@ -94,7 +93,6 @@ func (h *Host) missingCPU() []string {
 	return nil
 }
 
-// without are those of the wanted that a list does not have.
 func without(list []string, wanted ...string) []string {
 	return slices.DeleteFunc(wanted, func(s string) bool { return slices.Contains(list, s) })
 }
@@ -136,9 +134,8 @@ func (h *Host) resolvers(file string) []string {
 // syncMost limits the wait for a disk: one that has failed may never answer.
 const syncMost = 10 * time.Second
 
-// syncTime returns the time until 4 KiB are on the disk below a directory, or below the nearest
-// existing directory above it: the median of a few times, or syncMost if it takes longer. 0 when
-// that is not known. The file has no name at any time.
+// syncTime returns the median time until 4 KiB are on the disk below a directory, or below the
+// nearest existing one above it, or syncMost if it takes longer; 0 when that is not known.
 func (h *Host) syncTime(dir string) time.Duration {
 	return atMost(syncMost, func() time.Duration {
 		at := h.path(dir)
@@ -190,12 +187,10 @@ func syncTime(dir string) time.Duration {
 type Upkeep struct {
 	// InodesUsed is the part of the inodes in use, in percent, by directory; ReadOnly are the
 	// directories whose file system cannot be written.
-	InodesUsed map[string]int
-	ReadOnly   []string
-	// RebootRequired tells that an update of the system waits for a reboot.
-	RebootRequired bool
-	// Clock is nil when it is not known.
-	Clock *Clock
+	InodesUsed     map[string]int
+	ReadOnly       []string
+	RebootRequired bool   // an update of the system waits for a reboot
+	Clock          *Clock // nil when it is not known
 }
 
 // Clock describes the synchronisation of the machine's clock.
@@ -229,7 +224,6 @@ func (h *Host) Upkeep(ctx context.Context, dirs []string) Upkeep {
 	return u
 }
 
-// clock finds out whether the clock is synchronised, and which service tries to if it is not.
 func (h *Host) clock(ctx context.Context) *Clock {
 	if h.exists("/run/systemd/container") {
 		return &Clock{Container: true} // which may not even be allowed to ask
@@ -259,7 +253,6 @@ func (h *Host) clock(ctx context.Context) *Clock {
 	return c
 }
 
-// ClockSynchronized reads the kernel's state of the clock.
 func (linux) ClockSynchronized() (bool, error) {
 	var t unix.Timex
 	_, err := unix.Adjtimex(&t)

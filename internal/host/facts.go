@@ -35,9 +35,8 @@ type Facts struct {
 	Systemd bool
 	// HostName is the kernel's; StaticName that of /etc/hostname, which the kernel has after a boot
 	// unless another, such as a DHCP server's, replaces it. Both may be "".
-	HostName, StaticName string
-	// MachineID and SystemUUID are as kubelet reports them; "" where the machine has none.
-	MachineID, SystemUUID string
+	HostName, StaticName  string
+	MachineID, SystemUUID string // as kubelet reports them; "" where the machine has none
 	// NvidiaRuntime is the path of NVIDIA's container runtime; "" where it is not installed.
 	NvidiaRuntime string
 	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
@@ -50,17 +49,12 @@ type Facts struct {
 	Swaps     []state.SwapArea
 	SwapUnits []string
 	// CNIConfigs are the network configurations, in the order in which a runtime reads them.
-	CNIConfigs []string
-	// IPTables and NFTables report whether these programs are installed.
-	IPTables, NFTables bool
-	// Free is the free space in bytes below each directory asked for.
-	Free map[string]int64
-	// Units are those of the units asked for that are installed.
-	Units []InstalledUnit
-	// NoIPv6 tells that a new network interface has no address of IPv6.
-	NoIPv6 bool
-	// Addresses are the IP addresses of all network interfaces.
-	Addresses []string
+	CNIConfigs         []string
+	IPTables, NFTables bool             // whether these programs are installed
+	Free               map[string]int64 // the free space in bytes below each directory asked for
+	Units              []InstalledUnit  // those of the units asked for that are installed
+	NoIPv6             bool             // a new network interface has no address of IPv6
+	Addresses          []string         // the IP addresses of all network interfaces
 	// Advertised are the interfaces whose IPv6 default route is lost once the kernel forwards.
 	Advertised []string
 	// Firewalls are those that stop packets of a node. FirewallErr is why that is not known.
@@ -70,8 +64,7 @@ type Facts struct {
 	// DiskBytes the size of the file system of /var/lib.
 	CPUs                   int
 	MemoryBytes, DiskBytes int64
-	// HugePages are the bytes in huge pages, by the bytes of one.
-	HugePages map[int64]int64
+	HugePages              map[int64]int64 // the bytes in huge pages, by the bytes of one
 }
 
 // InstalledUnit is a unit with its file.
@@ -116,7 +109,6 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	return f, nil
 }
 
-// network finds out about addresses, routes and what is in the way of a node's network.
 func (h *Host) network(ctx context.Context, q Query, f *Facts) error {
 	nets, err := net.InterfaceAddrs()
 	if err != nil {
@@ -158,7 +150,6 @@ func (h *Host) cpus() (int, error) {
 	return n, nil
 }
 
-// sizes finds out how much there is of everything that can be used up.
 func (h *Host) sizes(_ context.Context, q Query, f *Facts) error {
 	cpus, err := h.cpus()
 	if err != nil {
@@ -231,7 +222,6 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) (err error) {
 	return nil
 }
 
-// release reads os-release(5).
 func (h *Host) release(_ context.Context, _ Query, f *Facts) error {
 	is := h.settings("/etc/os-release", "/usr/lib/os-release")
 	if len(is) == 0 {

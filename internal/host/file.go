@@ -109,7 +109,6 @@ func (h *Host) Backup(_ context.Context, file state.File, dir string) error {
 	return h.setFile(state.Change{From: is, To: kept}, kept, h.contentOf(file))
 }
 
-// keptSuffix is added to the name of a file or link whose copy is kept.
 const keptSuffix = ".aks-flex-node-kept"
 
 // Keep copies a file or link to a free name beside it, and returns that when the copy is on disk. A

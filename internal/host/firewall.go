@@ -2,7 +2,9 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -18,8 +20,7 @@ import (
 //	iptables-nft CHAIN          and ip6tables-nft, iptables-legacy, ip6tables-legacy
 type Firewall struct {
 	Name string
-	// Hook names the hook of the rules: input, forward or output; "" is all of them.
-	Hook string
+	Hook string // names the hook of the rules: input, forward or output; "" is all of them
 }
 
 // backend is one sort of firewall.
@@ -31,7 +32,6 @@ type backend interface {
 	closing(r rule) ([][]string, error)
 }
 
-// backend returns the firewall of a name.
 func (h *Host) backend(name string) (backend, error) {
 	words := strings.Fields(name)
 	switch {
@@ -42,15 +42,14 @@ func (h *Host) backend(name string) (backend, error) {
 	case len(words) == 4 && words[0] == "nft":
 		return nftChain{h, words[1], words[2], words[3]}, nil
 	case len(words) == 2 && strings.HasSuffix(words[0], "-nft"):
-		return iptablesChain{h, words[0], words[1]}, nil
+		return h.iptablesChain(words[0], words[1]), nil
 	case len(words) == 2 && strings.HasSuffix(words[0], "-legacy"):
-		return legacyChain{iptablesChain{h, words[0], words[1]}}, nil
+		return legacyChain{h.iptablesChain(words[0], words[1])}, nil
 	}
 	return nil, fmt.Errorf("internal error: unknown firewall %s", name)
 }
 
-// ourComment is in the comment of every rule of ours.
-const ourComment = "aks-flex-node"
+const ourComment = "aks-flex-node" // in the comment of every rule of ours
 
 // rule describes the packets that are let pass: "in tcp 10250,30000-32767", "in from cni0",
 // "forward to cni0", "forward translated" (by a Service).
@@ -61,7 +60,6 @@ func parseRule(text string) rule {
 	return rule{text, words[0], words[1], words[2]}
 }
 
-// comment names the rule as ours.
 func (r rule) comment() string {
 	return ourComment + "-" + strings.Map(func(c rune) rune {
 		if strings.ContainsRune(" ,/:", c) {
@@ -71,7 +69,6 @@ func (r rule) comment() string {
 	}, r.text)
 }
 
-// isPort reports whether the rule is about ports.
 func (r rule) isPort() bool { return r.how == "tcp" || r.how == "udp" }
 
 // ports are those of a rule, with the sign between the ends of a range that a program wants.
@@ -99,8 +96,7 @@ func (h *Host) Firewalls(ctx context.Context) ([]Firewall, error) {
 		case byIPTables:
 			found = append(found, Firewall{tool + " " + f.Name, f.Hook})
 		default:
-			name := strings.Join([]string{"nft", f.Family, f.Table, f.Name}, " ")
-			found = append(found, Firewall{name, f.Hook})
+			found = append(found, Firewall{"nft " + f.Family + " " + f.Table + " " + f.Name, f.Hook})
 		}
 	}
 	if ufw {
@@ -130,7 +126,6 @@ func (h *Host) OpeningCommands(o state.Opening) []string {
 	return lines
 }
 
-// nftChain is a base chain of nftables.
 type nftChain struct {
 	host                *Host
 	family, table, name string
@@ -141,17 +136,13 @@ func (c nftChain) observe(_ context.Context, r rule) (open, drops bool, err erro
 	return f.has(r), f.Drops, err
 }
 
-// has reports whether the chain has our rule.
 func (f Filter) has(r rule) bool { return slices.ContainsFunc(f.Rules, r.isOurs) }
 
 func (r rule) isOurs(is FilterRule) bool { return is.Accepts && is.Comment == r.comment() }
 
-// opening inserts a rule before all others.
 func (c nftChain) opening(r rule) [][]string {
-	text := strings.Join([]string{
-		"insert rule", c.family, c.table, c.name, r.nft(), "accept comment", r.comment(),
-	}, " ")
-	return [][]string{{"nft", text}}
+	return [][]string{{"nft", fmt.Sprintf("insert rule %s %s %s %s accept comment %s", c.family,
+		c.table, c.name, r.nft(), r.comment())}}
 }
 
 // nft returns the match of the rule, as nft(8) writes it.
@@ -178,4 +169,47 @@ func (c nftChain) closing(r rule) ([][]string, error) {
 		}
 	}
 	return commands, err
+}
+
+func (h *Host) observeOpening(ctx context.Context, key state.Key) (state.Resource, error) {
+	firewall, text := key.Opening()
+	b, err := h.backend(firewall)
+	if err != nil {
+		return nil, err
+	}
+	open, drops, err := b.observe(ctx, parseRule(text))
+	if err != nil {
+		return nil, fmt.Errorf("cannot observe firewall %s: %w", firewall, err)
+	}
+	off := !open && !drops
+	return state.Opening{Firewall: firewall, Rule: text, Open: open, Off: off}, nil
+}
+
+// setOpening adds or removes a rule by the firewall's own program; only one of ours is removed.
+func (h *Host) setOpening(ctx context.Context, to state.Opening) error {
+	b, err := h.backend(to.Firewall)
+	if err != nil {
+		return err
+	}
+	is, err := h.observeOpening(ctx, to.Key())
+	if err != nil || state.Equal(is, to) {
+		return err
+	}
+	r := parseRule(to.Rule)
+	commands := b.opening(r)
+	if !to.Open {
+		if commands, err = b.closing(r); err != nil {
+			return err
+		}
+	}
+	for _, argv := range commands {
+		_, err := h.Run(ctx, toolLimit, nil, argv...)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w; the firewall is changed with this program: install it", err)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot change firewall %s: %w", to.Firewall, err)
+		}
+	}
+	return nil
 }

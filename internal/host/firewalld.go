@@ -19,11 +19,9 @@ type firewalld struct {
 }
 
 const (
-	// firewalldTable is where firewalld keeps its rules (FirewallBackend=nftables).
-	firewalldTable = "firewalld"
+	firewalldTable = "firewalld" // where firewalld keeps its rules (FirewallBackend=nftables)
 	firewalldDir   = "/etc/firewalld"
-	// trustedZone lets everything pass (firewalld.zones(5)).
-	trustedZone = "trusted"
+	trustedZone    = "trusted" // lets everything pass (firewalld.zones(5))
 )
 
 // defaultZone is the zone of interfaces that are in none.
@@ -85,7 +83,6 @@ func (z firewalldZone) lets(r rule) bool {
 	return false
 }
 
-// has reports whether the zone has an element that is exactly the rule's.
 func (z firewalldZone) has(r rule) bool {
 	for _, p := range z.Ports {
 		if p.Port == r.what && p.Protocol == r.how {
@@ -111,7 +108,6 @@ func ends(s string) (first, last uint64, ok bool) {
 	return first, last, err1 == nil && err2 == nil
 }
 
-// running reports whether firewalld's rules are in force.
 func (f firewalld) running() (bool, error) {
 	chain, err := f.host.filter("inet", firewalldTable, "filter_INPUT")
 	return chain.Name != "", err

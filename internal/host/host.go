@@ -23,19 +23,17 @@ import (
 
 // Host is one machine. All paths are taken below Root, which is "" on a real one.
 type Host struct {
-	Root    string
-	Systemd Systemd
-	Kernel  Kernel
-	// Programs runs other people's programs; nil runs them on this machine.
-	Programs Programs
+	Root     string
+	Systemd  Systemd
+	Kernel   Kernel
+	Programs Programs // runs other people's programs; nil runs them on this machine
 	// Touch is called before every call that changes something, and done when that call returns; an
 	// error stops there. Tests kill a run with it.
 	Touch func(what string) (done func(), err error)
 	// SecretDir is where secrets for programs are while they run: in memory, and root's alone.
 	// PackageDir is where packages are that are to be installed, as NAME_VERSION_ARCH.deb.
 	SecretDir, PackageDir string
-	// Beat is called while work that takes long goes on; nil is not called.
-	Beat func()
+	Beat                  func() // called while work that takes long goes on; nil is not called
 	// PackageWait bounds the wait for others who install or remove packages; 0 is 5 minutes.
 	PackageWait time.Duration
 	Log         *slog.Logger

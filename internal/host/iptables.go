@@ -11,35 +11,20 @@ import (
 
 // iptablesChain is a chain of the table filter, changed by iptables and kept in nf_tables.
 type iptablesChain struct {
-	host       *Host
-	tool, name string
+	nftChain
+	tool string
+}
+
+// iptablesChain returns a chain of a tool such as ip6tables-nft.
+func (h *Host) iptablesChain(tool, name string) iptablesChain {
+	family, _, _ := strings.Cut(tool, "tables")
+	return iptablesChain{nftChain{h, family, "filter", name}, tool}
 }
 
 // iptablesOf reports whether an nf_tables chain is one of iptables, and by what it is changed.
 func iptablesOf(f Filter) (tool string, ok bool) {
-	if f.Table != "filter" || f.Name != strings.ToUpper(f.Hook) {
-		return "", false
-	}
-	switch f.Family {
-	case "ip":
-		return "iptables-nft", true
-	case "ip6":
-		return "ip6tables-nft", true
-	}
-	return "", false
-}
-
-// family is that of the chain in nf_tables.
-func (c iptablesChain) family() string {
-	if strings.HasPrefix(c.tool, "ip6") {
-		return "ip6"
-	}
-	return "ip"
-}
-
-func (c iptablesChain) observe(_ context.Context, r rule) (open, drops bool, err error) {
-	f, err := c.host.filter(c.family(), "filter", c.name)
-	return f.has(r), f.Drops, err
+	return f.Family + "tables-nft", f.Family != "inet" && f.Table == "filter" &&
+		f.Name == strings.ToUpper(f.Hook)
 }
 
 func (c iptablesChain) opening(r rule) [][]string { return [][]string{c.command("-I", r)} }
@@ -72,7 +57,7 @@ func (r rule) iptables() []string {
 type legacyChain struct{ iptablesChain }
 
 func (c legacyChain) observe(ctx context.Context, r rule) (open, drops bool, err error) {
-	rules, err := c.host.legacyTable(ctx, c.family())
+	rules, err := c.host.legacyTable(ctx, c.family)
 	open = slices.ContainsFunc(strings.Split(rules, "\n"), func(line string) bool {
 		return strings.HasPrefix(line, "-A "+c.name+" ") &&
 			strings.Contains(line, "--comment "+r.comment()+" -j ACCEPT")
@@ -117,5 +102,4 @@ func (h *Host) legacyTable(ctx context.Context, family string) (string, error) {
 	return string(out), err
 }
 
-// hasLine reports whether a text has a line.
 func hasLine(text, line string) bool { return slices.Contains(strings.Split(text, "\n"), line) }

@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -89,4 +94,157 @@ func dialFrom(ctx context.Context, namespace string, to netip.AddrPort) error {
 		return err
 	}
 	return conn.Close()
+}
+
+// sysctlPath is the file of a kernel parameter. In names, dots separate; an interface's own dots
+// are written as slashes (sysctl(8)).
+func sysctlPath(name string) string {
+	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(name)
+}
+
+func (h *Host) observeSysctl(name string) (state.Resource, error) {
+	data, err := h.ReadFile(sysctlPath(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return state.Sysctl{Name: name}, nil // its module is not loaded yet
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", name, err)
+	}
+	return state.Sysctl{Name: name, Value: strings.Join(strings.Fields(string(data)), " ")}, nil
+}
+
+// setSysctl sets a kernel parameter. One that was not there before has gone with its module.
+func (h *Host) setSysctl(to state.Sysctl) error {
+	if to.Value == "" {
+		return nil
+	}
+	return h.change("set "+to.Name+" to "+to.Value, func() error {
+		f, err := os.OpenFile(h.path(sysctlPath(to.Name)), os.O_WRONLY|os.O_TRUNC, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return errors.New("this kernel does not have it; is its module missing?")
+		}
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(to.Value)
+		return errors.Join(err, f.Close())
+	})
+}
+
+func (h *Host) observeModule(name string) (state.Resource, error) {
+	_, err := os.Stat(h.path("/sys/module/" + name))
+	if err == nil || h.builtin(name) {
+		return state.Module{Name: name, Loaded: true}, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return state.Module{Name: name}, nil
+	}
+	return nil, fmt.Errorf("cannot find module %s: %w", name, err)
+}
+
+// builtin reports whether a module that /sys/module lacks, having no parameters, is in the kernel.
+func (h *Host) builtin(name string) bool {
+	switch name {
+	case "overlay":
+		data, _ := h.ReadFile("/proc/filesystems") // what cannot be read is not there
+		return strings.Contains(string(data), "\toverlay\n")
+	case "br_netfilter":
+		return h.exists(sysctlPath("net.bridge.bridge-nf-call-iptables"))
+	}
+	return false
+}
+
+func (h *Host) setModule(ctx context.Context, to state.Module) error {
+	if to.Loaded {
+		return h.change("load module "+to.Name, func() error {
+			return h.Kernel.LoadModule(ctx, to.Name)
+		})
+	}
+	return h.change("unload module "+to.Name, func() error {
+		err := h.Kernel.UnloadModule(to.Name)
+		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EBUSY) {
+			h.Log.Info("module left loaded: others use it now", "module", to.Name)
+			return nil
+		}
+		return except(err, unix.ENOENT)
+	})
+}
+
+func (l linux) LoadModule(ctx context.Context, name string) error {
+	_, err := l.run(ctx, "", "modprobe", "--", name)
+	return err
+}
+
+func (linux) UnloadModule(name string) error { return unix.DeleteModule(name, unix.O_NONBLOCK) }
+
+func (h *Host) swaps() ([]state.SwapArea, error) {
+	rows, err := h.rows("/proc/swaps")
+	if except(err, fs.ErrNotExist) != nil { // that of a kernel without swap
+		return nil, fmt.Errorf("cannot read the swap areas: %w", err)
+	}
+	var list []state.SwapArea
+	for _, row := range rows {
+		if len(row) < 5 || row[0] == "Filename" {
+			continue
+		}
+		priority, err := strconv.Atoi(row[4])
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the swap areas: %q", row)
+		}
+		list = append(list, state.SwapArea{Name: unescape(row[0]), Priority: priority})
+	}
+	slices.SortFunc(list, func(a, b state.SwapArea) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// unescape undoes the kernel's escapes of blanks, tabs, line ends and backslashes.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
+
+// setSwap turns on the areas that are wanted, or all off where none is.
+func (h *Host) setSwap(to state.Swap) error {
+	list, err := h.swaps()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if len(to.Areas) == 0 {
+		for _, area := range list {
+			errs = append(errs, h.change("turn off swap on "+area.Name, func() error {
+				return h.Kernel.SwapOff(area.Name)
+			}))
+		}
+	}
+	for _, area := range to.Areas {
+		same := func(is state.SwapArea) bool { return is.Name == area.Name }
+		if !slices.ContainsFunc(list, same) {
+			errs = append(errs, h.change("turn on swap on "+area.Name, func() error {
+				return h.Kernel.SwapOn(area.Name, area.Priority)
+			}))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (linux) SwapOff(name string) error { return swapCall(unix.SYS_SWAPOFF, name, 0) }
+
+// SwapOn leaves negative priorities to the kernel, which gives them itself.
+func (linux) SwapOn(name string, priority int) error {
+	const prefer = 0x8000
+	flags := 0
+	if priority >= 0 {
+		flags = prefer | priority&0x7fff
+	}
+	return swapCall(unix.SYS_SWAPON, name, flags)
+}
+
+func swapCall(call uintptr, name string, flags int) error {
+	path, err := unix.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	_, _, errno := unix.Syscall(call, uintptr(unsafe.Pointer(path)), uintptr(flags), 0)
+	if errno != 0 {
+		return syscall.Errno(errno)
+	}
+	return nil
 }

@@ -50,9 +50,7 @@ func Acquire(dir, name string, holder Holder) (*os.File, error) {
 	}
 }
 
-// lockEnding limits the time that a killed process may hold the lock, until the kernel has ended
-// it.
-const lockEnding = time.Second
+const lockEnding = time.Second // limits the time that a killed process may hold the lock
 
 // tryLock takes the lock if it is free. It returns no file when its holder has just removed it:
 // then another file is to be tried.

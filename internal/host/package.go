@@ -92,7 +92,6 @@ func (h *Host) installPackage(ctx context.Context, name string, configured bool)
 		"this again", err, left), h.dpkg(ctx, back, "--force-remove-reinstreq", name))
 }
 
-// packageFile is the one file of a package that is to be installed.
 func (h *Host) packageFile(name string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(h.path(h.PackageDir), name+"_*.deb"))
 	if err == nil && len(found) != 1 {
@@ -109,11 +108,11 @@ func (h *Host) packageFile(name string) (string, error) {
 // left in the agent's unit when the agent has stopped. No service but the package's own is
 // restarted, and no question is asked.
 func (h *Host) dpkg(ctx context.Context, args ...string) error {
-	release, err := h.lockPackages(ctx)
+	lock, err := h.lockPackages(ctx)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer lock.Close()
 	argv := []string{"env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1",
 		"DPKG_FRONTEND_LOCKED=true"}
 	if _, err := os.Stat(h.path("/run/systemd/system")); err == nil {
@@ -130,8 +129,8 @@ const (
 	databaseLock = "/var/lib/dpkg/lock"
 )
 
-// lockPackages waits until no other process changes packages, and keeps them out until release.
-func (h *Host) lockPackages(ctx context.Context) (release func(), err error) {
+// lockPackages waits until no other process changes packages, and keeps them out until it is closed.
+func (h *Host) lockPackages(ctx context.Context) (*os.File, error) {
 	bounded, cancel := context.WithTimeout(ctx, cmp.Or(h.PackageWait, 5*time.Minute))
 	defer cancel()
 	frontend, err := h.lockFile(bounded, frontendLock)
@@ -144,10 +143,9 @@ func (h *Host) lockPackages(ctx context.Context) (release func(), err error) {
 		return nil, err
 	}
 	database.Close() // dpkg's own
-	return func() { frontend.Close() }, nil
+	return frontend, nil
 }
 
-// lockFile takes a lock, which closing the file gives back.
 func (h *Host) lockFile(ctx context.Context, path string) (*os.File, error) {
 	f, err := os.OpenFile(h.path(path), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
@@ -176,7 +174,6 @@ func (h *Host) lockFile(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// lockHolder says which process holds a lock.
 func (h *Host) lockHolder(f *os.File) string {
 	lock := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock); err != nil || lock.Pid <= 0 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"os/user"
@@ -124,7 +125,6 @@ func (h *Host) RestartUnit(ctx context.Context, name string) error {
 	return h.job(ctx, Restart, name)
 }
 
-// clearSecrets removes the secrets that a killed run has left.
 func (h *Host) clearSecrets() error {
 	if h.SecretDir == "" {
 		return nil
@@ -140,8 +140,7 @@ func (h *Host) clearSecrets() error {
 type User struct {
 	Name, Home string
 	UID, GID   uint32
-	// Groups are the further groups that the user is in.
-	Groups []uint32
+	Groups     []uint32 // the further groups that the user is in
 }
 
 // Invoker returns the user who has started this process with sudo (sudo(8), SUDO_UID); nil for root
@@ -218,10 +217,8 @@ func (u *User) command(ctx context.Context, argv []string) *exec.Cmd {
 		return exec.CommandContext(ctx, argv[0], argv[1:]...)
 	}
 	cmd := exec.CommandContext(ctx, "/usr/bin/env", argv...)
-	cmd.Env, cmd.Dir = u.environment(), "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Credential: &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups},
-	}
+	rights := &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
+	cmd.Env, cmd.Dir, cmd.SysProcAttr = u.environment(), "/", &syscall.SysProcAttr{Credential: rights}
 	return cmd
 }
 
@@ -271,15 +268,9 @@ func newOutput() (output, error) {
 	return output{os.NewFile(uintptr(fd), "output")}, nil
 }
 
-// read returns what was printed so far.
 func (o output) read() []byte {
-	var size int64
-	if info, err := o.Stat(); err == nil {
-		size = info.Size()
-	}
-	text := make([]byte, size)
-	n, _ := o.ReadAt(text, 0)
-	return text[:n]
+	text, _ := io.ReadAll(io.NewSectionReader(o, 0, math.MaxInt64)) // memory is always read
+	return text
 }
 
 // RunAs runs a program as a user and returns what it prints. Nothing of the user's is read as root.

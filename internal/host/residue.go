@@ -77,7 +77,6 @@ func (h *Host) setResidue(ctx context.Context, c state.Change, to state.Residue)
 	})
 }
 
-// observeFiles finds the file or the directory of a residue.
 func (h *Host) observeFiles(r state.Residue) (state.Resource, error) {
 	info, err := os.Lstat(h.path(r.Match))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -113,6 +112,7 @@ func (l linux) Find(ctx context.Context, r state.Residue) ([]string, error) {
 	return slices.Compact(found), err
 }
 
+// Clear clears what Find has found, or the ledger has of it, which is of a known kind.
 func (l linux) Clear(ctx context.Context, r state.Residue, found []string) error {
 	kind, known := left[r.Kind]
 	if !known {
@@ -179,7 +179,6 @@ func (linux) clearProcesses(ctx context.Context, dir string, _ []string) error {
 	return errors.New("they do not end")
 }
 
-// executables lists the processes whose program lies below dir.
 func executables(dir string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -17,7 +17,6 @@ const (
 	ufwRules = "/etc/ufw/user.rules"
 )
 
-// ufwEnabled reports whether ufw is in force.
 func (h *Host) ufwEnabled() bool {
 	data, err := h.ReadFile(ufwConf)
 	return err == nil && hasLine(strings.ToLower(string(data)), "enabled=yes")
@@ -72,7 +71,6 @@ func (u ufw) closing(r rule) ([][]string, error) {
 	return [][]string{r.ufw("delete", "allow")}, nil
 }
 
-// ufw is the command that does something with the rule.
 func (r rule) ufw(verb ...string) []string {
 	argv := []string{"ufw"}
 	if r.way == "forward" {

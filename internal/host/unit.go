@@ -158,8 +158,7 @@ type UnitStatus struct {
 	// MainPID is a service's process, 0 when none runs. Restarts counts how often systemd has started
 	// it again by itself (NRestarts).
 	MainPID, Restarts int
-	// Job tells that a job is waiting or running for the unit.
-	Job bool
+	Job               bool // a job is waiting or running for the unit
 	// Since is when the unit became active the last time, by the present wall clock
 	// (ActiveEnterTimestampMonotonic).
 	Since time.Time

@@ -112,7 +112,6 @@ func (h *Host) watchUnits(ctx context.Context, units []string, hint func(what st
 	}
 }
 
-// listen hears of units until the connection ends.
 func (h *Host) listen(ctx context.Context, units []string, hint func(what string)) error {
 	const bus, root = "org.freedesktop.systemd1", "/org/freedesktop/systemd1"
 	conn, err := godbus.ConnectSystemBus(godbus.WithContext(ctx))
@@ -149,7 +148,6 @@ func (h *Host) listen(ctx context.Context, units []string, hint func(what string
 	}
 }
 
-// isUnitChange reports whether a signal is about a unit's activity.
 func isUnitChange(s *godbus.Signal) bool {
 	if len(s.Body) < 2 {
 		return false

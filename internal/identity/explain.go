@@ -18,12 +18,10 @@ import (
 
 // Need describes the rights that a request to Azure takes, so that a refusal can name them.
 type Need struct {
-	// Doing completes "cannot ...", such as "read the cluster".
-	Doing string
+	Doing string // completes "cannot ...", such as "read the cluster"
 	// Role would allow it, at Scope.
 	Role, Scope string
-	// Remedy is the advice when the error itself names nothing better.
-	Remedy string
+	Remedy      string // the advice when the error itself names nothing better
 }
 
 // TokenFor is the need for a token of the machine's identity for kubelet or the resource provider.
@@ -87,7 +85,6 @@ func Refused(err error) bool {
 		status == http.StatusForbidden
 }
 
-// explained shows what a person needs and keeps the cause for programs.
 type explained struct {
 	text  string
 	cause error
@@ -119,7 +116,6 @@ func diagnose(err error, need Need) (problem, remedy string) {
 	return "", ""
 }
 
-// entra reads the error codes of a token endpoint's answer.
 func entra(response *http.Response) (problem, remedy string) {
 	if response == nil || response.Body == nil {
 		return "", ""
@@ -142,7 +138,6 @@ func entra(response *http.Response) (problem, remedy string) {
 	return "", ""
 }
 
-// manager reads an answer of Resource Manager.
 func manager(refused *azcore.ResponseError, need Need) (problem, remedy string) {
 	missing := []string{"ResourceNotFound", "ResourceGroupNotFound", "SubscriptionNotFound",
 		"InvalidSubscriptionId", "NotFound"}

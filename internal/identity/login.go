@@ -21,15 +21,13 @@ const loginLimit = 20 * time.Minute
 
 // Login is the credential for Resource Manager: the service principal, else the Azure CLI's login.
 type Login struct {
-	// Name is the user whose login the service is to use; "" for root, and at a terminal.
-	Name string
+	Name string // the user whose login the service is to use; "" for root, and at a terminal
 	// User runs a program as the user whose login of the Azure CLI is used first: that of Name, or who
 	// has called sudo at the terminal; nil where only root's own is.
 	User func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error)
 	// Terminal runs a program that talks to the person at the terminal; nil without one.
 	Terminal func(ctx context.Context, limit time.Duration, argv ...string) error
-	// Note shows what the person at the terminal is asked for.
-	Note func(format string, args ...any)
+	Note     func(format string, args ...any) // shows what the person at the terminal is asked for
 }
 
 // Manager returns the credential. A service principal whose secret was erased is not used.
@@ -74,7 +72,6 @@ func (l Login) Ensure(ctx context.Context, c config.Azure, proxy Proxy, doing st
 	return nil
 }
 
-// valid asks for a token for Resource Manager.
 func (l Login) valid(ctx context.Context, c config.Azure, proxy Proxy) error {
 	credential, err := l.Manager(c, proxy)
 	if err == nil {
@@ -98,8 +95,8 @@ func (l Login) remedy(c config.Azure) string {
 		"azure.servicePrincipal", sudo, c.TenantID, or)
 }
 
-// cliLimit bounds one call of the Azure CLI, as azidentity's does; a little more, for a machine
-// that is busy with downloads.
+// cliLimit bounds one call of the Azure CLI: azidentity's limit and a little more, for a busy
+// machine.
 const cliLimit = 30 * time.Second
 
 // UserCLI is the login of the Azure CLI of another user than the one who runs this process, which

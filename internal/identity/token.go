@@ -2,9 +2,11 @@ package identity
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,8 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/wait"
@@ -21,22 +25,17 @@ import (
 // time one has grown old. A token is kept in a file that only root reads; one process at a time
 // asks the issuer; and while the issuer is down the last token is handed out as long as it is good.
 type Cache struct {
-	// Dir holds the files; it is made, 0700.
-	Dir string
+	Dir string // holds the files; it is made, 0700
 	// Key tells identities and their secrets apart (see the function Key). Each key has a file of
 	// its own, so that a node that goes back to its former secret finds the token that it had.
-	Key string
-	// Scope names the resource that the token is for.
-	Scope string
+	Key   string
+	Scope string // names the resource that the token is for
 	// Credential is asked for only when no token is kept that can still be handed out.
 	Credential func() (Credential, error)
-	// Need explains why there is no token.
-	Need Need
-	// Warn receives the reason why a token could not be kept, which is no reason not to hand it
-	// out.
+	Need       Need // explains why there is no token
+	// Warn receives why a token could not be kept, which is no reason not to hand it out.
 	Warn func(error)
-	// Now is the clock.
-	Now func() time.Time
+	Now  func() time.Time // the clock
 	// Boot returns the id of the present boot, and how long ago it began (Uptime).
 	Boot func() (id string, since time.Duration)
 }
@@ -48,8 +47,7 @@ type Credential = azcore.TokenCredential
 type Token struct {
 	Value   string    `json:"token"`
 	Expires time.Time `json:"expires"`
-	// Refresh is when it is time for another one.
-	Refresh time.Time `json:"refresh"`
+	Refresh time.Time `json:"refresh"` // when it is time for another one
 	Key     string    `json:"key"`
 	// Issued is when the token came by the wall clock; a clock set back since then is before it.
 	Issued time.Time `json:"issued"`
@@ -59,10 +57,8 @@ type Token struct {
 }
 
 const (
-	// margin is the time that a token must still be valid to be handed out.
-	margin = 30 * time.Second
-	// retryAfter is when the issuer is asked again after it has failed.
-	retryAfter = 20 * time.Second
+	margin     = 30 * time.Second // the time that a token must still be valid to be handed out
+	retryAfter = 20 * time.Second // when the issuer is asked again after it has failed
 	// lockPoll is the interval at which a process asks whether the lock is free.
 	lockPoll = 5 * time.Millisecond
 )
@@ -207,7 +203,6 @@ func (c Cache) keep(t Token) error {
 	return nil
 }
 
-// errBusy tells that another process has the lock.
 var errBusy = errors.New("another process has the lock")
 
 // lock makes this the one process that asks the issuer. With try it does not wait. Where there can
@@ -240,4 +235,120 @@ func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 				"getting: %w", ctx.Err())
 		}
 	}
+}
+
+const issuerTimeout = 45 * time.Second // bounds one conversation with the issuer
+
+// Fresh gets one token from the issuer itself, past every cache that can be bypassed, and keeps it
+// nowhere: it proves that a credential works now. It has a deadline of its own. credential makes
+// the credential, a new one for each call, since those of azidentity hold a cache.
+//
+// A managed identity's tokens are also kept for the whole process by azidentity's library, which is
+// bypassed here, and by the metadata service of the machine (IMDS, or Arc's HIMDS), which cannot be
+// bypassed: it hands out the same token for hours. Its secret never changes under a node, though.
+func Fresh(ctx context.Context, credential func() (Credential, error), scope string,
+	need Need) (Token, error) {
+	return ask(ctx, credential, scope, need, time.Now)
+}
+
+func ask(ctx context.Context, credential func() (Credential, error), scope string, need Need,
+	clock func() time.Time) (Token, error) {
+	ctx, cancel := context.WithTimeout(ctx, issuerTimeout)
+	defer cancel()
+	issuer, err := credential()
+	if err != nil {
+		return Token{}, err
+	}
+	options := policy.TokenRequestOptions{Scopes: []string{scope}}
+	if _, ok := issuer.(*azidentity.ManagedIdentityCredential); ok {
+		// With claims the library does not read its cache. The metadata services get no claims.
+		options.Claims = "{}"
+	}
+	got, err := issuer.GetToken(ctx, options)
+	if err == nil && got.Token == "" {
+		err = errors.New("the issuer's answer holds no token")
+	}
+	if err != nil {
+		return Token{}, Explain(err, need)
+	}
+	now, expires := clock(), got.ExpiresOn
+	if life, ok := ClaimsOf(got.Token).lifetime(); ok && now.Add(life).Before(expires) {
+		expires = now.Add(life)
+	}
+	refresh := now.Add(expires.Sub(now) * 2 / 3)
+	if soon := got.RefreshOn; !soon.IsZero() && soon.Before(refresh) {
+		refresh = soon
+	}
+	return Token{Value: got.Token, Expires: expires, Refresh: refresh, Issued: now}, nil
+}
+
+// Uptime returns the id of the present boot and how long ago it began, with the time that the
+// machine slept. No process can set that clock.
+func Uptime() (id string, since time.Duration) {
+	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, ids are all the same
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		return "", 0
+	}
+	return strings.TrimSpace(string(data)), time.Duration(t.Nano())
+}
+
+// Claims holds the claims of a JWT: whom it is for, and its own time in Unix seconds (RFC 7519,
+// 4.1). They are zero for a token that is no JWT.
+type Claims struct {
+	ObjectID string  `json:"oid"`
+	Issued   float64 `json:"iat"`
+	Expires  float64 `json:"exp"`
+}
+
+// ClaimsOf reads a token's claims, without a look at its signature.
+func ClaimsOf(token string) (c Claims) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return Claims{}
+	}
+	data, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || json.Unmarshal(data, &c) != nil {
+		return Claims{}
+	}
+	return c
+}
+
+// lifetime returns how long the token is good in all; ok is false where it does not say.
+func (c Claims) lifetime() (life time.Duration, ok bool) {
+	life = time.Duration((c.Expires - c.Issued) * float64(time.Second))
+	return life, c.Issued > 0 && life > 0
+}
+
+// endedAt reports whether the token says that it is not good at a time.
+func (c Claims) endedAt(at time.Time) bool {
+	return c.Expires > 0 && float64(at.Unix()) >= c.Expires
+}
+
+// WriteExec writes a token as an ExecCredential of client.authentication.k8s.io. info is the
+// environment's KUBERNETES_EXEC_INFO, which says in which version; "" means v1. The time given as
+// the token's end is when it is to be replaced, so that it is early.
+func WriteExec(w io.Writer, t Token, info string) error {
+	version := "client.authentication.k8s.io/v1"
+	if info != "" {
+		var asked struct {
+			APIVersion string `json:"apiVersion"`
+		}
+		if err := json.Unmarshal([]byte(info), &asked); err != nil {
+			return fmt.Errorf("cannot read KUBERNETES_EXEC_INFO: %w", err)
+		}
+		if asked.APIVersion != version && asked.APIVersion != version+"beta1" {
+			return fmt.Errorf("cannot answer in %q: only v1 and v1beta1 of "+
+				"client.authentication.k8s.io are known", asked.APIVersion)
+		}
+		version = asked.APIVersion
+	}
+	until := t.Refresh
+	if t.Expires.Before(until) {
+		until = t.Expires
+	}
+	return json.NewEncoder(w).Encode(map[string]any{
+		"apiVersion": version, "kind": "ExecCredential", "status": map[string]any{
+			"token": t.Value, "expirationTimestamp": until.UTC().Truncate(time.Second),
+		}})
 }

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -42,14 +44,12 @@ type Options struct {
 
 // Client speaks to one API server with one credential.
 type Client struct {
-	core *rest.RESTClient
-	// watch is core for requests whose answer takes as long as the caller wants.
-	watch *rest.RESTClient
+	core  *rest.RESTClient
+	watch *rest.RESTClient // core for requests whose answer takes as long as the caller wants
 	way   http.RoundTripper
 }
 
-// requestTimeout bounds each single request.
-const requestTimeout = 15 * time.Second
+const requestTimeout = 15 * time.Second // bounds each single request
 
 // FromToken uses a bearer token. CA holds PEM certificates.
 func FromToken(server string, ca []byte, token string, o Options) (*Client, error) {
@@ -168,4 +168,27 @@ func (c *Client) Lease(ctx context.Context, node string) (Lease, error) {
 func (c *Client) Service(ctx context.Context, namespace, name string) (corev1.Service, error) {
 	request := c.core.Get().Namespace(namespace).Resource("services").Name(name)
 	return get[corev1.Service](ctx, request, "read the Service %s/%s", namespace, name)
+}
+
+// Unite returns the certificates of a new CA followed by those of the former one, so that both are
+// accepted while a cluster replaces its CA.
+func Unite(next, former string) string {
+	first := strings.Join(certificates(next), "")
+	return first + Without(former, first)
+}
+
+// Without returns the certificates of a bundle that another one does not have.
+func Without(bundle, other string) string {
+	known := certificates(other)
+	return strings.Join(slices.DeleteFunc(certificates(bundle), func(block string) bool {
+		return slices.Contains(known, block)
+	}), "")
+}
+
+// SharesCA reports whether two bundles have a certificate in common.
+func SharesCA(a, b string) bool { return Without(a, b) != strings.Join(certificates(a), "") }
+
+func certificates(bundle string) []string {
+	blocks := strings.SplitAfter(strings.TrimSpace(bundle)+"\n", "-----END CERTIFICATE-----\n")
+	return blocks[:len(blocks)-1] // the last one has no end
 }

@@ -21,18 +21,13 @@ import (
 type DrainOptions struct {
 	// DeleteEmptyDir moves pods too that keep data on this node in an emptyDir; the data is lost.
 	DeleteEmptyDir bool
-	// Force moves pods too that no controller will make again elsewhere.
-	Force bool
-	// Partial moves the other pods even though some may not be moved.
-	Partial bool
-	// Retry is the average pause between two rounds; 0 is 2 s.
-	Retry time.Duration
-	// Progress is called before each request, unless it is nil.
-	Progress func()
+	Force          bool          // moves pods too that no controller will make again elsewhere
+	Partial        bool          // moves the other pods even though some may not be moved
+	Retry          time.Duration // the average pause between two rounds; 0 is 2 s
+	Progress       func()        // called before each request, unless it is nil
 	// Blocked receives the pods that are left after each round, unless it is nil.
 	Blocked func(*DrainError)
-	// dryRun asks the API server whether it would evict a pod.
-	dryRun bool
+	dryRun  bool // asks the API server whether it would evict a pod
 }
 
 // Blocked is a pod that blocks a drain.
@@ -40,8 +35,7 @@ type Blocked struct {
 	Pod string // namespace/name
 	// Message says why. Nodes cannot list PodDisruptionBudgets: the API server names the one.
 	Message string
-	// err is the answer to the eviction.
-	err error
+	err     error // the answer to the eviction
 }
 
 // DrainError lists the pods that block a drain.
@@ -193,7 +187,6 @@ func (c *Client) evictAll(
 	return left
 }
 
-// evict requests one eviction.
 func (c *Client) evict(ctx context.Context, pod corev1.Pod, dryRun bool) error {
 	eviction := &policyv1.Eviction{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "Eviction"},

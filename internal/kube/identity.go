@@ -36,8 +36,7 @@ func (c *Client) WhoAmI(ctx context.Context) (string, error) {
 	}
 }
 
-// anonymous is the user name of a caller that shows no credential.
-const anonymous = "system:anonymous"
+const anonymous = "system:anonymous" // the user name of a caller that shows no credential
 
 // Access is something that one may do in a cluster, such as create nodes.
 type Access struct{ Verb, Group, Resource string }

@@ -16,8 +16,7 @@ import (
 // KubeletHealthz is where kubelet says whether it is healthy, by default.
 const KubeletHealthz = "http://127.0.0.1:10248/healthz"
 
-// healthzTimeout bounds the question; kubelet is on this machine.
-const healthzTimeout = 5 * time.Second
+const healthzTimeout = 5 * time.Second // bounds the question; kubelet is on this machine
 
 // Healthz asks a healthz endpoint. The error quotes what it answers when that is not 200.
 func Healthz(ctx context.Context, url string) error {

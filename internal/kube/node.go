@@ -202,7 +202,6 @@ func (c *Client) WaitDeleted(ctx context.Context, name string) error {
 	return untilDeleted(stream)
 }
 
-// untilDeleted reads events until one is a deletion.
 func untilDeleted(stream io.Reader) error {
 	lines := bufio.NewScanner(stream)
 	lines.Buffer(nil, longestEvent)
@@ -230,8 +229,7 @@ func ParseTaint(text string) (corev1.Taint, error) {
 	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}, nil
 }
 
-// longestWait bounds a wait whose context has no deadline.
-const longestWait = time.Hour
+const longestWait = time.Hour // bounds a wait whose context has no deadline
 
 var errTooLong = errors.New("gave up after " + longestWait.String())
 

@@ -26,12 +26,9 @@ type Target struct {
 	// Roots; nil are those of the system.
 	CA    []byte
 	Roots *x509.CertPool
-	// Token is a bearer token; without one the credential is not tried.
-	Token string
-	// Entra tells that the token is one of Entra ID rather than a bootstrap token.
-	Entra bool
-	// Name is the server's name in messages; "" is the API server.
-	Name string
+	Token string // a bearer token; without one the credential is not tried
+	Entra bool   // the token is one of Entra ID rather than a bootstrap token
+	Name  string // the server's name in messages; "" is the API server
 	Options
 }
 
@@ -44,8 +41,7 @@ func (t Target) name() (name, remedy string) {
 	return t.Name, "check the network and the firewall between this machine and that server"
 }
 
-// probeTimeout bounds each layer of a probe.
-const probeTimeout = 10 * time.Second
+const probeTimeout = 10 * time.Second // bounds each layer of a probe
 
 // Probe goes the way to the API server layer by layer - name, connection, proxy, TLS, HTTP,
 // credential - and returns the first that is broken as a *Fault.
@@ -110,7 +106,6 @@ func (t Target) open(
 	return nil, fault(LayerTCP, err, "", "the connection broke")
 }
 
-// via is the proxy for a server, nil for none.
 func (t Target) via(server *url.URL) (*url.URL, error) {
 	if t.Proxy == nil {
 		return nil, nil
@@ -304,8 +299,7 @@ type Fault struct {
 	Message string
 	Remedy  string
 	Err     error
-	// hidden is a cause that Message has already put into words.
-	hidden error
+	hidden  error // a cause that Message has already put into words
 }
 
 func fault(layer Layer, err error, remedy, format string, args ...any) *Fault {

@@ -8,28 +8,27 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Reached holds a server's answers to a caller without a credential.
 type Reached struct {
-	// Proxy is the host of the proxy on the way, "" without one.
-	Proxy string `json:"proxy,omitempty"`
+	Proxy string `json:"proxy,omitempty"` // the host of the proxy on the way, "" without one
 	// Issuer and NotAfter are those of the server's certificate.
 	Issuer   string    `json:"issuer,omitempty"`
 	NotAfter time.Time `json:"notAfter,omitzero"`
-	// Ahead is the time by which the server's clock is ahead of this machine's, nil when it does
-	// not say.
-	Ahead *time.Duration `json:"-"`
-	// SmallOnly tells that only small segments are answered: larger packets get lost.
-	SmallOnly bool `json:"-"`
+	// Ahead is how far the server's clock is ahead of this machine's; nil when it does not say.
+	Ahead     *time.Duration `json:"-"`
+	SmallOnly bool           `json:"-"` // only small segments are answered: larger packets get lost
 }
 
-// smallSegment is a segment that fits through every network (RFC 9293, 3.7.1).
-const smallSegment = 536
+const smallSegment = 536 // a segment that fits through every network (RFC 9293, 3.7.1)
 
 // Reach goes the way to a server, as Probe does, without any credential. A certificate that is not
 // trusted is an error, and the server is asked for its time all the same. Without CA certificates
@@ -95,7 +94,6 @@ func (t Target) called(f *Fault) *Fault {
 	return f
 }
 
-// verify verifies a server's certificate.
 func (t Target) verify(chain []*x509.Certificate, name string) error {
 	o := x509.VerifyOptions{DNSName: name, Roots: t.Roots, Intermediates: x509.NewCertPool()}
 	if len(t.CA) > 0 {
@@ -148,4 +146,65 @@ func smallSegments(_, _ string, raw syscall.RawConn) error {
 		return controlErr
 	}
 	return err
+}
+
+const serviceTimeout = 3 * time.Second // bounds a connection to a Service
+
+// Services holds the results of connecting to the cluster's own Services from the machine.
+type Services struct {
+	Tried []Connection
+	DNS   string // the address of the cluster's DNS Service; "" when it is not known
+}
+
+// Connection is an attempt to connect to a Service.
+type Connection struct {
+	// Service is its name, Address its ClusterIP and port.
+	Service, Address string
+	Err              error
+}
+
+// TryServices connects from this machine to the cluster's own Services: to the API server's, and to
+// DNS over TCP, at the address that pods get. It sends nothing. A dial that is nil is the network.
+func (c *Client) TryServices(
+	ctx context.Context, dns string, dial Dial,
+) (Services, error) {
+	api, err := c.Service(ctx, "default", "kubernetes")
+	if err != nil {
+		return Services{}, err
+	}
+	names, err := c.Service(ctx, "kube-system", "kube-dns")
+	if err != nil && !NodeMissing(err) { // DNS may have another name
+		return Services{}, err
+	}
+	found := Services{DNS: names.Spec.ClusterIP, Tried: []Connection{
+		{Service: "default/kubernetes", Address: addressOf(api)},
+		{Service: "DNS", Address: net.JoinHostPort(dns, "53")},
+	}}
+	var all sync.WaitGroup
+	for i := range found.Tried {
+		all.Go(func() { found.Tried[i].Err = connect(ctx, dial, found.Tried[i].Address) })
+	}
+	all.Wait()
+	return found, nil
+}
+
+func addressOf(s corev1.Service) string {
+	port := int32(443)
+	if len(s.Spec.Ports) > 0 {
+		port = s.Spec.Ports[0].Port
+	}
+	return net.JoinHostPort(s.Spec.ClusterIP, strconv.Itoa(int(port)))
+}
+
+func connect(ctx context.Context, dial Dial, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	defer cancel()
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	conn, err := dial(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }

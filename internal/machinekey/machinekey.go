@@ -4,15 +4,20 @@
 package machinekey
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 )
 
 // Scheme is the authentication scheme of a request's header Authorization.
@@ -57,8 +62,7 @@ func newKey(private *ecdsa.PrivateKey) (*Key, error) {
 	}}, nil
 }
 
-// size is that of a coordinate, in bytes.
-const size = 32
+const size = 32 // that of a coordinate, in bytes
 
 const block = "PRIVATE KEY"
 
@@ -109,4 +113,85 @@ func NewBoot() string {
 	id := make([]byte, BootSize)
 	rand.Read(id) //nolint:errcheck // it ends the program where it fails
 	return encode(id)
+}
+
+const (
+	// Lifetime is the longest validity of a token.
+	Lifetime = 5 * time.Minute
+	// TokenType keeps a token from being taken for another kind of token (RFC 8725, section 3.11).
+	TokenType = "flexnode-machine+jwt"
+)
+
+// Claims has the claims of a token.
+type Claims struct {
+	// UID is that of the flexNodeConfig, Audience the URL of the provider.
+	UID, Audience string
+	// Request binds the token to one request; zero binds it to none, enough for polls.
+	Request Request
+	Nonce   string // one that the provider has given; the token's times are not judged with it
+	Boot    string // an id that is made once per boot of the machine (NewBoot)
+}
+
+// Request identifies the one request that a token is bound to.
+type Request struct {
+	Method string `json:"htm,omitempty"`
+	Path   string `json:"htp,omitempty"`
+	Digest string `json:"bdy,omitempty"` // that of the body
+}
+
+// RequestOf returns the request of a method, path and body.
+func RequestOf(method, path string, body []byte) Request {
+	return Request{Method: method, Path: path, Digest: Digest(body)}
+}
+
+// Digest is the SHA-256 of a body, as tokens have it.
+func Digest(body []byte) string {
+	sum := sha256.Sum256(body)
+	return encode(sum[:])
+}
+
+// Payload is the JSON of a token.
+type Payload struct {
+	jwt.RegisteredClaims
+	Request
+	Nonce string `json:"nonce,omitempty"`
+	Boot  string `json:"boot,omitempty"`
+}
+
+// Sign returns a token that is valid from a time on.
+func (k *Key) Sign(c Claims, now time.Time) (string, error) {
+	t := jwt.NewWithClaims(jwt.SigningMethodES256, Payload{
+		RegisteredClaims: jwt.RegisteredClaims{
+			Subject: c.UID, Audience: jwt.ClaimStrings{c.Audience},
+			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(Lifetime)),
+		},
+		Request: c.Request, Nonce: c.Nonce, Boot: c.Boot,
+	})
+	t.Header["typ"], t.Header["kid"], t.Header["jwk"] = TokenType, k.Thumbprint(), k.public
+	text, err := t.SignedString(k.private)
+	if err != nil {
+		return "", fmt.Errorf("cannot sign with the machine's key: %w", err)
+	}
+	return text, nil
+}
+
+// Statement returns what a kubelet signs: the key with a thumbprint is of the node with a uid.
+func Statement(uid, thumbprint string) []byte {
+	return []byte("aks-flex-node machine key\n" + uid + "\n" + thumbprint)
+}
+
+// SignAsKubelet signs a statement with the pair of a kubelet's client certificate and its key, in PEM.
+// It returns the certificate in DER.
+func SignAsKubelet(pair, statement []byte) (certificate, signature []byte, err error) {
+	kubelet, err := tls.X509KeyPair(pair, pair)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot use kubelet's certificate: %w", err)
+	}
+	key, ok := kubelet.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, nil, errors.New("cannot sign with kubelet's key")
+	}
+	sum := sha256.Sum256(statement)
+	signature, err = key.Sign(rand.Reader, sum[:], crypto.SHA256)
+	return kubelet.Certificate[0], signature, err
 }

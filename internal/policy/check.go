@@ -11,10 +11,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// Check returns what the policy refuses of a configuration that a provider has delivered. A setting
-// that is the program's default, or as it is applied on this machine, is never refused: a machine
-// that runs with it already would only be cut off from other changes. The minimum versions do not
-// count for the defaults. applied is nil on a machine that is no node.
+// Check returns what the policy refuses of a configuration of a provider. A setting that is the
+// default, or as it is applied, is never refused: that would only cut the machine off from other
+// changes. Minimum versions do not count for defaults. applied is nil on a machine that is no node.
 func (p Policy) Check(
 	wanted config.Config, applied *config.Config, defaults config.Config,
 ) config.Problems {
@@ -54,7 +53,6 @@ func at(s config.Setting, paths []string) bool {
 	return slices.ContainsFunc(paths, func(path string) bool { return config.Below(s.Path, path) })
 }
 
-// forbidden returns why a setting may not be set; "" where it may.
 func (p Policy) forbidden(s config.Setting, joins bool) string {
 	for _, may := range p.permissions() {
 		first := joins && may.key == apiServer
@@ -66,7 +64,6 @@ func (p Policy) forbidden(s config.Setting, joins bool) string {
 	return ""
 }
 
-// tooOld returns why a version may not be chosen; "" where it may.
 func (p Policy) tooOld(s config.Setting) string {
 	for _, v := range p.versions() {
 		least, limited := release.Parse(v.least)
@@ -79,7 +76,6 @@ func (p Policy) tooOld(s config.Setting) string {
 	return ""
 }
 
-// foreign is why the host that a setting names may not be used; "" where there is no reason.
 func (p Policy) foreign(s config.Setting) string {
 	for _, rule := range p.hosts() {
 		if rule.allowed == nil || !at(s, rule.paths) {
@@ -124,4 +120,48 @@ func registry(reference string) string {
 
 func shownHosts(hosts []string) string {
 	return cmp.Or(strings.Join(hosts, ", "), "none")
+}
+
+// Diagnose says what a provider may ask the machine for, to find out what is wrong with it.
+type Diagnose struct {
+	// Doctor and SupportBundle are allow or refuse; usually allow.
+	Doctor        string `json:"doctor,omitempty"`
+	SupportBundle string `json:"supportBundle,omitempty"`
+	// Key is the recipient of age that support bundles are encrypted to; without one there are
+	// none.
+	Key string `json:"key,omitempty"`
+}
+
+const (
+	allow        = "allow"
+	refuse       = "refuse"
+	keyOfBundles = "diagnose.key" // the path of Diagnose.Key
+)
+
+// diagnosis is one kind of what a provider may ask for, with the name that requests have for it.
+type diagnosis struct{ name, key, given, means string }
+
+func (d Diagnose) kinds() []diagnosis {
+	return []diagnosis{
+		{"doctor", "diagnose.doctor", d.Doctor, "the report of doctor, for a provider that asks"},
+		{"supportBundle", "diagnose.supportBundle", d.SupportBundle,
+			"a support bundle, for a provider that asks"},
+	}
+}
+
+// Refuses returns why the machine does not give a provider a diagnosis of a kind; "" if it does.
+func (d Diagnose) Refuses(kind string) string {
+	for _, known := range d.kinds() {
+		switch {
+		case known.name != kind:
+		case cmp.Or(known.given, allow) != allow:
+			return known.key + " refuses it in " + File
+		case kind == "supportBundle" && d.Key == "":
+			return "no key in " + File + " that a support bundle could be encrypted to: set " +
+				keyOfBundles
+		default:
+			return ""
+		}
+	}
+	return "the agent does not know this kind of diagnosis"
 }

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -27,8 +28,7 @@ const (
 
 // Policy has the limits that the file sets. What it leaves out is the usual one.
 type Policy struct {
-	// Deletion is Follow, Confirm or Never; usually Follow.
-	Deletion        string   `json:"deletion,omitempty"`
+	Deletion        string   `json:"deletion,omitempty"` // Follow, Confirm or Never; usually Follow
 	MinimumVersions Versions `json:"minimumVersions,omitzero"`
 	Hosts           Hosts    `json:"hosts,omitzero"`
 	// AgentUpdates reports whether a provider may update the agent.
@@ -175,8 +175,7 @@ type hostRule struct {
 	means   string
 }
 
-// image is the only setting that names a host without a URL.
-const image = "containerd.pauseImage"
+const image = "containerd.pauseImage" // the only setting that names a host without a URL
 
 func (p Policy) hosts() []hostRule {
 	return []hostRule{
@@ -187,4 +186,59 @@ func (p Policy) hosts() []hostRule {
 			"azure.authorityHost", "agent.monitoring.endpoint", "node.kubelet.serverURL"},
 			"hosts that a configuration may name as Azure, provider and API server"},
 	}
+}
+
+// Limit is one limit as it is in force, for people and programs.
+type Limit struct {
+	Name  string `json:"limit"` // its path in the file
+	Value string `json:"value"`
+	From  string `json:"from"`  // the file, or "default"
+	Means string `json:"means"` // says what is limited
+}
+
+// Limits returns all limits in the order of the file.
+func (p Policy) Limits() []Limit {
+	list := []Limit{limit("deletion", p.Deletion, Follow,
+		"when the provider has deleted the node: give the machine back, wait for a person, or never")}
+	for _, v := range p.versions() {
+		list = append(list, limit(v.key, v.least, "none", "the oldest "+v.path))
+	}
+	for _, rule := range p.hosts() {
+		given := ""
+		if rule.allowed != nil {
+			given = shownHosts(rule.allowed)
+		}
+		list = append(list, limit(rule.key, given, "any", rule.means))
+	}
+	list = append(list, limit("agentUpdates", word(p.AgentUpdates), allowed,
+		"updates of the agent by a provider; this release has none"))
+	for _, may := range p.permissions() {
+		list = append(list, limit(may.key, word(may.given), word(&may.usual), may.means))
+	}
+	for _, kind := range p.Diagnose.kinds() {
+		list = append(list, limit(kind.key, kind.given, allow, kind.means))
+	}
+	return append(list, limit(keyOfBundles, p.Diagnose.Key, "none",
+		"the key that support bundles are encrypted to; none are given without one"))
+}
+
+func limit(name, given, usual, means string) Limit {
+	from := File
+	if given == "" {
+		from = "default"
+	}
+	return Limit{name, cmp.Or(given, usual), from, means}
+}
+
+const allowed = "allowed"
+
+// word is the answer of a policy; "" for none.
+func word(granted *bool) string {
+	switch {
+	case granted == nil:
+		return ""
+	case *granted:
+		return allowed
+	}
+	return "refused"
 }

@@ -5,19 +5,23 @@
 package release
 
 import (
+	"cmp"
 	_ "embed"
+	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // Pin is a published file's digest: SHA-256, or SHA-512 where the project publishes nothing else.
 type Pin struct {
 	// Name is the artifact's, as in artifacts.overrides; Version has no leading "v".
 	Name, Version, Arch, Digest string
-	// Size is the length of the file in bytes; 0 where it is not known.
-	Size int64
+	Size                        int64 // the length of the file in bytes; 0 where it is not known
 }
 
 // pins are the digests of the releases that are pinned here: name, version, architecture, digest,
@@ -67,7 +71,6 @@ func Pinning(name, version, arch string) Pin {
 // first: these are the versions that can be a default.
 func Pinned(name string) []string { return slices.Clone(everywhere()[name]) }
 
-// everywhere is, by artifact, what Pinned lists.
 var everywhere = sync.OnceValue(func() map[string][]string {
 	versions := map[string][]string{}
 	for _, p := range parsed() {
@@ -77,3 +80,75 @@ var everywhere = sync.OnceValue(func() map[string][]string {
 	}
 	return versions
 })
+
+var aServerVersion = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?` +
+		`(?:-((?:alpha|beta|rc)[0-9A-Za-z.-]*)(?:\+.*)?|[^0-9.].*)?\z`)
+})
+
+// Version is a semantic version.
+type Version struct {
+	Major, Minor, Patch int
+	Pre                 string // the pre-release part, such as rc.1; "" is a release
+}
+
+func releaseOf(major, minor, patch int) Version { return Version{major, minor, patch, ""} }
+
+// Parse reads a semantic version without build metadata, with or without a leading "v".
+func Parse(s string) (Version, bool) {
+	s = strings.TrimPrefix(s, "v")
+	is, err := version.ParseSemantic(s)
+	if err != nil {
+		return Version{}, false
+	}
+	v := Version{int(is.Major()), int(is.Minor()), int(is.Patch()), is.PreRelease()}
+	return v, v.String() == s && max(v.Major, v.Minor, v.Patch) < 1_000_000
+}
+
+// ParseServer reads what an API server says of itself, which vendors spell differently: v1.34.4,
+// 1.34.4+build, 1.34. What a vendor adds (1.34.4-eks-1) makes no pre-release of it; alpha, beta and
+// rc, which Kubernetes itself has, do.
+func ParseServer(s string) (Version, bool) {
+	m := aServerVersion().FindStringSubmatch(s)
+	if m == nil {
+		return Version{}, false
+	}
+	var n [3]int
+	for i := range n {
+		n[i], _ = strconv.Atoi(m[i+1]) // what is left out is 0
+	}
+	return Version{n[0], n[1], n[2], m[len(n)+1]}, true
+}
+
+// Bare strips the leading "v" of a version; anything else is returned unchanged.
+func Bare(s string) string {
+	if _, ok := Parse(s); ok {
+		return strings.TrimPrefix(s, "v")
+	}
+	return s
+}
+
+// Compare orders versions: by their numbers, and a pre-release before its release.
+func (v Version) Compare(other Version) int {
+	byNumber := cmp.Or(cmp.Compare(v.Major, other.Major), cmp.Compare(v.Minor, other.Minor),
+		cmp.Compare(v.Patch, other.Patch))
+	if byNumber != 0 || v.Pre == other.Pre {
+		return byNumber
+	}
+	if version.MustParseSemantic(v.String()).LessThan(version.MustParseSemantic(other.String())) {
+		return -1
+	}
+	return 1
+}
+
+// line is the release branch of a version, its patch left out.
+func (v Version) line() Version { return releaseOf(v.Major, v.Minor, 0) }
+
+// String writes a version without "v".
+func (v Version) String() string {
+	text := fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch)
+	if v.Pre != "" {
+		text += "-" + v.Pre
+	}
+	return text
+}

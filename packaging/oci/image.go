@@ -27,11 +27,9 @@ import (
 type Image struct {
 	Architecture string // as Go calls it
 	Config       v1.Config
-	// Created is the time that the image says; zero is the beginning of Unix time.
-	Created time.Time
-	// By names its creator in its history.
-	By     string
-	Layers []Layer
+	Created      time.Time // the time that the image says; zero is the beginning of Unix time
+	By           string    // names its creator in its history
+	Layers       []Layer
 }
 
 // Build makes the image.
@@ -139,17 +137,14 @@ func ReadLayout(dir string) (v1.Image, error) {
 
 // Layer is one layer of an image.
 type Layer struct {
-	// Pack writes its content.
-	Pack func(*Packer) error
-	// Compressed has it be compressed, for who fetches it from afar.
-	Compressed bool
+	Pack       func(*Packer) error // writes its content
+	Compressed bool                // has it be compressed, for who fetches it from afar
 }
 
 // Packer writes the files of a layer. Directories above them are made by who unpacks it.
 type Packer struct{ tar *tar.Writer }
 
-// epoch is the time of every file.
-var epoch = time.Unix(0, 0)
+var epoch = time.Unix(0, 0) // the time of every file
 
 func (p *Packer) write(h tar.Header, content []byte) error {
 	h.Size, h.ModTime, h.Format = int64(len(content)), epoch, tar.FormatPAX
@@ -208,7 +203,6 @@ func (p *Packer) Tree(root string) error {
 	})
 }
 
-// pack writes the archive of what is packed.
 func pack(to io.Writer, with func(*Packer) error) error {
 	t := tar.NewWriter(to)
 	if err := with(&Packer{t}); err != nil {

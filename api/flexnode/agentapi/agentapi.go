@@ -108,9 +108,8 @@ const (
 type Diagnosed struct {
 	ID string `json:"id"`
 	// Refused is why there is no result, for people; "" where there is one.
-	Refused string `json:"refused,omitempty"`
-	// Findings is the report of doctor, what is wrong first.
-	Findings []Finding `json:"findings,omitempty"`
+	Refused  string    `json:"refused,omitempty"`
+	Findings []Finding `json:"findings,omitempty"` // the report of doctor, what is wrong first
 	// SupportBundle is a .tar.gz, encrypted by age to the key in the policy of the machine.
 	SupportBundle []byte `json:"supportBundle,omitempty"`
 }
@@ -166,8 +165,7 @@ type Refresh struct {
 
 // Refreshed is the answer of refreshCredentials: a v20260501preview.Bundle, sealed.
 type Refreshed struct {
-	// ConfigVersion is that of the configuration in the bundle.
-	ConfigVersion   string `json:"configVersion"`
+	ConfigVersion   string `json:"configVersion"` // that of the configuration in the bundle
 	EncapsulatedKey []byte `json:"encapsulatedKey"`
 	Ciphertext      []byte `json:"ciphertext"`
 	// Expires is when the bootstrap token in the bundle does, if there is one.
@@ -199,9 +197,8 @@ type LeaveSecret struct {
 // Signature proves that the installation has given a configuration to a node, or has deleted the
 // node.
 type Signature struct {
-	Time time.Time `json:"time"`
-	// Signature is one of ECDSA with SHA-256, in ASN.1 (docs/api.md).
-	Signature []byte `json:"signature"`
+	Time      time.Time `json:"time"`
+	Signature []byte    `json:"signature"` // one of ECDSA with SHA-256, in ASN.1 (docs/api.md)
 	// Certificate is that of the key that has signed, in DER. The root key has made it.
 	Certificate []byte `json:"certificate"`
 }

@@ -25,8 +25,7 @@ func (a About) info() []byte {
 		strings.ToLower(a.UID))
 }
 
-// keySize is the size of a public key and of what takes its place in an answer, in bytes.
-const keySize = 32
+const keySize = 32 // the size of a public key and of what takes its place in an answer, in bytes
 
 // ErrPublicKey is a public key that nothing can be sealed to.
 var ErrPublicKey = errors.New("it is not the public key of a pair of X25519: 32 bytes, and no " +

@@ -87,10 +87,9 @@ type Desired struct {
 type UpgradePolicy struct {
 	// Drain is minor (a change of the Kubernetes minor version moves the pods away), always or
 	// never; Deadline bounds the move.
-	Drain    string `json:"drain,omitempty"`
-	Deadline string `json:"deadline,omitempty"`
-	// DrainOptions are the pods that the move may delete.
-	DrainOptions DrainOptions `json:"drainOptions,omitzero"`
+	Drain        string       `json:"drain,omitempty"`
+	Deadline     string       `json:"deadline,omitempty"`
+	DrainOptions DrainOptions `json:"drainOptions,omitzero"` // the pods that the move may delete
 	// ReadyTimeout bounds the wait for the node to be healthy; then it goes back.
 	ReadyTimeout string `json:"readyTimeout,omitempty"`
 	// MaintenanceWindow is when a change may begin; nil is always.
@@ -291,14 +290,12 @@ type RolloutPolicy struct {
 	// Deadline is the time that a node may take until it has applied a change and is Ready; default
 	// PT30M.
 	Deadline string `json:"deadline,omitempty"`
-	// Paused admits no change.
-	Paused bool `json:"paused,omitempty"`
+	Paused   bool   `json:"paused,omitempty"` // admits no change
 }
 
 // Bundle is what a machine is handed out: its configuration, with secrets, and where it is from.
 type Bundle struct {
-	// SchemaVersion is the form of the bundle, major.minor.
-	SchemaVersion string         `json:"schemaVersion"`
+	SchemaVersion string         `json:"schemaVersion"` // the form of the bundle, major.minor
 	Config        map[string]any `json:"config"`
 	Resource      BundleResource `json:"resource"`
 	// EnrolmentSecret registers the key of the machine as the node's, once (RegisterKey). It is only

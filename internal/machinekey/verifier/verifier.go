@@ -30,8 +30,7 @@ var ErrTime = errors.New("the token is expired or not valid yet")
 
 // Verifier verifies tokens.
 type Verifier struct {
-	// Audiences are the URLs of the provider, without a slash at the end.
-	Audiences []string
+	Audiences []string // the URLs of the provider, without a slash at the end
 	Now       func() time.Time
 	// Nonce returns until when a nonce holds, a Lifetime after it was made; false for one that does
 	// not.
@@ -41,15 +40,14 @@ type Verifier struct {
 // Verified has the claims that a token has proved.
 type Verified struct {
 	machinekey.Claims
-	// Thumbprint is that of the key that has signed it.
-	Thumbprint string
+	Thumbprint string // that of the key that has signed it
 	// Issued is when the token was made at the earliest, and Ends until when it holds, by the
 	// provider's clock; Signed is when it was made by the machine's.
 	Issued, Ends, Signed time.Time
 }
 
-// Verify verifies a token with the key that is in it. Whose key that is the caller decides by the
-// thumbprint.
+// Verify verifies a token with the key in it. By its thumbprint the caller decides whose key that
+// is.
 func (v Verifier) Verify(text string) (Verified, error) {
 	if len(text) > MaxLength {
 		return Verified{}, errors.New("the token is too long")
@@ -130,7 +128,6 @@ func pointOf(p machinekey.PublicKey) (*ecdsa.PublicKey, error) {
 	return ecdsa.ParseUncompressedPublicKey(elliptic.P256(), append(append([]byte{4}, x...), y...))
 }
 
-// isBoot reports whether a text is the id of a boot.
 func isBoot(text string) bool {
 	id, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	return err == nil && len(id) == machinekey.BootSize && encode(id) == text

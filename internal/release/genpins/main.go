@@ -45,12 +45,10 @@ func main() {
 	}
 }
 
-// generator writes pins.txt.
 type generator struct {
 	Out, Mirror string
-	// Pinned lists the pins so far.
-	Pinned []release.Pin
-	HTTP   *http.Client
+	Pinned      []release.Pin // the pins so far
+	HTTP        *http.Client
 }
 
 func (g generator) run(ctx context.Context, from []string) error {
@@ -91,7 +89,6 @@ func write(path string, text []byte) error {
 	return nil
 }
 
-// read gives the pins of one argument.
 func (g generator) read(ctx context.Context, from string) ([]release.Pin, error) {
 	if name, version, ok := strings.Cut(from, "@"); ok {
 		return g.published(ctx, name, version)
@@ -163,7 +160,6 @@ func parse(text string) ([]release.Pin, error) {
 	return pins, errors.Join(wrong...)
 }
 
-// pinOf reads the fields of a line.
 func pinOf(f []string) (p release.Pin, err error) {
 	if len(f) != 4 && len(f) != 5 {
 		return p, fmt.Errorf("it has %d fields, not 4 or 5", len(f))
@@ -249,7 +245,6 @@ func complete(all []release.Pin) error {
 	return errors.Join(wrong...)
 }
 
-// source is the text of pins.txt.
 func source(all []release.Pin) []byte {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b release.Pin) int {

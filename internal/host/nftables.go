@@ -2,9 +2,11 @@ package host
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -13,6 +15,8 @@ import (
 	"github.com/google/nftables/xt"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // Filter is a base chain of nf_tables through which packets to, from or across this machine go. The
@@ -20,9 +24,8 @@ import (
 type Filter struct {
 	// Family is ip, ip6 or inet; Hook is input, forward or output.
 	Family, Table, Name, Hook string
-	// Drops tells that the chain stops what no rule of it accepts.
-	Drops bool
-	Rules []FilterRule
+	Drops                     bool // the chain stops what no rule of it accepts
+	Rules                     []FilterRule
 }
 
 // FilterRule is a rule of a chain, which may accept what it matches.
@@ -74,13 +77,11 @@ var hooks = map[nftables.ChainHook]string{
 	*nftables.ChainHookOutput: "output",
 }
 
-// chainRules is a chain of nf_tables with its rules.
 type chainRules struct {
 	*nftables.Chain
 	rules []*nftables.Rule
 }
 
-// filter is a base chain as a Filter.
 func (c chainRules) filter() Filter {
 	f := Filter{
 		Family: tableFamilies[c.Table.Family], Table: c.Table.Name, Name: c.Name,
@@ -97,7 +98,6 @@ func (c chainRules) filter() Filter {
 	return f
 }
 
-// readChains lists chains of nf_tables.
 func readChains(wanted func(*nftables.Chain) bool) (list []chainRules, err error) {
 	err = readNFT(unix.NFNL_SUBSYS_NFTABLES, func(nft *nftables.Conn) error {
 		chains, err := nft.ListChains()
@@ -117,8 +117,7 @@ func readChains(wanted func(*nftables.Chain) bool) (list []chainRules, err error
 	return list, err
 }
 
-// answerLimit bounds the wait for all answers of the kernel to one reading.
-const answerLimit = 10 * time.Second
+const answerLimit = 10 * time.Second // bounds the wait for all answers of the kernel to one reading
 
 // withNFT calls a function with a client of nf_tables that has one socket for all calls.
 func withNFT(use func(*nftables.Conn) error) error {
@@ -224,4 +223,77 @@ func userComment(data []byte) string {
 		data = data[2+data[1]:]
 	}
 	return ""
+}
+
+// setTable loads a table from its file, or removes it. The file replaces the table whole.
+func (h *Host) setTable(ctx context.Context, to state.Table) error {
+	return h.change(state.Describe(state.Change{To: to}), func() error {
+		if to.Rules == 0 {
+			return h.Kernel.Clear(ctx, state.Residue{Kind: state.Tables}, []string{to.Name})
+		}
+		to.File = h.path(to.File)
+		return h.Kernel.LoadTable(ctx, to)
+	})
+}
+
+func (l linux) LoadTable(ctx context.Context, to state.Table) error {
+	_, err := l.run(ctx, "", "nft", "-f", to.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; install it: apt-get install nftables", err)
+	}
+	return err
+}
+
+func (linux) Rules(table string) (int, error) {
+	chains, err := readChains(func(c *nftables.Chain) bool { return tableName(c.Table) == table })
+	n := 0
+	for _, c := range chains {
+		n += len(c.rules)
+	}
+	return n, err
+}
+
+// tableName is the name of a table with its family, as "ip kube-proxy".
+func tableName(t *nftables.Table) string { return tableFamilies[t.Family] + " " + t.Name }
+
+// findTables lists the nftables tables of a name in all families. It asks the kernel: the nft
+// program is often missing where kube-proxy brings its own.
+func (linux) findTables(_ context.Context, name string) ([]string, error) {
+	tables, err := listTables()
+	var found []string
+	for _, t := range tables {
+		if t.Name == name {
+			found = append(found, tableName(t))
+		}
+	}
+	return found, err
+}
+
+// clearTables removes tables with all that is in them, in one transaction.
+func (linux) clearTables(_ context.Context, _ string, found []string) error {
+	tables, err := listTables()
+	if err != nil {
+		return err
+	}
+	return deleteTables(slices.DeleteFunc(tables, func(t *nftables.Table) bool {
+		return !slices.Contains(found, tableName(t))
+	}))
+}
+
+// listTables lists all tables; none where the kernel has no nftables.
+func listTables() (list []*nftables.Table, err error) {
+	err = readNFT(unix.NFNL_SUBSYS_NFTABLES, func(nft *nftables.Conn) error {
+		list, err = nft.ListTables()
+		return err
+	})
+	return list, err
+}
+
+func deleteTables(tables []*nftables.Table) error {
+	return withNFT(func(nft *nftables.Conn) error {
+		for _, t := range tables {
+			nft.DelTable(t)
+		}
+		return nft.Flush()
+	})
 }
