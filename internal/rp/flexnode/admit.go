@@ -451,9 +451,7 @@ func moves(before, after []Candidate) []Move {
 	return all
 }
 
-func (a *Attempt) equal(b *Attempt) bool {
-	return a == b || a != nil && b != nil && *a == *b
-}
+func (a *Attempt) equal(b *Attempt) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // leftOut reports whether the node has failed so many changes that it is admitted to none.
 func (n Node) leftOut() bool {

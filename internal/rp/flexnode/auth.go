@@ -105,8 +105,7 @@ func (p *Problems) principals(auth api.AzureAuth) {
 		"The principal id '%s' is not a GUID.", shorten(id))
 }
 
-// identity wants a managed identity that a node can be known by when it polls
-// Resource Manager.
+// identity wants a managed identity that a node can be known by when it polls Resource Manager.
 func (p *Problems) identity(mi api.ManagedIdentityAuth, polls bool) {
 	const at = "properties.azureAuth.managedIdentity"
 	p.unless(!polls || mi.ClientID != "" || mi.PrincipalID != "", at, "Polling Resource Manager "+

@@ -118,9 +118,7 @@ func (c Certificates) find(id string) *Certificate {
 // Revoke revokes all certificates but some from a time on, also those that the provider has not
 // seen. uid is that of the deleted node; "" where another machine becomes the node, so that what the
 // former one has is not taken for destroyed when that one leaves.
-func (c Certificates) Revoke(
-	uid string, keep func(Certificate) bool, from time.Time,
-) Certificates {
+func (c Certificates) Revoke(uid string, keep func(Certificate) bool, from time.Time) Certificates {
 	from = from.UTC().Truncate(time.Second)
 	c = c.Unseen(uid, from)
 	for i, o := range c.Seen {
@@ -229,9 +227,7 @@ func (c Certificates) Next(now time.Time) (next time.Time) {
 }
 
 // Over reports whether the revoked certificates have ended.
-func (c Certificates) Over(now time.Time) bool {
-	return !c.Since.IsZero() && !now.Before(c.Until)
-}
+func (c Certificates) Over(now time.Time) bool { return !c.Since.IsZero() && !now.Before(c.Until) }
 
 // Restored returns the row after the revoked certificates have ended.
 func (c Certificates) Restored(now time.Time) Certificates {

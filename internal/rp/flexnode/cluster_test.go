@@ -81,16 +81,15 @@ func TestStatus(t *testing.T) {
 		reachable bool
 		want      string
 	}{
-		"never joined":               {Status{}, true, ""},
-		"never joined, cluster down": {Status{}, false, ""},
-		"ready":                      {Status{Ready: is("True")}, true, "True Is"},
-		"not ready":                  {Status{Ready: is("False")}, true, "False Is"},
-		"ready, cluster down":        {Status{Ready: is("True")}, false, down},
-		"not ready, cluster down":    {Status{Ready: is("False")}, false, down},
-		"Node deleted":               {Status{Ready: NodeMissing(now)}, true, gone},
-		"Node deleted, cluster down": {Status{Ready: NodeMissing(now)}, false, gone},
-		"the agent says it is ready": {Status{Report: agent, Ready: NodeMissing(now)}, true,
-			gone},
+		"never joined":                 {Status{}, true, ""},
+		"never joined, cluster down":   {Status{}, false, ""},
+		"ready":                        {Status{Ready: is("True")}, true, "True Is"},
+		"not ready":                    {Status{Ready: is("False")}, true, "False Is"},
+		"ready, cluster down":          {Status{Ready: is("True")}, false, down},
+		"not ready, cluster down":      {Status{Ready: is("False")}, false, down},
+		"Node deleted":                 {Status{Ready: NodeMissing(now)}, true, gone},
+		"Node deleted, cluster down":   {Status{Ready: NodeMissing(now)}, false, gone},
+		"the agent says it is ready":   {Status{Report: agent, Ready: NodeMissing(now)}, true, gone},
 		"only the agent says anything": {Status{Report: agent}, true, "True Is"},
 	}
 	for name, tt := range tests {

@@ -33,9 +33,7 @@ const silentAfter = 15 * time.Minute
 
 // derived are the conditions that follow from all that is known of a node.
 func (e Evidence) derived(join *api.Join) []api.Condition {
-	list := []api.Condition{
-		e.joined(join), e.upToDate(), e.reporting(), e.credentialValid(join),
-	}
+	list := []api.Condition{e.joined(join), e.upToDate(), e.reporting(), e.credentialValid(join)}
 	if unknown := unpinned(e.Node.Chosen.Versions); len(unknown) > 0 {
 		list = append(list, versionsUnknown(unknown))
 	}
@@ -68,8 +66,7 @@ func versionsUnknown(unknown []artifact) api.Condition {
 	return condition(VersionsKnown, "False", "NotPinned", fmt.Sprintf("No digest is known here of "+
 		"%s. The agent takes it from the project's checksum file, which it must reach over https or "+
 		"have in artifacts.directory, or from artifacts.overrides; node-problem-detector has no "+
-		"such file.",
-		strings.Join(names, ", ")))
+		"such file.", strings.Join(names, ", ")))
 }
 
 func condition(kind, status, reason, message string) api.Condition {
@@ -133,8 +130,7 @@ func (e Evidence) upToDate() api.Condition {
 		failed != nil && failed.Version == strconv.FormatInt(n.Revision, 10):
 		c := is("False", "Failed", fmt.Sprintf("The node was not healthy with configuration %s "+
 			"(%s), and has gone back. See status.config.failed; change the configuration, or roll "+
-			"the node back.",
-			failed.Version, cmp.Or(failed.Reason, "no reason given")))
+			"the node back.", failed.Version, cmp.Or(failed.Reason, "no reason given")))
 		if failed.At != nil {
 			c.LastTransitionTime = failed.At.UTC()
 		}
@@ -182,9 +178,7 @@ func (e Evidence) upToDate() api.Condition {
 }
 
 // heard reports whether the agent was heard of not too long ago.
-func (e Evidence) heard() bool {
-	return !e.Seen.IsZero() && e.Now.Sub(e.Seen) <= silentAfter
-}
+func (e Evidence) heard() bool { return !e.Seen.IsZero() && e.Now.Sub(e.Seen) <= silentAfter }
 
 func (e Evidence) reporting() api.Condition {
 	is := func(status, reason, message string) api.Condition {

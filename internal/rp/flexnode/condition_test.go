@@ -13,9 +13,7 @@ import (
 func evidence() Evidence {
 	now := time.Unix(1_800_000_000, 0).UTC()
 	return Evidence{
-		Node: Node{
-			Revision: 9, Assigned: 9, Desired: api.Desired{ContinuousMonitoring: true},
-		},
+		Node: Node{Revision: 9, Assigned: 9, Desired: api.Desired{ContinuousMonitoring: true}},
 		Status: Status{
 			Ready:  &api.Condition{Type: Ready, Status: "True", Reason: "KubeletReady"},
 			Report: api.Report{AppliedConfigVersion: "9"},
@@ -71,9 +69,7 @@ func TestDerivedConditions(t *testing.T) {
 			func(e *Evidence) { e.Seen, e.Reachable = time.Unix(1, 0), false },
 			map[string]string{Reporting: "False Silent", CredentialValid: "Unknown NotSeen"},
 		},
-		"as long as is allowed": {
-			func(e *Evidence) { e.Seen = e.Now.Add(-silentAfter) }, nil,
-		},
+		"as long as is allowed": {func(e *Evidence) { e.Seen = e.Now.Add(-silentAfter) }, nil},
 		"never heard": {
 			func(e *Evidence) { e.Seen = time.Time{} },
 			map[string]string{Reporting: "False NeverHeard",
@@ -135,9 +131,7 @@ func TestDerivedConditions(t *testing.T) {
 			func(e *Evidence) { e.Node.Revision, e.Status.Report.Config = 10, failed("10") },
 			map[string]string{UpToDate: "False Failed"},
 		},
-		"one before has failed": {
-			func(e *Evidence) { e.Status.Report.Config = failed("8") }, nil,
-		},
+		"one before has failed": {func(e *Evidence) { e.Status.Report.Config = failed("8") }, nil},
 		"held back": {
 			func(e *Evidence) { e.Node.Revision = 10 },
 			map[string]string{UpToDate: "False AwaitingRollout"},

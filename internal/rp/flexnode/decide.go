@@ -55,9 +55,7 @@ func (p Parent) factsID() string {
 }
 
 // Tenant returns the tenant of the cluster, as its nodes receive it; "" while it is not known.
-func (p Parent) Tenant() string {
-	return textIn(p.FactsLayer.settings(), "azure", "tenantId")
-}
+func (p Parent) Tenant() string { return textIn(p.FactsLayer.settings(), "azure", "tenantId") }
 
 // serverURL returns the URL of the API server that the cluster's nodes receive; "" while it is not
 // known.
@@ -381,6 +379,4 @@ func (n Node) WantsSame(o Node) bool {
 }
 
 // equal reports whether two owners want the same, byte for byte.
-func equal(a, b api.Desired) bool {
-	return bytes.Equal(encode(complete(a)), encode(complete(b)))
-}
+func equal(a, b api.Desired) bool { return bytes.Equal(encode(complete(a)), encode(complete(b))) }

@@ -38,8 +38,7 @@ func TestWhatIsLeftOpenStays(t *testing.T) {
 			result: with(func(v *api.Versions) { v.Runc = "1.3.5" }),
 		},
 		"a version is cleared": {
-			asked:  api.Versions{Runc: "1.3.4", CNI: "1.8.0"},
-			want:   api.Versions{CNI: "1.8.0"},
+			asked: api.Versions{Runc: "1.3.4", CNI: "1.8.0"}, want: api.Versions{CNI: "1.8.0"},
 			chosen: with(func(v *api.Versions) { v.Runc = "1.3.4" }),
 			result: with(func(v *api.Versions) {
 				v.Runc = release.Set{Containerd: v.Containerd}.Filled().Runc
@@ -91,8 +90,7 @@ func TestOpenVersionOfAnUnknownCluster(t *testing.T) {
 		t.Errorf("while the cluster is not known: %+v, %v", got, problems)
 	}
 	cleared := chooser{
-		asked:  api.Versions{Kubernetes: "1.34.4"},
-		chosen: api.Versions{Kubernetes: "1.34.4"},
+		asked: api.Versions{Kubernetes: "1.34.4"}, chosen: api.Versions{Kubernetes: "1.34.4"},
 	}
 	if got, problems := cleared.choose(); got.Kubernetes != "" || len(problems) > 0 {
 		t.Errorf("cleared while the cluster is not known: %+v, %v", got, problems)
@@ -134,8 +132,7 @@ func TestAnOldNodeCanBeChanged(t *testing.T) {
 	w.put(api.Desired{Versions: api.Versions{Kubernetes: "1.34.4"}})
 	w.reach(someFacts(), "1.40.0")
 	changed := api.Desired{
-		Versions:   api.Versions{Kubernetes: "1.34.4"},
-		NodeConfig: api.NodeConfig{MaxPods: 9},
+		Versions: api.Versions{Kubernetes: "1.34.4"}, NodeConfig: api.NodeConfig{MaxPods: 9},
 	}
 	w.put(changed)
 	changed.Versions.Kubernetes = "1.34.5"

@@ -117,9 +117,7 @@ func (n Node) Assignee() string {
 }
 
 // ClusterID is the ARM id of the node's cluster.
-func (n Node) ClusterID() string {
-	return clusterID(n.ID)
-}
+func (n Node) ClusterID() string { return clusterID(n.ID) }
 
 // Joins notes the object id of the identity in Azure that a node joins with; what is none is not.
 func (n Node) Joins(principal string) Node {

@@ -16,9 +16,8 @@ var placeholderCA []byte
 // cluster are not known: anything valid.
 var placeholderFacts = sync.OnceValue(func() Facts {
 	return Facts{
-		ServerURL:    "https://unknown.invalid",
-		CACertData:   base64.StdEncoding.EncodeToString(placeholderCA),
-		DNSServiceIP: "10.0.0.10",
-		TenantID:     "00000000-0000-0000-0000-000000000000",
+		ServerURL:  "https://unknown.invalid",
+		CACertData: base64.StdEncoding.EncodeToString(placeholderCA), DNSServiceIP: "10.0.0.10",
+		TenantID: "00000000-0000-0000-0000-000000000000",
 	}
 })

@@ -38,6 +38,5 @@ func (r Revision) JoinsByArc() bool {
 // Onboards reports whether the client secret of a revision enrols an Arc machine, which one that
 // speaks as that machine has no use for.
 func (r Revision) Onboards(nodeID string, is func(identity string) bool) bool {
-	return r.Desired.AzureAuth.Method == api.Arc &&
-		is(IdentityOf(nodeID, *r.Desired, ""))
+	return r.Desired.AzureAuth.Method == api.Arc && is(IdentityOf(nodeID, *r.Desired, ""))
 }

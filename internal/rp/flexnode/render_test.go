@@ -93,9 +93,7 @@ func TestBundles(t *testing.T) {
 	for name, tt := range goldenBundles() {
 		t.Run(name, func(t *testing.T) {
 			n := Node{ID: nodeID, Desired: complete(tt.desired)}
-			versions, problems := chooser{
-				want: tt.desired.Versions, server: "1.36.3",
-			}.choose()
+			versions, problems := chooser{want: tt.desired.Versions, server: "1.36.3"}.choose()
 			if len(problems) > 0 {
 				t.Fatal(problems)
 			}
@@ -172,19 +170,15 @@ func TestArcMachineInAnotherSubscription(t *testing.T) {
 		"/resourceGroups/Arc/providers/Microsoft.HybridCompute/machines/M-1"
 	w.put(api.Desired{
 		ContinuousMonitoring: true, KubernetesAuth: api.KubernetesAuth{UseAzureAuth: true},
-		AzureAuth: api.AzureAuth{
-			Method: api.Arc, Arc: &api.ArcAuth{MachineResourceID: machine},
-		},
+		AzureAuth: api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{MachineResourceID: machine}},
 	})
-	c, _, err := config.Parse([]byte(w.config(w.last())),
-		config.Host{HostName: "x", Arch: "amd64"})
+	c, _, err := config.Parse([]byte(w.config(w.last())), config.Host{HostName: "x", Arch: "amd64"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _, name := c.Azure.TargetCluster.ID()
 	got := []string{c.Azure.SubscriptionID, c.Azure.Arc.ResourceGroup, c.Azure.Arc.MachineName,
-		name,
-		c.Azure.TargetCluster.ResourceID, w.node.Identity}
+		name, c.Azure.TargetCluster.ResourceID, w.node.Identity}
 	want := []string{subscription2, "Arc", "M-1", "Factory", cluster,
 		"mirid:" + strings.ToLower(machine)}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -50,9 +50,7 @@ func TestReportIsChecked(t *testing.T) {
 		"drift.items": {Drift: &api.Drift{
 			Count: maxItems + 1, Items: slices.Repeat([]api.DriftItem{item}, maxItems+1),
 		}},
-		"config.applied": {
-			AppliedConfigVersion: "7", Config: &api.Applied{Applied: "8"},
-		},
+		"config.applied":   {AppliedConfigVersion: "7", Config: &api.Applied{Applied: "8"}},
 		"components.agent": {AgentVersion: "1.0", Components: &api.Components{Agent: "1.1"}},
 	} {
 		_, err := ReadReport(must(json.Marshal(r)))

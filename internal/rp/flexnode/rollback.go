@@ -63,8 +63,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 func (ask Rollback) isWanted(old Node) bool {
 	now, to := ask.Desired, ask.To
 	offered := old.Assigned == old.Revision || old.Insisted == old.Revision
-	return now != nil && offered && old.Failed != old.Revision &&
-		now.Defaults == to.Defaults &&
+	return now != nil && offered && old.Failed != old.Revision && now.Defaults == to.Defaults &&
 		now.SecretVersion == to.SecretVersion && bytes.Equal(now.Own, to.Own) &&
 		equal(old.Desired, paused(*to.Desired, old.Desired))
 }

@@ -134,13 +134,10 @@ func Brief(s *api.Status) *api.Status {
 
 // Shown is a node as callers see it. r and config are the revision that is shown; nil in a list,
 // which shows the desired version.
-func Shown(
-	n Node, r *Revision, config map[string]any, status *api.Status,
-) api.FlexNodeConfig {
+func Shown(n Node, r *Revision, config map[string]any, status *api.Status) api.FlexNodeConfig {
 	system := n.SystemData
 	shown := api.FlexNodeConfig{
-		ID: n.ID, Name: baseName(n.ID), Type: api.ResourceType, ETag: n.ETag(),
-		SystemData: &system,
+		ID: n.ID, Name: baseName(n.ID), Type: api.ResourceType, ETag: n.ETag(), SystemData: &system,
 		Properties: api.Properties{
 			Desired: n.Desired, ProvisioningState: n.State, ResourceUID: n.UID,
 			Config: config, Status: status,

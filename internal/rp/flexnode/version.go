@@ -43,9 +43,8 @@ func (c chooser) choose() (api.Versions, Problems) {
 	got := release.Set{
 		Kubernetes: one(w.Kubernetes, a.Kubernetes, o.Kubernetes),
 		Containerd: one(w.Containerd, a.Containerd, o.Containerd),
-		Runc:       one(w.Runc, a.Runc, o.Runc),
-		CNI:        one(w.CNI, a.CNI, o.CNI),
-		NPD:        one(w.NPD, a.NPD, o.NPD),
+		Runc:       one(w.Runc, a.Runc, o.Runc), CNI: one(w.CNI, a.CNI, o.CNI),
+		NPD: one(w.NPD, a.NPD, o.NPD),
 	}
 	var problems Problems
 	switch {

@@ -36,8 +36,7 @@ func (a *API) readBody(w http.ResponseWriter, r *request) error {
 		if err != nil || kind != "application/json" {
 			return arm.Errorf(415, "UnsupportedMediaType",
 				"The content media type '%s' is not supported. Only 'application/json' is "+
-					"supported.",
-				shorten(r.Header.Get("Content-Type")))
+					"supported.", shorten(r.Header.Get("Content-Type")))
 		}
 	}
 	if want := r.caller.BodyDigest; want != "" && want != machinekey.Digest(body) {

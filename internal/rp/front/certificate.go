@@ -29,12 +29,9 @@ func (m ManagerCertificate) Authenticate(r *http.Request) (Caller, error) {
 // managerCaller returns the caller that Resource Manager names.
 func managerCaller(h http.Header) Caller {
 	c := Caller{
-		Trusted:  true,
-		TenantID: h.Get("x-ms-client-tenant-id"),
-		ObjectID: h.Get("x-ms-client-object-id"),
-		AppID:    h.Get("x-ms-client-app-id"),
-		Name:     h.Get("x-ms-client-principal-name"),
-		Type:     "User",
+		Trusted: true, TenantID: h.Get("x-ms-client-tenant-id"),
+		ObjectID: h.Get("x-ms-client-object-id"), AppID: h.Get("x-ms-client-app-id"),
+		Name: h.Get("x-ms-client-principal-name"), Type: "User",
 	}
 	if c.Name == "" {
 		c.Name, c.Type = cmp.Or(c.AppID, c.ObjectID), "Application"

@@ -39,8 +39,7 @@ func (a *API) putCluster(w http.ResponseWriter, r *request) error {
 	}
 	if err := a.Kubeconfigs.Check(r.resourceID(), body.Properties.Kubeconfig); err != nil {
 		a.Log.Warn("a cluster names a kubeconfig that is not bound to it", "cluster",
-			r.clusterKey(),
-			"request", r.id, "error", err)
+			r.clusterKey(), "request", r.id, "error", err)
 		return arm.Errorf(403, "KubeconfigNotBound",
 			"The kubeconfig '%s' is not bound to this cluster. Ask the operator of the provider "+
 				"to bind it in the provider's settings.", shorten(body.Properties.Kubeconfig))

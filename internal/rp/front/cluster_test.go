@@ -111,8 +111,7 @@ func TestKubeconfigOfAnother(t *testing.T) {
 	}
 	w.must(404, "GET", clusterURL, "")
 	w.register(`"kubeconfig":"own"`)
-	w.must(403, "PUT", clusterURL,
-		`{"location":"westeurope","properties":{"kubeconfig":"other"}}`)
+	w.must(403, "PUT", clusterURL, `{"location":"westeurope","properties":{"kubeconfig":"other"}}`)
 	if got := w.storedCluster().Properties.Kubeconfig; got != "own" {
 		t.Errorf("it names %s", got)
 	}
@@ -287,12 +286,9 @@ func TestNodeIsMadeWhileItsClusterIsDeleted(t *testing.T) {
 // No registration is made in a subscription that is being deleted.
 func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 	w := beside(t)
-	w.during("commit", func() {
-		w.send(w.manager, "PUT", subscriptionURL, `{"state":"Deleted"}`)
-	})
+	w.during("commit", func() { w.send(w.manager, "PUT", subscriptionURL, `{"state":"Deleted"}`) })
 	if got := w.do("PUT", clusterURL,
-		`{"location":"westeurope","properties":{}}`); got.StatusCode !=
-		404 {
+		`{"location":"westeurope","properties":{}}`); got.StatusCode != 404 {
 		t.Errorf("status %d", got.StatusCode)
 	}
 }

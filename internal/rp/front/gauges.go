@@ -48,8 +48,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		of := prometheus.Labels{"class": class.String()}
 		gauge("requests_at_once", "Requests that are being answered, by class.",
 			float64(atOnce), of)
-		gauge("requests_waiting", "Requests that wait for others, by class.",
-			float64(waiting), of)
+		gauge("requests_waiting", "Requests that wait for others, by class.", float64(waiting), of)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -215,8 +215,7 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	}
 	// Another caller's conditional GET is no sign of life.
 	w.clock.Pass(1e12)
-	w.must(304, "GET", nodeURL("n"), "", ops,
-		"If-None-Match: "+r.Header.Get("ETag"))
+	w.must(304, "GET", nodeURL("n"), "", ops, "If-None-Match: "+r.Header.Get("ETag"))
 	if last := w.api.Seen.Last(clusterKey + "/n"); last.Equal(w.clock.Now()) {
 		t.Error("the operator counts as the node")
 	}

@@ -24,9 +24,7 @@ const (
 // something in a subscription, given in lower case: errUnknownSubscription, unless it is to
 // register that. Callers cannot make the provider work with subscriptions that they make up:
 // requests for those that its index does not have are bounded.
-func (m *ManagerRoles) isKnown(
-	ctx context.Context, principal, action, subscription string,
-) error {
+func (m *ManagerRoles) isKnown(ctx context.Context, principal, action, subscription string) error {
 	if m.index.Subscription(subscription) != "" {
 		return nil
 	}

@@ -50,9 +50,7 @@ func newMachines(
 		panic("internal error: " + err.Error()) // of a size below 1
 	}
 	m := &machines{others: others, nonces: nonces{ring, now}, known: known}
-	m.verifier = verifier.Verifier{
-		Audiences: urls, Now: now, Nonce: m.nonces.until,
-	}
+	m.verifier = verifier.Verifier{Audiences: urls, Now: now, Nonce: m.nonces.until}
 	return m
 }
 

@@ -341,9 +341,7 @@ func TestIdentityRegisters(t *testing.T) {
 	if got := register(w.machineOf("n"), mine, at); got != 409 {
 		t.Errorf("another machine of the same identity: %d", got)
 	}
-	through := []string{
-		"x-ms-client-tenant-id: " + tenant, "x-ms-client-app-id: " + clientA,
-	}
+	through := []string{"x-ms-client-tenant-id: " + tenant, "x-ms-client-app-id: " + clientA}
 	r := w.send(w.manager, "POST", nodeURL("n", "/registerKey"), "{}", through...)
 	if r.StatusCode != 404 {
 		t.Errorf("through Resource Manager: %d", r.StatusCode)

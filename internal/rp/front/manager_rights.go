@@ -80,9 +80,7 @@ func (p permission) names(action string) bool {
 
 // grants returns the permissions of a principal at a scope, above it and below it, also by its
 // groups and the groups that those are in.
-func (m *ManagerRoles) grants(
-	ctx context.Context, principal, scope string,
-) ([]permission, error) {
+func (m *ManagerRoles) grants(ctx context.Context, principal, scope string) ([]permission, error) {
 	// The SDK sends the filter as it is given.
 	filter := url.PathEscape(assignedTo(principal))
 	pager := m.factory.NewRoleAssignmentsClient().NewListForScopePager(scope,
@@ -182,9 +180,7 @@ const everyone = "00000000-0000-0000-0000-000000000000"
 // denials returns what a principal is denied: the deny assignments that Resource Manager says are
 // its or its groups', and those for everyone. A condition is taken to hold, and a principal is
 // excepted by its own id, not by that of a group.
-func (m *ManagerRoles) denials(
-	ctx context.Context, principal, scope string,
-) ([]permission, error) {
+func (m *ManagerRoles) denials(ctx context.Context, principal, scope string) ([]permission, error) {
 	var denied []permission
 	for _, filter := range []string{assignedTo(principal), ""} {
 		var options armauthorization.DenyAssignmentsClientListForScopeOptions

@@ -80,9 +80,7 @@ func NewManagerRoles(
 }
 
 // Allowed implements Authorizer.
-func (m *ManagerRoles) Allowed(
-	ctx context.Context, c Caller, action, scope string,
-) (bool, error) {
+func (m *ManagerRoles) Allowed(ctx context.Context, c Caller, action, scope string) (bool, error) {
 	id, err := arm.Parse(scope)
 	if err != nil || !isGUID(id.Subscription) || c.ObjectID == "" {
 		return false, nil
@@ -100,9 +98,7 @@ func (m *ManagerRoles) Allowed(
 
 // answer returns the rights of a principal in a subscription: a minute old at most, and older only
 // while Resource Manager cannot be asked.
-func (m *ManagerRoles) answer(
-	ctx context.Context, principal, subscription string,
-) (answer, error) {
+func (m *ManagerRoles) answer(ctx context.Context, principal, subscription string) (answer, error) {
 	key := arm.Fold(principal) + " " + subscription
 	known, ok := m.known.Get(key)
 	now := m.now()

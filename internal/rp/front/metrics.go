@@ -105,11 +105,9 @@ func (a *API) audit(r *request, w *response, operation string, took time.Duratio
 	if client := r.Header.Get("X-Ms-Client-Ip-Address"); r.caller.Trusted && client != "" {
 		from = shorten(client)
 	}
-	a.Audit.LogAttrs(r.Context(), slog.LevelInfo, "request",
-		slog.String("request", r.id),
+	a.Audit.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("request", r.id),
 		slog.String("correlation", w.Header().Get("X-Ms-Correlation-Request-Id")),
-		slog.String("operation", operation),
-		slog.String("method", cut(r.Method, auditedMethod)),
+		slog.String("operation", operation), slog.String("method", cut(r.Method, auditedMethod)),
 		slog.String("path", cut(r.URL.Path, auditedPath)),
 		slog.Int("status", w.status), slog.String("code", w.Header().Get("X-Ms-Error-Code")),
 		slog.String("caller", r.caller.Name), slog.String("object", r.caller.ObjectID),

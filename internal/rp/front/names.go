@@ -47,9 +47,7 @@ func isGUID(s string) bool {
 	return len(s) == 36 && uuid.Validate(s) == nil // 36 bytes: without braces and prefix
 }
 
-func isAlphanumeric(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
-}
+func isAlphanumeric(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 // isGroup follows ARM's rules for names of resource groups.
 func isGroup(s string) bool {

@@ -63,9 +63,7 @@ type found struct {
 // if the request waits for that, or until its agent may begin with what it has or is asked for
 // a diagnosis. Whether the caller
 // may have it is asked again each time: he may have been the node no longer since the change.
-func (a *API) awaitNode(
-	w http.ResponseWriter, r *request, wait *wait,
-) (found, error) {
+func (a *API) awaitNode(w http.ResponseWriter, r *request, wait *wait) (found, error) {
 	for woken := false; ; woken = true {
 		f, err := a.findNode(r)
 		if err != nil || f.same == "" || wait.entry == nil || woken && a.wakes(r) {

@@ -136,9 +136,7 @@ func readOf(id string) string {
 }
 
 // progress returns how far an operation is, by the state of its target.
-func (a *API) progress(
-	ctx context.Context, o flexnode.Operation,
-) (flexnode.Operation, error) {
+func (a *API) progress(ctx context.Context, o flexnode.Operation) (flexnode.Operation, error) {
 	state, reason, err := a.stateOf(ctx, o)
 	if err != nil {
 		return o, err
@@ -247,9 +245,7 @@ func (a *API) getOperationResult(w http.ResponseWriter, r *request) error {
 // answerRegenerated answers with the URL that regenerateToken has made, and no other. The answer is
 // a secret, regardless of the caller that has begun the operation: the caller must be allowed to
 // read it now.
-func (a *API) answerRegenerated(
-	w http.ResponseWriter, r *request, o flexnode.Operation,
-) error {
+func (a *API) answerRegenerated(w http.ResponseWriter, r *request, o flexnode.Operation) error {
 	if !r.caller.Trusted {
 		action := api.ResourceType + "/listConfigUrl/action"
 		may, err := a.Authorizer.Allowed(r.Context(), r.caller, action, o.Target)

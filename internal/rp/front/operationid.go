@@ -15,9 +15,7 @@ const lowerBase32 = "abcdefghijklmnopqrstuvwxyz234567"
 var inLowerCase = base32.NewEncoding(lowerBase32).WithPadding(base32.NoPadding)
 
 // operationID is the id of an operation in a subscription that tells what it is about.
-func operationID(
-	keys seal.Ring, subscription string, o flexnode.Operation,
-) (string, error) {
+func operationID(keys seal.Ring, subscription string, o flexnode.Operation) (string, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return "", err
@@ -26,9 +24,7 @@ func operationID(
 	return inLowerCase.EncodeToString(id), err
 }
 
-func readOperationID(
-	keys seal.Ring, subscription, id string,
-) (o flexnode.Operation, ok bool) {
+func readOperationID(keys seal.Ring, subscription, id string) (o flexnode.Operation, ok bool) {
 	data, err := inLowerCase.DecodeString(id)
 	text, ok := checked(keys, operationIDs, subscription, data)
 	return o, err == nil && ok && json.Unmarshal(text, &o) == nil

@@ -18,9 +18,7 @@ import (
 )
 
 // reserved are headers that only Resource Manager may send (RPC, common API details).
-var reserved = []string{
-	"X-Ms-Client-", "X-Ms-Home-Tenant-Id", "X-Ms-Arm-", "X-Ms-Identity-",
-}
+var reserved = []string{"X-Ms-Client-", "X-Ms-Home-Tenant-Id", "X-Ms-Arm-", "X-Ms-Identity-"}
 
 func strip(h http.Header) {
 	for name := range h {

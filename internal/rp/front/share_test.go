@@ -492,9 +492,7 @@ func TestConfigurationURLsAreBounded(t *testing.T) {
 	if often != 1 {
 		t.Errorf("%d of 21 deliveries are often", often)
 	}
-	w.api.Gate = fair.NewGate(fair.AtOnce{
-		fair.ForNodeStore: {InFlight: 1, Wait: time.Second},
-	})
+	w.api.Gate = fair.NewGate(fair.AtOnce{fair.ForNodeStore: {InFlight: 1, Wait: time.Second}})
 	w.clock.Pass(10 * time.Second)
 	place := must(w.api.Gate.Enter(context.Background(), fair.ForNodeStore, ""))
 	w.must(429, "GET", link, "")

@@ -127,8 +127,7 @@ func (r *request) allowedIn(state string) error {
 	case state == "" && r.route.change, state == unregistered && r.Method != http.MethodGet:
 		return arm.Errorf(409, "MissingSubscriptionRegistration",
 			"The subscription is not registered to use namespace '%s'. See "+
-				"https://aka.ms/rps-not-found "+
-				"for how to register subscriptions.", namespace)
+				"https://aka.ms/rps-not-found for how to register subscriptions.", namespace)
 	case state == deleted:
 		return arm.Errorf(404, "SubscriptionNotFound",
 			"The subscription '%s' could not be found.", id)

@@ -13,9 +13,7 @@ type team struct {
 	subscription, kubeconfig, who, client string
 }
 
-func (t team) cluster() string {
-	return strings.Replace(cluster, subscription, t.subscription, 1)
-}
+func (t team) cluster() string { return strings.Replace(cluster, subscription, t.subscription, 1) }
 
 func (t team) node(more ...string) string {
 	return t.cluster() + "/flexNodeConfig/n" + strings.Join(more, "") + versionQuery

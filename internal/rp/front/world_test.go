@@ -86,11 +86,8 @@ func newEdge(t *testing.T) *world {
 func newWorldOn(t testing.TB, backend store.Backend) *world {
 	t.Helper()
 	w := &world{
-		t: t, backend: backend, clock: rptest.NewClock(), audit: &rptest.Log{},
-		keys: rptest.Ring(),
-		caller: Caller{
-			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: "t",
-		},
+		t: t, backend: backend, clock: rptest.NewClock(), audit: &rptest.Log{}, keys: rptest.Ring(),
+		caller: Caller{ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: "t"},
 	}
 	w.start()
 	w.tell(`{"state":"Registered","properties":{"tenantId":"` + tenant + `"}}`)
@@ -105,9 +102,7 @@ func (w *world) start() {
 	must(0, w.index.Load(ctx))
 	log := slog.New(slog.DiscardHandler)
 	audit := slog.New(slog.NewJSONHandler(w.audit, nil))
-	w.handout = &credential.Handout{
-		Store: s, Keys: w.keys, PublicURL: publicURL, Now: w.clock.Now,
-	}
+	w.handout = &credential.Handout{Store: s, Keys: w.keys, PublicURL: publicURL, Now: w.clock.Now}
 	credentials := &credential.Service{
 		Store: s, Keys: w.keys, Delivery: w.handout, Now: w.clock.Now, Audit: audit, Log: log,
 	}
@@ -171,9 +166,7 @@ func (w *world) do(method, url, body string, headers ...string) *http.Response {
 	return w.send(w.front, method, url, body, headers...)
 }
 
-func (w *world) send(
-	to http.Handler, method, url, body string, headers ...string,
-) *http.Response {
+func (w *world) send(to http.Handler, method, url, body string, headers ...string) *http.Response {
 	r := rptest.Request(method, url, body, headers...)
 	recorder := httptest.NewRecorder()
 	if strings.HasPrefix(url, credential.HandoutPath) {
@@ -223,9 +216,7 @@ func (w *world) refused(status int, want, method, url, body string, words ...str
 }
 
 // node is the node that a request is answered with.
-func (w *world) node(
-	status int, method, url, body string, headers ...string,
-) api.FlexNodeConfig {
+func (w *world) node(status int, method, url, body string, headers ...string) api.FlexNodeConfig {
 	w.t.Helper()
 	_, text := w.must(status, method, url, body, headers...)
 	return shownNode(w.t, text)

@@ -104,9 +104,7 @@ func (o outgoing) authorizer(
 type either [2]front.Authorizer
 
 // Allowed implements front.Authorizer.
-func (e either) Allowed(
-	ctx context.Context, c front.Caller, action, scope string,
-) (bool, error) {
+func (e either) Allowed(ctx context.Context, c front.Caller, action, scope string) (bool, error) {
 	if ok, err := e[0].Allowed(ctx, c, action, scope); ok && err == nil {
 		return true, nil
 	}
