@@ -4,6 +4,7 @@
 package flexnode
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -129,4 +130,63 @@ func ETag(uid string, assigned, desired int64) string {
 		tag = strconv.AppendInt(append(tag, '-'), desired, 10)
 	}
 	return string(append(tag, '"'))
+}
+
+// Keys of rows are in lower case: "<subscription>/<group>/<cluster>" for a cluster, and below that
+// one part more for its nodes, credentials and whatever else is its own.
+
+// ClusterOf is the key of the cluster of a row: the first three parts of its key.
+func ClusterOf(key string) string {
+	at := 0
+	for range 3 {
+		next := strings.IndexByte(key[at:], '/')
+		if next < 0 {
+			return key
+		}
+		at += next + 1
+	}
+	return key[:at-1]
+}
+
+// LastOf is the last part of a key, such as the name of a node.
+func LastOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
+
+// Taint keeps pods off a Node.
+type Taint struct{ Key, Value, Effect string }
+
+// ReadTaint reads a taint as an owner writes it: key=value:Effect or key:Effect.
+func ReadTaint(s string) Taint {
+	pair, effect, _ := strings.Cut(s, ":")
+	key, value, _ := strings.Cut(pair, "=")
+	return Taint{key, value, effect}
+}
+
+// String is the one way in which a taint is written here.
+func (t Taint) String() string {
+	if t.Value == "" {
+		return t.Key + ":" + t.Effect
+	}
+	return t.Key + "=" + t.Value + ":" + t.Effect
+}
+
+// Taints are those that the provider keeps on a node's Node: what its owner wants, in order,
+// without the ones of Kubernetes itself, which its controllers set and take away.
+func Taints(d api.Desired) []string {
+	var list []string
+	for _, text := range d.NodeConfig.Taints {
+		t := ReadTaint(text)
+		prefix, _, _ := strings.Cut(t.Key, "/")
+		if !isKubernetes(prefix) {
+			list = append(list, t.String())
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// isKubernetes reports whether the prefix of a key is Kubernetes' own.
+func isKubernetes(prefix string) bool {
+	return slices.ContainsFunc([]string{"kubernetes.io", "k8s.io"}, func(domain string) bool {
+		return prefix == domain || strings.HasSuffix(prefix, "."+domain)
+	})
 }

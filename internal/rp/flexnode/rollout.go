@@ -76,3 +76,74 @@ func (r Rollout) Shown() []api.RolloutChange {
 	}
 	return shown
 }
+
+// Attempt is the last change that a node was admitted to. While it has no Outcome and no Ready, the
+// node holds a slot.
+type Attempt struct {
+	// Change is its id; "" for a node that was sent back before it was Ready.
+	Change   string `json:"change,omitempty"`
+	Revision int64  `json:"revision"`
+	// Since is when the slot was given, At when it was given for this change, Until the time by which
+	// an agent that has begun is done (Begin), Ready when the node was first Ready with the change,
+	// Ended when its Outcome was known.
+	Since   time.Time `json:"since"`
+	At      time.Time `json:"at"`
+	Until   time.Time `json:"until,omitzero"`
+	Ready   time.Time `json:"ready,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+	Outcome string    `json:"outcome,omitempty"`
+}
+
+// The outcomes of an attempt.
+const (
+	Good    = "Good"    // applied, Ready and heard for the soak
+	Bad     = "Bad"     // reported as failed, or not Ready while its agent is heard
+	Unknown = "Unknown" // none of both by the deadline
+)
+
+func (a *Attempt) open() bool { return a != nil && a.Outcome == "" }
+
+// pending reports whether the outcome may still change.
+func (a *Attempt) pending() bool { return a.open() || a != nil && a.Outcome == Unknown }
+
+// holds reports whether the node of an attempt holds a slot.
+func (a *Attempt) holds() bool { return a.open() && a.Ready.IsZero() }
+
+// leftOutAfter is the number of failed changes after which a node is left out: it is admitted to no
+// change any more and its failures do not count, so that one broken machine stops no fix.
+const leftOutAfter = 3
+
+// Candidate is a node as Admit sees it.
+type Candidate struct {
+	Key, UID string
+	// Speaker is the identity in Azure that reports for the node, which it may share with others; ""
+	// for a machine with a key.
+	Speaker string
+	// Desired is the revision that its owner wants, Assigned the one that its agent is offered,
+	// Applied the one that it reports to run, Failed the one that it reports to have failed; 0 for
+	// none. Refused is the desired revision if the node has failed it before.
+	Desired, Assigned, Applied, Failed, Refused int64
+	// Change has the differences between Applied and Desired.
+	Change Change
+	// Restored tells that it runs a revision that the store does not know (Node.Lost).
+	Restored bool
+	// Follows tells that its agent follows the resource, Heard that it was heard of lately, Open
+	// that its maintenance window is and it is not paused, Insisted that a person wants this revision
+	// on this node, Kept that Applied can be offered again, ByHand that a person has rolled it back
+	// on the machine.
+	Follows, Heard, Open, Insisted, Kept, ByHand bool
+	// Same tells that the revision that it is offered and does not run yet differs from Desired in
+	// nothing that disturbs.
+	Same bool
+	// Ready is the status of the Ready condition of its Node; "" if it has none. False is one that
+	// has lasted for a while.
+	Ready   string
+	Attempt *Attempt
+	// Asks tells that its agent asks to begin with Desired, so that it is at no change.
+	Asks bool
+	// FailedChanges are ids of the last changes that it has failed, none of which was followed by a
+	// good one.
+	FailedChanges []string
+}
+
+func (c Candidate) leftOut() bool { return len(c.FailedChanges) >= leftOutAfter && !c.Insisted }

@@ -6,8 +6,10 @@ package front
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -118,4 +120,71 @@ func (a *API) listener(who Authenticator, trusted bool) *listener {
 	return l
 }
 
+// change makes a change of rows for a request; what is "" for one that only reads.
+func (a *API) change(r *request, what string, do func(*store.View) error) error {
+	_, err := a.Store.Update(r.Context(), what, nil, do)
+	return err
+}
+
+// storedNode reads the node of a request, which must be there.
+func (a *API) storedNode(r *request) (store.Row[flexnode.Node], error) {
+	row, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
+	if err == nil && (!row.Exists() || !named(r.uid, row.Value.UID)) {
+		err = a.notFound(r)
+	}
+	return row, err
+}
+
+// nodeIn is storedNode within a change.
+func (a *API) nodeIn(v *store.View, r *request) (flexnode.Node, error) {
+	row := a.Store.Nodes.Row(v, r.nodeKey())
+	if !row.Exists() || !named(r.uid, row.Value.UID) {
+		return row.Value, a.notFound(r)
+	}
+	return row.Value, nil
+}
+
 func (a *API) patience() time.Duration { return cmp.Or(a.Patience, CallerTimeout) }
+
+// parent is a cluster with what its nodes are rendered with now.
+func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
+	facts, err := a.Store.Layer(v.Context(), c.Facts)
+	if err != nil {
+		v.Fail(err)
+	}
+	return flexnode.Parent{
+		Cluster: c, FactsLayer: facts, Defaults: a.DefaultsLayer(), Installation: a.Installation,
+	}
+}
+
+// DefaultsLayer returns what the operator gives every node, and that it polls this provider.
+func (a *API) DefaultsLayer() *flexnode.Layer {
+	a.once.Do(func() {
+		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, first(a.Endpoints), a.Audience))
+	})
+	return a.defaults
+}
+
+// keepDefaults has a change store the layer of defaults, unless it is known to be stored.
+func (a *API) keepDefaults(v *store.View) error {
+	layer := a.DefaultsLayer()
+	if a.defaultsKept.Load() || a.Store.Layers.Row(v, layer.ID).Exists() {
+		a.defaultsKept.Store(true)
+		return nil
+	}
+	return a.Store.KeepLayer(v, layer)
+}
+
+// decimal is a version as it is on the wire.
+func decimal(version int64) string {
+	if version == 0 {
+		return ""
+	}
+	return strconv.FormatInt(version, 10)
+}
+
+// StoreDefaults stores the layer of defaults, so that no PUT has to.
+func (a *API) StoreDefaults(ctx context.Context) error {
+	_, err := a.Store.Update(ctx, "defaults written", nil, a.keepDefaults)
+	return err
+}

@@ -218,8 +218,7 @@ func (a *API) checkBoot(r *request) error {
 		return nil
 	}
 	var is flexnode.BootVerdict
-	ahead := []string{a.Store.Nodes.Key(r.nodeKey())}
-	_, err := a.Store.Update(r.Context(), "machine booted", ahead, func(v *store.View) error {
+	err := a.change(r, "machine booted", func(v *store.View) error {
 		row := a.Store.Nodes.Row(v, r.nodeKey())
 		n := row.Value
 		if is = flexnode.CurrentBoot; !row.Exists() || r.caller.MachineKey != n.MachineKey {

@@ -18,38 +18,35 @@ import (
 
 // getNode answers GET of one node. A conditional GET, which is an agent's poll, costs the store
 // nothing as long as nothing has changed; it waits for that if its caller prefers to.
-func (a *API) getNode(w http.ResponseWriter, r *request) error {
+func (a *API) getNode(r *request) (any, error) {
 	wait := a.Waiters.begin(r)
 	if wait.entry != nil {
 		r.known = nil // what has changed before it began does not wake it
 	}
-	found, err := a.awaitNode(w, r, &wait)
+	found, err := a.awaitNode(r, &wait)
 	if r.caller.isMachine() && r.known != nil && r.known.Second {
-		w.Header()[machinekey.SecondHeader] = []string{"true"}
+		r.answer.Header()[machinekey.SecondHeader] = []string{"true"}
 	}
 	applied := wait.applied()
-	a.askDiagnosis(w, r)
+	a.askDiagnosis(r)
 	r.waited = wait.end()
-	a.tellPace(w, r, applied, r.waited)
+	a.tellPace(r, applied, r.waited)
 	if applied {
 		seconds := strconv.Itoa(int(wait.granted / time.Second))
-		w.Header().Set("Preference-Applied", "wait="+seconds)
+		r.answer.Header().Set("Preference-Applied", "wait="+seconds)
 	}
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case found.same != "":
-		h := w.Header()
+		h := r.answer.Header()
 		h["Etag"] = []string{found.same}    // in its canonical form: each poll sets it
 		delete(h, "X-Content-Type-Options") // of a body, and this answer has no body
-		w.WriteHeader(http.StatusNotModified)
-		return nil
+		r.answer.WriteHeader(http.StatusNotModified)
+		return nil, nil
 	}
 	shown, err := a.show(r.Context(), r.nodeKey(), found.node, found.revision)
-	if err == nil {
-		writeResource(w, false, shown.ETag, shown)
-	}
-	return err
+	return resource{false, shown.ETag, shown}, err
 }
 
 // found holds the answer to a GET of a node: the node, or the ETag that the caller knows.
@@ -60,17 +57,17 @@ type found struct {
 }
 
 // awaitNode finds a node, again with each change of it until it is another than the caller knows,
-// if the request waits for that, or until its agent may begin with what it has or is asked for
-// a diagnosis. Whether the caller
-// may have it is asked again each time: he may have been the node no longer since the change.
-func (a *API) awaitNode(w http.ResponseWriter, r *request, wait *wait) (found, error) {
+// if the request waits for that, or until its agent may begin with what it has or is asked for a
+// diagnosis. Whether the caller may have it is asked again each time: he may have been the node no
+// longer since the change.
+func (a *API) awaitNode(r *request, wait *wait) (found, error) {
 	for woken := false; ; woken = true {
 		f, err := a.findNode(r)
 		if err != nil || f.same == "" || wait.entry == nil || woken && a.wakes(r) {
 			return f, err
 		}
 		more := false
-		r.place.Rest(func() { more, err = wait.next(r.Context(), w) })
+		r.place.Rest(func() { more, err = wait.next(r) })
 		r.known = nil
 		if err != nil || !more {
 			return f, err
@@ -93,7 +90,7 @@ func (a *API) wakes(r *request) bool {
 // deleted at once.
 func (a *API) authorizeAgain(r *request) error {
 	if !r.own {
-		return a.authorize(nil, r)
+		return a.authorize(r)
 	}
 	own, err := a.ownNode(r), error(nil)
 	if !own {

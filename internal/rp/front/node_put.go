@@ -37,13 +37,13 @@ type put struct {
 // putNode creates or replaces a node. An equal PUT changes nothing. One that changes something
 // revokes what a machine could have joined with; new credentials are made if the caller asks for a
 // URL.
-func (a *API) putNode(w http.ResponseWriter, r *request) error {
+func (a *API) putNode(r *request) (any, error) {
 	desired, secret, err := flexnode.ReadPut(r.body, r.resourceID())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := a.checkEndpoint(desired.Monitoring.Endpoint); err != nil {
-		return err
+		return nil, err
 	}
 	p := &put{api: a, r: r, secret: secret, ask: flexnode.Put{
 		ID: r.resourceID(), Desired: desired, SecretGiven: secret != "", URL: r.flag("configUrl"),
@@ -51,13 +51,13 @@ func (a *API) putNode(w http.ResponseWriter, r *request) error {
 		Renderer: a.Renderer,
 	}}
 	if err := p.commit(); err != nil {
-		return err
+		return nil, err
 	}
 	r.after = decimal(p.node.Revision)
 	if p.ask.URL {
-		return p.answerURL(w)
+		return p.answerURL()
 	}
-	return p.answer(w, nil)
+	return p.answer(nil)
 }
 
 // checkEndpoint refuses a URL that is not this provider's: who may write a node does not choose to whom
@@ -76,10 +76,8 @@ func (a *API) checkEndpoint(endpoint string) error {
 func (p *put) commit() error {
 	try := func() error {
 		p.quota = quota{api: p.api, r: p.r, key: p.r.nodeKey()}
-		revision, err := p.api.Store.Update(p.r.Context(), "node written", p.ahead(),
+		return p.quota.change("node written", p.ahead(),
 			func(v *store.View) error { return p.decide(v, p.replaced) })
-		p.quota.done(revision, err)
-		return err
 	}
 	err := try()
 	if unknown, ok := errors.AsType[subnetsNotKnown](err); ok {
@@ -87,10 +85,9 @@ func (p *put) commit() error {
 		err = p.api.awaitCluster(p.r, func(c flexnode.Cluster) bool {
 			return c.SubnetsEpoch >= unknown.epoch
 		})
-		if err != nil {
-			return err
+		if err == nil {
+			err = try()
 		}
-		err = try()
 	}
 	return err
 }
@@ -328,14 +325,14 @@ func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision
 }
 
 // answerURL waits for the credential, and answers with the node as it is then and its URL.
-func (p *put) answerURL(w http.ResponseWriter) error {
+func (p *put) answerURL() (any, error) {
 	a, ctx := p.api, p.r.Context()
 	if err := a.awaitCredential(p.r, p.node); err != nil {
-		return err
+		return nil, err
 	}
 	now, revision, err := a.assigned(ctx, p.r.nodeKey(), true)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// If another caller was faster, the answer is what this caller has written: an ETag of what he
 	// has not would let him undo the other's change unseen.
@@ -345,17 +342,17 @@ func (p *put) answerURL(w http.ResponseWriter) error {
 	}
 	url, err := a.Credentials.URL(ctx, p.node.Credential)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return p.answer(w, url)
+	return p.answer(url)
 }
 
 // answer answers with the node. A caller that has to wait for its cluster gets the address of the
 // operation.
-func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
+func (p *put) answer(url *api.ConfigURL) (any, error) {
 	shown, err := p.api.show(p.r.Context(), p.r.nodeKey(), p.node, p.revision)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if url != nil {
 		expires := url.ConfigURLExpires
@@ -364,10 +361,9 @@ func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
 	state := shown.Properties.ProvisioningState
 	if state == api.Creating || state == api.Updating {
 		target := flexnode.Operation{Target: p.node.ID, UID: p.node.UID}
-		if err := p.api.accept(w, p.r, putNodeKind, target, false); err != nil {
-			return err
+		if err := p.api.accept(p.r, putNodeKind, target, false); err != nil {
+			return nil, err
 		}
 	}
-	writeResource(w, p.created, shown.ETag, shown)
-	return nil
+	return resource{p.created, shown.ETag, shown}, nil
 }

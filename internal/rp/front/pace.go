@@ -1,7 +1,6 @@
 package front
 
 import (
-	"net/http"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -98,10 +97,10 @@ func (e *expected) add(now int64, in time.Duration) {
 }
 
 // tellPace tells the caller of a GET of a node when to ask again, after he has waited for so long.
-func (a *API) tellPace(w http.ResponseWriter, r *request, applied bool, waited time.Duration) {
+func (a *API) tellPace(r *request, applied bool, waited time.Duration) {
 	pause := pollInterval
 	if r.isPoll() {
 		pause = a.Pace.tell(a.Now(), applied, waited, a.Waiters.Count())
 	}
-	w.Header()["X-Ms-Flexnode-Poll-Interval"] = []string{strconv.Itoa(int(pause / time.Second))}
+	r.answer.Header()["X-Ms-Flexnode-Poll-Interval"] = []string{strconv.Itoa(int(pause / time.Second))}
 }

@@ -1,7 +1,6 @@
 package front
 
 import (
-	"net/http"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -15,9 +14,31 @@ const (
 	registerAction = namespace + "/register/action"
 )
 
-// handler answers a request, or returns why it does not: an *arm.Error, flexnode.Problems, or
+// handler returns the answer to a request, unless it has written one: a resource, anything else
+// that is sent as JSON, or nil for no content. Its error is an *arm.Error, flexnode.Problems, or
 // anything else, which the caller does not get to see.
-type handler func(http.ResponseWriter, *request) error
+type handler func(*request) (answer any, err error)
+
+// resource is the answer with a resource, which was created or not, and its ETag.
+type resource struct {
+	created bool
+	etag    string
+	shown   any
+}
+
+// decoder reads a body: flexnode.Decode, or one of its variants.
+type decoder func(body []byte, into any) error
+
+// asked is a handler of requests whose body says what is asked.
+func asked[T any](decode decoder, handle func(*request, T) (any, error)) handler {
+	return func(r *request) (any, error) {
+		var ask T
+		if err := decode(r.body, &ask); err != nil {
+			return nil, err
+		}
+		return handle(r, ask)
+	}
+}
 
 // route is one operation.
 type route struct {
@@ -94,7 +115,7 @@ func (a *API) nodeRoutes() []route {
 			own: true, action: true, change: true, maxBody: flexnode.MaxReport,
 			bucket: fair.Reports, handle: a.reportStatus, what: "Report the status of a flex node"},
 		{method: "POST", pattern: inNode + "/beginChange", permission: "beginChange/action",
-			own: true, action: true, change: true, bucket: fair.Reports, handle: a.beginChange,
+			own: true, action: true, change: true, bucket: fair.Reports, handle: asked(flexnode.DecodeLenient, a.beginChange),
 			what: "Ask whether a flex node may begin with a change, as the flex node itself"},
 		{method: "POST", pattern: inNode + "/reportDiagnosis", permission: "reportDiagnosis/action",
 			own: true, action: true, change: true, maxBody: flexnode.MaxDiagnosed,
@@ -102,10 +123,10 @@ func (a *API) nodeRoutes() []route {
 			what: "Report the diagnosis that a flex node is asked for, as the flex node itself"},
 		{method: "POST", pattern: inNode + "/registerKey", permission: "registerKey/action",
 			own: true, registers: true, directOnly: true, action: true, change: true,
-			bucket: fair.Reports, handle: a.registerKey,
+			bucket: fair.Reports, handle: asked(flexnode.DecodeLenient, a.registerKey),
 			what: "Register the key of a machine as that of a flex node, as the machine itself"},
 		{method: "POST", pattern: inNode + "/leave", permission: "leave/action", own: true,
-			action: true, change: true, bucket: fair.Reports, handle: a.leave,
+			action: true, change: true, bucket: fair.Reports, handle: asked(flexnode.DecodeLenient, a.leave),
 			what: "Delete the Node of a flex node that leaves its cluster, as the flex node itself"},
 		{method: "PUT", pattern: inNode, permission: "write", change: true, handle: a.putNode,
 			what: "Create or replace the configuration of a flex node"},
@@ -123,19 +144,19 @@ func (a *API) nodeRoutes() []route {
 			action: true, plain: true, many: true, handle: a.listHistory,
 			what: "List the configurations of a flex node that are kept"},
 		{method: "POST", pattern: inNode + "/diff", permission: "diff/action", action: true,
-			many: true, handle: a.diffRevisions, what: "Compare two configurations of a flex node"},
+			many: true, handle: asked(flexnode.DecodeOptional, a.diffRevisions), what: "Compare two configurations of a flex node"},
 		{method: "POST", pattern: inNode + "/rollback", permission: "rollback/action",
-			action: true, change: true, handle: a.rollBack,
+			action: true, change: true, handle: asked(flexnode.Decode, a.rollBack),
 			what: "Have a flex node be configured as it was before"},
 		{method: "POST", pattern: inNode + "/diagnose", permission: "diagnose/action",
-			action: true, change: true, handle: a.diagnose,
+			action: true, change: true, handle: asked(flexnode.Decode, a.diagnose),
 			what: "Ask the machine of a flex node for a diagnosis"},
 		{method: "POST", pattern: inNode + "/listDiagnosis", permission: "listDiagnosis/action",
 			action: true, plain: true, handle: a.listDiagnosis,
 			what: "Get the diagnosis that a flex node was asked for last"},
 		{method: "POST", pattern: inNode + "/refreshCredentials",
 			permission: "refreshCredentials/action", own: true, action: true, change: true,
-			bucket: fair.Refreshes, handle: a.refreshCredentials,
+			bucket: fair.Refreshes, handle: asked(flexnode.DecodeLenient, a.refreshCredentials),
 			what: "Get the credentials of the desired configuration, as the flex node itself"},
 	})
 }
@@ -144,7 +165,7 @@ func (a *API) clusterRoutes() []route {
 	return of(flexnode.ClusterType, []route{
 		{method: "GET", pattern: inCluster, permission: "read", handle: a.getCluster,
 			what: "Get a target cluster"},
-		{method: "PUT", pattern: inCluster, permission: "write", change: true, handle: a.putCluster,
+		{method: "PUT", pattern: inCluster, permission: "write", change: true, handle: asked(flexnode.Decode, a.putCluster),
 			what: "Register a target cluster"},
 		{method: "DELETE", pattern: inCluster, permission: "delete", handle: a.deleteCluster,
 			what: "Remove a target cluster and its flex nodes from the provider"},
@@ -154,7 +175,7 @@ func (a *API) clusterRoutes() []route {
 			permission: "summarizeFlexNodes/action", action: true, plain: true, many: true,
 			handle: a.summarizeNodes, what: "Count the flex nodes of a cluster"},
 		{method: "POST", pattern: inCluster + "/allowVersions",
-			permission: "allowVersions/action", action: true, change: true, handle: a.allowVersions,
+			permission: "allowVersions/action", action: true, change: true, handle: asked(flexnode.DecodeOptional, a.allowVersions),
 			what: "Offer flex nodes versions that others have failed to run"},
 		{method: "GET", pattern: inClusters, permission: "read", many: true, handle: a.listClusters,
 			what: "List the target clusters of a resource group"},

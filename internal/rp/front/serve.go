@@ -44,14 +44,14 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		strip(hr.Header)
 	}
 	correlate(answer, r)
-	if err := l.serveSafely(answer, r); err != nil {
+	if err := l.serveSafely(r); err != nil {
 		l.api.fail(answer, r, err)
 	}
 	l.api.observe(r, answer, time.Since(began)-r.waited)
 }
 
 // serveSafely is serve, with a panic as an error.
-func (l *listener) serveSafely(w http.ResponseWriter, r *request) (err error) {
+func (l *listener) serveSafely(r *request) (err error) {
 	defer func() {
 		p := recover()
 		if p == nil {
@@ -64,12 +64,12 @@ func (l *listener) serveSafely(w http.ResponseWriter, r *request) (err error) {
 			"stack", string(debug.Stack()))
 		err = fmt.Errorf("internal error: %v", p)
 	}()
-	return l.serve(w, r)
+	return l.serve(r)
 }
 
 // serve is the way of every request. What matches nothing is still refused in ARM's order: version,
 // caller, path.
-func (l *listener) serve(w http.ResponseWriter, r *request) error {
+func (l *listener) serve(r *request) error {
 	unmatched := l.match(r)
 	if err := r.checkVersion(); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 		return unmatched
 	}
 	for _, step := range steps {
-		if err := step(l.api, w, r); err != nil {
+		if err := step(l.api, r); err != nil {
 			return err
 		}
 	}
@@ -95,11 +95,15 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 		defer span.End()
 		r.Request = r.WithContext(ctx)
 	}
-	return r.route.handle(w, r)
+	answer, err := r.route.handle(r)
+	if err == nil && !r.answer.wrote {
+		r.answer.send(answer)
+	}
+	return err
 }
 
 // steps lists the steps before the handler of a request, in this order.
-var steps = [...]func(*API, http.ResponseWriter, *request) error{
+var steps = [...]func(*API, *request) error{
 	(*API).checkNames, (*API).recognize, (*API).throttle, (*API).authorize,
 	(*API).throttleAllowed, (*API).checkSubscription, (*API).readBody, (*API).enter,
 }
@@ -142,7 +146,7 @@ func correlate(w http.ResponseWriter, r *request) {
 
 // authorize asks whether the caller may do this, unless Resource Manager has, or it is a node and
 // this is its own.
-func (a *API) authorize(_ http.ResponseWriter, r *request) error {
+func (a *API) authorize(r *request) error {
 	if r.caller.isMachine() {
 		return a.authorizeMachine(r)
 	}
@@ -215,6 +219,23 @@ type response struct {
 	http.ResponseWriter
 	status int
 	wrote  bool
+}
+
+// send writes the answer of a handler.
+func (w *response) send(answer any) {
+	status := http.StatusOK
+	if x, ok := answer.(resource); ok {
+		if x.created {
+			status = http.StatusCreated
+		}
+		w.Header().Set("ETag", x.etag)
+		answer = x.shown
+	}
+	if answer == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	arm.WriteJSON(w, status, answer)
 }
 
 // WriteHeader implements http.ResponseWriter.

@@ -14,7 +14,7 @@ import (
 
 // recognize reports whether a request is of a node about itself, as far as the index knows: it
 // counts as the node's then, not as its identity's, which many nodes may share.
-func (a *API) recognize(_ http.ResponseWriter, r *request) error {
+func (a *API) recognize(r *request) error {
 	if !r.route.own {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (r *request) class() fair.Class {
 
 // throttle refuses a request of a caller that has sent too many lately, before its permission is
 // checked. What Resource Manager tells of itself is never refused: no caller makes it tell more.
-func (a *API) throttle(_ http.ResponseWriter, r *request) error {
+func (a *API) throttle(r *request) error {
 	switch {
 	case r.route.managerOnly:
 		return nil
@@ -83,7 +83,7 @@ func (a *API) throttle(_ http.ResponseWriter, r *request) error {
 // subscription, where what everybody may ask does not count, or if it costs the store and too much
 // of it is asked of the node. Who does not count as the node has a bucket of his own there, and
 // leaves the node's alone.
-func (a *API) throttleAllowed(_ http.ResponseWriter, r *request) error {
+func (a *API) throttleAllowed(r *request) error {
 	if !r.byNode && r.route.permission != "" {
 		of := fair.Bucket{Of: fair.Subscription, Kind: r.kind(), ID: r.subscriptionKey()}
 		if err := a.take(r, of, 0); err != nil {
@@ -180,7 +180,7 @@ func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Second)) }
 
 // enter waits for a place among the requests that are answered at once.
-func (a *API) enter(_ http.ResponseWriter, r *request) (err error) {
+func (a *API) enter(r *request) (err error) {
 	r.place, err = a.Gate.Enter(r.Context(), r.class(), r.subscriptionKey())
 	return orBusy(err)
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -10,9 +11,11 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // reread is a value read from files that may be replaced while the program runs.
@@ -136,3 +139,70 @@ func listen(
 	fair.NewHandshakes(2*runtime.GOMAXPROCS(0), p.request).Configure(config)
 	return tls.NewListener(l, config), nil
 }
+
+// arrivals are the connections whose first request has not come yet. A server that is shut down
+// drops that request, so it is waited for.
+type arrivals struct{ connections sync.Map }
+
+// see is for http.Server.ConnState.
+func (a *arrivals) see(c net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		a.connections.Store(c, struct{}{})
+		return
+	}
+	a.connections.Delete(c)
+}
+
+const (
+	// arrivalTimeout limits the time of a first request; a client that only opens a connection
+	// keeps no other out.
+	arrivalTimeout = 5 * time.Second
+	arrivalPause   = 20 * time.Millisecond
+)
+
+// wait waits until all who have connected have been answered, or have had their time.
+func (a *arrivals) wait() {
+	ctx, cancel := context.WithTimeout(context.Background(), arrivalTimeout)
+	defer cancel()
+	for some := true; some && ctx.Err() == nil; {
+		store.Pause(ctx, arrivalPause) // also for the handler of the last one to begin
+		some = false
+		a.connections.Range(func(any, any) bool { some = true; return false })
+	}
+}
+
+// leave has clients end their connections while the replica drains: their next requests go to
+// another one.
+func (s *service) leave(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(&leaving{w, &s.health.draining}, r)
+	})
+}
+
+// leaving is an answer that is the last of its connection if the replica drains when it is written.
+// With HTTP/2 it is net/http that makes GOAWAY of the header.
+type leaving struct {
+	http.ResponseWriter
+	draining *atomic.Bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (l *leaving) WriteHeader(status int) {
+	l.close()
+	l.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (l *leaving) Write(b []byte) (int, error) {
+	l.close()
+	return l.ResponseWriter.Write(b)
+}
+
+func (l *leaving) close() {
+	if l.draining.Load() {
+		l.Header().Set("Connection", "close")
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (l *leaving) Unwrap() http.ResponseWriter { return l.ResponseWriter }
