@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/time/rate"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
@@ -73,12 +74,12 @@ type API struct {
 	Tracer trace.Tracer
 
 	once         sync.Once
-	defaults     *flexnode.Layer         // once it was asked for
-	defaultsKept atomic.Bool             // the store is known to have them
-	heardOf      memo[string, time.Time] // by node key: when heard has told of it
-
-	claims    fair.Claims
-	strangers memo[string, *rate.Limiter] // of refusals, by tenant and object id
+	defaults     *flexnode.Layer // once it was asked for
+	defaultsKept atomic.Bool     // the store is known to have them
+	claims       fair.Claims
+	caches       sync.Once
+	heardOf      *lru.Cache[string, time.Time] // by node key: when heard has told of it
+	strangers    limiters                      // of refusals, by tenant and object id
 }
 
 // Liveness is when the agents of nodes were last heard of, by the keys of the nodes.
@@ -111,6 +112,7 @@ type listener struct {
 }
 
 func (a *API) listener(who Authenticator, trusted bool) *listener {
+	a.caches.Do(func() { a.heardOf, a.strangers = newCache[string, time.Time](10_000), newLimiters() })
 	l := &listener{api: a, authenticate: who, trusted: trusted}
 	for _, r := range a.routes() {
 		if trusted && !r.directOnly || !trusted && !r.managerOnly {

@@ -56,13 +56,9 @@ func NewEntra(
 	ctx context.Context, issuers []Issuer, audiences []string, client *http.Client,
 	now func() time.Time,
 ) (*Entra, error) {
-	known, err := lru.New[tokenHash, session](verified)
-	if err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
-	}
 	e := &Entra{
 		issuers: issuers, keys: map[string]keyfunc.Keyfunc{}, audiences: audiences, now: now,
-		known: known,
+		known: newCache[tokenHash, session](verified),
 	}
 	for _, issuer := range issuers {
 		keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{issuer.KeysURL}, keyfunc.Override{

@@ -2,7 +2,6 @@ package front
 
 import (
 	"cmp"
-	"context"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -18,15 +17,34 @@ type kept struct {
 	applied int64
 }
 
-// kept reads a node, which may not be there, with its history.
-func (a *API) kept(ctx context.Context, key string) (k kept, err error) {
+// kept reads the node of a request, which may not be there, with its history.
+func (a *API) kept(r *request) (k kept, err error) {
+	key := r.nodeKey()
 	ahead := []string{a.Store.Nodes.Key(key), a.Store.History.Key(key), a.Store.Status.Key(key)}
-	_, err = a.Store.Update(ctx, "", ahead, func(v *store.View) error {
+	_, err = a.Store.Update(r.Context(), "", ahead, func(v *store.View) error {
 		k.node, k.history = a.Store.Nodes.Row(v, key), a.Store.History.Row(v, key).Value
 		k.applied = a.Store.Status.Row(v, key).Value.Applied()
 		return nil
 	})
 	return k, err
+}
+
+// keptNode is kept of a node that must be there.
+func (a *API) keptNode(r *request) (kept, error) {
+	k, err := a.kept(r)
+	if err == nil && (!k.node.Exists() || !named(r.uid, k.node.Value.UID)) {
+		err = a.notFound(r)
+	}
+	return k, err
+}
+
+// offered is the revision that agents are offered, or the desired one; nil if there is none yet.
+func (k kept) offered(desired bool) (*flexnode.Revision, error) {
+	version := k.node.Value.Assigned
+	if desired && version != 0 {
+		version = k.node.Value.Revision
+	}
+	return k.history.Find(version)
 }
 
 // revisionIn is a revision of a history; nil if it is not kept, and if it cannot be read, which
@@ -37,15 +55,6 @@ func revisionIn(v *store.View, h flexnode.History, version int64) *flexnode.Revi
 		v.Fail(err)
 	}
 	return revision
-}
-
-// keptNode is kept of the node of a request, which must be there.
-func (a *API) keptNode(r *request) (kept, error) {
-	k, err := a.kept(r.Context(), r.nodeKey())
-	if err == nil && !k.node.Exists() {
-		err = a.notFound(r)
-	}
-	return k, err
 }
 
 // listHistory tells the revisions of a node that are kept.

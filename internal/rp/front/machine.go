@@ -45,11 +45,8 @@ type machineSession struct {
 func newMachines(
 	others Authenticator, urls []string, ring seal.Ring, now func() time.Time,
 ) *machines {
-	known, err := lru.New[tokenHash, machineSession](verified)
-	if err != nil {
-		panic("internal error: " + err.Error()) // of a size below 1
-	}
-	m := &machines{others: others, nonces: nonces{ring, now}, known: known}
+	m := &machines{others: others, nonces: nonces{ring, now},
+		known: newCache[tokenHash, machineSession](verified)}
 	m.verifier = verifier.Verifier{Audiences: urls, Now: now, Nonce: m.nonces.until}
 	return m
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
-	"golang.org/x/time/rate"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -48,7 +47,7 @@ type ManagerRoles struct {
 	factory *armauthorization.ClientFactory
 	index   *store.Index
 	stored  *store.Store
-	asking  memo[string, *rate.Limiter] // by principal, for what the index does not have
+	asking  limiters // by principal, for what the index does not have
 	now     func() time.Time
 	asked   singleflight.Group
 	known   *lru.Cache[string, answer]
@@ -71,13 +70,12 @@ type failure struct {
 func NewManagerRoles(
 	factory *armauthorization.ClientFactory, index *store.Index, stored *store.Store,
 	now func() time.Time,
-) (*ManagerRoles, error) {
-	m := &ManagerRoles{factory: factory, index: index, stored: stored, now: now}
-	var errs [3]error
-	m.known, errs[0] = lru.New[string, answer](principals)
-	m.defined, errs[1] = lru.New[string, definition](roles)
-	m.failed, errs[2] = lru.New[string, failure](failures)
-	return m, errors.Join(errs[:]...)
+) *ManagerRoles {
+	return &ManagerRoles{
+		factory: factory, index: index, stored: stored, now: now, asking: newLimiters(),
+		known: newCache[string, answer](principals), defined: newCache[string, definition](roles),
+		failed: newCache[string, failure](failures),
+	}
 }
 
 // Allowed implements Authorizer.
@@ -216,10 +214,7 @@ func (m *ManagerRoles) isKnown(ctx context.Context, principal, action, subscript
 	if m.index.Subscription(subscription) != "" {
 		return nil
 	}
-	asking := m.asking.of(arm.Fold(principal), func() *rate.Limiter {
-		return rate.NewLimiter(rate.Every(unknownAgain), unknowns)
-	})
-	if !asking.AllowN(m.now(), 1) {
+	if !m.asking.of(arm.Fold(principal), unknownAgain, unknowns).AllowN(m.now(), 1) {
 		return throttle(unknownAgain)
 	}
 	if arm.EqualFold(action, registerAction) {

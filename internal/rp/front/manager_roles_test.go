@@ -110,7 +110,7 @@ func newManager(
 	m.register(subscription)
 	index := store.NewIndex(m.store)
 	must(0, index.Load(t.Context()))
-	m.ManagerRoles = must(NewManagerRoles(factory, index, m.store, m.clock.Now))
+	m.ManagerRoles = NewManagerRoles(factory, index, m.store, m.clock.Now)
 	return m
 }
 

@@ -89,7 +89,7 @@ func FuzzScope(f *testing.F) {
 			id.ResourceGroup != group || !arm.Within(r.scope(), prefix) {
 			t.Errorf("%s %s: %s is %+v, %v", method, path, r.scope(), id, err)
 		}
-		if !r.route.action && arm.Key(r.scope()) != arm.Key(hr.URL.Path) {
+		if r.route.action == "" && arm.Key(r.scope()) != arm.Key(hr.URL.Path) {
 			t.Errorf("%s %s is asked for as %s", method, path, r.scope())
 		}
 	})

@@ -9,13 +9,14 @@ import (
 	"strings"
 	"time"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
-	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // Metrics are those of requests, in Prometheus' form.
@@ -88,9 +89,7 @@ func (a *API) observe(r *request, w *response, took time.Duration) {
 	}
 	if !reads || w.status == http.StatusForbidden {
 		a.audit(r, w, operation, took)
-		return
-	}
-	if a.Log.Enabled(r.Context(), slog.LevelDebug) {
+	} else if a.Log.Enabled(r.Context(), slog.LevelDebug) {
 		a.Log.Debug("request", "request", r.id, "method", r.Method, "path", r.URL.Path,
 			"status", w.status, "took", took)
 	}
@@ -156,8 +155,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		float64(g.Pace.Agents(g.Now())+waiting), nil)
 	count := map[[2]string]int{}
 	for key, n := range g.Index.Counts() {
-		shown := flexnode.Shown(flexnode.Node{State: key[0]}, nil, nil, nil)
-		count[[2]string{shown.Properties.ProvisioningState, cmp.Or(key[1], "Unknown")}] += n
+		count[[2]string{cmp.Or(key[0], api.Succeeded), cmp.Or(key[1], "Unknown")}] += n
 	}
 	for key, n := range count {
 		gauge("nodes", "Nodes by provisioning state and Ready condition.", float64(n),
@@ -166,8 +164,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	for _, class := range fair.Classes() {
 		atOnce, waiting := g.Gate.Load(class)
 		of := prometheus.Labels{"class": class.String()}
-		gauge("requests_at_once", "Requests that are being answered, by class.",
-			float64(atOnce), of)
+		gauge("requests_at_once", "Requests that are being answered, by class.", float64(atOnce), of)
 		gauge("requests_waiting", "Requests that wait for others, by class.", float64(waiting), of)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

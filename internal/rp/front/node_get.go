@@ -1,7 +1,6 @@
 package front
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -45,7 +44,7 @@ func (a *API) getNode(r *request) (any, error) {
 		r.answer.WriteHeader(http.StatusNotModified)
 		return nil, nil
 	}
-	shown, err := a.show(r.Context(), r.nodeKey(), found.node, found.revision)
+	shown, err := a.show(r, found.node, found.revision)
 	return resource{false, shown.ETag, shown}, err
 }
 
@@ -92,16 +91,16 @@ func (a *API) authorizeAgain(r *request) error {
 	if !r.own {
 		return a.authorize(r)
 	}
-	own, err := a.ownNode(r), error(nil)
-	if !own {
-		own, err = a.ownStoredNode(r)
+	if !a.ownNode(r) {
+		own, err := a.ownStoredNode(r)
+		if err == nil && !own {
+			err = a.askRole(r)
+		}
+		if err != nil || !own {
+			return err
+		}
 	}
-	switch {
-	case err != nil:
-		return err
-	case !own:
-		return a.askRole(r)
-	case r.caller.isMachine():
+	if r.caller.isMachine() {
 		return a.checkBoot(r)
 	}
 	return nil
@@ -110,11 +109,11 @@ func (a *API) authorizeAgain(r *request) error {
 // findNode finds a node in the index if the caller knows that, else in the store.
 func (a *API) findNode(r *request) (found, error) {
 	condition := first(r.Header["If-None-Match"])
-	poll, ok := r.known, r.known != nil
-	if !ok {
-		poll, ok = a.lookUp(r)
+	poll := r.known
+	if poll == nil {
+		poll = a.lookUp(r)
 	}
-	if condition != "" && ok && named(r.uid, poll.UID) {
+	if condition != "" && poll != nil && named(r.uid, poll.UID) {
 		a.heard(r, *poll)
 		if listed(condition, poll.ETag) {
 			return found{same: poll.ETag}, nil
@@ -123,14 +122,11 @@ func (a *API) findNode(r *request) (found, error) {
 	if err := r.askStore(); err != nil {
 		return found{}, err
 	}
-	node, revision, err := a.assigned(r.Context(), r.nodeKey(), !r.own && !r.node && r.uid == "")
+	k, err := a.keptNode(r)
 	if err != nil {
 		return found{}, err
 	}
-	n := node.Value
-	if !node.Exists() || !named(r.uid, n.UID) {
-		return found{}, a.notFound(r)
-	}
+	n := k.node.Value
 	if err := a.mayHave(r, n); err != nil {
 		return found{}, err
 	}
@@ -141,65 +137,42 @@ func (a *API) findNode(r *request) (found, error) {
 	} else if n.IsLater(condition) { // the store was restored
 		return found{same: condition}, nil
 	}
-	return found{node: n, revision: revision}, nil
+	revision, err := k.offered(!r.own && !r.node && r.uid == "")
+	return found{node: n, revision: revision}, err
 }
 
-// lookUp asks the index what it knows of the node now.
-func (a *API) lookUp(r *request) (*store.Poll, bool) {
+// lookUp asks the index what it knows of the node now; nil for nothing.
+func (a *API) lookUp(r *request) *store.Poll {
 	r.known = nil
 	if poll, ok := a.Index.Poll(r.nodeKey()); ok {
 		r.known = &poll
 	}
-	return r.known, r.known != nil
+	return r.known
 }
 
 // named reports whether a uid that a caller names, if it does, is that of a node.
 func named(uid, of string) bool { return uid == "" || uid == of }
 
-// assigned reads a node and the revision that agents are offered, or the desired one; nil if there
-// is no revision yet.
-func (a *API) assigned(
-	ctx context.Context, key string, desired bool,
-) (store.Row[flexnode.Node], *flexnode.Revision, error) {
-	k, err := a.kept(ctx, key)
-	if err != nil {
-		return k.node, nil, err
-	}
-	version := k.node.Value.Assigned
-	if desired && version != 0 {
-		version = k.node.Value.Revision
-	}
-	revision, err := k.history.Find(version)
-	return k.node, revision, err
-}
-
-// show is a node as callers see it, with the configuration of a revision of it.
+// show is the node of a request as callers see it, with the configuration of a revision of it.
 func (a *API) show(
-	ctx context.Context, key string, n flexnode.Node, revision *flexnode.Revision,
-) (api.FlexNodeConfig, error) {
-	joining, err := a.joining(ctx, n)
-	if err != nil {
-		return api.FlexNodeConfig{}, err
+	r *request, n flexnode.Node, revision *flexnode.Revision,
+) (shown api.FlexNodeConfig, err error) {
+	var joining *flexnode.JoinCredential
+	if n.Credential != "" {
+		row, err := a.Store.Credentials.Get(r.Context(), n.Credential)
+		if err != nil {
+			return shown, err
+		}
+		if told := credential.Told(row.Value); row.Exists() {
+			joining = &told
+		}
 	}
-	status, err := a.status(key, n, joining, a.reachable(flexnode.ClusterOf(key)))
+	status, err := a.status(r.nodeKey(), n, joining, a.reachable(r.clusterKey()))
 	if err != nil || revision == nil {
 		return flexnode.Shown(n, nil, nil, status), err
 	}
-	config, err := a.Store.Config(ctx, *revision, flexnode.Grants{})
+	config, err := a.Store.Config(r.Context(), *revision, flexnode.Grants{})
 	return flexnode.Shown(n, revision, config, status), err
-}
-
-// joining returns the credential that a machine may join with now as a node; nil for none.
-func (a *API) joining(ctx context.Context, n flexnode.Node) (*flexnode.JoinCredential, error) {
-	if n.Credential == "" {
-		return nil, nil
-	}
-	row, err := a.Store.Credentials.Get(ctx, n.Credential)
-	if err != nil || !row.Exists() {
-		return nil, err
-	}
-	told := credential.Told(row.Value)
-	return &told, nil
 }
 
 // status returns what is known of a node from its agent and its cluster. joining is nil where it is
@@ -208,13 +181,10 @@ func (a *API) status(
 	key string, n flexnode.Node, joining *flexnode.JoinCredential, reachable bool,
 ) (*api.Status, error) {
 	row, err := a.Index.Status(key)
-	if err != nil {
-		return nil, err
-	}
 	return flexnode.StatusOf(flexnode.Evidence{
 		Node: n, Status: row.Value, Seen: a.Seen.Last(key), Reachable: reachable,
 		Credential: joining, Provider: a.Renderer, Now: a.Now(),
-	}), nil
+	}), err
 }
 
 // reachable reports whether a cluster answers.
@@ -235,8 +205,9 @@ func (r *request) isNode(identity string, former flexnode.Former, machineKey str
 // ownNode reports whether a request is of a node about itself, as far as the index knows; the row
 // that is answered with is compared again (mayHave).
 func (a *API) ownNode(r *request) bool {
-	poll, ok := a.lookUp(r)
-	r.node = ok && named(r.uid, poll.UID) && r.isNode(poll.Identity, poll.Former, poll.MachineKey)
+	poll := a.lookUp(r)
+	r.node = poll != nil && named(r.uid, poll.UID) &&
+		r.isNode(poll.Identity, poll.Former, poll.MachineKey)
 	r.own = r.node
 	return r.own
 }
@@ -297,17 +268,15 @@ func (a *API) heard(r *request, poll store.Poll) {
 		poll.Former == "" && !node.Value.Desired.KubernetesAuth.UseAzureAuth { // its token tells
 		return
 	}
-	if last, ok := a.heardOf.get(key); ok && a.Now().Before(last.Add(heardAgain)) {
-		return
-	}
-	if r.askStore() != nil { // a later poll notes it
+	last, _ := a.heardOf.Get(key)
+	if a.Now().Before(last.Add(heardAgain)) || r.askStore() != nil { // a later poll notes it
 		return
 	}
 	if err := a.Credentials.Seen(r.Context(), key, node.Value); err != nil {
 		a.Log.Warn("cannot note that a node has joined", "node", key, "error", err)
 		return
 	}
-	a.heardOf.keep(key, a.Now())
+	a.heardOf.Add(key, a.Now())
 }
 
 // notePrincipal writes down the object id of an identity that has polled as a node that is to join,
@@ -321,14 +290,13 @@ func (a *API) notePrincipal(r *request) {
 	if err != nil || !known.Exists() || noted(known.Value) || r.askStore() != nil {
 		return
 	}
-	_, err = a.Store.Update(r.Context(), "identity seen", []string{a.Store.Nodes.Key(key)},
-		func(v *store.View) error {
-			row := a.Store.Nodes.Row(v, key)
-			if !row.Exists() || noted(row.Value) {
-				return nil
-			}
-			return a.Store.Nodes.Put(v, key, row.Value.Joins(r.caller.ObjectID))
-		})
+	err = a.change(r, "identity seen", func(v *store.View) error {
+		row := a.Store.Nodes.Row(v, key)
+		if !row.Exists() || noted(row.Value) {
+			return nil
+		}
+		return a.Store.Nodes.Put(v, key, row.Value.Joins(r.caller.ObjectID))
+	})
 	if err != nil {
 		a.Log.Warn("cannot note the identity that a node joins with", "node", key, "error", err)
 	}

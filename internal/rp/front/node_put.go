@@ -326,21 +326,23 @@ func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision
 
 // answerURL waits for the credential, and answers with the node as it is then and its URL.
 func (p *put) answerURL() (any, error) {
-	a, ctx := p.api, p.r.Context()
-	if err := a.awaitCredential(p.r, p.node); err != nil {
+	if err := p.api.awaitCredential(p.r, p.node); err != nil {
 		return nil, err
 	}
-	now, revision, err := a.assigned(ctx, p.r.nodeKey(), true)
+	k, err := p.api.kept(p.r)
 	if err != nil {
 		return nil, err
 	}
 	// If another caller was faster, the answer is what this caller has written: an ETag of what he
 	// has not would let him undo the other's change unseen.
-	if now.Value.UID == p.node.UID && now.Value.Credential == p.node.Credential &&
-		now.Value.WantsSame(p.node) {
-		p.node, p.revision = now.Value, revision
+	now := k.node.Value
+	if now.UID == p.node.UID && now.Credential == p.node.Credential && now.WantsSame(p.node) {
+		p.node = now
+		if p.revision, err = k.offered(true); err != nil {
+			return nil, err
+		}
 	}
-	url, err := a.Credentials.URL(ctx, p.node.Credential)
+	url, err := p.api.Credentials.URL(p.r.Context(), p.node.Credential)
 	if err != nil {
 		return nil, err
 	}
@@ -350,7 +352,7 @@ func (p *put) answerURL() (any, error) {
 // answer answers with the node. A caller that has to wait for its cluster gets the address of the
 // operation.
 func (p *put) answer(url *api.ConfigURL) (any, error) {
-	shown, err := p.api.show(p.r.Context(), p.r.nodeKey(), p.node, p.revision)
+	shown, err := p.api.show(p.r, p.node, p.revision)
 	if err != nil {
 		return nil, err
 	}

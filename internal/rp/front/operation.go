@@ -43,9 +43,7 @@ type operationStatus struct {
 
 // accept tells the caller where to ask about what goes on after the answer. Nothing is written for
 // it: the id tells what it is about, and how far that is its target tells.
-func (a *API) accept(
-	r *request, kind string, target flexnode.Operation, location bool,
-) error {
+func (a *API) accept(r *request, kind string, target flexnode.Operation, location bool) error {
 	target.Kind, target.State, target.By = kind, inProgress, r.caller.ObjectID
 	target.Started = a.Now().UTC().Truncate(time.Second)
 	id, err := operationID(a.Keys, r.subscriptionKey(), target)
@@ -97,25 +95,26 @@ func (a *API) operation(r *request) (flexnode.Operation, error) {
 	unknown := arm.Errorf(404, "OperationNotFound", "The operation '%s' was not found.",
 		shorten(r.names.of("operation")))
 	o, there, err := a.findOperation(r)
-	if err != nil {
+	switch {
+	case err != nil:
+	case !there:
+		err = unknown
+	case !r.caller.Trusted && (o.By == "" || o.By != r.caller.ObjectID):
+		err = a.allowed(r, readOf(o.Target), o.Target, unknown)
+	}
+	if err != nil || o.State != inProgress || o.Kind == deleteClusterKind {
 		return o, err
 	}
-	if !there {
-		return o, unknown
-	}
-	if !r.caller.Trusted && (o.By == "" || o.By != r.caller.ObjectID) {
-		may, err := a.Authorizer.Allowed(r.Context(), r.caller, readOf(o.Target), o.Target)
-		if err != nil {
-			return o, err
-		}
-		if !may {
-			return o, unknown
-		}
-	}
-	if o.State != inProgress || o.Kind == deleteClusterKind {
-		return o, nil
-	}
 	return a.progress(r.Context(), o)
+}
+
+// allowed is the error refused, unless the caller has a role for an action at a scope.
+func (a *API) allowed(r *request, action, scope string, refused error) error {
+	may, err := a.Authorizer.Allowed(r.Context(), r.caller, action, scope)
+	if err == nil && !may {
+		err = refused
+	}
+	return err
 }
 
 // findOperation is the operation that an id names: what is in the id, or the row of a deletion.
@@ -143,22 +142,19 @@ func readOf(id string) string {
 // progress returns how far an operation is, by the state of its target.
 func (a *API) progress(ctx context.Context, o flexnode.Operation) (flexnode.Operation, error) {
 	state, reason, err := a.stateOf(ctx, o)
-	if err != nil {
+	if err != nil || state == api.Creating || state == api.Updating {
 		return o, err
 	}
 	switch state {
 	case api.Succeeded:
 		o.State = api.Succeeded
-	case api.Creating, api.Updating:
 	case "":
 		o.State, o.Code = api.Canceled, "ResourceNotFound"
 		o.Message = "The resource was deleted meanwhile."
 	default:
 		o.State, o.Code, o.Message = api.Failed, "ProvisioningFailed", reason
 	}
-	if o.State != inProgress {
-		o.Ended = a.Now().UTC()
-	}
+	o.Ended = a.Now().UTC()
 	return o, nil
 }
 
@@ -236,7 +232,6 @@ func (a *API) getOperationResult(r *request) (any, error) {
 		r.answer.Header().Set("Location", link.String())
 		r.answer.Header().Set("Retry-After", strconv.Itoa(operationAgain))
 		r.answer.WriteHeader(http.StatusAccepted)
-		return nil, nil
 	case o.State != api.Succeeded:
 		return nil, &arm.Error{Status: http.StatusConflict, Code: o.Code, Message: o.Message}
 	case o.Kind == regenerateKind:
@@ -251,12 +246,8 @@ func (a *API) getOperationResult(r *request) (any, error) {
 func (a *API) answerRegenerated(r *request, o flexnode.Operation) (any, error) {
 	if !r.caller.Trusted {
 		action := api.ResourceType + "/listConfigUrl/action"
-		may, err := a.Authorizer.Allowed(r.Context(), r.caller, action, o.Target)
-		if err != nil {
+		if err := a.allowed(r, action, o.Target, r.forbidden(o.Target)); err != nil {
 			return nil, err
-		}
-		if !may {
-			return nil, r.forbidden(o.Target)
 		}
 	} else if o.By != r.caller.ObjectID {
 		return nil, r.forbidden(o.Target)

@@ -82,7 +82,7 @@ func (r *request) nodeKey() string {
 // the name of an action.
 func (r *request) resourceID() string {
 	path := "/" + strings.Trim(r.originalPath(), "/")
-	if r.route.action {
+	if r.route.action != "" {
 		path = path[:strings.LastIndex(path, "/")]
 	}
 	return path
@@ -98,7 +98,7 @@ func (r *request) scope() string {
 			at++
 		}
 	}
-	if r.route.action {
+	if r.route.action != "" {
 		segments = segments[:len(segments)-1]
 	}
 	return "/" + strings.Join(segments, "/")

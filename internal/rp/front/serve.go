@@ -176,28 +176,22 @@ const (
 	refusalAgain = time.Second
 )
 
-func (a *API) stranger(key string) *rate.Limiter {
-	return a.strangers.of(key, func() *rate.Limiter {
-		return rate.NewLimiter(rate.Every(refusalAgain), refusals)
-	})
-}
+func (a *API) stranger(key string) *rate.Limiter { return a.strangers.of(key, refusalAgain, refusals) }
 
 // askRole is an error unless the caller has a role for what it asks.
 func (a *API) askRole(r *request) error {
 	if r.caller.isMachine() {
 		return notRegistered() // it has no roles
 	}
-	allowed, err := a.Authorizer.Allowed(r.Context(), r.caller, r.route.permission, r.scope())
-	if errors.Is(err, errUnknownSubscription) {
-		return cmp.Or(r.allowedIn(""), r.forbidden(r.scope()))
-	}
-	if err != nil {
+	refused := r.forbidden(r.scope())
+	err := a.allowed(r, r.route.permission, r.scope(), refused)
+	switch {
+	case errors.Is(err, errUnknownSubscription):
+		return cmp.Or(r.allowedIn(""), refused)
+	case err != nil && err != refused:
 		return fmt.Errorf("cannot tell whether the caller is authorized: %w", err)
 	}
-	if !allowed {
-		return r.forbidden(r.scope())
-	}
-	return nil
+	return err
 }
 
 func isForbidden(err error) bool {

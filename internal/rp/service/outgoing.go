@@ -92,10 +92,7 @@ func (o outgoing) authorizer(
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask Resource Manager for role assignments: %w", err)
 	}
-	asked, err := front.NewManagerRoles(factory, index, stored, time.Now)
-	if err != nil {
-		return nil, err
-	}
+	asked := front.NewManagerRoles(factory, index, stored, time.Now)
 	return either{s.RoleAssignments, asked}, nil
 }
 
