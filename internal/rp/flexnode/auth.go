@@ -23,8 +23,7 @@ func complete(d api.Desired) api.Desired {
 }
 
 // Validate checks what the agent's own rules cannot see: how the methods of authentication go
-// together, and durations, which it writes differently. All else is checked by Decide, which knows
-// the cluster.
+// together, and durations. Decide checks all else.
 func Validate(d api.Desired) Problems {
 	var problems Problems
 	d = complete(d)
@@ -56,8 +55,7 @@ func Validate(d api.Desired) Problems {
 	return problems
 }
 
-// arc checks what the agent's own rules do not know of an Arc machine. It is enrolled only where it
-// is kubelet's identity.
+// arc checks an Arc machine, which is enrolled only where it is kubelet's identity.
 func (p *Problems) arc(arc api.ArcAuth, useAzure bool) {
 	if arc.MachineResourceID != "" {
 		p.machine(arc.MachineResourceID)
@@ -113,8 +111,7 @@ func (p *Problems) identity(mi api.ManagedIdentityAuth, polls bool) {
 		"one: by it the node is known when it polls.")
 }
 
-// machine wants the id of an Arc machine. Its subscription may be another than the cluster's: the
-// agent registers the machine there.
+// machine wants the id of an Arc machine, in the cluster's or in another subscription.
 func (p *Problems) machine(id string) {
 	const at = "properties.azureAuth.arc.machineResourceId"
 	parsed, err := arm.Parse(id)
@@ -160,8 +157,7 @@ func (r Revision) JoinsByArc() bool {
 	return r.Desired.AzureAuth.Method == api.Arc && r.Desired.KubernetesAuth.UseAzureAuth
 }
 
-// Onboards reports whether the client secret of a revision enrols an Arc machine, which one that
-// speaks as that machine has no use for.
+// Onboards reports whether the client secret of a revision only enrols an Arc machine.
 func (r Revision) Onboards(nodeID string, is func(identity string) bool) bool {
 	return r.Desired.AzureAuth.Method == api.Arc && is(IdentityOf(nodeID, *r.Desired, ""))
 }

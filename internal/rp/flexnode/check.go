@@ -69,8 +69,7 @@ func CheckTags(tags map[string]string) Problems {
 }
 
 // checkNode has the agent's own rules check the configuration that a node with an own layer would
-// get, so that what is accepted here is accepted there. Problems are reported in terms of the
-// resource.
+// get. Problems are reported in terms of the resource.
 func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	if n.Chosen.Versions.Kubernetes == "" {
 		n.Chosen.Versions.Kubernetes = anyVersion
@@ -111,8 +110,7 @@ func anyGrants(n Node) Grants {
 	return g
 }
 
-// checkedConfig is the configuration of a node that is to be checked. What is not known of its
-// cluster yet is made up.
+// checkedConfig is the configuration to check; what is not known of the cluster is made up.
 func checkedConfig(n Node, own object, parent Parent, g Grants) object {
 	facts := parent.FactsLayer
 	made := placeholderFacts()
@@ -180,8 +178,7 @@ func CheckDefaults(defaults map[string]any) []string {
 	return problems
 }
 
-// secretsIn lists the secrets in the operator's defaults. They are not sealed, and every caller who
-// may read a node is shown them.
+// secretsIn lists the secrets in the operator's defaults, which every caller would be shown.
 func secretsIn(defaults map[string]any) (problems []string) {
 	var c config.Config
 	_ = json.Unmarshal(encode(defaults), &c) // the agent's own rules name what cannot be read
@@ -194,8 +191,7 @@ func secretsIn(defaults map[string]any) (problems []string) {
 
 const guid = `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`
 
-// matches makes a check of a regular expression that must match the whole value. The expression is
-// compiled once, when it is first used.
+// matches makes a check of a whole value; the expression is compiled when it is first used.
 func matches(pattern string) func(string) bool {
 	whole := sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`\A(?:` + pattern + `)\z`)
@@ -212,14 +208,12 @@ var (
 	isConditionType = matches(`[A-Za-z]([A-Za-z0-9]{0,62})?`)
 )
 
-// placeholderCA stands for the CA of a cluster that has not been reached yet, when a configuration
-// is checked. Its key was thrown away.
+// placeholderCA stands for the CA of a cluster that was not reached. Its key was thrown away.
 //
 //go:embed placeholder.pem
 var placeholderCA []byte
 
-// placeholderFacts returns the facts that a configuration is checked with while those of its
-// cluster are not known: anything valid.
+// placeholderFacts stand for those of a cluster that was not reached: anything valid.
 var placeholderFacts = sync.OnceValue(func() Facts {
 	return Facts{
 		ServerURL:  "https://unknown.invalid",

@@ -19,9 +19,8 @@ type Grants struct {
 	Token        string // bootstrap token, id.secret
 }
 
-// Config is the agent's configuration of a revision: its own layer over the facts over the
-// defaults, and the secrets that are given. It shares objects with the layers: who has
-// it may read it, and not change it.
+// Config is the agent's configuration of a revision: its own layer over facts over defaults, and
+// the given secrets. It shares objects with the layers: it must not be changed.
 func Config(r Revision, defaults, facts *Layer, g Grants) (map[string]any, error) {
 	own, err := readObject(r.Own)
 	if err != nil {
@@ -79,8 +78,7 @@ func readObject(text []byte) (object, error) {
 	return o, nil
 }
 
-// overlay puts one object over another; objects in both are put over each other, everything else is
-// replaced.
+// overlay puts one object over another; where both have an object, those too.
 func overlay(path string, under, over object) object {
 	result := maps.Clone(under)
 	if result == nil {

@@ -112,8 +112,7 @@ func FactsOf(layer []byte) (Facts, error) {
 	}, nil
 }
 
-// OwnLayer returns a node's own settings, as canonical JSON, without secrets; without the defaults
-// that depend on it (wholeOwnLayer).
+// OwnLayer returns a node's own settings as canonical JSON, without secrets and defaults.
 func OwnLayer(n Node) json.RawMessage { return encode(ownLayer(n, "")) }
 
 // ownLayer is the own layer of a node whose pods reach a network with their own addresses, as
@@ -202,8 +201,7 @@ func ownArc(n Node, section object) {
 	}
 }
 
-// ownAgent is about the agent itself, whose settings have the names that the resource's have.
-// Durations were checked (Problems.durations).
+// ownAgent is about the agent, whose settings have the resource's names. Durations were checked.
 func ownAgent(n Node) object {
 	policy, monitoring := n.Desired.UpgradePolicy, n.Desired.Monitoring
 	section := without(object{
@@ -247,8 +245,7 @@ func chosenIn(own json.RawMessage) (Chosen, error) {
 	}}, nil
 }
 
-// saidByFacts returns the settings that follow from a cluster's facts. They are not in a node's own
-// layer, where they would not follow new facts.
+// saidByFacts returns the settings that follow from facts, and are in no own layer.
 func saidByFacts() [][]string {
 	return [][]string{
 		{"azure", "subscriptionId"}, {"azure", "servicePrincipal", "tenantId"},

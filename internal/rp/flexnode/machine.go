@@ -8,8 +8,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// SecondMachine is a machine that wanted to be a node that another machine is. One with the key of
-// the node is a copy of its machine.
+// SecondMachine wanted to be a node of another machine, or is a copy of it with the same key.
 type SecondMachine struct {
 	Key string    `json:"key"` // its thumbprint
 	At  time.Time `json:"at"`
@@ -27,10 +26,9 @@ const (
 	Second
 )
 
-// Register returns what a node is after a machine asks, in a boot of it, to register its key, by an
-// enrolment secret with an id, or, with "", by the node's identity in Azure. A secret registers one
-// key. It replaces the key of the machine before: the owner has asked for it since that machine has
-// registered.
+// Register returns the node after a machine asks to register its key, by the id of an enrolment
+// secret or, with "", by the node's identity in Azure. A secret registers one key, in place of the
+// one before.
 func (n Node) Register(key, boot, enrolment string, at time.Time) (Node, Registration) {
 	enrols := enrolment != "" && enrolment == n.Enrolment
 	switch {
@@ -52,8 +50,7 @@ func (n Node) Register(key, boot, enrolment string, at time.Time) (Node, Registr
 	return n, Registered
 }
 
-// Proved returns what a node is after its kubelet has proved which machine it is, since the store does
-// not know its key.
+// Proved returns the node after its kubelet has proved which machine it is.
 func (n Node) Proved(key, boot string, at time.Time) Node {
 	n.Boots = n.enrolled(key, boot, at)
 	n.MachineKey, n.Enrolment, n.Second = key, "", nil
@@ -62,17 +59,14 @@ func (n Node) Proved(key, boot string, at time.Time) Node {
 
 // secondMachine tells of another machine that wanted to be the node.
 func secondMachine(s SecondMachine, own string) api.Condition {
-	c := condition(SecondMachineSeen, "True", "AnotherKey", fmt.Sprintf("Another machine has asked to "+
-		"be this node, with the key %s, and was refused. If it is to be the node, POST "+
-		"regenerateToken and give it the new URL.", s.Key))
+	const so = "If it is to be the node, POST regenerateToken and give it the new URL."
 	if s.Key == own {
-		c.Reason = "SameKey"
-		c.Message = "Two machines have the key of this node: its disk was copied, or a snapshot of its " +
-			"memory was restored. The newer one is refused until the older is silent for a day. If it " +
-			"is to be the node, POST regenerateToken and give it the new URL."
+		return since(s.At, is("True", "SameKey", "Two machines have the key of this node: its disk was "+
+			"copied, or a snapshot of its memory was restored. The newer one is refused until the older "+
+			"is silent for a day. "+so))
 	}
-	c.LastTransitionTime = s.At
-	return c
+	return since(s.At, is("True", "AnotherKey", fmt.Sprintf("Another machine has asked to be this "+
+		"node, with the key %s, and was refused. %s", s.Key, so)))
 }
 
 // Boots are the boots of the machines that have the key of a node, by the ids in their tokens. A
@@ -170,8 +164,8 @@ func before(id string, others []string) []string {
 	return append([]string{id}, others[:min(len(others), keptBoots-1)]...)
 }
 
-// enrolled returns the boots of a node whose machine has registered a key by a secret. If it had the
-// key already, so may others: they are refused.
+// enrolled returns the boots after a key was registered by a secret; others with that key are
+// refused.
 func (n Node) enrolled(key, boot string, at time.Time) Boots {
 	b := Boots{Current: boot, Since: at.UTC().Truncate(time.Second)}
 	if key != n.MachineKey {

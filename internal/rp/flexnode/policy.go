@@ -15,11 +15,9 @@ type Policy struct {
 	// MaxUnavailable is the number of nodes that may be under a change at once, MaxUnknown the number
 	// that may not answer after a change before it is held. Both are at least one.
 	MaxUnavailable, MaxUnknown Share
-	// Canaries must be good before other nodes are admitted. A change is held when more than
-	// MaxFailed nodes have failed it.
+	// Canaries must be good before others are admitted; more than MaxFailed failures hold a change.
 	Canaries, MaxFailed int
-	// Soak is the time that a node must stay Ready after a change to be good, Deadline the time within
-	// which it must become Ready.
+	// A node must become Ready within Deadline, and stay it for Soak to be good.
 	Soak, Deadline time.Duration
 	// Paused admits no change at all.
 	Paused bool
@@ -109,8 +107,7 @@ var aDuration = sync.OnceValue(func() *regexp.Regexp {
 		`\AP(?:([0-9]{1,5})D)?(?:T(?:([0-9]{1,5})H)?(?:([0-9]{1,5})M)?(?:([0-9]{1,7})S)?)?\z`)
 })
 
-// parseDuration reads a duration of ISO 8601, as far as it says the same everywhere: days of 24
-// hours, hours, minutes, seconds.
+// parseDuration reads a duration of ISO 8601: days of 24 hours, hours, minutes, seconds.
 func parseDuration(s string) (time.Duration, bool) {
 	if s == "" {
 		return 0, false

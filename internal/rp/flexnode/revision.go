@@ -28,8 +28,7 @@ type Revision struct {
 	// SecretVersion tells which client secret goes with it; 0 is none.
 	SecretVersion int64     `json:"secretVersion,omitempty"`
 	Created       time.Time `json:"created"`
-	// By is the identity that has caused it, Why is "put", WhyFacts or "rollback". Repeats is the
-	// version that a rollback repeats.
+	// By has caused it, Why is "put", WhyFacts or "rollback", Repeats the version rolled back to.
 	By       string `json:"by,omitempty"`
 	Why      string `json:"why"`
 	Repeats  int64  `json:"repeats,omitempty"`
@@ -116,9 +115,8 @@ func readVersion(at, text string, problems *Problems) int64 {
 	return version
 }
 
-// Diff returns what differs between two configurations, ordered by path, and what an agent does to
-// the pods of the node for it. Paths are as those of the agent's messages: node.maxPods,
-// node.labels["a.b/c"]. A list is one value.
+// Diff returns what differs between two configurations, ordered by path (node.labels["a.b/c"]), and
+// what an agent does to pods for it. A list is one value.
 func Diff(from, to map[string]any) api.Diff {
 	diff := api.Diff{Disruption: config.DisruptsNothing, Changes: []api.Change{}}
 	for _, d := range config.Differences(from, to) {

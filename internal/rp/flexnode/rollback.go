@@ -20,9 +20,8 @@ type Rollback struct {
 	Joins      bool // as that of a Put
 }
 
-// RollBack returns a node after a rollback: what its owner wants, what was chosen and the defaults
-// are those of the revision; the cluster's facts are the present ones. It is a new revision, since
-// versions do not go back. One that is wanted and offered already, and has not failed, changes
+// RollBack returns a node as it was with a revision, but for the cluster's facts: a new revision,
+// since versions do not go back. One that is wanted and offered, and has not failed, changes
 // nothing. The error is an *arm.Error or Problems.
 func RollBack(ask Rollback, old Node) (Decision, error) {
 	to := ask.To

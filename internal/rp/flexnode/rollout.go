@@ -18,8 +18,7 @@ const (
 	defaultAllowance   = 24 * time.Hour
 )
 
-// Allow lets more nodes fail changes, or not answer after them, until a time. The error is an *arm.Error or
-// Problems.
+// Allow lets more nodes fail changes until a time. The error is an *arm.Error or Problems.
 func (r Rollout) Allow(ask api.AllowVersions, by string, now time.Time) (Rollout, error) {
 	var problems Problems
 	failures, lasts := max(1, ask.Failures), defaultAllowance
@@ -77,15 +76,14 @@ func (r Rollout) Shown() []api.RolloutChange {
 	return shown
 }
 
-// Attempt is the last change that a node was admitted to. While it has no Outcome and no Ready, the
-// node holds a slot.
+// Attempt is the last change that a node was admitted to. It holds a slot until Ready or an
+// Outcome.
 type Attempt struct {
 	// Change is its id; "" for a node that was sent back before it was Ready.
 	Change   string `json:"change,omitempty"`
 	Revision int64  `json:"revision"`
-	// Since is when the slot was given, At when it was given for this change, Until the time by which
-	// an agent that has begun is done (Begin), Ready when the node was first Ready with the change,
-	// Ended when its Outcome was known.
+	// The slot was given at Since, for this change at At; an agent that has begun is done by Until
+	// (Begin); the node was first Ready at Ready; the Outcome was known at Ended.
 	Since   time.Time `json:"since"`
 	At      time.Time `json:"at"`
 	Until   time.Time `json:"until,omitzero"`
@@ -116,8 +114,7 @@ const leftOutAfter = 3
 // Candidate is a node as Admit sees it.
 type Candidate struct {
 	Key, UID string
-	// Speaker is the identity in Azure that reports for the node, which it may share with others; ""
-	// for a machine with a key.
+	// Speaker is the identity in Azure that reports for the node; "" for a machine with a key.
 	Speaker string
 	// Desired is the revision that its owner wants, Assigned the one that its agent is offered,
 	// Applied the one that it reports to run, Failed the one that it reports to have failed; 0 for
@@ -128,21 +125,17 @@ type Candidate struct {
 	// Restored tells that it runs a revision that the store does not know (Node.Lost).
 	Restored bool
 	// Follows tells that its agent follows the resource, Heard that it was heard of lately, Open
-	// that its maintenance window is and it is not paused, Insisted that a person wants this revision
-	// on this node, Kept that Applied can be offered again, ByHand that a person has rolled it back
-	// on the machine.
+	// that it is in its window and not paused, Insisted that a person wants this revision, Kept
+	// that Applied can be offered again, ByHand that a person has rolled it back on the machine.
 	Follows, Heard, Open, Insisted, Kept, ByHand bool
-	// Same tells that the revision that it is offered and does not run yet differs from Desired in
-	// nothing that disturbs.
+	// Same tells that Assigned does not run yet, and differs from Desired in nothing that disturbs.
 	Same bool
-	// Ready is the status of the Ready condition of its Node; "" if it has none. False is one that
-	// has lasted for a while.
+	// Ready is the status of the Node's Ready condition, "" for none; False only after a while.
 	Ready   string
 	Attempt *Attempt
 	// Asks tells that its agent asks to begin with Desired, so that it is at no change.
 	Asks bool
-	// FailedChanges are ids of the last changes that it has failed, none of which was followed by a
-	// good one.
+	// FailedChanges are the last changes that it has failed, since the last good one.
 	FailedChanges []string
 }
 

@@ -43,8 +43,7 @@ type API struct {
 	Gate     *fair.Gate
 	// Quotas holds the quotas of subscriptions.
 	Quotas fair.Quotas
-	// Kubelets prove machines whose keys a restored store does not know; nil where no cluster is
-	// reached.
+	// Kubelets prove machines whose keys a restored store does not know; nil without clusters.
 	Kubelets Kubelets
 	// Kubeconfigs tells which kubeconfig each cluster may name.
 	Kubeconfigs Kubeconfigs
@@ -54,8 +53,8 @@ type API struct {
 	Installation string
 	// PublicURL is the address of this API for callers, such as https://provider.example:8447.
 	PublicURL string
-	// Endpoints are the URLs at which agents may poll this API themselves, without a slash at the end;
-	// the first is the default.
+	// Endpoints are the URLs at which agents may poll, without a slash at the end; the default
+	// first.
 	Endpoints []string
 	// Audience is that of tokens for this API's own listener.
 	Audience string
@@ -93,8 +92,7 @@ type Liveness interface {
 // done by then is reported with provisioningState and an asynchronous operation.
 const CallerTimeout = 8 * time.Second
 
-// Direct returns the API for callers who come themselves, with tokens, and for machines, with their
-// keys.
+// Direct returns the API for callers with tokens, and for machines with their keys.
 func (a *API) Direct(who Authenticator) http.Handler {
 	return a.listener(newMachines(who, a.Endpoints, a.Keys, a.Now), false)
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Kubeconfigs tells which kubeconfigs clusters may name: the operator has bound each to one
-// cluster.
+// Kubeconfigs tells which kubeconfig the operator has bound to which cluster.
 type Kubeconfigs interface {
 	// Check is an error unless the cluster with an id may name a kubeconfig.
 	Check(clusterID, kubeconfig string) error
@@ -117,9 +116,8 @@ func (a *API) ownEndpoint(v *store.View, r *request, c flexnode.Cluster) error {
 			"have the operator of the provider correct the kubeconfig.")
 }
 
-// wanted returns a registration with its owner's present settings. Nodes receive its id and
-// location, so that these remain as they were written first: another way to write them is no
-// change.
+// wanted returns a registration with its owner's present settings. Another way to write its id and
+// location is no change: nodes receive them.
 func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
 	said := c.Properties
 	c.ID = cmp.Or(c.ID, id)
@@ -133,8 +131,7 @@ func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Clu
 	return c
 }
 
-// region is the name of an Azure region in the form that Azure uses, without regard to case and
-// blanks.
+// region is the name of an Azure region as Azure writes it, without capitals and blanks.
 func region(location string) string {
 	return strings.ToLower(strings.ReplaceAll(location, " ", ""))
 }

@@ -19,10 +19,9 @@ const (
 	wipeNodes    = "wipe"    // their agents receive the order to give them back
 )
 
-// deleteCluster deletes the registration of a cluster, asynchronously: its reconciler removes what
-// belongs to it. One that has nodes is refused, unless the caller says what becomes of their
-// machines, and confirms the number of those that are given back; dryRun=true tells the counts and
-// changes nothing.
+// deleteCluster deletes a registration, asynchronously, by its reconciler. With nodes it is
+// refused, unless the caller says what becomes of the machines, and confirms how many are given
+// back; dryRun=true only counts.
 func (a *API) deleteCluster(r *request) (any, error) {
 	nodes := r.query.Get("nodes")
 	if nodes != "" && nodes != releaseNodes && nodes != wipeNodes {

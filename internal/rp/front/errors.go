@@ -27,8 +27,7 @@ func (r *refusal) Error() string { return r.answer.Error() }
 // Unwrap gives the answer.
 func (r *refusal) Unwrap() error { return r.answer }
 
-// fail writes an error in ARM's form. What is not for the caller goes to the log, and the caller
-// gets the id to ask about.
+// fail writes an error in ARM's form. What is not for the caller goes to the log.
 func (a *API) fail(w *response, r *request, err error) {
 	if w.wrote {
 		return

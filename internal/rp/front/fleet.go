@@ -90,8 +90,8 @@ const (
 	maxUnpacked = 2_000
 )
 
-// chosen are up to size nodes of a cluster that a filter chooses, after a key, and the key to go on
-// after, "" at the end.
+// chosen are up to size nodes after a key that a filter chooses, and the key to go on after, "" at
+// the end.
 func (a *API) chosen(
 	r *request, after string, size int, f flexnode.Filter,
 ) (rows []store.Row[flexnode.Node], next string, err error) {
@@ -126,8 +126,7 @@ func (a *API) chosen(
 	return rows, next, err
 }
 
-// listNodes answers the nodes of a cluster that the caller's filter chooses, a page at a time, in
-// the order of their names.
+// listNodes answers the nodes that the caller's filter chooses, by name, a page at a time.
 func (a *API) listNodes(r *request) (any, error) {
 	key := r.clusterKey()
 	if err := a.hasCluster(r, noParent); err != nil {

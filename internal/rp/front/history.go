@@ -47,8 +47,8 @@ func (k kept) offered(desired bool) (*flexnode.Revision, error) {
 	return k.history.Find(version)
 }
 
-// revisionIn is a revision of a history; nil if it is not kept, and if it cannot be read, which
-// fails the change.
+// revisionIn is a revision of a history; nil if it is not kept. One that cannot be read fails the
+// change.
 func revisionIn(v *store.View, h flexnode.History, version int64) *flexnode.Revision {
 	revision, err := h.Find(version)
 	if err != nil {
@@ -127,8 +127,7 @@ func notKept(n flexnode.Node, version int64) error {
 		"not kept any more: listHistory tells those that are.", version)
 }
 
-// rollBack has a node be again as a revision of it was. What a machine could have joined with is
-// revoked, as by every change.
+// rollBack has a node be as with a revision. As by every change, its credentials are revoked.
 func (a *API) rollBack(r *request, ask api.RollbackRequest) (any, error) {
 	to, problems := flexnode.ReadRollback(ask)
 	if len(problems) > 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// leave has the Node of a machine that leaves its cluster be deleted. The machine of a node that was
-// deleted may not write any more from then on.
+// leave has the Node of a machine that leaves be deleted. If its node is deleted, it may not write
+// any more.
 func (a *API) leave(r *request, ask api.Leave) (any, error) {
 	switch {
 	case ask.PublicKey != nil:
@@ -40,8 +40,8 @@ func (a *API) leave(r *request, ask api.Leave) (any, error) {
 	return nil, err
 }
 
-// leaves writes that the machine of a node leaves, and returns the uid of the node. A Node that is
-// another machine's by now is not deleted.
+// leaves writes that a machine leaves, and returns its node's uid. Another machine's Node is not
+// deleted.
 func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 	key := r.nodeKey()
 	row, node := a.Store.Certificates.Row(v, key).Value, a.Store.Nodes.Row(v, key)
@@ -82,8 +82,8 @@ func (a *API) buried(v *store.View, r *request) (flexnode.Tombstone, error) {
 	return stone, err
 }
 
-// arcSecret gives the machine of a deleted node, which has proved its key, the secret that has
-// enrolled it with Azure Arc.
+// arcSecret gives the machine of a deleted node, by its key, the secret that enrolled it with Azure
+// Arc.
 func (a *API) arcSecret(r *request, public []byte) (any, error) {
 	var row store.Row[store.ArcLeft]
 	var stone flexnode.Tombstone

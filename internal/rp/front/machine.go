@@ -23,8 +23,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// machines authenticates machines by the tokens that they sign with their keys, and everybody else
-// as another Authenticator does.
+// machines authenticates machines by tokens signed with their keys, and others by an Authenticator.
 type machines struct {
 	others   Authenticator
 	verifier verifier.Verifier
@@ -32,8 +31,7 @@ type machines struct {
 	known    *lru.Cache[tokenHash, machineSession]
 }
 
-// machineSession is a token of a machine that has been verified. There is one for each agent that
-// polls, so it is small.
+// machineSession is a verified token of a machine; small, since each agent has one.
 type machineSession struct {
 	uid          uuid.UUID
 	key          [sha256.Size]byte // the thumbprint
@@ -110,8 +108,7 @@ func (m *machines) verify(text string) (machineToken, error) {
 	}, token.Signed}, nil
 }
 
-// badToken is the answer to a token that does not prove anything. It says why only where
-// an agent may be mistaken.
+// badToken is the answer to a token that proves nothing, with a reason where an agent may err.
 func badToken(why string) error {
 	return arm.Errorf(401, "InvalidMachineToken", "%s",
 		strings.TrimSpace("The machine's token is invalid. "+why))
@@ -128,8 +125,7 @@ func (s machineSession) caller() Caller {
 	}
 }
 
-// nonces are given to machines whose clocks are wrong. A nonce is a time of the provider and its
-// MAC, so that every replica knows those of all.
+// nonces are for machines with wrong clocks: a time of the provider and its MAC, for all replicas.
 type nonces struct {
 	ring seal.Ring
 	now  func() time.Time
@@ -162,8 +158,7 @@ func (n nonces) make() string {
 	return base64.RawURLEncoding.EncodeToString(append(at, nonceSum(keys[0], at)...))
 }
 
-// until returns until when a nonce holds; ok is false for one that does not. Another replica's clock
-// may be ahead.
+// until returns until when a nonce holds, if it does. Another replica's clock may be ahead.
 func (n nonces) until(nonce string) (until time.Time, ok bool) {
 	text, err := base64.RawURLEncoding.DecodeString(nonce)
 	if err != nil || len(text) != nonceTime+nonceMAC {
@@ -208,8 +203,7 @@ func (a *API) authorizeMachine(r *request) error {
 	return notRegistered()
 }
 
-// checkBoot is an error for another machine than the node's with the same key. It writes once for
-// each boot.
+// checkBoot is an error for another machine with the node's key. It writes once for each boot.
 func (a *API) checkBoot(r *request) error {
 	if r.known != nil && r.known.Boot == r.caller.Boot.ID {
 		return nil

@@ -20,8 +20,7 @@ import (
 )
 
 const (
-	// remembered is the lifetime of an answer of Resource Manager: a role that is taken away works
-	// on for so long.
+	// remembered is the lifetime of an answer: a role that is taken away works on for so long.
 	remembered = time.Minute
 	// outlasting is the lifetime of an answer while Resource Manager does not give another one.
 	outlasting = 10 * time.Minute
@@ -31,18 +30,16 @@ const (
 	// longest the max pause for all requests after it has said when to ask again.
 	pausing = 5 * time.Second
 	longest = 5 * time.Minute
-	// principals limits the answers that are remembered, roles the role definitions, failures the
-	// subscriptions that were not answered for.
+	// principals limits remembered answers, roles definitions, failures subscriptions without one.
 	principals = 10_000
 	roles      = 1_000
 	failures   = 1_000
 )
 
-// ManagerRoles is an Authorizer that asks Resource Manager for the caller's role assignments: all
-// of a subscription at once, so that it is asked once for each caller and subscription, whatever
-// the caller asks for. The provider's own identity must be allowed to read them
-// (Microsoft.Authorization/*/read). About a subscription that is not registered it is asked only
-// who may register it.
+// ManagerRoles is an Authorizer that asks Resource Manager for a caller's role assignments, once
+// for all of a subscription. The provider's identity must be allowed to read them
+// (Microsoft.Authorization/*/read). About an unregistered subscription it asks only who may
+// register it.
 type ManagerRoles struct {
 	factory *armauthorization.ClientFactory
 	index   *store.Index
@@ -65,8 +62,7 @@ type failure struct {
 	why   error
 }
 
-// NewManagerRoles makes an authorizer that has asked nothing yet. Subscriptions are known by the
-// index and the store.
+// NewManagerRoles makes an authorizer. Index and store know the subscriptions.
 func NewManagerRoles(
 	factory *armauthorization.ClientFactory, index *store.Index, stored *store.Store,
 	now func() time.Time,
@@ -95,8 +91,7 @@ func (m *ManagerRoles) Allowed(ctx context.Context, c Caller, action, scope stri
 	return known.allows(action, scope), nil
 }
 
-// answer returns the rights of a principal in a subscription: a minute old at most, and older only
-// while Resource Manager cannot be asked.
+// answer returns a principal's rights: a minute old, older while Resource Manager cannot be asked.
 func (m *ManagerRoles) answer(ctx context.Context, principal, subscription string) (answer, error) {
 	key := arm.Fold(principal) + " " + subscription
 	known, ok := m.known.Get(key)

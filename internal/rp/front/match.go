@@ -15,8 +15,7 @@ import (
 
 func split(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
 
-// match finds the operation of a request. Segments are compared as ARM compares them: without regard to
-// the case of ASCII letters.
+// match finds the operation of a request. As in ARM the case of ASCII letters does not count.
 func (l *listener) match(r *request) error {
 	segments := segmentsOf(r.URL)
 	if slices.ContainsFunc(segments, isNoName) {
@@ -76,8 +75,7 @@ func fits(pattern, segments []string) bool {
 // names are the variable segments of a path. There are few, so they are looked for one by one.
 type names []struct{ name, value string }
 
-// of returns the segment with a name in the route, "" if the route has no such name: a segment is
-// never empty.
+// of returns the segment with a name in the route, which is never empty; "" for none.
 func (n names) of(name string) string {
 	for i := range n {
 		if n[i].name == name {
@@ -140,8 +138,7 @@ var nameRules = []nameRule{
 	{"operation", isOperation, "InvalidOperationId", "The operation id '%s' is malformed or invalid."},
 }
 
-// checkNames checks the variable segments of the path. It is on the way of every poll, so it uses
-// no regular expressions.
+// checkNames checks the variable segments, without regular expressions: each poll comes here.
 func (a *API) checkNames(r *request) error {
 	for _, rule := range nameRules {
 		if value := r.names.of(rule.name); value != "" && !rule.good(value) {

@@ -95,8 +95,7 @@ func (a *API) observe(r *request, w *response, took time.Duration) {
 	}
 }
 
-// How much of a path and of a method the audit log takes, in bytes: the id of a node has at most
-// 400.
+// What the audit log takes of a path and a method, in bytes: a node's id has at most 400.
 const (
 	auditedPath   = 512
 	auditedMethod = 16

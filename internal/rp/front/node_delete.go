@@ -77,9 +77,8 @@ func isRevoked(row store.Row[store.Credential]) bool {
 	return !row.Exists() || row.Value.TokenID == ""
 }
 
-// revokeNode revokes the certificates of a node, from a time on; uid is that of one that is being
-// deleted (flexnode.Certificates.Revoke). A node that no machine has joined as has none, and one
-// whose kubelet shows tokens need not have one.
+// revokeNode revokes the certificates of a node from a time on; uid is that of a deleted one
+// (flexnode.Certificates.Revoke). Without a machine, and with tokens, there may be none.
 func (a *API) revokeNode(
 	v *store.View, key string, n flexnode.Node, uid string, from time.Time,
 ) (flexnode.Certificates, error) {

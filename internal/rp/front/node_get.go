@@ -55,10 +55,8 @@ type found struct {
 	same     string
 }
 
-// awaitNode finds a node, again with each change of it until it is another than the caller knows,
-// if the request waits for that, or until its agent may begin with what it has or is asked for a
-// diagnosis. Whether the caller may have it is asked again each time: he may have been the node no
-// longer since the change.
+// awaitNode finds a node: if the request waits, until it is another than the caller knows, its
+// agent may begin, or is asked for a diagnosis. Each time the caller must be allowed to have it.
 func (a *API) awaitNode(r *request, wait *wait) (found, error) {
 	for woken := false; ; woken = true {
 		f, err := a.findNode(r)
@@ -77,16 +75,14 @@ func (a *API) awaitNode(r *request, wait *wait) (found, error) {
 	}
 }
 
-// wakes reports whether the agent of a request's node may begin with what it has asked for, or is
-// asked for a diagnosis.
+// wakes reports whether the node's agent may begin, or is asked for a diagnosis.
 func (a *API) wakes(r *request) bool {
 	row, err := a.Index.Node(r.nodeKey())
 	return err == nil && (row.Value.Released() || row.Value.Diagnose != nil)
 }
 
-// authorizeAgain is authorize for who has waited. One who was let in as the node that he asks for
-// is looked for in the store before anybody is asked for his roles: all nodes of a cluster may be
-// deleted at once.
+// authorizeAgain is authorize after a wait. Who was the node is looked for in the store before
+// anybody is asked for his roles: all nodes of a cluster may be deleted at once.
 func (a *API) authorizeAgain(r *request) error {
 	if !r.own {
 		return a.authorize(r)
@@ -175,8 +171,7 @@ func (a *API) show(
 	return flexnode.Shown(n, revision, config, status), err
 }
 
-// status returns what is known of a node from its agent and its cluster. joining is nil where it is
-// not read.
+// status returns what agent and cluster say of a node. joining is nil where it is not read.
 func (a *API) status(
 	key string, n flexnode.Node, joining *flexnode.JoinCredential, reachable bool,
 ) (*api.Status, error) {
@@ -279,8 +274,7 @@ func (a *API) heard(r *request, poll store.Poll) {
 	a.heardOf.Add(key, a.Now())
 }
 
-// notePrincipal writes down the object id of an identity that has polled as a node that is to join,
-// by which its cluster knows it.
+// notePrincipal writes down the object id of an identity that polls before it joins.
 func (a *API) notePrincipal(r *request) {
 	key := r.nodeKey()
 	noted := func(n flexnode.Node) bool {
@@ -308,8 +302,7 @@ func (c Caller) isPresent(poll store.Poll, uid string) bool {
 	return c.isMachine() || c.is(poll.Identity) || poll.Former == "" && c.isMachineBehindManager(poll, uid)
 }
 
-// heardAgain is the time between reports that a node was heard of, as long as something waits for
-// them.
+// heardAgain is the time between notes that a node was heard of, while something waits for them.
 const heardAgain = 10 * time.Second
 
 // isNodeBehindManager reports whether a caller that Resource Manager has authorized is the node.
@@ -318,17 +311,15 @@ func (c Caller) isNodeBehindManager(poll store.Poll, uid string) bool {
 		c.isMachineBehindManager(poll, uid)
 }
 
-// isMachineBehindManager reports whether a caller names the uid of a node that is an Arc machine,
-// or was. Resource Manager does not tell the id of a machine; the uid does for when the node was
-// heard of.
+// isMachineBehindManager reports whether a caller names the uid of a present or former Arc machine,
+// of which Resource Manager tells no id.
 func (c Caller) isMachineBehindManager(poll store.Poll, uid string) bool {
 	isMachine := func(identity string) bool { return strings.HasPrefix(identity, "mirid:") }
 	return c.Trusted && uid != "" && uid == poll.UID &&
 		(isMachine(poll.Identity) || slices.ContainsFunc(poll.Former.All(), isMachine))
 }
 
-// TombstoneInfo is the type of the additional info by which a 404 tells that the node has been
-// deleted by its owner.
+// TombstoneInfo is the type of a 404's additional info for a node that its owner has deleted.
 const TombstoneInfo = "FlexNodeConfigTombstone"
 
 // tombstone is that of the node that the caller says it is of, or of the last that was deleted.
@@ -340,9 +331,8 @@ func (a *API) tombstone(r *request) (flexnode.Tombstone, bool, error) {
 	return row.Value.Of(r.uid)
 }
 
-// notFound is the answer for a node that is not there. If its owner has deleted it, the answer
-// carries its tombstone: by that, and by nothing else, an agent knows that its machine is to be
-// given back.
+// notFound is the answer for a node that is not there. Only by the tombstone in it an agent knows
+// that its machine is to be given back.
 func (a *API) notFound(r *request) error {
 	stone, ok, err := a.tombstone(r)
 	if err != nil {

@@ -34,9 +34,8 @@ type put struct {
 	offered, repeats *flexnode.Revision
 }
 
-// putNode creates or replaces a node. An equal PUT changes nothing. One that changes something
-// revokes what a machine could have joined with; new credentials are made if the caller asks for a
-// URL.
+// putNode creates or replaces a node. A change revokes what a machine could have joined with; new
+// credentials are made if the caller asks for a URL.
 func (a *API) putNode(r *request) (any, error) {
 	desired, secret, err := flexnode.ReadPut(r.body, r.resourceID())
 	if err != nil {
@@ -60,8 +59,7 @@ func (a *API) putNode(r *request) (any, error) {
 	return p.answer(nil)
 }
 
-// checkEndpoint refuses a URL that is not this provider's: who may write a node does not choose to whom
-// its machine speaks.
+// checkEndpoint refuses another provider's URL: who writes a node does not choose whom it obeys.
 func (a *API) checkEndpoint(endpoint string) error {
 	if endpoint == "" || endpoint == api.ResourceManager ||
 		slices.Contains(a.Endpoints, strings.TrimRight(endpoint, "/")) {
@@ -139,8 +137,7 @@ func (p *put) decide(v *store.View, of outcome) error {
 	return p.write(v, history, d)
 }
 
-// openNode reads the node of a request, and its cluster, as openCluster does; an error unless the
-// node may be changed, or, by a PUT, made.
+// openNode reads the node of a request, and its cluster, if it may be changed, or, by a PUT, made.
 func (a *API) openNode(
 	v *store.View, r *request,
 ) (c flexnode.Cluster, node store.Row[flexnode.Node], err error) {
@@ -157,8 +154,7 @@ func (a *API) openNode(
 	return c, node, r.preconditions(etag)
 }
 
-// openCluster reads the cluster of a request within a view; an error unless nodes may be changed in
-// it. It is shared and must not be changed.
+// openCluster reads the cluster of a request, to be shared, if nodes may be changed in it.
 func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	row := a.cluster(v, r.clusterKey())
 	subscription := a.Store.Subscriptions.Row(v, r.subscriptionKey()) // the index may be behind
@@ -174,8 +170,7 @@ func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	return row.Value, nil
 }
 
-// cluster reads a cluster within a view: as the index has it, if that is what is stored. It is
-// large, and the same for all nodes.
+// cluster reads a cluster within a view: large, so the index's if that is what is stored.
 func (a *API) cluster(v *store.View, key string) store.Row[flexnode.Cluster] {
 	if known, err := a.Index.Cluster(key); err == nil {
 		if same, _ := a.Store.Clusters.IsAt(v, key, known.Revision); same {
@@ -252,8 +247,8 @@ func (p *put) joins(v *store.View, old *flexnode.Node) bool {
 	return flexnode.Joins(old, p.applied, heard, p.ask.URL)
 }
 
-// free is an error if another machine still has a certificate of the node's name, with which it could
-// read what the pods of the new node read.
+// free is an error if another machine has a certificate of the node's name: it could read what the
+// node's pods do.
 func (p *put) free(v *store.View) error {
 	row := p.api.Store.Certificates.Row(v, p.r.nodeKey()).Value
 	until := row.HeldUntil(p.api.Now())
@@ -349,8 +344,7 @@ func (p *put) answerURL() (any, error) {
 	return p.answer(url)
 }
 
-// answer answers with the node. A caller that has to wait for its cluster gets the address of the
-// operation.
+// answer answers with the node, and with an operation if the caller has to wait for its cluster.
 func (p *put) answer(url *api.ConfigURL) (any, error) {
 	shown, err := p.api.show(p.r, p.node, p.revision)
 	if err != nil {

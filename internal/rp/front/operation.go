@@ -73,8 +73,7 @@ func (a *API) pointTo(r *request, key string, location bool) {
 	h.Set("Retry-After", strconv.Itoa(operationAgain))
 }
 
-// operationAgain is the pause in seconds before callers ask about an operation again (RPC,
-// asynchronous operations: 10 to 600).
+// operationAgain is the pause between questions about an operation, in seconds (RPC: 10 to 600).
 const operationAgain = 10
 
 // location is that of the cluster of a request.
@@ -89,8 +88,7 @@ func (a *API) location(r *request) string {
 	return region(row.Value.Location)
 }
 
-// operation reads the operation of a request, as it is now. Only who has begun it may know of it,
-// and who may read what it is about.
+// operation reads an operation, for who has begun it and who may read what it is about.
 func (a *API) operation(r *request) (flexnode.Operation, error) {
 	unknown := arm.Errorf(404, "OperationNotFound", "The operation '%s' was not found.",
 		shorten(r.names.of("operation")))
@@ -219,8 +217,8 @@ func (a *API) getOperationStatus(r *request) (any, error) {
 	return shown, nil
 }
 
-// getOperationResult answers what the request would have been answered with that an operation came
-// of: 202 as long as it goes on (RPC, Location).
+// getOperationResult answers as the request that began the operation; 202 until then (RPC,
+// Location).
 func (a *API) getOperationResult(r *request) (any, error) {
 	o, err := a.operation(r)
 	if err != nil {
@@ -240,9 +238,8 @@ func (a *API) getOperationResult(r *request) (any, error) {
 	return nil, nil
 }
 
-// answerRegenerated answers with the URL that regenerateToken has made, and no other. The answer is
-// a secret, regardless of the caller that has begun the operation: the caller must be allowed to
-// read it now.
+// answerRegenerated answers with the URL that regenerateToken has made, and no other. It is a
+// secret: the caller must be allowed to read it now, whoever has begun the operation.
 func (a *API) answerRegenerated(r *request, o flexnode.Operation) (any, error) {
 	if !r.caller.Trusted {
 		action := api.ResourceType + "/listConfigUrl/action"

@@ -11,11 +11,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// refreshCredentials gives a node its present configuration with the secrets: a client secret that
-// has changed, and a bootstrap token when it joins with one, sealed to the key that it sends. Only
-// the node itself gets them, now or formerly: a caller that may act for it in Resource Manager does
-// not. Of a node that joins as an Arc machine, which Resource Manager does not name, it gets the
-// configuration without a secret.
+// refreshCredentials gives a node its configuration with the secrets, sealed to the key that it
+// sends: a changed client secret, and a bootstrap token. Only the node gets them, now or formerly,
+// no caller that acts for it; an Arc machine, which Resource Manager does not name, gets no secret.
 func (a *API) refreshCredentials(r *request, ask api.Refresh) (any, error) {
 	node, err := a.storedNode(r)
 	if err != nil {

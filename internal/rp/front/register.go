@@ -14,9 +14,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// registerKey makes the key of a machine that of a node. The machine proves that it has the key by
-// signing, and that it may be the node by the enrolment secret of the node's bundle, or by the
-// node's identity in Azure.
+// registerKey makes a machine's key that of a node. The machine proves the key by signing, and the
+// node by an enrolment secret or by the node's identity in Azure.
 func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 	key, boot, err := r.keyToRegister(ask)
 	if err != nil {
@@ -71,9 +70,8 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 	return nil, err
 }
 
-// revokeReplaced revokes the certificates of a node's former machine, which another one has replaced
-// that joins with an enrolment secret. The machine itself may have replaced its key: it keeps the
-// certificate that it proves to have.
+// revokeReplaced revokes the certificates of a machine that another one has replaced with an
+// enrolment secret, but the one that it proves to have: it may have replaced its own key.
 func (a *API) revokeReplaced(v *store.View, r *request, key, enrolment string, proof *api.KubeletProof) error {
 	own := ""
 	if proof != nil {
@@ -90,8 +88,7 @@ func (a *API) revokeReplaced(v *store.View, r *request, key, enrolment string, p
 	return a.Store.Certificates.Put(v, r.nodeKey(), next)
 }
 
-// returns notes that the machine of a node was a node of the name before: it has what it had then
-// until it leaves.
+// returns notes that a machine was a node of the name before: it has what it had until it leaves.
 func (a *API) returns(v *store.View, r *request, n flexnode.Node) error {
 	row := a.Store.Certificates.Row(v, r.nodeKey())
 	if row.Value.HeldUntil(a.Now()).IsZero() {
@@ -159,8 +156,8 @@ func unenrolled() error {
 
 // Kubelets asks clusters about the certificates of their kubelets.
 type Kubelets interface {
-	// ProvesKubelet returns an error unless a certificate is one of the kubelet of a node, for a request
-	// that this provider has approved.
+	// ProvesKubelet returns an error unless a certificate is one of a node's kubelet, approved
+	// here.
 	ProvesKubelet(
 		ctx context.Context, c flexnode.Cluster, node string, leaf *x509.Certificate,
 	) error

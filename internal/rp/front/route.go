@@ -54,8 +54,7 @@ type route struct {
 	action string
 	// plain marks an action without parameters in its body.
 	plain bool
-	// own lets a node's own identity do this without a role, registers a machine with a key that no
-	// node has yet.
+	// own lets a node itself do this without a role, registers a machine with a key of no node.
 	own, registers bool
 	// directOnly is not there for Resource Manager, managerOnly for it alone.
 	directOnly, managerOnly bool

@@ -31,8 +31,7 @@ func strip(h http.Header) {
 	h.Del("Referer")
 }
 
-// ServeHTTP implements http.Handler: the steps of serve, and around them what must happen whatever
-// comes of it.
+// ServeHTTP implements http.Handler: the steps of serve, and what always happens around them.
 func (l *listener) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	began := time.Now()
 	answer := &response{ResponseWriter: w, status: http.StatusOK}
@@ -67,8 +66,8 @@ func (l *listener) serveSafely(r *request) (err error) {
 	return l.serve(r)
 }
 
-// serve is the way of every request. What matches nothing is still refused in ARM's order: version,
-// caller, path.
+// serve is the way of every request. Unmatched ones are refused in ARM's order: version, caller,
+// path.
 func (l *listener) serve(r *request) error {
 	unmatched := l.match(r)
 	if err := r.checkVersion(); err != nil {
@@ -144,8 +143,7 @@ func correlate(w http.ResponseWriter, r *request) {
 	}
 }
 
-// authorize asks whether the caller may do this, unless Resource Manager has, or it is a node and
-// this is its own.
+// authorize asks whether the caller may do this. Resource Manager has, and a node may for itself.
 func (a *API) authorize(r *request) error {
 	if r.caller.isMachine() {
 		return a.authorizeMachine(r)

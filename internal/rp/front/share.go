@@ -79,10 +79,9 @@ func (a *API) throttle(r *request) error {
 	return a.take(r, fair.Bucket{Of: fair.Principal, Kind: r.kind(), ID: r.principal()}, 0)
 }
 
-// throttleAllowed refuses a request that its caller may make, if too much is asked in its
-// subscription, where what everybody may ask does not count, or if it costs the store and too much
-// of it is asked of the node. Who does not count as the node has a bucket of his own there, and
-// leaves the node's alone.
+// throttleAllowed refuses an allowed request if too much is asked in its subscription, not counting
+// what everybody may ask, or if it costs the store and too much of it is asked of the node. Who is
+// not the node has a bucket of his own there.
 func (a *API) throttleAllowed(r *request) error {
 	if !r.byNode && r.route.permission != "" {
 		of := fair.Bucket{Of: fair.Subscription, Kind: r.kind(), ID: r.subscriptionKey()}
@@ -152,8 +151,7 @@ func (r *request) principal() string {
 	return arm.Fold(r.caller.AppID)
 }
 
-// take takes from a bucket that so many nodes share, or is the error if there is nothing left. People
-// see the rest in a header.
+// take takes from a bucket of so many nodes, or is the error without a rest. People see the rest.
 func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 	v := a.Throttle.Take(of, nodes)
 	if v.Limited && of.Of != fair.Node {
@@ -206,8 +204,7 @@ func orBusy(err error) error {
 // unread limits the time of a refused caller for the rest of its body, which is not read.
 const unread = time.Second
 
-// hurry keeps a caller that was refused before its body was read from holding the connection with
-// it.
+// hurry keeps a caller whose body is not read from holding the connection with it.
 func hurry(w http.ResponseWriter, r *request) {
 	if !r.bodyRead && r.ContentLength != 0 {
 		// A connection that cannot be told is closed when its own deadline comes.

@@ -25,8 +25,7 @@ const (
 	deleted      = "Deleted"
 )
 
-// register registers a subscription, as clients do that were told MissingSubscriptionRegistration.
-// What ARM has told of the subscription is kept.
+// register registers a subscription, and keeps what ARM has told of it.
 func (a *API) register(r *request) (any, error) {
 	key := r.subscriptionKey()
 	err := a.change(r, "subscription written", func(v *store.View) error {
@@ -49,9 +48,8 @@ func (r *request) provider(state string) object {
 	}
 }
 
-// putSubscription receives the state of a subscription from ARM (RPC, subscription lifecycle). When
-// one is deleted, its registrations are deleted too, by the reconcilers of the clusters; machines
-// are not given back for that.
+// putSubscription receives a subscription's state from ARM (RPC, subscription lifecycle). With a
+// deleted one its registrations are deleted, by their reconcilers; no machine is given back.
 func (a *API) putSubscription(r *request) (any, error) {
 	var body flexnode.Subscription
 	if err := json.Unmarshal(r.body, &body); err != nil {
@@ -103,8 +101,7 @@ func (a *API) deleteClusters(r *request, subscription string) error {
 	return nil
 }
 
-// checkSubscription keeps subscriptions that are not in order from changing anything (RPC,
-// subscription states).
+// checkSubscription refuses changes in subscriptions that are not in order (RPC, states).
 func (a *API) checkSubscription(r *request) error {
 	if r.names.of("subscription") == "" || r.route.kind == "" {
 		return nil

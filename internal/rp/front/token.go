@@ -12,11 +12,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// regenerateToken makes a new credential in place of the present one. The desired configuration
-// is kept, and its version with it. If the cluster keeps it waiting, the answer is an operation
-// whose result is the URL. The machine that is the node remains it until another one registers its
-// key. With revokeNow it is shut out at once, and its Node is deleted, beside which another machine
-// cannot register its own.
+// regenerateToken makes a new credential in place of the present one; the configuration and its
+// version remain. The node's machine remains it until another registers its key. With revokeNow it
+// is shut out at once, and its Node is deleted, beside which no other can register.
 func (a *API) regenerateToken(r *request) (any, error) {
 	return a.issue(r, func(v *store.View, n *flexnode.Node) (bool, error) {
 		if !r.flag("revokeNow") {
@@ -32,8 +30,7 @@ func (a *API) regenerateToken(r *request) (any, error) {
 	})
 }
 
-// awaitURL waits for the credential of a node, and answers with its URL, or with an operation whose
-// result it will be.
+// awaitURL waits for a node's credential, and answers with its URL, or the operation that makes it.
 func (a *API) awaitURL(r *request, node flexnode.Node) (any, error) {
 	if err := a.awaitCredential(r, node); err != nil {
 		return nil, err
@@ -49,8 +46,7 @@ func (a *API) awaitURL(r *request, node flexnode.Node) (any, error) {
 	return nil, nil
 }
 
-// issue writes that a node is to have a new credential, unless the one that it has will do, and
-// answers with its URL.
+// issue has a node have a new credential, unless its own will do, and answers with the URL.
 func (a *API) issue(
 	r *request, will func(*store.View, *flexnode.Node) (bool, error),
 ) (any, error) {

@@ -173,8 +173,7 @@ func (w *wait) next(r *request) (bool, error) {
 // answerMargin limits the time to write an answer after a wait.
 const answerMargin = 30 * time.Second
 
-// extend has the connection live as long as the poll may wait. The server gives the next request on
-// it its own deadlines.
+// extend has the connection live as long as the poll may wait; the next request has own deadlines.
 func (w *wait) extend(answer http.ResponseWriter) {
 	c, until := http.NewResponseController(answer), w.began.Add(w.granted+answerMargin)
 	_ = c.SetReadDeadline(until) // what has no deadlines needs none

@@ -36,9 +36,9 @@ type Verified struct {
 // maxProblems limits the problems of a backup that are listed one by one.
 const maxProblems = 20
 
-// VerifyBackup restores a backup into a directory of its own and reads all of it: its checksum,
-// each row, and each secret, with the keys of a file. The error is why it could not be verified;
-// what is wrong with it is in the answer.
+// VerifyBackup restores a backup into a directory of its own and reads all of it: checksum, rows,
+// and secrets, with the keys of a file. The error is why it could not; what is wrong is in the
+// answer.
 func VerifyBackup(ctx context.Context, path, keysFile string) (Verified, error) {
 	v, more := Verified{File: path}, 0
 	bad := func(err error) {
@@ -82,8 +82,7 @@ func VerifyBackup(ctx context.Context, path, keysFile string) (Verified, error) 
 // restoredMark is a file in a data directory that was restored and not started yet.
 const restoredMark = "restored"
 
-// Restore makes a data directory of a snapshot, with whose first start a new epoch begins: it is
-// marked before there is anything to start.
+// Restore makes a data directory of a snapshot, marked first: its first start begins a new epoch.
 func Restore(snapshot, dir string) error {
 	if !store.Holds(dir) { // else it is refused, and what is there is not marked
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -109,8 +108,7 @@ func MarkRestored(dir string) error {
 	return nil
 }
 
-// beginEpoch begins a new epoch if the data directory was restored. If it is killed before the mark
-// is gone there is one epoch more, which does no harm.
+// beginEpoch begins a new epoch in a restored data directory. One more, after a kill, does no harm.
 func beginEpoch(ctx context.Context, st *store.Store, dir string) error {
 	if outside, ok := st.Backend.(interface {
 		ClusterID(ctx context.Context) (string, error)

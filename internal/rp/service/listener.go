@@ -33,8 +33,7 @@ type reread[T any] struct {
 // recheck is the time between checks of the files.
 const recheck = 10 * time.Second
 
-// get returns the value, read again if its file has changed. A new one that cannot be read leaves the
-// old in use.
+// get returns the value, read again if its file has changed; the old one if that fails.
 func (r *reread[T]) get() (T, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,8 +58,7 @@ func (r *reread[T]) get() (T, error) {
 	return value, err
 }
 
-// tlsConfig returns the certificates that a listener shows, and, with a CA, those that it demands
-// of clients.
+// tlsConfig returns what a listener shows, and, with a CA, what it demands of clients.
 func tlsConfig(l Listen, clientCA string) (*tls.Config, error) {
 	pair := &reread[*tls.Certificate]{path: l.CertFile, read: func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile)
@@ -111,8 +109,7 @@ type patience struct {
 
 var usualPatience = patience{10 * time.Second, 30 * time.Second, 32 << 10}
 
-// newServer is an http.Server that slow and large clients cannot hold up. Idle connections outlive
-// the interval between two polls.
+// newServer is a server that slow clients cannot hold up. Idle connections outlive a poll interval.
 func newServer(h http.Handler, log *slog.Logger, p patience) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: p.header, ReadTimeout: p.request,
@@ -140,8 +137,7 @@ func listen(
 	return tls.NewListener(l, config), nil
 }
 
-// arrivals are the connections whose first request has not come yet. A server that is shut down
-// drops that request, so it is waited for.
+// arrivals are connections before their first request, which a server that shuts down would drop.
 type arrivals struct{ connections sync.Map }
 
 // see is for http.Server.ConnState.
@@ -154,8 +150,7 @@ func (a *arrivals) see(c net.Conn, state http.ConnState) {
 }
 
 const (
-	// arrivalTimeout limits the time of a first request; a client that only opens a connection
-	// keeps no other out.
+	// arrivalTimeout limits the wait for clients that only open a connection.
 	arrivalTimeout = 5 * time.Second
 	arrivalPause   = 20 * time.Millisecond
 )
@@ -171,16 +166,15 @@ func (a *arrivals) wait() {
 	}
 }
 
-// leave has clients end their connections while the replica drains: their next requests go to
-// another one.
+// leave has clients end their connections while the replica drains.
 func (s *service) leave(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(&leaving{w, &s.health.draining}, r)
 	})
 }
 
-// leaving is an answer that is the last of its connection if the replica drains when it is written.
-// With HTTP/2 it is net/http that makes GOAWAY of the header.
+// leaving is the last answer of its connection while the replica drains; net/http makes GOAWAY of
+// it.
 type leaving struct {
 	http.ResponseWriter
 	draining *atomic.Bool

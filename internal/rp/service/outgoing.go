@@ -96,8 +96,7 @@ func (o outgoing) authorizer(
 	return either{s.RoleAssignments, asked}, nil
 }
 
-// either allows what one of them allows; the second is asked only where the first does not allow
-// it.
+// either allows what one of them allows; the second is asked only if the first does not.
 type either [2]front.Authorizer
 
 // Allowed implements front.Authorizer.
