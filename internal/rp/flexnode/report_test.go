@@ -100,19 +100,3 @@ func TestReportSaysTheSameInTwoPlaces(t *testing.T) {
 		t.Error(diff)
 	}
 }
-
-// A list leaves out what is long, and leaves what is stored as it is.
-func TestBrief(t *testing.T) {
-	whole := api.Status{
-		Config: &api.Applied{Failed: &api.FailedConfig{Version: "7", Log: "line"}},
-		Drift:  &api.Drift{Count: 3, Items: []api.DriftItem{{Name: "/etc/x"}}},
-	}
-	got := Brief(&whole)
-	if got.Config.Failed.Log != "" || got.Config.Failed.Version != "7" || got.Drift.Items != nil ||
-		got.Drift.Count != 3 {
-		t.Errorf("%+v %+v", got.Config.Failed, got.Drift)
-	}
-	if whole.Config.Failed.Log != "line" || len(whole.Drift.Items) != 1 {
-		t.Error("what is stored was changed")
-	}
-}

@@ -1,7 +1,6 @@
 package front
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
@@ -18,73 +17,14 @@ import (
 // Every problem of a request is reported, with its place in the resource.
 func TestProblems(t *testing.T) {
 	w := newEdge(t)
-	const sp = `"azureAuth":{"method":"servicePrincipal"`
-	tests := []struct{ properties, want string }{
-		{`"versions":{"kubernetes":"1.36.0"}`, "InvalidParameter properties.versions.kubernetes"},
-		{`"versions":{"kubernetes":"1.31.0"}`, "InvalidParameter properties.versions.kubernetes"},
-		{`"versions":{"kubernetes":"new"}`, "InvalidParameter properties.versions.kubernetes"},
-		{`"nodeConfig":{"maxPods":-1,"labels":{"a b":"c"},"taints":["x"]}`,
-			"MultipleErrorsOccurred properties.nodeConfig.labels[\"a b\"] " +
-				"properties.nodeConfig.maxPods properties.nodeConfig.taints[0]"},
-		{`"nodeConfig":{"kubelet":{"imageGCHighThreshold":10,"imageGCLowThreshold":20}}`,
-			"InvalidParameter properties.nodeConfig.kubelet.imageGCLowThreshold"},
-		{`"monitoring":{"endpoint":"resourceManager"},"kubernetesAuth":{"useAzureAuth":true}`,
-			"MultipleErrorsOccurred properties.monitoring.endpoint " +
-				"properties.kubernetesAuth.useAzureAuth"},
-		{`"azureAuth":{"method":"magic"}`, "InvalidParameter properties.azureAuth.method"},
-		{sp + `}`, "InvalidParameter properties.azureAuth.servicePrincipal"},
-		{sp + `,"servicePrincipal":{"clientId":"` + principal + `"}}`,
-			"InvalidParameter properties.azureAuth.servicePrincipal.clientSecret"},
-		{sp + `,"servicePrincipal":{"clientId":"me","clientSecret":"x"}},
-			"kubernetesAuth":{"useAzureAuth":true}`,
-			"InvalidParameter properties.azureAuth.servicePrincipal.clientId"},
-		{`"azureAuth":{"method":"arc","arc":{"machineResourceId":"/x"}}`,
-			"InvalidParameter properties.azureAuth.arc.machineResourceId"},
-		{`"monitoring":{"endpoint":"resourceManager"},"azureAuth":{"method":"managedIdentity"}`,
-			"InvalidParameter properties.azureAuth.managedIdentity"},
-		{`"maxPods":1`, "InvalidRequestContent"},
-	}
-	for _, tt := range tests {
-		got, text := problemsOf(t, w, `{"properties":{`+tt.properties+`}}`)
-		if got != tt.want {
-			t.Errorf("%s:\n got %s\nwant %s\n%s", tt.properties, got, tt.want, text)
-		}
-	}
-	for body, want := range map[string]string{
-		`{"name":"other","properties":{}}`:  "InvalidParameter",
-		`{"properties":{}} {}`:              "InvalidRequestContent",
-		`{"properties":{},"Properties":{}}`: "InvalidRequestContent",
-		`{"properties":` + strings.Repeat(`{"a":`, 100) + "1" +
-			strings.Repeat("}", 101): "InvalidRequestContent",
-		`{`: "InvalidRequestContent",
-		"":  "InvalidRequestContent",
-	} {
-		if got, text := problemsOf(t, w, body); !strings.HasPrefix(got, want) {
-			t.Errorf("%s:\n got %s\nwant %s\n%s", body, got, want, text)
-		}
-	}
+	w.refused(400, "InvalidParameter", "PUT", nodeURL("n"),
+		`{"properties":{"versions":{"kubernetes":"1.36.0"}}}`,
+		`"target":"properties.versions.kubernetes"`)
+	w.refused(400, "MultipleErrorsOccurred", "PUT", nodeURL("n"),
+		`{"properties":{"nodeConfig":{"maxPods":-1,"taints":["x"]}}}`,
+		`"target":"properties.nodeConfig.maxPods"`, `"target":"properties.nodeConfig.taints[0]"`)
+	w.refused(400, "InvalidRequestContent", "PUT", nodeURL("n"), `{"properties":{}} {}`)
 	w.must(404, "GET", nodeURL("n"), "")
-}
-
-// problemsOf are code and targets of the answer to a PUT.
-func problemsOf(t *testing.T, w *world, body string) (string, string) {
-	t.Helper()
-	_, text := w.must(400, "PUT", nodeURL("n"), body)
-	var answer struct {
-		Error struct {
-			Code, Target string
-			Details      []struct{ Target string }
-		}
-	}
-	must(0, json.Unmarshal([]byte(text), &answer))
-	got := []string{answer.Error.Code}
-	if answer.Error.Target != "" {
-		got = append(got, answer.Error.Target)
-	}
-	for _, d := range answer.Error.Details {
-		got = append(got, d.Target)
-	}
-	return strings.Join(got, " "), text
 }
 
 // The manners of ARM, whatever the operation.
