@@ -25,8 +25,8 @@ func (m Move) Ends(c Candidate) bool { return c.Attempt.holds() && !m.Attempt.ho
 type State struct {
 	Change
 	Since time.Time `json:"since"`
-	// Failed are the uids of the nodes that have failed it, the first maxFailedIDs of them. Proved
-	// tells that its canaries were good once.
+	// Failed are the uids of the first nodes that have failed it, Proved tells that its canaries
+	// were good.
 	Failed []string `json:"failed,omitempty"`
 	Proved bool     `json:"proved,omitempty"`
 	// Waiting, Trying, Good and Unknown count nodes.
@@ -36,8 +36,7 @@ type State struct {
 	Unknown int `json:"unknown,omitempty"`
 	// Hold is why no node is admitted, "" if some are.
 	Hold string `json:"hold,omitempty"`
-	// Allowed and AllowedUnknown are the numbers of failed and of unknown nodes that By has allowed
-	// until Until.
+	// Allowed and AllowedUnknown failed and unknown nodes are allowed by By until Until.
 	Allowed        int       `json:"allowed,omitempty"`
 	AllowedUnknown int       `json:"allowedUnknown,omitempty"`
 	Until          time.Time `json:"until,omitzero"`
@@ -211,8 +210,7 @@ func (a *admission) count(c *Candidate) {
 	}
 }
 
-// failed counts the failures of a change. Nodes for which one identity reports are one: who has it
-// can say that all of them have failed.
+// failed counts the failures of a change; nodes for which one identity reports are one.
 func (a *admission) failed(s *State) int {
 	if len(a.speakers) == 0 {
 		return len(s.Failed)
@@ -344,8 +342,7 @@ func (c Candidate) turn() int {
 	return 2
 }
 
-// ended returns when the slot of a node for the change that it waits for ended without an answer;
-// zero for none.
+// ended returns when the node's slot for this change ended without an answer; zero for none.
 func (c Candidate) ended() (at time.Time) {
 	if c.Attempt != nil && c.Attempt.Outcome == Unknown && c.Attempt.Change == c.Change.ID {
 		at = c.Attempt.Ended
@@ -451,9 +448,7 @@ func moves(before, after []Candidate) []Move {
 	return all
 }
 
-func (a *Attempt) equal(b *Attempt) bool {
-	return a == b || a != nil && b != nil && *a == *b
-}
+func (a *Attempt) equal(b *Attempt) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // leftOut reports whether the node has failed so many changes that it is admitted to none.
 func (n Node) leftOut() bool {

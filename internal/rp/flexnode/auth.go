@@ -23,8 +23,7 @@ func complete(d api.Desired) api.Desired {
 }
 
 // Validate checks what the agent's own rules cannot see: how the methods of authentication go
-// together, and durations, which it writes differently. All else is checked by Decide, which knows
-// the cluster.
+// together, and durations. Decide checks all else.
 func Validate(d api.Desired) Problems {
 	var problems Problems
 	d = complete(d)
@@ -56,8 +55,7 @@ func Validate(d api.Desired) Problems {
 	return problems
 }
 
-// arc checks what the agent's own rules do not know of an Arc machine. It is enrolled only where it
-// is kubelet's identity.
+// arc checks an Arc machine, which is enrolled only where it is kubelet's identity.
 func (p *Problems) arc(arc api.ArcAuth, useAzure bool) {
 	if arc.MachineResourceID != "" {
 		p.machine(arc.MachineResourceID)
@@ -105,8 +103,7 @@ func (p *Problems) principals(auth api.AzureAuth) {
 		"The principal id '%s' is not a GUID.", shorten(id))
 }
 
-// identity wants a managed identity that a node can be known by when it polls
-// Resource Manager.
+// identity wants a managed identity that a node can be known by when it polls Resource Manager.
 func (p *Problems) identity(mi api.ManagedIdentityAuth, polls bool) {
 	const at = "properties.azureAuth.managedIdentity"
 	p.unless(!polls || mi.ClientID != "" || mi.PrincipalID != "", at, "Polling Resource Manager "+
@@ -114,8 +111,7 @@ func (p *Problems) identity(mi api.ManagedIdentityAuth, polls bool) {
 		"one: by it the node is known when it polls.")
 }
 
-// machine wants the id of an Arc machine. Its subscription may be another than the cluster's: the
-// agent registers the machine there.
+// machine wants the id of an Arc machine, in the cluster's or in another subscription.
 func (p *Problems) machine(id string) {
 	const at = "properties.azureAuth.arc.machineResourceId"
 	parsed, err := arm.Parse(id)
@@ -126,4 +122,42 @@ func (p *Problems) machine(id string) {
 		shorten(id))
 	p.unless(!machine || isGUID(parsed.Subscription), at,
 		"The subscription '%s' of the Arc machine is not a GUID.", shorten(parsed.Subscription))
+}
+
+// principalOf is the service principal whose client secret is stored for a node, nil for none, and
+// where the resource has it: the node's own identity, or the one that enrols its Arc machine.
+func principalOf(auth api.AzureAuth) (*api.ServicePrincipalAuth, string) {
+	if auth.ServicePrincipal == nil && auth.Arc != nil {
+		return auth.Arc.Onboarding, "properties.azureAuth.arc.onboarding"
+	}
+	return auth.ServicePrincipal, "properties.azureAuth.servicePrincipal"
+}
+
+// WithoutSecret takes the client secret out of what an owner wants.
+func WithoutSecret(d api.Desired) (api.Desired, string) {
+	given, _ := principalOf(d.AzureAuth)
+	if given == nil {
+		return d, ""
+	}
+	own := *given
+	secret := own.ClientSecret
+	own.ClientSecret = ""
+	if d.AzureAuth.ServicePrincipal != nil {
+		d.AzureAuth.ServicePrincipal = &own
+		return d, secret
+	}
+	arc := *d.AzureAuth.Arc
+	arc.Onboarding = &own
+	d.AzureAuth.Arc = &arc
+	return d, secret
+}
+
+// JoinsByArc reports whether a node with a revision joins as an Arc machine, by no secret.
+func (r Revision) JoinsByArc() bool {
+	return r.Desired.AzureAuth.Method == api.Arc && r.Desired.KubernetesAuth.UseAzureAuth
+}
+
+// Onboards reports whether the client secret of a revision only enrols an Arc machine.
+func (r Revision) Onboards(nodeID string, is func(identity string) bool) bool {
+	return r.Desired.AzureAuth.Method == api.Arc && is(IdentityOf(nodeID, *r.Desired, ""))
 }

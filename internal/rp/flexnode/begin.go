@@ -34,8 +34,7 @@ var holds = map[string]string{
 }
 
 const (
-	// askAgain is the time after which an agent that may not begin asks again; its poll tells it
-	// before if it may.
+	// askAgain is when an agent that may not begin asks again, unless its poll tells it before.
 	askAgain = time.Minute
 	// beginMargin is added to the time that an agent may take.
 	beginMargin = 5 * time.Minute
@@ -129,8 +128,7 @@ func (n Node) Released() bool {
 	return n.Asks != 0 && n.Asks == n.Revision && n.Attempt.open() && n.Attempt.Revision == n.Asks
 }
 
-// Lasts returns the time that an agent may take to apply a configuration: to drain, to become
-// Ready, and to do the rest.
+// Lasts returns the time that an agent may take to drain, to become Ready, and for the rest.
 func Lasts(whole map[string]any) (time.Duration, error) {
 	var agent config.Agent
 	text, err := json.Marshal(whole["agent"])

@@ -20,8 +20,7 @@ const maxDepth = 32
 // end. An empty body is an error. Errors are of type *arm.Error.
 func Decode(body []byte, into any) error { return decode(body, into, true) }
 
-// DecodeLenient is Decode for what agents send: members that are not known are ignored, because an
-// agent may be newer than the provider.
+// DecodeLenient is Decode for agents, which may be newer: unknown members are ignored.
 func DecodeLenient(body []byte, into any) error { return decode(body, into, false) }
 
 func decode(body []byte, into any, strict bool) error {
@@ -64,8 +63,7 @@ type shape struct {
 	isName bool              // the next string is a name
 }
 
-// checkShape refuses what encoding/json would take without a word: nesting without end, and a name
-// that is given twice in one object.
+// checkShape refuses what encoding/json takes: endless nesting, and a name given twice.
 func checkShape(body []byte) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	var s shape
@@ -115,14 +113,12 @@ func (s *shape) next(token json.Token) error {
 
 func (s *shape) inObject() bool { return len(s.names) > 0 && s.names[len(s.names)-1] != nil }
 
-// ReadPut reads the body of a PUT of the node with an id: what its owner wants, without the client
-// secret, and that secret. The body may be what a GET has shown, in whatever state the node is.
-// The error is of type *arm.Error or Problems.
+// ReadPut reads the body of a PUT, which may be what a GET has shown: what the owner wants, and the
+// client secret apart from it. The error is of type *arm.Error or Problems.
 func ReadPut(body []byte, id string) (api.Desired, string, error) {
 	var b struct {
 		api.FlexNodeConfig
-		// Location is ignored: a proxy resource has none, and `az resource create` sends one with
-		// every resource.
+		// Location is ignored: `az resource create` sends one with every resource.
 		Location string `json:"location"`
 	}
 	b.Properties.ContinuousMonitoring = true // unless it is given

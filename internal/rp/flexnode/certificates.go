@@ -33,14 +33,12 @@ type Certificate struct {
 	Left bool `json:"left,omitempty"`
 }
 
-// Certificates are the certificates of all machines that were a node of one name, in one row by its
-// key. The row outlives the node.
+// Certificates are those of all machines that were a node of one name. The row outlives the node.
 type Certificates struct {
 	Seen []Certificate `json:"seen,omitempty"`
 	// Ends is the end of the last one that was seen.
 	Ends time.Time `json:"ends,omitzero"`
-	// Since is from when only the listed ones may write, and Until is when that ends; zero while none
-	// is revoked.
+	// Only the listed ones may write from Since until Until; zero while none is revoked.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 	// Leaving is the uid of the node whose machine has left: its Node is to be deleted.
@@ -57,8 +55,7 @@ func (c Certificates) last(uid string) (ends time.Time) {
 	return ends
 }
 
-// CertificateID returns the credential id of a certificate in DER, as API servers since Kubernetes
-// 1.32 show it.
+// CertificateID returns the credential id that API servers since 1.32 show of a certificate in DER.
 func CertificateID(der []byte) string {
 	sum := sha256.Sum256(der)
 	return "X509SHA256=" + hex.EncodeToString(sum[:])
@@ -118,9 +115,7 @@ func (c Certificates) find(id string) *Certificate {
 // Revoke revokes all certificates but some from a time on, also those that the provider has not
 // seen. uid is that of the deleted node; "" where another machine becomes the node, so that what the
 // former one has is not taken for destroyed when that one leaves.
-func (c Certificates) Revoke(
-	uid string, keep func(Certificate) bool, from time.Time,
-) Certificates {
+func (c Certificates) Revoke(uid string, keep func(Certificate) bool, from time.Time) Certificates {
 	from = from.UTC().Truncate(time.Second)
 	c = c.Unseen(uid, from)
 	for i, o := range c.Seen {
@@ -172,7 +167,7 @@ func (c Certificates) Return(uid, as string) Certificates {
 }
 
 // HeldUntil returns the end of the last revoked certificate whose machine has not left; zero for
-// none, where the name is free.
+// none.
 func (c Certificates) HeldUntil(now time.Time) (end time.Time) {
 	for _, o := range c.Seen {
 		if o.Revoked != nil && !o.Left && now.Before(o.Ends) {
@@ -229,9 +224,7 @@ func (c Certificates) Next(now time.Time) (next time.Time) {
 }
 
 // Over reports whether the revoked certificates have ended.
-func (c Certificates) Over(now time.Time) bool {
-	return !c.Since.IsZero() && !now.Before(c.Until)
-}
+func (c Certificates) Over(now time.Time) bool { return !c.Since.IsZero() && !now.Before(c.Until) }
 
 // Restored returns the row after the revoked certificates have ended.
 func (c Certificates) Restored(now time.Time) Certificates {

@@ -1,8 +1,14 @@
 package flexnode
 
 import (
+	_ "embed"
+	"encoding/base64"
 	"encoding/json"
+	"net/url"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -63,8 +69,7 @@ func CheckTags(tags map[string]string) Problems {
 }
 
 // checkNode has the agent's own rules check the configuration that a node with an own layer would
-// get, so that what is accepted here is accepted there. Problems are reported in terms of the
-// resource.
+// get. Problems are reported in terms of the resource.
 func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	if n.Chosen.Versions.Kubernetes == "" {
 		n.Chosen.Versions.Kubernetes = anyVersion
@@ -105,8 +110,7 @@ func anyGrants(n Node) Grants {
 	return g
 }
 
-// checkedConfig is the configuration of a node that is to be checked. What is not known of its
-// cluster yet is made up.
+// checkedConfig is the configuration to check; what is not known of the cluster is made up.
 func checkedConfig(n Node, own object, parent Parent, g Grants) object {
 	facts := parent.FactsLayer
 	made := placeholderFacts()
@@ -174,8 +178,7 @@ func CheckDefaults(defaults map[string]any) []string {
 	return problems
 }
 
-// secretsIn lists the secrets in the operator's defaults. They are not sealed, and every caller who
-// may read a node is shown them.
+// secretsIn lists the secrets in the operator's defaults, which every caller would be shown.
 func secretsIn(defaults map[string]any) (problems []string) {
 	var c config.Config
 	_ = json.Unmarshal(encode(defaults), &c) // the agent's own rules name what cannot be read
@@ -184,4 +187,66 @@ func secretsIn(defaults map[string]any) (problems []string) {
 			"caller of the provider would be shown")
 	}
 	return problems
+}
+
+const guid = `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`
+
+// matches makes a check of a whole value; the expression is compiled when it is first used.
+func matches(pattern string) func(string) bool {
+	whole := sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`\A(?:` + pattern + `)\z`)
+	})
+	return func(s string) bool { return whole().MatchString(s) }
+}
+
+var (
+	isGUID          = matches(guid)
+	isLocation      = matches(`[A-Za-z0-9][A-Za-z0-9 ]{0,62}`)
+	isFileName      = matches(`[A-Za-z0-9][A-Za-z0-9._-]{0,252}`)
+	isServerURL     = matches(`https://[A-Za-z0-9.:\[\]-]+/?`)
+	isConfigVersion = matches(`[0-9]{0,19}`)
+	isConditionType = matches(`[A-Za-z]([A-Za-z0-9]{0,62})?`)
+)
+
+// placeholderCA stands for the CA of a cluster that was not reached. Its key was thrown away.
+//
+//go:embed placeholder.pem
+var placeholderCA []byte
+
+// placeholderFacts stand for those of a cluster that was not reached: anything valid.
+var placeholderFacts = sync.OnceValue(func() Facts {
+	return Facts{
+		ServerURL:  "https://unknown.invalid",
+		CACertData: base64.StdEncoding.EncodeToString(placeholderCA), DNSServiceIP: "10.0.0.10",
+		TenantID: "00000000-0000-0000-0000-000000000000",
+	}
+})
+
+// IsAPIServerName reports whether clients of a cluster reach its API server by a name: the host of
+// a URL of it, a name of its Service default/kubernetes under any domain, or one of the local host.
+func IsAPIServerName(name string, urls ...string) bool {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || name == "kubernetes" ||
+		strings.HasPrefix(name+".", "kubernetes.default.") ||
+		slices.ContainsFunc(urls, func(text string) bool {
+			u, err := url.Parse(text)
+			return err == nil && u.Hostname() != "" &&
+				strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") == name
+		})
+}
+
+// checkName refuses the name of a node whose serving certificate would be taken for the API
+// server's, and names that AKS gives to its own Nodes, which the provider may not change.
+func checkName(id string, parent Parent) Problems {
+	urls := []string{parent.Cluster.Properties.ServerURL, parent.serverURL()}
+	name := baseName(id)
+	if strings.HasPrefix(strings.ToLower(name), "aks") {
+		return Problems{{"name", "A node cannot be called '" + shorten(name) + "': names that begin " +
+			"with aks are of Nodes that AKS manages. Use another name."}}
+	}
+	if IsAPIServerName(name, urls...) {
+		return Problems{{"name", "A node cannot be called '" + shorten(name) + "': clients of the " +
+			"cluster reach the API server or themselves by that name. Use another name."}}
+	}
+	return nil
 }

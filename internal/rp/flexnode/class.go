@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"cmp"
 	"slices"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -78,11 +79,15 @@ func (c *Classes) classify(o Outline) *Class {
 
 // find returns a condition; the zero one if the class has none of that type.
 func (c *Class) find(kind string) api.Condition {
-	at := slices.IndexFunc(c.Conditions, func(o api.Condition) bool { return o.Type == kind })
-	if at < 0 {
-		return api.Condition{}
+	return *cmp.Or(find(c.Conditions, kind), &api.Condition{})
+}
+
+// find returns the condition of a type; nil for none.
+func find(all []api.Condition, kind string) *api.Condition {
+	if i := slices.IndexFunc(all, func(c api.Condition) bool { return c.Type == kind }); i >= 0 {
+		return &all[i]
 	}
-	return c.Conditions[at]
+	return nil
 }
 
 // Classes are those of the nodes of a cluster.

@@ -2,9 +2,12 @@ package flexnode
 
 import (
 	"encoding/json"
+	"net/netip"
+	"strings"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
 // Cluster is a target cluster.
@@ -14,18 +17,17 @@ type Cluster struct {
 	Location   string                `json:"location"`
 	Tags       map[string]string     `json:"tags,omitempty"`
 	Properties api.ClusterProperties `json:"properties"`
-	// Facts is the id of the layer with this cluster's facts for nodes (FactsLayer); "" until the
-	// cluster has been reached.
+	// Facts is the id of the layer of facts for nodes (FactsLayer); "" until the cluster is
+	// reached.
 	Facts string `json:"facts,omitempty"`
-	// APIServer identifies the API server by the uid of its Service default/kubernetes and its CA:
-	// no other registration has the same.
+	// APIServer is unique: the uid of the Service default/kubernetes, and the CA.
 	APIServer string `json:"apiServer,omitempty"`
 	// Endpoint names the address and CA at which it was reached with that uid; "" is not known.
 	Endpoint string `json:"endpoint,omitempty"`
 	// Probe holds the findings of the last probe.
 	Probe Probe `json:"probe,omitzero"`
-	// SubnetsEpoch is the epoch of the store in which the pod subnets that the cluster's Nodes have
-	// were noted last (Store.PodCIDRs); 0 is never.
+	// SubnetsEpoch is the store's epoch when its Nodes' pod subnets were noted (PodCIDRs); 0 is
+	// never.
 	SubnetsEpoch int64 `json:"subnetsEpoch,omitempty"`
 	// Version changes with what the owner wants of the registration.
 	Version string `json:"version"`
@@ -52,10 +54,8 @@ type Deletion struct {
 // wipePause is the time in which MaxUnavailable machines of a cluster are given back.
 const wipePause = time.Minute
 
-// MayDelete returns how many more nodes of a cluster may be deleted at a time, of total nodes of which
-// done are deleted, and if that is none, when more may be. A share of the machines that are given
-// back, MaxUnavailable of the rollout policy, is deleted each minute; nodes that are released need
-// no pace.
+// MayDelete returns how many more of total nodes may be deleted now, and if none, when more may be.
+// Where machines are given back, MaxUnavailable of the rollout policy are deleted each minute.
 func (d Deletion) MayDelete(
 	policy Policy, total, done int, now time.Time,
 ) (more int, again time.Time) {
@@ -86,8 +86,8 @@ type Subscription struct {
 // Status holds what its agent and its cluster say of a node. When it was last seen is kept apart.
 type Status struct {
 	Report api.Report `json:"report"`
-	// Signed is when the machine has signed the report, by its own clock, and Taken when the provider
-	// has written it; zero without a machine's key.
+	// Signed is when the machine signed the report, by its own clock, Taken when it was written;
+	// zero without a key.
 	Signed time.Time `json:"signed,omitzero"`
 	Taken  time.Time `json:"taken,omitzero"`
 	// Ready is the Ready condition of the Node object, Unknown when the Node was deleted. While the
@@ -101,17 +101,15 @@ type Status struct {
 // tokenHolds is for how long a token of a machine holds, at most.
 const tokenHolds = 6 * time.Minute
 
-// Follows reports whether a report that was signed at a time may follow the one of a status. One that
-// was signed before that is sent again by another than the machine, as long as its token holds; after
-// that the machine's clock was set back.
+// Follows reports whether a report signed at a time may follow that of a status: one that was
+// signed before is a replay as long as its token holds; later, the machine's clock was set back.
 func (s Status) Follows(signed, now time.Time) bool {
 	return !signed.Before(s.Signed) || now.Sub(s.Taken) > tokenHolds
 }
 
 // Operation is an asynchronous operation (RPC, asynchronous operations).
 type Operation struct {
-	// Target is the id of the resource that it is about, Kind what is done: "deleteCluster",
-	// "putCluster", "putNode" or "regenerateToken".
+	// Target is the id of its resource; Kind deleteCluster, putCluster, putNode or regenerateToken.
 	Target string `json:"target"`
 	Kind   string `json:"kind"`
 	// UID is that of the target, Credential the key of the one that is being made for it.
@@ -128,4 +126,92 @@ type Operation struct {
 	Message string `json:"message,omitempty"`
 	// By is the object id of the caller, who may read it.
 	By string `json:"by,omitempty"`
+}
+
+// Probe holds the provider's own findings about a cluster.
+type Probe struct {
+	// Since is when Properties.Reachable has last changed, Unreachable why it is false.
+	Since       time.Time `json:"since,omitzero"`
+	Unreachable string    `json:"unreachable,omitempty"`
+	// Refused is why the registration is Failed: the API server belongs to another one.
+	Refused string `json:"refused,omitempty"`
+	// Warnings lists what the operator of the cluster should change.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Message returns the message for the owner of the registration; "" for nothing.
+func (p Probe) Message() string {
+	var parts []string
+	for _, part := range append([]string{p.Refused, p.Unreachable}, p.Warnings...) {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// ClusterType is the resource type of target clusters.
+const ClusterType = "Microsoft.ContainerService/managedClusters"
+
+// CheckCluster checks the wanted registration of a cluster; old is nil for a new one.
+func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
+	var problems Problems
+	p := c.Properties
+	problems.unless(isLocation(c.Location), "location",
+		"The location '%s' is not an Azure region, such as westeurope.", shorten(c.Location))
+	problems.unless(p.Kubeconfig == "" || isFileName(p.Kubeconfig), "properties.kubeconfig",
+		"This names one of the provider's kubeconfigs: letters, digits, '.', '_' and '-'.")
+	problems.unless(p.ServerURL == "" || isServerURL(p.ServerURL), "properties.serverUrl",
+		"This is not an https URL of a host, perhaps with a port.")
+	_, err := netip.ParseAddr(p.DNSServiceIP)
+	problems.unless(p.DNSServiceIP == "" || err == nil, "properties.dnsServiceIP",
+		"This is not an IP address.")
+	if p.PodCIDR != "" || p.NodeCIDRMask != 0 {
+		problems.pool(p.PodCIDR, p.NodeCIDRMask)
+	}
+	_, wrong := ReadPolicy(p.RolloutPolicy)
+	if problems = append(problems, wrong...); old == nil {
+		return problems
+	}
+	was := old.Properties
+	problems.unless(was.PodCIDR == "" || was.PodCIDR == p.PodCIDR &&
+		was.NodeCIDRMask == p.NodeCIDRMask, "properties.podCidr", "The pod network cannot be "+
+		"changed: nodes have subnets of it. (PropertyChangeNotAllowed)")
+	return problems
+}
+
+// maxPoolBits bounds how many subnets a pool may have.
+const maxPoolBits = 24
+
+// pool checks the network that nodes get their pod subnets of.
+func (p *Problems) pool(pool string, mask int) {
+	network, err := netip.ParsePrefix(pool)
+	if err != nil || network != network.Masked() {
+		p.add("properties.podCidr", "This is not a network in CIDR notation, such as 10.244.0.0/16.")
+		return
+	}
+	low, high := network.Bits(), min(network.Addr().BitLen()-2, network.Bits()+maxPoolBits)
+	p.unless(low <= mask && mask <= high, "properties.nodeCidrMask", "The mask of a node's subnet "+
+		"is between %d, that of podCidr, and %d.", low, high)
+}
+
+// ShownCluster is the registration of a cluster as callers see it.
+func ShownCluster(c Cluster) api.ManagedCluster {
+	id, _ := arm.Parse(c.ID)
+	system := c.SystemData
+	shown := api.ManagedCluster{
+		ID: c.ID, Name: id.Name(), Type: ClusterType, Location: c.Location, Tags: c.Tags,
+		ETag: `"` + c.Version + `"`, SystemData: &system, Properties: c.Properties,
+	}
+	shown.Properties.Message = c.Probe.Message()
+	switch state := &shown.Properties.ProvisioningState; {
+	case c.Deleting():
+		*state = api.Deleting
+	case *state != "":
+	case c.Facts == "":
+		*state = api.Creating
+	default:
+		*state = api.Succeeded
+	}
+	return shown
 }

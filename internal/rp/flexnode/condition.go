@@ -33,19 +33,25 @@ const silentAfter = 15 * time.Minute
 
 // derived are the conditions that follow from all that is known of a node.
 func (e Evidence) derived(join *api.Join) []api.Condition {
-	list := []api.Condition{
-		e.joined(join), e.upToDate(), e.reporting(), e.credentialValid(join),
+	var list []api.Condition
+	add := func(kind string, c api.Condition) {
+		c.Type = kind
+		list = append(list, c)
 	}
+	add(Joined, e.joined(join))
+	add(UpToDate, e.upToDate())
+	add(Reporting, e.reporting())
+	add(CredentialValid, e.credentialValid(join))
 	if unknown := unpinned(e.Node.Chosen.Versions); len(unknown) > 0 {
-		list = append(list, versionsUnknown(unknown))
+		add(VersionsKnown, versionsUnknown(unknown))
 	}
 	if e.agentIsOlder() {
-		list = append(list, condition(AgentCurrent, "False", "AgentOlder", fmt.Sprintf("The "+
-			"agent, %s, is older than the provider, %s, and may not know what it offers. Upgrade the "+
-			"package aks-flex-node on the machine.", e.Status.Report.AgentVersion, e.Provider)))
+		add(AgentCurrent, is("False", "AgentOlder", fmt.Sprintf("The agent, %s, is older than the "+
+			"provider, %s, and may not know what it offers. Upgrade the package aks-flex-node on the "+
+			"machine.", e.Status.Report.AgentVersion, e.Provider)))
 	}
 	if second := e.Node.Second; second != nil {
-		list = append(list, secondMachine(*second, e.Node.MachineKey))
+		add(SecondMachineSeen, secondMachine(*second, e.Node.MachineKey))
 	}
 	return list
 }
@@ -65,15 +71,21 @@ func versionsUnknown(unknown []artifact) api.Condition {
 	for _, u := range unknown {
 		names = append(names, u.name+" "+u.version)
 	}
-	return condition(VersionsKnown, "False", "NotPinned", fmt.Sprintf("No digest is known here of "+
+	return is("False", "NotPinned", fmt.Sprintf("No digest is known here of "+
 		"%s. The agent takes it from the project's checksum file, which it must reach over https or "+
 		"have in artifacts.directory, or from artifacts.overrides; node-problem-detector has no "+
-		"such file.",
-		strings.Join(names, ", ")))
+		"such file.", strings.Join(names, ", ")))
 }
 
-func condition(kind, status, reason, message string) api.Condition {
-	return api.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+// is is a condition, whose type its caller adds.
+func is(status, reason, message string) api.Condition {
+	return api.Condition{Status: status, Reason: reason, Message: message}
+}
+
+// since is a condition that has been so since a time.
+func since(at time.Time, c api.Condition) api.Condition {
+	c.LastTransitionTime = at
+	return c
 }
 
 // registered reports whether the Node object is there, as far as its cluster has said.
@@ -83,19 +95,15 @@ func (e Evidence) registered() bool {
 }
 
 func (e Evidence) joined(join *api.Join) api.Condition {
-	is := func(status, reason, message string) api.Condition {
-		return condition(Joined, status, reason, message)
-	}
 	switch ready := e.Status.Ready; {
 	case e.registered():
 		return is("True", "NodeRegistered", "")
 	case ready != nil && ready.Reason == NodeForeign:
 		return is("False", NodeForeign, ready.Message)
 	case ready != nil:
-		c := is("False", NodeNotFound, "The Node object was deleted. The agent registers the node "+
-			"again where driftPolicy is repair; else run `aks-flex-node bootstrap` on the machine.")
-		c.LastTransitionTime = ready.LastTransitionTime
-		return c
+		return since(ready.LastTransitionTime, is("False", NodeNotFound, "The Node object was deleted. "+
+			"The agent registers the node again where driftPolicy is repair; else run `aks-flex-node "+
+			"bootstrap` on the machine."))
 	case join != nil:
 		return is("False", map[string]string{
 			api.JoinPending: "CredentialPending", api.JoinReady: "WaitingForMachine",
@@ -110,14 +118,8 @@ func (e Evidence) joined(join *api.Join) api.Condition {
 
 func (e Evidence) upToDate() api.Condition {
 	n, report := e.Node, e.Status.Report
-	is := func(status, reason, message string) api.Condition {
-		return condition(UpToDate, status, reason, message)
-	}
-	applied, observed := report.AppliedConfigVersion, ""
-	var failed *api.FailedConfig
-	if report.Config != nil {
-		observed, failed = report.Config.Observed, report.Config.Failed
-	}
+	applied, config := report.AppliedConfigVersion, cmp.Or(report.Config, &api.Applied{})
+	observed, failed := config.Observed, config.Failed
 	offered := strconv.FormatInt(n.Assigned, 10)
 	switch {
 	case n.Revision == 0 || n.Assigned == 0:
@@ -133,8 +135,7 @@ func (e Evidence) upToDate() api.Condition {
 		failed != nil && failed.Version == strconv.FormatInt(n.Revision, 10):
 		c := is("False", "Failed", fmt.Sprintf("The node was not healthy with configuration %s "+
 			"(%s), and has gone back. See status.config.failed; change the configuration, or roll "+
-			"the node back.",
-			failed.Version, cmp.Or(failed.Reason, "no reason given")))
+			"the node back.", failed.Version, cmp.Or(failed.Reason, "no reason given")))
 		if failed.At != nil {
 			c.LastTransitionTime = failed.At.UTC()
 		}
@@ -170,10 +171,8 @@ func (e Evidence) upToDate() api.Condition {
 		return is("Unknown", "NotReported", "The agent has not said yet what it has applied.")
 	case observed == offered:
 		if own := e.reported(NoChangeWaiting); own != nil && own.Status == "False" {
-			c := is("False", own.Reason, "The agent has the configuration, and its change waits: "+
-				own.Message)
-			c.LastTransitionTime = own.LastTransitionTime
-			return c
+			return since(own.LastTransitionTime, is("False", own.Reason,
+				"The agent has the configuration, and its change waits: "+own.Message))
 		}
 		return is("False", "Applying", "The agent has the configuration and is applying it.")
 	}
@@ -182,14 +181,9 @@ func (e Evidence) upToDate() api.Condition {
 }
 
 // heard reports whether the agent was heard of not too long ago.
-func (e Evidence) heard() bool {
-	return !e.Seen.IsZero() && e.Now.Sub(e.Seen) <= silentAfter
-}
+func (e Evidence) heard() bool { return !e.Seen.IsZero() && e.Now.Sub(e.Seen) <= silentAfter }
 
 func (e Evidence) reporting() api.Condition {
-	is := func(status, reason, message string) api.Condition {
-		return condition(Reporting, status, reason, message)
-	}
 	const look = " Look at the machine: `aks-flex-node status` says whether it reaches this API " +
 		"and with which identity."
 	switch {
@@ -201,47 +195,36 @@ func (e Evidence) reporting() api.Condition {
 	case e.Seen.IsZero():
 		return is("False", "NeverHeard", "The agent was never heard of."+look)
 	}
-	c := is("False", "Silent", fmt.Sprintf("The agent was last heard of at %s.",
-		e.Seen.UTC().Format(time.RFC3339))+look)
-	c.LastTransitionTime = e.Seen.Add(silentAfter).UTC()
-	return c
+	return since(e.Seen.Add(silentAfter).UTC(), is("False", "Silent", fmt.Sprintf(
+		"The agent was last heard of at %s.", e.Seen.UTC().Format(time.RFC3339))+look))
 }
 
-// credentialValid reports whether what the node authenticates with is good: what it joins with,
-// until it has joined.
+// credentialValid is about what the node authenticates with: until it has joined, what it joins
+// with.
 func (e Evidence) credentialValid(join *api.Join) api.Condition {
-	is := func(status, reason, message string) api.Condition {
-		return condition(CredentialValid, status, reason, message)
-	}
-	if own := e.reported(CredentialValid); own != nil && own.Status == "False" {
+	joined := e.registered()
+	switch own := e.reported(CredentialValid); {
+	case own != nil && own.Status == "False":
 		return *own
-	}
-	if !e.registered() {
-		switch {
-		case join == nil && e.Node.Credential != "":
-			return is("Unknown", "NotJoined", "GET of the node tells more.")
-		case join == nil:
-			return is("False", "NothingToJoinWith", "No machine has joined. "+again)
-		case join.State == api.JoinPending, join.State == api.JoinConsumed:
-			return is("Unknown", "Joining", join.Reason)
-		case join.State == api.JoinReady:
-			return is("True", "WaitingForMachine", "")
-		}
-		c := is("False", "NotUsable", join.Reason)
-		if join.Expires != nil && join.State == api.JoinExpired {
-			c.LastTransitionTime = join.Expires.UTC()
-		}
-		return c
-	}
-	ready := e.Status.Ready
-	switch {
+	case !joined && join == nil && e.Node.Credential != "":
+		return is("Unknown", "NotJoined", "GET of the node tells more.")
+	case !joined && join == nil:
+		return is("False", "NothingToJoinWith", "No machine has joined. "+again)
+	case !joined && (join.State == api.JoinPending || join.State == api.JoinConsumed):
+		return is("Unknown", "Joining", join.Reason)
+	case !joined && join.State == api.JoinReady:
+		return is("True", "WaitingForMachine", "")
+	case !joined && join.State == api.JoinExpired && join.Expires != nil:
+		return since(join.Expires.UTC(), is("False", "NotUsable", join.Reason))
+	case !joined:
+		return is("False", "NotUsable", join.Reason)
 	case e.Node.Former != "":
 		return is("Unknown", "IdentityNotSeen", "The agent has not used the node's present "+
 			"identity yet; the one before may still poll. An identity that was never seen may "+
 			"lack a secret: see azureAuth.")
 	case e.Node.Desired.ContinuousMonitoring && e.heard():
 		return is("True", "IdentityAccepted", "")
-	case e.Reachable && ready.Status == "True":
+	case e.Reachable && e.Status.Ready.Status == "True":
 		return is("True", "KubeletAccepted", "")
 	}
 	return is("Unknown", "NotSeen", "Neither agent nor kubelet was heard of lately.")
@@ -249,10 +232,5 @@ func (e Evidence) credentialValid(join *api.Join) api.Condition {
 
 // reported is a condition as the agent says it; nil if it does not.
 func (e Evidence) reported(kind string) *api.Condition {
-	for i, c := range e.Status.Report.Conditions {
-		if c.Type == kind {
-			return &e.Status.Report.Conditions[i]
-		}
-	}
-	return nil
+	return find(e.Status.Report.Conditions, kind)
 }

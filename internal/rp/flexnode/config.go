@@ -19,9 +19,8 @@ type Grants struct {
 	Token        string // bootstrap token, id.secret
 }
 
-// Config is the agent's configuration of a revision: its own layer over the facts over the
-// defaults, and the secrets that are given. It shares objects with the layers: who has
-// it may read it, and not change it.
+// Config is the agent's configuration of a revision: its own layer over facts over defaults, and
+// the given secrets. It shares objects with the layers: it must not be changed.
 func Config(r Revision, defaults, facts *Layer, g Grants) (map[string]any, error) {
 	own, err := readObject(r.Own)
 	if err != nil {
@@ -79,8 +78,7 @@ func readObject(text []byte) (object, error) {
 	return o, nil
 }
 
-// overlay puts one object over another; objects in both are put over each other, everything else is
-// replaced.
+// overlay puts one object over another; where both have an object, those too.
 func overlay(path string, under, over object) object {
 	result := maps.Clone(under)
 	if result == nil {
@@ -103,4 +101,37 @@ func overlay(path string, under, over object) object {
 // replacedWhole are settings of the node's owner that are maps: what is there is what he has given.
 var replacedWhole = []string{
 	".node.labels", ".node.kubelet.kubeReserved", ".node.kubelet.evictionHard",
+}
+
+// objectOf is a value as an object, as it is read; nil of a map that is nil.
+func objectOf(value any) object {
+	o, err := readObject(encode(value))
+	if err != nil {
+		return nil
+	}
+	return o
+}
+
+// in returns the value at the end of a path of names, nil if it is not there.
+func in(o object, path ...string) any {
+	last := len(path) - 1
+	for _, name := range path[:last] {
+		o, _ = o[name].(object)
+	}
+	return o[path[last]]
+}
+
+// textIn returns the text at the end of a path, "" if it is not there.
+func textIn(o object, path ...string) string {
+	text, _ := in(o, path...).(string)
+	return text
+}
+
+// encode is a value as encoding/json writes it: compact, with sorted names of maps.
+func encode(value any) []byte {
+	text, err := json.Marshal(value)
+	if err != nil { // strings, numbers, lists and maps of them encode
+		panic("internal error: " + err.Error())
+	}
+	return text
 }

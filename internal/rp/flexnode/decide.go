@@ -26,8 +26,7 @@ type Parent struct {
 // InstallationLabel is the label of a Node, and of a Secret, with the installation it belongs to.
 const InstallationLabel = "flexnode.azure.com/installation"
 
-// mark adds the label of the installation to a node's own layer. A node without labels of its own has
-// those of the defaults.
+// mark adds the installation's label to an own layer, whose labels replace those of the defaults.
 func (p Parent) mark(own object) {
 	node, _ := own["node"].(object)
 	if p.Installation == "" || node == nil {
@@ -55,23 +54,18 @@ func (p Parent) factsID() string {
 }
 
 // Tenant returns the tenant of the cluster, as its nodes receive it; "" while it is not known.
-func (p Parent) Tenant() string {
-	return textIn(p.FactsLayer.settings(), "azure", "tenantId")
-}
+func (p Parent) Tenant() string { return textIn(p.FactsLayer.settings(), "azure", "tenantId") }
 
-// serverURL returns the URL of the API server that the cluster's nodes receive; "" while it is not
-// known.
+// serverURL returns the API server's URL for the cluster's nodes; "" while it is not known.
 func (p Parent) serverURL() string {
 	return textIn(p.FactsLayer.settings(), "node", "kubelet", "serverURL")
 }
 
-// directNetworks is the agent's setting, of cni, with the networks that pods reach with their own
-// addresses.
+// directNetworks is the agent's cni setting with the networks that pods reach with own addresses.
 const directNetworks = "nonMasqueradeCIDRs"
 
-// podNetwork returns the network that pods of the cluster's nodes reach with their own addresses:
-// the one that its nodes have their subnets of. It returns "" without one, or where the operator's
-// defaults say which networks these are.
+// podNetwork returns the network that the nodes have their pod subnets of; "" without one, or where
+// the operator's defaults say which networks pods reach with their own addresses.
 func (p Parent) podNetwork() string {
 	cni, _ := p.Defaults.settings()["cni"].(object)
 	if _, given := cni[directNetworks]; given {
@@ -115,9 +109,8 @@ type Put struct {
 	Subnet string
 }
 
-// Joins reports whether a node has what is wanted of it offered at once: no machine runs it that
-// follows it. heard tells that an agent was heard of lately, url that a URL for another machine is
-// asked for.
+// Joins reports whether a node is offered at once what is wanted: no machine runs it that follows
+// it. heard tells that an agent was heard of lately, url that a URL is asked for.
 func Joins(n *Node, applied int64, heard, url bool) bool {
 	return n == nil || applied == 0 || !heard && (url || !n.Desired.ContinuousMonitoring)
 }
@@ -127,19 +120,17 @@ type Decision struct {
 	Node Node
 	// Revision is the new configuration; nil when it is the same, or cannot be rendered yet.
 	Revision *Revision
-	// Offered is the configuration that agents are offered from now on in place of Put.Offered, with
-	// the new client secret; nil for no other one.
+	// Offered is offered from now on in place of Put.Offered, with the new client secret; nil for
+	// none.
 	Offered *Revision
 	// Changed tells that what is wanted has changed: what a machine could join with is revoked.
 	Changed bool
-	// Write tells that the row of the node is another one: Changed, or its id has another casing,
-	// or a URL is asked for.
+	// Write tells that the row changes: Changed, another casing of the id, or a URL is asked for.
 	Write bool
-	// StoreSecret has the given client secret stored as Node.SecretVersion, DropSecret has the
-	// stored one deleted.
+	// StoreSecret stores the client secret as Node.SecretVersion, DropSecret deletes the stored
+	// one.
 	StoreSecret, DropSecret bool
-	// NeedsSubnet asks to reserve a pod subnet, and to call Decide again with it. Nothing else of
-	// the decision holds then.
+	// NeedsSubnet asks to reserve a pod subnet and call Decide again; nothing else holds then.
 	NeedsSubnet bool
 
 	// wanted holds the owner's settings, own the node's own layer, as it was checked.
@@ -258,8 +249,7 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 	return problems
 }
 
-// maxDesired bounds what an owner may want of a node, as JSON: it is in several rows, which go into
-// transactions with others.
+// maxDesired bounds what an owner wants, as JSON: it is in several rows of one transaction.
 const maxDesired = 16 << 10
 
 func checkSize(wanted []byte) Problems {
@@ -317,8 +307,7 @@ func (n *Node) render(parent Parent, r Revision, joins bool) *Revision {
 	return &r
 }
 
-// point has the node want a newer revision. A node that joins with it is offered it at once; every
-// other one waits for Admit.
+// point has the node want a newer revision: at once if it joins with it, else when Admit says so.
 func (n *Node) point(r Revision, joins bool) {
 	if joins || n.Assigned == 0 {
 		n.Assigned = r.Version
@@ -336,8 +325,7 @@ func Touched(s api.SystemData, by, byType string, at time.Time) api.SystemData {
 	return s
 }
 
-// decideSecret decides what becomes of the client secret. A PUT without one keeps the one that is
-// stored for the same client.
+// decideSecret decides about the client secret. Without one that of the same client is kept.
 func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	var d Decision
 	if old != nil {
@@ -381,6 +369,4 @@ func (n Node) WantsSame(o Node) bool {
 }
 
 // equal reports whether two owners want the same, byte for byte.
-func equal(a, b api.Desired) bool {
-	return bytes.Equal(encode(complete(a)), encode(complete(b)))
-}
+func equal(a, b api.Desired) bool { return bytes.Equal(encode(complete(a)), encode(complete(b))) }

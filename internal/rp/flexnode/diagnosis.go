@@ -16,8 +16,7 @@ const (
 	DiagnosisAge = 24 * time.Hour
 	// MaxDiagnoses is the number of diagnoses of a cluster's nodes that are kept at once.
 	MaxDiagnoses = 20
-	// MaxBundle bounds a support bundle, and MaxDiagnosed what an agent sends, in bytes: a row of
-	// etcd is at most 1.5 MiB.
+	// MaxBundle bounds a support bundle, MaxDiagnosed a report: a row of etcd is at most 1.5 MiB.
 	MaxBundle    = 768 << 10
 	MaxDiagnosed = MaxBundle*4/3 + 4<<10
 	// maxFindings bounds the report of doctor, in bytes, and maxFound the number of its findings.
@@ -43,8 +42,7 @@ func (n Node) Asked(now time.Time) *Diagnose {
 	return n.Diagnose
 }
 
-// Diagnosing returns the node with a request for a diagnosis, in place of an earlier one, and the
-// diagnosis as it is then.
+// Diagnosing returns the node with a request for a diagnosis, and that diagnosis.
 func (n Node) Diagnosing(kind, by string, now time.Time) (Node, api.Diagnosis, error) {
 	if kind != api.Doctor && kind != api.SupportBundle {
 		return n, api.Diagnosis{}, Problems{{"kind", "This must be doctor or supportBundle."}}
@@ -61,8 +59,7 @@ func (n Node) Diagnosing(kind, by string, now time.Time) (Node, api.Diagnosis, e
 	return n, d, nil
 }
 
-// Diagnosed returns the node without the request that its agent answers, and the diagnosis with the
-// answer.
+// Diagnosed returns the node without its request, and the diagnosis with the answer.
 func (n Node) Diagnosed(
 	d api.Diagnosis, answer api.Diagnosed, now time.Time,
 ) (Node, api.Diagnosis, error) {

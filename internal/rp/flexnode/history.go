@@ -11,8 +11,7 @@ import (
 // Kept limits the revisions of a node that are kept.
 const Kept = 10
 
-// KeptBytes bounds the revisions of a node that are kept: a row has to go into a transaction
-// together with others.
+// KeptBytes bounds a node's kept revisions: the row goes into a transaction with others.
 const KeptBytes = 256 << 10
 
 // History is the revisions of a node, the newest first. It is a row of the store, {"revisions":
@@ -106,8 +105,7 @@ func (h History) All() ([]*Revision, error) {
 	return all, nil
 }
 
-// Sign returns the history with those signatures that sign makes; nil leaves one as it is. It
-// reports whether there is one.
+// Sign returns the history with sign's signatures, nil being no change, and whether there is one.
 func (h History) Sign(sign func(Revision) *Signed) (next History, changed bool, err error) {
 	all, err := h.All()
 	next = History{slices.Clone(h.revisions), h.others}

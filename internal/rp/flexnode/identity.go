@@ -11,10 +11,8 @@ import (
 )
 
 // IdentityOf returns the identity of a node that polls: "app:<tenant>/<client id>",
-// "oid:<tenant>/<object id>" or "mirid:<resource id>", in lower case; "" is no identity. tenant is
-// that of the cluster. The tenant is part of it, because an application can have service
-// principals, with credentials of their own, in many tenants; where it is not known, no caller is
-// the node.
+// "oid:<tenant>/<object id>" or "mirid:<resource id>", in lower case; "" is none. tenant is the
+// cluster's: an application can have service principals in many tenants.
 func IdentityOf(id string, d api.Desired, tenant string) string {
 	auth := d.AzureAuth
 	in := func(kind, tenant, id string) string {
@@ -38,8 +36,7 @@ func IdentityOf(id string, d api.Desired, tenant string) string {
 	return ""
 }
 
-// MachineOf is the id of a node's Arc machine: the one that the owner names, else that of the
-// node's name in the cluster's resource group.
+// MachineOf is the id of a node's Arc machine: the named one, else that of the node's name.
 func MachineOf(id string, d api.Desired) string {
 	if arc := d.AzureAuth.Arc; arc != nil && arc.MachineResourceID != "" {
 		return arc.MachineResourceID
@@ -61,9 +58,8 @@ const maxFormer = 3
 // All are the identities.
 func (f Former) All() []string { return strings.Fields(string(f)) }
 
-// with has one more, without who the node is now. The first one is mostly the one
-// that was seen last; of those that were assigned since the newest remain, which an agent is the
-// most likely to have been told.
+// with has one more, without who the node is now. Kept are the first one, which was mostly seen
+// last, and the newest, which an agent has most likely been told.
 func (f Former) with(identity, now string) Former {
 	all := slices.DeleteFunc(append(f.All(), identity), func(s string) bool {
 		return s == "" || s == now
@@ -74,8 +70,7 @@ func (f Former) with(identity, now string) Former {
 	return Former(strings.Join(all, " "))
 }
 
-// identify gives a node its identity after a change. Those before are kept, which its agent may
-// have, until the present one is seen.
+// identify gives a node its identity after a change; the former ones hold until it is seen.
 func (n *Node) identify(tenant string) {
 	now := IdentityOf(n.ID, n.Desired, tenant)
 	if now == n.Identity {
@@ -106,8 +101,8 @@ func (n Node) ShowsToken() bool {
 	return auth.UseAzureAuth && auth.KubeletCredential == config.CredentialToken
 }
 
-// Assignee returns the identity with the roles that authorise kubelet's tokens: an object id, a client
-// id, or the id of an Arc machine.
+// Assignee returns who has the roles of kubelet's tokens: an object or client id, or an Arc
+// machine.
 func (n Node) Assignee() string {
 	_, rest, _ := strings.Cut(n.Identity, ":")
 	if !strings.HasPrefix(rest, "/") {
@@ -117,9 +112,7 @@ func (n Node) Assignee() string {
 }
 
 // ClusterID is the ARM id of the node's cluster.
-func (n Node) ClusterID() string {
-	return clusterID(n.ID)
-}
+func (n Node) ClusterID() string { return clusterID(n.ID) }
 
 // Joins notes the object id of the identity in Azure that a node joins with; what is none is not.
 func (n Node) Joins(principal string) Node {

@@ -125,18 +125,14 @@ func TestFormerIdentity(t *testing.T) {
 func TestIdentities(t *testing.T) {
 	sp := func(client, tenant string) api.AzureAuth {
 		return api.AzureAuth{
-			Method: api.ServicePrincipal,
-			ServicePrincipal: &api.ServicePrincipalAuth{
-				ClientID: client, ClientTenant: tenant,
-			},
+			Method:           api.ServicePrincipal,
+			ServicePrincipal: &api.ServicePrincipalAuth{ClientID: client, ClientTenant: tenant},
 		}
 	}
 	mi := func(client, principal string) api.AzureAuth {
 		return api.AzureAuth{
-			Method: api.ManagedIdentity,
-			ManagedIdentity: &api.ManagedIdentityAuth{
-				ClientID: client, PrincipalID: principal,
-			},
+			Method:          api.ManagedIdentity,
+			ManagedIdentity: &api.ManagedIdentityAuth{ClientID: client, PrincipalID: principal},
 		}
 	}
 	machine := "/subscriptions/S/resourceGroups/G/providers/Microsoft.HybridCompute/machines/M"

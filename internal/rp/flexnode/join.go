@@ -10,8 +10,7 @@ import (
 
 // JoinCredential describes the credential that a machine joins with.
 type JoinCredential struct {
-	// Made tells that its URL answers, Used that a machine has used it, Ended that it is being
-	// revoked.
+	// Made tells that its URL answers, Used that a machine has used it, Ended that it is revoked.
 	Made, Used, Ended bool
 	// Issued tells that a machine has got what it has asked for with it.
 	Issued  bool
@@ -31,8 +30,7 @@ type JoinEnd struct {
 // again tells an owner what to do when nothing can be joined with any more.
 const again = "POST regenerateToken makes another URL."
 
-// End returns the end of a credential that is removed while its node still refers to it; nil if a
-// machine has joined with it.
+// End returns the end of a credential that its node refers to; nil if a machine has joined with it.
 func (c JoinCredential) End() *JoinEnd {
 	switch {
 	case c.Issued:
@@ -51,8 +49,7 @@ func denied(why string) string {
 		"on one machine alone; %s", shorten(why), again)
 }
 
-// joinOf returns how far a machine has come with joining; nil when nothing was issued, or is not
-// known.
+// joinOf returns how far joining is; nil when nothing was issued, or is not known.
 func (e Evidence) joinOf() *api.Join {
 	if c := e.Credential; c != nil {
 		return c.join(e.registered())

@@ -112,8 +112,7 @@ func FactsOf(layer []byte) (Facts, error) {
 	}, nil
 }
 
-// OwnLayer returns a node's own settings, as canonical JSON, without secrets; without the defaults
-// that depend on it (wholeOwnLayer).
+// OwnLayer returns a node's own settings as canonical JSON, without secrets and defaults.
 func OwnLayer(n Node) json.RawMessage { return encode(ownLayer(n, "")) }
 
 // ownLayer is the own layer of a node whose pods reach a network with their own addresses, as
@@ -202,8 +201,7 @@ func ownArc(n Node, section object) {
 	}
 }
 
-// ownAgent is about the agent itself, whose settings have the names that the resource's have.
-// Durations were checked (Problems.durations).
+// ownAgent is about the agent, whose settings have the resource's names. Durations were checked.
 func ownAgent(n Node) object {
 	policy, monitoring := n.Desired.UpgradePolicy, n.Desired.Monitoring
 	section := without(object{
@@ -232,4 +230,69 @@ func ownAgent(n Node) object {
 func without(o object) object {
 	maps.DeleteFunc(o, func(_ string, v any) bool { return v == "" })
 	return o
+}
+
+// chosenIn reads from a node's own layer what was chosen for it.
+func chosenIn(own json.RawMessage) (Chosen, error) {
+	o, err := readObject(own)
+	if err != nil {
+		return Chosen{}, fmt.Errorf("cannot read what was chosen for a node: %w", err)
+	}
+	of := func(component string) string { return textIn(o, component, "version") }
+	return Chosen{PodCIDR: textIn(o, "cni", "podCIDR"), Versions: api.Versions{
+		Kubernetes: of("kubernetes"), Containerd: of("containerd"), Runc: of("runc"),
+		CNI: of("cni"), NPD: of("npd"),
+	}}, nil
+}
+
+// saidByFacts returns the settings that follow from facts, and are in no own layer.
+func saidByFacts() [][]string {
+	return [][]string{
+		{"azure", "subscriptionId"}, {"azure", "servicePrincipal", "tenantId"},
+		{"azure", "arc", "location"}, {"node", "kubelet", "dnsServiceIP"},
+	}
+}
+
+// wholeOwnLayer is a node's own layer with the agent's defaults for all that the layers together
+// leave open. The problems are those of checkNode: it is checked as it is made.
+func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Problems) {
+	own := ownLayer(n, network)
+	parent.mark(own)
+	whole := checkedConfig(n, own, parent, anyGrants(n))
+	open, found := leftopen.Find(whole, anyHost())
+	for _, path := range saidByFacts() {
+		drop(open, path)
+	}
+	text := encode(fill(own, open))
+	if n.Chosen.Versions.Kubernetes == "" {
+		return text, checkNode(n, text, parent)
+	}
+	return text, n.told(whole, found)
+}
+
+// fill is an object with what another has and it leaves open.
+func fill(o, open object) object {
+	filled := maps.Clone(o)
+	if filled == nil {
+		filled = object{}
+	}
+	for name, value := range open {
+		inner, isObject := value.(object)
+		below, both := filled[name].(object)
+		switch has := filled[name]; {
+		case both && isObject:
+			filled[name] = fill(below, inner)
+		case has == nil || has == "":
+			filled[name] = value
+		}
+	}
+	return filled
+}
+
+// drop takes a setting out of an object.
+func drop(o object, path []string) {
+	for _, name := range path[:len(path)-1] {
+		o, _ = o[name].(object)
+	}
+	delete(o, path[len(path)-1])
 }

@@ -8,8 +8,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// SecondMachine is a machine that wanted to be a node that another machine is. One with the key of
-// the node is a copy of its machine.
+// SecondMachine wanted to be a node of another machine, or is a copy of it with the same key.
 type SecondMachine struct {
 	Key string    `json:"key"` // its thumbprint
 	At  time.Time `json:"at"`
@@ -27,10 +26,9 @@ const (
 	Second
 )
 
-// Register returns what a node is after a machine asks, in a boot of it, to register its key, by an
-// enrolment secret with an id, or, with "", by the node's identity in Azure. A secret registers one
-// key. It replaces the key of the machine before: the owner has asked for it since that machine has
-// registered.
+// Register returns the node after a machine asks to register its key, by the id of an enrolment
+// secret or, with "", by the node's identity in Azure. A secret registers one key, in place of the
+// one before.
 func (n Node) Register(key, boot, enrolment string, at time.Time) (Node, Registration) {
 	enrols := enrolment != "" && enrolment == n.Enrolment
 	switch {
@@ -52,8 +50,7 @@ func (n Node) Register(key, boot, enrolment string, at time.Time) (Node, Registr
 	return n, Registered
 }
 
-// Proved returns what a node is after its kubelet has proved which machine it is, since the store does
-// not know its key.
+// Proved returns the node after its kubelet has proved which machine it is.
 func (n Node) Proved(key, boot string, at time.Time) Node {
 	n.Boots = n.enrolled(key, boot, at)
 	n.MachineKey, n.Enrolment, n.Second = key, "", nil
@@ -62,15 +59,120 @@ func (n Node) Proved(key, boot string, at time.Time) Node {
 
 // secondMachine tells of another machine that wanted to be the node.
 func secondMachine(s SecondMachine, own string) api.Condition {
-	c := condition(SecondMachineSeen, "True", "AnotherKey", fmt.Sprintf("Another machine has asked to "+
-		"be this node, with the key %s, and was refused. If it is to be the node, POST "+
-		"regenerateToken and give it the new URL.", s.Key))
+	const so = "If it is to be the node, POST regenerateToken and give it the new URL."
 	if s.Key == own {
-		c.Reason = "SameKey"
-		c.Message = "Two machines have the key of this node: its disk was copied, or a snapshot of its " +
-			"memory was restored. The newer one is refused until the older is silent for a day. If it " +
-			"is to be the node, POST regenerateToken and give it the new URL."
+		return since(s.At, is("True", "SameKey", "Two machines have the key of this node: its disk was "+
+			"copied, or a snapshot of its memory was restored. The newer one is refused until the older "+
+			"is silent for a day. "+so))
 	}
-	c.LastTransitionTime = s.At
-	return c
+	return since(s.At, is("True", "AnotherKey", fmt.Sprintf("Another machine has asked to be this "+
+		"node, with the key %s, and was refused. %s", s.Key, so)))
+}
+
+// Boots are the boots of the machines that have the key of a node, by the ids in their tokens. A
+// disk that is copied takes the key with it; a boot is of one machine.
+type Boots struct {
+	// Current is the boot of the node's machine, first seen at Since.
+	Current string    `json:"current,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	// Former are the boots before, Refused those of other machines, the last ones first.
+	Former  []string `json:"former,omitempty"`
+	Refused []string `json:"refused,omitempty"`
+}
+
+// Boot is a boot as a token names it, and when that token was made at the earliest.
+type Boot struct {
+	ID     string
+	Issued time.Time
+}
+
+const (
+	// keptBoots is the number of former, and of refused, boots that are known.
+	keptBoots = 4
+	// bootMargin is the sum of the differences between the clocks of the machine and of replicas.
+	bootMargin = time.Minute
+	// copySilent is the silence of the older machine after which the newer one takes its place.
+	copySilent = 24 * time.Hour
+	// copyWaits is the silence of the machine after which an unknown boot is one of its own, where
+	// another machine is known: the other one could boot at any time, or say that it has.
+	copyWaits = 10 * time.Minute
+)
+
+// BootVerdict is the verdict about the machine that shows a token of a boot.
+type BootVerdict int
+
+const (
+	// CurrentBoot is a boot of the machine of the node.
+	CurrentBoot BootVerdict = iota
+	// FormerBoot: the token is from before the machine's reboot.
+	FormerBoot
+	// RefusedBoot: it is another machine with the same key.
+	RefusedBoot
+)
+
+// Booted returns what a node is after its machine has shown a token of a boot. seen is when the
+// node's machine was last heard of. A former boot that returns, in a token that was made after the
+// present one was first seen, is another machine: the newer of the two is refused, until an enrolment
+// secret says which is the node's (Register), or the older one has been silent for a day.
+func (n Node) Booted(b Boot, seen, now time.Time) (Node, BootVerdict) {
+	is := n.Boots
+	switch {
+	case b.ID == is.Current:
+		return n, CurrentBoot
+	case slices.Contains(is.Refused, b.ID) && !n.silent(copySilent, seen, now):
+		return n, RefusedBoot
+	case slices.Contains(is.Refused, b.ID):
+		n.Second = nil
+		n.Boots = Boots{Current: b.ID, Former: before(is.Current, is.Former)}
+	case !slices.Contains(is.Former, b.ID) && n.copied() && !n.silent(copyWaits, seen, now):
+		return n, RefusedBoot
+	case !slices.Contains(is.Former, b.ID):
+		n.Boots = Boots{Current: b.ID, Former: before(is.Current, is.Former), Refused: is.Refused}
+	case b.Issued.Before(is.Since.Add(bootMargin)):
+		return n, FormerBoot
+	default:
+		n.Second = &SecondMachine{Key: n.MachineKey, At: now.UTC().Truncate(time.Second)}
+		n.Boots = Boots{Current: b.ID, Refused: before(is.Current, is.Refused)}
+		n.Boots.Former = slices.DeleteFunc(slices.Clone(is.Former), func(id string) bool {
+			return id == b.ID
+		})
+	}
+	n.Boots.Since = now.UTC().Truncate(time.Second)
+	return n, CurrentBoot
+}
+
+// copied reports whether another machine with the node's key is known.
+func (n Node) copied() bool { return n.Second != nil && n.Second.Key == n.MachineKey }
+
+// silent reports whether the machine of a node beside which another was seen is silent for so long.
+// Without a second machine an owner has decided which is the node's, and that holds.
+func (n Node) silent(since time.Duration, seen, now time.Time) bool {
+	if n.Second == nil {
+		return false
+	}
+	if n.Second.At.After(seen) {
+		seen = n.Second.At
+	}
+	return now.Sub(seen) >= since
+}
+
+// before puts an id before others, of which as many are kept as fit.
+func before(id string, others []string) []string {
+	if id == "" {
+		return others
+	}
+	return append([]string{id}, others[:min(len(others), keptBoots-1)]...)
+}
+
+// enrolled returns the boots after a key was registered by a secret; others with that key are
+// refused.
+func (n Node) enrolled(key, boot string, at time.Time) Boots {
+	b := Boots{Current: boot, Since: at.UTC().Truncate(time.Second)}
+	if key != n.MachineKey {
+		return b
+	}
+	others := append(before(n.Boots.Current, n.Boots.Former), n.Boots.Refused...)
+	others = slices.DeleteFunc(others, func(id string) bool { return id == boot })
+	b.Refused = others[:min(len(others), keptBoots)]
+	return b
 }

@@ -4,6 +4,7 @@
 package flexnode
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,8 +17,7 @@ type Node struct {
 	// changes: an owner who deletes a node and makes another of the same name has two nodes.
 	ID  string `json:"id"`
 	UID string `json:"uid"`
-	// Desired holds the owner's settings, without secrets; Chosen the provider's choices for what
-	// Desired leaves open.
+	// Desired holds the owner's settings, without secrets; Chosen what the provider has chosen.
 	Desired api.Desired `json:"desired"`
 	Chosen  Chosen      `json:"chosen"`
 	// Revision is the configVersion of the revision that the owner wants; 0 until its cluster has
@@ -28,8 +28,8 @@ type Node struct {
 	// if a person wants the node to try it whatever others have failed.
 	Failed   int64 `json:"failed,omitempty"`
 	Insisted int64 `json:"insisted,omitempty"`
-	// Attempt is the last change that the node was admitted to, FailedChanges are ids of the last
-	// ones that it has failed (Admit).
+	// Attempt is the last change it was admitted to, FailedChanges the last ones it has failed
+	// (Admit).
 	Attempt       *Attempt `json:"attempt,omitempty"`
 	FailedChanges []string `json:"failedChanges,omitempty"`
 	// Asks is the revision that the agent asks to begin with, and waits for (Begin).
@@ -37,15 +37,13 @@ type Node struct {
 	// Unreleased is the revision that the node runs and the store does not know, since it was restored
 	// from a backup: the node is offered nothing until its owner changes it.
 	Unreleased int64 `json:"unreleased,omitempty"`
-	// Facts is the layer of cluster facts of the revision that the owner wants. Tried is the
-	// version of the cluster with which, and with these facts, a node could not be rendered that
-	// never was.
+	// Facts is the layer of facts of Revision. Tried is the version of the cluster with which, and
+	// with these facts, a node could not be rendered that never was.
 	Facts string `json:"facts,omitempty"`
 	Tried string `json:"tried,omitempty"`
 	// Floor is the lower bound of the first revision, until there is one: every PUT raises it.
 	Floor int64 `json:"floor,omitempty"`
-	// SecretVersion names the client secret that the node has now; 0 is none. Later ones have
-	// greater versions, also after a time without.
+	// SecretVersion names the present client secret; 0 is none. Later ones are greater.
 	SecretVersion int64 `json:"secretVersion,omitempty"`
 	// State is the provisioningState, "" is Succeeded; Reason tells why it is Failed, or, of one
 	// that has a configuration, why it has no credential.
@@ -59,9 +57,8 @@ type Node struct {
 	Used bool `json:"used,omitempty"`
 	// Ended describes the end of the last credential, if no machine has joined with it.
 	Ended *JoinEnd `json:"ended,omitempty"`
-	// Identity is the node's identity when it polls (IdentityOf). Former holds those before changes
-	// of it: its agent has to read the configuration that tells it the new one. They are forgotten
-	// when that was seen.
+	// Identity is the node's identity when it polls (IdentityOf). Former holds those before, by
+	// which its agent reads the new one, until that was seen.
 	Identity string `json:"identity,omitempty"`
 	Former   Former `json:"former,omitempty"`
 	// Principal is the object id of the identity in Azure that the node joins with, as a token or the
@@ -82,15 +79,13 @@ type Node struct {
 	SystemData api.SystemData `json:"systemData"`
 }
 
-// Chosen holds the provider's choices for a node; they are kept until the owner asks for something
-// else.
+// Chosen holds the provider's choices, kept until the owner asks for something else.
 type Chosen struct {
 	Versions api.Versions `json:"versions"`
 	PodCIDR  string       `json:"podCIDR,omitempty"`
 }
 
-// ETag identifies what agents are offered, and by it what an owner has read; status does not change
-// it.
+// ETag identifies what agents are offered, and what an owner has read; not the status.
 func (n Node) ETag() string {
 	if n.Revision == 0 {
 		return ETag(n.UID, 0, n.Floor)
@@ -98,9 +93,8 @@ func (n Node) ETag() string {
 	return ETag(n.UID, n.Assigned, n.Revision)
 }
 
-// Lost returns the revision that a node runs and the store does not know; 0 for none. Revisions are
-// numbered upwards, so a later one than all that are known was made after the backup that the store
-// was restored from.
+// Lost returns the revision that a node runs and the store does not know; 0 for none. A later one
+// than all that are known was made after the backup that the store was restored from.
 func (n Node) Lost(applied int64) int64 {
 	if n.Unreleased == 0 && n.Revision != 0 && applied > n.newest() {
 		return applied
@@ -129,4 +123,63 @@ func ETag(uid string, assigned, desired int64) string {
 		tag = strconv.AppendInt(append(tag, '-'), desired, 10)
 	}
 	return string(append(tag, '"'))
+}
+
+// Keys of rows are in lower case: "<subscription>/<group>/<cluster>" for a cluster, and below that
+// one part more for its nodes, credentials and whatever else is its own.
+
+// ClusterOf is the key of the cluster of a row: the first three parts of its key.
+func ClusterOf(key string) string {
+	at := 0
+	for range 3 {
+		next := strings.IndexByte(key[at:], '/')
+		if next < 0 {
+			return key
+		}
+		at += next + 1
+	}
+	return key[:at-1]
+}
+
+// LastOf is the last part of a key, such as the name of a node.
+func LastOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
+
+// Taint keeps pods off a Node.
+type Taint struct{ Key, Value, Effect string }
+
+// ReadTaint reads a taint as an owner writes it: key=value:Effect or key:Effect.
+func ReadTaint(s string) Taint {
+	pair, effect, _ := strings.Cut(s, ":")
+	key, value, _ := strings.Cut(pair, "=")
+	return Taint{key, value, effect}
+}
+
+// String is the one way in which a taint is written here.
+func (t Taint) String() string {
+	if t.Value == "" {
+		return t.Key + ":" + t.Effect
+	}
+	return t.Key + "=" + t.Value + ":" + t.Effect
+}
+
+// Taints are those that the provider keeps on a node's Node: what its owner wants, in order,
+// without the ones of Kubernetes itself, which its controllers set and take away.
+func Taints(d api.Desired) []string {
+	var list []string
+	for _, text := range d.NodeConfig.Taints {
+		t := ReadTaint(text)
+		prefix, _, _ := strings.Cut(t.Key, "/")
+		if !isKubernetes(prefix) {
+			list = append(list, t.String())
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// isKubernetes reports whether the prefix of a key is Kubernetes' own.
+func isKubernetes(prefix string) bool {
+	return slices.ContainsFunc([]string{"kubernetes.io", "k8s.io"}, func(domain string) bool {
+		return prefix == domain || strings.HasSuffix(prefix, "."+domain)
+	})
 }

@@ -26,9 +26,8 @@ type Wanted struct {
 	// Monitored is continuousMonitoring; Joining tells that there is a credential, Former that
 	// there are former identities, Reason that there is a reason for the state.
 	Monitored, Joining, Former, Reason bool
-	// Failed tells that the node has failed to run what is wanted, LeftOut that it has failed so
-	// many changes that it is admitted to none, Trying that it is at one, Asks that its agent asks to
-	// begin with one.
+	// Failed tells that it has failed what is wanted, LeftOut that it is admitted to no change,
+	// Trying that it is at one, Asks that its agent asks to begin with one.
 	Failed, LeftOut, Trying, Asks bool
 	// Unreleased tells that there is a revision of that name (Node.Unreleased).
 	Unreleased bool
@@ -60,8 +59,8 @@ func WantedOf(n Node) Wanted {
 // Said describes what the agent and the cluster say of a node.
 type Said struct {
 	Components api.Components
-	// Conditions are lines of type, status and reason: Ready, "" if there is no Node, and those of
-	// the agent.
+	// Conditions are lines of type, status and reason of the agent's; so is Ready, "" without a
+	// Node.
 	Ready, Conditions string
 	// Failure is why a configuration has failed.
 	Failure string
@@ -186,8 +185,7 @@ func (o Outline) Unsettled() bool {
 		o.Order.Failed != 0 && o.Order.Failed == o.Order.Revision
 }
 
-// evidence is that of a node with an outline: its conditions are those of the node, but for times
-// and messages.
+// evidence has the conditions of the outline's nodes, but for times and messages.
 func (o Outline) evidence(reachable bool) Evidence {
 	wanted, said := o.Wanted.Value(), o.Said.Value()
 	text := func(n uint8) string {

@@ -22,8 +22,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ARM is the answer to a request with problems: 400, and each with its place (RPC, error details).
-// It is nil when there are none.
+// ARM is a 400 with each problem and its place (RPC, error details); nil without any.
 func (p Problems) ARM() *arm.Error {
 	if len(p) == 0 {
 		return nil

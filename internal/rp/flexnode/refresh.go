@@ -6,11 +6,9 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// Refresh renders a node again after the facts of its cluster have changed: nothing but that layer
-// is replaced. applied is the revision that the node runs, joins as in a Put. A node that was never
-// rendered is resolved and rendered, or Failed with a Reason. It remains Creating or Updating then
-// if it has a credential that is still to be made live. The revision is nil when there is no new
-// one; the node may be another one also then.
+// Refresh renders a node again after the facts of its cluster have changed. applied is the revision
+// that it runs, joins as in a Put. A node that was never rendered is resolved, or Failed with a
+// Reason. The revision is nil when there is no new one; the node may be another one also then.
 func Refresh(
 	n Node, last *Revision, parent Parent, at time.Time, renderer string, applied int64, joins bool,
 ) (Node, *Revision) {
@@ -73,10 +71,9 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	return next, r
 }
 
-// RefreshOffered renders again the revision that the agents of a node are offered in place of the
-// desired one, after the API server of its cluster has another address or CA: without it they are
-// cut off. Other facts reach the node with the desired revision. It is to be called before Refresh,
-// whose revision is the later one.
+// RefreshOffered renders the offered revision again, in place of the desired one, after the API
+// server has another address or CA: without it agents are cut off. It is to be called before
+// Refresh.
 func RefreshOffered(
 	n Node, offered *Revision, was *Layer, parent Parent, at time.Time, renderer string,
 ) (Node, *Revision) {
@@ -101,8 +98,7 @@ func sameServer(a, b *Layer) bool {
 // newest returns the lower bound of the next revision.
 func (n Node) newest() int64 { return max(n.Revision, n.Assigned, n.Floor) }
 
-// GoBack has the node be again who it was with a revision that its agent is offered again: the
-// agent still has the identity of then.
+// GoBack has the node be known as with a revision that its agent is offered again.
 func (n *Node) GoBack(applied Revision, tenant string) {
 	if applied.Desired != nil {
 		n.Former = n.Former.with(IdentityOf(n.ID, *applied.Desired, tenant), n.Identity)

@@ -50,9 +50,7 @@ func TestReportIsChecked(t *testing.T) {
 		"drift.items": {Drift: &api.Drift{
 			Count: maxItems + 1, Items: slices.Repeat([]api.DriftItem{item}, maxItems+1),
 		}},
-		"config.applied": {
-			AppliedConfigVersion: "7", Config: &api.Applied{Applied: "8"},
-		},
+		"config.applied":   {AppliedConfigVersion: "7", Config: &api.Applied{Applied: "8"}},
 		"components.agent": {AgentVersion: "1.0", Components: &api.Components{Agent: "1.1"}},
 	} {
 		_, err := ReadReport(must(json.Marshal(r)))
@@ -100,21 +98,5 @@ func TestReportSaysTheSameInTwoPlaces(t *testing.T) {
 	empty := must(ReadReport([]byte(`{"config":{},"components":{}}`)))
 	if diff := cmp.Diff(api.Report{}, empty); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// A list leaves out what is long, and leaves what is stored as it is.
-func TestBrief(t *testing.T) {
-	whole := api.Status{
-		Config: &api.Applied{Failed: &api.FailedConfig{Version: "7", Log: "line"}},
-		Drift:  &api.Drift{Count: 3, Items: []api.DriftItem{{Name: "/etc/x"}}},
-	}
-	got := Brief(&whole)
-	if got.Config.Failed.Log != "" || got.Config.Failed.Version != "7" || got.Drift.Items != nil ||
-		got.Drift.Count != 3 {
-		t.Errorf("%+v %+v", got.Config.Failed, got.Drift)
-	}
-	if whole.Config.Failed.Log != "line" || len(whole.Drift.Items) != 1 {
-		t.Error("what is stored was changed")
 	}
 }

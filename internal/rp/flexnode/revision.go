@@ -4,9 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"strconv"
+	"strings"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // Revision is one configuration of a node, rendered once and never changed. It has no secrets. Its
@@ -25,8 +28,7 @@ type Revision struct {
 	// SecretVersion tells which client secret goes with it; 0 is none.
 	SecretVersion int64     `json:"secretVersion,omitempty"`
 	Created       time.Time `json:"created"`
-	// By is the identity that has caused it, Why is "put", WhyFacts or "rollback". Repeats is the
-	// version that a rollback repeats.
+	// By has caused it, Why is "put", WhyFacts or "rollback", Repeats the version rolled back to.
 	By       string `json:"by,omitempty"`
 	Why      string `json:"why"`
 	Repeats  int64  `json:"repeats,omitempty"`
@@ -53,4 +55,107 @@ func NextVersion(previous int64, now time.Time) int64 { return max(now.Unix(), p
 func ContentID(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:16])
+}
+
+// Applied is the version that the agent has reported to run; 0 if it has not.
+func (s Status) Applied() int64 {
+	version, _ := strconv.ParseInt(s.Report.AppliedConfigVersion, 10, 64) // it was checked
+	return version
+}
+
+// ShownRevision is a revision of a node as callers see it. applied is what the node runs.
+func ShownRevision(n Node, r *Revision, applied int64) api.Revision {
+	shown := api.Revision{
+		ConfigVersion: strconv.FormatInt(r.Version, 10), Created: r.Created, CreatedBy: r.By,
+		Reason: r.Why, Desired: r.Version == n.Revision, Assigned: r.Version == n.Assigned,
+		Applied: r.Version == applied, Failed: r.Version == n.Failed,
+	}
+	if r.Repeats != 0 {
+		shown.Repeats = strconv.FormatInt(r.Repeats, 10)
+	}
+	return shown
+}
+
+// listedChanges bounds how many paths a revision in a list tells.
+const listedChanges = 20
+
+// Summarize adds to a revision what has changed with it.
+func Summarize(r *api.Revision, changes []api.Change) {
+	r.ChangeCount = len(changes)
+	for _, c := range changes[:min(len(changes), listedChanges)] {
+		r.Changed = append(r.Changed, c.Path)
+	}
+}
+
+// ReadDiff reads what diff is asked for; 0 is what the caller leaves open.
+func ReadDiff(ask api.DiffRequest) (from, to int64, problems Problems) {
+	from = readVersion("from", ask.From, &problems)
+	to = readVersion("to", ask.To, &problems)
+	return from, to, problems
+}
+
+// ReadRollback reads which version a rollback is asked for.
+func ReadRollback(ask api.RollbackRequest) (to int64, problems Problems) {
+	to = readVersion("configVersion", ask.ConfigVersion, &problems)
+	if ask.ConfigVersion == "" {
+		problems.add("configVersion", "The configVersion to go back to is needed.")
+	}
+	return to, problems
+}
+
+func readVersion(at, text string, problems *Problems) int64 {
+	if text == "" {
+		return 0
+	}
+	version, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || version <= 0 {
+		problems.add(at, "'%s' is not a configVersion.", shorten(text))
+		return 0
+	}
+	return version
+}
+
+// Diff returns what differs between two configurations, ordered by path (node.labels["a.b/c"]), and
+// what an agent does to pods for it. A list is one value.
+func Diff(from, to map[string]any) api.Diff {
+	diff := api.Diff{Disruption: config.DisruptsNothing, Changes: []api.Change{}}
+	for _, d := range config.Differences(from, to) {
+		one := config.DisruptionOf(d, to)
+		if one == config.Drain || diff.Disruption == config.DisruptsNothing {
+			diff.Disruption = one
+		}
+		diff.Changes = append(diff.Changes,
+			api.Change{Path: d.Path, From: d.From, To: d.To, Disruption: one})
+	}
+	return diff
+}
+
+// Change lists the settings for which an agent must restart or drain to get from one configuration
+// to another. The same settings with the same new values are the same change, on whatever node.
+type Change struct {
+	// ID names it by its content; "" is one that neither restarts nor drains.
+	ID string `json:"id"`
+	// Settings lists the settings that differ, as path=value, in order, at most maxSettings.
+	Settings []string `json:"settings,omitempty"`
+}
+
+// ChangeOf returns the change from one configuration to another.
+func ChangeOf(from, to map[string]any) Change {
+	var c Change
+	for _, d := range config.Disturbing(from, to) {
+		value := ""
+		if d.To != nil {
+			value = *d.To
+		}
+		c.Settings = append(c.Settings, d.Path+"="+value)
+	}
+	if len(c.Settings) == 0 {
+		return c
+	}
+	sum := sha256.Sum256([]byte(strings.Join(c.Settings, "\n")))
+	c.ID, c.Settings = hex.EncodeToString(sum[:6]), c.Settings[:min(len(c.Settings), maxSettings)]
+	for i, s := range c.Settings {
+		c.Settings[i] = strings.ToValidUTF8(s[:min(len(s), maxSetting)], "")
+	}
+	return c
 }

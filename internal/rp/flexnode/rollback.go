@@ -20,9 +20,8 @@ type Rollback struct {
 	Joins      bool // as that of a Put
 }
 
-// RollBack returns a node after a rollback: what its owner wants, what was chosen and the defaults
-// are those of the revision; the cluster's facts are the present ones. It is a new revision, since
-// versions do not go back. One that is wanted and offered already, and has not failed, changes
+// RollBack returns a node as it was with a revision, but for the cluster's facts: a new revision,
+// since versions do not go back. One that is wanted and offered, and has not failed, changes
 // nothing. The error is an *arm.Error or Problems.
 func RollBack(ask Rollback, old Node) (Decision, error) {
 	to := ask.To
@@ -63,8 +62,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 func (ask Rollback) isWanted(old Node) bool {
 	now, to := ask.Desired, ask.To
 	offered := old.Assigned == old.Revision || old.Insisted == old.Revision
-	return now != nil && offered && old.Failed != old.Revision &&
-		now.Defaults == to.Defaults &&
+	return now != nil && offered && old.Failed != old.Revision && now.Defaults == to.Defaults &&
 		now.SecretVersion == to.SecretVersion && bytes.Equal(now.Own, to.Own) &&
 		equal(old.Desired, paused(*to.Desired, old.Desired))
 }

@@ -18,8 +18,7 @@ const (
 	defaultAllowance   = 24 * time.Hour
 )
 
-// Allow lets more nodes fail changes, or not answer after them, until a time. The error is an *arm.Error or
-// Problems.
+// Allow lets more nodes fail changes until a time. The error is an *arm.Error or Problems.
 func (r Rollout) Allow(ask api.AllowVersions, by string, now time.Time) (Rollout, error) {
 	var problems Problems
 	failures, lasts := max(1, ask.Failures), defaultAllowance
@@ -76,3 +75,68 @@ func (r Rollout) Shown() []api.RolloutChange {
 	}
 	return shown
 }
+
+// Attempt is the last change that a node was admitted to. It holds a slot until Ready or an
+// Outcome.
+type Attempt struct {
+	// Change is its id; "" for a node that was sent back before it was Ready.
+	Change   string `json:"change,omitempty"`
+	Revision int64  `json:"revision"`
+	// The slot was given at Since, for this change at At; an agent that has begun is done by Until
+	// (Begin); the node was first Ready at Ready; the Outcome was known at Ended.
+	Since   time.Time `json:"since"`
+	At      time.Time `json:"at"`
+	Until   time.Time `json:"until,omitzero"`
+	Ready   time.Time `json:"ready,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+	Outcome string    `json:"outcome,omitempty"`
+}
+
+// The outcomes of an attempt.
+const (
+	Good    = "Good"    // applied, Ready and heard for the soak
+	Bad     = "Bad"     // reported as failed, or not Ready while its agent is heard
+	Unknown = "Unknown" // none of both by the deadline
+)
+
+func (a *Attempt) open() bool { return a != nil && a.Outcome == "" }
+
+// pending reports whether the outcome may still change.
+func (a *Attempt) pending() bool { return a.open() || a != nil && a.Outcome == Unknown }
+
+// holds reports whether the node of an attempt holds a slot.
+func (a *Attempt) holds() bool { return a.open() && a.Ready.IsZero() }
+
+// leftOutAfter is the number of failed changes after which a node is left out: it is admitted to no
+// change any more and its failures do not count, so that one broken machine stops no fix.
+const leftOutAfter = 3
+
+// Candidate is a node as Admit sees it.
+type Candidate struct {
+	Key, UID string
+	// Speaker is the identity in Azure that reports for the node; "" for a machine with a key.
+	Speaker string
+	// Desired is the revision that its owner wants, Assigned the one that its agent is offered,
+	// Applied the one that it reports to run, Failed the one that it reports to have failed; 0 for
+	// none. Refused is the desired revision if the node has failed it before.
+	Desired, Assigned, Applied, Failed, Refused int64
+	// Change has the differences between Applied and Desired.
+	Change Change
+	// Restored tells that it runs a revision that the store does not know (Node.Lost).
+	Restored bool
+	// Follows tells that its agent follows the resource, Heard that it was heard of lately, Open
+	// that it is in its window and not paused, Insisted that a person wants this revision, Kept
+	// that Applied can be offered again, ByHand that a person has rolled it back on the machine.
+	Follows, Heard, Open, Insisted, Kept, ByHand bool
+	// Same tells that Assigned does not run yet, and differs from Desired in nothing that disturbs.
+	Same bool
+	// Ready is the status of the Node's Ready condition, "" for none; False only after a while.
+	Ready   string
+	Attempt *Attempt
+	// Asks tells that its agent asks to begin with Desired, so that it is at no change.
+	Asks bool
+	// FailedChanges are the last changes that it has failed, since the last good one.
+	FailedChanges []string
+}
+
+func (c Candidate) leftOut() bool { return len(c.FailedChanges) >= leftOutAfter && !c.Insisted }

@@ -7,8 +7,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// Ready is the condition of a Node object that is shown of a node, and the reasons why it is
-// Unknown.
+// Ready is the shown condition of a Node object; the others are reasons why it is Unknown.
 const (
 	Ready              = "Ready"
 	NodeNotFound       = "NodeNotFound"
@@ -24,8 +23,7 @@ func NodeMissing(since time.Time) *api.Condition {
 	}
 }
 
-// ForeignNode is the Ready condition of a node whose name a Node of another installation of the
-// provider has.
+// ForeignNode is the Ready condition of a node whose name another installation's Node has.
 func ForeignNode(since time.Time) *api.Condition {
 	return &api.Condition{
 		Type: Ready, Status: "Unknown", LastTransitionTime: since.UTC(), Reason: NodeForeign,
@@ -116,8 +114,7 @@ func (e Evidence) ready() *api.Condition {
 	}
 }
 
-// Brief is a status as it is in a list, without what is long: the log of what has failed, and the
-// items that differ.
+// Brief is a status in a list, without log and drifted items.
 func Brief(s *api.Status) *api.Status {
 	next := *s
 	if c := s.Config; c != nil && c.Failed != nil {
@@ -132,15 +129,11 @@ func Brief(s *api.Status) *api.Status {
 	return &next
 }
 
-// Shown is a node as callers see it. r and config are the revision that is shown; nil in a list,
-// which shows the desired version.
-func Shown(
-	n Node, r *Revision, config map[string]any, status *api.Status,
-) api.FlexNodeConfig {
+// Shown is a node as callers see it, with a revision and its config; nil in a list.
+func Shown(n Node, r *Revision, config map[string]any, status *api.Status) api.FlexNodeConfig {
 	system := n.SystemData
 	shown := api.FlexNodeConfig{
-		ID: n.ID, Name: baseName(n.ID), Type: api.ResourceType, ETag: n.ETag(),
-		SystemData: &system,
+		ID: n.ID, Name: baseName(n.ID), Type: api.ResourceType, ETag: n.ETag(), SystemData: &system,
 		Properties: api.Properties{
 			Desired: n.Desired, ProvisioningState: n.State, ResourceUID: n.UID,
 			Config: config, Status: status,

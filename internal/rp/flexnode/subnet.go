@@ -92,8 +92,7 @@ func subnetOf(network netip.Prefix, mask int, n uint64) string {
 	return netip.PrefixFrom(addr, mask).String()
 }
 
-// PodCIDROf is the pod subnet that a Node with these labels was configured with; "" if they tell
-// none.
+// PodCIDROf is the pod subnet in the labels of a Node; "" for none.
 func PodCIDROf(labels map[string]string) string {
 	value := labels[config.PodCIDRLabel]
 	bits := strings.LastIndexByte(value, '-') + 1

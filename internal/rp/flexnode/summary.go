@@ -7,8 +7,8 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// maxSummarized bounds how many versions and conditions a summary tells, the most frequent ones:
-// agents say what they are.
+// maxSummarized bounds the versions and conditions of a summary, which agents say: the most
+// frequent.
 const maxSummarized = 200
 
 // Summary counts nodes.

@@ -28,8 +28,7 @@ type Tombstone struct {
 // so that a caller that makes a node of that name and has read it depends on the absence of a later
 // one: that the node's own row is absent does not show that it was absent meanwhile.
 type Tombstones struct {
-	// Stored are the tombstones, the last one first, each as it was written: what a newer program
-	// has added to one remains.
+	// Stored are the tombstones, the last one first, with what a newer program has added.
 	Stored []json.RawMessage `json:"stored"`
 }
 
@@ -46,8 +45,8 @@ func (t Tombstones) With(s Tombstone) (Tombstones, error) {
 	return Tombstones{append([]json.RawMessage{text}, t.Stored[:kept]...)}, nil
 }
 
-// Sign returns the tombstones with those signatures that sign makes; nil leaves one as it is. It
-// reports whether there is one.
+// Sign returns the tombstones with sign's signatures, nil being no change, and whether there is
+// one.
 func (t Tombstones) Sign(sign func(Tombstone) *Signed) (next Tombstones, changed bool, err error) {
 	all, err := t.All()
 	next.Stored = slices.Clone(t.Stored)
@@ -70,8 +69,7 @@ func (t Tombstones) All() ([]Tombstone, error) {
 	return all, nil
 }
 
-// Of is the tombstone of the node with a uid, or the last one if that is "". ok is whether there is
-// one.
+// Of is the tombstone of a uid, or the last one for "", if there is one.
 func (t Tombstones) Of(uid string) (stone Tombstone, ok bool, err error) {
 	all, err := t.All()
 	for _, s := range all {

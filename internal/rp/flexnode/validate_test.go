@@ -3,6 +3,7 @@ package flexnode
 import (
 	"encoding/json"
 	"errors"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -239,5 +240,61 @@ func eachSecret(at reflect.Type, see func(path []string), above ...string) {
 	for i := range at.NumField() {
 		name, _, _ := strings.Cut(at.Field(i).Tag.Get("json"), ",")
 		eachSecret(at.Field(i).Type, see, append(slices.Clone(above), name)...)
+	}
+}
+
+func TestShapes(t *testing.T) {
+	for _, body := range []string{
+		`{}`, ` {"a": [], "b": {"a": "A"}, "c": [{"a": 1}, {"a": -2.5}, null, true]} `,
+		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth),
+		`{"properties":{"nodeConfig":{"labels":{"site.example/hall":"<3>","x":"\u00e4ö"}}}}`,
+		`{"a":123456789012345678}`,
+	} {
+		var into any
+		if err := Decode([]byte(body), &into); err != nil {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	for _, body := range []string{
+		``, ` `, `x`, `{`, `{}{}`, `{} x`, `{"a":1,}`, `{"a":1,"A":2}`, `{"a":{"b":1,"c":[],"b":2}}`,
+		`[{"b":1,"B":[]},{"c":2}]`, `{"a\u0062":1,"ab":2}`, `{"ö":1,"Ö":2}`, `{"K":1,"\u212a":2}`,
+		`{"a":1e999}`, `{"a":01}`, `{1:2}`, "{\"a\":\"\x01\"}",
+		strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1),
+		`[` + strings.Repeat(`{"a":`, maxDepth) + `1` + strings.Repeat(`}`, maxDepth) + `]`,
+	} {
+		var into any
+		if err := Decode([]byte(body), &into); err == nil {
+			t.Errorf("%s is taken", body)
+		}
+	}
+}
+
+// A node is not called as the API server of its cluster or a Node of AKS: 400.
+func TestNamesOfTheAPIServer(t *testing.T) {
+	for name, refused := range map[string]bool{
+		"kubernetes": true, "Kubernetes.Default": true, "kubernetes.default.svc": true,
+		"kubernetes.default.svc.cluster.local": true, "kubernetes.default.svc.site.example": true,
+		"localhost": true, "a.localhost": true, "factory.example": true, "Moved.example": true,
+		"kubernetes-1": false, "edge.factory.example": false, "kubernetes.defaults": false,
+		"my.kubernetes": false, "AKS-pool1-0": true, "aksnpwin": true, "my-aks": false,
+	} {
+		w := newWorld(t)
+		w.reach(someFacts(), "1.35.4")
+		w.parent.Cluster.Properties.ServerURL = "https://moved.example:443/"
+		p := Put{ID: path.Join(path.Dir(nodeID), name), NewUID: "u", At: w.now}
+		_, problems := Decide(p, nil, nil, nil, w.parent, Secret{})
+		if !refused {
+			if len(problems) > 0 {
+				t.Errorf("%s: %v", name, problems)
+			}
+			continue
+		}
+		if e := problems.ARM(); e == nil || e.Status != 400 || e.Target != "name" {
+			t.Errorf("%s: %v", name, problems)
+		}
+	}
+	var unknown Parent // nothing is known of the cluster yet
+	if problems := checkName(nodeID, unknown); len(problems) > 0 {
+		t.Errorf("%v", problems)
 	}
 }

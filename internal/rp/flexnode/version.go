@@ -13,18 +13,15 @@ const atKubernetes = "properties.versions.kubernetes"
 
 // chooser chooses the versions of a node.
 type chooser struct {
-	// want holds what the owner asks for now, asked the owner's previous request, chosen what was
-	// chosen then; empty for a node that is made.
+	// want is asked for now; asked and chosen are the previous request and choice, if any.
 	want, asked, chosen api.Versions
 	server              string // version of the API server, "" while it is not known
-	// overridden tells of which artifacts, or versions of one, the operator has set the digest
-	// himself.
+	// overridden has the artifacts, or versions of one, whose digests the operator has set.
 	overridden map[string]bool
 }
 
-// choose gives each version: the one that is asked for; else the one that was chosen before, as
-// long as nothing else was asked for meanwhile; else the default. While the cluster's version is
-// not known, what depends on it is left open.
+// choose gives each version: the one asked for; else the chosen one, unless another was asked for;
+// else the default. What depends on an unknown version of the cluster is left open.
 func (c chooser) choose() (api.Versions, Problems) {
 	allowed, vulnerable := c.want.AllowUnknown, c.want.AllowVulnerable
 	c.want.AllowUnknown, c.asked.AllowUnknown = false, false
@@ -43,9 +40,8 @@ func (c chooser) choose() (api.Versions, Problems) {
 	got := release.Set{
 		Kubernetes: one(w.Kubernetes, a.Kubernetes, o.Kubernetes),
 		Containerd: one(w.Containerd, a.Containerd, o.Containerd),
-		Runc:       one(w.Runc, a.Runc, o.Runc),
-		CNI:        one(w.CNI, a.CNI, o.CNI),
-		NPD:        one(w.NPD, a.NPD, o.NPD),
+		Runc:       one(w.Runc, a.Runc, o.Runc), CNI: one(w.CNI, a.CNI, o.CNI),
+		NPD: one(w.NPD, a.NPD, o.NPD),
 	}
 	var problems Problems
 	switch {
@@ -85,8 +81,7 @@ func artifactsOf(v api.Versions) []artifact {
 	}
 }
 
-// unpinned returns the components whose digests are not known here; one of a version that is no
-// version is refused elsewhere.
+// unpinned returns the components whose digests are not known; what is no version is not.
 func unpinned(v api.Versions) []artifact {
 	return slices.DeleteFunc(artifactsOf(v), func(c artifact) bool {
 		if slices.Contains(release.Pinned(c.name), c.version) {
@@ -97,8 +92,7 @@ func unpinned(v api.Versions) []artifact {
 	})
 }
 
-// unknown adds the versions that are newly asked for and have no known digest to the problems. What
-// runs may remain.
+// unknown adds newly asked versions without a known digest to the problems.
 func (c chooser) unknown(got release.Set, problems Problems) Problems {
 	skewed, former := len(problems) > 0, artifactsOf(c.chosen)
 	for _, u := range unpinned(versionsOf(got)) {
@@ -118,8 +112,7 @@ func (c chooser) overrides(a artifact) bool {
 	return c.overridden[a.name] || c.overridden[release.Key(a.name, a.version)]
 }
 
-// vulnerable adds the versions that are newly requested and with which a container can break out to the
-// problems. What runs may remain.
+// vulnerable adds newly asked versions with which a container can break out to the problems.
 func (c chooser) vulnerable(got release.Set, problems Problems) Problems {
 	former := artifactsOf(c.chosen)
 	for _, a := range artifactsOf(versionsOf(got)) {
@@ -131,8 +124,7 @@ func (c chooser) vulnerable(got release.Set, problems Problems) Problems {
 	return problems
 }
 
-// allowsVulnerable reports whether one of the versions was accepted although a container can break out
-// with it: its owner allows it, or it ran already.
+// allowsVulnerable reports whether a container can break out with an accepted version.
 func allowsVulnerable(v api.Versions) bool {
 	return slices.ContainsFunc(artifactsOf(v), func(a artifact) bool {
 		return release.Flawed(a.name, a.version) != ""

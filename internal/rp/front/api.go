@@ -6,14 +6,17 @@ package front
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/time/rate"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
@@ -40,8 +43,7 @@ type API struct {
 	Gate     *fair.Gate
 	// Quotas holds the quotas of subscriptions.
 	Quotas fair.Quotas
-	// Kubelets prove machines whose keys a restored store does not know; nil where no cluster is
-	// reached.
+	// Kubelets prove machines whose keys a restored store does not know; nil without clusters.
 	Kubelets Kubelets
 	// Kubeconfigs tells which kubeconfig each cluster may name.
 	Kubeconfigs Kubeconfigs
@@ -51,8 +53,8 @@ type API struct {
 	Installation string
 	// PublicURL is the address of this API for callers, such as https://provider.example:8447.
 	PublicURL string
-	// Endpoints are the URLs at which agents may poll this API themselves, without a slash at the end;
-	// the first is the default.
+	// Endpoints are the URLs at which agents may poll, without a slash at the end; the default
+	// first.
 	Endpoints []string
 	// Audience is that of tokens for this API's own listener.
 	Audience string
@@ -71,12 +73,12 @@ type API struct {
 	Tracer trace.Tracer
 
 	once         sync.Once
-	defaults     *flexnode.Layer         // once it was asked for
-	defaultsKept atomic.Bool             // the store is known to have them
-	heardOf      memo[string, time.Time] // by node key: when heard has told of it
-
-	claims    fair.Claims
-	strangers memo[string, *rate.Limiter] // of refusals, by tenant and object id
+	defaults     *flexnode.Layer // once it was asked for
+	defaultsKept atomic.Bool     // the store is known to have them
+	claims       fair.Claims
+	caches       sync.Once
+	heardOf      *lru.Cache[string, time.Time] // by node key: when heard has told of it
+	strangers    limiters                      // of refusals, by tenant and object id
 }
 
 // Liveness is when the agents of nodes were last heard of, by the keys of the nodes.
@@ -90,8 +92,7 @@ type Liveness interface {
 // done by then is reported with provisioningState and an asynchronous operation.
 const CallerTimeout = 8 * time.Second
 
-// Direct returns the API for callers who come themselves, with tokens, and for machines, with their
-// keys.
+// Direct returns the API for callers with tokens, and for machines with their keys.
 func (a *API) Direct(who Authenticator) http.Handler {
 	return a.listener(newMachines(who, a.Endpoints, a.Keys, a.Now), false)
 }
@@ -109,6 +110,7 @@ type listener struct {
 }
 
 func (a *API) listener(who Authenticator, trusted bool) *listener {
+	a.caches.Do(func() { a.heardOf, a.strangers = newCache[string, time.Time](10_000), newLimiters() })
 	l := &listener{api: a, authenticate: who, trusted: trusted}
 	for _, r := range a.routes() {
 		if trusted && !r.directOnly || !trusted && !r.managerOnly {
@@ -118,4 +120,71 @@ func (a *API) listener(who Authenticator, trusted bool) *listener {
 	return l
 }
 
+// change makes a change of rows for a request; what is "" for one that only reads.
+func (a *API) change(r *request, what string, do func(*store.View) error) error {
+	_, err := a.Store.Update(r.Context(), what, nil, do)
+	return err
+}
+
+// storedNode reads the node of a request, which must be there.
+func (a *API) storedNode(r *request) (store.Row[flexnode.Node], error) {
+	row, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
+	if err == nil && (!row.Exists() || !named(r.uid, row.Value.UID)) {
+		err = a.notFound(r)
+	}
+	return row, err
+}
+
+// nodeIn is storedNode within a change.
+func (a *API) nodeIn(v *store.View, r *request) (flexnode.Node, error) {
+	row := a.Store.Nodes.Row(v, r.nodeKey())
+	if !row.Exists() || !named(r.uid, row.Value.UID) {
+		return row.Value, a.notFound(r)
+	}
+	return row.Value, nil
+}
+
 func (a *API) patience() time.Duration { return cmp.Or(a.Patience, CallerTimeout) }
+
+// parent is a cluster with what its nodes are rendered with now.
+func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {
+	facts, err := a.Store.Layer(v.Context(), c.Facts)
+	if err != nil {
+		v.Fail(err)
+	}
+	return flexnode.Parent{
+		Cluster: c, FactsLayer: facts, Defaults: a.DefaultsLayer(), Installation: a.Installation,
+	}
+}
+
+// DefaultsLayer returns what the operator gives every node, and that it polls this provider.
+func (a *API) DefaultsLayer() *flexnode.Layer {
+	a.once.Do(func() {
+		a.defaults = flexnode.DefaultsLayer(flexnode.Polling(a.Defaults, first(a.Endpoints), a.Audience))
+	})
+	return a.defaults
+}
+
+// keepDefaults has a change store the layer of defaults, unless it is known to be stored.
+func (a *API) keepDefaults(v *store.View) error {
+	layer := a.DefaultsLayer()
+	if a.defaultsKept.Load() || a.Store.Layers.Row(v, layer.ID).Exists() {
+		a.defaultsKept.Store(true)
+		return nil
+	}
+	return a.Store.KeepLayer(v, layer)
+}
+
+// decimal is a version as it is on the wire.
+func decimal(version int64) string {
+	if version == 0 {
+		return ""
+	}
+	return strconv.FormatInt(version, 10)
+}
+
+// StoreDefaults stores the layer of defaults, so that no PUT has to.
+func (a *API) StoreDefaults(ctx context.Context) error {
+	_, err := a.Store.Update(ctx, "defaults written", nil, a.keepDefaults)
+	return err
+}

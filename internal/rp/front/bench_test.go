@@ -42,34 +42,6 @@ func (w *world) benchmark(b *testing.B, status int, url, etag string) {
 	}
 }
 
-// BenchmarkGet is a GET that answers with a node and all that its agent has said, as one that was
-// woken by a change asks it, without TLS, connection and database.
-func BenchmarkGet(b *testing.B) {
-	w := newWorld(b)
-	w.api.Defaults = benchDefaults()
-	w.register("")
-	w.must(201, "PUT", nodeURL("n"), withManaged)
-	w.must(204, "POST", nodeURL("n", "/reportStatus"), benchReport)
-	w.caughtUp()
-	w.benchmark(b, 200, nodeURL("n"), `"another"`)
-}
-
-// benchReport is the report of most agents.
-const benchReport = `{"appliedConfigVersion":"1795255000","agentVersion":"v1.4.0",
-  "lastConfigApplied":"2026-11-21T08:00:00Z",
-  "components":{"kubelet":"1.36.3","containerd":"2.3.4","runc":"1.4.3","cni":"1.9.1",
-    "npd":"1.34.0","kernel":"6.8.0-60-generic","os":"Ubuntu 24.04.2 LTS"},
-  "config":{"observed":"1795255000"},
-  "drift":{"policy":"report","count":1,"lastSeen":"2026-11-21T08:00:00Z","items":[
-    {"name":"file /etc/containerd/config.toml",
-      "message":"expected file 0644 sha256:4711, found file 0644 sha256:4712"}]},
-  "conditions":[
-    {"type":"NodeReady","status":"True","reason":"KubeletReady",
-      "lastTransitionTime":"2026-11-21T08:00:00Z"},
-    {"type":"HostAsConfigured","status":"False","reason":"Drifted",
-      "message":"1 thing is not as configured: file /etc/containerd/config.toml",
-      "lastTransitionTime":"2026-11-21T08:00:00Z"}]}`
-
 // BenchmarkRefused is a PUT of a caller who has asked too much, without TLS and connection. What it
 // sends is not read.
 func BenchmarkRefused(b *testing.B) {
@@ -90,38 +62,6 @@ func BenchmarkRefused(b *testing.B) {
 	for b.Loop() {
 		if code := put(); code != http.StatusTooManyRequests {
 			b.Fatal(code)
-		}
-	}
-}
-
-// BenchmarkPut is a PUT that makes a node, and one that changes or leaves it, without TLS,
-// connection and database.
-func BenchmarkPut(b *testing.B) {
-	body := func(_ int) string { return withPrincipal }
-	b.Run("new", func(b *testing.B) { benchmarkPut(b, 201, "n%d", body) })
-	b.Run("equal", func(b *testing.B) { benchmarkPut(b, 200, "n", body) })
-	b.Run("changed", func(b *testing.B) {
-		benchmarkPut(b, 200, "n", func(i int) string {
-			return strings.Replace(withoutSecret, "prod", fmt.Sprint("v", i), 1)
-		})
-	})
-}
-
-func benchmarkPut(b *testing.B, status int, name string, body func(int) string) {
-	w := newWorld(b)
-	w.register("")
-	w.must(201, "PUT", nodeURL("n"), withPrincipal)
-	w.caughtUp()
-	w.api.Audit = slog.New(slog.DiscardHandler)
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		url := nodeURL(name)
-		if strings.Contains(name, "%") {
-			url = nodeURL(fmt.Sprintf(name, i))
-		}
-		recorder := w.serve(http.MethodPut, url, strings.NewReader(body(i)))
-		if recorder.Code != status {
-			b.Fatalf("status %d: %s", recorder.Code, recorder.Body)
 		}
 	}
 }

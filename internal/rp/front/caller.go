@@ -1,7 +1,9 @@
 package front
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"net/http"
 	"slices"
 	"strings"
@@ -68,4 +70,64 @@ func (c Caller) is(identity string) bool {
 	}
 	return kind == "app" && arm.EqualFold(id, c.AppID) ||
 		kind == "oid" && arm.EqualFold(id, c.ObjectID)
+}
+
+// ManagerCertificate authenticates Azure Resource Manager by its client certificate, and takes who
+// the caller is from its headers (RPC, client request headers). The listener has verified that the
+// certificate is of the right CA; here its name counts.
+type ManagerCertificate struct {
+	// Names are those that the certificate may have, as DNS names or as the common name.
+	Names []string
+}
+
+// Authenticate implements Authenticator.
+func (m ManagerCertificate) Authenticate(r *http.Request) (Caller, error) {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || !m.knows(r.TLS.VerifiedChains[0][0]) {
+		return Caller{}, arm.Errorf(403, "ClientCertificateNotTrusted",
+			"Only Resource Manager may ask here, by its client certificate.")
+	}
+	return managerCaller(r.Header), nil
+}
+
+// managerCaller returns the caller that Resource Manager names.
+func managerCaller(h http.Header) Caller {
+	c := Caller{
+		Trusted: true, TenantID: h.Get("x-ms-client-tenant-id"),
+		ObjectID: h.Get("x-ms-client-object-id"), AppID: h.Get("x-ms-client-app-id"),
+		Name: h.Get("x-ms-client-principal-name"), Type: "User",
+	}
+	if c.Name == "" {
+		c.Name, c.Type = cmp.Or(c.AppID, c.ObjectID), "Application"
+	}
+	return c
+}
+
+func (m ManagerCertificate) knows(cert *x509.Certificate) bool {
+	known := func(name string) bool { return slices.Contains(m.Names, name) }
+	return known(cert.Subject.CommonName) || slices.ContainsFunc(cert.DNSNames, known)
+}
+
+// Assignment lets a principal do actions at a scope and below.
+type Assignment struct {
+	// PrincipalID is the object id of a user or service principal; groups are not expanded.
+	PrincipalID string `json:"principalId"`
+	// Scope is a resource id, or / for everything.
+	Scope string `json:"scope"`
+	// Actions are those that are allowed; * stands for anything, as in
+	// Microsoft.ContainerService/managedClusters/flexNodeConfig/*.
+	Actions []string `json:"actions"`
+}
+
+// Assignments is an Authorizer with a fixed list.
+type Assignments []Assignment
+
+// Allowed implements Authorizer.
+func (a Assignments) Allowed(_ context.Context, c Caller, action, scope string) (bool, error) {
+	for _, one := range a {
+		if c.ObjectID != "" && strings.EqualFold(one.PrincipalID, c.ObjectID) &&
+			arm.Within(scope, one.Scope) && arm.Allows(one.Actions, action) {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -19,58 +19,40 @@ const (
 	wipeNodes    = "wipe"    // their agents receive the order to give them back
 )
 
-// deleteCluster deletes the registration of a cluster, asynchronously: its reconciler removes what
-// belongs to it. One that has nodes is refused, unless the caller says what becomes of their
-// machines, and confirms the number of those that are given back; dryRun=true tells the counts and
-// changes nothing.
-func (a *API) deleteCluster(w http.ResponseWriter, r *request) error {
+// deleteCluster deletes a registration, asynchronously, by its reconciler. With nodes it is
+// refused, unless the caller says what becomes of the machines, and confirms how many are given
+// back; dryRun=true only counts.
+func (a *API) deleteCluster(r *request) (any, error) {
 	nodes := r.query.Get("nodes")
 	if nodes != "" && nodes != releaseNodes && nodes != wipeNodes {
-		return invalid("The value '%s' of nodes is not one of %s, %s.",
+		return nil, invalid("The value '%s' of nodes is not one of %s, %s.",
 			shorten(nodes), releaseNodes, wipeNodes)
 	}
 	row, err := a.Store.Clusters.Get(r.Context(), r.clusterKey())
-	if err != nil {
-		return err
-	}
-	if !row.Exists() {
-		w.WriteHeader(http.StatusNoContent)
-		return nil
+	if err != nil || !row.Exists() {
+		return nil, err
 	}
 	if r.flag("dryRun") {
-		return a.dryRun(w, r, nodes == wipeNodes)
+		return a.dryRun(r, nodes == wipeNodes)
 	}
 	if nodes == wipeNodes && !row.Value.Deleting() {
-		if err := a.confirmed(r); err != nil {
-			return err
+		if n := a.count(r).Nodes; n > 0 && r.query.Get("confirm") != strconv.Itoa(n) {
+			return nil, arm.Errorf(409, "ConfirmationNeeded", "The machines of %d flexNodeConfigs would "+
+				"be given back. Confirm that number with confirm=%d; dryRun=true only counts.", n, n)
 		}
 	}
 	operation, err := a.markDeletion(r, nodes)
-	if err != nil {
-		return err
+	if err != nil || operation == "" { // another request was faster
+		return nil, err
 	}
-	if operation == "" { // another request was faster
-		w.WriteHeader(http.StatusNoContent)
-		return nil
-	}
-	a.pointTo(w, r, operation, true)
-	w.WriteHeader(http.StatusAccepted)
-	return nil
-}
-
-// confirmed is an error unless the caller has confirmed how many machines are given back.
-func (a *API) confirmed(r *request) error {
-	n := a.count(r.clusterKey()).Nodes
-	if n == 0 || r.query.Get("confirm") == strconv.Itoa(n) {
-		return nil
-	}
-	return arm.Errorf(409, "ConfirmationNeeded", "The machines of %d flexNodeConfigs would be given "+
-		"back. Confirm that number with confirm=%d; dryRun=true only counts.", n, n)
+	a.pointTo(r, operation, true)
+	r.answer.WriteHeader(http.StatusAccepted)
+	return nil, nil
 }
 
 // abort ends the deletion of a cluster while nodes are left: they remain as they are.
-func (a *API) abort(w http.ResponseWriter, r *request) error {
-	_, err := a.Store.Update(r.Context(), "deletion aborted", nil, func(v *store.View) error {
+func (a *API) abort(r *request) (any, error) {
+	return nil, a.change(r, "deletion aborted", func(v *store.View) error {
 		row, err := a.registered(v, r)
 		switch {
 		case err != nil:
@@ -92,50 +74,29 @@ func (a *API) abort(w http.ResponseWriter, r *request) error {
 		row.Value.Deletion = nil
 		return a.Store.Clusters.Put(v, row.Key, row.Value)
 	})
-	if err == nil {
-		w.WriteHeader(http.StatusNoContent)
-	}
-	return err
 }
 
 // dryRun tells what would be deleted with a registration.
-func (a *API) dryRun(w http.ResponseWriter, r *request, wipe bool) error {
+func (a *API) dryRun(r *request, wipe bool) (any, error) {
 	credentials, _, err := a.Store.Credentials.List(r.Context(), r.clusterKey()+"/")
-	if err != nil {
-		return err
-	}
-	found := a.count(r.clusterKey())
+	found := a.count(r)
 	found.DryRun, found.Wipe = true, wipe
 	for _, row := range credentials {
 		if row.Value.State != store.Revoking {
 			found.Credentials++
 		}
 	}
-	arm.WriteJSON(w, http.StatusOK, found)
-	return nil
-}
-
-// hasNodes tells a caller that a registration has nodes, of which he has not said what becomes.
-func (a *API) hasNodes(clusterKey string) error {
-	found := a.count(clusterKey)
-	return arm.Errorf(409, "ClusterHasNodes",
-		"The cluster has %d flexNodeConfigs, %d of which have joined. Delete them first, or "+
-			"say what becomes of their machines: nodes=%s has them run on unmanaged, "+
-			"nodes=%s has their agents give them back. dryRun=true only counts.",
-		max(1, found.Nodes), found.Joined, releaseNodes, wipeNodes) // the index may be behind
+	return found, err
 }
 
 // markDeletion writes that a registration is being deleted, and returns the operation; the previous
 // one if it is being deleted already, "" if it is gone. Without a word on its nodes it must have
 // none: a node that is written at the same time depends on the row that is written here.
-func (a *API) markDeletion(r *request, nodes string) (string, error) {
+func (a *API) markDeletion(r *request, nodes string) (operation string, err error) {
 	id := uuid.NewString()
-	var operation string
-	ahead := []string{a.Store.Clusters.Key(r.clusterKey())}
-	_, err := a.Store.Update(r.Context(), "cluster marked", ahead, func(v *store.View) error {
-		operation = ""
+	err = a.change(r, "cluster marked", func(v *store.View) error {
 		row := a.Store.Clusters.Row(v, r.clusterKey())
-		if !row.Exists() {
+		if operation = ""; !row.Exists() {
 			return nil
 		}
 		if d := row.Value.Deletion; d != nil {
@@ -155,7 +116,12 @@ func (a *API) markDeletion(r *request, nodes string) (string, error) {
 				return err
 			}
 			if !none {
-				return a.hasNodes(r.clusterKey())
+				found := a.count(r)
+				return arm.Errorf(409, "ClusterHasNodes", "The cluster has %d flexNodeConfigs, %d of "+
+					"which have joined. Delete them first, or say what becomes of their machines: "+
+					"nodes=%s has them run on unmanaged, nodes=%s has their agents give them back. "+
+					"dryRun=true only counts.", max(1, found.Nodes), // the index may be behind
+					found.Joined, releaseNodes, wipeNodes)
 			}
 		}
 		operation = r.subscriptionKey() + "/" + id
@@ -180,10 +146,9 @@ func (a *API) beginDeletion(
 	return a.Store.Clusters.Put(v, row.Key, row.Value)
 }
 
-// count counts the nodes of a cluster in the index.
-func (a *API) count(clusterKey string) api.DeletionCounts {
-	var found api.DeletionCounts
-	a.Index.EachNode(clusterKey+"/", func(key string, hasStatus bool) {
+// count counts the nodes of a request's cluster in the index.
+func (a *API) count(r *request) (found api.DeletionCounts) {
+	a.Index.EachNode(r.clusterKey()+"/", func(key string, hasStatus bool) {
 		found.Nodes++
 		if hasStatus || !a.Seen.Last(key).IsZero() {
 			found.Joined++

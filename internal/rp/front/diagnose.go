@@ -1,7 +1,6 @@
 package front
 
 import (
-	"net/http"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -12,39 +11,32 @@ import (
 
 // diagnose asks the agent of a node for a diagnosis, in place of the one before. The key that a
 // support bundle is encrypted to stands on the machine, and not in the request.
-func (a *API) diagnose(w http.ResponseWriter, r *request) error {
-	var ask api.DiagnoseRequest
-	if err := flexnode.Decode(r.body, &ask); err != nil {
-		return err
-	}
+func (a *API) diagnose(r *request, ask api.DiagnoseRequest) (any, error) {
 	if err := a.roomForDiagnosis(r); err != nil {
-		return err
+		return nil, err
 	}
-	key := r.nodeKey()
-	ahead := []string{a.Store.Nodes.Key(key), a.Store.Diagnoses.Key(key)}
 	var asked api.Diagnosis
-	_, err := a.Store.Update(r.Context(), "diagnosis asked for", ahead, func(v *store.View) error {
-		n := a.Store.Nodes.Row(v, key)
-		if !n.Exists() {
-			return a.notFound(r)
-		}
-		now := a.Now().UTC().Truncate(time.Second)
-		next, d, err := n.Value.Diagnosing(ask.Kind, r.caller.Name, now)
+	err := a.change(r, "diagnosis asked for", func(v *store.View) error {
+		n, err := a.nodeIn(v, r)
 		if err != nil {
 			return err
 		}
-		asked = d
-		if err := a.Store.Diagnoses.Put(v, key, d); err != nil {
+		n, asked, err = n.Diagnosing(ask.Kind, r.caller.Name, a.Now().UTC().Truncate(time.Second))
+		if err != nil {
 			return err
 		}
-		return a.Store.Nodes.Put(v, key, next)
+		return a.putDiagnosis(v, r, n, asked)
 	})
-	if err != nil {
+	r.after = asked.Kind
+	return asked, err
+}
+
+// putDiagnosis writes a diagnosis, and its node.
+func (a *API) putDiagnosis(v *store.View, r *request, n flexnode.Node, d api.Diagnosis) error {
+	if err := a.Store.Diagnoses.Put(v, r.nodeKey(), d); err != nil {
 		return err
 	}
-	r.after = asked.Kind
-	arm.WriteJSON(w, http.StatusOK, asked)
-	return nil
+	return a.Store.Nodes.Put(v, r.nodeKey(), n)
 }
 
 // roomForDiagnosis is an error where as many diagnoses of the cluster's nodes are kept as may be.
@@ -54,68 +46,49 @@ func (a *API) roomForDiagnosis(r *request) error {
 	if err != nil || own.Exists() {
 		return err
 	}
-	below := rows.Key(r.clusterKey() + "/")
-	kept, _, err := a.Store.Keys(r.Context(), below, "", flexnode.MaxDiagnoses)
-	if err != nil {
-		return err
-	}
-	if len(kept) == flexnode.MaxDiagnoses {
-		return arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this cluster are kept, "+
+	kept, _, err := a.Store.Keys(r.Context(), rows.Key(r.clusterKey()+"/"), "", flexnode.MaxDiagnoses)
+	if err == nil && len(kept) == flexnode.MaxDiagnoses {
+		err = arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this cluster are kept, "+
 			"as many as may be. They end after a day.", flexnode.MaxDiagnoses)
 	}
-	return nil
+	return err
 }
 
 // listDiagnosis tells what a node was asked for last, and what it has answered.
-func (a *API) listDiagnosis(w http.ResponseWriter, r *request) error {
-	node, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
-	if err != nil {
-		return err
-	}
-	if !node.Exists() {
-		return a.notFound(r)
+func (a *API) listDiagnosis(r *request) (any, error) {
+	if _, err := a.storedNode(r); err != nil {
+		return nil, err
 	}
 	row, err := a.Store.Diagnoses.Get(r.Context(), r.nodeKey())
-	if err != nil {
-		return err
+	if err == nil && (!row.Exists() || a.Now().After(row.Value.Expires)) {
+		err = arm.Errorf(409, "NoDiagnosis", "The node was not asked for a diagnosis in the last day.")
 	}
-	if !row.Exists() || a.Now().After(row.Value.Expires) {
-		return arm.Errorf(409, "NoDiagnosis",
-			"The node was not asked for a diagnosis in the last day.")
-	}
-	arm.WriteJSON(w, http.StatusOK, row.Value)
-	return nil
+	return row.Value, err
 }
 
 // reportDiagnosis takes what a node's agent has found out.
-func (a *API) reportDiagnosis(w http.ResponseWriter, r *request) error {
+func (a *API) reportDiagnosis(r *request) (any, error) {
 	answer, err := flexnode.ReadDiagnosed(r.body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	key := r.nodeKey()
-	node, err := a.byAgent(r, "diagnosis taken", []string{a.Store.Diagnoses.Key(key)},
-		func(v *store.View, n flexnode.Node) error {
-			row := a.Store.Diagnoses.Row(v, key)
-			next, d, err := n.Diagnosed(row.Value, answer, a.Now().UTC().Truncate(time.Second))
-			if err != nil {
-				return err
-			}
-			if err := a.Store.Diagnoses.Put(v, key, d); err != nil {
-				return err
-			}
-			return a.Store.Nodes.Put(v, key, next)
-		})
-	if err != nil {
-		return err
+	decide := func(v *store.View, n flexnode.Node) error {
+		row := a.Store.Diagnoses.Row(v, r.nodeKey())
+		next, d, err := n.Diagnosed(row.Value, answer, a.Now().UTC().Truncate(time.Second))
+		if err != nil {
+			return err
+		}
+		return a.putDiagnosis(v, r, next, d)
 	}
-	a.heard(r, pollOf(node))
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	node, err := a.byAgent(r, "diagnosis taken", nil, decide)
+	if err == nil {
+		a.heard(r, pollOf(node))
+	}
+	return nil, err
 }
 
 // askDiagnosis tells the agent that polls which diagnosis it is asked for.
-func (a *API) askDiagnosis(w http.ResponseWriter, r *request) {
+func (a *API) askDiagnosis(r *request) {
 	if r.known == nil {
 		a.lookUp(r)
 	}
@@ -123,10 +96,7 @@ func (a *API) askDiagnosis(w http.ResponseWriter, r *request) {
 		return
 	}
 	row, err := a.Index.Node(r.nodeKey())
-	if err != nil {
-		return
-	}
-	if d := row.Value.Asked(a.Now()); d != nil {
-		w.Header().Set(api.DiagnoseHeader, d.ID+" "+d.Kind)
+	if d := row.Value.Asked(a.Now()); err == nil && d != nil {
+		r.answer.Header().Set(api.DiagnoseHeader, d.ID+" "+d.Kind)
 	}
 }

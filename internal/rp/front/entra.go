@@ -32,13 +32,12 @@ type Issuer struct {
 // leeway limits the difference between clocks.
 const leeway = 5 * time.Minute
 
-// unknownKey is the pause between fetches of the keys because a token is signed with an unknown
-// one. Anybody can send such a token, so neither the issuer nor the finding of its next key may
-// suffer from it.
+// unknownKey is the pause between fetches of the keys because of a token with an unknown one, which
+// anybody can send.
 const unknownKey = 10 * time.Second
 
-// verified limits how many tokens' verifications are remembered: a fleet polls with the same token
-// for minutes, or for an hour.
+// verified limits the verifications that are remembered: a fleet polls for up to an hour with a
+// token.
 const verified = 200_000
 
 // Entra authenticates callers by their Entra ID access tokens.
@@ -56,13 +55,9 @@ func NewEntra(
 	ctx context.Context, issuers []Issuer, audiences []string, client *http.Client,
 	now func() time.Time,
 ) (*Entra, error) {
-	known, err := lru.New[tokenHash, session](verified)
-	if err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
-	}
 	e := &Entra{
 		issuers: issuers, keys: map[string]keyfunc.Keyfunc{}, audiences: audiences, now: now,
-		known: known,
+		known: newCache[tokenHash, session](verified),
 	}
 	for _, issuer := range issuers {
 		keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{issuer.KeysURL}, keyfunc.Override{

@@ -27,8 +27,7 @@ func (r *refusal) Error() string { return r.answer.Error() }
 // Unwrap gives the answer.
 func (r *refusal) Unwrap() error { return r.answer }
 
-// fail writes an error in ARM's form. What is not for the caller goes to the log, and the caller
-// gets the id to ask about.
+// fail writes an error in ARM's form. What is not for the caller goes to the log.
 func (a *API) fail(w *response, r *request, err error) {
 	if w.wrote {
 		return
@@ -61,36 +60,32 @@ func (a *API) told(r *request, err error) *arm.Error {
 	}
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		return arm.Errorf(409, "Conflict",
-			"The resource is being changed by others all the time. Try again.")
+		return arm.Errorf(409, "Conflict", "The resource is being changed by others all the time. "+
+			"Try again.")
 	case errors.Is(err, store.ErrTooLarge):
-		return arm.Errorf(413, "RequestEntityTooLarge",
-			"The resource is larger than the provider can store.")
+		return arm.Errorf(413, "RequestEntityTooLarge", "The resource is larger than the provider can "+
+			"store.")
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
 		return arm.Errorf(499, "ClientClosedRequest", "The caller has gone.")
 	}
 	a.Log.Error("cannot answer a request", "request", r.id, "method", r.Method,
 		"path", r.URL.Path, slog.Any("error", err))
-	if errors.Is(err, store.ErrNewer) {
-		return arm.Errorf(503, "ProviderIsOutdated",
-			"A newer release of the provider has taken over its store, and this one writes no "+
-				"more. Try again; if that does not help, tell its operator the request id %s.", r.id)
+	const again = "Try again; if that does not help, tell its operator the request id %s."
+	switch {
+	case errors.Is(err, store.ErrNewer):
+		return arm.Errorf(503, "ProviderIsOutdated", "A newer release of the provider has taken over "+
+			"its store, and this one writes no more. "+again, r.id)
+	case errors.Is(err, store.ErrFull):
+		return arm.Errorf(503, "StoreFull", "The provider's store is full: nothing can be changed, "+
+			"reads and polls go on. Tell its operator the request id %s.", r.id)
 	}
-	if errors.Is(err, store.ErrFull) {
-		return arm.Errorf(503, "StoreFull",
-			"The provider's store is full: nothing can be changed, reads and polls go on. Tell "+
-				"its operator the request id %s.", r.id)
-	}
-	return arm.Errorf(503, "ServiceUnavailable",
-		"The service cannot answer now. Try again; if that does not help, tell its operator the "+
-			"request id %s.", r.id)
+	return arm.Errorf(503, "ServiceUnavailable", "The service cannot answer now. "+again, r.id)
 }
 
 // noParent is the answer to a request about a node of a cluster that is not registered.
 func noParent(r *request) error {
-	return arm.Errorf(404, "ParentResourceNotFound",
-		"Can not perform requested operation on nested resource. Parent resource '%s' not found.",
-		r.names.of("cluster"))
+	return arm.Errorf(404, "ParentResourceNotFound", "Can not perform requested operation on nested "+
+		"resource. Parent resource '%s' not found.", r.names.of("cluster"))
 }
 
 // noCluster is the answer to a request about a cluster that is not registered.
@@ -101,12 +96,11 @@ func noCluster(r *request) error {
 }
 
 // registered reads the cluster of a request; an error unless it is registered.
-func (a *API) registered(v *store.View, r *request) (store.Row[flexnode.Cluster], error) {
-	row := a.Store.Clusters.Row(v, r.clusterKey())
-	if !row.Exists() {
-		return row, noCluster(r)
+func (a *API) registered(v *store.View, r *request) (row store.Row[flexnode.Cluster], err error) {
+	if row = a.Store.Clusters.Row(v, r.clusterKey()); !row.Exists() {
+		err = noCluster(r)
 	}
-	return row, nil
+	return row, err
 }
 
 // leaving is the answer to a change of what belongs to a cluster that is being deleted.

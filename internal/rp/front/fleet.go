@@ -3,20 +3,18 @@ package front
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // summarizeNodes counts the nodes of a cluster, out of the index and without a lock.
-func (a *API) summarizeNodes(w http.ResponseWriter, r *request) error {
+func (a *API) summarizeNodes(r *request) (any, error) {
 	key := r.clusterKey()
 	if err := a.hasCluster(r, noCluster); err != nil {
-		return err
+		return nil, err
 	}
 	counts := map[*flexnode.Class]int{}
 	classes := flexnode.NewClasses(a.reachable(key), a.Renderer)
@@ -27,19 +25,16 @@ func (a *API) summarizeNodes(w http.ResponseWriter, r *request) error {
 		return r.Context().Err() == nil
 	})
 	if err := r.Context().Err(); err != nil {
-		return err
+		return nil, err
 	}
 	rollout, err := a.Store.Rollouts.Get(r.Context(), key)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	summary := flexnode.Summary(counts)
 	summary.Changes = rollout.Value.Shown()
-	if summary.ArcMachinesLeft, err = a.arcMachinesLeft(r); err != nil {
-		return err
-	}
-	arm.WriteJSON(w, http.StatusOK, summary)
-	return nil
+	summary.ArcMachinesLeft, err = a.arcMachinesLeft(r)
+	return summary, err
 }
 
 // maxLeft bounds how many Arc machines that are left a summary shows.
@@ -59,29 +54,20 @@ func (a *API) arcMachinesLeft(r *request) (all []api.ArcMachineLeft, err error) 
 }
 
 // allowVersions lets more nodes fail a change that is held.
-func (a *API) allowVersions(w http.ResponseWriter, r *request) error {
-	var ask api.AllowVersions
-	if err := flexnode.DecodeOptional(r.body, &ask); err != nil {
-		return err
-	}
+func (a *API) allowVersions(r *request, ask api.AllowVersions) (any, error) {
 	var next flexnode.Rollout
 	key := r.clusterKey()
-	_, err := a.Store.Update(r.Context(), "change allowed", nil, func(v *store.View) error {
+	err := a.change(r, "change allowed", func(v *store.View) error {
 		if _, err := a.registered(v, r); err != nil {
 			return err
 		}
 		var err error
-		row := a.Store.Rollouts.Row(v, key)
-		if next, err = row.Value.Allow(ask, r.caller.Name, a.Now()); err != nil {
+		if next, err = a.Store.Rollouts.Row(v, key).Value.Allow(ask, r.caller.Name, a.Now()); err != nil {
 			return err
 		}
 		return a.Store.Rollouts.Put(v, key, next)
 	})
-	if err != nil {
-		return err
-	}
-	arm.WriteJSON(w, http.StatusOK, api.AllowedVersions{Changes: next.Shown()})
-	return nil
+	return api.AllowedVersions{Changes: next.Shown()}, err
 }
 
 // hasCluster is an error unless the cluster of a request is registered.
@@ -104,8 +90,8 @@ const (
 	maxUnpacked = 2_000
 )
 
-// chosen are up to size nodes of a cluster that a filter chooses, after a key, and the key to go on
-// after, "" at the end.
+// chosen are up to size nodes after a key that a filter chooses, and the key to go on after, "" at
+// the end.
 func (a *API) chosen(
 	r *request, after string, size int, f flexnode.Filter,
 ) (rows []store.Row[flexnode.Node], next string, err error) {
@@ -140,39 +126,35 @@ func (a *API) chosen(
 	return rows, next, err
 }
 
-// listNodes answers the nodes of a cluster that the caller's filter chooses, a page at a time, in
-// the order of their names.
-func (a *API) listNodes(w http.ResponseWriter, r *request) error {
+// listNodes answers the nodes that the caller's filter chooses, by name, a page at a time.
+func (a *API) listNodes(r *request) (any, error) {
 	key := r.clusterKey()
 	if err := a.hasCluster(r, noParent); err != nil {
-		return err
+		return nil, err
 	}
 	filter, problems := flexnode.ReadFilter(r.query.Get("$filter"))
 	if len(problems) > 0 {
-		return problems
+		return nil, problems
 	}
 	after, size, err := a.page(r, key)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rows, next, err := a.chosen(r, after, size, filter)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list := api.List[json.RawMessage]{}
 	if list.Value, err = a.listed(r, rows); err != nil {
-		return err
+		return nil, err
 	}
 	if n := len(list.Value); n < len(rows) {
 		next = rows[n-1].Key
 	}
 	if next != "" {
-		if list.NextLink, err = a.nextLink(r, key, next); err != nil {
-			return err
-		}
+		list.NextLink, err = a.nextLink(r, key, next)
 	}
-	arm.WriteJSON(w, http.StatusOK, list)
-	return nil
+	return list, err
 }
 
 // listed are nodes of a cluster as a list shows them: no more after maxPageBytes.

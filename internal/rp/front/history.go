@@ -1,8 +1,7 @@
 package front
 
 import (
-	"context"
-	"net/http"
+	"cmp"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -18,10 +17,11 @@ type kept struct {
 	applied int64
 }
 
-// kept reads a node, which may not be there, with its history.
-func (a *API) kept(ctx context.Context, key string) (k kept, err error) {
+// kept reads the node of a request, which may not be there, with its history.
+func (a *API) kept(r *request) (k kept, err error) {
+	key := r.nodeKey()
 	ahead := []string{a.Store.Nodes.Key(key), a.Store.History.Key(key), a.Store.Status.Key(key)}
-	_, err = a.Store.Update(ctx, "", ahead, func(v *store.View) error {
+	_, err = a.Store.Update(r.Context(), "", ahead, func(v *store.View) error {
 		k.node, k.history = a.Store.Nodes.Row(v, key), a.Store.History.Row(v, key).Value
 		k.applied = a.Store.Status.Row(v, key).Value.Applied()
 		return nil
@@ -29,8 +29,26 @@ func (a *API) kept(ctx context.Context, key string) (k kept, err error) {
 	return k, err
 }
 
-// revisionIn is a revision of a history; nil if it is not kept, and if it cannot be read, which
-// fails the change.
+// keptNode is kept of a node that must be there.
+func (a *API) keptNode(r *request) (kept, error) {
+	k, err := a.kept(r)
+	if err == nil && (!k.node.Exists() || !named(r.uid, k.node.Value.UID)) {
+		err = a.notFound(r)
+	}
+	return k, err
+}
+
+// offered is the revision that agents are offered, or the desired one; nil if there is none yet.
+func (k kept) offered(desired bool) (*flexnode.Revision, error) {
+	version := k.node.Value.Assigned
+	if desired && version != 0 {
+		version = k.node.Value.Revision
+	}
+	return k.history.Find(version)
+}
+
+// revisionIn is a revision of a history; nil if it is not kept. One that cannot be read fails the
+// change.
 func revisionIn(v *store.View, h flexnode.History, version int64) *flexnode.Revision {
 	revision, err := h.Find(version)
 	if err != nil {
@@ -39,76 +57,55 @@ func revisionIn(v *store.View, h flexnode.History, version int64) *flexnode.Revi
 	return revision
 }
 
-// keptNode is kept of the node of a request, which must be there.
-func (a *API) keptNode(r *request) (kept, error) {
-	k, err := a.kept(r.Context(), r.nodeKey())
-	if err == nil && !k.node.Exists() {
-		err = a.notFound(r)
-	}
-	return k, err
-}
-
 // listHistory tells the revisions of a node that are kept.
-func (a *API) listHistory(w http.ResponseWriter, r *request) error {
+func (a *API) listHistory(r *request) (any, error) {
 	k, err := a.keptNode(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	all, err := k.history.All()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer := api.History{Revisions: []api.Revision{}}
 	var newer map[string]any
 	for i, revision := range all {
 		config, err := a.Store.Config(r.Context(), *revision, flexnode.Grants{})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if i > 0 {
 			flexnode.Summarize(&answer.Revisions[i-1], flexnode.Diff(config, newer).Changes)
 		}
-		shown := flexnode.ShownRevision(k.node.Value, revision, k.applied)
-		answer.Revisions, newer = append(answer.Revisions, shown), config
+		newer = config
+		answer.Revisions = append(answer.Revisions,
+			flexnode.ShownRevision(k.node.Value, revision, k.applied))
 	}
-	arm.WriteJSON(w, http.StatusOK, answer)
-	return nil
+	return answer, nil
 }
 
 // diffRevisions tells what differs between two revisions of a node.
-func (a *API) diffRevisions(w http.ResponseWriter, r *request) error {
-	var ask api.DiffRequest
-	if err := flexnode.DecodeOptional(r.body, &ask); err != nil {
-		return err
-	}
+func (a *API) diffRevisions(r *request, ask api.DiffRequest) (any, error) {
 	from, to, problems := flexnode.ReadDiff(ask)
 	if len(problems) > 0 {
-		return problems
+		return nil, problems
 	}
 	k, err := a.keptNode(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if to == 0 {
-		to = k.node.Value.Revision
+	if k.applied != 0 && k.history.Has(k.applied) {
+		from = cmp.Or(from, k.applied)
 	}
-	if from == 0 {
-		if from = k.node.Value.Assigned; k.applied != 0 && k.history.Has(k.applied) {
-			from = k.applied
-		}
-	}
+	from, to = cmp.Or(from, k.node.Value.Assigned), cmp.Or(to, k.node.Value.Revision)
 	before, err := a.keptConfig(r, k, from)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	after, err := a.keptConfig(r, k, to)
-	if err != nil {
-		return err
-	}
 	diff := flexnode.Diff(before, after)
 	diff.From, diff.To = decimal(from), decimal(to)
-	arm.WriteJSON(w, http.StatusOK, diff)
-	return nil
+	return diff, err
 }
 
 // keptConfig is the configuration of a revision that a caller has named.
@@ -128,4 +125,48 @@ func notKept(n flexnode.Node, version int64) error {
 	}
 	return arm.Errorf(409, "RevisionNotKept", "The configVersion %d is none of the node's, or is "+
 		"not kept any more: listHistory tells those that are.", version)
+}
+
+// rollBack has a node be as with a revision. As by every change, its credentials are revoked.
+func (a *API) rollBack(r *request, ask api.RollbackRequest) (any, error) {
+	to, problems := flexnode.ReadRollback(ask)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	p := &put{api: a, r: r, ask: flexnode.Put{
+		ID: r.resourceID(), By: r.caller.Name, ByType: r.caller.Type, At: a.Now(),
+		Renderer: a.Renderer,
+	}}
+	back := func(
+		v *store.View, c flexnode.Cluster, old store.Row[flexnode.Node], kept flexnode.History,
+	) (flexnode.Decision, error) {
+		return p.back(v, c, old.Value, kept, to)
+	}
+	_, err := a.Store.Update(r.Context(), "node rolled back", p.ahead(),
+		func(v *store.View) error { return p.decide(v, back) })
+	if err != nil {
+		return nil, err
+	}
+	r.after = decimal(p.node.Revision)
+	return p.answer(nil)
+}
+
+// back returns the node that a rollback makes.
+func (p *put) back(
+	v *store.View, c flexnode.Cluster, old flexnode.Node, kept flexnode.History, to int64,
+) (d flexnode.Decision, err error) {
+	a := p.api
+	ask := flexnode.Rollback{
+		By: p.ask.By, ByType: p.ask.ByType, At: p.ask.At, Renderer: p.ask.Renderer,
+		To: revisionIn(v, kept, to), Desired: revisionIn(v, kept, old.Revision),
+		Joins: p.joins(v, &old), Parent: a.parent(v, c),
+		Secret: a.Credentials.Compare(v, p.r.nodeKey(), ""),
+	}
+	if p.repeats = ask.To; ask.To == nil {
+		return d, notKept(old, to)
+	}
+	if ask.Parent.Defaults, err = a.Store.Layer(v.Context(), ask.To.Defaults); err != nil {
+		return d, err
+	}
+	return flexnode.RollBack(ask, old)
 }

@@ -1,13 +1,15 @@
 package front
 
 import (
-	"context"
 	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
@@ -47,51 +49,6 @@ func TestIdentityIsReplaced(t *testing.T) {
 	w.must(403, "GET", nodeURL("n"), "", old)
 	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", old)
 	w.must(200, "GET", nodeURL("n"), "", fresh)
-}
-
-// An agent is let in as whichever identity it was told, however often that is replaced meanwhile.
-func TestIdentityIsReplacedTwice(t *testing.T) {
-	w, i, ops := guarded(t)
-	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
-	w.must(200, "PUT", nodeURL("n"), nodeOf(clientB, "second"), ops)
-	w.must(200, "PUT", nodeURL("n"), nodeOf(clientC, "third"), ops)
-	w.caughtUp()
-	for _, client := range []string{clientA, clientB} {
-		as := i.app(t, w, client)
-		w.must(200, "GET", nodeURL("n"), "", as, `If-None-Match: "1"`)
-		w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`, as)
-		c, _ := w.refresh(t, as)
-		if got := c.Azure.ServicePrincipal; got.ClientSecret.Reveal() != "third" ||
-			got.ClientID != clientC {
-			t.Errorf("%s gets %+v", client, got)
-		}
-	}
-	w.must(200, "GET", nodeURL("n"), "", i.app(t, w, clientC), `If-None-Match: "1"`)
-	w.caughtUp()
-	for _, client := range []string{clientA, clientB} {
-		w.must(403, "GET", nodeURL("n"), "", i.app(t, w, client))
-	}
-}
-
-// A new client secret reaches the node that runs, and no other caller: no role allows reading it.
-func TestOnlyTheNodeGetsItsCredentials(t *testing.T) {
-	w, i, ops := guarded(t)
-	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
-	w.must(200, "PUT", nodeURL("n"), nodeOf(clientA, "second"), ops)
-	w.caughtUp()
-	c, _ := w.refresh(t, i.app(t, w, clientA))
-	if got := c.Azure.ServicePrincipal.ClientSecret.Reveal(); got != "second" {
-		t.Errorf("the node gets %s", got)
-	}
-	_, text := w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", ops)
-	if strings.Contains(text, "second") {
-		t.Errorf("the operator gets %s", text)
-	}
-	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", i.app(t, w, clientB))
-	if strings.Contains(w.audit.String(), "second") ||
-		!strings.Contains(w.audit.String(), "refreshCredentials/action") {
-		t.Errorf("audit: %s", w.audit.String())
-	}
 }
 
 // The machine of an Arc node that polls Resource Manager gets its configuration there, and no
@@ -215,27 +172,303 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	}
 	// Another caller's conditional GET is no sign of life.
 	w.clock.Pass(1e12)
-	w.must(304, "GET", nodeURL("n"), "", ops,
-		"If-None-Match: "+r.Header.Get("ETag"))
+	w.must(304, "GET", nodeURL("n"), "", ops, "If-None-Match: "+r.Header.Get("ETag"))
 	if last := w.api.Seen.Last(clusterKey + "/n"); last.Equal(w.clock.Now()) {
 		t.Error("the operator counts as the node")
 	}
 }
 
-// With an Azure identity there is no token: the URL, which hands out the client secret, is consumed
-// by the first poll of the machine that has fetched it (M11).
-func TestURLIsConsumedByAPoll(t *testing.T) {
+// identities are the ways in which a machine joins with an identity in Azure: azureAuth of its
+// node, and who it is.
+var identities = map[string]struct {
+	auth string
+	who  Caller
+}{
+	"service principal": {
+		`"method":"servicePrincipal","servicePrincipal":{"clientId":"` + clientA + `",
+			"clientSecret":"hush-hush"}`,
+		Caller{TenantID: tenant, AppID: clientA, ObjectID: "o", Type: "Application"},
+	},
+	"user-assigned identity": {
+		`"method":"managedIdentity","managedIdentity":{"clientId":"` + clientA + `"}`,
+		Caller{TenantID: tenant, AppID: clientA, ObjectID: "o", Type: "ManagedIdentity"},
+	},
+	"system-assigned identity": {
+		`"method":"managedIdentity","managedIdentity":{"principalId":"` + clientB + `"}`,
+		Caller{TenantID: tenant, AppID: "a", ObjectID: clientB, Type: "ManagedIdentity"},
+	},
+	"Arc": {
+		`"method":"arc"`,
+		Caller{TenantID: tenant, AppID: "a", ObjectID: "o", Type: "ManagedIdentity",
+			MachineID: strings.TrimSuffix(cluster, "/providers/"+flexnode.ClusterType+"/Factory") +
+				"/providers/Microsoft.HybridCompute/machines/N"},
+	},
+}
+
+// The URL of a machine that joins with an identity dies with the first thing that the identity asks
+// after a machine has fetched it, whatever that is, and not with what others ask.
+func TestURLDiesWithTheFirstPoll(t *testing.T) {
+	t.Parallel()
+	for name, identity := range identities {
+		for _, ask := range []string{"a poll", "a read", "a report", "a poll through ARM"} {
+			t.Run(name+"/"+ask, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.register("")
+				r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true",
+					`{"properties":{"continuousMonitoring":true,"azureAuth":{`+identity.auth+`},
+						"kubernetesAuth":{"useAzureAuth":true}}}`)
+				n := shownNode(t, text)
+				url := path(n.Properties.ConfigURL)
+				w.must(200, "GET", url, "")
+				w.caughtUp()
+				same := "If-None-Match: " + r.Header.Get("ETag")
+				w.must(304, "GET", nodeURL("n"), "", same)
+				w.must(200, "GET", url, "") // the operator is not the node
+				w.caller = identity.who
+				switch ask {
+				case "a poll":
+					w.must(304, "GET", nodeURL("n"), "", same)
+				case "a read":
+					w.must(200, "GET", nodeURL("n"), "")
+				case "a report":
+					w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`)
+				default:
+					w.pollThroughManager(t, identity.who, same, n.Properties.ResourceUID)
+				}
+				w.must(403, "GET", url, "")
+			})
+		}
+	}
+}
+
+// pollThroughManager polls the node n as an agent does that asks Resource Manager.
+func (w *world) pollThroughManager(t *testing.T, c Caller, same, uid string) {
+	t.Helper()
+	r := w.send(w.manager, "GET", nodeURL("n"), "", same, "x-ms-flexnode-uid: "+uid,
+		"x-ms-client-tenant-id: "+c.TenantID, "x-ms-client-app-id: "+c.AppID,
+		"x-ms-client-object-id: "+c.ObjectID)
+	if r.StatusCode != 304 {
+		t.Fatalf("status %d: %s", r.StatusCode, readAll(t, r.Body))
+	}
+}
+
+// From any identity to any other: both are the node until the new one has polled, and then the new
+// one alone. A trial does not count: the node may go back to the former one.
+func TestFromAnyIdentityToAnyOther(t *testing.T) {
+	t.Parallel()
+	for from, before := range identities {
+		for to, after := range identities {
+			if from == to || before.who.AppID == after.who.AppID && after.who.AppID == clientA {
+				continue
+			}
+			t.Run(from+" to "+to, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.register("")
+				operator := w.caller
+				put := func(status int, auth string) {
+					w.caller = operator
+					w.must(status, "PUT", nodeURL("n"),
+						`{"properties":{"continuousMonitoring":true,"azureAuth":{`+auth+`}}}`)
+					w.caughtUp()
+				}
+				as := func(who Caller, status int) {
+					t.Helper()
+					w.caller = who
+					w.must(status, "GET", nodeURL("n"), "")
+				}
+				put(201, before.auth)
+				as(before.who, 200)
+				as(after.who, 403)
+				put(200, after.auth)
+				as(before.who, 200)
+				w.caller = after.who
+				w.must(200, "GET", nodeURL("n"), "", "x-ms-flexnode-trial: true")
+				w.caughtUp()
+				as(before.who, 200)
+				w.refresh(t)
+				as(after.who, 200)
+				w.caughtUp()
+				as(before.who, 403)
+				as(after.who, 200)
+			})
+		}
+	}
+}
+
+// A node without an identity, which joins with a token only, has no former one when it gets one: an
+// empty identity matches no caller.
+func TestFromATokenToAnIdentity(t *testing.T) {
+	w := newEdge(t)
+	operator := w.caller
+	w.must(201, "PUT", nodeURL("n"), withToken)
+	w.must(200, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
+	w.caughtUp()
+	if got := w.storedNode("n").Former; got != "" {
+		t.Errorf("its former identity is %q", got)
+	}
+	w.caller = Caller{TenantID: tenant, Type: "Application"}
+	w.must(403, "GET", nodeURL("n"), "")
+	w.caller = identities["service principal"].who
+	w.must(200, "GET", nodeURL("n"), "")
+	w.caller = operator
+	w.must(200, "PUT", nodeURL("n"), withToken) // and back: it may still read that
+	w.caughtUp()
+	w.caller = identities["service principal"].who
+	w.must(200, "GET", nodeURL("n"), "")
+}
+
+// refresh is the configuration that the node n gets for itself, as its agent takes it, and its
+// version.
+func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string) {
+	t.Helper()
+	key := must(sealed.NewKey())
+	body := must(json.Marshal(api.Refresh{PublicKey: key.Public()}))
+	_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), string(body), headers...)
+	answer := decoded[api.Refreshed](w.t, text)
+	n := w.storedNode("n")
+	opened := must(key.Open(sealed.About{ID: cluster + "/flexNodeConfig/N", UID: n.UID},
+		answer.EncapsulatedKey, answer.Ciphertext))
+	b := decoded[api.Bundle](t, string(opened))
+	if b.Resource.UID != n.UID || b.Resource.ConfigVersion != answer.ConfigVersion ||
+		b.Resource.Epoch != 1 {
+		t.Errorf("the bundle is of %+v", b.Resource)
+	}
+	c, _, err := config.Parse(opened, config.Host{HostName: "x", Arch: "amd64"})
+	if err != nil {
+		t.Fatalf("the agent does not take the bundle: %v\n%s", err, opened)
+	}
+	if (c.Azure.BootstrapToken != nil) != (answer.Expires != nil) {
+		t.Errorf("expires is %v", answer.Expires)
+	}
+	return c, answer.ConfigVersion
+}
+
+// Nothing of the answer can be read but with the key that was sent; without a usable key the
+// provider sends no answer.
+func TestRefreshIsSealed(t *testing.T) {
 	w, i, ops := guarded(t)
-	body := strings.ReplaceAll(withPrincipal, principal, clientA)
-	r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", body, ops)
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush-hush"), ops)
+	w.caughtUp()
+	a := i.app(t, w, clientA)
+	post := func(status int, body string) string {
+		t.Helper()
+		_, text := w.must(status, "POST", nodeURL("n", "/refreshCredentials"), body, a)
+		return text
+	}
+	encoded := base64.StdEncoding.EncodeToString
+	good := encoded(must(sealed.NewKey()).Public())
+	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), `{"publicKey":"`+good+`"}`, ops)
+	post(200, `{"publicKey":"`+good+`","other":true}`) // of a newer agent
+	text := post(200, `{"publicKey":"`+good+`"}`)
+	if strings.Contains(text, "hush") || strings.Contains(text, "config\"") {
+		t.Errorf("%s", text)
+	}
+	for body, want := range map[string]string{
+		"":                                  "InvalidRequestContent",
+		"{}":                                "InvalidParameter",
+		`{"publicKey":""}`:                  "InvalidParameter",
+		`{"publicKey":"?"}`:                 "InvalidRequestContent",
+		`{"publicKey":7}`:                   "InvalidRequestContent",
+		`{"publicKey":"` + good[:40] + `"}`: "InvalidParameter",
+		`{"publicKey":"` + encoded(make([]byte, 32)) + `"}`:               "InvalidParameter",
+		`{"publicKey":"` + encoded(append(make([]byte, 31), 0x80)) + `"}`: "InvalidParameter",
+	} {
+		if got := code(post(400, body)); got != want {
+			t.Errorf("%s: %s, want %s", body, got, want)
+		}
+	}
+}
+
+// The secret that enrols an Arc machine is in the configuration that a machine joins with, and
+// nowhere else: the machine itself gets no more of it, and a previous identity does, which has to
+// be enrolled.
+func TestRefreshAfterEnrolment(t *testing.T) {
+	w, i, ops := guarded(t)
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "of the node"), ops)
+	_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true", `{"properties":{
+		"continuousMonitoring":true,"kubernetesAuth":{"useAzureAuth":true},
+		"azureAuth":{"method":"arc","arc":{"onboarding":{"clientId":"`+clientA+`",
+			"clientSecret":"hush-hush"}}}}}`, ops)
+	shown := shownNode(t, text)
+	onboarding := shown.Properties.AzureAuth.Arc.Onboarding
+	if strings.Contains(text, "hush") || onboarding == nil || onboarding.ClientID != clientA {
+		t.Errorf("it shows %s", text)
+	}
+	_, bundle := w.must(200, "GET", path(shown.Properties.ConfigURL), "")
+	if !strings.Contains(bundle, "hush-hush") {
+		t.Errorf("the secret is not in %s", bundle)
+	}
+	w.caughtUp()
+	c, _ := w.refresh(t, i.app(t, w, clientB))
+	if c.Credentials().ClientSecret != "hush-hush" {
+		t.Error("a former identity cannot enrol the machine")
+	}
+	arc := i.claims(w.clock.Now(), "arc-app")
+	arc["xms_mirid"] = strings.TrimSuffix(cluster, "/providers/"+flexnode.ClusterType+"/Factory") +
+		"/providers/Microsoft.HybridCompute/machines/N"
+	c, _ = w.refresh(t, "Authorization: Bearer "+i.sign(t, "one", arc))
+	if sp := c.Azure.ServicePrincipal; sp == nil || sp.ClientID != clientA || sp.ClientSecret != "" {
+		t.Errorf("the machine itself gets %+v", sp)
+	}
+	w.must(403, "GET", nodeURL("n"), "", i.app(t, w, clientA)) // it is not the node
+}
+
+// The present identity revokes what others may have; a former one cannot, since it is one of them.
+func TestRefreshRevokesPrevious(t *testing.T) {
+	w, i, ops := guarded(t)
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
+	_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true", nodeOf(clientB, "second"), ops)
 	url := path(shownNode(t, text).Properties.ConfigURL)
 	w.must(200, "GET", url, "")
 	w.caughtUp()
-	w.must(304, "GET", nodeURL("n"), "", i.app(t, w, clientA),
-		"If-None-Match: "+r.Header.Get("ETag"))
-	w.must(403, "GET", url, "")
-	row := must(w.api.Store.Credentials.Get(context.Background(), w.storedNode("n").Credential))
-	if row.Exists() && row.Value.State == store.Live {
-		t.Errorf("the credential is %s", row.Value.State)
+	former, present := i.app(t, w, clientA), i.app(t, w, clientB)
+	body := `{"revokePrevious":true,"publicKey":"` +
+		base64.StdEncoding.EncodeToString(must(sealed.NewKey()).Public()) + `"}`
+	_, text = w.must(403, "POST", nodeURL("n", "/refreshCredentials"), body, former)
+	if code(text) != "FormerIdentity" {
+		t.Errorf("%s", text)
 	}
+	w.must(200, "GET", nodeURL("n"), "", former)
+	w.must(200, "GET", url, "")
+	w.must(200, "POST", nodeURL("n", "/refreshCredentials"), body, present)
+	w.caughtUp()
+	w.must(403, "GET", nodeURL("n"), "", former)
+	w.must(403, "GET", url, "")
+	w.must(200, "GET", nodeURL("n"), "", present)
+}
+
+// A machine that shares its identity gets no bootstrap token in the name of another node that runs.
+func TestRefreshOfANodeThatRuns(t *testing.T) {
+	w, i, ops := guarded(t)
+	a := i.app(t, w, clientA)
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush"), ops)
+	w.change(func(v *store.View) error {
+		row, err := w.api.Store.Clusters.In(v, clusterKey)
+		row.Value.Properties.Reachable = true
+		return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value),
+			w.api.Store.Status.Put(v, clusterKey+"/n", flexnode.Status{
+				Ready: &api.Condition{Type: flexnode.Ready, Status: "True"}}))
+	})
+	w.caughtUp()
+	w.refresh(t, a) // no other node shares it
+	w.must(201, "PUT", nodeURL("other"), nodeOf(clientA, "hush"), ops)
+	w.caughtUp()
+	ask := func(status int, joined string) string {
+		t.Helper()
+		_, text := w.must(status, "POST", nodeURL("n", "/refreshCredentials"), `{"publicKey":"`+
+			base64.StdEncoding.EncodeToString(must(sealed.NewKey()).Public())+`"`+joined+`}`, a)
+		return text
+	}
+	if text := ask(503, ""); code(text) != "CredentialNotReady" {
+		t.Error(text)
+	}
+	ask(200, `,"joined":true`)
+	w.change(func(v *store.View) error {
+		return w.api.Store.Status.Put(v, clusterKey+"/n", flexnode.Status{
+			Ready: &api.Condition{Type: flexnode.Ready, Status: "Unknown"}})
+	})
+	w.caughtUp()
+	ask(200, "")
 }

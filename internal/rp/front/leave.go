@@ -2,7 +2,6 @@ package front
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -12,48 +11,37 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// leave has the Node of a machine that leaves its cluster be deleted. The machine of a node that was
-// deleted may not write any more from then on.
-func (a *API) leave(w http.ResponseWriter, r *request) error {
-	var ask api.Leave
-	if err := flexnode.DecodeLenient(r.body, &ask); err != nil {
-		return err
-	}
+// leave has the Node of a machine that leaves be deleted. If its node is deleted, it may not write
+// any more.
+func (a *API) leave(r *request, ask api.Leave) (any, error) {
 	switch {
 	case ask.PublicKey != nil:
-		return a.arcSecret(w, r, ask.PublicKey)
+		return a.arcSecret(r, ask.PublicKey)
 	case ask.Arc != nil:
-		return a.leftArc(w, r, *ask.Arc)
+		return a.leftArc(r, *ask.Arc)
 	}
-	key := r.nodeKey()
 	var uid string
-	ahead := []string{a.Store.Nodes.Key(key), a.Store.Tombstones.Key(key),
-		a.Store.Certificates.Key(key), a.Store.Clusters.Key(r.clusterKey())}
-	_, err := a.Store.Update(r.Context(), "node left", ahead, func(v *store.View) (err error) {
+	err := a.change(r, "node left", func(v *store.View) (err error) {
 		uid, err = a.leaves(v, r)
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	left := func(row store.Row[flexnode.Certificates]) bool { return row.Value.Leaving != uid }
 	var row store.Row[flexnode.Certificates]
 	_, err = a.await(r, func(ctx context.Context) (err error) {
-		row, err = a.Store.Certificates.Wait(ctx, key, left)
+		row, err = a.Store.Certificates.Wait(ctx, r.nodeKey(), left)
 		return err
 	})
-	if err != nil {
-		return err
+	if err == nil && !left(row) {
+		err = arm.Errorf(503, "NodeNotDeleted", "The Node is deleted when the cluster answers.")
 	}
-	if !left(row) {
-		return arm.Errorf(503, "NodeNotDeleted", "The Node is deleted when the cluster answers.")
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return nil, err
 }
 
-// leaves writes that the machine of a node leaves, and returns the uid of the node. A Node that is
-// another machine's by now is not deleted.
+// leaves writes that a machine leaves, and returns its node's uid. Another machine's Node is not
+// deleted.
 func (a *API) leaves(v *store.View, r *request) (uid string, err error) {
 	key := r.nodeKey()
 	row, node := a.Store.Certificates.Row(v, key).Value, a.Store.Nodes.Row(v, key)
@@ -94,40 +82,39 @@ func (a *API) buried(v *store.View, r *request) (flexnode.Tombstone, error) {
 	return stone, err
 }
 
-// arcSecret gives the machine of a deleted node, which has proved its key, the secret that has
-// enrolled it with Azure Arc.
-func (a *API) arcSecret(w http.ResponseWriter, r *request, public []byte) error {
+// arcSecret gives the machine of a deleted node, by its key, the secret that enrolled it with Azure
+// Arc.
+func (a *API) arcSecret(r *request, public []byte) (any, error) {
 	var row store.Row[store.ArcLeft]
 	var stone flexnode.Tombstone
-	_, err := a.Store.Update(r.Context(), "", nil, func(v *store.View) (err error) {
+	err := a.change(r, "", func(v *store.View) (err error) {
 		stone, err = a.buried(v, r)
 		row = a.Store.ArcLeft.Row(v, credential.ArcLeftKey(r.nodeKey(), stone.UID))
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !r.caller.isMachine() {
-		return r.forbidden(r.scope())
+		return nil, r.forbidden(r.scope())
 	}
 	secret, err := a.Credentials.ArcSecret(row)
-	if err != nil {
-		return err
-	}
-	if secret == "" {
-		return arm.Errorf(404, "NoOnboardingSecret",
+	if err == nil && secret == "" {
+		err = arm.Errorf(404, "NoOnboardingSecret",
 			"No secret that has enrolled the machine with Azure Arc is kept.")
+	}
+	if err != nil {
+		return nil, err
 	}
 	var answer api.LeaveSecret
 	answer.EncapsulatedKey, answer.Ciphertext, err = sealed.Seal(public,
 		sealed.About{ID: r.scope(), UID: stone.UID}, []byte(secret))
 	if err != nil {
-		return invalid("The value of publicKey cannot be used: %s, in base64.", err)
+		return nil, invalid("The value of publicKey cannot be used: %s, in base64.", err)
 	}
 	a.Audit.Info("onboarding secret given to a machine that leaves", "node", r.nodeKey(),
 		"machine", row.Value.Machine)
-	arm.WriteJSON(w, http.StatusOK, answer)
-	return nil
+	return answer, nil
 }
 
 // maxProblem bounds what a machine says of why it could not leave Azure Arc, in bytes.
@@ -136,11 +123,11 @@ const maxProblem = 500
 // leftArc takes what has become of the Arc machine of a deleted node: one that has left is
 // forgotten with its secret, and what is left is listed until the tombstone goes. The machine of a
 // node that is still there has been given back by hand.
-func (a *API) leftArc(w http.ResponseWriter, r *request, said api.ArcLeft) error {
+func (a *API) leftArc(r *request, said api.ArcLeft) (any, error) {
 	problem := cut(said.Problem, maxProblem)
 	var left store.ArcLeft
 	var gone bool
-	_, err := a.Store.Update(r.Context(), "left Azure Arc", nil, func(v *store.View) error {
+	err := a.change(r, "left Azure Arc", func(v *store.View) error {
 		node, key := a.Store.Nodes.Row(v, r.nodeKey()), r.caller.MachineKey
 		if node.Exists() && named(r.uid, node.Value.UID) && r.caller.isMachine() &&
 			key == node.Value.MachineKey {
@@ -163,13 +150,9 @@ func (a *API) leftArc(w http.ResponseWriter, r *request, said api.ArcLeft) error
 		left.Problem = problem
 		return a.Store.ArcLeft.Put(v, key, left)
 	})
-	if err != nil {
-		return err
-	}
-	if !gone {
+	if err == nil && !gone {
 		a.Audit.Warn("an Arc machine is left", "node", r.nodeKey(), "machine", left.Machine,
 			"problem", problem)
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return nil, err
 }

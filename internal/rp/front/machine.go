@@ -23,8 +23,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// machines authenticates machines by the tokens that they sign with their keys, and everybody else
-// as another Authenticator does.
+// machines authenticates machines by tokens signed with their keys, and others by an Authenticator.
 type machines struct {
 	others   Authenticator
 	verifier verifier.Verifier
@@ -32,8 +31,7 @@ type machines struct {
 	known    *lru.Cache[tokenHash, machineSession]
 }
 
-// machineSession is a token of a machine that has been verified. There is one for each agent that
-// polls, so it is small.
+// machineSession is a verified token of a machine; small, since each agent has one.
 type machineSession struct {
 	uid          uuid.UUID
 	key          [sha256.Size]byte // the thumbprint
@@ -45,14 +43,9 @@ type machineSession struct {
 func newMachines(
 	others Authenticator, urls []string, ring seal.Ring, now func() time.Time,
 ) *machines {
-	known, err := lru.New[tokenHash, machineSession](verified)
-	if err != nil {
-		panic("internal error: " + err.Error()) // of a size below 1
-	}
-	m := &machines{others: others, nonces: nonces{ring, now}, known: known}
-	m.verifier = verifier.Verifier{
-		Audiences: urls, Now: now, Nonce: m.nonces.until,
-	}
+	m := &machines{others: others, nonces: nonces{ring, now},
+		known: newCache[tokenHash, machineSession](verified)}
+	m.verifier = verifier.Verifier{Audiences: urls, Now: now, Nonce: m.nonces.until}
 	return m
 }
 
@@ -115,8 +108,7 @@ func (m *machines) verify(text string) (machineToken, error) {
 	}, token.Signed}, nil
 }
 
-// badToken is the answer to a token that does not prove anything. It says why only where
-// an agent may be mistaken.
+// badToken is the answer to a token that proves nothing, with a reason where an agent may err.
 func badToken(why string) error {
 	return arm.Errorf(401, "InvalidMachineToken", "%s",
 		strings.TrimSpace("The machine's token is invalid. "+why))
@@ -133,8 +125,7 @@ func (s machineSession) caller() Caller {
 	}
 }
 
-// nonces are given to machines whose clocks are wrong. A nonce is a time of the provider and its
-// MAC, so that every replica knows those of all.
+// nonces are for machines with wrong clocks: a time of the provider and its MAC, for all replicas.
 type nonces struct {
 	ring seal.Ring
 	now  func() time.Time
@@ -167,8 +158,7 @@ func (n nonces) make() string {
 	return base64.RawURLEncoding.EncodeToString(append(at, nonceSum(keys[0], at)...))
 }
 
-// until returns until when a nonce holds; ok is false for one that does not. Another replica's clock
-// may be ahead.
+// until returns until when a nonce holds, if it does. Another replica's clock may be ahead.
 func (n nonces) until(nonce string) (until time.Time, ok bool) {
 	text, err := base64.RawURLEncoding.DecodeString(nonce)
 	if err != nil || len(text) != nonceTime+nonceMAC {
@@ -213,15 +203,13 @@ func (a *API) authorizeMachine(r *request) error {
 	return notRegistered()
 }
 
-// checkBoot is an error for another machine than the node's with the same key. It writes once for
-// each boot.
+// checkBoot is an error for another machine with the node's key. It writes once for each boot.
 func (a *API) checkBoot(r *request) error {
 	if r.known != nil && r.known.Boot == r.caller.Boot.ID {
 		return nil
 	}
 	var is flexnode.BootVerdict
-	ahead := []string{a.Store.Nodes.Key(r.nodeKey())}
-	_, err := a.Store.Update(r.Context(), "machine booted", ahead, func(v *store.View) error {
+	err := a.change(r, "machine booted", func(v *store.View) error {
 		row := a.Store.Nodes.Row(v, r.nodeKey())
 		n := row.Value
 		if is = flexnode.CurrentBoot; !row.Exists() || r.caller.MachineKey != n.MachineKey {

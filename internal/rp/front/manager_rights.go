@@ -52,9 +52,8 @@ type permission struct {
 // managementGroups begins the scopes above subscriptions.
 const managementGroups = "/providers/microsoft.management/managementgroups/"
 
-// at reports whether a permission is for a scope in the subscription that was asked about. The
-// management groups that Resource Manager tells then are those above that subscription. unknown is
-// the answer for a scope of any other form.
+// at reports whether a permission is for a scope in the subscription asked about, with the
+// management groups above it. unknown is the answer for any other form of scope.
 func (p permission) at(scope string, unknown bool) bool {
 	at := arm.Key(p.scope)
 	if unknown { // a denial holds for all that Azure might take for its scope
@@ -78,11 +77,8 @@ func (p permission) names(action string) bool {
 	return arm.Allows(p.actions, action) && !arm.Allows(p.notActions, action)
 }
 
-// grants returns the permissions of a principal at a scope, above it and below it, also by its
-// groups and the groups that those are in.
-func (m *ManagerRoles) grants(
-	ctx context.Context, principal, scope string,
-) ([]permission, error) {
+// grants returns the permissions of a principal at, above and below a scope, also by its groups.
+func (m *ManagerRoles) grants(ctx context.Context, principal, scope string) ([]permission, error) {
 	// The SDK sends the filter as it is given.
 	filter := url.PathEscape(assignedTo(principal))
 	pager := m.factory.NewRoleAssignmentsClient().NewListForScopePager(scope,
@@ -149,8 +145,7 @@ func (m *ManagerRoles) definition(ctx context.Context, id, scope string) (defini
 	return role, nil
 }
 
-// permissionsOf reads the permissions of a role definition. The SDK does not show their conditions;
-// a permission with one is left out.
+// permissionsOf reads a role's permissions without conditions, which the SDK does not show.
 func permissionsOf(r *http.Response) ([]permission, error) {
 	body, err := runtime.Payload(r)
 	if err != nil {
@@ -179,12 +174,9 @@ func permissionsOf(r *http.Response) ([]permission, error) {
 // everyone is the principal of deny assignments that are for all.
 const everyone = "00000000-0000-0000-0000-000000000000"
 
-// denials returns what a principal is denied: the deny assignments that Resource Manager says are
-// its or its groups', and those for everyone. A condition is taken to hold, and a principal is
-// excepted by its own id, not by that of a group.
-func (m *ManagerRoles) denials(
-	ctx context.Context, principal, scope string,
-) ([]permission, error) {
+// denials returns what a principal is denied: by deny assignments for it, its groups, or everyone.
+// A condition is taken to hold, and no group excepts a principal.
+func (m *ManagerRoles) denials(ctx context.Context, principal, scope string) ([]permission, error) {
 	var denied []permission
 	for _, filter := range []string{assignedTo(principal), ""} {
 		var options armauthorization.DenyAssignmentsClientListForScopeOptions

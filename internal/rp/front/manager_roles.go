@@ -3,6 +3,7 @@ package front
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -13,15 +14,13 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
-	"golang.org/x/time/rate"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 const (
-	// remembered is the lifetime of an answer of Resource Manager: a role that is taken away works
-	// on for so long.
+	// remembered is the lifetime of an answer: a role that is taken away works on for so long.
 	remembered = time.Minute
 	// outlasting is the lifetime of an answer while Resource Manager does not give another one.
 	outlasting = 10 * time.Minute
@@ -31,23 +30,21 @@ const (
 	// longest the max pause for all requests after it has said when to ask again.
 	pausing = 5 * time.Second
 	longest = 5 * time.Minute
-	// principals limits the answers that are remembered, roles the role definitions, failures the
-	// subscriptions that were not answered for.
+	// principals limits remembered answers, roles definitions, failures subscriptions without one.
 	principals = 10_000
 	roles      = 1_000
 	failures   = 1_000
 )
 
-// ManagerRoles is an Authorizer that asks Resource Manager for the caller's role assignments: all
-// of a subscription at once, so that it is asked once for each caller and subscription, whatever
-// the caller asks for. The provider's own identity must be allowed to read them
-// (Microsoft.Authorization/*/read). About a subscription that is not registered it is asked only
-// who may register it.
+// ManagerRoles is an Authorizer that asks Resource Manager for a caller's role assignments, once
+// for all of a subscription. The provider's identity must be allowed to read them
+// (Microsoft.Authorization/*/read). About an unregistered subscription it asks only who may
+// register it.
 type ManagerRoles struct {
 	factory *armauthorization.ClientFactory
 	index   *store.Index
 	stored  *store.Store
-	asking  memo[string, *rate.Limiter] // by principal, for what the index does not have
+	asking  limiters // by principal, for what the index does not have
 	now     func() time.Time
 	asked   singleflight.Group
 	known   *lru.Cache[string, answer]
@@ -65,24 +62,20 @@ type failure struct {
 	why   error
 }
 
-// NewManagerRoles makes an authorizer that has asked nothing yet. Subscriptions are known by the
-// index and the store.
+// NewManagerRoles makes an authorizer. Index and store know the subscriptions.
 func NewManagerRoles(
 	factory *armauthorization.ClientFactory, index *store.Index, stored *store.Store,
 	now func() time.Time,
-) (*ManagerRoles, error) {
-	m := &ManagerRoles{factory: factory, index: index, stored: stored, now: now}
-	var errs [3]error
-	m.known, errs[0] = lru.New[string, answer](principals)
-	m.defined, errs[1] = lru.New[string, definition](roles)
-	m.failed, errs[2] = lru.New[string, failure](failures)
-	return m, errors.Join(errs[:]...)
+) *ManagerRoles {
+	return &ManagerRoles{
+		factory: factory, index: index, stored: stored, now: now, asking: newLimiters(),
+		known: newCache[string, answer](principals), defined: newCache[string, definition](roles),
+		failed: newCache[string, failure](failures),
+	}
 }
 
 // Allowed implements Authorizer.
-func (m *ManagerRoles) Allowed(
-	ctx context.Context, c Caller, action, scope string,
-) (bool, error) {
+func (m *ManagerRoles) Allowed(ctx context.Context, c Caller, action, scope string) (bool, error) {
 	id, err := arm.Parse(scope)
 	if err != nil || !isGUID(id.Subscription) || c.ObjectID == "" {
 		return false, nil
@@ -98,11 +91,8 @@ func (m *ManagerRoles) Allowed(
 	return known.allows(action, scope), nil
 }
 
-// answer returns the rights of a principal in a subscription: a minute old at most, and older only
-// while Resource Manager cannot be asked.
-func (m *ManagerRoles) answer(
-	ctx context.Context, principal, subscription string,
-) (answer, error) {
+// answer returns a principal's rights: a minute old, older while Resource Manager cannot be asked.
+func (m *ManagerRoles) answer(ctx context.Context, principal, subscription string) (answer, error) {
 	key := arm.Fold(principal) + " " + subscription
 	known, ok := m.known.Get(key)
 	now := m.now()
@@ -200,4 +190,37 @@ func waitOf(r *http.Response, otherwise time.Duration) time.Duration {
 func throttle(after time.Duration) error {
 	return &refusal{after: after, answer: arm.Errorf(http.StatusTooManyRequests,
 		"TooManyRequests", "Too much is asked at a time. Try again later.")}
+}
+
+// errUnknownSubscription is for what is asked of a subscription that is not registered.
+var errUnknownSubscription = errors.New("the subscription is not registered")
+
+// How often a principal may ask for subscriptions that the index does not have.
+const (
+	unknowns     = 10
+	unknownAgain = 10 * time.Second
+)
+
+// isKnown returns an error if Resource Manager is not to be asked whether a principal may do
+// something in a subscription, given in lower case: errUnknownSubscription, unless it is to
+// register that. Callers cannot make the provider work with subscriptions that they make up:
+// requests for those that its index does not have are bounded.
+func (m *ManagerRoles) isKnown(ctx context.Context, principal, action, subscription string) error {
+	if m.index.Subscription(subscription) != "" {
+		return nil
+	}
+	if !m.asking.of(arm.Fold(principal), unknownAgain, unknowns).AllowN(m.now(), 1) {
+		return throttle(unknownAgain)
+	}
+	if arm.EqualFold(action, registerAction) {
+		return nil
+	}
+	row, err := m.stored.Subscriptions.Get(ctx, subscription) // the index may be behind
+	if err != nil {
+		return fmt.Errorf("cannot tell whether a subscription is registered: %w", err)
+	}
+	if row.Value.State == "" {
+		return errUnknownSubscription
+	}
+	return nil
 }

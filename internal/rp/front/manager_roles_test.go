@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,7 +111,7 @@ func newManager(
 	m.register(subscription)
 	index := store.NewIndex(m.store)
 	must(0, index.Load(t.Context()))
-	m.ManagerRoles = must(NewManagerRoles(factory, index, m.store, m.clock.Now))
+	m.ManagerRoles = NewManagerRoles(factory, index, m.store, m.clock.Now)
 	return m
 }
 
@@ -174,90 +175,82 @@ func TestManagerRights(t *testing.T) {
 	exact.Exact = true
 	spared := deny(cluster, "*", "p")
 	spared.NotActions = []string{"*/read"}
+	type (
+		grants  = []azuresim.Assignment
+		denials = []azuresim.Denial
+	)
 	tests := []struct {
 		name      string
-		given     []azuresim.Assignment
-		denied    []azuresim.Denial
-		principal string
+		given     grants
+		denied    denials
+		principal string // "" is p
 		allowed   string // of read, write, delete: their first letters
 		less      bool   // than in Azure
 	}{
-		{name: "nothing", principal: "p"},
-		{name: "cluster", given: []azuresim.Assignment{give(cluster, contributor, "p")},
-			principal: "p", allowed: "rwd"},
-		{name: "somebody else", given: []azuresim.Assignment{give(cluster, owner, "q")},
-			principal: "p"},
-		{name: "another group", given: []azuresim.Assignment{give(other, owner, "p")},
-			principal: "p"},
-		{name: "reader", principal: "p", allowed: "r",
-			given: []azuresim.Assignment{give("/subscriptions/"+subscription, reader, "p")}},
-		{name: "not actions", given: []azuresim.Assignment{give(cluster, custom, "p")},
-			principal: "p", allowed: "rw"},
-		{name: "another node", principal: "p",
-			given: []azuresim.Assignment{give(cluster+"/flexNodeConfig/m", owner, "p")}},
-		{name: "root", given: []azuresim.Assignment{give("/", owner, "p")},
-			principal: "p", allowed: "rwd"},
-		{name: "management group", principal: "p", allowed: "rwd",
-			given: []azuresim.Assignment{give(groups+"Plants", owner, "p")}},
-		{name: "management group above", principal: "p", allowed: "rwd",
-			given: []azuresim.Assignment{give(groups+"factories", owner, "p")}},
-		{name: "management group beside", principal: "p",
-			given: []azuresim.Assignment{give(groups+"offices", owner, "p")}},
-		{name: "group", given: []azuresim.Assignment{give(cluster, owner, "operators")},
-			principal: "member", allowed: "rwd"},
+		{name: "nothing"},
+		{name: "cluster", given: grants{give(cluster, contributor, "p")}, allowed: "rwd"},
+		{name: "somebody else", given: grants{give(cluster, owner, "q")}},
+		{name: "another group", given: grants{give(other, owner, "p")}},
+		{name: "reader", allowed: "r",
+			given: grants{give("/subscriptions/"+subscription, reader, "p")}},
+		{name: "not actions", given: grants{give(cluster, custom, "p")}, allowed: "rw"},
+		{name: "another node", given: grants{give(cluster+"/flexNodeConfig/m", owner, "p")}},
+		{name: "root", given: grants{give("/", owner, "p")}, allowed: "rwd"},
+		{name: "management group", allowed: "rwd",
+			given: grants{give(groups+"Plants", owner, "p")}},
+		{name: "management group above", allowed: "rwd",
+			given: grants{give(groups+"factories", owner, "p")}},
+		{name: "management group beside", given: grants{give(groups+"offices", owner, "p")}},
+		{name: "group", given: grants{give(cluster, owner, "operators")}, principal: "member",
+			allowed: "rwd"},
 		{name: "group of groups", principal: "nightly", allowed: "rwd",
-			given: []azuresim.Assignment{give(groups+"root", owner, "operators")}},
-		{name: "no member", given: []azuresim.Assignment{give(cluster, owner, "night-shift")},
+			given: grants{give(groups+"root", owner, "operators")}},
+		{name: "no member", given: grants{give(cluster, owner, "night-shift")},
 			principal: "member"},
-		{name: "condition", less: true, principal: "p",
-			given: []azuresim.Assignment{under("((!(ActionMatches{'*/delete'})) OR (x))")}},
-		{name: "condition of the role", less: true, principal: "p",
-			given: []azuresim.Assignment{give(cluster, limited, "p")}},
-		{name: "condition, and none", principal: "p", allowed: "rwd",
-			given: []azuresim.Assignment{under("x"), give(cluster, owner, "p")}},
-		{name: "a role that is gone", principal: "p",
-			given: []azuresim.Assignment{give(cluster, "cccccccc-0000-0000-0000-00000000dead", "p")}},
-		{name: "denied", principal: "p", allowed: "rd",
+		{name: "condition", less: true,
+			given: grants{under("((!(ActionMatches{'*/delete'})) OR (x))")}},
+		{name: "condition of the role", less: true, given: grants{give(cluster, limited, "p")}},
+		{name: "condition, and none", allowed: "rwd",
+			given: grants{under("x"), give(cluster, owner, "p")}},
+		{name: "a role that is gone",
+			given: grants{give(cluster, "cccccccc-0000-0000-0000-00000000dead", "p")}},
+		{name: "denied", allowed: "rd", given: grants{give(cluster, owner, "p")},
+			denied: denials{deny(cluster, "*/write", "p")}},
+		{name: "denied above", allowed: "rw",
 			given:  []azuresim.Assignment{give(cluster, owner, "p")},
-			denied: []azuresim.Denial{deny(cluster, "*/write", "p")}},
-		{name: "denied above", principal: "p", allowed: "rw",
+			denied: denials{deny(groups+"factories", "*/delete", "p")}},
+		{name: "denied elsewhere", allowed: "rwd",
 			given:  []azuresim.Assignment{give(cluster, owner, "p")},
-			denied: []azuresim.Denial{deny(groups+"factories", "*/delete", "p")}},
-		{name: "denied elsewhere", principal: "p", allowed: "rwd",
-			given:  []azuresim.Assignment{give(cluster, owner, "p")},
-			denied: []azuresim.Denial{deny(other, "*", "p"), deny(groups+"offices", "*", "p")}},
+			denied: denials{deny(other, "*", "p"), deny(groups+"offices", "*", "p")}},
 		{name: "denied to a group", principal: "nightly", allowed: "rd",
 			given:  []azuresim.Assignment{give(cluster, owner, "nightly")},
-			denied: []azuresim.Denial{deny(cluster, "*/write", "operators")}},
-		{name: "denied to all", principal: "p", allowed: "rd",
+			denied: denials{deny(cluster, "*/write", "operators")}},
+		{name: "denied to all", allowed: "rd",
 			given:  []azuresim.Assignment{give(cluster, owner, "p")},
-			denied: []azuresim.Denial{deny(cluster, "*/write", everyone)}},
-		{name: "denied to all others", principal: "p", allowed: "rwd",
-			given:  []azuresim.Assignment{give(cluster, owner, "p")},
-			denied: []azuresim.Denial{except}},
+			denied: denials{deny(cluster, "*/write", everyone)}},
+		{name: "denied to all others", allowed: "rwd",
+			given: grants{give(cluster, owner, "p")}, denied: denials{except}},
 		{name: "excepted by a group", less: true, principal: "member", allowed: "rd",
 			given:  []azuresim.Assignment{give(cluster, owner, "member")},
-			denied: []azuresim.Denial{exceptGroup}},
-		{name: "denied there only", principal: "p", allowed: "rwd",
-			given:  []azuresim.Assignment{give(cluster, owner, "p")},
-			denied: []azuresim.Denial{exact}},
-		{name: "denied all but reading", principal: "p", allowed: "r",
-			given:  []azuresim.Assignment{give(cluster, owner, "p")},
-			denied: []azuresim.Denial{spared}},
+			denied: denials{exceptGroup}},
+		{name: "denied there only", allowed: "rwd",
+			given: grants{give(cluster, owner, "p")}, denied: denials{exact}},
+		{name: "denied all but reading", allowed: "r",
+			given: grants{give(cluster, owner, "p")}, denied: denials{spared}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			m := newManager(t, tt.given, tt.denied...)
+			m, principal := newManager(t, tt.given, tt.denied...), cmp.Or(tt.principal, "p")
 			got, azure := "", ""
 			for letter, action := range map[string]string{"r": read, "w": write, "d": remove} {
-				if m.may(tt.principal, action) != strings.Contains(tt.allowed, letter) {
+				if m.may(principal, action) != strings.Contains(tt.allowed, letter) {
 					t.Errorf("%s: wrong", action)
 				}
-				if m.may(tt.principal, action) {
+				if m.may(principal, action) {
 					got += letter
 				}
-				if m.sim.Allowed(tt.principal, action, cluster+"/flexNodeConfig/n", false) {
+				if m.sim.Allowed(principal, action, cluster+"/flexNodeConfig/n", false) {
 					azure += letter
 				}
 			}

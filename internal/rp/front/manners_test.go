@@ -1,81 +1,30 @@
 package front
 
 import (
-	"encoding/json"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
 // Every problem of a request is reported, with its place in the resource.
 func TestProblems(t *testing.T) {
 	w := newEdge(t)
-	const sp = `"azureAuth":{"method":"servicePrincipal"`
-	tests := []struct{ properties, want string }{
-		{`"versions":{"kubernetes":"1.36.0"}`, "InvalidParameter properties.versions.kubernetes"},
-		{`"versions":{"kubernetes":"1.31.0"}`, "InvalidParameter properties.versions.kubernetes"},
-		{`"versions":{"kubernetes":"new"}`, "InvalidParameter properties.versions.kubernetes"},
-		{`"nodeConfig":{"maxPods":-1,"labels":{"a b":"c"},"taints":["x"]}`,
-			"MultipleErrorsOccurred properties.nodeConfig.labels[\"a b\"] " +
-				"properties.nodeConfig.maxPods properties.nodeConfig.taints[0]"},
-		{`"nodeConfig":{"kubelet":{"imageGCHighThreshold":10,"imageGCLowThreshold":20}}`,
-			"InvalidParameter properties.nodeConfig.kubelet.imageGCLowThreshold"},
-		{`"monitoring":{"endpoint":"resourceManager"},"kubernetesAuth":{"useAzureAuth":true}`,
-			"MultipleErrorsOccurred properties.monitoring.endpoint " +
-				"properties.kubernetesAuth.useAzureAuth"},
-		{`"azureAuth":{"method":"magic"}`, "InvalidParameter properties.azureAuth.method"},
-		{sp + `}`, "InvalidParameter properties.azureAuth.servicePrincipal"},
-		{sp + `,"servicePrincipal":{"clientId":"` + principal + `"}}`,
-			"InvalidParameter properties.azureAuth.servicePrincipal.clientSecret"},
-		{sp + `,"servicePrincipal":{"clientId":"me","clientSecret":"x"}},
-			"kubernetesAuth":{"useAzureAuth":true}`,
-			"InvalidParameter properties.azureAuth.servicePrincipal.clientId"},
-		{`"azureAuth":{"method":"arc","arc":{"machineResourceId":"/x"}}`,
-			"InvalidParameter properties.azureAuth.arc.machineResourceId"},
-		{`"monitoring":{"endpoint":"resourceManager"},"azureAuth":{"method":"managedIdentity"}`,
-			"InvalidParameter properties.azureAuth.managedIdentity"},
-		{`"maxPods":1`, "InvalidRequestContent"},
-	}
-	for _, tt := range tests {
-		got, text := problemsOf(t, w, `{"properties":{`+tt.properties+`}}`)
-		if got != tt.want {
-			t.Errorf("%s:\n got %s\nwant %s\n%s", tt.properties, got, tt.want, text)
-		}
-	}
-	for body, want := range map[string]string{
-		`{"name":"other","properties":{}}`:  "InvalidParameter",
-		`{"properties":{}} {}`:              "InvalidRequestContent",
-		`{"properties":{},"Properties":{}}`: "InvalidRequestContent",
-		`{"properties":` + strings.Repeat(`{"a":`, 100) + "1" +
-			strings.Repeat("}", 101): "InvalidRequestContent",
-		`{`: "InvalidRequestContent",
-		"":  "InvalidRequestContent",
-	} {
-		if got, text := problemsOf(t, w, body); !strings.HasPrefix(got, want) {
-			t.Errorf("%s:\n got %s\nwant %s\n%s", body, got, want, text)
-		}
-	}
+	w.refused(400, "InvalidParameter", "PUT", nodeURL("n"),
+		`{"properties":{"versions":{"kubernetes":"1.36.0"}}}`,
+		`"target":"properties.versions.kubernetes"`)
+	w.refused(400, "MultipleErrorsOccurred", "PUT", nodeURL("n"),
+		`{"properties":{"nodeConfig":{"maxPods":-1,"taints":["x"]}}}`,
+		`"target":"properties.nodeConfig.maxPods"`, `"target":"properties.nodeConfig.taints[0]"`)
+	w.refused(400, "InvalidRequestContent", "PUT", nodeURL("n"), `{"properties":{}} {}`)
 	w.must(404, "GET", nodeURL("n"), "")
-}
-
-// problemsOf are code and targets of the answer to a PUT.
-func problemsOf(t *testing.T, w *world, body string) (string, string) {
-	t.Helper()
-	_, text := w.must(400, "PUT", nodeURL("n"), body)
-	var answer struct {
-		Error struct {
-			Code, Target string
-			Details      []struct{ Target string }
-		}
-	}
-	must(0, json.Unmarshal([]byte(text), &answer))
-	got := []string{answer.Error.Code}
-	if answer.Error.Target != "" {
-		got = append(got, answer.Error.Target)
-	}
-	for _, d := range answer.Error.Details {
-		got = append(got, d.Target)
-	}
-	return strings.Join(got, " "), text
 }
 
 // The manners of ARM, whatever the operation.
@@ -200,4 +149,66 @@ func TestSubscriptionStates(t *testing.T) {
 		t.Errorf("deletion: %+v", c.Deletion)
 	}
 	w.must(404, "PUT", nodeURL("m"), `{"properties":{}}`)
+}
+
+// A request is a span below its caller's; a poll is none.
+func TestTraces(t *testing.T) {
+	w := newEdge(t)
+	spans := tracetest.NewSpanRecorder()
+	w.api.Tracer = trace.NewTracerProvider(trace.WithSpanProcessor(spans)).Tracer("test")
+	const parent = "0af7651916cd43dd8448eb211c80319c"
+	r, _ := w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`,
+		"traceparent: 00-"+parent+"-b7ad6b7169203331-01")
+	w.caughtUp()
+	w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+r.Header.Get("ETag"))
+	ended := spans.Ended()
+	last := ended[len(ended)-1]
+	if !strings.HasPrefix(last.Name(), "PUT /subscriptions/{subscription}") ||
+		last.Parent().TraceID().String() != parent {
+		t.Errorf("the span %s below %s", last.Name(), last.Parent().TraceID())
+	}
+}
+
+// A session gives back the caller that it was made of; no part of one becomes another's.
+func TestSession(t *testing.T) {
+	lower := "aaaaaaaa-0000-4000-8000-00000000000b"
+	upper := strings.ToUpper(lower)
+	for _, c := range []Caller{
+		{TenantID: "t", ObjectID: "o", AppID: "a", Name: "a", Type: "Application"},
+		{TenantID: "t", ObjectID: "o", AppID: "a", Name: "ops@example.com", Type: "User"},
+		{TenantID: "t", ObjectID: "o", AppID: "a", Name: "a", Type: "ManagedIdentity",
+			MachineID: "/subscriptions/s/machines/m"},
+		{TenantID: "t", ObjectID: "o", Type: "Application"},
+		{Type: "Application"},
+		{TenantID: "t", ObjectID: lower, AppID: upper, Name: upper, Type: "Application"},
+		{TenantID: "t", ObjectID: upper, AppID: lower, Name: "n", Type: "Application"},
+		{TenantID: "t", ObjectID: "{" + lower + "}", AppID: "urn:uuid:" + lower,
+			Name: "urn:uuid:" + lower, Type: "Application"},
+		{TenantID: "t", ObjectID: uuid.Nil.String(), AppID: uuid.Nil.String(),
+			Name: uuid.Nil.String(), Type: "Application"},
+	} {
+		if diff := cmp.Diff(c, newSession(c, time.Time{}).caller()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// The token of an agent that was verified takes little: there are as many as agents.
+func TestSessionsAreSmall(t *testing.T) {
+	const agents, most = 100_000, 192
+	before := heapInUse()
+	known := must(lru.New[tokenHash, session](verified))
+	e := &Entra{known: known}
+	for n := range agents {
+		id := fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", n)
+		c := Caller{TenantID: "11111111-1111-1111-1111-111111111111", ObjectID: "b" + id[1:],
+			AppID: id, Name: id, Type: "Application"}
+		e.known.Add(hashOf(id), newSession(c, time.Now()))
+	}
+	bytes := (int(heapInUse()) - int(before)) / agents
+	t.Logf("%d bytes", bytes)
+	if bytes > most {
+		t.Errorf("a token takes %d bytes, more than %d", bytes, most)
+	}
+	runtime.KeepAlive(e)
 }

@@ -4,6 +4,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -11,8 +15,7 @@ import (
 
 func split(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
 
-// match finds the operation of a request. Segments are compared as ARM compares them: without regard to
-// the case of ASCII letters.
+// match finds the operation of a request. As in ARM the case of ASCII letters does not count.
 func (l *listener) match(r *request) error {
 	segments := segmentsOf(r.URL)
 	if slices.ContainsFunc(segments, isNoName) {
@@ -72,8 +75,7 @@ func fits(pattern, segments []string) bool {
 // names are the variable segments of a path. There are few, so they are looked for one by one.
 type names []struct{ name, value string }
 
-// of returns the segment with a name in the route, "" if the route has no such name: a segment is
-// never empty.
+// of returns the segment with a name in the route, which is never empty; "" for none.
 func (n names) of(name string) string {
 	for i := range n {
 		if n[i].name == name {
@@ -113,4 +115,76 @@ func unknownPath(segments []string, version string) error {
 		"The resource type '%s' could not be found in the namespace '%s' for api version '%s'. "+
 			"The supported api-versions are '%s'.",
 		shorten(strings.Join(types, "/")), namespace, shorten(version), api.APIVersion)
+}
+
+// nameRule describes the valid values of a variable segment of a path.
+type nameRule struct {
+	name    string
+	good    func(string) bool
+	code    string
+	message string // with the name in place of %s
+}
+
+var nameRules = []nameRule{
+	{"subscription", isGUID, "InvalidSubscriptionId",
+		"The provided subscription identifier '%s' is malformed or invalid."},
+	{"group", isGroup, "InvalidResourceGroupName", "The resource group name '%s' is invalid."},
+	{"cluster", isCluster, "InvalidResourceName",
+		"The cluster name '%s' is invalid: 1 to 63 letters, digits, '-' and '_', a letter or " +
+			"digit first and last."},
+	{"node", isNode, "InvalidResourceName",
+		"The node name '%s' is invalid: in lower case it must be the name of a Kubernetes node " +
+			"(DNS-1123: letters, digits, '-' and '.', at most 253)."},
+	{"operation", isOperation, "InvalidOperationId", "The operation id '%s' is malformed or invalid."},
+}
+
+// checkNames checks the variable segments, without regular expressions: each poll comes here.
+func (a *API) checkNames(r *request) error {
+	for _, rule := range nameRules {
+		if value := r.names.of(rule.name); value != "" && !rule.good(value) {
+			return arm.Errorf(400, rule.code, rule.message, shorten(value))
+		}
+	}
+	return nil
+}
+
+func isGUID(s string) bool {
+	return len(s) == 36 && uuid.Validate(s) == nil // 36 bytes: without braces and prefix
+}
+
+func isAlphanumeric(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+// isGroup follows ARM's rules for names of resource groups.
+func isGroup(s string) bool {
+	for _, c := range s {
+		if !unicode.IsLetter(c) && !unicode.IsNumber(c) && !strings.ContainsRune("_().-", c) {
+			return false
+		}
+	}
+	return s != "" && utf8.RuneCountInString(s) <= 90 && !strings.HasSuffix(s, ".")
+}
+
+func isCluster(s string) bool { return isWord(s, "-_") }
+
+// isNode reports whether a name is, in lower case, a DNS-1123 subdomain.
+func isNode(s string) bool {
+	for label := range strings.SplitSeq(s, ".") {
+		if !isWord(label, "-") {
+			return false
+		}
+	}
+	return len(s) <= 253
+}
+
+// isWord is 1 to 63 letters and digits, with others of a few in between.
+func isWord(s, between string) bool {
+	if len(s) == 0 || len(s) > 63 || !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
+		return false
+	}
+	for i := range len(s) {
+		if !isAlphanumeric(s[i]) && strings.IndexByte(between, s[i]) < 0 {
+			return false
+		}
+	}
+	return true
 }

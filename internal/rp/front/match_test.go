@@ -7,13 +7,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
-
-	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
 // exampleOf is a path of a route.
@@ -73,7 +73,7 @@ func FuzzScope(f *testing.F) {
 			return
 		}
 		r := &request{Request: hr, listener: l, query: lowerKeys(hr.URL.RawQuery)}
-		if l.match(r) != nil || l.api.checkNames(nil, r) != nil {
+		if l.match(r) != nil || l.api.checkNames(r) != nil {
 			return
 		}
 		prefix := ""
@@ -89,7 +89,7 @@ func FuzzScope(f *testing.F) {
 			id.ResourceGroup != group || !arm.Within(r.scope(), prefix) {
 			t.Errorf("%s %s: %s is %+v, %v", method, path, r.scope(), id, err)
 		}
-		if !r.route.action && arm.Key(r.scope()) != arm.Key(hr.URL.Path) {
+		if r.route.action == "" && arm.Key(r.scope()) != arm.Key(hr.URL.Path) {
 			t.Errorf("%s %s is asked for as %s", method, path, r.scope())
 		}
 	})
@@ -162,4 +162,45 @@ func TestOperationsThatFail(t *testing.T) {
 	if _, err := w.api.markDeletion(r, wipeNodes); err == nil {
 		t.Error("nodes that are released are said to be wiped")
 	}
+}
+
+// FuzzRequest sends anything as a request: the answer is an answer of ARM, and never an internal
+// error.
+func FuzzRequest(f *testing.F) {
+	f.Add("GET", nodeURL("n"), "")
+	f.Add("PUT", nodeURL("n"), withPrincipal)
+	f.Add("PUT", nodeURL("n")+"&configUrl=true", withToken)
+	f.Add("POST", nodeURL("n", "/reportStatus"), `{"conditions":[{"type":"A","status":"True"}]}`)
+	f.Add("POST", nodeURL("n", "/reportStatus"), fullReport("7"))
+	f.Add("POST", nodeURL("n", "/beginChange"), `{"configVersion":"7"}`)
+	f.Add("PUT", nodeURL("n"), withPolicies)
+	f.Add("POST", nodeURL("n", "/refreshCredentials"), `{"publicKey":"AAAA"}`)
+	f.Add("GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=1&$skipToken=x", "")
+	f.Add("PUT", cluster+versionQuery,
+		`{"location":"x","properties":{"podCidr":"10.0.0.0/8","nodeCidrMask":24}}`)
+	f.Add("DELETE", "/subscriptions/%2e%2e/x?api-version=1", "\x00")
+	f.Add("DELETE", cluster+versionQuery+"&dryRun=true&nodes=wipe", "")
+	f.Add("GET", operationURL("00000000-0000-0000-0000-000000000001"), "")
+	w := newWorld(f)
+	w.register("")
+	w.api.Patience = 100 * time.Millisecond
+	f.Fuzz(func(t *testing.T, method, url, body string) {
+		if strings.ContainsAny(method, " \r\n\t") || method == "" ||
+			!strings.HasPrefix(url, "/") || strings.ContainsAny(url, " \r\n\t\x00\x7f") {
+			return
+		}
+		r, err := http.NewRequest(method, publicURL+url, strings.NewReader(body))
+		if err != nil || r.URL.Host != "provider.example" {
+			return
+		}
+		r.Header.Set("Content-Type", "application/json")
+		recorder := httptest.NewRecorder()
+		w.front.ServeHTTP(recorder, r)
+		if recorder.Code >= 500 {
+			t.Fatalf("%d %s", recorder.Code, recorder.Body)
+		}
+		if recorder.Code >= 400 && code(recorder.Body.String()) == "" {
+			t.Fatalf("no error of ARM: %d %s", recorder.Code, recorder.Body)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -8,10 +9,14 @@ import (
 	"strings"
 	"time"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 )
 
 // Metrics are those of requests, in Prometheus' form.
@@ -84,16 +89,13 @@ func (a *API) observe(r *request, w *response, took time.Duration) {
 	}
 	if !reads || w.status == http.StatusForbidden {
 		a.audit(r, w, operation, took)
-		return
-	}
-	if a.Log.Enabled(r.Context(), slog.LevelDebug) {
+	} else if a.Log.Enabled(r.Context(), slog.LevelDebug) {
 		a.Log.Debug("request", "request", r.id, "method", r.Method, "path", r.URL.Path,
 			"status", w.status, "took", took)
 	}
 }
 
-// How much of a path and of a method the audit log takes, in bytes: the id of a node has at most
-// 400.
+// What the audit log takes of a path and a method, in bytes: a node's id has at most 400.
 const (
 	auditedPath   = 512
 	auditedMethod = 16
@@ -105,11 +107,9 @@ func (a *API) audit(r *request, w *response, operation string, took time.Duratio
 	if client := r.Header.Get("X-Ms-Client-Ip-Address"); r.caller.Trusted && client != "" {
 		from = shorten(client)
 	}
-	a.Audit.LogAttrs(r.Context(), slog.LevelInfo, "request",
-		slog.String("request", r.id),
+	a.Audit.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("request", r.id),
 		slog.String("correlation", w.Header().Get("X-Ms-Correlation-Request-Id")),
-		slog.String("operation", operation),
-		slog.String("method", cut(r.Method, auditedMethod)),
+		slog.String("operation", operation), slog.String("method", cut(r.Method, auditedMethod)),
 		slog.String("path", cut(r.URL.Path, auditedPath)),
 		slog.Int("status", w.status), slog.String("code", w.Header().Get("X-Ms-Error-Code")),
 		slog.String("caller", r.caller.Name), slog.String("object", r.caller.ObjectID),
@@ -127,4 +127,59 @@ func (a *API) trace(r *request) (context.Context, trace.Span) {
 	return a.Tracer.Start(ctx, r.route.method+" "+r.route.pattern,
 		trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(attribute.String("azure.request_id", r.id)))
+}
+
+// gauges counts when it is read. None of it walks over nodes.
+type gauges struct{ *API }
+
+// Gauges is a collector of what there is: nodes by condition and state, and how the store is.
+func (a *API) Gauges() prometheus.Collector { return gauges{a} }
+
+// Describe implements prometheus.Collector.
+func (g gauges) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, ch) }
+
+// Collect implements prometheus.Collector.
+func (g gauges) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(name, help string, value float64, labels prometheus.Labels) {
+		desc := prometheus.NewDesc("flexnode_rp_"+name, help, nil, labels)
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
+	}
+	gauge("index_age_seconds", "How long ago the index has heard of the store.",
+		g.Index.Age().Seconds(), nil)
+	gauge("index_revision", "The store's revision that the index has reached.",
+		float64(g.Index.Revision()), nil)
+	waiting := g.Waiters.Count()
+	gauge("waiting_polls", "Polls that wait for their nodes to change.", float64(waiting), nil)
+	gauge("agents", "Agents that this replica expects to poll again, with those that wait.",
+		float64(g.Pace.Agents(g.Now())+waiting), nil)
+	count := map[[2]string]int{}
+	for key, n := range g.Index.Counts() {
+		count[[2]string{cmp.Or(key[0], api.Succeeded), cmp.Or(key[1], "Unknown")}] += n
+	}
+	for key, n := range count {
+		gauge("nodes", "Nodes by provisioning state and Ready condition.", float64(n),
+			prometheus.Labels{"state": key[0], "ready": key[1]})
+	}
+	for _, class := range fair.Classes() {
+		atOnce, waiting := g.Gate.Load(class)
+		of := prometheus.Labels{"class": class.String()}
+		gauge("requests_at_once", "Requests that are being answered, by class.", float64(atOnce), of)
+		gauge("requests_waiting", "Requests that wait for others, by class.", float64(waiting), of)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	health, err := g.Store.Health(ctx)
+	writable := 0.0
+	if err == nil {
+		gauge("store_bytes", "The size of the store's file.", float64(health.Size), nil)
+		if health.Free >= 0 {
+			gauge("store_free_bytes", "Free bytes of the disk of an embedded store.",
+				float64(health.Free), nil)
+		}
+		if !health.Full && !health.Crowded {
+			writable = 1
+		}
+	}
+	gauge("store_writable", "1 if the store takes writes, as /readyz/write says; else 0.",
+		writable, nil)
 }

@@ -2,10 +2,8 @@ package front
 
 import (
 	"context"
-	"net/http"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -15,19 +13,14 @@ import (
 // joined with is revoked, and a tombstone is written for the machine that was the node. A cluster
 // that does not answer does not keep it: the Secret of the token is deleted later, and expires. The
 // machine has a time to leave until the cluster refuses its writes, or none (revokeNow).
-func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
+func (a *API) deleteNode(r *request) (any, error) {
 	var gone *flexnode.Node
 	var certificates flexnode.Certificates
 	from := a.Now()
 	if !r.flag("revokeNow") {
 		from = from.Add(flexnode.LeaveTime)
 	}
-	ahead := []string{
-		a.Store.Nodes.Key(r.nodeKey()), a.Store.Clusters.Key(r.clusterKey()),
-		a.Store.Tombstones.Key(r.nodeKey()), a.Store.EpochKey(),
-		a.Store.Certificates.Key(r.nodeKey()), a.Store.Status.Key(r.nodeKey()),
-	}
-	_, err := a.Store.Update(r.Context(), "node deleted", ahead, func(v *store.View) (err error) {
+	err := a.change(r, "node deleted", func(v *store.View) (err error) {
 		gone = nil
 		node := a.Store.Nodes.Row(v, r.nodeKey())
 		if !node.Exists() {
@@ -47,22 +40,20 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 		return a.Credentials.RemoveNode(v, r.nodeKey(), true, a.Now())
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if gone == nil {
-		w.WriteHeader(http.StatusNoContent)
-		return nil
+		return nil, nil
 	}
 	r.before = decimal(gone.Revision)
 	revoked := true // nothing is left of its credential
 	if gone.Credential != "" {
-		_, err = a.await(r, func(ctx context.Context) error {
-			row, err := a.Store.Credentials.Wait(ctx, gone.Credential, isRevoked)
-			revoked = err == nil && isRevoked(row)
+		revoked, err = a.await(r, func(ctx context.Context) error {
+			_, err := a.Store.Credentials.Wait(ctx, gone.Credential, isRevoked)
 			return err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	cleanup := object{
@@ -73,17 +64,12 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 		cleanup["certificateExpires"] = certificates.Until
 	}
 	if gone.ShowsToken() {
-		cleanup["roleAssignmentToRemove"] = object{
-			"scope": gone.ClusterID(), "assignee": gone.Assignee(),
-		}
+		cleanup["roleAssignmentToRemove"] = object{"scope": gone.ClusterID(), "assignee": gone.Assignee()}
 	}
-	arm.WriteJSON(w, http.StatusOK, object{ // document 004
-		"status":  "Deleted",
-		"cleanup": cleanup,
-		"note": "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed " +
-			"separately.",
-	})
-	return nil
+	return object{ // document 004
+		"status": "Deleted", "cleanup": cleanup, "note": "ARM resource deleted. Node machine " +
+			"lifecycle (stop/start/destroy) must be managed separately.",
+	}, nil
 }
 
 // isRevoked reports whether the token of a credential is not in its cluster.
@@ -91,9 +77,8 @@ func isRevoked(row store.Row[store.Credential]) bool {
 	return !row.Exists() || row.Value.TokenID == ""
 }
 
-// revokeNode revokes the certificates of a node, from a time on; uid is that of one that is being
-// deleted (flexnode.Certificates.Revoke). A node that no machine has joined as has none, and one
-// whose kubelet shows tokens need not have one.
+// revokeNode revokes the certificates of a node from a time on; uid is that of a deleted one
+// (flexnode.Certificates.Revoke). Without a machine, and with tokens, there may be none.
 func (a *API) revokeNode(
 	v *store.View, key string, n flexnode.Node, uid string, from time.Time,
 ) (flexnode.Certificates, error) {

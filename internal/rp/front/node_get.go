@@ -1,7 +1,6 @@
 package front
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,38 +17,35 @@ import (
 
 // getNode answers GET of one node. A conditional GET, which is an agent's poll, costs the store
 // nothing as long as nothing has changed; it waits for that if its caller prefers to.
-func (a *API) getNode(w http.ResponseWriter, r *request) error {
+func (a *API) getNode(r *request) (any, error) {
 	wait := a.Waiters.begin(r)
 	if wait.entry != nil {
 		r.known = nil // what has changed before it began does not wake it
 	}
-	found, err := a.awaitNode(w, r, &wait)
+	found, err := a.awaitNode(r, &wait)
 	if r.caller.isMachine() && r.known != nil && r.known.Second {
-		w.Header()[machinekey.SecondHeader] = []string{"true"}
+		r.answer.Header()[machinekey.SecondHeader] = []string{"true"}
 	}
 	applied := wait.applied()
-	a.askDiagnosis(w, r)
+	a.askDiagnosis(r)
 	r.waited = wait.end()
-	a.tellPace(w, r, applied, r.waited)
+	a.tellPace(r, applied, r.waited)
 	if applied {
 		seconds := strconv.Itoa(int(wait.granted / time.Second))
-		w.Header().Set("Preference-Applied", "wait="+seconds)
+		r.answer.Header().Set("Preference-Applied", "wait="+seconds)
 	}
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case found.same != "":
-		h := w.Header()
+		h := r.answer.Header()
 		h["Etag"] = []string{found.same}    // in its canonical form: each poll sets it
 		delete(h, "X-Content-Type-Options") // of a body, and this answer has no body
-		w.WriteHeader(http.StatusNotModified)
-		return nil
+		r.answer.WriteHeader(http.StatusNotModified)
+		return nil, nil
 	}
-	shown, err := a.show(r.Context(), r.nodeKey(), found.node, found.revision)
-	if err == nil {
-		writeResource(w, false, shown.ETag, shown)
-	}
-	return err
+	shown, err := a.show(r, found.node, found.revision)
+	return resource{false, shown.ETag, shown}, err
 }
 
 // found holds the answer to a GET of a node: the node, or the ETag that the caller knows.
@@ -59,20 +55,16 @@ type found struct {
 	same     string
 }
 
-// awaitNode finds a node, again with each change of it until it is another than the caller knows,
-// if the request waits for that, or until its agent may begin with what it has or is asked for
-// a diagnosis. Whether the caller
-// may have it is asked again each time: he may have been the node no longer since the change.
-func (a *API) awaitNode(
-	w http.ResponseWriter, r *request, wait *wait,
-) (found, error) {
+// awaitNode finds a node: if the request waits, until it is another than the caller knows, its
+// agent may begin, or is asked for a diagnosis. Each time the caller must be allowed to have it.
+func (a *API) awaitNode(r *request, wait *wait) (found, error) {
 	for woken := false; ; woken = true {
 		f, err := a.findNode(r)
 		if err != nil || f.same == "" || wait.entry == nil || woken && a.wakes(r) {
 			return f, err
 		}
 		more := false
-		r.place.Rest(func() { more, err = wait.next(r.Context(), w) })
+		r.place.Rest(func() { more, err = wait.next(r) })
 		r.known = nil
 		if err != nil || !more {
 			return f, err
@@ -83,30 +75,28 @@ func (a *API) awaitNode(
 	}
 }
 
-// wakes reports whether the agent of a request's node may begin with what it has asked for, or is
-// asked for a diagnosis.
+// wakes reports whether the node's agent may begin, or is asked for a diagnosis.
 func (a *API) wakes(r *request) bool {
 	row, err := a.Index.Node(r.nodeKey())
 	return err == nil && (row.Value.Released() || row.Value.Diagnose != nil)
 }
 
-// authorizeAgain is authorize for who has waited. One who was let in as the node that he asks for
-// is looked for in the store before anybody is asked for his roles: all nodes of a cluster may be
-// deleted at once.
+// authorizeAgain is authorize after a wait. Who was the node is looked for in the store before
+// anybody is asked for his roles: all nodes of a cluster may be deleted at once.
 func (a *API) authorizeAgain(r *request) error {
 	if !r.own {
-		return a.authorize(nil, r)
+		return a.authorize(r)
 	}
-	own, err := a.ownNode(r), error(nil)
-	if !own {
-		own, err = a.ownStoredNode(r)
+	if !a.ownNode(r) {
+		own, err := a.ownStoredNode(r)
+		if err == nil && !own {
+			err = a.askRole(r)
+		}
+		if err != nil || !own {
+			return err
+		}
 	}
-	switch {
-	case err != nil:
-		return err
-	case !own:
-		return a.askRole(r)
-	case r.caller.isMachine():
+	if r.caller.isMachine() {
 		return a.checkBoot(r)
 	}
 	return nil
@@ -115,11 +105,11 @@ func (a *API) authorizeAgain(r *request) error {
 // findNode finds a node in the index if the caller knows that, else in the store.
 func (a *API) findNode(r *request) (found, error) {
 	condition := first(r.Header["If-None-Match"])
-	poll, ok := r.known, r.known != nil
-	if !ok {
-		poll, ok = a.lookUp(r)
+	poll := r.known
+	if poll == nil {
+		poll = a.lookUp(r)
 	}
-	if condition != "" && ok && named(r.uid, poll.UID) {
+	if condition != "" && poll != nil && named(r.uid, poll.UID) {
 		a.heard(r, *poll)
 		if listed(condition, poll.ETag) {
 			return found{same: poll.ETag}, nil
@@ -128,14 +118,11 @@ func (a *API) findNode(r *request) (found, error) {
 	if err := r.askStore(); err != nil {
 		return found{}, err
 	}
-	node, revision, err := a.assigned(r.Context(), r.nodeKey(), !r.own && !r.node && r.uid == "")
+	k, err := a.keptNode(r)
 	if err != nil {
 		return found{}, err
 	}
-	n := node.Value
-	if !node.Exists() || !named(r.uid, n.UID) {
-		return found{}, a.notFound(r)
-	}
+	n := k.node.Value
 	if err := a.mayHave(r, n); err != nil {
 		return found{}, err
 	}
@@ -146,80 +133,53 @@ func (a *API) findNode(r *request) (found, error) {
 	} else if n.IsLater(condition) { // the store was restored
 		return found{same: condition}, nil
 	}
-	return found{node: n, revision: revision}, nil
+	revision, err := k.offered(!r.own && !r.node && r.uid == "")
+	return found{node: n, revision: revision}, err
 }
 
-// lookUp asks the index what it knows of the node now.
-func (a *API) lookUp(r *request) (*store.Poll, bool) {
+// lookUp asks the index what it knows of the node now; nil for nothing.
+func (a *API) lookUp(r *request) *store.Poll {
 	r.known = nil
 	if poll, ok := a.Index.Poll(r.nodeKey()); ok {
 		r.known = &poll
 	}
-	return r.known, r.known != nil
+	return r.known
 }
 
 // named reports whether a uid that a caller names, if it does, is that of a node.
 func named(uid, of string) bool { return uid == "" || uid == of }
 
-// assigned reads a node and the revision that agents are offered, or the desired one; nil if there
-// is no revision yet.
-func (a *API) assigned(
-	ctx context.Context, key string, desired bool,
-) (store.Row[flexnode.Node], *flexnode.Revision, error) {
-	k, err := a.kept(ctx, key)
-	if err != nil {
-		return k.node, nil, err
-	}
-	version := k.node.Value.Assigned
-	if desired && version != 0 {
-		version = k.node.Value.Revision
-	}
-	revision, err := k.history.Find(version)
-	return k.node, revision, err
-}
-
-// show is a node as callers see it, with the configuration of a revision of it.
+// show is the node of a request as callers see it, with the configuration of a revision of it.
 func (a *API) show(
-	ctx context.Context, key string, n flexnode.Node, revision *flexnode.Revision,
-) (api.FlexNodeConfig, error) {
-	joining, err := a.joining(ctx, n)
-	if err != nil {
-		return api.FlexNodeConfig{}, err
+	r *request, n flexnode.Node, revision *flexnode.Revision,
+) (shown api.FlexNodeConfig, err error) {
+	var joining *flexnode.JoinCredential
+	if n.Credential != "" {
+		row, err := a.Store.Credentials.Get(r.Context(), n.Credential)
+		if err != nil {
+			return shown, err
+		}
+		if told := credential.Told(row.Value); row.Exists() {
+			joining = &told
+		}
 	}
-	status, err := a.status(key, n, joining, a.reachable(flexnode.ClusterOf(key)))
+	status, err := a.status(r.nodeKey(), n, joining, a.reachable(r.clusterKey()))
 	if err != nil || revision == nil {
 		return flexnode.Shown(n, nil, nil, status), err
 	}
-	config, err := a.Store.Config(ctx, *revision, flexnode.Grants{})
+	config, err := a.Store.Config(r.Context(), *revision, flexnode.Grants{})
 	return flexnode.Shown(n, revision, config, status), err
 }
 
-// joining returns the credential that a machine may join with now as a node; nil for none.
-func (a *API) joining(ctx context.Context, n flexnode.Node) (*flexnode.JoinCredential, error) {
-	if n.Credential == "" {
-		return nil, nil
-	}
-	row, err := a.Store.Credentials.Get(ctx, n.Credential)
-	if err != nil || !row.Exists() {
-		return nil, err
-	}
-	told := credential.Told(row.Value)
-	return &told, nil
-}
-
-// status returns what is known of a node from its agent and its cluster. joining is nil where it is
-// not read.
+// status returns what agent and cluster say of a node. joining is nil where it is not read.
 func (a *API) status(
 	key string, n flexnode.Node, joining *flexnode.JoinCredential, reachable bool,
 ) (*api.Status, error) {
 	row, err := a.Index.Status(key)
-	if err != nil {
-		return nil, err
-	}
 	return flexnode.StatusOf(flexnode.Evidence{
 		Node: n, Status: row.Value, Seen: a.Seen.Last(key), Reachable: reachable,
 		Credential: joining, Provider: a.Renderer, Now: a.Now(),
-	}), nil
+	}), err
 }
 
 // reachable reports whether a cluster answers.
@@ -240,8 +200,9 @@ func (r *request) isNode(identity string, former flexnode.Former, machineKey str
 // ownNode reports whether a request is of a node about itself, as far as the index knows; the row
 // that is answered with is compared again (mayHave).
 func (a *API) ownNode(r *request) bool {
-	poll, ok := a.lookUp(r)
-	r.node = ok && named(r.uid, poll.UID) && r.isNode(poll.Identity, poll.Former, poll.MachineKey)
+	poll := a.lookUp(r)
+	r.node = poll != nil && named(r.uid, poll.UID) &&
+		r.isNode(poll.Identity, poll.Former, poll.MachineKey)
 	r.own = r.node
 	return r.own
 }
@@ -302,21 +263,18 @@ func (a *API) heard(r *request, poll store.Poll) {
 		poll.Former == "" && !node.Value.Desired.KubernetesAuth.UseAzureAuth { // its token tells
 		return
 	}
-	if last, ok := a.heardOf.get(key); ok && a.Now().Before(last.Add(heardAgain)) {
-		return
-	}
-	if r.askStore() != nil { // a later poll notes it
+	last, _ := a.heardOf.Get(key)
+	if a.Now().Before(last.Add(heardAgain)) || r.askStore() != nil { // a later poll notes it
 		return
 	}
 	if err := a.Credentials.Seen(r.Context(), key, node.Value); err != nil {
 		a.Log.Warn("cannot note that a node has joined", "node", key, "error", err)
 		return
 	}
-	a.heardOf.keep(key, a.Now())
+	a.heardOf.Add(key, a.Now())
 }
 
-// notePrincipal writes down the object id of an identity that has polled as a node that is to join,
-// by which its cluster knows it.
+// notePrincipal writes down the object id of an identity that polls before it joins.
 func (a *API) notePrincipal(r *request) {
 	key := r.nodeKey()
 	noted := func(n flexnode.Node) bool {
@@ -326,14 +284,13 @@ func (a *API) notePrincipal(r *request) {
 	if err != nil || !known.Exists() || noted(known.Value) || r.askStore() != nil {
 		return
 	}
-	_, err = a.Store.Update(r.Context(), "identity seen", []string{a.Store.Nodes.Key(key)},
-		func(v *store.View) error {
-			row := a.Store.Nodes.Row(v, key)
-			if !row.Exists() || noted(row.Value) {
-				return nil
-			}
-			return a.Store.Nodes.Put(v, key, row.Value.Joins(r.caller.ObjectID))
-		})
+	err = a.change(r, "identity seen", func(v *store.View) error {
+		row := a.Store.Nodes.Row(v, key)
+		if !row.Exists() || noted(row.Value) {
+			return nil
+		}
+		return a.Store.Nodes.Put(v, key, row.Value.Joins(r.caller.ObjectID))
+	})
 	if err != nil {
 		a.Log.Warn("cannot note the identity that a node joins with", "node", key, "error", err)
 	}
@@ -345,8 +302,7 @@ func (c Caller) isPresent(poll store.Poll, uid string) bool {
 	return c.isMachine() || c.is(poll.Identity) || poll.Former == "" && c.isMachineBehindManager(poll, uid)
 }
 
-// heardAgain is the time between reports that a node was heard of, as long as something waits for
-// them.
+// heardAgain is the time between notes that a node was heard of, while something waits for them.
 const heardAgain = 10 * time.Second
 
 // isNodeBehindManager reports whether a caller that Resource Manager has authorized is the node.
@@ -355,17 +311,15 @@ func (c Caller) isNodeBehindManager(poll store.Poll, uid string) bool {
 		c.isMachineBehindManager(poll, uid)
 }
 
-// isMachineBehindManager reports whether a caller names the uid of a node that is an Arc machine,
-// or was. Resource Manager does not tell the id of a machine; the uid does for when the node was
-// heard of.
+// isMachineBehindManager reports whether a caller names the uid of a present or former Arc machine,
+// of which Resource Manager tells no id.
 func (c Caller) isMachineBehindManager(poll store.Poll, uid string) bool {
 	isMachine := func(identity string) bool { return strings.HasPrefix(identity, "mirid:") }
 	return c.Trusted && uid != "" && uid == poll.UID &&
 		(isMachine(poll.Identity) || slices.ContainsFunc(poll.Former.All(), isMachine))
 }
 
-// TombstoneInfo is the type of the additional info by which a 404 tells that the node has been
-// deleted by its owner.
+// TombstoneInfo is the type of a 404's additional info for a node that its owner has deleted.
 const TombstoneInfo = "FlexNodeConfigTombstone"
 
 // tombstone is that of the node that the caller says it is of, or of the last that was deleted.
@@ -377,9 +331,8 @@ func (a *API) tombstone(r *request) (flexnode.Tombstone, bool, error) {
 	return row.Value.Of(r.uid)
 }
 
-// notFound is the answer for a node that is not there. If its owner has deleted it, the answer
-// carries its tombstone: by that, and by nothing else, an agent knows that its machine is to be
-// given back.
+// notFound is the answer for a node that is not there. Only by the tombstone in it an agent knows
+// that its machine is to be given back.
 func (a *API) notFound(r *request) error {
 	stone, ok, err := a.tombstone(r)
 	if err != nil {

@@ -34,16 +34,15 @@ type put struct {
 	offered, repeats *flexnode.Revision
 }
 
-// putNode creates or replaces a node. An equal PUT changes nothing. One that changes something
-// revokes what a machine could have joined with; new credentials are made if the caller asks for a
-// URL.
-func (a *API) putNode(w http.ResponseWriter, r *request) error {
+// putNode creates or replaces a node. A change revokes what a machine could have joined with; new
+// credentials are made if the caller asks for a URL.
+func (a *API) putNode(r *request) (any, error) {
 	desired, secret, err := flexnode.ReadPut(r.body, r.resourceID())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := a.checkEndpoint(desired.Monitoring.Endpoint); err != nil {
-		return err
+		return nil, err
 	}
 	p := &put{api: a, r: r, secret: secret, ask: flexnode.Put{
 		ID: r.resourceID(), Desired: desired, SecretGiven: secret != "", URL: r.flag("configUrl"),
@@ -51,17 +50,16 @@ func (a *API) putNode(w http.ResponseWriter, r *request) error {
 		Renderer: a.Renderer,
 	}}
 	if err := p.commit(); err != nil {
-		return err
+		return nil, err
 	}
 	r.after = decimal(p.node.Revision)
 	if p.ask.URL {
-		return p.answerURL(w)
+		return p.answerURL()
 	}
-	return p.answer(w, nil)
+	return p.answer(nil)
 }
 
-// checkEndpoint refuses a URL that is not this provider's: who may write a node does not choose to whom
-// its machine speaks.
+// checkEndpoint refuses another provider's URL: who writes a node does not choose whom it obeys.
 func (a *API) checkEndpoint(endpoint string) error {
 	if endpoint == "" || endpoint == api.ResourceManager ||
 		slices.Contains(a.Endpoints, strings.TrimRight(endpoint, "/")) {
@@ -76,10 +74,8 @@ func (a *API) checkEndpoint(endpoint string) error {
 func (p *put) commit() error {
 	try := func() error {
 		p.quota = quota{api: p.api, r: p.r, key: p.r.nodeKey()}
-		revision, err := p.api.Store.Update(p.r.Context(), "node written", p.ahead(),
+		return p.quota.change("node written", p.ahead(),
 			func(v *store.View) error { return p.decide(v, p.replaced) })
-		p.quota.done(revision, err)
-		return err
 	}
 	err := try()
 	if unknown, ok := errors.AsType[subnetsNotKnown](err); ok {
@@ -87,10 +83,9 @@ func (p *put) commit() error {
 		err = p.api.awaitCluster(p.r, func(c flexnode.Cluster) bool {
 			return c.SubnetsEpoch >= unknown.epoch
 		})
-		if err != nil {
-			return err
+		if err == nil {
+			err = try()
 		}
-		err = try()
 	}
 	return err
 }
@@ -142,8 +137,7 @@ func (p *put) decide(v *store.View, of outcome) error {
 	return p.write(v, history, d)
 }
 
-// openNode reads the node of a request, and its cluster, as openCluster does; an error unless the
-// node may be changed, or, by a PUT, made.
+// openNode reads the node of a request, and its cluster, if it may be changed, or, by a PUT, made.
 func (a *API) openNode(
 	v *store.View, r *request,
 ) (c flexnode.Cluster, node store.Row[flexnode.Node], err error) {
@@ -160,8 +154,7 @@ func (a *API) openNode(
 	return c, node, r.preconditions(etag)
 }
 
-// openCluster reads the cluster of a request within a view; an error unless nodes may be changed in
-// it. It is shared and must not be changed.
+// openCluster reads the cluster of a request, to be shared, if nodes may be changed in it.
 func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	row := a.cluster(v, r.clusterKey())
 	subscription := a.Store.Subscriptions.Row(v, r.subscriptionKey()) // the index may be behind
@@ -177,8 +170,7 @@ func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	return row.Value, nil
 }
 
-// cluster reads a cluster within a view: as the index has it, if that is what is stored. It is
-// large, and the same for all nodes.
+// cluster reads a cluster within a view: large, so the index's if that is what is stored.
 func (a *API) cluster(v *store.View, key string) store.Row[flexnode.Cluster] {
 	if known, err := a.Index.Cluster(key); err == nil {
 		if same, _ := a.Store.Clusters.IsAt(v, key, known.Revision); same {
@@ -255,8 +247,8 @@ func (p *put) joins(v *store.View, old *flexnode.Node) bool {
 	return flexnode.Joins(old, p.applied, heard, p.ask.URL)
 }
 
-// free is an error if another machine still has a certificate of the node's name, with which it could
-// read what the pods of the new node read.
+// free is an error if another machine has a certificate of the node's name: it could read what the
+// node's pods do.
 func (p *put) free(v *store.View) error {
 	row := p.api.Store.Certificates.Row(v, p.r.nodeKey()).Value
 	until := row.HeldUntil(p.api.Now())
@@ -328,34 +320,35 @@ func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision
 }
 
 // answerURL waits for the credential, and answers with the node as it is then and its URL.
-func (p *put) answerURL(w http.ResponseWriter) error {
-	a, ctx := p.api, p.r.Context()
-	if err := a.awaitCredential(p.r, p.node); err != nil {
-		return err
+func (p *put) answerURL() (any, error) {
+	if err := p.api.awaitCredential(p.r, p.node); err != nil {
+		return nil, err
 	}
-	now, revision, err := a.assigned(ctx, p.r.nodeKey(), true)
+	k, err := p.api.kept(p.r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// If another caller was faster, the answer is what this caller has written: an ETag of what he
 	// has not would let him undo the other's change unseen.
-	if now.Value.UID == p.node.UID && now.Value.Credential == p.node.Credential &&
-		now.Value.WantsSame(p.node) {
-		p.node, p.revision = now.Value, revision
+	now := k.node.Value
+	if now.UID == p.node.UID && now.Credential == p.node.Credential && now.WantsSame(p.node) {
+		p.node = now
+		if p.revision, err = k.offered(true); err != nil {
+			return nil, err
+		}
 	}
-	url, err := a.Credentials.URL(ctx, p.node.Credential)
+	url, err := p.api.Credentials.URL(p.r.Context(), p.node.Credential)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return p.answer(w, url)
+	return p.answer(url)
 }
 
-// answer answers with the node. A caller that has to wait for its cluster gets the address of the
-// operation.
-func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
-	shown, err := p.api.show(p.r.Context(), p.r.nodeKey(), p.node, p.revision)
+// answer answers with the node, and with an operation if the caller has to wait for its cluster.
+func (p *put) answer(url *api.ConfigURL) (any, error) {
+	shown, err := p.api.show(p.r, p.node, p.revision)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if url != nil {
 		expires := url.ConfigURLExpires
@@ -364,10 +357,9 @@ func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
 	state := shown.Properties.ProvisioningState
 	if state == api.Creating || state == api.Updating {
 		target := flexnode.Operation{Target: p.node.ID, UID: p.node.UID}
-		if err := p.api.accept(w, p.r, putNodeKind, target, false); err != nil {
-			return err
+		if err := p.api.accept(p.r, putNodeKind, target, false); err != nil {
+			return nil, err
 		}
 	}
-	writeResource(w, p.created, shown.ETag, shown)
-	return nil
+	return resource{p.created, shown.ETag, shown}, nil
 }

@@ -3,6 +3,7 @@ package front
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -209,31 +212,6 @@ func TestEqualPutWritesNothing(t *testing.T) {
 	}
 }
 
-// An equal PUT in another casing changes what is shown of the casing, and no more.
-func TestCasing(t *testing.T) {
-	w := newEdge(t)
-	n := w.node(201, "PUT", nodeURL("edge-1"), withPrincipal)
-	shouted := strings.ReplaceAll(nodeURL("EDGE-1"), "resourceGroups", "RESOURCEGROUPS")
-	again := w.node(200, "PUT", shouted, withoutSecret)
-	if again.Properties.ConfigVersion != n.Properties.ConfigVersion || again.ETag != n.ETag ||
-		again.SystemData.LastModifiedAt != n.SystemData.LastModifiedAt {
-		t.Errorf("a PUT in another casing changed %+v to %+v", n, again)
-	}
-	if again.Name != "EDGE-1" {
-		t.Errorf("name %s", again.Name)
-	}
-}
-
-// az sends a location with every resource; a proxy resource has none.
-func TestLocationIsIgnored(t *testing.T) {
-	w := newEdge(t)
-	_, text := w.must(201, "PUT", nodeURL("n"), `{"location":"mars","properties":{}}`,
-		"User-Agent: AZURECLI/2.45.0")
-	if strings.Contains(text, "mars") {
-		t.Errorf("the location is kept: %s", text)
-	}
-}
-
 // ETags in requests (RPC, ETags; facts of a table there).
 func TestPreconditions(t *testing.T) {
 	w := newEdge(t)
@@ -269,17 +247,6 @@ func TestPages(t *testing.T) {
 	}
 	w.refused(404, "ParentResourceNotFound", "GET",
 		strings.Replace(cluster, "Factory", "None", 1)+"/flexNodeConfig"+versionQuery, "")
-}
-
-// What a GET has shown can be put again, in whatever state the node is.
-func TestRoundTrip(t *testing.T) {
-	w := newEdge(t)
-	w.must(201, "PUT", nodeURL("n"), withPrincipal)
-	for _, state := range []string{"", api.Creating, api.Updating, api.Failed} {
-		w.setState("n", state)
-		_, text := w.must(200, "GET", nodeURL("n"), "")
-		w.must(200, "PUT", nodeURL("n"), text)
-	}
 }
 
 // Of two deletes of one node one has deleted it, whatever their steps; a node that is made while
@@ -408,4 +375,148 @@ func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
 	_, text := w.must(200, "GET", result, "")
 	url := decoded[api.ConfigURL](w.t, text)
 	w.must(200, "GET", path(url.ConfigURL), "")
+}
+
+// stop has the index that requests are answered from remain as it is.
+func (w *world) stop() {
+	w.t.Helper()
+	index := store.NewIndex(w.api.Store)
+	must(0, index.Load(w.t.Context()))
+	w.api.Index = index
+}
+
+// An index that is behind may take another machine for a node: the machine that is the node now is
+// let in, and the former one learns nothing of the other.
+func TestIndexIsBehind(t *testing.T) {
+	w, i, ops := guarded(t)
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
+	w.caughtUp()
+	w.stop()
+	w.must(200, "DELETE", nodeURL("n"), "", ops)
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "y"), ops)
+	former, present := i.app(t, w, clientA), i.app(t, w, clientB)
+	w.must(200, "GET", nodeURL("n"), "", present)
+	w.must(204, "POST", nodeURL("n", "/reportStatus"), "{}", present)
+	_, text := w.must(403, "GET", nodeURL("n"), "", former)
+	if strings.Contains(text, clientB) {
+		t.Errorf("the former machine is told %s", text)
+	}
+	w.must(403, "POST", nodeURL("n", "/reportStatus"), "{}", former)
+	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", former)
+}
+
+// A subscription that was registered a moment ago is.
+func TestIndexIsBehindASubscription(t *testing.T) {
+	w := beside(t)
+	w.tell(`{"state":"Unregistered"}`)
+	w.stop()
+	w.must(200, "POST", "/subscriptions/"+subscription+
+		"/providers/Microsoft.ContainerService/register?api-version=2021-04-01", "")
+	w.api.Patience = time.Millisecond
+	w.must(201, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
+}
+
+// However long the store takes to list nodes, a registration without any can be deleted.
+func TestDeleteDoesNotListNodes(t *testing.T) {
+	w := newEdge(t)
+	w.during("scan", func() { w.clock.Pass(time.Minute) })
+	w.must(202, "DELETE", clusterURL, "")
+}
+
+// Who has no role costs the store next to nothing, whatever names he makes up.
+func TestStrangersDoNotWorkTheStore(t *testing.T) {
+	w, i, _ := guarded(t)
+	who := i.app(t, w, clientB)
+	reads := w.memory.Reads()
+	for n := range 100 {
+		w.must(403, "GET", nodeURL("made-up-"+strconv.Itoa(n)), "", who)
+	}
+	if got := w.memory.Reads() - reads; got > 30 {
+		t.Errorf("100 refused requests have read the store %d times", got)
+	}
+}
+
+func TestPodSubnets(t *testing.T) {
+	w := beside(t)
+	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
+	taken := map[string]bool{}
+	subnet := func(name string) string {
+		_, text := w.must(201, "PUT", nodeURL(name), `{"properties":{}}`)
+		cni, _ := shownNode(t, text).Properties.Config["cni"].(map[string]any)
+		s, _ := cni["podCIDR"].(string)
+		return s
+	}
+	for i := range 4 {
+		s := subnet(fmt.Sprintf("n%d", i))
+		if taken[s] || !strings.HasPrefix(s, "10.200.") {
+			t.Errorf("n%d got %q; taken are %v", i, s, taken)
+		}
+		taken[s] = true
+	}
+	w.refused(409, "PodCIDRExhausted", "PUT", nodeURL("n4"), `{"properties":{}}`)
+	w.must(200, "DELETE", nodeURL("n2"), "")
+	if s := subnet("n5"); !taken[s] {
+		t.Errorf("n5 got %q, which nobody gave back", s)
+	}
+	w.must(400, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":
+		{"podCidr":"10.201.0.0/22","nodeCidrMask":24}}`)
+}
+
+// After a restore no pod subnet is given out until it is known which ones the cluster's Nodes have;
+// nodes that have one can be changed (M26).
+func TestPodSubnetsAfterARestore(t *testing.T) {
+	w := beside(t)
+	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
+	w.must(201, "PUT", nodeURL("n1"), `{"properties":{}}`)
+	s := w.api.Store
+	w.change(func(v *store.View) error { _, err := s.RaiseEpoch(v); return err })
+	w.api.Patience = time.Millisecond
+	response, text := w.must(503, "PUT", nodeURL("n2"), `{"properties":{}}`)
+	if code(text) != "PodSubnetsNotKnown" || response.Header.Get("Retry-After") == "" {
+		t.Error(text, response.Header)
+	}
+	w.must(200, "PUT", nodeURL("n1"), `{"properties":{"nodeConfig":{"maxPods":40}}}`)
+	edit(w, s.Clusters, clusterKey, func(c *flexnode.Cluster) { c.SubnetsEpoch = 2 })
+	w.must(201, "PUT", nodeURL("n2"), `{"properties":{}}`)
+}
+
+// A registration may be of a cluster whose former one was deleted, with machines that run on: no
+// pod subnet is given out until its Nodes have been seen, for which a PUT waits. Nodes that have no
+// use for one do not wait.
+func TestPodSubnetsOfANewRegistration(t *testing.T) {
+	w := beside(t)
+	w.fails()
+	w.must(201, "PUT", clusterURL,
+		`{"location":"westeurope","properties":{"podCidr":"10.200.0.0/22","nodeCidrMask":24}}`)
+	w.refused(503, "PodSubnetsNotKnown", "PUT", nodeURL("n1"), `{"properties":{}}`)
+	w.must(404, "GET", nodeURL("n1"), "")
+	w.api.Patience = 20 * time.Second
+	waits := w.calls("read")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.must(201, "PUT", nodeURL("n1"), `{"properties":{}}`)
+	}()
+	w.until("the PUT waits", func() bool { return waits.Load() > 0 })
+	w.cluster.isDown.Store(false)
+	<-done
+	if w.storedNode("n1").Chosen.PodCIDR == "" {
+		t.Error("it has no pod subnet")
+	}
+}
+
+// A pool of many subnets that is full at the first guesses still gives one.
+func TestPodSubnetsBeyondTheGuesses(t *testing.T) {
+	w := beside(t)
+	w.register(`"podCidr":"10.200.0.0/19","nodeCidrMask":24`)
+	taken := map[string]bool{}
+	for i := range 32 {
+		n := w.node(201, "PUT", nodeURL(fmt.Sprintf("n%d", i)), `{"properties":{}}`)
+		s, _ := n.Properties.Config["cni"].(map[string]any)["podCIDR"].(string)
+		if taken[s] {
+			t.Errorf("n%d got %q again", i, s)
+		}
+		taken[s] = true
+	}
+	w.must(409, "PUT", nodeURL("more"), `{"properties":{}}`)
 }

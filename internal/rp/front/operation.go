@@ -2,6 +2,8 @@ package front
 
 import (
 	"context"
+	"encoding/base32"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -11,6 +13,8 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // What an operation does (flexnode.Operation.Kind). Only that of a deletion is a row, which the
@@ -39,21 +43,19 @@ type operationStatus struct {
 
 // accept tells the caller where to ask about what goes on after the answer. Nothing is written for
 // it: the id tells what it is about, and how far that is its target tells.
-func (a *API) accept(
-	w http.ResponseWriter, r *request, kind string, target flexnode.Operation, location bool,
-) error {
+func (a *API) accept(r *request, kind string, target flexnode.Operation, location bool) error {
 	target.Kind, target.State, target.By = kind, inProgress, r.caller.ObjectID
 	target.Started = a.Now().UTC().Truncate(time.Second)
 	id, err := operationID(a.Keys, r.subscriptionKey(), target)
 	if err == nil {
-		a.pointTo(w, r, r.subscriptionKey()+"/"+id, location)
+		a.pointTo(r, r.subscriptionKey()+"/"+id, location)
 	}
 	return err
 }
 
 // pointTo tells the caller where to ask about an operation, as it reaches us: for its status, and,
 // where the answer has no body of its own, for its result.
-func (a *API) pointTo(w http.ResponseWriter, r *request, key string, location bool) {
+func (a *API) pointTo(r *request, key string, location bool) {
 	_, id, _ := strings.Cut(key, "/")
 	at := func(what string) string {
 		u := r.publicURL()
@@ -63,15 +65,15 @@ func (a *API) pointTo(w http.ResponseWriter, r *request, key string, location bo
 		u.RawQuery = url.Values{"api-version": {api.APIVersion}}.Encode()
 		return u.String()
 	}
-	w.Header().Set("Azure-AsyncOperation", at("operationStatuses"))
+	h := r.answer.Header()
+	h.Set("Azure-AsyncOperation", at("operationStatuses"))
 	if location {
-		w.Header().Set("Location", at("operationResults"))
+		h.Set("Location", at("operationResults"))
 	}
-	w.Header().Set("Retry-After", strconv.Itoa(operationAgain))
+	h.Set("Retry-After", strconv.Itoa(operationAgain))
 }
 
-// operationAgain is the pause in seconds before callers ask about an operation again (RPC,
-// asynchronous operations: 10 to 600).
+// operationAgain is the pause between questions about an operation, in seconds (RPC: 10 to 600).
 const operationAgain = 10
 
 // location is that of the cluster of a request.
@@ -86,31 +88,31 @@ func (a *API) location(r *request) string {
 	return region(row.Value.Location)
 }
 
-// operation reads the operation of a request, as it is now. Only who has begun it may know of it,
-// and who may read what it is about.
+// operation reads an operation, for who has begun it and who may read what it is about.
 func (a *API) operation(r *request) (flexnode.Operation, error) {
 	unknown := arm.Errorf(404, "OperationNotFound", "The operation '%s' was not found.",
 		shorten(r.names.of("operation")))
 	o, there, err := a.findOperation(r)
-	if err != nil {
+	switch {
+	case err != nil:
+	case !there:
+		err = unknown
+	case !r.caller.Trusted && (o.By == "" || o.By != r.caller.ObjectID):
+		err = a.allowed(r, readOf(o.Target), o.Target, unknown)
+	}
+	if err != nil || o.State != inProgress || o.Kind == deleteClusterKind {
 		return o, err
 	}
-	if !there {
-		return o, unknown
-	}
-	if !r.caller.Trusted && (o.By == "" || o.By != r.caller.ObjectID) {
-		may, err := a.Authorizer.Allowed(r.Context(), r.caller, readOf(o.Target), o.Target)
-		if err != nil {
-			return o, err
-		}
-		if !may {
-			return o, unknown
-		}
-	}
-	if o.State != inProgress || o.Kind == deleteClusterKind {
-		return o, nil
-	}
 	return a.progress(r.Context(), o)
+}
+
+// allowed is the error refused, unless the caller has a role for an action at a scope.
+func (a *API) allowed(r *request, action, scope string, refused error) error {
+	may, err := a.Authorizer.Allowed(r.Context(), r.caller, action, scope)
+	if err == nil && !may {
+		err = refused
+	}
+	return err
 }
 
 // findOperation is the operation that an id names: what is in the id, or the row of a deletion.
@@ -136,26 +138,21 @@ func readOf(id string) string {
 }
 
 // progress returns how far an operation is, by the state of its target.
-func (a *API) progress(
-	ctx context.Context, o flexnode.Operation,
-) (flexnode.Operation, error) {
+func (a *API) progress(ctx context.Context, o flexnode.Operation) (flexnode.Operation, error) {
 	state, reason, err := a.stateOf(ctx, o)
-	if err != nil {
+	if err != nil || state == api.Creating || state == api.Updating {
 		return o, err
 	}
 	switch state {
 	case api.Succeeded:
 		o.State = api.Succeeded
-	case api.Creating, api.Updating:
 	case "":
 		o.State, o.Code = api.Canceled, "ResourceNotFound"
 		o.Message = "The resource was deleted meanwhile."
 	default:
 		o.State, o.Code, o.Message = api.Failed, "ProvisioningFailed", reason
 	}
-	if o.State != inProgress {
-		o.Ended = a.Now().UTC()
-	}
+	o.Ended = a.Now().UTC()
 	return o, nil
 }
 
@@ -195,17 +192,17 @@ func keyOf(id string) (string, bool) {
 }
 
 // getOperationStatus answers how far an asynchronous operation is.
-func (a *API) getOperationStatus(w http.ResponseWriter, r *request) error {
+func (a *API) getOperationStatus(r *request) (any, error) {
 	o, err := a.operation(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	shown := operationStatus{
 		ID: r.resourceID(), Name: arm.Fold(r.names.of("operation")), ResourceID: o.Target,
 		Status: o.State, StartTime: o.Started,
 	}
 	if o.State == inProgress {
-		w.Header().Set("Retry-After", strconv.Itoa(operationAgain))
+		r.answer.Header().Set("Retry-After", strconv.Itoa(operationAgain))
 	}
 	if !o.Ended.IsZero() {
 		shown.EndTime = &o.Ended
@@ -217,58 +214,112 @@ func (a *API) getOperationStatus(w http.ResponseWriter, r *request) error {
 	if o.Code != "" {
 		shown.Error = &arm.Error{Code: o.Code, Message: o.Message}
 	}
-	arm.WriteJSON(w, http.StatusOK, shown)
-	return nil
+	return shown, nil
 }
 
-// getOperationResult answers what the request would have been answered with that an operation came
-// of: 202 as long as it goes on (RPC, Location).
-func (a *API) getOperationResult(w http.ResponseWriter, r *request) error {
+// getOperationResult answers as the request that began the operation; 202 until then (RPC,
+// Location).
+func (a *API) getOperationResult(r *request) (any, error) {
 	o, err := a.operation(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	switch {
 	case o.State == inProgress:
 		link := r.publicURL()
-		w.Header().Set("Location", link.String())
-		w.Header().Set("Retry-After", strconv.Itoa(operationAgain))
-		w.WriteHeader(http.StatusAccepted)
-		return nil
+		r.answer.Header().Set("Location", link.String())
+		r.answer.Header().Set("Retry-After", strconv.Itoa(operationAgain))
+		r.answer.WriteHeader(http.StatusAccepted)
 	case o.State != api.Succeeded:
-		return &arm.Error{Status: http.StatusConflict, Code: o.Code, Message: o.Message}
+		return nil, &arm.Error{Status: http.StatusConflict, Code: o.Code, Message: o.Message}
 	case o.Kind == regenerateKind:
-		return a.answerRegenerated(w, r, o)
+		return a.answerRegenerated(r, o)
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return nil, nil
 }
 
-// answerRegenerated answers with the URL that regenerateToken has made, and no other. The answer is
-// a secret, regardless of the caller that has begun the operation: the caller must be allowed to
-// read it now.
-func (a *API) answerRegenerated(
-	w http.ResponseWriter, r *request, o flexnode.Operation,
-) error {
+// answerRegenerated answers with the URL that regenerateToken has made, and no other. It is a
+// secret: the caller must be allowed to read it now, whoever has begun the operation.
+func (a *API) answerRegenerated(r *request, o flexnode.Operation) (any, error) {
 	if !r.caller.Trusted {
 		action := api.ResourceType + "/listConfigUrl/action"
-		may, err := a.Authorizer.Allowed(r.Context(), r.caller, action, o.Target)
-		if err != nil {
-			return err
-		}
-		if !may {
-			return r.forbidden(o.Target)
+		if err := a.allowed(r, action, o.Target, r.forbidden(o.Target)); err != nil {
+			return nil, err
 		}
 	} else if o.By != r.caller.ObjectID {
-		return r.forbidden(o.Target)
+		return nil, r.forbidden(o.Target)
 	}
 	key, _ := keyOf(o.Target)
 	node, err := a.Store.Nodes.Get(r.Context(), key)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if node.Value.UID != o.UID || node.Value.Credential != o.Credential {
 		node.Value.Credential = "" // it was replaced
 	}
-	return a.answerLiveURL(w, r, node.Value)
+	url, err := a.liveURL(r, node.Value)
+	if err == nil && url == nil {
+		err = arm.Errorf(409, "NoConfigUrl",
+			"The configuration URL that was made is not in force any more: it was used, replaced, "+
+				"or has expired. POST regenerateToken makes another.")
+	}
+	return url, err
+}
+
+const lowerBase32 = "abcdefghijklmnopqrstuvwxyz234567"
+
+// inLowerCase has ids survive a change of their case, as by ARM.
+var inLowerCase = base32.NewEncoding(lowerBase32).WithPadding(base32.NoPadding)
+
+// operationID is the id of an operation in a subscription that tells what it is about.
+func operationID(keys seal.Ring, subscription string, o flexnode.Operation) (string, error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return "", err
+	}
+	id, err := signed(keys, operationIDs, subscription, text)
+	return inLowerCase.EncodeToString(id), err
+}
+
+func readOperationID(keys seal.Ring, subscription, id string) (o flexnode.Operation, ok bool) {
+	data, err := inLowerCase.DecodeString(id)
+	text, ok := checked(keys, operationIDs, subscription, data)
+	return o, err == nil && ok && json.Unmarshal(text, &o) == nil
+}
+
+// isOperation reports whether something can be the id of an operation.
+func isOperation(s string) bool {
+	return isGUID(s) || len(s) > 26 && len(s) <= 4096 &&
+		strings.Trim(strings.ToLower(s), lowerBase32) == ""
+}
+
+// await waits for what a cluster's reconciler has to do, as long as a caller waits, and gives his
+// place to others meanwhile. It is no error that it was not done by then.
+func (a *API) await(r *request, until func(context.Context) error) (done bool, err error) {
+	wait, cancel := context.WithTimeout(r.Context(), a.patience())
+	defer cancel()
+	r.place.Rest(func() { err = until(wait) })
+	if err != nil && wait.Err() != nil && r.Context().Err() == nil {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// awaitCluster waits until the cluster of a request is as wanted, or gone.
+func (a *API) awaitCluster(r *request, wanted func(flexnode.Cluster) bool) error {
+	_, err := a.await(r, func(ctx context.Context) error {
+		_, err := a.Store.Clusters.Wait(ctx, r.clusterKey(),
+			func(row store.Row[flexnode.Cluster]) bool { return !row.Exists() || wanted(row.Value) })
+		return err
+	})
+	return err
+}
+
+// awaitCredential waits until the credential of a node can be used.
+func (a *API) awaitCredential(r *request, n flexnode.Node) error {
+	_, err := a.await(r, func(ctx context.Context) error {
+		_, err := a.Credentials.Await(ctx, n.Credential)
+		return err
+	})
+	return err
 }

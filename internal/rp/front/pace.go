@@ -1,16 +1,14 @@
 package front
 
 import (
-	"net/http"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Pace tells agents when to poll again: seldom enough that this replica is not asked more often
-// than it can serve. It knows how many agents there are by what it has told them: each is expected
-// once, after the time that it was told.
+// Pace tells agents when to poll again, so that this replica can serve all. It counts agents by
+// what it has told them: each is expected once, after that time.
 type Pace struct {
 	perSecond int
 	// share is the number of agents that this replica can expect, of all that poll the provider.
@@ -20,8 +18,7 @@ type Pace struct {
 	expected expected
 }
 
-// The shortest and the longest mean time between two polls; agents add up to a third of it, or take
-// it away (document 004: 20 to 40 seconds).
+// The limits of the mean time between polls, to which agents add, or take away, up to a third.
 const (
 	pollInterval    = 30 * time.Second
 	maxPollInterval = 5 * time.Minute
@@ -30,8 +27,7 @@ const (
 // NewPace is for a replica that is to be polled at most so many times a second; 0 is no limit.
 func NewPace(perSecond int) *Pace { return &Pace{perSecond: perSecond} }
 
-// Expect tells how many agents this replica will have, as far as others know: after a start it has
-// not heard of most of them.
+// Expect tells how many agents this replica will have: after a start it knows few of them.
 func (p *Pace) Expect(agents int) { p.share.Store(int64(agents)) }
 
 // Agents returns the number of agents of this replica, besides those that wait.
@@ -41,8 +37,8 @@ func (p *Pace) Agents(now time.Time) int {
 	return p.expected.count(now.Unix())
 }
 
-// tell is after what time an agent is to ask again that has waited for so long, or has not been let
-// wait, beside others that wait.
+// tell is when an agent is to ask again that has waited so long, or was not let wait, beside
+// others.
 func (p *Pace) tell(now time.Time, applied bool, waited time.Duration, waiting int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,8 +48,7 @@ func (p *Pace) tell(now time.Time, applied bool, waited time.Duration, waiting i
 	return pause
 }
 
-// interval is the time between two polls of an agent with which so many of them poll so many times
-// a second; rounded up to seconds.
+// interval is the seconds between polls of an agent with which so many of them poll perSecond.
 func interval(agents, perSecond int) time.Duration {
 	if perSecond <= 0 {
 		return 0
@@ -98,10 +93,10 @@ func (e *expected) add(now int64, in time.Duration) {
 }
 
 // tellPace tells the caller of a GET of a node when to ask again, after he has waited for so long.
-func (a *API) tellPace(w http.ResponseWriter, r *request, applied bool, waited time.Duration) {
+func (a *API) tellPace(r *request, applied bool, waited time.Duration) {
 	pause := pollInterval
 	if r.isPoll() {
 		pause = a.Pace.tell(a.Now(), applied, waited, a.Waiters.Count())
 	}
-	w.Header()["X-Ms-Flexnode-Poll-Interval"] = []string{strconv.Itoa(int(pause / time.Second))}
+	r.answer.Header()["X-Ms-Flexnode-Poll-Interval"] = []string{strconv.Itoa(int(pause / time.Second))}
 }

@@ -55,14 +55,16 @@ func (q *quota) needBytes(old store.Row[flexnode.Node], next flexnode.Node) erro
 	return q.need(fair.Bytes)
 }
 
-// done ends the claims: revision is that of the change, if it was made.
-func (q *quota) done(revision int64, err error) {
+// change makes a change, and ends the claims: with its revision, if it was made.
+func (q *quota) change(what string, ahead []string, do func(*store.View) error) error {
+	revision, err := q.api.Store.Update(q.r.Context(), what, ahead, do)
 	if err != nil {
 		revision = 0
 	}
 	for _, of := range q.taken {
 		q.api.claims.Done(of, q.r.subscriptionKey(), q.key, revision)
 	}
+	return err
 }
 
 // countOf counts a resource of a subscription.
@@ -87,7 +89,7 @@ type usageName struct {
 }
 
 // listUsages tells how much of its quotas a subscription uses; they are the same in all locations.
-func (a *API) listUsages(w http.ResponseWriter, r *request) error {
+func (a *API) listUsages(r *request) (any, error) {
 	words := map[fair.Resource]string{
 		fair.Nodes: "Flex nodes", fair.Clusters: "Target clusters of flex nodes",
 		fair.Tokens: "Configuration URLs that no machine has used",
@@ -97,10 +99,7 @@ func (a *API) listUsages(w http.ResponseWriter, r *request) error {
 	answer := api.List[usage]{Value: []usage{}}
 	for _, of := range fair.Resources() {
 		used, _ := a.countOf(of, subscription)()
-		limit := a.Quotas.Limit(of, subscription)
-		if limit == 0 {
-			limit = -1
-		}
+		limit := cmp.Or(a.Quotas.Limit(of, subscription), -1)
 		unit := "Count"
 		if of == fair.Bytes {
 			unit = "Bytes"
@@ -109,6 +108,5 @@ func (a *API) listUsages(w http.ResponseWriter, r *request) error {
 			Unit: unit, Name: usageName{string(of), words[of]}, CurrentValue: used, Limit: limit,
 		})
 	}
-	arm.WriteJSON(w, http.StatusOK, answer)
-	return nil
+	return answer, nil
 }

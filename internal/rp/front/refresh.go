@@ -3,7 +3,6 @@ package front
 import (
 	"context"
 	"errors"
-	"net/http"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -12,45 +11,36 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// refreshCredentials gives a node its present configuration with the secrets: a client secret that
-// has changed, and a bootstrap token when it joins with one, sealed to the key that it sends. Only
-// the node itself gets them, now or formerly: a caller that may act for it in Resource Manager does
-// not. Of a node that joins as an Arc machine, which Resource Manager does not name, it gets the
-// configuration without a secret.
-func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
-	var ask api.Refresh
-	if err := flexnode.DecodeLenient(r.body, &ask); err != nil {
-		return err
-	}
-	node, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
+// refreshCredentials gives a node its configuration with the secrets, sealed to the key that it
+// sends: a changed client secret, and a bootstrap token. Only the node gets them, now or formerly,
+// no caller that acts for it; an Arc machine, which Resource Manager does not name, gets no secret.
+func (a *API) refreshCredentials(r *request, ask api.Refresh) (any, error) {
+	node, err := a.storedNode(r)
 	if err != nil {
-		return err
-	}
-	if !node.Exists() || !named(r.uid, node.Value.UID) {
-		return a.notFound(r)
+		return nil, err
 	}
 	n := node.Value
 	is := r.caller.is
 	switch isNode := r.caller.isNode(n.Identity, n.Former, n.MachineKey); {
 	case !isNode && (ask.RevokePrevious || !r.caller.isMachineBehindManager(pollOf(n), r.uid)):
-		return r.forbidden(r.scope())
+		return nil, r.forbidden(r.scope())
 	case !isNode:
 		is = nil
 	case r.caller.isMachine(): // it is the node as it is now
 		is = func(identity string) bool { return identity == n.Identity }
 	}
 	if ask.RevokePrevious && !is(n.Identity) {
-		return arm.Errorf(403, "FormerIdentity", "A former identity of the node cannot revoke the "+
+		return nil, arm.Errorf(403, "FormerIdentity", "A former identity of the node cannot revoke the "+
 			"previous ones: it would be one of them. Ask without revokePrevious, and then, with "+
 			"the present identity, with it.")
 	}
 	if err := sealed.Check(ask.PublicKey); err != nil {
-		return invalid("The value of publicKey cannot be used: %s, in base64.", err)
+		return nil, invalid("The value of publicKey cannot be used: %s, in base64.", err)
 	}
 	if taken, err := a.runsElsewhere(r, n); err != nil {
-		return err
+		return nil, err
 	} else if taken && !ask.Joined {
-		return arm.Errorf(503, "CredentialNotReady", "The Node of this name is Ready, and another "+
+		return nil, arm.Errorf(503, "CredentialNotReady", "The Node of this name is Ready, and another "+
 			"node has the same identity: no bootstrap token is given until the Node is not Ready, or "+
 			"its owner asks for a configuration URL (regenerateToken).")
 	}
@@ -60,24 +50,20 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask, is) })
 	switch {
 	case errors.Is(err, credential.ErrSecret):
-		return r.forbidden(r.scope())
+		return nil, r.forbidden(r.scope())
 	case errors.Is(err, credential.ErrNoNode):
-		return a.notFound(r)
+		return nil, a.notFound(r)
 	case errors.Is(err, credential.ErrNotReady):
-		return arm.Errorf(503, "CredentialNotReady",
+		return nil, arm.Errorf(503, "CredentialNotReady",
 			"The configuration or its bootstrap token waits for the cluster. Ask again.")
 	case err != nil:
-		return err
+		return nil, err
 	}
 	answer := api.Refreshed{ConfigVersion: fresh.ConfigVersion, Expires: fresh.Expires}
 	answer.EncapsulatedKey, answer.Ciphertext, err = sealed.Seal(ask.PublicKey,
 		sealed.About{ID: n.ID, UID: n.UID}, fresh.Bundle)
-	if err != nil {
-		return err
-	}
 	r.after = fresh.ConfigVersion
-	arm.WriteJSON(w, http.StatusOK, answer)
-	return nil
+	return answer, err
 }
 
 // runsElsewhere reports whether a node whose identity is also another node's joins with a bootstrap

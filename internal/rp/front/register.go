@@ -2,7 +2,8 @@ package front
 
 import (
 	"cmp"
-	"net/http"
+	"context"
+	"crypto/x509"
 	"reflect"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -13,25 +14,19 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// registerKey makes the key of a machine that of a node. The machine proves that it has the key by
-// signing, and that it may be the node by the enrolment secret of the node's bundle, or by the
-// node's identity in Azure.
-func (a *API) registerKey(w http.ResponseWriter, r *request) error {
-	var ask api.RegisterKey
-	if err := flexnode.DecodeLenient(r.body, &ask); err != nil {
-		return err
-	}
+// registerKey makes a machine's key that of a node. The machine proves the key by signing, and the
+// node by an enrolment secret or by the node's identity in Azure.
+func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 	key, boot, err := r.keyToRegister(ask)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	proved, err := a.provedByKubelet(r, key, ask.Kubelet)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var as flexnode.Registration
-	ahead := []string{a.Store.Nodes.Key(r.nodeKey()), a.Store.Certificates.Key(r.nodeKey())}
-	_, err = a.Store.Update(r.Context(), "machine key registered", ahead, func(v *store.View) error {
+	err = a.change(r, "machine key registered", func(v *store.View) error {
 		row := a.Store.Nodes.Row(v, r.nodeKey())
 		if !row.Exists() || !named(r.uid, row.Value.UID) {
 			return unenrolled()
@@ -67,20 +62,16 @@ func (a *API) registerKey(w http.ResponseWriter, r *request) error {
 		return a.Store.Nodes.Put(v, r.nodeKey(), next)
 	})
 	switch {
-	case err != nil:
-		return err
-	case as == flexnode.Unenrolled:
-		return unenrolled()
-	case as == flexnode.Second:
-		return secondMachine()
+	case err == nil && as == flexnode.Unenrolled:
+		err = unenrolled()
+	case err == nil && as == flexnode.Second:
+		err = secondMachine()
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return nil, err
 }
 
-// revokeReplaced revokes the certificates of a node's former machine, which another one has replaced
-// that joins with an enrolment secret. The machine itself may have replaced its key: it keeps the
-// certificate that it proves to have.
+// revokeReplaced revokes the certificates of a machine that another one has replaced with an
+// enrolment secret, but the one that it proves to have: it may have replaced its own key.
 func (a *API) revokeReplaced(v *store.View, r *request, key, enrolment string, proof *api.KubeletProof) error {
 	own := ""
 	if proof != nil {
@@ -97,8 +88,7 @@ func (a *API) revokeReplaced(v *store.View, r *request, key, enrolment string, p
 	return a.Store.Certificates.Put(v, r.nodeKey(), next)
 }
 
-// returns notes that the machine of a node was a node of the name before: it has what it had then
-// until it leaves.
+// returns notes that a machine was a node of the name before: it has what it had until it leaves.
 func (a *API) returns(v *store.View, r *request, n flexnode.Node) error {
 	row := a.Store.Certificates.Row(v, r.nodeKey())
 	if row.Value.HeldUntil(a.Now()).IsZero() {
@@ -162,4 +152,47 @@ func unenrolled() error {
 	return arm.Errorf(401, "EnrolmentFailed", "The machine's key is not registered: the enrolment "+
 		"secret is not one of this node, or it was used, replaced, or has expired. POST "+
 		"regenerateToken makes a URL with another.")
+}
+
+// Kubelets asks clusters about the certificates of their kubelets.
+type Kubelets interface {
+	// ProvesKubelet returns an error unless a certificate is one of a node's kubelet, approved
+	// here.
+	ProvesKubelet(
+		ctx context.Context, c flexnode.Cluster, node string, leaf *x509.Certificate,
+	) error
+}
+
+// provedByKubelet reports whether a machine with a key runs the kubelet of a request's node. It counts
+// after a restore only, when the store may not know what has happened since the backup.
+func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (bool, error) {
+	if poll := a.lookUp(r); proof == nil || poll == nil || poll.MachineKey == key || a.Kubelets == nil {
+		return false, nil
+	}
+	epoch := int64(0)
+	err := a.change(r, "", func(v *store.View) (err error) {
+		epoch, err = a.Store.Epoch(v)
+		return err
+	})
+	if err != nil || epoch == 1 {
+		return false, err
+	}
+	cluster, err := a.Index.Cluster(r.clusterKey())
+	if err != nil || !cluster.Exists() {
+		return false, err
+	}
+	leaf, refused := verifier.SignedByKubelet(proof.Certificate, proof.Signature,
+		machinekey.Statement(r.uid, key))
+	if refused == nil {
+		refused = a.Kubelets.ProvesKubelet(r.Context(), cluster.Value,
+			flexnode.LastOf(r.nodeKey()), leaf)
+	}
+	if refused != nil {
+		a.Audit.Warn("a machine's key is not proved by its kubelet", "node", r.nodeKey(), "key", key,
+			"why", refused)
+		return false, nil
+	}
+	a.Audit.Warn("a machine's key is proved by its kubelet after a restore", "node", r.nodeKey(),
+		"key", key)
+	return true, nil
 }

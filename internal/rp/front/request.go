@@ -1,6 +1,10 @@
 package front
 
 import (
+	"cmp"
+	"errors"
+	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -11,7 +15,9 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/machinekey"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -38,15 +44,13 @@ type request struct {
 	node, own bool
 	id        string // x-ms-request-id
 	key       string // nodeKey, once it was asked for
-	// uid is the one that the caller says it is of, in lower case; "" if it says none, and where only
-	// people ask.
+	// uid is the one that the caller says it is of, in lower case; "" for none, and for people.
 	uid string
 	// known holds the index's data of the node; nil if it is to be asked.
 	known *store.Poll
 	// waited is the time that a poll has waited for its node to change.
 	waited time.Duration
-	// byNode tells that it counts as the node's own, place is its place among the requests that
-	// are answered at once.
+	// byNode tells that it counts as the node's own, place is its place at the gate.
 	byNode   bool
 	place    *fair.Place
 	bodyRead bool
@@ -72,11 +76,10 @@ func (r *request) nodeKey() string {
 	return r.key
 }
 
-// resourceID is the id of the resource that the request is about, as the caller wrote it, without
-// the name of an action.
+// resourceID is the id of the request's resource as the caller wrote it, without an action.
 func (r *request) resourceID() string {
 	path := "/" + strings.Trim(r.originalPath(), "/")
-	if r.route.action {
+	if r.route.action != "" {
 		path = path[:strings.LastIndex(path, "/")]
 	}
 	return path
@@ -92,14 +95,13 @@ func (r *request) scope() string {
 			at++
 		}
 	}
-	if r.route.action {
+	if r.route.action != "" {
 		segments = segments[:len(segments)-1]
 	}
 	return "/" + strings.Join(segments, "/")
 }
 
-// originalPath is the path that the caller used: ARM tells it in Referer, and its casing counts if
-// it is the same resource.
+// originalPath is the path that the caller used, which ARM tells in Referer, in its casing.
 func (r *request) originalPath() string {
 	u := r.referer()
 	if u != nil && arm.EqualFold(strings.Trim(u.Path, "/"), strings.Trim(r.URL.Path, "/")) {
@@ -108,8 +110,7 @@ func (r *request) originalPath() string {
 	return r.URL.Path
 }
 
-// referer is the URL that the caller of Resource Manager used; nil where callers come directly,
-// because anybody can send it.
+// referer is the URL that Resource Manager's caller used; nil for others: anybody can send it.
 func (r *request) referer() *url.URL {
 	if !r.caller.Trusted {
 		return nil
@@ -133,8 +134,7 @@ func (r *request) publicURL() url.URL {
 	return u
 }
 
-// preconditions checks If-Match and If-None-Match against what there is; etag is "" for nothing
-// (RPC, ETags).
+// preconditions checks If-Match and If-None-Match; etag is "" for nothing (RPC, ETags).
 func (r *request) preconditions(etag string) error {
 	if want := r.Header.Get("If-Match"); want != "" {
 		// Deleting what is not there has been done.
@@ -237,4 +237,40 @@ func cut(s string, most int) string {
 		s = s[:most] + "..."
 	}
 	return strings.ToValidUTF8(s, "?")
+}
+
+// maxBody bounds a request body without a bound of its route. ARM's limit is 4 MB.
+const maxBody = 256 << 10
+
+// readBody reads the body of methods that have one.
+func (a *API) readBody(r *request) error {
+	if r.Method != http.MethodPut && r.Method != http.MethodPost {
+		return nil
+	}
+	r.bodyRead = true
+	most := cmp.Or(r.route.maxBody, maxBody)
+	body, err := io.ReadAll(http.MaxBytesReader(r.answer, r.Body, int64(most)))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return arm.Errorf(413, "RequestContentTooLarge",
+			"The request content is larger than %d bytes.", most)
+	}
+	if err != nil {
+		return arm.Errorf(400, "InvalidRequestContent", "The request content could not be read.")
+	}
+	if len(body) > 0 {
+		kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+		if err != nil || kind != "application/json" {
+			return arm.Errorf(415, "UnsupportedMediaType",
+				"The content media type '%s' is not supported. Only 'application/json' is "+
+					"supported.", shorten(r.Header.Get("Content-Type")))
+		}
+	}
+	if want := r.caller.BodyDigest; want != "" && want != machinekey.Digest(body) {
+		return badToken("It is for another body.")
+	}
+	r.body = body
+	if r.route.plain {
+		return flexnode.DecodeOptional(body, &struct{}{})
+	}
+	return nil
 }

@@ -1,7 +1,6 @@
 package front
 
 import (
-	"net/http"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -15,9 +14,31 @@ const (
 	registerAction = namespace + "/register/action"
 )
 
-// handler answers a request, or returns why it does not: an *arm.Error, flexnode.Problems, or
+// handler returns the answer to a request, unless it has written one: a resource, anything else
+// that is sent as JSON, or nil for no content. Its error is an *arm.Error, flexnode.Problems, or
 // anything else, which the caller does not get to see.
-type handler func(http.ResponseWriter, *request) error
+type handler func(*request) (answer any, err error)
+
+// resource is the answer with a resource, which was created or not, and its ETag.
+type resource struct {
+	created bool
+	etag    string
+	shown   any
+}
+
+// decoder reads a body: flexnode.Decode, or one of its variants.
+type decoder func(body []byte, into any) error
+
+// asked is a handler of requests whose body says what is asked.
+func asked[T any](decode decoder, handle func(*request, T) (any, error)) handler {
+	return func(r *request) (any, error) {
+		var ask T
+		if err := decode(r.body, &ask); err != nil {
+			return nil, err
+		}
+		return handle(r, ask)
+	}
+}
 
 // route is one operation.
 type route struct {
@@ -29,16 +50,14 @@ type route struct {
 	permission string
 	kind       string // resource type
 	version    string // api-version, if it is not the API's
-	// action marks a POST whose last segment is the name of the action.
-	action bool
+	// action is the name of a POST, which is the last segment of its path; "" for none.
+	action string
 	// plain marks an action without parameters in its body.
 	plain bool
-	// own lets a node's own identity do this without a role.
-	own bool
-	// registers lets a machine do this with a key that no node has yet.
-	registers bool
-	// directOnly is not there for Resource Manager.
-	directOnly bool
+	// own lets a node itself do this without a role, registers a machine with a key of no node.
+	own, registers bool
+	// directOnly is not there for Resource Manager, managerOnly for it alone.
+	directOnly, managerOnly bool
 	// maxBody bounds the request body, in bytes; 0 is the bound of all.
 	maxBody int
 	// many marks what goes over many resources or revisions: it counts as a list.
@@ -48,10 +67,8 @@ type route struct {
 	// change marks what a subscription that is not registered or suspended may not do.
 	change bool
 	// open needs no caller: it tells what is public.
-	open bool
-	// managerOnly is there for Resource Manager alone.
-	managerOnly bool
-	segments    []string
+	open     bool
+	segments []string
 	// polling is the name of a poll in metrics and audit.
 	polling string
 }
@@ -81,7 +98,11 @@ func (a *API) routes() []route {
 // of gives routes their resource type, with which their permissions begin.
 func of(kind string, table []route) []route {
 	for i := range table {
-		table[i].kind, table[i].permission = kind, kind+"/"+table[i].permission
+		r := &table[i]
+		if r.action != "" {
+			r.method, r.pattern, r.permission = "POST", r.pattern+"/"+r.action, r.action+"/action"
+		}
+		r.kind, r.permission = kind, kind+"/"+r.permission
 	}
 	return table
 }
@@ -90,54 +111,42 @@ func (a *API) nodeRoutes() []route {
 	return of(api.ResourceType, []route{
 		{method: "GET", pattern: inNode, permission: "read", own: true, handle: a.getNode,
 			what: "Get the configuration and status of a flex node"},
-		{method: "POST", pattern: inNode + "/reportStatus", permission: "reportStatus/action",
-			own: true, action: true, change: true, maxBody: flexnode.MaxReport,
-			bucket: fair.Reports, handle: a.reportStatus,
-			what: "Report the status of a flex node"},
-		{method: "POST", pattern: inNode + "/beginChange", permission: "beginChange/action",
-			own: true, action: true, change: true, bucket: fair.Reports, handle: a.beginChange,
-			what: "Ask whether a flex node may begin with a change, as the flex node itself"},
-		{method: "POST", pattern: inNode + "/reportDiagnosis", permission: "reportDiagnosis/action",
-			own: true, action: true, change: true, maxBody: flexnode.MaxDiagnosed,
-			bucket: fair.Reports, handle: a.reportDiagnosis,
+		{action: "reportStatus", pattern: inNode, own: true, change: true, maxBody: flexnode.MaxReport,
+			bucket: fair.Reports, handle: a.reportStatus, what: "Report the status of a flex node"},
+		{action: "beginChange", pattern: inNode, own: true, change: true, bucket: fair.Reports,
+			handle: asked(flexnode.DecodeLenient, a.beginChange),
+			what:   "Ask whether a flex node may begin with a change, as the flex node itself"},
+		{action: "reportDiagnosis", pattern: inNode, own: true, change: true, bucket: fair.Reports,
+			maxBody: flexnode.MaxDiagnosed, handle: a.reportDiagnosis,
 			what: "Report the diagnosis that a flex node is asked for, as the flex node itself"},
-		{method: "POST", pattern: inNode + "/registerKey", permission: "registerKey/action",
-			own: true, registers: true, directOnly: true, action: true, change: true,
-			bucket: fair.Reports, handle: a.registerKey,
+		{action: "registerKey", pattern: inNode, own: true, registers: true, directOnly: true,
+			change: true, bucket: fair.Reports, handle: asked(flexnode.DecodeLenient, a.registerKey),
 			what: "Register the key of a machine as that of a flex node, as the machine itself"},
-		{method: "POST", pattern: inNode + "/leave", permission: "leave/action", own: true,
-			action: true, change: true, bucket: fair.Reports, handle: a.leave,
-			what: "Delete the Node of a flex node that leaves its cluster, as the flex node itself"},
+		{action: "leave", pattern: inNode, own: true, change: true, bucket: fair.Reports,
+			handle: asked(flexnode.DecodeLenient, a.leave),
+			what:   "Delete the Node of a flex node that leaves its cluster, as the flex node itself"},
 		{method: "PUT", pattern: inNode, permission: "write", change: true, handle: a.putNode,
 			what: "Create or replace the configuration of a flex node"},
-		{method: "GET", pattern: inNodes, permission: "read", many: true,
-			handle: a.listNodes,
-			what:   "List the flex nodes of a cluster"},
+		{method: "GET", pattern: inNodes, permission: "read", many: true, handle: a.listNodes,
+			what: "List the flex nodes of a cluster"},
 		{method: "DELETE", pattern: inNode, permission: "delete", handle: a.deleteNode,
 			what: "Delete the configuration of a flex node"},
-		{method: "POST", pattern: inNode + "/regenerateToken", permission: "regenerateToken/action",
-			action: true, plain: true, change: true, handle: a.regenerateToken,
-			what: "Make a new bootstrap token and configuration URL"},
-		{method: "POST", pattern: inNode + "/listConfigUrl", permission: "listConfigUrl/action",
-			action: true, plain: true, change: true, handle: a.listConfigURL,
+		{action: "regenerateToken", pattern: inNode, plain: true, change: true,
+			handle: a.regenerateToken, what: "Make a new bootstrap token and configuration URL"},
+		{action: "listConfigUrl", pattern: inNode, plain: true, change: true, handle: a.listConfigURL,
 			what: "Get the configuration URL that is in force, or the first one"},
-		{method: "POST", pattern: inNode + "/listHistory", permission: "listHistory/action",
-			action: true, plain: true, many: true, handle: a.listHistory,
+		{action: "listHistory", pattern: inNode, plain: true, many: true, handle: a.listHistory,
 			what: "List the configurations of a flex node that are kept"},
-		{method: "POST", pattern: inNode + "/diff", permission: "diff/action", action: true,
-			many: true, handle: a.diffRevisions, what: "Compare two configurations of a flex node"},
-		{method: "POST", pattern: inNode + "/rollback", permission: "rollback/action",
-			action: true, change: true, handle: a.rollBack,
+		{action: "diff", pattern: inNode, many: true, what: "Compare two configurations of a flex node",
+			handle: asked(flexnode.DecodeOptional, a.diffRevisions)},
+		{action: "rollback", pattern: inNode, change: true, handle: asked(flexnode.Decode, a.rollBack),
 			what: "Have a flex node be configured as it was before"},
-		{method: "POST", pattern: inNode + "/diagnose", permission: "diagnose/action",
-			action: true, change: true, handle: a.diagnose,
+		{action: "diagnose", pattern: inNode, change: true, handle: asked(flexnode.Decode, a.diagnose),
 			what: "Ask the machine of a flex node for a diagnosis"},
-		{method: "POST", pattern: inNode + "/listDiagnosis", permission: "listDiagnosis/action",
-			action: true, plain: true, handle: a.listDiagnosis,
+		{action: "listDiagnosis", pattern: inNode, plain: true, handle: a.listDiagnosis,
 			what: "Get the diagnosis that a flex node was asked for last"},
-		{method: "POST", pattern: inNode + "/refreshCredentials",
-			permission: "refreshCredentials/action", own: true, action: true, change: true,
-			bucket: fair.Refreshes, handle: a.refreshCredentials,
+		{action: "refreshCredentials", pattern: inNode, own: true, change: true,
+			bucket: fair.Refreshes, handle: asked(flexnode.DecodeLenient, a.refreshCredentials),
 			what: "Get the credentials of the desired configuration, as the flex node itself"},
 	})
 }
@@ -146,23 +155,19 @@ func (a *API) clusterRoutes() []route {
 	return of(flexnode.ClusterType, []route{
 		{method: "GET", pattern: inCluster, permission: "read", handle: a.getCluster,
 			what: "Get a target cluster"},
-		{method: "PUT", pattern: inCluster, permission: "write", change: true, handle: a.putCluster,
-			what: "Register a target cluster"},
+		{method: "PUT", pattern: inCluster, permission: "write", change: true,
+			handle: asked(flexnode.Decode, a.putCluster), what: "Register a target cluster"},
 		{method: "DELETE", pattern: inCluster, permission: "delete", handle: a.deleteCluster,
 			what: "Remove a target cluster and its flex nodes from the provider"},
-		{method: "POST", pattern: inCluster + "/abort", permission: "abort/action", action: true,
-			handle: a.abort, what: "Abort the deletion of a target cluster while flex nodes are left"},
-		{method: "POST", pattern: inCluster + "/summarizeFlexNodes",
-			permission: "summarizeFlexNodes/action", action: true, plain: true, many: true,
-			handle: a.summarizeNodes,
-			what:   "Count the flex nodes of a cluster"},
-		{method: "POST", pattern: inCluster + "/allowVersions",
-			permission: "allowVersions/action", action: true, change: true,
-			handle: a.allowVersions,
+		{action: "abort", pattern: inCluster, handle: a.abort,
+			what: "Abort the deletion of a target cluster while flex nodes are left"},
+		{action: "summarizeFlexNodes", pattern: inCluster, plain: true, many: true,
+			handle: a.summarizeNodes, what: "Count the flex nodes of a cluster"},
+		{action: "allowVersions", pattern: inCluster, change: true,
+			handle: asked(flexnode.DecodeOptional, a.allowVersions),
 			what:   "Offer flex nodes versions that others have failed to run"},
-		{method: "GET", pattern: inClusters, permission: "read", many: true,
-			handle: a.listClusters,
-			what:   "List the target clusters of a resource group"},
+		{method: "GET", pattern: inClusters, permission: "read", many: true, handle: a.listClusters,
+			what: "List the target clusters of a resource group"},
 		{method: "GET", pattern: inProvider + "/managedClusters", permission: "read",
 			many: true, handle: a.listClusters, what: "List the target clusters of a subscription"},
 	})
@@ -182,7 +187,7 @@ func (a *API) providerRoutes() []route {
 			handle: a.listOperations, what: "List the operations"},
 		{method: "GET", pattern: inProvider, version: older, handle: a.getProvider,
 			what: "Get the metadata of the provider"},
-		{method: "POST", pattern: inProvider + "/register", version: older, action: true,
+		{method: "POST", pattern: inProvider + "/register", version: older, action: "register",
 			permission: registerAction, handle: a.register,
 			what: "Register a subscription with the provider"},
 		{method: "PUT", pattern: inSubscription, version: "2.0", managerOnly: true,

@@ -18,9 +18,7 @@ import (
 )
 
 // reserved are headers that only Resource Manager may send (RPC, common API details).
-var reserved = []string{
-	"X-Ms-Client-", "X-Ms-Home-Tenant-Id", "X-Ms-Arm-", "X-Ms-Identity-",
-}
+var reserved = []string{"X-Ms-Client-", "X-Ms-Home-Tenant-Id", "X-Ms-Arm-", "X-Ms-Identity-"}
 
 func strip(h http.Header) {
 	for name := range h {
@@ -33,8 +31,7 @@ func strip(h http.Header) {
 	h.Del("Referer")
 }
 
-// ServeHTTP implements http.Handler: the steps of serve, and around them what must happen whatever
-// comes of it.
+// ServeHTTP implements http.Handler: the steps of serve, and what always happens around them.
 func (l *listener) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	began := time.Now()
 	answer := &response{ResponseWriter: w, status: http.StatusOK}
@@ -46,14 +43,14 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		strip(hr.Header)
 	}
 	correlate(answer, r)
-	if err := l.serveSafely(answer, r); err != nil {
+	if err := l.serveSafely(r); err != nil {
 		l.api.fail(answer, r, err)
 	}
 	l.api.observe(r, answer, time.Since(began)-r.waited)
 }
 
 // serveSafely is serve, with a panic as an error.
-func (l *listener) serveSafely(w http.ResponseWriter, r *request) (err error) {
+func (l *listener) serveSafely(r *request) (err error) {
 	defer func() {
 		p := recover()
 		if p == nil {
@@ -66,12 +63,12 @@ func (l *listener) serveSafely(w http.ResponseWriter, r *request) (err error) {
 			"stack", string(debug.Stack()))
 		err = fmt.Errorf("internal error: %v", p)
 	}()
-	return l.serve(w, r)
+	return l.serve(r)
 }
 
-// serve is the way of every request. What matches nothing is still refused in ARM's order: version,
-// caller, path.
-func (l *listener) serve(w http.ResponseWriter, r *request) error {
+// serve is the way of every request. Unmatched ones are refused in ARM's order: version, caller,
+// path.
+func (l *listener) serve(r *request) error {
 	unmatched := l.match(r)
 	if err := r.checkVersion(); err != nil {
 		return err
@@ -87,7 +84,7 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 		return unmatched
 	}
 	for _, step := range steps {
-		if err := step(l.api, w, r); err != nil {
+		if err := step(l.api, r); err != nil {
 			return err
 		}
 	}
@@ -97,11 +94,15 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 		defer span.End()
 		r.Request = r.WithContext(ctx)
 	}
-	return r.route.handle(w, r)
+	answer, err := r.route.handle(r)
+	if err == nil && !r.answer.wrote {
+		r.answer.send(answer)
+	}
+	return err
 }
 
 // steps lists the steps before the handler of a request, in this order.
-var steps = [...]func(*API, http.ResponseWriter, *request) error{
+var steps = [...]func(*API, *request) error{
 	(*API).checkNames, (*API).recognize, (*API).throttle, (*API).authorize,
 	(*API).throttleAllowed, (*API).checkSubscription, (*API).readBody, (*API).enter,
 }
@@ -142,9 +143,8 @@ func correlate(w http.ResponseWriter, r *request) {
 	}
 }
 
-// authorize asks whether the caller may do this, unless Resource Manager has, or it is a node and
-// this is its own.
-func (a *API) authorize(_ http.ResponseWriter, r *request) error {
+// authorize asks whether the caller may do this. Resource Manager has, and a node may for itself.
+func (a *API) authorize(r *request) error {
 	if r.caller.isMachine() {
 		return a.authorizeMachine(r)
 	}
@@ -174,28 +174,22 @@ const (
 	refusalAgain = time.Second
 )
 
-func (a *API) stranger(key string) *rate.Limiter {
-	return a.strangers.of(key, func() *rate.Limiter {
-		return rate.NewLimiter(rate.Every(refusalAgain), refusals)
-	})
-}
+func (a *API) stranger(key string) *rate.Limiter { return a.strangers.of(key, refusalAgain, refusals) }
 
 // askRole is an error unless the caller has a role for what it asks.
 func (a *API) askRole(r *request) error {
 	if r.caller.isMachine() {
 		return notRegistered() // it has no roles
 	}
-	allowed, err := a.Authorizer.Allowed(r.Context(), r.caller, r.route.permission, r.scope())
-	if errors.Is(err, errUnknownSubscription) {
-		return cmp.Or(r.allowedIn(""), r.forbidden(r.scope()))
-	}
-	if err != nil {
+	refused := r.forbidden(r.scope())
+	err := a.allowed(r, r.route.permission, r.scope(), refused)
+	switch {
+	case errors.Is(err, errUnknownSubscription):
+		return cmp.Or(r.allowedIn(""), refused)
+	case err != nil && err != refused:
 		return fmt.Errorf("cannot tell whether the caller is authorized: %w", err)
 	}
-	if !allowed {
-		return r.forbidden(r.scope())
-	}
-	return nil
+	return err
 }
 
 func isForbidden(err error) bool {
@@ -217,6 +211,23 @@ type response struct {
 	http.ResponseWriter
 	status int
 	wrote  bool
+}
+
+// send writes the answer of a handler.
+func (w *response) send(answer any) {
+	status := http.StatusOK
+	if x, ok := answer.(resource); ok {
+		if x.created {
+			status = http.StatusCreated
+		}
+		w.Header().Set("ETag", x.etag)
+		answer = x.shown
+	}
+	if answer == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	arm.WriteJSON(w, status, answer)
 }
 
 // WriteHeader implements http.ResponseWriter.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
 )
 
-// tokenHash is the first half of a token's SHA-256: it is infeasible to find another token with
-// that of one that was verified.
+// tokenHash is the first half of a token's SHA-256: nobody finds another token with the same.
 type tokenHash [sha256.Size / 2]byte
 
 // remember adds a token to those that have been verified, and forgets tokens that have ended: of those
@@ -26,6 +26,34 @@ func remember[T interface{ ended(now time.Time) bool }](
 		}
 		known.RemoveOldest()
 	}
+}
+
+// newCache keeps so many values, of those used last.
+func newCache[K comparable, V any](size int) *lru.Cache[K, V] {
+	cache, err := lru.New[K, V](size)
+	if err != nil {
+		panic("internal error: " + err.Error()) // of a size below 1
+	}
+	return cache
+}
+
+// limiters limit what each caller may ask.
+type limiters struct {
+	*lru.Cache[string, *rate.Limiter]
+}
+
+func newLimiters() limiters { return limiters{newCache[string, *rate.Limiter](10_000)} }
+
+// of returns the limiter of a caller, which begins with a burst.
+func (l limiters) of(key string, again time.Duration, burst int) *rate.Limiter {
+	if known, ok := l.Get(key); ok {
+		return known
+	}
+	made := rate.NewLimiter(rate.Every(again), burst)
+	if known, ok, _ := l.PeekOrAdd(key, made); ok {
+		return known
+	}
+	return made
 }
 
 // ended reports whether a token holds no longer.

@@ -14,7 +14,7 @@ import (
 
 // recognize reports whether a request is of a node about itself, as far as the index knows: it
 // counts as the node's then, not as its identity's, which many nodes may share.
-func (a *API) recognize(_ http.ResponseWriter, r *request) error {
+func (a *API) recognize(r *request) error {
 	if !r.route.own {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (r *request) class() fair.Class {
 
 // throttle refuses a request of a caller that has sent too many lately, before its permission is
 // checked. What Resource Manager tells of itself is never refused: no caller makes it tell more.
-func (a *API) throttle(_ http.ResponseWriter, r *request) error {
+func (a *API) throttle(r *request) error {
 	switch {
 	case r.route.managerOnly:
 		return nil
@@ -79,11 +79,10 @@ func (a *API) throttle(_ http.ResponseWriter, r *request) error {
 	return a.take(r, fair.Bucket{Of: fair.Principal, Kind: r.kind(), ID: r.principal()}, 0)
 }
 
-// throttleAllowed refuses a request that its caller may make, if too much is asked in its
-// subscription, where what everybody may ask does not count, or if it costs the store and too much
-// of it is asked of the node. Who does not count as the node has a bucket of his own there, and
-// leaves the node's alone.
-func (a *API) throttleAllowed(_ http.ResponseWriter, r *request) error {
+// throttleAllowed refuses an allowed request if too much is asked in its subscription, not counting
+// what everybody may ask, or if it costs the store and too much of it is asked of the node. Who is
+// not the node has a bucket of his own there.
+func (a *API) throttleAllowed(r *request) error {
 	if !r.byNode && r.route.permission != "" {
 		of := fair.Bucket{Of: fair.Subscription, Kind: r.kind(), ID: r.subscriptionKey()}
 		if err := a.take(r, of, 0); err != nil {
@@ -156,8 +155,7 @@ func (r *request) principal() string {
 	return arm.Fold(r.caller.AppID)
 }
 
-// take takes from a bucket that so many nodes share, or is the error if there is nothing left. People
-// see the rest in a header.
+// take takes from a bucket of so many nodes, or is the error without a rest. People see the rest.
 func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 	v := a.Throttle.Take(of, nodes)
 	if v.Limited && of.Of != fair.Node {
@@ -184,7 +182,7 @@ func (a *API) take(r *request, of fair.Bucket, nodes int) error {
 func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Second)) }
 
 // enter waits for a place among the requests that are answered at once.
-func (a *API) enter(_ http.ResponseWriter, r *request) (err error) {
+func (a *API) enter(r *request) (err error) {
 	r.place, err = a.Gate.Enter(r.Context(), r.class(), r.subscriptionKey())
 	return orBusy(err)
 }
@@ -210,8 +208,7 @@ func orBusy(err error) error {
 // unread limits the time of a refused caller for the rest of its body, which is not read.
 const unread = time.Second
 
-// hurry keeps a caller that was refused before its body was read from holding the connection with
-// it.
+// hurry keeps a caller whose body is not read from holding the connection with it.
 func hurry(w http.ResponseWriter, r *request) {
 	if !r.bodyRead && r.ContentLength != 0 {
 		// A connection that cannot be told is closed when its own deadline comes.

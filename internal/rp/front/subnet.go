@@ -10,9 +10,7 @@ import (
 const guesses = 8
 
 // reserveSubnet reserves a pod subnet for a node, in the change that writes the node.
-func (a *API) reserveSubnet(
-	v *store.View, r *request, c flexnode.Cluster,
-) (string, error) {
+func (a *API) reserveSubnet(v *store.View, r *request, c flexnode.Cluster) (string, error) {
 	if err := a.knowSubnets(v, c); err != nil {
 		return "", err
 	}

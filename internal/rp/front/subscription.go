@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -23,62 +25,57 @@ const (
 	deleted      = "Deleted"
 )
 
-// register registers a subscription, as clients do that were told MissingSubscriptionRegistration.
-// What ARM has told of the subscription is kept.
-func (a *API) register(w http.ResponseWriter, r *request) error {
+// register registers a subscription, and keeps what ARM has told of it.
+func (a *API) register(r *request) (any, error) {
 	key := r.subscriptionKey()
-	ahead := []string{a.Store.Subscriptions.Key(key)}
-	_, err := a.Store.Update(r.Context(), "subscription written", ahead,
-		func(v *store.View) error {
-			row := a.Store.Subscriptions.Row(v, key)
-			if row.Exists() && row.Value.State != unregistered {
-				return nil
-			}
-			next := row.Value
-			next.State = registered
-			next.RegistrationDate = a.Now().UTC().Format(time.RFC1123)
-			return a.Store.Subscriptions.Put(v, key, next)
-		})
-	if err != nil {
-		return err
-	}
-	arm.WriteJSON(w, http.StatusOK, object{
-		"id":        "/subscriptions/" + r.names.of("subscription") + "/providers/" + namespace,
-		"namespace": namespace, "registrationState": registered,
+	err := a.change(r, "subscription written", func(v *store.View) error {
+		row := a.Store.Subscriptions.Row(v, key)
+		if row.Exists() && row.Value.State != unregistered {
+			return nil
+		}
+		row.Value.State = registered
+		row.Value.RegistrationDate = a.Now().UTC().Format(time.RFC1123)
+		return a.Store.Subscriptions.Put(v, key, row.Value)
 	})
-	return nil
+	return r.provider(registered), err
 }
 
-// putSubscription receives the state of a subscription from ARM (RPC, subscription lifecycle). When
-// one is deleted, its registrations are deleted too, by the reconcilers of the clusters; machines
-// are not given back for that.
-func (a *API) putSubscription(w http.ResponseWriter, r *request) error {
+// provider is the provider in the subscription of a request.
+func (r *request) provider(state string) object {
+	return object{
+		"id":        "/subscriptions/" + r.names.of("subscription") + "/providers/" + namespace,
+		"namespace": namespace, "registrationState": state,
+	}
+}
+
+// putSubscription receives a subscription's state from ARM (RPC, subscription lifecycle). With a
+// deleted one its registrations are deleted, by their reconcilers; no machine is given back.
+func (a *API) putSubscription(r *request) (any, error) {
 	var body flexnode.Subscription
 	if err := json.Unmarshal(r.body, &body); err != nil {
-		return arm.Errorf(400, "InvalidRequestContent",
+		return nil, arm.Errorf(400, "InvalidRequestContent",
 			"The request content was invalid and could not be deserialized.")
 	}
 	states := []string{registered, unregistered, warned, suspended, deleted}
 	if !slices.Contains(states, body.State) {
-		return invalid("The state '%s' is not one of %s.",
+		return nil, invalid("The state '%s' is not one of %s.",
 			shorten(body.State), strings.Join(states, ", "))
 	}
 	key := r.subscriptionKey()
-	_, err := a.Store.Update(r.Context(), "subscription written", nil, func(v *store.View) error {
+	err := a.change(r, "subscription written", func(v *store.View) error {
 		row := a.Store.Subscriptions.Row(v, key)
 		r.before, r.after = row.Value.State, body.State
 		return a.Store.Subscriptions.Put(v, key, body)
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if body.State == deleted {
 		if err := a.deleteClusters(r, key); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	arm.WriteJSON(w, http.StatusOK, body)
-	return nil
+	return body, nil
 }
 
 // deleteClusters marks all registrations of a subscription that was deleted. No other is made
@@ -90,7 +87,7 @@ func (a *API) deleteClusters(r *request, subscription string) error {
 	}
 	for _, c := range rows {
 		operation := subscription + "/" + uuid.NewString()
-		_, err := a.Store.Update(r.Context(), "cluster marked", nil, func(v *store.View) error {
+		err := a.change(r, "cluster marked", func(v *store.View) error {
 			row := a.Store.Clusters.Row(v, c.Key)
 			if !row.Exists() || row.Value.Deleting() {
 				return nil
@@ -104,9 +101,8 @@ func (a *API) deleteClusters(r *request, subscription string) error {
 	return nil
 }
 
-// checkSubscription keeps subscriptions that are not in order from changing anything (RPC,
-// subscription states).
-func (a *API) checkSubscription(_ http.ResponseWriter, r *request) error {
+// checkSubscription refuses changes in subscriptions that are not in order (RPC, states).
+func (a *API) checkSubscription(r *request) error {
 	if r.names.of("subscription") == "" || r.route.kind == "" {
 		return nil
 	}
@@ -127,8 +123,7 @@ func (r *request) allowedIn(state string) error {
 	case state == "" && r.route.change, state == unregistered && r.Method != http.MethodGet:
 		return arm.Errorf(409, "MissingSubscriptionRegistration",
 			"The subscription is not registered to use namespace '%s'. See "+
-				"https://aka.ms/rps-not-found "+
-				"for how to register subscriptions.", namespace)
+				"https://aka.ms/rps-not-found for how to register subscriptions.", namespace)
 	case state == deleted:
 		return arm.Errorf(404, "SubscriptionNotFound",
 			"The subscription '%s' could not be found.", id)
@@ -137,4 +132,48 @@ func (r *request) allowedIn(state string) error {
 			"The subscription '%s' is %s: its resources can be read and deleted only.", id, state)
 	}
 	return nil
+}
+
+// object is a JSON object.
+type object = map[string]any
+
+// listOperations answers what the provider can be asked for, made of the routes themselves.
+func (a *API) listOperations(*request) (any, error) {
+	value, known := []object{}, map[string]bool{"": true}
+	for _, route := range a.routes() {
+		if known[route.permission] {
+			continue
+		}
+		known[route.permission] = true
+		value = append(value, object{
+			"name": route.permission, "isDataAction": false, "origin": "user,system",
+			"display": object{
+				"provider":  namespace,
+				"resource":  strings.TrimPrefix(cmp.Or(route.kind, namespace), namespace+"/"),
+				"operation": route.what, "description": route.what + ".",
+			},
+		})
+	}
+	return api.List[object]{Value: value}, nil
+}
+
+// getProvider answers the metadata of the provider, which clients read api-versions from.
+func (a *API) getProvider(r *request) (any, error) {
+	state := "NotRegistered"
+	if known := a.Index.Subscription(r.subscriptionKey()); known != "" && known != unregistered {
+		state = registered
+	}
+	kinds := []object{}
+	for _, kind := range []string{
+		"managedClusters", "managedClusters/flexNodeConfig", "locations/operationStatuses",
+		"locations/operationResults", "locations/usages",
+	} {
+		kinds = append(kinds, object{
+			"resourceType": kind, "locations": []string{},
+			"apiVersions": []string{api.APIVersion}, "capabilities": "None",
+		})
+	}
+	answer := r.provider(state)
+	answer["registrationPolicy"], answer["resourceTypes"] = "RegistrationRequired", kinds
+	return answer, nil
 }

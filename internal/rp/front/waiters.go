@@ -1,7 +1,6 @@
 package front
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -153,29 +152,28 @@ func (w *wait) applied() bool { return w.entry != nil && !w.of.hasEnded() }
 
 // next waits for the next change of the node; it is for a poll that may wait. It returns false
 // without a change within the granted time, and at once when the replica is to be stopped.
-func (w *wait) next(ctx context.Context, answer http.ResponseWriter) (bool, error) {
+func (w *wait) next(r *request) (bool, error) {
 	if w.of.hasEnded() {
 		return false, nil
 	}
 	if w.timer == nil {
 		w.timer = time.NewTimer(w.granted)
-		w.extend(answer)
+		w.extend(r.answer)
 	}
 	select {
 	case <-w.entry.woken:
 		return !w.of.hasEnded(), nil
 	case <-w.timer.C:
 		return false, nil
-	case <-ctx.Done():
-		return false, ctx.Err()
+	case <-r.Context().Done():
+		return false, r.Context().Err()
 	}
 }
 
 // answerMargin limits the time to write an answer after a wait.
 const answerMargin = 30 * time.Second
 
-// extend has the connection live as long as the poll may wait. The server gives the next request on
-// it its own deadlines.
+// extend has the connection live as long as the poll may wait; the next request has own deadlines.
 func (w *wait) extend(answer http.ResponseWriter) {
 	c, until := http.NewResponseController(answer), w.began.Add(w.granted+answerMargin)
 	_ = c.SetReadDeadline(until) // what has no deadlines needs none

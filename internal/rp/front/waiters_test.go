@@ -2,13 +2,20 @@ package front
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // byHeader authenticates each request as the application that it names, or as the operator.
@@ -308,4 +315,167 @@ func TestAWaitOutlivesTheServersTimeouts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// calls counts the calls to the world's store of a kind.
+func (w *world) calls(op string) *atomic.Int64 {
+	var n atomic.Int64
+	w.memory.Before(func(c storetest.Call) error {
+		if c.Op == op {
+			n.Add(1)
+		}
+		return nil
+	})
+	w.t.Cleanup(func() { w.memory.Before(nil) })
+	return &n
+}
+
+// A DELETE that waits for a cluster that is down does not read the store meanwhile, and little
+// before and after.
+func TestDeleteDoesNotPoll(t *testing.T) {
+	warm := newWorld(t) // what is made once is made outside of the bubble of time
+	warm.register("")
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.register("")
+		w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
+		w.cluster.isDown.Store(true)
+		w.api.Patience = time.Minute
+		reads := w.calls("read")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.must(200, "DELETE", nodeURL("n"), "")
+		}()
+		time.Sleep(time.Second) // it waits by then
+		before := reads.Load()
+		time.Sleep(w.api.Patience - 2*time.Second)
+		if got := reads.Load(); got != before {
+			t.Errorf("while it waited it has read the store %d times", got-before)
+		}
+		// Five reads are its own, and seven are of the worker that revokes the credential.
+		if <-done; reads.Load() > 12 {
+			t.Errorf("it has read the store %d times", reads.Load())
+		}
+	})
+}
+
+// PUTs that wait for their cluster open no watch: they hear from the process' index.
+func TestPutsWaitTogether(t *testing.T) {
+	w := newEdge(t)
+	w.cluster.isDown.Store(true)
+	w.api.Patience = 3 * time.Second
+	follows := w.calls("follow")
+	var running sync.WaitGroup
+	for i := range 10 {
+		running.Go(func() {
+			r := w.do("PUT", nodeURL(fmt.Sprintf("n%d", i))+"&configUrl=true", withToken)
+			if r.StatusCode != 201 {
+				t.Errorf("status %d", r.StatusCode)
+			}
+		})
+	}
+	running.Wait()
+	if got := follows.Load(); got > 0 {
+		t.Errorf("they have opened %d watches", got)
+	}
+}
+
+// BenchmarkLongPoll has 10,000 polls wait, without TLS and connections, and changes each node once,
+// a thousand in a second: wake-ms is the 99th percentile of the time from the commit of a node's
+// change to the end of the answer to its poll, bytes/waiter what one that waits takes, with its
+// goroutine and request.
+func BenchmarkLongPoll(b *testing.B) {
+	const nodes, perSecond = 10_000, 1000
+	w := newWorld(b)
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
+	w.caughtUp()
+	w.api.Waiters = NewWaiters(10*time.Minute, nodes)
+	w.index.Subscribe(w.api.Waiters.Wake)
+	w.copyNode(nodes)
+	for b.Loop() {
+		before := heapInUse()
+		committed, answered := make([]time.Time, nodes), make([]time.Time, nodes)
+		var polls sync.WaitGroup
+		for i := range nodes {
+			polls.Go(func() {
+				w.pollOnce(b, i)
+				answered[i] = time.Now()
+			})
+		}
+		w.until("all wait", func() bool { return w.api.Waiters.Count() == nodes })
+		b.ReportMetric(float64(heapInUse()-before)/nodes, "bytes/waiter")
+		tick := time.NewTicker(time.Second / perSecond * 10)
+		for i := range nodes {
+			if i%10 == 0 {
+				<-tick.C
+			}
+			w.touch(b, i)
+			committed[i] = time.Now()
+		}
+		tick.Stop()
+		polls.Wait()
+		took := make([]time.Duration, nodes)
+		for i := range took {
+			took[i] = answered[i].Sub(committed[i])
+		}
+		slices.Sort(took)
+		b.ReportMetric(float64(took[nodes*99/100].Microseconds())/1000, "wake-ms")
+		b.ReportMetric(float64(took[nodes/2].Microseconds())/1000, "wake-p50-ms")
+	}
+}
+
+func copyName(i int) string { return fmt.Sprintf("copy-%05d", i) }
+
+// copyNode stores so many nodes that are as the node n.
+func (w *world) copyNode(nodes int) {
+	n := w.storedNode("n")
+	history := must(w.api.Store.History.Get(w.t.Context(), clusterKey+"/n"))
+	for i := range nodes {
+		w.changeOnly(func(v *store.View) error {
+			key := clusterKey + "/" + copyName(i)
+			if err := w.api.Store.History.Set(v, key, history.Value); err != nil {
+				return err
+			}
+			return w.api.Store.Nodes.Set(v, key, n)
+		})
+	}
+	w.caughtUp()
+}
+
+func (w *world) changeOnly(decide func(*store.View) error) {
+	must(w.api.Store.Update(w.t.Context(), "test", nil, decide))
+}
+
+// touch gives a node another ETag.
+func (w *world) touch(b *testing.B, i int) {
+	key := clusterKey + "/" + copyName(i)
+	poll, _ := w.index.Poll(key)
+	w.changeOnly(func(v *store.View) error {
+		row := w.api.Store.Nodes.Row(v, key)
+		if row.Value.ETag() != poll.ETag {
+			b.Errorf("the index has %s, want %s", poll.ETag, row.Value.ETag())
+		}
+		row.Value.Revision++ // its owner wants another, which agents are not offered yet
+		return w.api.Store.Nodes.Put(v, key, row.Value)
+	})
+}
+
+// pollOnce polls a node and expects that it changes.
+func (w *world) pollOnce(b *testing.B, i int) {
+	poll, _ := w.index.Poll(clusterKey + "/" + copyName(i))
+	recorder := w.serve(http.MethodGet, nodeURL(copyName(i)), nil,
+		"If-None-Match: "+poll.ETag, "Prefer: wait=600")
+	if recorder.Code != http.StatusOK {
+		b.Errorf("%d: %s", recorder.Code, recorder.Body)
+	}
+}
+
+// heapInUse returns the memory that heap and stacks take.
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
 }

@@ -2,6 +2,8 @@ package front
 
 import (
 	"context"
+	_ "embed"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +11,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -86,11 +90,8 @@ func newEdge(t *testing.T) *world {
 func newWorldOn(t testing.TB, backend store.Backend) *world {
 	t.Helper()
 	w := &world{
-		t: t, backend: backend, clock: rptest.NewClock(), audit: &rptest.Log{},
-		keys: rptest.Ring(),
-		caller: Caller{
-			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: "t",
-		},
+		t: t, backend: backend, clock: rptest.NewClock(), audit: &rptest.Log{}, keys: rptest.Ring(),
+		caller: Caller{ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: "t"},
 	}
 	w.start()
 	w.tell(`{"state":"Registered","properties":{"tenantId":"` + tenant + `"}}`)
@@ -105,9 +106,7 @@ func (w *world) start() {
 	must(0, w.index.Load(ctx))
 	log := slog.New(slog.DiscardHandler)
 	audit := slog.New(slog.NewJSONHandler(w.audit, nil))
-	w.handout = &credential.Handout{
-		Store: s, Keys: w.keys, PublicURL: publicURL, Now: w.clock.Now,
-	}
+	w.handout = &credential.Handout{Store: s, Keys: w.keys, PublicURL: publicURL, Now: w.clock.Now}
 	credentials := &credential.Service{
 		Store: s, Keys: w.keys, Delivery: w.handout, Now: w.clock.Now, Audit: audit, Log: log,
 	}
@@ -171,9 +170,7 @@ func (w *world) do(method, url, body string, headers ...string) *http.Response {
 	return w.send(w.front, method, url, body, headers...)
 }
 
-func (w *world) send(
-	to http.Handler, method, url, body string, headers ...string,
-) *http.Response {
+func (w *world) send(to http.Handler, method, url, body string, headers ...string) *http.Response {
 	r := rptest.Request(method, url, body, headers...)
 	recorder := httptest.NewRecorder()
 	if strings.HasPrefix(url, credential.HandoutPath) {
@@ -223,9 +220,7 @@ func (w *world) refused(status int, want, method, url, body string, words ...str
 }
 
 // node is the node that a request is answered with.
-func (w *world) node(
-	status int, method, url, body string, headers ...string,
-) api.FlexNodeConfig {
+func (w *world) node(status int, method, url, body string, headers ...string) api.FlexNodeConfig {
 	w.t.Helper()
 	_, text := w.must(status, method, url, body, headers...)
 	return shownNode(w.t, text)
@@ -385,4 +380,51 @@ func (w *world) during(op string, do func()) {
 func operationOf(t testing.TB, text string) operationStatus {
 	t.Helper()
 	return decoded[operationStatus](t, text)
+}
+
+//go:embed testdata/ca.pem
+var caPEM []byte
+
+// testCA is the CA of the cluster, as kubeconfigs have it.
+var testCA = base64.StdEncoding.EncodeToString(caPEM)
+
+// record writes an exchange to $FLEXNODE_RECORD, where `make contract` replays it from through a
+// third party's validator.
+func record(t testing.TB, r *http.Request, sent string, recorder *httptest.ResponseRecorder) {
+	t.Helper()
+	dir := os.Getenv("FLEXNODE_RECORD")
+	if dir == "" || strings.HasPrefix(r.URL.Path, credential.HandoutPath) ||
+		strings.Contains(r.URL.Path, "/managedClusters/providers") { // to the validator a provider
+		return
+	}
+	line := must(json.Marshal(map[string]any{
+		"request": map[string]any{
+			"method": r.Method, "url": r.URL.RequestURI(), "headers": flat(r.Header),
+			"body": parsed(sent),
+		},
+		"response": map[string]any{
+			"status": recorder.Code, "headers": flat(recorder.Header()),
+			"body": parsed(recorder.Body.String()),
+		},
+	}))
+	name := strings.ReplaceAll(t.Name(), "/", "-") + ".jsonl"
+	f := must(os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644))
+	defer f.Close()
+	must(f.Write(append(line, '\n')))
+}
+
+func flat(h http.Header) map[string]string {
+	flat := map[string]string{}
+	for name, values := range h {
+		flat[strings.ToLower(name)] = values[0]
+	}
+	return flat
+}
+
+func parsed(text string) any {
+	var v any
+	if json.Unmarshal([]byte(text), &v) != nil {
+		return nil
+	}
+	return v
 }

@@ -107,15 +107,13 @@ func (w *azWorld) provide() {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.arm.Certificate().Raw})
 	settings := Settings{
 		PublicURL: public, OtherURLs: []string{public}, Installation: "here", TenantID: azuresim.DefaultTenant,
-		KeysFile: keysFile(t, w.dir),
-		CAFile:   write(t, w.dir, "ca.pem", string(ca)),
+		KeysFile: keysFile(t, w.dir), CAFile: write(t, w.dir, "ca.pem", string(ca)),
 		Authentication: Authentication{Audiences: []string{"api://" + azProvider.ClientID},
 			Issuers: []front.Issuer{{TenantID: azuresim.DefaultTenant,
 				URL:     w.arm.URL + "/" + azuresim.DefaultTenant + "/",
 				KeysURL: w.arm.URL + "/" + azuresim.DefaultTenant + "/discovery/v2.0/keys"}}},
 		RoleAssignments: front.Assignments{{PrincipalID: azOperator.ObjectID, Scope: "/",
-			Actions: []string{"*"}}},
-		NodeDefaults: oldKubernetes(),
+			Actions: []string{"*"}}}, NodeDefaults: oldKubernetes(),
 	}
 	s := newService(settings, All, storetest.NewMemory())
 	s.log = slog.New(slog.NewTextHandler(kubetest.Log{T: t}, nil))

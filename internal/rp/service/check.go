@@ -130,8 +130,7 @@ func (s Settings) checkAzure(p *problems) {
 		"azure: needs tenantId, clientId and clientSecretFile")
 }
 
-// resourceManagers are the names of Resource Manager as an audience, in each cloud: its endpoint, that
-// of the service before it, and its application.
+// resourceManagers are Resource Manager's names as an audience in each cloud, and its application.
 var resourceManagers = []string{
 	"https://management.azure.com", "https://management.core.windows.net",
 	"https://management.usgovcloudapi.net", "https://management.core.usgovcloudapi.net",

@@ -19,8 +19,7 @@ const (
 	collectInterval = 6 * time.Hour
 )
 
-// collect signs again, now and then, what was signed with an earlier key or in an earlier epoch,
-// and deletes what no caller asks for any more.
+// collect signs again what has an earlier key or epoch, and deletes what nobody asks for any more.
 func (s *service) collect(ctx context.Context) {
 	for {
 		_, err := credential.SignAgain(ctx, s.store, s.api.Keys, time.Now(), false)
@@ -38,8 +37,7 @@ func (s *service) collect(ctx context.Context) {
 	}
 }
 
-// collectOld deletes old tombstones, operations and diagnoses, and certificates that have ended. A
-// row at a time is read: there may be many.
+// collectOld deletes old tombstones, operations, diagnoses, and ended certificates, row by row.
 func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 	return errors.Join(
 		collectEach(ctx, st, st.Tombstones, func(v *store.View, r store.Row[flexnode.Tombstones]) error {
@@ -76,8 +74,7 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 		}))
 }
 
-// collectArcLeft erases the secret of an Arc machine that is left after a while, and forgets the
-// machine with its tombstone.
+// collectArcLeft erases an Arc machine's secret after a while, and forgets it with its tombstone.
 func collectArcLeft(
 	v *store.View, st *store.Store, r store.Row[store.ArcLeft], now time.Time,
 ) error {

@@ -13,21 +13,18 @@ import (
 )
 
 const (
-	// stale limits the age of the index, while the store answers, before this replica says that it
-	// is not ready.
+	// stale limits the age of the index of a ready replica, while the store answers.
 	stale = 30 * time.Second
 	// healthInterval is the time between checks of the store's health.
 	healthInterval = 5 * time.Second
 )
 
-// health holds the state of this replica. A caller gets what is known: nothing is done in the store
-// for it.
+// health holds the state of this replica: no caller has anything done in the store.
 type health struct {
 	index    *store.Index
 	store    *store.Store
 	draining atomic.Bool
-	// alive is called after each check of the store, to report that the program goes on. It may be
-	// nil.
+	// alive is called after each check of the store; it may be nil.
 	alive func()
 
 	mu    sync.Mutex

@@ -219,37 +219,6 @@ func TestClusterIsDown(t *testing.T) {
 	})
 }
 
-// A version that turns out to be too new fails the node, and says why.
-func TestVersionTooNewIsFoundLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newDownWorld(t)
-		w.must(201, "PUT", nodeURL("n"), `{"properties":{"versions":{"kubernetes":"1.36.1"}}}`)
-		w.cluster.Down.Store(false)
-		pass(time.Minute)
-		_, text := w.must(200, "GET", nodeURL("n"), "")
-		if p := shownNode(t, text).Properties; p.ProvisioningState != api.Failed ||
-			!strings.Contains(text, "newer than the cluster") {
-			t.Errorf("%s", text)
-		}
-	})
-}
-
-// New facts of a cluster reach every node, as another version.
-func TestNewFactsAreANewVersion(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		_, text := w.must(201, "PUT", nodeURL("n"), withToken)
-		before := shownNode(t, text).Properties.ConfigVersion
-		w.must(200, "PUT", clusterID+versionQuery,
-			`{"location":"westeurope","properties":{"serverUrl":"https://moved.example"}}`)
-		pass(time.Minute)
-		_, text = w.must(200, "GET", nodeURL("n"), "")
-		if after := shownNode(t, text).Properties.ConfigVersion; after <= before ||
-			!strings.Contains(text, "https://moved.example") {
-			t.Errorf("%s", text)
-		}
-	})
-}
-
 // When a node was last seen costs the store nothing until it is flushed, and is kept over a
 // restart.
 func TestLastSeen(t *testing.T) {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -10,9 +11,11 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // reread is a value read from files that may be replaced while the program runs.
@@ -30,8 +33,7 @@ type reread[T any] struct {
 // recheck is the time between checks of the files.
 const recheck = 10 * time.Second
 
-// get returns the value, read again if its file has changed. A new one that cannot be read leaves the
-// old in use.
+// get returns the value, read again if its file has changed; the old one if that fails.
 func (r *reread[T]) get() (T, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,8 +58,7 @@ func (r *reread[T]) get() (T, error) {
 	return value, err
 }
 
-// tlsConfig returns the certificates that a listener shows, and, with a CA, those that it demands
-// of clients.
+// tlsConfig returns what a listener shows, and, with a CA, what it demands of clients.
 func tlsConfig(l Listen, clientCA string) (*tls.Config, error) {
 	pair := &reread[*tls.Certificate]{path: l.CertFile, read: func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile)
@@ -108,8 +109,7 @@ type patience struct {
 
 var usualPatience = patience{10 * time.Second, 30 * time.Second, 32 << 10}
 
-// newServer is an http.Server that slow and large clients cannot hold up. Idle connections outlive
-// the interval between two polls.
+// newServer is a server that slow clients cannot hold up. Idle connections outlive a poll interval.
 func newServer(h http.Handler, log *slog.Logger, p patience) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: p.header, ReadTimeout: p.request,
@@ -136,3 +136,67 @@ func listen(
 	fair.NewHandshakes(2*runtime.GOMAXPROCS(0), p.request).Configure(config)
 	return tls.NewListener(l, config), nil
 }
+
+// arrivals are connections before their first request, which a server that shuts down would drop.
+type arrivals struct{ connections sync.Map }
+
+// see is for http.Server.ConnState.
+func (a *arrivals) see(c net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		a.connections.Store(c, struct{}{})
+		return
+	}
+	a.connections.Delete(c)
+}
+
+const (
+	// arrivalTimeout limits the wait for clients that only open a connection.
+	arrivalTimeout = 5 * time.Second
+	arrivalPause   = 20 * time.Millisecond
+)
+
+// wait waits until all who have connected have been answered, or have had their time.
+func (a *arrivals) wait() {
+	ctx, cancel := context.WithTimeout(context.Background(), arrivalTimeout)
+	defer cancel()
+	for some := true; some && ctx.Err() == nil; {
+		store.Pause(ctx, arrivalPause) // also for the handler of the last one to begin
+		some = false
+		a.connections.Range(func(any, any) bool { some = true; return false })
+	}
+}
+
+// leave has clients end their connections while the replica drains.
+func (s *service) leave(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(&leaving{w, &s.health.draining}, r)
+	})
+}
+
+// leaving is the last answer of its connection while the replica drains; net/http makes GOAWAY of
+// it.
+type leaving struct {
+	http.ResponseWriter
+	draining *atomic.Bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (l *leaving) WriteHeader(status int) {
+	l.close()
+	l.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (l *leaving) Write(b []byte) (int, error) {
+	l.close()
+	return l.ResponseWriter.Write(b)
+}
+
+func (l *leaving) close() {
+	if l.draining.Load() {
+		l.Header().Set("Connection", "close")
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (l *leaving) Unwrap() http.ResponseWriter { return l.ResponseWriter }

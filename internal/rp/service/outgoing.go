@@ -92,21 +92,15 @@ func (o outgoing) authorizer(
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask Resource Manager for role assignments: %w", err)
 	}
-	asked, err := front.NewManagerRoles(factory, index, stored, time.Now)
-	if err != nil {
-		return nil, err
-	}
+	asked := front.NewManagerRoles(factory, index, stored, time.Now)
 	return either{s.RoleAssignments, asked}, nil
 }
 
-// either allows what one of them allows; the second is asked only where the first does not allow
-// it.
+// either allows what one of them allows; the second is asked only if the first does not.
 type either [2]front.Authorizer
 
 // Allowed implements front.Authorizer.
-func (e either) Allowed(
-	ctx context.Context, c front.Caller, action, scope string,
-) (bool, error) {
+func (e either) Allowed(ctx context.Context, c front.Caller, action, scope string) (bool, error) {
 	if ok, err := e[0].Allowed(ctx, c, action, scope); ok && err == nil {
 		return true, nil
 	}

@@ -2,9 +2,18 @@ package service
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -12,11 +21,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
+
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest/kubetest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // load sends the requests of agents, machines and owners to a fleet until it is stopped. Everything
@@ -220,4 +235,226 @@ func TestKeyRotation(t *testing.T) {
 		f.restartAll()
 	}
 	l.end()
+}
+
+const replicas = 3
+
+// fleet is replicas on one store as the program serves them, with TLS and tokens, behind a load
+// balancer that follows /readyz.
+type fleet struct {
+	t        *testing.T
+	memory   *storetest.Memory
+	settings Settings
+	cluster  *fakeCluster
+	signer   *rsa.PrivateKey
+	trust    *tls.Config
+	address  [replicas]string
+	stop     [replicas]func()
+	ready    [replicas]atomic.Bool
+	turn     atomic.Int64
+	over     atomic.Bool
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{t: t, memory: storetest.NewMemory(), cluster: &fakeCluster{kubetest.New("factory")}}
+	dir := t.TempDir()
+	f.signer = must(rsa.GenerateKey(rand.Reader, 2048))
+	issuer := httptest.NewTLSServer(http.HandlerFunc(f.showKeys))
+	t.Cleanup(issuer.Close)
+	listen := pair(t, dir, "provider")
+	f.trust = &tls.Config{RootCAs: must(readPool(listen.CertFile))}
+	f.settings = Settings{
+		Listen: &listen, PublicURL: publicURL, Installation: "here", TenantID: tenant,
+		KeysFile: keysFile(t, dir), Polls: defaultPolls,
+		Limits: fair.Limits{Connections: fair.DefaultLimits().Connections},
+		Authentication: Authentication{
+			Issuers:   []front.Issuer{{URL: "https://sts/", TenantID: tenant, KeysURL: issuer.URL}},
+			Audiences: []string{"a"},
+		},
+		CAFile: write(t, dir, "ca.pem", encode("CERTIFICATE", issuer.Certificate().Raw)),
+		RoleAssignments: front.Assignments{
+			{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}},
+		},
+	}
+	for i := range replicas {
+		f.address[i] = free(t)
+		f.start(i)
+	}
+	t.Cleanup(func() {
+		f.over.Store(true)
+		for i := range replicas {
+			f.stop[i]()
+		}
+	})
+	f.balance()
+	f.populate()
+	return f
+}
+
+func (f *fleet) showKeys(w http.ResponseWriter, _ *http.Request) {
+	b64 := base64.RawURLEncoding.EncodeToString
+	fmt.Fprintf(w, `{"keys":[{"kty":"RSA","use":"sig","kid":"one","n":%q,"e":%q}]}`,
+		b64(f.signer.N.Bytes()), b64(big.NewInt(int64(f.signer.E)).Bytes()))
+}
+
+// token is that of an application, or of the operator.
+func (f *fleet) token(who string) string {
+	token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
+		"iss": "https://sts/", "aud": "a", "tid": tenant, "oid": who, "appid": who, "idtyp": "app",
+		"iat": time.Now().Unix(), "nbf": time.Now().Unix(),
+		"exp": time.Now().Add(time.Hour).Unix(),
+	})
+	token.Header["kid"] = "one"
+	return must(token.SignedString(f.signer))
+}
+
+// noticed is the time between the load balancer's checks of the replicas.
+const noticed = 20 * time.Millisecond
+
+// drain waits until the load balancer has noticed that a replica drains, and sends no request
+// there.
+func (f *fleet) drain(i int) {
+	for f.ready[i].Load() && !f.over.Load() {
+		time.Sleep(noticed)
+	}
+	time.Sleep(5 * noticed) // who was sent there before has come
+}
+
+// start starts a replica as the program does, and returns when it is ready.
+func (f *fleet) start(i int) {
+	f.t.Helper()
+	settings := f.settings
+	listen := *settings.Listen
+	listen.Address, settings.Listen = f.address[i], &listen
+	s := newService(settings, All, f.memory.Another())
+	s.drain = func() { f.drain(i) }
+	ctx, cancel := context.WithCancel(context.Background())
+	s.begin(ctx)
+	s.clusters.Source, s.clusters.Dial = f.cluster, f.cluster.dial
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve(ctx) }()
+	f.stop[i] = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			f.t.Errorf("the end of a replica: %v", err)
+		}
+	}
+	for !f.isReady(i) {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (f *fleet) restart(i int) {
+	f.stop[i]()
+	f.start(i)
+}
+
+func (f *fleet) restartAll() {
+	for i := range replicas {
+		f.restart(i)
+	}
+}
+
+// isReady asks a replica on a connection of its own.
+func (f *fleet) isReady(i int) bool {
+	transport := &http.Transport{TLSClientConfig: f.trust.Clone(), DisableKeepAlives: true}
+	client := http.Client{Transport: transport, Timeout: 5 * time.Second}
+	response, err := client.Get("https://" + f.address[i] + "/readyz")
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// balance has the load balancer follow /readyz until the test ends.
+func (f *fleet) balance() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	look := func() {
+		for i := range replicas {
+			f.ready[i].Store(f.isReady(i))
+		}
+	}
+	look()
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			store.Pause(ctx, noticed)
+			look()
+		}
+	}()
+	f.t.Cleanup(func() { cancel(); <-done })
+}
+
+// dial gives a new connection to a replica that is ready, in turn.
+func (f *fleet) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	for range replicas {
+		i := int(f.turn.Add(1) % replicas)
+		if f.ready[i].Load() {
+			return (&net.Dialer{}).DialContext(ctx, network, f.address[i])
+		}
+	}
+	return nil, fmt.Errorf("no replica is ready")
+}
+
+// caller is a client with connections of its own.
+type caller struct {
+	*http.Client
+	token string
+}
+
+func (f *fleet) caller(who string, http2 bool) caller {
+	transport := &http.Transport{
+		DialContext: f.dial, TLSClientConfig: f.trust.Clone(), ForceAttemptHTTP2: http2,
+	}
+	f.t.Cleanup(transport.CloseIdleConnections)
+	return caller{&http.Client{Transport: transport, Timeout: time.Minute}, f.token(who)}
+}
+
+// ask sends a request and returns its answer with the body read; a header is "Name: value".
+func (c caller) ask(method, url, body string, headers ...string) (*http.Response, string, error) {
+	r, err := http.NewRequest(method, "https://127.0.0.1:1"+url, strings.NewReader(body))
+	if err != nil {
+		return nil, "", err
+	}
+	if body == "" {
+		r.Body, r.GetBody = nil, nil
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+c.token)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	response, err := c.Do(r)
+	if err != nil {
+		return nil, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response, string(text), err
+}
+
+// must is ask with an answer that is wanted.
+func (f *fleet) must(c caller, status int, method, url, body string) string {
+	f.t.Helper()
+	response, text, err := c.ask(method, url, body)
+	if err != nil || response.StatusCode != status {
+		f.t.Fatalf("%s %s: %v %v %s", method, url, response, err, text)
+	}
+	return text
+}
+
+// populate registers the cluster.
+func (f *fleet) populate() {
+	f.t.Helper()
+	ops := f.caller("operator", false)
+	f.must(ops, 200, "POST", "/subscriptions/"+subscription+
+		"/providers/Microsoft.ContainerService/register?api-version=2021-04-01", "")
+	f.must(ops, 201, "PUT", clusterID+versionQuery, `{"location":"westeurope","properties":{}}`)
+	for !strings.Contains(f.must(ops, 200, "GET", clusterID+versionQuery, ""), `"Succeeded"`) {
+		time.Sleep(20 * time.Millisecond)
+	}
 }

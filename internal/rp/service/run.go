@@ -1,5 +1,4 @@
-// Package service is the provider as a program: its settings, its listeners, and starting and
-// stopping in the right order.
+// Package service is the provider as a program: settings, listeners, and its start and end.
 package service
 
 import (
@@ -52,8 +51,7 @@ type service struct {
 	fatal chan error
 }
 
-// Run serves until ctx ends, and then drains: it tells that it is not ready, finishes what it is
-// at, and stores what it has in memory.
+// Run serves until ctx ends, and then drains, finishes what it is at, and stores what it has.
 func Run(ctx context.Context, settings Settings, program Program, out io.Writer) error {
 	if err := program.Role.Check(settings); err != nil {
 		return err
@@ -100,9 +98,8 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 	return s.serve(ctx)
 }
 
-// heapRoom has the garbage be collected after so many bytes more: what few nodes take would be gone
-// through many times a second otherwise, when changes come fast. It is never written, so that it
-// takes no memory itself.
+// heapRoom keeps the garbage of few nodes from being collected many times a second. It is never
+// written, so that it takes no memory.
 const heapRoom = 32 << 20
 
 // OpenStore opens the store that the settings name.
@@ -224,8 +221,8 @@ func (s *service) countCredentials() {
 // signingLeast is the time that the certificate of the signing key has left when it is warned of.
 const signingLeast = 30 * 24 * time.Hour
 
-// tellExpiry registers when the certificate of the key ends that signs, and warns shortly before. No
-// node stops at its end.
+// tellExpiry registers when the signing key's certificate ends, which stops no node, and warns
+// before.
 func (s *service) tellExpiry(keys seal.Ring) {
 	if len(keys.Keys) == 0 {
 		return

@@ -62,9 +62,7 @@ func TestRun(t *testing.T) {
 	settings := settingsIn(t, dir)
 	ctx, stop := context.WithCancel(t.Context())
 	told := make(chan string, 100)
-	program := Program{
-		Version: "test", Role: All, Notify: func(state string) { told <- state },
-	}
+	program := Program{Version: "test", Role: All, Notify: func(state string) { told <- state }}
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, settings, program, io.Discard) }()
 	pool := must(readPool(settings.Listen.CertFile))
@@ -98,10 +96,9 @@ func TestRun(t *testing.T) {
 		public + "/debug/pprof/":   {400, "MissingApiVersionParameter"},
 		public + "/configs/x.json": {403, "AuthenticationFailed"},
 		public + "/subscriptions?api-version=2026-05-01-preview": {401, "AuthenticationFailed"},
-		"http://" + settings.MetricsAddress + "/metrics": {
-			200, "flexnode_rp_index_age_seconds"},
-		"http://" + settings.MetricsAddress + "/debug/pprof/": {404, "not found"},
-		"http://" + settings.DebugAddress + "/debug/pprof/":   {200, "goroutine"},
+		"http://" + settings.MetricsAddress + "/metrics":         {200, "flexnode_rp_index_age_seconds"},
+		"http://" + settings.MetricsAddress + "/debug/pprof/":    {404, "not found"},
+		"http://" + settings.DebugAddress + "/debug/pprof/":      {200, "goroutine"},
 	} {
 		if status, text := get(url); status != want.status || !strings.Contains(text, want.text) {
 			t.Errorf("%s: %d %.300s; want %d %s", url, status, text, want.status, want.text)

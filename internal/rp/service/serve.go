@@ -38,8 +38,7 @@ func (s *service) tell(state string) {
 	}
 }
 
-// serve runs listeners and background work until ctx ends or one of them fails. Requests end before
-// what they need.
+// serve runs listeners and background work until ctx or one of them ends, requests first.
 func (s *service) serve(ctx context.Context) error {
 	servers, err := s.open(ctx)
 	if err != nil {
@@ -91,8 +90,8 @@ func (s *service) work(ctx context.Context) (stop func(context.Context) error) {
 // stopTimeout limits the time in which the work in clusters ends: it leaves time for the rest.
 const stopTimeout = 4 * store.OwnerMargin
 
-// background calls do in a goroutine. stop cancels it and waits for its end, at most until its own
-// context ends.
+// background calls do in a goroutine. stop cancels it, and waits at most until its own context
+// ends.
 func background(ctx context.Context, what string, do func(context.Context)) (
 	stop func(context.Context) error,
 ) {
@@ -215,8 +214,7 @@ func (s *service) ended(err error) {
 	}
 }
 
-// public returns the handler of the address for callers and machines: the API, configurations, and
-// what tells about both.
+// public returns the handler for callers and machines: the API, configurations, health, document.
 func (s *service) public(api http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	s.health.routes(mux)

@@ -205,9 +205,7 @@ func (w *world) do(method, url, body string, headers ...string) *http.Response {
 	return w.send(w.front, method, url, body, headers...)
 }
 
-func (w *world) send(
-	to http.Handler, method, url, body string, headers ...string,
-) *http.Response {
+func (w *world) send(to http.Handler, method, url, body string, headers ...string) *http.Response {
 	recorder := httptest.NewRecorder()
 	to.ServeHTTP(recorder, rptest.Request(method, url, body, headers...))
 	return recorder.Result()

@@ -3,7 +3,6 @@ package front
 import (
 	"cmp"
 	"maps"
-	"net/http"
 	"reflect"
 	"strconv"
 	"strings"
@@ -17,8 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Kubeconfigs tells which kubeconfigs clusters may name: the operator has bound each to one
-// cluster.
+// Kubeconfigs tells which kubeconfig the operator has bound to which cluster.
 type Kubeconfigs interface {
 	// Check is an error unless the cluster with an id may name a kubeconfig.
 	Check(clusterID, kubeconfig string) error
@@ -29,29 +27,21 @@ type Kubeconfigs interface {
 
 // putCluster registers a target cluster. Its reconciler tries to reach it; until it has, the
 // registration is Creating. An equal PUT changes nothing.
-func (a *API) putCluster(w http.ResponseWriter, r *request) error {
-	var body api.ManagedCluster
-	if err := flexnode.Decode(r.body, &body); err != nil {
-		return err
-	}
+func (a *API) putCluster(r *request, body api.ManagedCluster) (any, error) {
 	if problems := flexnode.CheckTags(body.Tags); len(problems) > 0 {
-		return problems
+		return nil, problems
 	}
 	if err := a.Kubeconfigs.Check(r.resourceID(), body.Properties.Kubeconfig); err != nil {
 		a.Log.Warn("a cluster names a kubeconfig that is not bound to it", "cluster",
-			r.clusterKey(),
-			"request", r.id, "error", err)
-		return arm.Errorf(403, "KubeconfigNotBound",
+			r.clusterKey(), "request", r.id, "error", err)
+		return nil, arm.Errorf(403, "KubeconfigNotBound",
 			"The kubeconfig '%s' is not bound to this cluster. Ask the operator of the provider "+
 				"to bind it in the provider's settings.", shorten(body.Properties.Kubeconfig))
 	}
 	var created bool
 	uid := uuid.NewString()
-	ahead := []string{
-		a.Store.Clusters.Key(r.clusterKey()), a.Store.Subscriptions.Key(r.subscriptionKey()),
-	}
 	q := quota{api: a, r: r, key: r.clusterKey()}
-	write := func(v *store.View) error {
+	err := q.change("cluster written", nil, func(v *store.View) error {
 		old := a.Store.Clusters.Row(v, r.clusterKey())
 		if created = !old.Exists(); created {
 			if err := q.need(fair.Clusters); err != nil {
@@ -59,13 +49,11 @@ func (a *API) putCluster(w http.ResponseWriter, r *request) error {
 			}
 		}
 		return a.writeCluster(v, r, body, old, uid)
-	}
-	revision, err := a.Store.Update(r.Context(), "cluster written", ahead, write)
-	q.done(revision, err)
+	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return a.answerCluster(w, r, created)
+	return a.answerCluster(r, created)
 }
 
 // writeCluster writes what the owner of a cluster wants of its registration.
@@ -76,12 +64,12 @@ func (a *API) writeCluster(
 	if err := r.allowedIn(subscription.Value.State); err != nil {
 		return err
 	}
+	if old.Value.Deleting() {
+		return leaving(r)
+	}
 	etag, before := "", (*flexnode.Cluster)(nil)
 	if old.Exists() {
 		etag, before = flexnode.ShownCluster(old.Value).ETag, &old.Value
-		if old.Value.Deleting() {
-			return leaving(r)
-		}
 	}
 	if err := r.preconditions(etag); err != nil {
 		return err
@@ -128,9 +116,8 @@ func (a *API) ownEndpoint(v *store.View, r *request, c flexnode.Cluster) error {
 			"have the operator of the provider correct the kubeconfig.")
 }
 
-// wanted returns a registration with its owner's present settings. Nodes receive its id and
-// location, so that these remain as they were written first: another way to write them is no
-// change.
+// wanted returns a registration with its owner's present settings. Another way to write its id and
+// location is no change: nodes receive them.
 func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
 	said := c.Properties
 	c.ID = cmp.Or(c.ID, id)
@@ -144,8 +131,7 @@ func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Clu
 	return c
 }
 
-// region is the name of an Azure region in the form that Azure uses, without regard to case and
-// blanks.
+// region is the name of an Azure region as Azure writes it, without capitals and blanks.
 func region(location string) string {
 	return strings.ToLower(strings.ReplaceAll(location, " ", ""))
 }
@@ -156,29 +142,65 @@ func sameCluster(a, b flexnode.Cluster) bool {
 }
 
 // answerCluster waits until the cluster has been reached, and answers with what it is then.
-func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) error {
+func (a *API) answerCluster(r *request, created bool) (any, error) {
 	err := a.awaitCluster(r, func(c flexnode.Cluster) bool { return !isCreating(c) })
 	if err != nil {
-		return err
+		return nil, err
 	}
-	row, err := a.Store.Clusters.Get(r.Context(), r.clusterKey())
+	c, err := a.storedCluster(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !row.Exists() {
-		return noCluster(r)
-	}
-	if isCreating(row.Value) {
-		target := flexnode.Operation{Target: row.Value.ID, UID: row.Value.UID}
-		if err := a.accept(w, r, putClusterKind, target, false); err != nil {
-			return err
+	if isCreating(c) {
+		target := flexnode.Operation{Target: c.ID, UID: c.UID}
+		if err := a.accept(r, putClusterKind, target, false); err != nil {
+			return nil, err
 		}
 	}
-	shown := flexnode.ShownCluster(row.Value)
-	writeResource(w, created, shown.ETag, shown)
-	return nil
+	shown := flexnode.ShownCluster(c)
+	return resource{created, shown.ETag, shown}, nil
+}
+
+// storedCluster reads the cluster of a request, which must be there.
+func (a *API) storedCluster(r *request) (flexnode.Cluster, error) {
+	row, err := a.Store.Clusters.Get(r.Context(), r.clusterKey())
+	if err == nil && !row.Exists() {
+		err = noCluster(r)
+	}
+	return row.Value, err
 }
 
 func isCreating(c flexnode.Cluster) bool {
 	return flexnode.ShownCluster(c).Properties.ProvisioningState == api.Creating
+}
+
+// getCluster answers GET of a target cluster.
+func (a *API) getCluster(r *request) (any, error) {
+	c, err := a.storedCluster(r)
+	shown := flexnode.ShownCluster(c)
+	return resource{false, shown.ETag, shown}, err
+}
+
+// listClusters answers the clusters of a subscription or resource group.
+func (a *API) listClusters(r *request) (any, error) {
+	prefix := r.subscriptionKey() + "/"
+	if group := r.names.of("group"); group != "" {
+		prefix += arm.Fold(group) + "/"
+	}
+	after, size, err := a.page(r, prefix)
+	if err != nil {
+		return nil, err
+	}
+	rows, more, err := a.Index.Clusters(prefix, after, size)
+	if err != nil {
+		return nil, err
+	}
+	page := api.List[api.ManagedCluster]{Value: []api.ManagedCluster{}}
+	for _, row := range rows {
+		page.Value = append(page.Value, flexnode.ShownCluster(row.Value))
+	}
+	if more {
+		page.NextLink, err = a.nextLink(r, prefix, rows[len(rows)-1].Key)
+	}
+	return page, err
 }
