@@ -71,9 +71,6 @@ func Dial(a Access) (*Connection, error) {
 	if base.TLSClientConfig.CAFile != "" || base.BearerTokenFile != "" || base.ExecProvider != nil {
 		return nil, errors.New("internal error: an access that names files or a program")
 	}
-	if a.program != nil {
-		base.Wrap(a.program.wrap)
-	}
 	wire, err := newWire(a)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)

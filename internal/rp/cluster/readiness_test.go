@@ -152,37 +152,6 @@ func TestAnUnreachableClusterIsUnknown(t *testing.T) {
 	})
 }
 
-// Many Nodes that change together are written together.
-func TestReadyIsWrittenInBatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		w.register(factoryID, c)
-		const nodes = 150
-		for i := range nodes {
-			name := fmt.Sprintf("edge-%d", i)
-			w.put(factoryID, name, api.Desired{KubernetesAuth: api.KubernetesAuth{}})
-			must(c.CoreV1().Nodes().Create(context.Background(),
-				kubeNode(name, corev1.ConditionTrue), metav1.CreateOptions{}))
-		}
-		noted := 0
-		w.store.Did = func(what string) {
-			if what == "Nodes noted" {
-				noted++
-			}
-		}
-		w.own(factory)
-		pass(10 * time.Second)
-		for i := range nodes {
-			if got := w.ready(fmt.Sprintf("%s/edge-%d", factory, i)); got.Status != "True" {
-				t.Fatalf("edge-%d: %+v", i, got)
-			}
-		}
-		if most := (nodes + readinessBatch - 1) / readinessBatch; noted > most {
-			t.Errorf("%d transactions for %d nodes", noted, nodes)
-		}
-	})
-}
-
 // A node that is deleted gets no status again, and its successor none of its.
 func TestADeletedNodeGetsNoStatus(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {

@@ -26,9 +26,9 @@ func (s *Store) Health(ctx context.Context) (Health, error) {
 	return h, nil
 }
 
-// refusal returns ErrCrowded if the store has no room for what so many changes write in a view.
-func (v *View) refusal(changes int) error {
-	if v.store.crowded.Load() && v.growth() > changes*spared {
+// refusal returns ErrCrowded if the store has no room for what a view writes.
+func (v *View) refusal() error {
+	if v.store.crowded.Load() && v.growth() > spared {
 		return ErrCrowded
 	}
 	return nil

@@ -65,25 +65,6 @@ func checkFence(t *testing.T, b Backend) {
 	}
 }
 
-// A transaction has room for the condition on the form of the rows.
-func TestUpdateEachWithTheFence(t *testing.T) {
-	s := New(storetest.NewMemory())
-	if err := s.BeginSchema(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var made int
-	s.Did = func(string) { made++ }
-	done, err := s.UpdateEach(t.Context(), each(2*MaxWrites), Each{
-		One: func(v *View, key string) error {
-			_, err := s.PodCIDRs.In(v, key)
-			return errors.Join(err, s.PodCIDRs.Set(v, key, "x"))
-		},
-	})
-	if done != 2*MaxWrites || err != nil || made != 3 {
-		t.Errorf("%d in %d changes, %v", done, made, err)
-	}
-}
-
 // An empty store gets the version of this program; one of another version is refused and left alone.
 func TestBeginSchema(t *testing.T) {
 	version := New(nil).Meta.Key(schemaRow)

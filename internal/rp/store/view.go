@@ -15,7 +15,6 @@ type View struct {
 	ctx    context.Context
 	store  *Store
 	read   map[string]KV
-	ahead  map[string]KV   // read already, but nothing depends on it yet (UpdateEach)
 	known  map[string]bool // stored rows of which the type knows all (decodeInto)
 	writes map[string]Write
 	order  []string // of writes
@@ -65,7 +64,7 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 	if err := v.outcome(decide(v)); err != nil {
 		return 0, err
 	}
-	return v.commit(1)
+	return v.commit()
 }
 
 // Fail has the change fail, whatever is decided: for what cannot be read, so that those who decide
@@ -84,12 +83,12 @@ func (v *View) outcome(err error) error {
 	return err
 }
 
-// commit writes what so many changes write in a view, if what was read is as it was.
-func (v *View) commit(changes int) (int64, error) {
+// commit writes what a change writes, if what was read is as it was.
+func (v *View) commit() (int64, error) {
 	if len(v.writes) == 0 {
 		return 0, nil
 	}
-	if err := v.refusal(changes); err != nil {
+	if err := v.refusal(); err != nil {
 		return 0, fmt.Errorf("cannot write to the store: %w", err)
 	}
 	conditions := slices.Clone(v.fences)
@@ -145,14 +144,9 @@ func (v *View) Ahead(keys ...string) error {
 	}
 	var missing []string
 	for _, key := range keys {
-		if _, known := v.read[key]; known {
-			continue
+		if _, known := v.read[key]; !known {
+			missing = append(missing, key)
 		}
-		if kv, known := v.ahead[key]; known {
-			v.read[key] = kv
-			continue
-		}
-		missing = append(missing, key)
 	}
 	if len(missing) == 0 {
 		return nil
