@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,37 +10,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// replaced is a Backend in place of which another can be put.
-type replaced struct {
-	Backend
-	now atomic.Pointer[storetest.Memory]
-}
-
-func (r *replaced) Read(ctx context.Context, keys ...string) (map[string]KV, int64, error) {
-	return r.now.Load().Read(ctx, keys...)
-}
-
-func (r *replaced) Scan(
-	ctx context.Context, prefix, after string, limit int, at int64,
-) (Page, error) {
-	return r.now.Load().Scan(ctx, prefix, after, limit, at)
-}
-
-func (r *replaced) Follow(
-	ctx context.Context, prefix string, after int64, see func(Batch),
-) error {
-	return r.now.Load().Follow(ctx, prefix, after, see)
-}
-
 // lasting is a Backend whose Follow goes on by itself after a break, from where it was, as the
 // watch of etcd's client does.
-type lasting struct{ replaced }
+type lasting struct{ *storetest.Memory }
 
-func (l *lasting) Follow(
+func (l lasting) Follow(
 	ctx context.Context, prefix string, after int64, see func(Batch),
 ) error {
 	for {
-		err := l.replaced.Follow(ctx, prefix, after, func(b Batch) {
+		err := l.Memory.Follow(ctx, prefix, after, func(b Batch) {
 			after = max(after, b.Revision)
 			see(b)
 		})
@@ -61,12 +38,9 @@ func TestIndexOfAStoreThatGoesBack(t *testing.T) {
 		for i := range int64(5) {
 			putNode(t, New(m), "s/g/c/b", node("b", i+1))
 		}
-		b := &replaced{Backend: m}
-		b.now.Store(m)
-		x, _ := following(t, New(b))
+		x, _ := following(t, New(m))
 		putNode(t, New(old), "s/g/c/a", node("a", 7))
-		b.now.Store(old)
-		m.Break()
+		m.Become(old)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if _, there := x.Poll("s/g/c/b"); there {
@@ -90,16 +64,13 @@ func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 		for range 5 {
 			set(t, New(m), "b", "1")
 		}
-		b := &replaced{Backend: m}
-		b.now.Store(m)
-		l, cancel := synced(t, b, "")
+		l, cancel := synced(t, m, "")
 		defer cancel()
 		l.want(t, "[a=2 b=1 same=1 ready]")
 		if again := set(t, New(old), "a", "3"); again != at {
 			t.Fatalf("a is another one at revision %d, not %d", again, at)
 		}
-		b.now.Store(old)
-		m.Break()
+		m.Become(old)
 		time.Sleep(time.Minute)
 		l.want(t, "[a=3 same=1 -b]")
 		set(t, New(old), "a", "4")
@@ -115,14 +86,11 @@ func TestWaitOnAStoreThatGoesBack(t *testing.T) {
 		set(t, New(m), "a", "1")
 		old := m.Copy()
 		set(t, New(m), "a", "2")
-		b := &lasting{}
-		b.Backend = m
-		b.now.Store(m)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		got := make(chan Row[string], 1)
 		go func() {
-			s := New(b)
+			s := New(lasting{m})
 			following(t, s)
 			row, err := s.PodCIDRs.Wait(ctx, "a", func(r Row[string]) bool {
 				return r.Value == "1"
@@ -133,8 +101,7 @@ func TestWaitOnAStoreThatGoesBack(t *testing.T) {
 			got <- row
 		}()
 		synctest.Wait()
-		b.now.Store(old)
-		m.Break()
+		m.Become(old)
 		if row := <-got; row.Value != "1" {
 			t.Errorf("it waits for a row that is there: %+v", row)
 		}

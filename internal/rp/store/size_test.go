@@ -11,6 +11,68 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
+func benchKey(i int) string {
+	const group = "12345678-90ab-cdef-1234-567890abcdef/plants"
+	return fmt.Sprintf("%s/north-%02d/edge-node-%06d", group, i%20, i)
+}
+
+// benchNode is a node as an owner would write it: no two are alike.
+func benchNode(i int) flexnode.Node {
+	at := time.Date(2026, 11, 21, 10, 0, i%3600, 0, time.UTC)
+	client := fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", i%20)
+	return flexnode.Node{
+		ID: fmt.Sprintf("/subscriptions/12345678-90ab-cdef-1234-567890abcdef/resourceGroups/plants"+
+			"/providers/Microsoft.ContainerService/managedClusters/north-%02d/flexNodeConfig/"+
+			"edge-node-%06d", i%20, i),
+		UID:      fmt.Sprintf("%08x-4b5a-4968-8778-%012x", uint32(i*2654435761), i*7919),
+		Revision: 1777636800 + int64(i), Assigned: 1777636800 + int64(i),
+		Desired: api.Desired{
+			ContinuousMonitoring: true,
+			AzureAuth: api.AzureAuth{
+				Method:           api.ServicePrincipal,
+				ServicePrincipal: &api.ServicePrincipalAuth{ClientID: client},
+			},
+			NodeConfig: api.NodeConfig{
+				MaxPods: 30, Labels: map[string]string{"line": fmt.Sprint(i % 50)},
+			},
+		},
+		Facts:    fmt.Sprintf("%032x", i%20+1),
+		Identity: "app:11111111-1111-1111-1111-111111111111/" + client,
+		Chosen: flexnode.Chosen{Versions: api.Versions{
+			Kubernetes: "1.34.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
+		}},
+		SystemData: api.SystemData{
+			CreatedBy: client, CreatedByType: "Application", CreatedAt: at,
+			LastModifiedBy: client, LastModifiedByType: "Application", LastModifiedAt: at,
+		},
+	}
+}
+
+// benchStatus is a full report, and what the provider has seen itself.
+func benchStatus(i int) flexnode.Status {
+	at := time.Date(2026, 11, 21, 10, i%60, i%59, 0, time.UTC)
+	version := fmt.Sprint(1777636800 + i)
+	r := api.Report{
+		AppliedConfigVersion: version, LastConfigApplied: &at, AgentVersion: "v1.4.0",
+		Components: &api.Components{
+			Kubelet: "1.34.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
+			Agent: "v1.4.0", Kernel: fmt.Sprintf("6.8.0-%d-generic", 50+i%10),
+			OS: "Ubuntu 24.04.2 LTS",
+		},
+		Config: &api.Applied{Observed: version, Applied: version},
+		Drift: &api.Drift{Policy: "report", Count: 1, LastSeen: &at, Items: []api.DriftItem{
+			{Name: "/etc/containerd/config.toml", Message: "its content is not as configured"}}},
+	}
+	for n, c := range []string{"ConfigurationApplied", "CredentialValid", "NodeReady",
+		"ServicesRunning", "NetworkReady", "NoDrift"} {
+		r.Conditions = append(r.Conditions, api.Condition{Type: c, Status: "True", Reason: c,
+			LastTransitionTime: at.Add(time.Duration(n*i%900) * time.Second)})
+	}
+	return flexnode.Status{Report: r, Ready: &api.Condition{
+		Type: "Ready", Status: "True", LastTransitionTime: at, Reason: "KubeletReady",
+	}}
+}
+
 // fullStatus returns the status that a cluster and an agent report of a node on which something
 // differs.
 func fullStatus(i int) flexnode.Status {
@@ -52,6 +114,9 @@ func TestFullStatusIsSmall(t *testing.T) {
 			t.Fatal(err)
 		}
 		packed, n := p.pack(said), benchNode(i)
+		if got, err := p.unpack(string(packed)); err != nil || string(got) != string(said) {
+			t.Fatalf("%s is unpacked: %v", got, err)
+		}
 		e := entry{
 			key: benchKey(i), uid: n.UID, identity: n.Identity, node: string(p.pack(row)),
 			status: string(packed),

@@ -123,6 +123,8 @@ func TestUpdateReadsAheadOnce(t *testing.T) {
 	set(t, s, "a", "1")
 	set(t, s, "b", "2")
 	before := m.Reads()
+	did := ""
+	s.Did = func(what string) { did += what }
 	ahead := []string{names(s).Key("a"), names(s).Key("b"), names(s).Key("none")}
 	_, err := s.Update(t.Context(), "ahead", ahead, func(v *View) error {
 		for _, key := range []string{"a", "b", "none", "a"} {
@@ -132,18 +134,8 @@ func TestUpdateReadsAheadOnce(t *testing.T) {
 		}
 		return names(s).Put(v, "a", "3")
 	})
-	if reads := m.Reads() - before; err != nil || reads != 1 {
-		t.Errorf("%d reads, %v", reads, err)
-	}
-}
-
-func TestUpdateTellsWhatItDid(t *testing.T) {
-	s := New(storetest.NewMemory())
-	var did []string
-	s.Did = func(what string) { did = append(did, what) }
-	set(t, s, "a", "1")
-	if fmt.Sprint(did) != "[test]" {
-		t.Errorf("did %v", did)
+	if reads := m.Reads() - before; err != nil || reads != 1 || did != "ahead" {
+		t.Errorf("%d reads for %q, %v", reads, did, err)
 	}
 }
 
@@ -266,26 +258,6 @@ func TestSetAndDeleteDependOnNothing(t *testing.T) {
 	if calls != 1 || a.Value != "mine" || gone.Exists() {
 		t.Errorf("%d calls, %+v, %+v", calls, a, gone)
 	}
-}
-
-// What was read before it is deleted must not have changed.
-func TestDeleteOfARowThatWasRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
-		set(t, s, "a", "old")
-		update(t, s, func(v *View) error {
-			row := names(s).Row(v, "a")
-			if row.Value == "old" {
-				set(t, New(m.Another()), "a", "new")
-				names(s).Delete(v, "a")
-			}
-			return nil
-		})
-		if row, _ := names(s).Get(t.Context(), "a"); row.Value != "new" {
-			t.Errorf("stored is %+v", row)
-		}
-	})
 }
 
 func TestAViewReadsWhatItWrites(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/btree"
 
@@ -23,25 +22,13 @@ type Memory struct {
 	knob knobs
 }
 
-// Clock is the time of a Memory: its leases and what Follow tells without changes.
-type Clock interface {
-	Now() time.Time
-	// AfterFunc calls f after d, in a goroutine of its own; stop prevents it.
-	AfterFunc(d time.Duration, f func()) (stop func() bool)
-}
-
 // NewMemory makes an empty database and a connection to it, by the clock of package time, which
 // testing/synctest replaces.
-func NewMemory() *Memory { return NewMemoryAt(systemClock{}) }
-
-// NewMemoryAt is NewMemory by another clock.
-func NewMemoryAt(clock Clock) *Memory {
+func NewMemory() *Memory {
 	return &Memory{db: &memoryDB{
-		clock:    clock,
-		records:  newRecords(),
+		records: btree.NewG(32, func(a, b *record) bool { return a.key < b.key }),
+		leases:  map[int64]*memoryLease{}, changed: make(chan struct{}),
 		revision: 1, // as an empty etcd
-		leases:   map[int64]*memoryLease{},
-		changed:  make(chan struct{}),
 	}}
 }
 
@@ -49,18 +36,8 @@ func NewMemoryAt(clock Clock) *Memory {
 // killed and made to fail by itself.
 func (m *Memory) Another() *Memory { return &Memory{db: m.db} }
 
-type systemClock struct{}
-
-func (systemClock) Now() time.Time { return time.Now() }
-
-func (systemClock) AfterFunc(d time.Duration, f func()) func() bool {
-	return time.AfterFunc(d, f).Stop
-}
-
 // memoryDB is the database behind connections.
 type memoryDB struct {
-	clock Clock
-
 	mu        sync.Mutex
 	records   *btree.BTreeG[*record]
 	log       []kv.Event // all changes since compacted, in their order
@@ -87,10 +64,6 @@ type version struct {
 	kv.KV
 	deleted bool
 	lease   int64
-}
-
-func newRecords() *btree.BTreeG[*record] {
-	return btree.NewG(32, func(a, b *record) bool { return a.key < b.key })
 }
 
 // at is the value at a revision.

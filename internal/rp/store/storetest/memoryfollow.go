@@ -28,15 +28,14 @@ func (m *Memory) Follow(
 		}
 		see(batch)
 		after = batch.Revision
-		tick := make(chan struct{})
-		stop := m.db.clock.AfterFunc(progress, func() { close(tick) })
+		tick := time.NewTimer(progress)
 		select {
 		case <-ctx.Done():
 		case <-broken:
 		case <-changed:
-		case <-tick:
+		case <-tick.C:
 		}
-		stop()
+		tick.Stop()
 		if err := m.begin(ctx, Call{Op: "changes", Keys: []string{prefix}}); err != nil {
 			return err
 		}
