@@ -89,8 +89,7 @@ func (b *backedUp) verify(path string, exit int, problem string) service.Verifie
 // put writes a row as it is.
 func (b *backedUp) put(key, value string) {
 	b.t.Helper()
-	_, err := b.backend.Commit(b.t.Context(), nil,
-		[]store.Write{{Key: key, Value: []byte(value)}})
+	_, err := b.backend.Commit(b.t.Context(), nil, []store.Write{{Key: key, Value: []byte(value)}})
 	if err != nil {
 		b.t.Fatal(err)
 	}

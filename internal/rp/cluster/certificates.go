@@ -20,9 +20,7 @@ import (
 const credentialKey = "authentication.kubernetes.io/credential-id"
 
 // credentialIn returns an extra of a certificate request without all but its sender's certificate.
-func credentialIn(
-	extra map[string]certificates.ExtraValue,
-) map[string]certificates.ExtraValue {
+func credentialIn(extra map[string]certificates.ExtraValue) map[string]certificates.ExtraValue {
 	if id, ok := extra[credentialKey]; ok {
 		return map[string]certificates.ExtraValue{credentialKey: id}
 	}

@@ -69,10 +69,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")
 		w.register(factoryID, c)
 		w.register(harbourID, newFakeCluster("harbour"))
-		replicas := []*replica{
-			joinReplica(w, "a"),
-			joinReplica(w, "b"),
-		}
+		replicas := []*replica{joinReplica(w, "a"), joinReplica(w, "b")}
 		both := func(r []*replica) string {
 			var all []string
 			for _, r := range r {

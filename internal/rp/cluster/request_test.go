@@ -396,15 +396,13 @@ func TestFlaws(t *testing.T) {
 	for what, spoil := range map[string]func(spoiled){
 		"no request": func(c spoiled) { c.Spec.Request = []byte("x") },
 		"an admin": func(c spoiled) {
-			c.Spec.Request = request(subject("admin",
-				"system:masters"))
+			c.Spec.Request = request(subject("admin", "system:masters"))
 		},
 		"masters too": func(c spoiled) {
 			c.Spec.Request = request(subject("system:node:n", "system:nodes", "system:masters"))
 		},
 		"no name": func(c spoiled) {
-			c.Spec.Request = request(subject("system:node:",
-				"system:nodes"))
+			c.Spec.Request = request(subject("system:node:", "system:nodes"))
 		},
 		"other names": func(c spoiled) {
 			r := subject("system:node:n", "system:nodes")

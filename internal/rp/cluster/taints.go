@@ -193,9 +193,7 @@ func wasRefused(err error) bool {
 
 // noteTaints writes which taints of a node are ours: what decide makes of those that its owner
 // wants and those that are known.
-func (w *worker) noteTaints(
-	ctx context.Context, key string, decide func(claim) []string,
-) error {
+func (w *worker) noteTaints(ctx context.Context, key string, decide func(claim) []string) error {
 	ahead := []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}
 	_, err := w.Store.Update(ctx, "taints noted", ahead, func(v *store.View) error {
 		v.Fence(w.owner.Fence())

@@ -159,9 +159,7 @@ func TestBlobs(t *testing.T) {
 	}
 	bundle(t, b.text)
 	f.down = true
-	a := Application{
-		TokenID: w.credential(key).TokenID, Node: "edge-1", KeyHash: "k", Name: "csr",
-	}
+	a := Application{TokenID: w.credential(key).TokenID, Node: "edge-1", KeyHash: "k", Name: "csr"}
 	must(0, w.service.Consume(ctx, key, a, store.Condition{}))
 	if len(f.paths()) != 1 {
 		t.Fatal("the test does not test anything: the blob is gone")

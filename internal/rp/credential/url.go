@@ -30,9 +30,7 @@ func (s *Service) URL(ctx context.Context, key string) (*api.ConfigURL, error) {
 
 // Await waits until a credential is no longer Pending, or ctx ends, and returns its row as it was
 // read last.
-func (s *Service) Await(
-	ctx context.Context, key string,
-) (store.Row[store.Credential], error) {
+func (s *Service) Await(ctx context.Context, key string) (store.Row[store.Credential], error) {
 	return s.Store.Credentials.Wait(ctx, key, func(row store.Row[store.Credential]) bool {
 		return row.Value.State != store.Pending
 	})

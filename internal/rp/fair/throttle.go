@@ -101,9 +101,7 @@ type Throttle struct {
 
 // NewThrottle makes a throttle whose buckets are full. exceptions are how many times as much the
 // principals and subscriptions with an id may ask.
-func NewThrottle(
-	rates Rates, exceptions map[string]float64, now func() time.Time,
-) *Throttle {
+func NewThrottle(rates Rates, exceptions map[string]float64, now func() time.Time) *Throttle {
 	t := &Throttle{rates: rates, exceptions: map[string]float64{}, now: now, made: now()}
 	for id, times := range exceptions {
 		t.exceptions[strings.ToLower(id)] = times

@@ -96,9 +96,7 @@ func (e *Etcd) readAt(
 }
 
 // Commit implements Backend.
-func (e *Etcd) Commit(
-	ctx context.Context, conditions []Condition, writes []Write,
-) (int64, error) {
+func (e *Etcd) Commit(ctx context.Context, conditions []Condition, writes []Write) (int64, error) {
 	if len(conditions) > MaxWrites || len(writes) > MaxWrites || kv.Size(writes) > kv.MaxBytes {
 		return 0, ErrTooLarge
 	}
@@ -171,9 +169,7 @@ func operation(w Write) clientv3.Op {
 }
 
 // Scan implements Backend.
-func (e *Etcd) Scan(
-	ctx context.Context, prefix, after string, limit int, at int64,
-) (Page, error) {
+func (e *Etcd) Scan(ctx context.Context, prefix, after string, limit int, at int64) (Page, error) {
 	got, err := e.scan(ctx, prefix, after, limit, clientv3.WithRev(at))
 	if err != nil {
 		return Page{}, err

@@ -19,9 +19,7 @@ type followers struct{ n atomic.Int64 }
 const progress = 5 * time.Second
 
 // Follow implements Backend.
-func (e *Etcd) Follow(
-	ctx context.Context, prefix string, after int64, see func(Batch),
-) error {
+func (e *Etcd) Follow(ctx context.Context, prefix string, after int64, see func(Batch)) error {
 	ctx, cancel := context.WithCancel(e.own(ctx))
 	defer cancel()
 	changes := e.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1),

@@ -17,9 +17,7 @@ type counted struct {
 	follows atomic.Int64
 }
 
-func (c *counted) Follow(
-	ctx context.Context, prefix string, after int64, see func(Batch),
-) error {
+func (c *counted) Follow(ctx context.Context, prefix string, after int64, see func(Batch)) error {
 	c.follows.Add(1)
 	return c.Backend.Follow(ctx, prefix, after, see)
 }

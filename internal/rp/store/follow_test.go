@@ -14,9 +14,7 @@ import (
 // watch of etcd's client does.
 type lasting struct{ *storetest.Memory }
 
-func (l lasting) Follow(
-	ctx context.Context, prefix string, after int64, see func(Batch),
-) error {
+func (l lasting) Follow(ctx context.Context, prefix string, after int64, see func(Batch)) error {
 	for {
 		err := l.Memory.Follow(ctx, prefix, after, func(b Batch) {
 			after = max(after, b.Revision)

@@ -262,9 +262,7 @@ func TestPagesAreOfBytes(t *testing.T) {
 	const rows, size = 1500, 16 << 10
 	writes := make([]Write, 0, MaxWrites)
 	for i := range rows {
-		writes = append(writes, Write{
-			Key: fmt.Sprintf("large/%05d", i), Value: make([]byte, size),
-		})
+		writes = append(writes, Write{Key: fmt.Sprintf("large/%05d", i), Value: make([]byte, size)})
 		if len(writes) == 50 {
 			if _, err := m.Commit(t.Context(), nil, writes); err != nil {
 				t.Fatal(err)

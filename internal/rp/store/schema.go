@@ -90,9 +90,7 @@ func (s *Store) WaitForNewer(ctx context.Context) error {
 }
 
 // Commit is that of the Backend, on the condition that HoldSchema has set.
-func (s *Store) Commit(
-	ctx context.Context, conditions []Condition, writes []Write,
-) (int64, error) {
+func (s *Store) Commit(ctx context.Context, conditions []Condition, writes []Write) (int64, error) {
 	held := s.schema.Load()
 	if held == nil {
 		return s.Backend.Commit(ctx, conditions, writes)

@@ -154,9 +154,7 @@ func (t Table[T]) each(
 
 // pages calls see with the rows below a prefix of keys, a page at a time and all at one revision,
 // which it returns.
-func (s *Store) pages(
-	ctx context.Context, prefix string, see func([]KV) error,
-) (int64, error) {
+func (s *Store) pages(ctx context.Context, prefix string, see func([]KV) error) (int64, error) {
 	after, at, size := "", int64(0), firstPage
 	for {
 		page, err := s.Scan(ctx, prefix, after, size, at)

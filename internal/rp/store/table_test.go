@@ -38,8 +38,7 @@ func synced(t *testing.T, m Backend, prefix string) (*told, context.CancelFunc) 
 	s := New(m)
 	following(t, s)
 	go func() {
-		if err := names(s).Sync(ctx, prefix, l.see,
-			func() { l = append(l, "ready") }); err != nil {
+		if err := names(s).Sync(ctx, prefix, l.see, func() { l = append(l, "ready") }); err != nil {
 			t.Error(err)
 		}
 	}()

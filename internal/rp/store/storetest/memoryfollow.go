@@ -14,9 +14,7 @@ import (
 const progress = 5 * time.Second
 
 // Follow implements Backend.
-func (m *Memory) Follow(
-	ctx context.Context, prefix string, after int64, see func(kv.Batch),
-) error {
+func (m *Memory) Follow(ctx context.Context, prefix string, after int64, see func(kv.Batch)) error {
 	if err := m.begin(ctx, Call{Op: "follow", Keys: []string{prefix}}); err != nil {
 		return err
 	}
