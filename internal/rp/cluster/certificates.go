@@ -99,7 +99,7 @@ func (w *worker) reviewRenewal(
 	name, _ := nodeIn(csr)
 	key := w.key + "/" + name
 	node, err := w.Index.Node(key)
-	if err != nil || !node.Exists() && !w.revocations.has(key) {
+	if _, revoked := w.revocations.Load(key); err != nil || !node.Exists() && !revoked {
 		return err // it is none of ours
 	}
 	status := answersOf(csr)

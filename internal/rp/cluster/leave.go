@@ -62,7 +62,7 @@ func (w *worker) deleteNamed(ctx context.Context, s *session, name string) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	err := s.connection.Watches.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
+	err := s.connection.Client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -75,7 +75,7 @@ func (t tokens) create(ctx context.Context, c store.Credential, key, token strin
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	secrets := s.connection.Secrets.CoreV1().Secrets(metav1.NamespaceSystem)
+	secrets := s.connection.Client.CoreV1().Secrets(metav1.NamespaceSystem)
 	_, err = secrets.Create(ctx, t.w.secret(c, key, token), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		dryRun := metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
@@ -133,7 +133,7 @@ func (t tokens) Remove(ctx context.Context, c store.Credential) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	err = s.connection.Secrets.CoreV1().Secrets(metav1.NamespaceSystem).
+	err = s.connection.Client.CoreV1().Secrets(metav1.NamespaceSystem).
 		Delete(ctx, secretName(c), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) && !refusedByPolicy(err) {
 		return fmt.Errorf("cannot delete a bootstrap token: %w", err)

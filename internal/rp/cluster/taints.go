@@ -218,7 +218,7 @@ func (w *worker) noteTaints(ctx context.Context, key string, decide func(claim) 
 func (w *worker) readNode(ctx context.Context, s *session, name string) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	return s.connection.Watches.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	return s.connection.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 }
 
 // patchTaints has a Node that was read have these taints.
@@ -242,7 +242,7 @@ func (w *worker) patchTaints(
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	_, err = s.connection.Watches.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
+	_, err = s.connection.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	return err
 }

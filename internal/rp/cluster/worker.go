@@ -39,7 +39,8 @@ type worker struct {
 	// reviews limits the reviews of certificate requests, by whether they are approved already.
 	reviews     map[bool]*rate.Limiter
 	outstanding outstanding
-	revocations revocations
+	// revocations are the rows of certificates that something is to be done about, by key.
+	revocations sync.Map
 	readiness   readiness
 	rollout     rollout.Rollout // of taskRollout
 

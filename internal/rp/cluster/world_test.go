@@ -77,7 +77,7 @@ func newFakeCluster(name string) *fakeCluster {
 // connection is a connection to the fake.
 func (c *fakeCluster) connection() *Connection {
 	return &Connection{
-		Approvals: c, Secrets: c, Watches: c, CA: testCA(), Version: c.Ask,
+		Client: c, CA: testCA(), Version: c.Ask,
 		ServerURL: "https://" + c.Name + ".example:6443",
 	}
 }

@@ -76,7 +76,7 @@ func (f *feed) hand(to string, e Event) {
 		if l.events = append(l.events, e); len(l.events) > maxHeld {
 			l.events, l.missed = nil, true
 		}
-		l.wake()
+		signal(l.told)
 	}
 }
 
@@ -87,7 +87,7 @@ func (f *feed) skip(back bool) {
 	for _, all := range f.by {
 		for l := range all {
 			l.events, l.missed, l.back = nil, true, l.back || back
-			l.wake()
+			signal(l.told)
 		}
 	}
 }
@@ -97,12 +97,5 @@ func (f *feed) again(l *listener) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l.events, l.missed = nil, true
-	l.wake()
-}
-
-func (l *listener) wake() {
-	select {
-	case l.told <- struct{}{}:
-	default: // it is to take anyway
-	}
+	signal(l.told)
 }

@@ -34,7 +34,7 @@ func TestAProcessFollowsTheStoreOnce(t *testing.T) {
 			cluster := fmt.Sprintf("s/g/c%02d", i)
 			putCluster(t, s, cluster)
 			background(t, func(ctx context.Context) {
-				_ = s.Credentials.Sync(ctx, cluster+"/", func(Row[Credential]) { heard.Add(1) }, nil)
+				s.Credentials.Sync(ctx, cluster+"/", func(Row[Credential]) { heard.Add(1) }, nil, nil)
 			})
 		}
 		waited := make(chan error, 1)
@@ -69,10 +69,10 @@ func TestASlowListenerReadsAgain(t *testing.T) {
 		following(t, s)
 		slow, seen := make(chan struct{}), map[string]string{}
 		background(t, func(ctx context.Context) {
-			_ = names(s).Sync(ctx, "p/", func(r Row[string]) {
+			names(s).Sync(ctx, "p/", func(r Row[string]) {
 				<-slow
 				seen[r.Key] = r.Value
-			}, nil)
+			}, nil, nil)
 		})
 		set(t, s, "p/a", "0")
 		synctest.Wait()

@@ -38,9 +38,8 @@ func synced(t *testing.T, m Backend, prefix string) (*told, context.CancelFunc) 
 	s := New(m)
 	following(t, s)
 	go func() {
-		if err := names(s).Sync(ctx, prefix, l.see, func() { l = append(l, "ready") }); err != nil {
-			t.Error(err)
-		}
+		names(s).Sync(ctx, prefix, l.see, func() { l = append(l, "ready") },
+			func(err error) { t.Error(err) })
 	}()
 	return &l, cancel
 }
@@ -159,14 +158,24 @@ func TestSyncSurvivesAFailedReading(t *testing.T) {
 	})
 }
 
-func TestSyncTellsThatItsFirstReadingFails(t *testing.T) {
-	m := storetest.NewMemory()
-	wrong := errors.New("wrong")
-	m.Before(func(storetest.Call) error { return wrong })
-	err := names(New(m)).Sync(t.Context(), "", func(Row[string]) {}, func() { t.Error("ready") })
-	if !errors.Is(err, wrong) {
-		t.Error(err)
-	}
+func TestSyncTriesItsFirstReadingAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		wrong, said := errors.New("wrong"), 0
+		m.Before(func(storetest.Call) error { return wrong })
+		ctx, cancel := context.WithCancel(t.Context())
+		names(New(m)).Sync(ctx, "", func(Row[string]) {}, cancel, func(err error) {
+			if said++; said == 3 {
+				m.Before(nil)
+			}
+			if !errors.Is(err, wrong) {
+				t.Error(err)
+			}
+		})
+		if said != 3 {
+			t.Errorf("said %d times", said)
+		}
+	})
 }
 
 // A list of several pages is of one revision.

@@ -78,6 +78,9 @@ func (r *record) at(revision int64) (version, bool) {
 
 // Read implements Backend.
 func (m *Memory) Read(ctx context.Context, keys ...string) (map[string]kv.KV, int64, error) {
+	if len(keys) > kv.MaxWrites {
+		return nil, 0, kv.ErrTooLarge
+	}
 	if err := m.begin(ctx, Call{Op: "read", Keys: keys}); err != nil {
 		return nil, 0, err
 	}
