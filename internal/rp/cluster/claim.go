@@ -43,12 +43,10 @@ func (c claim) rival(text string) bool {
 	})
 }
 
-// absent are the wanted taints that the Node is to get, left those that it cannot.
+// absent are the wanted taints that the Node is to get: those that it can.
 func (c claim) absent() []string {
 	return filtered(c.want, func(t string) bool { return !c.on(t) && !c.rival(t) })
 }
-
-func (c claim) left() []string { return filtered(c.want, c.rival) }
 
 // ours are those known, those to be set, and those that the Node was registered with.
 func (c claim) ours() []string {

@@ -200,25 +200,6 @@ func TestAConnection(t *testing.T) {
 	}
 }
 
-// An API server that takes a request and never answers holds nothing up.
-func TestAnAPIServerThatHangs(t *testing.T) {
-	hangs := make(chan struct{})
-	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		<-hangs
-	}))
-	defer server.Close()
-	defer close(hangs)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	replace(t, path, kubeconfig(server.URL, string(ca), "x"))
-	c := must(Dial(must((Binding{Kubeconfig: path, Local: true}).access())))
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := c.version(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
-	}
-}
-
 // A kubeconfig belongs to the cluster that the operator has bound it to, and every file that it
 // names is part of it.
 func TestBindings(t *testing.T) {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,11 +60,22 @@ func (f *fuse) count() int {
 	return f.done
 }
 
+// killedAnywhere runs a test in which a replica is killed after the n-th thing that it does, for each
+// n; 0 is never. run returns how many things were done, which are so many at least.
+func killedAnywhere(t *testing.T, least int, run func(t *testing.T, n int) int) {
+	t.Helper()
+	points := run(t, 0)
+	if points < least {
+		t.Fatalf("only %d things are done", points)
+	}
+	for n := 1; n <= points; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) { run(t, n) })
+	}
+}
+
 // newKillable is a world whose store can be killed below the replica.
 func newKillable(t testing.TB) (*storetest.Memory, *world, *fakeCluster) {
 	t.Helper()
-	w, c := newWorld(t), newFakeCluster("factory")
-	w.register(factoryID, c)
-	memory := w.store.Backend.(*storetest.Memory)
-	return memory, w, c
+	w, c := registered(t)
+	return w.store.Backend.(*storetest.Memory), w, c
 }

@@ -66,8 +66,7 @@ func (r *replica) works() string {
 // there are never two owners.
 func TestReplicasShareTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		w.register(factoryID, c)
+		w, c := registered(t)
 		w.register(harbourID, newFakeCluster("harbour"))
 		replicas := []*replica{joinReplica(w, "a"), joinReplica(w, "b")}
 		both := func(r []*replica) string {
@@ -126,8 +125,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 // N10: a cluster that its owner does not reach goes to a replica that does.
 func TestAClusterGoesToWhoReachesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		w.register(factoryID, c)
+		w, _ := registered(t)
 		replicas := []*replica{joinReplica(w, "a"), joinReplica(w, "b")}
 		pass(time.Minute)
 		first := replicas[0]
@@ -161,8 +159,7 @@ func TestAClusterGoesToWhoReachesIt(t *testing.T) {
 // A replica whose store fails for a while goes on when it is back, without another start.
 func TestAFailingStoreEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		w.register(factoryID, c)
+		w, _ := registered(t)
 		r := joinReplica(w, "a")
 		pass(time.Minute)
 		r.memory.Before(func(storetest.Call) error { return errDown })

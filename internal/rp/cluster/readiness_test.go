@@ -19,7 +19,6 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -95,8 +94,7 @@ func TestReady(t *testing.T) {
 // A Node that was deleted while the cluster had no owner is found by the next owner.
 func TestANodeThatWentUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		w.register(factoryID, c)
+		w, c := registered(t)
 		_, end := w.own(factory)
 		w.put(factoryID, "edge-1", api.Desired{})
 		c.join("edge-1", corev1.ConditionTrue)
@@ -157,9 +155,7 @@ func TestADeletedNodeGetsNoStatus(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
 		c.join("edge-1", corev1.ConditionTrue)
-		w.change(func(v *store.View) error {
-			return w.credentials.RemoveNode(v, factory+"/edge-1", true, time.Now())
-		})
+		w.drop("edge-1")
 		c.set("edge-1", corev1.ConditionFalse)
 		row := must(w.store.Status.Get(context.Background(), factory+"/edge-1"))
 		if row.Exists() {

@@ -70,7 +70,6 @@ func (w *worker) taintsDiffer(
 	refused := w.Now().Before(w.taintsRefused)
 	if seen == nil {
 		delete(w.taintsSet, key)
-		delete(w.taintsLeft, key)
 	}
 	w.mu.Unlock()
 	if seen == nil || seen.other() || refused {
@@ -84,27 +83,10 @@ func (w *worker) taintsDiffer(
 		want: flexnode.Taints(node.Value.Desired), known: stored.Taints,
 		has: taintsIn(seen.taints()), first: isFirst(stored.Ready),
 	}
-	w.tellLeft(key, c.left())
 	if slices.Equal(c.held(), c.known) && len(c.absent()) == 0 {
 		return 0, false
 	}
 	return w.taintsPause(key, strings.Join(c.want, ",")), true
-}
-
-// tellLeft tells once which wanted taints a Node does not get.
-func (w *worker) tellLeft(key string, left []string) {
-	text := strings.Join(left, ",")
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case text == w.taintsLeft[key]:
-	case text == "":
-		delete(w.taintsLeft, key)
-	default:
-		w.taintsLeft[key] = text
-		w.log.Warn("a Node has others' taints of the same key and effect as wanted ones; they "+
-			"are left as they are", "node", key, "wanted", text)
-	}
 }
 
 // node returns what is kept of a node's Node; nil without a Node.

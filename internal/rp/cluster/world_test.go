@@ -232,11 +232,18 @@ func (w *world) register(id string, c *fakeCluster) {
 	synctest.Wait()
 }
 
-// factoryWorld is a world whose cluster is owned and reached.
-func factoryWorld(t testing.TB) (*world, *fakeCluster) {
+// registered is a world whose cluster is registered.
+func registered(t testing.TB) (*world, *fakeCluster) {
 	t.Helper()
 	w, c := newWorld(t), newFakeCluster("factory")
 	w.register(factoryID, c)
+	return w, c
+}
+
+// factoryWorld is a world whose cluster is owned and reached.
+func factoryWorld(t testing.TB) (*world, *fakeCluster) {
+	t.Helper()
+	w, c := registered(t)
 	w.own(factory)
 	pass(time.Second)
 	if got := w.cluster(factory); !got.Properties.Reachable || got.Facts == "" {
@@ -280,6 +287,22 @@ func (w *world) put(clusterID, name string, d api.Desired) {
 	w.t.Helper()
 	w.change(func(v *store.View) error { return w.putIn(v, clusterID, name, d) })
 	synctest.Wait()
+}
+
+// token makes a node, and returns the id of its bootstrap token once that is in the cluster.
+func (w *world) token(name string) string {
+	w.t.Helper()
+	w.put(factoryID, name, api.Desired{})
+	pass(time.Second)
+	return w.credential(factory + "/" + name).Value.TokenID
+}
+
+// drop deletes a node.
+func (w *world) drop(name string) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		return w.credentials.RemoveNode(v, factory+"/"+name, true, time.Now())
+	})
 }
 
 func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) error {
