@@ -2,10 +2,23 @@ package cluster
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	bootstrap "k8s.io/cluster-bootstrap/token/api"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -58,4 +71,125 @@ func (w *worker) seeCredential(r store.Row[store.Credential]) {
 	case !next.IsZero():
 		w.tasks.AddAfter(t, max(0, next.Sub(now)))
 	}
+}
+
+// TokenGroup is the group of the holders of our tokens: they may ask for a certificate and nothing
+// else.
+const TokenGroup = "system:bootstrappers:flexnode"
+
+// tokenGroup is the group of this registration's tokens alone: another installation, or another
+// registration of the same API server, has another. Its length is fixed, so that the admission policy
+// can tell that a Secret has no third group (rbac-provider.yaml).
+func (w *worker) tokenGroup() string { return tokenGroup(w.Installation, w.key) }
+
+func tokenGroup(installation, cluster string) string {
+	sum := sha256.Sum256([]byte(installation + "\n" + cluster))
+	return TokenGroup + ":" + hex.EncodeToString(sum[:8])
+}
+
+// The labels of a Secret of ours: the program, the installation of it, the registration of the
+// cluster and the credential that it belongs to. Secrets of other installations and registrations
+// are never touched.
+const (
+	providerLabel     = "flexnode.azure.com/provider"
+	installationLabel = flexnode.InstallationLabel
+	clusterLabel      = "flexnode.azure.com/cluster"
+	credentialLabel   = "flexnode.azure.com/credential"
+
+	providerName = "flexnode-rp"
+)
+
+// marks are the labels of the Secrets of a registration.
+func (w *worker) marks() labels.Set {
+	sum := sha256.Sum256([]byte(w.key))
+	return labels.Set{providerLabel: providerName, installationLabel: w.Installation,
+		clusterLabel: hex.EncodeToString(sum[:16])}
+}
+
+// tokens makes and removes bootstrap tokens in the cluster (credential.Tokens).
+type tokens struct{ w *worker }
+
+// Create makes the Secret of a bootstrap token (Kubernetes, "Authenticating with Bootstrap Tokens").
+// token is its id and secret. The provider may not read Secrets. One that has the name is taken for
+// that of an earlier attempt, which has the same content, if the admission policy lets the provider
+// delete it; else it belongs to another owner, and Create fails with credential.ErrTaken.
+func (t tokens) Create(ctx context.Context, c store.Credential, key, token string) error {
+	err := t.create(ctx, c, key, token)
+	if err != nil && !errors.Is(err, credential.ErrTaken) {
+		err = &credential.TokenError{Told: unreachable(err), Err: err}
+	}
+	return err
+}
+
+func (t tokens) create(ctx context.Context, c store.Credential, key, token string) error {
+	s, err := t.w.use()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
+	defer cancel()
+	secrets := s.connection.Client.CoreV1().Secrets(metav1.NamespaceSystem)
+	_, err = secrets.Create(ctx, t.w.secret(c, key, token), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		dryRun := metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+		err = secrets.Delete(ctx, secretName(c), dryRun)
+		if refusedByPolicy(err) {
+			return credential.ErrTaken
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot create a bootstrap token: %w", err)
+	}
+	return nil
+}
+
+func secretName(c store.Credential) string { return bootstrap.BootstrapTokenSecretPrefix + c.TokenID }
+
+// refusedByPolicy reports whether a ValidatingAdmissionPolicy refused a request, rather than RBAC.
+func refusedByPolicy(err error) bool { return apierrors.IsInvalid(err) }
+
+// secret is the Secret of a token.
+func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
+	_, secret, split := strings.Cut(token, ".")
+	if !split {
+		secret = token
+	}
+	expires := c.Expires.UTC().Format(time.RFC3339)
+	marks := w.marks()
+	marks[credentialLabel] = flexnode.LastOf(key)
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: secretName(c), Namespace: metav1.NamespaceSystem, Labels: marks,
+		},
+		Type: bootstrap.SecretTypeBootstrapToken,
+		Data: map[string][]byte{
+			bootstrap.BootstrapTokenIDKey:                          []byte(c.TokenID),
+			bootstrap.BootstrapTokenSecretKey:                      []byte(secret),
+			bootstrap.BootstrapTokenExpirationKey:                  []byte(expires),
+			bootstrap.BootstrapTokenUsagePrefix + "authentication": []byte("true"),
+			bootstrap.BootstrapTokenExtraGroupsKey:                 []byte(TokenGroup + "," + w.tokenGroup()),
+			bootstrap.BootstrapTokenDescriptionKey: []byte("flexNodeConfig " +
+				c.Node),
+		},
+	}
+}
+
+// Remove deletes the Secret of a credential, also one whose creation was not answered. That of
+// another owner who has the name since is left alone by the admission policy.
+func (t tokens) Remove(ctx context.Context, c store.Credential) error {
+	s, err := t.w.use()
+	if err != nil {
+		return err
+	}
+	if !t.w.owner.Valid() {
+		return errNotOwner
+	}
+	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
+	defer cancel()
+	err = s.connection.Client.CoreV1().Secrets(metav1.NamespaceSystem).
+		Delete(ctx, secretName(c), metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) && !refusedByPolicy(err) {
+		return fmt.Errorf("cannot delete a bootstrap token: %w", err)
+	}
+	return nil
 }

@@ -3,12 +3,18 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 func TestBackupAndRestore(t *testing.T) {
@@ -213,4 +219,131 @@ func leased(t *testing.T, m Backend, key string, ttl time.Duration) Lease {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// Replicas that compact together keep the changes of one to two intervals, and no fewer.
+func TestCompactor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		m := storetest.NewMemory()
+		failed := func(err error) {
+			if ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+		for i := range 3 {
+			go func() {
+				time.Sleep(time.Duration(i) * time.Minute) // they start apart
+				New(m.Another()).KeepCompacted(ctx, failed)
+			}()
+		}
+		at := map[int]int64{} // revision by minute
+		for minute := range 60 {
+			at[minute] = put(t, m, "a", fmt.Sprint(minute))
+			if minute > 2*int(CompactEvery/time.Minute) {
+				recent, old := at[minute-5], at[minute-11]
+				if err := compactedBefore(t, m, recent); err != nil {
+					t.Errorf("in minute %d the changes of 5 minutes before are gone: %v", minute,
+						err)
+				}
+				if err := compactedBefore(t, m, old); !errors.Is(err, ErrCompacted) {
+					t.Errorf("in minute %d the changes of 11 minutes before are kept: %v", minute,
+						err)
+				}
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
+// compactedBefore asks for what was at a revision.
+func compactedBefore(t *testing.T, b Backend, revision int64) error {
+	t.Helper()
+	_, err := b.Scan(t.Context(), "a", "", 1, revision)
+	return err
+}
+
+// A full store is compacted: nothing else makes room in it.
+func TestAFullStoreIsCompacted(t *testing.T) {
+	ctx := t.Context()
+	e := embedded(t, t.TempDir(), Options{Quota: 2 << 20, NoSync: true})
+	before := put(t, e, "a", "1")
+	last := put(t, e, "a", "2")
+	var err error
+	for i := 0; err == nil && i < writesUntilFull; i++ {
+		_, err = e.Commit(ctx, nil, []Write{{Key: "a", Value: make([]byte, 64<<10)}})
+	}
+	if !errors.Is(err, ErrFull) {
+		t.Fatal(err)
+	}
+	if err := e.Compact(ctx, last); err != nil {
+		t.Fatal(err)
+	}
+	if err := compactedBefore(t, e, before); !errors.Is(err, ErrCompacted) {
+		t.Errorf("it was not compacted: %v", err)
+	}
+	_, now, err := e.Read(ctx)
+	if err := errors.Join(err, e.Compact(ctx, now)); err != nil {
+		t.Errorf("another time: %v", err)
+	}
+	defragmented(t, e)
+	put(t, e, "a", "3")
+}
+
+// What grows for ever without compaction does not grow with it: B1.
+func TestCompactedStoreDoesNotGrow(t *testing.T) {
+	ctx := t.Context()
+	_, e := startMembers(t, 1, 0)
+	const rounds, values, each = 20, 20, 32 << 10
+	for range rounds {
+		for i := range values {
+			write(t, e, Write{Key: fmt.Sprint(i), Value: make([]byte, each)})
+		}
+		if _, err := e.CompactAll(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if size := e.Members(ctx)[0].Size; size > rounds*values*each/3 {
+		t.Errorf("it has grown to %d bytes of the %d that were written", size, rounds*values*each)
+	}
+}
+
+// Only a lock that another process keeps is waited for, and blamed on one.
+func TestTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := func(errs ...error) func() error {
+			return func() error {
+				err := errs[0]
+				if len(errs) > 1 {
+					errs = errs[1:]
+				}
+				return err
+			}
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, tt := range []struct {
+			ctx   context.Context
+			lock  func() error
+			want  error
+			takes bool
+		}{
+			{t.Context(), answers(nil), nil, false},
+			{t.Context(), answers(unix.EWOULDBLOCK, unix.EINTR, unix.EWOULDBLOCK, nil), nil, true},
+			{t.Context(), answers(unix.EWOULDBLOCK), errInUse, true},
+			{t.Context(), answers(unix.ENOLCK), unix.ENOLCK, false},
+			{gone, answers(unix.EWOULDBLOCK), errInUse, false},
+		} {
+			began := time.Now()
+			err := take(tt.ctx, tt.lock)
+			if !errors.Is(err, tt.want) || errors.Is(err, errInUse) != (tt.want == errInUse) ||
+				(time.Since(began) > 0) != tt.takes {
+				t.Errorf("%v after %s, not %v", err, time.Since(began), tt.want)
+			}
+		}
+	})
 }
