@@ -224,9 +224,7 @@ func TestNodesAreSmall(t *testing.T) {
 		n.Status.Addresses = []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.1.%d.%d", i/250, i%250)}}
 		n.Status.Conditions[0].Reason = strings.Clone("KubeletReady")
-		if err := known.Add(seeNode(n, "")); err != nil {
-			t.Fatal(err)
-		}
+		must(0, known.Add(seeNode(n, "")))
 	}
 	bytes := (heap() - before) / nodes
 	t.Logf("%d bytes", bytes)

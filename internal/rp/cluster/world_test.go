@@ -169,9 +169,7 @@ func (w *world) start(memory *storetest.Memory, keys seal.Ring) {
 	ctx, stop := context.WithCancel(context.Background())
 	w.memory, w.store = memory, store.New(memory)
 	w.index = store.NewIndex(w.store)
-	if err := w.index.Load(ctx); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, w.index.Load(ctx))
 	done := make(chan struct{})
 	index := w.index
 	go func() {

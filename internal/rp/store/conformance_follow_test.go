@@ -199,9 +199,7 @@ func compacts(t *testing.T, b Backend) {
 	put(t, b, "compaction/a", "2")
 	at := put(t, b, "compaction/b", "1")
 	last := put(t, b, "compaction/b", "2")
-	if err := b.Compact(ctx, at); err != nil {
-		t.Fatal(err)
-	}
+	must(0, b.Compact(ctx, at))
 	if err := b.Compact(ctx, start); !errors.Is(err, ErrCompacted) {
 		t.Errorf("a compaction to before: %v", err)
 	}

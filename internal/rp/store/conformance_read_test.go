@@ -165,10 +165,7 @@ func scans(t *testing.T, b Backend) {
 func commits(t *testing.T, b Backend) {
 	ctx := t.Context()
 	absent := []Condition{{Key: "commits/a", Revision: 0}}
-	first, err := b.Commit(ctx, absent, []Write{{Key: "commits/a", Value: []byte("1")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must(b.Commit(ctx, absent, []Write{{Key: "commits/a", Value: []byte("1")}}))
 	for name, conditions := range map[string][]Condition{
 		"absent, but it is there":               absent,
 		"another revision":                      {{Key: "commits/a", Revision: first - 1}},

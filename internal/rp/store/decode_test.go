@@ -83,9 +83,7 @@ func TestEveryTableIsVerified(t *testing.T) {
 		return errors.Join(s.Rollouts.Put(v, "s/g/c", flexnode.Rollout{}),
 			s.Reaches.Put(v, "s/g/c/a", true), s.History.Put(v, "s/g/c/n", flexnode.History{}))
 	})
-	if err := errors.Join(err, s.BeginSchema(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	must(0, errors.Join(err, s.BeginSchema(t.Context())))
 	found, err := s.ReadAll(t.Context(), func(err error) { t.Error(err) })
 	if err != nil || found.Unknown != 0 || found.Rows["rollouts"] != 1 || found.Rows["reaches"] != 1 {
 		t.Errorf("%+v, %v", found, err)

@@ -22,9 +22,7 @@ func TestBackupAndRestore(t *testing.T) {
 	e := embedded(t, dir, Options{})
 	put(t, e, "a", "1")
 	file := filepath.Join(t.TempDir(), "backup")
-	if err := Backup(ctx, LocalEndpoint(dir), file); err != nil {
-		t.Fatal(err)
-	}
+	must(0, Backup(ctx, LocalEndpoint(dir), file))
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
@@ -39,9 +37,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Error("a restore went over a store")
 	}
 	other := t.TempDir()
-	if err := Restore(file, other); err != nil {
-		t.Fatal(err)
-	}
+	must(0, Restore(file, other))
 	if got := values(t, embedded(t, other, Options{}), "a"); got[0] != "1" {
 		t.Errorf("after a restore: %s", got)
 	}
@@ -61,15 +57,9 @@ func TestBackupAndRestore(t *testing.T) {
 
 // A caller of a store that takes connections and never answers gets an error after a while.
 func TestSilentStore(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer listener.Close()
-	e, err := Dial(External{Endpoints: []string{"http://" + listener.Addr().String()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must(Dial(External{Endpoints: []string{"http://" + listener.Addr().String()}}))
 	defer e.Close()
 	e.patience = 20 * time.Millisecond
 	_, _, read := e.Read(t.Context(), "a")
@@ -90,10 +80,7 @@ func TestSilentStore(t *testing.T) {
 // What is written is there after the program was closed and started again.
 func TestOpenAgain(t *testing.T) {
 	dir := t.TempDir()
-	e, err := Open(t.Context(), dir, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must(Open(t.Context(), dir, Options{}))
 	revision := put(t, e, "a", "1")
 	closed(t, e)
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
@@ -117,10 +104,7 @@ func TestHealthWritesNothing(t *testing.T) {
 			t.Errorf("%+v, %v", h, err)
 		}
 	}
-	outside, err := Dial(LocalEndpoint(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	outside := must(Dial(LocalEndpoint(dir)))
 	t.Cleanup(func() { closed(t, outside) })
 	if h, err := outside.Health(ctx); err != nil || h.Revision == 0 || h.Quota != defaultQuota {
 		t.Errorf("through its socket: %+v, %v", h, err)
@@ -265,51 +249,6 @@ func compactedBefore(t *testing.T, b Backend, revision int64) error {
 	t.Helper()
 	_, err := b.Scan(t.Context(), "a", "", 1, revision)
 	return err
-}
-
-// A full store is compacted: nothing else makes room in it.
-func TestAFullStoreIsCompacted(t *testing.T) {
-	ctx := t.Context()
-	e := embedded(t, t.TempDir(), Options{Quota: 2 << 20, NoSync: true})
-	before := put(t, e, "a", "1")
-	last := put(t, e, "a", "2")
-	var err error
-	for i := 0; err == nil && i < writesUntilFull; i++ {
-		_, err = e.Commit(ctx, nil, []Write{{Key: "a", Value: make([]byte, 64<<10)}})
-	}
-	if !errors.Is(err, ErrFull) {
-		t.Fatal(err)
-	}
-	if err := e.Compact(ctx, last); err != nil {
-		t.Fatal(err)
-	}
-	if err := compactedBefore(t, e, before); !errors.Is(err, ErrCompacted) {
-		t.Errorf("it was not compacted: %v", err)
-	}
-	_, now, err := e.Read(ctx)
-	if err := errors.Join(err, e.Compact(ctx, now)); err != nil {
-		t.Errorf("another time: %v", err)
-	}
-	defragmented(t, e)
-	put(t, e, "a", "3")
-}
-
-// What grows for ever without compaction does not grow with it: B1.
-func TestCompactedStoreDoesNotGrow(t *testing.T) {
-	ctx := t.Context()
-	_, e := startMembers(t, 1, 0)
-	const rounds, values, each = 20, 20, 32 << 10
-	for range rounds {
-		for i := range values {
-			write(t, e, Write{Key: fmt.Sprint(i), Value: make([]byte, each)})
-		}
-		if _, err := e.CompactAll(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if size := e.Members(ctx)[0].Size; size > rounds*values*each/3 {
-		t.Errorf("it has grown to %d bytes of the %d that were written", size, rounds*values*each)
-	}
 }
 
 // Only a lock that another process keeps is waited for, and blamed on one.

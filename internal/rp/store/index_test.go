@@ -48,9 +48,7 @@ func dropNode(t *testing.T, s *Store, key string) int64 {
 func following(t *testing.T, s *Store) (*Index, *atomic.Int64) {
 	t.Helper()
 	x := NewIndex(s)
-	if err := x.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, x.Load(t.Context()))
 	return x, keepUp(t, x)
 }
 
@@ -234,9 +232,7 @@ func breakIndex(t *testing.T, kept bool) {
 		t.Errorf("%d breaks, %v old", breaks.Load(), x.Age())
 	}
 	if !kept {
-		if err := m.Compact(t.Context(), last); err != nil {
-			t.Fatal(err)
-		}
+		must(0, m.Compact(t.Context(), last))
 	}
 	told := map[string]bool{}
 	x.Subscribe(func(_, key string) { told[key] = true })
@@ -303,20 +299,15 @@ func TestIndexTellsSubscribers(t *testing.T) {
 func TestIndexWithADamagedRow(t *testing.T) {
 	m := storetest.NewMemory()
 	s := New(m)
-	_, err := m.Commit(t.Context(), nil, []Write{
+	must(m.Commit(t.Context(), nil, []Write{
 		{Key: s.Nodes.Key("s/g/c/bad"), Value: []byte("{")},
 		{Key: s.Clusters.Key("s/g/c"), Value: []byte("{")},
 		{Key: s.Status.Key("s/g/c/bad"), Value: []byte("{")},
 		{Key: indexed + "newer/x", Value: []byte("{")},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	putNode(t, s, "s/g/d/n", node("n", 1))
 	x := NewIndex(s)
-	if err := x.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, x.Load(t.Context()))
 	if _, ok := x.Poll("s/g/d/n"); !ok {
 		t.Error("a good row is missing")
 	}

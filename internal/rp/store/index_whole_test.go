@@ -57,9 +57,7 @@ func TestIndexIsWhatTheStoreIs(t *testing.T) {
 			}
 		}
 		if random.IntN(2) == 0 {
-			if err := x.Load(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(0, x.Load(t.Context()))
 		} else {
 			x.apply(changes(t, m, indexed, after))
 		}
@@ -132,10 +130,7 @@ func compare(t *testing.T, s *Store, x *Index) {
 	})
 	counts := map[[2]string]int{}
 	for _, n := range nodes {
-		status, err := s.Status.Get(t.Context(), n.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := must(s.Status.Get(t.Context(), n.Key))
 		is, err := x.Status(n.Key)
 		if diff := cmp.Diff(status, is); err != nil || diff != "" {
 			t.Fatal(diff, err)
@@ -214,9 +209,7 @@ func TestIndexLoadsInPages(t *testing.T) {
 		return nil
 	})
 	x := NewIndex(s)
-	if err := x.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, x.Load(t.Context()))
 	if p, _ := x.Poll("s/g/c/00000"); p.ETag != `"1234abcd-7"` || pages != 5 {
 		t.Errorf("%+v after %d pages", p, pages)
 	}
@@ -272,10 +265,7 @@ func TestPagesAreOfBytes(t *testing.T) {
 	}
 	after, limit, read, pages := "", firstPage, 0, 0
 	for more := true; more; pages++ {
-		page, err := s.Scan(t.Context(), "large/", after, limit, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := must(s.Scan(t.Context(), "large/", after, limit, 0))
 		if len(page.KVs)*size > pageBytes {
 			t.Errorf("a page of %d rows", len(page.KVs))
 		}
@@ -298,9 +288,7 @@ func TestIndexCountsBytes(t *testing.T) {
 	putNode(t, s, "s/g/c/b", node("b", 1))
 	putNode(t, s, "other/g/c/a", node("a", 1))
 	x := NewIndex(s)
-	if err := x.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, x.Load(t.Context()))
 	two, _ := x.Used("s")
 	one, _ := x.Used("other")
 	if one.Bytes < 50 || two.Bytes < 2*one.Bytes-50 || two.Bytes > 2*one.Bytes+50 {

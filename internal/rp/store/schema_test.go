@@ -23,9 +23,7 @@ func TestOlderProgramsAreFenced(t *testing.T) {
 
 func checkFence(t *testing.T, b Backend) {
 	older, newer := New(b), New(b)
-	if err := older.BeginSchema(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, older.BeginSchema(t.Context()))
 	raise := func(version string) {
 		put(t, b, newer.Meta.Key(schemaRow), version)
 	}
@@ -106,9 +104,7 @@ func TestWaitForNewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
 		s := New(m)
-		if err := s.BeginSchema(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(0, s.BeginSchema(t.Context()))
 		following(t, s)
 		told := make(chan error, 1)
 		go func() { told <- s.WaitForNewer(t.Context()) }()

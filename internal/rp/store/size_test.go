@@ -108,14 +108,8 @@ func TestFullStatusIsSmall(t *testing.T) {
 	const nodes, most = 500, 1200
 	p, total, status := newPacker(), 0, 0
 	for i := range nodes {
-		row, err := json.Marshal(benchNode(i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		said, err := json.Marshal(fullStatus(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		row := must(json.Marshal(benchNode(i)))
+		said := must(json.Marshal(fullStatus(i)))
 		packed, n := p.pack(said), benchNode(i)
 		if got, err := p.unpack(string(packed)); err != nil || string(got) != string(said) {
 			t.Fatalf("%s is unpacked: %v", got, err)
@@ -140,16 +134,11 @@ func TestLikelyRows(t *testing.T) {
 	at := time.Date(2026, 11, 21, 10, 12, 40, 0, time.UTC)
 	var want []byte
 	for _, row := range append(sampleNodes(at), sampleStatus(at)) {
-		data, err := json.Marshal(row)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must(json.Marshal(row))
 		want = append(append(want, data...), '\n')
 	}
 	if *rewrite {
-		if err := os.WriteFile("likely.jsonl", want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(0, os.WriteFile("likely.jsonl", want, 0o644))
 		return
 	}
 	if !bytes.Equal(want, likely) {

@@ -18,10 +18,7 @@ func names(s *Store) Table[string] { return s.PodCIDRs }
 
 func update(t *testing.T, s *Store, decide func(*View) error) int64 {
 	t.Helper()
-	revision, err := s.Update(t.Context(), "test", nil, decide)
-	if err != nil {
-		t.Fatal(err)
-	}
+	revision := must(s.Update(t.Context(), "test", nil, decide))
 	return revision
 }
 
@@ -181,29 +178,6 @@ func TestFence(t *testing.T) {
 	if row, _ := names(s).Get(t.Context(), "a"); row.Value != "x" {
 		t.Errorf("stored is %q", row.Value)
 	}
-}
-
-// A conflict of a row is no matter of the fence: it is decided again.
-func TestConflictWithinAFence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
-		fence := Condition{Key: names(s).Key("owner"), Revision: set(t, s, "owner", "me")}
-		calls := 0
-		update(t, s, func(v *View) error {
-			v.Fence(fence)
-			if _, err := names(s).In(v, "a"); err != nil {
-				return err
-			}
-			if calls++; calls == 1 {
-				set(t, New(m.Another()), "a", "1")
-			}
-			return names(s).Put(v, "a", "2")
-		})
-		if calls != 2 {
-			t.Errorf("decided %d times", calls)
-		}
-	})
 }
 
 // Whether a change with an unknown outcome was written is for the caller to find out: it is not
@@ -412,4 +386,11 @@ func TestUpdateEachBesideOthers(t *testing.T) {
 		!errors.Is(err, storetest.ErrKilled) || strings.Count(err.Error(), "\n") > 0 {
 		t.Errorf("without a store: %d, %v", done, err)
 	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }
