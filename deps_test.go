@@ -81,14 +81,12 @@ var rules = []struct {
 	}, []string{"os", "net", "os/exec"}},
 	{"internal/rp/cluster", []string{
 		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/credential",
-		"internal/rp/flexnode", "internal/rp/plugin", "internal/rp/rollout",
-		"internal/rp/store", "internal/untrusted",
+		"internal/rp/flexnode", "internal/rp/rollout", "internal/rp/store", "internal/untrusted",
 	}, []string{"os/exec"}},
 	{"internal/rp/rollout", []string{
 		"api/flexnode/agentapi", "api/flexnode/v20260501preview", "internal/config",
 		"internal/rp/flexnode", "internal/rp/store",
 	}, []string{"os", "net", "net/http", "os/exec"}},
-	{"internal/rp/plugin", nil, []string{"net", "net/http"}},
 	{"internal/rp/fair", nil, []string{"os", "os/exec"}},
 	{"internal/rp/seal", []string{"internal/signing", "internal/signing/rootkey"},
 		[]string{"os/exec", "net", "net/http"}},

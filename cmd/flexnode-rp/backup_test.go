@@ -38,21 +38,14 @@ func newBackedUp(t *testing.T) *backedUp {
 	}
 	t.Cleanup(func() { _ = b.backend.Close() })
 	b.st = store.New(b.backend)
-	if err := b.st.BeginSchema(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	box, err := ring.Seal("secrets/s/g/c/n", []byte("hush-hush"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.st.Update(t.Context(), "", nil, func(v *store.View) error {
+	must(0, b.st.BeginSchema(t.Context()))
+	box := must(ring.Seal("secrets/s/g/c/n", []byte("hush-hush")))
+	must(b.st.Update(t.Context(), "", nil, func(v *store.View) error {
 		if err := b.st.Secrets.Put(v, "s/g/c/n", store.Sealed{Box: box}); err != nil {
 			return err
 		}
 		return b.st.Nodes.Put(v, "s/g/c/n", flexnode.Node{ID: "/n", UID: "u"})
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return b
 }
 
@@ -89,24 +82,15 @@ func (b *backedUp) verify(path string, exit int, problem string) service.Verifie
 // put writes a row as it is.
 func (b *backedUp) put(key, value string) {
 	b.t.Helper()
-	_, err := b.backend.Commit(b.t.Context(), nil,
-		[]store.Write{{Key: key, Value: []byte(value)}})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.backend.Commit(b.t.Context(), nil, []store.Write{{Key: key, Value: []byte(value)}}))
 }
 
 // altered is a copy of a file.
 func altered(t *testing.T, path, name string, alter func([]byte) []byte) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(os.ReadFile(path))
 	to := filepath.Join(filepath.Dir(path), name)
-	if err := os.WriteFile(to, alter(data), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.WriteFile(to, alter(data), 0o600))
 	return to
 }
 
@@ -135,34 +119,21 @@ func TestBackupIsVerified(t *testing.T) {
 	}), 2, "damaged or was changed")
 
 	keys := filepath.Join(b.dir, "keys.json")
-	kept, err := os.ReadFile(keys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(keys); err != nil {
-		t.Fatal(err)
-	}
+	kept := must(os.ReadFile(keys))
+	must(0, os.Remove(keys))
 	b.verify(good, 1, "")
 	if _, err := seal.Init(keys, seal.RootFile(keys), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	b.verify(good, 2, "it is not in the ring")
-	if err := os.WriteFile(keys, kept, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.WriteFile(keys, kept, 0o600))
 
 	b.put(b.st.Nodes.Key("s/g/c/broken"), `{"id":`)
 	b.verify(b.take("row"), 2, "cannot read the stored row")
 	b.put(b.st.Nodes.Key("s/g/c/broken"), `{}`)
-	secret, err := b.st.Secrets.Get(t.Context(), "s/g/c/n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := must(b.st.Secrets.Get(t.Context(), "s/g/c/n"))
 	secret.Value.Box.Data[0] ^= 1
-	changed, err := json.Marshal(secret.Value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	changed := must(json.Marshal(secret.Value))
 	b.put(b.st.Secrets.Key("s/g/c/n"), string(changed))
 	b.verify(b.take("secret"), 2, "cannot open what is sealed for secrets/s/g/c/n")
 	b.put(b.st.Meta.Key("schema"), "999")
@@ -170,5 +141,16 @@ func TestBackupIsVerified(t *testing.T) {
 	left, err := os.ReadDir(temporary)
 	if err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// An etcd that was restored by its own tools gets a new epoch, each time.
+func TestRaiseTheEpoch(t *testing.T) {
+	b := newBackedUp(t)
+	for _, want := range []string{"epoch 2 ", "epoch 3 "} {
+		out, err := run(t, "--settings", b.settings, "epoch", "raise")
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%q, %v; want %q", out, err, want)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -26,12 +25,7 @@ func TestMakeRoom(t *testing.T) {
 	})
 	settings := settingsIn(t, dir)
 	run := func(args ...string) (string, error) {
-		var out bytes.Buffer
-		root := newRoot()
-		root.SetOut(&out)
-		root.SetArgs(append([]string{"--settings", settings, "store"}, args...))
-		err := root.ExecuteContext(ctx)
-		return out.String(), err
+		return run(t, append([]string{"--settings", settings, "store"}, args...)...)
 	}
 	expect := func(want string, args ...string) {
 		t.Helper()

@@ -196,7 +196,7 @@ func (w *worker) answer(
 			Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message,
 			LastUpdateTime: metav1.NewTime(w.Now()),
 		})
-	_, err := s.connection.Approvals.CertificatesV1().CertificateSigningRequests().
+	_, err := s.connection.Client.CertificatesV1().CertificateSigningRequests().
 		UpdateApproval(ctx, csr.Name, answered, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

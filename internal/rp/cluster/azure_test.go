@@ -67,10 +67,7 @@ func TestLocalAccountsAreDisabled(t *testing.T) {
 	m, _ := newManager(t, azuresim.Cluster{Server: server.URL, CA: ca, Entra: true,
 		LocalAccountsDisabled: true, DNSServiceIP: "10.96.0.10"}, time.Now)
 	s := &Sources{Manager: m}
-	access, err := s.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	access := must(s.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false))
 	if access.Config.ExecProvider != nil || access.Config.AuthProvider != nil {
 		t.Error("it runs what Resource Manager says")
 	}

@@ -53,14 +53,19 @@ func (w *worker) clusterChanged() error {
 // nodeChanged does what follows from a node as it is now.
 func (w *worker) nodeChanged(key string) error {
 	w.noteReady(key)
-	for _, c := range w.outstanding.of(key) {
-		w.tasks.Add(task{taskCredential, c})
+	polled, there := w.Index.Poll(key)
+	if polled.Joining {
+		node, err := w.Index.Node(key)
+		if err != nil {
+			return err
+		}
+		w.tasks.Add(task{taskCredential, node.Value.Credential})
 	}
 	cluster, err := w.Index.Cluster(w.key)
 	if err != nil {
 		return err
 	}
-	if _, there := w.Index.Poll(key); !there && cluster.Value.Properties.PodCIDR != "" {
+	if !there && cluster.Value.Properties.PodCIDR != "" {
 		// Its subnet is free, unless a Node has it, be it another one after a restore.
 		w.tasks.AddAfter(task{kind: taskSubnets}, freedPause)
 	}

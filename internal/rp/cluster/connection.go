@@ -19,14 +19,13 @@ import (
 // Connection is the clients of one cluster, made of one access. It is never changed: another access
 // makes another one, and everything that runs on the old one ends.
 type Connection struct {
-	// Approvals answer certificate requests, for which machines wait: without a limit of our own.
-	// Secrets make and delete bootstrap tokens. Watches list, watch and probe; their requests have
-	// no timeout in the transport, since a watch has none.
-	Approvals, Secrets, Watches kubernetes.Interface
+	// Client has no limit and no timeout of its own, since machines wait for its answers, and a watch
+	// has no end: the contexts of requests have one.
+	Client kubernetes.Interface
 	// ServerURL and CA (PEM) are given to nodes.
 	ServerURL string
 	CA        []byte
-	// Version asks for the API server's version; nil asks Watches. Fakes of client-go cannot.
+	// Version asks for the API server's version; nil asks Client. Fakes of client-go cannot.
 	Version func(ctx context.Context) (string, error)
 
 	fingerprint, endpoint string // of the access
@@ -59,9 +58,6 @@ const requestTimeout = 10 * time.Second
 // again, and finds that.
 const effectTimeout = store.OwnerMargin
 
-// The limits of the client that makes and deletes Secrets, per second.
-const secretsQPS, secretsBurst = 50, 100
-
 // Dial makes the clients of an access. It makes no request.
 func Dial(a Access) (*Connection, error) {
 	base := rest.CopyConfig(a.Config)
@@ -71,9 +67,6 @@ func Dial(a Access) (*Connection, error) {
 	if base.TLSClientConfig.CAFile != "" || base.BearerTokenFile != "" || base.ExecProvider != nil {
 		return nil, errors.New("internal error: an access that names files or a program")
 	}
-	if a.program != nil {
-		base.Wrap(a.program.wrap)
-	}
 	wire, err := newWire(a)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)
@@ -82,24 +75,10 @@ func Dial(a Access) (*Connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)
 	}
-	c := &Connection{ServerURL: base.Host, CA: base.CAData, wire: wire}
-	for _, lane := range []struct {
-		client  *kubernetes.Interface
-		qps     float32
-		timeout time.Duration
-	}{
-		{&c.Approvals, -1, requestTimeout},
-		{&c.Secrets, secretsQPS, requestTimeout},
-		{&c.Watches, -1, 0},
-	} {
-		config := rest.CopyConfig(base)
-		config.QPS, config.Burst = lane.qps, secretsBurst
-		client, err := kubernetes.NewForConfigAndClient(config,
-			&http.Client{Transport: transport, Timeout: lane.timeout})
-		if err != nil {
-			return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)
-		}
-		*lane.client = client
+	base.QPS = -1
+	client, err := kubernetes.NewForConfigAndClient(base, &http.Client{Transport: transport})
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)
 	}
-	return c, nil
+	return &Connection{Client: client, ServerURL: base.Host, CA: base.CAData, wire: wire}, nil
 }

@@ -2,124 +2,61 @@ package cluster
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
+	"strings"
 	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// outstanding are the credentials of a cluster that have not ended, by node.
-type outstanding struct {
-	mu     sync.Mutex
-	known  map[string]held     // by key
-	byNode map[string][]string // keys
-}
+// outstanding are the states of the credentials of a cluster that have not ended, by key.
+type outstanding struct{ states sync.Map }
 
-// held holds what is known of a credential without reading it.
-type held struct{ node, state string }
-
-// put takes down what a credential is.
-func (o *outstanding) put(key string, h held) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.known == nil {
-		o.known, o.byNode = map[string]held{}, map[string][]string{}
-	}
-	if was := o.known[key]; was.node != h.node {
-		o.drop(key, was)
-		o.byNode[h.node] = append(o.byNode[h.node], key)
-	}
-	o.known[key] = h
-}
-
-// end takes down that a credential has ended.
-func (o *outstanding) end(key string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.drop(key, o.known[key])
-	delete(o.known, key)
-}
-
-func (o *outstanding) drop(key string, h held) {
-	left := slices.DeleteFunc(o.byNode[h.node], func(k string) bool { return k == key })
-	if len(left) == 0 {
-		delete(o.byNode, h.node)
-		return
-	}
-	o.byNode[h.node] = left
-}
-
-// of are the credentials of a node.
-func (o *outstanding) of(node string) []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Clone(o.byNode[node])
-}
-
-// isLive reports whether a credential is Live.
-func (o *outstanding) isLive(key string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.known[key].state == store.Live
+// is reports whether a credential is in a state.
+func (o *outstanding) is(key, state string) bool {
+	known, _ := o.states.Load(key)
+	return known == state
 }
 
 // count returns the number of credentials in a state.
-func (o *outstanding) count(state string) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := 0
-	for _, h := range o.known {
-		if h.state == state {
+func (o *outstanding) count(state string) (n int) {
+	for _, known := range o.states.Range {
+		if known == state {
 			n++
 		}
 	}
 	return n
 }
 
-// keys are all of them.
-func (o *outstanding) keys() []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Collect(maps.Keys(o.known))
-}
-
 // followCredentials queues each credential of the cluster when it has changed and when its time has
 // come.
 func (w *worker) followCredentials(ctx context.Context) {
-	for ctx.Err() == nil {
-		before := w.outstanding.keys()
-		seen := map[string]bool{}
-		err := w.Store.Credentials.Sync(ctx, w.key+"/", func(r store.Row[store.Credential]) {
-			if before != nil {
-				seen[r.Key] = true
-			}
-			w.seeCredential(r)
-		}, func() { // what has ended during a break is not told
-			for _, key := range before {
-				if !seen[key] {
-					w.outstanding.end(key)
-				}
-			}
-			before = nil
-		})
-		if err != nil && ctx.Err() == nil {
-			w.log.Warn("cannot follow the credentials", slog.Any("error", err))
-			store.Pause(ctx, firstPause)
-		}
-	}
+	w.outstanding.states.Clear()
+	w.Store.Credentials.Sync(ctx, w.key+"/", w.seeCredential, nil, func(err error) {
+		w.log.Warn("cannot follow the credentials", slog.Any("error", err))
+	})
 }
 
 // seeCredential queues a credential for now, or for when its time has come.
 func (w *worker) seeCredential(r store.Row[store.Credential]) {
 	if !r.Exists() {
-		w.outstanding.end(r.Key)
+		w.outstanding.states.Delete(r.Key)
 		return
 	}
 	c := r.Value
-	w.outstanding.put(r.Key, held{c.Node, c.State})
+	w.outstanding.states.Store(r.Key, c.State)
 	t := task{taskCredential, r.Key}
 	node, err := w.Index.Node(c.Node)
 	wanted := err == nil && node.Exists() && node.Value.Credential == r.Key
@@ -133,4 +70,129 @@ func (w *worker) seeCredential(r store.Row[store.Credential]) {
 	case !next.IsZero():
 		w.tasks.AddAfter(t, max(0, next.Sub(now)))
 	}
+}
+
+// TokenGroup is the group of the holders of our tokens: they may ask for a certificate and nothing
+// else.
+const TokenGroup = "system:bootstrappers:flexnode"
+
+// The user of a bootstrap token is tokenUser and its id; its Secret is tokenSecret and its id.
+// https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
+const tokenUser, tokenSecret = "system:bootstrap:", "bootstrap-token-"
+
+// tokenGroup is the group of this registration's tokens alone: another installation, or another
+// registration of the same API server, has another. Its length is fixed, so that the admission policy
+// can tell that a Secret has no third group (rbac-provider.yaml).
+func (w *worker) tokenGroup() string { return tokenGroup(w.Installation, w.key) }
+
+func tokenGroup(installation, cluster string) string {
+	sum := sha256.Sum256([]byte(installation + "\n" + cluster))
+	return TokenGroup + ":" + hex.EncodeToString(sum[:8])
+}
+
+// The labels of a Secret of ours: the program, the installation of it, the registration of the
+// cluster and the credential that it belongs to. Secrets of other installations and registrations
+// are never touched.
+const (
+	providerLabel     = "flexnode.azure.com/provider"
+	installationLabel = flexnode.InstallationLabel
+	clusterLabel      = "flexnode.azure.com/cluster"
+	credentialLabel   = "flexnode.azure.com/credential"
+
+	providerName = "flexnode-rp"
+)
+
+// marks are the labels of the Secrets of a registration.
+func (w *worker) marks() labels.Set {
+	sum := sha256.Sum256([]byte(w.key))
+	return labels.Set{providerLabel: providerName, installationLabel: w.Installation,
+		clusterLabel: hex.EncodeToString(sum[:16])}
+}
+
+// tokens makes and removes bootstrap tokens in the cluster (credential.Tokens).
+type tokens struct{ w *worker }
+
+// Create makes the Secret of a bootstrap token (Kubernetes, "Authenticating with Bootstrap Tokens").
+// token is its id and secret. The provider may not read Secrets. One that has the name is taken for
+// that of an earlier attempt, which has the same content, if the admission policy lets the provider
+// delete it; else it belongs to another owner, and Create fails with credential.ErrTaken.
+func (t tokens) Create(ctx context.Context, c store.Credential, key, token string) error {
+	err := t.create(ctx, c, key, token)
+	if err != nil && !errors.Is(err, credential.ErrTaken) {
+		err = &credential.TokenError{Told: unreachable(err), Err: err}
+	}
+	return err
+}
+
+func (t tokens) create(ctx context.Context, c store.Credential, key, token string) error {
+	s, err := t.w.use()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
+	defer cancel()
+	secrets := s.connection.Client.CoreV1().Secrets(metav1.NamespaceSystem)
+	_, err = secrets.Create(ctx, t.w.secret(c, key, token), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		dryRun := metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+		err = secrets.Delete(ctx, secretName(c), dryRun)
+		if refusedByPolicy(err) {
+			return credential.ErrTaken
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot create a bootstrap token: %w", err)
+	}
+	return nil
+}
+
+func secretName(c store.Credential) string { return tokenSecret + c.TokenID }
+
+// refusedByPolicy reports whether a ValidatingAdmissionPolicy refused a request, rather than RBAC.
+func refusedByPolicy(err error) bool { return apierrors.IsInvalid(err) }
+
+// secret is the Secret of a token.
+func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
+	_, secret, split := strings.Cut(token, ".")
+	if !split {
+		secret = token
+	}
+	expires := c.Expires.UTC().Format(time.RFC3339)
+	marks := w.marks()
+	marks[credentialLabel] = flexnode.LastOf(key)
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: secretName(c), Namespace: metav1.NamespaceSystem, Labels: marks,
+		},
+		Type: corev1.SecretTypeBootstrapToken,
+		Data: map[string][]byte{
+			"token-id":                       []byte(c.TokenID),
+			"token-secret":                   []byte(secret),
+			"expiration":                     []byte(expires),
+			"usage-bootstrap-authentication": []byte("true"),
+			"auth-extra-groups":              []byte(TokenGroup + "," + w.tokenGroup()),
+			"description": []byte("flexNodeConfig " +
+				c.Node),
+		},
+	}
+}
+
+// Remove deletes the Secret of a credential, also one whose creation was not answered. That of
+// another owner who has the name since is left alone by the admission policy.
+func (t tokens) Remove(ctx context.Context, c store.Credential) error {
+	s, err := t.w.use()
+	if err != nil {
+		return err
+	}
+	if !t.w.owner.Valid() {
+		return errNotOwner
+	}
+	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
+	defer cancel()
+	err = s.connection.Client.CoreV1().Secrets(metav1.NamespaceSystem).
+		Delete(ctx, secretName(c), metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) && !refusedByPolicy(err) {
+		return fmt.Errorf("cannot delete a bootstrap token: %w", err)
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/asn1"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net/http"
@@ -399,8 +400,8 @@ func TestManyAddresses(t *testing.T) {
 	}
 }
 
-// A kubeconfig that names programs, files or a proxy, or trusts everybody, is refused unless its
-// binding is trusted, and nothing that it names is opened or run.
+// A kubeconfig that names files or a proxy, or trusts everybody, is refused unless its binding is
+// trusted, one that names a program always; and nothing that it names is opened or run.
 func TestKubeconfigsOfTeams(t *testing.T) {
 	dir := t.TempDir()
 	path, ran := filepath.Join(dir, "team.yaml"), filepath.Join(dir, "ran")
@@ -435,6 +436,12 @@ func TestKubeconfigsOfTeams(t *testing.T) {
 		if err := s.Bindings[0].Check(); err == nil {
 			t.Errorf("%s: not found by the check", what)
 		}
+	}
+	replace(t, path, user("exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, "+
+		"interactiveMode: Never, args: [-c, \"touch "+ran+"\"]}"))
+	trusted := Binding{ClusterID: factoryID, Kubeconfig: path, Trusted: true}
+	if err := trusted.Check(); !errors.Is(err, errProgram) {
+		t.Errorf("a program of a trusted kubeconfig: %v", err)
 	}
 	replace(t, path, good)
 	if a, err := s.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false); err != nil ||

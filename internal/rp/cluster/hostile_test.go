@@ -158,11 +158,11 @@ func TestAnswersAreBounded(t *testing.T) {
 		return err
 	}
 	page := func(ctx context.Context, c *Connection) error {
-		_, err := c.Watches.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: pageItems})
+		_, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: pageItems})
 		return err
 	}
 	watches := func(ctx context.Context, c *Connection) error {
-		w, err := c.Watches.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
+		w, err := c.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -221,7 +221,7 @@ func TestTheLargestPage(t *testing.T) {
 	c := h.dial(t)
 	var err error
 	grown := heapGrowth(func() {
-		_, err = c.Watches.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{Limit: pageItems})
+		_, err = c.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{Limit: pageItems})
 	})
 	t.Logf("%d MiB", grown>>20)
 	if err != nil || grown > 256<<20 {
@@ -263,7 +263,7 @@ func TestUsualAnswersPass(t *testing.T) {
 			}
 		},
 	})
-	nodes := h.dial(t).Watches.CoreV1().Nodes()
+	nodes := h.dial(t).Client.CoreV1().Nodes()
 	list, err := nodes.List(t.Context(), metav1.ListOptions{Limit: pageItems})
 	if err != nil || len(list.Items) != pageItems {
 		t.Fatal(err)
@@ -382,7 +382,7 @@ func (h *hostile) nodes(t testing.TB, budget int, fail func(error)) kind {
 	p := newPool(firstPause, lastPause)
 	t.Cleanup(p.queue.ShutDown)
 	w := &worker{Manager: &Manager{}, tasks: &line{pool: p}}
-	k := w.nodeKind(h.dial(t).Watches)
+	k := w.nodeKind(h.dial(t).Client)
 	k.budget, k.session = budget, &session{fail: fail}
 	return k
 }

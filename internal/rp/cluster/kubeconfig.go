@@ -70,6 +70,9 @@ func plainConfig(text []byte) (*rest.Config, error) {
 // inlineConfig returns a configuration of server, CA and inline credentials. It refuses a
 // kubeconfig with any other setting about the connection.
 func inlineConfig(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) (*rest.Config, error) {
+	if u.Exec != nil {
+		return nil, errProgram
+	}
 	for _, field := range []struct {
 		name string
 		set  bool
@@ -80,7 +83,6 @@ func inlineConfig(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) (*rest.Conf
 		{"client-certificate", u.ClientCertificate != ""},
 		{"client-key", u.ClientKey != ""},
 		{"tokenFile", u.TokenFile != ""},
-		{"exec", u.Exec != nil},
 		{"auth-provider", u.AuthProvider != nil},
 		{"username", u.Username != "" || u.Password != ""},
 		{"as", u.Impersonate+u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0},
@@ -107,23 +109,12 @@ func inlineConfig(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) (*rest.Conf
 		CertData: u.ClientCertificateData, KeyData: u.ClientKeyData}}, nil
 }
 
-// trustedConfig returns the configuration in a kubeconfig that may name programs and files, and the
-// program, if there is one. The contents of files replace their names.
-func trustedConfig(path string, text []byte) (*rest.Config, *program, error) {
-	config, err := resolvedConfig(path, text)
-	if err != nil || config.ExecProvider == nil {
-		return config, nil, err
-	}
-	run, err := newProgram(config)
-	config.ExecProvider = nil
-	if config.BearerToken != "" || len(config.CertData) > 0 {
-		return config, nil, nil // which come first
-	}
-	return config, run, err
-}
+// errProgram is a kubeconfig whose credentials come from a program.
+var errProgram = errors.New("it has exec: the provider runs no programs of kubeconfigs")
 
-// resolvedConfig returns the configuration in a kubeconfig with the contents of files.
-func resolvedConfig(path string, text []byte) (*rest.Config, error) {
+// trustedConfig returns the configuration in a kubeconfig that may name files, whose contents
+// replace their names.
+func trustedConfig(path string, text []byte) (*rest.Config, error) {
 	parsed, err := clientcmd.Load(text)
 	if err != nil {
 		return nil, err
@@ -138,10 +129,13 @@ func resolvedConfig(path string, text []byte) (*rest.Config, error) {
 		return nil, err
 	}
 	config, err := clientcmd.NewDefaultClientConfig(*parsed, nil).ClientConfig()
-	if err != nil {
-		return nil, err
+	if err == nil && config.ExecProvider != nil {
+		err = errProgram
 	}
-	if err := rest.LoadTLSFiles(config); err != nil {
+	if err == nil {
+		err = rest.LoadTLSFiles(config)
+	}
+	if err != nil {
 		return nil, err
 	}
 	config.CAFile, config.CertFile, config.KeyFile = "", "", ""

@@ -49,7 +49,7 @@ func (m *Manager) ProvesKubelet(
 func (c *Connection) signedForClient(
 	ctx context.Context, now time.Time, leaf *x509.Certificate,
 ) error {
-	published, err := c.Approvals.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, clientCA,
+	published, err := c.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, clientCA,
 		metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot ask the cluster for its client CA (ConfigMap kube-system/%s; the "+
@@ -77,7 +77,7 @@ func (c *Connection) approvedByUs(ctx context.Context, leaf *x509.Certificate) e
 	page := metav1.ListOptions{Limit: pageItems, FieldSelector: "spec.signerName=" +
 		certificates.KubeAPIServerClientKubeletSignerName}
 	for {
-		list, err := c.Approvals.CertificatesV1().CertificateSigningRequests().List(ctx, page)
+		list, err := c.Client.CertificatesV1().CertificateSigningRequests().List(ctx, page)
 		if err != nil {
 			return fmt.Errorf("cannot ask the cluster for its certificate requests: %w", err)
 		}

@@ -117,7 +117,7 @@ func (m *Manager) keeps(key string) bool {
 	w := m.working[cluster]
 	m.mu.RUnlock()
 	if w != nil {
-		return w.outstanding.isLive(key)
+		return w.outstanding.is(key, store.Live)
 	}
 	row, err := m.Index.Cluster(cluster)
 	return err != nil || row.Exists() || !m.Membership.Chosen(cluster)

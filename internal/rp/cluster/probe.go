@@ -85,7 +85,7 @@ func (c *Connection) version(ctx context.Context) (string, error) {
 	if c.Version != nil {
 		return c.Version(ctx)
 	}
-	body, err := c.Watches.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	body, err := c.Client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
 	if err != nil {
 		return "", fmt.Errorf("cannot ask the cluster for its version: %w", err)
 	}
@@ -106,7 +106,7 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 	}
 	f := findings{}
 	f.version, _, _ = strings.Cut(strings.TrimPrefix(cut(text, maxText), "v"), "+")
-	services := c.Watches.CoreV1()
+	services := c.Client.CoreV1()
 	own, err := services.Services(metav1.NamespaceDefault).Get(ctx, "kubernetes",
 		metav1.GetOptions{})
 	if err != nil {
@@ -155,7 +155,7 @@ func (c *Connection) approvals(ctx context.Context) []string {
 			Subresource: "nodeclient", Verb: "create",
 		},
 	}}
-	answer, err := c.Watches.AuthorizationV1().SubjectAccessReviews().
+	answer, err := c.Client.AuthorizationV1().SubjectAccessReviews().
 		Create(ctx, review, metav1.CreateOptions{})
 	switch {
 	case err != nil:
@@ -179,7 +179,7 @@ func (c *Connection) deletable(ctx context.Context) []string {
 		ResourceAttributes: &authorization.ResourceAttributes{Resource: "nodes",
 			Name: "flexnode-rp-probe", Verb: "delete"},
 	}}
-	answer, err := c.Watches.AuthorizationV1().SubjectAccessReviews().
+	answer, err := c.Client.AuthorizationV1().SubjectAccessReviews().
 		Create(ctx, review, metav1.CreateOptions{})
 	if err != nil || !answer.Status.Allowed {
 		return nil
@@ -194,7 +194,7 @@ func (c *Connection) unconfined(ctx context.Context) []string {
 	probe := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "flexnode-rp-probe"}, Type: corev1.SecretTypeOpaque,
 	}
-	_, err := c.Secrets.CoreV1().Secrets(metav1.NamespaceSystem).
+	_, err := c.Client.CoreV1().Secrets(metav1.NamespaceSystem).
 		Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		return nil

@@ -44,13 +44,8 @@ func (r *readiness) take() (nodes []string, all bool) {
 	return nodes, all
 }
 
-const (
-	// readinessPause gathers changes, so that they are written together.
-	readinessPause = 500 * time.Millisecond
-	// readinessBatch is the number of nodes that are written together. An embedded etcd keeps the
-	// data of its last hundred requests.
-	readinessBatch = 10
-)
+// readinessPause gathers changes, so that the last of several is written.
+const readinessPause = 500 * time.Millisecond
 
 // noteReady has the Ready condition of a node be compared, noteAllReady that of all.
 func (w *worker) noteReady(key string) {
@@ -64,8 +59,8 @@ func (w *worker) noteAllReady() {
 	w.tasks.AddAfter(task{kind: taskReadiness}, readinessPause)
 }
 
-// compareReadiness writes the Ready conditions that are other than stored, in batches. What it does
-// not get to is compared again.
+// compareReadiness writes the Ready conditions that are other than stored. What it does not get to
+// is compared again.
 func (w *worker) compareReadiness(ctx context.Context) (time.Time, error) {
 	s, err := w.use()
 	if err != nil {
@@ -80,18 +75,21 @@ func (w *worker) compareReadiness(ctx context.Context) (time.Time, error) {
 		w.Index.EachNode(w.key+"/", func(key string, _ bool) { nodes = append(nodes, key) })
 	}
 	changed := w.changedNodes(s, nodes)
-	for len(changed) > 0 {
-		batch := changed[:min(readinessBatch, len(changed))]
-		if err := w.writeReadiness(ctx, s, batch); err != nil {
-			w.readiness.add(false, changed...)
-			if ctx.Err() != nil { // the time of a task is over, there are many
-				return w.Now(), nil
-			}
-			return noTime, fmt.Errorf("cannot write the state of Nodes: %w", err)
-		}
-		changed = changed[len(batch):]
+	_, err = w.Store.UpdateEach(ctx, changed, store.Each{
+		What: "Nodes noted",
+		Ahead: func(key string) []string {
+			return []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}
+		},
+		One: func(v *store.View, key string) error { return w.putReady(v, s, key) },
+	})
+	if err == nil {
+		return noTime, nil
 	}
-	return noTime, nil
+	w.readiness.add(false, changed...)
+	if ctx.Err() != nil { // the time of a task is over, there are many
+		return w.Now(), nil
+	}
+	return noTime, fmt.Errorf("cannot write the state of Nodes: %w", err)
 }
 
 // changedNodes returns those whose Ready condition is to be written, and has taints be set.
@@ -152,23 +150,9 @@ func same(a, b *api.Condition) bool {
 	return equal && x == y
 }
 
-// writeReadiness writes the Ready conditions of some nodes together. A node that is deleted
-// meanwhile gets no status again.
-func (w *worker) writeReadiness(ctx context.Context, s *session, keys []string) error {
-	_, err := w.Store.UpdateEach(ctx, keys, store.Each{
-		What: "Nodes noted",
-		Ahead: func(key string) []string {
-			return []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}
-		},
-		One: func(v *store.View, key string) error {
-			v.Fence(w.owner.Fence())
-			return w.putReady(v, s, key)
-		},
-	})
-	return err
-}
-
+// putReady writes the Ready condition of a node. One that is deleted meanwhile gets no status again.
 func (w *worker) putReady(v *store.View, s *session, key string) error {
+	v.Fence(w.owner.Fence())
 	node, row := w.Store.Nodes.Row(v, key), w.Store.Status.Row(v, key)
 	if !node.Exists() {
 		return nil

@@ -19,7 +19,6 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -95,8 +94,7 @@ func TestReady(t *testing.T) {
 // A Node that was deleted while the cluster had no owner is found by the next owner.
 func TestANodeThatWentUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		w.register(factoryID, c)
+		w, c := registered(t)
 		_, end := w.own(factory)
 		w.put(factoryID, "edge-1", api.Desired{})
 		c.join("edge-1", corev1.ConditionTrue)
@@ -152,45 +150,12 @@ func TestAnUnreachableClusterIsUnknown(t *testing.T) {
 	})
 }
 
-// Many Nodes that change together are written together.
-func TestReadyIsWrittenInBatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		w.register(factoryID, c)
-		const nodes = 150
-		for i := range nodes {
-			name := fmt.Sprintf("edge-%d", i)
-			w.put(factoryID, name, api.Desired{KubernetesAuth: api.KubernetesAuth{}})
-			must(c.CoreV1().Nodes().Create(context.Background(),
-				kubeNode(name, corev1.ConditionTrue), metav1.CreateOptions{}))
-		}
-		noted := 0
-		w.store.Did = func(what string) {
-			if what == "Nodes noted" {
-				noted++
-			}
-		}
-		w.own(factory)
-		pass(10 * time.Second)
-		for i := range nodes {
-			if got := w.ready(fmt.Sprintf("%s/edge-%d", factory, i)); got.Status != "True" {
-				t.Fatalf("edge-%d: %+v", i, got)
-			}
-		}
-		if most := (nodes + readinessBatch - 1) / readinessBatch; noted > most {
-			t.Errorf("%d transactions for %d nodes", noted, nodes)
-		}
-	})
-}
-
 // A node that is deleted gets no status again, and its successor none of its.
 func TestADeletedNodeGetsNoStatus(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.put(factoryID, "edge-1", api.Desired{})
 		c.join("edge-1", corev1.ConditionTrue)
-		w.change(func(v *store.View) error {
-			return w.credentials.RemoveNode(v, factory+"/edge-1", true, time.Now())
-		})
+		w.drop("edge-1")
 		c.set("edge-1", corev1.ConditionFalse)
 		row := must(w.store.Status.Get(context.Background(), factory+"/edge-1"))
 		if row.Exists() {
@@ -259,9 +224,7 @@ func TestNodesAreSmall(t *testing.T) {
 		n.Status.Addresses = []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.1.%d.%d", i/250, i%250)}}
 		n.Status.Conditions[0].Reason = strings.Clone("KubeletReady")
-		if err := known.Add(seeNode(n, "")); err != nil {
-			t.Fatal(err)
-		}
+		must(0, known.Add(seeNode(n, "")))
 	}
 	bytes := (heap() - before) / nodes
 	t.Logf("%d bytes", bytes)

@@ -2,8 +2,7 @@ package cluster
 
 import (
 	"context"
-	"crypto/rand"
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -38,16 +37,9 @@ func (c *fakeCluster) secret(id string, labels map[string]string) {
 func TestOthersAreLeftAlone(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		marks := w.manager.working[factory].marks()
-		foreign := map[string]string{}
-		for name, value := range marks {
-			foreign[name] = value
-		}
+		foreign, other := maps.Clone(marks), maps.Clone(marks)
 		foreign[installationLabel] = "elsewhere"
 		c.secret("foreig", foreign)
-		other := map[string]string{}
-		for name, value := range marks {
-			other[name] = value
-		}
 		other[clusterLabel] = "another"
 		c.secret("other0", other)
 		c.secret("before", map[string]string{providerLabel: providerName})
@@ -82,9 +74,7 @@ func TestTokenIDIsTaken(t *testing.T) {
 			got.TokenID == id {
 			t.Errorf("%+v", got)
 		}
-		w.change(func(v *store.View) error {
-			return w.credentials.RemoveNode(v, factory+"/edge-1", true, time.Now())
-		})
+		w.drop("edge-1")
 		pass(time.Second)
 		if got := strings.Join(c.secrets(), " "); got != "bootstrap-token-"+id {
 			t.Errorf("left are %s", got)
@@ -119,9 +109,7 @@ func TestClusterIsDown(t *testing.T) {
 		}
 		c.Down.Store(true)
 		pass(time.Minute)
-		w.change(func(v *store.View) error {
-			return w.credentials.RemoveNode(v, factory+"/edge-1", true, time.Now())
-		})
+		w.drop("edge-1")
 		pass(time.Hour)
 		c.Down.Store(false)
 		pass(2 * healthInterval)
@@ -229,39 +217,6 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 	})
 }
 
-// New facts reach all nodes, however large some are.
-func TestNewFactsReachLargeNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const nodes = 240
-		w, _ := factoryWorld(t)
-		for i := range nodes {
-			labels := map[string]string{}
-			for len(labels) < 64 { // what does not pack
-				labels[rand.Text()+rand.Text()] = rand.Text()
-			}
-			w.put(factoryID, fmt.Sprintf("edge-%d", i),
-				api.Desired{NodeConfig: api.NodeConfig{Labels: labels}})
-		}
-		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
-			c.Properties.ServerURL, c.Version = "https://moved.example/", "2"
-		})
-		pass(time.Minute)
-		rows, _, err := w.store.Nodes.List(context.Background(), factory+"/")
-		if err != nil || len(rows) != nodes {
-			t.Fatalf("%d nodes, %v", len(rows), err)
-		}
-		facts, waiting := w.cluster(factory).Facts, 0
-		for _, r := range rows {
-			if r.Value.Facts != facts {
-				waiting++
-			}
-		}
-		if waiting > 0 {
-			t.Errorf("%d of %d nodes have the former facts", waiting, nodes)
-		}
-	})
-}
-
 // A credential that cannot be made expires while its cluster does not answer, and its node does not
 // wait on.
 func TestAPendingCredentialExpires(t *testing.T) {
@@ -307,45 +262,32 @@ func TestARefusedSessionIsNotUsedAgain(t *testing.T) {
 	})
 }
 
-// A cluster that approves our tokens' requests by itself says so in its status.
-func TestAutoApprovalIsAWarning(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		c.PrependReactor("create", "subjectaccessreviews",
-			func(a ktesting.Action) (bool, runtime.Object, error) {
-				review := a.(ktesting.CreateAction).GetObject().(*authorization.SubjectAccessReview)
-				for _, group := range review.Spec.Groups {
-					review.Status.Allowed = review.Status.Allowed || group == TokenGroup
-				}
-				return true, review, nil
-			})
-		w.register(factoryID, c)
-		w.own(factory)
-		pass(time.Second)
-		if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, "by itself") {
-			t.Errorf("the message: %q", got)
-		}
-	})
-}
-
-// A cluster whose kubelets may delete Nodes has a warning in its status.
-func TestDeletableNodesAreAWarning(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		c.PrependReactor("create", "subjectaccessreviews",
-			func(a ktesting.Action) (bool, runtime.Object, error) {
-				review := a.(ktesting.CreateAction).GetObject().(*authorization.SubjectAccessReview)
-				review.Status.Allowed = slices.Contains(review.Spec.Groups, "system:nodes") &&
-					review.Spec.ResourceAttributes.Verb == "delete"
-				return true, review, nil
-			})
-		w.register(factoryID, c)
-		w.own(factory)
-		pass(time.Second)
-		if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, "rbac-leave.yaml") {
-			t.Errorf("the message: %q", got)
-		}
-	})
+// A cluster that approves our tokens' requests by itself, or whose kubelets may delete Nodes, has a
+// warning in its status.
+func TestRightsThatAreTooWide(t *testing.T) {
+	for want, allowed := range map[string]func(authorization.SubjectAccessReviewSpec) bool{
+		"by itself": func(s authorization.SubjectAccessReviewSpec) bool {
+			return slices.Contains(s.Groups, TokenGroup)
+		},
+		"rbac-leave.yaml": func(s authorization.SubjectAccessReviewSpec) bool {
+			return slices.Contains(s.Groups, "system:nodes") && s.ResourceAttributes.Verb == "delete"
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, c := registered(t)
+			c.PrependReactor("create", "subjectaccessreviews",
+				func(a ktesting.Action) (bool, runtime.Object, error) {
+					review := a.(ktesting.CreateAction).GetObject().(*authorization.SubjectAccessReview)
+					review.Status.Allowed = allowed(review.Spec)
+					return true, review, nil
+				})
+			w.own(factory)
+			pass(time.Second)
+			if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, want) {
+				t.Errorf("the message: %q, want %q", got, want)
+			}
+		})
+	}
 }
 
 // The address of the DNS service is taken from the registration, else the cluster, else Resource
@@ -400,12 +342,9 @@ func TestProbesOfTheSameWriteNothing(t *testing.T) {
 // Who does not own the cluster any more has no effects in it and in the store.
 func TestNoEffectsWithoutOwnership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		w.register(factoryID, c)
+		w, c := registered(t)
 		o, _ := w.own(factory)
-		w.put(factoryID, "edge-1", api.Desired{})
-		pass(time.Second)
-		id := w.credential(factory + "/edge-1").Value.TokenID
+		id := w.token("edge-1")
 		o.invalid.Store(true)
 		w.put(factoryID, "edge-2", api.Desired{})
 		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "" {

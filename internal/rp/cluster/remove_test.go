@@ -184,9 +184,7 @@ func TestARegistrationIsDeletedTwice(t *testing.T) {
 		w.checkGone(2, false)
 		w.register(factoryID, c)
 		pass(time.Minute)
-		w.put(factoryID, "edge-1", api.Desired{})
-		pass(time.Second)
-		id := w.credential(factory + "/edge-1").Value.TokenID
+		id := w.token("edge-1")
 		if got := c.ask(csr("later", id, "edge-1", newKey())); got != "Approved" {
 			t.Fatalf("the machine does not join: %q", got)
 		}
@@ -205,13 +203,7 @@ func TestARegistrationIsDeletedTwice(t *testing.T) {
 
 // Killed after each thing that is done, the next owner goes on; in between no request is approved.
 func TestADeletionIsKilledAnywhere(t *testing.T) {
-	points := deletionKilledAt(t, 0)
-	if points < 10 {
-		t.Fatalf("the deletion does %d things only", points)
-	}
-	for n := 1; n <= points; n++ {
-		t.Run(fmt.Sprint(n), func(t *testing.T) { deletionKilledAt(t, n) })
-	}
+	killedAnywhere(t, 10, deletionKilledAt)
 }
 
 // deletionKilledAt deletes a registration with a replica that is killed after the n-th thing; never

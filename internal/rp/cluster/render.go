@@ -21,8 +21,7 @@ const (
 // render renders a batch of the nodes that were not rendered with the cluster's present facts.
 func (w *worker) render(ctx context.Context) (time.Time, error) {
 	cluster, err := w.Index.Cluster(w.key)
-	if err != nil || !cluster.Exists() || cluster.Value.Facts == "" ||
-		cluster.Value.Deleting() {
+	if err != nil || !cluster.Exists() || cluster.Value.Facts == "" || cluster.Value.Deleting() {
 		return noTime, err
 	}
 	keys := w.Index.Stale(w.key, cluster.Value.Facts, renderBatch)

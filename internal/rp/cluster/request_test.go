@@ -96,7 +96,8 @@ func (c *fakeCluster) issue(name string) {
 	pass(time.Second)
 }
 
-// removals counts what is removed from where machines fetch it.
+// removals counts what is removed from where machines fetch it. It is a delivery that does not tell
+// how often a configuration was read, as that of blobs.
 type removals struct {
 	credential.Delivery
 	n atomic.Int64
@@ -107,20 +108,29 @@ func (d *removals) Remove(ctx context.Context, key string) error {
 	return d.Delivery.Remove(ctx, key)
 }
 
-// What a URL hands out is removed as soon as its token was used, not when the credential ends.
+// What a URL hands out is removed as soon as its token was used, not when the credential ends, or
+// as its node's identity joins, also where reads of it are not reported.
 func TestAUsedConfigurationIsRemovedAtOnce(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		delivery := &removals{Delivery: w.credentials.Delivery}
 		w.credentials.Delivery = delivery
 		w.put(factoryID, "edge-1", api.Desired{})
 		pass(time.Second)
-		before := delivery.n.Load()
+		const one = "aaaaaaaa-0000-0000-0000-000000000001"
+		w.put(factoryID, "edge-2", withIdentity(one))
+		pass(time.Second)
 		id := w.credential(factory + "/edge-1").Value.TokenID
-		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "Approved" {
-			t.Fatalf("the request: %q", got)
-		}
-		if delivery.n.Load() == before {
-			t.Error("it is still there")
+		for _, r := range []*certificates.CertificateSigningRequest{
+			csr("edge-1", id, "edge-1", newKey()), byIdentity("edge-2", one, "edge-2"),
+		} {
+			before := delivery.n.Load()
+			if got := c.ask(r); got != "Approved" {
+				t.Fatalf("the request: %q", got)
+			}
+			if got := w.credential(factory + "/" + r.Name).Value; got.State != store.Consumed ||
+				delivery.n.Load() == before {
+				t.Errorf("%s is still there: %s", r.Name, got.State)
+			}
 		}
 	})
 }
@@ -200,9 +210,7 @@ func TestApprovedBySomebodyElse(t *testing.T) {
 	for name, node := range map[string]string{"its node": "edge-1", "another node": "edge-2"} {
 		t.Run(name, func(t *testing.T) {
 			inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-				w.put(factoryID, "edge-1", api.Desired{})
-				pass(time.Second)
-				id := w.credential(factory + "/edge-1").Value.TokenID
+				id := w.token("edge-1")
 				r := csr("foreign", id, node, newKey())
 				c.approveAs(r)
 				c.ask(r)
@@ -249,6 +257,9 @@ func TestIdentities(t *testing.T) {
 		principal.AzureAuth = api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{PrincipalID: arc}}
 		w.put(factoryID, "edge-6", principal)
 		pass(time.Second)
+		user := w.credential(factory + "/edge-3").Value.TokenID
+		noToken := csr("user-called-as-a-token", user, "edge-3", newKey())
+		noToken.Spec.Username = user
 		masters := byIdentity("masters", one, "edge-1")
 		masters.Spec.Usages = append(masters.Spec.Usages, certificates.UsageServerAuth)
 		for _, tt := range []struct {
@@ -262,6 +273,7 @@ func TestIdentities(t *testing.T) {
 			{byIdentity("stranger", "aaaaaaaa-0000-0000-0000-000000000009", "edge-1"), ""},
 			{byIdentity("joins-by-token", "aaaaaaaa-0000-0000-0000-000000000003", "edge-3"), ""},
 			{byIdentity("nobody", "", "edge-1"), ""},
+			{noToken, ""},
 			{byIdentity("principal", four, "edge-4"), "Approved"},
 			{byIdentity("same-application", four, "edge-5"), ""},
 			{byIdentity("principal-that-was-seen", five, "edge-5"), "Approved"},
@@ -332,42 +344,6 @@ func TestAnotherInstallationsNode(t *testing.T) {
 	})
 }
 
-// blobs is a delivery that does not tell how often a configuration was read.
-type blobs struct{ *credential.Handout }
-
-// An identity that joins consumes its URL, also where reads of it are not reported.
-func TestAnIdentityConsumesABlob(t *testing.T) {
-	const one = "aaaaaaaa-0000-0000-0000-000000000001"
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.credentials.Delivery = blobs{w.credentials.Delivery.(*credential.Handout)}
-		w.put(factoryID, "edge-1", withIdentity(one))
-		pass(time.Second)
-		if got := c.ask(byIdentity("own", one, "edge-1")); got != "Approved" {
-			t.Errorf("%q", got)
-		}
-		if got := w.credential(factory + "/edge-1").Value; got.State != store.Consumed {
-			t.Errorf("the credential is %s", got.State)
-		}
-	})
-}
-
-// A user whose name is the id of a token is not that token.
-func TestAUserIsNoToken(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", api.Desired{})
-		pass(time.Second)
-		id := w.credential(factory + "/edge-1").Value.TokenID
-		r := csr("user", id, "edge-1", newKey())
-		r.Spec.Username = id
-		if got := c.ask(r); got != "" {
-			t.Errorf("the answer: %q", got)
-		}
-		if got := w.credential(factory + "/edge-1").Value.State; got != store.Live {
-			t.Errorf("the credential is %s", got)
-		}
-	})
-}
-
 // A request that could not be answered is answered soon, without waiting for a resync.
 func TestARequestIsRetried(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
@@ -396,15 +372,13 @@ func TestFlaws(t *testing.T) {
 	for what, spoil := range map[string]func(spoiled){
 		"no request": func(c spoiled) { c.Spec.Request = []byte("x") },
 		"an admin": func(c spoiled) {
-			c.Spec.Request = request(subject("admin",
-				"system:masters"))
+			c.Spec.Request = request(subject("admin", "system:masters"))
 		},
 		"masters too": func(c spoiled) {
 			c.Spec.Request = request(subject("system:node:n", "system:nodes", "system:masters"))
 		},
 		"no name": func(c spoiled) {
-			c.Spec.Request = request(subject("system:node:",
-				"system:nodes"))
+			c.Spec.Request = request(subject("system:node:", "system:nodes"))
 		},
 		"other names": func(c spoiled) {
 			r := subject("system:node:n", "system:nodes")
@@ -443,9 +417,7 @@ func TestIdentitiesWhileTheIndexIsBehind(t *testing.T) {
 			return nil
 		})
 		defer memory.Before(nil)
-		w.change(func(v *store.View) error {
-			return w.credentials.RemoveNode(v, factory+"/edge-1", true, time.Now())
-		})
+		w.drop("edge-1")
 		w.put(factoryID, "edge-1", withIdentity(two))
 		if got := c.ask(byIdentity("former", one, "edge-1")); got != "" {
 			t.Errorf("the former machine: %q", got)

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,73 +26,32 @@ const (
 	revokedAgain = time.Minute
 )
 
-// revocations are the rows of a cluster's certificates that something is to be done about, by key.
-type revocations struct {
-	mu   sync.Mutex
-	rows map[string]flexnode.Certificates
-}
-
-// see takes in a row, and reports whether something is to be done about it.
-func (r *revocations) see(row store.Row[flexnode.Certificates]) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if row.Value.Since.IsZero() && row.Value.Leaving == "" { // or it does not exist
-		delete(r.rows, row.Key)
-		return false
-	}
-	if r.rows == nil {
-		r.rows = map[string]flexnode.Certificates{}
-	}
-	r.rows[row.Key] = row.Value
-	return true
-}
-
-// clear forgets all rows.
-func (r *revocations) clear() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.rows = nil
-}
-
-// all are the rows as they are known.
-func (r *revocations) all() map[string]flexnode.Certificates {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.rows)
-}
-
-// has reports whether there is a row for a node.
-func (r *revocations) has(key string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, there := r.rows[key]
-	return there
-}
-
 // followCertificates has revocations be carried out when they are written.
 func (w *worker) followCertificates(ctx context.Context) {
-	for ctx.Err() == nil {
-		w.revocations.clear()
-		err := w.Store.Certificates.Sync(ctx, w.key+"/", func(r store.Row[flexnode.Certificates]) {
-			if w.revocations.see(r) {
-				w.tasks.Add(task{kind: taskRevoke})
-			}
-			if r.Value.Leaving != "" {
-				w.tasks.Add(task{taskLeave, r.Key})
-			}
-		}, func() {})
-		if err != nil && ctx.Err() == nil {
-			w.log.Warn("cannot follow the certificates", slog.Any("error", err))
-			store.Pause(ctx, firstPause)
+	w.revocations.Clear()
+	w.Store.Certificates.Sync(ctx, w.key+"/", func(r store.Row[flexnode.Certificates]) {
+		if r.Value.Since.IsZero() && r.Value.Leaving == "" { // or it does not exist
+			w.revocations.Delete(r.Key)
+			return
 		}
-	}
+		w.revocations.Store(r.Key, r.Value)
+		w.tasks.Add(task{kind: taskRevoke})
+		if r.Value.Leaving != "" {
+			w.tasks.Add(task{taskLeave, r.Key})
+		}
+	}, nil, func(err error) {
+		w.log.Warn("cannot follow the certificates", slog.Any("error", err))
+	})
 }
 
 // revoke has the cluster refuse the writes of revoked certificates: it lists those that may still
 // write as a Node. Entries of names that it does not know remain: the store may have been restored
 // from a backup. The time is when there is more to do.
 func (w *worker) revoke(ctx context.Context) (time.Time, error) {
-	rows := w.revocations.all()
+	rows := map[string]flexnode.Certificates{}
+	for key, row := range w.revocations.Range {
+		rows[key.(string)] = row.(flexnode.Certificates)
+	}
 	if len(rows) == 0 {
 		return noTime, nil
 	}
@@ -107,7 +64,7 @@ func (w *worker) revoke(ctx context.Context) (time.Time, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	is, err := s.connection.Secrets.CoreV1().ConfigMaps(metav1.NamespaceSystem).
+	is, err := s.connection.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).
 		Get(ctx, revokedName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
@@ -175,7 +132,7 @@ func (w *worker) list(ctx context.Context, s *session, changed map[string]any) e
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	_, err = s.connection.Secrets.CoreV1().ConfigMaps(metav1.NamespaceSystem).
+	_, err = s.connection.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).
 		Patch(ctx, revokedName, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot revoke certificates: %w", err)
@@ -223,10 +180,10 @@ func (c *Connection) irrevocable(ctx context.Context, kubernetes string) []strin
 	if !refusesCertificates(kubernetes) {
 		return []string{"Kubernetes before 1.32 does not tell by which certificate a node writes." + end}
 	}
-	_, err := c.Secrets.CoreV1().ConfigMaps(metav1.NamespaceSystem).
+	_, err := c.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).
 		Get(ctx, revokedName, metav1.GetOptions{})
 	if err == nil {
-		_, err = c.Watches.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().
+		_, err = c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().
 			Get(ctx, revokedName, metav1.GetOptions{})
 	}
 	if err == nil {

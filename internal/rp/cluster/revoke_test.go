@@ -75,9 +75,7 @@ func (c *fakeCluster) setRevoked(name, ids string) {
 // join has a machine join with the token of a node, and returns the id of its certificate.
 func (w *world) join(c *fakeCluster, node, request string) string {
 	w.t.Helper()
-	w.put(factoryID, node, api.Desired{})
-	pass(time.Second)
-	id := w.credential(factory + "/" + node).Value.TokenID
+	id := w.token(node)
 	if got := c.ask(csr(request, id, node, newKey())); got != "Approved" {
 		w.t.Fatalf("the request of %s is %q", node, got)
 	}
@@ -102,8 +100,7 @@ func (w *world) remove(node string, after time.Duration) {
 // That of its successor may, and is renewed by the provider. Nothing is left when the old one has
 // ended.
 func TestADeletedMachineMayNotWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		c.setRevoked("other", "theirs")
 		old := w.join(c, "edge-1", "of-old")
 		late := w.join(c, "edge-2", "of-late")
@@ -157,8 +154,7 @@ func TestADeletedMachineMayNotWrite(t *testing.T) {
 // renewal of that hour waits, and that of the machine before is denied then.
 func TestSuccessorWithoutTheProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		w.register(factoryID, c)
+		w, c := registered(t)
 		_, goes := w.own(factory)
 		pass(time.Second)
 		old := w.join(c, "edge-1", "of-old")
@@ -191,8 +187,7 @@ func TestSuccessorWithoutTheProvider(t *testing.T) {
 // A cluster that was out of reach, or whose list was changed, has it written when it is back; an id
 // that is listed is not removed unless it is revoked.
 func TestRevocationsAreWrittenAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		old := w.join(c, "edge-1", "of-old")
 		c.Down.Store(true)
 		w.remove("edge-1", 0)
@@ -212,8 +207,7 @@ func TestRevocationsAreWrittenAgain(t *testing.T) {
 
 // A cluster that cannot refuse the writes of a certificate is left unchanged, with a warning.
 func TestClustersThatCannotRevoke(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := factoryWorld(t)
+	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		if got := w.cluster(factory).Probe.Message(); strings.Contains(got, "deleted node") {
 			t.Errorf("of a cluster that can: %s", got)
 		}
@@ -253,8 +247,7 @@ func TestNodesOfMachinesThatLeave(t *testing.T) {
 		{name: "a successor", deleted: true, successor: true},
 		{name: "no flex node", deleted: true, ofAKS: true},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w, c := factoryWorld(t)
+		inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 			w.join(c, "edge-1", "of-old")
 			uid := w.node(factory + "/edge-1").UID
 			n := kubeNode("edge-1", "True")

@@ -130,8 +130,7 @@ func (w *worker) reviewServing(
 	if err != nil {
 		return again, err
 	}
-	v, why := judgeServing(csr, node, own,
-		func(a netip.Addr) bool { return s.isTaken(name, a) })
+	v, why := judgeServing(csr, node, own, func(a netip.Addr) bool { return s.isTaken(name, a) })
 	switch v {
 	case approved:
 		w.count(Approved)

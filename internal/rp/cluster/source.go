@@ -25,8 +25,8 @@ type Binding struct {
 	ClusterID string `json:"id"`
 	// Kubeconfig is the path of the file.
 	Kubeconfig string `json:"kubeconfig"`
-	// Trusted allows the file to name programs, other files and a proxy. Its writer can then run
-	// programs as the provider.
+	// Trusted allows the file to name other files and a proxy. Its writer can then read what the
+	// provider can.
 	Trusted bool `json:"trusted,omitempty"`
 	// Local allows the API server to be at the provider's own addresses, loopback or link-local.
 	Local bool `json:"local,omitempty"`
@@ -36,8 +36,6 @@ type Binding struct {
 type Access struct {
 	// Config says how the API server is reached. It names no files and no program.
 	Config *rest.Config
-	// program returns the credentials, where a trusted kubeconfig names one.
-	program *program
 	// Local allows the API server to be at one of the provider's own addresses.
 	Local bool
 	// Fingerprint changes with everything that the access consists of.
@@ -200,9 +198,8 @@ func (b Binding) access() (Access, error) {
 		return Access{}, fmt.Errorf("cannot read the kubeconfig: %w", err)
 	}
 	var config *rest.Config
-	var run *program
 	if b.Trusted {
-		config, run, err = trustedConfig(b.Kubeconfig, text)
+		config, err = trustedConfig(b.Kubeconfig, text)
 	} else {
 		config, err = plainConfig(text)
 	}
@@ -210,7 +207,7 @@ func (b Binding) access() (Access, error) {
 		return Access{}, fmt.Errorf("cannot use the kubeconfig %s: %w", b.Kubeconfig, err)
 	}
 	access := accessOf("file "+b.Kubeconfig, text, config)
-	access.Local, access.program = b.Local, run
+	access.Local = b.Local
 	return access, nil
 }
 

@@ -57,8 +57,7 @@ func (c *fakeCluster) joinWith(name, podCIDR string, flex bool, podCIDRs ...stri
 // are given out, and are free again when their Nodes are gone (M26).
 func TestPodSubnetsAfterARestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		w.register(factoryID, c)
+		w, c := registered(t)
 		w.pool("10.200.0.0/20", 24)
 		_, end := w.own(factory)
 		pass(2 * time.Second)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -70,7 +71,6 @@ func (w *worker) taintsDiffer(
 	refused := w.Now().Before(w.taintsRefused)
 	if seen == nil {
 		delete(w.taintsSet, key)
-		delete(w.taintsLeft, key)
 	}
 	w.mu.Unlock()
 	if seen == nil || seen.other() || refused {
@@ -84,27 +84,10 @@ func (w *worker) taintsDiffer(
 		want: flexnode.Taints(node.Value.Desired), known: stored.Taints,
 		has: taintsIn(seen.taints()), first: isFirst(stored.Ready),
 	}
-	w.tellLeft(key, c.left())
 	if slices.Equal(c.held(), c.known) && len(c.absent()) == 0 {
 		return 0, false
 	}
 	return w.taintsPause(key, strings.Join(c.want, ",")), true
-}
-
-// tellLeft tells once which wanted taints a Node does not get.
-func (w *worker) tellLeft(key string, left []string) {
-	text := strings.Join(left, ",")
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case text == w.taintsLeft[key]:
-	case text == "":
-		delete(w.taintsLeft, key)
-	default:
-		w.taintsLeft[key] = text
-		w.log.Warn("a Node has others' taints of the same key and effect as wanted ones; they "+
-			"are left as they are", "node", key, "wanted", text)
-	}
 }
 
 // node returns what is kept of a node's Node; nil without a Node.
@@ -193,9 +176,7 @@ func wasRefused(err error) bool {
 
 // noteTaints writes which taints of a node are ours: what decide makes of those that its owner
 // wants and those that are known.
-func (w *worker) noteTaints(
-	ctx context.Context, key string, decide func(claim) []string,
-) error {
+func (w *worker) noteTaints(ctx context.Context, key string, decide func(claim) []string) error {
 	ahead := []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}
 	_, err := w.Store.Update(ctx, "taints noted", ahead, func(v *store.View) error {
 		v.Fence(w.owner.Fence())
@@ -220,7 +201,7 @@ func (w *worker) noteTaints(
 func (w *worker) readNode(ctx context.Context, s *session, name string) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	return s.connection.Watches.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	return s.connection.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 }
 
 // patchTaints has a Node that was read have these taints.
@@ -244,7 +225,100 @@ func (w *worker) patchTaints(
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	_, err = s.connection.Watches.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
+	_, err = s.connection.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	return err
+}
+
+// claim decides which taints of a Node are ours, to set and to take away. Another's taint is never
+// ours, be it one that the node's owner wants as well.
+type claim struct {
+	// want holds the taints that the owner wants, known those known as ours, in order; has those of
+	// the Node.
+	want, known []string
+	has         []corev1.Taint
+	// first tells that the Node has just been registered: of what it has, what its owner wants is
+	// what its kubelet has registered it with.
+	first bool
+}
+
+// isFirst tells by the Ready condition that is stored whether a Node is seen for the first time.
+func isFirst(ready *api.Condition) bool {
+	return ready == nil || ready.Reason == flexnode.NodeNotFound ||
+		ready.Reason == flexnode.NodeForeign
+}
+
+// on reports whether the Node has a taint.
+func (c claim) on(text string) bool {
+	return slices.ContainsFunc(c.has, func(t corev1.Taint) bool { return writeTaint(t) == text })
+}
+
+// rival reports whether the Node has another's taint of the same key and effect with another value.
+// A Node cannot have both.
+func (c claim) rival(text string) bool {
+	want := readTaint(text)
+	return slices.ContainsFunc(c.has, func(t corev1.Taint) bool {
+		return t.MatchTaint(&want) && t.Value != want.Value &&
+			!slices.Contains(c.known, writeTaint(t))
+	})
+}
+
+// absent are the wanted taints that the Node is to get: those that it can.
+func (c claim) absent() []string {
+	return filtered(c.want, func(t string) bool { return !c.on(t) && !c.rival(t) })
+}
+
+// ours are those known, those to be set, and those that the Node was registered with.
+func (c claim) ours() []string {
+	registered := filtered(c.want, func(t string) bool { return c.first && c.on(t) })
+	return inOrder(c.known, c.absent(), registered)
+}
+
+// held are those of ours that are wanted and on the Node, which is all that is ours in the end.
+func (c claim) held() []string {
+	return filtered(c.ours(), func(t string) bool { return c.on(t) && slices.Contains(c.want, t) })
+}
+
+// merged are the taints that the Node is to have: what is wanted in the place of what is ours, and
+// all others as they are.
+func (c claim) merged() []corev1.Taint {
+	next := []corev1.Taint{}
+	for _, t := range c.has { // with the times since when
+		text := writeTaint(t)
+		if slices.Contains(c.want, text) || !slices.Contains(c.known, text) {
+			next = append(next, t)
+		}
+	}
+	for _, text := range c.absent() {
+		next = append(next, readTaint(text))
+	}
+	return next
+}
+
+func filtered(list []string, keep func(string) bool) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(t string) bool { return !keep(t) })
+}
+
+func inOrder(lists ...[]string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...))))
+}
+
+// readTaint and writeTaint are a taint as an owner writes it.
+func readTaint(text string) corev1.Taint {
+	t := flexnode.ReadTaint(text)
+	return corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)}
+}
+
+func writeTaint(t corev1.Taint) string {
+	return flexnode.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)}.String()
+}
+
+// taintsIn are those of a Node as they are kept of it, with commas.
+func taintsIn(texts string) (list []corev1.Taint) {
+	for text := range strings.SplitSeq(texts, ",") {
+		if text != "" {
+			list = append(list, readTaint(text))
+		}
+	}
+	return list
 }

@@ -203,7 +203,7 @@ func listWatch[L runtime.Object](client interface {
 func (w *worker) watchRequests(
 	ctx context.Context, wg *sync.WaitGroup, s *session, signer string,
 ) cache.Indexer {
-	requests := s.connection.Watches.CertificatesV1().CertificateSigningRequests()
+	requests := s.connection.Client.CertificatesV1().CertificateSigningRequests()
 	selector := fields.OneTermEqualSelector("spec.signerName", signer).String()
 	known, _ := kind{
 		example: &certificates.CertificateSigningRequest{}, budget: maxRequests,
@@ -224,7 +224,7 @@ func (w *worker) watchRequests(
 
 // watchNodes notes the Nodes that change.
 func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session) {
-	known, controller := w.nodeKind(s.connection.Watches).follow(ctx, wg, s)
+	known, controller := w.nodeKind(s.connection.Client).follow(ctx, wg, s)
 	s.nodes = known
 	wg.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {

@@ -61,9 +61,6 @@ func newWire(a Access) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.program != nil {
-		trust.GetClientCertificate = a.program.certificate
-	}
 	dialer := &net.Dialer{Timeout: requestTimeout, KeepAlive: 30 * time.Second}
 	if !a.Local {
 		dialer.ControlContext = refuseLocal

@@ -39,7 +39,8 @@ type worker struct {
 	// reviews limits the reviews of certificate requests, by whether they are approved already.
 	reviews     map[bool]*rate.Limiter
 	outstanding outstanding
-	revocations revocations
+	// revocations are the rows of certificates that something is to be done about, by key.
+	revocations sync.Map
 	readiness   readiness
 	rollout     rollout.Rollout // of taskRollout
 
@@ -52,8 +53,6 @@ type worker struct {
 	gone    atomic.Bool // Resource Manager does not have the cluster
 	// taintsRefused is until when no taints are set, after the cluster has forbidden it.
 	taintsRefused time.Time
-	// taintsLeft are the wanted taints that a Node does not get, by key of the node, with commas.
-	taintsLeft map[string]string
 	// taintsSet is when taints of a node were set, by its key.
 	taintsSet map[string]repeat
 
@@ -105,7 +104,7 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		done: make(chan struct{}), parked: map[task]bool{},
 		reviews: map[bool]*rate.Limiter{false: rate.NewLimiter(reviewRate, reviewBurst),
 			true: rate.NewLimiter(noteRate, reviewBurst)},
-		again: make(chan struct{}, 1), taintsLeft: map[string]string{}, taintsSet: map[string]repeat{},
+		again: make(chan struct{}, 1), taintsSet: map[string]repeat{},
 	}
 	w.tasks, w.requests = w.line(ctx, m.tasks), w.line(ctx, m.requests)
 	w.rollout = rollout.Rollout{

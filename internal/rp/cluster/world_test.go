@@ -15,7 +15,10 @@ import (
 	"github.com/google/uuid"
 	admission "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ktesting "k8s.io/client-go/testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -77,7 +80,7 @@ func newFakeCluster(name string) *fakeCluster {
 // connection is a connection to the fake.
 func (c *fakeCluster) connection() *Connection {
 	return &Connection{
-		Approvals: c, Secrets: c, Watches: c, CA: testCA(), Version: c.Ask,
+		Client: c, CA: testCA(), Version: c.Ask,
 		ServerURL: "https://" + c.Name + ".example:6443",
 	}
 }
@@ -166,9 +169,7 @@ func (w *world) start(memory *storetest.Memory, keys seal.Ring) {
 	ctx, stop := context.WithCancel(context.Background())
 	w.memory, w.store = memory, store.New(memory)
 	w.index = store.NewIndex(w.store)
-	if err := w.index.Load(ctx); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, w.index.Load(ctx))
 	done := make(chan struct{})
 	index := w.index
 	go func() {
@@ -232,11 +233,18 @@ func (w *world) register(id string, c *fakeCluster) {
 	synctest.Wait()
 }
 
-// factoryWorld is a world whose cluster is owned and reached.
-func factoryWorld(t testing.TB) (*world, *fakeCluster) {
+// registered is a world whose cluster is registered.
+func registered(t testing.TB) (*world, *fakeCluster) {
 	t.Helper()
 	w, c := newWorld(t), newFakeCluster("factory")
 	w.register(factoryID, c)
+	return w, c
+}
+
+// factoryWorld is a world whose cluster is owned and reached.
+func factoryWorld(t testing.TB) (*world, *fakeCluster) {
+	t.Helper()
+	w, c := registered(t)
 	w.own(factory)
 	pass(time.Second)
 	if got := w.cluster(factory); !got.Properties.Reachable || got.Facts == "" {
@@ -280,6 +288,22 @@ func (w *world) put(clusterID, name string, d api.Desired) {
 	w.t.Helper()
 	w.change(func(v *store.View) error { return w.putIn(v, clusterID, name, d) })
 	synctest.Wait()
+}
+
+// token makes a node, and returns the id of its bootstrap token once that is in the cluster.
+func (w *world) token(name string) string {
+	w.t.Helper()
+	w.put(factoryID, name, api.Desired{})
+	pass(time.Second)
+	return w.credential(factory + "/" + name).Value.TokenID
+}
+
+// drop deletes a node.
+func (w *world) drop(name string) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		return w.credentials.RemoveNode(v, factory+"/"+name, true, time.Now())
+	})
 }
 
 func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) error {
@@ -368,4 +392,71 @@ func (c *fakeCluster) secrets() (names []string) {
 func (w *world) rows(prefix string) int {
 	w.t.Helper()
 	return len(must(w.store.Scan(context.Background(), prefix, "", 100_000, 0)).KVs)
+}
+
+// failApprovals has the next n approvals fail, and tells how many have.
+func failApprovals(c *fakeCluster, n int64) func() int64 {
+	var failed atomic.Int64
+	c.PrependReactor("update", "certificatesigningrequests",
+		func(a ktesting.Action) (bool, runtime.Object, error) {
+			if a.GetSubresource() != "approval" || failed.Load() == n {
+				return false, nil, nil
+			}
+			failed.Add(1)
+			return true, nil, apierrors.NewInternalError(errDown)
+		})
+	return failed.Load
+}
+
+// fuse acts when the n-th thing was done.
+type fuse struct {
+	mu   sync.Mutex
+	at   int
+	done int
+	burn func()
+}
+
+// arm has it count from now on.
+func (f *fuse) arm(at int, burn func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at, f.burn = at, burn
+}
+
+// did counts what was done; what has no name is the test's own.
+func (f *fuse) did(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.burn == nil || what == "" {
+		return
+	}
+	if f.done++; f.done == f.at {
+		f.burn()
+	}
+}
+
+func (f *fuse) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.done
+}
+
+// killedAnywhere runs a test in which a replica is killed after the n-th thing that it does, for each
+// n; 0 is never. run returns how many things were done, which are so many at least.
+func killedAnywhere(t *testing.T, least int, run func(t *testing.T, n int) int) {
+	t.Helper()
+	points := run(t, 0)
+	if points < least {
+		t.Fatalf("only %d things are done", points)
+	}
+	for n := 1; n <= points; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) { run(t, n) })
+	}
+}
+
+// newKillable is a world whose store can be killed below the replica.
+func newKillable(t testing.TB) (*storetest.Memory, *world, *fakeCluster) {
+	t.Helper()
+	w, c := registered(t)
+	return w.store.Backend.(*storetest.Memory), w, c
 }

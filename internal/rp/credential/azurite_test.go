@@ -37,10 +37,7 @@ func TestAzurite(t *testing.T) {
 		azcore.ClientOptions{}))
 	w.service.Delivery = blobs
 	get := func(url string) (int, string) {
-		r, err := http.Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(http.Get(url))
 		defer r.Body.Close()
 		return r.StatusCode, string(must(io.ReadAll(r.Body)))
 	}

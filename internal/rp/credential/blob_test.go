@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -114,11 +116,7 @@ func (f *fakeBlobs) list(w http.ResponseWriter) {
 func (f *fakeBlobs) paths() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var all []string
-	for path := range f.blobs {
-		all = append(all, path)
-	}
-	return all
+	return slices.Collect(maps.Keys(f.blobs))
 }
 
 // withBlobs has a world deliver through a Blob service.
@@ -159,9 +157,7 @@ func TestBlobs(t *testing.T) {
 	}
 	bundle(t, b.text)
 	f.down = true
-	a := Application{
-		TokenID: w.credential(key).TokenID, Node: "edge-1", KeyHash: "k", Name: "csr",
-	}
+	a := Application{TokenID: w.credential(key).TokenID, Node: "edge-1", KeyHash: "k", Name: "csr"}
 	must(0, w.service.Consume(ctx, key, a, store.Condition{}))
 	if len(f.paths()) != 1 {
 		t.Fatal("the test does not test anything: the blob is gone")

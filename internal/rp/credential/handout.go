@@ -34,9 +34,7 @@ type Handout struct {
 const HandoutPath = "/configs/"
 
 // Put implements Delivery.
-func (h *Handout) Put(
-	v *store.View, key string, text []byte, _ int64, expires time.Time,
-) error {
+func (h *Handout) Put(v *store.View, key string, text []byte, _ int64, expires time.Time) error {
 	box, err := h.Keys.Seal(bundleSeal+key, text)
 	if err != nil {
 		return err

@@ -34,9 +34,7 @@ func (w *world) review(a Application) bool {
 // PUT, bundle, join: the token is consumed, the URL is dead, the Secret goes, and no other machine
 // gets in.
 func TestATokenIsForOneMachine(t *testing.T) {
-	w, ctx := beside(t), t.Context()
-	must(0, w.put(ctx, withToken, true, true))
-	w.work()
+	w, ctx := live(t), t.Context()
 	n := w.node()
 	if n.State != "" {
 		t.Fatalf("%+v", n)
@@ -151,9 +149,7 @@ func (w *world) joinAgain(old string) {
 
 // A URL is dead for each reason alone, and says nothing of which.
 func TestDeadURLs(t *testing.T) {
-	w, ctx := beside(t), t.Context()
-	must(0, w.put(ctx, withToken, true, true))
-	w.work()
+	w, ctx := live(t), t.Context()
 	url := strings.TrimPrefix(w.url(), public)
 	_, alive := w.get(url)
 	_, dead := w.get(HandoutPath + "x.json")
@@ -303,29 +299,6 @@ func (e errTo) Error() string {
 	return "dial tcp 127.0.0.1:" + strconv.Itoa(40000+int(e)) + ": refused"
 }
 
-// A foreign token has the id that was drawn: that one is left alone, ours gets another.
-func TestTokenIDIsTaken(t *testing.T) {
-	w := beside(t)
-	must(0, w.put(t.Context(), withToken, true, true))
-	key := w.node().Credential
-	taken := w.credential(key).TokenID
-	w.cluster.secrets[taken] = fakeSecret{owner: "somebody"}
-	w.work()
-	if got := w.credential(key); got.State != store.Live || got.TokenID == taken {
-		t.Errorf("%+v", got)
-	}
-	if row := must(w.service.ByToken(t.Context(), clusterKey, taken)); row.Exists() {
-		t.Error("the other's token counts as ours")
-	}
-	must(0, w.delete(t.Context()))
-	w.work()
-	if left := w.cluster.list(); len(left) != 1 || left[taken].owner != "somebody" {
-		t.Errorf("secrets: %v", left)
-	}
-	delete(w.cluster.secrets, taken)
-	w.consistent(nil)
-}
-
 // A caller that asks again while the cluster does not answer gets what is being made, and nothing
 // is revoked (regenerateToken, retried by a client library).
 func TestAskedAgainWhileTheClusterIsDown(t *testing.T) {
@@ -389,9 +362,7 @@ func TestTheWaitOfANodeEnds(t *testing.T) {
 // A bundle that waits follows its node: new facts of the cluster are in it, and its URL tells the
 // version that it hands out.
 func TestAWaitingBundleFollowsItsNode(t *testing.T) {
-	w, ctx := beside(t), t.Context()
-	must(0, w.put(ctx, withToken, true, true))
-	w.work()
+	w, ctx := live(t), t.Context()
 	url, key := w.url(), w.node().Credential
 	before := must(w.service.URL(ctx, key)).ConfigVersion
 	_, text := w.get(url)
@@ -453,9 +424,7 @@ func TestAMachineJoinsWithWhatIsAssigned(t *testing.T) {
 
 // A replica whose clock is ahead of another's ends no URL that the other one still serves.
 func TestAClockThatIsAheadEndsNoURL(t *testing.T) {
-	w := beside(t)
-	must(0, w.put(t.Context(), withToken, true, true))
-	w.work()
+	w := live(t)
 	key := w.node().Credential
 	lead := 2 * Lifetime
 	w.service.Lead = func() time.Duration { return lead }

@@ -147,9 +147,7 @@ func (w worker) rerender(ctx context.Context, x subject) error {
 }
 
 // deliver puts the configuration of a node behind the URL of its credential.
-func (s *Service) deliver(
-	v *store.View, key string, c *store.Credential, n flexnode.Node,
-) error {
+func (s *Service) deliver(v *store.View, key string, c *store.Credential, n flexnode.Node) error {
 	r, secret, err := s.revision(v, c.Node, n)
 	if err != nil || c.State == store.Live && r.Version == c.Config {
 		return err

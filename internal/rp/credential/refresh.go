@@ -113,9 +113,7 @@ func (s *Service) fresh(
 
 // revokePrevious takes from a node what others may have of it, and returns the credentials that it
 // has revoked: its own, and those that machines still join with. A Pending one was not handed out.
-func (s *Service) revokePrevious(
-	v *store.View, n *flexnode.Node,
-) (revoked []string, err error) {
+func (s *Service) revokePrevious(v *store.View, n *flexnode.Node) (revoked []string, err error) {
 	handedOut := n.Joining
 	if n.Credential != "" {
 		handedOut = append(slices.Clone(handedOut), n.Credential)

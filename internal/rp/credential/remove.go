@@ -189,3 +189,87 @@ func (s *Service) removeGone(ctx context.Context, key string) error {
 	}
 	return err
 }
+
+// RemoveNode deletes a node within a change, with all that is its own: what a machine could have
+// joined with is revoked, also while one joins with it, and a tombstone is written. wipe tells that
+// the node's machine is to be given back. A node that is not there has been removed. It writes ten
+// rows at most, and two for each of its credentials that machines still join with.
+func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time) error {
+	row := s.Store.Nodes.Row(v, key)
+	if !row.Exists() {
+		return nil
+	}
+	n := row.Value
+	for _, credential := range append(slices.Clone(n.Joining), n.Credential) {
+		if err := s.Revoke(v, credential, true); err != nil {
+			return err
+		}
+	}
+	s.freeSubnet(v, key, n)
+	s.Store.Nodes.Delete(v, key)
+	s.Store.Status.Delete(v, key)
+	s.Store.History.Delete(v, key)
+	s.Store.Diagnoses.Delete(v, key)
+	s.DropSecret(v, key)
+	return s.bury(v, key, flexnode.Tombstone{
+		UID: n.UID, Revision: max(n.Revision, n.Floor), Identity: n.Identity,
+		Former: n.Former, MachineKey: n.MachineKey, Deleted: at.UTC().Truncate(time.Second), Wipe: wipe,
+	})
+}
+
+// freeSubnet gives a node's pod subnet back, if it is still this node's.
+func (s *Service) freeSubnet(v *store.View, key string, n flexnode.Node) {
+	if n.Chosen.PodCIDR == "" {
+		return
+	}
+	cluster := s.Store.Clusters.Row(v, flexnode.ClusterOf(key))
+	slot := flexnode.SlotOf(flexnode.ClusterOf(key), cluster.Value.Properties.PodCIDR,
+		n.Chosen.PodCIDR)
+	if slot != "" && s.Store.PodCIDRs.Row(v, slot).Value == key {
+		s.Store.PodCIDRs.Delete(v, slot)
+	}
+}
+
+// AfterRestore revokes the credentials that a restored backup says to be usable: they may have been
+// used since it was made. Those are the ones of an earlier epoch than the store's, so it may be
+// called at each start, by each replica, and be cut short.
+func (s *Service) AfterRestore(ctx context.Context) error {
+	epoch := int64(0)
+	_, err := s.Store.Update(ctx, "", nil, func(v *store.View) (err error) {
+		epoch, err = s.Store.Epoch(v)
+		return err
+	})
+	if err != nil || epoch == 1 {
+		return err
+	}
+	rows, _, err := s.Store.Credentials.List(ctx, "")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, row := range rows {
+		if uncertain(row.Value, epoch) {
+			errs = append(errs, s.revokeUncertain(ctx, row.Key, epoch))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// uncertain reports whether a credential may have been used without the store knowing it.
+func uncertain(c store.Credential, epoch int64) bool {
+	return max(c.Epoch, 1) < epoch && (c.State == store.Pending || c.State == store.Live)
+}
+
+func (s *Service) revokeUncertain(ctx context.Context, key string, epoch int64) error {
+	_, err := s.Store.Update(ctx, "credential revoked", nil, func(v *store.View) error {
+		x := s.in(v, key)
+		if !x.row.Exists() || !uncertain(x.row.Value, epoch) {
+			return nil
+		}
+		return s.move(v, key, x.row.Value, store.Revoking)
+	})
+	if err == nil {
+		s.Audit.Warn("credential of before the restore revoked", "credential", key, "epoch", epoch)
+	}
+	return err
+}

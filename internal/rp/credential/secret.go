@@ -2,7 +2,9 @@ package credential
 
 import (
 	"fmt"
+	"time"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -47,4 +49,51 @@ func (s *Service) Compare(v *store.View, nodeKey, given string) flexnode.Secret 
 	return flexnode.Secret{
 		Version: version, Known: version != 0, Same: version != 0 && given == text,
 	}
+}
+
+// SecretAge limits the time for which the secret that has enrolled an Arc machine is kept after the
+// deletion of its node.
+const SecretAge = 30 * 24 * time.Hour
+
+// ArcLeftKey is the key of the Arc machine that a deleted node has left.
+func ArcLeftKey(nodeKey, uid string) string { return nodeKey + "/" + uid }
+
+// LeaveArc writes down within a change that the Arc machine of a node, which is being deleted, is
+// to be removed. withSecret keeps the secret that has enrolled it, if it can be read, for the
+// machine.
+func (s *Service) LeaveArc(
+	v *store.View, nodeKey string, n flexnode.Node, withSecret bool, at time.Time,
+) error {
+	if n.Desired.AzureAuth.Method != api.Arc || !n.Desired.KubernetesAuth.UseAzureAuth {
+		return nil
+	}
+	key := ArcLeftKey(nodeKey, n.UID)
+	left := store.ArcLeft{
+		Machine: flexnode.MachineOf(n.ID, n.Desired), Deleted: at.UTC().Truncate(time.Second),
+	}
+	secret, _, err := s.SecretIn(v, nodeKey)
+	if err != nil {
+		s.Audit.Warn("an Arc machine cannot leave with the secret that has enrolled it",
+			"node", nodeKey, "error", err)
+	}
+	if withSecret && secret != "" {
+		box, err := s.Keys.Seal(arcLeftSeal+key, []byte(secret))
+		if err != nil {
+			return err
+		}
+		left.Secret = &box
+	}
+	return s.Store.ArcLeft.Put(v, key, left)
+}
+
+// ArcSecret opens the secret with which an Arc machine leaves; "" for none.
+func (s *Service) ArcSecret(row store.Row[store.ArcLeft]) (string, error) {
+	if row.Value.Secret == nil {
+		return "", nil
+	}
+	text, err := s.Keys.Open(arcLeftSeal+row.Key, *row.Value.Secret)
+	if err != nil {
+		return "", fmt.Errorf("cannot read the onboarding secret of %s: %w", row.Key, err)
+	}
+	return string(text), nil
 }

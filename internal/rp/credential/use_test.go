@@ -381,9 +381,7 @@ func TestRevokePreviousReadsItsOwn(t *testing.T) {
 
 // With a node goes all that machines still join with.
 func TestJoiningGoesWithItsNode(t *testing.T) {
-	w := beside(t)
-	must(0, w.put(t.Context(), withToken, true, true))
-	w.work()
+	w := live(t)
 	joining := w.node().Credential
 	w.consume(joining)
 	must(0, w.regenerate(t.Context()))
@@ -401,9 +399,7 @@ func TestJoiningGoesWithItsNode(t *testing.T) {
 
 // A machine that has joined, or was too late, leaves nothing in its node.
 func TestJoiningEnds(t *testing.T) {
-	w := beside(t)
-	must(0, w.put(t.Context(), withToken, true, true))
-	w.work()
+	w := live(t)
 	w.consume(w.node().Credential)
 	must(0, w.regenerate(t.Context()))
 	w.work()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -107,11 +108,7 @@ func (c *fakeCluster) Remove(_ context.Context, row store.Credential) error {
 func (c *fakeCluster) list() map[string]fakeSecret {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := map[string]fakeSecret{}
-	for id, s := range c.secrets {
-		all[id] = s
-	}
-	return all
+	return maps.Clone(c.secrets)
 }
 
 // errDown is reported without the address in it.
@@ -192,9 +189,7 @@ func (w *world) facts(v *store.View, server string) string {
 		CACertData: base64.StdEncoding.EncodeToString(ca),
 	}, clusterID)
 	id := layer.ID
-	if err := w.store().KeepLayer(v, layer); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, w.store().KeepLayer(v, layer))
 	return id
 }
 
@@ -214,6 +209,13 @@ func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
 		with(&row.Value)
 		return table.Put(v, key, row.Value)
 	})
+}
+
+// list returns all rows of a table.
+func list[T any](w *world, table store.Table[T]) []store.Row[T] {
+	w.t.Helper()
+	rows, _, err := table.List(w.t.Context(), "")
+	return must(rows, err)
 }
 
 func (w *world) credential(key string) store.Credential {
@@ -352,9 +354,7 @@ func (w *world) step(ctx context.Context) error {
 func (w *world) work() {
 	w.t.Helper()
 	for range 4 {
-		if err := w.step(w.t.Context()); err != nil {
-			w.t.Fatal(err)
-		}
+		must(0, w.step(w.t.Context()))
 	}
 }
 
@@ -370,10 +370,7 @@ func (w *world) get(url string) (int, string) {
 // url is the URL of the node's credential; "" for none.
 func (w *world) url() string {
 	w.t.Helper()
-	u, err := w.service.URL(w.t.Context(), w.node().Credential)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	u := must(w.service.URL(w.t.Context(), w.node().Credential))
 	if u == nil {
 		return ""
 	}
@@ -388,9 +385,7 @@ func bundle(t testing.TB, text string) (config.Config, api.BundleResource) {
 		t.Fatalf("the agent does not take the bundle: %v\n%s", err, text)
 	}
 	var b api.Bundle
-	if err := json.Unmarshal([]byte(text), &b); err != nil {
-		t.Fatal(err)
-	}
+	must(0, json.Unmarshal([]byte(text), &b))
 	return c, b.Resource
 }
 
@@ -400,10 +395,7 @@ func (w *world) consistent(urls []string) {
 	ctx := w.t.Context()
 	node := must(w.store().Nodes.Get(ctx, nodeKey))
 	tokens, live := map[string]string{}, []string{}
-	rows, _, err := w.store().Credentials.List(ctx, "")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	rows := list(w, w.store().Credentials)
 	for _, c := range rows {
 		if c.Value.State != store.Live || node.Value.Credential != c.Key {
 			w.t.Errorf("a credential is left %s; its node has %q", c.Value.State,
@@ -433,7 +425,6 @@ func (w *world) consistent(urls []string) {
 
 func (w *world) consistentCluster(tokens map[string]string) {
 	w.t.Helper()
-	ctx := w.t.Context()
 	secrets := w.cluster.list()
 	for id := range secrets {
 		if _, ours := tokens[id]; !ours {
@@ -445,10 +436,7 @@ func (w *world) consistentCluster(tokens map[string]string) {
 			w.t.Errorf("the token %s has no Secret", id)
 		}
 	}
-	rows, _, err := w.store().Tokens.List(ctx, "")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	rows := list(w, w.store().Tokens)
 	for _, row := range rows {
 		if tokens[flexnode.LastOf(row.Key)] != row.Value {
 			w.t.Errorf("the token %s is remembered and has no credential", row.Key)
@@ -461,10 +449,7 @@ func (w *world) consistentCluster(tokens map[string]string) {
 
 func (w *world) consistentBundles(live []string) {
 	w.t.Helper()
-	rows, _, err := w.store().Bundles.List(w.t.Context(), "")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	rows := list(w, w.store().Bundles)
 	for _, b := range rows {
 		if !slices.Contains(live, b.Key) {
 			w.t.Errorf("the bundle %s has no live credential", b.Key)

@@ -128,10 +128,7 @@ func TestRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(AtOnce{ForNodes: {1, 10, 60 * time.Second}})
-		resting, err := g.Enter(context.Background(), ForNodes, "s")
-		if err != nil {
-			t.Fatal(err)
-		}
+		resting := must(g.Enter(context.Background(), ForNodes, "s"))
 		resting.Rest(func() {
 			in, leave, _ := enter(g, ForNodes)
 			if !in.Load() {
@@ -152,10 +149,7 @@ func TestRest(t *testing.T) {
 func TestGateWhenCallersGo(t *testing.T) {
 	t.Parallel()
 	g := NewGate(AtOnce{ForLists: {1, 1, 3600 * time.Second}})
-	p, err := g.Enter(t.Context(), ForLists, "s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(g.Enter(t.Context(), ForLists, "s"))
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := g.Enter(gone, ForLists, "s"); !errors.Is(err, context.Canceled) {
@@ -172,10 +166,7 @@ func TestTurnsOfSubscriptions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(AtOnce{ForLists: {1, 4, 60 * time.Second}})
-		first, err := g.Enter(t.Context(), ForLists, "much")
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := must(g.Enter(t.Context(), ForLists, "much"))
 		let := make(chan string, 10)
 		ask := func(subscription string) {
 			go func() {
@@ -218,10 +209,7 @@ func TestMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(AtOnce{ForNodes: {1, 1, time.Second}, ForNodeStore: {1, 1, time.Second}})
 		_, leave, _ := enter(g, ForNodeStore)
-		p, err := g.Enter(t.Context(), ForNodes, "s")
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must(g.Enter(t.Context(), ForNodes, "s"))
 		if err := p.Move(t.Context(), ForNodeStore); !errors.Is(err, ErrBusy) {
 			t.Errorf("it is let in: %v", err)
 		}
@@ -238,4 +226,11 @@ func TestMove(t *testing.T) {
 			t.Error("places are lost:", got)
 		}
 	})
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

@@ -82,9 +82,7 @@ func TestBuckets(t *testing.T) {
 // What one subscription's callers ask is bounded together, beside what each of them may ask.
 func TestBucketOfASubscription(t *testing.T) {
 	t.Parallel()
-	throttle, c := newThrottle(Rates{
-		Principal: {Writes: {1, 1}}, Subscription: {Writes: {15, 1}},
-	})
+	throttle, c := newThrottle(Rates{Principal: {Writes: {1, 1}}, Subscription: {Writes: {15, 1}}})
 	take := func(id string) int { return throttle.let(Bucket{Subscription, Writes, id}, 2000) }
 	if s, again, other, large := take("s"), take("s"), take("s2"), take("big"); s != 15 ||
 		again != 0 || other != 15 || large != 150 {

@@ -26,25 +26,25 @@ type fakeCluster struct {
 func (c *fakeCluster) run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() {
-		_ = c.store.Clusters.Sync(ctx, "", func(row store.Row[flexnode.Cluster]) {
+		c.store.Clusters.Sync(ctx, "", func(row store.Row[flexnode.Cluster]) {
 			if row.Exists() && row.Value.Facts == "" {
 				running.Go(func() { c.again(ctx, func() error { return c.probe(ctx, row.Key) }) })
 			}
-		}, nil)
+		}, nil, func(error) {})
 	})
 	running.Go(func() {
-		_ = c.store.Credentials.Sync(ctx, "", func(row store.Row[store.Credential]) {
+		c.store.Credentials.Sync(ctx, "", func(row store.Row[store.Credential]) {
 			if row.Exists() {
 				running.Go(func() { c.again(ctx, func() error { return c.step(ctx, row.Key) }) })
 			}
-		}, nil)
+		}, nil, func(error) {})
 	})
 	running.Go(func() {
-		_ = c.store.Certificates.Sync(ctx, "", func(row store.Row[flexnode.Certificates]) {
+		c.store.Certificates.Sync(ctx, "", func(row store.Row[flexnode.Certificates]) {
 			if row.Value.Leaving != "" {
 				running.Go(func() { c.again(ctx, func() error { return c.leave(ctx, row.Key) }) })
 			}
-		}, nil)
+		}, nil, func(error) {})
 	})
 	running.Wait()
 }

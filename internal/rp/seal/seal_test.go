@@ -3,6 +3,7 @@ package seal
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,14 +17,8 @@ import (
 func initial(path string) (Ring, error) { return Init(path, RootFile(path), time.Now()) }
 
 func TestABoxOpensOnlyAsWhatItIs(t *testing.T) {
-	ring, err := initial(filepath.Join(t.TempDir(), "keys.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	box, err := ring.Seal("nodes/a", []byte("a secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(initial(filepath.Join(t.TempDir(), "keys.json")))
+	box := must(ring.Seal("nodes/a", []byte("a secret")))
 	if bytes.Contains(box.Data, []byte("secret")) {
 		t.Error("the content is readable")
 	}
@@ -43,13 +38,6 @@ func TestABoxOpensOnlyAsWhatItIs(t *testing.T) {
 // what any other has sealed, and check what any other has signed.
 func TestKeysAreReplacedWhileReplicasRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.json")
-	must := func(r Ring, err error) Ring {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
 	first := must(initial(path))
 	if _, err := initial(path); err == nil || !strings.Contains(err.Error(), "keys add") {
 		t.Errorf("a file that is there: %v", err)
@@ -66,14 +54,8 @@ func TestKeysAreReplacedWhileReplicasRun(t *testing.T) {
 	understood := func(when string) {
 		t.Helper()
 		for i, sealer := range replicas {
-			box, err := sealer.Seal("x", []byte("content"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			signing, err := sealer.Derive("signing")
-			if err != nil {
-				t.Fatal(err)
-			}
+			box := must(sealer.Seal("x", []byte("content")))
+			signing := must(sealer.Derive("signing"))
 			id, by, err := sealer.Sign(said)
 			if err != nil {
 				t.Fatal(err)
@@ -105,10 +87,7 @@ func TestKeysAreReplacedWhileReplicasRun(t *testing.T) {
 		}
 		understood(what + ", all restarted")
 	}
-	old, err := first.Seal("y", []byte("old"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must(first.Seal("y", []byte("old")))
 	must(Add(path, RootFile(path), time.Now()))
 	restart("add")
 	if !replicas[0].Current(old) {
@@ -143,9 +122,7 @@ func TestKeysThatOthersReadAreRefused(t *testing.T) {
 	if _, err := initial(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(path, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.Chmod(path, 0o640))
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("got %v, want a refusal with its cure", err)
 	}
@@ -153,9 +130,7 @@ func TestKeysThatOthersReadAreRefused(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.Chmod(path, 0o600))
 	if _, err := Load(path); err == nil {
 		t.Error("a short key was accepted")
 	}
@@ -165,18 +140,12 @@ func TestKeysThatOthersReadAreRefused(t *testing.T) {
 // replaced under the same root.
 func TestRootKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.json")
-	first, err := initial(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must(initial(path))
 	elsewhere := filepath.Join(t.TempDir(), "root.pem")
 	if _, err := Add(path, elsewhere, time.Now()); err == nil {
 		t.Error("a key was added without a root key")
 	}
-	strange, err := Init(filepath.Join(t.TempDir(), "keys.json"), elsewhere, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	strange := must(Init(filepath.Join(t.TempDir(), "keys.json"), elsewhere, time.Now()))
 	if _, err := Add(path, elsewhere, time.Now()); err == nil ||
 		!strings.Contains(err.Error(), "not that of") {
 		t.Errorf("a key was added with another root key: %v", err)
@@ -194,11 +163,39 @@ func TestRootKey(t *testing.T) {
 			t.Errorf("%s: %v, %v", file, info, err)
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.Remove(path))
 	second, err := initial(path)
 	if err != nil || !bytes.Equal(second.Root, first.Root) {
 		t.Errorf("keys after a loss have another root: %v", err)
 	}
+}
+
+func TestPrivate(t *testing.T) {
+	for _, tt := range []struct {
+		credentials, path string
+		mode              fs.FileMode
+		want              bool
+	}{
+		{"", "/etc/keys.json", 0o600, true},
+		{"", "/etc/keys.json", 0o440, false},
+		{"", "/etc/keys.json", 0o604, false},
+		{"/run/credentials/x.service", "/run/credentials/x.service/keys.json", 0o440, true},
+		{"/run/credentials/x.service/", "/run/credentials/x.service/keys.json", 0o400, true},
+		{"/run/credentials/x.service", "/run/credentials/x.service/keys.json", 0o444, false},
+		{"/run/credentials/x.service", "/run/credentials/x.service/keys.json", 0o460, false},
+		{"/run/credentials/x.service", "/run/credentials/y.service/keys.json", 0o440, false},
+		{"/run/credentials/x.service", "/etc/keys.json", 0o440, false},
+	} {
+		t.Setenv("CREDENTIALS_DIRECTORY", tt.credentials)
+		if got := Private(tt.path, tt.mode); got != tt.want {
+			t.Errorf("%s, %o, with %q: %v", tt.path, tt.mode, tt.credentials, got)
+		}
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

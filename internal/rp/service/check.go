@@ -152,7 +152,7 @@ func (s Settings) isResourceManager(audience string) bool {
 func (s Settings) Allowed() (list []string) {
 	for i, b := range s.Clusters {
 		if b.Trusted {
-			list = append(list, fmt.Sprintf("clusters[%d].trusted: %s may name programs, files and a "+
+			list = append(list, fmt.Sprintf("clusters[%d].trusted: %s may name files and a "+
 				"proxy", i, b.Kubeconfig))
 		}
 		if b.Local {

@@ -73,7 +73,7 @@ func (c *fakeCluster) Access(context.Context, flexnode.Cluster, bool) (cluster.A
 
 func (c *fakeCluster) dial(cluster.Access) (*cluster.Connection, error) {
 	return &cluster.Connection{
-		Approvals: c, Secrets: c, Watches: c, CA: testCA(),
+		Client: c, CA: testCA(),
 		ServerURL: "https://factory.example:6443", Version: c.Ask,
 	}, nil
 }

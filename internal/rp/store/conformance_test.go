@@ -55,10 +55,7 @@ func TestThreeMembersConform(t *testing.T) {
 // embedded opens an etcd in the process.
 func embedded(t *testing.T, dir string, o Options) *Etcd {
 	t.Helper()
-	e, err := Open(t.Context(), dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must(Open(t.Context(), dir, o))
 	t.Cleanup(func() { closed(t, e) })
 	return e
 }
@@ -66,15 +63,9 @@ func embedded(t *testing.T, dir string, o Options) *Etcd {
 // startMembers starts an etcd of so many members and connects to it.
 func startMembers(t *testing.T, n int, quota int64) (*storetest.Members, *Etcd) {
 	t.Helper()
-	m, err := storetest.Start(t.TempDir(), n, storetest.Options{Quota: quota, NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must(storetest.Start(t.TempDir(), n, storetest.Options{Quota: quota, NoSync: true}))
 	t.Cleanup(m.Stop)
-	e, err := Dial(External{Endpoints: m.Endpoints})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must(Dial(External{Endpoints: m.Endpoints}))
 	t.Cleanup(func() { closed(t, e) })
 	return m, e
 }
@@ -94,12 +85,8 @@ func restored(t *testing.T, b Backend) Backend {
 	if e.server != nil {
 		from = LocalEndpoint(filepath.Dir(e.lock.Name()))
 	}
-	if err := Backup(t.Context(), from, file); err != nil {
-		t.Fatal(err)
-	}
-	if err := Restore(file, dir); err != nil {
-		t.Fatal(err)
-	}
+	must(0, Backup(t.Context(), from, file))
+	must(0, Restore(file, dir))
 	return embedded(t, dir, Options{NoSync: true})
 }
 
@@ -151,10 +138,7 @@ func put(t *testing.T, b Backend, pairs ...string) int64 {
 
 func write(t *testing.T, b Backend, writes ...Write) int64 {
 	t.Helper()
-	revision, err := b.Commit(t.Context(), nil, writes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	revision := must(b.Commit(t.Context(), nil, writes))
 	return revision
 }
 

@@ -86,24 +86,15 @@ func TestUnknownMembersRemain(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := encode([]byte(test.before), test.value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must(encode([]byte(test.before), test.value))
 			// What the value has by itself is expected besides what the test names.
 			want := map[string]any{}
 			if plain, _ := json.Marshal(test.value); plain[0] == '{' {
-				if err := json.Unmarshal(plain, &want); err != nil {
-					t.Fatal(err)
-				}
+				must(0, json.Unmarshal(plain, &want))
 			}
 			var expected, is any
-			if err := json.Unmarshal([]byte(test.want), &expected); err != nil {
-				t.Fatal(err)
-			}
-			if err := json.Unmarshal(got, &is); err != nil {
-				t.Fatal(err)
-			}
+			must(0, json.Unmarshal([]byte(test.want), &expected))
+			must(0, json.Unmarshal(got, &is))
 			if members, ok := expected.(map[string]any); ok {
 				for k, v := range members {
 					want[k] = v
@@ -123,10 +114,7 @@ func TestARowOfANewerProgram(t *testing.T) {
 	s := New(m)
 	newer := `{"id":"/A","uid":"u","desired":{"nodeConfig":{"maxPods":7,"swap":{"on":true}},` +
 		`"ring":3},"revision":5,"signature":"abc","systemData":{"createdBy":"me","via":"portal"}}`
-	_, err := m.Commit(t.Context(), nil, []Write{{Key: s.Nodes.Key("n"), Value: []byte(newer)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(m.Commit(t.Context(), nil, []Write{{Key: s.Nodes.Key("n"), Value: []byte(newer)}}))
 	update(t, s, func(v *View) error {
 		row := s.Nodes.Row(v, "n")
 		row.Value.Revision, row.Value.Desired.NodeConfig.MaxPods = 6, 8

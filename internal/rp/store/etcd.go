@@ -3,15 +3,17 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
@@ -31,15 +33,6 @@ type Etcd struct {
 	patience time.Duration
 }
 
-// reading is the options of a scan. A cluster is asked whether it has anything newer. The etcd of
-// this process is not: see readOwn.
-func (e *Etcd) reading(more ...clientv3.OpOption) []clientv3.OpOption {
-	if e.server != nil {
-		more = append(more, clientv3.WithSerializable())
-	}
-	return more
-}
-
 // requestPatience is more than etcd itself gives a request (7 s and its members' elections): a
 // store that does not answer must not keep its caller, and his place, for ever.
 const requestPatience = 15 * time.Second
@@ -53,30 +46,17 @@ func (e *Etcd) within(ctx context.Context) (context.Context, context.CancelFunc)
 
 var _ Backend = (*Etcd)(nil)
 
-// Read implements Backend. More keys than a transaction takes are read with several, at the
-// revision of the first.
+// Read implements Backend.
 func (e *Etcd) Read(ctx context.Context, keys ...string) (map[string]KV, int64, error) {
+	if len(keys) > MaxWrites {
+		return nil, 0, ErrTooLarge
+	}
 	if e.server != nil {
 		return e.readOwn(ctx, keys)
 	}
-	got := make(map[string]KV, len(keys))
-	revision, err := e.readAt(ctx, keys[:min(len(keys), MaxWrites)], 0, got)
-	for next := MaxWrites; err == nil && next < len(keys); next += MaxWrites {
-		_, err = e.readAt(ctx, keys[next:min(len(keys), next+MaxWrites)], revision, got)
-	}
-	if err != nil {
-		return nil, 0, err
-	}
-	return got, revision, nil
-}
-
-// readAt reads keys of a cluster at a revision, 0 is now, and returns the present revision.
-func (e *Etcd) readAt(
-	ctx context.Context, keys []string, at int64, into map[string]KV,
-) (int64, error) {
 	ops := make([]clientv3.Op, 0, len(keys))
 	for _, key := range keys {
-		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(at)))
+		ops = append(ops, clientv3.OpGet(key))
 	}
 	if len(ops) == 0 { // the revision is still asked for
 		ops = append(ops, clientv3.OpGet(root, clientv3.WithCountOnly()))
@@ -85,24 +65,25 @@ func (e *Etcd) readAt(
 	defer cancel()
 	response, err := e.client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
-		return 0, failure(ctx, err)
+		return nil, 0, failure(ctx, err)
 	}
+	got := make(map[string]KV, len(keys))
 	for _, r := range response.Responses {
 		for _, kv := range r.GetResponseRange().Kvs {
-			into[string(kv.Key)] = valueOf(kv)
+			got[string(kv.Key)] = valueOf(kv)
 		}
 	}
-	return response.Header.Revision, nil
+	return got, response.Header.Revision, nil
 }
 
 // Commit implements Backend.
-func (e *Etcd) Commit(
-	ctx context.Context, conditions []Condition, writes []Write,
-) (int64, error) {
+func (e *Etcd) Commit(ctx context.Context, conditions []Condition, writes []Write) (int64, error) {
 	if len(conditions) > MaxWrites || len(writes) > MaxWrites || kv.Size(writes) > kv.MaxBytes {
 		return 0, ErrTooLarge
 	}
-	if grows(writes) && !allLeased(writes) {
+	// Claims of replicas end with a lease and are small; without them no replica would work on a
+	// cluster. The room that is kept on the disk is for them, too.
+	if slices.ContainsFunc(writes, func(w Write) bool { return !w.Delete && w.Lease == 0 }) {
 		if err := e.room(); err != nil {
 			return 0, err
 		}
@@ -116,8 +97,15 @@ func (e *Etcd) Commit(
 		compares = append(compares, compare)
 	}
 	ops := make([]clientv3.Op, 0, len(writes))
+	grows := false // a full store takes deletions
 	for _, w := range writes {
-		ops = append(ops, operation(w))
+		if w.Delete {
+			ops = append(ops, clientv3.OpDelete(w.Key))
+			continue
+		}
+		grows = true
+		lease := clientv3.WithLease(clientv3.LeaseID(w.Lease)) // 0 is none
+		ops = append(ops, clientv3.OpPut(w.Key, string(w.Value), lease))
 	}
 	ctx, cancel := e.within(ctx)
 	defer cancel()
@@ -132,48 +120,14 @@ func (e *Etcd) Commit(
 	if !response.Succeeded {
 		return 0, ErrConflict
 	}
-	if grows(writes) {
+	if grows {
 		e.full.Store(false)
 	}
 	return response.Header.Revision, nil
 }
 
-// grows reports whether there are writes that a full store refuses; it takes deletions.
-func grows(writes []Write) bool {
-	for _, w := range writes {
-		if !w.Delete {
-			return true
-		}
-	}
-	return false
-}
-
-// allLeased reports whether all writes end with a lease: claims of replicas, which are small, and
-// without which no replica would work on a cluster. The room that is kept on the disk is for them,
-// too.
-func allLeased(writes []Write) bool {
-	for _, w := range writes {
-		if !w.Delete && w.Lease == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-func operation(w Write) clientv3.Op {
-	if w.Delete {
-		return clientv3.OpDelete(w.Key)
-	}
-	if w.Lease != 0 {
-		return clientv3.OpPut(w.Key, string(w.Value), clientv3.WithLease(clientv3.LeaseID(w.Lease)))
-	}
-	return clientv3.OpPut(w.Key, string(w.Value))
-}
-
 // Scan implements Backend.
-func (e *Etcd) Scan(
-	ctx context.Context, prefix, after string, limit int, at int64,
-) (Page, error) {
+func (e *Etcd) Scan(ctx context.Context, prefix, after string, limit int, at int64) (Page, error) {
 	got, err := e.scan(ctx, prefix, after, limit, clientv3.WithRev(at))
 	if err != nil {
 		return Page{}, err
@@ -212,9 +166,13 @@ func (e *Etcd) scan(
 	}
 	ctx, cancel := e.within(ctx)
 	defer cancel()
-	got, err := e.client.Get(ctx, from, e.reading(
-		clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)),
-		clientv3.WithLimit(int64(limit)), what)...)
+	options := []clientv3.OpOption{
+		clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(int64(limit)), what,
+	}
+	if e.server != nil { // which is not asked whether it has anything newer: readOwn
+		options = append(options, clientv3.WithSerializable())
+	}
+	got, err := e.client.Get(ctx, from, options...)
 	if err != nil {
 		return nil, failure(ctx, err)
 	}
@@ -268,4 +226,63 @@ func translate(err error) error {
 		return kv.ErrNoLease
 	}
 	return err
+}
+
+// followers counts what follows in this process: each has a connection's stream of its own, so that
+// one that is behind does not keep the others from hearing how far the store is.
+type followers struct{ n atomic.Int64 }
+
+// progress is the time between Follow's requests to etcd for its revision.
+const progress = 5 * time.Second
+
+// Follow implements Backend.
+func (e *Etcd) Follow(ctx context.Context, prefix string, after int64, see func(Batch)) error {
+	ctx, cancel := context.WithCancel(e.own(ctx))
+	defer cancel()
+	changes := e.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1),
+		clientv3.WithProgressNotify())
+	tick := time.NewTicker(progress)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			if err := e.client.RequestProgress(ctx); err != nil {
+				return fmt.Errorf("cannot follow the store: %w", err)
+			}
+		case got, open := <-changes:
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if !open {
+				return errors.New("cannot follow the store: the watch has ended")
+			}
+			if err := translate(got.Err()); err != nil {
+				return fmt.Errorf("cannot follow the store: %w", err)
+			}
+			see(batch(got))
+		}
+	}
+}
+
+// own gives a watch a stream of its own, which ends when its member has no leader.
+func (e *Etcd) own(ctx context.Context) context.Context {
+	n := fmt.Sprint(e.followers.n.Add(1))
+	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "flexnode-follower", n)
+}
+
+// batch returns the events of a watch. Its header is of no use while there are changes: a watch
+// that is behind receives a thousand revisions at a time, with the store's present revision in
+// each.
+func batch(got clientv3.WatchResponse) Batch {
+	b := Batch{Revision: got.Header.Revision}
+	for _, e := range got.Events {
+		b.Revision = e.Kv.ModRevision
+		b.Events = append(b.Events, Event{
+			KV:      valueOf(e.Kv),
+			Deleted: e.Type == clientv3.EventTypeDelete,
+		})
+	}
+	return b
 }

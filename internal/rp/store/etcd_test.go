@@ -3,12 +3,18 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 func TestBackupAndRestore(t *testing.T) {
@@ -16,9 +22,7 @@ func TestBackupAndRestore(t *testing.T) {
 	e := embedded(t, dir, Options{})
 	put(t, e, "a", "1")
 	file := filepath.Join(t.TempDir(), "backup")
-	if err := Backup(ctx, LocalEndpoint(dir), file); err != nil {
-		t.Fatal(err)
-	}
+	must(0, Backup(ctx, LocalEndpoint(dir), file))
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
@@ -33,9 +37,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Error("a restore went over a store")
 	}
 	other := t.TempDir()
-	if err := Restore(file, other); err != nil {
-		t.Fatal(err)
-	}
+	must(0, Restore(file, other))
 	if got := values(t, embedded(t, other, Options{}), "a"); got[0] != "1" {
 		t.Errorf("after a restore: %s", got)
 	}
@@ -55,15 +57,9 @@ func TestBackupAndRestore(t *testing.T) {
 
 // A caller of a store that takes connections and never answers gets an error after a while.
 func TestSilentStore(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer listener.Close()
-	e, err := Dial(External{Endpoints: []string{"http://" + listener.Addr().String()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must(Dial(External{Endpoints: []string{"http://" + listener.Addr().String()}}))
 	defer e.Close()
 	e.patience = 20 * time.Millisecond
 	_, _, read := e.Read(t.Context(), "a")
@@ -84,10 +80,7 @@ func TestSilentStore(t *testing.T) {
 // What is written is there after the program was closed and started again.
 func TestOpenAgain(t *testing.T) {
 	dir := t.TempDir()
-	e, err := Open(t.Context(), dir, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must(Open(t.Context(), dir, Options{}))
 	revision := put(t, e, "a", "1")
 	closed(t, e)
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
@@ -111,10 +104,7 @@ func TestHealthWritesNothing(t *testing.T) {
 			t.Errorf("%+v, %v", h, err)
 		}
 	}
-	outside, err := Dial(LocalEndpoint(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	outside := must(Dial(LocalEndpoint(dir)))
 	t.Cleanup(func() { closed(t, outside) })
 	if h, err := outside.Health(ctx); err != nil || h.Revision == 0 || h.Quota != defaultQuota {
 		t.Errorf("through its socket: %+v, %v", h, err)
@@ -213,4 +203,86 @@ func leased(t *testing.T, m Backend, key string, ttl time.Duration) Lease {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// Replicas that compact together keep the changes of one to two intervals, and no fewer.
+func TestCompactor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		m := storetest.NewMemory()
+		failed := func(err error) {
+			if ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+		for i := range 3 {
+			go func() {
+				time.Sleep(time.Duration(i) * time.Minute) // they start apart
+				New(m.Another()).KeepCompacted(ctx, failed)
+			}()
+		}
+		at := map[int]int64{} // revision by minute
+		for minute := range 60 {
+			at[minute] = put(t, m, "a", fmt.Sprint(minute))
+			if minute > 2*int(CompactEvery/time.Minute) {
+				recent, old := at[minute-5], at[minute-11]
+				if err := compactedBefore(t, m, recent); err != nil {
+					t.Errorf("in minute %d the changes of 5 minutes before are gone: %v", minute,
+						err)
+				}
+				if err := compactedBefore(t, m, old); !errors.Is(err, ErrCompacted) {
+					t.Errorf("in minute %d the changes of 11 minutes before are kept: %v", minute,
+						err)
+				}
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
+// compactedBefore asks for what was at a revision.
+func compactedBefore(t *testing.T, b Backend, revision int64) error {
+	t.Helper()
+	_, err := b.Scan(t.Context(), "a", "", 1, revision)
+	return err
+}
+
+// Only a lock that another process keeps is waited for, and blamed on one.
+func TestTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := func(errs ...error) func() error {
+			return func() error {
+				err := errs[0]
+				if len(errs) > 1 {
+					errs = errs[1:]
+				}
+				return err
+			}
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, tt := range []struct {
+			ctx   context.Context
+			lock  func() error
+			want  error
+			takes bool
+		}{
+			{t.Context(), answers(nil), nil, false},
+			{t.Context(), answers(unix.EWOULDBLOCK, unix.EINTR, unix.EWOULDBLOCK, nil), nil, true},
+			{t.Context(), answers(unix.EWOULDBLOCK), errInUse, true},
+			{t.Context(), answers(unix.ENOLCK), unix.ENOLCK, false},
+			{gone, answers(unix.EWOULDBLOCK), errInUse, false},
+		} {
+			began := time.Now()
+			err := take(tt.ctx, tt.lock)
+			if !errors.Is(err, tt.want) || errors.Is(err, errInUse) != (tt.want == errInUse) ||
+				(time.Since(began) > 0) != tt.takes {
+				t.Errorf("%v after %s, not %v", err, time.Since(began), tt.want)
+			}
+		}
+	})
 }

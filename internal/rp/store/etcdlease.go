@@ -39,9 +39,7 @@ func (e *Etcd) Lease(ctx context.Context, ttl time.Duration) (Lease, error) {
 		return nil, fmt.Errorf("cannot get a lease of the store: %w", translate(err))
 	}
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &etcdLease{
-		etcd: e, id: granted.ID, ttl: ttl, stop: stop, done: make(chan struct{}),
-	}
+	l := &etcdLease{etcd: e, id: granted.ID, ttl: ttl, stop: stop, done: make(chan struct{})}
 	l.extend(asked)
 	go l.keep(keep)
 	return l, nil

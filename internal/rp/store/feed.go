@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"strings"
 	"sync"
 )
@@ -76,7 +77,7 @@ func (f *feed) hand(to string, e Event) {
 		if l.events = append(l.events, e); len(l.events) > maxHeld {
 			l.events, l.missed = nil, true
 		}
-		l.wake()
+		signal(l.told)
 	}
 }
 
@@ -87,7 +88,7 @@ func (f *feed) skip(back bool) {
 	for _, all := range f.by {
 		for l := range all {
 			l.events, l.missed, l.back = nil, true, l.back || back
-			l.wake()
+			signal(l.told)
 		}
 	}
 }
@@ -97,12 +98,28 @@ func (f *feed) again(l *listener) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l.events, l.missed = nil, true
-	l.wake()
+	signal(l.told)
 }
 
-func (l *listener) wake() {
-	select {
-	case l.told <- struct{}{}:
-	default: // it is to take anyway
+// Wait reads a row, and again each time that it has changed, until it is as wanted or ctx ends. It
+// returns the row as it was read last; the error is why it cannot be read. It hears of changes from
+// the process' index (Index.Follow), and reads nothing as long as the row does not change.
+func (t Table[T]) Wait(ctx context.Context, key string, wanted func(Row[T]) bool) (Row[T], error) {
+	l, leave := t.store.feed.listen(t.prefix + key)
+	defer leave()
+	row, err := t.Get(ctx, key)
+	for err == nil && !wanted(row) {
+		select {
+		case <-ctx.Done():
+			return row, nil
+		case <-l.told:
+			t.store.feed.take(l)
+		}
+		next, failed := t.Get(ctx, key)
+		if failed != nil && ctx.Err() != nil {
+			return row, nil
+		}
+		row, err = next, failed
 	}
+	return row, err
 }

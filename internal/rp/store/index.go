@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -98,7 +97,7 @@ func (x *Index) Follow(ctx context.Context, say func(error)) {
 			err = errors.New("the connection has ended")
 		}
 		say(fmt.Errorf("cannot follow the store: %w", err))
-		Pause(ctx, followPause/2+rand.N(followPause)) // replicas do not come back all at once
+		Pause(ctx, jitter(followPause)) // replicas do not come back all at once
 	}
 }
 

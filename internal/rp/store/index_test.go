@@ -48,9 +48,7 @@ func dropNode(t *testing.T, s *Store, key string) int64 {
 func following(t *testing.T, s *Store) (*Index, *atomic.Int64) {
 	t.Helper()
 	x := NewIndex(s)
-	if err := x.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, x.Load(t.Context()))
 	return x, keepUp(t, x)
 }
 
@@ -210,72 +208,61 @@ func TestIndexOfClustersAndSubscriptions(t *testing.T) {
 }
 
 // M22: a break is no reason to load everything again; only when the changes are not kept.
-func TestIndexResumes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		its := m.Another()
-		s := New(m)
-		putNode(t, s, "s/g/c/a", node("a", 1))
-		putNode(t, s, "s/g/c/gone", node("g", 1))
-		x, breaks := following(t, New(its))
-		its.Before(func(storetest.Call) error { return errors.New("no leader") })
-		its.Break()
-		synctest.Wait()
-		putNode(t, s, "s/g/c/a", node("a", 2))
-		dropNode(t, s, "s/g/c/gone")
-		last := putNode(t, s, "s/g/c/b", node("b", 1))
-		time.Sleep(time.Minute)
-		if breaks.Load() < 10 || x.Age() < time.Minute {
-			t.Errorf("%d breaks, %v old", breaks.Load(), x.Age())
-		}
-		before := m.Reads()
-		its.Before(nil)
-		time.Sleep(2 * followPause)
-		if x.Revision() != last || m.Reads() != before {
-			t.Errorf("at %d of %d after %d reads", x.Revision(), last, m.Reads()-before)
-		}
-		if p, _ := x.Poll("s/g/c/a"); p.ETag != `"1234abcd-2"` {
-			t.Errorf("%+v", p)
-		}
-	})
+func TestIndexAfterABreak(t *testing.T) {
+	for name, kept := range map[string]bool{"changes are kept": true, "compacted": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { breakIndex(t, kept) })
+		})
+	}
 }
 
-func TestIndexLoadsAgainWhatIsNotKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		its := m.Another()
-		s := New(m)
-		putNode(t, s, "s/g/c/a", node("a", 1))
-		putNode(t, s, "s/g/c/same", node("s", 1))
-		putNode(t, s, "s/g/c/gone", node("g", 1))
-		x, _ := following(t, New(its))
-		its.Before(func(storetest.Call) error { return errors.New("no leader") })
-		its.Break()
-		synctest.Wait()
-		putNode(t, s, "s/g/c/a", node("a", 2))
-		last := dropNode(t, s, "s/g/c/gone")
-		if err := m.Compact(t.Context(), last); err != nil {
-			t.Fatal(err)
-		}
-		told := map[string]bool{}
-		x.Subscribe(func(_, key string) { told[key] = true })
-		its.Before(nil)
-		time.Sleep(2 * followPause)
-		if p, _ := x.Poll("s/g/c/a"); p.ETag != `"1234abcd-2"` {
-			t.Errorf("%+v", p)
-		}
-		if _, ok := x.Poll("s/g/c/gone"); ok {
-			t.Error("a node that was deleted meanwhile is still there")
-		}
-		if _, ok := x.Poll("s/g/c/same"); !ok || !told["s/g/c/gone"] || !told["s/g/c/a"] {
-			t.Errorf("%v, told %v", ok, told)
-		}
-		putNode(t, s, "s/g/c/after", node("z", 1))
-		synctest.Wait()
-		if _, ok := x.Poll("s/g/c/after"); !ok {
-			t.Error("it does not follow after it has loaded again")
-		}
-	})
+func breakIndex(t *testing.T, kept bool) {
+	m := storetest.NewMemory()
+	its := m.Another()
+	s := New(m)
+	for _, name := range []string{"a", "same", "gone"} {
+		putNode(t, s, "s/g/c/"+name, node(name, 1))
+	}
+	x, breaks := following(t, New(its))
+	cutOff(its)
+	putNode(t, s, "s/g/c/a", node("a", 2))
+	last := dropNode(t, s, "s/g/c/gone")
+	time.Sleep(time.Minute)
+	if breaks.Load() < 10 || x.Age() < time.Minute {
+		t.Errorf("%d breaks, %v old", breaks.Load(), x.Age())
+	}
+	if !kept {
+		must(0, m.Compact(t.Context(), last))
+	}
+	told := map[string]bool{}
+	x.Subscribe(func(_, key string) { told[key] = true })
+	before := m.Reads()
+	its.Before(nil)
+	time.Sleep(2 * followPause)
+	if x.Revision() != last || kept && m.Reads() != before {
+		t.Errorf("at %d of %d after %d reads", x.Revision(), last, m.Reads()-before)
+	}
+	if p, _ := x.Poll("s/g/c/a"); p.ETag != `"1234abcd-2"` {
+		t.Errorf("%+v", p)
+	}
+	if _, ok := x.Poll("s/g/c/gone"); ok {
+		t.Error("a node that was deleted meanwhile is still there")
+	}
+	if _, ok := x.Poll("s/g/c/same"); !ok || !told["s/g/c/gone"] || !told["s/g/c/a"] {
+		t.Errorf("%v, told %v", ok, told)
+	}
+	putNode(t, s, "s/g/c/after", node("z", 1))
+	synctest.Wait()
+	if _, ok := x.Poll("s/g/c/after"); !ok {
+		t.Error("it does not follow after the break")
+	}
+}
+
+// cutOff has each call of a connection fail, and what is followed end.
+func cutOff(m *storetest.Memory) {
+	m.Before(func(storetest.Call) error { return errors.New("no route") })
+	m.Break()
+	synctest.Wait()
 }
 
 func TestIndexTellsSubscribers(t *testing.T) {
@@ -312,20 +299,15 @@ func TestIndexTellsSubscribers(t *testing.T) {
 func TestIndexWithADamagedRow(t *testing.T) {
 	m := storetest.NewMemory()
 	s := New(m)
-	_, err := m.Commit(t.Context(), nil, []Write{
+	must(m.Commit(t.Context(), nil, []Write{
 		{Key: s.Nodes.Key("s/g/c/bad"), Value: []byte("{")},
 		{Key: s.Clusters.Key("s/g/c"), Value: []byte("{")},
 		{Key: s.Status.Key("s/g/c/bad"), Value: []byte("{")},
 		{Key: indexed + "newer/x", Value: []byte("{")},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	putNode(t, s, "s/g/d/n", node("n", 1))
 	x := NewIndex(s)
-	if err := x.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, x.Load(t.Context()))
 	if _, ok := x.Poll("s/g/d/n"); !ok {
 		t.Error("a good row is missing")
 	}
@@ -338,4 +320,28 @@ func TestIndexWithADamagedRow(t *testing.T) {
 	if _, err := x.Status("s/g/c/bad"); err == nil {
 		t.Error("a damaged status was read")
 	}
+}
+
+// Nodes are found by their identities without unpacking rows.
+func TestIndexKnowsIdentities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(storetest.NewMemory())
+		x, _ := following(t, s)
+		for key, ids := range map[string][2]string{
+			"s/g/c/a": {"oid:t/one", ""}, "s/g/c/b": {"oid:t/two", "app:t/zero app:t/ONE"},
+			"s/g/c/c": {"", ""}, "s/g/c2/a": {"oid:t/one", ""},
+		} {
+			n := node("x", 1)
+			n.Identity, n.Former = ids[0], flexnode.Former(ids[1])
+			putNode(t, s, key, n)
+		}
+		synctest.Wait()
+		if got := fmt.Sprint(x.Identified("s/g/c", "one")); got != "[s/g/c/a s/g/c/b]" {
+			t.Error(got)
+		}
+		x.packer = packer{} // nothing can be unpacked
+		if got := x.Identified("s/g/c", "three"); len(got) > 0 {
+			t.Error(got)
+		}
+	})
 }

@@ -9,9 +9,11 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unique"
 
 	"github.com/google/go-cmp/cmp"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
@@ -29,18 +31,15 @@ func TestIndexIsWhatTheStoreIs(t *testing.T) {
 			t.Logf("the seed was %d", seed)
 		}
 	}()
-	states, ready := []string{"", "Failed", "Creating"}, []string{"True", "False", "Unknown"}
 	for range 60 {
 		after := x.Revision()
 		for range random.IntN(40) {
 			key := fmt.Sprintf("s/g/c%d/n%02d", random.IntN(3), random.IntN(30))
-			n := node("n", random.Int64N(100))
-			n.State, n.Facts = states[random.IntN(3)], fmt.Sprint("f", random.IntN(3))
 			switch random.IntN(6) {
 			case 0:
 				dropNode(t, s, key)
 			case 1, 2:
-				putStatus(t, s, key, ready[random.IntN(3)])
+				update(t, s, func(v *View) error { return s.Status.Set(v, key, someStatus(random)) })
 			case 3:
 				update(t, s, func(v *View) error {
 					if random.IntN(2) == 0 {
@@ -54,18 +53,43 @@ func TestIndexIsWhatTheStoreIs(t *testing.T) {
 					return s.Clusters.Set(v, flexnode.ClusterOf(key), flexnode.Cluster{ID: key})
 				})
 			default:
-				putNode(t, s, key, n)
+				putNode(t, s, key, someNode(random))
 			}
 		}
 		if random.IntN(2) == 0 {
-			if err := x.Load(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(0, x.Load(t.Context()))
 		} else {
 			x.apply(changes(t, m, indexed, after))
 		}
 		compare(t, s, x)
 	}
+}
+
+func someNode(g *rand.Rand) flexnode.Node {
+	n := node("n", g.Int64N(3))
+	n.Assigned, n.Facts = g.Int64N(3), fmt.Sprint("f", g.IntN(3))
+	n.State = []string{"", "Failed", "Creating"}[g.IntN(3)]
+	n.Desired.ContinuousMonitoring = g.IntN(2) == 0
+	n.Chosen.Versions.Kubernetes = fmt.Sprint(g.IntN(3))
+	n.Ended = []*flexnode.JoinEnd{nil, {State: api.JoinExpired}}[g.IntN(2)]
+	return n
+}
+
+func someStatus(g *rand.Rand) flexnode.Status {
+	version := func() string { return fmt.Sprint(1_800_000_000 + g.IntN(3)) }
+	ready := []string{"", "True", "False", "Unknown"}[g.IntN(4)]
+	s := flexnode.Status{Report: api.Report{
+		AppliedConfigVersion: version(), AgentVersion: "v1",
+		Config: &api.Applied{
+			Observed: version(), Failed: &api.FailedConfig{Version: version(), Reason: "NotReady"},
+		},
+		Components: &api.Components{Kubelet: fmt.Sprint(g.IntN(3))},
+		Conditions: []api.Condition{{Type: "Applied", Status: "True", Reason: "two words"}},
+	}}
+	if ready != "" {
+		s.Ready = &api.Condition{Type: "Ready", Status: ready, Reason: "R"}
+	}
+	return s
 }
 
 // changes are those below a prefix after a revision.
@@ -99,15 +123,27 @@ func compare(t *testing.T, s *Store, x *Index) {
 			t.Fatal(diff)
 		}
 	}
+	outlines := map[string]flexnode.Outline{}
+	x.Outlines("", "", func(key string, o flexnode.Outline) bool {
+		outlines[key] = o
+		return true
+	})
 	counts := map[[2]string]int{}
 	for _, n := range nodes {
-		status, err := s.Status.Get(t.Context(), n.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := must(s.Status.Get(t.Context(), n.Key))
 		is, err := x.Status(n.Key)
 		if diff := cmp.Diff(status, is); err != nil || diff != "" {
 			t.Fatal(diff, err)
+		}
+		applied, observed, failed := status.Value.Versions()
+		want := flexnode.Outline{
+			Wanted: unique.Make(flexnode.WantedOf(n.Value)),
+			Said:   unique.Make(flexnode.SaidOf(status.Value)),
+			Order: flexnode.Ordered(n.Value.Revision, n.Value.Assigned, applied, observed,
+				failed),
+		}
+		if outlines[n.Key] != want {
+			t.Fatalf("the outline of %s is %+v, want %+v", n.Key, outlines[n.Key], want)
 		}
 		ready := ""
 		if status.Value.Ready != nil {
@@ -115,7 +151,7 @@ func compare(t *testing.T, s *Store, x *Index) {
 		}
 		counts[[2]string{n.Value.State, ready}]++
 	}
-	if !maps.Equal(counts, x.Counts()) {
+	if !maps.Equal(counts, x.Counts()) || len(outlines) != len(nodes) {
 		t.Fatalf("counts are %v, want %v", x.Counts(), counts)
 	}
 	compareClusters(t, s, x, nodes)
@@ -173,9 +209,7 @@ func TestIndexLoadsInPages(t *testing.T) {
 		return nil
 	})
 	x := NewIndex(s)
-	if err := x.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, x.Load(t.Context()))
 	if p, _ := x.Poll("s/g/c/00000"); p.ETag != `"1234abcd-7"` || pages != 5 {
 		t.Errorf("%+v after %d pages", p, pages)
 	}
@@ -221,9 +255,7 @@ func TestPagesAreOfBytes(t *testing.T) {
 	const rows, size = 1500, 16 << 10
 	writes := make([]Write, 0, MaxWrites)
 	for i := range rows {
-		writes = append(writes, Write{
-			Key: fmt.Sprintf("large/%05d", i), Value: make([]byte, size),
-		})
+		writes = append(writes, Write{Key: fmt.Sprintf("large/%05d", i), Value: make([]byte, size)})
 		if len(writes) == 50 {
 			if _, err := m.Commit(t.Context(), nil, writes); err != nil {
 				t.Fatal(err)
@@ -233,10 +265,7 @@ func TestPagesAreOfBytes(t *testing.T) {
 	}
 	after, limit, read, pages := "", firstPage, 0, 0
 	for more := true; more; pages++ {
-		page, err := s.Scan(t.Context(), "large/", after, limit, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := must(s.Scan(t.Context(), "large/", after, limit, 0))
 		if len(page.KVs)*size > pageBytes {
 			t.Errorf("a page of %d rows", len(page.KVs))
 		}
@@ -259,9 +288,7 @@ func TestIndexCountsBytes(t *testing.T) {
 	putNode(t, s, "s/g/c/b", node("b", 1))
 	putNode(t, s, "other/g/c/a", node("a", 1))
 	x := NewIndex(s)
-	if err := x.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, x.Load(t.Context()))
 	two, _ := x.Used("s")
 	one, _ := x.Used("other")
 	if one.Bytes < 50 || two.Bytes < 2*one.Bytes-50 || two.Bytes > 2*one.Bytes+50 {

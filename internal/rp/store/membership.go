@@ -36,7 +36,7 @@ type Member struct {
 // highest hash of its name and the cluster's, unless that one does not reach the cluster and another
 // does. A replica that joins or leaves moves only the clusters that it gets or had.
 type Membership struct {
-	// Say receives each error of the store; it is tried again. It may be nil.
+	// Say receives each error of the store; it is tried again.
 	Say func(error)
 	// Now is this replica's clock, that of its leases.
 	Now func() time.Time
@@ -71,7 +71,7 @@ const syncedAll = 4
 // NewMembership is a replica that Run makes a member.
 func NewMembership(s *Store, replica string) *Membership {
 	return &Membership{
-		Now: time.Now, store: s, replica: replica,
+		Say: func(error) {}, Now: time.Now, store: s, replica: replica,
 		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		members: map[string]bool{}, clusters: map[string]bool{}, owners: map[string]Row[Member]{},
 		owned: map[string]*Ownership{}, leaving: map[string]*Ownership{},
@@ -83,12 +83,13 @@ func NewMembership(s *Store, replica string) *Membership {
 // enter makes a lease and the row of the member.
 func (m *Membership) enter(ctx context.Context) error {
 	lease, err := m.store.Lease(ctx, MemberTTL)
-	if err != nil {
-		return fmt.Errorf("cannot join the replicas: %w", err)
+	if err == nil {
+		m.lease = lease
+		if err = m.announce(ctx); err != nil {
+			_ = lease.Close() // it ends by itself otherwise
+		}
 	}
-	m.lease = lease
-	if err := m.announce(ctx); err != nil {
-		_ = lease.Close() // it ends by itself otherwise
+	if err != nil {
 		return fmt.Errorf("cannot join the replicas: %w", err)
 	}
 	return nil
@@ -118,7 +119,7 @@ func (m *Membership) Run(ctx context.Context) {
 		case <-m.lease.Done():
 			m.loseAll()
 			m.join(ctx)
-			m.poke()
+			signal(m.wake)
 			continue
 		default:
 		}
@@ -134,18 +135,12 @@ func (m *Membership) Run(ctx context.Context) {
 		timer.Stop()
 	}
 	m.loseAll()
-	m.leave()
+	if m.lease != nil { // it has joined
+		if err := m.lease.Close(); err != nil {
+			m.Say(fmt.Errorf("cannot leave the replicas, they will see it in %v: %w", MemberTTL, err))
+		}
+	}
 	following.Wait()
-}
-
-// leave gives the lease back, if there is one.
-func (m *Membership) leave() {
-	if m.lease == nil { // it has not joined
-		return
-	}
-	if err := m.lease.Close(); err != nil {
-		m.say(fmt.Errorf("cannot leave the replicas, they will see it in %v: %w", MemberTTL, err))
-	}
 }
 
 // join makes this replica a member, again after its lease has ended, however long it takes.
@@ -157,7 +152,7 @@ func (m *Membership) join(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		m.say(err)
+		m.Say(err)
 		Pause(ctx, jitter(memberPause))
 	}
 }
@@ -165,51 +160,32 @@ func (m *Membership) join(ctx context.Context) {
 // jitter is a random time around a mean: from half of it to half more.
 func jitter(mean time.Duration) time.Duration { return mean/2 + rand.N(mean) }
 
-func (m *Membership) say(err error) {
-	if m.Say != nil {
-		m.Say(err)
-	}
-}
-
-func (m *Membership) poke() {
+// signal has who waits for a channel of one place go on.
+func signal(c chan struct{}) {
 	select {
-	case m.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-func (m *Membership) tell() {
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
-}
-
-// followTable follows one of the tables. A first reading that fails is done again.
+// followTable follows one of the tables.
 func followTable[T any](ctx context.Context, m *Membership, t Table[T], see func(Row[T])) {
-	ready := func() {
+	t.Sync(ctx, "", func(r Row[T]) {
+		see(r)
+		signal(m.wake)
+	}, func() {
 		m.mu.Lock()
 		m.synced++
 		m.mu.Unlock()
-		m.poke()
-	}
-	for ctx.Err() == nil {
-		err := t.Sync(ctx, "", func(r Row[T]) {
-			see(r)
-			m.poke()
-		}, ready)
-		if err != nil && ctx.Err() == nil {
-			m.say(err)
-			Pause(ctx, jitter(memberPause))
-		}
-	}
+		signal(m.wake)
+	}, m.Say)
 }
 
 func (m *Membership) seeMember(r Row[Member]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	keep(m.members, r.Key, r.Exists())
-	m.tell()
+	signal(m.changed)
 }
 
 func (m *Membership) seeCluster(r Row[flexnode.Cluster]) {
@@ -219,9 +195,7 @@ func (m *Membership) seeCluster(r Row[flexnode.Cluster]) {
 }
 
 func keep(set map[string]bool, key string, there bool) {
-	if there {
-		set[key] = true
-	} else {
+	if set[key] = true; !there {
 		delete(set, key)
 	}
 }
@@ -230,9 +204,7 @@ func keep(set map[string]bool, key string, there bool) {
 func (m *Membership) seeOwner(r Row[Member]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r.Exists() {
-		m.owners[r.Key] = r
-	} else {
+	if m.owners[r.Key] = r; !r.Exists() {
 		delete(m.owners, r.Key)
 	}
 	if o := m.owned[r.Key]; o != nil && o.gone(r) {

@@ -55,7 +55,7 @@ func (m *Membership) lose(o *Ownership) {
 	}
 	o.since = m.Now()
 	delete(m.owned, o.Cluster)
-	m.tell()
+	signal(m.changed)
 }
 
 func (m *Membership) loseAll() {
@@ -87,7 +87,7 @@ func (m *Membership) reconcile(ctx context.Context) time.Duration {
 		err = m.announce(within)
 	}
 	if err != nil && ctx.Err() == nil {
-		m.say(err)
+		m.Say(err)
 		return jitter(memberPause)
 	}
 	return next
@@ -201,7 +201,7 @@ func (m *Membership) own(rows []Row[Member]) {
 		}
 	}
 	if len(rows) > 0 {
-		m.tell()
+		signal(m.changed)
 	}
 }
 

@@ -31,7 +31,7 @@ func (m *Membership) Report(cluster string, reached bool) {
 // note has a row be written; the caller holds the lock.
 func (m *Membership) note(cluster string, reached bool) {
 	m.tried[cluster], m.unsaid[cluster] = m.Now(), reached
-	m.poke()
+	signal(m.wake)
 }
 
 func (m *Membership) seeReach(r Row[bool]) {

@@ -90,9 +90,7 @@ func (s *Store) WaitForNewer(ctx context.Context) error {
 }
 
 // Commit is that of the Backend, on the condition that HoldSchema has set.
-func (s *Store) Commit(
-	ctx context.Context, conditions []Condition, writes []Write,
-) (int64, error) {
+func (s *Store) Commit(ctx context.Context, conditions []Condition, writes []Write) (int64, error) {
 	held := s.schema.Load()
 	if held == nil {
 		return s.Backend.Commit(ctx, conditions, writes)
@@ -104,4 +102,39 @@ func (s *Store) Commit(
 		}
 	}
 	return revision, err
+}
+
+// epochRow is the row of Meta that counts how often the store was restored from a backup.
+const epochRow = "epoch"
+
+// EpochKey is the key of the row with the epoch.
+func (s *Store) EpochKey() string { return s.Meta.Key(epochRow) }
+
+// Epoch returns how often the store was restored from a backup, from 1, within a view.
+func (s *Store) Epoch(v *View) (int64, error) {
+	row, err := s.Meta.In(v, epochRow)
+	if err != nil {
+		return 0, err
+	}
+	epoch := int64(1)
+	if row.Exists() {
+		if err := json.Unmarshal(row.Value, &epoch); err != nil {
+			return 0, fmt.Errorf("cannot read the epoch of the store: %w", err)
+		}
+	}
+	return max(epoch, 1), nil
+}
+
+// RaiseEpoch begins a new epoch within a view, and returns it.
+func (s *Store) RaiseEpoch(v *View) (int64, error) {
+	epoch, err := s.Epoch(v)
+	if err != nil {
+		return 0, err
+	}
+	epoch++
+	next, err := json.Marshal(epoch)
+	if err != nil {
+		return 0, fmt.Errorf("internal error: %w", err)
+	}
+	return epoch, s.Meta.Put(v, epochRow, next)
 }

@@ -23,9 +23,7 @@ func TestOlderProgramsAreFenced(t *testing.T) {
 
 func checkFence(t *testing.T, b Backend) {
 	older, newer := New(b), New(b)
-	if err := older.BeginSchema(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, older.BeginSchema(t.Context()))
 	raise := func(version string) {
 		put(t, b, newer.Meta.Key(schemaRow), version)
 	}
@@ -62,25 +60,6 @@ func checkFence(t *testing.T, b Backend) {
 	}
 	if err := newer.HoldSchema(t.Context()); !errors.Is(err, ErrNewer) {
 		t.Errorf("a start: %v", err)
-	}
-}
-
-// A transaction has room for the condition on the form of the rows.
-func TestUpdateEachWithTheFence(t *testing.T) {
-	s := New(storetest.NewMemory())
-	if err := s.BeginSchema(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var made int
-	s.Did = func(string) { made++ }
-	done, err := s.UpdateEach(t.Context(), each(2*MaxWrites), Each{
-		One: func(v *View, key string) error {
-			_, err := s.PodCIDRs.In(v, key)
-			return errors.Join(err, s.PodCIDRs.Set(v, key, "x"))
-		},
-	})
-	if done != 2*MaxWrites || err != nil || made != 3 {
-		t.Errorf("%d in %d changes, %v", done, made, err)
 	}
 }
 
@@ -125,9 +104,7 @@ func TestWaitForNewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
 		s := New(m)
-		if err := s.BeginSchema(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(0, s.BeginSchema(t.Context()))
 		following(t, s)
 		told := make(chan error, 1)
 		go func() { told <- s.WaitForNewer(t.Context()) }()

@@ -1,8 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"os"
 	"reflect"
 	"testing"
 	"time"
@@ -10,6 +13,68 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
+
+func benchKey(i int) string {
+	const group = "12345678-90ab-cdef-1234-567890abcdef/plants"
+	return fmt.Sprintf("%s/north-%02d/edge-node-%06d", group, i%20, i)
+}
+
+// benchNode is a node as an owner would write it: no two are alike.
+func benchNode(i int) flexnode.Node {
+	at := time.Date(2026, 11, 21, 10, 0, i%3600, 0, time.UTC)
+	client := fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", i%20)
+	return flexnode.Node{
+		ID: fmt.Sprintf("/subscriptions/12345678-90ab-cdef-1234-567890abcdef/resourceGroups/plants"+
+			"/providers/Microsoft.ContainerService/managedClusters/north-%02d/flexNodeConfig/"+
+			"edge-node-%06d", i%20, i),
+		UID:      fmt.Sprintf("%08x-4b5a-4968-8778-%012x", uint32(i*2654435761), i*7919),
+		Revision: 1777636800 + int64(i), Assigned: 1777636800 + int64(i),
+		Desired: api.Desired{
+			ContinuousMonitoring: true,
+			AzureAuth: api.AzureAuth{
+				Method:           api.ServicePrincipal,
+				ServicePrincipal: &api.ServicePrincipalAuth{ClientID: client},
+			},
+			NodeConfig: api.NodeConfig{
+				MaxPods: 30, Labels: map[string]string{"line": fmt.Sprint(i % 50)},
+			},
+		},
+		Facts:    fmt.Sprintf("%032x", i%20+1),
+		Identity: "app:11111111-1111-1111-1111-111111111111/" + client,
+		Chosen: flexnode.Chosen{Versions: api.Versions{
+			Kubernetes: "1.34.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
+		}},
+		SystemData: api.SystemData{
+			CreatedBy: client, CreatedByType: "Application", CreatedAt: at,
+			LastModifiedBy: client, LastModifiedByType: "Application", LastModifiedAt: at,
+		},
+	}
+}
+
+// benchStatus is a full report, and what the provider has seen itself.
+func benchStatus(i int) flexnode.Status {
+	at := time.Date(2026, 11, 21, 10, i%60, i%59, 0, time.UTC)
+	version := fmt.Sprint(1777636800 + i)
+	r := api.Report{
+		AppliedConfigVersion: version, LastConfigApplied: &at, AgentVersion: "v1.4.0",
+		Components: &api.Components{
+			Kubelet: "1.34.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
+			Agent: "v1.4.0", Kernel: fmt.Sprintf("6.8.0-%d-generic", 50+i%10),
+			OS: "Ubuntu 24.04.2 LTS",
+		},
+		Config: &api.Applied{Observed: version, Applied: version},
+		Drift: &api.Drift{Policy: "report", Count: 1, LastSeen: &at, Items: []api.DriftItem{
+			{Name: "/etc/containerd/config.toml", Message: "its content is not as configured"}}},
+	}
+	for n, c := range []string{"ConfigurationApplied", "CredentialValid", "NodeReady",
+		"ServicesRunning", "NetworkReady", "NoDrift"} {
+		r.Conditions = append(r.Conditions, api.Condition{Type: c, Status: "True", Reason: c,
+			LastTransitionTime: at.Add(time.Duration(n*i%900) * time.Second)})
+	}
+	return flexnode.Status{Report: r, Ready: &api.Condition{
+		Type: "Ready", Status: "True", LastTransitionTime: at, Reason: "KubeletReady",
+	}}
+}
 
 // fullStatus returns the status that a cluster and an agent report of a node on which something
 // differs.
@@ -43,15 +108,12 @@ func TestFullStatusIsSmall(t *testing.T) {
 	const nodes, most = 500, 1200
 	p, total, status := newPacker(), 0, 0
 	for i := range nodes {
-		row, err := json.Marshal(benchNode(i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		said, err := json.Marshal(fullStatus(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		row := must(json.Marshal(benchNode(i)))
+		said := must(json.Marshal(fullStatus(i)))
 		packed, n := p.pack(said), benchNode(i)
+		if got, err := p.unpack(string(packed)); err != nil || string(got) != string(said) {
+			t.Fatalf("%s is unpacked: %v", got, err)
+		}
 		e := entry{
 			key: benchKey(i), uid: n.UID, identity: n.Identity, node: string(p.pack(row)),
 			status: string(packed),
@@ -62,5 +124,107 @@ func TestFullStatusIsSmall(t *testing.T) {
 	t.Logf("%d bytes a node, of them %d of status", total/nodes, status/nodes)
 	if total/nodes > most {
 		t.Errorf("a node takes %d bytes, more than %d", total/nodes, most)
+	}
+}
+
+var rewrite = flag.Bool("update", false, "write likely.jsonl")
+
+// The dictionary has rows as they are written now.
+func TestLikelyRows(t *testing.T) {
+	at := time.Date(2026, 11, 21, 10, 12, 40, 0, time.UTC)
+	var want []byte
+	for _, row := range append(sampleNodes(at), sampleStatus(at)) {
+		data := must(json.Marshal(row))
+		want = append(append(want, data...), '\n')
+	}
+	if *rewrite {
+		must(0, os.WriteFile("likely.jsonl", want, 0o644))
+		return
+	}
+	if !bytes.Equal(want, likely) {
+		t.Error("likely.jsonl has other rows; run `make golden`")
+	}
+}
+
+const (
+	sampleGroup = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/group"
+	sampleUUID  = "aaaaaaaa-0000-0000-0000-000000000001"
+)
+
+func sampleNodes(at time.Time) []any {
+	n := flexnode.Node{
+		ID: sampleGroup + "/providers/Microsoft.ContainerService/managedClusters/cluster" +
+			"/flexNodeConfig/edge-node-1",
+		UID:      "bbbbbbbb-1111-4222-8333-444444444444",
+		Revision: 1795255960, Assigned: 1795255960, Facts: "0123456789abcdef0123456789abcdef",
+		Chosen: flexnode.Chosen{PodCIDR: "10.244.0.0/24", Versions: api.Versions{
+			Kubernetes: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
+		}},
+		State: "Creating", Credential: "cluster/" + sampleUUID,
+		SystemData: api.SystemData{
+			CreatedBy: sampleUUID, CreatedByType: "User", CreatedAt: at,
+			LastModifiedBy: sampleUUID, LastModifiedByType: "Application", LastModifiedAt: at,
+		},
+	}
+	n.Desired.ContinuousMonitoring = true
+	n.Desired.KubernetesAuth.UseAzureAuth = true
+	n.Desired.Versions = n.Chosen.Versions
+	n.Desired.NodeConfig = api.NodeConfig{
+		MaxPods: 50, Labels: map[string]string{"environment": "prod", "site": "factory"},
+		Taints: []string{"edge=true:NoSchedule"},
+	}
+	arc, managed, principal := n, n, n
+	arc.Desired.AzureAuth = api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{}}
+	arc.Identity = "mirid:" + sampleGroup +
+		"/providers/microsoft.hybridcompute/machines/edge-node-1"
+	managed.Desired.AzureAuth = api.AzureAuth{
+		Method:          api.ManagedIdentity,
+		ManagedIdentity: &api.ManagedIdentityAuth{ClientID: sampleUUID},
+	}
+	managed.Identity, managed.State = "oid:"+sampleUUID, ""
+	principal.Desired.AzureAuth = api.AzureAuth{
+		Method:           api.ServicePrincipal,
+		ServicePrincipal: &api.ServicePrincipalAuth{ClientID: sampleUUID, ClientTenant: sampleUUID},
+	}
+	principal.Identity, principal.Credential = "app:"+sampleUUID+"/"+sampleUUID, ""
+	n.Desired.AzureAuth.Method = api.BootstrapToken
+	return []any{n, arc, managed, principal}
+}
+
+// sampleConditions are those of the agent (internal/health).
+func sampleConditions(at time.Time) []api.Condition {
+	var list []api.Condition
+	for _, kind := range []string{
+		"Applied", "KubeletRunning", "ContainerdRunning", "APIServerReachable", "CredentialValid",
+		"NodeRegistered", "LeaseRenewed", "NodeReady", "RunsAsConfigured", "LabelsApplied",
+		"TaintsApplied", "HostAsConfigured", "ConfigurationAccepted", "ServicesReachable",
+	} {
+		list = append(list, api.Condition{
+			Type: kind, Status: "True", LastTransitionTime: at, Reason: kind,
+		})
+	}
+	return list
+}
+
+func sampleStatus(at time.Time) any {
+	return flexnode.Status{
+		Report: api.Report{
+			AppliedConfigVersion: "1795255960", LastConfigApplied: &at, AgentVersion: "v1.0.0",
+			Components: &api.Components{
+				Kubelet: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
+				Kernel: "6.8.0-60-generic", OS: "Ubuntu 24.04.2 LTS",
+			},
+			Config: &api.Applied{Observed: "1795255960", Failed: &api.FailedConfig{
+				Version: "1795255960", Reason: "NodeNotReady", Message: "the Node was not Ready",
+				At: &at,
+			}},
+			Drift: &api.Drift{Policy: "report", Count: 1, LastSeen: &at, Items: []api.DriftItem{
+				{Name: "/etc/systemd/system/kubelet.service", Message: "it is not as configured"},
+			}},
+			Conditions: sampleConditions(at),
+		},
+		Ready: &api.Condition{
+			Type: "Ready", Status: "True", LastTransitionTime: at, Reason: "KubeletReady",
+		},
 	}
 }

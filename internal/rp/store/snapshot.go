@@ -132,30 +132,21 @@ func decode(row []byte, into any) error {
 		jsontext.AllowInvalidUTF8(true))
 }
 
-// apply makes changes in their order.
+// apply makes changes in their order. It parses on all cores what is worth it.
 func (d *draft) apply(events []Event) {
-	for _, p := range d.index.parseAll(events) {
-		d.put(p)
-	}
-}
-
-// parseAll parses on all cores what is worth it.
-func (x *Index) parseAll(events []Event) []parsed {
 	all := make([]parsed, len(events))
 	share := max(64, (len(events)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
 	var working sync.WaitGroup
-	for from := share; from < len(events); from += share {
-		to := min(from+share, len(events))
-		working.Go(func() { x.parseSome(events[from:to], all[from:to]) })
+	for from := 0; from < len(events); from += share {
+		working.Go(func() {
+			for i := from; i < min(from+share, len(events)); i++ {
+				all[i] = d.index.parse(events[i])
+			}
+		})
 	}
-	x.parseSome(events[:min(share, len(events))], all)
 	working.Wait()
-	return all
-}
-
-func (x *Index) parseSome(events []Event, into []parsed) {
-	for i, e := range events {
-		into[i] = x.parse(e)
+	for _, p := range all {
+		d.put(p)
 	}
 }
 

@@ -154,9 +154,7 @@ func (t Table[T]) each(
 
 // pages calls see with the rows below a prefix of keys, a page at a time and all at one revision,
 // which it returns.
-func (s *Store) pages(
-	ctx context.Context, prefix string, see func([]KV) error,
-) (int64, error) {
+func (s *Store) pages(ctx context.Context, prefix string, see func([]KV) error) (int64, error) {
 	after, at, size := "", int64(0), firstPage
 	for {
 		page, err := s.Scan(ctx, prefix, after, size, at)
@@ -213,17 +211,24 @@ func nextPage(p Page) int {
 
 // Sync calls see with every row below a prefix that ends with a slash, or of the table, and then
 // with each change that the process' index hears of (Index.Follow), until ctx ends. A row that was
-// deleted has revision 0. After the first reading, ready is called, once; if that reading fails
-// then Sync returns why. When changes are not kept any more it reads everything again, and tells
-// what differs and what is gone; so it does when the store has gone back, and tells then all that
-// is there. Rows that cannot be read are left out.
-func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), ready func()) error {
+// deleted has revision 0. While the first reading fails it says why and tries again; after that,
+// ready, which may be nil, is called once. When changes are not kept any more it reads everything
+// again, and tells what differs and what is gone; so it does when the store has gone back, and tells
+// then all that is there. Rows that cannot be read are left out.
+func (t Table[T]) Sync(
+	ctx context.Context, prefix string, see func(Row[T]), ready func(), say func(error),
+) {
 	l, leave := t.store.feed.listen(t.prefix + prefix)
 	defer leave()
 	known := map[string]int64{}
 	at, err := t.resync(ctx, prefix, known, see)
-	if err != nil {
-		return err
+	for err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		say(err)
+		Pause(ctx, jitter(followPause))
+		at, err = t.resync(ctx, prefix, known, see)
 	}
 	if ready != nil {
 		ready()
@@ -231,7 +236,7 @@ func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), rea
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-l.told:
 		}
 		events, missed, back := t.store.feed.take(l)

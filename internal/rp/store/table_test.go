@@ -38,10 +38,8 @@ func synced(t *testing.T, m Backend, prefix string) (*told, context.CancelFunc) 
 	s := New(m)
 	following(t, s)
 	go func() {
-		if err := names(s).Sync(ctx, prefix, l.see,
-			func() { l = append(l, "ready") }); err != nil {
-			t.Error(err)
-		}
+		names(s).Sync(ctx, prefix, l.see, func() { l = append(l, "ready") },
+			func(err error) { t.Error(err) })
 	}()
 	return &l, cancel
 }
@@ -84,9 +82,7 @@ func TestSyncGoesOnAfterABreak(t *testing.T) {
 		defer cancel()
 		l.want(t, "[a=1 ready]")
 		before := m.Reads()
-		its.Before(func(storetest.Call) error { return errors.New("no route") })
-		its.Break()
-		synctest.Wait()
+		cutOff(its)
 		set(t, s, "b", "2")
 		set(t, s, "b", "3")
 		drop(t, s, "a")
@@ -112,16 +108,12 @@ func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
 		l, cancel := synced(t, its, "")
 		defer cancel()
 		l.want(t, "[changed=1 gone=1 same=1 ready]")
-		its.Before(func(storetest.Call) error { return errors.New("no route") })
-		its.Break()
-		synctest.Wait()
+		cutOff(its)
 		set(t, s, "changed", "2")
 		drop(t, s, "gone")
 		set(t, s, "new", "1")
 		last := set(t, s, "new", "2")
-		if err := m.Compact(t.Context(), last); err != nil {
-			t.Fatal(err)
-		}
+		must(0, m.Compact(t.Context(), last))
 		its.Before(nil)
 		time.Sleep(2 * followPause)
 		l.want(t, "[changed=2 new=2 -gone]")
@@ -153,9 +145,7 @@ func TestSyncSurvivesAFailedReading(t *testing.T) {
 		})
 		set(t, s, "a", "1")
 		last := set(t, s, "a", "2")
-		if err := m.Compact(t.Context(), last); err != nil {
-			t.Fatal(err)
-		}
+		must(0, m.Compact(t.Context(), last))
 		time.Sleep(time.Minute)
 		if its.Before(nil); scans < 3 {
 			t.Errorf("it has read %d times", scans)
@@ -164,14 +154,24 @@ func TestSyncSurvivesAFailedReading(t *testing.T) {
 	})
 }
 
-func TestSyncTellsThatItsFirstReadingFails(t *testing.T) {
-	m := storetest.NewMemory()
-	wrong := errors.New("wrong")
-	m.Before(func(storetest.Call) error { return wrong })
-	err := names(New(m)).Sync(t.Context(), "", func(Row[string]) {}, func() { t.Error("ready") })
-	if !errors.Is(err, wrong) {
-		t.Error(err)
-	}
+func TestSyncTriesItsFirstReadingAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMemory()
+		wrong, said := errors.New("wrong"), 0
+		m.Before(func(storetest.Call) error { return wrong })
+		ctx, cancel := context.WithCancel(t.Context())
+		names(New(m)).Sync(ctx, "", func(Row[string]) {}, cancel, func(err error) {
+			if said++; said == 3 {
+				m.Before(nil)
+			}
+			if !errors.Is(err, wrong) {
+				t.Error(err)
+			}
+		})
+		if said != 3 {
+			t.Errorf("said %d times", said)
+		}
+	})
 }
 
 // A list of several pages is of one revision.

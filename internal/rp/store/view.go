@@ -15,7 +15,6 @@ type View struct {
 	ctx    context.Context
 	store  *Store
 	read   map[string]KV
-	ahead  map[string]KV   // read already, but nothing depends on it yet (UpdateEach)
 	known  map[string]bool // stored rows of which the type knows all (decodeInto)
 	writes map[string]Write
 	order  []string // of writes
@@ -65,7 +64,7 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 	if err := v.outcome(decide(v)); err != nil {
 		return 0, err
 	}
-	return v.commit(1)
+	return v.commit()
 }
 
 // Fail has the change fail, whatever is decided: for what cannot be read, so that those who decide
@@ -84,12 +83,12 @@ func (v *View) outcome(err error) error {
 	return err
 }
 
-// commit writes what so many changes write in a view, if what was read is as it was.
-func (v *View) commit(changes int) (int64, error) {
+// commit writes what a change writes, if what was read is as it was.
+func (v *View) commit() (int64, error) {
 	if len(v.writes) == 0 {
 		return 0, nil
 	}
-	if err := v.refusal(changes); err != nil {
+	if err := v.refusal(); err != nil {
 		return 0, fmt.Errorf("cannot write to the store: %w", err)
 	}
 	conditions := slices.Clone(v.fences)
@@ -145,14 +144,9 @@ func (v *View) Ahead(keys ...string) error {
 	}
 	var missing []string
 	for _, key := range keys {
-		if _, known := v.read[key]; known {
-			continue
+		if _, known := v.read[key]; !known {
+			missing = append(missing, key)
 		}
-		if kv, known := v.ahead[key]; known {
-			v.read[key] = kv
-			continue
-		}
-		missing = append(missing, key)
 	}
 	if len(missing) == 0 {
 		return nil
@@ -201,4 +195,45 @@ func (v *View) write(w Write) {
 		v.order = append(v.order, w.Key)
 	}
 	v.writes[w.Key] = w
+}
+
+// Each is one change of rows for each of many keys (UpdateEach).
+type Each struct {
+	// What names each transaction for Store.Did.
+	What string
+	// Ahead are the keys that are read together for a key; it may be nil.
+	Ahead func(key string) []string
+	// One decides for a key, as the function of Update does.
+	One func(v *View, key string) error
+}
+
+// UpdateEach makes a change for each key, in their order and each in a transaction of its own. A
+// key whose change fails by itself, or is too large, keeps no other from its change; the error has
+// all of them. It ends when the store cannot be read or written, or a fence does not hold. done is
+// how many changes were made.
+func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (done int, err error) {
+	var errs []error
+	for _, key := range keys {
+		var ahead []string
+		if e.Ahead != nil {
+			ahead = e.Ahead(key)
+		}
+		own := false // the error is of this key alone
+		_, err := s.Update(ctx, e.What, ahead, func(v *View) error {
+			err := v.outcome(e.One(v, key))
+			own = err != nil && !v.broken
+			return err
+		})
+		switch {
+		case err == nil:
+			done++
+		case ctx.Err() == nil && own:
+			errs = append(errs, err)
+		case errors.Is(err, ErrTooLarge):
+			errs = append(errs, fmt.Errorf("cannot change %s: %w", key, err))
+		default:
+			return done, errors.Join(append(errs, err)...)
+		}
+	}
+	return done, errors.Join(errs...)
 }

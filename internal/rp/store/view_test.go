@@ -3,11 +3,14 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
@@ -15,10 +18,7 @@ func names(s *Store) Table[string] { return s.PodCIDRs }
 
 func update(t *testing.T, s *Store, decide func(*View) error) int64 {
 	t.Helper()
-	revision, err := s.Update(t.Context(), "test", nil, decide)
-	if err != nil {
-		t.Fatal(err)
-	}
+	revision := must(s.Update(t.Context(), "test", nil, decide))
 	return revision
 }
 
@@ -123,6 +123,8 @@ func TestUpdateReadsAheadOnce(t *testing.T) {
 	set(t, s, "a", "1")
 	set(t, s, "b", "2")
 	before := m.Reads()
+	did := ""
+	s.Did = func(what string) { did += what }
 	ahead := []string{names(s).Key("a"), names(s).Key("b"), names(s).Key("none")}
 	_, err := s.Update(t.Context(), "ahead", ahead, func(v *View) error {
 		for _, key := range []string{"a", "b", "none", "a"} {
@@ -132,18 +134,8 @@ func TestUpdateReadsAheadOnce(t *testing.T) {
 		}
 		return names(s).Put(v, "a", "3")
 	})
-	if reads := m.Reads() - before; err != nil || reads != 1 {
-		t.Errorf("%d reads, %v", reads, err)
-	}
-}
-
-func TestUpdateTellsWhatItDid(t *testing.T) {
-	s := New(storetest.NewMemory())
-	var did []string
-	s.Did = func(what string) { did = append(did, what) }
-	set(t, s, "a", "1")
-	if fmt.Sprint(did) != "[test]" {
-		t.Errorf("did %v", did)
+	if reads := m.Reads() - before; err != nil || reads != 1 || did != "ahead" {
+		t.Errorf("%d reads for %q, %v", reads, did, err)
 	}
 }
 
@@ -186,29 +178,6 @@ func TestFence(t *testing.T) {
 	if row, _ := names(s).Get(t.Context(), "a"); row.Value != "x" {
 		t.Errorf("stored is %q", row.Value)
 	}
-}
-
-// A conflict of a row is no matter of the fence: it is decided again.
-func TestConflictWithinAFence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
-		fence := Condition{Key: names(s).Key("owner"), Revision: set(t, s, "owner", "me")}
-		calls := 0
-		update(t, s, func(v *View) error {
-			v.Fence(fence)
-			if _, err := names(s).In(v, "a"); err != nil {
-				return err
-			}
-			if calls++; calls == 1 {
-				set(t, New(m.Another()), "a", "1")
-			}
-			return names(s).Put(v, "a", "2")
-		})
-		if calls != 2 {
-			t.Errorf("decided %d times", calls)
-		}
-	})
 }
 
 // Whether a change with an unknown outcome was written is for the caller to find out: it is not
@@ -266,26 +235,6 @@ func TestSetAndDeleteDependOnNothing(t *testing.T) {
 	if calls != 1 || a.Value != "mine" || gone.Exists() {
 		t.Errorf("%d calls, %+v, %+v", calls, a, gone)
 	}
-}
-
-// What was read before it is deleted must not have changed.
-func TestDeleteOfARowThatWasRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
-		set(t, s, "a", "old")
-		update(t, s, func(v *View) error {
-			row := names(s).Row(v, "a")
-			if row.Value == "old" {
-				set(t, New(m.Another()), "a", "new")
-				names(s).Delete(v, "a")
-			}
-			return nil
-		})
-		if row, _ := names(s).Get(t.Context(), "a"); row.Value != "new" {
-			t.Errorf("stored is %+v", row)
-		}
-	})
 }
 
 func TestAViewReadsWhatItWrites(t *testing.T) {
@@ -373,4 +322,75 @@ func TestRowThatCannotBeRead(t *testing.T) {
 			t.Errorf("%s: %t, %v", key, row.Exists(), err)
 		}
 	}
+}
+
+// A change that fails by itself, or that no transaction takes, keeps no other from being made.
+func TestUpdateEach(t *testing.T) {
+	s := New(storetest.NewMemory())
+	bad := errors.New("cannot be decided")
+	keys := []string{"a", "bad", "large", "b"}
+	done, err := s.UpdateEach(t.Context(), keys, Each{
+		Ahead: func(key string) []string { return []string{s.Nodes.Key(key)} },
+		One: func(v *View, key string) error {
+			n := flexnode.Node{UID: key}
+			switch key {
+			case "bad":
+				return bad
+			case "large":
+				n.Reason = strings.Repeat("x", kv.MaxBytes)
+			}
+			return s.Nodes.Put(v, key, n)
+		},
+	})
+	if done != 2 || !errors.Is(err, bad) || !errors.Is(err, ErrTooLarge) ||
+		!strings.Contains(err.Error(), "change large") {
+		t.Errorf("%d, %v", done, err)
+	}
+	if rows, _, err := s.Nodes.List(t.Context(), ""); err != nil || len(rows) != 2 {
+		t.Errorf("%d rows: %v", len(rows), err)
+	}
+}
+
+// Rows that others change meanwhile are decided on again; a fence that does not hold and a store
+// that does not answer end it.
+func TestUpdateEachBesideOthers(t *testing.T) {
+	m := storetest.NewMemory()
+	s := New(m)
+	fence := Condition{Key: "/fence", Revision: 0}
+	interfere := true
+	one := func(v *View, key string) error {
+		v.Fence(fence)
+		row := s.Nodes.Row(v, key)
+		if interfere {
+			interfere = false
+			update(t, s, func(v *View) error {
+				return s.Nodes.Set(v, key, flexnode.Node{UID: key, Reason: "of others"})
+			})
+		}
+		row.Value.UID = "ours"
+		return s.Nodes.Put(v, key, row.Value)
+	}
+	keys := []string{"a", "b", "c"}
+	done, err := s.UpdateEach(t.Context(), keys, Each{One: one})
+	row, _ := s.Nodes.Get(t.Context(), "a")
+	if done != 3 || err != nil || row.Value.UID != "ours" || row.Value.Reason != "of others" {
+		t.Errorf("%d, %v: %+v", done, err, row)
+	}
+	fence.Revision = 7
+	if done, err := s.UpdateEach(t.Context(), keys, Each{One: one}); done != 0 ||
+		!errors.Is(err, ErrFenced) {
+		t.Errorf("without its fence: %d, %v", done, err)
+	}
+	m.Kill()
+	if done, err := s.UpdateEach(t.Context(), keys, Each{One: one}); done != 0 ||
+		!errors.Is(err, storetest.ErrKilled) || strings.Count(err.Error(), "\n") > 0 {
+		t.Errorf("without a store: %d, %v", done, err)
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

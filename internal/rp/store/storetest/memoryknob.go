@@ -175,6 +175,13 @@ func (m *Memory) Copy() *Memory {
 	return other
 }
 
+// Become has a connection be one to another database from now on, and breaks it: its database was
+// restored from a backup.
+func (m *Memory) Become(other *Memory) {
+	m.db = other.db
+	m.Break()
+}
+
 // Health implements Backend.
 func (m *Memory) Health(ctx context.Context) (kv.Health, error) {
 	if err := m.begin(ctx, Call{Op: "health"}); err != nil {

@@ -20,10 +20,10 @@ type memoryLease struct {
 	once sync.Once // of closing done
 
 	// Guarded by memoryDB.mu.
-	until time.Time
-	keys  map[string]bool
-	stop  []func() bool // the timers
-	ended bool
+	until  time.Time
+	keys   map[string]bool
+	timers []*time.Timer
+	ended  bool
 }
 
 // Lease implements Backend. ctx is for making it; it is kept until it is closed.
@@ -58,20 +58,16 @@ func (l *memoryLease) Until() time.Time {
 
 // renew starts the lease's time again; its caller holds the lock.
 func (l *memoryLease) renew() {
-	db := l.m.db
-	l.until = db.clock.Now().Add(l.ttl)
+	l.until = time.Now().Add(l.ttl)
 	l.halt()
-	l.stop = []func() bool{
-		db.clock.AfterFunc(l.ttl/3, l.keep),
-		db.clock.AfterFunc(l.ttl, l.expire),
-	}
+	l.timers = []*time.Timer{time.AfterFunc(l.ttl/3, l.keep), time.AfterFunc(l.ttl, l.expire)}
 }
 
 func (l *memoryLease) halt() {
-	for _, stop := range l.stop {
-		stop()
+	for _, timer := range l.timers {
+		timer.Stop()
 	}
-	l.stop = nil
+	l.timers = nil
 }
 
 // keep is its holder renewing it. While its holder is paused it waits; when it fails it tries
@@ -88,7 +84,7 @@ func (l *memoryLease) keep() {
 		l.renew()
 	case l.m.knob.dead():
 	default:
-		l.stop = append(l.stop, db.clock.AfterFunc(l.ttl/10, l.keep))
+		l.timers = append(l.timers, time.AfterFunc(l.ttl/10, l.keep))
 	}
 }
 
@@ -128,8 +124,7 @@ func (l *memoryLease) Close() error {
 	if err != nil { // it ends by time
 		l.halt()
 		if !l.ended {
-			l.stop = []func() bool{l.m.db.clock.AfterFunc(l.until.Sub(l.m.db.clock.Now()),
-				l.expire)}
+			l.timers = []*time.Timer{time.AfterFunc(time.Until(l.until), l.expire)}
 		}
 	} else {
 		l.end()
