@@ -606,6 +606,35 @@ func TestFollowsToTheEnd(t *testing.T) {
 	})
 }
 
+// A provider that cannot have the Node deleted yet is asked again, before the machine gives up what
+// it proves itself with.
+func TestFollowsToALateEnd(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, before string) {
+		s.cluster.keep = true // no node may delete its own
+		s.provider.offers(change.Delivery{})
+		s.sleep(3 * time.Minute)
+		if !s.registered() {
+			t.Fatal("the Node is gone, though no one may delete it yet")
+		}
+		s.provider.set(func() {
+			s.provider.leaves = func() {
+				s.cluster.mu.Lock()
+				defer s.cluster.mu.Unlock()
+				s.cluster.remove("edge-1")
+			}
+		})
+		s.ends()
+		if s.outcome.Kind != transition.Deleted {
+			t.Errorf("it ended with %v", s.outcome)
+		}
+		s.unlock()
+		s.same(before)
+		if s.registered() {
+			t.Error("the Node is still there")
+		}
+	})
+}
+
 // A machine that was off for 40 days learns then that its resource was deleted, and leaves.
 func TestFollowsADeletionOfLongAgo(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, before string) {

@@ -82,6 +82,9 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 // run carries out the phases of leaving. To do again what an interrupted run did changes nothing.
 func (l *leaving) run(ctx context.Context, how transition.Options) error {
 	t := transition.Transition{Kind: transition.Leave, Began: inspect.Stamp(), Leave: &how}
+	if was := l.Saved.Transition; was != nil && was.Kind == transition.Leave {
+		t.Began = was.Began
+	}
 	if g := begun(l.Home); g != nil {
 		t.From = g.ID
 	}
@@ -208,14 +211,20 @@ func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 	return ctx.Err()
 }
 
+// farewellTime is the time for which the service tries to have the Node deleted.
+const farewellTime = 10 * time.Minute
+
 // farewell deletes the Node object and what was made in Azure, while there is a credential. What
-// remains does not keep the machine from being given back.
+// remains does not keep the machine from being given back; the service tries for a while before.
 func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error {
 	var stopped error
 	if !t.Leave.Waits {
 		stopped = stopDaemon(ctx, l.Home)
 	}
 	l.remaining = l.deleteNode(ctx)
+	if l.remaining != nil && t.Leave.Waits && inspect.Stamp().Sub(t.Began) < farewellTime {
+		return l.remaining
+	}
 	arcErr := l.leaveArc(ctx, *t.Leave)
 	l.remaining, l.arcFailed = errors.Join(l.remaining, arcErr), arcErr != nil
 	return errors.Join(stopped, ctx.Err())
@@ -238,7 +247,7 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 	}
 	client := member(ctx, l)
 	if client == nil {
-		return nil
+		return err
 	}
 	defer client.Close()
 	bounded, cancel := context.WithTimeout(ctx, deletionTime)
