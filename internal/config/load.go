@@ -102,8 +102,7 @@ type Host struct {
 	Arch string
 	// Before is the configuration that is applied on this machine, or nil. What a document leaves
 	// open and was resolved then is taken from it: the five versions, azure.kubeletCredential,
-	// azure.arc.roles, azure.arc.machineName, agent.nodeName, and those of node.kubelet that
-	// protect the machine and its pods (completeSafety).
+	// azure.arc.roles, azure.arc.machineName and agent.nodeName.
 	Before *Config
 }
 
