@@ -6,8 +6,8 @@ import (
 )
 
 // places pair each setting of the agent's configuration with that of the resource. A node's own
-// layer has what adopt makes of the resource's, unless it is empty; a problem with the former is told
-// of the latter. Where adopt is nil, ownLayer writes the setting itself.
+// layer has what adopt makes of the resource's, unless it is empty; a problem with the former names
+// the latter. Where adopt is nil, ownLayer writes the setting itself.
 var places = []struct {
 	config, resource string
 	adopt            func(any) any
