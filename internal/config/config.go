@@ -259,8 +259,6 @@ type Kubelet struct {
 	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty" must:"log-size"`
 	// ContainerLogMaxFiles is how many files of a container's log are kept; default kubelet's, 5.
 	ContainerLogMaxFiles *int `json:"containerLogMaxFiles,omitempty" must:"log-files"`
-	// MaxParallelImagePulls is how many images kubelet pulls at once.
-	MaxParallelImagePulls *int `json:"maxParallelImagePulls,omitempty" must:"log-files"`
 	// ServerTLSBootstrap has kubelet ask the cluster for its serving certificate instead of signing
 	// one itself; only for clusters where somebody approves such requests, as flexnode-rp does for
 	// its nodes, else kubectl logs and exec do not work (condition ServingCertificate).

@@ -31,13 +31,12 @@ func defaults() Config {
 		Node: Node{
 			MaxPods: 110,
 			Kubelet: Kubelet{
-				Verbosity:             2,
-				ImageGCHighThreshold:  85,
-				ImageGCLowThreshold:   80,
-				MaxParallelImagePulls: new(4),
-				SeccompDefault:        new(true),
-				PodPidsLimit:          new(4096),
-				ShutdownGracePeriod:   "45s",
+				Verbosity:            2,
+				ImageGCHighThreshold: 85,
+				ImageGCLowThreshold:  80,
+				SeccompDefault:       new(true),
+				PodPidsLimit:         new(4096),
+				ShutdownGracePeriod:  "45s",
 			},
 		},
 		Paths: Paths{

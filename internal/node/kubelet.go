@@ -140,14 +140,13 @@ func (p *part) kubeletConfiguration() string {
 func (p *part) optional() object {
 	tuning := p.config.Node.Kubelet
 	settings := object{
-		"containerLogMaxSize":   tuning.ContainerLogMaxSize,
-		"containerLogMaxFiles":  tuning.ContainerLogMaxFiles,
-		"kubeReserved":          tuning.KubeReserved,
-		"seccompDefault":        tuning.SeccompDefault,
-		"podPidsLimit":          tuning.PodPidsLimit,
-		"maxParallelImagePulls": tuning.MaxParallelImagePulls,
-		"serverTLSBootstrap":    tuning.ServerTLSBootstrap,
-		"shutdownGracePeriod":   tuning.ShutdownGracePeriod,
+		"containerLogMaxSize":  tuning.ContainerLogMaxSize,
+		"containerLogMaxFiles": tuning.ContainerLogMaxFiles,
+		"kubeReserved":         tuning.KubeReserved,
+		"seccompDefault":       tuning.SeccompDefault,
+		"podPidsLimit":         tuning.PodPidsLimit,
+		"serverTLSBootstrap":   tuning.ServerTLSBootstrap,
+		"shutdownGracePeriod":  tuning.ShutdownGracePeriod,
 	}
 	// From 1.35 on kubelet asks whether a pod may use an image that is there already, and takes an image
 	// that was imported for one that was pulled if another name of it was: imports are for every pod.
