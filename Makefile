@@ -1,5 +1,7 @@
 SHELL := /bin/bash
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# A commit with the tag of a version is that version; another one comes before the one in VERSION.
+VERSION ?= $(shell git describe --tags --exact-match --match 'v[0-9]*' --dirty 2>/dev/null || \
+	echo "v$$(cat VERSION)-dev.$$(git rev-list --count HEAD 2>/dev/null || echo 0)")
 COMMIT  ?= $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # Debug information that is stripped is not compiled. Compilers collect their garbage seldom; there

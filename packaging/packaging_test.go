@@ -2,10 +2,30 @@ package packaging
 
 import (
 	"bufio"
+	"os"
 	"strings"
 	"testing"
 	"time"
 )
+
+// The version is in one file; the chart has it, and release notes.
+func TestVersionIsDescribed(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	version := strings.TrimSpace(read("../VERSION"))
+	for file, line := range map[string]string{
+		"helm/flexnode-rp/Chart.yaml": "\nversion: " + version + "\n", "../CHANGELOG.md": "\n## " + version,
+	} {
+		if !strings.Contains(read(file), line) {
+			t.Errorf("%s lacks %q", file, line)
+		}
+	}
+}
 
 // setting returns what the agent's unit says, all of it where a name occurs often.
 func setting(name string) []string { return settingOf(unit(AgentUnit), name) }

@@ -33,6 +33,9 @@ func defaults() Config {
 				Verbosity:            2,
 				ImageGCHighThreshold: 85,
 				ImageGCLowThreshold:  80,
+				SeccompDefault:       new(true),
+				PodPidsLimit:         new(4096),
+				ShutdownGracePeriod:  "45s",
 			},
 		},
 		Paths: Paths{
@@ -101,7 +104,7 @@ func (c *Config) complete(host Host) {
 	if sp := c.Azure.ServicePrincipal; sp != nil {
 		or(&sp.TenantID, c.Azure.TenantID)
 	}
-	c.Node.Kubelet.completeSafety(host.Before)
+	c.Node.Kubelet.completeShutdown()
 	or(&c.Node.Kubelet.DNSServiceIP, before.Node.Kubelet.DNSServiceIP)
 	if c.CNI.NonMasqueradeCIDRs == nil {
 		c.CNI.NonMasqueradeCIDRs = slices.Clone(before.CNI.NonMasqueradeCIDRs)
@@ -117,28 +120,11 @@ func (c *Config) complete(host Host) {
 	}
 }
 
-// The defaults of settings that protect a machine and its pods.
-const (
-	defaultPodPidsLimit = 4096
-	defaultShutdown     = "45s"
-	longestCritical     = 15 * time.Second
-)
+// longestCritical limits the default of CriticalGracePeriod.
+const longestCritical = 15 * time.Second
 
-// completeSafety fills in what protects the machine and its pods: as it was at the join.
-func (k *Kubelet) completeSafety(before *Config) {
-	was := Kubelet{
-		SeccompDefault: new(true), PodPidsLimit: new(defaultPodPidsLimit),
-		ShutdownGracePeriod: defaultShutdown,
-	}
-	if before != nil {
-		was = before.Node.Kubelet
-	}
-	or(&k.SeccompDefault, was.SeccompDefault)
-	or(&k.PodPidsLimit, was.PodPidsLimit)
-	if k.ShutdownGracePeriod == "" {
-		k.ShutdownGracePeriod = was.ShutdownGracePeriod
-		or(&k.CriticalGracePeriod, was.CriticalGracePeriod)
-	}
+// completeShutdown gives critical pods the last third of the time that pods have.
+func (k *Kubelet) completeShutdown() {
 	if total, err := time.ParseDuration(k.ShutdownGracePeriod); err == nil {
 		critical := min(total/3, longestCritical).Truncate(time.Second)
 		or(&k.CriticalGracePeriod, critical.String())

@@ -96,9 +96,8 @@ type Host struct {
 	HostName string // the default of the Node's and the Arc machine's name
 	Arch     string // amd64 or arm64
 	// Before is the configuration that is applied on this machine, or nil. What a document leaves
-	// open is taken from it: the five versions, azure.kubeletCredential, azure.arc.roles,
-	// azure.arc.machineName, agent.nodeName, and what protects the machine and its pods
-	// (completeSafety).
+	// open and was resolved then is taken from it: the five versions, azure.kubeletCredential,
+	// azure.arc.roles, azure.arc.machineName and agent.nodeName.
 	Before *Config
 }
 

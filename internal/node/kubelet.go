@@ -136,8 +136,7 @@ func (p *part) kubeletConfiguration() string {
 	return header + indented(settings, "") + "\n"
 }
 
-// optional are the settings that are kubelet's own choice where they are not set. A node that
-// joined before there were such settings has none of those that protect the machine and its pods.
+// optional are the settings that are kubelet's own choice where they are not set.
 func (p *part) optional() object {
 	tuning := p.config.Node.Kubelet
 	settings := object{

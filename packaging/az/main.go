@@ -30,18 +30,21 @@ func main() {
 
 // release matches the output of git describe: after a tag, or a commit.
 var release = regexp.MustCompile(
-	`^v?(\d+\.\d+\.\d+)(?:-(\d+)-g[0-9a-f]+)?(?:-dirty)?$|^([0-9a-f]{7,40})`)
+	`^v?(\d+\.\d+\.\d+)(?:-dev(\.\d+)|-(\d+)-g[0-9a-f]+)?(?:-dirty)?$|^([0-9a-f]{7,40})`)
 
-// versionOf is a version of Python (PEP 440) for one of git: v1.2.3-4-gabc is 1.2.3.post4.
+// versionOf is a version of Python (PEP 440): v1.2.3-4-gabc is 1.2.3.post4, v1.2.3-dev.4 is
+// 1.2.3.dev4.
 func versionOf(described string) string {
 	found := release.FindStringSubmatch(described)
 	switch {
 	case found == nil:
 		return "0.0.0"
+	case found[4] != "":
+		return "0.0.0+" + found[4]
 	case found[3] != "":
-		return "0.0.0+" + found[3]
+		return found[1] + ".post" + found[3]
 	case found[2] != "":
-		return found[1] + ".post" + found[2]
+		return found[1] + ".dev" + found[2][1:]
 	}
 	return found[1]
 }

@@ -82,6 +82,7 @@ func TestVersions(t *testing.T) {
 	for described, want := range map[string]string{
 		"v1.2.3": "1.2.3", "1.2.3-dirty": "1.2.3", "v1.2.3-4-gabcdef0": "1.2.3.post4",
 		"abcdef0": "0.0.0+abcdef0", "abcdef0-dirty": "0.0.0+abcdef0", "dev": "0.0.0",
+		"v1.2.3-dev.40": "1.2.3.dev40",
 	} {
 		if got := versionOf(described); got != want {
 			t.Errorf("%s is version %s, want %s", described, got, want)

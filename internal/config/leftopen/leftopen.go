@@ -97,8 +97,5 @@ func missing(document, whole map[string]any) map[string]any {
 func KeptFromJoin() [][]string {
 	return [][]string{
 		{"azure", "kubeletCredential"}, {"azure", "arc", "roles"},
-		{"node", "kubelet", "seccompDefault"}, {"node", "kubelet", "podPidsLimit"},
-		{"node", "kubelet", "shutdownGracePeriod"},
-		{"node", "kubelet", "shutdownGracePeriodCriticalPods"},
 	}
 }

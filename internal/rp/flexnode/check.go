@@ -131,40 +131,6 @@ func clusterID(nodeID string) string {
 	return strings.Join(parts[:max(len(parts)-2, 0)], "/")
 }
 
-// places are where settings of the agent's configuration are in the resource.
-var places = []struct{ config, resource string }{
-	{"agent.nodeName", "name"},
-	{"agent.driftPolicy", "properties.driftPolicy"},
-	{"agent.driftPolicies", "properties.driftPolicies"},
-	{"agent.readyTimeout", "properties.upgradePolicy.readyTimeout"},
-	{"agent.upgradePolicy", "properties.upgradePolicy"},
-	{"agent.monitoring", "properties.monitoring"},
-	{"network.metadata", "properties.network.metadata"},
-	{"azure.kubeletCredential", "properties.kubernetesAuth.kubeletCredential"},
-	{"node", "properties.nodeConfig"},
-	{"azure", "properties.azureAuth"},
-	{"kubernetes.version", "properties.versions.kubernetes"},
-	{"containerd.version", "properties.versions.containerd"},
-	{"runc.version", "properties.versions.runc"},
-	{"cni.version", "properties.versions.cni"},
-	{"npd.version", "properties.versions.npd"},
-}
-
-// place translates a path of the agent's configuration into one of the resource.
-func (n Node) place(path string) string {
-	if rest, ok := strings.CutPrefix(path, "azure.servicePrincipal"); ok {
-		_, at := principalOf(n.Desired.AzureAuth)
-		return at + strings.ReplaceAll(rest, ".tenantId", ".clientTenant")
-	}
-	for _, t := range places {
-		rest, ok := strings.CutPrefix(path, t.config)
-		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
-			return t.resource + rest
-		}
-	}
-	return "properties"
-}
-
 // CheckDefaults lists what would be wrong with every node because of the operator's defaults.
 func CheckDefaults(defaults map[string]any) []string {
 	const id = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/" +

@@ -119,29 +119,17 @@ func OwnLayer(n Node) json.RawMessage { return encode(ownLayer(n, "")) }
 // readObject would read it; "" is none. The network is no part of the cluster's facts: those of the
 // nodes that are there would be others, and all of them rendered again.
 func ownLayer(n Node, network string) object {
-	v := n.Chosen.Versions
-	cni := without(object{"version": v.CNI, "podCIDR": n.Chosen.PodCIDR})
+	own := adopted(n)
+	put(own, "agent.nodeName", nodeName(n.ID))
+	ownAzure(n, own["azure"].(object))
+	if n.Chosen.PodCIDR != "" {
+		put(own, "cni.podCIDR", n.Chosen.PodCIDR)
+	}
 	if network != "" {
-		cni[directNetworks] = []any{network}
+		put(own, "cni."+directNetworks, []any{network})
 	}
-	own := object{
-		"agent":      ownAgent(n),
-		"azure":      ownAzure(n),
-		"kubernetes": object{"version": v.Kubernetes},
-		"containerd": object{"version": v.Containerd},
-		"runc":       object{"version": v.Runc},
-		"cni":        cni,
-		"npd":        object{"version": v.NPD},
-		"node":       objectOf(n.Desired.NodeConfig),
-	}
-	if access := n.Desired.Network.Metadata; access != "" {
-		own["network"] = object{"metadata": access}
-	}
-	if allowsVulnerable(v) {
-		own["artifacts"] = object{"allowVulnerable": true}
-	}
-	if n.Desired.ContinuousMonitoring {
-		own["continuousMonitoring"] = true
+	if allowsVulnerable(n.Chosen.Versions) {
+		put(own, "artifacts.allowVulnerable", true)
 	}
 	return own
 }
@@ -152,8 +140,8 @@ func nodeName(id string) string { return strings.ToLower(baseName(id)) }
 // baseName is the last segment of an id.
 func baseName(id string) string { return id[strings.LastIndexByte(id, '/')+1:] }
 
-func ownAzure(n Node) object {
-	section := without(object{"kubeletCredential": n.Desired.KubernetesAuth.KubeletCredential})
+// ownAzure adds how the node joins, and who it is to Azure.
+func ownAzure(n Node, section object) {
 	if !n.Desired.KubernetesAuth.UseAzureAuth {
 		section["bootstrapToken"] = object{} // how it joins; the token itself is a secret
 	}
@@ -170,7 +158,6 @@ func ownAzure(n Node) object {
 		ownPrincipal(auth, section)
 		ownArc(n, section)
 	}
-	return section
 }
 
 // ownPrincipal is the identity that the node has or, beside an Arc machine, is enrolled by.
@@ -199,31 +186,6 @@ func ownArc(n Node, section object) {
 	if err != nil || !arm.EqualFold(machine.Subscription, cluster.Subscription) {
 		section["subscriptionId"] = machine.Subscription
 	}
-}
-
-// ownAgent is about the agent, whose settings have the resource's names. Durations were checked.
-func ownAgent(n Node) object {
-	policy, monitoring := n.Desired.UpgradePolicy, n.Desired.Monitoring
-	section := without(object{
-		"nodeName": nodeName(n.ID), "driftPolicy": n.Desired.DriftPolicy,
-		"readyTimeout": goDuration(policy.ReadyTimeout),
-	})
-	policy.Deadline, policy.ReadyTimeout = goDuration(policy.Deadline), ""
-	policy.Paused = false // Admit alone reads it
-	if w := policy.MaintenanceWindow; w != nil {
-		own := *w
-		own.Duration, policy.MaintenanceWindow = goDuration(w.Duration), &own
-	}
-	monitoring.Interval = goDuration(monitoring.Interval)
-	parts := object{
-		"driftPolicies": n.Desired.DriftPolicies, "upgradePolicy": policy, "monitoring": monitoring,
-	}
-	for name, settings := range parts {
-		if o := objectOf(settings); len(o) > 0 {
-			section[name] = o
-		}
-	}
-	return section
 }
 
 // without leaves out what is empty, so that the agent's defaults hold.
