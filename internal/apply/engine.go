@@ -52,8 +52,7 @@ type Engine struct {
 	// Emit receives every event; nil drops them.
 	Emit func(Event)
 
-	// Kept are the copies that were made of what others had changed, and Left is what was left to
-	// them, since the engine was made.
+	// Kept are copies of what others had changed, Left what was left to them, in the engine's life.
 	Kept []Kept
 	Left []state.Change
 
@@ -78,8 +77,7 @@ func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.O
 	return View{Host: e.Host, Ledger: e.Journal.Ledger()}.Observe(ctx, now, later)
 }
 
-// Plan returns the changes that make the host what now says, and what could not be observed. What
-// later wants is not changed yet, and not undone either.
+// Plan is View.Plan; the next Apply forgets what the ledger need not remember.
 func (e *Engine) Plan(
 	ctx context.Context, now, later state.Desired,
 ) (state.Plan, []state.Unknown, error) {
@@ -92,8 +90,8 @@ func (e *Engine) Plan(
 	return state.Diff(now, later, seen, ledger), seen.Unknown(), nil
 }
 
-// Apply carries out plan and stops at the first error. Applying again continues where it stopped.
-// In the end the ledger has forgotten what is as it was before, and what the plan never touched.
+// Apply carries out plan and stops at the first error. Applying again continues there. The ledger
+// forgets what is as it was before, and what the plan never touched.
 func (e *Engine) Apply(ctx context.Context, plan state.Plan) error {
 	if len(plan) == 0 && len(e.stale) == 0 {
 		return nil
@@ -114,9 +112,7 @@ func (e *Engine) Apply(ctx context.Context, plan state.Plan) error {
 }
 
 // Revert undoes everything in the ledger, latest first. It goes on after an error, except when a
-// service does not stop: what that service uses must not be removed under it. It undoes nothing
-// while the state of a service is unknown. What could not be undone or observed remains in the
-// ledger, and a later Revert tries again.
+// service does not stop or its state is unknown. What is left remains in the ledger for the next.
 func (e *Engine) Revert(ctx context.Context) error {
 	if err := e.Resume(ctx); err != nil {
 		return err
@@ -154,8 +150,7 @@ func (e *Engine) Revert(ctx context.Context) error {
 
 var errUnchanged = errors.New("what was left is unchanged; run unbootstrap again")
 
-// stops reports whether nothing else is undone when a change to r fails: under a service that runs,
-// or a package that is installed, nothing is taken away.
+// stops reports whether nothing else is undone when this fails: a service may run, or be installed.
 func stops(r state.Resource) bool {
 	switch r.(type) {
 	case state.Unit, state.Package:
@@ -170,8 +165,8 @@ func (e *Engine) mayRun(u state.Unknown) bool {
 	return ok && stops(entry.Before.Resource)
 }
 
-// Resume goes on where a killed run has ended: systemd reads its unit files again, if that is owed.
-// Until then it reports units as they were, and what was undone would be undone again.
+// Resume has systemd read its unit files, where a killed run owes that: units are as they were
+// before.
 func (e *Engine) Resume(ctx context.Context) error {
 	if !e.Journal.Ledger().Owes(state.DaemonReload) {
 		return nil
@@ -187,8 +182,8 @@ func (e *Engine) Owe(ctx context.Context, units ...string) error {
 	return e.Journal.Save(ctx, e.Journal.Ledger().Owe(units...))
 }
 
-// remember puts on disk all that the plan needs for its undo: contents that it replaces first, then
-// the ledger. It returns the plan with the residues that it has found, which Plan does not observe.
+// remember puts on disk what the plan's undo needs: contents first, then the ledger. It returns the
+// plan with the residues that it has found.
 func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, error) {
 	plan = slices.Clone(plan)
 	for i, c := range plan {
@@ -206,8 +201,7 @@ func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, err
 	return plan, e.Journal.Save(ctx, e.Journal.Ledger().Record(plan))
 }
 
-// backup puts the contents on disk that the plan replaces and the ledger remembers as they were
-// before. It returns when they are durable: the ledger that counts on them is written later.
+// backup puts contents on disk before the ledger that counts on them.
 func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
 	kept := false
 	for _, c := range plan {
@@ -322,8 +316,7 @@ func (e *Engine) pay(ctx context.Context, unit string) error {
 	return e.Journal.Save(ctx, e.Journal.Ledger().Paid(unit))
 }
 
-// finish ends a run: all is on disk, systemd's reload is paid, and what was undone is forgotten,
-// also by a run that ended before it could forget.
+// finish ends a run: all is on disk, the reload is paid, and what was undone is forgotten.
 func (e *Engine) finish(ctx context.Context, done state.Plan) error {
 	if err := errors.Join(e.Disk.Flush(), e.Resume(ctx)); err != nil {
 		return err

@@ -43,8 +43,8 @@ func NewJournal(disk Disk, dir, name string) *Journal {
 	return &Journal{disk: disk, dir: dir, name: name}
 }
 
-// OpenJournal reads the ledger in the file name in dir; without that file it is empty. It writes
-// nothing. A ledger that does not match its own digest gives ErrDamaged.
+// OpenJournal reads a ledger, empty without its file. One that does not match its digest is
+// ErrDamaged.
 func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
 	j, err := ReadJournal(disk, dir, name)
 	j.disk = disk

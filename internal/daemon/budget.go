@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Budget bounds how often one thing is repaired in a time. If it drifts more often, another process
-// changes it, and restarting services against that process harms the node.
+// Budget bounds how often one thing is repaired: else another process that changes it is fought.
 type Budget struct {
 	Most   int
 	Within time.Duration
@@ -19,8 +18,7 @@ type Budget struct {
 	reported map[string]bool
 }
 
-// Take divides things into those that may be repaired now, which counts as done, and those whose
-// budget is exhausted and of which that was not said before.
+// Take divides things into those that may be repaired now and those newly exhausted.
 func (b *Budget) Take(things []string) (allowed, refused []string) {
 	b.forget()
 	for _, thing := range things {

@@ -74,9 +74,8 @@ func (d *Daemon) Beat() {
 	d.progress.Store(&now)
 }
 
-// Proving tells, until done is called, that the worker waits until the node has proved to be
-// healthy. A new configuration does not interrupt that, for a time: changes that come quickly would
-// keep the node from ever being proved.
+// Proving tells, until done is called, that the node is being proved. A new configuration
+// interrupts that only after a time: quick changes would keep it from ever being proved.
 func (d *Daemon) Proving() (done func()) {
 	now := time.Now()
 	d.proving.Store(&now)
@@ -120,9 +119,8 @@ type loop struct {
 	// What is to be done next, the most urgent first.
 	wantLeave, wantReconcile, wantCheck bool
 	wantRepair                          []string
-	// retry brings the next reconciliation, or the next try to leave; nil when none waits. next brings
-	// the next check; hinted means that it was brought forward, by something that a check which is
-	// running may not have seen.
+	// retry brings the next reconciliation or try to leave, next the next check; nil for none.
+	// hinted means that a hint brought that forward, which a check that runs may not have seen.
 	retry, next <-chan time.Time
 	hinted      bool
 	// swarm is the pause after the last hint, which was at swarmed.
@@ -135,8 +133,7 @@ type loop struct {
 	// The pauses after a reconciliation that failed, between those that checks ask for, and after a
 	// repair that failed.
 	failing, asking, mending wait.Backoff
-	// mendAfter is when the next repair may be tried, after one that was not carried out: a check that
-	// a hint has brought forward does not shorten the pause.
+	// mendAfter is when the next repair may be tried, whatever a hint brings forward.
 	mendAfter time.Time
 	// end is why the loop ends; nil while it goes on.
 	end *transition.Outcome
@@ -145,8 +142,8 @@ type loop struct {
 	summary, trouble, told string
 }
 
-// Run works until ctx ends, and returns transition.Done then, or until the machine is not a node
-// any more: Left, Deleted or Replaced. READY is sent at once, whether the cluster answers or not.
+// Run works until ctx ends, which is transition.Done, or the machine is no node any more: Left,
+// Deleted or Replaced. READY is sent at once.
 func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 	again := wait.Backoff{Base: retryFirst, Max: retryMost}
 	l := &loop{Daemon: d, done: make(chan *job, 1), wantReconcile: true,
@@ -283,8 +280,7 @@ func (l *loop) poll() {
 	l.interrupt()
 }
 
-// interrupt ends a reconciliation of the former configuration: the new one may be its cure. A node
-// that waits for its proof may finish, within proofMost.
+// interrupt ends a reconciliation of the former configuration, but for a proof within proofMost.
 func (l *loop) interrupt() {
 	if l.running == nil || l.running.Kind != Reconcile || l.patience != nil {
 		return
@@ -351,8 +347,7 @@ const (
 	hintMost = 8 * time.Second
 	// lookAgain is the longest rest before a time waited for: the clock may be set meanwhile.
 	lookAgain = 10 * time.Minute
-	// stall is the time that a worker may make no progress: longer than any wait
-	// (TestNoWaitIsAStall).
+	// stall is how long a worker may make no progress (TestNoWaitIsAStall).
 	stall = 150 * time.Second
 	// feeds is the number of times that the watchdog is fed in each of its intervals.
 	feeds = 4

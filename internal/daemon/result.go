@@ -72,8 +72,7 @@ func (l *loop) pause(o transition.Outcome, failing *wait.Backoff, what string) t
 	return pause
 }
 
-// repaired takes in how a repair ended. One that was not carried out does not count, and what is
-// still to be repaired is found by the check that follows it.
+// repaired takes in how a repair ended. One that was not carried out does not count.
 func (l *loop) repaired(j *job) {
 	if j.outcome.Kind == transition.Done {
 		l.Log.Info("drift repaired", "what", j.Things)
@@ -87,8 +86,7 @@ func (l *loop) repaired(j *job) {
 	l.Budget.Return(j.Things)
 }
 
-// nextCheck has the next check come after a pause, unless a hint brings it, or a repair waits for
-// it, before.
+// nextCheck has the next check come after a pause, unless something brings it before.
 func (l *loop) nextCheck(pause time.Duration) {
 	if l.hinted {
 		return

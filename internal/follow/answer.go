@@ -21,9 +21,8 @@ import (
 // maxBody bounds what is read of an answer, in bytes; a bundle has a few kilobytes.
 const maxBody = 1 << 20
 
-// NewClient makes the HTTP client for the provider. The proxy is chosen by the given function; nil
-// means none. roots are the trusted CAs; nil means those of the system. It follows no redirect,
-// asks for nothing compressed, and keeps one HTTP/2 connection.
+// NewClient makes the HTTP client for the provider, over a proxy or nil, trusting roots or, for
+// nil, the system's. It follows no redirect, asks for nothing compressed, and keeps one connection.
 func NewClient(proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool) *http.Client {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{

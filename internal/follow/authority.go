@@ -26,8 +26,7 @@ func Roots(ca []byte) *x509.CertPool {
 	return roots
 }
 
-// Trust is the trust in the provider's TLS certificate at the first contact, beside that in the
-// system's CAs.
+// Trust is the trust in the provider's TLS certificate at the first contact.
 type Trust struct {
 	// CA are CAs that are trusted too, in PEM.
 	CA []byte
@@ -91,8 +90,7 @@ func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*htt
 	return client, nil
 }
 
-// route returns the server of a configuration URL, and the proxy that is asked over TLS; "" for
-// none, or if it has the server's name.
+// route returns the server of a configuration URL, and another one that is a proxy over TLS, or "".
 func route(proxy func(*http.Request) (*url.URL, error), u URL) (at, between string, err error) {
 	to, err := url.Parse(u.Reveal())
 	if err != nil {

@@ -41,8 +41,7 @@ func (q Question) in(m Manner) *Resource {
 	return &r
 }
 
-// Begin asks the provider whether the node may be disrupted for a configVersion. It returns nil if it
-// may now, and else a *transition.HoldError.
+// Begin is a *transition.HoldError unless the node may be disrupted for a configVersion.
 func Begin(ctx context.Context, q Question, version string) error {
 	hold := &transition.HoldError{Err: errors.New("the node does not follow it")}
 	for _, m := range q.Ways {
@@ -63,8 +62,8 @@ func Begin(ctx context.Context, q Question, version string) error {
 	return hold
 }
 
-// begin asks in one way. The seconds that are granted count from when the request is sent, on the
-// monotonic clock: after an answer that comes later than they last it asks again.
+// begin asks in one way. What is granted counts from when the request is sent: after an answer that
+// comes later it asks again.
 func (r *Resource) begin(ctx context.Context, version string) *transition.HoldError {
 	ctx, cancel := context.WithTimeout(ctx, beginLimit)
 	defer cancel()

@@ -42,9 +42,8 @@ type UnusableError struct{ Err error }
 func (e *UnusableError) Error() string { return e.Err.Error() }
 func (e *UnusableError) Unwrap() error { return e.Err }
 
-// Follower follows a flexNodeConfig. Whatever the provider answers, a machine is given back only
-// for a tombstone with the uid of its own resource, seen by two polls one after the other, and only
-// if its owner lets a provider decide that.
+// Follower follows a flexNodeConfig. A machine is given back only for a tombstone with the uid of
+// its own resource, seen by two polls one after the other, and only if its owner allows that.
 type Follower struct {
 	Resource *Resource
 	Machine  Machine
@@ -104,8 +103,8 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// genuine is an *UntrustedError unless the installation has deleted the resource of this machine. A
-// restore from a backup may undo that, and begins an epoch.
+// genuine is an *UntrustedError unless this installation has deleted this resource, in an epoch
+// that no restore from a backup has ended.
 func (f *Follower) genuine(stone agentapi.Tombstone) error {
 	received, applied := f.Machine.Offers()
 	if _, err := verifyStone(stone, f.Root()); err != nil {
@@ -223,7 +222,6 @@ const (
 	again = time.Second
 )
 
-// pace decides when is asked next. Setting the clock changes nothing: timers do not follow it.
 type pace struct {
 	interval time.Duration
 	failures int

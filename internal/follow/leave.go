@@ -13,14 +13,13 @@ import (
 // ErrNotFollowed is the error for a node that follows no provider.
 var ErrNotFollowed = errors.New("the node follows no resource provider")
 
-// Leave has the provider delete the Node of this machine, which leaves its cluster.
+// Leave has the provider delete the Node of this machine.
 func Leave(ctx context.Context, q Question) error {
 	_, err := leave(ctx, q, agentapi.Leave{}, "have the resource provider delete the Node")
 	return err
 }
 
-// LeftArc tells the provider what has become of the Arc machine of a node that was deleted: it has
-// left, or a problem is why not.
+// LeftArc tells the provider whether the Arc machine of a deleted node has left, or the problem.
 func LeftArc(ctx context.Context, q Question, problem string) error {
 	said := agentapi.Leave{Arc: &agentapi.ArcLeft{Problem: problem}}
 	_, err := leave(ctx, q, said, "tell the resource provider what is left in Azure Arc")

@@ -84,7 +84,6 @@ func (s *Signer) challenged(resp *reply) bool {
 	return true
 }
 
-// claims are those of a request of this machine as the node.
 func (r *Resource) claims() machinekey.Claims {
 	return machinekey.Claims{UID: r.UID, Audience: strings.TrimRight(r.Endpoint, "/")}
 }
@@ -114,14 +113,12 @@ const (
 	secondMachine = "SecondMachine"
 )
 
-// hasCode reports whether an answer is an error with a code.
 func (r *reply) hasCode(code string) bool {
 	var answer struct{ Error struct{ Code string } }
 	return r.StatusCode >= 400 && json.Unmarshal(r.json, &answer) == nil && answer.Error.Code == code
 }
 
-// unknown reports whether the provider does not take this machine for the node, which may be since a
-// secret of the bundle has not registered its key yet.
+// unknown reports whether the provider does not know this machine, whose key may not be registered.
 func (r *reply) unknown() bool { return r.hasCode(notRegistered) || r.hasCode(secondMachine) }
 
 // IsSecond reports whether the provider refuses this machine since another one is the node.
@@ -132,9 +129,8 @@ func IsSecond(err error) bool {
 
 const registerAction = "registerKey"
 
-// register registers the key of this machine: by the enrolment secret of the bundle, or, where the
-// bundle has none, by the node's identity in Azure. A machine with a secret never shows a token of
-// Azure here: another server could ask for that in the provider's place.
+// register registers this machine's key: by the bundle's enrolment secret, or by the node's
+// identity in Azure. With a secret no token is shown: another server could ask for that.
 func (r *Resource) register(ctx context.Context) error {
 	secret, err := r.Signer.Keys.EnrolmentSecret()
 	if err != nil {
@@ -151,8 +147,8 @@ func (r *Resource) register(ctx context.Context) error {
 	return nil
 }
 
-// registerWith registers the key by an enrolment secret. Kubelet vouches for the machine, too: a
-// provider that was restored from a backup may know neither the key nor that the secret was used.
+// registerWith registers the key by a secret. Kubelet vouches for it, too: a provider restored from
+// a backup may know neither.
 func (r *Resource) registerWith(ctx context.Context, secret string) error {
 	key, err := r.Signer.Keys.MachineKey(ctx)
 	if err != nil {
@@ -168,8 +164,7 @@ func (r *Resource) registerWith(ctx context.Context, secret string) error {
 	return err
 }
 
-// Introduce tells the provider who the node's identity in Azure is in the cluster, in a request that
-// the machine signs.
+// Introduce tells the provider who the node's identity in Azure is in the cluster.
 func Introduce(ctx context.Context, q Question, principal string) error {
 	r := q.in(q.Ways[0])
 	defer r.Client.CloseIdleConnections()

@@ -61,8 +61,8 @@ func (m Manner) SameWay(o Manner) bool {
 	return m.Same(o)
 }
 
-// Scope returns the scope of the tokens with which the provider is asked. A provider's own listener
-// sees no token for Resource Manager, with which it could act for the node.
+// Scope returns the scope of the provider's tokens. Its own listener sees no token for Resource
+// Manager, with which it could act for the node.
 func Scope(c config.Config) (string, error) {
 	to, audience := c.Agent.Monitoring, c.Azure.ResourceManagerEndpoint
 	if to.Endpoint != "" && to.Endpoint != config.ResourceManager {
@@ -76,9 +76,8 @@ func Scope(c config.Config) (string, error) {
 	return strings.TrimRight(audience, "/") + "/.default", nil
 }
 
-// refusesNode reports whether a poll has failed since the provider refuses the node, or another
-// server has answered than the one that was named. Trying again does not help then. A role that is
-// missing does not count: in Azure it takes effect minutes after it was assigned.
+// refusesNode reports whether the provider refuses the node for good, or another server has
+// answered. A role that is missing does not count: it takes effect minutes after it was assigned.
 func refusesNode(err error) bool {
 	if _, other := errors.AsType[x509.HostnameError](err); other {
 		return true

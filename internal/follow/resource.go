@@ -68,8 +68,8 @@ func (e *RefusedError) Error() string {
 	return text
 }
 
-// Poll asks whether there is another offer than the one of an ETag, "" for any. With wait the
-// provider may hold the answer back for so long, until there is one.
+// Poll asks for another offer than that of an ETag, "" for any. The provider may wait for one so
+// long.
 func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (Answer, error) {
 	header := http.Header{}
 	if etag != "" {
@@ -158,9 +158,8 @@ func (r *Resource) refusal(resp *reply) (*agentapi.Tombstone, error) {
 	return nil, refused
 }
 
-// Bundle fetches the configuration that is on offer, with its secrets. They are sealed to a key
-// that is made for this one request, so that nothing between the provider and this process reads
-// them. joined tells that the node needs no bootstrap token, so that an empty one is in the bundle.
+// Bundle fetches the offered configuration. Its secrets are sealed to a key made for this request,
+// so that nothing in between reads them. joined asks for an empty bootstrap token.
 func (r *Resource) Bundle(ctx context.Context, joined bool) ([]byte, error) {
 	key, err := sealed.NewKey()
 	if err != nil {
@@ -212,9 +211,8 @@ func (r *Resource) post(ctx context.Context, action string, body any) (*reply, e
 	return resp, err
 }
 
-// send makes a request as the node. wait is what it may take beside the usual time: while its
-// answer is held back, or its body is sent. A machine that signs its requests sends one again that
-// was refused for the times of its clock, or because its key is not registered yet.
+// send makes a request as the node. wait is what it may take beside the usual time. A signed one is
+// sent again if the clock differs, or if the key is not registered yet.
 func (r *Resource) send(
 	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
 ) (*reply, error) {

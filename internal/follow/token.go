@@ -55,10 +55,9 @@ func (t *Tokens) Token(ctx context.Context, c config.Config) (string, error) {
 	return token.Token, nil
 }
 
-// Prove makes sure that the provider answers a node in the first of the ways: one poll of the
-// resource, with the machine's key, which is registered with it, or with a fresh token, past every
-// cache. A refusal is a transition.Refused; any other error leaves open whether it answers. A way that
-// asks no provider, and no resource, need no proof.
+// Prove makes sure that the provider answers a node in the first of the ways: one poll with the
+// registered key, or with a fresh token, past every cache. A refusal is a transition.Refused; any
+// other error leaves open whether it answers.
 func Prove(ctx context.Context, q Question) error {
 	m := q.Ways[0]
 	if !m.Asks || q.Resource.UID == "" {

@@ -27,9 +27,8 @@ type Proof struct {
 	Signed, Until time.Time
 }
 
-// Verify verifies the signature of a bundle by the root certificate that this machine trusts, in
-// DER. config.Read reads nothing of it that the signature does not cover, but for secrets. The
-// error is an *UntrustedError, unless the bundle cannot be read.
+// Verify verifies a bundle's signature by the root certificate that this machine trusts, in DER.
+// The error is an *UntrustedError, unless the bundle cannot be read.
 func Verify(bundle, root []byte) (proof Proof, from config.Resource, err error) {
 	content, from, err := config.Covered(bundle)
 	var b struct{ Signature *agentapi.Signature }
@@ -46,7 +45,6 @@ func Verify(bundle, root []byte) (proof Proof, from config.Resource, err error) 
 	return proof, from, err
 }
 
-// verifyStone verifies a tombstone.
 func verifyStone(stone agentapi.Tombstone, root []byte) (Proof, error) {
 	return verify(root, stone.Signature, signing.Statement{
 		Kind: signing.Tombstone, UID: stone.UID, Version: stone.ConfigVersion, Epoch: stone.Epoch,

@@ -9,9 +9,8 @@ const (
 	formerFor = 5 * time.Minute
 )
 
-// Ways holds the ways to ask the provider: as the applied configuration says, and, until it has
-// answered in that manner, in turns with the manner in which it has answered last. A change that
-// cuts a node off from its provider could not be taken back otherwise.
+// Ways holds the ways to ask the provider: the configured one, and, until it has answered in that,
+// in turns the former one. A change that cuts a node off could not be taken back otherwise.
 type Ways struct {
 	current, former Manner // former is the zero value where current is the only way
 	// Asked is the one of the two that is in use since turned; Back means the former.
@@ -26,8 +25,8 @@ type Ways struct {
 // NewWays are those of a provider that is asked in one manner.
 func NewWays(m Manner) Ways { return Ways{current: m, Asked: m} }
 
-// Settle has the provider be asked in a current manner, and in a former one until it has answered
-// in that. It reports whether it has answered, and whether the current one is another.
+// Settle sets the two manners. It reports whether the provider has answered in the current one, and
+// whether that is another.
 func (w *Ways) Settle(current, former Manner) (answered, changed bool) {
 	w.former = former
 	if current.Same(w.current) {

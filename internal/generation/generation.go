@@ -13,15 +13,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Generation is one node, rendered. What can change under a healthy node (node.Bindings) and
-// secrets of Azure identities are not part of it.
+// Generation is one node, rendered, without its bindings and secrets.
 type Generation struct {
 	// ID is the SHA-256 of the rest, in lower-case hex.
 	ID string
 	// Config is complete and holds no credential.
 	Config config.Config
-	// Received is the digest of the document that the configuration was read from, its secrets
-	// included: the same document again is the same generation, whatever defaults are today.
+	// Received is the digest of the document with its secrets, whatever defaults are today.
 	Received string
 	Facts    node.Facts
 	// Node lists the resources; contents hold placeholders for the bindings.

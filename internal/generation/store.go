@@ -58,8 +58,7 @@ func (s Reader) pointer(p Pointer) string   { return path.Join(s.Dir, string(p))
 func (s Reader) head(id string) string      { return path.Join(s.path(id), "generation.json") }
 func (s Reader) resources(id string) string { return path.Join(s.path(id), "node.json") }
 
-// Save writes a generation, unless it is on disk and whole: never again, since this release may not
-// know all in it. generation.json comes last: a generation that has one is complete.
+// Save writes a generation that is not whole on disk: this release may not know all in it.
 func (s Store) Save(ctx context.Context, g Generation) error {
 	if _, err := s.Load(g.ID); err == nil {
 		return s.Disk.Flush()

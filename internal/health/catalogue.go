@@ -52,8 +52,7 @@ type Use uint
 
 // The occasions.
 const (
-	// Preflight: it must not be False before a machine is changed. What is Unknown may become known
-	// only with the change, such as an identity that it makes.
+	// Preflight: it must not be False before a machine is changed. It may be Unknown until then.
 	Preflight Use = 1 << iota
 	// Gate: it must be True before a change is committed; GateLocal: and it needs no cluster.
 	Gate
@@ -87,8 +86,7 @@ type entry struct {
 	use   Use
 }
 
-// catalogue lists all conditions in the order of the layers, from the machine outwards: what fails
-// first in it explains what fails after it.
+// catalogue lists all conditions, from the machine outwards: what fails first explains the rest.
 func catalogue() []entry {
 	return []entry{
 		{"ConfigurationValid", LayerConfiguration, configurationValid, ofExamined},
@@ -193,8 +191,7 @@ func judged(e Evidence, wanted func(entry) bool) []Condition {
 // Explained reports whether the services' logs say why a condition is as it is.
 func (c Condition) Explained() bool { return c.Status == False && c.of(explained) }
 
-// Ill reports whether a condition makes its node unhealthy. What is Unknown does not, nor what can
-// be False on a node that works, such as one that needs no Services.
+// Ill reports whether a condition makes its node unhealthy, as nothing Unknown does.
 func (c Condition) Ill() bool { return c.Status == False && !c.of(harmless) }
 
 func (c Condition) of(u Use) bool {
@@ -244,11 +241,10 @@ func cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
 }
 
-// holds is a condition that is True.
 func holds() Condition { return Condition{Status: True, Reason: "AsExpected"} }
 
-// cure is an advice, with commands in backticks. It is a constant of this package, so
-// that no text of others becomes a command.
+// cure is an advice, a constant of this package: no text of others becomes its command in
+// backticks.
 type cure string
 
 // command matches a command in a cure.
@@ -280,13 +276,11 @@ func (c Condition) run(text cure, values ...string) Condition {
 	return c
 }
 
-// unknown is a condition about which the evidence does not tell.
 func unknown(reason, message string) Condition {
 	return Condition{Status: Unknown, Reason: untrusted.Reason(reason),
 		Message: untrusted.Text(message).String()}
 }
 
-// notAsked is a condition whose evidence was not gathered.
 func notAsked() Condition { return unknown(notChecked, "this was not checked") }
 
 const (

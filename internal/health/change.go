@@ -30,7 +30,7 @@ func hostAsConfigured(e Evidence) Condition {
 	return fails(OwnerMachine, "Drift", differ, list, "run `aks-flex-node drift --repair`")
 }
 
-// storeIntact: the programs of the node are those that were verified when they were fetched.
+// storeIntact: the programs of the node are those that were verified.
 func storeIntact(e Evidence) Condition {
 	if !e.Damaged.OK() {
 		return e.Damaged.missing()
@@ -138,7 +138,6 @@ func noChangeWaiting(e Evidence) Condition {
 		w.NextAttempt.UTC().Format(time.RFC3339), person(w.Owner)))
 }
 
-// deletionKept is that the owner has deleted the configuration of a machine whose policy keeps it.
 func deletionKept(reason string) Condition {
 	const deleted = "the flexNodeConfig of this node was deleted, "
 	if reason == DeletionWaits {
@@ -149,7 +148,6 @@ func deletionKept(reason string) Condition {
 		"on as it is", "`aks-flex-node unbootstrap` gives the machine back")
 }
 
-// person names the people behind an owner.
 func person(owner string) string {
 	return cmp.Or(map[string]string{
 		OwnerWorkload:      "the owner of the workload",

@@ -48,7 +48,7 @@ type Condition struct {
 	Remedies []string `json:"remedies,omitempty"`
 }
 
-// Merge returns now, with the previous Since where status and reason have not changed.
+// Merge returns now, with the previous Since where status and reason are the same.
 func Merge(before, now []Condition) []Condition {
 	merged := slices.Clone(now)
 	for i, c := range merged {
@@ -67,9 +67,8 @@ func Healthy(conditions []Condition) bool {
 	return !slices.ContainsFunc(conditions, func(c Condition) bool { return c.Status != True })
 }
 
-// First returns the condition that decides: of those that make the node unhealthy, else of those
-// that are False on one that works, else of those that are Unknown, the first in the order of the
-// layers, from the machine outwards. ok is false when all are True.
+// First returns the condition that decides: of the ill ones, else the False ones, else the Unknown
+// ones, the first in the order of the layers. ok is false when all are True.
 func First(conditions []Condition) (first Condition, ok bool) {
 	known := Names()
 	for _, c := range conditions {
@@ -82,7 +81,6 @@ func First(conditions []Condition) (first Condition, ok bool) {
 	return first, ok
 }
 
-// rank orders conditions by what they mean for a node.
 func (c Condition) rank() int {
 	switch {
 	case c.Ill():
@@ -105,8 +103,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Problem returns an *Error of the conditions that are False, nil when there are none. What is
-// Unknown is no problem yet.
+// Problem returns an *Error of the conditions that are False, nil when there are none.
 func Problem(conditions []Condition) error {
 	failing := slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool {
 		return c.Status != False
@@ -117,9 +114,8 @@ func Problem(conditions []Condition) error {
 	return &Error{Conditions: failing}
 }
 
-// ToReport returns the conditions of a report, at most limit: why a change waits, then what makes
-// the node unhealthy, what is False on one that works, and what is Unknown. What was not asked for
-// is left out, and Ready, which the provider knows from the cluster.
+// ToReport returns the conditions of a report, at most limit: why a change waits, then the False
+// and Unknown ones. Ready, which the provider knows, and what was not checked are left out.
 func ToReport(conditions []Condition, limit int) []Condition {
 	told := slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool {
 		return c.Status == True || c.Type == NodeReady || c.NotChecked()
@@ -134,7 +130,7 @@ func ToReport(conditions []Condition, limit int) []Condition {
 	return told[:min(len(told), limit)]
 }
 
-// UnhealthyError tells that a node did not become healthy in time, and the condition that decides.
+// UnhealthyError tells the condition for which a node did not become healthy in time.
 type UnhealthyError struct {
 	Node      string
 	Within    time.Duration

@@ -61,8 +61,7 @@ type Evidence struct {
 	// Healthz is the answer of kubelet's healthz endpoint.
 	Healthz Answer[struct{}]
 
-	// Probe is the answer of kube.Probe; an error that is no *kube.Fault means: no credential to
-	// try.
+	// Probe is the answer of kube.Probe; other errors than a *kube.Fault mean no credential to try.
 	Probe Answer[struct{}]
 	// Credential is the answer of kube.Client.WhoAmI.
 	Credential    Answer[string]
@@ -72,8 +71,7 @@ type Evidence struct {
 	Lease         Answer[kube.Lease]
 	Pods          Answer[[]corev1.Pod]
 	Services      Answer[kube.Services]
-	// Serving is the expiry of kubelet's serving certificate, or the zero time; asked for where the
-	// cluster is to issue it.
+	// Serving is when kubelet's serving certificate of the cluster ends; zero for none.
 	Serving Answer[time.Time]
 
 	// Arc is the machine's registration with Azure Arc; Authorised whether the cluster still
@@ -110,8 +108,7 @@ type Wanted struct {
 	Settling time.Duration
 }
 
-// Machine holds the findings on the machine, Units those of runtimes and kubelets that are not
-// ours.
+// Machine holds the findings on the machine, Units the runtimes and kubelets that are not ours.
 type Machine struct {
 	host.Facts
 	// Installed tells that the node's files are on the machine already.

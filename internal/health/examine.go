@@ -52,8 +52,7 @@ func controlGroups(e Evidence) Condition {
 			"kernel that has it; `cat /sys/fs/cgroup/cgroup.controllers` lists those that there are")
 }
 
-// refusesCgroupV1 reports whether kubelet refuses version 1, as it does from Kubernetes 1.35 on. A
-// version that was left open is the cluster's, which may be any.
+// refusesCgroupV1 is true from Kubernetes 1.35 on, and for a version left open, which may be any.
 func refusesCgroupV1(e Evidence) bool {
 	if e.Kubelet.OK() && e.Kubelet.Value.Active {
 		return false
@@ -105,8 +104,8 @@ func resolverConfigured(e Evidence) Condition {
 	return holds()
 }
 
-// slowSync is the max time for a small file to reach a disk that is fast enough: containerd and
-// kubelet write down all that they do, and wait for each time.
+// slowSync is how long a small file takes to reach a slow disk: containerd and kubelet wait for
+// many.
 const slowSync = 250 * time.Millisecond
 
 func diskResponsive(e Evidence) Condition {
@@ -143,8 +142,7 @@ func packagesInOrder(e Evidence) Condition {
 	return holds()
 }
 
-// Examined holds evidence that costs too much, or changes too much, to be gathered each minute:
-// only an operator who runs doctor waits for it.
+// Examined holds evidence that costs too much to be gathered each minute, but for doctor.
 type Examined struct {
 	host.Examination
 	// Configuration is whether the machine's configuration can be used; State whether what the

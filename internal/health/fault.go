@@ -13,8 +13,8 @@ func Unwritten(c Condition) bool {
 		LeaseRenewed, PodsSynchronized, LabelsApplied}, c.Type))
 }
 
-// AtFault reports whether the configuration is at fault that the gate is closed: the former one
-// gets an answer that this one does not get, or something else than a missing answer is wrong.
+// AtFault reports whether the configuration keeps the gate closed: the former one gets an answer
+// that this one does not get, or something else is wrong.
 func AtFault(before, is Evidence, gate []Condition, excused func(Condition) bool) bool {
 	if lost(before.Node, is.Node) || lost(before.Credential, is.Credential) ||
 		lost(before.Lease, is.Lease) || lost(before.Pods, is.Pods) {
@@ -29,5 +29,4 @@ func AtFault(before, is Evidence, gate []Condition, excused func(Condition) bool
 	})
 }
 
-// lost reports whether a question that had an answer before has none now.
 func lost[T any](before, is Answer[T]) bool { return before.OK() && is.Asked && is.Err != nil }

@@ -132,8 +132,7 @@ func nodeAddressPresent(e Evidence) Condition {
 	return holds()
 }
 
-// present reports whether an address is one of the machine's. The unspecified address leaves the
-// choice within a family to kubelet.
+// present reports whether an address is one of the machine's, as the unspecified one always is.
 func present(text string, addresses []string) bool {
 	wanted, err := netip.ParseAddr(text)
 	if err != nil {
@@ -145,8 +144,7 @@ func present(text string, addresses []string) bool {
 	})
 }
 
-// podSubnetsFit: pods do not start where they are to have addresses of IPv6 and the machine has
-// none; and what the configuration says of a family that pods do not have would have no effect.
+// podSubnetsFit: the families of pods and of what is configured for them must go together.
 func podSubnetsFit(e Evidence) Condition {
 	var six, four []string
 	for _, cidr := range e.Machine.PodCIDRs {
@@ -177,16 +175,14 @@ func podSubnetsFit(e Evidence) Condition {
 	return holds()
 }
 
-// oneLine is an error's text in one line.
 func oneLine(err error) string { return joined(err.Error()) }
 
-// joined puts the lines of a text into one.
 func joined(text string) string {
 	return strings.NewReplacer(":\n", ": ", "\n", "; ").Replace(text)
 }
 
-// firewallOpen: behind a firewall that drops what no rule accepts, a node is Ready, but its pods
-// reach nothing and nothing reaches its kubelet.
+// firewallOpen: behind a firewall that drops by default a node is Ready, and its pods reach
+// nothing.
 func firewallOpen(e Evidence) Condition {
 	found := e.Machine.Barriers
 	if e.Wanted.Network.Firewall == config.FirewallIgnore {
@@ -222,8 +218,7 @@ type Metadata struct {
 	Reached, Refused bool
 }
 
-// metadataGuarded: a pod that reaches the metadata service of its machine has the machine's
-// identity.
+// metadataGuarded: a pod that reaches the metadata service has its machine's identity.
 func metadataGuarded(e Evidence) Condition {
 	m := e.Metadata
 	switch {
@@ -250,8 +245,7 @@ func metadataGuarded(e Evidence) Condition {
 		"refused nor answered")
 }
 
-// The memory in bytes without which the system, containerd, kubelet and the agent leave nothing for
-// a pod. Of the 512 MB that a small machine is sold with, its kernel shows less.
+// leastMemory leaves nothing for a pod. Of the 512 MB of a small machine, its kernel shows less.
 const leastMemory = 450 << 20
 
 // What the documents ask for: 2 GB of memory, of which the kernel shows up to a tenth less, and
@@ -312,8 +306,7 @@ const (
 	defaultDiskEviction   = "10%"
 )
 
-// reservationsFit: kubelet exits at once, each time that it starts, when kubeReserved and
-// evictionHard are more than the machine has. What they leave must be something.
+// reservationsFit: kubelet exits when kubeReserved and evictionHard exceed the machine.
 func reservationsFit(e Evidence) Condition {
 	m, w := e.Machine, e.Wanted
 	if m == nil || m.CPUs == 0 || m.MemoryBytes == 0 {
@@ -378,8 +371,7 @@ func nodeObserved(e Evidence) Condition {
 		"is: %s", "see whether `systemctl status` answers, and `dmesg` for errors of a disk")
 }
 
-// Unchecked returns the conditions of the last check after one that has failed: NodeObserved is
-// False, and nothing is known of the others since.
+// Unchecked returns the last conditions after a check that has failed: NodeObserved is False.
 func Unchecked(last []Condition, why error, at time.Time) []Condition {
 	c := fails(OwnerMachine, "CheckFailed", Clip("cannot check this node: "+oneLine(why),
 		longestMessage), "see `journalctl -u aks-flex-node-agent`")

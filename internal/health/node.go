@@ -35,8 +35,8 @@ func nodeRegistered(e Evidence) Condition {
 		"`aks-flex-node drift --repair` registers it again")
 }
 
-// outdated reports whether what the Node says was said by an earlier kubelet than the one that
-// runs: it remains in the Node for a while, and must not count. Heartbeats have whole seconds.
+// outdated reports whether the Node says what an earlier kubelet has said: it stays there for a
+// while. Heartbeats have whole seconds.
 func outdated(e Evidence) bool {
 	heartbeat := kube.Ready(e.Node.Value).LastHeartbeatTime.Time
 	return e.Kubelet.OK() && e.Kubelet.Value.Active &&
@@ -206,8 +206,7 @@ func taintsApplied(e Evidence) Condition {
 	return holds()
 }
 
-// nodeOwned: two machines under one name overwrite each other's Node, and the cluster sends the
-// pods of the one to the other. What a kubelet has reported of its machine tells whose a Node is.
+// nodeOwned: two machines under one name overwrite each other's Node and take each other's pods.
 func nodeOwned(e Evidence) Condition {
 	switch {
 	case kube.NodeMissing(e.Node.Err):
@@ -231,9 +230,8 @@ func nodeOwned(e Evidence) Condition {
 }
 
 // anothers reports whether a Node describes another machine: both identifiers differ, or one does
-// and that machine is still heard of. A reinstalled system has another machineID, and a disk that
-// has moved another systemUUID: their former Nodes are no longer Ready. What one side does not know
-// says nothing.
+// and that machine is still heard of. A reinstalled system has another machineID, a disk that has
+// moved another systemUUID. What one side does not know says nothing.
 func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
 	same, differ := false, false
 	for _, id := range [][2]string{{info.MachineID, m.MachineID}, {info.SystemUUID, m.SystemUUID}} {
@@ -286,7 +284,6 @@ func podsSynchronized(e Evidence) Condition {
 	return holds()
 }
 
-// bound is when a pod was bound to its Node.
 func bound(pod corev1.Pod) time.Time {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
@@ -296,8 +293,7 @@ func bound(pod corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// podSubnetsAgree: a Node that is registered again may be given other pod subnets, and the cluster
-// gives the former ones to another node.
+// podSubnetsAgree: a Node registered again may get other subnets, and its former go to another.
 func podSubnetsAgree(e Evidence) Condition {
 	if e.Wanted.CNI.PodCIDR != "" || len(e.Machine.PodCIDRs) == 0 {
 		return holds()

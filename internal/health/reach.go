@@ -56,8 +56,7 @@ func layer(fault *kube.Fault) (owner, reason string) {
 	}
 }
 
-// credentialValid: that a node goes on working proves nothing, since an old token lasts for hours.
-// So the credential is proved with one request.
+// credentialValid: an old token lasts for hours, so the credential is proved with one request.
 func credentialValid(e Evidence) Condition {
 	if e.Credential.OK() {
 		return holds()
@@ -131,8 +130,7 @@ func clusterUpgradable(e Evidence) Condition {
 	return holds()
 }
 
-// certificateIssued: a kubelet whose credential is accepted has its certificate; else its latest
-// request tells what it waits for.
+// certificateIssued: without an accepted credential kubelet's latest request tells.
 func certificateIssued(e Evidence) Condition {
 	if e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Agent.NodeName {
 		return holds()
@@ -211,8 +209,8 @@ const (
 	proxyPatience = 45 * time.Second
 )
 
-// Patience returns for how long, from when it became Ready, a node that has joined waits for
-// Services, and for a serving certificate that the cluster issues; 0 when they are there.
+// Patience returns for how long, once Ready, a node that has joined waits for Services and for a
+// serving certificate of the cluster; 0 when they are there.
 func Patience(e Evidence) time.Duration {
 	switch c := servicesReachable(e); {
 	case c.Status == False && c.Reason == notReachable:
@@ -248,8 +246,7 @@ type Arc struct {
 	Lost bool
 }
 
-// arcConnected: an Arc machine that Azure has forgotten, or that cannot reach it, gets no tokens;
-// and its identity can lose its roles like any other.
+// arcConnected: an Arc machine that Azure forgets gets no tokens; its identity can lose roles.
 func arcConnected(e Evidence) Condition {
 	if e.Wanted.Azure.AuthMode() != config.AuthArc {
 		return holds()
@@ -345,8 +342,7 @@ func pathMTU(e Evidence) Condition {
 // mostAhead is the max difference of two clocks. Entra ID and certificates forgive five minutes.
 const mostAhead = time.Minute
 
-// clockAccurate compares the clocks of the servers. Where they differ from each other, it is not
-// this machine's that is wrong.
+// clockAccurate compares the clocks of servers. Where they differ, this machine's is not wrong.
 func clockAccurate(e Evidence) Condition {
 	var differ []string
 	dated := 0

@@ -18,13 +18,12 @@ type Upkeep struct {
 	host.Upkeep
 	// Swaps are the swap areas in use on a machine that is a node.
 	Swaps []string
-	// HostNames are the names that the machine has, now and after a boot, where kubelet goes by
-	// them: the list is empty where kubelet is given its Node's name.
+	// HostNames are the machine's, now and after a boot; none where kubelet is told its Node's
+	// name.
 	HostNames []string
 	// CA holds the cluster's certificates in PEM, "" when they are not known.
 	CA string
-	// Client is kubelet's client certificate, asked for on a node that shows one; Principal the
-	// credential of the service principal, asked for where it is known when that ends.
+	// Client is kubelet's client certificate, Principal the service principal's credential.
 	Client, Principal Answer[Validity]
 	// Polls describes the polls of the provider; nil when it is not polled.
 	Polls *Polls
@@ -43,8 +42,8 @@ type Polls struct {
 	// Result is unchanged, offered, deleted or failed; Error says why it has failed.
 	Result string `json:"result"`
 	Error  string `json:"error,omitempty"`
-	// Kept is why the machine is not given back, though its resource was deleted: DeletionWaits or
-	// RefusedByPolicy; "" while that is not so.
+	// Kept is DeletionWaits or RefusedByPolicy where a deletion does not give the machine back,
+	// else "".
 	Kept string `json:"kept,omitempty"`
 	// Second is SecondRefused or SecondSeen; "" without another machine.
 	Second string `json:"second,omitempty"`

@@ -61,8 +61,7 @@ func (p *Steps) Changed(e apply.Event) {
 	}
 }
 
-// Advance ends the current step, passes over those that have nothing to do, and begins next.
-// Undoing goes backwards and passes over nothing.
+// Advance ends the step, passes over those with nothing to do, and begins next.
 func (p *Steps) Advance(next state.Step) {
 	if p.current != "" && !p.ended {
 		p.Done("")
@@ -85,7 +84,6 @@ func (p *Steps) Advance(next state.Step) {
 	p.Show(Event{Kind: StepBegan, Step: next})
 }
 
-// pass shows a step that has nothing to do, or nothing more than what was done early.
 func (p *Steps) pass(step state.Step) {
 	text := "nothing to do"
 	if step == state.Directories && p.early > 0 {

@@ -12,9 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// Terminal is a view for a person: what is done scrolls by as lines, and below them up to two live
-// lines, the current step and the downloads, are redrawn. No line is as wide as the terminal, so
-// that none is broken by it.
+// Terminal is a view for a person: what is done scrolls by, and below it up to two live lines are
+// redrawn. No line is as wide as the terminal, so that none is broken by it.
 type Terminal struct {
 	out   io.Writer
 	width func() int
@@ -155,7 +154,6 @@ func (t *Terminal) paragraph(mark, text string) []string {
 	return lines
 }
 
-// transfers adds up the downloads that run at the same time.
 type transfers struct {
 	began   time.Time // when the first of them began
 	arrived int64     // bytes of those that are done
@@ -164,8 +162,7 @@ type transfers struct {
 
 type transfer struct{ done, total int64 }
 
-// progress notes how far a download has come. The first one after all are done starts from zero, so
-// that the rate is not that of long ago.
+// progress notes a download's progress. The first after all are done starts from zero.
 func (t *transfers) progress(name string, done, total int64) {
 	if !t.active() {
 		*t = transfers{began: time.Now(), running: map[string]transfer{}}
@@ -179,7 +176,6 @@ func (t *transfers) done(name string) {
 	delete(t.running, name)
 }
 
-// active reports whether a download is under way.
 func (t *transfers) active() bool { return len(t.running) > 0 }
 
 func (t *transfers) sum() (done, total int64) {
@@ -191,7 +187,6 @@ func (t *transfers) sum() (done, total int64) {
 	return done, total
 }
 
-// rate is in bytes a second.
 func (t *transfers) rate() int64 {
 	done, _ := t.sum()
 	return int64(float64(done) / max(time.Since(t.began).Seconds(), 0.1))

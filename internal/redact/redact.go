@@ -19,12 +19,11 @@ import (
 // Redacted stands for what was taken out.
 const Redacted = "[redacted]"
 
-// shortest is the length of the shortest secret that is looked for in other encodings too: those of
-// a shorter one occur elsewhere.
+// shortest is the length from which a secret is looked for in other encodings too.
 const shortest = 6
 
-// Redactor takes secrets out of texts: first those that it knows, in every usual encoding, then
-// what looks like one. The zero value knows none. It may be used by several goroutines.
+// Redactor takes secrets out of texts: those that it knows, in every usual encoding, then what
+// looks like one. The zero value knows none. Several goroutines may use it.
 type Redactor struct {
 	mu     sync.Mutex
 	known  []string
@@ -90,9 +89,8 @@ func (r *Redactor) Know(secrets ...string) {
 	slices.SortFunc(r.forms, func(a, b string) int { return len(b) - len(a) })
 }
 
-// forms are a secret in every encoding in which it may be found. Base64 of a text that holds it
-// has three forms, by where in a group of three bytes it begins; what its neighbours decide is
-// left out.
+// forms are a secret in every encoding. Base64 of a text that holds it has three, by where in a
+// group of three bytes it begins, without what its neighbours decide.
 func forms(s string) []string {
 	list := []string{s, strings.Trim(strconv.Quote(s), `"`)}
 	if quoted, err := json.Marshal(s); err == nil {
@@ -190,8 +188,8 @@ func (r *Redactor) withoutNamed(text string, name *regexp.Regexp) string {
 	}
 }
 
-// valueOf returns the value that a text after a name begins with. A quoted one ends with its quote
-// where its name is quoted, too, or another name follows; every other one with its line.
+// valueOf returns the value that a text after a name begins with: to its quote, if its name is
+// quoted or another name follows, else to the end of the line.
 func valueOf(name, text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	value := quotedValue.FindString(line)

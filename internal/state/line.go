@@ -1,7 +1,6 @@
 package state
 
-// Line is one change: what is done to what, and what is there now. For drift, Expected is what the
-// applied configuration says and Found what is there.
+// Line is one change. For drift, Expected is what the applied configuration says and Found what is.
 type Line struct {
 	Step     Step   `json:"step"`
 	Key      Key    `json:"key"`

@@ -16,8 +16,8 @@ type Change struct {
 	// Undo tells that To is what the ledger remembers from before, and Ours what we made of it.
 	Undo bool
 	Ours Resource
-	// Keep and Leave tell that another process has changed the thing since: a copy of From is kept
-	// before it is changed, or it is left as it is, and only forgotten.
+	// Keep and Leave tell that others have changed the thing: a copy of From is kept, or it is
+	// left.
 	Keep, Leave bool
 }
 
@@ -77,8 +77,7 @@ func After(seen Observed, plan Plan) Observed {
 	return next
 }
 
-// Unknown is an observation that could not be made, which is neither drift nor absence: an API
-// server that does not answer is not a missing Node. It is never wanted or remembered.
+// Unknown is an observation that could not be made, neither drift nor absence. It is never wanted.
 type Unknown struct {
 	Of  Key
 	Why string

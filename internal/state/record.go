@@ -75,8 +75,7 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Opaque is a remembered or wanted resource of a kind that this release does not know, because a
-// newer one wrote it. It is kept as it was written, and neither observed nor changed.
+// Opaque is a resource of a kind of a newer release. It is kept, and neither observed nor changed.
 type Opaque struct {
 	Kind string
 	// Raw is the resource's JSON.

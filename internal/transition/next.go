@@ -93,7 +93,6 @@ func (s Situation) next() Decision {
 	return s.replace()
 }
 
-// fromRest decides where nothing is under way.
 func (s Situation) fromRest() Decision {
 	switch {
 	case s.Applied == "" && s.Wanted == New:
@@ -112,7 +111,6 @@ func (s Situation) fromRest() Decision {
 	return Decision{Move: Rest, Why: "the configuration is " + string(s.Wanted)}
 }
 
-// fromRollback decides where a rollback is under way.
 func (s Situation) fromRollback() Decision {
 	d := Decision{Move: Continue, Why: "the rollback is finished first"}
 	restoring := s.Record.Phase != Gate && s.Record.Phase != Commit
@@ -127,8 +125,7 @@ func (s Situation) fromRollback() Decision {
 		Why: "the machine is restored, and the configuration has changed"}
 }
 
-// carryOn continues the record, unless its generation was rejected by a process that was killed
-// before it could roll back.
+// carryOn continues the record, unless a killed process has rejected its generation.
 func (s Situation) carryOn(why string) Decision {
 	if s.Failed && s.Record.Kind == Change {
 		return Decision{Move: Revert, Why: "its generation was rejected"}

@@ -23,8 +23,8 @@ const (
 	Replaced   OutcomeKind = "replaced"    // its configuration is of another resource now
 )
 
-// Outcome describes the end of an attempt: of a phase, of a transition, of the daemon's worker. A
-// function that returns an error returns a pointer to it.
+// Outcome describes the end of an attempt. A function that returns an error returns a pointer to
+// it.
 type Outcome struct {
 	Kind OutcomeKind
 	// Err is the cause of what is not Done.
