@@ -263,6 +263,14 @@ func fails(owner, reason, what string, cures ...cure) Condition {
 	return c
 }
 
+// when is False for what is wrong, and else True.
+func when(wrong bool, owner, reason, what string, cures ...cure) Condition {
+	if wrong {
+		return fails(owner, reason, what, cures...)
+	}
+	return holds()
+}
+
 // plainWord matches a value that changes no command that it is a word of.
 var plainWord = regexp.MustCompile(`^[\w][\w.=:,/@+-]*$`)
 

@@ -76,32 +76,23 @@ func portsFree(e Evidence) Condition {
 		"find it with `ss -ltnp`, and stop it")
 }
 
-// reached reports whether the API server answers.
-func (e Evidence) reached() bool {
-	return e.Probe.OK() || e.Node.OK() || kube.NodeMissing(e.Node.Err)
-}
-
 // defaultRoute: a machine whose servers are all on its own network needs none.
 func defaultRoute(e Evidence) Condition {
 	if e.Examined.Routed == nil {
 		return notAsked()
 	}
-	if !*e.Examined.Routed && !e.reached() {
-		return fails(OwnerNetwork, "NoRoute", "this machine has no default route, and reaches no "+
-			"other network", "see `ip route`, and the state of the network (`networkctl`)")
-	}
-	return holds()
+	reached := e.Probe.OK() || e.Node.OK() || kube.NodeMissing(e.Node.Err)
+	return when(!*e.Examined.Routed && !reached, OwnerNetwork, "NoRoute", "this machine has no "+
+		"default route, and reaches no other network", "see `ip route`, and the state of the network "+
+		"(`networkctl`)")
 }
 
 func resolverConfigured(e Evidence) Condition {
 	if e.Examined.Resolvers == nil {
 		return notAsked()
 	}
-	if len(e.Examined.Resolvers) == 0 {
-		return fails(OwnerMachine, "NoServers", "this machine has no DNS server, and pods will have "+
-			"none either", "configure one; `resolvectl status` shows them")
-	}
-	return holds()
+	return when(len(e.Examined.Resolvers) == 0, OwnerMachine, "NoServers", "this machine has no DNS "+
+		"server, and pods will have none either", "configure one; `resolvectl status` shows them")
 }
 
 // slowSync is how long a small file takes to reach a slow disk: containerd and kubelet wait for
@@ -112,13 +103,11 @@ func diskResponsive(e Evidence) Condition {
 	if e.Examined.Sync == 0 {
 		return notAsked()
 	}
-	if took := e.Examined.Sync; took > slowSync {
-		return fails(OwnerMachine, "SlowDisk", fmt.Sprintf("it takes %s to write a small file to the "+
-			"disk below /var/lib: containerd and kubelet wait that long many times for each pod",
-			took.Round(time.Millisecond)), "see `iostat -x 1` and `cat /proc/pressure/io` for the "+
-			"cause, or use a faster disk")
-	}
-	return holds()
+	took := e.Examined.Sync
+	return when(took > slowSync, OwnerMachine, "SlowDisk", fmt.Sprintf("it takes %s to write a small "+
+		"file to the disk below /var/lib: containerd and kubelet wait that long many times for each "+
+		"pod", took.Round(time.Millisecond)), "see `iostat -x 1` and `cat /proc/pressure/io` for the "+
+		"cause, or use a faster disk")
 }
 
 // packagesInOrder: what apt does by itself must neither fail nor restart a runtime beneath pods.

@@ -43,22 +43,18 @@ func knownSystem(id, version string) bool {
 }
 
 func rootPrivileges(e Evidence) Condition {
-	if e.Machine.UID != 0 {
-		return fails(OwnerMachine, "NotRoot", "cannot run without root: start it with sudo")
-	}
-	return holds()
+	return when(e.Machine.UID != 0, OwnerMachine, "NotRoot",
+		"cannot run without root: start it with sudo")
 }
 
 func toolsInstalled(e Evidence) Condition {
-	switch {
-	case !e.Machine.IPTables:
+	if !e.Machine.IPTables {
 		return fails(OwnerMachine, "IPTablesMissing", "iptables is not installed, and the pod "+
 			"network needs it: apt-get install iptables")
-	case !e.Machine.NFTables && e.Wanted.Network.Metadata != config.MetadataAllow:
-		return fails(OwnerMachine, "NFTablesMissing", "nft is not installed, which keeps pods from "+
-			"the metadata service of this machine: apt-get install nftables")
 	}
-	return holds()
+	return when(!e.Machine.NFTables && e.Wanted.Network.Metadata != config.MetadataAllow,
+		OwnerMachine, "NFTablesMissing", "nft is not installed, which keeps pods from the metadata "+
+			"service of this machine: apt-get install nftables")
 }
 
 // The free bytes that a node needs: first for artifacts and first images, later for an update.
@@ -78,11 +74,8 @@ func diskSpace(e Evidence) Condition {
 			full = append(full, fmt.Sprintf("only %d MB are free below %s", free>>20, dir))
 		}
 	}
-	if len(full) > 0 {
-		return fails(OwnerMachine, "DiskFull", fmt.Sprintf("%s; a node needs at least %d MB: free "+
-			"space, or mount a larger file system there", strings.Join(full, "; "), least>>20))
-	}
-	return holds()
+	return when(len(full) > 0, OwnerMachine, "DiskFull", fmt.Sprintf("%s; a node needs at least %d "+
+		"MB: free space, or mount a larger file system there", strings.Join(full, "; "), least>>20))
 }
 
 func programTrusted(e Evidence) Condition {
@@ -185,14 +178,11 @@ func joined(text string) string {
 // nothing.
 func firewallOpen(e Evidence) Condition {
 	found := e.Machine.Barriers
-	if e.Wanted.Network.Firewall == config.FirewallIgnore {
+	switch {
+	case e.Wanted.Network.Firewall == config.FirewallIgnore, found.OK() && len(found.Value) == 0:
 		return holds()
-	}
-	if !found.OK() {
+	case !found.OK():
 		return found.missing()
-	}
-	if len(found.Value) == 0 {
-		return holds()
 	}
 	var names, commands []string
 	for _, f := range found.Value {
@@ -260,15 +250,12 @@ const imagesDir = "/var/lib"
 
 func memorySize(e Evidence) Condition {
 	m := e.Machine
-	switch {
-	case m == nil || m.MemoryBytes == 0:
+	if m == nil || m.MemoryBytes == 0 {
 		return notAsked()
-	case m.MemoryBytes < leastMemory:
-		return fails(OwnerMachine, "MemoryTooSmall", fmt.Sprintf("this machine has %d MB of memory, "+
-			"and a node needs at least %d MB, 2 GB to be of use: take a larger one",
-			m.MemoryBytes>>20, leastMemory>>20))
 	}
-	return holds()
+	return when(m.MemoryBytes < leastMemory, OwnerMachine, "MemoryTooSmall", fmt.Sprintf("this "+
+		"machine has %d MB of memory, and a node needs at least %d MB, 2 GB to be of use: take a "+
+		"larger one", m.MemoryBytes>>20, leastMemory>>20))
 }
 
 // sizeAdvised: a smaller machine works, with few pods and small images.
@@ -286,11 +273,8 @@ func sizeAdvised(e Evidence) Condition {
 		less = append(less, fmt.Sprintf("%d GB free below %s (advised are 25 GB)",
 			free/1_000_000_000, imagesDir))
 	}
-	if len(less) > 0 {
-		return fails(OwnerMachine, "BelowRecommendedSize", "this machine has only "+
-			strings.Join(less, " and ")+": it can be a node with few pods and small images")
-	}
-	return holds()
+	return when(len(less) > 0, OwnerMachine, "BelowRecommendedSize", "this machine has only "+
+		strings.Join(less, " and ")+": it can be a node with few pods and small images")
 }
 
 // What systemd, containerd and kubelet themselves use, about. kubeReserved is meant for that, so
@@ -340,13 +324,9 @@ func reservationsFit(e Evidence) Condition {
 	if m.DiskBytes > 0 && disk >= float64(m.DiskBytes) {
 		short = append(short, fmt.Sprintf("disk: %.0f of %d MB", disk/(1<<20), m.DiskBytes>>20))
 	}
-	if len(short) > 0 {
-		return fails(OwnerConfiguration, "NothingAllocatable", fmt.Sprintf("nothing of this "+
-			"machine would be left for pods, since the system, node.kubelet.kubeReserved and "+
-			"evictionHard need %s; "+
-			"kubelet does not start like that: lower them", strings.Join(short, ", ")))
-	}
-	return holds()
+	return when(len(short) > 0, OwnerConfiguration, "NothingAllocatable", fmt.Sprintf("nothing of "+
+		"this machine would be left for pods, since the system, node.kubelet.kubeReserved and "+
+		"evictionHard need %s; kubelet does not start like that: lower them", strings.Join(short, ", ")))
 }
 
 // amountOf parses a quantity, or a percentage of the whole; "" is 0.

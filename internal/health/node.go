@@ -155,12 +155,9 @@ func runsAsConfigured(e Evidence) Condition {
 			add("the Node's address", ip, strings.Join(addresses, " "))
 		}
 	}
-	if len(differ) > 0 {
-		return fails(OwnerMachine, "Differs", "the node does not run as it is configured: "+
-			strings.Join(differ, "; "), "run `aks-flex-node drift --repair`, and check the "+
-			"drop-ins below kubelet.conf.d")
-	}
-	return holds()
+	return when(len(differ) > 0, OwnerMachine, "Differs", "the node does not run as it is "+
+		"configured: "+strings.Join(differ, "; "), "run `aks-flex-node drift --repair`, and check the "+
+		"drop-ins below kubelet.conf.d")
 }
 
 // plain is x.y.z of a version, without "v" and a vendor's suffix.
@@ -197,13 +194,12 @@ func taintsApplied(e Evidence) Condition {
 			lacking = append(lacking, text)
 		}
 	}
-	if len(lacking) > 0 {
-		return fails(OwnerCluster, "TaintsDiffer", "the Node lacks taints of the "+
-			"configuration, and a node may not change its own").run("the cluster's operator can run "+
-			"`kubectl taint node %s --overwrite`",
-			append([]string{e.Wanted.Agent.NodeName}, lacking...)...)
+	if len(lacking) == 0 {
+		return holds()
 	}
-	return holds()
+	return fails(OwnerCluster, "TaintsDiffer", "the Node lacks taints of the configuration, and a "+
+		"node may not change its own").run("the cluster's operator can run `kubectl taint node %s "+
+		"--overwrite`", append([]string{e.Wanted.Agent.NodeName}, lacking...)...)
 }
 
 // nodeOwned: two machines under one name overwrite each other's Node and take each other's pods.

@@ -121,13 +121,10 @@ func clusterUpgradable(e Evidence) Condition {
 		return unknown("VersionUnknown", "the API server's version, "+server+", cannot be read")
 	}
 	next := release.SkewOf(kubelet, fmt.Sprintf("%d.%d.0", v.Major, v.Minor+1))
-	if release.SkewOf(kubelet, server) == release.Works && next == release.TooOld {
-		return fails(OwnerConfiguration, "KubeletBehind", fmt.Sprintf("kubelet %s is %d minor "+
-			"versions behind the API server, %s, which is the most: after the cluster's next "+
-			"upgrade they do not go together; set kubernetes.version to 1.%d.z before that", kubelet,
-			release.MaxSkew, server, v.Minor))
-	}
-	return holds()
+	return when(Works(kubelet, server) && next == release.TooOld, OwnerConfiguration, "KubeletBehind",
+		fmt.Sprintf("kubelet %s is %d minor versions behind the API server, %s, which is the most: "+
+			"after the cluster's next upgrade they do not go together; set kubernetes.version to "+
+			"1.%d.z before that", kubelet, release.MaxSkew, server, v.Minor))
 }
 
 // certificateIssued: without an accepted credential kubelet's latest request tells.

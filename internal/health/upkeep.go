@@ -60,10 +60,8 @@ type Polls struct {
 
 // lacking judges a list of what is missing or wrong, which the form of the message has as %s.
 func lacking(found []string, reason, form string, cures ...cure) Condition {
-	if len(found) > 0 {
-		return fails(OwnerMachine, reason, fmt.Sprintf(form, strings.Join(found, ", ")), cures...)
-	}
-	return holds()
+	what := fmt.Sprintf(form, strings.Join(found, ", "))
+	return when(len(found) > 0, OwnerMachine, reason, what, cures...)
 }
 
 func fileSystemsWritable(e Evidence) Condition {
@@ -92,11 +90,8 @@ func swapOff(e Evidence) Condition {
 }
 
 func rebootNotPending(e Evidence) Condition {
-	if e.Upkeep.RebootRequired {
-		return fails(OwnerMachine, "RebootRequired", "an update of the system waits for a reboot "+
-			"(/run/reboot-required)", "drain the node, and run `reboot`")
-	}
-	return holds()
+	return when(e.Upkeep.RebootRequired, OwnerMachine, "RebootRequired", "an update of the system "+
+		"waits for a reboot (/run/reboot-required)", "drain the node, and run `reboot`")
 }
 
 // hostNameStable: a kubelet that is not told its Node's name takes the machine's at each start, and
@@ -256,16 +251,16 @@ func SecondOf(refused, seen bool) string {
 
 // onlyMachine: a disk that was copied has the machine's key too.
 func onlyMachine(e Evidence) Condition {
-	if p := e.Upkeep.Polls; p != nil && p.Second == SecondRefused {
+	p := e.Upkeep.Polls
+	if p != nil && p.Second == SecondRefused {
 		return fails(OwnerConfiguration, secondMachine, "the resource provider refuses this machine: "+
 			"another one is this node, with the same key or one that was registered before; if this "+
 			"machine is a copy, wipe it; if it is to be the node, ask for a new configuration URL with "+
 			"regenerateToken", "give it to this machine with `aks-flex-node agent --config-url -`")
-	} else if p != nil && p.Second == SecondSeen {
-		return fails(OwnerConfiguration, secondMachine, "the resource provider has seen, and refuses, "+
-			"another machine that says it is this node; if its disk is a copy of this one, wipe it")
 	}
-	return holds()
+	return when(p != nil && p.Second == SecondSeen, OwnerConfiguration, secondMachine, "the resource "+
+		"provider has seen, and refuses, another machine that says it is this node; if its disk is a "+
+		"copy of this one, wipe it")
 }
 
 const secondMachine = "SecondMachine"
@@ -281,10 +276,8 @@ func providerAnswers(e Evidence) Condition {
 		return holds()
 	}
 	since := cmp.Or(p.Answered, p.First)
-	if p.Failures < 2 || p.Second == SecondRefused || e.Now.Sub(since) < unanswered {
-		return holds()
-	}
-	return fails(OwnerCluster, "NotAnswered", "the resource provider has not answered since "+
+	silent := p.Failures > 1 && p.Second != SecondRefused && e.Now.Sub(since) >= unanswered
+	return when(silent, OwnerCluster, "NotAnswered", "the resource provider has not answered since "+
 		since.UTC().Format(time.RFC3339)+", so that this node is told of no change: "+
 		p.Error, "see `aks-flex-node endpoints`, and ask its operator")
 }
