@@ -341,6 +341,5 @@ type Event struct {
 	// Done tells that the change is made, or has failed with Err; before, it begins.
 	Done bool
 	Err  error
-	// Kept is the path of the copy that was made of what another process had put there.
-	Kept string
+	Kept string // the path of the copy that was made of what another process had put there
 }

@@ -23,8 +23,7 @@ type Journal struct {
 	disk      Disk
 	dir, name string
 	ledger    state.Ledger
-	// written is the ledger's form on disk; "" without one.
-	written string
+	written   string // the ledger's form on disk; "" without one
 }
 
 // page is the form of ledger.json.

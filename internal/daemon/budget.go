@@ -14,8 +14,7 @@ type Budget struct {
 	Done map[string][]time.Time
 	Save func(map[string][]time.Time)
 
-	// reported are the exhausted things that Take has returned.
-	reported map[string]bool
+	reported map[string]bool // the exhausted things that Take has returned
 }
 
 // Take divides things into those that may be repaired now and those newly exhausted.

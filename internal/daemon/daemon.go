@@ -32,16 +32,13 @@ type Node interface {
 
 // Finding holds the result of a check.
 type Finding struct {
-	// Left reports that the machine is no node any more: an operator has run unbootstrap.
-	Left bool
-	// Summary is one line for systemd's status.
-	Summary string
+	Left    bool   // the machine is no node any more: an operator has run unbootstrap
+	Summary string // one line for systemd's status
 	// Drift names what is not as it was applied, and Repair the part of it to repair.
 	Drift, Repair []string
 	// Reconcile tells that a repair is not enough, as when the API server has another address.
 	Reconcile bool
-	// Every is the interval between checks; 0 is a minute.
-	Every time.Duration
+	Every     time.Duration // the interval between checks; 0 is a minute
 }
 
 // Daemon runs the loop.
@@ -88,8 +85,7 @@ type Job struct {
 	// Things are those that are repaired, or of a check those that no longer are.
 	Things []string
 	Ended  bool
-	// Err is why the job has failed, once it has ended.
-	Err error
+	Err    error // why the job has failed, once it has ended
 }
 
 // JobKind names a job of the worker.

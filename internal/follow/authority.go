@@ -28,8 +28,7 @@ func Roots(ca []byte) *x509.CertPool {
 
 // Trust is the trust in the provider's TLS certificate at the first contact.
 type Trust struct {
-	// CA are CAs that are trusted too, in PEM.
-	CA []byte
+	CA []byte // CAs that are trusted too, in PEM
 	// Pin is "sha256:" and the SHA-256 of the public key (SubjectPublicKeyInfo, in DER) of a
 	// certificate in hexadecimal; "" for none. The server's chain must have that certificate: its
 	// own one, or a CA that it presents or that is trusted. A pinned certificate that the server

@@ -26,8 +26,7 @@ type Question struct {
 	Client   func(c config.Config) *http.Client
 	Identity Identity
 	Keys     Keys
-	// Alive is called as work goes on.
-	Alive func()
+	Alive    func() // called as work goes on
 }
 
 // in returns the resource as it is asked in a way.

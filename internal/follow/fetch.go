@@ -21,10 +21,8 @@ import (
 // URL is a configuration URL. It lets its holder join as its node, so it is a secret.
 type URL struct {
 	config.Secret
-	// Host is the server that the URL names, with its port if it has one.
-	Host string
-	// ends is until when it can work, as the URL says it.
-	ends string
+	Host string // the server that the URL names, with its port if it has one
+	ends string // until when it can work, as the URL says it
 }
 
 // ParseURL reads a configuration URL. Its errors do not quote it.

@@ -48,20 +48,17 @@ type Follower struct {
 	Resource *Resource
 	Machine  Machine
 	// Root returns the root certificate that the machine trusts, in DER; nil for none.
-	Root func() []byte
-	// Wait is for how long the provider may hold a poll back; 0 polls without that.
-	Wait time.Duration
-	// Interval is between polls until the provider says another; 0 is 30 s.
-	Interval time.Duration
+	Root     func() []byte
+	Wait     time.Duration // for how long the provider may hold a poll back; 0 polls without that
+	Interval time.Duration // between polls until the provider says another; 0 is 30 s
 	// Told receives each answer or failure, and the pause that follows.
 	Told func(answer Answer, err error, pause time.Duration)
 	Log  *slog.Logger
 
-	pace   pace
-	etag   string
-	stones int
-	// failing is since when no poll has been answered.
-	failing time.Time
+	pace    pace
+	etag    string
+	stones  int
+	failing time.Time // since when no poll has been answered
 }
 
 // Run follows until ctx ends or the resource was deleted.

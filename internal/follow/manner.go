@@ -24,8 +24,7 @@ type Manner struct {
 	// unread has what the configuration says.
 	identity string
 	unread   config.Azure
-	// Config is the configuration that says so, with its credentials.
-	Config config.Config
+	Config   config.Config // the configuration that says so, with its credentials
 }
 
 // MannerOf returns how a configuration, with its credentials, has the provider be asked.

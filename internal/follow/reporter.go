@@ -30,8 +30,7 @@ type Reporter struct {
 	// failed counts the failed tries in a row; overdue reports that a report was due and too old.
 	failed  int
 	overdue bool
-	// after is when the next try may be, after one that has failed.
-	after time.Time
+	after   time.Time // when the next try may be, after one that has failed
 }
 
 // said holds the report of the node at a time.

@@ -19,10 +19,9 @@ import (
 type Resource struct {
 	Client *http.Client
 	// Signer signs requests with the machine's key; with nil, Token returns a token for each.
-	Signer *Signer
-	Token  func(context.Context) (string, error)
-	// Endpoint is the base URL of Resource Manager, or of the provider itself.
-	Endpoint string
+	Signer   *Signer
+	Token    func(context.Context) (string, error)
+	Endpoint string // the base URL of Resource Manager, or of the provider itself
 	// ID is its ARM id, UID what tells it from another of that name.
 	ID, UID string
 	// Trial tells the provider that a request only finds out whether it is answered: it does not
@@ -40,21 +39,18 @@ type Answer struct {
 	// Waited tells that the provider has held the request back, Woken that it has answered before
 	// it had to although the offer is the same: what it held back may begin.
 	Waited, Woken bool
-	// Second tells that the provider has seen another machine beside this one.
-	Second bool
+	Second        bool // the provider has seen another machine beside this one
 	// Diagnose is the id of the diagnosis that the node is asked for, "" for none, and Kind its
 	// kind.
 	Diagnose, Kind string
-	// Deleted is set when the owner has deleted the resource.
-	Deleted *agentapi.Tombstone
+	Deleted        *agentapi.Tombstone // set when the owner has deleted the resource
 }
 
 // RefusedError is an answer with an error in it.
 type RefusedError struct {
 	Host, Code, Message string
 	Status              int
-	// Pause is for how long the server asks to be left alone.
-	Pause time.Duration
+	Pause               time.Duration // for how long the server asks to be left alone
 }
 
 func (e *RefusedError) Error() string {

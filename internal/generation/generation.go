@@ -15,10 +15,8 @@ import (
 
 // Generation is one node, rendered, without its bindings and secrets.
 type Generation struct {
-	// ID is the SHA-256 of the rest, in lower-case hex.
-	ID string
-	// Config is complete and holds no credential.
-	Config config.Config
+	ID     string        // the SHA-256 of the rest, in lower-case hex
+	Config config.Config // complete and holds no credential
 	// Received is the digest of the document with its secrets, whatever defaults are today.
 	Received string
 	Facts    node.Facts

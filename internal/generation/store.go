@@ -42,8 +42,7 @@ type Files interface {
 //	live, applied, previous           links to generations/<id>
 type Reader struct {
 	Files Files
-	// Dir is the directory, which exists.
-	Dir string
+	Dir   string // the directory, which exists
 }
 
 // Store keeps generations.

@@ -58,8 +58,7 @@ type Evidence struct {
 	Runtime Answer[struct{}]
 	// Unanswered counts the questions in a row that the container runtime has not answered.
 	Unanswered int
-	// Healthz is the answer of kubelet's healthz endpoint.
-	Healthz Answer[struct{}]
+	Healthz    Answer[struct{}] // the answer of kubelet's healthz endpoint
 
 	// Probe is the answer of kube.Probe; other errors than a *kube.Fault mean no credential to try.
 	Probe Answer[struct{}]
@@ -84,8 +83,7 @@ type Evidence struct {
 	// Examined holds the evidence that only Examine gathers, nil when it was not gathered.
 	Examined *Examined
 
-	// Metadata is the result of a pod's connection to the metadata service.
-	Metadata Answer[Metadata]
+	Metadata Answer[Metadata] // the result of a pod's connection to the metadata service
 
 	// Damaged are the names of artifacts whose files are no longer what was verified.
 	Damaged Answer[[]string]
@@ -102,23 +100,19 @@ type Evidence struct {
 // Wanted is the configuration of the node.
 type Wanted struct {
 	config.Config
-	// ArcRole is the role that the identity of an Arc machine needs in the cluster.
-	ArcRole string
-	// Settling is for how long kubelet must have run as one process; 0 is 10 s.
-	Settling time.Duration
+	ArcRole  string        // the role that the identity of an Arc machine needs in the cluster
+	Settling time.Duration // for how long kubelet must have run as one process; 0 is 10 s
 }
 
 // Machine holds the findings on the machine, Units the runtimes and kubelets that are not ours.
 type Machine struct {
 	host.Facts
-	// Installed tells that the node's files are on the machine already.
-	Installed bool
+	Installed bool // the node's files are on the machine already
 	// ForeignDirectories hold the state of a node that is not ours.
 	ForeignDirectories []string
 	// Barriers are the owner's firewalls that stop what a node needs; not asked if to be ignored.
 	Barriers Answer[[]Firewall]
-	// PodCIDRs are the subnets of the node's own pod network, as far as they are known.
-	PodCIDRs []string
+	PodCIDRs []string // the subnets of the node's own pod network, as far as they are known
 }
 
 // Firewall is one that stops what a node needs, and the commands that let that pass.
@@ -140,8 +134,6 @@ type Service struct {
 type Rejection struct {
 	Version, Reason string
 	At              time.Time
-	// ByPolicy reports that the policy of the machine refuses it, so that it was not tried.
-	ByPolicy bool
-	// Untrusted reports that the provider has offered it, and the installation has not signed it.
-	Untrusted bool
+	ByPolicy        bool // the policy of the machine refuses it, so that it was not tried
+	Untrusted       bool // the provider has offered it, and the installation has not signed it
 }

@@ -137,10 +137,8 @@ type Examined struct {
 	// Configuration is whether the machine's configuration can be used; State whether what the
 	// agent has recorded can be read.
 	Configuration, State Answer[struct{}]
-	// Unprivileged reports that the caller is not root, and cannot see what is the node's own.
-	Unprivileged bool
-	// CgroupV1Allowed tells that the owner has had kubelet accept version 1.
-	CgroupV1Allowed bool
+	Unprivileged         bool // the caller is not root, and cannot see what is the node's own
+	CgroupV1Allowed      bool // the owner has had kubelet accept version 1
 	// Taken are ports of kubelet that another process listens on while kubelet does not run.
 	Taken []int
 	// Endpoints are the servers that the configuration needs, and how they were reached.

@@ -200,10 +200,8 @@ func firewallOpen(e Evidence) Condition {
 
 // Metadata is the result of a connection to the metadata service from a pod's network.
 type Metadata struct {
-	// Guarded reports that the rules which reject it are loaded.
-	Guarded bool
-	// Tried is false where no pod has a network of its own.
-	Tried bool
+	Guarded bool // the rules which reject it are loaded
+	Tried   bool // false where no pod has a network of its own
 	// Reached and Refused report how the connection ended; neither is a timeout.
 	Reached, Refused bool
 }

@@ -235,12 +235,9 @@ type Arc struct {
 	// Machine is the ARM id under which it is registered, "" when it is not; Recorded is the one
 	// that the node was enrolled as.
 	Machine, Recorded string
-	// Agent is the agent's own word for its connection.
-	Agent string
-	// Refused tells that Azure no longer gives the machine's identity a token.
-	Refused bool
-	// Lost tells that only a new enrolment helps.
-	Lost bool
+	Agent             string // the agent's own word for its connection
+	Refused           bool   // Azure no longer gives the machine's identity a token
+	Lost              bool   // only a new enrolment helps
 }
 
 // arcConnected: an Arc machine that Azure forgets gets no tokens; its identity can lose roles.

@@ -16,8 +16,7 @@ import (
 // Upkeep is evidence of what wears out or changes under a node, gathered with each check.
 type Upkeep struct {
 	host.Upkeep
-	// Swaps are the swap areas in use on a machine that is a node.
-	Swaps []string
+	Swaps []string // the swap areas in use on a machine that is a node
 	// HostNames are the machine's, now and after a boot; none where kubelet is told its Node's
 	// name.
 	HostNames []string

@@ -52,8 +52,7 @@ type Memory struct {
 	// and Runs the one that the machine runs on; zero for none.
 	Received, Runs config.Resource
 	Digest         string
-	// Waits is why the former is not applied yet; "" when that is not known.
-	Waits string
+	Waits          string // why the former is not applied yet; "" when that is not known
 }
 
 // Past lists the generations of a machine, the newest first, and what it has received and is not.

@@ -10,9 +10,8 @@ type Change struct {
 	Step     Step
 	From, To Resource
 	// Owes names the units that must restart because of this change.
-	Owes []string
-	// Restart tells that a running unit must restart, because something it reads has changed.
-	Restart bool
+	Owes    []string
+	Restart bool // a running unit must restart, because something it reads has changed
 	// Undo tells that To is what the ledger remembers from before, and Ours what we made of it.
 	Undo bool
 	Ours Resource
@@ -81,8 +80,7 @@ func After(seen Observed, plan Plan) Observed {
 type Unknown struct {
 	Of  Key
 	Why string
-	// Err is why observing it failed; nil where that was not tried.
-	Err error
+	Err error // why observing it failed; nil where that was not tried
 }
 
 func (r Unknown) Key() Key { return r.Of }

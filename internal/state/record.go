@@ -78,8 +78,7 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 // Opaque is a resource of a kind of a newer release. It is kept, and neither observed nor changed.
 type Opaque struct {
 	Kind string
-	// Raw is the resource's JSON.
-	Raw json.RawMessage
+	Raw  json.RawMessage // the resource's JSON
 }
 
 // Key has the form of the thing in it, as its name is not known.

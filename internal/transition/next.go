@@ -15,21 +15,16 @@ const (
 
 // Situation is all that decides which transition comes next.
 type Situation struct {
-	// Record is the transition on disk; nil when nothing is under way.
-	Record *Transition
+	Record *Transition // the transition on disk; nil when nothing is under way
 	// Leads reports that Record leads to the wanted document, Failed that its end was rejected.
 	Leads, Failed bool
 	// Applied is the generation that was proved last; "" on a machine that is not a node.
-	Applied string
-	Wanted  Wanted
-	// Followed reports that the wanted document is from a provider that the node follows.
-	Followed bool
-	// Asked reports that a person has asked: then a node is made what was applied, drift or not.
-	Asked bool
-	// Moved reports that the API server has another address or CA than was proved.
-	Moved bool
-	// Waits reports that a change has to wait: for the maintenance window, or for pods to drain.
-	Waits bool
+	Applied  string
+	Wanted   Wanted
+	Followed bool // the wanted document is from a provider that the node follows
+	Asked    bool // a person has asked: then a node is made what was applied, drift or not
+	Moved    bool // the API server has another address or CA than was proved
+	Waits    bool // a change has to wait: for the maintenance window, or for pods to drain
 }
 
 // Move names the effect of a decision on the record.

@@ -63,19 +63,16 @@ type Agent struct {
 	// Person describes the user who runs the agent.
 	Person access.Person
 
-	// Bundle is held while the configuration that a provider has delivered is written.
-	Bundle sync.Mutex
+	Bundle sync.Mutex // held while the configuration that a provider has delivered is written
 }
 
 // Input is a configuration as it was received.
 type Input struct {
-	Config config.Config
-	// Document is the canonical form of what was read; without it Config stands for itself.
-	Document []byte
+	Config   config.Config
+	Document []byte // the canonical form of what was read; without it Config stands for itself
 	// Origin tells where it came from: "file", or "url" for one that a provider has delivered.
-	Origin string
-	// Resource is the flexNodeConfig that it is from; nil when it does not say.
-	Resource *config.Resource
+	Origin   string
+	Resource *config.Resource // the flexNodeConfig that it is from; nil when it does not say
 }
 
 // ProviderClient returns an HTTP client for requests to the provider of a configuration.

@@ -34,13 +34,11 @@ type leaving struct {
 	*Home
 	// config is the node's, nil when unknown; given is the user's, which decides who asks Azure.
 	config, given *config.Config
-	// server is where the API server is now, once that was found out.
-	server *inspect.Cluster
+	server        *inspect.Cluster // where the API server is now, once that was found out
 	// remaining is why something elsewhere could not be deleted: the Node object, what is in Azure.
 	remaining error
 	arcFailed bool
-	// heard reports that the provider has heard that this machine leaves.
-	heard bool
+	heard     bool // the provider has heard that this machine leaves
 }
 
 // Unbootstrap gives the machine back as it was. The error lists what could not be undone; it is

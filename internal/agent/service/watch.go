@@ -33,19 +33,16 @@ type Watcher struct {
 	// Live holds the work and the counters of the service; nil counts nothing.
 	Live *Live
 
-	// node tells that this machine has been seen as a node, or on its way to be one.
-	node bool
+	node bool // this machine has been seen as a node, or on its way to be one
 	// refused is why the configuration is not in force, nil when it is.
 	refused *health.Rejection
 	logged  string
-	// last is the status of the last check that has not failed; nil before it.
-	last *inspect.Status
+	last    *inspect.Status // the status of the last check that has not failed; nil before it
 	// drifting holds the findings of the last check, unpublished the reason why metrics cannot be
 	// published.
 	drifting    map[string]bool
 	unpublished string
-	// exhausted are the things that the last check was told are no longer repaired.
-	exhausted []string
+	exhausted   []string // the things that the last check was told are no longer repaired
 }
 
 // Reconcile makes the machine the node that its configuration describes now, and finishes what

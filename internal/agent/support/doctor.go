@@ -55,9 +55,8 @@ func Doctor(
 // patient is a machine examined: what is remembered, and the configuration that counts.
 type patient struct {
 	*change.Home
-	given Given
-	// config is that of the node, else the one that was given, else only defaults.
-	config config.Config
+	given  Given
+	config config.Config // that of the node, else the one that was given, else only defaults
 	// at is where its API server is, as far as that is known.
 	at       inspect.Cluster
 	seen     host.Facts
