@@ -49,8 +49,7 @@ type Engine struct {
 	Journal *Journal
 	// Wait blocks until what the resource refers to is there (a link's artifact); nil does not.
 	Wait func(ctx context.Context, to state.Resource) error
-	// Emit receives every event; nil drops them.
-	Emit func(Event)
+	Emit func(Event) // receives every event; nil drops them
 
 	// Kept are copies of what others had changed, Left what was left to them, in the engine's life.
 	Kept []Kept

@@ -34,8 +34,7 @@ type page struct {
 	Ledger  json.RawMessage `json:"ledger"`
 }
 
-// pageVersion is the version of the pages that this program writes and reads.
-const pageVersion = 1
+const pageVersion = 1 // the version of the pages that this program writes and reads
 
 // NewJournal is an empty journal in dir, whatever is there; the first Save replaces the file name.
 func NewJournal(disk Disk, dir, name string) *Journal {

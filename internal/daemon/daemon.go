@@ -46,8 +46,7 @@ type Daemon struct {
 	Node Node
 	// Changed reports whether the configuration file has changed since it was asked last.
 	Changed func() bool
-	// Hints tell that a check is worth making now; nil gives none.
-	Hints <-chan string
+	Hints   <-chan string // tell that a check is worth making now; nil gives none
 	// Received tells that the configuration is another one now, or that the one which waits may be
 	// applied, and Deleted, once, that its owner has deleted it; nil channels tell nothing.
 	Received, Deleted <-chan struct{}
@@ -339,19 +338,15 @@ const (
 	retryFirst = 5 * time.Second
 	retryMost  = transition.RetryWithin * 2 / 3 // Backoff adds up to a half
 	hintPause  = time.Second                    // hints come in swarms
-	// hintMost is the longest pause before a check, while hints do not end.
-	hintMost = 8 * time.Second
+	hintMost   = 8 * time.Second                // the longest pause before a check, while hints do not end
 	// lookAgain is the longest rest before a time waited for: the clock may be set meanwhile.
 	lookAgain = 10 * time.Minute
-	// stall is how long a worker may make no progress (TestNoWaitIsAStall).
-	stall = 150 * time.Second
-	// feeds is the number of times that the watchdog is fed in each of its intervals.
-	feeds = 4
+	stall     = 150 * time.Second // how long a worker may make no progress (TestNoWaitIsAStall)
+	feeds     = 4                 // the number of times that the watchdog is fed in each of its intervals
 	// checkMost bounds a check, repairMost a repair, and stopMost the wait for a worker that has to
 	// stop: systemd waits for a minute (TimeoutStopSec).
 	checkMost  = time.Minute
 	repairMost = 20 * time.Minute
 	stopMost   = 45 * time.Second
-	// proofMost limits the time of a proof that a new configuration waits for.
-	proofMost = 5 * time.Minute
+	proofMost  = 5 * time.Minute // limits the time of a proof that a new configuration waits for
 )

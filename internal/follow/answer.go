@@ -18,8 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// maxBody bounds what is read of an answer, in bytes; a bundle has a few kilobytes.
-const maxBody = 1 << 20
+const maxBody = 1 << 20 // bounds what is read of an answer, in bytes; a bundle has a few kilobytes
 
 // NewClient makes the HTTP client for the provider, over a proxy or nil, trusting roots or, for
 // nil, the system's. It follows no redirect, asks for nothing compressed, and keeps one connection.
@@ -131,8 +130,7 @@ func (r *reply) redirect() error {
 	return r.strange("it redirects to %s://%s, and no redirect is followed", to.Scheme, to.Host)
 }
 
-// maxPause is the longest pause between two requests.
-const maxPause = 5 * time.Minute
+const maxPause = 5 * time.Minute // the longest pause between two requests
 
 // retryAfter is for how long a server asks to be left alone; 0 when it does not (RFC 9110, 10.2.3).
 func (r *reply) retryAfter() time.Duration {

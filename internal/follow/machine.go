@@ -44,8 +44,7 @@ type signedPoll struct {
 	made   time.Time // on the monotonic clock
 }
 
-// pollsFor is for how long a token of polls is used.
-const pollsFor = machinekey.Lifetime - time.Minute
+const pollsFor = machinekey.Lifetime - time.Minute // for how long a token of polls is used
 
 // sign returns a token for a request, or, with the zero value, for polls.
 func (s *Signer) sign(ctx context.Context, c machinekey.Claims) (string, error) {

@@ -189,8 +189,7 @@ func (r *Resource) Diagnosed(ctx context.Context, d agentapi.Diagnosed) error {
 	return nil
 }
 
-// slowest is the rate of the slowest line that is waited for, in bytes per second.
-const slowest = 8 << 10
+const slowest = 8 << 10 // the rate of the slowest line that is waited for, in bytes per second
 
 // post sends a body to an action of the resource. An answer that is no success is an error.
 func (r *Resource) post(ctx context.Context, action string, body any) (*reply, error) {

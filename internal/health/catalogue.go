@@ -200,8 +200,7 @@ func (c Condition) of(u Use) bool {
 	})
 }
 
-// longestMessage is the resource provider's limit of a message, in bytes.
-const longestMessage = 1024
+const longestMessage = 1024 // the resource provider's limit of a message, in bytes
 
 // judge checks a condition whose evidence was gathered.
 func (c entry) judge(e Evidence) Condition {

@@ -46,9 +46,8 @@ type Evidence struct {
 	Paused string
 	Wanted Wanted
 	// Machine holds the findings on the machine, nil when it was not examined.
-	Machine *Machine
-	// Observed says what of the machine could not be observed, and why.
-	Observed Answer[struct{}]
+	Machine  *Machine
+	Observed Answer[struct{}] // says what of the machine could not be observed, and why
 	// Trust says why the program or its configuration cannot be trusted.
 	Trust Answer[struct{}]
 
@@ -93,8 +92,7 @@ type Evidence struct {
 	// Rejected is the configuration that is wanted and has failed; Transition the change under way.
 	Rejected   *Rejection
 	Transition *transition.Transition
-	// Waiting says why the wanted change waits; nil when none does.
-	Waiting *Waiting
+	Waiting    *Waiting // says why the wanted change waits; nil when none does
 }
 
 // Wanted is the configuration of the node.
@@ -107,9 +105,8 @@ type Wanted struct {
 // Machine holds the findings on the machine, Units the runtimes and kubelets that are not ours.
 type Machine struct {
 	host.Facts
-	Installed bool // the node's files are on the machine already
-	// ForeignDirectories hold the state of a node that is not ours.
-	ForeignDirectories []string
+	Installed          bool     // the node's files are on the machine already
+	ForeignDirectories []string // hold the state of a node that is not ours
 	// Barriers are the owner's firewalls that stop what a node needs; not asked if to be ignored.
 	Barriers Answer[[]Firewall]
 	PodCIDRs []string // the subnets of the node's own pod network, as far as they are known

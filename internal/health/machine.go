@@ -243,8 +243,7 @@ const (
 	advisedFree   = 25_000_000_000
 )
 
-// imagesDir is where images and the data of pods are.
-const imagesDir = "/var/lib"
+const imagesDir = "/var/lib" // where images and the data of pods are
 
 func memorySize(e Evidence) Condition {
 	m := e.Machine

@@ -238,8 +238,7 @@ func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
 	return differ && (heard || !same)
 }
 
-// podStart limits the time in which kubelet begins with a pod.
-const podStart = 30 * time.Second
+const podStart = 30 * time.Second // limits the time in which kubelet begins with a pod
 
 // podsSynchronized: kubelet begins with every pod that is bound to its Node.
 func podsSynchronized(e Evidence) Condition {

@@ -64,8 +64,7 @@ func kubeletRunning(e Evidence) Condition {
 		"kubelet does not run"+lastWords(s.Log), "read `journalctl -u kubelet`")
 }
 
-// mostFactor bounds the settling time of a kubelet that has often been restarted.
-const mostFactor = 30
+const mostFactor = 30 // bounds the settling time of a kubelet that has often been restarted
 
 func (w Wanted) settling() time.Duration { return cmp.Or(w.Settling, 10*time.Second) }
 
@@ -196,8 +195,7 @@ func diagnose(log []string, registering bool) (Condition, bool) {
 	return Condition{}, false
 }
 
-// longestLine limits the quoted part of a line of a log, in bytes.
-const longestLine = 240
+const longestLine = 240 // limits the quoted part of a line of a log, in bytes
 
 // klogError begins an error in kubelet's log: severity, date, time, thread, place in the source.
 var klogError = regexp.MustCompile(`^[EF][0-9]{4} [0-9:.]+ +[0-9]+ [^ ]+\] `)

@@ -69,8 +69,7 @@ func fileSystemsWritable(e Evidence) Condition {
 		"check it with fsck, and mount it again")
 }
 
-// mostInodes is the part of the inodes that may be in use, in percent: kubelet evicts at 95.
-const mostInodes = 94
+const mostInodes = 94 // the part of the inodes that may be in use, in percent: kubelet evicts at 95
 
 func inodesFree(e Evidence) Condition {
 	var full []string
@@ -112,8 +111,7 @@ func hostNameStable(e Evidence) Condition {
 	return holds()
 }
 
-// settled is the time that a time service may take after a boot.
-const settled = 10 * time.Minute
+const settled = 10 * time.Minute // the time that a time service may take after a boot
 
 // timeSynchronized: a clock that nothing corrects drifts until certificates and tokens are refused.
 func timeSynchronized(e Evidence) Condition {

@@ -15,8 +15,7 @@ type Steps struct {
 	Show  func(Event)
 	Alive func()
 	Log   *slog.Logger
-	// Total counts the changes.
-	Total int
+	Total int // counts the changes
 	// Quiet counts changes without showing their step, which comes later with these among its own.
 	Quiet bool
 

@@ -30,8 +30,7 @@ type Terminal struct {
 	drawer sync.WaitGroup
 }
 
-// redraw is the interval at which the live lines are drawn.
-const redraw = 120 * time.Millisecond
+const redraw = 120 * time.Millisecond // the interval at which the live lines are drawn
 
 // NewTerminal starts a view on a terminal; width is asked at each drawing.
 func NewTerminal(out io.Writer, width func() int) *Terminal {

@@ -19,8 +19,7 @@ import (
 // Redacted stands for what was taken out.
 const Redacted = "[redacted]"
 
-// shortest is the length from which a secret is looked for in other encodings too.
-const shortest = 6
+const shortest = 6 // the length from which a secret is looked for in other encodings too
 
 // Redactor takes secrets out of texts: those that it knows, in every usual encoding, then what
 // looks like one. The zero value knows none. Several goroutines may use it.
@@ -31,8 +30,7 @@ type Redactor struct {
 	counts map[string]int // what was taken out, by kind
 }
 
-// named is the kind of a value that is a secret by the name of its setting.
-const named = "named secret"
+const named = "named secret" // the kind of a value that is a secret by the name of its setting
 
 // names match the end of the name of a setting that is a secret. They are those of gitleaks' rule
 // generic-api-key and those of credentials that are stored under another name.
@@ -43,12 +41,10 @@ const names = `(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|auth|authorizati
 var secretName = regexp.MustCompile(`(?i)(?:` + names + `|\bheaders?)$`)
 
 type pattern struct {
-	name string
-	find *regexp.Regexp
-	// keep replaces a match; ${1} and ${2} in it are the parts that remain.
-	keep string
-	// prose means that a sentence may match, such as "cannot get a token: timeout".
-	prose bool
+	name  string
+	find  *regexp.Regexp
+	keep  string // replaces a match; ${1} and ${2} in it are the parts that remain
+	prose bool   // means that a sentence may match, such as "cannot get a token: timeout"
 }
 
 // patterns returns the patterns of secrets.

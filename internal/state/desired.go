@@ -14,10 +14,9 @@ type Item struct {
 	Resource Resource
 	Owes     []string
 	// Needs names the need that must be met before this item and all after it can be applied.
-	Needs Need
-	Only  Only
-	// Spared leaves the resource as it is: this release does not know Only. It is not in JSON.
-	Spared bool
+	Needs  Need
+	Only   Only
+	Spared bool // leaves the resource as it is: this release does not know Only. It is not in JSON.
 }
 
 // itemJSON is the form of an Item. A file's content is not in it.

@@ -55,8 +55,7 @@ type Agent struct {
 	Client func(proxy func(*http.Request) (*url.URL, error)) *http.Client
 	// Provider makes the HTTP client for the resource provider; nil is follow.NewClient.
 	Provider func(proxy func(*http.Request) (*url.URL, error)) *http.Client
-	// Identity makes the credential of the node's own identity in Azure.
-	Identity follow.Identity
+	Identity follow.Identity // makes the credential of the node's own identity in Azure
 	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
 	// cannot be read. A nil function reads none.
 	Given func() *config.Config

@@ -26,8 +26,7 @@ import (
 // Leave says how a machine stops being a node.
 type Leave struct {
 	transition.Options
-	// Force goes on without a ledger: only what still is as we made it is removed.
-	Force bool
+	Force bool // goes on without a ledger: only what still is as we made it is removed
 }
 
 type leaving struct {
@@ -219,8 +218,7 @@ func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error 
 	return errors.Join(stopped, ctx.Err())
 }
 
-// deletionTime bounds each of the attempts to delete the Node.
-const deletionTime = 30 * time.Second
+const deletionTime = 30 * time.Second // bounds each of the attempts to delete the Node
 
 // deleteNode has the provider delete the Node, or tries it itself, which few clusters allow.
 func (l *leaving) deleteNode(ctx context.Context) error {

@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	// answerFor bounds a diagnosis for a provider.
-	answerFor = 2 * time.Minute
+	answerFor = 2 * time.Minute // bounds a diagnosis for a provider
 	// maxFindings and maxBundle are the sizes that the provider takes, in bytes, and answerText
 	// that of one text (docs/api.md).
 	maxFindings = 60 << 10

@@ -72,10 +72,9 @@ type Env struct {
 	// Trusted is an error when another user than root can change a program; nil is config.Trusted.
 	Trusted func(program string) error
 	// Today returns the day by which the end of support of versions is judged; nil judges none.
-	Today func() time.Time
-	Poll  time.Duration // the first pause of a wait for kubelet or Azure; 0 is that of each wait
-	// Patience limits doctor's wait for one server; 0 is its default.
-	Patience time.Duration
+	Today    func() time.Time
+	Poll     time.Duration // the first pause of a wait for kubelet or Azure; 0 is that of each wait
+	Patience time.Duration // limits doctor's wait for one server; 0 is its default
 	// Settling is the time that kubelet must be one process before a commit; 0 is defaultSettling.
 	Settling time.Duration
 	// Healthz asks kubelet's health endpoint; nil asks the one on this machine.

@@ -26,8 +26,7 @@ import (
 // Watcher is this machine under the daemon: what the daemon's worker does (daemon.Node).
 type Watcher struct {
 	Agent *change.Agent
-	// Load reads the configuration as it is now.
-	Load func() (change.Input, error)
+	Load  func() (change.Input, error) // reads the configuration as it is now
 	// Follows follows this machine's resource; nil when it is from none.
 	Follows *Following
 	// Live holds the work and the counters of the service; nil counts nothing.

@@ -26,10 +26,9 @@ import (
 // Given is the machine's configuration as it is now.
 type Given struct {
 	// Input is nil when it cannot be used, and Err says why. Both are nil on a machine without one.
-	Input *change.Input
-	Err   error
-	// Unprivileged reports whether the caller is not root.
-	Unprivileged bool
+	Input        *change.Input
+	Err          error
+	Unprivileged bool // reports whether the caller is not root
 }
 
 // Doctor finds out what is wrong with this machine and the way to its cluster, at any time.
@@ -183,8 +182,7 @@ func (p *patient) prospect(ctx context.Context) {
 	}
 }
 
-// patience limits the wait for the answer of one server.
-const patience = 5 * time.Second
+const patience = 5 * time.Second // limits the wait for the answer of one server
 
 // Endpoints lists every server that the configuration needs, and tries them. It changes nothing.
 func Endpoints(ctx context.Context, a *change.Agent, given Given) ([]health.Endpoint, error) {
