@@ -213,10 +213,10 @@ func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
 		}
 		kept = true
 	}
-	if kept {
-		return e.Disk.Flush()
+	if !kept {
+		return nil
 	}
-	return nil
+	return e.Disk.Flush()
 }
 
 // isBefore reports whether an observed file has the content that it had before it was touched.
@@ -264,8 +264,12 @@ func (e *Engine) touch(ctx context.Context, c state.Change) error {
 			return err
 		}
 	}
-	if err := e.keep(ctx, c); err != nil {
-		return err
+	if c.Keep {
+		kept, err := e.Disk.Keep(ctx, c.From)
+		if err != nil {
+			return err
+		}
+		e.Kept = append(e.Kept, Kept{Path: c.From.Key().Name(), Copy: kept})
 	}
 	if err := e.Host.Set(ctx, c, e.Journal.Content); err != nil {
 		return err
@@ -278,19 +282,6 @@ func (e *Engine) touch(ctx context.Context, c state.Change) error {
 	if isUnit {
 		return e.pay(ctx, unit.Name)
 	}
-	return nil
-}
-
-// keep makes a copy of what another process has put at the place of the change.
-func (e *Engine) keep(ctx context.Context, c state.Change) error {
-	if !c.Keep {
-		return nil
-	}
-	kept, err := e.Disk.Keep(ctx, c.From)
-	if err != nil {
-		return err
-	}
-	e.Kept = append(e.Kept, Kept{Path: c.From.Key().Name(), Copy: kept})
 	return nil
 }
 

@@ -54,7 +54,7 @@ type Daemon struct {
 	Notify   func(message string)
 	Watchdog time.Duration
 	Budget   *Budget
-	// Told is called when a job of the worker begins and once it ends; it may be nil.
+	// Told is called when a job of the worker begins and once it ends; nil is not called.
 	Told func(Job)
 	Log  *slog.Logger
 
@@ -148,6 +148,9 @@ func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 	if d.Watchdog > 0 {
 		feed = time.Tick(d.Watchdog / feeds)
 	}
+	if d.Told == nil {
+		d.Told = func(Job) {}
+	}
 	d.Beat()
 	d.Notify("READY=1")
 	for l.end == nil {
@@ -222,17 +225,11 @@ func (l *loop) start(ctx context.Context) {
 	}
 	l.running = j
 	l.Beat()
-	l.tellJob(j.Job)
+	l.Told(j.Job)
 	go func() {
 		l.work(ctx, j)
 		l.done <- j
 	}()
-}
-
-func (l *loop) tellJob(j Job) {
-	if l.Told != nil {
-		l.Told(j)
-	}
 }
 
 func (l *loop) work(ctx context.Context, j *job) {
@@ -338,11 +335,11 @@ const (
 	retryFirst = 5 * time.Second
 	retryMost  = transition.RetryWithin * 2 / 3 // Backoff adds up to a half
 	hintPause  = time.Second                    // hints come in swarms
-	hintMost   = 8 * time.Second                // the longest pause before a check, while hints do not end
+	hintMost   = 8 * time.Second                // while hints do not end
 	// lookAgain is the longest rest before a time waited for: the clock may be set meanwhile.
 	lookAgain = 10 * time.Minute
 	stall     = 150 * time.Second // how long a worker may make no progress (TestNoWaitIsAStall)
-	feeds     = 4                 // the number of times that the watchdog is fed in each of its intervals
+	feeds     = 4                 // of the watchdog in each of its intervals
 	// checkMost bounds a check, repairMost a repair, and stopMost the wait for a worker that has to
 	// stop: systemd waits for a minute (TimeoutStopSec).
 	checkMost  = time.Minute

@@ -13,7 +13,7 @@ import (
 func (l *loop) ended(ctx context.Context, j *job) {
 	j.cancel()
 	l.running, l.patience = nil, nil
-	l.tellJob(j.Job)
+	l.Told(j.Job)
 	if ctx.Err() != nil {
 		return
 	}

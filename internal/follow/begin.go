@@ -43,22 +43,26 @@ func (q Question) in(m Manner) *Resource {
 // Begin is a *transition.HoldError unless the node may be disrupted for a configVersion.
 func Begin(ctx context.Context, q Question, version string) error {
 	hold := &transition.HoldError{Err: errors.New("the node does not follow it")}
-	for _, m := range q.Ways {
-		if !m.Asks {
-			continue
-		}
-		r := q.in(m)
+	q.each(func(r *Resource) (answers bool) {
 		hold = r.begin(ctx, version)
-		r.Client.CloseIdleConnections()
-		q.Alive()
-		if hold == nil {
-			return nil
-		}
-		if hold.Hold != "" {
-			break
-		}
+		return hold == nil || hold.Hold != ""
+	})
+	if hold == nil {
+		return nil
 	}
 	return hold
+}
+
+// each asks in one way after the other, until the provider answers.
+func (q Question) each(ask func(*Resource) (answers bool)) {
+	for answers, i := false, 0; i < len(q.Ways) && !answers; i++ {
+		if m := q.Ways[i]; m.Asks {
+			r := q.in(m)
+			answers = ask(r)
+			r.Client.CloseIdleConnections()
+			q.Alive()
+		}
+	}
 }
 
 // begin asks in one way. What is granted counts from when the request is sent: after an answer that

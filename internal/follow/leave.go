@@ -47,21 +47,15 @@ func ArcSecret(ctx context.Context, q Question) (config.Secret, error) {
 }
 
 // leave asks for the action leave in one way after the other, until one is answered.
-func leave(ctx context.Context, q Question, ask agentapi.Leave, doing string) (*reply, error) {
-	err := ErrNotFollowed
-	for _, m := range q.Ways {
-		if !m.Asks {
-			continue
+func leave(
+	ctx context.Context, q Question, ask agentapi.Leave, doing string,
+) (resp *reply, err error) {
+	err = ErrNotFollowed
+	q.each(func(r *Resource) (answers bool) {
+		if resp, err = r.post(ctx, "leave", ask); err != nil {
+			err = fmt.Errorf("cannot %s: %w", doing, err)
 		}
-		r := q.in(m)
-		var resp *reply
-		resp, err = r.post(ctx, "leave", ask)
-		r.Client.CloseIdleConnections()
-		q.Alive()
-		if err == nil {
-			return resp, nil
-		}
-		err = fmt.Errorf("cannot %s: %w", doing, err)
-	}
-	return nil, err
+		return err == nil
+	})
+	return resp, err
 }

@@ -172,8 +172,7 @@ func Evaluate(on Use, e Evidence) []Condition {
 
 // Cautions returns what is wrong before a change and does not hold it, in full length.
 func Cautions(e Evidence) []Condition {
-	all := judged(e, func(known entry) bool { return known.use&caution != 0 })
-	return slices.DeleteFunc(all, func(c Condition) bool { return c.Status != False })
+	return failing(judged(e, func(known entry) bool { return known.use&caution != 0 }))
 }
 
 func judged(e Evidence, wanted func(entry) bool) []Condition {

@@ -105,13 +105,16 @@ func (e *Error) Error() string {
 
 // Problem returns an *Error of the conditions that are False, nil when there are none.
 func Problem(conditions []Condition) error {
-	failing := slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool {
+	if failing := failing(conditions); len(failing) > 0 {
+		return &Error{Conditions: failing}
+	}
+	return nil
+}
+
+func failing(conditions []Condition) []Condition {
+	return slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool {
 		return c.Status != False
 	})
-	if len(failing) == 0 {
-		return nil
-	}
-	return &Error{Conditions: failing}
 }
 
 // ToReport returns the conditions of a report, at most limit: why a change waits, then the False

@@ -2,16 +2,11 @@ package health
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
-
-// versions returns the names and versions that are judged.
-func (w Wanted) versions() [][2]string {
-	return [][2]string{{"kubelet", w.Kubernetes.Version}, {"containerd", w.Containerd.Version},
-		{"runc", w.Runc.Version}}
-}
 
 // notVulnerable: no release is known to let a container break out.
 func notVulnerable(e Evidence) Condition { return said(e, "Vulnerable", e.Wanted.Flaw) }
@@ -28,14 +23,8 @@ func versionsSupported(e Evidence) Condition {
 
 // said fails with everything that of says of the versions of the node.
 func said(e Evidence, reason string, of func(name, version string) string) Condition {
-	var all []string
-	for _, v := range e.Wanted.versions() {
-		if text := of(v[0], v[1]); text != "" {
-			all = append(all, text)
-		}
-	}
-	if len(all) > 0 {
-		return fails(OwnerConfiguration, reason, strings.Join(all, "; "))
-	}
-	return holds()
+	all := slices.DeleteFunc([]string{of("kubelet", e.Wanted.Kubernetes.Version),
+		of("containerd", e.Wanted.Containerd.Version), of("runc", e.Wanted.Runc.Version),
+	}, func(text string) bool { return text == "" })
+	return when(len(all) > 0, OwnerConfiguration, reason, strings.Join(all, "; "))
 }

@@ -86,8 +86,8 @@ func (m Memory) pending() []Past {
 		}
 		return []Past{p}
 	}
-	_, rejected := m.Rejected.Of(m.Digest)
-	if m.Received.ConfigVersion == "" || m.Received == m.Runs || rejected {
+	if _, rejected := m.Rejected.Of(m.Digest); m.Received.ConfigVersion == "" ||
+		m.Received == m.Runs || rejected {
 		return nil
 	}
 	return []Past{{Origin: "url", Resource: m.Received.ID, Version: m.Received.ConfigVersion,

@@ -35,10 +35,7 @@ func (i Item) MarshalJSON() ([]byte, error) {
 func (i *Item) UnmarshalJSON(data []byte) error {
 	var form itemJSON
 	err := json.Unmarshal(data, &form)
-	*i = Item{
-		Step: form.Step, Resource: form.Resource.Resource, Owes: form.Owes, Needs: form.Needs,
-		Only: form.Only,
-	}
+	*i = Item{form.Step, form.Resource.Resource, form.Owes, form.Needs, form.Only, false}
 	return err
 }
 

@@ -92,8 +92,7 @@ func (s Situation) fromRest() Decision {
 	switch {
 	case s.Applied == "" && s.Wanted == New:
 		return Decision{Move: Begin, Kind: Join, Why: "the machine is not a node"}
-	case s.Applied == "":
-		return Decision{Move: Rest, Why: "the configuration is " + string(s.Wanted)}
+	case s.Applied == "": // there is nothing to change or repair
 	case s.Wanted == New && !s.Waits:
 		return Decision{Move: Begin, Kind: Change, Why: "the configuration has changed"}
 	case s.Moved:
