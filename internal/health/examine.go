@@ -95,7 +95,7 @@ func resolverConfigured(e Evidence) Condition {
 		"server, and pods will have none either", "configure one; `resolvectl status` shows them")
 }
 
-// slowSync is how long a small file takes to reach a slow disk: containerd and kubelet wait for
+// slowSync is the time in which a slow disk has a small file: containerd and kubelet wait for
 // many.
 const slowSync = 250 * time.Millisecond
 

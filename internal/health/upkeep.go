@@ -17,7 +17,7 @@ import (
 type Upkeep struct {
 	host.Upkeep
 	Swaps []string // the swap areas in use on a machine that is a node
-	// HostNames are the machine's, now and after a boot; none where kubelet is told its Node's
+	// HostNames are the machine's, now and after a boot; none where kubelet has its Node's
 	// name.
 	HostNames []string
 	// CA holds the cluster's certificates in PEM, "" when they are not known.

@@ -31,7 +31,7 @@ type Leave struct {
 
 type leaving struct {
 	*Home
-	// config is the node's, nil when unknown; given is the user's, which decides who asks Azure.
+	// config is the node's, nil when unknown; given the user's, as which Azure is asked.
 	config, given *config.Config
 	server        *inspect.Cluster // where the API server is now, once that was found out
 	// remaining is why something elsewhere could not be deleted: the Node object, what is in Azure.

@@ -46,7 +46,7 @@ type Following struct {
 	unusable *agentapi.FailedConfig
 	judged   string
 	ways     follow.Ways
-	again    context.CancelFunc // asks the provider anew, as ways say
+	again    context.CancelFunc // asks the provider again, as ways say
 }
 
 // settle has the provider be asked as the node is configured now, and forgets the former way.

@@ -369,7 +369,7 @@ func Repairs(a *change.Agent) *daemon.Budget {
 	return b
 }
 
-// sweepEvery is how often all artifacts in the store are compared with what was verified.
+// sweepEvery is the interval of comparing the store with what was verified.
 const sweepEvery = 24 * time.Hour
 
 // sweepStore reads the store when due, as far as ctx allows, unless the node is being changed.
