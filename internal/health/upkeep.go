@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // Upkeep is evidence of what wears out or changes under a node, gathered with each check.
@@ -277,4 +278,25 @@ func providerAnswers(e Evidence) Condition {
 	return when(silent, OwnerCluster, "NotAnswered", "the resource provider has not answered since "+
 		since.UTC().Format(time.RFC3339)+", so that this node is told of no change: "+
 		p.Error, "see `aks-flex-node endpoints`, and ask its operator")
+}
+
+// notVulnerable: no release is known to let a container break out.
+func notVulnerable(e Evidence) Condition { return said(e, "Vulnerable", e.Wanted.Flaw) }
+
+// versionsSupported: each release branch still gets fixes.
+func versionsSupported(e Evidence) Condition {
+	return said(e, "EndOfSupport", func(name, version string) string {
+		if day := release.SupportEnded(name, version, e.Today); day != "" {
+			return fmt.Sprintf("%s %s gets no fixes after %s: take a newer branch", name, version, day)
+		}
+		return ""
+	})
+}
+
+// said fails with everything that of says of the versions of the node.
+func said(e Evidence, reason string, of func(name, version string) string) Condition {
+	all := slices.DeleteFunc([]string{of("kubelet", e.Wanted.Kubernetes.Version),
+		of("containerd", e.Wanted.Containerd.Version), of("runc", e.Wanted.Runc.Version),
+	}, func(text string) bool { return text == "" })
+	return when(len(all) > 0, OwnerConfiguration, reason, strings.Join(all, "; "))
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mattn/go-runewidth"
+
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
@@ -189,4 +191,27 @@ func (t *transfers) sum() (done, total int64) {
 func (t *transfers) rate() int64 {
 	done, _ := t.sum()
 	return int64(float64(done) / max(time.Since(t.began).Seconds(), 0.1))
+}
+
+// columns counts a terminal's columns in any locale: wide characters take two, marks none.
+var columns = &runewidth.Condition{StrictEmojiNeutral: true}
+
+// wrap breaks text at spaces into lines of at most limit columns, and longer words into pieces.
+func wrap(text string, limit int) []string {
+	var lines []string
+	current := ""
+	for _, word := range strings.Fields(text) {
+		if current != "" && columns.StringWidth(current)+1+columns.StringWidth(word) > limit {
+			lines, current = append(lines, current), ""
+		}
+		for columns.StringWidth(word) > limit {
+			head := columns.Truncate(word, limit, "")
+			if head == "" {
+				break // one character is wider than the line
+			}
+			lines, word = append(lines, head), word[len(head):]
+		}
+		current = strings.TrimSpace(current + " " + word)
+	}
+	return append(lines, current)
 }
