@@ -47,16 +47,6 @@ func (e *PinError) Error() string {
 		"pin; the URL was not sent"
 }
 
-// digest returns the SHA-256 that the pin names.
-func (t *Trust) digest() ([]byte, error) {
-	text, ok := strings.CutPrefix(t.Pin, "sha256:")
-	sum, err := hex.DecodeString(text)
-	if !ok || err != nil || len(sum) != sha256.Size {
-		return nil, errors.New("cannot use the pin: it must be sha256: and 64 hexadecimal digits")
-	}
-	return sum, nil
-}
-
 // Client returns a client that asks a configuration URL.
 func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*http.Client, error) {
 	roots := Roots(t.CA)
@@ -66,9 +56,10 @@ func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*htt
 	if t.Pin == "" {
 		return NewClient(proxy, roots), nil
 	}
-	pin, err := t.digest()
-	if err != nil {
-		return nil, err
+	text, prefixed := strings.CutPrefix(t.Pin, "sha256:")
+	pin, err := hex.DecodeString(text)
+	if !prefixed || err != nil || len(pin) != sha256.Size {
+		return nil, errors.New("cannot use the pin: it must be sha256: and 64 hexadecimal digits")
 	}
 	at, between, err := route(proxy, u)
 	if err != nil {

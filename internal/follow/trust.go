@@ -45,13 +45,6 @@ func Verify(bundle, root []byte) (proof Proof, from config.Resource, err error) 
 	return proof, from, err
 }
 
-func verifyStone(stone agentapi.Tombstone, root []byte) (Proof, error) {
-	return verify(root, stone.Signature, signing.Statement{
-		Kind: signing.Tombstone, UID: stone.UID, Version: stone.ConfigVersion, Epoch: stone.Epoch,
-		Content: []byte(stone.DeletedAt.Format(time.RFC3339Nano)),
-	})
-}
-
 func verify(root []byte, by *agentapi.Signature, said signing.Statement) (proof Proof, err error) {
 	switch {
 	case by == nil:

@@ -300,41 +300,37 @@ func (f *Following) configOf(h *change.Home) config.Config {
 }
 
 // Offers implements follow.Machine.
-func (f *Following) Offers() (received, applied follow.Offer) {
+func (f *Following) Offers() (received, applied config.Resource) {
 	from, err := f.agent.Records().Source()
 	if err != nil {
 		f.agent.Log.Warn("cannot tell which version is applied", "error", err)
 	}
-	offer := func(r config.Resource) follow.Offer {
+	offer := func(r config.Resource) config.Resource {
 		if slices.Contains(from.Forgotten, r) {
-			r = config.Resource{UID: r.UID}
+			return config.Resource{UID: r.UID}
 		}
-		return offerOf(r)
+		return r
 	}
 	return offer(f.agent.Records().BundleResource()), offer(from.Applied)
 }
 
-func offerOf(r config.Resource) follow.Offer {
-	return follow.Offer{UID: r.UID, Version: r.ConfigVersion, Epoch: r.Epoch}
-}
-
 // Fetch implements follow.Machine.
-func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
+func (f *Following) Fetch(ctx context.Context) ([]byte, config.Resource, error) {
 	token, err := spentToken(ctx, f.agent)
 	if err != nil {
-		return nil, follow.Offer{}, err
+		return nil, config.Resource{}, err
 	}
 	bundle, err := f.Resource.Bundle(ctx, token != "")
 	if err != nil {
-		return nil, follow.Offer{}, err
+		return nil, config.Resource{}, err
 	}
 	joined, err := f.agent.Records().Joining()
 	if err != nil {
-		return nil, follow.Offer{}, err
+		return nil, config.Resource{}, err
 	}
 	proof, resource, err := follow.Verify(bundle, joined.Root)
 	if _, untrusted := errors.AsType[*follow.UntrustedError](err); untrusted {
-		return nil, follow.Offer{}, err
+		return nil, config.Resource{}, err
 	}
 	if err == nil && !strings.EqualFold(resource.ID, f.Resource.ID) {
 		err = errors.New("it does not say that it is of " + f.Resource.ID)
@@ -347,10 +343,10 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 		bundle, err = config.WithToken(bundle, token)
 	}
 	if err != nil {
-		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
+		return nil, config.Resource{}, &follow.UnusableError{Err: err}
 	}
 	bundle, err = config.WithJoining(bundle, joined)
-	return bundle, offerOf(resource), err
+	return bundle, resource, err
 }
 
 // spentToken is the bootstrap token that a node with a certificate needs no more, else "". It
