@@ -226,7 +226,6 @@ func (e *Engine) isBefore(seen state.File) bool {
 	return !known || ok && before.SHA256 == seen.SHA256
 }
 
-// change makes one change and checks that it took.
 func (e *Engine) change(ctx context.Context, c state.Change) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -285,7 +284,6 @@ func (e *Engine) touch(ctx context.Context, c state.Change) error {
 	return nil
 }
 
-// check makes sure that a change took: that the host now is what was wanted.
 func (e *Engine) check(ctx context.Context, to state.Resource) error {
 	if _, ok := to.(state.Residue); ok {
 		return nil

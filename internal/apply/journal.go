@@ -26,7 +26,6 @@ type Journal struct {
 	written   string // the ledger's form on disk; "" without one
 }
 
-// page is the form of ledger.json.
 type page struct {
 	// Version is the form's own.
 	Version int             `json:"version"`
@@ -59,7 +58,6 @@ func ReadJournal(files Files, dir, name string) (*Journal, error) {
 	return j, j.decode(data)
 }
 
-// decode takes in the content of the file.
 func (j *Journal) decode(data []byte) error {
 	var p page
 	if err := json.Unmarshal(data, &p); err != nil || p.SHA256 != state.Digest(string(p.Ledger)) {

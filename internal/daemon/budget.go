@@ -61,7 +61,6 @@ func (b *Budget) save() {
 	}
 }
 
-// forget drops what is long ago.
 func (b *Budget) forget() {
 	if b.reported == nil {
 		b.reported = make(map[string]bool)

@@ -98,7 +98,6 @@ const (
 	Leave     JobKind = "leave"
 )
 
-// job is a job under way, and what it has brought.
 type job struct {
 	Job
 	cancel  context.CancelFunc
@@ -106,7 +105,6 @@ type job struct {
 	outcome transition.Outcome
 }
 
-// loop is the state of a running Daemon.
 type loop struct {
 	*Daemon
 	running *job // nil while the worker rests
@@ -197,7 +195,6 @@ func (l *loop) feed() {
 	l.Notify("WATCHDOG=1")
 }
 
-// start gives the worker its next job, if it has none.
 func (l *loop) start(ctx context.Context) {
 	j, limit := &job{}, time.Duration(0)
 	switch {
@@ -260,7 +257,6 @@ func (l *loop) stop() {
 	}
 }
 
-// poll takes up a changed configuration.
 func (l *loop) poll() {
 	if !l.Changed() || l.isDeleted {
 		return
@@ -296,7 +292,6 @@ func (l *loop) deleted() {
 	}
 }
 
-// hint brings the next check forward.
 func (l *loop) hint(what string, ok bool) {
 	if !ok {
 		l.Hints = nil
@@ -313,7 +308,6 @@ func (l *loop) hint(what string, ok bool) {
 	l.next = time.After(l.swarm)
 }
 
-// tell gives systemd the status line, when it is another one.
 func (l *loop) tell() {
 	text := l.summary
 	if l.trouble != "" {

@@ -9,7 +9,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// ended takes in what a job has brought.
 func (l *loop) ended(ctx context.Context, j *job) {
 	j.cancel()
 	l.running, l.patience = nil, nil
@@ -61,7 +60,6 @@ func (l *loop) reconciled(o transition.Outcome) {
 	}
 }
 
-// pause returns how long to wait after a job that was busy or has failed.
 func (l *loop) pause(o transition.Outcome, failing *wait.Backoff, what string) time.Duration {
 	if o.Kind == transition.Busy {
 		l.Log.Debug("waiting for another command", "error", o.Err)

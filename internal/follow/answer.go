@@ -68,7 +68,6 @@ func ask(client *http.Client, req *http.Request) (*reply, error) {
 
 func (r *reply) host() string { return r.Request.URL.Host }
 
-// kind is the media type of an answer.
 func (r *reply) kind() string {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return shorten(kind)
@@ -141,7 +140,6 @@ func (r *reply) retryAfter() time.Duration {
 	return min(pause, maxPause)
 }
 
-// seconds reads a header that is a number of seconds; 0 for none.
 func (r *reply) seconds(name string) time.Duration {
 	n, err := strconv.Atoi(r.Header.Get(name))
 	if err != nil {

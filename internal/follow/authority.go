@@ -103,7 +103,6 @@ func route(proxy func(*http.Request) (*url.URL, error), u URL) (at, between stri
 	return at, between, nil
 }
 
-// pinned verifies a chain that must have a certificate with a pin.
 func (t *Trust) pinned(
 	given []*x509.Certificate, host string, roots *x509.CertPool, pin []byte,
 ) error {
@@ -139,7 +138,6 @@ func (t *Trust) pinned(
 	return nil
 }
 
-// verified verifies the chain of a server.
 func verified(
 	given []*x509.Certificate, host string, roots *x509.CertPool,
 ) ([][]*x509.Certificate, error) {

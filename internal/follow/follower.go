@@ -162,7 +162,6 @@ func (f *Follower) take(ctx context.Context, answer Answer) error {
 	return nil
 }
 
-// receive fetches the offer and puts it on disk.
 func (f *Follower) receive(ctx context.Context, received, applied config.Resource) error {
 	bundle, of, err := f.Machine.Fetch(ctx)
 	if err != nil {
@@ -229,7 +228,6 @@ func (p *pace) first() time.Duration {
 	return rand.N(p.usual() * 4 / 3) //nolint:gosec // no secret
 }
 
-// after is the pause after an answer.
 func (p *pace) after(a Answer) time.Duration {
 	p.failures = 0
 	if a.Interval > 0 {

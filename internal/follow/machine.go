@@ -178,7 +178,6 @@ func Introduce(ctx context.Context, q Question, principal string) error {
 	return err
 }
 
-// registerAsIdentity registers the key by the node's identity in Azure.
 func (r *Resource) registerAsIdentity(ctx context.Context) error {
 	c := r.claims()
 	req, err := r.request(ctx, http.MethodPost, "/"+registerAction, nil)

@@ -126,7 +126,6 @@ func (w *Ways) Settle(current, former Manner) (answered, changed bool) {
 // Asks reports whether the provider is asked as the configuration says.
 func (w *Ways) Asks() bool { return w.current.Asks }
 
-// overdue reports whether it is time to ask in the former manner.
 func (w *Ways) overdue() bool {
 	return w.former.Asks && !w.failing.IsZero() && time.Since(w.failing) >= formerAfter
 }

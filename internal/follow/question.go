@@ -31,7 +31,6 @@ type Question struct {
 	Alive    func() // called as work goes on
 }
 
-// in returns the resource as it is asked in a way.
 func (q Question) in(m Manner) *Resource {
 	r, tokens := q.Resource, Tokens{Identity: q.Identity}
 	r.Endpoint, r.Client = m.Endpoint, q.Client(m.Config)

@@ -33,7 +33,6 @@ type Reporter struct {
 	after   time.Time // when the next try may be, after one that has failed
 }
 
-// said holds the report of the node at a time.
 type said struct {
 	report *agentapi.Report
 	at     time.Time

@@ -101,7 +101,6 @@ func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (A
 	return Answer{}, fmt.Errorf("cannot ask for the configuration: %w", err)
 }
 
-// offered reads the version out of an answer with the resource in it.
 func (r *Resource) offered(resp *reply) (string, error) {
 	var shown struct {
 		ID         string `json:"id"`
@@ -246,7 +245,6 @@ func (r *Resource) sendOnce(
 	return ask(r.Client, req)
 }
 
-// request makes a request for the resource, or an action of it.
 func (r *Resource) request(
 	ctx context.Context, method, action string, body []byte,
 ) (*http.Request, error) {

@@ -39,7 +39,6 @@ type Origin struct {
 	Agent string `json:"agent"`
 }
 
-// head is generation.json.
 type head struct {
 	Config   json.RawMessage `json:"config"`
 	Received string          `json:"received"`
@@ -49,7 +48,6 @@ type head struct {
 	NodeSHA256 string `json:"nodeSHA256"`
 }
 
-// body is node.json: the resources, and the contents of their files by digest.
 type body struct {
 	Resources state.Desired     `json:"resources"`
 	Contents  map[string]string `json:"contents"`

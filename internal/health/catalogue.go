@@ -229,7 +229,6 @@ func ClipLines(lines []string, most int) string {
 	return cut(strings.Join(clean, "\n"), most)
 }
 
-// cut shortens a text to so many bytes, between two characters.
 func cut(text string, most int) string {
 	const dots = "..."
 	text = strings.ToValidUTF8(text, "")
@@ -245,7 +244,6 @@ func holds() Condition { return Condition{Status: True, Reason: "AsExpected"} }
 // backticks.
 type cure string
 
-// command matches a command in a cure.
 var command = regexp.MustCompile("`([^`]+)`")
 
 // fails returns a condition that is False: what is wrong, which may quote others, and cures.

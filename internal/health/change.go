@@ -9,7 +9,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// hostAsConfigured: nothing on the machine differs from the applied configuration.
 func hostAsConfigured(e Evidence) Condition {
 	if e.Transition != nil {
 		return changing(*e.Transition)
@@ -40,7 +39,6 @@ func storeIntact(e Evidence) Condition {
 		"run `aks-flex-node drift --repair`")
 }
 
-// configurationAccepted: the configuration that is wanted has not failed on this node.
 func configurationAccepted(e Evidence) Condition {
 	switch {
 	case e.Transition != nil:
@@ -113,7 +111,6 @@ func PauseText(until time.Time, reason string) string {
 	return text
 }
 
-// notPaused: the agent may begin changes and repairs.
 func notPaused(e Evidence) Condition {
 	return when(e.Paused != "", OwnerMachine, MachinePaused, e.Paused,
 		"run `aks-flex-node resume` to end that")

@@ -125,7 +125,6 @@ func leaseRenewed(e Evidence) Condition {
 	return holds()
 }
 
-// runsAsConfigured: what kubelet reports is what the configuration says.
 func runsAsConfigured(e Evidence) Condition {
 	if outdated(e) || kube.Ready(e.Node.Value).Status == "" {
 		return notReported()
@@ -240,7 +239,6 @@ func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
 
 const podStart = 30 * time.Second // limits the time in which kubelet begins with a pod
 
-// podsSynchronized: kubelet begins with every pod that is bound to its Node.
 func podsSynchronized(e Evidence) Condition {
 	if !e.Pods.OK() {
 		return e.Pods.missing()

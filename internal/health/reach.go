@@ -36,7 +36,6 @@ func apiServerReachable(e Evidence) Condition {
 	return fails(owner, reason, message)
 }
 
-// layer says who cures a broken layer, and the reason's name.
 func layer(fault *kube.Fault) (owner, reason string) {
 	invalid, ok := errors.AsType[x509.CertificateInvalidError](fault)
 	if ok && invalid.Reason == x509.Expired {
@@ -83,7 +82,6 @@ func credentialValid(e Evidence) Condition {
 	return e.Credential.missing()
 }
 
-// joinAgain describes the way to another credential for a machine.
 const joinAgain cure = "a node that was created as a flexNodeConfig: ask the operator to run " +
 	"regenerateToken, and give the new URL to this machine with " +
 	"`aks-flex-node agent --config-url-file -`; another: put a new bootstrap token into the " +
@@ -167,7 +165,6 @@ const (
 	notReachable = "NotReachable"
 )
 
-// servicesGuide is where it is written what makes Services work.
 const servicesGuide = "docs/services.md says what the cluster needs"
 
 // servicesReachable: a Ready Node says nothing about Services, without which pods resolve no name.
@@ -192,7 +189,8 @@ func servicesReachable(e Evidence) Condition {
 			Clip(strings.Join(silent, "; "), longestLine)+"; a proxy that has just started takes a "+
 			"moment; else see its log, whether a firewall of this machine drops what it forwards, "+
 			"and whether the network has routes to the pods behind the Service; "+servicesGuide)
-	case dns != "" && told != "" && dns != told && !linkLocal(told):
+	case dns != "" && told != "" && dns != told &&
+		!strings.HasPrefix(told, "169.254."): // a cache on each node (NodeLocal DNSCache)
 		return fails(OwnerConfiguration, "DNSAddressDiffers", "pods are told to ask "+told+
 			" for names, and the cluster's DNS Service is "+dns+": set node.kubelet.dnsServiceIP")
 	}
@@ -218,7 +216,6 @@ func Patience(e Evidence) time.Duration {
 	return 0
 }
 
-// proxies reports whether a pod is what makes Services work on its node.
 func proxies(pod corev1.Pod) bool {
 	known := []string{"kube-proxy", "aks-flex-node-kube-proxy", "cilium", "kube-router",
 		"calico-node", "antrea"}
@@ -226,9 +223,6 @@ func proxies(pod corev1.Pod) bool {
 		return strings.HasPrefix(pod.Name, name)
 	})
 }
-
-// linkLocal reports whether DNS is a cache on each node (NodeLocal DNSCache).
-func linkLocal(address string) bool { return strings.HasPrefix(address, "169.254.") }
 
 // Arc describes the machine's registration with Azure Arc, as far as its Arc agent knows.
 type Arc struct {
@@ -274,7 +268,6 @@ func arcConnected(e Evidence) Condition {
 	return holds()
 }
 
-// endpoints are the servers that are needed now.
 func (e Evidence) endpoints() []Endpoint {
 	return slices.DeleteFunc(slices.Clone(e.Examined.Endpoints.Value), func(p Endpoint) bool {
 		return !p.Needed

@@ -134,7 +134,6 @@ func timeSynchronized(e Evidence) Condition {
 	}
 }
 
-// clusterCAValid: the CA that the configuration gives must be valid now.
 func clusterCAValid(e Evidence) Condition {
 	if e.Upkeep.CA == "" {
 		return unknown(notChecked, "the cluster's CA is not known")
@@ -189,7 +188,6 @@ func (r renewal) judge(e Evidence, a Answer[Validity]) Condition {
 	return holds()
 }
 
-// within says how long it is until something, in whole days or hours.
 func within(left time.Duration) string {
 	if days := int(left / (24 * time.Hour)); days > 1 {
 		return fmt.Sprintf("in %d days", days)
@@ -293,7 +291,6 @@ func versionsSupported(e Evidence) Condition {
 	})
 }
 
-// said fails with everything that of says of the versions of the node.
 func said(e Evidence, reason string, of func(name, version string) string) Condition {
 	all := slices.DeleteFunc([]string{of("kubelet", e.Wanted.Kubernetes.Version),
 		of("containerd", e.Wanted.Containerd.Version), of("runc", e.Wanted.Runc.Version),

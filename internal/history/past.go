@@ -59,7 +59,11 @@ type Memory struct {
 func (m Memory) Past() []Past {
 	past := append(m.pending(), m.kept()...) // before those that were rejected in the same second
 	for _, r := range m.Rejected {
-		past = append(past, pastOf(r))
+		past = append(past, Past{
+			Generation: r.Generation, At: &r.At, Origin: r.Origin.Kind, Agent: r.Origin.Agent,
+			Resource: r.Resource.ID, Version: r.Resource.ConfigVersion, Kubernetes: r.Kubernetes,
+			State: StateRejected, Reason: firstLine(r.Reason),
+		})
 	}
 	slices.SortStableFunc(past, func(a, b Past) int { return b.when().Compare(a.when()) })
 	return past
@@ -92,15 +96,6 @@ func (m Memory) pending() []Past {
 	}
 	return []Past{{Origin: "url", Resource: m.Received.ID, Version: m.Received.ConfigVersion,
 		State: StateReceived, Reason: firstLine(m.Waits)}}
-}
-
-// pastOf is a rejection as a line of the history.
-func pastOf(r Rejection) Past {
-	return Past{
-		Generation: r.Generation, At: &r.At, Origin: r.Origin.Kind, Agent: r.Origin.Agent,
-		Resource: r.Resource.ID, Version: r.Resource.ConfigVersion, Kubernetes: r.Kubernetes,
-		State: StateRejected, Reason: firstLine(r.Reason),
-	}
 }
 
 // kept are the generations that are on this machine and were proved healthy.

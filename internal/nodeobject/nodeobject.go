@@ -102,7 +102,6 @@ func (h *Host) read(ctx context.Context) view {
 	return answer(client.Node(ctx, h.Node))
 }
 
-// answer returns the view of an answer of kube.Client.Node.
 func answer(n kube.Node, err error) view {
 	switch {
 	case kube.NodeMissing(err):

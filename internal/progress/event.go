@@ -124,7 +124,6 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
 }
 
-// size is a number of bytes as people read it.
 func size(n int64) string {
 	switch {
 	case n >= 1e9:

@@ -43,20 +43,20 @@ func (p *Steps) Changed(e apply.Event) {
 	}
 	text := state.Describe(e.Change)
 	switch {
-	case p.Quiet && e.Done && e.Err == nil:
-		p.early++
+	case e.Done && e.Err == nil:
 		p.Total++
 		p.Log.Info("changed", "step", e.Change.Step, "change", text)
+		if p.Quiet {
+			p.early++
+		} else {
+			p.changes++
+			p.last = text
+		}
 	case p.Quiet:
 	case !e.Done:
 		p.Show(Event{Kind: Change, Step: p.current, Text: text})
-	case e.Err != nil:
-		p.Fail()
 	default:
-		p.changes++
-		p.Total++
-		p.last = text
-		p.Log.Info("changed", "step", e.Change.Step, "change", text)
+		p.Fail()
 	}
 }
 
@@ -72,7 +72,11 @@ func (p *Steps) Advance(next state.Step) {
 			break
 		}
 		if passed {
-			p.pass(step)
+			text := "nothing to do" // or nothing more than what was done early
+			if step == state.Directories && p.early > 0 {
+				text, p.early = Plural(p.early, "change"), 0
+			}
+			p.Show(Event{Kind: StepDone, Step: step, Text: text})
 		}
 		passed = passed || step == p.current
 	}
@@ -81,14 +85,6 @@ func (p *Steps) Advance(next state.Step) {
 		p.changes, p.early = p.early, 0
 	}
 	p.Show(Event{Kind: StepBegan, Step: next})
-}
-
-func (p *Steps) pass(step state.Step) {
-	text := "nothing to do"
-	if step == state.Directories && p.early > 0 {
-		text, p.early = Plural(p.early, "change"), 0
-	}
-	p.Show(Event{Kind: StepDone, Step: step, Text: text})
 }
 
 // Remain shows all that follows as part of the last step: the node is being joined.
@@ -129,9 +125,7 @@ func (p *Steps) Done(text string) {
 			text = p.last
 		}
 	}
-	p.Show(Event{
-		Kind: StepDone, Step: p.current, Text: text, Took: time.Since(p.began),
-	})
+	p.Show(Event{Kind: StepDone, Step: p.current, Text: text, Took: time.Since(p.began)})
 }
 
 // End ends the last step, unless it has failed.

@@ -127,24 +127,22 @@ func (t *Terminal) liveLines() []string {
 	return lines
 }
 
-// row is a line of a step, with its time at the right end.
 func (t *Terminal) row(mark string, step state.Step, text, took string) string {
 	head := fmt.Sprintf("  %s %s ", mark, columns.FillRight(string(step), stepWidth))
 	room := max(t.limit()-columns.StringWidth(head)-columns.StringWidth(took)-1, 0)
 	return head + columns.FillRight(columns.Truncate(text, room, "…"), room) + " " + took
 }
 
-// bar is one line for all downloads together.
 func (t *Terminal) bar() string {
 	done, total := t.downloads.sum()
 	head := "    " + columns.FillRight(string(downloads), stepWidth) + " ["
-	tail := fmt.Sprintf("] %s of %s  %s/s", size(done), size(total), size(t.downloads.rate()))
+	rate := int64(float64(done) / max(time.Since(t.downloads.began).Seconds(), 0.1))
+	tail := fmt.Sprintf("] %s of %s  %s/s", size(done), size(total), size(rate))
 	room := max(t.limit()-columns.StringWidth(head)-columns.StringWidth(tail), 5)
 	full := int(int64(room) * done / max(total, 1))
 	return head + strings.Repeat("#", full) + strings.Repeat("-", room-full) + tail
 }
 
-// paragraph breaks text to the terminal's width, indented below its mark.
 func (t *Terminal) paragraph(mark, text string) []string {
 	const indent = "    "
 	lines := wrap(text, max(t.limit()-len(indent), 1))
@@ -171,7 +169,6 @@ func (t *transfers) progress(name string, done, total int64) {
 	t.running[name] = transfer{done, max(total, done)}
 }
 
-// done notes that a download has arrived, also one of unknown size.
 func (t *transfers) done(name string) {
 	t.arrived += t.running[name].total
 	delete(t.running, name)
@@ -186,11 +183,6 @@ func (t *transfers) sum() (done, total int64) {
 		total += one.total
 	}
 	return done, total
-}
-
-func (t *transfers) rate() int64 {
-	done, _ := t.sum()
-	return int64(float64(done) / max(time.Since(t.began).Seconds(), 0.1))
 }
 
 // columns counts a terminal's columns in any locale: wide characters take two, marks none.

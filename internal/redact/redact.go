@@ -47,7 +47,6 @@ type pattern struct {
 	prose bool   // means that a sentence may match, such as "cannot get a token: timeout"
 }
 
-// patterns returns the patterns of secrets.
 var patterns = sync.OnceValue(func() []pattern {
 	re := regexp.MustCompile
 	return []pattern{
@@ -265,7 +264,6 @@ func (r *Redactor) knowKey(text string) {
 	}
 }
 
-// knowValues adds the values of a document that are named like secrets.
 func (r *Redactor) knowValues(v any, name string) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -102,7 +102,6 @@ func (d *differ) undo(e Entry, purged bool) {
 	d.add(c)
 }
 
-// want adds the change that makes a thing what it shall be.
 func (d *differ) want(item Item) {
 	from, to := d.seen[item.Resource.Key()], item.Resource
 	if !isKnown(from) {

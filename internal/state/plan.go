@@ -34,7 +34,6 @@ func (p Plan) Only(keys []Key) Plan {
 	return only
 }
 
-// changes reports whether the plan has a change of key.
 func (p Plan) changes(key Key) bool { return slices.Contains(p.Keys(), key) }
 
 // Keys returns the keys of all changes in order.

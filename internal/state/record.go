@@ -20,7 +20,6 @@ type Record struct {
 	read Resource
 }
 
-// kinds are the types of all that a ledger or a list of resources may hold.
 var kinds = typesByKind(
 	Absent{}, Dir{}, File{}, Link{}, Unit{}, Sysctl{}, Module{}, Swap{}, Residue{}, Opening{},
 	Table{}, Package{}, Registration{}, Label{}, Cordon{},

@@ -51,7 +51,6 @@ func (r Residue) leftSince(now Resource) bool {
 	return slices.ContainsFunc(is.Found, func(s string) bool { return !slices.Contains(r.Found, s) })
 }
 
-// residues are forms of what is left behind.
 var residues = map[ResidueKind]string{
 	Interfaces: "network interface %s", Chains: "iptables chains %s*", Tables: "nftables tables %s",
 	Cgroups: "control group %s", Processes: "processes of %s", Mounts: "mounts %s*",

@@ -36,7 +36,6 @@ func absence(r Resource) Resource {
 	return nil
 }
 
-// treatment is undo's treatment of a thing that was changed by others.
 type treatment int
 
 const (

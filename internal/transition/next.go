@@ -127,7 +127,6 @@ func (s Situation) carryOn(why string) Decision {
 	return Decision{Move: Continue, Why: why}
 }
 
-// replace decides what follows a record that leads to something else than what is wanted.
 func (s Situation) replace() Decision {
 	r := s.Record
 	d := Decision{

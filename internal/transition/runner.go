@@ -63,7 +63,6 @@ func (r Runner) forward(ctx context.Context, t *Transition, until Phase) (done b
 	return true, nil
 }
 
-// failed decides what follows a failed phase.
 func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
 	switch {
 	case t.Kind == Change && t.Phase == Commit:
