@@ -184,7 +184,6 @@ func Unopened(a *Agent) *Home {
 	return newHome(a, apply.NewJournal(a.Machine, saved.StateDir, saved.LedgerFile))
 }
 
-// inTurn carries out steps until one fails.
 func inTurn(ctx context.Context, steps ...func(context.Context) error) error {
 	for _, step := range steps {
 		if err := step(ctx); err != nil {

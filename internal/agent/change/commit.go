@@ -60,7 +60,6 @@ func commitPointers(ctx context.Context, w *work, t *transition.Transition) erro
 	return goLive(ctx, w)
 }
 
-// commitHistory records that the generation was proved.
 func commitHistory(ctx context.Context, w *work, t *transition.Transition) error {
 	if t.Kind != transition.Join && t.Kind != transition.Change {
 		return nil

@@ -353,7 +353,6 @@ func forgetNode(ctx context.Context, h *Home) error {
 		h.Store.Remove(ctx, string(generation.Previous)), h.Store.Remove(ctx, saved.BindingsFile))
 }
 
-// openLedger opens the ledger of a machine whose other records cannot be read.
 func openLedger(h *Home) error {
 	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.LedgerFile)
 	if err != nil {

@@ -70,7 +70,6 @@ func begin(h *Home, t transition.Transition) (*work, error) {
 	return w, nil
 }
 
-// target is where the API server is for the generation that the machine is to become.
 func (w *work) target() inspect.Cluster {
 	return inspect.Cluster{Server: w.bindings.Server, CA: w.bindings.CA}
 }

@@ -41,7 +41,6 @@ func Answers(
 	}
 }
 
-// answer answers within the policy of the machine.
 func answer(ctx context.Context, a *change.Agent, kind string) (d agentapi.Diagnosed) {
 	limits, err := change.Policy(a)
 	if err != nil {

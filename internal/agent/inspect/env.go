@@ -162,7 +162,6 @@ type ledger interface {
 	Exists() bool
 }
 
-// open reads what the agent remembers of the machine.
 func open(ctx context.Context, a *Env) (*Node, error) {
 	journal, err := apply.ReadJournal(a.Reader, saved.StateDir, saved.LedgerFile)
 	if err != nil {

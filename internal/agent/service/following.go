@@ -131,7 +131,6 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	}, within
 }
 
-// polled takes in how a poll has ended; the other way may have to begin.
 func (f *Following) polled(answer follow.Answer, err error, pause time.Duration) {
 	f.askDiagnosis(answer)
 	f.mu.Lock()
@@ -275,7 +274,6 @@ func (f *Following) Run(ctx context.Context) {
 	}
 }
 
-// tell tells who watches this service what a check has found.
 func tell(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:

@@ -178,7 +178,6 @@ func resume(ctx context.Context, w *Watcher, before *change.Home) error {
 	return change.Settle(ctx, h, nil, false)
 }
 
-// finishLeaving goes on with an unbootstrap that was interrupted.
 func finishLeaving(ctx context.Context, w *Watcher, t transition.Transition) error {
 	how := *cmp.Or(t.Leave, &transition.Options{})
 	if err := w.giveBack(ctx, how); err != nil {
@@ -306,7 +305,6 @@ func (w *Watcher) report(s inspect.Status) {
 	}
 }
 
-// tell tells who watches this service what a check has found: a log of new drift, and metrics.
 func (w *Watcher) tell(ctx context.Context, h *change.Home, s inspect.Status, known *inspect.Work) {
 	before, now := w.drifting, make(map[string]bool, len(s.Drift))
 	found := slices.DeleteFunc(slices.Clone(s.Drift), func(d state.Line) bool {

@@ -129,7 +129,6 @@ func (p *patient) allowsCgroupV1() bool {
 	})
 }
 
-// gather adds the evidence that status and preflight judge by.
 func (p *patient) gather(ctx context.Context, drift bool) {
 	x := p.evidence.Examined
 	if p.Saved.Live == nil {
@@ -148,7 +147,6 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 	}
 }
 
-// prospect gathers the evidence of preflight, on a machine that is no node.
 func (p *patient) prospect(ctx context.Context) {
 	e, c := &p.evidence, p.config
 	e.Waiting = inspect.ReadWaiting(p.Node.Env)
