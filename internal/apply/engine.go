@@ -49,11 +49,9 @@ type Engine struct {
 	Journal *Journal
 	// Wait blocks until what the resource refers to is there (a link's artifact); nil does not.
 	Wait func(ctx context.Context, to state.Resource) error
-	// Emit receives every event; nil drops them.
-	Emit func(Event)
+	Emit func(Event) // receives every event; nil drops them
 
-	// Kept are the copies that were made of what others had changed, and Left is what was left to
-	// them, since the engine was made.
+	// Kept are copies of what others had changed, Left what was left to them, in the engine's life.
 	Kept []Kept
 	Left []state.Change
 
@@ -78,8 +76,7 @@ func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.O
 	return View{Host: e.Host, Ledger: e.Journal.Ledger()}.Observe(ctx, now, later)
 }
 
-// Plan returns the changes that make the host what now says, and what could not be observed. What
-// later wants is not changed yet, and not undone either.
+// Plan is View.Plan; the next Apply forgets what the ledger need not remember.
 func (e *Engine) Plan(
 	ctx context.Context, now, later state.Desired,
 ) (state.Plan, []state.Unknown, error) {
@@ -92,8 +89,8 @@ func (e *Engine) Plan(
 	return state.Diff(now, later, seen, ledger), seen.Unknown(), nil
 }
 
-// Apply carries out plan and stops at the first error. Applying again continues where it stopped.
-// In the end the ledger has forgotten what is as it was before, and what the plan never touched.
+// Apply carries out plan and stops at the first error. Applying again continues there. The ledger
+// forgets what is as it was before, and what the plan never touched.
 func (e *Engine) Apply(ctx context.Context, plan state.Plan) error {
 	if len(plan) == 0 && len(e.stale) == 0 {
 		return nil
@@ -114,9 +111,7 @@ func (e *Engine) Apply(ctx context.Context, plan state.Plan) error {
 }
 
 // Revert undoes everything in the ledger, latest first. It goes on after an error, except when a
-// service does not stop: what that service uses must not be removed under it. It undoes nothing
-// while the state of a service is unknown. What could not be undone or observed remains in the
-// ledger, and a later Revert tries again.
+// service does not stop or its state is unknown. What is left remains in the ledger for the next.
 func (e *Engine) Revert(ctx context.Context) error {
 	if err := e.Resume(ctx); err != nil {
 		return err
@@ -154,8 +149,7 @@ func (e *Engine) Revert(ctx context.Context) error {
 
 var errUnchanged = errors.New("what was left is unchanged; run unbootstrap again")
 
-// stops reports whether nothing else is undone when a change to r fails: under a service that runs,
-// or a package that is installed, nothing is taken away.
+// stops reports whether nothing else is undone when this fails: a service may run, or be installed.
 func stops(r state.Resource) bool {
 	switch r.(type) {
 	case state.Unit, state.Package:
@@ -170,8 +164,8 @@ func (e *Engine) mayRun(u state.Unknown) bool {
 	return ok && stops(entry.Before.Resource)
 }
 
-// Resume goes on where a killed run has ended: systemd reads its unit files again, if that is owed.
-// Until then it reports units as they were, and what was undone would be undone again.
+// Resume has systemd read its unit files, where a killed run owes that: units are as they were
+// before.
 func (e *Engine) Resume(ctx context.Context) error {
 	if !e.Journal.Ledger().Owes(state.DaemonReload) {
 		return nil
@@ -187,8 +181,8 @@ func (e *Engine) Owe(ctx context.Context, units ...string) error {
 	return e.Journal.Save(ctx, e.Journal.Ledger().Owe(units...))
 }
 
-// remember puts on disk all that the plan needs for its undo: contents that it replaces first, then
-// the ledger. It returns the plan with the residues that it has found, which Plan does not observe.
+// remember puts on disk what the plan's undo needs: contents first, then the ledger. It returns the
+// plan with the residues that it has found.
 func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, error) {
 	plan = slices.Clone(plan)
 	for i, c := range plan {
@@ -206,8 +200,7 @@ func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, err
 	return plan, e.Journal.Save(ctx, e.Journal.Ledger().Record(plan))
 }
 
-// backup puts the contents on disk that the plan replaces and the ledger remembers as they were
-// before. It returns when they are durable: the ledger that counts on them is written later.
+// backup puts contents on disk before the ledger that counts on them.
 func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
 	kept := false
 	for _, c := range plan {
@@ -220,10 +213,10 @@ func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
 		}
 		kept = true
 	}
-	if kept {
-		return e.Disk.Flush()
+	if !kept {
+		return nil
 	}
-	return nil
+	return e.Disk.Flush()
 }
 
 // isBefore reports whether an observed file has the content that it had before it was touched.
@@ -233,7 +226,6 @@ func (e *Engine) isBefore(seen state.File) bool {
 	return !known || ok && before.SHA256 == seen.SHA256
 }
 
-// change makes one change and checks that it took.
 func (e *Engine) change(ctx context.Context, c state.Change) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -271,8 +263,12 @@ func (e *Engine) touch(ctx context.Context, c state.Change) error {
 			return err
 		}
 	}
-	if err := e.keep(ctx, c); err != nil {
-		return err
+	if c.Keep {
+		kept, err := e.Disk.Keep(ctx, c.From)
+		if err != nil {
+			return err
+		}
+		e.Kept = append(e.Kept, Kept{Path: c.From.Key().Name(), Copy: kept})
 	}
 	if err := e.Host.Set(ctx, c, e.Journal.Content); err != nil {
 		return err
@@ -288,20 +284,6 @@ func (e *Engine) touch(ctx context.Context, c state.Change) error {
 	return nil
 }
 
-// keep makes a copy of what another process has put at the place of the change.
-func (e *Engine) keep(ctx context.Context, c state.Change) error {
-	if !c.Keep {
-		return nil
-	}
-	kept, err := e.Disk.Keep(ctx, c.From)
-	if err != nil {
-		return err
-	}
-	e.Kept = append(e.Kept, Kept{Path: c.From.Key().Name(), Copy: kept})
-	return nil
-}
-
-// check makes sure that a change took: that the host now is what was wanted.
 func (e *Engine) check(ctx context.Context, to state.Resource) error {
 	if _, ok := to.(state.Residue); ok {
 		return nil
@@ -322,8 +304,7 @@ func (e *Engine) pay(ctx context.Context, unit string) error {
 	return e.Journal.Save(ctx, e.Journal.Ledger().Paid(unit))
 }
 
-// finish ends a run: all is on disk, systemd's reload is paid, and what was undone is forgotten,
-// also by a run that ended before it could forget.
+// finish ends a run: all is on disk, the reload is paid, and what was undone is forgotten.
 func (e *Engine) finish(ctx context.Context, done state.Plan) error {
 	if err := errors.Join(e.Disk.Flush(), e.Resume(ctx)); err != nil {
 		return err
@@ -348,6 +329,5 @@ type Event struct {
 	// Done tells that the change is made, or has failed with Err; before, it begins.
 	Done bool
 	Err  error
-	// Kept is the path of the copy that was made of what another process had put there.
-	Kept string
+	Kept string // the path of the copy that was made of what another process had put there
 }

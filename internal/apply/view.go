@@ -25,9 +25,8 @@ type View struct {
 	Patience time.Duration
 }
 
-// Observe returns what is there of everything that now names or the ledger remembers. A residue
-// that is wanted counts as not found: to find it may mean to run a program, and only its undo needs
-// it. One thing that the host fails to observe is unknown; only the end of ctx ends the whole.
+// Observe returns what is there of all that now names or the ledger remembers. A wanted residue
+// counts as not found: to find it may mean to run a program. What cannot be observed is unknown.
 func (v View) Observe(ctx context.Context, now, later state.Desired) (state.Observed, error) {
 	seen := make(state.Observed)
 	for _, item := range slices.Concat(now, later) {
@@ -70,8 +69,8 @@ func written(r state.Opaque) state.Unknown {
 	return state.Unknown{Of: r.Key(), Why: fmt.Sprintf(why, r.Kind)}
 }
 
-// Plan returns the changes that make the host what now says, and what could not be observed. What
-// later wants is not changed yet, and not undone either.
+// Plan returns the changes to what now says, and what is unknown. later is neither changed nor
+// undone.
 func (v View) Plan(
 	ctx context.Context, now, later state.Desired,
 ) (state.Plan, []state.Unknown, error) {

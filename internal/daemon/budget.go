@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Budget bounds how often one thing is repaired in a time. If it drifts more often, another process
-// changes it, and restarting services against that process harms the node.
+// Budget bounds how often one thing is repaired: else another process that changes it is fought.
 type Budget struct {
 	Most   int
 	Within time.Duration
@@ -15,12 +14,10 @@ type Budget struct {
 	Done map[string][]time.Time
 	Save func(map[string][]time.Time)
 
-	// reported are the exhausted things that Take has returned.
-	reported map[string]bool
+	reported map[string]bool // the exhausted things that Take has returned
 }
 
-// Take divides things into those that may be repaired now, which counts as done, and those whose
-// budget is exhausted and of which that was not said before.
+// Take divides things into those that may be repaired now and those newly exhausted.
 func (b *Budget) Take(things []string) (allowed, refused []string) {
 	b.forget()
 	for _, thing := range things {
@@ -64,7 +61,6 @@ func (b *Budget) save() {
 	}
 }
 
-// forget drops what is long ago.
 func (b *Budget) forget() {
 	if b.reported == nil {
 		b.reported = make(map[string]bool)

@@ -32,16 +32,13 @@ type Node interface {
 
 // Finding holds the result of a check.
 type Finding struct {
-	// Left reports that the machine is no node any more: an operator has run unbootstrap.
-	Left bool
-	// Summary is one line for systemd's status.
-	Summary string
+	Left    bool   // the machine is no node any more: an operator has run unbootstrap
+	Summary string // one line for systemd's status
 	// Drift names what is not as it was applied, and Repair the part of it to repair.
 	Drift, Repair []string
 	// Reconcile tells that a repair is not enough, as when the API server has another address.
 	Reconcile bool
-	// Every is the interval between checks; 0 is a minute.
-	Every time.Duration
+	Every     time.Duration // the interval between checks; 0 is a minute
 }
 
 // Daemon runs the loop.
@@ -49,8 +46,7 @@ type Daemon struct {
 	Node Node
 	// Changed reports whether the configuration file has changed since it was asked last.
 	Changed func() bool
-	// Hints tell that a check is worth making now; nil gives none.
-	Hints <-chan string
+	Hints   <-chan string // tell that a check is worth making now; nil gives none
 	// Received tells that the configuration is another one now, or that the one which waits may be
 	// applied, and Deleted, once, that its owner has deleted it; nil channels tell nothing.
 	Received, Deleted <-chan struct{}
@@ -58,7 +54,7 @@ type Daemon struct {
 	Notify   func(message string)
 	Watchdog time.Duration
 	Budget   *Budget
-	// Told is called when a job of the worker begins and once it ends; it may be nil.
+	// Told is called when a job of the worker begins and once it ends; nil is not called.
 	Told func(Job)
 	Log  *slog.Logger
 
@@ -74,9 +70,8 @@ func (d *Daemon) Beat() {
 	d.progress.Store(&now)
 }
 
-// Proving tells, until done is called, that the worker waits until the node has proved to be
-// healthy. A new configuration does not interrupt that, for a time: changes that come quickly would
-// keep the node from ever being proved.
+// Proving tells, until done is called, that the node is being proved. A new configuration
+// interrupts that only after a time: quick changes would keep it from ever being proved.
 func (d *Daemon) Proving() (done func()) {
 	now := time.Now()
 	d.proving.Store(&now)
@@ -89,8 +84,7 @@ type Job struct {
 	// Things are those that are repaired, or of a check those that no longer are.
 	Things []string
 	Ended  bool
-	// Err is why the job has failed, once it has ended.
-	Err error
+	Err    error // why the job has failed, once it has ended
 }
 
 // JobKind names a job of the worker.
@@ -104,7 +98,6 @@ const (
 	Leave     JobKind = "leave"
 )
 
-// job is a job under way, and what it has brought.
 type job struct {
 	Job
 	cancel  context.CancelFunc
@@ -112,7 +105,6 @@ type job struct {
 	outcome transition.Outcome
 }
 
-// loop is the state of a running Daemon.
 type loop struct {
 	*Daemon
 	running *job // nil while the worker rests
@@ -120,9 +112,8 @@ type loop struct {
 	// What is to be done next, the most urgent first.
 	wantLeave, wantReconcile, wantCheck bool
 	wantRepair                          []string
-	// retry brings the next reconciliation, or the next try to leave; nil when none waits. next brings
-	// the next check; hinted means that it was brought forward, by something that a check which is
-	// running may not have seen.
+	// retry brings the next reconciliation or try to leave, next the next check; nil for none.
+	// hinted means that a hint brought that forward, which a check that runs may not have seen.
 	retry, next <-chan time.Time
 	hinted      bool
 	// swarm is the pause after the last hint, which was at swarmed.
@@ -135,8 +126,7 @@ type loop struct {
 	// The pauses after a reconciliation that failed, between those that checks ask for, and after a
 	// repair that failed.
 	failing, asking, mending wait.Backoff
-	// mendAfter is when the next repair may be tried, after one that was not carried out: a check that
-	// a hint has brought forward does not shorten the pause.
+	// mendAfter is when the next repair may be tried, whatever a hint brings forward.
 	mendAfter time.Time
 	// end is why the loop ends; nil while it goes on.
 	end *transition.Outcome
@@ -145,8 +135,8 @@ type loop struct {
 	summary, trouble, told string
 }
 
-// Run works until ctx ends, and returns transition.Done then, or until the machine is not a node
-// any more: Left, Deleted or Replaced. READY is sent at once, whether the cluster answers or not.
+// Run works until ctx ends, which is transition.Done, or the machine is no node any more: Left,
+// Deleted or Replaced. READY is sent at once.
 func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 	again := wait.Backoff{Base: retryFirst, Max: retryMost}
 	l := &loop{Daemon: d, done: make(chan *job, 1), wantReconcile: true,
@@ -155,6 +145,9 @@ func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 	var feed <-chan time.Time
 	if d.Watchdog > 0 {
 		feed = time.Tick(d.Watchdog / feeds)
+	}
+	if d.Told == nil {
+		d.Told = func(Job) {}
 	}
 	d.Beat()
 	d.Notify("READY=1")
@@ -202,7 +195,6 @@ func (l *loop) feed() {
 	l.Notify("WATCHDOG=1")
 }
 
-// start gives the worker its next job, if it has none.
 func (l *loop) start(ctx context.Context) {
 	j, limit := &job{}, time.Duration(0)
 	switch {
@@ -230,17 +222,11 @@ func (l *loop) start(ctx context.Context) {
 	}
 	l.running = j
 	l.Beat()
-	l.tellJob(j.Job)
+	l.Told(j.Job)
 	go func() {
 		l.work(ctx, j)
 		l.done <- j
 	}()
-}
-
-func (l *loop) tellJob(j Job) {
-	if l.Told != nil {
-		l.Told(j)
-	}
 }
 
 func (l *loop) work(ctx context.Context, j *job) {
@@ -271,7 +257,6 @@ func (l *loop) stop() {
 	}
 }
 
-// poll takes up a changed configuration.
 func (l *loop) poll() {
 	if !l.Changed() || l.isDeleted {
 		return
@@ -283,8 +268,7 @@ func (l *loop) poll() {
 	l.interrupt()
 }
 
-// interrupt ends a reconciliation of the former configuration: the new one may be its cure. A node
-// that waits for its proof may finish, within proofMost.
+// interrupt ends a reconciliation of the former configuration, but for a proof within proofMost.
 func (l *loop) interrupt() {
 	if l.running == nil || l.running.Kind != Reconcile || l.patience != nil {
 		return
@@ -308,7 +292,6 @@ func (l *loop) deleted() {
 	}
 }
 
-// hint brings the next check forward.
 func (l *loop) hint(what string, ok bool) {
 	if !ok {
 		l.Hints = nil
@@ -325,7 +308,6 @@ func (l *loop) hint(what string, ok bool) {
 	l.next = time.After(l.swarm)
 }
 
-// tell gives systemd the status line, when it is another one.
 func (l *loop) tell() {
 	text := l.summary
 	if l.trouble != "" {
@@ -347,20 +329,15 @@ const (
 	retryFirst = 5 * time.Second
 	retryMost  = transition.RetryWithin * 2 / 3 // Backoff adds up to a half
 	hintPause  = time.Second                    // hints come in swarms
-	// hintMost is the longest pause before a check, while hints do not end.
-	hintMost = 8 * time.Second
+	hintMost   = 8 * time.Second                // while hints do not end
 	// lookAgain is the longest rest before a time waited for: the clock may be set meanwhile.
 	lookAgain = 10 * time.Minute
-	// stall is the time that a worker may make no progress: longer than any wait
-	// (TestNoWaitIsAStall).
-	stall = 150 * time.Second
-	// feeds is the number of times that the watchdog is fed in each of its intervals.
-	feeds = 4
+	stall     = 150 * time.Second // how long a worker may make no progress (TestNoWaitIsAStall)
+	feeds     = 4                 // of the watchdog in each of its intervals
 	// checkMost bounds a check, repairMost a repair, and stopMost the wait for a worker that has to
 	// stop: systemd waits for a minute (TimeoutStopSec).
 	checkMost  = time.Minute
 	repairMost = 20 * time.Minute
 	stopMost   = 45 * time.Second
-	// proofMost limits the time of a proof that a new configuration waits for.
-	proofMost = 5 * time.Minute
+	proofMost  = 5 * time.Minute // limits the time of a proof that a new configuration waits for
 )

@@ -77,7 +77,7 @@ var silences = map[string][]limit{
 		{room: "kube", name: "mostPause", times: 1.5},
 	},
 	"an evaluation of the gate": {
-		{room: "agent/inspect", name: "ClusterTimeout", times: 2},
+		{room: "agent/inspect", name: "AnswerTimeout", times: 2},
 		{room: "kube", name: "healthzTimeout"},
 		{room: "kube", name: "serviceTimeout"},
 		{room: "kube", name: "runtimeTimeout", times: 2},

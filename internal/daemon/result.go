@@ -9,11 +9,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// ended takes in what a job has brought.
 func (l *loop) ended(ctx context.Context, j *job) {
 	j.cancel()
 	l.running, l.patience = nil, nil
-	l.tellJob(j.Job)
+	l.Told(j.Job)
 	if ctx.Err() != nil {
 		return
 	}
@@ -61,7 +60,6 @@ func (l *loop) reconciled(o transition.Outcome) {
 	}
 }
 
-// pause returns how long to wait after a job that was busy or has failed.
 func (l *loop) pause(o transition.Outcome, failing *wait.Backoff, what string) time.Duration {
 	if o.Kind == transition.Busy {
 		l.Log.Debug("waiting for another command", "error", o.Err)
@@ -72,8 +70,7 @@ func (l *loop) pause(o transition.Outcome, failing *wait.Backoff, what string) t
 	return pause
 }
 
-// repaired takes in how a repair ended. One that was not carried out does not count, and what is
-// still to be repaired is found by the check that follows it.
+// repaired takes in how a repair ended. One that was not carried out does not count.
 func (l *loop) repaired(j *job) {
 	if j.outcome.Kind == transition.Done {
 		l.Log.Info("drift repaired", "what", j.Things)
@@ -87,8 +84,7 @@ func (l *loop) repaired(j *job) {
 	l.Budget.Return(j.Things)
 }
 
-// nextCheck has the next check come after a pause, unless a hint brings it, or a repair waits for
-// it, before.
+// nextCheck has the next check come after a pause, unless something brings it before.
 func (l *loop) nextCheck(pause time.Duration) {
 	if l.hinted {
 		return

@@ -18,12 +18,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// maxBody bounds what is read of an answer, in bytes; a bundle has a few kilobytes.
-const maxBody = 1 << 20
+const maxBody = 1 << 20 // bounds what is read of an answer, in bytes; a bundle has a few kilobytes
 
-// NewClient makes the HTTP client for the provider. The proxy is chosen by the given function; nil
-// means none. roots are the trusted CAs; nil means those of the system. It follows no redirect,
-// asks for nothing compressed, and keeps one HTTP/2 connection.
+// NewClient makes the HTTP client for the provider, over a proxy or nil, trusting roots or, for
+// nil, the system's. It follows no redirect, asks for nothing compressed, and keeps one connection.
 func NewClient(proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool) *http.Client {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{
@@ -70,7 +68,6 @@ func ask(client *http.Client, req *http.Request) (*reply, error) {
 
 func (r *reply) host() string { return r.Request.URL.Host }
 
-// kind is the media type of an answer.
 func (r *reply) kind() string {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return shorten(kind)
@@ -132,8 +129,7 @@ func (r *reply) redirect() error {
 	return r.strange("it redirects to %s://%s, and no redirect is followed", to.Scheme, to.Host)
 }
 
-// maxPause is the longest pause between two requests.
-const maxPause = 5 * time.Minute
+const maxPause = 5 * time.Minute // the longest pause between two requests
 
 // retryAfter is for how long a server asks to be left alone; 0 when it does not (RFC 9110, 10.2.3).
 func (r *reply) retryAfter() time.Duration {
@@ -144,7 +140,6 @@ func (r *reply) retryAfter() time.Duration {
 	return min(pause, maxPause)
 }
 
-// seconds reads a header that is a number of seconds; 0 for none.
 func (r *reply) seconds(name string) time.Duration {
 	n, err := strconv.Atoi(r.Header.Get(name))
 	if err != nil {

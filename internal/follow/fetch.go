@@ -21,10 +21,8 @@ import (
 // URL is a configuration URL. It lets its holder join as its node, so it is a secret.
 type URL struct {
 	config.Secret
-	// Host is the server that the URL names, with its port if it has one.
-	Host string
-	// ends is until when it can work, as the URL says it.
-	ends string
+	Host string // the server that the URL names, with its port if it has one
+	ends string // until when it can work, as the URL says it
 }
 
 // ParseURL reads a configuration URL. Its errors do not quote it.
@@ -71,9 +69,8 @@ const (
 	fetchPause = 30 * time.Second
 )
 
-// Fetch returns the bundle behind a URL, at most 1 MiB. What may pass - a network that is down, a
-// server that is busy, a sign-in page in its place - is tried again; a dead URL is a *DeadError at
-// once, and a server without the pinned certificate a *PinError.
+// Fetch returns the bundle behind a URL, at most 1 MiB. What may pass is tried again; a dead URL is
+// a *DeadError at once, and a server without the pinned certificate a *PinError.
 func (f Fetcher) Fetch(ctx context.Context, u URL) ([]byte, error) {
 	deadline := time.Now().Add(f.For)
 	for pauses := (wait.Backoff{Base: firstPause, Max: fetchPause}); ; {
@@ -121,8 +118,8 @@ func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Dur
 	}
 }
 
-// dead reports whether an answer says that a URL will not give anything again. A provider answers
-// in JSON and a store of blobs in XML: a page is that of a proxy or load balancer between.
+// dead reports whether a URL will not give anything again. A provider answers in JSON and a store
+// of blobs in XML: a page is that of a proxy between.
 func (r *reply) dead() bool {
 	kind, status := r.kind(), r.StatusCode
 	return (r.err == nil || kind == "application/xml" || kind == "text/xml") &&
@@ -130,8 +127,7 @@ func (r *reply) dead() bool {
 		status != http.StatusTooManyRequests && status != http.StatusTooEarly
 }
 
-// why tells why a URL is dead. The server says no more than that it is; the URL itself says until
-// when it could have worked (the parameter se of a shared access signature).
+// why tells why a URL is dead, as far as its own parameter se (of a shared access signature) says.
 func (u URL) why(status int) string {
 	at, err := time.Parse(time.RFC3339, u.ends)
 	switch {

@@ -11,23 +11,17 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/signing"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// Offer is where a configuration is from.
-type Offer struct {
-	// UID is that of the resource. Version is compared for inequality, and within an Epoch, which
-	// counts the provider's restores, it never goes back.
-	UID, Version string
-	Epoch        int64
-}
-
 // Machine is this machine, as far as following needs it. Its methods are called by one goroutine.
 type Machine interface {
-	// Offers are those that the machine has received last and that it runs on.
-	Offers() (received, applied Offer)
+	// Offers are the resources that the machine has received last and that it runs on.
+	Offers() (received, applied config.Resource)
 	// Fetch returns the configuration that is on offer, with its secrets, verified.
-	Fetch(ctx context.Context) (bundle []byte, of Offer, err error)
+	Fetch(ctx context.Context) (bundle []byte, of config.Resource, err error)
 	// Receive puts a configuration on disk. An *UnusableError is not tried again.
 	Receive(ctx context.Context, bundle []byte) error
 	// Unusable receives the version of an offer that is not received, and why; nil if it is.
@@ -42,27 +36,23 @@ type UnusableError struct{ Err error }
 func (e *UnusableError) Error() string { return e.Err.Error() }
 func (e *UnusableError) Unwrap() error { return e.Err }
 
-// Follower follows a flexNodeConfig. Whatever the provider answers, a machine is given back only
-// for a tombstone with the uid of its own resource, seen by two polls one after the other, and only
-// if its owner lets a provider decide that.
+// Follower follows a flexNodeConfig. A machine is given back only for a tombstone with the uid of
+// its own resource, seen by two polls one after the other, and only if its owner allows that.
 type Follower struct {
 	Resource *Resource
 	Machine  Machine
 	// Root returns the root certificate that the machine trusts, in DER; nil for none.
-	Root func() []byte
-	// Wait is for how long the provider may hold a poll back; 0 polls without that.
-	Wait time.Duration
-	// Interval is between polls until the provider says another; 0 is 30 s.
-	Interval time.Duration
+	Root     func() []byte
+	Wait     time.Duration // for how long the provider may hold a poll back; 0 polls without that
+	Interval time.Duration // between polls until the provider says another; 0 is 30 s
 	// Told receives each answer or failure, and the pause that follows.
 	Told func(answer Answer, err error, pause time.Duration)
 	Log  *slog.Logger
 
-	pace   pace
-	etag   string
-	stones int
-	// failing is since when no poll has been answered.
-	failing time.Time
+	pace    pace
+	etag    string
+	stones  int
+	failing time.Time // since when no poll has been answered
 }
 
 // Run follows until ctx ends or the resource was deleted.
@@ -104,15 +94,20 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// genuine is an *UntrustedError unless the installation has deleted the resource of this machine. A
-// restore from a backup may undo that, and begins an epoch.
+// genuine is an *UntrustedError unless this installation has deleted this resource, in an epoch
+// that no restore from a backup has ended.
 func (f *Follower) genuine(stone agentapi.Tombstone) error {
-	received, applied := f.Machine.Offers()
-	if _, err := verifyStone(stone, f.Root()); err != nil {
+	_, err := verify(f.Root(), stone.Signature, signing.Statement{
+		Kind: signing.Tombstone, UID: stone.UID, Version: stone.ConfigVersion, Epoch: stone.Epoch,
+		Content: []byte(stone.DeletedAt.Format(time.RFC3339Nano)),
+	})
+	if err != nil {
 		return err
 	}
-	return Offer{UID: received.UID, Version: received.Version, Epoch: stone.Epoch}.follows(received,
-		Offer{UID: received.UID, Epoch: applied.Epoch})
+	received, applied := f.Machine.Offers()
+	is := received
+	is.Epoch = stone.Epoch
+	return follows(is, received, config.Resource{UID: received.UID, Epoch: applied.Epoch})
 }
 
 // deleted deals with a tombstone, and reports whether the machine is given back.
@@ -147,7 +142,7 @@ func (f *Follower) next(answer Answer, err error) time.Duration {
 // take deals with an answer. The ETag is kept once nothing is left to do about the offer.
 func (f *Follower) take(ctx context.Context, answer Answer) error {
 	received, applied := f.Machine.Offers()
-	if v := answer.Version; v != "" && v != received.Version && v != applied.Version {
+	if v := answer.Version; v != "" && v != received.ConfigVersion && v != applied.ConfigVersion {
 		err := f.receive(ctx, received, applied)
 		if _, untrusted := errors.AsType[*UntrustedError](err); untrusted {
 			f.Machine.Unusable(v, err)
@@ -167,23 +162,22 @@ func (f *Follower) take(ctx context.Context, answer Answer) error {
 	return nil
 }
 
-// receive fetches the offer and puts it on disk.
-func (f *Follower) receive(ctx context.Context, received, applied Offer) error {
+func (f *Follower) receive(ctx context.Context, received, applied config.Resource) error {
 	bundle, of, err := f.Machine.Fetch(ctx)
 	if err != nil {
 		return err
 	}
-	if err := of.follows(received, applied); err != nil {
+	if err := follows(of, received, applied); err != nil {
 		return &UnusableError{err}
 	}
 	return f.Machine.Receive(ctx, bundle)
 }
 
 // follows is an *UntrustedError if an offer cannot come after what a machine has received and runs.
-func (o Offer) follows(received, applied Offer) error {
-	err := o.after(received)
+func follows(o, received, applied config.Resource) error {
+	err := after(o, received)
 	if err == nil && applied.UID == received.UID { // else it is of a resource before
-		err = o.after(applied)
+		err = after(o, applied)
 	}
 	if err != nil {
 		return &UntrustedError{err}
@@ -192,7 +186,7 @@ func (o Offer) follows(received, applied Offer) error {
 }
 
 // after is an error if an offer cannot come after another.
-func (o Offer) after(before Offer) error {
+func after(o, before config.Resource) error {
 	switch {
 	case before.UID != "" && o.UID != before.UID:
 		return fmt.Errorf("it is of another resource (uid %s) than this machine is (uid %s)",
@@ -200,8 +194,9 @@ func (o Offer) after(before Offer) error {
 	case o.Epoch < before.Epoch:
 		return fmt.Errorf("it goes back from epoch %d to %d: an older backup of the provider answers",
 			before.Epoch, o.Epoch)
-	case older(o.Version, before.Version):
-		return fmt.Errorf("it goes back from version %s to %s", before.Version, shorten(o.Version))
+	case older(o.ConfigVersion, before.ConfigVersion):
+		return fmt.Errorf("it goes back from version %s to %s", before.ConfigVersion,
+			shorten(o.ConfigVersion))
 	}
 	return nil
 }
@@ -223,7 +218,6 @@ const (
 	again = time.Second
 )
 
-// pace decides when is asked next. Setting the clock changes nothing: timers do not follow it.
 type pace struct {
 	interval time.Duration
 	failures int
@@ -234,7 +228,6 @@ func (p *pace) first() time.Duration {
 	return rand.N(p.usual() * 4 / 3) //nolint:gosec // no secret
 }
 
-// after is the pause after an answer.
 func (p *pace) after(a Answer) time.Duration {
 	p.failures = 0
 	if a.Interval > 0 {

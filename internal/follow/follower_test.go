@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/signing"
 )
 
@@ -100,8 +101,8 @@ func (p *provider) answers(handle http.HandlerFunc) {
 // fakeMachine takes down what happens to it.
 type fakeMachine struct {
 	*shared
-	received, applied Offer
-	offer             Offer
+	received, applied config.Resource
+	offer             config.Resource
 	refuse            error
 	fetches           int
 	took              []string
@@ -112,16 +113,16 @@ type fakeMachine struct {
 	fetch             func(context.Context) error
 }
 
-func (m *fakeMachine) Offers() (received, applied Offer) {
+func (m *fakeMachine) Offers() (received, applied config.Resource) {
 	m.locked(func() { received, applied = m.received, m.applied })
 	return received, applied
 }
 
-func (m *fakeMachine) Fetch(ctx context.Context) (bundle []byte, of Offer, err error) {
+func (m *fakeMachine) Fetch(ctx context.Context) (bundle []byte, of config.Resource, err error) {
 	var fetch func(context.Context) error
 	m.locked(func() {
 		m.fetches++
-		bundle, of, fetch = []byte(m.offer.Version), m.offer, m.fetch
+		bundle, of, fetch = []byte(m.offer.ConfigVersion), m.offer, m.fetch
 	})
 	if fetch != nil {
 		err = fetch(ctx)
@@ -152,7 +153,9 @@ func (m *fakeMachine) Deleted() (leaves bool) {
 	return leaves
 }
 
-func offer(version string) Offer { return Offer{UID: nodeUID, Version: version, Epoch: 1} }
+func offer(version string) config.Resource {
+	return config.Resource{UID: nodeUID, ConfigVersion: version, Epoch: 1}
+}
 
 // following runs a Follower of a machine that runs on version 5, in simulated time.
 func following(t *testing.T, tell func(t *testing.T, p *provider, m *fakeMachine)) {
@@ -217,10 +220,10 @@ func TestFollowerGoesBackToWhatIsApplied(t *testing.T) {
 }
 
 func TestFollowerRefuses(t *testing.T) {
-	for name, o := range map[string]Offer{
+	for name, o := range map[string]config.Resource{
 		"backwards": offer("4"), "far backwards": offer("0000004"),
-		"another uid":   {UID: "another", Version: "8", Epoch: 1},
-		"older epoch":   {UID: nodeUID, Version: "8", Epoch: 0},
+		"another uid":   {UID: "another", ConfigVersion: "8", Epoch: 1},
+		"older epoch":   {UID: nodeUID, ConfigVersion: "8", Epoch: 0},
 		"unusable text": offer("8"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,14 +257,14 @@ func TestFollowerRefuses(t *testing.T) {
 func TestFollowerAfterARestore(t *testing.T) {
 	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
 		p.locked(func() {
-			p.version, m.offer = "3", Offer{UID: nodeUID, Version: "3", Epoch: 2}
+			p.version, m.offer = "3", config.Resource{UID: nodeUID, ConfigVersion: "3", Epoch: 2}
 		})
 		time.Sleep(time.Minute)
 		m.locked(func() {
 			if len(m.took) != 0 {
 				t.Errorf("an older configuration of a later epoch was taken")
 			}
-			p.version, m.offer = "11", Offer{UID: nodeUID, Version: "11", Epoch: 2}
+			p.version, m.offer = "11", config.Resource{UID: nodeUID, ConfigVersion: "11", Epoch: 2}
 		})
 		time.Sleep(time.Minute)
 		m.locked(func() {

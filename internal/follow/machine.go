@@ -10,8 +10,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // Keys are the key of this machine, the secret that registers it, and the id of its boot.
@@ -44,8 +49,7 @@ type signedPoll struct {
 	made   time.Time // on the monotonic clock
 }
 
-// pollsFor is for how long a token of polls is used.
-const pollsFor = machinekey.Lifetime - time.Minute
+const pollsFor = machinekey.Lifetime - time.Minute // for how long a token of polls is used
 
 // sign returns a token for a request, or, with the zero value, for polls.
 func (s *Signer) sign(ctx context.Context, c machinekey.Claims) (string, error) {
@@ -84,7 +88,6 @@ func (s *Signer) challenged(resp *reply) bool {
 	return true
 }
 
-// claims are those of a request of this machine as the node.
 func (r *Resource) claims() machinekey.Claims {
 	return machinekey.Claims{UID: r.UID, Audience: strings.TrimRight(r.Endpoint, "/")}
 }
@@ -114,14 +117,12 @@ const (
 	secondMachine = "SecondMachine"
 )
 
-// hasCode reports whether an answer is an error with a code.
 func (r *reply) hasCode(code string) bool {
 	var answer struct{ Error struct{ Code string } }
 	return r.StatusCode >= 400 && json.Unmarshal(r.json, &answer) == nil && answer.Error.Code == code
 }
 
-// unknown reports whether the provider does not take this machine for the node, which may be since a
-// secret of the bundle has not registered its key yet.
+// unknown reports whether the provider does not know this machine, whose key may not be registered.
 func (r *reply) unknown() bool { return r.hasCode(notRegistered) || r.hasCode(secondMachine) }
 
 // IsSecond reports whether the provider refuses this machine since another one is the node.
@@ -132,9 +133,8 @@ func IsSecond(err error) bool {
 
 const registerAction = "registerKey"
 
-// register registers the key of this machine: by the enrolment secret of the bundle, or, where the
-// bundle has none, by the node's identity in Azure. A machine with a secret never shows a token of
-// Azure here: another server could ask for that in the provider's place.
+// register registers this machine's key: by the bundle's enrolment secret, or by the node's
+// identity in Azure. With a secret no token is shown: another server could ask for that.
 func (r *Resource) register(ctx context.Context) error {
 	secret, err := r.Signer.Keys.EnrolmentSecret()
 	if err != nil {
@@ -151,8 +151,8 @@ func (r *Resource) register(ctx context.Context) error {
 	return nil
 }
 
-// registerWith registers the key by an enrolment secret. Kubelet vouches for the machine, too: a
-// provider that was restored from a backup may know neither the key nor that the secret was used.
+// registerWith registers the key by a secret. Kubelet vouches for it, too: a provider restored from
+// a backup may know neither.
 func (r *Resource) registerWith(ctx context.Context, secret string) error {
 	key, err := r.Signer.Keys.MachineKey(ctx)
 	if err != nil {
@@ -168,8 +168,7 @@ func (r *Resource) registerWith(ctx context.Context, secret string) error {
 	return err
 }
 
-// Introduce tells the provider who the node's identity in Azure is in the cluster, in a request that
-// the machine signs.
+// Introduce tells the provider who the node's identity in Azure is in the cluster.
 func Introduce(ctx context.Context, q Question, principal string) error {
 	r := q.in(q.Ways[0])
 	defer r.Client.CloseIdleConnections()
@@ -184,7 +183,6 @@ func Introduce(ctx context.Context, q Question, principal string) error {
 	return err
 }
 
-// registerAsIdentity registers the key by the node's identity in Azure.
 func (r *Resource) registerAsIdentity(ctx context.Context) error {
 	c := r.claims()
 	req, err := r.request(ctx, http.MethodPost, "/"+registerAction, nil)
@@ -199,5 +197,89 @@ func (r *Resource) registerAsIdentity(ctx context.Context) error {
 	as := *r
 	as.Signer = nil
 	_, err = as.post(ctx, registerAction, agentapi.RegisterKey{MachineToken: token})
+	return err
+}
+
+// Identity makes the credential of the node's own identity in Azure.
+type Identity func(c config.Config) (identity.Credential, error)
+
+// NodeIdentity makes the credential that a configuration names.
+func NodeIdentity(c config.Config) (identity.Credential, error) {
+	return identity.Node(c.Azure, c.ProxyFunc())
+}
+
+// Tokens are those with which the provider is asked. They may be asked for by several goroutines.
+type Tokens struct {
+	Identity Identity
+
+	// mu guards both, also while a token is asked for, which may take minutes.
+	mu         sync.Mutex
+	key        string // of the identity of credential
+	credential identity.Credential
+}
+
+// Token returns a token of the node's identity in a configuration.
+func (t *Tokens) Token(ctx context.Context, c config.Config) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key, err := identity.Key(c.Azure)
+	if err != nil {
+		return "", err
+	}
+	if t.credential == nil || key != t.key {
+		if t.credential, err = t.Identity(c); err != nil {
+			return "", err
+		}
+		t.key = key
+	}
+	scope, err := Scope(c)
+	if err != nil {
+		return "", err
+	}
+	token, err := t.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{scope}})
+	if err != nil {
+		return "", identity.Explain(err, identity.TokenFor("the resource provider", c.Azure))
+	}
+	return token.Token, nil
+}
+
+// Prove makes sure that the provider answers a node in the first of the ways: one poll with the
+// registered key, or with a fresh token, past every cache. A refusal is a transition.Refused; any
+// other error leaves open whether it answers.
+func Prove(ctx context.Context, q Question) error {
+	m := q.Ways[0]
+	if !m.Asks || q.Resource.UID == "" {
+		return nil
+	}
+	r := q.in(m)
+	r.Trial = true
+	if r.Signer == nil {
+		if err := r.proveToken(ctx, q, m.Config); err != nil {
+			return err
+		}
+	}
+	q.Alive()
+	defer r.Client.CloseIdleConnections()
+	_, err := r.Poll(ctx, "", 0)
+	if refusesNode(err) {
+		return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf("cannot follow the "+
+			"resource with this configuration: %w; check agent.monitoring.endpoint, the proxy and the "+
+			"identity in azure", err)}
+	}
+	return err
+}
+
+// proveToken asks Azure for a fresh token, with which the resource is asked then.
+func (r *Resource) proveToken(ctx context.Context, q Question, c config.Config) error {
+	scope, err := Scope(c)
+	if err != nil {
+		return err
+	}
+	token, err := identity.Fresh(ctx, func() (identity.Credential, error) { return q.Identity(c) },
+		scope, identity.TokenFor("the resource provider", c.Azure))
+	if identity.Refused(err) {
+		return &transition.Outcome{Kind: transition.Refused, Err: err}
+	}
+	r.Token = func(context.Context) (string, error) { return token.Value, nil }
 	return err
 }

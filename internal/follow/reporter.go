@@ -30,11 +30,9 @@ type Reporter struct {
 	// failed counts the failed tries in a row; overdue reports that a report was due and too old.
 	failed  int
 	overdue bool
-	// after is when the next try may be, after one that has failed.
-	after time.Time
+	after   time.Time // when the next try may be, after one that has failed
 }
 
-// said holds the report of the node at a time.
 type said struct {
 	report *agentapi.Report
 	at     time.Time
@@ -45,8 +43,7 @@ func NewReporter(r *Resource, log *slog.Logger) *Reporter {
 	return &Reporter{Resource: r, Log: log, says: make(chan said, 1)}
 }
 
-// Say takes the present report of the node. It does not wait; of several reports the last one
-// counts.
+// Say takes the present report. It does not wait; of several reports the last one counts.
 func (r *Reporter) Say(report agentapi.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,9 +73,8 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// tell reports, if there is something new or a report is due. One that is due says how the node is
-// now: a report that is too old waits for the next one. It returns when to report next; 0 leaves
-// that as it is.
+// tell reports what is new or due, unless it is too old: then the next report is waited for. It
+// returns when to report next; 0 leaves that as it is.
 func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 	report := r.last.report
 	if report == nil {

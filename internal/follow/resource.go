@@ -19,10 +19,9 @@ import (
 type Resource struct {
 	Client *http.Client
 	// Signer signs requests with the machine's key; with nil, Token returns a token for each.
-	Signer *Signer
-	Token  func(context.Context) (string, error)
-	// Endpoint is the base URL of Resource Manager, or of the provider itself.
-	Endpoint string
+	Signer   *Signer
+	Token    func(context.Context) (string, error)
+	Endpoint string // the base URL of Resource Manager, or of the provider itself
 	// ID is its ARM id, UID what tells it from another of that name.
 	ID, UID string
 	// Trial tells the provider that a request only finds out whether it is answered: it does not
@@ -40,21 +39,18 @@ type Answer struct {
 	// Waited tells that the provider has held the request back, Woken that it has answered before
 	// it had to although the offer is the same: what it held back may begin.
 	Waited, Woken bool
-	// Second tells that the provider has seen another machine beside this one.
-	Second bool
+	Second        bool // the provider has seen another machine beside this one
 	// Diagnose is the id of the diagnosis that the node is asked for, "" for none, and Kind its
 	// kind.
 	Diagnose, Kind string
-	// Deleted is set when the owner has deleted the resource.
-	Deleted *agentapi.Tombstone
+	Deleted        *agentapi.Tombstone // set when the owner has deleted the resource
 }
 
 // RefusedError is an answer with an error in it.
 type RefusedError struct {
 	Host, Code, Message string
 	Status              int
-	// Pause is for how long the server asks to be left alone.
-	Pause time.Duration
+	Pause               time.Duration // for how long the server asks to be left alone
 }
 
 func (e *RefusedError) Error() string {
@@ -68,8 +64,8 @@ func (e *RefusedError) Error() string {
 	return text
 }
 
-// Poll asks whether there is another offer than the one of an ETag, "" for any. With wait the
-// provider may hold the answer back for so long, until there is one.
+// Poll asks for another offer than that of an ETag, "" for any. The provider may wait for one so
+// long.
 func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (Answer, error) {
 	header := http.Header{}
 	if etag != "" {
@@ -105,7 +101,6 @@ func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (A
 	return Answer{}, fmt.Errorf("cannot ask for the configuration: %w", err)
 }
 
-// offered reads the version out of an answer with the resource in it.
 func (r *Resource) offered(resp *reply) (string, error) {
 	var shown struct {
 		ID         string `json:"id"`
@@ -158,9 +153,8 @@ func (r *Resource) refusal(resp *reply) (*agentapi.Tombstone, error) {
 	return nil, refused
 }
 
-// Bundle fetches the configuration that is on offer, with its secrets. They are sealed to a key
-// that is made for this one request, so that nothing between the provider and this process reads
-// them. joined tells that the node needs no bootstrap token, so that an empty one is in the bundle.
+// Bundle fetches the offered configuration. Its secrets are sealed to a key made for this request,
+// so that nothing in between reads them. joined asks for an empty bootstrap token.
 func (r *Resource) Bundle(ctx context.Context, joined bool) ([]byte, error) {
 	key, err := sealed.NewKey()
 	if err != nil {
@@ -194,8 +188,7 @@ func (r *Resource) Diagnosed(ctx context.Context, d agentapi.Diagnosed) error {
 	return nil
 }
 
-// slowest is the rate of the slowest line that is waited for, in bytes per second.
-const slowest = 8 << 10
+const slowest = 8 << 10 // the rate of the slowest line that is waited for, in bytes per second
 
 // post sends a body to an action of the resource. An answer that is no success is an error.
 func (r *Resource) post(ctx context.Context, action string, body any) (*reply, error) {
@@ -212,9 +205,8 @@ func (r *Resource) post(ctx context.Context, action string, body any) (*reply, e
 	return resp, err
 }
 
-// send makes a request as the node. wait is what it may take beside the usual time: while its
-// answer is held back, or its body is sent. A machine that signs its requests sends one again that
-// was refused for the times of its clock, or because its key is not registered yet.
+// send makes a request as the node. wait is what it may take beside the usual time. A signed one is
+// sent again if the clock differs, or if the key is not registered yet.
 func (r *Resource) send(
 	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
 ) (*reply, error) {
@@ -253,7 +245,6 @@ func (r *Resource) sendOnce(
 	return ask(r.Client, req)
 }
 
-// request makes a request for the resource, or an action of it.
 func (r *Resource) request(
 	ctx context.Context, method, action string, body []byte,
 ) (*http.Request, error) {

@@ -1,9 +1,20 @@
 package follow
 
 import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
@@ -27,9 +38,8 @@ type Proof struct {
 	Signed, Until time.Time
 }
 
-// Verify verifies the signature of a bundle by the root certificate that this machine trusts, in
-// DER. config.Read reads nothing of it that the signature does not cover, but for secrets. The
-// error is an *UntrustedError, unless the bundle cannot be read.
+// Verify verifies a bundle's signature by the root certificate that this machine trusts, in DER.
+// The error is an *UntrustedError, unless the bundle cannot be read.
 func Verify(bundle, root []byte) (proof Proof, from config.Resource, err error) {
 	content, from, err := config.Covered(bundle)
 	var b struct{ Signature *agentapi.Signature }
@@ -44,14 +54,6 @@ func Verify(bundle, root []byte) (proof Proof, from config.Resource, err error) 
 		Content: content,
 	})
 	return proof, from, err
-}
-
-// verifyStone verifies a tombstone.
-func verifyStone(stone agentapi.Tombstone, root []byte) (Proof, error) {
-	return verify(root, stone.Signature, signing.Statement{
-		Kind: signing.Tombstone, UID: stone.UID, Version: stone.ConfigVersion, Epoch: stone.Epoch,
-		Content: []byte(stone.DeletedAt.Format(time.RFC3339Nano)),
-	})
 }
 
 func verify(root []byte, by *agentapi.Signature, said signing.Statement) (proof Proof, err error) {
@@ -69,4 +71,147 @@ func verify(root []byte, by *agentapi.Signature, said signing.Statement) (proof 
 		return proof, &UntrustedError{fmt.Errorf("the %s %s: %w", said.Kind, shorten(said.Version), err)}
 	}
 	return proof, nil
+}
+
+// Roots returns the CAs of the system together with others, in PEM.
+func Roots(ca []byte) *x509.CertPool {
+	roots, err := x509.SystemCertPool()
+	if err != nil { // a machine may have none
+		roots = x509.NewCertPool()
+	}
+	roots.AppendCertsFromPEM(ca)
+	return roots
+}
+
+// Trust is the trust in the provider's TLS certificate at the first contact.
+type Trust struct {
+	CA []byte // CAs that are trusted too, in PEM
+	// Pin is "sha256:" and the SHA-256 of the public key (SubjectPublicKeyInfo, in DER) of a
+	// certificate in hexadecimal; "" for none. The server's chain must have that certificate: its
+	// own one, or a CA that it presents or that is trusted. A pinned certificate that the server
+	// presents is trusted.
+	Pin string
+
+	mu    sync.Mutex
+	found []byte // the pinned certificate where nothing else is trusted, in PEM
+}
+
+// PinError reports that a server's chain has no certificate with the pin.
+type PinError struct{ Host string }
+
+func (e *PinError) Error() string {
+	return "cannot trust " + e.Host + ": no certificate of its chain has the public key of the " +
+		"pin; the URL was not sent"
+}
+
+// Client returns a client that asks a configuration URL.
+func (t *Trust) Client(proxy func(*http.Request) (*url.URL, error), u URL) (*http.Client, error) {
+	roots := Roots(t.CA)
+	if t.CA != nil && !x509.NewCertPool().AppendCertsFromPEM(t.CA) {
+		return nil, errors.New("cannot use the file of CAs: it has no certificate in PEM")
+	}
+	if t.Pin == "" {
+		return NewClient(proxy, roots), nil
+	}
+	text, prefixed := strings.CutPrefix(t.Pin, "sha256:")
+	pin, err := hex.DecodeString(text)
+	if !prefixed || err != nil || len(pin) != sha256.Size {
+		return nil, errors.New("cannot use the pin: it must be sha256: and 64 hexadecimal digits")
+	}
+	at, between, err := route(proxy, u)
+	if err != nil {
+		return nil, err
+	}
+	client := NewClient(proxy, roots)
+	if through, ok := client.Transport.(*http.Transport); ok {
+		through.TLSClientConfig.InsecureSkipVerify = true // VerifyConnection verifies, also the pin
+		through.TLSClientConfig.VerifyConnection = func(s tls.ConnectionState) error {
+			if s.ServerName != "" && s.ServerName == between {
+				_, err := verified(s.PeerCertificates, between, roots)
+				return err
+			}
+			// The name is as TLS spells it; an address has none.
+			return t.pinned(s.PeerCertificates, cmp.Or(s.ServerName, at), roots, pin)
+		}
+	}
+	return client, nil
+}
+
+// route returns the server of a configuration URL, and another one that is a proxy over TLS, or "".
+func route(proxy func(*http.Request) (*url.URL, error), u URL) (at, between string, err error) {
+	to, err := url.Parse(u.Reveal())
+	if err != nil {
+		return "", "", errors.New("internal error: a configuration URL was not parsed")
+	}
+	at = to.Hostname()
+	if proxy == nil {
+		return at, "", nil
+	}
+	by, err := proxy(&http.Request{URL: to})
+	if err != nil {
+		return "", "", fmt.Errorf("cannot use the proxy: %w", withoutURL(err))
+	}
+	if by != nil && by.Scheme == "https" {
+		between = strings.TrimSuffix(by.Hostname(), ".")
+	}
+	if strings.EqualFold(between, strings.TrimSuffix(at, ".")) {
+		between = ""
+	}
+	return at, between, nil
+}
+
+func (t *Trust) pinned(
+	given []*x509.Certificate, host string, roots *x509.CertPool, pin []byte,
+) error {
+	has := func(chain []*x509.Certificate) *x509.Certificate {
+		for _, c := range chain {
+			if sum := sha256.Sum256(c.RawSubjectPublicKeyInfo); bytes.Equal(sum[:], pin) {
+				return c
+			}
+		}
+		return nil
+	}
+	chains, err := verified(given, host, roots)
+	for _, chain := range chains {
+		if has(chain) != nil {
+			return nil
+		}
+	}
+	anchor := has(given)
+	if anchor == nil {
+		return &PinError{host}
+	}
+	alone := x509.NewCertPool()
+	alone.AddCert(anchor)
+	if _, e := verified(given, host, alone); e != nil {
+		if err == nil { // the server's own chain is another one
+			return &PinError{host}
+		}
+		return e
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.found = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: anchor.Raw})
+	return nil
+}
+
+func verified(
+	given []*x509.Certificate, host string, roots *x509.CertPool,
+) ([][]*x509.Certificate, error) {
+	o := x509.VerifyOptions{DNSName: host, Roots: roots, Intermediates: x509.NewCertPool()}
+	for _, c := range given[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	chains, err := given[0].Verify(o)
+	if err != nil {
+		return nil, fmt.Errorf("cannot trust %s: %w", host, err)
+	}
+	return chains, nil
+}
+
+// Kept returns the CAs that later requests to the provider need, in PEM; nil for none.
+func (t *Trust) Kept() []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return bytes.Join([][]byte{t.CA, t.found}, nil)
 }

@@ -5,23 +5,25 @@
 package generation
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"path"
+	"slices"
 
+	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Generation is one node, rendered. What can change under a healthy node (node.Bindings) and
-// secrets of Azure identities are not part of it.
+// Generation is one node, rendered, without its bindings and secrets.
 type Generation struct {
-	// ID is the SHA-256 of the rest, in lower-case hex.
-	ID string
-	// Config is complete and holds no credential.
-	Config config.Config
-	// Received is the digest of the document that the configuration was read from, its secrets
-	// included: the same document again is the same generation, whatever defaults are today.
+	ID     string        // the SHA-256 of the rest, in lower-case hex
+	Config config.Config // complete and holds no credential
+	// Received is the digest of the document with its secrets, whatever defaults are today.
 	Received string
 	Facts    node.Facts
 	// Node lists the resources; contents hold placeholders for the bindings.
@@ -37,7 +39,6 @@ type Origin struct {
 	Agent string `json:"agent"`
 }
 
-// head is generation.json.
 type head struct {
 	Config   json.RawMessage `json:"config"`
 	Received string          `json:"received"`
@@ -47,7 +48,6 @@ type head struct {
 	NodeSHA256 string `json:"nodeSHA256"`
 }
 
-// body is node.json: the resources, and the contents of their files by digest.
 type body struct {
 	Resources state.Desired     `json:"resources"`
 	Contents  map[string]string `json:"contents"`
@@ -89,4 +89,200 @@ func (g Generation) encode() (first, second []byte, err error) {
 		return nil, nil, fmt.Errorf("internal error: %w", err)
 	}
 	return first, second, nil
+}
+
+// Pointer names a generation by its part in the machine's life.
+type Pointer string
+
+// The pointers. They are links in the store's directory.
+const (
+	Live     Pointer = "live"     // what the machine runs on now; kubelet's credential plugin reads it
+	Applied  Pointer = "applied"  // what was proved healthy last
+	Previous Pointer = "previous" // what was proved healthy before that
+)
+
+// ErrDamaged tells that a generation on disk does not match its own digest, or is not whole.
+var ErrDamaged = errors.New("the generation is damaged")
+
+// Files is a machine as Reader reads it.
+type Files interface {
+	Observe(ctx context.Context, key state.Key) (state.Resource, error)
+	ReadFile(path string) ([]byte, error)
+	// List names the entries of a directory.
+	List(dir string) ([]string, error)
+}
+
+// Reader reads the generations below one directory of mode 0700:
+//
+//	generations/<id>/generation.json  configuration, facts, origin
+//	generations/<id>/node.json        resources and contents
+//	live, applied, previous           links to generations/<id>
+type Reader struct {
+	Files Files
+	Dir   string // the directory, which exists
+}
+
+// Store keeps generations.
+type Store struct {
+	Reader
+	Disk apply.Disk
+}
+
+func (s Reader) generations() string        { return path.Join(s.Dir, "generations") }
+func (s Reader) path(id string) string      { return path.Join(s.generations(), id) }
+func (s Reader) pointer(p Pointer) string   { return path.Join(s.Dir, string(p)) }
+func (s Reader) head(id string) string      { return path.Join(s.path(id), "generation.json") }
+func (s Reader) resources(id string) string { return path.Join(s.path(id), "node.json") }
+
+// Save writes a generation that is not whole on disk: this release may not know all in it.
+func (s Store) Save(ctx context.Context, g Generation) error {
+	if _, err := s.Load(g.ID); err == nil {
+		return s.Disk.Flush()
+	}
+	first, second, err := g.encode()
+	if err != nil {
+		return err
+	}
+	if state.Digest(string(first)) != g.ID {
+		return fmt.Errorf("cannot keep generation %.12s: %w, and a newer aks-flex-node wrote it",
+			g.ID, ErrDamaged)
+	}
+	for _, r := range []state.Resource{
+		state.Dir{Path: s.generations(), Mode: 0o700, Purge: true},
+		state.Dir{Path: s.path(g.ID), Mode: 0o700, Purge: true},
+		state.NewFile(s.resources(g.ID), 0o600, string(second)),
+		state.NewFile(s.head(g.ID), 0o600, string(first)),
+	} {
+		if err := apply.Make(ctx, s.Disk, r); err != nil {
+			return fmt.Errorf("cannot keep the generation: %w", err)
+		}
+	}
+	return s.Disk.Flush()
+}
+
+// Load reads a generation and verifies it.
+func (s Reader) Load(id string) (Generation, error) {
+	g, nodeSHA256, err := s.bare(id)
+	if err != nil {
+		return Generation{}, err
+	}
+	second, err := s.read(s.resources(id))
+	if err != nil {
+		return Generation{}, err
+	}
+	var b body
+	if state.Digest(string(second)) != nodeSHA256 {
+		err = ErrDamaged
+	} else {
+		err = json.Unmarshal(second, &b)
+	}
+	for i, item := range b.Resources {
+		if file, ok := item.Resource.(state.File); ok && err == nil {
+			if file.Content, ok = b.Contents[file.SHA256]; !ok {
+				err = fmt.Errorf("%w: the content of %s is missing", ErrDamaged, file.Path)
+			}
+			b.Resources[i].Resource = file
+		}
+	}
+	if err != nil {
+		return Generation{}, fmt.Errorf("cannot read %s: %w", s.resources(id), err)
+	}
+	g.Node = b.Resources
+	return g, nil
+}
+
+// Config reads only the configuration of a generation, which is all that a token needs.
+func (s Reader) Config(id string) (config.Config, error) {
+	g, _, err := s.bare(id)
+	return g.Config, err
+}
+
+// read reads a file of a generation. A missing one is damage: the caller was pointed to it.
+func (s Reader) read(file string) ([]byte, error) {
+	data, err := s.Files.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("cannot read %s: %w: %w", file, ErrDamaged, err)
+	case err != nil:
+		return nil, fmt.Errorf("cannot read %s: %w", file, err)
+	}
+	return data, nil
+}
+
+// bare reads generation.json: the generation without its resources, and the digest of node.json.
+func (s Reader) bare(id string) (g Generation, nodeSHA256 string, err error) {
+	first, err := s.read(s.head(id))
+	if err != nil {
+		return Generation{}, "", err
+	}
+	var h head
+	if state.Digest(string(first)) != id {
+		err = ErrDamaged
+	} else if err = json.Unmarshal(first, &h); err == nil {
+		g = Generation{ID: id, Received: h.Received, Facts: h.Facts, Origin: h.Origin}
+		err = json.Unmarshal(h.Config, &g.Config)
+	}
+	if err != nil {
+		return Generation{}, "", fmt.Errorf("cannot read %s: %w", s.head(id), err)
+	}
+	return g, h.NodeSHA256, nil
+}
+
+// Target returns the id that a pointer leads to; "" when there is no such pointer.
+func (s Reader) Target(ctx context.Context, p Pointer) (string, error) {
+	is, err := s.Files.Observe(ctx, state.PathKey(s.pointer(p)))
+	if err != nil {
+		return "", err
+	}
+	link, ok := is.(state.Link)
+	if !ok {
+		return "", nil
+	}
+	return path.Base(link.Target), nil
+}
+
+// Point makes a pointer lead to a generation that is in the store.
+func (s Store) Point(ctx context.Context, p Pointer, id string) error {
+	link := state.Link{Path: s.pointer(p), Target: path.Join("generations", id)}
+	if err := apply.Make(ctx, s.Disk, link); err != nil {
+		return fmt.Errorf("cannot make generation %.12s the %s one: %w", id, p, err)
+	}
+	return s.Disk.Flush()
+}
+
+// Read returns the generation that a pointer leads to; nil when there is no such pointer.
+func (s Reader) Read(ctx context.Context, p Pointer) (*Generation, error) {
+	id, err := s.Target(ctx, p)
+	if err != nil || id == "" {
+		return nil, err
+	}
+	g, err := s.Load(id)
+	if err != nil {
+		return nil, err
+	}
+	return &g, nil
+}
+
+// IDs lists the generations that are kept.
+func (s Reader) IDs() ([]string, error) {
+	names, err := s.Files.List(s.generations())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return names, err
+}
+
+// Collect removes every generation that is not in keep.
+func (s Store) Collect(ctx context.Context, keep ...string) error {
+	names, err := s.IDs()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, id := range names {
+		if !slices.Contains(keep, id) {
+			errs = append(errs, apply.Writer{Disk: s.Disk}.RemoveTree(ctx, s.path(id)))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -52,8 +52,7 @@ type Use uint
 
 // The occasions.
 const (
-	// Preflight: it must not be False before a machine is changed. What is Unknown may become known
-	// only with the change, such as an identity that it makes.
+	// Preflight: it must not be False before a machine is changed. It may be Unknown until then.
 	Preflight Use = 1 << iota
 	// Gate: it must be True before a change is committed; GateLocal: and it needs no cluster.
 	Gate
@@ -87,8 +86,7 @@ type entry struct {
 	use   Use
 }
 
-// catalogue lists all conditions in the order of the layers, from the machine outwards: what fails
-// first in it explains what fails after it.
+// catalogue lists all conditions, from the machine outwards: what fails first explains the rest.
 func catalogue() []entry {
 	return []entry{
 		{"ConfigurationValid", LayerConfiguration, configurationValid, ofExamined},
@@ -174,8 +172,7 @@ func Evaluate(on Use, e Evidence) []Condition {
 
 // Cautions returns what is wrong before a change and does not hold it, in full length.
 func Cautions(e Evidence) []Condition {
-	all := judged(e, func(known entry) bool { return known.use&caution != 0 })
-	return slices.DeleteFunc(all, func(c Condition) bool { return c.Status != False })
+	return failing(judged(e, func(known entry) bool { return known.use&caution != 0 }))
 }
 
 func judged(e Evidence, wanted func(entry) bool) []Condition {
@@ -206,8 +203,7 @@ func (c Condition) of(u Use) bool {
 	})
 }
 
-// longestMessage is the resource provider's limit of a message, in bytes.
-const longestMessage = 1024
+const longestMessage = 1024 // the resource provider's limit of a message, in bytes
 
 // judge checks a condition whose evidence was gathered.
 func (c entry) judge(e Evidence) Condition {
@@ -237,7 +233,6 @@ func ClipLines(lines []string, most int) string {
 	return cut(strings.Join(clean, "\n"), most)
 }
 
-// cut shortens a text to so many bytes, between two characters.
 func cut(text string, most int) string {
 	const dots = "..."
 	text = strings.ToValidUTF8(text, "")
@@ -247,14 +242,12 @@ func cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
 }
 
-// holds is a condition that is True.
 func holds() Condition { return Condition{Status: True, Reason: "AsExpected"} }
 
-// cure is an advice, with commands in backticks. It is a constant of this package, so
-// that no text of others becomes a command.
+// cure is an advice, a constant of this package: no text of others becomes its command in
+// backticks.
 type cure string
 
-// command matches a command in a cure.
 var command = regexp.MustCompile("`([^`]+)`")
 
 // fails returns a condition that is False: what is wrong, which may quote others, and cures.
@@ -270,6 +263,14 @@ func fails(owner, reason, what string, cures ...cure) Condition {
 	return c
 }
 
+// when is False for what is wrong, and else True.
+func when(wrong bool, owner, reason, what string, cures ...cure) Condition {
+	if wrong {
+		return fails(owner, reason, what, cures...)
+	}
+	return holds()
+}
+
 // plainWord matches a value that changes no command that it is a word of.
 var plainWord = regexp.MustCompile(`^[\w][\w.=:,/@+-]*$`)
 
@@ -283,13 +284,11 @@ func (c Condition) run(text cure, values ...string) Condition {
 	return c
 }
 
-// unknown is a condition about which the evidence does not tell.
 func unknown(reason, message string) Condition {
 	return Condition{Status: Unknown, Reason: untrusted.Reason(reason),
 		Message: untrusted.Text(message).String()}
 }
 
-// notAsked is a condition whose evidence was not gathered.
 func notAsked() Condition { return unknown(notChecked, "this was not checked") }
 
 const (

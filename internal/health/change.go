@@ -9,7 +9,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// hostAsConfigured: nothing on the machine differs from the applied configuration.
 func hostAsConfigured(e Evidence) Condition {
 	if e.Transition != nil {
 		return changing(*e.Transition)
@@ -30,7 +29,7 @@ func hostAsConfigured(e Evidence) Condition {
 	return fails(OwnerMachine, "Drift", differ, list, "run `aks-flex-node drift --repair`")
 }
 
-// storeIntact: the programs of the node are those that were verified when they were fetched.
+// storeIntact: the programs of the node are those that were verified.
 func storeIntact(e Evidence) Condition {
 	if !e.Damaged.OK() {
 		return e.Damaged.missing()
@@ -40,30 +39,29 @@ func storeIntact(e Evidence) Condition {
 		"run `aks-flex-node drift --repair`")
 }
 
-// configurationAccepted: the configuration that is wanted has not failed on this node.
 func configurationAccepted(e Evidence) Condition {
 	switch {
 	case e.Transition != nil:
 		return changing(*e.Transition)
-	case e.Rejected != nil && e.Rejected.ByPolicy:
-		r := *e.Rejected
-		return fails(OwnerMachine, RefusedByPolicy, fmt.Sprintf("the policy of this machine has refused "+
-			"the configuration %s at %s, and the node runs on the one before it: %s", r.Version,
-			r.At.UTC().Format(time.RFC3339), joined(r.Reason)), "`aks-flex-node policy show` shows the policy")
-	case e.Rejected != nil && e.Rejected.Untrusted:
-		r := *e.Rejected
-		return fails(OwnerCluster, RevisionNotTrusted, fmt.Sprintf("this machine has refused the "+
-			"configuration %s at %s, and the node goes on as it is: %s", r.Version,
-			r.At.UTC().Format(time.RFC3339), joined(r.Reason)), "tell the operator of the provider: someone "+
-			"may have changed its store; a new configuration URL is needed if its root key is another")
-	case e.Rejected != nil:
-		r := *e.Rejected
-		return fails(OwnerConfiguration, "Rejected", fmt.Sprintf("the configuration %s was rejected "+
-			"at %s, and the node runs on the one before it: %s", r.Version,
-			r.At.UTC().Format(time.RFC3339), r.Reason), "correct it, or have it tried again with "+
-			"`aks-flex-node bootstrap`")
+	case e.Rejected == nil:
+		return holds()
 	}
-	return holds()
+	r := e.Rejected
+	version, at := r.Version, r.At.UTC().Format(time.RFC3339)
+	switch {
+	case r.ByPolicy:
+		return fails(OwnerMachine, RefusedByPolicy, fmt.Sprintf("the policy of this machine has refused "+
+			"the configuration %s at %s, and the node runs on the one before it: %s", version, at,
+			joined(r.Reason)), "`aks-flex-node policy show` shows the policy")
+	case r.Untrusted:
+		return fails(OwnerCluster, RevisionNotTrusted, fmt.Sprintf("this machine has refused the "+
+			"configuration %s at %s, and the node goes on as it is: %s", version, at, joined(r.Reason)),
+			"tell the operator of the provider: someone may have changed its store; a new "+
+				"configuration URL is needed if its root key is another")
+	}
+	return fails(OwnerConfiguration, "Rejected", fmt.Sprintf("the configuration %s was rejected at "+
+		"%s, and the node runs on the one before it: %s", version, at, r.Reason), "correct it, or have "+
+		"it tried again with `aks-flex-node bootstrap`")
 }
 
 func changing(t transition.Transition) Condition {
@@ -113,12 +111,9 @@ func PauseText(until time.Time, reason string) string {
 	return text
 }
 
-// notPaused: the agent may begin changes and repairs.
 func notPaused(e Evidence) Condition {
-	if e.Paused == "" {
-		return holds()
-	}
-	return fails(OwnerMachine, MachinePaused, e.Paused, "run `aks-flex-node resume` to end that")
+	return when(e.Paused != "", OwnerMachine, MachinePaused, e.Paused,
+		"run `aks-flex-node resume` to end that")
 }
 
 // longestCause bounds the cause in the message, which also has times and owner, in bytes.
@@ -138,7 +133,6 @@ func noChangeWaiting(e Evidence) Condition {
 		w.NextAttempt.UTC().Format(time.RFC3339), person(w.Owner)))
 }
 
-// deletionKept is that the owner has deleted the configuration of a machine whose policy keeps it.
 func deletionKept(reason string) Condition {
 	const deleted = "the flexNodeConfig of this node was deleted, "
 	if reason == DeletionWaits {
@@ -149,7 +143,6 @@ func deletionKept(reason string) Condition {
 		"on as it is", "`aks-flex-node unbootstrap` gives the machine back")
 }
 
-// person names the people behind an owner.
 func person(owner string) string {
 	return cmp.Or(map[string]string{
 		OwnerWorkload:      "the owner of the workload",

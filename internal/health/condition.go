@@ -7,10 +7,13 @@ package health
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
 // Status is whether a condition holds. All conditions are positive: True is healthy.
@@ -48,7 +51,7 @@ type Condition struct {
 	Remedies []string `json:"remedies,omitempty"`
 }
 
-// Merge returns now, with the previous Since where status and reason have not changed.
+// Merge returns now, with the previous Since where status and reason are the same.
 func Merge(before, now []Condition) []Condition {
 	merged := slices.Clone(now)
 	for i, c := range merged {
@@ -67,9 +70,8 @@ func Healthy(conditions []Condition) bool {
 	return !slices.ContainsFunc(conditions, func(c Condition) bool { return c.Status != True })
 }
 
-// First returns the condition that decides: of those that make the node unhealthy, else of those
-// that are False on one that works, else of those that are Unknown, the first in the order of the
-// layers, from the machine outwards. ok is false when all are True.
+// First returns the condition that decides: of the ill ones, else the False ones, else the Unknown
+// ones, the first in the order of the layers. ok is false when all are True.
 func First(conditions []Condition) (first Condition, ok bool) {
 	known := Names()
 	for _, c := range conditions {
@@ -82,7 +84,6 @@ func First(conditions []Condition) (first Condition, ok bool) {
 	return first, ok
 }
 
-// rank orders conditions by what they mean for a node.
 func (c Condition) rank() int {
 	switch {
 	case c.Ill():
@@ -105,21 +106,22 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Problem returns an *Error of the conditions that are False, nil when there are none. What is
-// Unknown is no problem yet.
+// Problem returns an *Error of the conditions that are False, nil when there are none.
 func Problem(conditions []Condition) error {
-	failing := slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool {
-		return c.Status != False
-	})
-	if len(failing) == 0 {
-		return nil
+	if failing := failing(conditions); len(failing) > 0 {
+		return &Error{Conditions: failing}
 	}
-	return &Error{Conditions: failing}
+	return nil
 }
 
-// ToReport returns the conditions of a report, at most limit: why a change waits, then what makes
-// the node unhealthy, what is False on one that works, and what is Unknown. What was not asked for
-// is left out, and Ready, which the provider knows from the cluster.
+func failing(conditions []Condition) []Condition {
+	return slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool {
+		return c.Status != False
+	})
+}
+
+// ToReport returns the conditions of a report, at most limit: why a change waits, then the False
+// and Unknown ones. Ready, which the provider knows, and what was not checked are left out.
 func ToReport(conditions []Condition, limit int) []Condition {
 	told := slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool {
 		return c.Status == True || c.Type == NodeReady || c.NotChecked()
@@ -134,7 +136,7 @@ func ToReport(conditions []Condition, limit int) []Condition {
 	return told[:min(len(told), limit)]
 }
 
-// UnhealthyError tells that a node did not become healthy in time, and the condition that decides.
+// UnhealthyError tells the condition for which a node did not become healthy in time.
 type UnhealthyError struct {
 	Node      string
 	Within    time.Duration
@@ -145,3 +147,27 @@ func (e *UnhealthyError) Error() string {
 	return fmt.Sprintf("cannot make Node %s Ready within %s: %s: %s",
 		e.Node, e.Within, e.Condition.Type, e.Condition.Message)
 }
+
+// Unwritten reports whether a condition fails that must, where a cluster writes nothing down.
+func Unwritten(c Condition) bool {
+	return c.Status != True && (c.Reason == "NodeStatusUnknown" || slices.Contains([]string{
+		LeaseRenewed, PodsSynchronized, LabelsApplied}, c.Type))
+}
+
+// AtFault reports whether the configuration keeps the gate closed: the former one gets an answer
+// that this one does not get, or something else is wrong.
+func AtFault(before, is Evidence, gate []Condition, excused func(Condition) bool) bool {
+	if lost(before.Node, is.Node) || lost(before.Credential, is.Credential) ||
+		lost(before.Lease, is.Lease) || lost(before.Pods, is.Pods) {
+		return true
+	}
+	err := before.Node.Err
+	if !before.Node.Asked || kube.Unavailable(err) || errors.Is(err, kube.ErrUnauthorized) {
+		return false
+	}
+	return slices.ContainsFunc(gate, func(c Condition) bool {
+		return c.Status != True && !excused(c) && !c.NotAnswered() && !c.NotChecked()
+	})
+}
+
+func lost[T any](before, is Answer[T]) bool { return before.OK() && is.Asked && is.Err != nil }

@@ -35,8 +35,7 @@ type Diagnosis struct {
 // Found reports whether something is wrong.
 func (d Diagnosis) Found() bool { return d.Verdict == Fault || d.Verdict == Warning }
 
-// Examine judges all conditions whose names are wanted. What is wrong comes first, the most likely
-// cause before everything else, and what follows from a cause behind it.
+// Examine judges all wanted conditions. What is wrong comes first, each cause before its effects.
 func Examine(e Evidence, wanted func(name string) bool) []Diagnosis {
 	var found, rest []Diagnosis
 	for _, c := range judged(e, func(known entry) bool { return wanted(known.name) }) {
@@ -69,7 +68,6 @@ func diagnosisOf(c Condition) Diagnosis {
 	return d
 }
 
-// inOrder puts causes first, each followed by what follows from it.
 func inOrder(found []Diagnosis) []Diagnosis {
 	slices.SortStableFunc(found, func(a, b Diagnosis) int {
 		return cmp.Or(cmp.Compare(severity(a), severity(b)), cmp.Compare(depth(a), depth(b)))
@@ -104,7 +102,6 @@ func severity(d Diagnosis) int {
 	return 1
 }
 
-// depth returns the distance of a fault from the machine.
 func depth(d Diagnosis) int {
 	first := slices.IndexFunc(catalogue(), func(known entry) bool { return known.layer == d.Layer })
 	return first*1000 + slices.Index(Names(), d.Type)

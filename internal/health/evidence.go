@@ -46,9 +46,8 @@ type Evidence struct {
 	Paused string
 	Wanted Wanted
 	// Machine holds the findings on the machine, nil when it was not examined.
-	Machine *Machine
-	// Observed says what of the machine could not be observed, and why.
-	Observed Answer[struct{}]
+	Machine  *Machine
+	Observed Answer[struct{}] // says what of the machine could not be observed, and why
 	// Trust says why the program or its configuration cannot be trusted.
 	Trust Answer[struct{}]
 
@@ -58,11 +57,9 @@ type Evidence struct {
 	Runtime Answer[struct{}]
 	// Unanswered counts the questions in a row that the container runtime has not answered.
 	Unanswered int
-	// Healthz is the answer of kubelet's healthz endpoint.
-	Healthz Answer[struct{}]
+	Healthz    Answer[struct{}] // the answer of kubelet's healthz endpoint
 
-	// Probe is the answer of kube.Probe; an error that is no *kube.Fault means: no credential to
-	// try.
+	// Probe is the answer of kube.Probe; other errors than a *kube.Fault mean no credential to try.
 	Probe Answer[struct{}]
 	// Credential is the answer of kube.Client.WhoAmI.
 	Credential    Answer[string]
@@ -72,8 +69,7 @@ type Evidence struct {
 	Lease         Answer[kube.Lease]
 	Pods          Answer[[]corev1.Pod]
 	Services      Answer[kube.Services]
-	// Serving is the expiry of kubelet's serving certificate, or the zero time; asked for where the
-	// cluster is to issue it.
+	// Serving is when kubelet's serving certificate of the cluster ends; zero for none.
 	Serving Answer[time.Time]
 
 	// Arc is the machine's registration with Azure Arc; Authorised whether the cluster still
@@ -86,8 +82,7 @@ type Evidence struct {
 	// Examined holds the evidence that only Examine gathers, nil when it was not gathered.
 	Examined *Examined
 
-	// Metadata is the result of a pod's connection to the metadata service.
-	Metadata Answer[Metadata]
+	Metadata Answer[Metadata] // the result of a pod's connection to the metadata service
 
 	// Damaged are the names of artifacts whose files are no longer what was verified.
 	Damaged Answer[[]string]
@@ -97,31 +92,24 @@ type Evidence struct {
 	// Rejected is the configuration that is wanted and has failed; Transition the change under way.
 	Rejected   *Rejection
 	Transition *transition.Transition
-	// Waiting says why the wanted change waits; nil when none does.
-	Waiting *Waiting
+	Waiting    *Waiting // says why the wanted change waits; nil when none does
 }
 
 // Wanted is the configuration of the node.
 type Wanted struct {
 	config.Config
-	// ArcRole is the role that the identity of an Arc machine needs in the cluster.
-	ArcRole string
-	// Settling is for how long kubelet must have run as one process; 0 is 10 s.
-	Settling time.Duration
+	ArcRole  string        // the role that the identity of an Arc machine needs in the cluster
+	Settling time.Duration // for how long kubelet must have run as one process; 0 is 10 s
 }
 
-// Machine holds the findings on the machine, Units those of runtimes and kubelets that are not
-// ours.
+// Machine holds the findings on the machine, Units the runtimes and kubelets that are not ours.
 type Machine struct {
 	host.Facts
-	// Installed tells that the node's files are on the machine already.
-	Installed bool
-	// ForeignDirectories hold the state of a node that is not ours.
-	ForeignDirectories []string
+	Installed          bool     // the node's files are on the machine already
+	ForeignDirectories []string // hold the state of a node that is not ours
 	// Barriers are the owner's firewalls that stop what a node needs; not asked if to be ignored.
 	Barriers Answer[[]Firewall]
-	// PodCIDRs are the subnets of the node's own pod network, as far as they are known.
-	PodCIDRs []string
+	PodCIDRs []string // the subnets of the node's own pod network, as far as they are known
 }
 
 // Firewall is one that stops what a node needs, and the commands that let that pass.
@@ -143,8 +131,6 @@ type Service struct {
 type Rejection struct {
 	Version, Reason string
 	At              time.Time
-	// ByPolicy reports that the policy of the machine refuses it, so that it was not tried.
-	ByPolicy bool
-	// Untrusted reports that the provider has offered it, and the installation has not signed it.
-	Untrusted bool
+	ByPolicy        bool // the policy of the machine refuses it, so that it was not tried
+	Untrusted       bool // the provider has offered it, and the installation has not signed it
 }

@@ -52,8 +52,7 @@ func controlGroups(e Evidence) Condition {
 			"kernel that has it; `cat /sys/fs/cgroup/cgroup.controllers` lists those that there are")
 }
 
-// refusesCgroupV1 reports whether kubelet refuses version 1, as it does from Kubernetes 1.35 on. A
-// version that was left open is the cluster's, which may be any.
+// refusesCgroupV1 is true from Kubernetes 1.35 on, and for a version left open, which may be any.
 func refusesCgroupV1(e Evidence) bool {
 	if e.Kubelet.OK() && e.Kubelet.Value.Active {
 		return false
@@ -77,49 +76,38 @@ func portsFree(e Evidence) Condition {
 		"find it with `ss -ltnp`, and stop it")
 }
 
-// reached reports whether the API server answers.
-func (e Evidence) reached() bool {
-	return e.Probe.OK() || e.Node.OK() || kube.NodeMissing(e.Node.Err)
-}
-
 // defaultRoute: a machine whose servers are all on its own network needs none.
 func defaultRoute(e Evidence) Condition {
 	if e.Examined.Routed == nil {
 		return notAsked()
 	}
-	if !*e.Examined.Routed && !e.reached() {
-		return fails(OwnerNetwork, "NoRoute", "this machine has no default route, and reaches no "+
-			"other network", "see `ip route`, and the state of the network (`networkctl`)")
-	}
-	return holds()
+	reached := e.Probe.OK() || e.Node.OK() || kube.NodeMissing(e.Node.Err)
+	return when(!*e.Examined.Routed && !reached, OwnerNetwork, "NoRoute", "this machine has no "+
+		"default route, and reaches no other network", "see `ip route`, and the state of the network "+
+		"(`networkctl`)")
 }
 
 func resolverConfigured(e Evidence) Condition {
 	if e.Examined.Resolvers == nil {
 		return notAsked()
 	}
-	if len(e.Examined.Resolvers) == 0 {
-		return fails(OwnerMachine, "NoServers", "this machine has no DNS server, and pods will have "+
-			"none either", "configure one; `resolvectl status` shows them")
-	}
-	return holds()
+	return when(len(e.Examined.Resolvers) == 0, OwnerMachine, "NoServers", "this machine has no DNS "+
+		"server, and pods will have none either", "configure one; `resolvectl status` shows them")
 }
 
-// slowSync is the max time for a small file to reach a disk that is fast enough: containerd and
-// kubelet write down all that they do, and wait for each time.
+// slowSync is the time in which a slow disk has a small file: containerd and kubelet wait for
+// many.
 const slowSync = 250 * time.Millisecond
 
 func diskResponsive(e Evidence) Condition {
 	if e.Examined.Sync == 0 {
 		return notAsked()
 	}
-	if took := e.Examined.Sync; took > slowSync {
-		return fails(OwnerMachine, "SlowDisk", fmt.Sprintf("it takes %s to write a small file to the "+
-			"disk below /var/lib: containerd and kubelet wait that long many times for each pod",
-			took.Round(time.Millisecond)), "see `iostat -x 1` and `cat /proc/pressure/io` for the "+
-			"cause, or use a faster disk")
-	}
-	return holds()
+	took := e.Examined.Sync
+	return when(took > slowSync, OwnerMachine, "SlowDisk", fmt.Sprintf("it takes %s to write a small "+
+		"file to the disk below /var/lib: containerd and kubelet wait that long many times for each "+
+		"pod", took.Round(time.Millisecond)), "see `iostat -x 1` and `cat /proc/pressure/io` for the "+
+		"cause, or use a faster disk")
 }
 
 // packagesInOrder: what apt does by itself must neither fail nor restart a runtime beneath pods.
@@ -143,17 +131,14 @@ func packagesInOrder(e Evidence) Condition {
 	return holds()
 }
 
-// Examined holds evidence that costs too much, or changes too much, to be gathered each minute:
-// only an operator who runs doctor waits for it.
+// Examined holds evidence that costs too much to be gathered each minute, but for doctor.
 type Examined struct {
 	host.Examination
 	// Configuration is whether the machine's configuration can be used; State whether what the
 	// agent has recorded can be read.
 	Configuration, State Answer[struct{}]
-	// Unprivileged reports that the caller is not root, and cannot see what is the node's own.
-	Unprivileged bool
-	// CgroupV1Allowed tells that the owner has had kubelet accept version 1.
-	CgroupV1Allowed bool
+	Unprivileged         bool // the caller is not root, and cannot see what is the node's own
+	CgroupV1Allowed      bool // the owner has had kubelet accept version 1
 	// Taken are ports of kubelet that another process listens on while kubelet does not run.
 	Taken []int
 	// Endpoints are the servers that the configuration needs, and how they were reached.

@@ -43,22 +43,18 @@ func knownSystem(id, version string) bool {
 }
 
 func rootPrivileges(e Evidence) Condition {
-	if e.Machine.UID != 0 {
-		return fails(OwnerMachine, "NotRoot", "cannot run without root: start it with sudo")
-	}
-	return holds()
+	return when(e.Machine.UID != 0, OwnerMachine, "NotRoot",
+		"cannot run without root: start it with sudo")
 }
 
 func toolsInstalled(e Evidence) Condition {
-	switch {
-	case !e.Machine.IPTables:
+	if !e.Machine.IPTables {
 		return fails(OwnerMachine, "IPTablesMissing", "iptables is not installed, and the pod "+
 			"network needs it: apt-get install iptables")
-	case !e.Machine.NFTables && e.Wanted.Network.Metadata != config.MetadataAllow:
-		return fails(OwnerMachine, "NFTablesMissing", "nft is not installed, which keeps pods from "+
-			"the metadata service of this machine: apt-get install nftables")
 	}
-	return holds()
+	return when(!e.Machine.NFTables && e.Wanted.Network.Metadata != config.MetadataAllow,
+		OwnerMachine, "NFTablesMissing", "nft is not installed, which keeps pods from the metadata "+
+			"service of this machine: apt-get install nftables")
 }
 
 // The free bytes that a node needs: first for artifacts and first images, later for an update.
@@ -78,11 +74,8 @@ func diskSpace(e Evidence) Condition {
 			full = append(full, fmt.Sprintf("only %d MB are free below %s", free>>20, dir))
 		}
 	}
-	if len(full) > 0 {
-		return fails(OwnerMachine, "DiskFull", fmt.Sprintf("%s; a node needs at least %d MB: free "+
-			"space, or mount a larger file system there", strings.Join(full, "; "), least>>20))
-	}
-	return holds()
+	return when(len(full) > 0, OwnerMachine, "DiskFull", fmt.Sprintf("%s; a node needs at least %d "+
+		"MB: free space, or mount a larger file system there", strings.Join(full, "; "), least>>20))
 }
 
 func programTrusted(e Evidence) Condition {
@@ -132,8 +125,7 @@ func nodeAddressPresent(e Evidence) Condition {
 	return holds()
 }
 
-// present reports whether an address is one of the machine's. The unspecified address leaves the
-// choice within a family to kubelet.
+// present reports whether an address is one of the machine's, as the unspecified one always is.
 func present(text string, addresses []string) bool {
 	wanted, err := netip.ParseAddr(text)
 	if err != nil {
@@ -145,8 +137,7 @@ func present(text string, addresses []string) bool {
 	})
 }
 
-// podSubnetsFit: pods do not start where they are to have addresses of IPv6 and the machine has
-// none; and what the configuration says of a family that pods do not have would have no effect.
+// podSubnetsFit: the families of pods and of what is configured for them must go together.
 func podSubnetsFit(e Evidence) Condition {
 	var six, four []string
 	for _, cidr := range e.Machine.PodCIDRs {
@@ -177,26 +168,21 @@ func podSubnetsFit(e Evidence) Condition {
 	return holds()
 }
 
-// oneLine is an error's text in one line.
 func oneLine(err error) string { return joined(err.Error()) }
 
-// joined puts the lines of a text into one.
 func joined(text string) string {
 	return strings.NewReplacer(":\n", ": ", "\n", "; ").Replace(text)
 }
 
-// firewallOpen: behind a firewall that drops what no rule accepts, a node is Ready, but its pods
-// reach nothing and nothing reaches its kubelet.
+// firewallOpen: behind a firewall that drops by default a node is Ready, and its pods reach
+// nothing.
 func firewallOpen(e Evidence) Condition {
 	found := e.Machine.Barriers
-	if e.Wanted.Network.Firewall == config.FirewallIgnore {
+	switch {
+	case e.Wanted.Network.Firewall == config.FirewallIgnore, found.OK() && len(found.Value) == 0:
 		return holds()
-	}
-	if !found.OK() {
+	case !found.OK():
 		return found.missing()
-	}
-	if len(found.Value) == 0 {
-		return holds()
 	}
 	var names, commands []string
 	for _, f := range found.Value {
@@ -214,16 +200,13 @@ func firewallOpen(e Evidence) Condition {
 
 // Metadata is the result of a connection to the metadata service from a pod's network.
 type Metadata struct {
-	// Guarded reports that the rules which reject it are loaded.
-	Guarded bool
-	// Tried is false where no pod has a network of its own.
-	Tried bool
+	Guarded bool // the rules which reject it are loaded
+	Tried   bool // false where no pod has a network of its own
 	// Reached and Refused report how the connection ended; neither is a timeout.
 	Reached, Refused bool
 }
 
-// metadataGuarded: a pod that reaches the metadata service of its machine has the machine's
-// identity.
+// metadataGuarded: a pod that reaches the metadata service has its machine's identity.
 func metadataGuarded(e Evidence) Condition {
 	m := e.Metadata
 	switch {
@@ -250,8 +233,7 @@ func metadataGuarded(e Evidence) Condition {
 		"refused nor answered")
 }
 
-// The memory in bytes without which the system, containerd, kubelet and the agent leave nothing for
-// a pod. Of the 512 MB that a small machine is sold with, its kernel shows less.
+// leastMemory leaves nothing for a pod. Of the 512 MB of a small machine, its kernel shows less.
 const leastMemory = 450 << 20
 
 // What the documents ask for: 2 GB of memory, of which the kernel shows up to a tenth less, and
@@ -261,20 +243,16 @@ const (
 	advisedFree   = 25_000_000_000
 )
 
-// imagesDir is where images and the data of pods are.
-const imagesDir = "/var/lib"
+const imagesDir = "/var/lib" // where images and the data of pods are
 
 func memorySize(e Evidence) Condition {
 	m := e.Machine
-	switch {
-	case m == nil || m.MemoryBytes == 0:
+	if m == nil || m.MemoryBytes == 0 {
 		return notAsked()
-	case m.MemoryBytes < leastMemory:
-		return fails(OwnerMachine, "MemoryTooSmall", fmt.Sprintf("this machine has %d MB of memory, "+
-			"and a node needs at least %d MB, 2 GB to be of use: take a larger one",
-			m.MemoryBytes>>20, leastMemory>>20))
 	}
-	return holds()
+	return when(m.MemoryBytes < leastMemory, OwnerMachine, "MemoryTooSmall", fmt.Sprintf("this "+
+		"machine has %d MB of memory, and a node needs at least %d MB, 2 GB to be of use: take a "+
+		"larger one", m.MemoryBytes>>20, leastMemory>>20))
 }
 
 // sizeAdvised: a smaller machine works, with few pods and small images.
@@ -292,11 +270,8 @@ func sizeAdvised(e Evidence) Condition {
 		less = append(less, fmt.Sprintf("%d GB free below %s (advised are 25 GB)",
 			free/1_000_000_000, imagesDir))
 	}
-	if len(less) > 0 {
-		return fails(OwnerMachine, "BelowRecommendedSize", "this machine has only "+
-			strings.Join(less, " and ")+": it can be a node with few pods and small images")
-	}
-	return holds()
+	return when(len(less) > 0, OwnerMachine, "BelowRecommendedSize", "this machine has only "+
+		strings.Join(less, " and ")+": it can be a node with few pods and small images")
 }
 
 // What systemd, containerd and kubelet themselves use, about. kubeReserved is meant for that, so
@@ -312,8 +287,7 @@ const (
 	defaultDiskEviction   = "10%"
 )
 
-// reservationsFit: kubelet exits at once, each time that it starts, when kubeReserved and
-// evictionHard are more than the machine has. What they leave must be something.
+// reservationsFit: kubelet exits when kubeReserved and evictionHard exceed the machine.
 func reservationsFit(e Evidence) Condition {
 	m, w := e.Machine, e.Wanted
 	if m == nil || m.CPUs == 0 || m.MemoryBytes == 0 {
@@ -347,13 +321,9 @@ func reservationsFit(e Evidence) Condition {
 	if m.DiskBytes > 0 && disk >= float64(m.DiskBytes) {
 		short = append(short, fmt.Sprintf("disk: %.0f of %d MB", disk/(1<<20), m.DiskBytes>>20))
 	}
-	if len(short) > 0 {
-		return fails(OwnerConfiguration, "NothingAllocatable", fmt.Sprintf("nothing of this "+
-			"machine would be left for pods, since the system, node.kubelet.kubeReserved and "+
-			"evictionHard need %s; "+
-			"kubelet does not start like that: lower them", strings.Join(short, ", ")))
-	}
-	return holds()
+	return when(len(short) > 0, OwnerConfiguration, "NothingAllocatable", fmt.Sprintf("nothing of "+
+		"this machine would be left for pods, since the system, node.kubelet.kubeReserved and "+
+		"evictionHard need %s; kubelet does not start like that: lower them", strings.Join(short, ", ")))
 }
 
 // amountOf parses a quantity, or a percentage of the whole; "" is 0.
@@ -378,8 +348,7 @@ func nodeObserved(e Evidence) Condition {
 		"is: %s", "see whether `systemctl status` answers, and `dmesg` for errors of a disk")
 }
 
-// Unchecked returns the conditions of the last check after one that has failed: NodeObserved is
-// False, and nothing is known of the others since.
+// Unchecked returns the last conditions after a check that has failed: NodeObserved is False.
 func Unchecked(last []Condition, why error, at time.Time) []Condition {
 	c := fails(OwnerMachine, "CheckFailed", Clip("cannot check this node: "+oneLine(why),
 		longestMessage), "see `journalctl -u aks-flex-node-agent`")

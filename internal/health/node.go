@@ -35,8 +35,8 @@ func nodeRegistered(e Evidence) Condition {
 		"`aks-flex-node drift --repair` registers it again")
 }
 
-// outdated reports whether what the Node says was said by an earlier kubelet than the one that
-// runs: it remains in the Node for a while, and must not count. Heartbeats have whole seconds.
+// outdated reports whether the Node says what an earlier kubelet has said: it stays there for a
+// while. Heartbeats have whole seconds.
 func outdated(e Evidence) bool {
 	heartbeat := kube.Ready(e.Node.Value).LastHeartbeatTime.Time
 	return e.Kubelet.OK() && e.Kubelet.Value.Active &&
@@ -125,7 +125,6 @@ func leaseRenewed(e Evidence) Condition {
 	return holds()
 }
 
-// runsAsConfigured: what kubelet reports is what the configuration says.
 func runsAsConfigured(e Evidence) Condition {
 	if outdated(e) || kube.Ready(e.Node.Value).Status == "" {
 		return notReported()
@@ -155,12 +154,9 @@ func runsAsConfigured(e Evidence) Condition {
 			add("the Node's address", ip, strings.Join(addresses, " "))
 		}
 	}
-	if len(differ) > 0 {
-		return fails(OwnerMachine, "Differs", "the node does not run as it is configured: "+
-			strings.Join(differ, "; "), "run `aks-flex-node drift --repair`, and check the "+
-			"drop-ins below kubelet.conf.d")
-	}
-	return holds()
+	return when(len(differ) > 0, OwnerMachine, "Differs", "the node does not run as it is "+
+		"configured: "+strings.Join(differ, "; "), "run `aks-flex-node drift --repair`, and check the "+
+		"drop-ins below kubelet.conf.d")
 }
 
 // plain is x.y.z of a version, without "v" and a vendor's suffix.
@@ -197,17 +193,15 @@ func taintsApplied(e Evidence) Condition {
 			lacking = append(lacking, text)
 		}
 	}
-	if len(lacking) > 0 {
-		return fails(OwnerCluster, "TaintsDiffer", "the Node lacks taints of the "+
-			"configuration, and a node may not change its own").run("the cluster's operator can run "+
-			"`kubectl taint node %s --overwrite`",
-			append([]string{e.Wanted.Agent.NodeName}, lacking...)...)
+	if len(lacking) == 0 {
+		return holds()
 	}
-	return holds()
+	return fails(OwnerCluster, "TaintsDiffer", "the Node lacks taints of the configuration, and a "+
+		"node may not change its own").run("the cluster's operator can run `kubectl taint node %s "+
+		"--overwrite`", append([]string{e.Wanted.Agent.NodeName}, lacking...)...)
 }
 
-// nodeOwned: two machines under one name overwrite each other's Node, and the cluster sends the
-// pods of the one to the other. What a kubelet has reported of its machine tells whose a Node is.
+// nodeOwned: two machines under one name overwrite each other's Node and take each other's pods.
 func nodeOwned(e Evidence) Condition {
 	switch {
 	case kube.NodeMissing(e.Node.Err):
@@ -231,9 +225,8 @@ func nodeOwned(e Evidence) Condition {
 }
 
 // anothers reports whether a Node describes another machine: both identifiers differ, or one does
-// and that machine is still heard of. A reinstalled system has another machineID, and a disk that
-// has moved another systemUUID: their former Nodes are no longer Ready. What one side does not know
-// says nothing.
+// and that machine is still heard of. A reinstalled system has another machineID, a disk that has
+// moved another systemUUID. What one side does not know says nothing.
 func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
 	same, differ := false, false
 	for _, id := range [][2]string{{info.MachineID, m.MachineID}, {info.SystemUUID, m.SystemUUID}} {
@@ -244,10 +237,8 @@ func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
 	return differ && (heard || !same)
 }
 
-// podStart limits the time in which kubelet begins with a pod.
-const podStart = 30 * time.Second
+const podStart = 30 * time.Second // limits the time in which kubelet begins with a pod
 
-// podsSynchronized: kubelet begins with every pod that is bound to its Node.
 func podsSynchronized(e Evidence) Condition {
 	if !e.Pods.OK() {
 		return e.Pods.missing()
@@ -286,7 +277,6 @@ func podsSynchronized(e Evidence) Condition {
 	return holds()
 }
 
-// bound is when a pod was bound to its Node.
 func bound(pod corev1.Pod) time.Time {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
@@ -296,8 +286,7 @@ func bound(pod corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// podSubnetsAgree: a Node that is registered again may be given other pod subnets, and the cluster
-// gives the former ones to another node.
+// podSubnetsAgree: a Node registered again may get other subnets, and its former go to another.
 func podSubnetsAgree(e Evidence) Condition {
 	if e.Wanted.CNI.PodCIDR != "" || len(e.Machine.PodCIDRs) == 0 {
 		return holds()

@@ -36,7 +36,6 @@ func apiServerReachable(e Evidence) Condition {
 	return fails(owner, reason, message)
 }
 
-// layer says who cures a broken layer, and the reason's name.
 func layer(fault *kube.Fault) (owner, reason string) {
 	invalid, ok := errors.AsType[x509.CertificateInvalidError](fault)
 	if ok && invalid.Reason == x509.Expired {
@@ -56,8 +55,7 @@ func layer(fault *kube.Fault) (owner, reason string) {
 	}
 }
 
-// credentialValid: that a node goes on working proves nothing, since an old token lasts for hours.
-// So the credential is proved with one request.
+// credentialValid: an old token lasts for hours, so the credential is proved with one request.
 func credentialValid(e Evidence) Condition {
 	if e.Credential.OK() {
 		return holds()
@@ -84,7 +82,6 @@ func credentialValid(e Evidence) Condition {
 	return e.Credential.missing()
 }
 
-// joinAgain describes the way to another credential for a machine.
 const joinAgain cure = "a node that was created as a flexNodeConfig: ask the operator to run " +
 	"regenerateToken, and give the new URL to this machine with " +
 	"`aks-flex-node agent --config-url-file -`; another: put a new bootstrap token into the " +
@@ -122,17 +119,13 @@ func clusterUpgradable(e Evidence) Condition {
 		return unknown("VersionUnknown", "the API server's version, "+server+", cannot be read")
 	}
 	next := release.SkewOf(kubelet, fmt.Sprintf("%d.%d.0", v.Major, v.Minor+1))
-	if release.SkewOf(kubelet, server) == release.Works && next == release.TooOld {
-		return fails(OwnerConfiguration, "KubeletBehind", fmt.Sprintf("kubelet %s is %d minor "+
-			"versions behind the API server, %s, which is the most: after the cluster's next "+
-			"upgrade they do not go together; set kubernetes.version to 1.%d.z before that", kubelet,
-			release.MaxSkew, server, v.Minor))
-	}
-	return holds()
+	return when(Works(kubelet, server) && next == release.TooOld, OwnerConfiguration, "KubeletBehind",
+		fmt.Sprintf("kubelet %s is %d minor versions behind the API server, %s, which is the most: "+
+			"after the cluster's next upgrade they do not go together; set kubernetes.version to "+
+			"1.%d.z before that", kubelet, release.MaxSkew, server, v.Minor))
 }
 
-// certificateIssued: a kubelet whose credential is accepted has its certificate; else its latest
-// request tells what it waits for.
+// certificateIssued: without an accepted credential kubelet's latest request tells.
 func certificateIssued(e Evidence) Condition {
 	if e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Agent.NodeName {
 		return holds()
@@ -172,7 +165,6 @@ const (
 	notReachable = "NotReachable"
 )
 
-// servicesGuide is where it is written what makes Services work.
 const servicesGuide = "docs/services.md says what the cluster needs"
 
 // servicesReachable: a Ready Node says nothing about Services, without which pods resolve no name.
@@ -197,7 +189,8 @@ func servicesReachable(e Evidence) Condition {
 			Clip(strings.Join(silent, "; "), longestLine)+"; a proxy that has just started takes a "+
 			"moment; else see its log, whether a firewall of this machine drops what it forwards, "+
 			"and whether the network has routes to the pods behind the Service; "+servicesGuide)
-	case dns != "" && told != "" && dns != told && !linkLocal(told):
+	case dns != "" && told != "" && dns != told &&
+		!strings.HasPrefix(told, "169.254."): // a cache on each node (NodeLocal DNSCache)
 		return fails(OwnerConfiguration, "DNSAddressDiffers", "pods are told to ask "+told+
 			" for names, and the cluster's DNS Service is "+dns+": set node.kubelet.dnsServiceIP")
 	}
@@ -211,8 +204,8 @@ const (
 	proxyPatience = 45 * time.Second
 )
 
-// Patience returns for how long, from when it became Ready, a node that has joined waits for
-// Services, and for a serving certificate that the cluster issues; 0 when they are there.
+// Patience returns for how long, once Ready, a node that has joined waits for Services and for a
+// serving certificate of the cluster; 0 when they are there.
 func Patience(e Evidence) time.Duration {
 	switch c := servicesReachable(e); {
 	case c.Status == False && c.Reason == notReachable:
@@ -223,7 +216,6 @@ func Patience(e Evidence) time.Duration {
 	return 0
 }
 
-// proxies reports whether a pod is what makes Services work on its node.
 func proxies(pod corev1.Pod) bool {
 	known := []string{"kube-proxy", "aks-flex-node-kube-proxy", "cilium", "kube-router",
 		"calico-node", "antrea"}
@@ -232,24 +224,17 @@ func proxies(pod corev1.Pod) bool {
 	})
 }
 
-// linkLocal reports whether DNS is a cache on each node (NodeLocal DNSCache).
-func linkLocal(address string) bool { return strings.HasPrefix(address, "169.254.") }
-
 // Arc describes the machine's registration with Azure Arc, as far as its Arc agent knows.
 type Arc struct {
 	// Machine is the ARM id under which it is registered, "" when it is not; Recorded is the one
 	// that the node was enrolled as.
 	Machine, Recorded string
-	// Agent is the agent's own word for its connection.
-	Agent string
-	// Refused tells that Azure no longer gives the machine's identity a token.
-	Refused bool
-	// Lost tells that only a new enrolment helps.
-	Lost bool
+	Agent             string // the agent's own word for its connection
+	Refused           bool   // Azure no longer gives the machine's identity a token
+	Lost              bool   // only a new enrolment helps
 }
 
-// arcConnected: an Arc machine that Azure has forgotten, or that cannot reach it, gets no tokens;
-// and its identity can lose its roles like any other.
+// arcConnected: an Arc machine that Azure forgets gets no tokens; its identity can lose roles.
 func arcConnected(e Evidence) Condition {
 	if e.Wanted.Azure.AuthMode() != config.AuthArc {
 		return holds()
@@ -283,7 +268,6 @@ func arcConnected(e Evidence) Condition {
 	return holds()
 }
 
-// endpoints are the servers that are needed now.
 func (e Evidence) endpoints() []Endpoint {
 	return slices.DeleteFunc(slices.Clone(e.Examined.Endpoints.Value), func(p Endpoint) bool {
 		return !p.Needed
@@ -345,8 +329,7 @@ func pathMTU(e Evidence) Condition {
 // mostAhead is the max difference of two clocks. Entra ID and certificates forgive five minutes.
 const mostAhead = time.Minute
 
-// clockAccurate compares the clocks of the servers. Where they differ from each other, it is not
-// this machine's that is wrong.
+// clockAccurate compares the clocks of servers. Where they differ, this machine's is not wrong.
 func clockAccurate(e Evidence) Condition {
 	var differ []string
 	dated := 0

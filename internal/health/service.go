@@ -39,8 +39,7 @@ func containerdRunning(e Evidence) Condition {
 // Hangs reports whether the runtime runs and does not answer. A busy machine may lose a question.
 func (e Evidence) Hangs() bool { return e.Unanswered > 1 }
 
-// failedPlugin quotes why containerd has no CRI plugin, where its log still tells: the last of its
-// plugins that could not be loaded.
+// failedPlugin quotes why containerd has no CRI plugin, where its log still tells.
 func failedPlugin(log []string) string {
 	for _, line := range slices.Backward(log) {
 		if strings.Contains(line, "failed to load plugin") && strings.Contains(line, "cri") {
@@ -65,14 +64,12 @@ func kubeletRunning(e Evidence) Condition {
 		"kubelet does not run"+lastWords(s.Log), "read `journalctl -u kubelet`")
 }
 
-// mostFactor bounds the settling time of a kubelet that has often been restarted.
-const mostFactor = 30
+const mostFactor = 30 // bounds the settling time of a kubelet that has often been restarted
 
 func (w Wanted) settling() time.Duration { return cmp.Or(w.Settling, 10*time.Second) }
 
-// kubeletStable: a kubelet that crashes again and again posts a Ready status each time before it
-// ends. It must have run as one process for the settling time, which grows with every restart by
-// systemd, so that a crash every few minutes is not healthy in between.
+// kubeletStable: a kubelet that crashes again and again posts Ready each time. The time for which
+// it must run grows with every restart by systemd, so that it is not healthy in between.
 func kubeletStable(e Evidence) Condition {
 	s := e.Kubelet.Value
 	running := s.Active && s.PID != 0
@@ -118,8 +115,7 @@ func kubeletHealthy(e Evidence) Condition {
 		"read `journalctl -u kubelet`, and restart it with `systemctl restart kubelet`")
 }
 
-// servingCertificate: a kubelet that asks the cluster for its serving certificate, and has none
-// yet, answers no requests: logs and exec do not work.
+// servingCertificate: a kubelet that waits for one answers no logs and no exec.
 func servingCertificate(e Evidence) Condition {
 	switch {
 	case !e.Wanted.Node.Kubelet.ServerTLSBootstrap:
@@ -136,7 +132,6 @@ func servingCertificate(e Evidence) Condition {
 		"flexnode-rp approves those of its nodes; or set serverTLSBootstrap to false")
 }
 
-// symptom is a line of kubelet's log that tells why it does not work.
 type symptom struct {
 	text          string // what is in the line
 	reason, owner string
@@ -188,7 +183,6 @@ func symptoms() []symptom {
 	}
 }
 
-// diagnose finds the most decisive symptom in kubelet's log.
 func diagnose(log []string, registering bool) (Condition, bool) {
 	for _, s := range symptoms() {
 		for _, line := range log {
@@ -201,14 +195,12 @@ func diagnose(log []string, registering bool) (Condition, bool) {
 	return Condition{}, false
 }
 
-// longestLine limits the quoted part of a line of a log, in bytes.
-const longestLine = 240
+const longestLine = 240 // limits the quoted part of a line of a log, in bytes
 
 // klogError begins an error in kubelet's log: severity, date, time, thread, place in the source.
 var klogError = regexp.MustCompile(`^[EF][0-9]{4} [0-9:.]+ +[0-9]+ [^ ]+\] `)
 
-// lastWords quotes the last error of a log, or else its last line. A unit that systemd restarts has
-// perhaps logged more since.
+// lastWords quotes the last error of a log, or else its last line.
 func lastWords(log []string) string {
 	if len(log) == 0 {
 		return ""
@@ -223,7 +215,6 @@ func lastWords(log []string) string {
 	return ": " + Clip(strings.TrimSpace(last), longestLine)
 }
 
-// count is a number with a noun.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

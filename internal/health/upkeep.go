@@ -11,20 +11,19 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // Upkeep is evidence of what wears out or changes under a node, gathered with each check.
 type Upkeep struct {
 	host.Upkeep
-	// Swaps are the swap areas in use on a machine that is a node.
-	Swaps []string
-	// HostNames are the names that the machine has, now and after a boot, where kubelet goes by
-	// them: the list is empty where kubelet is given its Node's name.
+	Swaps []string // the swap areas in use on a machine that is a node
+	// HostNames are the machine's, now and after a boot; none where kubelet has its Node's
+	// name.
 	HostNames []string
 	// CA holds the cluster's certificates in PEM, "" when they are not known.
 	CA string
-	// Client is kubelet's client certificate, asked for on a node that shows one; Principal the
-	// credential of the service principal, asked for where it is known when that ends.
+	// Client is kubelet's client certificate, Principal the service principal's credential.
 	Client, Principal Answer[Validity]
 	// Polls describes the polls of the provider; nil when it is not polled.
 	Polls *Polls
@@ -43,8 +42,8 @@ type Polls struct {
 	// Result is unchanged, offered, deleted or failed; Error says why it has failed.
 	Result string `json:"result"`
 	Error  string `json:"error,omitempty"`
-	// Kept is why the machine is not given back, though its resource was deleted: DeletionWaits or
-	// RefusedByPolicy; "" while that is not so.
+	// Kept is DeletionWaits or RefusedByPolicy where a deletion does not give the machine back,
+	// else "".
 	Kept string `json:"kept,omitempty"`
 	// Second is SecondRefused or SecondSeen; "" without another machine.
 	Second string `json:"second,omitempty"`
@@ -61,10 +60,8 @@ type Polls struct {
 
 // lacking judges a list of what is missing or wrong, which the form of the message has as %s.
 func lacking(found []string, reason, form string, cures ...cure) Condition {
-	if len(found) > 0 {
-		return fails(OwnerMachine, reason, fmt.Sprintf(form, strings.Join(found, ", ")), cures...)
-	}
-	return holds()
+	what := fmt.Sprintf(form, strings.Join(found, ", "))
+	return when(len(found) > 0, OwnerMachine, reason, what, cures...)
 }
 
 func fileSystemsWritable(e Evidence) Condition {
@@ -73,8 +70,7 @@ func fileSystemsWritable(e Evidence) Condition {
 		"check it with fsck, and mount it again")
 }
 
-// mostInodes is the part of the inodes that may be in use, in percent: kubelet evicts at 95.
-const mostInodes = 94
+const mostInodes = 94 // the part of the inodes that may be in use, in percent: kubelet evicts at 95
 
 func inodesFree(e Evidence) Condition {
 	var full []string
@@ -93,11 +89,8 @@ func swapOff(e Evidence) Condition {
 }
 
 func rebootNotPending(e Evidence) Condition {
-	if e.Upkeep.RebootRequired {
-		return fails(OwnerMachine, "RebootRequired", "an update of the system waits for a reboot "+
-			"(/run/reboot-required)", "drain the node, and run `reboot`")
-	}
-	return holds()
+	return when(e.Upkeep.RebootRequired, OwnerMachine, "RebootRequired", "an update of the system "+
+		"waits for a reboot (/run/reboot-required)", "drain the node, and run `reboot`")
 }
 
 // hostNameStable: a kubelet that is not told its Node's name takes the machine's at each start, and
@@ -119,8 +112,7 @@ func hostNameStable(e Evidence) Condition {
 	return holds()
 }
 
-// settled is the time that a time service may take after a boot.
-const settled = 10 * time.Minute
+const settled = 10 * time.Minute // the time that a time service may take after a boot
 
 // timeSynchronized: a clock that nothing corrects drifts until certificates and tokens are refused.
 func timeSynchronized(e Evidence) Condition {
@@ -142,7 +134,6 @@ func timeSynchronized(e Evidence) Condition {
 	}
 }
 
-// clusterCAValid: the CA that the configuration gives must be valid now.
 func clusterCAValid(e Evidence) Condition {
 	if e.Upkeep.CA == "" {
 		return unknown(notChecked, "the cluster's CA is not known")
@@ -197,7 +188,6 @@ func (r renewal) judge(e Evidence, a Answer[Validity]) Condition {
 	return holds()
 }
 
-// within says how long it is until something, in whole days or hours.
 func within(left time.Duration) string {
 	if days := int(left / (24 * time.Hour)); days > 1 {
 		return fmt.Sprintf("in %d days", days)
@@ -257,16 +247,16 @@ func SecondOf(refused, seen bool) string {
 
 // onlyMachine: a disk that was copied has the machine's key too.
 func onlyMachine(e Evidence) Condition {
-	if p := e.Upkeep.Polls; p != nil && p.Second == SecondRefused {
+	p := e.Upkeep.Polls
+	if p != nil && p.Second == SecondRefused {
 		return fails(OwnerConfiguration, secondMachine, "the resource provider refuses this machine: "+
 			"another one is this node, with the same key or one that was registered before; if this "+
 			"machine is a copy, wipe it; if it is to be the node, ask for a new configuration URL with "+
 			"regenerateToken", "give it to this machine with `aks-flex-node agent --config-url -`")
-	} else if p != nil && p.Second == SecondSeen {
-		return fails(OwnerConfiguration, secondMachine, "the resource provider has seen, and refuses, "+
-			"another machine that says it is this node; if its disk is a copy of this one, wipe it")
 	}
-	return holds()
+	return when(p != nil && p.Second == SecondSeen, OwnerConfiguration, secondMachine, "the resource "+
+		"provider has seen, and refuses, another machine that says it is this node; if its disk is a "+
+		"copy of this one, wipe it")
 }
 
 const secondMachine = "SecondMachine"
@@ -282,10 +272,28 @@ func providerAnswers(e Evidence) Condition {
 		return holds()
 	}
 	since := cmp.Or(p.Answered, p.First)
-	if p.Failures < 2 || p.Second == SecondRefused || e.Now.Sub(since) < unanswered {
-		return holds()
-	}
-	return fails(OwnerCluster, "NotAnswered", "the resource provider has not answered since "+
+	silent := p.Failures > 1 && p.Second != SecondRefused && e.Now.Sub(since) >= unanswered
+	return when(silent, OwnerCluster, "NotAnswered", "the resource provider has not answered since "+
 		since.UTC().Format(time.RFC3339)+", so that this node is told of no change: "+
 		p.Error, "see `aks-flex-node endpoints`, and ask its operator")
+}
+
+// notVulnerable: no release is known to let a container break out.
+func notVulnerable(e Evidence) Condition { return said(e, "Vulnerable", e.Wanted.Flaw) }
+
+// versionsSupported: each release branch still gets fixes.
+func versionsSupported(e Evidence) Condition {
+	return said(e, "EndOfSupport", func(name, version string) string {
+		if day := release.SupportEnded(name, version, e.Today); day != "" {
+			return fmt.Sprintf("%s %s gets no fixes after %s: take a newer branch", name, version, day)
+		}
+		return ""
+	})
+}
+
+func said(e Evidence, reason string, of func(name, version string) string) Condition {
+	all := slices.DeleteFunc([]string{of("kubelet", e.Wanted.Kubernetes.Version),
+		of("containerd", e.Wanted.Containerd.Version), of("runc", e.Wanted.Runc.Version),
+	}, func(text string) bool { return text == "" })
+	return when(len(all) > 0, OwnerConfiguration, reason, strings.Join(all, "; "))
 }

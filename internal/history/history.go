@@ -102,7 +102,6 @@ func (list Rejections) Without(received string) Rejections {
 	})
 }
 
-// first returns the first of a list that is what is looked for.
 func first[T any](list []T, is func(T) bool) (found T, ok bool) {
 	if i := slices.IndexFunc(list, is); i >= 0 {
 		return list[i], true

@@ -52,15 +52,18 @@ type Memory struct {
 	// and Runs the one that the machine runs on; zero for none.
 	Received, Runs config.Resource
 	Digest         string
-	// Waits is why the former is not applied yet; "" when that is not known.
-	Waits string
+	Waits          string // why the former is not applied yet; "" when that is not known
 }
 
 // Past lists the generations of a machine, the newest first, and what it has received and is not.
 func (m Memory) Past() []Past {
 	past := append(m.pending(), m.kept()...) // before those that were rejected in the same second
 	for _, r := range m.Rejected {
-		past = append(past, pastOf(r))
+		past = append(past, Past{
+			Generation: r.Generation, At: &r.At, Origin: r.Origin.Kind, Agent: r.Origin.Agent,
+			Resource: r.Resource.ID, Version: r.Resource.ConfigVersion, Kubernetes: r.Kubernetes,
+			State: StateRejected, Reason: firstLine(r.Reason),
+		})
 	}
 	slices.SortStableFunc(past, func(a, b Past) int { return b.when().Compare(a.when()) })
 	return past
@@ -87,21 +90,12 @@ func (m Memory) pending() []Past {
 		}
 		return []Past{p}
 	}
-	_, rejected := m.Rejected.Of(m.Digest)
-	if m.Received.ConfigVersion == "" || m.Received == m.Runs || rejected {
+	if _, rejected := m.Rejected.Of(m.Digest); m.Received.ConfigVersion == "" ||
+		m.Received == m.Runs || rejected {
 		return nil
 	}
 	return []Past{{Origin: "url", Resource: m.Received.ID, Version: m.Received.ConfigVersion,
 		State: StateReceived, Reason: firstLine(m.Waits)}}
-}
-
-// pastOf is a rejection as a line of the history.
-func pastOf(r Rejection) Past {
-	return Past{
-		Generation: r.Generation, At: &r.At, Origin: r.Origin.Kind, Agent: r.Origin.Agent,
-		Resource: r.Resource.ID, Version: r.Resource.ConfigVersion, Kubernetes: r.Kubernetes,
-		State: StateRejected, Reason: firstLine(r.Reason),
-	}
 }
 
 // kept are the generations that are on this machine and were proved healthy.

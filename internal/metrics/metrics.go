@@ -24,8 +24,7 @@ type Family struct {
 
 // Sample is one number.
 type Sample struct {
-	// Suffix follows the name of the family: _sum and _count of a summary.
-	Suffix string
+	Suffix string // follows the name of the family: _sum and _count of a summary
 	// Labels are names and values in turn.
 	Labels []string
 	Value  float64

@@ -70,7 +70,6 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 	}
 }
 
-// parse takes a key apart: "node:label:KEY".
 func parse(key state.Key) (kind, name string, err error) {
 	text, ok := strings.CutPrefix(string(key), "node:")
 	kind, name, _ = strings.Cut(text, ":")
@@ -103,7 +102,6 @@ func (h *Host) read(ctx context.Context) view {
 	return answer(client.Node(ctx, h.Node))
 }
 
-// answer returns the view of an answer of kube.Client.Node.
 func answer(n kube.Node, err error) view {
 	switch {
 	case kube.NodeMissing(err):

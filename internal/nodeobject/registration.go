@@ -21,10 +21,9 @@ func (h *Host) registration(v view) state.Registration {
 	}
 }
 
-// setRegistration registers the Node as it was, so that its pods keep their subnet and its labels
-// their values, or deletes it. It has its capacity from the beginning: kubelet compares the pods
-// that run with what the Node has when it starts, and a Node without resources has room for none,
-// so that each would fail for good (OutOfpods).
+// setRegistration registers the Node with its subnets and labels, or deletes it. It has its
+// capacity from the beginning: for a Node without resources kubelet fails its pods for good
+// (OutOfpods).
 func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
 	to state.Registration) error {
 	if !to.Exists {

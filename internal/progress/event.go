@@ -90,9 +90,8 @@ func within(step state.Step, text string) string {
 	return strings.TrimSpace(columns.FillRight(string(step), stepWidth) + " " + text)
 }
 
-// Log logs an event for services: what a person would see goes to the log, and with it to the
-// journal. Changes of the host, which the engine logs itself, do not.
-// The text of a warning or note is a sentence already, and so the message.
+// Log logs an event for services: what a person would see. The engine logs changes of the host
+// itself. The text of a warning or note is a sentence already, and so the message.
 func Log(log *slog.Logger, e Event) {
 	text := untrusted.Line(e.Text)
 	switch e.Kind {
@@ -125,7 +124,6 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
 }
 
-// size is a number of bytes as people read it.
 func size(n int64) string {
 	switch {
 	case n >= 1e9:

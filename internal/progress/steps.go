@@ -15,8 +15,7 @@ type Steps struct {
 	Show  func(Event)
 	Alive func()
 	Log   *slog.Logger
-	// Total counts the changes.
-	Total int
+	Total int // counts the changes
 	// Quiet counts changes without showing their step, which comes later with these among its own.
 	Quiet bool
 
@@ -44,25 +43,24 @@ func (p *Steps) Changed(e apply.Event) {
 	}
 	text := state.Describe(e.Change)
 	switch {
-	case p.Quiet && e.Done && e.Err == nil:
-		p.early++
+	case e.Done && e.Err == nil:
 		p.Total++
 		p.Log.Info("changed", "step", e.Change.Step, "change", text)
+		if p.Quiet {
+			p.early++
+		} else {
+			p.changes++
+			p.last = text
+		}
 	case p.Quiet:
 	case !e.Done:
 		p.Show(Event{Kind: Change, Step: p.current, Text: text})
-	case e.Err != nil:
-		p.Fail()
 	default:
-		p.changes++
-		p.Total++
-		p.last = text
-		p.Log.Info("changed", "step", e.Change.Step, "change", text)
+		p.Fail()
 	}
 }
 
-// Advance ends the current step, passes over those that have nothing to do, and begins next.
-// Undoing goes backwards and passes over nothing.
+// Advance ends the step, passes over those with nothing to do, and begins next.
 func (p *Steps) Advance(next state.Step) {
 	if p.current != "" && !p.ended {
 		p.Done("")
@@ -74,7 +72,11 @@ func (p *Steps) Advance(next state.Step) {
 			break
 		}
 		if passed {
-			p.pass(step)
+			text := "nothing to do" // or nothing more than what was done early
+			if step == state.Directories && p.early > 0 {
+				text, p.early = Plural(p.early, "change"), 0
+			}
+			p.Show(Event{Kind: StepDone, Step: step, Text: text})
 		}
 		passed = passed || step == p.current
 	}
@@ -83,15 +85,6 @@ func (p *Steps) Advance(next state.Step) {
 		p.changes, p.early = p.early, 0
 	}
 	p.Show(Event{Kind: StepBegan, Step: next})
-}
-
-// pass shows a step that has nothing to do, or nothing more than what was done early.
-func (p *Steps) pass(step state.Step) {
-	text := "nothing to do"
-	if step == state.Directories && p.early > 0 {
-		text, p.early = Plural(p.early, "change"), 0
-	}
-	p.Show(Event{Kind: StepDone, Step: step, Text: text})
 }
 
 // Remain shows all that follows as part of the last step: the node is being joined.
@@ -132,9 +125,7 @@ func (p *Steps) Done(text string) {
 			text = p.last
 		}
 	}
-	p.Show(Event{
-		Kind: StepDone, Step: p.current, Text: text, Took: time.Since(p.began),
-	})
+	p.Show(Event{Kind: StepDone, Step: p.current, Text: text, Took: time.Since(p.began)})
 }
 
 // End ends the last step, unless it has failed.

@@ -8,13 +8,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mattn/go-runewidth"
+
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// Terminal is a view for a person: what is done scrolls by as lines, and below them up to two live
-// lines, the current step and the downloads, are redrawn. No line is as wide as the terminal, so
-// that none is broken by it.
+// Terminal is a view for a person: what is done scrolls by, and below it up to two live lines are
+// redrawn. No line is as wide as the terminal, so that none is broken by it.
 type Terminal struct {
 	out   io.Writer
 	width func() int
@@ -31,8 +32,7 @@ type Terminal struct {
 	drawer sync.WaitGroup
 }
 
-// redraw is the interval at which the live lines are drawn.
-const redraw = 120 * time.Millisecond
+const redraw = 120 * time.Millisecond // the interval at which the live lines are drawn
 
 // NewTerminal starts a view on a terminal; width is asked at each drawing.
 func NewTerminal(out io.Writer, width func() int) *Terminal {
@@ -127,24 +127,22 @@ func (t *Terminal) liveLines() []string {
 	return lines
 }
 
-// row is a line of a step, with its time at the right end.
 func (t *Terminal) row(mark string, step state.Step, text, took string) string {
 	head := fmt.Sprintf("  %s %s ", mark, columns.FillRight(string(step), stepWidth))
 	room := max(t.limit()-columns.StringWidth(head)-columns.StringWidth(took)-1, 0)
 	return head + columns.FillRight(columns.Truncate(text, room, "…"), room) + " " + took
 }
 
-// bar is one line for all downloads together.
 func (t *Terminal) bar() string {
 	done, total := t.downloads.sum()
 	head := "    " + columns.FillRight(string(downloads), stepWidth) + " ["
-	tail := fmt.Sprintf("] %s of %s  %s/s", size(done), size(total), size(t.downloads.rate()))
+	rate := int64(float64(done) / max(time.Since(t.downloads.began).Seconds(), 0.1))
+	tail := fmt.Sprintf("] %s of %s  %s/s", size(done), size(total), size(rate))
 	room := max(t.limit()-columns.StringWidth(head)-columns.StringWidth(tail), 5)
 	full := int(int64(room) * done / max(total, 1))
 	return head + strings.Repeat("#", full) + strings.Repeat("-", room-full) + tail
 }
 
-// paragraph breaks text to the terminal's width, indented below its mark.
 func (t *Terminal) paragraph(mark, text string) []string {
 	const indent = "    "
 	lines := wrap(text, max(t.limit()-len(indent), 1))
@@ -155,7 +153,6 @@ func (t *Terminal) paragraph(mark, text string) []string {
 	return lines
 }
 
-// transfers adds up the downloads that run at the same time.
 type transfers struct {
 	began   time.Time // when the first of them began
 	arrived int64     // bytes of those that are done
@@ -164,8 +161,7 @@ type transfers struct {
 
 type transfer struct{ done, total int64 }
 
-// progress notes how far a download has come. The first one after all are done starts from zero, so
-// that the rate is not that of long ago.
+// progress notes a download's progress. The first after all are done starts from zero.
 func (t *transfers) progress(name string, done, total int64) {
 	if !t.active() {
 		*t = transfers{began: time.Now(), running: map[string]transfer{}}
@@ -173,13 +169,11 @@ func (t *transfers) progress(name string, done, total int64) {
 	t.running[name] = transfer{done, max(total, done)}
 }
 
-// done notes that a download has arrived, also one of unknown size.
 func (t *transfers) done(name string) {
 	t.arrived += t.running[name].total
 	delete(t.running, name)
 }
 
-// active reports whether a download is under way.
 func (t *transfers) active() bool { return len(t.running) > 0 }
 
 func (t *transfers) sum() (done, total int64) {
@@ -191,8 +185,25 @@ func (t *transfers) sum() (done, total int64) {
 	return done, total
 }
 
-// rate is in bytes a second.
-func (t *transfers) rate() int64 {
-	done, _ := t.sum()
-	return int64(float64(done) / max(time.Since(t.began).Seconds(), 0.1))
+// columns counts a terminal's columns in any locale: wide characters take two, marks none.
+var columns = &runewidth.Condition{StrictEmojiNeutral: true}
+
+// wrap breaks text at spaces into lines of at most limit columns, and longer words into pieces.
+func wrap(text string, limit int) []string {
+	var lines []string
+	current := ""
+	for _, word := range strings.Fields(text) {
+		if current != "" && columns.StringWidth(current)+1+columns.StringWidth(word) > limit {
+			lines, current = append(lines, current), ""
+		}
+		for columns.StringWidth(word) > limit {
+			head := columns.Truncate(word, limit, "")
+			if head == "" {
+				break // one character is wider than the line
+			}
+			lines, word = append(lines, head), word[len(head):]
+		}
+		current = strings.TrimSpace(current + " " + word)
+	}
+	return append(lines, current)
 }

@@ -131,8 +131,7 @@ func withoutHalfKey(text string) string {
 
 var endOfKey = regexp.MustCompile(`-----END [A-Z0-9 ]*PRIVATE KEY-----`)
 
-// tail is the end of a text, from the beginning of a line on. What has no lines could only be cut
-// in the middle of a secret.
+// tail is the end of a text, from the beginning of a line on, so that no secret is cut.
 func tail(text string, most int) string {
 	if len(text) <= most {
 		return text

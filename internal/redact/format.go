@@ -52,7 +52,6 @@ func isText(doc any) bool {
 	return is
 }
 
-// structured redacts the documents of a text by the names of their members.
 func (r *Redactor) structured(text string, read func(string) ([]any, error),
 	write func(any) ([]byte, error), between string,
 ) string {

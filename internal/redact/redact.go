@@ -19,12 +19,10 @@ import (
 // Redacted stands for what was taken out.
 const Redacted = "[redacted]"
 
-// shortest is the length of the shortest secret that is looked for in other encodings too: those of
-// a shorter one occur elsewhere.
-const shortest = 6
+const shortest = 6 // the length from which a secret is looked for in other encodings too
 
-// Redactor takes secrets out of texts: first those that it knows, in every usual encoding, then
-// what looks like one. The zero value knows none. It may be used by several goroutines.
+// Redactor takes secrets out of texts: those that it knows, in every usual encoding, then what
+// looks like one. The zero value knows none. Several goroutines may use it.
 type Redactor struct {
 	mu     sync.Mutex
 	known  []string
@@ -32,8 +30,7 @@ type Redactor struct {
 	counts map[string]int // what was taken out, by kind
 }
 
-// named is the kind of a value that is a secret by the name of its setting.
-const named = "named secret"
+const named = "named secret" // the kind of a value that is a secret by the name of its setting
 
 // names match the end of the name of a setting that is a secret. They are those of gitleaks' rule
 // generic-api-key and those of credentials that are stored under another name.
@@ -44,15 +41,12 @@ const names = `(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|auth|authorizati
 var secretName = regexp.MustCompile(`(?i)(?:` + names + `|\bheaders?)$`)
 
 type pattern struct {
-	name string
-	find *regexp.Regexp
-	// keep replaces a match; ${1} and ${2} in it are the parts that remain.
-	keep string
-	// prose means that a sentence may match, such as "cannot get a token: timeout".
-	prose bool
+	name  string
+	find  *regexp.Regexp
+	keep  string // replaces a match; ${1} and ${2} in it are the parts that remain
+	prose bool   // means that a sentence may match, such as "cannot get a token: timeout"
 }
 
-// patterns returns the patterns of secrets.
 var patterns = sync.OnceValue(func() []pattern {
 	re := regexp.MustCompile
 	return []pattern{
@@ -90,9 +84,8 @@ func (r *Redactor) Know(secrets ...string) {
 	slices.SortFunc(r.forms, func(a, b string) int { return len(b) - len(a) })
 }
 
-// forms are a secret in every encoding in which it may be found. Base64 of a text that holds it
-// has three forms, by where in a group of three bytes it begins; what its neighbours decide is
-// left out.
+// forms are a secret in every encoding. Base64 of a text that holds it has three, by where in a
+// group of three bytes it begins, without what its neighbours decide.
 func forms(s string) []string {
 	list := []string{s, strings.Trim(strconv.Quote(s), `"`)}
 	if quoted, err := json.Marshal(s); err == nil {
@@ -190,8 +183,8 @@ func (r *Redactor) withoutNamed(text string, name *regexp.Regexp) string {
 	}
 }
 
-// valueOf returns the value that a text after a name begins with. A quoted one ends with its quote
-// where its name is quoted, too, or another name follows; every other one with its line.
+// valueOf returns the value that a text after a name begins with: to its quote, if its name is
+// quoted or another name follows, else to the end of the line.
 func valueOf(name, text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	value := quotedValue.FindString(line)
@@ -222,4 +215,71 @@ func (r *Redactor) hides(text string, deep int) bool {
 	}
 	return deep > 0 && slices.ContainsFunc(run.FindAllString(inner, -1),
 		func(found string) bool { return r.hides(found, deep-1) })
+}
+
+// assigned are the values of settings that are named like secrets, in a text of no format.
+var assigned = regexp.MustCompile(`(?i)(?:` + names + `|key)["']?\s*[:=]\s*["']?([^\s"',}]{6,})`)
+
+// KnowText adds the secrets of a text that is there for them.
+func (r *Redactor) KnowText(data []byte) {
+	docs, err := readYAML(string(data)) // or JSON, which is YAML
+	if err == nil && len(docs) > 0 && !slices.ContainsFunc(docs, isText) {
+		for _, doc := range docs {
+			r.knowValues(doc, "")
+		}
+		return
+	}
+	text := strings.TrimSpace(string(data))
+	for _, found := range assigned.FindAllStringSubmatch(text, -1) {
+		r.guess(found[1])
+	}
+	if !strings.Contains(text, "\n") && !strings.Contains(text, " ") {
+		r.guess(text)
+	}
+	if strings.Contains(text, "PRIVATE KEY") {
+		r.knowKey(text)
+	}
+}
+
+// guess adds what may be a secret. A shorter one is a word that occurs elsewhere.
+func (r *Redactor) guess(text string) {
+	if len(text) > 5 {
+		r.Know(text)
+	}
+}
+
+// knowKey adds the lines of private keys: a piece of one is secret, too.
+func (r *Redactor) knowKey(text string) {
+	secret := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "-----BEGIN"):
+			secret = strings.Contains(line, "PRIVATE KEY")
+		case strings.HasPrefix(line, "-----END"):
+			secret = false
+		case secret:
+			r.guess(line)
+		}
+	}
+}
+
+func (r *Redactor) knowValues(v any, name string) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, member := range v {
+			r.knowValues(member, key)
+		}
+	case []any:
+		for _, item := range v {
+			r.knowValues(item, name)
+		}
+	case string:
+		if secretName.MatchString(name) {
+			r.guess(v)
+			if _, half, ok := strings.Cut(v, "."); ok && len(half) == 16 {
+				r.guess(half) // a bootstrap token's
+			}
+		}
+	}
 }

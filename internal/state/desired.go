@@ -2,12 +2,10 @@ package state
 
 import "encoding/json"
 
-// Need names something that is learned only while a machine becomes a node, such as the pod subnet.
-// The names are the renderer's.
+// Need names what is learned only while a machine becomes a node. The renderer has the names.
 type Need string
 
-// Only says when an item is part of the node at all; "" means always. The values are the
-// renderer's, and it drops what does not apply before anything is compared.
+// Only says when an item is part of the node; "" is always. The renderer drops others.
 type Only string
 
 // Item is a wanted resource, its step, and the units that must restart when it changes.
@@ -16,10 +14,9 @@ type Item struct {
 	Resource Resource
 	Owes     []string
 	// Needs names the need that must be met before this item and all after it can be applied.
-	Needs Need
-	Only  Only
-	// Spared leaves the resource as it is: this release does not know Only. It is not in JSON.
-	Spared bool
+	Needs  Need
+	Only   Only
+	Spared bool // leaves the resource as it is: this release does not know Only. It is not in JSON.
 }
 
 // itemJSON is the form of an Item. A file's content is not in it.
@@ -38,10 +35,7 @@ func (i Item) MarshalJSON() ([]byte, error) {
 func (i *Item) UnmarshalJSON(data []byte) error {
 	var form itemJSON
 	err := json.Unmarshal(data, &form)
-	*i = Item{
-		Step: form.Step, Resource: form.Resource.Resource, Owes: form.Owes, Needs: form.Needs,
-		Only: form.Only,
-	}
+	*i = Item{form.Step, form.Resource.Resource, form.Owes, form.Needs, form.Only, false}
 	return err
 }
 
@@ -51,8 +45,8 @@ type Desired []Item
 // Keys returns the keys of all items in order.
 func (d Desired) Keys() []Key { return keys(d, func(item Item) Key { return item.Resource.Key() }) }
 
-// Cut splits the list before the first item with an unmet need, and returns that need; "" if all
-// are. Needs gate positions of the list, they never reorder it; those of spared items gate none.
+// Cut splits the list before the first item with an unmet need, and returns that; "" if all are.
+// Needs never reorder it; those of spared items count for nothing.
 func (d Desired) Cut(met func(Need) bool) (now, later Desired, unmet Need) {
 	for i, item := range d {
 		if item.Needs != "" && !item.Spared && !met(item.Needs) {
@@ -62,8 +56,7 @@ func (d Desired) Cut(met func(Need) bool) (now, later Desired, unmet Need) {
 	return d, nil, ""
 }
 
-// Step is one of the eleven parts of becoming a node: a name for people, in progress, logs and
-// plans. Changes happen in the order of their steps.
+// Step is one of the eleven parts of becoming a node, for people, and in their order.
 type Step string
 
 // The steps, in order.

@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// Diff compares what is wanted with what was seen. What the ledger remembers and neither now nor
-// later wants is undone, latest first; then what now wants and differs is changed, in the order
-// wanted. What could not be observed, or is spared, is not changed. Seen must hold every key of now
-// and of ledger.
+// Diff compares what is wanted with what was seen. What the ledger remembers and no one wants is
+// undone, latest first; then what now wants and differs is changed, in order. What is unknown or
+// spared is not changed. Seen must hold every key of now and of ledger.
 func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 	d := differ{
 		seen: seen, remembered: make(map[Key]Entry, len(ledger.Entries)),
@@ -35,8 +34,8 @@ func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 	return d.plan
 }
 
-// Stale lists what the ledger remembers although it is no longer wanted and is again what it was
-// before: the run that undid it ended before it could forget it.
+// Stale lists what the ledger remembers although it was undone by a run that ended before it
+// forgot.
 func Stale(now, later Desired, seen Observed, ledger Ledger) []Key {
 	var stale []Key
 	wanted := wantedKeys(now, later)
@@ -103,7 +102,6 @@ func (d *differ) undo(e Entry, purged bool) {
 	d.add(c)
 }
 
-// want adds the change that makes a thing what it shall be.
 func (d *differ) want(item Item) {
 	from, to := d.seen[item.Resource.Key()], item.Resource
 	if !isKnown(from) {
@@ -150,9 +148,8 @@ func (d *differ) add(c Change) {
 	d.plan = append(d.plan, c)
 }
 
-// Between returns the changes for a machine that is one node to be another. What the machine was
-// before either is not known, so what only the first wants goes back as on one that was never a
-// node.
+// Between returns the changes for a machine that is one node to be another. What only the first
+// wants goes back as on a machine that was never a node.
 func Between(from, to Desired) Plan {
 	seen, ledger := make(Observed), Ledger{}
 	for _, item := range from {

@@ -5,9 +5,8 @@ import (
 	"io/fs"
 )
 
-// Dir is a directory. A directory that others share (Purge false) is made when missing and
-// otherwise taken as it is; it is removed only when empty. A directory that is ours alone says
-// Purge: its undo removes all that is below it.
+// Dir is a directory. One that others share (Purge false) is taken as it is when it exists, and
+// removed only when empty. The undo of one that is ours alone (Purge) removes all that is below it.
 type Dir struct {
 	Path string      `json:"path"`
 	Mode fs.FileMode `json:"mode"`
@@ -33,8 +32,7 @@ func (r Dir) equal(other Resource) bool {
 
 func (r Dir) sameMode(o Dir) bool { return r.Mode == o.Mode && r.UID == o.UID && r.GID == o.GID }
 
-// satisfiedBy: an owner who mounts a data disk at our place, or puts a link there that leads to
-// one, keeps its mode, and the link is never replaced.
+// satisfiedBy: an owner's data disk, mounted or linked at our place, keeps its mode.
 func (r Dir) satisfiedBy(seen Resource) bool {
 	switch seen := seen.(type) {
 	case Dir:
@@ -45,10 +43,9 @@ func (r Dir) satisfiedBy(seen Resource) bool {
 	return false
 }
 
-// needsUndo tells of a claimed directory that its undo has something to do although it is still a
-// directory, as before: contents that came since, a mount that has covered it since, or our mode
-// and owner. A disk of the owner, mounted or linked, can have those too: containerd gives them to
-// its root directory when it starts.
+// needsUndo reports whether the undo of a claimed directory that was there before has something to
+// do: contents or a mount that came since, or our mode and owner. A disk of the owner can have
+// those too: containerd gives them to its root directory when it starts.
 func (r Dir) needsUndo(before, seen Resource) bool {
 	if !r.Purge {
 		return false

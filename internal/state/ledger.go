@@ -42,8 +42,7 @@ func (e Entry) isOurs(seen Resource) bool {
 		isUnit && unit.between(before, ours) || claims(ours) && kind(seen) == kind(ours)
 }
 
-// edited reports whether another process has put a file or link there since: its content is neither
-// what was there before nor what we have made of it.
+// edited reports whether the content is neither what was there before nor what we have made of it.
 func (e Entry) edited(seen Resource) bool {
 	file, ok := seen.(File)
 	if !ok {
@@ -58,9 +57,8 @@ func (e Entry) edited(seen Resource) bool {
 	return true
 }
 
-// Ledger holds the records needed to undo everything: entries in the order first touched, and
-// restarts that are owed because a file changed whose unit has not restarted since. It is on disk
-// before the first touch (package apply).
+// Ledger holds all that undoing needs: entries in the order first touched, and restarts that are
+// owed since a file has changed. It is on disk before the first touch (package apply).
 type Ledger struct {
 	Entries []Entry  `json:"entries"`
 	Owed    []string `json:"owed,omitempty"`
@@ -106,8 +104,8 @@ func (l Ledger) Owe(units ...string) Ledger {
 	return l
 }
 
-// Record returns the ledger with all that must be remembered before plan is carried out. What a
-// thing was before is recorded once, at its first touch; what we make of it is always the latest.
+// Record returns the ledger with all that is remembered before plan is carried out. What was before
+// is recorded once; what we make of it is always the latest.
 func (l Ledger) Record(plan Plan) Ledger {
 	next := Ledger{Entries: slices.Clone(l.Entries), Owed: l.Owed}
 	for _, c := range plan {
@@ -129,8 +127,8 @@ func (l Ledger) Record(plan Plan) Ledger {
 	return next
 }
 
-// Touched returns the ledger after a plan that went only as far as touched: what was recorded for
-// the rest of the plan is again as was says, the ledger before the plan.
+// Touched returns the ledger after a part of a plan: the rest of it is as was says, the ledger
+// before.
 func (l Ledger) Touched(touched Plan, was Ledger) Ledger {
 	next := Ledger{}
 	for _, e := range l.Entries {
@@ -151,8 +149,7 @@ func (l Ledger) Touched(touched Plan, was Ledger) Ledger {
 	return next
 }
 
-// Done returns the ledger once plan has been carried out: what was undone is forgotten, and what
-// was changed is nothing but what we made of it.
+// Done returns the ledger once plan has been carried out.
 func (l Ledger) Done(plan Plan) Ledger {
 	undone := slices.DeleteFunc(slices.Clone(plan), func(c Change) bool { return !c.Undo })
 	next := l.Forget(undone.Keys()...)

@@ -2,15 +2,14 @@ package state
 
 import "strings"
 
-// Opening is one rule of ours in a firewall of the machine's owner, by which a firewall that stops
-// what no rule accepts lets a node's traffic pass.
+// Opening is one rule of ours in a firewall of the machine's owner, which lets the node's traffic
+// pass.
 type Opening struct {
 	// Firewall is where the rule is, and Rule what it lets pass, in the words of package host.
 	Firewall string `json:"firewall"`
 	Rule     string `json:"rule"`
 	Open     bool   `json:"open"`
-	// Off tells that the firewall stops nothing now, and has no such rule: there is nothing to open,
-	// and nothing to close.
+	// Off tells that the firewall stops nothing now: there is nothing to open or close.
 	Off bool `json:"off,omitempty"`
 }
 

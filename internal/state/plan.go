@@ -10,14 +10,13 @@ type Change struct {
 	Step     Step
 	From, To Resource
 	// Owes names the units that must restart because of this change.
-	Owes []string
-	// Restart tells that a running unit must restart, because something it reads has changed.
-	Restart bool
+	Owes    []string
+	Restart bool // a running unit must restart, because something it reads has changed
 	// Undo tells that To is what the ledger remembers from before, and Ours what we made of it.
 	Undo bool
 	Ours Resource
-	// Keep and Leave tell that another process has changed the thing since: a copy of From is kept
-	// before it is changed, or it is left as it is, and only forgotten.
+	// Keep and Leave tell that others have changed the thing: a copy of From is kept, or it is
+	// left.
 	Keep, Leave bool
 }
 
@@ -35,7 +34,6 @@ func (p Plan) Only(keys []Key) Plan {
 	return only
 }
 
-// changes reports whether the plan has a change of key.
 func (p Plan) changes(key Key) bool { return slices.Contains(p.Keys(), key) }
 
 // Keys returns the keys of all changes in order.
@@ -77,13 +75,11 @@ func After(seen Observed, plan Plan) Observed {
 	return next
 }
 
-// Unknown is an observation that could not be made, which is neither drift nor absence: an API
-// server that does not answer is not a missing Node. It is never wanted or remembered.
+// Unknown is an observation that could not be made, neither drift nor absence. It is never wanted.
 type Unknown struct {
 	Of  Key
 	Why string
-	// Err is why observing it failed; nil where that was not tried.
-	Err error
+	Err error // why observing it failed; nil where that was not tried
 }
 
 func (r Unknown) Key() Key { return r.Of }
@@ -93,3 +89,27 @@ func (r Unknown) equal(Resource) bool { return false }
 func (r Unknown) describe(Change) string { return "observe " + r.Of.Name() }
 
 func (r Unknown) show() string { return "unknown: " + r.Why }
+
+// Line is one change. For drift, Expected is what the applied configuration says and Found what is.
+type Line struct {
+	Step     Step   `json:"step"`
+	Key      Key    `json:"key"`
+	Action   string `json:"action"`
+	Expected string `json:"expected"`
+	Found    string `json:"found"`
+}
+
+// Lines returns a plan as people and programs read it.
+func Lines(plan Plan) []Line {
+	list := make([]Line, len(plan))
+	for i, c := range plan {
+		list[i] = Line{
+			Step: c.Step, Key: c.To.Key(), Action: Describe(c),
+			Expected: Show(c.To), Found: Show(c.From),
+		}
+		if c.Restart {
+			list[i].Found = "restart pending"
+		}
+	}
+	return list
+}

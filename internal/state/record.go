@@ -20,7 +20,6 @@ type Record struct {
 	read Resource
 }
 
-// kinds are the types of all that a ledger or a list of resources may hold.
 var kinds = typesByKind(
 	Absent{}, Dir{}, File{}, Link{}, Unit{}, Sysctl{}, Module{}, Swap{}, Residue{}, Opening{},
 	Table{}, Package{}, Registration{}, Label{}, Cordon{},
@@ -75,12 +74,10 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Opaque is a remembered or wanted resource of a kind that this release does not know, because a
-// newer one wrote it. It is kept as it was written, and neither observed nor changed.
+// Opaque is a resource of a kind of a newer release. It is kept, and neither observed nor changed.
 type Opaque struct {
 	Kind string
-	// Raw is the resource's JSON.
-	Raw json.RawMessage
+	Raw  json.RawMessage // the resource's JSON
 }
 
 // Key has the form of the thing in it, as its name is not known.

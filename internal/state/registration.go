@@ -1,7 +1,6 @@
 package state
 
-// Registration is the Node object of this machine. PodCIDRs and Labels are used to create it again
-// after it was deleted; they are not compared.
+// Registration is the Node object. PodCIDRs and Labels, to create it again, are not compared.
 type Registration struct {
 	Node     string            `json:"node"`
 	Exists   bool              `json:"exists"`

@@ -30,9 +30,8 @@ const (
 	Trees ResidueKind = "tree"
 )
 
-// Residue describes the traces that the programs we start leave outside our files. It is only
-// remembered as it was before, so that its undo removes what came since. A wanted residue is not
-// observed by a plan: finding it may mean to run a program.
+// Residue describes what the programs that we start leave outside our files. It is only remembered
+// as it was before. A plan does not observe a wanted one: that may mean to run a program.
 type Residue struct {
 	Kind  ResidueKind `json:"kind"`
 	Match string      `json:"match"`
@@ -52,7 +51,6 @@ func (r Residue) leftSince(now Resource) bool {
 	return slices.ContainsFunc(is.Found, func(s string) bool { return !slices.Contains(r.Found, s) })
 }
 
-// residues are forms of what is left behind.
 var residues = map[ResidueKind]string{
 	Interfaces: "network interface %s", Chains: "iptables chains %s*", Tables: "nftables tables %s",
 	Cgroups: "control group %s", Processes: "processes of %s", Mounts: "mounts %s*",

@@ -13,8 +13,7 @@ import (
 	"strings"
 )
 
-// Key identifies a thing, "kind:name". Everything that can be at a path shares the kind "path", so
-// that a file, a directory, a link and nothing at all are values of the same key.
+// Key identifies a thing, "kind:name". All that can be at a path has the kind "path".
 type Key string
 
 // Name is the key without its kind: a path, a unit's name.
@@ -40,8 +39,7 @@ type Resource interface {
 	show() string
 }
 
-// kind is the name of a resource's kind in JSON, and of the files in which the kind stands: that of
-// its type, which must not change therefore.
+// kind is the name of a resource's kind in JSON: that of its type, which must not change therefore.
 func kind(r Resource) string {
 	if r, ok := r.(Opaque); ok {
 		return r.Kind
@@ -60,9 +58,8 @@ func Equal(a, b Resource) bool {
 	return a == b
 }
 
-// Satisfies reports whether what was observed is as good as what is wanted. Besides what is equal,
-// a wanted directory is satisfied by the owner's link to one, and by a mount whatever its mode; a
-// parameter of a network interface by there being no such interface.
+// Satisfies reports whether what was observed is as good as what is wanted: a wanted directory is
+// satisfied by a mount or the owner's link to one, an interface's parameter by no such interface.
 func Satisfies(seen, want Resource) bool {
 	if dir, ok := want.(Dir); ok && seen.Key() == want.Key() {
 		return dir.satisfiedBy(seen)

@@ -3,8 +3,7 @@ package state
 import "fmt"
 
 // Table is an nftables table of ours that is loaded from a File. The kernel's rules are compared by
-// their number: the file holds them in full, and a change of the file owes a restart of the unit
-// that loads it.
+// their number: a change of the file owes a restart of the unit that loads it.
 type Table struct {
 	// Name is the family and the name, such as "inet aks-flex-node".
 	Name string `json:"name"`

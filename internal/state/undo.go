@@ -1,15 +1,13 @@
 package state
 
-// claims reports whether a wanted resource must be in the ledger even when nothing has to change,
-// because its undo removes what came into being since.
+// claims reports whether a resource is in the ledger unchanged: its undo removes what came since.
 func claims(r Resource) bool {
 	dir, isDir := r.(Dir)
 	_, isResidue := r.(Residue)
 	return isResidue || isDir && dir.Purge
 }
 
-// absence returns a resource's state on a machine that was never a node; nil when that is unknown.
-// A package that is there may have been there before.
+// absence returns a resource's state on a machine that was never a node; nil if that is unknown.
 func absence(r Resource) Resource {
 	switch r := r.(type) {
 	case File, Link:
@@ -38,7 +36,6 @@ func absence(r Resource) Resource {
 	return nil
 }
 
-// treatment is undo's treatment of a thing that was changed by others.
 type treatment int
 
 const (
@@ -47,8 +44,7 @@ const (
 	undoAndKeep                  // undo, and keep a copy of what is there
 )
 
-// undoForeign returns the treatment of an observed thing that is neither what it was before nor
-// what we made of it: it was changed by others.
+// undoForeign returns the treatment of what is neither as it was before nor as we made it.
 func undoForeign(seen, before Resource) treatment {
 	switch r := seen.(type) {
 	case Residue,
@@ -75,9 +71,8 @@ func undoForeign(seen, before Resource) treatment {
 	return leaveAsIs
 }
 
-// Adopt makes a ledger for a machine whose own is lost: what is seen exactly as it is wanted counts
-// as ours and as absent before. What differs, and what has no absence to return to (kernel
-// parameters, modules, swap, shared directories), is left out, as are spared items.
+// Adopt makes a ledger for a machine that has lost its own: what is seen as it is wanted counts as
+// ours and as absent before. What has no absence to return to is left out, as are spared items.
 func Adopt(want Desired, seen Observed) Ledger {
 	var l Ledger
 	for _, item := range want {
@@ -94,8 +89,7 @@ func Adopt(want Desired, seen Observed) Ledger {
 	return l
 }
 
-// ownersPlace is a mount point or a link to a directory, as its owner made it: with nothing of ours
-// in it. It is nil for anything else, which goes with its contents.
+// ownersPlace is a mount point or link to a directory without what is ours in it; else nil.
 func ownersPlace(seen Resource) Resource {
 	switch seen := seen.(type) {
 	case Dir:

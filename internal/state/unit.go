@@ -22,8 +22,7 @@ type Unit struct {
 
 func (r Unit) Key() Key { return UnitKey(r.Name) }
 
-// between reports whether a unit is partly one thing and partly another. Setting a unit takes
-// several calls of systemd, so this is what a killed run leaves.
+// between reports whether a unit is partly one thing and partly another, as a killed run leaves it.
 func (r Unit) between(a, b Resource) bool {
 	one, ok1 := a.(Unit)
 	two, ok2 := b.(Unit)

@@ -15,21 +15,16 @@ const (
 
 // Situation is all that decides which transition comes next.
 type Situation struct {
-	// Record is the transition on disk; nil when nothing is under way.
-	Record *Transition
+	Record *Transition // the transition on disk; nil when nothing is under way
 	// Leads reports that Record leads to the wanted document, Failed that its end was rejected.
 	Leads, Failed bool
 	// Applied is the generation that was proved last; "" on a machine that is not a node.
-	Applied string
-	Wanted  Wanted
-	// Followed reports that the wanted document is from a provider that the node follows.
-	Followed bool
-	// Asked reports that a person has asked: then a node is made what was applied, drift or not.
-	Asked bool
-	// Moved reports that the API server has another address or CA than was proved.
-	Moved bool
-	// Waits reports that a change has to wait: for the maintenance window, or for pods to drain.
-	Waits bool
+	Applied  string
+	Wanted   Wanted
+	Followed bool // the wanted document is from a provider that the node follows
+	Asked    bool // a person has asked: then a node is made what was applied, drift or not
+	Moved    bool // the API server has another address or CA than was proved
+	Waits    bool // a change has to wait: for the maintenance window, or for pods to drain
 }
 
 // Move names the effect of a decision on the record.
@@ -93,13 +88,11 @@ func (s Situation) next() Decision {
 	return s.replace()
 }
 
-// fromRest decides where nothing is under way.
 func (s Situation) fromRest() Decision {
 	switch {
 	case s.Applied == "" && s.Wanted == New:
 		return Decision{Move: Begin, Kind: Join, Why: "the machine is not a node"}
-	case s.Applied == "":
-		return Decision{Move: Rest, Why: "the configuration is " + string(s.Wanted)}
+	case s.Applied == "": // there is nothing to change or repair
 	case s.Wanted == New && !s.Waits:
 		return Decision{Move: Begin, Kind: Change, Why: "the configuration has changed"}
 	case s.Moved:
@@ -112,7 +105,6 @@ func (s Situation) fromRest() Decision {
 	return Decision{Move: Rest, Why: "the configuration is " + string(s.Wanted)}
 }
 
-// fromRollback decides where a rollback is under way.
 func (s Situation) fromRollback() Decision {
 	d := Decision{Move: Continue, Why: "the rollback is finished first"}
 	restoring := s.Record.Phase != Gate && s.Record.Phase != Commit
@@ -127,8 +119,7 @@ func (s Situation) fromRollback() Decision {
 		Why: "the machine is restored, and the configuration has changed"}
 }
 
-// carryOn continues the record, unless its generation was rejected by a process that was killed
-// before it could roll back.
+// carryOn continues the record, unless a killed process has rejected its generation.
 func (s Situation) carryOn(why string) Decision {
 	if s.Failed && s.Record.Kind == Change {
 		return Decision{Move: Revert, Why: "its generation was rejected"}
@@ -136,7 +127,6 @@ func (s Situation) carryOn(why string) Decision {
 	return Decision{Move: Continue, Why: why}
 }
 
-// replace decides what follows a record that leads to something else than what is wanted.
 func (s Situation) replace() Decision {
 	r := s.Record
 	d := Decision{

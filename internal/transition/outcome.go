@@ -23,12 +23,11 @@ const (
 	Replaced   OutcomeKind = "replaced"    // its configuration is of another resource now
 )
 
-// Outcome describes the end of an attempt: of a phase, of a transition, of the daemon's worker. A
-// function that returns an error returns a pointer to it.
+// Outcome describes the end of an attempt. A function that returns an error returns a pointer to
+// it.
 type Outcome struct {
 	Kind OutcomeKind
-	// Err is the cause of what is not Done.
-	Err error
+	Err  error // the cause of what is not Done
 	// RetryAt is when what Waits may begin at the latest, and Every how often to try before; 0
 	// leaves that to the daemon.
 	RetryAt time.Time
@@ -77,8 +76,7 @@ const RetryWithin = 7*time.Minute + 30*time.Second
 
 // HoldError reports that the provider does not let a change begin yet.
 type HoldError struct {
-	// Hold is the provider's word for the reason; "" when the provider does not answer.
-	Hold string
+	Hold string // the provider's word for the reason; "" when the provider does not answer
 	// RetryAt is when to ask again; zero leaves that to the caller.
 	RetryAt time.Time
 	Err     error

@@ -24,9 +24,8 @@ type Runner struct {
 	Now     func() time.Time
 }
 
-// Run carries out t from its phase on, up to the phase until; "" is all of it. A change that fails
-// after the machine was touched is rolled back; what failed stays the error. When ctx ends or until
-// is reached the record remains, and the next Run continues.
+// Run carries out t from its phase on, up to until, "" for all. A change that fails after the
+// machine was touched is rolled back. When ctx ends the record remains, for the next Run.
 func (r Runner) Run(ctx context.Context, t Transition, until Phase) error {
 	if len(Phases(t.Kind)) == 0 {
 		return fmt.Errorf("internal error: a transition of the unknown kind %q", t.Kind)
@@ -64,7 +63,6 @@ func (r Runner) forward(ctx context.Context, t *Transition, until Phase) (done b
 	return true, nil
 }
 
-// failed decides what follows a failed phase.
 func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
 	switch {
 	case t.Kind == Change && t.Phase == Commit:
@@ -93,9 +91,8 @@ func (r Runner) refuse(ctx context.Context, t Transition, cause error) error {
 	return errors.Join(append(errs, r.Clear(ctx))...)
 }
 
-// rollBack rejects the generation that failed and goes back. The record of the rollback replaces
-// the change's before anything is done. A generation that the machine never was, since its download
-// failed or its pods did not move, is not rejected: only the change before it is undone.
+// rollBack rejects the generation that failed and goes back, which is recorded first. One that the
+// machine never was, as its download failed or its pods did not move, is not rejected.
 func (r Runner) rollBack(ctx context.Context, t Transition, cause error) error {
 	back := t.Back(cause, r.Now())
 	back.Attempt = 1

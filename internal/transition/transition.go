@@ -42,8 +42,7 @@ const (
 	Erase    Phase = "erase"    // the agent's own records go
 )
 
-// table says which phases a kind has, in their order. A join downloads while it works, so its
-// prefetch only begins the downloads; only a change of the Kubernetes minor version drains.
+// table has the phases of each kind. A join's prefetch only begins the downloads.
 var table = map[Kind][]Phase{
 	Join:     {Prefetch, Enrol, Apply, Gate, Commit},
 	Change:   {Prefetch, Enrol, Prove, Ask, Cordon, Drain, Apply, Gate, Commit},
@@ -79,8 +78,7 @@ type Transition struct {
 	Cordoned bool `json:"cordoned,omitempty"`
 	// Cluster is where the API server is for To, when that differs from what was proved.
 	Cluster *Cluster `json:"cluster,omitempty"`
-	// Ungated repairs do not wait until the node has proved to be healthy, and Things, if any, are
-	// the only ones that are repaired.
+	// Ungated repairs do not wait for the gate, and repair only Things, if any.
 	Ungated bool     `json:"ungated,omitempty"`
 	Things  []string `json:"things,omitempty"`
 	// ByHand tells that a person has asked for To, which is not what the configuration says.
@@ -103,8 +101,7 @@ type Options struct {
 	KeepArc bool `json:"keepArc,omitempty"`
 	// DrainTimeout bounds the wait for pods to move; 0 does not drain.
 	DrainTimeout time.Duration `json:"drainTimeout"`
-	// KeepUnmanaged does not evict pods that no controller replaces, KeepEmptyDir none that have
-	// data in an emptyDir volume.
+	// KeepUnmanaged evicts no pod that nothing replaces, KeepEmptyDir none with data in emptyDir.
 	KeepUnmanaged bool `json:"keepUnmanaged,omitempty"`
 	KeepEmptyDir  bool `json:"keepEmptyDir,omitempty"`
 	// Waits leaves the agent's service enabled: it waits for another configuration.

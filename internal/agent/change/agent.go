@@ -55,27 +55,23 @@ type Agent struct {
 	Client func(proxy func(*http.Request) (*url.URL, error)) *http.Client
 	// Provider makes the HTTP client for the resource provider; nil is follow.NewClient.
 	Provider func(proxy func(*http.Request) (*url.URL, error)) *http.Client
-	// Identity makes the credential of the node's own identity in Azure.
-	Identity follow.Identity
+	Identity follow.Identity // makes the credential of the node's own identity in Azure
 	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
 	// cannot be read. A nil function reads none.
 	Given func() *config.Config
 	// Person describes the user who runs the agent.
 	Person access.Person
 
-	// Bundle is held while the configuration that a provider has delivered is written.
-	Bundle sync.Mutex
+	Bundle sync.Mutex // held while the configuration that a provider has delivered is written
 }
 
 // Input is a configuration as it was received.
 type Input struct {
-	Config config.Config
-	// Document is the canonical form of what was read; without it Config stands for itself.
-	Document []byte
+	Config   config.Config
+	Document []byte // the canonical form of what was read; without it Config stands for itself
 	// Origin tells where it came from: "file", or "url" for one that a provider has delivered.
-	Origin string
-	// Resource is the flexNodeConfig that it is from; nil when it does not say.
-	Resource *config.Resource
+	Origin   string
+	Resource *config.Resource // the flexNodeConfig that it is from; nil when it does not say
 }
 
 // ProviderClient returns an HTTP client for requests to the provider of a configuration.
@@ -188,7 +184,6 @@ func Unopened(a *Agent) *Home {
 	return newHome(a, apply.NewJournal(a.Machine, saved.StateDir, saved.LedgerFile))
 }
 
-// inTurn carries out steps until one fails.
 func inTurn(ctx context.Context, steps ...func(context.Context) error) error {
 	for _, step := range steps {
 		if err := step(ctx); err != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 // commit records that the node is healthy: the generation is the applied one, its bindings are the
-// proved ones. Secrets of before are erased, unless the provider has not answered with the new ones
+// proved ones. Former secrets are erased, unless the provider has not answered with the new ones
 // yet. The Node is uncordoned last: while that fails the transition is not over.
 func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	w.bindings.ClusterUID = learnCluster(ctx, w.Home, w.config, w.target())
@@ -60,7 +60,6 @@ func commitPointers(ctx context.Context, w *work, t *transition.Transition) erro
 	return goLive(ctx, w)
 }
 
-// commitHistory records that the generation was proved.
 func commitHistory(ctx context.Context, w *work, t *transition.Transition) error {
 	if t.Kind != transition.Join && t.Kind != transition.Change {
 		return nil

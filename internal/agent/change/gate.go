@@ -127,8 +127,7 @@ func advise(ctx context.Context, w *work, t *transition.Transition) {
 	}
 }
 
-// servicesPause is the time between a join's checks of Services.
-const servicesPause = 500 * time.Millisecond
+const servicesPause = 500 * time.Millisecond // the time between a join's checks of Services
 
 // awaitServices waits a while for Services, and for a serving certificate of the cluster.
 func awaitServices(ctx context.Context, w *work) {

@@ -184,8 +184,7 @@ func (w *work) waiting(ctx context.Context, do func(context.Context) error) erro
 	return err
 }
 
-// recordPause is how often a wait checks that no other process has taken over.
-const recordPause = 2 * time.Second
+const recordPause = 2 * time.Second // how often a wait checks that no other process has taken over
 
 func whileOurs(ctx context.Context, w *work, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -26,21 +26,18 @@ import (
 // Leave says how a machine stops being a node.
 type Leave struct {
 	transition.Options
-	// Force goes on without a ledger: only what still is as we made it is removed.
-	Force bool
+	Force bool // goes on without a ledger: only what still is as we made it is removed
 }
 
 type leaving struct {
 	*Home
-	// config is the node's, nil when unknown; given is the user's, which decides who asks Azure.
+	// config is the node's, nil when unknown; given the user's, as which Azure is asked.
 	config, given *config.Config
-	// server is where the API server is now, once that was found out.
-	server *inspect.Cluster
+	server        *inspect.Cluster // where the API server is now, once that was found out
 	// remaining is why something elsewhere could not be deleted: the Node object, what is in Azure.
 	remaining error
 	arcFailed bool
-	// heard reports that the provider has heard that this machine leaves.
-	heard bool
+	heard     bool // the provider has heard that this machine leaves
 }
 
 // Unbootstrap gives the machine back as it was. The error lists what could not be undone; it is
@@ -230,8 +227,7 @@ func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error 
 	return errors.Join(stopped, ctx.Err())
 }
 
-// deletionTime bounds each of the attempts to delete the Node.
-const deletionTime = 30 * time.Second
+const deletionTime = 30 * time.Second // bounds each of the attempts to delete the Node
 
 // deleteNode has the provider delete the Node, or tries it itself, which few clusters allow.
 func (l *leaving) deleteNode(ctx context.Context) error {
@@ -366,7 +362,6 @@ func forgetNode(ctx context.Context, h *Home) error {
 		h.Store.Remove(ctx, string(generation.Previous)), h.Store.Remove(ctx, saved.BindingsFile))
 }
 
-// openLedger opens the ledger of a machine whose other records cannot be read.
 func openLedger(h *Home) error {
 	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.LedgerFile)
 	if err != nil {

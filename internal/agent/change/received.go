@@ -19,10 +19,9 @@ import (
 
 // Delivery is a configuration as a configuration URL has given it.
 type Delivery struct {
-	Bundle []byte
-	Loaded config.Loaded
-	// URLSHA256 recognizes the URL.
-	URLSHA256 string
+	Bundle    []byte
+	Loaded    config.Loaded
+	URLSHA256 string // recognizes the URL
 }
 
 // OtherNodeError tells that a machine is a node already, and that the configuration is of another.

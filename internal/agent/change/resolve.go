@@ -31,16 +31,12 @@ type Target struct {
 	unchanged bool
 	Locator   *access.Locator
 	At        inspect.Cluster
-	// moved tells that the API server has another address or CA than was proved.
-	moved bool
-	// server is the cluster's version, "" when it was not asked.
-	server string
-	// standing reports that the target is what is applied, whatever document is wanted.
-	standing bool
+	moved     bool   // the API server has another address or CA than was proved
+	server    string // the cluster's version, "" when it was not asked
+	standing  bool   // the target is what is applied, whatever document is wanted
 	// Waits says why the change to it may not begin yet; nil where it may.
-	Waits *health.Waiting
-	// Daemon tells that no person has asked for it.
-	Daemon bool
+	Waits  *health.Waiting
+	Daemon bool // no person has asked for it
 }
 
 // Aim finds out what a configuration asks for, from this machine alone.

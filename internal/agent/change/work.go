@@ -40,13 +40,11 @@ type work struct {
 	// met are the needs that are met already, deadline is when the unmet ones must be.
 	met      map[state.Need]bool
 	deadline time.Time
-	// ready is when a join has seen the Node Ready.
-	ready time.Time
+	ready    time.Time // when a join has seen the Node Ready
 	// evidence is the last input of the gate, client its client, nil while it has none.
 	evidence health.Evidence
 	client   *kube.Client
-	// seen are the gate's conditions as they were last.
-	seen []health.Condition
+	seen     []health.Condition // the gate's conditions as they were last
 }
 
 // begin prepares the work on a transition from what is on disk.
@@ -72,7 +70,6 @@ func begin(h *Home, t transition.Transition) (*work, error) {
 	return w, nil
 }
 
-// target is where the API server is for the generation that the machine is to become.
 func (w *work) target() inspect.Cluster {
 	return inspect.Cluster{Server: w.bindings.Server, CA: w.bindings.CA}
 }

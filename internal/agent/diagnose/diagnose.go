@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	// answerFor bounds a diagnosis for a provider.
-	answerFor = 2 * time.Minute
+	answerFor = 2 * time.Minute // bounds a diagnosis for a provider
 	// maxFindings and maxBundle are the sizes that the provider takes, in bytes, and answerText
 	// that of one text (docs/api.md).
 	maxFindings = 60 << 10
@@ -42,7 +41,6 @@ func Answers(
 	}
 }
 
-// answer answers within the policy of the machine.
 func answer(ctx context.Context, a *change.Agent, kind string) (d agentapi.Diagnosed) {
 	limits, err := change.Policy(a)
 	if err != nil {

@@ -49,7 +49,6 @@ const (
 	arcStands = 10 * time.Minute
 )
 
-// shownArc is the last answer of an Arc agent that was slow.
 type shownArc struct {
 	answer health.Answer[health.Arc]
 	at     time.Time
@@ -149,7 +148,6 @@ func WithServing(h *Node, e *health.Evidence) {
 	e.Serving = health.Answered(is.To, err)
 }
 
-// expiries are kubelet's certificates, with when each expires.
 func expiries(h *Node, c config.Config) map[string]time.Time {
 	found := map[string]time.Time{}
 	for name, file := range map[string]string{

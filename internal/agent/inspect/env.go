@@ -61,24 +61,20 @@ type Env struct {
 	Log  *slog.Logger
 	// Show receives progress; nil shows nothing.
 	Show func(progress.Event)
-	// Beat is called as work goes on; nil is not called.
-	Beat func()
+	Beat func() // called as work goes on; nil is not called
 	// Learn receives each configuration's secrets, so that no log shows them; nil receives none.
 	Learn func(secrets ...string)
 	// Dial opens connections to the API server; nil is the network.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// InService reports that this process is the daemon's own service, which must not stop itself.
-	InService bool
+	Dial      func(ctx context.Context, network, address string) (net.Conn, error)
+	InService bool // this process is the daemon's own service, which must not stop itself
 	// Program is the path of aks-flex-node, which kubelet calls for tokens; Version is its own.
 	Program, Version string
 	// Trusted is an error when another user than root can change a program; nil is config.Trusted.
 	Trusted func(program string) error
 	// Today returns the day by which the end of support of versions is judged; nil judges none.
-	Today func() time.Time
-	// Poll is the first pause of a wait for kubelet or Azure; 0 is that of each wait.
-	Poll time.Duration
-	// Patience limits doctor's wait for one server; 0 is its default.
-	Patience time.Duration
+	Today    func() time.Time
+	Poll     time.Duration // the first pause of a wait for kubelet or Azure; 0 is that of each wait
+	Patience time.Duration // limits doctor's wait for one server; 0 is its default
 	// Settling is the time that kubelet must be one process before a commit; 0 is defaultSettling.
 	Settling time.Duration
 	// Healthz asks kubelet's health endpoint; nil asks the one on this machine.
@@ -88,10 +84,8 @@ type Env struct {
 
 	// unanswered counts the questions in a row that the container runtime has not answered.
 	unanswered int
-	// shown is the last answer of a slow Arc agent.
-	shown shownArc
-	// version is the last one of the API server that works with kubelet's.
-	version knownVersion
+	shown      shownArc     // the last answer of a slow Arc agent
+	version    knownVersion // the last one of the API server that works with kubelet's
 }
 
 // Emit shows progress, which is a sign of life too.
@@ -168,7 +162,6 @@ type ledger interface {
 	Exists() bool
 }
 
-// open reads what the agent remembers of the machine.
 func open(ctx context.Context, a *Env) (*Node, error) {
 	journal, err := apply.ReadJournal(a.Reader, saved.StateDir, saved.LedgerFile)
 	if err != nil {

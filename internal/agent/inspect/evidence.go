@@ -133,7 +133,6 @@ func ServicesEvidence(ctx context.Context, h *Node, client *kube.Client, e *heal
 	}
 }
 
-// knownVersion is the version of an API server, as it said it then.
 type knownVersion struct {
 	server, kubelet, version string
 	at                       time.Time

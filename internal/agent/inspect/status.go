@@ -180,7 +180,6 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 	return s, nil
 }
 
-// running returns which services run, of those that systemd answers for.
 func running(e health.Evidence) []Running {
 	var units []Running
 	add := func(name string, of health.Answer[health.Service]) {

@@ -46,8 +46,7 @@ type DriftEvent struct {
 // SocketFile is where the running service tells what it does. Only root can connect to it.
 const SocketFile = saved.RunDir + "/agent.sock"
 
-// askFor limits the time of the service's answer.
-const askFor = 2 * time.Second
+const askFor = 2 * time.Second // limits the time of the service's answer
 
 // Working asks the running service what it does; nil when none runs.
 func Working(ctx context.Context, a *Env) *Work {

@@ -29,12 +29,10 @@ func (r Records) MachineKey() (*machinekey.Key, error) {
 // Keys are the machine's key, the secret that registers it, and the id of its boot.
 type Keys struct {
 	Writer Writer
-	// RunDir is the directory of the boot's id.
-	RunDir string
+	RunDir string // the directory of the boot's id
 	// Kubelet returns kubelet's client certificate with its key, in PEM; nil without one.
 	Kubelet func(ctx context.Context) ([]byte, error)
-	// Writing is held while a process writes the key, or a bundle.
-	Writing *sync.Mutex
+	Writing *sync.Mutex // held while a process writes the key, or a bundle
 }
 
 // MachineKey returns the key. It is made once, and on disk before a provider knows it.

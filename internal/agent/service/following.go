@@ -46,7 +46,7 @@ type Following struct {
 	unusable *agentapi.FailedConfig
 	judged   string
 	ways     follow.Ways
-	again    context.CancelFunc // asks the provider anew, as ways say
+	again    context.CancelFunc // asks the provider again, as ways say
 }
 
 // settle has the provider be asked as the node is configured now, and forgets the former way.
@@ -131,7 +131,6 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	}, within
 }
 
-// polled takes in how a poll has ended; the other way may have to begin.
 func (f *Following) polled(answer follow.Answer, err error, pause time.Duration) {
 	f.askDiagnosis(answer)
 	f.mu.Lock()
@@ -275,7 +274,6 @@ func (f *Following) Run(ctx context.Context) {
 	}
 }
 
-// tell tells who watches this service what a check has found.
 func tell(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
@@ -300,41 +298,37 @@ func (f *Following) configOf(h *change.Home) config.Config {
 }
 
 // Offers implements follow.Machine.
-func (f *Following) Offers() (received, applied follow.Offer) {
+func (f *Following) Offers() (received, applied config.Resource) {
 	from, err := f.agent.Records().Source()
 	if err != nil {
 		f.agent.Log.Warn("cannot tell which version is applied", "error", err)
 	}
-	offer := func(r config.Resource) follow.Offer {
+	offer := func(r config.Resource) config.Resource {
 		if slices.Contains(from.Forgotten, r) {
-			r = config.Resource{UID: r.UID}
+			return config.Resource{UID: r.UID}
 		}
-		return offerOf(r)
+		return r
 	}
 	return offer(f.agent.Records().BundleResource()), offer(from.Applied)
 }
 
-func offerOf(r config.Resource) follow.Offer {
-	return follow.Offer{UID: r.UID, Version: r.ConfigVersion, Epoch: r.Epoch}
-}
-
 // Fetch implements follow.Machine.
-func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
+func (f *Following) Fetch(ctx context.Context) ([]byte, config.Resource, error) {
 	token, err := spentToken(ctx, f.agent)
 	if err != nil {
-		return nil, follow.Offer{}, err
+		return nil, config.Resource{}, err
 	}
 	bundle, err := f.Resource.Bundle(ctx, token != "")
 	if err != nil {
-		return nil, follow.Offer{}, err
+		return nil, config.Resource{}, err
 	}
 	joined, err := f.agent.Records().Joining()
 	if err != nil {
-		return nil, follow.Offer{}, err
+		return nil, config.Resource{}, err
 	}
 	proof, resource, err := follow.Verify(bundle, joined.Root)
 	if _, untrusted := errors.AsType[*follow.UntrustedError](err); untrusted {
-		return nil, follow.Offer{}, err
+		return nil, config.Resource{}, err
 	}
 	if err == nil && !strings.EqualFold(resource.ID, f.Resource.ID) {
 		err = errors.New("it does not say that it is of " + f.Resource.ID)
@@ -347,10 +341,10 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 		bundle, err = config.WithToken(bundle, token)
 	}
 	if err != nil {
-		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
+		return nil, config.Resource{}, &follow.UnusableError{Err: err}
 	}
 	bundle, err = config.WithJoining(bundle, joined)
-	return bundle, offerOf(resource), err
+	return bundle, resource, err
 }
 
 // spentToken is the bootstrap token that a node with a certificate needs no more, else "". It

@@ -19,8 +19,7 @@ const (
 	// even an API server that was down for long is not left alone for longer than that.
 	watchFirst = time.Second
 	watchMost  = 15 * time.Second
-	// watchLong is the duration of a watch when all is well.
-	watchLong = time.Minute
+	watchLong  = time.Minute // the duration of a watch when all is well
 )
 
 // Changed calls back whenever something happens to what the applied node is made of, until ctx

@@ -89,8 +89,7 @@ func failedOf(rejected []history.Rejection, digest, version string) *agentapi.Fa
 	return nil
 }
 
-// maxReport is the provider's limit, in bytes (docs/api.md), less what the request adds.
-const maxReport = 8000
+const maxReport = 8000 // the provider's limit, in bytes (docs/api.md), less what the request adds
 
 // fit shortens a report that is too large: first the log, then drift and conditions at their ends.
 func fit(r agentapi.Report) agentapi.Report {

@@ -26,26 +26,22 @@ import (
 // Watcher is this machine under the daemon: what the daemon's worker does (daemon.Node).
 type Watcher struct {
 	Agent *change.Agent
-	// Load reads the configuration as it is now.
-	Load func() (change.Input, error)
+	Load  func() (change.Input, error) // reads the configuration as it is now
 	// Follows follows this machine's resource; nil when it is from none.
 	Follows *Following
 	// Live holds the work and the counters of the service; nil counts nothing.
 	Live *Live
 
-	// node tells that this machine has been seen as a node, or on its way to be one.
-	node bool
+	node bool // this machine has been seen as a node, or on its way to be one
 	// refused is why the configuration is not in force, nil when it is.
 	refused *health.Rejection
 	logged  string
-	// last is the status of the last check that has not failed; nil before it.
-	last *inspect.Status
+	last    *inspect.Status // the status of the last check that has not failed; nil before it
 	// drifting holds the findings of the last check, unpublished the reason why metrics cannot be
 	// published.
 	drifting    map[string]bool
 	unpublished string
-	// exhausted are the things that the last check was told are no longer repaired.
-	exhausted []string
+	exhausted   []string // the things that the last check was told are no longer repaired
 }
 
 // Reconcile makes the machine the node that its configuration describes now, and finishes what
@@ -182,7 +178,6 @@ func resume(ctx context.Context, w *Watcher, before *change.Home) error {
 	return change.Settle(ctx, h, nil, false)
 }
 
-// finishLeaving goes on with an unbootstrap that was interrupted.
 func finishLeaving(ctx context.Context, w *Watcher, t transition.Transition) error {
 	how := *cmp.Or(t.Leave, &transition.Options{})
 	if err := w.giveBack(ctx, how); err != nil {
@@ -310,7 +305,6 @@ func (w *Watcher) report(s inspect.Status) {
 	}
 }
 
-// tell tells who watches this service what a check has found: a log of new drift, and metrics.
 func (w *Watcher) tell(ctx context.Context, h *change.Home, s inspect.Status, known *inspect.Work) {
 	before, now := w.drifting, make(map[string]bool, len(s.Drift))
 	found := slices.DeleteFunc(slices.Clone(s.Drift), func(d state.Line) bool {
@@ -373,7 +367,7 @@ func Repairs(a *change.Agent) *daemon.Budget {
 	return b
 }
 
-// sweepEvery is how often all artifacts in the store are compared with what was verified.
+// sweepEvery is the interval of comparing the store with what was verified.
 const sweepEvery = 24 * time.Hour
 
 // sweepStore reads the store when due, as far as ctx allows, unless the node is being changed.

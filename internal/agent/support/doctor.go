@@ -26,10 +26,9 @@ import (
 // Given is the machine's configuration as it is now.
 type Given struct {
 	// Input is nil when it cannot be used, and Err says why. Both are nil on a machine without one.
-	Input *change.Input
-	Err   error
-	// Unprivileged reports whether the caller is not root.
-	Unprivileged bool
+	Input        *change.Input
+	Err          error
+	Unprivileged bool // reports whether the caller is not root
 }
 
 // Doctor finds out what is wrong with this machine and the way to its cluster, at any time.
@@ -55,9 +54,8 @@ func Doctor(
 // patient is a machine examined: what is remembered, and the configuration that counts.
 type patient struct {
 	*change.Home
-	given Given
-	// config is that of the node, else the one that was given, else only defaults.
-	config config.Config
+	given  Given
+	config config.Config // that of the node, else the one that was given, else only defaults
 	// at is where its API server is, as far as that is known.
 	at       inspect.Cluster
 	seen     host.Facts
@@ -131,7 +129,6 @@ func (p *patient) allowsCgroupV1() bool {
 	})
 }
 
-// gather adds the evidence that status and preflight judge by.
 func (p *patient) gather(ctx context.Context, drift bool) {
 	x := p.evidence.Examined
 	if p.Saved.Live == nil {
@@ -150,7 +147,6 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 	}
 }
 
-// prospect gathers the evidence of preflight, on a machine that is no node.
 func (p *patient) prospect(ctx context.Context) {
 	e, c := &p.evidence, p.config
 	e.Waiting = inspect.ReadWaiting(p.Node.Env)
@@ -184,8 +180,7 @@ func (p *patient) prospect(ctx context.Context) {
 	}
 }
 
-// patience limits the wait for the answer of one server.
-const patience = 5 * time.Second
+const patience = 5 * time.Second // limits the wait for the answer of one server
 
 // Endpoints lists every server that the configuration needs, and tries them. It changes nothing.
 func Endpoints(ctx context.Context, a *change.Agent, given Given) ([]health.Endpoint, error) {

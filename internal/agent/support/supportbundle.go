@@ -46,7 +46,6 @@ func SupportBundle(
 	return c.archive.Close()
 }
 
-// collector collects what a support bundle has.
 type collector struct {
 	*patient
 	redactor *redact.Redactor
@@ -256,7 +255,6 @@ func (c *collector) knowFile(name string) {
 	}
 }
 
-// knowText adds the secrets of a text.
 func (c *collector) knowText(data []byte) {
 	c.redactor.KnowText(data)
 	if cfg, err := config.Read(data, nil); err == nil {
