@@ -88,12 +88,11 @@ func (h *Host) setDir(c state.Change, to state.Dir) error {
 // setMode gives the directory at real, a path of this process, the mode and owner of to.
 func (h *Host) setMode(real string, to state.Dir) error {
 	return h.change("set mode and owner of "+to.Path, func() error {
-		err := h.chown(real, to.UID, to.GID)
-		if err == nil {
-			err = os.Chmod(real, to.Mode)
+		defer h.changed(filepath.Dir(real))
+		if err := h.chown(real, to.UID, to.GID); err != nil {
+			return err
 		}
-		h.changed(filepath.Dir(real))
-		return err
+		return os.Chmod(real, to.Mode)
 	})
 }
 

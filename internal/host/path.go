@@ -52,17 +52,15 @@ func (h *Host) owner(info fs.FileInfo) (uid, gid int) {
 
 func (h *Host) remove(path string, flags int) error {
 	return h.change("remove "+path, func() error {
-		err := unix.Unlinkat(unix.AT_FDCWD, h.path(path), flags)
-		h.changed(h.path(filepath.Dir(path)))
-		return except(err, unix.ENOENT)
+		defer h.changed(h.path(filepath.Dir(path)))
+		return except(unix.Unlinkat(unix.AT_FDCWD, h.path(path), flags), unix.ENOENT)
 	})
 }
 
 func (h *Host) rename(temp, path string) error {
 	return h.change("put "+path+" in place", func() error {
-		err := os.Rename(temp, h.path(path))
-		h.changed(h.path(filepath.Dir(path)))
-		return err
+		defer h.changed(h.path(filepath.Dir(path)))
+		return os.Rename(temp, h.path(path))
 	})
 }
 
@@ -217,10 +215,7 @@ func (h *Host) setLink(c state.Change, to state.Link) error {
 	}
 	temp := h.path(tempName(to.Path))
 	err := h.change("link "+to.Path, func() error {
-		if err := except(os.Remove(temp), fs.ErrNotExist); err != nil {
-			return err
-		}
-		return os.Symlink(to.Target, temp)
+		return errors.Join(except(os.Remove(temp), fs.ErrNotExist), os.Symlink(to.Target, temp))
 	})
 	if err != nil {
 		return err

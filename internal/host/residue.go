@@ -61,13 +61,12 @@ func (h *Host) setResidue(ctx context.Context, c state.Change, to state.Residue)
 		}
 		found = slices.DeleteFunc(found, func(s string) bool { return s == to.Match })
 	}
-	if len(found) == 0 {
+	switch {
+	case len(found) == 0:
 		return nil
-	}
-	if to.Kind == state.Trees {
+	case to.Kind == state.Trees:
 		return h.purge(to.Match, nil)
-	}
-	if to.Kind == state.Files {
+	case to.Kind == state.Files:
 		return h.remove(to.Match, 0)
 	}
 	return h.change(fmt.Sprintf("remove %s %s", to.Kind, strings.Join(found, ", ")), func() error {
@@ -137,10 +136,9 @@ func (linux) clearInterfaces(_ context.Context, _ string, names []string) error 
 		if err == nil {
 			err = netlink.LinkDel(link)
 		}
-		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
-			continue
+		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); !gone {
+			errs = append(errs, err)
 		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
