@@ -165,9 +165,8 @@ func (c Config) serviceCIDR() (netip.Prefix, bool) {
 // ProxyFunc is an http.Transport.Proxy: the configured one, never one of the environment.
 func (c Config) ProxyFunc() func(*http.Request) (*url.URL, error) {
 	settings := httpproxy.Config{
-		HTTPProxy:  c.Proxy.HTTP.Reveal(),
-		HTTPSProxy: c.Proxy.HTTPS.Reveal(),
-		NoProxy:    strings.Join(c.Bypass(), ","),
+		HTTPProxy: c.Proxy.HTTP.Reveal(), HTTPSProxy: c.Proxy.HTTPS.Reveal(),
+		NoProxy: strings.Join(c.Bypass(), ","),
 	}
 	choose := settings.ProxyFunc()
 	return func(r *http.Request) (*url.URL, error) { return choose(r.URL) }
