@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -176,7 +175,8 @@ type hostRule struct {
 	means   string
 }
 
-const image = "containerd.pauseImage" // the only setting that names a host without a URL
+// image is the only setting that names a host without a URL.
+const image = "containerd.pauseImage"
 
 func (p Policy) hosts() []hostRule {
 	return []hostRule{
@@ -242,159 +242,4 @@ func word(granted *bool) string {
 		return allowed
 	}
 	return "refused"
-}
-
-// Check returns what the policy refuses of a configuration of a provider. A setting that is the
-// default, or as it is applied, is never refused: that would only cut the machine off from other
-// changes. Minimum versions do not count for defaults. applied is nil on a machine that is no node.
-func (p Policy) Check(
-	wanted config.Config, applied *config.Config, defaults config.Config,
-) config.Problems {
-	usual, is := texts(&defaults), texts(applied)
-	var problems config.Problems
-	for _, s := range wanted.Settings() {
-		if s.Text == is[s.Path] {
-			continue
-		}
-		found := p.tooOld(s)
-		if found == "" && s.Text != usual[s.Path] {
-			found = cmp.Or(p.forbidden(s, applied == nil), p.foreign(s))
-		}
-		if found != "" {
-			problems = append(problems, config.Problem{Path: s.Path, Value: s.Shown, Message: found})
-		}
-	}
-	slices.SortStableFunc(problems,
-		func(a, b config.Problem) int { return strings.Compare(a.Path, b.Path) })
-	return problems
-}
-
-// texts returns the settings of a configuration by path; nil for none.
-func texts(c *config.Config) map[string]string {
-	if c == nil {
-		return nil
-	}
-	list := map[string]string{}
-	for _, s := range c.Settings() {
-		list[s.Path] = s.Text
-	}
-	return list
-}
-
-// at reports whether a setting is at one of some paths, or below it.
-func at(s config.Setting, paths []string) bool {
-	return slices.ContainsFunc(paths, func(path string) bool { return config.Below(s.Path, path) })
-}
-
-func (p Policy) forbidden(s config.Setting, joins bool) string {
-	for _, may := range p.permissions() {
-		first := joins && may.key == apiServer
-		if at(s, may.paths) && !may.granted() && !first {
-			return fmt.Sprintf("the policy of this machine lets no provider set it (%s in %s)",
-				may.key, File)
-		}
-	}
-	return ""
-}
-
-func (p Policy) tooOld(s config.Setting) string {
-	for _, v := range p.versions() {
-		least, limited := release.Parse(v.least)
-		chosen, ok := release.Parse(s.Text)
-		if s.Path == v.path && limited && (!ok || chosen.Compare(least) < 0) {
-			return fmt.Sprintf("the policy of this machine asks for %s or later (%s in %s)", v.least,
-				v.key, File)
-		}
-	}
-	return ""
-}
-
-func (p Policy) foreign(s config.Setting) string {
-	for _, rule := range p.hosts() {
-		if rule.allowed == nil || !at(s, rule.paths) {
-			continue
-		}
-		host, ok := hostOf(s)
-		if ok && !slices.Contains(rule.allowed, host) {
-			return fmt.Sprintf("the policy of this machine allows only the hosts %s (%s in %s)",
-				shownHosts(rule.allowed), rule.key, File)
-		}
-	}
-	return ""
-}
-
-// hostOf returns the host that a setting names; false for one that names none, such as a digest.
-func hostOf(s config.Setting) (string, bool) {
-	if s.Path == image {
-		return registry(s.Text), true
-	}
-	scheme, rest, ok := strings.Cut(s.Text, "://")
-	if !ok {
-		return "", false
-	}
-	authority, _, _ := strings.Cut(rest, "/") // what follows may be a template, which is no URL
-	u, err := url.Parse(scheme + "://" + authority)
-	if err != nil {
-		return "", true
-	}
-	return strings.ToLower(u.Hostname()), true
-}
-
-// registry returns the host of an image reference, as container runtimes read it: the first part,
-// if that has a dot or a port, else Docker's.
-func registry(reference string) string {
-	first, _, more := strings.Cut(reference, "/")
-	host, _, port := strings.Cut(first, ":")
-	if more && (port || host == "localhost" || strings.Contains(host, ".")) {
-		return strings.ToLower(host)
-	}
-	return "docker.io"
-}
-
-func shownHosts(hosts []string) string {
-	return cmp.Or(strings.Join(hosts, ", "), "none")
-}
-
-// Diagnose says what a provider may ask the machine for, to find out what is wrong with it.
-type Diagnose struct {
-	// Doctor and SupportBundle are allow or refuse; usually allow.
-	Doctor        string `json:"doctor,omitempty"`
-	SupportBundle string `json:"supportBundle,omitempty"`
-	// Key is the recipient of age that support bundles are encrypted to; without one there are
-	// none.
-	Key string `json:"key,omitempty"`
-}
-
-const (
-	allow        = "allow"
-	refuse       = "refuse"
-	keyOfBundles = "diagnose.key" // the path of Diagnose.Key
-)
-
-// diagnosis is one kind of what a provider may ask for, with the name that requests have for it.
-type diagnosis struct{ name, key, given, means string }
-
-func (d Diagnose) kinds() []diagnosis {
-	return []diagnosis{
-		{"doctor", "diagnose.doctor", d.Doctor, "the report of doctor, for a provider that asks"},
-		{"supportBundle", "diagnose.supportBundle", d.SupportBundle,
-			"a support bundle, for a provider that asks"},
-	}
-}
-
-// Refuses returns why the machine does not give a provider a diagnosis of a kind; "" if it does.
-func (d Diagnose) Refuses(kind string) string {
-	for _, known := range d.kinds() {
-		switch {
-		case known.name != kind:
-		case cmp.Or(known.given, allow) != allow:
-			return known.key + " refuses it in " + File
-		case kind == "supportBundle" && d.Key == "":
-			return "no key in " + File + " that a support bundle could be encrypted to: set " +
-				keyOfBundles
-		default:
-			return ""
-		}
-	}
-	return "the agent does not know this kind of diagnosis"
 }
