@@ -44,15 +44,14 @@ type delivery struct {
 // trust returns the trust in the server of the URL: beside the CAs of the command line, or those
 // that an earlier join has kept.
 func (d delivery) trust(kept []byte) (*follow.Trust, error) {
-	t := &follow.Trust{CA: kept, Pin: d.caPin}
-	if d.caFile == "" {
-		return t, nil
+	if d.caFile != "" {
+		own, err := regular.ReadFile(d.caFile)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the file of CAs: %w", err)
+		}
+		kept = own
 	}
-	var err error
-	if t.CA, err = regular.ReadFile(d.caFile); err != nil {
-		return nil, fmt.Errorf("cannot read the file of CAs: %w", err)
-	}
-	return t, nil
+	return &follow.Trust{CA: kept, Pin: d.caPin}, nil
 }
 
 // distrust is a hint for a server whose certificate is of no CA that is trusted; "" for none.

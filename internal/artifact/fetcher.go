@@ -1,13 +1,18 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // Fetcher brings artifacts into the store. Only one process may fetch into a store at a time.
@@ -175,4 +180,154 @@ func (f *Fetcher) event(e Event) {
 	f.eventMu.Lock()
 	defer f.eventMu.Unlock()
 	f.Events(e)
+}
+
+// Policy says how stubborn downloads are; zero fields take the values given here.
+type Policy struct {
+	// Tries limits the failures of one place in a row, without progress, before it is given up; it
+	// is 8. Some causes count for more: what is not there or not allowed is not asked for again.
+	Tries  int
+	Budget time.Duration // limits the time of one artifact without progress: 10 minutes
+	// Backoff is the pause after the first round in which every place failed; it doubles with each
+	// further round up to MaxBackoff and is spread by half in both directions: 500 ms and 30 s.
+	Backoff, MaxBackoff time.Duration
+}
+
+func (p Policy) filled() Policy {
+	return Policy{cmp.Or(p.Tries, 8), cmp.Or(p.Budget, 10*time.Minute),
+		cmp.Or(p.Backoff, 500*time.Millisecond), cmp.Or(p.MaxBackoff, 30*time.Second)}
+}
+
+// try asks the candidates in order and again, until one succeeds, none is worth another try, or the
+// budget is spent. do tells whether it came further. The error is a *Failure or the context's.
+// retrying hears of every failure that is not the end.
+func (p Policy) try(
+	ctx context.Context, a Artifact, list []candidate,
+	do func(ctx context.Context, c candidate) (gained bool, err error),
+	retrying func(*Error, time.Duration),
+) error {
+	p = p.filled()
+	pauses, since := wait.Backoff{Base: p.Backoff, Max: p.MaxBackoff}, time.Now()
+	for i := 0; ; {
+		fastest, speed := rival(list, i)
+		list[i].rival = speed
+		gained, err := do(ctx, list[i])
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("cannot get %s: %w", a, ctx.Err())
+		}
+		e := list[i].fail(a, err)
+		if e.Local() {
+			return &Failure{Last: []*Error{e}}
+		}
+		if gained {
+			since = time.Now()
+			pauses.Reset()
+			for j := range list {
+				list[j].strikes = 0
+			}
+		}
+		list[i].strike(e, p.Tries)
+		if e.Cause == Slow {
+			slow(list, list[i].via, e.rate)
+		}
+		next, pause := i, wait.Jitter(p.Backoff)
+		switch {
+		case e.Cause == Slow:
+			next, pause = fastest, 0
+		// A place whose connection was cut while bytes came is asked again first: it has the file.
+		case list[i].dead || !e.mixed && !(gained && e.Cause == Cut):
+			if next, pause = following(list, i), 0; next <= i {
+				pause = pauses.Next()
+			}
+		}
+		if next < 0 || time.Since(since) > p.Budget {
+			return &Failure{Last: last(list)}
+		}
+		retrying(e, pause)
+		if !wait.Sleep(ctx, pause) {
+			return fmt.Errorf("cannot get %s: %w", a, ctx.Err())
+		}
+		i = next
+	}
+}
+
+func (c *candidate) fail(a Artifact, err error) *Error {
+	e := Error{Cause: Status, Err: err}
+	if known, ok := errors.AsType[*Error](err); ok {
+		e = *known
+	}
+	e.Name, e.Version, e.URL = a.Name, a.Version, c.String()
+	c.last = &e
+	return &e
+}
+
+func (c *candidate) strike(e *Error, tries int) {
+	if !e.mixed && e.Cause != Slow {
+		c.strikes++
+	}
+	tries = min(max(treatments()[e.Cause].tries, 1), tries)
+	c.dead = c.strikes >= tries || c.zst && e.Cause == Digest
+}
+
+const untried = math.MaxInt64 // the speed of a place of which nothing is known yet
+
+// speed returns how many bytes a second a place may send; 0 when it is not known to send any.
+func (c candidate) speed() int64 {
+	switch {
+	case c.dead:
+		return 0
+	case c.last == nil && c.rate == 0:
+		return untried
+	}
+	return c.rate
+}
+
+// rival returns the fastest place of another origin than the i-th one, and its speed: 0 for none.
+func rival(list []candidate, i int) (fastest int, speed int64) {
+	for k := range list {
+		j := (i + k) % len(list)
+		if s := list[j].speed(); list[j].via != list[i].via && s > speed {
+			fastest, speed = j, s
+		}
+	}
+	return fastest, speed
+}
+
+func slow(list []candidate, via string, rate int64) {
+	for i := range list {
+		if list[i].via == via {
+			list[i].rate = rate
+		}
+	}
+}
+
+// following returns the next place after i that is not given up, i itself at last; -1 for none.
+func following(list []candidate, i int) int {
+	for k := range list {
+		if j := (i + 1 + k) % len(list); !list[j].dead {
+			return j
+		}
+	}
+	return -1
+}
+
+// last collects one error for each origin; the plain file speaks for it before its zstd variant.
+func last(list []candidate) []*Error {
+	var errs []*Error
+	at := map[string]int{}
+	for _, c := range list {
+		k, known := at[c.via]
+		switch {
+		case c.last == nil:
+		case !known:
+			at[c.via] = len(errs)
+			errs = append(errs, c.last)
+		case !c.zst:
+			errs[k] = c.last
+		}
+	}
+	return errs
 }

@@ -149,16 +149,11 @@ func NewClient(proxy func(*http.Request) (*url.URL, error)) *http.Client {
 	return &http.Client{
 		CheckRedirect: checkRedirect,
 		Transport: &http.Transport{
-			Proxy:                  proxy,
-			DialContext:            dialer.DialContext,
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-			TLSHandshakeTimeout:    10 * time.Second,
-			ResponseHeaderTimeout:  30 * time.Second,
-			IdleConnTimeout:        30 * time.Second,
-			MaxResponseHeaderBytes: 64 << 10,
-			DisableCompression:     true,
-			Protocols:              &protocols,
-			OnProxyConnectResponse: checkProxy,
+			Proxy: proxy, DialContext: dialer.DialContext,
+			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 30 * time.Second,
+			IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10,
+			DisableCompression: true, Protocols: &protocols, OnProxyConnectResponse: checkProxy,
 		},
 	}
 }

@@ -24,35 +24,22 @@ func defaults() Config {
 	return Config{
 		Azure: Azure{Cloud: PublicCloud},
 		Containerd: Containerd{
-			PauseImage:     "mcr.microsoft.com/oss/kubernetes/pause:3.10",
-			MetricsAddress: "127.0.0.1:10257",
+			PauseImage: "mcr.microsoft.com/oss/kubernetes/pause:3.10", MetricsAddress: "127.0.0.1:10257",
 		},
-		Node: Node{
-			MaxPods: 110,
-			Kubelet: Kubelet{
-				Verbosity:            2,
-				ImageGCHighThreshold: 85,
-				ImageGCLowThreshold:  80,
-				SeccompDefault:       new(true),
-				PodPidsLimit:         new(4096),
-				ShutdownGracePeriod:  "45s",
-			},
-		},
+		Node: Node{MaxPods: 110, Kubelet: Kubelet{
+			Verbosity: 2, ImageGCHighThreshold: 85, ImageGCLowThreshold: 80,
+			SeccompDefault: new(true), PodPidsLimit: new(4096), ShutdownGracePeriod: "45s",
+		}},
 		Paths: Paths{
 			Kubernetes: KubernetesPaths{
-				ConfigDir:       "/etc/kubernetes",
-				CertsDir:        "/etc/kubernetes/certs",
+				ConfigDir: "/etc/kubernetes", CertsDir: "/etc/kubernetes/certs",
 				ManifestsDir:    "/etc/kubernetes/manifests",
-				VolumePluginDir: "/etc/kubernetes/volumeplugins",
-				KubeletDir:      "/var/lib/kubelet",
+				VolumePluginDir: "/etc/kubernetes/volumeplugins", KubeletDir: "/var/lib/kubelet",
 			},
 			CNI: CNIPaths{BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
 		},
 		Agent: Agent{
-			LogLevel:     "info",
-			LogFormat:    "text",
-			LogDir:       DefaultLogDir,
-			DriftPolicy:  DriftReport,
+			LogLevel: "info", LogFormat: "text", LogDir: DefaultLogDir, DriftPolicy: DriftReport,
 			ReadyTimeout: defaultReadyTimeout,
 		},
 	}
@@ -60,8 +47,7 @@ func defaults() Config {
 
 func (c *Config) versions() []*string {
 	return []*string{
-		&c.Kubernetes.Version, &c.Containerd.Version, &c.Runc.Version, &c.CNI.Version,
-		&c.NPD.Version,
+		&c.Kubernetes.Version, &c.Containerd.Version, &c.Runc.Version, &c.CNI.Version, &c.NPD.Version,
 	}
 }
 

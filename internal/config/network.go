@@ -132,15 +132,13 @@ const (
 // lists it.
 func (c Config) Bypass() []string {
 	list := []string{
-		"localhost", "127.0.0.1", "::1", "169.254.169.254", "168.63.129.16", ".svc",
-		".cluster.local",
+		"localhost", "127.0.0.1", "::1", "169.254.169.254", "168.63.129.16", ".svc", ".cluster.local",
 	}
 	if services, ok := c.serviceCIDR(); ok {
 		list = append(list, services.String())
 	}
-	list = append(list, c.CNI.PodCIDR)
-	list = append(list, strings.Split(c.Node.Kubelet.NodeIP, ",")...)
-	list = append(list, c.Proxy.NoProxy...)
+	list = slices.Concat(list, []string{c.CNI.PodCIDR}, strings.Split(c.Node.Kubelet.NodeIP, ","),
+		c.Proxy.NoProxy)
 	var unique []string
 	for _, s := range list {
 		if s != "" && !slices.Contains(unique, s) {
@@ -167,9 +165,8 @@ func (c Config) serviceCIDR() (netip.Prefix, bool) {
 // ProxyFunc is an http.Transport.Proxy: the configured one, never one of the environment.
 func (c Config) ProxyFunc() func(*http.Request) (*url.URL, error) {
 	settings := httpproxy.Config{
-		HTTPProxy:  c.Proxy.HTTP.Reveal(),
-		HTTPSProxy: c.Proxy.HTTPS.Reveal(),
-		NoProxy:    strings.Join(c.Bypass(), ","),
+		HTTPProxy: c.Proxy.HTTP.Reveal(), HTTPSProxy: c.Proxy.HTTPS.Reveal(),
+		NoProxy: strings.Join(c.Bypass(), ","),
 	}
 	choose := settings.ProxyFunc()
 	return func(r *http.Request) (*url.URL, error) { return choose(r.URL) }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -125,14 +126,9 @@ func (c Credentials) Reveal() ([]byte, error) {
 
 // Credentials are those of the configuration.
 func (c Config) Credentials() Credentials {
-	var found Credentials
-	if t := c.Azure.BootstrapToken; t != nil {
-		found.BootstrapToken = t.Token
-	}
-	if sp := c.Azure.ServicePrincipal; sp != nil {
-		found.ClientSecret = sp.ClientSecret
-	}
-	return found
+	token := cmp.Or(c.Azure.BootstrapToken, &BootstrapToken{})
+	sp := cmp.Or(c.Azure.ServicePrincipal, &ServicePrincipal{})
+	return Credentials{BootstrapToken: token.Token, ClientSecret: sp.ClientSecret}
 }
 
 // WithCredentials is the configuration with the given credentials where it has a section for them;

@@ -71,9 +71,7 @@ func isFileTemplate(s string) bool {
 
 func checkVersions(c Config, host Host, r *report) {
 	checkKubernetes(c, r)
-	before := cmp.Or(host.Before, &Config{})
-	checkFlaws(c, before, r)
-	checkNewer(c, before, r)
+	checkReleases(c, cmp.Or(host.Before, &Config{}), r)
 	for _, other := range []string{"amd64", "arm64"} {
 		for at, url := range map[string]string{
 			"kubernetes.urlTemplate": c.Kubernetes.URLTemplate, "runc.url": c.Runc.URL,
@@ -87,40 +85,29 @@ func checkVersions(c Config, host Host, r *report) {
 	}
 }
 
-// checkFlaws refuses versions that let a container break out; it warns of one allowed or running.
-func checkFlaws(c Config, before *Config, r *report) {
-	for _, v := range []struct{ at, name, version, before string }{
-		{"containerd.version", "containerd", c.Containerd.Version, before.Containerd.Version},
-		{"runc.version", "runc", c.Runc.Version, before.Runc.Version},
-	} {
-		flaw := c.Flaw(v.name, v.version)
-		switch {
-		case flaw == "" || r.spoiled(v.at):
-		case c.Artifacts.AllowVulnerable || v.version == v.before:
-			r.warn(v.at, flaw)
-		default:
-			r.add(v.at, show(v.version), flaw+", or set artifacts.allowVulnerable")
-		}
-	}
-}
-
-// checkNewer refuses a release branch that came out after this program: it may need settings that are
-// not made. It warns of one that runs already.
-func checkNewer(c Config, before *Config, r *report) {
+// checkReleases refuses versions that let a container break out, and release branches that came out
+// after this program: they may need settings that are not made. It warns of what is allowed or runs.
+func checkReleases(c Config, before *Config, r *report) {
 	for _, v := range []struct{ at, name, version, before string }{
 		{"kubernetes.version", "Kubernetes", c.Kubernetes.Version, before.Kubernetes.Version},
 		{"containerd.version", "containerd", c.Containerd.Version, before.Containerd.Version},
+		{"runc.version", "runc", c.Runc.Version, before.Runc.Version},
 	} {
-		newest := release.TooNew(v.name, v.version)
-		if newest == "" || r.spoiled(v.at) {
-			continue
+		judge := func(why, remedy string, allowed bool) {
+			switch {
+			case r.spoiled(v.at):
+			case allowed || v.version == v.before:
+				r.warn(v.at, why)
+			default:
+				r.add(v.at, show(v.version), why+remedy)
+			}
 		}
-		const form = "must be %s.z or older: this release of aks-flex-node knows no newer %s; " +
-			"update it first"
-		if why := fmt.Sprintf(form, newest, v.name); v.version == v.before {
-			r.warn(v.at, why)
-		} else {
-			r.add(v.at, show(v.version), why)
+		if flaw := c.Flaw(v.name, v.version); flaw != "" {
+			judge(flaw, ", or set artifacts.allowVulnerable", c.Artifacts.AllowVulnerable)
+		}
+		if newest := release.TooNew(v.name, v.version); newest != "" {
+			judge(fmt.Sprintf("must be %s.z or older: this release of aks-flex-node knows no newer %s; "+
+				"update it first", newest, v.name), "", false)
 		}
 	}
 }
@@ -137,10 +124,8 @@ func (c Config) Flaw(name, version string) string {
 // checkKubernetes checks what else depends on the version of Kubernetes. One that is left open is
 // checked once it is known (WithKubernetes).
 func checkKubernetes(c Config, r *report) {
-	if _, ok := release.Parse(c.Kubernetes.Version); !ok {
-		return
-	}
-	if r.spoiledAny("containerd.version", "kubernetes.version") {
+	_, known := release.Parse(c.Kubernetes.Version)
+	if !known || r.spoiledAny("containerd.version", "kubernetes.version") {
 		return
 	}
 	if !release.ContainerdWorks(c.Kubernetes.Version, c.Containerd.Version) {

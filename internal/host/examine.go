@@ -70,6 +70,7 @@ func (h *Host) missingModules(wanted []string) []string {
 	})
 }
 
+// cgroups tells the version of the control groups, and which controllers kubelet will miss.
 func (h *Host) cgroups() (version int, missing []string) {
 	has, err := h.ReadFile("/sys/fs/cgroup/cgroup.controllers")
 	if err != nil {
@@ -93,6 +94,7 @@ func (h *Host) missingCPU() []string {
 	return nil
 }
 
+// without are those of the wanted that a list does not have.
 func without(list []string, wanted ...string) []string {
 	return slices.DeleteFunc(wanted, func(s string) bool { return slices.Contains(list, s) })
 }

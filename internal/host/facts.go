@@ -284,10 +284,7 @@ func (h *Host) routed() *bool {
 // gives up when it forwards (accept_ra is 1; Linux, networking/ip-sysctl).
 func (h *Host) advertised() ([]string, error) {
 	rows, err := h.rows("/proc/net/ipv6_route")
-	if errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
-		return nil, nil
-	}
-	if err != nil {
+	if except(err, fs.ErrNotExist) != nil { // that of a kernel without IPv6
 		return nil, fmt.Errorf("cannot read the routes of IPv6: %w", err)
 	}
 	var found []string

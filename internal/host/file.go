@@ -73,10 +73,7 @@ func (h *Host) write(temp string, to state.File, source io.Reader) error {
 		return err
 	}
 	defer f.Close()
-	if err := h.chown(temp, to.UID, to.GID); err != nil {
-		return err
-	}
-	if err := f.Chmod(to.Mode); err != nil {
+	if err := errors.Join(h.chown(temp, to.UID, to.GID), f.Chmod(to.Mode)); err != nil {
 		return err
 	}
 	sum := sha256.New()
@@ -86,10 +83,7 @@ func (h *Host) write(temp string, to state.File, source io.Reader) error {
 	if got := hex.EncodeToString(sum.Sum(nil)); got != to.SHA256 {
 		return fmt.Errorf("internal error: content has digest %s, not %s", got, to.SHA256)
 	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	return f.Close()
+	return errors.Join(f.Sync(), f.Close())
 }
 
 func (h *Host) removeTemp(temp string) error {
@@ -100,8 +94,7 @@ func (h *Host) removeTemp(temp string) error {
 
 // Backup copies a file to dir under the name of its digest, unless it is there already.
 func (h *Host) Backup(_ context.Context, file state.File, dir string) error {
-	path := filepath.Join(dir, file.SHA256)
-	kept := state.File{Path: path, Mode: 0o600, SHA256: file.SHA256}
+	kept := state.File{Path: filepath.Join(dir, file.SHA256), Mode: 0o600, SHA256: file.SHA256}
 	is, err := h.observePath(kept.Path)
 	if err != nil || state.Equal(is, kept) {
 		return err

@@ -114,14 +114,12 @@ func (h *Host) OpeningCommands(o state.Opening) []string {
 	}
 	var lines []string
 	for _, argv := range b.opening(parseRule(o.Rule)) {
-		words := make([]string, len(argv))
 		for i, word := range argv {
-			words[i] = word
 			if strings.ContainsAny(word, ` {};"`) {
-				words[i] = "'" + word + "'"
+				argv[i] = "'" + word + "'"
 			}
 		}
-		lines = append(lines, strings.Join(words, " "))
+		lines = append(lines, strings.Join(argv, " "))
 	}
 	return lines
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -41,13 +42,17 @@ func (f firewalld) observe(_ context.Context, r rule) (open, drops bool, err err
 
 // firewalldZone holds the elements of a zone's file that ours may be among.
 type firewalldZone struct {
-	Ports []struct {
-		Port     string `xml:"port,attr"`
-		Protocol string `xml:"protocol,attr"`
-	} `xml:"port"`
-	Interfaces []struct {
-		Name string `xml:"name,attr"`
-	} `xml:"interface"`
+	Ports      []firewalldPort      `xml:"port"`
+	Interfaces []firewalldInterface `xml:"interface"`
+}
+
+type firewalldPort struct {
+	Port     string `xml:"port,attr"`
+	Protocol string `xml:"protocol,attr"`
+}
+
+type firewalldInterface struct {
+	Name string `xml:"name,attr"`
 }
 
 // firewalldZone reads the zone of a name; one that has no file is empty.
@@ -70,31 +75,16 @@ func (h *Host) firewalldZone(name string) (zone firewalldZone, err error) {
 
 // lets reports whether the zone lets a rule's packets pass, be it by a wider range of ports.
 func (z firewalldZone) lets(r rule) bool {
-	if z.has(r) {
-		return true
-	}
 	first, last, ok := ends(r.what)
-	for _, p := range z.Ports {
+	return z.has(r) || slices.ContainsFunc(z.Ports, func(p firewalldPort) bool {
 		from, to, isRange := ends(p.Port)
-		if ok && isRange && p.Protocol == r.how && from <= first && last <= to {
-			return true
-		}
-	}
-	return false
+		return ok && isRange && p.Protocol == r.how && from <= first && last <= to
+	})
 }
 
 func (z firewalldZone) has(r rule) bool {
-	for _, p := range z.Ports {
-		if p.Port == r.what && p.Protocol == r.how {
-			return true
-		}
-	}
-	for _, i := range z.Interfaces {
-		if i.Name == r.what && !r.isPort() {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(z.Ports, firewalldPort{r.what, r.how}) ||
+		!r.isPort() && slices.Contains(z.Interfaces, firewalldInterface{r.what})
 }
 
 // ends are those of a range of ports or processors, as 30000-32767; one is a range too.

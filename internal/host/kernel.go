@@ -104,10 +104,7 @@ func sysctlPath(name string) string {
 
 func (h *Host) observeSysctl(name string) (state.Resource, error) {
 	data, err := h.ReadFile(sysctlPath(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return state.Sysctl{Name: name}, nil // its module is not loaded yet
-	}
-	if err != nil {
+	if except(err, fs.ErrNotExist) != nil { // its module may not be loaded yet
 		return nil, fmt.Errorf("cannot read %s: %w", name, err)
 	}
 	return state.Sysctl{Name: name, Value: strings.Join(strings.Fields(string(data)), " ")}, nil
@@ -133,13 +130,11 @@ func (h *Host) setSysctl(to state.Sysctl) error {
 
 func (h *Host) observeModule(name string) (state.Resource, error) {
 	_, err := os.Stat(h.path("/sys/module/" + name))
-	if err == nil || h.builtin(name) {
-		return state.Module{Name: name, Loaded: true}, nil
+	loaded := err == nil || h.builtin(name)
+	if !loaded && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cannot find module %s: %w", name, err)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return state.Module{Name: name}, nil
-	}
-	return nil, fmt.Errorf("cannot find module %s: %w", name, err)
+	return state.Module{Name: name, Loaded: loaded}, nil
 }
 
 // builtin reports whether a module that /sys/module lacks, having no parameters, is in the kernel.
@@ -164,9 +159,8 @@ func (h *Host) setModule(ctx context.Context, to state.Module) error {
 		err := h.Kernel.UnloadModule(to.Name)
 		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EBUSY) {
 			h.Log.Info("module left loaded: others use it now", "module", to.Name)
-			return nil
 		}
-		return except(err, unix.ENOENT)
+		return except(err, unix.ENOENT, unix.EWOULDBLOCK, unix.EBUSY)
 	})
 }
 

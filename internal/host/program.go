@@ -227,15 +227,12 @@ func (u *User) command(ctx context.Context, argv []string) *exec.Cmd {
 func (u *User) program(input io.Reader) Programs {
 	return func(ctx context.Context, argv []string) ([]byte, error) {
 		stdout, err := newOutput()
-		if err != nil {
-			return nil, err
-		}
+		stderr, failed := newOutput()
 		defer stdout.Close()
-		stderr, err := newOutput()
-		if err != nil {
+		defer stderr.Close()
+		if err := errors.Join(err, failed); err != nil {
 			return nil, err
 		}
-		defer stderr.Close()
 		cmd := u.command(ctx, argv)
 		cmd.WaitDelay = outlived
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = input, stdout.File, stderr.File

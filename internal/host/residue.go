@@ -63,13 +63,12 @@ func (h *Host) setResidue(ctx context.Context, c state.Change, to state.Residue)
 		}
 		found = slices.DeleteFunc(found, func(s string) bool { return s == to.Match })
 	}
-	if len(found) == 0 {
+	switch {
+	case len(found) == 0:
 		return nil
-	}
-	if to.Kind == state.Trees {
+	case to.Kind == state.Trees:
 		return h.purge(to.Match, nil)
-	}
-	if to.Kind == state.Files {
+	case to.Kind == state.Files:
 		return h.remove(to.Match, 0)
 	}
 	return h.change(fmt.Sprintf("remove %s %s", to.Kind, strings.Join(found, ", ")), func() error {

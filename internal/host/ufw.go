@@ -3,9 +3,9 @@ package host
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 )
 
@@ -30,18 +30,12 @@ func (u ufw) observe(_ context.Context, r rule) (open, drops bool, err error) {
 // has reports whether ufw has a rule, and in which words it is remembered.
 func (u ufw) has(start string) (bool, error) {
 	data, err := u.host.ReadFile(ufwRules)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
+	if except(err, fs.ErrNotExist) != nil {
 		return false, fmt.Errorf("cannot read the rules of ufw: %w", err)
 	}
-	for line := range strings.Lines(string(data)) {
-		if line = strings.TrimSpace(line); line == start || strings.HasPrefix(line, start+" ") {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(strings.Split(string(data), "\n"), func(line string) bool {
+		return strings.HasPrefix(strings.TrimSpace(line)+" ", start+" ")
+	}), nil
 }
 
 // tuple returns the form in which ufw remembers the rule for IPv4, up to its comment.

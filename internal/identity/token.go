@@ -173,12 +173,12 @@ func (c Cache) kept() (Token, bool) {
 // good reports whether a kept token can still be handed out. The wall clock may have been set since
 // the token came, so its age in boot time and its own claims must agree.
 func (c Cache) good(t Token) bool {
-	now := c.Now()
+	now, said := c.Now(), ClaimsOf(t.Value).Expires
 	boot, up := c.Boot()
 	end := now.Add(margin)
 	return !t.Issued.After(now) && end.Before(t.Expires) &&
 		boot == t.Boot && up-t.Uptime+margin < t.Expires.Sub(t.Issued) &&
-		!ClaimsOf(t.Value).endedAt(end)
+		(said <= 0 || float64(end.Unix()) < said)
 }
 
 // keep writes the token whole, readable by root from its first byte.
@@ -188,16 +188,16 @@ func (c Cache) keep(t Token) error {
 		return fmt.Errorf("internal error: %w", err)
 	}
 	temp, err := os.CreateTemp(c.Dir, tempPrefix+"*") // 0600 (os.CreateTemp)
-	if err != nil {
-		return fmt.Errorf("cannot keep the token: %w", err)
-	}
-	_, err = temp.Write(data)
-	err = errors.Join(err, temp.Close())
 	if err == nil {
-		err = os.Rename(temp.Name(), c.file())
+		_, err = temp.Write(data)
+		if err = errors.Join(err, temp.Close()); err == nil {
+			err = os.Rename(temp.Name(), c.file())
+		}
+		if err != nil {
+			os.Remove(temp.Name())
+		}
 	}
 	if err != nil {
-		os.Remove(temp.Name())
 		return fmt.Errorf("cannot keep the token: %w", err)
 	}
 	return nil
@@ -206,7 +206,7 @@ func (c Cache) keep(t Token) error {
 var errBusy = errors.New("another process has the lock")
 
 // lock makes this the one process that asks the issuer. With try it does not wait. Where there can
-// be no lock, the error says why, and unlock does nothing.
+// be no lock, the error says why. unlock is to be called in any case.
 func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 	nothing := func() {}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
@@ -217,22 +217,20 @@ func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 	if err != nil {
 		return nothing, fmt.Errorf("cannot lock the token: %w", err)
 	}
+	unlock = func() { f.Close() }
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		switch {
 		case err == nil:
-			return func() { f.Close() }, nil
+			return unlock, nil
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
-			f.Close()
-			return nothing, fmt.Errorf("cannot lock the token: %w", err)
+			return unlock, fmt.Errorf("cannot lock the token: %w", err)
 		case try:
-			f.Close()
-			return nothing, errBusy
+			return unlock, errBusy
 		}
 		if !wait.Sleep(ctx, lockPoll) {
-			f.Close()
-			return nothing, fmt.Errorf("cannot wait for the token that another process is "+
-				"getting: %w", ctx.Err())
+			return unlock, fmt.Errorf("cannot wait for the token that another process is getting: %w",
+				ctx.Err())
 		}
 	}
 }
@@ -318,11 +316,6 @@ func ClaimsOf(token string) (c Claims) {
 func (c Claims) lifetime() (life time.Duration, ok bool) {
 	life = time.Duration((c.Expires - c.Issued) * float64(time.Second))
 	return life, c.Issued > 0 && life > 0
-}
-
-// endedAt reports whether the token says that it is not good at a time.
-func (c Claims) endedAt(at time.Time) bool {
-	return c.Expires > 0 && float64(at.Unix()) >= c.Expires
 }
 
 // WriteExec writes a token as an ExecCredential of client.authentication.k8s.io. info is the

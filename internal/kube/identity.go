@@ -39,15 +39,12 @@ func (c *Client) WhoAmI(ctx context.Context) (string, error) {
 const anonymous = "system:anonymous" // the user name of a caller that shows no credential
 
 // Access is something that one may do in a cluster, such as create nodes.
-type Access struct{ Verb, Group, Resource string }
+type Access = authorizationv1.ResourceAttributes
 
 // May asks whether the client may do something (SelfSubjectAccessReview), and why.
 func (c *Client) May(ctx context.Context, a Access) (allowed bool, reason string, err error) {
-	wanted := &authorizationv1.ResourceAttributes{
-		Verb: a.Verb, Group: a.Group, Resource: a.Resource,
-	}
 	review := &authorizationv1.SelfSubjectAccessReview{
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: wanted},
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a},
 	}
 	err = c.core.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").Body(review).
 		Do(ctx).Into(review)

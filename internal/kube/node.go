@@ -254,11 +254,8 @@ func ReadySince(started time.Time) func(Node) bool {
 
 // PodCIDRs returns the pod subnets of a Node; nil while it has none.
 func PodCIDRs(n Node) []string {
-	if len(n.Spec.PodCIDRs) > 0 {
-		return n.Spec.PodCIDRs
-	}
-	if n.Spec.PodCIDR != "" {
+	if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "" {
 		return []string{n.Spec.PodCIDR}
 	}
-	return nil
+	return n.Spec.PodCIDRs
 }

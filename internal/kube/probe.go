@@ -251,12 +251,11 @@ func (t Target) judge(response *http.Response) error {
 		Minor string `json:"minor"`
 	}
 	switch {
-	case response.StatusCode == http.StatusUnauthorized && t.Token == "":
-		return nil // it is an API server, and refuses callers without a credential
-	case response.StatusCode == http.StatusUnauthorized:
+	case response.StatusCode == http.StatusUnauthorized && t.Token != "":
 		return t.unauthorized()
-	case response.StatusCode == http.StatusForbidden:
-		return nil // a forbidden caller has been recognised
+	case response.StatusCode == http.StatusUnauthorized, // it refuses callers without a credential
+		response.StatusCode == http.StatusForbidden: // and knows who is forbidden
+		return nil
 	case response.StatusCode >= 500:
 		return fault(LayerHTTP, nil, "try again; if it does not pass, check the state of the cluster",
 			"the API server has a problem of its own (%s)", response.Status)
@@ -269,13 +268,13 @@ func (t Target) judge(response *http.Response) error {
 }
 
 func (t Target) unauthorized() *Fault {
-	f := fault(LayerAuth, nil, "it has expired or been revoked: ask the cluster's operator for a "+
-		"new one", "the API server does not accept the bootstrap token (401)")
+	what, remedy := "the bootstrap token", "it has expired or been revoked: ask the cluster's "+
+		"operator for a new one"
 	if t.Entra {
-		f = fault(LayerAuth, nil, "the cluster must use Entra ID (az aks update --enable-aad) and "+
-			"belong to the same tenant; check this machine's clock too (timedatectl)",
-			"the API server does not accept the identity's token of Entra ID (401)")
+		what, remedy = "the identity's token of Entra ID", "the cluster must use Entra ID (az aks "+
+			"update --enable-aad) and belong to the same tenant; check this machine's clock too (timedatectl)"
 	}
+	f := fault(LayerAuth, nil, remedy, "the API server does not accept %s (401)", what)
 	f.hidden = ErrUnauthorized
 	return f
 }

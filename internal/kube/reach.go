@@ -48,10 +48,8 @@ func Reach(ctx context.Context, t Target) (Reached, error) {
 	if late(err) && u.Scheme == "https" && r.Proxy == "" && t.Dial == nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Since(began))
 		defer cancel()
-		small, again := t, Reached{}
-		small.Dial = (&net.Dialer{Control: smallSegments}).DialContext
-		again.SmallOnly = small.reach(ctx, u, &again) == nil
-		r.SmallOnly = again.SmallOnly
+		t.Dial = (&net.Dialer{Control: smallSegments}).DialContext
+		r.SmallOnly = t.reach(ctx, u, &Reached{}) == nil
 	}
 	return r, err
 }
@@ -114,12 +112,12 @@ func ahead(ctx context.Context, conn *http.ClientConn, u *url.URL) *time.Duratio
 		Header: http.Header{"User-Agent": {"aks-flex-node"}},
 	}).WithContext(ctx)
 	asked := time.Now()
+	var date time.Time
 	response, err := conn.RoundTrip(request)
-	if err != nil {
-		return nil
+	if err == nil {
+		response.Body.Close()
+		date, err = http.ParseTime(response.Header.Get("Date"))
 	}
-	response.Body.Close()
-	date, err := http.ParseTime(response.Header.Get("Date"))
 	if err != nil {
 		return nil
 	}
@@ -138,14 +136,11 @@ func late(err error) bool {
 }
 
 // smallSegments has both sides of a connection send small segments only.
-func smallSegments(_, _ string, raw syscall.RawConn) error {
-	var err error
-	if controlErr := raw.Control(func(fd uintptr) {
+func smallSegments(_, _ string, raw syscall.RawConn) (err error) {
+	failed := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, smallSegment)
-	}); controlErr != nil {
-		return controlErr
-	}
-	return err
+	})
+	return errors.Join(failed, err)
 }
 
 const serviceTimeout = 3 * time.Second // bounds a connection to a Service

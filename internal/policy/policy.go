@@ -175,7 +175,8 @@ type hostRule struct {
 	means   string
 }
 
-const image = "containerd.pauseImage" // the only setting that names a host without a URL
+// image is the only setting that names a host without a URL.
+const image = "containerd.pauseImage"
 
 func (p Policy) hosts() []hostRule {
 	return []hostRule{

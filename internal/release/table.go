@@ -54,11 +54,10 @@ func NewestMinor() int { return rows()[0].minor }
 // TooNew returns the newest release branch of Kubernetes or containerd that this program knows, such
 // as 2.3, if a version is of a newer one; else "".
 func TooNew(name, version string) string {
-	newest := releaseOf(1, NewestMinor(), 0)
-	if name == "containerd" {
-		newest = rows()[0].tested[0].line()
-	}
-	if v, ok := Parse(version); !ok || v.line().Compare(newest) <= 0 {
+	newest, known := map[string]Version{
+		"Kubernetes": releaseOf(1, NewestMinor(), 0), "containerd": rows()[0].tested[0].line(),
+	}[name]
+	if v, ok := Parse(version); !known || !ok || v.line().Compare(newest) <= 0 {
 		return ""
 	}
 	return fmt.Sprintf("%d.%d", newest.Major, newest.Minor)

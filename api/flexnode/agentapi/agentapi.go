@@ -1,5 +1,6 @@
 // Package agentapi has the requests of agents to the resource provider, and the answers, with
-// api-version 2026-05-01-preview. Package v20260501preview has the rest of the API.
+// api-version 2026-05-01-preview. Package v20260501preview has the rest of the API, and
+// api/typespec/main.tsp says what each field means.
 package agentapi
 
 import "time"
@@ -30,8 +31,6 @@ type Components struct {
 
 // Applied is which configurations an agent knows, by their configVersions.
 type Applied struct {
-	// Observed is the last one that it was offered, Applied the one that the node was proved
-	// healthy with.
 	Observed string        `json:"observed,omitempty"`
 	Applied  string        `json:"applied,omitempty"`
 	Failed   *FailedConfig `json:"failed,omitempty"`
@@ -78,14 +77,11 @@ type Report struct {
 
 // BeginChange is the body of beginChange: the agent asks before it restarts or drains.
 type BeginChange struct {
-	// ConfigVersion is that of the configuration that it is about to apply.
 	ConfigVersion string `json:"configVersion"`
 }
 
 // ChangeBegun is the answer to BeginChange.
 type ChangeBegun struct {
-	// GrantedSeconds is for how long, from when it has asked, no other node takes its place; 0 when
-	// it may not begin.
 	GrantedSeconds int `json:"grantedSeconds,omitempty"`
 	// Hold is why it may not, in one word, and Reason the same for people. RetryAfter is after how
 	// many seconds it asks again; a poll that waits ends earlier when it may begin.
@@ -106,12 +102,10 @@ const (
 
 // Diagnosed is the body of reportDiagnosis: what the node has found out, or why it does not.
 type Diagnosed struct {
-	ID string `json:"id"`
-	// Refused is why there is no result, for people; "" where there is one.
-	Refused  string    `json:"refused,omitempty"`
-	Findings []Finding `json:"findings,omitempty"` // the report of doctor, what is wrong first
-	// SupportBundle is a .tar.gz, encrypted by age to the key in the policy of the machine.
-	SupportBundle []byte `json:"supportBundle,omitempty"`
+	ID            string    `json:"id"`
+	Refused       string    `json:"refused,omitempty"`
+	Findings      []Finding `json:"findings,omitempty"` // the report of doctor, what is wrong first
+	SupportBundle []byte    `json:"supportBundle,omitempty"`
 }
 
 // Finding is one condition as doctor judges it.
@@ -129,17 +123,14 @@ type Finding struct {
 // RegisterKey is the body of registerKey. The request is signed with the key that it registers, or
 // it is one of the node's identity in Azure.
 type RegisterKey struct {
-	// EnrolmentSecret is that of the bundle; "" where the node's identity in Azure asks.
 	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
 	// MachineToken is a token that is signed with the key and bound to the method and path of this
 	// request, where the node's identity in Azure asks.
 	MachineToken string `json:"machineToken,omitempty"`
 	// PrincipalID is the object id of the node's identity in Azure, as the cluster has told the
 	// machine. The provider approves the certificate request of that identity.
-	PrincipalID string `json:"principalId,omitempty"`
-	// Kubelet proves that the machine runs the node's kubelet, for a provider that was restored from a
-	// backup and does not know the key.
-	Kubelet *KubeletProof `json:"kubelet,omitempty"`
+	PrincipalID string        `json:"principalId,omitempty"`
+	Kubelet     *KubeletProof `json:"kubelet,omitempty"`
 }
 
 // KubeletProof is a signature by the key of a kubelet's client certificate.
@@ -154,37 +145,28 @@ type KubeletProof struct {
 type Refresh struct {
 	// PublicKey is the key of X25519, 32 bytes, that the answer is sealed to (package sealed). The
 	// node makes one for each request.
-	PublicKey []byte `json:"publicKey"`
-	// RevokePrevious revokes at once what others may have: the former identities of the node, and
-	// its URLs and tokens.
-	RevokePrevious bool `json:"revokePrevious,omitempty"`
-	// Joined tells that the node has its certificate and needs no bootstrap token: bootstrapToken
-	// is then empty in the bundle of a node that joins with one.
-	Joined bool `json:"joined,omitempty"`
+	PublicKey      []byte `json:"publicKey"`
+	RevokePrevious bool   `json:"revokePrevious,omitempty"`
+	Joined         bool   `json:"joined,omitempty"`
 }
 
 // Refreshed is the answer of refreshCredentials: a v20260501preview.Bundle, sealed.
 type Refreshed struct {
-	ConfigVersion   string `json:"configVersion"` // that of the configuration in the bundle
-	EncapsulatedKey []byte `json:"encapsulatedKey"`
-	Ciphertext      []byte `json:"ciphertext"`
-	// Expires is when the bootstrap token in the bundle does, if there is one.
-	Expires *time.Time `json:"expires,omitempty"`
+	ConfigVersion   string     `json:"configVersion"` // that of the configuration in the bundle
+	EncapsulatedKey []byte     `json:"encapsulatedKey"`
+	Ciphertext      []byte     `json:"ciphertext"`
+	Expires         *time.Time `json:"expires,omitempty"`
 }
 
 // Leave is the body of leave, with which the agent has the provider delete the Node. A field of it
 // asks for something else instead.
 type Leave struct {
-	// PublicKey asks for the secret that has enrolled the machine of a deleted node with Azure Arc.
-	// The answer is sealed to it, as with Refresh.
-	PublicKey []byte `json:"publicKey,omitempty"`
-	// Arc tells what has become of the Arc machine of a deleted node.
-	Arc *ArcLeft `json:"arc,omitempty"`
+	PublicKey []byte   `json:"publicKey,omitempty"`
+	Arc       *ArcLeft `json:"arc,omitempty"`
 }
 
 // ArcLeft reports how an Arc machine has left Azure.
 type ArcLeft struct {
-	// Problem is why the machine is left in Azure; "" when it has left.
 	Problem string `json:"problem,omitempty"`
 }
 

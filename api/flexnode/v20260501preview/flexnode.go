@@ -2,7 +2,8 @@
 // 2026-05-01-preview: what a caller of the resource provider writes and reads, and what a node is
 // handed out. It uses the standard library only, so that every program can speak it.
 //
-// The contract itself is api/typespec/main.tsp; docs/api has the OpenAPI document that it yields.
+// The contract itself, with the meaning of each field, is api/typespec/main.tsp; docs/api has the
+// OpenAPI document that it yields.
 package v20260501preview
 
 import (
@@ -41,17 +42,13 @@ type SystemData struct {
 // Properties are what the caller wants (Desired) and what the provider says.
 type Properties struct {
 	Desired
-	ProvisioningState string `json:"provisioningState,omitempty"`
-	// ResourceUID is made with the resource and never changes.
-	ResourceUID string `json:"resourceUid,omitempty"`
-	// ConfigVersion is decimal; it is compared for inequality only.
-	ConfigVersion string `json:"configVersion,omitempty"`
-	// ConfigURL is in the answer to a PUT that asks for it, and nowhere else.
-	ConfigURL        string     `json:"configUrl,omitempty"`
-	ConfigURLExpires *time.Time `json:"configUrlExpires,omitempty"`
-	// Config is the agent's configuration, without secrets.
-	Config map[string]any `json:"config,omitempty"`
-	Status *Status        `json:"status,omitempty"`
+	ProvisioningState string         `json:"provisioningState,omitempty"`
+	ResourceUID       string         `json:"resourceUid,omitempty"`
+	ConfigVersion     string         `json:"configVersion,omitempty"`
+	ConfigURL         string         `json:"configUrl,omitempty"`
+	ConfigURLExpires  *time.Time     `json:"configUrlExpires,omitempty"`
+	Config            map[string]any `json:"config,omitempty"`
+	Status            *Status        `json:"status,omitempty"`
 }
 
 // The values of provisioningState.
@@ -66,36 +63,26 @@ const (
 
 // Desired is the part of the properties that the caller writes. A PUT replaces all of it.
 type Desired struct {
-	// ContinuousMonitoring has the node follow this resource after it has joined, whichever its
-	// method of authentication; default true. With false it only joins.
-	ContinuousMonitoring bool           `json:"continuousMonitoring"`
-	AzureAuth            AzureAuth      `json:"azureAuth,omitzero"`
-	KubernetesAuth       KubernetesAuth `json:"kubernetesAuth,omitzero"`
-	Versions             Versions       `json:"versions,omitzero"`
-	NodeConfig           NodeConfig     `json:"nodeConfig,omitzero"`
-	// DriftPolicy is what happens when the machine is not as configured: report, repair or off.
-	DriftPolicy string `json:"driftPolicy,omitempty"`
-	// DriftPolicies are those of single kinds of things, by the kind (path, unit, sysctl, ...), where
-	// they differ from DriftPolicy.
-	DriftPolicies map[string]string `json:"driftPolicies,omitempty"`
-	UpgradePolicy UpgradePolicy     `json:"upgradePolicy,omitzero"`
-	Network       Network           `json:"network,omitzero"`
-	Monitoring    Monitoring        `json:"monitoring,omitzero"`
+	ContinuousMonitoring bool              `json:"continuousMonitoring"`
+	AzureAuth            AzureAuth         `json:"azureAuth,omitzero"`
+	KubernetesAuth       KubernetesAuth    `json:"kubernetesAuth,omitzero"`
+	Versions             Versions          `json:"versions,omitzero"`
+	NodeConfig           NodeConfig        `json:"nodeConfig,omitzero"`
+	DriftPolicy          string            `json:"driftPolicy,omitempty"`
+	DriftPolicies        map[string]string `json:"driftPolicies,omitempty"`
+	UpgradePolicy        UpgradePolicy     `json:"upgradePolicy,omitzero"`
+	Network              Network           `json:"network,omitzero"`
+	Monitoring           Monitoring        `json:"monitoring,omitzero"`
 }
 
 // UpgradePolicy is how a change reaches the node. Durations are those of ISO 8601 (PT15M).
 type UpgradePolicy struct {
-	// Drain is minor (a change of the Kubernetes minor version moves the pods away), always or
-	// never; Deadline bounds the move.
-	Drain        string       `json:"drain,omitempty"`
-	Deadline     string       `json:"deadline,omitempty"`
-	DrainOptions DrainOptions `json:"drainOptions,omitzero"` // the pods that the move may delete
-	// ReadyTimeout bounds the wait for the node to be healthy; then it goes back.
-	ReadyTimeout string `json:"readyTimeout,omitempty"`
-	// MaintenanceWindow is when a change may begin; nil is always.
+	Drain             string             `json:"drain,omitempty"`
+	Deadline          string             `json:"deadline,omitempty"`
+	DrainOptions      DrainOptions       `json:"drainOptions,omitzero"` // the pods that the move may delete
+	ReadyTimeout      string             `json:"readyTimeout,omitempty"`
 	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
-	// Paused admits the node to no change that restarts or drains. Agents are not told of it.
-	Paused bool `json:"paused,omitempty"`
+	Paused            bool               `json:"paused,omitempty"`
 }
 
 // DrainOptions are the pods that may be deleted when the pods move away; nil is the default.
@@ -114,14 +101,11 @@ type MaintenanceWindow struct {
 
 // Network is about the machine's own network.
 type Network struct {
-	// Metadata is block or allow: whether pods are kept from the metadata services of clouds.
 	Metadata string `json:"metadata,omitempty"`
 }
 
 // Monitoring is how an agent follows the resource.
 type Monitoring struct {
-	// Endpoint is the URL of the provider that is polled, with the machine's key; default the
-	// provider's own. ResourceManager polls Azure Resource Manager with the node's identity in Azure.
 	Endpoint string `json:"endpoint,omitempty"`
 	Interval string `json:"interval,omitempty"`
 }
@@ -147,61 +131,44 @@ type AzureAuth struct {
 
 // ServicePrincipalAuth is an Entra application.
 type ServicePrincipalAuth struct {
-	ClientID string `json:"clientId"`
-	// ClientSecret is written only; a PUT without it keeps the one that is stored for the same
-	// ClientID.
-	ClientSecret string `json:"clientSecret,omitempty"`
-	ClientTenant string `json:"clientTenant,omitempty"`
-	// SecretExpires is the day on which ClientSecret ends, such as 2027-01-31.
+	ClientID      string `json:"clientId"`
+	ClientSecret  string `json:"clientSecret,omitempty"`
+	ClientTenant  string `json:"clientTenant,omitempty"`
 	SecretExpires string `json:"secretExpires,omitempty"`
-	// PrincipalID is the object id of the service principal, by which clusters know it.
-	PrincipalID string `json:"principalId,omitempty"`
+	PrincipalID   string `json:"principalId,omitempty"`
 }
 
 // ManagedIdentityAuth is the identity of an Azure VM; without a ClientID it is the system-assigned
 // one.
 type ManagedIdentityAuth struct {
-	ClientID string `json:"clientId,omitempty"`
-	// PrincipalID is the object id of a system-assigned identity, by which its node is known when
-	// it polls.
+	ClientID    string `json:"clientId,omitempty"`
 	PrincipalID string `json:"principalId,omitempty"`
 }
 
 // ArcAuth is the identity of an Azure Arc machine.
 type ArcAuth struct {
-	// MachineResourceID is the id of the machine; default: the machine of the node's name in the
-	// cluster's resource group.
-	MachineResourceID string `json:"machineResourceId,omitempty"`
-	// PrincipalID is the object id of the machine's identity, by which clusters know it.
-	PrincipalID string `json:"principalId,omitempty"`
-	// Onboarding enrols the machine where it is not connected yet: its secret is in what a machine
-	// joins with, and is erased there once the machine is enrolled. It is no identity of the node.
-	Onboarding *ServicePrincipalAuth `json:"onboarding,omitempty"`
-	// AutoRoleAssignment has whoever enrols the machine give its identity the roles that a token in
-	// kubelet's requests needs.
-	AutoRoleAssignment bool `json:"autoRoleAssignment,omitempty"`
+	MachineResourceID  string                `json:"machineResourceId,omitempty"`
+	PrincipalID        string                `json:"principalId,omitempty"`
+	Onboarding         *ServicePrincipalAuth `json:"onboarding,omitempty"`
+	AutoRoleAssignment bool                  `json:"autoRoleAssignment,omitempty"`
 }
 
 // KubernetesAuth is how kubelet joins: with the identity in Azure, else with a bootstrap token that
 // the provider makes.
 type KubernetesAuth struct {
-	UseAzureAuth bool `json:"useAzureAuth,omitempty"`
-	// KubeletCredential is what kubelet shows when it uses that identity: token, or certificate,
-	// which it requests once with the token; that is the default.
+	UseAzureAuth      bool   `json:"useAzureAuth,omitempty"`
 	KubeletCredential string `json:"kubeletCredential,omitempty"`
 }
 
 // Versions are those that the node is to run; empty ones are the provider's choice.
 type Versions struct {
-	Kubernetes string `json:"kubernetes,omitempty"`
-	Containerd string `json:"containerd,omitempty"`
-	Runc       string `json:"runc,omitempty"`
-	CNI        string `json:"cni,omitempty"`
-	NPD        string `json:"npd,omitempty"`
-	// AllowUnknown accepts versions whose digests the provider does not know.
-	AllowUnknown bool `json:"allowUnknown,omitempty"`
-	// AllowVulnerable accepts versions with which a container can break out.
-	AllowVulnerable bool `json:"allowVulnerable,omitempty"`
+	Kubernetes      string `json:"kubernetes,omitempty"`
+	Containerd      string `json:"containerd,omitempty"`
+	Runc            string `json:"runc,omitempty"`
+	CNI             string `json:"cni,omitempty"`
+	NPD             string `json:"npd,omitempty"`
+	AllowUnknown    bool   `json:"allowUnknown,omitempty"`
+	AllowVulnerable bool   `json:"allowVulnerable,omitempty"`
 }
 
 // NodeConfig is what the Node and its kubelet are to be like.
@@ -249,48 +216,28 @@ type ManagedCluster struct {
 
 // ClusterProperties say how the provider reaches a cluster, and what nodes are told of it.
 type ClusterProperties struct {
-	ProvisioningState string `json:"provisioningState,omitempty"`
-	// Kubeconfig names one of the provider's kubeconfigs; empty: the provider asks Resource Manager
-	// for one.
-	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// ServerURL and DNSServiceIP are what nodes use; default: what the kubeconfig and the cluster
-	// say.
-	ServerURL    string `json:"serverUrl,omitempty"`
-	DNSServiceIP string `json:"dnsServiceIP,omitempty"`
-	// PodCIDR is the network out of which each node gets a subnet of NodeCIDRMask bits; empty:
-	// nodes take the one of their Node object.
-	PodCIDR      string `json:"podCidr,omitempty"`
-	NodeCIDRMask int    `json:"nodeCidrMask,omitempty"`
-	// RolloutPolicy bounds how changes reach the nodes; nil is the default of each setting.
-	RolloutPolicy *RolloutPolicy `json:"rolloutPolicy,omitempty"`
-	// KubernetesVersion is that of the API server, as it said itself.
-	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// Reachable reports whether the provider got an answer when it last tried.
-	Reachable bool `json:"reachable,omitempty"`
-	// Message tells people what is wrong with the registration or the cluster.
-	Message string `json:"message,omitempty"`
+	ProvisioningState string         `json:"provisioningState,omitempty"`
+	Kubeconfig        string         `json:"kubeconfig,omitempty"`
+	ServerURL         string         `json:"serverUrl,omitempty"`
+	DNSServiceIP      string         `json:"dnsServiceIP,omitempty"`
+	PodCIDR           string         `json:"podCidr,omitempty"`
+	NodeCIDRMask      int            `json:"nodeCidrMask,omitempty"`
+	RolloutPolicy     *RolloutPolicy `json:"rolloutPolicy,omitempty"`
+	KubernetesVersion string         `json:"kubernetesVersion,omitempty"`
+	Reachable         bool           `json:"reachable,omitempty"`
+	Message           string         `json:"message,omitempty"`
 }
 
 // RolloutPolicy bounds how a change that restarts or drains reaches the nodes of a cluster. A change
 // is the settings, with their values, in which what is desired differs from what is applied.
 type RolloutPolicy struct {
-	// MaxUnavailable is the number of nodes that may be under a change at once, or a percentage of
-	// the cluster's nodes (rounded down, at least 1); default 10%.
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
-	// Canaries is the number of nodes that must be good with a change before others get it;
-	// default 1.
-	Canaries *int `json:"canaries,omitempty"`
-	// Soak is the time that a node must stay Ready after a change to be good; default PT10M.
-	Soak string `json:"soak,omitempty"`
-	// MaxFailed is the number of nodes that may fail a change; with one more it is held; default 1.
-	MaxFailed *int `json:"maxFailed,omitempty"`
-	// MaxUnknown is the number of nodes that may be silent at the deadline of a change, written as
-	// MaxUnavailable; with one more it is held; default 20%.
-	MaxUnknown string `json:"maxUnknown,omitempty"`
-	// Deadline is the time that a node may take until it has applied a change and is Ready; default
-	// PT30M.
-	Deadline string `json:"deadline,omitempty"`
-	Paused   bool   `json:"paused,omitempty"` // admits no change
+	Canaries       *int   `json:"canaries,omitempty"`
+	Soak           string `json:"soak,omitempty"`
+	MaxFailed      *int   `json:"maxFailed,omitempty"`
+	MaxUnknown     string `json:"maxUnknown,omitempty"`
+	Deadline       string `json:"deadline,omitempty"`
+	Paused         bool   `json:"paused,omitempty"` // admits no change
 }
 
 // Bundle is what a machine is handed out: its configuration, with secrets, and where it is from.

@@ -8,8 +8,6 @@ import (
 
 // Status is what the node and its cluster say of it.
 type Status struct {
-	// Conditions are Ready as the cluster says, those that the provider derives, and those that the
-	// agent reports.
 	Conditions           []Condition `json:"conditions,omitempty"`
 	LastConfigApplied    *time.Time  `json:"lastConfigApplied,omitempty"`
 	AppliedConfigVersion string      `json:"appliedConfigVersion,omitempty"`
@@ -106,19 +104,14 @@ type Revision struct {
 	ConfigVersion string    `json:"configVersion"`
 	Created       time.Time `json:"created"`
 	CreatedBy     string    `json:"createdBy,omitempty"`
-	// Reason is put, facts or rollback; Repeats the version that a rollback repeats.
-	Reason  string `json:"reason"`
-	Repeats string `json:"repeats,omitempty"`
-	// Desired is what the owner wants, Assigned what agents are offered, Applied what the node's
-	// agent has reported to run, Failed what it has reported to have failed.
-	Desired  bool `json:"desired"`
-	Assigned bool `json:"assigned"`
-	Applied  bool `json:"applied"`
-	Failed   bool `json:"failed"`
-	// Changed are paths of the configuration that differ from the revision before, at most 20 of
-	// them; ChangeCount is how many there are.
-	Changed     []string `json:"changed,omitempty"`
-	ChangeCount int      `json:"changeCount"`
+	Reason        string    `json:"reason"`
+	Repeats       string    `json:"repeats,omitempty"`
+	Desired       bool      `json:"desired"`
+	Assigned      bool      `json:"assigned"`
+	Applied       bool      `json:"applied"`
+	Failed        bool      `json:"failed"`
+	Changed       []string  `json:"changed,omitempty"`
+	ChangeCount   int       `json:"changeCount"`
 }
 
 // DiffRequest is the body of diff. Without From it is what the node has applied, if that is kept,
@@ -130,9 +123,8 @@ type DiffRequest struct {
 
 // Diff is the answer of diff.
 type Diff struct {
-	From string `json:"from"`
-	To   string `json:"to"`
-	// Disruption holds the greatest one of the changes: none, restart or drain.
+	From       string   `json:"from"`
+	To         string   `json:"to"`
 	Disruption string   `json:"disruption"`
 	Changes    []Change `json:"changes"`
 }
@@ -140,12 +132,10 @@ type Diff struct {
 // Change is one setting that differs between two configurations. From and To are its values: a
 // string as it is, anything else as JSON; nil where there is none.
 type Change struct {
-	Path string  `json:"path"`
-	From *string `json:"from,omitempty"`
-	To   *string `json:"to,omitempty"`
-	// Disruption holds the effect on the pods: none, restart (of kubelet or containerd; the pods go
-	// on) or drain.
-	Disruption string `json:"disruption"`
+	Path       string  `json:"path"`
+	From       *string `json:"from,omitempty"`
+	To         *string `json:"to,omitempty"`
+	Disruption string  `json:"disruption"`
 }
 
 // RollbackRequest is the body of rollback.
@@ -155,19 +145,13 @@ type RollbackRequest struct {
 
 // Summary counts the nodes of a cluster.
 type Summary struct {
-	Nodes int `json:"nodes"`
-	// States are all states; a node is in several. ProvisioningStates are all of them too.
-	States             []StateCount `json:"states"`
-	ProvisioningStates []StateCount `json:"provisioningStates"`
-	// Versions and Conditions are at most the 200 most frequent ones.
-	Versions   []VersionCount   `json:"versions"`
-	Conditions []ConditionCount `json:"conditions"`
-	// Changes are those that nodes wait for, try or have failed, at most 16: first those that have
-	// failed and are waited for.
-	Changes []RolloutChange `json:"changes"`
-	// ArcMachinesLeft are at most 200 Arc machines of deleted nodes that are still in Azure, as far
-	// as their machines have said.
-	ArcMachinesLeft []ArcMachineLeft `json:"arcMachinesLeft,omitempty"`
+	Nodes              int              `json:"nodes"`
+	States             []StateCount     `json:"states"`
+	ProvisioningStates []StateCount     `json:"provisioningStates"`
+	Versions           []VersionCount   `json:"versions"`
+	Conditions         []ConditionCount `json:"conditions"`
+	Changes            []RolloutChange  `json:"changes"`
+	ArcMachinesLeft    []ArcMachineLeft `json:"arcMachinesLeft,omitempty"`
 }
 
 // ArcMachineLeft is an Arc machine of a node that was deleted.
@@ -175,37 +159,29 @@ type ArcMachineLeft struct {
 	Node      string    `json:"node"`
 	MachineID string    `json:"machineResourceId"`
 	DeletedAt time.Time `json:"deletedAt"`
-	// Problem is why it could not be removed; "" while its machine has not said.
-	Problem string `json:"problem,omitempty"`
+	Problem   string    `json:"problem,omitempty"`
 }
 
 // RolloutChange shows the progress of a change of a cluster's nodes (RolloutPolicy).
 type RolloutChange struct {
-	// Change names it: the same settings with the same values have the same name.
-	Change   string    `json:"change"`
-	Settings []string  `json:"settings"` // the settings that differ, as path=value, at most 20
-	Since    time.Time `json:"since"`
-	// Waiting, Trying, Good, Failed and Unknown count nodes. A node is Unknown that was neither Ready
-	// nor has failed by the deadline.
-	Waiting int `json:"waiting"`
-	Trying  int `json:"trying"`
-	Good    int `json:"good"`
-	Failed  int `json:"failed"`
-	Unknown int `json:"unknown"`
-	// Held is why no node gets it: Paused, CanaryFailed, TooManyFailed or TooManyUnknown.
-	Held string `json:"held,omitempty"`
-	// AllowedBy names the caller who has allowed more failures (allowVersions), until AllowedUntil.
+	Change       string     `json:"change"`
+	Settings     []string   `json:"settings"` // the settings that differ, as path=value, at most 20
+	Since        time.Time  `json:"since"`
+	Waiting      int        `json:"waiting"`
+	Trying       int        `json:"trying"`
+	Good         int        `json:"good"`
+	Failed       int        `json:"failed"`
+	Unknown      int        `json:"unknown"`
+	Held         string     `json:"held,omitempty"`
 	AllowedBy    string     `json:"allowedBy,omitempty"`
 	AllowedUntil *time.Time `json:"allowedUntil,omitempty"`
 }
 
 // AllowVersions is the body of allowVersions.
 type AllowVersions struct {
-	Change string `json:"change,omitempty"` // the name of the change; "" is every one that is held
-	// Failures is the number of nodes that may still fail it; default 1.
-	Failures int `json:"failures,omitempty"`
-	// For is the time for which that is allowed, as a duration of ISO 8601; default PT24H.
-	For string `json:"for,omitempty"`
+	Change   string `json:"change,omitempty"` // the name of the change; "" is every one that is held
+	Failures int    `json:"failures,omitempty"`
+	For      string `json:"for,omitempty"`
 }
 
 // AllowedVersions is its answer.
