@@ -171,8 +171,7 @@ func TestBeginChangeLasts(t *testing.T) {
 // Only the node itself, and a caller with the role, may ask, and for a version alone.
 func TestBeginChangeIsRefused(t *testing.T) {
 	w, i, ops := guarded(t)
-	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	const first = `{"configVersion":"1"}`
 	w.must(200, "POST", nodeURL("n", "/beginChange"), first, i.app(t, w, clientA))
 	w.must(403, "POST", nodeURL("n", "/beginChange"), first, i.app(t, w, clientB))

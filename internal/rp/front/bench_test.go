@@ -22,8 +22,7 @@ import (
 func BenchmarkPoll(b *testing.B) {
 	w := newWorld(b)
 	w.register("")
-	r, _ := w.must(201, "PUT", nodeURL("n"), withToken)
-	w.caughtUp()
+	r, _ := w.settles(201, "PUT", nodeURL("n"), withToken)
 	w.benchmark(b, 304, nodeURL("n"), r.Header.Get("ETag"))
 }
 

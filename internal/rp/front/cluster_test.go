@@ -161,8 +161,7 @@ func TestDeleteCluster(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		w.must(201, "PUT", nodeURL(name), withToken)
 	}
-	w.must(204, "POST", nodeURL("a", "/reportStatus"), `{"agentVersion":"1.0"}`)
-	w.caughtUp()
+	w.settles(204, "POST", nodeURL("a", "/reportStatus"), `{"agentVersion":"1.0"}`)
 	w.refused(409, "ClusterHasNodes", "DELETE", clusterURL, "", "has 2 flexNodeConfigs, 1 of")
 	if c := w.storedCluster(); c.Deletion != nil {
 		t.Errorf("a deletion that was refused has left %+v", c.Deletion)
@@ -212,8 +211,7 @@ func (w *world) checkAborted() {
 		if o := operationOf(w.t, text); o.Status != api.Canceled || o.Error == nil {
 			w.t.Error(text)
 		}
-		w.must(200, "PUT", nodeURL("a"), withToken)
-		w.caughtUp()
+		w.settles(200, "PUT", nodeURL("a"), withToken)
 	}
 }
 
@@ -372,8 +370,7 @@ func TestResultOfAnOperationIsASecret(t *testing.T) {
 func TestOperationInAClusterCalledProviders(t *testing.T) {
 	w := beside(t)
 	at := strings.TrimSuffix(cluster, "Factory") + "providers"
-	w.must(201, "PUT", at+versionQuery, `{"location":"westeurope","properties":{}}`)
-	w.caughtUp()
+	w.settles(201, "PUT", at+versionQuery, `{"location":"westeurope","properties":{}}`)
 	w.fails()
 	r, _ := w.must(201, "PUT", at+"/flexNodeConfig/n"+versionQuery+"&configUrl=true", withToken)
 	_, text := w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")

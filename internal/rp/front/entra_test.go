@@ -195,9 +195,8 @@ func TestANodeIsOnlyItself(t *testing.T) {
 	w.must(201, "PUT", nodeURL("b"), nodeOf(clientB, "x"), ops)
 	machine := "/subscriptions/" + subscription +
 		"/resourceGroups/Edge/providers/Microsoft.HybridCompute/machines/c"
-	w.must(201, "PUT", nodeURL("c"), `{"properties":{"continuousMonitoring":true,
+	w.settles(201, "PUT", nodeURL("c"), `{"properties":{"continuousMonitoring":true,
 		"azureAuth":{"method":"arc"},"kubernetesAuth":{"useAzureAuth":true}}}`, ops)
-	w.caughtUp()
 	a := i.app(t, w, clientA)
 	arc := i.claims(w.clock.Now(), "arc-app")
 	arc["xms_mirid"] = strings.ToUpper(machine)
@@ -231,8 +230,7 @@ func TestANodeIsOnlyItself(t *testing.T) {
 	// A conditional poll of another node tells no more than any other.
 	w.must(403, "GET", nodeURL("b"), "", a, ifNoneMatch)
 	// A deleted node learns that it is.
-	w.must(200, "DELETE", nodeURL("a"), "", ops)
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("a"), "", ops)
 	_, text := w.must(404, "GET", nodeURL("a"), "", a)
 	if !strings.Contains(text, TombstoneInfo) {
 		t.Errorf("a deleted node: %s", text)
@@ -244,8 +242,7 @@ func TestANodeIsOnlyItself(t *testing.T) {
 // who uses it.
 func TestNamesakesAreNotTheNode(t *testing.T) {
 	w, i, ops := guarded(t)
-	w.must(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
 	w.must(200, "GET", nodeURL("a"), "", i.app(t, w, clientA))
 	namesake := i.claims(w.clock.Now(), clientA)
 	namesake["tid"], namesake["iss"] = otherTenant, i.URL+"/other/"
@@ -343,9 +340,8 @@ func TestBehindResourceManager(t *testing.T) {
 		n.SystemData.CreatedByType != "Application" {
 		t.Errorf("%+v %+v", n, n.SystemData)
 	}
-	w.must(201, "PUT", nodeURL("m"), `{"properties":{}}`,
+	w.settles(201, "PUT", nodeURL("m"), `{"properties":{}}`,
 		append(headers, "Referer: https://management.example/elsewhere")...)
-	w.caughtUp()
 	nodes := cluster + "/flexNodeConfig" + versionQuery + "&$top=1"
 	_, text := w.must(200, "GET", nodes, "",
 		append(headers, "Referer: https://management.example"+nodes+"&$filter=x")...)

@@ -107,8 +107,7 @@ func (w *world) routed(method, url string) *request {
 // A replica whose index is behind writes nothing in a subscription that was suspended.
 func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 	w := newEdge(t)
-	_, text := w.must(201, "PUT", nodeURL("n"), withToken)
-	w.caughtUp()
+	_, text := w.settles(201, "PUT", nodeURL("n"), withToken)
 	goOn := make(chan struct{})
 	w.memory.Before(func(c storetest.Call) error {
 		if c.Op == "changes" {

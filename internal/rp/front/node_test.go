@@ -40,8 +40,7 @@ func TestPutAsksTheStoreOnce(t *testing.T) {
 	w.register("")
 	first := strings.Replace(withPrincipal, "prod", "first", 1)
 	w.must(201, "PUT", nodeURL("n"), withPrincipal)
-	w.must(200, "PUT", nodeURL("n"), first)
-	w.caughtUp()
+	w.settles(200, "PUT", nodeURL("n"), first)
 	for _, test := range []struct {
 		body string
 		want []string
@@ -104,10 +103,9 @@ func TestLifeOfANode(t *testing.T) {
 	}
 	w.must(200, "GET", nodeURL("edge-1"), "", `If-None-Match: "7"`)
 
-	w.must(204, "POST", nodeURL("edge-1", "/reportStatus"),
+	w.settles(204, "POST", nodeURL("edge-1", "/reportStatus"),
 		`{"appliedConfigVersion":"`+p.ConfigVersion+`","conditions":[
 			{"type":"Applied","status":"True"}]}`)
-	w.caughtUp()
 	r, text = w.must(200, "GET", nodeURL("edge-1"), "")
 	s := shownNode(t, text).Properties.Status
 	if s == nil || s.AppliedConfigVersion != p.ConfigVersion || !told(s, "Applied") ||
@@ -159,8 +157,7 @@ func checkBundle(t *testing.T, w *world, url string) {
 func checkDeletion(t *testing.T, w *world, n api.FlexNodeConfig) {
 	t.Helper()
 	w.must(200, "DELETE", nodeURL("edge-1"), "")
-	w.must(204, "DELETE", nodeURL("edge-1"), "")
-	w.caughtUp()
+	w.settles(204, "DELETE", nodeURL("edge-1"), "")
 	w.refused(404, "ResourceNotFound", "GET", nodeURL("edge-1"), "", TombstoneInfo)
 	_, text := w.must(404, "GET", nodeURL("never"), "")
 	if strings.Contains(text, TombstoneInfo) {
@@ -389,8 +386,7 @@ func (w *world) stop() {
 // let in, and the former one learns nothing of the other.
 func TestIndexIsBehind(t *testing.T) {
 	w, i, ops := guarded(t)
-	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	w.stop()
 	w.must(200, "DELETE", nodeURL("n"), "", ops)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "y"), ops)

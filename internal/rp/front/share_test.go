@@ -529,8 +529,7 @@ func TestQuotas(t *testing.T) {
 	// What is there can be changed, and a token be replaced.
 	w.must(200, "PUT", nodeURL("a"), strings.Replace(withToken, "prod", "test", 1))
 	w.must(200, "POST", nodeURL("b", "/regenerateToken"), "{}")
-	w.must(200, "PUT", cluster+versionQuery, `{"location":"northeurope","properties":{}}`)
-	w.caughtUp()
+	w.settles(200, "PUT", cluster+versionQuery, `{"location":"northeurope","properties":{}}`)
 	_, text := w.must(200, "GET", usagesURL, "")
 	const want = `{"value":[{"unit":"Count","name":{"value":"FlexNodes",` +
 		`"localizedValue":"Flex nodes"},"currentValue":2,"limit":2},`
@@ -541,16 +540,14 @@ func TestQuotas(t *testing.T) {
 		t.Error(text)
 	}
 	// What was deleted makes room.
-	w.must(200, "DELETE", nodeURL("b"), "")
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("b"), "")
 	w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
 }
 
 // A subscription whose nodes take too many bytes may make nothing larger, and everything smaller.
 func TestQuotaOfBytes(t *testing.T) {
 	w := newEdge(t)
-	w.must(201, "PUT", nodeURL("a"), withToken)
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("a"), withToken)
 	used, _ := w.index.Used(subscription)
 	w.api.Quotas.Default.Bytes = used.Bytes
 	larger := strings.Replace(withToken, "prod", "production", 1)

@@ -95,8 +95,7 @@ func waiting(t *testing.T, test func(t *testing.T, w *world, same string)) {
 		w := newWorld(t)
 		w.register("")
 		w.front = w.api.Direct(authenticate(byHeader))
-		r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
-		w.caughtUp()
+		r, _ := w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 		test(t, w, "If-None-Match: "+r.Header.Get("ETag"))
 	})
 }
@@ -174,8 +173,7 @@ func TestAWaitingNodeIsDeleted(t *testing.T) {
 				t.Errorf("%s", a.text)
 			}
 		}
-		r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "x"))
-		w.caughtUp()
+		r, _ := w.settles(201, "PUT", nodeURL("n"), nodeOf(clientB, "x"))
 		same = "If-None-Match: " + r.Header.Get("ETag")
 		unnamed := w.poll(t, asB, same, "Prefer: wait=20")
 		_, text = w.must(200, "GET", nodeURL("n"), "")
@@ -295,8 +293,7 @@ func TestAWaitOutlivesTheServersTimeouts(t *testing.T) {
 	for _, proto := range []int{1, 2} {
 		w := newWorld(t)
 		w.register("")
-		r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
-		w.caughtUp()
+		r, _ := w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 		server := httptest.NewUnstartedServer(w.front)
 		server.EnableHTTP2 = proto == 2
 		server.Config.ReadTimeout = 300 * time.Millisecond
@@ -389,8 +386,7 @@ func BenchmarkLongPoll(b *testing.B) {
 	const nodes, perSecond = 10_000, 1000
 	w := newWorld(b)
 	w.register("")
-	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 	w.api.Waiters = NewWaiters(10*time.Minute, nodes)
 	w.index.Subscribe(w.api.Waiters.Wake)
 	w.copyNode(nodes)
