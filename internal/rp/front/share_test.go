@@ -272,69 +272,6 @@ func TestWhoIsTheNodeBehindManager(t *testing.T) {
 	}
 }
 
-// A script at full speed keeps no poll from its answer.
-func TestPollsBesideAScript(t *testing.T) {
-	w := newEdge(t)
-	etags := map[string]string{}
-	for n := range 40 {
-		url := nodeURL(fmt.Sprint("n", n))
-		etags[url] = w.do("PUT", url, withManaged).Header.Get("ETag")
-	}
-	w.caughtUp()
-	rates := fair.DefaultRates()
-	rates[fair.Principal][fair.Writes] = fair.Rate{Burst: 20, PerSecond: 10}
-	rates[fair.Principal][fair.Lists] = fair.Rate{Burst: 20, PerSecond: 5}
-	w.share(rates, fair.DefaultAtOnce())
-	var refused, served, polls atomic.Int64
-	done := make(chan struct{})
-	var scripts, machines sync.WaitGroup
-	for worker := range 8 {
-		scripts.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-done:
-					if refused.Load() > 100 {
-						return
-					}
-				default:
-				}
-				method, url, body := "GET", cluster+"/flexNodeConfig"+versionQuery, ""
-				if n%2 == 1 {
-					method, url, body = "PUT", nodeURL(fmt.Sprintf("s%d-%d", worker, n)), withManaged
-				}
-				got := w.ask("script", method, url, body)
-				switch got.Code {
-				case 429:
-					refused.Add(1)
-				case 200, 201:
-					served.Add(1)
-				default:
-					t.Errorf("the script: %d %s", got.Code, got.Body)
-				}
-			}
-		})
-	}
-	for range 4 {
-		machines.Go(func() {
-			for range 50 { // within the burst of a node
-				for url, etag := range etags {
-					got := w.ask("machine", "GET", url, "", "If-None-Match: "+etag)
-					if got.Code == 304 {
-						polls.Add(1)
-					}
-				}
-			}
-		})
-	}
-	machines.Wait()
-	close(done)
-	scripts.Wait()
-	if polls.Load() != 8_000 || served.Load() != 40 {
-		t.Errorf("polls %d of 8000, script %d served, %d refused",
-			polls.Load(), served.Load(), refused.Load())
-	}
-}
-
 // While all places of a class are taken its requests are refused, and others are not.
 func TestPlaces(t *testing.T) {
 	w := newEdge(t)
