@@ -402,8 +402,7 @@ type fleet struct {
 	now    time.Time
 	policy Policy
 	random *rand.Rand
-	// worst is the number of nodes that were under a change at once, tried the nodes that have begun
-	// one.
+	// worst is the most nodes under a change at once, tried the nodes that have begun one.
 	worst int
 	tried map[string]map[string]bool // by change
 	// restless has machines be off, or not ask, at random.
@@ -720,8 +719,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestAdmitManyChanges holds the states of more changes than are kept: those that failed and are
-// waited for remain, and the others keep their times.
+// TestAdmitManyChanges holds that failed changes that are waited for remain, and others keep times.
 func TestAdmitManyChanges(t *testing.T) {
 	var nodes []Candidate
 	for i := range 2 * maxStates {

@@ -144,8 +144,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// What a GET shows can be written back in every state, whatever the provider says in it; the
-// desired state is the same.
+// What a GET shows can be written back in every state; the desired state is the same.
 func TestWhatIsShownCanBeWrittenBack(t *testing.T) {
 	g := generator(t)
 	states := []string{"", api.Creating, api.Updating, api.Deleting, api.Failed, api.Canceled}

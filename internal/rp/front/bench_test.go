@@ -41,8 +41,7 @@ func (w *world) benchmark(b *testing.B, status int, url, etag string) {
 	}
 }
 
-// BenchmarkRefused is a PUT of a caller who has asked too much, without TLS and connection. What it
-// sends is not read.
+// BenchmarkRefused is a PUT of a caller who has asked too much; its body is not read.
 func BenchmarkRefused(b *testing.B) {
 	w := newWorld(b)
 	w.register("")

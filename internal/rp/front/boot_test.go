@@ -54,8 +54,7 @@ func (m *machine) told(t *testing.T) bool {
 	return r.Header.Get(machinekey.SecondHeader) == "true"
 }
 
-// A reboot is one write, whichever replicas are asked, and raises nothing; neither do a suspended
-// machine and one whose clock is wrong.
+// A reboot is one write, whichever replica is asked; so is a suspended machine and a wrong clock.
 func TestReboots(t *testing.T) {
 	w, m := enrolled(t)
 	both := twoReplicas(w)
@@ -82,8 +81,7 @@ func TestReboots(t *testing.T) {
 	}
 }
 
-// A copy of a disk has the key too. The older machine remains the node, the newer is refused by every
-// replica, and both learn of it.
+// A copy of a disk has the key too: every replica refuses the newer machine, and both learn of it.
 func TestCopiedDisk(t *testing.T) {
 	w, m := enrolled(t)
 	both := twoReplicas(w)
@@ -129,8 +127,7 @@ func TestCopiedDisk(t *testing.T) {
 	}
 }
 
-// Who has the key of a machine is refused while that is heard, and for good when the machine registers
-// another key with the secret of a new URL.
+// A stolen key is refused while its machine is heard, and for good after a new key with a new URL.
 func TestStolenKey(t *testing.T) {
 	w, m := enrolled(t)
 	m.poll(t, 200)
@@ -178,8 +175,7 @@ func TestCopyOfALostMachine(t *testing.T) {
 	}
 }
 
-// A report that is sent again says nothing after a later one; a machine whose clock was set back
-// reports again when its former tokens have ended.
+// A replayed report says nothing after a later one, but a clock that was set back may.
 func TestReplayedReport(t *testing.T) {
 	w, m := enrolled(t)
 	both := twoReplicas(w)
@@ -263,8 +259,7 @@ func TestRevertedSnapshot(t *testing.T) {
 	}
 }
 
-// A machine that was installed again has lost its key: it is another machine until it has a new URL,
-// and then what it had before is revoked.
+// A reinstalled machine has lost its key: with a new URL, what it had before is revoked.
 func TestReinstalledMachine(t *testing.T) {
 	w, m := newMachine(t)
 	secret := m.joins(t, "before")
@@ -310,8 +305,7 @@ func TestStolenBundle(t *testing.T) {
 	}
 }
 
-// Who has a configuration URL gets the bundle, until the URL is replaced, the node is deleted, or a
-// day has passed.
+// A URL gives the bundle until it is replaced, its node is deleted, or a day has passed.
 func TestStolenURL(t *testing.T) {
 	ends := map[string]func(*world){
 		"a new URL": func(w *world) { w.enrolment(t, "n") },
@@ -344,8 +338,7 @@ func TestStolenURL(t *testing.T) {
 	}
 }
 
-// Who has the token of a poll reads the configuration of the node without its secrets, and does
-// nothing else, for five minutes.
+// The token of a poll reads the configuration without secrets, for five minutes, and does no more.
 func TestStolenToken(t *testing.T) {
 	const clientSecret = "correct-horse-battery"
 	w, m := newMachine(t)

@@ -54,8 +54,7 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 	}
 }
 
-// The owner of a refused registration sees the reason on every path; the reason is no wish of his
-// when he sends it back (B2).
+// The owner of a refused registration sees the reason on every path, and may send it back (B2).
 func TestRefusedRegistration(t *testing.T) {
 	w := beside(t)
 	w.fails()
@@ -118,8 +117,7 @@ func TestKubeconfigOfAnother(t *testing.T) {
 	}
 }
 
-// An API server that another registration has reached is refused at once, and that is in the audit
-// log; what is registered already is not.
+// An API server that another registration has reached is refused at once, and audited.
 func TestAPIServerOfAnother(t *testing.T) {
 	w := beside(t)
 	w.register(`"kubeconfig":"own"`)
@@ -262,8 +260,7 @@ func (w *world) checkLeaving(status, result string) {
 	w.must(204, "GET", result, "")
 }
 
-// A node that is written while it is asked whether a registration has nodes keeps it: no node is
-// acknowledged and then lost (M1).
+// A node that is written while its registration is deleted is not acknowledged and lost (M1).
 func TestNodeIsMadeWhileItsClusterIsDeleted(t *testing.T) {
 	t.Parallel()
 	for _, op := range []string{"read", "keys", "commit"} {
@@ -292,8 +289,7 @@ func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 	}
 }
 
-// Another way to write the id or the location of a registration changes nothing: the facts that its
-// nodes receive remain, so that none of them is rendered again.
+// Another way to write a registration's id or location changes nothing: no node is rendered again.
 func TestRegistrationInOtherCasing(t *testing.T) {
 	w := beside(t)
 	w.must(201, "PUT", clusterURL, `{"location":"West Europe","properties":{}}`)
@@ -379,8 +375,7 @@ func TestOperationInAClusterCalledProviders(t *testing.T) {
 	}
 }
 
-// What was done while the cluster was down is not the business of a node made since, of another
-// subscription, or of who bends an id.
+// An operation is no business of a node made since, of another subscription, or of a bent id.
 func TestOperationIDs(t *testing.T) {
 	w := newEdge(t)
 	w.fails()

@@ -35,8 +35,7 @@ func (m *machine) answers(t *testing.T, status int, d api.Diagnosed) string {
 	return m.post(t, status, "/reportDiagnosis", string(must(json.Marshal(d))))
 }
 
-// An owner asks the machine of a node for a diagnosis, the next poll tells the machine, and its
-// answer is read for a day. A request names no key.
+// An owner asks for a diagnosis, the next poll tells the machine, and its answer is read for a day.
 func TestDiagnose(t *testing.T) {
 	w, m := enrolled(t)
 	if id, _ := m.asked(); id != "" {

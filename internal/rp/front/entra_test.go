@@ -238,8 +238,7 @@ func TestANodeIsOnlyItself(t *testing.T) {
 	w.must(403, "GET", nodeURL("a"), "", c)
 }
 
-// The application of a node is distinguished from its namesake in another tenant, and from a person
-// who uses it.
+// A node's application is neither its namesake in another tenant, nor a person who uses it.
 func TestNamesakesAreNotTheNode(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
@@ -261,8 +260,7 @@ func TestNamesakesAreNotTheNode(t *testing.T) {
 	}
 }
 
-// Who comes directly cannot speak with Resource Manager's headers; who shows no certificate of
-// Resource Manager cannot use its listener.
+// Direct callers cannot speak as Resource Manager, nor use its listener without its certificate.
 func TestSpoofedHeaders(t *testing.T) {
 	w, i, ops := guarded(t)
 	spoofed := []string{
@@ -303,8 +301,7 @@ func TestOnlyManagerTellsOfSubscriptions(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "", ops)
 }
 
-// Who proves nothing cannot fill the audit log, neither with requests nor with a long method; who
-// is known and refused is in it.
+// Strangers cannot fill the audit log; who is known and refused is in it.
 func TestAuditOfStrangers(t *testing.T) {
 	w, i, _ := guarded(t)
 	before := w.audit.String()
@@ -402,8 +399,7 @@ type errNotBound struct{}
 
 func (errNotBound) Error() string { return "not bound" }
 
-// Two teams with a subscription each share a provider: whatever one tries on what is the other's is
-// refused, and written down.
+// Two teams share a provider: all they try on what is the other's is refused, and audited.
 func TestTwoTeams(t *testing.T) {
 	w, i, _ := guarded(t)
 	a := team{"aaaaaaaa-2222-3333-4444-555555555555", "kube-a", "lead-of-a", clientA}

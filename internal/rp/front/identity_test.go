@@ -47,8 +47,7 @@ func TestIdentityIsReplaced(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "", fresh)
 }
 
-// The machine of an Arc node that polls Resource Manager gets its configuration there, and no
-// secret: Resource Manager does not say which machine it is.
+// Behind Resource Manager, which does not tell its id, an Arc machine gets no secret.
 func TestArcMachineBehindManager(t *testing.T) {
 	w := newEdge(t)
 	w.front = w.manager
@@ -83,8 +82,7 @@ func TestArcMachineBehindManager(t *testing.T) {
 	w.must(404, "POST", nodeURL("n", "/leave"), "{}", as[:2]...)
 }
 
-// Who deletes a node and makes another of its name has two: the machine of the former learns that
-// it is gone, and does not follow the new one (M4).
+// A node made again is another one: the former machine learns that its own is gone (M4).
 func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 	w, i, ops := guarded(t)
 	former := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
@@ -171,8 +169,7 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	}
 }
 
-// identities are the ways in which a machine joins with an identity in Azure: azureAuth of its
-// node, and who it is.
+// identities are the identities in Azure that machines join with: azureAuth, and the caller.
 var identities = map[string]struct {
 	auth string
 	who  Caller
@@ -287,8 +284,7 @@ func TestFromAnyIdentityToAnyOther(t *testing.T) {
 	}
 }
 
-// A node without an identity, which joins with a token only, has no former one when it gets one: an
-// empty identity matches no caller.
+// A node that joins by token has no former identity: an empty one matches no caller.
 func TestFromATokenToAnIdentity(t *testing.T) {
 	w := newEdge(t)
 	operator := w.caller
@@ -307,8 +303,7 @@ func TestFromATokenToAnIdentity(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "")
 }
 
-// refresh is the configuration that the node n gets for itself, as its agent takes it, and its
-// version.
+// refresh is the configuration, and its version, that the node n gets for itself.
 func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string) {
 	t.Helper()
 	key := must(sealed.NewKey())
@@ -333,8 +328,7 @@ func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string)
 	return c, answer.ConfigVersion
 }
 
-// Nothing of the answer can be read but with the key that was sent; without a usable key the
-// provider sends no answer.
+// The answer is read with the sent key alone; without a usable key, and for others, there is none.
 func TestRefreshIsSealed(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush-hush"), ops)
@@ -368,9 +362,8 @@ func TestRefreshIsSealed(t *testing.T) {
 	}
 }
 
-// The secret that enrols an Arc machine is in the configuration that a machine joins with, and
-// nowhere else: the machine itself gets no more of it, and a previous identity does, which has to
-// be enrolled.
+// The secret that enrols an Arc machine is in the configuration that it joins with; the machine
+// itself gets no more of it, a previous identity does.
 func TestRefreshAfterEnrolment(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "of the node"), ops)

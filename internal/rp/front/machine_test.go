@@ -194,8 +194,7 @@ func TestMachineTokenIsBound(t *testing.T) {
 	w.must(401, "GET", nodeURL("n"), "", "Authorization: MachineKey")
 }
 
-// Another machine is refused and shown, until the owner asks for a new URL: then that machine is the
-// node, and the one before is refused.
+// Another machine is refused and shown, until the owner's new URL makes it the node.
 func TestSecondMachine(t *testing.T) {
 	w, first := newMachine(t)
 	secret := w.enrolment(t, "n")
@@ -256,8 +255,7 @@ func joins(client string) string {
 		`"managedIdentity","managedIdentity":{"clientId":"` + client + `"}}}}`
 }
 
-// The machine that is the node says which identity it joins with, and no other one does. A change of
-// the identity in the configuration ends it.
+// Only the node's machine says its identity, until the configuration has another one.
 func TestMachineTellsItsIdentity(t *testing.T) {
 	w, m := newMachine(t)
 	w.settles(200, "PUT", nodeURL("n"), joins(clientA))
@@ -474,8 +472,7 @@ func TestEndpointsOfTheProvider(t *testing.T) {
 	}
 }
 
-// A node follows unless its owner says that it does not, and polls the provider unless he names
-// another endpoint.
+// A node follows, and polls the provider, unless its owner says otherwise.
 func TestNodesFollowByDefault(t *testing.T) {
 	w := newEdge(t)
 	for properties, want := range map[string][2]any{

@@ -134,8 +134,7 @@ func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 	}
 }
 
-// An operation whose credential could not be made has failed, with the reason; and a caller that
-// wants to wipe nodes that are being released is refused.
+// An operation without a credential has failed; nodes that are released cannot be wiped.
 func TestOperationsThatFail(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)
@@ -163,8 +162,7 @@ func TestOperationsThatFail(t *testing.T) {
 	}
 }
 
-// FuzzRequest sends anything as a request: the answer is an answer of ARM, and never an internal
-// error.
+// FuzzRequest sends anything: the answer is one of ARM, and never an internal error.
 func FuzzRequest(f *testing.F) {
 	f.Add("GET", nodeURL("n"), "")
 	f.Add("PUT", nodeURL("n"), withPrincipal)

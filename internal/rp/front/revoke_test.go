@@ -82,8 +82,7 @@ func TestDeletionRevokes(t *testing.T) {
 	}
 }
 
-// A machine leaves with its key: its Node is deleted, and if its node was deleted it may not write
-// from then on. The Node of a successor is not deleted.
+// A machine leaves with its key: its Node, and not a successor's, is deleted, and it may not write.
 func TestMachineLeaves(t *testing.T) {
 	w, m := newMachine(t)
 	m.joins(t, "a")
@@ -237,8 +236,7 @@ func TestShutOutWithToken(t *testing.T) {
 	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 1 })
 }
 
-// The identity that a machine joined with is the node's no longer when the machine is replaced or
-// shut out.
+// The identity of a machine that is replaced or shut out is the node's no longer.
 func TestIdentityOfAReplacedMachine(t *testing.T) {
 	w := newEdge(t)
 	w.settles(201, "PUT", nodeURL("n"), `{"properties":{"azureAuth":{"method":"managedIdentity"},
@@ -277,8 +275,7 @@ func TestDeletionNamesTheRole(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n"), "{}")
 }
 
-// The machine of a deleted Arc node gets the secret that has enrolled it again, sealed, until
-// it has left; what it says is left is listed.
+// The machine of a deleted Arc node gets the secret that enrolled it, until it has left Arc.
 func TestArcMachineOfADeletedNode(t *testing.T) {
 	w := newEdge(t)
 	body := `{"properties":{"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":"arc",
@@ -351,8 +348,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	}
 }
 
-// An Arc machine that has left Azure Arc by itself, before its node was deleted, is not listed as
-// left; one that has joined in its place is.
+// An Arc machine that has left before its node was deleted is not listed as left.
 func TestArcMachineThatHasLeftBefore(t *testing.T) {
 	w := newEdge(t)
 	left := func() int {

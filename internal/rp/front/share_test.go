@@ -184,8 +184,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// What Resource Manager tells of a subscription takes nothing from the subscription's callers, and
-// is never refused.
+// What Resource Manager tells of a subscription is never refused, and takes nothing from callers.
 func TestManagerIsNotThrottled(t *testing.T) {
 	w := newEdge(t)
 	rates := fair.Rates{
@@ -204,8 +203,7 @@ func TestManagerIsNotThrottled(t *testing.T) {
 	}
 }
 
-// Who may do nothing in a subscription takes nothing from its callers, and gets no more by naming
-// others.
+// Strangers take nothing from a subscription's callers, and get no more by naming others.
 func TestStrangersTakeFromNobody(t *testing.T) {
 	w := newEdge(t)
 	w.do("PUT", nodeURL("n"), withManaged)
@@ -237,8 +235,7 @@ func TestStrangersTakeFromNobody(t *testing.T) {
 	}
 }
 
-// Behind Resource Manager a caller counts as the node if he has its identity and names its uid, and
-// not for one of them.
+// Behind Resource Manager a caller is the node if he has its identity and names its uid.
 func TestWhoIsTheNodeBehindManager(t *testing.T) {
 	w := newEdge(t)
 	uid := w.node(201, "PUT", nodeURL("n"), withManaged).Properties.ResourceUID
@@ -368,8 +365,7 @@ func TestPollsWhileTheStorePauses(t *testing.T) {
 	asking.Wait()
 }
 
-// What nodes ask of the store is bounded for their identity and subscription together, and polls
-// that are answered from memory are not.
+// What nodes ask of the store is bounded together; polls that are answered from memory are not.
 func TestNodesShareABucketForTheStore(t *testing.T) {
 	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n0"), withManaged).Header.Get("ETag")

@@ -105,8 +105,7 @@ const (
 	asB = "Test-App: " + clientB
 )
 
-// A poll that prefers to wait is answered when its node changes, and at the end of its time if that
-// does not.
+// A poll that prefers to wait is answered with the change of its node, or at the end of its time.
 func TestAPollWaits(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		a := w.poll(t, asA, same, "Prefer: wait=20")
@@ -246,8 +245,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	})
 }
 
-// When the replica is to be stopped, who waits is answered at once, and comes back elsewhere after
-// the interval, not all at the same time.
+// When a replica stops, who waits is answered at once, and comes back after the interval.
 func TestWaitingEndsWithTheReplica(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		a := w.poll(t, asA, same, "Prefer: wait=20")
@@ -264,8 +262,7 @@ func TestWaitingEndsWithTheReplica(t *testing.T) {
 	})
 }
 
-// A change that comes between the answer of the index and the wait is not missed, on an index that
-// is behind at first, too.
+// A change between the index's answer and the wait is not missed, also with an index behind.
 func TestNoChangeIsMissed(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		w.memory.Pause() // the index does not follow
@@ -327,8 +324,7 @@ func (w *world) calls(op string) *atomic.Int64 {
 	return &n
 }
 
-// A DELETE that waits for a cluster that is down does not read the store meanwhile, and little
-// before and after.
+// A DELETE that waits for its cluster does not read the store meanwhile.
 func TestDeleteDoesNotPoll(t *testing.T) {
 	warm := newWorld(t) // what is made once is made outside of the bubble of time
 	warm.register("")
@@ -378,10 +374,9 @@ func TestPutsWaitTogether(t *testing.T) {
 	}
 }
 
-// BenchmarkLongPoll has 10,000 polls wait, without TLS and connections, and changes each node once,
-// a thousand in a second: wake-ms is the 99th percentile of the time from the commit of a node's
-// change to the end of the answer to its poll, bytes/waiter what one that waits takes, with its
-// goroutine and request.
+// BenchmarkLongPoll has 10,000 polls wait, and changes each node once, a thousand in a second:
+// wake-ms is the p99 from a change's commit to the end of the answer, bytes/waiter what a poll
+// takes.
 func BenchmarkLongPoll(b *testing.B) {
 	const nodes, perSecond = 10_000, 1000
 	w := newWorld(b)

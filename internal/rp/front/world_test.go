@@ -397,8 +397,7 @@ var caPEM []byte
 // testCA is the CA of the cluster, as kubeconfigs have it.
 var testCA = base64.StdEncoding.EncodeToString(caPEM)
 
-// record writes an exchange to $FLEXNODE_RECORD, where `make contract` replays it from through a
-// third party's validator.
+// record writes an exchange to $FLEXNODE_RECORD, from where `make contract` replays it.
 func record(t testing.TB, r *http.Request, sent string, recorder *httptest.ResponseRecorder) {
 	t.Helper()
 	dir := os.Getenv("FLEXNODE_RECORD")
