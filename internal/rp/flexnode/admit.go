@@ -61,7 +61,8 @@ const (
 // other change needs a slot. A slot is not counted anywhere: it is an attempt that has not been
 // Ready yet, so none can leak.
 func Admit(p Policy, nodes []Candidate, before []State, now time.Time) ([]Move, []State) {
-	a := admission{policy: p, now: now, states: map[string]*State{}}
+	a := admission{policy: p, now: now, states: map[string]*State{}, leftOut: map[string]bool{},
+		speakers: map[string]string{}}
 	for _, s := range before {
 		s.Waiting, s.Trying, s.Good, s.Unknown, s.Hold = 0, 0, 0, 0, ""
 		s.Failed = slices.Clone(s.Failed)
@@ -170,9 +171,6 @@ func (a Attempt) due(p Policy) time.Time {
 // count adds a node to the state of its attempt's change, and to what the budget is a share of.
 func (a *admission) count(c *Candidate) {
 	if c.leftOut() {
-		if a.leftOut == nil {
-			a.leftOut = map[string]bool{}
-		}
 		a.leftOut[c.UID] = true
 	} else if c.Follows && c.Applied != 0 {
 		a.counted++
@@ -202,9 +200,6 @@ func (a *admission) count(c *Candidate) {
 			s.Failed = append(s.Failed, c.UID)
 		}
 		if c.Speaker != "" {
-			if a.speakers == nil {
-				a.speakers = map[string]string{}
-			}
 			a.speakers[c.UID] = c.Speaker
 		}
 	}

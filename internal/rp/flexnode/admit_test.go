@@ -88,8 +88,11 @@ func attempt(change Change, at time.Duration, outcome string) *Attempt {
 // TestAdmit holds one round of small clusters. Every case has nodes that want revision 2.
 func TestAdmit(t *testing.T) {
 	c := upgrade("1.35.0")
-	three := 3
-	none := 0
+	three, none := 3, 0
+	bad := func(n *Candidate) { n.Refused, n.Attempt = 2, attempt(c, -time.Minute, Bad) }
+	good := func(n *Candidate) {
+		n.Assigned, n.Applied, n.Attempt = 2, 2, attempt(c, -time.Hour, Good)
+	}
 	for name, tt := range map[string]struct {
 		nodes  int
 		policy api.RolloutPolicy
@@ -119,19 +122,18 @@ func TestAdmit(t *testing.T) {
 			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -20*time.Minute, "")
 			n[0].Attempt.Ready = began.Add(-11 * time.Minute)
 		}, want: "1"},
-		"a node that is Ready after the canary gives its slot back": {nodes: 4, edit: func(
-			n []Candidate,
-		) {
-			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Hour, Good)
-			n[1].Assigned, n[1].Applied, n[1].Attempt = 2, 2, attempt(c, -time.Minute, "")
-		}, want: "2"},
+		"a node that is Ready after the canary gives its slot back": {nodes: 4,
+			edit: func(n []Candidate) {
+				good(&n[0])
+				n[1].Assigned, n[1].Applied, n[1].Attempt = 2, 2, attempt(c, -time.Minute, "")
+			}, want: "2"},
 		"another change needs a canary of its own, and the budget is the cluster's": {nodes: 3,
 			edit: func(n []Candidate) {
 				n[0].Assigned, n[0].Attempt = 2, attempt(c, -time.Minute, "")
 				n[1].Change = upgrade("1.36.0")
 			}},
 		"the canary has failed": {nodes: 3, edit: func(n []Candidate) {
-			n[0].Refused, n[0].Attempt = 2, attempt(c, -time.Minute, Bad)
+			bad(&n[0])
 		}, hold: HeldCanary},
 		"the canary fails now, and goes back": {nodes: 3, edit: func(n []Candidate) {
 			n[0].Assigned, n[0].Failed, n[0].Attempt = 2, 2, attempt(c, -time.Minute, "")
@@ -141,30 +143,30 @@ func TestAdmit(t *testing.T) {
 			n[0].Attempt.Ready, n[0].Ready = began.Add(-time.Minute), "False"
 		}, hold: HeldCanary},
 		"the canary has failed, which is allowed": {nodes: 3, edit: func(n []Candidate) {
-			n[0].Refused, n[0].Attempt = 2, attempt(c, -time.Minute, Bad)
+			bad(&n[0])
 		}, before: []State{{Change: c, Allowed: 1, Until: began.Add(time.Hour)}}, want: "1"},
 		"the canary has failed, which was allowed": {nodes: 3, edit: func(n []Candidate) {
-			n[0].Refused, n[0].Attempt = 2, attempt(c, -time.Minute, Bad)
+			bad(&n[0])
 		}, before: []State{{Change: c, Allowed: 1, Until: began.Add(-time.Hour)}}, hold: HeldCanary},
 		"a node that wants something else now has failed it": {nodes: 3,
 			before: []State{{Change: c, Failed: []string{"uid-gone"}}}, hold: HeldCanary},
 		"one more has failed after a good canary": {nodes: 4, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Hour, Good)
-			n[1].Refused, n[1].Attempt = 2, attempt(c, -time.Minute, Bad)
+			good(&n[0])
+			bad(&n[1])
 		}, want: "2"},
 		"two more have failed after a good canary": {nodes: 4, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Hour, Good)
-			n[1].Refused, n[1].Attempt = 2, attempt(c, -time.Minute, Bad)
-			n[2].Refused, n[2].Attempt = 2, attempt(c, -time.Minute, Bad)
+			good(&n[0])
+			bad(&n[1])
+			bad(&n[2])
 		}, hold: HeldFailed},
 		"two more, for which one identity reports": {nodes: 4, edit: func(n []Candidate) {
-			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Hour, Good)
-			n[1].Refused, n[1].Attempt = 2, attempt(c, -time.Minute, Bad)
-			n[2].Refused, n[2].Attempt = 2, attempt(c, -time.Minute, Bad)
+			good(&n[0])
+			bad(&n[1])
+			bad(&n[2])
 			n[1].Speaker, n[2].Speaker = "app:t/shared", "app:t/shared"
 		}, want: "3"},
 		"one that was left out does not count": {nodes: 3, edit: func(n []Candidate) {
-			n[0].Refused, n[0].Attempt = 2, attempt(c, -time.Minute, Bad)
+			bad(&n[0])
 			n[0].FailedChanges = []string{"a", "b", c.ID}
 		}, want: "1"},
 		"one that has failed before is no canary": {nodes: 3, edit: func(n []Candidate) {
@@ -177,7 +179,7 @@ func TestAdmit(t *testing.T) {
 			n[0].FailedChanges, n[0].Insisted = []string{"a", "b", "c"}, true
 		}, want: "0"},
 		"a person insists on what others have failed": {nodes: 2, edit: func(n []Candidate) {
-			n[0].Refused, n[0].Attempt = 2, attempt(c, -time.Minute, Bad)
+			bad(&n[0])
 			n[1].Insisted = true
 		}, want: "1", hold: HeldCanary},
 		"no answer by the deadline": {nodes: 3, edit: func(n []Candidate) {
@@ -400,8 +402,7 @@ type fleet struct {
 	now    time.Time
 	policy Policy
 	random *rand.Rand
-	// worst is the number of nodes that were under a change at once, tried the nodes that have begun
-	// one.
+	// worst is the most nodes under a change at once, tried the nodes that have begun one.
 	worst int
 	tried map[string]map[string]bool // by change
 	// restless has machines be off, or not ask, at random.
@@ -538,7 +539,8 @@ func (f *fleet) done() bool {
 }
 
 // TestAdmitFleets has random fleets be upgraded, whose machines are off for hours or come to their
-// change late: never more nodes than the budget are away for a change, and nodes that behave all get it, whatever one broken machine and one careless owner do.
+// change late: never more nodes than the budget are away for a change, and nodes that behave all get
+// it, whatever one broken machine and one careless owner do.
 func TestAdmitFleets(t *testing.T) {
 	sizes := []int{1, 2, 3, 5, 17, 100, 400}
 	if !testing.Short() {
@@ -717,8 +719,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestAdmitManyChanges holds the states of more changes than are kept: those that failed and are
-// waited for remain, and the others keep their times.
+// TestAdmitManyChanges holds that failed changes that are waited for remain, and others keep times.
 func TestAdmitManyChanges(t *testing.T) {
 	var nodes []Candidate
 	for i := range 2 * maxStates {

@@ -67,11 +67,7 @@ type shape struct {
 func checkShape(body []byte) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	var s shape
-	for {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for token, err := d.Token(); !errors.Is(err, io.EOF); token, err = d.Token() {
 		if err == nil {
 			err = s.next(token)
 		}
@@ -79,6 +75,7 @@ func checkShape(body []byte) error {
 			return err
 		}
 	}
+	return nil
 }
 
 func (s *shape) next(token json.Token) error {
@@ -98,13 +95,11 @@ func (s *shape) next(token json.Token) error {
 		return nil
 	}
 	if name, ok := token.(string); ok && s.isName {
-		known := s.names[len(s.names)-1]
-		if key := strings.ToLower(name); known[key] {
+		known, key := s.names[len(s.names)-1], strings.ToLower(name)
+		if known[key] {
 			return fmt.Errorf("the name %q is given twice", name)
-		} else {
-			known[key] = true
 		}
-		s.isName = false
+		known[key], s.isName = true, false
 		return nil
 	}
 	s.isName = s.inObject()
@@ -136,10 +131,7 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 	}
 	desired, secret := WithoutSecret(complete(b.Properties.Desired))
 	problems := append(checkState(b.Properties.ProvisioningState), Validate(desired)...)
-	if len(problems) > 0 {
-		return desired, "", problems
-	}
-	return desired, secret, nil
+	return desired, secret, problems.err()
 }
 
 // checkState takes any state that a GET may have shown: what the provider says is ignored.

@@ -117,18 +117,17 @@ func (c Certificates) find(id string) *Certificate {
 // former one has is not taken for destroyed when that one leaves.
 func (c Certificates) Revoke(uid string, keep func(Certificate) bool, from time.Time) Certificates {
 	from = from.UTC().Truncate(time.Second)
-	c = c.Unseen(uid, from)
-	for i, o := range c.Seen {
-		if o.ID != "" && keep(o) {
-			continue
+	c = c.Unseen(uid, from).each(func(o *Certificate) {
+		if o.ID != "" && keep(*o) {
+			return
 		}
 		if o.Revoked == nil && uid == "" {
-			c.Seen[i].UID = ""
+			o.UID = ""
 		}
 		if o.Revoked == nil || o.Revoked.After(from) {
-			c.Seen[i].Revoked = &from
+			o.Revoked = &from
 		}
-	}
+	})
 	if c.Since.IsZero() || c.Since.After(from) {
 		c.Since = from
 	}
@@ -136,34 +135,36 @@ func (c Certificates) Revoke(uid string, keep func(Certificate) bool, from time.
 	return c
 }
 
+// each changes a copy of the certificates.
+func (c Certificates) each(change func(*Certificate)) Certificates {
+	c.Seen = slices.Clone(c.Seen)
+	for i := range c.Seen {
+		change(&c.Seen[i])
+	}
+	return c
+}
+
 // Unseen adds the certificate of a node's machine that was not seen, where none was.
 func (c Certificates) Unseen(uid string, now time.Time) Certificates {
-	c.Seen = slices.Clone(c.Seen)
 	if len(c.Seen) == 0 {
 		c.Ends = now.UTC().Truncate(time.Second).Add(longestCertificate)
-		c.Seen = append(c.Seen, Certificate{Ends: c.Ends, UID: uid})
+		c.Seen = []Certificate{{Ends: c.Ends, UID: uid}}
 	}
 	return c
 }
 
 // Leave notes that the machine of a node has left: it has destroyed its certificates.
 func (c Certificates) Leave(uid string) Certificates {
-	c.Seen = slices.Clone(c.Seen)
-	for i, o := range c.Seen {
-		c.Seen[i].Left = o.Left || uid != "" && o.UID == uid
-	}
-	return c
+	return c.each(func(o *Certificate) { o.Left = o.Left || uid != "" && o.UID == uid })
 }
 
 // Return notes that the machine of a deleted node is another one now: it leaves with what it had.
 func (c Certificates) Return(uid, as string) Certificates {
-	c.Seen = slices.Clone(c.Seen)
-	for i, o := range c.Seen {
+	return c.each(func(o *Certificate) {
 		if o.UID == uid {
-			c.Seen[i].UID = as
+			o.UID = as
 		}
-	}
-	return c
+	})
 }
 
 // HeldUntil returns the end of the last revoked certificate whose machine has not left; zero for

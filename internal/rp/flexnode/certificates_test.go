@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Revoked certificates, their renewals and unknown ones may not write; those of the successor may,
-// and their renewals.
+// Revoked and unknown certificates and their renewals may not write; a successor's may.
 func TestRevokedCertificates(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	year := now.Add(365 * 24 * time.Hour)
@@ -229,8 +228,7 @@ func TestBooted(t *testing.T) {
 	}
 }
 
-// An enrolment secret decides which of two machines with one key is the node, and that holds; a new
-// key has boots of its own.
+// An enrolment secret decides which machine with a key is the node; a new key has its own boots.
 func TestBootsAfterEnrolment(t *testing.T) {
 	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 	n := Node{MachineKey: "key", Enrolment: "id", Second: &SecondMachine{Key: "key", At: now},

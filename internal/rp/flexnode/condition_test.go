@@ -241,8 +241,7 @@ func TestJoinState(t *testing.T) {
 	}
 }
 
-// An agent that is an older release than the provider is shown as that; what is no release is not
-// compared.
+// An agent of an older release than the provider is shown; what is no release is not compared.
 func TestAgentCurrent(t *testing.T) {
 	for agent, older := range map[string]bool{
 		"v1.2.2": true, "1.1.9": true, "v1.2.3-4-g0123abc": false, "v1.2.3": false, "v1.3.0": false,
@@ -388,8 +387,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// Each place of a pool is tried once, the first one depends on the name, and each subnet leads back
-// to its place.
+// Each place of a pool is tried once, from that of the name on, and its subnet leads back to it.
 func TestSlots(t *testing.T) {
 	for _, pool := range []struct {
 		network string

@@ -44,9 +44,7 @@ func Bundle(whole map[string]any, from api.BundleResource) api.Bundle {
 // grant puts the secrets into a configuration, of which only the outermost object is not shared.
 func grant(config object, g Grants) {
 	azure, _ := config["azure"].(object)
-	if azure = maps.Clone(azure); azure == nil {
-		azure = object{}
-	}
+	azure = copied(azure)
 	config["azure"] = azure
 	if sp, ok := azure["servicePrincipal"].(object); ok && g.ClientSecret != "" {
 		sp = maps.Clone(sp)
@@ -78,12 +76,17 @@ func readObject(text []byte) (object, error) {
 	return o, nil
 }
 
+// copied is a copy of an object; an empty one of nil.
+func copied(o object) object {
+	if o == nil {
+		return object{}
+	}
+	return maps.Clone(o)
+}
+
 // overlay puts one object over another; where both have an object, those too.
 func overlay(path string, under, over object) object {
-	result := maps.Clone(under)
-	if result == nil {
-		result = object{}
-	}
+	result := copied(under)
 	for name, value := range over {
 		below, ok := result[name].(object)
 		above, both := value.(object)
@@ -105,10 +108,7 @@ var replacedWhole = []string{
 
 // objectOf is a value as an object, as it is read; nil of a map that is nil.
 func objectOf(value any) object {
-	o, err := readObject(encode(value))
-	if err != nil {
-		return nil
-	}
+	o, _ := readObject(encode(value))
 	return o
 }
 

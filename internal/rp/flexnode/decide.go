@@ -47,10 +47,7 @@ func (p Parent) mark(own object) {
 
 // factsID is the id that the facts layer is stored with.
 func (p Parent) factsID() string {
-	if p.Cluster.Facts != "" {
-		return p.Cluster.Facts
-	}
-	return p.FactsLayer.ID
+	return cmp.Or(p.Cluster.Facts, p.FactsLayer.ID)
 }
 
 // Tenant returns the tenant of the cluster, as its nodes receive it; "" while it is not known.
@@ -265,16 +262,12 @@ func (d *Decision) version(p Put, stone *Tombstone, parent Parent) {
 	n := &d.Node
 	n.identify(parent.Tenant())
 	n.SystemData = Touched(n.SystemData, p.By, p.ByType, p.At)
-	if n.Reason = ""; parent.FactsLayer == nil || p.URL {
-		n.State = n.busy()
-	} else {
-		n.State = ""
+	state := ""
+	if parent.FactsLayer == nil || p.URL {
+		state = n.busy()
 	}
-	previous := n.newest()
-	if stone != nil {
-		previous = max(previous, stone.Revision)
-	}
-	version := NextVersion(previous, p.At)
+	n.Reason, n.State = "", state
+	version := NextVersion(max(n.newest(), cmp.Or(stone, &Tombstone{}).Revision), p.At)
 	if parent.FactsLayer == nil {
 		n.Floor = version
 		return

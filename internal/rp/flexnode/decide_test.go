@@ -130,8 +130,7 @@ func TestClearingAFieldResetsIt(t *testing.T) {
 	}
 }
 
-// configVersion is the clock's, and always above the one before: also when the clock goes back, and
-// after a tombstone.
+// configVersion is the clock's, and always above the one before, and above a tombstone's.
 func TestVersionsGoUp(t *testing.T) {
 	g := generator(t)
 	w := newWorld(t)
@@ -213,8 +212,7 @@ func TestETags(t *testing.T) {
 	add("made again") // M4: another uid
 }
 
-// A node in Failed can be read and written back (the review's minor finding on put.go), and is
-// tried again.
+// A failed node can be read and written back, and is tried again.
 func TestAFailedNodeIsWrittenBack(t *testing.T) {
 	w := newWorld(t)
 	w.unreached()

@@ -98,8 +98,5 @@ func ReadDiagnosed(body []byte) (api.Diagnosed, error) {
 		}
 	}
 	problems.unless(size <= maxFindings, "findings", "This is larger than %d bytes.", maxFindings)
-	if len(problems) > 0 {
-		return d, problems
-	}
-	return d, nil
+	return d, problems.err()
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
 )
 
-// Whatever an owner and an operator want: a new revision leaves nothing open that an agent would
-// fill in by itself, and what they have said holds.
+// A new revision leaves nothing open that an agent would fill in, and keeps what was said.
 func TestARevisionLeavesNothingOpen(t *testing.T) {
 	g := generator(t)
 	for range 500 {
@@ -66,8 +65,7 @@ func TestARevisionLeavesNothingOpen(t *testing.T) {
 	}
 }
 
-// A new revision is checked while it is made. What is found is what checkNode finds in what was
-// made, be it good or bad.
+// A new revision is checked while it is made, with the findings of checkNode.
 func TestWhatIsMadeIsWhatIsChecked(t *testing.T) {
 	g := generator(t)
 	spoil := []func(*Node){
@@ -127,8 +125,7 @@ func settings(o object) int {
 	return n
 }
 
-// The address of the DNS service is not guessed: a node is refused until the cluster, or who has
-// registered it, says it. One that was rendered without goes on.
+// The address of the DNS service is not guessed: without it only a rendered node goes on.
 func TestNoDNSAddressIsGuessed(t *testing.T) {
 	w := newWorld(t)
 	silent := someFacts()
@@ -351,8 +348,7 @@ func TestDurations(t *testing.T) {
 	}
 }
 
-// A node's configuration has the label of the installation, beside its own labels or those of the
-// defaults.
+// A configuration has the installation's label, beside the node's own or those of the defaults.
 func TestInstallationLabel(t *testing.T) {
 	defaults := DefaultsLayer(object{"node": object{"labels": object{"a": "operator"}}})
 	for label, given := range map[string]map[string]string{

@@ -38,8 +38,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// New facts evict no revision of an owner's: the last revision made because of them is kept, and
-// those that the node runs or is offered.
+// New facts evict no owner's revision: the last one of them, the run and the offered one are kept.
 func TestFactsEvictNothing(t *testing.T) {
 	h := History{}.With(Revision{Version: 1, Why: "put"}).With(Revision{Version: 2, Why: "put"})
 	for version := int64(3); version < 40; version++ {

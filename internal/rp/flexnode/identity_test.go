@@ -68,8 +68,7 @@ func TestClientSecrets(t *testing.T) {
 	}
 }
 
-// A changed identity is kept in Former, so that its agent can read of the new one (B5), whichever
-// of those that it was told it has.
+// A changed identity is kept in Former, by which its agent reads the new one (B5).
 func TestFormerIdentity(t *testing.T) {
 	w := newWorld(t)
 	as := func(client string) api.Desired {

@@ -149,11 +149,8 @@ func ownAzure(n Node, section object) {
 	case api.ServicePrincipal:
 		ownPrincipal(auth, section)
 	case api.ManagedIdentity:
-		identity := object{}
-		if mi := auth.ManagedIdentity; mi != nil {
-			identity = without(object{"clientId": mi.ClientID})
-		}
-		section["managedIdentity"] = identity
+		mi := cmp.Or(auth.ManagedIdentity, &api.ManagedIdentityAuth{})
+		section["managedIdentity"] = without(object{"clientId": mi.ClientID})
 	case api.Arc:
 		ownPrincipal(auth, section)
 		ownArc(n, section)
@@ -163,9 +160,8 @@ func ownAzure(n Node, section object) {
 // ownPrincipal is the identity that the node has or, beside an Arc machine, is enrolled by.
 func ownPrincipal(auth api.AzureAuth, section object) {
 	if sp, _ := principalOf(auth); sp != nil {
-		section["servicePrincipal"] = without(
-			object{"clientId": sp.ClientID, "clientTenant": sp.ClientTenant,
-				"secretExpires": sp.SecretExpires})
+		section["servicePrincipal"] = without(object{"clientId": sp.ClientID,
+			"clientTenant": sp.ClientTenant, "secretExpires": sp.SecretExpires})
 	}
 }
 
@@ -234,10 +230,7 @@ func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Pro
 
 // fill is an object with what another has and it leaves open.
 func fill(o, open object) object {
-	filled := maps.Clone(o)
-	if filled == nil {
-		filled = object{}
-	}
+	filled := copied(o)
 	for name, value := range open {
 		inner, isObject := value.(object)
 		below, both := filled[name].(object)

@@ -188,37 +188,26 @@ func (o Outline) Unsettled() bool {
 // evidence has the conditions of the outline's nodes, but for times and messages.
 func (o Outline) evidence(reachable bool) Evidence {
 	wanted, said := o.Wanted.Value(), o.Said.Value()
-	text := func(n uint8) string {
-		if n == 0 {
-			return ""
-		}
-		return strconv.Itoa(int(n))
-	}
+	text := func(n uint8) string { return shownVersion(int64(n)) }
 	now := time.Unix(1<<30, 0)
 	e := Evidence{Now: now, Reachable: reachable, Seen: map[Heard]time.Time{
 		HeardLately: now, HeardOnce: now.Add(-silentAfter - time.Second),
 	}[o.Heard]}
+	some := func(is bool) string { return map[bool]string{true: "x"}[is] }
 	e.Node = Node{
 		State: wanted.State, Revision: int64(o.Order.Revision), Assigned: int64(o.Order.Assigned),
+		Credential: some(wanted.Joining), Former: Former(some(wanted.Former)),
+		Reason: some(wanted.Reason), Floor: math.MaxInt64,
 	}
 	e.Node.Desired.ContinuousMonitoring = wanted.Monitored
-	if wanted.Joining {
-		e.Node.Credential = "x"
-	}
-	if wanted.Former {
-		e.Node.Former = "x"
-	}
 	if wanted.Failed {
 		e.Node.Failed = e.Node.Revision
 	}
-	if e.Node.Floor = math.MaxInt64; o.Order.Lost || wanted.Unreleased {
+	if o.Order.Lost || wanted.Unreleased {
 		e.Node.Unreleased = 1
 	}
 	if wanted.LeftOut {
 		e.Node.FailedChanges = make([]string, leftOutAfter)
-	}
-	if wanted.Reason {
-		e.Node.Reason = "x"
 	}
 	if wanted.Second {
 		e.Node.Second = &SecondMachine{}
@@ -234,9 +223,7 @@ func (o Outline) evidence(reachable bool) Evidence {
 	report.AppliedConfigVersion = text(o.Order.Applied)
 	report.Config = &api.Applied{Observed: text(o.Order.Observed)}
 	if o.Order.Failed != 0 {
-		report.Config.Failed = &api.FailedConfig{
-			Version: text(o.Order.Failed), Reason: said.Failure,
-		}
+		report.Config.Failed = &api.FailedConfig{Version: text(o.Order.Failed), Reason: said.Failure}
 	}
 	return e
 }

@@ -40,6 +40,14 @@ func (p Problems) ARM() *arm.Error {
 	return e
 }
 
+// err is the problems as an error; nil for none.
+func (p Problems) err() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return p
+}
+
 func (p *Problems) add(target, format string, args ...any) {
 	*p = append(*p, Problem{target, fmt.Sprintf(format, args...)})
 }

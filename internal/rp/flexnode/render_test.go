@@ -19,8 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// goldens are the bundles that the agent's own tests render nodes from (internal/node), so that the
-// two cannot drift apart unseen.
+// goldens are the bundles that the agent's own tests render nodes from (internal/node).
 const goldens = "../../../api/flexnode/v20260501preview/testdata"
 
 // golden is one of the bundles.
@@ -165,8 +164,7 @@ func TestFactsComeBackFromTheirLayer(t *testing.T) {
 	}
 }
 
-// An Arc machine in another subscription is enrolled there (the review's minor finding on
-// render.go).
+// An Arc machine in another subscription is enrolled there.
 func TestArcMachineInAnotherSubscription(t *testing.T) {
 	w := newWorld(t)
 	machine := "/subscriptions/" + subscription2 +

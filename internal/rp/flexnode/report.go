@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -31,24 +32,12 @@ func ReadReport(body []byte) (api.Report, error) {
 	}
 	var problems Problems
 	problems.report(r)
-	if c := r.Config; c != nil {
-		next := *c
-		problems.merge("config.applied", &r.AppliedConfigVersion, &next.Applied)
-		if r.Config = &next; next == (api.Applied{}) {
-			r.Config = nil
-		}
-	}
-	if c := r.Components; c != nil {
-		next := *c
-		problems.merge("components.agent", &r.AgentVersion, &next.Agent)
-		if r.Components = &next; next == (api.Components{}) {
-			r.Components = nil
-		}
-	}
-	if len(problems) > 0 {
-		return r, problems
-	}
-	return r, nil
+	config := *cmp.Or(r.Config, &api.Applied{})
+	problems.merge("config.applied", &r.AppliedConfigVersion, &config.Applied)
+	components := *cmp.Or(r.Components, &api.Components{})
+	problems.merge("components.agent", &r.AgentVersion, &components.Agent)
+	r.Config, r.Components = unlessEmpty(config), unlessEmpty(components)
+	return r, problems.err()
 }
 
 // merge moves what is said at a newer place to the older one.

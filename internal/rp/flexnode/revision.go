@@ -48,6 +48,14 @@ type Signed struct {
 // WhyFacts is the Why of a revision made because the cluster's facts have changed.
 const WhyFacts = "facts"
 
+// shownVersion is a configVersion as callers see it; "" for none.
+func shownVersion(version int64) string {
+	if version == 0 {
+		return ""
+	}
+	return strconv.FormatInt(version, 10)
+}
+
 // NextVersion is a configVersion after another.
 func NextVersion(previous int64, now time.Time) int64 { return max(now.Unix(), previous+1) }
 
@@ -66,12 +74,9 @@ func (s Status) Applied() int64 {
 // ShownRevision is a revision of a node as callers see it. applied is what the node runs.
 func ShownRevision(n Node, r *Revision, applied int64) api.Revision {
 	shown := api.Revision{
-		ConfigVersion: strconv.FormatInt(r.Version, 10), Created: r.Created, CreatedBy: r.By,
+		ConfigVersion: shownVersion(r.Version), Repeats: shownVersion(r.Repeats), Created: r.Created, CreatedBy: r.By,
 		Reason: r.Why, Desired: r.Version == n.Revision, Assigned: r.Version == n.Assigned,
 		Applied: r.Version == applied, Failed: r.Version == n.Failed,
-	}
-	if r.Repeats != 0 {
-		shown.Repeats = strconv.FormatInt(r.Repeats, 10)
 	}
 	return shown
 }

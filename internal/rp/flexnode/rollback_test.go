@@ -38,8 +38,7 @@ func (w *world) rollBack(to int64) (Decision, error) {
 	return d, nil
 }
 
-// After a rollback the node is what it was, with a later version; a PUT of what a GET shows then
-// changes nothing, nor does another rollback to the same.
+// After a rollback the node is what it was; a PUT of what is shown, or another, changes nothing.
 func TestRollBack(t *testing.T) {
 	g := generator(t)
 	for range 300 {
@@ -205,8 +204,7 @@ func TestChangeOf(t *testing.T) {
 	}
 }
 
-// restarts are the units that the agent restarts to get from one configuration to another, once the
-// node has joined.
+// restarts are the units that a joined agent restarts to get to another configuration.
 func restarts(t *testing.T, from, to object) []string {
 	t.Helper()
 	desired := func(whole object) state.Desired {

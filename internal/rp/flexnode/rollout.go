@@ -32,8 +32,8 @@ func (r Rollout) Allow(ask api.AllowVersions, by string, now time.Time) (Rollout
 				shorten(ask.For))
 		}
 	}
-	if len(problems) > 0 {
-		return r, problems
+	if err := problems.err(); err != nil {
+		return r, err
 	}
 	next, found := Rollout{slices.Clone(r.Changes)}, false
 	for i := range next.Changes {
@@ -60,16 +60,12 @@ func (r Rollout) Shown() []api.RolloutChange {
 	shown := []api.RolloutChange{}
 	for _, s := range r.Changes {
 		one := api.RolloutChange{
-			Change: s.ID, Settings: s.Settings, Since: s.Since.UTC(), Waiting: s.Waiting,
-			Trying: s.Trying, Good: s.Good, Failed: len(s.Failed), Unknown: s.Unknown, Held: s.Hold,
-			AllowedBy: s.By,
-		}
-		if one.Settings == nil {
-			one.Settings = []string{}
+			Change: s.ID, Settings: append([]string{}, s.Settings...), Since: s.Since.UTC(),
+			Waiting: s.Waiting, Trying: s.Trying, Good: s.Good, Failed: len(s.Failed),
+			Unknown: s.Unknown, Held: s.Hold, AllowedBy: s.By,
 		}
 		if s.By != "" {
-			until := s.Until
-			one.AllowedUntil = &until
+			one.AllowedUntil = &s.Until
 		}
 		shown = append(shown, one)
 	}

@@ -1,7 +1,7 @@
 package flexnode
 
 import (
-	"strconv"
+	"cmp"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -82,24 +82,19 @@ func StatusOf(e Evidence) *api.Status {
 
 // bothPlaces are the sections of a report with what is stored at the older place (ReadReport).
 func (e Evidence) bothPlaces() (*api.Applied, *api.Components) {
-	var config api.Applied
-	var components api.Components
-	if c := e.Status.Report.Config; c != nil {
-		config = *c
-	}
-	if c := e.Status.Report.Components; c != nil {
-		components = *c
-	}
+	config := *cmp.Or(e.Status.Report.Config, &api.Applied{})
+	components := *cmp.Or(e.Status.Report.Components, &api.Components{})
 	config.Applied = e.Status.Report.AppliedConfigVersion
 	components.Agent = e.Status.Report.AgentVersion
-	var some *api.Applied
-	if config != (api.Applied{}) {
-		some = &config
+	return unlessEmpty(config), unlessEmpty(components)
+}
+
+// unlessEmpty returns a value; nil for the zero one.
+func unlessEmpty[T comparable](value T) *T {
+	if value == *new(T) {
+		return nil
 	}
-	if components == (api.Components{}) {
-		return some, nil
-	}
-	return some, &components
+	return &value
 }
 
 // ready is the Ready condition that is shown; nil for a node that never had a Node object.
@@ -135,19 +130,13 @@ func Shown(n Node, r *Revision, config map[string]any, status *api.Status) api.F
 	shown := api.FlexNodeConfig{
 		ID: n.ID, Name: baseName(n.ID), Type: api.ResourceType, ETag: n.ETag(), SystemData: &system,
 		Properties: api.Properties{
-			Desired: n.Desired, ProvisioningState: n.State, ResourceUID: n.UID,
+			Desired: n.Desired, ProvisioningState: cmp.Or(n.State, api.Succeeded), ResourceUID: n.UID,
 			Config: config, Status: status,
 		},
 	}
-	if n.State == "" {
-		shown.Properties.ProvisioningState = api.Succeeded
-	}
-	version := n.Revision
+	shown.Properties.ConfigVersion = shownVersion(n.Revision)
 	if r != nil {
-		version = r.Version
-	}
-	if version != 0 {
-		shown.Properties.ConfigVersion = strconv.FormatInt(version, 10)
+		shown.Properties.ConfigVersion = shownVersion(r.Version)
 	}
 	if n.Reason != "" {
 		shown.Properties.Status = withReason(status, n)
@@ -157,10 +146,7 @@ func Shown(n Node, r *Revision, config map[string]any, status *api.Status) api.F
 
 // withReason adds to a status why the node cannot be as it is wanted, or has nothing to join with.
 func withReason(status *api.Status, n Node) *api.Status {
-	var s api.Status
-	if status != nil {
-		s = *status
-	}
+	s := *cmp.Or(status, &api.Status{})
 	told := api.Condition{
 		Type: "Resolved", Status: "False", Reason: "CannotRender", Message: n.Reason,
 	}

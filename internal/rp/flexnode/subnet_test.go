@@ -104,9 +104,8 @@ func TestSubnetStays(t *testing.T) {
 	}
 }
 
-// Pods reach the network of the cluster's subnets with their own addresses, unless the operator has
-// said which networks these are. A node that was rendered without it stays so, whatever its owner
-// changes and becomes of the cluster.
+// Pods reach the network of the cluster's subnets with their own addresses, unless the operator
+// says which networks these are. A node that was rendered without stays so.
 func TestPodNetwork(t *testing.T) {
 	w := newWorld(t)
 	network := func() any {

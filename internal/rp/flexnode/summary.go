@@ -78,29 +78,22 @@ func most[T any](all []T, of func(T) (n int, name string)) []T {
 	return all
 }
 
-// component names one, with its version.
-func component(all []api.VersionCount, name, version string) []api.VersionCount {
-	if version == "" {
-		return all
+// versionCounts are those of components, each with its version, that have one.
+func versionCounts(pairs ...string) (all []api.VersionCount) {
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			all = append(all, api.VersionCount{Component: pair[0], Version: pair[1]})
+		}
 	}
-	return append(all, api.VersionCount{Component: name, Version: version})
+	return all
 }
 
-func wantedVersions(v api.Versions) (all []api.VersionCount) {
-	all = component(all, "kubernetes", v.Kubernetes)
-	all = component(all, "containerd", v.Containerd)
-	all = component(all, "runc", v.Runc)
-	all = component(all, "cni", v.CNI)
-	return component(all, "npd", v.NPD)
+func wantedVersions(v api.Versions) []api.VersionCount {
+	return versionCounts("kubernetes", v.Kubernetes, "containerd", v.Containerd, "runc", v.Runc,
+		"cni", v.CNI, "npd", v.NPD)
 }
 
-func runningVersions(c api.Components) (all []api.VersionCount) {
-	all = component(all, "kubernetes", c.Kubelet)
-	all = component(all, "containerd", c.Containerd)
-	all = component(all, "runc", c.Runc)
-	all = component(all, "cni", c.CNI)
-	all = component(all, "npd", c.NPD)
-	all = component(all, "agent", c.Agent)
-	all = component(all, "kernel", c.Kernel)
-	return component(all, "os", c.OS)
+func runningVersions(c api.Components) []api.VersionCount {
+	return versionCounts("kubernetes", c.Kubelet, "containerd", c.Containerd, "runc", c.Runc,
+		"cni", c.CNI, "npd", c.NPD, "agent", c.Agent, "kernel", c.Kernel, "os", c.OS)
 }

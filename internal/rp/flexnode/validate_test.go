@@ -54,7 +54,8 @@ func asked(t *testing.T, body string) string {
 
 // Every problem of a request is reported, with its place in the resource.
 func TestProblems(t *testing.T) {
-	const one, many = "InvalidParameter ", "MultipleErrorsOccurred "
+	const one, many = "InvalidParameter properties.", "MultipleErrorsOccurred properties."
+	p := func(inner string) string { return `{"properties":{` + inner + `}}` }
 	principal := func(inner, rest string) string {
 		return `{"properties":{"azureAuth":{"method":"servicePrincipal","servicePrincipal":{` +
 			inner + `}}` + rest + `}}`
@@ -66,77 +67,68 @@ func TestProblems(t *testing.T) {
 	}
 	const a = `"clientId":"` + clientA + `"`
 	tests := []struct{ body, want string }{
-		{`{"properties":{}}`, ""},
+		{p(``), ""},
 		{`{"location":"mars","properties":{}}`, ""}, // az sends one with every resource
-		{`{"properties":{"network":{}}}`, ""},
-		{`{"properties":{"network":{"metadata":"allow"}}}`, ""},
-		{`{"properties":{"network":{"metadata":"deny"}}}`, one + "properties.network.metadata"},
-		{`{"properties":{"network":{"firewall":"check"}}}`, "InvalidRequestContent"},
-		{`{"properties":{"versions":{"kubernetes":"1.36.0"}}}`,
-			one + "properties.versions.kubernetes"},
-		{`{"properties":{"versions":{"kubernetes":"1.31.0"}}}`,
-			one + "properties.versions.kubernetes"},
-		{`{"properties":{"versions":{"kubernetes":"new"}}}`, one +
-			"properties.versions.kubernetes"},
-		{`{"properties":{"versions":{"runc":"new"}}}`, one + "properties.versions.runc"},
-		{`{"properties":{"nodeConfig":{"maxPods":-1,"labels":{"a b":"c"},"taints":["x"]}}}`,
-			many + `properties.nodeConfig.labels["a b"] properties.nodeConfig.maxPods ` +
+		{p(`"network":{}`), ""},
+		{p(`"network":{"metadata":"allow"}`), ""},
+		{p(`"network":{"metadata":"deny"}`), one + "network.metadata"},
+		{p(`"network":{"firewall":"check"}`), "InvalidRequestContent"},
+		{p(`"versions":{"kubernetes":"1.36.0"}`), one + "versions.kubernetes"},
+		{p(`"versions":{"kubernetes":"1.31.0"}`), one + "versions.kubernetes"},
+		{p(`"versions":{"kubernetes":"new"}`), one + "versions.kubernetes"},
+		{p(`"versions":{"runc":"new"}`), one + "versions.runc"},
+		{p(`"nodeConfig":{"maxPods":-1,"labels":{"a b":"c"},"taints":["x"]}`),
+			many + `nodeConfig.labels["a b"] properties.nodeConfig.maxPods ` +
 				"properties.nodeConfig.taints[0]"},
-		{`{"properties":{"nodeConfig":{"kubelet":{"imageGCHighThreshold":10,` +
-			`"imageGCLowThreshold":20}}}}`,
-			one + "properties.nodeConfig.kubelet.imageGCLowThreshold"},
-		{`{"properties":{"continuousMonitoring":true,"kubernetesAuth":{"useAzureAuth":true}}}`,
-			one + "properties.kubernetesAuth.useAzureAuth"},
-		{`{"properties":{"continuousMonitoring":true}}`, ""},
-		{`{"properties":{"continuousMonitoring":false,"monitoring":{"endpoint":"resourceManager"}}}`, ""},
-		{`{"properties":{"monitoring":{"endpoint":"resourceManager"},` +
-			`"kubernetesAuth":{"useAzureAuth":true}}}`,
-			many + "properties.kubernetesAuth.useAzureAuth properties.monitoring.endpoint"},
-		{`{"properties":{"azureAuth":{"method":"magic"}}}`, one + "properties.azureAuth.method"},
-		{`{"properties":{"azureAuth":{"method":"arc","managedIdentity":{}}}}`,
-			one + "properties.azureAuth.managedIdentity"},
-		{`{"properties":{"azureAuth":{"method":"servicePrincipal"}}}`,
-			one + "properties.azureAuth.servicePrincipal"},
-		{principal(a, ""), one + "properties.azureAuth.servicePrincipal.clientSecret"},
+		{p(`"nodeConfig":{"kubelet":{"imageGCHighThreshold":10,"imageGCLowThreshold":20}}`),
+			one + "nodeConfig.kubelet.imageGCLowThreshold"},
+		{p(`"continuousMonitoring":true,"kubernetesAuth":{"useAzureAuth":true}`),
+			one + "kubernetesAuth.useAzureAuth"},
+		{p(`"continuousMonitoring":true`), ""},
+		{p(`"continuousMonitoring":false,"monitoring":{"endpoint":"resourceManager"}`), ""},
+		{p(`"monitoring":{"endpoint":"resourceManager"},"kubernetesAuth":{"useAzureAuth":true}`),
+			many + "kubernetesAuth.useAzureAuth properties.monitoring.endpoint"},
+		{p(`"azureAuth":{"method":"magic"}`), one + "azureAuth.method"},
+		{p(`"azureAuth":{"method":"arc","managedIdentity":{}}`), one + "azureAuth.managedIdentity"},
+		{p(`"azureAuth":{"method":"servicePrincipal"}`), one + "azureAuth.servicePrincipal"},
+		{principal(a, ""), one + "azureAuth.servicePrincipal.clientSecret"},
 		{principal(`"clientId":"me","clientSecret":"x"`, `,"kubernetesAuth":{"useAzureAuth":true}`),
-			one + "properties.azureAuth.servicePrincipal.clientId"},
+			one + "azureAuth.servicePrincipal.clientId"},
 		{principal(a+`,"clientSecret":"x"`, `,"kubernetesAuth":{"useAzureAuth":true}`), ""},
 		{principal(a+`,"clientSecret":"x"`, `,"continuousMonitoring":true`), ""},
-		{`{"properties":{"azureAuth":{"method":"arc","arc":{"machineResourceId":"/x"}}}}`,
-			one + "properties.azureAuth.arc.machineResourceId"},
+		{p(`"azureAuth":{"method":"arc","arc":{"machineResourceId":"/x"}}`),
+			one + "azureAuth.arc.machineResourceId"},
 		{`{"properties":{"azureAuth":{"method":"arc","arc":{"machineResourceId":"/subscriptions/` +
 			`s/resourceGroups/g/providers/Microsoft.HybridCompute/machines/m"}}}}`,
-			one + "properties.azureAuth.arc.machineResourceId"},
+			one + "azureAuth.arc.machineResourceId"},
 		{onboarding(a+`,"clientSecret":"x"`, true), ""},
-		{onboarding(a, true), one + "properties.azureAuth.arc.onboarding.clientSecret"},
-		{onboarding(`"clientSecret":"x"`, true),
-			one + "properties.azureAuth.arc.onboarding.clientId"},
+		{onboarding(a, true), one + "azureAuth.arc.onboarding.clientSecret"},
+		{onboarding(`"clientSecret":"x"`, true), one + "azureAuth.arc.onboarding.clientId"},
 		{onboarding(a+`,"clientSecret":"x","clientTenant":"mine"`, true),
-			one + "properties.azureAuth.arc.onboarding.clientTenant"},
-		{onboarding(a+`,"clientSecret":"x"`, false), many + "properties.azureAuth.arc." +
-			"autoRoleAssignment properties.azureAuth.arc.onboarding"},
-		{`{"properties":{"azureAuth":{"method":"managedIdentity"}}}`, ""},
+			one + "azureAuth.arc.onboarding.clientTenant"},
+		{onboarding(a+`,"clientSecret":"x"`, false),
+			many + "azureAuth.arc.autoRoleAssignment properties.azureAuth.arc.onboarding"},
+		{p(`"azureAuth":{"method":"managedIdentity"}`), ""},
 		{`{"properties":{"continuousMonitoring":true,"monitoring":{"endpoint":"resourceManager"},` +
 			`"azureAuth":{"method":"managedIdentity"}}}`,
-			one + "properties.azureAuth.managedIdentity"},
+			one + "azureAuth.managedIdentity"},
 		{`{"properties":{"azureAuth":{"method":"managedIdentity","managedIdentity":` +
 			`{"principalId":"me"}},"kubernetesAuth":{"useAzureAuth":true}}}`,
-			one + "properties.azureAuth.managedIdentity.principalId"},
+			one + "azureAuth.managedIdentity.principalId"},
 		{principal(a+`,"clientSecret":"x","principalId":"me"`, ""),
-			one + "properties.azureAuth.servicePrincipal.principalId"},
+			one + "azureAuth.servicePrincipal.principalId"},
 		{onboarding(a+`,"clientSecret":"x","principalId":"`+clientA+`"`, true),
-			one + "properties.azureAuth.arc.onboarding.principalId"},
+			one + "azureAuth.arc.onboarding.principalId"},
 		{`{"name":"other","properties":{}}`, "InvalidParameter"},
 		{`{"name":"edge-1","type":"MICROSOFT.ContainerService/managedClusters/flexNodeConfig",` +
 			`"properties":{}}`, ""},
 		{`{"type":"Microsoft.Compute/disks","properties":{}}`, "InvalidParameter"},
-		{`{"properties":{"provisioningState":"Failed"}}`, ""}, // as a GET has shown it
-		{`{"properties":{"provisioningState":"Magic"}}`, one + "properties.provisioningState"},
-		{`{"properties":{"maxPods":1}}`, "InvalidRequestContent"},
+		{p(`"provisioningState":"Failed"`), ""}, // as a GET has shown it
+		{p(`"provisioningState":"Magic"`), one + "provisioningState"},
+		{p(`"maxPods":1`), "InvalidRequestContent"},
 		{`{"properties":{}} {}`, "InvalidRequestContent"},
 		{`{"properties":{},"Properties":{}}`, "InvalidRequestContent"},
-		{`{"properties":{"nodeConfig":{"labels":{"a":"b"},"taints":[{"a":1,"a":2}]}}}`,
-			"InvalidRequestContent"},
+		{p(`"nodeConfig":{"labels":{"a":"b"},"taints":[{"a":1,"a":2}]}`), "InvalidRequestContent"},
 		{`{"properties":` + strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 101),
 			"InvalidRequestContent"},
 		{`{"properties":` + strings.Repeat(`[`, 100), "InvalidRequestContent"},
@@ -152,8 +144,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// What a GET shows can be written back in every state, whatever the provider says in it; the
-// desired state is the same.
+// What a GET shows can be written back in every state; the desired state is the same.
 func TestWhatIsShownCanBeWrittenBack(t *testing.T) {
 	g := generator(t)
 	states := []string{"", api.Creating, api.Updating, api.Deleting, api.Failed, api.Canceled}

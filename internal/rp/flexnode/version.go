@@ -54,11 +54,21 @@ func (c chooser) choose() (api.Versions, Problems) {
 	case got.Kubernetes != o.Kubernetes: // what runs may remain, whatever the cluster is upgraded to
 		problems = checkSkew(got.Kubernetes, c.server)
 	}
-	if !allowed {
-		problems = c.unknown(got, problems)
-	}
-	if !vulnerable {
-		problems = c.vulnerable(got, problems)
+	skewed, former := len(problems) > 0, artifactsOf(c.chosen)
+	for _, a := range artifactsOf(versionsOf(got)) {
+		at := "properties.versions." + a.member
+		if slices.Contains(former, a) || c.overrides(a) { // what runs may remain
+			continue
+		}
+		if !allowed && a.isUnpinned() && !(skewed && a.member == "kubernetes") {
+			problems.add(at, "The version '%s' is not known here: there may be none, and its digest "+
+				"could not be checked. Known are %s. With versions.allowUnknown the agent takes the "+
+				"digest from the project's checksum file.",
+				a.version, strings.Join(release.Pinned(a.name), ", "))
+		}
+		if flaw := release.Flawed(a.name, a.version); !vulnerable && flaw != "" {
+			problems.add(at, "%s, or set versions.allowVulnerable.", flaw)
+		}
 	}
 	return versionsOf(got.Filled()), problems
 }
@@ -81,47 +91,20 @@ func artifactsOf(v api.Versions) []artifact {
 	}
 }
 
-// unpinned returns the components whose digests are not known; what is no version is not.
+// unpinned returns the components whose digests are not known.
 func unpinned(v api.Versions) []artifact {
-	return slices.DeleteFunc(artifactsOf(v), func(c artifact) bool {
-		if slices.Contains(release.Pinned(c.name), c.version) {
-			return true
-		}
-		_, ok := release.Parse(c.version)
-		return !ok
-	})
+	return slices.DeleteFunc(artifactsOf(v), func(a artifact) bool { return !a.isUnpinned() })
 }
 
-// unknown adds newly asked versions without a known digest to the problems.
-func (c chooser) unknown(got release.Set, problems Problems) Problems {
-	skewed, former := len(problems) > 0, artifactsOf(c.chosen)
-	for _, u := range unpinned(versionsOf(got)) {
-		if slices.Contains(former, u) || c.overrides(u) || skewed && u.member == "kubernetes" {
-			continue
-		}
-		problems.add("properties.versions."+u.member, "The version '%s' is not known here: there "+
-			"may be none, and its digest could not be checked. Known are %s. With "+
-			"versions.allowUnknown the agent takes the digest from the project's checksum file.",
-			u.version, strings.Join(release.Pinned(u.name), ", "))
-	}
-	return problems
+// isUnpinned reports whether the digest of a version is not known; what is no version is not one.
+func (a artifact) isUnpinned() bool {
+	_, ok := release.Parse(a.version)
+	return ok && !slices.Contains(release.Pinned(a.name), a.version)
 }
 
 // overrides reports whether the operator has set the digest of a version: it is his own build.
 func (c chooser) overrides(a artifact) bool {
 	return c.overridden[a.name] || c.overridden[release.Key(a.name, a.version)]
-}
-
-// vulnerable adds newly asked versions with which a container can break out to the problems.
-func (c chooser) vulnerable(got release.Set, problems Problems) Problems {
-	former := artifactsOf(c.chosen)
-	for _, a := range artifactsOf(versionsOf(got)) {
-		flaw := release.Flawed(a.name, a.version)
-		if flaw != "" && !slices.Contains(former, a) && !c.overrides(a) {
-			problems.add("properties.versions."+a.member, "%s, or set versions.allowVulnerable.", flaw)
-		}
-	}
-	return problems
 }
 
 // allowsVulnerable reports whether a container can break out with an accepted version.

@@ -77,8 +77,7 @@ func TestVersionsAreTakenBack(t *testing.T) {
 	}
 }
 
-// A version with which a container can break out is refused, unless its owner allows it; what a node
-// has may remain, and its configuration allows it.
+// A vulnerable version is refused, unless the owner allows it; what a node has may remain.
 func TestVulnerableVersions(t *testing.T) {
 	allowed := func(n Node) bool {
 		return strings.Contains(string(OwnLayer(n)), `"artifacts":{"allowVulnerable":true}`)
@@ -204,8 +203,7 @@ func TestOpenVersionOfAnUnknownCluster(t *testing.T) {
 	}
 }
 
-// A cluster that was upgraded far away from a node keeps its owner from nothing but from asking for
-// versions that do not go with it.
+// A cluster far ahead keeps an owner only from versions that do not go with it.
 func TestAnOldNodeCanBeChanged(t *testing.T) {
 	w := newWorld(t)
 	w.put(api.Desired{Versions: api.Versions{Kubernetes: "1.34.4"}})

@@ -33,8 +33,7 @@ func (w *world) edit(name string, with func(n *flexnode.Node)) {
 	edit(w, w.api.Store.Nodes, clusterKey+"/"+name, with)
 }
 
-// TestBeginChange holds the answer to an agent that asks, for one node that was admitted to an
-// upgrade.
+// TestBeginChange holds the answer to an agent of a node that was admitted to an upgrade.
 func TestBeginChange(t *testing.T) {
 	t.Parallel()
 	const usual = 15*60 + 5*60 + 5*60
@@ -171,8 +170,7 @@ func TestBeginChangeLasts(t *testing.T) {
 // Only the node itself, and a caller with the role, may ask, and for a version alone.
 func TestBeginChangeIsRefused(t *testing.T) {
 	w, i, ops := guarded(t)
-	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	const first = `{"configVersion":"1"}`
 	w.must(200, "POST", nodeURL("n", "/beginChange"), first, i.app(t, w, clientA))
 	w.must(403, "POST", nodeURL("n", "/beginChange"), first, i.app(t, w, clientB))
@@ -192,8 +190,7 @@ func TestBeginChangeIsRefused(t *testing.T) {
 		`","another":"member"}`)
 }
 
-// The poll of a node that has asked in vain ends early once it may begin. Other writes of its row
-// do not end a poll.
+// The poll of a node that has asked in vain ends once it may begin, and not with other writes.
 func TestBeginChangeWakesThePoll(t *testing.T) {
 	warm := newWorld(t) // to load everything outside of the bubble of time
 	warm.register("")
@@ -243,8 +240,7 @@ func (x staleIndex) Nodes(
 	return rows, more, err
 }
 
-// An agent that begins while the owner of its cluster ends its slot keeps it, and no other node
-// gets it: the owner has not seen yet that it has begun.
+// An agent that begins while the cluster's owner ends its slot keeps it, and no other node gets it.
 func TestBeginChangeAtTheDeadline(t *testing.T) {
 	w := newEdge(t)
 	for _, name := range []string{"a", "n"} {
@@ -314,8 +310,7 @@ func (w *world) rollout() *rollout.Rollout {
 	}
 }
 
-// A node that has failed is offered what it runs, its ETag says so, and it is offered the same
-// again when a person asks for it.
+// A failed node is offered what it runs, as its ETag says, and the same again when a person asks.
 func TestNodeThatFails(t *testing.T) {
 	w := newEdge(t)
 	first := w.upgrading("n", "1.34.4")
@@ -370,9 +365,8 @@ func TestNodeThatFails(t *testing.T) {
 	}
 }
 
-// A change that its first node has failed is held, is shown as such, and goes on when more failures
-// are allowed; a node that joins waits for nothing. Who has read a node may change it, whatever its
-// agent is offered meanwhile.
+// A change that its first node has failed is held until more failures are allowed; a joining node
+// waits for nothing. Who has read a node may change it, whatever its agent is offered.
 func TestChangeThatFails(t *testing.T) {
 	w := newEdge(t)
 	first := map[string]string{}

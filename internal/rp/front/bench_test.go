@@ -22,8 +22,7 @@ import (
 func BenchmarkPoll(b *testing.B) {
 	w := newWorld(b)
 	w.register("")
-	r, _ := w.must(201, "PUT", nodeURL("n"), withToken)
-	w.caughtUp()
+	r, _ := w.settles(201, "PUT", nodeURL("n"), withToken)
 	w.benchmark(b, 304, nodeURL("n"), r.Header.Get("ETag"))
 }
 
@@ -42,8 +41,7 @@ func (w *world) benchmark(b *testing.B, status int, url, etag string) {
 	}
 }
 
-// BenchmarkRefused is a PUT of a caller who has asked too much, without TLS and connection. What it
-// sends is not read.
+// BenchmarkRefused is a PUT of a caller who has asked too much; its body is not read.
 func BenchmarkRefused(b *testing.B) {
 	w := newWorld(b)
 	w.register("")

@@ -54,11 +54,9 @@ func (m *machine) told(t *testing.T) bool {
 	return r.Header.Get(machinekey.SecondHeader) == "true"
 }
 
-// A reboot is one write, whichever replicas are asked, and raises nothing; neither do a suspended
-// machine and one whose clock is wrong.
+// A reboot is one write, whichever replica is asked; so is a suspended machine and a wrong clock.
 func TestReboots(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	both := twoReplicas(w)
 	for _, ahead := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		m.ahead = ahead
@@ -83,11 +81,9 @@ func TestReboots(t *testing.T) {
 	}
 }
 
-// A copy of a disk has the key too. The older machine remains the node, the newer is refused by every
-// replica, and both learn of it.
+// A copy of a disk has the key too: every replica refuses the newer machine, and both learn of it.
 func TestCopiedDisk(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	both := twoReplicas(w)
 	both.next()
 	m.poll(t, 200)
@@ -131,11 +127,9 @@ func TestCopiedDisk(t *testing.T) {
 	}
 }
 
-// Who has the key of a machine is refused while that is heard, and for good when the machine registers
-// another key with the secret of a new URL.
+// A stolen key is refused while its machine is heard, and for good after a new key with a new URL.
 func TestStolenKey(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	m.poll(t, 200)
 	thief := m.copied()
 	thief.poll(t, 200)
@@ -163,8 +157,7 @@ func TestStolenKey(t *testing.T) {
 
 // The newer machine takes the place of the older when that is silent for a day.
 func TestCopyOfALostMachine(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	m.poll(t, 200)
 	c := m.copied()
 	c.poll(t, 200)
@@ -182,11 +175,9 @@ func TestCopyOfALostMachine(t *testing.T) {
 	}
 }
 
-// A report that is sent again says nothing after a later one; a machine whose clock was set back
-// reports again when its former tokens have ended.
+// A replayed report says nothing after a later one, but a clock that was set back may.
 func TestReplayedReport(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	both := twoReplicas(w)
 	said := func() string {
 		w.caughtUp()
@@ -224,8 +215,7 @@ func TestReplayedReport(t *testing.T) {
 
 // A token of a boot before the present one reads, and does nothing else.
 func TestTokenOfTheBootBefore(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	poll := m.signs(machinekey.Request{})
 	report := m.signs(machinekey.RequestOf("POST", m.path("/reportStatus"), []byte("{}")))
 	w.must(200, "GET", nodeURL("n"), "", poll)
@@ -243,8 +233,7 @@ func TestTokenOfTheBootBefore(t *testing.T) {
 // A machine that goes back to a snapshot of its memory shows the boot before the present one again.
 // That is reported, and the machine remains the node; a new URL ends the report.
 func TestRevertedSnapshot(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	both := twoReplicas(w)
 	both.next()
 	m.poll(t, 200)
@@ -270,13 +259,10 @@ func TestRevertedSnapshot(t *testing.T) {
 	}
 }
 
-// A machine that was installed again has lost its key: it is another machine until it has a new URL,
-// and then what it had before is revoked.
+// A reinstalled machine has lost its key: with a new URL, what it had before is revoked.
 func TestReinstalledMachine(t *testing.T) {
 	w, m := newMachine(t)
-	secret := w.enrolment(t, "n")
-	m.registers(t, 204, secret)
-	w.issued("before", secret)
+	secret := m.joins(t, "before")
 	both := twoReplicas(w)
 	both.next()
 	again := w.machineOf("n")
@@ -309,9 +295,7 @@ func TestStolenBundle(t *testing.T) {
 	if got := right.registers(t, 409, secret); got != "SecondMachine" || !isSecond(w) {
 		t.Errorf("the right machine: %s, shown %v", got, isSecond(w))
 	}
-	fresh := w.enrolment(t, "n")
-	right.registers(t, 204, fresh)
-	w.issued("right", fresh)
+	fresh := right.joins(t, "right")
 	thief.poll(t, 401)
 	thief.post(t, 401, "/refreshCredentials", refreshBody())
 	thief.post(t, 401, "/leave", "{}")
@@ -321,8 +305,7 @@ func TestStolenBundle(t *testing.T) {
 	}
 }
 
-// Who has a configuration URL gets the bundle, until the URL is replaced, the node is deleted, or a
-// day has passed.
+// A URL gives the bundle until it is replaced, its node is deleted, or a day has passed.
 func TestStolenURL(t *testing.T) {
 	ends := map[string]func(*world){
 		"a new URL": func(w *world) { w.enrolment(t, "n") },
@@ -355,13 +338,11 @@ func TestStolenURL(t *testing.T) {
 	}
 }
 
-// Who has the token of a poll reads the configuration of the node without its secrets, and does
-// nothing else, for five minutes.
+// The token of a poll reads the configuration without secrets, for five minutes, and does no more.
 func TestStolenToken(t *testing.T) {
 	const clientSecret = "correct-horse-battery"
 	w, m := newMachine(t)
-	w.must(200, "PUT", nodeURL("n"), nodeOf(clientA, clientSecret))
-	w.caughtUp()
+	w.settles(200, "PUT", nodeURL("n"), nodeOf(clientA, clientSecret))
 	m.registers(t, 204, w.enrolment(t, "n"))
 	token := m.signs(machinekey.Request{})
 	_, text := w.must(200, "GET", nodeURL("n"), "", token)
@@ -383,9 +364,8 @@ func TestStolenToken(t *testing.T) {
 func TestRowsHaveNoSecret(t *testing.T) {
 	w := newEdge(t)
 	const clientSecret = "correct-horse-battery"
-	w.must(201, "PUT", nodeURL("n"), `{"properties":{"azureAuth":{"method":"servicePrincipal",
+	w.settles(201, "PUT", nodeURL("n"), `{"properties":{"azureAuth":{"method":"servicePrincipal",
 		"servicePrincipal":{"clientId":"`+clientA+`","clientSecret":"`+clientSecret+`"}}}}`)
-	w.caughtUp()
 	_, text := w.must(200, "POST", nodeURL("n", "/regenerateToken"), "")
 	url := decoded[api.ConfigURL](t, text).ConfigURL
 	_, text = w.must(200, "GET", strings.TrimPrefix(url, publicURL), "")
@@ -423,8 +403,7 @@ func TestRowsHaveNoSecret(t *testing.T) {
 // of the nodes. With the keys of the installation he has all of it.
 func TestStolenBackup(t *testing.T) {
 	w, m := newMachine(t)
-	w.must(200, "PUT", nodeURL("n"), nodeOf(clientA, "correct-horse-battery"))
-	w.caughtUp()
+	w.settles(200, "PUT", nodeURL("n"), nodeOf(clientA, "correct-horse-battery"))
 	m.registers(t, 204, w.enrolment(t, "n"))
 	_, text := w.must(200, "POST", nodeURL("n", "/regenerateToken"), "")
 	url := path(decoded[api.ConfigURL](t, text).ConfigURL)

@@ -54,8 +54,7 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 	}
 }
 
-// The owner of a refused registration sees the reason on every path; the reason is no wish of his
-// when he sends it back (B2).
+// The owner of a refused registration sees the reason on every path, and may send it back (B2).
 func TestRefusedRegistration(t *testing.T) {
 	w := beside(t)
 	w.fails()
@@ -118,8 +117,7 @@ func TestKubeconfigOfAnother(t *testing.T) {
 	}
 }
 
-// An API server that another registration has reached is refused at once, and that is in the audit
-// log; what is registered already is not.
+// An API server that another registration has reached is refused at once, and audited.
 func TestAPIServerOfAnother(t *testing.T) {
 	w := beside(t)
 	w.register(`"kubeconfig":"own"`)
@@ -161,8 +159,7 @@ func TestDeleteCluster(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		w.must(201, "PUT", nodeURL(name), withToken)
 	}
-	w.must(204, "POST", nodeURL("a", "/reportStatus"), `{"agentVersion":"1.0"}`)
-	w.caughtUp()
+	w.settles(204, "POST", nodeURL("a", "/reportStatus"), `{"agentVersion":"1.0"}`)
 	w.refused(409, "ClusterHasNodes", "DELETE", clusterURL, "", "has 2 flexNodeConfigs, 1 of")
 	if c := w.storedCluster(); c.Deletion != nil {
 		t.Errorf("a deletion that was refused has left %+v", c.Deletion)
@@ -212,8 +209,7 @@ func (w *world) checkAborted() {
 		if o := operationOf(w.t, text); o.Status != api.Canceled || o.Error == nil {
 			w.t.Error(text)
 		}
-		w.must(200, "PUT", nodeURL("a"), withToken)
-		w.caughtUp()
+		w.settles(200, "PUT", nodeURL("a"), withToken)
 	}
 }
 
@@ -264,8 +260,7 @@ func (w *world) checkLeaving(status, result string) {
 	w.must(204, "GET", result, "")
 }
 
-// A node that is written while it is asked whether a registration has nodes keeps it: no node is
-// acknowledged and then lost (M1).
+// A node that is written while its registration is deleted is not acknowledged and lost (M1).
 func TestNodeIsMadeWhileItsClusterIsDeleted(t *testing.T) {
 	t.Parallel()
 	for _, op := range []string{"read", "keys", "commit"} {
@@ -294,8 +289,7 @@ func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 	}
 }
 
-// Another way to write the id or the location of a registration changes nothing: the facts that its
-// nodes receive remain, so that none of them is rendered again.
+// Another way to write a registration's id or location changes nothing: no node is rendered again.
 func TestRegistrationInOtherCasing(t *testing.T) {
 	w := beside(t)
 	w.must(201, "PUT", clusterURL, `{"location":"West Europe","properties":{}}`)
@@ -372,8 +366,7 @@ func TestResultOfAnOperationIsASecret(t *testing.T) {
 func TestOperationInAClusterCalledProviders(t *testing.T) {
 	w := beside(t)
 	at := strings.TrimSuffix(cluster, "Factory") + "providers"
-	w.must(201, "PUT", at+versionQuery, `{"location":"westeurope","properties":{}}`)
-	w.caughtUp()
+	w.settles(201, "PUT", at+versionQuery, `{"location":"westeurope","properties":{}}`)
 	w.fails()
 	r, _ := w.must(201, "PUT", at+"/flexNodeConfig/n"+versionQuery+"&configUrl=true", withToken)
 	_, text := w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
@@ -382,8 +375,7 @@ func TestOperationInAClusterCalledProviders(t *testing.T) {
 	}
 }
 
-// What was done while the cluster was down is not the business of a node made since, of another
-// subscription, or of who bends an id.
+// An operation is no business of a node made since, of another subscription, or of a bent id.
 func TestOperationIDs(t *testing.T) {
 	w := newEdge(t)
 	w.fails()

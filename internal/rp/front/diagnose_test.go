@@ -35,11 +35,9 @@ func (m *machine) answers(t *testing.T, status int, d api.Diagnosed) string {
 	return m.post(t, status, "/reportDiagnosis", string(must(json.Marshal(d))))
 }
 
-// An owner asks the machine of a node for a diagnosis, the next poll tells the machine, and its
-// answer is read for a day. A request names no key.
+// An owner asks for a diagnosis, the next poll tells the machine, and its answer is read for a day.
 func TestDiagnose(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	if id, _ := m.asked(); id != "" {
 		t.Errorf("it is asked for %s before a request", id)
 	}
@@ -82,8 +80,7 @@ func TestDiagnose(t *testing.T) {
 
 // A bundle is taken up to its bound, a refusal with its reason, and both go with the node.
 func TestDiagnoseBundle(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	d := api.Diagnosed{ID: w.diagnose("supportBundle").ID}
 	w.caughtUp()
 	d.SupportBundle = make([]byte, flexnode.MaxBundle)
@@ -180,8 +177,7 @@ const withPolicies = `{"properties":{"driftPolicy":"repair","driftPolicies":{"un
 func TestReportIsShown(t *testing.T) {
 	w := newEdge(t)
 	version := w.node(201, "PUT", nodeURL("n"), withPrincipal).Properties.ConfigVersion
-	w.must(204, "POST", nodeURL("n", "/reportStatus"), fullReport(version))
-	w.caughtUp()
+	w.settles(204, "POST", nodeURL("n", "/reportStatus"), fullReport(version))
 	_, text := w.must(200, "GET", nodeURL("n"), "")
 	s := shownNode(t, text).Properties.Status
 	if s.Config == nil || s.Config.Failed == nil || s.Config.Applied != "7" ||
@@ -211,8 +207,7 @@ func TestReportIsBounded(t *testing.T) {
 	w.refused(413, "RequestContentTooLarge", "POST", nodeURL("n", "/reportStatus"),
 		report(flexnode.MaxReport+1), "8192")
 	// A newer agent's report has one member more.
-	w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"other":{"x":1},"agentVersion":"9.0"}`)
-	w.caughtUp()
+	w.settles(204, "POST", nodeURL("n", "/reportStatus"), `{"other":{"x":1},"agentVersion":"9.0"}`)
 	if _, text := w.must(200, "GET", nodeURL("n"), ""); !strings.Contains(text, `"agentVersion":"9.0"`) {
 		t.Errorf("it shows %s", text)
 	}

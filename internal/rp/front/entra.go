@@ -166,34 +166,27 @@ func (t accessToken) isPerson() bool {
 
 // refuse tells a caller what is wrong with its token, as Resource Manager does.
 func (e *Entra) refuse(err error) error {
-	const code = "InvalidAuthenticationToken"
+	code, message := "InvalidAuthenticationToken", "is invalid."
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired):
-		return e.challenge("ExpiredAuthenticationToken",
-			"The access token has expired. Obtain a new one and send the request again.")
+		code = "ExpiredAuthenticationToken"
+		message = "has expired. Obtain a new one and send the request again."
 	case errors.Is(err, errTenant):
-		return e.challenge("InvalidAuthenticationTokenTenant",
-			"The access token is from the wrong tenant.")
+		code, message = "InvalidAuthenticationTokenTenant", "is from the wrong tenant."
 	case errors.Is(err, jwt.ErrTokenInvalidAudience):
-		return e.challenge(code, "The access token is for another audience. Ask for one for "+
-			strings.Join(e.audiences, " or ")+".")
+		message = "is for another audience. Ask for one for " + strings.Join(e.audiences, " or ") + "."
 	case errors.Is(err, jwt.ErrTokenInvalidIssuer):
-		return e.challenge(code, "The access token is from an issuer that is not trusted here.")
+		message = "is from an issuer that is not trusted here."
 	}
-	return e.challenge(code, "The access token is invalid.")
+	return e.challenge(code, "The access token "+message)
 }
 
 // challenge is a 401 that tells what to do.
 func (e *Entra) challenge(code, message string) error {
-	authority := ""
-	if len(e.issuers) > 0 {
-		authority = strings.TrimSuffix(e.issuers[0].URL, "/")
-	}
+	authority := strings.TrimSuffix(e.issuers[0].URL, "/")
 	return &refusal{
-		answer: arm.Errorf(401, code, "%s", message),
-		header: "WWW-Authenticate", // RFC 6750, section 3
-		value: fmt.Sprintf(
-			`Bearer authorization_uri=%q, error="invalid_token", error_description=%q`,
+		answer: arm.Errorf(401, code, "%s", message), header: "WWW-Authenticate", // RFC 6750, section 3
+		value: fmt.Sprintf(`Bearer authorization_uri=%q, error="invalid_token", error_description=%q`,
 			authority, message),
 	}
 }

@@ -195,9 +195,8 @@ func TestANodeIsOnlyItself(t *testing.T) {
 	w.must(201, "PUT", nodeURL("b"), nodeOf(clientB, "x"), ops)
 	machine := "/subscriptions/" + subscription +
 		"/resourceGroups/Edge/providers/Microsoft.HybridCompute/machines/c"
-	w.must(201, "PUT", nodeURL("c"), `{"properties":{"continuousMonitoring":true,
+	w.settles(201, "PUT", nodeURL("c"), `{"properties":{"continuousMonitoring":true,
 		"azureAuth":{"method":"arc"},"kubernetesAuth":{"useAzureAuth":true}}}`, ops)
-	w.caughtUp()
 	a := i.app(t, w, clientA)
 	arc := i.claims(w.clock.Now(), "arc-app")
 	arc["xms_mirid"] = strings.ToUpper(machine)
@@ -231,8 +230,7 @@ func TestANodeIsOnlyItself(t *testing.T) {
 	// A conditional poll of another node tells no more than any other.
 	w.must(403, "GET", nodeURL("b"), "", a, ifNoneMatch)
 	// A deleted node learns that it is.
-	w.must(200, "DELETE", nodeURL("a"), "", ops)
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("a"), "", ops)
 	_, text := w.must(404, "GET", nodeURL("a"), "", a)
 	if !strings.Contains(text, TombstoneInfo) {
 		t.Errorf("a deleted node: %s", text)
@@ -240,12 +238,10 @@ func TestANodeIsOnlyItself(t *testing.T) {
 	w.must(403, "GET", nodeURL("a"), "", c)
 }
 
-// The application of a node is distinguished from its namesake in another tenant, and from a person
-// who uses it.
+// A node's application is neither its namesake in another tenant, nor a person who uses it.
 func TestNamesakesAreNotTheNode(t *testing.T) {
 	w, i, ops := guarded(t)
-	w.must(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
 	w.must(200, "GET", nodeURL("a"), "", i.app(t, w, clientA))
 	namesake := i.claims(w.clock.Now(), clientA)
 	namesake["tid"], namesake["iss"] = otherTenant, i.URL+"/other/"
@@ -264,8 +260,7 @@ func TestNamesakesAreNotTheNode(t *testing.T) {
 	}
 }
 
-// Who comes directly cannot speak with Resource Manager's headers; who shows no certificate of
-// Resource Manager cannot use its listener.
+// Direct callers cannot speak as Resource Manager, nor use its listener without its certificate.
 func TestSpoofedHeaders(t *testing.T) {
 	w, i, ops := guarded(t)
 	spoofed := []string{
@@ -306,8 +301,7 @@ func TestOnlyManagerTellsOfSubscriptions(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "", ops)
 }
 
-// Who proves nothing cannot fill the audit log, neither with requests nor with a long method; who
-// is known and refused is in it.
+// Strangers cannot fill the audit log; who is known and refused is in it.
 func TestAuditOfStrangers(t *testing.T) {
 	w, i, _ := guarded(t)
 	before := w.audit.String()
@@ -343,9 +337,8 @@ func TestBehindResourceManager(t *testing.T) {
 		n.SystemData.CreatedByType != "Application" {
 		t.Errorf("%+v %+v", n, n.SystemData)
 	}
-	w.must(201, "PUT", nodeURL("m"), `{"properties":{}}`,
+	w.settles(201, "PUT", nodeURL("m"), `{"properties":{}}`,
 		append(headers, "Referer: https://management.example/elsewhere")...)
-	w.caughtUp()
 	nodes := cluster + "/flexNodeConfig" + versionQuery + "&$top=1"
 	_, text := w.must(200, "GET", nodes, "",
 		append(headers, "Referer: https://management.example"+nodes+"&$filter=x")...)
@@ -406,8 +399,7 @@ type errNotBound struct{}
 
 func (errNotBound) Error() string { return "not bound" }
 
-// Two teams with a subscription each share a provider: whatever one tries on what is the other's is
-// refused, and written down.
+// Two teams share a provider: all they try on what is the other's is refused, and audited.
 func TestTwoTeams(t *testing.T) {
 	w, i, _ := guarded(t)
 	a := team{"aaaaaaaa-2222-3333-4444-555555555555", "kube-a", "lead-of-a", clientA}

@@ -117,7 +117,7 @@ func (c *fakeCluster) probe(ctx context.Context, key string) error {
 func (c *fakeCluster) render(ctx context.Context, key string) error {
 	_, err := c.store.Update(ctx, "rendered", nil, func(v *store.View) error {
 		node := c.store.Nodes.Row(v, key)
-		if !node.Exists() {
+		if node.Value.Revision != 0 || !node.Exists() { // it was made after the cluster was known
 			return nil
 		}
 		parent := c.store.Clusters.Row(v, flexnode.ClusterOf(key))

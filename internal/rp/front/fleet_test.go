@@ -16,8 +16,7 @@ import (
 
 const summarizeURL = cluster + "/summarizeFlexNodes" + versionQuery
 
-// fleet makes nodes of a few kinds: two that are up to date, one of which has been silent for an
-// hour; one that has failed; and one that was never seen.
+// fleet makes nodes that are up to date, silent for an hour, failed, and never seen.
 func (w *world) fleet() {
 	w.t.Helper()
 	w.register("")

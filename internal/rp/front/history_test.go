@@ -190,8 +190,7 @@ func TestPermissionsOfActions(t *testing.T) {
 	}
 }
 
-// listConfigUrl makes a URL for a node that no machine has used one of, the same for all who ask,
-// and none for one of which a machine has.
+// listConfigUrl makes one URL for a node that no machine has used one of, and none for others.
 func TestListConfigURLProvisions(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)

@@ -19,14 +19,12 @@ import (
 // gets the new secret; when the new identity was seen, the old one has no access (B5).
 func TestIdentityIsReplaced(t *testing.T) {
 	w, i, ops := guarded(t)
-	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	old, fresh := i.app(t, w, clientA), i.app(t, w, clientB)
 	r, _ := w.must(200, "GET", nodeURL("n"), "", old)
 	w.must(403, "GET", nodeURL("n"), "", fresh)
 
-	w.must(200, "PUT", nodeURL("n"), nodeOf(clientB, "second"), ops)
-	w.caughtUp()
+	w.settles(200, "PUT", nodeURL("n"), nodeOf(clientB, "second"), ops)
 	n := w.node(200, "GET", nodeURL("n"), "", old, "If-None-Match: "+r.Header.Get("ETag"))
 	azure := n.Properties.Config["azure"].(map[string]any)
 	if got := azure["servicePrincipal"].(map[string]any)["clientId"]; got != clientB {
@@ -40,19 +38,16 @@ func TestIdentityIsReplaced(t *testing.T) {
 			t.Errorf("%s identity gets %+v of version %s", who, c.Azure, version)
 		}
 	}
-	w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`, old)
-	w.caughtUp()
+	w.settles(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`, old)
 	w.must(200, "GET", nodeURL("n"), "", old)
 
-	w.must(200, "GET", nodeURL("n"), "", fresh, `If-None-Match: "1"`)
-	w.caughtUp()
+	w.settles(200, "GET", nodeURL("n"), "", fresh, `If-None-Match: "1"`)
 	w.must(403, "GET", nodeURL("n"), "", old)
 	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", old)
 	w.must(200, "GET", nodeURL("n"), "", fresh)
 }
 
-// The machine of an Arc node that polls Resource Manager gets its configuration there, and no
-// secret: Resource Manager does not say which machine it is.
+// Behind Resource Manager, which does not tell its id, an Arc machine gets no secret.
 func TestArcMachineBehindManager(t *testing.T) {
 	w := newEdge(t)
 	w.front = w.manager
@@ -75,12 +70,10 @@ func TestArcMachineBehindManager(t *testing.T) {
 		strings.Contains(string(bundle), "enrolmentSecret") {
 		t.Errorf("it gets %s, %v", bundle, err)
 	}
-	w.must(200, "PUT", nodeURL("n"), `{"properties":{}}`, as...) // joins with a bootstrap token
-	w.caughtUp()
+	w.settles(200, "PUT", nodeURL("n"), `{"properties":{}}`, as...) // joins with a bootstrap token
 	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), ask+"}", as...)
 	w.must(200, "PUT", nodeURL("n"), arc, as...)
-	w.must(200, "DELETE", nodeURL("n"), "", as...)
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("n"), "", as...)
 	if _, text := w.must(404, "GET", nodeURL("n"), "", as...); !strings.Contains(text, TombstoneInfo) {
 		t.Errorf("after the deletion it is answered %s", text)
 	}
@@ -89,8 +82,7 @@ func TestArcMachineBehindManager(t *testing.T) {
 	w.must(404, "POST", nodeURL("n", "/leave"), "{}", as[:2]...)
 }
 
-// Who deletes a node and makes another of its name has two: the machine of the former learns that
-// it is gone, and does not follow the new one (M4).
+// A node made again is another one: the former machine learns that its own is gone (M4).
 func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 	w, i, ops := guarded(t)
 	former := w.node(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
@@ -150,8 +142,7 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 // A poll of an unchanged node does nothing in the store; who polls is noted.
 func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	w, i, ops := guarded(t)
-	r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
-	w.caughtUp()
+	r, _ := w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	a := i.app(t, w, clientA)
 	calls := 0
 	w.memory.Before(func(c storetest.Call) error {
@@ -178,8 +169,7 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	}
 }
 
-// identities are the ways in which a machine joins with an identity in Azure: azureAuth of its
-// node, and who it is.
+// identities are the identities in Azure that machines join with: azureAuth, and the caller.
 var identities = map[string]struct {
 	auth string
 	who  Caller
@@ -220,8 +210,7 @@ func TestURLDiesWithTheFirstPoll(t *testing.T) {
 						"kubernetesAuth":{"useAzureAuth":true}}}`)
 				n := shownNode(t, text)
 				url := path(n.Properties.ConfigURL)
-				w.must(200, "GET", url, "")
-				w.caughtUp()
+				w.settles(200, "GET", url, "")
 				same := "If-None-Match: " + r.Header.Get("ETag")
 				w.must(304, "GET", nodeURL("n"), "", same)
 				w.must(200, "GET", url, "") // the operator is not the node
@@ -269,9 +258,8 @@ func TestFromAnyIdentityToAnyOther(t *testing.T) {
 				operator := w.caller
 				put := func(status int, auth string) {
 					w.caller = operator
-					w.must(status, "PUT", nodeURL("n"),
+					w.settles(status, "PUT", nodeURL("n"),
 						`{"properties":{"continuousMonitoring":true,"azureAuth":{`+auth+`}}}`)
-					w.caughtUp()
 				}
 				as := func(who Caller, status int) {
 					t.Helper()
@@ -284,8 +272,7 @@ func TestFromAnyIdentityToAnyOther(t *testing.T) {
 				put(200, after.auth)
 				as(before.who, 200)
 				w.caller = after.who
-				w.must(200, "GET", nodeURL("n"), "", "x-ms-flexnode-trial: true")
-				w.caughtUp()
+				w.settles(200, "GET", nodeURL("n"), "", "x-ms-flexnode-trial: true")
 				as(before.who, 200)
 				w.refresh(t)
 				as(after.who, 200)
@@ -297,14 +284,12 @@ func TestFromAnyIdentityToAnyOther(t *testing.T) {
 	}
 }
 
-// A node without an identity, which joins with a token only, has no former one when it gets one: an
-// empty identity matches no caller.
+// A node that joins by token has no former identity: an empty one matches no caller.
 func TestFromATokenToAnIdentity(t *testing.T) {
 	w := newEdge(t)
 	operator := w.caller
 	w.must(201, "PUT", nodeURL("n"), withToken)
-	w.must(200, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
-	w.caughtUp()
+	w.settles(200, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 	if got := w.storedNode("n").Former; got != "" {
 		t.Errorf("its former identity is %q", got)
 	}
@@ -313,14 +298,12 @@ func TestFromATokenToAnIdentity(t *testing.T) {
 	w.caller = identities["service principal"].who
 	w.must(200, "GET", nodeURL("n"), "")
 	w.caller = operator
-	w.must(200, "PUT", nodeURL("n"), withToken) // and back: it may still read that
-	w.caughtUp()
+	w.settles(200, "PUT", nodeURL("n"), withToken) // and back: it may still read that
 	w.caller = identities["service principal"].who
 	w.must(200, "GET", nodeURL("n"), "")
 }
 
-// refresh is the configuration that the node n gets for itself, as its agent takes it, and its
-// version.
+// refresh is the configuration, and its version, that the node n gets for itself.
 func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string) {
 	t.Helper()
 	key := must(sealed.NewKey())
@@ -345,12 +328,10 @@ func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string)
 	return c, answer.ConfigVersion
 }
 
-// Nothing of the answer can be read but with the key that was sent; without a usable key the
-// provider sends no answer.
+// The answer is read with the sent key alone; without a usable key, and for others, there is none.
 func TestRefreshIsSealed(t *testing.T) {
 	w, i, ops := guarded(t)
-	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush-hush"), ops)
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush-hush"), ops)
 	a := i.app(t, w, clientA)
 	post := func(status int, body string) string {
 		t.Helper()
@@ -381,9 +362,8 @@ func TestRefreshIsSealed(t *testing.T) {
 	}
 }
 
-// The secret that enrols an Arc machine is in the configuration that a machine joins with, and
-// nowhere else: the machine itself gets no more of it, and a previous identity does, which has to
-// be enrolled.
+// The secret that enrols an Arc machine is in the configuration that it joins with; the machine
+// itself gets no more of it, a previous identity does.
 func TestRefreshAfterEnrolment(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "of the node"), ops)
@@ -421,8 +401,7 @@ func TestRefreshRevokesPrevious(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true", nodeOf(clientB, "second"), ops)
 	url := path(shownNode(t, text).Properties.ConfigURL)
-	w.must(200, "GET", url, "")
-	w.caughtUp()
+	w.settles(200, "GET", url, "")
 	former, present := i.app(t, w, clientA), i.app(t, w, clientB)
 	body := `{"revokePrevious":true,"publicKey":"` +
 		base64.StdEncoding.EncodeToString(must(sealed.NewKey()).Public()) + `"}`
@@ -432,8 +411,7 @@ func TestRefreshRevokesPrevious(t *testing.T) {
 	}
 	w.must(200, "GET", nodeURL("n"), "", former)
 	w.must(200, "GET", url, "")
-	w.must(200, "POST", nodeURL("n", "/refreshCredentials"), body, present)
-	w.caughtUp()
+	w.settles(200, "POST", nodeURL("n", "/refreshCredentials"), body, present)
 	w.must(403, "GET", nodeURL("n"), "", former)
 	w.must(403, "GET", url, "")
 	w.must(200, "GET", nodeURL("n"), "", present)
@@ -453,8 +431,7 @@ func TestRefreshOfANodeThatRuns(t *testing.T) {
 	})
 	w.caughtUp()
 	w.refresh(t, a) // no other node shares it
-	w.must(201, "PUT", nodeURL("other"), nodeOf(clientA, "hush"), ops)
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("other"), nodeOf(clientA, "hush"), ops)
 	ask := func(status int, joined string) string {
 		t.Helper()
 		_, text := w.must(status, "POST", nodeURL("n", "/refreshCredentials"), `{"publicKey":"`+

@@ -87,9 +87,25 @@ func (w *world) enrolment(t *testing.T, name string) string {
 func newMachine(t *testing.T) (*world, *machine) {
 	t.Helper()
 	w := newEdge(t)
-	w.must(201, "PUT", nodeURL("n"), "{}")
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("n"), "{}")
 	return w, w.machineOf("n")
+}
+
+// enrolled is newMachine with a machine that has registered its key.
+func enrolled(t *testing.T) (*world, *machine) {
+	t.Helper()
+	w, m := newMachine(t)
+	m.registers(t, 204, w.enrolment(t, "n"))
+	return w, m
+}
+
+// joins has it register its key with a new secret, and be issued a certificate.
+func (m *machine) joins(t *testing.T, certificate string) (secret string) {
+	t.Helper()
+	secret = m.w.enrolment(t, m.node)
+	m.registers(t, 204, secret)
+	m.w.issued(certificate, secret)
+	return secret
 }
 
 func isSecond(w *world) bool {
@@ -128,10 +144,8 @@ func refreshBody() string {
 
 // A machine may do for its own node what an agent may, and nothing else.
 func TestMachineIsItsNodeAlone(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
-	w.must(201, "PUT", nodeURL("o"), "{}")
-	w.caughtUp()
+	w, m := enrolled(t)
+	w.settles(201, "PUT", nodeURL("o"), "{}")
 	poll := m.signs(machinekey.Request{})
 	other := w.machineOf("o")
 	other.key = m.key
@@ -159,8 +173,7 @@ func TestMachineIsItsNodeAlone(t *testing.T) {
 
 // A token for one request is for no other: neither method nor path nor body.
 func TestMachineTokenIsBound(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	report, body := m.path("/reportStatus"), `{"agentVersion":"1"}`
 	post := func(status int, body string, bound machinekey.Request) {
 		t.Helper()
@@ -181,8 +194,7 @@ func TestMachineTokenIsBound(t *testing.T) {
 	w.must(401, "GET", nodeURL("n"), "", "Authorization: MachineKey")
 }
 
-// Another machine is refused and shown, until the owner asks for a new URL: then that machine is the
-// node, and the one before is refused.
+// Another machine is refused and shown, until the owner's new URL makes it the node.
 func TestSecondMachine(t *testing.T) {
 	w, first := newMachine(t)
 	secret := w.enrolment(t, "n")
@@ -227,11 +239,9 @@ func TestEnrolmentIsRevoked(t *testing.T) {
 	if got := m.registers(t, 401, old); got != "EnrolmentFailed" {
 		t.Errorf("a replaced secret: %s", got)
 	}
-	w.must(200, "PUT", nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":20}}}`)
-	w.caughtUp()
+	w.settles(200, "PUT", nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":20}}}`)
 	m.registers(t, 401, fresh) // the URL is revoked with it
-	w.must(201, "PUT", nodeURL("o"), "{}")
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("o"), "{}")
 	m.registers(t, 401, w.enrolment(t, "o"))
 	if isSecond(w) || w.storedNode("n").MachineKey != "" {
 		t.Error("it is shown although no machine is the node")
@@ -245,12 +255,10 @@ func joins(client string) string {
 		`"managedIdentity","managedIdentity":{"clientId":"` + client + `"}}}}`
 }
 
-// The machine that is the node says which identity it joins with, and no other one does. A change of
-// the identity in the configuration ends it.
+// Only the node's machine says its identity, until the configuration has another one.
 func TestMachineTellsItsIdentity(t *testing.T) {
 	w, m := newMachine(t)
-	w.must(200, "PUT", nodeURL("n"), joins(clientA))
-	w.caughtUp()
+	w.settles(200, "PUT", nodeURL("n"), joins(clientA))
 	m.registers(t, 204, w.enrolment(t, "n"))
 	const own, other = "bbbbbbbb-0000-0000-0000-000000000001", "bbbbbbbb-0000-0000-0000-000000000002"
 	tells := func(m *machine, status int, principal string) {
@@ -268,8 +276,7 @@ func TestMachineTellsItsIdentity(t *testing.T) {
 	if got := w.storedNode("n").PrincipalID(); got != "" {
 		t.Errorf("with another identity it joins as %q", got)
 	}
-	w.must(200, "PUT", nodeURL("n"), "{}")
-	w.caughtUp()
+	w.settles(200, "PUT", nodeURL("n"), "{}")
 	m.registers(t, 204, w.enrolment(t, "n"))
 	tells(m, 204, own)
 	if got := w.storedNode("n").PrincipalID(); got != "" {
@@ -291,8 +298,7 @@ func TestTokenTellsIdentity(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, i, ops := guarded(t)
-			w.must(201, "PUT", nodeURL("n")+"&configUrl=true", joins(clientA), ops)
-			w.caughtUp()
+			w.settles(201, "PUT", nodeURL("n")+"&configUrl=true", joins(clientA), ops)
 			w.must(200, "GET", nodeURL("n"), "", ops)
 			if got := w.storedNode("n").PrincipalID(); got != "" {
 				t.Errorf("before it was seen it joins as %q", got)
@@ -312,8 +318,7 @@ func TestTokenTellsIdentity(t *testing.T) {
 // then counts no more beside the key: many machines may share it.
 func TestIdentityRegisters(t *testing.T) {
 	w, i, ops := guarded(t)
-	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	m, mine := w.machineOf("n"), i.app(t, w, clientA)
 	register := func(m *machine, as, path string) (status int) {
 		c := m.said
@@ -362,8 +367,7 @@ func TestDeletedMachine(t *testing.T) {
 	w, m := newMachine(t)
 	secret := w.enrolment(t, "n")
 	m.registers(t, 204, secret)
-	w.must(200, "DELETE", nodeURL("n"), "")
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("n"), "")
 	for range 2 {
 		_, text := w.must(404, "GET", nodeURL("n"), "", m.signs(machinekey.Request{}))
 		if !strings.Contains(text, m.said.UID) || !strings.Contains(text, TombstoneInfo) {
@@ -372,8 +376,7 @@ func TestDeletedMachine(t *testing.T) {
 		m.post(t, 404, "/reportStatus", "{}")
 		m.post(t, 404, "/refreshCredentials", refreshBody())
 		m.registers(t, 401, secret)
-		w.must(201, "PUT", nodeURL("n"), "{}") // a successor, the second time
-		w.caughtUp()
+		w.settles(201, "PUT", nodeURL("n"), "{}") // a successor, the second time
 		if n := w.storedNode("n"); n.MachineKey != "" || n.UID == m.said.UID {
 			t.Fatalf("the successor: %+v", n)
 		}
@@ -381,8 +384,7 @@ func TestDeletedMachine(t *testing.T) {
 		if !strings.Contains(text, TombstoneInfo) {
 			t.Errorf("no tombstone beside the successor: %s", text)
 		}
-		w.must(200, "DELETE", nodeURL("n"), "")
-		w.caughtUp()
+		w.settles(200, "DELETE", nodeURL("n"), "")
 	}
 	stranger := w.machineOfUID("n", m.said.UID)
 	stranger.poll(t, 401)
@@ -396,8 +398,7 @@ func (w *world) machineOfUID(name, uid string) *machine {
 
 // A machine whose clock is wrong is given a nonce, by which its times do not count; a nonce ends.
 func TestMachineWithAnotherClock(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	for _, ahead := range []time.Duration{
 		-10 * time.Minute, 10 * time.Minute, 20 * 365 * 24 * time.Hour,
 	} {
@@ -426,8 +427,7 @@ func TestMachineWithAnotherClock(t *testing.T) {
 
 // A token of a poll is verified once, and holds until it ends.
 func TestMachineTokenIsRemembered(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	machines := w.front.(*listener).authenticate.(*machines)
 	token := m.signs(machinekey.Request{})
 	for range 3 {
@@ -447,8 +447,7 @@ func TestMachineTokenIsRemembered(t *testing.T) {
 
 // Tokens that have ended are forgotten as others come.
 func TestEndedTokensAreForgotten(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	known := w.front.(*listener).authenticate.(*machines).known
 	for range 30 { // minutes, with a new token each
 		m.poll(t, 200)
@@ -464,8 +463,7 @@ const otherURL = "https://rp.example:8447"
 
 // A machine polls at a URL of the provider, and at no other.
 func TestEndpointsOfTheProvider(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	m.said.Audience = otherURL
 	m.poll(t, 200)
 	for _, url := range []string{"https://elsewhere.example", publicURL + ":8447"} {
@@ -474,8 +472,7 @@ func TestEndpointsOfTheProvider(t *testing.T) {
 	}
 }
 
-// A node follows unless its owner says that it does not, and polls the provider unless he names
-// another endpoint.
+// A node follows, and polls the provider, unless its owner says otherwise.
 func TestNodesFollowByDefault(t *testing.T) {
 	w := newEdge(t)
 	for properties, want := range map[string][2]any{
@@ -501,8 +498,7 @@ func TestNodesFollowByDefault(t *testing.T) {
 		if again.Header.Get("ETag") != shown.ETag {
 			t.Errorf("%s: what is read is another node when it is written", properties)
 		}
-		w.must(200, "DELETE", nodeURL("n"), "")
-		w.caughtUp()
+		w.settles(200, "DELETE", nodeURL("n"), "")
 	}
 }
 

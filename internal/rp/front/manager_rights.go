@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,17 +30,12 @@ type answer struct {
 
 // allows reports whether an action at a scope in the subscription is granted and not denied.
 func (a answer) allows(action, scope string) bool {
-	for _, p := range a.denials {
-		if p.at(scope, true) && p.names(action) {
-			return false
-		}
+	has := func(all []permission, unknown bool) bool {
+		return slices.ContainsFunc(all, func(p permission) bool {
+			return p.at(scope, unknown) && p.names(action)
+		})
 	}
-	for _, p := range a.grants {
-		if p.at(scope, false) && p.names(action) {
-			return true
-		}
-	}
-	return false
+	return !has(a.denials, true) && has(a.grants, false)
 }
 
 // permission holds the permissions of a role or a deny assignment.
@@ -215,12 +211,9 @@ func denialsOf(p *armauthorization.DenyAssignmentProperties) []permission {
 }
 
 func hasPrincipal(list []*armauthorization.Principal, id string) bool {
-	for _, p := range list {
-		if p != nil && strings.EqualFold(deref(p.ID), id) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(p *armauthorization.Principal) bool {
+		return p != nil && strings.EqualFold(deref(p.ID), id)
+	})
 }
 
 func values(list []*string) []string {

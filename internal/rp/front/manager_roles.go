@@ -1,12 +1,12 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -49,11 +49,7 @@ type ManagerRoles struct {
 	asked   singleflight.Group
 	known   *lru.Cache[string, answer]
 	defined *lru.Cache[string, definition]
-	failed  *lru.Cache[string, failure] // by subscription
-
-	mu sync.Mutex
-	// quiet is until when Resource Manager does not want to be asked.
-	quiet time.Time
+	failed  *lru.Cache[string, failure] // by subscription; "" while it wants no request at all
 }
 
 // failure is until when Resource Manager is not asked about a subscription, and why.
@@ -124,11 +120,8 @@ func (m *ManagerRoles) answer(ctx context.Context, principal, subscription strin
 
 // paused is why Resource Manager is not to be asked about a subscription now, nil if it may be.
 func (m *ManagerRoles) paused(now time.Time, subscription string) error {
-	m.mu.Lock()
-	left := m.quiet.Sub(now)
-	m.mu.Unlock()
-	if left > 0 {
-		return throttle(left)
+	if f, ok := m.failed.Get(""); ok && now.Before(f.until) {
+		return throttle(f.until.Sub(now))
 	}
 	if f, ok := m.failed.Get(subscription); ok && now.Before(f.until) {
 		return f.why
@@ -161,10 +154,8 @@ func (m *ManagerRoles) ask(
 		m.known.Add(key, got)
 		return got, nil
 	case ok && failed.StatusCode == http.StatusTooManyRequests:
-		wait := min(waitOf(failed.RawResponse, arm.RetryLater), longest)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.quiet = m.now().Add(wait)
+		wait := min(waitOf(failed.RawResponse), longest)
+		m.failed.Add("", failure{until: m.now().Add(wait)})
 		return answer{}, throttle(wait)
 	case isRefusal(err):
 		m.known.Add(key, answer{when: got.when, refused: err})
@@ -175,15 +166,12 @@ func (m *ManagerRoles) ask(
 }
 
 // waitOf returns the wait that a response asks for.
-func waitOf(r *http.Response, otherwise time.Duration) time.Duration {
-	if r == nil {
-		return otherwise
+func waitOf(r *http.Response) time.Duration {
+	seconds := 0
+	if r != nil {
+		seconds, _ = strconv.Atoi(r.Header.Get("Retry-After")) // 0 without a number
 	}
-	seconds, err := strconv.Atoi(r.Header.Get("Retry-After"))
-	if err != nil || seconds < 1 {
-		return otherwise
-	}
-	return time.Duration(seconds) * time.Second
+	return cmp.Or(time.Duration(max(0, seconds))*time.Second, arm.RetryLater)
 }
 
 // throttle is a 429 with when to ask again.

@@ -55,8 +55,7 @@ type manager struct {
 	store *store.Store
 }
 
-// newManager has the subscription be in the management group plants, which is in factories, which
-// is in the root; offices is beside factories.
+// newManager has the subscription in plants, which is in factories, in the root; offices is beside.
 func newManager(
 	t *testing.T, assignments []azuresim.Assignment, denials ...azuresim.Denial,
 ) *manager {
@@ -261,8 +260,7 @@ func TestManagerRights(t *testing.T) {
 	}
 }
 
-// An answer holds for a minute, and longer while Resource Manager does not answer, but not for
-// ever.
+// An answer holds for a minute, and a while longer as long as Resource Manager gives no other.
 func TestManagerRolesAreRemembered(t *testing.T) {
 	t.Parallel()
 	m := newManager(t, []azuresim.Assignment{
@@ -353,8 +351,7 @@ func TestManagerIsAskedOnce(t *testing.T) {
 	}
 }
 
-// No caller has Resource Manager be asked of subscriptions that the provider does not know, except
-// a few times whether a caller may register one.
+// Resource Manager is not asked of unknown subscriptions, but a few times who may register one.
 func TestManagerIsNotAskedOfUnknownSubscriptions(t *testing.T) {
 	t.Parallel()
 	m := newManager(t, []azuresim.Assignment{{Scope: "/", RoleID: owner, PrincipalID: "p"}})
@@ -427,8 +424,7 @@ func TestRefusalsOfManagerAreRemembered(t *testing.T) {
 	}
 }
 
-// That Resource Manager fails for one subscription is nothing to the others; that it does not want
-// to be asked is.
+// Failures of Resource Manager are of one subscription; throttling is of all.
 func TestPausesOfManager(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]bool{

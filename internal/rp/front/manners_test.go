@@ -132,9 +132,8 @@ func TestSubscriptionStates(t *testing.T) {
 	w.tell(`{"state":"Unregistered","properties":{"tenantId":"` + tenant + `"}}`)
 	w.must(200, "GET", nodeURL("n"), "")
 	w.must(409, "DELETE", nodeURL("n"), "")
-	w.must(200, "POST", "/subscriptions/"+subscription+
+	w.settles(200, "POST", "/subscriptions/"+subscription+
 		"/providers/Microsoft.ContainerService/register?api-version=2021-04-01", "")
-	w.caughtUp()
 	row := must(w.api.Store.Subscriptions.Get(t.Context(), subscription))
 	if !strings.Contains(string(row.Value.Properties), tenant) {
 		t.Errorf("register has dropped what ARM told: %s", row.Value.Properties)
@@ -157,9 +156,8 @@ func TestTraces(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	w.api.Tracer = trace.NewTracerProvider(trace.WithSpanProcessor(spans)).Tracer("test")
 	const parent = "0af7651916cd43dd8448eb211c80319c"
-	r, _ := w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`,
+	r, _ := w.settles(201, "PUT", nodeURL("n"), `{"properties":{}}`,
 		"traceparent: 00-"+parent+"-b7ad6b7169203331-01")
-	w.caughtUp()
 	w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+r.Header.Get("ETag"))
 	ended := spans.Ended()
 	last := ended[len(ended)-1]

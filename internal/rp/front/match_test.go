@@ -107,8 +107,7 @@ func (w *world) routed(method, url string) *request {
 // A replica whose index is behind writes nothing in a subscription that was suspended.
 func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 	w := newEdge(t)
-	_, text := w.must(201, "PUT", nodeURL("n"), withToken)
-	w.caughtUp()
+	_, text := w.settles(201, "PUT", nodeURL("n"), withToken)
 	goOn := make(chan struct{})
 	w.memory.Before(func(c storetest.Call) error {
 		if c.Op == "changes" {
@@ -135,8 +134,7 @@ func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 	}
 }
 
-// An operation whose credential could not be made has failed, with the reason; and a caller that
-// wants to wipe nodes that are being released is refused.
+// An operation without a credential has failed; nodes that are released cannot be wiped.
 func TestOperationsThatFail(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), withToken)
@@ -164,8 +162,7 @@ func TestOperationsThatFail(t *testing.T) {
 	}
 }
 
-// FuzzRequest sends anything as a request: the answer is an answer of ARM, and never an internal
-// error.
+// FuzzRequest sends anything: the answer is one of ARM, and never an internal error.
 func FuzzRequest(f *testing.F) {
 	f.Add("GET", nodeURL("n"), "")
 	f.Add("PUT", nodeURL("n"), withPrincipal)

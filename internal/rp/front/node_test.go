@@ -40,8 +40,7 @@ func TestPutAsksTheStoreOnce(t *testing.T) {
 	w.register("")
 	first := strings.Replace(withPrincipal, "prod", "first", 1)
 	w.must(201, "PUT", nodeURL("n"), withPrincipal)
-	w.must(200, "PUT", nodeURL("n"), first)
-	w.caughtUp()
+	w.settles(200, "PUT", nodeURL("n"), first)
 	for _, test := range []struct {
 		body string
 		want []string
@@ -104,10 +103,9 @@ func TestLifeOfANode(t *testing.T) {
 	}
 	w.must(200, "GET", nodeURL("edge-1"), "", `If-None-Match: "7"`)
 
-	w.must(204, "POST", nodeURL("edge-1", "/reportStatus"),
+	w.settles(204, "POST", nodeURL("edge-1", "/reportStatus"),
 		`{"appliedConfigVersion":"`+p.ConfigVersion+`","conditions":[
 			{"type":"Applied","status":"True"}]}`)
-	w.caughtUp()
 	r, text = w.must(200, "GET", nodeURL("edge-1"), "")
 	s := shownNode(t, text).Properties.Status
 	if s == nil || s.AppliedConfigVersion != p.ConfigVersion || !told(s, "Applied") ||
@@ -159,8 +157,7 @@ func checkBundle(t *testing.T, w *world, url string) {
 func checkDeletion(t *testing.T, w *world, n api.FlexNodeConfig) {
 	t.Helper()
 	w.must(200, "DELETE", nodeURL("edge-1"), "")
-	w.must(204, "DELETE", nodeURL("edge-1"), "")
-	w.caughtUp()
+	w.settles(204, "DELETE", nodeURL("edge-1"), "")
 	w.refused(404, "ResourceNotFound", "GET", nodeURL("edge-1"), "", TombstoneInfo)
 	_, text := w.must(404, "GET", nodeURL("never"), "")
 	if strings.Contains(text, TombstoneInfo) {
@@ -176,8 +173,7 @@ func checkDeletion(t *testing.T, w *world, n api.FlexNodeConfig) {
 	w.must(404, "GET", strings.Replace(nodeURL("edge-1"), "Factory", "Unknown", 1), "")
 }
 
-// An equal PUT writes nothing: version, ETag, URL and systemData are kept, also after the defaults,
-// the cluster and the provider have changed (M6, M7).
+// An equal PUT writes nothing, also after defaults, cluster and provider have changed (M6, M7).
 func TestEqualPutWritesNothing(t *testing.T) {
 	w := newEdge(t)
 	open := strings.ReplaceAll(withPrincipal, `"versions":{"kubernetes":"1.34.4"},`, "")
@@ -249,8 +245,7 @@ func TestPages(t *testing.T) {
 		strings.Replace(cluster, "Factory", "None", 1)+"/flexNodeConfig"+versionQuery, "")
 }
 
-// Of two deletes of one node one has deleted it, whatever their steps; a node that is made while
-// one is deleted is another one, and is kept.
+// Of two deletes one has deleted the node; one that is made meanwhile is another, and kept.
 func TestTwoDeletes(t *testing.T) {
 	w := newEdge(t)
 	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
@@ -276,8 +271,7 @@ func TestTwoDeletes(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "")
 }
 
-// A node that is made while another of that name is made and deleted has a later version than that
-// one, although it finds no node, before and after.
+// A node made while another of its name is made and deleted has a later version than that.
 func TestMadeAndDeletedMeanwhile(t *testing.T) {
 	w := newEdge(t)
 	var former api.FlexNodeConfig
@@ -291,8 +285,7 @@ func TestMadeAndDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// A PUT that the cluster keeps waiting gets the address of the operation, and is done when the
-// cluster is back.
+// A PUT that waits for its cluster gets an operation, and is done when the cluster is back.
 func TestPutWhileTheClusterIsDown(t *testing.T) {
 	w := newEdge(t)
 	w.fails()
@@ -316,8 +309,7 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 	w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "")
 }
 
-// A caller that waits for a URL while another caller changes the node is answered with what he has
-// written himself, and not with an ETag of what he has not seen.
+// A caller that waits for a URL while another writes is answered with what he has written himself.
 func TestPutWhileAnotherWaits(t *testing.T) {
 	w := beside(t)
 	w.fails()
@@ -355,8 +347,7 @@ func TestPutWhileAnotherWaits(t *testing.T) {
 	}
 }
 
-// A caller that regenerates a token while the cluster is down gets an operation whose result is the
-// URL; a second request does not lose what the first asked for.
+// Regenerating a token while the cluster is down is an operation, which a second request keeps.
 func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
 	w := beside(t)
 	result := w.regenerateInVain()
@@ -385,12 +376,10 @@ func (w *world) stop() {
 	w.api.Index = index
 }
 
-// An index that is behind may take another machine for a node: the machine that is the node now is
-// let in, and the former one learns nothing of the other.
+// With an index that is behind the present machine is let in, and the former one learns nothing.
 func TestIndexIsBehind(t *testing.T) {
 	w, i, ops := guarded(t)
-	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	w.stop()
 	w.must(200, "DELETE", nodeURL("n"), "", ops)
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "y"), ops)
@@ -462,8 +451,7 @@ func TestPodSubnets(t *testing.T) {
 		{"podCidr":"10.201.0.0/22","nodeCidrMask":24}}`)
 }
 
-// After a restore no pod subnet is given out until it is known which ones the cluster's Nodes have;
-// nodes that have one can be changed (M26).
+// After a restore no pod subnet is given out until those of the Nodes are known (M26).
 func TestPodSubnetsAfterARestore(t *testing.T) {
 	w := beside(t)
 	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
@@ -480,9 +468,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n2"), `{"properties":{}}`)
 }
 
-// A registration may be of a cluster whose former one was deleted, with machines that run on: no
-// pod subnet is given out until its Nodes have been seen, for which a PUT waits. Nodes that have no
-// use for one do not wait.
+// A new registration gives out no pod subnet until its Nodes have been seen, for which a PUT waits.
 func TestPodSubnetsOfANewRegistration(t *testing.T) {
 	w := beside(t)
 	w.fails()

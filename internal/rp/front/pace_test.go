@@ -80,8 +80,7 @@ func newCrowd(agents int) *crowd {
 	return c
 }
 
-// run has the agents poll a replica in each second from one up to another; nil does not answer.
-// Each poll waits for so many seconds, if any.
+// run has agents poll in each second, and wait for so many; nil does not answer.
 func (c *crowd) run(from, to int64, p *Pace, wait int64) {
 	for now := from; now < to; now++ {
 		for _, agent := range c.due[now] {

@@ -65,8 +65,7 @@ func TestDeletionRevokes(t *testing.T) {
 	if may := w.listed(0); may != "" {
 		t.Errorf("after a second deletion %q may write", may)
 	}
-	w.must(201, "PUT", accepting(nodeURL("n")), "{}")
-	w.caughtUp()
+	w.settles(201, "PUT", accepting(nodeURL("n")), "{}")
 	w.issued("b", w.enrolment(t, "n"))
 	w.must(204, "DELETE", now(nodeURL("gone")), "")
 	if may := w.listed(0); may != "b" {
@@ -83,27 +82,22 @@ func TestDeletionRevokes(t *testing.T) {
 	}
 }
 
-// A machine leaves with its key: its Node is deleted, and if its node was deleted it may not write
-// from then on. The Node of a successor is not deleted.
+// A machine leaves with its key: its Node, and not a successor's, is deleted, and it may not write.
 func TestMachineLeaves(t *testing.T) {
 	w, m := newMachine(t)
-	secret := w.enrolment(t, "n")
-	m.registers(t, 204, secret)
-	w.issued("a", secret)
+	m.joins(t, "a")
 	w.machineOf("n").post(t, 401, "/leave", "{}")
 	m.post(t, 204, "/leave", "{}")
 	if gone, may := w.cluster.nodesGone.Load(), w.listed(0); gone != 1 || may != "all" {
 		t.Errorf("%d Nodes were deleted, %q may write", gone, may)
 	}
-	w.must(200, "DELETE", nodeURL("n"), "")
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("n"), "")
 	w.machineOfUID("n", m.said.UID).post(t, 401, "/leave", "{}")
 	m.post(t, 204, "/leave", "{}")
 	if gone, may := w.cluster.nodesGone.Load(), w.listed(0); gone != 2 || may != "" {
 		t.Errorf("of a deleted node: %d Nodes were deleted, %q may write", gone, may)
 	}
-	w.must(201, "PUT", nodeURL("n"), "{}")
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("n"), "{}")
 	w.issued("b", w.enrolment(t, "n"))
 	m.post(t, 204, "/leave", "{}")
 	if gone, may := w.cluster.nodesGone.Load(), w.listed(0); gone != 2 || may != "b" {
@@ -111,8 +105,7 @@ func TestMachineLeaves(t *testing.T) {
 	}
 	w.api.Patience = time.Millisecond
 	w.cluster.isDown.Store(true)
-	w.must(200, "DELETE", nodeURL("n"), "")
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("n"), "")
 	if got := m.post(t, 503, "/leave", "{}"); got != "NodeNotDeleted" {
 		t.Errorf("while the cluster is down: %s", got)
 	}
@@ -123,9 +116,7 @@ func TestMachineLeaves(t *testing.T) {
 // The machine before may not write once its successor has registered its key, or at once.
 func TestSuccessorRevokes(t *testing.T) {
 	w, first := newMachine(t)
-	secret := w.enrolment(t, "n")
-	first.registers(t, 204, secret)
-	w.issued("a", secret)
+	first.joins(t, "a")
 	fresh := w.enrolment(t, "n")
 	first.registers(t, 204, "")
 	if may := w.listed(0); may != "all" {
@@ -140,8 +131,7 @@ func TestSuccessorRevokes(t *testing.T) {
 	if gone := w.cluster.nodesGone.Load(); gone != 0 {
 		t.Errorf("%d Nodes were deleted while a machine is the node", gone)
 	}
-	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
-	w.caughtUp()
+	w.settles(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
 	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 1 })
 	second.poll(t, 401)
 	if may := w.listed(0); may != "" {
@@ -170,9 +160,7 @@ func TestMachineReplacesItsKey(t *testing.T) {
 // node of the name accepts them.
 func TestNameIsFreeAgain(t *testing.T) {
 	w, m := newMachine(t)
-	secret := w.enrolment(t, "n")
-	m.registers(t, 204, secret)
-	w.issued("a", secret)
+	m.joins(t, "a")
 	remade := func(status int, url string) {
 		t.Helper()
 		_, text := w.must(status, "PUT", url, "{}")
@@ -183,36 +171,28 @@ func TestNameIsFreeAgain(t *testing.T) {
 		}
 		w.caughtUp()
 	}
-	w.must(200, "DELETE", nodeURL("n"), "")
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("n"), "")
 	remade(409, nodeURL("n"))
 	m.post(t, 204, "/leave", "{}")
 	remade(201, nodeURL("n"))
 
-	secret = w.enrolment(t, "n")
 	second := w.machineOf("n")
-	second.registers(t, 204, secret)
-	w.issued("b", secret)
-	w.must(200, "DELETE", nodeURL("n"), "")
-	w.caughtUp()
+	second.joins(t, "b")
+	w.settles(200, "DELETE", nodeURL("n"), "")
 	m.post(t, 204, "/leave", "{}") // it is not the machine that has to
 	remade(409, nodeURL("n"))
 	remade(201, accepting(nodeURL("n")))
 
-	secret = w.enrolment(t, "n")
 	same := w.machineOf("n")
 	same.key = second.key
-	same.registers(t, 204, secret)
-	w.issued("c", secret)
-	w.must(200, "DELETE", nodeURL("n"), "")
-	w.caughtUp()
+	same.joins(t, "c")
+	w.settles(200, "DELETE", nodeURL("n"), "")
 	remade(409, nodeURL("n"))
 	same.post(t, 204, "/leave", "{}") // with what it had as the node before
 	remade(201, nodeURL("n"))
 
 	w.issued("d", w.enrolment(t, "n"))
-	w.must(200, "DELETE", nodeURL("n"), "")
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("n"), "")
 	remade(409, nodeURL("n"))
 	w.clock.Pass(time.Hour)
 	remade(201, nodeURL("n"))
@@ -221,30 +201,24 @@ func TestNameIsFreeAgain(t *testing.T) {
 // A machine that returns and does not leave holds the name by what it had before.
 func TestNameOfAMachineThatReturned(t *testing.T) {
 	w, m := newMachine(t)
-	secret := w.enrolment(t, "n")
-	m.registers(t, 204, secret)
-	w.issued("a", secret)
+	m.joins(t, "a")
 	w.must(200, "DELETE", nodeURL("n"), "")
-	w.must(201, "PUT", accepting(nodeURL("n")), "{}")
-	w.caughtUp()
+	w.settles(201, "PUT", accepting(nodeURL("n")), "{}")
 	again := w.machineOf("n")
 	again.key = m.key
 	again.registers(t, 204, w.enrolment(t, "n"))
 	w.must(200, "DELETE", nodeURL("n"), "")
-	w.must(409, "PUT", nodeURL("n"), "{}")
-	w.caughtUp()
+	w.settles(409, "PUT", nodeURL("n"), "{}")
 	again.post(t, 204, "/leave", "{}")
 	w.must(201, "PUT", nodeURL("n"), "{}")
 }
 
 // A machine that has left before the provider has seen a certificate of it does not hold the name.
 func TestNameOfAnUnseenMachine(t *testing.T) {
-	w, m := newMachine(t)
-	m.registers(t, 204, w.enrolment(t, "n"))
+	w, m := enrolled(t)
 	m.post(t, 204, "/reportStatus", "{}")
 	m.post(t, 204, "/leave", "{}")
-	w.must(200, "DELETE", nodeURL("n"), "")
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("n"), "")
 	w.must(201, "PUT", nodeURL("n"), "{}")
 }
 
@@ -257,19 +231,16 @@ func TestShutOutWithToken(t *testing.T) {
 	if row := must(w.api.Store.Certificates.Get(t.Context(), clusterKey+"/n")); row.Exists() {
 		t.Errorf("no machine has been the node, and there is %+v", row.Value)
 	}
-	w.must(204, "POST", nodeURL("n", "/reportStatus"), "{}")
-	w.caughtUp()
+	w.settles(204, "POST", nodeURL("n", "/reportStatus"), "{}")
 	w.must(200, "POST", now(nodeURL("n", "/regenerateToken")), "")
 	w.until("the Node to be deleted", func() bool { return w.cluster.nodesGone.Load() == 1 })
 }
 
-// The identity that a machine joined with is the node's no longer when the machine is replaced or
-// shut out.
+// The identity of a machine that is replaced or shut out is the node's no longer.
 func TestIdentityOfAReplacedMachine(t *testing.T) {
 	w := newEdge(t)
-	w.must(201, "PUT", nodeURL("n"), `{"properties":{"azureAuth":{"method":"managedIdentity"},
+	w.settles(201, "PUT", nodeURL("n"), `{"properties":{"azureAuth":{"method":"managedIdentity"},
 		"kubernetesAuth":{"useAzureAuth":true}}}`)
-	w.caughtUp()
 	joins := func(principal string) {
 		t.Helper()
 		w.machineOf("n").post(t, 204, "/registerKey",
@@ -293,8 +264,7 @@ func TestDeletionNamesTheRole(t *testing.T) {
 	w, _ := newMachine(t)
 	body := strings.Replace(joins(clientA), `true`, `true,"kubeletCredential":"token"`, 1)
 	w.must(200, "PUT", nodeURL("n"), body)
-	w.must(204, "POST", nodeURL("n", "/reportStatus"), "{}")
-	w.caughtUp()
+	w.settles(204, "POST", nodeURL("n", "/reportStatus"), "{}")
 	_, text := w.must(200, "DELETE", nodeURL("n"), "")
 	role := decoded[deletion](t, text).Cleanup.RoleAssignmentToRemove
 	if role == nil || role.Scope != cluster || role.Assignee != clientA ||
@@ -305,8 +275,7 @@ func TestDeletionNamesTheRole(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n"), "{}")
 }
 
-// The machine of a deleted Arc node gets the secret that has enrolled it again, sealed, until
-// it has left; what it says is left is listed.
+// The machine of a deleted Arc node gets the secret that enrolled it, until it has left Arc.
 func TestArcMachineOfADeletedNode(t *testing.T) {
 	w := newEdge(t)
 	body := `{"properties":{"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":"arc",
@@ -314,8 +283,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	key := must(sealed.NewKey())
 	ask := `{"publicKey":"` + base64.StdEncoding.EncodeToString(key.Public()) + `"}`
 	joined := func() *machine {
-		w.must(201, "PUT", nodeURL("n"), body)
-		w.caughtUp()
+		w.settles(201, "PUT", nodeURL("n"), body)
 		m := w.machineOf("n")
 		m.registers(t, 204, w.enrolment(t, "n"))
 		return m
@@ -326,8 +294,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	}
 	m := joined()
 	m.post(t, 404, "/leave", ask)
-	w.must(200, "DELETE", nodeURL("n"), "")
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("n"), "")
 	if is := left(); len(is) != 1 || is[0].Node != "n" || is[0].Problem != "" ||
 		!strings.Contains(is[0].MachineID, "/machines/n") {
 		t.Errorf("after the deletion there is left %+v", is)
@@ -360,8 +327,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	}
 
 	again := joined()
-	w.must(200, "DELETE", now(nodeURL("n")), "")
-	w.caughtUp()
+	w.settles(200, "DELETE", now(nodeURL("n")), "")
 	if got := again.post(t, 404, "/leave", ask); got != "NoOnboardingSecret" || len(left()) != 1 {
 		t.Errorf("a machine that is shut out: %s", got)
 	}
@@ -382,8 +348,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	}
 }
 
-// An Arc machine that has left Azure Arc by itself, before its node was deleted, is not listed as
-// left; one that has joined in its place is.
+// An Arc machine that has left before its node was deleted is not listed as left.
 func TestArcMachineThatHasLeftBefore(t *testing.T) {
 	w := newEdge(t)
 	left := func() int {
@@ -391,20 +356,17 @@ func TestArcMachineThatHasLeftBefore(t *testing.T) {
 		return len(decoded[api.Summary](t, text).ArcMachinesLeft)
 	}
 	for name, want := range map[string]int{"same": 0, "replaced": 1} {
-		w.must(201, "PUT", nodeURL(name), `{"properties":{"kubernetesAuth":{"useAzureAuth":true},
+		w.settles(201, "PUT", nodeURL(name), `{"properties":{"kubernetesAuth":{"useAzureAuth":true},
 			"azureAuth":{"method":"arc"}}}`)
-		w.caughtUp()
 		m := w.machineOf(name)
 		m.registers(t, 204, w.enrolment(t, name))
 		before := left()
 		m.post(t, 204, "/leave", `{"arc":{}}`)
 		if name == "replaced" {
-			w.must(200, "POST", nodeURL(name, "/regenerateToken"), "")
-			w.caughtUp()
+			w.settles(200, "POST", nodeURL(name, "/regenerateToken"), "")
 			w.machineOf(name).registers(t, 204, w.enrolment(t, name))
 		}
-		w.must(200, "DELETE", nodeURL(name), "")
-		w.caughtUp()
+		w.settles(200, "DELETE", nodeURL(name), "")
 		if got := left() - before; got != want {
 			t.Errorf("%s: %d are left", name, got)
 		}

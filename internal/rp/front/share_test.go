@@ -184,8 +184,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// What Resource Manager tells of a subscription takes nothing from the subscription's callers, and
-// is never refused.
+// What Resource Manager tells of a subscription is never refused, and takes nothing from callers.
 func TestManagerIsNotThrottled(t *testing.T) {
 	w := newEdge(t)
 	rates := fair.Rates{
@@ -204,8 +203,7 @@ func TestManagerIsNotThrottled(t *testing.T) {
 	}
 }
 
-// Who may do nothing in a subscription takes nothing from its callers, and gets no more by naming
-// others.
+// Strangers take nothing from a subscription's callers, and get no more by naming others.
 func TestStrangersTakeFromNobody(t *testing.T) {
 	w := newEdge(t)
 	w.do("PUT", nodeURL("n"), withManaged)
@@ -237,8 +235,7 @@ func TestStrangersTakeFromNobody(t *testing.T) {
 	}
 }
 
-// Behind Resource Manager a caller counts as the node if he has its identity and names its uid, and
-// not for one of them.
+// Behind Resource Manager a caller is the node if he has its identity and names its uid.
 func TestWhoIsTheNodeBehindManager(t *testing.T) {
 	w := newEdge(t)
 	uid := w.node(201, "PUT", nodeURL("n"), withManaged).Properties.ResourceUID
@@ -269,69 +266,6 @@ func TestWhoIsTheNodeBehindManager(t *testing.T) {
 			t.Errorf("%s: %d, counts as the node's: %t, heard of: %t", tt.name, got.StatusCode,
 				byNode, heard)
 		}
-	}
-}
-
-// A script at full speed keeps no poll from its answer.
-func TestPollsBesideAScript(t *testing.T) {
-	w := newEdge(t)
-	etags := map[string]string{}
-	for n := range 40 {
-		url := nodeURL(fmt.Sprint("n", n))
-		etags[url] = w.do("PUT", url, withManaged).Header.Get("ETag")
-	}
-	w.caughtUp()
-	rates := fair.DefaultRates()
-	rates[fair.Principal][fair.Writes] = fair.Rate{Burst: 20, PerSecond: 10}
-	rates[fair.Principal][fair.Lists] = fair.Rate{Burst: 20, PerSecond: 5}
-	w.share(rates, fair.DefaultAtOnce())
-	var refused, served, polls atomic.Int64
-	done := make(chan struct{})
-	var scripts, machines sync.WaitGroup
-	for worker := range 8 {
-		scripts.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-done:
-					if refused.Load() > 100 {
-						return
-					}
-				default:
-				}
-				method, url, body := "GET", cluster+"/flexNodeConfig"+versionQuery, ""
-				if n%2 == 1 {
-					method, url, body = "PUT", nodeURL(fmt.Sprintf("s%d-%d", worker, n)), withManaged
-				}
-				got := w.ask("script", method, url, body)
-				switch got.Code {
-				case 429:
-					refused.Add(1)
-				case 200, 201:
-					served.Add(1)
-				default:
-					t.Errorf("the script: %d %s", got.Code, got.Body)
-				}
-			}
-		})
-	}
-	for range 4 {
-		machines.Go(func() {
-			for range 50 { // within the burst of a node
-				for url, etag := range etags {
-					got := w.ask("machine", "GET", url, "", "If-None-Match: "+etag)
-					if got.Code == 304 {
-						polls.Add(1)
-					}
-				}
-			}
-		})
-	}
-	machines.Wait()
-	close(done)
-	scripts.Wait()
-	if polls.Load() != 8_000 || served.Load() != 40 {
-		t.Errorf("polls %d of 8000, script %d served, %d refused",
-			polls.Load(), served.Load(), refused.Load())
 	}
 }
 
@@ -431,8 +365,7 @@ func TestPollsWhileTheStorePauses(t *testing.T) {
 	asking.Wait()
 }
 
-// What nodes ask of the store is bounded for their identity and subscription together, and polls
-// that are answered from memory are not.
+// What nodes ask of the store is bounded together; polls that are answered from memory are not.
 func TestNodesShareABucketForTheStore(t *testing.T) {
 	w := newEdge(t)
 	etag := w.do("PUT", nodeURL("n0"), withManaged).Header.Get("ETag")
@@ -529,8 +462,7 @@ func TestQuotas(t *testing.T) {
 	// What is there can be changed, and a token be replaced.
 	w.must(200, "PUT", nodeURL("a"), strings.Replace(withToken, "prod", "test", 1))
 	w.must(200, "POST", nodeURL("b", "/regenerateToken"), "{}")
-	w.must(200, "PUT", cluster+versionQuery, `{"location":"northeurope","properties":{}}`)
-	w.caughtUp()
+	w.settles(200, "PUT", cluster+versionQuery, `{"location":"northeurope","properties":{}}`)
 	_, text := w.must(200, "GET", usagesURL, "")
 	const want = `{"value":[{"unit":"Count","name":{"value":"FlexNodes",` +
 		`"localizedValue":"Flex nodes"},"currentValue":2,"limit":2},`
@@ -541,16 +473,14 @@ func TestQuotas(t *testing.T) {
 		t.Error(text)
 	}
 	// What was deleted makes room.
-	w.must(200, "DELETE", nodeURL("b"), "")
-	w.caughtUp()
+	w.settles(200, "DELETE", nodeURL("b"), "")
 	w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
 }
 
 // A subscription whose nodes take too many bytes may make nothing larger, and everything smaller.
 func TestQuotaOfBytes(t *testing.T) {
 	w := newEdge(t)
-	w.must(201, "PUT", nodeURL("a"), withToken)
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("a"), withToken)
 	used, _ := w.index.Used(subscription)
 	w.api.Quotas.Default.Bytes = used.Bytes
 	larger := strings.Replace(withToken, "prod", "production", 1)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,10 +17,10 @@ type Waiters struct {
 	longest time.Duration
 	most    int
 
+	ended atomic.Bool
 	mu    sync.Mutex
 	of    map[string][]*waiter // of each node, by its key
 	count int
-	ended bool
 }
 
 // waiter is one poll that waits.
@@ -51,9 +52,9 @@ func (w *Waiters) Wake(table, key string) {
 
 // End ends all waits: their polls are answered at once.
 func (w *Waiters) End() {
+	w.ended.Store(true)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ended = true
 	for _, all := range w.of {
 		for _, x := range all {
 			x.wake()
@@ -68,12 +69,6 @@ func (w *Waiters) Count() int {
 	return w.count
 }
 
-func (w *Waiters) hasEnded() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.ended
-}
-
 // enter adds one who waits for a node, its own agent or another; nil if there are too many of them.
 func (w *Waiters) enter(key string, own bool) *waiter {
 	w.mu.Lock()
@@ -84,7 +79,7 @@ func (w *Waiters) enter(key string, own bool) *waiter {
 			alike++
 		}
 	}
-	if w.ended || w.count >= w.most || alike >= maxPerNode {
+	if w.ended.Load() || w.count >= w.most || alike >= maxPerNode {
 		return nil
 	}
 	x := &waiter{own: own, woken: make(chan struct{}, 1)}
@@ -148,12 +143,12 @@ func (w *wait) end() time.Duration {
 }
 
 // applied reports whether the poll may have waited as long as was granted.
-func (w *wait) applied() bool { return w.entry != nil && !w.of.hasEnded() }
+func (w *wait) applied() bool { return w.entry != nil && !w.of.ended.Load() }
 
 // next waits for the next change of the node; it is for a poll that may wait. It returns false
 // without a change within the granted time, and at once when the replica is to be stopped.
 func (w *wait) next(r *request) (bool, error) {
-	if w.of.hasEnded() {
+	if w.of.ended.Load() {
 		return false, nil
 	}
 	if w.timer == nil {
@@ -162,7 +157,7 @@ func (w *wait) next(r *request) (bool, error) {
 	}
 	select {
 	case <-w.entry.woken:
-		return !w.of.hasEnded(), nil
+		return !w.of.ended.Load(), nil
 	case <-w.timer.C:
 		return false, nil
 	case <-r.Context().Done():

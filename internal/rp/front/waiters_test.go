@@ -95,8 +95,7 @@ func waiting(t *testing.T, test func(t *testing.T, w *world, same string)) {
 		w := newWorld(t)
 		w.register("")
 		w.front = w.api.Direct(authenticate(byHeader))
-		r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
-		w.caughtUp()
+		r, _ := w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 		test(t, w, "If-None-Match: "+r.Header.Get("ETag"))
 	})
 }
@@ -106,8 +105,7 @@ const (
 	asB = "Test-App: " + clientB
 )
 
-// A poll that prefers to wait is answered when its node changes, and at the end of its time if that
-// does not.
+// A poll that prefers to wait is answered with the change of its node, or at the end of its time.
 func TestAPollWaits(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		a := w.poll(t, asA, same, "Prefer: wait=20")
@@ -174,8 +172,7 @@ func TestAWaitingNodeIsDeleted(t *testing.T) {
 				t.Errorf("%s", a.text)
 			}
 		}
-		r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "x"))
-		w.caughtUp()
+		r, _ := w.settles(201, "PUT", nodeURL("n"), nodeOf(clientB, "x"))
 		same = "If-None-Match: " + r.Header.Get("ETag")
 		unnamed := w.poll(t, asB, same, "Prefer: wait=20")
 		_, text = w.must(200, "GET", nodeURL("n"), "")
@@ -248,8 +245,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	})
 }
 
-// When the replica is to be stopped, who waits is answered at once, and comes back elsewhere after
-// the interval, not all at the same time.
+// When a replica stops, who waits is answered at once, and comes back after the interval.
 func TestWaitingEndsWithTheReplica(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		a := w.poll(t, asA, same, "Prefer: wait=20")
@@ -266,8 +262,7 @@ func TestWaitingEndsWithTheReplica(t *testing.T) {
 	})
 }
 
-// A change that comes between the answer of the index and the wait is not missed, on an index that
-// is behind at first, too.
+// A change between the index's answer and the wait is not missed, also with an index behind.
 func TestNoChangeIsMissed(t *testing.T) {
 	waiting(t, func(t *testing.T, w *world, same string) {
 		w.memory.Pause() // the index does not follow
@@ -295,8 +290,7 @@ func TestAWaitOutlivesTheServersTimeouts(t *testing.T) {
 	for _, proto := range []int{1, 2} {
 		w := newWorld(t)
 		w.register("")
-		r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
-		w.caughtUp()
+		r, _ := w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 		server := httptest.NewUnstartedServer(w.front)
 		server.EnableHTTP2 = proto == 2
 		server.Config.ReadTimeout = 300 * time.Millisecond
@@ -330,8 +324,7 @@ func (w *world) calls(op string) *atomic.Int64 {
 	return &n
 }
 
-// A DELETE that waits for a cluster that is down does not read the store meanwhile, and little
-// before and after.
+// A DELETE that waits for its cluster does not read the store meanwhile.
 func TestDeleteDoesNotPoll(t *testing.T) {
 	warm := newWorld(t) // what is made once is made outside of the bubble of time
 	warm.register("")
@@ -381,16 +374,14 @@ func TestPutsWaitTogether(t *testing.T) {
 	}
 }
 
-// BenchmarkLongPoll has 10,000 polls wait, without TLS and connections, and changes each node once,
-// a thousand in a second: wake-ms is the 99th percentile of the time from the commit of a node's
-// change to the end of the answer to its poll, bytes/waiter what one that waits takes, with its
-// goroutine and request.
+// BenchmarkLongPoll has 10,000 polls wait, and changes each node once, a thousand in a second:
+// wake-ms is the p99 from a change's commit to the end of the answer, bytes/waiter what a poll
+// takes.
 func BenchmarkLongPoll(b *testing.B) {
 	const nodes, perSecond = 10_000, 1000
 	w := newWorld(b)
 	w.register("")
-	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
-	w.caughtUp()
+	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 	w.api.Waiters = NewWaiters(10*time.Minute, nodes)
 	w.index.Subscribe(w.api.Waiters.Wake)
 	w.copyNode(nodes)

@@ -209,6 +209,16 @@ func (w *world) must(
 	return response, text
 }
 
+// settles is must for a change, which the index has seen then.
+func (w *world) settles(
+	status int, method, url, body string, headers ...string,
+) (*http.Response, string) {
+	w.t.Helper()
+	response, text := w.must(status, method, url, body, headers...)
+	w.caughtUp()
+	return response, text
+}
+
 // refused sends a request that is refused with a code, and told words of the message.
 func (w *world) refused(status int, want, method, url, body string, words ...string) {
 	w.t.Helper()
@@ -239,9 +249,8 @@ func (w *world) tell(body string) {
 // register makes the world's cluster known.
 func (w *world) register(properties string) {
 	w.t.Helper()
-	w.must(201, "PUT", cluster+versionQuery,
+	w.settles(201, "PUT", cluster+versionQuery,
 		`{"location":"westeurope","properties":{`+properties+`}}`)
-	w.caughtUp()
 }
 
 // fails has the world's cluster be down, and no caller wait for it.
@@ -388,8 +397,7 @@ var caPEM []byte
 // testCA is the CA of the cluster, as kubeconfigs have it.
 var testCA = base64.StdEncoding.EncodeToString(caPEM)
 
-// record writes an exchange to $FLEXNODE_RECORD, where `make contract` replays it from through a
-// third party's validator.
+// record writes an exchange to $FLEXNODE_RECORD, from where `make contract` replays it.
 func record(t testing.TB, r *http.Request, sent string, recorder *httptest.ResponseRecorder) {
 	t.Helper()
 	dir := os.Getenv("FLEXNODE_RECORD")

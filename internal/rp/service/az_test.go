@@ -45,8 +45,7 @@ var (
 		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f4", Name: "provider"}
 )
 
-// azWorld is the real az CLI with the extension, a simulated Azure, and the whole provider behind
-// it and beside it, in real time.
+// azWorld is the az CLI with the extension, a simulated Azure, and the provider, in real time.
 type azWorld struct {
 	t       *testing.T
 	dir     string

@@ -13,8 +13,7 @@ import (
 
 const flexNodeConfig = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
 
-// The roles of a caller who deploys templates: with all that the example needs, without leave to
-// write nodes, and without leave to list their URLs.
+// The roles of a deployer: with all that the example needs, without write, without list.
 var azDeployerRoles = []azuresim.Role{
 	{ID: "deployer", Actions: []string{"Microsoft.Resources/deployments/*", flexNodeConfig + "/*"}},
 	{ID: "no-write", Actions: []string{"Microsoft.Resources/deployments/*", flexNodeConfig + "/read"}},

@@ -11,8 +11,7 @@ import (
 	apidoc "github.com/Azure/AKSFlexNode/docs/api"
 )
 
-// table runs a command with -o table, checks that it fits 120 columns, and returns the words of each
-// row.
+// table runs a command with -o table of at most 120 columns, and returns each row's words.
 func (w *azWorld) table(command string) string {
 	w.t.Helper()
 	var rows []string

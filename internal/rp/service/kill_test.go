@@ -67,8 +67,7 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// killedAt runs a story with a provider that is killed after the n-th thing; never for 0. It
-// returns how many things were done.
+// killedAt runs a story with a kill after the n-th thing, never for 0, and returns their number.
 func killedAt(t *testing.T, s story, n int) (did int) {
 	t.Helper()
 	inWorld(t, func(t *testing.T, w *world) {

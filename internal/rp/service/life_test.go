@@ -180,8 +180,7 @@ func (w *world) checkSecret(id, token string) {
 	}
 }
 
-// A PUT is accepted while the cluster was never reached, says so, and is finished when the cluster
-// answers; a DELETE does not wait for it.
+// A PUT is accepted, and finished when the cluster is first reached; a DELETE does not wait for it.
 func TestClusterIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDownWorld(t)
@@ -219,8 +218,7 @@ func TestClusterIsDown(t *testing.T) {
 	})
 }
 
-// When a node was last seen costs the store nothing until it is flushed, and is kept over a
-// restart.
+// When a node was last seen is written by flushes alone, and kept over a restart.
 func TestLastSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const client = "aaaaaaaa-0000-0000-0000-000000000001"

@@ -18,8 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// What alerts and dashboards ask for is on the real /metrics, names and labels, and promtool has
-// nothing to say about those.
+// What alerts and dashboards ask for is on /metrics, with which promtool is content.
 func TestMetricsThatAreWatched(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.must(201, http.MethodPut, nodeURL("edge-1"), withToken)

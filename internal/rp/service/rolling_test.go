@@ -34,8 +34,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// load sends the requests of agents, machines and owners to a fleet until it is stopped. Everything
-// has to be answered as it is without a restart.
+// load sends a fleet requests, each answered as without a restart, until it is stopped.
 type load struct {
 	*fleet
 	ended   atomic.Bool
@@ -215,8 +214,7 @@ func TestRollingRestart(t *testing.T) {
 	l.end()
 }
 
-// The key is replaced in the order that `flexnode-rp keys` tells, while everything is asked for:
-// nothing is unreadable, no URL dead, at any time.
+// The key is replaced as `flexnode-rp keys` tells: nothing is unreadable, no URL dead, at any time.
 func TestKeyRotation(t *testing.T) {
 	f := newFleet(t)
 	l := startLoad(f)
@@ -239,8 +237,7 @@ func TestKeyRotation(t *testing.T) {
 
 const replicas = 3
 
-// fleet is replicas on one store as the program serves them, with TLS and tokens, behind a load
-// balancer that follows /readyz.
+// fleet is replicas on one store, as served, behind a load balancer that follows /readyz.
 type fleet struct {
 	t        *testing.T
 	memory   *storetest.Memory
@@ -312,8 +309,7 @@ func (f *fleet) token(who string) string {
 // noticed is the time between the load balancer's checks of the replicas.
 const noticed = 20 * time.Millisecond
 
-// drain waits until the load balancer has noticed that a replica drains, and sends no request
-// there.
+// drain waits until the load balancer has noticed that a replica drains.
 func (f *fleet) drain(i int) {
 	for f.ready[i].Load() && !f.over.Load() {
 		time.Sleep(noticed)

@@ -221,8 +221,7 @@ var unmodified = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusNotModified)
 })
 
-// Clients that hold connections and say nothing make room for who has something to ask, those that
-// have been quiet for longest first.
+// Clients that hold connections make room for others, those that are quiet for longest first.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string]fair.Network{

@@ -17,8 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// A replica that starts while the store refuses writes answers polls, and takes clusters as soon as
-// it can.
+// A replica that starts on a full store answers polls, and takes clusters as soon as it can.
 func TestStartWhileTheStoreIsFull(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		r, _ := w.must(201, "PUT", nodeURL("n"), withToken)
@@ -122,8 +121,7 @@ func TestAnOlderProgramEnds(t *testing.T) {
 	})
 }
 
-// A store with nine tenths of its quota in use takes nothing new, but everything that makes room or
-// takes rights away; after that it takes writes again.
+// A store with nine tenths of its quota in use takes only what makes room or takes rights away.
 func TestACrowdedStore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for i := range 20 {
@@ -198,8 +196,7 @@ func TestAFrontWithoutControllers(t *testing.T) {
 	})
 }
 
-// A request to a front waits for what a controller does; fronts that come, and controllers that go,
-// leave every cluster with a controller.
+// A request to a front waits for a controller; each cluster has one, whoever comes and goes.
 func TestFrontsAndControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		front := newWorldOf(t, Front)

@@ -46,8 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is the whole provider, put together as the program does it, on a store in memory and with a
-// fake of a cluster; all in one bubble of time.
+// world is the whole provider on a store in memory, with a fake cluster, in a bubble of time.
 type world struct {
 	t        testing.TB
 	memory   *storetest.Memory // the connection of the present replica
