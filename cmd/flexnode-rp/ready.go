@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 func ready() *cobra.Command {
@@ -46,24 +47,15 @@ can ask from elsewhere: the chart's test does.`,
 
 // untilReady asks a URL, every second, until it says yes or ctx ends; then it says what the last
 // answer was.
-func untilReady(ctx context.Context, client *http.Client, at string) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	var last error
-	for {
+func untilReady(ctx context.Context, client *http.Client, at string) (last error) {
+	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		err := askReady(ctx, client, at)
-		if err == nil {
-			return nil
-		}
-		if last == nil || ctx.Err() == nil { // what ends the last attempt is no answer
+		if last == nil || ctx.Err() == nil || err == nil { // what ends the last attempt is no answer
 			last = err
 		}
-		select {
-		case <-ctx.Done():
-			return last
-		case <-tick.C:
-		}
-	}
+		return err == nil, nil
+	})
+	return last
 }
 
 func askReady(ctx context.Context, client *http.Client, at string) error {

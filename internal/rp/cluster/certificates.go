@@ -72,16 +72,8 @@ func (w *worker) noteCertificate(
 	}
 	key := w.key + "/" + name
 	ahead := []string{w.Store.Nodes.Key(key), w.Store.Certificates.Key(key)}
-	_, err = w.Store.Update(ctx, "certificate noted", ahead, func(v *store.View) error {
-		v.Fence(w.owner.Fence())
-		node, err := w.Store.Nodes.In(v, key)
-		if err != nil {
-			return err
-		}
-		row, err := w.Store.Certificates.In(v, key)
-		if err != nil {
-			return err
-		}
+	err = w.update(ctx, "certificate noted", ahead, func(v *store.View) error {
+		node, row := w.Store.Nodes.Row(v, key), w.Store.Certificates.Row(v, key)
 		current := node.Exists() && node.Value.UID == to.UID
 		next := row.Value.Note(to, renewed, current, w.Now())
 		if reflect.DeepEqual(next, row.Value) {
@@ -157,11 +149,10 @@ func (w *worker) deleteNode(ctx context.Context, key string) (time.Time, error) 
 			return noTime, fmt.Errorf("cannot delete the Node %s: %w", name, err)
 		}
 	}
-	_, err = w.Store.Update(ctx, "Node deleted", nil, func(v *store.View) error {
-		v.Fence(w.owner.Fence())
-		row, err := w.Store.Certificates.In(v, key)
-		if err != nil || row.Value.Leaving != leaving {
-			return err
+	err = w.update(ctx, "Node deleted", nil, func(v *store.View) error {
+		row := w.Store.Certificates.Row(v, key)
+		if row.Value.Leaving != leaving {
+			return nil
 		}
 		next := row.Value
 		next.Leaving = ""

@@ -13,7 +13,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 var noTime time.Time
@@ -87,20 +87,13 @@ func (m *Manager) Try(ctx context.Context, key string) error {
 
 // writeUnreachable has the row of the cluster say that it does not answer, and why.
 func (w *worker) writeUnreachable(ctx context.Context, cause error) error {
-	_, err := w.Store.Update(ctx, "cluster unreachable", nil, func(v *store.View) error {
-		v.Fence(w.owner.Fence())
-		row := w.Store.Clusters.Row(v, w.key)
-		if !row.Exists() {
-			return nil
+	return w.editCluster(ctx, "cluster unreachable", func(c *flexnode.Cluster) bool {
+		if c.Properties.Reachable || c.Probe.Unreachable == "" {
+			c.Properties.Reachable, c.Probe.Since = false, w.Now().UTC()
 		}
-		next := row.Value
-		if next.Properties.Reachable || next.Probe.Unreachable == "" {
-			next.Properties.Reachable, next.Probe.Since = false, w.Now().UTC()
-		}
-		next.Probe.Unreachable = unreachable(cause)
-		return w.Store.Clusters.Put(v, w.key, next)
+		c.Probe.Unreachable = unreachable(cause)
+		return true
 	})
-	return err
 }
 
 // notInAzure says that a cluster was deleted or moved in Azure.

@@ -143,26 +143,32 @@ func clusterIPs(s *corev1.Service) (all []netip.Addr) {
 	return all
 }
 
+// allows asks whether a user may do something.
+func (c *Connection) allows(
+	ctx context.Context, user string, groups []string, what authorization.ResourceAttributes,
+) (bool, error) {
+	answer, err := c.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+		&authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
+			User: user, Groups: append(groups, "system:authenticated"), ResourceAttributes: &what,
+		}}, metav1.CreateOptions{})
+	return err == nil && answer.Status.Allowed, err
+}
+
 // approvals warns when requests with our tokens are approved by kube-controller-manager: it asks
 // whether their senders may create certificatesigningrequests/nodeclient (Kubernetes, "TLS
 // bootstrapping", Approval). Tokens would not be for one machine then.
 func (c *Connection) approvals(ctx context.Context) []string {
-	review := &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
-		User:   "system:bootstrap:flexno",
-		Groups: []string{"system:bootstrappers", TokenGroup, "system:authenticated"},
-		ResourceAttributes: &authorization.ResourceAttributes{
+	allowed, err := c.allows(ctx, "system:bootstrap:flexno",
+		[]string{"system:bootstrappers", TokenGroup}, authorization.ResourceAttributes{
 			Group: "certificates.k8s.io", Resource: "certificatesigningrequests",
 			Subresource: "nodeclient", Verb: "create",
-		},
-	}}
-	answer, err := c.Client.AuthorizationV1().SubjectAccessReviews().
-		Create(ctx, review, metav1.CreateOptions{})
+		})
 	switch {
 	case err != nil:
 		return []string{"It is not known whether other approvers accept certificate requests of " +
 			"the group " + TokenGroup + ": the provider may not create subjectaccessreviews " +
 			"(rbac-provider.yaml allows it)."}
-	case answer.Status.Allowed:
+	case allowed:
 		return []string{"The cluster approves certificate requests of the group " + TokenGroup +
 			" by itself: a bootstrap token admits any node. Remove the binding of " +
 			"system:certificates.k8s.io:certificatesigningrequests:nodeclient to that group or " +
@@ -174,14 +180,10 @@ func (c *Connection) approvals(ctx context.Context) []string {
 // deletable warns when kubelets may delete Nodes: one that was taken over could register its Node
 // again without the taints that keep pods away. Where it cannot ask, approvals warns.
 func (c *Connection) deletable(ctx context.Context) []string {
-	review := &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
-		User: "system:node:flexnode-rp-probe", Groups: []string{"system:nodes", "system:authenticated"},
-		ResourceAttributes: &authorization.ResourceAttributes{Resource: "nodes",
-			Name: "flexnode-rp-probe", Verb: "delete"},
-	}}
-	answer, err := c.Client.AuthorizationV1().SubjectAccessReviews().
-		Create(ctx, review, metav1.CreateOptions{})
-	if err != nil || !answer.Status.Allowed {
+	const node = "flexnode-rp-probe"
+	allowed, _ := c.allows(ctx, "system:node:"+node, []string{"system:nodes"},
+		authorization.ResourceAttributes{Resource: "nodes", Name: node, Verb: "delete"})
+	if !allowed {
 		return nil
 	}
 	return []string{"Nodes of the cluster may delete Nodes. The provider deletes the Nodes of " +

@@ -76,18 +76,14 @@ func (w *worker) removeSome(
 
 // noteEmptied writes that no node is left.
 func (w *worker) noteEmptied(ctx context.Context) error {
-	_, err := w.Store.Update(ctx, "cluster emptied", nil, func(v *store.View) error {
-		v.Fence(w.owner.Fence())
-		row := w.Store.Clusters.Row(v, w.key)
-		if !row.Value.Deleting() {
-			return nil
+	return w.editCluster(ctx, "cluster emptied", func(c *flexnode.Cluster) bool {
+		if !c.Deleting() {
+			return false
 		}
-		next := *row.Value.Deletion
-		next.Emptied = true
-		row.Value.Deletion = &next
-		return w.Store.Clusters.Put(v, w.key, row.Value)
+		next := *c.Deletion
+		next.Emptied, c.Deletion = true, &next
+		return true
 	})
-	return err
 }
 
 // endCredentials has credentials end. Each is a task of its own that waits while the cluster does
@@ -130,8 +126,7 @@ func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {
 	if err != nil || total == 0 {
 		return err
 	}
-	_, err = w.Store.Update(ctx, "nodes counted", nil, func(v *store.View) error {
-		v.Fence(w.owner.Fence())
+	err = w.update(ctx, "nodes counted", nil, func(v *store.View) error {
 		return w.operation(v, c, func(o *flexnode.Operation) { o.Total = o.Done + total })
 	})
 	return err
@@ -224,8 +219,7 @@ func (w *worker) revokeAll(ctx context.Context, deletion string) error {
 
 // removeRow deletes the row of the registration, with which its operation has succeeded.
 func (w *worker) removeRow(ctx context.Context) error {
-	_, err := w.Store.Update(ctx, "cluster removed", nil, func(v *store.View) error {
-		v.Fence(w.owner.Fence())
+	err := w.update(ctx, "cluster removed", nil, func(v *store.View) error {
 		row := w.Store.Clusters.Row(v, w.key)
 		if !row.Value.Deleting() {
 			return nil

@@ -147,11 +147,10 @@ func (w *worker) list(ctx context.Context, s *session, changed map[string]any) e
 
 // restore writes that the revoked certificates of a node have ended.
 func (w *worker) restore(ctx context.Context, key string) error {
-	_, err := w.Store.Update(ctx, "revoked certificates ended", nil, func(v *store.View) error {
-		v.Fence(w.owner.Fence())
-		row, err := w.Store.Certificates.In(v, key)
-		if err != nil || !row.Value.Over(w.Now()) {
-			return err
+	return w.update(ctx, "revoked certificates ended", nil, func(v *store.View) error {
+		row := w.Store.Certificates.Row(v, key)
+		if !row.Value.Over(w.Now()) {
+			return nil
 		}
 		next := row.Value.Restored(w.Now())
 		if len(next.Seen) == 0 && next.Leaving == "" {
@@ -160,7 +159,6 @@ func (w *worker) restore(ctx context.Context, key string) error {
 		}
 		return w.Store.Certificates.Put(v, key, next)
 	})
-	return err
 }
 
 // certificatesSince is the first version of Kubernetes whose API server names the certificate of a

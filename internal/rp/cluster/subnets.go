@@ -191,15 +191,9 @@ func (w *worker) moveSubnets(
 // noteSubnetsEpoch writes that the pod subnets of the cluster's Nodes were noted in an epoch: new
 // ones may be given out.
 func (w *worker) noteSubnetsEpoch(ctx context.Context, epoch int64) error {
-	ahead := []string{w.Store.Clusters.Key(w.key)}
-	_, err := w.Store.Update(ctx, "pod subnets known", ahead, func(v *store.View) error {
-		v.Fence(w.owner.Fence())
-		row := w.Store.Clusters.Row(v, w.key)
-		if !row.Exists() || row.Value.SubnetsEpoch >= epoch {
-			return nil
-		}
-		row.Value.SubnetsEpoch = epoch
-		return w.Store.Clusters.Put(v, w.key, row.Value)
+	return w.editCluster(ctx, "pod subnets known", func(c *flexnode.Cluster) bool {
+		later := c.SubnetsEpoch < epoch
+		c.SubnetsEpoch = max(c.SubnetsEpoch, epoch)
+		return later
 	})
-	return err
 }

@@ -178,8 +178,7 @@ func wasRefused(err error) bool {
 // wants and those that are known.
 func (w *worker) noteTaints(ctx context.Context, key string, decide func(claim) []string) error {
 	ahead := []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}
-	_, err := w.Store.Update(ctx, "taints noted", ahead, func(v *store.View) error {
-		v.Fence(w.owner.Fence())
+	return w.update(ctx, "taints noted", ahead, func(v *store.View) error {
 		node, row := w.Store.Nodes.Row(v, key), w.Store.Status.Row(v, key)
 		if !node.Exists() {
 			decide(claim{})
@@ -195,7 +194,6 @@ func (w *worker) noteTaints(ctx context.Context, key string, decide func(claim) 
 		}
 		return w.Store.Status.Put(v, key, next)
 	})
-	return err
 }
 
 func (w *worker) readNode(ctx context.Context, s *session, name string) (*corev1.Node, error) {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/rollout"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -310,4 +311,29 @@ func (w *worker) unpark() {
 			w.tasks.Add(t)
 		}
 	}
+}
+
+// update makes a change that depends on owning the cluster.
+func (w *worker) update(
+	ctx context.Context, what string, ahead []string, decide func(*store.View) error,
+) error {
+	_, err := w.Store.Update(ctx, what, ahead, func(v *store.View) error {
+		v.Fence(w.owner.Fence())
+		return decide(v)
+	})
+	return err
+}
+
+// editCluster changes the row of the cluster, if it is there and with reports that it is to be
+// written.
+func (w *worker) editCluster(
+	ctx context.Context, what string, with func(*flexnode.Cluster) bool,
+) error {
+	return w.update(ctx, what, nil, func(v *store.View) error {
+		row := w.Store.Clusters.Row(v, w.key)
+		if !row.Exists() || !with(&row.Value) {
+			return nil
+		}
+		return w.Store.Clusters.Put(v, w.key, row.Value)
+	})
 }

@@ -63,24 +63,8 @@ func (h *Handout) Remove(ctx context.Context, key string) error {
 	return err
 }
 
-// Sweep implements Delivery. No configuration is read for it.
-func (h *Handout) Sweep(ctx context.Context, keep func(key string) bool) error {
-	var errs []error
-	err := h.Store.Bundles.EachKey(ctx, "", func(key string) error {
-		if keep(key) {
-			return nil
-		}
-		_, err := h.Store.Update(ctx, "bundle deleted", nil, func(v *store.View) error {
-			if h.Store.Credentials.Row(v, key).Value.State != store.Live {
-				h.Store.Bundles.Delete(v, key)
-			}
-			return nil
-		})
-		errs = append(errs, err)
-		return ctx.Err()
-	})
-	return errors.Join(append(errs, err)...)
-}
+// Sweep implements Delivery: a configuration is deleted with the change that ends its credential.
+func (h *Handout) Sweep(context.Context, func(key string) bool) error { return nil }
 
 // ServeHTTP answers GET of a configuration: signature, then expiry, then state. Every URL that does
 // not work gets the same answer, so that it does not reveal why.
@@ -133,11 +117,10 @@ type handedOut struct {
 
 // open returns the configuration that a request is for.
 func (h *Handout) open(r *http.Request) (found handedOut, err error) {
-	u, err := parseSigned(r.URL)
-	if err != nil || !u.genuine(h.Keys) || !h.Now().Before(u.expires) {
+	if expires, is := genuine(r.URL, h.Keys); !is || !h.Now().Before(expires) {
 		return found, dead()
 	}
-	key, ok := strings.CutSuffix(strings.TrimPrefix(u.path, HandoutPath), ".json")
+	key, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, HandoutPath), ".json")
 	if !ok {
 		return found, dead()
 	}

@@ -15,9 +15,8 @@ import (
 // signed is a URL in the form of a service SAS for one blob, read only: sv, se, sr=b, sp=r, sig
 // (Azure Storage, "Create a service SAS").
 type signed struct {
-	path      string
-	expires   time.Time
-	signature []byte
+	path    string
+	expires time.Time
 }
 
 // signedVersion is the version of the storage service whose string-to-sign this is.
@@ -33,70 +32,46 @@ func (u signed) text() string {
 	}, "\n")
 }
 
-func (u signed) mac(key []byte) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write([]byte(u.text()))
-	return h.Sum(nil)
-}
-
 // urlSigning is the purpose that the keys for URLs are derived for.
 const urlSigning = "configuration URLs"
+
+// values are the parameters, signed with a key.
+func (u signed) values(key []byte) string {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(u.text()))
+	return url.Values{
+		"sv": {signedVersion}, "se": {u.expires.UTC().Format(signedTime)},
+		"sr": {"b"}, "sp": {"r"}, "spr": {"https"},
+		"sig": {base64.StdEncoding.EncodeToString(h.Sum(nil))},
+	}.Encode()
+}
 
 // query signs with the first key of the ring.
 func (u signed) query(keys seal.Ring) (string, error) {
 	derived, err := keys.Derive(urlSigning)
+	if err == nil && len(derived) == 0 {
+		err = errors.New("internal error: no key to sign URLs with")
+	}
 	if err != nil {
 		return "", err
 	}
-	if len(derived) == 0 {
-		return "", errors.New("internal error: no key to sign URLs with")
-	}
-	q := url.Values{
-		"sv": {signedVersion}, "se": {u.expires.UTC().Format(signedTime)},
-		"sr": {"b"}, "sp": {"r"}, "spr": {"https"},
-		"sig": {base64.StdEncoding.EncodeToString(u.mac(derived[0]))},
-	}
-	return q.Encode(), nil
+	return u.values(derived[0]), nil
 }
 
-// parseSigned reads a URL. Each parameter is given once, and there are no others.
-func parseSigned(from *url.URL) (signed, error) {
-	u := signed{path: from.Path}
+// genuine returns the expiry of a URL if a key of the ring has signed it and its parameters are as
+// they were made. It takes the same time whatever else is wrong.
+func genuine(from *url.URL, keys seal.Ring) (expires time.Time, is bool) {
 	query, err := url.ParseQuery(from.RawQuery)
 	if err != nil {
-		return u, err
+		return expires, false
 	}
-	fixed := map[string]string{"sv": signedVersion, "sr": "b", "sp": "r", "spr": "https"}
-	for name, values := range query {
-		if len(values) != 1 {
-			return u, errors.New("a parameter is given twice")
-		}
-		want, known := fixed[name]
-		if known && values[0] != want || !known && name != "se" && name != "sig" {
-			return u, errors.New("a parameter is not as it was made")
-		}
-		delete(fixed, name)
+	if expires, err = time.Parse(signedTime, query.Get("se")); err != nil {
+		return expires, false
 	}
-	if len(fixed) > 0 {
-		return u, errors.New("a parameter is missing")
-	}
-	if u.expires, err = time.Parse(signedTime, query.Get("se")); err != nil {
-		return u, err
-	}
-	u.signature, err = base64.StdEncoding.Strict().DecodeString(query.Get("sig"))
-	return u, err
-}
-
-// genuine reports whether a key of the ring has signed this. It takes the same time whatever is
-// wrong.
-func (u signed) genuine(keys seal.Ring) bool {
 	derived, err := keys.Derive(urlSigning)
-	if err != nil {
-		return false
-	}
-	genuine := false
 	for _, key := range derived {
-		genuine = hmac.Equal(u.mac(key), u.signature) || genuine
+		made := signed{from.Path, expires}.values(key)
+		is = hmac.Equal([]byte(made), []byte(query.Encode())) || is
 	}
-	return genuine
+	return expires, is && err == nil
 }

@@ -115,11 +115,6 @@ func resumes(t *testing.T, b Backend) {
 // Who follows a prefix in which nothing changes learns how far the store is.
 func nothingChanges(t *testing.T, b Backend) {
 	start := put(t, b, "quiet", "1")
-	behind, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() { // another follower must not keep it from that
-		_ = b.Follow(behind, "resumes/", start, func(Batch) {}) // until it is cancelled
-	}()
 	later := put(t, b, "elsewhere", "2")
 	events := followUntil(t, b, "quiet/", start,
 		func(_ []Event, at int64) bool { return at >= later })

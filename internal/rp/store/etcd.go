@@ -13,7 +13,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
@@ -28,7 +27,6 @@ type Etcd struct {
 	free func() (uint64, error)
 	full atomic.Bool // what the last commit said
 
-	followers followers
 	// patience limits the time of one request.
 	patience time.Duration
 }
@@ -228,16 +226,12 @@ func translate(err error) error {
 	return err
 }
 
-// followers counts what follows in this process: each has a connection's stream of its own, so that
-// one that is behind does not keep the others from hearing how far the store is.
-type followers struct{ n atomic.Int64 }
-
 // progress is the time between Follow's requests to etcd for its revision.
 const progress = 5 * time.Second
 
 // Follow implements Backend.
 func (e *Etcd) Follow(ctx context.Context, prefix string, after int64, see func(Batch)) error {
-	ctx, cancel := context.WithCancel(e.own(ctx))
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	changes := e.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1),
 		clientv3.WithProgressNotify())
@@ -264,12 +258,6 @@ func (e *Etcd) Follow(ctx context.Context, prefix string, after int64, see func(
 			see(batch(got))
 		}
 	}
-}
-
-// own gives a watch a stream of its own, which ends when its member has no leader.
-func (e *Etcd) own(ctx context.Context) context.Context {
-	n := fmt.Sprint(e.followers.n.Add(1))
-	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "flexnode-follower", n)
 }
 
 // batch returns the events of a watch. Its header is of no use while there are changes: a watch

@@ -2,13 +2,9 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
-
-	jsonv2 "github.com/go-json-experiment/json"
-	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // Row is a value with the revision of its last change; revision 0 is that it is absent.
@@ -46,11 +42,7 @@ func (t Table[T]) In(v *View, key string) (Row[T], error) {
 	if err != nil {
 		return Row[T]{}, err
 	}
-	row, known, err := t.read(key, kv)
-	if known && kv.Revision != uncommitted {
-		v.known[kv.Key] = true
-	}
-	return row, err
+	return t.decode(key, kv)
 }
 
 // Row is In for a change that cannot be made without the row: if it cannot be read, the change fails
@@ -87,9 +79,6 @@ func (t Table[T]) Put(v *View, key string, value T) error {
 	if err != nil {
 		return err
 	}
-	if _, own := any(new(T)).(writer); own || v.known[kv.Key] {
-		return t.write(v, key, nil, value, 0)
-	}
 	before, err := t.open(kv.Value)
 	if err != nil {
 		return err
@@ -108,7 +97,7 @@ func (t Table[T]) Lease(v *View, key string, value T, lease Lease) error {
 }
 
 func (t Table[T]) write(v *View, key string, before []byte, value T, lease int64) error {
-	data, err := encoded(before, value)
+	data, err := encode(before, value)
 	if err != nil {
 		return fmt.Errorf("internal error: cannot encode %s: %w", t.prefix+key, err)
 	}
@@ -314,55 +303,18 @@ func (t Table[T]) resync(
 }
 
 func (t Table[T]) decode(key string, kv KV) (Row[T], error) {
-	row, _, err := t.read(key, kv)
-	return row, err
-}
-
-// read decodes a row, and reports whether its type is known to know all that is in it.
-func (t Table[T]) read(key string, kv KV) (r Row[T], known bool, err error) {
-	r = Row[T]{Key: key, Revision: kv.Revision}
+	r := Row[T]{Key: key, Revision: kv.Revision}
 	if kv.Revision == 0 {
-		return r, false, nil
+		return r, nil
 	}
 	data, err := t.open(kv.Value)
 	if err == nil {
-		known, err = decodeInto(data, &r.Value)
+		err = decodeInto(data, &r.Value)
 	}
 	if err != nil {
-		return r, false, fmt.Errorf("cannot read the stored row %s: %w", t.prefix+key, err)
+		return r, fmt.Errorf("cannot read the stored row %s: %w", t.prefix+key, err)
 	}
-	return r, known, nil
-}
-
-// reader and writer are rows that read and write themselves, with what a newer program has added.
-type (
-	reader interface{ ReadRow(row []byte) error }
-	writer interface{ Row() ([]byte, error) }
-)
-
-// decodeInto decodes a row into a zero value as encoding/json does, and reports whether the value's
-// type is known to know all that is in it.
-func decodeInto[T any](data []byte, value *T) (known bool, err error) {
-	if own, ok := any(value).(reader); ok {
-		return false, own.ReadRow(data)
-	}
-	if jsonv2.Unmarshal(data, value, knownOnly) == nil {
-		return true, nil
-	}
-	*value = *new(T)
-	return false, json.Unmarshal(data, value)
-}
-
-// knownOnly takes the rows that have nothing but what their type knows, by its exact name, which is
-// almost all, and decodes them as encoding/json does, in half of the time.
-var knownOnly = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsonv2.RejectUnknownMembers(true),
-	jsonv2.MatchCaseInsensitiveNames(false))
-
-func encoded(before []byte, value any) ([]byte, error) {
-	if own, ok := value.(writer); ok {
-		return own.Row()
-	}
-	return encode(before, value)
+	return r, nil
 }
 
 // open returns the JSON of a stored value.

@@ -15,7 +15,6 @@ type View struct {
 	ctx    context.Context
 	store  *Store
 	read   map[string]KV
-	known  map[string]bool // stored rows of which the type knows all (decodeInto)
 	writes map[string]Write
 	order  []string // of writes
 	fences []Condition
@@ -56,8 +55,7 @@ func (s *Store) Update(
 }
 
 func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) error) (int64, error) {
-	v := &View{ctx: ctx, store: s, read: map[string]KV{}, known: map[string]bool{},
-		writes: map[string]Write{}}
+	v := &View{ctx: ctx, store: s, read: map[string]KV{}, writes: map[string]Write{}}
 	if err := v.Ahead(ahead...); err != nil {
 		return 0, err
 	}
