@@ -118,7 +118,8 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
 	}
 	root.AddCommand(
 		c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(),
-		c.down(), c.status(), c.check(), c.demo(), c.bench(), c.chaos(), c.apiserver(), c.rotateCA(),
+		c.down(), c.status(), c.check(), c.demo(), c.bench(), c.chaos(), c.conformance(), c.apiserver(),
+		c.rotateCA(),
 		c.serve(), c.bare(), c.neighbours(), c.balance(), c.links(), c.launch(),
 	)
 	return root

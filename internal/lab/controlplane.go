@@ -94,7 +94,9 @@ func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
 		"--allow-privileged",
 		"--kubelet-client-certificate="+pki("kubelet-client.crt"),
 		"--kubelet-client-key="+pki("kubelet-client.key"),
-		"--kubelet-preferred-address-types=InternalIP,Hostname")
+		"--kubelet-preferred-address-types=InternalIP,Hostname",
+		// webhooks and aggregated APIs: this box has routes to pods, and no kube-proxy
+		"--enable-aggregator-routing")
 	if err := l.background("kube-apiserver", filepath.Join(programs, "kube-apiserver"),
 		flags...); err != nil {
 		return err

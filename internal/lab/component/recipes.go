@@ -13,6 +13,7 @@ const (
 	Etcd                   = "etcd"
 	KubernetesControlPlane = "kubernetes-control-plane"
 	KubernetesNode         = "kubernetes-node"
+	KubernetesTests        = "kubernetes-tests"
 	Containerd             = "containerd"
 	Runc                   = "runc"
 	CNIPlugins             = "cni-plugins"
@@ -37,6 +38,7 @@ func All() ([]Component, error) {
 		containerd("2.1.9"),
 		node("1.36.2"),
 		helm("3.19.5", "34"),
+		kubernetesTests("1.36.3"),
 	}
 	for i, c := range list {
 		module := c.String()
@@ -116,6 +118,53 @@ func kubernetes(version string, programs ...string) Build {
 		b.Programs = append(b.Programs, p)
 	}
 	return b
+}
+
+// kubernetesTests are Kubernetes' own end-to-end tests, the program that runs them in several
+// processes, and the programs and files of their images. Those that tell no version are known by
+// their flags, or by the one line that they print.
+func kubernetesTests(version string) Component {
+	const module = "k8s.io/kubernetes"
+	tests, programs := kubernetes(version), kubernetes(version)
+	tests.Tests = true
+	tests.Programs = []Program{
+		{
+			Name: "e2e.test", Package: module + "/test/e2e", Version: []string{"--version"},
+			Prints: "v" + version,
+		},
+		{
+			Name: "e2e_node.test", Package: module + "/test/e2e_node", Version: []string{"--help"},
+			Prints: "--system-validate-mode",
+		},
+	}
+	programs.Programs = []Program{
+		{
+			Name: "ginkgo", Package: "github.com/onsi/ginkgo/v2/ginkgo", Version: []string{"version"},
+			Prints: "Ginkgo Version 2.",
+		},
+		{
+			Name: "agnhost", Package: module + "/test/images/agnhost", Version: []string{"--version"},
+			Prints: "app version",
+		},
+		{
+			Name: "nnp", Package: module + "/test/images/nonewprivs", Version: []string{"--version"},
+			Prints: "Effective uid",
+		},
+		{
+			Name: "sample-apiserver", Package: "k8s.io/sample-apiserver", Version: []string{"--help"},
+			Prints: "wardle",
+		},
+	}
+	c := Component{Name: KubernetesTests, Version: version, Builds: []Build{tests, programs}}
+	for _, file := range []string{
+		"agnhost/porter/localhost.crt", "agnhost/porter/localhost.key",
+		"nautilus/html/nautilus.jpg", "nautilus/html/data.json",
+	} {
+		c.Extras = append(c.Extras, Extra{
+			Name: path.Base(file), Module: module, Path: "test/images/" + file,
+		})
+	}
+	return c
 }
 
 // containerd builds the shim apart, without gRPC, as the project does; the snapshotters left out
