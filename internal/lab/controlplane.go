@@ -80,7 +80,7 @@ func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
 	if err := os.WriteFile(l.path("audit.yaml"), []byte(auditPolicy), 0o600); err != nil {
 		return fmt.Errorf("cannot write the audit policy: %w", err)
 	}
-	flags := append(l.azureFlags(),
+	flags := append(append(l.azureFlags(), l.tunnelFlags()...),
 		"--audit-policy-file="+l.path("audit.yaml"), "--audit-log-path="+l.AuditLog(),
 		"--audit-log-mode=batch", "--audit-log-batch-max-wait=1s",
 		"--etcd-servers="+etcd, "--bind-address="+HostIP, "--advertise-address="+HostIP,

@@ -34,7 +34,7 @@ type Build struct {
 	// CGO builds with the C compiler; the result is still static.
 	CGO bool
 	// Tests builds the tests of the packages, with go test -c.
-	Tests bool `json:",omitempty"`
+	Tests    bool `json:",omitempty"`
 	Programs []Program
 }
 

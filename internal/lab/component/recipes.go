@@ -20,6 +20,7 @@ const (
 	NodeProblemDetector    = "node-problem-detector"
 	CoreDNS                = "coredns"
 	Helm                   = "helm"
+	NetworkProxy           = "network-proxy"
 )
 
 // All lists every component of the lab, what the control plane needs first, then what a node of the
@@ -39,6 +40,7 @@ func All() ([]Component, error) {
 		node("1.36.2"),
 		helm("3.19.5", "34"),
 		kubernetesTests("1.36.3"),
+		networkProxy("0.34.0"),
 	}
 	for i, c := range list {
 		module := c.String()
@@ -226,6 +228,22 @@ func cniPlugins(version string) Component {
 		Name: CNIPlugins, Version: version, Builds: []Build{b},
 		Extras: []Extra{{Name: "LICENSE", Module: module, Path: "LICENSE"}},
 	}
+}
+
+// networkProxy is konnectivity in the newest version that its module has. Its programs tell no
+// version.
+func networkProxy(version string) Component {
+	const pkg = "sigs.k8s.io/apiserver-network-proxy/cmd/"
+	program := func(name, flag string) Program {
+		return Program{
+			Name: "proxy-" + name, Package: pkg + name, Version: []string{"--help"}, Prints: flag,
+		}
+	}
+	return Component{Name: NetworkProxy, Version: version, Builds: []Build{{
+		Programs: []Program{
+			program("server", "--proxy-strategies"), program("agent", "--agent-identifiers"),
+		},
+	}}}
 }
 
 // helm is the release whose library checks the chart (packaging/helm/tools). Where it asks no cluster
