@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -40,15 +42,18 @@ const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 const packages = "bind9-dnsutils,busybox,ca-certificates,curl,iproute2,iputils-ping," +
 	"netcat-openbsd,nginx,perl,procps"
 
-// unused is removed from the images. The shell becomes bash: dash drops variables with
-// names that it could not set, such as those with a dash.
+// unused is removed from the images.
 var unused = []string{
 	"usr/lib/*/gconv", "usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache",
 	"var/lib/apt", "var/lib/dpkg", "var/log/nginx/*", "usr/bin/sh",
 }
 
+// links are added, and those of busybox's programs that no package has in /bin, such as sh, whose
+// messages tests expect. The shell that is found by the search path is bash: it keeps variables
+// whose names it could not set, such as those with a dash.
 var links = map[string]string{
-	"usr/bin/sh": "bash", "usr/bin/wget": "busybox", "agnhost-2": "agnhost",
+	"usr/local/bin/sh":        "/usr/bin/bash",
+	"agnhost-2":               "agnhost",
 	"var/log/nginx/error.log": "/dev/stderr",
 }
 
@@ -64,7 +69,7 @@ var texts = map[string]string{
 
 // system is the root directory that the images share, in the lab's cache.
 func system(ctx context.Context, l *lab.Lab) (string, error) {
-	dir := filepath.Join(l.Cache, "suite-bookworm-1")
+	dir := filepath.Join(l.Cache, "suite-bookworm-2")
 	return dir, component.Once(ctx, dir, func() {}, func(work string) error {
 		l.Say("installing the system of the tests' images")
 		cmd := exec.CommandContext(ctx, "mmdebstrap", "--quiet", "--variant=essential",
@@ -84,6 +89,16 @@ func adapt(root string) error {
 		errs = append(errs, err)
 		for _, path := range paths {
 			errs = append(errs, os.RemoveAll(path))
+		}
+	}
+	cmd := exec.Command("/usr/bin/busybox", "--list")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+	list, err := cmd.Output()
+	errs = append(errs, err)
+	for _, name := range strings.Fields(string(list)) {
+		err := os.Symlink("busybox", filepath.Join(root, "usr/bin", name))
+		if !errors.Is(err, fs.ErrExist) {
+			errs = append(errs, err)
 		}
 	}
 	for name, target := range links {

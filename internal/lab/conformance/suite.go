@@ -131,7 +131,7 @@ func (s *Suite) ginkgo(ctx context.Context, dir string, names []string) error {
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(s.programs, "ginkgo"), "run",
 		"--procs="+strconv.Itoa(s.Processes), "--no-color", "--timeout=3h", "--flake-attempts=2",
-		"--keep-going", "--json-report="+reportFile, "--output-dir="+dir,
+		"--keep-going", "--silence-skips", "--json-report="+reportFile, "--output-dir="+dir,
 		"--focus="+strings.Join(quoted, "|"), filepath.Join(s.programs, "e2e.test"), "--",
 		"--kubeconfig="+s.Lab.Kubeconfig(), "--provider=skeleton", "--dns-domain=cluster.local",
 		"--kubectl-path="+filepath.Join(s.Lab.Dir, "kubectl"), "--delete-namespace-on-failure")
