@@ -120,6 +120,8 @@ type Machine struct {
 	ForeignDirectories []string
 	// Barriers are the owner's firewalls that stop what a node needs; not asked if to be ignored.
 	Barriers Answer[[]Firewall]
+	// Tunnel reports that an agent of the cluster's tunnel runs on the node.
+	Tunnel bool
 	// PodCIDRs are the subnets of the node's own pod network, as far as they are known.
 	PodCIDRs []string
 }

@@ -47,6 +47,9 @@ func TestTunnel(t *testing.T) {
 	if got, err := bench.Kubectl(short, "", "logs", m.Name); err == nil {
 		t.Errorf("without a tunnel the logs are %q", got)
 	}
+	if got, _ := flex(t, m, "doctor"); !strings.Contains(got, "no tunnel of the cluster") {
+		t.Errorf("without a tunnel doctor says:\n%s", got)
+	}
 	t.Cleanup(func() {
 		if err := bench.StopTunnel(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
@@ -64,6 +67,9 @@ func TestTunnel(t *testing.T) {
 	}
 	if got := forwarded(t, m.Name); !strings.HasPrefix(got, "hello from "+m.Name) {
 		t.Errorf("port-forward: %q", got)
+	}
+	if got, _ := flex(t, m, "doctor"); !strings.Contains(got, "use the cluster's tunnel") {
+		t.Errorf("with a tunnel doctor says:\n%s", got)
 	}
 	if conn, err := (&http.Client{Timeout: time.Second}).Get("http://" + m.IP + ":10250"); err == nil {
 		conn.Body.Close()
