@@ -96,7 +96,14 @@ func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
 		"--kubelet-client-key="+pki("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP,Hostname",
 		// webhooks and aggregated APIs: this box has routes to pods, and no kube-proxy
-		"--enable-aggregator-routing")
+		"--enable-aggregator-routing",
+		"--requestheader-client-ca-file="+pki("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy",
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+pki("front-proxy.crt"),
+		"--proxy-client-key-file="+pki("front-proxy.key"))
 	if err := l.background("kube-apiserver", filepath.Join(programs, "kube-apiserver"),
 		flags...); err != nil {
 		return err

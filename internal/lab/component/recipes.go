@@ -158,12 +158,9 @@ func kubernetesTests(version string) Component {
 		},
 	}
 	c := Component{Name: KubernetesTests, Version: version, Builds: []Build{tests, programs}}
-	for _, file := range []string{
-		"agnhost/porter/localhost.crt", "agnhost/porter/localhost.key",
-		"nautilus/html/nautilus.jpg", "nautilus/html/data.json",
-	} {
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
 		c.Extras = append(c.Extras, Extra{
-			Name: path.Base(file), Module: module, Path: "test/images/" + file,
+			Name: name, Module: module, Path: "test/images/agnhost/porter/" + name,
 		})
 	}
 	return c

@@ -28,6 +28,7 @@ var configs = map[string]v1.Config{
 	"busybox":           {Cmd: []string{"sh"}},
 	"etcd":              {Cmd: []string{"etcd"}},
 	"glibc-dns-testing": {Cmd: []string{"sh"}},
+	"kitten":            {Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}},
 	"nautilus":          {Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}},
 	"nginx":             {Cmd: []string{"nginx", "-g", "daemon off;"}},
 	"nonewprivs":        {Cmd: []string{"nnp"}},
@@ -149,9 +150,11 @@ func (s *Suite) pushImages(ctx context.Context, list []string) error {
 	return nil
 }
 
-// pack writes the programs and files of the suite.
+// pack writes the programs and files of the suite. In data.json each test finds the picture of its
+// image.
 func (s *Suite) pack(p *oci.Packer, etcd string) error {
 	errs := []error{
+		p.File("data.json", []byte(`{"image": "nautilus.jpg, kitten.jpg"}`), 0o644),
 		p.Dir("tmp", 0o1777, 0), p.Dir("var/tmp", 0o1777, 0), p.Dir("uploads", 0o755, 0),
 		p.Copy("usr/local/bin/etcd", filepath.Join(etcd, "etcd"), 0o755),
 		p.Copy("usr/local/bin/nnp", filepath.Join(s.programs, "nnp"), 0o4755),
@@ -159,7 +162,7 @@ func (s *Suite) pack(p *oci.Packer, etcd string) error {
 	for _, program := range []string{"agnhost", "sample-apiserver"} {
 		errs = append(errs, p.Copy(program, filepath.Join(s.programs, program), 0o755))
 	}
-	for _, file := range []string{"localhost.crt", "localhost.key", "nautilus.jpg", "data.json"} {
+	for _, file := range []string{"localhost.crt", "localhost.key"} {
 		errs = append(errs, p.Copy(file, filepath.Join(s.programs, file), 0o644))
 	}
 	return errors.Join(errs...)
