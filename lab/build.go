@@ -65,6 +65,13 @@ func (l *Lab) Build(ctx context.Context, versions ...Versions) error {
 	return made.Wait()
 }
 
+// Component builds a component that the lab has in one version, unless the cache has it, and
+// returns its directory.
+func (l *Lab) Component(ctx context.Context, name string) (string, error) {
+	dirs, err := l.build(ctx, func(c component.Component) bool { return c.Name == name })
+	return dirs[name], err
+}
+
 // build builds the chosen components and the images, or finds them in the cache.
 func (l *Lab) build(ctx context.Context, chosen func(component.Component) bool) (programs, error) {
 	if err := l.installPackages(ctx); err != nil {

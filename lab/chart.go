@@ -47,22 +47,14 @@ func (l *Lab) PublishProvider(ctx context.Context) error {
 	return images.Push(ctx, ControlURL, ChartImage+":"+ChartTag, made)
 }
 
-func isHelm(c component.Component) bool { return c.Name == component.Helm }
-
-// BuildHelm builds helm, unless the cache has it. Helm does so when it is first used.
-func (l *Lab) BuildHelm(ctx context.Context) error {
-	_, err := l.build(ctx, isHelm)
-	return err
-}
-
 // Helm runs helm as the administrator and returns what it printed.
 func (l *Lab) Helm(ctx context.Context, args ...string) (string, error) {
-	dirs, err := l.build(ctx, isHelm)
+	dir, err := l.Component(ctx, component.Helm)
 	if err != nil {
 		return "", err
 	}
 	var stderr strings.Builder
-	cmd := exec.CommandContext(ctx, filepath.Join(dirs[component.Helm], "helm"), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, "helm"), args...)
 	home := l.path("helm")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig(), "HELM_CACHE_HOME="+home,
 		"HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)

@@ -80,7 +80,7 @@ func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
 	if err := os.WriteFile(l.path("audit.yaml"), []byte(auditPolicy), 0o600); err != nil {
 		return fmt.Errorf("cannot write the audit policy: %w", err)
 	}
-	flags := append(l.azureFlags(),
+	flags := append(append(l.azureFlags(), l.tunnelFlags()...),
 		"--audit-policy-file="+l.path("audit.yaml"), "--audit-log-path="+l.AuditLog(),
 		"--audit-log-mode=batch", "--audit-log-batch-max-wait=1s",
 		"--etcd-servers="+etcd, "--bind-address="+HostIP, "--advertise-address="+HostIP,
@@ -94,7 +94,16 @@ func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
 		"--allow-privileged",
 		"--kubelet-client-certificate="+pki("kubelet-client.crt"),
 		"--kubelet-client-key="+pki("kubelet-client.key"),
-		"--kubelet-preferred-address-types=InternalIP,Hostname")
+		"--kubelet-preferred-address-types=InternalIP,Hostname",
+		// webhooks and aggregated APIs: this box has routes to pods, and no kube-proxy
+		"--enable-aggregator-routing",
+		"--requestheader-client-ca-file="+pki("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy",
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+pki("front-proxy.crt"),
+		"--proxy-client-key-file="+pki("front-proxy.key"))
 	if err := l.background("kube-apiserver", filepath.Join(programs, "kube-apiserver"),
 		flags...); err != nil {
 		return err

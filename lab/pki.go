@@ -57,11 +57,24 @@ func (l *Lab) makePKI() error {
 	if err := l.makeClusterPKI(); err != nil {
 		return err
 	}
+	if err := l.makeFrontProxy(); err != nil {
+		return err
+	}
 	keys := &x509.Certificate{Subject: pkix.Name{CommonName: "service-accounts"}}
 	if err := l.issueTo("sa", ca, keys); err != nil {
 		return err
 	}
 	return os.WriteFile(l.path("pki", "done"), nil, 0o600)
+}
+
+// makeFrontProxy makes the identity with which the API server passes requests on to aggregated ones,
+// and a CA for it alone: whom it has signed may speak for every user.
+func (l *Lab) makeFrontProxy() error {
+	ca, err := l.newCA("front-proxy-ca", "flexlab front proxy CA")
+	if err != nil {
+		return err
+	}
+	return l.issueTo("front-proxy", ca, clientCertificate(pkix.Name{CommonName: "front-proxy"}))
 }
 
 // makeClusterPKI makes a new CA of the cluster, and with it the API server's certificates and those

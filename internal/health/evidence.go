@@ -109,6 +109,7 @@ type Machine struct {
 	ForeignDirectories []string // hold the state of a node that is not ours
 	// Barriers are the owner's firewalls that stop what a node needs; not asked if to be ignored.
 	Barriers Answer[[]Firewall]
+	Tunnel   bool     // an agent of the cluster's tunnel runs on the node
 	PodCIDRs []string // the subnets of the node's own pod network, as far as they are known
 }
 

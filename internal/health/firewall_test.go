@@ -2,6 +2,7 @@ package health
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -24,6 +25,14 @@ func TestFirewallOpen(t *testing.T) {
 			"where other rules let it pass, or run: ufw allow 10250/tcp; nft 'a'; nft 'b'", true},
 		"manage": {func(e *Evidence) { e.Wanted.Network.Firewall = config.FirewallManage }, False,
 			found + "open it again with `aks-flex-node bootstrap`", true},
+		"tunnel": {func(e *Evidence) { e.Machine.Tunnel = true }, False, strings.TrimSuffix(found, "; ") +
+			"; logs and exec use the cluster's tunnel (konnectivity-agent on this node); " +
+			"set network.firewall to manage, or to ignore where other rules let it pass, or run: ufw " +
+			"allow 10250/tcp; nft 'a'; nft 'b'", true},
+		"no tunnel": {func(e *Evidence) { e.Machine.Installed = true }, False,
+			strings.TrimSuffix(found, "; ") + "; logs and exec need port 10250: no tunnel " +
+				"of the cluster (konnectivity-agent) ends on this node; set network.firewall to manage, or " +
+				"to ignore where other rules let it pass, or run: ufw allow 10250/tcp; nft 'a'; nft 'b'", true},
 		"ignore": {func(e *Evidence) {
 			e.Wanted.Network.Firewall = config.FirewallIgnore
 		}, True, "", false},

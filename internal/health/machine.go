@@ -190,12 +190,27 @@ func firewallOpen(e Evidence) Condition {
 		commands = append(commands, f.Commands...)
 	}
 	message := "a firewall of this machine stops what a node needs: " + strings.Join(names, ", ")
+	if strings.Contains(message, " 10250") {
+		message += kubeletWay(e.Machine)
+	}
 	if e.Wanted.Network.Firewall == config.FirewallManage {
 		return fails(OwnerMachine, "FirewallBlocks", message,
 			"open it again with `aks-flex-node bootstrap`")
 	}
 	return fails(OwnerMachine, "FirewallBlocks", message+"; set network.firewall to manage, or to "+
 		"ignore where other rules let it pass, or run: "+strings.Join(commands, "; "))
+}
+
+// kubeletWay explains what a closed port of kubelet means in this cluster.
+func kubeletWay(m *Machine) string {
+	switch {
+	case m.Tunnel:
+		return "; logs and exec use the cluster's tunnel (konnectivity-agent on this node)"
+	case m.Installed:
+		return "; logs and exec need port 10250: no tunnel of the cluster " +
+			"(konnectivity-agent) ends on this node"
+	}
+	return ""
 }
 
 // Metadata is the result of a connection to the metadata service from a pod's network.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -231,6 +232,11 @@ func podRoutes(f facts) Check {
 func tunnel(f facts) Check {
 	c := Check{Name: "KubeletReachable", Status: Untested, Who: networkOperator}
 	by := "the API server needs"
+	for _, d := range f.daemonSets {
+		if d.Namespace == system && d.Name == "konnectivity-agent" && byHost(d) {
+			return agents(c, d.Status)
+		}
+	}
 	switch t := f.tunnel; {
 	case t != nil && t.Status.ReadyReplicas == 0:
 		c.Status, c.Who = Missing, clusterOperator
@@ -241,6 +247,25 @@ func tunnel(f facts) Check {
 		by = "the nodes of kube-system/konnectivity-agent need"
 	}
 	c.Message = by + " a route to port 10250 of each flex node; `kubectl logs` of a pod on one tests it"
+	return c
+}
+
+// byHost reports whether the agents of a tunnel say which node each is on, for a server that uses
+// the agent of the node that is asked for (its proxy strategy destHost).
+func byHost(d appsv1.DaemonSet) bool {
+	return slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+		return strings.Contains(strings.Join(append(c.Command, c.Args...), " "), "--agent-identifiers=")
+	})
+}
+
+// agents completes the check of a tunnel with an agent on each node.
+func agents(c Check, s appsv1.DaemonSetStatus) Check {
+	c.Status, c.Who = OK, ""
+	if s.NumberReady < s.DesiredNumberScheduled {
+		c.Status, c.Who = Missing, clusterOperator
+	}
+	c.Message = fmt.Sprintf("kube-system/konnectivity-agent is ready on %d of %d nodes; these need no "+
+		"inbound port for `kubectl logs` and `exec`", s.NumberReady, s.DesiredNumberScheduled)
 	return c
 }
 

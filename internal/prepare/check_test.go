@@ -110,6 +110,13 @@ func TestChecks(t *testing.T) {
 		return `{"kind": "Deployment", "metadata": {"name": "konnectivity-agent"},
 			"status": {"readyReplicas": ` + ready + `}}`
 	}
+	onNodes := func(flag, ready string) has {
+		return has{daemonSets + "x": `{"kind": "DaemonSet", "metadata": {"name": "konnectivity-agent",
+			"namespace": "kube-system"},
+			"spec": {"template": {"spec": {"containers": [{"args": ["` + flag + `"]}]}}},
+			"status": {"numberReady": ` + ready + `, "desiredNumberScheduled": 3}}`}
+	}
+	const identified = "--agent-identifiers=ipv4=$(HOST_IP)"
 	const operator, network = clusterOperator, networkOperator
 	for name, tt := range map[string]struct {
 		check           string
@@ -144,6 +151,12 @@ func TestChecks(t *testing.T) {
 			"flex nodes (10.3.0.0/24) and of the other nodes (10.2.0.0/24)", network},
 		"tunnel": {"KubeletReachable", has{konnective: agents("1")}, "", "", Untested,
 			"nodes of kube-system/konnectivity-agent", network},
+		"tunnel of nodes": {"KubeletReachable", onNodes(identified, "3"), "", "", OK,
+			"3 of 3 nodes", ""},
+		"tunnel of some nodes": {"KubeletReachable", onNodes(identified, "2"), "", "", Missing,
+			"2 of 3 nodes", operator},
+		"agents of any node": {"KubeletReachable", onNodes("--sync-forever", "3"), "", "", Untested,
+			"route to port 10250", network},
 		"no tunnel": {"KubeletReachable", has{konnective: agents("0")}, "", "", Missing, "no pod",
 			operator},
 		"direct": {"KubeletReachable", nil, "", "", Untested,

@@ -32,7 +32,9 @@ type Build struct {
 	Tags    []string
 	LDFlags []string
 	// CGO builds with the C compiler; the result is still static.
-	CGO      bool
+	CGO bool
+	// Tests builds the tests of the packages, with go test -c.
+	Tests    bool `json:",omitempty"`
 	Programs []Program
 }
 

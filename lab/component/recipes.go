@@ -13,12 +13,14 @@ const (
 	Etcd                   = "etcd"
 	KubernetesControlPlane = "kubernetes-control-plane"
 	KubernetesNode         = "kubernetes-node"
+	KubernetesTests        = "kubernetes-tests"
 	Containerd             = "containerd"
 	Runc                   = "runc"
 	CNIPlugins             = "cni-plugins"
 	NodeProblemDetector    = "node-problem-detector"
 	CoreDNS                = "coredns"
 	Helm                   = "helm"
+	NetworkProxy           = "network-proxy"
 )
 
 // All lists every component of the lab, what the control plane needs first, then what a node of the
@@ -37,6 +39,8 @@ func All() ([]Component, error) {
 		containerd("2.1.9"),
 		node("1.36.2"),
 		helm("3.19.5", "34"),
+		kubernetesTests("1.36.3"),
+		networkProxy("0.34.0"),
 	}
 	for i, c := range list {
 		module := c.String()
@@ -118,6 +122,50 @@ func kubernetes(version string, programs ...string) Build {
 	return b
 }
 
+// kubernetesTests are Kubernetes' own end-to-end tests, the program that runs them in several
+// processes, and the programs and files of their images. Those that tell no version are known by
+// their flags, or by the one line that they print.
+func kubernetesTests(version string) Component {
+	const module = "k8s.io/kubernetes"
+	tests, programs := kubernetes(version), kubernetes(version)
+	tests.Tests = true
+	tests.Programs = []Program{
+		{
+			Name: "e2e.test", Package: module + "/test/e2e", Version: []string{"--version"},
+			Prints: "v" + version,
+		},
+		{
+			Name: "e2e_node.test", Package: module + "/test/e2e_node", Version: []string{"--help"},
+			Prints: "--system-validate-mode",
+		},
+	}
+	programs.Programs = []Program{
+		{
+			Name: "ginkgo", Package: "github.com/onsi/ginkgo/v2/ginkgo", Version: []string{"version"},
+			Prints: "Ginkgo Version 2.",
+		},
+		{
+			Name: "agnhost", Package: module + "/test/images/agnhost", Version: []string{"--version"},
+			Prints: "app version",
+		},
+		{
+			Name: "nnp", Package: module + "/test/images/nonewprivs", Version: []string{"--version"},
+			Prints: "Effective uid",
+		},
+		{
+			Name: "sample-apiserver", Package: "k8s.io/sample-apiserver", Version: []string{"--help"},
+			Prints: "wardle",
+		},
+	}
+	c := Component{Name: KubernetesTests, Version: version, Builds: []Build{tests, programs}}
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
+		c.Extras = append(c.Extras, Extra{
+			Name: name, Module: module, Path: "test/images/agnhost/porter/" + name,
+		})
+	}
+	return c
+}
+
 // containerd builds the shim apart, without gRPC, as the project does; the snapshotters left out
 // need C libraries.
 func containerd(version string) Component {
@@ -177,6 +225,22 @@ func cniPlugins(version string) Component {
 		Name: CNIPlugins, Version: version, Builds: []Build{b},
 		Extras: []Extra{{Name: "LICENSE", Module: module, Path: "LICENSE"}},
 	}
+}
+
+// networkProxy is konnectivity in the newest version that its module has. Its programs tell no
+// version.
+func networkProxy(version string) Component {
+	const pkg = "sigs.k8s.io/apiserver-network-proxy/cmd/"
+	program := func(name, flag string) Program {
+		return Program{
+			Name: "proxy-" + name, Package: pkg + name, Version: []string{"--help"}, Prints: flag,
+		}
+	}
+	return Component{Name: NetworkProxy, Version: version, Builds: []Build{{
+		Programs: []Program{
+			program("server", "--proxy-strategies"), program("agent", "--agent-identifiers"),
+		},
+	}}}
 }
 
 // helm is the release whose library checks the chart (packaging/helm/tools). Where it asks no cluster

@@ -45,7 +45,7 @@ func TestRecipesAgreeWithModules(t *testing.T) {
 				}
 			}
 		}
-		release := releaseOf(t, mod, firstImport(t, c, mine[0]))
+		release := releaseOf(t, mod, firstImport(t, c, c.Builds[0].Programs[0].Package))
 		if release.Version != "v"+c.Version {
 			t.Errorf("%s is built from %s", c, release)
 		}

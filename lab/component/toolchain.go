@@ -58,7 +58,7 @@ func compiling(processors int) (env, flags []string) {
 		[]string{"-p", strconv.Itoa(processors + 1)}
 }
 
-// compile runs go build once and gives the programs their names.
+// compile runs go build, or go test -c, once and gives the programs their names.
 func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 	// Go names a program after the last element of its import path, which need not be the name that
 	// is wanted.
@@ -67,13 +67,15 @@ func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 		return err
 	}
 	env, flags := compiling(runtime.NumCPU())
-	args := append([]string{
-		"build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false",
+	command, suffix := []string{"build", "-v"}, ""
+	if b.Tests { // of what it compiles it says nothing
+		command, suffix = []string{"test", "-c", "-vet=off"}, ".test"
+	}
+	args := append(append(command, "-mod=readonly", "-trimpath", "-buildvcs=false",
 		"-gcflags=all=-dwarf=false", // it is stripped; as make build does, to share what is made
 		"-tags", strings.Join(b.Tags, ","),
 		"-ldflags", strings.Join(append([]string{"-s -w"}, b.LDFlags...), " "),
-		"-o", bin + string(filepath.Separator),
-	}, flags...)
+		"-o", bin+string(filepath.Separator)), flags...)
 	for _, p := range b.Programs {
 		args = append(args, p.Package)
 	}
@@ -83,7 +85,7 @@ func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 		return err
 	}
 	for _, p := range b.Programs {
-		built := filepath.Join(bin, executable(p.Package))
+		built := filepath.Join(bin, executable(p.Package)+suffix)
 		if err := os.Rename(built, filepath.Join(out, p.Name)); err != nil {
 			return err
 		}
@@ -95,6 +97,9 @@ func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 func (b Builder) list(ctx context.Context, src string, build Build) error {
 	args := []string{
 		"list", "-deps", "-mod=readonly", "-tags", strings.Join(build.Tags, ","), "-f", "{{\"\"}}",
+	}
+	if build.Tests {
+		args = append(args, "-test")
 	}
 	for _, p := range build.Programs {
 		args = append(args, p.Package)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/lab"
+	"github.com/Azure/AKSFlexNode/lab/component"
 )
 
 // bench is the laboratory that all tests share.
@@ -96,8 +97,10 @@ func start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := bench.BuildHelm(ctx); err != nil {
-		return err
+	for _, name := range []string{component.Helm, component.KubernetesTests} {
+		if _, err := bench.Component(ctx, name); err != nil {
+			return err
+		}
 	}
 	if err := bench.Up(ctx); err != nil {
 		return err

@@ -114,6 +114,20 @@ func New(ctx context.Context, dir string, others ...Image) (http.Handler, error)
 	return handler, nil
 }
 
+// Push makes the image and stores it under its names in a registry that answers at a URL.
+func (i Image) Push(ctx context.Context, base string) error {
+	image, err := i.build()
+	if err != nil {
+		return fmt.Errorf("cannot make the image of %s: %w", filepath.Base(i.Path), err)
+	}
+	for _, name := range i.Names {
+		if err := Push(ctx, base, name, image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // build makes the image. Its layers are not compressed: they only go from memory to a machine on
 // this box, and each machine would have to unpack them.
 func (i Image) build() (v1.Image, error) {

@@ -66,6 +66,9 @@ func pushBlob(ctx context.Context, registry http.Handler, repository string, l v
 	if err != nil {
 		return err
 	}
+	if has(ctx, registry, "/v2/"+repository+"/blobs/"+digest.String()) {
+		return nil
+	}
 	body, err := l.Compressed()
 	if err != nil {
 		return err
@@ -77,6 +80,17 @@ func pushBlob(ctx context.Context, registry http.Handler, repository string, l v
 	}
 	return send(ctx, registry, http.MethodPost,
 		"/v2/"+repository+"/blobs/uploads/?digest="+digest.String(), "application/octet-stream", text)
+}
+
+// has reports whether a registry has a blob; images may share layers.
+func has(ctx context.Context, registry http.Handler, target string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, target, nil)
+	if err != nil {
+		return false
+	}
+	answer := httptest.NewRecorder()
+	registry.ServeHTTP(answer, req)
+	return answer.Code == http.StatusOK
 }
 
 func send(

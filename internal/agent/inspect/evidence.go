@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,12 +45,23 @@ func NewEvidence(h *Node, c config.Config) health.Evidence {
 		}}
 }
 
+// podLogs has a directory for each pod of the node, named NAMESPACE_NAME_UID, as long as kubelet has
+// the pod.
+const podLogs = "/var/log/pods"
+
 // MachineEvidence adds what is on the machine. What is ours does not count as foreign.
 func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Evidence) error {
 	c := e.Wanted.Config
 	m := &health.Machine{
 		Facts: seen, Installed: h.ledger.Exists(), Barriers: firewallEvidence(ctx, h, c, seen),
 	}
+	logs, err := h.Reader.List(podLogs)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot list the pods of this node: %w", err)
+	}
+	m.Tunnel = slices.ContainsFunc(logs, func(pod string) bool {
+		return strings.HasPrefix(pod, "kube-system_konnectivity-agent-")
+	})
 	own := len(ForeignNetworks(seen.CNIConfigs)) == 0
 	if own && (c.CNI.PodCIDR != "" || h.Saved.Joined()) {
 		m.PodCIDRs = Subnets(h, c)

@@ -118,7 +118,8 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
 	}
 	root.AddCommand(
 		c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(),
-		c.down(), c.status(), c.check(), c.demo(), c.bench(), c.chaos(), c.apiserver(), c.rotateCA(),
+		c.down(), c.status(), c.check(), c.demo(), c.bench(), c.chaos(), c.conformance(), c.apiserver(),
+		c.rotateCA(),
 		c.serve(), c.bare(), c.neighbours(), c.balance(), c.links(), c.launch(),
 	)
 	return root
@@ -142,14 +143,20 @@ func (c *command) versionFlags(cmd *cobra.Command) *cobra.Command {
 }
 
 func (c *command) up() *cobra.Command {
-	nodes, rp := 1, false
+	nodes, rp, tunnel := 1, false, false
 	cmd := &cobra.Command{
 		Use: "up", Short: "Start the lab; what runs already stays", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if rp {
 				c.lab.Replicas = max(c.lab.Replicas, 1)
 			}
-			return c.start(cmd.Context(), nodes)
+			if err := c.start(cmd.Context(), nodes); err != nil {
+				return err
+			}
+			if !tunnel && !c.lab.HasTunnel() {
+				return nil
+			}
+			return c.lab.StartTunnel(cmd.Context())
 		},
 	}
 	cmd.Flags().IntVar(&nodes, "nodes", 1, "how many machines there shall be")
@@ -167,6 +174,10 @@ func (c *command) up() *cobra.Command {
 	cmd.Flags().IntVar(
 		&c.lab.Members, "etcd", 0,
 		"have the replicas share an etcd of so many `members`, instead of one inside the provider",
+	)
+	cmd.Flags().BoolVar(
+		&tunnel, "tunnel", false,
+		"have the API server reach nodes through a tunnel that they open (konnectivity)",
 	)
 	cmd.Flags().BoolVar(
 		&c.lab.WithIPv6, "dual-stack", false,

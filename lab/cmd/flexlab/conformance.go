@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/lab/conformance"
+)
+
+// conformance runs Kubernetes' conformance tests on flex nodes.
+func (c *command) conformance() *cobra.Command {
+	r := conformanceRun{}
+	cmd := &cobra.Command{
+		Use: "conformance", Short: "Run Kubernetes' own conformance tests on flex nodes",
+		Args: cobra.NoArgs,
+		Long: `Builds e2e.test of the lab's newest Kubernetes, makes the images of its tests, and runs
+the conformance tests on the nodes of the lab, several at a time. Without a lab it
+starts one, and stops it at the end; machines that are missing or no nodes yet are
+added and join. What cannot run here is left out by name, each test with its reason
+(lab/conformance/leftout.txt). A test that fails runs again, and is
+flaky when it passes then. The last line is
+
+  conformance ran=.. passed=.. failed=.. flaky=.. left_out=..`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.conform(cmd.Context(), r)
+		},
+	}
+	cmd.Flags().BoolVar(&r.quick, "quick", false, "60 tests, as after a change of a node")
+	cmd.Flags().StringVar(&r.focus, "focus", "", "the tests whose names match this `regexp`")
+	cmd.Flags().IntVar(&r.nodes, "nodes", 2, "how many nodes there shall be at least")
+	cmd.Flags().IntVar(&r.processes, "processes", 5, "how many tests run at a time")
+	return c.versionFlags(cmd)
+}
+
+// conformanceRun holds the flags.
+type conformanceRun struct {
+	quick            bool
+	focus            string
+	nodes, processes int
+}
+
+func (c *command) conform(ctx context.Context, r conformanceRun) (err error) {
+	focus, err := regexp.Compile(r.focus)
+	if err != nil {
+		return fmt.Errorf("cannot use --focus: %w", err)
+	}
+	running, err := c.lab.Running()
+	if err != nil {
+		return err
+	}
+	if len(running) == 0 {
+		defer func() { err = errors.Join(err, c.lab.Down(context.WithoutCancel(ctx))) }()
+	}
+	if err := c.nodes(ctx, r.nodes); err != nil {
+		return err
+	}
+	suite, err := conformance.New(ctx, c.lab, r.processes, os.Stderr)
+	if err != nil {
+		return err
+	}
+	names := suite.Matching(focus)
+	if r.quick {
+		names = conformance.Quick()
+	}
+	got, err := suite.Run(ctx, names)
+	if err != nil {
+		return err
+	}
+	for _, failed := range got.Failed {
+		fmt.Println("failed:", failed)
+	}
+	fmt.Println(got)
+	if len(got.Failed) > 0 {
+		return errors.New("the nodes do not conform")
+	}
+	return nil
+}
+
+// nodes starts the lab with so many machines, all of which are nodes.
+func (c *command) nodes(ctx context.Context, number int) error {
+	if err := c.start(ctx, number); err != nil {
+		return err
+	}
+	machines, err := c.lab.Machines()
+	if err != nil {
+		return err
+	}
+	list, err := c.lab.Kubectl(ctx, "", "get", "nodes", "-o", "name")
+	if err != nil {
+		return err
+	}
+	for _, m := range machines {
+		if strings.Contains(list, "node/"+m.Name+"\n") {
+			continue
+		}
+		err := c.lab.Join(ctx, m, c.agent, c.versions, "bootstrapToken", os.Stderr, os.Stderr)
+		if err != nil {
+			return fmt.Errorf("cannot make %s a node: %w", m.Name, err)
+		}
+	}
+	return nil
+}
