@@ -13,7 +13,8 @@ var update = flag.Bool("update", false, "write the manual page")
 func TestManualPage(t *testing.T) {
 	page := pagetest.Program(newRoot(),
 		pagetest.Part{Name: "FILES", Items: [][2]string{
-			{"/etc/flexnode-rp/settings.json", "The settings, which docs/provider.md describes."},
+			{"/etc/flexnode-rp/settings.json",
+				"The settings, which docs/reference/provider-settings.md describes."},
 			{"/etc/flexnode-rp/keys.json", "The keys that secrets in the store are sealed with. Without " +
 				"them they cannot be read: keep a copy elsewhere."},
 			{"/var/lib/flexnode-rp/", "The store, where it is inside the process."},

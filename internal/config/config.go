@@ -11,7 +11,7 @@ import (
 
 // Config is the whole configuration of one node. Load returns it complete: every default is filled
 // in and every value is valid, so readers need no fallbacks of their own; only kubernetes.version
-// may be open (see Parse). Field documentation is the source of docs/CONFIGURATION.md.
+// may be open (see Parse). Field documentation is the source of docs/reference/configuration.md.
 type Config struct {
 	Azure      Azure      `json:"azure"`
 	Kubernetes Kubernetes `json:"kubernetes"`
@@ -187,7 +187,7 @@ type CNI struct {
 	// NonMasqueradeCIDRs are the networks that pods reach with their own address, such as the
 	// cluster's pod network; elsewhere they have the machine's. Without any, pods have their own
 	// address on this node only. Default at the join: the cluster's pod network, where Azure is
-	// asked for the cluster and says it (operations.md); [] is none.
+	// asked for the cluster and says it (how-to/network.md); [] is none.
 	NonMasqueradeCIDRs []string `json:"nonMasqueradeCIDRs,omitzero" must:"network"`
 }
 
@@ -195,10 +195,11 @@ type CNI struct {
 type Network struct {
 	// Firewall says what happens where a firewall of the machine's owner stops a node's traffic:
 	// manage opens what is needed and takes that back at the end, check tells the commands that open
-	// it, ignore does nothing (operations.md).
+	// it, ignore does nothing (how-to/network.md).
 	Firewall string `json:"firewall,omitempty" must:"firewall"`
 	// Metadata is block or allow: whether pods are kept from the metadata services of clouds, which
-	// give a machine's identity to every program that can send packets to them (security.md).
+	// give a machine's identity to every program that can send packets to them
+	// (explanation/security.md).
 	Metadata string `json:"metadata,omitempty" must:"metadata"`
 }
 

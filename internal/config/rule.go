@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// rule says what a setting may be. The same words are in the problem and in docs/CONFIGURATION.md.
+// rule says what a setting may be. The same words are in the problem and in the reference.
 type rule struct {
 	// allowed completes "must be ..." (for the names in a map: "every name must be ...").
 	allowed string

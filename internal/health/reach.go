@@ -173,7 +173,7 @@ const (
 )
 
 // servicesGuide is where it is written what makes Services work.
-const servicesGuide = "docs/services.md says what the cluster needs"
+const servicesGuide = "docs/how-to/prepare-a-cluster.md says what the cluster needs"
 
 // servicesReachable: a Ready Node says nothing about Services, without which pods resolve no name.
 func servicesReachable(e Evidence) Condition {

@@ -200,7 +200,7 @@ type LeaveSecret struct {
 // node.
 type Signature struct {
 	Time time.Time `json:"time"`
-	// Signature is one of ECDSA with SHA-256, in ASN.1 (docs/api.md).
+	// Signature is one of ECDSA with SHA-256, in ASN.1 (docs/reference/api.md).
 	Signature []byte `json:"signature"`
 	// Certificate is that of the key that has signed, in DER. The root key has made it.
 	Certificate []byte `json:"certificate"`

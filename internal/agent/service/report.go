@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/history"
 )
 
-// What a report may hold: the provider takes 8 KiB in all (docs/api.md).
+// What a report may hold: the provider takes 8 KiB in all (docs/reference/api.md).
 const (
 	reportConditions = 12
 	reportItems      = 10
@@ -83,7 +83,7 @@ func failedOf(rejected []history.Rejection, digest, version string) *agentapi.Fa
 	return nil
 }
 
-// maxReport is the provider's limit, in bytes (docs/api.md), less what the request adds.
+// maxReport is the provider's limit, in bytes (docs/reference/api.md), less what the request adds.
 const maxReport = 8000
 
 // fit shortens a report that is too large: first the log, then drift and conditions at their ends.
