@@ -1,11 +1,15 @@
 package flexnode
 
 import (
+	"iter"
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // audited matches a line of the provider's audit log in its source.
@@ -37,5 +41,69 @@ func TestAuditLinesAreDocumented(t *testing.T) {
 	}
 	if count < 10 {
 		t.Errorf("only %d audit lines were found", count)
+	}
+}
+
+// The index of the decisions has each record with its number, title, date and status, in order, and
+// whatever refers to a decision refers to one that is there.
+func TestDecisionsAreIndexed(t *testing.T) {
+	const dir = "docs/decisions/"
+	index, err := os.ReadFile(dir + "README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile(
+		`(?m)^\| \[(\d+)\]\((\S+)\) \| (.+) \| \d{4}-\d\d-\d\d \| (?:accepted|proposed) \|$`)
+	var want, got []string
+	numbers := map[string]bool{}
+	for _, found := range row.FindAllStringSubmatch(string(index), -1) {
+		got = append(got, strings.Join(found[1:], " "))
+	}
+	all := files(t)
+	for _, file := range all {
+		name, ok := strings.CutPrefix(file, dir)
+		if !ok || name == "README.md" {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		heading, _, _ := strings.Cut(string(text), "\n")
+		number, title, _ := strings.Cut(strings.TrimPrefix(heading, "# "), ". ")
+		if before, _, _ := strings.Cut(name, "-"); strings.TrimLeft(before, "0") != number {
+			t.Errorf("%s begins with %q, not with # N. Title of its number", file, heading)
+		}
+		numbers[number] = true
+		want = append(want, strings.Join([]string{number, name, title}, " "))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("records and index differ (-records +%sREADME.md):\n%s", dir, diff)
+	}
+	for file, number := range decisionsNamed(t, all) {
+		if !numbers[number] {
+			t.Errorf("%s names decision %s, which is not there", file, number)
+		}
+	}
+}
+
+// decisionsNamed yields each mention of a decision by its number, with the file that has it.
+func decisionsNamed(t *testing.T, all []string) iter.Seq2[string, string] {
+	named := regexp.MustCompile(`\b[Dd]ecisions?[ \n/]+(?://\s*)?(?:0*)(\d+)\b`)
+	return func(yield func(string, string) bool) {
+		for _, file := range all {
+			if !slices.Contains([]string{".go", ".md", ".yaml", ".sh", ".py", ".tsp"}, path.Ext(file)) {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, found := range named.FindAllSubmatch(text, -1) {
+				if !yield(file, string(found[1])) {
+					return
+				}
+			}
+		}
 	}
 }

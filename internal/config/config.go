@@ -221,7 +221,7 @@ type Node struct {
 	Kubelet Kubelet  `json:"kubelet"`
 	// AdminKubeconfig asks Azure for the kubeconfig of the cluster's administrator and keeps it in
 	// admin.conf below paths.kubernetes.configDir, for root alone; unbootstrap removes it. Who joins
-	// the machine must be allowed to list it. Whoever has it is administrator of the cluster.
+	// the machine must be allowed to list it. Its holder is administrator of the cluster.
 	AdminKubeconfig bool `json:"adminKubeconfig,omitempty"`
 }
 
@@ -261,7 +261,7 @@ type Kubelet struct {
 	// ContainerLogMaxFiles is how many files of a container's log are kept; default kubelet's, 5.
 	ContainerLogMaxFiles *int `json:"containerLogMaxFiles,omitempty" must:"log-files"`
 	// ServerTLSBootstrap has kubelet ask the cluster for its serving certificate instead of signing
-	// one itself; only for clusters where somebody approves such requests, as flexnode-rp does for
+	// one itself; only for clusters where such requests are approved, as flexnode-rp does for
 	// its nodes, else kubectl logs and exec do not work (condition ServingCertificate).
 	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
 	// ShutdownGracePeriod is how long a shutdown or reboot of the machine waits for pods to end, as
