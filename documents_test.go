@@ -12,35 +12,54 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// audited matches a line of the provider's audit log in its source.
-var audited = regexp.MustCompile(`Audit\.(?:Info|Warn)\(\s*"([^"]+)"`)
-
-// Every audit line of the provider is in the reference.
-func TestAuditLinesAreDocumented(t *testing.T) {
-	const reference = "docs/reference/metrics.md"
-	page, err := os.ReadFile(reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	count := 0
-	for _, file := range files(t) {
-		if !strings.HasPrefix(file, "internal/rp/") || path.Ext(file) != ".go" ||
-			strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(file)
+// Every audit line, code of an error and action of the provider is in the reference.
+func TestProviderIsDocumented(t *testing.T) {
+	const reference = "docs/reference/"
+	for _, c := range []struct {
+		page, what string
+		least      int
+	}{
+		{"metrics.md", `Audit\.(?:Info|Warn)\(\s*"([^"]+)"`, 10},
+		{"api.md", `arm\.Errorf\([^,"]+, "([A-Z]\w+)"`, 40},
+		{"api.md", `permission: "(\w+)/action"`, 15},
+	} {
+		page, err := os.ReadFile(reference + c.page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range audited.FindAllSubmatch(text, -1) {
+		count := 0
+		for file, literal := range literals(t, "internal/rp/", regexp.MustCompile(c.what)) {
 			count++
-			if !strings.Contains(string(page), "`"+string(line[1])+"`") {
-				t.Errorf("%s: %s lacks the audit line %q", file, reference, line[1])
+			word := regexp.MustCompile(`(?:^|\W)` + regexp.QuoteMeta(literal) + `(?:\W|$)`)
+			if !word.Match(page) {
+				t.Errorf("%s: %s%s lacks %q", file, reference, c.page, literal)
 			}
 		}
+		if count < c.least {
+			t.Errorf("only %d matches of %s were found", count, c.what)
+		}
 	}
-	if count < 10 {
-		t.Errorf("only %d audit lines were found", count)
+}
+
+// literals yields what a pattern finds in the Go source below a directory, tests left out, with the
+// file that has it.
+func literals(t *testing.T, dir string, pattern *regexp.Regexp) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, file := range files(t) {
+			if !strings.HasPrefix(file, dir) || path.Ext(file) != ".go" ||
+				strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, found := range pattern.FindAllSubmatch(text, -1) {
+				if !yield(file, string(found[1])) {
+					return
+				}
+			}
+		}
 	}
 }
 
