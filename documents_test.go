@@ -12,23 +12,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Every audit line, code of an error and action of the provider is in the reference.
-func TestProviderIsDocumented(t *testing.T) {
+// The reference has every audit line, code of an error and action of the provider, and every file
+// that the agent keeps.
+func TestReferenceIsComplete(t *testing.T) {
 	const reference = "docs/reference/"
 	for _, c := range []struct {
-		page, what string
-		least      int
+		dir, page, what string
+		least           int
 	}{
-		{"metrics.md", `Audit\.(?:Info|Warn)\(\s*"([^"]+)"`, 10},
-		{"api.md", `arm\.Errorf\([^,"]+, "([A-Z]\w+)"`, 40},
-		{"api.md", `permission: "(\w+)/action"`, 15},
+		{"internal/agent/", "files.md", `[fF]ile +(?:string)?= "([a-z-]+\.\w+)"`, 15},
+		{"internal/rp/", "metrics.md", `Audit\.(?:Info|Warn)\(\s*"([^"]+)"`, 10},
+		{"internal/rp/", "api.md", `arm\.Errorf\([^,"]+, "([A-Z]\w+)"`, 40},
+		{"internal/rp/", "api.md", `permission: "(\w+)/action"`, 15},
 	} {
 		page, err := os.ReadFile(reference + c.page)
 		if err != nil {
 			t.Fatal(err)
 		}
 		count := 0
-		for file, literal := range literals(t, "internal/rp/", regexp.MustCompile(c.what)) {
+		for file, literal := range literals(t, c.dir, regexp.MustCompile(c.what)) {
 			count++
 			word := regexp.MustCompile(`(?:^|\W)` + regexp.QuoteMeta(literal) + `(?:\W|$)`)
 			if !word.Match(page) {

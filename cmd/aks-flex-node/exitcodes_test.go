@@ -39,6 +39,11 @@ func TestEveryExitCodeIsScripted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range names {
+		if !strings.Contains(string(page), "`"+name) {
+			t.Errorf("docs/reference/cli.md lacks the command %s", name)
+		}
+	}
 	there := scripts(t, names)
 	rows := codeRow.FindAllStringSubmatch(string(page), -1)
 	if len(rows) != exitNoNode+1 {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"flag"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/pagetest"
@@ -22,4 +24,18 @@ func TestManualPage(t *testing.T) {
 		pagetest.Part{Name: "SEE ALSO", Text: "aks-flex-node(8), systemctl(1), journalctl(1)"},
 	)
 	page.Check(t, "../..", *update)
+}
+
+// The reference has every command.
+func TestCommandsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, part, _ := strings.Cut(string(page), "\n## flexnode-rp\n")
+	for _, cmd := range newRoot().Commands() {
+		if !strings.Contains(part, "`"+cmd.Name()) {
+			t.Errorf("docs/reference/cli.md lacks the command %s", cmd.Name())
+		}
+	}
 }
