@@ -89,7 +89,7 @@ size: ## Lines of code, tests and test data by directory, words of documents, an
 golden: ## Rewrite golden files and generated documents; review the diff
 	$(GO) test ./internal/rp/flexnode -run TestBundles -update
 	$(GO) test ./internal/rp/store -run TestLikelyRows -update
-	$(GO) test ./internal/node ./internal/config ./internal/release \
+	$(GO) test ./internal/node ./internal/config ./internal/release ./internal/health \
 		./cmd/aks-flex-node ./cmd/flexnode-rp -update
 
 pins: ## Pin releases: make pins FROM="kubernetes@1.36.4 LIST"; review the diff

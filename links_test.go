@@ -99,6 +99,32 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
+// Every page that a program, a comment or a file names by its path is there.
+func TestPagesThatAreNamedExist(t *testing.T) {
+	named := regexp.MustCompile(`\bdocs/[\w./-]+\.md\b`)
+	all, count := files(t), 0
+	containerds := []string{"docs/hosts.md", "docs/cri/config.md"}
+	for _, file := range all {
+		if !slices.Contains([]string{".go", ".sh", ".py", ".tsp", ".json", ".markdown", ".yaml", ".yml",
+			".txt", ".txtar", ".service", ".bicep", ".tf"}, path.Ext(file)) {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range named.FindAllString(string(text), -1) {
+			count++
+			if !slices.Contains(all, page) && !slices.Contains(containerds, page) {
+				t.Errorf("%s names %s, which is not there", file, page)
+			}
+		}
+	}
+	if count < 60 {
+		t.Errorf("only %d paths of pages were found", count)
+	}
+}
+
 // A configuration URL is a secret: nothing that people read or run gives it as an argument, which
 // sudo's log and a shell's history keep (E11).
 func TestNoURLIsAnArgument(t *testing.T) {

@@ -53,7 +53,7 @@ func TestBuildOnlyWhatIsUsed(t *testing.T) {
 	}
 }
 
-// docs/versions.md and docs/lab.md tell what the lab is made of.
+// docs/reference/versions.md and docs/how-to/laboratory.md tell what the lab is made of.
 func TestVersionsInDocuments(t *testing.T) {
 	node := func(name string, v Versions) string {
 		return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", name, v.Kubernetes, v.Containerd,
@@ -76,12 +76,12 @@ func TestVersionsInDocuments(t *testing.T) {
 		}
 	}
 	for path, lines := range map[string][]string{
-		"versions.md": {
+		"reference/versions.md": {
 			"| control plane, kube-proxy | " + Newest.Kubernetes + " |", node("newest node", Newest),
 			node("former node", Former), node("oldest node", Oldest),
 			"Beside them " + strings.Join(beside, ", ") + ".",
 		},
-		"lab.md": {
+		"how-to/laboratory.md": {
 			fmt.Sprintf("`--kubernetes %s`, `%s` or `%s`, `--containerd %s` or `%s`; the\n"+
 				"control plane is %s.", Oldest.Kubernetes, Former.Kubernetes, Newest.Kubernetes,
 				Oldest.Containerd, Newest.Containerd, Newest.Kubernetes),

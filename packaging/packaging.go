@@ -9,7 +9,8 @@ import (
 )
 
 // Files are the systemd units, the user of the provider, configurations of the agent, which
-// docs/CONFIGURATION.md shows, and the setting by which unattended-upgrades upgrades our packages.
+// docs/reference/configuration.md shows, and the setting by which unattended-upgrades upgrades our
+// packages.
 //
 //go:embed examples systemd sysusers.d unattended-upgrades
 var Files embed.FS

@@ -43,7 +43,7 @@ With --config-url-file the configuration is fetched from a resource provider fir
 kept in /var/lib/aks-flex-node, which only root reads; the URL is kept nowhere. Then the
 machine joins, and the service, where it is installed, is enabled and takes over. Exits
 when the join has ended, also where the service has begun it, with its result: 2 when
-the machine has joined and its pods reach no Services (docs/services.md).`,
+the machine has joined and its pods reach no Services (docs/how-to/prepare-a-cluster.md).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := cmd.Flags()
 			url := flags.Changed("config-url") || flags.Changed("config-url-file")

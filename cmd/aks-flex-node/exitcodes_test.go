@@ -18,8 +18,8 @@ var codeRow = regexp.MustCompile(`(?m)^\| ([0-9]) \| (.*) \|$`)
 // scripted matches a line of a script that runs the program, with its exit code.
 var scripted = regexp.MustCompile(`(?m)^(?:\[\S+\] )?exits ([0-9]) (?:sh -c .)?aks-flex-node (.*)$`)
 
-// Each command has, for each exit code that the table in docs/operations.md says it has, a line in
-// a script of test/stories or, where it needs a node, of lab/e2e.
+// Each command has, for each exit code that the table in docs/reference/cli.md says it has, a line
+// in a script of test/stories or, where it needs a node, of lab/e2e.
 func TestEveryExitCodeIsScripted(t *testing.T) {
 	var names []string
 	var list func(cmd *cobra.Command, name string)
@@ -35,9 +35,14 @@ func TestEveryExitCodeIsScripted(t *testing.T) {
 	if len(names) < 19 {
 		t.Fatalf("there are %d commands: %q", len(names), names)
 	}
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/reference/cli.md")
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !strings.Contains(string(page), "`"+name) {
+			t.Errorf("docs/reference/cli.md lacks the command %s", name)
+		}
 	}
 	there := scripts(t, names)
 	rows := codeRow.FindAllStringSubmatch(string(page), -1)

@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
-// Exit codes of all commands. They are part of the interface: docs/operations.md.
+// Exit codes of all commands. They are part of the interface: docs/reference/cli.md.
 const (
 	exitDone   = 0
 	exitFailed = 1 // could not be done, or could not be told

@@ -187,7 +187,7 @@ func bootstrapCommand(o *options) *cobra.Command {
 node has proved to be healthy. It is idempotent: on a node that is as configured
 it is a no-op, what another run left unfinished is finished, and a changed
 configuration is applied. A new configuration that does not work is rolled back.
-Exits with 2 when it has joined and its pods reach no Services (docs/services.md).`,
+Exits with 2 when it has joined and its pods reach no Services (docs/how-to/prepare-a-cluster.md).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			joins := joins(cmd.Context())
 			in, err := o.input(cmd.Context())

@@ -45,7 +45,7 @@ etcds, which several replicas share.
   flexnode-rp check --settings /etc/flexnode-rp/settings.json
   flexnode-rp serve --settings /etc/flexnode-rp/settings.json
 
-docs/provider.md describes the settings.`,
+docs/reference/provider-settings.md describes the settings.`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&settings, "settings", "/etc/flexnode-rp/settings.json",

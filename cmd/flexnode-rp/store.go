@@ -135,7 +135,8 @@ func storeStatus(ctx context.Context, out io.Writer, e *store.Etcd) error {
 		return err
 	}
 	if bad > 0 {
-		return fmt.Errorf("%d members of the store are not well; see docs/TROUBLESHOOTING.md", bad)
+		return fmt.Errorf("%d members of the store are not well; see "+
+			"docs/how-to/troubleshoot-a-provider.md", bad)
 	}
 	return nil
 }

@@ -105,8 +105,8 @@ func Required(c config.Config) (kube.Access, string) {
 	}
 	return kube.Access{
 			Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests",
-		}, "the ClusterRole system:node-bootstrapper in the cluster (docs/security.md has the " +
-			"manifest), or azure.credential token with roles of Azure"
+		}, "the ClusterRole system:node-bootstrapper in the cluster (docs/how-to/prepare-a-cluster.md " +
+			"applies it), or azure.credential token with roles of Azure"
 }
 
 // Token shows the API server who kubelet is.

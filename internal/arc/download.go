@@ -62,7 +62,8 @@ func (d Download) Fetch(ctx context.Context, c config.Config) error {
 		errs = append(errs, err)
 	}
 	return fmt.Errorf("cannot fetch the Arc agent's package; nothing was installed: %w; "+
-		"docs/arc.md says which repository, key and file can be configured (azure.arc.package)",
+		"docs/how-to/azure-arc.md says which repository, key and file can be configured "+
+		"(azure.arc.package)",
 		errors.Join(errs...))
 }
 

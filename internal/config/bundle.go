@@ -175,7 +175,7 @@ func readSchema(schema any, r *report) {
 		r.unreadable = true
 		r.problems = nil
 		r.add("schemaVersion", show(text), fmt.Sprintf("this agent reads configurations of "+
-			"the form %d.x: update the agent on this machine (operations.md)", ours))
+			"the form %d.x: update the agent on this machine (docs/how-to/upgrade.md)", ours))
 	case major == ours && minor > known:
 		r.newer = true
 	}

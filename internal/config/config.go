@@ -11,7 +11,7 @@ import (
 
 // Config is the whole configuration of one node. Load returns it complete: every default is filled
 // in and every value is valid, so readers need no fallbacks of their own; only kubernetes.version
-// may be open (see Parse). Field documentation is the source of docs/CONFIGURATION.md.
+// may be open (see Parse). Field documentation is the source of docs/reference/configuration.md.
 type Config struct {
 	Azure      Azure      `json:"azure"`
 	Kubernetes Kubernetes `json:"kubernetes"`
@@ -63,10 +63,9 @@ type Azure struct {
 	// with that token.
 	KubeletCredential string `json:"kubeletCredential,omitempty" must:"credential"`
 	// CLIUser is the user of this machine whose login of the Azure CLI (az login) the service uses to
-	// enrol it with Azure Arc; default root's. At a terminal it is that of who has called sudo.
+	// enrol it with Azure Arc; default root's. At a terminal the user who called sudo counts.
 	CLIUser string `json:"cliUser,omitempty" must:"user"`
-	// TargetAgentPoolName is the agent pool that the node is counted to; it has no effect in this
-	// release.
+	// TargetAgentPoolName is the agent pool of the node; it has no effect in this release.
 	TargetAgentPoolName string `json:"targetAgentPoolName,omitempty" must:"pool"`
 }
 
@@ -108,7 +107,7 @@ type Arc struct {
 	MachineName string `json:"machineName,omitempty" must:"machine"`
 	// Tags are put on the Arc machine.
 	Tags map[string]string `json:"tags,omitempty" keys:"tag" must:"tag-value"`
-	// ResourceGroup is the one of the Arc machine; default that of the cluster.
+	// ResourceGroup is the resource group of the Arc machine; default the cluster's.
 	ResourceGroup string `json:"resourceGroup,omitempty" must:"group"`
 	// Location of the Arc machine; default azure.targetCluster.location.
 	Location string `json:"location,omitempty" must:"location"`
@@ -116,8 +115,8 @@ type Arc struct {
 	// token the default of azure.kubeletCredential; otherwise the operator assigns them, and the join
 	// says which are missing.
 	AutoRoleAssignment *bool `json:"autoRoleAssignment,omitempty"`
-	// Roles are those that are assigned to the Arc identity on the cluster, by name or GUID;
-	// default: three with azure.kubeletCredential token, none with certificate.
+	// Roles are the roles of the Arc identity on the cluster, by name or GUID; default: three with
+	// azure.kubeletCredential token, none with certificate.
 	Roles []string `json:"roles,omitempty" must:"role"`
 	// Package says where the Arc agent's package comes from, on a machine that has none.
 	Package *ArcPackage `json:"package,omitempty"`
@@ -187,18 +186,19 @@ type CNI struct {
 	// NonMasqueradeCIDRs are the networks that pods reach with their own address, such as the
 	// cluster's pod network; elsewhere they have the machine's. Without any, pods have their own
 	// address on this node only. Default at the join: the cluster's pod network, where Azure is
-	// asked for the cluster and says it (operations.md); [] is none.
+	// asked for the cluster and says it (how-to/network.md); [] is none.
 	NonMasqueradeCIDRs []string `json:"nonMasqueradeCIDRs,omitzero" must:"network"`
 }
 
 // Network is about the machine's own network.
 type Network struct {
 	// Firewall says what happens where a firewall of the machine's owner stops a node's traffic:
-	// manage opens what is needed and takes that back at the end, check tells the commands that open
-	// it, ignore does nothing (operations.md).
+	// manage opens what is needed and closes it at the end, check shows the commands that open it,
+	// ignore does nothing (how-to/network.md).
 	Firewall string `json:"firewall,omitempty" must:"firewall"`
 	// Metadata is block or allow: whether pods are kept from the metadata services of clouds, which
-	// give a machine's identity to every program that can send packets to them (security.md).
+	// give a machine's identity to every program that can send packets to them
+	// (explanation/security.md).
 	Metadata string `json:"metadata,omitempty" must:"metadata"`
 }
 
@@ -215,12 +215,12 @@ type Node struct {
 	// Labels of the Node; kubernetes.azure.com/managed=false is always among them, and
 	// flexnode.azure.com/pod-cidr if cni.podCIDR is set.
 	Labels map[string]string `json:"labels,omitempty" keys:"label" must:"label-value"`
-	// Taints are those that the Node is registered with: "key=value:Effect" or "key:Effect".
+	// Taints are the taints that the Node is registered with: "key=value:Effect" or "key:Effect".
 	Taints  []string `json:"taints,omitempty" must:"taint"`
 	Kubelet Kubelet  `json:"kubelet"`
 	// AdminKubeconfig asks Azure for the kubeconfig of the cluster's administrator and keeps it in
-	// admin.conf below paths.kubernetes.configDir, for root alone; unbootstrap removes it. Who joins
-	// the machine must be allowed to list it. Whoever has it is administrator of the cluster.
+	// admin.conf below paths.kubernetes.configDir, for root alone; unbootstrap removes it. The
+	// identity that joins must be allowed to list it. Its holder is administrator of the cluster.
 	AdminKubeconfig bool `json:"adminKubeconfig,omitempty"`
 }
 
@@ -238,9 +238,9 @@ type Kubelet struct {
 	// ImageGCLowThreshold is the disk usage in percent down to which images are removed; lower than
 	// the high threshold.
 	ImageGCLowThreshold int `json:"imageGCLowThreshold" must:"percent"`
-	// DNSServiceIP is the address of the cluster's DNS service. Default at the join: what Azure or the
-	// cluster's Service kube-system/kube-dns says; must be set where neither can be asked, as with a
-	// bootstrap token.
+	// DNSServiceIP is the address of the cluster's DNS service. Default at the join: that of
+	// Azure or of the cluster's Service kube-system/kube-dns; must be set where neither can be read,
+	// as with a bootstrap token.
 	DNSServiceIP string `json:"dnsServiceIP,omitempty" must:"dns"`
 	// ServerURL is the URL of the API server.
 	ServerURL string `json:"serverURL,omitempty" must:"host"`
@@ -260,7 +260,7 @@ type Kubelet struct {
 	// ContainerLogMaxFiles is how many files of a container's log are kept; default kubelet's, 5.
 	ContainerLogMaxFiles *int `json:"containerLogMaxFiles,omitempty" must:"log-files"`
 	// ServerTLSBootstrap has kubelet ask the cluster for its serving certificate instead of signing
-	// one itself; only for clusters where somebody approves such requests, as flexnode-rp does for
+	// one itself; only for clusters where such requests are approved, as flexnode-rp does for
 	// its nodes, else kubectl logs and exec do not work (condition ServingCertificate).
 	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
 	// ShutdownGracePeriod is how long a shutdown or reboot of the machine waits for pods to end, as
@@ -359,12 +359,12 @@ type Agent struct {
 	// DriftPolicy says what happens when the host is no longer as configured: drift is reported,
 	// repaired, or not detected.
 	DriftPolicy string `json:"driftPolicy" must:"drift"`
-	// DriftPolicies are those of single kinds of things, by the kind's name, where they differ from
-	// driftPolicy.
+	// DriftPolicies are policies of single kinds of things, by the kind's name, where they differ
+	// from driftPolicy.
 	DriftPolicies map[string]string `json:"driftPolicies,omitempty" keys:"drift-kind" must:"drift"`
 	// CheckInterval is how often the service compares the machine with what was applied, spread by a
-	// fifth, as a Go duration; default one minute. What the kernel or systemd tells of is compared
-	// within seconds, whatever this is; the rest, and how healthy the node is, is found by this.
+	// fifth, as a Go duration; default one minute. Changes that the kernel or systemd
+	// reports are compared within seconds in any case.
 	CheckInterval string `json:"checkInterval,omitempty" must:"check"`
 	// ReadyTimeout bounds the wait for the Node to be Ready, as a Go duration; with less than 20s a
 	// change can be rolled back only because kubelet was slow to renew the Node's lease.
@@ -379,9 +379,9 @@ type Agent struct {
 
 // Metrics is where the service offers its metrics, in the text format of Prometheus.
 type Metrics struct {
-	// Listen is where they are served over HTTP, without authentication; nowhere if it is not set.
+	// Listen is where metrics are served over HTTP, without authentication; default nowhere.
 	Listen string `json:"listen,omitempty" must:"loopback"`
-	// Textfile is a file that they are written to at each check, for the textfile collector of
+	// Textfile is a file that metrics are written to at each check, for the textfile collector of
 	// node_exporter; its directory must be there, and only root may write to it.
 	Textfile string `json:"textfile,omitempty" must:"textfile"`
 }
@@ -413,13 +413,13 @@ type DrainOptions struct {
 
 // MaintenanceWindow is a time that comes again each week.
 type MaintenanceWindow struct {
-	// Days are those on which a window begins; none means every day.
+	// Days are the days on which a window begins; none means every day.
 	Days []string `json:"days,omitempty" must:"day"`
 	// Start is the time of day at which it begins; required in this section.
 	Start string `json:"start" must:"time"`
 	// Duration is how long it lasts, as a Go duration; required in this section.
 	Duration string `json:"duration" must:"window"`
-	// UTCOffset is that of days and start; it has no daylight saving time; default +00:00.
+	// UTCOffset is the offset of days and start, without daylight saving time; default +00:00.
 	UTCOffset string `json:"utcOffset,omitempty" must:"offset"`
 }
 
@@ -428,16 +428,15 @@ const ResourceManager = "resourceManager"
 
 // Monitoring is how an agent follows its flexNodeConfig resource.
 type Monitoring struct {
-	// Endpoint is the base URL of the resource provider, which the machine asks with a key of its own;
-	// "resourceManager" is azure.resourceManagerEndpoint, which it asks with the identity of section
-	// azure; default resourceManager in a file, the provider's own URL in what a provider delivers.
+	// Endpoint is the base URL of the resource provider, which the machine polls with its own key;
+	// "resourceManager" is azure.resourceManagerEndpoint, polled with the identity of section azure;
+	// default resourceManager in a file, the provider's own URL in what a provider delivers.
 	Endpoint string `json:"endpoint,omitempty" must:"endpoint"`
-	// Audience is the application that the endpoint is to Entra ID. A machine whose configuration has
-	// no enrolment secret registers its key with a token for it, of the identity of section azure; a
-	// provider fills it in.
+	// Audience is the provider's application in Entra ID. A machine whose configuration has no
+	// enrolment secret registers its key with a token for it; a provider fills it in.
 	Audience string `json:"audience,omitempty" must:"audience"`
-	// Interval is the mean time between two polls, as a Go duration; default 30s. What the endpoint
-	// answers goes before it.
+	// Interval is the mean time between two polls, as a Go duration; default 30s. The
+	// endpoint's answer overrides it.
 	Interval string `json:"interval,omitempty" must:"poll"`
 }
 

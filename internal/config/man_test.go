@@ -8,7 +8,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/pagetest"
 )
 
-// The manual page of the configuration has every setting, as docs/CONFIGURATION.md has.
+// The manual page of the configuration has every setting, as docs/reference/configuration.md has.
 func TestManualPage(t *testing.T) {
 	p := pagetest.New("aks-flex-node-config.json", "5", "the configuration of aks-flex-node")
 	p.Section("SYNOPSIS")

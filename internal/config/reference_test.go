@@ -20,7 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-var update = flag.Bool("update", false, "write the golden files and docs/CONFIGURATION.md")
+var update = flag.Bool("update", false, "write the golden files and docs/reference/configuration.md")
 
 // setting is one line of the reference.
 type setting struct {
@@ -208,7 +208,7 @@ func TestReference(t *testing.T) {
 		}
 		names = append(names, r)
 	}
-	page := template.Must(template.ParseFiles("testdata/CONFIGURATION.md.tmpl"))
+	page := template.Must(template.ParseFiles("testdata/configuration.md.tmpl"))
 	var text bytes.Buffer
 	err := page.Execute(&text, map[string]any{
 		"Sections": sections(t), "Aliases": names, "Examples": examples(t),
@@ -217,7 +217,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "../../docs/CONFIGURATION.md", bytes.TrimSpace(text.Bytes()))
+	golden(t, "../../docs/reference/configuration.md", bytes.TrimSpace(text.Bytes()))
 }
 
 // golden compares text with a file, or writes the file.

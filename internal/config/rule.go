@@ -20,7 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// rule says what a setting may be. The same words are in the problem and in docs/CONFIGURATION.md.
+// rule says what a setting may be. The same words are in the problem and in the reference.
 type rule struct {
 	allowed string // completes "must be ..." (for the names in a map: "every name must be ...")
 	// ok reports whether a value is allowed; nil when the setting is checked elsewhere.

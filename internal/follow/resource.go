@@ -119,7 +119,7 @@ func (r *Resource) offered(resp *reply) (string, error) {
 	return shown.Properties.ConfigVersion, nil
 }
 
-// tombstoneInfo is the type of the additional info that has a tombstone (docs/api.md).
+// tombstoneInfo is the type of the additional info that has a tombstone (docs/reference/api.md).
 const tombstoneInfo = "FlexNodeConfigTombstone"
 
 // refusal reads an error. A tombstone counts only in a 404, and only with the uid of this node.

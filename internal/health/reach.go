@@ -165,7 +165,7 @@ const (
 	notReachable = "NotReachable"
 )
 
-const servicesGuide = "docs/services.md says what the cluster needs"
+const servicesGuide = "docs/how-to/prepare-a-cluster.md says what the cluster needs"
 
 // servicesReachable: a Ready Node says nothing about Services, without which pods resolve no name.
 func servicesReachable(e Evidence) Condition {

@@ -26,7 +26,7 @@ func TestServicesReachable(t *testing.T) {
 	check(t, "ServicesReachable", []expect{
 		blank("NotChecked"),
 		{"no proxy", silent(pod("web", time.Hour, true)), False, "ProxyMissing", OwnerCluster,
-			"docs/services.md"},
+			"docs/how-to/prepare-a-cluster.md"},
 		{"a proxy", silent(pod("kube-proxy-x7", time.Hour, true)), False, "NotReachable",
 			OwnerNetwork, "DNS (10.96.0.10:53: i/o timeout)"},
 		{"the one of kube-proxy.yaml", silent(pod("aks-flex-node-kube-proxy-x7", time.Hour, true)), False,

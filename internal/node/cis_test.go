@@ -34,7 +34,8 @@ func scanned(c config.Config, f Facts) cistest.Machine {
 	}}
 }
 
-// TestCIS measures a new node by the CIS Kubernetes Benchmark. What warns is in docs/security.md.
+// TestCIS measures a new node by the CIS Kubernetes Benchmark. What warns is in
+// docs/explanation/security.md.
 func TestCIS(t *testing.T) {
 	_, c := bundle(t, "../../api/flexnode/v20260501preview/testdata/token.json")
 	f := facts()

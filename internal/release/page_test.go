@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write docs/versions.md")
+var update = flag.Bool("update", false, "write docs/reference/versions.md")
 
 // pinnedRow is one line of the pinned releases.
 type pinnedRow struct{ Name, Versions string }
@@ -52,9 +52,9 @@ func supportRows() []supportRow {
 	return list
 }
 
-// docs/versions.md is written from the table.
+// docs/reference/versions.md is written from the table.
 func TestPage(t *testing.T) {
-	const page = "../../docs/versions.md"
+	const page = "../../docs/reference/versions.md"
 	var list []pageRow
 	for _, r := range rows() {
 		s := Set{Kubernetes: fmt.Sprintf("1.%d.0", r.minor)}.Filled()

@@ -11,8 +11,9 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// The life of a node by `az aks flex-node`: the real az with the extension as docs/az.md has people
-// install it, a real machine, and its real Node. A refusal is one sentence.
+// The life of a node by `az aks flex-node`: the real az with the extension as
+// docs/how-to/use-az.md has people install it, a real machine, and its real Node. A refusal is one
+// sentence.
 func azExtension(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "edge-az", "azure-cli")

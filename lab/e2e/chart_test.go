@@ -167,7 +167,8 @@ func (p *inCluster) ask(
 	return answer
 }
 
-// installs installs the release as docs/az.md does, and registers the cluster that it is in.
+// installs installs the release as docs/how-to/provider-on-kubernetes.md does, and registers the
+// cluster that it is in.
 func (p *inCluster) installs(t *testing.T) {
 	out := p.helm(t, "install "+p.release, chartDir, "-f", p.values, "--wait", "--timeout=3m")
 	if !strings.Contains(out, "helm test "+p.release) {

@@ -13,7 +13,7 @@ import (
 )
 
 // cis measures a joined machine by the CIS Kubernetes Benchmark, as a scanner without settings.
-// What warns is in docs/security.md.
+// What warns is in docs/explanation/security.md.
 func cis(t *testing.T, m lab.Machine) {
 	results, err := cistest.Evaluate(scanned(t, m))
 	if err != nil {

@@ -153,8 +153,8 @@ func (w wall) behind(t *testing.T, m lab.Machine) {
 	}
 }
 
-// toPods are the commands of operations.md by which firewalld's owner lets pods of other nodes
-// pass.
+// toPods are the commands of docs/how-to/network.md by which firewalld's owner lets pods of other
+// nodes pass.
 func toPods() [][]string {
 	const policy = "--policy=to-pods"
 	list := [][]string{

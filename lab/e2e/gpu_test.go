@@ -26,7 +26,7 @@ func installNvidia(t *testing.T, m lab.Machine) {
 	}
 }
 
-// withNvidia is the RuntimeClass of docs/gpu.md, and a pod with it.
+// withNvidia is the RuntimeClass of docs/how-to/gpu.md, and a pod with it.
 const withNvidia = `apiVersion: node.k8s.io/v1
 kind: RuntimeClass
 metadata: {name: nvidia}

@@ -75,8 +75,8 @@ func TestClusterPrepared(t *testing.T) {
 	says(0, "nothing to change", "unprepare")
 }
 
-// The commands of docs/az.md, "From a cluster to a Service", word for word: a cluster in which no
-// kube-proxy lands on flex nodes is enabled, a machine joins, and another node's pod resolves the
+// The commands of docs/how-to/use-az.md, "From a cluster to a Service", word for word: a cluster in
+// which no kube-proxy lands on flex nodes is enabled, a machine joins, and another node's pod resolves the
 // name of a Service on it. The join of a node before that ends with an exit code of its own.
 func TestFromClusterToService(t *testing.T) {
 	other := peer(t)
@@ -128,7 +128,7 @@ func TestFromClusterToService(t *testing.T) {
 // the one that joins.
 func transcript(t *testing.T, m lab.Machine, other neighbour) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/az.md")
+	text, err := os.ReadFile("../../docs/how-to/use-az.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// installed is a machine on which flexnode-rp is installed as docs/provider.md says.
+// installed is a machine on which flexnode-rp is installed as docs/how-to/run-a-provider.md says.
 func installed(t *testing.T, name string) lab.Machine {
 	t.Helper()
 	m := bareMachine(t, name)

@@ -40,12 +40,13 @@ func Provenance(r Release, files []string, dir string, sources ...string) ([]byt
 		"predicateType": "https://slsa.dev/provenance/v1",
 		"predicate": object{
 			"buildDefinition": object{
-				"buildType":            homepage + "/blob/main/docs/packages.md",
+				"buildType":            homepage + "/blob/main/docs/how-to/release.md",
 				"externalParameters":   object{"version": r.Version, "time": r.Time.Unix()},
 				"internalParameters":   object{"go": runtime.Version()},
 				"resolvedDependencies": from,
 			},
-			"runDetails": object{"builder": object{"id": homepage + "/blob/main/docs/packages.md"}},
+			"runDetails": object{
+				"builder": object{"id": homepage + "/blob/main/docs/how-to/release.md"}},
 		},
 	}, "", "  ")
 	return append(text, '\n'), err

@@ -62,7 +62,7 @@ func TestRules(t *testing.T) {
 
 // Each alert has both tests, a severity, and a section of the documents that says what to do.
 func TestAlertsAreComplete(t *testing.T) {
-	runbook, err := os.ReadFile("../../docs/monitoring.md")
+	runbook, err := os.ReadFile("../../docs/reference/alerts.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +82,8 @@ func TestAlertsAreComplete(t *testing.T) {
 			}
 			if !strings.Contains(string(runbook), "\n### "+r.Alert+"\n") ||
 				!strings.HasSuffix(r.Annotations["runbook_url"],
-					"/docs/monitoring.md#"+strings.ToLower(r.Alert)) {
-				t.Errorf("%s has no section in docs/monitoring.md, or does not lead there", r.Alert)
+					"/docs/reference/alerts.md#"+strings.ToLower(r.Alert)) {
+				t.Errorf("%s has no section in docs/reference/alerts.md, or another link", r.Alert)
 			}
 		}
 	}
@@ -141,7 +141,7 @@ func TestDashboards(t *testing.T) {
 // Rules and dashboards of machines ask for what agents tell, by the names and labels of the
 // documents.
 func TestAgentMetricsExist(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestAgentMetricsExist(t *testing.T) {
 		known[found[1]] = found[2]
 	}
 	if len(known) == 0 {
-		t.Skip("docs/operations.md has no metrics of agents")
+		t.Skip("docs/reference/metrics.md has no metrics of agents")
 	}
 	var asked []string
 	for _, r := range rules(t, "agent.rules.yaml") {

@@ -190,10 +190,10 @@ func TestMetricsFileStays(t *testing.T) {
 	}
 }
 
-// Every metric is in docs/operations.md, and every one there is offered.
+// Every metric is in docs/reference/metrics.md, and every one there is offered.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/operations.md")
+	doc, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	for _, f := range live.Metrics() {
 		offered[f.Name] = true
 		if !strings.Contains(string(doc), "| `"+f.Name+"` |") {
-			t.Errorf("%s is not in docs/operations.md", f.Name)
+			t.Errorf("%s is not in docs/reference/metrics.md", f.Name)
 		}
 		unit := strings.HasSuffix(f.Name, "_total")
 		if (f.Type == metrics.Counter) != unit || f.Help == "" {

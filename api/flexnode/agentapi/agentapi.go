@@ -180,7 +180,7 @@ type LeaveSecret struct {
 // node.
 type Signature struct {
 	Time      time.Time `json:"time"`
-	Signature []byte    `json:"signature"` // one of ECDSA with SHA-256, in ASN.1 (docs/api.md)
+	Signature []byte    `json:"signature"` // one of ECDSA with SHA-256, in ASN.1 (docs/reference/api.md)
 	// Certificate is that of the key that has signed, in DER. The root key has made it.
 	Certificate []byte `json:"certificate"`
 }

@@ -19,7 +19,7 @@ import (
 const (
 	answerFor = 2 * time.Minute // bounds a diagnosis for a provider
 	// maxFindings and maxBundle are the sizes that the provider takes, in bytes, and answerText
-	// that of one text (docs/api.md).
+	// that of one text (docs/reference/api.md).
 	maxFindings = 60 << 10
 	maxBundle   = 768 << 10
 	answerText  = 800

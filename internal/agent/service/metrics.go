@@ -20,7 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Metrics returns the numbers that the service offers. docs/operations.md lists them.
+// Metrics returns the numbers that the service offers. docs/reference/metrics.md lists them.
 func (l *Live) Metrics() (list []metrics.Family) {
 	l.update(func() { list = append(l.ofTheNode(), l.ofTheService()...) })
 	return list

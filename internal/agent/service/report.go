@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// What a report may hold: the provider takes 8 KiB in all (docs/api.md).
+// What a report may hold: the provider takes 8 KiB in all (docs/reference/api.md).
 const (
 	reportConditions = 12
 	reportItems      = 10
@@ -89,7 +89,7 @@ func failedOf(rejected []history.Rejection, digest, version string) *agentapi.Fa
 	return nil
 }
 
-const maxReport = 8000 // the provider's limit, in bytes (docs/api.md), less what the request adds
+const maxReport = 8000 // the provider's limit, in bytes (docs/reference/api.md), less what the request adds
 
 // fit shortens a report that is too large: first the log, then drift and conditions at their ends.
 func fit(r agentapi.Report) agentapi.Report {

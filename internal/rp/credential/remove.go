@@ -269,7 +269,7 @@ func (s *Service) revokeUncertain(ctx context.Context, key string, epoch int64) 
 		return s.move(v, key, x.row.Value, store.Revoking)
 	})
 	if err == nil {
-		s.Audit.Warn("credential of before the restore revoked", "credential", key, "epoch", epoch)
+		s.Audit.Warn("credential from before the restore revoked", "credential", key, "epoch", epoch)
 	}
 	return err
 }

@@ -103,7 +103,7 @@ func fullStatus(i int) flexnode.Status {
 }
 
 // A node whose agent reports all that there is takes little more than a kilobyte in the index of a
-// replica, so that with what is around it (docs/performance.md) it stays below 2 KiB.
+// replica, so that with what is around it (docs/explanation/performance.md) it stays below 2 KiB.
 func TestFullStatusIsSmall(t *testing.T) {
 	const nodes, most = 500, 1200
 	p, total, status := newPacker(), 0, 0
