@@ -60,17 +60,16 @@ build-arm64: ## Build the agent for arm64 into bin/arm64/
 
 check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz briefly, generated docs
 
-STATICCHECK = $(GO) tool -modfile='$(CURDIR)/test/tools/go.mod' staticcheck
+# The linters are programs of a module of their own, and are built once into bin/.
+LINT = $(GO) vet ./... && '$(CURDIR)/bin/tools/staticcheck' ./... && \
+	'$(CURDIR)/bin/tools/golangci-lint' run -c '$(CURDIR)/.golangci.yaml' ./...
 lint: export GOGC = 400
-lint: ## gofmt, vet, staticcheck
+lint: ## gofmt, vet, staticcheck, golangci-lint
+	cd test/tools && $(GO) build -o '$(CURDIR)/bin/tools/' tool
 	@test -z "$$(gofmt -l *.go api cmd docs internal lab manifests packaging scripts test testdata | tee /dev/stderr)" || \
 		{ echo "run gofmt -w on the files above"; exit 1; }
-	$(GO) vet ./...
 	$(GO) vet -tags azurite ./internal/rp/credential
-	$(STATICCHECK) ./...
-	for module in lab packaging; do \
-		(cd $$module && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; \
-	done
+	for module in . lab packaging; do (cd $$module && $(LINT)) || exit 1; done
 
 race: ## Unit tests and stories with the race detector
 	$(GO) test -race ./...

@@ -231,7 +231,7 @@ func withStore(
 	if err != nil {
 		return err
 	}
-	backend, err := store.Dial(store.External(s.Endpoints()))
+	backend, err := store.Dial(s.Endpoints())
 	if err != nil {
 		return err
 	}

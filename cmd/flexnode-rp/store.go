@@ -104,7 +104,7 @@ func withEtcd(settings string, work func(*store.Etcd) error) error {
 	if err != nil {
 		return err
 	}
-	e, err := store.Dial(store.External(s.Endpoints()))
+	e, err := store.Dial(s.Endpoints())
 	if err != nil {
 		return err
 	}

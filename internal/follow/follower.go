@@ -225,7 +225,7 @@ type pace struct {
 
 // first is the pause after a start: machines that came up together do not ask together.
 func (p *pace) first() time.Duration {
-	return rand.N(p.usual() * 4 / 3) //nolint:gosec // no secret
+	return rand.N(p.usual() * 4 / 3) // no secret
 }
 
 func (p *pace) after(a Answer) time.Duration {
@@ -234,16 +234,16 @@ func (p *pace) after(a Answer) time.Duration {
 		p.interval = min(max(a.Interval, leastInterval), mostInterval)
 	}
 	if a.Waited {
-		return rand.N(again) //nolint:gosec // no secret
+		return rand.N(again) // no secret
 	}
-	return p.usual()*2/3 + rand.N(p.usual()*2/3) //nolint:gosec // no secret
+	return p.usual()*2/3 + rand.N(p.usual()*2/3) // no secret
 }
 
 // afterError is the pause after a failure: longer each time, and at least what the server asks for.
 func (p *pace) afterError(err error) time.Duration {
 	pause := min(p.usual()<<min(p.failures, 10), max(maxPause, p.usual()))
 	p.failures++
-	pause = pause*2/3 + rand.N(pause/3) //nolint:gosec // no secret
+	pause = pause*2/3 + rand.N(pause/3) // no secret
 	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		pause = max(pause, refused.Pause)
 	}

@@ -201,7 +201,7 @@ func blank(reason string) expect {
 // failed is the answer of a question that could not be put.
 func failed[T any]() Answer[T] {
 	var none T
-	return Answered(none, error(unavailable()))
+	return Answered(none, unavailable())
 }
 
 func statusError(code int) error {

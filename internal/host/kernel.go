@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -238,7 +237,7 @@ func swapCall(call uintptr, name string, flags int) error {
 	}
 	_, _, errno := unix.Syscall(call, uintptr(unsafe.Pointer(path)), uintptr(flags), 0)
 	if errno != 0 {
-		return syscall.Errno(errno)
+		return errno
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ const BootSize = 12
 // booted apart from each other.
 func NewBoot() string {
 	id := make([]byte, BootSize)
-	rand.Read(id) //nolint:errcheck // it ends the program where it fails
+	rand.Read(id) // it ends the program where it fails
 	return encode(id)
 }
 

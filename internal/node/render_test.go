@@ -6,7 +6,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -190,9 +192,66 @@ func text(d state.Desired) string {
 	return b.String()
 }
 
+// baseNode is the example whose golden file has the whole node; the others have what differs.
+const baseNode = "joined"
+
+// baseText returns the text of the base node.
+var baseText = sync.OnceValue(func() string {
+	list := examples()
+	i := slices.IndexFunc(list, func(e example) bool { return e.name == baseNode })
+	c, f, b := list[i].inputs()
+	return text(Bind(Render(c, f), b))
+})
+
+// differences lists the lines that only one of two nodes has, as - and +, below the headings of the
+// resources that they are in or follow.
+func differences(old, now string) string {
+	a, b := strings.SplitAfter(old, "\n"), strings.SplitAfter(now, "\n")
+	common := make([][]int, len(a)+1) // the lengths of the longest common parts of a[i:] and b[j:]
+	common[len(a)] = make([]int, len(b)+1)
+	for i := len(a) - 1; i >= 0; i-- {
+		common[i] = make([]int, len(b)+1)
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				common[i][j] = common[i+1][j+1] + 1
+			} else {
+				common[i][j] = max(common[i+1][j], common[i][j+1])
+			}
+		}
+	}
+	var out strings.Builder
+	heading, shown := "", ""
+	mark := func(sign, line string) {
+		if heading != shown {
+			out.WriteString("@ " + heading)
+			shown = heading
+		}
+		out.WriteString(sign + line)
+	}
+	for i, j := 0, 0; i < len(a) || j < len(b); {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			if !strings.HasPrefix(a[i], " ") {
+				heading = a[i]
+			}
+			i, j = i+1, j+1
+		case i < len(a) && common[i+1][j] == common[i][j]:
+			mark("-", a[i])
+			i++
+		default:
+			mark("+", b[j])
+			j++
+		}
+	}
+	return out.String()
+}
+
 // golden compares a node with the one that is kept.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
+	if name != baseNode {
+		got = differences(baseText(), got)
+	}
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
@@ -208,7 +267,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// The golden files show nodes as they are bound, so that every byte can be reviewed.
+// The golden files show nodes as they are bound, one of them whole and the others by what differs
+// from it, so that every byte can be reviewed.
 func TestBind(t *testing.T) {
 	for _, e := range examples() {
 		t.Run(e.name, func(t *testing.T) {

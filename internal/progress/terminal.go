@@ -106,7 +106,7 @@ func (t *Terminal) draw(printed ...string) {
 	}
 	t.live = len(live)
 	if b.Len() > 0 {
-		io.WriteString(t.out, b.String()) // a terminal that is gone is no reason to stop
+		_, _ = io.WriteString(t.out, b.String()) // a terminal that is gone is no reason to stop
 	}
 }
 

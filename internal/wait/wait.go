@@ -22,7 +22,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 // Jitter returns a random time from half of d to one and a half of it, so that those that began
 // together do not go on together.
 func Jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d+1) //nolint:gosec // no secret
+	return d/2 + rand.N(d+1) // no secret
 }
 
 // Backoff is a pause that doubles each time, from Base up to Max.

@@ -354,12 +354,12 @@ func TestSupportBundleOfRandomSecrets(t *testing.T) {
 		"AWS_SECRET_ACCESS_KEY", "client-key-data", "dbPassword2", "api_key"}
 	collected, _ := w.bundleOf(t.Context(), []string{"a line"})
 	planted := make(map[string][]string)
-	for name, text := range collected {
+	for name := range collected {
 		file, ok := strings.CutPrefix(name, "files")
 		if !ok {
 			continue
 		}
-		text = w.read(file)
+		text := w.read(file)
 		for range 64 {
 			secret := printable(random)
 			key := keys[random.IntN(len(keys))] + strconv.Itoa(len(planted[name]))

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"crypto/x509"
-	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -63,7 +62,7 @@ func judgeServing(
 		addr = addr.Unmap()
 		switch {
 		case !ok || !addr.IsGlobalUnicast():
-			return denied, "it names an address that is no host's: " + net.IP(ip).String()
+			return denied, "it names an address that is no host's: " + ip.String()
 		case slices.Contains(own.addresses, addr):
 			return denied, "it names an address of the cluster's own: " + addr.String()
 		case len(own.services) == 0:

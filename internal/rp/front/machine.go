@@ -154,7 +154,7 @@ func (n nonces) make() string {
 	if len(keys) == 0 {
 		return ""
 	}
-	at := binary.BigEndian.AppendUint64(nil, uint64(n.now().Unix())) //nolint:gosec // after 1970
+	at := binary.BigEndian.AppendUint64(nil, uint64(n.now().Unix())) // after 1970
 	return base64.RawURLEncoding.EncodeToString(append(at, nonceSum(keys[0], at)...))
 }
 
@@ -168,7 +168,7 @@ func (n nonces) until(nonce string) (until time.Time, ok bool) {
 	for _, key := range n.keys() {
 		genuine = hmac.Equal(nonceSum(key, text[:nonceTime]), text[nonceTime:]) || genuine
 	}
-	at := time.Unix(int64(binary.BigEndian.Uint64(text)), 0) //nolint:gosec // our own
+	at := time.Unix(int64(binary.BigEndian.Uint64(text)), 0) // our own
 	until = at.Add(machinekey.Lifetime)
 	now := n.now()
 	return until, genuine && now.Before(until) && now.After(at.Add(-leeway))
