@@ -101,7 +101,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	given := regexp.MustCompile(`fails\(\s*\w+,\s*"(\w+)"`)
+	given := regexp.MustCompile(`\bOwner\w+,\s*"([A-Z][A-Za-z0-9]+)"`)
 	count := 0
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
