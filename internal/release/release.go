@@ -140,7 +140,6 @@ func (v Version) Compare(other Version) int {
 	return semver.Compare("v"+v.String(), "v"+other.String())
 }
 
-// line is the release branch of a version, its patch left out.
 func (v Version) line() Version { return releaseOf(v.Major, v.Minor, 0) }
 
 // String writes a version without "v".
