@@ -173,7 +173,6 @@ func (o *options) receive(ctx context.Context, from delivery) (service bool, err
 	return true, a.Machine.RestartUnit(ctx, change.Service)
 }
 
-// fetch fetches a configuration and has the agent keep it.
 func (o *options) fetch(
 	ctx context.Context, a *change.Agent, u follow.URL, from delivery, before *config.Config,
 ) error {

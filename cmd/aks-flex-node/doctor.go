@@ -97,7 +97,6 @@ not find out.`,
 	return cmd
 }
 
-// writeDiagnoses writes what is wrong, and counts the rest.
 func writeDiagnoses(w io.Writer, list []health.Diagnosis) {
 	counts := make(map[string]int)
 	for _, d := range list {

@@ -109,7 +109,6 @@ Exits with 2 when there is a difference.`,
 	}
 }
 
-// writeComparison writes a comparison for people, its changes as a plan.
 func writeComparison(w io.Writer, c history.Comparison) {
 	fmt.Fprintf(w, "from %.12s to %.12s\n", c.From, c.To)
 	for i, d := range c.Config {
@@ -179,7 +178,6 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 	return cmd
 }
 
-// ask shows what is to be done and asks a person whether to do it.
 func (o *options) ask(ctx context.Context, a *change.Agent, question string, show func()) error {
 	if !a.Person.Terminal {
 		return usageError("cannot ask without a terminal: use --yes")

@@ -37,7 +37,6 @@ func (e exitError) Unwrap() error { return e.err }
 // errFound makes a command exit with exitFound; what was found is printed already.
 var errFound error = exitError{code: exitFound}
 
-// usageError is a command line that cannot be run.
 func usageError(format string, args ...any) error {
 	return exitError{exitConfig, fmt.Errorf(format+"\nSee `aks-flex-node --help`.", args...)}
 }
@@ -49,7 +48,6 @@ func main() {
 	os.Exit(code)
 }
 
-// run runs one command line and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	results := &results{Writer: stdout}
 	o := &options{

@@ -47,7 +47,6 @@ nothing.`,
 	}
 }
 
-// pause pauses the machine, or, for 0, ends its pause.
 func (o *options) pause(ctx context.Context, length time.Duration, reason string) error {
 	a, done, err := o.agent(o.applied(ctx))
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/policy"
 )
 
-// shownPolicy is the JSON that `policy show` prints.
 type shownPolicy struct {
 	File   string         `json:"file"`
 	Exists bool           `json:"exists"`

@@ -278,7 +278,6 @@ func (o *options) reads(
 	}
 }
 
-// differs prints a plan or drift and tells by its error whether there is any.
 func (o *options) differs(
 	r inspect.Report, text func(io.Writer, inspect.Report), none string,
 ) error {
@@ -377,7 +376,6 @@ Exits with 3 when there is one.`,
 	})
 }
 
-// group is a command that has another one, and shows its help.
 func group(use, short string, sub *cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, RunE: showHelp}
 	sub.Args = cobra.NoArgs
@@ -387,7 +385,6 @@ func group(use, short string, sub *cobra.Command) *cobra.Command {
 
 func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
-// validation holds the JSON output of `config validate`.
 type validation struct {
 	Valid    bool             `json:"valid"`
 	Problems config.Problems  `json:"problems"`

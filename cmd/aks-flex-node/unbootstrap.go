@@ -88,7 +88,6 @@ Shows what it will undo and asks, at a terminal; elsewhere it needs --yes.`,
 	return cmd
 }
 
-// showLeave shows a person what leaving does, as far as that can be told.
 func (o *options) showLeave(ctx context.Context, a *change.Agent, how change.Leave) {
 	report, err := change.PlanLeave(ctx, a, how)
 	if err != nil {

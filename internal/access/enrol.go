@@ -148,7 +148,6 @@ func (a *Azure) WaitAuthorised(
 	}
 }
 
-// lacking says what the identity of an Arc machine needs, and how an owner gives it that.
 func lacking(c config.Config, principal string) string {
 	roles, scope := c.Azure.Arc.Roles, c.Azure.TargetCluster.ResourceID
 	_, needed := Required(c)

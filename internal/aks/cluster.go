@@ -102,7 +102,6 @@ func (c Client) explain(err error, doing, role string) error {
 	return identity.Explain(err, identity.Need{Doing: doing, Role: role, Scope: c.Target.ResourceID})
 }
 
-// value returns what a pointer of Azure's SDK points to; the zero value for nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -129,7 +128,6 @@ func (c Client) first(
 	return nil, fmt.Errorf("cannot %s: Azure has no kubeconfig of the cluster", doing)
 }
 
-// podNetworks are the networks of a cluster's pods, in their usual spelling.
 func podNetworks(p armcontainerservice.NetworkProfile) []string {
 	listed := p.PodCidrs // of dual stack too, and then podCidr is its first
 	if len(listed) == 0 {

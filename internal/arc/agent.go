@@ -118,7 +118,6 @@ func (a Arc) setProxy(ctx context.Context, r *Record) error {
 	return nil
 }
 
-// clearProxy takes away the proxy that we have given the agent, if it still has that one.
 func (a Arc) clearProxy(ctx context.Context, r *Record) error {
 	if r.Proxy == "" {
 		return nil

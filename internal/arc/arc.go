@@ -95,7 +95,6 @@ const (
 	connectLimit = 10 * time.Minute
 )
 
-// azcmagent runs the Arc agent's program, for what it does on this machine.
 func (a Arc) azcmagent(ctx context.Context, args ...string) ([]byte, error) {
 	out, err := a.Machine.Run(ctx, localLimit, nil, append([]string{"azcmagent"}, args...)...)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -213,11 +212,9 @@ func (a Arc) connect(ctx context.Context) error {
 	return nil
 }
 
-// clouds are the names that azcmagent has for the clouds.
 var clouds = map[string]string{config.PublicCloud: "AzureCloud",
 	config.USGovernmentCloud: "AzureUSGovernment", config.ChinaCloud: "AzureChinaCloud"}
 
-// principal waits until Resource Manager knows the identity's object id, and returns it.
 func (a Arc) principal(ctx context.Context, is Status) (principal string, err error) {
 	err = a.retry(ctx, 5*time.Minute, "waiting for Azure to know the Arc machine",
 		func() (bool, error) {
@@ -310,7 +307,6 @@ func (a Arc) Leave(ctx context.Context, r Record) error {
 	return errors.Join(errs...)
 }
 
-// disconnect deletes the machine's resource, if there is one, then has azcmagent forget it.
 func (a Arc) disconnect(ctx context.Context, r Record) error {
 	id, err := arm.ParseResourceID(r.MachineID)
 	if err != nil {

@@ -23,7 +23,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
-// space is the UUID namespace of our role assignments.
 var space = uuid.MustParse("5f6f2f9e-6a0d-5c1f-8f0f-a1e59b3a7c11")
 
 // AssignmentName is the GUID of a role assignment. The same assignment always has the same one, so
@@ -32,7 +31,6 @@ func AssignmentName(scope, principal, role string) string {
 	return uuid.NewSHA1(space, []byte(strings.ToLower(scope+"|"+principal+"|"+role))).String()
 }
 
-// roleID is the GUID of a role, given by name or GUID.
 func roleID(role string) string {
 	if id, ok := config.Roles()[role]; ok {
 		return id
@@ -76,7 +74,6 @@ func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest ti
 	return newest, nil
 }
 
-// is compares as ARM does, without case.
 func (a Assignment) is(b Assignment) bool {
 	return strings.EqualFold(a.Scope, b.Scope) && strings.EqualFold(a.Name, b.Name)
 }
@@ -136,7 +133,6 @@ type Wanting struct {
 	Connected bool // the machine was already connected, not by us
 }
 
-// needs lists the permissions that enrolling takes, and those that taking it back takes.
 func (a Arc) needs(w Wanting) []Gap {
 	group := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s", a.Config.SubscriptionID,
 		a.Config.Arc.ResourceGroup)
@@ -232,7 +228,6 @@ func all[P any](
 	return list, nil
 }
 
-// allows reports whether one of the permissions has an action and does not take it away again.
 func allows(list permissions, action string) bool {
 	return slices.ContainsFunc(list, func(p *armauthorization.Permission) bool {
 		return p != nil && covered(p.Actions, action) && !covered(p.NotActions, action)

@@ -87,7 +87,6 @@ type Artifact struct {
 // String gives the name and version, for messages.
 func (a Artifact) String() string { return fmt.Sprintf("%s %s", a.Name, a.Version) }
 
-// upstream returns the URL of a release; version has no leading "v".
 func (p project) upstream(version, arch string) string {
 	return strings.NewReplacer("{v}", version, "{arch}", arch).Replace(p.url)
 }

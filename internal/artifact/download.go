@@ -18,7 +18,6 @@ import (
 
 const minProgress = 64 << 10 // the number of new bytes an attempt must bring to count as progress
 
-// download is the way of one artifact into the store, over all its attempts.
 type download struct {
 	f    *Fetcher
 	a    Artifact
@@ -161,10 +160,8 @@ func (d *download) accept(
 	return first, total, nil
 }
 
-// eventInterval is the least time between two Progress events of one artifact.
 const eventInterval = 200 * time.Millisecond
 
-// progress gives the function that turns bytes read into events, at most one in each interval.
 func (d *download) progress(total int64) func(int64) {
 	var last time.Time
 	return func(n int64) {

@@ -86,7 +86,6 @@ func (s Source) candidates(a Artifact) ([]candidate, error) {
 	return list, nil
 }
 
-// places lists where the file that upstream has at raw may be found.
 func (s Source) places(raw string) ([]candidate, error) {
 	u, err := parseURL("artifact URL", raw)
 	if err != nil {

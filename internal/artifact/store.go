@@ -262,7 +262,6 @@ func Verify(store, id string, each func() error) error {
 	return nil
 }
 
-// differences says in words how the files of an entry differ from those that it was made with.
 func differences(entry string, each func() error) (wrong []string, err error) {
 	root, err := os.OpenRoot(entry)
 	if err != nil {

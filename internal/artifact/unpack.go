@@ -23,7 +23,6 @@ type tree struct {
 	touch Touch
 }
 
-// maxEntries is how many entries an archive may have.
 const maxEntries = 10_000
 
 // maxWindow is the memory a zstd stream may ask for: enough for every level below --ultra 21.

@@ -115,7 +115,6 @@ type field struct {
 	empties    bool   // where an empty list is another setting than none
 }
 
-// fields lists the members of an object that is read into a struct of type t.
 func fields(t reflect.Type) []field {
 	list := make([]field, t.NumField())
 	for i := range list {

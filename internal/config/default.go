@@ -153,7 +153,6 @@ func (a *Azure) completeArc(before Azure, hostName string) {
 	}
 }
 
-// endpoints are the base URLs of Azure Resource Manager and Entra ID in a cloud.
 func endpoints(cloud string) (manager, authority string) {
 	switch cloud {
 	case USGovernmentCloud:

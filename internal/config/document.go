@@ -125,7 +125,6 @@ func checkSyntax(data []byte, what string) string {
 	return place(data, at) + ": " + err.Error()
 }
 
-// invalidUTF8 returns the offset of the first byte that is not UTF-8, or -1.
 func invalidUTF8(data []byte) int {
 	for i, r := range string(data) {
 		if r == utf8.RuneError && !bytes.HasPrefix(data[i:], []byte("\uFFFD")) {

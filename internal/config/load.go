@@ -145,7 +145,6 @@ func (c Config) check(host Host, r *report) {
 	r.need("agent.nodeName", c.Agent.NodeName != "", "must be set: this machine has no host name")
 }
 
-// settingsOf is the object in a document that holds the settings, by their own names.
 func settingsOf(doc map[string]any, r *report) map[string]any {
 	doc, origin := unwrap(doc, r)
 	readResource(origin, r)

@@ -48,7 +48,6 @@ func IsLabel(key string) bool {
 	}, key)
 }
 
-// within reports whether a DNS name is domain or below it.
 func within(name, domain string) bool {
 	return name == domain || strings.HasSuffix(name, "."+domain)
 }

@@ -64,7 +64,6 @@ func AsProblems(err error) Problems {
 // Warning is a setting that works and that the user should think about; it has no Value.
 type Warning = Problem
 
-// report collects problems while a document is read.
 type report struct {
 	problems Problems
 	warnings []Warning
@@ -88,7 +87,6 @@ func (r *report) warn(path, message string) {
 	r.warnings = append(r.warnings, Warning{Path: path, Message: message})
 }
 
-// need adds a problem when what must be set is not.
 func (r *report) need(path string, set bool, message string) {
 	if !set && !r.spoiled(path) {
 		r.add(path, "", message)

@@ -269,7 +269,6 @@ func isDNS(s string) bool {
 	return isAddr(s) || (err == nil && addr.Is4() && addr.IsLinkLocalUnicast())
 }
 
-// isNodeIP reports whether s is one address, or one of each family.
 func isNodeIP(s string) bool {
 	first, second, two := strings.Cut(s, ",")
 	if !two {
@@ -337,7 +336,6 @@ func checkDirs(c Config, r *report) {
 
 func overlap(a, b string) bool { return inside(a, b) || inside(b, a) }
 
-// inside reports whether a clean path is dir or below it.
 func inside(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, dir)
 	return ok && (rest == "" || rest[0] == '/')

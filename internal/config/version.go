@@ -46,7 +46,6 @@ func (k Kubernetes) BinaryURL(name, arch string) string {
 // BinaryURL is where runc of this version is, or "" where upstream's URL holds.
 func (r Runc) BinaryURL(arch string) string { return expand(r.URL, r.Version, arch) }
 
-// expand fills in a URL template.
 func expand(template, version, arch string) string {
 	url := strings.NewReplacer("{version}", version, "{arch}", arch).Replace(template)
 	url = strings.Replace(url, "%s", version, 1)
@@ -63,7 +62,6 @@ func isTemplate(s string) bool {
 	return isFileTemplate(s) && !archive
 }
 
-// isFileTemplate reports whether a template, or a plain URL, gives a URL.
 func isFileTemplate(s string) bool {
 	url := expand(s, "1.2.3", "amd64")
 	return isHTTPS(url) && !strings.ContainsAny(url, "{}") && !strings.Contains(url, "%s")

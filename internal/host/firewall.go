@@ -143,7 +143,6 @@ func (c nftChain) opening(r rule) [][]string {
 		c.table, c.name, r.nft(), r.comment())}}
 }
 
-// nft returns the match of the rule, as nft(8) writes it.
 func (r rule) nft() string {
 	switch {
 	case r.how == "tcp", r.how == "udp":

@@ -25,7 +25,6 @@ const (
 	trustedZone    = "trusted" // lets everything pass (firewalld.zones(5))
 )
 
-// defaultZone is the zone of interfaces that are in none.
 func (h *Host) defaultZone() string {
 	return cmp.Or(h.settings(firewalldDir + "/firewalld.conf")["DefaultZone"], "public")
 }

@@ -189,7 +189,6 @@ func (h *Host) Flush() error {
 	return errors.Join(errs...)
 }
 
-// changed notes that a directory's entries have changed.
 func (h *Host) changed(dir string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -226,7 +225,6 @@ func (h *Host) settings(paths ...string) map[string]string {
 	return list
 }
 
-// rows are the words of each line of a file.
 func (h *Host) rows(path string) ([][]string, error) {
 	text, err := h.ReadFile(path)
 	var rows [][]string

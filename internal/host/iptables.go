@@ -39,7 +39,6 @@ func (c iptablesChain) command(verb string, r rule) []string {
 		[]string{"-m", "comment", "--comment", r.comment(), "-j", "ACCEPT"})
 }
 
-// iptables returns the match of the rule, as iptables(8) writes it.
 func (r rule) iptables() []string {
 	switch {
 	case r.how == "tcp", r.how == "udp":
@@ -69,7 +68,6 @@ func legacyDrops(rules, chain string) bool {
 	return strings.Contains("\n"+rules, "\n:"+chain+" DROP ")
 }
 
-// legacyFirewalls finds the chains of iptables-legacy that drop.
 func (h *Host) legacyFirewalls(ctx context.Context) ([]Firewall, error) {
 	var found []Firewall
 	for _, family := range []string{"ip", "ip6"} {

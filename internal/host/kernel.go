@@ -43,7 +43,6 @@ type Kernel interface {
 	ClockSynchronized() (bool, error)
 }
 
-// linux is the running kernel, the Kernel of a real machine.
 type linux struct{ beat func() }
 
 // run runs a program of the machine, which reads input.
@@ -190,7 +189,6 @@ func (h *Host) swaps() ([]state.SwapArea, error) {
 	return list, nil
 }
 
-// unescape undoes the kernel's escapes of blanks, tabs, line ends and backslashes.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
 
 // setSwap turns on the areas that are wanted, or all off where none is.

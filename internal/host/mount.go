@@ -115,7 +115,6 @@ func detach(point string) error {
 	return except(unix.Unmount(point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH), unix.EINVAL, unix.ENOENT)
 }
 
-// within reports whether a path is dir or below it.
 func within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, path.Clean(dir)+"/") || dir == "/"
 }

@@ -35,7 +35,6 @@ type FilterRule struct {
 	Handle  uint64
 }
 
-// filter returns a chain; the zero value where no chain has that name.
 func (h *Host) filter(family, table, name string) (Filter, error) {
 	list, err := h.Kernel.Filters()
 	i := slices.IndexFunc(list, func(f Filter) bool {
@@ -253,7 +252,6 @@ func (linux) Rules(table string) (int, error) {
 	return n, err
 }
 
-// tableName is the name of a table with its family, as "ip kube-proxy".
 func tableName(t *nftables.Table) string { return tableFamilies[t.Family] + " " + t.Name }
 
 // findTables lists the nftables tables of a name in all families. It asks the kernel: the nft

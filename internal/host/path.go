@@ -196,7 +196,6 @@ func (h *Host) resolve(path string) (string, error) {
 	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
 }
 
-// machinePath is the reverse of path.
 func (h *Host) machinePath(real string) string {
 	root, err := filepath.EvalSymlinks(h.path("/"))
 	if err != nil || root == "/" {

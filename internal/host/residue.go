@@ -45,7 +45,6 @@ func (h *Host) observeResidue(ctx context.Context, name string) (state.Resource,
 	return r, nil
 }
 
-// setResidue removes what has come of a residue since it was remembered.
 func (h *Host) setResidue(ctx context.Context, c state.Change, to state.Residue) error {
 	if !c.Undo {
 		return nil
@@ -88,7 +87,6 @@ func (h *Host) observeFiles(r state.Residue) (state.Resource, error) {
 	return r, nil
 }
 
-// left holds the functions that find and clear what is left of each kind in the running kernel.
 var left = map[state.ResidueKind]struct {
 	find  func(l linux, ctx context.Context, match string) ([]string, error)
 	clear func(l linux, ctx context.Context, match string, found []string) error
@@ -197,7 +195,6 @@ func executables(dir string) ([]int, error) {
 	return pids, nil
 }
 
-// findCgroups lists the directories of a slice at the root of each hierarchy.
 func (linux) findCgroups(_ context.Context, slice string) ([]string, error) {
 	var found []string
 	for _, pattern := range []string{"/sys/fs/cgroup/" + slice, "/sys/fs/cgroup/*/" + slice} {

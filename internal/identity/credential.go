@@ -131,7 +131,6 @@ func Node(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 		"identity of Azure")
 }
 
-// own is the credential of one kind; none is the error for the kinds that have none.
 func own(
 	kind config.AuthMode, c config.Azure, proxy Proxy, none string,
 ) (azcore.TokenCredential, error) {
@@ -176,7 +175,6 @@ func servicePrincipal(c config.Azure, proxy Proxy) (azcore.TokenCredential, erro
 		&azidentity.ClientSecretCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: true})
 }
 
-// certificates are those of a service principal's file, and the private key of one of them.
 func certificates(sp config.ServicePrincipal) ([]*x509.Certificate, crypto.PrivateKey, error) {
 	data, err := certificateFile(sp)
 	if err != nil {

@@ -157,7 +157,6 @@ func (c Cache) warn(err error) {
 	}
 }
 
-// kept returns the token on file, if it is ours and still good.
 func (c Cache) kept() (Token, bool) {
 	data, err := os.ReadFile(c.file())
 	if err != nil {

@@ -128,7 +128,6 @@ func (o DrainOptions) progress() {
 	}
 }
 
-// sort returns the pods that are to move, and those that the options do not let move.
 func (o DrainOptions) sort(pods []corev1.Pod) (move []corev1.Pod, kept []Blocked) {
 	for _, pod := range pods {
 		switch {

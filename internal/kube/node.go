@@ -178,7 +178,6 @@ const watchFor = 5 * time.Minute
 // longestEvent bounds one event of a watch, in bytes: a Node with all of its images is far smaller.
 const longestEvent = 4 << 20
 
-// errWatchEnded tells that a watch has ended by itself, as each does after some minutes.
 var errWatchEnded = errors.New("the watch has ended")
 
 // WaitDeleted returns when the Node object is deleted. It watches rather than asks, so that it
@@ -233,7 +232,6 @@ const longestWait = time.Hour // bounds a wait whose context has no deadline
 
 var errTooLong = errors.New("gave up after " + longestWait.String())
 
-// withDeadline returns ctx, with a deadline if it has none.
 func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)

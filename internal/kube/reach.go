@@ -54,7 +54,6 @@ func Reach(ctx context.Context, t Target) (Reached, error) {
 	return r, err
 }
 
-// reach is one attempt. It fills in as much as it learns.
 func (t Target) reach(ctx context.Context, u *url.URL, r *Reached) error {
 	var distrust error
 	var secure *tls.Config

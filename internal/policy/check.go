@@ -36,7 +36,6 @@ func (p Policy) Check(
 	return problems
 }
 
-// texts returns the settings of a configuration by path; nil for none.
 func texts(c *config.Config) map[string]string {
 	if c == nil {
 		return nil
@@ -48,7 +47,6 @@ func texts(c *config.Config) map[string]string {
 	return list
 }
 
-// at reports whether a setting is at one of some paths, or below it.
 func at(s config.Setting, paths []string) bool {
 	return slices.ContainsFunc(paths, func(path string) bool { return config.Below(s.Path, path) })
 }

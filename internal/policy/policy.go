@@ -118,7 +118,6 @@ func isHost(s string) bool {
 	return s != "" && s == strings.ToLower(s) && !strings.ContainsAny(s, "/:@?#[]{}% *")
 }
 
-// permission is whether a provider may set the settings at some paths, and below them.
 type permission struct {
 	key   string
 	given *bool
@@ -156,7 +155,6 @@ func (p Policy) permissions() []permission {
 	}
 }
 
-// minimum is the oldest version of a component, and the setting that selects one.
 type minimum struct{ key, least, path string }
 
 func (p Policy) versions() []minimum {
@@ -167,7 +165,6 @@ func (p Policy) versions() []minimum {
 	}
 }
 
-// hostRule is which hosts the settings at some paths may name.
 type hostRule struct {
 	key     string
 	allowed []string

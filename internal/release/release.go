@@ -141,7 +141,6 @@ func (v Version) Compare(other Version) int {
 	return 1
 }
 
-// line is the release branch of a version, its patch left out.
 func (v Version) line() Version { return releaseOf(v.Major, v.Minor, 0) }
 
 // String writes a version without "v".

@@ -8,7 +8,6 @@ import (
 	"sync"
 )
 
-// row holds the versions that go with one minor version of Kubernetes.
 type row struct {
 	minor int
 	// tested are the oldest patches, one of each release branch of containerd, that are recommended
@@ -209,7 +208,6 @@ func newestFor(server string, pinned []string) (string, error) {
 		"newest known are %s", Bare(server), strings.Join(newestOfEach(pinned), ", "))
 }
 
-// newestOfEach leaves the newest patch of each minor version.
 func newestOfEach(versions []string) []string {
 	return slices.CompactFunc(slices.Clone(versions), func(a, b string) bool {
 		v, _ := Parse(a)

@@ -80,7 +80,6 @@ func (v Verifier) Verify(text string) (Verified, error) {
 	}, err
 }
 
-// times returns since when at the earliest there is a token, and until when it holds.
 func (v Verifier) times(said machinekey.Payload) (issued, ends time.Time, err error) {
 	if said.Nonce != "" {
 		if until, ok := v.Nonce(said.Nonce); ok {
@@ -95,7 +94,6 @@ func (v Verifier) times(said machinekey.Payload) (issued, ends time.Time, err er
 	return from, to.Add(Leeway), nil
 }
 
-// keyOf returns the key in the header of a token, which names it by its thumbprint.
 func keyOf(header map[string]any) (key any, thumbprint string, err error) {
 	text, err := json.Marshal(header["jwk"])
 	if err != nil {
