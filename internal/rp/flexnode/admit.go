@@ -75,7 +75,10 @@ func Admit(p Policy, nodes []Candidate, before []State, now time.Time) ([]Move, 
 	for i := range next {
 		a.count(&next[i])
 	}
-	a.weigh()
+	for _, s := range a.states { // of nodes that are left out failures do not count
+		s.Failed = slices.DeleteFunc(s.Failed, func(uid string) bool { return a.leftOut[uid] })
+		s.Proved = s.Proved || p.Canaries > 0 && s.Good >= p.Canaries
+	}
 	for i := range next {
 		a.settle(&next[i])
 	}
@@ -224,14 +227,6 @@ func (c Candidate) disturbed() bool {
 		c.Heard && c.Applied != c.Attempt.Revision && c.Ready == "False"
 }
 
-// weigh forgets the failures of nodes that are left out, and notes which changes are proved.
-func (a *admission) weigh() {
-	for _, s := range a.states {
-		s.Failed = slices.DeleteFunc(s.Failed, func(uid string) bool { return a.leftOut[uid] })
-		s.Proved = s.Proved || a.policy.Canaries > 0 && s.Good >= a.policy.Canaries
-	}
-}
-
 // proved reports whether the canaries of a change were good.
 func (a *admission) proved(s *State) bool { return s.Proved || s.Good >= a.policy.Canaries }
 
@@ -243,7 +238,7 @@ func (a *admission) settle(c *Candidate) {
 	switch {
 	case c.Applied == c.Desired:
 		c.Refused = 0
-	case c.Failed == c.Desired && c.Attempt.endedWith(c.Desired):
+	case c.Failed == c.Desired && (!c.Attempt.open() || c.Attempt.Revision != c.Desired):
 		c.Refused = c.Desired
 	}
 	switch {
@@ -260,11 +255,6 @@ func (a *admission) settle(c *Candidate) {
 	case c.Applied == c.Desired, c.Applied == 0, !c.Follows, c.Change.ID == "":
 		a.offer(c)
 	}
-}
-
-// endedWith reports whether no attempt at a revision is under way.
-func (a *Attempt) endedWith(revision int64) bool {
-	return a == nil || a.Revision != revision || a.Outcome != ""
 }
 
 // offer assigns the desired revision; an attempt under way is one at it from now on.

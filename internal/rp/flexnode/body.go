@@ -130,17 +130,11 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 		}
 	}
 	desired, secret := WithoutSecret(complete(b.Properties.Desired))
-	problems := append(checkState(b.Properties.ProvisioningState), Validate(desired)...)
-	return desired, secret, problems.err()
-}
-
-// checkState takes any state that a GET may have shown: what the provider says is ignored.
-func checkState(state string) Problems {
+	problems, state := Validate(desired), b.Properties.ProvisioningState
 	states := []string{"", api.Succeeded, api.Creating, api.Updating, api.Deleting, api.Failed,
-		api.Canceled}
-	if slices.ContainsFunc(states, func(s string) bool { return strings.EqualFold(s, state) }) {
-		return nil
-	}
-	return Problems{{"properties.provisioningState", fmt.Sprintf(
-		"The state is the provider's to say, and '%s' is none of its states.", shorten(state))}}
+		api.Canceled} // what the provider says is ignored
+	problems.unless(slices.ContainsFunc(states, func(s string) bool { return strings.EqualFold(s, state) }),
+		"properties.provisioningState",
+		"The state is the provider's to say, and '%s' is none of its states.", shorten(state))
+	return desired, secret, problems.err()
 }

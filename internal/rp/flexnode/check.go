@@ -137,20 +137,15 @@ func CheckDefaults(defaults map[string]any) []string {
 		ClusterType + "/c/flexNodeConfig/n"
 	n := Node{ID: id, Desired: complete(api.Desired{})}
 	parent := Parent{Cluster: Cluster{Location: "x"}, Defaults: DefaultsLayer(defaults)}
-	problems := secretsIn(defaults)
-	for _, p := range checkNode(n, OwnLayer(n), parent) {
-		problems = append(problems, p.Message)
-	}
-	return problems
-}
-
-// secretsIn lists the secrets in the operator's defaults, which every caller would be shown.
-func secretsIn(defaults map[string]any) (problems []string) {
+	var problems []string
 	var c config.Config
 	_ = json.Unmarshal(encode(defaults), &c) // the agent's own rules name what cannot be read
 	for _, path := range c.SecretPaths() {
 		problems = append(problems, path+" holds a secret, such as a user or password, which every "+
 			"caller of the provider would be shown")
+	}
+	for _, p := range checkNode(n, OwnLayer(n), parent) {
+		problems = append(problems, p.Message)
 	}
 	return problems
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -210,7 +209,9 @@ func (n *Node) reoffer(r Revision, at time.Time, renderer string) *Revision {
 
 // next is the node that a PUT makes, without version and revision.
 func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problems {
-	problems := append(Validate(p.Desired), checkSize(d.wanted)...)
+	problems := Validate(p.Desired)
+	problems.unless(len(d.wanted) <= maxDesired, "properties",
+		"The properties are larger than %d bytes.", maxDesired)
 	problems = append(problems, checkName(p.ID, parent)...)
 	n := &d.Node
 	c := chooser{
@@ -248,14 +249,6 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 
 // maxDesired bounds what an owner wants, as JSON: it is in several rows of one transaction.
 const maxDesired = 16 << 10
-
-func checkSize(wanted []byte) Problems {
-	if len(wanted) <= maxDesired {
-		return nil
-	}
-	return Problems{{"properties", fmt.Sprintf(
-		"The properties are larger than %d bytes.", maxDesired)}}
-}
 
 // version gives the node its next version, and renders it if that can be done.
 func (d *Decision) version(p Put, stone *Tombstone, parent Parent) {

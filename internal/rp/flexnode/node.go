@@ -169,17 +169,10 @@ func Taints(d api.Desired) []string {
 	for _, text := range d.NodeConfig.Taints {
 		t := ReadTaint(text)
 		prefix, _, _ := strings.Cut(t.Key, "/")
-		if !isKubernetes(prefix) {
+		if !strings.HasSuffix("."+prefix, ".kubernetes.io") && !strings.HasSuffix("."+prefix, ".k8s.io") {
 			list = append(list, t.String())
 		}
 	}
 	slices.Sort(list)
 	return list
-}
-
-// isKubernetes reports whether the prefix of a key is Kubernetes' own.
-func isKubernetes(prefix string) bool {
-	return slices.ContainsFunc([]string{"kubernetes.io", "k8s.io"}, func(domain string) bool {
-		return prefix == domain || strings.HasSuffix(prefix, "."+domain)
-	})
 }

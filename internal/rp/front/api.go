@@ -5,7 +5,6 @@
 package front
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -63,7 +62,7 @@ type API struct {
 	// Waiters are the polls that wait for a change, Pace tells agents when to poll again.
 	Waiters *Waiters
 	Pace    *Pace
-	// Patience limits a caller's wait for a cluster; CallerTimeout if it is 0.
+	// Patience limits a caller's wait for a cluster.
 	Patience time.Duration
 	Now      func() time.Time
 	Log      *slog.Logger
@@ -143,8 +142,6 @@ func (a *API) nodeIn(v *store.View, r *request) (flexnode.Node, error) {
 	}
 	return row.Value, nil
 }
-
-func (a *API) patience() time.Duration { return cmp.Or(a.Patience, CallerTimeout) }
 
 // parent is a cluster with what its nodes are rendered with now.
 func (a *API) parent(v *store.View, c flexnode.Cluster) flexnode.Parent {

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -191,23 +192,17 @@ func (m *ManagerRoles) denials(ctx context.Context, principal, scope string) ([]
 					filter == "" && !hasPrincipal(a.Properties.Principals, everyone) {
 					continue
 				}
-				denied = append(denied, denialsOf(a.Properties)...)
+				for _, one := range a.Properties.Permissions {
+					denied = append(denied, permission{
+						scope:   deref(a.Properties.Scope),
+						exact:   *cmp.Or(a.Properties.DoNotApplyToChildScopes, to.Ptr(false)),
+						actions: values(one.Actions), notActions: values(one.NotActions),
+					})
+				}
 			}
 		}
 	}
 	return denied, nil
-}
-
-func denialsOf(p *armauthorization.DenyAssignmentProperties) []permission {
-	var denied []permission
-	for _, one := range p.Permissions {
-		denied = append(denied, permission{
-			scope:   deref(p.Scope),
-			exact:   p.DoNotApplyToChildScopes != nil && *p.DoNotApplyToChildScopes,
-			actions: values(one.Actions), notActions: values(one.NotActions),
-		})
-	}
-	return denied
 }
 
 func hasPrincipal(list []*armauthorization.Principal, id string) bool {

@@ -49,7 +49,8 @@ func (a *API) deleteNode(r *request) (any, error) {
 	revoked := true // nothing is left of its credential
 	if gone.Credential != "" {
 		revoked, err = a.await(r, func(ctx context.Context) error {
-			_, err := a.Store.Credentials.Wait(ctx, gone.Credential, isRevoked)
+			_, err := a.Store.Credentials.Wait(ctx, gone.Credential,
+				func(c store.Row[store.Credential]) bool { return !c.Exists() || c.Value.TokenID == "" })
 			return err
 		})
 		if err != nil {
@@ -70,11 +71,6 @@ func (a *API) deleteNode(r *request) (any, error) {
 		"status": "Deleted", "cleanup": cleanup, "note": "ARM resource deleted. Node machine " +
 			"lifecycle (stop/start/destroy) must be managed separately.",
 	}, nil
-}
-
-// isRevoked reports whether the token of a credential is not in its cluster.
-func isRevoked(row store.Row[store.Credential]) bool {
-	return !row.Exists() || row.Value.TokenID == ""
 }
 
 // revokeNode revokes the certificates of a node from a time on; uid is that of a deleted one

@@ -13,7 +13,6 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
-	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -46,9 +45,13 @@ type operationStatus struct {
 func (a *API) accept(r *request, kind string, target flexnode.Operation, location bool) error {
 	target.Kind, target.State, target.By = kind, inProgress, r.caller.ObjectID
 	target.Started = a.Now().UTC().Truncate(time.Second)
-	id, err := operationID(a.Keys, r.subscriptionKey(), target)
+	text, err := json.Marshal(target)
+	if err != nil {
+		return err
+	}
+	id, err := signed(a.Keys, operationIDs, r.subscriptionKey(), text)
 	if err == nil {
-		a.pointTo(r, r.subscriptionKey()+"/"+id, location)
+		a.pointTo(r, r.subscriptionKey()+"/"+inLowerCase.EncodeToString(id), location)
 	}
 	return err
 }
@@ -122,8 +125,11 @@ func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
 		row, err := a.Store.Operations.Get(r.Context(), r.subscriptionKey()+"/"+id)
 		return row.Value, row.Exists(), err
 	}
-	o, ok := readOperationID(a.Keys, r.subscriptionKey(), id)
-	return o, ok && a.Now().Before(o.Started.Add(operationAge)), nil
+	var o flexnode.Operation
+	data, err := inLowerCase.DecodeString(id)
+	text, ok := checked(a.Keys, operationIDs, r.subscriptionKey(), data)
+	there := err == nil && ok && json.Unmarshal(text, &o) == nil
+	return o, there && a.Now().Before(o.Started.Add(operationAge)), nil
 }
 
 // operationAge limits the time for which an operation can be asked about.
@@ -271,22 +277,6 @@ const lowerBase32 = "abcdefghijklmnopqrstuvwxyz234567"
 // inLowerCase has ids survive a change of their case, as by ARM.
 var inLowerCase = base32.NewEncoding(lowerBase32).WithPadding(base32.NoPadding)
 
-// operationID is the id of an operation in a subscription that tells what it is about.
-func operationID(keys seal.Ring, subscription string, o flexnode.Operation) (string, error) {
-	text, err := json.Marshal(o)
-	if err != nil {
-		return "", err
-	}
-	id, err := signed(keys, operationIDs, subscription, text)
-	return inLowerCase.EncodeToString(id), err
-}
-
-func readOperationID(keys seal.Ring, subscription, id string) (o flexnode.Operation, ok bool) {
-	data, err := inLowerCase.DecodeString(id)
-	text, ok := checked(keys, operationIDs, subscription, data)
-	return o, err == nil && ok && json.Unmarshal(text, &o) == nil
-}
-
 // isOperation reports whether something can be the id of an operation.
 func isOperation(s string) bool {
 	return isGUID(s) || len(s) > 26 && len(s) <= 4096 &&
@@ -296,7 +286,7 @@ func isOperation(s string) bool {
 // await waits for what a cluster's reconciler has to do, as long as a caller waits, and gives his
 // place to others meanwhile. It is no error that it was not done by then.
 func (a *API) await(r *request, until func(context.Context) error) (done bool, err error) {
-	wait, cancel := context.WithTimeout(r.Context(), a.patience())
+	wait, cancel := context.WithTimeout(r.Context(), a.Patience)
 	defer cancel()
 	r.place.Rest(func() { err = until(wait) })
 	if err != nil && wait.Err() != nil && r.Context().Err() == nil {

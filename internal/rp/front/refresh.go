@@ -44,7 +44,7 @@ func (a *API) refreshCredentials(r *request, ask api.Refresh) (any, error) {
 			"node has the same identity: no bootstrap token is given until the Node is not Ready, or "+
 			"its owner asks for a configuration URL (regenerateToken).")
 	}
-	wait, cancel := context.WithTimeout(r.Context(), a.patience())
+	wait, cancel := context.WithTimeout(r.Context(), a.Patience)
 	defer cancel()
 	var fresh credential.Refreshed
 	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask, is) })

@@ -26,11 +26,11 @@ type resource struct {
 	shown   any
 }
 
-// decoder reads a body: flexnode.Decode, or one of its variants.
-type decoder func(body []byte, into any) error
-
-// asked is a handler of requests whose body says what is asked.
-func asked[T any](decode decoder, handle func(*request, T) (any, error)) handler {
+// asked is a handler of requests whose body says what is asked; decode is flexnode.Decode, or one of
+// its variants.
+func asked[T any](
+	decode func(body []byte, into any) error, handle func(*request, T) (any, error),
+) handler {
 	return func(r *request) (any, error) {
 		var ask T
 		if err := decode(r.body, &ask); err != nil {

@@ -152,7 +152,7 @@ func (a *API) authorize(r *request) error {
 		return nil
 	}
 	refused := a.askRole(r)
-	if !r.route.own || !isForbidden(refused) {
+	if e, ok := errors.AsType[*arm.Error](refused); !ok || e.Status != 403 || !r.route.own {
 		return refused
 	}
 	// Anybody with a token of the tenant comes here: who is refused often costs the store nothing.
@@ -190,11 +190,6 @@ func (a *API) askRole(r *request) error {
 		return fmt.Errorf("cannot tell whether the caller is authorized: %w", err)
 	}
 	return err
-}
-
-func isForbidden(err error) bool {
-	e, ok := errors.AsType[*arm.Error](err)
-	return ok && e.Status == http.StatusForbidden
 }
 
 // forbidden is the answer to a caller that has no role for what it asks.

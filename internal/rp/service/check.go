@@ -31,7 +31,9 @@ func (s Settings) check() error {
 	s.checkListeners(&p)
 	s.checkStore(&p)
 	s.checkCallers(&p)
-	s.checkAzure(&p)
+	p.need(s.Azure == nil ||
+		s.Azure.TenantID != "" && s.Azure.ClientID != "" && s.Azure.ClientSecretFile != "",
+		"azure: needs tenantId, clientId and clientSecretFile")
 	p.need(s.TenantID != "", "tenantId: must be set")
 	p.need(labelValue().MatchString(s.Installation),
 		"installation: must be 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first "+
@@ -122,12 +124,6 @@ func (s Settings) checkCallers(p *problems) {
 		p.need(a.PrincipalID != "" && strings.HasPrefix(a.Scope, "/") && len(a.Actions) > 0,
 			"roleAssignments[%d]: needs principalId, scope (/ or a resource id) and actions", i)
 	}
-}
-
-func (s Settings) checkAzure(p *problems) {
-	p.need(s.Azure == nil ||
-		s.Azure.TenantID != "" && s.Azure.ClientID != "" && s.Azure.ClientSecretFile != "",
-		"azure: needs tenantId, clientId and clientSecretFile")
 }
 
 // resourceManagers are Resource Manager's names as an audience in each cloud, and its application.

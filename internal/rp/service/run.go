@@ -175,7 +175,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		PublicURL:    s.settings.PublicURL, Endpoints: s.settings.endpoints(),
 		Audience: s.settings.audience(), Renderer: version, Now: time.Now, Log: s.log,
 		Audit: s.audit, Metrics: metrics, Gate: fair.NewGate(fair.DefaultAtOnce()),
-		Quotas:   s.settings.Limits.Quotas,
+		Quotas: s.settings.Limits.Quotas, Patience: front.CallerTimeout,
 		Throttle: fair.NewThrottle(fair.DefaultRates(), s.settings.Limits.Exceptions, time.Now),
 		Pace:     front.NewPace(s.settings.Polls.PerSecond),
 		Waiters: front.NewWaiters(time.Duration(s.settings.Polls.WaitSeconds)*time.Second,
