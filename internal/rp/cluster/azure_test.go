@@ -64,7 +64,7 @@ func TestLocalAccountsAreDisabled(t *testing.T) {
 	first, second := "token-0", "token-1"
 	token.Store(&first)
 	server, ca := apiServer(t, &token)
-	m, _ := newManager(t, azuresim.Cluster{Server: server.URL, CA: ca, Entra: true,
+	m, _ := newManager(t, azuresim.Cluster{Server: server, CA: ca, Entra: true,
 		LocalAccountsDisabled: true, DNSServiceIP: "10.96.0.10"}, time.Now)
 	s := &Sources{Manager: m}
 	access := must(s.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false))
