@@ -217,27 +217,6 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 	})
 }
 
-// A credential that cannot be made expires while its cluster does not answer, and its node does not
-// wait on.
-func TestAPendingCredentialExpires(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		c.Down.Store(true)
-		pass(time.Minute)
-		w.put(factoryID, "edge-1", api.Desired{})
-		key := w.node(factory + "/edge-1").Credential
-		pass(time.Minute)
-		if got := w.credential(factory + "/edge-1").Value.State; got != store.Pending {
-			t.Fatalf("it is %s", got)
-		}
-		pass(25 * time.Hour)
-		row := must(w.store.Credentials.Get(context.Background(), key))
-		if n := w.node(factory + "/edge-1"); row.Exists() || // nothing was made for it
-			n.State != "" || !strings.Contains(n.Reason, "expired") {
-			t.Errorf("it is %q, its node %q: %s", row.Value.State, n.State, n.Reason)
-		}
-	})
-}
-
 // What works in a session that was refused meanwhile is not given another's knowledge.
 func TestARefusedSessionIsNotUsedAgain(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
@@ -299,7 +278,7 @@ func TestWhoSaysWhereDNSIs(t *testing.T) {
 		{"", "", "", ""},
 	} {
 		row := flexnode.Cluster{Properties: api.ClusterProperties{DNSServiceIP: tt.own}}
-		c := &Connection{dns: tt.azure}
+		c := &Connection{access: Access{DNS: tt.azure}}
 		if got := c.facts(row, findings{dns: tt.cluster}, "").DNSServiceIP; got != tt.want {
 			t.Errorf("%+v: %q", tt, got)
 		}

@@ -150,18 +150,8 @@ func TestATokenAdmitsOneMachine(t *testing.T) {
 		if got := c.ask(csr("other-node", id, "edge-2", mine)); got != "Denied" {
 			t.Errorf("a request for another node's name: %q", got)
 		}
-		if got := w.credential(factory + "/edge-1"); got.Value.State != store.Live ||
-			got.Value.Denied == "" {
-			t.Errorf("after a request that was denied: %+v", got.Value)
-		}
 		if got := c.ask(csr("first", id, "edge-1", mine)); got != "Approved" {
 			t.Errorf("the first request: %q", got)
-		}
-		if got := w.credential(factory + "/edge-1").Value; got.State != store.Consumed {
-			t.Errorf("after the first request: %+v", got)
-		}
-		if got := c.ask(csr("again", id, "edge-1", mine)); got != "Approved" {
-			t.Errorf("the same machine again: %q", got)
 		}
 		if got := c.ask(csr("thief", id, "edge-1", others)); got != "Denied" {
 			t.Errorf("another machine with the token: %q", got)

@@ -167,7 +167,7 @@ func reservedHere() reserved {
 func TestReserved(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		s := &session{connection: c.connection()}
-		s.connection.dns = "10.96.0.99"
+		s.connection.access.DNS = "10.96.0.99"
 		own := must(w.manager.working[factory].reserved(s))
 		if !slices.Contains(own.addresses, netip.MustParseAddr("10.96.0.99")) {
 			t.Errorf("%+v", own)

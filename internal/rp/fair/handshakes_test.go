@@ -14,14 +14,40 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"google.golang.org/grpc/test/bufconn"
 )
+
+// pipes is a listener of connections within the process.
+type pipes struct {
+	arrived chan net.Conn
+	once    sync.Once
+	closed  chan struct{}
+}
+
+func newPipes() *pipes { return &pipes{arrived: make(chan net.Conn), closed: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.arrived:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error { p.once.Do(func() { close(p.closed) }); return nil }
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *pipes) dial() net.Conn {
+	here, there := net.Pipe()
+	p.arrived <- there
+	return here
+}
 
 // secured is a server whose handshakes need work of one processor, which those that are under way
 // share.
 type secured struct {
-	*bufconn.Listener
+	*pipes
 	connections *Connections
 	trusted     *x509.CertPool
 }
@@ -48,7 +74,7 @@ func newSecured(t *testing.T, atOnce int, of *Connections) *secured {
 		return &pair, nil
 	}}
 	NewHandshakes(atOnce, headers).Configure(config)
-	s := &secured{bufconn.Listen(64 << 10), of, x509.NewCertPool()}
+	s := &secured{newPipes(), of, x509.NewCertPool()}
 	s.trusted.AddCert(root)
 	server := &http.Server{
 		ReadHeaderTimeout: headers, ErrorLog: log.New(io.Discard, "", 0), ConnState: of.State,
@@ -59,11 +85,15 @@ func newSecured(t *testing.T, atOnce int, of *Connections) *secured {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = server.Serve(tls.NewListener(of.Listen(s.Listener), config)) // ends with Close
+		_ = server.Serve(tls.NewListener(of.Listen(s.pipes), config)) // ends with Close
 	}()
 	t.Cleanup(func() {
+		// Close writes to connections under the lock that they take when they end, and simulated
+		// time stands still for who waits for a lock: let those that are ending end first.
+		time.Sleep(headers)
 		_ = server.Close()
 		<-ended
+		time.Sleep(headers) // until no connection waits any more for the other side to take its end
 	})
 	return s
 }
@@ -73,8 +103,8 @@ func (s *secured) ask() (took time.Duration, err error) {
 	began := time.Now()
 	transport := &http.Transport{DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{RootCAs: s.trusted, ServerName: "example.com"},
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return s.DialContext(ctx)
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return s.dial(), nil
 		},
 	}
 	r, err := (&http.Client{Transport: transport}).Get("https://example.com/")
@@ -121,10 +151,10 @@ func TestClientsThatDoNotGoOn(t *testing.T) {
 		of := &Connections{}
 		s := newSecured(t, 1, of)
 		for range 3 {
-			silent := must(s.Dial())
+			silent := s.dial()
 			defer silent.Close()
 		}
-		hello := &firstOnly{Conn: must(s.Dial())}
+		hello := &firstOnly{Conn: s.dial()}
 		defer hello.Close()
 		go func() {
 			_ = tls.Client(hello, &tls.Config{RootCAs: s.trusted, ServerName: "example.com"}).Handshake()
