@@ -76,12 +76,8 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 			t.Errorf("nodes are told %s", f.ServerURL)
 		}
 		id := w.credential(factory + "/edge-1").Value.TokenID
-		if got := a.ask(csr("at-a", id, "edge-1", newKey())); got != "" {
-			t.Errorf("a request at the former one: %q", got)
-		}
-		if got := b.ask(csr("at-b", id, "edge-1", newKey())); got != "Approved" {
-			t.Errorf("a request at the new one: %q", got)
-		}
+		equal(t, "a request at the former one", a.ask(csr("at-a", id, "edge-1", newKey())), "")
+		equal(t, "a request at the new one", b.ask(csr("at-b", id, "edge-1", newKey())), "Approved")
 		b.join("edge-1", corev1.ConditionTrue)
 		if got := w.ready(factory + "/edge-1"); got.Status != "True" {
 			t.Errorf("the Node at the new one: %+v", got)
@@ -254,9 +250,7 @@ func TestABindingIsTakenAway(t *testing.T) {
 		sources.present.Store(&Sources{})
 		pass(10 * time.Second)
 		id := w.credential(factory + "/edge-1").Value.TokenID
-		if got := c.ask(csr("late", id, "edge-1", newKey())); got != "" {
-			t.Errorf("a request: %q", got)
-		}
+		equal(t, "a request", c.ask(csr("late", id, "edge-1", newKey())), "")
 		pass(time.Minute)
 		if got := w.cluster(factory); got.Properties.Reachable {
 			t.Errorf("the cluster: %+v", got)
@@ -314,13 +308,9 @@ func TestEndpoints(t *testing.T) {
 	for what, text := range map[string]string{
 		"no CA": kubeconfig(url, "", "one"), "no kubeconfig": "{",
 	} {
-		if got := of(text); got != "" {
-			t.Errorf("%s: %q", what, got)
-		}
+		equal(t, what, of(text), "")
 	}
-	if got := (&Sources{}).Endpoint(factoryID, ""); got != "" {
-		t.Errorf("without a binding: %q", got)
-	}
+	equal(t, "without a binding", (&Sources{}).Endpoint(factoryID, ""), "")
 }
 
 // N18: a kubeconfig is parsed again when its file is another, has another size or another time, and

@@ -47,9 +47,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 		pass(10 * time.Minute)
 		want := "bootstrap-token-before bootstrap-token-foreig bootstrap-token-other0 " +
 			"bootstrap-token-person"
-		if got := strings.Join(c.secrets(), " "); got != want {
-			t.Errorf("left are %s", got)
-		}
+		equal(t, "left", strings.Join(c.secrets(), " "), want)
 		for _, id := range []string{"foreig", "other0", "person"} {
 			foreign := csr("of-"+id, id, "edge-1", newKey())
 			foreign.Spec.Groups[2] = tokenGroup("elsewhere", factory)
@@ -76,9 +74,7 @@ func TestTokenIDIsTaken(t *testing.T) {
 		}
 		w.drop("edge-1")
 		pass(time.Second)
-		if got := strings.Join(c.secrets(), " "); got != "bootstrap-token-"+id {
-			t.Errorf("left are %s", got)
-		}
+		equal(t, "left", strings.Join(c.secrets(), " "), "bootstrap-token-"+id)
 	})
 }
 
@@ -104,9 +100,7 @@ func TestClusterIsDown(t *testing.T) {
 			got.Chosen.Versions.Kubernetes != "1.35.4" {
 			t.Errorf("the node: %+v", got)
 		}
-		if got := w.credential(factory + "/edge-1").Value.State; got != store.Live {
-			t.Errorf("the credential is %s", got)
-		}
+		equal(t, "the credential", w.credential(factory+"/edge-1").Value.State, store.Live)
 		c.Down.Store(true)
 		pass(time.Minute)
 		w.drop("edge-1")
@@ -326,9 +320,7 @@ func TestNoEffectsWithoutOwnership(t *testing.T) {
 		id := w.token("edge-1")
 		o.invalid.Store(true)
 		w.put(factoryID, "edge-2", api.Desired{})
-		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "" {
-			t.Errorf("a request was answered: %q", got)
-		}
+		equal(t, "a request was answered", c.ask(csr("first", id, "edge-1", newKey())), "")
 		if got := c.secrets(); len(got) != 1 {
 			t.Errorf("Secrets: %v", got)
 		}
@@ -337,9 +329,7 @@ func TestNoEffectsWithoutOwnership(t *testing.T) {
 		w.change(func(v *store.View) error { return nil })
 		must(w.store.Commit(context.Background(), nil,
 			[]store.Write{{Key: o.fence.Key, Value: []byte("another")}}))
-		if got := c.ask(csr("second", id, "edge-1", newKey())); got != "" {
-			t.Errorf("a request was answered: %q", got)
-		}
+		equal(t, "a request was answered", c.ask(csr("second", id, "edge-1", newKey())), "")
 		close(o.lost)
 		synctest.Wait()
 		if !w.manager.working[factory].ended() {
