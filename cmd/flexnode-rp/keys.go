@@ -92,27 +92,57 @@ func changeKeys(
 }
 
 func keysPromote(settings *string) *cobra.Command {
-	return &cobra.Command{
+	return keysOnceRead(settings, cobra.Command{
 		Use: "promote FILE", Short: "Put the newest key first", Args: cobra.ExactArgs(1),
 		Long: `Put the newest key first. It is refused while a live process of the provider has
 not read that key: restart it first.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withStore(cmd.Context(), *settings, func(st *store.Store, _ seal.Ring) error {
-				ring, err := seal.Load(args[0])
-				if err != nil {
-					return err
-				}
-				newest := ring.Keys[len(ring.Keys)-1].ID
-				err = restarted(cmd.Context(), st, func(keys []string) bool {
-					return slices.Contains(keys, newest)
-				})
-				if err != nil {
-					return fmt.Errorf("cannot promote key %s: %w", newest, err)
-				}
-				return changeKeys(cmd, args[0], "promoted", seal.Promote)
-			})
-		},
+	}, "promote a key", func(ring seal.Ring, read []string) bool {
+		return slices.Contains(read, ring.Keys[len(ring.Keys)-1].ID)
+	}, func(cmd *cobra.Command, _ *store.Store, path string) error {
+		return changeKeys(cmd, path, "promoted", seal.Promote)
+	})
+}
+
+func keysDrop(settings *string) *cobra.Command {
+	return keysOnceRead(settings, cobra.Command{
+		Use: "drop FILE", Short: "Take away every key but the first", Args: cobra.ExactArgs(1),
+		Long: `Take away every key but the first. It is refused while anything in the store is
+sealed with another: run "keys rewrap" first. So it is while a live process of the
+provider seals with another key: restart it first.`,
+	}, "drop the older keys", func(ring seal.Ring, read []string) bool {
+		return len(read) > 0 && read[0] == ring.Keys[0].ID
+	}, func(cmd *cobra.Command, st *store.Store, path string) error {
+		boxes, err := credential.Boxes(cmd.Context(), st)
+		if err != nil {
+			return err
+		}
+		ring, err := seal.Drop(path, boxes)
+		if err == nil {
+			fmt.Fprintf(cmd.OutOrStdout(), "key %s is the only one\n", ring.Keys[0].ID)
+		}
+		return err
+	})
+}
+
+// keysOnceRead is a command that changes the file with the keys once the keys that every live process
+// has read are as wanted.
+func keysOnceRead(
+	settings *string, c cobra.Command, what string, are func(ring seal.Ring, read []string) bool,
+	change func(cmd *cobra.Command, st *store.Store, path string) error,
+) *cobra.Command {
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return withStore(cmd.Context(), *settings, func(st *store.Store, _ seal.Ring) error {
+			ring, err := seal.Load(args[0])
+			if err == nil {
+				err = restarted(cmd.Context(), st, func(read []string) bool { return are(ring, read) })
+			}
+			if err != nil {
+				return fmt.Errorf("cannot %s: %w", what, err)
+			}
+			return change(cmd, st, args[0])
+		})
 	}
+	return &c
 }
 
 // restarted returns an error unless are holds for the keys of every live process of the provider.
@@ -143,38 +173,6 @@ func keysRewrap(settings *string) *cobra.Command {
 	cmd.Flags().BoolVar(&accept, "accept-store", false, "also sign what no key of the file has "+
 		"signed, after the loss of the keys: only if no other program could write to the store")
 	return cmd
-}
-
-func keysDrop(settings *string) *cobra.Command {
-	return &cobra.Command{
-		Use: "drop FILE", Short: "Take away every key but the first", Args: cobra.ExactArgs(1),
-		Long: `Take away every key but the first. It is refused while anything in the store is
-sealed with another: run "keys rewrap" first. So it is while a live process of the
-provider seals with another key: restart it first.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withStore(cmd.Context(), *settings, func(st *store.Store, _ seal.Ring) error {
-				ring, err := seal.Load(args[0])
-				if err != nil {
-					return err
-				}
-				err = restarted(cmd.Context(), st, func(keys []string) bool {
-					return len(keys) > 0 && keys[0] == ring.Keys[0].ID
-				})
-				if err != nil {
-					return fmt.Errorf("cannot drop the older keys: %w", err)
-				}
-				boxes, err := credential.Boxes(cmd.Context(), st)
-				if err != nil {
-					return err
-				}
-				ring, err = seal.Drop(args[0], boxes)
-				if err == nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "key %s is the only one\n", ring.Keys[0].ID)
-				}
-				return err
-			})
-		},
-	}
 }
 
 func keysStatus(settings *string) *cobra.Command {

@@ -31,18 +31,15 @@ func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 			t.Errorf("Secrets were %v and are %v", before, after)
 		}
 		id := w.credential(factory + "/edge-1").Value.TokenID
-		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "Approved" {
-			t.Errorf("a machine of the first registration: %q", got)
-		}
+		equal(t, "a machine of the first registration", c.ask(csr("first", id, "edge-1", newKey())),
+			"Approved")
 		if w.cluster(factory).Properties.ProvisioningState != "" {
 			t.Error("the first registration has failed")
 		}
 		if !strings.Contains(w.audit.String(), "registration refused") {
 			t.Error("it is not in the audit log")
 		}
-		if got := w.holds(); got != serverOf("factory")+" at-factory" {
-			t.Errorf("the first registration has %s", got)
-		}
+		equal(t, "the first registration", w.holds(), serverOf("factory")+" at-factory")
 		// When the first one is gone the second one may have it.
 		w.markDeletion(factory, false)
 		pass(30 * time.Second)
@@ -80,9 +77,7 @@ func TestARegistrationMoves(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		w.source.point(factory, newFakeCluster("moved"))
 		pass(10 * time.Second)
-		if got := w.holds(); got != serverOf("moved")+" at-moved" {
-			t.Errorf("it has %s", got)
-		}
+		equal(t, "it", w.holds(), serverOf("moved")+" at-moved")
 		if rows := must(w.store.Scan(context.Background(), w.store.Endpoints.Key(""), "", 9,
 			0)); len(rows.KVs) != 1 {
 			t.Errorf("endpoints: %+v", rows.KVs)

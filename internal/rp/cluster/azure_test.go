@@ -64,7 +64,7 @@ func TestLocalAccountsAreDisabled(t *testing.T) {
 	first, second := "token-0", "token-1"
 	token.Store(&first)
 	server, ca := apiServer(t, &token)
-	m, _ := newManager(t, azuresim.Cluster{Server: server.URL, CA: ca, Entra: true,
+	m, _ := newManager(t, azuresim.Cluster{Server: server, CA: ca, Entra: true,
 		LocalAccountsDisabled: true, DNSServiceIP: "10.96.0.10"}, time.Now)
 	s := &Sources{Manager: m}
 	access := must(s.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false))
@@ -80,9 +80,7 @@ func TestLocalAccountsAreDisabled(t *testing.T) {
 		t.Errorf("%+v, %v", f, err)
 	}
 	tokens := m.Tokens.(*fakeTokens)
-	if got := *tokens.scope.Load(); got != "6dae42f8-4368-4678-94ff-3960e28e3630/.default" {
-		t.Errorf("the scope is %s", got)
-	}
+	equal(t, "the scope", *tokens.scope.Load(), "6dae42f8-4368-4678-94ff-3960e28e3630/.default")
 	tokens.issued.Add(1)
 	token.Store(&second)
 	if _, err := c.ask(t.Context()); err != nil || c.Doubtful() {
@@ -176,14 +174,8 @@ func TestAnswersOfResourceManager(t *testing.T) {
 	}
 	sim.AddCluster(azuresim.Cluster{ID: strings.ToLower(factoryID), Server: "https://two.example",
 		CA: string(testCA()), Entra: true})
-	if got := host(true); got != "https://one.example" {
-		t.Errorf("at once: %s", got)
-	}
+	equal(t, "at once", host(true), "https://one.example")
 	now.Add(int64(refusedAge / time.Second))
-	if got := host(false); got != "https://one.example" {
-		t.Errorf("as long as it is of use: %s", got)
-	}
-	if got := host(true); got != "https://two.example" {
-		t.Errorf("after a refusal: %s", got)
-	}
+	equal(t, "as long as it is of use", host(false), "https://one.example")
+	equal(t, "after a refusal", host(true), "https://two.example")
 }

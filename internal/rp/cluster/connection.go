@@ -28,9 +28,8 @@ type Connection struct {
 	// Version asks for the API server's version; nil asks Client. Fakes of client-go cannot.
 	Version func(ctx context.Context) (string, error)
 
-	fingerprint, endpoint string // of the access
-	dns                   string // of the access
-	wire                  *wire  // nil of fakes of client-go
+	access Access // that it was made of
+	wire   *wire  // nil of fakes of client-go
 }
 
 // Doubtful reports whether the API server has refused the credentials, or has shown an unexpected

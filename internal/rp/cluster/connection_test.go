@@ -3,11 +3,9 @@ package cluster
 import (
 	"context"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,12 +76,8 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 			t.Errorf("nodes are told %s", f.ServerURL)
 		}
 		id := w.credential(factory + "/edge-1").Value.TokenID
-		if got := a.ask(csr("at-a", id, "edge-1", newKey())); got != "" {
-			t.Errorf("a request at the former one: %q", got)
-		}
-		if got := b.ask(csr("at-b", id, "edge-1", newKey())); got != "Approved" {
-			t.Errorf("a request at the new one: %q", got)
-		}
+		equal(t, "a request at the former one", a.ask(csr("at-a", id, "edge-1", newKey())), "")
+		equal(t, "a request at the new one", b.ask(csr("at-b", id, "edge-1", newKey())), "Approved")
 		b.join("edge-1", corev1.ConditionTrue)
 		if got := w.ready(factory + "/edge-1"); got.Status != "True" {
 			t.Errorf("the Node at the new one: %+v", got)
@@ -129,37 +123,29 @@ func TestARefusedConnectionIsMadeAgain(t *testing.T) {
 }
 
 // apiServer is an API server that takes one token.
-func apiServer(t *testing.T, token *atomic.Pointer[string]) (*httptest.Server, string) {
+func apiServer(t *testing.T, token *atomic.Pointer[string]) (url, ca string) {
 	t.Helper()
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if r.Header.Get("Authorization") != "Bearer "+*token.Load() {
-			w.WriteHeader(http.StatusUnauthorized)
-			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":401,`+
-				`"reason":"Unauthorized"}`)
+	says := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }
+	}
+	h := newHostile(t, map[string]http.HandlerFunc{
+		"/api/v1/namespaces/kube-system/secrets": http.NotFound,
+		"/api/v1/namespaces/kube-system/configmaps/" + revokedName: says(
+			`{"kind":"ConfigMap","apiVersion":"v1"}`),
+		"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/" + revokedName: says(
+			`{"kind":"ValidatingAdmissionPolicyBinding","apiVersion":"admissionregistration.k8s.io/v1"}`),
+	})
+	h.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer "+*token.Load() {
+			h.ServeHTTP(w, r)
 			return
 		}
-		switch r.URL.Path {
-		case "/version":
-			fmt.Fprint(w, `{"gitVersion":"v1.35.4"}`)
-		case "/api/v1/namespaces/default/services/kubernetes":
-			fmt.Fprint(w, `{"kind":"Service","apiVersion":"v1","metadata":{"uid":"u"}}`)
-		case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
-			fmt.Fprint(w, `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1"}`)
-		case "/api/v1/namespaces/kube-system/configmaps/" + revokedName:
-			fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1"}`)
-		case "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/" + revokedName:
-			fmt.Fprint(w, `{"kind":"ValidatingAdmissionPolicyBinding",
-				"apiVersion":"admissionregistration.k8s.io/v1"}`)
-		default:
-			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,`+
-				`"reason":"NotFound"}`)
-		}
-	}))
-	t.Cleanup(s.Close)
-	return s, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
-		Bytes: s.Certificate().Raw}))
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":401,`+
+			`"reason":"Unauthorized"}`)
+	})
+	return h.URL, h.ca
 }
 
 // A real connection: what it asks, and what makes it doubtful.
@@ -174,10 +160,10 @@ func TestAConnection(t *testing.T) {
 		replace(t, path, text)
 		return must(Dial(must((Binding{Kubeconfig: path, Local: true}).access())))
 	}
-	c := dial(kubeconfig(server.URL, ca, good))
+	c := dial(kubeconfig(server, ca, good))
 	found, err := c.ask(t.Context())
 	if err != nil || found.version != "1.35.4" || found.server != c.server("u") || found.warnings != nil ||
-		c.Doubtful() || c.ServerURL != server.URL || string(c.CA) != ca {
+		c.Doubtful() || c.ServerURL != server || string(c.CA) != ca {
 		t.Errorf("%+v, %v, doubtful %v", found, err, c.Doubtful())
 	}
 	token.Store(&bad)
@@ -188,7 +174,7 @@ func TestAConnection(t *testing.T) {
 	if _, err := c.ask(t.Context()); err != nil || c.Doubtful() {
 		t.Errorf("with a token that is taken again: %v, doubtful %v", err, c.Doubtful())
 	}
-	stranger := dial(kubeconfig(server.URL, string(testCA()), good))
+	stranger := dial(kubeconfig(server, string(testCA()), good))
 	if _, err := stranger.ask(t.Context()); err == nil || !stranger.Doubtful() {
 		t.Errorf("with another CA: %v, doubtful %v", err, stranger.Doubtful())
 	}
@@ -264,9 +250,7 @@ func TestABindingIsTakenAway(t *testing.T) {
 		sources.present.Store(&Sources{})
 		pass(10 * time.Second)
 		id := w.credential(factory + "/edge-1").Value.TokenID
-		if got := c.ask(csr("late", id, "edge-1", newKey())); got != "" {
-			t.Errorf("a request: %q", got)
-		}
+		equal(t, "a request", c.ask(csr("late", id, "edge-1", newKey())), "")
 		pass(time.Minute)
 		if got := w.cluster(factory); got.Properties.Reachable {
 			t.Errorf("the cluster: %+v", got)
@@ -324,13 +308,9 @@ func TestEndpoints(t *testing.T) {
 	for what, text := range map[string]string{
 		"no CA": kubeconfig(url, "", "one"), "no kubeconfig": "{",
 	} {
-		if got := of(text); got != "" {
-			t.Errorf("%s: %q", what, got)
-		}
+		equal(t, what, of(text), "")
 	}
-	if got := (&Sources{}).Endpoint(factoryID, ""); got != "" {
-		t.Errorf("without a binding: %q", got)
-	}
+	equal(t, "without a binding", (&Sources{}).Endpoint(factoryID, ""), "")
 }
 
 // N18: a kubeconfig is parsed again when its file is another, has another size or another time, and

@@ -22,7 +22,7 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 	var refused error
 	ahead := []string{
 		w.Store.Clusters.Key(w.key), w.Store.APIServers.Key(f.server),
-		w.Store.Endpoints.Key(s.connection.endpoint),
+		w.Store.Endpoints.Key(s.connection.access.Endpoint),
 	}
 	_, err := w.Store.Update(ctx, "cluster probed", ahead, func(v *store.View) error {
 		refused = nil
@@ -35,7 +35,7 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 		var err error
 		refused, err = w.claimAPIServer(v, &next, f.server)
 		if err == nil && refused == nil {
-			err = w.claimEndpoint(v, &next, s.connection.endpoint)
+			err = w.claimEndpoint(v, &next, s.connection.access.Endpoint)
 		}
 		if err == nil && refused == nil && !next.Deleting() {
 			next.Properties.KubernetesVersion, next.Probe.Warnings = f.version, f.warnings

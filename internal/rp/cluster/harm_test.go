@@ -169,17 +169,14 @@ func TestAPanicEndsTheSession(t *testing.T) {
 		if n := counts.panics.Load(); n < 3 || n > 12 {
 			t.Errorf("%d sessions have ended within ten minutes", n)
 		}
-		if got := w.credential(harbour + "/edge-1").Value.State; got != store.Live {
-			t.Errorf("the credential of the other cluster is %s", got)
-		}
+		equal(t, "the credential of the other cluster",
+			w.credential(harbour+"/edge-1").Value.State, store.Live)
 		broken.Store(false)
 		pass(10 * time.Minute)
 		if after := must(worker.use()); after == before {
 			t.Error("it is the same session")
 		}
-		if got := w.credential(factory + "/edge-1").Value.State; got != store.Live {
-			t.Errorf("the credential is %s", got)
-		}
+		equal(t, "the credential", w.credential(factory+"/edge-1").Value.State, store.Live)
 	})
 }
 
@@ -353,9 +350,7 @@ func TestRequestsAreReviewedOnce(t *testing.T) {
 		}
 		last := csr("last", w.credential(factory+"/edge-1").Value.TokenID, "edge-1", newKey())
 		last.UID = "last"
-		if got := c.ask(last); got != "Approved" {
-			t.Errorf("a machine's request: %q", got)
-		}
+		equal(t, "a machine's request", c.ask(last), "Approved")
 	})
 }
 

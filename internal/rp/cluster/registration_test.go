@@ -47,9 +47,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 		pass(10 * time.Minute)
 		want := "bootstrap-token-before bootstrap-token-foreig bootstrap-token-other0 " +
 			"bootstrap-token-person"
-		if got := strings.Join(c.secrets(), " "); got != want {
-			t.Errorf("left are %s", got)
-		}
+		equal(t, "left", strings.Join(c.secrets(), " "), want)
 		for _, id := range []string{"foreig", "other0", "person"} {
 			foreign := csr("of-"+id, id, "edge-1", newKey())
 			foreign.Spec.Groups[2] = tokenGroup("elsewhere", factory)
@@ -76,9 +74,7 @@ func TestTokenIDIsTaken(t *testing.T) {
 		}
 		w.drop("edge-1")
 		pass(time.Second)
-		if got := strings.Join(c.secrets(), " "); got != "bootstrap-token-"+id {
-			t.Errorf("left are %s", got)
-		}
+		equal(t, "left", strings.Join(c.secrets(), " "), "bootstrap-token-"+id)
 	})
 }
 
@@ -104,9 +100,7 @@ func TestClusterIsDown(t *testing.T) {
 			got.Chosen.Versions.Kubernetes != "1.35.4" {
 			t.Errorf("the node: %+v", got)
 		}
-		if got := w.credential(factory + "/edge-1").Value.State; got != store.Live {
-			t.Errorf("the credential is %s", got)
-		}
+		equal(t, "the credential", w.credential(factory+"/edge-1").Value.State, store.Live)
 		c.Down.Store(true)
 		pass(time.Minute)
 		w.drop("edge-1")
@@ -217,27 +211,6 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 	})
 }
 
-// A credential that cannot be made expires while its cluster does not answer, and its node does not
-// wait on.
-func TestAPendingCredentialExpires(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		c.Down.Store(true)
-		pass(time.Minute)
-		w.put(factoryID, "edge-1", api.Desired{})
-		key := w.node(factory + "/edge-1").Credential
-		pass(time.Minute)
-		if got := w.credential(factory + "/edge-1").Value.State; got != store.Pending {
-			t.Fatalf("it is %s", got)
-		}
-		pass(25 * time.Hour)
-		row := must(w.store.Credentials.Get(context.Background(), key))
-		if n := w.node(factory + "/edge-1"); row.Exists() || // nothing was made for it
-			n.State != "" || !strings.Contains(n.Reason, "expired") {
-			t.Errorf("it is %q, its node %q: %s", row.Value.State, n.State, n.Reason)
-		}
-	})
-}
-
 // What works in a session that was refused meanwhile is not given another's knowledge.
 func TestARefusedSessionIsNotUsedAgain(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
@@ -299,7 +272,7 @@ func TestWhoSaysWhereDNSIs(t *testing.T) {
 		{"", "", "", ""},
 	} {
 		row := flexnode.Cluster{Properties: api.ClusterProperties{DNSServiceIP: tt.own}}
-		c := &Connection{dns: tt.azure}
+		c := &Connection{access: Access{DNS: tt.azure}}
 		if got := c.facts(row, findings{dns: tt.cluster}, "").DNSServiceIP; got != tt.want {
 			t.Errorf("%+v: %q", tt, got)
 		}
@@ -347,9 +320,7 @@ func TestNoEffectsWithoutOwnership(t *testing.T) {
 		id := w.token("edge-1")
 		o.invalid.Store(true)
 		w.put(factoryID, "edge-2", api.Desired{})
-		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "" {
-			t.Errorf("a request was answered: %q", got)
-		}
+		equal(t, "a request was answered", c.ask(csr("first", id, "edge-1", newKey())), "")
 		if got := c.secrets(); len(got) != 1 {
 			t.Errorf("Secrets: %v", got)
 		}
@@ -358,9 +329,7 @@ func TestNoEffectsWithoutOwnership(t *testing.T) {
 		w.change(func(v *store.View) error { return nil })
 		must(w.store.Commit(context.Background(), nil,
 			[]store.Write{{Key: o.fence.Key, Value: []byte("another")}}))
-		if got := c.ask(csr("second", id, "edge-1", newKey())); got != "" {
-			t.Errorf("a request was answered: %q", got)
-		}
+		equal(t, "a request was answered", c.ask(csr("second", id, "edge-1", newKey())), "")
 		close(o.lost)
 		synctest.Wait()
 		if !w.manager.working[factory].ended() {

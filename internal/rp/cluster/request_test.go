@@ -147,25 +147,11 @@ func TestATokenAdmitsOneMachine(t *testing.T) {
 		}
 		checkSecret(t, w, c, row)
 		mine, others := newKey(), newKey()
-		if got := c.ask(csr("other-node", id, "edge-2", mine)); got != "Denied" {
-			t.Errorf("a request for another node's name: %q", got)
-		}
-		if got := w.credential(factory + "/edge-1"); got.Value.State != store.Live ||
-			got.Value.Denied == "" {
-			t.Errorf("after a request that was denied: %+v", got.Value)
-		}
-		if got := c.ask(csr("first", id, "edge-1", mine)); got != "Approved" {
-			t.Errorf("the first request: %q", got)
-		}
-		if got := w.credential(factory + "/edge-1").Value; got.State != store.Consumed {
-			t.Errorf("after the first request: %+v", got)
-		}
-		if got := c.ask(csr("again", id, "edge-1", mine)); got != "Approved" {
-			t.Errorf("the same machine again: %q", got)
-		}
-		if got := c.ask(csr("thief", id, "edge-1", others)); got != "Denied" {
-			t.Errorf("another machine with the token: %q", got)
-		}
+		equal(t, "a request for another node's name", c.ask(csr("other-node", id, "edge-2", mine)),
+			"Denied")
+		equal(t, "the first request", c.ask(csr("first", id, "edge-1", mine)), "Approved")
+		equal(t, "another machine with the token", c.ask(csr("thief", id, "edge-1", others)),
+			"Denied")
 		c.issue("first")
 		pass(credential.Grace / 2)
 		if len(c.secrets()) != 1 {
@@ -178,9 +164,8 @@ func TestATokenAdmitsOneMachine(t *testing.T) {
 		if n := w.rows(w.store.Credentials.Key("")) + w.rows(w.store.Tokens.Key("")); n != 0 {
 			t.Errorf("%d rows are left", n)
 		}
-		if got := c.ask(csr("late", id, "edge-1", others)); got != "Denied" {
-			t.Errorf("a request with a token that is gone: %q", got)
-		}
+		equal(t, "a request with a token that is gone", c.ask(csr("late", id, "edge-1", others)),
+			"Denied")
 	})
 }
 
@@ -217,9 +202,7 @@ func TestApprovedBySomebodyElse(t *testing.T) {
 				if got := w.credential(factory + "/edge-1").Value; got.State != store.Consumed {
 					t.Errorf("the credential is %s", got.State)
 				}
-				if got := c.ask(csr("second", id, "edge-1", newKey())); got != "Denied" {
-					t.Errorf("a second machine: %q", got)
-				}
+				equal(t, "a second machine", c.ask(csr("second", id, "edge-1", newKey())), "Denied")
 				c.issue("foreign")
 				pass(credential.Grace + time.Second)
 				if left := c.secrets(); len(left) != 0 {
@@ -280,9 +263,7 @@ func TestIdentities(t *testing.T) {
 			{byIdentity("arc", arc, "edge-6"), "Approved"},
 			{masters, "Denied"},
 		} {
-			if got := c.ask(tt.request); got != tt.want {
-				t.Errorf("%s: %q, want %q", tt.request.Name, got, tt.want)
-			}
+			equal(t, tt.request.Name, c.ask(tt.request), tt.want)
 		}
 	})
 }
@@ -306,13 +287,9 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 		pass(time.Second)
 		for name, want := range map[string]string{"our-pool-0": "Denied", "edge-1": "Approved"} {
 			id := w.credential(factory + "/" + name).Value.TokenID
-			if got := c.ask(csr("of-"+name, id, name, newKey())); got != want {
-				t.Errorf("%s: %q, want %q", name, got, want)
-			}
+			equal(t, name, c.ask(csr("of-"+name, id, name, newKey())), want)
 		}
-		if got := c.ask(byIdentity("of-identity", user, "our-pool-1")); got != "Denied" {
-			t.Errorf("by its identity: %q", got)
-		}
+		equal(t, "by its identity", c.ask(byIdentity("of-identity", user, "our-pool-1")), "Denied")
 		got := w.credential(factory + "/our-pool-0").Value
 		if got.State != store.Live || !strings.Contains(got.Denied, "not a flex node of this provider") {
 			t.Errorf("the credential: %+v", got)
@@ -330,9 +307,8 @@ func TestAnotherInstallationsNode(t *testing.T) {
 		must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
 		pass(time.Minute)
 		id := w.credential(factory + "/edge-1").Value.TokenID
-		if got := c.ask(csr("its", id, "edge-1", newKey())); got != "Denied" {
-			t.Errorf("a machine of this installation: %q", got)
-		}
+		equal(t, "a machine of this installation", c.ask(csr("its", id, "edge-1", newKey())),
+			"Denied")
 		got := must(w.store.Status.Get(t.Context(), factory+"/edge-1")).Value.Ready
 		if got == nil || got.Reason != flexnode.NodeForeign {
 			t.Errorf("its condition is %+v", got)
@@ -419,11 +395,7 @@ func TestIdentitiesWhileTheIndexIsBehind(t *testing.T) {
 		defer memory.Before(nil)
 		w.drop("edge-1")
 		w.put(factoryID, "edge-1", withIdentity(two))
-		if got := c.ask(byIdentity("former", one, "edge-1")); got != "" {
-			t.Errorf("the former machine: %q", got)
-		}
-		if got := c.ask(byIdentity("present", two, "edge-1")); got != "Approved" {
-			t.Errorf("the present machine: %q", got)
-		}
+		equal(t, "the former machine", c.ask(byIdentity("former", one, "edge-1")), "")
+		equal(t, "the present machine", c.ask(byIdentity("present", two, "edge-1")), "Approved")
 	})
 }

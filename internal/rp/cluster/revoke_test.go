@@ -104,49 +104,34 @@ func TestADeletedMachineMayNotWrite(t *testing.T) {
 		c.setRevoked("other", "theirs")
 		old := w.join(c, "edge-1", "of-old")
 		late := w.join(c, "edge-2", "of-late")
-		if got := c.ask(renewal("usual", "edge-1", old)); got != "" {
-			t.Errorf("a renewal, which others approve: %q", got)
-		}
+		equal(t, "a renewal, which others approve", c.ask(renewal("usual", "edge-1", old)), "")
 		w.remove("edge-1", 0)
 		w.remove("edge-2", flexnode.LeaveTime)
-		if got := c.revoked(); got != "edge-1=;other=theirs;" {
-			t.Errorf("after the deletions: %s", got)
-		}
-		if got := c.ask(renewal("of-deleted", "edge-1", old)); got != "Denied" {
-			t.Errorf("a renewal of the deleted node: %q", got)
-		}
-		if got := c.ask(renewal("of-leaving", "edge-2", late)); got != "" {
-			t.Errorf("a renewal of the node that is leaving: %q", got)
-		}
+		equal(t, "after the deletions", c.revoked(), "edge-1=;other=theirs;")
+		equal(t, "a renewal of the deleted node", c.ask(renewal("of-deleted", "edge-1", old)),
+			"Denied")
+		equal(t, "a renewal of the node that is leaving",
+			c.ask(renewal("of-leaving", "edge-2", late)), "")
 		pass(flexnode.LeaveTime)
-		if got := c.revoked(); got != "edge-1=;edge-2=;other=theirs;" {
-			t.Errorf("after the time to leave: %s", got)
-		}
+		equal(t, "after the time to leave", c.revoked(), "edge-1=;edge-2=;other=theirs;")
 
 		next := w.join(c, "edge-1", "of-next")
-		if got := c.revoked(); got != "edge-1="+next+";edge-2=;other=theirs;" {
-			t.Errorf("with a successor: %s", got)
-		}
+		equal(t, "with a successor", c.revoked(), "edge-1="+next+";edge-2=;other=theirs;")
 		if got := c.ask(renewal("renewed", "edge-1", next)); got != "Approved" {
 			t.Fatalf("a renewal of the successor: %q", got)
 		}
-		if got := c.ask(renewal("again", "edge-1", old)); got != "Denied" {
-			t.Errorf("a renewal of the deleted node, with a successor: %q", got)
-		}
+		equal(t, "a renewal of the deleted node, with a successor",
+			c.ask(renewal("again", "edge-1", old)), "Denied")
 		foreign := renewal("foreign", "edge-2", next)
 		foreign.Spec.Username = "system:node:edge-1"
-		if got := c.ask(foreign); got != "Denied" {
-			t.Errorf("a renewal for another name: %q", got)
-		}
+		equal(t, "a renewal for another name", c.ask(foreign), "Denied")
 		renewed := c.sign("renewed")
 		got := c.revoked()
 		if !strings.Contains(got, next) || !strings.Contains(got, renewed) || strings.Contains(got, old) {
 			t.Errorf("with a renewed successor: %s", got)
 		}
 		pass(certificateLife)
-		if got := c.revoked(); got != "other=theirs;" {
-			t.Errorf("when the old ones have ended: %s", got)
-		}
+		equal(t, "when the old ones have ended", c.revoked(), "other=theirs;")
 	})
 }
 
@@ -169,14 +154,10 @@ func TestSuccessorWithoutTheProvider(t *testing.T) {
 				t.Fatalf("without the provider: %s", got)
 			}
 		}
-		if got := c.answer("renewed") + c.answer("of-deleted"); got != "" {
-			t.Errorf("without the provider: %q", got)
-		}
+		equal(t, "without the provider", c.answer("renewed")+c.answer("of-deleted"), "")
 		w.own(factory)
 		pass(time.Minute)
-		if got := c.answer("renewed") + c.answer("of-deleted"); got != "ApprovedDenied" {
-			t.Errorf("when it is back: %q", got)
-		}
+		equal(t, "when it is back", c.answer("renewed")+c.answer("of-deleted"), "ApprovedDenied")
 		renewed := c.sign("renewed")
 		if got := c.revoked(); !strings.Contains(got, next) || !strings.Contains(got, renewed) {
 			t.Errorf("then %s", got)
@@ -194,14 +175,10 @@ func TestRevocationsAreWrittenAgain(t *testing.T) {
 		pass(time.Minute)
 		c.Down.Store(false)
 		pass(time.Minute)
-		if got := c.revoked(); got != "edge-1=;" {
-			t.Errorf("after the cluster was out of reach: %s", got)
-		}
+		equal(t, "after the cluster was out of reach", c.revoked(), "edge-1=;")
 		c.setRevoked("edge-1", "X509SHA256=newer "+old)
 		pass(probeInterval + time.Minute)
-		if got := c.revoked(); got != "edge-1=X509SHA256=newer;" {
-			t.Errorf("after the list was changed: %s", got)
-		}
+		equal(t, "after the list was changed", c.revoked(), "edge-1=X509SHA256=newer;")
 	})
 }
 

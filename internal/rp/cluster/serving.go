@@ -12,6 +12,7 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -132,15 +133,10 @@ func (w *worker) reviewServing(
 	v, why := judgeServing(csr, node, own, func(a netip.Addr) bool { return s.isTaken(name, a) })
 	switch v {
 	case approved:
-		w.count(Approved)
-		err = w.answer(ctx, s, csr, certificates.CertificateApproved, "FlexNodeApproved",
-			"The serving certificate of this node, for its name and addresses.")
+		err = w.approve(ctx, s, csr, "The serving certificate of this node, for its name and addresses.")
 	case denied:
-		w.count(Denied)
-		w.Audit.Warn("request for a serving certificate denied", "cluster", w.key, "csr", csr.Name,
-			"node", name, "why", why)
-		err = w.answer(ctx, s, csr, certificates.CertificateDenied, "FlexNodeDenied",
-			"Denied: "+why+".")
+		a := credential.Application{Name: csr.Name, Node: name}
+		err = w.deny(ctx, s, csr, a, "", why)
 	default:
 		w.log.Debug("request for a serving certificate waits", "csr", csr.Name, "why", why)
 		return again, nil
@@ -169,7 +165,7 @@ func (w *worker) reserved(s *session) (reserved, error) {
 	}
 	p := row.Value.Properties
 	r := reserved{urls: []string{s.connection.ServerURL, p.ServerURL}}
-	texts := []string{p.DNSServiceIP, s.connection.dns}
+	texts := []string{p.DNSServiceIP, s.connection.access.DNS}
 	for _, text := range r.urls {
 		if u, err := url.Parse(text); err == nil {
 			texts = append(texts, u.Hostname())

@@ -167,7 +167,7 @@ func reservedHere() reserved {
 func TestReserved(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		s := &session{connection: c.connection()}
-		s.connection.dns = "10.96.0.99"
+		s.connection.access.DNS = "10.96.0.99"
 		own := must(w.manager.working[factory].reserved(s))
 		if !slices.Contains(own.addresses, netip.MustParseAddr("10.96.0.99")) {
 			t.Errorf("%+v", own)
@@ -248,22 +248,14 @@ func TestServingCertificates(t *testing.T) {
 			{servingWish("future", "edge-1", "192.0.2.9"), ""},
 			{servingWish("gone", "edge-9", "192.0.2.9"), ""},
 		} {
-			if got := c.ask(tt.wish.signed()); got != tt.want {
-				t.Errorf("%s: %q, want %q", tt.wish.csr.Name, got, tt.want)
-			}
+			equal(t, tt.wish.csr.Name, c.ask(tt.wish.signed()), tt.want)
 		}
 		lies := servingWish("lies", "edge-2", "192.0.2.2")
 		lies.text.DNSNames = append(lies.text.DNSNames, "kubernetes.default.svc")
-		if got := c.ask(lies.signed()); got != "Denied" {
-			t.Errorf("another name: %q", got)
-		}
+		equal(t, "another name", c.ask(lies.signed()), "Denied")
 		c.node("edge-1", true, "192.0.2.9")
 		pass(time.Minute)
-		if got := c.answer("future"); got != "Approved" {
-			t.Errorf("once the Node lists its address: %q", got)
-		}
-		if got := c.answer("others"); got != "Approved" {
-			t.Errorf("once no other Node has its address: %q", got)
-		}
+		equal(t, "once the Node lists its address", c.answer("future"), "Approved")
+		equal(t, "once no other Node has its address", c.answer("others"), "Approved")
 	})
 }

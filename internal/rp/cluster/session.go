@@ -121,7 +121,7 @@ var errGone = errors.New("the cluster is not registered")
 // registration, the source gives another access, or the present one is refused.
 func (w *worker) replaces(a Access, registration string, present *session) bool {
 	return present == nil || registration != present.registration ||
-		a.Fingerprint != present.connection.fingerprint ||
+		a.Fingerprint != present.connection.access.Fingerprint ||
 		present.connection.Doubtful() && w.Now().Sub(present.made) >= doubtInterval
 }
 
@@ -132,8 +132,7 @@ func (m *Manager) dial(a Access) (*Connection, error) {
 	}
 	connection, err := dial(a)
 	if err == nil {
-		connection.fingerprint, connection.endpoint = a.Fingerprint, a.Endpoint
-		connection.dns = a.DNS
+		connection.access = a
 	}
 	return connection, err
 }

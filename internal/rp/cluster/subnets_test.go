@@ -77,9 +77,8 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 		c.Down.Store(true)
 		w.own(factory)
 		pass(time.Minute)
-		if got := w.cluster(factory).SubnetsEpoch; got != 1 {
-			t.Errorf("the cluster does not answer, and its Nodes are known in epoch %d", got)
-		}
+		equal(t, "the cluster does not answer, and its Nodes are known in epoch",
+			w.cluster(factory).SubnetsEpoch, 1)
 		c.Down.Store(false)
 		pass(time.Minute)
 		want := map[string]string{"00000001": "unknown", "00000002": "allocated",
@@ -90,9 +89,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 		if diff := cmp.Diff(want, w.subnets()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if got := w.cluster(factory).SubnetsEpoch; got != 2 {
-			t.Errorf("the Nodes are known, and the epoch of that is %d", got)
-		}
+		equal(t, "the Nodes are known, and the epoch of that", w.cluster(factory).SubnetsEpoch, 2)
 		for _, name := range []string{"unknown", "allocated", "wide", "elsewhere", "kept"} {
 			c.leave(name)
 		}
@@ -121,17 +118,14 @@ func TestPodSubnetsOfReleasedMachines(t *testing.T) {
 		w.pool("10.200.0.0/20", 24)
 		w.own(factory)
 		pass(time.Minute)
-		if got := w.cluster(factory).SubnetsEpoch; got != 0 {
-			t.Errorf("the Nodes were not seen, and are known in epoch %d", got)
-		}
+		equal(t, "the Nodes were not seen, and are known in epoch", w.cluster(factory).SubnetsEpoch,
+			0)
 		c.Down.Store(false)
 		pass(time.Minute)
 		if diff := cmp.Diff(before, w.subnets()); diff != "" || len(before) != 1 {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if got := w.cluster(factory).SubnetsEpoch; got != 1 {
-			t.Errorf("the Nodes were seen, and are known in epoch %d", got)
-		}
+		equal(t, "the Nodes were seen, and are known in epoch", w.cluster(factory).SubnetsEpoch, 1)
 	})
 }
 

@@ -159,16 +159,12 @@ func TestTaintsOfOthers(t *testing.T) {
 		w.want("edge-1", "edge=true:NoSchedule", "node.kubernetes.io/unreachable:NoExecute")
 		c.joinTainted("edge-1", "edge=true:NoSchedule", "edge=true:NoExecute", nodeUnreachable)
 		c.taintAs("edge-1", func([]corev1.Taint) []corev1.Taint { return nil })
-		if got := c.taints("edge-1"); got != "edge=true:NoSchedule" {
-			t.Errorf("taken away: %s", got)
-		}
+		equal(t, "taken away", c.taints("edge-1"), "edge=true:NoSchedule")
 		c.taintAs("edge-1", func([]corev1.Taint) []corev1.Taint {
 			return []corev1.Taint{taint("edge=true:NoExecute"), taint(nodeUnreachable)}
 		})
 		w.want("edge-1")
-		if got := c.taints("edge-1"); got != "edge=true:NoExecute "+nodeUnreachable {
-			t.Errorf("others' taints: %s", got)
-		}
+		equal(t, "others' taints", c.taints("edge-1"), "edge=true:NoExecute "+nodeUnreachable)
 	})
 }
 
@@ -231,9 +227,7 @@ func TestTaintsOfTheSameMoment(t *testing.T) {
 			t.Errorf("%v: %s", raced, got)
 		}
 		w.want("edge-1")
-		if got := c.taints("edge-1"); got != "ops:NoSchedule" {
-			t.Errorf("taken away: %s", got)
-		}
+		equal(t, "taken away", c.taints("edge-1"), "ops:NoSchedule")
 	})
 }
 
@@ -243,9 +237,7 @@ func TestTaintsOfTheRightNode(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		w.want("edge-1", "edge:NoSchedule")
 		c.join("edge-1", corev1.ConditionTrue) // it has not the label of a flex node
-		if got := c.taints("edge-1"); got != "" {
-			t.Errorf("another's Node: %s", got)
-		}
+		equal(t, "another's Node", c.taints("edge-1"), "")
 		conflicts, sent := int64(2), atomic.Int64{}
 		c.PrependReactor("patch", "nodes", func(a ktesting.Action) (bool, runtime.Object, error) {
 			text := string(a.(ktesting.PatchAction).GetPatch())
@@ -306,14 +298,10 @@ func TestTaintsThatWereRefused(t *testing.T) {
 		})
 		allowed.Store(true)
 		pass(2 * taintsRefusal)
-		if got := c.taints("edge-1"); got != "edge:NoSchedule gpu:NoSchedule" {
-			t.Errorf("once it is allowed: %s", got)
-		}
+		equal(t, "once it is allowed", c.taints("edge-1"), "edge:NoSchedule gpu:NoSchedule")
 		w.want("edge-1")
 		pass(time.Second)
-		if got := c.taints("edge-1"); got != "edge:NoSchedule" {
-			t.Errorf("not wanted any more: %s", got)
-		}
+		equal(t, "not wanted any more", c.taints("edge-1"), "edge:NoSchedule")
 	})
 }
 

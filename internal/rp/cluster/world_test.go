@@ -460,3 +460,11 @@ func newKillable(t testing.TB) (*storetest.Memory, *world, *fakeCluster) {
 	w, c := registered(t)
 	return w.store.Backend.(*storetest.Memory), w, c
 }
+
+// equal reports what is other than it should be.
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %+v, want %+v", what, got, want)
+	}
+}

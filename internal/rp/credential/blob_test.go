@@ -197,13 +197,9 @@ func TestAnOlderBlobDoesNotReplaceANewerOne(t *testing.T) {
 	}
 	put("two", 2)
 	put("one", 1)
-	if got := f.blobs["/configs/k.json"].text; got != "three" {
-		t.Errorf("there is %q", got)
-	}
+	equal(t, "there", f.blobs["/configs/k.json"].text, "three")
 	put("three again", 3)
-	if got := f.blobs["/configs/k.json"].text; got != "three again" {
-		t.Errorf("there is %q", got)
-	}
+	equal(t, "there", f.blobs["/configs/k.json"].text, "three again")
 }
 
 // A blob that was uploaded for a credential that others have removed meanwhile is removed.

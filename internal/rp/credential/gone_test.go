@@ -123,9 +123,7 @@ func TestSweepReadsKeys(t *testing.T) {
 	live := w.node().Credential
 	calls = nil
 	must(0, w.service.Sweep(t.Context(), func(key string) bool { return key == live }))
-	if got := fmt.Sprint(calls); got != "[keys]" {
-		t.Errorf("the store was asked: %s", got)
-	}
+	equal(t, "the store was asked", fmt.Sprint(calls), "[keys]")
 	w.memory.Before(nil)
 	w.consistent([]string{w.url()})
 }
@@ -135,18 +133,14 @@ func TestAfterRestore(t *testing.T) {
 	w, ctx := live(t), t.Context()
 	url := w.url()
 	must(0, w.service.AfterRestore(ctx))
-	if status, _ := w.get(url); status != 200 {
-		t.Errorf("without a restore: %d", status)
-	}
+	w.answers("without a restore", url, 200)
 	w.start(w.memory.Copy())
 	w.change(func(v *store.View) error {
 		return w.store().Meta.Put(v, "epoch", json.RawMessage("2"))
 	})
 	must(SignAgain(ctx, w.store(), w.keys, w.clock.Now(), false))
 	must(0, w.service.AfterRestore(ctx))
-	if status, _ := w.get(url); status != 403 {
-		t.Errorf("a URL of before the restore: %d", status)
-	}
+	w.answers("a URL of before the restore", url, 403)
 	w.work()
 	if left := w.cluster.list(); len(left) != 0 {
 		t.Errorf("a token of before the restore: %v", left)
@@ -217,9 +211,7 @@ func TestRewrap(t *testing.T) {
 		return err
 	})
 	// The URL was signed with the key that is gone; its successor gives out the same.
-	if status, _ := w.get(url); status != 403 {
-		t.Errorf("the URL of a key that is gone: %d", status)
-	}
+	w.answers("the URL of a key that is gone", url, 403)
 	if _, got := w.get(w.url()); got != before {
 		t.Error("the bundle changed with the key")
 	}

@@ -113,17 +113,11 @@ func (s *Service) Revoke(v *store.View, key string, alsoJoining bool) error {
 	if key == "" {
 		return nil
 	}
-	c := s.Store.Credentials.Row(v, key).Value
-	switch c.State {
-	case store.Pending, store.Live:
-	case store.Consumed:
-		if !alsoJoining {
-			return nil
-		}
-	default: // among them one that is not there
-		return nil
+	c := s.Store.Credentials.Row(v, key).Value // without a state if it is not there
+	if c.State == store.Pending || c.State == store.Live || c.State == store.Consumed && alsoJoining {
+		return s.move(v, key, c, store.Revoking)
 	}
-	return s.move(v, key, c, store.Revoking)
+	return nil
 }
 
 // maxJoining bounds with how many credentials machines join as one node: of more the oldest is

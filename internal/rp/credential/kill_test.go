@@ -3,10 +3,8 @@ package credential
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -287,63 +285,6 @@ func TestBundlesAreOnlyThereWhileLive(t *testing.T) {
 		}
 		must(0, s.during(w))
 		w.work()
-	}
-}
-
-// Two workers at once, and owners who change their minds; run with -race.
-func TestTwoWorkers(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(10) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			other := *w
-			other.start(w.memory.Another())
-			var stopped atomic.Bool
-			var workers sync.WaitGroup
-			for _, x := range []*world{w, &other} {
-				workers.Go(func() {
-					for !stopped.Load() {
-						_ = x.step(t.Context())
-					}
-				})
-			}
-			owner := *w
-			owner.start(w.memory.Another())
-			owner.follow()
-			owner.changeMinds(rand.New(rand.NewPCG(seed, 1)))
-			stopped.Store(true)
-			workers.Wait()
-			w.work()
-			w.clock.Pass(Joining)
-			w.work()
-			w.consistent(nil)
-		})
-	}
-}
-
-// changeMinds does things to the node, in an order that r says.
-func (w *world) changeMinds(r *rand.Rand) {
-	ctx := w.t.Context()
-	for i := range 20 {
-		var err error
-		switch r.IntN(6) {
-		case 0, 1:
-			err = w.put(ctx, labelled(withToken, fmt.Sprint(i)), r.IntN(4) > 0, true)
-		case 2:
-			err = w.regenerate(ctx)
-		case 3:
-			err = w.delete(ctx)
-		case 4:
-			_, err = w.service.Await(ctx, w.node().Credential)
-		case 5:
-			key := w.node().Credential
-			a := Application{TokenID: w.credential(key).TokenID, Node: "edge-1", KeyHash: "k"}
-			err = w.service.Consume(ctx, key, a, store.Condition{})
-		}
-		if err != nil {
-			w.t.Errorf("step %d: %v", i, err)
-		}
 	}
 }
 

@@ -78,18 +78,14 @@ func TestATokenIsForOneMachine(t *testing.T) {
 	if !w.review(first) {
 		t.Error("the first request was denied")
 	}
-	if status, _ := w.get(u.ConfigURL); status != 403 {
-		t.Errorf("the URL of a token that was used: %d", status)
-	}
+	w.answers("the URL of a token that was used", u.ConfigURL, 403)
 	if !w.review(Application{TokenID: id, Node: "edge-1", KeyHash: mine, Name: "again"}) {
 		t.Error("the same machine was denied")
 	}
 	if w.review(Application{TokenID: id, Node: "edge-1", KeyHash: another, Name: "thief"}) {
 		t.Error("another machine with the token was approved")
 	}
-	if got := must(w.service.URL(ctx, key)); got != nil {
-		t.Errorf("a token that was used has the URL %v", got)
-	}
+	equal(t, "a token that was used has the URL", must(w.service.URL(ctx, key)), nil)
 	w.work()
 	if len(w.cluster.list()) != 1 {
 		t.Error("the Secret went before the certificate was there")
@@ -253,9 +249,7 @@ func TestClusterIsDown(t *testing.T) {
 	w.cluster.down = errDown
 	url := w.url()
 	must(0, w.delete(ctx))
-	if status, _ := w.get(url); status != 403 {
-		t.Errorf("the URL of a deleted node: %d", status)
-	}
+	w.answers("the URL of a deleted node", url, 403)
 	w.tryOnce()
 	w.cluster.down = nil
 	w.work()
@@ -288,9 +282,7 @@ func TestAProblemIsNotedOnce(t *testing.T) {
 	}
 	w.cluster.down = errDown
 	w.tryOnce()
-	if got := w.credential(key).Problem; got != errDown.Told {
-		t.Errorf("another problem is noted as %q", got)
-	}
+	equal(t, "another problem is noted as", w.credential(key).Problem, errDown.Told)
 }
 
 type errTo int

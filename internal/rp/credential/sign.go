@@ -143,36 +143,24 @@ func SignAgain(
 	if err != nil || done && !accept {
 		return 0, err
 	}
-	histories, err := each(ctx, st, st.History, func(
-		v *store.View, row store.Row[flexnode.History],
-	) (next flexnode.History, changed bool, err error) {
+	histories, err := signRows(ctx, x, st.History, accept, func(
+		v *store.View, row store.Row[flexnode.History], sign resign,
+	) (flexnode.History, bool, error) {
 		node := st.Nodes.Row(v, row.Key)
 		if !node.Exists() {
-			return next, false, nil
+			return row.Value, false, nil
 		}
-		var errs []error
-		next, changed, err = row.Value.Sign(func(r flexnode.Revision) *flexnode.Signed {
+		return row.Value.Sign(func(r flexnode.Revision) *flexnode.Signed {
 			said, err := x.revision(ctx, node.Value.UID, r)
-			if err != nil {
-				errs = append(errs, err)
-				return nil
-			}
-			signed, err := x.again(r.Signed, said, accept)
-			errs = append(errs, err)
-			return signed
+			return sign(r.Signed, said, err)
 		})
-		return next, changed, errors.Join(append(errs, err)...)
 	})
-	stones, failed := each(ctx, st, st.Tombstones, func(
-		_ *store.View, row store.Row[flexnode.Tombstones],
-	) (next flexnode.Tombstones, changed bool, err error) {
-		var errs []error
-		next, changed, err = row.Value.Sign(func(stone flexnode.Tombstone) *flexnode.Signed {
-			signed, err := x.again(stone.Signed, tombstone(stone), accept)
-			errs = append(errs, err)
-			return signed
+	stones, failed := signRows(ctx, x, st.Tombstones, accept, func(
+		_ *store.View, row store.Row[flexnode.Tombstones], sign resign,
+	) (flexnode.Tombstones, bool, error) {
+		return row.Value.Sign(func(stone flexnode.Tombstone) *flexnode.Signed {
+			return sign(stone.Signed, tombstone(stone), nil)
 		})
-		return next, changed, errors.Join(append(errs, err)...)
 	})
 	if err = errors.Join(err, failed); err == nil {
 		_, err = st.Update(ctx, "all signed again", nil, func(v *store.View) error {
@@ -182,31 +170,41 @@ func SignAgain(
 	return histories + stones, err
 }
 
-// each writes what decide returns for each row of a table, and returns the number of rows that it
-// has written. An error of decide keeps neither this row nor others from being written.
-func each[T any](
-	ctx context.Context, st *store.Store, table store.Table[T],
-	decide func(*store.View, store.Row[T]) (next T, changed bool, err error),
+// resign signs a statement again, if it can be made (signer.again).
+type resign func(by *flexnode.Signed, said signing.Statement, err error) *flexnode.Signed
+
+// signRows writes what decide returns for each row of a table, and returns the number of rows that
+// it has written. What cannot be signed keeps neither this row nor others from being written.
+func signRows[T any](
+	ctx context.Context, x signer, table store.Table[T], accept bool,
+	decide func(*store.View, store.Row[T], resign) (next T, changed bool, err error),
 ) (rows int, err error) {
 	var errs []error
 	err = table.EachKey(ctx, "", func(key string) error {
-		changed := false
-		var wrong error
-		_, err := st.Update(ctx, "signed again", nil, func(v *store.View) (err error) {
+		changed, wrong := false, []error(nil)
+		sign := func(by *flexnode.Signed, said signing.Statement, err error) *flexnode.Signed {
+			var signed *flexnode.Signed
+			if err == nil {
+				signed, err = x.again(by, said, accept)
+			}
+			wrong = append(wrong, err)
+			return signed
+		}
+		_, err := x.store.Update(ctx, "signed again", nil, func(v *store.View) error {
 			row := table.Row(v, key)
 			if changed, wrong = false, nil; !row.Exists() {
 				return nil
 			}
-			var next T
-			if next, changed, wrong = decide(v, row); changed {
-				err = table.Put(v, key, next)
+			next, changes, err := decide(v, row, sign)
+			if wrong, changed = append(wrong, err), changes; changed {
+				return table.Put(v, key, next)
 			}
-			return err
+			return nil
 		})
 		if err == nil && changed {
 			rows++
 		}
-		errs = append(errs, err, wrong)
+		errs = append(append(errs, err), wrong...)
 		return ctx.Err()
 	})
 	return rows, errors.Join(append(errs, err)...)

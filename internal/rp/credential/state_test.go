@@ -7,69 +7,49 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// The whole table of a credential's states and what can be true of it.
+// What becomes of a credential by time, and when.
 func TestDue(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	for _, state := range []string{store.Pending, store.Live, store.Consumed, store.Revoking} {
-		for _, wanted := range []bool{true, false} {
-			for _, expired := range []bool{true, false} {
-				for _, issued := range []string{"no", "just", "long ago"} {
-					for _, old := range []bool{true, false} {
-						c := store.Credential{
-							State: state, Since: now.Add(-time.Second), Expires: now.Add(time.Hour),
-						}
-						if expired {
-							c.Expires = now
-						}
-						if old {
-							c.Since = now.Add(-Joining)
-						}
-						when := map[string]time.Time{
-							"just": now.Add(-time.Second), "long ago": now.Add(-Grace),
-						}[issued]
-						if issued != "no" {
-							c.Issued = &when
-						}
-						want := state
-						switch state {
-						case store.Pending, store.Live:
-							if !wanted || expired {
-								want = store.Revoking
-							}
-						case store.Consumed:
-							if expired || old || issued == "long ago" {
-								want = store.Revoking
-							}
-						}
-						got, next := Due(c, wanted, now)
-						if got != want {
-							t.Errorf("%s wanted=%v expired=%v issued=%s old=%v: %s, want %s",
-								state, wanted, expired, issued, old, got, want)
-						}
-						checkNext(t, c, wanted, now, next)
-					}
-				}
-			}
+	since, expires := now.Add(-time.Second), now.Add(time.Hour)
+	just, longAgo := now.Add(-time.Second), now.Add(-Grace)
+	end := store.Revoking
+	for _, tt := range []struct {
+		state          string
+		since, expires time.Time
+		issued         *time.Time
+		wanted         bool
+		want           string
+		next           time.Time
+	}{
+		{store.Pending, since, expires, nil, true, store.Pending, expires},
+		{store.Pending, since, expires, nil, false, end, time.Time{}},
+		{store.Pending, since, now, nil, true, end, time.Time{}},
+		{store.Live, now.Add(-Joining), expires, nil, true, store.Live, expires},
+		{store.Live, since, expires, nil, false, end, time.Time{}},
+		{store.Live, since, now, nil, true, end, time.Time{}},
+		{store.Consumed, since, expires, nil, false, store.Consumed, since.Add(Joining)},
+		{store.Consumed, since, now.Add(time.Minute), nil, true, store.Consumed, now.Add(time.Minute)},
+		{store.Consumed, since, expires, &just, true, store.Consumed, just.Add(Grace)},
+		{store.Consumed, since, expires, &longAgo, true, end, time.Time{}},
+		{store.Consumed, now.Add(-Joining), expires, nil, true, end, time.Time{}},
+		{store.Consumed, now.Add(-Joining), expires, &just, true, end, time.Time{}},
+		{store.Consumed, since, now, &just, true, end, time.Time{}},
+		{end, since, expires, &just, true, end, time.Time{}},
+		{end, now.Add(-Joining), now, nil, false, end, time.Time{}},
+	} {
+		c := store.Credential{
+			State: tt.state, Since: tt.since, Expires: tt.expires, Issued: tt.issued,
 		}
-	}
-}
-
-// checkNext checks that the state changes at the time that Due says, and not before.
-func checkNext(t *testing.T, c store.Credential, wanted bool, now, next time.Time) {
-	t.Helper()
-	state, _ := Due(c, wanted, now)
-	if next.IsZero() {
-		if state == c.State && state != store.Revoking {
-			t.Errorf("%+v never ends", c)
+		if got, next := Due(c, tt.wanted, now); got != tt.want || !next.Equal(tt.next) {
+			t.Errorf("%+v: %s until %s", tt, got, next)
 		}
-		return
-	}
-	if before, _ := Due(c, wanted, next.Add(-time.Nanosecond)); before != c.State {
-		t.Errorf("%+v changes before %s", c, next)
-	}
-	if then, _ := Due(c, wanted, next); then == c.State {
-		t.Errorf("%+v does not change at %s", c, next)
+		if before, _ := Due(c, tt.wanted, tt.next.Add(-1)); !tt.next.IsZero() && before != tt.want {
+			t.Errorf("%+v changes before", tt)
+		}
+		if then, _ := Due(c, tt.wanted, tt.next); !tt.next.IsZero() && then != end {
+			t.Errorf("%+v does not change in time", tt)
+		}
 	}
 }
 

@@ -46,9 +46,7 @@ func TestForeignApprovalConsumes(t *testing.T) {
 	id := w.credential(key).TokenID
 	foreign := Application{TokenID: id, Node: "edge-77", KeyHash: "x", Name: "csr-x"}
 	must(0, w.service.Consume(ctx, key, foreign, store.Condition{}))
-	if status, _ := w.get(url); status != 403 {
-		t.Errorf("the URL: %d", status)
-	}
+	w.answers("the URL", url, 403)
 	if w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "y", Name: "csr-y"}) {
 		t.Error("another machine was approved")
 	}
@@ -147,9 +145,7 @@ func TestFormerIdentityIsForgotten(t *testing.T) {
 	must(0, w.put(t.Context(), withPrincipal, false, true))
 	w.hadIdentity("app:t/before")
 	must(0, w.service.Seen(t.Context(), nodeKey, w.node()))
-	if got := w.node().Former; got != "" {
-		t.Errorf("the node still has %q", got)
-	}
+	equal(t, "the node still", w.node().Former, "")
 }
 
 // Await costs the store nothing while it waits, and ends as soon as the credential is there.
@@ -321,13 +317,9 @@ func TestRevokePrevious(t *testing.T) {
 		if secret != "hush-hush" || (token == "") != useAzure || !useAzure && token == before {
 			t.Errorf("%q, %q; before %q", secret, token, before)
 		}
-		if got := w.node().Former; got != "" {
-			t.Errorf("the node still has %q", got)
-		}
+		equal(t, "the node still", w.node().Former, "")
 		for _, u := range []string{joining, url} {
-			if status, _ := w.get(u); status != 403 {
-				t.Errorf("a URL of before: %d", status)
-			}
+			w.answers("a URL of before", u, 403)
 		}
 		w.work()
 		for _, gone := range []string{key, live} {

@@ -367,6 +367,13 @@ func (w *world) get(url string) (int, string) {
 	return recorder.Code, recorder.Body.String()
 }
 
+// answers checks the status of a GET of a configuration.
+func (w *world) answers(what, url string, want int) {
+	w.t.Helper()
+	status, _ := w.get(url)
+	equal(w.t, what, status, want)
+}
+
 // url is the URL of the node's credential; "" for none.
 func (w *world) url() string {
 	w.t.Helper()
@@ -463,3 +470,11 @@ func (w *world) consistentBundles(live []string) {
 // revokedWhy is shown to the owner of a node whose credential was revoked while it was made. The
 // node is not Failed because of that: it has its configuration, and perhaps runs.
 const revokedWhy = "revoked before it could be made"
+
+// equal reports what is other than it should be.
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %+v, want %+v", what, got, want)
+	}
+}

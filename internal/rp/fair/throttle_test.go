@@ -46,6 +46,7 @@ func TestBuckets(t *testing.T) {
 		{"other kinds", Bucket{Principal, Writes, "p"}, 3},
 		{"a kind without a limit", Bucket{Principal, Deletes, "p"}, 1000},
 		{"another principal", Bucket{Principal, Reads, "q"}, 10},
+		{"a principal without an id", Bucket{Principal, Reads, ""}, 10},
 		{"a subscription without a limit", Bucket{Subscription, Reads, "p"}, 1000},
 		{"an exception", Bucket{Principal, Reads, "big"}, 100},
 		{"another kind of an exception", Bucket{Principal, Writes, "big"}, 30},
@@ -107,17 +108,6 @@ func TestBucketOfManyNodes(t *testing.T) {
 		if v := throttle.Take(of, nodes); v.Left != want {
 			t.Errorf("%d nodes: %d are left, want %d", nodes, v.Left, want)
 		}
-	}
-}
-
-// A caller without an id has a bucket of his own, and not one of a subscription.
-func TestCallerWithoutAnID(t *testing.T) {
-	t.Parallel()
-	throttle, _ := newThrottle(Rates{Principal: {Writes: {10, 1}}, Subscription: {Writes: {100, 1}}})
-	nobody := throttle.let(Bucket{Principal, Writes, ""}, 1000)
-	nowhere := throttle.let(Bucket{Subscription, Writes, ""}, 1000)
-	if nobody != 10 || nowhere != 100 {
-		t.Errorf("without an id %d, without a subscription %d", nobody, nowhere)
 	}
 }
 

@@ -5,6 +5,7 @@ package seal
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
@@ -50,9 +51,7 @@ type Box struct {
 // NewKey makes a key.
 func NewKey() (Key, error) {
 	random := make([]byte, 32+4)
-	if _, err := rand.Read(random); err != nil {
-		return Key{}, fmt.Errorf("cannot make a key: %w", err)
-	}
+	_, _ = rand.Read(random) // it never fails
 	signs, err := rootkey.NewKey()
 	return Key{ID: fmt.Sprintf("%x", random[32:]), Bytes: random[:32], Signing: signs}, err
 }
@@ -60,15 +59,12 @@ func NewKey() (Key, error) {
 // Load reads a ring from a file that only its owner may read.
 func Load(path string) (Ring, error) {
 	info, err := os.Stat(path)
-	if err != nil {
-		return Ring{}, fmt.Errorf("cannot read the keys: %w", err)
-	}
-	if !Private(path, info.Mode()) {
+	if err == nil && !Private(path, info.Mode()) {
 		return Ring{}, fmt.Errorf("cannot use the keys in %s: others may read them; chmod 600 %s",
 			path, path)
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
+	data, unread := os.ReadFile(path)
+	if err = cmp.Or(err, unread); err != nil {
 		return Ring{}, fmt.Errorf("cannot read the keys: %w", err)
 	}
 	var r Ring
@@ -163,14 +159,14 @@ func loadRoot(path string) (*rootkey.Root, error) {
 
 func makeRoot(path string, now time.Time) (*rootkey.Root, error) {
 	root, err := rootkey.NewRoot(now)
-	if err != nil {
-		return nil, err
+	var text []byte
+	if err == nil {
+		text, err = root.PEM()
 	}
-	text, err := root.PEM()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = write(path, text)
 	}
-	return root, write(path, text)
+	return root, err
 }
 
 // change changes the ring in a file, unless that is refused.
@@ -232,17 +228,13 @@ func write(path string, data []byte) error {
 		return fmt.Errorf("cannot write the keys: %w", err)
 	}
 	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("cannot write the keys: %w", err), os.Remove(f.Name()))
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("cannot write the keys: %w", err)
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
+	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return fmt.Errorf("cannot write the keys: %w", err)
 	}
@@ -291,9 +283,7 @@ func (r Ring) Seal(about string, content []byte) (Box, error) {
 		return Box{}, errors.New("internal error: no key to seal with")
 	}
 	dataKey := make([]byte, 32)
-	if _, err := rand.Read(dataKey); err != nil {
-		return Box{}, fmt.Errorf("cannot seal: %w", err)
-	}
+	_, _ = rand.Read(dataKey) // it never fails
 	wrapped, err := encrypt(r.Keys[0].Bytes, dataKey, about)
 	if err != nil {
 		return Box{}, err

@@ -198,18 +198,3 @@ func TestListIsOfOneRevision(t *testing.T) {
 		t.Errorf("%d rows at %d (%d), %v", len(rows), revision, at, err)
 	}
 }
-
-func TestADamagedRowIsTold(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
-	damaged := []Write{{Key: s.Nodes.Key("n"), Value: []byte("{")}}
-	if _, err := m.Commit(t.Context(), nil, damaged); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Nodes.Get(t.Context(), "n"); err == nil {
-		t.Error("a damaged row was read")
-	}
-	if _, _, err := s.Nodes.List(t.Context(), ""); err == nil {
-		t.Error("a damaged row was listed")
-	}
-}

@@ -299,6 +299,10 @@ func TestRowThatCannotBeRead(t *testing.T) {
 		v.write(Write{Key: s.Nodes.Key("bad"), Value: []byte("no row")})
 		return nil
 	})
+	_, get := s.Nodes.Get(t.Context(), "bad")
+	if _, _, list := s.Nodes.List(t.Context(), ""); get == nil || list == nil {
+		t.Errorf("it was read: %v, %v", get, list)
+	}
 	decide := func(v *View, key string) error {
 		if s.Nodes.Row(v, key).Exists() {
 			t.Errorf("%s is there", key)

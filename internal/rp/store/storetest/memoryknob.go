@@ -30,17 +30,13 @@ type knobs struct {
 // Before has a function called before each call of this connection. If it returns an error then
 // nothing is done and the call returns the error. nil ends that.
 func (m *Memory) Before(f func(Call) error) {
-	m.knob.mu.Lock()
-	defer m.knob.mu.Unlock()
-	m.knob.before = f
+	m.knob.do(func() { m.knob.before = f })
 }
 
 // After has a function called after each commit of this connection that was written. If it returns
 // an error then the commit returns the error: its outcome is unknown to the caller.
 func (m *Memory) After(f func(Call) error) {
-	m.knob.mu.Lock()
-	defer m.knob.mu.Unlock()
-	m.knob.after = f
+	m.knob.do(func() { m.knob.after = f })
 }
 
 // Pause has all calls of this connection wait, as when its process is stopped: its leases are not
@@ -76,9 +72,7 @@ func (m *Memory) Break() {
 // Kill ends the connection for ever, as when its process is killed: all calls fail, leases are not
 // kept and not closed.
 func (m *Memory) Kill() {
-	m.knob.mu.Lock()
-	m.knob.killed = true
-	m.knob.mu.Unlock()
+	m.knob.do(func() { m.knob.killed = true })
 	m.Break()
 	m.Resume()
 }
@@ -96,10 +90,15 @@ func (m *Memory) Reads() int64 { return m.db.reads.Load() }
 // Commits counts the commits of all connections, also those with a conflict.
 func (m *Memory) Commits() int64 { return m.db.commits.Load() }
 
-func (k *knobs) dead() bool {
+func (k *knobs) do(what func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.killed
+	what()
+}
+
+func (k *knobs) dead() (killed bool) {
+	k.do(func() { killed = k.killed })
+	return killed
 }
 
 func (k *knobs) breaks() <-chan struct{} {
@@ -114,9 +113,9 @@ func (k *knobs) breaks() <-chan struct{} {
 // wait waits while the connection is paused.
 func (k *knobs) wait(ctx context.Context) error {
 	for {
-		k.mu.Lock()
-		resumed, killed := k.resumed, k.killed
-		k.mu.Unlock()
+		var resumed chan struct{}
+		k.do(func() { resumed = k.resumed })
+		killed := k.dead()
 		if killed {
 			return ErrKilled
 		}
@@ -138,10 +137,8 @@ func (m *Memory) begin(ctx context.Context, call Call) error {
 	if err := m.knob.wait(ctx); err != nil {
 		return err
 	}
-	m.knob.mu.Lock()
-	before := m.knob.before
-	m.knob.mu.Unlock()
-	if before == nil {
+	var before func(Call) error
+	if m.knob.do(func() { before = m.knob.before }); before == nil {
 		return nil
 	}
 	return before(call)
@@ -149,10 +146,8 @@ func (m *Memory) begin(ctx context.Context, call Call) error {
 
 // end is after each commit that was written.
 func (m *Memory) end(call Call) error {
-	m.knob.mu.Lock()
-	after := m.knob.after
-	m.knob.mu.Unlock()
-	if after == nil {
+	var after func(Call) error
+	if m.knob.do(func() { after = m.knob.after }); after == nil {
 		return nil
 	}
 	return after(call)
