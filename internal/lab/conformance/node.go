@@ -78,8 +78,8 @@ func (s *Suite) RunNode(ctx context.Context, m lab.Machine) (Result, error) {
 	return out, out.read(filepath.Join(m.Root, nodeDir, reportFile), nil)
 }
 
-// nodeDir is where a machine has the tests, and nodeMark what the names of its tests end with in the
-// list of those that are left out.
+// nodeDir is where a machine has the tests. The names of its tests end with nodeMark in the list of
+// those that are left out.
 const (
 	nodeDir  = "/root/e2e-node/"
 	nodeMark = " (node)"
