@@ -37,8 +37,8 @@ func (s spec) name() string {
 	return strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")
 }
 
-// read adds what a report says of tests. A test of which it says nothing has failed, and so has the
-// run when what surrounds the tests has.
+// read adds what a report says of tests; without names, of all that ran. A test of which it says
+// nothing has failed, and so has the run when what surrounds the tests has.
 func (r *Result) read(file string, names []string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -58,7 +58,8 @@ func (r *Result) read(file string, names []string) error {
 				}
 				continue
 			}
-			if i := slices.Index(missing, name); i >= 0 && r.add(name, s) {
+			i := slices.Index(missing, name)
+			if (i >= 0 || names == nil) && r.add(name, s) && i >= 0 {
 				missing = slices.Delete(missing, i, i+1)
 			}
 		}

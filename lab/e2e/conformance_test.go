@@ -15,8 +15,8 @@ func TestConformance(t *testing.T) {
 	conform(t, conformance.Few())
 }
 
-// The quick set passes after each kind of change of a node: an upgrade by minor versions, by a patch,
-// of containerd, and the way back.
+// The quick set passes after each kind of change of a node: an upgrade by minor versions, by a
+// patch, of containerd, and the way back.
 func TestConformanceAfterChanges(t *testing.T) {
 	if !long() {
 		t.Skip("LONG is not set: it needs the cluster to itself")

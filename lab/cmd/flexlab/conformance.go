@@ -32,6 +32,10 @@ flaky when it passes then. The last line is
 		},
 	}
 	cmd.Flags().BoolVar(&r.quick, "quick", false, "60 tests, as after a change of a node")
+	cmd.Flags().BoolVar(
+		&r.node, "node", false,
+		"e2e_node.test --conformance inside the machine, in a lab with one",
+	)
 	cmd.Flags().StringVar(&r.focus, "focus", "", "the tests whose names match this `regexp`")
 	cmd.Flags().IntVar(&r.nodes, "nodes", 2, "how many nodes there shall be at least")
 	cmd.Flags().IntVar(&r.processes, "processes", 5, "how many tests run at a time")
@@ -40,7 +44,7 @@ flaky when it passes then. The last line is
 
 // conformanceRun holds the flags.
 type conformanceRun struct {
-	quick            bool
+	quick, node      bool
 	focus            string
 	nodes, processes int
 }
@@ -57,6 +61,9 @@ func (c *command) conform(ctx context.Context, r conformanceRun) (err error) {
 	if len(running) == 0 {
 		defer func() { err = errors.Join(err, c.lab.Down(context.WithoutCancel(ctx))) }()
 	}
+	if r.node {
+		r.nodes = 1
+	}
 	if err := c.nodes(ctx, r.nodes); err != nil {
 		return err
 	}
@@ -64,11 +71,7 @@ func (c *command) conform(ctx context.Context, r conformanceRun) (err error) {
 	if err != nil {
 		return err
 	}
-	names := suite.Matching(focus)
-	if r.quick {
-		names = conformance.Quick()
-	}
-	got, err := suite.Run(ctx, names)
+	got, err := c.runSuite(ctx, suite, r, focus)
 	if err != nil {
 		return err
 	}
@@ -80,6 +83,26 @@ func (c *command) conform(ctx context.Context, r conformanceRun) (err error) {
 		return errors.New("the nodes do not conform")
 	}
 	return nil
+}
+
+// runSuite runs what the flags select.
+func (c *command) runSuite(
+	ctx context.Context, suite *conformance.Suite, r conformanceRun, focus *regexp.Regexp,
+) (conformance.Result, error) {
+	switch {
+	case r.quick:
+		return suite.Run(ctx, conformance.Quick())
+	case !r.node:
+		return suite.Run(ctx, suite.Matching(focus))
+	}
+	machines, err := c.lab.Machines()
+	if err == nil && len(machines) != 1 {
+		err = fmt.Errorf("cannot run the tests of a node: the lab has %d machines", len(machines))
+	}
+	if err != nil {
+		return conformance.Result{}, err
+	}
+	return suite.RunNode(ctx, machines[0])
 }
 
 // nodes starts the lab with so many machines, all of which are nodes.
