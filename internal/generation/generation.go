@@ -1,7 +1,6 @@
-// Package generation keeps nodes as they were rendered: a generation is a configuration, the facts
-// it was rendered with, and the resulting resources with their contents. It is immutable and named
-// by the digest of its content. Rolling back, repairing and comparing use the kept bytes and never
-// render again, so they give the same machine under every later version of the program.
+// Package generation keeps nodes as they were rendered: configuration, facts, resources and
+// contents, immutable and named by their digest. Rolling back, repairing and comparing never render
+// again, so they give the same machine under every later version of the program.
 package generation
 
 import (

@@ -1,8 +1,6 @@
-// Package health says how a node is, in conditions: small statements such as KubeletRunning that
-// are true, false or unknown, each with a reason, the words for people and the owner of the cure.
-// Every condition is a pure function of the same evidence, which the agent gathers once. Preflight,
-// the health gate, status, reports and metrics all read these conditions; their names are an
-// interface and do not change.
+// Package health says how a node is, in conditions: small statements such as KubeletRunning, each
+// with a reason, words for people and the owner of the cure. Each is a pure function of the
+// evidence that the agent gathers once. Their names are an interface and do not change.
 package health
 
 import (

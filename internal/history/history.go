@@ -22,8 +22,7 @@ type Proved struct {
 	Generation string `json:"generation"`
 	// At is when.
 	At time.Time `json:"at,omitzero"`
-	// Resource is the resource that the machine ran on when it left this generation; zero until
-	// then.
+	// Resource is what the machine ran on when it left this generation; zero until then.
 	Resource config.Resource `json:"resource,omitzero"`
 }
 

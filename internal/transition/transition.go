@@ -1,8 +1,6 @@
-// Package transition holds the change from one node to another as a value: what kind of change,
-// from which generation to which, and in which phase it is. It is on disk before each phase begins,
-// so a process that dies continues in the recorded phase, and one that dies while it rolls back
-// goes on rolling back. The phases themselves are functions of the agent; this package knows their
-// order and what follows when one fails.
+// Package transition holds the change from one node to another as a value, which is on disk before
+// each phase begins: a process that dies continues in the recorded phase. The phases are functions
+// of the agent; this package knows their order and what follows when one fails.
 package transition
 
 import (

@@ -51,9 +51,8 @@ func Reconcile(ctx context.Context, h *Home, verb string, t *Target) error {
 	return Settle(ctx, h, t, !first)
 }
 
-// Settle carries out what comes next, until the target is reached or nothing more can be done. A
-// target that is nil is an unreadable configuration. A transition that begins is preceded by the
-// preflight, if that is due.
+// Settle carries out what comes next, until the target is reached. A nil target is an unreadable
+// configuration. checks has the preflight come before a transition that begins.
 func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 	for {
 		s, err := Situation(h, t)
