@@ -22,7 +22,7 @@ type Proved struct {
 	Generation string `json:"generation"`
 	// At is when.
 	At time.Time `json:"at,omitzero"`
-	// Resource is what the machine ran on when it left this generation; zero until then.
+	// Resource is the one that the machine ran on when it left this generation; zero until then.
 	Resource config.Resource `json:"resource,omitzero"`
 }
 
