@@ -69,8 +69,9 @@ func diagnosisOf(c Condition) Diagnosis {
 }
 
 func inOrder(found []Diagnosis) []Diagnosis {
+	order := []string{Fault, Warning}
 	slices.SortStableFunc(found, func(a, b Diagnosis) int {
-		return cmp.Or(cmp.Compare(severity(a), severity(b)), cmp.Compare(depth(a), depth(b)))
+		return cmp.Or(slices.Index(order, a.Verdict)-slices.Index(order, b.Verdict), depth(a)-depth(b))
 	})
 	for i := range found {
 		for _, cause := range found {
@@ -95,13 +96,6 @@ func inOrder(found []Diagnosis) []Diagnosis {
 	return ordered
 }
 
-func severity(d Diagnosis) int {
-	if d.Verdict == Fault {
-		return 0
-	}
-	return 1
-}
-
 func depth(d Diagnosis) int {
 	first := slices.IndexFunc(catalogue(), func(known entry) bool { return known.layer == d.Layer })
 	return first*1000 + slices.Index(Names(), d.Type)
@@ -109,7 +103,8 @@ func depth(d Diagnosis) int {
 
 // explains reports whether a finding is the likely cause of another. No warning explains an error.
 func explains(cause, effect Diagnosis) bool {
-	if severity(cause) > severity(effect) || cause.Type == effect.Type || effect.of(underived) {
+	if cause.Verdict != Fault && effect.Verdict == Fault || cause.Type == effect.Type ||
+		effect.of(underived) {
 		return false
 	}
 	return slices.Contains(causes(effect.Layer), cause.Layer) ||
