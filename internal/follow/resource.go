@@ -24,8 +24,7 @@ type Resource struct {
 	Endpoint string // the base URL of Resource Manager, or of the provider itself
 	// ID is its ARM id, UID what tells it from another of that name.
 	ID, UID string
-	// Trial tells the provider that the request is no sign of the node.
-	Trial bool
+	Trial   bool // tells the provider that the request is no sign of the node
 }
 
 // Answer holds the result of a poll.

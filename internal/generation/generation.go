@@ -32,19 +32,16 @@ type Generation struct {
 
 // Origin tells where a generation came from.
 type Origin struct {
-	// Kind is file or url.
-	Kind string `json:"kind"`
-	// Agent is the version of the program that rendered it.
-	Agent string `json:"agent"`
+	Kind  string `json:"kind"`  // file or url
+	Agent string `json:"agent"` // the version of the program that rendered it
 }
 
 type head struct {
-	Config   json.RawMessage `json:"config"`
-	Received string          `json:"received"`
-	Facts    node.Facts      `json:"facts"`
-	Origin   Origin          `json:"origin"`
-	// NodeSHA256 is the digest of node.json.
-	NodeSHA256 string `json:"nodeSHA256"`
+	Config     json.RawMessage `json:"config"`
+	Received   string          `json:"received"`
+	Facts      node.Facts      `json:"facts"`
+	Origin     Origin          `json:"origin"`
+	NodeSHA256 string          `json:"nodeSHA256"` // the digest of node.json
 }
 
 type body struct {

@@ -42,11 +42,9 @@ type Condition struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`
 	// Owner names the party that can cure it; "" while nothing is wrong.
-	Owner string `json:"owner,omitempty"`
-	// Since is when status and reason became as they are.
-	Since time.Time `json:"since"`
-	// Remedies are the commands that Message names.
-	Remedies []string `json:"remedies,omitempty"`
+	Owner    string    `json:"owner,omitempty"`
+	Since    time.Time `json:"since"`              // when status and reason became as they are
+	Remedies []string  `json:"remedies,omitempty"` // the commands that Message names
 }
 
 // Merge returns now, with the previous Since where status and reason are the same.

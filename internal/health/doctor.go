@@ -26,10 +26,9 @@ const (
 // Diagnosis is a condition in the form that doctor shows.
 type Diagnosis struct {
 	Condition
-	Layer   Layer  `json:"layer"`
-	Verdict string `json:"verdict"`
-	// Follows are the conditions that are the likely cause.
-	Follows []string `json:"follows,omitempty"`
+	Layer   Layer    `json:"layer"`
+	Verdict string   `json:"verdict"`
+	Follows []string `json:"follows,omitempty"` // the conditions that are the likely cause
 }
 
 // Found reports whether something is wrong.

@@ -153,8 +153,7 @@ type Endpoint struct {
 	// Cluster tells that it is the API server, which has a condition of its own.
 	Cluster bool `json:"-"`
 	kube.Reached
-	// Err is why it cannot be reached, a *kube.Fault.
-	Err error `json:"-"`
+	Err error `json:"-"` // why it cannot be reached, a *kube.Fault
 }
 
 // MarshalJSON writes how the server answers; clockAhead is in seconds.

@@ -17,9 +17,8 @@ import (
 // Upkeep is evidence of what wears out or changes under a node, gathered with each check.
 type Upkeep struct {
 	host.Upkeep
-	Swaps []string // the swap areas in use on a machine that is a node
-	// HostNames are the machine's, now and after a boot, where kubelet goes by them.
-	HostNames []string
+	Swaps     []string // the swap areas in use on a machine that is a node
+	HostNames []string // the machine's, now and after a boot, where kubelet goes by them
 	// CA holds the cluster's certificates in PEM, "" when they are not known.
 	CA string
 	// Client is kubelet's client certificate, Principal the service principal's credential.
@@ -44,9 +43,8 @@ type Polls struct {
 	// Kept is DeletionWaits or RefusedByPolicy where a deletion does not count, else "".
 	Kept string `json:"kept,omitempty"`
 	// Second is SecondRefused or SecondSeen; "" without another machine.
-	Second string `json:"second,omitempty"`
-	// Failures counts the polls in a row that have failed.
-	Failures int `json:"failures,omitempty"`
+	Second   string `json:"second,omitempty"`
+	Failures int    `json:"failures,omitempty"` // counts the polls in a row that have failed
 	// Received and Applied are the configVersions that the machine has and that it runs on.
 	Received string `json:"received,omitempty"`
 	Applied  string `json:"applied,omitempty"`

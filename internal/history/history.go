@@ -19,9 +19,8 @@ const (
 
 // Proved is a generation that was proved healthy, once.
 type Proved struct {
-	Generation string `json:"generation"`
-	// At is when.
-	At time.Time `json:"at,omitzero"`
+	Generation string    `json:"generation"`
+	At         time.Time `json:"at,omitzero"` // when
 	// Resource is the one that the machine ran on when it left this generation; zero until then.
 	Resource config.Resource `json:"resource,omitzero"`
 }
@@ -70,9 +69,8 @@ type Rejection struct {
 	// Log holds the last lines of the unit that failed.
 	Log []string `json:"log,omitempty"`
 	// Past reports that another document has been wanted since. It is not tried again all the same.
-	Past bool `json:"past,omitempty"`
-	// ByHand reports that it has not failed, but that a person went back from it.
-	ByHand bool `json:"byHand,omitempty"`
+	Past   bool `json:"past,omitempty"`
+	ByHand bool `json:"byHand,omitempty"` // it has not failed: a person went back from it
 	// Origin and Resource are where it came from, Kubernetes is the version that it had.
 	Origin     generation.Origin `json:"origin,omitzero"`
 	Resource   config.Resource   `json:"resource,omitzero"`
