@@ -228,17 +228,6 @@ const (
 	SecondSeen    = "seen"    // the other one is refused
 )
 
-// SecondOf returns the form of what a poll has reported about another machine.
-func SecondOf(refused, seen bool) string {
-	switch {
-	case refused:
-		return SecondRefused
-	case seen:
-		return SecondSeen
-	}
-	return ""
-}
-
 // onlyMachine: a disk that was copied has the machine's key too.
 func onlyMachine(e Evidence) Condition {
 	p := e.Upkeep.Polls
