@@ -222,13 +222,10 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 		}
 	}
 	h.Saved.Secrets[to.ID] = t.Input.Config.Credentials()
-	if err := withAdmin(ctx, h, t.Input.Config, to); err != nil {
-		return err
-	}
-	if err := announce(ctx, h, next, to, b); err != nil {
-		return err
-	}
-	return run(ctx, h, next, "")
+	return inTurn(ctx,
+		func(ctx context.Context) error { return withAdmin(ctx, h, t.Input.Config, to) },
+		func(ctx context.Context) error { return announce(ctx, h, next, to, b) },
+		func(ctx context.Context) error { return run(ctx, h, next, "") })
 }
 
 // makeAgain makes the machine what was applied. A kubelet without credential joins again.
