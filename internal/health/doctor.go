@@ -146,49 +146,30 @@ func layerOf(c Condition) Layer {
 // causes are the layers in which the cause of what is wrong in a layer can be.
 func causes(l Layer) []Layer {
 	way := []Layer{LayerNetwork, LayerDNS, LayerClock, LayerTLS}
-	switch l {
-	case LayerDNS:
-		return []Layer{LayerNetwork}
-	case LayerTLS:
-		return way[:3]
-	case LayerAPIServer:
-		return way
-	case LayerCredential:
-		return append(way, LayerAPIServer)
-	case LayerRuntime:
-		return []Layer{LayerMachine}
-	case LayerKubelet:
-		return []Layer{LayerMachine, LayerRuntime}
-	case LayerNode:
-		return append(way, LayerMachine, LayerCredential, LayerAPIServer, LayerRuntime, LayerKubelet)
-	}
-	return nil
+	return map[Layer][]Layer{
+		LayerDNS: {LayerNetwork}, LayerTLS: way[:3], LayerAPIServer: way,
+		LayerCredential: slices.Concat(way, []Layer{LayerAPIServer}),
+		LayerRuntime:    {LayerMachine}, LayerKubelet: {LayerMachine, LayerRuntime},
+		LayerNode: slices.Concat(way, []Layer{LayerMachine, LayerCredential, LayerAPIServer,
+			LayerRuntime, LayerKubelet}),
+	}[l]
 }
 
 // beside are the conditions of the same layer in which the cause of one can be.
 func beside(name string) []string {
-	switch name {
-	case APIServerReachable:
-		return []string{DefaultRoute, PathMTU, ResolverConfigured, NamesResolved, ClockAccurate,
-			ClusterCAValid}
-	case EndpointsReachable:
-		return []string{DefaultRoute, APIServerReachable}
-	case NamesResolved:
-		return []string{ResolverConfigured}
-	case EndpointsTrusted:
-		return []string{APIServerReachable}
-	case CredentialValid, CertificateIssued:
-		return []string{PrincipalCredential, KubeletCertificate, ArcConnected, CredentialValid}
-	case KubeletCertificate:
-		return []string{PrincipalCredential}
-	case KubeletStable, KubeletHealthy:
-		return []string{KubeletRunning, KubeletStable}
-	case LeaseRenewed, NodeReady:
-		return []string{NodeRegistered}
-	case RunsAsConfigured, PodSubnetsAgree, PodsSynchronized:
-		return []string{NodeRegistered, LeaseRenewed, NodeReady}
-	case HostAsConfigured:
-		return []string{NodeRegistered, NodeReady, PodSubnetsAgree, LabelsApplied}
-	}
-	return nil
+	credentials := []string{PrincipalCredential, KubeletCertificate, ArcConnected, CredentialValid}
+	kubelet := []string{KubeletRunning, KubeletStable}
+	reported := []string{NodeRegistered, LeaseRenewed, NodeReady}
+	return map[string][]string{
+		APIServerReachable: {DefaultRoute, PathMTU, ResolverConfigured, NamesResolved, ClockAccurate,
+			ClusterCAValid},
+		EndpointsReachable: {DefaultRoute, APIServerReachable},
+		NamesResolved:      {ResolverConfigured}, EndpointsTrusted: {APIServerReachable},
+		CredentialValid: credentials, CertificateIssued: credentials,
+		KubeletCertificate: {PrincipalCredential},
+		KubeletStable:      kubelet, KubeletHealthy: kubelet,
+		LeaseRenewed: {NodeRegistered}, NodeReady: {NodeRegistered},
+		RunsAsConfigured: reported, PodSubnetsAgree: reported, PodsSynchronized: reported,
+		HostAsConfigured: {NodeRegistered, NodeReady, PodSubnetsAgree, LabelsApplied},
+	}[name]
 }
