@@ -127,12 +127,7 @@ func (r Records) BundleResource() config.Resource {
 
 // KeepBundle writes a delivered configuration, and what it says for people and scripts.
 func (w Writer) KeepBundle(ctx context.Context, bundle []byte, says config.Config) error {
-	dir := state.Dir{Path: w.Dir, Mode: 0o700}
-	is, err := w.Disk.Observe(ctx, dir.Key())
-	if _, absent := is.(state.Absent); absent && err == nil {
-		err = w.Disk.Set(ctx, state.Change{From: is, To: dir}, nil)
-	}
-	if err != nil {
+	if err := apply.Make(ctx, w.Disk, state.Dir{Path: w.Dir, Mode: 0o700}); err != nil {
 		return err
 	}
 	if err := w.Save(ctx, currentFile, shown{Config: says.WithoutSecrets()}); err != nil {
