@@ -164,8 +164,7 @@ func (e *Engine) mayRun(u state.Unknown) bool {
 	return ok && stops(entry.Before.Resource)
 }
 
-// Resume has systemd read its unit files, where a killed run owes that: units are as they were
-// before.
+// Resume has systemd read its unit files, where a killed run owes that, as units are old else.
 func (e *Engine) Resume(ctx context.Context) error {
 	if !e.Journal.Ledger().Owes(state.DaemonReload) {
 		return nil

@@ -41,8 +41,7 @@ func NewJournal(disk Disk, dir, name string) *Journal {
 	return &Journal{disk: disk, dir: dir, name: name}
 }
 
-// OpenJournal reads a ledger, empty without its file. One that does not match its digest is
-// ErrDamaged.
+// OpenJournal reads a ledger, empty without its file, or ErrDamaged by its digest.
 func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
 	j, err := ReadJournal(disk, dir, name)
 	j.disk = disk

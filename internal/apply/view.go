@@ -69,8 +69,7 @@ func written(r state.Opaque) state.Unknown {
 	return state.Unknown{Of: r.Key(), Why: fmt.Sprintf(why, r.Kind)}
 }
 
-// Plan returns the changes to what now says, and what is unknown. later is neither changed nor
-// undone.
+// Plan returns the changes to what now says, and what is unknown; what later wants stays.
 func (v View) Plan(
 	ctx context.Context, now, later state.Desired,
 ) (state.Plan, []state.Unknown, error) {

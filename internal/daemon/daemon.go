@@ -1,7 +1,6 @@
-// Package daemon is the agent's event loop. Events come in - the configuration file, timers, hints
-// that something on the machine or in the cluster has changed, signals - and one worker carries out
-// what follows from them, one job at a time. The loop never waits for the network or for the
-// worker, so it is what feeds the watchdog: a worker that makes no progress is not fed for.
+// Package daemon is the agent's event loop: events come in, and one worker carries out what
+// follows, one job at a time. The loop never waits for the network or for the worker, so it feeds
+// the watchdog, unless the worker makes no progress.
 package daemon
 
 import (

@@ -118,8 +118,7 @@ func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Dur
 	}
 }
 
-// dead reports whether a URL will not give anything again. A provider answers in JSON and a store
-// of blobs in XML: a page is that of a proxy between.
+// dead reports whether a URL is used up: JSON of a provider or XML of a store of blobs says so.
 func (r *reply) dead() bool {
 	kind, status := r.kind(), r.StatusCode
 	return (r.err == nil || kind == "application/xml" || kind == "text/xml") &&

@@ -94,8 +94,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// genuine is an *UntrustedError unless this installation has deleted this resource, in an epoch
-// that no restore from a backup has ended.
+// genuine is an *UntrustedError unless the resource is deleted, and no restore has undone that.
 func (f *Follower) genuine(stone agentapi.Tombstone) error {
 	_, err := verify(f.Root(), stone.Signature, signing.Statement{
 		Kind: signing.Tombstone, UID: stone.UID, Version: stone.ConfigVersion, Epoch: stone.Epoch,
@@ -208,8 +207,7 @@ func older(a, b string) bool {
 }
 
 const (
-	// usualInterval is the interval of polls unless the provider sets another, give or take a
-	// third.
+	// usualInterval is the interval of polls without another, give or take a third.
 	usualInterval = 30 * time.Second
 	// The least and the most that a provider may say.
 	leastInterval = 5 * time.Second

@@ -151,8 +151,7 @@ func (r *Resource) register(ctx context.Context) error {
 	return nil
 }
 
-// registerWith registers the key by a secret. Kubelet vouches for it, too: a provider restored from
-// a backup may know neither.
+// registerWith registers the key by a secret, and kubelet: a restored provider may know neither.
 func (r *Resource) registerWith(ctx context.Context, secret string) error {
 	key, err := r.Signer.Keys.MachineKey(ctx)
 	if err != nil {

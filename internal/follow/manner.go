@@ -60,8 +60,8 @@ func (m Manner) SameWay(o Manner) bool {
 	return m.Same(o)
 }
 
-// Scope returns the scope of the provider's tokens. Its own listener sees no token for Resource
-// Manager, with which it could act for the node.
+// Scope returns the scope of the provider's tokens. Its own listener gets none for Resource
+// Manager.
 func Scope(c config.Config) (string, error) {
 	to, audience := c.Agent.Monitoring, c.Azure.ResourceManagerEndpoint
 	if to.Endpoint != "" && to.Endpoint != config.ResourceManager {
@@ -112,8 +112,7 @@ type Ways struct {
 // NewWays are those of a provider that is asked in one manner.
 func NewWays(m Manner) Ways { return Ways{current: m, Asked: m} }
 
-// Settle sets the two manners. It reports whether the provider has answered in the current one, and
-// whether that is another.
+// Settle sets both manners. It reports whether current has answered, and whether it is another.
 func (w *Ways) Settle(current, former Manner) (answered, changed bool) {
 	w.former = former
 	if current.Same(w.current) {

@@ -66,8 +66,7 @@ func (q Question) each(ask func(*Resource) (answers bool)) {
 	}
 }
 
-// begin asks in one way. What is granted counts from when the request is sent: after an answer that
-// comes later it asks again.
+// begin asks in one way. An answer that comes after what it grants has ended is asked for again.
 func (r *Resource) begin(ctx context.Context, version string) *transition.HoldError {
 	ctx, cancel := context.WithTimeout(ctx, beginLimit)
 	defer cancel()

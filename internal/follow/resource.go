@@ -24,15 +24,12 @@ type Resource struct {
 	Endpoint string // the base URL of Resource Manager, or of the provider itself
 	// ID is its ARM id, UID what tells it from another of that name.
 	ID, UID string
-	// Trial tells the provider that a request only finds out whether it is answered: it does not
-	// count as a sign of the node.
-	Trial bool
+	Trial   bool // tells the provider that the request is no sign of the node
 }
 
 // Answer holds the result of a poll.
 type Answer struct {
-	// ETag names the offer; Version is its configVersion, "" when the offer is the one that was
-	// named in the poll, or none yet.
+	// ETag names the offer; Version is its configVersion, "" for none or the one named in the poll.
 	ETag, Version string
 	// Interval is the interval of polls that the provider wants; 0 when it does not say.
 	Interval time.Duration
@@ -40,8 +37,7 @@ type Answer struct {
 	// it had to although the offer is the same: what it held back may begin.
 	Waited, Woken bool
 	Second        bool // the provider has seen another machine beside this one
-	// Diagnose is the id of the diagnosis that the node is asked for, "" for none, and Kind its
-	// kind.
+	// Diagnose is the id of the diagnosis that is asked for, "" for none, and Kind its kind.
 	Diagnose, Kind string
 	Deleted        *agentapi.Tombstone // set when the owner has deleted the resource
 }
@@ -64,8 +60,7 @@ func (e *RefusedError) Error() string {
 	return text
 }
 
-// Poll asks for another offer than that of an ETag, "" for any. The provider may wait for one so
-// long.
+// Poll asks for another offer than that of an ETag, "" for any. The provider may wait for one.
 func (r *Resource) Poll(ctx context.Context, etag string, wait time.Duration) (Answer, error) {
 	header := http.Header{}
 	if etag != "" {

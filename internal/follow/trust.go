@@ -22,8 +22,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/signing"
 )
 
-// UntrustedError reports that an installation has not signed, for this machine, what its provider
-// answers, or that the provider goes back.
+// UntrustedError reports an answer that is not signed for this machine, or goes back.
 type UntrustedError struct{ Err error }
 
 func (e *UntrustedError) Error() string {
@@ -33,8 +32,8 @@ func (e *UntrustedError) Unwrap() error { return e.Err }
 
 // Proof is a signature that was verified.
 type Proof struct {
-	// Signed is when it was made, Until is until when the key is certified that has made it: a node
-	// goes on with one that has expired.
+	// Signed is when it was made, Until until when its key is certified, after which a node goes
+	// on.
 	Signed, Until time.Time
 }
 
@@ -86,10 +85,9 @@ func Roots(ca []byte) *x509.CertPool {
 // Trust is the trust in the provider's TLS certificate at the first contact.
 type Trust struct {
 	CA []byte // CAs that are trusted too, in PEM
-	// Pin is "sha256:" and the SHA-256 of the public key (SubjectPublicKeyInfo, in DER) of a
-	// certificate in hexadecimal; "" for none. The server's chain must have that certificate: its
-	// own one, or a CA that it presents or that is trusted. A pinned certificate that the server
-	// presents is trusted.
+	// Pin is "sha256:" and the hexadecimal SHA-256 of the public key (SubjectPublicKeyInfo, in DER)
+	// of a certificate; "" for none. The server's chain must have that, its own one or a CA. One
+	// that the server presents is trusted.
 	Pin string
 
 	mu    sync.Mutex

@@ -1,7 +1,6 @@
-// Package generation keeps nodes as they were rendered: a generation is a configuration, the facts
-// it was rendered with, and the resulting resources with their contents. It is immutable and named
-// by the digest of its content. Rolling back, repairing and comparing use the kept bytes and never
-// render again, so they give the same machine under every later version of the program.
+// Package generation keeps nodes as they were rendered: configuration, facts, resources and
+// contents, immutable and named by their digest. Rolling back, repairing and comparing never render
+// again, so they give the same machine under every later version of the program.
 package generation
 
 import (
@@ -33,19 +32,16 @@ type Generation struct {
 
 // Origin tells where a generation came from.
 type Origin struct {
-	// Kind is file or url.
-	Kind string `json:"kind"`
-	// Agent is the version of the program that rendered it.
-	Agent string `json:"agent"`
+	Kind  string `json:"kind"`  // file or url
+	Agent string `json:"agent"` // the version of the program that rendered it
 }
 
 type head struct {
-	Config   json.RawMessage `json:"config"`
-	Received string          `json:"received"`
-	Facts    node.Facts      `json:"facts"`
-	Origin   Origin          `json:"origin"`
-	// NodeSHA256 is the digest of node.json.
-	NodeSHA256 string `json:"nodeSHA256"`
+	Config     json.RawMessage `json:"config"`
+	Received   string          `json:"received"`
+	Facts      node.Facts      `json:"facts"`
+	Origin     Origin          `json:"origin"`
+	NodeSHA256 string          `json:"nodeSHA256"` // the digest of node.json
 }
 
 type body struct {

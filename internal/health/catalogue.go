@@ -244,8 +244,7 @@ func cut(text string, most int) string {
 
 func holds() Condition { return Condition{Status: True, Reason: "AsExpected"} }
 
-// cure is an advice, a constant of this package: no text of others becomes its command in
-// backticks.
+// cure is an advice, whose commands in backticks are constants of this package, not of others.
 type cure string
 
 var command = regexp.MustCompile("`([^`]+)`")

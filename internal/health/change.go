@@ -94,12 +94,10 @@ type Waiting struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	// Owner can remove the cause.
-	Owner string    `json:"owner"`
-	Since time.Time `json:"since"`
-	// NextAttempt is when the service tries again at the latest.
-	NextAttempt time.Time `json:"nextAttempt"`
-	// Received is the digest of the document.
-	Received string `json:"received,omitempty"`
+	Owner       string    `json:"owner"`
+	Since       time.Time `json:"since"`
+	NextAttempt time.Time `json:"nextAttempt"`        // when the service tries again at the latest
+	Received    string    `json:"received,omitempty"` // the digest of the document
 }
 
 // PauseText says until when a machine is paused, and why.

@@ -1,8 +1,6 @@
-// Package health says how a node is, in conditions: small statements such as KubeletRunning that
-// are true, false or unknown, each with a reason, the words for people and the owner of the cure.
-// Every condition is a pure function of the same evidence, which the agent gathers once. Preflight,
-// the health gate, status, reports and metrics all read these conditions; their names are an
-// interface and do not change.
+// Package health says how a node is, in conditions: small statements such as KubeletRunning, each
+// with a reason, words for people and the owner of the cure. Each is a pure function of the
+// evidence that the agent gathers once. Their names are an interface and do not change.
 package health
 
 import (
@@ -44,11 +42,9 @@ type Condition struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`
 	// Owner names the party that can cure it; "" while nothing is wrong.
-	Owner string `json:"owner,omitempty"`
-	// Since is when status and reason became as they are.
-	Since time.Time `json:"since"`
-	// Remedies are the commands that Message names.
-	Remedies []string `json:"remedies,omitempty"`
+	Owner    string    `json:"owner,omitempty"`
+	Since    time.Time `json:"since"`              // when status and reason became as they are
+	Remedies []string  `json:"remedies,omitempty"` // the commands that Message names
 }
 
 // Merge returns now, with the previous Since where status and reason are the same.

@@ -26,10 +26,9 @@ const (
 // Diagnosis is a condition in the form that doctor shows.
 type Diagnosis struct {
 	Condition
-	Layer   Layer  `json:"layer"`
-	Verdict string `json:"verdict"`
-	// Follows are the conditions that are the likely cause.
-	Follows []string `json:"follows,omitempty"`
+	Layer   Layer    `json:"layer"`
+	Verdict string   `json:"verdict"`
+	Follows []string `json:"follows,omitempty"` // the conditions that are the likely cause
 }
 
 // Found reports whether something is wrong.
@@ -69,8 +68,9 @@ func diagnosisOf(c Condition) Diagnosis {
 }
 
 func inOrder(found []Diagnosis) []Diagnosis {
+	order := []string{Fault, Warning}
 	slices.SortStableFunc(found, func(a, b Diagnosis) int {
-		return cmp.Or(cmp.Compare(severity(a), severity(b)), cmp.Compare(depth(a), depth(b)))
+		return cmp.Or(slices.Index(order, a.Verdict)-slices.Index(order, b.Verdict), depth(a)-depth(b))
 	})
 	for i := range found {
 		for _, cause := range found {
@@ -95,13 +95,6 @@ func inOrder(found []Diagnosis) []Diagnosis {
 	return ordered
 }
 
-func severity(d Diagnosis) int {
-	if d.Verdict == Fault {
-		return 0
-	}
-	return 1
-}
-
 func depth(d Diagnosis) int {
 	first := slices.IndexFunc(catalogue(), func(known entry) bool { return known.layer == d.Layer })
 	return first*1000 + slices.Index(Names(), d.Type)
@@ -109,7 +102,8 @@ func depth(d Diagnosis) int {
 
 // explains reports whether a finding is the likely cause of another. No warning explains an error.
 func explains(cause, effect Diagnosis) bool {
-	if severity(cause) > severity(effect) || cause.Type == effect.Type || effect.of(underived) {
+	if cause.Verdict != Fault && effect.Verdict == Fault || cause.Type == effect.Type ||
+		effect.of(underived) {
 		return false
 	}
 	return slices.Contains(causes(effect.Layer), cause.Layer) ||
@@ -152,49 +146,30 @@ func layerOf(c Condition) Layer {
 // causes are the layers in which the cause of what is wrong in a layer can be.
 func causes(l Layer) []Layer {
 	way := []Layer{LayerNetwork, LayerDNS, LayerClock, LayerTLS}
-	switch l {
-	case LayerDNS:
-		return []Layer{LayerNetwork}
-	case LayerTLS:
-		return way[:3]
-	case LayerAPIServer:
-		return way
-	case LayerCredential:
-		return append(way, LayerAPIServer)
-	case LayerRuntime:
-		return []Layer{LayerMachine}
-	case LayerKubelet:
-		return []Layer{LayerMachine, LayerRuntime}
-	case LayerNode:
-		return append(way, LayerMachine, LayerCredential, LayerAPIServer, LayerRuntime, LayerKubelet)
-	}
-	return nil
+	return map[Layer][]Layer{
+		LayerDNS: {LayerNetwork}, LayerTLS: way[:3], LayerAPIServer: way,
+		LayerCredential: slices.Concat(way, []Layer{LayerAPIServer}),
+		LayerRuntime:    {LayerMachine}, LayerKubelet: {LayerMachine, LayerRuntime},
+		LayerNode: slices.Concat(way, []Layer{LayerMachine, LayerCredential, LayerAPIServer,
+			LayerRuntime, LayerKubelet}),
+	}[l]
 }
 
 // beside are the conditions of the same layer in which the cause of one can be.
 func beside(name string) []string {
-	switch name {
-	case APIServerReachable:
-		return []string{DefaultRoute, PathMTU, ResolverConfigured, NamesResolved, ClockAccurate,
-			ClusterCAValid}
-	case EndpointsReachable:
-		return []string{DefaultRoute, APIServerReachable}
-	case NamesResolved:
-		return []string{ResolverConfigured}
-	case EndpointsTrusted:
-		return []string{APIServerReachable}
-	case CredentialValid, CertificateIssued:
-		return []string{PrincipalCredential, KubeletCertificate, ArcConnected, CredentialValid}
-	case KubeletCertificate:
-		return []string{PrincipalCredential}
-	case KubeletStable, KubeletHealthy:
-		return []string{KubeletRunning, KubeletStable}
-	case LeaseRenewed, NodeReady:
-		return []string{NodeRegistered}
-	case RunsAsConfigured, PodSubnetsAgree, PodsSynchronized:
-		return []string{NodeRegistered, LeaseRenewed, NodeReady}
-	case HostAsConfigured:
-		return []string{NodeRegistered, NodeReady, PodSubnetsAgree, LabelsApplied}
-	}
-	return nil
+	credentials := []string{PrincipalCredential, KubeletCertificate, ArcConnected, CredentialValid}
+	kubelet := []string{KubeletRunning, KubeletStable}
+	reported := []string{NodeRegistered, LeaseRenewed, NodeReady}
+	return map[string][]string{
+		APIServerReachable: {DefaultRoute, PathMTU, ResolverConfigured, NamesResolved, ClockAccurate,
+			ClusterCAValid},
+		EndpointsReachable: {DefaultRoute, APIServerReachable},
+		NamesResolved:      {ResolverConfigured}, EndpointsTrusted: {APIServerReachable},
+		CredentialValid: credentials, CertificateIssued: credentials,
+		KubeletCertificate: {PrincipalCredential},
+		KubeletStable:      kubelet, KubeletHealthy: kubelet,
+		LeaseRenewed: {NodeRegistered}, NodeReady: {NodeRegistered},
+		RunsAsConfigured: reported, PodSubnetsAgree: reported, PodsSynchronized: reported,
+		HostAsConfigured: {NodeRegistered, NodeReady, PodSubnetsAgree, LabelsApplied},
+	}[name]
 }

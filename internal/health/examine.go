@@ -95,8 +95,7 @@ func resolverConfigured(e Evidence) Condition {
 		"server, and pods will have none either", "configure one; `resolvectl status` shows them")
 }
 
-// slowSync is the time in which a slow disk has a small file: containerd and kubelet wait for
-// many.
+// slowSync is the time for a small file on a slow disk: containerd and kubelet wait for many.
 const slowSync = 250 * time.Millisecond
 
 func diskResponsive(e Evidence) Condition {
@@ -134,8 +133,7 @@ func packagesInOrder(e Evidence) Condition {
 // Examined holds evidence that costs too much to be gathered each minute, but for doctor.
 type Examined struct {
 	host.Examination
-	// Configuration is whether the machine's configuration can be used; State whether what the
-	// agent has recorded can be read.
+	// Configuration is whether that can be used, State whether the agent's records can be read.
 	Configuration, State Answer[struct{}]
 	Unprivileged         bool // the caller is not root, and cannot see what is the node's own
 	CgroupV1Allowed      bool // the owner has had kubelet accept version 1
@@ -155,8 +153,7 @@ type Endpoint struct {
 	// Cluster tells that it is the API server, which has a condition of its own.
 	Cluster bool `json:"-"`
 	kube.Reached
-	// Err is why it cannot be reached, a *kube.Fault.
-	Err error `json:"-"`
+	Err error `json:"-"` // why it cannot be reached, a *kube.Fault
 }
 
 // MarshalJSON writes how the server answers; clockAhead is in seconds.

@@ -174,8 +174,7 @@ func joined(text string) string {
 	return strings.NewReplacer(":\n", ": ", "\n", "; ").Replace(text)
 }
 
-// firewallOpen: behind a firewall that drops by default a node is Ready, and its pods reach
-// nothing.
+// firewallOpen: behind a firewall that drops by default a Ready node's pods reach nothing.
 func firewallOpen(e Evidence) Condition {
 	found := e.Machine.Barriers
 	switch {

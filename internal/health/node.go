@@ -35,8 +35,7 @@ func nodeRegistered(e Evidence) Condition {
 		"`aks-flex-node drift --repair` registers it again")
 }
 
-// outdated reports whether the Node says what an earlier kubelet has said: it stays there for a
-// while. Heartbeats have whole seconds.
+// outdated reports whether the Node says what an earlier kubelet has said, in whole seconds.
 func outdated(e Evidence) bool {
 	heartbeat := kube.Ready(e.Node.Value).LastHeartbeatTime.Time
 	return e.Kubelet.OK() && e.Kubelet.Value.Active &&

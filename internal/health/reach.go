@@ -204,8 +204,7 @@ const (
 	proxyPatience = 45 * time.Second
 )
 
-// Patience returns for how long, once Ready, a node that has joined waits for Services and for a
-// serving certificate of the cluster; 0 when they are there.
+// Patience returns how long a node that joined waits for Services and a serving certificate.
 func Patience(e Evidence) time.Duration {
 	switch c := servicesReachable(e); {
 	case c.Status == False && c.Reason == notReachable:

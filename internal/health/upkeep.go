@@ -17,10 +17,8 @@ import (
 // Upkeep is evidence of what wears out or changes under a node, gathered with each check.
 type Upkeep struct {
 	host.Upkeep
-	Swaps []string // the swap areas in use on a machine that is a node
-	// HostNames are the machine's, now and after a boot; none where kubelet has its Node's
-	// name.
-	HostNames []string
+	Swaps     []string // the swap areas in use on a machine that is a node
+	HostNames []string // the machine's, now and after a boot, where kubelet goes by them
 	// CA holds the cluster's certificates in PEM, "" when they are not known.
 	CA string
 	// Client is kubelet's client certificate, Principal the service principal's credential.
@@ -42,13 +40,11 @@ type Polls struct {
 	// Result is unchanged, offered, deleted or failed; Error says why it has failed.
 	Result string `json:"result"`
 	Error  string `json:"error,omitempty"`
-	// Kept is DeletionWaits or RefusedByPolicy where a deletion does not give the machine back,
-	// else "".
+	// Kept is DeletionWaits or RefusedByPolicy where a deletion does not count, else "".
 	Kept string `json:"kept,omitempty"`
 	// Second is SecondRefused or SecondSeen; "" without another machine.
-	Second string `json:"second,omitempty"`
-	// Failures counts the polls in a row that have failed.
-	Failures int `json:"failures,omitempty"`
+	Second   string `json:"second,omitempty"`
+	Failures int    `json:"failures,omitempty"` // counts the polls in a row that have failed
 	// Received and Applied are the configVersions that the machine has and that it runs on.
 	Received string `json:"received,omitempty"`
 	Applied  string `json:"applied,omitempty"`
@@ -93,8 +89,7 @@ func rebootNotPending(e Evidence) Condition {
 		"waits for a reboot (/run/reboot-required)", "drain the node, and run `reboot`")
 }
 
-// hostNameStable: a kubelet that is not told its Node's name takes the machine's at each start, and
-// with another name it is refused.
+// hostNameStable: a kubelet that is not given its Node's name takes the machine's at each start.
 func hostNameStable(e Evidence) Condition {
 	wanted := e.Wanted.Agent.NodeName
 	if wanted == "localhost" || strings.HasPrefix(wanted, "localhost.") {
@@ -211,8 +206,7 @@ func kubeletCertificate(e Evidence) Condition {
 // soon is the time before its end in which an operator has to renew a credential.
 const soon = 14 * 24 * time.Hour
 
-// principalCredential: only its owner renews the certificate or the secret of a service principal.
-// When a secret ends only its owner knows.
+// principalCredential: only its owner renews it, and knows when a secret ends.
 func principalCredential(e Evidence) Condition {
 	const renew cure = "have a new one made, add it to the application in Entra ID, and put it there"
 	what := "the secret of the service principal (azure.servicePrincipal.secretExpires)"
@@ -233,17 +227,6 @@ const (
 	SecondRefused = "refused" // this machine is, since the other one is the node
 	SecondSeen    = "seen"    // the other one is refused
 )
-
-// SecondOf returns the form of what a poll has reported about another machine.
-func SecondOf(refused, seen bool) string {
-	switch {
-	case refused:
-		return SecondRefused
-	case seen:
-		return SecondSeen
-	}
-	return ""
-}
 
 // onlyMachine: a disk that was copied has the machine's key too.
 func onlyMachine(e Evidence) Condition {

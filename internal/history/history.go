@@ -3,12 +3,17 @@
 package history
 
 import (
+	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // How many generations and rejections are kept. Artifacts are kept of the applied and previous one.
@@ -19,11 +24,9 @@ const (
 
 // Proved is a generation that was proved healthy, once.
 type Proved struct {
-	Generation string `json:"generation"`
-	// At is when.
-	At time.Time `json:"at,omitzero"`
-	// Resource is the resource that the machine ran on when it left this generation; zero until
-	// then.
+	Generation string    `json:"generation"`
+	At         time.Time `json:"at,omitzero"` // when
+	// Resource is the one that the machine ran on when it left this generation; zero until then.
 	Resource config.Resource `json:"resource,omitzero"`
 }
 
@@ -71,9 +74,8 @@ type Rejection struct {
 	// Log holds the last lines of the unit that failed.
 	Log []string `json:"log,omitempty"`
 	// Past reports that another document has been wanted since. It is not tried again all the same.
-	Past bool `json:"past,omitempty"`
-	// ByHand reports that it has not failed, but that a person went back from it.
-	ByHand bool `json:"byHand,omitempty"`
+	Past   bool `json:"past,omitempty"`
+	ByHand bool `json:"byHand,omitempty"` // it has not failed: a person went back from it
 	// Origin and Resource are where it came from, Kubernetes is the version that it had.
 	Origin     generation.Origin `json:"origin,omitzero"`
 	Resource   config.Resource   `json:"resource,omitzero"`
@@ -127,4 +129,191 @@ func (list Rejections) Want(received string) {
 	for i, r := range list {
 		list[i].Past = r.Received != received
 	}
+}
+
+// What a generation is to the machine.
+const (
+	StateApplied  = "applied"  // proved healthy, and the machine is this one
+	StatePrevious = "previous" // proved before that; with its artifacts
+	StateKept     = "kept"     // proved before; its artifacts may have to be fetched again
+	StateRejected = "rejected" // not tried again until the content changes or a person asks
+	StateChanging = "changing" // being applied
+	StateReceived = "received" // not tried yet
+)
+
+// Past is one line of the history of a machine.
+type Past struct {
+	// Generation is "" for what is not rendered yet.
+	Generation string     `json:"generation,omitempty"`
+	At         *time.Time `json:"at,omitempty"`
+	// Origin tells where the configuration came from, Resource and Version from which flexNodeConfig.
+	Origin   string `json:"origin,omitempty"`
+	Resource string `json:"resource,omitempty"`
+	Version  string `json:"configVersion,omitempty"`
+	// Agent is the version of the program that rendered it, Kubernetes that of kubelet.
+	Agent      string `json:"agent,omitempty"`
+	Kubernetes string `json:"kubernetes,omitempty"`
+	State      string `json:"state"`
+	Reason     string `json:"reason,omitempty"`
+}
+
+// Memory holds all that a machine remembers of itself.
+type Memory struct {
+	Generations generation.Reader
+	Proved      List
+	Rejected    Rejections
+	// Applied and Previous are generations; "" without one.
+	Applied, Previous string
+	Transition        *transition.Transition
+	// Received is the resource that a provider has delivered last, with the digest of its document,
+	// and Runs the one that the machine runs on; zero for none.
+	Received, Runs config.Resource
+	Digest         string
+	Waits          string // why the former is not applied yet; "" when that is not known
+}
+
+// Past lists the generations of a machine, the newest first, and what it has received and is not.
+func (m Memory) Past() []Past {
+	past := append(m.pending(), m.kept()...) // before those that were rejected in the same second
+	for _, r := range m.Rejected {
+		past = append(past, Past{
+			Generation: r.Generation, At: &r.At, Origin: r.Origin.Kind, Agent: r.Origin.Agent,
+			Resource: r.Resource.ID, Version: r.Resource.ConfigVersion, Kubernetes: r.Kubernetes,
+			State: StateRejected, Reason: firstLine(r.Reason),
+		})
+	}
+	slices.SortStableFunc(past, func(a, b Past) int { return b.when().Compare(a.when()) })
+	return past
+}
+
+// when orders the history: what is not over yet is the newest.
+func (p Past) when() time.Time {
+	switch {
+	case p.At != nil:
+		return *p.At
+	case p.State == StateReceived:
+		return time.Unix(1<<40, 0)
+	}
+	return time.Time{}
+}
+
+// pending returns the pending entry: a change under way, or a configuration received and waiting.
+func (m Memory) pending() []Past {
+	if t := m.Transition; t != nil && t.To != "" && t.To != t.From {
+		p := Past{Generation: t.To, At: &t.Began, State: StateChanging,
+			Reason: fmt.Sprintf("%s, phase %s", t.Kind, t.Phase)}
+		if g, err := m.Generations.Load(t.To); err == nil {
+			p.describe(&g)
+		}
+		return []Past{p}
+	}
+	if _, rejected := m.Rejected.Of(m.Digest); m.Received.ConfigVersion == "" ||
+		m.Received == m.Runs || rejected {
+		return nil
+	}
+	return []Past{{Origin: "url", Resource: m.Received.ID, Version: m.Received.ConfigVersion,
+		State: StateReceived, Reason: firstLine(m.Waits)}}
+}
+
+// kept are the generations that are on this machine and were proved healthy.
+func (m Memory) kept() []Past {
+	ids := m.Proved.IDs()
+	for _, id := range []string{m.Previous, m.Applied} {
+		if id != "" && !slices.Contains(ids, id) { // the history could not be read
+			ids = append(ids, id)
+		}
+	}
+	var past []Past
+	for _, id := range slices.Backward(ids) {
+		g, err := m.Generations.Load(id)
+		if err != nil {
+			continue // it is not kept
+		}
+		p := Past{Generation: id, State: StateKept}
+		p.describe(&g)
+		known, _ := m.Proved.Last(id)
+		if !known.At.IsZero() {
+			p.At = &known.At
+		}
+		from := known.Resource
+		switch id {
+		case m.Applied:
+			p.State, from = StateApplied, m.Runs
+		case m.Previous:
+			p.State = StatePrevious
+		}
+		p.Resource, p.Version = from.ID, from.ConfigVersion
+		past = append(past, p)
+	}
+	return past
+}
+
+func (p *Past) describe(g *generation.Generation) {
+	p.Origin, p.Agent, p.Kubernetes = g.Origin.Kind, g.Origin.Agent, g.Config.Kubernetes.Version
+}
+
+// Find returns the kept generation of a name: applied, previous, live, or an id's first letters.
+func Find(ctx context.Context, all generation.Reader, name string) (*generation.Generation, error) {
+	pointers := []generation.Pointer{generation.Live, generation.Applied, generation.Previous}
+	if p := generation.Pointer(name); slices.Contains(pointers, p) {
+		g, err := all.Read(ctx, p)
+		if err == nil && g == nil {
+			err = fmt.Errorf("cannot find the %s generation: there is none yet", name)
+		}
+		return g, err
+	}
+	ids, err := all.IDs()
+	if err != nil {
+		return nil, err
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { return !strings.HasPrefix(id, name) })
+	switch {
+	case len(ids) == 1:
+		g, err := all.Load(ids[0])
+		return &g, err
+	case len(ids) > 1:
+		return nil, fmt.Errorf("cannot tell which generation %q is: %d begin so", name, len(ids))
+	}
+	return nil, fmt.Errorf("cannot find generation %q: `aks-flex-node history` lists those that are "+
+		"kept", name)
+}
+
+// Comparison holds the differences between two generations.
+type Comparison struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Config are the settings that differ, Changes what a change from one to the other would do.
+	Config  []config.Difference `json:"config"`
+	Changes []state.Line        `json:"changes"`
+}
+
+// Compare returns what differs between two generations, as each is bound on this machine now.
+func Compare(
+	before, after *generation.Generation, bind func(*generation.Generation) node.Bindings,
+) (Comparison, error) {
+	settings, err := before.Config.Differences(after.Config)
+	if err != nil {
+		return Comparison{}, err
+	}
+	if settings == nil {
+		settings = []config.Difference{}
+	}
+	whole := func(g *generation.Generation) state.Desired { return node.Bind(g.Node, bind(g)) }
+	plan := state.Between(whole(before), whole(after))
+	labels := func(g *generation.Generation) state.Desired {
+		all := node.NodeObject(g.Config, bind(g))
+		return slices.DeleteFunc(all, func(item state.Item) bool {
+			_, label := item.Resource.(state.Label)
+			return !label
+		})
+	}
+	plan = append(plan, state.Between(labels(before), labels(after))...)
+	return Comparison{
+		From: before.ID, To: after.ID, Config: settings, Changes: state.Lines(plan),
+	}, nil
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
 }

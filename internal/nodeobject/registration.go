@@ -21,9 +21,8 @@ func (h *Host) registration(v view) state.Registration {
 	}
 }
 
-// setRegistration registers the Node with its subnets and labels, or deletes it. It has its
-// capacity from the beginning: for a Node without resources kubelet fails its pods for good
-// (OutOfpods).
+// setRegistration registers the Node with its capacity, or deletes it: for a Node without resources
+// kubelet fails its pods for good (OutOfpods).
 func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
 	to state.Registration) error {
 	if !to.Exists {

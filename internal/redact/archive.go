@@ -21,12 +21,11 @@ const (
 
 // Manifest says what is in an archive, and what is not.
 type Manifest struct {
-	Created time.Time `json:"created"`
-	Version string    `json:"version"`
-	Files   []File    `json:"files"`
-	LeftOut []LeftOut `json:"leftOut"`
-	// Redacted counts what was taken out, by kind.
-	Redacted map[string]int `json:"redacted"`
+	Created  time.Time      `json:"created"`
+	Version  string         `json:"version"`
+	Files    []File         `json:"files"`
+	LeftOut  []LeftOut      `json:"leftOut"`
+	Redacted map[string]int `json:"redacted"` // counts what was taken out, by kind
 }
 
 // File is one file of an archive.

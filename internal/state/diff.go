@@ -34,8 +34,7 @@ func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 	return d.plan
 }
 
-// Stale lists what the ledger remembers although it was undone by a run that ended before it
-// forgot.
+// Stale lists what the ledger remembers although it was undone by a run that was killed.
 func Stale(now, later Desired, seen Observed, ledger Ledger) []Key {
 	var stale []Key
 	wanted := wantedKeys(now, later)

@@ -10,8 +10,7 @@ type Entry struct {
 	Step   Step   `json:"step"`
 	Before Record `json:"before"`
 	Ours   Record `json:"ours"`
-	// Prior is our record of it before the change that is under way: a run that is killed leaves
-	// either of the two.
+	// Prior is our record before the change under way: a killed run leaves either of the two.
 	Prior Record   `json:"prior,omitzero"`
 	Owes  []string `json:"owes,omitempty"`
 }
@@ -127,8 +126,7 @@ func (l Ledger) Record(plan Plan) Ledger {
 	return next
 }
 
-// Touched returns the ledger after a part of a plan: the rest of it is as was says, the ledger
-// before.
+// Touched returns the ledger after a part of a plan: the rest is as in was, before it.
 func (l Ledger) Touched(touched Plan, was Ledger) Ledger {
 	next := Ledger{}
 	for _, e := range l.Entries {

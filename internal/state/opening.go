@@ -2,8 +2,7 @@ package state
 
 import "strings"
 
-// Opening is one rule of ours in a firewall of the machine's owner, which lets the node's traffic
-// pass.
+// Opening is one rule of ours, for a node's traffic, in a firewall of the machine's owner.
 type Opening struct {
 	// Firewall is where the rule is, and Rule what it lets pass, in the words of package host.
 	Firewall string `json:"firewall"`

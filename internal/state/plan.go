@@ -15,8 +15,7 @@ type Change struct {
 	// Undo tells that To is what the ledger remembers from before, and Ours what we made of it.
 	Undo bool
 	Ours Resource
-	// Keep and Leave tell that others have changed the thing: a copy of From is kept, or it is
-	// left.
+	// Keep and Leave tell that others changed the thing: a copy of From is kept, or it is left.
 	Keep, Leave bool
 }
 

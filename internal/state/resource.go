@@ -1,11 +1,9 @@
 // Package state is the pure middle of the engine: what a machine is made of (resources), what each
-// thing was before it was touched (the ledger), and what has to change (Diff). It reads no file,
-// asks no clock and touches nothing; node renders into it, host and nodeobject observe into it,
-// apply carries out its plans.
+// thing was before it was touched (the ledger), and what has to change (Diff). Node renders into
+// it, host and nodeobject observe into it, apply carries out its plans.
 //
-// Each kind of resource has one file here, with its JSON form, equality and words, and one file in
-// package host or nodeobject that observes and sets it. To add a kind, write both, add it to kinds
-// and see what undo.go is to say of it.
+// Each kind of resource has one file here, and one in package host or nodeobject that observes and
+// sets it. To add a kind, write both, add it to kinds and see what undo.go is to say of it.
 package state
 
 import (

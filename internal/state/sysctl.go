@@ -34,8 +34,7 @@ func (r Sysctl) Advertised() string {
 	return strings.ReplaceAll(name, "/", ".")
 }
 
-// satisfiedBy reports whether what is seen is as good: an interface that has gone, as one that is
-// pulled out, has no parameters.
+// satisfiedBy: an interface that has gone, as one that is pulled out, has no parameters.
 func (r Sysctl) satisfiedBy(seen Resource) bool {
 	is, ok := seen.(Sysctl)
 	return ok && is.Name == r.Name && (is.Value == r.Value || is.Value == "" && r.Advertised() != "")

@@ -5,12 +5,9 @@ import "fmt"
 // Table is an nftables table of ours that is loaded from a File. The kernel's rules are compared by
 // their number: a change of the file owes a restart of the unit that loads it.
 type Table struct {
-	// Name is the family and the name, such as "inet aks-flex-node".
-	Name string `json:"name"`
-	// File is the path of the rules, as nft(8) reads them.
-	File string `json:"file,omitempty"`
-	// Rules is the number of rules in the table; 0 without a table.
-	Rules int `json:"rules"`
+	Name  string `json:"name"`           // the family and the name, such as "inet aks-flex-node"
+	File  string `json:"file,omitempty"` // the path of the rules, as nft(8) reads them
+	Rules int    `json:"rules"`          // the number of rules in the table; 0 without a table
 }
 
 func (r Table) Key() Key { return Key("table:" + r.Name) }

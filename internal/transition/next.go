@@ -57,10 +57,8 @@ type Decision struct {
 }
 
 // Next decides which transition comes next. A rollback that has restored the machine gives way to a
-// new document: the machine is what was applied, and only a proof is missing that may never come.
-//
-// A change to another document of the provider asks before it disrupts the node. What a person
-// starts, and what has touched the machine already, does not: it would be left half changed.
+// new document. A change to another document of the provider asks before it disrupts the node; what
+// a person starts, or has touched the machine, does not: it would be left half changed.
 func Next(s Situation) Decision {
 	d := s.next()
 	d.Asks = d.Kind == Change && d.To == "" && !d.Touched && s.Followed && !s.Asked

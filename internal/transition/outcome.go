@@ -23,8 +23,7 @@ const (
 	Replaced   OutcomeKind = "replaced"    // its configuration is of another resource now
 )
 
-// Outcome describes the end of an attempt. A function that returns an error returns a pointer to
-// it.
+// Outcome describes the end of an attempt. As an error it is a pointer.
 type Outcome struct {
 	Kind OutcomeKind
 	Err  error // the cause of what is not Done

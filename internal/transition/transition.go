@@ -1,8 +1,6 @@
-// Package transition holds the change from one node to another as a value: what kind of change,
-// from which generation to which, and in which phase it is. It is on disk before each phase begins,
-// so a process that dies continues in the recorded phase, and one that dies while it rolls back
-// goes on rolling back. The phases themselves are functions of the agent; this package knows their
-// order and what follows when one fails.
+// Package transition holds the change from one node to another as a value, which is on disk before
+// each phase begins: a process that dies continues in the recorded phase. The phases are functions
+// of the agent; this package knows their order and what follows when one fails.
 package transition
 
 import (
@@ -64,8 +62,7 @@ type Transition struct {
 	// Attempt counts the processes that have worked on it.
 	Attempt int       `json:"attempt"`
 	Began   time.Time `json:"began"`
-	// Drains tells that the pods move away before the machine is changed.
-	Drains bool `json:"drains,omitempty"`
+	Drains  bool      `json:"drains,omitempty"` // the pods move away before the machine is changed
 	// Asks is the provider's configVersion that the node is disrupted for, until the provider has
 	// agreed to that; "" for what does not ask. So what has begun never asks again.
 	Asks string `json:"asks,omitempty"`
@@ -82,11 +79,9 @@ type Transition struct {
 	Ungated bool     `json:"ungated,omitempty"`
 	Things  []string `json:"things,omitempty"`
 	// ByHand tells that a person has asked for To, which is not what the configuration says.
-	ByHand bool `json:"byHand,omitempty"`
-	// Cause is why: of a rollback, what failed.
-	Cause string `json:"cause,omitempty"`
-	// Leave says how the machine is given back.
-	Leave *Options `json:"leave,omitempty"`
+	ByHand bool     `json:"byHand,omitempty"`
+	Cause  string   `json:"cause,omitempty"` // why: of a rollback, what failed
+	Leave  *Options `json:"leave,omitempty"` // says how the machine is given back
 }
 
 // Cluster is the address of an API server and the PEM certificates that it is verified with.
@@ -97,8 +92,7 @@ type Cluster struct {
 
 // Options say how a machine stops being a node.
 type Options struct {
-	// KeepArc leaves the machine registered with Azure Arc.
-	KeepArc bool `json:"keepArc,omitempty"`
+	KeepArc bool `json:"keepArc,omitempty"` // leaves the machine registered with Azure Arc
 	// DrainTimeout bounds the wait for pods to move; 0 does not drain.
 	DrainTimeout time.Duration `json:"drainTimeout"`
 	// KeepUnmanaged evicts no pod that nothing replaces, KeepEmptyDir none with data in emptyDir.

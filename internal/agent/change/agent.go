@@ -1,8 +1,6 @@
 // Package change changes a machine: it joins, reconfigures, repairs, rolls back and gives back.
-// Each verb makes a transition and carries it out: package transition has the order of its phases,
-// and each phase is one method of work or of leaving. What is neither a resource of
-// the machine nor of the Node object - mirrors, Azure, the waits for kubelet - is ordinary code in
-// the phases. Package inspect says how the machine is.
+// Each verb makes a transition, whose phases (package transition) are methods of work or of
+// leaving. What is no resource - mirrors, Azure, the waits for kubelet - is ordinary code in them.
 package change
 
 import (

@@ -15,9 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Rollback makes this machine a kept generation, as it was rendered then. It is a change like any
-// other, with the health gate. The configuration that it leaves is held back until it changes or
-// Bootstrap is asked for it. A rollback that was interrupted is finished.
+// Rollback makes this machine a kept generation, a change like any other. The configuration that it
+// leaves is held back. A rollback that was interrupted is finished.
 func Rollback(ctx context.Context, a *Agent, name string) (Result, error) {
 	began := time.Now()
 	h, err := OpenLocked(ctx, a, "rollback")

@@ -51,9 +51,8 @@ func Reconcile(ctx context.Context, h *Home, verb string, t *Target) error {
 	return Settle(ctx, h, t, !first)
 }
 
-// Settle carries out what comes next, until the target is reached or nothing more can be done. A
-// target that is nil is an unreadable configuration. A transition that begins is preceded by the
-// preflight, if that is due.
+// Settle carries out what comes next, until the target is reached. A nil target is an unreadable
+// configuration. checks has the preflight come before a transition that begins.
 func Settle(ctx context.Context, h *Home, t *Target, checks bool) error {
 	for {
 		s, err := Situation(h, t)
@@ -223,13 +222,10 @@ func pursue(ctx context.Context, h *Home, t *Target, d transition.Decision) erro
 		}
 	}
 	h.Saved.Secrets[to.ID] = t.Input.Config.Credentials()
-	if err := withAdmin(ctx, h, t.Input.Config, to); err != nil {
-		return err
-	}
-	if err := announce(ctx, h, next, to, b); err != nil {
-		return err
-	}
-	return run(ctx, h, next, "")
+	return inTurn(ctx,
+		func(ctx context.Context) error { return withAdmin(ctx, h, t.Input.Config, to) },
+		func(ctx context.Context) error { return announce(ctx, h, next, to, b) },
+		func(ctx context.Context) error { return run(ctx, h, next, "") })
 }
 
 // makeAgain makes the machine what was applied. A kubelet without credential joins again.

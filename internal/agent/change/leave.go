@@ -335,9 +335,8 @@ func setService(ctx context.Context, a *Agent, change func(*state.Unit)) error {
 	return a.Machine.Set(ctx, state.Change{From: from, To: to}, nil)
 }
 
-// eraseRecords removes the agent's own records: first those that make this machine a node, then
-// those by which it asks the provider, last that of leaving. So a daemon that was killed in between
-// has nothing to join with, and finishes.
+// eraseRecords removes the agent's own records: first those that make this machine a node, last
+// that of leaving. A daemon that was killed in between has nothing to join with, and finishes.
 func eraseRecords(ctx context.Context, h *Home) error {
 	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live)),
 		h.Store.Remove(ctx, path.Base(saved.BundleFile)), h.Store.Remove(ctx, saved.SourceFile)}

@@ -181,7 +181,7 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 		told := time.Now()
 		o.Blocked = func(e *kube.DrainError) {
 			w.view.Doing(e.Error())
-			if w.Agent.Blocked != nil && time.Now().Sub(told) >= askPause {
+			if w.Agent.Blocked != nil && time.Since(told) >= askPause {
 				w.Agent.Blocked(e)
 				told = time.Now()
 			}

@@ -100,7 +100,7 @@ func run(ctx context.Context, h *Home, t transition.Transition, until transition
 	began := time.Now()
 	err = runner.Run(ctx, t, until)
 	if h.Agent.Ended != nil {
-		h.Agent.Ended(t.Kind, resultOf(ctx, err), time.Now().Sub(began))
+		h.Agent.Ended(t.Kind, resultOf(ctx, err), time.Since(began))
 	}
 	return err
 }

@@ -116,8 +116,7 @@ type Report struct {
 	Changes   []state.Line `json:"changes"`
 	Downloads []Download   `json:"downloads,omitempty"`
 	Hosts     []string     `json:"hosts,omitempty"`
-	// Drains tells that the pods move to other nodes first.
-	Drains bool `json:"drains,omitempty"`
+	Drains    bool         `json:"drains,omitempty"` // the pods move to other nodes first
 }
 
 // Download is an artifact that the store does not have yet. Size is 0 when unknown.

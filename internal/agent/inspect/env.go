@@ -28,7 +28,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Reader is a machine as a check reads it. It cannot change the machine.
+// Reader is a machine (host.Host) as a check reads it. It cannot change the machine.
 type Reader interface {
 	// Observe returns what is at key; state.Unknown when that cannot be found out now.
 	Observe(ctx context.Context, key state.Key) (state.Resource, error)
@@ -36,17 +36,13 @@ type Reader interface {
 	Open(path string) (io.ReadCloser, error)
 	List(dir string) ([]string, error)
 	Facts(ctx context.Context, q host.Query) (host.Facts, error)
-	// Examine finds out what is asked only when something may be wrong.
 	Examine(modules []string, dir, resolvConf string) host.Examination
-	// Upkeep finds out what wears out or changes under a machine that runs.
 	Upkeep(ctx context.Context, dirs []string) host.Upkeep
 	CNIConfigs(dir string) ([]string, error)
 	UnitStatus(ctx context.Context, name string) (host.UnitStatus, error)
-	// Journal returns the last lines that a unit has logged.
 	Journal(ctx context.Context, unit string, lines int) []string
 	// OpeningCommands returns the commands that make an opening in a firewall, for people to run.
 	OpeningCommands(o state.Opening) []string
-	// DialFromPod connects to a TCP port from the network of a pod.
 	DialFromPod(ctx context.Context, to netip.AddrPort) error
 	// Run runs a program for limit at longest; secret, if not nil, is the content of a file that
 	// only root reads while it runs, whose path is the last argument.

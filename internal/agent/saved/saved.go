@@ -1,7 +1,6 @@
 // Package saved is the state directory of the agent as one typed value. A State is read from disk
-// and writes nothing; a Store writes it, and each of its methods returns when that is durable.
-// Whether a process may write is for its lock to say. The package decides nothing: which change
-// comes next is for package transition.
+// and writes nothing; each method of a Store, whose process holds the lock, returns when its change
+// is durable.
 package saved
 
 import (

@@ -41,11 +41,9 @@ type Source struct {
 	// URLSHA256 recognizes the configuration URL, which is kept nowhere.
 	URLSHA256 string `json:"urlSHA256"`
 	// Given is the version that a person has delivered with it.
-	Given string `json:"given,omitempty"`
-	// Applied is the version that the node runs on.
-	Applied config.Resource `json:"applied,omitzero"`
-	// AppliedAt is since when.
-	AppliedAt time.Time `json:"appliedAt,omitzero"`
+	Given     string          `json:"given,omitempty"`
+	Applied   config.Resource `json:"applied,omitzero"`   // the version that the node runs on
+	AppliedAt time.Time       `json:"appliedAt,omitzero"` // since when
 	// Forgotten are the versions that a person has had forgotten: no other goes back from them.
 	Forgotten []config.Resource `json:"forgotten,omitempty"`
 }
@@ -129,12 +127,7 @@ func (r Records) BundleResource() config.Resource {
 
 // KeepBundle writes a delivered configuration, and what it says for people and scripts.
 func (w Writer) KeepBundle(ctx context.Context, bundle []byte, says config.Config) error {
-	dir := state.Dir{Path: w.Dir, Mode: 0o700}
-	is, err := w.Disk.Observe(ctx, dir.Key())
-	if _, absent := is.(state.Absent); absent && err == nil {
-		err = w.Disk.Set(ctx, state.Change{From: is, To: dir}, nil)
-	}
-	if err != nil {
+	if err := apply.Make(ctx, w.Disk, state.Dir{Path: w.Dir, Mode: 0o700}); err != nil {
 		return err
 	}
 	if err := w.Save(ctx, currentFile, shown{Config: says.WithoutSecrets()}); err != nil {
@@ -158,8 +151,7 @@ type JoinState struct {
 	NodeName string `json:"nodeName"`
 	Server   string `json:"server"`
 	CASHA256 string `json:"caSHA256"`
-	// Joined reports that the Node was Ready once.
-	Joined bool `json:"joined"`
+	Joined   bool   `json:"joined"` // the Node was Ready once
 }
 
 // shown is a configuration as people and scripts read it, without its secrets.

@@ -23,9 +23,8 @@ import (
 // pollWait is for how long the provider may hold a poll back, until there is something new.
 const pollWait = 25 * time.Second
 
-// Following follows the flexNodeConfig that the configuration of this machine is from: it polls,
-// puts on disk what is on offer, and reports, as long as what the node runs on asks for it. A nil
-// one follows nothing.
+// Following follows the flexNodeConfig of this machine: it polls, puts offers on disk, and reports.
+// A nil one follows nothing.
 type Following struct {
 	Resource *follow.Resource
 	// Diagnose answers a provider that asks for a diagnosis of a kind; nil answers none.

@@ -129,8 +129,13 @@ func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 				p.Kept = ""
 			}
 		}
-		if err == nil || follow.IsSecond(err) {
-			p.Second = health.SecondOf(err != nil, answer.Second)
+		switch {
+		case follow.IsSecond(err):
+			p.Second = health.SecondRefused
+		case err == nil && answer.Second:
+			p.Second = health.SecondSeen
+		case err == nil:
+			p.Second = ""
 		}
 		l.work.Polls = &p
 		l.count("polls_total", "", 1, "result", p.Result)

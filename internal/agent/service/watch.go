@@ -44,8 +44,7 @@ type Watcher struct {
 	exhausted   []string // the things that the last check was told are no longer repaired
 }
 
-// Reconcile makes the machine the node that its configuration describes now, and finishes what
-// another run has left, also when the configuration cannot be read.
+// Reconcile implements daemon.Node. It also finishes what was left without a configuration.
 func (w *Watcher) Reconcile(ctx context.Context) transition.Outcome {
 	o := change.Verdict(w.reconcile(ctx))
 	switch {
@@ -209,8 +208,7 @@ func (w *Watcher) giveBack(ctx context.Context, how transition.Options) error {
 	return err
 }
 
-// Check finds out how the node is and writes the status file. What is on the machine is checked
-// without a network and without the lock. A check that fails is reported, too.
+// Check implements daemon.Node. It takes no lock. A check that fails is reported, too.
 func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
 	// systemd tells each connected client of all that any unit does.
 	defer w.Agent.Machine.Close()
@@ -376,7 +374,7 @@ func sweepStore(ctx context.Context, h *change.Home) error {
 		return nil
 	}
 	s, known := inspect.Swept(h.Node)
-	age := time.Now().Sub(s.At) // negative when the clock was set back
+	age := time.Since(s.At) // negative when the clock was set back
 	if !known || age < 0 || age >= sweepEvery {
 		s = inspect.Sweep{At: inspect.Stamp(), Generation: h.Saved.Applied.ID, Damaged: s.Damaged,
 			Left: slices.Sorted(maps.Keys(h.Saved.Applied.Facts.Store))}
