@@ -40,6 +40,7 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	within, cancel := context.WithTimeout(ctx, w.config.ReadyTimeout())
 	defer cancel()
 	defer disconnectGate(w)
+	w.seen = nil // of the gate before a rollback
 	err := errNodeDiffers
 	for tried := false; errors.Is(err, errNodeDiffers); tried = true {
 		if tried { // as far as the API server answers; the conditions report whether it did
