@@ -106,11 +106,7 @@ func (c *Config) complete(host Host) {
 }
 
 // The defaults of settings that protect a machine and its pods.
-const (
-	defaultPodPidsLimit = 4096
-	defaultShutdown     = "45s"
-	longestCritical     = 15 * time.Second
-)
+const defaultPodPidsLimit, defaultShutdown, longestCritical = 4096, "45s", 15 * time.Second
 
 // completeSafety fills in what protects the machine and its pods: as it was at the join.
 func (k *Kubelet) completeSafety(before *Config) {
