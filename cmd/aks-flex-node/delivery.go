@@ -36,9 +36,8 @@ const handOver = "AKS_FLEX_NODE_HAND_OVER"
 // delivery is where a configuration URL is, through which proxy it is fetched, by which CAs and pin
 // its server is known, and whether the join is left to the service.
 type delivery struct {
-	url, file, proxy string
-	caFile, caPin    string
-	noWait           bool
+	url, file, proxy, caFile, caPin string
+	noWait                          bool
 }
 
 // trust returns the trust in the server of the URL: beside the CAs of the command line, or those

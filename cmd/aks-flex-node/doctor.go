@@ -236,9 +236,7 @@ type plain struct{ io.Writer }
 func (plain) Close() error { return nil }
 
 // bundle writes a bundle to a new file, or to standard output, and tells what is in it.
-func (o *options) bundle(
-	name string, write func(io.Writer) (redact.Manifest, error),
-) (err error) {
+func (o *options) bundle(name string, write func(io.Writer) (redact.Manifest, error)) error {
 	if name == "-" {
 		_, err := write(o.stdout)
 		return err

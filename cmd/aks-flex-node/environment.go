@@ -115,10 +115,7 @@ func (o *options) view(service bool) (show func(progress.Event), end func()) {
 }
 
 // The log is rotated at 10 MB and five old files are kept, so that it cannot fill the disk.
-const (
-	logSize  = 10
-	logFiles = 5
-)
+const logSize, logFiles = 10, 5
 
 // journal is the log of a machine: a file, which is made when the first command begins that changes
 // something and which stays when the machine is given back, and, of the service, systemd's journal.

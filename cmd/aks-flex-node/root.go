@@ -37,8 +37,7 @@ type options struct {
 	// Results go to out, progress and errors to err: stdout and stderr without control characters.
 	out, err       io.Writer
 	stdout, stderr *os.File
-	config         string
-	output         string
+	config, output string
 	begun          bool
 	changes        bool // the command is one that changes the machine, and so writes a log
 	// journal is the log, once it is known where that is; secrets are what must not be in it.

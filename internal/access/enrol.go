@@ -203,9 +203,7 @@ func Record(r Records) (record arc.Record, err error) {
 }
 
 // Standing returns the status of the Arc agent, compared with the record.
-func Standing(
-	ctx context.Context, m Machine, r Records, c config.Config,
-) (health.Arc, error) {
+func Standing(ctx context.Context, m Machine, r Records, c config.Config) (health.Arc, error) {
 	record, err := Record(r)
 	if err != nil {
 		return health.Arc{}, err
@@ -340,9 +338,7 @@ func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool
 // Prove makes sure that a changed credential works before anything relies on it: one fresh token
 // from the issuer, past every cache, and one call of the API server with it. A forbidden caller has
 // been recognised.
-func Prove(
-	ctx context.Context, m Machine, c config.Config, at transition.Cluster,
-) error {
+func Prove(ctx context.Context, m Machine, c config.Config, at transition.Cluster) error {
 	if c.Azure.BootstrapToken != nil {
 		return nil
 	}

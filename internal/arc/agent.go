@@ -16,11 +16,7 @@ import (
 type AgentStatus string
 
 // The agent's own words. An agent that has not reached Azure for 45 days is Expired, for good.
-const (
-	Connected    AgentStatus = "Connected"
-	Disconnected AgentStatus = "Disconnected"
-	Expired      AgentStatus = "Expired"
-)
+const Connected, Disconnected, Expired AgentStatus = "Connected", "Disconnected", "Expired"
 
 // Status describes this machine's registration with Azure Arc, as azcmagent shows it.
 type Status struct {

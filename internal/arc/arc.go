@@ -90,10 +90,7 @@ var ErrNotInstalled = errors.New("the Azure Connected Machine agent (azcmagent) 
 	"script of the Azure portal (Azure Arc, Machines, Add)")
 
 // How long azcmagent may take for what it does on this machine, and to connect it.
-const (
-	localLimit   = 30 * time.Second
-	connectLimit = 10 * time.Minute
-)
+const localLimit, connectLimit = 30 * time.Second, 10 * time.Minute
 
 func (a Arc) azcmagent(ctx context.Context, args ...string) ([]byte, error) {
 	out, err := a.Machine.Run(ctx, localLimit, nil, append([]string{"azcmagent"}, args...)...)

@@ -247,26 +247,18 @@ const (
 func (r Repository) Files(dir string) map[string]string {
 	source := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s/%s\n",
 		r.URL, r.Suite, dir, keyFile)
-	settings := [][2]string{
-		{"Dir::Etc", dir + "/" + EmptyDir},
-		{"Dir::Etc::Parts", dir + "/" + EmptyDir},
-		{"Dir::Etc::PreferencesParts", dir + "/" + EmptyDir},
+	none, proxy, conf := dir+"/"+EmptyDir, cmp.Or(r.Proxy, "DIRECT"), ""
+	for _, s := range [][2]string{
+		{"Dir::Etc", none}, {"Dir::Etc::Parts", none}, {"Dir::Etc::PreferencesParts", none},
 		{"Dir::Etc::SourceList", dir + "/" + sourceFile},
-		{"Dir::State", dir},
-		{"Dir::State::Status", "/var/lib/dpkg/status"},
-		{"Dir::Cache", dir},
+		{"Dir::State", dir}, {"Dir::State::Status", "/var/lib/dpkg/status"}, {"Dir::Cache", dir},
 		{"APT::Sandbox::User", "root"}, // no one else can read the directory
-		{"APT::Update::Error-Mode", "any"},
-		{"Acquire::Languages", "none"},
-		{"Acquire::Retries", "3"},
-		{"Acquire::http::Proxy", cmp.Or(r.Proxy, "DIRECT")},
-		{"Acquire::https::Proxy", cmp.Or(r.Proxy, "DIRECT")},
+		{"APT::Update::Error-Mode", "any"}, {"Acquire::Languages", "none"}, {"Acquire::Retries", "3"},
+		{"Acquire::http::Proxy", proxy}, {"Acquire::https::Proxy", proxy},
+	} {
+		conf += fmt.Sprintf("%s %q;\n", s[0], s[1])
 	}
-	var conf strings.Builder
-	for _, s := range settings {
-		fmt.Fprintf(&conf, "%s %q;\n", s[0], s[1])
-	}
-	return map[string]string{keyFile: r.Key, sourceFile: source, AptConfig: conf.String()}
+	return map[string]string{keyFile: r.Key, sourceFile: source, AptConfig: conf}
 }
 
 // Commands are the programs that fetch the package into a directory that has the files: each proves

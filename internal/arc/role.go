@@ -38,8 +38,9 @@ func roleID(role string) string {
 	return strings.ToLower(role)
 }
 
-func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest time.Time,
-	err error) {
+func (a Arc) assign(
+	ctx context.Context, r *Record, principal string,
+) (newest time.Time, err error) {
 	scope := a.Config.TargetCluster.ResourceID
 	client, err := client(a, armauthorization.NewRoleAssignmentsClient, a.Config.SubscriptionID)
 	if err != nil {
@@ -137,22 +138,20 @@ func (a Arc) needs(w Wanting) []Gap {
 	group := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s", a.Config.SubscriptionID,
 		a.Config.Arc.ResourceGroup)
 	cluster := a.Config.TargetCluster.ResourceID
-	const (
-		machines    = "Microsoft.HybridCompute/machines/"
-		clusters    = "Microsoft.ContainerService/managedClusters/"
-		assignments = "Microsoft.Authorization/roleAssignments/"
-	)
-	list := []Gap{{Action: machines + "read", Role: onboarding, Scope: group}}
+	const machines = "Microsoft.HybridCompute/machines/"
+	const assignments = "Microsoft.Authorization/roleAssignments/"
+	list := []Gap{{machines + "read", onboarding, group, false}}
 	if !w.Connected {
-		list = append(list, Gap{Action: machines + "write", Role: onboarding, Scope: group},
-			Gap{Action: machines + "delete", Role: administrator, Scope: group, Later: true})
+		list = append(list, Gap{machines + "write", onboarding, group, false},
+			Gap{machines + "delete", administrator, group, true})
 	}
 	if !w.Located {
-		list = append(list, Gap{Action: clusters + "read", Role: config.RoleClusterUser, Scope: cluster})
+		const read = "Microsoft.ContainerService/managedClusters/read"
+		list = append(list, Gap{read, config.RoleClusterUser, cluster, false})
 	}
 	if Assigns(a.Config) {
-		list = append(list, Gap{Action: assignments + "write", Role: accessAdmin, Scope: cluster},
-			Gap{Action: assignments + "delete", Role: accessAdmin, Scope: cluster, Later: true})
+		list = append(list, Gap{assignments + "write", accessAdmin, cluster, false},
+			Gap{assignments + "delete", accessAdmin, cluster, true})
 	}
 	return list
 }
@@ -248,12 +247,11 @@ func covered(patterns []*string, action string) bool {
 // Explain lists what an identity lacks, with the commands that cure it, one for each role.
 func Explain(gaps []Gap, principal string) string {
 	var lines []string
-	said := map[string]bool{}
 	for _, gap := range gaps {
 		lines = append(lines, fmt.Sprintf("  %s on %s", gap.Action, gap.Scope))
-		if cure := GrantCommand(principal, gap.Role, gap.Scope); !said[cure] {
-			said[cure] = true
-			lines = append(lines, "    "+cure)
+		cure := "    " + GrantCommand(principal, gap.Role, gap.Scope)
+		if !slices.Contains(lines, cure) {
+			lines = append(lines, cure)
 		}
 	}
 	return strings.Join(lines, "\n")

@@ -17,8 +17,7 @@ import (
 // ID is a resource id, taken apart. Names keep the casing they were written with; compare with
 // Equal or Key.
 type ID struct {
-	Subscription  string
-	ResourceGroup string
+	Subscription, ResourceGroup string
 	// Namespace is that of the innermost provider, such as Microsoft.Authorization; "" for a
 	// subscription or resource group.
 	Namespace string

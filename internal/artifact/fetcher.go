@@ -49,11 +49,7 @@ type entry struct {
 type Kind string
 
 // An artifact's events: Progress, Retrying, and Done once it has arrived.
-const (
-	Progress Kind = "progress"
-	Retrying Kind = "retrying"
-	Done     Kind = "done"
-)
+const Progress, Retrying, Done Kind = "progress", "retrying", "done"
 
 // Event is one piece of news about one artifact.
 type Event struct {

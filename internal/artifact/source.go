@@ -42,17 +42,15 @@ func NewSource(c config.Artifacts, client *http.Client) Source {
 type candidate struct {
 	via string // groups candidates by origin: mirror's base URL, directory, or "" for upstream
 	// url is a full URL, or a file path when file is set.
-	url  string
-	file bool
-	zst  bool
+	url       string
+	file, zst bool
 
 	// While it is on trial: how often it has failed, whether it is given up, its last error, how many
 	// bytes came in a second when it was slow, and the speed of the best other place.
-	strikes int
-	dead    bool
-	last    *Error
-	rate    int64
-	rival   int64
+	strikes     int
+	dead        bool
+	last        *Error
+	rate, rival int64
 }
 
 // String shows the place without secrets.

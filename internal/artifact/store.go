@@ -27,10 +27,7 @@ import (
 // The store is a directory of entries <digest>/, each complete and verified from the moment it
 // exists. Beside them are, while or after a download: .partial-<digest>-*, a directory being
 // filled, and .download-<digest>[.zst], the bytes of a file that has not arrived whole.
-const (
-	partialPrefix = ".partial-"
-	keptPrefix    = ".download-"
-)
+const partialPrefix, keptPrefix = ".partial-", ".download-"
 
 // Missing gives the artifacts that are not in the store.
 func Missing(store string, arts []Artifact) []Artifact {

@@ -13,11 +13,7 @@ import (
 )
 
 // What happens when the host is no longer as configured.
-const (
-	DriftReport = "report"
-	DriftRepair = "repair"
-	DriftOff    = "off"
-)
+const DriftReport, DriftRepair, DriftOff = "report", "repair", "off"
 
 // driftKinds are the kinds of things that drift, as their names begin with: path:/etc/x.
 var driftKinds = []string{
@@ -89,10 +85,7 @@ const (
 )
 
 // DefaultDeadline is filled in where it is used, as all defaults of agent.upgradePolicy are.
-const (
-	DefaultDeadline     = "15m"
-	defaultReadyTimeout = "5m"
-)
+const DefaultDeadline, defaultReadyTimeout = "15m", "5m"
 
 // Drains reports whether the pods move away before a change, perhaps to another branch of
 // Kubernetes or containerd.

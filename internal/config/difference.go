@@ -20,11 +20,11 @@ type Difference struct {
 
 // Differences are those between two configurations, ordered by path. Secrets are redacted.
 func (c Config) Differences(to Config) ([]Difference, error) {
-	before, err := c.redacted()
+	before, err := c.Redacted()
 	if err != nil {
 		return nil, err
 	}
-	after, err := to.redacted()
+	after, err := to.Redacted()
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,8 @@ func (c Config) secrets() map[string]Secret {
 	return found
 }
 
-func (c Config) redacted() (map[string]any, error) {
+// Redacted is the configuration as JSON, without its secrets.
+func (c Config) Redacted() (map[string]any, error) {
 	hidden, err := json.Marshal(c)
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
@@ -166,8 +167,8 @@ func Below(path, setting string) bool {
 
 // Disturbs reports whether an agent restarts or drains to get from one configuration to another.
 func (c Config) Disturbs(to Config) bool {
-	before, err := c.redacted()
-	after, wrong := to.redacted()
+	before, err := c.Redacted()
+	after, wrong := to.Redacted()
 	return err != nil || wrong != nil || len(Disturbing(before, after)) > 0
 }
 

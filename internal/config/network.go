@@ -19,17 +19,10 @@ const (
 )
 
 // What happens to a firewall that stops a node's traffic.
-const (
-	FirewallManage = "manage"
-	FirewallCheck  = "check"
-	FirewallIgnore = "ignore"
-)
+const FirewallManage, FirewallCheck, FirewallIgnore = "manage", "check", "ignore"
 
 // Whether pods reach the metadata service of the machine's cloud.
-const (
-	MetadataBlock = "block"
-	MetadataAllow = "allow"
-)
+const MetadataBlock, MetadataAllow = "block", "allow"
 
 func isListenAddress(s string) bool {
 	host, port, err := net.SplitHostPort(s)
@@ -121,10 +114,7 @@ func checkNetwork(c Config, r *report) {
 
 // The size of the service network that is assumed around the DNS service's address: a /16, as AKS
 // has by default, and the largest that Kubernetes takes for IPv6.
-const (
-	serviceBits4 = 16
-	serviceBits6 = 108
-)
+const serviceBits4, serviceBits6 = 16, 108
 
 // Bypass lists what is never requested through the proxy, as in NO_PROXY: this machine, metadata
 // services, the cluster's services (assumed to be the /16, or /108 of IPv6, around

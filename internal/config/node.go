@@ -16,10 +16,7 @@ import (
 
 // managedLabel tells AKS that it does not manage the machine; without "false" the cloud controller
 // deletes the Node when it is not Ready.
-const (
-	managedLabel = "kubernetes.azure.com/managed"
-	managedValue = "false"
-)
+const managedLabel, managedValue = "kubernetes.azure.com/managed", "false"
 
 // evictionSignals are those that kubelet knows on Linux (KubeletConfiguration, evictionHard).
 var evictionSignals = []string{

@@ -55,7 +55,7 @@ func writeRedacted(f fmt.State, v any) {
 // Reveal is the configuration as JSON, always the same, with its secrets in clear, for root's
 // files.
 func (c Config) Reveal() ([]byte, error) {
-	doc, err := c.redacted()
+	doc, err := c.Redacted()
 	if err != nil {
 		return nil, err
 	}

@@ -23,8 +23,7 @@ func Trusted(path string) error {
 
 // TrustError tells who else can change a file, and the command that cures it.
 type TrustError struct {
-	why, separator string
-	Command        string
+	why, separator, Command string
 }
 
 // Why returns what is wrong, without the command.

@@ -246,12 +246,7 @@ func (h *Host) CNIConfigs(dir string) ([]string, error) {
 // Flags of a route (linux/route.h, linux/ipv6_route.h): it is up, it rejects, it is there by
 // default, and the kernel has learned it from a router's advertisement. Routes of systemd-networkd
 // and NetworkManager, which listen themselves, have not the last one.
-const (
-	rtfUp       = 0x1
-	rtfReject   = 0x200
-	rtfDefault  = 0x10000
-	rtfAddrConf = 0x40000
-)
+const rtfUp, rtfReject, rtfDefault, rtfAddrConf = 0x1, 0x200, 0x10000, 0x40000
 
 // isDefault6 reports whether a row of /proc/net/ipv6_route is a default route with certain flags.
 func isDefault6(row []string, all, none uint64) bool {

@@ -19,10 +19,7 @@ import (
 )
 
 // The program that knows which packages there are, and how long dpkg may take.
-const (
-	dpkgQuery = "dpkg-query"
-	dpkgLimit = 15 * time.Minute
-)
+const dpkgQuery, dpkgLimit = "dpkg-query", 15 * time.Minute
 
 // observePackage asks dpkg. A program of the package's name is as good as the package.
 func (h *Host) observePackage(ctx context.Context, name string) (state.Resource, error) {
@@ -124,10 +121,7 @@ func (h *Host) dpkg(ctx context.Context, args ...string) error {
 
 // Where package managers keep each other out (dpkg's frontend locking protocol): who holds the
 // first lock runs dpkg, which takes the second one itself.
-const (
-	frontendLock = "/var/lib/dpkg/lock-frontend"
-	databaseLock = "/var/lib/dpkg/lock"
-)
+const frontendLock, databaseLock = "/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock"
 
 // lockPackages waits until no other process changes packages, and keeps them out until it is closed.
 func (h *Host) lockPackages(ctx context.Context) (*os.File, error) {

@@ -28,10 +28,7 @@ type Programs func(ctx context.Context, argv []string) ([]byte, error)
 
 // toolLimit bounds a run of a program that works on this machine alone, and beatEvery is how often
 // a program that runs counts as progress.
-const (
-	toolLimit = time.Minute
-	beatEvery = 30 * time.Second
-)
+const toolLimit, beatEvery = time.Minute, 30 * time.Second
 
 // bounded runs a program, which is killed when limit is over, and calls beat meanwhile.
 func bounded(

@@ -12,10 +12,7 @@ import (
 // ufw is Ubuntu's firewall. While it is enabled, what its files say is in force.
 type ufw struct{ host *Host }
 
-const (
-	ufwConf  = "/etc/ufw/ufw.conf"
-	ufwRules = "/etc/ufw/user.rules"
-)
+const ufwConf, ufwRules = "/etc/ufw/ufw.conf", "/etc/ufw/user.rules"
 
 func (h *Host) ufwEnabled() bool {
 	data, err := h.ReadFile(ufwConf)

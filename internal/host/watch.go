@@ -88,10 +88,7 @@ func (h *Host) watchDir(w *fsnotify.Watcher, dir string, at map[string]string) b
 }
 
 // The pauses between two connections to the message bus.
-const (
-	busFirst = 5 * time.Second
-	busMost  = 5 * time.Minute
-)
+const busFirst, busMost = 5 * time.Second, 5 * time.Minute
 
 // watchUnits watches units over the message bus, which tells only of those: systemd's own socket
 // tells each connected client of all units, and on a node those of pods come and go.

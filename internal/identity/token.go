@@ -64,12 +64,7 @@ const (
 )
 
 // The names in Dir.
-const (
-	filePrefix = "token-"
-	fileSuffix = ".json"
-	tempPrefix = ".token-"
-	lockFile   = "token.lock"
-)
+const filePrefix, fileSuffix, tempPrefix, lockFile = "token-", ".json", ".token-", "token.lock"
 
 // fileName is where the token of a key is kept. The file itself says the whole key.
 func fileName(key string) string { return filePrefix + key[:min(16, len(key))] + fileSuffix }

@@ -54,10 +54,7 @@ var ErrRuntimeSilent = errors.New("it does not answer in time")
 const runtimeTimeout = 4 * time.Second
 
 // The statuses of gRPC that tell something here (gRPC's doc/statuscodes.md).
-const (
-	grpcOK            = "0"
-	grpcUnimplemented = "12"
-)
+const grpcOK, grpcUnimplemented = "0", "12"
 
 // Runtime asks the container runtime at a unix socket for its version, which is what kubelet asks
 // first (k8s.io/cri-api, runtime.v1.RuntimeService), and only whether there is an answer. gRPC is

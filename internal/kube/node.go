@@ -58,10 +58,7 @@ func Unavailable(err error) bool {
 }
 
 // The pace of waiting: quick at first, then slower, so that a cluster that is down is not pressed.
-const (
-	firstPause = 50 * time.Millisecond
-	mostPause  = time.Second
-)
+const firstPause, mostPause = 50 * time.Millisecond, time.Second
 
 // WaitNode returns the Node as soon as until holds for it. A Node that is not there yet and a
 // server that does not answer are waited for, and asked is called after each request. When ctx ends

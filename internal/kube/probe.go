@@ -294,11 +294,10 @@ const (
 
 // Fault is one broken layer: what is wrong, and what to do or whom to ask.
 type Fault struct {
-	Layer   Layer
-	Message string
-	Remedy  string
-	Err     error
-	hidden  error // a cause that Message has already put into words
+	Layer           Layer
+	Message, Remedy string
+	Err             error
+	hidden          error // a cause that Message has already put into words
 }
 
 func fault(layer Layer, err error, remedy, format string, args ...any) *Fault {

@@ -159,9 +159,7 @@ type Connection struct {
 
 // TryServices connects from this machine to the cluster's own Services: to the API server's, and to
 // DNS over TCP, at the address that pods get. It sends nothing. A dial that is nil is the network.
-func (c *Client) TryServices(
-	ctx context.Context, dns string, dial Dial,
-) (Services, error) {
+func (c *Client) TryServices(ctx context.Context, dns string, dial Dial) (Services, error) {
 	api, err := c.Service(ctx, "default", "kubernetes")
 	if err != nil {
 		return Services{}, err

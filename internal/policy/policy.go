@@ -166,10 +166,9 @@ func (p Policy) versions() []minimum {
 }
 
 type hostRule struct {
-	key     string
-	allowed []string
-	paths   []string
-	means   string
+	key            string
+	allowed, paths []string
+	means          string
 }
 
 // image is the only setting that names a host without a URL.

@@ -13,10 +13,7 @@ import (
 )
 
 // Kinds of statements.
-const (
-	Revision  = "revision"
-	Tombstone = "tombstone"
-)
+const Revision, Tombstone = "revision", "tombstone"
 
 // Statement holds the fields that a signature covers: an installation has given, or deleted, the
 // resource with a uid, in a version of an epoch, at a time. Content is the bytes that it has given.

@@ -95,10 +95,7 @@ type ChangeBegun struct {
 const DiagnoseHeader = "X-Ms-Flexnode-Diagnose"
 
 // Kinds of diagnoses.
-const (
-	Doctor        = "doctor"
-	SupportBundle = "supportBundle"
-)
+const Doctor, SupportBundle = "doctor", "supportBundle"
 
 // Diagnosed is the body of reportDiagnosis: what the node has found out, or why it does not.
 type Diagnosed struct {

@@ -73,11 +73,7 @@ type DiagnoseRequest struct {
 }
 
 // The states of a diagnosis.
-const (
-	DiagnosisRequested = "Requested"
-	DiagnosisCompleted = "Completed"
-	DiagnosisRefused   = "Refused"
-)
+const DiagnosisRequested, DiagnosisCompleted, DiagnosisRefused = "Requested", "Completed", "Refused"
 
 // Diagnosis is the answer of diagnose and listDiagnosis: what a node was asked for last, and its
 // answer.

@@ -3,9 +3,7 @@
 package leftopen
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"maps"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -29,7 +27,11 @@ func Find(
 	if c.Azure.Arc != nil {
 		c.Azure.Arc.MachineName = ""
 	}
-	return missing(document, decoded(c)), problems
+	whole, err := c.Redacted() // secrets are never left open
+	if err != nil {            // a Config always encodes
+		panic("internal error: " + err.Error())
+	}
+	return missing(document, whole), problems
 }
 
 // cloned returns a copy of a document. Lists are not copied: only objects are changed.
@@ -41,20 +43,6 @@ func cloned(o map[string]any) map[string]any {
 		}
 	}
 	return o
-}
-
-// decoded is a configuration as a document, without its secrets: those are never left open.
-func decoded(c config.Config) (document map[string]any) {
-	text, err := json.Marshal(c)
-	if err == nil {
-		decoder := json.NewDecoder(bytes.NewReader(text))
-		decoder.UseNumber()
-		err = decoder.Decode(&document)
-	}
-	if err != nil { // a Config always encodes
-		panic("internal error: " + err.Error())
-	}
-	return document
 }
 
 // spell writes down the defaults that are otherwise filled in where they are used: a configuration

@@ -18,10 +18,7 @@ import (
 )
 
 // Lifetimes of certificates. A running node does not stop following when one ends: it is reported.
-const (
-	rootFor = 30 * 365 * 24 * time.Hour
-	keyFor  = 2 * 365 * 24 * time.Hour
-)
+const rootFor, keyFor = 30 * 365 * 24 * time.Hour, 2 * 365 * 24 * time.Hour
 
 // NewKey makes a key of P-256 that signs, as its 32 bytes.
 func NewKey() ([]byte, error) {
