@@ -133,8 +133,8 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 	problems, state := Validate(desired), b.Properties.ProvisioningState
 	states := []string{"", api.Succeeded, api.Creating, api.Updating, api.Deleting, api.Failed,
 		api.Canceled} // what the provider says is ignored
-	problems.unless(slices.ContainsFunc(states, func(s string) bool { return strings.EqualFold(s, state) }),
-		"properties.provisioningState",
+	is := func(s string) bool { return strings.EqualFold(s, state) }
+	problems.unless(slices.ContainsFunc(states, is), "properties.provisioningState",
 		"The state is the provider's to say, and '%s' is none of its states.", shorten(state))
 	return desired, secret, problems.err()
 }

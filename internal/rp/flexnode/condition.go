@@ -47,8 +47,8 @@ func (e Evidence) derived(join *api.Join) []api.Condition {
 	}
 	if e.agentIsOlder() {
 		add(AgentCurrent, is("False", "AgentOlder", fmt.Sprintf("The agent, %s, is older than the "+
-			"provider, %s, and may not know what it offers. Upgrade the package aks-flex-node on the "+
-			"machine.", e.Status.Report.AgentVersion, e.Provider)))
+			"provider, %s, and may not know what it offers. Upgrade the package aks-flex-node on "+
+			"the machine.", e.Status.Report.AgentVersion, e.Provider)))
 	}
 	if second := e.Node.Second; second != nil {
 		add(SecondMachineSeen, secondMachine(*second, e.Node.MachineKey))
@@ -101,9 +101,9 @@ func (e Evidence) joined(join *api.Join) api.Condition {
 	case ready != nil && ready.Reason == NodeForeign:
 		return is("False", NodeForeign, ready.Message)
 	case ready != nil:
-		return since(ready.LastTransitionTime, is("False", NodeNotFound, "The Node object was deleted. "+
-			"The agent registers the node again where driftPolicy is repair; else run `aks-flex-node "+
-			"bootstrap` on the machine."))
+		return since(ready.LastTransitionTime, is("False", NodeNotFound, "The Node object was "+
+			"deleted. The agent registers the node again where driftPolicy is repair; else run "+
+			"`aks-flex-node bootstrap` on the machine."))
 	case join != nil:
 		return is("False", map[string]string{
 			api.JoinPending: "CredentialPending", api.JoinReady: "WaitingForMachine",

@@ -61,9 +61,9 @@ func (n Node) Proved(key, boot string, at time.Time) Node {
 func secondMachine(s SecondMachine, own string) api.Condition {
 	const so = "If it is to be the node, POST regenerateToken and give it the new URL."
 	if s.Key == own {
-		return since(s.At, is("True", "SameKey", "Two machines have the key of this node: its disk was "+
-			"copied, or a snapshot of its memory was restored. The newer one is refused until the older "+
-			"is silent for a day. "+so))
+		return since(s.At, is("True", "SameKey", "Two machines have the key of this node: its "+
+			"disk was copied, or a snapshot of its memory was restored. The newer one is refused until "+
+			"the older is silent for a day. "+so))
 	}
 	return since(s.At, is("True", "AnotherKey", fmt.Sprintf("Another machine has asked to be this "+
 		"node, with the key %s, and was refused. %s", s.Key, so)))

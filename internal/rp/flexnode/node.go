@@ -169,7 +169,8 @@ func Taints(d api.Desired) []string {
 	for _, text := range d.NodeConfig.Taints {
 		t := ReadTaint(text)
 		prefix, _, _ := strings.Cut(t.Key, "/")
-		if !strings.HasSuffix("."+prefix, ".kubernetes.io") && !strings.HasSuffix("."+prefix, ".k8s.io") {
+		owned := func(domain string) bool { return strings.HasSuffix("."+prefix, "."+domain) }
+		if !owned("kubernetes.io") && !owned("k8s.io") {
 			list = append(list, t.String())
 		}
 	}

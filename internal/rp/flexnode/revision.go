@@ -74,9 +74,9 @@ func (s Status) Applied() int64 {
 // ShownRevision is a revision of a node as callers see it. applied is what the node runs.
 func ShownRevision(n Node, r *Revision, applied int64) api.Revision {
 	shown := api.Revision{
-		ConfigVersion: shownVersion(r.Version), Repeats: shownVersion(r.Repeats), Created: r.Created, CreatedBy: r.By,
-		Reason: r.Why, Desired: r.Version == n.Revision, Assigned: r.Version == n.Assigned,
-		Applied: r.Version == applied, Failed: r.Version == n.Failed,
+		ConfigVersion: shownVersion(r.Version), Repeats: shownVersion(r.Repeats),
+		Created: r.Created, CreatedBy: r.By, Reason: r.Why, Desired: r.Version == n.Revision,
+		Assigned: r.Version == n.Assigned, Applied: r.Version == applied, Failed: r.Version == n.Failed,
 	}
 	return shown
 }

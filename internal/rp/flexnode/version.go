@@ -61,9 +61,9 @@ func (c chooser) choose() (api.Versions, Problems) {
 			continue
 		}
 		if !allowed && a.isUnpinned() && !(skewed && a.member == "kubernetes") {
-			problems.add(at, "The version '%s' is not known here: there may be none, and its digest "+
-				"could not be checked. Known are %s. With versions.allowUnknown the agent takes the "+
-				"digest from the project's checksum file.",
+			problems.add(at, "The version '%s' is not known here: there may be none, and its "+
+				"digest could not be checked. Known are %s. With versions.allowUnknown the agent takes "+
+				"the digest from the project's checksum file.",
 				a.version, strings.Join(release.Pinned(a.name), ", "))
 		}
 		if flaw := release.Flawed(a.name, a.version); !vulnerable && flaw != "" {

@@ -109,7 +109,9 @@ type listener struct {
 }
 
 func (a *API) listener(who Authenticator, trusted bool) *listener {
-	a.caches.Do(func() { a.heardOf, a.strangers = newCache[string, time.Time](10_000), newLimiters() })
+	a.caches.Do(func() {
+		a.heardOf, a.strangers = newCache[string, time.Time](10_000), newLimiters()
+	})
 	l := &listener{api: a, authenticate: who, trusted: trusted}
 	for _, r := range a.routes() {
 		if trusted && !r.directOnly || !trusted && !r.managerOnly {

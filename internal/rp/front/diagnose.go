@@ -46,7 +46,8 @@ func (a *API) roomForDiagnosis(r *request) error {
 	if err != nil || own.Exists() {
 		return err
 	}
-	kept, _, err := a.Store.Keys(r.Context(), rows.Key(r.clusterKey()+"/"), "", flexnode.MaxDiagnoses)
+	below := rows.Key(r.clusterKey() + "/")
+	kept, _, err := a.Store.Keys(r.Context(), below, "", flexnode.MaxDiagnoses)
 	if err == nil && len(kept) == flexnode.MaxDiagnoses {
 		err = arm.Errorf(409, "TooManyDiagnoses", "%d diagnoses of nodes of this cluster are kept, "+
 			"as many as may be. They end after a day.", flexnode.MaxDiagnoses)
@@ -61,7 +62,8 @@ func (a *API) listDiagnosis(r *request) (any, error) {
 	}
 	row, err := a.Store.Diagnoses.Get(r.Context(), r.nodeKey())
 	if err == nil && (!row.Exists() || a.Now().After(row.Value.Expires)) {
-		err = arm.Errorf(409, "NoDiagnosis", "The node was not asked for a diagnosis in the last day.")
+		err = arm.Errorf(409, "NoDiagnosis",
+			"The node was not asked for a diagnosis in the last day.")
 	}
 	return row.Value, err
 }

@@ -174,7 +174,8 @@ func (e *Entra) refuse(err error) error {
 	case errors.Is(err, errTenant):
 		code, message = "InvalidAuthenticationTokenTenant", "is from the wrong tenant."
 	case errors.Is(err, jwt.ErrTokenInvalidAudience):
-		message = "is for another audience. Ask for one for " + strings.Join(e.audiences, " or ") + "."
+		audiences := strings.Join(e.audiences, " or ")
+		message = "is for another audience. Ask for one for " + audiences + "."
 	case errors.Is(err, jwt.ErrTokenInvalidIssuer):
 		message = "is from an issuer that is not trusted here."
 	}
@@ -185,7 +186,8 @@ func (e *Entra) refuse(err error) error {
 func (e *Entra) challenge(code, message string) error {
 	authority := strings.TrimSuffix(e.issuers[0].URL, "/")
 	return &refusal{
-		answer: arm.Errorf(401, code, "%s", message), header: "WWW-Authenticate", // RFC 6750, section 3
+		answer: arm.Errorf(401, code, "%s", message),
+		header: "WWW-Authenticate", // RFC 6750, section 3
 		value: fmt.Sprintf(`Bearer authorization_uri=%q, error="invalid_token", error_description=%q`,
 			authority, message),
 	}

@@ -63,8 +63,8 @@ func (a *API) told(r *request, err error) *arm.Error {
 		return arm.Errorf(409, "Conflict", "The resource is being changed by others all the time. "+
 			"Try again.")
 	case errors.Is(err, store.ErrTooLarge):
-		return arm.Errorf(413, "RequestEntityTooLarge", "The resource is larger than the provider can "+
-			"store.")
+		return arm.Errorf(413, "RequestEntityTooLarge", "The resource is larger than the provider "+
+			"can store.")
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
 		return arm.Errorf(499, "ClientClosedRequest", "The caller has gone.")
 	}
@@ -73,8 +73,8 @@ func (a *API) told(r *request, err error) *arm.Error {
 	const again = "Try again; if that does not help, tell its operator the request id %s."
 	switch {
 	case errors.Is(err, store.ErrNewer):
-		return arm.Errorf(503, "ProviderIsOutdated", "A newer release of the provider has taken over "+
-			"its store, and this one writes no more. "+again, r.id)
+		return arm.Errorf(503, "ProviderIsOutdated", "A newer release of the provider has taken "+
+			"over its store, and this one writes no more. "+again, r.id)
 	case errors.Is(err, store.ErrFull):
 		return arm.Errorf(503, "StoreFull", "The provider's store is full: nothing can be changed, "+
 			"reads and polls go on. Tell its operator the request id %s.", r.id)

@@ -62,7 +62,8 @@ func (a *API) allowVersions(r *request, ask api.AllowVersions) (any, error) {
 			return err
 		}
 		var err error
-		if next, err = a.Store.Rollouts.Row(v, key).Value.Allow(ask, r.caller.Name, a.Now()); err != nil {
+		row := a.Store.Rollouts.Row(v, key)
+		if next, err = row.Value.Allow(ask, r.caller.Name, a.Now()); err != nil {
 			return err
 		}
 		return a.Store.Rollouts.Put(v, key, next)

@@ -48,9 +48,9 @@ func (a *API) deleteNode(r *request) (any, error) {
 	r.before = decimal(gone.Revision)
 	revoked := true // nothing is left of its credential
 	if gone.Credential != "" {
+		is := func(c store.Row[store.Credential]) bool { return !c.Exists() || c.Value.TokenID == "" }
 		revoked, err = a.await(r, func(ctx context.Context) error {
-			_, err := a.Store.Credentials.Wait(ctx, gone.Credential,
-				func(c store.Row[store.Credential]) bool { return !c.Exists() || c.Value.TokenID == "" })
+			_, err := a.Store.Credentials.Wait(ctx, gone.Credential, is)
 			return err
 		})
 		if err != nil {
@@ -65,7 +65,9 @@ func (a *API) deleteNode(r *request) (any, error) {
 		cleanup["certificateExpires"] = certificates.Until
 	}
 	if gone.ShowsToken() {
-		cleanup["roleAssignmentToRemove"] = object{"scope": gone.ClusterID(), "assignee": gone.Assignee()}
+		cleanup["roleAssignmentToRemove"] = object{
+			"scope": gone.ClusterID(), "assignee": gone.Assignee(),
+		}
 	}
 	return object{ // document 004
 		"status": "Deleted", "cleanup": cleanup, "note": "ARM resource deleted. Node machine " +

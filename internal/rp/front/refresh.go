@@ -30,8 +30,8 @@ func (a *API) refreshCredentials(r *request, ask api.Refresh) (any, error) {
 		is = func(identity string) bool { return identity == n.Identity }
 	}
 	if ask.RevokePrevious && !is(n.Identity) {
-		return nil, arm.Errorf(403, "FormerIdentity", "A former identity of the node cannot revoke the "+
-			"previous ones: it would be one of them. Ask without revokePrevious, and then, with "+
+		return nil, arm.Errorf(403, "FormerIdentity", "A former identity of the node cannot revoke "+
+			"the previous ones: it would be one of them. Ask without revokePrevious, and then, with "+
 			"the present identity, with it.")
 	}
 	if err := sealed.Check(ask.PublicKey); err != nil {
@@ -40,9 +40,9 @@ func (a *API) refreshCredentials(r *request, ask api.Refresh) (any, error) {
 	if taken, err := a.runsElsewhere(r, n); err != nil {
 		return nil, err
 	} else if taken && !ask.Joined {
-		return nil, arm.Errorf(503, "CredentialNotReady", "The Node of this name is Ready, and another "+
-			"node has the same identity: no bootstrap token is given until the Node is not Ready, or "+
-			"its owner asks for a configuration URL (regenerateToken).")
+		return nil, arm.Errorf(503, "CredentialNotReady", "The Node of this name is Ready, and "+
+			"another node has the same identity: no bootstrap token is given until the Node is not "+
+			"Ready, or its owner asks for a configuration URL (regenerateToken).")
 	}
 	wait, cancel := context.WithTimeout(r.Context(), a.Patience)
 	defer cancel()

@@ -166,7 +166,8 @@ type Kubelets interface {
 // provedByKubelet reports whether a machine with a key runs the kubelet of a request's node. It counts
 // after a restore only, when the store may not know what has happened since the backup.
 func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (bool, error) {
-	if poll := a.lookUp(r); proof == nil || poll == nil || poll.MachineKey == key || a.Kubelets == nil {
+	poll := a.lookUp(r)
+	if proof == nil || poll == nil || poll.MachineKey == key || a.Kubelets == nil {
 		return false, nil
 	}
 	epoch := int64(0)

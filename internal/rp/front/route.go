@@ -26,8 +26,7 @@ type resource struct {
 	shown   any
 }
 
-// asked is a handler of requests whose body says what is asked; decode is flexnode.Decode, or one of
-// its variants.
+// asked is a handler of requests whose body is read with flexnode.Decode or one of its variants.
 func asked[T any](
 	decode func(body []byte, into any) error, handle func(*request, T) (any, error),
 ) handler {
@@ -111,8 +110,8 @@ func (a *API) nodeRoutes() []route {
 	return of(api.ResourceType, []route{
 		{method: "GET", pattern: inNode, permission: "read", own: true, handle: a.getNode,
 			what: "Get the configuration and status of a flex node"},
-		{action: "reportStatus", pattern: inNode, own: true, change: true, maxBody: flexnode.MaxReport,
-			bucket: fair.Reports, handle: a.reportStatus, what: "Report the status of a flex node"},
+		{action: "reportStatus", pattern: inNode, own: true, change: true, bucket: fair.Reports,
+			maxBody: flexnode.MaxReport, handle: a.reportStatus, what: "Report the status of a flex node"},
 		{action: "beginChange", pattern: inNode, own: true, change: true, bucket: fair.Reports,
 			handle: asked(flexnode.DecodeLenient, a.beginChange),
 			what:   "Ask whether a flex node may begin with a change, as the flex node itself"},
@@ -137,12 +136,15 @@ func (a *API) nodeRoutes() []route {
 			what: "Get the configuration URL that is in force, or the first one"},
 		{action: "listHistory", pattern: inNode, plain: true, many: true, handle: a.listHistory,
 			what: "List the configurations of a flex node that are kept"},
-		{action: "diff", pattern: inNode, many: true, what: "Compare two configurations of a flex node",
-			handle: asked(flexnode.DecodeOptional, a.diffRevisions)},
-		{action: "rollback", pattern: inNode, change: true, handle: asked(flexnode.Decode, a.rollBack),
-			what: "Have a flex node be configured as it was before"},
-		{action: "diagnose", pattern: inNode, change: true, handle: asked(flexnode.Decode, a.diagnose),
-			what: "Ask the machine of a flex node for a diagnosis"},
+		{action: "diff", pattern: inNode, many: true,
+			handle: asked(flexnode.DecodeOptional, a.diffRevisions),
+			what:   "Compare two configurations of a flex node"},
+		{action: "rollback", pattern: inNode, change: true,
+			handle: asked(flexnode.Decode, a.rollBack),
+			what:   "Have a flex node be configured as it was before"},
+		{action: "diagnose", pattern: inNode, change: true,
+			handle: asked(flexnode.Decode, a.diagnose),
+			what:   "Ask the machine of a flex node for a diagnosis"},
 		{action: "listDiagnosis", pattern: inNode, plain: true, handle: a.listDiagnosis,
 			what: "Get the diagnosis that a flex node was asked for last"},
 		{action: "refreshCredentials", pattern: inNode, own: true, change: true,

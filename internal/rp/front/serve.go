@@ -181,15 +181,16 @@ func (a *API) askRole(r *request) error {
 	if r.caller.isMachine() {
 		return notRegistered() // it has no roles
 	}
-	refused := r.forbidden(r.scope())
-	err := a.allowed(r, r.route.permission, r.scope(), refused)
+	allowed, err := a.Authorizer.Allowed(r.Context(), r.caller, r.route.permission, r.scope())
 	switch {
 	case errors.Is(err, errUnknownSubscription):
-		return cmp.Or(r.allowedIn(""), refused)
-	case err != nil && err != refused:
+		return cmp.Or(r.allowedIn(""), r.forbidden(r.scope()))
+	case err != nil:
 		return fmt.Errorf("cannot tell whether the caller is authorized: %w", err)
+	case !allowed:
+		return r.forbidden(r.scope())
 	}
-	return err
+	return nil
 }
 
 // forbidden is the answer to a caller that has no role for what it asks.
