@@ -62,6 +62,10 @@ type Azure struct {
 	// identity's token in each request, or a client certificate, which TLS bootstrap requests once
 	// with that token.
 	KubeletCredential string `json:"kubeletCredential,omitempty" must:"credential"`
+	// Registries are those from which kubelet pulls images with the node's Azure identity, which must
+	// have the role AcrPull there: Azure Container Registries, such as contoso.azurecr.io, or
+	// *.azurecr.io for all of a domain.
+	Registries []string `json:"registries,omitempty" must:"registry"`
 	// CLIUser is the user of this machine whose login of the Azure CLI (az login) the service uses to
 	// enrol it with Azure Arc; default root's. At a terminal it is that of who has called sudo.
 	CLIUser string `json:"cliUser,omitempty" must:"user"`

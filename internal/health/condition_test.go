@@ -34,7 +34,7 @@ func TestWatch(t *testing.T) {
 		"RuntimeOwned", "DirectoriesFree", "ReservationsFit", "SwapOff", "HostNameStable", FirewallOpen,
 		"MetadataGuarded", "RebootNotPending", "NodeAddressPresent", "PodSubnetsFit", "TimeSynchronized",
 		ClusterCAValid, PrincipalCredential, KubeletCertificate, CredentialValid,
-		CertificateIssued, ArcConnected, APIServerReachable, VersionsCompatible,
+		CertificateIssued, ArcConnected, "RegistriesAllow", APIServerReachable, VersionsCompatible,
 		"ClusterUpgradable",
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, "ServingCertificate",
 		"NodeOwned", NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured, PodSubnetsAgree,
@@ -162,7 +162,7 @@ func TestIll(t *testing.T) {
 	harmless := []string{"SizeAdvised", FirewallOpen, "ServicesReachable", "RebootNotPending",
 		"TimeSynchronized", NoChangeWaiting, "NotPaused", "NotVulnerable", "OnlyMachine",
 		"ProviderAnswers",
-		"ClusterUpgradable", "VersionsSupported"}
+		"ClusterUpgradable", "VersionsSupported", "RegistriesAllow"}
 	quoting := []string{
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, NodeRegistered,
 	}

@@ -26,6 +26,8 @@ type Upkeep struct {
 	// Client is kubelet's client certificate, asked for on a node that shows one; Principal the
 	// credential of the service principal, asked for where it is known when that ends.
 	Client, Principal Answer[Validity]
+	// Registries are why registries have given kubelet nothing for the node's identity lately.
+	Registries []string
 	// Polls describes the polls of the provider; nil when it is not polled.
 	Polls *Polls
 }
@@ -90,6 +92,16 @@ func inodesFree(e Evidence) Condition {
 func swapOff(e Evidence) Condition {
 	return lacking(e.Upkeep.Swaps, "SwapOn", "swap is on, and kubelet refuses to start with it: "+
 		"%s", "turn it off with `aks-flex-node drift --repair`, and find out what turned it on")
+}
+
+// registriesAllow: an image of a registry that refuses the node's identity is not pulled.
+func registriesAllow(e Evidence) Condition {
+	c := lacking(e.Upkeep.Registries, "PullRefused", "images cannot be pulled: %s",
+		"wait some minutes after a new role assignment; kubelet tries again by itself")
+	if c.Status == False {
+		c.Owner = OwnerAzure
+	}
+	return c
 }
 
 func rebootNotPending(e Evidence) Condition {

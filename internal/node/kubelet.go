@@ -23,6 +23,7 @@ func kubelet(p *part) {
 	p.owe([]string{KubeletUnit},
 		state.NewFile(p.kubeletConfigPath(), 0o600, p.kubeletConfiguration()))
 	registration(p)
+	imageCredentials(p)
 	credential := "" // of systemd, with the service principal's secret
 	sp := p.config.Azure.ServicePrincipal
 	if sp != nil && sp.ClientSecretFile != "" && !path.IsAbs(sp.ClientSecretFile) {
@@ -62,6 +63,10 @@ func (p *part) kubeletFlags() []string {
 	}
 	if !strings.HasPrefix(p.config.Kubernetes.Version, "1.29.") { // it came with 1.30
 		flags = append(flags, "--config-dir="+p.kubeletDropIns())
+	}
+	if len(p.config.Azure.Registries) > 0 {
+		flags = append(flags, "--image-credential-provider-bin-dir="+imageCredentialDir,
+			"--image-credential-provider-config="+p.imageCredentialConfig())
 	}
 	if ip := p.config.Node.Kubelet.NodeIP; ip != "" {
 		flags = append(flags, "--node-ip="+ip)

@@ -120,6 +120,7 @@ func examples() []example {
 		{name: "identity-certificate", config: withIdentity(config.Azure{
 			ManagedIdentity:   &config.ManagedIdentity{},
 			KubeletCredential: config.CredentialCertificate,
+			Registries:        []string{"*.azurecr.io", "registry.example:5000"},
 		})},
 		{name: "joined", bindings: joined},
 		{name: "containerd-1.7", config: func(c *config.Config) {

@@ -184,7 +184,7 @@ func (p Policy) hosts() []hostRule {
 			"artifacts.overrides", "kubernetes.urlTemplate", "runc.url", "azure.arc.package.url", image},
 			"hosts that a configuration may name for downloads"},
 		{"hosts.endpoints", p.Hosts.Endpoints, []string{"azure.resourceManagerEndpoint",
-			"azure.authorityHost", "agent.monitoring.endpoint", "node.kubelet.serverURL"},
+			"azure.authorityHost", "azure.registries", "agent.monitoring.endpoint", "node.kubelet.serverURL"},
 			"hosts that a configuration may name as Azure, provider and API server"},
 	}
 }

@@ -40,6 +40,7 @@ func TestAzure(t *testing.T) {
 	t.Run("BadSecret", badSecret)
 	t.Run("Beside", func(t *testing.T) {
 		t.Run("Proxy", behindProxy)
+		t.Run("Registry", privateImages)
 		t.Run("Chart", chart) // whose provider is its own
 		t.Run("Operator", func(t *testing.T) {
 			t.Parallel()

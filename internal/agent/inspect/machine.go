@@ -129,7 +129,7 @@ func Upkeep(
 ) *health.Upkeep {
 	u := &health.Upkeep{
 		Upkeep:    h.Reader.Upkeep(ctx, Query(h, c).Filesystems),
-		HostNames: hostNames(h, c, seen), CA: at.CA,
+		HostNames: hostNames(h, c, seen), CA: at.CA, Registries: access.ImageFailures(h, Now()),
 	}
 	if h.Saved.Applied != nil {
 		for _, swap := range seen.Swaps {
