@@ -319,7 +319,7 @@ func reservationsFit(e Evidence) Condition {
 	if m == nil || m.CPUs == 0 || m.MemoryBytes == 0 {
 		return notAsked()
 	}
-	reserved, eviction := w.Node.Kubelet.KubeReserved, w.Node.Kubelet.EvictionHard
+	reserved, eviction := w.Node.Reserved(m.CPUs, m.MemoryBytes), w.Node.Kubelet.EvictionHard
 	var wrong []error
 	amount := func(text string, whole int64) float64 {
 		is, err := amountOf(text, whole)

@@ -148,7 +148,7 @@ func (p *part) optional() object {
 	settings := object{
 		"containerLogMaxSize":  tuning.ContainerLogMaxSize,
 		"containerLogMaxFiles": tuning.ContainerLogMaxFiles,
-		"kubeReserved":         tuning.KubeReserved,
+		"kubeReserved":         p.config.Node.Reserved(p.facts.Processors, p.facts.Memory),
 		"seccompDefault":       tuning.SeccompDefault,
 		"podPidsLimit":         tuning.PodPidsLimit,
 		"serverTLSBootstrap":   tuning.ServerTLSBootstrap,

@@ -130,6 +130,7 @@ func examples() []example {
 			b.PodCIDRs, b.ForeignCNI = []string{"10.244.3.0/24"}, []string{"05-cilium.conflist"}
 		}},
 		{name: "swap", facts: func(f *Facts) {
+			f.Processors, f.Memory = 4000, 8<<30
 			f.SwapUnits = []string{"swap.img.swap"}
 		}},
 		{name: "tuned", config: func(c *config.Config) {

@@ -57,6 +57,7 @@ func Aim(ctx context.Context, h *Home, in Input) (*Target, error) {
 	}
 	t.facts = node.Facts{
 		Arch: t.seen.Arch, ResolvConf: t.seen.ResolvConf, SwapUnits: slices.Clone(t.seen.SwapUnits),
+		Processors: t.seen.CPUs, Memory: t.seen.MemoryBytes,
 		HostName: t.seen.HostName, StaticName: t.seen.StaticName,
 		NvidiaRuntime:    t.seen.NvidiaRuntime,
 		MetadataResolver: slices.Contains(t.seen.Resolvers, node.MetadataAddress),
