@@ -56,6 +56,9 @@ func badTokenCases(t *testing.T) []badCase {
 			"node.kubelet.clusterFQDN", "https URL"},
 		{`{"agent": {"enableDriftDetectionAndRemediation": true, "driftPolicy": "report"}}`,
 			"agent.enableDriftDetectionAndRemediation", "same as agent.driftPolicy"},
+		{`{"node": {"kubelet": {"swap": "UnlimitedSwap"}}}`, "node.kubelet.swap", "off or LimitedSwap"},
+		{`{"kubernetes": {"version": "1.29.9"}, "node": {"kubelet": {"swap": "LimitedSwap"}}}`,
+			"node.kubelet.swap", "needs Kubernetes 1.30"},
 		// How changes reach the node.
 		{`{"agent": {"upgradePolicy": {"drain": "minors"}}}`, "agent.upgradePolicy.drain",
 			"must be minor, always or never"},

@@ -269,6 +269,10 @@ type Kubelet struct {
 	// one itself; only for clusters where somebody approves such requests, as flexnode-rp does for
 	// its nodes, else kubectl logs and exec do not work (condition ServingCertificate).
 	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
+	// Swap is off, which turns off all swap of the machine as long as it is a node, or LimitedSwap,
+	// which leaves it and lets pods without a guarantee use their part; default off. LimitedSwap
+	// needs Kubernetes 1.30 and control groups of version 2.
+	Swap string `json:"swap,omitempty" must:"swap"`
 	// ShutdownGracePeriod is how long a shutdown or reboot of the machine waits for pods to end, as
 	// a Go duration; 0s does not wait.
 	ShutdownGracePeriod string `json:"shutdownGracePeriod,omitempty" must:"stop"`

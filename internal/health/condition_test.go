@@ -31,7 +31,8 @@ func TestWatch(t *testing.T) {
 	want := []string{
 		"RootPrivileges", "SystemSupported", "ToolsInstalled", "FileSystemsWritable", "DiskSpace",
 		"InodesFree", NodeObserved, "MemorySize", "SizeAdvised", "ProgramTrusted", "StoreIntact",
-		"RuntimeOwned", "DirectoriesFree", "ReservationsFit", "SwapOff", "HostNameStable", FirewallOpen,
+		"RuntimeOwned", "DirectoriesFree", "ReservationsFit", "SwapOff", "SwapLimited",
+		"HostNameStable", FirewallOpen,
 		"MetadataGuarded", "RebootNotPending", "NodeAddressPresent", "PodSubnetsFit", "TimeSynchronized",
 		ClusterCAValid, PrincipalCredential, KubeletCertificate, CredentialValid,
 		CertificateIssued, ArcConnected, "RegistriesAllow", APIServerReachable, VersionsCompatible,

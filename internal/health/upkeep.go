@@ -90,6 +90,9 @@ func inodesFree(e Evidence) Condition {
 }
 
 func swapOff(e Evidence) Condition {
+	if e.Wanted.Node.Kubelet.KeepsSwap() {
+		return holds()
+	}
 	return lacking(e.Upkeep.Swaps, "SwapOn", "swap is on, and kubelet refuses to start with it: "+
 		"%s", "turn it off with `aks-flex-node drift --repair`, and find out what turned it on")
 }

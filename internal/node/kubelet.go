@@ -117,7 +117,7 @@ func (p *part) kubeletConfiguration() string {
 		"containerRuntimeEndpoint":       "unix://" + ContainerdSocket,
 		"enforceNodeAllocatable":         []string{"pods"},
 		"eventRecordQPS":                 5, // what 0 meant up to 1.36; from 1.37 on it is no limit
-		"failSwapOn":                     true,
+		"failSwapOn":                     !tuning.KeepsSwap(),
 		"imageGCHighThresholdPercent":    tuning.ImageGCHighThreshold,
 		"imageGCLowThresholdPercent":     tuning.ImageGCLowThreshold,
 		"logging":                        object{"verbosity": tuning.Verbosity},
@@ -153,6 +153,9 @@ func (p *part) optional() object {
 		"podPidsLimit":         tuning.PodPidsLimit,
 		"serverTLSBootstrap":   tuning.ServerTLSBootstrap,
 		"shutdownGracePeriod":  tuning.ShutdownGracePeriod,
+	}
+	if tuning.KeepsSwap() {
+		settings["memorySwap"] = object{"swapBehavior": tuning.Swap}
 	}
 	// From 1.35 on kubelet asks whether a pod may use an image that is there already, and takes an image
 	// that was imported for one that was pulled if another name of it was: imports are for every pod.

@@ -112,7 +112,7 @@ func sameMachine(h *Home, c config.Config, f node.Facts) bool {
 // rememberedSwap adds the swap units that an earlier run has masked: they are no longer seen on the
 // machine, but the ledger remembers them.
 func rememberedSwap(h *Home, f *node.Facts) {
-	for _, item := range inspect.StandingSwap(h.Node) {
+	for _, item := range inspect.StandingSwap(h.Node, config.Config{}) {
 		f.SwapUnits = append(f.SwapUnits, item.Resource.Key().Name())
 	}
 	slices.Sort(f.SwapUnits)

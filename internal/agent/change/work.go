@@ -232,7 +232,7 @@ func (w *work) compare(
 	now, later, need := bound.Cut(func(n state.Need) bool { return w.met[n] })
 	plan, unknown, err := w.Engine.Plan(ctx, now, slices.Concat(later, spared,
 		inspect.StandingArc(w.Home.Node),
-		inspect.StandingSwap(w.Home.Node)))
+		inspect.StandingSwap(w.Home.Node, w.to.Config)))
 	if err == nil {
 		err = unobserved(w, unknown)
 	}

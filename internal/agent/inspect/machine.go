@@ -42,8 +42,11 @@ func Query(h *Node, c config.Config) host.Query {
 }
 
 // StandingSwap returns the swap units that are masked. They remain so as long as the machine is a
-// node: to unmask one turns swap on, and kubelet refuses to start.
-func StandingSwap(h *Node) state.Desired {
+// node without swap: to unmask one turns swap on, and kubelet refuses to start.
+func StandingSwap(h *Node, c config.Config) state.Desired {
+	if c.Node.Kubelet.KeepsSwap() {
+		return nil
+	}
 	return h.ledger.Ledger().As(func(e state.Entry) bool {
 		unit, ok := e.Ours.Resource.(state.Unit)
 		return ok && unit.Enabled == state.Masked
