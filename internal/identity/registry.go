@@ -26,8 +26,10 @@ const (
 	registryCached = "30m0s"
 	// registryFailed is the age at which a failure is old: kubelet tries every five minutes at least.
 	registryFailed = 15 * time.Minute
-	imageAPI       = "credentialprovider.kubelet.k8s.io/v1"
-	failurePrefix  = "registry-"
+	// imageTimeout is less than the minute after which kubelet ends the program.
+	imageTimeout  = 50 * time.Second
+	imageAPI      = "credentialprovider.kubelet.k8s.io/v1"
+	failurePrefix = "registry-"
 )
 
 // Images answers kubelet's requests for credentials of images with the identity of a machine.
@@ -56,6 +58,8 @@ func (i Images) Answer(ctx context.Context, r io.Reader, w io.Writer) error {
 		return fmt.Errorf("cannot answer for the image %q in %q: only images of a registry, and "+
 			"%s, are known", request.Image, request.APIVersion, imageAPI)
 	}
+	ctx, cancel := context.WithTimeout(ctx, imageTimeout)
+	defer cancel()
 	token, err := i.token(ctx, host)
 	err = errors.Join(err, i.keep(host, err))
 	if err != nil {
@@ -77,8 +81,6 @@ func (i Images) token(ctx context.Context, host string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, issuerTimeout)
-	defer cancel()
 	form := url.Values{"grant_type": {"access_token"}, "service": {host}, "access_token": {aad.Value}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost,
 		"https://"+host+"/oauth2/exchange", strings.NewReader(form.Encode()))
