@@ -378,7 +378,7 @@ until they expire while the issuer is down.`,
 func imageCredentialCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "image-credential",
-		Short: "Answer kubelet's request for a credential of an image, with this node's Azure identity",
+		Short: "Answer kubelet's request for a credential of an image, with the Azure identity",
 		Long: `Reads a CredentialProviderRequest (credentialprovider.kubelet.k8s.io) and prints what
 opens the registry of the image, for the identity of this node. kubelet calls it for
 the registries in azure.registries.`,

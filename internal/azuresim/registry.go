@@ -64,8 +64,8 @@ func (s *Sim) serveRegistry(w http.ResponseWriter, r *http.Request) {
 		}
 		fallthrough
 	default:
-		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s%s",service="%s"`, origin(r),
-			pullPath, r.Host))
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s%s",service="%s"`,
+			origin(r), pullPath, r.Host))
 		s.refusePull(w)
 	}
 }

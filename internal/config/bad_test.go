@@ -282,7 +282,7 @@ func badAzureCases() []badCase {
 		{`{"azure": {"tenantId": null, "servicePrincipal": {` + sp + `, "clientSecret": "a"}}}`,
 			"azure.tenantId", "must be set"},
 		{`{"azure": {"managedIdentity": {}, "registries": ["*.azurecr.io", "*.io"]}}`,
-			"azure.registries[1]", "two names"},
+			"azure.registries[1]", "of two names"},
 		{`{"azure": {"managedIdentity": {}, "registries": ["https://contoso.azurecr.io"]}}`,
 			"azure.registries[0]", "the host of a registry"},
 		{`{"azure": {"managedIdentity": {"clientId": "x"}}}`, "azure.managedIdentity.clientId",

@@ -62,8 +62,8 @@ type Azure struct {
 	// identity's token in each request, or a client certificate, which TLS bootstrap requests once
 	// with that token.
 	KubeletCredential string `json:"kubeletCredential,omitempty" must:"credential"`
-	// Registries are those from which kubelet pulls images with the node's Azure identity, which must
-	// have the role AcrPull there: Azure Container Registries, such as contoso.azurecr.io, or
+	// Registries are those from which kubelet pulls images with the node's Azure identity, which
+	// must have the role AcrPull there: Azure Container Registries, such as contoso.azurecr.io, or
 	// *.azurecr.io for all of a domain.
 	Registries []string `json:"registries,omitempty" must:"registry"`
 	// CLIUser is the user of this machine whose login of the Azure CLI (az login) the service uses to
@@ -230,9 +230,9 @@ type Node struct {
 
 // Kubelet holds the settings of kubelet and of its connection to the API server.
 type Kubelet struct {
-	// KubeReserved is what kubelet reserves for Kubernetes' own daemons. A name that is left out has
-	// the value of AKS: of one processor 60m, two 100m, four 140m, and 10m for each more; of memory
-	// 20Mi for each of maxPods and 50Mi, but no more than a quarter.
+	// KubeReserved is what kubelet reserves for Kubernetes' own daemons. A name that is left out
+	// has the value of AKS: of one processor 60m, two 100m, four 140m, and 10m for each more; of
+	// memory 20Mi for each of maxPods and 50Mi, but no more than a quarter.
 	KubeReserved map[string]string `json:"kubeReserved,omitempty" keys:"reserved" must:"quantity"`
 	// EvictionHard are eviction thresholds by signal; a signal that is not set keeps kubelet's
 	// default.

@@ -153,7 +153,8 @@ func checkNode(c Config, r *report) {
 		}
 	}
 	checkShutdown(c.Node.Kubelet, r)
-	if v, ok := release.Parse(c.Kubernetes.Version); ok && v.Minor < 30 && c.Node.Kubelet.KeepsSwap() {
+	v, ok := release.Parse(c.Kubernetes.Version)
+	if ok && v.Minor < 30 && c.Node.Kubelet.KeepsSwap() {
 		r.add("node.kubelet.swap", show(SwapLimited), "needs Kubernetes 1.30 or later; "+
 			"kubernetes.version is "+c.Kubernetes.Version)
 	}

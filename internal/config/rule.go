@@ -41,7 +41,7 @@ var rules = map[string]rule{
 	"audience":   {"the id of an application, such as api://CLIENT-ID", matches(`[!-~]+`)},
 	"credential": oneOf(CredentialToken, CredentialCertificate),
 	"pool":       {"1 to 12 characters a-z and 0-9, a letter first", matches(`[a-z][a-z0-9]{0,11}`)},
-	"registry": {"the host of a registry, perhaps with a port, or *. and a domain of two names or more",
+	"registry": {"the host of a registry, perhaps with a port, or *. and a domain of two names",
 		matches(`(?:\*\.)?` + label + `(?:\.` + label + `)+(?::[0-9]{1,5})?`)},
 	"user":        {"the name of a user", matches(`[A-Za-z_][A-Za-z0-9._-]{0,31}`)},
 	"date":        {"a day, such as 2027-01-31", isDay},

@@ -136,7 +136,7 @@ func catalogue() []entry {
 		{CredentialValid, LayerCredential, credentialValid, Watch | Preflight | Gate},
 		{CertificateIssued, LayerCredential, certificateIssued, Watch},
 		{ArcConnected, LayerCredential, arcConnected, Watch | forRoot},
-		{"RegistriesAllow", LayerCredential, registriesAllow, Watch | harmless | ofUpkeep | underived},
+		{"RegistriesAllow", LayerCredential, registriesAllow, Watch | harmless | ofUpkeep},
 		{APIServerReachable, LayerAPIServer, apiServerReachable, Watch | Preflight | Gate},
 		{VersionsCompatible, LayerAPIServer, versionsCompatible, Watch | Preflight | Gate},
 		{"ClusterUpgradable", LayerAPIServer, clusterUpgradable, Watch | harmless},

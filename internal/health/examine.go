@@ -62,15 +62,15 @@ func refusesCgroupV1(e Evidence) bool {
 	return !ok || v.Major > 1 || v.Minor >= 35
 }
 
-// podFeatures notes what pods cannot ask for on this node, and fails where kubelet cannot start since
-// the ids for user namespaces do not fit (pkg/kubelet/userns).
+// podFeatures notes what pods cannot ask for on this node, and fails where kubelet cannot start
+// since the ids for user namespaces do not fit (pkg/kubelet/userns).
 func podFeatures(e Evidence) Condition {
 	w, ids := e.Wanted, e.Examined.KubeletIDs
 	if kubernetes, ok := release.Parse(w.Kubernetes.Version); len(ids) == 2 &&
 		(!ok || kubernetes.Minor >= 33) && (ids[0] != ids[1] || !idsFit(ids[0], w.Node.MaxPods)) {
-		return fails(OwnerMachine, "SubordinateIDs", fmt.Sprintf("this machine has a user kubelet, and "+
-			"kubelet does not start with its ids: /etc/subuid and /etc/subgid must have the same one "+
-			"line for it, kubelet:N:M, N a multiple of 65536, M of at least %d times 65536",
+		return fails(OwnerMachine, "SubordinateIDs", fmt.Sprintf("this machine has a user kubelet, "+
+			"and kubelet does not start with its ids: /etc/subuid and /etc/subgid must have the same "+
+			"one line for it, kubelet:N:M, N a multiple of 65536, M of at least %d times 65536",
 			w.Node.MaxPods), "correct them, or remove the user")
 	}
 	is := map[string]string{"Kubernetes": w.Kubernetes.Version, "containerd": w.Containerd.Version,
@@ -90,8 +90,8 @@ func podFeatures(e Evidence) Condition {
 		var major, minor int
 		n, _ := fmt.Sscanf(is[need.part], "%d.%d", &major, &minor) // "" where it is left open
 		if n == 2 && (major < need.major || major == need.major && minor < need.minor) {
-			lacks = append(lacks, fmt.Sprintf("%s need %s %d.%d, and this is %s", need.feature, need.part,
-				need.major, need.minor, is[need.part]))
+			lacks = append(lacks, fmt.Sprintf("%s need %s %d.%d, and this is %s", need.feature,
+				need.part, need.major, need.minor, is[need.part]))
 		}
 	}
 	if len(lacks) > 0 {
@@ -112,7 +112,7 @@ func idsFit(ids string, pods int) bool {
 // ownersSettings notes which settings of others are laid over ours.
 func ownersSettings(e Evidence) Condition {
 	if found := e.Examined.OwnersSettings; len(found) > 0 {
-		return noted("OfOthers", "settings of others change the services, and no drift tells of them: "+
+		return noted("OfOthers", "settings of others change the services, and are no drift: "+
 			strings.Join(found, ", "))
 	}
 	return holds()

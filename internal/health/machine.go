@@ -372,13 +372,13 @@ func amountOf(text string, whole int64) (float64, error) {
 	return q.AsApproximateFloat64(), nil
 }
 
-// swapLimited: with control groups of version 1 kubelet does not start with LimitedSwap, and without
-// the kernel's accounting it lets no pod use swap.
+// swapLimited: with control groups of version 1 kubelet does not start with LimitedSwap, and
+// without the kernel's accounting it lets no pod use swap.
 func swapLimited(e Evidence) Condition {
 	if e.Wanted.Node.Kubelet.KeepsSwap() && !e.Machine.SwapLimits {
-		return fails(OwnerConfiguration, "NoSwapLimits", "node.kubelet.swap is LimitedSwap, and the "+
-			"kernel cannot limit the swap of containers: it has control groups of version 1, or was "+
-			"booted with swapaccount=0", "set it to off, or boot with "+
+		return fails(OwnerConfiguration, "NoSwapLimits", "node.kubelet.swap is LimitedSwap, and "+
+			"the kernel cannot limit the swap of containers: it has control groups of version 1, or "+
+			"was booted with swapaccount=0", "set it to off, or boot with "+
 			"systemd.unified_cgroup_hierarchy=1 and without swapaccount=0")
 	}
 	return holds()

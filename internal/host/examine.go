@@ -48,7 +48,8 @@ func (h *Host) Examine(modules []string, dir, resolvConf string) Examination {
 	x := Examination{
 		MissingModules: h.missingModules(modules), MissingCPU: h.missingCPU(),
 		Listening: h.listening(), Routed: h.routed(), Resolvers: h.resolvers(resolvConf),
-		Sync: h.syncTime(dir), Kernel: h.text("/proc/sys/kernel/osrelease"), KubeletIDs: h.kubeletIDs(),
+		Sync: h.syncTime(dir), Kernel: h.text("/proc/sys/kernel/osrelease"),
+		KubeletIDs: h.kubeletIDs(),
 	}
 	x.CgroupVersion, x.MissingControllers = h.cgroups()
 	h.packages(&x)
@@ -104,7 +105,8 @@ func (h *Host) missingCPU() []string {
 }
 
 func (h *Host) kubeletIDs() []string {
-	if !h.exists("/usr/bin/getsubids") || !strings.Contains("\n"+h.text("/etc/passwd"), "\nkubelet:") {
+	user := strings.Contains("\n"+h.text("/etc/passwd"), "\nkubelet:")
+	if !user || !h.exists("/usr/bin/getsubids") {
 		return nil
 	}
 	ids := make([]string, 2)

@@ -24,7 +24,8 @@ const (
 	registryUser = "00000000-0000-0000-0000-000000000000"
 	// registryCached is the time for which kubelet keeps a registry's token, of its three hours.
 	registryCached = "30m0s"
-	// registryFailed is the age at which a failure is old: kubelet tries every five minutes at least.
+	// registryFailed is the age at which a failure is old: kubelet tries every five minutes at
+	// least.
 	registryFailed = 15 * time.Minute
 	// imageTimeout is less than the minute after which kubelet ends the program.
 	imageTimeout  = 50 * time.Second
@@ -68,7 +69,8 @@ func (i Images) Answer(ctx context.Context, r io.Reader, w io.Writer) error {
 	return json.NewEncoder(w).Encode(map[string]any{
 		"apiVersion": imageAPI, "kind": "CredentialProviderResponse",
 		"cacheKeyType": "Registry", "cacheDuration": registryCached,
-		"auth": map[string]any{host: map[string]string{"username": registryUser, "password": token}},
+		"auth": map[string]any{host: map[string]string{
+			"username": registryUser, "password": token}},
 	})
 }
 
@@ -81,7 +83,8 @@ func (i Images) token(ctx context.Context, host string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	form := url.Values{"grant_type": {"access_token"}, "service": {host}, "access_token": {aad.Value}}
+	form := url.Values{
+		"grant_type": {"access_token"}, "service": {host}, "access_token": {aad.Value}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost,
 		"https://"+host+"/oauth2/exchange", strings.NewReader(form.Encode()))
 	if err != nil {
@@ -90,7 +93,9 @@ func (i Images) token(ctx context.Context, host string) (string, error) {
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	client := transport(i.Proxy)
 	defer client.CloseIdleConnections()
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client.CheckRedirect = func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}
 	response, err := client.Do(request)
 	if err != nil {
 		return "", Explain(err, need)
@@ -102,14 +107,14 @@ func (i Images) token(ctx context.Context, host string) (string, error) {
 	switch status := response.StatusCode; {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return "", fmt.Errorf("the registry %s refuses the identity of this machine (%s): az role "+
-			"assignment create --role AcrPull --assignee %s --scope REGISTRY-ID", host, response.Status,
-			ClaimsOf(aad.Value).ObjectID)
+			"assignment create --role AcrPull --assignee %s --scope REGISTRY-ID", host,
+			response.Status, ClaimsOf(aad.Value).ObjectID)
 	case status != http.StatusOK:
 		return "", fmt.Errorf("cannot %s: it has answered %s", need.Doing, response.Status)
 	}
 	err = json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(&answer)
 	if err != nil || answer.Token == "" {
-		return "", fmt.Errorf("cannot %s: what answers there is no Azure Container Registry", need.Doing)
+		return "", fmt.Errorf("cannot %s: it is no Azure Container Registry", need.Doing)
 	}
 	return answer.Token, nil
 }

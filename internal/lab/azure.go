@@ -26,7 +26,8 @@ const (
 	Subscription    = "00000000-0000-0000-0000-000000000000"
 	groupID         = "/subscriptions/" + Subscription + "/resourceGroups/flexlab"
 	ClusterID       = groupID + "/providers/Microsoft.ContainerService/managedClusters/flexlab"
-	// RegistryID is the registry that has the lab's images, at AzureURL, for those who have AcrPull.
+	// RegistryID is the registry that has the lab's images, at AzureURL, for those who have
+	// AcrPull.
 	RegistryID = groupID + "/providers/Microsoft.ContainerRegistry/registries/flexlab"
 	// User can log in by device code and owns the subscription.
 	User = "operator@flexlab.example"

@@ -18,8 +18,8 @@ func (p *part) imageCredentialConfig() string {
 }
 
 // imageCredentials has kubelet ask this program for a credential before it pulls from a registry
-// that wants the node's identity (kubelet.config.k8s.io/v1, CredentialProviderConfig). Kubelet reads
-// that when it starts, and the script each time.
+// that wants the node's identity (kubelet.config.k8s.io/v1, CredentialProviderConfig). Kubelet
+// reads that when it starts, and the script each time.
 func imageCredentials(p *part) {
 	if len(p.config.Azure.Registries) == 0 {
 		return

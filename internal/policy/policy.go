@@ -187,7 +187,8 @@ func (p Policy) hosts() []hostRule {
 			"artifacts.overrides", "kubernetes.urlTemplate", "runc.url", "azure.arc.package.url", image},
 			"hosts that a configuration may name for downloads"},
 		{"hosts.endpoints", p.Hosts.Endpoints, []string{"azure.resourceManagerEndpoint",
-			"azure.authorityHost", registries, "agent.monitoring.endpoint", "node.kubelet.serverURL"},
+			"azure.authorityHost", registries, "agent.monitoring.endpoint",
+			"node.kubelet.serverURL"},
 			"hosts that a configuration may name as Azure, provider and API server"},
 	}
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // A pod whose image is in a registry that wants the node's identity starts once that may pull;
-// before, its event and doctor say that it may not. containerd pulls, kubelet asks for the credential.
+// before, its event and doctor say that it may not. containerd pulls, kubelet asks for the
+// credential.
 func privateImages(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "registry-1")

@@ -69,8 +69,8 @@ func at(document map[string]any, path ...string) map[string]any {
 	return document
 }
 
-// breaking returns what oasdiff says of the breaking changes from a document to another; "" for none. It
-// reads OpenAPI 3, of which Resource Manager's form, Swagger 2.0, is another spelling.
+// breaking returns what oasdiff says of the breaking changes from a document to another; "" for
+// none. It reads OpenAPI 3, of which Resource Manager's form, Swagger 2.0, is another spelling.
 func breaking(t *testing.T, base, revision []byte) string {
 	t.Helper()
 	dir := t.TempDir()

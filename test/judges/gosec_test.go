@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// explained are gosec's findings that stay, each with its reason: a rule in files whose path matches.
+// explained are gosec's findings that stay, each with its reason: a rule in files whose path
+// matches.
 var explained = []struct{ rules, path, why string }{
 	{"G101", `/(health|node|rp)/`, "names of settings, conditions and labels, no credentials"},
 	{"G104", `.`, "a file or answer that was read is closed, a writer of terminals keeps its error"},

@@ -46,8 +46,8 @@ func TestSwapThatComesLater(t *testing.T) {
 	w.same(before)
 }
 
-// A change to LimitedSwap gives the machine its swap back, which is no drift then, and a change from
-// it takes it away again.
+// A change to LimitedSwap gives the machine its swap back, which is no drift then, and a change
+// from it takes it away again.
 func TestLimitedSwap(t *testing.T) {
 	w := newWorld(t)
 	w.write("/sys/fs/cgroup/system.slice/memory.swap.max", "max\n")

@@ -133,8 +133,8 @@ func (p *patient) ownersSettings() {
 			}
 			x.OwnersSettings = append(x.OwnersSettings, file)
 			text, err := p.Reader.ReadFile(file)
-			x.CgroupV1Allowed = x.CgroupV1Allowed ||
-				err == nil && dir == kubelet && strings.Contains(string(text), "failCgroupV1: false")
+			x.CgroupV1Allowed = x.CgroupV1Allowed || err == nil && dir == kubelet &&
+				strings.Contains(string(text), "failCgroupV1: false")
 		}
 	}
 	if text, err := p.Reader.ReadFile("/etc/default/kubelet"); err == nil && len(text) > 0 {
