@@ -115,6 +115,9 @@ func TestProblems(t *testing.T) {
 		{onboarding(a+`,"clientSecret":"x"`, false), many + "properties.azureAuth.arc." +
 			"autoRoleAssignment properties.azureAuth.arc.onboarding"},
 		{`{"properties":{"azureAuth":{"method":"managedIdentity"}}}`, ""},
+		{`{"properties":{"azureAuth":{"method":"managedIdentity","registries":["a.azurecr.io"]}}}`, ""},
+		{`{"properties":{"azureAuth":{"registries":["a.azurecr.io"]}}}`,
+			one + "properties.azureAuth.registries"},
 		{`{"properties":{"continuousMonitoring":true,"monitoring":{"endpoint":"resourceManager"},` +
 			`"azureAuth":{"method":"managedIdentity"}}}`,
 			one + "properties.azureAuth.managedIdentity"},
