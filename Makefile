@@ -70,6 +70,7 @@ lint: ## gofmt, vet, staticcheck, golangci-lint
 		{ echo "run gofmt -w on the files above"; exit 1; }
 	$(GO) vet -tags azurite ./internal/rp/credential
 	for module in . lab packaging; do (cd $$module && $(LINT)) || exit 1; done
+	cd test/judges && $(GO) vet ./...
 
 race: ## Unit tests and stories with the race detector
 	$(GO) test -race ./...

@@ -26,6 +26,9 @@ const (
 	Subscription    = "00000000-0000-0000-0000-000000000000"
 	groupID         = "/subscriptions/" + Subscription + "/resourceGroups/flexlab"
 	ClusterID       = groupID + "/providers/Microsoft.ContainerService/managedClusters/flexlab"
+	// RegistryID is the registry that has the lab's images, at AzureURL, for those who have
+	// AcrPull.
+	RegistryID = groupID + "/providers/Microsoft.ContainerRegistry/registries/flexlab"
 	// User can log in by device code and owns the subscription.
 	User = "operator@flexlab.example"
 
@@ -106,7 +109,7 @@ func (l *Lab) world() (azuresim.World, error) {
 	}
 	return azuresim.World{
 		TenantID: Tenant, Subscriptions: []azuresim.Subscription{{ID: Subscription, Name: "flexlab"}},
-		ResourceGroups: []string{groupID},
+		ResourceGroups: []string{groupID}, Registry: RegistryID,
 		Applications: []azuresim.Application{
 			app("operator", a.Operator), app("unprivileged", a.Unprivileged), app("node", a.Node),
 			app("flexnode-rp", a.Provider),
@@ -187,7 +190,7 @@ func (l *Lab) startAzure(ctx context.Context) error {
 		append(l.providerFlags(), "serve", "--listen="+strings.TrimPrefix(AzureURL, "https://"),
 			"--control="+strings.TrimPrefix(AzureControlURL, "http://"),
 			"--tls-cert="+l.path("pki", "server.crt"), "--tls-key="+l.path("pki", "server.key"),
-			"--world="+l.path("world.json"))...); err != nil {
+			"--images="+RegistryURL, "--world="+l.path("world.json"))...); err != nil {
 		return err
 	}
 	if err := until(ctx, time.Minute, "azuresim (see "+l.path("logs", "azuresim.log")+")",

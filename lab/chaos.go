@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -27,6 +28,8 @@ type Chaos struct {
 // ChaosResult holds the result of a chaos run.
 type ChaosResult struct {
 	Operations, Unknown, Faults int
+	// Leases counts those that were ended early, Replaced the members that were replaced.
+	Leases, Replaced int
 	// Linearizable reports whether there is an order of all operations that explains every answer.
 	Linearizable bool
 	// Findings counts the violations, by kind, after the faults and the time to catch up; URLs
@@ -44,8 +47,8 @@ type ChaosResult struct {
 // String is the result as one line.
 func (r ChaosResult) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "operations=%d unknown=%d faults=%d linearizable=%v", r.Operations, r.Unknown,
-		r.Faults, r.Linearizable)
+	fmt.Fprintf(&b, "operations=%d unknown=%d faults=%d leases=%d replaced=%d linearizable=%v",
+		r.Operations, r.Unknown, r.Faults, r.Leases, r.Replaced, r.Linearizable)
 	for _, kind := range findingKinds {
 		fmt.Fprintf(&b, " %s=%d", kind, r.Findings[kind])
 	}
@@ -76,6 +79,9 @@ func (l *Lab) RunChaos(ctx context.Context, c Chaos) (ChaosResult, error) {
 		return ChaosResult{}, err
 	}
 	defer run.end()
+	if err := run.ownDisks(ctx, dirs); err != nil {
+		return ChaosResult{}, err
+	}
 	if err := l.startSecond(ctx); err != nil {
 		return ChaosResult{}, err
 	}
@@ -98,10 +104,14 @@ type chaosRun struct {
 	client *http.Client
 	token  string
 	etcd   *store.Etcd
-	store  *store.Store
-	began  time.Time
-	nodes  []chaosNode
-	fleet  *fleet
+	admin  *clientv3.Client // of the operator of the store
+	// members are the names of the replaced ones by their id; leases and replaced count harms.
+	members          map[string]string
+	leases, replaced int
+	store            *store.Store
+	began            time.Time
+	nodes            []chaosNode
+	fleet            *fleet
 
 	mu      sync.Mutex
 	history []porcupine.Operation
@@ -133,13 +143,20 @@ func (l *Lab) newChaos(ctx context.Context, c Chaos) (*chaosRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &chaosRun{Chaos: c, lab: l, client: client, token: token, etcd: etcd,
-		store: store.New(etcd), began: time.Now(), nodes: chaosNodes(), urls: map[string]string{}}, nil
+	admin, err := storeClient(endpoints)
+	if err != nil {
+		return nil, err
+	}
+	return &chaosRun{Chaos: c, lab: l, client: client, token: token, etcd: etcd, admin: admin,
+		members: map[string]string{},
+		store:   store.New(etcd), began: time.Now(), nodes: chaosNodes(), urls: map[string]string{}}, nil
 }
 
 func (c *chaosRun) end() {
 	c.client.CloseIdleConnections()
 	_ = c.etcd.Close() // nothing is lost
+	_ = c.admin.Close()
+	_ = c.lab.releaseDisks(false) // a run that has failed may have left one stalled
 }
 
 // random returns the source of the decisions of one participant.

@@ -16,7 +16,8 @@ func (c *chaosRun) harm(ctx context.Context, dirs programs) error {
 	kinds := []func(context.Context, *rand.Rand) error{
 		c.pauseReplica, c.pauseMember, c.pauseQuorum, c.killReplica,
 		func(ctx context.Context, r *rand.Rand) error { return c.killMember(ctx, r, dirs) },
-		c.partReplica, c.partLink, c.partMember, c.split,
+		c.partReplica, c.partLink, c.partMember, c.split, c.stallDisk, c.endLease,
+		func(ctx context.Context, r *rand.Rand) error { return c.replaceMember(ctx, r, dirs) },
 	}
 	for rest(ctx, r, time.Second, 4*time.Second) {
 		c.faults++
@@ -117,15 +118,15 @@ func (c *chaosRun) split(ctx context.Context, r *rand.Rand) error {
 
 // part has links carry nothing for a while: they are stalled or cut.
 func (c *chaosRun) part(ctx context.Context, r *rand.Rand, links []string) error {
-	states := LinkStates{Stalled: links}
+	states := LinkStates{Stalled: links, Members: c.members}
 	if r.IntN(3) == 0 {
-		states = LinkStates{Cut: links}
+		states = LinkStates{Cut: links, Members: c.members}
 	}
 	if err := c.lab.SetLinks(ctx, states); err != nil {
 		return err
 	}
 	time.Sleep(lasting(r))
-	return c.lab.SetLinks(ctx, LinkStates{})
+	return c.lab.SetLinks(ctx, LinkStates{Members: c.members})
 }
 
 func (l *Lab) pause(during time.Duration, names ...string) error {

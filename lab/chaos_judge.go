@@ -13,7 +13,8 @@ import (
 
 // judge waits until the provider has caught up, reads every node again, and checks the history.
 func (c *chaosRun) judge(ctx context.Context) (ChaosResult, error) {
-	result := ChaosResult{Operations: len(c.history) + c.others, Faults: c.faults}
+	result := ChaosResult{Operations: len(c.history) + c.others, Faults: c.faults,
+		Leases: c.leases, Replaced: c.replaced}
 	for _, op := range c.history {
 		if !op.Output.(outcome).known {
 			result.Unknown++

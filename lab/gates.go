@@ -38,6 +38,13 @@ func (g *gates) set(states LinkStates) {
 	}
 }
 
+// member is the name of a member that came later, by its id; "" for another.
+func (g *gates) member(id string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.states.Members[id]
+}
+
 // pass returns when a link carries something; an error when it is cut or ctx ends.
 func (g *gates) pass(ctx context.Context, link string) error {
 	for {

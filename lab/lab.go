@@ -209,9 +209,11 @@ func (l *Lab) Down(ctx context.Context) error {
 	}
 	r, err = l.load()
 	errs = append(errs, err)
+	errs = append(errs, l.releaseDisks(false)) // who waits for a stalled one does not end
 	for i := len(r.Processes) - 1; i >= 0; i-- {
 		errs = append(errs, r.Processes[i].stop())
 	}
+	errs = append(errs, l.releaseDisks(true))
 	errs = append(errs, l.networkDown(ctx, r))
 	if err := errors.Join(errs...); err != nil {
 		return err

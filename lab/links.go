@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,8 @@ func peerURL(member int) string { return fmt.Sprintf("http://127.0.0.1:%d", clie
 type LinkStates struct {
 	Stalled []string `json:"stalled,omitempty"`
 	Cut     []string `json:"cut,omitempty"`
+	// Members are the names of members by their ids, beside those that the store began with.
+	Members map[string]string `json:"members,omitempty"`
 }
 
 // SetLinks says how all links are from now on.
@@ -92,7 +95,7 @@ func ServeLinks(ctx context.Context, members int) error {
 		}
 		peer := func(c net.Conn) (string, []byte, error) {
 			head, err := readHead(c)
-			return linkName(ids[sender(head)], to), head, err
+			return linkName(cmp.Or(g.member(sender(head)), ids[sender(head)]), to), head, err
 		}
 		if err := g.listen(ctx, port+2, port+1, peer); err != nil {
 			return err

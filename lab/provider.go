@@ -193,7 +193,7 @@ func (l *Lab) memberFlags(i int) []string {
 		initial = append(initial, fmt.Sprintf("rp-%d=%s", j, peerURL(j)))
 	}
 	return []string{
-		fmt.Sprintf("--name=rp-%d", i), "--data-dir=" + l.path("rp", fmt.Sprintf("etcd-%d", i)),
+		fmt.Sprintf("--name=rp-%d", i), "--data-dir=" + l.memberDir(i),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peerURL(i),
 		"--initial-cluster=" + strings.Join(initial, ","), "--log-level=error",

@@ -119,8 +119,11 @@ func writeDiagnoses(w io.Writer, list []health.Diagnosis) {
 		}
 	}
 	for _, d := range list {
-		if d.Verdict == health.Unclear {
+		switch {
+		case d.Verdict == health.Unclear:
 			fmt.Fprintf(w, "unknown %s: %s\n", d.Type, d.Message)
+		case d.Verdict == health.OK && d.Message != "":
+			fmt.Fprintf(w, "note    %s: %s\n", d.Type, d.Message)
 		}
 	}
 	wrong := counts[health.Fault] + counts[health.Warning]

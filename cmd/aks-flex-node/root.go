@@ -112,7 +112,7 @@ func newRoot(o *options) *cobra.Command {
 	}
 	looking := []*cobra.Command{ // as root, too
 		planCommand(o), driftCommand(o), statusCommand(o), historyCommand(o), diffCommand(o),
-		tokenCommand(o), supportBundleCommand(o),
+		tokenCommand(o), imageCredentialCommand(o), supportBundleCommand(o),
 	}
 	follow := followCommand(o)
 	root := &cobra.Command{
@@ -361,6 +361,24 @@ until they expire while the issuer is down.`,
 				return err
 			}
 			return identity.WriteExec(o.out, token, os.Getenv("KUBERNETES_EXEC_INFO"))
+		}),
+	}
+}
+
+func imageCredentialCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "image-credential",
+		Short: "Answer kubelet's request for a credential of an image, with the Azure identity",
+		Long: `Reads a CredentialProviderRequest (credentialprovider.kubelet.k8s.io) and prints what
+opens the registry of the image, for the identity of this node. kubelet calls it for
+the registries in azure.registries.`,
+		Args: cobra.NoArgs,
+		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+			images, err := inspect.Images(ctx, &a.Env)
+			if err != nil {
+				return err
+			}
+			return images.Answer(ctx, os.Stdin, o.out)
 		}),
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"time"
 
@@ -20,7 +22,7 @@ import (
 )
 
 func serveCommand() *cobra.Command {
-	var listen, control, cert, key, world string
+	var listen, control, cert, key, world, images string
 	var provider providerFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -35,6 +37,13 @@ func serveCommand() *cobra.Command {
 					return err
 				}
 				sim.Load(w)
+			}
+			if images != "" {
+				at, err := url.Parse(images)
+				if err != nil {
+					return fmt.Errorf("cannot use --images: %w", err)
+				}
+				sim.Images = httputil.NewSingleHostReverseProxy(at)
 			}
 			var err error
 			if sim.Provider, err = provider.provider(); err != nil {
@@ -52,6 +61,8 @@ func serveCommand() *cobra.Command {
 	cmd.Flags().StringVar(&cert, "tls-cert", "", "PEM `file` with the certificate")
 	cmd.Flags().StringVar(&key, "tls-key", "", "PEM `file` with its key")
 	cmd.Flags().StringVar(&world, "world", "", "JSON `file` that says what there is in this Azure")
+	cmd.Flags().StringVar(&images, "images", "",
+		"`URL` of a registry whose images the container registry has, for those who may pull")
 	cmd.Flags().StringSliceVar(&provider.urls, "provider", nil,
 		"`URL` of a replica of the resource provider that flexNodeConfig is passed on to; may "+
 			"be repeated")

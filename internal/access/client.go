@@ -135,6 +135,19 @@ func Cache(m Machine, c config.Config) (identity.Cache, error) {
 	}, nil
 }
 
+// Images answers kubelet's requests for credentials of images.
+type Images = identity.Images
+
+// ImagesOf answers them with a configuration's identity.
+func ImagesOf(m Machine, c config.Config) Images {
+	return Images{Dir: m.Path(config.RunDir), Azure: c.Azure, Proxy: c.ProxyFunc()}
+}
+
+// ImageFailures are why registries have given nothing lately.
+func ImageFailures(m Machine, now time.Time) []string {
+	return identity.Failures(m.Path(config.RunDir), now)
+}
+
 // Fresh gets a token for kubelet from its issuer, past every cache.
 func Fresh(ctx context.Context, c config.Config) (Token, error) {
 	const scope = identity.AKSServer + "/.default"

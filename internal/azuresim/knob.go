@@ -14,11 +14,12 @@ type Service string
 
 // The services.
 const (
-	Entra   Service = "entra"
-	ARM     Service = "arm"
-	Webhook Service = "webhook"
-	HIMDS   Service = "himds"
-	IMDS    Service = "imds"
+	Entra    Service = "entra"
+	ARM      Service = "arm"
+	Webhook  Service = "webhook"
+	HIMDS    Service = "himds"
+	IMDS     Service = "imds"
+	Registry Service = "registry"
 )
 
 // Knobs make Azure slow, late or broken. Durations are in nanoseconds in JSON.

@@ -55,6 +55,7 @@ var builtIn = []Role{
 		Actions: []string{"Microsoft.Authorization/*/read",
 			"Microsoft.ContainerService/managedClusters/listClusterUserCredential/action"},
 		DataActions: []string{"Microsoft.ContainerService/managedClusters/*"}},
+	{ID: RoleAcrPull, Name: "AcrPull", Actions: []string{pullAction}},
 	{ID: "7f6c6a51-bcf8-42ba-9220-52d62157d7db", Name: "Azure Kubernetes Service RBAC Reader",
 		DataActions: []string{"Microsoft.ContainerService/managedClusters/pods/read",
 			"Microsoft.ContainerService/managedClusters/services/read",

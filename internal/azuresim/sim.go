@@ -27,6 +27,8 @@ type Sim struct {
 	Log *slog.Logger
 	// Provider serves the resource types that Azure's own providers do not; nil for none.
 	Provider *Provider
+	// Images serves what the registry holds, to those who may pull from it; nil for no registry.
+	Images http.Handler
 
 	once  sync.Once
 	mu    sync.Mutex
@@ -107,6 +109,9 @@ func (s *Sim) route(r *http.Request) (Service, http.HandlerFunc) {
 		if strings.HasPrefix(path, prefix) {
 			return ARM, s.serveARM
 		}
+	}
+	if path == exchangePath || path == pullPath || strings.HasPrefix(path, "/v2/") {
+		return Registry, s.serveRegistry
 	}
 	if strings.HasPrefix(path, authorizePath) {
 		return Webhook, s.authorizeKubernetes

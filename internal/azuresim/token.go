@@ -75,7 +75,8 @@ func (s *Sim) audience(r *http.Request, scope string) string {
 	}
 	bare := strings.TrimRight(scope, "/")
 	switch {
-	case strings.EqualFold(bare, AKSServer), slices.Contains(armAudiences(r), bare):
+	case strings.EqualFold(bare, AKSServer), bare == registryAudience,
+		slices.Contains(armAudiences(r), bare):
 		return scope
 	}
 	s.mu.Lock()

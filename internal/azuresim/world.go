@@ -23,8 +23,10 @@ type World struct {
 	Users          []User         `json:"users"`
 	Clusters       []Cluster      `json:"clusters"`
 	Assignments    []Assignment   `json:"assignments"`
-	Denials        []Denial       `json:"denials,omitempty"`
-	Groups         []Group        `json:"groups,omitempty"`
+	// Registry is the id of the container registry, which answers at the origin of all services.
+	Registry string   `json:"registry,omitempty"`
+	Denials  []Denial `json:"denials,omitempty"`
+	Groups   []Group  `json:"groups,omitempty"`
 	// ManagementGroups are those above subscriptions, below the root.
 	ManagementGroups []ManagementGroup `json:"managementGroups,omitempty"`
 	// Roles are custom roles.

@@ -8,6 +8,7 @@ import (
 )
 
 const (
+	label     = `[a-z0-9](?:[a-z0-9-]*[a-z0-9])?`
 	guid      = `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`
 	clusterID = `(?i)\A/subscriptions/(` + guid + `)/resourceGroups/([^/]+)/providers/` +
 		`Microsoft\.ContainerService/managedClusters/([a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?)\z`
@@ -157,6 +158,10 @@ func checkAuth(c Config, r *report) {
 			found[i] = string(m)
 		}
 		r.add("azure", "", one+"; it holds "+strings.Join(found, " and ")+": keep one")
+	}
+	if len(c.Azure.Registries) > 0 && c.Azure.Identity() == "" && !spoiled {
+		r.add("azure.registries", "", "must not be set: a registry gives nothing for a bootstrap "+
+			"token; the node needs a servicePrincipal, managedIdentity or arc")
 	}
 	checkToken(c, r)
 	checkPrincipal(c, r)

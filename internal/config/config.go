@@ -62,6 +62,10 @@ type Azure struct {
 	// identity's token in each request, or a client certificate, which TLS bootstrap requests once
 	// with that token.
 	KubeletCredential string `json:"kubeletCredential,omitempty" must:"credential"`
+	// Registries are those from which kubelet pulls images with the node's Azure identity, which
+	// must have the role AcrPull there: Azure Container Registries, such as contoso.azurecr.io, or
+	// *.azurecr.io for all of a domain.
+	Registries []string `json:"registries,omitempty" must:"registry"`
 	// CLIUser is the user of this machine whose login of the Azure CLI (az login) the service uses to
 	// enrol it with Azure Arc; default root's. At a terminal the user who called sudo counts.
 	CLIUser string `json:"cliUser,omitempty" must:"user"`
@@ -226,7 +230,9 @@ type Node struct {
 
 // Kubelet holds the settings of kubelet and of its connection to the API server.
 type Kubelet struct {
-	// KubeReserved is what kubelet reserves for Kubernetes' own daemons.
+	// KubeReserved is what kubelet reserves for Kubernetes' own daemons. A name that is left out
+	// has the value of AKS: of one processor 60m, two 100m, four 140m, and 10m for each more; of
+	// memory 20Mi for each of maxPods and 50Mi, but no more than a quarter.
 	KubeReserved map[string]string `json:"kubeReserved,omitempty" keys:"reserved" must:"quantity"`
 	// EvictionHard are eviction thresholds by signal; a signal that is not set keeps kubelet's
 	// default.
@@ -263,6 +269,10 @@ type Kubelet struct {
 	// one itself; only for clusters where such requests are approved, as flexnode-rp does for
 	// its nodes, else kubectl logs and exec do not work (condition ServingCertificate).
 	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
+	// Swap is off, which turns off all swap of the machine as long as it is a node, or LimitedSwap,
+	// which leaves it and lets pods without a guarantee use their part; default off. LimitedSwap
+	// needs Kubernetes 1.30 and control groups of version 2.
+	Swap string `json:"swap,omitempty" must:"swap"`
 	// ShutdownGracePeriod is how long a shutdown or reboot of the machine waits for pods to end, as
 	// a Go duration; 0s does not wait.
 	ShutdownGracePeriod string `json:"shutdownGracePeriod,omitempty" must:"stop"`

@@ -12,11 +12,22 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // managedLabel tells AKS that it does not manage the machine; without "false" the cloud controller
 // deletes the Node when it is not Ready.
 const managedLabel, managedValue = "kubernetes.azure.com/managed", "false"
+
+// The values of node.kubelet.swap; "" is SwapOff.
+const (
+	SwapOff     = "off"
+	SwapLimited = "LimitedSwap"
+)
+
+// KeepsSwap reports whether the machine's swap stays on.
+func (k Kubelet) KeepsSwap() bool { return k.Swap == SwapLimited }
 
 // evictionSignals are those that kubelet knows on Linux (KubeletConfiguration, evictionHard).
 var evictionSignals = []string{
@@ -135,6 +146,11 @@ func checkNode(c Config, r *report) {
 		}
 	}
 	checkShutdown(c.Node.Kubelet, r)
+	v, ok := release.Parse(c.Kubernetes.Version)
+	if ok && v.Minor < 30 && c.Node.Kubelet.KeepsSwap() {
+		r.add("node.kubelet.swap", show(SwapLimited), "needs Kubernetes 1.30 or later; "+
+			"kubernetes.version is "+c.Kubernetes.Version)
+	}
 	const high, low = "node.kubelet.imageGCHighThreshold", "node.kubelet.imageGCLowThreshold"
 	k := c.Node.Kubelet
 	if k.ImageGCLowThreshold >= k.ImageGCHighThreshold && !r.spoiledAny(high, low) {

@@ -110,7 +110,9 @@ func catalogue() []entry {
 		{"DirectoriesFree", LayerMachine, directoriesFree, Watch | Preflight | ofMachine | forRoot},
 		{"ReservationsFit", LayerMachine, reservationsFit, Watch | Preflight},
 		{"SwapOff", LayerMachine, swapOff, Watch | ofUpkeep},
+		{"SwapLimited", LayerMachine, swapLimited, Watch | Preflight | ofMachine},
 		{"HostNameStable", LayerMachine, hostNameStable, Watch | ofUpkeep},
+		{"PodFeatures", LayerMachine, podFeatures, ofExamined},
 		{"PortsFree", LayerMachine, portsFree, ofExamined},
 		{FirewallOpen, LayerMachine, firewallOpen, Watch | caution | harmless | ofMachine | forRoot},
 		{"MetadataGuarded", LayerMachine, metadataGuarded, Watch},
@@ -132,10 +134,12 @@ func catalogue() []entry {
 		{CredentialValid, LayerCredential, credentialValid, Watch | Preflight | Gate},
 		{CertificateIssued, LayerCredential, certificateIssued, Watch},
 		{ArcConnected, LayerCredential, arcConnected, Watch | forRoot},
+		{"RegistriesAllow", LayerCredential, registriesAllow, Watch | harmless | ofUpkeep},
 		{APIServerReachable, LayerAPIServer, apiServerReachable, Watch | Preflight | Gate},
 		{VersionsCompatible, LayerAPIServer, versionsCompatible, Watch | Preflight | Gate},
 		{"ClusterUpgradable", LayerAPIServer, clusterUpgradable, Watch | harmless},
 		{ContainerdRunning, LayerRuntime, containerdRunning, Watch | Gate | GateLocal | explained},
+		{"OwnersSettings", LayerKubelet, ownersSettings, ofExamined},
 		{KubeletRunning, LayerKubelet, kubeletRunning, Watch | Gate | GateLocal | explained | ofKubelet},
 		{KubeletStable, LayerKubelet, kubeletStable, Watch | Gate | GateLocal | explained | ofKubelet},
 		{KubeletHealthy, LayerKubelet, kubeletHealthy, Watch | Gate | GateLocal | explained},
@@ -243,6 +247,11 @@ func cut(text string, most int) string {
 }
 
 func holds() Condition { return Condition{Status: True, Reason: "AsExpected"} }
+
+// noted is a condition that is True, with what an operator may want to know beside it.
+func noted(reason, message string) Condition {
+	return Condition{Status: True, Reason: reason, Message: untrusted.Text(message).String()}
+}
 
 // cure is an advice, whose commands in backticks are constants of this package, not of others.
 type cure string

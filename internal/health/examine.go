@@ -61,6 +61,62 @@ func refusesCgroupV1(e Evidence) bool {
 	return !ok || v.Major > 1 || v.Minor >= 35
 }
 
+// podFeatures notes what pods cannot ask for on this node, and fails where kubelet cannot start
+// since the ids for user namespaces do not fit (pkg/kubelet/userns).
+func podFeatures(e Evidence) Condition {
+	w, ids := e.Wanted, e.Examined.KubeletIDs
+	if kubernetes, ok := release.Parse(w.Kubernetes.Version); len(ids) == 2 &&
+		(!ok || kubernetes.Minor >= 33) && (ids[0] != ids[1] || !idsFit(ids[0], w.Node.MaxPods)) {
+		return fails(OwnerMachine, "SubordinateIDs", fmt.Sprintf("this machine has a user kubelet, "+
+			"and kubelet does not start with its ids: /etc/subuid and /etc/subgid must have the same "+
+			"one line for it, kubelet:N:M, N a multiple of 65536, M of at least %d times 65536",
+			w.Node.MaxPods), "correct them, or remove the user")
+	}
+	is := map[string]string{"Kubernetes": w.Kubernetes.Version, "containerd": w.Containerd.Version,
+		"runc": w.Runc.Version, "Linux": e.Examined.Kernel}
+	var lacks []string
+	for _, need := range []struct {
+		feature, part string
+		major, minor  int
+	}{
+		{"user namespaces (hostUsers: false)", "Kubernetes", 1, 33},
+		{"user namespaces (hostUsers: false)", "containerd", 2, 0},
+		{"user namespaces (hostUsers: false)", "runc", 1, 2},
+		{"user namespaces (hostUsers: false)", "Linux", 6, 3},
+		{"image volumes", "Kubernetes", 1, 35},
+		{"image volumes", "containerd", 2, 1},
+	} {
+		var major, minor int
+		n, _ := fmt.Sscanf(is[need.part], "%d.%d", &major, &minor) // "" where it is left open
+		if n == 2 && (major < need.major || major == need.major && minor < need.minor) {
+			lacks = append(lacks, fmt.Sprintf("%s need %s %d.%d, and this is %s", need.feature,
+				need.part, need.major, need.minor, is[need.part]))
+		}
+	}
+	if len(lacks) > 0 {
+		return noted("Lacking", "pods cannot have: "+strings.Join(lacks, "; "))
+	}
+	return holds()
+}
+
+// idsFit reports whether a range of ids, N:M, is enough for each of so many pods.
+func idsFit(ids string, pods int) bool {
+	const each = 1 << 16
+	var first, length int64
+	n, err := fmt.Sscanf(ids, "%d:%d", &first, &length)
+	return err == nil && n == 2 && strings.Count(ids, ":") == 1 && first >= each &&
+		first%each == 0 && length%each == 0 && length >= int64(pods)*each
+}
+
+// ownersSettings notes which settings of others are laid over ours.
+func ownersSettings(e Evidence) Condition {
+	if found := e.Examined.OwnersSettings; len(found) > 0 {
+		return noted("OfOthers", "settings of others change the services, and are no drift: "+
+			strings.Join(found, ", "))
+	}
+	return holds()
+}
+
 func kernelModules(e Evidence) Condition {
 	return lacking(e.Examined.MissingModules, "ModulesMissing",
 		"the kernel lacks modules that a node needs: %s", "install the package that has them "+
@@ -137,6 +193,8 @@ type Examined struct {
 	Configuration, State Answer[struct{}]
 	Unprivileged         bool // the caller is not root, and cannot see what is the node's own
 	CgroupV1Allowed      bool // the owner has had kubelet accept version 1
+	// OwnersSettings are the files of others that are laid over the services' settings.
+	OwnersSettings []string
 	// Taken are ports of kubelet that another process listens on while kubelet does not run.
 	Taken []int
 	// Endpoints are the servers that the configuration needs, and how they were reached.

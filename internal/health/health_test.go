@@ -161,7 +161,11 @@ type expect struct {
 // at all Unknown.
 func check(t *testing.T, kind string, tests []expect) {
 	t.Helper()
-	tests = append(tests, expect{name: "all is well", evidence: good(), status: True})
+	compare(t, kind, append(tests, expect{name: "all is well", evidence: good(), status: True}))
+}
+
+func compare(t *testing.T, kind string, tests []expect) {
+	t.Helper()
 	for _, tt := range tests {
 		c := condition(t, kind, tt.evidence)
 		reason := tt.reason
@@ -183,10 +187,9 @@ func check(t *testing.T, kind string, tests []expect) {
 
 func condition(t *testing.T, kind string, e Evidence) Condition {
 	t.Helper()
-	for _, c := range Evaluate(Watch, e) {
-		if c.Type == kind {
-			return c
-		}
+	for _, c := range judged(e, func(known entry) bool { return known.name == kind }) {
+		c.Message = Clip(c.Message, longestMessage)
+		return c
 	}
 	t.Fatalf("there is no condition %s", kind)
 	return Condition{}

@@ -307,7 +307,7 @@ func reservationsFit(e Evidence) Condition {
 	if m == nil || m.CPUs == 0 || m.MemoryBytes == 0 {
 		return notAsked()
 	}
-	reserved, eviction := w.Node.Kubelet.KubeReserved, w.Node.Kubelet.EvictionHard
+	reserved, eviction := w.Node.Reserved(m.CPUs, m.MemoryBytes), w.Node.Kubelet.EvictionHard
 	var wrong []error
 	amount := func(text string, whole int64) float64 {
 		is, err := amountOf(text, whole)
@@ -354,6 +354,18 @@ func amountOf(text string, whole int64) (float64, error) {
 		return 0, fmt.Errorf("cannot read the quantity %q: %w", text, err)
 	}
 	return q.AsApproximateFloat64(), nil
+}
+
+// swapLimited: with control groups of version 1 kubelet does not start with LimitedSwap, and
+// without the kernel's accounting it lets no pod use swap.
+func swapLimited(e Evidence) Condition {
+	if e.Wanted.Node.Kubelet.KeepsSwap() && !e.Machine.SwapLimits {
+		return fails(OwnerConfiguration, "NoSwapLimits", "node.kubelet.swap is LimitedSwap, and "+
+			"the kernel cannot limit the swap of containers: it has control groups of version 1, or "+
+			"was booted with swapaccount=0", "set it to off, or boot with "+
+			"systemd.unified_cgroup_hierarchy=1 and without swapaccount=0")
+	}
+	return holds()
 }
 
 // nodeObserved: what depends on the unobserved is Unknown, which makes no node unhealthy.

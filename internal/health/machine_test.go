@@ -52,6 +52,60 @@ func TestToolsInstalled(t *testing.T) {
 	})
 }
 
+func TestSwapLimited(t *testing.T) {
+	limited := func(limits bool) Evidence {
+		e := machine(func(m *Machine) { m.SwapLimits = limits })
+		e.Wanted.Node.Kubelet.Swap, e.Upkeep.Swaps = "LimitedSwap", []string{"/swap.img"}
+		return e
+	}
+	check(t, "SwapLimited", []expect{
+		blank("NotChecked"),
+		{"off", machine(func(m *Machine) { m.SwapLimits = false }), True, "", "", ""},
+		{"version 1", limited(false), False, "NoSwapLimits", OwnerConfiguration, "version 1"},
+		{"version 2", limited(true), True, "", "", ""},
+	})
+	check(t, "SwapOff", []expect{{"limited", limited(true), True, "", "", ""}})
+}
+
+func TestPodFeatures(t *testing.T) {
+	is := func(kubernetes, containerd, runc, kernel string, ids ...string) Evidence {
+		e := machine(func(*Machine) {})
+		e.Wanted.Kubernetes.Version, e.Wanted.Containerd.Version = kubernetes, containerd
+		e.Wanted.Runc.Version, e.Wanted.Node.MaxPods = runc, 110
+		e.Examined = &Examined{Examination: host.Examination{Kernel: kernel, KubeletIDs: ids}}
+		return e
+	}
+	const enough, reason = "65536:7208960 ", "SubordinateIDs"
+	compare(t, "PodFeatures", []expect{
+		blank("NotChecked"),
+		{"new", is("1.36.3", "2.3.4", "1.4.3", "6.8.0-31-generic"), True, "AsExpected", "", ""},
+		{"Debian 12", is("1.36.3", "2.3.4", "1.4.3", "6.1.0-27-amd64"), True, "Lacking", "",
+			"pods cannot have: user namespaces (hostUsers: false) need Linux 6.3, and this is 6.1.0-27-amd64"},
+		{"old", is("1.34.4", "2.0.5", "1.3.0", "6.8.0"), True, "Lacking", "",
+			"image volumes need Kubernetes 1.35, and this is 1.34.4; image volumes need containerd 2.1"},
+		{"left open", is("", "", "", "6.8.0"), True, "AsExpected", "", ""},
+		{"ids of a user", is("1.36.3", "2.3.4", "1.4.3", "6.8.0", enough, enough), True, "", "", ""},
+		{"no ids", is("1.36.3", "2.3.4", "1.4.3", "6.8.0", "", ""), False, reason, OwnerMachine, "110 times"},
+		{"too few", is("1.36.3", "2.3.4", "1.4.3", "6.8.0", "65536:65536 ", "65536:65536 "), False,
+			reason, OwnerMachine, ""},
+		{"as adduser makes them", is("1.36.3", "2.3.4", "1.4.3", "6.8.0", "100000:65536 ",
+			"100000:65536 "), False, reason, OwnerMachine, ""},
+		{"others for groups", is("1.36.3", "2.3.4", "1.4.3", "6.8.0", enough, ""), False, reason,
+			OwnerMachine, ""},
+		{"before kubelet asked", is("1.32.0", "2.3.4", "1.4.3", "6.8.0", "", ""), True, "Lacking",
+			"", "Kubernetes 1.33"},
+	})
+}
+
+func TestOwnersSettings(t *testing.T) {
+	e := machine(func(*Machine) {})
+	e.Examined = &Examined{OwnersSettings: []string{"/etc/kubernetes/kubelet.conf.d/50-a.conf"}}
+	compare(t, "OwnersSettings", []expect{
+		blank("NotChecked"),
+		{"one", e, True, "OfOthers", "", "50-a.conf"},
+	})
+}
+
 func TestDiskSpace(t *testing.T) {
 	free := func(bytes int64, installed bool) Evidence {
 		return machine(func(m *Machine) { m.Free["/opt"], m.Installed = bytes, installed })

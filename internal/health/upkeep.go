@@ -23,6 +23,8 @@ type Upkeep struct {
 	CA string
 	// Client is kubelet's client certificate, Principal the service principal's credential.
 	Client, Principal Answer[Validity]
+	// Registries are why registries have given kubelet nothing for the node's identity lately.
+	Registries []string
 	// Polls describes the polls of the provider; nil when it is not polled.
 	Polls *Polls
 }
@@ -80,8 +82,21 @@ func inodesFree(e Evidence) Condition {
 }
 
 func swapOff(e Evidence) Condition {
+	if e.Wanted.Node.Kubelet.KeepsSwap() {
+		return holds()
+	}
 	return lacking(e.Upkeep.Swaps, "SwapOn", "swap is on, and kubelet refuses to start with it: "+
 		"%s", "turn it off with `aks-flex-node drift --repair`, and find out what turned it on")
+}
+
+// registriesAllow: an image of a registry that refuses the node's identity is not pulled.
+func registriesAllow(e Evidence) Condition {
+	c := lacking(e.Upkeep.Registries, "PullRefused", "images cannot be pulled: %s",
+		"wait some minutes after a new role assignment; kubelet tries again by itself")
+	if c.Status == False {
+		c.Owner = OwnerAzure
+	}
+	return c
 }
 
 func rebootNotPending(e Evidence) Condition {

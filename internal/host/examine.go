@@ -23,6 +23,11 @@ type Examination struct {
 	MissingControllers []string
 	// MissingCPU are features of the processor without which Kubernetes' images do not run.
 	MissingCPU []string
+	// Kernel is the kernel's release.
+	Kernel string
+	// KubeletIDs are the ranges that the user kubelet has in /etc/subuid and in /etc/subgid, where
+	// that user and getsubids are there: then kubelet takes no other ids for user namespaces.
+	KubeletIDs []string
 	Listening  []int // the TCP ports of this machine that a process listens on
 	// Routed reports whether there is a default route, and Resolvers are the name servers that the
 	// node asks; nil when that is not known.
@@ -43,7 +48,8 @@ func (h *Host) Examine(modules []string, dir, resolvConf string) Examination {
 	x := Examination{
 		MissingModules: h.missingModules(modules), MissingCPU: h.missingCPU(),
 		Listening: h.listening(), Routed: h.routed(), Resolvers: h.resolvers(resolvConf),
-		Sync: h.syncTime(dir),
+		Sync: h.syncTime(dir), Kernel: h.text("/proc/sys/kernel/osrelease"),
+		KubeletIDs: h.kubeletIDs(),
 	}
 	x.CgroupVersion, x.MissingControllers = h.cgroups()
 	h.packages(&x)
@@ -82,6 +88,10 @@ func (h *Host) cgroups() (version int, missing []string) {
 	return 2, without(strings.Fields(string(has)), "cpu", "cpuset", "memory", "pids")
 }
 
+// swapLimits reports whether control groups have memory.swap.max (Linux, admin-guide/cgroup-v2),
+// which is in each but the root: systemd has made system.slice.
+func (h *Host) swapLimits() bool { return h.exists("/sys/fs/cgroup/system.slice/memory.swap.max") }
+
 // missingCPU are the features of x86-64-v2 that a processor lacks. On arm64 every processor that
 // runs the supported systems will do.
 func (h *Host) missingCPU() []string {
@@ -92,6 +102,22 @@ func (h *Host) missingCPU() []string {
 		}
 	}
 	return nil
+}
+
+func (h *Host) kubeletIDs() []string {
+	user := strings.Contains("\n"+h.text("/etc/passwd"), "\nkubelet:")
+	if !user || !h.exists("/usr/bin/getsubids") {
+		return nil
+	}
+	ids := make([]string, 2)
+	for i, file := range []string{"/etc/subuid", "/etc/subgid"} {
+		for line := range strings.Lines(h.text(file)) {
+			if id, ok := strings.CutPrefix(strings.TrimSpace(line), "kubelet:"); ok {
+				ids[i] += id + " "
+			}
+		}
+	}
+	return ids
 }
 
 // without are those of the wanted that a list does not have.

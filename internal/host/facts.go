@@ -48,6 +48,8 @@ type Facts struct {
 	// Swaps are the swap areas in use, SwapUnits the units that systemd would start at boot.
 	Swaps     []state.SwapArea
 	SwapUnits []string
+	// SwapLimits is false where the kernel cannot limit the swap of a container.
+	SwapLimits bool
 	// CNIConfigs are the network configurations, in the order in which a runtime reads them.
 	CNIConfigs         []string
 	IPTables, NFTables bool             // whether these programs are installed
@@ -91,7 +93,7 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 			f.ResolvConf = path
 		}
 	}
-	f.Resolvers = h.resolvers(f.ResolvConf)
+	f.Resolvers, f.SwapLimits = h.resolvers(f.ResolvConf), h.swapLimits()
 	for name, has := range map[string]*bool{"iptables": &f.IPTables, "nft": &f.NFTables} {
 		_, err := exec.LookPath(name)
 		*has = err == nil || h.Root != ""

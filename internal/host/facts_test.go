@@ -16,6 +16,56 @@ func query() Query {
 	}
 }
 
+// The trees are those of the kernel's documentation (admin-guide/cgroup-v2, cgroup-v1/memory), not
+// recorded from machines.
+func TestControlGroups(t *testing.T) {
+	for name, tt := range map[string]struct {
+		files   map[string]string
+		version int
+		missing []string
+		limits  bool
+	}{
+		"version 2": {map[string]string{
+			"/sys/fs/cgroup/cgroup.controllers":           "cpuset cpu io memory hugetlb pids rdma misc\n",
+			"/sys/fs/cgroup/system.slice/memory.swap.max": "max\n"}, 2, nil, true},
+		"version 2, swapaccount=0": {map[string]string{
+			"/sys/fs/cgroup/cgroup.controllers":      "cpuset cpu io memory pids\n",
+			"/sys/fs/cgroup/system.slice/memory.max": "max\n"}, 2, nil, false},
+		"version 2, cgroup_disable=memory": {map[string]string{
+			"/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io pids\n"}, 2, []string{"memory"}, false},
+		"version 1": {map[string]string{
+			"/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes":              "9223372036854771712\n",
+			"/sys/fs/cgroup/memory/system.slice/memory.memsw.limit_in_bytes": "9223372036854771712\n",
+			"/sys/fs/cgroup/unified/cgroup.procs":                            ""}, 1, nil, false},
+		"none": {nil, 0, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := testHost(t)
+			for file, text := range tt.files {
+				write(t, h, file, text)
+			}
+			version, missing := h.cgroups()
+			if version != tt.version || !slices.Equal(missing, tt.missing) || h.swapLimits() != tt.limits {
+				t.Errorf("version %d, missing %v, limits of swap: %v", version, missing, h.swapLimits())
+			}
+		})
+	}
+}
+
+func TestKubeletIDs(t *testing.T) {
+	h := testHost(t)
+	write(t, h, "/etc/subuid", "admin:100000:65536\nkubelet:65536:7208960\n")
+	write(t, h, "/etc/passwd", "root:x:0:0::/root:/bin/sh\n")
+	write(t, h, "/usr/bin/getsubids", "")
+	if got := h.kubeletIDs(); got != nil {
+		t.Errorf("without the user: %q", got)
+	}
+	write(t, h, "/etc/passwd", "root:x:0:0::/root:/bin/sh\nkubelet:x:999:999::/:/bin/false\n")
+	if got := h.kubeletIDs(); !slices.Equal(got, []string{"65536:7208960 ", ""}) {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestFacts(t *testing.T) {
 	h := testHost(t)
 	write(t, h, "/usr/lib/os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n# x\n")

@@ -20,6 +20,7 @@ func TestProgramOfAnyName(t *testing.T) {
 	identity := func(c *config.Config) {
 		c.Azure.BootstrapToken, c.Azure.KubeletCredential = nil, "token"
 		c.Azure.ManagedIdentity = &config.ManagedIdentity{}
+		c.Azure.Registries = []string{"*.azurecr.io"}
 	}
 	for _, name := range []string{
 		"bin", "with space", "it's", `"quoted"`, "$HOME", "`id`", "a;b", "back\\slash", "# none",
@@ -45,6 +46,12 @@ func TestProgramOfAnyName(t *testing.T) {
 			}
 			put(program, []byte("#!/bin/sh\nprintf '%s\\n' \"$0\" \"$@\"\n"))
 			put(script, content("/var/lib/kubelet/token.sh"))
+			provider := filepath.Join(t.TempDir(), imageCredentialName)
+			put(provider, content(filepath.Join(imageCredentialDir, imageCredentialName)))
+			if out, err := exec.Command(provider).CombinedOutput(); err != nil ||
+				string(out) != program+"\nimage-credential\n" {
+				t.Errorf("the provider of image credentials runs %q, %v", out, err)
+			}
 			out, err := exec.Command("sh", script, "--output", "a b", "").CombinedOutput()
 			want := program + "\ntoken\n--output\na b\n\n"
 			if diff := cmp.Diff(want, string(out)); err != nil || diff != "" {

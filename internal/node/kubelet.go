@@ -23,6 +23,7 @@ func kubelet(p *part) {
 	p.owe([]string{KubeletUnit},
 		state.NewFile(p.kubeletConfigPath(), 0o600, p.kubeletConfiguration()))
 	registration(p)
+	imageCredentials(p)
 	credential := "" // of systemd, with the service principal's secret
 	sp := p.config.Azure.ServicePrincipal
 	if sp != nil && sp.ClientSecretFile != "" && !path.IsAbs(sp.ClientSecretFile) {
@@ -62,6 +63,10 @@ func (p *part) kubeletFlags() []string {
 	}
 	if !strings.HasPrefix(p.config.Kubernetes.Version, "1.29.") { // it came with 1.30
 		flags = append(flags, "--config-dir="+p.kubeletDropIns())
+	}
+	if len(p.config.Azure.Registries) > 0 {
+		flags = append(flags, "--image-credential-provider-bin-dir="+imageCredentialDir,
+			"--image-credential-provider-config="+p.imageCredentialConfig())
 	}
 	if ip := p.config.Node.Kubelet.NodeIP; ip != "" {
 		flags = append(flags, "--node-ip="+ip)
@@ -112,7 +117,7 @@ func (p *part) kubeletConfiguration() string {
 		"containerRuntimeEndpoint":       "unix://" + ContainerdSocket,
 		"enforceNodeAllocatable":         []string{"pods"},
 		"eventRecordQPS":                 5, // what 0 meant up to 1.36; from 1.37 on it is no limit
-		"failSwapOn":                     true,
+		"failSwapOn":                     !tuning.KeepsSwap(),
 		"imageGCHighThresholdPercent":    tuning.ImageGCHighThreshold,
 		"imageGCLowThresholdPercent":     tuning.ImageGCLowThreshold,
 		"logging":                        object{"verbosity": tuning.Verbosity},
@@ -142,11 +147,14 @@ func (p *part) optional() object {
 	settings := object{
 		"containerLogMaxSize":  tuning.ContainerLogMaxSize,
 		"containerLogMaxFiles": tuning.ContainerLogMaxFiles,
-		"kubeReserved":         tuning.KubeReserved,
+		"kubeReserved":         p.config.Node.Reserved(p.facts.Processors, p.facts.Memory),
 		"seccompDefault":       tuning.SeccompDefault,
 		"podPidsLimit":         tuning.PodPidsLimit,
 		"serverTLSBootstrap":   tuning.ServerTLSBootstrap,
 		"shutdownGracePeriod":  tuning.ShutdownGracePeriod,
+	}
+	if tuning.KeepsSwap() {
+		settings["memorySwap"] = object{"swapBehavior": tuning.Swap}
 	}
 	// From 1.35 on kubelet asks whether a pod may use an image that is there already, and takes an image
 	// that was imported for one that was pulled if another name of it was: imports are for every pod.

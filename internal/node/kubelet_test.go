@@ -3,7 +3,38 @@ package node
 import (
 	"strings"
 	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
+
+// With LimitedSwap the machine keeps its swap, and pods get their part; else none is left.
+func TestSwap(t *testing.T) {
+	for swap, keeps := range map[string]bool{"": false, "off": false, "LimitedSwap": true} {
+		c, f, _ := example{config: func(c *config.Config) { c.Node.Kubelet.Swap = swap }}.inputs()
+		f.SwapUnits = []string{"swap.img.swap"}
+		text, off := "", 0
+		for _, item := range Render(c, f) {
+			switch r := item.Resource.(type) {
+			case state.Swap:
+				off++
+			case state.Unit:
+				if r.Name == "swap.img.swap" && r.Enabled == state.Masked {
+					off++
+				}
+			case state.File:
+				if r.Path == "/var/lib/kubelet/config.yaml" {
+					text = r.Content
+				}
+			}
+		}
+		fails := strings.Contains(text, `"failSwapOn": true`)
+		limited := strings.Contains(text, `"swapBehavior": "LimitedSwap"`)
+		if off != map[bool]int{false: 2}[keeps] || fails == keeps || limited != keeps {
+			t.Errorf("%q: %d resources turn it off, kubelet fails: %v, limits: %v", swap, off, fails, limited)
+		}
+	}
+}
 
 // Kubelets of all versions behave as those before 1.35: images that are there are for every pod, for
 // which older ones have no setting, and events have the same rate.

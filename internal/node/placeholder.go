@@ -38,7 +38,7 @@ func (b Bindings) pairs() []string {
 	}
 	if b.Program != "" {
 		add("command: ", thisProgram, "\n", yamlWord(b.Program))
-		add("exec ", thisProgram, " token", config.ShellWord(b.Program))
+		add("exec ", thisProgram, " ", config.ShellWord(b.Program))
 	}
 	if ranges != "" {
 		add("", `"`+thisPodRanges+`"`, "", ranges)

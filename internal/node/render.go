@@ -22,6 +22,9 @@ type Facts struct {
 	Arch string `json:"arch"`
 	// ResolvConf is the resolver configuration that pods inherit: no stub on this machine.
 	ResolvConf string `json:"resolvConf"`
+	// Processors is the amount of processor, in thousandths of one, and Memory that in bytes.
+	Processors int   `json:"processors,omitempty"`
+	Memory     int64 `json:"memory,omitempty"`
 	// SwapUnits are the systemd units that would turn swap on again at boot.
 	SwapUnits []string `json:"swapUnits,omitempty"`
 	// HostName is the machine's.

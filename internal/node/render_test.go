@@ -122,6 +122,7 @@ func examples() []example {
 		{name: "identity-certificate", config: withIdentity(config.Azure{
 			ManagedIdentity:   &config.ManagedIdentity{},
 			KubeletCredential: config.CredentialCertificate,
+			Registries:        []string{"*.azurecr.io", "registry.example:5000"},
 		})},
 		{name: "joined", bindings: joined},
 		{name: "containerd-1.7", config: func(c *config.Config) {
@@ -131,6 +132,7 @@ func examples() []example {
 			b.PodCIDRs, b.ForeignCNI = []string{"10.244.3.0/24"}, []string{"05-cilium.conflist"}
 		}},
 		{name: "swap", facts: func(f *Facts) {
+			f.Processors, f.Memory = 4000, 8<<30
 			f.SwapUnits = []string{"swap.img.swap"}
 		}},
 		{name: "tuned", config: func(c *config.Config) {

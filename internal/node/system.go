@@ -53,10 +53,12 @@ func system(p *part) {
 		p.add(state.Module{Name: name, Loaded: true})
 	}
 	p.sysctls(sysctlFile, sysctls[:])
-	for _, unit := range p.facts.SwapUnits {
-		p.add(state.Unit{Name: unit, Enabled: state.Masked})
+	if !p.config.Node.Kubelet.KeepsSwap() {
+		for _, unit := range p.facts.SwapUnits {
+			p.add(state.Unit{Name: unit, Enabled: state.Masked})
+		}
+		p.add(state.Swap{})
 	}
-	p.add(state.Swap{})
 	openings(p)
 	metadata(p)
 }

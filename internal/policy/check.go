@@ -93,6 +93,10 @@ func hostOf(s config.Setting) (string, bool) {
 	if s.Path == image {
 		return registry(s.Text), true
 	}
+	if config.Below(s.Path, registries) {
+		host, _, _ := strings.Cut(s.Text, ":") // a pattern is no host that a list can have
+		return host, true
+	}
 	scheme, rest, ok := strings.Cut(s.Text, "://")
 	if !ok {
 		return "", false

@@ -171,8 +171,11 @@ type hostRule struct {
 	means          string
 }
 
-// image is the only setting that names a host without a URL.
-const image = "containerd.pauseImage"
+// The settings that name hosts without a URL.
+const (
+	image      = "containerd.pauseImage"
+	registries = "azure.registries"
+)
 
 func (p Policy) hosts() []hostRule {
 	return []hostRule{
@@ -180,7 +183,8 @@ func (p Policy) hosts() []hostRule {
 			"artifacts.overrides", "kubernetes.urlTemplate", "runc.url", "azure.arc.package.url", image},
 			"hosts that a configuration may name for downloads"},
 		{"hosts.endpoints", p.Hosts.Endpoints, []string{"azure.resourceManagerEndpoint",
-			"azure.authorityHost", "agent.monitoring.endpoint", "node.kubelet.serverURL"},
+			"azure.authorityHost", registries, "agent.monitoring.endpoint",
+			"node.kubelet.serverURL"},
 			"hosts that a configuration may name as Azure, provider and API server"},
 	}
 }

@@ -118,6 +118,9 @@ func TestCheck(t *testing.T) {
 				c.Agent.Monitoring.Endpoint = "https://poll.example:8443"
 			}, nil,
 			[]string{"agent.monitoring.endpoint", "azure.authorityHost", "azure.resourceManagerEndpoint"}},
+		{"registries", `{"hosts": {"endpoints": ["a.azurecr.io", "api.example"]}}`, func(c *config.Config) {
+			c.Azure.Registries = []string{"a.azurecr.io", "a.azurecr.io:5000", "*.azurecr.io", "b.example"}
+		}, nil, []string{"azure.registries[2]", "azure.registries[3]"}},
 		{"an endpoint that is applied", `{"hosts": {"endpoints": ["api.example"]}}`, manager, manager, nil},
 		{"another API server elsewhere", `{"hosts": {"endpoints": ["api.example"]}}`, server, nil,
 			[]string{"node.kubelet.serverURL"}},

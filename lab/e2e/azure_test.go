@@ -37,6 +37,7 @@ func TestAzure(t *testing.T) {
 	t.Parallel()
 	t.Run("Beside", func(t *testing.T) {
 		t.Run("Proxy", behindProxy)
+		t.Run("Registry", privateImages)
 		t.Run("Chart", chart) // whose provider is its own
 		t.Run("Operator", func(t *testing.T) {
 			t.Parallel()

@@ -3,6 +3,8 @@ package stories
 import (
 	"strings"
 	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 const swapKey = "swap:all"
@@ -40,6 +42,40 @@ func TestSwapThatComesLater(t *testing.T) {
 	}
 	if err := w.unbootstrap(); err != nil {
 		t.Fatal(err)
+	}
+	w.same(before)
+}
+
+// A change to LimitedSwap gives the machine its swap back, which is no drift then, and a change
+// from it takes it away again.
+func TestLimitedSwap(t *testing.T) {
+	w := newWorld(t)
+	w.write("/sys/fs/cgroup/system.slice/memory.swap.max", "max\n")
+	before := w.tree()
+	for i, swap := range []string{"off", "LimitedSwap", "off", "LimitedSwap"} {
+		keeps := swap == "LimitedSwap"
+		w.config = w.configuration(func(c map[string]any) { kubelet(c)["swap"] = swap })
+		if _, err := w.bootstrap(); err != nil || w.swapped() != keeps {
+			t.Fatalf("%d, %s: swap is on: %v, %v", i, swap, w.swapped(), err)
+		}
+		if c := w.condition("SwapOff"); c.Status != health.True {
+			t.Errorf("%d, %s: the condition is %+v", i, swap, c)
+		}
+		w.steady(swap)
+	}
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
+}
+
+// LimitedSwap is refused before anything is touched where the kernel cannot limit it.
+func TestLimitedSwapIsRefused(t *testing.T) {
+	w := newWorld(t)
+	before := w.tree()
+	w.config = w.configuration(func(c map[string]any) { kubelet(c)["swap"] = "LimitedSwap" })
+	if _, err := w.bootstrap(); err == nil || !strings.Contains(err.Error(), "version 1") {
+		t.Errorf("%v", err)
 	}
 	w.same(before)
 }

@@ -127,6 +127,8 @@ type AzureAuth struct {
 	ServicePrincipal *ServicePrincipalAuth `json:"servicePrincipal,omitempty"`
 	ManagedIdentity  *ManagedIdentityAuth  `json:"managedIdentity,omitempty"`
 	Arc              *ArcAuth              `json:"arc,omitempty"`
+	// Registries are those from which kubelet pulls images with that identity, as hosts or *.DOMAIN.
+	Registries []string `json:"registries,omitempty"`
 }
 
 // ServicePrincipalAuth is an Entra application.

@@ -54,12 +54,13 @@ func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
 		return nil, err
 	}
 	swaps := slices.Clone(t.seen.SwapUnits)
-	for _, item := range inspect.StandingSwap(h.Node) { // no longer seen, since it is masked
+	for _, item := range inspect.StandingSwap(h.Node, config.Config{}) { // no longer seen, since it is masked
 		swaps = append(swaps, item.Resource.Key().Name())
 	}
 	slices.Sort(swaps)
 	t.facts = node.Facts{
 		Arch: t.seen.Arch, ResolvConf: t.seen.ResolvConf, SwapUnits: slices.Compact(swaps),
+		Processors: t.seen.CPUs, Memory: t.seen.MemoryBytes,
 		HostName: t.seen.HostName, StaticName: t.seen.StaticName,
 		NvidiaRuntime:    t.seen.NvidiaRuntime,
 		MetadataResolver: slices.Contains(t.seen.Resolvers, node.MetadataAddress),

@@ -206,7 +206,7 @@ func (w *work) compare(ctx context.Context) (state.Plan, state.Need, error) {
 	bound := node.Bind(w.to.Node, w.Saved.Bound(b, w.to))
 	now, later, need := bound.Cut(func(n state.Need) bool { return w.met[n] })
 	plan, unknown, err := w.Engine.Plan(ctx, now, slices.Concat(later, spared,
-		inspect.StandingArc(w.Node), inspect.StandingSwap(w.Node)))
+		inspect.StandingArc(w.Node), inspect.StandingSwap(w.Node, w.to.Config)))
 	if err == nil {
 		err = unobserved(w, unknown)
 	}

@@ -180,6 +180,22 @@ func principal(c config.Config) *config.ServicePrincipal {
 // live generation, so a rollback changes it before it waits for anything.
 func Token(ctx context.Context, a *Env) (access.Token, error) {
 	h := NewNode(a, nil)
+	c, err := live(ctx, h)
+	if err != nil {
+		return access.Token{}, err
+	}
+	return access.Cached(ctx, h, c)
+}
+
+// Images answers kubelet's requests for credentials of images, with the live generation's identity.
+func Images(ctx context.Context, a *Env) (access.Images, error) {
+	h := NewNode(a, nil)
+	c, err := live(ctx, h)
+	return access.ImagesOf(h, c), err
+}
+
+// live is the configuration of the live generation, with its credentials.
+func live(ctx context.Context, h *Node) (config.Config, error) {
 	id, err := h.Saved.Generations.Target(ctx, generation.Live)
 	if err == nil && id == "" {
 		err = fmt.Errorf("cannot make a token: %w", ErrNoNode)
@@ -188,13 +204,13 @@ func Token(ctx context.Context, a *Env) (access.Token, error) {
 		_, err = h.Saved.Load(saved.SecretsFile, &h.Saved.Secrets)
 	}
 	if err != nil {
-		return access.Token{}, err
+		return config.Config{}, err
 	}
 	c, err := h.Saved.Generations.Config(id)
 	if err != nil {
-		return access.Token{}, err
+		return config.Config{}, err
 	}
-	return access.Cached(ctx, h, c.WithCredentials(h.Saved.Secrets[id]))
+	return c.WithCredentials(h.Saved.Secrets[id]), nil
 }
 
 // Cluster is the address of an API server and the certificates that it is verified with.

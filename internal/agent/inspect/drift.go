@@ -86,7 +86,7 @@ func DriftPlan(
 	if err != nil {
 		return nil, err
 	}
-	spared = slices.Concat(spared, StandingArc(h), StandingSwap(h))
+	spared = slices.Concat(spared, StandingArc(h), StandingSwap(h, g.Config))
 	view := apply.View{Host: h.Reader, Ledger: h.ledger.Ledger(), Patience: patience}
 	plan, unknown, err := view.Plan(ctx, node.Bind(g.Node, h.Saved.Bound(b, g)), spared)
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,8 +35,12 @@ func Query(h *Node, c config.Config) host.Query {
 	}
 }
 
-// StandingSwap returns the masked swap units: without that, kubelet refuses to start.
-func StandingSwap(h *Node) state.Desired {
+// StandingSwap returns the masked swap units. They remain so as long as the machine is a node without
+// swap: kubelet refuses to start else.
+func StandingSwap(h *Node, c config.Config) state.Desired {
+	if c.Node.Kubelet.KeepsSwap() {
+		return nil
+	}
 	return h.ledger.Ledger().As(func(e state.Entry) bool {
 		unit, ok := e.Ours.Resource.(state.Unit)
 		return ok && unit.Enabled == state.Masked
@@ -119,7 +124,7 @@ func Upkeep(ctx context.Context, h *Node, at Cluster, seen host.Facts, e *health
 	c := e.Wanted.Config
 	u := &health.Upkeep{
 		Upkeep:    h.Reader.Upkeep(ctx, Query(h, c).Filesystems),
-		HostNames: hostNames(h, c, seen), CA: at.CA,
+		HostNames: hostNames(h, c, seen), CA: at.CA, Registries: access.ImageFailures(h, time.Now()),
 	}
 	if h.Saved.Applied != nil {
 		for _, swap := range seen.Swaps {

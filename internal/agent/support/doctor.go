@@ -106,7 +106,7 @@ func (p *patient) examined(ctx context.Context) {
 		return
 	}
 	x.Examination = p.Reader.Examine(node.Modules(), saved.StateDir, p.seen.ResolvConf)
-	x.CgroupV1Allowed = p.allowsCgroupV1()
+	p.ownersSettings()
 	if is, err := p.Reader.UnitStatus(ctx, node.KubeletUnit); err == nil && !is.Running() {
 		for _, port := range node.KubeletPorts() {
 			if slices.Contains(x.Listening, port) {
@@ -119,14 +119,28 @@ func (p *patient) examined(ctx context.Context) {
 	}
 }
 
-// allowsCgroupV1 reports whether the owner has had kubelet accept control groups of version 1.
-func (p *patient) allowsCgroupV1() bool {
-	dir := path.Join(p.config.Paths.Kubernetes.ConfigDir, "kubelet.conf.d")
-	names, _ := p.Reader.List(dir) // there may be none
-	return slices.ContainsFunc(names, func(name string) bool {
-		text, err := p.Reader.ReadFile(path.Join(dir, name))
-		return err == nil && strings.Contains(string(text), "failCgroupV1: false")
-	})
+// ownersSettings lists the files of others that are laid over ours, and whether the owner has had
+// kubelet accept control groups of version 1.
+func (p *patient) ownersSettings() {
+	x := p.evidence.Examined
+	kubelet := path.Join(p.config.Paths.Kubernetes.ConfigDir, "kubelet.conf.d")
+	for _, dir := range []string{kubelet, "/etc/containerd/conf.d",
+		node.UnitFile(node.KubeletUnit) + ".d", node.UnitFile(node.ContainerdUnit) + ".d"} {
+		names, _ := p.Reader.List(dir) // there may be none
+		for _, name := range names {
+			file := path.Join(dir, name)
+			if strings.Contains(name, "aks-flex-node") {
+				continue
+			}
+			x.OwnersSettings = append(x.OwnersSettings, file)
+			text, err := p.Reader.ReadFile(file)
+			x.CgroupV1Allowed = x.CgroupV1Allowed || err == nil && dir == kubelet &&
+				strings.Contains(string(text), "failCgroupV1: false")
+		}
+	}
+	if text, err := p.Reader.ReadFile("/etc/default/kubelet"); err == nil && len(text) > 0 {
+		x.OwnersSettings = append(x.OwnersSettings, "/etc/default/kubelet")
+	}
 }
 
 func (p *patient) gather(ctx context.Context, drift bool) {

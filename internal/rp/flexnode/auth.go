@@ -44,6 +44,10 @@ func Validate(d api.Desired) Problems {
 		"properties.monitoring.endpoint", "Polling Resource Manager %s.", none)
 	problems.unless(!d.KubernetesAuth.UseAzureAuth || auth.Method != api.BootstrapToken,
 		"properties.kubernetesAuth.useAzureAuth", "Joining with an Azure identity %s.", none)
+	problems.unless(len(auth.Registries) == 0 || auth.Method != api.BootstrapToken,
+		"properties.azureAuth.registries", "Pulling images from registries %s.", none)
+	problems.unless(len(auth.Registries) <= maxRegistries, "properties.azureAuth.registries",
+		"There are %d registries; at most %d are allowed.", len(auth.Registries), maxRegistries)
 	if mi := auth.ManagedIdentity; mi != nil {
 		problems.identity(*mi, asIdentity)
 	}

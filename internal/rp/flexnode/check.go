@@ -35,6 +35,7 @@ const (
 	maxNodeConfig = 8 << 10 // bytes, as JSON
 	maxLabels     = 64
 	maxTaints     = 16
+	maxRegistries = 16
 )
 
 func (p *Problems) nodeConfig(c api.NodeConfig) {

@@ -145,6 +145,9 @@ func ownAzure(n Node, section object) {
 	if !n.Desired.KubernetesAuth.UseAzureAuth {
 		section["bootstrapToken"] = object{} // how it joins; the token itself is a secret
 	}
+	if r := n.Desired.AzureAuth.Registries; len(r) > 0 {
+		maps.Copy(section, objectOf(api.AzureAuth{Registries: r}))
+	}
 	switch auth := n.Desired.AzureAuth; auth.Method {
 	case api.ServicePrincipal:
 		ownPrincipal(auth, section)

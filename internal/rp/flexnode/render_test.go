@@ -62,6 +62,7 @@ func goldenBundles() map[string]golden {
 			AzureAuth: api.AzureAuth{
 				Method:          api.ManagedIdentity,
 				ManagedIdentity: &api.ManagedIdentityAuth{ClientID: clientB},
+				Registries:      []string{"contoso.azurecr.io"},
 			},
 			KubernetesAuth: azure,
 			NodeConfig: api.NodeConfig{Kubelet: api.Kubelet{

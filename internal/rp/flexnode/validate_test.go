@@ -109,6 +109,8 @@ func TestProblems(t *testing.T) {
 		{onboarding(a+`,"clientSecret":"x"`, false),
 			many + "azureAuth.arc.autoRoleAssignment properties.azureAuth.arc.onboarding"},
 		{p(`"azureAuth":{"method":"managedIdentity"}`), ""},
+		{p(`"azureAuth":{"method":"managedIdentity","registries":["a.azurecr.io"]}`), ""},
+		{p(`"azureAuth":{"registries":["a.azurecr.io"]}`), one + "azureAuth.registries"},
 		{`{"properties":{"continuousMonitoring":true,"monitoring":{"endpoint":"resourceManager"},` +
 			`"azureAuth":{"method":"managedIdentity"}}}`,
 			one + "azureAuth.managedIdentity"},

@@ -238,6 +238,7 @@ func randomAuth(g *rand.Rand, d *api.Desired) {
 			MachineResourceID: "/subscriptions/" + subscription + machine,
 		})
 	}
+	auth.Registries = pick(g, nil, []string{"contoso.azurecr.io", "*.azurecr.us"})
 	d.KubernetesAuth.UseAzureAuth = pick(g, true, false)
 	if d.KubernetesAuth.UseAzureAuth && auth.Arc != nil && pick(g, true, false) {
 		auth.Arc = &api.ArcAuth{

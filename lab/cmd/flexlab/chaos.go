@@ -21,7 +21,8 @@ func (c *command) chaos() *cobra.Command {
 		Long: `Starts three replicas of the resource provider on an etcd of three members, and two
 clusters. Clients write, read, poll, list and delete nodes through all replicas, have
 URLs made and fetch what they hand out. Meanwhile replicas and members are killed,
-paused and parted from each other, the store is compacted, the provider's client
+paused and parted from each other, members' disks stall, a member loses its disk and is
+replaced, leases of replicas end early, the store is compacted, the provider's client
 certificates are replaced, Nodes come and go, and the second cluster is deleted with
 its nodes and registered again. The owner of 100 further nodes, whose agents are
 simulated, wants one version after the other for all of them: one breaks every node,

@@ -52,6 +52,10 @@ _of_identity('auto_role_assignment', 'arc.autoRoleAssignment',
              'Who connects the machine to Arc also gives its identity the roles that '
              '--kubelet-credential token needs.', type='flag')
 
+_add('Authentication', 'registries', 'azureAuth.registries',
+     'Container registries from which kubelet pulls images with the identity, which needs AcrPull: '
+     "hosts or *.DOMAIN, with spaces between them. They replace all that are there; '' takes all "
+     'away.', nargs='*', check='registries')
 _add('Authentication', 'use_azure_auth', 'kubernetesAuth.useAzureAuth',
      'kubelet joins with the identity in Azure, and not with a bootstrap token.', type='flag')
 _add('Authentication', 'kubelet_credential', 'kubernetesAuth.kubeletCredential',

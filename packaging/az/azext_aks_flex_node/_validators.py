@@ -53,6 +53,11 @@ def taints(namespace):
         namespace.node_taints = words
 
 
+def registries(namespace):
+    if namespace.registries is not None:
+        namespace.registries = ' '.join(namespace.registries).split()
+
+
 def drift(namespace):
     namespace.drift_policies = pairs('--drift-policies', namespace.drift_policies)
 

@@ -1,0 +1,155 @@
+package identity
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+const (
+	// registryScope is the resource of tokens for every Azure Container Registry, in every cloud.
+	registryScope = "https://containerregistry.azure.net/.default"
+	// registryUser tells a registry that the password is one of its refresh tokens.
+	registryUser = "00000000-0000-0000-0000-000000000000"
+	// registryCached is the time for which kubelet keeps a registry's token, of its three hours.
+	registryCached = "30m0s"
+	// registryFailed is the age at which a failure is old: kubelet tries every five minutes at
+	// least.
+	registryFailed = 15 * time.Minute
+	// imageTimeout is less than the minute after which kubelet ends the program.
+	imageTimeout  = 50 * time.Second
+	imageAPI      = "credentialprovider.kubelet.k8s.io/v1"
+	failurePrefix = "registry-"
+)
+
+// Images answers kubelet's requests for credentials of images with the identity of a machine.
+type Images struct {
+	// Dir keeps why a registry's last request has failed, 0700.
+	Dir   string
+	Azure config.Azure
+	Proxy Proxy
+}
+
+// registryHost matches the registry in an image's name, as kubelet writes it.
+var registryHost = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*(?::[0-9]{1,5})?$`)
+
+// Answer reads a CredentialProviderRequest (credentialprovider.kubelet.k8s.io/v1) and writes its
+// answer. A failure is kept for Failures until the registry gives a token.
+func (i Images) Answer(ctx context.Context, r io.Reader, w io.Writer) error {
+	var request struct {
+		APIVersion string `json:"apiVersion"`
+		Image      string `json:"image"`
+	}
+	if err := json.NewDecoder(io.LimitReader(r, 1<<20)).Decode(&request); err != nil {
+		return fmt.Errorf("cannot read kubelet's request for a credential: %w", err)
+	}
+	host, _, _ := strings.Cut(request.Image, "/")
+	if request.APIVersion != imageAPI || !registryHost.MatchString(host) {
+		return fmt.Errorf("cannot answer for the image %q in %q: only images of a registry, and "+
+			"%s, are known", request.Image, request.APIVersion, imageAPI)
+	}
+	ctx, cancel := context.WithTimeout(ctx, imageTimeout)
+	defer cancel()
+	token, err := i.token(ctx, host)
+	err = errors.Join(err, i.keep(host, err))
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(w).Encode(map[string]any{
+		"apiVersion": imageAPI, "kind": "CredentialProviderResponse",
+		"cacheKeyType": "Registry", "cacheDuration": registryCached,
+		"auth": map[string]any{host: map[string]string{
+			"username": registryUser, "password": token}},
+	})
+}
+
+// token exchanges a token of the machine's identity for a refresh token of a registry (Azure
+// Container Registry, AAD-OAuth). It goes to the host in the image's name and to no other.
+func (i Images) token(ctx context.Context, host string) (string, error) {
+	need := TokenFor("the registry "+host, i.Azure)
+	credential := func() (Credential, error) { return Node(i.Azure, i.Proxy) }
+	aad, err := Fresh(ctx, credential, registryScope, need)
+	if err != nil {
+		return "", err
+	}
+	form := url.Values{
+		"grant_type": {"access_token"}, "service": {host}, "access_token": {aad.Value}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		"https://"+host+"/oauth2/exchange", strings.NewReader(form.Encode()))
+	if err != nil {
+		return "", fmt.Errorf("cannot ask the registry %s: %w", host, err)
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	client := transport(i.Proxy)
+	defer client.CloseIdleConnections()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", Explain(err, need)
+	}
+	defer response.Body.Close()
+	var answer struct {
+		Token string `json:"refresh_token"`
+	}
+	switch status := response.StatusCode; {
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return "", fmt.Errorf("the registry %s refuses the identity of this machine (%s): az role "+
+			"assignment create --role AcrPull --assignee %s --scope REGISTRY-ID", host,
+			response.Status, ClaimsOf(aad.Value).ObjectID)
+	case status != http.StatusOK:
+		return "", fmt.Errorf("cannot %s: it has answered %s", need.Doing, response.Status)
+	}
+	err = json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(&answer)
+	if err != nil || answer.Token == "" {
+		return "", fmt.Errorf("cannot %s: it is no Azure Container Registry", need.Doing)
+	}
+	return answer.Token, nil
+}
+
+// keep writes down why a registry gives no token, or that it does.
+func (i Images) keep(host string, failed error) error {
+	file := filepath.Join(i.Dir, failurePrefix+host)
+	if failed == nil {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("cannot forget a failure: %w", err)
+		}
+		return nil
+	}
+	err := os.MkdirAll(i.Dir, 0o700)
+	if err == nil {
+		err = os.WriteFile(file, []byte(failed.Error()), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot keep a failure: %w", err)
+	}
+	return nil
+}
+
+// Failures are why registries have given no tokens lately, as Images has kept it in a directory.
+func Failures(dir string, now time.Time) []string {
+	var found []string
+	files, _ := filepath.Glob(filepath.Join(dir, failurePrefix+"*")) // the pattern is valid
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil || now.Sub(info.ModTime()) > registryFailed {
+			continue
+		}
+		if text, err := os.ReadFile(file); err == nil {
+			found = append(found, string(text))
+		}
+	}
+	return found
+}

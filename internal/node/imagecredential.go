@@ -1,0 +1,42 @@
+package node
+
+import (
+	"path"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// imageCredentialDir is where kubelet finds the program that it asks for credentials of images. A
+// script stands for this program itself, as a provider has the name of its file.
+const (
+	imageCredentialDir  = OptDir + "/image-credential"
+	imageCredentialName = "aks-flex-node"
+)
+
+func (p *part) imageCredentialConfig() string {
+	return path.Join(p.config.Paths.Kubernetes.KubeletDir, "image-credential-provider.json")
+}
+
+// imageCredentials has kubelet ask this program for a credential before it pulls from a registry
+// that wants the node's identity (kubelet.config.k8s.io/v1, CredentialProviderConfig). Kubelet
+// reads that when it starts, and the script each time.
+func imageCredentials(p *part) {
+	if len(p.config.Azure.Registries) == 0 {
+		return
+	}
+	config := object{
+		"apiVersion": "kubelet.config.k8s.io/v1",
+		"kind":       "CredentialProviderConfig",
+		"providers": []object{{
+			"name":                 imageCredentialName,
+			"apiVersion":           "credentialprovider.kubelet.k8s.io/v1",
+			"matchImages":          p.config.Azure.Registries,
+			"defaultCacheDuration": "30m0s",
+		}},
+	}
+	p.add(owned(imageCredentialDir, 0o755), state.NewFile(
+		path.Join(imageCredentialDir, imageCredentialName), 0o700,
+		"#!/bin/sh\nexec "+thisProgram+" image-credential\n"))
+	p.owe([]string{KubeletUnit},
+		state.NewFile(p.imageCredentialConfig(), 0o600, indented(config, "")+"\n"))
+}
