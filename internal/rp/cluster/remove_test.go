@@ -205,6 +205,9 @@ func TestARegistrationIsDeletedTwice(t *testing.T) {
 
 // Killed after each thing that is done, the next owner goes on; in between no request is approved.
 func TestADeletionIsKilledAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	points := deletionKilledAt(t, 0)
 	if points < 10 {
 		t.Fatalf("the deletion does %d things only", points)
