@@ -117,8 +117,6 @@ type MaintenanceWindow struct {
 type Network struct {
 	// Metadata is block or allow: whether pods are kept from the metadata services of clouds.
 	Metadata string `json:"metadata,omitempty"`
-	// Firewall is manage, check or ignore: what happens to the firewalls of the machine's owner.
-	Firewall string `json:"firewall,omitempty"`
 }
 
 // Monitoring is how an agent follows the resource.

@@ -19,7 +19,6 @@ var places = []struct {
 	{"agent.upgradePolicy", "properties.upgradePolicy", agentPolicy},
 	{"agent.monitoring", "properties.monitoring", durations},
 	{"network.metadata", "properties.network.metadata", same},
-	{"network.firewall", "properties.network.firewall", same},
 	{"continuousMonitoring", "properties.continuousMonitoring", same},
 	{"azure.kubeletCredential", "properties.kubernetesAuth.kubeletCredential", same},
 	{"azure", "properties.azureAuth", nil},

@@ -70,7 +70,7 @@ func TestProblems(t *testing.T) {
 		{`{"properties":{"network":{}}}`, ""},
 		{`{"properties":{"network":{"metadata":"allow"}}}`, ""},
 		{`{"properties":{"network":{"metadata":"deny"}}}`, one + "properties.network.metadata"},
-		{`{"properties":{"network":{"wall":"check"}}}`, "InvalidRequestContent"},
+		{`{"properties":{"network":{"firewall":"check"}}}`, "InvalidRequestContent"},
 		{`{"properties":{"versions":{"kubernetes":"1.36.0"}}}`,
 			one + "properties.versions.kubernetes"},
 		{`{"properties":{"versions":{"kubernetes":"1.31.0"}}}`,

@@ -84,9 +84,6 @@ _add('Node', 'metadata_access', 'network.metadata',
      'Whether pods reach the metadata service of a cloud, which gives tokens of the machine\'s '
      'identity. Default: block.', type=['block', 'allow'])
 
-_add('Node', 'firewall', 'network.firewall',
-     "What happens to the firewalls of the machine's owner.", type=['manage', 'check', 'ignore'])
-
 _add('Changes', 'continuous_monitoring', 'continuousMonitoring',
      'The machine follows this resource, and applies changes by itself. Default: true. With false '
      'it only joins; `update` asks before it ends that.',
