@@ -106,7 +106,6 @@ func catalogue() []entry {
 		{"DiskResponsive", LayerMachine, diskResponsive, harmless | ofExamined},
 		{"MemorySize", LayerMachine, memorySize, Watch | Preflight},
 		{"SizeAdvised", LayerMachine, sizeAdvised, Watch | caution | harmless},
-		{"PodsAdvised", LayerMachine, podsAdvised, Watch | harmless},
 		{"ProgramTrusted", LayerMachine, programTrusted, Watch | Preflight},
 		{"StoreIntact", LayerMachine, storeIntact, Watch},
 		{"RuntimeOwned", LayerMachine, runtimeOwned, Watch | Preflight | ofMachine | forRoot},

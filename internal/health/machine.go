@@ -392,12 +392,3 @@ func Unchecked(last []Condition, why error, at time.Time) []Condition {
 	}
 	return Merge(last, after)
 }
-
-// podsAdvised: Kubernetes is tested with at most 110 pods on a node.
-func podsAdvised(e Evidence) Condition {
-	if e.Wanted.Node.MaxPods > 110 {
-		return fails(OwnerConfiguration, "ManyPods", fmt.Sprintf("the node takes %d pods, and 110 are "+
-			"tested", e.Wanted.Node.MaxPods), "lower node.maxPods if kubelet is slow")
-	}
-	return holds()
-}
