@@ -13,9 +13,9 @@ BUILD = CGO_ENABLED=0 GOGC=400 GOMAXPROCS=$$((($(CPUS) + 1) / 2)) \
 GO ?= go
 
 .DEFAULT_GOAL := help
-.PHONY: help build image packages apt-repository build-arm64 check lint race fuzz coverage golden \
-	pins openapi contract azurite az-extension chart examples size test test-long test-arm64 \
-	demo demo-down clean
+.PHONY: help build image packages apt-repository build-arm64 quick check lint race fuzz coverage \
+	golden pins openapi contract azurite az-extension chart examples size test test-long \
+	test-arm64 demo demo-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,11 @@ apt-repository: ## Add bin/packages to the signed repository bin/apt; for instal
 build-arm64: ## Build the agent for arm64 into bin/arm64/
 	GOARCH=arm64 $(BUILD) -o bin/arm64/ ./cmd/aks-flex-node
 
+# What takes long or needs root is left out; results are cached.
+quick: ## A minute: vet, and unit tests without the long ones
+	$(GO) vet ./...
+	$(GO) test -short . ./api/... ./cmd/... ./internal/... ./manifests ./scripts
+
 check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz briefly, generated docs
 
 # The linters are programs of a module of their own, and are built once into bin/.
@@ -72,10 +77,10 @@ lint: ## gofmt, vet, staticcheck, golangci-lint
 	for module in . lab packaging; do (cd $$module && $(LINT)) || exit 1; done
 	cd test/judges && $(GO) vet ./...
 
-race: ## Unit tests and stories with the race detector
-	$(GO) test -race ./...
-	cd packaging && $(GO) test -race ./...
-	cd lab && $(GO) test -race $$($(GO) list ./... | grep -v /e2e)
+race: ## Unit tests and stories with the race detector, without the long ones
+	$(GO) test -race -short ./...
+	cd packaging && $(GO) test -race -short ./...
+	cd lab && $(GO) test -race -short $$($(GO) list ./... | grep -v /e2e)
 
 fuzz: ## Run each fuzz target for a few seconds
 	./test/fuzz 5s

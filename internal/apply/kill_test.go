@@ -146,6 +146,9 @@ func (m *machine) tree() string {
 // Killed at any touch of a join, a change or an undo, the machine can be finished or undone by the
 // next run, and nothing of ours is taken for foreign or left in the ledger (M1).
 func TestKilledAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	before := newMachine(t).tree()
 	for name, story := range map[string]func(*machine) bool{
 		"join": func(m *machine) bool { return m.apply(1) },

@@ -219,6 +219,9 @@ func (w *world) given() int { return len(w.sim.Assignments()) - 1 }
 // Killed at each touch of an enrolment, the next run finishes with one machine and one of each
 // role; killed at each touch of the leaving, the next run leaves nothing.
 func TestKilledAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	whole := newWorld(t)
 	a, ctx := whole.arc(0)
 	if _, _, err := a.Enrol(ctx, whole.record); err != nil {

@@ -33,6 +33,9 @@ func (f *fuse) touch(string) (done func(), err error) {
 // Killed before each of its changes of the store, a run leaves nothing that the next one takes for
 // an entry, and the next one finishes; Collect then leaves nothing but the entry.
 func TestKilledAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	archived, targz, _ := archive(t)
 	b := noise(1, 200_000)
 	plain := binary(Kubelet, b)

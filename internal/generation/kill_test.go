@@ -40,6 +40,9 @@ func (d *disk) killed(t *testing.T, n int, do func(context.Context) error) bool 
 // A write that is killed anywhere leaves a generation that is whole or is not used, and the next
 // write makes it whole. A pointer never leads to a half.
 func TestKilledSave(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	former, g := rendered(t, 110), rendered(t, 42)
 	n := 0
 	for ; ; n++ {

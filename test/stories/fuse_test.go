@@ -2,6 +2,8 @@ package stories
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -154,4 +156,31 @@ func TestFuse(t *testing.T) {
 			t.Error("a dead process has changed something")
 		}
 	})
+}
+
+// killed runs something that is killed at its n-th touch, and reports whether it was: it may have
+// ended before.
+func (w *world) killed(t *testing.T, n int, run func() error) bool {
+	t.Helper()
+	w.blow(n)
+	err := run()
+	w.blow(-1)
+	if err != nil && !errors.Is(err, errKilled) {
+		t.Fatalf("killed at touch %d: %v", n, err)
+	}
+	return err != nil
+}
+
+// kills has something killed at each step-th touch from a first one on, or with LONG=1 at each,
+// until it ends before, and returns at how many touches that is.
+func kills(t *testing.T, first, step int, killed func(n int, when string) bool) int {
+	t.Helper()
+	if os.Getenv("LONG") != "" {
+		first, step = first%step, 1
+	}
+	n := first
+	for killed(n, fmt.Sprintf("killed at touch %d", n)) && !t.Failed() {
+		n += step
+	}
+	return n
 }

@@ -134,11 +134,7 @@ func TestRollBackByHandFails(t *testing.T) {
 // fourteenth.
 func TestRollBackByHandKilled(t *testing.T) {
 	t.Parallel()
-	step := 14
-	if os.Getenv("LONG") != "" {
-		step = 1
-	}
-	for n := 1; ; n += step {
+	kills(t, 1, 14, func(n int, when string) bool {
 		w := newWorld(t)
 		if _, err := w.bootstrap(); err != nil {
 			t.Fatal(err)
@@ -148,23 +144,16 @@ func TestRollBackByHandKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.refused = true // kubelet may not have what the configuration says
-		w.blow(n)
-		err := w.back("")
-		w.blow(-1)
-		if err == nil {
-			break
+		if !w.killed(t, n, func() error { return w.back("") }) {
+			return false
 		}
-		when := fmt.Sprintf("killed at touch %d", n)
-		if !errors.Is(err, errKilled) {
-			t.Fatalf("%s: %v", when, err)
-		}
-		again := n/step%2 == 1
+		again := (n+n/14)%2 == 0
 		if again {
 			if err := w.back(""); err != nil {
 				t.Fatalf("%s, and asked again: %v", when, err)
 			}
 		}
-		err = w.daemonRuns(nil)
+		err := w.daemonRuns(nil)
 		w.wholly(t, when)
 		if again && maxPods(w.root) != "110" {
 			t.Errorf("%s, and asked again: kubelet takes %s pods", when, maxPods(w.root))
@@ -173,7 +162,8 @@ func TestRollBackByHandKilled(t *testing.T) {
 		if is := maxPods(w.root); held != (is == "110") || err != nil && !held {
 			t.Errorf("%s: kubelet takes %s pods; the daemon says %v", when, is, err)
 		}
-	}
+		return true
+	})
 }
 
 // The last five generations are kept, with the artifacts of two.

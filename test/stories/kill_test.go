@@ -31,32 +31,21 @@ type campaign struct {
 // at every point, the short one at every tenth, from another first one for each campaign.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
-	step := 10
-	if os.Getenv("LONG") != "" {
-		step = 1
-	}
 	for i, c := range append(campaigns(), followedCampaigns()...) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.killedFrom(t, i%step, step)
+			c.killedAnywhere(t, i, 10)
 		})
 	}
 }
 
-// killedFrom kills the campaign's run at every step-th point, from a first one on, to the last.
-func (c campaign) killedFrom(t *testing.T, first, step int) {
+// killedAnywhere kills the run of the i-th campaign at every step-th point.
+func (c campaign) killedAnywhere(t *testing.T, i, step int) {
 	t.Helper()
-	points := first
-	for c.killedAt(t, points) {
-		if t.Failed() {
-			return
-		}
-		points += step
-	}
-	if points < 20 {
+	points := kills(t, i%step, step, func(n int, when string) bool { return c.killedAt(t, n, when) })
+	if points < 20 && !t.Failed() {
 		t.Errorf("the run has %d points only", points)
 	}
-	t.Logf("killed at points %d, %d, ... of about %d", first, first+step, points)
 }
 
 func campaigns() []campaign {
@@ -123,7 +112,7 @@ func campaigns() []campaign {
 
 // killedAt runs the campaign's run, killed at its n-th touch, and what follows. It is false when
 // the run has ended before.
-func (c campaign) killedAt(t *testing.T, n int) bool {
+func (c campaign) killedAt(t *testing.T, n int, when string) bool {
 	t.Helper()
 	w, before := c.world(t)
 	if c.cut {
@@ -132,16 +121,9 @@ func (c campaign) killedAt(t *testing.T, n int) bool {
 	if err := c.prepare(w); err != nil {
 		t.Fatal(err)
 	}
-	w.blow(n)
-	err := c.run(w)
-	w.blow(-1)
-	if err == nil {
+	if !w.killed(t, n, func() error { return c.run(w) }) {
 		return false
 	}
-	if !errors.Is(err, errKilled) {
-		t.Fatalf("killed at touch %d: %v", n, err)
-	}
-	when := fmt.Sprintf("killed at touch %d", n)
 	if c.cut {
 		if err := w.disk.cut(n%2 == 0); err != nil {
 			t.Fatal(err)

@@ -2,7 +2,6 @@ package stories
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -110,11 +109,9 @@ func TestKilledAfterArcIsLeft(t *testing.T) {
 	for n := all - 1; ; n -= 3 {
 		w, sim := arcOfAProvider(t, "")
 		w.joinArc(t, sim)
-		w.blow(n)
-		if err := w.leaveDeleted(); !errors.Is(err, errKilled) {
-			t.Fatalf("it ends with %v", err)
+		if !w.killed(t, n, w.leaveDeleted) {
+			t.Fatal("it ends before it is killed")
 		}
-		w.blow(-1)
 		recorded := w.exists(saved.StateDir + "/" + access.RecordFile)
 		if err := w.leaveDeleted(); err != nil && !recorded {
 			t.Errorf("killed at %d, and again: %v", n, err)

@@ -266,7 +266,7 @@ func TestKilledWhileRegistering(t *testing.T) {
 		return nil
 	}}
 	for n := 0; kept[true] < 4; n++ {
-		if !c.killedAt(t, n) || t.Failed() {
+		if !c.killedAt(t, n, fmt.Sprintf("killed at touch %d", n)) || t.Failed() {
 			break
 		}
 	}

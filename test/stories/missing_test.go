@@ -2,7 +2,6 @@ package stories
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -146,15 +145,13 @@ func TestKilledUnbootstrap(t *testing.T) {
 				before := s.tree()
 				s.join()
 				s.end()
-				s.blow(n)
-				err := s.run(func(ctx context.Context, a *change.Agent) error {
+				leave := func(ctx context.Context, a *change.Agent) error {
 					how := change.Leave{Options: transition.Options{DrainTimeout: time.Minute}}
 					_, err := change.Unbootstrap(ctx, a, nil, how)
 					return err
-				})
-				s.blow(-1)
-				if !errors.Is(err, errKilled) {
-					t.Fatal(err)
+				}
+				if !s.killed(t, n, func() error { return s.run(leave) }) {
+					t.Fatal("it ends before it is killed")
 				}
 				s.save([]byte("{"))
 				s.start()

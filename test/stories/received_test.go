@@ -129,35 +129,31 @@ func TestReceiveOnANode(t *testing.T) {
 // Killed anywhere, the machine has the whole bundle or none, and gives everything back.
 func TestReceiveKilledAnywhere(t *testing.T) {
 	t.Parallel()
-	for at := range 20 {
+	points := kills(t, 0, 1, func(at int, when string) bool {
 		w := newWorld(t)
 		before := w.tree()
 		d := w.delivery("7")
-		w.blow(at)
-		err := w.run(func(ctx context.Context, a *change.Agent) error {
-			return change.Receive(ctx, a,
-				d)
+		killed := w.killed(t, at, func() error {
+			return w.run(func(ctx context.Context, a *change.Agent) error {
+				return change.Receive(ctx, a, d)
+			})
 		})
-		w.blow(-1)
-		if err != nil && !errors.Is(err, errKilled) {
-			t.Fatal(err)
-		}
 		if text := w.bundle(); text != "" && text != string(d.Bundle) {
-			t.Fatalf("killed at touch %d, half of a bundle is left", at)
+			t.Fatalf("%s, half of a bundle is left", when)
 		}
 		if known, err := change.Received(w.agent(),
 			d.URLSHA256); err != nil || known && w.bundle() == "" {
-			t.Errorf("killed at touch %d: knows its URL without the bundle: %v", at, err)
+			t.Errorf("%s: knows its URL without the bundle: %v", when, err)
 		}
 		if err := w.unbootstrap(); err != nil {
 			t.Fatal(err)
 		}
 		w.same(before)
-		if err == nil {
-			return
-		}
+		return killed
+	})
+	if points < 3 {
+		t.Errorf("it has %d touches only", points)
 	}
-	t.Error("there is no end of touches")
 }
 
 // Who interrupts a delivery on a node that was made by a file keeps that file's configuration. On a

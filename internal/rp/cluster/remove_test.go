@@ -203,6 +203,9 @@ func TestARegistrationIsDeletedTwice(t *testing.T) {
 
 // Killed after each thing that is done, the next owner goes on; in between no request is approved.
 func TestADeletionIsKilledAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	killedAnywhere(t, 10, deletionKilledAt)
 }
 

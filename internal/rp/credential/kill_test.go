@@ -119,6 +119,9 @@ func (w *world) unwatch() {
 // Killed, or failed, before and after each thing that is done: the next replica finishes, and
 // nothing is left. At no time is there a bundle without a live credential.
 func TestKilledAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	t.Parallel()
 	ends := map[string]func(string) error{
 		"killed": func(string) error { panic(killed{}) },

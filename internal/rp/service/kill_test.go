@@ -56,6 +56,9 @@ var stories = []story{
 // The provider is killed after each thing that is done for good: the next replica finishes. No
 // Secret without a row, no URL without a row, nothing lost that was acknowledged.
 func TestKilledAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	for _, s := range stories {
 		points := killedAt(t, s, 0)
 		if points < 3 {
