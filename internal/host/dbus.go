@@ -24,7 +24,7 @@ var errJob = errors.New("the job failed")
 type DBus struct {
 	// JobTimeout limits a job, CallTimeout any other call; 0 is two minutes, and 30 seconds.
 	JobTimeout, CallTimeout time.Duration
-	// PollInterval is how often the unit is asked while a job runs; 0 is three seconds.
+	// PollInterval is the time between two looks at the unit while a job runs; 0 is three seconds.
 	PollInterval time.Duration
 
 	dial   func(ctx context.Context) (dbusConn, error)

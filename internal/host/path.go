@@ -223,7 +223,7 @@ func (h *Host) setLink(c state.Change, to state.Link) error {
 	return h.rename(temp, to.Path)
 }
 
-// lostAndFound is what mkfs puts into a file system; a directory with nothing else is empty.
+// lostAndFound comes with a new file system (mkfs); a directory with nothing else is empty.
 const lostAndFound = "lost+found"
 
 // observeDir observes the directory at real, a path of this process.
