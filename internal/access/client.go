@@ -48,8 +48,7 @@ func Client(
 	return kube.FromToken(at.Server, []byte(at.CA), token.Value, m.Options(c))
 }
 
-// JoinClient returns a client with whatever credential there is: kubelet's, else what it joins
-// with, which may read its certificate requests.
+// JoinClient returns a client with kubelet's credential, else with what it joins with.
 func JoinClient(
 	ctx context.Context, m Machine, c config.Config, at transition.Cluster,
 ) (*kube.Client, error) {
@@ -208,8 +207,7 @@ func KubeletValidity(m Machine, c config.Config) (health.Validity, error) {
 	return validity(Certificate(m, ClientCertificate(c)))
 }
 
-// PrincipalValidity returns that of the credential of a service principal: its certificate, else
-// its secret, as far as the configuration says when that ends.
+// PrincipalValidity is that of a service principal's certificate, else of its secret, if known.
 func PrincipalValidity(sp config.ServicePrincipal) (health.Validity, error) {
 	if sp.CertificateFile == "" {
 		to, err := time.Parse(time.DateOnly, sp.SecretExpires)

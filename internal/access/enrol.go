@@ -363,8 +363,7 @@ func Prove(ctx context.Context, m Machine, c config.Config, at transition.Cluste
 	return err
 }
 
-// SameIdentity reports whether two configurations authenticate as the same identity with the same
-// secret. One that cannot be read is like no other.
+// SameIdentity reports whether two configurations have the same identity and secret, if readable.
 func SameIdentity(a, b config.Config) bool {
 	one, err1 := identity.Key(a.Azure)
 	two, err2 := identity.Key(b.Azure)

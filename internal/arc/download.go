@@ -261,8 +261,7 @@ func (r Repository) Files(dir string) map[string]string {
 	return map[string]string{keyFile: r.Key, sourceFile: source, AptConfig: conf}
 }
 
-// Commands are the programs that fetch the package into a directory that has the files: each proves
-// what it fetches, by the signature and the digests below it.
+// Commands fetch the package into a directory that has the files, and verify what they fetch.
 func Commands(dir string) (update, download []string) {
 	environment := []string{"env", "--chdir=" + dir, "LC_ALL=C", "APT_CONFIG=" + dir + "/" + AptConfig}
 	return slices.Concat(environment, []string{"apt-get", "update", "--quiet=2"}),

@@ -156,8 +156,7 @@ func (a Arc) needs(w Wanting) []Gap {
 	return list
 }
 
-// Gaps asks Resource Manager what the identity may do, and returns what it lacks, with the object
-// id of the identity. It changes nothing.
+// Gaps asks what the identity may do, and returns what it lacks and its object id.
 func (a Arc) Gaps(ctx context.Context, w Wanting) (gaps []Gap, principal string, err error) {
 	token, err := a.Credential.GetToken(ctx, policy.TokenRequestOptions{
 		Scopes: []string{a.Config.ResourceManagerEndpoint + "/.default"}})

@@ -72,8 +72,7 @@ type Artifact struct {
 	// URL is where upstream publishes the file. It may carry credentials: show Redact(URL).
 	// runc.url or kubernetes.urlTemplate may replace it; the digest remains the release's.
 	URL string
-	// Archive tells a tar.gz, which is unpacked below <store>/<id>/; else it is a binary, which
-	// becomes <store>/<id>/<name>.
+	// Archive tells a tar.gz, unpacked below <store>/<id>/; a binary becomes <store>/<id>/<name>.
 	Archive bool
 	// ID is the published file's digest in lower-case hex, and its directory's name in the store:
 	// SHA-256 (64 digits), or SHA-512 (128) where nothing else is published.

@@ -108,8 +108,7 @@ func (d *Download) Idle(ctx context.Context) {
 	}
 }
 
-// WaitFor returns once the artifact to which target, a path below the directory store, belongs is
-// there, or with the reason why it will not be. Another path is not waited for.
+// WaitFor waits for the artifact that target, a path below store, belongs to, if it is fetched.
 func (d *Download) WaitFor(ctx context.Context, store, target string) error {
 	if d == nil {
 		return nil

@@ -209,8 +209,7 @@ func captivePortal() *Error {
 	return &Error{Cause: CaptivePortal, what: "a web page came instead of the file"}
 }
 
-// Measure asks the places of each artifact of unknown size how long the file is, so that a plan can
-// tell the bytes. It is best effort: what cannot be learnt within ten seconds remains 0.
+// Measure asks for unknown sizes, for a plan. What is not learnt within ten seconds remains 0.
 func Measure(ctx context.Context, s Source, arts []Artifact) []Artifact {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

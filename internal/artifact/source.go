@@ -114,8 +114,7 @@ func parseURL(what, raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// Hosts lists the hosts (with port, if any) that getting these artifacts may contact, in the order
-// they are asked. A host behind a redirect is not among them.
+// Hosts lists the hosts that getting artifacts may contact, in order, without those of redirects.
 func Hosts(arts []Artifact, s Source) []string {
 	var hosts []string
 	for _, a := range arts {

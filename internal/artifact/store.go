@@ -296,8 +296,7 @@ func differences(entry string, each func() error) (wrong []string, err error) {
 	return wrong, nil
 }
 
-// list reads all files below a directory. It follows no link. It calls each before each file, and
-// ends with its error.
+// list reads all files below a directory, following no link; an error of each ends it.
 func list(root *os.Root, each func() error) (manifest, error) {
 	m := manifest{}
 	err := fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
@@ -371,8 +370,7 @@ func (t tree) writeManifest() error {
 	return t.writeFile(manifestName, 0o644, bytes.NewReader(text))
 }
 
-// Unsound reports whether an artifact is missing in a store, or not what was verified. alive is
-// called as work goes on. The error is that of ctx.
+// Unsound reports whether an artifact is missing or damaged. The error is that of ctx.
 func Unsound(ctx context.Context, store, id string, alive func()) (bool, error) {
 	err := Verify(store, id, func() error {
 		alive()

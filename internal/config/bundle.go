@@ -59,8 +59,7 @@ type Joining struct {
 	EnrolmentSecret string `json:"enrolmentSecret,omitempty"`
 	// Root is the certificate of the root key that the machine trusts, in DER; nil for none.
 	Root []byte `json:"root,omitempty"`
-	// ProviderCA are the CAs that the machine trusts for its provider beside those of the system,
-	// in PEM; nil for none.
+	// ProviderCA are the CAs, in PEM, trusted for the provider beside the system's; nil for none.
 	ProviderCA []byte `json:"providerCA,omitempty"`
 }
 

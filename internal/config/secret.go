@@ -13,8 +13,7 @@ import (
 
 const redacted = "[redacted]"
 
-// Secret is a string that is redacted wherever it is shown: printing with any verb, logging and
-// JSON encoding give "[redacted]", and "" when it is empty. Reveal gives the value.
+// Secret prints, logs and encodes as "[redacted]", or "" when empty. Reveal gives the value.
 type Secret string
 
 // Reveal returns the secret itself, for the one place that uses it.

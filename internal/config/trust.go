@@ -78,8 +78,7 @@ func (t trust) check(path string) error {
 	return e
 }
 
-// walk follows an absolute path as the kernel does, and judges everything on the way. It returns
-// the mode of what the path leads to.
+// walk follows a path as the kernel does and judges all on the way. It returns the last mode.
 func (t trust) walk(path string) ([]flaw, fs.FileMode, error) {
 	var flaws []flaw
 	var last fs.FileMode

@@ -119,8 +119,7 @@ func (c Config) Flaw(name, version string) string {
 	return release.Flawed(name, version)
 }
 
-// checkKubernetes checks what else depends on the version of Kubernetes. One that is left open is
-// checked once it is known (WithKubernetes).
+// checkKubernetes checks what depends on the version of Kubernetes, once that is known.
 func checkKubernetes(c Config, r *report) {
 	_, known := release.Parse(c.Kubernetes.Version)
 	if !known || r.spoiledAny("containerd.version", "kubernetes.version") {

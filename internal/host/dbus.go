@@ -22,11 +22,9 @@ var errJob = errors.New("the job failed")
 // connection is made at the first call, and again when it was lost: systemd drops it when it
 // re-executes itself, which an update of its package does. Every call ends within a bounded time.
 type DBus struct {
-	// JobTimeout limits the time of a job; 0 is two minutes. CallTimeout is the same for any other
-	// call; 0 is 30 seconds.
+	// JobTimeout limits a job, CallTimeout any other call; 0 is two minutes, and 30 seconds.
 	JobTimeout, CallTimeout time.Duration
-	// PollInterval is the interval of queries of the unit while a job runs, in case its end is
-	// never announced; 0 is three seconds.
+	// PollInterval is the time between two looks at the unit while a job runs; 0 is three seconds.
 	PollInterval time.Duration
 
 	dial   func(ctx context.Context) (dbusConn, error)

@@ -33,8 +33,7 @@ type Examination struct {
 	// node asks; nil when that is not known.
 	Routed    *bool
 	Resolvers []string
-	// Sync is the time until a small file is on the disk, the median of some; 0 when that is not
-	// known, such as to a caller that may not write there.
+	// Sync is the median time until a small file is on the disk; 0 when that is not known.
 	Sync time.Duration
 	// Unfinished are packages that dpkg has not finished with; Held those of ours that are on hold;
 	// Upgradable those of container runtimes and kubelet, of the distribution or of others, that
@@ -42,8 +41,7 @@ type Examination struct {
 	Unfinished, Held, Upgradable []string
 }
 
-// Examine finds out about the machine what takes a while, and not all of which others than root can
-// tell. Whatever it writes it writes below dir, into a file without a name: it changes nothing.
+// Examine finds out what takes a while. It writes only below dir, into a file without a name.
 func (h *Host) Examine(modules []string, dir, resolvConf string) Examination {
 	x := Examination{
 		MissingModules: h.missingModules(modules), MissingCPU: h.missingCPU(),
@@ -56,8 +54,7 @@ func (h *Host) Examine(modules []string, dir, resolvConf string) Examination {
 	return x
 }
 
-// missingModules are the modules that are neither loaded nor part of the kernel nor below
-// /lib/modules. Without a list of those nothing is known to be missing.
+// missingModules are neither loaded, nor in the kernel, nor listed below /lib/modules.
 func (h *Host) missingModules(wanted []string) []string {
 	dir := path.Join("/lib/modules", h.text("/proc/sys/kernel/osrelease"))
 	loadable, err := h.ReadFile(path.Join(dir, "modules.dep"))

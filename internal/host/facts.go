@@ -131,8 +131,7 @@ func (h *Host) network(ctx context.Context, q Query, f *Facts) error {
 	return err
 }
 
-// cpus returns the number of processors that are online now, as kubelet counts them; where the
-// kernel has no list, those of this process.
+// cpus returns the processors online now, as kubelet counts them; else those of this process.
 func (h *Host) cpus() (int, error) {
 	text, err := h.ReadFile("/sys/devices/system/cpu/online")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -233,8 +232,7 @@ func (h *Host) release(_ context.Context, _ Query, f *Facts) error {
 	return nil
 }
 
-// CNIConfigs lists the files of a directory that a runtime takes for network configurations, in the
-// order in which it reads them.
+// CNIConfigs lists the network configurations in a directory, in the order of a runtime.
 func (h *Host) CNIConfigs(dir string) ([]string, error) {
 	names, err := h.List(dir)
 	if except(err, fs.ErrNotExist) != nil {

@@ -104,8 +104,7 @@ func (h *Host) Backup(_ context.Context, file state.File, dir string) error {
 
 const keptSuffix = ".aks-flex-node-kept"
 
-// Keep copies a file or link to a free name beside it, and returns that when the copy is on disk. A
-// copy that a killed run has made already is used.
+// Keep copies a file or link to a free name beside it, unless a killed run has made the copy.
 func (h *Host) Keep(ctx context.Context, from state.Resource) (kept string, err error) {
 	path := from.Key().Name()
 	for n := 0; ; n++ {

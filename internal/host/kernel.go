@@ -57,8 +57,7 @@ var ErrNoPod = errors.New("no pod with a network of its own runs on this machine
 // podNetworks matches the network namespaces that containerd makes for pods.
 const podNetworks = "/run/netns/cni-*"
 
-// DialFromPod connects to a TCP port from the network of a pod and ends the connection. The error
-// is ErrNoPod, or that of connect(2).
+// DialFromPod connects from a pod's network and ends the connection. The error may be ErrNoPod.
 func (h *Host) DialFromPod(ctx context.Context, to netip.AddrPort) error {
 	found, err := filepath.Glob(h.path(podNetworks))
 	if err != nil || len(found) == 0 {

@@ -16,8 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/remove"
 )
 
-// MountError is a mount below a directory that is to be removed, at a place where we expect none:
-// it is not ours, and what is behind it may be valuable.
+// MountError is a mount that is not ours below a directory that is to be removed.
 type MountError struct{ Dir, Point, Source string }
 
 func (e *MountError) Error() string {

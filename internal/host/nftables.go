@@ -254,8 +254,7 @@ func (linux) Rules(table string) (int, error) {
 
 func tableName(t *nftables.Table) string { return tableFamilies[t.Family] + " " + t.Name }
 
-// findTables lists the nftables tables of a name in all families. It asks the kernel: the nft
-// program is often missing where kube-proxy brings its own.
+// findTables asks the kernel for the tables of a name: the nft program is often missing.
 func (linux) findTables(_ context.Context, name string) ([]string, error) {
 	tables, err := listTables()
 	var found []string

@@ -41,8 +41,7 @@ func permissions(info fs.FileInfo) fs.FileMode {
 	return info.Mode() & (fs.ModePerm | fs.ModeSticky | fs.ModeSetgid | fs.ModeSetuid)
 }
 
-// owner returns the owner of a file. Below a test's root, the user who runs the test stands for
-// root.
+// owner returns the owner of a file; below a test's root its user stands for root.
 func (h *Host) owner(info fs.FileInfo) (uid, gid int) {
 	st := info.Sys().(*syscall.Stat_t)
 	uid, gid = int(st.Uid), int(st.Gid)
@@ -224,8 +223,7 @@ func (h *Host) setLink(c state.Change, to state.Link) error {
 	return h.rename(temp, to.Path)
 }
 
-// lostAndFound is the directory that mkfs puts into a new file system; a directory with nothing
-// else is empty.
+// lostAndFound comes with a new file system (mkfs); a directory with nothing else is empty.
 const lostAndFound = "lost+found"
 
 // observeDir observes the directory at real, a path of this process.

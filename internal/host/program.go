@@ -140,8 +140,7 @@ type User struct {
 	Groups     []uint32 // the further groups that the user is in
 }
 
-// Invoker returns the user who has started this process with sudo (sudo(8), SUDO_UID); nil for root
-// itself.
+// Invoker returns the user who has called sudo (sudo(8), SUDO_UID); nil for root itself.
 func Invoker(getenv func(string) string) (*User, error) {
 	id := getenv("SUDO_UID")
 	if id == "" || id == "0" {
@@ -201,8 +200,7 @@ func (u User) environment() []string {
 	return list
 }
 
-// outlived limits the wait for a program's output once it has ended or was killed: what it has
-// started may hold that for as long as it likes.
+// outlived limits the wait for the output of what an ended program has started.
 const outlived = 5 * time.Second
 
 // root is the user who runs this process.

@@ -118,8 +118,7 @@ func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 	return nil
 }
 
-// Systemd has the requests that we make of systemd, in the words of its D-Bus interface
-// (org.freedesktop.systemd1(5)).
+// Systemd has our requests of systemd, in the words of org.freedesktop.systemd1(5).
 type Systemd interface {
 	// Unit returns a unit's state; an unknown one has the file state "" and is inactive.
 	Unit(ctx context.Context, name string) (UnitStatus, error)
@@ -159,8 +158,7 @@ type UnitStatus struct {
 	// it again by itself (NRestarts).
 	MainPID, Restarts int
 	Job               bool // a job is waiting or running for the unit
-	// Since is when the unit became active the last time, by the present wall clock
-	// (ActiveEnterTimestampMonotonic).
+	// Since is when it became active, by the present wall clock (ActiveEnterTimestampMonotonic).
 	Since time.Time
 }
 

@@ -99,8 +99,7 @@ func (l Login) remedy(c config.Azure) string {
 // machine.
 const cliLimit = 30 * time.Second
 
-// UserCLI is the login of the Azure CLI of another user than the one who runs this process, which
-// azidentity's credential cannot have.
+// UserCLI is another user's login of the Azure CLI, which azidentity's credential cannot have.
 type UserCLI struct {
 	// Run runs a program as that user, for limit at longest.
 	Run    func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error)

@@ -107,8 +107,7 @@ func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 // BootSize is the size of the id of a boot, in bytes.
 const BootSize = 12
 
-// NewBoot makes the id of a boot of the machine. Tokens have it: two machines with one key have
-// booted apart from each other.
+// NewBoot makes the id of a boot, by which tokens tell two machines with one key apart.
 func NewBoot() string {
 	id := make([]byte, BootSize)
 	rand.Read(id) // it ends the program where it fails

@@ -129,8 +129,7 @@ type Diagnose struct {
 	// Doctor and SupportBundle are allow or refuse; usually allow.
 	Doctor        string `json:"doctor,omitempty"`
 	SupportBundle string `json:"supportBundle,omitempty"`
-	// Key is the recipient of age that support bundles are encrypted to; without one there are
-	// none.
+	// Key is the recipient of age for support bundles; without one there are none.
 	Key string `json:"key,omitempty"`
 }
 

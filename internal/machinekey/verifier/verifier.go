@@ -32,8 +32,7 @@ var ErrTime = errors.New("the token is expired or not valid yet")
 type Verifier struct {
 	Audiences []string // the URLs of the provider, without a slash at the end
 	Now       func() time.Time
-	// Nonce returns until when a nonce holds, a Lifetime after it was made; false for one that does
-	// not.
+	// Nonce returns until when a nonce holds, a Lifetime after it was made; false if it does not.
 	Nonce func(nonce string) (until time.Time, ok bool)
 }
 
