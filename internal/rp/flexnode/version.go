@@ -26,12 +26,12 @@ func (c chooser) choose() (api.Versions, Problems) {
 	allowed, vulnerable := c.want.AllowUnknown, c.want.AllowVulnerable
 	c.want.AllowUnknown, c.asked.AllowUnknown = false, false
 	c.want.AllowVulnerable, c.asked.AllowVulnerable = false, false
-	anew := c.want == api.Versions{} && c.asked != api.Versions{}
+	cleared := c.want == api.Versions{} && c.asked != api.Versions{}
 	one := func(want, asked, chosen string) string {
 		switch {
 		case want != "":
 			return strings.TrimPrefix(want, "v")
-		case chosen != "" && asked == "" && !anew:
+		case chosen != "" && asked == "" && !cleared:
 			return chosen
 		}
 		return ""

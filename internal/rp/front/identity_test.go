@@ -328,7 +328,7 @@ func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string)
 	return c, answer.ConfigVersion
 }
 
-// The answer is read with the sent key alone; without a usable key, and for others, there is none.
+// The answer is read with the sent key alone; without a usable key, and for others, it is refused.
 func TestRefreshIsSealed(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush-hush"), ops)

@@ -94,7 +94,7 @@ func killedAt(t *testing.T, s story, n int) (did int) {
 		pass(time.Second)
 		acknowledged := response.StatusCode < 300
 		if n == 0 && !acknowledged {
-			t.Fatalf("the story failed although nobody was killed: %d", response.StatusCode)
+			t.Fatalf("the story failed without a kill: %d", response.StatusCode)
 		}
 		w.service.store.Did = nil
 		if n > 0 {
