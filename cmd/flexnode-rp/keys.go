@@ -124,8 +124,8 @@ provider seals with another key: restart it first.`,
 	})
 }
 
-// keysOnceRead is a command that changes the file with the keys once the keys that every live process
-// has read are as wanted.
+// keysOnceRead is a command that changes the file with the keys, once the keys that every live
+// process has read are as wanted.
 func keysOnceRead(
 	settings *string, c cobra.Command, what string, are func(ring seal.Ring, read []string) bool,
 	change func(cmd *cobra.Command, st *store.Store, path string) error,
@@ -134,7 +134,9 @@ func keysOnceRead(
 		return withStore(cmd.Context(), *settings, func(st *store.Store, _ seal.Ring) error {
 			ring, err := seal.Load(args[0])
 			if err == nil {
-				err = restarted(cmd.Context(), st, func(read []string) bool { return are(ring, read) })
+				err = restarted(cmd.Context(), st, func(read []string) bool {
+					return are(ring, read)
+				})
 			}
 			if err != nil {
 				return fmt.Errorf("cannot %s: %w", what, err)

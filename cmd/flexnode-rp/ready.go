@@ -48,13 +48,15 @@ can ask from elsewhere: the chart's test does.`,
 // untilReady asks a URL, every second, until it says yes or ctx ends; then it says what the last
 // answer was.
 func untilReady(ctx context.Context, client *http.Client, at string) (last error) {
-	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+	ask := func(ctx context.Context) (bool, error) {
 		err := askReady(ctx, client, at)
-		if last == nil || ctx.Err() == nil || err == nil { // what ends the last attempt is no answer
+		// What ends the last attempt is no answer.
+		if last == nil || ctx.Err() == nil || err == nil {
 			last = err
 		}
 		return err == nil, nil
-	})
+	}
+	_ = wait.PollUntilContextCancel(ctx, time.Second, true, ask)
 	return last
 }
 

@@ -19,8 +19,8 @@ import (
 // Connection is the clients of one cluster, made of one access. It is never changed: another access
 // makes another one, and everything that runs on the old one ends.
 type Connection struct {
-	// Client has no limit and no timeout of its own, since machines wait for its answers, and a watch
-	// has no end: the contexts of requests have one.
+	// Client has no limit and no timeout of its own, since machines wait for its answers, and a
+	// watch has no end: the contexts of requests have one.
 	Client kubernetes.Interface
 	// ServerURL and CA (PEM) are given to nodes.
 	ServerURL string

@@ -150,7 +150,7 @@ func same(a, b *api.Condition) bool {
 	return equal && x == y
 }
 
-// putReady writes the Ready condition of a node. One that is deleted meanwhile gets no status again.
+// putReady writes the Ready condition of a node. One that is deleted meanwhile gets no status.
 func (w *worker) putReady(v *store.View, s *session, key string) error {
 	v.Fence(w.owner.Fence())
 	node, row := w.Store.Nodes.Row(v, key), w.Store.Status.Row(v, key)

@@ -133,7 +133,8 @@ func (w *worker) reviewServing(
 	v, why := judgeServing(csr, node, own, func(a netip.Addr) bool { return s.isTaken(name, a) })
 	switch v {
 	case approved:
-		err = w.approve(ctx, s, csr, "The serving certificate of this node, for its name and addresses.")
+		err = w.approve(ctx, s, csr,
+			"The serving certificate of this node, for its name and addresses.")
 	case denied:
 		a := credential.Application{Name: csr.Name, Node: name}
 		err = w.deny(ctx, s, csr, a, "", why)

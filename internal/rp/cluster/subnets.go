@@ -38,7 +38,7 @@ func (w *worker) noteSubnets(ctx context.Context) (time.Time, error) {
 	if !s.nodesKnown.Load() {
 		return w.Now().Add(nodesPause), nil
 	}
-	epoch, err := w.epoch(ctx)
+	epoch, err := w.Store.ReadEpoch(ctx)
 	if err != nil {
 		return noTime, err
 	}
@@ -51,15 +51,6 @@ func (w *worker) noteSubnets(ctx context.Context) (time.Time, error) {
 		return noTime, err
 	}
 	return w.Now().Add(subnetsInterval), w.noteSubnetsEpoch(ctx, epoch)
-}
-
-// epoch is that of the store.
-func (w *worker) epoch(ctx context.Context) (epoch int64, err error) {
-	_, err = w.Store.Update(ctx, "", nil, func(v *store.View) error {
-		epoch, err = w.Store.Epoch(v)
-		return err
-	})
-	return epoch, err
 }
 
 // subnetMove is a pod subnet that is another node's: "" is no node.

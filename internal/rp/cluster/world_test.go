@@ -441,8 +441,8 @@ func (f *fuse) count() int {
 	return f.done
 }
 
-// killedAnywhere runs a test in which a replica is killed after the n-th thing that it does, for each
-// n; 0 is never. run returns how many things were done, which are so many at least.
+// killedAnywhere runs a test in which a replica is killed after the n-th thing that it does, for
+// each n; 0 is never. run returns how many things were done, which are so many at least.
 func killedAnywhere(t *testing.T, least int, run func(t *testing.T, n int) int) {
 	t.Helper()
 	points := run(t, 0)

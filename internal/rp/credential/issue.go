@@ -114,7 +114,8 @@ func (s *Service) Revoke(v *store.View, key string, alsoJoining bool) error {
 		return nil
 	}
 	c := s.Store.Credentials.Row(v, key).Value // without a state if it is not there
-	if c.State == store.Pending || c.State == store.Live || c.State == store.Consumed && alsoJoining {
+	if c.State == store.Pending || c.State == store.Live ||
+		c.State == store.Consumed && alsoJoining {
 		return s.move(v, key, c, store.Revoking)
 	}
 	return nil

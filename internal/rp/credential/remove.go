@@ -234,11 +234,7 @@ func (s *Service) freeSubnet(v *store.View, key string, n flexnode.Node) {
 // used since it was made. Those are the ones of an earlier epoch than the store's, so it may be
 // called at each start, by each replica, and be cut short.
 func (s *Service) AfterRestore(ctx context.Context) error {
-	epoch := int64(0)
-	_, err := s.Store.Update(ctx, "", nil, func(v *store.View) (err error) {
-		epoch, err = s.Store.Epoch(v)
-		return err
-	})
+	epoch, err := s.Store.ReadEpoch(ctx)
 	if err != nil || epoch == 1 {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 func TestDue(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	since, expires := now.Add(-time.Second), now.Add(time.Hour)
+	since, soon, expires := now.Add(-time.Second), now.Add(time.Minute), now.Add(time.Hour)
 	just, longAgo := now.Add(-time.Second), now.Add(-Grace)
 	end := store.Revoking
 	for _, tt := range []struct {
@@ -29,7 +29,7 @@ func TestDue(t *testing.T) {
 		{store.Live, since, expires, nil, false, end, time.Time{}},
 		{store.Live, since, now, nil, true, end, time.Time{}},
 		{store.Consumed, since, expires, nil, false, store.Consumed, since.Add(Joining)},
-		{store.Consumed, since, now.Add(time.Minute), nil, true, store.Consumed, now.Add(time.Minute)},
+		{store.Consumed, since, soon, nil, true, store.Consumed, soon},
 		{store.Consumed, since, expires, &just, true, store.Consumed, just.Add(Grace)},
 		{store.Consumed, since, expires, &longAgo, true, end, time.Time{}},
 		{store.Consumed, now.Add(-Joining), expires, nil, true, end, time.Time{}},

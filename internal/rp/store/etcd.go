@@ -165,7 +165,8 @@ func (e *Etcd) scan(
 	ctx, cancel := e.within(ctx)
 	defer cancel()
 	options := []clientv3.OpOption{
-		clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(int64(limit)), what,
+		clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)),
+		clientv3.WithLimit(int64(limit)), what,
 	}
 	if e.server != nil { // which is not asked whether it has anything newer: readOwn
 		options = append(options, clientv3.WithSerializable())

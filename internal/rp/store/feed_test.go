@@ -35,7 +35,8 @@ func TestAProcessFollowsTheStoreOnce(t *testing.T) {
 			cluster := fmt.Sprintf("s/g/c%02d", i)
 			putCluster(t, s, cluster)
 			background(t, func(ctx context.Context) {
-				s.Credentials.Sync(ctx, cluster+"/", func(Row[Credential]) { heard.Add(1) }, nil, nil)
+				hear := func(Row[Credential]) { heard.Add(1) }
+				s.Credentials.Sync(ctx, cluster+"/", hear, nil, nil)
 			})
 		}
 		waited := make(chan error, 1)

@@ -39,7 +39,8 @@ func TestIndexIsWhatTheStoreIs(t *testing.T) {
 			case 0:
 				dropNode(t, s, key)
 			case 1, 2:
-				update(t, s, func(v *View) error { return s.Status.Set(v, key, someStatus(random)) })
+				status := someStatus(random)
+				update(t, s, func(v *View) error { return s.Status.Set(v, key, status) })
 			case 3:
 				update(t, s, func(v *View) error {
 					if random.IntN(2) == 0 {

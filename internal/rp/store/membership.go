@@ -137,7 +137,8 @@ func (m *Membership) Run(ctx context.Context) {
 	m.loseAll()
 	if m.lease != nil { // it has joined
 		if err := m.lease.Close(); err != nil {
-			m.Say(fmt.Errorf("cannot leave the replicas, they will see it in %v: %w", MemberTTL, err))
+			m.Say(fmt.Errorf("cannot leave the replicas, they will see it in %v: %w", MemberTTL,
+				err))
 		}
 	}
 	following.Wait()

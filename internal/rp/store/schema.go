@@ -125,6 +125,15 @@ func (s *Store) Epoch(v *View) (int64, error) {
 	return max(epoch, 1), nil
 }
 
+// ReadEpoch is Epoch by itself.
+func (s *Store) ReadEpoch(ctx context.Context) (epoch int64, err error) {
+	_, err = s.Update(ctx, "", nil, func(v *View) error {
+		epoch, err = s.Epoch(v)
+		return err
+	})
+	return epoch, err
+}
+
 // RaiseEpoch begins a new epoch within a view, and returns it.
 func (s *Store) RaiseEpoch(v *View) (int64, error) {
 	epoch, err := s.Epoch(v)

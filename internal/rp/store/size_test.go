@@ -64,7 +64,8 @@ func benchStatus(i int) flexnode.Status {
 		},
 		Config: &api.Applied{Observed: version},
 		Drift: &api.Drift{Policy: "report", Count: 1, LastSeen: &at, Items: []api.DriftItem{
-			{Name: "/etc/containerd/config.toml", Message: fmt.Sprintf("its mode is 06%02o", i%64)}}},
+			{Name: "/etc/containerd/config.toml",
+				Message: fmt.Sprintf("its mode is 06%02o", i%64)}}},
 	}
 	for n, c := range []string{
 		"ConfigurationApplied", "CredentialValid", "NodeReady", "ServicesRunning", "NetworkReady",

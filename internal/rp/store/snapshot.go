@@ -186,27 +186,28 @@ func (d *draft) putNode(p parsed) {
 }
 
 func (d *draft) putCluster(p parsed) {
-	if p.deleted {
-		d.next.clusters.Delete(item[clusterRow]{key: p.key})
-		return
-	}
 	c := clusterRow{row: Row[flexnode.Cluster]{Key: p.key, Revision: p.revision}}
 	if err := json.Unmarshal(p.raw, &c.row.Value); err != nil {
 		c.err = fmt.Errorf("cannot read the stored row of the cluster %s: %w", p.key, err)
 	}
-	d.next.clusters.ReplaceOrInsert(item[clusterRow]{p.key, c})
+	replace(d.next.clusters, p, c)
 }
 
 func (d *draft) putSubscription(p parsed) {
-	if p.deleted {
-		d.next.subscriptions.Delete(item[string]{key: p.key})
-		return
-	}
 	var s flexnode.Subscription
 	if json.Unmarshal(p.raw, &s) != nil {
 		s.State = ""
 	}
-	d.next.subscriptions.ReplaceOrInsert(item[string]{p.key, s.State})
+	replace(d.next.subscriptions, p, s.State)
+}
+
+// replace has a tree have a value by the key of a row, or none if the row is deleted.
+func replace[T any](tree *btree.BTreeG[item[T]], p parsed, value T) {
+	if p.deleted {
+		tree.Delete(item[T]{key: p.key})
+	} else {
+		tree.ReplaceOrInsert(item[T]{p.key, value})
+	}
 }
 
 // noteAll has all rows of a snapshot count as changed.

@@ -202,8 +202,8 @@ func nextPage(p Page) int {
 // with each change that the process' index hears of (Index.Follow), until ctx ends. A row that was
 // deleted has revision 0. While the first reading fails it says why and tries again; after that,
 // ready, which may be nil, is called once. When changes are not kept any more it reads everything
-// again, and tells what differs and what is gone; so it does when the store has gone back, and tells
-// then all that is there. Rows that cannot be read are left out.
+// again, and tells what differs and what is gone; so it does when the store has gone back, and
+// tells then all that is there. Rows that cannot be read are left out.
 func (t Table[T]) Sync(
 	ctx context.Context, prefix string, see func(Row[T]), ready func(), say func(error),
 ) {

@@ -105,10 +105,7 @@ func (s *Store) ReadAll(ctx context.Context, bad func(error)) (Contents, error) 
 	if c.Revision = at; err != nil {
 		return c, err
 	}
-	_, err = s.Update(ctx, "", nil, func(v *View) (err error) {
-		c.Epoch, err = s.Epoch(v)
-		return err
-	})
+	c.Epoch, err = s.ReadEpoch(ctx)
 	return c, err
 }
 

@@ -11,8 +11,8 @@ import (
 // Backend holds what the provider needs of a database: keys with values, in which every change has
 // a revision. Reads are linearizable.
 type Backend interface {
-	// Read returns the present values of at most MaxWrites keys at one revision. Keys that are absent
-	// are left out.
+	// Read returns the present values of at most MaxWrites keys at one revision. Keys that are
+	// absent are left out.
 	Read(ctx context.Context, keys ...string) (map[string]KV, int64, error)
 	// Commit writes everything, if every condition holds, and returns its revision; ErrConflict if
 	// one does not hold. After any other error but ErrTooLarge it is open whether it was written;
@@ -54,8 +54,8 @@ var (
 	ErrFull = errors.New("the store is full and refuses writes")
 )
 
-// MaxWrites limits the writes and the conditions of a commit, and what is read (etcd --max-txn-ops). Store adds a
-// condition of its own (HoldSchema).
+// MaxWrites limits the writes and the conditions of a commit, and what is read (etcd
+// --max-txn-ops). Store adds a condition of its own (HoldSchema).
 const MaxWrites = 128
 
 // MaxBytes limits the size of the writes of a commit: etcd takes requests of 1.5 MiB
