@@ -588,7 +588,7 @@ func TestCheckAsks(t *testing.T) {
 		b.take()
 		b.sleep(time.Hour)
 		if n := len(b.times("reconcile")); n != 0 {
-			t.Errorf("%d reconciliations when nobody asks", n)
+			t.Errorf("%d reconciliations without a request", n)
 		}
 	})
 }

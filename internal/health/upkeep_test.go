@@ -124,7 +124,7 @@ func TestUpkeep(t *testing.T) {
 	e.Wanted.ContinuousMonitoring = false
 	e.Upkeep.Polls = &Polls{Answered: ago(day), Error: "refused", Failures: 9}
 	if c := condition(t, "ProviderAnswers", e); c.Status != True {
-		t.Errorf("a node that follows nobody: %+v", c)
+		t.Errorf("a node that does not follow: %+v", c)
 	}
 	e.Wanted.Agent.NodeName = "localhost.localdomain"
 	c := condition(t, "HostNameStable", e)

@@ -19,7 +19,7 @@ func TestClock(t *testing.T) {
 	k.unsynchronized = true
 	if c := h.Upkeep(t.Context(), nil).Clock; c == nil || c.Synchronized || c.Container ||
 		len(c.Keepers) != 0 {
-		t.Errorf("a clock that nobody keeps: %+v", c)
+		t.Errorf("a clock without a time service: %+v", c)
 	}
 	const chrony = "chrony.service"
 	h.Systemd.(*units).known[chrony] = UnitStatus{Path: "/usr/lib/systemd/system/" + chrony,

@@ -71,7 +71,7 @@ func TestKindsAreComplete(t *testing.T) {
 				t.Error("it is shown as nothing")
 			}
 			if treatment := undoForeign(r, r); treatment < leaveAsIs || treatment > undoAndKeep {
-				t.Errorf("undo of what somebody else has changed is %v", treatment)
+				t.Errorf("undo of what another process changed is %v", treatment)
 			}
 		})
 	}

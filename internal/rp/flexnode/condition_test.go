@@ -177,7 +177,7 @@ func TestDerivedConditions(t *testing.T) {
 				}
 				if _, ours := good[c.Type]; ours && c.Status == "False" && c.Message == "" &&
 					c.Reason != "SecretExpired" {
-					t.Errorf("%s is False, and nobody is told what to do", c.Type)
+					t.Errorf("%s is False, and no message says what to do", c.Type)
 				}
 			}
 		})
@@ -207,11 +207,11 @@ func TestJoinState(t *testing.T) {
 		"pending":            {with(JoinCredential{}, false), api.JoinPending, "being made"},
 		"pending, and why": {with(JoinCredential{Problem: "no access"}, false), api.JoinPending,
 			"no access"},
-		"ready":           {with(JoinCredential{Made: true}, false), api.JoinReady, "waits"},
-		"ready once more": {with(JoinCredential{Made: true}, true), api.JoinReady, "waits"},
-		"denied":          {with(JoinCredential{Made: true, Denied: "no"}, false), api.JoinDenied, "no"},
-		"consumed":        {with(JoinCredential{Made: true, Used: true}, false), api.JoinConsumed, ""},
-		"consumed anew":   {with(JoinCredential{Made: true, Used: true}, true), api.JoinConsumed, ""},
+		"ready":          {with(JoinCredential{Made: true}, false), api.JoinReady, "waits"},
+		"ready again":    {with(JoinCredential{Made: true}, true), api.JoinReady, "waits"},
+		"denied":         {with(JoinCredential{Made: true, Denied: "no"}, false), api.JoinDenied, "no"},
+		"consumed":       {with(JoinCredential{Made: true, Used: true}, false), api.JoinConsumed, ""},
+		"consumed again": {with(JoinCredential{Made: true, Used: true}, true), api.JoinConsumed, ""},
 		"consumed, denied": {with(JoinCredential{Used: true, Denied: "no"}, false),
 			api.JoinConsumed, "no"},
 		"joined": {with(JoinCredential{Made: true, Used: true, Issued: true}, true),

@@ -79,7 +79,7 @@ func TestRollBack(t *testing.T) {
 			t.Fatalf("a PUT of what is shown: %v, %+v", problems, put)
 		}
 		if again, err := w.rollBack(to.Version); err != nil || again.Write {
-			t.Fatalf("once more: %v, %+v", err, again)
+			t.Fatalf("again: %v, %+v", err, again)
 		}
 	}
 }

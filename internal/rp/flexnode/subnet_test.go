@@ -90,7 +90,7 @@ func TestSubnetStays(t *testing.T) {
 	w.parent.Cluster.Properties.PodCIDR, w.parent.Cluster.Properties.NodeCIDRMask =
 		"10.200.0.0/16", 24
 	if got := w.put(api.Desired{}); got.Changed {
-		t.Error("a pool changed a node that nobody has changed")
+		t.Error("a pool changed a node without a change")
 	}
 	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 9}})
 	subnet := w.node.Chosen.PodCIDR

@@ -348,7 +348,7 @@ func TestNodeThatFails(t *testing.T) {
 	_, text = w.must(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+second+`"}`)
 	again := shownNode(t, text).Properties
 	if again.ConfigVersion <= second || again.Versions.Kubernetes != "1.35.0" {
-		t.Errorf("once more: %s", text)
+		t.Errorf("again: %s", text)
 	}
 	// The agent still tells of the former failure: that is no news.
 	w.report("n", first, second)

@@ -97,7 +97,7 @@ func TestThrottling(t *testing.T) {
 	if left := got.Header()[remainingHeader]; got.Code != 200 || len(left) != 2 ||
 		left[0] != namespace+"FlexNodeReads;2" ||
 		left[1] != namespace+"FlexNodeSubscriptionReads;96" {
-		t.Errorf("somebody else: %d, %q", got.Code, left)
+		t.Errorf("another caller: %d, %q", got.Code, left)
 	}
 	for range 50 {
 		got := w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag)
@@ -113,7 +113,7 @@ func TestThrottling(t *testing.T) {
 		t.Errorf("four seconds later: %d", got.Code)
 	}
 	if strings.Contains(w.audit.String(), `"status":429`) {
-		t.Error("the audit log is filled by who asks too much")
+		t.Error("refused requests fill the audit log")
 	}
 }
 

@@ -91,7 +91,7 @@ func killedAt(t *testing.T, s story, n int) (did int) {
 		pass(time.Second)
 		acknowledged := response.StatusCode < 300
 		if n == 0 && !acknowledged {
-			t.Fatalf("the story failed although nobody was killed: %d", response.StatusCode)
+			t.Fatalf("the story failed although none was killed: %d", response.StatusCode)
 		}
 		w.service.store.Did = nil
 		if n > 0 {

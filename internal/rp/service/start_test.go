@@ -169,7 +169,7 @@ func TestAFrontWithoutControllers(t *testing.T) {
 		r, text := front.must(201, "PUT", nodeURL("edge-1")+"&configUrl=true", withToken)
 		if n := shownNode(t, text); n.Properties.ProvisioningState != api.Creating ||
 			n.Properties.ConfigURL != "" || r.Header.Get("Azure-AsyncOperation") == "" {
-			t.Errorf("nobody has reached the cluster: %s", text)
+			t.Errorf("the cluster was not reached: %s", text)
 		}
 		etag := r.Header.Get("ETag")
 		front.must(304, "GET", nodeURL("edge-1"), "", "If-None-Match: "+etag)
@@ -196,7 +196,8 @@ func TestAFrontWithoutControllers(t *testing.T) {
 	})
 }
 
-// A request to a front waits for a controller; each cluster has one, whoever comes and goes.
+// A request to a front waits for a controller; each cluster has one, whatever processes come and
+// go.
 func TestFrontsAndControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		front := newWorldOf(t, Front)
