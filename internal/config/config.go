@@ -58,9 +58,9 @@ type Azure struct {
 	// Arc registers the machine with Azure Arc and authenticates as its identity.
 	Arc           *Arc          `json:"arc,omitempty"`
 	TargetCluster TargetCluster `json:"targetCluster"`
-	// KubeletCredential is what kubelet authenticates with when the node has an Azure identity: the
-	// identity's token in each request, or a client certificate, which TLS bootstrap requests once
-	// with that token.
+	// KubeletCredential authenticates kubelet when the node has an Azure identity: the identity's
+	// token in each request, or a client certificate, which TLS bootstrap requests once with that
+	// token.
 	KubeletCredential string `json:"kubeletCredential,omitempty" must:"credential"`
 	// CLIUser is the user of this machine whose login of the Azure CLI (az login) the service uses to
 	// enrol it with Azure Arc; default root's. At a terminal the user who called sudo counts.
@@ -226,7 +226,7 @@ type Node struct {
 
 // Kubelet holds the settings of kubelet and of its connection to the API server.
 type Kubelet struct {
-	// KubeReserved is what kubelet reserves for Kubernetes' own daemons.
+	// KubeReserved holds the resources that kubelet reserves for Kubernetes' own daemons.
 	KubeReserved map[string]string `json:"kubeReserved,omitempty" keys:"reserved" must:"quantity"`
 	// EvictionHard are eviction thresholds by signal; a signal that is not set keeps kubelet's
 	// default.
@@ -252,18 +252,17 @@ type Kubelet struct {
 	// SeccompDefault has every container run with the runtime's seccomp profile unless its pod says
 	// otherwise.
 	SeccompDefault *bool `json:"seccompDefault,omitempty"`
-	// PodPidsLimit is how many processes and threads one pod may have; -1 is no limit.
+	// PodPidsLimit limits the processes and threads of one pod; -1 is no limit.
 	PodPidsLimit *int `json:"podPidsLimit,omitempty" must:"pids"`
-	// ContainerLogMaxSize is how large a container's log becomes before it is rotated; default
-	// kubelet's, 10Mi.
+	// ContainerLogMaxSize is the size at which a container's log is rotated; default kubelet's, 10Mi.
 	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty" must:"log-size"`
-	// ContainerLogMaxFiles is how many files of a container's log are kept; default kubelet's, 5.
+	// ContainerLogMaxFiles limits the files kept of a container's log; default kubelet's, 5.
 	ContainerLogMaxFiles *int `json:"containerLogMaxFiles,omitempty" must:"log-files"`
 	// ServerTLSBootstrap has kubelet ask the cluster for its serving certificate instead of signing
 	// one itself; only for clusters where such requests are approved, as flexnode-rp does for
 	// its nodes, else kubectl logs and exec do not work (condition ServingCertificate).
 	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
-	// ShutdownGracePeriod is how long a shutdown or reboot of the machine waits for pods to end, as
+	// ShutdownGracePeriod is the time that a shutdown or reboot waits for pods to end, as
 	// a Go duration; 0s does not wait.
 	ShutdownGracePeriod string `json:"shutdownGracePeriod,omitempty" must:"stop"`
 	// CriticalGracePeriod is the last part of shutdownGracePeriod, in which critical
@@ -362,16 +361,16 @@ type Agent struct {
 	// DriftPolicies are policies of single kinds of things, by the kind's name, where they differ
 	// from driftPolicy.
 	DriftPolicies map[string]string `json:"driftPolicies,omitempty" keys:"drift-kind" must:"drift"`
-	// CheckInterval is how often the service compares the machine with what was applied, spread by a
+	// CheckInterval is the time between comparisons of the machine with what was applied, spread by a
 	// fifth, as a Go duration; default one minute. Changes that the kernel or systemd
 	// reports are compared within seconds in any case.
 	CheckInterval string `json:"checkInterval,omitempty" must:"check"`
 	// ReadyTimeout bounds the wait for the Node to be Ready, as a Go duration; with less than 20s a
 	// change can be rolled back only because kubelet was slow to renew the Node's lease.
 	ReadyTimeout string `json:"readyTimeout" must:"ready"`
-	// UpgradePolicy is how a change of the configuration reaches the node.
+	// UpgradePolicy describes how a change of the configuration reaches the node.
 	UpgradePolicy UpgradePolicy `json:"upgradePolicy,omitzero"`
-	// Monitoring is how an agent follows its resource.
+	// Monitoring describes how an agent follows its resource.
 	Monitoring Monitoring `json:"monitoring,omitzero"`
 	// Metrics is where the service offers its metrics.
 	Metrics Metrics `json:"metrics,omitzero"`
@@ -386,7 +385,7 @@ type Metrics struct {
 	Textfile string `json:"textfile,omitempty" must:"textfile"`
 }
 
-// UpgradePolicy is how a change of the configuration reaches a node.
+// UpgradePolicy describes how a change of the configuration reaches a node.
 type UpgradePolicy struct {
 	// Drain says when the pods move to other nodes before the machine is changed: at a change of the
 	// Kubernetes minor version, at every change, or never.
@@ -417,7 +416,7 @@ type MaintenanceWindow struct {
 	Days []string `json:"days,omitempty" must:"day"`
 	// Start is the time of day at which it begins; required in this section.
 	Start string `json:"start" must:"time"`
-	// Duration is how long it lasts, as a Go duration; required in this section.
+	// Duration is the length of the window, as a Go duration; required in this section.
 	Duration string `json:"duration" must:"window"`
 	// UTCOffset is the offset of days and start, without daylight saving time; default +00:00.
 	UTCOffset string `json:"utcOffset,omitempty" must:"offset"`
@@ -426,7 +425,7 @@ type MaintenanceWindow struct {
 // ResourceManager is the monitoring.endpoint of a node that polls Azure Resource Manager.
 const ResourceManager = "resourceManager"
 
-// Monitoring is how an agent follows its flexNodeConfig resource.
+// Monitoring describes how an agent follows its flexNodeConfig resource.
 type Monitoring struct {
 	// Endpoint is the base URL of the resource provider, which the machine polls with its own key;
 	// "resourceManager" is azure.resourceManagerEndpoint, polled with the identity of section azure;

@@ -86,8 +86,8 @@ func TestSyncTimeOfADeadDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
 		defer close(answers)
-		took := atMost(syncMost, func() time.Duration { <-answers; return 1 })
-		if took != syncMost {
+		took := upTo(syncLimit, func() time.Duration { <-answers; return 1 })
+		if took != syncLimit {
 			t.Errorf("it takes %s", took)
 		}
 	})

@@ -60,7 +60,7 @@ func Unavailable(err error) bool {
 // The pace of waiting: quick at first, then slower, so that a cluster that is down is not pressed.
 const (
 	firstPause = 50 * time.Millisecond
-	mostPause  = time.Second
+	maxPause   = time.Second
 )
 
 // WaitNode returns the Node as soon as until holds for it. A Node that is not there yet and a
@@ -73,7 +73,7 @@ func (c *Client) WaitNode(
 	defer cancel()
 	var last Node
 	var lastErr error
-	for pauses := (wait.Backoff{Base: firstPause, Max: mostPause}); ; {
+	for pauses := (wait.Backoff{Base: firstPause, Max: maxPause}); ; {
 		n, err := c.Node(ctx, name)
 		asked()
 		if err == nil && until(n) {

@@ -23,7 +23,7 @@ type Reached struct {
 	// Issuer and NotAfter are those of the server's certificate.
 	Issuer   string    `json:"issuer,omitempty"`
 	NotAfter time.Time `json:"notAfter,omitzero"`
-	// Ahead is how far the server's clock is ahead of this machine's; nil when it does not say.
+	// Ahead is the lead of the server's clock over this machine's; nil when it does not say.
 	Ahead     *time.Duration `json:"-"`
 	SmallOnly bool           `json:"-"` // only small segments are answered: larger packets get lost
 }

@@ -245,7 +245,7 @@ func (a *API) getOperationResult(r *request) (any, error) {
 }
 
 // answerRegenerated answers with the URL that regenerateToken has made, and no other. It is a
-// secret: the caller must be allowed to read it now, whoever has begun the operation.
+// secret: the caller must be allowed to read it now, also when another began the operation.
 func (a *API) answerRegenerated(r *request, o flexnode.Operation) (any, error) {
 	if !r.caller.Trusted {
 		action := api.ResourceType + "/listConfigUrl/action"

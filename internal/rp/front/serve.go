@@ -187,7 +187,7 @@ func (a *API) askRole(r *request) error {
 	case errors.Is(err, errUnknownSubscription):
 		return cmp.Or(r.allowedIn(""), refused)
 	case err != nil && err != refused:
-		return fmt.Errorf("cannot tell whether the caller is authorized: %w", err)
+		return fmt.Errorf("cannot check whether the caller is authorized: %w", err)
 	}
 	return err
 }

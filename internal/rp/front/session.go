@@ -11,7 +11,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// tokenHash is the first half of a token's SHA-256: nobody finds another token with the same.
+// tokenHash is the first half of a token's SHA-256: no one finds another token with the same.
 type tokenHash [sha256.Size / 2]byte
 
 // remember adds a token to those that have been verified, and forgets tokens that have ended: of those

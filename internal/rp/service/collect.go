@@ -19,7 +19,7 @@ const (
 	collectInterval = 6 * time.Hour
 )
 
-// collect signs again what has an earlier key or epoch, and deletes what nobody asks for any more.
+// collect signs again what has an earlier key or epoch, and deletes what is not asked for any more.
 func (s *service) collect(ctx context.Context) {
 	for {
 		_, err := credential.SignAgain(ctx, s.store, s.api.Keys, time.Now(), false)
