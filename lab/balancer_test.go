@@ -163,7 +163,7 @@ func TestBalancerHeedsHealth(t *testing.T) {
 	b.status.Store(http.StatusServiceUnavailable)
 	balancer.probe(t.Context())
 	if got, err := ask(poller(t, a, b), url); err == nil {
-		t.Errorf("nobody is ready, and %q answers", got)
+		t.Errorf("none is ready, and %q answers", got)
 	}
 	b.status.Store(http.StatusOK)
 	balancer.probe(t.Context())

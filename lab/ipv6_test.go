@@ -69,7 +69,7 @@ func TestRunningLabGetsNoIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := l.needIPv6(); err != nil {
-		t.Errorf("nobody wants it: %v", err)
+		t.Errorf("not wanted: %v", err)
 	}
 	if l.WithIPv6 = true; !BoxHasIPv6() {
 		t.Skip("this box has no IPv6")

@@ -130,7 +130,7 @@ check() {
 	[ "$room" -ge 25 ] || say "warning: a node should have 25 GB free below /var; here are $room GB"
 }
 
-# busy tells whether another apt reads indexes: a new machine often upgrades itself just now.
+# busy reports whether another apt reads indexes: a new machine often upgrades itself just now.
 busy() {
 	inode=$(stat -c %i "$lists" 2>/dev/null) && grep -q ":$inode " /proc/locks
 }

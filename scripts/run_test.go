@@ -233,7 +233,7 @@ func TestFailedRepositoryKeepsTheFormer(t *testing.T) {
 	args := []string{"--repository", "https://wrong.example", "--key", key}
 	p.helpers["dpkg-query"] = "echo installed"
 	for what, apt := range map[string]string{
-		"nobody has signed it": "exit 100",
+		"it is not signed": "exit 100",
 		"its server is not there, of which apt only warns, if it is not told else": `case "$*" in ` +
 			`*sourcelist=*aks-flex-node.sources*Error-Mode=any*) exit 100; esac`,
 	} {
@@ -446,10 +446,10 @@ func TestNotice(t *testing.T) {
 		before, then string
 		left         []string
 	}{
-		"no directory":         {},
-		"an empty directory":   {before: docs, left: []string{docs}},
-		"somebody's documents": {then: docs + "/x/y", left: []string{docs, docs + "/x", docs + "/x/y"}},
-		"a file beside":        {then: own + "/x", left: []string{docs, own, own + "/x"}},
+		"no directory":       {},
+		"an empty directory": {before: docs, left: []string{docs}},
+		"other documents":    {then: docs + "/x/y", left: []string{docs, docs + "/x", docs + "/x/y"}},
+		"a file beside":      {then: own + "/x", left: []string{docs, own, own + "/x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)

@@ -77,7 +77,7 @@ ask() {
 	esac
 }
 
-# packaged tells whether dpkg has anything of a package, be it only half of it.
+# packaged reports whether dpkg has anything of a package, be it only half of it.
 packaged() {
 	command -v dpkg-query >/dev/null &&
 		dpkg-query -W -f '${db:Status-Status}\n' "$1" 2>/dev/null | grep -qvx not-installed
@@ -137,7 +137,7 @@ main() {
 		remove "$config_dir/config.json" "$config_dir/config.json.sample" "$state" \
 			/var/log/aks-flex-node /run/aks-flex-node
 		if [ -d "$config_dir" ] && [ -z "$dry_run" ] && ! rmdir "$config_dir" 2>/dev/null; then
-			echo "uninstall.sh: $config_dir has files of somebody else, and remains"
+			echo "uninstall.sh: $config_dir has other files, and remains"
 		fi
 	fi
 	for other in azcmagent az; do

@@ -297,8 +297,8 @@ func driftCommand(o *options) *cobra.Command {
 		Short: "Compare this machine with the configuration that was applied",
 		Long: `Prints everything on this machine that is no longer as it was applied: what,
 what is expected and what was found, the Node object included as far as the API
-server answers. Exits with 2 when there is drift. With --repair, exactly that is put
-right, and the exit code is 0 once it is.`,
+server answers. Exits with 2 when there is drift. With --repair, exactly that is
+repaired, and the exit code is 0 once it is.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, done, err := o.agent(o.applied(cmd.Context()))
 			if err != nil {

@@ -36,7 +36,7 @@ func newRoot() *cobra.Command {
 SDKs, the az CLI and aks-flex-node can be used without a subscription. In a
 machine it serves the metadata services: HIMDS (Arc) and IMDS (Azure VM).
 
-It is a stand-in for development: whoever reaches its control address owns it.`,
+It is a stand-in for development: any caller of its control address owns it.`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.AddCommand(serveCommand(), himdsCommand(), imdsCommand())

@@ -74,7 +74,7 @@ func (b *backedUp) verify(path string, exit int, problem string) service.Verifie
 			problem)
 	}
 	if strings.Contains(out, "hush-hush") {
-		b.t.Errorf("a secret is told: %s", out)
+		b.t.Errorf("a secret is shown: %s", out)
 	}
 	return found
 }

@@ -70,8 +70,7 @@ func serve(settings *string) *cobra.Command {
 		Use: "serve", Short: "Serve until SIGTERM, then drain", Args: cobra.NoArgs,
 		Long: `Serve until SIGTERM, then drain. With an etcd outside the process the work can be
 divided: a front answers callers and machines and works in no cluster; a controller
-works in the clusters that it owns and answers nobody but those who ask for health
-and metrics.`,
+works in the clusters that it owns and answers only requests for health and metrics.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {

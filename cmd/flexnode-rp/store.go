@@ -22,7 +22,7 @@ its process is reached through the socket in its data directory.
 
 The provider has the store forget old changes by itself, every five minutes, so
 that in normal times none of this is needed. A store that has reached its quota
-refuses writes until somebody does this, in this order:
+refuses writes until an operator does this, in this order:
 
   flexnode-rp store status        which member is full, and of what
   flexnode-rp store compact       forget the history of every row
@@ -54,8 +54,8 @@ a member does not answer, has no leader or raises an alarm.`, storeStatus)
 as they are. The files do not shrink: that is for "store defragment". Replicas that
 are behind read everything again.`, storeCompact)
 	add("defragment", "Give free space back to the disk, member by member",
-		`Write each member's file anew without the space that is free within it, one member
-after the other, the leader last. A member answers nobody while its file is
+		`Rewrite each member's file without the space that is free within it, one member
+after the other, the leader last. A member does not answer while its file is
 written: some seconds for each GiB. With three members the others answer meanwhile;
 with one, as in the provider's own process, the provider stands still.`, storeDefragment)
 	add("disarm", "Have a store that was full take writes again",
@@ -172,7 +172,7 @@ func storeDefragment(ctx context.Context, out io.Writer, e *store.Etcd) error {
 	return e.Defragment(ctx, func(m store.EtcdMember, done bool) {
 		if !done {
 			before = m.Size
-			fmt.Fprintf(out, "%s answers nobody while its file of %s is written anew ...\n",
+			fmt.Fprintf(out, "%s does not answer while its file of %s is rewritten ...\n",
 				m.Endpoint, mib(m.Size))
 			return
 		}

@@ -70,7 +70,7 @@ func TestMakeRoom(t *testing.T) {
 		t.Errorf("rows that are left: %v", left)
 	}
 	expect("is forgotten", "compact")
-	expect("answers nobody while", "defragment")
+	expect("does not answer while", "defragment")
 	expect("takes writes", "disarm")
 	expect("ok", "status")
 	if _, err := e.Commit(ctx, nil, []store.Write{{Key: "a", Value: []byte("1")}}); err != nil {

@@ -31,7 +31,7 @@ type Changer interface {
 // Person describes the user who runs the agent.
 type Person struct {
 	Terminal bool // the person can be asked
-	// Invoker is who called sudo, whose login of the Azure CLI is used; nil for root itself.
+	// Invoker called sudo; that user's login of the Azure CLI is used; nil for root itself.
 	Invoker *host.User
 }
 

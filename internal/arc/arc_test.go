@@ -315,7 +315,7 @@ func TestForeignEnrolmentRemains(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, connected := w.agent.Show(); !connected || len(w.sim.Machines()) != 1 || w.given() != 1 {
-		t.Errorf("machines %v, %d assignments, connected %v: somebody else's is gone",
+		t.Errorf("machines %v, %d assignments, connected %v: another machine's is gone",
 			w.sim.Machines(), w.given(), connected)
 	}
 }

@@ -106,6 +106,6 @@ func TestClientIgnoresTheEnvironment(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	tr := NewClient(nil).Transport.(*http.Transport)
 	if tr.Proxy != nil {
-		t.Error("there is a proxy function that nobody gave")
+		t.Error("there is a proxy function that was not given")
 	}
 }

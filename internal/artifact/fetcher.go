@@ -194,7 +194,7 @@ func (p Policy) filled() Policy {
 }
 
 // try asks the candidates in order and again, until one succeeds, none is worth another try, or the
-// budget is spent. do tells whether it came further. The error is a *Failure or the context's.
+// budget is spent. do reports whether it came further. The error is a *Failure or the context's.
 // retrying hears of every failure that is not the end.
 func (p Policy) try(
 	ctx context.Context, a Artifact, list []candidate,

@@ -120,7 +120,7 @@ func TestHeal(t *testing.T) {
 	}{
 		{"not asked for", serve(b, ""), false, false},
 		{"asked for", serve(b, ""), true, true},
-		{"asked for, but nobody has it", status(http.StatusNotFound), true, false},
+		{"asked for, but no server has it", status(http.StatusNotFound), true, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -187,7 +187,7 @@ func TestDiskFull(t *testing.T) {
 				}
 				for _, req := range r.net.requests()[before:] {
 					if !strings.Contains(req, "bytes=") && !strings.HasSuffix(req, "kubelet.zst ") {
-						t.Errorf("it began anew: %s", req)
+						t.Errorf("it restarted: %s", req)
 					}
 				}
 			})

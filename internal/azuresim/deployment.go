@@ -189,14 +189,14 @@ type result struct {
 	value any
 }
 
-// mostResults is the number of results that are kept: callers ask for them at once.
-const mostResults = 100
+// maxResults is the number of results that are kept: callers ask for them at once.
+const maxResults = 100
 
 // later keeps the result of an operation, and returns the URL to ask for it.
 func (s *Sim) later(c call, id string, value any) string {
 	token := uuid.NewString()
 	s.results = append(s.results, result{token, value})
-	s.results = slices.Delete(s.results, 0, max(0, len(s.results)-mostResults))
+	s.results = slices.Delete(s.results, 0, max(0, len(s.results)-maxResults))
 	return deploymentURL(c, id, "operationresults", token)
 }
 

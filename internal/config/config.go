@@ -58,9 +58,9 @@ type Azure struct {
 	// Arc registers the machine with Azure Arc and authenticates as its identity.
 	Arc           *Arc          `json:"arc,omitempty"`
 	TargetCluster TargetCluster `json:"targetCluster"`
-	// KubeletCredential is what kubelet authenticates with when the node has an Azure identity: the
-	// identity's token in each request, or a client certificate, which TLS bootstrap requests once
-	// with that token.
+	// KubeletCredential authenticates kubelet when the node has an Azure identity: the identity's
+	// token in each request, or a client certificate, which TLS bootstrap requests once with that
+	// token.
 	KubeletCredential string `json:"kubeletCredential,omitempty" must:"credential"`
 	// Registries are those from which kubelet pulls images with the node's Azure identity, which
 	// must have the role AcrPull there: Azure Container Registries, such as contoso.azurecr.io, or
@@ -230,9 +230,9 @@ type Node struct {
 
 // Kubelet holds the settings of kubelet and of its connection to the API server.
 type Kubelet struct {
-	// KubeReserved is what kubelet reserves for Kubernetes' own daemons. A name that is left out
-	// has the value of AKS: of one processor 60m, two 100m, four 140m, and 10m for each more; of
-	// memory 20Mi for each of maxPods and 50Mi, but no more than a quarter.
+	// KubeReserved holds the resources that kubelet reserves for Kubernetes' own daemons. A name that
+	// is left out has the value of AKS: of one processor 60m, two 100m, four 140m, and 10m for each
+	// more; of memory 20Mi for each of maxPods and 50Mi, but no more than a quarter.
 	KubeReserved map[string]string `json:"kubeReserved,omitempty" keys:"reserved" must:"quantity"`
 	// EvictionHard are eviction thresholds by signal; a signal that is not set keeps kubelet's
 	// default.
@@ -258,12 +258,11 @@ type Kubelet struct {
 	// SeccompDefault has every container run with the runtime's seccomp profile unless its pod says
 	// otherwise.
 	SeccompDefault *bool `json:"seccompDefault,omitempty"`
-	// PodPidsLimit is how many processes and threads one pod may have; -1 is no limit.
+	// PodPidsLimit limits the processes and threads of one pod; -1 is no limit.
 	PodPidsLimit *int `json:"podPidsLimit,omitempty" must:"pids"`
-	// ContainerLogMaxSize is how large a container's log becomes before it is rotated; default
-	// kubelet's, 10Mi.
+	// ContainerLogMaxSize is the size at which a container's log is rotated; default kubelet's, 10Mi.
 	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty" must:"log-size"`
-	// ContainerLogMaxFiles is how many files of a container's log are kept; default kubelet's, 5.
+	// ContainerLogMaxFiles limits the files kept of a container's log; default kubelet's, 5.
 	ContainerLogMaxFiles *int `json:"containerLogMaxFiles,omitempty" must:"log-files"`
 	// ServerTLSBootstrap has kubelet ask the cluster for its serving certificate instead of signing
 	// one itself; only for clusters where such requests are approved, as flexnode-rp does for
@@ -372,16 +371,16 @@ type Agent struct {
 	// DriftPolicies are policies of single kinds of things, by the kind's name, where they differ
 	// from driftPolicy.
 	DriftPolicies map[string]string `json:"driftPolicies,omitempty" keys:"drift-kind" must:"drift"`
-	// CheckInterval is how often the service compares the machine with what was applied, spread by a
+	// CheckInterval is the time between comparisons of the machine with what was applied, spread by a
 	// fifth, as a Go duration; default one minute. Changes that the kernel or systemd
 	// reports are compared within seconds in any case.
 	CheckInterval string `json:"checkInterval,omitempty" must:"check"`
 	// ReadyTimeout bounds the wait for the Node to be Ready, as a Go duration; with less than 20s a
 	// change can be rolled back only because kubelet was slow to renew the Node's lease.
 	ReadyTimeout string `json:"readyTimeout" must:"ready"`
-	// UpgradePolicy is how a change of the configuration reaches the node.
+	// UpgradePolicy describes how a change of the configuration reaches the node.
 	UpgradePolicy UpgradePolicy `json:"upgradePolicy,omitzero"`
-	// Monitoring is how an agent follows its resource.
+	// Monitoring describes how an agent follows its resource.
 	Monitoring Monitoring `json:"monitoring,omitzero"`
 	// Metrics is where the service offers its metrics.
 	Metrics Metrics `json:"metrics,omitzero"`
@@ -396,7 +395,7 @@ type Metrics struct {
 	Textfile string `json:"textfile,omitempty" must:"textfile"`
 }
 
-// UpgradePolicy is how a change of the configuration reaches a node.
+// UpgradePolicy describes how a change of the configuration reaches a node.
 type UpgradePolicy struct {
 	// Drain says when the pods move to other nodes before the machine is changed: at a change of the
 	// Kubernetes minor version, at every change, or never.
@@ -427,7 +426,7 @@ type MaintenanceWindow struct {
 	Days []string `json:"days,omitempty" must:"day"`
 	// Start is the time of day at which it begins; required in this section.
 	Start string `json:"start" must:"time"`
-	// Duration is how long it lasts, as a Go duration; required in this section.
+	// Duration is the length of the window, as a Go duration; required in this section.
 	Duration string `json:"duration" must:"window"`
 	// UTCOffset is the offset of days and start, without daylight saving time; default +00:00.
 	UTCOffset string `json:"utcOffset,omitempty" must:"offset"`
@@ -436,7 +435,7 @@ type MaintenanceWindow struct {
 // ResourceManager is the monitoring.endpoint of a node that polls Azure Resource Manager.
 const ResourceManager = "resourceManager"
 
-// Monitoring is how an agent follows its flexNodeConfig resource.
+// Monitoring describes how an agent follows its flexNodeConfig resource.
 type Monitoring struct {
 	// Endpoint is the base URL of the resource provider, which the machine polls with its own key;
 	// "resourceManager" is azure.resourceManagerEndpoint, polled with the identity of section azure;

@@ -24,7 +24,7 @@ azure.bootstrapToken, azure.servicePrincipal, azure.arc or azure.managedIdentity
 default, or is needed by one of these alone.
 
 The file decides what root runs. It must belong to root, as must every directory above it, and
-nobody else may write to them. One that holds a secret must be readable by root alone (mode 600).
+no other user may write to them. One that holds a secret must be readable by root alone (mode 600).
 
 Check it with
 

@@ -177,7 +177,7 @@ func TestRepairFailsWithHints(t *testing.T) {
 		for range 20 {
 			b.take()
 			b.hints <- "a file"
-			b.sleep(hintMost + time.Millisecond)
+			b.sleep(maxHint + time.Millisecond)
 			if len(b.times("check")) == 0 {
 				t.Fatal("a hint has brought no check")
 			}

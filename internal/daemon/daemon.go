@@ -137,7 +137,7 @@ type loop struct {
 // Run works until ctx ends, which is transition.Done, or the machine is no node any more: Left,
 // Deleted or Replaced. READY is sent at once.
 func (d *Daemon) Run(ctx context.Context) transition.Outcome {
-	again := wait.Backoff{Base: retryFirst, Max: retryMost}
+	again := wait.Backoff{Base: retryFirst, Max: maxRetry}
 	l := &loop{Daemon: d, done: make(chan *job, 1), wantReconcile: true,
 		failing: again, asking: again, mending: again}
 	poll := time.Tick(pollEvery)
@@ -206,11 +206,11 @@ func (l *loop) start(ctx context.Context) {
 	case l.wantReconcile:
 		l.wantReconcile, j.Kind = false, Reconcile
 	case len(l.wantRepair) > 0:
-		j.Kind, j.Things, limit = Repair, l.wantRepair, repairMost
+		j.Kind, j.Things, limit = Repair, l.wantRepair, repairLimit
 		l.wantRepair = nil
 	case l.wantCheck:
 		l.wantCheck = false
-		j.Kind, j.Things, limit = Check, l.Budget.Exhausted(), checkMost
+		j.Kind, j.Things, limit = Check, l.Budget.Exhausted(), checkLimit
 	default:
 		return
 	}
@@ -251,7 +251,7 @@ func (l *loop) stop() {
 	defer l.running.cancel()
 	select {
 	case <-l.done:
-	case <-time.After(stopMost):
+	case <-time.After(stopLimit):
 		l.Log.Error("the worker does not stop", "job", l.running.Kind)
 	}
 }
@@ -267,7 +267,7 @@ func (l *loop) poll() {
 	l.interrupt()
 }
 
-// interrupt ends a reconciliation of the former configuration, but for a proof within proofMost.
+// interrupt ends a reconciliation of the former configuration, but for a proof within proofLimit.
 func (l *loop) interrupt() {
 	if l.running == nil || l.running.Kind != Reconcile || l.patience != nil {
 		return
@@ -277,7 +277,7 @@ func (l *loop) interrupt() {
 		l.running.cancel()
 		return
 	}
-	rest := max(proofMost-time.Since(*began), 0)
+	rest := max(proofLimit-time.Since(*began), 0)
 	l.Log.Info("the new configuration waits until the node has proved to be healthy", "at most", rest)
 	l.patience = time.After(rest)
 }
@@ -300,7 +300,7 @@ func (l *loop) hint(what string, ok bool) {
 		return
 	}
 	l.Log.Debug("checking early", "because", what)
-	if l.swarm = min(2*l.swarm, hintMost); time.Since(l.swarmed) > checkEvery {
+	if l.swarm = min(2*l.swarm, maxHint); time.Since(l.swarmed) > checkEvery {
 		l.swarm = hintPause
 	}
 	l.hinted, l.swarmed = true, time.Now()
@@ -324,19 +324,19 @@ const (
 	checkEvery = time.Minute
 	pollEvery  = 5 * time.Second // the configuration file
 	busyPause  = 5 * time.Second
-	// The pauses after failures: retryFirst doubles up to retryMost.
+	// The pauses after failures: retryFirst doubles up to maxRetry.
 	retryFirst = 5 * time.Second
-	retryMost  = transition.RetryWithin * 2 / 3 // Backoff adds up to a half
+	maxRetry   = transition.RetryWithin * 2 / 3 // Backoff adds up to a half
 	hintPause  = time.Second                    // hints come in swarms
-	hintMost   = 8 * time.Second                // while hints do not end
+	maxHint    = 8 * time.Second                // while hints do not end
 	// lookAgain is the longest rest before a time waited for: the clock may be set meanwhile.
 	lookAgain = 10 * time.Minute
 	stall     = 150 * time.Second // how long a worker may make no progress (TestNoWaitIsAStall)
 	feeds     = 4                 // of the watchdog in each of its intervals
-	// checkMost bounds a check, repairMost a repair, and stopMost the wait for a worker that has to
-	// stop: systemd waits for a minute (TimeoutStopSec).
-	checkMost  = time.Minute
-	repairMost = 20 * time.Minute
-	stopMost   = 45 * time.Second
-	proofMost  = 5 * time.Minute // limits the time of a proof that a new configuration waits for
+	// checkLimit bounds a check, repairLimit a repair, and stopLimit the wait for a worker that has
+	// to stop: systemd waits for a minute (TimeoutStopSec).
+	checkLimit  = time.Minute
+	repairLimit = 20 * time.Minute
+	stopLimit   = 45 * time.Second
+	proofLimit  = 5 * time.Minute // limits the time of a proof that a new configuration waits for
 )

@@ -383,7 +383,7 @@ func TestProofIsBounded(t *testing.T) {
 		b.sleep(time.Minute)
 		b.deleted <- struct{}{}
 		synctest.Wait()
-		want := []time.Duration{proofMost, proofMost, time.Hour - 2*proofMost, time.Minute}
+		want := []time.Duration{proofLimit, proofLimit, time.Hour - 2*proofLimit, time.Minute}
 		for i, d := range want {
 			if len(took) != len(want) || (took[i]-d).Abs() > pollEvery {
 				t.Fatalf("interrupted after %v, want about %v", took, want)
@@ -524,7 +524,7 @@ func TestDeadlines(t *testing.T) {
 			return Finding{}, ctx.Err()
 		}
 		b.start()
-		b.sleep(checkMost + time.Second)
+		b.sleep(checkLimit + time.Second)
 		if !bounded {
 			t.Error("the check has no deadline")
 		}
@@ -588,7 +588,7 @@ func TestCheckAsks(t *testing.T) {
 		b.take()
 		b.sleep(time.Hour)
 		if n := len(b.times("reconcile")); n != 0 {
-			t.Errorf("%d reconciliations when nobody asks", n)
+			t.Errorf("%d reconciliations without a request", n)
 		}
 	})
 }

@@ -74,7 +74,7 @@ var silences = map[string][]limit{
 	},
 	"waiting for the Node": {
 		{room: "kube", name: "requestTimeout"},
-		{room: "kube", name: "mostPause", times: 1.5},
+		{room: "kube", name: "maxPause", times: 1.5},
 	},
 	"an evaluation of the gate": {
 		{room: "agent/inspect", name: "AnswerTimeout", times: 2},
@@ -97,7 +97,7 @@ var silences = map[string][]limit{
 }
 
 func TestNoWaitIsAStall(t *testing.T) {
-	silent := map[string]time.Duration{"a check": checkMost}
+	silent := map[string]time.Duration{"a check": checkLimit}
 	for what, limits := range silences {
 		for _, l := range limits {
 			silent[what] += l.read(t)
@@ -134,7 +134,7 @@ func TestUnitAllows(t *testing.T) {
 	if w := setting("WatchdogSec"); stall >= w {
 		t.Errorf("a worker may be silent for %s, and systemd waits for %s", stall, w)
 	}
-	if s := setting("TimeoutStopSec"); stopMost >= s {
-		t.Errorf("a worker may take %s to stop, and systemd waits for %s", stopMost, s)
+	if s := setting("TimeoutStopSec"); stopLimit >= s {
+		t.Errorf("a worker may take %s to stop, and systemd waits for %s", stopLimit, s)
 	}
 }

@@ -64,7 +64,7 @@ type Fetcher struct {
 }
 
 const (
-	tryMost    = 30 * time.Second // one request
+	tryLimit   = 30 * time.Second // one request
 	firstPause = time.Second
 	fetchPause = 30 * time.Second
 )
@@ -95,7 +95,7 @@ func (f Fetcher) Fetch(ctx context.Context, u URL) ([]byte, error) {
 
 // once asks one time. pause is for how long the server asks to be left alone.
 func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, tryMost)
+	ctx, cancel := context.WithTimeout(ctx, tryLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.Reveal(), nil)
 	if err != nil {

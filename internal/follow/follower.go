@@ -211,7 +211,7 @@ const (
 	usualInterval = 30 * time.Second
 	// The least and the most that a provider may say.
 	leastInterval = 5 * time.Second
-	mostInterval  = time.Hour
+	maxInterval   = time.Hour
 	// again is the most that is rested between two polls of which the first was held back.
 	again = time.Second
 )
@@ -229,7 +229,7 @@ func (p *pace) first() time.Duration {
 func (p *pace) after(a Answer) time.Duration {
 	p.failures = 0
 	if a.Interval > 0 {
-		p.interval = min(max(a.Interval, leastInterval), mostInterval)
+		p.interval = min(max(a.Interval, leastInterval), maxInterval)
 	}
 	if a.Waited {
 		return rand.N(again) // no secret

@@ -221,7 +221,7 @@ func (r *Resource) send(
 func (r *Resource) sendOnce(
 	ctx context.Context, wait time.Duration, method, action string, header http.Header, body []byte,
 ) (*reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, tryMost+wait)
+	ctx, cancel := context.WithTimeout(ctx, tryLimit+wait)
 	defer cancel()
 	req, err := r.request(ctx, method, action, body)
 	if err != nil {

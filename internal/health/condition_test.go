@@ -114,7 +114,7 @@ func TestFirst(t *testing.T) {
 		{"no token", CredentialValid, change(func(e *Evidence) {
 			e.Probe = Tried(errors.New("cannot get a token for kubelet: Entra ID is ill"))
 		})},
-		{"nobody approves", CertificateIssued, change(func(e *Evidence) {
+		{"no one approves", CertificateIssued, change(func(e *Evidence) {
 			e.CSRs = Answered([]kube.CSR{{State: "pending"}}, nil)
 			missing(e)
 		})},

@@ -40,12 +40,12 @@ func TestNothingIsLostInACircle(t *testing.T) {
 				t.Errorf("%s and %s explain each other", a.Type, b.Type)
 			}
 			if got := inOrder([]Diagnosis{a, b}); a.Type != b.Type && len(got) != 2 {
-				t.Errorf("of %s and %s only %v is told", a.Type, b.Type, got)
+				t.Errorf("of %s and %s only %v is reported", a.Type, b.Type, got)
 			}
 		}
 	}
 	if got := inOrder(slices.Clone(all)); len(got) != len(all) {
-		t.Errorf("%d of %d findings are told", len(got), len(all))
+		t.Errorf("%d of %d findings are reported", len(got), len(all))
 	}
 }
 
@@ -107,7 +107,7 @@ func TestOneRemedyForManyServers(t *testing.T) {
 		"https://a does not resolve": 1, "https://b does not resolve": 1, "check the servers": 1,
 	} {
 		if n := strings.Count(c.Message, text); n != times {
-			t.Errorf("%q is told %d times: %s", text, n, c.Message)
+			t.Errorf("%q is said %d times: %s", text, n, c.Message)
 		}
 	}
 }

@@ -177,8 +177,7 @@ func packagesInOrder(e Evidence) Condition {
 	case len(x.Upgradable) > 0:
 		return fails(OwnerMachine, "RuntimeUpgraded", "apt and unattended-upgrades may upgrade "+
 			strings.Join(x.Upgradable, " ")+", which starts services of that name again beneath the "+
-			"node").run("run `apt-mark hold %s`, or remove what "+
-			"nobody needs", x.Upgradable...)
+			"node").run("run `apt-mark hold %s`, or remove what is not needed", x.Upgradable...)
 	case len(x.Held) > 0:
 		return fails(OwnerMachine, "PackageHeld", "there is a hold on "+strings.Join(x.Held, " ")+
 			", so that it gets no updates").run("run `apt-mark unhold %s`", x.Held...)

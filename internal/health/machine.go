@@ -94,7 +94,7 @@ func runtimeOwned(e Evidence) Condition {
 	for _, u := range e.Machine.Units {
 		foreign = append(foreign, fmt.Sprintf("%s (%s)", u.Name, u.Path))
 	}
-	return lacking(foreign, "ForeignRuntime", "somebody else has installed %s; remove what it "+
+	return lacking(foreign, "ForeignRuntime", "another program has installed %s; remove what it "+
 		"belongs to, or use another machine")
 }
 

@@ -155,10 +155,10 @@ func TestNodeAddressPresent(t *testing.T) {
 	}
 	const reason, owner = "AddressMissing", OwnerConfiguration
 	check(t, "NodeAddressPresent", []expect{
-		{"nobody has asked", with(func(e *Evidence) { e.Machine = nil }), Unknown,
+		{"not asked", with(func(e *Evidence) { e.Machine = nil }), Unknown,
 			"NotChecked", "", ""},
 		{"kubelet chooses", ip(""), True, "", "", ""},
-		{"an address of somebody else", ip("203.0.113.7"), False, reason, owner, "203.0.113.7"},
+		{"an address of another machine", ip("203.0.113.7"), False, reason, owner, "203.0.113.7"},
 		{"both families", ip("10.0.0.4,fd00::4"), True, "", "", ""},
 		{"one of two", ip("10.0.0.4, fd00::5"), False, reason, owner, "fd00::5"},
 		{"another spelling", ip("fd00:0:0::4"), True, "", "", ""},
@@ -180,8 +180,8 @@ func TestPodSubnetsFit(t *testing.T) {
 	ofOwner.Wanted.CNI.NonMasqueradeCIDRs = nil
 	check(t, "PodSubnetsFit", []expect{
 		blank("NotChecked"),
-		{"nobody knows yet", pods(false), True, "", "", ""},
-		{"nobody knows yet, without IPv6", pods(true), True, "", "", ""},
+		{"not known yet", pods(false), True, "", "", ""},
+		{"not known yet, without IPv6", pods(true), True, "", "", ""},
 		{"both, without IPv6", pods(true, four, six), False, off, OwnerMachine, six},
 		{"IPv6, without IPv6", pods(true, six), False, off, OwnerMachine, "disable_ipv6"},
 		{"IPv4 where both are wanted", pods(false, four), False, missing, OwnerCluster,

@@ -31,7 +31,7 @@ func TestNodeOwned(t *testing.T) {
 		{"a disk in another machine", from("3d12", "ffff", silent), True, "", "", ""},
 		{"one firmware for all", from("ffff", "4c4c-0031", heard), False, another,
 			OwnerConfiguration, ""},
-		{"installed anew", from("ffff", "4c4c-0031", silent), True, "", "", ""},
+		{"installed again", from("ffff", "4c4c-0031", silent), True, "", "", ""},
 		{"without firmware", from("ffff", "", silent), False, another, OwnerConfiguration,
 			"its systemUUID unknown"},
 		{"never reported", from("", "", ""), True, "", "", ""},

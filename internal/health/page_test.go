@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/reference/conditions.md")
 
-// row is what the page says of a condition.
+// row holds the text of the page about a condition.
 type row struct{ Name, Marks, Means, Owner, Remedy string }
 
 // rows returns what testdata/conditions.txt says, by the name of the condition.

@@ -191,7 +191,7 @@ func servicesReachable(e Evidence) Condition {
 			"and whether the network has routes to the pods behind the Service; "+servicesGuide)
 	case dns != "" && told != "" && dns != told &&
 		!strings.HasPrefix(told, "169.254."): // a cache on each node (NodeLocal DNSCache)
-		return fails(OwnerConfiguration, "DNSAddressDiffers", "pods are told to ask "+told+
+		return fails(OwnerConfiguration, "DNSAddressDiffers", "pods ask "+told+
 			" for names, and the cluster's DNS Service is "+dns+": set node.kubelet.dnsServiceIP")
 	}
 	return holds()
@@ -325,8 +325,8 @@ func pathMTU(e Evidence) Condition {
 	return holds()
 }
 
-// mostAhead is the max difference of two clocks. Entra ID and certificates forgive five minutes.
-const mostAhead = time.Minute
+// maxAhead is the max difference of two clocks. Entra ID and certificates forgive five minutes.
+const maxAhead = time.Minute
 
 // clockAccurate compares the clocks of servers. Where they differ, this machine's is not wrong.
 func clockAccurate(e Evidence) Condition {
@@ -337,7 +337,7 @@ func clockAccurate(e Evidence) Condition {
 			continue
 		}
 		dated++
-		if d := p.Ahead.Abs(); d > mostAhead {
+		if d := p.Ahead.Abs(); d > maxAhead {
 			which := "behind"
 			if *p.Ahead < 0 {
 				which = "ahead of"

@@ -64,7 +64,7 @@ func kubeletRunning(e Evidence) Condition {
 		"kubelet does not run"+lastWords(s.Log), "read `journalctl -u kubelet`")
 }
 
-const mostFactor = 30 // bounds the settling time of a kubelet that has often been restarted
+const maxFactor = 30 // bounds the settling time of a kubelet that has often been restarted
 
 func (w Wanted) settling() time.Duration { return cmp.Or(w.Settling, 10*time.Second) }
 
@@ -74,7 +74,7 @@ func kubeletStable(e Evidence) Condition {
 	s := e.Kubelet.Value
 	running := s.Active && s.PID != 0
 	age := e.Now.Sub(s.Since)
-	need := e.Wanted.settling() * time.Duration(min(1+s.Restarts, mostFactor))
+	need := e.Wanted.settling() * time.Duration(min(1+s.Restarts, maxFactor))
 	switch {
 	case running && age >= need:
 		return holds()

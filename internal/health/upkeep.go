@@ -68,12 +68,12 @@ func fileSystemsWritable(e Evidence) Condition {
 		"check it with fsck, and mount it again")
 }
 
-const mostInodes = 94 // the part of the inodes that may be in use, in percent: kubelet evicts at 95
+const maxInodes = 94 // the part of the inodes that may be in use, in percent: kubelet evicts at 95
 
 func inodesFree(e Evidence) Condition {
 	var full []string
 	for _, dir := range slices.Sorted(maps.Keys(e.Upkeep.InodesUsed)) {
-		if used := e.Upkeep.InodesUsed[dir]; used > mostInodes {
+		if used := e.Upkeep.InodesUsed[dir]; used > maxInodes {
 			full = append(full, fmt.Sprintf("%s (%d %% of the inodes in use)", dir, used))
 		}
 	}
@@ -272,7 +272,7 @@ func providerAnswers(e Evidence) Condition {
 	since := cmp.Or(p.Answered, p.First)
 	silent := p.Failures > 1 && p.Second != SecondRefused && e.Now.Sub(since) >= unanswered
 	return when(silent, OwnerCluster, "NotAnswered", "the resource provider has not answered since "+
-		since.UTC().Format(time.RFC3339)+", so that this node is told of no change: "+
+		since.UTC().Format(time.RFC3339)+", so that this node receives no change: "+
 		p.Error, "see `aks-flex-node endpoints`, and ask its operator")
 }
 

@@ -42,8 +42,8 @@ func TestUpkeep(t *testing.T) {
 		change       func(*Upkeep)
 	}{
 		{"FileSystemsWritable", "ReadOnly", func(u *Upkeep) { u.ReadOnly = []string{"/var/lib"} }},
-		{"InodesFree", "", func(u *Upkeep) { u.InodesUsed["/opt"] = mostInodes }},
-		{"InodesFree", "InodesFull", func(u *Upkeep) { u.InodesUsed["/opt"] = mostInodes + 1 }},
+		{"InodesFree", "", func(u *Upkeep) { u.InodesUsed["/opt"] = maxInodes }},
+		{"InodesFree", "InodesFull", func(u *Upkeep) { u.InodesUsed["/opt"] = maxInodes + 1 }},
 		{"SwapOff", "SwapOn", func(u *Upkeep) { u.Swaps = []string{"/swap.img"} }},
 		{"RebootNotPending", "RebootRequired", func(u *Upkeep) { u.RebootRequired = true }},
 		{"HostNameStable", "Changed", func(u *Upkeep) { u.HostNames = []string{"edge-1", "other"} }},
@@ -124,7 +124,7 @@ func TestUpkeep(t *testing.T) {
 	e.Wanted.ContinuousMonitoring = false
 	e.Upkeep.Polls = &Polls{Answered: ago(day), Error: "refused", Failures: 9}
 	if c := condition(t, "ProviderAnswers", e); c.Status != True {
-		t.Errorf("a node that follows nobody: %+v", c)
+		t.Errorf("a node that does not follow: %+v", c)
 	}
 	e.Wanted.Agent.NodeName = "localhost.localdomain"
 	c := condition(t, "HostNameStable", e)

@@ -156,13 +156,13 @@ func (h *Host) resolvers(file string) []string {
 	return servers
 }
 
-// syncMost limits the wait for a disk: one that has failed may never answer.
-const syncMost = 10 * time.Second
+// syncLimit limits the wait for a disk: one that has failed may never answer.
+const syncLimit = 10 * time.Second
 
 // syncTime returns the median time until 4 KiB are on the disk below a directory, or below the
-// nearest existing one above it, or syncMost if it takes longer; 0 when that is not known.
+// nearest existing one above it, or syncLimit if it takes longer; 0 when that is not known.
 func (h *Host) syncTime(dir string) time.Duration {
-	return atMost(syncMost, func() time.Duration {
+	return upTo(syncLimit, func() time.Duration {
 		at := h.path(dir)
 		for {
 			if info, err := os.Stat(at); at == "/" || err == nil && info.IsDir() {
@@ -173,21 +173,21 @@ func (h *Host) syncTime(dir string) time.Duration {
 	})
 }
 
-// atMost returns the result of measure, or most when that takes longer. The kernel ends no write
+// upTo returns the result of measure, or limit when that takes longer. The kernel ends no write
 // that hangs, so that measure may go on, and even keep the process from ending after its output.
-func atMost(most time.Duration, measure func() time.Duration) time.Duration {
+func upTo(limit time.Duration, measure func() time.Duration) time.Duration {
 	took := make(chan time.Duration, 1)
 	go func() { took <- measure() }()
 	select {
 	case is := <-took:
 		return is
-	case <-time.After(most):
-		return most
+	case <-time.After(limit):
+		return limit
 	}
 }
 
 func syncTime(dir string) time.Duration {
-	const times, enough = 7, syncMost / 2
+	const times, enough = 7, syncLimit / 2
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return 0

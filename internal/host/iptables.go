@@ -91,7 +91,7 @@ func (h *Host) legacyTable(ctx context.Context, family string) (string, error) {
 		return "", nil // to ask for the table would make it
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot tell whether iptables-legacy has rules: %w", err)
+		return "", fmt.Errorf("cannot check whether iptables-legacy has rules: %w", err)
 	}
 	out, err := h.ask(ctx, toolLimit, family+"tables-legacy-save", "-t", "filter")
 	if errors.Is(err, fs.ErrNotExist) {

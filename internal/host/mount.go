@@ -21,7 +21,7 @@ type MountError struct{ Dir, Point, Source string }
 
 func (e *MountError) Error() string {
 	const form = "cannot remove %s: %s is mounted at %s; " +
-		"if nobody needs it there, `umount %s` and run this again"
+		"if it is not needed there, `umount %s` and run this again"
 	return fmt.Sprintf(form, e.Dir, e.Source, e.Point, e.Point)
 }
 

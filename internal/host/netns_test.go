@@ -41,6 +41,6 @@ func TestDialFrom(t *testing.T) {
 	}
 	server.Close()
 	if err := (linux{}).DialFrom(t.Context(), machine, to); !errors.Is(err, unix.ECONNREFUSED) {
-		t.Errorf("where nobody listens: %v", err)
+		t.Errorf("where nothing listens: %v", err)
 	}
 }

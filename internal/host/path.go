@@ -238,7 +238,7 @@ func (h *Host) observeDir(path, real string) (state.Dir, error) {
 		return d, fmt.Errorf("cannot list %s: %w", path, unwrapPath(err))
 	}
 	if d.Mounted, err = isMountPoint(real); err != nil {
-		return d, fmt.Errorf("cannot tell whether %s is a mount point: %w", path, err)
+		return d, fmt.Errorf("cannot check whether %s is a mount point: %w", path, err)
 	}
 	return d, nil
 }

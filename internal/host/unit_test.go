@@ -78,7 +78,7 @@ func TestUndoUnit(t *testing.T) {
 func TestUnitErrors(t *testing.T) {
 	h := testHost(t)
 	if got := observe(t, h, "unit:none.service").(state.Unit); got.Enabled != state.NoUnit {
-		t.Errorf("a unit that nobody knows is %s", state.Show(got))
+		t.Errorf("an unknown unit is %s", state.Show(got))
 	}
 	if err := h.Reload(t.Context()); err != nil {
 		t.Error(err)

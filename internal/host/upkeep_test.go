@@ -19,7 +19,7 @@ func TestClock(t *testing.T) {
 	k.unsynchronized = true
 	if c := h.Upkeep(t.Context(), nil).Clock; c == nil || c.Synchronized || c.Container ||
 		len(c.Keepers) != 0 {
-		t.Errorf("a clock that nobody keeps: %+v", c)
+		t.Errorf("a clock without a time service: %+v", c)
 	}
 	const chrony = "chrony.service"
 	h.Systemd.(*units).known[chrony] = UnitStatus{Path: "/usr/lib/systemd/system/" + chrony,
@@ -86,8 +86,8 @@ func TestSyncTimeOfADeadDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
 		defer close(answers)
-		took := atMost(syncMost, func() time.Duration { <-answers; return 1 })
-		if took != syncMost {
+		took := upTo(syncLimit, func() time.Duration { <-answers; return 1 })
+		if took != syncLimit {
 			t.Errorf("it takes %s", took)
 		}
 	})

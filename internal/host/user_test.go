@@ -23,7 +23,7 @@ func TestInvoker(t *testing.T) {
 		}
 	}
 	if _, err := Invoker(invoked("3999999999")); err == nil {
-		t.Error("a user whom nobody knows")
+		t.Error("an unknown user")
 	}
 	const daemon = "1" // as on every Debian
 	u, err := Invoker(invoked(daemon))
@@ -43,7 +43,7 @@ func TestInvoker(t *testing.T) {
 // user's for it.
 func TestRunAs(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can become somebody else")
+		t.Skip("only root can become another user")
 	}
 	u, err := Invoker(invoked("1"))
 	if err != nil {

@@ -88,19 +88,19 @@ func (h *Host) watchDir(w *fsnotify.Watcher, dir string, at map[string]string) b
 }
 
 // The pauses between two connections to the message bus.
-const busFirst, busMost = 5 * time.Second, 5 * time.Minute
+const busFirst, maxBusPause = 5 * time.Second, 5 * time.Minute
 
 // watchUnits watches units over the message bus, which tells only of those: systemd's own socket
 // tells each connected client of all units, and on a node those of pods come and go.
 func (h *Host) watchUnits(ctx context.Context, units []string, hint func(what string)) {
-	for pauses := (wait.Backoff{Base: busFirst, Max: busMost}); ; {
+	for pauses := (wait.Backoff{Base: busFirst, Max: maxBusPause}); ; {
 		began := time.Now()
 		err := h.listen(ctx, units, hint)
 		if ctx.Err() != nil {
 			return
 		}
 		h.Log.Debug("units are not watched for now", "error", err)
-		if time.Since(began) > busMost {
+		if time.Since(began) > maxBusPause {
 			pauses.Reset()
 		}
 		if !wait.Sleep(ctx, pauses.Next()) {

@@ -57,7 +57,7 @@ func TestWatchFiles(t *testing.T) {
 	must(os.Remove(file("etc/a")))
 	for got := range hints {
 		if got == "/etc/beside" {
-			t.Error("a file that is not watched is told")
+			t.Error("a file that is not watched is reported")
 		}
 		if got == "/etc/a" {
 			break

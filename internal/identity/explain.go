@@ -47,7 +47,7 @@ var objections = map[int]struct{ problem, remedy string }{
 			"azure.servicePrincipal.certificateFile"},
 	700024: {"Entra ID does not accept the time of the request",
 		"check this machine's clock (timedatectl)"},
-	65001: {"nobody has consented to what the application wants",
+	65001: {"no one has consented to what the application wants",
 		"an administrator of the tenant must consent to it"},
 	500011: {"the tenant does not know what the token is for",
 		"check azure.cloud and azure.resourceManagerEndpoint"},

@@ -81,7 +81,7 @@ func TestExplain(t *testing.T) {
 		{"Entra ID is ill a while", fault(azuresim.Entra,
 			azuresim.Fault{Status: 503, Match: "token", Times: 2}), nil},
 		{"slow", fault(azuresim.ARM, azuresim.Fault{Latency: 100 * time.Millisecond}), nil},
-		{"nobody there", func(_ *azuresim.Sim,
+		{"no server", func(_ *azuresim.Sim,
 			c *config.Azure) {
 			c.ResourceManagerEndpoint = "https://127.0.0.1:1"
 		},

@@ -41,7 +41,7 @@ func askMetadata(t *testing.T, endpoint string) error {
 func TestArcMetadataIsConfined(t *testing.T) {
 	azure(t)
 	outside := filepath.Join(t.TempDir(), "stolen.key")
-	if err := os.WriteFile(outside, []byte("the secret of somebody else"), 0o600); err != nil {
+	if err := os.WriteFile(outside, []byte("a foreign secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	himds := httptest.NewServer(&azuresim.ArcMetadata{Identity: func() (azuresim.MachineIdentity,
@@ -51,7 +51,7 @@ func TestArcMetadataIsConfined(t *testing.T) {
 	t.Cleanup(himds.Close)
 	err := askMetadata(t, himds.URL)
 	if err == nil || !strings.HasPrefix(err.Error(), "cannot get a token for kubelet: ") ||
-		strings.Contains(err.Error(), "somebody else") ||
+		strings.Contains(err.Error(), "foreign") ||
 		!strings.Contains(err.Error(), "azcmagent show") ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("a challenge outside of the agent's directory: %v", err)

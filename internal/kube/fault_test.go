@@ -26,7 +26,7 @@ func TestRebind(t *testing.T) {
 		{"another CA", Target{Server: server.URL, CA: other, Token: secret}, true},
 		{"another name", Target{Server: localhost, CA: ca, Token: secret}, true},
 		{"no such name", Target{Server: "https://api.invalid:1", CA: ca, Token: secret}, true},
-		{"nobody listens", Target{Server: closed.URL, CA: ca, Token: secret}, false},
+		{"nothing listens", Target{Server: closed.URL, CA: ca, Token: secret}, false},
 		{"no TLS", Target{Server: "https://" + plainServer(t), CA: ca, Token: secret}, false},
 		{"a wrong token", Target{Server: server.URL, CA: ca, Token: "x"}, false},
 	}

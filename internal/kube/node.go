@@ -58,7 +58,7 @@ func Unavailable(err error) bool {
 }
 
 // The pace of waiting: quick at first, then slower, so that a cluster that is down is not pressed.
-const firstPause, mostPause = 50 * time.Millisecond, time.Second
+const firstPause, maxPause = 50 * time.Millisecond, time.Second
 
 // WaitNode returns the Node as soon as until holds for it. A Node that is not there yet and a
 // server that does not answer are waited for, and asked is called after each request. When ctx ends
@@ -70,7 +70,7 @@ func (c *Client) WaitNode(
 	defer cancel()
 	var last Node
 	var lastErr error
-	for pauses := (wait.Backoff{Base: firstPause, Max: mostPause}); ; {
+	for pauses := (wait.Backoff{Base: firstPause, Max: maxPause}); ; {
 		n, err := c.Node(ctx, name)
 		asked()
 		if err == nil && until(n) {

@@ -113,7 +113,7 @@ func TestProbe(t *testing.T) {
 			LayerDNS, "api.invalid",
 		},
 		{
-			"nobody listens", Target{Server: "https://" + closed.Addr().String(), CA: ca},
+			"nothing listens", Target{Server: "https://" + closed.Addr().String(), CA: ca},
 			LayerTCP, "nothing accepts connections",
 		},
 		{

@@ -106,7 +106,7 @@ func TestHostName(t *testing.T) {
 		f.HostName, f.StaticName = tt.hostName, tt.staticName
 		unit := find(t, Render(base(), f), state.PathKey(unitDir+"/"+KubeletUnit)).Resource.(state.File)
 		if got := strings.Contains(unit.Content, "--hostname-override=edge-1"); got != tt.told {
-			t.Errorf("on a machine %q (%q) kubelet is told its name: %v",
+			t.Errorf("on a machine %q (%q) kubelet gets its name: %v",
 				tt.hostName, tt.staticName, got)
 		}
 	}

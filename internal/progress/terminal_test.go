@@ -27,7 +27,7 @@ func onTerminal(t *testing.T, width int, what func(v *Terminal, s *screen)) {
 
 const long = "kubelet: cannot start: ブリッジ 10-aks-flex-node.conflist naïve " +
 	"https://edge.example.org:443/api/v1/nodes/node-1?fieldManager=aks-flex-node&timeout=30s\n" +
-	"second line\twith a tab and \x1b[31mcolour\x1b[0m of somebody else's"
+	"second line\twith a tab and \x1b[31mcolour\x1b[0m of another program"
 
 // The golden files are the screen in the middle of a join and at its end, at three widths; screen
 // itself holds that no line is as wide as the terminal.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -37,12 +38,19 @@ func samples() []Resource {
 
 var ignoreRaw = cmpopts.IgnoreUnexported(Record{})
 
-// A kind is complete: it has its file here, its file where it is observed and set, its JSON form,
+// A kind is complete: it has its file here, its case where it is observed and set, its JSON form,
 // its equality and its words.
 func TestKindsAreComplete(t *testing.T) {
-	sample := make(map[string]Resource)
+	sample, setters := make(map[string]Resource), ""
 	for _, r := range samples() {
 		sample[kind(r)] = r
+	}
+	for _, file := range []string{"../host/host.go", "../nodeobject/nodeobject.go"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		setters += string(text)
 	}
 	if len(sample) != len(kinds) {
 		t.Errorf("there are %d kinds and samples of %d", len(kinds), len(sample))
@@ -54,7 +62,9 @@ func TestKindsAreComplete(t *testing.T) {
 				t.Fatal("samples has none of this kind")
 			}
 			exists(t, name+".go")
-			exists(t, "../host/"+name+".go", "../nodeobject/"+name+".go")
+			if used := "state." + reflect.TypeOf(r).Name() + ":"; !strings.Contains(setters, used) {
+				t.Errorf("neither host nor nodeobject has a `case %s`", used)
+			}
 			roundTrip(t, r)
 			if !Equal(r, r) || !Satisfies(r, r) || Equal(r, Unknown{Of: r.Key()}) {
 				t.Error("it is not equal to itself, or equal to what is unknown")
@@ -71,7 +81,7 @@ func TestKindsAreComplete(t *testing.T) {
 				t.Error("it is shown as nothing")
 			}
 			if treatment := undoForeign(r, r); treatment < leaveAsIs || treatment > undoAndKeep {
-				t.Errorf("undo of what somebody else has changed is %v", treatment)
+				t.Errorf("undo of what another process changed is %v", treatment)
 			}
 		})
 	}

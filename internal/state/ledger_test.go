@@ -32,7 +32,7 @@ func TestLedgerPrior(t *testing.T) {
 	}
 	done := recorded.Done(plan)
 	if c := Diff(nil, nil, see(file), done); len(c) != 1 || !c[0].Keep {
-		t.Errorf("put back by somebody else, undo is %s", show(c))
+		t.Errorf("put back by another process, undo is %s", show(c))
 	}
 	// Killed twice: the second plan starts from the first one's beginning.
 	again := recorded.Record(Plan{{From: file, To: NewFile(file.Path, 0o644, "newest")}})

@@ -72,7 +72,7 @@ func Satisfies(seen, want Resource) bool {
 func Describe(c Change) string {
 	switch {
 	case c.Leave:
-		return "leave " + c.To.Key().Name() + " as it is: somebody else has changed it since"
+		return "leave " + c.To.Key().Name() + " as it is: another process has changed it since"
 	case c.Keep:
 		c.Keep = false
 		return Describe(c) + " (a copy of what is there is kept)"

@@ -22,7 +22,7 @@ func TestDiffUndo(t *testing.T) {
 	}{
 		{"as before", old, entry(old, file), ""},
 		{"ours", file, entry(old, file), "restore /etc/x.conf"},
-		{"removed by somebody", Absent{file.Path}, entry(old, file), "restore /etc/x.conf"},
+		{"removed by an operator", Absent{file.Path}, entry(old, file), "restore /etc/x.conf"},
 		{
 			"what an admin has put there is kept (M1)", foreign, entry(Absent{file.Path}, file),
 			"remove /etc/x.conf (a copy of what is there is kept)",
@@ -43,7 +43,7 @@ func TestDiffUndo(t *testing.T) {
 		{
 			"a directory with something in it where a file was",
 			Dir{Path: file.Path}, entry(Absent{file.Path}, file),
-			"leave /etc/x.conf as it is: somebody else has changed it since",
+			"leave /etc/x.conf as it is: another process has changed it since",
 		},
 		{
 			"an empty directory where a file was",
@@ -55,19 +55,19 @@ func TestDiffUndo(t *testing.T) {
 		{
 			"a kernel parameter of an admin (M1)",
 			Sysctl{"a", "7"}, entry(Sysctl{"a", "0"}, Sysctl{"a", "1"}),
-			"leave a as it is: somebody else has changed it since",
+			"leave a as it is: another process has changed it since",
 		},
 		{
-			"a label of somebody else (M1)", Label{"a", "2", true},
+			"a foreign label (M1)", Label{"a", "2", true},
 			entry(Label{Name: "a"}, Label{"a", "1", true}),
-			"leave label:a as it is: somebody else has changed it since",
+			"leave label:a as it is: another process has changed it since",
 		},
 		{"swap", Swap{}, entry(swap("/s", -2), Swap{}), "turn on swap on /s"},
 		{"swap is on again at the kernel's priority", swap("/s", -3), entry(swap("/s", -2), Swap{}), ""},
 		{"another area is on", swap("/t", 5), entry(swap("/s", -2), Swap{}), "turn on swap on /s"},
 		{"our unit", running, entry(missing, running), "disable and stop x.service owes daemon-reload"},
 		{
-			"our unit, whatever somebody has made of it",
+			"our unit, whatever its state",
 			Unit{Name: "x.service", Enabled: Masked}, entry(missing, running),
 			"disable x.service",
 		},
@@ -75,7 +75,7 @@ func TestDiffUndo(t *testing.T) {
 			"a unit of the owner, masked since (M1)",
 			Unit{Name: "x.service", Enabled: Masked},
 			entry(Unit{Name: "x.service", Enabled: Disabled}, running),
-			"leave x.service as it is: somebody else has changed it since",
+			"leave x.service as it is: another process has changed it since",
 		},
 		{
 			"a run was killed between stop and mask", Unit{Name: "x.swap", Enabled: "generated"},
@@ -111,7 +111,7 @@ func TestDiffUndo(t *testing.T) {
 // Directories that are ours alone, on the owner's mounts and links too (M2).
 func TestDiffUndoClaims(t *testing.T) {
 	const restore, link = "restore directory /var/lib/x", "empty directory /var/lib/x"
-	const leave = "leave /var/lib/x as it is: somebody else has changed it since"
+	const leave = "leave /var/lib/x as it is: another process has changed it since"
 	tests := []struct {
 		name         string
 		before, seen Resource

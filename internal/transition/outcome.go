@@ -51,7 +51,7 @@ func (o *Outcome) FirstLine() string {
 var ErrSuperseded error = &Outcome{Kind: Busy, Err: errors.New("another command has taken over")}
 
 // ErrUndecided reports that it cannot be known yet whether a change works: it remains under way.
-var ErrUndecided = errors.New("cannot tell whether the node is healthy")
+var ErrUndecided = errors.New("cannot check whether the node is healthy")
 
 // Of returns the outcome of an error: the first one in it, but superseded before any other.
 func Of(err error) Outcome {

@@ -426,7 +426,7 @@ func TestDeploymentThatIsRunning(t *testing.T) {
 	}
 	if _, err := d.client.BeginCreateOrUpdate(t.Context(), group, "long", of,
 		nil); code(err) != "DeploymentActive" {
-		t.Errorf("once more: %v", err)
+		t.Errorf("again: %v", err)
 	}
 	if _, err := d.client.BeginDelete(t.Context(), group, "long",
 		nil); code(err) != "DeploymentActive" {
@@ -441,7 +441,7 @@ func TestDeploymentThatIsRunning(t *testing.T) {
 	}
 	if _, err := d.client.Cancel(t.Context(), group, "long",
 		nil); code(err) != "DeploymentCannotBeCancelled" {
-		t.Errorf("cancel once more: %v", err)
+		t.Errorf("cancel again: %v", err)
 	}
 	d.Close() // it waits for what was canceled
 	if got, err = d.client.Get(t.Context(), group, "long", nil); err != nil ||

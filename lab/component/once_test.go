@@ -94,7 +94,7 @@ func TestOnceStopsWaiting(t *testing.T) {
 }
 
 func unexpected(t *testing.T) func() {
-	return func() { t.Error("waits for nobody") }
+	return func() { t.Error("waits, with nothing to wait for") }
 }
 
 func list(t *testing.T, dir string) []string {

@@ -15,7 +15,7 @@ import (
 //go:embed *.mod *.sum *.main
 var modules embed.FS
 
-// Path is what the paths of the modules begin with.
+// Path is the prefix of the modules' paths.
 const Path = "github.com/Azure/AKSFlexNode/lab/components/"
 
 // Module gives the files of the module with this name, e.g. "runc-1.4.3", by their paths in it:

@@ -148,7 +148,7 @@ func (a azOf) life(t *testing.T) {
 
 	again := a.az(t, "rotate-token "+node+" --query configUrl -o tsv")
 	if was, _ := get(t, url); was != 403 {
-		t.Errorf("the URL of before says %d", was)
+		t.Errorf("the previous URL says %d", was)
 	}
 	if is, _ := get(t, again); is != 200 {
 		t.Errorf("the URL of after says %d", is)

@@ -75,7 +75,7 @@ func TestDrift(t *testing.T) {
 // seen within one is seen since the kernel or systemd has told of it.
 func driftUnderTheService(t *testing.T, m lab.Machine) {
 	t.Helper()
-	const sysctls, foreign = "/etc/sysctl.d/999-aks-flex-node.conf", "# somebody else's\n"
+	const sysctls, foreign = "/etc/sysctl.d/999-aks-flex-node.conf", "# foreign\n"
 	policies := func(interval string, by map[string]any) {
 		t.Helper()
 		edit(t, m, func(c map[string]any) {

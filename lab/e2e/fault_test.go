@@ -127,17 +127,17 @@ func TestRefusals(t *testing.T) {
 			run:  []string{"aks-flex-node", "bootstrap"}, says: "cannot use this system, Fedora Linux 41",
 		},
 		{
-			name: "with somebody else's containerd",
+			name: "with a foreign containerd",
 			spoil: []string{"bash", "-c",
 				"printf '[Service]\\nExecStart=/bin/true\\n' >/lib/systemd/system/containerd.service; " +
 					"systemctl daemon-reload"},
 			mend: []string{"bash", "-c",
 				"rm /lib/systemd/system/containerd.service; systemctl daemon-reload"},
 			run:  []string{"aks-flex-node", "bootstrap"},
-			says: "somebody else has installed containerd.service",
+			says: "another program has installed containerd.service",
 		},
 		{
-			name: "with a token that nobody knows",
+			name: "with an unknown token",
 			run: []string{"bash", "-c",
 				`umask 077
 sed 's/"token": "[a-z0-9]*\./"token": "zzzzzz./' /etc/aks-flex-node/config.json >/etc/bad.json

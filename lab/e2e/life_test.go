@@ -21,7 +21,7 @@ func TestLife(t *testing.T) {
 	m := machine(t, "life-1")
 	other := machine(t, "life-2")
 	for path, text := range map[string]string{
-		"/opt/cni/bin/foreign":                           "a plugin of somebody else",
+		"/opt/cni/bin/foreign":                           "a foreign plugin",
 		"/etc/containerd/certs.d/example.org/hosts.toml": "server = \"https://example.org\"\n",
 		"/etc/sysctl.d/10-foreign.conf":                  "# foreign\n",
 	} {

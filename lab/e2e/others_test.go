@@ -144,7 +144,7 @@ func TestFirewallIsTold(t *testing.T) {
 		node["maxPods"] = 42
 	})
 	if out := must(t, m, "bootstrap"); strings.Contains(out, "network.firewall") {
-		t.Errorf("an open firewall is told:\n%s", out)
+		t.Errorf("an open firewall is reported:\n%s", out)
 	}
 	if well, err := bench.CheckNode(t.Context(), m); err != nil {
 		t.Errorf("from outside only this is well: %q: %v", well, err)

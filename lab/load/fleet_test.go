@@ -75,7 +75,7 @@ func TestFleet(t *testing.T) {
 	}
 	status.Store(http.StatusTooManyRequests)
 	if _, err := target.Open(t.Context(), agents); err == nil {
-		t.Error("429 is no error, and nobody asked for it")
+		t.Error("429 is no error, and was not asked for")
 	}
 	target.Throttled = true
 	throttled, err := target.Open(t.Context(), agents)

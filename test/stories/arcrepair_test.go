@@ -202,7 +202,7 @@ func TestArcWaitsForItsRoles(t *testing.T) {
 	w.log.hears = func(line string) {
 		if strings.Contains(line, "until an owner authorises this machine") {
 			if !strings.Contains(strings.ReplaceAll(line, `\"`, `"`), told) {
-				t.Errorf("it is told:\n%s\nwant %s", line, told)
+				t.Errorf("reported:\n%s\nwant %s", line, told)
 			}
 			sim.Assign(azuresim.Assignment{Scope: clusterID,
 				RoleID: config.Roles()[config.RoleRBACClusterAdmin], PrincipalID: principal})
@@ -213,7 +213,7 @@ func TestArcWaitsForItsRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(w.log.String(), "until an owner authorises this machine") {
-		t.Error("nobody was told")
+		t.Error("it is not reported")
 	}
 }
 

@@ -189,7 +189,7 @@ func (w *world) goesBackTo(former string) {
 	}
 	w.config = healthy
 	if _, err := w.bootstrap(); err != nil {
-		w.t.Errorf("the configuration of before: %v", err)
+		w.t.Errorf("the previous configuration: %v", err)
 	}
 	w.follows(former)
 }
@@ -242,7 +242,7 @@ func TestCAsBeforeTheFormer(t *testing.T) {
 		ca := w.read("/etc/kubernetes/certs/ca.crt")
 		for _, old := range before {
 			if strings.Contains(ca, old) || strings.Contains(w.bindings().CA, old) {
-				t.Errorf("a CA of before the last rotation is still trusted:\n%s", ca)
+				t.Errorf("a CA from before the last rotation is still trusted:\n%s", ca)
 			}
 		}
 		before = append(before, former)

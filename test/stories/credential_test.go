@@ -307,7 +307,7 @@ func TestExpiredCertificate(t *testing.T) {
 		Certificates: []string{good}})
 	w.kubeletGetsToken()
 	if found := w.holds(canary); len(found) > 0 {
-		t.Errorf("the secret of before is in %v", found)
+		t.Errorf("the previous secret is in %v", found)
 	}
 }
 

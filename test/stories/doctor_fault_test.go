@@ -184,7 +184,7 @@ func faults() []fault {
 		{"a hold on the agent's package", true, func(p *patient) {
 			p.packages("aks-flex-node", "hold ok installed")
 		}, "PackagesInOrder"},
-		{"a clock that nobody keeps", false, func(p *patient) {
+		{"a clock without a time service", false, func(p *patient) {
 			p.kernel.unsynchronized.Store(true)
 			p.upkeep = func(u *host.Upkeep) { u.Clock.Uptime = time.Hour }
 		}, "TimeSynchronized"},

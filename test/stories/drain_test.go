@@ -159,7 +159,7 @@ func TestDrainThatCannotFinish(t *testing.T) {
 		}
 		n := w.cluster.node1()
 		if n.Spec.Unschedulable || w.kubeletVersion() != "v1.34.4" || w.kubeletSince() != since {
-			t.Errorf("the Node is cordoned: %v, its kubelet %s, started anew: %v",
+			t.Errorf("the Node is cordoned: %v, its kubelet %s, restarted: %v",
 				n.Spec.Unschedulable, w.kubeletVersion(), w.kubeletSince() != since)
 		}
 		if list := w.rejected(); len(list) > 0 {

@@ -100,8 +100,8 @@ func TestFollowsAsApplied(t *testing.T) {
 		c["agent"].(map[string]any)["monitoring"] = map[string]any{"endpoint": "https://wrong.example"}
 	}
 	for name, bad := range map[string]func(map[string]any){
-		"it follows nobody": func(map[string]any) {},
-		"it asks elsewhere": func(c map[string]any) { monitored(c); elsewhere(c) },
+		"it does not follow": func(map[string]any) {},
+		"it asks elsewhere":  func(c map[string]any) { monitored(c); elsewhere(c) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			followed(t, func(t *testing.T, s *serviceStory, _ string) {

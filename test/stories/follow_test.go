@@ -507,7 +507,7 @@ func TestFollowsDriftPolicies(t *testing.T) {
 			return s.read(saved.StateDir+"/config-version.txt") == "8\n"
 		})
 		s.write(panicSysctl, "0\n")
-		s.write(file, "# somebody else's\n")
+		s.write(file, "# foreign\n")
 		s.until(3*time.Minute, "the repair", func() bool { return !s.reverted() })
 		if err := s.systemd.Stop(t.Context(), "kubelet.service"); err != nil {
 			t.Fatal(err)
@@ -522,7 +522,7 @@ func TestFollowsDriftPolicies(t *testing.T) {
 		if d := s.provider.said().Drift; d.LastSeen == nil || time.Since(*d.LastSeen) > 10*time.Minute {
 			t.Errorf("reported drift that was last seen at %v", d.LastSeen)
 		}
-		if s.read(file) != "# somebody else's\n" {
+		if s.read(file) != "# foreign\n" {
 			t.Error("what is only to be reported is repaired")
 		}
 		s.until(2*time.Minute, "the version is reported", func() bool {

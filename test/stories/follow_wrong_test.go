@@ -73,7 +73,7 @@ func body(of func(*http.Request) io.Reader) func(*http.Request) (*http.Response,
 }
 
 const (
-	bareNotFound = `{"error":{"code":"ResourceNotFound","message":"there is none"}}`
+	bareNotFound = `{"error":{"code":"ResourceNotFound","message":"not found"}}`
 )
 
 // stone is the answer with the tombstone of a node, by an installation.

@@ -226,7 +226,7 @@ func TestCompare(t *testing.T) {
 		}
 	}
 	if strings.Contains(told.String(), "-pass") {
-		t.Errorf("a secret is told:\n%s", &told)
+		t.Errorf("a secret is shown:\n%s", &told)
 	}
 	same, err := inspect.Compare(t.Context(), &w.agent().Env, "applied", "")
 	if err != nil || len(same.Config)+len(same.Changes) != 0 {

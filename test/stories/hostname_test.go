@@ -17,7 +17,7 @@ func TestRenamedMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(w.read(unit), "--hostname-override") {
-		t.Error("kubelet is told the machine's own name")
+		t.Error("kubelet gets the machine's own name")
 	}
 	w.steady("with the machine's name")
 	w.write(file, "renamed\n")

@@ -22,7 +22,7 @@ func TestLostCertificate(t *testing.T) {
 	}
 	w.cluster.set(func() { w.cluster.token = "abcdef.fedcba9876543210" })
 	if _, err := w.bootstrap(); err == nil || !strings.Contains(err.Error(), "bootstrap token") {
-		t.Errorf("with the token of before: %v", err)
+		t.Errorf("with the previous token: %v", err)
 	}
 	w.config = w.configuration()
 	if _, err := w.bootstrap(); err != nil {

@@ -105,7 +105,7 @@ func TestLeaveArcWithAnotherSecret(t *testing.T) {
 				t.Errorf("the error is %v; want the expired secret and --config", err)
 			}
 			if _, err := os.Stat(w.root + numbers); !os.IsNotExist(err) {
-				t.Errorf("the metrics, which nobody writes any more: %v", err)
+				t.Errorf("the metrics, which are no longer written: %v", err)
 			}
 			_, err = w.leave(nil)
 			if err == nil || !strings.Contains(err.Error(), "cannot leave Azure Arc: there is no valid") ||

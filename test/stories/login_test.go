@@ -111,7 +111,7 @@ func TestNoLogin(t *testing.T) {
 		want, why string
 	}{
 		"the service": {nil, "log in with `sudo az login --use-device-code --tenant ", "not found"},
-		"somebody's sudo": {&host.User{Name: "ada"}, "log in with `az login --use-device-code --tenant ",
+		"a user's sudo": {&host.User{Name: "ada"}, "log in with `az login --use-device-code --tenant ",
 			"Please run 'az login'"},
 	} {
 		w, _, _ := arcWorld(t, "token")

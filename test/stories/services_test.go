@@ -96,7 +96,7 @@ func TestDNSAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		if is := told(w); is != want {
-			t.Errorf("Azure says %q: pods are told to ask %s", azure, is)
+			t.Errorf("Azure says %q: pods ask %s", azure, is)
 		}
 	}
 	w := newWorld(t)
@@ -115,10 +115,10 @@ func TestDNSAddress(t *testing.T) {
 		c["node"].(map[string]any)["kubelet"].(map[string]any)["dnsServiceIP"] = owners
 	})
 	if _, err := w.bootstrap(); err != nil || told(w) != owners {
-		t.Errorf("pods are told to ask %s: %v", told(w), err)
+		t.Errorf("pods ask %s: %v", told(w), err)
 	}
 	w.config = w.configuration(func(c map[string]any) { c["node"].(map[string]any)["maxPods"] = 42 })
 	if _, err := w.bootstrap(); err != nil || told(w) != owners {
-		t.Errorf("the node has joined, and pods are told to ask %s: %v", told(w), err)
+		t.Errorf("the node has joined, and pods ask %s: %v", told(w), err)
 	}
 }

@@ -46,7 +46,7 @@ func (w *world) checked(t *testing.T) (*change.Agent, *service.Live) {
 			t.Fatal(err)
 		}
 		live.Job(daemon.Job{Kind: "check", Ended: true})
-		w.write("/etc/sysctl.d/999-aks-flex-node.conf", "# somebody else's\n")
+		w.write("/etc/sysctl.d/999-aks-flex-node.conf", "# foreign\n")
 	}
 	return a, live
 }
@@ -137,7 +137,7 @@ func TestTells(t *testing.T) {
 	}
 	live.Close()
 	if status := w.status(); status.Service != nil {
-		t.Errorf("nobody is there, and %+v is told", status.Service)
+		t.Errorf("no service runs, and %+v is reported", status.Service)
 	}
 	if _, err := w.drift(true); err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func TestMetricsFileStays(t *testing.T) {
 		t.Errorf("the change has failed: %v", err)
 	}
 	if !strings.Contains(w.log.String(), "former.prom") {
-		t.Error("nobody is told of the file")
+		t.Error("the file is not reported")
 	}
 }
 
@@ -269,7 +269,7 @@ func TestDriftPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.write("/proc/sys/kernel/panic", "0\n")
-	w.write("/etc/sysctl.d/999-aks-flex-node.conf", "# somebody else's\n")
+	w.write("/etc/sysctl.d/999-aks-flex-node.conf", "# foreign\n")
 	if err := w.systemd.Stop(t.Context(), "kubelet.service"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package sealed is how the provider gives a node its secrets (refreshCredentials): sealed to a key
-// that the node has made for this one answer, so that nobody between them, and no log, has them. It
+// that the node has made for this one answer, so that no one between them, and no log, has them. It
 // is HPKE (RFC 9180, mode base) with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM, by
 // the standard library, and both sides use it.
 package sealed
@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// About is what an answer belongs to; it opens only as that.
+// About names the flexNodeConfig of an answer, which opens for no other.
 type About struct {
 	ID  string // of the flexNodeConfig; its casing does not count
 	UID string // of the flexNodeConfig
 }
 
-// info is what both sides derive their keys from besides the keys that they have.
+// info returns what both sides derive their keys from besides the keys that they have.
 func (a About) info() []byte {
 	return []byte("flexNodeConfig refreshCredentials\x00" + strings.ToLower(a.ID) + "\x00" +
 		strings.ToLower(a.UID))
@@ -62,7 +62,7 @@ func NewKey() (*Key, error) {
 	return &Key{private}, nil
 }
 
-// Public is what the provider seals to.
+// Public returns the key that the provider seals to.
 func (k *Key) Public() []byte { return k.private.PublicKey().Bytes() }
 
 // Open opens an answer.

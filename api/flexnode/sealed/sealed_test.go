@@ -97,7 +97,7 @@ func TestRefusedPublicKeys(t *testing.T) {
 	}
 }
 
-// vector is an answer of before: other programs and other releases can open what this one seals,
+// vector is a recorded answer: other programs and other releases can open what this one seals,
 // and the other way round.
 type vector struct {
 	Private, Encapsulated, Ciphertext, Info []byte

@@ -39,7 +39,7 @@ type SystemData struct {
 	LastModifiedAt     time.Time `json:"lastModifiedAt,omitzero"`
 }
 
-// Properties are what the caller wants (Desired) and what the provider says.
+// Properties hold what the caller wants (Desired) and what the provider reports.
 type Properties struct {
 	Desired
 	ProvisioningState string         `json:"provisioningState,omitempty"`
@@ -75,7 +75,7 @@ type Desired struct {
 	Monitoring           Monitoring        `json:"monitoring,omitzero"`
 }
 
-// UpgradePolicy is how a change reaches the node. Durations are those of ISO 8601 (PT15M).
+// UpgradePolicy describes how a change reaches the node. Durations are those of ISO 8601 (PT15M).
 type UpgradePolicy struct {
 	Drain             string             `json:"drain,omitempty"`
 	Deadline          string             `json:"deadline,omitempty"`
@@ -104,7 +104,7 @@ type Network struct {
 	Metadata string `json:"metadata,omitempty"`
 }
 
-// Monitoring is how an agent follows the resource.
+// Monitoring describes how an agent follows the resource.
 type Monitoring struct {
 	Endpoint string `json:"endpoint,omitempty"`
 	Interval string `json:"interval,omitempty"`
@@ -121,7 +121,7 @@ const (
 	Arc              = "arc"
 )
 
-// AzureAuth is who the node is to Azure.
+// AzureAuth describes the node's identity in Azure.
 type AzureAuth struct {
 	Method           string                `json:"method,omitempty"`
 	ServicePrincipal *ServicePrincipalAuth `json:"servicePrincipal,omitempty"`
@@ -155,8 +155,8 @@ type ArcAuth struct {
 	AutoRoleAssignment bool                  `json:"autoRoleAssignment,omitempty"`
 }
 
-// KubernetesAuth is how kubelet joins: with the identity in Azure, else with a bootstrap token that
-// the provider makes.
+// KubernetesAuth describes how kubelet joins: with the identity in Azure, else with a bootstrap
+// token that the provider makes.
 type KubernetesAuth struct {
 	UseAzureAuth      bool   `json:"useAzureAuth,omitempty"`
 	KubeletCredential string `json:"kubeletCredential,omitempty"`
@@ -173,7 +173,7 @@ type Versions struct {
 	AllowVulnerable bool   `json:"allowVulnerable,omitempty"`
 }
 
-// NodeConfig is what the Node and its kubelet are to be like.
+// NodeConfig holds the settings of the Node and its kubelet.
 type NodeConfig struct {
 	MaxPods int               `json:"maxPods,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
@@ -216,7 +216,7 @@ type ManagedCluster struct {
 	Properties ClusterProperties `json:"properties"`
 }
 
-// ClusterProperties say how the provider reaches a cluster, and what nodes are told of it.
+// ClusterProperties say how the provider reaches a cluster, and what nodes learn of it.
 type ClusterProperties struct {
 	ProvisioningState string         `json:"provisioningState,omitempty"`
 	Kubeconfig        string         `json:"kubeconfig,omitempty"`
@@ -242,7 +242,7 @@ type RolloutPolicy struct {
 	Paused         bool   `json:"paused,omitempty"` // admits no change
 }
 
-// Bundle is what a machine is handed out: its configuration, with secrets, and where it is from.
+// Bundle holds the configuration of a machine, with secrets, and the resource that it is from.
 type Bundle struct {
 	SchemaVersion string         `json:"schemaVersion"` // the form of the bundle, major.minor
 	Config        map[string]any `json:"config"`

@@ -6,7 +6,7 @@ import (
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
 )
 
-// Status is what the node and its cluster say of it.
+// Status holds what the node and its cluster report of it.
 type Status struct {
 	Conditions           []Condition `json:"conditions,omitempty"`
 	LastConfigApplied    *time.Time  `json:"lastConfigApplied,omitempty"`
@@ -29,7 +29,7 @@ const (
 	JoinExpired  = "expired"  // no machine has used it in time
 )
 
-// Join is how far a machine has come with joining.
+// Join describes how far a machine has come with joining.
 type Join struct {
 	State   string     `json:"state"`
 	Expires *time.Time `json:"expires,omitempty"`
@@ -126,7 +126,7 @@ type Diff struct {
 }
 
 // Change is one setting that differs between two configurations. From and To are its values: a
-// string as it is, anything else as JSON; nil where there is none.
+// string as it is, anything else as JSON; nil where it is not set.
 type Change struct {
 	Path       string  `json:"path"`
 	From       *string `json:"from,omitempty"`
@@ -185,14 +185,14 @@ type AllowedVersions struct {
 	Changes []RolloutChange `json:"changes"`
 }
 
-// StateCount is how many nodes are in a state.
+// StateCount counts the nodes in a state.
 type StateCount struct {
 	State string `json:"state"`
 	Nodes int    `json:"nodes"`
 }
 
-// VersionCount is how many nodes are to run a version of a component, and how many run it as their
-// agents have reported.
+// VersionCount counts the nodes that are to run a version of a component, and those that run it by
+// their agents' reports.
 type VersionCount struct {
 	Component string `json:"component"`
 	Version   string `json:"version"`
@@ -200,7 +200,7 @@ type VersionCount struct {
 	Running   int    `json:"running"`
 }
 
-// ConditionCount is how many nodes have a condition with a status and reason.
+// ConditionCount counts the nodes that have a condition with a status and reason.
 type ConditionCount struct {
 	Type   string `json:"type"`
 	Status string `json:"status"`

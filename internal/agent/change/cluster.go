@@ -123,7 +123,7 @@ func sameCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clust
 		return fmt.Errorf("cannot use %s: it does not accept this node's credential; if it is the same "+
 			"cluster, run `aks-flex-node unbootstrap` and join with a new configuration", at.Server)
 	case err != nil:
-		return fmt.Errorf("cannot tell whether %s is this node's cluster: %w", at.Server, err)
+		return fmt.Errorf("cannot check whether %s is this node's cluster: %w", at.Server, err)
 	case known == "" && at.Server != h.Saved.Bindings.Server &&
 		!kube.SharesCA(at.CA, h.Saved.Bindings.CA),
 		known != "" && uid != known:

@@ -66,7 +66,7 @@ func commitHistory(ctx context.Context, w *work, t *transition.Transition) error
 	}
 	list, err := w.Saved.ReadHistory()
 	if err != nil {
-		w.Log.Warn("the history cannot be read and begins anew", "error", err)
+		w.Log.Warn("the history cannot be read and starts empty", "error", err)
 	}
 	if t.ByHand {
 		if err := holdBack(ctx, w, *t); err != nil {
@@ -109,7 +109,7 @@ func eraseSecrets(ctx context.Context, w *work) error {
 		err = cache.Clean(cache.Key)
 	}
 	if err != nil { // the node is healthy all the same
-		w.Warn("tokens of before may still be kept: %v", err)
+		w.Warn("previous tokens may still be kept: %v", err)
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func leaveMetrics(ctx context.Context, w *work, t *transition.Transition) error 
 		return nil
 	}
 	if err := RemoveMetrics(ctx, w.Home, former); err != nil {
-		w.Warn("metrics of before remain in %s: %v", former, err)
+		w.Warn("previous metrics remain in %s: %v", former, err)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func TestWaiting(t *testing.T) {
 		meanwhile  func(*Home) error
 		superseded bool
 	}{
-		{"nobody else works", change, func(*Home) error { return nil }, false},
+		{"no other process works", change, func(*Home) error { return nil }, false},
 		{"a rollback", change.Back(failed, time.Now()), func(*Home) error { return nil }, false},
 		{"gone on with", change, func(h *Home) error {
 			t := *h.Saved.Transition

@@ -298,11 +298,11 @@ func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 // reports returns the copies that were kept, and what was left because it was changed by others.
 func reports(l *leaving) (kept, left []string) {
 	for _, k := range l.Engine.Kept {
-		l.Warn("somebody else had changed %s; a copy is kept as %s", k.Path, k.Copy)
+		l.Warn("another process had changed %s; a copy is kept as %s", k.Path, k.Copy)
 		kept = append(kept, k.Copy)
 	}
 	for _, c := range l.Engine.Left {
-		l.Warn("%s was changed by somebody else and is left as it is", c.From.Key())
+		l.Warn("%s was changed by another process and is left as it is", c.From.Key())
 		left = append(left, string(c.From.Key()))
 	}
 	return kept, left

@@ -18,7 +18,7 @@ const (
 	// The pauses between two watches of the Node object. Its pods end 40 s after it was deleted, so
 	// even an API server that was down for long is not left alone for longer than that.
 	watchFirst = time.Second
-	watchMost  = 15 * time.Second
+	maxWatch   = 15 * time.Second
 	watchLong  = time.Minute // the duration of a watch when all is well
 )
 
@@ -46,7 +46,7 @@ func Changed(ctx context.Context, a *change.Agent, hint func(string)) {
 // Deleted calls back when the Node is deleted, until ctx ends. That it is missing is hinted once.
 func Deleted(ctx context.Context, a *change.Agent, hint func(string)) {
 	const what = "the Node object was deleted"
-	pauses, told := wait.Backoff{Base: watchFirst, Max: watchMost}, false
+	pauses, told := wait.Backoff{Base: watchFirst, Max: maxWatch}, false
 	for pause := time.Duration(0); wait.Sleep(ctx, pause); {
 		began := time.Now()
 		err := inspect.WaitDeleted(ctx, &a.Env)
@@ -64,7 +64,7 @@ func Deleted(ctx context.Context, a *change.Agent, hint func(string)) {
 			pauses.Reset()
 			told = false
 		}
-		if pause = wait.Jitter(watchMost / 3); !errors.Is(err, inspect.ErrNoNode) {
+		if pause = wait.Jitter(maxWatch / 3); !errors.Is(err, inspect.ErrNoNode) {
 			pause = pauses.Next() // not only this machine is asked
 		}
 	}

@@ -18,7 +18,7 @@ func TestPollsBeginLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLive("1.2.3")
 		if l.polling() != nil {
-			t.Error("nobody is asked")
+			t.Error("it polls before it was asked to")
 		}
 		time.Sleep(24 * time.Hour)
 		first := time.Now()

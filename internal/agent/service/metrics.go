@@ -167,7 +167,7 @@ func (l *Live) ofTheNode() []metrics.Family {
 			"When a certificate of kubelet, or the service principal's credential, expires.",
 			certificates...),
 		gauge("transition_start_time_seconds",
-			"Since when a transition is under way; absent while there is none.", underWay...),
+			"Since when a transition is under way; absent without one.", underWay...),
 		gauge("configuration_info", "The configuration that the node runs on.",
 			sample(1, "generation", fmt.Sprintf("%.12s", s.Generation), "version", s.ConfigVersion,
 				"kubernetes", s.Kubernetes)),

@@ -159,8 +159,8 @@ var resourceMembers = map[string]bool{
 	"zones": true, "properties": true, "managedBy": true, "extendedLocation": true,
 }
 
-// mostResources is Resource Manager's limit for the resources of a template.
-const mostResources = 800
+// maxResources is Resource Manager's limit for the resources of a template.
+const maxResources = 800
 
 // flatten takes resources, and those that are nested in them.
 func (t *Template) flatten(list []any, parents []map[string]any) error {
@@ -181,8 +181,8 @@ func (t *Template) flatten(list []any, parents []map[string]any) error {
 					members["name"])
 			}
 		}
-		if t.resources = append(t.resources, source{members, parents}); len(t.resources) > mostResources {
-			return problemf("The template has more than %d resources", mostResources)
+		if t.resources = append(t.resources, source{members, parents}); len(t.resources) > maxResources {
+			return problemf("The template has more than %d resources", maxResources)
 		}
 		nested, _ := members["resources"].([]any)
 		below := append(slices.Clone(parents), members)

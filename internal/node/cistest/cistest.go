@@ -88,7 +88,7 @@ func recommendations() []recommendation {
 		{"4.1.8", "the clients' CA is root's", true, rooted(authorities)},
 		{"4.1.9", "kubelet's configuration is 0600 or stricter", false, private(configurations)},
 		{"4.1.10", "kubelet's configuration is root's", false, rooted(configurations)},
-		{"4.2.1", "nobody is served anonymously", false,
+		{"4.2.1", "anonymous requests are refused", false,
 			is("anonymous-auth", "authentication.anonymous.enabled", "false")},
 		{"4.2.2", "requests are authorised", false, func(s scan) bool {
 			mode, set := s.value("authorization-mode", "authorization.mode")

@@ -73,7 +73,7 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 		pass(10 * time.Second)
 		layer := must(w.store.Layers.Get(context.Background(), w.cluster(factory).Facts)).Value
 		if f := must(flexnode.FactsOf(layer)); f.ServerURL != "https://b.example" {
-			t.Errorf("nodes are told %s", f.ServerURL)
+			t.Errorf("nodes get %s", f.ServerURL)
 		}
 		id := w.credential(factory + "/edge-1").Value.TokenID
 		equal(t, "a request at the former one", a.ask(csr("at-a", id, "edge-1", newKey())), "")

@@ -41,7 +41,7 @@ func TestUnreachableTellsNoSecrets(t *testing.T) {
 		got := unreachable(cause)
 		if !strings.Contains(got, want) || strings.Contains(got, "10.1.2.3") ||
 			strings.Contains(got, "/etc") {
-			t.Errorf("%v is told as %q", cause, got)
+			t.Errorf("%v is reported as %q", cause, got)
 		}
 	}
 }

@@ -140,10 +140,10 @@ func TestAfterRestore(t *testing.T) {
 	})
 	must(SignAgain(ctx, w.store(), w.keys, w.clock.Now(), false))
 	must(0, w.service.AfterRestore(ctx))
-	w.answers("a URL of before the restore", url, 403)
+	w.answers("a URL from before the restore", url, 403)
 	w.work()
 	if left := w.cluster.list(); len(left) != 0 {
-		t.Errorf("a token of before the restore: %v", left)
+		t.Errorf("a token from before the restore: %v", left)
 	}
 	must(0, w.regenerate(ctx))
 	w.work()

@@ -102,7 +102,7 @@ func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // dead is the answer to a URL that does not work, whatever the reason.
 func dead() error {
 	return arm.Errorf(http.StatusForbidden, "AuthenticationFailed",
-		"This URL does not give out a configuration: it is not as it was made, or it has "+
+		"This URL does not give out a configuration: it was altered, or it has "+
 			"expired, was used or was replaced. POST regenerateToken makes a new one.")
 }
 

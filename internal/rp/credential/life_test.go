@@ -237,7 +237,7 @@ func TestClusterIsDown(t *testing.T) {
 		t.Errorf("%s, because %q", c.State, c.Problem)
 	}
 	if w.url() != "" || w.node().State != api.Creating {
-		t.Errorf("a URL that nobody serves: %s; the node is %s", w.url(), w.node().State)
+		t.Errorf("a URL that is not served: %s; the node is %s", w.url(), w.node().State)
 	}
 	w.cluster.down = nil
 	w.work()
@@ -273,7 +273,7 @@ func TestAProblemIsNotedOnce(t *testing.T) {
 	}
 	row := must(w.store().Credentials.Get(t.Context(), key))
 	if got := row.Value.Problem; strings.Contains(got, "127.0.0.1") || got == "" {
-		t.Errorf("callers are told %q", got)
+		t.Errorf("callers read %q", got)
 	}
 	w.cluster.down = errTo(77)
 	w.tryOnce()

@@ -319,12 +319,12 @@ func TestRevokePrevious(t *testing.T) {
 		}
 		equal(t, "the node still", w.node().Former, "")
 		for _, u := range []string{joining, url} {
-			w.answers("a URL of before", u, 403)
+			w.answers("a previous URL", u, 403)
 		}
 		w.work()
 		for _, gone := range []string{key, live} {
 			if row := must(w.store().Credentials.Get(ctx, gone)); row.Exists() {
-				t.Errorf("a credential of before is %s", row.Value.State)
+				t.Errorf("a previous credential is %s", row.Value.State)
 			}
 		}
 		if got, want := len(w.cluster.list()), 1; !useAzure && got != want || useAzure && got != 0 {
@@ -366,7 +366,7 @@ func TestRevokePreviousReadsItsOwn(t *testing.T) {
 	w.work()
 	for _, gone := range joining {
 		if row := must(w.store().Credentials.Get(ctx, gone)); row.Exists() {
-			t.Errorf("a credential of before is %s", row.Value.State)
+			t.Errorf("a previous credential is %s", row.Value.State)
 		}
 	}
 }

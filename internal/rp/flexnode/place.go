@@ -89,7 +89,7 @@ func durations(v any) any {
 	return v
 }
 
-// agentPolicy is how a change reaches the node; Admit alone reads whether the node is paused.
+// agentPolicy returns how a change reaches the node; Admit alone reads whether the node is paused.
 func agentPolicy(v any) any {
 	if policy, ok := v.(object); ok {
 		delete(policy, "readyTimeout")

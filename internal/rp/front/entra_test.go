@@ -142,7 +142,7 @@ func TestRefusedTokens(t *testing.T) {
 		{"expired", with("exp", now.Add(-leeway-time.Second).Unix()), "ExpiredAuthenticationToken"},
 		{"without expiry", with("exp", nil), invalidToken},
 		{"not yet valid", with("nbf", now.Add(leeway+time.Second).Unix()), invalidToken},
-		{"for somebody else", with("aud", "https://graph.microsoft.com"), invalidToken},
+		{"for another audience", with("aud", "https://graph.microsoft.com"), invalidToken},
 		{"of another issuer", with("iss", "https://evil.example/"), invalidToken},
 		{"of another tenant", with("tid", otherTenant), "InvalidAuthenticationTokenTenant"},
 		{"without signature", "Bearer " + unsigned, invalidToken},

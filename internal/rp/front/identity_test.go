@@ -28,7 +28,7 @@ func TestIdentityIsReplaced(t *testing.T) {
 	n := w.node(200, "GET", nodeURL("n"), "", old, "If-None-Match: "+r.Header.Get("ETag"))
 	azure := n.Properties.Config["azure"].(map[string]any)
 	if got := azure["servicePrincipal"].(map[string]any)["clientId"]; got != clientB {
-		t.Errorf("the agent is told the identity %v", got)
+		t.Errorf("the agent gets the identity %v", got)
 	}
 	for who, token := range map[string]string{"the former": old, "the present": fresh} {
 		c, version := w.refresh(t, token)
@@ -98,7 +98,7 @@ func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 			_, text := w.must(404, "GET", nodeURL("n"), "", a, of(former), "If-None-Match: "+etag)
 			if !strings.Contains(text, TombstoneInfo) ||
 				!strings.Contains(text, former.Properties.ResourceUID) {
-				t.Errorf("the former machine is told %s", text)
+				t.Errorf("the former machine gets %s", text)
 			}
 		}
 	}

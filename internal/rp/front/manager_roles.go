@@ -205,7 +205,7 @@ func (m *ManagerRoles) isKnown(ctx context.Context, principal, action, subscript
 	}
 	row, err := m.stored.Subscriptions.Get(ctx, subscription) // the index may be behind
 	if err != nil {
-		return fmt.Errorf("cannot tell whether a subscription is registered: %w", err)
+		return fmt.Errorf("cannot check whether a subscription is registered: %w", err)
 	}
 	if row.Value.State == "" {
 		return errUnknownSubscription

@@ -188,7 +188,7 @@ func TestManagerRights(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{name: "cluster", given: grants{give(cluster, contributor, "p")}, allowed: "rwd"},
-		{name: "somebody else", given: grants{give(cluster, owner, "q")}},
+		{name: "another caller", given: grants{give(cluster, owner, "q")}},
 		{name: "another group", given: grants{give(other, owner, "p")}},
 		{name: "reader", allowed: "r",
 			given: grants{give("/subscriptions/"+subscription, reader, "p")}},

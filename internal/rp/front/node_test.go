@@ -388,7 +388,7 @@ func TestIndexIsBehind(t *testing.T) {
 	w.must(204, "POST", nodeURL("n", "/reportStatus"), "{}", present)
 	_, text := w.must(403, "GET", nodeURL("n"), "", former)
 	if strings.Contains(text, clientB) {
-		t.Errorf("the former machine is told %s", text)
+		t.Errorf("the former machine gets %s", text)
 	}
 	w.must(403, "POST", nodeURL("n", "/reportStatus"), "{}", former)
 	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", former)
@@ -445,7 +445,7 @@ func TestPodSubnets(t *testing.T) {
 	w.refused(409, "PodCIDRExhausted", "PUT", nodeURL("n4"), `{"properties":{}}`)
 	w.must(200, "DELETE", nodeURL("n2"), "")
 	if s := subnet("n5"); !taken[s] {
-		t.Errorf("n5 got %q, which nobody gave back", s)
+		t.Errorf("n5 got %q, which was not given back", s)
 	}
 	w.must(400, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":
 		{"podCidr":"10.201.0.0/22","nodeCidrMask":24}}`)

@@ -186,7 +186,7 @@ func (a *API) askRole(r *request) error {
 	case errors.Is(err, errUnknownSubscription):
 		return cmp.Or(r.allowedIn(""), r.forbidden(r.scope()))
 	case err != nil:
-		return fmt.Errorf("cannot tell whether the caller is authorized: %w", err)
+		return fmt.Errorf("cannot check whether the caller is authorized: %w", err)
 	case !allowed:
 		return r.forbidden(r.scope())
 	}

@@ -184,7 +184,7 @@ func TestAWaitingNodeIsDeleted(t *testing.T) {
 		w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 		agent.is(404, 0, "wait=20")
 		if !strings.Contains(agent.text, TombstoneInfo) {
-			t.Errorf("the former node is told %s", agent.text)
+			t.Errorf("the former node gets %s", agent.text)
 		}
 		<-unnamed.done
 		if unnamed.status != 404 && unnamed.status != 403 || strings.Contains(unnamed.text, clientA) {

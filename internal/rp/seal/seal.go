@@ -76,7 +76,7 @@ func Load(path string) (Ring, error) {
 
 func (r Ring) check(path string) error {
 	if len(r.Keys) == 0 {
-		return fmt.Errorf("cannot use the keys in %s: there is none", path)
+		return fmt.Errorf("cannot use the keys in %s: it has none", path)
 	}
 	for _, k := range r.Keys {
 		if k.ID == "" || len(k.Bytes) != 32 {

@@ -203,7 +203,7 @@ func compacts(t *testing.T, b Backend) {
 		t.Errorf("follow from before: %v", err)
 	}
 	if _, err := b.Scan(ctx, "compaction/", "", 10, start); !errors.Is(err, ErrCompacted) {
-		t.Errorf("a scan of before: %v", err)
+		t.Errorf("a scan of the past: %v", err)
 	}
 	page, err := b.Scan(ctx, "compaction/", "", 10, at)
 	if err != nil || len(page.KVs) != 2 || string(page.KVs[1].Value) != "1" {

@@ -73,7 +73,7 @@ func TestSilentStore(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := e.Read(gone, "a"); errors.Is(err, errSilent) || err == nil {
-		t.Errorf("who does not wait any more is told: %v", err)
+		t.Errorf("a caller that no longer waits gets: %v", err)
 	}
 }
 

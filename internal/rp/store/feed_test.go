@@ -121,7 +121,7 @@ func TestIndexOfAStoreThatGoesBack(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if _, there := x.Poll("s/g/c/b"); there {
-			t.Error("a node that is not there any more is told of")
+			t.Error("a node is found that is not there any more")
 		}
 		if row, err := x.Node("s/g/c/a"); err != nil || row.Value.Revision != 7 {
 			t.Errorf("%+v, %v", row, err)

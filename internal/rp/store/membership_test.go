@@ -227,7 +227,7 @@ func TestClaimsOutliveErrors(t *testing.T) {
 					t.Error("it is not owned")
 				}
 				if name != "reads" && a.wrong.Load() == 0 {
-					t.Error("nobody was told")
+					t.Error("it was not reported")
 				}
 			})
 		})
@@ -295,7 +295,7 @@ func TestClustersComeAndGo(t *testing.T) {
 		putCluster(t, s, "s/g/c")
 		synctest.Wait()
 		if again, ok := a.Owns("s/g/c"); !ok || again == o || again.Fence() == o.Fence() {
-			t.Error("a cluster that was made again is not owned anew")
+			t.Error("a cluster that was made again is not owned again")
 		}
 	})
 }

@@ -213,7 +213,7 @@ func TestSeenOfAReplicaThatComesBack(t *testing.T) {
 		cutOff(itsA)
 		a.Note("s/g/c/o", at)
 		if a.Flush(t.Context()) == nil {
-			t.Error("nobody is told of an error")
+			t.Error("an error is not reported")
 		}
 		time.Sleep(26 * time.Hour)
 		stop()

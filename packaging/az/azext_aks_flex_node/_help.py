@@ -126,7 +126,7 @@ examples:
 helps['aks flex-node get-config-url'] = """
 type: command
 short-summary: Show the URL that a machine can join with.
-long-summary: Once a machine has used it there is none; `rotate-token` makes another.
+long-summary: It is gone once a machine has used it; `rotate-token` makes another.
 examples:
   - name: Get the URL alone.
     text: >-

@@ -345,12 +345,12 @@ func TestMonitoring(t *testing.T) {
 	}
 	for _, o := range render(t, minimal("prometheusRule: {create: true}")) {
 		if o["kind"] == "PrometheusRule" && at(o, "metadata", "name") != "flexnode-rp-provider" {
-			t.Errorf("nobody has asked for %v", at(o, "metadata"))
+			t.Errorf("%v is not asked for", at(o, "metadata"))
 		}
 	}
 	for _, o := range render(t, minimal("")) {
 		if o["apiVersion"] == "monitoring.coreos.com/v1" {
-			t.Errorf("nobody has asked for %v", o["kind"])
+			t.Errorf("%v is not asked for", o["kind"])
 		}
 	}
 }
