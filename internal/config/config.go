@@ -272,8 +272,8 @@ type Kubelet struct {
 	// which leaves it and lets pods without a guarantee use their part; default off. LimitedSwap
 	// needs Kubernetes 1.30 and control groups of version 2.
 	Swap string `json:"swap,omitempty" must:"swap"`
-	// ShutdownGracePeriod is how long a shutdown or reboot of the machine waits for pods to end, as
-	// a Go duration; 0s does not wait.
+	// ShutdownGracePeriod is the time that a shutdown or reboot of the machine waits for pods to end,
+	// as a Go duration; 0s does not wait.
 	ShutdownGracePeriod string `json:"shutdownGracePeriod,omitempty" must:"stop"`
 	// CriticalGracePeriod is the last part of shutdownGracePeriod, in which critical
 	// pods end; default a third of it, 15s at most.
