@@ -12,8 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // managedLabel tells AKS that it does not manage the machine; without "false" the cloud controller
@@ -146,11 +144,6 @@ func checkNode(c Config, r *report) {
 		}
 	}
 	checkShutdown(c.Node.Kubelet, r)
-	v, ok := release.Parse(c.Kubernetes.Version)
-	if ok && v.Minor < 30 && c.Node.Kubelet.KeepsSwap() {
-		r.add("node.kubelet.swap", show(SwapLimited), "needs Kubernetes 1.30 or later; "+
-			"kubernetes.version is "+c.Kubernetes.Version)
-	}
 	const high, low = "node.kubelet.imageGCHighThreshold", "node.kubelet.imageGCLowThreshold"
 	k := c.Node.Kubelet
 	if k.ImageGCLowThreshold >= k.ImageGCHighThreshold && !r.spoiledAny(high, low) {

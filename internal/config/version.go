@@ -121,7 +121,11 @@ func (c Config) Flaw(name, version string) string {
 
 // checkKubernetes checks what depends on the version of Kubernetes, once that is known.
 func checkKubernetes(c Config, r *report) {
-	_, known := release.Parse(c.Kubernetes.Version)
+	v, known := release.Parse(c.Kubernetes.Version)
+	if known && v.Minor < 30 && c.Node.Kubelet.KeepsSwap() {
+		r.add("node.kubelet.swap", show(SwapLimited), "needs Kubernetes 1.30 or later; "+
+			"kubernetes.version is "+c.Kubernetes.Version)
+	}
 	if !known || r.spoiledAny("containerd.version", "kubernetes.version") {
 		return
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
-	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -41,7 +40,12 @@ func (w *work) introduce(ctx context.Context) error {
 	if is.UID == "" {
 		return nil
 	}
-	who, err := inspect.Ask(ctx, w.Node, access.JoinClient, c, w.target(), (*kube.Client).WhoAmI)
+	client, err := access.JoinClient(ctx, w.Node, c, w.target()) // the issuer may take its time
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	who, err := client.WhoAmI(ctx)
 	if err != nil || who == "" {
 		return err
 	}

@@ -256,9 +256,11 @@ func FollowCluster(ctx context.Context, h *Home) (bool, error) {
 	return true, Reconcile(ctx, h, "agent", t)
 }
 
-// sameFacts reports whether two sets of facts about this machine are equal, but for the artifacts.
+// sameFacts reports whether two sets of facts about this machine are equal, but for the artifacts
+// and the size, which another kernel changes a little.
 func sameFacts(a, b node.Facts) bool {
 	a.Store, b.Store = nil, nil
+	a.Processors, b.Processors, a.Memory, b.Memory = 0, 0, 0, 0
 	one, err1 := apply.Encode(a)
 	two, err2 := apply.Encode(b)
 	return errors.Join(err1, err2) == nil && one == two

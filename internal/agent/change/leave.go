@@ -79,7 +79,9 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 // run carries out the phases of leaving. To do again what an interrupted run did changes nothing.
 func (l *leaving) run(ctx context.Context, how transition.Options) error {
 	t := transition.Transition{Kind: transition.Leave, Began: inspect.Stamp(), Leave: &how}
-	if was := l.Saved.Transition; was != nil && was.Kind == transition.Leave {
+	var was transition.Transition // which openLedger has not read
+	if ok, err := l.Records().Load(saved.TransitionFile, &was); err == nil && ok &&
+		was.Kind == transition.Leave {
 		t.Began = was.Began
 	}
 	if g := begun(l.Home); g != nil {
@@ -242,7 +244,10 @@ func (l *leaving) deleteNode(ctx context.Context) error {
 		l.Warn("%v", err)
 	}
 	client := member(ctx, l)
-	if client == nil {
+	switch {
+	case client == nil && errors.Is(err, follow.ErrNotFollowed):
+		return nil // member has warned
+	case client == nil:
 		return err
 	}
 	defer client.Close()

@@ -57,7 +57,7 @@ func MachineEvidence(ctx context.Context, h *Node, seen host.Facts, e *health.Ev
 	}
 	logs, err := h.Reader.List(podLogs)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot list the pods of this node: %w", err)
+		h.Log.Debug("cannot list the pods of this node", "error", err)
 	}
 	m.Tunnel = slices.ContainsFunc(logs, func(pod string) bool {
 		return strings.HasPrefix(pod, "kube-system_konnectivity-agent-")
@@ -303,7 +303,7 @@ func withRuntime(ctx context.Context, h *Node, e *health.Evidence) {
 			return
 		}
 		h.unanswered++
-		if e.Unanswered = h.unanswered; h.InService || e.Hangs() {
+		if e.Unanswered = h.unanswered; h.InService || h.unanswered > 1 {
 			return
 		}
 	}

@@ -172,6 +172,9 @@ func (w *worker) deny(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 	a credential.Application, key, why string,
 ) error {
+	if key == "" { // the audit line has no credential that names the cluster
+		a.Node = w.key + "/" + a.Node
+	}
 	if err := w.Credentials.Denied(ctx, key, a, why, w.owner.Fence()); err != nil {
 		return err
 	}

@@ -154,8 +154,8 @@ func (m *Manager) release(owned map[string]owner) map[string]*worker {
 	return stopped
 }
 
-// await waits until workers have ended. It leaves those behind that take longer than OwnerMargin,
-// such as one that runs a program of a trusted kubeconfig: their writes are fenced.
+// await waits until workers have ended. It leaves those behind that take longer than OwnerMargin:
+// their writes are fenced.
 func (m *Manager) await(stopped map[string]*worker) {
 	ctx, cancel := context.WithTimeout(context.Background(), store.OwnerMargin)
 	defer cancel()

@@ -244,11 +244,9 @@ func (w *worker) adopt(s *session) {
 }
 
 // keepProbing asks the cluster again and again, until it turns out to belong to another
-// registration or ctx ends.
+// registration or ctx ends. One that has just stopped answering is asked soon: tasks are parked.
 func (w *worker) keepProbing(ctx context.Context, s *session) {
-	tick := time.NewTicker(healthInterval)
-	defer tick.Stop()
-	probed := w.Now()
+	probed, pause := w.Now(), healthInterval
 	for {
 		full := false
 		select {
@@ -256,7 +254,7 @@ func (w *worker) keepProbing(ctx context.Context, s *session) {
 			return
 		case <-w.again:
 			full = true
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 		var err error
 		if full || !s.up.Load() || w.Now().Sub(probed) >= probeInterval {
@@ -267,8 +265,15 @@ func (w *worker) keepProbing(ctx context.Context, s *session) {
 		if errors.Is(err, errRefused) || errors.Is(err, errGone) {
 			return
 		}
-		if was := s.up.Swap(err == nil); !was && err == nil {
-			w.unpark()
+		switch was := s.up.Swap(err == nil); {
+		case err == nil:
+			if pause = healthInterval; !was {
+				w.unpark()
+			}
+		case was:
+			pause = time.Second
+		default:
+			pause = min(2*pause, healthInterval)
 		}
 	}
 }

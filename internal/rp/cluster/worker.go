@@ -206,7 +206,8 @@ func (w *worker) handle(ctx context.Context, q *line, t task) {
 	case errors.Is(err, store.ErrFenced):
 		q.Forget(t) // its next owner does it
 	case errors.Is(err, errNotOwner): // perhaps only the store is slow
-		q.AddRateLimited(t)
+		q.Forget(t)
+		q.AddAfter(t, time.Second)
 	case err != nil:
 		w.log.Warn("a task has failed and is tried again", "task", t.kind, "key", t.key,
 			slog.Any("error", err))

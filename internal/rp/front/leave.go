@@ -29,12 +29,13 @@ func (a *API) leave(r *request, ask api.Leave) (any, error) {
 		return nil, err
 	}
 	left := func(row store.Row[flexnode.Certificates]) bool { return row.Value.Leaving != uid }
-	var row store.Row[flexnode.Certificates]
-	_, err = a.await(r, func(ctx context.Context) (err error) {
-		row, err = a.Store.Certificates.Wait(ctx, r.nodeKey(), left)
+	gone := false
+	err = a.await(r, func(ctx context.Context) error {
+		row, err := a.Store.Certificates.Wait(ctx, r.nodeKey(), left)
+		gone = err == nil && left(row)
 		return err
 	})
-	if err == nil && !left(row) {
+	if err == nil && !gone {
 		err = arm.Errorf(503, "NodeNotDeleted", "The Node is deleted when the cluster answers.")
 	}
 	return nil, err

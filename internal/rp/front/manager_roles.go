@@ -171,7 +171,7 @@ func waitOf(r *http.Response) time.Duration {
 	if r != nil {
 		seconds, _ = strconv.Atoi(r.Header.Get("Retry-After")) // 0 without a number
 	}
-	return cmp.Or(time.Duration(max(0, seconds))*time.Second, arm.RetryLater)
+	return cmp.Or(time.Duration(min(max(0, seconds), 3600))*time.Second, arm.RetryLater)
 }
 
 // throttle is a 429 with when to ask again.

@@ -49,8 +49,9 @@ func (a *API) deleteNode(r *request) (any, error) {
 	revoked := true // nothing is left of its credential
 	if gone.Credential != "" {
 		is := func(c store.Row[store.Credential]) bool { return !c.Exists() || c.Value.TokenID == "" }
-		revoked, err = a.await(r, func(ctx context.Context) error {
-			_, err := a.Store.Credentials.Wait(ctx, gone.Credential, is)
+		err = a.await(r, func(ctx context.Context) error {
+			row, err := a.Store.Credentials.Wait(ctx, gone.Credential, is)
+			revoked = err == nil && is(row)
 			return err
 		})
 		if err != nil {

@@ -506,3 +506,19 @@ func TestPodSubnetsBeyondTheGuesses(t *testing.T) {
 	}
 	w.must(409, "PUT", nodeURL("more"), `{"properties":{}}`)
 }
+
+// DELETE says whether the cluster still has the node's token.
+func TestDeletionShowsATokenThatIsLeft(t *testing.T) {
+	w := newEdge(t)
+	for _, revoked := range []bool{true, false} {
+		w.must(201, "PUT", nodeURL("n")+"&configUrl=true", `{"properties":{}}`)
+		if w.caughtUp(); !revoked {
+			w.fails()
+		}
+		_, text := w.must(200, "DELETE", nodeURL("n"), "")
+		if want := fmt.Sprintf(`"bootstrapTokenRevoked":%t`, revoked); !strings.Contains(text, want) {
+			t.Errorf("the answer lacks %s: %s", want, text)
+		}
+		w.caughtUp()
+	}
+}
