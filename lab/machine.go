@@ -314,7 +314,7 @@ func (l *Lab) StopMachine(ctx context.Context, m Machine) error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return errors.Join(p.stop(), removeCgroups("flexlab-"+m.Name))
+	return l.Kill(m) // its kubelet may wait for pods for longer
 }
 
 // Kill ends a machine as a power cut does.
