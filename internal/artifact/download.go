@@ -279,7 +279,10 @@ func (s *stream) Read(p []byte) (int, error) {
 
 // A connection is given up on which nothing arrives for patience, or less than minRate, in bytes
 // per second averaged over that time.
-const patience, minRate = 20 * time.Second, 1024
+const (
+	patience = 20 * time.Second
+	minRate  = 1024
+)
 
 // long bounds the time that the rest of a file may take while another place is faster.
 const long = 5 * time.Minute

@@ -258,7 +258,7 @@ func Find(ctx context.Context, all generation.Reader, name string) (*generation.
 	if p := generation.Pointer(name); slices.Contains(pointers, p) {
 		g, err := all.Read(ctx, p)
 		if err == nil && g == nil {
-			err = fmt.Errorf("cannot find the %s generation: it is not there yet", name)
+			err = fmt.Errorf("this machine has no %s generation yet", name)
 		}
 		return g, err
 	}
