@@ -38,9 +38,7 @@ func examplesJoin(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			answer := rp(t, 201, http.MethodPut, rpNode(m.Name)+"?configUrl=true",
-				desired{"properties": desired{"versions": lab.Newest.Desired()}})
-			url, _ := properties(answer)["configUrl"].(string)
+			url := created(t, m.Name, desired{"versions": lab.Newest.Desired()})
 			_, signature, _ := strings.Cut(url, "sig=")
 			dead := strings.Replace(url, "se=2", "se=1", 1)
 			out, code := a.run(t, m, string(text), dead)

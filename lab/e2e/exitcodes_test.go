@@ -17,9 +17,7 @@ func exitCodesOfAJoin(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "codes-2")
 	output(t, m, "systemctl", "daemon-reload")
-	answer := rp(t, 201, http.MethodPut, rpNode(m.Name)+"?configUrl=true",
-		desired{"properties": desired{"versions": lab.Newest.Desired()}})
-	url, _ := properties(answer)["configUrl"].(string)
+	url := created(t, m.Name, desired{"versions": lab.Newest.Desired()})
 	writeIn(t, m, "/root/url", url)
 	runScript(t, m, "services.txtar")
 	rp(t, 200, http.MethodDelete, rpNode(m.Name), nil)
@@ -33,9 +31,7 @@ func exitCodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	output(t, m, "systemctl", "daemon-reload")
-	answer := rp(t, 201, http.MethodPut, rpNode(m.Name)+"?configUrl=true",
-		desired{"properties": desired{"versions": lab.Newest.Desired()}})
-	url, _ := properties(answer)["configUrl"].(string)
+	url := created(t, m.Name, desired{"versions": lab.Newest.Desired()})
 	writeIn(t, m, "/root/used-url", url)
 	must(t, m, "agent", "--config-url-file", "/root/used-url")
 	text, err := os.ReadFile(filepath.Join(m.Root, "var/lib/aks-flex-node/bundle.json"))

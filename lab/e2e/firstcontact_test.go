@@ -35,8 +35,7 @@ func firstContact(t *testing.T) {
 	_, pin, _ := strings.Cut(strings.TrimSpace(string(printed)), "= ")
 	f := &followed{name: m.Name, want: desired{"versions": lab.Newest.Desired(),
 		"nodeConfig": desired{"labels": desired{"line": "1"}}}}
-	answer := rp(t, 201, http.MethodPut, rpNode(m.Name)+"?configUrl=true", desired{"properties": f.want})
-	url, _ := properties(answer)["configUrl"].(string)
+	url := created(t, m.Name, f.want)
 	writeIn(t, m, "/root/url", url)
 	join := []string{"agent", "--config-url-file", "/root/url", "--ca-file", "/root/ca.crt", "--ca-pin"}
 	other := strings.Repeat("0", 64)

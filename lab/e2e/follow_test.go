@@ -136,9 +136,7 @@ type followed struct {
 // joins makes the resource, and runs the one command where no one can log in.
 func (f *followed) joins(t *testing.T, m lab.Machine) {
 	t.Helper()
-	body := desired{"properties": f.want}
-	answer := rp(t, 201, http.MethodPut, rpNode(f.name)+"?configUrl=true", body)
-	url, _ := properties(answer)["configUrl"].(string)
+	url := created(t, f.name, f.want)
 	auth, _ := f.want["azureAuth"].(desired)
 	status, bundle := get(t, url)
 	if status != 200 || auth["method"] != "servicePrincipal" &&

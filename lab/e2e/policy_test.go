@@ -28,9 +28,7 @@ func withinThePolicy(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	answer := rp(t, 201, http.MethodPut, rpNode(m.Name)+"?configUrl=true",
-		desired{"properties": desired{"versions": lab.Newest.Desired()}})
-	url, _ := properties(answer)["configUrl"].(string)
+	url := created(t, m.Name, desired{"versions": lab.Newest.Desired()})
 	join := "echo '" + url + "' | aks-flex-node agent --config-url-file - 2>&1"
 	out, code := inside(t, m, "sh", "-c", join)
 	if code != 3 || !strings.Contains(out, "artifacts.overrides") ||

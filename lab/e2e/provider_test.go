@@ -80,6 +80,23 @@ func get(t *testing.T, url string) (int, string) {
 	return status, string(text)
 }
 
+// created makes a node, and returns its configuration URL. Where the cluster answers late, the URL is
+// asked for again, as az does.
+func created(t *testing.T, name string, wanted any) (url string) {
+	t.Helper()
+	answer := rp(t, 201, http.MethodPut, rpNode(name)+"?configUrl=true", desired{"properties": wanted})
+	url, _ = properties(answer)["configUrl"].(string)
+	if url != "" {
+		return url
+	}
+	eventually(t, "the configuration URL of "+name, func() bool {
+		answer := rp(t, 200, http.MethodPost, rpNode(name)+"/listConfigUrl", nil, 202)
+		url, _ = answer["configUrl"].(string)
+		return url != ""
+	})
+	return url
+}
+
 func properties(answer map[string]any) map[string]any {
 	p, _ := answer["properties"].(map[string]any)
 	return p
