@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,6 @@ type Waiting struct {
 	stop  context.CancelFunc
 	errs  []error
 	woken []time.Time
-	etags []string
 	again atomic.Int64 // polls that ended without a change
 }
 
@@ -44,7 +44,7 @@ func (b *ProviderBench) Wait(ctx context.Context, fleet *load.Fleet) (*Waiting, 
 	waiting, stop := context.WithCancel(ctx)
 	w := &Waiting{
 		b: b, fleet: fleet, stop: stop, errs: make([]error, agents),
-		woken: make([]time.Time, agents), etags: make([]string, agents),
+		woken: make([]time.Time, agents),
 	}
 	for n := range agents {
 		w.done.Go(func() { w.errs[n] = w.agent(waiting, n) })
@@ -87,14 +87,21 @@ func (w *Waiting) agent(ctx context.Context, n int) error {
 		case err != nil:
 			return err
 		case status == http.StatusOK:
-			w.woken[n], w.etags[n] = time.Now(), header.Get("ETag")
-			return nil
+			w.woken[n], w.b.etags[n] = time.Now(), header.Get("ETag")
+			if !pending(w.b.etags[n]) {
+				return nil
+			}
+			continue
 		case status != http.StatusNotModified:
 			return fmt.Errorf("a poll that waits: %d", status)
 		}
 		w.again.Add(1)
 	}
 }
+
+// pending reports whether a node with an ETag has not been assigned its desired revision yet: the
+// ETag has both then.
+func pending(etag string) bool { return strings.Count(etag, "-") > 1 }
 
 // Wake changes the node of each agent.
 func (w *Waiting) Wake(ctx context.Context) (Woken, error) {
@@ -132,7 +139,6 @@ func (w *Waiting) Wake(ctx context.Context) (Woken, error) {
 		if w.errs[n] != nil || w.woken[n].IsZero() {
 			return Woken{}, fmt.Errorf("an agent was not woken: %w", w.errs[n])
 		}
-		w.b.etags[n] = w.etags[n]
 	}
 	return Woken{after(stored, w.woken), after(sent, w.woken), int(w.again.Load())}, nil
 }
