@@ -147,7 +147,7 @@ func (m *machine) tree() string {
 // next run, and nothing of ours is taken for foreign or left in the ledger (M1).
 func TestKilledAnywhere(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes long")
+		t.Skip("-short: a run for each write takes long; make test has it")
 	}
 	before := newMachine(t).tree()
 	for name, story := range map[string]func(*machine) bool{

@@ -220,7 +220,7 @@ func (w *world) given() int { return len(w.sim.Assignments()) - 1 }
 // role; killed at each touch of the leaving, the next run leaves nothing.
 func TestKilledAnywhere(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes long")
+		t.Skip("-short: a run for each write takes long; make test has it")
 	}
 	whole := newWorld(t)
 	a, ctx := whole.arc(0)

@@ -34,7 +34,7 @@ func (f *fuse) touch(string) (done func(), err error) {
 // an entry, and the next one finishes; Collect then leaves nothing but the entry.
 func TestKilledAnywhere(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes long")
+		t.Skip("-short: a run for each write takes long; make test has it")
 	}
 	archived, targz, _ := archive(t)
 	b := noise(1, 200_000)

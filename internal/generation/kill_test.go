@@ -41,7 +41,7 @@ func (d *disk) killed(t *testing.T, n int, do func(context.Context) error) bool 
 // write makes it whole. A pointer never leads to a half.
 func TestKilledSave(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes long")
+		t.Skip("-short: a run for each write takes long; make test has it")
 	}
 	former, g := rendered(t, 110), rendered(t, 42)
 	n := 0

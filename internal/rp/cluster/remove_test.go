@@ -204,7 +204,7 @@ func TestARegistrationIsDeletedTwice(t *testing.T) {
 // Killed after each thing that is done, the next owner goes on; in between no request is approved.
 func TestADeletionIsKilledAnywhere(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes long")
+		t.Skip("-short: a run for each write takes long; make test has it")
 	}
 	killedAnywhere(t, 10, deletionKilledAt)
 }

@@ -120,7 +120,7 @@ func (w *world) unwatch() {
 // nothing is left. At no time is there a bundle without a live credential.
 func TestKilledAnywhere(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes long")
+		t.Skip("-short: a run for each write takes long; make test has it")
 	}
 	t.Parallel()
 	ends := map[string]func(string) error{

@@ -305,7 +305,7 @@ func (w *world) admit() {
 func (w *world) rollout() *rollout.Rollout {
 	return &rollout.Rollout{
 		Store: w.api.Store, Index: w.index, Cluster: clusterKey, Now: w.clock.Now,
-		Fence: store.Condition{Key: "/nobody/else"}, Log: slog.New(slog.DiscardHandler),
+		Fence: store.Condition{Key: "/none/other"}, Log: slog.New(slog.DiscardHandler),
 		Heard: func(string) bool { return true },
 	}
 }

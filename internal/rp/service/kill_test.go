@@ -57,7 +57,7 @@ var stories = []story{
 // Secret without a row, no URL without a row, nothing lost that was acknowledged.
 func TestKilledAnywhere(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes long")
+		t.Skip("-short: a run for each write takes long; make test has it")
 	}
 	for _, s := range stories {
 		points := killedAt(t, s, 0)
