@@ -252,10 +252,14 @@ func (a *admission) settle(c *Candidate) {
 		if c.Attempt.pending() && c.Attempt.Revision != c.Desired {
 			a.offer(c)
 		}
-	case c.Applied == c.Desired, c.Applied == 0, !c.Follows, c.Change.ID == "":
+	case c.Applied == c.Desired, !c.Change.needsSlot(c.Applied == 0 || !c.Follows):
 		a.offer(c)
 	}
 }
+
+// needsSlot reports whether a node needs a slot for a change: not one that joins, nor for what
+// neither restarts nor drains. PUT and rollback of a node that runs what it is offered go by it too.
+func (c Change) needsSlot(joins bool) bool { return !joins && c.ID != "" }
 
 // offer assigns the desired revision; an attempt under way is one at it from now on.
 func (a *admission) offer(c *Candidate) {

@@ -99,6 +99,9 @@ type Put struct {
 	Renderer         string
 	// Joins tells that no machine runs the node and follows it: it joins with what is wanted now.
 	Joins bool
+	// Running is the configuration that the node runs, if it is Settled; nil leaves it to Admit
+	// when the node is offered another.
+	Running map[string]any
 	// Offered is the revision that agents are offered; nil for none.
 	Offered *Revision
 	// Subnet is the pod subnet that was reserved after Decision.NeedsSubnet.
@@ -109,6 +112,23 @@ type Put struct {
 // it. heard tells that an agent was heard of lately, url that a URL is asked for.
 func Joins(n *Node, applied int64, heard, url bool) bool {
 	return n == nil || applied == 0 || !heard && (url || !n.Desired.ContinuousMonitoring)
+}
+
+// Settled reports whether a node runs what it is offered, and nothing is under way: what disturbs
+// nothing is offered to it by the write that has it desired, and reaches its agent with the first
+// answer.
+func (n Node) Settled(applied int64) bool {
+	return applied != 0 && applied == n.Assigned && n.Failed == 0 && !n.Attempt.pending() &&
+		n.Lost(applied) == 0
+}
+
+// atOnce reports whether a node is offered a revision with an own layer by the write that makes it.
+func (p Parent) atOnce(joins bool, running object, own json.RawMessage) bool {
+	if running == nil {
+		return joins
+	}
+	next, err := Config(Revision{Own: own}, p.Defaults, p.FactsLayer, Grants{})
+	return joins || err == nil && !ChangeOf(running, next).needsSlot(joins)
 }
 
 // Decision holds the effect of a PUT on a node.
@@ -173,6 +193,7 @@ func Decide(
 	if problems := d.next(p, old, last, parent); len(problems) > 0 || d.NeedsSubnet {
 		return d, problems
 	}
+	p.Joins = parent.atOnce(p.Joins, p.Running, d.own)
 	d.offerSecret(p, parent)
 	d.version(p, stone, parent)
 	return d, nil
@@ -281,7 +302,7 @@ func (n *Node) busy() string {
 }
 
 // render completes a revision with the node's own layer, and has the node point to it.
-func (n *Node) render(parent Parent, r Revision, joins bool) *Revision {
+func (n *Node) render(parent Parent, r Revision, atOnce bool) *Revision {
 	r.Facts = parent.factsID()
 	if parent.Defaults != nil {
 		r.Defaults = parent.Defaults.ID
@@ -289,13 +310,13 @@ func (n *Node) render(parent Parent, r Revision, joins bool) *Revision {
 	if sp, _ := principalOf(n.Desired.AzureAuth); sp != nil {
 		r.SecretVersion = n.SecretVersion
 	}
-	n.point(r, joins)
+	n.point(r, atOnce)
 	return &r
 }
 
-// point has the node want a newer revision: at once if it joins with it, else when Admit says so.
-func (n *Node) point(r Revision, joins bool) {
-	if joins || n.Assigned == 0 {
+// point has the node want a newer revision, and be offered it, if not at once, when Admit says so.
+func (n *Node) point(r Revision, atOnce bool) {
+	if atOnce || n.Assigned == 0 {
 		n.Assigned = r.Version
 	}
 	n.Revision, n.Facts, n.Tried, n.Floor = r.Version, r.Facts, "", 0

@@ -104,13 +104,25 @@ func (n Node) Lost(applied int64) int64 {
 
 // IsLater reports whether an ETag is of a revision of the node that the store does not know (Lost).
 func (n Node) IsLater(etag string) bool {
-	own, given := strings.Trim(n.ETag(), `"`), strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
-	uid, _, _ := strings.Cut(own, "-")
-	rest, same := strings.CutPrefix(given, uid+"-")
-	number, _, _ := strings.Cut(rest, "-")
+	own, _ := offerOf(n.ETag())
+	uid, number := offerOf(etag)
 	assigned, err := strconv.ParseInt(number, 10, 64)
-	return same && err == nil && n.Revision != 0 &&
+	return uid == own && err == nil && n.Revision != 0 &&
 		(assigned > n.newest() || n.Unreleased != 0 && assigned >= n.Unreleased)
+}
+
+// SameOffer reports whether agents are offered the same by the nodes of two ETags.
+func SameOffer(a, b string) bool {
+	uid, assigned := offerOf(a)
+	ofB, assignedB := offerOf(b)
+	return assigned != "" && uid == ofB && assigned == assignedB
+}
+
+// offerOf returns the parts of an ETag that tell what agents are offered.
+func offerOf(etag string) (uid, assigned string) {
+	uid, rest, _ := strings.Cut(strings.Trim(strings.TrimPrefix(etag, "W/"), `"`), "-")
+	assigned, _, _ = strings.Cut(rest, "-")
+	return uid, assigned
 }
 
 // ETag is that of a node with a uid, an assigned and a desired revision.

@@ -17,7 +17,9 @@ type Rollback struct {
 	By, ByType string
 	At         time.Time
 	Renderer   string
-	Joins      bool // as that of a Put
+	// Joins and Running are as those of a Put.
+	Joins   bool
+	Running map[string]any
 }
 
 // RollBack returns a node as it was with a revision, but for the cluster's facts: a new revision,
@@ -52,7 +54,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 		Version: NextVersion(old.newest(), ask.At), Created: ask.At.UTC(),
 		By: ask.By, Why: "rollback", Repeats: to.Version, Renderer: ask.Renderer, Own: to.Own,
 		Desired: to.Desired,
-	}, ask.Joins)
+	}, ask.Parent.atOnce(ask.Joins, ask.Running, to.Own))
 	// A person wants it for this very node, whatever has failed before.
 	n.Failed, n.Insisted, n.Unreleased = 0, n.Revision, 0
 	return d, nil

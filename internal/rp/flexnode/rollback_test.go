@@ -25,6 +25,7 @@ func (w *world) rollBack(to int64) (Decision, error) {
 	ask := Rollback{
 		To: must(w.history.Find(to)), Desired: w.last(), Parent: w.parent, By: "ops", At: w.now,
 		Secret: Secret{Version: w.version, Known: w.secret != ""}, Joins: !w.runs,
+		Running: w.running(),
 	}
 	ask.Parent.Defaults = w.layers[ask.To.Defaults]
 	d, err := RollBack(ask, *w.node)

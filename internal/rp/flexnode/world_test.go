@@ -44,17 +44,18 @@ func someFacts() Facts {
 
 // world is one node and its cluster, with the history that a store would keep.
 type world struct {
-	t       testing.TB
-	node    *Node
-	history History
-	stone   *Tombstone
-	parent  Parent
-	layers  map[string]*Layer
-	secret  string // stored
-	version int64  // of the stored secret
-	now     time.Time
-	uids    int
-	runs    bool // the node runs and follows: Admit alone says what it is offered
+	t        testing.TB
+	node     *Node
+	history  History
+	stone    *Tombstone
+	parent   Parent
+	layers   map[string]*Layer
+	secret   string // stored
+	version  int64  // of the stored secret
+	now      time.Time
+	uids     int
+	runs     bool  // the node runs and follows: Admit says what it is offered, unless it is Settled
+	reported int64 // that its agent has reported to run
 }
 
 func newWorld(t testing.TB) *world {
@@ -106,6 +107,7 @@ func (w *world) decide(d api.Desired) (Decision, Problems) {
 	}
 	if w.node != nil {
 		p.Offered = must(w.history.Find(w.node.Assigned))
+		p.Running = w.running()
 	}
 	got, problems := Decide(p, w.node, w.last(), w.stone, w.parent, known)
 	if len(problems) > 0 {
@@ -124,6 +126,16 @@ func (w *world) decide(d api.Desired) (Decision, Problems) {
 		w.secret, w.version = "", 0
 	}
 	return got, problems
+}
+
+// running is the configuration of the version that the agent has reported to run, if the node is
+// settled.
+func (w *world) running() object {
+	if w.reported == 0 || !w.node.Settled(w.reported) {
+		return nil
+	}
+	r := must(w.history.Find(w.reported))
+	return must(Config(*r, w.layers[r.Defaults], w.layers[r.Facts], Grants{}))
 }
 
 // put decides and keeps what comes of it.

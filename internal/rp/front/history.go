@@ -159,7 +159,7 @@ func (p *put) back(
 	ask := flexnode.Rollback{
 		By: p.ask.By, ByType: p.ask.ByType, At: p.ask.At, Renderer: p.ask.Renderer,
 		To: revisionIn(v, kept, to), Desired: revisionIn(v, kept, old.Revision),
-		Joins: p.joins(v, &old), Parent: a.parent(v, c),
+		Joins: p.joins(v, &old), Running: p.running(v, &old, kept), Parent: a.parent(v, c),
 		Secret: a.Credentials.Compare(v, p.r.nodeKey(), ""),
 	}
 	if p.repeats = ask.To; ask.To == nil {

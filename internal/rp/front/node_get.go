@@ -111,8 +111,8 @@ func (a *API) findNode(r *request) (found, error) {
 	}
 	if condition != "" && poll != nil && named(r.uid, poll.UID) {
 		a.heard(r, *poll)
-		if listed(condition, poll.ETag) {
-			return found{same: poll.ETag}, nil
+		if etag := r.same(condition, poll.ETag); etag != "" {
+			return found{same: etag}, nil
 		}
 	}
 	if err := r.askStore(); err != nil {
@@ -128,12 +128,12 @@ func (a *API) findNode(r *request) (found, error) {
 	}
 	if condition == "" { // the first poll of an agent that knows no ETag yet
 		a.heard(r, pollOf(n))
-	} else if listed(condition, n.ETag()) { // the index is behind
-		return found{same: n.ETag()}, nil
+	} else if etag := r.same(condition, n.ETag()); etag != "" { // the index is behind
+		return found{same: etag}, nil
 	} else if n.IsLater(condition) { // the store was restored
 		return found{same: condition}, nil
 	}
-	revision, err := k.offered(!r.own && !r.node && r.uid == "")
+	revision, err := k.offered(!r.asksOffer())
 	return found{node: n, revision: revision}, err
 }
 
@@ -144,6 +144,21 @@ func (a *API) lookUp(r *request) *store.Poll {
 		r.known = &poll
 	}
 	return r.known
+}
+
+// asksOffer reports whether a GET asks for what agents are offered, not for what the owner wants.
+func (r *request) asksOffer() bool { return r.own || r.node || r.uid != "" }
+
+// same returns the ETag of an answer 304; "" if a caller with such a condition is to have the node.
+// An agent is told nothing new of a revision that it is not offered.
+func (r *request) same(condition, etag string) string {
+	if listed(condition, etag) {
+		return etag
+	}
+	if r.asksOffer() && flexnode.SameOffer(condition, etag) {
+		return condition
+	}
+	return ""
 }
 
 // named reports whether a uid that a caller names, if it does, is that of a node.

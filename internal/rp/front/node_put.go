@@ -199,7 +199,7 @@ func (p *put) replaced(
 		}
 		stone = p.former(v)
 	}
-	ask.Joins = p.joins(v, before)
+	ask.Joins, ask.Running = p.joins(v, before), p.running(v, before, kept)
 	d, problems := flexnode.Decide(ask, before, last, stone, parent, secret)
 	if d.NeedsSubnet && len(problems) == 0 {
 		var err error
@@ -245,6 +245,18 @@ func (p *put) joins(v *store.View, old *flexnode.Node) bool {
 	p.applied = status.Value.Applied()
 	heard := flexnode.HeardAt(a.Seen.Last(key), a.Now()) == flexnode.HeardLately
 	return flexnode.Joins(old, p.applied, heard, p.ask.URL)
+}
+
+// running is the configuration that a node runs, if it is settled; nil of another.
+func (p *put) running(v *store.View, n *flexnode.Node, kept flexnode.History) map[string]any {
+	if n == nil || !n.Settled(p.applied) {
+		return nil
+	}
+	running, err := p.api.Store.Kept(v.Context(), kept, p.applied)
+	if err != nil { // it keeps nobody from changing the node
+		p.api.Log.Warn("cannot read what a node runs", "node", p.r.nodeKey(), "error", err)
+	}
+	return running
 }
 
 // free is an error if another machine has a certificate of the node's name: it could read what the

@@ -1,0 +1,65 @@
+package flexnode
+
+import (
+	"encoding/json"
+	"testing"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// A PUT and a rollback that disturb nothing are offered at once to a node that runs what it is
+// offered, and those that do, or of another node, when Admit says so. Admit decides alike.
+func TestOfferedAtOnce(t *testing.T) {
+	labels := func(d *api.Desired) { d.NodeConfig.Labels = map[string]string{"site": "b"} }
+	pods := func(d *api.Desired) { d.NodeConfig.MaxPods++ }
+	secret := func(d *api.Desired) { d.AzureAuth.ServicePrincipal.ClientSecret = "another" }
+	settled := func(*Node) {}
+	for name, tt := range map[string]struct {
+		change func(*api.Desired)
+		is     func(*Node)
+		want   bool
+	}{
+		"a label":            {labels, settled, true},
+		"pods":               {pods, settled, false},
+		"a client secret":    {secret, settled, true},
+		"a paused node":      {labels, func(n *Node) { n.Desired.UpgradePolicy.Paused = true }, true},
+		"it has failed":      {labels, func(n *Node) { n.Failed = n.Revision }, false},
+		"it holds a slot":    {labels, func(n *Node) { n.Attempt = &Attempt{} }, false},
+		"not heard of since": {labels, func(n *Node) { n.Attempt = &Attempt{Outcome: Unknown} }, false},
+		"its change is good": {labels, func(n *Node) { n.Attempt = &Attempt{Outcome: Good} }, true},
+		"it was restored":    {labels, func(n *Node) { n.Unreleased = 1 }, false},
+		"it waits":           {labels, func(n *Node) { n.Assigned-- }, false},
+	} {
+		w := newWorld(t)
+		d := typical()
+		w.put(d)
+		w.runs, w.reported = true, w.node.Revision
+		n := *w.node
+		tt.is(&n)
+		w.node = &n
+		before := w.config(w.last())
+		tt.change(&d)
+		got := w.put(d)
+		if at := got.Node.Assigned == got.Node.Revision; at != tt.want {
+			t.Errorf("%s: offered at once is %t", name, at)
+		}
+		if at := got.Offered == nil; at != (tt.want || name != "a client secret") {
+			t.Errorf("%s: the secret is offered with %+v", name, got.Offered)
+		}
+		var from, to object
+		must(0, json.Unmarshal([]byte(before), &from))
+		must(0, json.Unmarshal([]byte(w.config(w.last())), &to))
+		moves, _ := Admit(Policy{Paused: true}, []Candidate{{Key: "n", Desired: 2, Assigned: 1,
+			Applied: 1, Follows: true, Change: ChangeOf(from, to)}}, nil, w.now)
+		if tt.want && (len(moves) != 1 || moves[0].Assigned != 2) || !tt.want &&
+			name == "pods" && len(moves) > 0 {
+			t.Errorf("%s: Admit has %+v", name, moves)
+		}
+		if w.reported = got.Node.Revision; tt.want && name != "a client secret" {
+			back := must(w.rollBack(n.Revision))
+			if back.Node.Assigned != back.Node.Revision {
+				t.Errorf("%s: the rollback is not offered at once", name)
+			}
+		}
+	}
+}

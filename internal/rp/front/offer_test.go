@@ -1,0 +1,44 @@
+package front
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// The agent of a node that runs what it is offered has a change that disturbs nothing with the first
+// answer. One that waits for a slot is not told to it, but to others.
+func TestAPollIsWokenByWhatIsOffered(t *testing.T) {
+	waiting(t, func(t *testing.T, w *world, same string) {
+		with := func(settings string) string {
+			return strings.Replace(nodeOf(clientA, "x"), `"azureAuth"`,
+				`"nodeConfig":{`+settings+`},"azureAuth"`, 1)
+		}
+		w.report("n", w.desires("n"), "")
+		w.caughtUp()
+		a := w.poll(t, asA, same, "Prefer: wait=20")
+		time.Sleep(time.Second)
+		_, text := w.must(200, "PUT", nodeURL("n"), with(`"labels":{"site":"b"}`))
+		a.is(200, time.Second, "wait=20")
+		etag := shownNode(t, text).ETag
+		if !strings.Contains(a.text, `"site":"b"`) || a.header.Get("ETag") != etag {
+			t.Errorf("%s, want %s: %s", a.header.Get("ETag"), etag, a.text)
+		}
+		w.report("n", w.desires("n"), "")
+		w.caughtUp()
+		a = w.poll(t, asA, "If-None-Match: "+etag, "Prefer: wait=20")
+		owner := w.poll(t, "If-None-Match: "+etag, "Prefer: wait=20")
+		w.settles(200, "PUT", nodeURL("n"), with(`"labels":{"site":"b"},"maxPods":77`))
+		owner.is(200, 0, "wait=20")
+		if !strings.Contains(owner.text, "77") || !strings.Contains(owner.text, "AwaitingRollout") {
+			t.Errorf("the owner has: %s", owner.text)
+		}
+		a.waits()
+		time.Sleep(time.Second)
+		w.admit()
+		a.is(200, time.Second, "wait=20")
+		if !strings.Contains(a.text, "77") || a.header.Get("ETag") == etag {
+			t.Errorf("%s: %s", a.header.Get("ETag"), a.text)
+		}
+	})
+}
