@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
@@ -48,7 +49,7 @@ type Rollout struct {
 	// read. written are the revisions of rows before they were written in the last one.
 	need    int64
 	written map[string]int64
-	// notBefore spares the processor: rounds take a sixth of the time at most.
+	// notBefore spares the processor: decisions take a sixth of the time at most.
 	notBefore time.Time
 }
 
@@ -59,6 +60,9 @@ const (
 	idlePause   = 10 * time.Second
 	behindPause = 50 * time.Millisecond
 	pageSize    = 1000
+	// together is the number of nodes that are written at a time: the store syncs its disk once for
+	// several.
+	together = 16
 )
 
 // Step does one round. It returns when the next one is to be, at the latest; zero is not before
@@ -88,6 +92,7 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	moves, states := flexnode.Admit(policy, nodes, before.Value.Changes, began)
+	decided := r.Now()
 	err = errors.Join(r.move(ctx, nodes, moves), r.keep(ctx, before, states))
 	if err != nil {
 		return time.Time{}, err
@@ -105,7 +110,7 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 	} else if !r.moving && !r.unsettled() {
 		return time.Time{}, nil
 	}
-	r.notBefore = r.Now().Add(5 * r.Now().Sub(began))
+	r.notBefore = r.Now().Add(5 * decided.Sub(began))
 	if at := r.Now().Add(next); at.After(r.notBefore) {
 		return at, nil
 	}
@@ -266,8 +271,9 @@ func (r *Rollout) write(
 		return false, nil
 	}
 	moved := 0
+	var mu sync.Mutex // of moved, kept and r.written
 	_, err = r.Store.UpdateEach(ctx, keys, store.Each{
-		What: "nodes admitted",
+		What: "nodes admitted", Together: together,
 		Ahead: func(key string) []string {
 			return []string{r.Store.Nodes.Key(key)}
 		},
@@ -278,6 +284,8 @@ func (r *Rollout) write(
 				return nil
 			}
 			c, n := seen[key], row.Value
+			mu.Lock()
+			defer mu.Unlock()
 			if n.UID != c.UID || n.Revision != c.Desired || n.Assigned != c.Assigned ||
 				!reflect.DeepEqual(n.Attempt, c.Attempt) {
 				kept = kept || n.UID == c.UID && decided[key].Ends(c)

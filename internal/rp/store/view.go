@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -203,6 +204,9 @@ type Each struct {
 	Ahead func(key string) []string
 	// One decides for a key, as the function of Update does.
 	One func(v *View, key string) error
+	// Together is the number of transactions at a time, in which case One is for concurrent use; 0
+	// is one after the other.
+	Together int
 }
 
 // UpdateEach makes a change for each key, in their order and each in a transaction of its own. A
@@ -211,27 +215,51 @@ type Each struct {
 // how many changes were made.
 func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (done int, err error) {
 	var errs []error
-	for _, key := range keys {
-		var ahead []string
-		if e.Ahead != nil {
-			ahead = e.Ahead(key)
+	var mu sync.Mutex
+	next, ended := 0, false
+	take := func() (key string, more bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ended || next == len(keys) {
+			return "", false
 		}
-		own := false // the error is of this key alone
-		_, err := s.Update(ctx, e.What, ahead, func(v *View) error {
-			err := v.outcome(e.One(v, key))
-			own = err != nil && !v.broken
-			return err
-		})
-		switch {
-		case err == nil:
-			done++
-		case ctx.Err() == nil && own:
-			errs = append(errs, err)
-		case errors.Is(err, ErrTooLarge):
-			errs = append(errs, fmt.Errorf("cannot change %s: %w", key, err))
-		default:
-			return done, errors.Join(append(errs, err)...)
+		next++
+		return keys[next-1], true
+	}
+	work := func() {
+		for key, more := take(); more; key, more = take() {
+			own, err := s.updateOne(ctx, key, e)
+			mu.Lock()
+			if err == nil {
+				done++
+			} else {
+				errs, ended = append(errs, err), ended || !own
+			}
+			mu.Unlock()
 		}
 	}
+	var others sync.WaitGroup
+	for range min(e.Together, len(keys)) - 1 {
+		others.Go(work)
+	}
+	work()
+	others.Wait()
 	return done, errors.Join(errs...)
+}
+
+// updateOne makes the change for a key; own tells that an error is of this key alone.
+func (s *Store) updateOne(ctx context.Context, key string, e Each) (own bool, err error) {
+	var ahead []string
+	if e.Ahead != nil {
+		ahead = e.Ahead(key)
+	}
+	_, err = s.Update(ctx, e.What, ahead, func(v *View) error {
+		err := v.outcome(e.One(v, key))
+		own = err != nil && !v.broken
+		return err
+	})
+	if errors.Is(err, ErrTooLarge) {
+		return true, fmt.Errorf("cannot change %s: %w", key, err)
+	}
+	return own && ctx.Err() == nil, err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -352,6 +353,41 @@ func TestUpdateEach(t *testing.T) {
 	}
 	if rows, _, err := s.Nodes.List(t.Context(), ""); err != nil || len(rows) != 2 {
 		t.Errorf("%d rows: %v", len(rows), err)
+	}
+}
+
+// Transactions that are made together are as those that are made one after the other.
+func TestUpdateEachTogether(t *testing.T) {
+	m := storetest.NewMemory()
+	s := New(m)
+	const nodes, together = 50, 4
+	bad := errors.New("cannot be decided")
+	var keys []string
+	for i := range nodes {
+		keys = append(keys, fmt.Sprintf("%02d", i))
+	}
+	var meeting sync.WaitGroup
+	meeting.Add(together)
+	var calls atomic.Int64
+	each := Each{Together: together, One: func(v *View, key string) error {
+		if calls.Add(1) <= together {
+			meeting.Done()
+			meeting.Wait() // for ever, if they were made one after the other
+		}
+		if key == "07" || key == "31" {
+			return bad
+		}
+		return s.Nodes.Put(v, key, flexnode.Node{UID: key})
+	}}
+	if done, err := s.UpdateEach(t.Context(), keys, each); done != nodes-2 ||
+		!errors.Is(err, bad) || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("%d, %v", done, err)
+	}
+	m.Kill()
+	calls.Store(together)
+	if done, err := s.UpdateEach(t.Context(), keys, each); done != 0 ||
+		!errors.Is(err, storetest.ErrKilled) || strings.Count(err.Error(), "\n") >= together {
+		t.Errorf("without a store: %d, %v", done, err)
 	}
 }
 
