@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,12 +19,12 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/load"
 )
 
-// benchReport returns an agent's report on a node on which a file has been changed: every section,
-// and of the conditions, as agents do, those that are not True, and NodeReady.
-func benchReport(n int) ([]byte, error) {
+// benchReport returns an agent's report on a node that runs a configVersion and on which a file has
+// been changed: every section, and of the conditions, as agents do, those that are not True, and
+// NodeReady.
+func benchReport(n int, version string) ([]byte, error) {
 	at := time.Date(2026, 11, 21, 8, n/60%60, n%60, 0, time.UTC)
 	kernels := []string{"6.8.0-60-generic", "6.8.0-63-generic", "6.11.0-26-generic"}
-	version := fmt.Sprint(1795255000 + n%600)
 	found := fmt.Sprintf("expected file 0644 sha256:%016x, found file 0644 sha256:%016x", 4711, n)
 	r := api.Report{
 		AppliedConfigVersion: version, LastConfigApplied: &at, AgentVersion: "v1.4.0",
@@ -103,7 +104,8 @@ func send(
 func (b *ProviderBench) Report(ctx context.Context) error {
 	return b.every(ctx, b.stored, http.StatusNoContent, func(n int) (*http.Request, error) {
 		const action = "reportStatus"
-		body, err := benchReport(n)
+		_, version, _ := strings.Cut(strings.Trim(b.etags[n], `"`), "-")
+		body, err := benchReport(n, version)
 		if err != nil {
 			return nil, err
 		}
