@@ -175,7 +175,7 @@ func (m *ResourceManager) user(found []*armcontainerservice.CredentialResult) (A
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &withToken{next: next, tokens: m.Tokens}
 	})
-	return accessOf("user", text, config), nil
+	return Access{Config: config, Fingerprint: fingerprint("user", text, config)}, nil
 }
 
 // static is the access with what the kubeconfig holds.
@@ -188,7 +188,7 @@ func static(found []*armcontainerservice.CredentialResult) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	return accessOf("admin", text, config), nil
+	return Access{Config: config, Fingerprint: fingerprint("admin", text, config)}, nil
 }
 
 // first takes the first kubeconfig apart.

@@ -224,8 +224,7 @@ func (w *worker) removeRow(ctx context.Context) error {
 		if !row.Value.Deleting() {
 			return nil
 		}
-		w.giveBack(v, w.Store.APIServers, row.Value.APIServer)
-		w.giveBack(v, w.Store.Endpoints, row.Value.Endpoint)
+		w.giveBack(v, row.Value.APIServer)
 		w.Store.Clusters.Delete(v, w.key)
 		w.Store.Rollouts.Delete(v, w.key)
 		return w.operation(v, row.Value, func(o *flexnode.Operation) {
