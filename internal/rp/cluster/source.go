@@ -40,8 +40,6 @@ type Access struct {
 	Local bool
 	// Fingerprint changes with everything that the access consists of.
 	Fingerprint string
-	// DNS is the address of the cluster's DNS service, where the source knows it.
-	DNS string
 }
 
 // Source gives the access to clusters.
