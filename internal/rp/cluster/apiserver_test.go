@@ -7,7 +7,6 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // Another team registers the API server of the first one under its own id: it is refused, and
@@ -39,32 +38,29 @@ func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 		if !strings.Contains(w.audit.String(), "registration refused") {
 			t.Error("it is not in the audit log")
 		}
-		equal(t, "the first registration", w.holds(), serverOf("factory")+" at-factory")
+		equal(t, "the first registration", w.holds(), serverOf("factory"))
 		// When the first one is gone the second one may have it.
 		w.markDeletion(factory, false)
 		pass(30 * time.Second)
 		if got := w.cluster(harbour); got.Facts == "" || got.Probe.Refused != "" {
 			t.Errorf("after the first one is gone: %+v", got)
 		}
-		for _, table := range []store.Table[string]{w.store.APIServers, w.store.Endpoints} {
-			rows, _, err := table.List(context.Background(), "")
-			if err != nil || len(rows) != 1 || rows[0].Value != harbour {
-				t.Errorf("they belong to: %+v, %v", rows, err)
-			}
+		rows, _, err := w.store.APIServers.List(context.Background(), "")
+		if err != nil || len(rows) != 1 || rows[0].Value != harbour {
+			t.Errorf("it belongs to: %+v, %v", rows, err)
 		}
 	})
 }
 
-// holds is the API server of the first registration, and where that is, if both are its own.
+// holds is the API server of the first registration, if it is its own.
 func (w *world) holds() string {
 	w.t.Helper()
 	c := w.cluster(factory)
 	server := must(w.store.APIServers.Get(context.Background(), c.APIServer)).Value
-	endpoint := must(w.store.Endpoints.Get(context.Background(), c.Endpoint)).Value
-	if server != factory || endpoint != factory {
+	if server != factory {
 		return "none"
 	}
-	return c.APIServer + " " + c.Endpoint
+	return c.APIServer
 }
 
 // serverOf names the API server of a fake.
@@ -77,11 +73,7 @@ func TestARegistrationMoves(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, _ *fakeCluster) {
 		w.source.point(factory, newFakeCluster("moved"))
 		pass(10 * time.Second)
-		equal(t, "it", w.holds(), serverOf("moved")+" at-moved")
-		if rows := must(w.store.Scan(context.Background(), w.store.Endpoints.Key(""), "", 9,
-			0)); len(rows.KVs) != 1 {
-			t.Errorf("endpoints: %+v", rows.KVs)
-		}
+		equal(t, "it", w.holds(), serverOf("moved"))
 		rows, _, err := w.store.APIServers.List(context.Background(), "")
 		if err != nil || len(rows) != 1 || rows[0].Key != serverOf("moved") {
 			t.Errorf("API servers: %v, %v", rows, err)

@@ -43,7 +43,6 @@ type ResourceManager struct {
 type answer struct {
 	access Access
 	err    error
-	unsure bool // it was not said where the DNS service is
 	at     time.Time
 }
 
@@ -67,21 +66,13 @@ func (m *ResourceManager) Access(
 	known, ok := m.known[key]
 	m.mu.Unlock()
 	age := answerAge
-	if again || known.err != nil || known.unsure {
+	if again || known.err != nil {
 		age = refusedAge
 	}
 	if ok && m.Now().Sub(known.at) < age {
 		return known.access, known.err
 	}
 	access, err := m.ask(ctx, c.ID)
-	unsure := err != nil
-	if err == nil {
-		access.DNS, unsure = m.dns(ctx, c.ID)
-	}
-	if unsure {
-		access.DNS = known.access.DNS
-	}
-	access.Fingerprint += " " + access.DNS
 	access.Local = m.Local
 	if err != nil && ctx.Err() != nil { // it says nothing of the cluster
 		return Access{}, err
@@ -91,7 +82,7 @@ func (m *ResourceManager) Access(
 	if m.known == nil {
 		m.known = map[string]answer{}
 	}
-	m.known[key] = answer{access, err, unsure, m.Now()}
+	m.known[key] = answer{access, err, m.Now()}
 	return access, err
 }
 
@@ -133,29 +124,6 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 		errors.Join(err, adminErr))
 }
 
-// dns is the address of a cluster's DNS service, as Resource Manager says; "" where it does not, or
-// may not be asked: what refuses that has given access. unsure tells that it has not answered.
-func (m *ResourceManager) dns(ctx context.Context, clusterID string) (ip string, unsure bool) {
-	id, err := arm.Parse(clusterID)
-	if err != nil {
-		return "", true
-	}
-	client, err := m.Clusters(id.Subscription)
-	if err != nil {
-		return "", true
-	}
-	got, err := client.Get(ctx, id.ResourceGroup, id.Name(), nil)
-	if err != nil {
-		refusal, refused := errors.AsType[*azcore.ResponseError](err)
-		return "", !refused || refusal.StatusCode != http.StatusForbidden
-	}
-	if got.Properties == nil || got.Properties.NetworkProfile == nil ||
-		got.Properties.NetworkProfile.DNSServiceIP == nil {
-		return "", false
-	}
-	return *got.Properties.NetworkProfile.DNSServiceIP, false
-}
-
 // user is the access with the provider's own tokens.
 func (m *ResourceManager) user(found []*armcontainerservice.CredentialResult) (Access, error) {
 	text, cluster, user, err := first(found)
@@ -175,7 +143,7 @@ func (m *ResourceManager) user(found []*armcontainerservice.CredentialResult) (A
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &withToken{next: next, tokens: m.Tokens}
 	})
-	return accessOf("user", text, config), nil
+	return Access{Config: config, Fingerprint: fingerprint("user", text, config)}, nil
 }
 
 // static is the access with what the kubeconfig holds.
@@ -188,7 +156,7 @@ func static(found []*armcontainerservice.CredentialResult) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	return accessOf("admin", text, config), nil
+	return Access{Config: config, Fingerprint: fingerprint("admin", text, config)}, nil
 }
 
 // first takes the first kubeconfig apart.

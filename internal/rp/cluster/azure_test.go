@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"net/http/httptest"
 	"strings"
@@ -65,14 +64,11 @@ func TestLocalAccountsAreDisabled(t *testing.T) {
 	token.Store(&first)
 	server, ca := apiServer(t, &token)
 	m, _ := newManager(t, azuresim.Cluster{Server: server, CA: ca, Entra: true,
-		LocalAccountsDisabled: true, DNSServiceIP: "10.96.0.10"}, time.Now)
+		LocalAccountsDisabled: true}, time.Now)
 	s := &Sources{Manager: m}
 	access := must(s.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false))
 	if access.Config.ExecProvider != nil || access.Config.AuthProvider != nil {
 		t.Error("it runs what Resource Manager says")
-	}
-	if access.DNS != "10.96.0.10" {
-		t.Errorf("the DNS service is at %q", access.DNS)
 	}
 	access.Local = true // as the test's API server is
 	c := must(Dial(access))
@@ -103,58 +99,6 @@ func TestStaticCredentials(t *testing.T) {
 	if err != nil || access.Config.BearerToken != "admin-token" ||
 		access.Config.Host != "https://factory.example:6443" {
 		t.Errorf("with the setting: %+v, %v", access, err)
-	}
-}
-
-// Resource Manager not answering for a while says nothing of where the DNS service is: what it has
-// said holds, and where it never has it is asked again soon.
-func TestDNSIsNotForgotten(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	m, _ := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: string(testCA()), Entra: true,
-		DNSServiceIP: "10.96.0.10"}, func() time.Time { return now })
-	made, calls, silent := m.Clusters, 0, false
-	m.Clusters = func(s string) (*armcontainerservice.ManagedClustersClient, error) {
-		if calls++; silent && calls%2 == 0 { // the first one is for the access
-			return nil, errors.New("it does not answer")
-		}
-		return made(s)
-	}
-	access := func(pass time.Duration) Access {
-		t.Helper()
-		now, calls = now.Add(pass), 0
-		return must(m.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false))
-	}
-	silent = true
-	before := access(0)
-	silent = false
-	told := access(2 * refusedAge)
-	if before.DNS != "" || told.DNS != "10.96.0.10" || before.Fingerprint == told.Fingerprint {
-		t.Errorf("%q, then %q; is it the same access: %t", before.DNS, told.DNS,
-			before.Fingerprint == told.Fingerprint)
-	}
-	silent = true
-	if got := access(2 * answerAge); got.DNS != told.DNS || got.Fingerprint != told.Fingerprint {
-		t.Errorf("while it is silent: %q", got.DNS)
-	}
-}
-
-// Resource Manager being slow about the DNS service leaves the access that it has given.
-func TestAccessWithoutDNSInTime(t *testing.T) {
-	t.Parallel()
-	m, _ := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: string(testCA()), Entra: true,
-		DNSServiceIP: "10.96.0.10"}, time.Now)
-	ctx, cancel := context.WithCancel(t.Context())
-	made, calls := m.Clusters, 0
-	m.Clusters = func(s string) (*armcontainerservice.ManagedClustersClient, error) {
-		if calls++; calls == 2 { // the first one is for the access
-			cancel()
-		}
-		return made(s)
-	}
-	got, err := m.Access(ctx, flexnode.Cluster{ID: factoryID}, false)
-	if err != nil || got.Config == nil || got.Config.Host != "https://one.example" {
-		t.Errorf("%+v %v", got, err)
 	}
 }
 

@@ -281,40 +281,6 @@ func (f *fakeTokens) GetToken(
 	return azcore.AccessToken{Token: fmt.Sprintf("token-%d", f.issued.Load())}, nil
 }
 
-// Kubeconfigs of one API server have one endpoint, regardless of their user; one that does not name
-// its API server has none.
-func TestEndpoints(t *testing.T) {
-	dir := t.TempDir()
-	ca := string(testCA())
-	const url = "https://a.example"
-	of := func(text string) string {
-		path := filepath.Join(dir, "factory.yaml")
-		replace(t, path, text)
-		s := &Sources{Bindings: []Binding{{ClusterID: factoryID, Kubeconfig: path}}}
-		return s.Endpoint(factoryID, "factory")
-	}
-	first := of(kubeconfig(url, ca, "one"))
-	if first == "" || of(kubeconfig(url+"/", ca, "two")) != first {
-		t.Error("another user of one API server has another endpoint")
-	}
-	for what, text := range map[string]string{
-		"another address": kubeconfig("https://b.example", ca, "one"),
-		"another CA":      kubeconfig(url, ca+"\n", "one"),
-		"another name": strings.Replace(kubeconfig(url, ca, "one"), "server:",
-			"tls-server-name: b.example, server:", 1),
-	} {
-		if got := of(text); got == "" || got == first {
-			t.Errorf("%s: %q", what, got)
-		}
-	}
-	for what, text := range map[string]string{
-		"no CA": kubeconfig(url, "", "one"), "no kubeconfig": "{",
-	} {
-		equal(t, what, of(text), "")
-	}
-	equal(t, "without a binding", (&Sources{}).Endpoint(factoryID, ""), "")
-}
-
 // N18: a kubeconfig is parsed again when its file is another, has another size or another time, and
 // always if other files count as well.
 func TestKubeconfigsAreParsedWhenTheyChange(t *testing.T) {

@@ -20,10 +20,7 @@ import (
 // it is another's: then this one has failed.
 func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error {
 	var refused error
-	ahead := []string{
-		w.Store.Clusters.Key(w.key), w.Store.APIServers.Key(f.server),
-		w.Store.Endpoints.Key(s.connection.access.Endpoint),
-	}
+	ahead := []string{w.Store.Clusters.Key(w.key), w.Store.APIServers.Key(f.server)}
 	_, err := w.Store.Update(ctx, "cluster probed", ahead, func(v *store.View) error {
 		refused = nil
 		v.Fence(w.owner.Fence())
@@ -34,9 +31,6 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 		next := row.Value
 		var err error
 		refused, err = w.claimAPIServer(v, &next, f.server)
-		if err == nil && refused == nil {
-			err = w.claimEndpoint(v, &next, s.connection.access.Endpoint)
-		}
 		if err == nil && refused == nil && !next.Deleting() {
 			next.Properties.KubernetesVersion, next.Probe.Warnings = f.version, f.warnings
 			if w.gone.Load() {
@@ -75,30 +69,17 @@ func (w *worker) claimAPIServer(
 		err = w.Store.APIServers.Put(v, server, w.key)
 	}
 	if c.APIServer != server {
-		w.giveBack(v, w.Store.APIServers, c.APIServer)
+		w.giveBack(v, c.APIServer)
 	}
 	c.APIServer, c.Probe.Refused, c.Properties.ProvisioningState = server, "", ""
 	return nil, err
 }
 
-// claimEndpoint writes where the API server of the registration was reached, so that another
-// registration with the same kubeconfig is refused at once.
-func (w *worker) claimEndpoint(v *store.View, c *flexnode.Cluster, endpoint string) error {
-	if c.Endpoint != endpoint {
-		w.giveBack(v, w.Store.Endpoints, c.Endpoint)
-	}
-	c.Endpoint = endpoint
-	if endpoint == "" || w.Store.Endpoints.Row(v, endpoint).Value == w.key {
-		return nil
-	}
-	return w.Store.Endpoints.Put(v, endpoint, w.key)
-}
-
-// giveBack deletes a row that says that something is this registration's, if it says so; "" is
+// giveBack deletes the row that says that an API server is this registration's, if it says so; "" is
 // none.
-func (w *worker) giveBack(v *store.View, table store.Table[string], key string) {
-	if key != "" && table.Row(v, key).Value == w.key {
-		table.Delete(v, key)
+func (w *worker) giveBack(v *store.View, server string) {
+	if server != "" && w.Store.APIServers.Row(v, server).Value == w.key {
+		w.Store.APIServers.Delete(v, server)
 	}
 }
 

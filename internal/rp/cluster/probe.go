@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -210,7 +209,7 @@ func (c *Connection) unconfined(ctx context.Context) []string {
 func (c *Connection) facts(row flexnode.Cluster, f findings, tenant string) flexnode.Facts {
 	facts := flexnode.Facts{
 		ServerURL: c.ServerURL, CACertData: base64.StdEncoding.EncodeToString(c.CA),
-		DNSServiceIP: cmp.Or(f.dns, c.access.DNS), TenantID: tenant, Location: row.Location,
+		DNSServiceIP: f.dns, TenantID: tenant, Location: row.Location,
 	}
 	if own := row.Properties.ServerURL; own != "" {
 		facts.ServerURL = strings.TrimSuffix(own, "/")

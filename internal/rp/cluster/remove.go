@@ -49,7 +49,12 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		return noTime, err
 	}
 	if len(left) > 0 {
-		return w.Now().Add(removePause), w.endCredentials(ctx, row.Value, left)
+		// Each is a task of its own that waits while the cluster does not answer, but not for ever: then
+		// its Secret is left to expire (credential.Service.Step).
+		for _, name := range left {
+			w.tasks.Add(task{taskCredential, w.key + "/" + name})
+		}
+		return w.Now().Add(removePause), nil
 	}
 	if err := w.clear(ctx, row.Value); err != nil {
 		return noTime, err
@@ -85,32 +90,6 @@ func (w *worker) noteEmptied(ctx context.Context) error {
 		return true
 	})
 }
-
-// endCredentials has credentials end. Each is a task of its own that waits while the cluster does
-// not answer, but not for ever: then its Secret is left to expire (credential.Service.Step).
-func (w *worker) endCredentials(ctx context.Context, c flexnode.Cluster, names []string) error {
-	for _, name := range names {
-		key := w.key + "/" + name
-		if c.APIServer != "" {
-			w.tasks.Add(task{taskCredential, key})
-			continue
-		}
-		// The cluster was never reached: there is nothing of ours in it.
-		if _, err := w.Credentials.Step(ctx, key, nowhere{}, w.owner.Fence()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// nowhere is a cluster that nothing was ever made in (credential.Tokens).
-type nowhere struct{}
-
-// Create creates nothing.
-func (nowhere) Create(context.Context, store.Credential, string, string) error { return errGone }
-
-// Remove has nothing to delete.
-func (nowhere) Remove(context.Context, store.Credential) error { return nil }
 
 // countNodes writes how many nodes there are to delete, once.
 func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {
@@ -224,8 +203,7 @@ func (w *worker) removeRow(ctx context.Context) error {
 		if !row.Value.Deleting() {
 			return nil
 		}
-		w.giveBack(v, w.Store.APIServers, row.Value.APIServer)
-		w.giveBack(v, w.Store.Endpoints, row.Value.Endpoint)
+		w.giveBack(v, row.Value.APIServer)
 		w.Store.Clusters.Delete(v, w.key)
 		w.Store.Rollouts.Delete(v, w.key)
 		return w.operation(v, row.Value, func(o *flexnode.Operation) {

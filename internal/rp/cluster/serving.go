@@ -154,7 +154,7 @@ func (w *worker) reviewServing(
 // the CA of serving certificates too, and a Node may list any address as its own.
 type reserved struct {
 	urls      []string     // of the API server
-	addresses []netip.Addr // of its URLs, and of DNS as the registration and the access say
+	addresses []netip.Addr // of its URLs, and of DNS as the registration says
 	services  []netip.Addr // in the cluster; none while they are not known
 }
 
@@ -166,7 +166,7 @@ func (w *worker) reserved(s *session) (reserved, error) {
 	}
 	p := row.Value.Properties
 	r := reserved{urls: []string{s.connection.ServerURL, p.ServerURL}}
-	texts := []string{p.DNSServiceIP, s.connection.access.DNS}
+	texts := []string{p.DNSServiceIP}
 	for _, text := range r.urls {
 		if u, err := url.Parse(text); err == nil {
 			texts = append(texts, u.Hostname())

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
@@ -20,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // wish describes a kubelet's request for a serving certificate.
@@ -167,7 +169,10 @@ func reservedHere() reserved {
 func TestReserved(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		s := &session{connection: c.connection()}
-		s.connection.access.DNS = "10.96.0.99"
+		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
+			c.Properties.DNSServiceIP = "10.96.0.99"
+		})
+		synctest.Wait()
 		own := must(w.manager.working[factory].reserved(s))
 		if !slices.Contains(own.addresses, netip.MustParseAddr("10.96.0.99")) {
 			t.Errorf("%+v", own)

@@ -40,10 +40,6 @@ type Access struct {
 	Local bool
 	// Fingerprint changes with everything that the access consists of.
 	Fingerprint string
-	// DNS is the address of the cluster's DNS service, where the source knows it.
-	DNS string
-	// Endpoint names the API server by its address and CA; "" if these do not tell which it is.
-	Endpoint string
 }
 
 // Source gives the access to clusters.
@@ -123,20 +119,6 @@ func (s *Sources) Check(clusterID, kubeconfig string) error {
 	return err
 }
 
-// Endpoint names the API server of the kubeconfig that a cluster has; "" if it has none, or one
-// that cannot be used.
-func (s *Sources) Endpoint(clusterID, kubeconfig string) string {
-	binding, err := s.binding(clusterID, kubeconfig)
-	if err != nil || binding == (Binding{}) {
-		return ""
-	}
-	access, err := s.access(binding)
-	if err != nil { // which the owner of the cluster says, in its row
-		return ""
-	}
-	return access.Endpoint
-}
-
 // binding is that of a cluster; none if it names no kubeconfig and has none. A name is that of the
 // file, with or without its ending, or its whole path.
 func (s *Sources) binding(clusterID, name string) (Binding, error) {
@@ -206,31 +188,9 @@ func (b Binding) access() (Access, error) {
 	if err != nil {
 		return Access{}, fmt.Errorf("cannot use the kubeconfig %s: %w", b.Kubeconfig, err)
 	}
-	access := accessOf("file "+b.Kubeconfig, text, config)
-	access.Local = b.Local
-	return access, nil
-}
-
-// accessOf returns the access of a configuration, whose text is its kubeconfig.
-func accessOf(source string, text []byte, config *rest.Config) Access {
 	return Access{
-		Config: config, Fingerprint: fingerprint(source, text, config), Endpoint: endpoint(config),
-	}
-}
-
-// endpoint names an API server by where it is and whom it is trusted by. Without a CA of its own an
-// address such as localhost may be any: "".
-func endpoint(config *rest.Config) string {
-	if config.Host == "" || len(config.CAData) == 0 {
-		return ""
-	}
-	sum := sha256.New()
-	host := strings.TrimSuffix(config.Host, "/")
-	for _, part := range [][]byte{[]byte(host), []byte(config.ServerName), config.CAData} {
-		own := sha256.Sum256(part)
-		sum.Write(own[:])
-	}
-	return hex.EncodeToString(sum.Sum(nil)[:16])
+		Config: config, Fingerprint: fingerprint("file "+b.Kubeconfig, text, config), Local: b.Local,
+	}, nil
 }
 
 // fingerprint names an access by what it consists of.

@@ -106,7 +106,7 @@ func (f *fakeSource) Access(_ context.Context, c flexnode.Cluster, _ bool) (Acce
 		return Access{}, errDown
 	}
 	return Access{
-		Fingerprint: fmt.Sprintf("%s %d", key, f.round[key]), Endpoint: "at-" + f.clusters[key].Name,
+		Fingerprint: fmt.Sprintf("%s %d", key, f.round[key]),
 	}, nil
 }
 

@@ -63,6 +63,9 @@ func (w worker) removeToken(ctx context.Context, x subject) error {
 		return errors.Join(err, failed)
 	}
 	c := cluster.Value
+	if cluster.Exists() && c.APIServer == "" { // it was never reached: there is nothing of ours in it
+		return nil
+	}
 	waits := !c.Deleting() || w.now().Before(c.Deletion.Since.Add(forsaken)) ||
 		w.now().Before(x.row.Value.Since.Add(forsaken)) // its node may be deleted late
 	if cluster.Exists() && waits && w.now().Before(x.row.Value.Expires) {

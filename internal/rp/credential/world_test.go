@@ -133,7 +133,7 @@ func newWorld(t testing.TB) *world {
 	w.start(w.memory)
 	w.follow()
 	w.change(func(v *store.View) error {
-		c := flexnode.Cluster{ID: clusterID, UID: "c", Location: "westeurope"}
+		c := flexnode.Cluster{ID: clusterID, UID: "c", APIServer: "a", Location: "westeurope"}
 		c.Facts = w.facts(v, "https://factory.example:6443")
 		return w.store().Clusters.Put(v, clusterKey, c)
 	})

@@ -4,12 +4,11 @@
 package fair
 
 import (
-	"math"
 	"strings"
-	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
 )
 
 // Kind are requests that are counted together.
@@ -96,7 +95,6 @@ type Throttle struct {
 	rates      Rates
 	exceptions map[string]float64
 	now        func() time.Time
-	made       time.Time
 	// Nodes have their own, so that people make none of them be forgotten.
 	people, nodes *lru.Cache[Bucket, *bucket]
 }
@@ -104,7 +102,7 @@ type Throttle struct {
 // NewThrottle makes a throttle whose buckets are full. exceptions are how many times as much the
 // principals and subscriptions with an id may ask, and the nodes that share one may have stored.
 func NewThrottle(rates Rates, exceptions map[string]float64, now func() time.Time) *Throttle {
-	t := &Throttle{rates: rates, exceptions: map[string]float64{}, now: now, made: now()}
+	t := &Throttle{rates: rates, exceptions: map[string]float64{}, now: now}
 	for id, times := range exceptions {
 		t.exceptions[strings.ToLower(id)] = times
 	}
@@ -154,47 +152,46 @@ func (t *Throttle) Take(b Bucket, nodes int) Verdict {
 	}
 	found, known := of.Get(b)
 	if !known {
-		found = &bucket{}
+		found = newBucket(r)
 		if other, there, _ := of.PeekOrAdd(b, found); there { // made meanwhile
 			found = other
 		}
 	}
-	v := found.take(r, t.now().Sub(t.made)) // by a clock that never goes back
-	v.Limited = true
-	return v
+	return found.take(r, t.now())
 }
 
-// bucket is a token bucket; the zero value is full. Its times are since the throttle was made.
+// bucket is a token bucket.
 type bucket struct {
-	mu    sync.Mutex
-	full  time.Duration // when it is full again
-	quiet time.Duration // until when it is not told again that too much is asked
+	tokens *rate.Limiter
+	tells  *rate.Limiter // that too much is asked
 }
 
 // tellAgain is the time between reports that a caller sends too many requests.
 const tellAgain = time.Minute
 
-// take takes a token at a time, or tells when there will be one.
-func (b *bucket) take(r Rate, now time.Duration) Verdict {
-	each := r.each()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	missing := max(0, b.full-now) // time, in place of tokens
-	room := time.Duration(r.Burst) * each
-	if missing <= room-each {
-		b.full = now + missing + each
-		return Verdict{Left: int((room - missing - each) / each)}
+// longestWait limits the time after which a refused caller may ask again.
+const longestWait = 24 * time.Hour
+
+func newBucket(r Rate) *bucket {
+	return &bucket{
+		tokens: rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst),
+		tells:  rate.NewLimiter(rate.Every(tellAgain), 1),
 	}
-	v := Verdict{Of: r, After: max(time.Millisecond, missing+each-room)}
-	if now >= b.quiet {
-		b.quiet, v.Begun = now+tellAgain, true
-	}
-	return v
 }
 
-// each is the time between two tokens: so much at most that the time of a whole burst, after now, is
-// a time.
-func (r Rate) each() time.Duration {
-	most := float64(math.MaxInt64/4) / float64(r.Burst)
-	return max(1, time.Duration(min(float64(time.Second)/r.PerSecond, most)))
+// take takes a token at a time, or returns when there will be one. The rate may have changed since
+// the bucket was made.
+func (b *bucket) take(r Rate, now time.Time) Verdict {
+	if b.tokens.Burst() != r.Burst {
+		b.tokens.SetLimitAt(now, rate.Limit(r.PerSecond))
+		b.tokens.SetBurstAt(now, r.Burst)
+	}
+	if b.tokens.AllowN(now, 1) {
+		return Verdict{Limited: true, Left: int(b.tokens.TokensAt(now))}
+	}
+	seconds := min((1-b.tokens.TokensAt(now))/r.PerSecond, longestWait.Seconds())
+	after := time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
+	return Verdict{
+		Limited: true, Of: r, After: max(time.Millisecond, after), Begun: b.tells.AllowN(now, 1),
+	}
 }

@@ -22,8 +22,6 @@ type Cluster struct {
 	Facts string `json:"facts,omitempty"`
 	// APIServer is unique: the uid of the Service default/kubernetes, and the CA.
 	APIServer string `json:"apiServer,omitempty"`
-	// Endpoint names the address and CA at which it was reached with that uid; "" is not known.
-	Endpoint string `json:"endpoint,omitempty"`
 	// Probe holds the findings of the last probe.
 	Probe Probe `json:"probe,omitzero"`
 	// SubnetsEpoch is the store's epoch when its Nodes' pod subnets were noted (PodCIDRs); 0 is

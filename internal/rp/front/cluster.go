@@ -20,9 +20,6 @@ import (
 type Kubeconfigs interface {
 	// Check is an error unless the cluster with an id may name a kubeconfig.
 	Check(clusterID, kubeconfig string) error
-	// Endpoint names the API server of a cluster's kubeconfig as flexnode.Cluster.Endpoint does; ""
-	// if the kubeconfig does not tell. It makes no request.
-	Endpoint(clusterID, kubeconfig string) string
 }
 
 // putCluster registers a target cluster. Its reconciler tries to reach it; until it has, the
@@ -82,38 +79,12 @@ func (a *API) writeCluster(
 	if old.Exists() && sameCluster(old.Value, next) {
 		return nil
 	}
-	if !old.Exists() || old.Value.Properties.Kubeconfig != next.Properties.Kubeconfig {
-		if err := a.ownEndpoint(v, r, next); err != nil {
-			return err
-		}
-	}
 	previous, _ := strconv.ParseInt(old.Value.Version, 10, 64) // "" for a new one
 	next.Version = decimal(flexnode.NextVersion(previous, a.Now()))
 	next.SystemData = flexnode.Touched(old.Value.SystemData, r.caller.Name, r.caller.Type, a.Now())
 	next.UID = cmp.Or(next.UID, uid)
 	r.after = next.Version
 	return a.Store.Clusters.Put(v, r.clusterKey(), next)
-}
-
-// ownEndpoint refuses a registration whose kubeconfig is of an API server that another one has
-// reached and still reaches. It knows only what rows say: the rest is found by the probe.
-func (a *API) ownEndpoint(v *store.View, r *request, c flexnode.Cluster) error {
-	endpoint := a.Kubeconfigs.Endpoint(r.resourceID(), c.Properties.Kubeconfig)
-	if endpoint == "" {
-		return nil
-	}
-	holder := a.Store.Endpoints.Row(v, endpoint)
-	if !holder.Exists() || holder.Value == r.clusterKey() {
-		return nil
-	}
-	other := a.Store.Clusters.Row(v, holder.Value)
-	if other.Value.Endpoint != endpoint || other.Value.Deleting() ||
-		!other.Value.Properties.Reachable {
-		return nil
-	}
-	return arm.Errorf(409, "APIServerIsRegistered",
-		"The API server of the cluster belongs to another registration already. Delete that one, or "+
-			"have the operator of the provider correct the kubeconfig.")
 }
 
 // wanted returns a registration with its owner's present settings. Another way to write its id and

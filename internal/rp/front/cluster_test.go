@@ -1,7 +1,6 @@
 package front
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -115,40 +114,6 @@ func TestKubeconfigOfAnother(t *testing.T) {
 	if got := w.storedCluster().Properties.Kubeconfig; got != "own" {
 		t.Errorf("it names %s", got)
 	}
-}
-
-// An API server that another registration has reached is refused at once, and audited.
-func TestAPIServerOfAnother(t *testing.T) {
-	w := beside(t)
-	w.register(`"kubeconfig":"own"`)
-	holds := func(endpoint, says string) {
-		w.change(func(v *store.View) error {
-			row, err := w.api.Store.Clusters.In(v, clusterKey)
-			row.Value.Endpoint = says
-			return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value),
-				w.api.Store.Endpoints.Put(v, endpoint, clusterKey))
-		})
-	}
-	holds("shared", "shared")
-	second := strings.Replace(clusterURL, "Factory", "Second", 1)
-	const shared = `{"location":"westeurope","properties":{"kubeconfig":"shared"}}`
-	_, text := w.must(409, "PUT", second, shared)
-	if code(text) != "APIServerIsRegistered" || strings.Contains(text, "Factory") ||
-		!strings.Contains(w.audit.String(), code(text)) {
-		t.Errorf("%s\n%s", text, w.audit.String())
-	}
-	w.must(404, "GET", second, "")
-	// Its own is not another's, and one that has another kubeconfig may not change to it.
-	w.must(200, "PUT", clusterURL, shared)
-	w.must(201, "PUT", second, strings.Replace(shared, "shared", "its", 1))
-	w.must(409, "PUT", second, shared)
-	// The first one has moved, which a replica of the release before has written.
-	holds("shared", "moved")
-	w.must(200, "PUT", second, shared)
-	// What is Failed may be written again as it is.
-	holds("shared", "shared")
-	w.must(200, "PUT", second, shared)
-	w.must(200, "PUT", second, strings.Replace(shared, `"properties"`, `"tags":{},"properties"`, 1))
 }
 
 // DELETE of a registration with nodes is refused unless the caller says what becomes of the

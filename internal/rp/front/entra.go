@@ -12,7 +12,6 @@ import (
 
 	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
-	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -36,9 +35,8 @@ const leeway = 5 * time.Minute
 // anybody can send.
 const unknownKey = 10 * time.Second
 
-// verified limits the verifications that are remembered: a fleet polls for up to an hour with a
-// token.
-const verified = 200_000
+// verifiedTokens limits the remembered tokens of Entra ID: machines come with their keys.
+const verifiedTokens = 20_000
 
 // Entra authenticates callers by their Entra ID access tokens.
 type Entra struct {
@@ -46,7 +44,7 @@ type Entra struct {
 	keys      map[string]keyfunc.Keyfunc // by issuer
 	audiences []string
 	now       func() time.Time
-	known     *lru.Cache[tokenHash, session]
+	tokens    tokens
 }
 
 // NewEntra fetches the issuers' keys, and again when a token is signed with one it does not know.
@@ -57,7 +55,7 @@ func NewEntra(
 ) (*Entra, error) {
 	e := &Entra{
 		issuers: issuers, keys: map[string]keyfunc.Keyfunc{}, audiences: audiences, now: now,
-		known: newCache[tokenHash, session](verified),
+		tokens: newTokens(verifiedTokens, now),
 	}
 	for _, issuer := range issuers {
 		keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{issuer.KeysURL}, keyfunc.Override{
@@ -97,16 +95,15 @@ func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
 	if len(text) > 16<<10 {
 		return Caller{}, e.challenge("InvalidAuthenticationToken", "The access token is too long.")
 	}
-	hash := hashOf(text)
-	if s, ok := e.known.Get(hash); ok && !s.ended(e.now()) {
-		return s.caller(), nil
+	if caller, ok := e.tokens.caller(text); ok {
+		return caller, nil
 	}
 	token, err := e.verify(text)
 	if err != nil {
 		return Caller{}, e.refuse(err)
 	}
 	caller := token.caller()
-	remember(e.known, hash, newSession(caller, token.ExpiresAt.Add(leeway)), e.now())
+	e.tokens.remember(text, caller, token.ExpiresAt.Add(leeway))
 	return caller, nil
 }
 

@@ -393,8 +393,6 @@ func (b bindings) Check(clusterID, kubeconfig string) error {
 	return nil
 }
 
-func (b bindings) Endpoint(_, kubeconfig string) string { return kubeconfig }
-
 type errNotBound struct{}
 
 func (errNotBound) Error() string { return "not bound" }

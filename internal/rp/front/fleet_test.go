@@ -195,36 +195,3 @@ func TestPagesOfAFilterAreBounded(t *testing.T) {
 		t.Errorf("%d nodes of %d", len(got), want)
 	}
 }
-
-// BenchmarkList is a page of all nodes of a cluster.
-func BenchmarkList(b *testing.B) {
-	w := newWorld(b)
-	w.fill(1000)
-	w.caughtUp()
-	w.benchmark(b, 200, filtered(""), "")
-}
-
-// BenchmarkFleet measures a dashboard's requests about a cluster of 100,000 nodes.
-func BenchmarkFleet(b *testing.B) {
-	w := newWorld(b)
-	w.fill(100_000)
-	for i := range 100_000 {
-		w.api.Seen.Note(fmt.Sprintf("%s/n%06d", clusterKey, i), w.clock.Now())
-	}
-	for name, ask := range map[string]func(){
-		"summary": func() { w.must(200, "POST", summarizeURL, "") },
-		"page":    func() { w.must(200, "GET", filtered("state eq 'outdated'"), "") },
-		"nothing": func() { w.must(200, "GET", filtered("state eq 'failed'"), "") },
-		"label":   func() { w.must(200, "GET", filtered("labels['line'] eq 'none'"), "") },
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			began := processorTime(b)
-			for b.Loop() {
-				ask()
-			}
-			took := processorTime(b) - began
-			b.ReportMetric(float64(took.Microseconds())/float64(b.N)/1000, "cpu-ms/op")
-		})
-	}
-}

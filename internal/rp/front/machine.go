@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/machinekey"
@@ -28,23 +27,18 @@ type machines struct {
 	others   Authenticator
 	verifier verifier.Verifier
 	nonces   nonces
-	known    *lru.Cache[tokenHash, machineSession]
+	tokens   tokens
 }
 
-// machineSession is a verified token of a machine; small, since each agent has one.
-type machineSession struct {
-	uid          uuid.UUID
-	key          [sha256.Size]byte // the thumbprint
-	boot         string
-	issued, ends int64 // Unix seconds
-}
+// machineTokens limits the remembered tokens of machines: each agent has one.
+const machineTokens = 200_000
 
 // newMachines makes an Authenticator of the machines of a provider that is reached by some URLs.
 func newMachines(
 	others Authenticator, urls []string, ring seal.Ring, now func() time.Time,
 ) *machines {
 	m := &machines{others: others, nonces: nonces{ring, now},
-		known: newCache[tokenHash, machineSession](verified)}
+		tokens: newTokens(machineTokens, now)}
 	m.verifier = verifier.Verifier{Audiences: urls, Now: now, Nonce: m.nonces.until}
 	return m
 }
@@ -56,9 +50,8 @@ func (m *machines) Authenticate(r *http.Request) (Caller, error) {
 		return m.others.Authenticate(r)
 	}
 	poll := r.Method == http.MethodGet
-	hash := hashOf(text)
-	if s, ok := m.known.Get(hash); ok && poll && !s.ended(m.nonces.now()) {
-		return s.caller(), nil
+	if caller, ok := m.tokens.caller(text); ok && poll {
+		return caller, nil
 	}
 	token, err := m.verify(text)
 	if err != nil {
@@ -68,19 +61,19 @@ func (m *machines) Authenticate(r *http.Request) (Caller, error) {
 		if bound.Method != r.Method || bound.Path != r.URL.Path || bound.Digest == "" {
 			return Caller{}, badToken("It is for another request.")
 		}
-		c := token.session.caller()
+		c := token.caller
 		c.BodyDigest, c.Signed = bound.Digest, token.signed
 		return c, nil
 	}
-	remember(m.known, hash, token.session, m.nonces.now())
-	return token.session.caller(), nil
+	m.tokens.remember(text, token.caller, token.ends)
+	return token.caller, nil
 }
 
 // machineToken is a token that was verified.
 type machineToken struct {
 	machinekey.Request
-	session machineSession
-	signed  time.Time
+	caller       Caller
+	ends, signed time.Time
 }
 
 // verify verifies a token. One that is wrong only by its times is refused with a nonce.
@@ -98,31 +91,19 @@ func (m *machines) verify(text string) (machineToken, error) {
 		return machineToken{}, badToken("")
 	}
 	uid, err := uuid.Parse(token.UID)
-	key, failed := base64.RawURLEncoding.DecodeString(token.Thumbprint)
-	if err != nil || failed != nil || len(key) != sha256.Size {
+	if err != nil {
 		return machineToken{}, badToken("It names no node.")
 	}
-	return machineToken{token.Request, machineSession{
-		uid: uid, key: [sha256.Size]byte(key), boot: token.Boot,
-		issued: token.Issued.Unix(), ends: token.Ends.Unix(),
-	}, token.Signed}, nil
+	return machineToken{token.Request, Caller{
+		MachineKey: token.Thumbprint, UID: uid.String(), Name: "machine " + token.Thumbprint,
+		Type: "Machine", Boot: flexnode.Boot{ID: token.Boot, Issued: token.Issued.Truncate(time.Second)},
+	}, token.Ends, token.Signed}, nil
 }
 
 // badToken is the answer to a token that proves nothing, with a reason where an agent may err.
 func badToken(why string) error {
 	return arm.Errorf(401, "InvalidMachineToken", "%s",
 		strings.TrimSpace("The machine's token is invalid. "+why))
-}
-
-// ended reports whether a token holds no longer.
-func (s machineSession) ended(now time.Time) bool { return now.Unix() >= s.ends }
-
-func (s machineSession) caller() Caller {
-	key := base64.RawURLEncoding.EncodeToString(s.key[:])
-	return Caller{
-		MachineKey: key, Boot: flexnode.Boot{ID: s.boot, Issued: time.Unix(s.issued, 0)},
-		UID: s.uid.String(), Name: "machine " + key, Type: "Machine",
-	}
 }
 
 // nonces are for machines with wrong clocks: a time of the provider and its MAC, for all replicas.

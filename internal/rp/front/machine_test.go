@@ -433,11 +433,11 @@ func TestMachineTokenIsRemembered(t *testing.T) {
 	for range 3 {
 		w.must(200, "GET", nodeURL("n"), "", token)
 	}
-	if got := machines.known.Len(); got != 1 {
+	if got := machines.tokens.known.Len(); got != 1 {
 		t.Errorf("%d tokens are known", got)
 	}
 	m.post(t, 204, "/reportStatus", "{}")
-	if got := machines.known.Len(); got != 1 {
+	if got := machines.tokens.known.Len(); got != 1 {
 		t.Errorf("%d tokens are known after a report", got)
 	}
 	w.clock.Pass(machinekey.Lifetime + time.Minute)
@@ -448,7 +448,7 @@ func TestMachineTokenIsRemembered(t *testing.T) {
 // Tokens that have ended are forgotten as others come.
 func TestEndedTokensAreForgotten(t *testing.T) {
 	w, m := enrolled(t)
-	known := w.front.(*listener).authenticate.(*machines).known
+	known := w.front.(*listener).authenticate.(*machines).tokens.known
 	for range 30 { // minutes, with a new token each
 		m.poll(t, 200)
 		w.clock.Pass(time.Minute)

@@ -119,7 +119,7 @@ func (r *request) keyToRegister(ask api.RegisterKey) (key, boot string, err erro
 	if err != nil {
 		return "", "", err
 	}
-	c := token.session.caller()
+	c := token.caller
 	bound := machinekey.RequestOf(r.Method, r.URL.Path, nil) // the body has the token itself
 	if token.Request != bound || r.uid != "" && r.uid != c.UID {
 		return "", "", badToken("It is for another request.")

@@ -151,8 +151,6 @@ func (bound) Check(_, kubeconfig string) error {
 	return nil
 }
 
-func (bound) Endpoint(_, kubeconfig string) string { return kubeconfig }
-
 // fakeSeen is liveness in memory.
 type fakeSeen struct{ times sync.Map }
 

@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// Process is a live process of the provider, whatever its role.
+// Process is a live process of the provider, whatever its role. The features of a process are the
+// members of its row: a release that writes what the one before cannot read adds a member.
 type Process struct {
 	Role    string `json:"role"`
 	Version string `json:"version"`
-	// Features lists what it can read and write beyond the rows of the first release.
-	Features []string `json:"features,omitempty"`
 	// Keys are the ids of the keys that it has read; the first seals.
 	Keys []string `json:"keys,omitempty"`
 	// Clock is its time when it wrote the row, which it does each clockInterval.
@@ -23,7 +22,7 @@ type Process struct {
 const clockInterval = time.Minute
 
 // Lacking returns the names of the live processes for which has is false, with role and version.
-// What a new release may write only where all can read it is on when none lacks the feature.
+// A feature is on when none lacks it.
 func (s *Store) Lacking(ctx context.Context, has func(Process) bool) (names []string, err error) {
 	rows, _, err := s.Processes.List(ctx, "")
 	for _, row := range rows {

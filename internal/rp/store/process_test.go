@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// A process has a row while it lives. A feature is on when no live process lacks it, and a process
-// whose clock is ahead knows by how much.
+// A process has a row while it lives. A feature, such as a key that was read, is on when no live
+// process lacks it, and a process whose clock is ahead knows by how much.
 func TestProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
@@ -32,7 +32,7 @@ func TestProcesses(t *testing.T) {
 		lack := func(want ...string) {
 			t.Helper()
 			got, err := New(m).Lacking(t.Context(), func(p Process) bool {
-				return slices.Contains(p.Features, "waves")
+				return slices.Contains(p.Keys, "new")
 			})
 			if diff := cmp.Diff(want, got); diff != "" || err != nil {
 				t.Error(diff, err)
@@ -41,7 +41,7 @@ func TestProcesses(t *testing.T) {
 		lack()
 		right, stopRight := run("a", Process{Role: "front", Version: "1"}, 0)
 		lack("a (front, 1)")
-		ahead, stopAhead := run("b", Process{Role: "all", Version: "2", Features: []string{"waves"}},
+		ahead, stopAhead := run("b", Process{Role: "all", Version: "2", Keys: []string{"new"}},
 			24*time.Hour)
 		lack("a (front, 1)")
 		time.Sleep(10 * clockInterval)

@@ -52,9 +52,6 @@ type Store struct {
 	ArcLeft Table[ArcLeft]
 	// APIServers tell which registration an API server belongs to, by flexnode.Cluster.APIServer.
 	APIServers Table[string]
-	// Endpoints tell which registration has reached its API server at an address last, by
-	// flexnode.Cluster.Endpoint; it holds as long as that registration says the same.
-	Endpoints Table[string]
 	// Members are the live replicas by name, Owners tell which of them has a cluster, by its key.
 	// They are under the lease of the replica (Membership).
 	Members Table[Member]
@@ -105,7 +102,6 @@ func New(b Backend) *Store {
 	table(s, &s.Diagnoses, other, "diagnoses")
 	table(s, &s.ArcLeft, other, "arcleft")
 	table(s, &s.APIServers, other, "apiservers")
-	table(s, &s.Endpoints, other, "endpoints")
 	table(s, &s.Members, other, "members")
 	table(s, &s.Owners, other, "owners")
 	table(s, &s.Processes, other, "processes")
