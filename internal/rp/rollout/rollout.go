@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"reflect"
 	"sync"
 	"time"
@@ -43,6 +42,8 @@ type Rollout struct {
 	Log   *slog.Logger
 
 	changes map[string]known
+	// shared are the changes in changes by id: many nodes have the same one.
+	shared map[string]flexnode.Change
 	// moving reports whether the stored states count nodes that wait or try.
 	moving, ran bool
 	// need is the revision of the store that the index must have before the next round; 0 is to be
@@ -173,7 +174,14 @@ func (r *Rollout) candidates(
 			used[row.Key], all = true, append(all, c)
 		}
 	}
-	maps.DeleteFunc(r.changes, func(key string, _ known) bool { return !used[key] })
+	r.shared = map[string]flexnode.Change{}
+	for key, k := range r.changes {
+		if used[key] {
+			r.shared[k.change.ID] = k.change
+		} else {
+			delete(r.changes, key)
+		}
+	}
 	return all, nil
 }
 
@@ -225,8 +233,12 @@ func (r *Rollout) candidate(
 			return c, nil
 		}
 		if r.changes == nil {
-			r.changes = map[string]known{}
+			r.changes, r.shared = map[string]known{}, map[string]flexnode.Change{}
 		}
+		if change, known := r.shared[k.change.ID]; known {
+			k.change = change
+		}
+		r.shared[k.change.ID] = k.change
 		r.changes[row.Key] = k
 	}
 	c.Change, c.Same, c.Kept = k.change, k.same, k.kept
