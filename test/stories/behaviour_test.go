@@ -25,7 +25,7 @@ type behaviour struct {
 	// at is the address of the API server. Other names do not resolve, other addresses do not
 	// answer.
 	at string
-	// served is the certificate that it shows; nil is that of httptest.
+	// served is the certificate that it shows; nil is that of all servers.
 	served *tls.Certificate
 	// strangers are the identities of Azure whose tokens it does not accept.
 	strangers []string
@@ -63,7 +63,7 @@ func (c *cluster) shows(*tls.ClientHelloInfo) (*tls.Config, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.served == nil {
-		return nil, nil // httptest's
+		return nil, nil
 	}
 	return &tls.Config{
 		ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{*c.served},
@@ -114,11 +114,11 @@ type authority struct {
 
 // authority makes a new CA; the API server's certificate is for its address and the given names.
 func (c *cluster) authority(names ...string) authority {
-	ca, caKey := c.sign(&x509.Certificate{
+	ca, caKey := sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: fmt.Sprintf("ca-%d", time.Now().UnixNano())}, IsCA: true,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}, nil, nil)
-	leaf, key := c.sign(&x509.Certificate{
+	leaf, key := sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "kube-apiserver"}, DNSNames: names,
 		IPAddresses: []net.IP{net.ParseIP("127.0.0.1")},
 	}, ca, caKey)
@@ -136,8 +136,8 @@ func (c *cluster) adopt(a authority) {
 // newCA replaces the cluster's CA, as `az aks rotate-certs` does.
 func (c *cluster) newCA(names ...string) { c.adopt(c.authority(names...)) }
 
-// sign makes a certificate for an hour; without an issuer it is its own.
-func (c *cluster) sign(
+// sign makes a certificate, for an hour unless it says for how long; without an issuer it is its own.
+func sign(
 	template, issuer *x509.Certificate, issuerKey *ecdsa.PrivateKey,
 ) (*x509.Certificate, *ecdsa.PrivateKey) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -145,7 +145,9 @@ func (c *cluster) sign(
 		panic(err)
 	}
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	}
 	if issuer == nil {
 		issuer, issuerKey = template, key
 	}

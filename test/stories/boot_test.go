@@ -52,7 +52,7 @@ func TestTokensNameTheBoot(t *testing.T) {
 	followsByKey(t, func(t *testing.T, s *serviceStory) {
 		s.end()
 		s.start()
-		s.sleep(8 * time.Hour)
+		s.rests(8 * time.Hour)
 		s.provider.set(func() {
 			if len(s.provider.boots) != 1 {
 				t.Errorf("boots %q in one", s.provider.boots)
@@ -63,7 +63,7 @@ func TestTokensNameTheBoot(t *testing.T) {
 			t.Errorf("the boot's id: %v, %v", info, err)
 		}
 		s.reboots(time.Minute)
-		s.sleep(time.Hour)
+		s.sleep(10 * time.Minute)
 		s.provider.set(func() {
 			if len(s.provider.boots) != 2 {
 				t.Errorf("boots %q after a reboot", s.provider.boots)
@@ -124,7 +124,7 @@ func TestNewURLMakesAnotherKey(t *testing.T) {
 		if err := change.Receive(t.Context(), s.agent(), again); err != nil {
 			t.Fatal(err)
 		}
-		s.sleep(time.Hour)
+		s.rests(time.Hour)
 		s.provider.offers(s.delivery("8", keyed, readyTimeout("1m"), pods(42)))
 		s.applies("8")
 		is := s.machineKey()

@@ -1,12 +1,12 @@
+//go:debug tlsmlkem=0
+
 package stories
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
 	"net"
@@ -32,8 +32,6 @@ import (
 type cluster struct {
 	*httptest.Server
 	network *memory
-	ca      *x509.Certificate
-	caKey   *ecdsa.PrivateKey
 	caPEM   []byte
 	token   string
 	// uid is that of the Service default/kubernetes.
@@ -90,7 +88,8 @@ func newCluster(t testing.TB) *cluster {
 	c.kubelets = t.Context()
 	c.Server = httptest.NewUnstartedServer(c.routes())
 	c.Listener, c.TLS = c.network, &tls.Config{
-		ClientAuth: tls.RequestClientCert, GetConfigForClient: c.shows, // as an API server does
+		Certificates: []tls.Certificate{serving()},
+		ClientAuth:   tls.RequestClientCert, GetConfigForClient: c.shows, // as an API server does
 	}
 	c.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		caller := conn.(*tls.Conn).NetConn().(*buffered).caller
@@ -102,14 +101,20 @@ func newCluster(t testing.TB) *cluster {
 		_ = c.Config.Close()
 		_ = c.network.Close()
 	})
-	var err error
-	if c.caKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	c.ca = c.Certificate()
-	c.caPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.ca.Raw})
+	c.caPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw})
 	return c
 }
+
+// serving is the certificate of all servers here, and its own CA. That of httptest has a key of RSA,
+// with which a handshake takes much longer; the machines of the stories make thousands.
+var serving = sync.OnceValue(func() tls.Certificate {
+	cert, key := sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "kube-apiserver"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Unix(0, 0), NotAfter: time.Unix(0, 0).AddDate(100, 0, 0),
+		DNSNames: []string{"example.com"}, IPAddresses: []net.IP{net.ParseIP("127.0.0.1")},
+	}, nil, nil)
+	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
+})
 
 // dial connects the agent to the cluster.
 func (c *cluster) dial(ctx context.Context, _, where string) (net.Conn, error) {

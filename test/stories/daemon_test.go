@@ -177,9 +177,9 @@ func TestBusyLock(t *testing.T) {
 		s.join()
 		release := s.hold("bootstrap")
 		s.write(panicSysctl, "0\n")
-		s.sleep(3 * time.Minute)
+		s.sleep(2 * time.Minute)
 		s.edit(policy("repair"), pods(42))
-		s.sleep(10 * time.Minute)
+		s.sleep(4 * time.Minute)
 		if is := maxPods(s.root); is != "110" || s.read(panicSysctl) != "0\n" {
 			t.Errorf("the node takes %s pods while another verb is at work", is)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
@@ -109,7 +110,8 @@ func (p *patient) blackHole() {
 	server := httptest.NewUnstartedServer(p.cluster.Config.Handler)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.Listener = &narrow{Listener: server.Listener}
-	server.StartTLS() // with httptest's certificate, as the cluster
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{serving()}} // as the cluster
+	server.StartTLS()
 	p.t.Cleanup(server.Close)
 	p.real = true
 	p.config = p.configuration(func(c map[string]any) { kubelet(c)["serverURL"] = server.URL })
@@ -190,7 +192,7 @@ func (p *patient) serves(work inspect.Work) {
 // ended is a certificate that is no longer valid, in PEM, and its key.
 func (p *patient) ended(of x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
 	p.t.Helper()
-	c, key := p.cluster.sign(&of, nil, nil)
+	c, key := sign(&of, nil, nil)
 	c.SerialNumber = big.NewInt(7)
 	c.NotBefore, c.NotAfter = time.Now().Add(-48*time.Hour), time.Now().Add(-time.Hour)
 	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)

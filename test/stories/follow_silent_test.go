@@ -19,14 +19,14 @@ func (s *serviceStory) silent() bool {
 	return s.condition("ProviderAnswers").Status == health.False
 }
 
-// A provider that is asked once in an hour is not silent because one poll was lost, and is when the
-// next one is lost, too.
+// A provider that is asked seldom is not silent because one poll was lost, and is when the next one
+// is lost, too.
 func TestFollowsSeldom(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
-		hourly := func(c map[string]any) {
-			c["agent"].(map[string]any)["monitoring"] = map[string]any{"interval": "1h"}
+		seldom := func(c map[string]any) {
+			c["agent"].(map[string]any)["monitoring"] = map[string]any{"interval": "20m"}
 		}
-		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), hourly))
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), seldom))
 		s.until(time.Minute, "the version is applied", func() bool {
 			return s.read(saved.StateDir+"/config-version.txt") == "8\n"
 		})
@@ -45,18 +45,18 @@ func TestFollowsSeldom(t *testing.T) {
 				return resp, nil
 			}
 		})
-		s.until(2*time.Hour, "a poll", func() bool { return asked.Load() > 0 })
+		s.until(40*time.Minute, "a poll", func() bool { return asked.Load() > 0 })
 		lost.Store(1)
-		s.until(2*time.Hour, "a poll is lost", func() bool { return lost.Load() == 0 })
+		s.until(40*time.Minute, "a poll is lost", func() bool { return lost.Load() == 0 })
 		for n := asked.Load(); asked.Load() == n; s.sleep(time.Minute) {
 			if s.silent() {
 				t.Fatal("the provider is called silent after one poll that was lost")
 			}
 		}
 		lost.Store(100)
-		s.until(4*time.Hour, "the silent provider is found", s.silent)
+		s.until(80*time.Minute, "the silent provider is found", s.silent)
 		lost.Store(0)
-		s.until(2*time.Hour, "the provider answers again", func() bool { return !s.silent() })
+		s.until(40*time.Minute, "the provider answers again", func() bool { return !s.silent() })
 	})
 }
 

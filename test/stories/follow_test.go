@@ -384,32 +384,6 @@ func TestFollowsReportsFindings(t *testing.T) {
 	})
 }
 
-// A change waits for the maintenance window; one that is under way when it closes is finished.
-func TestFollowsInItsWindow(t *testing.T) {
-	followed(t, func(t *testing.T, s *serviceStory, _ string) {
-		opens := time.Now().UTC().Add(3 * time.Hour).Truncate(time.Minute)
-		window := func(c map[string]any) {
-			c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{
-				"maintenanceWindow": map[string]any{
-					"start": opens.Format("15:04"), "duration": "1h",
-				},
-			}
-		}
-		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), window, pods(42)))
-		s.sleep(time.Hour)
-		if s.takes("42")() {
-			t.Fatal("it did not wait")
-		}
-		if c := s.provider.said().Config; c.Observed != "8" || c.Applied != "7" {
-			t.Errorf("reported %+v", c)
-		}
-		s.until(2*time.Hour+time.Minute, "the window opens", s.takes("42"))
-		if time.Now().Before(opens) {
-			t.Errorf("it was changed at %s", time.Now())
-		}
-	})
-}
-
 // A version with which nothing on the machine changes only moves the version.
 func TestFollowsAVersionOnly(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -115,10 +114,7 @@ func edited(from, to string) func(*change.Delivery) {
 }
 
 func wrongAnswers() []wrongAnswer {
-	long := 2 * time.Hour // the Follower's own tests take weeks, without all else that a daemon does
-	if os.Getenv("LONG") != "" {
-		long = 7 * 24 * time.Hour
-	}
+	const long = 7 * 24 * time.Hour // in full in the Follower's own tests, without all else of a daemon
 	json := func(status int, body string) func(*http.Request) (*http.Response, error) {
 		return instead(status, "application/json", body)
 	}
@@ -185,7 +181,7 @@ func TestFollowsThroughWrongAnswers(t *testing.T) {
 				s.provider.set(func() { s.provider.polls, s.provider.refreshes = c.polls, c.refreshes })
 				s.sleep(time.Minute) // until the poll that is held back has ended
 				s.provider.offers(next)
-				s.sleep(max(c.lasts, 10*time.Minute))
+				s.rests(max(c.lasts, 10*time.Minute))
 				s.healthy("110")
 				if !s.registered() || s.bundle() != kept {
 					t.Errorf("the Node is there: %t; the bundle is the same: %t", s.registered(),
@@ -210,7 +206,7 @@ func TestFollowsOntoAFullDisk(t *testing.T) {
 		kept := s.bundle()
 		s.set(func() { s.full = true })
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
-		s.sleep(time.Hour)
+		s.rests(time.Hour)
 		s.healthy("110")
 		if s.bundle() != kept || !strings.Contains(s.log.String(), "no space left on device") {
 			t.Errorf("the bundle is the same: %t; the log:\n%s", s.bundle() == kept, s.log.String())

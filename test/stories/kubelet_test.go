@@ -1,7 +1,6 @@
 package stories
 
 import (
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
@@ -9,7 +8,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -160,17 +158,11 @@ func flag(unit, name string) string {
 
 // certify writes what a kubelet writes once its certificate is issued.
 func (c *cluster) certify(dir, name string) error {
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(
-			1,
-		), Subject: pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}},
+	cert, private := sign(&x509.Certificate{
+		Subject:   pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(30 * 24 * time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, c.caKey.Public(), c.caKey)
-	if err != nil {
-		return err
-	}
-	key, err := x509.MarshalECPrivateKey(c.caKey)
+	}, nil, nil)
+	key, err := x509.MarshalECPrivateKey(private)
 	if err != nil {
 		return err
 	}
@@ -179,7 +171,7 @@ func (c *cluster) certify(dir, name string) error {
 	}
 	current := filepath.Join(dir, "pki", "kubelet-client-current.pem")
 	body := append(
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}),
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key})...)
 	if err := os.WriteFile(current, body, 0o600); err != nil {
 		return err

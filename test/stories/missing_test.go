@@ -40,13 +40,13 @@ func TestNodeDeleted(t *testing.T) {
 		s.back("just after the join")
 		s.healthy("110")
 
-		s.sleep(2*time.Hour + 123*time.Second)
+		s.rests(2*time.Hour + 123*time.Second)
 		s.deleteNode()
 		s.back("hours later")
 		s.healthy("110")
 
 		s.cluster.set(func() { s.cluster.down = true })
-		s.sleep(time.Hour)
+		s.rests(time.Hour)
 		s.cluster.set(func() { s.cluster.down = false })
 		s.deleteNode()
 		s.back("when the API server is back")

@@ -154,7 +154,7 @@ func TestFollowsWithinThePolicy(t *testing.T) {
 				return c.Type == "ConfigurationAccepted" && c.Reason == "RefusedByPolicy"
 			})
 		})
-		s.sleep(time.Hour)
+		s.rests(time.Hour)
 		if c := s.condition("ConfigurationAccepted"); c.Reason != health.RefusedByPolicy ||
 			c.Owner != health.OwnerMachine {
 			t.Errorf("the condition is %+v", c)
@@ -187,7 +187,7 @@ func TestFollowsToTheEndOfThePolicy(t *testing.T) {
 		s.allow(providers(`, "deletion": "confirm"`))
 		s.provider.offers(change.Delivery{})
 		s.until(5*time.Minute, "it waits for a person", waits("DeletionWaits"))
-		s.sleep(time.Hour)
+		s.rests(time.Hour)
 		s.healthy("110")
 		s.allow(providers(`, "deletion": "never"`))
 		s.until(5*time.Minute, "it is ignored", waits("RefusedByPolicy"))
@@ -224,7 +224,7 @@ func TestFollowsBackWhenAPersonSaysSo(t *testing.T) {
 		}
 		s.provider.offers(s.delivery("3", monitored, readyTimeout("1m"), pods(42)))
 		s.until(3*time.Minute, "it is refused", refused("3"))
-		s.sleep(time.Hour)
+		s.rests(time.Hour)
 		if !s.takes("110")() {
 			t.Fatal("it went back")
 		}

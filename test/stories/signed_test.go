@@ -121,7 +121,7 @@ func TestFollowsNoChangedRow(t *testing.T) {
 		edited(`"maxPods":42`, `"maxPods":43`)(&changed)
 		s.provider.offers(changed)
 		s.until(10*time.Minute, "the refusal is reported", s.untrusted("8"))
-		s.sleep(2 * time.Hour)
+		s.rests(2 * time.Hour)
 		s.healthy("110")
 		if s.bundle() != kept || !s.registered() || !s.untrusted("8")() {
 			t.Error("something was changed, or the refusal is not reported any more")
@@ -139,7 +139,7 @@ func TestFollowsNoReplay(t *testing.T) {
 		s.until(3*time.Minute, "the version is applied", s.takes("42"))
 		s.provider.offers(s.delivery("6", monitored, readyTimeout("1m"), pods(41)))
 		s.until(10*time.Minute, "the refusal is reported", s.untrusted("6"))
-		s.sleep(time.Hour)
+		s.rests(time.Hour)
 		s.healthy("42")
 		s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), pods(43)))
 		s.until(10*time.Minute, "the next version is applied", s.takes("43"))
@@ -169,7 +169,7 @@ func TestFollowsTheKeysOfItsRoot(t *testing.T) {
 		other := newKeys(nil)
 		s.provider.offers(signed(other, "10", 44))
 		s.until(10*time.Minute, "the refusal is reported", s.untrusted("10"))
-		s.sleep(time.Hour)
+		s.rests(time.Hour)
 		s.healthy("43")
 		// A person brings the URL of the other installation.
 		if err := change.Receive(t.Context(), s.agent(), signed(other, "10", 44)); err != nil {
@@ -195,7 +195,7 @@ func TestFollowsNoChangedEndpoint(t *testing.T) {
 		edited(wrongHost, "thief.example")(&changed)
 		s.provider.offers(changed)
 		s.until(10*time.Minute, "the refusal is reported", s.untrusted("8"))
-		s.sleep(time.Hour)
+		s.rests(time.Hour)
 		s.healthy("110")
 		s.provider.offers(s.delivery("8", monitored, at(wrongHost), readyTimeout("1m"), pods(42)))
 		s.until(10*time.Minute, "the version is applied", s.takes("42"))

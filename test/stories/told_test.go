@@ -233,10 +233,10 @@ func TestCheckInterval(t *testing.T) {
 		}
 		s.edit(every("10m"))
 		s.join()
-		checks := func(during time.Duration) int {
+		checks := func(during, step time.Duration) int {
 			first := s.is().CheckedAt
 			n, last := 0, first
-			for end := time.Now().Add(during); time.Now().Before(end); s.sleep(time.Second) {
+			for end := time.Now().Add(during); time.Now().Before(end); s.sleep(step) {
 				if at := s.is().CheckedAt; !at.Equal(last) {
 					n, last = n+1, at
 				}
@@ -244,12 +244,12 @@ func TestCheckInterval(t *testing.T) {
 			return n
 		}
 		s.sleep(12 * time.Minute)
-		if n := checks(time.Hour); n < 4 || n > 8 {
+		if n := checks(time.Hour, time.Minute); n < 4 || n > 8 {
 			t.Errorf("%d checks in an hour, each ten minutes", n)
 		}
 		s.edit(every("10s"))
 		s.sleep(time.Minute)
-		if n := checks(10 * time.Minute); n < 40 || n > 80 {
+		if n := checks(10*time.Minute, time.Second); n < 40 || n > 80 {
 			t.Errorf("%d checks in ten minutes, each ten seconds", n)
 		}
 	})

@@ -268,9 +268,9 @@ func TestServerVersionIsKept(t *testing.T) {
 				return 0
 			}
 		})
-		s.sleep(3 * time.Hour)
-		if n := asked.Load(); n < 2 || n > 4 {
-			t.Errorf("it is asked for %d times in three hours", n)
+		s.sleep(2 * time.Hour)
+		if n := asked.Load(); n < 1 || n > 3 {
+			t.Errorf("it is asked for %d times in two hours", n)
 		}
 		s.cluster.set(func() { s.cluster.version = "v1.38.0" })
 		s.until(2*time.Hour, "the cluster is too new", func() bool {

@@ -224,10 +224,10 @@ func TestBootstrapWithoutDownload(t *testing.T) {
 	}
 }
 
-// A change that waits for its window says so, in the report too.
+// A change waits for its maintenance window, and says so, in the report too.
 func TestWindowClosed(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, _ string) {
-		opens := time.Now().UTC().Add(3 * time.Hour).Truncate(time.Minute)
+		opens := time.Now().UTC().Add(time.Hour).Truncate(time.Minute)
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42),
 			func(c map[string]any) {
 				c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{
@@ -246,7 +246,13 @@ func TestWindowClosed(t *testing.T) {
 			}
 			return false
 		})
-		s.until(3*time.Hour, "the change is applied", s.takes("42"))
+		if c := s.provider.said().Config; c.Observed != "8" || c.Applied != "7" {
+			t.Errorf("reported %+v", c)
+		}
+		s.until(time.Hour, "the window opens", s.takes("42"))
+		if time.Now().Before(opens) {
+			t.Errorf("it was changed at %s", time.Now())
+		}
 		s.until(2*time.Minute, "nothing waits", s.nothingWaits)
 	})
 }
