@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -21,13 +22,12 @@ import (
 
 // Query asks for all that is to be known of this machine. What is ours is no rival.
 func Query(h *Node, c config.Config) host.Query {
-	ledger := h.ledger.Ledger()
+	touched := h.ledger.Ledger().Keys()
 	rivals := []string{node.ContainerdUnit, node.KubeletUnit, "docker.service", "crio.service",
 		"k3s.service", "k3s-agent.service"}
 	units := slices.DeleteFunc(rivals, func(unit string) bool {
-		_, ours := ledger.Entry(state.UnitKey(unit))
-		_, written := ledger.Entry(state.PathKey(node.UnitFile(unit)))
-		return ours || written
+		return slices.Contains(touched, state.UnitKey(unit)) ||
+			slices.Contains(touched, state.PathKey(node.UnitFile(unit)))
 	})
 	return host.Query{
 		CNIConfDir: c.Paths.CNI.ConfDir, Filesystems: []string{"/var/lib", "/opt"}, Units: units,
@@ -123,7 +123,7 @@ func metadataEvidence(
 func Upkeep(ctx context.Context, h *Node, at Cluster, seen host.Facts, e *health.Evidence) {
 	c := e.Wanted.Config
 	u := &health.Upkeep{
-		Upkeep:    h.Reader.Upkeep(ctx, Query(h, c).Filesystems),
+		Upkeep:    h.Reader.Upkeep(ctx, slices.Sorted(maps.Keys(seen.Free))),
 		HostNames: hostNames(h, c, seen), CA: at.CA, Registries: access.ImageFailures(h, time.Now()),
 	}
 	if h.Saved.Applied != nil {

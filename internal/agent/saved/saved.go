@@ -90,11 +90,15 @@ func (s *State) Read(ctx context.Context) error {
 	if s.Live, err = s.Generations.Read(ctx, generation.Live); err != nil {
 		return err
 	}
-	if s.Applied, err = s.Generations.Read(ctx, generation.Applied); err != nil {
-		return err
-	}
-	if s.Live != nil && s.Live.ID == s.AppliedID() {
+	applied, err := s.Generations.Target(ctx, generation.Applied)
+	switch {
+	case err == nil && s.Live != nil && s.Live.ID == applied: // which is long to decode
 		s.Applied = s.Live
+	case err == nil:
+		s.Applied, err = s.Generations.Read(ctx, generation.Applied)
+	}
+	if err != nil {
+		return err
 	}
 	for name, v := range map[string]any{
 		SecretsFile: &s.Secrets, BindingsFile: &s.Bindings, RejectedFile: &s.Rejected,
