@@ -22,8 +22,7 @@ import (
 // Query asks for all that is to be known of this machine. What is ours is no rival.
 func Query(h *Node, c config.Config) host.Query {
 	ledger := h.ledger.Ledger()
-	rivals := []string{node.ContainerdUnit, node.KubeletUnit, "docker.service", "crio.service",
-		"k3s.service", "k3s-agent.service"}
+	rivals := append([]string{node.ContainerdUnit, node.KubeletUnit}, h.Reader.Rivals()...)
 	units := slices.DeleteFunc(rivals, func(unit string) bool {
 		_, ours := ledger.Entry(state.UnitKey(unit))
 		_, written := ledger.Entry(state.PathKey(node.UnitFile(unit)))
