@@ -92,7 +92,7 @@ size: ## Lines of code, tests and test data by directory, words of documents, an
 	@scripts/size
 
 golden: ## Rewrite golden files and generated documents; review the diff
-	$(GO) test ./internal/rp/flexnode -run TestBundles -update
+	$(GO) test ./internal/rp/flexnode -run 'TestBundles|TestOptions' -update
 	$(GO) test ./internal/rp/store -run TestLikelyRows -update
 	$(GO) test ./internal/node ./internal/config ./internal/release ./internal/health \
 		./cmd/aks-flex-node ./cmd/flexnode-rp -update

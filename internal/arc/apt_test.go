@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/distro"
 )
 
 func put(t *testing.T, path, text string) {
@@ -72,20 +74,20 @@ func TestAptProves(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		change func(t *testing.T, dir string, r *Repository)
+		change func(t *testing.T, dir string, r *distro.Source)
 		fails  string
 	}{
-		{"the right key", func(*testing.T, string, *Repository) {}, ""},
-		{"another key", func(_ *testing.T, _ string, r *Repository) { r.Key = Key }, "update"},
-		{"a changed index", func(t *testing.T, dir string, _ *Repository) {
+		{"the right key", func(*testing.T, string, *distro.Source) {}, ""},
+		{"another key", func(_ *testing.T, _ string, r *distro.Source) { r.Key = Key }, "update"},
+		{"a changed index", func(t *testing.T, dir string, _ *distro.Source) {
 			list := filepath.Join(dir, "dists/stable/main/binary-"+runtime.GOARCH)
 			spoil(t, filepath.Join(list, "Packages*"))
 			spoil(t, filepath.Join(list, "by-hash/SHA256/*"))
 		}, "update"},
-		{"a changed package", func(t *testing.T, dir string, _ *Repository) {
+		{"a changed package", func(t *testing.T, dir string, _ *distro.Source) {
 			spoil(t, filepath.Join(dir, "pool/main/a/azcmagent/*.deb"))
 		}, "download"},
-		{"no package", func(t *testing.T, dir string, _ *Repository) {
+		{"no package", func(t *testing.T, dir string, _ *distro.Source) {
 			if err := os.RemoveAll(filepath.Join(dir, "pool")); err != nil {
 				t.Fatal(err)
 			}
@@ -93,14 +95,14 @@ func TestAptProves(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir, key := repository(t)
-			r := Repository{URL: "file:" + dir, Suite: "stable", Key: key}
+			r := distro.Source{Package: Package, URL: "file:" + dir, Suite: "stable", Key: key}
 			tt.change(t, dir, &r)
 			work := t.TempDir()
-			put(t, filepath.Join(work, EmptyDir, ".keep"), "")
+			put(t, filepath.Join(work, distro.EmptyDir, ".keep"), "")
 			for name, text := range r.Files(work) {
 				put(t, filepath.Join(work, name), text)
 			}
-			update, download := Commands(work)
+			update, download := r.Commands(work)
 			failed, words := "", ""
 			for _, argv := range [][]string{update, download} {
 				out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput()

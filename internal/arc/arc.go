@@ -86,8 +86,8 @@ type Arc struct {
 
 // ErrNotInstalled tells that the Arc agent is not on this machine.
 var ErrNotInstalled = errors.New("the Azure Connected Machine agent (azcmagent) is not " +
-	"installed; install it from packages.microsoft.com (apt-get install azcmagent), or with the " +
-	"script of the Azure portal (Azure Arc, Machines, Add)")
+	"installed; install the package azcmagent from packages.microsoft.com, or use the script of " +
+	"the Azure portal (Azure Arc, Machines, Add)")
 
 // How long azcmagent may take for what it does on this machine, and to connect it.
 const localLimit, connectLimit = 30 * time.Second, 10 * time.Minute

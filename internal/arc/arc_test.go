@@ -398,7 +398,7 @@ func TestRefusals(t *testing.T) {
 		want   []string
 	}{
 		{"no Arc agent", func(w *world) { w.absent = true },
-			[]string{"azcmagent) is not installed", "apt-get install azcmagent"}},
+			[]string{"azcmagent) is not installed", "install the package azcmagent"}},
 		{"may not register machines", func(w *world) { w.sim.Revoke(operator) },
 			[]string{"Azure Connected Machine Onboarding", "resource group edge"}},
 		{"may not assign roles", func(w *world) {

@@ -9,11 +9,11 @@ import (
 	"net/http"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/distro"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -76,11 +76,11 @@ func (d Download) Check(c config.Config) error {
 	return err
 }
 
-func (d Download) from(ctx context.Context, r Repository) error {
+func (d Download) from(ctx context.Context, r distro.Source) error {
 	if err := d.empty(ctx); err != nil {
 		return err
 	}
-	changes := []state.Resource{state.Dir{Path: path.Join(d.Dir, EmptyDir), Mode: 0o700}}
+	changes := []state.Resource{state.Dir{Path: path.Join(d.Dir, distro.EmptyDir), Mode: 0o700}}
 	for name, content := range r.Files(d.Path) {
 		changes = append(changes, state.NewFile(path.Join(d.Dir, name), 0o600, content))
 	}
@@ -89,13 +89,13 @@ func (d Download) from(ctx context.Context, r Repository) error {
 			return err
 		}
 	}
-	update, fetch := Commands(d.Path)
+	update, fetch := r.Commands(d.Path)
 	if _, err := d.Machine.Run(ctx, aptLimit, nil, update...); err != nil {
 		return fmt.Errorf("%s: cannot read the repository, or it is not signed by the right key: %w",
 			r.URL, err)
 	}
 	if _, err := d.Machine.Run(ctx, aptLimit, nil, fetch...); err != nil {
-		return fmt.Errorf("%s: it has no package %s, or a damaged one: %w", r.URL, Package, err)
+		return fmt.Errorf("%s: it has no package %s, or a damaged one: %w", r.URL, r.Package, err)
 	}
 	files, err := filepath.Glob(filepath.Join(d.Path, Package+"_*.deb"))
 	for _, file := range files {
@@ -132,9 +132,12 @@ func (d Download) file(c config.Config) (string, error) {
 }
 
 // repositories returns those that may have the package, in the order in which they are tried.
-func (d Download) repositories(c config.Config) ([]Repository, error) {
-	base, known := repositories[d.ID+" "+d.Version]
-	base.Key = Key
+func (d Download) repositories(c config.Config) ([]distro.Source, error) {
+	system, is := distro.Find(d.ID)
+	suite, known := system.Suites[d.Version]
+	known = known && is
+	base := distro.Source{Package: Package, Suite: suite, Key: Key,
+		URL: upstream + d.ID + "/" + d.Version + "/prod"}
 	p := cmp.Or(c.Azure.Arc.Package, &config.ArcPackage{})
 	if p.URL != "" {
 		base.URL, known = p.URL, true
@@ -155,7 +158,7 @@ func (d Download) repositories(c config.Config) ([]Repository, error) {
 			"%s %s; set azure.arc.package.url and suite, or install azcmagent yourself",
 			d.ID, d.Version)
 	}
-	var list []Repository
+	var list []distro.Source
 	for _, url := range places(c.Artifacts, base.URL, p.URL != "") {
 		r := base
 		r.URL = url
@@ -217,53 +220,3 @@ func checkVersion(file string) error {
 var Key string
 
 const upstream = "https://packages.microsoft.com/"
-
-// repositories have the Arc agent, by ID and VERSION_ID of os-release(5).
-var repositories = map[string]Repository{
-	"ubuntu 22.04": {URL: upstream + "ubuntu/22.04/prod", Suite: "jammy"},
-	"ubuntu 24.04": {URL: upstream + "ubuntu/24.04/prod", Suite: "noble"},
-	"debian 12":    {URL: upstream + "debian/12/prod", Suite: "bookworm"},
-}
-
-// Repository is an APT repository that has the Arc agent's package.
-type Repository struct {
-	URL, Suite string
-	Key        string // the armored key that must have signed it
-	Proxy      string // the URL of the proxy that leads there, "" for none
-}
-
-// The files in the directory of a download.
-const (
-	keyFile    = "key.asc"
-	sourceFile = Package + ".sources"
-	// AptConfig is the configuration of apt, for its environment.
-	AptConfig = "apt.conf"
-	// EmptyDir has nothing of the machine's own configuration in it.
-	EmptyDir = "none"
-)
-
-// Files are the files that apt needs in a directory to fetch the package from this repository, and
-// from no other, without reading or changing what apt knows of the machine's own repositories.
-func (r Repository) Files(dir string) map[string]string {
-	source := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s/%s\n",
-		r.URL, r.Suite, dir, keyFile)
-	none, proxy, conf := dir+"/"+EmptyDir, cmp.Or(r.Proxy, "DIRECT"), ""
-	for _, s := range [][2]string{
-		{"Dir::Etc", none}, {"Dir::Etc::Parts", none}, {"Dir::Etc::PreferencesParts", none},
-		{"Dir::Etc::SourceList", dir + "/" + sourceFile},
-		{"Dir::State", dir}, {"Dir::State::Status", "/var/lib/dpkg/status"}, {"Dir::Cache", dir},
-		{"APT::Sandbox::User", "root"}, // no one else can read the directory
-		{"APT::Update::Error-Mode", "any"}, {"Acquire::Languages", "none"}, {"Acquire::Retries", "3"},
-		{"Acquire::http::Proxy", proxy}, {"Acquire::https::Proxy", proxy},
-	} {
-		conf += fmt.Sprintf("%s %q;\n", s[0], s[1])
-	}
-	return map[string]string{keyFile: r.Key, sourceFile: source, AptConfig: conf}
-}
-
-// Commands fetch the package into a directory that has the files, and verify what they fetch.
-func Commands(dir string) (update, download []string) {
-	environment := []string{"env", "--chdir=" + dir, "LC_ALL=C", "APT_CONFIG=" + dir + "/" + AptConfig}
-	return slices.Concat(environment, []string{"apt-get", "update", "--quiet=2"}),
-		slices.Concat(environment, []string{"apt-get", "download", "--quiet=2", Package})
-}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // The key in the program is the one with the fingerprint that Microsoft publishes (RFC 9580,
@@ -42,30 +44,36 @@ func TestLeastVersion(t *testing.T) {
 }
 
 func TestRepository(t *testing.T) {
-	r, ok := repositories["ubuntu 24.04"]
-	if !ok {
-		t.Fatal("there is no repository for Ubuntu 24.04")
+	c := config.Config{Azure: config.Azure{Arc: &config.Arc{}}}
+	for _, d := range []Download{{ID: "ubuntu", Version: "24.10"}, {ID: "other", Version: "12"}} {
+		if list, err := d.repositories(c); err == nil {
+			t.Errorf("%s %s has %v", d.ID, d.Version, list)
+		}
 	}
-	r.Key = Key
+	list, err := Download{ID: "ubuntu", Version: "24.04"}.repositories(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := list[0]
 	files := r.Files("/d")
 	const source = "Types: deb\nURIs: https://packages.microsoft.com/ubuntu/24.04/prod\n" +
 		"Suites: noble\nComponents: main\nSigned-By: /d/key.asc\n"
-	if files[sourceFile] != source || files[keyFile] != Key {
+	if files["repository.sources"] != source || files["key.asc"] != Key {
 		t.Errorf("files %q", files)
 	}
 	for _, want := range []string{
-		`Dir::Etc::SourceList "/d/azcmagent.sources";`, `Dir::Etc "/d/none";`,
+		`Dir::Etc::SourceList "/d/repository.sources";`, `Dir::Etc "/d/none";`,
 		`Acquire::https::Proxy "DIRECT";`,
 	} {
-		if !strings.Contains(files[AptConfig], want+"\n") {
-			t.Errorf("apt is not told %s:\n%s", want, files[AptConfig])
+		if !strings.Contains(files["apt.conf"], want+"\n") {
+			t.Errorf("apt is not told %s:\n%s", want, files["apt.conf"])
 		}
 	}
 	r.Proxy = "http://user:secret@proxy:3128"
-	if conf := r.Files("/d")[AptConfig]; !strings.Contains(conf, `"http://user:secret@proxy:3128"`) {
+	if conf := r.Files("/d")["apt.conf"]; !strings.Contains(conf, `"http://user:secret@proxy:3128"`) {
 		t.Errorf("apt is not told the proxy:\n%s", conf)
 	}
-	update, download := Commands("/d")
+	update, download := r.Commands("/d")
 	if strings.Join(update, " ") != "env --chdir=/d LC_ALL=C APT_CONFIG=/d/apt.conf apt-get update "+
 		"--quiet=2" || download[len(download)-1] != Package {
 		t.Errorf("commands %q, %q", update, download)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/distro"
 	"github.com/Azure/AKSFlexNode/internal/untrusted"
 )
 
@@ -253,8 +254,8 @@ func noted(reason, message string) Condition {
 	return Condition{Status: True, Reason: reason, Message: untrusted.Text(message).String()}
 }
 
-// cure is an advice, whose commands in backticks are constants of this package, not of others.
-type cure string
+// cure is an advice, whose commands in backticks are constants of ours, not words of others.
+type cure = distro.Advice
 
 var command = regexp.MustCompile("`([^`]+)`")
 

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/distro"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -111,6 +112,16 @@ type Machine struct {
 	Barriers Answer[[]Firewall]
 	Tunnel   bool     // an agent of the cluster's tunnel runs on the node
 	PodCIDRs []string // the subnets of the node's own pod network, as far as they are known
+}
+
+// distro returns the distribution of the machine.
+func (e Evidence) distro() distro.Distro {
+	id := ""
+	if e.Machine != nil {
+		id = e.Machine.OSID
+	}
+	d, _ := distro.Find(id)
+	return d
 }
 
 // Firewall is one that stops what a node needs, and the commands that let that pass.

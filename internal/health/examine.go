@@ -118,9 +118,10 @@ func ownersSettings(e Evidence) Condition {
 }
 
 func kernelModules(e Evidence) Condition {
+	d := e.distro()
 	return lacking(e.Examined.MissingModules, "ModulesMissing",
-		"the kernel lacks modules that a node needs: %s", "install the package that has them "+
-			"(`apt-get install linux-modules-extra-$(uname -r)`), or another kernel")
+		"the kernel lacks modules that a node needs: %s", "install the package that has "+
+			"them (`"+d.Manager.Fetch+" "+d.KernelModules+"`), or another kernel")
 }
 
 func portsFree(e Evidence) Condition {
@@ -165,22 +166,23 @@ func diskResponsive(e Evidence) Condition {
 		"cause, or use a faster disk")
 }
 
-// packagesInOrder: what apt does by itself must neither fail nor restart a runtime beneath pods.
+// packagesInOrder: what the package manager does by itself must neither fail nor restart a runtime
+// beneath pods.
 func packagesInOrder(e Evidence) Condition {
-	switch x := e.Examined; {
+	switch x, m := e.Examined, e.distro().Manager; {
 	case x == nil:
 		return notAsked()
 	case len(x.Unfinished) > 0:
-		return fails(OwnerMachine, "Unfinished", "dpkg has not finished with "+
-			strings.Join(x.Unfinished, ", ")+", and apt installs nothing until it has",
-			"run `dpkg --configure -a`")
+		return fails(OwnerMachine, "Unfinished", m.Name+" has not finished with "+
+			strings.Join(x.Unfinished, ", ")+", and "+m.Front+" installs nothing until it has",
+			"run `"+m.Finish+"`")
 	case len(x.Upgradable) > 0:
-		return fails(OwnerMachine, "RuntimeUpgraded", "apt and unattended-upgrades may upgrade "+
+		return fails(OwnerMachine, "RuntimeUpgraded", m.Front+" and "+m.Upgrader+" may upgrade "+
 			strings.Join(x.Upgradable, " ")+", which starts services of that name again beneath the "+
-			"node").run("run `apt-mark hold %s`, or remove what is not needed", x.Upgradable...)
+			"node").run("run `"+m.Hold+" %s`, or remove what is not needed", x.Upgradable...)
 	case len(x.Held) > 0:
 		return fails(OwnerMachine, "PackageHeld", "there is a hold on "+strings.Join(x.Held, " ")+
-			", so that it gets no updates").run("run `apt-mark unhold %s`", x.Held...)
+			", so that it gets no updates").run("run `"+m.Unhold+" %s`", x.Held...)
 	}
 	return holds()
 }

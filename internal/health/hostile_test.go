@@ -101,12 +101,14 @@ func TestRemediesAreAField(t *testing.T) {
 	}
 }
 
-// No text becomes a cure by a conversion: all cures are constants of this package.
+// No text becomes a cure by a conversion: all cures are constants of this package and of distro.
 func TestCuresAreConstants(t *testing.T) {
 	files, err := filepath.Glob("*.go")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
+	others, err2 := filepath.Glob("../distro/*.go")
+	if err != nil || err2 != nil || len(files) == 0 || len(others) == 0 {
+		t.Fatal(files, others, err, err2)
 	}
+	files = append(files, others...)
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -117,7 +119,11 @@ func TestCuresAreConstants(t *testing.T) {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok {
-				if f, ok := call.Fun.(*ast.Ident); ok && f.Name == "cure" {
+				f, _ := call.Fun.(*ast.Ident)
+				if of, ok := call.Fun.(*ast.SelectorExpr); ok {
+					f = of.Sel
+				}
+				if f != nil && (f.Name == "cure" || f.Name == "Advice") {
 					t.Errorf("%s: a cure is made of %v", name, call.Args)
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/distro"
 )
 
 func systemSupported(e Evidence) Condition {
@@ -23,23 +24,14 @@ func systemSupported(e Evidence) Condition {
 	case m.Arch != "amd64" && m.Arch != "arm64":
 		return fails(OwnerMachine, "UnsupportedArchitecture", fmt.Sprintf("cannot use this machine: "+
 			"its architecture is %s; amd64 and arm64 are supported", m.Arch))
-	case !knownSystem(m.OSID, m.OSVersion):
-		return fails(OwnerMachine, "UnsupportedSystem", fmt.Sprintf("cannot use this system, %s: "+
-			"Ubuntu 22.04 or later and Debian 12 or later are supported", m.OSName))
+	case !distro.Supported(m.OSID, m.OSVersion):
+		return fails(OwnerMachine, "UnsupportedSystem", fmt.Sprintf("cannot use this system, %s: %s "+
+			"are supported", m.OSName, distro.AllSupported()))
 	case !m.Systemd:
 		return fails(OwnerMachine, "NoSystemd",
 			"cannot use this machine: systemd is not running as its init")
 	}
 	return holds()
-}
-
-// knownSystem compares a version with the oldest one that we know, by the ID in os-release(5).
-func knownSystem(id, version string) bool {
-	oldest, ok := map[string][2]int{"ubuntu": {22, 4}, "debian": {12, 0}}[id]
-	head, tail, _ := strings.Cut(version, ".")
-	m, err := strconv.Atoi(head)
-	n, _ := strconv.Atoi(tail) // Debian has no minor version
-	return ok && err == nil && (m > oldest[0] || m == oldest[0] && n >= oldest[1])
 }
 
 func rootPrivileges(e Evidence) Condition {
@@ -48,13 +40,14 @@ func rootPrivileges(e Evidence) Condition {
 }
 
 func toolsInstalled(e Evidence) Condition {
+	d := e.distro()
 	if !e.Machine.IPTables {
 		return fails(OwnerMachine, "IPTablesMissing", "iptables is not installed, and the pod "+
-			"network needs it: apt-get install iptables")
+			"network needs it: "+string(d.Manager.Fetch+" "+d.IPTables))
 	}
 	return when(!e.Machine.NFTables && e.Wanted.Network.Metadata != config.MetadataAllow,
 		OwnerMachine, "NFTablesMissing", "nft is not installed, which keeps pods from the metadata "+
-			"service of this machine: apt-get install nftables")
+			"service of this machine: "+string(d.Manager.Fetch+" "+d.NFTables))
 }
 
 // The free bytes that a node needs: first for artifacts and first images, later for an update.

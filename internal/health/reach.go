@@ -309,7 +309,7 @@ func endpointsReachable(e Evidence) Condition {
 func endpointsTrusted(e Evidence) Condition {
 	return e.broken(func(p Endpoint, l kube.Layer) bool { return !p.Cluster && l == kube.LayerTLS },
 		OwnerNetwork, "NotTrusted", "a proxy that inspects TLS shows a certificate of its own: exempt "+
-			"these hosts, or add its CA to the system's (`update-ca-certificates`)")
+			"these hosts, or add its CA to the system's (`"+e.distro().Trust+"`)")
 }
 
 // pathMTU: where larger packets are dropped on the way, connections are made and then hang.

@@ -101,7 +101,7 @@ func registriesAllow(e Evidence) Condition {
 
 func rebootNotPending(e Evidence) Condition {
 	return when(e.Upkeep.RebootRequired, OwnerMachine, "RebootRequired", "an update of the system "+
-		"waits for a reboot (/run/reboot-required)", "drain the node, and run `reboot`")
+		"waits for a reboot ("+e.distro().Reboot+")", "drain the node, and run `reboot`")
 }
 
 // hostNameStable: a kubelet that is not given its Node's name takes the machine's at each start.

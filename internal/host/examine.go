@@ -226,10 +226,6 @@ type Clock struct {
 	Keepers      []string      // the time services that run, if the clock is not synchronised
 }
 
-// timeServices are the units that keep the clocks of the supported systems.
-var timeServices = []string{"systemd-timesyncd.service", "chrony.service", "chronyd.service",
-	"ntpsec.service", "ntp.service", "openntpd.service", "ptp4l.service"}
-
 // Upkeep tells how the machine keeps, and how the file systems of directories do.
 func (h *Host) Upkeep(ctx context.Context, dirs []string) Upkeep {
 	u := Upkeep{InodesUsed: make(map[string]int), Clock: h.clock(ctx)}
@@ -245,7 +241,7 @@ func (h *Host) Upkeep(ctx context.Context, dirs []string) Upkeep {
 			u.ReadOnly = append(u.ReadOnly, dir)
 		}
 	}
-	u.RebootRequired = h.exists("/run/reboot-required")
+	u.RebootRequired = h.exists(h.distro().Reboot)
 	return u
 }
 
@@ -262,7 +258,7 @@ func (h *Host) clock(ctx context.Context) *Clock {
 	if c.Synchronized {
 		return c
 	}
-	installed, err := h.Systemd.Fragments(ctx, timeServices)
+	installed, err := h.Systemd.Fragments(ctx, h.distro().TimeKeepers)
 	if err != nil {
 		return nil
 	}

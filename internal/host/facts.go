@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/Azure/AKSFlexNode/internal/distro"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -223,10 +224,13 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) (err error) {
 	return nil
 }
 
+// OSRelease is the file that names the distribution.
+const OSRelease = distro.Release
+
 func (h *Host) release(_ context.Context, _ Query, f *Facts) error {
-	is := h.settings("/etc/os-release", "/usr/lib/os-release")
+	is := h.settings(OSRelease, distro.VendorRelease)
 	if len(is) == 0 {
-		return errors.New("cannot tell the operating system: there is no /etc/os-release")
+		return errors.New("cannot tell the operating system: there is no " + OSRelease)
 	}
 	f.OSID, f.OSVersion, f.OSName = is["ID"], is["VERSION_ID"], is["PRETTY_NAME"]
 	return nil

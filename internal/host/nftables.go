@@ -231,15 +231,17 @@ func (h *Host) setTable(ctx context.Context, to state.Table) error {
 			return h.Kernel.Clear(ctx, state.Residue{Kind: state.Tables}, []string{to.Name})
 		}
 		to.File = h.path(to.File)
-		return h.Kernel.LoadTable(ctx, to)
+		err := h.Kernel.LoadTable(ctx, to)
+		if errors.Is(err, fs.ErrNotExist) {
+			d := h.distro()
+			err = fmt.Errorf("%w; install it: %s %s", err, d.Manager.Fetch, d.NFTables)
+		}
+		return err
 	})
 }
 
 func (l linux) LoadTable(ctx context.Context, to state.Table) error {
 	_, err := l.run(ctx, "", "nft", "-f", to.File)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w; install it: apt-get install nftables", err)
-	}
 	return err
 }
 

@@ -14,19 +14,26 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/Azure/AKSFlexNode/internal/distro"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// The program that knows which packages there are, and how long dpkg may take.
-const dpkgQuery, dpkgLimit = "dpkg-query", 15 * time.Minute
+const packageLimit = 15 * time.Minute // bounds a run of the package manager
 
-// observePackage asks dpkg. A program of the package's name is as good as the package.
+// distro returns the distribution of this machine.
+func (h *Host) distro() distro.Distro {
+	d, _ := distro.Find(h.settings(OSRelease, distro.VendorRelease)["ID"])
+	return d
+}
+
+// Rivals are the units of other container runtimes and kubelets, which break a node.
+func (h *Host) Rivals() []string { return h.distro().Rivals }
+
+// observePackage asks the package manager. A program of the package's name is as good as the package.
 func (h *Host) observePackage(ctx context.Context, name string) (state.Resource, error) {
 	p := state.Package{Name: name, State: state.PackageAbsent}
-	out, err := h.ask(ctx, toolLimit,
-		dpkgQuery, "--show", "--showformat=${db:Status-Status} ${Version}", name)
-	// dpkg-query exits with 1 when it knows no such package (dpkg-query(1)).
+	out, err := h.ask(ctx, toolLimit, append(h.distro().Manager.Show, name)...)
 	var exit interface{ ExitCode() int }
 	switch unknown := errors.As(err, &exit) && exit.ExitCode() == 1; {
 	case err == nil:
@@ -52,19 +59,20 @@ var packageStates = map[string]state.PackageState{
 	"config-files": state.PackageRemoved,
 }
 
-// setPackage installs or removes one package, and nothing else: dpkg neither brings what a package
+// setPackage installs or removes one package, and nothing else: the manager neither brings what a package
 // depends on nor removes what depends on it. An installation that fails is taken back, as far as to
 // the configuration of a package that was removed before.
 func (h *Host) setPackage(ctx context.Context, from state.Resource, to state.Package) error {
 	var err error
+	manager := h.distro().Manager
 	switch to.State {
 	case state.PackageInstalled:
 		was, _ := from.(state.Package)
 		err = h.installPackage(ctx, to.Name, was.State == state.PackageRemoved)
 	case state.PackageRemoved:
-		err = h.dpkg(ctx, "--remove", "--force-remove-reinstreq", to.Name)
+		err = h.manage(ctx, manager.Remove, to.Name)
 	default:
-		err = h.dpkg(ctx, "--purge", "--force-remove-reinstreq", to.Name)
+		err = h.manage(ctx, manager.Purge, to.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot %s: %w", state.Describe(state.Change{To: to}), err)
@@ -73,24 +81,25 @@ func (h *Host) setPackage(ctx context.Context, from state.Resource, to state.Pac
 }
 
 func (h *Host) installPackage(ctx context.Context, name string, configured bool) error {
-	file, err := h.packageFile(name)
+	manager := h.distro().Manager
+	file, err := h.packageFile(name + "_*" + manager.Suffix)
 	if err != nil {
 		return err
 	}
-	err = h.dpkg(ctx, "--install", "--force-confdef", "--force-confold", file)
+	err = h.manage(ctx, manager.Install, file)
 	if err == nil {
 		return os.Remove(file) // it may be large
 	}
-	back, left := "--purge", "nothing of it is left"
+	back, left := manager.Purge, "nothing of it is left"
 	if configured {
-		back, left = "--remove", "its configuration is left as it was"
+		back, left = manager.Remove, "its configuration is left as it was"
 	}
 	return errors.Join(fmt.Errorf("%w; %s. If it depends on other packages, install those and run "+
-		"this again", err, left), h.dpkg(ctx, back, "--force-remove-reinstreq", name))
+		"this again", err, left), h.manage(ctx, back, name))
 }
 
-func (h *Host) packageFile(name string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(h.path(h.PackageDir), name+"_*.deb"))
+func (h *Host) packageFile(pattern string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(h.path(h.PackageDir), pattern))
 	if err == nil && len(found) != 1 {
 		err = fmt.Errorf("internal error: %d files of it in %s", len(found), h.PackageDir)
 	}
@@ -100,43 +109,40 @@ func (h *Host) packageFile(name string) (string, error) {
 	return found[0], nil
 }
 
-// dpkg runs dpkg while no other process installs or removes packages. It is not interrupted: half
+// manage runs a command of the package manager while no other process installs or removes packages. It is not interrupted: half
 // an installation is worse than a late end. So it is in a scope of its own: systemd kills what is
 // left in the agent's unit when the agent has stopped. No service but the package's own is
 // restarted, and no question is asked.
-func (h *Host) dpkg(ctx context.Context, args ...string) error {
+func (h *Host) manage(ctx context.Context, command []string, what string) error {
 	lock, err := h.lockPackages(ctx)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	argv := []string{"env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1",
-		"DPKG_FRONTEND_LOCKED=true"}
+	argv := append([]string{"env"}, h.distro().Manager.Environment...)
 	if _, err := os.Stat(h.path("/run/systemd/system")); err == nil {
 		argv = append(argv, "systemd-run", "--quiet", "--scope", "--collect")
 	}
-	_, err = h.Run(context.WithoutCancel(ctx), dpkgLimit, nil, append(append(argv, "dpkg"), args...)...)
+	argv = append(append(argv, command...), what)
+	_, err = h.Run(context.WithoutCancel(ctx), packageLimit, nil, argv...)
 	return err
 }
-
-// Where package managers keep each other out (dpkg's frontend locking protocol): who holds the
-// first lock runs dpkg, which takes the second one itself.
-const frontendLock, databaseLock = "/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock"
 
 // lockPackages waits until no other process changes packages, and keeps them out until it is closed.
 func (h *Host) lockPackages(ctx context.Context) (*os.File, error) {
 	bounded, cancel := context.WithTimeout(ctx, cmp.Or(h.PackageWait, 5*time.Minute))
 	defer cancel()
-	frontend, err := h.lockFile(bounded, frontendLock)
+	locks := h.distro().Manager.Locks
+	frontend, err := h.lockFile(bounded, locks[0])
 	if err != nil {
 		return nil, err
 	}
-	database, err := h.lockFile(bounded, databaseLock)
+	database, err := h.lockFile(bounded, locks[1])
 	if err != nil {
 		frontend.Close()
 		return nil, err
 	}
-	database.Close() // dpkg's own
+	database.Close() // the manager's own
 	return frontend, nil
 }
 
@@ -177,10 +183,11 @@ func (h *Host) lockHolder(f *os.File) string {
 	return strings.TrimSpace(fmt.Sprintf("process %d %s", lock.Pid, name))
 }
 
-// packages reads from dpkg's records (dpkg(1), /var/lib/dpkg/status) what can go wrong with
-// packages under a node. A machine without dpkg has none.
+// packages reads from dpkg's records (dpkg(1)) what can go wrong with packages under a node. A
+// machine without dpkg has none.
 func (h *Host) packages(x *Examination) {
-	text, _ := h.ReadFile("/var/lib/dpkg/status")
+	system := h.distro()
+	text, _ := h.ReadFile(system.Manager.Database)
 	for stanza := range strings.SplitSeq(string(text), "\n\n") {
 		name, words := "", []string(nil) // of Status: what is wanted, an error, what it is
 		for line := range strings.Lines(stanza) {
@@ -201,13 +208,8 @@ func (h *Host) packages(x *Examination) {
 			x.Unfinished = append(x.Unfinished, name)
 		case held && name == "aks-flex-node":
 			x.Held = append(x.Held, name)
-		case !held && slices.Contains(runtimes, name):
+		case !held && slices.Contains(system.Runtimes, name):
 			x.Upgradable = append(x.Upgradable, name)
 		}
 	}
 }
-
-// runtimes are the packages whose upgrade starts a container runtime or a kubelet again, or puts
-// other programs of that name beside the node's.
-var runtimes = []string{"containerd", "containerd.io", "cri-o", "docker-ce", "docker.io", "kubelet",
-	"moby-containerd", "moby-engine"}

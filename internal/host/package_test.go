@@ -162,7 +162,7 @@ func TestPackageGoesBack(t *testing.T) {
 
 // Another package manager is waited for, and not for ever.
 func TestPackageLock(t *testing.T) {
-	for _, path := range []string{frontendLock, databaseLock} {
+	for _, path := range (&Host{Root: t.TempDir()}).distro().Manager.Locks {
 		p := withPackages(t, "")
 		p.PackageWait = time.Millisecond
 		f, err := os.Create(filepath.Join(p.Root, path))

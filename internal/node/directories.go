@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/Azure/AKSFlexNode/internal/distro"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -26,8 +27,8 @@ func directories(p *part) {
 		shared(unitDir+"/multi-user.target.wants"),
 		shared("/etc/sysctl.d"),
 		shared("/etc/modules-load.d"),
-		shared("/etc/needrestart"),
-		shared("/etc/needrestart/conf.d"),
+		shared(distro.Needrestart),
+		shared(distro.Needrestart+"/conf.d"),
 	)
 	if p.config.Node.Kubelet.EndsPods() {
 		p.add(shared(logindDir))

@@ -3,6 +3,7 @@ package node
 import (
 	"strings"
 
+	"github.com/Azure/AKSFlexNode/internal/distro"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -13,7 +14,7 @@ const (
 	sysctlFile  = "/etc/sysctl.d/999-aks-flex-node.conf"
 	sysctlFile6 = "/etc/sysctl.d/999-aks-flex-node-ipv6.conf"
 	// needrestart, which Ubuntu runs after each upgrade, reads these files as Perl.
-	needrestartFile = "/etc/needrestart/conf.d/aks-flex-node.conf"
+	needrestartFile = distro.Needrestart + "/conf.d/aks-flex-node.conf"
 )
 
 // needrestart is not to restart the node: the pods would notice that some library was upgraded. One

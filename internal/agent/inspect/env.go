@@ -35,6 +35,7 @@ type Reader interface {
 	ReadFile(path string) ([]byte, error)
 	Open(path string) (io.ReadCloser, error)
 	List(dir string) ([]string, error)
+	Rivals() []string // the units of other container runtimes and kubelets
 	Facts(ctx context.Context, q host.Query) (host.Facts, error)
 	Examine(modules []string, dir, resolvConf string) host.Examination
 	Upkeep(ctx context.Context, dirs []string) host.Upkeep

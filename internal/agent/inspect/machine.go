@@ -23,8 +23,7 @@ import (
 // Query asks for all that is to be known of this machine. What is ours is no rival.
 func Query(h *Node, c config.Config) host.Query {
 	touched := h.ledger.Ledger().Keys()
-	rivals := []string{node.ContainerdUnit, node.KubeletUnit, "docker.service", "crio.service",
-		"k3s.service", "k3s-agent.service"}
+	rivals := append([]string{node.ContainerdUnit, node.KubeletUnit}, h.Reader.Rivals()...)
 	units := slices.DeleteFunc(rivals, func(unit string) bool {
 		return slices.Contains(touched, state.UnitKey(unit)) ||
 			slices.Contains(touched, state.PathKey(node.UnitFile(unit)))

@@ -20,6 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/redact"
 )
@@ -146,7 +147,7 @@ func (c *collector) journals(ctx context.Context) {
 func (c *collector) texts(ctx context.Context) {
 	const units, own = "/etc/systemd/system/", "/etc/kubernetes/"
 	files := []string{inspect.StatusFile, path.Join(c.config.Agent.LogDir, "aks-flex-node.log"),
-		"/etc/containerd/config.toml", "/etc/os-release", "/etc/resolv.conf", "/etc/hosts",
+		"/etc/containerd/config.toml", host.OSRelease, "/etc/resolv.conf", "/etc/hosts",
 		"/etc/hostname", "/etc/fstab", "/proc/version", "/proc/cmdline", "/proc/mounts",
 		"/proc/meminfo", "/proc/loadavg", "/proc/swaps", "/proc/uptime", "/proc/net/route",
 		"/proc/net/ipv6_route", "/proc/net/dev", "/proc/net/tcp", "/proc/pressure/memory",

@@ -1,56 +1,128 @@
 package flexnode
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
-// places pair each setting of the agent's configuration with that of the resource. A node's own
-// layer has what adopt makes of the resource's, unless it is empty; a problem with the former names
-// the latter. Where adopt is nil, ownLayer writes the setting itself.
+// places hold each setting of the resource that its owner writes, below properties, and that of the
+// agent's configuration. A node's own layer has at config what adopt makes of the resource's, unless
+// it is empty; a problem with the former names the latter. Where adopt is nil, ownLayer writes the
+// setting itself. option names the option of az, and may name shorter ones; of several settings with
+// one option it is the one below the method of azureAuth. TestOptions writes them for packaging/az.
 var places = []struct {
-	config, resource string
+	resource, config string
 	adopt            func(any) any
+	option, help     string
 }{
-	{"agent.nodeName", "name", nil},
-	{"agent.driftPolicy", "properties.driftPolicy", same},
-	{"agent.driftPolicies", "properties.driftPolicies", same},
-	{"agent.readyTimeout", "properties.upgradePolicy.readyTimeout", durations},
-	{"agent.upgradePolicy", "properties.upgradePolicy", agentPolicy},
-	{"agent.monitoring", "properties.monitoring", durations},
-	{"network.metadata", "properties.network.metadata", same},
-	{"continuousMonitoring", "properties.continuousMonitoring", same},
-	{"azure.kubeletCredential", "properties.kubernetesAuth.kubeletCredential", same},
-	{"azure", "properties.azureAuth", nil},
-	{"node", "properties.nodeConfig", same},
-	{"kubernetes.version", "properties.versions.kubernetes", same},
-	{"containerd.version", "properties.versions.containerd", same},
-	{"runc.version", "properties.versions.runc", same},
-	{"cni.version", "properties.versions.cni", same},
-	{"npd.version", "properties.versions.npd", same},
+	{"azureAuth.servicePrincipal.clientId", "", nil, "--client-id",
+		"Client id of the service principal or of a user-assigned managed identity."},
+	{"azureAuth.managedIdentity.clientId", "", nil, "--client-id", ""},
+	{"azureAuth.servicePrincipal.clientSecret", "", nil, "--client-secret",
+		"Secret of the service principal. Use @FILE, so that no list of processes shows it; " +
+			"`create` asks for it at a terminal. The machine proves it before it counts."},
+	{"azureAuth.servicePrincipal.clientTenant", "", nil, "--client-tenant",
+		"Tenant of the service principal. Default: the cluster's."},
+	{"azureAuth.servicePrincipal.secretExpires", "", nil, "--secret-expires",
+		"Day on which the secret ends in Entra ID, such as 2027-01-31. The machine warns two " +
+			"weeks before."},
+	{"azureAuth.arc.onboarding.secretExpires", "", nil, "--secret-expires", ""},
+	{"azureAuth.servicePrincipal.principalId", "", nil, "--principal-id",
+		"Object id of the identity, by which the cluster knows the node. Default: what its " +
+			"machine says; a system-assigned managed identity has none."},
+	{"azureAuth.managedIdentity.principalId", "", nil, "--principal-id", ""},
+	{"azureAuth.arc.principalId", "", nil, "--principal-id", ""},
+	{"azureAuth.arc.machineResourceId", "", nil, "--arc-machine-id",
+		"Resource id of the Arc machine. Default: the one of the node's name in the cluster's " +
+			"resource group."},
+	{"azureAuth.arc.onboarding.clientId", "", nil, "--onboarding-client-id",
+		"Client id of the service principal that connects the machine to Arc if it is not " +
+			"connected yet. It is no identity of the node."},
+	{"azureAuth.arc.onboarding.clientSecret", "", nil, "--onboarding-secret",
+		"Secret of that service principal. Use @FILE; `create` asks for it at a terminal. The " +
+			"machine erases it once it has joined."},
+	{"azureAuth.arc.onboarding.clientTenant", "", nil, "--onboarding-tenant",
+		"Tenant of that service principal. Default: the cluster's."},
+	{"azureAuth.arc.autoRoleAssignment", "", nil, "--auto-role-assignment",
+		"Who connects the machine to Arc also gives its identity the roles that " +
+			"--kubelet-credential token needs."},
+	{"azureAuth.registries", "", nil, "--registries",
+		"Container registries from which kubelet pulls images with the identity, which needs " +
+			"AcrPull: hosts or *.DOMAIN, with spaces between them. " + replaces},
+	{"kubernetesAuth.useAzureAuth", "", nil, "--use-azure-auth",
+		"kubelet joins with the identity in Azure, and not with a bootstrap token."},
+	{"kubernetesAuth.kubeletCredential", "azure.kubeletCredential", same, "--kubelet-credential",
+		"What kubelet shows the cluster with --use-azure-auth."},
+	{"azureAuth", "azure", nil, "", ""},
+
+	{"versions.kubernetes", "kubernetes.version", same, "--kubernetes-version -k",
+		"Version of Kubernetes."},
+	{"versions.containerd", "containerd.version", same, "--containerd-version",
+		"Version of containerd."},
+	{"versions.runc", "runc.version", same, "--runc-version", "Version of runc."},
+	{"versions.cni", "cni.version", same, "--cni-version", "Version of the CNI plugins."},
+	{"versions.npd", "npd.version", same, "--npd-version", "Version of node-problem-detector."},
+	{"versions.allowUnknown", "", nil, "--allow-unknown",
+		"Accept versions whose digests the provider does not know."},
+	{"versions.allowVulnerable", "", nil, "--allow-vulnerable",
+		"Accept versions with which a container can break out."},
+
+	{"nodeConfig.maxPods", "node.maxPods", same, "--max-pods -m", "How many pods the node takes."},
+	{"nodeConfig.labels", "node.labels", same, "--labels",
+		"Labels of the node, KEY=VALUE with spaces between them. " + replaces},
+	{"nodeConfig.taints", "node.taints", same, "--node-taints",
+		"Taints of the node, KEY=VALUE:EFFECT with commas between them. " + replaces},
+	{"nodeConfig.kubelet", "node.kubelet", same, "--kubelet-config",
+		"File with the settings of kubelet as JSON: kubeReserved, evictionHard, " +
+			"imageGCHighThreshold, imageGCLowThreshold, verbosity, nodeIP."},
+	{"network.metadata", "network.metadata", same, "--metadata-access",
+		"Whether pods reach the metadata service of a cloud, which gives tokens of the machine's " +
+			"identity. Default: block."},
+
+	{"continuousMonitoring", "continuousMonitoring", onlyTrue, "--continuous-monitoring --follow",
+		"The machine follows this resource, and applies changes by itself. Default: true. With " +
+			"false it only joins; `update` asks before it ends that."},
+	{"driftPolicy", "agent.driftPolicy", same, "--drift-policy",
+		"What happens when the machine is not as configured."},
+	{"driftPolicies", "agent.driftPolicies", same, "--drift-policies",
+		"The same for single kinds of things, KIND=POLICY with spaces between them: unit=repair " +
+			"sysctl=off. " + replaces},
+	{"upgradePolicy.drain", "agent.upgradePolicy.drain", same, "--drain",
+		"When pods are moved away before a change."},
+	{"upgradePolicy.deadline", "agent.upgradePolicy.deadline", duration, "--drain-deadline",
+		"How long moving them may take, such as PT15M."},
+	{"upgradePolicy.drainOptions.force", "agent.upgradePolicy.drainOptions.force", same,
+		"--drain-force",
+		"Delete pods without a controller too. By default such a pod blocks the change."},
+	{"upgradePolicy.drainOptions.deleteEmptyDir", "agent.upgradePolicy.drainOptions.deleteEmptyDir",
+		same, "--drain-delete-empty-dir --drain-empty-dir",
+		"Move pods with an emptyDir volume too, whose data is lost. Default: true."},
+	{"upgradePolicy.readyTimeout", "agent.readyTimeout", duration, "--ready-timeout",
+		"How long a node may take to become healthy before rollback, such as PT5M."},
+	{"upgradePolicy.maintenanceWindow", "agent.upgradePolicy.maintenanceWindow", window,
+		"--maintenance-window",
+		"When a change may begin: days=Saturday,Sunday start=22:00 duration=PT4H " +
+			"utcOffset=+01:00; '' is at any time."},
+	{"monitoring.endpoint", "agent.monitoring.endpoint", same, "--poll-endpoint",
+		"URL of the provider that the machine polls, or resourceManager. Default: the provider's " +
+			"own."},
+	{"monitoring.interval", "agent.monitoring.interval", duration, "--poll-interval",
+		"Mean time between two polls, such as PT30S."},
 }
+
+const replaces = "They replace all that are there; '' takes all away."
 
 // adopted returns the settings of the agent's configuration that a node's resource has, with the
 // versions that were chosen.
 func adopted(n Node) object {
 	properties := n.Desired
 	properties.Versions = n.Chosen.Versions
-	resource := object{"properties": objectOf(properties)}
+	resource := objectOf(properties)
 	own := object{"azure": object{}, "node": object{}}
 	for _, p := range places {
 		if p.adopt == nil {
 			continue
 		}
-		switch value := p.adopt(in(resource, strings.Split(p.resource, ".")...)).(type) {
-		case nil:
-		case object:
-			if len(value) > 0 {
-				put(own, p.config, value)
-			}
-		default:
-			if value != "" && value != false {
-				put(own, p.config, value)
-			}
+		value := p.adopt(in(resource, strings.Split(p.resource, ".")...))
+		if inner, ok := value.(object); value != nil && value != "" && (!ok || len(inner) > 0) {
+			put(own, p.config, value)
 		}
 	}
 	return own
@@ -73,29 +145,27 @@ func put(o object, path string, value any) {
 
 func same(v any) any { return v }
 
-// durations returns a duration, or an object's, as the agent writes them. They were checked.
-func durations(v any) any {
-	switch v := v.(type) {
-	case string:
-		return goDuration(v)
-	case object:
-		for name, value := range v {
-			if slices.Contains([]string{"deadline", "duration", "interval", "maintenanceWindow"}, name) {
-				v[name] = durations(value)
-			}
-		}
-		return without(v)
+func onlyTrue(v any) any {
+	if v == true {
+		return v
 	}
-	return v
+	return nil
 }
 
-// agentPolicy returns how a change reaches the node; Admit alone reads whether the node is paused.
-func agentPolicy(v any) any {
-	if policy, ok := v.(object); ok {
-		delete(policy, "readyTimeout")
-		delete(policy, "paused")
+// duration returns a duration as the agent writes it. It was checked.
+func duration(v any) any {
+	text, _ := v.(string)
+	return goDuration(text)
+}
+
+// window returns a maintenance window as the agent writes it.
+func window(v any) any {
+	o, ok := v.(object)
+	if !ok {
+		return nil
 	}
-	return durations(v)
+	o["duration"] = duration(o["duration"])
+	return without(o)
 }
 
 // place translates a path of the agent's configuration into one of the resource.
@@ -104,10 +174,13 @@ func (n Node) place(path string) string {
 		_, at := principalOf(n.Desired.AzureAuth)
 		return at + strings.ReplaceAll(rest, ".tenantId", ".clientTenant")
 	}
+	if path == "agent.nodeName" {
+		return "name"
+	}
 	for _, p := range places {
 		rest, ok := strings.CutPrefix(path, p.config)
 		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
-			return p.resource + rest
+			return "properties." + p.resource + rest
 		}
 	}
 	return "properties"

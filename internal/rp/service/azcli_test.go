@@ -55,7 +55,7 @@ func TestAz(t *testing.T) {
 		{"Existing", (*azWorld).existing}, {"Fleet", (*azWorld).fleet},
 		{"FleetRefusals", (*azWorld).fleetRefusals}, {"Replace", (*azWorld).replaced},
 		{"Identities", (*azWorld).identities}, {"Unfollowed", (*azWorld).unfollowed},
-		{"Diagnose", (*azWorld).diagnose}, {"Options", (*azWorld).optionsAreComplete},
+		{"Diagnose", (*azWorld).diagnose},
 		{"Refusals", (*azWorld).refusals}, {"NoProvider", (*azWorld).noProvider},
 		{"ClusterDown", (*azWorld).clusterIsDown}, {"Deployments", (*azWorld).deployments},
 		{"DeploymentsRefused", (*azWorld).deploymentsRefused}, {"Linter", (*azWorld).linter},

@@ -2,13 +2,9 @@ package service
 
 import (
 	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	apidoc "github.com/Azure/AKSFlexNode/docs/api"
 )
 
 // table runs a command with -o table of at most 120 columns, and returns each row's words.
@@ -177,60 +173,4 @@ func (w *azWorld) unfollowed(t *testing.T) {
 			t.Errorf("%s: %s", step.script, got)
 		}
 	}
-}
-
-// Every property of a flex node that its owner writes has an option, and every option a property.
-func (w *azWorld) optionsAreComplete(t *testing.T) {
-	out := w.must(`/usr/bin/python3 -c "
-import sys; sys.path.insert(0, 'extensions/aks-flex-node')
-from azext_aks_flex_node._desired import OPTIONS
-print(*(place for option in OPTIONS.values() for place in option.places))"`)
-	missing := writable(t)
-	others := " azureAuth.method upgradePolicy.paused" + // --auth-method, pause
-		" azureAuth.arc.onboarding.principalId" // what enrols a machine is no identity of its node
-	for place := range strings.FieldsSeq(out + others) {
-		found := len(missing)
-		maps.DeleteFunc(missing, func(p string, _ bool) bool {
-			return p == place || strings.HasPrefix(p, place+".")
-		})
-		if found == len(missing) {
-			t.Errorf("the API has no %s", place)
-		}
-	}
-	if len(missing) > 0 {
-		t.Errorf("without an option: %s", slices.Sorted(maps.Keys(missing)))
-	}
-}
-
-// writable returns the properties of a flex node that its owner writes, by the API's document.
-func writable(t *testing.T) map[string]bool {
-	type schema struct {
-		Ref        string `json:"$ref"`
-		ReadOnly   bool
-		Properties map[string]schema
-	}
-	var doc struct{ Definitions map[string]schema }
-	if err := json.Unmarshal(apidoc.OpenAPI, &doc); err != nil {
-		t.Fatal(err)
-	}
-	all := map[string]bool{}
-	var walk func(at string, s schema)
-	walk = func(at string, s schema) {
-		if s.Ref != "" {
-			s = doc.Definitions[s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]]
-		}
-		if len(s.Properties) == 0 {
-			all[at] = true
-		}
-		for name, p := range s.Properties {
-			if !p.ReadOnly {
-				walk(strings.TrimPrefix(at+"."+name, "."), p)
-			}
-		}
-	}
-	walk("", doc.Definitions["FlexNodeConfigProperties"])
-	if len(all) < 40 {
-		t.Fatalf("the document has %d properties only", len(all))
-	}
-	return all
 }

@@ -86,24 +86,24 @@ def load_arguments(self, _):
 
 
 def _node(c, command):
-    """What a node is to be like; the table of it is in _desired."""
+    """What a node is to be like; options.json is the table of it."""
     given = {'create': '', 'update': ' With another one give all that it needs.'}[command]
     c.argument('auth_method', arg_type=get_enum_type(METHODS), arg_group='Authentication',
                help='What the machine is to Azure.' + given)
     for name, option in OPTIONS.items():
-        settings = dict(option.settings)
-        kind = settings.pop('type', None)
-        if kind == 'flag':
+        settings = {}
+        if hasattr(check, name):
+            settings['validator'] = getattr(check, name)
+        if option['type'] == 'boolean':
             settings['arg_type'] = get_three_state_flag()
-        elif isinstance(kind, list):
-            settings['arg_type'] = get_enum_type(kind)
-        elif kind:
-            settings['type'] = kind
-        if 'check' in settings:
-            settings['validator'] = getattr(check, settings.pop('check'))
-        if 'names' in settings:
-            settings['options_list'] = settings.pop('names')
-        c.argument(name, arg_group=option.group, help=option.help, **settings)
+        elif 'words' in option:
+            settings['arg_type'] = get_enum_type(option['words'])
+        elif option['type'] == 'integer':
+            settings['type'] = int
+        elif option['type'] != 'string' and name not in check.FILES:
+            settings['nargs'] = '*'
+        c.argument(name, arg_group=option['group'], help=option['help'],
+                   options_list=option['names'].split(), **settings)
 
 
 def _conditions(c):

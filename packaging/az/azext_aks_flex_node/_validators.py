@@ -1,4 +1,4 @@
-"""Arguments that are more than a word."""
+"""Arguments that are more than a word. A function checks the argument of its name."""
 
 import json
 from urllib.parse import urlsplit
@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from azure.cli.core.azclierror import (
     InvalidArgumentValueError, RequiredArgumentMissingError)
 
+FILES = ('kubelet_config',)  # objects in files
 WINDOW = ('days', 'start', 'duration', 'utcOffset')
 
 
@@ -43,7 +44,7 @@ def labels(namespace):
     namespace.labels = pairs('--labels', namespace.labels)
 
 
-def taints(namespace):
+def node_taints(namespace):
     if namespace.node_taints is not None:
         words = ' '.join(namespace.node_taints).replace(',', ' ').split()
         for word in words:
@@ -58,11 +59,11 @@ def registries(namespace):
         namespace.registries = ' '.join(namespace.registries).split()
 
 
-def drift(namespace):
+def drift_policies(namespace):
     namespace.drift_policies = pairs('--drift-policies', namespace.drift_policies)
 
 
-def window(namespace):
+def maintenance_window(namespace):
     found = pairs('--maintenance-window', namespace.maintenance_window)
     if not found:
         namespace.maintenance_window = found
@@ -77,7 +78,7 @@ def window(namespace):
     namespace.maintenance_window = found
 
 
-def kubelet(namespace):
+def kubelet_config(namespace):
     """--kubelet-config is the name of a file, as in `az aks nodepool add`, or JSON itself."""
     text = namespace.kubelet_config
     if text is None:
