@@ -215,8 +215,8 @@ func untilDeleted(stream io.Reader) error {
 	return errors.Join(errWatchEnded, lines.Err())
 }
 
-// TaintOf returns a taint as kubectl writes it: key=value:Effect or key:Effect. The configuration was
-// checked.
+// TaintOf returns a taint that kubectl writes as key=value:Effect or key:Effect. The text is one of
+// a valid configuration.
 func TaintOf(text string) corev1.Taint {
 	pair, effect, _ := strings.Cut(text, ":")
 	key, value, _ := strings.Cut(pair, "=")
