@@ -186,9 +186,12 @@ configuration and how the machine is. Secrets are taken out: those of this machi
 their values, in every encoding, and what looks like one. manifest.json in it says what
 is there, what is not and why. Names and addresses are in it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			seal, err := sealFor(recipient)
-			if err != nil {
-				return usageError("%w", err)
+			var encrypt func(io.Writer) (io.WriteCloser, error)
+			if recipient != "" {
+				var err error
+				if encrypt, err = support.Encrypt(recipient); err != nil {
+					return usageError("%w", err)
+				}
 			}
 			if file == "" {
 				name, err := os.Hostname()
@@ -210,7 +213,10 @@ is there, what is not and why. Names and addresses are in it.`,
 			defer cancel()
 			given := o.now(cmd)
 			return o.bundle(file, func(out io.Writer) (redact.Manifest, error) {
-				sealed, err := seal(out)
+				if encrypt == nil {
+					return support.SupportBundle(ctx, a, given, support.JournalLines, out)
+				}
+				sealed, err := encrypt(out)
 				if err != nil {
 					return redact.Manifest{}, err
 				}
@@ -225,18 +231,6 @@ is there, what is not and why. Names and addresses are in it.`,
 		"encrypt for this `recipient` of age (age1...): only who has its identity can read it")
 	return cmd
 }
-
-// sealFor encrypts for a recipient of age; for none it writes what it is given.
-func sealFor(recipient string) (func(io.Writer) (io.WriteCloser, error), error) {
-	if recipient == "" {
-		return func(w io.Writer) (io.WriteCloser, error) { return plain{w}, nil }, nil
-	}
-	return support.Encrypt(recipient)
-}
-
-type plain struct{ io.Writer }
-
-func (plain) Close() error { return nil }
 
 // bundle writes a bundle to a new file, or to standard output, and tells what is in it.
 func (o *options) bundle(name string, write func(io.Writer) (redact.Manifest, error)) error {

@@ -10,16 +10,17 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/support"
 	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
 // A sealed bundle can be read by its recipient alone.
-func TestSealFor(t *testing.T) {
+func TestEncrypt(t *testing.T) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
 	}
-	seal, err := sealFor(id.Recipient().String())
+	seal, err := support.Encrypt(id.Recipient().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func TestSealFor(t *testing.T) {
 	if text, err := io.ReadAll(opened); err != nil || string(text) != "what is inside" {
 		t.Errorf("it holds %q, %v", text, err)
 	}
-	if _, err := sealFor("age1nobody"); err == nil {
+	if _, err := support.Encrypt("age1nobody"); err == nil {
 		t.Error("a recipient that is none is taken")
 	}
 }

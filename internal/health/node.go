@@ -182,10 +182,7 @@ func labelsApplied(e Evidence) Condition {
 func taintsApplied(e Evidence) Condition {
 	var lacking []string
 	for _, text := range e.Wanted.Node.Taints {
-		wanted, err := kube.ParseTaint(text)
-		if err != nil {
-			return unknown("InvalidTaint", err.Error())
-		}
+		wanted := kube.TaintOf(text)
 		if !slices.ContainsFunc(e.Node.Value.Spec.Taints, func(is corev1.Taint) bool {
 			return is.MatchTaint(&wanted) && is.Value == wanted.Value
 		}) {

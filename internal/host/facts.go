@@ -112,7 +112,7 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	return f, nil
 }
 
-func (h *Host) network(ctx context.Context, q Query, f *Facts) error {
+func (h *Host) network(_ context.Context, q Query, f *Facts) error {
 	nets, err := net.InterfaceAddrs()
 	if err != nil {
 		return fmt.Errorf("cannot list the addresses of the machine: %w", err)
@@ -126,7 +126,7 @@ func (h *Host) network(ctx context.Context, q Query, f *Facts) error {
 		return err
 	}
 	if q.Firewalls {
-		f.Firewalls, f.FirewallErr = h.Firewalls(ctx)
+		f.Firewalls, f.FirewallErr = h.Firewalls()
 	}
 	f.CNIConfigs, err = h.CNIConfigs(q.CNIConfDir)
 	return err

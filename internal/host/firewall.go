@@ -17,7 +17,7 @@ import (
 //	ufw
 //	firewalld ZONE              the zone of interfaces that have none
 //	nft FAMILY TABLE CHAIN
-//	iptables-nft CHAIN          and ip6tables-nft, iptables-legacy, ip6tables-legacy
+//	iptables-nft CHAIN          and ip6tables-nft
 type Firewall struct {
 	Name string
 	Hook string // names the hook of the rules: input, forward or output; "" is all of them
@@ -26,7 +26,7 @@ type Firewall struct {
 // backend is one sort of firewall.
 type backend interface {
 	// observe reports whether it has a rule that lets this pass, and if not, whether it stops it.
-	observe(ctx context.Context, r rule) (open, drops bool, err error)
+	observe(r rule) (open, drops bool, err error)
 	// opening are the commands that let it pass, closing those that take away our rule alone.
 	opening(r rule) [][]string
 	closing(r rule) ([][]string, error)
@@ -43,8 +43,6 @@ func (h *Host) backend(name string) (backend, error) {
 		return nftChain{h, words[1], words[2], words[3]}, nil
 	case len(words) == 2 && strings.HasSuffix(words[0], "-nft"):
 		return h.iptablesChain(words[0], words[1]), nil
-	case len(words) == 2 && strings.HasSuffix(words[0], "-legacy"):
-		return legacyChain{h.iptablesChain(words[0], words[1])}, nil
 	}
 	return nil, fmt.Errorf("internal error: unknown firewall %s", name)
 }
@@ -74,9 +72,8 @@ func (r rule) isPort() bool { return r.how == "tcp" || r.how == "udp" }
 // ports are those of a rule, with the sign between the ends of a range that a program wants.
 func (r rule) ports(through string) string { return strings.ReplaceAll(r.what, "-", through) }
 
-// Firewalls finds the firewalls of this machine that stop packets of a node. It runs a program only
-// where iptables-legacy has rules, which no other way tells.
-func (h *Host) Firewalls(ctx context.Context) ([]Firewall, error) {
+// Firewalls finds the firewalls of this machine that stop packets of a node. It runs no program.
+func (h *Host) Firewalls() ([]Firewall, error) {
 	filters, err := h.Kernel.Filters()
 	if err != nil {
 		return nil, err
@@ -99,11 +96,7 @@ func (h *Host) Firewalls(ctx context.Context) ([]Firewall, error) {
 			found = append(found, Firewall{"nft " + f.Family + " " + f.Table + " " + f.Name, f.Hook})
 		}
 	}
-	if ufw {
-		return found, nil
-	}
-	legacy, err := h.legacyFirewalls(ctx)
-	return append(found, legacy...), err
+	return found, nil
 }
 
 // OpeningCommands are the commands that make an opening, for people to run.
@@ -129,7 +122,7 @@ type nftChain struct {
 	family, table, name string
 }
 
-func (c nftChain) observe(_ context.Context, r rule) (open, drops bool, err error) {
+func (c nftChain) observe(r rule) (open, drops bool, err error) {
 	f, err := c.host.filter(c.family, c.table, c.name)
 	return f.has(r), f.Drops, err
 }
@@ -168,13 +161,13 @@ func (c nftChain) closing(r rule) ([][]string, error) {
 	return commands, err
 }
 
-func (h *Host) observeOpening(ctx context.Context, key state.Key) (state.Resource, error) {
+func (h *Host) observeOpening(key state.Key) (state.Resource, error) {
 	firewall, text := key.Opening()
 	b, err := h.backend(firewall)
 	if err != nil {
 		return nil, err
 	}
-	open, drops, err := b.observe(ctx, parseRule(text))
+	open, drops, err := b.observe(parseRule(text))
 	if err != nil {
 		return nil, fmt.Errorf("cannot observe firewall %s: %w", firewall, err)
 	}
@@ -188,7 +181,7 @@ func (h *Host) setOpening(ctx context.Context, to state.Opening) error {
 	if err != nil {
 		return err
 	}
-	is, err := h.observeOpening(ctx, to.Key())
+	is, err := h.observeOpening(to.Key())
 	if err != nil || state.Equal(is, to) {
 		return err
 	}

@@ -251,51 +251,6 @@ func TestFirewalldRanges(t *testing.T) {
 	}
 }
 
-// The rules of iptables-legacy are read by its program, and only where there is a table.
-func TestLegacy(t *testing.T) {
-	var calls []string
-	h, _ := recorded(t, &calls)
-	rules := "*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"
-	h.Programs = func(_ context.Context, argv []string) ([]byte, error) {
-		calls = append(calls, strings.Join(argv, " "))
-		return []byte(rules), nil
-	}
-	o := opening("iptables-legacy INPUT", "in from cni0")
-	if found, err := h.Firewalls(t.Context()); err != nil || len(found) > 0 || len(calls) > 0 {
-		t.Errorf("without the table: %v, %v, %q", found, err, calls)
-	}
-	write(t, h, "/proc/net/ip_tables_names", "nat\nfilter\n")
-	found, err := h.Firewalls(t.Context())
-	if diff := cmp.Diff([]Firewall{{o.Firewall, "input"}}, found); diff != "" || err != nil {
-		t.Errorf("%v, found (-want +got):\n%s", err, diff)
-	}
-	for range 3 {
-		if observe(t, h, o.Key()).(state.Opening).Open {
-			t.Error("it is open")
-		}
-	}
-	if err := h.Set(t.Context(), state.Change{To: o}, nil); err != nil {
-		t.Fatal(err)
-	}
-	const match = "INPUT -i cni0 -m comment --comment aks-flex-node-in-from-cni0 -j ACCEPT"
-	rules = strings.Replace(rules, "COMMIT", "-A "+match+"\nCOMMIT", 1)
-	if err := h.shut(t, o); err != nil {
-		t.Fatal(err)
-	}
-	const save = "iptables-legacy-save -t filter"
-	want := []string{
-		save, save, save, save, save, "iptables-legacy -w -I " + match,
-		save, "iptables-legacy -w -D " + match,
-	}
-	if diff := cmp.Diff(want, calls); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
-	h.Programs = func(context.Context, []string) ([]byte, error) { return nil, fs.ErrNotExist }
-	if found, err := h.Firewalls(t.Context()); err != nil || len(found) > 0 {
-		t.Errorf("without its program: %v, %v", found, err)
-	}
-}
-
 func TestFirewalls(t *testing.T) {
 	base := func(family, table, name, hook string, drops bool) Filter {
 		return Filter{Family: family, Table: table, Name: name, Hook: hook, Drops: drops}
@@ -330,7 +285,7 @@ func TestFirewalls(t *testing.T) {
 				write(t, h, "/etc/firewalld/firewalld.conf", "# x\nDefaultZone=home\n")
 				k.filters = append(chains, base("inet", "firewalld", "filter_INPUT", "input", true))
 			}
-			found, err := h.Firewalls(t.Context())
+			found, err := h.Firewalls()
 			if diff := cmp.Diff(tt.want, found); diff != "" || err != nil {
 				t.Errorf("%v, found (-want +got):\n%s", err, diff)
 			}
@@ -356,7 +311,7 @@ func TestOpeningErrors(t *testing.T) {
 	if _, err := h.Observe(t.Context(), o.Key()); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("the error is %v", err)
 	}
-	if _, err := h.Firewalls(t.Context()); !errors.Is(err, fs.ErrPermission) {
+	if _, err := h.Firewalls(); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("the error is %v", err)
 	}
 	strange := opening("pf", "in from cni0")

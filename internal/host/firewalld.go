@@ -2,7 +2,6 @@ package host
 
 import (
 	"cmp"
-	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -29,7 +28,7 @@ func (h *Host) defaultZone() string {
 	return cmp.Or(h.settings(firewalldDir + "/firewalld.conf")["DefaultZone"], "public")
 }
 
-func (f firewalld) observe(_ context.Context, r rule) (open, drops bool, err error) {
+func (f firewalld) observe(r rule) (open, drops bool, err error) {
 	running, err := f.running()
 	if err != nil {
 		return false, false, err

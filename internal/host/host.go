@@ -122,7 +122,7 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 	case "residue":
 		return h.observeResidue(ctx, name)
 	case "opening":
-		return h.observeOpening(ctx, key)
+		return h.observeOpening(key)
 	case "table":
 		rules, err := h.Kernel.Rules(name)
 		return state.Table{Name: name, Rules: rules}, err

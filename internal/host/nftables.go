@@ -20,7 +20,7 @@ import (
 )
 
 // Filter is a base chain of nf_tables through which packets to, from or across this machine go. The
-// rules of iptables are in such chains too, but for those of iptables-legacy.
+// rules of iptables are in such chains too, but for those of its legacy variant.
 type Filter struct {
 	// Family is ip, ip6 or inet; Hook is input, forward or output.
 	Family, Table, Name, Hook string

@@ -51,7 +51,7 @@ func tool(t *testing.T, argv ...string) string {
 func openAll(t *testing.T, h *Host, show func() string, rules map[string][]string) {
 	t.Helper()
 	before := show()
-	found, err := h.Firewalls(t.Context())
+	found, err := h.Firewalls()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func openAll(t *testing.T, h *Host, show func() string, rules map[string][]strin
 	if got := strings.Count(show(), ourComment+"-"); got != len(openings) {
 		t.Errorf("there are %d rules of ours, want %d:\n%s", got, len(openings), show())
 	}
-	if still, err := h.Firewalls(t.Context()); err != nil || cmp.Diff(found, still) != "" {
+	if still, err := h.Firewalls(); err != nil || cmp.Diff(found, still) != "" {
 		t.Errorf("the firewalls are %v now, %v", still, err)
 	}
 	for _, o := range openings {
@@ -116,7 +116,7 @@ func TestNFT(t *testing.T) {
 			chain nat { type nat hook prerouting priority 0; policy accept; }
 			chain plain { drop; }
 		}`)
-	found, err := h.Firewalls(t.Context())
+	found, err := h.Firewalls()
 	want := []Firewall{
 		{"nft inet guard input", "input"}, {"nft inet guard forward", "forward"},
 		{"nft ip6 last in", "input"},
@@ -148,26 +148,10 @@ func TestIPTablesNFT(t *testing.T) {
 	}, nodeRules())
 }
 
-func TestIPTablesLegacy(t *testing.T) {
-	h := realFirewall(t, "iptables-legacy", "ip6tables-legacy")
-	for _, tables := range []string{"iptables-legacy", "ip6tables-legacy"} {
-		if _, err := exec.Command(tables, "-S").Output(); err != nil {
-			t.Skip("this kernel has no " + tables)
-		}
-		tool(t, tables, "-P", "INPUT", "DROP")
-		tool(t, tables, "-P", "FORWARD", "DROP")
-	}
-	write(t, h, "/proc/net/ip_tables_names", "filter\n")
-	write(t, h, "/proc/net/ip6_tables_names", "filter\n")
-	openAll(t, h, func() string {
-		return tool(t, "iptables-legacy", "-S") + tool(t, "ip6tables-legacy", "-S")
-	}, nodeRules())
-}
-
 // Where there are no rules at all, none are found, and none are made by asking.
 func TestNoFirewall(t *testing.T) {
 	h := realFirewall(t)
-	if found, err := h.Firewalls(t.Context()); err != nil || len(found) > 0 {
+	if found, err := h.Firewalls(); err != nil || len(found) > 0 {
 		t.Errorf("found %v, %v", found, err)
 	}
 }

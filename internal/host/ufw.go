@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
@@ -16,10 +15,11 @@ const ufwConf, ufwRules = "/etc/ufw/ufw.conf", "/etc/ufw/user.rules"
 
 func (h *Host) ufwEnabled() bool {
 	data, err := h.ReadFile(ufwConf)
-	return err == nil && hasLine(strings.ToLower(string(data)), "enabled=yes")
+	lines := strings.Split(strings.ToLower(string(data)), "\n")
+	return err == nil && slices.Contains(lines, "enabled=yes")
 }
 
-func (u ufw) observe(_ context.Context, r rule) (open, drops bool, err error) {
+func (u ufw) observe(r rule) (open, drops bool, err error) {
 	open, err = u.has(r.tuple())
 	return open, u.host.ufwEnabled(), err
 }

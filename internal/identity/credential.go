@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -228,18 +227,12 @@ func Key(azure config.Azure) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var document struct {
-		Azure json.RawMessage `json:"azure"`
-	}
-	if err := json.Unmarshal(section, &document); err != nil {
-		return "", fmt.Errorf("internal error: %w", err)
-	}
 	whole := sha256.New()
 	add := func(part []byte) {
 		digest := sha256.Sum256(part)
 		whole.Write(digest[:])
 	}
-	add(document.Azure)
+	add(section)
 	if sp := azure.ServicePrincipal; sp != nil && sp.ClientSecretFile != "" {
 		text, err := secret(*sp)
 		if err != nil {

@@ -215,14 +215,12 @@ func untilDeleted(stream io.Reader) error {
 	return errors.Join(errWatchEnded, lines.Err())
 }
 
-// ParseTaint parses a taint as kubectl writes it: key=value:Effect or key:Effect.
-func ParseTaint(text string) (corev1.Taint, error) {
-	pair, effect, ok := strings.Cut(text, ":")
+// TaintOf returns a taint that kubectl writes as key=value:Effect or key:Effect. The text is one of
+// a valid configuration.
+func TaintOf(text string) corev1.Taint {
+	pair, effect, _ := strings.Cut(text, ":")
 	key, value, _ := strings.Cut(pair, "=")
-	if !ok || key == "" || effect == "" {
-		return corev1.Taint{}, fmt.Errorf("cannot read the taint %q: it is not key=value:Effect", text)
-	}
-	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}, nil
+	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
 }
 
 const longestWait = time.Hour // bounds a wait whose context has no deadline

@@ -25,7 +25,7 @@ func TestOpenings(t *testing.T) {
 		{Firewall{"nft inet x y", "input"}, ports, []string{"in from cni0"}},
 		{Firewall{"iptables-nft FORWARD", "forward"}, []string{"forward translated"},
 			[]string{"forward from cni0", "forward to cni0"}},
-		{Firewall{"iptables-legacy OUTPUT", "output"}, nil, []string{"out to cni0"}},
+		{Firewall{"ip6tables-nft OUTPUT", "output"}, nil, []string{"out to cni0"}},
 	} {
 		all := Openings(tt.firewall)
 		for name, want := range map[string][]string{
@@ -58,7 +58,7 @@ func TestOpeningsOfNetworks(t *testing.T) {
 	f.Firewalls = []Firewall{
 		{Name: "ufw"}, {Name: "firewalld public"}, {"nft inet x y", "input"},
 		{"nft inet x y", "forward"}, {"iptables-nft INPUT", "input"},
-		{"iptables-legacy FORWARD", "forward"},
+		{"ip6tables-nft FORWARD", "forward"},
 	}
 	without := openingKeys(Render(c, f))
 	c.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16", "fd00::/48"}

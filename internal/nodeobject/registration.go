@@ -38,11 +38,7 @@ func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
 	}
 	var taints []corev1.Taint
 	for _, text := range h.Taints {
-		taint, err := kube.ParseTaint(text)
-		if err != nil {
-			return err
-		}
-		taints = append(taints, taint)
+		taints = append(taints, kube.TaintOf(text))
 	}
 	return client.CreateNode(ctx, kube.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: h.Node, Labels: labels},
