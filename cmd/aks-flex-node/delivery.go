@@ -235,6 +235,10 @@ func withCA(bundle, ca []byte) ([]byte, error) {
 	return config.WithJoining(bundle, joining)
 }
 
+// errWithdrawn tells that a delivery was interrupted on a machine that has another configuration.
+var errWithdrawn = errors.New("interrupted: the configuration of the URL is taken back, and the " +
+	"machine keeps the one of its file; ask for another URL to try again")
+
 // joinAndHandOver joins with progress on the terminal, and leaves the rest to the service, which
 // goes on also where this has failed or the terminal is gone.
 func (o *options) joinAndHandOver(ctx context.Context) error {
@@ -258,6 +262,9 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	}
 	if ctx.Err() == nil { // an interrupt means that it is not to go on by itself
 		err = errors.Join(err, a.Machine.RestartUnit(ctx, change.Service))
+	} else if back, e := change.Withdraw(context.WithoutCancel(ctx), a); e != nil || back {
+		done()
+		return errors.Join(e, errWithdrawn)
 	}
 	done()
 	return o.printResult(result, err,

@@ -94,7 +94,7 @@ func (r *results) Write(data []byte) (int, error) {
 // machine has something to go on with.
 func (o *options) interrupted(err error) error {
 	switch {
-	case errors.Is(err, errNotConfirmed):
+	case errors.Is(err, errWithdrawn), errors.Is(err, errNotConfirmed):
 		return err
 	case o.changes:
 		return errors.New("interrupted; the same command goes on from here")

@@ -155,3 +155,47 @@ func TestReceiveKilledAnywhere(t *testing.T) {
 		t.Errorf("it has %d touches only", points)
 	}
 }
+
+// Who interrupts a delivery on a node that was made by a file keeps that file's configuration. On a
+// machine that is no node yet, or that follows already, the delivered one remains.
+func TestWithdraw(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	withdrawn := func() bool {
+		t.Helper()
+		back, err := change.Withdraw(t.Context(), w.agent())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back && w.bundle() != "" {
+			t.Error("the configuration is still there")
+		}
+		return back
+	}
+	if err := change.Receive(t.Context(), w.agent(), w.delivery("7")); err != nil {
+		t.Fatal(err)
+	}
+	if withdrawn() {
+		t.Error("the configuration that the machine is to join with is taken back")
+	}
+	w = newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	next := w.delivery("7", pods(42))
+	if err := change.Receive(t.Context(), w.agent(), next); err != nil {
+		t.Fatal(err)
+	}
+	if !withdrawn() {
+		t.Error("the configuration that was interrupted is not taken back")
+	}
+	if known, err := change.Received(w.agent(), next.URLSHA256); err != nil || known {
+		t.Errorf("the URL counts as used: %t, %v", known, err)
+	}
+	if text := w.read(saved.StateDir + "/current-config.json"); strings.Contains(text, `"maxPods": 42`) {
+		t.Errorf("current-config.json is still that of the URL:\n%s", text)
+	}
+	if err := w.daemonRuns(nil); err != nil || maxPods(w.root) != "110" {
+		t.Errorf("the daemon: %v; kubelet takes %s pods", err, maxPods(w.root))
+	}
+}

@@ -79,6 +79,26 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 	return h.Store.SetURL(ctx, d.URLSHA256)
 }
 
+// Withdraw takes back a configuration that was delivered to a machine which is a node by a file,
+// and was not applied: who has interrupted that does not want it. It reports if it did.
+func Withdraw(ctx context.Context, a *Agent) (bool, error) {
+	h, err := OpenLocked(ctx, a, "agent --config-url")
+	if err != nil {
+		return false, err
+	}
+	defer h.Close()
+	digest, err := h.Records().BundleDigest()
+	if err != nil || digest == "" {
+		return false, err
+	}
+	if h.Saved.Applied == nil || h.Saved.Applied.Received == digest ||
+		inspect.AppliedResource(h.Node.Env) != (config.Resource{}) {
+		return false, nil
+	}
+	return true, errors.Join(h.Store.Remove(ctx, path.Base(saved.BundleFile)),
+		h.Store.Remove(ctx, saved.SourceFile), h.Store.PublishCurrent(ctx, h.Saved.Applied))
+}
+
 func nameOf(c config.Config) string {
 	return fmt.Sprintf("the node %s of the cluster %s", c.Agent.NodeName,
 		path.Clean(c.Azure.TargetCluster.ResourceID))
