@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -66,6 +68,8 @@ type API struct {
 	Log      *slog.Logger
 	Audit    *slog.Logger
 	Metrics  *Metrics
+	// Tracer makes spans; nil makes none.
+	Tracer trace.Tracer
 
 	once         sync.Once
 	defaults     *flexnode.Layer // once it was asked for

@@ -12,6 +12,9 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 )
@@ -113,6 +116,17 @@ func (a *API) audit(r *request, w *response, operation string, took time.Duratio
 		slog.String("tenant", r.caller.TenantID), slog.String("from", from),
 		slog.String("before", r.before), slog.String("after", r.after),
 		slog.String("took", took.Round(time.Microsecond).String()))
+}
+
+// isTraced reports whether a request makes a span. Polls make none: they would be nearly all spans.
+func (a *API) isTraced(r *request) bool { return a.Tracer != nil && !r.isPoll() }
+
+// trace begins a span for a request, below the caller's if it tells one (W3C Trace Context).
+func (a *API) trace(r *request) (context.Context, trace.Span) {
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	return a.Tracer.Start(ctx, r.route.method+" "+r.route.pattern,
+		trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("azure.request_id", r.id)))
 }
 
 // gauges counts when it is read. None of it walks over nodes.

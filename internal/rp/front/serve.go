@@ -89,6 +89,11 @@ func (l *listener) serve(r *request) error {
 		}
 	}
 	defer r.place.Leave()
+	if l.api.isTraced(r) {
+		ctx, span := l.api.trace(r)
+		defer span.End()
+		r.Request = r.WithContext(ctx)
+	}
 	answer, err := r.route.handle(r)
 	if err == nil && !r.answer.wrote {
 		r.answer.send(answer)

@@ -14,6 +14,9 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/containerservice/armcontainerservice/v6"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
@@ -128,4 +131,21 @@ func newEntra(ctx context.Context, s Settings) (*front.Entra, error) {
 	}
 	a := s.Authentication
 	return front.NewEntra(ctx, a.Issuers, a.Audiences, client, time.Now)
+}
+
+// newTracer sends spans to an endpoint; none without one. Its end sends what is left.
+func newTracer(ctx context.Context, endpoint string) (trace.Tracer, func(), error) {
+	if endpoint == "" {
+		return nil, func() {}, nil
+	}
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint))
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot send traces: %w", err)
+	}
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter))
+	return provider.Tracer("flexnode-rp"), func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = provider.Shutdown(ctx) // what cannot be sent now is lost; traces are no records
+	}, nil
 }

@@ -83,9 +83,15 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
+	tracer, stopTracing, err := newTracer(ctx, settings.OTLPEndpoint)
+	if err != nil {
+		return err
+	}
+	defer stopTracing()
 	if err := s.assemble(ctx, program.Version); err != nil {
 		return err
 	}
+	s.api.Tracer = tracer
 	if err := s.load(ctx); err != nil {
 		return err
 	}

@@ -61,6 +61,8 @@ type Settings struct {
 	// AuditFile takes the audit log; default standard output.
 	AuditFile string `json:"auditFile,omitempty"`
 	LogLevel  string `json:"logLevel,omitempty"` // debug, info, warn or error
+	// OTLPEndpoint takes traces, as an http(s) URL; default none.
+	OTLPEndpoint string `json:"otlpEndpoint,omitempty"`
 	// Polls bound what agents ask of a replica.
 	Polls Polls `json:"polls"`
 	// DrainSeconds is the time for which the program goes on after SIGTERM while it says that it is
