@@ -138,6 +138,7 @@ func catalogue() []entry {
 		{"RegistriesAllow", LayerCredential, registriesAllow, Watch | harmless | ofUpkeep},
 		{APIServerReachable, LayerAPIServer, apiServerReachable, Watch | Preflight | Gate},
 		{VersionsCompatible, LayerAPIServer, versionsCompatible, Watch | Preflight | Gate},
+		{"ClusterUpgradable", LayerAPIServer, clusterUpgradable, Watch | harmless},
 		{ContainerdRunning, LayerRuntime, containerdRunning, Watch | Gate | GateLocal | explained},
 		{"OwnersSettings", LayerKubelet, ownersSettings, ofExamined},
 		{KubeletRunning, LayerKubelet, kubeletRunning, Watch | Gate | GateLocal | explained | ofKubelet},

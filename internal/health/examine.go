@@ -61,9 +61,17 @@ func refusesCgroupV1(e Evidence) bool {
 	return !ok || v.Major > 1 || v.Minor >= 35
 }
 
-// podFeatures notes what pods cannot ask for on this node.
+// podFeatures notes what pods cannot ask for on this node, and fails where kubelet cannot start
+// since the ids for user namespaces do not fit (pkg/kubelet/userns).
 func podFeatures(e Evidence) Condition {
-	w := e.Wanted
+	w, ids := e.Wanted, e.Examined.KubeletIDs
+	if kubernetes, ok := release.Parse(w.Kubernetes.Version); len(ids) == 2 &&
+		(!ok || kubernetes.Minor >= 33) && (ids[0] != ids[1] || !idsFit(ids[0], w.Node.MaxPods)) {
+		return fails(OwnerMachine, "SubordinateIDs", fmt.Sprintf("this machine has a user kubelet, "+
+			"and kubelet does not start with its ids: /etc/subuid and /etc/subgid must have the same "+
+			"one line for it, kubelet:N:M, N a multiple of 65536, M of at least %d times 65536",
+			w.Node.MaxPods), "correct them, or remove the user")
+	}
 	is := map[string]string{"Kubernetes": w.Kubernetes.Version, "containerd": w.Containerd.Version,
 		"runc": w.Runc.Version, "Linux": e.Examined.Kernel}
 	var lacks []string
@@ -89,6 +97,15 @@ func podFeatures(e Evidence) Condition {
 		return noted("Lacking", "pods cannot have: "+strings.Join(lacks, "; "))
 	}
 	return holds()
+}
+
+// idsFit reports whether a range of ids, N:M, is enough for each of so many pods.
+func idsFit(ids string, pods int) bool {
+	const each = 1 << 16
+	var first, length int64
+	n, err := fmt.Sscanf(ids, "%d:%d", &first, &length)
+	return err == nil && n == 2 && strings.Count(ids, ":") == 1 && first >= each &&
+		first%each == 0 && length%each == 0 && length >= int64(pods)*each
 }
 
 // ownersSettings notes which settings of others are laid over ours.

@@ -68,13 +68,14 @@ func TestSwapLimited(t *testing.T) {
 }
 
 func TestPodFeatures(t *testing.T) {
-	is := func(kubernetes, containerd, runc, kernel string) Evidence {
+	is := func(kubernetes, containerd, runc, kernel string, ids ...string) Evidence {
 		e := machine(func(*Machine) {})
 		e.Wanted.Kubernetes.Version, e.Wanted.Containerd.Version = kubernetes, containerd
 		e.Wanted.Runc.Version, e.Wanted.Node.MaxPods = runc, 110
-		e.Examined = &Examined{Examination: host.Examination{Kernel: kernel}}
+		e.Examined = &Examined{Examination: host.Examination{Kernel: kernel, KubeletIDs: ids}}
 		return e
 	}
+	const enough, reason = "65536:7208960 ", "SubordinateIDs"
 	compare(t, "PodFeatures", []expect{
 		blank("NotChecked"),
 		{"new", is("1.36.3", "2.3.4", "1.4.3", "6.8.0-31-generic"), True, "AsExpected", "", ""},
@@ -83,6 +84,16 @@ func TestPodFeatures(t *testing.T) {
 		{"old", is("1.34.4", "2.0.5", "1.3.0", "6.8.0"), True, "Lacking", "",
 			"image volumes need Kubernetes 1.35, and this is 1.34.4; image volumes need containerd 2.1"},
 		{"left open", is("", "", "", "6.8.0"), True, "AsExpected", "", ""},
+		{"ids of a user", is("1.36.3", "2.3.4", "1.4.3", "6.8.0", enough, enough), True, "", "", ""},
+		{"no ids", is("1.36.3", "2.3.4", "1.4.3", "6.8.0", "", ""), False, reason, OwnerMachine, "110 times"},
+		{"too few", is("1.36.3", "2.3.4", "1.4.3", "6.8.0", "65536:65536 ", "65536:65536 "), False,
+			reason, OwnerMachine, ""},
+		{"as adduser makes them", is("1.36.3", "2.3.4", "1.4.3", "6.8.0", "100000:65536 ",
+			"100000:65536 "), False, reason, OwnerMachine, ""},
+		{"others for groups", is("1.36.3", "2.3.4", "1.4.3", "6.8.0", enough, ""), False, reason,
+			OwnerMachine, ""},
+		{"before kubelet asked", is("1.32.0", "2.3.4", "1.4.3", "6.8.0", "", ""), True, "Lacking",
+			"", "Kubernetes 1.33"},
 	})
 }
 

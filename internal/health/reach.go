@@ -108,6 +108,23 @@ func versionsCompatible(e Evidence) Condition {
 	return holds()
 }
 
+// clusterUpgradable: the next minor version of the cluster still goes with this kubelet.
+func clusterUpgradable(e Evidence) Condition {
+	if !e.ServerVersion.OK() {
+		return e.ServerVersion.missing()
+	}
+	kubelet, server := e.Wanted.Kubernetes.Version, e.ServerVersion.Value
+	v, ok := release.ParseServer(server)
+	if !ok {
+		return unknown("VersionUnknown", "the API server's version, "+server+", cannot be read")
+	}
+	next := release.SkewOf(kubelet, fmt.Sprintf("%d.%d.0", v.Major, v.Minor+1))
+	return when(Works(kubelet, server) && next == release.TooOld, OwnerConfiguration, "KubeletBehind",
+		fmt.Sprintf("kubelet %s is %d minor versions behind the API server, %s, which is the most: "+
+			"after the cluster's next upgrade they do not go together; set kubernetes.version to "+
+			"1.%d.z before that", kubelet, release.MaxSkew, server, v.Minor))
+}
+
 // certificateIssued: without an accepted credential kubelet's latest request tells.
 func certificateIssued(e Evidence) Condition {
 	if e.Credential.OK() && e.Credential.Value == "system:node:"+e.Wanted.Agent.NodeName {

@@ -41,3 +41,18 @@ func TestVersions(t *testing.T) {
 		}
 	}
 }
+
+// A kubelet that the next upgrade of its cluster leaves too old is shown, and harms nothing yet.
+func TestClusterUpgradable(t *testing.T) {
+	for server, reason := range map[string]string{
+		"1.35.1": "", "v1.37.4": "", "v1.38.0": "KubeletBehind", "1.38.2+vendor": "KubeletBehind",
+		"1.39.0": "", "1.34.0": "", "new": "VersionUnknown",
+	} {
+		e := good()
+		e.Wanted.Kubernetes.Version, e.ServerVersion = "1.35.1", Answered(server, nil)
+		c := condition(t, "ClusterUpgradable", e)
+		if reason == "" && c.Status != True || reason != "" && c.Reason != reason || c.Ill() {
+			t.Errorf("with %s it is %+v", server, c)
+		}
+	}
+}

@@ -24,8 +24,11 @@ type Examination struct {
 	// MissingCPU are features of the processor without which Kubernetes' images do not run.
 	MissingCPU []string
 	// Kernel is the kernel's release.
-	Kernel    string
-	Listening []int // the TCP ports of this machine that a process listens on
+	Kernel string
+	// KubeletIDs are the ranges that the user kubelet has in /etc/subuid and in /etc/subgid, where
+	// that user and getsubids are there: then kubelet takes no other ids for user namespaces.
+	KubeletIDs []string
+	Listening  []int // the TCP ports of this machine that a process listens on
 	// Routed reports whether there is a default route, and Resolvers are the name servers that the
 	// node asks; nil when that is not known.
 	Routed    *bool
@@ -44,6 +47,7 @@ func (h *Host) Examine(modules []string, dir, resolvConf string) Examination {
 		MissingModules: h.missingModules(modules), MissingCPU: h.missingCPU(),
 		Listening: h.listening(), Routed: h.routed(), Resolvers: h.resolvers(resolvConf),
 		Sync: h.syncTime(dir), Kernel: h.text("/proc/sys/kernel/osrelease"),
+		KubeletIDs: h.kubeletIDs(),
 	}
 	x.CgroupVersion, x.MissingControllers = h.cgroups()
 	h.packages(&x)
@@ -95,6 +99,22 @@ func (h *Host) missingCPU() []string {
 		}
 	}
 	return nil
+}
+
+func (h *Host) kubeletIDs() []string {
+	user := strings.Contains("\n"+h.text("/etc/passwd"), "\nkubelet:")
+	if !user || !h.exists("/usr/bin/getsubids") {
+		return nil
+	}
+	ids := make([]string, 2)
+	for i, file := range []string{"/etc/subuid", "/etc/subgid"} {
+		for line := range strings.Lines(h.text(file)) {
+			if id, ok := strings.CutPrefix(strings.TrimSpace(line), "kubelet:"); ok {
+				ids[i] += id + " "
+			}
+		}
+	}
+	return ids
 }
 
 // without are those of the wanted that a list does not have.

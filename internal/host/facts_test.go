@@ -52,6 +52,20 @@ func TestControlGroups(t *testing.T) {
 	}
 }
 
+func TestKubeletIDs(t *testing.T) {
+	h := testHost(t)
+	write(t, h, "/etc/subuid", "admin:100000:65536\nkubelet:65536:7208960\n")
+	write(t, h, "/etc/passwd", "root:x:0:0::/root:/bin/sh\n")
+	write(t, h, "/usr/bin/getsubids", "")
+	if got := h.kubeletIDs(); got != nil {
+		t.Errorf("without the user: %q", got)
+	}
+	write(t, h, "/etc/passwd", "root:x:0:0::/root:/bin/sh\nkubelet:x:999:999::/:/bin/false\n")
+	if got := h.kubeletIDs(); !slices.Equal(got, []string{"65536:7208960 ", ""}) {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestFacts(t *testing.T) {
 	h := testHost(t)
 	write(t, h, "/usr/lib/os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n# x\n")
