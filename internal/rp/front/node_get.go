@@ -150,7 +150,7 @@ func (a *API) lookUp(r *request) *store.Poll {
 func (r *request) asksOffer() bool { return r.own || r.node || r.uid != "" }
 
 // same returns the ETag of an answer 304; "" if a caller with such a condition is to have the node.
-// An agent is told nothing new of a revision that it is not offered.
+// An agent is not answered for a revision that it is not offered.
 func (r *request) same(condition, etag string) string {
 	if listed(condition, etag) {
 		return etag

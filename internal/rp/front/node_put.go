@@ -253,7 +253,7 @@ func (p *put) running(v *store.View, n *flexnode.Node, kept flexnode.History) ma
 		return nil
 	}
 	running, err := p.api.Store.Kept(v.Context(), kept, p.applied)
-	if err != nil { // it keeps nobody from changing the node
+	if err != nil { // the reconciler compares it, too
 		p.api.Log.Warn("cannot read what a node runs", "node", p.r.nodeKey(), "error", err)
 	}
 	return running
