@@ -75,8 +75,8 @@ func (w *worker) claimAPIServer(
 	return nil, err
 }
 
-// giveBack deletes the row that says that an API server is this registration's, if it says so; "" is
-// none.
+// giveBack deletes the row that says that an API server is this registration's, if it says so; ""
+// is none.
 func (w *worker) giveBack(v *store.View, server string) {
 	if server != "" && w.Store.APIServers.Row(v, server).Value == w.key {
 		w.Store.APIServers.Delete(v, server)

@@ -78,41 +78,6 @@ func TestTokenIDIsTaken(t *testing.T) {
 	})
 }
 
-// A PUT while the cluster is down is finished when it is back, within the health interval.
-func TestClusterIsDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t), newFakeCluster("factory")
-		c.Down.Store(true)
-		w.register(factoryID, c)
-		w.own(factory)
-		pass(time.Second)
-		if got := w.cluster(factory); got.Properties.Reachable || got.Probe.Unreachable == "" {
-			t.Errorf("a cluster that is down: %+v", got)
-		}
-		w.put(factoryID, "edge-1", api.Desired{})
-		pass(time.Minute)
-		if got := w.node(factory + "/edge-1"); got.State != api.Creating || got.Revision != 0 {
-			t.Errorf("the node meanwhile: %+v", got)
-		}
-		c.Down.Store(false)
-		pass(2 * sourceInterval)
-		if got := w.node(factory + "/edge-1"); got.State != "" || got.Assigned == 0 ||
-			got.Chosen.Versions.Kubernetes != "1.35.4" {
-			t.Errorf("the node: %+v", got)
-		}
-		equal(t, "the credential", w.credential(factory+"/edge-1").Value.State, store.Live)
-		c.Down.Store(true)
-		pass(time.Minute)
-		w.drop("edge-1")
-		pass(time.Hour)
-		c.Down.Store(false)
-		pass(2 * healthInterval)
-		if left := c.secrets(); len(left) != 0 {
-			t.Errorf("a deleted node's token is still there: %v", left)
-		}
-	})
-}
-
 // A node whose credential has expired while its cluster was never reached is Failed; it is rendered
 // when the cluster answers. One that cannot be rendered is tried once, and again when the cluster
 // has another version. New facts reach both, whatever has become of a credential.

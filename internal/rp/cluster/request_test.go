@@ -135,40 +135,6 @@ func TestAUsedConfigurationIsRemovedAtOnce(t *testing.T) {
 	})
 }
 
-// One machine gets in with a token, for its own name; then the Secret goes.
-func TestATokenAdmitsOneMachine(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.put(factoryID, "edge-1", api.Desired{})
-		pass(time.Second)
-		row := w.credential(factory + "/edge-1")
-		id := row.Value.TokenID
-		if row.Value.State != store.Live {
-			t.Fatalf("the credential is %s: %s", row.Value.State, row.Value.Problem)
-		}
-		checkSecret(t, w, c, row)
-		mine, others := newKey(), newKey()
-		equal(t, "a request for another node's name", c.ask(csr("other-node", id, "edge-2", mine)),
-			"Denied")
-		equal(t, "the first request", c.ask(csr("first", id, "edge-1", mine)), "Approved")
-		equal(t, "another machine with the token", c.ask(csr("thief", id, "edge-1", others)),
-			"Denied")
-		c.issue("first")
-		pass(credential.Grace / 2)
-		if len(c.secrets()) != 1 {
-			t.Error("the Secret went without grace")
-		}
-		pass(credential.Grace)
-		if left := c.secrets(); len(left) != 0 {
-			t.Errorf("the Secret is still there: %v", left)
-		}
-		if n := w.rows(w.store.Credentials.Key("")) + w.rows(w.store.Tokens.Key("")); n != 0 {
-			t.Errorf("%d rows are left", n)
-		}
-		equal(t, "a request with a token that is gone", c.ask(csr("late", id, "edge-1", others)),
-			"Denied")
-	})
-}
-
 // checkSecret checks the Secret of a token.
 func checkSecret(t *testing.T, w *world, c *fakeCluster, row store.Row[store.Credential]) {
 	t.Helper()
@@ -196,6 +162,7 @@ func TestApprovedBySomebodyElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 				id := w.token("edge-1")
+				checkSecret(t, w, c, w.credential(factory+"/edge-1"))
 				r := csr("foreign", id, node, newKey())
 				c.approveAs(r)
 				c.ask(r)

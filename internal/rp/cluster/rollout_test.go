@@ -199,22 +199,3 @@ func TestPausedNodes(t *testing.T) {
 		}
 	})
 }
-
-// A change that neither restarts nor drains reaches all at once, also while the cluster is paused.
-func TestLabelsAreNotHeld(t *testing.T) {
-	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.running(c, "a", "b")
-		pass(5 * time.Second)
-		w.policy(api.RolloutPolicy{Paused: true})
-		for _, name := range []string{"a", "b"} {
-			w.applies(name) // a runs the new version, b the old one
-			d := following(map[string]string{"a": "1.3.4", "b": "1.3.3"}[name])
-			d.NodeConfig.Labels = map[string]string{"site": "north"}
-			w.put(factoryID, name, d)
-		}
-		pass(5 * time.Second)
-		if got := w.admitted("a", "b"); got != "ab" {
-			t.Errorf("%q are admitted: %+v %+v", got, w.node(factory+"/a"), w.node(factory+"/b"))
-		}
-	})
-}

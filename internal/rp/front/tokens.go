@@ -14,7 +14,8 @@ type tokens struct {
 	now   func() time.Time
 }
 
-// tokenHash is the first half of a token's SHA-256: another token with the same is infeasible to find.
+// tokenHash is the first half of a token's SHA-256: another token with the same is infeasible to
+// find.
 type tokenHash [sha256.Size / 2]byte
 
 // verified is the caller of a token that holds until its end.
@@ -38,8 +39,8 @@ func (t tokens) caller(token string) (Caller, bool) {
 	return found.caller, ok && t.now().Before(found.ends)
 }
 
-// remember adds a token, and forgets tokens that have ended: of those that were used longest ago two
-// at most, which is more than there are added.
+// remember adds a token, and forgets tokens that have ended: of those that were used longest ago
+// two at most, which is more than there are added.
 func (t tokens) remember(token string, c Caller, ends time.Time) {
 	t.known.Add(hashOf(token), verified{c, ends})
 	for range 2 {

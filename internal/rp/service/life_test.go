@@ -120,6 +120,12 @@ func TestATokenIsForOneMachine(t *testing.T) {
 			t.Errorf("a deleted node has a Secret: %v", left)
 		}
 		w.must(403, "GET", path(fresh.ConfigURL), "")
+		for _, line := range []string{"credential issued", "bootstrap token consumed",
+			"certificate request denied", "credential revoked"} {
+			if !strings.Contains(w.audit.String(), line) {
+				t.Errorf("the audit log has no %q", line)
+			}
+		}
 		for _, b := range []string{bundle, bundle2} {
 			if strings.Contains(w.audit.String(), token(t, b)) {
 				t.Error("the token is in the audit log")
@@ -147,6 +153,10 @@ func (w *world) join(url string) (bundle string) {
 		}
 	}
 	answers("Denied", "other-node", "edge-2", mine)
+	c := list(w, w.store.Credentials)[0].Value
+	if c.Delivered != 2 || !strings.Contains(c.Denied, "not for edge-2") {
+		t.Errorf("%d deliveries were counted, the denial is noted as %q", c.Delivered, c.Denied)
+	}
 	w.must(200, "GET", url, "") // which did not consume it
 	answers("Approved", "first", "edge-1", mine)
 	w.must(403, "GET", url, "")
@@ -175,6 +185,8 @@ func (w *world) checkSecret(id, token string) {
 		secrets[0].Type != "bootstrap.kubernetes.io/token" ||
 		!strings.HasPrefix(string(secrets[0].Data["auth-extra-groups"]),
 			cluster.TokenGroup+","+cluster.TokenGroup+":") ||
+		string(secrets[0].Data["expiration"]) !=
+			list(w, w.store.Credentials)[0].Value.Expires.Format(time.RFC3339) ||
 		token != id+"."+string(secrets[0].Data["token-secret"]) {
 		w.t.Fatalf("secrets: %+v", secrets)
 	}
