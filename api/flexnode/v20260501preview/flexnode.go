@@ -103,7 +103,6 @@ type MaintenanceWindow struct {
 // Network is about the machine's own network.
 type Network struct {
 	Metadata string `json:"metadata,omitempty"`
-	Firewall string `json:"firewall,omitempty"`
 }
 
 // Monitoring describes how an agent follows the resource.

@@ -76,8 +76,6 @@ var places = []struct {
 		"Whether pods reach the metadata service of a cloud, which gives tokens of the machine's " +
 			"identity. Default: block."},
 
-	{"network.firewall", "network.firewall", same, "--firewall",
-		"What happens to the firewalls of the machine's owner: manage, check or ignore."},
 	{"continuousMonitoring", "continuousMonitoring", onlyTrue, "--continuous-monitoring --follow",
 		"The machine follows this resource, and applies changes by itself. Default: true. With " +
 			"false it only joins; `update` asks before it ends that."},
