@@ -19,7 +19,8 @@ func TestVersionIsDescribed(t *testing.T) {
 	}
 	version := strings.TrimSpace(read("../VERSION"))
 	for file, line := range map[string]string{
-		"helm/flexnode-rp/Chart.yaml": "\nversion: " + version + "\n", "../CHANGELOG.md": "\n## " + version,
+		"helm/flexnode-rp/Chart.yaml": "\nversion: " + version + "\n",
+		"../CHANGELOG.md":             "\n## " + version,
 	} {
 		if !strings.Contains(read(file), line) {
 			t.Errorf("%s lacks %q", file, line)

@@ -156,7 +156,8 @@ func TestFailedInstallLeavesNothing(t *testing.T) {
 		"a file that is another one": {args: []string{"--no-apt"},
 			helpers: map[string]string{"curl": fetching(`echo x >"$out"`)}},
 		"a repository without a key": {args: []string{"--repository", "https://example.org"}},
-		"an armored key":             {args: []string{"--repository", "https://example.org", "--key", "ARMORED"}},
+		"an armored key": {args: []string{"--repository", "https://example.org",
+			"--key", "ARMORED"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)
@@ -411,8 +412,8 @@ func TestUninstallTwice(t *testing.T) {
 	}
 }
 
-// A node is not taken away from under its cluster, also not with --force, or where its ledger is lost:
-// unbootstrap comes first. Nothing is removed.
+// A node is not taken away from under its cluster, also not with --force, or where its ledger is
+// lost: unbootstrap comes first. Nothing is removed.
 func TestUninstallRefusesNode(t *testing.T) {
 	for file, says := range map[string]string{
 		"ledger.json":      "run `aks-flex-node unbootstrap` first",
@@ -587,8 +588,9 @@ func TestInstallFromTheSources(t *testing.T) {
 	}{
 		"the latest release": {found: released},
 		"not a release":      {found: install, want: "is not the script of a release"},
-		"cut off":            {found: released[:len(released)-20], want: "is not the script of a release"},
-		"no answer":          {want: "cannot download " + latest},
+		"cut off": {found: released[:len(released)-20],
+			want: "is not the script of a release"},
+		"no answer": {want: "cannot download " + latest},
 	} {
 		p := newPlace(t)
 		p.release() // what its script fetches

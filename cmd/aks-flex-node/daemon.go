@@ -221,8 +221,8 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 	}
 }
 
-// readValid reads the configuration of the agent. A service of a machine that is not a node yet waits
-// until a file with problems is changed.
+// readValid reads the configuration of the agent. A service of a machine that is not a node yet
+// waits until a file with problems is changed.
 func (o *options) readValid(ctx context.Context, before *config.Config) (config.Loaded, error) {
 	idle := o.idle(ctx)
 	for {

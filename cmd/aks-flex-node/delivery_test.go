@@ -59,12 +59,14 @@ func TestProxyOfTheFirstContact(t *testing.T) {
 		env   map[string]string
 		hints bool
 	}{
-		"sudo":           {delivery{}, map[string]string{"SUDO_UID": "1000"}, true},
-		"sudo -E":        {delivery{}, map[string]string{"SUDO_UID": "1000", "https_proxy": "http://p"}, false},
+		"sudo": {delivery{}, map[string]string{"SUDO_UID": "1000"}, true},
+		"sudo -E": {delivery{}, map[string]string{"SUDO_UID": "1000", "https_proxy": "http://p"},
+			false},
 		"root":           {delivery{}, nil, false},
 		"a proxy is set": {delivery{proxy: "http://p"}, map[string]string{"SUDO_UID": "1000"}, false},
 	} {
-		if got := c.given.withoutProxy(func(k string) string { return c.env[k] }); (got != "") != c.hints {
+		got := c.given.withoutProxy(func(k string) string { return c.env[k] })
+		if (got != "") != c.hints {
 			t.Errorf("%s: %q", name, got)
 		}
 	}

@@ -37,8 +37,8 @@ func (o *options) now(cmd *cobra.Command) support.Given {
 	return g
 }
 
-// examines is a command that lists what it finds about the machine, also without root. It exits with
-// exitFound where something is wrong.
+// examines is a command that lists what it finds about the machine, also without root. It exits
+// with exitFound where something is wrong.
 func examines[T any](
 	o *options, look func(context.Context, *change.Agent, support.Given) ([]T, error),
 	text func(io.Writer, []T), wrong func(T) bool,

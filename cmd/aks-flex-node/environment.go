@@ -157,7 +157,8 @@ func (j *journal) logger(c *config.Config) *slog.Logger {
 	var level slog.LevelVar // info
 	if c != nil {
 		// What the configuration calls warning is warn for slog; the other names are the same.
-		_ = level.UnmarshalText([]byte(strings.TrimSuffix(c.Agent.LogLevel, "ing"))) // Load has checked it
+		// Load has checked it.
+		_ = level.UnmarshalText([]byte(strings.TrimSuffix(c.Agent.LogLevel, "ing")))
 	}
 	options := &slog.HandlerOptions{Level: &level}
 	if c != nil && c.Agent.LogFormat == "json" {

@@ -150,7 +150,10 @@ func TestOneProcessRotatesTheLog(t *testing.T) {
 	for _, c := range []struct {
 		service, running bool
 		want             int
-	}{{true, true, logSize}, {true, false, logSize}, {false, false, logSize}, {false, true, math.MaxInt32}} {
+	}{
+		{true, true, logSize}, {true, false, logSize}, {false, false, logSize},
+		{false, true, math.MaxInt32},
+	} {
 		if got := rotatesAt(c.service, c.running); got != c.want {
 			t.Errorf("service %v, running %v: %d", c.service, c.running, got)
 		}

@@ -35,7 +35,8 @@ func TestManualPage(t *testing.T) {
 			{"/run/aks-flex-node/status.json", "How the node is."},
 			{"/opt/aks-flex-node/store/", "What was downloaded, by digest."},
 		}},
-		pagetest.Part{Name: "SEE ALSO", Text: "aks-flex-node-config.json(5), systemctl(1), journalctl(1)"},
+		pagetest.Part{Name: "SEE ALSO",
+			Text: "aks-flex-node-config.json(5), systemctl(1), journalctl(1)"},
 	)
 	page.Check(t, "../..", *update)
 }

@@ -62,8 +62,9 @@ func TestWhoWritesALog(t *testing.T) {
 	o := &options{output: "text"}
 	root := newRoot(o)
 	writes := map[string]bool{
-		"agent": true, "bootstrap": true, "rollback": true, "unbootstrap": true, "pause": true, "resume": true, "plan": false,
-		"drift": false, "status": false, "history": false, "diff": false, "token": false, "image-credential": false,
+		"agent": true, "bootstrap": true, "rollback": true, "unbootstrap": true, "pause": true,
+		"resume": true, "plan": false, "drift": false, "status": false, "history": false, "diff": false,
+		"token": false, "image-credential": false,
 		"config": false, "version": false, "doctor": false, "endpoints": false, "support-bundle": false,
 		"policy": false, "follow": false,
 	}

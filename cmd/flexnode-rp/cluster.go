@@ -89,8 +89,8 @@ shows changes, and 1 when the command has failed.`,
 			"bridge (Calico: cali)")
 	flags.StringVar(&o.Server, "server", "", "`URL` of the API server for machines (default that of "+
 		"the kubeconfig)")
-	flags.BoolVar(&f.force, "force-conflicts", false, "take over fields that others have set to other "+
-		"values")
+	flags.BoolVar(&f.force, "force-conflicts", false,
+		"take over fields that others have set to other values")
 	return cmd
 }
 

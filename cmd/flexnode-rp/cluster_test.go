@@ -66,7 +66,8 @@ func TestClusterPrepare(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1") // as in the provider's own pod
 	out, code = run("", "prepare", "--kubeconfig", "")
-	wants("without a kubeconfig", out, code, 1, 2*all-1, "cannot use the kubeconfig", "no configuration")
+	wants("without a kubeconfig", out, code, 1, 2*all-1, "cannot use the kubeconfig",
+		"no configuration")
 	out, code = run("", "prepare", "-o", "yaml")
 	wants("a wrong flag", out, code, 1, 2*all-1, "it is text or json")
 }

@@ -1,7 +1,7 @@
 // Package access is how a machine gets at its cluster: where the API server is, with which
-// certificate or token kubelet shows who it is, and, for a machine that Azure does not know yet, the
-// enrolment with Azure Arc whose identity the cluster authorises. Packages aks, arc, identity and
-// kube know the protocols; the caller hands in what the machine remembers.
+// certificate or token kubelet shows who it is, and, for a machine that Azure does not know yet,
+// the enrolment with Azure Arc whose identity the cluster authorises. Packages aks, arc, identity
+// and kube know the protocols; the caller hands in what the machine remembers.
 package access
 
 import (

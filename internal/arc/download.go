@@ -194,9 +194,9 @@ func places(a config.Artifacts, url string, own bool) []string {
 // Package is the Arc agent's package, in the distribution's words and everywhere.
 const Package = "azcmagent"
 
-// leastMajor and leastMinor are the oldest version of the package that is installed from a repository: older ones let an
-// attacker on an adjacent network become root (CVE-2026-47632 of July 2026, fixed in 1.65). A signed
-// old index must not bring one back.
+// leastMajor and leastMinor are the oldest version of the package that is installed from a
+// repository: older ones let an attacker on an adjacent network become root (CVE-2026-47632 of July
+// 2026, fixed in 1.65). A signed old index must not bring one back.
 const leastMajor, leastMinor = 1, 65
 
 // checkVersion refuses a package that is too old by the name that apt gives its file.

@@ -59,8 +59,8 @@ type Fault struct {
 func (s *Sim) Adjust(f func(*Knobs)) { s.AdjustFor("", f) }
 
 // AdjustFor changes the knobs that the requests of a client meet, by its address, in place of those
-// for all: lifetime and skew of its tokens, and faults. Delays hold for all clients, and the longest
-// counts.
+// for all: lifetime and skew of its tokens, and faults. Delays hold for all clients, and the
+// longest counts.
 func (s *Sim) AdjustFor(client string, f func(*Knobs)) {
 	s.start()
 	s.mu.Lock()
@@ -171,9 +171,10 @@ func (f Fault) answer(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // Control is the handler by which a program is steered: its knobs (GET, PUT /knobs?client=ADDRESS;
-// without a client those for all), what it has seen (GET /requests?client=ADDRESS), who there is and what they may (PUT /applications; GET, PUT, DELETE
-// /assignments; GET /machines; POST /approve), and what there is (PUT /subscriptions, /clusters). It has no
-// authentication: it belongs on loopback.
+// without a client those for all), what it has seen (GET /requests?client=ADDRESS), who there is
+// and what they may (PUT /applications; GET, PUT, DELETE /assignments; GET /machines; POST
+// /approve), and what there is (PUT /subscriptions, /clusters). It has no authentication: it
+// belongs on loopback.
 func (s *Sim) Control() http.Handler {
 	s.start()
 	mux := http.NewServeMux()

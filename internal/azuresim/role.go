@@ -102,7 +102,8 @@ type grant struct {
 // effective returns the roles that a principal has at a scope now, itself and by its groups.
 func (s *Sim) effective(principal, scope string) []grant {
 	var grants []grant
-	ids, delay := s.identities(principal), s.delay(func(k Knobs) time.Duration { return k.Propagation })
+	ids := s.identities(principal)
+	delay := s.delay(func(k Knobs) time.Duration { return k.Propagation })
 	for _, a := range s.world.Assignments {
 		if !ids[strings.ToLower(a.PrincipalID)] || !s.within(scope, a.Scope) {
 			continue

@@ -24,7 +24,8 @@ func window(members string) string {
 func badTokenCases(t *testing.T) []badCase {
 	return []badCase{
 		// Structure.
-		{`{"agent": {"nodName": "a"}}`, "agent.nodName", "known here are logLevel, logFormat, logDir, nodeName"},
+		{`{"agent": {"nodName": "a"}}`, "agent.nodName",
+			"known here are logLevel, logFormat, logDir, nodeName"},
 		{`{"Azure": {}}`, "Azure", "is azure meant?"},
 		{`{"maxPods": 5}`, "maxPods", "is node.maxPods meant?"},
 		{`{"node": {"kubelet": {"clusterFqdn": "x"}}}`, "node.kubelet.clusterFqdn",

@@ -10,8 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// StateDir has everything of the agent that survives a reboot, RunDir what does not. DefaultLogDir is
-// where the log is while no configuration says otherwise.
+// StateDir has everything of the agent that survives a reboot, RunDir what does not. DefaultLogDir
+// is where the log is while no configuration says otherwise.
 const (
 	StateDir      = "/var/lib/aks-flex-node"
 	RunDir        = "/run/aks-flex-node"

@@ -8,10 +8,12 @@ func TestDisturbs(t *testing.T) {
 		edit         func(c *Config)
 		want, always bool // always is with the drain policy of that name
 	}{
-		"nothing":     {edit: func(*Config) {}},
-		"a version":   {edit: func(c *Config) { c.Kubernetes.Version = "1.35.1" }, want: true, always: true},
-		"pods":        {edit: func(c *Config) { c.Node.MaxPods = 42 }, want: true, always: true},
-		"a label":     {edit: func(c *Config) { c.Node.Labels = map[string]string{"a/b": "c"} }, always: true},
+		"nothing": {edit: func(*Config) {}},
+		"a version": {edit: func(c *Config) { c.Kubernetes.Version = "1.35.1" }, want: true,
+			always: true},
+		"pods": {edit: func(c *Config) { c.Node.MaxPods = 42 }, want: true, always: true},
+		"a label": {edit: func(c *Config) { c.Node.Labels = map[string]string{"a/b": "c"} },
+			always: true},
 		"the drain":   {edit: func(c *Config) { c.Agent.ReadyTimeout = "7m" }, always: true},
 		"the address": {edit: func(c *Config) { c.Node.Kubelet.ServerURL = "https://other" }},
 		"the CA":      {edit: func(c *Config) { c.Node.Kubelet.CACertData = "QQ==" }},

@@ -20,7 +20,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-var update = flag.Bool("update", false, "write the golden files and docs/reference/configuration.md")
+var update = flag.Bool("update", false,
+	"write the golden files and docs/reference/configuration.md")
 
 // setting is one line of the reference.
 type setting struct {

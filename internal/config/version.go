@@ -84,7 +84,8 @@ func checkVersions(c Config, host Host, r *report) {
 }
 
 // checkReleases refuses versions that let a container break out, and release branches that came out
-// after this program: they may need settings that are not made. It warns of what is allowed or runs.
+// after this program: they may need settings that are not made. It warns of what is allowed or
+// runs.
 func checkReleases(c Config, before *Config, r *report) {
 	for _, v := range []struct{ at, name, version, before string }{
 		{"kubernetes.version", "Kubernetes", c.Kubernetes.Version, before.Kubernetes.Version},

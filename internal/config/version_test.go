@@ -112,8 +112,8 @@ func TestPreReleasesAreNotTheirReleases(t *testing.T) {
 	}
 }
 
-// A version with which a container can break out is refused, unless that is allowed or it is what the
-// machine runs: then it is warned of.
+// A version with which a container can break out is refused, unless that is allowed or it is what
+// the machine runs: then it is warned of.
 func TestVulnerableVersions(t *testing.T) {
 	for path, patch := range map[string]string{
 		"runc.version":       `{"runc": {"version": "1.3.2"}}`,
@@ -148,15 +148,16 @@ func TestVulnerableVersions(t *testing.T) {
 	}
 }
 
-// TestNewerThanKnown holds that a release branch which came out after this program is refused with the
-// reason, unless it runs already, as after a downgrade of the program.
+// TestNewerThanKnown holds that a release branch which came out after this program is refused with
+// the reason, unless it runs already, as after a downgrade of the program.
 func TestNewerThanKnown(t *testing.T) {
 	for patch, want := range map[string]string{
 		`{"kubernetes": {"version": "1.37.0"}}`: "must be 1.36.z or older",
 		`{"containerd": {"version": "2.4.0"}}`:  "must be 2.3.z or older",
 	} {
 		d := tokenDocument(t).with(t, patch)
-		if _, _, err := Parse(d.bytes(t), testHost()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := Parse(d.bytes(t), testHost()); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", patch, err)
 		}
 	}
@@ -177,8 +178,9 @@ func TestVersionAdvice(t *testing.T) {
 		`{"kubernetes": {"version": "1.36.4"}, "containerd": {"version": "2.1.9"}}`: "containerd." +
 			"version: containerd 2.1.9 is older than what its project recommends for " +
 			"Kubernetes 1.36: 2.3.0+, 2.2.0+",
-		`{"runc": {"version": "1.3.2"}, "artifacts": {"allowVulnerable": true}}`: "runc.version: runc 1.3.2 lets a container break out",
-		`{"kubernetes": {"version": "1.36.4"}}`:                                  "",
+		`{"runc": {"version": "1.3.2"}, "artifacts": {"allowVulnerable": true}}`: "runc.version: " +
+			"runc 1.3.2 lets a container break out",
+		`{"kubernetes": {"version": "1.36.4"}}`: "",
 	} {
 		_, warnings := parseOK(t, tokenDocument(t).with(t, patch))
 		var got string

@@ -239,7 +239,9 @@ func TestBackOff(t *testing.T) {
 			t.Errorf("%d checks in an hour of failures", n)
 		}
 		status := b.told("STATUS=")
-		if last := status[len(status)-1]; last != `healthy; trying again: the API server is [5mdown\u202e` {
+		const plain = `healthy; trying again: the API server is [5mdown\u202e`
+		last := status[len(status)-1]
+		if last != plain {
 			t.Errorf("status is %q", last)
 		}
 		b.set(func() { b.changed = true })

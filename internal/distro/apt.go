@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Source is a package in a repository, which apt fetches and verifies (apt.conf(5), sources.list(5)).
+// Source is a package in a repository, which apt fetches and verifies (sources.list(5)).
 type Source struct {
 	Package, URL, Suite string
 	Key                 string // the armored key that must have signed it
@@ -44,7 +44,8 @@ func (s Source) Files(dir string) map[string]string {
 
 // Commands fetch the package into a directory that has the files, and verify what they fetch.
 func (s Source) Commands(dir string) (update, download []string) {
-	apt := []string{"env", "--chdir=" + dir, "LC_ALL=C", "APT_CONFIG=" + dir + "/" + confFile, "apt-get"}
+	apt := []string{"env", "--chdir=" + dir, "LC_ALL=C",
+		"APT_CONFIG=" + dir + "/" + confFile, "apt-get"}
 	return slices.Concat(apt, []string{"update", "--quiet=2"}),
 		slices.Concat(apt, []string{"download", "--quiet=2", s.Package})
 }

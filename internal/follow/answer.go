@@ -38,7 +38,8 @@ func NewClient(proxy func(*http.Request) (*url.URL, error), roots *x509.CertPool
 			ForceAttemptHTTP2:      true,
 			// Polls share one connection: one whose path has died without a word must end before
 			// TCP gives it up, after a quarter of an hour.
-			HTTP2:           &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+			HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second,
+				PingTimeout: 15 * time.Second},
 			MaxConnsPerHost: 2,
 		},
 	}

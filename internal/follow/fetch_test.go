@@ -90,7 +90,8 @@ func TestFetchTriesAgain(t *testing.T) {
 		if took := time.Since(began); asked != 6 || took < time.Minute || took > 3*time.Minute {
 			t.Errorf("asked %d times in %s", asked, took)
 		}
-		for _, want := range []string{"429", `403 Forbidden, with "text/html"`, "text/html", "sign-in page", "redirects to http://"} {
+		for _, want := range []string{"429", `403 Forbidden, with "text/html"`, "text/html",
+			"sign-in page", "redirects to http://"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log does not say %q:\n%s", want, log)
 			}

@@ -173,7 +173,8 @@ func following(t *testing.T, tell func(t *testing.T, p *provider, m *fakeMachine
 				Client: client, Endpoint: "https://arm.example/", ID: nodeID, UID: nodeUID,
 				Token: func(context.Context) (string, error) { return "token", nil },
 			},
-			Machine: m, Root: trusted().root.Certificate, Wait: 25 * time.Second, Log: slog.New(slog.DiscardHandler),
+			Machine: m, Root: trusted().root.Certificate, Wait: 25 * time.Second,
+			Log: slog.New(slog.DiscardHandler),
 			Told: func(_ Answer, err error, _ time.Duration) {
 				m.locked(func() { m.failed = err })
 			},

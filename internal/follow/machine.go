@@ -65,7 +65,8 @@ func (s *Signer) sign(ctx context.Context, c machinekey.Claims) (string, error) 
 	}
 	c.Nonce, c.Boot = s.nonce, boot
 	polls := c.Request == machinekey.Request{}
-	if polls && s.poll.claims == c && s.poll.key == key.Thumbprint() && time.Since(s.poll.made) < pollsFor {
+	if polls && s.poll.claims == c && s.poll.key == key.Thumbprint() &&
+		time.Since(s.poll.made) < pollsFor {
 		return s.poll.token, nil
 	}
 	now := time.Now()

@@ -351,8 +351,8 @@ func TestRestoredProviderAsksKubelet(t *testing.T) {
 	}
 }
 
-// A machine that is refused beside another one goes on when its bundle has a secret by which the owner
-// confirms it, and says that it is refused otherwise.
+// A machine that is refused beside another one goes on when its bundle has a secret by which the
+// owner confirms it, and says that it is refused otherwise.
 func TestSecondMachineIsConfirmed(t *testing.T) {
 	keys := &heldKeys{secret: "s"}
 	l := &listenerOf{t: t, enrols: "s"}

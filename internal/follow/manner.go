@@ -68,9 +68,9 @@ func Scope(c config.Config) (string, error) {
 		audience = to.Audience
 	}
 	if audience == "" {
-		return "", errors.New("agent.monitoring.audience is not set: it is the application for which the " +
-			"node's identity gets a token for " + to.Endpoint + "; a configuration URL of the provider " +
-			"needs none")
+		return "", errors.New("agent.monitoring.audience is not set: it is the application for which " +
+			"the node's identity gets a token for " + to.Endpoint + "; a configuration URL of the " +
+			"provider needs none")
 	}
 	return strings.TrimRight(audience, "/") + "/.default", nil
 }

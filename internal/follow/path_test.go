@@ -52,8 +52,8 @@ func (w *ways) Accept() (net.Conn, error) {
 func (w *ways) Close() error   { w.once.Do(func() { close(w.closed) }); return nil }
 func (w *ways) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
 
-// A poll whose path has died is lost; the next one takes another path, and does not wait a quarter of
-// an hour for TCP.
+// A poll whose path has died is lost; the next one takes another path, and does not wait a quarter
+// of an hour for TCP.
 func TestADeadPathIsLeft(t *testing.T) {
 	for name, patience := range map[string]time.Duration{
 		"health check": 5 * time.Minute,

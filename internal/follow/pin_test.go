@@ -111,14 +111,15 @@ func TestFirstContactTrust(t *testing.T) {
 		adds     *issued // the pinned CA that is kept
 		pinWrong bool
 	}{
-		"nothing given":              {chain: short},
-		"a file":                     {chain: short, ca: root.pem(), asked: true},
-		"another file":               {chain: short, ca: other.pem()},
-		"the root, presented":        {chain: whole, pin: root.pin(), asked: true, adds: root},
-		"the root, in a file":        {chain: short, ca: root.pem(), pin: root.pin(), asked: true},
-		"the root, not there":        {chain: short, pin: root.pin(), pinWrong: true},
-		"an intermediate":            {chain: short, pin: middle.pin(), asked: true, adds: middle},
-		"the server itself":          {chain: []*issued{alone}, pin: alone.pin(), asked: true, adds: alone},
+		"nothing given":       {chain: short},
+		"a file":              {chain: short, ca: root.pem(), asked: true},
+		"another file":        {chain: short, ca: other.pem()},
+		"the root, presented": {chain: whole, pin: root.pin(), asked: true, adds: root},
+		"the root, in a file": {chain: short, ca: root.pem(), pin: root.pin(), asked: true},
+		"the root, not there": {chain: short, pin: root.pin(), pinWrong: true},
+		"an intermediate":     {chain: short, pin: middle.pin(), asked: true, adds: middle},
+		"the server itself": {chain: []*issued{alone}, pin: alone.pin(), asked: true,
+			adds: alone},
 		"another":                    {chain: whole, pin: other.pin(), pinWrong: true},
 		"a file, and another pin":    {chain: whole, ca: root.pem(), pin: other.pin(), pinWrong: true},
 		"presented, but not its own": {chain: []*issued{stranger, elsewhere, root}, pin: root.pin()},
@@ -199,7 +200,8 @@ func TestWrongPinEnds(t *testing.T) {
 
 func TestParsePin(t *testing.T) {
 	good := issue(t, nil, "root", true).pin()
-	for _, bad := range []string{"sha256:", good[7:], good + "0", "sha512:" + good[7:], "sha256:zz" + good[9:]} {
+	for _, bad := range []string{"sha256:", good[7:], good + "0", "sha512:" + good[7:], "sha256:zz" +
+		good[9:]} {
 		if _, err := (&Trust{Pin: bad}).Client(nil, URL{}); err == nil {
 			t.Errorf("%s is taken", bad)
 		}

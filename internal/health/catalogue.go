@@ -287,7 +287,8 @@ var plainWord = regexp.MustCompile(`^[\w][\w.=:,/@+-]*$`)
 func (c Condition) run(text cure, values ...string) Condition {
 	all := untrusted.Text(strings.Join(values, " "))
 	c.Message += "; " + fmt.Sprintf(string(text), all)
-	if strange := func(s string) bool { return !plainWord.MatchString(s) }; !slices.ContainsFunc(values, strange) {
+	strange := func(s string) bool { return !plainWord.MatchString(s) }
+	if !slices.ContainsFunc(values, strange) {
 		c.Remedies = append(c.Remedies, fmt.Sprintf(command.FindStringSubmatch(string(text))[1], all))
 	}
 	return c

@@ -24,7 +24,8 @@ func hostAsConfigured(e Evidence) Condition {
 	const list cure = "`aks-flex-node drift` lists them"
 	if e.BudgetExhausted {
 		return fails(OwnerMachine, "RepairBudgetExhausted", differ+", which were repaired "+
-			"several times and came again", list, "find out what changes them, then run `aks-flex-node drift --repair`")
+			"several times and came again", list,
+			"find out what changes them, then run `aks-flex-node drift --repair`")
 	}
 	return fails(OwnerMachine, "Drift", differ, list, "run `aks-flex-node drift --repair`")
 }
@@ -137,8 +138,9 @@ func deletionKept(reason string) Condition {
 		return fails(OwnerMachine, reason, deleted+"and the policy of this machine asks for a person",
 			"run `aks-flex-node unbootstrap` to give the machine back")
 	}
-	return fails(OwnerMachine, reason, deleted+"which the policy of this machine ignores: the node goes "+
-		"on as it is", "`aks-flex-node unbootstrap` gives the machine back")
+	return fails(OwnerMachine, reason,
+		deleted+"which the policy of this machine ignores: the node goes on as it is",
+		"`aks-flex-node unbootstrap` gives the machine back")
 }
 
 func person(owner string) string {

@@ -32,7 +32,8 @@ func saidBy(text string) Evidence {
 	e.Kubelet.Value.Log, e.Containerd.Value.Log = []string{text}, []string{text}
 	e.Containerd.Value.Active = false
 	n := e.Node.Value
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse,
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady,
+		Status: corev1.ConditionFalse,
 		Reason: text, Message: text, LastHeartbeatTime: metav1.NewTime(e.Now)}}
 	e.Node.Value = n
 	e.Waiting = &Waiting{Reason: text, Message: text, Owner: OwnerCluster}

@@ -271,7 +271,9 @@ func (e Evidence) endpoints() []Endpoint {
 }
 
 // broken are the servers that are needed now and whose way is broken in one of these layers.
-func (e Evidence) broken(in func(Endpoint, kube.Layer) bool, owner, reason string, advice cure) Condition {
+func (e Evidence) broken(
+	in func(Endpoint, kube.Layer) bool, owner, reason string, advice cure,
+) Condition {
 	var found, remedies []string
 	for _, p := range e.endpoints() {
 		fault, ok := errors.AsType[*kube.Fault](p.Err)

@@ -20,7 +20,8 @@ func containerdRunning(e Evidence) Condition {
 	if c, ok := lacksDownload(e); ok && !e.Containerd.Value.Active {
 		return c
 	}
-	const advice cure = "read `journalctl -u containerd`; drop-ins in /etc/containerd/conf.d may be wrong"
+	const advice cure = "read `journalctl -u containerd`; " +
+		"drop-ins in /etc/containerd/conf.d may be wrong"
 	switch s := e.Containerd.Value; {
 	case !s.Active:
 		return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log), advice)
@@ -147,7 +148,8 @@ func symptoms() []symptom {
 		{"unknown flag", "UnknownFlag", own, "kubelet does not know one of its flags",
 			"check KUBELET_EXTRA_ARGS in /etc/default/kubelet", false},
 		// Every kubelet warns of cgroup v1; this is the line of one that refuses it.
-		{"to not run on a host using cgroup v1", "CgroupV1", own, "kubelet refuses this machine's cgroup v1",
+		{"to not run on a host using cgroup v1", "CgroupV1", own,
+			"kubelet refuses this machine's cgroup v1",
 			"boot with cgroup v2, or allow it by failCgroupV1: false in a drop-in below " +
 				"kubelet.conf.d", false},
 		{"running with swap on is not supported", "SwapOn", own,

@@ -77,8 +77,8 @@ func inodesFree(e Evidence) Condition {
 			full = append(full, fmt.Sprintf("%s (%d %% of the inodes in use)", dir, used))
 		}
 	}
-	return lacking(full, "InodesFull", "there is no room for more files below: %s", "find what has so "+
-		"many with `du --inodes -xd2 /var | sort -n`, and remove it")
+	return lacking(full, "InodesFull", "there is no room for more files below: %s",
+		"find what has so many with `du --inodes -xd2 /var | sort -n`, and remove it")
 }
 
 func swapOff(e Evidence) Condition {
@@ -114,7 +114,8 @@ func hostNameStable(e Evidence) Condition {
 	for _, name := range e.Upkeep.HostNames {
 		if strings.ToLower(name) != wanted {
 			return fails(OwnerMachine, "Changed", fmt.Sprintf("this machine is called %q now, and kubelet, "+
-				"which takes its name from it, will not be Node %s any more when it starts again", name, wanted),
+				"which takes its name from it, will not be Node %s any more when it starts again",
+				name, wanted),
 				"run `aks-flex-node bootstrap`, which tells kubelet the Node's name").
 				run("or `hostnamectl set-hostname %s`", wanted)
 		}

@@ -118,7 +118,8 @@ const podman = `*nat
 -A CNI-DN-aaaa -s 10.88.0.2/32 -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK
 -A CNI-DN-bbbb -s 10.244.3.2/32 -p tcp -m tcp --dport 8081 -j CNI-HOSTPORT-SETMARK
 -A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"podman\" id: \"a\"" -j CNI-DN-aaaa
--A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"aks-flex-node\" id: \"b\"" -j CNI-DN-bbbb
+-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment ` +
+	`"dnat name: \"aks-flex-node\" id: \"b\"" -j CNI-DN-bbbb
 -A CNI-HOSTPORT-SETMARK -j MARK --set-xmark 0x2000/0x2000
 -A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000
 COMMIT

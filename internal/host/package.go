@@ -30,7 +30,8 @@ func (h *Host) distro() distro.Distro {
 // Rivals are the units of other container runtimes and kubelets, which break a node.
 func (h *Host) Rivals() []string { return h.distro().Rivals }
 
-// observePackage asks the package manager. A program of the package's name is as good as the package.
+// observePackage asks the package manager. A program of the package's name is as good as the
+// package.
 func (h *Host) observePackage(ctx context.Context, name string) (state.Resource, error) {
 	p := state.Package{Name: name, State: state.PackageAbsent}
 	out, err := h.ask(ctx, toolLimit, append(h.distro().Manager.Show, name)...)
@@ -59,9 +60,9 @@ var packageStates = map[string]state.PackageState{
 	"config-files": state.PackageRemoved,
 }
 
-// setPackage installs or removes one package, and nothing else: the manager neither brings what a package
-// depends on nor removes what depends on it. An installation that fails is taken back, as far as to
-// the configuration of a package that was removed before.
+// setPackage installs or removes one package, and nothing else: the manager neither brings what a
+// package depends on nor removes what depends on it. An installation that fails is taken back, as
+// far as to the configuration of a package that was removed before.
 func (h *Host) setPackage(ctx context.Context, from state.Resource, to state.Package) error {
 	var err error
 	manager := h.distro().Manager
@@ -109,10 +110,10 @@ func (h *Host) packageFile(pattern string) (string, error) {
 	return found[0], nil
 }
 
-// manage runs a command of the package manager while no other process installs or removes packages. It is not interrupted: half
-// an installation is worse than a late end. So it is in a scope of its own: systemd kills what is
-// left in the agent's unit when the agent has stopped. No service but the package's own is
-// restarted, and no question is asked.
+// manage runs a command of the package manager while no other process installs or removes packages.
+// It is not interrupted: half an installation is worse than a late end. So it is in a scope of its
+// own: systemd kills what is left in the agent's unit when the agent has stopped. No service but
+// the package's own is restarted, and no question is asked.
 func (h *Host) manage(ctx context.Context, command []string, what string) error {
 	lock, err := h.lockPackages(ctx)
 	if err != nil {
@@ -128,7 +129,8 @@ func (h *Host) manage(ctx context.Context, command []string, what string) error 
 	return err
 }
 
-// lockPackages waits until no other process changes packages, and keeps them out until it is closed.
+// lockPackages waits until no other process changes packages, and keeps them out until it is
+// closed.
 func (h *Host) lockPackages(ctx context.Context) (*os.File, error) {
 	bounded, cancel := context.WithTimeout(ctx, cmp.Or(h.PackageWait, 5*time.Minute))
 	defer cancel()

@@ -76,8 +76,8 @@ func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) e
 	return nil
 }
 
-// jobAfterReset does a job with a unit, whose failures and restarts until then belong to what is replaced:
-// systemd goes on to count those of a unit that it was about to start again by itself.
+// jobAfterReset does a job with a unit, whose failures and restarts until then belong to what is
+// replaced: systemd goes on to count those of a unit that it was about to start again by itself.
 func (h *Host) jobAfterReset(ctx context.Context, verb Verb, name string) error {
 	if err := h.job(ctx, verb, name); err != nil {
 		return err

@@ -48,7 +48,8 @@ const probeTimeout = 10 * time.Second // bounds each layer of a probe
 func Probe(ctx context.Context, t Target) error {
 	u, err := url.Parse(t.Server)
 	if err != nil {
-		return fault(LayerHTTP, nil, "correct node.kubelet.serverURL", "the server's URL cannot be parsed")
+		return fault(LayerHTTP, nil, "correct node.kubelet.serverURL",
+			"the server's URL cannot be parsed")
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(t.CA)
@@ -272,7 +273,8 @@ func (t Target) unauthorized() *Fault {
 		"operator for a new one"
 	if t.Entra {
 		what, remedy = "the identity's token of Entra ID", "the cluster must use Entra ID (az aks "+
-			"update --enable-aad) and belong to the same tenant; check this machine's clock too (timedatectl)"
+			"update --enable-aad) and belong to the same tenant; check this "+
+			"machine's clock too (timedatectl)"
 	}
 	f := fault(LayerAuth, nil, remedy, "the API server does not accept %s (401)", what)
 	f.hidden = ErrUnauthorized

@@ -179,8 +179,8 @@ func Statement(uid, thumbprint string) []byte {
 	return []byte("aks-flex-node machine key\n" + uid + "\n" + thumbprint)
 }
 
-// SignAsKubelet signs a statement with the pair of a kubelet's client certificate and its key, in PEM.
-// It returns the certificate in DER.
+// SignAsKubelet signs a statement with the pair of a kubelet's client certificate and its key, in
+// PEM. It returns the certificate in DER.
 func SignAsKubelet(pair, statement []byte) (certificate, signature []byte, err error) {
 	kubelet, err := tls.X509KeyPair(pair, pair)
 	if err != nil {

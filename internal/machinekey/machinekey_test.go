@@ -21,7 +21,8 @@ func TestKeyIsKept(t *testing.T) {
 	if again.Thumbprint() != key.Thumbprint() {
 		t.Errorf("thumbprints %s and %s", key.Thumbprint(), again.Thumbprint())
 	}
-	for _, bad := range []string{"", "-----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----\n"} {
+	for _, bad := range []string{"",
+		"-----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----\n"} {
 		if _, err := Parse([]byte(bad)); err == nil {
 			t.Errorf("read %q", bad)
 		}

@@ -156,9 +156,9 @@ func (p *part) optional() object {
 	if tuning.KeepsSwap() {
 		settings["memorySwap"] = object{"swapBehavior": tuning.Swap}
 	}
-	// From 1.35 on kubelet asks whether a pod may use an image that is there already, and takes an image
-	// that was imported for one that was pulled if another name of it was: imports are for every pod.
-	// Older ones refuse the setting.
+	// From 1.35 on kubelet asks whether a pod may use an image that is there already, and takes an
+	// image that was imported for one that was pulled if another name of it was: imports are for every
+	// pod. Older ones refuse the setting.
 	if p.config.Kubernetes.VerifiesImages() {
 		settings["imagePullCredentialsVerificationPolicy"] = "NeverVerify"
 	}

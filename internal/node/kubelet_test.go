@@ -31,13 +31,14 @@ func TestSwap(t *testing.T) {
 		fails := strings.Contains(text, `"failSwapOn": true`)
 		limited := strings.Contains(text, `"swapBehavior": "LimitedSwap"`)
 		if off != map[bool]int{false: 2}[keeps] || fails == keeps || limited != keeps {
-			t.Errorf("%q: %d resources turn it off, kubelet fails: %v, limits: %v", swap, off, fails, limited)
+			t.Errorf("%q: %d resources turn it off, kubelet fails: %v, limits: %v", swap, off, fails,
+				limited)
 		}
 	}
 }
 
-// Kubelets of all versions behave as those before 1.35: images that are there are for every pod, for
-// which older ones have no setting, and events have the same rate.
+// Kubelets of all versions behave as those before 1.35: images that are there are for every pod,
+// for which older ones have no setting, and events have the same rate.
 func TestKubeletsBehaveAlike(t *testing.T) {
 	for version, has := range map[string]bool{
 		"1.29.0": false, "1.34.9": false, "1.35.0": true, "1.36.3": true, "1.37.1": true, "": false,

@@ -19,9 +19,9 @@ func kubernetes(p *part) {
 	p.owe([]string{KubeletUnit}, p.bin(binDir, "kubelet", "kubelet"))
 }
 
-// tools installs kubectl, kubeadm and the node-problem-detector with its kernel monitor, which speaks
-// to the API server with kubelet's credential. They are for people and for later, so they come once
-// the Node is Ready and take no bandwidth before.
+// tools installs kubectl, kubeadm and the node-problem-detector with its kernel monitor, which
+// speaks to the API server with kubelet's credential. They are for people and for later, so they
+// come once the Node is Ready and take no bandwidth before.
 func tools(p *part) {
 	p.add(p.bin(binDir, "kubectl", "kubectl"), p.bin(binDir, "kubeadm", "kubeadm"))
 	const rules = "config/kernel-monitor.json"

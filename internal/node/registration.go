@@ -15,7 +15,8 @@ import (
 // of a Node that exists are set by NodeObject, its taints by a user who may.
 func registration(p *part) {
 	labels := maps.Clone(p.config.Node.Labels)
-	if p.config.CNI.PodCIDR != "" { // a label that the Node is registered with, and not kept after that
+	// The Node is registered with this label, which is not kept after that.
+	if p.config.CNI.PodCIDR != "" {
 		labels[config.PodCIDRLabel] = config.ShowPodCIDR(p.config.CNI.PodCIDR)
 	}
 	var list []string

@@ -33,8 +33,8 @@ func TestNoCoreDumps(t *testing.T) {
 	}
 }
 
-// The node-problem-detector is kept from what it needs not, and has what it needs: the kernel's log,
-// and, for the program that makes its credential, a directory for tokens.
+// The node-problem-detector is kept from what it needs not, and has what it needs: the kernel's
+// log, and, for the program that makes its credential, a directory for tokens.
 func TestDetectorIsConfined(t *testing.T) {
 	for name, want := range map[string]string{
 		"NoNewPrivileges": "yes", "ProtectSystem": "strict", "DevicePolicy": "closed",

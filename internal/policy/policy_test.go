@@ -51,7 +51,8 @@ func TestCheck(t *testing.T) {
 		c.Kubernetes.Version, c.Containerd.Version, c.Runc.Version = "1.33.9", "1.7.28", "1.3.1"
 	}
 	open := func(c *config.Config) { c.Kubernetes.Version = "" }
-	const floors = `{"minimumVersions": {"kubernetes": "1.34.0", "containerd": "2.0.0", "runc": "1.3.3"}}`
+	const floors = `{"minimumVersions": {"kubernetes": "1.34.0", "containerd": "2.0.0",
+		"runc": "1.3.3"}}`
 	for _, tt := range []struct {
 		name, policy    string
 		wanted, applied func(*config.Config)
@@ -101,7 +102,8 @@ func TestCheck(t *testing.T) {
 		{"hosts of downloads", `{"hosts": {"downloads": ["m.example"]}}`,
 			func(c *config.Config) { mirrors(c); pause(c) }, nil,
 			[]string{"artifacts.mirrors[0]", "containerd.pauseImage"}},
-		{"allowed hosts of downloads", `{"hosts": {"downloads": ["m.example", "m2.example", "r.example"]}}`,
+		{"allowed hosts of downloads",
+			`{"hosts": {"downloads": ["m.example", "m2.example", "r.example"]}}`,
 			func(c *config.Config) { mirrors(c); pause(c) }, nil, nil},
 		{"an image without a host", `{"hosts": {"downloads": ["m.example"]}}`, docker, nil,
 			[]string{"containerd.pauseImage"}},
@@ -118,10 +120,12 @@ func TestCheck(t *testing.T) {
 				c.Agent.Monitoring.Endpoint = "https://poll.example:8443"
 			}, nil,
 			[]string{"agent.monitoring.endpoint", "azure.authorityHost", "azure.resourceManagerEndpoint"}},
-		{"registries", `{"hosts": {"endpoints": ["a.azurecr.io", "api.example"]}}`, func(c *config.Config) {
-			c.Azure.Registries = []string{"a.azurecr.io", "a.azurecr.io:5000", "*.azurecr.io", "b.example"}
-		}, nil, []string{"azure.registries[2]", "azure.registries[3]"}},
-		{"an endpoint that is applied", `{"hosts": {"endpoints": ["api.example"]}}`, manager, manager, nil},
+		{"registries", `{"hosts": {"endpoints": ["a.azurecr.io", "api.example"]}}`,
+			func(c *config.Config) {
+				c.Azure.Registries = []string{"a.azurecr.io", "a.azurecr.io:5000", "*.azurecr.io", "b.example"}
+			}, nil, []string{"azure.registries[2]", "azure.registries[3]"}},
+		{"an endpoint that is applied", `{"hosts": {"endpoints": ["api.example"]}}`, manager,
+			manager, nil},
 		{"another API server elsewhere", `{"hosts": {"endpoints": ["api.example"]}}`, server, nil,
 			[]string{"node.kubelet.serverURL"}},
 	} {
@@ -158,6 +162,7 @@ func TestCheck(t *testing.T) {
 
 // Every problem of a policy is named, with its path.
 func TestParseNamesEachProblem(t *testing.T) {
+	const host = "must be the name or IP address of a host, in lower case, without a port"
 	for text, want := range map[string]string{
 		``:               `the document is empty`,
 		`[]`:             `the document must be an object ({...}), not a list`,
@@ -166,12 +171,13 @@ func TestParseNamesEachProblem(t *testing.T) {
 		`{"deletion": "never", "deletion": "follow"}`: `deletion: is given twice: keep one`,
 		`{"deletion": "no", "minimumVersions": {"runc": "1.3"}, "hosts": {"downloads": ["a", "https://b"],
 			"endpoints": ["B"]}}`: `deletion: "no" is not allowed: must be follow, confirm or never
-hosts.downloads[1]: "https://b" is not allowed: must be the name or IP address of a host, in lower case, without a port
-hosts.endpoints[0]: "B" is not allowed: must be the name or IP address of a host, in lower case, without a port
+hosts.downloads[1]: "https://b" is not allowed: ` + host + `
+hosts.endpoints[0]: "B" is not allowed: ` + host + `
 minimumVersions.runc: "1.3" is not allowed: must be a version x.y.z`,
 		`{"deletion": "", "allow": {"paths": null, "proxy": true}, "hosts": {"downloads": [""]}}`: `` +
 			`allow.paths: must be left out, not null
-allow.proxy: is not known: known here are overrides, urlTemplates, mirrorChecksums, paths, apiServer, proxies
+allow.proxy: is not known: known here are overrides, urlTemplates, mirrorChecksums, paths, ` +
+			`apiServer, proxies
 deletion: must be left out, not ""
 hosts.downloads[0]: must be left out, not ""`,
 		`{"diagnose": {"doctor": "ask", "key": "age1x"}}`: `` +
@@ -216,7 +222,8 @@ func TestLimits(t *testing.T) {
 	values, from = shown(`{"deletion": "never", "agentUpdates": false,
 		"minimumVersions": {"kubernetes": "1.34.0", "containerd": "2.0.0", "runc": "1.3.3"},
 		"hosts": {"downloads": [], "endpoints": ["a.example", "::1"]}, "allow": {"overrides": true,
-		"urlTemplates": true, "mirrorChecksums": true, "paths": true, "apiServer": false, "proxies": false},
+		"urlTemplates": true, "mirrorChecksums": true, "paths": true, "apiServer": false,
+		"proxies": false},
 		"diagnose": {"doctor": "refuse", "supportBundle": "allow", "key": "` + recipient + `"}}`)
 	if diff := cmp.Diff([]string{"deletion never", "minimumVersions.kubernetes 1.34.0",
 		"minimumVersions.containerd 2.0.0", "minimumVersions.runc 1.3.3", "hosts.downloads none",

@@ -136,8 +136,8 @@ func serviceProxy(f facts, s services) Check {
 	return c
 }
 
-// notReady is on how many flex nodes the kube-proxy that was applied before is not ready; "" when it
-// is on all, or when there is no flex node yet.
+// notReady is on how many flex nodes the kube-proxy that was applied before is not ready; "" when
+// it is on all, or when there is no flex node yet.
 func (f facts) notReady() string {
 	if !slices.ContainsFunc(f.nodes, isFlex) {
 		return ""
@@ -246,7 +246,8 @@ func tunnel(f facts) Check {
 	case t != nil:
 		by = "the nodes of kube-system/konnectivity-agent need"
 	}
-	c.Message = by + " a route to port 10250 of each flex node; `kubectl logs` of a pod on one tests it"
+	c.Message = by + " a route to port 10250 of each flex node; " +
+		"`kubectl logs` of a pod on one tests it"
 	return c
 }
 
@@ -264,8 +265,8 @@ func agents(c Check, s appsv1.DaemonSetStatus) Check {
 	if s.NumberReady < s.DesiredNumberScheduled {
 		c.Status, c.Who = Missing, clusterOperator
 	}
-	c.Message = fmt.Sprintf("kube-system/konnectivity-agent is ready on %d of %d nodes; these need no "+
-		"inbound port for `kubectl logs` and `exec`", s.NumberReady, s.DesiredNumberScheduled)
+	c.Message = fmt.Sprintf("kube-system/konnectivity-agent is ready on %d of %d nodes; these need "+
+		"no inbound port for `kubectl logs` and `exec`", s.NumberReady, s.DesiredNumberScheduled)
 	return c
 }
 

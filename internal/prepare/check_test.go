@@ -60,20 +60,21 @@ func TestServices(t *testing.T) {
 		"Cilium": {map[string]string{daemonSets + "cilium": daemonSet("cilium", cilium),
 			configMaps + "cilium-config": replaces("true")}, "auto", "v1.36.3", false, OK, "cilium lands"},
 		"Cilium beside kube-proxy": {map[string]string{daemonSets + "cilium": daemonSet("cilium", cilium),
-			configMaps + "cilium-config": replaces("false")}, "auto", "v1.36.3", true, OK, "kube-proxy.yaml"},
+			configMaps + "cilium-config": replaces("false")}, "auto", "v1.36.3", true, OK,
+			"kube-proxy.yaml"},
 		"two": {map[string]string{daemonSets + "proxy": daemonSet("proxy",
 			`{"containers": [{"image": "k8s/kube-proxy:v1"}]}`)}, "yes", "v1.36.3", true, Missing,
 			"use --kube-proxy no"},
 		"none": {nil, "no", "v1.36.3", false, Missing, "pods resolve no names"},
 		"old":  {nil, "auto", "v1.32.9", false, Missing, "needs Kubernetes 1.33"},
-		"not scheduled": {has{nodes + "a": flex, proxy: `{"kind": "DaemonSet", "metadata": {"generation": 2,
-			"name": "aks-flex-node-kube-proxy", "namespace": "kube-system"},
+		"not scheduled": {has{nodes + "a": flex, proxy: `{"kind": "DaemonSet", "metadata": {
+			"generation": 2, "name": "aks-flex-node-kube-proxy", "namespace": "kube-system"},
 			"status": {"observedGeneration": 1}}`}, "auto", "v1.36.3", true, Missing,
 			"not been scheduled yet"},
 		"not ready": {map[string]string{nodes + "a": flex, proxy: `{"kind": "DaemonSet", "metadata": {
 			"name": "aks-flex-node-kube-proxy", "namespace": "kube-system"},
-			"status": {"desiredNumberScheduled": 3, "numberReady": 1, "updatedNumberScheduled": 3}}`}, "auto", "v1.36.3", true,
-			Missing, "not ready on 2 of 3"},
+			"status": {"desiredNumberScheduled": 3, "numberReady": 1, "updatedNumberScheduled": 3}}`},
+			"auto", "v1.36.3", true, Missing, "not ready on 2 of 3"},
 	} {
 		s, c := newServer(t)
 		s.Version = tt.version

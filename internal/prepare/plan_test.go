@@ -51,8 +51,8 @@ const (
 	shutOut  = "/api/v1/namespaces/kube-system/configmaps/flexnode-revoked"
 )
 
-// A cluster gets all of it, the second time nothing, and loses what was added: what was there before
-// remains, as does the list of the machines that are shut out.
+// A cluster gets all of it, the second time nothing, and loses what was added: what was there
+// before remains, as does the list of the machines that are shut out.
 func TestPrepareAndBack(t *testing.T) {
 	s, c := newServer(t)
 	s.Put(renewal, `{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -129,7 +129,8 @@ func TestConflict(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := slices.IndexFunc(r.Changes, func(c Change) bool { return c.Action == Conflict })
-	if at < 0 || fmt.Sprint(r.Changes[at].Fields) != `[{spec.template conflict with "kubectl-edit" }]` {
+	if at < 0 ||
+		fmt.Sprint(r.Changes[at].Fields) != `[{spec.template conflict with "kubectl-edit" }]` {
 		t.Fatalf("the changes are %+v", r.Changes)
 	}
 	writes := s.Writes
@@ -141,7 +142,8 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// An identity as the provider is in the bindings and in the policy; old clusters get what they know.
+// An identity as the provider is in the bindings and in the policy; old clusters get what they
+// know.
 func TestDesired(t *testing.T) {
 	s, c := newServer(t)
 	s.Version = "v1.31.2-aks"

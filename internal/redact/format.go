@@ -16,8 +16,8 @@ import (
 )
 
 // File returns the text of a file without secrets. Its name says the format: a setting that is
-// named like a secret loses its whole value. TOML loses its comments, YAML becomes JSON. If the text
-// is not of its format, only the names of its settings remain.
+// named like a secret loses its whole value. TOML loses its comments, YAML becomes JSON. If the
+// text is not of its format, only the names of its settings remain.
 func (r *Redactor) File(name, text string) string {
 	switch path.Ext(name) {
 	case ".json", ".conflist":

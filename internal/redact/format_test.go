@@ -38,19 +38,29 @@ func formats(t *testing.T) map[string]func(secret string) string {
 		return func(secret string) string { return encoded(table(name, secret), toml.Marshal) }
 	}
 	return map[string]func(string) string{
-		"registry.toml":   inTOML("auth"),
-		"identity.toml":   inTOML("identitytoken"),
-		"broken.toml":     func(s string) string { return "keep = kept\n[a\npassword = '''\n" + s + "\n'''\n" },
-		"kubelet.conf":    func(s string) string { return "keep: kept\nin:\n- passphrase: " + quote(s) },
-		"comment.yaml":    func(s string) string { return "keep: kept\n# " + s + "\n---\npwd: " + quote(s) },
+		"registry.toml": inTOML("auth"),
+		"identity.toml": inTOML("identitytoken"),
+		"broken.toml": func(s string) string {
+			return "keep = kept\n[a\npassword = '''\n" + s + "\n'''\n"
+		},
+		"kubelet.conf": func(s string) string { return "keep: kept\nin:\n- passphrase: " + quote(s) },
+		"comment.yaml": func(s string) string {
+			return "keep: kept\n# " + s + "\n---\npwd: " + quote(s)
+		},
 		"10-net.conflist": func(s string) string { return encoded(table("credential", s), json.Marshal) },
 		"lines.json": func(s string) string {
 			return `{"keep":"kept"}` + "\n" + encoded(table("secret", s), json.Marshal)
 		},
-		"AWS.env":         func(s string) string { return "keep=kept\nAWS_SECRET_ACCESS_KEY=" + s + "\n" },
-		"theirs.service":  func(s string) string { return "keep=kept\nEnvironment=A=b \\\n  C=" + s + "\n" },
+		"AWS.env": func(s string) string {
+			return "keep=kept\nAWS_SECRET_ACCESS_KEY=" + s + "\n"
+		},
+		"theirs.service": func(s string) string {
+			return "keep=kept\nEnvironment=A=b \\\n  C=" + s + "\n"
+		},
 		"journal/own.log": func(s string) string { return "keep kept\nlevel=INFO password=" + s + "\n" },
-		"journal/go.log":  func(s string) string { return "keep kept\n" + fmt.Sprintf("pwd=%q at=now\n", s) },
+		"journal/go.log": func(s string) string {
+			return "keep kept\n" + fmt.Sprintf("pwd=%q at=now\n", s)
+		},
 		"journal/json.log": func(s string) string {
 			return "keep kept\nsent " + encoded(map[string]any{"apiKey": s, "z": "on"}, json.Marshal)
 		},

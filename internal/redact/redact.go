@@ -35,8 +35,8 @@ const named = "named secret" // the kind of a value that is a secret by the name
 // names match the end of the name of a setting that is a secret. They are those of gitleaks' rule
 // generic-api-key and those of credentials that are stored under another name.
 const names = `(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|auth|authorization|credential|` +
-	`creds|cookie|(?:api|account|access|client|private|secret|shared|symmetric|encryption|signing|storage|` +
-	`master|subscription)[-_ ]?key)s?(?:[-_]?(?:data|value|base64|b64|hash|[0-9]+))*`
+	`creds|cookie|(?:api|account|access|client|private|secret|shared|symmetric|encryption|signing|` +
+	`storage|master|subscription)[-_ ]?key)s?(?:[-_]?(?:data|value|base64|b64|hash|[0-9]+))*`
 
 var secretName = regexp.MustCompile(`(?i)(?:` + names + `|\bheaders?)$`)
 

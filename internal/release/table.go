@@ -50,8 +50,8 @@ func OldestMinor() int { return rows()[len(rows())-1].minor }
 // NewestMinor is the other end: a newer one may need settings that are not made (TooNew).
 func NewestMinor() int { return rows()[0].minor }
 
-// TooNew returns the newest release branch of Kubernetes or containerd that this program knows, such
-// as 2.3, if a version is of a newer one; else "".
+// TooNew returns the newest release branch of Kubernetes or containerd that this program knows,
+// such as 2.3, if a version is of a newer one; else "".
 func TooNew(name, version string) string {
 	newest, known := map[string]Version{
 		"Kubernetes": releaseOf(1, NewestMinor(), 0), "containerd": rows()[0].tested[0].line(),
@@ -257,9 +257,9 @@ func Flawed(name, version string) string {
 }
 
 // support holds the days on which release branches get their last fixes, by artifact and branch: of
-// Kubernetes those of https://kubernetes.io/releases/patch-releases/, to come by its rule of 14 months;
-// of containerd those of its RELEASES.md, as planned in November 2026. The long-term containerd 2.3
-// has two years from April 2026 at least, and no day yet.
+// Kubernetes those of https://kubernetes.io/releases/patch-releases/, to come by its rule of 14
+// months; of containerd those of its RELEASES.md, as planned in November 2026. The long-term
+// containerd 2.3 has two years from April 2026 at least, and no day yet.
 var support = sync.OnceValue(func() map[string]string {
 	return map[string]string{
 		"kubelet 1.29": "2025-02-28", "kubelet 1.30": "2025-07-15", "kubelet 1.31": "2025-11-11",

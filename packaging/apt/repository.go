@@ -86,8 +86,8 @@ func (r Repository) Write(dir string, packages ...string) error {
 // release returns the file Release, to which the digests of the indexes are added.
 func (r Repository) release() string {
 	const layout = "Mon, 02 Jan 2006 15:04:05 UTC"
-	text := fmt.Sprintf("Origin: %s\nLabel: %s\nSuite: %s\nCodename: %s\nDate: %s\n", r.Origin, r.Label,
-		r.Suite, r.Suite, r.Date.UTC().Format(layout))
+	text := fmt.Sprintf("Origin: %s\nLabel: %s\nSuite: %s\nCodename: %s\nDate: %s\n", r.Origin,
+		r.Label, r.Suite, r.Suite, r.Date.UTC().Format(layout))
 	if !r.ValidUntil.IsZero() {
 		text += "Valid-Until: " + r.ValidUntil.UTC().Format(layout) + "\n"
 	}
@@ -128,8 +128,8 @@ func read(file string) (entry, error) {
 	return e, errors.Join(err, closeFile())
 }
 
-// choose returns the packages of the pool that are kept, by name and architecture, the newest first;
-// and those that are not.
+// choose returns the packages of the pool that are kept, by name and architecture, the newest
+// first; and those that are not.
 func (r Repository) choose(dir string) (kept, old []entry, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "pool", component, "*", "*", "*.deb"))
 	var all []entry

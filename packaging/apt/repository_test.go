@@ -120,10 +120,12 @@ Dir::Etc "ROOT/none"; Dir::Etc::Parts "ROOT/none"; Dir::Etc::SourceParts "ROOT/n
 Dir::Etc::PreferencesParts "ROOT/none"; Dir::Etc::SourceList "ROOT/x.sources";
 Dir::State "ROOT"; Dir::State::Status "ROOT/var/lib/dpkg/status"; Dir::Cache "ROOT";
 Dir::Log "ROOT"; DPkg::Options { "--root=ROOT"; "--force-not-root"; "--log=ROOT/dpkg.log"; };
-Debug::NoLocking "true"; APT::Sandbox::User "root"; APT::Update::Error-Mode "any"; Acquire::Languages "none";
+Debug::NoLocking "true"; APT::Sandbox::User "root"; APT::Update::Error-Mode "any";
+Acquire::Languages "none";
 `)
 	for name, data := range map[string]string{"x.sources": source, "key.gpg": "",
-		"none/.keep": "", "lists/partial/.keep": "", "var/lib/dpkg/status": "", "var/lib/dpkg/info/format": "1\n",
+		"none/.keep": "", "lists/partial/.keep": "", "var/lib/dpkg/status": "",
+		"var/lib/dpkg/info/format":   "1\n",
 		"var/lib/dpkg/updates/.keep": "", "apt.conf": settings} {
 		if err := put(filepath.Join(root, name), []byte(data)); err != nil {
 			t.Fatal(err)

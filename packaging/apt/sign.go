@@ -52,7 +52,8 @@ func (s Signer) Public(ctx context.Context, armored bool) ([]byte, error) {
 	return keys, nil
 }
 
-// list returns what gpg says of the keys. It fails if one is missing, of which an export says nothing.
+// list returns what gpg says of the keys. It fails if one is missing, of which an export says
+// nothing.
 func (s Signer) list(ctx context.Context) (string, error) {
 	listed, err := s.gpg(ctx, append([]string{"--with-colons", "--list-keys"}, s.Keys...)...)
 	for _, key := range s.Keys {

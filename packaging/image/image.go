@@ -1,7 +1,7 @@
 // Package image makes the container image of flexnode-rp from its program: nothing but that, the
 // licences of what is linked into it and the certificate authorities that it trusts, for a user
-// that is not root. `make image` calls it through packaging/release; the laboratory does for its own
-// registry.
+// that is not root. `make image` calls it through packaging/release; the laboratory does for its
+// own registry.
 package image
 
 import (

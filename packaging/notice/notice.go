@@ -39,8 +39,8 @@ func Of(ctx context.Context, program string) (text []byte, err error) {
 	return text, nil
 }
 
-// modules holds the licences of Go modules, and of Go's standard library, by the names of the module
-// and of the file below its top.
+// modules holds the licences of Go modules, and of Go's standard library, by the names of the
+// module and of the file below its top.
 type modules map[string]map[string]string
 
 // notice returns each text once, under all whose terms it is.
@@ -67,7 +67,8 @@ func (m modules) notice(program string) ([]byte, error) {
 
 // modulesOf returns what is linked into a program: Go, and the modules.
 func modulesOf(ctx context.Context, info *buildinfo.BuildInfo) (modules, error) {
-	source, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", info.Main.Path).Output()
+	source, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}",
+		info.Main.Path).Output()
 	if err != nil {
 		return nil, fmt.Errorf("cannot find the sources: %w", err)
 	}
@@ -103,7 +104,8 @@ func modulesOf(ctx context.Context, info *buildinfo.BuildInfo) (modules, error) 
 // licence matches the names of files that hold the terms of a module.
 var licence = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|copyright)([._-].*)?$`)
 
-// add adds the licences in the directory of a package, and in those above it up to the module's root.
+// add adds the licences in the directory of a package, and in those above it up to the module's
+// root.
 func (m modules) add(name, root, dir string) error {
 	if m[name] == nil {
 		m[name] = map[string]string{}

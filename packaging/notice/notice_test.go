@@ -36,8 +36,9 @@ func TestNotice(t *testing.T) {
 	}
 	for module, file := range map[string]string{"github.com/spf13/cobra": "LICENSE.txt",
 		"github.com/klauspost/compress": "zstd/internal/xxhash/LICENSE.txt",
-		"github.com/google/uuid":        "LICENSE", "k8s.io/apimachinery": "third_party/forked/golang/LICENSE",
-		"github.com/Azure/AKSFlexNode": "LICENSE"} {
+		"github.com/google/uuid":        "LICENSE",
+		"k8s.io/apimachinery":           "third_party/forked/golang/LICENSE",
+		"github.com/Azure/AKSFlexNode":  "LICENSE"} {
 		if found[module][file] == "" {
 			t.Errorf("%s has %q", module, found[module])
 		}
@@ -67,7 +68,8 @@ func TestLicencesOfPackages(t *testing.T) {
 		t.Errorf("without a licence: %s, %v", out, errors.Join(err, missing))
 	}
 	err = m.add("m@v1", root, filepath.Join(root, "a/third_party/b"))
-	if texts := m["m@v1"]; err != nil || len(texts) != 1 || texts["a/third_party/b/LICENSE"] != "of b" {
+	if texts := m["m@v1"]; err != nil || len(texts) != 1 ||
+		texts["a/third_party/b/LICENSE"] != "of b" {
 		t.Errorf("%v, %v", texts, err)
 	}
 	out, err := modules{"m@v1": {"L": "text"}, "n@v2": {"L": "text"}, "a@v0": {"L": "b"}}.notice("x")

@@ -48,7 +48,8 @@ func newRoot(o *options) *cobra.Command {
 	all.StringVar(&o.version, "version", "dev", "the version, as `git describe` gives it")
 	all.StringVar(&o.commit, "commit", "unknown", "what the programs were built from")
 	all.Int64Var(&o.time, "time", 0, "its time, in `seconds` of Unix time")
-	all.StringSliceVar(&o.architectures, "architectures", []string{"amd64", "arm64"}, "of the machines")
+	all.StringSliceVar(&o.architectures, "architectures", []string{"amd64", "arm64"},
+		"of the machines")
 	all.StringVar(&o.programs, "programs", "", "`directory` with ARCHITECTURE/PROGRAM")
 	all.StringVar(&o.packages, "packages", "", "`directory` of the packages")
 	all.StringVar(&o.home, "home", "", "GnuPG's `directory` with the keys")
@@ -67,12 +68,14 @@ func newRoot(o *options) *cobra.Command {
 		Args: cobra.NoArgs, RunE: o.signed(o.makeRepository)}
 	repository.Flags().StringVar(&o.repository, "repository", "", "its `directory`")
 	repository.Flags().StringVar(&o.suite, "suite", "stable", "its suite")
-	repository.Flags().IntVar(&o.keep, "keep", 10, "the versions of a package that it keeps, 0 for all")
+	repository.Flags().IntVar(&o.keep, "keep", 10,
+		"the versions of a package that it keeps, 0 for all")
 	repository.Flags().StringVar(&o.url, "url", "", "where it will be published, for install.sh")
 
 	picture := &cobra.Command{Use: "image", Short: "Make the image of flexnode-rp", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.makeImage(cmd.Context()) }}
-	picture.Flags().StringVar(&o.imageName, "name", deb.Provider, "its `name`, perhaps with a registry")
+	picture.Flags().StringVar(&o.imageName, "name", deb.Provider,
+		"its `name`, perhaps with a registry")
 	picture.Flags().StringVar(&o.imageOut, "out", "", "`file` to write; a directory without .tar")
 
 	key := &cobra.Command{Use: "key", Short: "Make a key without a passphrase", Args: cobra.NoArgs,

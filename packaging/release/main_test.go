@@ -53,7 +53,8 @@ func TestTrialKeyPublishesNothing(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(work, "apt-trial-x")); err == nil {
 		t.Error("something of it was written")
 	}
-	if err := run("key", "--home", filepath.Join(home, "own"), "--name", "own <o@example.com>"); err != nil {
+	if err := run("key", "--home", filepath.Join(home, "own"),
+		"--name", "own <o@example.com>"); err != nil {
 		t.Fatal(err)
 	}
 	if err := repository("own", "https://example.org/x"); err != nil {

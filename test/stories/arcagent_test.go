@@ -119,8 +119,9 @@ func TestArcAgentIsInstalled(t *testing.T) {
 		t.Errorf("left in Azure: %v", sim.Machines())
 	}
 	want := []string{"apt-get update --quiet=2", "apt-get download --quiet=2 azcmagent"}
-	if len(m.ran) != 4 || !slices.Equal(m.ran[:2], want) ||
-		m.ran[3] != "systemd-run --quiet --scope --collect dpkg --purge --force-remove-reinstreq azcmagent" {
+	const purge = "systemd-run --quiet --scope --collect " +
+		"dpkg --purge --force-remove-reinstreq azcmagent"
+	if len(m.ran) != 4 || !slices.Equal(m.ran[:2], want) || m.ran[3] != purge {
 		t.Errorf("ran %q", m.ran)
 	}
 	all := w.touched() - touches

@@ -48,7 +48,8 @@ func (s *serviceStory) underWay() (t transition.Transition) {
 	return t
 }
 
-// reboots has the service end, and start again after a time, on a machine that has booted meanwhile.
+// reboots has the service end, and start again after a time, on a machine that has booted
+// meanwhile.
 func (s *serviceStory) reboots(after time.Duration) {
 	s.t.Helper()
 	s.end()

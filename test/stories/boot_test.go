@@ -72,8 +72,8 @@ func TestTokensNameTheBoot(t *testing.T) {
 	})
 }
 
-// A machine beside which another was seen says so, and goes on; one that is refused says so, changes
-// nothing, and goes on when its owner confirms it.
+// A machine beside which another was seen says so, and goes on; one that is refused says so,
+// changes nothing, and goes on when its owner confirms it.
 func TestToldOfASecondMachine(t *testing.T) {
 	followsByKey(t, func(t *testing.T, s *serviceStory) {
 		told := func(is bool) func() bool {

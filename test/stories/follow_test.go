@@ -413,7 +413,8 @@ func TestFollowsPastABadVersion(t *testing.T) {
 			return c != nil && c.Failed != nil && c.Failed.Version == "8" && c.Applied == "7"
 		})
 		s.healthy("110")
-		if text := s.read(saved.StateDir + "/current-config.json"); !strings.Contains(text, `"maxPods": 42`) {
+		text := s.read(saved.StateDir + "/current-config.json")
+		if !strings.Contains(text, `"maxPods": 42`) {
 			t.Errorf("current-config.json is not what was received last:\n%s", text)
 		}
 		s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), pods(43)))
@@ -551,8 +552,8 @@ func TestFollowsAnotherResource(t *testing.T) {
 	})
 }
 
-// A node whose resource was deleted gives its machine back, and nothing is left. The provider deletes
-// its Node.
+// A node whose resource was deleted gives its machine back, and nothing is left. The provider
+// deletes its Node.
 func TestFollowsToTheEnd(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, before string) {
 		s.cluster.keep = true // no node may delete its own

@@ -46,7 +46,8 @@ func TestRollBackByHand(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.back(""); err == nil || !strings.Contains(err.Error(), "has no previous generation yet") {
+	if err := w.back(""); err == nil ||
+		!strings.Contains(err.Error(), "has no previous generation yet") {
 		t.Errorf("without a previous one: %v", err)
 	}
 	first := w.pointer("applied")

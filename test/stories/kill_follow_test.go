@@ -228,8 +228,8 @@ func (w *world) eitherVersion(t *testing.T, when string) {
 	}
 }
 
-// providerGoes is eitherVersion, and has the provider be away from then on where the node is under a
-// change that has begun: it must not need it.
+// providerGoes is eitherVersion, and has the provider be away from then on where the node is under
+// a change that has begun: it must not need it.
 func (w *world) providerGoes(t *testing.T, when string) {
 	t.Helper()
 	w.eitherVersion(t, when)

@@ -9,8 +9,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// leavingKilledAt returns a node whose unbootstrap was killed at its n-th touch, unless it had ended
-// before, and the state of the machine before it joined.
+// leavingKilledAt returns a node whose unbootstrap was killed at its n-th touch, unless it had
+// ended before, and the state of the machine before it joined.
 func leavingKilledAt(t *testing.T, n int) (w *world, before string, killed bool) {
 	t.Helper()
 	w = newWorld(t)

@@ -27,8 +27,8 @@ import (
 // enrolmentSecret is in each bundle of a URL.
 const enrolmentSecret = "once"
 
-// signed answers a request with a machine's key that registers it, or that is refused; nil for every
-// other request.
+// signed answers a request with a machine's key that registers it, or that is refused; nil for
+// every other request.
 func (p *provider) signed(r *http.Request, action string) *http.Response {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	registers := action == "registerKey"
@@ -118,8 +118,8 @@ func refusal(r *http.Request, status int, code string) *http.Response {
 	return resp
 }
 
-// keyed is a change of the usual configuration, which joins with a bootstrap token: the node follows
-// its resource at the provider's own listener, and has no identity in Azure.
+// keyed is a change of the usual configuration, which joins with a bootstrap token: the node
+// follows its resource at the provider's own listener, and has no identity in Azure.
 func keyed(c map[string]any) {
 	c["continuousMonitoring"] = true
 	at("provider.example")(c)
@@ -171,13 +171,14 @@ func (w *world) machineKey() string {
 	return key.Thumbprint()
 }
 
-// A node that has joined with a bootstrap token and has no identity in Azure follows its resource: a
-// change of labels, an upgrade, a rollback and the deletion.
+// A node that has joined with a bootstrap token and has no identity in Azure follows its resource:
+// a change of labels, an upgrade, a rollback and the deletion.
 func TestFollowsWithoutAzureIdentity(t *testing.T) {
 	story(t, func(t *testing.T, s *serviceStory) {
 		before := s.tree()
 		offer := func(version string, edits ...func(map[string]any)) change.Delivery {
-			return s.delivery(version, append([]func(map[string]any){keyed, readyTimeout("1m")}, edits...)...)
+			return s.delivery(version,
+				append([]func(map[string]any){keyed, readyTimeout("1m")}, edits...)...)
 		}
 		first := offer("7")
 		s.provider = &provider{offer: first, changed: make(chan struct{})}

@@ -25,7 +25,8 @@ func (w *world) asDelivered() change.Input {
 		w.t.Fatal(err)
 	}
 	text := []byte(w.bundle())
-	c, _, err := config.Parse(text, config.Host{HostName: "edge-1", Arch: runtime.GOARCH, Before: before})
+	c, _, err := config.Parse(text,
+		config.Host{HostName: "edge-1", Arch: runtime.GOARCH, Before: before})
 	document, err2 := config.Canonical(text)
 	resource, err3 := config.ResourceOf(text)
 	if err := errors.Join(err, err2, err3); err != nil {

@@ -67,7 +67,8 @@ func (s *serviceStory) pauseFile() string {
 // A machine that is not a node cannot be paused.
 func TestPauseNeedsANode(t *testing.T) {
 	w := newWorld(t)
-	if _, err := change.SetPause(t.Context(), w.agent(), time.Hour, ""); !errors.Is(err, inspect.ErrNoNode) {
+	_, err := change.SetPause(t.Context(), w.agent(), time.Hour, "")
+	if !errors.Is(err, inspect.ErrNoNode) {
 		t.Errorf("the error is %v", err)
 	}
 }

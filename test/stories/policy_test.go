@@ -59,13 +59,14 @@ func TestPolicyAtTheJoin(t *testing.T) {
 	if err := change.Receive(t.Context(), w.agent(), again); err != nil {
 		t.Errorf("what is applied: %v", err)
 	}
-	paths = refusedPaths(t, change.Receive(t.Context(), w.agent(), w.delivery("9", func(c map[string]any) {
-		c["artifacts"].(map[string]any)["directory"] = w.config.Artifacts.Directory
-		c["agent"].(map[string]any)["logDir"] = "/srv/log"
-		c["agent"].(map[string]any)["metrics"] = map[string]any{"textfile": "/srv/metrics.prom"}
-		c["kubernetes"].(map[string]any)["urlTemplate"] = "https://x.example/{version}/bin"
-		c["artifacts"].(map[string]any)["trustMirrorChecksums"] = true
-	})))
+	paths = refusedPaths(t,
+		change.Receive(t.Context(), w.agent(), w.delivery("9", func(c map[string]any) {
+			c["artifacts"].(map[string]any)["directory"] = w.config.Artifacts.Directory
+			c["agent"].(map[string]any)["logDir"] = "/srv/log"
+			c["agent"].(map[string]any)["metrics"] = map[string]any{"textfile": "/srv/metrics.prom"}
+			c["kubernetes"].(map[string]any)["urlTemplate"] = "https://x.example/{version}/bin"
+			c["artifacts"].(map[string]any)["trustMirrorChecksums"] = true
+		})))
 	if !slices.Equal(paths, []string{"agent.logDir", "agent.metrics.textfile",
 		"artifacts.trustMirrorChecksums", "kubernetes.urlTemplate"}) {
 		t.Errorf("refused are %q", paths)
@@ -172,8 +173,8 @@ func TestFollowsWithinThePolicy(t *testing.T) {
 	})
 }
 
-// A deletion waits for a person, or is ignored, as the policy says; a policy that cannot be used has
-// it wait. When the policy lets the provider decide, the machine is given back.
+// A deletion waits for a person, or is ignored, as the policy says; a policy that cannot be used
+// has it wait. When the policy lets the provider decide, the machine is given back.
 func TestFollowsToTheEndOfThePolicy(t *testing.T) {
 	followed(t, func(t *testing.T, s *serviceStory, before string) {
 		s.sleep(2 * time.Minute)

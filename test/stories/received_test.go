@@ -192,7 +192,8 @@ func TestWithdraw(t *testing.T) {
 	if known, err := change.Received(w.agent(), next.URLSHA256); err != nil || known {
 		t.Errorf("the URL counts as used: %t, %v", known, err)
 	}
-	if text := w.read(saved.StateDir + "/current-config.json"); strings.Contains(text, `"maxPods": 42`) {
+	text := w.read(saved.StateDir + "/current-config.json")
+	if strings.Contains(text, `"maxPods": 42`) {
 		t.Errorf("current-config.json is still that of the URL:\n%s", text)
 	}
 	if err := w.daemonRuns(nil); err != nil || maxPods(w.root) != "110" {

@@ -14,7 +14,8 @@ import (
 var releases = sync.OnceValues(func() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, name := range []string{"kubelet", "kubectl", "kubeadm"} {
-		files["dl.k8s.io/v1.34.4/bin/linux/"+runtime.GOARCH+"/"+name] = []byte("#!/bin/sh\n# " + name + "\n")
+		path := "dl.k8s.io/v1.34.4/bin/linux/" + runtime.GOARCH + "/" + name
+		files[path] = []byte("#!/bin/sh\n# " + name + "\n")
 	}
 	const github = "github.com/"
 	files[github+"opencontainers/runc/releases/download/v1.3.4/runc."+runtime.GOARCH] =

@@ -344,8 +344,9 @@ func TestSupportBundleOfRandomSecrets(t *testing.T) {
 		"/etc/sysctl.d/theirs.conf":                    "net.ipv4.ip_forward = 1\n",
 		"/etc/systemd/system/kubelet.service.d/x.conf": "[Service]\n",
 		"/etc/systemd/system/kubelet.service.d/x.env":  "A=b\n",
-		"/proc/cmdline":                                "root=/dev/sda1\n", "/proc/mounts": "/dev/sda1 / ext4 rw 0 0\n",
-		w.config.Agent.LogDir + "/aks-flex-node.log": "level=INFO msg=x\n",
+		"/proc/cmdline":                                "root=/dev/sda1\n",
+		"/proc/mounts":                                 "/dev/sda1 / ext4 rw 0 0\n",
+		w.config.Agent.LogDir + "/aks-flex-node.log":   "level=INFO msg=x\n",
 	} {
 		w.write(name, text)
 	}

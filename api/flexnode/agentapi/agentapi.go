@@ -176,8 +176,9 @@ type LeaveSecret struct {
 // Signature proves that the installation has given a configuration to a node, or has deleted the
 // node.
 type Signature struct {
-	Time      time.Time `json:"time"`
-	Signature []byte    `json:"signature"` // one of ECDSA with SHA-256, in ASN.1 (docs/reference/api.md)
+	Time time.Time `json:"time"`
+	// Signature is one of ECDSA with SHA-256, in ASN.1 (docs/reference/api.md)
+	Signature []byte `json:"signature"`
 	// Certificate is that of the key that has signed, in DER. The root key has made it.
 	Certificate []byte `json:"certificate"`
 }

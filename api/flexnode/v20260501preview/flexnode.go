@@ -77,9 +77,10 @@ type Desired struct {
 
 // UpgradePolicy describes how a change reaches the node. Durations are those of ISO 8601 (PT15M).
 type UpgradePolicy struct {
-	Drain             string             `json:"drain,omitempty"`
-	Deadline          string             `json:"deadline,omitempty"`
-	DrainOptions      DrainOptions       `json:"drainOptions,omitzero"` // the pods that the move may delete
+	Drain    string `json:"drain,omitempty"`
+	Deadline string `json:"deadline,omitempty"`
+	// DrainOptions are the pods that the move may delete.
+	DrainOptions      DrainOptions       `json:"drainOptions,omitzero"`
 	ReadyTimeout      string             `json:"readyTimeout,omitempty"`
 	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
 	Paused            bool               `json:"paused,omitempty"`
@@ -230,8 +231,8 @@ type ClusterProperties struct {
 	Message           string         `json:"message,omitempty"`
 }
 
-// RolloutPolicy bounds how a change that restarts or drains reaches the nodes of a cluster. A change
-// is the settings, with their values, in which what is desired differs from what is applied.
+// RolloutPolicy bounds how a change that restarts or drains reaches the nodes of a cluster. A
+// change is the settings, with their values, in which what is desired differs from what is applied.
 type RolloutPolicy struct {
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
 	Canaries       *int   `json:"canaries,omitempty"`

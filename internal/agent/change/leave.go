@@ -316,7 +316,8 @@ func reports(l *leaving) (kept, left []string) {
 // stopDaemon stops the agent's service, which else would make this machine a node again. It remains
 // enabled meanwhile: after a reboot it goes on with leaving.
 func stopDaemon(ctx context.Context, h *Home) error {
-	return setService(ctx, h.Agent, func(to *state.Unit) { to.Active = to.Active && h.Agent.InService })
+	return setService(ctx, h.Agent,
+		func(to *state.Unit) { to.Active = to.Active && h.Agent.InService })
 }
 
 func disableDaemon(ctx context.Context, h *Home) error {

@@ -54,7 +54,8 @@ func Aim(ctx context.Context, h *Home, in Input) (t *Target, err error) {
 		return nil, err
 	}
 	swaps := slices.Clone(t.seen.SwapUnits)
-	for _, item := range inspect.StandingSwap(h.Node, config.Config{}) { // no longer seen, since it is masked
+	// Masked swap is no longer seen.
+	for _, item := range inspect.StandingSwap(h.Node, config.Config{}) {
 		swaps = append(swaps, item.Resource.Key().Name())
 	}
 	slices.Sort(swaps)

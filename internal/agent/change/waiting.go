@@ -172,7 +172,9 @@ func VolatileWriter(a *Agent) apply.Writer {
 }
 
 // SetPause has the agent begin no change and no repair by itself for a time; 0 ends that.
-func SetPause(ctx context.Context, a *Agent, length time.Duration, reason string) (*saved.Pause, error) {
+func SetPause(
+	ctx context.Context, a *Agent, length time.Duration, reason string,
+) (*saved.Pause, error) {
 	h, err := OpenReadOnly(ctx, a)
 	if err != nil {
 		return nil, err

@@ -55,7 +55,9 @@ type shownArc struct {
 }
 
 // roleEvidence asks whether kubelet's identity still has its roles.
-func roleEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidence) health.Answer[bool] {
+func roleEvidence(
+	ctx context.Context, h *Node, at Cluster, e *health.Evidence,
+) health.Answer[bool] {
 	c := e.Wanted.Config
 	if c.Azure.AuthMode() != config.AuthArc || !c.Azure.ShowsToken() ||
 		!e.Node.OK() && !kube.Answered(e.Node.Err) {

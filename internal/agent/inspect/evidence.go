@@ -43,8 +43,8 @@ func NewEvidence(h *Node, c config.Config) health.Evidence {
 		}}
 }
 
-// podLogs has a directory for each pod of the node, named NAMESPACE_NAME_UID, as long as kubelet has
-// the pod.
+// podLogs has a directory for each pod of the node, named NAMESPACE_NAME_UID, as long as kubelet
+// has the pod.
 const podLogs = "/var/log/pods"
 
 // MachineEvidence adds what is on the machine. What is ours does not count as foreign.

@@ -34,8 +34,8 @@ func Query(h *Node, c config.Config) host.Query {
 	}
 }
 
-// StandingSwap returns the masked swap units. They remain so as long as the machine is a node without
-// swap: kubelet refuses to start else.
+// StandingSwap returns the masked swap units. They remain so as long as the machine is a node
+// without swap: kubelet refuses to start else.
 func StandingSwap(h *Node, c config.Config) state.Desired {
 	if c.Node.Kubelet.KeepsSwap() {
 		return nil

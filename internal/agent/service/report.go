@@ -38,8 +38,9 @@ func reportOf(a *change.Agent, s inspect.Status) agentapi.Report {
 			CNI: s.CNI, NPD: s.NPD, Agent: health.Clip(a.Version, 64),
 			Kernel: health.Clip(s.Runs.Kernel, 64), OS: health.Clip(s.Runs.OS, 64),
 		},
-		Config: &agentapi.Applied{Observed: received.ConfigVersion, Applied: source.Applied.ConfigVersion},
-		Drift:  &agentapi.Drift{Policy: s.DriftPolicy, Count: len(s.Drift)},
+		Config: &agentapi.Applied{Observed: received.ConfigVersion,
+			Applied: source.Applied.ConfigVersion},
+		Drift: &agentapi.Drift{Policy: s.DriftPolicy, Count: len(s.Drift)},
 	}
 	if !source.AppliedAt.IsZero() {
 		r.LastConfigApplied = &source.AppliedAt
@@ -89,7 +90,8 @@ func failedOf(rejected []history.Rejection, digest, version string) *agentapi.Fa
 	return nil
 }
 
-const maxReport = 8000 // the provider's limit, in bytes (docs/reference/api.md), less what the request adds
+// maxReport is the provider's limit, in bytes (docs/reference/api.md), less what the request adds.
+const maxReport = 8000
 
 // fit shortens a report that is too large: first the log, then drift and conditions at their ends.
 func fit(r agentapi.Report) agentapi.Report {

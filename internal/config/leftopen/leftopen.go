@@ -9,9 +9,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Find returns what an agent would fill in where a document leaves it open, whatever the machine, as
-// a document without the versions; and the problems that it would find. The document was decoded into
-// maps, lists, strings, json.Number, booleans and nil.
+// Find returns what an agent would fill in where a document leaves it open, whatever the machine,
+// as a document without the versions; and the problems that it would find. The document was decoded
+// into maps, lists, strings, json.Number, booleans and nil.
 func Find(
 	document map[string]any, host config.Host,
 ) (open map[string]any, problems config.Problems) {

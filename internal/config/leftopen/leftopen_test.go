@@ -39,7 +39,8 @@ func decode(t *testing.T, text string) (document map[string]any) {
 // parse parses a document.
 func parse(t *testing.T, text string, before *config.Config) config.Config {
 	t.Helper()
-	c, _, err := config.Parse([]byte(text), config.Host{HostName: "edge", Arch: "amd64", Before: before})
+	c, _, err := config.Parse([]byte(text),
+		config.Host{HostName: "edge", Arch: "amd64", Before: before})
 	if err != nil {
 		t.Fatal(err)
 	}

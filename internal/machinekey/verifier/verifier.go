@@ -87,7 +87,8 @@ func (v Verifier) times(said machinekey.Payload) (issued, ends time.Time, err er
 		return issued, ends, ErrTime
 	}
 	now, from, to := v.Now(), said.IssuedAt.Time, said.ExpiresAt.Time
-	if to.Sub(from) > machinekey.Lifetime || now.Before(from.Add(-Leeway)) || !now.Before(to.Add(Leeway)) {
+	if to.Sub(from) > machinekey.Lifetime || now.Before(from.Add(-Leeway)) ||
+		!now.Before(to.Add(Leeway)) {
 		return issued, ends, ErrTime
 	}
 	return from, to.Add(Leeway), nil
@@ -130,8 +131,8 @@ func isBoot(text string) bool {
 	return err == nil && len(id) == machinekey.BootSize && encode(id) == text
 }
 
-// SignedByKubelet returns the certificate with whose key a statement is signed. Whose certificate it
-// is the caller decides.
+// SignedByKubelet returns the certificate with whose key a statement is signed. Whose certificate
+// it is the caller decides.
 func SignedByKubelet(certificate, signature, statement []byte) (*x509.Certificate, error) {
 	leaf, err := x509.ParseCertificate(certificate)
 	if err != nil {

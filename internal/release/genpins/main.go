@@ -1,7 +1,7 @@
 // Program genpins pins releases: it adds digests to internal/release/pins.txt, from lists of them
-// and from the checksum files that the projects publish, with the lengths that servers tell. What is
-// pinned already is kept; a digest or a length that differs from the pinned one is an error, since a
-// release never changes.
+// and from the checksum files that the projects publish, with the lengths that servers tell. What
+// is pinned already is kept; a digest or a length that differs from the pinned one is an error,
+// since a release never changes.
 // `make pins` runs it.
 package main
 

@@ -72,7 +72,7 @@ func TestProblems(t *testing.T) {
 		{p(`"network":{}`), ""},
 		{p(`"network":{"metadata":"allow"}`), ""},
 		{p(`"network":{"metadata":"deny"}`), one + "network.metadata"},
-		{p(`"network":{"firewall":"check"}`), "InvalidRequestContent"},
+		{p(`"network":{"no such setting":"check"}`), "InvalidRequestContent"},
 		{p(`"versions":{"kubernetes":"1.36.0"}`), one + "versions.kubernetes"},
 		{p(`"versions":{"kubernetes":"1.31.0"}`), one + "versions.kubernetes"},
 		{p(`"versions":{"kubernetes":"new"}`), one + "versions.kubernetes"},

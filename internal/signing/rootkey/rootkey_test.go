@@ -32,14 +32,16 @@ func TestVerify(t *testing.T) {
 		root, by              []byte
 		rogue, holds, expired bool
 	}{
-		"as it was signed":           {holds: true},
-		"changed content":            {change: func(s *signing.Statement) { s.Content = []byte("{ }") }},
-		"other uid":                  {change: func(s *signing.Statement) { s.UID = "v" }},
-		"other version":              {change: func(s *signing.Statement) { s.Version = "8" }},
-		"other epoch":                {change: func(s *signing.Statement) { s.Epoch = 3 }},
-		"other time":                 {change: func(s *signing.Statement) { s.Time = now.Add(time.Second) }},
-		"a tombstone":                {change: func(s *signing.Statement) { s.Kind = signing.Tombstone }},
-		"fields shifted":             {change: func(s *signing.Statement) { s.UID, s.Version = "u\n7", "" }},
+		"as it was signed": {holds: true},
+		"changed content":  {change: func(s *signing.Statement) { s.Content = []byte("{ }") }},
+		"other uid":        {change: func(s *signing.Statement) { s.UID = "v" }},
+		"other version":    {change: func(s *signing.Statement) { s.Version = "8" }},
+		"other epoch":      {change: func(s *signing.Statement) { s.Epoch = 3 }},
+		"other time":       {change: func(s *signing.Statement) { s.Time = now.Add(time.Second) }},
+		"a tombstone":      {change: func(s *signing.Statement) { s.Kind = signing.Tombstone }},
+		"fields shifted": {change: func(s *signing.Statement) {
+			s.UID, s.Version = "u\n7", ""
+		}},
 		"other root":                 {root: other.Certificate()},
 		"no root":                    {root: []byte{}},
 		"certified by another root":  {by: must(other.Certify(key, "key", now))},
