@@ -156,6 +156,9 @@ func certificateIssued(e Evidence) Condition {
 	return holds()
 }
 
+// Works reports whether a version of kubelet works with one of the API server.
+func Works(kubelet, server string) bool { return release.SkewOf(kubelet, server) == release.Works }
+
 // Why Services cannot be reached, where time may cure it.
 const (
 	proxyMissing = "ProxyMissing"

@@ -81,7 +81,8 @@ type Env struct {
 
 	// unanswered counts the questions in a row that the container runtime has not answered.
 	unanswered int
-	shown      shownArc // the last answer of a slow Arc agent
+	shown      shownArc     // the last answer of a slow Arc agent
+	version    knownVersion // the last one of the API server that works with kubelet's
 }
 
 // Emit shows progress, which is a sign of life too.

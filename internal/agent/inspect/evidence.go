@@ -26,6 +26,8 @@ const (
 	defaultSettling = 5 * time.Second
 	// AnswerTimeout bounds each question, and each gathering of what the cluster says.
 	AnswerTimeout = 10 * time.Second
+	// versionStands is for how long an API server's version stands that works with kubelet's.
+	versionStands = time.Hour
 )
 
 // NewEvidence returns the evidence that every check begins with. Only root may be able to change
@@ -130,7 +132,7 @@ func ClusterEvidence(ctx context.Context, h *Node, at Cluster, e *health.Evidenc
 		return
 	}
 	defer client.Close()
-	if NodeEvidence(ctx, client, e) {
+	if NodeEvidence(ctx, h, client, at, e) {
 		e.Pods = health.Answered(client.PodsOn(ctx, e.Wanted.Agent.NodeName))
 		ServicesEvidence(ctx, h, client, e)
 	}
@@ -144,9 +146,31 @@ func ServicesEvidence(ctx context.Context, h *Node, client *kube.Client, e *heal
 	}
 }
 
+type knownVersion struct {
+	server, kubelet, version string
+	at                       time.Time
+}
+
+// versionEvidence asks for the API server's version, once in a while if it works with kubelet's.
+func versionEvidence(
+	ctx context.Context, h *Node, client *kube.Client, at Cluster, kubelet string,
+) health.Answer[string] {
+	if last := h.version; last.server == at.Server && last.kubelet == kubelet &&
+		time.Since(last.at) < versionStands {
+		return health.Answered(last.version, nil)
+	}
+	is := health.Answered(client.ServerVersion(ctx))
+	if is.OK() && health.Works(kubelet, is.Value) {
+		h.version = knownVersion{at.Server, kubelet, is.Value, time.Now()}
+	}
+	return is
+}
+
 // NodeEvidence asks for all but the pods, and reports whether the API server answers.
-func NodeEvidence(ctx context.Context, client *kube.Client, e *health.Evidence) bool {
-	name := e.Wanted.Agent.NodeName
+func NodeEvidence(
+	ctx context.Context, h *Node, client *kube.Client, at Cluster, e *health.Evidence,
+) bool {
+	name, version := e.Wanted.Agent.NodeName, e.Wanted.Kubernetes.Version
 	e.Node = health.Answered(client.Node(ctx, name))
 	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) && !kube.Answered(e.Node.Err) {
 		return false
@@ -154,7 +178,7 @@ func NodeEvidence(ctx context.Context, client *kube.Client, e *health.Evidence) 
 	atOnce(ctx,
 		func(ctx context.Context) { e.Credential = health.Answered(client.WhoAmI(ctx)) },
 		func(ctx context.Context) { e.Lease = health.Answered(client.Lease(ctx, name)) },
-		func(ctx context.Context) { e.ServerVersion = health.Answered(client.ServerVersion(ctx)) },
+		func(ctx context.Context) { e.ServerVersion = versionEvidence(ctx, h, client, at, version) },
 	)
 	return true
 }
