@@ -136,7 +136,8 @@ func (c *cluster) adopt(a authority) {
 // newCA replaces the cluster's CA, as `az aks rotate-certs` does.
 func (c *cluster) newCA(names ...string) { c.adopt(c.authority(names...)) }
 
-// sign makes a certificate, for an hour unless it says for how long; without an issuer it is its own.
+// sign makes a certificate, for an hour unless it says for how long; without an issuer it is its
+// own.
 func sign(
 	template, issuer *x509.Certificate, issuerKey *ecdsa.PrivateKey,
 ) (*x509.Certificate, *ecdsa.PrivateKey) {

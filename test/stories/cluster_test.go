@@ -105,8 +105,8 @@ func newCluster(t testing.TB) *cluster {
 	return c
 }
 
-// serving is the certificate of all servers here, and its own CA. That of httptest has a key of RSA,
-// with which a handshake takes much longer; the machines of the stories make thousands.
+// serving is the certificate of all servers here, and its own CA. That of httptest has a key of
+// RSA, with which a handshake takes much longer; the machines of the stories make thousands.
 var serving = sync.OnceValue(func() tls.Certificate {
 	cert, key := sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "kube-apiserver"}, IsCA: true, BasicConstraintsValid: true,

@@ -114,7 +114,7 @@ func edited(from, to string) func(*change.Delivery) {
 }
 
 func wrongAnswers() []wrongAnswer {
-	const long = 7 * 24 * time.Hour // in full in the Follower's own tests, without all else of a daemon
+	const long = 7 * 24 * time.Hour // in full in the tests of the Follower alone
 	json := func(status int, body string) func(*http.Request) (*http.Response, error) {
 		return instead(status, "application/json", body)
 	}
