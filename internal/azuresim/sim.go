@@ -52,13 +52,18 @@ type Sim struct {
 	end        context.CancelFunc
 }
 
+// signingKey is the key of every Sim of a process: it takes long to make.
+var signingKey = sync.OnceValue(func() *rsa.PrivateKey {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic("internal error: no randomness: " + err.Error())
+	}
+	return key
+})
+
 func (s *Sim) start() {
 	s.once.Do(func() {
-		key, err := rsa.GenerateKey(rand.Reader, 2048)
-		if err != nil {
-			panic("internal error: no randomness: " + err.Error())
-		}
-		s.key = key
+		s.key = signingKey()
 		s.knobs, s.hits, s.made = map[string]Knobs{}, map[hit]int{}, map[string]time.Time{}
 		s.resources, s.operations = map[string]map[string]any{}, map[string]operation{}
 		s.logins, s.sessions = map[string]*login{}, map[string]string{}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -231,10 +232,9 @@ func (a azOf) joins(t *testing.T, url string) string {
 func (a azOf) runs(t *testing.T, want string) {
 	t.Helper()
 	eventually(t, "the Node to be "+want, func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "node", a.m.Name, "-o",
-			"jsonpath={.metadata.labels.site} {.status.capacity.pods} "+
-				"{.status.nodeInfo.kubeletVersion}")
-		return err == nil && out == want
+		n := nodeOf(t, a.m.Name)
+		return want == fmt.Sprintf("%s %s %s", n.Labels["site"], n.Status.Capacity.Pods(),
+			n.Status.NodeInfo.KubeletVersion)
 	})
 }
 

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+
 	"github.com/Azure/AKSFlexNode/lab"
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
@@ -149,9 +152,9 @@ func guardedPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the budget to know of two pods", func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "pdb", budget, "-o",
-			"jsonpath={.status.currentHealthy} {.status.disruptionsAllowed}")
-		return err == nil && out == "2 0"
+		is := object[policyv1.PodDisruptionBudget](t,
+			"/apis/policy/v1/namespaces/default/poddisruptionbudgets/"+budget).Status
+		return is.CurrentHealthy == 2 && is.DisruptionsAllowed == 0
 	})
 }
 
@@ -185,14 +188,9 @@ func podsOfBudget(t *testing.T) string {
 // upgraded reports whether a Node has the newer kubelet, is Ready, and takes pods.
 func upgraded(t *testing.T, name string) bool {
 	t.Helper()
-	client, err := bench.AdminClient()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdleConnections()
-	node, err := lab.ReadNode(t.Context(), client, name)
-	return err == nil && node.Runs().Kubernetes == lab.Former.Kubernetes && node.Ready() &&
-		!node.Spec.Unschedulable
+	n := nodeOf(t, name)
+	return n.Status.NodeInfo.KubeletVersion == "v"+lab.Former.Kubernetes && !n.Spec.Unschedulable &&
+		condition(n, corev1.NodeReady) == corev1.ConditionTrue
 }
 
 // cordons watches a Node until the end of the test. times returns the number of cordons since.

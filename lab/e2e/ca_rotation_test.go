@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
@@ -23,10 +25,9 @@ func TestCARotation(t *testing.T) {
 	}
 	rotated := time.Now()
 	eventually(t, "a renewed lease", func() bool {
-		out, err := bench.Kubectl(ctx, "", "get", "lease", "-n", "kube-node-lease", m.Name, "-o",
-			"jsonpath={.spec.renewTime}")
-		renewed, parsed := time.Parse(time.RFC3339Nano, out)
-		return err == nil && parsed == nil && renewed.After(rotated) && ready(t, m)
+		renewed := object[coordinationv1.Lease](t,
+			"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+m.Name).Spec.RenewTime
+		return renewed != nil && renewed.After(rotated) && ready(t, m)
 	})
 	alive(t, "rotated", was) // kubelet knows the API server's new client certificate
 	eventually(t, "a machine without drift", func() bool {

@@ -267,9 +267,7 @@ func (f *guest) labelled(t *testing.T, value string) {
 	f.want["nodeConfig"].(desired)["labels"] = desired{"line": value}
 	f.p.ask(t, 200, http.MethodPut, rpNode(f.name), lab.ProviderAPI, desired{"properties": f.want})
 	eventually(t, "the label in Kubernetes", func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "node", f.name, "-o",
-			"jsonpath={.metadata.labels.line}")
-		return err == nil && out == value
+		return nodeOf(t, f.name).Labels["line"] == value
 	})
 }
 

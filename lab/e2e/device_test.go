@@ -151,10 +151,9 @@ func runWithDevice(t *testing.T, m lab.Machine, name string) {
 // hasDevice waits until a Node shows the device.
 func hasDevice(t *testing.T, m lab.Machine) {
 	t.Helper()
-	path := `jsonpath={.status.allocatable.` + strings.ReplaceAll(device, ".", `\.`) + "}"
 	eventually(t, "the device of "+m.Name, func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o", path)
-		return err == nil && out == "1"
+		n := nodeOf(t, m.Name).Status.Allocatable[device]
+		return n.Value() == 1
 	})
 }
 

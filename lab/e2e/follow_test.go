@@ -104,9 +104,9 @@ func (f *followed) changes(t *testing.T, m lab.Machine, was string) {
 	f.applied(t)
 	f.finds(t, "RebootNotPending", false)
 	eventually(t, "the pods that the Node may have", func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
-			"jsonpath={.status.capacity.pods} {.status.nodeInfo.kubeletVersion}")
-		return err == nil && out == "60 v"+lab.Newest.Kubernetes
+		n := nodeOf(t, name)
+		return n.Status.Capacity.Pods().Value() == 60 &&
+			n.Status.NodeInfo.KubeletVersion == "v"+lab.Newest.Kubernetes
 	})
 	if now := pod(t, "pod-"+name); now != was {
 		t.Errorf("the pod was %s and is %s", was, now)
@@ -197,9 +197,7 @@ func (f *followed) labels(t *testing.T, value string) time.Time {
 	f.put(t)
 	began := time.Now()
 	eventually(t, "the label in Kubernetes", func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "node", f.name, "-o",
-			"jsonpath={.metadata.labels.line}")
-		return err == nil && out == value
+		return nodeOf(t, f.name).Labels["line"] == value
 	})
 	return began
 }

@@ -63,9 +63,7 @@ func arcOnboarded(t *testing.T) {
 
 	rp(t, 200, http.MethodPut, rpNode(name), node("2"))
 	eventually(t, "the label in Kubernetes", func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
-			"jsonpath={.metadata.labels.line}")
-		return err == nil && out == "2"
+		return nodeOf(t, name).Labels["line"] == "2"
 	})
 	shown := properties(rp(t, 200, http.MethodGet, rpNode(name), nil))
 	eventually(t, "the version to be applied", func() bool {

@@ -244,10 +244,8 @@ func joinsThroughUpgrade(t *testing.T, m lab.Machine) {
 	})
 	apt(t, m, second)
 	eventually(t, "the Node", func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o",
-			`jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 		_, busy := os.Stat(filepath.Join(m.Root, "var/lib/aks-flex-node/transition.json"))
-		return err == nil && out == "True" && busy != nil
+		return busy != nil && ready(t, m)
 	})
 	serviceIs(t, m, "active\nenabled\n")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/tls"
-	"encoding/base64"
 	"encoding/pem"
 	"net/http"
 	"strings"
@@ -126,13 +125,8 @@ func clientOf(t *testing.T, key *ecdsa.PrivateKey, request string) *http.Client 
 	t.Helper()
 	var chain []byte
 	eventually(t, "the certificate of "+request, func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "csr", request, "-o",
-			"jsonpath={.status.certificate}")
-		if err != nil {
-			return false
-		}
-		chain, err = base64.StdEncoding.DecodeString(out)
-		return err == nil && len(chain) > 0
+		chain = requestOf(t, request).Status.Certificate
+		return len(chain) > 0
 	})
 	block, _ := pem.Decode(chain)
 	client, err := bench.HTTPClient()

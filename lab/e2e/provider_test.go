@@ -30,6 +30,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/resources/armresources"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/Azure/AKSFlexNode/lab"
 )
@@ -154,9 +156,8 @@ func provider(t *testing.T) {
 		[]string{"line=7:PreferNoSchedule"}
 	rp(t, 200, http.MethodPut, rpNode("rp-1"), body)
 	eventually(t, "the taint of the Node", func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "node", "rp-1", "-o",
-			`jsonpath={.spec.taints[?(@.key=="line")].effect}`)
-		return err == nil && out == "PreferNoSchedule"
+		return slices.Contains(nodeOf(t, "rp-1").Spec.Taints,
+			corev1.Taint{Key: "line", Value: "7", Effect: corev1.TaintEffectPreferNoSchedule})
 	})
 	nodeDeleted(t, m)
 
@@ -220,13 +221,19 @@ func ask(t *testing.T, token, node string) string {
 	if status != http.StatusCreated {
 		return http.StatusText(status)
 	}
-	answer := ""
+	var answers []certificatesv1.CertificateSigningRequestCondition
 	eventually(t, "an answer to the certificate request", func() bool {
-		answer, err = bench.Kubectl(t.Context(), "", "get", "csr", name, "-o",
-			"jsonpath={.status.conditions[0].type}")
-		return err == nil && answer != ""
+		answers = requestOf(t, name).Status.Conditions
+		return len(answers) > 0
 	})
-	return answer
+	return string(answers[0].Type)
+}
+
+// requestOf reads a certificate request.
+func requestOf(t *testing.T, name string) certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	return object[certificatesv1.CertificateSigningRequest](t,
+		"/apis/certificates.k8s.io/v1/certificatesigningrequests/"+name)
 }
 
 // fileRequest files a request for the client certificate of a node, with a bootstrap token or the client's

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/Azure/AKSFlexNode/lab"
 )
@@ -50,9 +51,7 @@ func behindProxy(t *testing.T) {
 	}
 	// node-problem-detector tells of the kernel in the Node's conditions.
 	eventually(t, "the condition KernelDeadlock", func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o",
-			`jsonpath={.status.conditions[?(@.type=="KernelDeadlock")].status}`)
-		return err == nil && out == "False"
+		return condition(nodeOf(t, m.Name), "KernelDeadlock") == corev1.ConditionFalse
 	})
 
 	if out, code := inside(t, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); code != 0 {

@@ -102,9 +102,8 @@ func change(t *testing.T, m lab.Machine, v lab.Versions) {
 	})
 	want := "v" + v.Kubernetes + " containerd://" + v.Containerd
 	eventually(t, want, func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o",
-			"jsonpath={.status.nodeInfo.kubeletVersion} {.status.nodeInfo.containerRuntimeVersion}")
-		return err == nil && out == want && ready(t, m)
+		is := nodeOf(t, m.Name).Status.NodeInfo
+		return is.KubeletVersion+" "+is.ContainerRuntimeVersion == want && ready(t, m)
 	})
 	eventually(t, "the end of the change", func() bool {
 		return applied(m, `"version": "`+v.Kubernetes) && applied(m, `"version": "`+v.Containerd)

@@ -3,11 +3,14 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/Azure/AKSFlexNode/lab"
 )
@@ -88,13 +91,44 @@ func serve(t *testing.T, m lab.Machine) {
 // ready reports whether the API server says that the Node is Ready.
 func ready(t *testing.T, m lab.Machine) bool {
 	t.Helper()
-	client, err := bench.AdminClient() // many ask this every half second: no kubectl for each
+	return condition(nodeOf(t, m.Name), corev1.NodeReady) == corev1.ConditionTrue
+}
+
+// condition is the status of a Node's condition; "" where it has none.
+func condition(n corev1.Node, kind corev1.NodeConditionType) corev1.ConditionStatus {
+	for _, c := range n.Status.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// nodeOf reads a Node.
+func nodeOf(t *testing.T, name string) corev1.Node {
+	t.Helper()
+	return object[corev1.Node](t, "/api/v1/nodes/"+name)
+}
+
+// object reads an object of Kubernetes, which is empty where it cannot be read. Who waits for it reads
+// it again and again: a kubectl each time takes the processor from all other tests.
+func object[T any](t *testing.T, path string) (is T) {
+	t.Helper()
+	client, err := bench.AdminClient()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
-	node, err := lab.ReadNode(t.Context(), client, m.Name)
-	return err == nil && node.Ready()
+	response, err := client.Get(lab.APIServer + path)
+	if err != nil {
+		return is
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK || json.NewDecoder(response.Body).Decode(&is) != nil {
+		var none T
+		return none
+	}
+	return is
 }
 
 // edit changes the configuration of a machine, as an editor does: a new file in the place of the

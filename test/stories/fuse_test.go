@@ -171,11 +171,14 @@ func (w *world) killed(t *testing.T, n int, run func() error) bool {
 	return err != nil
 }
 
+// long tells that the long forms of the stories are asked for (test/long).
+func long() bool { return os.Getenv("LONG") != "" }
+
 // kills has something killed at each step-th touch from a first one on, or with LONG=1 at each,
 // until it ends before, and returns at how many touches that is.
 func kills(t *testing.T, first, step int, killed func(n int, when string) bool) int {
 	t.Helper()
-	if os.Getenv("LONG") != "" {
+	if long() {
 		first, step = first%step, 1
 	}
 	n := first

@@ -106,7 +106,11 @@ func TestKilledAfterArcIsLeft(t *testing.T) {
 		t.Fatal("it has left Arc")
 	}
 	all := w.touched() - before
-	for n := all - 1; ; n -= 3 {
+	step := 8
+	if long() {
+		step = 1
+	}
+	for n := all - 1; ; n -= step {
 		w, sim := arcOfAProvider(t, "")
 		w.joinArc(t, sim)
 		if !w.killed(t, n, w.leaveDeleted) {

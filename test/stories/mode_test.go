@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
@@ -123,15 +124,21 @@ func withMachine(t *testing.T, w *world, sim *azuresim.Sim, off func() bool) *ma
 	return m
 }
 
+// identityKey is the key of every managed identity: it takes long to make.
+var identityKey = sync.OnceValue(func() *rsa.PrivateKey {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err)
+	}
+	return key
+})
+
 // identity makes a managed identity in Azure.
 func (m *machine) identity(
 	t *testing.T, sim *azuresim.Sim, authority string,
 ) azuresim.MachineIdentity {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := identityKey()
 	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	if err != nil {
 		t.Fatal(err)
