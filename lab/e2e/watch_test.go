@@ -110,8 +110,8 @@ func nodeOf(t *testing.T, name string) corev1.Node {
 	return object[corev1.Node](t, "/api/v1/nodes/"+name)
 }
 
-// object reads an object of Kubernetes, which is empty where it cannot be read. It starts no kubectl:
-// tests that wait read every second, and would take the processor from all others.
+// object reads an object of Kubernetes, which is empty where it cannot be read. It starts no
+// kubectl: tests that wait read every second, and would take the processor from all others.
 func object[T any](t *testing.T, path string) (is T) {
 	t.Helper()
 	client, err := bench.AdminClient()
