@@ -144,7 +144,7 @@ func Rest(ctx context.Context, h *Home, t *Target, s transition.Situation) error
 		}
 		return later
 	}
-	return nil
+	return knowCluster(ctx, h)
 }
 
 func carryOn(ctx context.Context, h *Home, t *Target, leads bool, until transition.Phase) error {
