@@ -14,8 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
 const minProgress = 64 << 10 // the number of new bytes an attempt must bring to count as progress
@@ -34,7 +32,7 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	}
 	defer done()
 	if c.file {
-		return false, d.local(c)
+		return false, d.local(ctx, c)
 	}
 	name := filepath.Join(d.f.Store, d.kept(c.zst))
 	kept, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
@@ -86,7 +84,7 @@ func (d *download) remote(
 	if have > 0 { // that the bytes are of the same file is the digest's to say
 		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
 	}
-	resp, err := d.f.Source.get(ctx, c.url, header)
+	resp, err := d.f.Source.get(ctx, http.MethodGet, c.url, header)
 	timer.Stop()
 	if err != nil {
 		return err
@@ -214,13 +212,12 @@ func (d *download) discard(zst bool) error {
 	return d.f.Touch.do(func() error { return os.Remove(path) }, "remove %s", path)
 }
 
-func (d *download) local(c candidate) error {
-	f, info, err := regular.Open(c.url)
+func (d *download) local(ctx context.Context, c candidate) error {
+	f, size, err := d.f.Source.open(ctx, "", c)
 	if err != nil {
-		return fileError(err)
+		return err
 	}
 	defer f.Close()
-	size := info.Size()
 	d.from = c.url
 	return d.receive(&stream{r: f, total: size, most: d.a.maxBytes(c.zst), seen: d.progress(size)}, c,
 		nil)

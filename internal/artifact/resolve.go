@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -139,7 +140,7 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 	if u, err := url.Parse(c.url); !c.file && (err != nil || u.Scheme != "https") {
 		return "", &Error{Cause: Forbidden, what: "a checksum is taken over https only"}
 	}
-	body, err := s.open(ctx, c)
+	body, _, err := s.open(ctx, http.MethodGet, c)
 	if err != nil {
 		return "", err
 	}
@@ -156,29 +157,32 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 	return string(text), nil
 }
 
-// open opens the file at a place.
-func (s Source) open(ctx context.Context, c candidate) (io.ReadCloser, error) {
+// open opens the file at a place. The size is -1 when the server does not tell.
+func (s Source) open(
+	ctx context.Context, method string, c candidate,
+) (body io.ReadCloser, size int64, err error) {
 	if c.file {
-		f, _, err := regular.Open(c.url)
+		f, info, err := regular.Open(c.url)
 		if err != nil {
-			return nil, fileError(err)
+			return nil, 0, fileError(err)
 		}
-		return f, nil
+		return f, info.Size(), nil
 	}
-	resp, err := s.get(ctx, c.url, nil)
+	resp, err := s.get(ctx, method, c.url, nil)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if resp.StatusCode != http.StatusOK {
 		resp.Body.Close()
-		return nil, statusError(resp.StatusCode)
+		return nil, 0, statusError(resp.StatusCode)
 	}
-	return resp.Body, nil
+	return resp.Body, resp.ContentLength, nil
 }
 
 // get sends one request. An answer in HTML comes from something else than a file server.
-func (s Source) get(ctx context.Context, raw string, header http.Header) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, raw, nil)
+func (s Source) get(ctx context.Context, method, raw string, header http.Header) (*http.Response,
+	error) {
+	req, err := http.NewRequestWithContext(ctx, method, raw, nil)
 	if err != nil {
 		return nil, &Error{Cause: Status, Err: errors.New("cannot parse this URL")}
 	}
@@ -203,6 +207,36 @@ func (s Source) get(ctx context.Context, raw string, header http.Header) (*http.
 
 func captivePortal() *Error {
 	return &Error{Cause: CaptivePortal, what: "a web page came instead of the file"}
+}
+
+// Measure asks for unknown sizes, for a plan. What is not learnt within ten seconds remains 0.
+func Measure(ctx context.Context, s Source, arts []Artifact) []Artifact {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	measured := slices.Clone(arts)
+	var wg sync.WaitGroup
+	for i := range measured {
+		if measured[i].Size == 0 {
+			wg.Go(func() { measured[i].Size = s.size(ctx, measured[i]) })
+		}
+	}
+	wg.Wait()
+	return measured
+}
+
+func (s Source) size(ctx context.Context, a Artifact) int64 {
+	places, _ := s.places(a.URL)
+	for _, c := range places {
+		body, size, err := s.open(ctx, http.MethodHead, c)
+		if err != nil {
+			continue
+		}
+		body.Close()
+		if size > 0 {
+			return size
+		}
+	}
+	return 0
 }
 
 // parseChecksum reads the digest of file from a checksum file: one bare SHA-256, or the lines of

@@ -173,7 +173,7 @@ func Plan(ctx context.Context, a *Agent, in Input) (inspect.Report, error) {
 	}
 	report := inspect.Report{Changes: state.Lines(plan)}
 	report.Drains = h.Saved.Applied != nil && h.Saved.Applied.Config.Drains(to.Config)
-	addDownloads(h, in.Config, arts, &report)
+	addDownloads(ctx, h, in.Config, arts, &report)
 	return report, nil
 }
 
@@ -231,13 +231,14 @@ func foresee(
 }
 
 func addDownloads(
-	h *Home, c config.Config, arts []artifact.Artifact, report *inspect.Report,
+	ctx context.Context, h *Home, c config.Config, arts []artifact.Artifact, report *inspect.Report,
 ) {
-	missing := artifact.Missing(h.Path(node.StoreDir), arts)
+	source := source(h, c)
+	missing := artifact.Measure(ctx, source, artifact.Missing(h.Path(node.StoreDir), arts))
 	for _, a := range missing {
 		report.Downloads = append(report.Downloads, inspect.Download{
 			Name: string(a.Name), Version: a.Version, URL: artifact.Redact(a.URL), Size: a.Size,
 		})
 	}
-	report.Hosts = artifact.Hosts(missing, source(h, c))
+	report.Hosts = artifact.Hosts(missing, source)
 }

@@ -130,33 +130,12 @@ func (g generator) published(ctx context.Context, name, version string) ([]relea
 		return nil, err
 	}
 	var pins []release.Pin
-	for _, a := range resolved {
+	for _, a := range artifact.Measure(ctx, from, resolved) {
 		pins = append(pins, release.Pin{
-			Name: string(a.Name), Version: a.Version, Arch: a.Arch, Digest: a.ID,
-			Size: cmp.Or(a.Size, g.length(ctx, a.URL)),
+			Name: string(a.Name), Version: a.Version, Arch: a.Arch, Digest: a.ID, Size: a.Size,
 		})
 	}
 	return pins, nil
-}
-
-// length returns the length that a server tells of a file; 0 when it does not.
-func (g generator) length(ctx context.Context, upstream string) int64 {
-	if g.Mirror != "" {
-		upstream = g.Mirror + "/" + strings.TrimPrefix(upstream, "https://")
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodHead, upstream, nil)
-	if err != nil {
-		return 0
-	}
-	response, err := g.HTTP.Do(request)
-	if err != nil {
-		return 0
-	}
-	response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return 0
-	}
-	return max(response.ContentLength, 0)
 }
 
 var aDigest = regexp.MustCompile(`^([0-9a-f]{64}|[0-9a-f]{128})$`)
