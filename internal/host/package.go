@@ -163,16 +163,27 @@ func (h *Host) lockFile(ctx context.Context, path string) (*os.File, error) {
 			f.Close()
 			return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 		}
+		holder := lockHolder(f)
 		if !said && h.Log != nil {
-			h.Log.Info("waiting for another package manager")
+			h.Log.Info("waiting for another package manager", "holder", holder)
 		}
 		h.beat()
 		if !wait.Sleep(ctx, time.Second) {
 			f.Close()
-			return nil, fmt.Errorf("another package manager is at work (`fuser %s` shows it); run this "+
-				"again when it has ended: %w", path, ctx.Err())
+			return nil, fmt.Errorf("another package manager is at work (%s); run this again when "+
+				"it has ended: %w", holder, ctx.Err())
 		}
 	}
+}
+
+// lockHolder names the process that holds a lock.
+func lockHolder(f *os.File) string {
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock); err != nil || lock.Pid <= 0 {
+		return "unknown"
+	}
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", lock.Pid)) // it may have ended
+	return strings.TrimSpace(fmt.Sprintf("process %d %s", lock.Pid, name))
 }
 
 // packages reads from dpkg's records (dpkg(1), /var/lib/dpkg/status) what can go wrong with

@@ -28,13 +28,13 @@ type campaign struct {
 
 // A run that is killed leaves a machine that the next run finishes or takes back, wherever it was
 // killed: at each change of the machine, of the store and of the Node object. The long form kills
-// at every point, the short one at every sixteenth, from another first one for each campaign.
+// at every point, the short one at every tenth, from another first one for each campaign.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	for i, c := range append(campaigns(), followedCampaigns()...) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.killedAnywhere(t, i, 16)
+			c.killedAnywhere(t, i, 10)
 		})
 	}
 }

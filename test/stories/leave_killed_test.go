@@ -25,7 +25,7 @@ func leavingKilledAt(t *testing.T, n int) (w *world, before string, killed bool)
 // makes the machine a node again.
 func TestBackFromLeaving(t *testing.T) {
 	t.Parallel()
-	kills(t, 3, 20, func(n int, when string) bool {
+	kills(t, 3, 12, func(n int, when string) bool {
 		w, before, killed := leavingKilledAt(t, n)
 		if !killed {
 			return false
@@ -49,7 +49,7 @@ func TestBackFromLeaving(t *testing.T) {
 // again.
 func TestLeavingIsFinished(t *testing.T) {
 	t.Parallel()
-	kills(t, 2, 12, func(n int, when string) bool {
+	kills(t, 2, 7, func(n int, when string) bool {
 		w, before, killed := leavingKilledAt(t, n)
 		if !killed {
 			return false
@@ -69,7 +69,7 @@ func TestLeavingIsFinished(t *testing.T) {
 // service that goes on with it.
 func TestServiceIsDisabledLast(t *testing.T) {
 	t.Parallel()
-	kills(t, 2, 15, func(n int, when string) bool {
+	kills(t, 2, 9, func(n int, when string) bool {
 		w := newWorld(t)
 		w.write("/etc/systemd/system/"+change.Service,
 			"[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n")

@@ -106,7 +106,7 @@ func TestKilledAfterArcIsLeft(t *testing.T) {
 		t.Fatal("it has left Arc")
 	}
 	all := w.touched() - before
-	step := 8
+	step := 3
 	if long() {
 		step = 1
 	}

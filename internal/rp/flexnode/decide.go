@@ -193,9 +193,11 @@ func Decide(
 	if problems := d.next(p, old, last, parent); len(problems) > 0 || d.NeedsSubnet {
 		return d, problems
 	}
-	p.Joins = parent.atOnce(p.Joins, p.Running, d.own)
-	d.offerSecret(p, parent)
-	d.version(p, stone, parent)
+	atOnce := parent.atOnce(p.Joins, p.Running, d.own)
+	if !atOnce {
+		d.offerSecret(p, parent)
+	}
+	d.version(p, stone, parent, atOnce)
 	return d, nil
 }
 
@@ -203,7 +205,7 @@ func Decide(
 // same client: that restarts nothing, and does not wait with what does.
 func (d *Decision) offerSecret(p Put, parent Parent) {
 	o := p.Offered
-	if !d.StoreSecret || p.Joins || o == nil || parent.FactsLayer == nil {
+	if !d.StoreSecret || o == nil || parent.FactsLayer == nil {
 		return
 	}
 	was, _ := principalOf(o.Desired.AzureAuth)
@@ -272,7 +274,7 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 const maxDesired = 16 << 10
 
 // version gives the node its next version, and renders it if that can be done.
-func (d *Decision) version(p Put, stone *Tombstone, parent Parent) {
+func (d *Decision) version(p Put, stone *Tombstone, parent Parent, atOnce bool) {
 	n := &d.Node
 	n.identify(parent.Tenant())
 	n.SystemData = Touched(n.SystemData, p.By, p.ByType, p.At)
@@ -289,7 +291,7 @@ func (d *Decision) version(p Put, stone *Tombstone, parent Parent) {
 	d.Revision = n.render(parent, Revision{
 		Version: version, Created: p.At.UTC(), By: p.By, Why: "put", Renderer: p.Renderer,
 		Own: d.own, Desired: &n.Desired,
-	}, p.Joins)
+	}, atOnce)
 	n.Failed, n.Insisted, n.Unreleased = 0, 0, 0
 }
 

@@ -362,3 +362,17 @@ func TestInstallationLabel(t *testing.T) {
 		}
 	}
 }
+
+// A problem with the agent's configuration names what the owner wrote.
+func TestPlace(t *testing.T) {
+	for path, want := range map[string]string{
+		"": "properties", "elsewhere": "properties", ".x": "properties", "agent.nodeName": "name",
+		"agent.driftPolicies.unit": "properties.driftPolicies.unit",
+		"node.taints[1]":           "properties.nodeConfig.taints[1]",
+		"node.taintsOfOthers":      "properties",
+	} {
+		if got := (Node{}).place(path); got != want {
+			t.Errorf("%q: %s, want %s", path, got, want)
+		}
+	}
+}

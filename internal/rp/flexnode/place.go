@@ -179,7 +179,7 @@ func (n Node) place(path string) string {
 	}
 	for _, p := range places {
 		rest, ok := strings.CutPrefix(path, p.config)
-		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+		if ok && p.config != "" && (rest == "" || rest[0] == '.' || rest[0] == '[') {
 			return "properties." + p.resource + rest
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // View holds what a change has read and what it writes. What was read becomes the change's
@@ -214,36 +216,32 @@ type Each struct {
 // all of them. It ends when the store cannot be read or written, or a fence does not hold. done is
 // how many changes were made.
 func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (done int, err error) {
-	var errs []error
 	var mu sync.Mutex
-	next, ended := 0, false
-	take := func() (key string, more bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if ended || next == len(keys) {
-			return "", false
-		}
-		next++
-		return keys[next-1], true
-	}
-	work := func() {
-		for key, more := take(); more; key, more = take() {
+	var errs []error
+	var group errgroup.Group
+	group.SetLimit(max(1, e.Together))
+	ended, end := context.WithCancel(ctx)
+	defer end()
+	for _, key := range keys {
+		group.Go(func() error {
+			if ended.Err() != nil {
+				return nil
+			}
 			own, err := s.updateOne(ctx, key, e)
 			mu.Lock()
+			defer mu.Unlock()
 			if err == nil {
 				done++
-			} else {
-				errs, ended = append(errs, err), ended || !own
+				return nil
 			}
-			mu.Unlock()
-		}
+			errs = append(errs, err)
+			if !own {
+				end()
+			}
+			return nil
+		})
 	}
-	var others sync.WaitGroup
-	for range min(e.Together, len(keys)) - 1 {
-		others.Go(work)
-	}
-	work()
-	others.Wait()
+	_ = group.Wait() // the errors are in errs
 	return done, errors.Join(errs...)
 }
 
