@@ -143,8 +143,8 @@ func (w *worker) reviewToken(
 	return w.approve(ctx, s, csr, "The first request with the bootstrap token of this node.")
 }
 
-// taken tells why a machine cannot have the name of a Node: one of that name is there that is no flex
-// node, or another installation's, and a machine with its certificate would be that Node.
+// taken tells why a machine cannot have the name of a Node: one of that name is there that is no
+// flex node, or another installation's, and a machine with its certificate would be that Node.
 func (s *session) taken(name string) (why string, err error) {
 	if !s.nodesKnown.Load() {
 		return "", errors.New("the Nodes of the cluster are not known yet")

@@ -164,8 +164,8 @@ func TestAConnection(t *testing.T) {
 	}
 	c := dial(kubeconfig(server, ca, good))
 	found, err := c.ask(t.Context())
-	if err != nil || found.version != "1.35.4" || found.server != c.server("u") || found.warnings != nil ||
-		c.Doubtful() || c.ServerURL != server || string(c.CA) != ca {
+	if err != nil || found.version != "1.35.4" || found.server != c.server("u") ||
+		found.warnings != nil || c.Doubtful() || c.ServerURL != server || string(c.CA) != ca {
 		t.Errorf("%+v, %v, doubtful %v", found, err, c.Doubtful())
 	}
 	token.Store(&bad)

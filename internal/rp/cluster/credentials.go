@@ -81,8 +81,8 @@ const TokenGroup = "system:bootstrappers:flexnode"
 const tokenUser, tokenSecret = "system:bootstrap:", "bootstrap-token-"
 
 // tokenGroup is the group of this registration's tokens alone: another installation, or another
-// registration of the same API server, has another. Its length is fixed, so that the admission policy
-// can tell that a Secret has no third group (rbac-provider.yaml).
+// registration of the same API server, has another. Its length is fixed, so that the admission
+// policy can tell that a Secret has no third group (rbac-provider.yaml).
 func (w *worker) tokenGroup() string { return tokenGroup(w.Installation, w.key) }
 
 func tokenGroup(installation, cluster string) string {
@@ -112,10 +112,10 @@ func (w *worker) marks() labels.Set {
 // tokens makes and removes bootstrap tokens in the cluster (credential.Tokens).
 type tokens struct{ w *worker }
 
-// Create makes the Secret of a bootstrap token (Kubernetes, "Authenticating with Bootstrap Tokens").
-// token is its id and secret. The provider may not read Secrets. One that has the name is taken for
-// that of an earlier attempt, which has the same content, if the admission policy lets the provider
-// delete it; else it belongs to another owner, and Create fails with credential.ErrTaken.
+// Create makes the Secret of a bootstrap token (Kubernetes, "Authenticating with Bootstrap
+// Tokens"). token is its id and secret. The provider may not read Secrets: one that has the name is
+// taken for that of an earlier attempt, with the same content, if the admission policy lets the
+// provider delete it. Else it belongs to another owner, and Create fails with credential.ErrTaken.
 func (t tokens) Create(ctx context.Context, c store.Credential, key, token string) error {
 	err := t.create(ctx, c, key, token)
 	if err != nil && !errors.Is(err, credential.ErrTaken) {

@@ -60,8 +60,7 @@ func (a *azure) Access(ctx context.Context, c flexnode.Cluster, again bool) (Acc
 	return a.Source.Access(ctx, c, again)
 }
 
-// A registration says that its cluster was deleted or moved in Azure; one that still answers is used
-// on.
+// A registration says that its cluster was deleted or moved in Azure; while it answers, it is used.
 func TestAClusterThatAzureDoesNotHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")

@@ -524,7 +524,8 @@ func FuzzCertificateRequest(f *testing.F) {
 		}
 		answersOf(kept)
 		concerns(kept)
-		judgeServing(kept, seenAt("n", "192.0.2.7"), reservedHere(), func(netip.Addr) bool { return false })
+		judgeServing(kept, seenAt("n", "192.0.2.7"), reservedHere(),
+			func(netip.Addr) bool { return false })
 	})
 }
 

@@ -15,13 +15,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// clientCA is the ConfigMap of kube-system in which an API server publishes who signs certificates of
-// its clients, and its key.
+// clientCA is the ConfigMap of kube-system in which an API server publishes who signs certificates
+// of its clients, and its key.
 const clientCA, clientCAFile = "extension-apiserver-authentication", "client-ca-file"
 
-// ProvesKubelet returns an error unless a certificate is one of the kubelet of a node, signed by the
-// client CA of the cluster, for a request that this provider has approved. A cluster keeps requests
-// for an hour. It asks the cluster itself, so the replica must be one that reaches clusters.
+// ProvesKubelet returns an error unless a certificate is one of the kubelet of a node, signed by
+// the client CA of the cluster, for a request that this provider has approved. A cluster keeps
+// requests for an hour. It asks the cluster, so the replica must be one that reaches clusters.
 func (m *Manager) ProvesKubelet(
 	ctx context.Context, c flexnode.Cluster, node string, leaf *x509.Certificate,
 ) error {
@@ -64,8 +64,7 @@ func (c *Connection) signedForClient(
 	return err
 }
 
-// approvedByUs returns an error unless a certificate was issued for a request that this provider has
-// approved.
+// approvedByUs returns an error unless this provider has approved the request of a certificate.
 func (c *Connection) approvedByUs(ctx context.Context, leaf *x509.Certificate) error {
 	issued := func(csr certificates.CertificateSigningRequest) bool {
 		block, _ := pem.Decode(csr.Status.Certificate)
@@ -90,5 +89,6 @@ func (c *Connection) approvedByUs(ctx context.Context, leaf *x509.Certificate) e
 			break
 		}
 	}
-	return errors.New("the cluster knows no request for the certificate that the provider has approved")
+	return errors.New(
+		"the cluster knows no request for the certificate that the provider has approved")
 }

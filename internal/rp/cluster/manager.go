@@ -173,7 +173,9 @@ func (m *Manager) await(stopped map[string]*worker) {
 }
 
 // startAll starts the missing workers of clusters, except for those that have just been stopped.
-func (m *Manager) startAll(ctx context.Context, owned map[string]owner, stopped map[string]*worker) {
+func (m *Manager) startAll(
+	ctx context.Context, owned map[string]owner, stopped map[string]*worker,
+) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.working == nil {

@@ -189,7 +189,7 @@ func (c *Connection) deletable(ctx context.Context) []string {
 		"machines that leave: remove what rbac-leave.yaml has installed."}
 }
 
-// unconfined warns when the provider may create a Secret of another type than a bootstrap token: with
+// unconfined warns when the provider may create Secrets of other types than bootstrap tokens: with
 // a token of a service account it would be the cluster's administrator. It tries, in a dry run.
 func (c *Connection) unconfined(ctx context.Context) []string {
 	probe := &corev1.Secret{

@@ -199,8 +199,8 @@ func TestPartsOfANode(t *testing.T) {
 		}
 	}
 	bare := seeNode(&corev1.Node{}, "")
-	if c := bare.condition(); c.Status != "Unknown" || !c.LastTransitionTime.IsZero() || !bare.other() ||
-		bare.name+bare.version != "" || bare.taints() != "" {
+	if c := bare.condition(); c.Status != "Unknown" || !c.LastTransitionTime.IsZero() ||
+		!bare.other() || bare.name+bare.version != "" || bare.taints() != "" {
 		t.Errorf("%#v", bare)
 	}
 }

@@ -135,8 +135,8 @@ func (s *Sources) binding(clusterID, name string) (Binding, error) {
 	if name == "" {
 		return Binding{}, nil
 	}
-	return Binding{}, fmt.Errorf("cannot use the kubeconfig %q: %w; ask the operator of the provider to "+
-		"bind it in its settings", name, ErrNotBound)
+	return Binding{}, fmt.Errorf("cannot use the kubeconfig %q: %w; ask the operator of the "+
+		"provider to bind it in its settings", name, ErrNotBound)
 }
 
 // CheckBindings lists what is wrong with bindings, each with its place in the settings.

@@ -248,8 +248,10 @@ func (w *worker) nodeKind(client kubernetes.Interface) kind {
 	return kind{
 		ListWatch: listWatch(nodes, ""),
 		example:   &seenNode{}, budget: maxNodes, indexers: cache.Indexers{byAddress: addressesOf},
-		reduce: func(o runtime.Object) runtime.Object { return seeNode(o.(*corev1.Node), w.Installation) },
-		see:    see,
+		reduce: func(o runtime.Object) runtime.Object {
+			return seeNode(o.(*corev1.Node), w.Installation)
+		},
+		see: see,
 		gone: func(o any) { // one that had a pod subnet is noted with others that go
 			see(o)
 			w.tasks.AddAfter(task{kind: taskSubnets}, subnetsPause)

@@ -16,8 +16,8 @@ const enrolling = "enrolment secrets"
 // enrolmentOf returns the id of the enrolment secret of a credential, by its key.
 func enrolmentOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
-// enrolmentSecret returns the secret by which a machine registers its key as the node with a uid. It
-// is stored nowhere: it is made of its id and a key of the ring.
+// enrolmentSecret returns the secret by which a machine registers its key as the node with a uid.
+// It is stored nowhere: it is made of its id and a key of the ring.
 func (s *Service) enrolmentSecret(uid, id string) (string, error) {
 	keys, err := s.Keys.Derive(enrolling)
 	if err != nil {

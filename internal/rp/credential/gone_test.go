@@ -30,8 +30,8 @@ func (w *world) empty() {
 	}
 }
 
-// A cluster that is deleted is cleaned if it answers. While it does not it is tried for a while; then
-// what there is of its credentials goes without it. One that is not deleted is tried for ever.
+// A cluster that is deleted is cleaned if it answers. While it does not it is tried for a while;
+// then what there is of its credentials goes without it. One that is not deleted is tried for ever.
 func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -38,8 +38,8 @@ func Rewrap(ctx context.Context, st *store.Store, keys seal.Ring) (int, error) {
 	}
 }
 
-// OpenAll opens all that is sealed in a store with the keys of a ring, nil for none, and counts it by
-// id of the key. bad gets an error for each box that does not open.
+// OpenAll opens all that is sealed in a store with the keys of a ring, nil for none, and counts it
+// by id of the key. bad gets an error for each box that does not open.
 func OpenAll(
 	ctx context.Context, st *store.Store, keys *seal.Ring, bad func(error),
 ) (map[string]int, error) {

@@ -54,7 +54,9 @@ var stories = []story{
 	{"other method", created, then(putting(withPrincipal, true))},
 	{"regenerate", created, then(regenerated)},
 	{"delete", created, then(deleted)},
-	{"new facts", created, then(func(w *world) error { return w.moveCluster("https://moved.example") })},
+	{"new facts", created, then(func(w *world) error {
+		return w.moveCluster("https://moved.example")
+	})},
 	{"consume", created, then(then(func(w *world) error {
 		err := joined(w)
 		w.clock.Pass(Grace)

@@ -83,8 +83,8 @@ func (w worker) step(ctx context.Context, x subject) (time.Time, error) {
 	}
 }
 
-// due is Due of a credential. One that a machine may still join with ends by the slowest clock: this
-// one may be ahead.
+// due is Due of a credential. One that a machine may still join with ends by the slowest clock:
+// this one may be ahead.
 func (w worker) due(x subject) (state string, next time.Time) {
 	c, lead := x.row.Value, time.Duration(0)
 	if w.Lead != nil && (c.State == store.Pending || c.State == store.Live) {
@@ -109,7 +109,7 @@ func (w worker) update(
 	return err
 }
 
-// edit writes what is noted of a credential. with changes it, and reports whether it is to be written.
+// edit writes what is noted of a credential. with changes it and reports whether to write it.
 func (w worker) edit(
 	ctx context.Context, what, key string, with func(*store.Credential) bool,
 ) error {

@@ -266,11 +266,12 @@ func TestRefresh(t *testing.T) {
 		return nil
 	})
 	row := must(w.store().Nodes.Get(ctx, nodeKey))
-	if got, err := w.service.Refresh(short, row, api.Refresh{}, unknownCaller); !errors.Is(err, ErrNotReady) {
+	got, err := w.service.Refresh(short, row, api.Refresh{}, unknownCaller)
+	if !errors.Is(err, ErrNotReady) {
 		t.Errorf("with a dead cluster: %+v, %v: %s", got, err, got.Bundle)
 	}
 	w.memory.Before(nil)
-	got, err := w.service.Refresh(ctx, row, api.Refresh{Joined: true}, unknownCaller)
+	got, err = w.service.Refresh(ctx, row, api.Refresh{Joined: true}, unknownCaller)
 	if err != nil || !strings.Contains(string(got.Bundle), "hush-hush") || got.Expires != nil ||
 		!strings.Contains(string(got.Bundle), `"bootstrapToken": {}`) {
 		t.Errorf("for a node that has joined, with a dead cluster: %+v, %v: %s", got, err, got.Bundle)
@@ -282,7 +283,8 @@ func TestRefresh(t *testing.T) {
 		t.Error("it is not in the audit log")
 	}
 	row.Value.UID = "another"
-	if _, err := w.service.Refresh(ctx, row, api.Refresh{}, unknownCaller); !errors.Is(err, ErrNoNode) {
+	_, err = w.service.Refresh(ctx, row, api.Refresh{}, unknownCaller)
+	if !errors.Is(err, ErrNoNode) {
 		t.Errorf("a node that was replaced: %v", err)
 	}
 }

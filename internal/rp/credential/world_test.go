@@ -126,7 +126,8 @@ func must[T any](value T, err error) T {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
-		t: t, memory: storetest.NewMemory(), clock: rptest.NewClock(), audit: &rptest.Log{}, version: 1700000000,
+		t: t, memory: storetest.NewMemory(), clock: rptest.NewClock(), audit: &rptest.Log{},
+		version: 1700000000,
 		cluster: &fakeCluster{secrets: map[string]fakeSecret{}},
 		keys:    rptest.Ring(),
 	}

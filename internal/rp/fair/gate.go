@@ -13,8 +13,8 @@ import (
 type Class int
 
 // The classes, in the order in which they are let in. ForNodes is what nodes ask about themselves
-// and is answered from memory, ForNodeStore all else of nodes, which asks the store: polls keep their
-// places when that is slow. The others are of people and their programs.
+// and is answered from memory, ForNodeStore all else of nodes, which asks the store: polls keep
+// their places when that is slow. The others are of people and their programs.
 const (
 	ForNodes Class = iota
 	ForNodeStore

@@ -65,8 +65,8 @@ func (r Rate) times(n float64) Rate {
 // Rates are those of each owner's kinds; what has none has no limit.
 type Rates map[Owner]map[Kind]Rate
 
-// DefaultRates are those that Resource Manager has for a principal and a subscription, and for nodes
-// what an agent in order never needs.
+// DefaultRates are those that Resource Manager has for a principal and a subscription, and for
+// nodes what an agent in order never needs.
 func DefaultRates() Rates {
 	return Rates{
 		Principal: {
@@ -131,8 +131,8 @@ type Verdict struct {
 	Left    int
 }
 
-// Take takes a token from a bucket that so many nodes share, or returns when there will be one. What
-// is refused is not counted.
+// Take takes a token from a bucket that so many nodes share, or returns when there will be one.
+// What is refused is not counted.
 func (t *Throttle) Take(b Bucket, nodes int) Verdict {
 	if t == nil {
 		return Verdict{}

@@ -258,7 +258,7 @@ func (a *admission) settle(c *Candidate) {
 }
 
 // needsSlot reports whether a node needs a slot for a change: not one that joins, nor for what
-// neither restarts nor drains. PUT and rollback of a node that runs what it is offered go by it too.
+// neither restarts nor drains. PUT and rollback of a node that runs what it is offered use it too.
 func (c Change) needsSlot(joins bool) bool { return !joins && c.ID != "" }
 
 // offer assigns the desired revision; an attempt under way is one at it from now on.

@@ -539,8 +539,8 @@ func (f *fleet) done() bool {
 }
 
 // TestAdmitFleets has random fleets be upgraded, whose machines are off for hours or come to their
-// change late: never more nodes than the budget are away for a change, and nodes that behave all get
-// it, whatever one broken machine and one careless owner do.
+// change late: never more nodes than the budget are away for a change, and nodes that behave all
+// get it, whatever one broken machine and one careless owner do.
 func TestAdmitFleets(t *testing.T) {
 	sizes := []int{1, 2, 3, 5, 17, 100, 400}
 	if !testing.Short() {

@@ -23,8 +23,9 @@ var holds = map[string]string{
 	HoldSuperseded: "another configuration is desired now, or the provider offers another one",
 	HoldRestored: "the provider was restored from a backup and does not know what this node runs; " +
 		"its owner has to change it",
-	HoldRefused:    "this node has failed the configuration",
-	HoldLeftOut:    "this node has failed too many changes; its owner has to ask for one, with rollback",
+	HoldRefused: "this node has failed the configuration",
+	HoldLeftOut: "this node has failed too many changes; " +
+		"its owner has to ask for one, with rollback",
 	HoldNoSlot:     "as many nodes of the cluster as may be are under a change",
 	HoldNodePaused: "its owner has paused this node (upgradePolicy.paused)",
 	HeldPaused:     "the changes of the cluster are paused",

@@ -113,8 +113,8 @@ func (c Certificates) find(id string) *Certificate {
 }
 
 // Revoke revokes all certificates but some from a time on, also those that the provider has not
-// seen. uid is that of the deleted node; "" where another machine becomes the node, so that what the
-// former one has is not taken for destroyed when that one leaves.
+// seen. uid is that of the deleted node; "" where another machine becomes the node, so that what
+// the former one has is not taken for destroyed when that one leaves.
 func (c Certificates) Revoke(uid string, keep func(Certificate) bool, from time.Time) Certificates {
 	from = from.UTC().Truncate(time.Second)
 	c = c.Unseen(uid, from).each(func(o *Certificate) {

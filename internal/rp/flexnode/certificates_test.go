@@ -102,7 +102,8 @@ func TestNameIsHeld(t *testing.T) {
 			again.Revoke("2", NoCertificate, now).Leave("2"), end},
 		"both have left": {
 			again.Revoke("2", NoCertificate, now).Leave("2").Leave("1"), time.Time{}},
-		"not seen":                    {Certificates{}.Revoke("1", NoCertificate, now), now.Add(longestCertificate)},
+		"not seen": {
+			Certificates{}.Revoke("1", NoCertificate, now), now.Add(longestCertificate)},
 		"the former one was not seen": {unseen, now.Add(longestCertificate)},
 		"the former one was not seen, the other left": {
 			note(unseen, "b", "1", "").Revoke("1", NoCertificate, now).Leave("1"),

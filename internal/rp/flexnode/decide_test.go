@@ -339,7 +339,7 @@ func TestTagsAreBounded(t *testing.T) {
 	}
 }
 
-// A client secret reaches a node that keeps its configuration until the budget admits it to another.
+// A client secret reaches a node that keeps its configuration until the budget admits a new one.
 func TestANewSecretWaitsForNoSlot(t *testing.T) {
 	w := newWorld(t)
 	principal := func(secret string, maxPods int) api.Desired {
@@ -364,7 +364,8 @@ func TestANewSecretWaitsForNoSlot(t *testing.T) {
 		w.node.Attempt.Revision != offered.Version || d.Revision.Version != w.node.Revision {
 		t.Errorf("%+v is offered, %+v", offered, w.node)
 	}
-	if change := ChangeOf(must(readObject(first.Own)), must(readObject(offered.Own))); change.ID != "" {
+	change := ChangeOf(must(readObject(first.Own)), must(readObject(offered.Own)))
+	if change.ID != "" {
 		t.Errorf("it disturbs by %v", change)
 	}
 	// That of another client goes with the configuration that names the client.

@@ -140,8 +140,8 @@ func (r recorded) read() (*Revision, error) {
 }
 
 // With returns the history with a newer revision: the last Kept, fewer if they have more than
-// KeptBytes, and of those made because of new facts the last one only. Those with a version in keep,
-// such as that which the node runs, are kept however many, old and large they are.
+// KeptBytes, and of those made because of new facts the last one only. Those with a version in
+// keep, such as that which the node runs, are kept however many, old and large they are.
 func (h History) With(r Revision, keep ...int64) History {
 	text, err := json.Marshal(r)
 	if err != nil { // what was decoded or rendered encodes

@@ -80,8 +80,8 @@ func (n *Node) identify(tenant string) {
 	n.Identity, n.Principal = now, ""
 }
 
-// PrincipalID is the object id of the identity in Azure that a node joins with, by which its cluster
-// knows it: the one that the owner names, else the one that was seen; "" if it is not known.
+// PrincipalID is the object id of the identity in Azure that a node joins with, by which its
+// cluster knows it: the one that the owner names, else the one that was seen; "" if unknown.
 func (n Node) PrincipalID() string {
 	named := ""
 	switch auth := n.Desired.AzureAuth; {

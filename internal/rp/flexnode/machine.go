@@ -112,8 +112,8 @@ const (
 
 // Booted returns what a node is after its machine has shown a token of a boot. seen is when the
 // node's machine was last heard of. A former boot that returns, in a token that was made after the
-// present one was first seen, is another machine: the newer of the two is refused, until an enrolment
-// secret says which is the node's (Register), or the older one has been silent for a day.
+// present one was first seen, is another machine: the newer of the two is refused, until an
+// enrolment secret says which is the node's (Register), or the older one has been silent for a day.
 func (n Node) Booted(b Boot, seen, now time.Time) (Node, BootVerdict) {
 	is := n.Boots
 	switch {

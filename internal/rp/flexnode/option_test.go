@@ -39,8 +39,8 @@ type schema struct {
 	Properties map[string]schema
 }
 
-// settingsOfAPI returns the schemas of the properties that an owner of a node writes, by path; those
-// with members of their own are there too.
+// settingsOfAPI returns the schemas of the properties that an owner of a node writes, by path;
+// those with members of their own are there too.
 func settingsOfAPI(t *testing.T) map[string]schema {
 	var doc struct{ Definitions map[string]schema }
 	if err := json.Unmarshal(apidoc.OpenAPI, &doc); err != nil {

@@ -3,10 +3,10 @@ package flexnode
 import "strings"
 
 // places hold each setting of the resource that its owner writes, below properties, and that of the
-// agent's configuration. A node's own layer has at config what adopt makes of the resource's, unless
-// it is empty; a problem with the former names the latter. Where adopt is nil, ownLayer writes the
-// setting itself. option names the option of az, and may name shorter ones; of several settings with
-// one option it is the one below the method of azureAuth. TestOptions writes them for packaging/az.
+// agent's configuration. A node's own layer has at config what adopt makes of the resource's,
+// unless it is empty; a problem with the former names the latter. Where adopt is nil, ownLayer
+// writes the setting. option names the option of az, and may name shorter ones; of several with one
+// option it is the one below the method of azureAuth. TestOptions writes them for packaging/az.
 var places = []struct {
 	resource, config string
 	adopt            func(any) any

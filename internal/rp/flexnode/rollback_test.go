@@ -197,7 +197,8 @@ func TestChangeOf(t *testing.T) {
 	if len(c.Settings) != 1 || c.Settings[0] != "node.maxPods=60" || len(c.ID) != 12 {
 		t.Errorf("%+v", c)
 	}
-	if other := ChangeOf(nil, map[string]any{"node": map[string]any{"maxPods": 60}}); other.ID != c.ID {
+	other := ChangeOf(nil, map[string]any{"node": map[string]any{"maxPods": 60}})
+	if other.ID != c.ID {
 		t.Errorf("the same change from elsewhere: %+v, %+v", other, c)
 	}
 	if c := ChangeOf(from, map[string]any{"node": map[string]any{"maxPods": 110}}); c.ID != "" {
@@ -232,8 +233,8 @@ func restarts(t *testing.T, from, to object) []string {
 	return all
 }
 
-// TestUndisturbing holds the table of settings that restart nothing against the agent's own plan, for
-// every setting of a resource: those that the table has must restart nothing.
+// TestUndisturbing holds the table of settings that restart nothing against the agent's own plan,
+// for every setting of a resource: those that the table has must restart nothing.
 func TestUndisturbing(t *testing.T) {
 	w := newWorld(t)
 	base := typical()
@@ -245,7 +246,9 @@ func TestUndisturbing(t *testing.T) {
 	from := configOf(base)
 	disturbing := 0
 	for name, edit := range map[string]func(*api.Desired){
-		"labels":        func(d *api.Desired) { d.NodeConfig.Labels = map[string]string{"site": "north"} },
+		"labels": func(d *api.Desired) {
+			d.NodeConfig.Labels = map[string]string{"site": "north"}
+		},
 		"taints":        func(d *api.Desired) { d.NodeConfig.Taints = []string{"a=b:NoSchedule"} },
 		"drift policy":  func(d *api.Desired) { d.DriftPolicy = "off" },
 		"drain":         func(d *api.Desired) { d.UpgradePolicy.Drain = "always" },

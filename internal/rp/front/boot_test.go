@@ -399,8 +399,8 @@ func TestRowsHaveNoSecret(t *testing.T) {
 	}
 }
 
-// Who has a backup can run a provider on it, with keys of his own: that gives no bundle and no secret
-// of the nodes. With the keys of the installation he has all of it.
+// Who has a backup can run a provider on it, with keys of his own: that gives no bundle and no
+// secret of the nodes. With the keys of the installation he has all of it.
 func TestStolenBackup(t *testing.T) {
 	w, m := newMachine(t)
 	w.settles(200, "PUT", nodeURL("n"), nodeOf(clientA, "correct-horse-battery"))

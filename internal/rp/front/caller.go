@@ -49,7 +49,7 @@ func (c Caller) isNode(identity string, former flexnode.Former, machineKey strin
 	return (machineKey == "" || c.Trusted) && c.hasIdentity(identity, former)
 }
 
-// hasIdentity reports whether the caller has an identity of a node, the present one or a former one.
+// hasIdentity reports whether the caller has an identity of a node, the present or a former one.
 func (c Caller) hasIdentity(identity string, former flexnode.Former) bool {
 	return c.is(identity) || slices.ContainsFunc(former.All(), c.is)
 }

@@ -208,7 +208,8 @@ func TestReportIsBounded(t *testing.T) {
 		report(flexnode.MaxReport+1), "8192")
 	// A newer agent's report has one member more.
 	w.settles(204, "POST", nodeURL("n", "/reportStatus"), `{"other":{"x":1},"agentVersion":"9.0"}`)
-	if _, text := w.must(200, "GET", nodeURL("n"), ""); !strings.Contains(text, `"agentVersion":"9.0"`) {
+	_, text := w.must(200, "GET", nodeURL("n"), "")
+	if !strings.Contains(text, `"agentVersion":"9.0"`) {
 		t.Errorf("it shows %s", text)
 	}
 	w.must(400, "POST", nodeURL("n", "/reportStatus"), `{"drift":{"count":0,"items":[{"name":"a"}]}}`)

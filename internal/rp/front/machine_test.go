@@ -249,7 +249,7 @@ func TestEnrolmentIsRevoked(t *testing.T) {
 	m.registers(t, 204, w.enrolment(t, "n"))
 }
 
-// joins is a node that joins with an identity in Azure, of which its owner says the client id alone.
+// joins is a node that joins with an Azure identity, of which its owner says the client id alone.
 func joins(client string) string {
 	return `{"properties":{"kubernetesAuth":{"useAzureAuth":true},"azureAuth":{"method":` +
 		`"managedIdentity","managedIdentity":{"clientId":"` + client + `"}}}}`
@@ -314,8 +314,8 @@ func TestTokenTellsIdentity(t *testing.T) {
 	}
 }
 
-// A machine that has its configuration without a URL registers by the node's identity in Azure, which
-// then counts no more beside the key: many machines may share it.
+// A machine that has its configuration without a URL registers by the node's identity in Azure,
+// which then counts no more beside the key: many machines may share it.
 func TestIdentityRegisters(t *testing.T) {
 	w, i, ops := guarded(t)
 	w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)

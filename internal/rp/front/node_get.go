@@ -314,7 +314,8 @@ func (a *API) notePrincipal(r *request) {
 // isPresent reports whether a caller that counts as a node has its present identity. An Arc machine
 // behind Resource Manager has it as long as it can be no former one.
 func (c Caller) isPresent(poll store.Poll, uid string) bool {
-	return c.isMachine() || c.is(poll.Identity) || poll.Former == "" && c.isMachineBehindManager(poll, uid)
+	return c.isMachine() || c.is(poll.Identity) ||
+		poll.Former == "" && c.isMachineBehindManager(poll, uid)
 }
 
 // heardAgain is the time between notes that a node was heard of, while something waits for them.

@@ -267,10 +267,10 @@ func (p *put) free(v *store.View) error {
 	if until.IsZero() || p.r.flag("acceptOldCertificate") {
 		return nil
 	}
-	return arm.Errorf(409, "NameNotFree", "The machine that was '%s' before has not left its cluster, "+
-		"and can read what the pods of a new node of this name read. Start that machine, which then "+
-		"leaves, or wait until its last certificate has ended, at %s. If the machine was erased, send "+
-		"the request with acceptOldCertificate=true.", shorten(p.r.names.of("node")),
+	return arm.Errorf(409, "NameNotFree", "The machine that was '%s' before has not left its "+
+		"cluster, and can read what the pods of a new node of this name read. Start that machine, "+
+		"which then leaves, or wait until its last certificate has ended, at %s. If the machine was "+
+		"erased, send the request with acceptOldCertificate=true.", shorten(p.r.names.of("node")),
 		until.UTC().Format(time.RFC3339))
 }
 

@@ -71,7 +71,7 @@ func (a *API) refreshCredentials(r *request, ask api.Refresh) (any, error) {
 func (a *API) runsElsewhere(r *request, n flexnode.Node) (bool, error) {
 	status, err := a.Index.Status(r.nodeKey())
 	ready := status.Value.Ready
-	return err == nil && !r.caller.isMachine() && !n.Desired.KubernetesAuth.UseAzureAuth && ready != nil &&
-		ready.Status == "True" && a.reachable(r.clusterKey()) &&
+	return err == nil && !r.caller.isMachine() && !n.Desired.KubernetesAuth.UseAzureAuth &&
+		ready != nil && ready.Status == "True" && a.reachable(r.clusterKey()) &&
 		len(a.Index.Identified(r.clusterKey(), n.Identity)) > 1, err
 }

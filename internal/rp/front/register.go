@@ -72,7 +72,9 @@ func (a *API) registerKey(r *request, ask api.RegisterKey) (any, error) {
 
 // revokeReplaced revokes the certificates of a machine that another one has replaced with an
 // enrolment secret, but the one that it proves to have: it may have replaced its own key.
-func (a *API) revokeReplaced(v *store.View, r *request, key, enrolment string, proof *api.KubeletProof) error {
+func (a *API) revokeReplaced(
+	v *store.View, r *request, key, enrolment string, proof *api.KubeletProof,
+) error {
 	own := ""
 	if proof != nil {
 		leaf, err := verifier.SignedByKubelet(proof.Certificate, proof.Signature,
@@ -163,8 +165,8 @@ type Kubelets interface {
 	) error
 }
 
-// provedByKubelet reports whether a machine with a key runs the kubelet of a request's node. It counts
-// after a restore only, when the store may not know what has happened since the backup.
+// provedByKubelet reports whether a machine with a key runs the kubelet of a request's node. It
+// counts after a restore only, when the store may not know what has happened since the backup.
 func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (bool, error) {
 	poll := a.lookUp(r)
 	if proof == nil || poll == nil || poll.MachineKey == key || a.Kubelets == nil {

@@ -174,7 +174,9 @@ const (
 	refusalAgain = time.Second
 )
 
-func (a *API) stranger(key string) *rate.Limiter { return a.strangers.of(key, refusalAgain, refusals) }
+func (a *API) stranger(key string) *rate.Limiter {
+	return a.strangers.of(key, refusalAgain, refusals)
+}
 
 // askRole is an error unless the caller has a role for what it asks.
 func (a *API) askRole(r *request) error {

@@ -49,7 +49,9 @@ func (w *world) ask(
 		append(headers, callerHeader+": "+caller)...)
 }
 
-func at(burst int, perSecond float64) fair.Rate { return fair.Rate{Burst: burst, PerSecond: perSecond} }
+func at(burst int, perSecond float64) fair.Rate {
+	return fair.Rate{Burst: burst, PerSecond: perSecond}
+}
 
 const remainingHeader = "X-Ms-Ratelimit-Remaining-Resource"
 

@@ -113,9 +113,9 @@ func (w *world) start() {
 	w.api = &API{
 		Store: s, Index: w.index, Seen: &fakeSeen{}, Credentials: credentials, Keys: w.keys,
 		Authorizer:  Assignments{{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}}},
-		Kubeconfigs: bound{}, PublicURL: publicURL, Endpoints: []string{publicURL, otherURL}, Audience: nodeAudience, Renderer: "test",
-		Patience: 20 * time.Second, Now: w.clock.Now, Log: log, Audit: audit,
-		Metrics: NewMetrics(prometheus.NewRegistry()),
+		Kubeconfigs: bound{}, PublicURL: publicURL, Endpoints: []string{publicURL, otherURL},
+		Audience: nodeAudience, Renderer: "test", Patience: 20 * time.Second,
+		Now: w.clock.Now, Log: log, Audit: audit, Metrics: NewMetrics(prometheus.NewRegistry()),
 		Waiters: NewWaiters(25*time.Second, 10_000), Pace: NewPace(0),
 	}
 	w.index.Subscribe(w.api.Waiters.Wake)

@@ -247,8 +247,8 @@ func (r *Rollout) candidate(
 }
 
 // move writes what becomes of nodes. One that has changed meanwhile is left for the next round. The
-// slots that have ended are written first: where one has not, since its agent has begun meanwhile, no
-// slot is given in this round.
+// slots that have ended are written first: where one has not, since its agent has begun meanwhile,
+// no slot is given in this round.
 func (r *Rollout) move(
 	ctx context.Context, nodes []flexnode.Candidate, moves []flexnode.Move,
 ) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// What is known of a change is kept once for all nodes that wait for it, and no longer than they do.
+// What is known of a change is kept once for all nodes that wait for it, and only while they do.
 func TestChangesAreShared(t *testing.T) {
 	const cluster, nodes = "s/g/c", 3
 	s := store.New(storetest.NewMemory())

@@ -1,6 +1,6 @@
 // Package rptest has what the tests of several of the provider's packages need: a clock, a log and
-// requests, and keys. But for package seal it knows nothing of the packages that are tested, so that
-// each may use it.
+// requests, and keys. But for package seal it knows nothing of the packages that are tested, so
+// that each may use it.
 package rptest
 
 import (

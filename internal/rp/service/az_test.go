@@ -105,8 +105,9 @@ func (w *azWorld) provide() {
 	public := "https://" + direct.Listener.Addr().String()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.arm.Certificate().Raw})
 	settings := Settings{
-		PublicURL: public, OtherURLs: []string{public}, Installation: "here", TenantID: azuresim.DefaultTenant,
-		KeysFile: keysFile(t, w.dir), CAFile: write(t, w.dir, "ca.pem", string(ca)),
+		PublicURL: public, OtherURLs: []string{public}, Installation: "here",
+		TenantID: azuresim.DefaultTenant, KeysFile: keysFile(t, w.dir),
+		CAFile: write(t, w.dir, "ca.pem", string(ca)),
 		Authentication: Authentication{Audiences: []string{"api://" + azProvider.ClientID},
 			Issuers: []front.Issuer{{TenantID: azuresim.DefaultTenant,
 				URL:     w.arm.URL + "/" + azuresim.DefaultTenant + "/",

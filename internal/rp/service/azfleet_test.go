@@ -47,8 +47,8 @@ func (w *azWorld) fleet(t *testing.T) {
 	w.ready("fleet-1")
 	first := version()
 	w.must(report + `'{"appliedConfigVersion": "` + first + `"}'`)
-	w.fails("az aks flex-node allow-versions $G", "Every node of the cluster that has tried this change "+
-		"is well")
+	w.fails("az aks flex-node allow-versions $G",
+		"Every node of the cluster that has tried this change is well")
 	if got := w.table("pause $G"); !strings.Contains(got, "\nmy-cluster cluster True") {
 		t.Errorf("pause prints\n%s", got)
 	}
@@ -64,7 +64,8 @@ func (w *azWorld) fleet(t *testing.T) {
 	w.waits("summary $G", "1 held: Paused")
 	w.must("az aks flex-node pause $G -n fleet-1 -o none; az aks flex-node resume $G -o none")
 	w.waits("summary $G", "waiting change")
-	if got := w.table("summary $G"); strings.Contains(got, "held:") || strings.Contains(got, "trying") {
+	if got := w.table("summary $G"); strings.Contains(got, "held:") ||
+		strings.Contains(got, "trying") {
 		t.Errorf("with the node paused:\n%s", got)
 	}
 	if got := w.table("resume $G -n fleet-1"); !strings.Contains(got, "\nfleet-1 node False") ||

@@ -129,7 +129,7 @@ func beginEpoch(ctx context.Context, st *store.Store, dir string) error {
 	return os.Remove(mark)
 }
 
-// etcdRow is the row of Meta with the id of the etcd cluster that the store was in at the last start.
+// etcdRow is the row of Meta with the id of the etcd cluster of the store at the last start.
 const etcdRow = "etcd"
 
 // noteCluster raises the epoch if the store is in another etcd cluster than at the last start.

@@ -51,12 +51,13 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 			st.Tombstones.Delete(v, r.Key)
 			return nil
 		}),
-		collectEach(ctx, st, st.Certificates, func(v *store.View, r store.Row[flexnode.Certificates]) error {
-			if r.Value.Since.IsZero() && r.Value.Leaving == "" && now.After(r.Value.Ends) {
-				st.Certificates.Delete(v, r.Key)
-			}
-			return nil
-		}),
+		collectEach(ctx, st, st.Certificates,
+			func(v *store.View, r store.Row[flexnode.Certificates]) error {
+				if r.Value.Since.IsZero() && r.Value.Leaving == "" && now.After(r.Value.Ends) {
+					st.Certificates.Delete(v, r.Key)
+				}
+				return nil
+			}),
 		collectEach(ctx, st, st.ArcLeft, func(v *store.View, r store.Row[store.ArcLeft]) error {
 			return collectArcLeft(v, st, r, now)
 		}),

@@ -86,7 +86,8 @@ func TestRefusedSettings(t *testing.T) {
 			"clusters": [{"id": "/x", "kubeconfig": "/k/a"}]}`,
 			[]string{
 				"armListen: machines cannot fetch", "debugAddress: must be an address on loopback",
-				"polls.waitSeconds: must be 0 to 50", "limits.connections: needs", "etcd.endpoints[1]: must begin with https",
+				"polls.waitSeconds: must be 0 to 50", "limits.connections: needs",
+				"etcd.endpoints[1]: must begin with https",
 				"etcd.endpoints[2]: must begin with https",
 				"installation: must be", "clusters[0]: id",
 			}},
@@ -146,7 +147,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// A listener demands client certificates of the CA that is in the file now, handshakes in turns too.
+// A listener that takes handshakes in turns demands client certificates of the file's present CA.
 func TestClientCAIsReplaced(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	l, client := pair(t, dir, "server"), pair(t, other, "manager")

@@ -69,8 +69,8 @@ func (x *Index) load(ctx context.Context, back bool) error {
 }
 
 // Follow keeps the index up to date until ctx ends: it goes on from the last change that it has
-// seen, and loads again only what the store does not keep any more. It calls say at each break. It is
-// the one follow of a process, from which Sync and Wait of all tables hear of changes after the
+// seen, and loads again only what the store does not keep any more. It calls say at each break. It
+// is the one follow of a process, from which Sync and Wait of all tables hear of changes after the
 // index has them.
 func (x *Index) Follow(ctx context.Context, say func(error)) {
 	lost, back := false, false // all is to be loaded again, until that has succeeded

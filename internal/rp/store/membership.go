@@ -33,8 +33,8 @@ type Member struct {
 }
 
 // Membership is a replica among the others: each cluster is owned by one of them, the one with the
-// highest hash of its name and the cluster's, unless that one does not reach the cluster and another
-// does. A replica that joins or leaves moves only the clusters that it gets or had.
+// highest hash of its name and the cluster's, unless that one does not reach the cluster and
+// another does. A replica that joins or leaves moves only the clusters that it gets or had.
 type Membership struct {
 	// Say receives each error of the store; it is tried again.
 	Say func(error)

@@ -17,8 +17,8 @@ const (
 	triesAtOnce = 8
 )
 
-// Report has the owner of a cluster report that it reaches it, or has not for a while. Another replica
-// that reaches it becomes the owner then; if none does, the first choice stays the owner.
+// Report has the owner of a cluster report that it reaches it, or has not for a while. Another
+// replica that reaches it becomes the owner then; if none does, the first choice stays the owner.
 func (m *Membership) Report(cluster string, reached bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

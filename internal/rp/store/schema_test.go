@@ -63,7 +63,7 @@ func checkFence(t *testing.T, b Backend) {
 	}
 }
 
-// An empty store gets the version of this program; one of another version is refused and left alone.
+// An empty store gets the version of this program; one of another version is refused, unchanged.
 func TestBeginSchema(t *testing.T) {
 	version := New(nil).Meta.Key(schemaRow)
 	for name, tt := range map[string]struct {

@@ -45,8 +45,8 @@ func (t Table[T]) In(v *View, key string) (Row[T], error) {
 	return t.decode(key, kv)
 }
 
-// Row is In for a change that cannot be made without the row: if it cannot be read, the change fails
-// (View.Fail) and the row is as one that is not there.
+// Row is In for a change that cannot be made without the row: if it cannot be read, the change
+// fails (View.Fail) and the row is as one that is not there.
 func (t Table[T]) Row(v *View, key string) Row[T] {
 	row, err := t.In(v, key)
 	if err != nil {

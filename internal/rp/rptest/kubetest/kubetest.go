@@ -38,7 +38,7 @@ type Cluster struct {
 // ErrDown is the error of an API server that is out of reach.
 var ErrDown = errors.New("connection refused")
 
-// New returns an API server with a name, and objects that are there besides kube-dns and kubernetes.
+// New returns an API server with a name, and with objects besides kube-dns and kubernetes.
 func New(name string, objects ...runtime.Object) *Cluster {
 	c := &Cluster{Name: name, Clientset: fake.NewClientset(append(objects,
 		&corev1.Service{
