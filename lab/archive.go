@@ -55,7 +55,7 @@ func programsDir(dir, program string) (string, error) {
 // archiveDir is where the lab serves the packages of the agent under test.
 const archiveDir = "flexnode"
 
-// latestRelease is where install.sh of the sources finds that of the latest release, on ReleaseHost.
+// latestRelease is where the sources' install.sh finds that of the latest release, on ReleaseHost.
 const (
 	latestRelease = "/Azure/AKSFlexNode/releases/latest/download/"
 	ReleaseHost   = "github.com"

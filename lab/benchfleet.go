@@ -78,8 +78,7 @@ func (b *ProviderBench) every(
 	return errors.Join(errs...)
 }
 
-// send sends a request, which must be answered with the status, again while the provider is asked too
-// much.
+// send sends a request, which must be answered with the status; after a 429 it sends it again.
 func send(
 	ctx context.Context, fleet *load.Fleet, worker, status int, request func() (*http.Request, error),
 ) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// benchMachine is the machine of a stored node, with a key of its own. Several goroutines may use it.
+// benchMachine is the machine of a stored node, with its own key. Several goroutines may use it.
 type benchMachine struct {
 	key  *machinekey.Key
 	said machinekey.Claims

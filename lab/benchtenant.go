@@ -150,8 +150,8 @@ func (n *Neighbours) Tenant(ctx context.Context, during time.Duration, large boo
 	if err := n.lab.setMode(quietMode, 0); err != nil {
 		return Served{}, err
 	}
-	_, err := n.tenantPuts(ctx, n.tenantNodes, func(at int) []byte { return tenantBody(at, large, "0") })
-	if err != nil {
+	body := func(at int) []byte { return tenantBody(at, large, "0") }
+	if _, err := n.tenantPuts(ctx, n.tenantNodes, body); err != nil {
 		return Served{}, err
 	}
 	return n.serve(ctx, during, func(ctx context.Context) {

@@ -40,8 +40,8 @@ func (v Versions) needs(c component.Component) bool {
 }
 
 // Build makes what the lab itself runs, what nodes of these versions are made of and the system of
-// their machines, unless the cache has it. Up alone makes the former; Join and the like make what is
-// missing when it is first used. Who calls Build before has all of it behind him.
+// their machines, unless the cache has it. Up alone makes the former; Join and the like make what
+// is missing when it is first used. Who calls Build before has all of it behind him.
 func (l *Lab) Build(ctx context.Context, versions ...Versions) error {
 	if err := needRoot(); err != nil {
 		return err

@@ -43,11 +43,12 @@ func TestBuildOnlyWhatIsUsed(t *testing.T) {
 	if diff := cmp.Diff(demo, chosen(ofSystem, Newest.needs)); diff != "" {
 		t.Error(diff)
 	}
-	got := chosen(ofSystem, Newest.needs, Oldest.needs, Former.needs, func(c component.Component) bool {
+	byName := func(c component.Component) bool {
 		return slices.Contains([]string{
 			component.Helm, component.KubernetesTests, component.NetworkProxy,
 		}, c.Name)
-	})
+	}
+	got := chosen(ofSystem, Newest.needs, Oldest.needs, Former.needs, byName)
 	if len(got) != len(all) {
 		t.Errorf("with what is used by name %q are built, want all of %q", got, all)
 	}

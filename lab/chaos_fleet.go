@@ -146,7 +146,8 @@ func (c *chaosRun) joinFleet(ctx context.Context) error {
 // put has the owner want a wave for a node, and returns the answer of a replica.
 func (f *fleetAgent) put(ctx context.Context, replica int, w wave) answer {
 	who := f.fleet.who
-	return f.ask(ctx, replica, http.MethodPut, f.id+"?acceptOldCertificate=true", object{"properties": object{
+	path := f.id + "?acceptOldCertificate=true"
+	return f.ask(ctx, replica, http.MethodPut, path, object{"properties": object{
 		"continuousMonitoring": true,
 		"azureAuth": object{"method": "servicePrincipal", "servicePrincipal": object{
 			"clientId": who.ClientID, "clientSecret": who.Secret, "clientTenant": Tenant}},

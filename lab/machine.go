@@ -110,8 +110,8 @@ func (l *Lab) newMachine(name string, disks []Disk) (Machine, error) {
 }
 
 // furnish gives a machine its name, its network, the lab's CA, kernel parameters of its own, and
-// what an operator decides: by drop-ins, where images come from, and what this box cannot do; by the
-// policy, what the lab's provider may set.
+// what an operator decides: by drop-ins, where images come from, and what this box cannot do; by
+// the policy, what the lab's provider may set.
 func (l *Lab) furnish(m Machine) error {
 	ca, err := l.CA()
 	if err != nil {

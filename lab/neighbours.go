@@ -47,7 +47,7 @@ const sentPath = "/sent"
 
 func (l *Lab) modeFile() string { return l.path("neighbour-mode") }
 
-// setMode has the tenth API server do something else. rate is that of a loud one, in bytes a second.
+// setMode changes what the tenth API server does. rate is that of a loud one, in bytes a second.
 func (l *Lab) setMode(mode string, rate int) error {
 	path := l.modeFile()
 	if err := os.WriteFile(path+".new", fmt.Appendf(nil, "%s %d", mode, rate), 0o600); err != nil {

@@ -15,8 +15,8 @@ import (
 
 const (
 	forwardFile = "/proc/sys/net/ipv4/ip_forward"
-	// inotifyFile limits how many programs of a user watch files. The machines' users are those of this
-	// box, and the default is too low for 20 machines: some have no network then.
+	// inotifyFile limits how many programs of a user watch files. The machines' users are those of
+	// this box, and the default is too low for 20 machines: some have no network then.
 	inotifyFile  = "/proc/sys/fs/inotify/max_user_instances"
 	inotifyLimit = 4096
 )

@@ -67,8 +67,8 @@ func (l *Lab) makePKI() error {
 	return os.WriteFile(l.path("pki", "done"), nil, 0o600)
 }
 
-// makeFrontProxy makes the identity with which the API server passes requests on to aggregated ones,
-// and a CA for it alone: whom it has signed may speak for every user.
+// makeFrontProxy makes the identity with which the API server passes requests on to aggregated
+// ones, and a CA for it alone: whom it has signed may speak for every user.
 func (l *Lab) makeFrontProxy() error {
 	ca, err := l.newCA("front-proxy-ca", "flexlab front proxy CA")
 	if err != nil {

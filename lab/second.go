@@ -16,8 +16,8 @@ import (
 // secondServer is the API server of the second cluster.
 const secondServer = "https://" + HostIP + ":6444"
 
-// SecondCluster starts a second cluster: an API server on the same etcd, with keys of its own, and no
-// machines. It returns the kubeconfig of its administrator, and what ends it.
+// SecondCluster starts a second cluster: an API server on the same etcd, with keys of its own, and
+// no machines. It returns the kubeconfig of its administrator, and what ends it.
 func (l *Lab) SecondCluster(ctx context.Context) (kubeconfig string, stop func() error, err error) {
 	const name = "kube-apiserver-2"
 	dirs, err := l.build(ctx, ofSystem)

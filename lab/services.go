@@ -126,8 +126,8 @@ ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol
 `
 
 // proxyTools is a directory with what kube-proxy calls, and the libraries of it, from the
-// distribution's packages. Without the names of protocols (netbase) nft lists them as numbers, and a
-// kube-proxy that starts again does not recognize its own rules and deletes them.
+// distribution's packages. Without the names of protocols (netbase) nft lists them as numbers, and
+// a kube-proxy that starts again does not recognize its own rules and deletes them.
 func (l *Lab) proxyTools(ctx context.Context) (string, error) {
 	dir := filepath.Join(l.Cache, "proxy-tools-bookworm-2")
 	install := func(work string) error {

@@ -243,8 +243,8 @@ func networkProxy(version string) Component {
 	}}}
 }
 
-// helm is the release whose library checks the chart (packaging/helm/tools). Where it asks no cluster
-// it takes the Kubernetes of its own client for that, as its Makefile has it.
+// helm is the release whose library checks the chart (packaging/helm/tools). Where it asks no
+// cluster it takes the Kubernetes of its own client for that, as its Makefile has it.
 func helm(version, minor string) Component {
 	const module = "helm.sh/helm/v3"
 	flags := []string{"-X " + module + "/internal/version.version=v" + version}

@@ -91,8 +91,8 @@ func TestHelmIsTheChecked(t *testing.T) {
 	t.Error("the lab has no helm")
 }
 
-// firstImport is the upstream package that a program is: the program itself, or what the main.go that
-// is put together here imports first.
+// firstImport is the upstream package that a program is: the program itself, or what the main.go
+// that is put together here imports first.
 func firstImport(t *testing.T, c Component, program string) string {
 	t.Helper()
 	text, here := c.Sources[c.Name+"/main.go"]

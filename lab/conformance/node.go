@@ -53,7 +53,8 @@ func (s *Suite) RunNode(ctx context.Context, m lab.Machine) (Result, error) {
 	if err := s.equip(m); err != nil {
 		return out, err
 	}
-	script := fmt.Sprintf("mkdir -p /rootfs && mount --rbind --make-rslave / /rootfs && cd /root/e2e-node && "+
+	script := fmt.Sprintf("mkdir -p /rootfs && mount --rbind --make-rslave / /rootfs && "+
+		"cd /root/e2e-node && "+
 		"exec ./ginkgo run --procs=%d --no-color --silence-skips --timeout=1h --flake-attempts=2 "+
 		"--json-report=%s --focus='\\[NodeConformance\\]' --skip=\"$(cat skip)\" ./e2e_node.test -- "+
 		"--conformance --start-services=false --stop-services=false --prepull-images=false "+

@@ -15,8 +15,8 @@ import (
 // properties are those of a flexNodeConfig, as its owner writes them.
 type properties = map[string]any
 
-// first is the node at first, with the defaults of az aks flex-node create: it joins with a bootstrap
-// token, has no Azure identity, and follows its resource with the key of its machine.
+// first is the node at first, with the defaults of az aks flex-node create: it joins with a
+// bootstrap token, has no Azure identity, and follows its resource with the key of its machine.
 func (s *story) first() properties {
 	return properties{
 		"versions":      s.Versions()[0].Desired(),

@@ -293,8 +293,8 @@ func (s *story) leave(ctx context.Context) error {
 		out != "" {
 		return errors.Join(err, fmt.Errorf("the Node is left: %s", out))
 	}
-	s.Lab.Say("the machine is no node any more, %.1f s after the DELETE; it has said so with its key, "+
-		"so its name is free again", since(began))
+	s.Lab.Say("the machine is no node any more, %.1f s after the DELETE; "+
+		"it has said so with its key, so its name is free again", since(began))
 	if _, err := s.Lab.Output(ctx, s.m, "systemctl", "disable", "--now", unit); err != nil {
 		return err
 	}

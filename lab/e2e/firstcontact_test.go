@@ -37,7 +37,9 @@ func firstContact(t *testing.T) {
 		"nodeConfig": desired{"labels": desired{"line": "1"}}}}
 	url := created(t, m.Name, f.want)
 	writeIn(t, m, "/root/url", url)
-	join := []string{"agent", "--config-url-file", "/root/url", "--ca-file", "/root/ca.crt", "--ca-pin"}
+	join := []string{
+		"agent", "--config-url-file", "/root/url", "--ca-file", "/root/ca.crt", "--ca-pin",
+	}
 	other := strings.Repeat("0", 64)
 	if out, code := flex(t, m, append(join, "sha256:"+other)...); code != 1 ||
 		!strings.Contains(out, "the URL was not sent") {

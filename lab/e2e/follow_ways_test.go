@@ -87,7 +87,8 @@ func principalWay(t *testing.T, name string, n int, kubernetes desired) way {
 	}
 	return way{
 		name: name, node: fmt.Sprintf("follow-%d", n), principal: object,
-		auth: auth(first), next: auth(second), grant: nothing, revoke: func(t *testing.T) { has(t, second) },
+		auth: auth(first), next: auth(second), grant: nothing,
+		revoke: func(t *testing.T) { has(t, second) },
 	}
 }
 
@@ -175,8 +176,8 @@ func rolesOf(t *testing.T, list []way) []azuresim.Assignment {
 	})
 }
 
-// arcRemains fails unless all that the ways had in Azure before is there still, and nothing else but
-// the role that was granted meanwhile: the roles, the Arc machine of the owner, and its connection.
+// arcRemains fails unless all that the ways had in Azure before is there still, and nothing else
+// but the role that was granted meanwhile: the roles, the owner's Arc machine, and its connection.
 func arcRemains(t *testing.T, list []way, assigned []azuresim.Assignment) {
 	t.Helper()
 	now := rolesOf(t, list)

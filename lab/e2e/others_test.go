@@ -12,13 +12,13 @@ import (
 
 // podmanChains are the chains that podman 3.4 makes for a container with a port of the machine.
 const podmanChains = `*nat
-:CNI-feedface - [0:0]
-:CNI-DN-feedface - [0:0]
+:CNI-feed - [0:0]
+:CNI-DN-feed - [0:0]
 :CNI-HOSTPORT-DNAT - [0:0]
--A POSTROUTING -s 10.88.0.2/32 -m comment --comment "name: \"podman\" id: \"a\"" -j CNI-feedface
--A CNI-feedface -d 10.88.0.0/16 -m comment --comment "name: \"podman\" id: \"a\"" -j ACCEPT
--A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"podman\" id: \"a\"" -j CNI-DN-feedface
--A CNI-DN-feedface -p tcp --dport 8080 -j DNAT --to-destination 10.88.0.2:80
+-A POSTROUTING -s 10.88.0.2/32 -m comment --comment "name: \"podman\" id: \"a\"" -j CNI-feed
+-A CNI-feed -d 10.88.0.0/16 -m comment --comment "name: \"podman\" id: \"a\"" -j ACCEPT
+-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"podman\" id: \"a\"" -j CNI-DN-feed
+-A CNI-DN-feed -p tcp --dport 8080 -j DNAT --to-destination 10.88.0.2:80
 COMMIT
 `
 
@@ -42,7 +42,7 @@ func othersAreLeftAlone(t *testing.T, m lab.Machine) {
 	const show = "iptables-save -t nat; ip netns list; systemctl is-active lives"
 	out, _ := inside(t, m, "bash", "-c", show)
 	for _, want := range []string{
-		"-j CNI-feedface", "-j CNI-DN-feedface", "cni-podman", "\nactive",
+		"-j CNI-feed", "-j CNI-DN-feed", "cni-podman", "\nactive",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is gone:\n%s", want, out)

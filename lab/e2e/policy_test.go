@@ -11,8 +11,7 @@ import (
 )
 
 // A machine whose owner has written no policy takes no configuration with overrides from the
-// provider, and nothing of a node is installed; with a policy that allows them, the same URL makes it
-// a node.
+// provider, and installs nothing; with a policy that allows them, the same URL makes it a node.
 func withinThePolicy(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "policy-1")

@@ -23,8 +23,8 @@ func prepares(t *testing.T, kubeconfig string, args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// A cluster of its own is prepared from nothing, a second time nothing is done, a change that another
-// program made is shown, and all of it but the list of machines that are shut out is removed.
+// A cluster of its own is prepared from nothing, a second run does nothing, a change by another
+// program is shown, and all of it but the list of machines that are shut out is removed.
 func TestClusterPrepared(t *testing.T) {
 	kubeconfig, stop, err := bench.SecondCluster(t.Context())
 	if err != nil {
@@ -76,8 +76,8 @@ func TestClusterPrepared(t *testing.T) {
 }
 
 // The commands of docs/how-to/use-az.md, "From a cluster to a Service", word for word: a cluster in
-// which no kube-proxy lands on flex nodes is enabled, a machine joins, and another node's pod resolves the
-// name of a Service on it. The join of a node before that ends with an exit code of its own.
+// which no kube-proxy lands on flex nodes is enabled, a machine joins, and another node's pod
+// resolves the name of a Service on it. A node that joins before that has its own exit code.
 func TestFromClusterToService(t *testing.T) {
 	other := peer(t)
 	if err := bench.CheckServices(t.Context(), other.Name); err != nil {
@@ -93,7 +93,8 @@ func TestFromClusterToService(t *testing.T) {
 	if err := bench.Write(m, operatorsHome+"/flexnode-rp", 0o755, program); err != nil {
 		t.Fatal(err)
 	}
-	if out, code := prepares(t, bench.Kubeconfig(), "prepare", "--kube-proxy=no", "--yes"); code != 2 ||
+	out, code := prepares(t, bench.Kubeconfig(), "prepare", "--kube-proxy=no", "--yes")
+	if code != 2 ||
 		!strings.Contains(out, "delete     DaemonSet kube-system/aks-flex-node-kube-proxy") ||
 		!strings.Contains(out, "no kube-proxy lands on flex nodes") {
 		t.Fatalf("exit code %d:\n%s", code, out)
@@ -102,7 +103,7 @@ func TestFromClusterToService(t *testing.T) {
 		out, err := bench.Kubectl(t.Context(), "", "-n", "kube-system", "get", "pods", "-o", "name")
 		return err == nil && !strings.Contains(out, "kube-proxy")
 	})
-	out, code := flex(t, early, "bootstrap")
+	out, code = flex(t, early, "bootstrap")
 	if code != 2 || !strings.Contains(out, "Node edge-0 is Ready") ||
 		!strings.Contains(out, "ServicesReachable is False (ProxyMissing)") {
 		t.Errorf("a join without kube-proxy: exit code %d\n%s", code, out)
@@ -118,7 +119,8 @@ func TestFromClusterToService(t *testing.T) {
 		t.Errorf("what would be removed: exit code %d:\n%s", code, out)
 	}
 	must(t, early, "unbootstrap", "--yes")
-	if _, err := bench.Kubectl(t.Context(), "", "delete", "deployment/web", "service/web"); err != nil {
+	_, err := bench.Kubectl(t.Context(), "", "delete", "deployment/web", "service/web")
+	if err != nil {
 		t.Error(err)
 	}
 	azOf{m}.leaves(t)

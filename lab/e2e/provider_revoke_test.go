@@ -30,8 +30,8 @@ func nodesMayNotDelete(t *testing.T) {
 	})
 }
 
-// revoked deletes a node whose machine does not leave. Within a minute the machine can write nothing
-// and gets no other certificate; that of its successor can and does.
+// revoked deletes a node whose machine does not leave. Within a minute the machine can write
+// nothing and gets no other certificate; that of its successor can and does.
 func revoked(t *testing.T) {
 	const name = "rp-stolen"
 	t.Cleanup(func() {

@@ -52,9 +52,9 @@ func confined(t *testing.T) {
 			"usage-bootstrap-authentication": "true", "auth-extra-groups": %q}}`,
 			kind, name, group)
 	}
-	node := `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": %q}}`
 	for _, name := range []string{"aks-pool1-0", "edge-confined"} {
-		if _, err := bench.Kubectl(t.Context(), fmt.Sprintf(node, name), "create", "-f", "-"); err != nil {
+		node := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": %q}}`, name)
+		if _, err := bench.Kubectl(t.Context(), node, "create", "-f", "-"); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
@@ -96,7 +96,8 @@ func confined(t *testing.T) {
 		{"another ConfigMap", "", []string{"patch", "configmap", "--namespace=kube-system",
 			"kube-root-ca.crt", "--patch", "{}"}, `configmaps "kube-root-ca.crt" is forbidden`},
 	} {
-		_, err := bench.Kubectl(t.Context(), try.stdin, append([]string{"--as=flexnode-rp"}, try.args...)...)
+		args := append([]string{"--as=flexnode-rp"}, try.args...)
+		_, err := bench.Kubectl(t.Context(), try.stdin, args...)
 		switch {
 		case try.refusal == "" && err != nil:
 			t.Errorf("%s: %v", try.name, err)

@@ -69,7 +69,8 @@ func get(t *testing.T, url string) (int, string) {
 	defer client.CloseIdleConnections()
 	var status int
 	var text []byte
-	eventually(t, "an answer", func() bool { // the balancer cuts what it has passed on to a replica that died
+	// The balancer cuts what it has passed on to a replica that died.
+	eventually(t, "an answer", func() bool {
 		response, err := client.Get(url)
 		if err != nil {
 			return false
@@ -82,8 +83,8 @@ func get(t *testing.T, url string) (int, string) {
 	return status, string(text)
 }
 
-// created makes a node, and returns its configuration URL. Where the cluster answers late, the URL is
-// asked for again, as az does.
+// created makes a node, and returns its configuration URL. Where the cluster answers late, the URL
+// is asked for again, as az does.
 func created(t *testing.T, name string, wanted any) (url string) {
 	t.Helper()
 	answer := rp(t, 201, http.MethodPut, rpNode(name)+"?configUrl=true", desired{"properties": wanted})
@@ -236,8 +237,8 @@ func requestOf(t *testing.T, name string) certificatesv1.CertificateSigningReque
 		"/apis/certificates.k8s.io/v1/certificatesigningrequests/"+name)
 }
 
-// fileRequest files a request for the client certificate of a node, with a bootstrap token or the client's
-// certificate. It returns the name of the request, its key and the status of the answer.
+// fileRequest files a request for the client certificate of a node, with a bootstrap token or the
+// client's certificate. It returns the name of the request, its key and the status of the answer.
 func fileRequest(
 	t *testing.T, client *http.Client, token, node string,
 ) (name string, key *ecdsa.PrivateKey, status int) {
@@ -388,8 +389,8 @@ func genericOperation(t *testing.T, client *armresources.Client) {
 }
 
 // killedProvider kills the provider with SIGKILL while it creates, regenerates and deletes.
-// Afterwards no Secret of an issued token is without a credential, no URL works that should not, and
-// what was acknowledged is there. The short form kills six times, the long one as often as kills says.
+// Afterwards no Secret of an issued token is without a credential, no URL works that should not,
+// and what was acknowledged is there. The short form kills six times, the long one kills() times.
 func killedProvider(t *testing.T) {
 	ctx := t.Context()
 	requests := 6
@@ -479,8 +480,8 @@ func killedProvider(t *testing.T) {
 // tokenID finds the ids of bootstrap tokens.
 var tokenID = regexp.MustCompile(`"([a-z0-9]{6})\.[a-z0-9]{16}"`)
 
-// remains reports whether a Secret of a deleted node is one that must go: one whose token was issued.
-// Another, whose creation the killed provider did not record, must expire within a day.
+// remains reports whether a Secret of a deleted node is one that must go: one whose token was
+// issued. Another, whose creation the killed provider did not record, must expire within a day.
 func remains(line string, issued map[string]bool) bool {
 	var texts [3]string // id, description, expiration
 	for i, field := range strings.Fields(line) {

@@ -45,7 +45,8 @@ spec:
 	eventually(t, "an event of the pod with the registry's refusal", func() bool {
 		events, err := bench.Kubectl(t.Context(), "", "get", "events", "--field-selector",
 			"involvedObject.name=private,reason=Failed", "-o", "jsonpath={.items[*].message}")
-		return err == nil && strings.Contains(events, image) && strings.Contains(events, "401 Unauthorized")
+		return err == nil && strings.Contains(events, image) &&
+			strings.Contains(events, "401 Unauthorized")
 	})
 	out, code := flex(t, m, "doctor", "--only", "RegistriesAllow")
 	if code != 2 || !strings.Contains(out, "--role AcrPull --assignee "+object) {

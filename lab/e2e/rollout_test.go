@@ -18,8 +18,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
 
-// movable is a Deployment on the nodes of the rollout that may lose one pod at a time, each of which
-// ends after the proxies have had time to leave it out.
+// movable is a Deployment on the nodes of the rollout that may lose one pod at a time, each of
+// which ends after the proxies have had time to leave it out.
 const movable = `apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata: {name: steady}

@@ -64,8 +64,8 @@ Azure identity and kubeletCredential token; without NODE, on one of its own.`,
 		measured.Flags().StringVar(&c.against, "against", "",
 			"another aks-flex-node `program`, measured beside this one")
 	}
-	parent.AddCommand(c.benchRP(), c.benchNeighbours(), c.benchStore(), c.versionFlags(join), c.versionFlags(agent),
-		c.versionFlags(token))
+	parent.AddCommand(c.benchRP(), c.benchNeighbours(), c.benchStore(),
+		c.versionFlags(join), c.versionFlags(agent), c.versionFlags(token))
 	return parent
 }
 

@@ -27,7 +27,8 @@ func (c *command) follow(ctx context.Context, m lab.Machine, program string) err
 		return err
 	}
 	type object = map[string]any
-	status, text, err := c.lab.ARM(ctx, http.MethodPut, lab.AzureURL, nodeID(m)+"?configUrl=true&acceptOldCertificate=true",
+	path := nodeID(m) + "?configUrl=true&acceptOldCertificate=true"
+	status, text, err := c.lab.ARM(ctx, http.MethodPut, lab.AzureURL, path,
 		lab.ProviderAPI, object{"properties": object{
 			"continuousMonitoring": true, "monitoring": object{"endpoint": lab.ProviderURL},
 			"versions": c.versions.Desired(),
