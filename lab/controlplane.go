@@ -124,6 +124,9 @@ rules:
 // it, as events of audit.k8s.io/v1, one a line.
 func (l *Lab) AuditLog() string { return l.path("logs", "audit.jsonl") }
 
+// LogOf is the file of what a process of the lab prints.
+func (l *Lab) LogOf(process string) string { return l.path("logs", process+".log") }
+
 // waitReady waits until the API server says that it is ready.
 func (l *Lab) waitReady(ctx context.Context) error {
 	pool, err := l.trusted()

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
@@ -102,8 +104,8 @@ func TestBadUpdate(t *testing.T) {
 				t.Errorf("kubelet's configuration has no %s (%v):\n%s", tt.kept, err, yaml)
 			}
 			steady(t, m, 10*time.Second) // neither does it die nor is anything tried again
-			if !ready(t, m) {
-				t.Error("the Node is not Ready")
+			if n := nodeOf(t, m.Name); condition(n, corev1.NodeReady) != corev1.ConditionTrue {
+				t.Errorf("the Node is not Ready: %+v", n.Status.Conditions)
 			}
 			out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o",
 				"jsonpath={.spec.unschedulable}")

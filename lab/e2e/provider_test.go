@@ -16,6 +16,8 @@ import (
 	"io"
 	mathrand "math/rand/v2"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -92,12 +94,39 @@ func created(t *testing.T, name string, wanted any) (url string) {
 	if url != "" {
 		return url
 	}
+	t.Cleanup(func() {
+		if url == "" {
+			t.Logf("the last answer: %v\n%s", answer, providerWarnings(t))
+		}
+	})
 	eventually(t, "the configuration URL of "+name, func() bool {
-		answer := rp(t, 200, http.MethodPost, rpNode(name)+"/listConfigUrl", nil, 202)
+		answer = rp(t, 200, http.MethodPost, rpNode(name)+"/listConfigUrl", nil, 202)
 		url, _ = answer["configUrl"].(string)
 		return url != ""
 	})
 	return url
+}
+
+// providerWarnings returns the latest warnings and errors of the provider's replicas.
+func providerWarnings(t *testing.T) string {
+	t.Helper()
+	logs, err := filepath.Glob(bench.LogOf("flexnode-rp-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if !strings.Contains(line, `"level":"INFO"`) {
+				lines = append(lines, filepath.Base(log)+": "+line)
+			}
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-40):], "")
 }
 
 func properties(answer map[string]any) map[string]any {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -110,25 +111,42 @@ func nodeOf(t *testing.T, name string) corev1.Node {
 	return object[corev1.Node](t, "/api/v1/nodes/"+name)
 }
 
-// object reads an object of Kubernetes, which is empty where it cannot be read. It starts no
-// kubectl: tests that wait read every second, and would take the processor from all others.
-func object[T any](t *testing.T, path string) (is T) {
+// object reads an object of Kubernetes; it is empty where there is none. An API server that does not
+// answer, since a test restarts it, is asked again. It starts no kubectl: tests that wait read every
+// second, and would take the processor from all others.
+func object[T any](t *testing.T, path string) T {
 	t.Helper()
 	client, err := bench.AdminClient()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
+	client.Timeout = 10 * time.Second
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Second) {
+		is, err := lookUp[T](client, path)
+		if err == nil {
+			return is
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("cannot read %s: %v", path, err)
+		}
+	}
+}
+
+func lookUp[T any](client *http.Client, path string) (is T, err error) {
 	response, err := client.Get(lab.APIServer + path)
 	if err != nil {
-		return is
+		return is, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK || json.NewDecoder(response.Body).Decode(&is) != nil {
-		var none T
-		return none
+	switch response.StatusCode {
+	case http.StatusOK:
+		err = json.NewDecoder(response.Body).Decode(&is)
+	case http.StatusNotFound:
+	default:
+		err = errors.New(response.Status)
 	}
-	return is
+	return is, err
 }
 
 // edit changes the configuration of a machine, as an editor does: a new file in the place of the
