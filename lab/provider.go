@@ -325,7 +325,7 @@ func (l *Lab) commonSettings(
 			"exceptions": object{who.Operator.ObjectID: asMuchAsCanBeSent,
 				Subscription: asMuchAsCanBeSent},
 			"quotas": object{"subscriptions": object{
-				Subscription: object{"nodes": 1_000_000, "tokens": 1_000_000}}},
+				Subscription: object{"nodes": 1_000_000, "tokens": 1_000_000, "bytes": 4 << 30}}},
 		},
 		"nodeDefaults": object{
 			"artifacts": object{"mirror": MirrorURL, "overrides": catalog.AllOverrides()},
