@@ -380,10 +380,10 @@ func TestEveryProblemAtOnce(t *testing.T) {
 // TestDefaultsAreAllowed holds that no default is refused.
 func TestDefaultsAreAllowed(t *testing.T) {
 	c := defaults()
-	for _, l := range leaves(&c) {
+	for l := range leaves(&c) {
 		rule := l.rule()
 		if text := l.text(); text != "" && rule.ok != nil && !rule.ok(text) {
-			t.Errorf("%s: %s is the default and not allowed", l.path, l.shown())
+			t.Errorf("%s: %s is the default and not allowed", l.path(), l.shown())
 		}
 	}
 }

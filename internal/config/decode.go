@@ -3,11 +3,13 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // decode sets dst from v, whose members must all be known and of their type. "" means not set and
@@ -115,7 +117,12 @@ type field struct {
 	empties    bool   // where an empty list is another setting than none
 }
 
+// fields lists the members of an object that is read into a struct. Those of a type are always the
+// same, and a provider reads thousands of configurations in a second.
 func fields(t reflect.Type) []field {
+	if list, ok := fieldsOf.Load(t); ok {
+		return list.([]field)
+	}
 	list := make([]field, t.NumField())
 	for i := range list {
 		f := t.Field(i)
@@ -123,8 +130,11 @@ func fields(t reflect.Type) []field {
 		empties := f.Type.Kind() == reflect.Slice && option == "omitzero"
 		list[i] = field{name, f.Tag.Get("must"), f.Tag.Get("keys"), empties}
 	}
+	fieldsOf.Store(t, list)
 	return list
 }
+
+var fieldsOf sync.Map // []field by reflect.Type
 
 // unknown says that an object has no such member, and which one may be meant: one of that name
 // elsewhere, in any case, else one of its own.
@@ -165,39 +175,61 @@ func split(path string) (parent, name string) {
 
 // leaf is one setting of a configuration: a string, number or boolean, or a whole map.
 type leaf struct {
-	path       string
-	item       bool // true for an item of a list or map
+	within     *leaf  // nil for the configuration itself
+	name       string // in an object
+	index      int    // in a list
+	item       bool   // true for an item of a list or map
 	value      reflect.Value
 	must, keys string // the names of its rules (see rules)
 }
 
-// leaves lists a configuration's settings in the order of fields; absent sections have none.
-func leaves(c *Config) []leaf { return leavesAt(nil, leaf{value: reflect.ValueOf(c)}) }
+// leaves are a configuration's settings in the order of fields; absent sections have none.
+func leaves(c *Config) iter.Seq[leaf] {
+	return func(yield func(leaf) bool) { leaf{value: reflect.ValueOf(c)}.each(yield) }
+}
 
-func leavesAt(list []leaf, at leaf) []leaf {
-	v := at.value
+func (l leaf) each(yield func(leaf) bool) bool {
+	v := l.value
 	switch v.Kind() {
 	case reflect.Pointer:
-		if at.value = v.Elem(); !v.IsNil() {
-			list = leavesAt(list, at)
-		}
+		l.value = v.Elem()
+		return v.IsNil() || l.each(yield)
 	case reflect.Struct:
 		for i, f := range fields(v.Type()) {
-			list = leavesAt(list, leaf{member(at.path, f.name), false, v.Field(i), f.must, f.keys})
+			if !(leaf{&l, f.name, 0, false, v.Field(i), f.must, f.keys}).each(yield) {
+				return false
+			}
 		}
+		return true
 	case reflect.Map:
-		list = append(list, at)
-		for name, next := range v.Seq2() {
-			list = leavesAt(list, leaf{member(at.path, name.String()), true, next, at.must, ""})
+		if !yield(l) {
+			return false
 		}
+		for name, next := range v.Seq2() {
+			if !(leaf{&l, name.String(), 0, true, next, l.must, ""}).each(yield) {
+				return false
+			}
+		}
+		return true
 	case reflect.Slice:
 		for i := range v.Len() {
-			list = leavesAt(list, leaf{item(at.path, i), true, v.Index(i), at.must, ""})
+			if !(leaf{&l, "", i, true, v.Index(i), l.must, ""}).each(yield) {
+				return false
+			}
 		}
-	default:
-		list = append(list, at)
+		return true
 	}
-	return list
+	return yield(l)
+}
+
+func (l leaf) path() string {
+	switch {
+	case l.within == nil:
+		return ""
+	case l.within.value.Kind() == reflect.Slice:
+		return item(l.within.path(), l.index)
+	}
+	return member(l.within.path(), l.name)
 }
 
 // rule is that of the setting, or of the names in a map.
@@ -259,9 +291,9 @@ type Setting struct {
 // Settings are all that are set, in the order of fields. Empty, 0 and false count as not set.
 func (c Config) Settings() []Setting {
 	var list []Setting
-	for _, l := range leaves(&c) {
+	for l := range leaves(&c) {
 		if l.value.Kind() != reflect.Map && !l.value.IsZero() {
-			list = append(list, Setting{l.path, l.text(), l.shown()})
+			list = append(list, Setting{l.path(), l.text(), l.shown()})
 		}
 	}
 	return list

@@ -39,9 +39,9 @@ func (c Config) Differences(to Config) ([]Difference, error) {
 
 func (c Config) secrets() map[string]Secret {
 	found := map[string]Secret{}
-	for _, l := range leaves(&c) {
-		if secret, ok := l.value.Interface().(Secret); ok && secret != "" {
-			found[l.path] = secret
+	for l := range leaves(&c) {
+		if l.value.Type() == reflect.TypeFor[Secret]() && l.value.Len() > 0 {
+			found[l.path()] = l.value.Interface().(Secret)
 		}
 	}
 	return found

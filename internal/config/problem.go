@@ -105,6 +105,9 @@ func (r *report) spoiled(path string) bool {
 
 // sorted returns the problems by path, with the configuration's secrets redacted.
 func (r *report) sorted(c Config) Problems {
+	if len(r.problems) == 0 {
+		return nil
+	}
 	secrets := c.Secrets()
 	for i, p := range r.problems {
 		if slices.ContainsFunc(secrets, func(s string) bool { return strings.Contains(p.Value, s) }) {

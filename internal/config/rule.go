@@ -196,19 +196,21 @@ func duration(s string) time.Duration {
 
 // applyRules checks each setting that is set by itself; other checks say what is required.
 func applyRules(c *Config, r *report) {
-	for _, l := range leaves(c) {
+	for l := range leaves(c) {
 		rule := l.rule()
+		if rule.ok == nil {
+			continue
+		}
 		switch text := l.text(); {
-		case rule.ok == nil:
 		case l.value.Kind() == reflect.Map:
 			for _, key := range l.value.MapKeys() {
-				if name := key.String(); !rule.ok(name) && !r.spoiled(l.path) {
-					r.add(member(l.path, name), "", "every name here must be "+rule.allowed)
+				if name := key.String(); !rule.ok(name) && !r.spoiled(l.path()) {
+					r.add(member(l.path(), name), "", "every name here must be "+rule.allowed)
 				}
 			}
 		case text == "" && !l.item:
-		case !rule.ok(text) && !r.spoiled(l.path):
-			r.add(l.path, l.shown(), "must be "+rule.allowed)
+		case !rule.ok(text) && !r.spoiled(l.path()):
+			r.add(l.path(), l.shown(), "must be "+rule.allowed)
 		}
 	}
 }
@@ -315,22 +317,22 @@ var ownDirs = []string{
 // checkDirs keeps directories apart that must not be one another's, nor contain one another.
 func checkDirs(c Config, r *report) {
 	var before []leaf
-	for _, l := range leaves(&c) {
-		if l.must != "dir" && l.must != "own-dir" || r.spoiled(l.path) {
+	for l := range leaves(&c) {
+		if l.must != "dir" && l.must != "own-dir" || r.spoiled(l.path()) {
 			continue
 		}
 		dir := l.text()
 		for _, own := range ownDirs {
 			if overlap(dir, own) {
-				r.add(l.path, show(dir), "must lie apart from "+own+", which is in use already")
+				r.add(l.path(), show(dir), "must lie apart from "+own+", which is in use already")
 			}
 		}
 		for _, other := range before {
 			alone := l.must == "own-dir" || other.must == "own-dir"
 			clash := dir == other.text() || alone && overlap(dir, other.text())
-			if clash && !r.spoiled(other.path) {
-				r.add(l.path, show(dir),
-					fmt.Sprintf("must lie apart from %s (%s)", other.path, other.text()))
+			if clash && !r.spoiled(other.path()) {
+				r.add(l.path(), show(dir),
+					fmt.Sprintf("must lie apart from %s (%s)", other.path(), other.text()))
 			}
 		}
 		before = append(before, l)
