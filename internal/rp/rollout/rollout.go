@@ -25,7 +25,7 @@ type Index interface {
 	Node(key string) (store.Row[flexnode.Node], error)
 	Status(key string) (store.Row[flexnode.Status], error)
 	Cluster(key string) (store.Row[flexnode.Cluster], error)
-	Outlines(prefix, after string, see func(key string, o flexnode.Outline) bool)
+	Unsettled(cluster string) bool
 	Revision() int64
 }
 
@@ -69,7 +69,7 @@ const (
 // Step does one round. It returns when the next one is to be, at the latest; zero is not before
 // something changes.
 func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
-	if r.ran && !r.moving && !r.unsettled() {
+	if r.ran && !r.moving && !r.Index.Unsettled(r.Cluster) {
 		return time.Time{}, nil
 	}
 	began := r.Now().UTC().Truncate(time.Millisecond)
@@ -108,7 +108,7 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 	}
 	if len(moves) > 0 {
 		next = pause
-	} else if !r.moving && !r.unsettled() {
+	} else if !r.moving && !r.Index.Unsettled(r.Cluster) {
 		return time.Time{}, nil
 	}
 	r.notBefore = r.Now().Add(5 * decided.Sub(began))
@@ -135,16 +135,6 @@ func (r *Rollout) isBehind(ctx context.Context) (bool, error) {
 	}
 	r.written = nil
 	return r.Index.Revision() < r.need, nil
-}
-
-// unsettled reports whether there may be something to decide, by what the index has at hand.
-func (r *Rollout) unsettled() bool {
-	found := false
-	r.Index.Outlines(r.Cluster+"/", "", func(_ string, o flexnode.Outline) bool {
-		found = o.Unsettled()
-		return !found
-	})
-	return found
 }
 
 // candidates are the nodes of the cluster that have a configuration.

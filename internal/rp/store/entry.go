@@ -109,8 +109,8 @@ func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], err
 	return r, nil
 }
 
-// tally counts nodes: by state and Ready condition, and by subscription: all of them, those that
-// have a credential to join with, and the bytes that they take.
+// tally counts nodes: by state and Ready condition; by subscription: all of them, those that have a
+// credential to join with, and the bytes that they take; and by cluster those that are unsettled.
 type tally struct {
 	states, used map[[2]string]int
 }
@@ -119,11 +119,12 @@ func newTally() tally {
 	return tally{map[[2]string]int{}, map[[2]string]int{}}
 }
 
-// What is counted by subscription.
+// What is counted by subscription and, last, by cluster.
 const (
-	allNodes     = "nodes"
-	joiningNodes = "joining"
-	nodeBytes    = "bytes"
+	allNodes       = "nodes"
+	joiningNodes   = "joining"
+	nodeBytes      = "bytes"
+	unsettledNodes = "unsettled"
 )
 
 // count adds a node, or takes it away.
@@ -138,6 +139,9 @@ func (t tally) count(e *entry, by int) {
 	t.used[[2]string{subscription, nodeBytes}] += by * e.size()
 	if is.joining {
 		t.used[[2]string{subscription, joiningNodes}] += by
+	}
+	if e.outline().Unsettled() {
+		t.used[[2]string{flexnode.ClusterOf(e.key), unsettledNodes}] += by
 	}
 }
 

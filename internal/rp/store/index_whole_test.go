@@ -169,6 +169,14 @@ func compareClusters(t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node
 		t.Fatal(diff, err)
 	}
 	for _, cluster := range []string{"s/g/c0", "s/g/c1", "s/g/c2"} {
+		unsettled := false
+		x.Outlines(cluster+"/", "", func(_ string, o flexnode.Outline) bool {
+			unsettled = o.Unsettled()
+			return !unsettled
+		})
+		if x.Unsettled(cluster) != unsettled {
+			t.Fatalf("%s is unsettled: %t, want %t", cluster, !unsettled, unsettled)
+		}
 		var stale []string
 		for _, n := range nodes {
 			if flexnode.ClusterOf(n.Key) != cluster {

@@ -234,6 +234,13 @@ func (x *Index) Used(subscription string) (Used, int64) {
 	return used, s.revision
 }
 
+// Unsettled reports whether a cluster has a node for which Admit may have something to do.
+func (x *Index) Unsettled(cluster string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.tally.used[[2]string{cluster, unsettledNodes}] > 0
+}
+
 // Counts are the nodes by their state and by that of their Ready condition ("" if it is not known).
 func (x *Index) Counts() map[[2]string]int {
 	x.mu.Lock()
