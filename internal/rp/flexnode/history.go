@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // Kept limits the revisions of a node that are kept.
@@ -31,15 +33,15 @@ type recorded struct {
 	made    *Revision // one that is not stored yet
 }
 
-// ReadRow reads a stored row.
+// ReadRow reads a stored row, as encoding/json would, in a fraction of the time.
 func (h *History) ReadRow(row []byte) error {
 	var members map[string]json.RawMessage
-	if err := json.Unmarshal(row, &members); err != nil {
+	if err := jsonv1.Unmarshal(row, &members); err != nil {
 		return err
 	}
 	var texts []json.RawMessage
 	if text, there := members["revisions"]; there {
-		if err := json.Unmarshal(text, &texts); err != nil {
+		if err := jsonv1.Unmarshal(text, &texts); err != nil {
 			return err
 		}
 	}
@@ -50,7 +52,7 @@ func (h *History) ReadRow(row []byte) error {
 			Version *int64          `json:"version"`
 			Why     json.RawMessage `json:"why"`
 		}
-		if json.Unmarshal(text, &r) != nil || r.Version == nil {
+		if jsonv1.Unmarshal(text, &r) != nil || r.Version == nil {
 			return errors.New("a revision has no version")
 		}
 		facts := string(r.Why) == `"`+WhyFacts+`"`
@@ -133,7 +135,7 @@ func (r recorded) read() (*Revision, error) {
 		return r.made, nil
 	}
 	found := new(Revision)
-	if err := json.Unmarshal(r.text, found); err != nil {
+	if err := jsonv1.Unmarshal(r.text, found); err != nil {
 		return nil, fmt.Errorf("cannot read revision %d of a node: %w", r.version, err)
 	}
 	return found, nil
