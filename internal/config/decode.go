@@ -189,6 +189,14 @@ func leaves(c *Config) iter.Seq[leaf] {
 }
 
 func (l leaf) each(yield func(leaf) bool) bool {
+	switch l.value.Kind() {
+	case reflect.Pointer, reflect.Struct, reflect.Map, reflect.Slice:
+		return l.eachBelow(yield)
+	}
+	return yield(l)
+}
+
+func (l leaf) eachBelow(yield func(leaf) bool) bool {
 	v := l.value
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -200,7 +208,6 @@ func (l leaf) each(yield func(leaf) bool) bool {
 				return false
 			}
 		}
-		return true
 	case reflect.Map:
 		if !yield(l) {
 			return false
@@ -210,16 +217,14 @@ func (l leaf) each(yield func(leaf) bool) bool {
 				return false
 			}
 		}
-		return true
 	case reflect.Slice:
 		for i := range v.Len() {
 			if !(leaf{&l, "", i, true, v.Index(i), l.must, ""}).each(yield) {
 				return false
 			}
 		}
-		return true
 	}
-	return yield(l)
+	return true
 }
 
 func (l leaf) path() string {
