@@ -104,13 +104,13 @@ func TestBadUpdate(t *testing.T) {
 				t.Errorf("kubelet's configuration has no %s (%v):\n%s", tt.kept, err, yaml)
 			}
 			steady(t, m, 10*time.Second) // neither does it die nor is anything tried again
-			if n := nodeOf(t, m.Name); condition(n, corev1.NodeReady) != corev1.ConditionTrue {
-				t.Errorf("the Node is not Ready: %+v", n.Status.Conditions)
-			}
-			out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o",
-				"jsonpath={.spec.unschedulable}")
-			if out != "" || err != nil {
-				t.Errorf("the Node is cordoned: %s (%v)", out, err)
+			var n corev1.Node
+			eventually(t, "the Node to be Ready", func() bool {
+				n = nodeOf(t, m.Name)
+				return condition(n, corev1.NodeReady) == corev1.ConditionTrue
+			})
+			if n.Spec.Unschedulable {
+				t.Error("the Node is cordoned")
 			}
 			if out, code := inside(t, m, "systemctl", "is-active", "aks-flex-node-agent"); code != 0 {
 				t.Errorf("the daemon is %s", out)
