@@ -111,9 +111,9 @@ func nodeOf(t *testing.T, name string) corev1.Node {
 	return object[corev1.Node](t, "/api/v1/nodes/"+name)
 }
 
-// object reads an object of Kubernetes; it is empty where there is none. An API server that does not
-// answer, since a test restarts it, is asked again. It starts no kubectl: tests that wait read every
-// second, and would take the processor from all others.
+// object reads an object of Kubernetes; it is empty where the object was not found. An API server
+// that does not answer, since a test restarts it, is asked again. It starts no kubectl: tests that
+// wait read every second, and would take the processor from all others.
 func object[T any](t *testing.T, path string) T {
 	t.Helper()
 	client, err := bench.AdminClient()

@@ -113,7 +113,7 @@ func TestProviderAway(t *testing.T) {
 		s.until(2*time.Minute, "the change waits", s.waits("ChangeHeld", ""))
 		s.provider.set(func() { s.provider.down = true })
 		s.until(10*time.Minute, "the change waits for the provider", s.waits("ProviderSilent", ""))
-		s.rests(72 * time.Hour)
+		s.sleep(72 * time.Hour)
 		if s.takes("42")() {
 			t.Fatal("it has begun without the provider")
 		}

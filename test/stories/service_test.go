@@ -316,6 +316,9 @@ func (s *serviceStory) sleep(d time.Duration) {
 // rests lets a long time pass in which nothing is to change: half an hour of it, or with LONG=1
 // all, of which each day is thousands of checks and polls.
 func (s *serviceStory) rests(d time.Duration) {
+	if !long() {
+		d = min(d, 30*time.Minute)
+	}
 	s.sleep(d)
 }
 
