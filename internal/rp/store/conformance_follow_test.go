@@ -49,6 +49,41 @@ func atLeast(n int) func([]Event, int64) bool {
 // patience limits the suite's wait for an event.
 const patience = time.Minute
 
+// Who hears of a change and reads then sees it: nothing else would have him read again.
+func readsTold(t *testing.T, b Backend) {
+	const writers, each = 8, 500
+	start := put(t, b, "told/x", "0")
+	var writing sync.WaitGroup
+	for w := range writers {
+		writing.Go(func() {
+			for n := range each {
+				key, value := fmt.Sprintf("told/%d", w), fmt.Sprint(n)
+				_, err := b.Commit(t.Context(), nil, []Write{{Key: key, Value: []byte(value)}})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	seen, early := 0, 0
+	followUntil(t, b, "told/", start, func(all []Event, revision int64) bool {
+		for ; seen < len(all); seen++ {
+			got, at, err := b.Read(t.Context(), all[seen].Key)
+			if err != nil {
+				t.Error(err)
+			}
+			if at < all[seen].Revision || got[all[seen].Key].Revision < all[seen].Revision {
+				early++
+			}
+		}
+		return seen == writers*each
+	})
+	writing.Wait()
+	if early > 0 {
+		t.Errorf("%d of %d changes were told before they could be read", early, writers*each)
+	}
+}
+
 func follows(t *testing.T, b Backend) {
 	start := put(t, b, "follows/a", "1")
 	one := put(t, b, "follows/a", "2", "follows/b", "1", "elsewhere", "1")

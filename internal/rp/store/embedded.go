@@ -171,6 +171,17 @@ func (e *Etcd) readOwn(ctx context.Context, keys []string) (map[string]KV, int64
 	return found(response), response.Header.Revision, nil
 }
 
+// awaitOwn waits until readOwn reads a revision: etcd tells of a change a moment before it is there
+// to be read (watchableStoreTxnWrite.End), and a busy machine makes that moment long.
+func (e *Etcd) awaitOwn(ctx context.Context, revision int64) error {
+	for e.server.Server.KV().Rev() < revision {
+		if Pause(ctx, time.Millisecond); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
 // found returns what a transaction has read.
 func found(response *etcdserverpb.TxnResponse) map[string]KV {
 	got := map[string]KV{}

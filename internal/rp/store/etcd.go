@@ -256,7 +256,13 @@ func (e *Etcd) Follow(ctx context.Context, prefix string, after int64, see func(
 			if err := translate(got.Err()); err != nil {
 				return fmt.Errorf("cannot follow the store: %w", err)
 			}
-			see(batch(got))
+			b := batch(got)
+			if e.server != nil {
+				if err := e.awaitOwn(ctx, b.Revision); err != nil {
+					return err
+				}
+			}
+			see(b)
 		}
 	}
 }
