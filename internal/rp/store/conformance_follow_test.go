@@ -50,7 +50,7 @@ func atLeast(n int) func([]Event, int64) bool {
 const patience = time.Minute
 
 // Who hears of a change and reads then sees it: nothing else would have him read again.
-func readsTold(t *testing.T, b Backend) {
+func readsHeard(t *testing.T, b Backend) {
 	const writers, each = 8, 500
 	start := put(t, b, "told/x", "0")
 	var writing sync.WaitGroup
@@ -80,7 +80,7 @@ func readsTold(t *testing.T, b Backend) {
 	})
 	writing.Wait()
 	if early > 0 {
-		t.Errorf("%d of %d changes were told before they could be read", early, writers*each)
+		t.Errorf("%d of %d changes were heard of before they could be read", early, writers*each)
 	}
 }
 
