@@ -80,7 +80,7 @@ func readsHeard(t *testing.T, b Backend) {
 	})
 	writing.Wait()
 	if early > 0 {
-		t.Errorf("%d of %d changes were heard of before they could be read", early, writers*each)
+		t.Errorf("%d of %d changes could not be read when their event came", early, writers*each)
 	}
 }
 

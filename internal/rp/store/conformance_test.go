@@ -116,8 +116,8 @@ func (s subject) conforms(t *testing.T) {
 		"reads": reads, "many keys at one revision": manyKeys,
 		"what is written is read": readsWritten, "commits": commits,
 		"one winner": oneWinner, "scans": scans, "follows": follows, "resumes": resumes,
+		"nothing changes": nothingChanges, "large transactions": largeTransactions,
 		"a change that is heard of is read": readsHeard,
-		"nothing changes":      nothingChanges, "large transactions": largeTransactions,
 	} {
 		t.Run(name, func(t *testing.T) { part(t, b) })
 	}
