@@ -47,9 +47,11 @@ type Rollout struct {
 	// moving reports whether the stored states count nodes that wait or try.
 	moving, ran bool
 	// need is the revision of the store that the index must have before the next round; 0 is to be
-	// read. written are the revisions of rows before they were written in the last one.
+	// found (begin). written are the revisions of rows before they were written in the last one.
 	need    int64
 	written map[string]int64
+	// round is the revision of the stored states by which this round decides.
+	round int64
 	// notBefore spares the processor: decisions take a sixth of the time at most.
 	notBefore time.Time
 }
@@ -87,6 +89,7 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
+	r.round = before.Revision
 	policy, _ := flexnode.ReadPolicy(cluster.Value.Properties.RolloutPolicy) // it was checked
 	nodes, err := r.candidates(ctx, cluster.Value, began)
 	if err != nil {
@@ -123,8 +126,8 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 func (r *Rollout) isBehind(ctx context.Context) (bool, error) {
 	if r.need == 0 {
 		var err error
-		if _, r.need, err = r.Store.Read(ctx, r.Store.Rollouts.Key(r.Cluster)); err != nil {
-			return true, fmt.Errorf("cannot read the rollout of a cluster: %w", err)
+		if r.need, err = r.begin(ctx); err != nil {
+			return true, fmt.Errorf("cannot begin the rollout of a cluster: %w", err)
 		}
 	}
 	for key, before := range r.written {
@@ -135,6 +138,19 @@ func (r *Rollout) isBehind(ctx context.Context) (bool, error) {
 	}
 	r.written = nil
 	return r.Index.Revision() < r.need, nil
+}
+
+// begin writes the stored states again, and returns their revision. The writes of earlier rounds,
+// also of the previous owner, depend on the revision before: those whose outcome is not known have
+// been made by now, or never will be. Else a node could be admitted beside the next one.
+func (r *Rollout) begin(ctx context.Context) (revision int64, err error) {
+	return r.Store.Update(ctx, "rollout begun", nil, func(v *store.View) error {
+		v.Fence(r.Fence)
+		if !r.Store.Clusters.Row(v, r.Cluster).Exists() {
+			return nil
+		}
+		return r.Store.Rollouts.Put(v, r.Cluster, r.Store.Rollouts.Row(v, r.Cluster).Value)
+	})
 }
 
 // candidates are the nodes of the cluster that have a configuration.
@@ -277,17 +293,24 @@ func (r *Rollout) write(
 	_, err = r.Store.UpdateEach(ctx, keys, store.Each{
 		What: "nodes admitted", Together: together,
 		Ahead: func(key string) []string {
-			return []string{r.Store.Nodes.Key(key)}
+			return []string{r.Store.Nodes.Key(key), r.Store.Rollouts.Key(r.Cluster)}
 		},
 		One: func(v *store.View, key string) error {
 			v.Fence(r.Fence)
+			same, err := r.Store.Rollouts.IsAt(v, r.Cluster, r.round)
 			row := r.Store.Nodes.Row(v, key)
-			if !row.Exists() {
-				return nil
+			if err != nil {
+				return err
 			}
 			c, n := seen[key], row.Value
 			mu.Lock()
 			defer mu.Unlock()
+			if !same { // another allowance was written: the next round has it
+				kept = true
+			}
+			if !same || !row.Exists() {
+				return nil
+			}
 			if n.UID != c.UID || n.Revision != c.Desired || n.Assigned != c.Assigned ||
 				!reflect.DeepEqual(n.Attempt, c.Attempt) {
 				kept = kept || n.UID == c.UID && decided[key].Ends(c)

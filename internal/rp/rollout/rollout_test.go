@@ -65,6 +65,7 @@ func TestChangesAreShared(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	step() // which has the index wait for its own write
 	step()
 	first := r.changes[key(0)].change.Settings
 	if len(r.changes) != nodes || len(first) != 1 {
@@ -82,5 +83,52 @@ func TestChangesAreShared(t *testing.T) {
 	step()
 	if len(r.changes)+len(r.shared) > 0 {
 		t.Errorf("%v and %v are left", r.changes, r.shared)
+	}
+}
+
+// A write of an earlier round whose outcome was not known, and that comes late, admits no node
+// beside those of later rounds.
+func TestLateWritesAdmitNoNode(t *testing.T) {
+	const cluster, node = "s/g/c", "s/g/c/n"
+	s := store.New(storetest.NewMemory())
+	write := func(decide func(v *store.View) error) {
+		t.Helper()
+		if _, err := s.Update(t.Context(), "test", nil, decide); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(func(v *store.View) error { return s.Clusters.Set(v, cluster, flexnode.Cluster{}) })
+	write(func(v *store.View) error {
+		return s.Nodes.Set(v, node, flexnode.Node{UID: "u", Revision: 2, Assigned: 1})
+	})
+	r := &Rollout{
+		Store: s, Cluster: cluster, Fence: store.Condition{Key: "/none/other"},
+		Log: slog.New(slog.DiscardHandler),
+	}
+	begin := func() (round int64) {
+		t.Helper()
+		round, err := r.begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return round
+	}
+	c := flexnode.Candidate{Key: node, UID: "u", Desired: 2, Assigned: 1, Applied: 1}
+	seen := map[string]flexnode.Candidate{node: c}
+	moves := map[string]flexnode.Move{node: {Key: node, Assigned: 2}}
+	for late, want := range map[bool]int64{true: 1, false: 2} {
+		if r.round = begin(); late {
+			begin() // the next round
+		}
+		r.written = map[string]int64{}
+		kept, err := r.write(t.Context(), []string{node}, seen, moves)
+		row, getting := s.Nodes.Get(t.Context(), node)
+		if err != nil || getting != nil || kept != late || row.Value.Assigned != want {
+			t.Errorf("late %t: kept %t, assigned %d (%v, %v)", late, kept, row.Value.Assigned, err,
+				getting)
+		}
+		write(func(v *store.View) error {
+			return s.Nodes.Set(v, node, flexnode.Node{UID: "u", Revision: 2, Assigned: 1})
+		})
 	}
 }
