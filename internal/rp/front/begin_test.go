@@ -260,9 +260,7 @@ func TestBeginChangeAtTheDeadline(t *testing.T) {
 	w.clock.Pass(2 * time.Minute)
 	r := w.rollout()
 	r.Index = staleIndex{r.Index, was}
-	if _, err := r.Step(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.round(r)
 	if n := w.storedNode("n"); n.Attempt != nil || n.Assigned == n.Revision {
 		t.Errorf("another node has got the slot: %+v", n.Attempt)
 	}
@@ -297,8 +295,16 @@ func (w *world) report(name, applied, failed string) {
 func (w *world) admit() {
 	w.t.Helper()
 	w.caughtUp()
-	must(w.rollout().Step(context.Background()))
+	w.round(w.rollout())
 	w.caughtUp()
+}
+
+// round has a rollout do its first round, before which it waits for its own write.
+func (w *world) round(r *rollout.Rollout) {
+	w.t.Helper()
+	must(r.Step(context.Background()))
+	w.caughtUp()
+	must(r.Step(context.Background()))
 }
 
 // rollout is the rollout of the cluster's owner.

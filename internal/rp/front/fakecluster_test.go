@@ -76,9 +76,18 @@ func (c *fakeCluster) again(ctx context.Context, do func() error) {
 	}
 }
 
+// step does what a credential needs next, until it needs nothing at any time.
 func (c *fakeCluster) step(ctx context.Context, key string) error {
-	_, err := c.credentials.Step(ctx, key, c, store.Condition{})
-	return err
+	next, err := c.credentials.Step(ctx, key, c, store.Condition{})
+	if err != nil || next.IsZero() {
+		return err
+	}
+	for c.clock.Now().Before(next) {
+		if store.Pause(ctx, 5*time.Millisecond); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return errors.New("its time has come")
 }
 
 // probe writes what was learned of a cluster, and renders what waits for it.
