@@ -139,6 +139,15 @@ func (s *session) ready(key string, known *api.Condition, now time.Time) *api.Co
 	return flexnode.NodeMissing(now)
 }
 
+// readyNow is the Ready condition that a node has now; nil while that is not known.
+func (w *worker) readyNow(key string, stored *api.Condition) *api.Condition {
+	s, err := w.use()
+	if err != nil || !s.nodesKnown.Load() {
+		return nil
+	}
+	return s.ready(key, stored, w.Now())
+}
+
 // same compares conditions; times as they are written.
 func same(a, b *api.Condition) bool {
 	if a == nil || b == nil {

@@ -109,8 +109,8 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 	}
 	w.tasks, w.requests = w.line(ctx, m.tasks), w.line(ctx, m.requests)
 	w.rollout = rollout.Rollout{
-		Store: m.Store, Index: m.Index, Cluster: key, Fence: o.Fence(), Heard: m.Heard, Now: m.Now,
-		Log: w.log,
+		Store: m.Store, Index: m.Index, Cluster: key, Fence: o.Fence(), Heard: m.Heard, Ready: w.readyNow,
+		Now: m.Now, Log: w.log,
 	}
 	go func() {
 		defer close(w.done)

@@ -313,6 +313,7 @@ func (w *world) rollout() *rollout.Rollout {
 		Store: w.api.Store, Index: w.index, Cluster: clusterKey, Now: w.clock.Now,
 		Fence: store.Condition{Key: "/none/other"}, Log: slog.New(slog.DiscardHandler),
 		Heard: func(string) bool { return true },
+		Ready: func(_ string, stored *api.Condition) *api.Condition { return stored },
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/agentapi"
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -36,8 +37,10 @@ type Rollout struct {
 	// Cluster is its key. Fence is what writes depend on.
 	Cluster string
 	Fence   store.Condition
-	// Heard reports whether the agent of a node was heard of lately.
+	// Heard reports whether the agent of a node was heard of lately, Ready returns the Ready
+	// condition that its Node has now, with the stored one; nil for unknown.
 	Heard func(nodeKey string) bool
+	Ready func(nodeKey string, stored *api.Condition) *api.Condition
 	Now   func() time.Time
 	Log   *slog.Logger
 
@@ -215,7 +218,8 @@ func (r *Rollout) candidate(
 		c.Speaker = n.Identity
 	}
 	c.Follows = n.Desired.ContinuousMonitoring || c.Heard
-	if ready := status.Value.Ready; ready != nil {
+	// The stored one may be late: the store may not have taken it yet.
+	if ready := r.Ready(row.Key, status.Value.Ready); ready != nil {
 		if c.Ready = ready.Status; c.Ready == "False" &&
 			now.Sub(ready.LastTransitionTime) < notReadyFor {
 			c.Ready = "Unknown"

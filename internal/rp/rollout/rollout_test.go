@@ -2,11 +2,13 @@ package rollout
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
 	"time"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
@@ -53,7 +55,8 @@ func TestChangesAreShared(t *testing.T) {
 	r := &Rollout{
 		Store: s, Index: index, Cluster: cluster, Fence: store.Condition{Key: "/none/other"},
 		Heard: func(string) bool { return false }, Log: slog.New(slog.DiscardHandler),
-		Now: func() time.Time { return now },
+		Ready: func(_ string, stored *api.Condition) *api.Condition { return stored },
+		Now:   func() time.Time { return now },
 	}
 	step := func() {
 		t.Helper()
@@ -130,5 +133,38 @@ func TestLateWritesAdmitNoNode(t *testing.T) {
 		write(func(v *store.View) error {
 			return s.Nodes.Set(v, node, flexnode.Node{UID: "u", Revision: 2, Assigned: 1})
 		})
+	}
+}
+
+// A Node is judged by what it is now: the store may have taken nothing for a while.
+func TestStoredReadyIsLate(t *testing.T) {
+	const node = "s/g/c/n"
+	s, now := store.New(storetest.NewMemory()), time.Unix(1_800_000_000, 0)
+	_, err := s.Update(t.Context(), "test", nil, func(v *store.View) error {
+		ready := &api.Condition{Status: "True", LastTransitionTime: now.Add(-time.Hour)}
+		err := s.Status.Set(v, node, flexnode.Status{Ready: ready})
+		return errors.Join(err, s.Nodes.Set(v, node, flexnode.Node{UID: "u", Revision: 1}))
+	})
+	index := store.NewIndex(s)
+	if err := errors.Join(err, index.Load(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	row, err := index.Node(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var is *api.Condition
+	r := &Rollout{
+		Store: s, Index: index, Heard: func(string) bool { return true },
+		Ready: func(string, *api.Condition) *api.Condition { return is },
+	}
+	for want, condition := range map[string]*api.Condition{
+		"": nil, "False": {Status: "False", LastTransitionTime: now.Add(-2 * notReadyFor)},
+		"Unknown": {Status: "False", LastTransitionTime: now}, "True": {Status: "True"},
+	} {
+		is = condition
+		if c, err := r.candidate(t.Context(), row, now); err != nil || c.Ready != want {
+			t.Errorf("%q: %q, %v", want, c.Ready, err)
+		}
 	}
 }
