@@ -131,7 +131,7 @@ func learnCluster(ctx context.Context, h *Home, c config.Config, at inspect.Clus
 	return uid
 }
 
-// knowCluster keeps the cluster's uid of a node that joined before it was learned.
+// knowCluster keeps the uid of a cluster that did not answer when its node joined.
 func knowCluster(ctx context.Context, h *Home) error {
 	if h.Saved.Bindings.ClusterUID != "" || !h.Saved.Joined() || h.Saved.Applied == nil {
 		return nil
