@@ -218,8 +218,11 @@ func (r *Rollout) candidate(
 		c.Speaker = n.Identity
 	}
 	c.Follows = n.Desired.ContinuousMonitoring || c.Heard
-	// The stored one may be late: the store may not have taken it yet.
-	if ready := r.Ready(row.Key, status.Value.Ready); ready != nil {
+	ready := status.Value.Ready
+	if n.Attempt != nil { // it is judged, and the store may not have taken the newest yet
+		ready = r.Ready(row.Key, ready)
+	}
+	if ready != nil {
 		if c.Ready = ready.Status; c.Ready == "False" &&
 			now.Sub(ready.LastTransitionTime) < notReadyFor {
 			c.Ready = "Unknown"

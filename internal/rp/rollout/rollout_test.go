@@ -143,7 +143,8 @@ func TestStoredReadyIsLate(t *testing.T) {
 	_, err := s.Update(t.Context(), "test", nil, func(v *store.View) error {
 		ready := &api.Condition{Status: "True", LastTransitionTime: now.Add(-time.Hour)}
 		err := s.Status.Set(v, node, flexnode.Status{Ready: ready})
-		return errors.Join(err, s.Nodes.Set(v, node, flexnode.Node{UID: "u", Revision: 1}))
+		n := flexnode.Node{UID: "u", Revision: 1, Attempt: &flexnode.Attempt{Revision: 1}}
+		return errors.Join(err, s.Nodes.Set(v, node, n))
 	})
 	index := store.NewIndex(s)
 	if err := errors.Join(err, index.Load(t.Context())); err != nil {
