@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -759,5 +760,36 @@ func TestJoins(t *testing.T) {
 		if got := Joins(tt.n, tt.applied, tt.heard, tt.url); got != tt.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// What Admit decides for a node that is Offered what is wanted does not depend on the change.
+func TestOffered(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 1))
+	version := func() int64 { return random.Int64N(4) }
+	is := func() bool { return random.IntN(2) == 0 }
+	policy, offered := policyOf(t, api.RolloutPolicy{}), 0
+	for range 100_000 {
+		c := Candidate{Key: "n", UID: "u", Desired: 1 + version(), Assigned: version(),
+			Applied: version(), Failed: version(), Refused: version(), Follows: is(), Heard: is(),
+			Open: is(), Insisted: is(), Kept: is(), ByHand: is(), Asks: is(), Restored: is(),
+			Ready: []string{"", "True", "False", "Unknown"}[version()]}
+		if is() {
+			outcome := []string{"", Good, Bad, Unknown}[version()]
+			c.Attempt = attempt(upgrade("1.35.0"), -time.Minute, outcome)
+		}
+		if !c.Offered() {
+			continue
+		}
+		offered++
+		moves, states := Admit(policy, []Candidate{c}, nil, began)
+		c.Change, c.Kept, c.Open = upgrade("1.36.0"), !c.Kept, !c.Open
+		moved, after := Admit(policy, []Candidate{c}, nil, began)
+		if !reflect.DeepEqual(moves, moved) || !reflect.DeepEqual(states, after) {
+			t.Fatalf("%+v: %+v and %+v, or %+v and %+v", c, moves, states, moved, after)
+		}
+	}
+	if offered < 1000 {
+		t.Errorf("only %d of them are offered what is wanted", offered)
 	}
 }

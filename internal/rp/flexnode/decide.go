@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,9 +100,9 @@ type Put struct {
 	Renderer         string
 	// Joins tells that no machine runs the node and follows it: it joins with what is wanted now.
 	Joins bool
-	// Running is the configuration that the node runs, if it is Settled; nil leaves it to Admit
-	// when the node is offered another.
-	Running map[string]any
+	// Running are the configurations that the node may run (Node.MayRun), none if one of them is
+	// not known: Admit then says when the node is offered another.
+	Running []map[string]any
 	// Offered is the revision that agents are offered; nil for none.
 	Offered *Revision
 	// Subnet is the pod subnet that was reserved after Decision.NeedsSubnet.
@@ -114,21 +115,25 @@ func Joins(n *Node, applied int64, heard, url bool) bool {
 	return n == nil || applied == 0 || !heard && (url || !n.Desired.ContinuousMonitoring)
 }
 
-// Settled reports whether a node runs what it is offered, and nothing is under way: what disturbs
-// nothing is offered to it by the write that has it desired, and reaches its agent with the first
-// answer.
-func (n Node) Settled(applied int64) bool {
-	return applied != 0 && applied == n.Assigned && n.Failed == 0 && !n.Attempt.pending() &&
-		n.Lost(applied) == 0
+// MayRun returns the revisions that a node may run: the one that it reports, and the one that it is
+// offered, which is later where the report is. It returns none while a change is under way that
+// needs a slot. What disturbs neither of them is offered by the write that has it desired, and
+// reaches the agent with the first answer.
+func (n Node) MayRun(applied int64) []int64 {
+	if applied == 0 || n.Failed != 0 || n.Attempt.pending() || n.Lost(applied) != 0 {
+		return nil
+	}
+	return slices.Compact([]int64{applied, n.Assigned})
 }
 
 // atOnce reports whether a node is offered a revision with an own layer by the write that makes it.
-func (p Parent) atOnce(joins bool, running object, own json.RawMessage) bool {
-	if running == nil {
+func (p Parent) atOnce(joins bool, running []object, own json.RawMessage) bool {
+	if joins || len(running) == 0 {
 		return joins
 	}
 	next, err := Config(Revision{Own: own}, p.Defaults, p.FactsLayer, Grants{})
-	return joins || err == nil && !ChangeOf(running, next).needsSlot(joins)
+	disturbs := func(from object) bool { return ChangeOf(from, next).needsSlot(joins) }
+	return err == nil && !slices.ContainsFunc(running, disturbs)
 }
 
 // Decision holds the effect of a PUT on a node.

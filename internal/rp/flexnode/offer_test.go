@@ -63,3 +63,37 @@ func TestOfferedAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// A node may run what its report does not tell yet: a change is offered at once if it disturbs
+// neither what the node has reported nor what it is offered.
+func TestOfferedAtOnceAgain(t *testing.T) {
+	first := typical()
+	label := func(d api.Desired, to string) api.Desired {
+		d.NodeConfig.Labels = map[string]string{"site": to}
+		return d
+	}
+	pods := first
+	pods.NodeConfig.MaxPods++
+	for name, tt := range map[string]struct {
+		offered, wanted api.Desired
+		want            bool
+	}{
+		"a label after a label":       {label(first, "b"), label(first, "c"), true},
+		"a label and back":            {label(first, "b"), first, true},
+		"pods after a label":          {label(first, "b"), label(pods, "b"), false},
+		"back from pods":              {pods, first, false},
+		"a label after pods":          {pods, label(pods, "b"), false},
+		"back from pods with a label": {pods, label(first, "b"), false},
+	} {
+		w := newWorld(t)
+		w.put(first)
+		w.runs, w.reported = true, w.node.Revision
+		w.put(tt.offered)
+		// It was admitted, and was good, but this replica has not heard of its report.
+		w.node.Assigned, w.node.Attempt = w.node.Revision, &Attempt{Outcome: Good}
+		got := w.put(tt.wanted)
+		if at := got.Node.Assigned == got.Node.Revision; at != tt.want {
+			t.Errorf("%s: offered at once is %t", name, at)
+		}
+	}
+}

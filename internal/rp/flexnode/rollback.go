@@ -19,7 +19,7 @@ type Rollback struct {
 	Renderer   string
 	// Joins and Running are as those of a Put.
 	Joins   bool
-	Running map[string]any
+	Running []map[string]any
 }
 
 // RollBack returns a node as it was with a revision, but for the cluster's facts: a new revision,

@@ -135,4 +135,11 @@ type Candidate struct {
 	FailedChanges []string
 }
 
+// Offered reports whether a node is offered what is desired, and Admit has nothing to judge of it
+// before its agent says more: the change does not matter.
+func (c Candidate) Offered() bool {
+	return c.Assigned == c.Desired && c.Attempt == nil && !c.Asks && c.Failed != c.Desired &&
+		c.Refused != c.Desired
+}
+
 func (c Candidate) leftOut() bool { return len(c.FailedChanges) >= leftOutAfter && !c.Insisted }

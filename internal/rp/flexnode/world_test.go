@@ -128,14 +128,16 @@ func (w *world) decide(d api.Desired) (Decision, Problems) {
 	return got, problems
 }
 
-// running is the configuration of the version that the agent has reported to run, if the node is
-// settled.
-func (w *world) running() object {
-	if w.reported == 0 || !w.node.Settled(w.reported) {
-		return nil
+// running are the configurations that the node may run, none if one of them is not kept.
+func (w *world) running() (all []object) {
+	for _, version := range w.node.MayRun(w.reported) {
+		r := must(w.history.Find(version))
+		if r == nil {
+			return nil
+		}
+		all = append(all, must(Config(*r, w.layers[r.Defaults], w.layers[r.Facts], Grants{})))
 	}
-	r := must(w.history.Find(w.reported))
-	return must(Config(*r, w.layers[r.Defaults], w.layers[r.Facts], Grants{}))
+	return all
 }
 
 // put decides and keeps what comes of it.

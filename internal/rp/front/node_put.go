@@ -247,16 +247,24 @@ func (p *put) joins(v *store.View, old *flexnode.Node) bool {
 	return flexnode.Joins(old, p.applied, heard, p.ask.URL)
 }
 
-// running is the configuration that a node runs, if it is settled; nil of another.
-func (p *put) running(v *store.View, n *flexnode.Node, kept flexnode.History) map[string]any {
-	if n == nil || !n.Settled(p.applied) {
+// running are the configurations that a node may run; none if one of them is not kept.
+func (p *put) running(
+	v *store.View, n *flexnode.Node, kept flexnode.History,
+) (all []map[string]any) {
+	if n == nil {
 		return nil
 	}
-	running, err := p.api.Store.Kept(v.Context(), kept, p.applied)
-	if err != nil { // the reconciler compares it, too
-		p.api.Log.Warn("cannot read what a node runs", "node", p.r.nodeKey(), "error", err)
+	for _, version := range n.MayRun(p.applied) {
+		config, err := p.api.Store.Kept(v.Context(), kept, version)
+		if err != nil { // the reconciler compares it, too
+			p.api.Log.Warn("cannot read what a node runs", "node", p.r.nodeKey(), "error", err)
+		}
+		if config == nil {
+			return nil
+		}
+		all = append(all, config)
 	}
-	return running
+	return all
 }
 
 // free is an error if another machine has a certificate of the node's name: it could read what the

@@ -231,7 +231,7 @@ func (r *Rollout) candidate(
 	if config := status.Value.Report.Config; failed != 0 {
 		c.ByHand = config.Failed.Reason == agentapi.RolledBack
 	}
-	if applied == 0 || applied == n.Revision {
+	if applied == 0 || applied == n.Revision || c.Offered() {
 		return c, nil
 	}
 	k, same := r.changes[row.Key]
