@@ -32,12 +32,11 @@ func azure(t *testing.T, method, path string, body any) string {
 
 // The tests that use the one Azure of the lab and its resource provider. An operator counts the
 // provider's nodes, kills it, and looks at all roles: those tests come one after the other, and
-// beside them only what does not mind.
+// beside them only what does not mind, and assigns no role.
 func TestAzure(t *testing.T) {
 	t.Parallel()
 	t.Run("Beside", func(t *testing.T) {
 		t.Run("Proxy", behindProxy)
-		t.Run("Registry", privateImages)
 		t.Run("Chart", chart) // whose provider is its own
 		t.Run("Operator", func(t *testing.T) {
 			t.Parallel()
@@ -59,6 +58,7 @@ func TestAzure(t *testing.T) {
 		t.Run("ExitCodes", exitCodes)
 		t.Run("ExitCodesOfAJoin", exitCodesOfAJoin)
 		t.Run("FirstContact", firstContact)
+		t.Run("Registry", privateImages)
 	})
 	t.Run("ProviderClusters", providerClusters)
 }
