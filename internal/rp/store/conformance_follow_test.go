@@ -98,10 +98,10 @@ func follows(t *testing.T, b Backend) {
 	events := followUntil(t, b, "follows/", start, atLeast(4))
 	three := events[3].Revision
 	want := []Event{
-		{KV: KV{Key: "follows/a", Value: []byte("2"), Revision: one, Created: start}},
-		{KV: KV{Key: "follows/b", Value: []byte("1"), Revision: one, Created: one}},
-		{KV: KV{Key: "follows/b", Value: nil, Revision: two, Created: 0}, Deleted: true},
-		{KV: KV{Key: "follows/c", Value: []byte("1"), Revision: three, Created: three}},
+		{KV: KV{Key: "follows/a", Value: []byte("2"), Revision: one}},
+		{KV: KV{Key: "follows/b", Value: []byte("1"), Revision: one}},
+		{KV: KV{Key: "follows/b", Value: nil, Revision: two}, Deleted: true},
+		{KV: KV{Key: "follows/c", Value: []byte("1"), Revision: three}},
 	}
 	if diff := cmp.Diff(want, events); diff != "" || three <= two {
 		t.Error(diff)

@@ -115,7 +115,7 @@ func take(ctx context.Context, lock func() error) error {
 // for KeepCompacted, here as outside.
 func (o Options) config(dir string) *embed.Config {
 	c := embed.NewConfig()
-	c.Dir, c.Name = filepath.Join(dir, "etcd"), member
+	c.Dir, c.Name = etcdIn(dir), member
 	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: socket(dir)}}
 	c.ListenPeerUrls = nil // there are none
 	c.AdvertiseClientUrls, c.AdvertisePeerUrls = []url.URL{peer()}, []url.URL{peer()}
@@ -180,17 +180,6 @@ func (e *Etcd) awaitOwn(ctx context.Context, revision int64) error {
 		}
 	}
 	return nil
-}
-
-// found returns what a transaction has read.
-func found(response *etcdserverpb.TxnResponse) map[string]KV {
-	got := map[string]KV{}
-	for _, r := range response.Responses {
-		for _, kv := range r.GetResponseRange().Kvs {
-			got[string(kv.Key)] = valueOf(kv)
-		}
-	}
-	return got
 }
 
 // etcdIn is where the etcd of a data directory is.

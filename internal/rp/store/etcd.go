@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -65,13 +66,7 @@ func (e *Etcd) Read(ctx context.Context, keys ...string) (map[string]KV, int64, 
 	if err != nil {
 		return nil, 0, failure(ctx, err)
 	}
-	got := make(map[string]KV, len(keys))
-	for _, r := range response.Responses {
-		for _, kv := range r.GetResponseRange().Kvs {
-			got[string(kv.Key)] = valueOf(kv)
-		}
-	}
-	return got, response.Header.Revision, nil
+	return found((*etcdserverpb.TxnResponse)(response)), response.Header.Revision, nil
 }
 
 // Commit implements Backend.
@@ -178,11 +173,20 @@ func (e *Etcd) scan(
 	return got, nil
 }
 
+// found returns what a transaction has read.
+func found(response *etcdserverpb.TxnResponse) map[string]KV {
+	got := map[string]KV{}
+	for _, r := range response.Responses {
+		for _, kv := range r.GetResponseRange().Kvs {
+			got[string(kv.Key)] = valueOf(kv)
+		}
+	}
+	return got
+}
+
 // valueOf is a value in etcd's words. That of a deletion has a key and a revision only.
 func valueOf(kv *mvccpb.KeyValue) KV {
-	return KV{
-		Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision, Created: kv.CreateRevision,
-	}
+	return KV{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision}
 }
 
 // Compact implements Backend.

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,7 +144,13 @@ func (e *Etcd) CompactAndWait(ctx context.Context, revision int64) error {
 func (e *Etcd) Defragment(ctx context.Context, tell func(m EtcdMember, done bool)) error {
 	members := e.Members(ctx)
 	slices.SortStableFunc(members, func(a, b EtcdMember) int {
-		return cmp.Compare(number(a.Leader), number(b.Leader))
+		switch {
+		case a.Leader == b.Leader:
+			return 0
+		case a.Leader:
+			return 1
+		}
+		return -1
 	})
 	var errs []error
 	for _, m := range members {
@@ -168,13 +173,6 @@ func (e *Etcd) defragment(ctx context.Context, endpoint string) error {
 	}
 	_, err := e.client.Defragment(ctx, endpoint)
 	return err
-}
-
-func number(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // Disarm has a store that was full take writes again, after room was made. Another alarm, of

@@ -125,14 +125,12 @@ func (m *Membership) Run(ctx context.Context) {
 		}
 		next := m.reconcile(ctx)
 		m.tryAll(ctx, &following)
-		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
 		case <-m.lease.Done():
 		case <-m.wake:
-		case <-timer.C:
+		case <-time.After(next):
 		}
-		timer.Stop()
 	}
 	m.loseAll()
 	if m.lease != nil { // it has joined

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -99,19 +101,18 @@ func (m *Membership) tryAll(ctx context.Context, working *sync.WaitGroup) {
 		return
 	}
 	working.Go(func() {
-		var all sync.WaitGroup
-		places := make(chan struct{}, triesAtOnce)
+		var all errgroup.Group
+		all.SetLimit(triesAtOnce)
 		for _, cluster := range clusters {
-			places <- struct{}{}
-			all.Go(func() {
+			all.Go(func() error {
 				err := m.Try(ctx, cluster)
 				m.mu.Lock()
 				defer m.mu.Unlock()
 				m.note(cluster, err == nil)
-				<-places
+				return nil
 			})
 		}
-		all.Wait()
+		_ = all.Wait() // the errors are noted
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.trying = false

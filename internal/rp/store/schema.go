@@ -21,14 +21,14 @@ const schemaRow = "schema"
 // nothing is written to it.
 var ErrNewer = errors.New("run a newer flexnode-rp")
 
-// readSchema is the version in a row that tells one.
-func readSchema(row []byte) (int, error) {
+// checkSchema returns ErrNewer unless this program knows the version in a row that tells one.
+func checkSchema(row []byte) error {
 	version, err := strconv.Atoi(string(row))
 	if err != nil || version > schema {
-		return 0, fmt.Errorf("cannot use the store: its rows have version %s, and this program "+
-			"knows %d at most; %w", row, schema, ErrNewer)
+		return fmt.Errorf("cannot use the store: its rows have version %s, and this program knows "+
+			"%d at most; %w", row, schema, ErrNewer)
 	}
-	return version, nil
+	return nil
 }
 
 // BeginSchema gives an empty store the version of this program, and then does as HoldSchema.
@@ -56,7 +56,7 @@ func (s *Store) HoldSchema(ctx context.Context) error {
 	}
 	row := got[key] // revision 0 is absent
 	if row.Revision != 0 {
-		if _, err := readSchema(row.Value); err != nil {
+		if err := checkSchema(row.Value); err != nil {
 			return err
 		}
 	}
@@ -78,7 +78,7 @@ func (s *Store) WaitForNewer(ctx context.Context) error {
 	for ctx.Err() == nil && newer == nil {
 		_, err := s.Meta.Wait(ctx, schemaRow, func(row Row[json.RawMessage]) bool {
 			if row.Exists() {
-				_, newer = readSchema(row.Value)
+				newer = checkSchema(row.Value)
 			}
 			return newer != nil
 		})

@@ -267,11 +267,9 @@ const followPause = time.Second
 
 // Pause waits, or less when ctx ends.
 func Pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 

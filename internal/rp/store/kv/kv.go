@@ -71,11 +71,11 @@ func Size(writes []Write) int {
 	return n
 }
 
-// KV is a key with its value. Revision is that of its last change, Created that of its creation.
+// KV is a key with its value. Revision is that of its last change.
 type KV struct {
-	Key               string
-	Value             []byte
-	Revision, Created int64
+	Key      string
+	Value    []byte
+	Revision int64
 }
 
 // Condition is that a key was last changed at a revision; 0 is that it is absent. With Empty it is

@@ -131,7 +131,7 @@ func (db *memoryDB) commit(conditions []kv.Condition, writes []kv.Write) (int64,
 	defer db.mu.Unlock()
 	for _, c := range conditions {
 		if c.Empty {
-			if len(db.below(c.Key)) > 0 {
+			if len(db.page(c.Key, "", 1, db.revision).KVs) > 0 {
 				return 0, kv.ErrConflict
 			}
 			continue
@@ -148,20 +148,6 @@ func (db *memoryDB) commit(conditions []kv.Condition, writes []kv.Write) (int64,
 	db.full = false
 	db.write(writes)
 	return db.revision, nil
-}
-
-// below are the present keys below a prefix.
-func (db *memoryDB) below(prefix string) (keys []string) {
-	db.records.AscendGreaterOrEqual(&record{key: prefix}, func(r *record) bool {
-		if !strings.HasPrefix(r.key, prefix) {
-			return false
-		}
-		if _, there := r.at(db.revision); there {
-			keys = append(keys, r.key)
-		}
-		return true
-	})
-	return keys
 }
 
 // check refuses what etcd refuses.
@@ -197,13 +183,10 @@ func (db *memoryDB) write(writes []kv.Write) {
 		}
 		v := version{KV: kv.KV{Key: w.Key, Revision: next}, deleted: w.Delete}
 		if !w.Delete {
-			v.Value, v.lease, v.Created = bytes.Clone(w.Value), w.Lease, next
+			v.Value, v.lease = bytes.Clone(w.Value), w.Lease
 		}
 		if there {
 			db.size -= int64(len(w.Key) + len(before.Value))
-			if !w.Delete {
-				v.Created = before.Created
-			}
 		}
 		db.attach(w.Key, before.lease, v.lease)
 		db.keep(v)
@@ -257,6 +240,11 @@ func (m *Memory) scan(
 	if at > db.revision {
 		return kv.Page{}, fmt.Errorf("revision %d is not yet: the store is at %d", at, db.revision)
 	}
+	return db.page(prefix, after, limit, at), nil
+}
+
+// page returns up to limit values below a prefix whose keys are after a key, at a revision.
+func (db *memoryDB) page(prefix, after string, limit int, at int64) kv.Page {
 	page := kv.Page{Revision: at}
 	db.records.AscendGreaterOrEqual(&record{key: max(prefix, after)}, func(r *record) bool {
 		if !strings.HasPrefix(r.key, prefix) {
@@ -270,7 +258,7 @@ func (m *Memory) scan(
 		}
 		return !page.More
 	})
-	return page, nil
+	return page
 }
 
 // Keys implements kv.Backend.
@@ -300,14 +288,12 @@ func (m *Memory) Follow(ctx context.Context, prefix string, after int64, see fun
 		}
 		see(batch)
 		after = batch.Revision
-		tick := time.NewTimer(progress)
 		select {
 		case <-ctx.Done():
 		case <-broken:
 		case <-changed:
-		case <-tick.C:
+		case <-time.After(progress):
 		}
-		tick.Stop()
 		if err := m.begin(ctx, Call{Op: "changes", Keys: []string{prefix}}); err != nil {
 			return err
 		}

@@ -115,8 +115,7 @@ func (k *knobs) wait(ctx context.Context) error {
 	for {
 		var resumed chan struct{}
 		k.do(func() { resumed = k.resumed })
-		killed := k.dead()
-		if killed {
+		if k.dead() {
 			return ErrKilled
 		}
 		if resumed == nil {
