@@ -42,10 +42,7 @@ func (s *Service) issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 
 // keeps reports whether the present credential of a node can be the one that is asked for.
 func (s *Service) keeps(v *store.View, n flexnode.Node) bool {
-	if n.Credential == "" {
-		return false
-	}
-	c := s.Store.Credentials.Row(v, n.Credential).Value
+	c := s.credential(v, n.Credential)
 	return c.State == store.Pending && c.UID == n.UID && c.Config == n.Assigned &&
 		(c.TokenID != "") == needsToken(n) && s.now().Before(c.Expires.Add(-Lifetime/2))
 }
@@ -110,10 +107,7 @@ func (s *Service) token(key string, c store.Credential) (string, error) {
 // joining with. Its URL is dead with that change (a blob with its deletion, by Step); what there is
 // in the cluster goes soon after. key may be "".
 func (s *Service) Revoke(v *store.View, key string, alsoJoining bool) error {
-	if key == "" {
-		return nil
-	}
-	c := s.Store.Credentials.Row(v, key).Value // without a state if it is not there
+	c := s.credential(v, key)
 	if c.State == store.Pending || c.State == store.Live ||
 		c.State == store.Consumed && alsoJoining {
 		return s.move(v, key, c, store.Revoking)

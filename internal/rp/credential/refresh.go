@@ -180,10 +180,7 @@ func (s *Service) refreshed(
 
 // liveToken is the bootstrap token of a credential, "" if it is not in the cluster.
 func (s *Service) liveToken(v *store.View, key string, answer *Refreshed) (string, error) {
-	if key == "" {
-		return "", nil
-	}
-	c := s.Store.Credentials.Row(v, key).Value
+	c := s.credential(v, key)
 	if c.State != store.Live {
 		return "", nil
 	}
@@ -193,10 +190,7 @@ func (s *Service) liveToken(v *store.View, key string, answer *Refreshed) (strin
 
 // reusable reports whether the credential of a node can be given to the node again.
 func (s *Service) reusable(v *store.View, n flexnode.Node) bool {
-	if n.Credential == "" {
-		return false
-	}
-	c := s.Store.Credentials.Row(v, n.Credential).Value
+	c := s.credential(v, n.Credential)
 	return c.State == store.Live && c.UID == n.UID && c.TokenID != "" &&
 		s.now().Before(c.Expires.Add(-reusable))
 }

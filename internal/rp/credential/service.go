@@ -81,11 +81,12 @@ func (s *Service) get(ctx context.Context, key string) (x subject, err error) {
 	return x, err
 }
 
-// fenced has a change depend on who may make it; the zero Condition is no fence.
-func fenced(v *store.View, fence store.Condition) {
-	if fence.Key != "" {
-		v.Fence(fence)
+// credential reads a credential within a view: without a state if it is not there. key may be "".
+func (s *Service) credential(v *store.View, key string) (c store.Credential) {
+	if key != "" {
+		c = s.Store.Credentials.Row(v, key).Value
 	}
+	return c
 }
 
 // errMoved is a credential that is not any more as it was when something was done for it.

@@ -97,13 +97,16 @@ func (w worker) due(x subject) (state string, next time.Time) {
 	return state, next
 }
 
-// update is a change that depends on w being the one who works on the cluster.
+// update is a change that depends on w being the one who works on the cluster: the zero Condition
+// is no fence.
 func (w worker) update(
 	ctx context.Context, what, key string, decide func(*store.View, subject) error,
 ) error {
 	ahead := []string{w.Store.Credentials.Key(key)}
 	_, err := w.Store.Update(ctx, what, ahead, func(v *store.View) error {
-		fenced(v, w.fence)
+		if w.fence.Key != "" {
+			v.Fence(w.fence)
+		}
 		return decide(v, w.in(v, key))
 	})
 	return err

@@ -88,10 +88,7 @@ const (
 
 // UseOf tells it of a node within a view. A node of which anything was ever said has a machine.
 func (s *Service) UseOf(v *store.View, nodeKey string, n flexnode.Node) Use {
-	var c store.Credential
-	if n.Credential != "" {
-		c = s.Store.Credentials.Row(v, n.Credential).Value
-	}
+	c := s.credential(v, n.Credential)
 	switch {
 	case (c.State == store.Live || c.State == store.Pending) && s.now().Before(c.Expires):
 		return Usable
