@@ -164,11 +164,7 @@ func (a *admission) judge(c *Candidate) {
 
 // due returns when the node of an attempt is to be Ready: no other node gets its slot before.
 func (a Attempt) due(p Policy) time.Time {
-	due := a.At.Add(p.Deadline)
-	if a.Until.After(due) {
-		return a.Until
-	}
-	return due
+	return latest(a.At.Add(p.Deadline), a.Until)
 }
 
 // count adds a node to the state of its attempt's change, and to what the budget is a share of.

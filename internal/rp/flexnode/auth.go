@@ -48,9 +48,11 @@ func Validate(d api.Desired) Problems {
 		"properties.azureAuth.registries", "Pulling images from registries %s.", none)
 	problems.unless(len(auth.Registries) <= maxRegistries, "properties.azureAuth.registries",
 		"There are %d registries; at most %d are allowed.", len(auth.Registries), maxRegistries)
-	if mi := auth.ManagedIdentity; mi != nil {
-		problems.identity(*mi, asIdentity)
-	}
+	mi := auth.ManagedIdentity
+	problems.unless(!asIdentity || mi == nil || mi.ClientID != "" || mi.PrincipalID != "",
+		"properties.azureAuth.managedIdentity", "Polling Resource Manager needs the clientId of a "+
+			"user-assigned identity or the principalId of the system-assigned one: by it the node is "+
+			"known when it polls.")
 	problems.durations(d)
 	problems.nodeConfig(d.NodeConfig)
 	if auth.Arc != nil {
@@ -91,28 +93,14 @@ func (p *Problems) sections(auth api.AzureAuth) {
 
 // principals wants object ids.
 func (p *Problems) principals(auth api.AzureAuth) {
-	at, id := "managedIdentity", ""
-	switch {
-	case auth.ServicePrincipal != nil:
-		at, id = "servicePrincipal", auth.ServicePrincipal.PrincipalID
-	case auth.ManagedIdentity != nil:
-		id = auth.ManagedIdentity.PrincipalID
-	case auth.Arc != nil:
-		at, id = "arc", auth.Arc.PrincipalID
+	section, id := namedPrincipal(auth)
+	if section == api.Arc {
 		p.unless(auth.Arc.Onboarding == nil || auth.Arc.Onboarding.PrincipalID == "",
 			"properties.azureAuth.arc.onboarding.principalId", "The node does not join as the identity "+
 				"that enrols its machine: leave its principal id out.")
 	}
-	p.unless(id == "" || isGUID(id), "properties.azureAuth."+at+".principalId",
+	p.unless(id == "" || IsGUID(id), "properties.azureAuth."+section+".principalId",
 		"The principal id '%s' is not a GUID.", shorten(id))
-}
-
-// identity wants a managed identity that a node can be known by when it polls Resource Manager.
-func (p *Problems) identity(mi api.ManagedIdentityAuth, polls bool) {
-	const at = "properties.azureAuth.managedIdentity"
-	p.unless(!polls || mi.ClientID != "" || mi.PrincipalID != "", at, "Polling Resource Manager "+
-		"needs the clientId of a user-assigned identity or the principalId of the system-assigned "+
-		"one: by it the node is known when it polls.")
 }
 
 // machine wants the id of an Arc machine, in the cluster's or in another subscription.
@@ -124,7 +112,7 @@ func (p *Problems) machine(id string) {
 		arm.EqualFold(parsed.Type(), "Microsoft.HybridCompute/machines")
 	p.unless(machine, at, "'%s' is not the id of a Microsoft.HybridCompute/machines resource.",
 		shorten(id))
-	p.unless(!machine || isGUID(parsed.Subscription), at,
+	p.unless(!machine || IsGUID(parsed.Subscription), at,
 		"The subscription '%s' of the Arc machine is not a GUID.", shorten(parsed.Subscription))
 }
 

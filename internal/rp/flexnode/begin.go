@@ -89,21 +89,17 @@ func (n Node) Begin(b Beginning) (Node, api.ChangeBegun) {
 		held = HoldNoSlot // others have waited
 	}
 	n.Asks = 0
-	next := time.Time{}
-	if held == "" {
-		next = b.Now.Add(b.Lasts)
-	} else {
+	answer, until := granted(b.Lasts), b.Now.Add(b.Lasts)
+	if held != "" {
 		n.Asks = n.Revision
+		answer, until = hold(held), time.Time{}
 	}
 	if open {
 		now := *at
-		now.Until = next
+		now.Until = until
 		n.Attempt = &now
 	}
-	if held != "" {
-		return n, hold(held)
-	}
-	return n, granted(b.Lasts)
+	return n, answer
 }
 
 func granted(lasts time.Duration) api.ChangeBegun {

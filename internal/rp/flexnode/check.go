@@ -11,6 +11,8 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
+
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/config/leftopen"
@@ -151,7 +153,8 @@ func CheckDefaults(defaults map[string]any) []string {
 	return problems
 }
 
-const guid = `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`
+// IsGUID reports whether a text is a GUID of 36 characters, without braces and prefix.
+func IsGUID(s string) bool { return len(s) == 36 && uuid.Validate(s) == nil }
 
 // matches makes a check of a whole value; the expression is compiled when it is first used.
 func matches(pattern string) func(string) bool {
@@ -162,7 +165,6 @@ func matches(pattern string) func(string) bool {
 }
 
 var (
-	isGUID          = matches(guid)
 	isLocation      = matches(`[A-Za-z0-9][A-Za-z0-9 ]{0,62}`)
 	isFileName      = matches(`[A-Za-z0-9][A-Za-z0-9._-]{0,252}`)
 	isServerURL     = matches(`https://[A-Za-z0-9.:\[\]-]+/?`)
@@ -176,13 +178,13 @@ var (
 var placeholderCA []byte
 
 // placeholderFacts stand for those of a cluster that was not reached: anything valid.
-var placeholderFacts = sync.OnceValue(func() Facts {
+func placeholderFacts() Facts {
 	return Facts{
 		ServerURL:  "https://unknown.invalid",
 		CACertData: base64.StdEncoding.EncodeToString(placeholderCA), DNSServiceIP: "10.0.0.10",
 		TenantID: "00000000-0000-0000-0000-000000000000",
 	}
-})
+}
 
 // IsAPIServerName reports whether clients of a cluster reach its API server by a name: the host of
 // a URL of it, a name of its Service default/kubernetes under any domain, or one of the local host.

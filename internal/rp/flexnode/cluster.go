@@ -3,6 +3,7 @@ package flexnode
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,12 +140,8 @@ type Probe struct {
 
 // Message returns the message for the owner of the registration; "" for nothing.
 func (p Probe) Message() string {
-	var parts []string
-	for _, part := range append([]string{p.Refused, p.Unreachable}, p.Warnings...) {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
+	parts := append([]string{p.Refused, p.Unreachable}, p.Warnings...)
+	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
 	return strings.Join(parts, " ")
 }
 

@@ -342,14 +342,12 @@ func Touched(s api.SystemData, by, byType string, at time.Time) api.SystemData {
 // decideSecret decides about the client secret. Without one that of the same client is kept.
 func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	var d Decision
-	if old != nil {
-		d.Node.SecretVersion = old.SecretVersion
-	}
-	sp, at := principalOf(p.Desired.AzureAuth)
 	var was *api.ServicePrincipalAuth
 	if old != nil {
+		d.Node.SecretVersion = old.SecretVersion
 		was, _ = principalOf(old.Desired.AzureAuth)
 	}
+	sp, at := principalOf(p.Desired.AzureAuth)
 	switch {
 	case sp == nil:
 		d.DropSecret = secret.Known

@@ -134,13 +134,8 @@ func readQuoted(text string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// All reports whether the filter chooses all nodes, Labels whether it asks for labels.
+// All reports whether the filter chooses all nodes.
 func (f Filter) All() bool { return len(f.terms) == 0 }
-
-// Labels reports whether the filter asks for labels.
-func (f Filter) Labels() bool {
-	return slices.ContainsFunc(f.terms, func(t term) bool { return t.place == "labels" })
-}
 
 // Chooses reports whether nodes of a class may be chosen: labels are left out of account.
 func (f Filter) Chooses(c *Class) bool {

@@ -145,11 +145,7 @@ func (r recorded) read() (*Revision, error) {
 // KeptBytes, and of those made because of new facts the last one only. Those with a version in
 // keep, such as that which the node runs, are kept however many, old and large they are.
 func (h History) With(r Revision, keep ...int64) History {
-	text, err := json.Marshal(r)
-	if err != nil { // what was decoded or rendered encodes
-		panic("internal error: " + err.Error())
-	}
-	facts := r.Why == WhyFacts
+	text, facts := encode(r), r.Why == WhyFacts
 	next, size, full := []recorded{{r.Version, facts, text, &r}}, len(text), false
 	for _, old := range h.revisions {
 		repeated := old.facts && facts

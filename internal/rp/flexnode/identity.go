@@ -83,16 +83,21 @@ func (n *Node) identify(tenant string) {
 // PrincipalID is the object id of the identity in Azure that a node joins with, by which its
 // cluster knows it: the one that the owner names, else the one that was seen; "" if unknown.
 func (n Node) PrincipalID() string {
-	named := ""
-	switch auth := n.Desired.AzureAuth; {
-	case auth.ServicePrincipal != nil:
-		named = auth.ServicePrincipal.PrincipalID
-	case auth.ManagedIdentity != nil:
-		named = auth.ManagedIdentity.PrincipalID
-	case auth.Arc != nil:
-		named = auth.Arc.PrincipalID
-	}
+	_, named := namedPrincipal(n.Desired.AzureAuth)
 	return cmp.Or(named, n.Principal)
+}
+
+// namedPrincipal is the section for a node's identity, and the object id that is named there.
+func namedPrincipal(auth api.AzureAuth) (section, id string) {
+	switch {
+	case auth.ServicePrincipal != nil:
+		return api.ServicePrincipal, auth.ServicePrincipal.PrincipalID
+	case auth.ManagedIdentity != nil:
+		return api.ManagedIdentity, auth.ManagedIdentity.PrincipalID
+	case auth.Arc != nil:
+		return api.Arc, auth.Arc.PrincipalID
+	}
+	return "", ""
 }
 
 // ShowsToken reports whether the node's kubelet shows a token of Azure in each request.
@@ -116,7 +121,7 @@ func (n Node) ClusterID() string { return clusterID(n.ID) }
 
 // Joins notes the object id of the identity in Azure that a node joins with; what is none is not.
 func (n Node) Joins(principal string) Node {
-	if n.Desired.KubernetesAuth.UseAzureAuth && isGUID(principal) {
+	if n.Desired.KubernetesAuth.UseAzureAuth && IsGUID(principal) {
 		n.Principal = principal
 	}
 	return n

@@ -150,10 +150,7 @@ func (n Node) silent(since time.Duration, seen, now time.Time) bool {
 	if n.Second == nil {
 		return false
 	}
-	if n.Second.At.After(seen) {
-		seen = n.Second.At
-	}
-	return now.Sub(seen) >= since
+	return now.Sub(latest(seen, n.Second.At)) >= since
 }
 
 // before puts an id before others, of which as many are kept as fit.

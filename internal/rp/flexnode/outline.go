@@ -3,6 +3,7 @@ package flexnode
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,22 +77,13 @@ type Order struct {
 
 // Ordered is the order of a node's versions; 0 is none.
 func Ordered(revision, assigned, applied, observed, failed int64) Order {
-	all := [...]int64{revision, assigned, applied, observed, failed}
-	var numbers [len(all)]uint8
-	for i, version := range all {
-		if version == 0 {
-			continue
-		}
-		numbers[i] = uint8(i + 1)
-		for j := range i {
-			if all[j] == version {
-				numbers[i] = numbers[j]
-				break
-			}
-		}
+	all := []int64{0, revision, assigned, applied, observed, failed}
+	number := func(version int64) uint8 { return uint8(slices.Index(all, version)) }
+	return Order{
+		Revision: number(revision), Assigned: number(assigned), Applied: number(applied),
+		Observed: number(observed), Failed: number(failed),
+		Lost: revision != 0 && applied > max(revision, assigned),
 	}
-	lost := revision != 0 && applied > max(revision, assigned)
-	return Order{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], lost}
 }
 
 // Heard is whether an agent was heard of.
@@ -188,7 +180,7 @@ func (o Outline) Unsettled() bool {
 // evidence has the conditions of the outline's nodes, but for times and messages.
 func (o Outline) evidence(reachable bool) Evidence {
 	wanted, said := o.Wanted.Value(), o.Said.Value()
-	text := func(n uint8) string { return shownVersion(int64(n)) }
+	text := func(n uint8) string { return ShownVersion(int64(n)) }
 	now := time.Unix(1<<30, 0)
 	e := Evidence{Now: now, Reachable: reachable, Seen: map[Heard]time.Time{
 		HeardLately: now, HeardOnce: now.Add(-silentAfter - time.Second),

@@ -79,27 +79,29 @@ func ReadPolicy(given *api.RolloutPolicy) (Policy, Problems) {
 			problems.add(at+name, "This is between 0 and 1000.")
 		}
 	}
-	span := func(name, text string, to *time.Duration) {
-		if text == "" {
-			return
-		}
-		var ok bool
-		if *to, ok = parseDuration(text); !ok || *to > maxRolloutTime {
-			problems.add(at+name, "'%s' is not a duration of ISO 8601 of at most 7 days, such as PT10M.",
-				shorten(text))
-		}
-	}
 	share("maxUnavailable", given.MaxUnavailable, &p.MaxUnavailable)
 	share("maxUnknown", given.MaxUnknown, &p.MaxUnknown)
 	count("canaries", given.Canaries, &p.Canaries)
 	count("maxFailed", given.MaxFailed, &p.MaxFailed)
-	span("soak", given.Soak, &p.Soak)
-	span("deadline", given.Deadline, &p.Deadline)
+	problems.rolloutTime(at+"soak", given.Soak, "PT10M", &p.Soak)
+	problems.rolloutTime(at+"deadline", given.Deadline, "PT10M", &p.Deadline)
 	if p.Deadline < time.Minute {
 		problems.add(at+"deadline", "A node gets at least a minute, PT1M, for a change.")
 	}
 	p.Paused = given.Paused
 	return p, problems
+}
+
+// rolloutTime reads a duration of at most maxRolloutTime, such as example, unless it is left open.
+func (p *Problems) rolloutTime(at, text, example string, to *time.Duration) {
+	if text == "" {
+		return
+	}
+	var ok bool
+	if *to, ok = parseDuration(text); !ok || *to > maxRolloutTime {
+		p.add(at, "'%s' is not a duration of ISO 8601 of at most 7 days, such as %s.", shorten(text),
+			example)
+	}
 }
 
 var aDuration = sync.OnceValue(func() *regexp.Regexp {
@@ -109,9 +111,6 @@ var aDuration = sync.OnceValue(func() *regexp.Regexp {
 
 // parseDuration reads a duration of ISO 8601: days of 24 hours, hours, minutes, seconds.
 func parseDuration(s string) (time.Duration, bool) {
-	if s == "" {
-		return 0, false
-	}
 	m := aDuration().FindStringSubmatch(s)
 	if m == nil || strings.HasSuffix(s, "P") || strings.HasSuffix(s, "T") {
 		return 0, false

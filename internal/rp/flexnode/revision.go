@@ -48,8 +48,8 @@ type Signed struct {
 // WhyFacts is the Why of a revision made because the cluster's facts have changed.
 const WhyFacts = "facts"
 
-// shownVersion is a configVersion as callers see it; "" for none.
-func shownVersion(version int64) string {
+// ShownVersion is a configVersion as callers see it; "" for none.
+func ShownVersion(version int64) string {
 	if version == 0 {
 		return ""
 	}
@@ -73,12 +73,11 @@ func (s Status) Applied() int64 {
 
 // ShownRevision is a revision of a node as callers see it. applied is what the node runs.
 func ShownRevision(n Node, r *Revision, applied int64) api.Revision {
-	shown := api.Revision{
-		ConfigVersion: shownVersion(r.Version), Repeats: shownVersion(r.Repeats),
+	return api.Revision{
+		ConfigVersion: ShownVersion(r.Version), Repeats: ShownVersion(r.Repeats),
 		Created: r.Created, CreatedBy: r.By, Reason: r.Why, Desired: r.Version == n.Revision,
 		Assigned: r.Version == n.Assigned, Applied: r.Version == applied, Failed: r.Version == n.Failed,
 	}
-	return shown
 }
 
 // listedChanges bounds how many paths a revision in a list tells.

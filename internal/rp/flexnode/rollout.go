@@ -25,13 +25,7 @@ func (r Rollout) Allow(ask api.AllowVersions, by string, now time.Time) (Rollout
 	if ask.Failures < 0 || ask.Failures > maxAllowedFailures {
 		problems.add("failures", "This is between 1 and %d.", maxAllowedFailures)
 	}
-	if ask.For != "" {
-		var ok bool
-		if lasts, ok = parseDuration(ask.For); !ok || lasts > maxRolloutTime {
-			problems.add("for", "'%s' is not a duration of ISO 8601 of at most 7 days, such as PT24H.",
-				shorten(ask.For))
-		}
-	}
+	problems.rolloutTime("for", ask.For, "PT24H", &lasts)
 	if err := problems.err(); err != nil {
 		return r, err
 	}

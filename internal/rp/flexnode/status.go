@@ -64,12 +64,9 @@ func StatusOf(e Evidence) *api.Status {
 		status.Conditions = append(status.Conditions, *ready)
 	}
 	status.Conditions = append(status.Conditions, e.derived(status.Join)...)
-	told := map[string]bool{}
-	for _, c := range status.Conditions {
-		told[c.Type] = true
-	}
+	own := status.Conditions
 	for _, c := range report.Conditions {
-		if !told[c.Type] {
+		if find(own, c.Type) == nil {
 			status.Conditions = append(status.Conditions, c)
 		}
 	}
@@ -134,9 +131,9 @@ func Shown(n Node, r *Revision, config map[string]any, status *api.Status) api.F
 			Config: config, Status: status,
 		},
 	}
-	shown.Properties.ConfigVersion = shownVersion(n.Revision)
+	shown.Properties.ConfigVersion = ShownVersion(n.Revision)
 	if r != nil {
-		shown.Properties.ConfigVersion = shownVersion(r.Version)
+		shown.Properties.ConfigVersion = ShownVersion(r.Version)
 	}
 	if n.Reason != "" {
 		shown.Properties.Status = withReason(status, n)

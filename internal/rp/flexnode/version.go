@@ -28,13 +28,10 @@ func (c chooser) choose() (api.Versions, Problems) {
 	c.want.AllowVulnerable, c.asked.AllowVulnerable = false, false
 	cleared := c.want == api.Versions{} && c.asked != api.Versions{}
 	one := func(want, asked, chosen string) string {
-		switch {
-		case want != "":
-			return strings.TrimPrefix(want, "v")
-		case chosen != "" && asked == "" && !cleared:
+		if want == "" && asked == "" && !cleared {
 			return chosen
 		}
-		return ""
+		return strings.TrimPrefix(want, "v")
 	}
 	w, a, o := c.want, c.asked, c.chosen
 	got := release.Set{

@@ -8,7 +8,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -172,14 +171,6 @@ func (a *API) keepDefaults(v *store.View) error {
 		return nil
 	}
 	return a.Store.KeepLayer(v, layer)
-}
-
-// decimal is a version as it is on the wire.
-func decimal(version int64) string {
-	if version == 0 {
-		return ""
-	}
-	return strconv.FormatInt(version, 10)
 }
 
 // StoreDefaults stores the layer of defaults, so that no PUT has to.

@@ -279,7 +279,9 @@ func (w *world) upgrading(name, kubernetes string) string {
 }
 
 // desires is the version of the revision that is wanted of a node.
-func (w *world) desires(name string) string { return decimal(w.storedNode(name).Revision) }
+func (w *world) desires(name string) string {
+	return flexnode.ShownVersion(w.storedNode(name).Revision)
+}
 
 func (w *world) report(name, applied, failed string) {
 	w.t.Helper()
@@ -360,14 +362,14 @@ func TestNodeThatFails(t *testing.T) {
 	// The agent still tells of the former failure: that is no news.
 	w.report("n", first, second)
 	w.admit()
-	if now := w.storedNode("n"); decimal(now.Assigned) != again.ConfigVersion {
+	if now := w.storedNode("n"); flexnode.ShownVersion(now.Assigned) != again.ConfigVersion {
 		t.Errorf("%d is offered", now.Assigned)
 	}
 	w.report("n", first, again.ConfigVersion)
 	w.admit()
 	third := w.upgrading("n", "1.34.9")
 	w.admit()
-	if now := w.storedNode("n"); decimal(now.Assigned) != third || now.Failed != 0 {
+	if now := w.storedNode("n"); flexnode.ShownVersion(now.Assigned) != third || now.Failed != 0 {
 		t.Errorf("a change is not offered: %+v", now)
 	}
 }
@@ -399,10 +401,11 @@ func TestChangeThatFails(t *testing.T) {
 		changes[0].Waiting != 1 || changes[0].Settings[0] != "kubernetes.version=1.35.0" {
 		t.Fatalf("changes: %s", text)
 	}
-	if n := w.storedNode("b"); decimal(n.Assigned) != first["b"] {
+	if n := w.storedNode("b"); flexnode.ShownVersion(n.Assigned) != first["b"] {
 		t.Errorf("%d is offered", n.Assigned)
 	}
-	if got := w.upgrading("new", "1.35.0"); decimal(w.storedNode("new").Assigned) != got {
+	got := w.upgrading("new", "1.35.0")
+	if offered := w.storedNode("new").Assigned; flexnode.ShownVersion(offered) != got {
 		t.Error("a node that joins is not let through")
 	}
 	w.caughtUp()
@@ -417,7 +420,7 @@ func TestChangeThatFails(t *testing.T) {
 		t.Errorf("allowed: %s", text)
 	}
 	w.admit()
-	if n := w.storedNode("b"); decimal(n.Assigned) != w.desires("b") {
+	if n := w.storedNode("b"); flexnode.ShownVersion(n.Assigned) != w.desires("b") {
 		t.Error("what was allowed is not offered")
 	}
 }
@@ -458,7 +461,7 @@ func TestRestoredStoreOffersNothing(t *testing.T) {
 	if r.Header.Get("ETag") != later.ETag() {
 		t.Errorf("another ETag: %s", r.Header.Get("ETag"))
 	}
-	w.report("n", decimal(later.Revision), "")
+	w.report("n", flexnode.ShownVersion(later.Revision), "")
 	w.admit()
 	_, text := w.must(200, "GET", nodeURL("n"), "")
 	if !strings.Contains(text, `"reason":"Restored"`) || w.storedNode("n").Assigned != n.Assigned {

@@ -80,7 +80,7 @@ func (a *API) writeCluster(
 		return nil
 	}
 	previous, _ := strconv.ParseInt(old.Value.Version, 10, 64) // "" for a new one
-	next.Version = decimal(flexnode.NextVersion(previous, a.Now()))
+	next.Version = flexnode.ShownVersion(flexnode.NextVersion(previous, a.Now()))
 	next.SystemData = flexnode.Touched(old.Value.SystemData, r.caller.Name, r.caller.Type, a.Now())
 	next.UID = cmp.Or(next.UID, uid)
 	r.after = next.Version
@@ -123,8 +123,8 @@ func (a *API) answerCluster(r *request, created bool) (any, error) {
 		return nil, err
 	}
 	if isCreating(c) {
-		target := flexnode.Operation{Target: c.ID, UID: c.UID}
-		if err := a.accept(r, putClusterKind, target, false); err != nil {
+		target := flexnode.Operation{Kind: putClusterKind, Target: c.ID, UID: c.UID}
+		if err := a.accept(r, target, false); err != nil {
 			return nil, err
 		}
 	}

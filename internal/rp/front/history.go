@@ -104,7 +104,7 @@ func (a *API) diffRevisions(r *request, ask api.DiffRequest) (any, error) {
 	}
 	after, err := a.keptConfig(r, k, to)
 	diff := flexnode.Diff(before, after)
-	diff.From, diff.To = decimal(from), decimal(to)
+	diff.From, diff.To = flexnode.ShownVersion(from), flexnode.ShownVersion(to)
 	return diff, err
 }
 
@@ -133,37 +133,32 @@ func (a *API) rollBack(r *request, ask api.RollbackRequest) (any, error) {
 	if len(problems) > 0 {
 		return nil, problems
 	}
-	p := &put{api: a, r: r, ask: flexnode.Put{
+	p := &put{api: a, r: r, to: to, ask: flexnode.Put{
 		ID: r.resourceID(), By: r.caller.Name, ByType: r.caller.Type, At: a.Now(),
 		Renderer: a.Renderer,
 	}}
-	back := func(
-		v *store.View, c flexnode.Cluster, old store.Row[flexnode.Node], kept flexnode.History,
-	) (flexnode.Decision, error) {
-		return p.back(v, c, old.Value, kept, to)
-	}
 	_, err := a.Store.Update(r.Context(), "node rolled back", p.ahead(),
-		func(v *store.View) error { return p.decide(v, back) })
+		func(v *store.View) error { return p.decide(v, p.back) })
 	if err != nil {
 		return nil, err
 	}
-	r.after = decimal(p.node.Revision)
+	r.after = flexnode.ShownVersion(p.node.Revision)
 	return p.answer(nil)
 }
 
 // back returns the node that a rollback makes.
 func (p *put) back(
-	v *store.View, c flexnode.Cluster, old flexnode.Node, kept flexnode.History, to int64,
+	v *store.View, c flexnode.Cluster, row store.Row[flexnode.Node], kept flexnode.History,
 ) (d flexnode.Decision, err error) {
-	a := p.api
+	a, old := p.api, row.Value
 	ask := flexnode.Rollback{
 		By: p.ask.By, ByType: p.ask.ByType, At: p.ask.At, Renderer: p.ask.Renderer,
-		To: revisionIn(v, kept, to), Desired: revisionIn(v, kept, old.Revision),
+		To: revisionIn(v, kept, p.to), Desired: revisionIn(v, kept, old.Revision),
 		Joins: p.joins(v, &old), Running: p.running(v, &old, kept), Parent: a.parent(v, c),
 		Secret: a.Credentials.Compare(v, p.r.nodeKey(), ""),
 	}
 	if p.repeats = ask.To; ask.To == nil {
-		return d, notKept(old, to)
+		return d, notKept(old, p.to)
 	}
 	if ask.Parent.Defaults, err = a.Store.Layer(v.Context(), ask.To.Defaults); err != nil {
 		return d, err

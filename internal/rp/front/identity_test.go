@@ -34,7 +34,7 @@ func TestIdentityIsReplaced(t *testing.T) {
 		c, version := w.refresh(t, token)
 		if c.Azure.ServicePrincipal.ClientSecret.Reveal() != "second" ||
 			c.Azure.BootstrapToken.Token.Reveal() == "" ||
-			version != decimal(w.storedNode("n").Revision) {
+			version != flexnode.ShownVersion(w.storedNode("n").Revision) {
 			t.Errorf("%s identity gets %+v of version %s", who, c.Azure, version)
 		}
 	}

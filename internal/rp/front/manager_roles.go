@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -73,7 +74,7 @@ func NewManagerRoles(
 // Allowed implements Authorizer.
 func (m *ManagerRoles) Allowed(ctx context.Context, c Caller, action, scope string) (bool, error) {
 	id, err := arm.Parse(scope)
-	if err != nil || !isGUID(id.Subscription) || c.ObjectID == "" {
+	if err != nil || !flexnode.IsGUID(id.Subscription) || c.ObjectID == "" {
 		return false, nil
 	}
 	subscription := arm.Fold(id.Subscription)

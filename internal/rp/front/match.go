@@ -7,10 +7,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
-
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 func split(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
@@ -126,7 +125,7 @@ type nameRule struct {
 }
 
 var nameRules = []nameRule{
-	{"subscription", isGUID, "InvalidSubscriptionId",
+	{"subscription", flexnode.IsGUID, "InvalidSubscriptionId",
 		"The provided subscription identifier '%s' is malformed or invalid."},
 	{"group", isGroup, "InvalidResourceGroupName", "The resource group name '%s' is invalid."},
 	{"cluster", isCluster, "InvalidResourceName",
@@ -146,10 +145,6 @@ func (a *API) checkNames(r *request) error {
 		}
 	}
 	return nil
-}
-
-func isGUID(s string) bool {
-	return len(s) == 36 && uuid.Validate(s) == nil // 36 bytes: without braces and prefix
 }
 
 func isAlphanumeric(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }

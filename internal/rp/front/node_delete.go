@@ -45,7 +45,7 @@ func (a *API) deleteNode(r *request) (any, error) {
 	if gone == nil {
 		return nil, nil
 	}
-	r.before = decimal(gone.Revision)
+	r.before = flexnode.ShownVersion(gone.Revision)
 	revoked := true // nothing is left of its credential
 	if gone.Credential != "" {
 		is := func(c store.Row[store.Credential]) bool { return !c.Exists() || c.Value.TokenID == "" }

@@ -25,6 +25,7 @@ type put struct {
 	ask    flexnode.Put
 	secret string
 	quota  quota
+	to     int64 // the version that a rollback goes back to
 
 	created  bool
 	node     flexnode.Node
@@ -52,7 +53,7 @@ func (a *API) putNode(r *request) (any, error) {
 	if err := p.commit(); err != nil {
 		return nil, err
 	}
-	r.after = decimal(p.node.Revision)
+	r.after = flexnode.ShownVersion(p.node.Revision)
 	if p.ask.URL {
 		return p.answerURL()
 	}
@@ -129,7 +130,7 @@ func (p *put) decide(v *store.View, of outcome) error {
 	if err != nil {
 		return err
 	}
-	p.created, p.node, p.r.before = !old.Exists(), d.Node, decimal(old.Value.Revision)
+	p.created, p.node, p.r.before = !old.Exists(), d.Node, flexnode.ShownVersion(old.Value.Revision)
 	// What the owner wants answers his request, whenever agents are offered it.
 	if p.revision = d.Revision; p.revision == nil {
 		p.revision = revisionIn(v, history, d.Node.Revision)
@@ -376,8 +377,8 @@ func (p *put) answer(url *api.ConfigURL) (any, error) {
 	}
 	state := shown.Properties.ProvisioningState
 	if state == api.Creating || state == api.Updating {
-		target := flexnode.Operation{Target: p.node.ID, UID: p.node.UID}
-		if err := p.api.accept(p.r, putNodeKind, target, false); err != nil {
+		target := flexnode.Operation{Kind: putNodeKind, Target: p.node.ID, UID: p.node.UID}
+		if err := p.api.accept(p.r, target, false); err != nil {
 			return nil, err
 		}
 	}

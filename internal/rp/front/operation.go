@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -42,8 +41,8 @@ type operationStatus struct {
 
 // accept tells the caller where to ask about what goes on after the answer. Nothing is written for
 // it: the id tells what it is about, and how far that is its target tells.
-func (a *API) accept(r *request, kind string, target flexnode.Operation, location bool) error {
-	target.Kind, target.State, target.By = kind, inProgress, r.caller.ObjectID
+func (a *API) accept(r *request, target flexnode.Operation, location bool) error {
+	target.State, target.By = inProgress, r.caller.ObjectID
 	target.Started = a.Now().UTC().Truncate(time.Second)
 	text, err := json.Marshal(target)
 	if err != nil {
@@ -73,11 +72,11 @@ func (a *API) pointTo(r *request, key string, location bool) {
 	if location {
 		h.Set("Location", at("operationResults"))
 	}
-	h.Set("Retry-After", strconv.Itoa(operationAgain))
+	h.Set("Retry-After", operationAgain)
 }
 
 // operationAgain is the pause between questions about an operation, in seconds (RPC: 10 to 600).
-const operationAgain = 10
+const operationAgain = "10"
 
 // location is that of the cluster of a request.
 func (a *API) location(r *request) string {
@@ -121,7 +120,7 @@ func (a *API) allowed(r *request, action, scope string, refused error) error {
 // findOperation is the operation that an id names: what is in the id, or the row of a deletion.
 func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
 	id := arm.Fold(r.names.of("operation"))
-	if isGUID(id) {
+	if flexnode.IsGUID(id) {
 		row, err := a.Store.Operations.Get(r.Context(), r.subscriptionKey()+"/"+id)
 		return row.Value, row.Exists(), err
 	}
@@ -208,7 +207,7 @@ func (a *API) getOperationStatus(r *request) (any, error) {
 		Status: o.State, StartTime: o.Started,
 	}
 	if o.State == inProgress {
-		r.answer.Header().Set("Retry-After", strconv.Itoa(operationAgain))
+		r.answer.Header().Set("Retry-After", operationAgain)
 	}
 	if !o.Ended.IsZero() {
 		shown.EndTime = &o.Ended
@@ -234,7 +233,7 @@ func (a *API) getOperationResult(r *request) (any, error) {
 	case o.State == inProgress:
 		link := r.publicURL()
 		r.answer.Header().Set("Location", link.String())
-		r.answer.Header().Set("Retry-After", strconv.Itoa(operationAgain))
+		r.answer.Header().Set("Retry-After", operationAgain)
 		r.answer.WriteHeader(http.StatusAccepted)
 	case o.State != api.Succeeded:
 		return nil, &arm.Error{Status: http.StatusConflict, Code: o.Code, Message: o.Message}
@@ -279,7 +278,7 @@ var inLowerCase = base32.NewEncoding(lowerBase32).WithPadding(base32.NoPadding)
 
 // isOperation reports whether something can be the id of an operation.
 func isOperation(s string) bool {
-	return isGUID(s) || len(s) > 26 && len(s) <= 4096 &&
+	return flexnode.IsGUID(s) || len(s) > 26 && len(s) <= 4096 &&
 		strings.Trim(strings.ToLower(s), lowerBase32) == ""
 }
 

@@ -172,11 +172,7 @@ func (a *API) provedByKubelet(r *request, key string, proof *api.KubeletProof) (
 	if proof == nil || poll == nil || poll.MachineKey == key || a.Kubelets == nil {
 		return false, nil
 	}
-	epoch := int64(0)
-	err := a.change(r, "", func(v *store.View) (err error) {
-		epoch, err = a.Store.Epoch(v)
-		return err
-	})
+	epoch, err := a.Store.ReadEpoch(r.Context())
 	if err != nil || epoch == 1 {
 		return false, err
 	}

@@ -79,7 +79,7 @@ func (a *API) beginChange(r *request, ask api.BeginChange) (any, error) {
 	}
 	a.heard(r, pollOf(node))
 	if answer.Hold == "" {
-		r.after = decimal(version)
+		r.after = flexnode.ShownVersion(version)
 	}
 	return answer, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // recognize reports whether a request is of a node about itself, as far as the index knows: it
@@ -19,7 +20,7 @@ func (a *API) recognize(r *request) error {
 		return nil
 	}
 	uid := first(r.Header[uidHeader])
-	if uid != "" && !isGUID(uid) {
+	if uid != "" && !flexnode.IsGUID(uid) {
 		return arm.Errorf(400, "InvalidHeaderValue", "The value '%s' of the header %s is not a uid.",
 			shorten(uid), strings.ToLower(uidHeader))
 	}
@@ -139,14 +140,11 @@ func (a *API) AdmitDelivery(
 	return place.Leave, 0
 }
 
-// anybody has a bucket for what is public.
-const anybody = "anybody"
-
 // principal returns the id that the request counts for.
 func (r *request) principal() string {
 	switch {
 	case r.route.open:
-		return anybody
+		return "anybody" // one bucket for what is public
 	case r.caller.isMachine():
 		return "machines at " + r.address()
 	case r.caller.ObjectID != "":

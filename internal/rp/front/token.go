@@ -38,8 +38,10 @@ func (a *API) awaitURL(r *request, node flexnode.Node) (any, error) {
 	if url, err := a.liveURL(r, node); err != nil || url != nil {
 		return url, err
 	}
-	target := flexnode.Operation{Target: node.ID, UID: node.UID, Credential: node.Credential}
-	if err := a.accept(r, regenerateKind, target, true); err != nil {
+	target := flexnode.Operation{
+		Kind: regenerateKind, Target: node.ID, UID: node.UID, Credential: node.Credential,
+	}
+	if err := a.accept(r, target, true); err != nil {
 		return nil, err
 	}
 	r.answer.WriteHeader(http.StatusAccepted)
@@ -59,7 +61,7 @@ func (a *API) issue(
 			return err
 		}
 		next = node.Value
-		r.before, r.after = decimal(next.Revision), decimal(next.Revision)
+		r.before, r.after = flexnode.ShownVersion(next.Revision), flexnode.ShownVersion(next.Revision)
 		if does, err := will(v, &next); does || err != nil {
 			return err
 		}
@@ -96,7 +98,7 @@ func (a *API) listConfigURL(r *request) (any, error) {
 func (a *API) liveURL(r *request, n flexnode.Node) (*api.ConfigURL, error) {
 	url, err := a.Credentials.URL(r.Context(), n.Credential)
 	if url != nil {
-		url.ConfigVersion = cmp.Or(url.ConfigVersion, decimal(n.Assigned))
+		url.ConfigVersion = cmp.Or(url.ConfigVersion, flexnode.ShownVersion(n.Assigned))
 	}
 	return url, err
 }

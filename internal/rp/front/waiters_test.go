@@ -449,7 +449,8 @@ func (w *world) reportAll(nodes int) {
 		w.changeOnly(func(v *store.View) error {
 			key := clusterKey + "/" + copyName(i)
 			var s flexnode.Status
-			s.Report.AppliedConfigVersion = decimal(w.api.Store.Nodes.Row(v, key).Value.Assigned)
+			n := w.api.Store.Nodes.Row(v, key).Value
+			s.Report.AppliedConfigVersion = flexnode.ShownVersion(n.Assigned)
 			return w.api.Store.Status.Put(v, key, s)
 		})
 	}
