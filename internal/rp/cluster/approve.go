@@ -149,11 +149,10 @@ func (s *session) taken(name string) (why string, err error) {
 	if !s.nodesKnown.Load() {
 		return "", errors.New("the Nodes of the cluster are not known yet")
 	}
-	found, _, err := s.nodes.GetByKey(name)
-	if node, ok := found.(*seenNode); err == nil && ok && node.other() {
+	if node := s.node(name); node != nil && node.other() {
 		why = "a Node of this name is in the cluster that is not a flex node of this provider"
 	}
-	return why, err
+	return why, nil
 }
 
 // approvedReason is the reason of the provider's own approvals.
@@ -202,10 +201,8 @@ func (w *worker) answer(
 	_, err := s.connection.Client.CertificatesV1().CertificateSigningRequests().
 		UpdateApproval(ctx, csr.Name, answered, metav1.UpdateOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsConflict(err): // the change is reported, and the request is reviewed again
-		return nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return nil // a change is reported, and the request is reviewed again
 	case err != nil:
 		return fmt.Errorf("cannot answer the certificate request %s: %w", csr.Name, err)
 	}

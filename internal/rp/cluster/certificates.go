@@ -72,7 +72,7 @@ func (w *worker) noteCertificate(
 	}
 	key := w.key + "/" + name
 	ahead := []string{w.Store.Nodes.Key(key), w.Store.Certificates.Key(key)}
-	err = w.update(ctx, "certificate noted", ahead, func(v *store.View) error {
+	return w.update(ctx, "certificate noted", ahead, func(v *store.View) error {
 		node, row := w.Store.Nodes.Row(v, key), w.Store.Certificates.Row(v, key)
 		current := node.Exists() && node.Value.UID == to.UID
 		next := row.Value.Note(to, renewed, current, w.Now())
@@ -81,7 +81,6 @@ func (w *worker) noteCertificate(
 		}
 		return w.Store.Certificates.Put(v, key, next)
 	})
-	return err
 }
 
 // reviewRenewal notes the renewed certificate of a node. Other approvers decide on the request,
@@ -149,16 +148,14 @@ func (w *worker) deleteNode(ctx context.Context, key string) (time.Time, error) 
 			return noTime, fmt.Errorf("cannot delete the Node %s: %w", name, err)
 		}
 	}
-	err = w.update(ctx, "Node deleted", nil, func(v *store.View) error {
+	return noTime, w.update(ctx, "Node deleted", nil, func(v *store.View) error {
 		row := w.Store.Certificates.Row(v, key)
 		if row.Value.Leaving != leaving {
 			return nil
 		}
-		next := row.Value
-		next.Leaving = ""
-		return w.Store.Certificates.Put(v, key, next)
+		row.Value.Leaving = ""
+		return w.Store.Certificates.Put(v, key, row.Value)
 	})
-	return noTime, err
 }
 
 // deleteNamed deletes a Node; it may be gone already.

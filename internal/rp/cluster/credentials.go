@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,29 +20,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// outstanding are the states of the credentials of a cluster that have not ended, by key.
-type outstanding struct{ states sync.Map }
-
-// is reports whether a credential is in a state.
-func (o *outstanding) is(key, state string) bool {
-	known, _ := o.states.Load(key)
-	return known == state
-}
-
-// count returns the number of credentials in a state.
-func (o *outstanding) count(state string) (n int) {
-	for _, known := range o.states.Range {
-		if known == state {
-			n++
-		}
-	}
-	return n
-}
-
 // followCredentials queues each credential of the cluster when it has changed and when its time has
 // come.
 func (w *worker) followCredentials(ctx context.Context) {
-	w.outstanding.states.Clear()
+	w.outstanding.Clear()
 	w.Store.Credentials.Sync(ctx, w.key+"/", w.seeCredential, nil, func(err error) {
 		w.log.Warn("cannot follow the credentials", slog.Any("error", err))
 	})
@@ -52,11 +32,11 @@ func (w *worker) followCredentials(ctx context.Context) {
 // seeCredential queues a credential for now, or for when its time has come.
 func (w *worker) seeCredential(r store.Row[store.Credential]) {
 	if !r.Exists() {
-		w.outstanding.states.Delete(r.Key)
+		w.outstanding.Delete(r.Key)
 		return
 	}
 	c := r.Value
-	w.outstanding.states.Store(r.Key, c.State)
+	w.outstanding.Store(r.Key, c.State)
 	t := task{taskCredential, r.Key}
 	node, err := w.Index.Node(c.Node)
 	wanted := err == nil && node.Exists() && node.Value.Credential == r.Key
@@ -171,8 +151,7 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 			"expiration":                     []byte(expires),
 			"usage-bootstrap-authentication": []byte("true"),
 			"auth-extra-groups":              []byte(TokenGroup + "," + w.tokenGroup()),
-			"description": []byte("flexNodeConfig " +
-				c.Node),
+			"description":                    []byte("flexNodeConfig " + c.Node),
 		},
 	}
 }

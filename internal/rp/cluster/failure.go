@@ -74,11 +74,7 @@ func (m *Manager) Try(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	access, err := m.Source.Access(ctx, row.Value, false)
-	if err != nil {
-		return err
-	}
-	connection, err := m.dial(access)
+	connection, err := m.connect(ctx, row.Value)
 	if err == nil {
 		_, err = connection.version(ctx)
 	}

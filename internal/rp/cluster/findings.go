@@ -21,9 +21,8 @@ import (
 func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error {
 	var refused error
 	ahead := []string{w.Store.Clusters.Key(w.key), w.Store.APIServers.Key(f.server)}
-	_, err := w.Store.Update(ctx, "cluster probed", ahead, func(v *store.View) error {
+	err := w.update(ctx, "cluster probed", ahead, func(v *store.View) error {
 		refused = nil
-		v.Fence(w.owner.Fence())
 		row := w.Store.Clusters.Row(v, w.key)
 		if !row.Exists() || row.Value.UID != s.registration {
 			return errGone

@@ -112,11 +112,7 @@ func TestAClusterThatStalls(t *testing.T) {
 // A Node that Kubernetes could not store does not end the provider, and the others are seen.
 func TestAHostileNode(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
-		w.change(func(v *store.View) error {
-			row, err := w.store.Clusters.In(v, factory)
-			row.Value.Properties.PodCIDR, row.Value.Properties.NodeCIDRMask = "10.244.0.0/16", 24
-			return errorsOr(err, w.store.Clusters.Put(v, factory, row.Value))
-		})
+		w.pool("10.244.0.0/16", 24)
 		w.put(factoryID, "edge-1", api.Desired{})
 		for _, name := range []string{strings.Repeat("n", 1000), "../edge-1", "edge-2"} {
 			n := kubeNode(name, corev1.ConditionTrue)
@@ -135,13 +131,6 @@ func TestAHostileNode(t *testing.T) {
 			t.Errorf("%.100q are known", known)
 		}
 	})
-}
-
-func errorsOr(first, second error) error {
-	if first != nil {
-		return first
-	}
-	return second
 }
 
 // A panic in what is done for a cluster ends the work in that cluster alone, is counted, and the
@@ -200,7 +189,7 @@ func TestAPanicInAWatch(t *testing.T) {
 // holds up neither other clusters nor the end of the provider.
 func TestWorkThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := newWorld(t), 0
+		w := newWorld(t)
 		hangs := make(chan struct{})
 		dial := w.manager.Dial
 		w.manager.Dial = func(a Access) (*Connection, error) {

@@ -27,11 +27,7 @@ func (m *Manager) ProvesKubelet(
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	access, err := m.Source.Access(ctx, c, false)
-	if err != nil {
-		return err
-	}
-	connection, err := m.dial(access)
+	connection, err := m.connect(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,8 @@ func (m *Manager) keeps(key string) bool {
 	w := m.working[cluster]
 	m.mu.RUnlock()
 	if w != nil {
-		return w.outstanding.is(key, store.Live)
+		state, _ := w.outstanding.Load(key)
+		return state == store.Live
 	}
 	row, err := m.Index.Cluster(cluster)
 	return err != nil || row.Exists() || !m.Membership.Chosen(cluster)
@@ -215,7 +216,11 @@ func (m *Manager) CountCredentials(state string) int {
 	defer m.mu.RUnlock()
 	n := 0
 	for _, w := range m.working {
-		n += w.outstanding.count(state)
+		for _, is := range w.outstanding.Range {
+			if is == state {
+				n++
+			}
+		}
 	}
 	return n
 }

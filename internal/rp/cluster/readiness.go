@@ -121,17 +121,14 @@ func (w *worker) differs(s *session, key string, stored flexnode.Status) bool {
 // ready is the Ready condition that a node has now; known is the stored one. A Node that is gone is
 // Unknown, one that never was has none.
 func (s *session) ready(key string, known *api.Condition, now time.Time) *api.Condition {
-	found, there, err := s.nodes.GetByKey(flexnode.LastOf(key))
-	node, ok := found.(*seenNode)
+	node := s.node(flexnode.LastOf(key))
 	switch {
-	case err != nil:
-		return known
-	case there && ok && node.whose == foreign:
+	case node != nil && node.whose == foreign:
 		if known != nil && known.Reason == flexnode.NodeForeign {
 			return known
 		}
 		return flexnode.ForeignNode(now)
-	case there && ok:
+	case node != nil:
 		return node.condition()
 	case known == nil || known.Reason == flexnode.NodeNotFound:
 		return known
@@ -172,7 +169,8 @@ func (w *worker) putReady(v *store.View, s *session, key string) error {
 	}
 	next := row.Value
 	next.Ready = ready
-	if seen := s.node(key); seen != nil && !seen.other() && isFirst(row.Value.Ready) {
+	seen := s.node(flexnode.LastOf(key))
+	if seen != nil && !seen.other() && isFirst(row.Value.Ready) {
 		c := claim{want: flexnode.Taints(node.Value.Desired), known: row.Value.Taints,
 			has: taintsIn(seen.taints())}
 		next.Taints = inOrder(c.known, filtered(c.want, c.on))

@@ -180,7 +180,7 @@ func TestPartsOfANode(t *testing.T) {
 		if configured {
 			n.Labels[config.PodCIDRLabel], want = "10.2.0.0-24", "10.2.0.0/24"
 		}
-		n.Spec.Taints = []corev1.Taint{taint("a=1:NoSchedule"), taint("b:NoExecute")}
+		n.Spec.Taints = []corev1.Taint{readTaint("a=1:NoSchedule"), readTaint("b:NoExecute")}
 		n.Status.Addresses = []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: "192.0.2.7"},
 			{Type: corev1.NodeHostName, Address: "edge-1"},

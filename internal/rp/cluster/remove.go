@@ -105,10 +105,9 @@ func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {
 	if err != nil || total == 0 {
 		return err
 	}
-	err = w.update(ctx, "nodes counted", nil, func(v *store.View) error {
+	return w.update(ctx, "nodes counted", nil, func(v *store.View) error {
 		return w.operation(v, c, func(o *flexnode.Operation) { o.Total = o.Done + total })
 	})
-	return err
 }
 
 // page are the keys of the first rows below a prefix, without it.

@@ -22,18 +22,11 @@ const operation = subscription + "/00000000-0000-0000-0000-00000000000f"
 func (w *world) markDeletion(key string, wipe bool) {
 	w.t.Helper()
 	w.change(func(v *store.View) error {
-		row, err := w.store.Clusters.In(v, key)
-		if err != nil {
-			return err
-		}
-		now := time.Now().UTC()
+		row, now := w.store.Clusters.Row(v, key), time.Now().UTC()
 		row.Value.Deletion = &flexnode.Deletion{Operation: operation, Wipe: wipe, Since: now}
-		err = w.store.Operations.Set(v, operation, flexnode.Operation{
+		err := w.store.Operations.Set(v, operation, flexnode.Operation{
 			Target: row.Value.ID, Kind: "deleteCluster", State: "InProgress", Started: now})
-		if err != nil {
-			return err
-		}
-		return w.store.Clusters.Put(v, key, row.Value)
+		return errors.Join(err, w.store.Clusters.Put(v, key, row.Value))
 	})
 	synctest.Wait()
 }
@@ -42,19 +35,14 @@ func (w *world) markDeletion(key string, wipe bool) {
 // which a machine joins with that its node does not refer to any more.
 func (w *world) fill(c *fakeCluster, nodes int) {
 	w.t.Helper()
-	edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
-		c.Properties.PodCIDR, c.Properties.NodeCIDRMask = "10.0.0.0/8", 24
-	})
+	w.pool("10.0.0.0/8", 24)
 	for i := range nodes {
 		name := fmt.Sprintf("edge-%d", i)
 		w.put(factoryID, name, api.Desired{NodeConfig: api.NodeConfig{MaxPods: 30}})
 		w.change(func(v *store.View) error {
 			err := w.store.Status.Put(v, factory+"/"+name, flexnode.Status{
 				Report: api.Report{AgentVersion: "1"}})
-			if err != nil {
-				return err
-			}
-			return w.credentials.KeepSecret(v, factory+"/"+name, "hush", 1)
+			return errors.Join(err, w.credentials.KeepSecret(v, factory+"/"+name, "hush", 1))
 		})
 	}
 	pass(time.Second)
@@ -133,9 +121,7 @@ func TestADeletionIsAborted(t *testing.T) {
 		w.fill(c, 20)
 		w.markDeletion(factory, true)
 		pass(90 * time.Second)
-		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) {
-			c.Deletion = nil
-		})
+		edit(w, w.store.Clusters, factory, func(c *flexnode.Cluster) { c.Deletion = nil })
 		pass(time.Hour)
 		if left := w.rows(w.store.Nodes.Key(factory)); left != 16 {
 			t.Errorf("%d of 20 nodes are left", left)
@@ -215,11 +201,7 @@ func deletionKilledAt(t *testing.T, n int) (did int) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 3
 		memory, w, c := newKillable(t)
-		w.change(func(v *store.View) error { // all at once
-			row, err := w.store.Clusters.In(v, factory)
-			row.Value.Properties.RolloutPolicy = &api.RolloutPolicy{MaxUnavailable: "100%"}
-			return errors.Join(err, w.store.Clusters.Put(v, factory, row.Value))
-		})
+		w.policy(api.RolloutPolicy{MaxUnavailable: "100%"}) // all at once
 		var fuse fuse
 		w.store.Did = fuse.did
 		o, end := w.own(factory)

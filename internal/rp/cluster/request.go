@@ -11,6 +11,7 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 )
@@ -78,13 +79,12 @@ func readCSR(csr *certificates.CertificateSigningRequest) credential.Application
 }
 
 // usages lists the allowed usages of a node's client certificate.
-var usages = []certificates.KeyUsage{certificates.UsageDigitalSignature,
-	certificates.UsageKeyEncipherment, certificates.UsageClientAuth}
+var usages = sets.New(certificates.UsageDigitalSignature,
+	certificates.UsageKeyEncipherment, certificates.UsageClientAuth)
 
 // flawOf tells why a request is not for a node's client certificate (Kubernetes, "Certificate
 // Signing Requests", kubernetes.io/kube-apiserver-client-kubelet); "" if it is.
 func flawOf(r *x509.CertificateRequest, asked []certificates.KeyUsage) string {
-	allowed := func(u certificates.KeyUsage) bool { return slices.Contains(usages, u) }
 	names := len(r.DNSNames) + len(r.IPAddresses) + len(r.EmailAddresses) + len(r.URIs)
 	name, isNode := strings.CutPrefix(r.Subject.CommonName, "system:node:")
 	switch {
@@ -92,8 +92,7 @@ func flawOf(r *x509.CertificateRequest, asked []certificates.KeyUsage) string {
 		return "it is not for a node"
 	case names > 0:
 		return "it has alternative names"
-	case !slices.Contains(asked, certificates.UsageClientAuth) ||
-		slices.ContainsFunc(asked, func(u certificates.KeyUsage) bool { return !allowed(u) }):
+	case !slices.Contains(asked, certificates.UsageClientAuth) || !usages.HasAll(asked...):
 		return "its usages are not those of a node's client certificate"
 	}
 	return ""

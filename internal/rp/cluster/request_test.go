@@ -245,11 +245,7 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 		}
 		w.put(factoryID, "our-pool-1", withIdentity(user))
 		for _, name := range []string{"our-pool-0", "our-pool-1", "edge-1"} {
-			n := kubeNode(name, corev1.ConditionTrue)
-			if name == "edge-1" {
-				n.Labels[managedLabel] = "false"
-			}
-			must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
+			c.joinWith(name, "", name == "edge-1")
 		}
 		pass(time.Second)
 		for name, want := range map[string]string{"our-pool-0": "Denied", "edge-1": "Approved"} {

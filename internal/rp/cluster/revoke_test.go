@@ -227,12 +227,7 @@ func TestNodesOfMachinesThatLeave(t *testing.T) {
 		inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 			w.join(c, "edge-1", "of-old")
 			uid := w.node(factory + "/edge-1").UID
-			n := kubeNode("edge-1", "True")
-			if !tt.ofAKS {
-				n.Labels[managedLabel] = "false"
-			}
-			must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
-			pass(time.Second)
+			c.joinWith("edge-1", "", !tt.ofAKS)
 			if tt.deleted {
 				w.remove("edge-1", 0)
 			}

@@ -11,6 +11,7 @@ import (
 
 	certificates "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -81,20 +82,13 @@ func judgeServing(
 
 // servingUsages reports whether usages are those of a serving certificate. Only RSA enciphers keys.
 func servingUsages(asked []certificates.KeyUsage, key x509.PublicKeyAlgorithm) bool {
-	allowed := []certificates.KeyUsage{
-		certificates.UsageDigitalSignature, certificates.UsageServerAuth,
-	}
-	for _, u := range allowed {
-		if !slices.Contains(asked, u) {
-			return false
-		}
-	}
+	needed := sets.New(certificates.UsageDigitalSignature, certificates.UsageServerAuth)
+	allowed := needed.Clone()
 	if key == x509.RSA {
-		allowed = append(allowed, certificates.UsageKeyEncipherment)
+		allowed.Insert(certificates.UsageKeyEncipherment)
 	}
-	return !slices.ContainsFunc(asked, func(u certificates.KeyUsage) bool {
-		return !slices.Contains(allowed, u)
-	})
+	given := sets.New(asked...)
+	return given.IsSuperset(needed) && allowed.IsSuperset(given)
 }
 
 // How soon a request that is undecided is looked at again: it waits longer as it grows older.
@@ -118,10 +112,9 @@ func (w *worker) reviewServing(
 	}
 	age := w.Now().Sub(csr.CreationTimestamp.Time)
 	again := w.Now().Add(min(max(age/4, servingFirst), servingLast))
-	found, _, err := s.nodes.GetByKey(name)
-	node, ok := found.(*seenNode)
-	if err != nil || !ok || !s.nodesKnown.Load() {
-		return again, err
+	node := s.node(name)
+	if node == nil || !s.nodesKnown.Load() {
+		return again, nil
 	}
 	if node.other() { // it has the name of a flex node, and is none
 		return noTime, nil

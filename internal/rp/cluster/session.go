@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -125,6 +126,15 @@ func (w *worker) replaces(a Access, registration string, present *session) bool 
 		present.connection.Doubtful() && w.Now().Sub(present.made) >= doubtInterval
 }
 
+// connect makes a connection of its own to a cluster.
+func (m *Manager) connect(ctx context.Context, c flexnode.Cluster) (*Connection, error) {
+	access, err := m.Source.Access(ctx, c, false)
+	if err != nil {
+		return nil, err
+	}
+	return m.dial(access)
+}
+
 func (m *Manager) dial(a Access) (*Connection, error) {
 	dial := m.Dial
 	if dial == nil {
@@ -175,11 +185,7 @@ func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 // makes a session of its own, since tasks may still hold the previous one. It returns an error if
 // the session had to end, by a limit or a panic.
 func (w *worker) converse(ctx context.Context, former *session) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = crashed(r)
-		}
-	}()
+	defer caught(&err)
 	s := &session{
 		connection: former.connection, made: former.made, registration: former.registration,
 	}
@@ -216,6 +222,13 @@ var errCrash = errors.New("internal error: panic")
 
 func crashed(reason any) error {
 	return fmt.Errorf("%w: %v\n%s", errCrash, reason, debug.Stack())
+}
+
+// caught recovers a panic and makes it an error. It must be deferred.
+func caught(err *error) {
+	if r := recover(); r != nil {
+		*err = crashed(r)
+	}
 }
 
 // recovered recovers a panic and ends the session. It must be deferred.

@@ -66,7 +66,7 @@ func (w *worker) taintsDone(key, want string) {
 func (w *worker) taintsDiffer(
 	s *session, key string, stored flexnode.Status,
 ) (time.Duration, bool) {
-	seen := s.node(key)
+	seen := s.node(flexnode.LastOf(key))
 	w.mu.Lock()
 	refused := w.Now().Before(w.taintsRefused)
 	if seen == nil {
@@ -90,12 +90,9 @@ func (w *worker) taintsDiffer(
 	return w.taintsPause(key, strings.Join(c.want, ",")), true
 }
 
-// node returns what is kept of a node's Node; nil without a Node.
-func (s *session) node(key string) *seenNode {
-	found, there, err := s.nodes.GetByKey(flexnode.LastOf(key))
-	if err != nil || !there {
-		return nil
-	}
+// node returns what is kept of the Node with a name; nil without a Node.
+func (s *session) node(name string) *seenNode {
+	found, _, _ := s.nodes.GetByKey(name) // a store in memory has no errors
 	seen, _ := found.(*seenNode)
 	return seen
 }
@@ -109,7 +106,7 @@ func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
 	if err != nil {
 		return noTime, err
 	}
-	if seen := s.node(key); seen == nil || seen.other() {
+	if seen := s.node(flexnode.LastOf(key)); seen == nil || seen.other() {
 		return noTime, nil // it is set when it registers
 	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {

@@ -20,19 +20,11 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-func taint(text string) corev1.Taint {
-	pair, effect, _ := strings.Cut(text, ":")
-	key, value, _ := strings.Cut(pair, "=")
-	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
-}
-
 // joinTainted registers a flex node with taints, as its kubelet does.
 func (c *fakeCluster) joinTainted(name string, taints ...string) {
 	n := kubeNode(name, corev1.ConditionTrue)
 	n.Labels[managedLabel] = "false"
-	for _, text := range taints {
-		n.Spec.Taints = append(n.Spec.Taints, taint(text))
-	}
+	n.Spec.Taints = taintsIn(strings.Join(taints, ","))
 	must(c.CoreV1().Nodes().Create(context.Background(), n, metav1.CreateOptions{}))
 	pass(2 * readinessPause)
 }
@@ -80,9 +72,7 @@ func TestTaints(t *testing.T) {
 	inFactory(t, func(t *testing.T, w *world, c *fakeCluster) {
 		check := func(when, want string) {
 			t.Helper()
-			if got := c.taints("edge-1"); got != want {
-				t.Errorf("%s: %s, not %s", when, got, want)
-			}
+			equal(t, when, c.taints("edge-1"), want)
 		}
 		count := patches(c)
 		w.want("edge-1", "edge=true:NoSchedule")
@@ -93,9 +83,9 @@ func TestTaints(t *testing.T) {
 		}
 		c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
 			now := metav1.Now()
-			down := taint(nodeUnreachable)
+			down := readTaint(nodeUnreachable)
 			down.TimeAdded = &now
-			return append(has, taint("ops=maintenance:NoSchedule"), down)
+			return append(has, readTaint("ops=maintenance:NoSchedule"), down)
 		})
 		w.want("edge-1", "edge=true:NoSchedule", "gpu:NoExecute")
 		check("one more", "edge=true:NoSchedule gpu:NoExecute "+nodeUnreachable+
@@ -161,7 +151,7 @@ func TestTaintsOfOthers(t *testing.T) {
 		c.taintAs("edge-1", func([]corev1.Taint) []corev1.Taint { return nil })
 		equal(t, "taken away", c.taints("edge-1"), "edge=true:NoSchedule")
 		c.taintAs("edge-1", func([]corev1.Taint) []corev1.Taint {
-			return []corev1.Taint{taint("edge=true:NoExecute"), taint(nodeUnreachable)}
+			return []corev1.Taint{readTaint("edge=true:NoExecute"), readTaint(nodeUnreachable)}
 		})
 		w.want("edge-1")
 		equal(t, "others' taints", c.taints("edge-1"), "edge=true:NoExecute "+nodeUnreachable)
@@ -176,13 +166,11 @@ func TestTaintsThatOthersHaveToo(t *testing.T) {
 		w.want("edge-1", "own:NoSchedule")
 		c.joinTainted("edge-1", "own:NoSchedule")
 		c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
-			return append(has, taint("ops:NoSchedule"), taint("site=a:NoSchedule"))
+			return append(has, readTaint("ops:NoSchedule"), readTaint("site=a:NoSchedule"))
 		})
 		check := func(when, want string) {
 			t.Helper()
-			if got := c.taints("edge-1"); got != want {
-				t.Errorf("%s: %s, not %s", when, got, want)
-			}
+			equal(t, when, c.taints("edge-1"), want)
 		}
 		w.want("edge-1", "ops:NoSchedule", "own:NoSchedule", "site=b:NoSchedule")
 		check("wanted too", "ops:NoSchedule own:NoSchedule site=a:NoSchedule")
@@ -213,7 +201,7 @@ func TestTaintsOfTheSameMoment(t *testing.T) {
 			raced = true
 			n := kubeNode("edge-1", corev1.ConditionTrue)
 			n.Labels[managedLabel] = "false"
-			n.Spec.Taints = []corev1.Taint{taint("ops:NoSchedule")}
+			n.Spec.Taints = []corev1.Taint{readTaint("ops:NoSchedule")}
 			nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 			if err := c.Tracker().Update(nodes, n, ""); err != nil {
 				t.Error(err)
@@ -273,7 +261,7 @@ func TestTaintsAreForbidden(t *testing.T) {
 		c.joinTainted("edge-1")
 		for range 60 {
 			c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
-				return append(has, taint("more:NoSchedule"))[:len(has)%2]
+				return append(has, readTaint("more:NoSchedule"))[:len(has)%2]
 			})
 		}
 		if n := refused.Load(); n == 0 || n > 4 {
@@ -294,7 +282,7 @@ func TestTaintsThatWereRefused(t *testing.T) {
 		w.want("edge-1", "edge:NoSchedule", "gpu:NoSchedule")
 		pass(time.Second)
 		c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
-			return append(has, taint("edge:NoSchedule"))
+			return append(has, readTaint("edge:NoSchedule"))
 		})
 		allowed.Store(true)
 		pass(2 * taintsRefusal)
@@ -327,23 +315,19 @@ func taintsKilledAt(t *testing.T, n int) (did int) {
 		})
 		c.joinTainted("edge-1", "ops:NoSchedule")
 		pass(30 * time.Second)
-		if n == 0 {
-			w.want("edge-1", "a=2:NoSchedule")
-		} else {
+		if n > 0 {
 			end()
 			w.start(memory.Another(), w.credentials.Keys)
-			w.want("edge-1", "a=2:NoSchedule")
+		}
+		w.want("edge-1", "a=2:NoSchedule")
+		if n > 0 {
 			w.own(factory)
 		}
 		pass(30 * time.Second)
-		if got := c.taints("edge-1"); got != "a=2:NoSchedule ops:NoSchedule" {
-			t.Errorf("killed after %d: %s", n, got)
-		}
+		equal(t, "after the kill", c.taints("edge-1"), "a=2:NoSchedule ops:NoSchedule")
 		w.want("edge-1")
 		pass(30 * time.Second)
-		if got := c.taints("edge-1"); got != "ops:NoSchedule" {
-			t.Errorf("killed after %d, and taken back: %s", n, got)
-		}
+		equal(t, "taken back", c.taints("edge-1"), "ops:NoSchedule")
 		did = fuse.count()
 	})
 	return did

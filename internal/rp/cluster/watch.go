@@ -57,13 +57,11 @@ func (k kind) ListWithContext(ctx context.Context, o metav1.ListOptions) (
 	list runtime.Object, err error,
 ) {
 	defer func() {
-		if r := recover(); r != nil {
-			err = crashed(r)
-		}
 		if errors.Is(err, errHarm) || errors.Is(err, errCrash) {
 			k.session.fail(err)
 		}
 	}()
+	defer caught(&err)
 	select {
 	case lists <- struct{}{}:
 	case <-ctx.Done():

@@ -38,8 +38,9 @@ type worker struct {
 	// the tasks.
 	tasks, requests *line
 	// reviews limits the reviews of certificate requests, by whether they are approved already.
-	reviews     map[bool]*rate.Limiter
-	outstanding outstanding
+	reviews map[bool]*rate.Limiter
+	// outstanding are the states of the cluster's credentials that have not ended, by key.
+	outstanding sync.Map
 	// revocations are the rows of certificates that something is to be done about, by key.
 	revocations sync.Map
 	readiness   readiness
