@@ -139,8 +139,7 @@ func put(t *testing.T, b Backend, pairs ...string) int64 {
 
 func write(t *testing.T, b Backend, writes ...Write) int64 {
 	t.Helper()
-	revision := must(b.Commit(t.Context(), nil, writes))
-	return revision
+	return must(b.Commit(t.Context(), nil, writes))
 }
 
 // values reads keys; those that are absent are "-".

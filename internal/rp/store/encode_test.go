@@ -120,8 +120,7 @@ func TestUnknownMembersRemain(t *testing.T) {
 
 // An older program reads a row, changes something and puts it back: the whole way.
 func TestARowOfANewerProgram(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	newer := `{"id":"/A","uid":"u","desired":{"nodeConfig":{"maxPods":7,"swap":{"on":true}},` +
 		`"ring":3},"revision":5,"signature":"abc","systemData":{"createdBy":"me","via":"portal"}}`
 	must(m.Commit(t.Context(), nil, []Write{{Key: s.Nodes.Key("n"), Value: []byte(newer)}}))
@@ -149,8 +148,7 @@ func TestARowOfANewerProgram(t *testing.T) {
 }
 
 func TestPackedRows(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	own := json.RawMessage(`{"a":"` + strings.Repeat("x", 2000) + `"}`)
 	h := flexnode.History{}.With(flexnode.Revision{Version: 1, Facts: "f", Own: own}, 0)
 	update(t, s, func(v *View) error { return s.History.Put(v, "n", h) })

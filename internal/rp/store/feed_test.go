@@ -66,8 +66,7 @@ func TestAProcessFollowsTheStoreOnce(t *testing.T) {
 
 // A listener that is slow reads its rows again instead of having the process hold all changes.
 func TestASlowListenerReadsAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New(storetest.NewMemory())
+	inMemory(t, func(t *testing.T, _ *storetest.Memory, s *Store) {
 		following(t, s)
 		slow, seen := make(chan struct{}), map[string]string{}
 		background(t, func(ctx context.Context) {
@@ -108,14 +107,13 @@ func (l lasting) Follow(ctx context.Context, prefix string, after int64, see fun
 // A store that was restored from a backup under running replicas is behind them: all is read again,
 // also rows that have changed at revisions that the index had seen.
 func TestIndexOfAStoreThatGoesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		putNode(t, New(m), "s/g/c/a", node("a", 1))
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
+		putNode(t, s, "s/g/c/a", node("a", 1))
 		old := m.Copy()
 		for i := range int64(5) {
-			putNode(t, New(m), "s/g/c/b", node("b", i+1))
+			putNode(t, s, "s/g/c/b", node("b", i+1))
 		}
-		x, _ := following(t, New(m))
+		x, _ := following(t, s)
 		putNode(t, New(old), "s/g/c/a", node("a", 7))
 		m.Become(old)
 		time.Sleep(time.Minute)
@@ -132,14 +130,13 @@ func TestIndexOfAStoreThatGoesBack(t *testing.T) {
 // As for the index, so for each follower of a table: also a row that has another value at the same
 // revision is reported again.
 func TestSyncOfAStoreThatGoesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		set(t, New(m), "a", "1")
-		set(t, New(m), "same", "1")
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
+		set(t, s, "a", "1")
+		set(t, s, "same", "1")
 		old := m.Copy()
-		at := set(t, New(m), "a", "2")
+		at := set(t, s, "a", "2")
 		for range 5 {
-			set(t, New(m), "b", "1")
+			set(t, s, "b", "1")
 		}
 		l, cancel := synced(t, m, "")
 		defer cancel()
@@ -158,18 +155,17 @@ func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 // A caller that waits for a row learns that the store has gone back, and reads what the row is
 // there: also when the connection that is followed does not break because of it.
 func TestWaitOnAStoreThatGoesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		set(t, New(m), "a", "1")
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
+		set(t, s, "a", "1")
 		old := m.Copy()
-		set(t, New(m), "a", "2")
+		set(t, s, "a", "2")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		got := make(chan Row[string], 1)
 		go func() {
-			s := New(lasting{m})
-			following(t, s)
-			row, err := s.PodCIDRs.Wait(ctx, "a", func(r Row[string]) bool {
+			its := New(lasting{m})
+			following(t, its)
+			row, err := its.PodCIDRs.Wait(ctx, "a", func(r Row[string]) bool {
 				return r.Value == "1"
 			})
 			if err != nil {

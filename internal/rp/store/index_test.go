@@ -76,8 +76,7 @@ func background(t *testing.T, do func(context.Context)) (stop func()) {
 }
 
 func TestIndexFollows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New(storetest.NewMemory())
+	inMemory(t, func(t *testing.T, _ *storetest.Memory, s *Store) {
 		putNode(t, s, "s/g/idx/before", node("b", 1))
 		x, _ := following(t, s)
 		var revision int64
@@ -120,8 +119,7 @@ func TestIndexFollows(t *testing.T) {
 
 // A node and its status come and go by themselves.
 func TestIndexOfStatus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New(storetest.NewMemory())
+	inMemory(t, func(t *testing.T, _ *storetest.Memory, s *Store) {
 		x, _ := following(t, s)
 		at := putStatus(t, s, "s/g/c/n", "True")
 		synctest.Wait()
@@ -146,10 +144,7 @@ func TestIndexOfStatus(t *testing.T) {
 		if p, _ := x.Poll("s/g/c/n"); p != want {
 			t.Errorf("%+v", p)
 		}
-		update(t, s, func(v *View) error {
-			s.Nodes.Delete(v, "s/g/c/n")
-			return nil
-		})
+		drop(t, s.Nodes, "s/g/c/n")
 		synctest.Wait()
 		if row, err := x.Status("s/g/c/n"); err != nil || row.Revision != at {
 			t.Errorf("the status went with its node: %+v, %v", row, err)
@@ -166,8 +161,7 @@ func TestIndexOfStatus(t *testing.T) {
 }
 
 func TestIndexOfClustersAndSubscriptions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New(storetest.NewMemory())
+	inMemory(t, func(t *testing.T, _ *storetest.Memory, s *Store) {
 		x, _ := following(t, s)
 		update(t, s, func(v *View) error {
 			for _, key := range []string{"s/g/a", "s/g/b", "s/h/c"} {
@@ -266,8 +260,7 @@ func cutOff(m *storetest.Memory) {
 }
 
 func TestIndexTellsSubscribers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New(storetest.NewMemory())
+	inMemory(t, func(t *testing.T, _ *storetest.Memory, s *Store) {
 		x, _ := following(t, s)
 		var told []string
 		cancel := x.Subscribe(func(table, key string) {
@@ -297,8 +290,7 @@ func TestIndexTellsSubscribers(t *testing.T) {
 
 // A row that cannot be read harms nothing but itself.
 func TestIndexWithADamagedRow(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	must(m.Commit(t.Context(), nil, []Write{
 		{Key: s.Nodes.Key("s/g/c/bad"), Value: []byte("{")},
 		{Key: s.Clusters.Key("s/g/c"), Value: []byte("{")},
@@ -324,8 +316,7 @@ func TestIndexWithADamagedRow(t *testing.T) {
 
 // Nodes are found by their identities without unpacking rows.
 func TestIndexKnowsIdentities(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New(storetest.NewMemory())
+	inMemory(t, func(t *testing.T, _ *storetest.Memory, s *Store) {
 		x, _ := following(t, s)
 		for key, ids := range map[string][2]string{
 			"s/g/c/a": {"oid:t/one", ""}, "s/g/c/b": {"oid:t/two", "app:t/zero app:t/ONE"},

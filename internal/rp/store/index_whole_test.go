@@ -21,8 +21,7 @@ import (
 // Whatever happens, by changes or by loading again, the index is what the store is, and counts what
 // there is.
 func TestIndexIsWhatTheStoreIs(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	x := NewIndex(s)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -201,8 +200,7 @@ func compareClusters(t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node
 
 // A load of several pages, while the store changes and forgets, is of one revision.
 func TestIndexLoadsInPages(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	for i := range 9*firstPage + 1 {
 		putNode(t, s, fmt.Sprintf("s/g/c/%05d", i), node("n", 1))
 	}
@@ -228,8 +226,7 @@ func TestIndexLoadsInPages(t *testing.T) {
 
 // Polls go on while changes are applied: neither waits for the other (go test -race).
 func TestIndexIsReadWhileItChanges(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	_, s := newMemory()
 	putNode(t, s, "s/g/c/n", node("n", 0))
 	x, breaks := following(t, s)
 	last := int64(0)
@@ -259,8 +256,7 @@ func TestIndexIsReadWhileItChanges(t *testing.T) {
 
 // A page has some megabytes however large the rows are, and its rows are counted in bytes.
 func TestPagesAreOfBytes(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	const rows, size = 1500, 16 << 10
 	writes := make([]Write, 0, MaxWrites)
 	for i := range rows {

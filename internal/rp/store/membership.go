@@ -234,13 +234,6 @@ func (m *Membership) Chosen(cluster string) bool {
 	return m.synced >= syncedAll && m.chosen(cluster) == m.replica
 }
 
-// Members are the names of the live replicas.
-func (m *Membership) Members() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return sortedKeys(m.members)
-}
-
 // Owns reports whether this replica owns a cluster.
 func (m *Membership) Owns(cluster string) (*Ownership, bool) {
 	m.mu.Lock()

@@ -15,8 +15,7 @@ import (
 // A process has a row while it lives. A feature, such as a key that was read, is on when no live
 // process lacks it, and a process whose clock is ahead knows by how much.
 func TestProcesses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		run := func(name string, p Process, ahead time.Duration) (*Presence, func()) {
 			ctx, cancel := context.WithCancel(t.Context())
 			presence := &Presence{Store: New(m.Another()), Name: name, Process: p,
@@ -31,7 +30,7 @@ func TestProcesses(t *testing.T) {
 		}
 		lack := func(want ...string) {
 			t.Helper()
-			got, err := New(m).Lacking(t.Context(), func(p Process) bool {
+			got, err := s.Lacking(t.Context(), func(p Process) bool {
 				return slices.Contains(p.Keys, "new")
 			})
 			if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -62,7 +61,7 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("alone, and ahead by %v", ahead.Lead())
 		}
 		stopAhead()
-		if rows, _, err := New(m).Processes.List(t.Context(), ""); err != nil || len(rows) != 0 {
+		if rows, _, err := s.Processes.List(t.Context(), ""); err != nil || len(rows) != 0 {
 			t.Errorf("%d rows are left, %v", len(rows), err)
 		}
 	})

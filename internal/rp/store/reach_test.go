@@ -43,9 +43,8 @@ func joinRouted(t *testing.T, m *storetest.Memory, name string, route bool) *rou
 // back when it reaches it again. A cluster that no replica reaches stays with its first choice, and
 // is seldom tried.
 func TestOwnersReachTheirClusters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s, cluster := New(m), chosen("a")
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
+		cluster := chosen("a")
 		a, b := joinRouted(t, m, "a", false), joinRouted(t, m, "b", false)
 		time.Sleep(time.Minute)
 		putCluster(t, s, cluster)
@@ -81,7 +80,7 @@ func TestOwnersReachTheirClusters(t *testing.T) {
 		if got := ownersOf(t, a.replica); got[cluster] != a.replica {
 			t.Errorf("when b has left the owner is %v", got[cluster])
 		}
-		dropCluster(t, s, cluster)
+		drop(t, s.Clusters, cluster)
 		time.Sleep(2 * time.Minute)
 		if rows, _, err := s.Reaches.List(t.Context(), ""); err != nil || len(rows) > 0 {
 			t.Errorf("rows of a cluster that is gone: %v, %v", rows, err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -101,9 +100,7 @@ func TestBeginSchema(t *testing.T) {
 
 // A process that waits for a newer form is notified of it, and not of anything else.
 func TestWaitForNewer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		must(0, s.BeginSchema(t.Context()))
 		following(t, s)
 		told := make(chan error, 1)

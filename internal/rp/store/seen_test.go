@@ -57,11 +57,10 @@ func putNodes(t *testing.T, m *storetest.Memory, n int) {
 func uidNode(uid string) flexnode.Node { return flexnode.Node{ID: "/n", UID: uid} }
 
 func TestSeenByEachReplica(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		a, _ := seer(t, m)
 		b, _ := seer(t, m)
-		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
+		putNode(t, s, "s/g/c/n", uidNode("u1"))
 		synctest.Wait()
 		if got := a.Last("s/g/c/n"); !got.IsZero() {
 			t.Errorf("it was seen at %v", got)
@@ -99,19 +98,18 @@ func TestSeenByEachReplica(t *testing.T) {
 
 // M23: a node that was made again in place of another was not seen yet.
 func TestSeenOfASuccessor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		a, _ := seer(t, m)
-		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
+		putNode(t, s, "s/g/c/n", uidNode("u1"))
 		synctest.Wait()
 		a.Note("s/g/c/n", time.Now())
-		dropNode(t, New(m), "s/g/c/n")
+		dropNode(t, s, "s/g/c/n")
 		synctest.Wait()
 		flushed(t, a) // of a node that is gone
-		if rows, _, _ := New(m).Status.List(t.Context(), ""); len(rows) != 0 {
+		if rows, _, _ := s.Status.List(t.Context(), ""); len(rows) != 0 {
 			t.Errorf("the deleted node has rows again: %v", rows)
 		}
-		putNode(t, New(m), "s/g/c/n", uidNode("u2"))
+		putNode(t, s, "s/g/c/n", uidNode("u2"))
 		synctest.Wait()
 		if got := a.Last("s/g/c/n"); !got.IsZero() {
 			t.Errorf("the successor was seen at %v", got)
@@ -121,8 +119,7 @@ func TestSeenOfASuccessor(t *testing.T) {
 
 // M23: what polls cost the store does not grow with the nodes, and comes not all at once.
 func TestSeenCostsFewWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
+	inMemory(t, func(t *testing.T, m *storetest.Memory, _ *Store) {
 		a, its := seer(t, m)
 		const many = 2000
 		putNodes(t, m, many)
@@ -167,8 +164,7 @@ func TestSeenCostsFewWrites(t *testing.T) {
 
 // Deleted nodes leave the rows.
 func TestSeenForgetsDeletedNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		a, _ := seer(t, m)
 		b, _ := seer(t, m)
 		putNodes(t, m, 100)
@@ -177,7 +173,7 @@ func TestSeenForgetsDeletedNodes(t *testing.T) {
 		}
 		flushed(t, a)
 		for i := range 99 {
-			dropNode(t, New(m), fmt.Sprint("s/g/c/", i))
+			dropNode(t, s, fmt.Sprint("s/g/c/", i))
 		}
 		runs(t, a)
 		runs(t, b)
@@ -199,12 +195,11 @@ func TestSeenForgetsDeletedNodes(t *testing.T) {
 
 // What a replica has heard that was cut off for long is known to all when it comes back.
 func TestSeenOfAReplicaThatComesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		a, itsA := seer(t, m)
 		b, _ := seer(t, m)
-		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
-		putNode(t, New(m), "s/g/c/o", uidNode("u2"))
+		putNode(t, s, "s/g/c/n", uidNode("u1"))
+		putNode(t, s, "s/g/c/o", uidNode("u2"))
 		synctest.Wait()
 		at := time.Now().Truncate(time.Minute)
 		a.Note("s/g/c/n", at)
@@ -232,8 +227,7 @@ func TestSeenOfAReplicaThatComesBack(t *testing.T) {
 }
 
 func TestSeenRowsThatAreDamaged(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	putNode(t, s, "s/g/c/n", uidNode("u1"))
 	var writes []Write
 	for i, key := range []string{"", "x", "99", "-1", "zz", "/", "00"} {
@@ -253,8 +247,7 @@ func TestSeenRowsThatAreDamaged(t *testing.T) {
 
 // What a replica can expect is its share of the nodes that any replica has heard of lately.
 func TestShareOfAReplica(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
+	inMemory(t, func(t *testing.T, m *storetest.Memory, _ *Store) {
 		a, _ := seer(t, m)
 		b, _ := seer(t, m)
 		putNodes(t, m, 10)

@@ -44,25 +44,15 @@ func synced(t *testing.T, m Backend, prefix string) (*told, context.CancelFunc) 
 	return &l, cancel
 }
 
-func drop(t *testing.T, s *Store, key string) int64 {
-	t.Helper()
-	return update(t, s, func(v *View) error {
-		names(s).Delete(v, key)
-		return nil
-	})
-}
-
 func TestSyncTellsWhatIsAndWhatChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		set(t, s, "p/a", "1")
 		set(t, s, "q/a", "1")
 		l, cancel := synced(t, m.Another(), "p/")
 		l.want(t, "[p/a=1 ready]")
 		set(t, s, "p/b", "2")
 		set(t, s, "q/b", "2")
-		drop(t, s, "p/a")
+		drop(t, names(s), "p/a")
 		l.want(t, "[p/b=2 -p/a]")
 		cancel()
 		synctest.Wait()
@@ -73,9 +63,7 @@ func TestSyncTellsWhatIsAndWhatChanges(t *testing.T) {
 
 // A break is no reason to read everything again: Sync goes on from the last change (M22).
 func TestSyncGoesOnAfterABreak(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		set(t, s, "a", "1")
 		its := m.Another()
 		l, cancel := synced(t, its, "")
@@ -85,7 +73,7 @@ func TestSyncGoesOnAfterABreak(t *testing.T) {
 		cutOff(its)
 		set(t, s, "b", "2")
 		set(t, s, "b", "3")
-		drop(t, s, "a")
+		drop(t, names(s), "a")
 		time.Sleep(time.Minute)
 		l.want(t, "[]")
 		its.Before(nil)
@@ -98,9 +86,7 @@ func TestSyncGoesOnAfterABreak(t *testing.T) {
 }
 
 func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		set(t, s, "same", "1")
 		set(t, s, "changed", "1")
 		set(t, s, "gone", "1")
@@ -110,7 +96,7 @@ func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
 		l.want(t, "[changed=1 gone=1 same=1 ready]")
 		cutOff(its)
 		set(t, s, "changed", "2")
-		drop(t, s, "gone")
+		drop(t, names(s), "gone")
 		set(t, s, "new", "1")
 		last := set(t, s, "new", "2")
 		must(0, m.Compact(t.Context(), last))
@@ -124,9 +110,7 @@ func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
 
 // The reading after ErrCompacted may fail too.
 func TestSyncSurvivesAFailedReading(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		its := m.Another()
 		l, cancel := synced(t, its, "")
 		defer cancel()
@@ -155,12 +139,11 @@ func TestSyncSurvivesAFailedReading(t *testing.T) {
 }
 
 func TestSyncTriesItsFirstReadingAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		wrong, said := errors.New("wrong"), 0
 		m.Before(func(storetest.Call) error { return wrong })
 		ctx, cancel := context.WithCancel(t.Context())
-		names(New(m)).Sync(ctx, "", func(Row[string]) {}, cancel, func(err error) {
+		names(s).Sync(ctx, "", func(Row[string]) {}, cancel, func(err error) {
 			if said++; said == 3 {
 				m.Before(nil)
 			}
@@ -176,8 +159,7 @@ func TestSyncTriesItsFirstReadingAgain(t *testing.T) {
 
 // A list of several pages is of one revision.
 func TestListIsOfOneRevision(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	for i := range 2500 {
 		set(t, s, fmt.Sprintf("c/%06d", i), "x")
 	}
@@ -187,7 +169,7 @@ func TestListIsOfOneRevision(t *testing.T) {
 		if c.Op == "scan" {
 			if pages++; pages == 2 {
 				set(t, New(m.Another()), "c/002400", "changed")
-				drop(t, New(m.Another()), "c/002401")
+				drop(t, names(New(m.Another())), "c/002401")
 			}
 		}
 		return nil

@@ -17,10 +17,33 @@ import (
 
 func names(s *Store) Table[string] { return s.PodCIDRs }
 
+// newMemory is a store in memory.
+func newMemory() (*storetest.Memory, *Store) {
+	m := storetest.NewMemory()
+	return m, New(m)
+}
+
+// inMemory is a test in a bubble of time, with a store in memory.
+func inMemory(t *testing.T, test func(*testing.T, *storetest.Memory, *Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m, s := newMemory()
+		test(t, m, s)
+	})
+}
+
 func update(t *testing.T, s *Store, decide func(*View) error) int64 {
 	t.Helper()
-	revision := must(s.Update(t.Context(), "test", nil, decide))
-	return revision
+	return must(s.Update(t.Context(), "test", nil, decide))
+}
+
+// drop deletes a row.
+func drop[T any](t *testing.T, table Table[T], key string) int64 {
+	t.Helper()
+	return update(t, table.store, func(v *View) error {
+		table.Delete(v, key)
+		return nil
+	})
 }
 
 func set(t *testing.T, s *Store, key, value string) int64 {
@@ -29,9 +52,7 @@ func set(t *testing.T, s *Store, key, value string) int64 {
 }
 
 func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		set(t, s, "a", "0")
 		var seen []string
 		began := time.Now()
@@ -58,9 +79,7 @@ func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
 
 // The pauses of many that change the same row differ, so that all get their turn.
 func TestUpdatesOfManyAllHappen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		m.Before(func(c storetest.Call) error {
 			if c.Op == "commit" {
 				time.Sleep(time.Millisecond) // so that they overlap
@@ -87,9 +106,7 @@ func TestUpdatesOfManyAllHappen(t *testing.T) {
 }
 
 func TestUpdateEndsAfterManyConflicts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		calls := 0
 		_, err := s.Update(t.Context(), "never", nil, func(v *View) error {
 			if _, err := names(s).In(v, "a"); err != nil {
@@ -106,8 +123,7 @@ func TestUpdateEndsAfterManyConflicts(t *testing.T) {
 }
 
 func TestUpdateThatWritesNothingCommitsNothing(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	s.Did = func(what string) { t.Errorf("did %s", what) }
 	revision, err := s.Update(t.Context(), "nothing", nil, func(v *View) error {
 		_, err := names(s).In(v, "a")
@@ -119,8 +135,7 @@ func TestUpdateThatWritesNothingCommitsNothing(t *testing.T) {
 }
 
 func TestUpdateReadsAheadOnce(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	set(t, s, "a", "1")
 	set(t, s, "b", "2")
 	before := m.Reads()
@@ -141,8 +156,7 @@ func TestUpdateReadsAheadOnce(t *testing.T) {
 }
 
 func TestErrorOfDecideEndsIt(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	for _, want := range []error{errors.New("no"), ErrConflict} {
 		calls := 0
 		_, err := s.Update(t.Context(), "refused", nil, func(v *View) error {
@@ -159,8 +173,7 @@ func TestErrorOfDecideEndsIt(t *testing.T) {
 }
 
 func TestFence(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	_, s := newMemory()
 	revision := set(t, s, "owner", "me")
 	fence := Condition{Key: names(s).Key("owner"), Revision: revision}
 	calls := 0
@@ -184,8 +197,7 @@ func TestFence(t *testing.T) {
 // Whether a change with an unknown outcome was written is for the caller to find out: it is not
 // made again.
 func TestUnknownOutcomeIsAnError(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	lost := errors.New("lost")
 	s.Did = func(what string) { t.Errorf("did %s", what) }
 	m.After(func(storetest.Call) error { return lost })
@@ -219,8 +231,7 @@ func TestUnknownOutcomeIsAnError(t *testing.T) {
 }
 
 func TestSetAndDeleteDependOnNothing(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	set(t, s, "gone", "1")
 	calls := 0
 	update(t, s, func(v *View) error {
@@ -266,9 +277,7 @@ func TestAViewReadsWhatItWrites(t *testing.T) {
 // A row that was only read is a condition: what depends on it does not happen when it has changed
 // (write skew, a cluster deleted while a node is added).
 func TestWhatWasReadIsACondition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		s := New(m)
+	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		set(t, s, "cluster", "there")
 		refused := errors.New("there is no cluster")
 		_, err := s.Update(t.Context(), "node", nil, func(v *View) error {
@@ -276,10 +285,7 @@ func TestWhatWasReadIsACondition(t *testing.T) {
 			if !row.Exists() {
 				return refused
 			}
-			update(t, New(m.Another()), func(v *View) error {
-				names(s).Delete(v, "cluster")
-				return nil
-			})
+			drop(t, names(New(m.Another())), "cluster")
 			return names(s).Put(v, "node", "orphan")
 		})
 		if err != refused {
@@ -294,8 +300,7 @@ func TestWhatWasReadIsACondition(t *testing.T) {
 // A change that needs a row which cannot be read fails, whatever is decided without it, and writes
 // nothing; of many changes only that one does.
 func TestRowThatCannotBeRead(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	_, s := newMemory()
 	update(t, s, func(v *View) error {
 		v.write(Write{Key: s.Nodes.Key("bad"), Value: []byte("no row")})
 		return nil
@@ -358,8 +363,7 @@ func TestUpdateEach(t *testing.T) {
 
 // Transactions that are made together are as those that are made one after the other.
 func TestUpdateEachTogether(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	const nodes, together = 50, 4
 	bad := errors.New("cannot be decided")
 	var keys []string
@@ -394,8 +398,7 @@ func TestUpdateEachTogether(t *testing.T) {
 // Rows that others change meanwhile are decided on again; a fence that does not hold and a store
 // that does not answer end it.
 func TestUpdateEachBesideOthers(t *testing.T) {
-	m := storetest.NewMemory()
-	s := New(m)
+	m, s := newMemory()
 	fence := Condition{Key: "/fence", Revision: 0}
 	interfere := true
 	one := func(v *View, key string) error {
