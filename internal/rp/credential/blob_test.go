@@ -157,8 +157,7 @@ func TestBlobs(t *testing.T) {
 	}
 	bundle(t, b.text)
 	f.down = true
-	a := Application{TokenID: w.credential(key).TokenID, Node: "edge-1", KeyHash: "k", Name: "csr"}
-	must(0, w.service.Consume(ctx, key, a, store.Condition{}))
+	w.consume(key)
 	if len(f.paths()) != 1 {
 		t.Fatal("the test does not test anything: the blob is gone")
 	}
@@ -244,10 +243,7 @@ func TestABlobOfAFormerOwner(t *testing.T) {
 			f.before = nil
 			own()
 			w.work()
-			a := Application{
-				TokenID: w.credential(key).TokenID, Node: "edge-1", KeyHash: "k", Name: "csr",
-			}
-			must(0, w.service.Consume(ctx, key, a, store.Condition{}))
+			w.consume(key)
 		}
 		if _, err := w.service.Step(ctx, key, w.cluster, fence); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("again %v: %v", again, err)

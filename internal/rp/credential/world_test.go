@@ -189,17 +189,14 @@ func (w *world) facts(v *store.View, server string) string {
 		TenantID:   "99999999-0000-0000-0000-000000000000",
 		CACertData: base64.StdEncoding.EncodeToString(ca),
 	}, clusterID)
-	id := layer.ID
 	must(0, w.store().KeepLayer(v, layer))
-	return id
+	return layer.ID
 }
 
 // change writes to the store as handlers do.
 func (w *world) change(decide func(*store.View) error) {
 	w.t.Helper()
-	if _, err := w.store().Update(w.t.Context(), "change", nil, decide); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.store().Update(w.t.Context(), "change", nil, decide))
 }
 
 // edit changes a row as something else than the service does.

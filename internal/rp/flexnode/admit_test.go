@@ -666,10 +666,7 @@ func TestAllowUnknown(t *testing.T) {
 	if hold := a.hold(&r.Changes[0]); hold != HeldUnknown {
 		t.Fatalf("held by %q", hold)
 	}
-	next, err := r.Allow(api.AllowVersions{Failures: 2}, "ops", began)
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := must(r.Allow(api.AllowVersions{Failures: 2}, "ops", began))
 	s := &next.Changes[0]
 	for unknown, want := range map[int]string{3: "", 4: "", 5: HeldUnknown} {
 		if s.Unknown = unknown; a.hold(s) != want {

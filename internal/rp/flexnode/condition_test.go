@@ -294,11 +294,7 @@ func TestCheckCluster(t *testing.T) {
 	}
 	for _, tt := range tests {
 		c := api.ManagedCluster{Location: tt.location, Properties: tt.properties}
-		got := ""
-		for _, p := range CheckCluster(c, tt.old) {
-			got += p.Target
-		}
-		if got != tt.want {
+		if got := targets(CheckCluster(c, tt.old)); got != tt.want {
 			t.Errorf("%+v: %q, want %q", c, got, tt.want)
 		}
 	}

@@ -77,9 +77,7 @@ func TestPausing(t *testing.T) {
 			t.Fatalf("agents receive it: %s", w.config(w.last()))
 		}
 		w.now = w.now.Add(time.Hour)
-		if _, err := w.rollBack(before.Revision); err != nil {
-			t.Fatal(err)
-		}
+		must(w.rollBack(before.Revision))
 		if !w.node.Desired.UpgradePolicy.Paused {
 			t.Fatal("a rollback has resumed the node")
 		}
@@ -309,11 +307,7 @@ func TestALargeNodeIsRefused(t *testing.T) {
 	} {
 		p := Put{ID: nodeID, At: time.Now(), Desired: api.Desired{NodeConfig: c}}
 		_, problems := Decide(p, nil, nil, nil, newWorld(t).parent, Secret{})
-		var got []string
-		for _, p := range problems {
-			got = append(got, p.Target)
-		}
-		if strings.Join(got, " ") != want {
+		if targets(problems) != want {
 			t.Errorf("%q: %v", want, problems)
 		}
 	}

@@ -290,11 +290,7 @@ func TestProblemsOfPolicies(t *testing.T) {
 		w, d := newWorld(t), api.Desired{}
 		change(&d)
 		_, problems := w.decide(d)
-		var got []string
-		for _, p := range problems {
-			got = append(got, p.Target)
-		}
-		if len(got) != 1 || got[0] != "properties."+strings.TrimSpace(want) {
+		if targets(problems) != "properties."+strings.TrimSpace(want) {
 			t.Errorf("%s: %v", want, problems)
 		}
 	}
@@ -306,9 +302,7 @@ func TestKindsOfDrift(t *testing.T) {
 		Definitions map[string]struct{ Properties object }
 	}
 	text := must(os.ReadFile("../../../docs/api/openapi.json"))
-	if err := json.Unmarshal(text, &document); err != nil {
-		t.Fatal(err)
-	}
+	must(0, json.Unmarshal(text, &document))
 	kinds := slices.Sorted(maps.Keys(document.Definitions["DriftPolicies"].Properties))
 	w, d := newWorld(t), api.Desired{DriftPolicies: map[string]string{}}
 	for _, kind := range kinds {

@@ -44,9 +44,7 @@ func TestFactsEvictNothing(t *testing.T) {
 	for version := int64(3); version < 40; version++ {
 		h = h.With(Revision{Version: version, Why: WhyFacts}, 5, 9)
 		if version == 20 { // the row is read again
-			if err := h.ReadRow(must(h.Row())); err != nil {
-				t.Fatal(err)
-			}
+			must(0, h.ReadRow(must(h.Row())))
 		}
 	}
 	h = h.With(Revision{Version: 40, Why: "put"}, 5)
@@ -70,9 +68,7 @@ func TestHistoryRow(t *testing.T) {
 		t.Fatalf("%v: %s", err, row)
 	}
 	var read History
-	if err := read.ReadRow(row); err != nil {
-		t.Fatal(err)
-	}
+	must(0, read.ReadRow(row))
 	for _, want := range whole.Revisions {
 		if diff := cmp.Diff(&want, must(read.Find(want.Version))); diff != "" {
 			t.Error(diff)
@@ -82,9 +78,7 @@ func TestHistoryRow(t *testing.T) {
 		t.Errorf("%s\nbecomes\n%s", row, again)
 	}
 	const other = `{"revisions":[{"version":7,"own":{},"why":8}]}` // of a newer program
-	if err := read.ReadRow([]byte(other)); err != nil {
-		t.Fatal(err)
-	}
+	must(0, read.ReadRow([]byte(other)))
 	if got, err := read.Find(7); err == nil {
 		t.Errorf("%+v is read", got)
 	}
@@ -126,11 +120,10 @@ func TestTombstones(t *testing.T) {
 	var stones Tombstones
 	newer := `{"id":"/n","uid":"newer","revision":1,"deleted":"1970-01-01T00:00:50Z","more":[1]}`
 	for i := range KeptStones + 20 {
-		next, err := stones.With(Tombstone{UID: fmt.Sprint(i), Revision: int64(i), Deleted: at(i)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if stones = next; i == 50 {
+		stones = must(stones.With(Tombstone{
+			UID: fmt.Sprint(i), Revision: int64(i), Deleted: at(i),
+		}))
+		if i == 50 {
 			stones.Stored[0] = json.RawMessage(newer)
 		}
 	}
@@ -162,11 +155,7 @@ func TestTombstonesAreNeeded(t *testing.T) {
 	deleted := time.Unix(1e9, 0).UTC()
 	var stones Tombstones
 	for _, uid := range []string{"short", "long"} {
-		next, err := stones.With(Tombstone{UID: uid, Deleted: deleted})
-		if err != nil {
-			t.Fatal(err)
-		}
-		stones = next
+		stones = must(stones.With(Tombstone{UID: uid, Deleted: deleted}))
 	}
 	const day = 24 * time.Hour
 	certificates := Certificates{Seen: []Certificate{
@@ -177,17 +166,12 @@ func TestTombstonesAreNeeded(t *testing.T) {
 		40 * day: {"long", "short"}, 364 * day: {"long", "short"}, 366 * day: {"long"},
 		699 * day: {"long"}, 701 * day: nil,
 	} {
-		needed, err := stones.Needed(certificates, deleted.Add(after))
-		if err != nil {
-			t.Fatal(err)
-		}
 		var uids []string
-		all, err := needed.All()
-		for _, s := range all {
+		for _, s := range must(must(stones.Needed(certificates, deleted.Add(after))).All()) {
 			uids = append(uids, s.UID)
 		}
-		if err != nil || !slices.Equal(uids, want) {
-			t.Errorf("after %s: %q, want %q; %v", after, uids, want, err)
+		if !slices.Equal(uids, want) {
+			t.Errorf("after %s: %q, want %q", after, uids, want)
 		}
 	}
 }

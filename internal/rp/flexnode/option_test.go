@@ -43,9 +43,7 @@ type schema struct {
 // those with members of their own are there too.
 func settingsOfAPI(t *testing.T) map[string]schema {
 	var doc struct{ Definitions map[string]schema }
-	if err := json.Unmarshal(apidoc.OpenAPI, &doc); err != nil {
-		t.Fatal(err)
-	}
+	must(0, json.Unmarshal(apidoc.OpenAPI, &doc))
 	all := map[string]schema{}
 	var walk func(at string, s schema)
 	walk = func(at string, s schema) {
@@ -107,9 +105,7 @@ func TestOptions(t *testing.T) {
 	}
 	got := append(must(json.MarshalIndent(options, "", "  ")), '\n')
 	if *update {
-		if err := os.WriteFile(azOptions, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(0, os.WriteFile(azOptions, got, 0o644))
 	}
 	if diff := gocmp.Diff(string(must(os.ReadFile(azOptions))), string(got)); diff != "" {
 		t.Errorf("az has other options (-want +got); run make golden:\n%s", diff)

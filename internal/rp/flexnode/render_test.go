@@ -112,9 +112,7 @@ func TestBundles(t *testing.T) {
 			}, "", "  ")), '\n')
 			path := filepath.Join(goldens, name+".json")
 			if *update {
-				if err := os.WriteFile(path, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(0, os.WriteFile(path, got, 0o644))
 			}
 			if diff := cmp.Diff(string(must(os.ReadFile(path))), string(got)); diff != "" {
 				t.Errorf("the bundle is another (-want +got); make golden if that is meant:\n%s",

@@ -2,6 +2,7 @@ package flexnode
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -12,9 +13,13 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-func problemsOf(err error) Problems {
-	p, _ := err.(Problems)
-	return p
+// targets are the places of problems.
+func targets(problems Problems) string {
+	var all []string
+	for _, p := range problems {
+		all = append(all, p.Target)
+	}
+	return strings.Join(all, " ")
 }
 
 func TestReportIsChecked(t *testing.T) {
@@ -54,11 +59,8 @@ func TestReportIsChecked(t *testing.T) {
 		"components.agent": {AgentVersion: "1.0", Components: &api.Components{Agent: "1.1"}},
 	} {
 		_, err := ReadReport(must(json.Marshal(r)))
-		var got []string
-		for _, p := range problemsOf(err) {
-			got = append(got, p.Target)
-		}
-		if strings.Join(got, " ") != want || want == "" && err != nil {
+		problems, _ := errors.AsType[Problems](err)
+		if targets(problems) != want || want == "" && err != nil {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
@@ -81,11 +83,7 @@ func TestReportSaysTheSameInTwoPlaces(t *testing.T) {
 		`"config":{"observed":"9","applied":"8"},"components":{"agent":"1.2","runc":"1.3.4"}}`
 	want := must(ReadReport([]byte(older)))
 	for _, text := range []string{newer, both} {
-		got, err := ReadReport([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, must(ReadReport([]byte(text)))); diff != "" {
 			t.Errorf("%s: %s", text, diff)
 		}
 	}

@@ -96,9 +96,7 @@ func TestRollBackKeepsFacts(t *testing.T) {
 	f.ServerURL = "https://moved.example:6443"
 	w.reach(f, "1.35.4")
 	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 50}})
-	if _, err := w.rollBack(first); err != nil {
-		t.Fatal(err)
-	}
+	must(w.rollBack(first))
 	var got struct {
 		Proxy struct{ HTTPS string }
 		Node  struct {
@@ -106,9 +104,7 @@ func TestRollBackKeepsFacts(t *testing.T) {
 			Kubelet struct{ ServerURL string }
 		}
 	}
-	if err := json.Unmarshal([]byte(w.config(w.last())), &got); err != nil {
-		t.Fatal(err)
-	}
+	must(0, json.Unmarshal([]byte(w.config(w.last())), &got))
 	if got.Node.Kubelet.ServerURL != f.ServerURL || got.Node.MaxPods == 50 ||
 		got.Proxy.HTTPS == "" {
 		t.Errorf("%+v", got)

@@ -83,10 +83,8 @@ func (w *world) unreached() {
 }
 
 func (w *world) defaults(d map[string]any) {
-	w.parent.Defaults = DefaultsLayer(d)
-	if layer := w.parent.Defaults; layer != nil {
-		w.layers[layer.ID] = layer
-	}
+	layer := DefaultsLayer(d)
+	w.parent.Defaults, w.layers[layer.ID] = layer, layer
 }
 
 func (w *world) last() *Revision {
@@ -179,11 +177,7 @@ func (w *world) remove() {
 
 // config returns the configuration that a revision renders to.
 func (w *world) config(r *Revision) string {
-	w.t.Helper()
-	c, err := Config(*r, w.layers[r.Defaults], w.layers[r.Facts], Grants{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	c := must(Config(*r, w.layers[r.Defaults], w.layers[r.Facts], Grants{}))
 	return string(must(json.Marshal(c)))
 }
 

@@ -349,15 +349,14 @@ func TestNodeThatFails(t *testing.T) {
 	if w.desires("n") != second {
 		t.Error("an equal PUT has changed it")
 	}
-	_, text = w.must(200, "POST", nodeURL("n", "/listHistory"), "")
-	if all := decoded[api.History](t, text).Revisions; !all[0].Failed || !all[0].Desired ||
-		all[0].Assigned || !all[1].Assigned || !all[1].Applied {
-		t.Errorf("history: %s", text)
+	if all := w.revisions(); !all[0].Failed || !all[0].Desired || all[0].Assigned ||
+		!all[1].Assigned || !all[1].Applied {
+		t.Errorf("history: %+v", all)
 	}
-	_, text = w.must(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+second+`"}`)
-	again := shownNode(t, text).Properties
+	body := `{"configVersion":"` + second + `"}`
+	again := w.node(200, "POST", nodeURL("n", "/rollback"), body).Properties
 	if again.ConfigVersion <= second || again.Versions.Kubernetes != "1.35.0" {
-		t.Errorf("again: %s", text)
+		t.Errorf("again: %+v", again)
 	}
 	// The agent still tells of the former failure: that is no news.
 	w.report("n", first, second)
@@ -414,10 +413,10 @@ func TestChangeThatFails(t *testing.T) {
 	}
 	url := cluster + "/allowVersions" + versionQuery
 	w.refused(409, "ChangeNotFailed", "POST", url, `{"change":"0123456789ab"}`)
-	_, text = w.must(200, "POST", url, `{"change":"`+changes[0].Change+`"}`)
-	if allowed := decoded[api.AllowedVersions](t, text).Changes; allowed[0].AllowedBy !=
-		"ops@example.com" || allowed[0].AllowedUntil == nil {
-		t.Errorf("allowed: %s", text)
+	body := `{"change":"` + changes[0].Change + `"}`
+	allowed := reads[api.AllowedVersions](w, 200, "POST", url, body).Changes[0]
+	if allowed.AllowedBy != "ops@example.com" || allowed.AllowedUntil == nil {
+		t.Errorf("allowed: %+v", allowed)
 	}
 	w.admit()
 	if n := w.storedNode("b"); flexnode.ShownVersion(n.Assigned) != w.desires("b") {

@@ -321,10 +321,9 @@ func TestStolenURL(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			w, _ := newMachine(t)
-			_, text := w.must(200, "POST", nodeURL("n", "/regenerateToken"), "")
-			url := path(decoded[api.ConfigURL](t, text).ConfigURL)
-			_, text = w.must(200, "GET", url, "")
-			secret := decoded[api.Bundle](t, text).EnrolmentSecret
+			made := reads[api.ConfigURL](w, 200, "POST", nodeURL("n", "/regenerateToken"), "")
+			url := path(made.ConfigURL)
+			secret := reads[api.Bundle](w, 200, "GET", url, "").EnrolmentSecret
 			w.must(403, "GET", strings.Replace(url, "sig=", "sig=x", 1), "")
 			end(w)
 			w.caughtUp()
@@ -366,9 +365,8 @@ func TestRowsHaveNoSecret(t *testing.T) {
 	const clientSecret = "correct-horse-battery"
 	w.settles(201, "PUT", nodeURL("n"), `{"properties":{"azureAuth":{"method":"servicePrincipal",
 		"servicePrincipal":{"clientId":"`+clientA+`","clientSecret":"`+clientSecret+`"}}}}`)
-	_, text := w.must(200, "POST", nodeURL("n", "/regenerateToken"), "")
-	url := decoded[api.ConfigURL](t, text).ConfigURL
-	_, text = w.must(200, "GET", strings.TrimPrefix(url, publicURL), "")
+	url := reads[api.ConfigURL](w, 200, "POST", nodeURL("n", "/regenerateToken"), "").ConfigURL
+	_, text := w.must(200, "GET", path(url), "")
 	bundle := decoded[api.Bundle](t, text)
 	if !strings.Contains(text, clientSecret) || bundle.EnrolmentSecret == "" {
 		t.Fatalf("the bundle has no secrets: %s", text)
@@ -405,8 +403,7 @@ func TestStolenBackup(t *testing.T) {
 	w, m := newMachine(t)
 	w.settles(200, "PUT", nodeURL("n"), nodeOf(clientA, "correct-horse-battery"))
 	m.registers(t, 204, w.enrolment(t, "n"))
-	_, text := w.must(200, "POST", nodeURL("n", "/regenerateToken"), "")
-	url := path(decoded[api.ConfigURL](t, text).ConfigURL)
+	url := reads[api.ConfigURL](w, 200, "POST", nodeURL("n", "/regenerateToken"), "").ConfigURL
 	w.caughtUp()
 	own := w.keys
 	for _, tt := range []struct {
@@ -416,12 +413,11 @@ func TestStolenBackup(t *testing.T) {
 	}{{"the installation's keys", own, true}, {"keys of his own", rptest.Ring(), false}} {
 		w.keys = tt.keys
 		w.start()
-		_, text := w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "{}")
+		his := reads[api.ConfigURL](w, 200, "POST", nodeURL("n", "/listConfigUrl"), "{}").ConfigURL
 		for what, r := range map[string]*http.Response{
-			"the bundle of a URL in force": w.do("GET", url, ""),
-			"the bundle of his own URL": w.do("GET",
-				path(decoded[api.ConfigURL](t, text).ConfigURL), ""),
-			"the secrets": m.refreshes(),
+			"the bundle of a URL in force": w.do("GET", path(url), ""),
+			"the bundle of his own URL":    w.do("GET", path(his), ""),
+			"the secrets":                  m.refreshes(),
 		} {
 			if got := r.StatusCode == 200; got != tt.gets {
 				t.Errorf("with %s he asks for %s: %d", tt.name, what, r.StatusCode)

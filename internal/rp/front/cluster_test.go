@@ -33,8 +33,8 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 	if !strings.Contains(status, "/locations/westeurope/operationStatuses/") {
 		t.Errorf("headers: %v", r.Header)
 	}
-	if _, text = w.must(200, "GET", status, ""); operationOf(t, text).Status != inProgress {
-		t.Errorf("operation: %s", text)
+	if o := w.operation(status); o.Status != inProgress {
+		t.Errorf("operation: %+v", o)
 	}
 	// Nodes may be made meanwhile; they are rendered when the cluster was reached.
 	p := w.node(201, "PUT", nodeURL("n"), withToken).Properties
@@ -42,10 +42,7 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 		t.Errorf("properties: %+v", p)
 	}
 	w.cluster.isDown.Store(false)
-	w.until("the operation ends", func() bool {
-		_, text := w.must(200, "GET", status, "")
-		return operationOf(t, text).Status == api.Succeeded
-	})
+	w.until("the operation ends", func() bool { return w.operation(status).Status == api.Succeeded })
 	w.until("the node is rendered", func() bool { return w.storedNode("n").Revision != 0 })
 	p = w.node(200, "GET", nodeURL("n"), "").Properties
 	if p.ProvisioningState != api.Succeeded || p.Config == nil {
@@ -62,10 +59,9 @@ func TestRefusedRegistration(t *testing.T) {
 	edit(w, w.api.Store.Clusters, clusterKey, func(c *flexnode.Cluster) {
 		c.Properties.ProvisioningState, c.Probe.Refused = api.Failed, why
 	})
-	_, text := w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
-	if o := operationOf(t, text); o.Status != api.Failed || o.Error == nil ||
-		o.Error.Message != why {
-		t.Errorf("operation: %s", text)
+	if o := w.operation(path(r.Header.Get("Azure-AsyncOperation"))); o.Status != api.Failed ||
+		o.Error == nil || o.Error.Message != why {
+		t.Errorf("operation: %+v", o)
 	}
 	_, shown := w.must(200, "GET", clusterURL, "")
 	if !strings.Contains(shown, why) {
@@ -170,9 +166,9 @@ func (w *world) checkAborted() {
 			continue
 		}
 		w.must(204, "POST", abort, "")
-		_, text := w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
-		if o := operationOf(w.t, text); o.Status != api.Canceled || o.Error == nil {
-			w.t.Error(text)
+		if o := w.operation(path(r.Header.Get("Azure-AsyncOperation"))); o.Status != api.Canceled ||
+			o.Error == nil {
+			w.t.Errorf("operation: %+v", o)
 		}
 		w.settles(200, "PUT", nodeURL("a"), withToken)
 	}
@@ -204,10 +200,8 @@ func (w *world) checkLeaving(status, result string) {
 		t.Error(text)
 	}
 	status, result = path(status), path(result)
-	_, text = w.must(200, "GET", status, "")
-	if o := operationOf(t, text); o.Status != inProgress ||
-		!strings.EqualFold(o.ResourceID, cluster) {
-		t.Errorf("operation: %s", text)
+	if o := w.operation(status); o.Status != inProgress || !strings.EqualFold(o.ResourceID, cluster) {
+		t.Errorf("operation: %+v", o)
 	}
 	w.must(202, "GET", result, "")
 	// The reconciler goes on, and ends it.
@@ -217,9 +211,8 @@ func (w *world) checkLeaving(status, result string) {
 		})
 	}
 	set(inProgress, 1)
-	_, text = w.must(200, "GET", status, "")
-	if o := operationOf(t, text); o.PercentComplete == nil || *o.PercentComplete != 33 {
-		t.Errorf("operation: %s", text)
+	if o := w.operation(status); o.PercentComplete == nil || *o.PercentComplete != 33 {
+		t.Errorf("operation: %+v", o)
 	}
 	set(api.Succeeded, 3)
 	w.must(204, "GET", result, "")
@@ -334,9 +327,9 @@ func TestOperationInAClusterCalledProviders(t *testing.T) {
 	w.settles(201, "PUT", at+versionQuery, `{"location":"westeurope","properties":{}}`)
 	w.fails()
 	r, _ := w.must(201, "PUT", at+"/flexNodeConfig/n"+versionQuery+"&configUrl=true", withToken)
-	_, text := w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
-	if o := operationOf(t, text); o.Status != inProgress || o.Error != nil {
-		t.Errorf("operation: %s", text)
+	o := w.operation(path(r.Header.Get("Azure-AsyncOperation")))
+	if o.Status != inProgress || o.Error != nil {
+		t.Errorf("operation: %+v", o)
 	}
 }
 
@@ -346,11 +339,10 @@ func TestOperationIDs(t *testing.T) {
 	w.fails()
 	r, _ := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
 	status := path(r.Header.Get("Azure-AsyncOperation"))
-	_, text := w.must(200, "GET", strings.Replace(status, "/operationStatuses/",
-		"/OPERATIONSTATUSES/", 1), "")
-	if o := operationOf(t, text); o.Status != inProgress || o.Error != nil ||
-		!strings.HasSuffix(o.ResourceID, "/n") || o.StartTime.IsZero() {
-		t.Errorf("operation: %s", text)
+	o := w.operation(strings.Replace(status, "/operationStatuses/", "/OPERATIONSTATUSES/", 1))
+	if o.Status != inProgress || o.Error != nil || !strings.HasSuffix(o.ResourceID, "/n") ||
+		o.StartTime.IsZero() {
+		t.Errorf("operation: %+v", o)
 	}
 	w.must(404, "GET", strings.Replace(status, "/operationStatuses/", "/operationStatuses/a", 1), "")
 	w.must(404, "GET", strings.Replace(status, subscription,
@@ -358,9 +350,8 @@ func TestOperationIDs(t *testing.T) {
 	w.must(400, "GET", strings.Replace(status, "/operationStatuses/", "/operationStatuses/1", 1), "")
 	w.must(200, "DELETE", nodeURL("n"), "")
 	w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
-	_, text = w.must(200, "GET", status, "")
-	if operationOf(t, text).Status != api.Canceled {
-		t.Errorf("operation: %s", text)
+	if o := w.operation(status); o.Status != api.Canceled {
+		t.Errorf("operation: %+v", o)
 	}
 	w.clock.Pass(8 * 24 * time.Hour)
 	w.must(404, "GET", status, "")

@@ -25,8 +25,7 @@ func (m *machine) asked() (id, kind string) {
 // diagnose asks for a diagnosis as the owner.
 func (w *world) diagnose(kind string) api.Diagnosis {
 	w.t.Helper()
-	_, text := w.must(200, "POST", nodeURL("n", "/diagnose"), `{"kind":"`+kind+`"}`)
-	return decoded[api.Diagnosis](w.t, text)
+	return reads[api.Diagnosis](w, 200, "POST", nodeURL("n", "/diagnose"), `{"kind":"`+kind+`"}`)
 }
 
 // answers has the machine answer a diagnosis, and returns the code of an error.
@@ -65,11 +64,10 @@ func TestDiagnose(t *testing.T) {
 	if id, _ = m.asked(); id != "" {
 		t.Errorf("it is asked for %s again", id)
 	}
-	_, text := w.must(200, "POST", nodeURL("n", "/listDiagnosis"), "")
-	d := decoded[api.Diagnosis](t, text)
+	d := reads[api.Diagnosis](w, 200, "POST", nodeURL("n", "/listDiagnosis"), "")
 	if d.State != "Completed" || len(d.Findings) != 1 || d.Findings[0].Type != "KubeletRunning" ||
 		d.Completed == nil {
-		t.Errorf("answered: %s", text)
+		t.Errorf("answered: %+v", d)
 	}
 	w.clock.Pass(25 * time.Hour)
 	w.must(409, "POST", nodeURL("n", "/listDiagnosis"), "")
@@ -85,16 +83,15 @@ func TestDiagnoseBundle(t *testing.T) {
 	w.caughtUp()
 	d.SupportBundle = make([]byte, flexnode.MaxBundle)
 	m.answers(t, 204, d)
-	_, text := w.must(200, "POST", nodeURL("n", "/listDiagnosis"), "")
-	if got := decoded[api.Diagnosis](t, text); len(got.SupportBundle) != flexnode.MaxBundle {
+	got := reads[api.Diagnosis](w, 200, "POST", nodeURL("n", "/listDiagnosis"), "")
+	if len(got.SupportBundle) != flexnode.MaxBundle {
 		t.Errorf("it has %d bytes", len(got.SupportBundle))
 	}
 	d = api.Diagnosed{ID: w.diagnose("supportBundle").ID, Refused: "there is no key"}
 	m.answers(t, 204, d)
-	_, text = w.must(200, "POST", nodeURL("n", "/listDiagnosis"), "")
-	if got := decoded[api.Diagnosis](t, text); got.State != "Refused" || got.Message != d.Refused ||
-		got.SupportBundle != nil {
-		t.Errorf("refused: %.300s", text)
+	got = reads[api.Diagnosis](w, 200, "POST", nodeURL("n", "/listDiagnosis"), "")
+	if got.State != "Refused" || got.Message != d.Refused || got.SupportBundle != nil {
+		t.Errorf("refused: %s %s, %d bytes", got.State, got.Message, len(got.SupportBundle))
 	}
 	for _, bad := range []api.Diagnosed{
 		{SupportBundle: make([]byte, flexnode.MaxBundle+1)},
@@ -119,19 +116,13 @@ func TestDiagnoseRefused(t *testing.T) {
 		w.must(400, "POST", nodeURL("n", "/diagnose"), body)
 	}
 	w.must(201, "PUT", nodeURL("alone"), `{"properties":{"continuousMonitoring":false}}`)
-	_, text := w.must(409, "POST", nodeURL("alone", "/diagnose"), `{"kind":"doctor"}`)
-	if code(text) != "NotFollowing" {
-		t.Errorf("%s", text)
-	}
+	w.refused(409, "NotFollowing", "POST", nodeURL("alone", "/diagnose"), `{"kind":"doctor"}`)
 	for i := range flexnode.MaxDiagnoses {
 		name := fmt.Sprintf("n%d", i)
 		w.must(201, "PUT", nodeURL(name), "{}")
 		w.must(200, "POST", nodeURL(name, "/diagnose"), `{"kind":"doctor"}`)
 	}
-	_, text = w.must(409, "POST", nodeURL("n", "/diagnose"), `{"kind":"doctor"}`)
-	if code(text) != "TooManyDiagnoses" {
-		t.Errorf("%s", text)
-	}
+	w.refused(409, "TooManyDiagnoses", "POST", nodeURL("n", "/diagnose"), `{"kind":"doctor"}`)
 	w.must(200, "POST", nodeURL("n3", "/diagnose"), `{"kind":"doctor"}`)
 }
 
@@ -233,7 +224,6 @@ func TestJoinIsShown(t *testing.T) {
 		t.Errorf("a URL was issued: %s", got)
 	}
 	w.clock.Pass(25 * time.Hour)
-	must(0, w.cluster.step(t.Context(), w.storedNode("n").Credential))
 	w.until("its row is gone", func() bool { return w.storedNode("n").Credential == "" })
 	if got := join(); got != api.JoinExpired {
 		t.Errorf("after its end: %s", got)

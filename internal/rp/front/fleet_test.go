@@ -22,8 +22,8 @@ func (w *world) fleet() {
 	w.register("")
 	put := func(name, kubernetes string) string {
 		body := strings.Replace(withPrincipal, "1.34.4", kubernetes, 1)
-		_, text := w.must(201, "PUT", nodeURL(name), strings.Replace(body, "prod", name, 1))
-		return shownNode(w.t, text).Properties.ConfigVersion
+		body = strings.Replace(body, "prod", name, 1)
+		return w.node(201, "PUT", nodeURL(name), body).Properties.ConfigVersion
 	}
 	report := func(name, body string) {
 		w.must(204, "POST", nodeURL(name, "/reportStatus"), body)
@@ -118,8 +118,7 @@ func (w *world) names(url string) string {
 	w.t.Helper()
 	var names []string
 	for pages := 0; url != ""; pages++ {
-		_, text := w.must(200, "GET", url, "")
-		page := decoded[api.List[api.FlexNodeConfig]](w.t, text)
+		page := reads[api.List[api.FlexNodeConfig]](w, 200, "GET", url, "")
 		for _, n := range page.Value {
 			names = append(names, n.Name)
 		}

@@ -19,9 +19,14 @@ import (
 func (w *world) putPods(status, pods int, more string) string {
 	w.t.Helper()
 	w.clock.Pass(time.Minute)
-	_, text := w.must(status, "PUT", nodeURL("n"),
-		fmt.Sprintf(`{"properties":{"nodeConfig":{"maxPods":%d}%s}}`, pods, more))
-	return shownNode(w.t, text).Properties.ConfigVersion
+	body := fmt.Sprintf(`{"properties":{"nodeConfig":{"maxPods":%d}%s}}`, pods, more)
+	return w.node(status, "PUT", nodeURL("n"), body).Properties.ConfigVersion
+}
+
+// revisions are those of the node n that are kept.
+func (w *world) revisions() []api.Revision {
+	w.t.Helper()
+	return reads[api.History](w, 200, "POST", nodeURL("n", "/listHistory"), "").Revisions
 }
 
 func TestHistoryDiffRollback(t *testing.T) {
@@ -30,8 +35,7 @@ func TestHistoryDiffRollback(t *testing.T) {
 	second := w.putPods(200, 50, `,"versions":{"kubernetes":"1.34.4"}`)
 	w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"appliedConfigVersion":"`+first+`"}`)
 
-	_, text := w.must(200, "POST", nodeURL("n", "/listHistory"), "")
-	history := decoded[api.History](t, text).Revisions
+	history := w.revisions()
 	want := []api.Revision{
 		{ConfigVersion: second, Reason: "put", Desired: true, Assigned: true,
 			Changed: []string{"kubernetes.version", "node.maxPods"}, ChangeCount: 2},
@@ -44,7 +48,7 @@ func TestHistoryDiffRollback(t *testing.T) {
 		t.Error(diff)
 	}
 
-	_, text = w.must(200, "POST", nodeURL("n", "/diff"), "{}")
+	_, text := w.must(200, "POST", nodeURL("n", "/diff"), "{}")
 	d := decoded[api.Diff](t, text)
 	if d.From != first || d.To != second || len(d.Changes) != 2 ||
 		d.Changes[1].Path != "node.maxPods" || *d.Changes[1].From != "30" ||
@@ -74,10 +78,9 @@ func TestHistoryDiffRollback(t *testing.T) {
 	if now := must(w.memory.Health(t.Context())); now.Revision != health.Revision {
 		t.Error("what is so already was written again")
 	}
-	_, text = w.must(200, "POST", nodeURL("n", "/listHistory"), "{}")
-	if newest := decoded[api.History](t, text).Revisions[0]; newest.Reason != "rollback" ||
-		newest.Repeats != first || !newest.Desired {
-		t.Errorf("history: %s", text)
+	if newest := w.revisions()[0]; newest.Reason != "rollback" || newest.Repeats != first ||
+		!newest.Desired {
+		t.Errorf("history: %+v", newest)
 	}
 }
 
@@ -88,11 +91,10 @@ func TestHistoryEnds(t *testing.T) {
 	for i := range 12 {
 		w.putPods(200, 31+i, "")
 	}
-	_, text := w.must(200, "POST", nodeURL("n", "/listHistory"), "")
-	all := decoded[api.History](t, text).Revisions
+	all := w.revisions()
 	older := func(a, b api.Revision) int { return strings.Compare(b.ConfigVersion, a.ConfigVersion) }
 	if len(all) != 10 || !slices.IsSortedFunc(all, older) {
-		t.Errorf("history: %s", text)
+		t.Errorf("history: %+v", all)
 	}
 	for _, test := range []struct {
 		action, body, code string
@@ -108,16 +110,11 @@ func TestHistoryEnds(t *testing.T) {
 		{"diff", `{"to":"x"}`, "InvalidParameter", 400},
 		{"listHistory", `{"x":1}`, "InvalidRequestContent", 400},
 	} {
-		_, text := w.must(test.status, "POST", nodeURL("n", "/"+test.action), test.body)
-		if code(text) != test.code {
-			t.Errorf("%s %s: %s", test.action, test.body, text)
-		}
+		w.refused(test.status, test.code, "POST", nodeURL("n", "/"+test.action), test.body)
 	}
-	for _, action := range []string{"rollback", "diff", "listHistory"} {
-		body := strings.ReplaceAll(`{"configVersion":"1"}`, "{}", "")
-		if action != "rollback" {
-			body = ""
-		}
+	for action, body := range map[string]string{
+		"rollback": `{"configVersion":"1"}`, "diff": "", "listHistory": "",
+	} {
 		w.must(404, "POST", nodeURL("none", "/"+action), body)
 	}
 }
@@ -160,13 +157,12 @@ func TestRollbackDuringAPut(t *testing.T) {
 	first := w.putPods(201, 30, "")
 	w.putPods(200, 40, "")
 	w.during("commit", func() { w.putPods(200, 50, "") })
-	_, text := w.must(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+first+`"}`)
-	if shownNode(t, text).Properties.NodeConfig.MaxPods != 30 {
-		t.Error(text)
+	n := w.node(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+first+`"}`)
+	if n.Properties.NodeConfig.MaxPods != 30 {
+		t.Errorf("%+v", n.Properties.NodeConfig)
 	}
-	_, text = w.must(200, "POST", nodeURL("n", "/listHistory"), "")
-	if all := decoded[api.History](t, text).Revisions; len(all) != 4 {
-		t.Errorf("%d revisions: %s", len(all), text)
+	if all := w.revisions(); len(all) != 4 {
+		t.Errorf("%d revisions: %+v", len(all), all)
 	}
 }
 
@@ -196,8 +192,7 @@ func TestListConfigURLProvisions(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n"), withToken)
 	ask := func(status int) api.ConfigURL {
 		t.Helper()
-		_, text := w.must(status, "POST", nodeURL("n", "/listConfigUrl"), "{}")
-		return decoded[api.ConfigURL](t, text)
+		return reads[api.ConfigURL](w, status, "POST", nodeURL("n", "/listConfigUrl"), "{}")
 	}
 	first := ask(200)
 	w.must(200, "GET", path(first.ConfigURL), "")
@@ -212,14 +207,6 @@ func TestListConfigURLProvisions(t *testing.T) {
 	}
 	// It has expired; no machine has used it.
 	w.clock.Pass(25 * time.Hour)
-	w.change(func(v *store.View) error { // the fake of the reconcilers has no timers
-		key := w.storedNode("n").Credential
-		row := w.api.Store.Credentials.Row(v, key)
-		if !row.Exists() {
-			return nil
-		}
-		return w.api.Store.Credentials.Put(v, key, row.Value)
-	})
 	w.until("it is gone", func() bool { return w.storedNode("n").Credential == "" })
 	third := ask(200)
 	w.must(200, "GET", path(third.ConfigURL), "")
@@ -257,13 +244,6 @@ func (w *world) use(name string) {
 	w.t.Helper()
 	n := w.storedNode(name)
 	c := must(w.api.Store.Credentials.Get(w.t.Context(), n.Credential))
-	err := w.api.Credentials.Consume(w.t.Context(), n.Credential, credentialApplication(c.Value),
-		store.Condition{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-func credentialApplication(c store.Credential) credential.Application {
-	return credential.Application{TokenID: c.TokenID, Node: "n", KeyHash: "key", Name: "csr"}
+	a := credential.Application{TokenID: c.Value.TokenID, Node: "n", KeyHash: "key", Name: "csr"}
+	must(0, w.api.Credentials.Consume(w.t.Context(), n.Credential, a, store.Condition{}))
 }

@@ -30,8 +30,12 @@ type machine struct {
 // machineOf makes a machine that says it is the node that there is now.
 func (w *world) machineOf(name string) *machine {
 	w.t.Helper()
+	return w.machineOfUID(name, w.storedNode(name).UID)
+}
+
+func (w *world) machineOfUID(name, uid string) *machine {
 	return &machine{w: w, key: must(machinekey.New()), node: name, said: machinekey.Claims{
-		UID: w.storedNode(name).UID, Audience: publicURL, Boot: machinekey.NewBoot(),
+		UID: uid, Audience: publicURL, Boot: machinekey.NewBoot(),
 	}}
 }
 
@@ -72,9 +76,8 @@ func (m *machine) registers(t *testing.T, status int, secret string) string {
 // enrolment is the secret in the bundle that a new URL of a node gives.
 func (w *world) enrolment(t *testing.T, name string) string {
 	t.Helper()
-	_, text := w.must(200, "POST", nodeURL(name, "/regenerateToken"), "")
-	url := decoded[api.ConfigURL](t, text).ConfigURL
-	_, text = w.must(200, "GET", strings.TrimPrefix(url, publicURL), "")
+	url := reads[api.ConfigURL](w, 200, "POST", nodeURL(name, "/regenerateToken"), "").ConfigURL
+	_, text := w.must(200, "GET", path(url), "")
 	b := decoded[api.Bundle](t, text)
 	if b.EnrolmentSecret == "" {
 		t.Fatalf("no enrolment secret in %s", text)
@@ -109,12 +112,7 @@ func (m *machine) joins(t *testing.T, certificate string) (secret string) {
 }
 
 func isSecond(w *world) bool {
-	for _, c := range w.node(200, "GET", nodeURL("n"), "").Properties.Status.Conditions {
-		if c.Type == "SecondMachine" {
-			return c.Status == "True"
-		}
-	}
-	return false
+	return told(w.node(200, "GET", nodeURL("n"), "").Properties.Status, flexnode.SecondMachineSeen)
 }
 
 func TestMachineFollowsByItsKey(t *testing.T) {
@@ -369,9 +367,9 @@ func TestDeletedMachine(t *testing.T) {
 	m.registers(t, 204, secret)
 	w.settles(200, "DELETE", nodeURL("n"), "")
 	for range 2 {
-		_, text := w.must(404, "GET", nodeURL("n"), "", m.signs(machinekey.Request{}))
-		if !strings.Contains(text, m.said.UID) || !strings.Contains(text, TombstoneInfo) {
-			t.Errorf("no tombstone: %s", text)
+		text := w.buried("GET", nodeURL("n"), "", m.signs(machinekey.Request{}))
+		if !strings.Contains(text, m.said.UID) {
+			t.Errorf("no tombstone of it: %s", text)
 		}
 		m.post(t, 404, "/reportStatus", "{}")
 		m.post(t, 404, "/refreshCredentials", refreshBody())
@@ -380,20 +378,11 @@ func TestDeletedMachine(t *testing.T) {
 		if n := w.storedNode("n"); n.MachineKey != "" || n.UID == m.said.UID {
 			t.Fatalf("the successor: %+v", n)
 		}
-		_, text = w.must(404, "GET", nodeURL("n"), "", m.signs(machinekey.Request{}))
-		if !strings.Contains(text, TombstoneInfo) {
-			t.Errorf("no tombstone beside the successor: %s", text)
-		}
+		w.buried("GET", nodeURL("n"), "", m.signs(machinekey.Request{})) // beside the successor
 		w.settles(200, "DELETE", nodeURL("n"), "")
 	}
 	stranger := w.machineOfUID("n", m.said.UID)
 	stranger.poll(t, 401)
-}
-
-func (w *world) machineOfUID(name, uid string) *machine {
-	return &machine{w: w, key: must(machinekey.New()), node: name, said: machinekey.Claims{
-		UID: uid, Audience: publicURL, Boot: machinekey.NewBoot(),
-	}}
 }
 
 // A machine whose clock is wrong is given a nonce, by which its times do not count; a nonce ends.

@@ -336,8 +336,7 @@ func TestManagerIsAskedOnce(t *testing.T) {
 	for worker := range 8 {
 		running.Go(func() {
 			for n := range 125 {
-				recorder := w.serve("PUT", nodeURL(fmt.Sprintf("n%d-%d", worker, n)),
-					strings.NewReader(withManaged))
+				recorder := w.serve("PUT", nodeURL(fmt.Sprintf("n%d-%d", worker, n)), withManaged)
 				if recorder.Code != http.StatusCreated {
 					t.Errorf("status %d: %s", recorder.Code, recorder.Body)
 				}

@@ -264,8 +264,8 @@ func TestTwoDeletes(t *testing.T) {
 	if inner != 200 {
 		t.Errorf("a PUT during a delete says %d", inner)
 	}
-	_, text := w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
-	if shownNode(t, text).Properties.ResourceUID == old.UID {
+	n := w.node(201, "PUT", nodeURL("n"), `{"properties":{}}`)
+	if n.Properties.ResourceUID == old.UID {
 		t.Error("the new node has the uid of the old one")
 	}
 	w.must(200, "GET", nodeURL("n"), "")
@@ -298,14 +298,11 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 	if status == "" {
 		t.Fatalf("nowhere to ask: %v", r.Header)
 	}
-	if _, text := w.must(200, "GET", status, ""); operationOf(t, text).Status != inProgress {
-		t.Errorf("operation: %s", text)
+	if o := w.operation(status); o.Status != inProgress {
+		t.Errorf("operation: %+v", o)
 	}
 	w.cluster.isDown.Store(false)
-	w.until("the operation ends", func() bool {
-		_, text := w.must(200, "GET", status, "")
-		return operationOf(t, text).Status == api.Succeeded
-	})
+	w.until("the operation ends", func() bool { return w.operation(status).Status == api.Succeeded })
 	w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "")
 }
 
@@ -318,9 +315,8 @@ func TestPutWhileAnotherWaits(t *testing.T) {
 	w.api.Patience = 2 * time.Second
 	first := make(chan api.FlexNodeConfig, 1)
 	go func() {
-		_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true",
+		first <- w.node(200, "PUT", nodeURL("n")+"&configUrl=true",
 			`{"properties":{"nodeConfig":{"maxPods":51}}}`)
-		first <- shownNode(t, text)
 	}()
 	w.until("the first is waiting", func() bool {
 		n := w.storedNode("n")
@@ -329,9 +325,8 @@ func TestPutWhileAnotherWaits(t *testing.T) {
 	mine := w.storedNode("n")
 	second := make(chan api.FlexNodeConfig, 1)
 	go func() {
-		_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true",
+		second <- w.node(200, "PUT", nodeURL("n")+"&configUrl=true",
 			`{"properties":{"nodeConfig":{"maxPods":52}}}`)
-		second <- shownNode(t, text)
 	}()
 	w.until("the second is waiting", func() bool {
 		return w.storedNode("n").Desired.NodeConfig.MaxPods == 52
@@ -363,9 +358,8 @@ func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
 	}
 	w.cluster.isDown.Store(false)
 	w.until("the URL is live", func() bool { return w.do("GET", result, "").StatusCode == 200 })
-	_, text := w.must(200, "GET", result, "")
-	url := decoded[api.ConfigURL](w.t, text)
-	w.must(200, "GET", path(url.ConfigURL), "")
+	url := reads[api.ConfigURL](w, 200, "GET", result, "").ConfigURL
+	w.must(200, "GET", path(url), "")
 }
 
 // stop has the index that requests are answered from remain as it is.
@@ -430,8 +424,8 @@ func TestPodSubnets(t *testing.T) {
 	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
 	taken := map[string]bool{}
 	subnet := func(name string) string {
-		_, text := w.must(201, "PUT", nodeURL(name), `{"properties":{}}`)
-		cni, _ := shownNode(t, text).Properties.Config["cni"].(map[string]any)
+		n := w.node(201, "PUT", nodeURL(name), `{"properties":{}}`)
+		cni, _ := n.Properties.Config["cni"].(map[string]any)
 		s, _ := cni["podCIDR"].(string)
 		return s
 	}

@@ -275,6 +275,12 @@ func TestDeletionNamesTheRole(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n"), "{}")
 }
 
+// arcLeft are the Arc machines that deleted nodes have left.
+func (w *world) arcLeft() []api.ArcMachineLeft {
+	w.t.Helper()
+	return reads[api.Summary](w, 200, "POST", summarizeURL, "").ArcMachinesLeft
+}
+
 // The machine of a deleted Arc node gets the secret that enrolled it, until it has left Arc.
 func TestArcMachineOfADeletedNode(t *testing.T) {
 	w := newEdge(t)
@@ -288,21 +294,16 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 		m.registers(t, 204, w.enrolment(t, "n"))
 		return m
 	}
-	left := func() []api.ArcMachineLeft {
-		_, text := w.must(200, "POST", summarizeURL, "")
-		return decoded[api.Summary](t, text).ArcMachinesLeft
-	}
 	m := joined()
 	m.post(t, 404, "/leave", ask)
 	w.settles(200, "DELETE", nodeURL("n"), "")
-	if is := left(); len(is) != 1 || is[0].Node != "n" || is[0].Problem != "" ||
+	if is := w.arcLeft(); len(is) != 1 || is[0].Node != "n" || is[0].Problem != "" ||
 		!strings.Contains(is[0].MachineID, "/machines/n") {
 		t.Errorf("after the deletion there is left %+v", is)
 	}
 	w.machineOfUID("n", m.said.UID).post(t, 401, "/leave", ask)
-	_, text := w.must(200, "POST", nodeURL("n", "/leave"), ask,
+	answer := reads[api.LeaveSecret](w, 200, "POST", nodeURL("n", "/leave"), ask,
 		m.signs(machinekey.RequestOf("POST", m.path("/leave"), []byte(ask))))
-	answer := decoded[api.LeaveSecret](t, text)
 	id, _, _ := strings.Cut(nodeURL("n"), "?")
 	secret, err := key.Open(sealed.About{ID: id, UID: m.said.UID}, answer.EncapsulatedKey,
 		answer.Ciphertext)
@@ -310,7 +311,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 		t.Errorf("%q, %v", secret, err)
 	}
 	m.post(t, 204, "/leave", `{"arc":{"problem":"AuthorizationFailed"}}`)
-	if is := left(); len(is) != 1 || is[0].Problem != "AuthorizationFailed" {
+	if is := w.arcLeft(); len(is) != 1 || is[0].Problem != "AuthorizationFailed" {
 		t.Errorf("after the machine could not leave there is left %+v", is)
 	}
 	told := strings.Count(w.audit.String(), "an Arc machine is left")
@@ -319,7 +320,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 	if strings.Count(w.audit.String(), "an Arc machine is left") != told {
 		t.Error("the audit log has it as left")
 	}
-	if is := left(); len(is) != 0 {
+	if is := w.arcLeft(); len(is) != 0 {
 		t.Errorf("after it has left there is left %+v", is)
 	}
 	if got := m.post(t, 404, "/leave", ask); got != "NoOnboardingSecret" {
@@ -328,7 +329,7 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 
 	again := joined()
 	w.settles(200, "DELETE", now(nodeURL("n")), "")
-	if got := again.post(t, 404, "/leave", ask); got != "NoOnboardingSecret" || len(left()) != 1 {
+	if got := again.post(t, 404, "/leave", ask); got != "NoOnboardingSecret" || len(w.arcLeft()) != 1 {
 		t.Errorf("a machine that is shut out: %s", got)
 	}
 	joined()
@@ -351,23 +352,19 @@ func TestArcMachineOfADeletedNode(t *testing.T) {
 // An Arc machine that has left before its node was deleted is not listed as left.
 func TestArcMachineThatHasLeftBefore(t *testing.T) {
 	w := newEdge(t)
-	left := func() int {
-		_, text := w.must(200, "POST", summarizeURL, "")
-		return len(decoded[api.Summary](t, text).ArcMachinesLeft)
-	}
 	for name, want := range map[string]int{"same": 0, "replaced": 1} {
 		w.settles(201, "PUT", nodeURL(name), `{"properties":{"kubernetesAuth":{"useAzureAuth":true},
 			"azureAuth":{"method":"arc"}}}`)
 		m := w.machineOf(name)
 		m.registers(t, 204, w.enrolment(t, name))
-		before := left()
+		before := len(w.arcLeft())
 		m.post(t, 204, "/leave", `{"arc":{}}`)
 		if name == "replaced" {
 			w.settles(200, "POST", nodeURL(name, "/regenerateToken"), "")
 			w.machineOf(name).registers(t, 204, w.enrolment(t, name))
 		}
 		w.settles(200, "DELETE", nodeURL(name), "")
-		if got := left() - before; got != want {
+		if got := len(w.arcLeft()) - before; got != want {
 			t.Errorf("%s: %d are left", name, got)
 		}
 	}

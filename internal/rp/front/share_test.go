@@ -45,8 +45,7 @@ func (w *world) share(rates fair.Rates, atOnce fair.AtOnce) {
 func (w *world) ask(
 	caller, method, url, body string, headers ...string,
 ) *httptest.ResponseRecorder {
-	return w.serve(method, url, strings.NewReader(body),
-		append(headers, callerHeader+": "+caller)...)
+	return w.serve(method, url, body, append(headers, callerHeader+": "+caller)...)
 }
 
 func at(burst int, perSecond float64) fair.Rate {

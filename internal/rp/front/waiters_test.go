@@ -31,14 +31,13 @@ func byHeader(r *http.Request) (Caller, error) {
 
 // answered holds the answer to a poll, and the time that it took.
 type answered struct {
-	status        int
-	text          string
-	header        http.Header
-	after         time.Duration
-	done          chan struct{}
-	cancel        context.CancelFunc
-	t             *testing.T
-	preferApplied string
+	status int
+	text   string
+	header http.Header
+	after  time.Duration
+	done   chan struct{}
+	cancel context.CancelFunc
+	t      *testing.T
 }
 
 // poll begins a poll of the node n.
@@ -58,7 +57,6 @@ func (w *world) poll(t *testing.T, headers ...string) *answered {
 		recorder := httptest.NewRecorder()
 		w.front.ServeHTTP(recorder, r)
 		a.status, a.text, a.header = recorder.Code, recorder.Body.String(), recorder.Header()
-		a.preferApplied = recorder.Header().Get("Preference-Applied")
 		a.after = time.Since(began).Truncate(100 * time.Millisecond)
 	}()
 	synctest.Wait()
@@ -69,9 +67,10 @@ func (w *world) poll(t *testing.T, headers ...string) *answered {
 func (a *answered) is(status int, after time.Duration, applied string) {
 	a.t.Helper()
 	<-a.done
-	if a.status != status || a.after != after || a.preferApplied != applied {
-		a.t.Errorf("%d after %s with %q, want %d after %s with %q: %s", a.status, a.after,
-			a.preferApplied, status, after, applied, a.text)
+	said := a.header.Get("Preference-Applied")
+	if a.status != status || a.after != after || said != applied {
+		a.t.Errorf("%d after %s with %q, want %d after %s with %q: %s", a.status, a.after, said,
+			status, after, applied, a.text)
 	}
 }
 
@@ -115,7 +114,7 @@ func TestAPollWaits(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`)
-		w.setState("n", "")
+		w.edit("n", func(n *flexnode.Node) { n.State = "" })
 		a.waits() // the status, or a row of the same ETag, is no change
 		w.must(200, "PUT", nodeURL("n"), strings.Replace(nodeOf(clientA, "x"), `"azureAuth"`,
 			`"nodeConfig":{"maxPods":77},"azureAuth"`, 1))
@@ -460,7 +459,7 @@ func (w *world) reportAll(nodes int) {
 // pollOnce polls a node as its agent and expects that it changes.
 func (w *world) pollOnce(b *testing.B, i int) {
 	poll, _ := w.index.Poll(clusterKey + "/" + copyName(i))
-	recorder := w.serve(http.MethodGet, nodeURL(copyName(i)), nil,
+	recorder := w.serve(http.MethodGet, nodeURL(copyName(i)), "",
 		uidHeader+": "+poll.UID, "If-None-Match: "+poll.ETag, "Prefer: wait=600")
 	if recorder.Code != http.StatusOK {
 		b.Errorf("%d: %s", recorder.Code, recorder.Body)

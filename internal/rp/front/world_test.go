@@ -180,17 +180,9 @@ func (w *world) send(to http.Handler, method, url, body string, headers ...strin
 }
 
 // serve sends a request, and records nothing of it.
-func (w *world) serve(
-	method, url string, body io.Reader, headers ...string,
-) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(method, publicURL+url, body)
-	r.Header.Set("Content-Type", "application/json")
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		r.Header.Set(name, value)
-	}
+func (w *world) serve(method, url, body string, headers ...string) *httptest.ResponseRecorder {
 	recorder := httptest.NewRecorder()
-	w.front.ServeHTTP(recorder, r)
+	w.front.ServeHTTP(recorder, rptest.Request(method, url, body, headers...))
 	return recorder
 }
 
@@ -230,8 +222,30 @@ func (w *world) refused(status int, want, method, url, body string, words ...str
 // node is the node that a request is answered with.
 func (w *world) node(status int, method, url, body string, headers ...string) api.FlexNodeConfig {
 	w.t.Helper()
+	return reads[api.FlexNodeConfig](w, status, method, url, body, headers...)
+}
+
+// reads sends a request, and reads the answer.
+func reads[T any](w *world, status int, method, url, body string, headers ...string) T {
+	w.t.Helper()
 	_, text := w.must(status, method, url, body, headers...)
-	return shownNode(w.t, text)
+	return decoded[T](w.t, text)
+}
+
+// operation asks how far an operation is.
+func (w *world) operation(url string) operationStatus {
+	w.t.Helper()
+	return reads[operationStatus](w, 200, "GET", url, "")
+}
+
+// buried sends a request for a node, and returns the answer, which tells that it was deleted.
+func (w *world) buried(method, url, body string, headers ...string) string {
+	w.t.Helper()
+	_, text := w.must(404, method, url, body, headers...)
+	if !strings.Contains(text, TombstoneInfo) {
+		w.t.Errorf("there is no tombstone in %s", text)
+	}
+	return text
 }
 
 // tell has Resource Manager tell the state of the subscription.
@@ -359,11 +373,6 @@ func edit[T any](w *world, table store.Table[T], key string, with func(*T)) {
 	})
 }
 
-func (w *world) setState(name, state string) {
-	w.t.Helper()
-	edit(w, w.api.Store.Nodes, clusterKey+"/"+name, func(n *flexnode.Node) { n.State = state })
-}
-
 // upgrade has the cluster be another version.
 func (w *world) upgrade(version string) {
 	w.t.Helper()
@@ -382,11 +391,6 @@ func (w *world) during(op string, do func()) {
 		return nil
 	})
 	w.t.Cleanup(func() { w.memory.Before(nil) })
-}
-
-func operationOf(t testing.TB, text string) operationStatus {
-	t.Helper()
-	return decoded[operationStatus](t, text)
 }
 
 //go:embed testdata/ca.pem
