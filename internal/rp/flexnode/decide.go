@@ -36,13 +36,9 @@ func (p Parent) mark(own object) {
 	if !given {
 		labels, _ = in(p.Defaults.settings(), "node", "labels").(object)
 	}
-	marked := object{InstallationLabel: p.Installation}
-	for name, value := range labels {
-		if name != InstallationLabel {
-			marked[name] = value
-		}
-	}
-	node["labels"] = marked
+	labels = copied(labels)
+	labels[InstallationLabel] = p.Installation
+	node["labels"] = labels
 }
 
 // factsID is the id that the facts layer is stored with.

@@ -116,20 +116,16 @@ func isComponent(name string, among []api.VersionCount) bool {
 
 // readQuoted reads a text in single quotes, and returns what follows it.
 func readQuoted(text string) (value, rest string, ok bool) {
-	if !strings.HasPrefix(text, "'") {
-		return "", "", false
-	}
-	var read strings.Builder
-	for at := 1; at < len(text); at++ {
-		if text[at] != '\'' {
-			read.WriteByte(text[at])
-			continue
+	rest, ok = strings.CutPrefix(text, "'")
+	for ok {
+		var part string
+		part, rest, ok = strings.Cut(rest, "'")
+		value += part
+		after, doubled := strings.CutPrefix(rest, "'")
+		if !doubled {
+			return value, rest, ok
 		}
-		if at+1 == len(text) || text[at+1] != '\'' {
-			return read.String(), text[at+1:], true
-		}
-		read.WriteByte('\'')
-		at++
+		value, rest = value+"'", after
 	}
 	return "", "", false
 }

@@ -149,18 +149,22 @@ func conditionsIn(lines string) (all []api.Condition) {
 
 // Versions are the configVersions that a status tells; 0 of those that it does not.
 func (s Status) Versions() (applied, observed, failed int64) {
-	number := func(text string) int64 {
-		version, _ := strconv.ParseInt(text, 10, 64) // it was checked
-		return version
-	}
-	applied = number(s.Report.AppliedConfigVersion)
 	if c := s.Report.Config; c != nil {
-		observed = number(c.Observed)
+		observed = reportedVersion(c.Observed)
 		if c.Failed != nil {
-			failed = number(c.Failed.Version)
+			failed = reportedVersion(c.Failed.Version)
 		}
 	}
-	return applied, observed, failed
+	return s.Applied(), observed, failed
+}
+
+// Applied is the version that the agent has reported to run; 0 if it has not.
+func (s Status) Applied() int64 { return reportedVersion(s.Report.AppliedConfigVersion) }
+
+// reportedVersion reads a configVersion of a report, which was checked; 0 of none.
+func reportedVersion(text string) int64 {
+	version, _ := strconv.ParseInt(text, 10, 64)
+	return version
 }
 
 // Unsettled reports whether Admit may have something to do for a node.

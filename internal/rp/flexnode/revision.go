@@ -65,12 +65,6 @@ func ContentID(content []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Applied is the version that the agent has reported to run; 0 if it has not.
-func (s Status) Applied() int64 {
-	version, _ := strconv.ParseInt(s.Report.AppliedConfigVersion, 10, 64) // it was checked
-	return version
-}
-
 // ShownRevision is a revision of a node as callers see it. applied is what the node runs.
 func ShownRevision(n Node, r *Revision, applied int64) api.Revision {
 	return api.Revision{

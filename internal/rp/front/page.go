@@ -4,7 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"net/url"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -51,12 +51,10 @@ func (a *API) nextLink(r *request, collection, last string) (string, error) {
 		return "", err
 	}
 	link := r.publicURL()
-	query := url.Values{}
-	for key, values := range link.Query() {
-		if !strings.EqualFold(key, "$skipToken") {
-			query[key] = values
-		}
-	}
+	query := link.Query()
+	maps.DeleteFunc(query, func(key string, _ []string) bool {
+		return strings.EqualFold(key, "$skipToken")
+	})
 	query.Set("$skipToken", base64.RawURLEncoding.EncodeToString(token))
 	link.RawQuery, link.Fragment = query.Encode(), ""
 	return link.String(), nil

@@ -204,8 +204,8 @@ func (r *request) checkVersion() error {
 			"The api-version query parameter is given %d times.", len(given))
 	}
 	supported, kind := api.APIVersion, namespace
-	if r.route != nil && r.route.version != "" {
-		supported = r.route.version
+	if r.route != nil {
+		supported, kind = cmp.Or(r.route.version, supported), cmp.Or(r.route.kind, kind)
 	}
 	if strings.EqualFold(given[0], supported) {
 		return nil
@@ -214,9 +214,6 @@ func (r *request) checkVersion() error {
 		return arm.Errorf(400, "InvalidApiVersionParameter",
 			"The api-version '%s' is invalid. The supported versions are '%s'.",
 			shorten(given[0]), supported)
-	}
-	if r.route != nil && r.route.kind != "" {
-		kind = r.route.kind
 	}
 	return arm.Errorf(400, "NoRegisteredProviderFound",
 		"No registered resource provider found for API version '%s' for type '%s'. The supported "+
