@@ -165,13 +165,11 @@ func (g *Gate) enter(ctx context.Context, c Class, subscription string) error {
 	own, waiting := l.push(subscription)
 	queue := l.queues[subscription]
 	g.mu.Unlock()
-	timer := time.NewTimer(l.places.Wait)
-	defer timer.Stop()
 	err := ErrBusy
 	select {
 	case err := <-own.turn:
 		return err
-	case <-timer.C:
+	case <-time.After(l.places.Wait):
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

@@ -48,14 +48,6 @@ type Box struct {
 	Data    []byte `json:"data"`    // nonce and content
 }
 
-// NewKey makes a key.
-func NewKey() (Key, error) {
-	random := make([]byte, 32+4)
-	_, _ = rand.Read(random) // it never fails
-	signs, err := rootkey.NewKey()
-	return Key{ID: fmt.Sprintf("%x", random[32:]), Bytes: random[:32], Signing: signs}, err
-}
-
 // Load reads a ring from a file that only its owner may read.
 func Load(path string) (Ring, error) {
 	info, err := os.Stat(path)
@@ -137,11 +129,14 @@ func Add(path, root string, now time.Time) (Ring, error) {
 }
 
 func (r *Ring) add(by *rootkey.Root, now time.Time) error {
-	key, err := NewKey()
+	random := make([]byte, 32+4)
+	_, _ = rand.Read(random) // it never fails
+	id := fmt.Sprintf("%x", random[32:])
+	signs, err := rootkey.NewKey()
 	if err == nil {
-		r.Certificates[key.ID], err = by.Certify(key.Signing, "flexnode-rp "+key.ID, now)
+		r.Certificates[id], err = by.Certify(signs, "flexnode-rp "+id, now)
 	}
-	r.Keys = append(r.Keys, key)
+	r.Keys = append(r.Keys, Key{ID: id, Bytes: random[:32], Signing: signs})
 	return err
 }
 

@@ -38,7 +38,7 @@ var stories = []story{
 		created(w)
 		return w.do("PUT", nodeURL("n")+"&configUrl=true", `{"properties":{}}`)
 	}, func(w *world) *http.Response {
-		history := list(w, w.store.History)
+		history := list(w.t, w.store.History)
 		all := must(history[0].Value.All())
 		return w.do("POST", nodeURL("n", "/rollback"),
 			fmt.Sprintf(`{"configVersion":"%d"}`, all[len(all)-1].Version))
@@ -142,7 +142,7 @@ func (w *world) checkNode(acknowledged, exists bool) {
 func (w *world) consistent(urls []string) {
 	w.t.Helper()
 	var tokens, live []string
-	for _, c := range list(w, w.store.Credentials) {
+	for _, c := range list(w.t, w.store.Credentials) {
 		node := must(w.store.Nodes.Get(w.t.Context(), c.Value.Node))
 		if c.Value.State != store.Live || node.Value.Credential != c.Key {
 			w.t.Errorf("a credential is left %s; its node has %q", c.Value.State,
@@ -161,12 +161,12 @@ func (w *world) consistent(urls []string) {
 	if known != len(tokens) || len(secrets) != known {
 		w.t.Errorf("%d Secrets, %d of them of the %d credentials", len(secrets), known, len(tokens))
 	}
-	for _, b := range list(w, w.store.Bundles) {
+	for _, b := range list(w.t, w.store.Bundles) {
 		if !slices.Contains(live, b.Key) {
 			w.t.Errorf("the bundle %s has no row", b.Key)
 		}
 	}
-	if got := len(list(w, w.store.Tokens)); got != len(tokens) {
+	if got := len(list(w.t, w.store.Tokens)); got != len(tokens) {
 		w.t.Errorf("%d tokens are remembered for %d credentials", got, len(tokens))
 	}
 	for _, u := range urls {
@@ -183,11 +183,11 @@ func (w *world) consistent(urls []string) {
 }
 
 // list is all rows of a table.
-func list[T any](w *world, table store.Table[T]) []store.Row[T] {
-	w.t.Helper()
-	rows, _, err := table.List(w.t.Context(), "")
+func list[T any](t testing.TB, table store.Table[T]) []store.Row[T] {
+	t.Helper()
+	rows, _, err := table.List(t.Context(), "")
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return rows
 }

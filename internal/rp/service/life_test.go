@@ -153,7 +153,7 @@ func (w *world) join(url string) (bundle string) {
 		}
 	}
 	answers("Denied", "other-node", "edge-2", mine)
-	c := list(w, w.store.Credentials)[0].Value
+	c := list(w.t, w.store.Credentials)[0].Value
 	if c.Delivered != 2 || !strings.Contains(c.Denied, "not for edge-2") {
 		t.Errorf("%d deliveries were counted, the denial is noted as %q", c.Delivered, c.Denied)
 	}
@@ -171,7 +171,7 @@ func (w *world) join(url string) (bundle string) {
 	if left := w.cluster.Secrets(); len(left) != 0 {
 		t.Errorf("the Secret is still there: %v", left)
 	}
-	if rows := list(w, w.store.Credentials); len(rows) != 0 {
+	if rows := list(w.t, w.store.Credentials); len(rows) != 0 {
 		t.Errorf("rows are left: %v", rows)
 	}
 	answers("Denied", "late", "edge-1", another)
@@ -186,7 +186,7 @@ func (w *world) checkSecret(id, token string) {
 		!strings.HasPrefix(string(secrets[0].Data["auth-extra-groups"]),
 			cluster.TokenGroup+","+cluster.TokenGroup+":") ||
 		string(secrets[0].Data["expiration"]) !=
-			list(w, w.store.Credentials)[0].Value.Expires.Format(time.RFC3339) ||
+			list(w.t, w.store.Credentials)[0].Value.Expires.Format(time.RFC3339) ||
 		token != id+"."+string(secrets[0].Data["token-secret"]) {
 		w.t.Fatalf("secrets: %+v", secrets)
 	}

@@ -52,8 +52,7 @@ func settingsIn(t *testing.T, dir string) Settings {
 		},
 		CAFile: write(t, dir, "ca.pem", encode("CERTIFICATE", keys.Certificate().Raw)),
 	}))
-	settings := must(Load(write(t, dir, "settings.json", string(text))))
-	return settings
+	return must(Load(write(t, dir, "settings.json", string(text))))
 }
 
 // The whole program: it starts on an empty directory, answers, tells that it is draining, and ends.
@@ -112,13 +111,10 @@ func TestRun(t *testing.T) {
 		t.Errorf("the end: %v", err)
 	}
 	close(told)
-	states := slices.Collect(func(yield func(string) bool) {
-		for state := range told {
-			if !yield(state) {
-				return
-			}
-		}
-	})
+	var states []string
+	for state := range told {
+		states = append(states, state)
+	}
 	if slices.Index(states, ready) != 0 || !slices.Contains(states, watchdog) ||
 		slices.Index(states, stopping) < slices.Index(states, watchdog) {
 		t.Errorf("the service manager was told %q", states)
@@ -172,12 +168,8 @@ func TestEpochOfAnotherEtcd(t *testing.T) {
 		want int64
 	}{{"a", 1}, {"a", 1}, {"b", 2}, {"b", 2}, {"a", 3}} {
 		must(0, noteCluster(t.Context(), st, tt.id))
-		var epoch int64
-		if _, err := st.Update(t.Context(), "", nil, func(v *store.View) (err error) {
-			epoch, err = st.Epoch(v)
-			return err
-		}); err != nil || epoch != tt.want {
-			t.Errorf("start %d, on %s: epoch %d, %v; want %d", i, tt.id, epoch, err, tt.want)
+		if epoch := must(st.ReadEpoch(t.Context())); epoch != tt.want {
+			t.Errorf("start %d, on %s: epoch %d; want %d", i, tt.id, epoch, tt.want)
 		}
 	}
 }
@@ -188,9 +180,7 @@ func TestReadyWithoutTheStore(t *testing.T) {
 		memory := storetest.NewMemory()
 		s := store.New(memory)
 		h := &health{index: store.NewIndex(s), store: s}
-		if err := h.index.Load(t.Context()); err != nil { // and nothing follows the store
-			t.Fatal(err)
-		}
+		must(0, h.index.Load(t.Context())) // and nothing follows the store
 		var failure error
 		memory.Before(func(storetest.Call) error { return failure })
 		pass := func(d time.Duration) {
@@ -290,22 +280,21 @@ func TestCollectOld(t *testing.T) {
 			operation("old", operationAge+time.Second), operation("young", time.Hour))
 	}))
 	must(0, collectOld(t.Context(), s, now))
-	stones, _, err := s.Tombstones.List(t.Context(), "")
-	if err != nil || len(stones) != 2 || stones[0].Key != "both" || stones[1].Key != "young" ||
+	stones := list(t, s.Tombstones)
+	if len(stones) != 2 || stones[0].Key != "both" || stones[1].Key != "young" ||
 		len(stones[0].Value.Stored) != 1 {
-		t.Errorf("tombstones: %v, %v", stones, err)
+		t.Errorf("tombstones: %v", stones)
 	}
-	left, _, err := s.ArcLeft.List(t.Context(), "")
-	if err != nil || len(left) != 2 || left[0].Key != "young/new" || left[0].Value.Secret == nil ||
+	left := list(t, s.ArcLeft)
+	if len(left) != 2 || left[0].Key != "young/new" || left[0].Value.Secret == nil ||
 		left[1].Key != "young/old" || left[1].Value.Secret != nil {
-		t.Errorf("Arc machines that are left: %v, %v", left, err)
+		t.Errorf("Arc machines that are left: %v", left)
 	}
-	certificates, _, err := s.Certificates.List(t.Context(), "")
-	if err != nil || len(certificates) != 1 || certificates[0].Key != "leaving" {
-		t.Errorf("certificates: %v, %v", certificates, err)
+	certificates := list(t, s.Certificates)
+	if len(certificates) != 1 || certificates[0].Key != "leaving" {
+		t.Errorf("certificates: %v", certificates)
 	}
-	operations, _, err := s.Operations.List(t.Context(), "")
-	if err != nil || len(operations) != 1 || operations[0].Key != "young" {
-		t.Errorf("operations: %v, %v", operations, err)
+	if operations := list(t, s.Operations); len(operations) != 1 || operations[0].Key != "young" {
+		t.Errorf("operations: %v", operations)
 	}
 }
