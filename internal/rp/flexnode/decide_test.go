@@ -337,9 +337,9 @@ func TestTagsAreBounded(t *testing.T) {
 func TestANewSecretWaitsForNoSlot(t *testing.T) {
 	w := newWorld(t)
 	principal := func(secret string, maxPods int) api.Desired {
-		return api.Desired{ContinuousMonitoring: true, NodeConfig: api.NodeConfig{MaxPods: maxPods},
-			AzureAuth: api.AzureAuth{Method: api.ServicePrincipal,
-				ServicePrincipal: &api.ServicePrincipalAuth{ClientID: tenant, ClientSecret: secret}}}
+		d := asPrincipal(clientA, secret)
+		d.NodeConfig.MaxPods = maxPods
+		return d
 	}
 	first := w.put(principal("one", 10)).Revision
 	w.runs = true

@@ -11,17 +11,7 @@ import (
 // The client secret: stored, kept, replaced, dropped; its version never comes back.
 func TestClientSecrets(t *testing.T) {
 	w := newWorld(t)
-	with := func(client, secret string) api.Desired {
-		return api.Desired{
-			ContinuousMonitoring: true,
-			AzureAuth: api.AzureAuth{
-				Method: api.ServicePrincipal,
-				ServicePrincipal: &api.ServicePrincipalAuth{
-					ClientID: client, ClientSecret: secret, ClientTenant: tenant,
-				},
-			},
-		}
-	}
+	with := asPrincipal
 	steps := []struct {
 		name                   string
 		desired                api.Desired

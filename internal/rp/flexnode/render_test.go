@@ -234,29 +234,22 @@ func TestDirectNetworksOfARevision(t *testing.T) {
 
 // typical is a node as an owner writes it.
 func typical() api.Desired {
-	return api.Desired{
-		ContinuousMonitoring: true,
-		AzureAuth: api.AzureAuth{
-			Method: api.ServicePrincipal,
-			ServicePrincipal: &api.ServicePrincipalAuth{
-				ClientID: clientA, ClientSecret: "a-secret", ClientTenant: tenant,
-			},
+	d := asPrincipal(clientA, "a-secret")
+	d.Versions.Kubernetes = "1.35.4"
+	d.NodeConfig = api.NodeConfig{
+		MaxPods: 50,
+		Labels: map[string]string{
+			"environment": "production", "site": "factory-17",
+			"topology.kubernetes.io/zone": "hall-3", "team": "robotics",
 		},
-		Versions: api.Versions{Kubernetes: "1.35.4"},
-		NodeConfig: api.NodeConfig{
-			MaxPods: 50,
-			Labels: map[string]string{
-				"environment": "production", "site": "factory-17",
-				"topology.kubernetes.io/zone": "hall-3", "team": "robotics",
-			},
-			Taints: []string{"edge=true:NoSchedule"},
-			Kubelet: api.Kubelet{
-				KubeReserved: map[string]string{"cpu": "100m", "memory": "1Gi"},
-				EvictionHard: map[string]string{"memory.available": "200Mi"},
-				NodeIP:       "192.0.2.7", ImageGCHighThreshold: 85, ImageGCLowThreshold: 80,
-			},
+		Taints: []string{"edge=true:NoSchedule"},
+		Kubelet: api.Kubelet{
+			KubeReserved: map[string]string{"cpu": "100m", "memory": "1Gi"},
+			EvictionHard: map[string]string{"memory.available": "200Mi"},
+			NodeIP:       "192.0.2.7", ImageGCHighThreshold: 85, ImageGCLowThreshold: 80,
 		},
 	}
+	return d
 }
 
 // The ten revisions that are kept of a typical node take, with its other rows, less than 8 KiB.

@@ -58,6 +58,16 @@ type world struct {
 	reported int64 // that its agent has reported to run
 }
 
+// asPrincipal is a node that follows its resource, with the identity of an application.
+func asPrincipal(client, secret string) api.Desired {
+	return api.Desired{ContinuousMonitoring: true, AzureAuth: api.AzureAuth{
+		Method: api.ServicePrincipal,
+		ServicePrincipal: &api.ServicePrincipalAuth{
+			ClientID: client, ClientSecret: secret, ClientTenant: tenant,
+		},
+	}}
+}
+
 func newWorld(t testing.TB) *world {
 	w := &world{
 		t: t, layers: map[string]*Layer{}, now: time.Unix(1_800_000_000, 0),
