@@ -113,7 +113,7 @@ func (a *API) listener(who Authenticator, trusted bool) *listener {
 	})
 	l := &listener{api: a, authenticate: who, trusted: trusted}
 	for _, r := range a.routes() {
-		if trusted && !r.directOnly || !trusted && !r.managerOnly {
+		if trusted && !r.registers || !trusted && !r.managerOnly {
 			l.routes = append(l.routes, r)
 		}
 	}

@@ -124,7 +124,10 @@ func (e *Entra) verify(text string) (accessToken, error) {
 	if err != nil {
 		return token, err
 	}
-	if !slices.ContainsFunc(token.Audience, e.isAudience) {
+	isOurs := func(aud string) bool {
+		return slices.Contains(e.audiences, strings.TrimRight(aud, "/"))
+	}
+	if !slices.ContainsFunc(token.Audience, isOurs) {
 		return token, fmt.Errorf("%w: %s", jwt.ErrTokenInvalidAudience,
 			shorten(strings.Join(token.Audience, ", ")))
 	}
@@ -133,10 +136,6 @@ func (e *Entra) verify(text string) (accessToken, error) {
 		return token, errTenant
 	}
 	return token, nil
-}
-
-func (e *Entra) isAudience(aud string) bool {
-	return slices.Contains(e.audiences, strings.TrimRight(aud, "/"))
 }
 
 func (t accessToken) caller() Caller {

@@ -118,9 +118,6 @@ func (a *API) audit(r *request, w *response, operation string, took time.Duratio
 		slog.String("took", took.Round(time.Microsecond).String()))
 }
 
-// isTraced reports whether a request makes a span. Polls make none: they would be nearly all spans.
-func (a *API) isTraced(r *request) bool { return a.Tracer != nil && !r.isPoll() }
-
 // trace begins a span for a request, below the caller's if it tells one (W3C Trace Context).
 func (a *API) trace(r *request) (context.Context, trace.Span) {
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))

@@ -53,10 +53,11 @@ type route struct {
 	action string
 	// plain marks an action without parameters in its body.
 	plain bool
-	// own lets a node itself do this without a role, registers a machine with a key of no node.
-	own, registers bool
-	// directOnly is not there for Resource Manager, managerOnly for it alone.
-	directOnly, managerOnly bool
+	// own lets a node itself do this without a role.
+	own bool
+	// registers is for a machine with a key of no node, and not there for Resource Manager;
+	// managerOnly is there for it alone.
+	registers, managerOnly bool
 	// maxBody bounds the request body, in bytes; 0 is the bound of all.
 	maxBody int
 	// many marks what goes over many resources or revisions: it counts as a list.
@@ -118,8 +119,8 @@ func (a *API) nodeRoutes() []route {
 		{action: "reportDiagnosis", pattern: inNode, own: true, change: true, bucket: fair.Reports,
 			maxBody: flexnode.MaxDiagnosed, handle: a.reportDiagnosis,
 			what: "Report the diagnosis that a flex node is asked for, as the flex node itself"},
-		{action: "registerKey", pattern: inNode, own: true, registers: true, directOnly: true,
-			change: true, bucket: fair.Reports, handle: asked(flexnode.DecodeLenient, a.registerKey),
+		{action: "registerKey", pattern: inNode, own: true, registers: true, change: true,
+			bucket: fair.Reports, handle: asked(flexnode.DecodeLenient, a.registerKey),
 			what: "Register the key of a machine as that of a flex node, as the machine itself"},
 		{action: "leave", pattern: inNode, own: true, change: true, bucket: fair.Reports,
 			handle: asked(flexnode.DecodeLenient, a.leave),

@@ -89,7 +89,7 @@ func (l *listener) serve(r *request) error {
 		}
 	}
 	defer r.place.Leave()
-	if l.api.isTraced(r) {
+	if l.api.Tracer != nil && !r.isPoll() { // polls would be nearly all spans
 		ctx, span := l.api.trace(r)
 		defer span.End()
 		r.Request = r.WithContext(ctx)
