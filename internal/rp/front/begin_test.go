@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -192,13 +191,9 @@ func TestBeginChangeIsRefused(t *testing.T) {
 
 // The poll of a node that has asked in vain ends once it may begin, and not with other writes.
 func TestBeginChangeWakesThePoll(t *testing.T) {
-	warm := newWorld(t) // to load everything outside of the bubble of time
-	warm.register("")
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.api.Waiters = NewWaiters(25*time.Second, 10)
 		w.index.Subscribe(w.api.Waiters.Wake)
-		w.register("")
 		w.report("n", w.upgrading("n", "1.34.4"), "")
 		w.caughtUp()
 		w.upgrading("n", "1.35.0")

@@ -419,30 +419,34 @@ func TestStrangersDoNotWorkTheStore(t *testing.T) {
 	}
 }
 
+// Each node has a pod subnet of its own, also beyond the first guesses, until none is left.
 func TestPodSubnets(t *testing.T) {
-	w := beside(t)
-	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
-	taken := map[string]bool{}
-	subnet := func(name string) string {
-		n := w.node(201, "PUT", nodeURL(name), `{"properties":{}}`)
-		cni, _ := n.Properties.Config["cni"].(map[string]any)
-		s, _ := cni["podCIDR"].(string)
-		return s
-	}
-	for i := range 4 {
-		s := subnet(fmt.Sprintf("n%d", i))
-		if taken[s] || !strings.HasPrefix(s, "10.200.") {
-			t.Errorf("n%d got %q; taken are %v", i, s, taken)
+	t.Parallel()
+	for pool, nodes := range map[string]int{"10.200.0.0/22": 4, "10.200.0.0/19": 32} {
+		w := newWorld(t)
+		w.register(`"podCidr":"` + pool + `","nodeCidrMask":24`)
+		taken := map[string]bool{}
+		subnet := func(name string) string {
+			n := w.node(201, "PUT", nodeURL(name), `{"properties":{}}`)
+			cni, _ := n.Properties.Config["cni"].(map[string]any)
+			s, _ := cni["podCIDR"].(string)
+			return s
 		}
-		taken[s] = true
+		for i := range nodes {
+			s := subnet(fmt.Sprintf("n%d", i))
+			if taken[s] || !strings.HasPrefix(s, "10.200.") {
+				t.Errorf("n%d got %q; taken are %v", i, s, taken)
+			}
+			taken[s] = true
+		}
+		w.refused(409, "PodCIDRExhausted", "PUT", nodeURL("more"), `{"properties":{}}`)
+		w.must(200, "DELETE", nodeURL("n2"), "")
+		if s := subnet("again"); !taken[s] {
+			t.Errorf("a node got %q, which was not given back", s)
+		}
+		w.must(400, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":
+			{"podCidr":"10.201.0.0/22","nodeCidrMask":24}}`)
 	}
-	w.refused(409, "PodCIDRExhausted", "PUT", nodeURL("n4"), `{"properties":{}}`)
-	w.must(200, "DELETE", nodeURL("n2"), "")
-	if s := subnet("n5"); !taken[s] {
-		t.Errorf("n5 got %q, which was not given back", s)
-	}
-	w.must(400, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":
-		{"podCidr":"10.201.0.0/22","nodeCidrMask":24}}`)
 }
 
 // After a restore no pod subnet is given out until those of the Nodes are known (M26).
@@ -483,22 +487,6 @@ func TestPodSubnetsOfANewRegistration(t *testing.T) {
 	if w.storedNode("n1").Chosen.PodCIDR == "" {
 		t.Error("it has no pod subnet")
 	}
-}
-
-// A pool of many subnets that is full at the first guesses still gives one.
-func TestPodSubnetsBeyondTheGuesses(t *testing.T) {
-	w := beside(t)
-	w.register(`"podCidr":"10.200.0.0/19","nodeCidrMask":24`)
-	taken := map[string]bool{}
-	for i := range 32 {
-		n := w.node(201, "PUT", nodeURL(fmt.Sprintf("n%d", i)), `{"properties":{}}`)
-		s, _ := n.Properties.Config["cni"].(map[string]any)["podCIDR"].(string)
-		if taken[s] {
-			t.Errorf("n%d got %q again", i, s)
-		}
-		taken[s] = true
-	}
-	w.must(409, "PUT", nodeURL("more"), `{"properties":{}}`)
 }
 
 // DELETE says whether the cluster still has the node's token.

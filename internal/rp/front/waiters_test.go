@@ -85,15 +85,23 @@ func (a *answered) waits() {
 	}
 }
 
-// waiting is a world in a bubble of time, with the node n of clientA, and If-None-Match of it.
-func waiting(t *testing.T, test func(t *testing.T, w *world, same string)) {
+// bubble is a world with its cluster in a bubble of time.
+func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	warm := newWorld(t) // what is made once is made outside of the bubble of time
+	warm := newWorld(t) // what is made once is made outside of the bubble
 	warm.register("")
 	warm.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.register("")
+		test(t, w)
+	})
+}
+
+// waiting is a world in a bubble of time, with the node n of clientA, and If-None-Match of it.
+func waiting(t *testing.T, test func(t *testing.T, w *world, same string)) {
+	t.Helper()
+	bubble(t, func(t *testing.T, w *world) {
 		w.front = w.api.Direct(authenticate(byHeader))
 		r, _ := w.settles(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
 		test(t, w, "If-None-Match: "+r.Header.Get("ETag"))
@@ -326,11 +334,7 @@ func (w *world) calls(op string) *atomic.Int64 {
 
 // A DELETE that waits for its cluster does not read the store meanwhile.
 func TestDeleteDoesNotPoll(t *testing.T) {
-	warm := newWorld(t) // what is made once is made outside of the bubble of time
-	warm.register("")
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.register("")
+	bubble(t, func(t *testing.T, w *world) {
 		w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
 		w.cluster.isDown.Store(true)
 		w.api.Patience = time.Minute
