@@ -27,15 +27,10 @@ func newBackedUp(t *testing.T) *backedUp {
 	t.Helper()
 	dir := t.TempDir()
 	b := &backedUp{t: t, dir: dir, settings: settingsIn(t, dir)}
-	ring, err := seal.Init(filepath.Join(dir, "keys.json"), filepath.Join(dir, "root.pem"), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.backend, err = store.Open(t.Context(), filepath.Join(dir, "data"),
-		store.Options{NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := must(seal.Init(filepath.Join(dir, "keys.json"), filepath.Join(dir, "root.pem"),
+		time.Now()))
+	b.backend = must(store.Open(t.Context(), filepath.Join(dir, "data"),
+		store.Options{NoSync: true}))
 	t.Cleanup(func() { _ = b.backend.Close() })
 	b.st = store.New(b.backend)
 	must(0, b.st.BeginSchema(t.Context()))
@@ -122,9 +117,7 @@ func TestBackupIsVerified(t *testing.T) {
 	kept := must(os.ReadFile(keys))
 	must(0, os.Remove(keys))
 	b.verify(good, 1, "")
-	if _, err := seal.Init(keys, seal.RootFile(keys), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	must(seal.Init(keys, seal.RootFile(keys), time.Now()))
 	b.verify(good, 2, "it is not in the ring")
 	must(0, os.WriteFile(keys, kept, 0o600))
 

@@ -133,10 +133,15 @@ func keysOnceRead(
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return withStore(cmd.Context(), *settings, func(st *store.Store, _ seal.Ring) error {
 			ring, err := seal.Load(args[0])
+			var old []string
 			if err == nil {
-				err = restarted(cmd.Context(), st, func(read []string) bool {
-					return are(ring, read)
+				old, err = st.Lacking(cmd.Context(), func(p store.Process) bool {
+					return are(ring, p.Keys)
 				})
+			}
+			if err == nil && len(old) > 0 {
+				err = fmt.Errorf("restart the processes that have not read the file since: %s",
+					strings.Join(old, ", "))
 			}
 			if err != nil {
 				return fmt.Errorf("cannot %s: %w", what, err)
@@ -145,16 +150,6 @@ func keysOnceRead(
 		})
 	}
 	return &c
-}
-
-// restarted returns an error unless are holds for the keys of every live process of the provider.
-func restarted(ctx context.Context, st *store.Store, are func(keys []string) bool) error {
-	old, err := st.Lacking(ctx, func(p store.Process) bool { return are(p.Keys) })
-	if err == nil && len(old) > 0 {
-		err = fmt.Errorf("restart the processes that have not read the file since: %s",
-			strings.Join(old, ", "))
-	}
-	return err
 }
 
 func keysRewrap(settings *string) *cobra.Command {

@@ -101,12 +101,12 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 	options := armcontainerservice.ManagedClustersClientListClusterUserCredentialsOptions{
 		Format: &format}
 	got, err := client.ListClusterUserCredentials(ctx, id.ResourceGroup, id.Name(), &options)
+	var access Access
 	if err == nil {
-		var access Access
 		access, err = m.user(got.Kubeconfigs)
-		if err == nil {
-			return access, nil
-		}
+	}
+	if err == nil {
+		return access, nil
 	}
 	if !m.Admin {
 		return Access{}, fmt.Errorf("cannot get the users' kubeconfig from Resource Manager: %w",
@@ -114,11 +114,10 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 	}
 	admin, adminErr := client.ListClusterAdminCredentials(ctx, id.ResourceGroup, id.Name(), nil)
 	if adminErr == nil {
-		var access Access
 		access, adminErr = static(admin.Kubeconfigs)
-		if adminErr == nil {
-			return access, nil
-		}
+	}
+	if adminErr == nil {
+		return access, nil
 	}
 	return Access{}, fmt.Errorf("cannot get a kubeconfig from Resource Manager: %w",
 		errors.Join(err, adminErr))

@@ -8,7 +8,6 @@ package cluster
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -97,11 +96,7 @@ const sweepInterval = 10 * time.Minute
 
 // sweep removes, now and then, what is left of credentials that no cluster or row stands behind.
 func (m *Manager) sweep(ctx context.Context) {
-	for {
-		store.Pause(ctx, sweepInterval/2+rand.N(sweepInterval))
-		if ctx.Err() != nil {
-			return
-		}
+	for store.Pause(ctx, store.Jitter(sweepInterval)) {
 		if err := m.Credentials.Sweep(ctx, m.keeps); err != nil && ctx.Err() == nil {
 			m.Log.Warn("cannot sweep the credentials", slog.Any("error", err))
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 
 	authorization "k8s.io/api/authorization/v1"
@@ -125,9 +126,8 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
 		return f, fmt.Errorf("cannot ask the cluster for its DNS service: %w", err)
 	}
-	f.warnings = append(c.approvals(ctx), c.unconfined(ctx)...)
-	f.warnings = append(f.warnings, c.irrevocable(ctx, f.version)...)
-	f.warnings = append(f.warnings, c.deletable(ctx)...)
+	f.warnings = slices.Concat(c.approvals(ctx), c.unconfined(ctx), c.irrevocable(ctx, f.version),
+		c.deletable(ctx))
 	return f, nil
 }
 

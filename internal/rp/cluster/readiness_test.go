@@ -47,10 +47,7 @@ func (c *fakeCluster) set(name string, ready corev1.ConditionStatus) {
 }
 
 func (c *fakeCluster) leave(name string) {
-	err := c.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{})
-	if err != nil {
-		panic(err)
-	}
+	must(0, c.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}))
 	pass(2 * readinessPause)
 }
 

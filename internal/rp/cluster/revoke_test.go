@@ -200,11 +200,8 @@ func TestClustersThatCannotRevoke(t *testing.T) {
 		}
 		newer := "v1.32.0"
 		c.Version.Store(&newer)
-		err := c.CoreV1().ConfigMaps("kube-system").
-			Delete(context.Background(), revokedName, metav1.DeleteOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(0, c.CoreV1().ConfigMaps("kube-system").
+			Delete(context.Background(), revokedName, metav1.DeleteOptions{}))
 		pass(probeInterval + time.Minute)
 		if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, "flexnode-revoked") {
 			t.Errorf("without the ConfigMap: %s", got)

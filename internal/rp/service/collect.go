@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -26,10 +25,8 @@ func (s *service) collect(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			s.say("what is stored is not signed again")(err)
 		}
-		select {
-		case <-ctx.Done():
+		if !store.Pause(ctx, store.Jitter(collectInterval)) {
 			return
-		case <-time.After(collectInterval/2 + rand.N(collectInterval)):
 		}
 		if err := collectOld(ctx, s.store, time.Now()); err != nil && ctx.Err() == nil {
 			s.say("old rows are not deleted yet")(err)

@@ -18,11 +18,7 @@ func FuzzDecodeInto(f *testing.F) {
 	rows := append(sampleNodes(at), sampleStatus(at), benchNode(1), benchStatus(1),
 		flexnode.Cluster{}, Credential{Node: "n", Issued: &at}, Member{})
 	for _, row := range rows {
-		data, err := json.Marshal(row)
-		if err != nil {
-			f.Fatal(err)
-		}
-		text := string(data)
+		text := string(must(json.Marshal(row)))
 		for _, with := range []string{
 			text, text + " ", text + "}", text[:len(text)/2], strings.ToUpper(text),
 			strings.Replace(text, "{", `{"new":{"x":[1]},`, 1),
@@ -128,11 +124,8 @@ func TestDecodeIsComplete(t *testing.T) {
 	} {
 		want, got := reflect.New(of), reflect.New(of)
 		fill(want.Elem())
-		text, err := json.Marshal(want.Interface())
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = decode(text, got.Interface())
+		text := must(json.Marshal(want.Interface()))
+		err := decode(text, got.Interface())
 		if err != nil || !reflect.DeepEqual(want.Interface(), got.Interface()) {
 			t.Errorf("%s becomes %+v, %v", text, got.Elem(), err)
 		}

@@ -175,7 +175,7 @@ func (e *Etcd) readOwn(ctx context.Context, keys []string) (map[string]KV, int64
 // to be read (watchableStoreTxnWrite.End), and a busy machine makes that moment long.
 func (e *Etcd) awaitOwn(ctx context.Context, revision int64) error {
 	for e.server.Server.KV().Rev() < revision {
-		if Pause(ctx, time.Millisecond); ctx.Err() != nil {
+		if !Pause(ctx, time.Millisecond) {
 			return ctx.Err()
 		}
 	}

@@ -123,7 +123,7 @@ func TestARowOfANewerProgram(t *testing.T) {
 	m, s := newMemory()
 	newer := `{"id":"/A","uid":"u","desired":{"nodeConfig":{"maxPods":7,"swap":{"on":true}},` +
 		`"ring":3},"revision":5,"signature":"abc","systemData":{"createdBy":"me","via":"portal"}}`
-	must(m.Commit(t.Context(), nil, []Write{{Key: s.Nodes.Key("n"), Value: []byte(newer)}}))
+	put(t, m, s.Nodes.Key("n"), newer)
 	update(t, s, func(v *View) error {
 		row := s.Nodes.Row(v, "n")
 		row.Value.Revision, row.Value.Desired.NodeConfig.MaxPods = 6, 8
@@ -132,11 +132,7 @@ func TestARowOfANewerProgram(t *testing.T) {
 		}
 		return s.Nodes.Put(v, "n", row.Value) // a second time in one view
 	})
-	got, _, err := m.Read(t.Context(), s.Nodes.Key("n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(got[s.Nodes.Key("n")].Value)
+	text := values(t, m, s.Nodes.Key("n"))[0]
 	for _, want := range []string{
 		`"revision":6`, `"maxPods":8`, `"swap":{"on":true}`, `"ring":3`, `"signature":"abc"`,
 		`"via":"portal"`,
@@ -163,8 +159,7 @@ func TestPackedRows(t *testing.T) {
 		second == nil || first.Facts != "f" {
 		t.Errorf("%+v, %v", row, err)
 	}
-	got, _, _ := m.Read(t.Context(), s.History.Key("n"))
-	if size := len(got[s.History.Key("n")].Value); size == 0 || size > 400 {
+	if size := len(values(t, m, s.History.Key("n"))[0]); size < 10 || size > 400 {
 		t.Errorf("it is stored in %d bytes", size)
 	}
 }
@@ -187,11 +182,7 @@ func TestRevisionsOfANewerProgramRemain(t *testing.T) {
 		}
 		return s.History.Put(v, "n", row.Value.With(flexnode.Revision{Version: 2}, 1))
 	})
-	got, _, err := s.Read(t.Context(), s.History.Key("n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := unpack(got[s.History.Key("n")].Value)
+	text, err := unpack([]byte(values(t, s, s.History.Key("n"))[0]))
 	if err != nil || !strings.Contains(string(text), newer) ||
 		!strings.Contains(string(text), beside) {
 		t.Errorf("%v: it is not there as it was: %s", err, text)

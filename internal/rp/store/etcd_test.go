@@ -42,14 +42,9 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("after a restore: %s", got)
 	}
 	broken := filepath.Join(t.TempDir(), "broken")
-	text, err := os.ReadFile(file)
-	if err == nil {
-		text[len(text)/2] ^= 1
-		err = os.WriteFile(broken, text, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile(file))
+	text[len(text)/2] ^= 1
+	must(0, os.WriteFile(broken, text, 0o600))
 	if err := Restore(broken, t.TempDir()); err == nil {
 		t.Error("a backup that was damaged was restored")
 	}
@@ -178,9 +173,7 @@ func TestDiskIsFull(t *testing.T) {
 	if got := values(t, e, "c"); len(got) != 1 {
 		t.Errorf("a replica's claim is not written: %q", got)
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	must(0, l.Close())
 	e.free = free
 	put(t, e, "a", "3")
 	if h, err := e.Health(ctx); err != nil || h.Full || h.NoRoom {
@@ -194,14 +187,8 @@ func TestDiskIsFull(t *testing.T) {
 // leased writes a row with a lease.
 func leased(t *testing.T, m Backend, key string, ttl time.Duration) Lease {
 	t.Helper()
-	l, err := m.Lease(t.Context(), ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = m.Commit(t.Context(), nil, []Write{{Key: key, Value: []byte("x"), Lease: l.ID()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(m.Lease(t.Context(), ttl))
+	write(t, m, Write{Key: key, Value: []byte("x"), Lease: l.ID()})
 	return l
 }
 

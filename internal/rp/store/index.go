@@ -97,7 +97,7 @@ func (x *Index) Follow(ctx context.Context, say func(error)) {
 			err = errors.New("the connection has ended")
 		}
 		say(fmt.Errorf("cannot follow the store: %w", err))
-		Pause(ctx, jitter(followPause)) // replicas do not come back all at once
+		Pause(ctx, Jitter(followPause)) // replicas do not come back all at once
 	}
 }
 

@@ -291,12 +291,8 @@ func TestIndexTellsSubscribers(t *testing.T) {
 // A row that cannot be read harms nothing but itself.
 func TestIndexWithADamagedRow(t *testing.T) {
 	m, s := newMemory()
-	must(m.Commit(t.Context(), nil, []Write{
-		{Key: s.Nodes.Key("s/g/c/bad"), Value: []byte("{")},
-		{Key: s.Clusters.Key("s/g/c"), Value: []byte("{")},
-		{Key: s.Status.Key("s/g/c/bad"), Value: []byte("{")},
-		{Key: indexed + "newer/x", Value: []byte("{")},
-	}))
+	put(t, m, s.Nodes.Key("s/g/c/bad"), "{", s.Clusters.Key("s/g/c"), "{",
+		s.Status.Key("s/g/c/bad"), "{", indexed+"newer/x", "{")
 	putNode(t, s, "s/g/d/n", node("n", 1))
 	x := NewIndex(s)
 	must(0, x.Load(t.Context()))

@@ -262,9 +262,7 @@ func TestPagesAreOfBytes(t *testing.T) {
 	for i := range rows {
 		writes = append(writes, Write{Key: fmt.Sprintf("large/%05d", i), Value: make([]byte, size)})
 		if len(writes) == 50 {
-			if _, err := m.Commit(t.Context(), nil, writes); err != nil {
-				t.Fatal(err)
-			}
+			write(t, m, writes...)
 			writes = writes[:0]
 		}
 	}

@@ -202,7 +202,7 @@ func (e *Etcd) disarmed(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
 	for slices.ContainsFunc(e.Members(ctx), func(m EtcdMember) bool { return m.Full }) {
-		if Pause(ctx, disarmPause); ctx.Err() != nil {
+		if !Pause(ctx, disarmPause) {
 			return fmt.Errorf("cannot disarm the store: a member still says that it is full: %w",
 				ctx.Err())
 		}

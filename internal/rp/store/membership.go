@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -152,12 +151,9 @@ func (m *Membership) join(ctx context.Context) {
 			return
 		}
 		m.Say(err)
-		Pause(ctx, jitter(memberPause))
+		Pause(ctx, Jitter(memberPause))
 	}
 }
-
-// jitter is a random time around a mean: from half of it to half more.
-func jitter(mean time.Duration) time.Duration { return mean/2 + rand.N(mean) }
 
 // signal has who waits for a channel of one place go on.
 func signal(c chan struct{}) {

@@ -88,7 +88,7 @@ func (m *Membership) reconcile(ctx context.Context) time.Duration {
 	}
 	if err != nil && ctx.Err() == nil {
 		m.Say(err)
-		return jitter(memberPause)
+		return Jitter(memberPause)
 	}
 	return next
 }

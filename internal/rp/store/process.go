@@ -50,7 +50,7 @@ func (p *Presence) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := p.hold(ctx); err != nil && ctx.Err() == nil {
 			p.Say(fmt.Errorf("cannot tell the other processes of this one: %w", err))
-			Pause(ctx, jitter(memberPause))
+			Pause(ctx, Jitter(memberPause))
 		}
 	}
 }

@@ -129,8 +129,7 @@ func (s *Seen) Share(replicas int) int {
 func (s *Seen) Run(ctx context.Context, say func(error)) {
 	swept := s.Now()
 	for i := rand.IntN(seenShards); ; i++ { // replicas do not write the same shard at once
-		Pause(ctx, seenRound/seenShards)
-		if ctx.Err() != nil {
+		if !Pause(ctx, seenRound/seenShards) {
 			return
 		}
 		if err := s.flush(ctx, i%seenShards); err != nil && ctx.Err() == nil {

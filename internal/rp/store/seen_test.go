@@ -234,9 +234,7 @@ func TestSeenRowsThatAreDamaged(t *testing.T) {
 		value := []byte(strings.Repeat("\xff", i))
 		writes = append(writes, Write{Key: indexed + "seen/" + key, Value: value})
 	}
-	if _, err := m.Commit(t.Context(), nil, writes); err != nil {
-		t.Fatal(err)
-	}
+	write(t, m, writes...)
 	x := NewIndex(s)
 	seen := NewSeen(s, x)
 	must(0, x.Load(t.Context()))
@@ -294,10 +292,7 @@ func TestSeenOfAClockThatIsAhead(t *testing.T) {
 		t.Error("a minute is too much")
 	}
 	// Its time is replaced in the row, too.
-	if _, err := m.Commit(t.Context(), nil, []Write{
-		{Key: seenKey(int(hash >> 58)), Value: row(now.Add(24 * time.Hour))}}); err != nil {
-		t.Fatal(err)
-	}
+	write(t, m, Write{Key: seenKey(int(hash >> 58)), Value: row(now.Add(24 * time.Hour))})
 	s.Note("s/g/c/a", now.Add(2*time.Minute))
 	must(0, s.Flush(t.Context()))
 	got, _, err := m.Read(t.Context(), seenKey(int(hash>>58)))

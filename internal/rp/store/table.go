@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 )
@@ -216,7 +217,7 @@ func (t Table[T]) Sync(
 			return
 		}
 		say(err)
-		Pause(ctx, jitter(followPause))
+		Pause(ctx, Jitter(followPause))
 		at, err = t.resync(ctx, prefix, known, see)
 	}
 	if ready != nil {
@@ -265,13 +266,17 @@ func (t Table[T]) tell(events []Event, at int64, known map[string]int64, see fun
 // followPause is the pause after the connection broke.
 const followPause = time.Second
 
-// Pause waits, or less when ctx ends.
-func Pause(ctx context.Context, d time.Duration) {
+// Pause waits, or less when ctx ends, and reports whether it has not ended.
+func Pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
+	return ctx.Err() == nil
 }
+
+// Jitter returns a random time around a mean: from half of it to half more.
+func Jitter(mean time.Duration) time.Duration { return mean/2 + rand.N(mean) }
 
 // resync reads everything below a prefix and tells what differs from what is known.
 func (t Table[T]) resync(

@@ -39,11 +39,9 @@ func (s *Store) Update(
 	ctx context.Context, what string, ahead []string, decide func(*View) error,
 ) (int64, error) {
 	for attempt := range attempts {
-		if attempt > 0 {
-			Pause(ctx, time.Duration(1+rand.IntN(1<<min(attempt, 7)))*time.Millisecond)
-			if ctx.Err() != nil {
-				return 0, ctx.Err()
-			}
+		pause := time.Duration(1+rand.IntN(1<<min(attempt, 7))) * time.Millisecond
+		if attempt > 0 && !Pause(ctx, pause) {
+			return 0, ctx.Err()
 		}
 		revision, err := s.try(ctx, ahead, decide)
 		if errors.Is(err, errAgain) {
