@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rptest"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
@@ -181,7 +182,7 @@ func TestRewrap(t *testing.T) {
 	w.joins(false)
 	url, key := w.url(), w.node().Credential
 	_, before := w.get(url)
-	old, fresh := w.keys.Keys[0], must(seal.NewKey())
+	old, fresh := w.keys.Keys[0], rptest.Ring().Keys[0]
 	w.restart(seal.Ring{Keys: []seal.Key{fresh, old}}) // after `keys promote`
 	if _, got := w.get(url); got != before {
 		t.Error("the bundle changed with the ring")
@@ -246,7 +247,7 @@ func TestRewrapBesideTheOlderKey(t *testing.T) {
 	must(0, w.put(ctx, withPrincipal, false, true))
 	old, beside := w.keys, *w
 	beside.start(w.memory.Another())
-	w.restart(seal.Ring{Keys: []seal.Key{must(seal.NewKey()), old.Keys[0]}})
+	w.restart(seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0], old.Keys[0]}})
 	w.memory.Before(func(c storetest.Call) error {
 		if c.Op == "commit" {
 			w.memory.Before(nil)
@@ -269,12 +270,12 @@ func TestRewrapOfWhatCannotBeOpened(t *testing.T) {
 	w, ctx := beside(t), t.Context()
 	must(0, w.put(ctx, withPrincipal, true, true))
 	w.work()
-	old, lost := w.keys.Keys[0], seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
+	old, lost := w.keys.Keys[0], seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0]}}
 	w.change(func(v *store.View) error {
 		box := must(lost.Seal(secretSeal+clusterKey+"/lost", []byte("x")))
 		return w.store().Secrets.Put(v, clusterKey+"/lost", store.Sealed{Box: box})
 	})
-	w.restart(seal.Ring{Keys: []seal.Key{must(seal.NewKey()), old}})
+	w.restart(seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0], old}})
 	n, err := Rewrap(ctx, w.store(), w.keys)
 	if n != 2 || err == nil || !strings.Contains(err.Error(), "not in the ring") {
 		t.Errorf("%d, %v", n, err)
@@ -306,7 +307,7 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%q: %+v", given, got)
 		}
 	}
-	w.restart(seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}) // the key is lost
+	w.restart(seal.Ring{Keys: []seal.Key{rptest.Ring().Keys[0]}}) // the key is lost
 	if got, err := compare(""); err == nil {
 		t.Errorf("one that cannot be opened: %+v", got)
 	}
