@@ -2,7 +2,6 @@ package front
 
 import (
 	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -113,41 +112,30 @@ type nonces struct {
 }
 
 const (
-	nonceTime = 8  // bytes of the time
-	nonceMAC  = 16 // bytes of the MAC
+	nonceTime = 8 // bytes of the time
+	nonceKeys = "nonces"
 )
-
-func nonceSum(key, at []byte) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write(at)
-	return h.Sum(nil)[:nonceMAC]
-}
-
-// keys are made each time: few machines have a wrong clock, and each asks every few minutes.
-func (n nonces) keys() [][]byte {
-	keys, _ := n.ring.Derive("nonces") // without one no nonce holds
-	return keys
-}
 
 // make returns the nonce of the present time; "" without a key to make one with.
 func (n nonces) make() string {
-	keys := n.keys()
-	if len(keys) == 0 {
+	at := binary.BigEndian.AppendUint64(nil, uint64(n.now().Unix())) // after 1970
+	all, err := macs(n.ring, nonceKeys, at)
+	if err != nil || len(all) == 0 {
 		return ""
 	}
-	at := binary.BigEndian.AppendUint64(nil, uint64(n.now().Unix())) // after 1970
-	return base64.RawURLEncoding.EncodeToString(append(at, nonceSum(keys[0], at)...))
+	return base64.RawURLEncoding.EncodeToString(append(at, all[0]...))
 }
 
 // until returns until when a nonce holds, if it does. Another replica's clock may be ahead.
 func (n nonces) until(nonce string) (until time.Time, ok bool) {
 	text, err := base64.RawURLEncoding.DecodeString(nonce)
-	if err != nil || len(text) != nonceTime+nonceMAC {
+	if err != nil || len(text) != nonceTime+macSize {
 		return until, false
 	}
 	genuine := false
-	for _, key := range n.keys() {
-		genuine = hmac.Equal(nonceSum(key, text[:nonceTime]), text[nonceTime:]) || genuine
+	all, _ := macs(n.ring, nonceKeys, text[:nonceTime]) // without a key no nonce holds
+	for _, mac := range all {
+		genuine = hmac.Equal(mac, text[nonceTime:]) || genuine
 	}
 	at := time.Unix(int64(binary.BigEndian.Uint64(text)), 0) // our own
 	until = at.Add(machinekey.Lifetime)

@@ -66,30 +66,38 @@ const (
 	operationIDs = "operation ids"
 )
 
-func mac(key []byte, of string, text []byte) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write([]byte(of + "\x00"))
-	h.Write(text)
-	return h.Sum(nil)[:16]
+// macSize is the length of a MAC, in bytes.
+const macSize = 16
+
+// macs are the MACs of a text by the keys of a ring, for a purpose; the first is the one to give.
+func macs(keys seal.Ring, purpose string, text []byte) ([][]byte, error) {
+	all, err := keys.Derive(purpose)
+	for i, key := range all {
+		h := hmac.New(sha256.New, key)
+		h.Write(text)
+		all[i] = h.Sum(nil)[:macSize]
+	}
+	return all, err
 }
 
 // signed is a text that callers bring back, with a signature: they cannot make one of their own.
 func signed(keys seal.Ring, what, of string, text []byte) ([]byte, error) {
-	derived, err := keys.Derive(what)
+	all, err := macs(keys, what, append([]byte(of+"\x00"), text...))
 	if err != nil {
 		return nil, err
 	}
-	return append(mac(derived[0], of, text), text...), nil
+	return append(all[0], text...), nil
 }
 
 // checked is the text that was signed, with any of the keys.
 func checked(keys seal.Ring, what, of string, data []byte) (text []byte, good bool) {
-	derived, err := keys.Derive(what)
-	if err != nil || len(data) < 16 {
+	if len(data) < macSize {
 		return nil, false
 	}
-	for _, key := range derived {
-		good = hmac.Equal(mac(key, of, data[16:]), data[:16]) || good
+	text = data[macSize:]
+	all, err := macs(keys, what, append([]byte(of+"\x00"), text...))
+	for _, mac := range all {
+		good = hmac.Equal(mac, data[:macSize]) || good
 	}
-	return data[16:], good
+	return text, good && err == nil
 }
