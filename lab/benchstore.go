@@ -77,8 +77,7 @@ func (b StoreBench) Members(ctx context.Context, n int) (StoreSizes, error) {
 		return StoreSizes{}, err
 	}
 	defer os.RemoveAll(dir)
-	m, err := storetest.Start(filepath.Join(dir, "etcd"), n,
-		storetest.Options{NoSync: true, Quota: 8 << 30})
+	m, err := storetest.Start(filepath.Join(dir, "etcd"), n, 8<<30)
 	if err != nil {
 		return StoreSizes{}, err
 	}

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -25,7 +24,7 @@ func (w *worker) reviewNamed(ctx context.Context, name string) (time.Time, error
 	if err != nil {
 		return noTime, err
 	}
-	for _, requests := range []cache.Store{s.requests, s.servings} {
+	for _, requests := range s.requests {
 		known, there, err := requests.GetByKey(name)
 		if err != nil {
 			return noTime, err
@@ -39,8 +38,8 @@ func (w *worker) reviewNamed(ctx context.Context, name string) (time.Time, error
 			return noTime, fmt.Errorf("internal error: %T is no certificate request", known)
 		case !concerns(csr) || s.isAnswered(csr):
 			return noTime, nil
-		case !w.reviews[answersOf(csr).approved].AllowN(w.Now(), 1):
-			return w.Now().Add(reviewPause), nil
+		case !w.reviews[answersOf(csr).approved].AllowN(time.Now(), 1):
+			return time.Now().Add(reviewPause), nil
 		case csr.Spec.SignerName == certificates.KubeletServingSignerName:
 			return w.reviewServing(ctx, s, csr)
 		}
@@ -196,7 +195,7 @@ func (w *worker) answer(
 	answered.Status.Conditions = append(answered.Status.Conditions,
 		certificates.CertificateSigningRequestCondition{
 			Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message,
-			LastUpdateTime: metav1.NewTime(w.Now()),
+			LastUpdateTime: metav1.NewTime(time.Now()),
 		})
 	_, err := s.connection.Client.CertificatesV1().CertificateSigningRequests().
 		UpdateApproval(ctx, csr.Name, answered, metav1.UpdateOptions{})

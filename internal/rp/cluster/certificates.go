@@ -75,7 +75,7 @@ func (w *worker) noteCertificate(
 	return w.update(ctx, "certificate noted", ahead, func(v *store.View) error {
 		node, row := w.Store.Nodes.Row(v, key), w.Store.Certificates.Row(v, key)
 		current := node.Exists() && node.Value.UID == to.UID
-		next := row.Value.Note(to, renewed, current, w.Now())
+		next := row.Value.Note(to, renewed, current, time.Now())
 		if reflect.DeepEqual(next, row.Value) {
 			return nil
 		}
@@ -104,7 +104,7 @@ func (w *worker) reviewRenewal(
 	if err != nil {
 		return err
 	}
-	may, alone := row.Value.May(w.Now())
+	may, alone := row.Value.May(time.Now())
 	switch {
 	case status.approved || !alone:
 		return nil
@@ -142,7 +142,7 @@ func (w *worker) deleteNode(ctx context.Context, key string) (time.Time, error) 
 		if apierrors.IsForbidden(err) {
 			w.log.Warn("the provider may not delete Nodes: apply rbac-provider.yaml", "node", name,
 				"error", err)
-			return w.Now().Add(taintsRefusal), nil
+			return time.Now().Add(taintsRefusal), nil
 		}
 		if err != nil {
 			return noTime, fmt.Errorf("cannot delete the Node %s: %w", name, err)

@@ -40,7 +40,7 @@ func (w *worker) seeCredential(r store.Row[store.Credential]) {
 	t := task{taskCredential, r.Key}
 	node, err := w.Index.Node(c.Node)
 	wanted := err == nil && node.Exists() && node.Value.Credential == r.Key
-	now := w.Now()
+	now := time.Now()
 	state, next := credential.Due(c, wanted, now)
 	switch {
 	// Others have something to be done now; what is Live waits. The step reads again whether it is

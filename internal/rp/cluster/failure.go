@@ -21,7 +21,7 @@ var noTime time.Time
 // noteFailure takes down that the cluster does not answer. When it has not for a while, the row of
 // the cluster says so: all its Nodes are Unknown then, without a write for each.
 func (w *worker) noteFailure(ctx context.Context, cause error) {
-	now := w.Now()
+	now := time.Now()
 	w.mu.Lock()
 	first := w.failing.IsZero()
 	if first {
@@ -85,7 +85,7 @@ func (m *Manager) Try(ctx context.Context, key string) error {
 func (w *worker) writeUnreachable(ctx context.Context, cause error) error {
 	return w.editCluster(ctx, "cluster unreachable", func(c *flexnode.Cluster) bool {
 		if c.Properties.Reachable || c.Probe.Unreachable == "" {
-			c.Properties.Reachable, c.Probe.Since = false, w.Now().UTC()
+			c.Properties.Reachable, c.Probe.Since = false, time.Now().UTC()
 		}
 		c.Probe.Unreachable = unreachable(cause)
 		return true

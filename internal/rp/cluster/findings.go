@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -39,7 +40,7 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 		}
 		next.Probe.Unreachable = ""
 		if usable := refused == nil; next.Properties.Reachable != usable {
-			next.Properties.Reachable, next.Probe.Since = usable, w.Now().UTC()
+			next.Properties.Reachable, next.Probe.Since = usable, time.Now().UTC()
 		}
 		if err != nil || reflect.DeepEqual(next, row.Value) {
 			return err

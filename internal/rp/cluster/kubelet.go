@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	certificates "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +30,7 @@ func (m *Manager) ProvesKubelet(
 	if err != nil {
 		return err
 	}
-	if err := connection.signedForClient(ctx, m.Now(), leaf); err != nil {
+	if err := connection.signedForClient(ctx, leaf); err != nil {
 		return err
 	}
 	if leaf.Subject.CommonName != "system:node:"+node ||
@@ -42,9 +41,7 @@ func (m *Manager) ProvesKubelet(
 }
 
 // signedForClient returns an error unless the client CA of the cluster has signed a certificate.
-func (c *Connection) signedForClient(
-	ctx context.Context, now time.Time, leaf *x509.Certificate,
-) error {
+func (c *Connection) signedForClient(ctx context.Context, leaf *x509.Certificate) error {
 	published, err := c.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, clientCA,
 		metav1.GetOptions{})
 	if err != nil {
@@ -55,7 +52,7 @@ func (c *Connection) signedForClient(
 	if !roots.AppendCertsFromPEM([]byte(published.Data[clientCAFile])) {
 		return errors.New("the cluster publishes no client CA")
 	}
-	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now,
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return err
 }
@@ -82,9 +79,8 @@ func (c *Connection) approvedByUs(ctx context.Context, leaf *x509.Certificate) e
 			}
 		}
 		if page.Continue = list.Continue; page.Continue == "" {
-			break
+			return errors.New(
+				"the cluster knows no request for the certificate that the provider has approved")
 		}
 	}
-	return errors.New(
-		"the cluster knows no request for the certificate that the provider has approved")
 }

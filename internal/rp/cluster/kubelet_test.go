@@ -5,7 +5,6 @@ import (
 	"encoding/pem"
 	"strings"
 	"testing"
-	"time"
 
 	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -51,7 +50,7 @@ func TestProvesKubelet(t *testing.T) {
 			})
 			source := &fakeSource{clusters: map[string]*fakeCluster{
 				"s/g/c": {c}}, round: map[string]int{}}
-			m := &Manager{Source: source, Dial: source.dial, Now: time.Now}
+			m := &Manager{Source: source, Dial: source.dial}
 			at := flexnode.Cluster{ID: "/subscriptions/s/resourceGroups/g/providers/p/t/c"}
 			err := m.ProvesKubelet(t.Context(), at, "n", tt.leaf)
 			if (err == nil) != (tt.why == "") || err != nil && !strings.Contains(err.Error(), tt.why) {

@@ -39,7 +39,7 @@ type Manager struct {
 	Membership  *store.Membership
 	Credentials *credential.Service
 	Source      Source
-	// Dial makes the clients of an access; nil is Dial.
+	// Dial makes the clients of an access.
 	Dial func(Access) (*Connection, error)
 	// Installation names this provider: its Secrets are marked with it, and no others touched.
 	Installation string
@@ -51,7 +51,6 @@ type Manager struct {
 	Renderer string
 	// Heard reports whether the agent of a node was heard of lately.
 	Heard      func(nodeKey string) bool
-	Now        func() time.Time
 	Log, Audit *slog.Logger
 	// Count counts an event; nil counts none.
 	Count func(event string)

@@ -67,7 +67,7 @@ func (w *worker) compareReadiness(ctx context.Context) (time.Time, error) {
 		return noTime, err
 	}
 	if !s.nodesKnown.Load() {
-		return w.Now().Add(nodesPause), nil
+		return time.Now().Add(nodesPause), nil
 	}
 	nodes, all := w.readiness.take()
 	if all {
@@ -87,7 +87,7 @@ func (w *worker) compareReadiness(ctx context.Context) (time.Time, error) {
 	}
 	w.readiness.add(false, changed...)
 	if ctx.Err() != nil { // the time of a task is over, there are many
-		return w.Now(), nil
+		return time.Now(), nil
 	}
 	return noTime, fmt.Errorf("cannot write the state of Nodes: %w", err)
 }
@@ -142,7 +142,7 @@ func (w *worker) readyNow(key string, stored *api.Condition) *api.Condition {
 	if err != nil || !s.nodesKnown.Load() {
 		return nil
 	}
-	return s.ready(key, stored, w.Now())
+	return s.ready(key, stored, time.Now())
 }
 
 // same compares conditions; times as they are written.
@@ -163,7 +163,7 @@ func (w *worker) putReady(v *store.View, s *session, key string) error {
 	if !node.Exists() {
 		return nil
 	}
-	ready := s.ready(key, row.Value.Ready, w.Now().UTC().Truncate(time.Second))
+	ready := s.ready(key, row.Value.Ready, time.Now().UTC().Truncate(time.Second))
 	if same(row.Value.Ready, ready) {
 		return nil
 	}

@@ -39,7 +39,7 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		return w.removeSome(ctx, row.Value, nodes)
 	}
 	if !row.Value.Deletion.Emptied {
-		return w.Now(), w.noteEmptied(ctx)
+		return time.Now(), w.noteEmptied(ctx)
 	}
 	if err := w.revokeAll(ctx, row.Value.Deletion.Operation); err != nil {
 		return noTime, err
@@ -54,7 +54,7 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 		for _, name := range left {
 			w.tasks.Add(task{taskCredential, w.key + "/" + name})
 		}
-		return w.Now().Add(removePause), nil
+		return time.Now().Add(removePause), nil
 	}
 	if err := w.clear(ctx, row.Value); err != nil {
 		return noTime, err
@@ -72,11 +72,11 @@ func (w *worker) removeSome(
 	}
 	policy, _ := flexnode.ReadPolicy(c.Properties.RolloutPolicy) // it was checked
 	o := operation.Value
-	more, again := c.Deletion.MayDelete(policy, max(o.Total, len(nodes)), o.Done, w.Now())
+	more, again := c.Deletion.MayDelete(policy, max(o.Total, len(nodes)), o.Done, time.Now())
 	if more == 0 {
 		return again, nil
 	}
-	return w.Now(), w.removeNodes(ctx, nodes[:min(more, len(nodes))])
+	return time.Now(), w.removeNodes(ctx, nodes[:min(more, len(nodes))])
 }
 
 // noteEmptied writes that no node is left.
@@ -143,7 +143,7 @@ func (w *worker) removeNode(v *store.View, name string) error {
 		return nil
 	}
 	wipe := row.Value.Deletion.Wipe
-	if err := w.Credentials.RemoveNode(v, node.Key, wipe, w.Now().UTC()); err != nil {
+	if err := w.Credentials.RemoveNode(v, node.Key, wipe, time.Now().UTC()); err != nil {
 		return err
 	}
 	return w.operation(v, row.Value, func(o *flexnode.Operation) {
@@ -206,7 +206,7 @@ func (w *worker) removeRow(ctx context.Context) error {
 		w.Store.Clusters.Delete(v, w.key)
 		w.Store.Rollouts.Delete(v, w.key)
 		return w.operation(v, row.Value, func(o *flexnode.Operation) {
-			o.State, o.Ended = api.Succeeded, w.Now().UTC()
+			o.State, o.Ended = api.Succeeded, time.Now().UTC()
 		})
 	})
 	if err == nil {

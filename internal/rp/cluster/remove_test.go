@@ -192,32 +192,17 @@ func TestADeletionIsKilledAnywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: a run for each write takes long; make test has it")
 	}
-	killedAnywhere(t, 10, deletionKilledAt)
-}
-
-// deletionKilledAt deletes a registration with a replica that is killed after the n-th thing; never
-// for 0. It returns how many things were done.
-func deletionKilledAt(t *testing.T, n int) (did int) {
-	synctest.Test(t, func(t *testing.T) {
+	killedAnywhere(t, 10, func(t *testing.T, w *killable, c *fakeCluster) {
 		const nodes = 3
-		memory, w, c := newKillable(t)
 		w.policy(api.RolloutPolicy{MaxUnavailable: "100%"}) // all at once
-		var fuse fuse
-		w.store.Did = fuse.did
-		o, end := w.own(factory)
-		pass(time.Second)
 		w.fill(c, nodes)
-		fuse.arm(n, func() {
-			memory.Kill()
-			o.invalid.Store(true)
-		})
+		w.arm()
 		w.markDeletion(factory, true)
 		pass(30 * time.Second)
-		if n > 0 {
-			late := csr("late", "abcdef", "edge-1", newKey())
-			end()
-			c.file(late)
-			w.start(memory.Another(), w.credentials.Keys)
+		if w.n > 0 {
+			w.end()
+			c.file(csr("late", "abcdef", "edge-1", newKey()))
+			w.restart()
 			w.own(factory)
 			pass(30 * time.Second)
 			if got := c.answer("late"); got == string(certificates.CertificateApproved) {
@@ -228,7 +213,5 @@ func deletionKilledAt(t *testing.T, n int) (did int) {
 		if left := c.secrets(); len(left) != 0 {
 			t.Errorf("Secrets are left: %v", left)
 		}
-		did = fuse.count()
 	})
-	return did
 }

@@ -35,7 +35,7 @@ func (w *worker) render(ctx context.Context) (time.Time, error) {
 	if err != nil { // those that cannot be rendered keep no others waiting
 		w.log.Warn("cannot render some nodes", slog.Any("error", err))
 	}
-	return w.Now().Add(renderPause), nil // the index may be behind, and there may be more
+	return time.Now().Add(renderPause), nil // the index may be behind, and there may be more
 }
 
 // renderNodes renders nodes with the cluster's facts, as all of them are stored now.
@@ -97,7 +97,7 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 	if err != nil {
 		return err
 	}
-	kept, now := history.Value, w.Now().UTC()
+	kept, now := history.Value, time.Now().UTC()
 	before, first := flexnode.RefreshOffered(node.Value, offered, was, parent, now, w.Renderer)
 	next, revision := flexnode.Refresh(before, last, parent, now, w.Renderer,
 		status.Value.Applied(), flexnode.Joins(&node.Value, status.Value.Applied(), w.Heard(key), false))

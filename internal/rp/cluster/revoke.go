@@ -60,7 +60,7 @@ func (w *worker) revoke(ctx context.Context) (time.Time, error) {
 		return noTime, err
 	}
 	if !refusesCertificates(*s.version.Load()) {
-		return w.Now().Add(revokedAgain), nil // the probe warns
+		return time.Now().Add(revokedAgain), nil // the probe warns
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -68,11 +68,11 @@ func (w *worker) revoke(ctx context.Context) (time.Time, error) {
 		Get(ctx, revokedName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return w.Now().Add(revokedAgain), nil
+		return time.Now().Add(revokedAgain), nil
 	case err != nil:
 		return noTime, fmt.Errorf("cannot read which certificates are revoked: %w", err)
 	}
-	now := w.Now()
+	now := time.Now()
 	if err := w.list(ctx, s, changes(rows, is.Data, now)); err != nil {
 		return noTime, err
 	}
@@ -149,10 +149,10 @@ func (w *worker) list(ctx context.Context, s *session, changed map[string]any) e
 func (w *worker) restore(ctx context.Context, key string) error {
 	return w.update(ctx, "revoked certificates ended", nil, func(v *store.View) error {
 		row := w.Store.Certificates.Row(v, key)
-		if !row.Value.Over(w.Now()) {
+		if !row.Value.Over(time.Now()) {
 			return nil
 		}
-		next := row.Value.Restored(w.Now())
+		next := row.Value.Restored(time.Now())
 		if len(next.Seen) == 0 && next.Leaving == "" {
 			w.Store.Certificates.Delete(v, key)
 			return nil

@@ -110,8 +110,8 @@ func (w *worker) reviewServing(
 	if err != nil || !ours.Exists() {
 		return noTime, err
 	}
-	age := w.Now().Sub(csr.CreationTimestamp.Time)
-	again := w.Now().Add(min(max(age/4, servingFirst), servingLast))
+	age := time.Now().Sub(csr.CreationTimestamp.Time)
+	again := time.Now().Add(min(max(age/4, servingFirst), servingLast))
 	node := s.node(name)
 	if node == nil || !s.nodesKnown.Load() {
 		return again, nil
@@ -138,7 +138,7 @@ func (w *worker) reviewServing(
 	if apierrors.IsForbidden(err) { // a cluster with the previous roles
 		w.log.Warn("cannot answer requests for serving certificates; apply rbac-provider.yaml",
 			"csr", csr.Name, "error", err)
-		return w.Now().Add(servingLast), nil
+		return time.Now().Add(servingLast), nil
 	}
 	return noTime, err
 }

@@ -34,10 +34,11 @@ type session struct {
 	services atomic.Pointer[[]netip.Addr]
 	// version is that of Kubernetes, as it was last probed.
 	version atomic.Pointer[string]
-	// requests, servings and nodes are what is known of certificate requests, for client and for
-	// serving certificates, and Nodes; of the latter all is known once nodesKnown.
-	requests, servings, nodes cache.Indexer
-	nodesKnown                atomic.Bool
+	// requests and nodes are what is known of certificate requests, by signer, and Nodes; of the
+	// latter all is known once nodesKnown.
+	requests   []cache.Indexer
+	nodes      cache.Indexer
+	nodesKnown atomic.Bool
 
 	mu       sync.Mutex
 	answered map[types.UID]bool // certificate requests, by their uid
@@ -87,7 +88,7 @@ func (w *worker) keepConnected(ctx context.Context) {
 				w.noteFailure(ctx, err)
 			} else {
 				present = &session{
-					connection: connection, made: w.Now(), registration: registration,
+					connection: connection, made: time.Now(), registration: registration,
 				}
 				end = w.begin(ctx, present)
 			}
@@ -123,7 +124,7 @@ var errGone = errors.New("the cluster is not registered")
 func (w *worker) replaces(a Access, registration string, present *session) bool {
 	return present == nil || registration != present.registration ||
 		a.Fingerprint != present.connection.access.Fingerprint ||
-		present.connection.Doubtful() && w.Now().Sub(present.made) >= doubtInterval
+		present.connection.Doubtful() && time.Now().Sub(present.made) >= doubtInterval
 }
 
 // connect makes a connection of its own to a cluster.
@@ -136,11 +137,7 @@ func (m *Manager) connect(ctx context.Context, c flexnode.Cluster) (*Connection,
 }
 
 func (m *Manager) dial(a Access) (*Connection, error) {
-	dial := m.Dial
-	if dial == nil {
-		dial = Dial
-	}
-	connection, err := dial(a)
+	connection, err := m.Dial(a)
 	if err == nil {
 		connection.access = a
 	}
@@ -161,14 +158,14 @@ func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 		defer close(done)
 		pause := harmPause
 		for ctx.Err() == nil {
-			began := w.Now()
+			began := time.Now()
 			err := w.converse(ctx, s)
 			if err == nil || ctx.Err() != nil {
 				continue
 			}
 			w.countEnd(err)
 			w.noteFailure(ctx, err)
-			if w.Now().Sub(began) > harmCalm {
+			if time.Now().Sub(began) > harmCalm {
 				pause = harmPause
 			}
 			store.Pause(ctx, pause)
@@ -203,8 +200,10 @@ func (w *worker) converse(ctx context.Context, former *session) (err error) {
 	defer s.fail(nil)
 	defer w.adopt(nil)
 	defer s.up.Store(false)
-	s.requests = w.watchRequests(ctx, &wg, s, certificates.KubeAPIServerClientKubeletSignerName)
-	s.servings = w.watchRequests(ctx, &wg, s, certificates.KubeletServingSignerName)
+	s.requests = []cache.Indexer{
+		w.watchRequests(ctx, &wg, s, certificates.KubeAPIServerClientKubeletSignerName),
+		w.watchRequests(ctx, &wg, s, certificates.KubeletServingSignerName),
+	}
 	w.watchNodes(ctx, &wg, s)
 	s.up.Store(true)
 	w.adopt(s)
@@ -259,7 +258,7 @@ func (w *worker) adopt(s *session) {
 // keepProbing asks the cluster again and again, until it turns out to belong to another
 // registration or ctx ends. One that has just stopped answering is asked soon: tasks are parked.
 func (w *worker) keepProbing(ctx context.Context, s *session) {
-	probed, pause := w.Now(), healthInterval
+	probed, pause := time.Now(), healthInterval
 	for {
 		full := false
 		select {
@@ -270,8 +269,8 @@ func (w *worker) keepProbing(ctx context.Context, s *session) {
 		case <-time.After(pause):
 		}
 		var err error
-		if full || !s.up.Load() || w.Now().Sub(probed) >= probeInterval {
-			err, probed = w.probe(ctx, s), w.Now()
+		if full || !s.up.Load() || time.Now().Sub(probed) >= probeInterval {
+			err, probed = w.probe(ctx, s), time.Now()
 		} else {
 			err = w.ping(ctx, s)
 		}

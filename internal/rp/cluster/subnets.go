@@ -36,7 +36,7 @@ func (w *worker) noteSubnets(ctx context.Context) (time.Time, error) {
 		return noTime, err
 	}
 	if !s.nodesKnown.Load() {
-		return w.Now().Add(nodesPause), nil
+		return time.Now().Add(nodesPause), nil
 	}
 	epoch, err := w.Store.ReadEpoch(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (w *worker) noteSubnets(ctx context.Context) (time.Time, error) {
 	if err := w.moveSubnets(ctx, moves, cluster.Value); err != nil {
 		return noTime, err
 	}
-	return w.Now().Add(subnetsInterval), w.noteSubnetsEpoch(ctx, epoch)
+	return time.Now().Add(subnetsInterval), w.noteSubnetsEpoch(ctx, epoch)
 }
 
 // subnetMove is a pod subnet that is another node's: "" is no node.

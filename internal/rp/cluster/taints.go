@@ -42,7 +42,7 @@ func (w *worker) taintsPause(key, want string) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.taintsSet[key]
-	passed := w.Now().Sub(r.last)
+	passed := time.Now().Sub(r.last)
 	if r.what != want || passed >= taintsCalm {
 		delete(w.taintsSet, key)
 		return 0
@@ -58,7 +58,7 @@ func (w *worker) taintsDone(key, want string) {
 	if r := w.taintsSet[key]; r.what == want {
 		pause = min(2*r.pause, taintsCalm)
 	}
-	w.taintsSet[key] = repeat{want, pause, w.Now()}
+	w.taintsSet[key] = repeat{want, pause, time.Now()}
 }
 
 // taintsDiffer tells, by the index, whether the taints of a node are to be set, and after which
@@ -68,7 +68,7 @@ func (w *worker) taintsDiffer(
 ) (time.Duration, bool) {
 	seen := s.node(flexnode.LastOf(key))
 	w.mu.Lock()
-	refused := w.Now().Before(w.taintsRefused)
+	refused := time.Now().Before(w.taintsRefused)
 	if seen == nil {
 		delete(w.taintsSet, key)
 	}
@@ -118,7 +118,7 @@ func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
 	case apierrors.IsForbidden(err):
 		w.log.Warn("the provider may not set taints: apply rbac-provider.yaml", "node", key,
 			"error", err)
-		again := w.Now().Add(taintsRefusal)
+		again := time.Now().Add(taintsRefusal)
 		w.mu.Lock()
 		w.taintsRefused = again
 		w.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -296,31 +295,16 @@ func TestTaintsThatWereRefused(t *testing.T) {
 // Wherever the provider dies: a Node gets what its owner wants by the time that another replica is
 // there, keeps others' taints, and loses all that were ours.
 func TestTaintsSurviveAKill(t *testing.T) {
-	killedAnywhere(t, 6, taintsKilledAt)
-}
-
-// taintsKilledAt changes taints with a replica that is killed after the n-th thing; never for 0. It
-// returns how many things were done.
-func taintsKilledAt(t *testing.T, n int) (did int) {
-	synctest.Test(t, func(t *testing.T) {
-		memory, w, c := newKillable(t)
-		var fuse fuse
-		w.store.Did = fuse.did
-		o, end := w.own(factory)
-		pass(time.Second)
+	killedAnywhere(t, 6, func(t *testing.T, w *killable, c *fakeCluster) {
 		w.want("edge-1", "a=1:NoSchedule", "b:NoExecute")
-		fuse.arm(n, func() {
-			memory.Kill()
-			o.invalid.Store(true)
-		})
+		w.arm()
 		c.joinTainted("edge-1", "ops:NoSchedule")
 		pass(30 * time.Second)
-		if n > 0 {
-			end()
-			w.start(memory.Another(), w.credentials.Keys)
+		if w.n > 0 {
+			w.restart()
 		}
 		w.want("edge-1", "a=2:NoSchedule")
-		if n > 0 {
+		if w.n > 0 {
 			w.own(factory)
 		}
 		pass(30 * time.Second)
@@ -328,7 +312,5 @@ func taintsKilledAt(t *testing.T, n int) (did int) {
 		w.want("edge-1")
 		pass(30 * time.Second)
 		equal(t, "taken back", c.taints("edge-1"), "ops:NoSchedule")
-		did = fuse.count()
 	})
-	return did
 }

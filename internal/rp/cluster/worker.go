@@ -111,7 +111,7 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 	w.tasks, w.requests = w.line(ctx, m.tasks), w.line(ctx, m.requests)
 	w.rollout = rollout.Rollout{
 		Store: m.Store, Index: m.Index, Cluster: key, Fence: o.Fence(), Heard: m.Heard, Ready: w.readyNow,
-		Now: m.Now, Log: w.log,
+		Now: time.Now, Log: w.log,
 	}
 	go func() {
 		defer close(w.done)
@@ -202,7 +202,7 @@ func (w *worker) handle(ctx context.Context, q *line, t task) {
 		q.Forget(t)
 		w.park(t)
 		if !next.IsZero() { // its own time comes also while the cluster does not answer
-			q.AddAfter(t, max(0, next.Sub(w.Now())))
+			q.AddAfter(t, max(0, next.Sub(time.Now())))
 		}
 	case errors.Is(err, store.ErrFenced):
 		q.Forget(t) // its next owner does it
@@ -216,7 +216,7 @@ func (w *worker) handle(ctx context.Context, q *line, t task) {
 	default:
 		q.Forget(t)
 		if !next.IsZero() {
-			q.AddAfter(t, max(0, next.Sub(w.Now())))
+			q.AddAfter(t, max(0, next.Sub(time.Now())))
 		}
 	}
 }

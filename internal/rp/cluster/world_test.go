@@ -187,7 +187,7 @@ func (w *world) start(memory *storetest.Memory, keys seal.Ring) {
 	w.manager = &Manager{
 		Store: w.store, Index: w.index, Credentials: w.credentials, Source: w.source,
 		Dial: w.source.dial, Installation: "here", TenantID: tenant, Renderer: "test",
-		Now: time.Now, Log: log, Audit: audit, Heard: func(string) bool { return true },
+		Log: log, Audit: audit, Heard: func(string) bool { return true },
 	}
 }
 
@@ -408,57 +408,73 @@ func failApprovals(c *fakeCluster, n int64) func() int64 {
 	return failed.Load
 }
 
-// fuse acts when the n-th thing was done.
-type fuse struct {
+// killable is a replica that owns the factory, and is killed after the n-th thing that it does once
+// it is armed; 0 is never.
+type killable struct {
+	*world
+	n     int
+	owner *fakeOwner
+	end   func() // of owning the factory
+
 	mu   sync.Mutex
-	at   int
 	done int
-	burn func()
+	kill func() // nil until it is armed
 }
 
 // arm has it count from now on.
-func (f *fuse) arm(at int, burn func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.at, f.burn = at, burn
+func (k *killable) arm() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	memory := k.memory
+	k.kill = func() {
+		memory.Kill()
+		k.owner.invalid.Store(true)
+	}
 }
 
 // did counts what was done; what has no name is the test's own.
-func (f *fuse) did(what string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.burn == nil || what == "" {
+func (k *killable) did(what string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.kill == nil || what == "" {
 		return
 	}
-	if f.done++; f.done == f.at {
-		f.burn()
+	if k.done++; k.done == k.n {
+		k.kill()
 	}
 }
 
-func (f *fuse) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.done
+// restart makes another replica in place of one that was killed, which owns nothing yet.
+func (k *killable) restart() {
+	k.end()
+	k.start(k.memory.Another(), k.credentials.Keys)
 }
 
 // killedAnywhere runs a test in which a replica is killed after the n-th thing that it does, for
-// each n; 0 is never. run returns how many things were done, which are so many at least.
-func killedAnywhere(t *testing.T, least int, run func(t *testing.T, n int) int) {
+// each n up to the number of things that are done, which are so many at least.
+func killedAnywhere(t *testing.T, least int, run func(*testing.T, *killable, *fakeCluster)) {
 	t.Helper()
-	points := run(t, 0)
+	killedAt := func(t *testing.T, n int) (did int) {
+		synctest.Test(t, func(t *testing.T) {
+			w, c := registered(t)
+			k := &killable{world: w, n: n}
+			w.store.Did = k.did
+			k.owner, k.end = w.own(factory)
+			pass(time.Second)
+			run(t, k, c)
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			did = k.done
+		})
+		return did
+	}
+	points := killedAt(t, 0)
 	if points < least {
 		t.Fatalf("only %d things are done", points)
 	}
 	for n := 1; n <= points; n++ {
-		t.Run(fmt.Sprint(n), func(t *testing.T) { run(t, n) })
+		t.Run(fmt.Sprint(n), func(t *testing.T) { killedAt(t, n) })
 	}
-}
-
-// newKillable is a world whose store can be killed below the replica.
-func newKillable(t testing.TB) (*storetest.Memory, *world, *fakeCluster) {
-	t.Helper()
-	w, c := registered(t)
-	return w.store.Backend.(*storetest.Memory), w, c
 }
 
 // equal reports what is other than it should be.

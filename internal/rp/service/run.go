@@ -190,7 +190,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	s.clusters = &cluster.Manager{
 		Store: s.store, Index: s.index, Membership: s.membership, Credentials: credentials,
 		Source: sources, Installation: s.settings.Installation, TenantID: s.settings.TenantID,
-		Defaults: s.api.DefaultsLayer(), Renderer: version, Now: time.Now,
+		Defaults: s.api.DefaultsLayer(), Renderer: version, Dial: cluster.Dial,
 		Heard: func(key string) bool {
 			return flexnode.HeardAt(s.seen.Last(key), time.Now()) == flexnode.HeardLately
 		},

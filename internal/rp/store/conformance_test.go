@@ -63,7 +63,7 @@ func embedded(t *testing.T, dir string, o Options) *Etcd {
 // startMembers starts an etcd of so many members and connects to it.
 func startMembers(t *testing.T, n int, quota int64) (*storetest.Members, *Etcd) {
 	t.Helper()
-	m := must(storetest.Start(t.TempDir(), n, storetest.Options{Quota: quota, NoSync: true}))
+	m := must(storetest.Start(t.TempDir(), n, quota))
 	t.Cleanup(m.Stop)
 	e := must(Dial(External{Endpoints: m.Endpoints}))
 	t.Cleanup(func() { closed(t, e) })

@@ -37,8 +37,6 @@ type Member struct {
 type Membership struct {
 	// Say receives each error of the store; it is tried again.
 	Say func(error)
-	// Now is this replica's clock, that of its leases.
-	Now func() time.Time
 	// Try returns why this replica does not reach a cluster that another one owns; nil: it does not
 	// try.
 	Try func(ctx context.Context, cluster string) error
@@ -70,7 +68,7 @@ const syncedAll = 4
 // NewMembership is a replica that Run makes a member.
 func NewMembership(s *Store, replica string) *Membership {
 	return &Membership{
-		Say: func(error) {}, Now: time.Now, store: s, replica: replica,
+		Say: func(error) {}, store: s, replica: replica,
 		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		members: map[string]bool{}, clusters: map[string]bool{}, owners: map[string]Row[Member]{},
 		owned: map[string]*Ownership{}, leaving: map[string]*Ownership{},

@@ -15,7 +15,6 @@ type Ownership struct {
 
 	fence Condition
 	lease Lease
-	now   func() time.Time
 	lost  chan struct{}
 	ended atomic.Bool
 	// Guarded by Membership.mu: since when it is lost; whether its row was seen.
@@ -29,7 +28,7 @@ func (o *Ownership) Fence() Condition { return o.fence }
 // Valid tells, by this replica's clock, that no other can own the cluster within OwnerMargin: for
 // effects outside of the store.
 func (o *Ownership) Valid() bool {
-	return !o.ended.Load() && o.now().Add(OwnerMargin).Before(o.lease.Until())
+	return !o.ended.Load() && time.Now().Add(OwnerMargin).Before(o.lease.Until())
 }
 
 // gone tells, of a row that was seen, that it is not this ownership's any more. Rows from before it
@@ -53,7 +52,7 @@ func (m *Membership) lose(o *Ownership) {
 	if !o.ended.Swap(true) {
 		close(o.lost)
 	}
-	o.since = m.Now()
+	o.since = time.Now()
 	delete(m.owned, o.Cluster)
 	signal(m.changed)
 }
@@ -117,7 +116,7 @@ func (m *Membership) plan() (claims []string, releases []*Ownership, next time.D
 	}
 	for _, cluster := range sortedKeys(m.leaving) {
 		o := m.leaving[cluster]
-		if wait := OwnerMargin - m.Now().Sub(o.since); wait > 0 {
+		if wait := OwnerMargin - time.Since(o.since); wait > 0 {
 			next = min(next, wait)
 		} else {
 			releases = append(releases, o)
@@ -196,7 +195,7 @@ func (m *Membership) own(rows []Row[Member]) {
 	for _, r := range rows {
 		m.owned[r.Key] = &Ownership{
 			Cluster: r.Key, fence: Condition{Key: m.store.Owners.Key(r.Key), Revision: r.Revision},
-			lease: m.lease, now: m.Now, lost: make(chan struct{}),
+			lease: m.lease, lost: make(chan struct{}),
 			told: m.owners[r.Key].Revision == r.Revision,
 		}
 	}

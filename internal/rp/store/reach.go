@@ -32,7 +32,7 @@ func (m *Membership) Report(cluster string, reached bool) {
 
 // note has a row be written; the caller holds the lock.
 func (m *Membership) note(cluster string, reached bool) {
-	m.tried[cluster], m.unsaid[cluster] = m.Now(), reached
+	m.tried[cluster], m.unsaid[cluster] = time.Now(), reached
 	signal(m.wake)
 }
 
@@ -72,7 +72,7 @@ func (m *Membership) chosen(cluster string) string {
 func (m *Membership) tries() (tries []string) {
 	for cluster, said := range m.reaches {
 		reached, known := said[choice(m.members, cluster)]
-		if reached || !known || m.owned[cluster] != nil || m.Now().Sub(m.tried[cluster]) < tryAgain {
+		if reached || !known || m.owned[cluster] != nil || time.Since(m.tried[cluster]) < tryAgain {
 			continue
 		}
 		own, tried := said[m.replica]

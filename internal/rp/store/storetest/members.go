@@ -14,25 +14,18 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// Options are those of each member.
-type Options struct {
-	// Quota limits its file, in bytes; default etcd's own.
-	Quota int64
-	// NoSync leaves out waiting for the disk.
-	NoSync bool
-}
-
 // Members is a running etcd on loopback.
 type Members struct {
 	Endpoints []string
 	members   []*embed.Etcd
 }
 
-// Start starts an etcd of so many members, each with a directory below dir.
-func Start(dir string, size int, o Options) (*Members, error) {
+// Start starts an etcd of so many members, each with a directory below dir. They do not wait for
+// the disk. quota limits the file of each, in bytes; 0 is etcd's own.
+func Start(dir string, size int, quota int64) (*Members, error) {
 	configs, initial, m := []*embed.Config{}, []string{}, &Members{}
 	for i := range size {
-		c, err := config(dir, fmt.Sprintf("m%d", i), o)
+		c, err := config(dir, fmt.Sprintf("m%d", i), quota)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +48,7 @@ func Start(dir string, size int, o Options) (*Members, error) {
 	return m, nil
 }
 
-func config(dir, name string, o Options) (*embed.Config, error) {
+func config(dir, name string, quota int64) (*embed.Config, error) {
 	c := embed.NewConfig()
 	c.Name, c.Dir = name, filepath.Join(dir, name)
 	peer, err := port()
@@ -65,7 +58,7 @@ func config(dir, name string, o Options) (*embed.Config, error) {
 	}
 	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	c.QuotaBackendBytes, c.UnsafeNoFsync = o.Quota, o.NoSync
+	c.QuotaBackendBytes, c.UnsafeNoFsync = quota, true
 	c.LogOutputs = []string{os.DevNull}
 	c.LogLevel = "error"
 	return c, nil
