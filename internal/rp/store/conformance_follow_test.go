@@ -182,8 +182,7 @@ func (s subject) leases(t *testing.T, b Backend) {
 			key := "leases/" + name
 			start := write(t, b, Write{Key: key, Value: []byte("1"), Lease: l.ID()},
 				Write{Key: key + "/freed", Value: []byte("1"), Lease: l.ID()})
-			put(t, b, key+"/freed",
-				"2") // another write takes it off the lease
+			put(t, b, key+"/freed", "2")                       // another write takes it off the lease
 			for first := l.Until(); !l.Until().After(first); { // until it was kept
 				time.Sleep(time.Millisecond)
 			}

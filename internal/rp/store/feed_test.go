@@ -138,8 +138,7 @@ func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 		for range 5 {
 			set(t, s, "b", "1")
 		}
-		l, cancel := synced(t, m, "")
-		defer cancel()
+		l, _ := synced(t, m, "")
 		l.want(t, "[a=2 b=1 same=1 ready]")
 		if again := set(t, New(old), "a", "3"); again != at {
 			t.Fatalf("a is another one at revision %d, not %d", again, at)

@@ -190,25 +190,9 @@ func TestAPausedReplicaIsNoOwner(t *testing.T) {
 // B4: a claim that fails is tried again for as long as it takes.
 func TestClaimsOutliveErrors(t *testing.T) {
 	for name, fail := range map[string]func(m *storetest.Memory, err error){
-		"before": func(m *storetest.Memory, err error) {
-			m.Before(func(c storetest.Call) error {
-				if c.Op == "commit" {
-					return err
-				}
-				return nil
-			})
-		},
-		"after": func(m *storetest.Memory, err error) {
-			m.After(func(storetest.Call) error { return err })
-		},
-		"reads": func(m *storetest.Memory, err error) {
-			m.Before(func(c storetest.Call) error {
-				if c.Op == "read" || c.Op == "scan" {
-					return err
-				}
-				return nil
-			})
-		},
+		"before": func(m *storetest.Memory, err error) { m.Before(fails(err, "commit")) },
+		"after":  func(m *storetest.Memory, err error) { m.After(fails(err, "commit")) },
+		"reads":  func(m *storetest.Memory, err error) { m.Before(fails(err, "read", "scan")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -239,12 +223,7 @@ func TestMembershipBeginsAmongErrors(t *testing.T) {
 		own := New(its)
 		keepUp(t, NewIndex(own))
 		membership := NewMembership(own, "a")
-		its.Before(func(c storetest.Call) error {
-			if c.Op == "scan" {
-				return errors.New("no leader")
-			}
-			return nil
-		})
+		its.Before(fails(errors.New("no leader"), "scan"))
 		background(t, membership.Run)
 		time.Sleep(time.Minute)
 		if len(membership.Owned()) != 0 {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -17,16 +16,11 @@ import (
 func TestProcesses(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		run := func(name string, p Process, ahead time.Duration) (*Presence, func()) {
-			ctx, cancel := context.WithCancel(t.Context())
 			presence := &Presence{Store: New(m.Another()), Name: name, Process: p,
 				Now: func() time.Time { return time.Now().Add(ahead) }, Say: func(err error) { t.Error(err) }}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				presence.Run(ctx)
-			}()
+			stop := background(t, presence.Run)
 			synctest.Wait()
-			return presence, func() { cancel(); <-done }
+			return presence, stop
 		}
 		lack := func(want ...string) {
 			t.Helper()

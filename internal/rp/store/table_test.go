@@ -32,30 +32,28 @@ func (l *told) want(t *testing.T, want string) {
 }
 
 // synced runs Sync on a connection of its own.
-func synced(t *testing.T, m Backend, prefix string) (*told, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var l told
+func synced(t *testing.T, m Backend, prefix string) (l *told, stop func()) {
+	l = &told{}
 	s := New(m)
 	following(t, s)
-	go func() {
-		names(s).Sync(ctx, prefix, l.see, func() { l = append(l, "ready") },
+	stop = background(t, func(ctx context.Context) {
+		names(s).Sync(ctx, prefix, l.see, func() { *l = append(*l, "ready") },
 			func(err error) { t.Error(err) })
-	}()
-	return &l, cancel
+	})
+	return l, stop
 }
 
 func TestSyncTellsWhatIsAndWhatChanges(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		set(t, s, "p/a", "1")
 		set(t, s, "q/a", "1")
-		l, cancel := synced(t, m.Another(), "p/")
+		l, stop := synced(t, m.Another(), "p/")
 		l.want(t, "[p/a=1 ready]")
 		set(t, s, "p/b", "2")
 		set(t, s, "q/b", "2")
 		drop(t, names(s), "p/a")
 		l.want(t, "[p/b=2 -p/a]")
-		cancel()
-		synctest.Wait()
+		stop()
 		set(t, s, "p/b", "3")
 		l.want(t, "[]")
 	})
@@ -66,8 +64,7 @@ func TestSyncGoesOnAfterABreak(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		set(t, s, "a", "1")
 		its := m.Another()
-		l, cancel := synced(t, its, "")
-		defer cancel()
+		l, _ := synced(t, its, "")
 		l.want(t, "[a=1 ready]")
 		before := m.Reads()
 		cutOff(its)
@@ -91,8 +88,7 @@ func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
 		set(t, s, "changed", "1")
 		set(t, s, "gone", "1")
 		its := m.Another()
-		l, cancel := synced(t, its, "")
-		defer cancel()
+		l, _ := synced(t, its, "")
 		l.want(t, "[changed=1 gone=1 same=1 ready]")
 		cutOff(its)
 		set(t, s, "changed", "2")
@@ -112,8 +108,7 @@ func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
 func TestSyncSurvivesAFailedReading(t *testing.T) {
 	inMemory(t, func(t *testing.T, m *storetest.Memory, s *Store) {
 		its := m.Another()
-		l, cancel := synced(t, its, "")
-		defer cancel()
+		l, _ := synced(t, its, "")
 		l.want(t, "[ready]")
 		scans := 0
 		its.Before(func(c storetest.Call) error {

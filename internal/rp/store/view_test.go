@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,16 @@ func inMemory(t *testing.T, test func(*testing.T, *storetest.Memory, *Store)) {
 		m, s := newMemory()
 		test(t, m, s)
 	})
+}
+
+// fails has the calls of some kinds fail.
+func fails(err error, ops ...string) func(storetest.Call) error {
+	return func(c storetest.Call) error {
+		if slices.Contains(ops, c.Op) {
+			return err
+		}
+		return nil
+	}
 }
 
 func update(t *testing.T, s *Store, decide func(*View) error) int64 {
@@ -214,12 +225,7 @@ func TestUnknownOutcomeIsAnError(t *testing.T) {
 		t.Errorf("it was written, but %+v is stored", row)
 	}
 	m.After(nil)
-	m.Before(func(c storetest.Call) error {
-		if c.Op == "commit" {
-			return lost
-		}
-		return nil
-	})
+	m.Before(fails(lost, "commit"))
 	if _, err := s.Update(t.Context(), "failed", nil, func(v *View) error {
 		return names(s).Put(v, "a", "2")
 	}); !errors.Is(err, lost) {
