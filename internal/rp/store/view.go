@@ -216,10 +216,8 @@ type Each struct {
 func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (done int, err error) {
 	var mu sync.Mutex
 	var errs []error
-	var group errgroup.Group
+	group, ended := errgroup.WithContext(ctx)
 	group.SetLimit(max(1, e.Together))
-	ended, end := context.WithCancel(ctx)
-	defer end()
 	for _, key := range keys {
 		group.Go(func() error {
 			if ended.Err() != nil {
@@ -233,10 +231,10 @@ func (s *Store) UpdateEach(ctx context.Context, keys []string, e Each) (done int
 				return nil
 			}
 			errs = append(errs, err)
-			if !own {
-				end()
+			if own {
+				return nil
 			}
-			return nil
+			return err // which ends the rest
 		})
 	}
 	_ = group.Wait() // the errors are in errs
