@@ -110,7 +110,7 @@ func (w *worker) reviewServing(
 	if err != nil || !ours.Exists() {
 		return noTime, err
 	}
-	age := time.Now().Sub(csr.CreationTimestamp.Time)
+	age := time.Since(csr.CreationTimestamp.Time)
 	again := time.Now().Add(min(max(age/4, servingFirst), servingLast))
 	node := s.node(name)
 	if node == nil || !s.nodesKnown.Load() {

@@ -124,7 +124,7 @@ var errGone = errors.New("the cluster is not registered")
 func (w *worker) replaces(a Access, registration string, present *session) bool {
 	return present == nil || registration != present.registration ||
 		a.Fingerprint != present.connection.access.Fingerprint ||
-		present.connection.Doubtful() && time.Now().Sub(present.made) >= doubtInterval
+		present.connection.Doubtful() && time.Since(present.made) >= doubtInterval
 }
 
 // connect makes a connection of its own to a cluster.
@@ -165,7 +165,7 @@ func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 			}
 			w.countEnd(err)
 			w.noteFailure(ctx, err)
-			if time.Now().Sub(began) > harmCalm {
+			if time.Since(began) > harmCalm {
 				pause = harmPause
 			}
 			store.Pause(ctx, pause)
@@ -269,7 +269,7 @@ func (w *worker) keepProbing(ctx context.Context, s *session) {
 		case <-time.After(pause):
 		}
 		var err error
-		if full || !s.up.Load() || time.Now().Sub(probed) >= probeInterval {
+		if full || !s.up.Load() || time.Since(probed) >= probeInterval {
 			err, probed = w.probe(ctx, s), time.Now()
 		} else {
 			err = w.ping(ctx, s)

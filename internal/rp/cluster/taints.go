@@ -42,7 +42,7 @@ func (w *worker) taintsPause(key, want string) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.taintsSet[key]
-	passed := time.Now().Sub(r.last)
+	passed := time.Since(r.last)
 	if r.what != want || passed >= taintsCalm {
 		delete(w.taintsSet, key)
 		return 0

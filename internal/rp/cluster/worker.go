@@ -202,7 +202,7 @@ func (w *worker) handle(ctx context.Context, q *line, t task) {
 		q.Forget(t)
 		w.park(t)
 		if !next.IsZero() { // its own time comes also while the cluster does not answer
-			q.AddAfter(t, max(0, next.Sub(time.Now())))
+			q.AddAfter(t, max(0, time.Until(next)))
 		}
 	case errors.Is(err, store.ErrFenced):
 		q.Forget(t) // its next owner does it
@@ -216,7 +216,7 @@ func (w *worker) handle(ctx context.Context, q *line, t task) {
 	default:
 		q.Forget(t)
 		if !next.IsZero() {
-			q.AddAfter(t, max(0, next.Sub(time.Now())))
+			q.AddAfter(t, max(0, time.Until(next)))
 		}
 	}
 }
