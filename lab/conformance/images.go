@@ -46,11 +46,11 @@ const packages = "bind9-dnsutils,busybox,ca-certificates,curl,iproute2,iputils-p
 // unused is removed from the images.
 var unused = []string{
 	"usr/lib/*/gconv", "usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache",
-	"var/lib/apt", "var/lib/dpkg", "var/log/nginx/*", "usr/bin/sh",
+	"var/lib/apt", "var/lib/dpkg", "var/log/nginx/*", "usr/bin/sh", "usr/bin/top",
 }
 
 // links are added, and those of busybox's programs that no package has in /bin, such as sh, whose
-// messages tests expect. The shell that is found by the search path is bash: it keeps variables
+// messages tests expect, and top, which needs no terminal. The shell that is found by the search path is bash: it keeps variables
 // whose names it could not set, such as those with a dash.
 var links = map[string]string{
 	"usr/local/bin/sh":        "/usr/bin/bash",
@@ -58,19 +58,22 @@ var links = map[string]string{
 	"var/log/nginx/error.log": "/dev/stderr",
 }
 
-// texts are files that the images have beside packages and programs. Tests know the user by name.
+// texts are files that the images have beside packages and programs; scripts can be executed. Tests
+// know the user by name. nmeter is one of busybox, which the distribution's leaves out: the tests of
+// a node have it print the time in milliseconds.
 var texts = map[string]string{
 	"etc/passwd": "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33::/var/www:/usr/sbin/nologin\n" +
 		"user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n",
 	"etc/group": "root:x:0:\nwww-data:x:33:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\n" +
 		"group-defined-in-image:x:50000:user-defined-in-image\n",
+	"usr/local/bin/nmeter": "#!/bin/sh\nexec date -u +%T.%3N\n",
 	"etc/nginx/nginx.conf": "events {}\nhttp {\n  access_log /dev/stdout;\n" +
 		"  server { listen 80; root /usr/share/nginx/html; }\n}\n",
 }
 
 // system is the root directory that the images share, in the lab's cache.
 func system(ctx context.Context, l *lab.Lab) (string, error) {
-	dir := filepath.Join(l.Cache, "suite-bookworm-2")
+	dir := filepath.Join(l.Cache, "suite-bookworm-4")
 	return dir, component.Once(ctx, dir, func() {}, func(work string) error {
 		l.Say("installing the system of the tests' images")
 		cmd := exec.CommandContext(ctx, "mmdebstrap", "--quiet", "--variant=essential",
@@ -106,7 +109,11 @@ func adapt(root string) error {
 		errs = append(errs, os.Symlink(target, filepath.Join(root, name)))
 	}
 	for name, text := range texts {
-		errs = append(errs, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
+		mode := fs.FileMode(0o644)
+		if strings.HasPrefix(text, "#!") {
+			mode = 0o755
+		}
+		errs = append(errs, os.WriteFile(filepath.Join(root, name), []byte(text), mode))
 	}
 	return errors.Join(errs...)
 }
