@@ -50,17 +50,17 @@ var unused = []string{
 }
 
 // links are added, and those of busybox's programs that no package has in /bin, such as sh, whose
-// messages tests expect, and top, which needs no terminal. The shell that is found by the search path is bash: it keeps variables
-// whose names it could not set, such as those with a dash.
+// messages tests expect, and top, which needs no terminal. The shell that is found by the search
+// path is bash: it keeps variables whose names it could not set, such as those with a dash.
 var links = map[string]string{
 	"usr/local/bin/sh":        "/usr/bin/bash",
 	"agnhost-2":               "agnhost",
 	"var/log/nginx/error.log": "/dev/stderr",
 }
 
-// texts are files that the images have beside packages and programs; scripts can be executed. Tests
-// know the user by name. nmeter is one of busybox, which the distribution's leaves out: the tests of
-// a node have it print the time in milliseconds.
+// texts are files that the images have beside packages and programs; those that begin as scripts can
+// be executed. Tests know the user by name, and have busybox's nmeter, which the distribution leaves
+// out, print the time in milliseconds.
 var texts = map[string]string{
 	"etc/passwd": "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33::/var/www:/usr/sbin/nologin\n" +
 		"user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n",
