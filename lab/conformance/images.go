@@ -58,9 +58,9 @@ var links = map[string]string{
 	"var/log/nginx/error.log": "/dev/stderr",
 }
 
-// texts are files that the images have beside packages and programs; those that begin as scripts can
-// be executed. Tests know the user by name, and have busybox's nmeter, which the distribution leaves
-// out, print the time in milliseconds.
+// texts are files that the images have beside packages and programs; those that begin as scripts
+// can be executed. Tests know the user by name, and have busybox's nmeter, which the distribution
+// leaves out, print the time in milliseconds.
 var texts = map[string]string{
 	"etc/passwd": "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33::/var/www:/usr/sbin/nologin\n" +
 		"user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n",
