@@ -475,13 +475,13 @@ func TestPodSubnetsOfANewRegistration(t *testing.T) {
 	w.refused(503, "PodSubnetsNotKnown", "PUT", nodeURL("n1"), `{"properties":{}}`)
 	w.must(404, "GET", nodeURL("n1"), "")
 	w.api.Patience = 20 * time.Second
-	waits := w.calls("read")
+	calls := w.calls()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		w.must(201, "PUT", nodeURL("n1"), `{"properties":{}}`)
 	}()
-	w.until("the PUT waits", func() bool { return waits.Load() > 0 })
+	w.until("the PUT waits", func() bool { return calls("read") > 0 })
 	w.cluster.isDown.Store(false)
 	<-done
 	if w.storedNode("n1").Chosen.PodCIDR == "" {
