@@ -1,5 +1,5 @@
-// Package demo tells the life of a node on one machine of the lab, from its configuration URL to
-// the deletion of its flexNodeConfig, and measures it. `flexlab demo` runs it.
+// Package demo has one machine of the lab join, and tells the life of a node on another, from its
+// configuration URL to the deletion of its flexNodeConfig, and measures it. `flexlab demo` runs it.
 package demo
 
 import (
@@ -12,24 +12,19 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// Name is that of the machine, of its Node and of its flexNodeConfig.
-const Name = "demo-1"
+// The names of the machines, of their Nodes and of their flexNodeConfigs.
+const (
+	// First joins with the newest versions and stays: what it needs is built first.
+	First = "demo-1"
+	// Second lives the whole life, beginning with the oldest versions.
+	Second = "demo-2"
+)
 
-// Demo is one telling.
+// Demo is one telling, in a lab that is up with its resource provider.
 type Demo struct {
 	Lab *lab.Lab
-	// Agent is the program that the machine gets.
+	// Agent is the program that the machines get.
 	Agent string
-	// Quick ends after the join, and leaves the node as it is then.
-	Quick bool
-}
-
-// Versions returns the versions that must be built before.
-func (d Demo) Versions() []lab.Versions {
-	if d.Quick {
-		return []lab.Versions{lab.Newest}
-	}
-	return []lab.Versions{lab.Oldest, lab.Former, lab.Newest}
 }
 
 // Numbers holds the measurements: seconds, and the number of containers that were started again.
@@ -43,13 +38,14 @@ type Numbers struct {
 	Restarted                                 int
 	// Clean tells that the machine is at the end as it was at the beginning.
 	Clean bool
-	quick bool
+	// lived tells that the life was told, not only the join.
+	lived bool
 }
 
 // String is the last line of a demo.
 func (n Numbers) String() string {
 	const checked = "; services ok; dns ok"
-	if n.quick {
+	if !n.lived {
 		return fmt.Sprintf("demo join_s=%.1f", n.Join) + checked
 	}
 	return fmt.Sprintf("demo join_s=%.1f label_s=%.1f kubelet_down_s=%.1f containers_restarted=%d "+
@@ -57,12 +53,40 @@ func (n Numbers) String() string {
 		n.Drain, n.Rollback, n.Clean) + checked
 }
 
-// Run tells the story. The lab is up, with its resource provider.
-func (d Demo) Run(ctx context.Context) (Numbers, error) {
-	s := &story{Demo: d, m: lab.Machine{Name: Name}, Numbers: Numbers{quick: d.Quick}}
-	var err error
-	if s.api, err = d.Lab.AdminClient(); err != nil {
-		return s.Numbers, err
+// Begin makes First a node of the newest versions.
+func (d Demo) Begin(ctx context.Context) (Numbers, error) {
+	s := &story{Demo: d, name: First, begins: lab.Newest}
+	err := s.tell(ctx, s.joined())
+	return s.Numbers, err
+}
+
+// Life makes Second a node of the oldest versions, and tells its life.
+func (d Demo) Life(ctx context.Context) (Numbers, error) {
+	s := &story{Demo: d, name: Second, begins: lab.Oldest, Numbers: Numbers{lived: true}}
+	err := s.tell(ctx, append(s.joined(), []step{
+		{"a label, by long poll", s.label},
+		{"another containerd and a setting of kubelet, while pods run", s.containerd},
+		{"a minor version of Kubernetes, with a drain", s.upgrade},
+		{"a patch of Kubernetes, while pods run", s.patch},
+		{"a revision that does not work, without provider and mirror", s.rollback},
+		{"the flexNodeConfig is deleted", s.leave},
+	}...))
+	return s.Numbers, err
+}
+
+// joined are the steps to a node that its users can use.
+func (s *story) joined() []step {
+	return []step{
+		{"a new machine", s.machine},
+		{"it joins by one command, with a configuration URL", s.join},
+		{"a pod, Services and names", s.check},
+	}
+}
+
+// tell takes the steps of a story.
+func (s *story) tell(ctx context.Context, steps []step) (err error) {
+	if s.api, err = s.Lab.AdminClient(); err != nil {
+		return err
 	}
 	defer s.api.CloseIdleConnections()
 	defer func() {
@@ -70,28 +94,13 @@ func (d Demo) Run(ctx context.Context) (Numbers, error) {
 			s.kubelet.stop()
 		}
 	}()
-	steps := []step{
-		{"a new machine", s.machine},
-		{"it joins by one command, with a configuration URL", s.join},
-		{"a pod, Services and names", s.check},
-	}
-	if !d.Quick {
-		steps = append(steps, []step{
-			{"a label, by long poll", s.label},
-			{"another containerd and a setting of kubelet, while pods run", s.containerd},
-			{"a minor version of Kubernetes, with a drain", s.upgrade},
-			{"a patch of Kubernetes, while pods run", s.patch},
-			{"a revision that does not work, without provider and mirror", s.rollback},
-			{"the flexNodeConfig is deleted", s.leave},
-		}...)
-	}
 	for i, step := range steps {
-		d.Lab.Say("%d/%d %s", i+1, len(steps), step.name)
+		s.Lab.Say("%s %d/%d %s", s.name, i+1, len(steps), step.name)
 		if err := step.run(ctx); err != nil {
-			return s.Numbers, fmt.Errorf("%s: %w", step.name, err)
+			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
-	return s.Numbers, nil
+	return nil
 }
 
 type step struct {
@@ -103,8 +112,11 @@ type step struct {
 type story struct {
 	Demo
 	Numbers
-	m   lab.Machine
-	api *http.Client
+	// name is that of the machine, and begins the versions with which it joins.
+	name   string
+	begins lab.Versions
+	m      lab.Machine
+	api    *http.Client
 	// wants holds the properties that the owner wants for the node.
 	wants properties
 	// before is the machine as it was at first.
@@ -117,19 +129,19 @@ type story struct {
 // before has left.
 func (s *story) machine(ctx context.Context) error {
 	l := s.Lab
-	if _, err := l.Machine(Name); err == nil {
-		if err := l.RemoveMachine(ctx, Name); err != nil {
+	if _, err := l.Machine(s.name); err == nil {
+		if err := l.RemoveMachine(ctx, s.name); err != nil {
 			return err
 		}
 	}
 	if _, err := s.arm(ctx, http.MethodDelete, "", nil); err != nil {
 		return err
 	}
-	if _, err := l.Kubectl(ctx, "", "delete", "node", Name, "--ignore-not-found"); err != nil {
+	if _, err := l.Kubectl(ctx, "", "delete", "node", s.name, "--ignore-not-found"); err != nil {
 		return err
 	}
 	var err error
-	if s.m, err = l.AddMachine(ctx, Name); err != nil {
+	if s.m, err = l.AddMachine(ctx, s.name); err != nil {
 		return err
 	}
 	if err := l.Install(s.m, s.Agent); err != nil {

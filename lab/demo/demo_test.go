@@ -5,10 +5,11 @@ import "testing"
 // The last line has a form that others read.
 func TestLastLine(t *testing.T) {
 	for want, n := range map[string]Numbers{
-		"demo join_s=4.2; services ok; dns ok": {Join: 4.21, quick: true},
+		"demo join_s=4.2; services ok; dns ok": {Join: 4.21},
 		"demo join_s=4.2 label_s=0.5 kubelet_down_s=0.8 containers_restarted=0 drain_upgrade_s=13.4 " +
 			"rollback_s=5.9 clean=true; services ok; dns ok": {
 			Join: 4.21, Label: 0.51, KubeletDown: 0.8, Drain: 13.4, Rollback: 5.9, Clean: true,
+			lived: true,
 		},
 	} {
 		if got := n.String(); got != want {

@@ -19,7 +19,7 @@ type properties = map[string]any
 // bootstrap token, has no Azure identity, and follows its resource with the key of its machine.
 func (s *story) first() properties {
 	return properties{
-		"versions":      s.Versions()[0].Desired(),
+		"versions":      s.begins.Desired(),
 		"nodeConfig":    properties{"labels": properties{"story": "begins"}, "maxPods": 50},
 		"upgradePolicy": properties{"readyTimeout": "PT2M"},
 	}
@@ -31,7 +31,7 @@ func (s *story) arm(
 	ctx context.Context, method, query string, body any,
 ) (api.FlexNodeConfig, error) {
 	var got api.FlexNodeConfig
-	path := lab.ClusterID + "/flexNodeConfig/" + Name + query
+	path := lab.ClusterID + "/flexNodeConfig/" + s.name + query
 	status, text, err := s.Lab.ARM(ctx, method, lab.AzureURL, path, lab.ProviderAPI, body)
 	if err != nil {
 		return got, err
@@ -70,7 +70,7 @@ func (s *story) applied(ctx context.Context) error {
 
 // node reads the Node object.
 func (s *story) node(ctx context.Context) (lab.Node, error) {
-	return lab.ReadNode(ctx, s.api, Name)
+	return lab.ReadNode(ctx, s.api, s.name)
 }
 
 // runs waits until the Node runs versions, is Ready, and takes pods.

@@ -56,25 +56,25 @@ func (s *story) join(ctx context.Context) error {
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}
-	s.Lab.Say("Node %s is Ready after %.1f s, with kubelet %s; use it while the story goes on: "+
-		"bin/flexlab kubectl get nodes", Name, s.Join, s.Versions()[0].Kubernetes)
+	s.Lab.Say("Node %s is Ready after %.1f s, with kubelet %s; use it while this goes on: "+
+		"bin/flexlab kubectl get nodes", s.name, s.Join, s.begins.Kubernetes)
 	return nil
 }
 
 // pod is one that no controller replaces.
-const pod = "hello-" + Name
+func (s *story) pod() string { return "hello-" + s.name }
 
 // check uses the node as its users do.
 func (s *story) check(ctx context.Context) error {
-	ip, err := s.Lab.CheckPod(ctx, pod, Name)
+	ip, err := s.Lab.CheckPod(ctx, s.pod(), s.name)
 	if err != nil {
 		return err
 	}
-	if err := s.Lab.CheckServices(ctx, pod); err != nil {
+	if err := s.Lab.CheckServices(ctx, s.pod()); err != nil {
 		return err
 	}
-	s.Lab.Say("pod %s Running at %s; logs ok; exec ok; services ok; dns ok", pod, ip)
-	if s.Quick {
+	s.Lab.Say("pod %s Running at %s; logs ok; exec ok; services ok; dns ok", s.pod(), ip)
+	if !s.lived {
 		return nil
 	}
 	return s.deploy(ctx)
@@ -156,8 +156,8 @@ func (s *story) quietly(ctx context.Context, v lab.Versions) error {
 // upgrade changes the minor version, for which the pods move away and come back. The pod without a
 // controller is deleted first, as its owner has to: a drain waits for it.
 func (s *story) upgrade(ctx context.Context) error {
-	s.Lab.Say("pod %s has no controller that would make it again: its owner deletes it", pod)
-	if _, err := s.Lab.Kubectl(ctx, "", "delete", "pod/"+pod, "--wait"); err != nil {
+	s.Lab.Say("pod %s has no controller that would make it again: its owner deletes it", s.pod())
+	if _, err := s.Lab.Kubectl(ctx, "", "delete", "pod/"+s.pod(), "--wait"); err != nil {
 		return err
 	}
 	v := lab.Versions{Kubernetes: lab.Former.Kubernetes, Containerd: lab.Newest.Containerd}
@@ -289,7 +289,7 @@ func (s *story) leave(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if out, err := s.Lab.Kubectl(ctx, "", "get", "node", Name, "--ignore-not-found"); err != nil ||
+	if out, err := s.Lab.Kubectl(ctx, "", "get", "node", s.name, "--ignore-not-found"); err != nil ||
 		out != "" {
 		return errors.Join(err, fmt.Errorf("the Node is left: %s", out))
 	}
@@ -307,7 +307,7 @@ func (s *story) leave(ctx context.Context) error {
 	for _, line := range differ {
 		s.Lab.Say("not as before: %s", line)
 	}
-	_, err = s.Lab.Kubectl(ctx, "", "delete", "deployment/"+deployment, "pod/"+pod,
+	_, err = s.Lab.Kubectl(ctx, "", "delete", "deployment/"+deployment, "pod/"+s.pod(),
 		"--ignore-not-found", "--wait=false")
 	if err == nil && !s.Clean {
 		err = errors.New("the machine is not as it was")

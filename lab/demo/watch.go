@@ -85,17 +85,17 @@ func (w *watch) stop() float64 {
 
 // containers are the node's, with how often each was started again.
 func (s *story) containers(ctx context.Context) ([]string, error) {
-	out, err := s.Lab.Kubectl(ctx, "", "get", "pods", "-A", "--field-selector=spec.nodeName="+Name,
+	out, err := s.Lab.Kubectl(ctx, "", "get", "pods", "-A", "--field-selector=spec.nodeName="+s.name,
 		"-o", `jsonpath={range .items[*]}{range .status.containerStatuses[*]}`+
 			`{.containerID} {.restartCount}{"\n"}{end}{end}`)
 	return strings.Split(strings.TrimSpace(out), "\n"), err
 }
 
-// polls waits until the provider holds a poll of the node.
+// polls waits until the provider holds a poll of each node of the demo.
 func (s *story) polls(ctx context.Context) error {
 	return until(ctx, 2*time.Minute, "the node's long poll", func(ctx context.Context) (bool, error) {
 		waiting, err := s.Lab.WaitingPolls(ctx)
-		return waiting > 0, err
+		return waiting >= 2, err
 	})
 }
 
@@ -115,7 +115,7 @@ spec:
       nodeSelector: {kubernetes.io/hostname: %[2]s}
       terminationGracePeriodSeconds: 1
       containers: [{name: hello, image: "%[3]s"}]
-`, deployment, Name, images.Hello)
+`, deployment, s.name, images.Hello)
 	if _, err := s.Lab.Kubectl(ctx, manifest, "apply", "-f", "-"); err != nil {
 		return err
 	}

@@ -6,53 +6,61 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/Azure/AKSFlexNode/lab"
 	"github.com/Azure/AKSFlexNode/lab/demo"
 )
 
 // demo shows the whole way: lab, machine, node, changes, deletion.
 func (c *command) demo() *cobra.Command {
-	d := demo.Demo{Lab: c.lab}
+	var quick bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show a node's life: joined by a URL, changed, upgraded, rolled back, given back",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d.Agent = c.agent
-			return c.show(cmd.Context(), d)
+			return c.show(cmd.Context(), demo.Demo{Lab: c.lab, Agent: c.agent}, quick)
 		},
 	}
-	cmd.Flags().BoolVar(
-		&d.Quick, "quick", false, "join only, with the newest versions, and leave the node as it is",
-	)
+	cmd.Flags().BoolVar(&quick, "quick", false, "one node joins with the newest versions; no more")
 	cmd.Flags().StringVar(
-		&c.agent, "agent", c.agent, "the aks-flex-node `program` to put into the machine",
+		&c.agent, "agent", c.agent, "the aks-flex-node `program` to put into the machines",
 	)
 	return cmd
 }
 
-func (c *command) show(ctx context.Context, d demo.Demo) error {
-	if err := c.lab.Build(ctx, d.Versions()...); err != nil {
-		return err
-	}
+// show builds what the first node needs, and the older versions while that node can be used.
+func (c *command) show(ctx context.Context, d demo.Demo, quick bool) error {
 	c.lab.Replicas = max(c.lab.Replicas, 1)
-	if err := c.start(ctx, 0); err != nil {
+	ready := func(v ...lab.Versions) error {
+		if err := c.lab.Build(ctx, v...); err != nil {
+			return err
+		}
+		return c.start(ctx, 0) // the provider learns what can be had
+	}
+	if err := ready(lab.Newest); err != nil {
 		return err
 	}
-	numbers, err := d.Run(ctx)
+	numbers, err := d.Begin(ctx)
 	if err != nil {
 		return err
 	}
-	more := "bin/flexlab join " + demo.Name + "     make it a node again, by a file"
-	if d.Quick {
-		more = "bin/flexlab exec " + demo.Name + " -- aks-flex-node status"
+	if !quick {
+		if err := ready(lab.Oldest, lab.Former, lab.Newest); err != nil {
+			return err
+		}
+		join := numbers.Join
+		if numbers, err = d.Life(ctx); err != nil {
+			return err
+		}
+		numbers.Join = join
 	}
 	fmt.Printf(`
 Look around:   bin/flexlab kubectl get nodes,pods -A -o wide
                bin/flexlab shell %[1]s
-               %[2]s
+               bin/flexlab exec %[1]s -- aks-flex-node status
 Stop:          make demo-down
 
-%[3]s
-`, demo.Name, more, numbers)
+%[2]s
+`, demo.First, numbers)
 	return nil
 }
