@@ -60,13 +60,14 @@ var links = map[string]string{
 
 // texts are files that the images have beside packages and programs; those that begin as scripts
 // can be executed. Tests know the user by name, and have busybox's nmeter, which the distribution
-// leaves out, print the time in milliseconds. Images have no empty directories; nginx wants one.
+// leaves out, print the time in milliseconds. Images have no empty directories; nginx wants two.
 var texts = map[string]string{
 	"etc/passwd": "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33::/var/www:/usr/sbin/nologin\n" +
 		"nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n" +
 		"user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n",
 	"etc/group": "root:x:0:\nwww-data:x:33:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\n" +
 		"group-defined-in-image:x:50000:user-defined-in-image\n",
+	"run/.keep":            "",
 	"var/lib/nginx/.keep":  "",
 	"usr/local/bin/nmeter": "#!/bin/sh\nexec date -u +%T.%3N\n",
 	"etc/nginx/nginx.conf": "events {}\nhttp {\n  access_log /dev/stdout;\n" +
@@ -75,7 +76,7 @@ var texts = map[string]string{
 
 // system is the root directory that the images share, in the lab's cache.
 func system(ctx context.Context, l *lab.Lab) (string, error) {
-	dir := filepath.Join(l.Cache, "suite-bookworm-6")
+	dir := filepath.Join(l.Cache, "suite-bookworm-7")
 	return dir, component.Once(ctx, dir, func() {}, func(work string) error {
 		l.Say("installing the system of the tests' images")
 		cmd := exec.CommandContext(ctx, "mmdebstrap", "--quiet", "--variant=essential",
