@@ -1,6 +1,7 @@
 package node
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -53,6 +54,51 @@ func TestKubeletsBehaveAlike(t *testing.T) {
 		}
 		if !strings.Contains(text, `"eventRecordQPS": 5,`) {
 			t.Errorf("%s: another rate of events", version)
+		}
+	}
+}
+
+// Every setting of kubelet changes what a node is rendered as: none is accepted and does nothing.
+func TestKubeletSettingsAreRendered(t *testing.T) {
+	values := map[string]any{
+		"KubeReserved": map[string]string{"cpu": "7"},
+		"EvictionHard": map[string]string{"memory.available": "7Mi"},
+		"DNSServiceIP": "10.0.0.77", "NodeIP": "192.0.2.77", "ContainerLogMaxSize": "7Mi",
+		"Swap": "LimitedSwap", "ShutdownGracePeriod": "77s", "CriticalGracePeriod": "7s",
+	}
+	rendered := func(change func(*config.Kubelet)) string {
+		c, f, b := example{config: func(c *config.Config) {
+			c.Node.Kubelet.ShutdownGracePeriod = "30s" // without it there is no critical one
+			change(&c.Node.Kubelet)
+		}}.inputs()
+		return text(Bind(Render(c, f), b))
+	}
+	before := rendered(func(*config.Kubelet) {})
+	for field := range reflect.TypeFor[config.Kubelet]().Fields() {
+		if field.Name == "ServerURL" || field.Name == "CACertData" {
+			continue // the join makes Bindings of them
+		}
+		after := rendered(func(k *config.Kubelet) {
+			v := reflect.ValueOf(k).Elem().FieldByIndex(field.Index)
+			value, known := values[field.Name]
+			switch {
+			case known:
+				v.Set(reflect.ValueOf(value))
+			case field.Type == reflect.TypeFor[int]():
+				v.SetInt(v.Int() + 1)
+			case field.Type == reflect.TypeFor[bool]():
+				v.SetBool(!v.Bool())
+			case field.Type == reflect.TypeFor[*int]():
+				v.Set(reflect.ValueOf(new(77)))
+			case field.Type == reflect.TypeFor[*bool]():
+				v.Set(reflect.ValueOf(new(v.IsNil() || !v.Elem().Bool())))
+			default:
+				t.Errorf("%s: give it a value that is no default in this test", field.Name)
+			}
+		})
+		if after == before {
+			t.Errorf("%s changes nothing: it belongs into kubeletConfiguration or optional (kubelet.go)",
+				field.Name)
 		}
 	}
 }

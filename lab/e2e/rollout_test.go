@@ -119,8 +119,8 @@ func useSteadily(
 
 // TestRollout has a minor version of Kubernetes wanted for six nodes at once, with a canary that
 // soaks for half a minute: never more than one node is cordoned or not Ready, and a Deployment on
-// them loses no request. It has the cluster to
-// itself, so it runs only in the long form and by its name.
+// them loses no request. It has the cluster to itself, so it runs only in the long form and by its
+// name.
 func TestRollout(t *testing.T) {
 	if !long() {
 		t.Skip("LONG is not set: it needs the cluster to itself")

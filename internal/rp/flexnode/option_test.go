@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"maps"
@@ -72,6 +73,24 @@ type option struct {
 	Help   string   `json:"help"`
 }
 
+// Every setting is in the reference of the API.
+func TestSettingsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/reference/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ = bytes.Cut(text, []byte("\n## Properties\n"))
+	for _, p := range places {
+		name := p.resource[strings.LastIndex(p.resource, ".")+1:]
+		if p.option == "" { // it has others below it
+			continue
+		}
+		if !bytes.Contains(text, []byte("`"+name+"`")) && !bytes.Contains(text, []byte("."+name+"`")) {
+			t.Errorf("docs/reference/api.md, Properties: say what %s is", p.resource)
+		}
+	}
+}
+
 // Every setting of a flex node has an option of az, and every option a setting.
 func TestOptions(t *testing.T) {
 	settings := settingsOfAPI(t)
@@ -80,7 +99,8 @@ func TestOptions(t *testing.T) {
 	for _, p := range places {
 		s, ok := settings[p.resource]
 		if !ok {
-			t.Errorf("the API has no %s", p.resource)
+			t.Errorf("the API has no %s: add it to api/typespec/main.tsp, and run make openapi",
+				p.resource)
 		}
 		if p.option == "" {
 			continue

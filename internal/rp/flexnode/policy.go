@@ -146,10 +146,14 @@ func (p *Problems) durations(d api.Desired) {
 		p.unless(ok || s == "", "properties."+at, "'%s' is not a duration of ISO 8601 in days, "+
 			"hours, minutes and seconds, such as PT15M.", shorten(s))
 	}
-	check("upgradePolicy.deadline", d.UpgradePolicy.Deadline)
-	check("upgradePolicy.readyTimeout", d.UpgradePolicy.ReadyTimeout)
+	resource := objectOf(d)
+	for _, place := range places {
+		text, ok := in(resource, strings.Split(place.resource, ".")...).(string)
+		if ok && place.adopt != nil && place.adopt(text) == "" { // only a duration can be lost there
+			check(place.resource, text)
+		}
+	}
 	if w := d.UpgradePolicy.MaintenanceWindow; w != nil {
 		check("upgradePolicy.maintenanceWindow.duration", w.Duration)
 	}
-	check("monitoring.interval", d.Monitoring.Interval)
 }
