@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,7 +16,8 @@ func TestServiceWaitsForAValidFile(t *testing.T) {
 	t.Setenv("AKS_FLEX_NODE_SERVICE", "1")
 	file := filepath.Join(trustedDir(t), "config.json")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		err := os.WriteFile(file+".new", []byte(text), 0o600)
+		if err = errors.Join(err, os.Rename(file+".new", file)); err != nil { // never half written
 			t.Fatal(err)
 		}
 	}
