@@ -1,4 +1,5 @@
 SHELL := /bin/bash
+GO ?= go
 # A commit with the tag of a version is that version; another one comes before the one in VERSION.
 VERSION ?= $(shell git describe --tags --exact-match --match 'v[0-9]*' --dirty 2>/dev/null || \
 	echo "v$$(cat VERSION)-dev.$$(git rev-list --count HEAD 2>/dev/null || echo 0)")
@@ -8,9 +9,12 @@ LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # are more of them than processors, of which each has half, so that none spends one on collecting.
 # The lab compiles its components in the same way (lab/component) and shares what is made.
 CPUS := $(shell nproc 2>/dev/null || echo 2)
-BUILD = CGO_ENABLED=0 GOGC=400 GOMAXPROCS=$$((($(CPUS) + 1) / 2)) \
-	$(GO) build -p $$(($(CPUS) + 1)) -trimpath -gcflags=all=-dwarf=false -ldflags '$(LDFLAGS)'
-GO ?= go
+BUILD = GOGC=400 GOMAXPROCS=$$((($(CPUS) + 1) / 2)) \
+	$(GO) build -p $$(($(CPUS) + 1)) -ldflags '$(LDFLAGS)'
+
+# Tests compile as programs do, so that each package is compiled once. `make lint` vets them.
+export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath -gcflags=all=-dwarf=false -vet=off
+export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
 .PHONY: help build image packages apt-repository build-arm64 quick check lint race fuzz coverage \
@@ -78,6 +82,7 @@ lint: ## gofmt, vet, staticcheck, golangci-lint
 	for module in . lab packaging; do (cd $$module && $(LINT)) || exit 1; done
 	cd test/judges && $(GO) vet ./...
 
+race: export CGO_ENABLED = 1
 race: ## Unit tests and stories with the race detector, without the long ones
 	$(GO) test -race -short ./...
 	cd packaging && $(GO) test -race -short ./...
