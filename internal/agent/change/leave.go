@@ -291,11 +291,12 @@ func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 	if l.config != nil {
 		err = errors.Join(err, RemoveMetrics(ctx, l.Home, l.config.Agent.Metrics.Textfile))
 	}
-	if !t.Leave.Waits {
+	err = errors.Join(err, forgetNode(ctx, l.Home))
+	if !t.Leave.Waits { // not before: after a power cut the service finishes
 		err = errors.Join(err, disableDaemon(ctx, l.Home))
 	}
 	if l.arcFailed && !t.Leave.Waits {
-		return errors.Join(err, forgetNode(ctx, l.Home))
+		return err
 	}
 	return errors.Join(err, eraseRecords(ctx, l.Home))
 }
