@@ -158,6 +158,9 @@ func (f *fleetAgent) put(ctx context.Context, replica int, w wave) answer {
 func (f *fleetAgent) join(ctx context.Context) error {
 	a := f.put(ctx, 0, 0)
 	var shown struct{ Properties struct{ UID string } }
+	if a.status == http.StatusOK {
+		return errors.New("it is left from another chaos; stop this lab first, with flexlab down")
+	}
 	if err := json.Unmarshal(a.body, &shown); err != nil || a.status != http.StatusCreated {
 		return fmt.Errorf("%d %s", a.status, a.body)
 	}
