@@ -105,7 +105,7 @@ func (c *fakeCluster) probe(ctx context.Context, key string) error {
 		if row.Value.SubnetsEpoch, err = c.store.Epoch(v); err != nil {
 			return err
 		}
-		row.Value.Facts = layer.ID
+		row.Value.Facts, row.Value.APIServer = layer.ID, "https://factory.example:6443"
 		row.Value.Properties.KubernetesVersion, row.Value.Properties.Reachable = "1.35.4", true
 		if err := c.store.Layers.Set(v, layer.ID, layer.Text); err != nil {
 			return err
