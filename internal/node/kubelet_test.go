@@ -97,7 +97,7 @@ func TestKubeletSettingsAreRendered(t *testing.T) {
 			}
 		})
 		if after == before {
-			t.Errorf("%s changes nothing: it belongs into kubeletConfiguration or optional (kubelet.go)",
+			t.Errorf("%s changes nothing: it belongs in kubeletConfiguration or optional (kubelet.go)",
 				field.Name)
 		}
 	}
