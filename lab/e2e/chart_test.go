@@ -33,7 +33,7 @@ type inCluster struct {
 // The chart is installed into a real cluster by the real helm, and serves the same flow from there:
 // a machine joins by its URL and follows it. An upgrade, a way back, a kill and a full volume keep
 // the data; what is left of a removal is what the chart says.
-func chart(t *testing.T) {
+func TestChart(t *testing.T) {
 	t.Parallel()
 	runs := machine(t, "chart-1")
 	must(t, runs, "bootstrap")

@@ -24,7 +24,7 @@ import (
 // Azure, runs a pod, is watched by the daemon, and leaves. Artifacts, Azure, the API server and
 // images all come through the proxy, for the agent, kubelet, its credential plugin, containerd and
 // node-problem-detector; nothing of the cluster's own does.
-func behindProxy(t *testing.T) {
+func TestBehindProxy(t *testing.T) {
 	t.Parallel()
 	const user, password = "edge", "canary$HOME-of-a-proxy"
 	p := startProxy(t, user, password)
