@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// source returns the project's sources, in whose bin directory flexlab is.
+// source returns the project's source directory; flexlab is in its bin directory.
 func (l *Lab) source() string { return filepath.Dir(filepath.Dir(l.Self)) }
 
-// packaged returns a file of packaging, such as a unit. It is a module of its own, so its files
-// cannot be embedded.
+// packaged returns a file of packaging, such as a unit. packaging is a separate module, so its
+// files cannot be embedded.
 func (l *Lab) packaged(name string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(l.source(), "packaging", name))
 	if err != nil {
@@ -24,14 +24,14 @@ func (l *Lab) packaged(name string) (string, error) {
 	return string(text), nil
 }
 
-// release runs the program that makes packages, repositories and images (packaging/release).
+// release runs packaging/release, which makes packages, repositories and images.
 func (l *Lab) release(ctx context.Context, args ...string) error {
 	argv := []string{"run", "-C", filepath.Join(l.source(), "packaging"), "./release"}
 	_, err := run(ctx, "go", append(argv, args...)...)
 	return err
 }
 
-// withKey gives a function the home of a new key, of which nothing is kept.
+// withKey calls do with the GnuPG home of a new key, which is deleted afterwards.
 func (l *Lab) withKey(ctx context.Context, do func(home string) error) error {
 	dir, err := os.MkdirTemp("", "flexlab-gpg-") // short: it holds the agent's socket
 	if err != nil {
@@ -46,26 +46,27 @@ func (l *Lab) withKey(ctx context.Context, do func(home string) error) error {
 	return do(home)
 }
 
-// programsDir makes a directory of programs by architecture, as a release has it.
+// programsDir fills a directory with a program by architecture, as in a release, and returns it.
 func programsDir(dir, program string) (string, error) {
 	path := filepath.Join(dir, runtime.GOARCH, filepath.Base(program))
 	return dir, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(program, path))
 }
 
-// archiveDir is where the lab serves the packages of the agent under test.
+// archiveDir is the directory of the repository with the agent under test.
 const archiveDir = "flexnode"
 
-// latestRelease is where the sources' install.sh finds that of the latest release, on ReleaseHost.
+// latestRelease is the path on ReleaseHost from which the sources' install.sh fetches that of the
+// latest release.
 const (
 	latestRelease = "/Azure/AKSFlexNode/releases/latest/download/"
 	ReleaseHost   = "github.com"
 )
 
-// ArchiveURL is the repository of the agent's packages, with install.sh and uninstall.sh.
+// ArchiveURL is the repository with the agent's packages, install.sh and uninstall.sh.
 const ArchiveURL = MirrorURL + "/" + archiveDir
 
-// PublishAgent makes packages of the agent in several versions, the last of which is the newest,
-// and publishes them as a release is: signed, with the scripts. All of them have the same program.
+// PublishAgent makes packages of the agent in several versions, oldest first, and publishes them as
+// a release: signed and with the scripts. All versions have the same program.
 func (l *Lab) PublishAgent(ctx context.Context, agent string, versions ...string) error {
 	dir := filepath.Join(l.packagesDir(), archiveDir)
 	work, err := os.MkdirTemp(l.Dir, "packages-")
@@ -88,7 +89,7 @@ func (l *Lab) PublishAgent(ctx context.Context, agent string, versions ...string
 	return nil
 }
 
-// publishVersions publishes one version after the other, as releases follow each other.
+// publishVersions publishes the versions in order, as releases follow each other.
 func (l *Lab) publishVersions(
 	ctx context.Context, home, programs, dir string, versions []string,
 ) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
-// The lab's Azure: its addresses, and who there is.
+// The addresses, ids and roles of the lab's Azure.
 const (
 	AzureURL        = "https://" + HostIP + ":8445"
 	AzureControlURL = "http://127.0.0.1:8446"
@@ -26,10 +26,9 @@ const (
 	Subscription    = "00000000-0000-0000-0000-000000000000"
 	groupID         = "/subscriptions/" + Subscription + "/resourceGroups/flexlab"
 	ClusterID       = groupID + "/providers/Microsoft.ContainerService/managedClusters/flexlab"
-	// RegistryID is the registry that has the lab's images, at AzureURL, for those who have
-	// AcrPull.
+	// RegistryID is the registry with the lab's images, at AzureURL, for identities with AcrPull.
 	RegistryID = groupID + "/providers/Microsoft.ContainerRegistry/registries/flexlab"
-	// User can log in by device code and owns the subscription.
+	// User owns the subscription and can sign in by device code.
 	User = "operator@flexlab.example"
 
 	roleReader           = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
@@ -47,15 +46,15 @@ type Principal struct {
 
 // Azure holds the identities of the lab's Azure.
 type Azure struct {
-	// Operator owns the subscription, Unprivileged may do nothing, Node may join the cluster.
+	// Operator owns the subscription, Unprivileged has no roles, Node may join the cluster.
 	Operator, Unprivileged, Node Principal
-	// Provider is the resource provider's own identity: it reads role assignments.
+	// Provider is the resource provider's identity, which reads role assignments.
 	Provider Principal
-	// VM is the managed identity of every machine that has one.
+	// VM is the managed identity shared by all machines that have one.
 	VM azuresim.MachineIdentity
 }
 
-// Azure returns who there is; it makes them up the first time.
+// Azure returns the identities. The first call creates them.
 func (l *Lab) Azure() (Azure, error) {
 	var a Azure
 	data, err := os.ReadFile(l.path("azure.json"))
@@ -82,7 +81,7 @@ func (l *Lab) Azure() (Azure, error) {
 	return a, os.WriteFile(l.path("azure.json"), data, 0o600)
 }
 
-// VMObjectID is the object id of the machines' managed identity.
+// VMObjectID is the object id of the managed identity VM.
 const VMObjectID = "bbbbbbbb-0000-0000-0000-000000000004"
 
 // world returns the contents of the lab's Azure.
@@ -130,7 +129,7 @@ func (l *Lab) world() (azuresim.World, error) {
 	}, nil
 }
 
-// cluster is the lab's cluster as Azure knows it.
+// cluster returns the lab's cluster as a resource in Azure.
 func (l *Lab) cluster() (azuresim.Cluster, error) {
 	ca, err := l.ClusterCA()
 	if err != nil {
@@ -159,11 +158,11 @@ func publicKey(key string) (string, error) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})), nil
 }
 
-// azuresim is the program, which is built beside flexlab.
+// azuresim returns the path of the program, beside flexlab.
 func (l *Lab) azuresim() string { return filepath.Join(filepath.Dir(l.Self), "azuresim") }
 
-// startAzure starts the simulated Azure and writes what makes the API server accept its tokens and
-// ask it for authorization.
+// startAzure starts the simulated Azure and configures the API server to accept its tokens and to
+// use its authorization webhook.
 func (l *Lab) startAzure(ctx context.Context) error {
 	world, err := l.world()
 	if err != nil {
@@ -200,7 +199,7 @@ func (l *Lab) startAzure(ctx context.Context) error {
 		}); err != nil {
 		return err
 	}
-	// An API server that was started without Azure is started again, with it.
+	// Restart an API server that was started without Azure.
 	if p, up := l.running("kube-apiserver"); up &&
 		!p.hasArgument("--authentication-config="+l.path("authentication.yaml")) {
 		l.Say("restarting the API server, with Azure")
@@ -209,7 +208,8 @@ func (l *Lab) startAzure(ctx context.Context) error {
 	return nil
 }
 
-// AzureControl turns and asks the simulated Azure.
+// AzureControl sends a request to the control API of the simulated Azure and returns the response
+// body.
 func (l *Lab) AzureControl(ctx context.Context, method, path string, body any) (string, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -232,8 +232,8 @@ func (l *Lab) AzureControl(ctx context.Context, method, path string, body any) (
 	return string(answer), err
 }
 
-// authentication has the API server accept Entra's tokens (apiserver.config.k8s.io/v1,
-// AuthenticationConfiguration), as AKS does: the user is the object id.
+// authentication returns an AuthenticationConfiguration (apiserver.config.k8s.io/v1) with which the
+// API server accepts Entra's tokens. As in AKS, the user name is the object id.
 func authentication(ca string) string {
 	ca = strings.ReplaceAll(strings.TrimSpace(ca), "\n", "\n      ")
 	return fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
@@ -250,8 +250,8 @@ jwt:
 `, AzureURL, Tenant, azuresim.AKSServer, ca)
 }
 
-// authorization has the API server ask azuresim, after the Node authorizer and RBAC have said
-// nothing.
+// authorization returns the kubeconfig of the authorization webhook, which the API server calls if
+// the Node authorizer and RBAC have no opinion.
 func authorization(ca string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config
@@ -262,8 +262,8 @@ current-context: azure
 `, AzureURL, ClusterID, ca)
 }
 
-// azureFlags are the API server's with Azure. Its decisions are kept for seconds only, so that the
-// lab shows their changes.
+// azureFlags returns the API server's authorization flags. Webhook decisions are cached for seconds
+// only, so that changes take effect soon.
 func (l *Lab) azureFlags() []string {
 	if !l.HasAzure() {
 		return []string{"--authorization-mode=Node,RBAC"}
@@ -284,7 +284,7 @@ func (l *Lab) HasAzure() bool {
 	return err == nil
 }
 
-// AddVMIdentity gives a machine a managed identity and the metadata service of an Azure VM.
+// AddVMIdentity gives a machine the managed identity and an Azure VM's metadata service.
 func (l *Lab) AddVMIdentity(ctx context.Context, m Machine) error {
 	a, err := l.Azure()
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// balancer passes connections on to replicas, as the load balancer in front of a provider does. TLS
-// goes through it. It asks each replica whether it is ready: one that says no gets no new
-// connections and keeps those that it has; one that does not answer loses them.
+// balancer is the TCP load balancer in front of the provider's replicas; TLS passes through. It
+// probes each replica: one that is not ready gets no new connections but keeps its own; one that
+// does not respond loses them.
 type balancer struct {
 	replicas []balanced
 	gates    *gates
@@ -21,18 +21,18 @@ type balancer struct {
 
 	mu    sync.Mutex
 	ready []bool
-	load  []int // connections passed on, or about to be, by replica
+	load  []int // connections per replica, also those being opened
 }
 
 // balanced is a replica behind a balancer.
 type balanced struct {
 	name    string
-	address string // host:port that connections are passed on to
-	health  string // URL that says whether it is ready
+	address string // host:port to connect to
+	health  string // URL of the readiness probe
 }
 
 const (
-	// probeInterval is the time between the probes of a replica, probePatience the limit for one.
+	// probeInterval is the time between probes, probePatience the timeout of one.
 	probeInterval = 500 * time.Millisecond
 	probePatience = 2 * time.Second
 	dialPatience  = time.Second
@@ -46,7 +46,7 @@ func newBalancer(replicas []balanced) *balancer {
 	}
 }
 
-// probe asks all replicas once.
+// probe probes all replicas once.
 func (b *balancer) probe(ctx context.Context) {
 	ready, answers := make([]bool, len(b.replicas)), make([]bool, len(b.replicas))
 	var asking sync.WaitGroup
@@ -66,7 +66,7 @@ func (b *balancer) probe(ctx context.Context) {
 	b.gates.set(LinkStates{Cut: gone})
 }
 
-// ask reports whether a replica answers, and whether it says that it is ready.
+// ask reports whether a replica responds, and whether it is ready.
 func (b *balancer) ask(ctx context.Context, url string) (answers, ready bool) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -76,13 +76,12 @@ func (b *balancer) ask(ctx context.Context, url string) (answers, ready bool) {
 	if err != nil {
 		return false, false
 	}
-	_ = response.Body.Close() // what it says more is not needed
+	_ = response.Body.Close() // only the status matters
 	return true, response.StatusCode == http.StatusOK
 }
 
-// choose takes a replica for a new connection: of those that are ready and were not tried, the one
-// with the fewest connections; -1 without such a replica. It counts at once, so that connections
-// that come together are spread, too; release when it is over.
+// choose returns the ready replica with the fewest connections that was not tried, or -1. It counts
+// the connection at once, so that concurrent connections are spread too; release ends it.
 func (b *balancer) choose(tried map[int]bool) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +103,7 @@ func (b *balancer) release(replica int) {
 	b.load[replica]--
 }
 
-// pass passes a connection on to the first replica that takes it.
+// pass forwards a connection to the first replica that accepts it.
 func (b *balancer) pass(ctx context.Context, from net.Conn) {
 	defer from.Close()
 	tried := map[int]bool{}
@@ -116,7 +115,7 @@ func (b *balancer) pass(ctx context.Context, from net.Conn) {
 	}
 }
 
-// passTo passes a connection on to a replica that was chosen; false if that does not take it.
+// passTo forwards a connection to a chosen replica. It reports whether the replica accepted it.
 func (b *balancer) passTo(ctx context.Context, replica int, from net.Conn) bool {
 	defer b.release(replica)
 	r := b.replicas[replica]
@@ -129,7 +128,7 @@ func (b *balancer) passTo(ctx context.Context, replica int, from net.Conn) bool 
 	return true
 }
 
-// serve takes connections until ctx ends.
+// serve accepts connections until ctx ends.
 func (b *balancer) serve(ctx context.Context, listener net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
@@ -145,7 +144,7 @@ func (b *balancer) serve(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// ServeBalancer is the load balancer in front of the provider's replicas, until ctx ends.
+// ServeBalancer runs the load balancer in front of the provider's replicas until ctx ends.
 func ServeBalancer(ctx context.Context) error {
 	var replicas []balanced
 	for i := range maxReplicas {
@@ -177,7 +176,7 @@ func ServeBalancer(ctx context.Context) error {
 	return b.serve(ctx, listener)
 }
 
-// startBalancer starts the load balancer and waits until the provider is reached through it.
+// startBalancer starts the load balancer and waits until it forwards to the provider.
 func (l *Lab) startBalancer(ctx context.Context) error {
 	if err := l.background("balancer", l.Self, "balance"); err != nil {
 		return err

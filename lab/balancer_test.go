@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// standIn is a replica that says its name over TLS, and how it is without.
+// standIn is a replica that returns its name over TLS, with a readiness endpoint without TLS.
 type standIn struct {
 	*httptest.Server
 	health *httptest.Server
@@ -36,8 +36,8 @@ func newStandIn(t *testing.T, name string) *standIn {
 	return s
 }
 
-// kill ends a replica as a signal does: its connections too. The listener is closed before them, or
-// a client would come back to a replica that is about to end, and fail again.
+// kill stops a replica and its connections, as a signal does. It closes the listener first, or a
+// client would reconnect to a replica that is about to stop, and fail again.
 func (s *standIn) kill() {
 	_ = s.Listener.Close()
 	s.CloseClientConnections()
@@ -46,7 +46,7 @@ func (s *standIn) kill() {
 	s.health.Close()
 }
 
-// balance has a balancer in front of replicas, and returns it and its URL.
+// balance starts a balancer in front of replicas and returns it and its URL.
 func balance(t *testing.T, all ...*standIn) (*balancer, string) {
 	t.Helper()
 	var replicas []balanced
@@ -71,7 +71,7 @@ func balance(t *testing.T, all ...*standIn) (*balancer, string) {
 	return b, "https://" + listener.Addr().String()
 }
 
-// poller is a client with a connection of its own, which trusts all replicas.
+// poller returns a client with its own connections that trusts all replicas.
 func poller(t *testing.T, all ...*standIn) *http.Client {
 	pool := x509.NewCertPool()
 	for _, s := range all {
@@ -92,8 +92,8 @@ func ask(c *http.Client, url string) (string, error) {
 	return string(text), err
 }
 
-// Connections are spread. When a replica is killed while it is polled, the polls that it was
-// answering may fail, and no other: the next ones go to those that are left.
+// Connections are spread. When a replica is killed, only the polls that it is answering may fail:
+// the next ones go to the other replicas.
 func TestBalancerWhenAReplicaIsKilled(t *testing.T) {
 	a, b, c := newStandIn(t, "a"), newStandIn(t, "b"), newStandIn(t, "c")
 	balancer, url := balance(t, a, b, c)
@@ -137,8 +137,8 @@ func TestBalancerWhenAReplicaIsKilled(t *testing.T) {
 	}
 }
 
-// One that drains keeps the connections that it has and gets no new ones; one that does not answer
-// loses them; one that comes back is used again.
+// A draining replica keeps its connections and gets no new ones; one that does not respond loses
+// them; one that is ready again is used again.
 func TestBalancerHeedsHealth(t *testing.T) {
 	a, b := newStandIn(t, "a"), newStandIn(t, "b")
 	b.status.Store(http.StatusServiceUnavailable)

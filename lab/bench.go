@@ -11,41 +11,41 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/mirror"
 )
 
-// Bandwidth is the mirror's speed while joins are measured: 100 Mbit/s, in bytes a second.
+// Bandwidth is the mirror's speed during measured joins, in bytes per second: 100 Mbit/s.
 const Bandwidth = 100_000_000 / 8
 
-// ProgramTimes holds the times that one program needs on a fresh machine.
+// ProgramTimes holds a program's times on a fresh machine.
 type ProgramTimes struct {
-	// Ready is the time, in seconds, from the start of `bootstrap` until the API server says that
-	// the Node is Ready.
+	// Ready is the time in seconds from the start of `bootstrap` until the API server reports that the
+	// Node is Ready.
 	Ready float64
-	// Second is that of a `bootstrap` that has nothing to do, in milliseconds: the median of five,
-	// as the machine sees it.
+	// Second is the time in milliseconds of a `bootstrap` that is a no-op, without entering the
+	// machine: the median of five.
 	Second float64
-	// Leave is that of `unbootstrap --drain-timeout=0`, in seconds, as the machine sees it.
+	// Leave is the time in seconds of `unbootstrap --drain-timeout=0`, without entering the machine.
 	Leave float64
 }
 
-// JoinTimes are the times of one round, in seconds, each from the start of the command to the Node
-// being Ready as the API server tells it.
+// JoinTimes holds the times of a round in seconds, each from the start of the command until the API
+// server reports that the Node is Ready.
 type JoinTimes struct {
-	// Ours is `aks-flex-node`; Serial the plain script, until the Node is Ready.
+	// Ours are the times of `aks-flex-node`, Serial that of the plain script.
 	Ours   ProgramTimes
 	Serial float64
-	// Directory is ours with the artifacts in a directory, to be verified and unpacked; Warm with
-	// them in the store.
+	// Directory is ours with the artifacts in a directory, which are verified and unpacked; Warm with
+	// the artifacts in the store.
 	Directory, Warm float64
-	// Bare is the start of containerd and kubelet with everything in place.
+	// Bare is the start of containerd and kubelet with everything installed.
 	Bare float64
-	// Critical are the bytes that ours has downloaded of what a node needs to be Ready.
+	// Critical is the number of bytes that ours downloads before the node can be Ready.
 	Critical int64
 }
 
-// Limit returns the lower bound of every way of joining: the critical bytes at full bandwidth, and
-// the bare start.
+// Limit returns the lower bound of a join: downloading the critical bytes at full bandwidth and the
+// bare start.
 func (j JoinTimes) Limit() float64 { return float64(j.Critical)/Bandwidth + j.Bare }
 
-// BenchProgram measures a program on a fresh machine.
+// BenchProgram measures an agent on a fresh machine.
 func (l *Lab) BenchProgram(
 	ctx context.Context, name, program string, v Versions,
 ) (times ProgramTimes, err error) {
@@ -62,8 +62,8 @@ func (l *Lab) BenchProgram(
 	return times, err
 }
 
-// benchFirst joins a fresh machine with the mirror at Bandwidth, which it leaves so, and then has
-// nothing to do.
+// benchFirst measures the first join of a fresh machine and no-op bootstraps after it. It leaves
+// the mirror limited to Bandwidth.
 func (l *Lab) benchFirst(ctx context.Context, m Machine) (times ProgramTimes, err error) {
 	if err := errors.Join(l.Mirror().Set(ctx, mirror.Knobs{BytesPerSecond: Bandwidth}),
 		l.Mirror().Reset(ctx)); err != nil {
@@ -85,13 +85,14 @@ func (l *Lab) benchFirst(ctx context.Context, m Machine) (times ProgramTimes, er
 	return times, nil
 }
 
-// fullSpeed ends the limit of Bandwidth.
+// fullSpeed removes the mirror's bandwidth limit.
 func (l *Lab) fullSpeed(ctx context.Context) {
-	// A lab that is down has no mirror.
+	// Without a running lab there is no mirror.
 	_ = l.Mirror().Set(context.WithoutCancel(ctx), mirror.Knobs{})
 }
 
-// timeInside runs a command in a machine and returns its time in seconds, without that of entering.
+// timeInside runs a command in a machine and returns its time in seconds, without entering the
+// machine.
 func (l *Lab) timeInside(ctx context.Context, m Machine, argv ...string) (float64, error) {
 	const script = `a=$EPOCHREALTIME
 "$@" >/tmp/bench.out 2>&1 || { tail -5 /tmp/bench.out >&2; exit 1; }
@@ -107,8 +108,8 @@ echo $a $EPOCHREALTIME`
 	return ended - began, nil
 }
 
-// BenchJoin measures one round: ours, then ours with the artifacts on disk, the bare start, and the
-// plain script on a machine of its own.
+// BenchJoin measures a round: ours, ours with the artifacts on disk, the bare start, and the plain
+// script on its own machine.
 func (l *Lab) BenchJoin(
 	ctx context.Context, agent string, v Versions,
 ) (times JoinTimes, err error) {
@@ -145,7 +146,7 @@ func (l *Lab) BenchJoin(
 	return times, err
 }
 
-// benchMachine makes a machine with the agent and its configuration.
+// benchMachine adds a machine with the agent and its configuration.
 func (l *Lab) benchMachine(ctx context.Context, name, agent string, v Versions) (Machine, error) {
 	m, err := l.AddMachine(ctx, name)
 	if err != nil {
@@ -154,7 +155,7 @@ func (l *Lab) benchMachine(ctx context.Context, name, agent string, v Versions) 
 	return m, l.Equip(ctx, m, agent, v)
 }
 
-// Equip makes a machine ready to join: agent, unit and configuration with a fresh token.
+// Equip installs the agent, its unit and a configuration with a new token on a machine.
 func (l *Lab) Equip(
 	ctx context.Context, m Machine, agent string, v Versions, change ...func(map[string]any),
 ) error {
@@ -178,7 +179,8 @@ func (l *Lab) dispose(ctx context.Context, m Machine) error {
 	return errors.Join(err, l.RemoveMachine(ctx, m.Name))
 }
 
-// criticalBytes returns the bytes that the mirror has sent of the files that a Ready node needs.
+// criticalBytes returns the number of bytes that the mirror has sent of files that a node needs to
+// be Ready.
 func (l *Lab) criticalBytes(ctx context.Context) (int64, error) {
 	counts, err := l.Mirror().Counts(ctx)
 	if err != nil {
@@ -196,8 +198,8 @@ func (l *Lab) criticalBytes(ctx context.Context) (int64, error) {
 	return sum, nil
 }
 
-// benchBare measures the start of containerd and kubelet on a machine that has everything, as at
-// its first join.
+// benchBare measures the start of containerd and kubelet with everything installed but no
+// certificate or Node, as in a first join.
 func (l *Lab) benchBare(ctx context.Context, m Machine) (float64, error) {
 	if _, err := l.Output(ctx, m, "systemctl", "stop", "kubelet", "containerd",
 		"node-problem-detector"); err != nil {
@@ -221,8 +223,8 @@ func (l *Lab) benchBare(ctx context.Context, m Machine) (float64, error) {
 	return l.timeReady(ctx, m, "systemctl", "start", "containerd", "kubelet")
 }
 
-// benchWarm joins the machine again with the store that it had, as an image has it into which the
-// artifacts were baked.
+// benchWarm measures a join with the artifacts in the store, as on a machine from an image that
+// includes them.
 func (l *Lab) benchWarm(ctx context.Context, m Machine) (float64, error) {
 	if _, err := l.Output(ctx, m, "cp", "-a", "/opt/aks-flex-node", "/var/tmp/store"); err != nil {
 		return 0, err
@@ -236,12 +238,13 @@ func (l *Lab) benchWarm(ctx context.Context, m Machine) (float64, error) {
 	return l.timeReady(ctx, m, "aks-flex-node", "bootstrap")
 }
 
-// giveBack leaves the cluster and returns the seconds that it took.
+// giveBack runs unbootstrap and returns its time in seconds.
 func (l *Lab) giveBack(ctx context.Context, m Machine) (float64, error) {
 	return l.timeInside(ctx, m, "aks-flex-node", "unbootstrap", "--yes", "--drain-timeout=0")
 }
 
-// benchDirectory joins a machine that was given back again, with the artifacts in a directory.
+// benchDirectory measures a join with the artifacts in a directory, on a machine that has left the
+// cluster.
 func (l *Lab) benchDirectory(
 	ctx context.Context, m Machine, agent string, v Versions,
 ) (float64, error) {
@@ -260,7 +263,7 @@ func (l *Lab) benchDirectory(
 	return l.timeReady(ctx, m, "aks-flex-node", "bootstrap")
 }
 
-// copyArtifacts fills a directory as an air-gapped host is given it.
+// copyArtifacts fills a directory with the artifacts, as for an air-gapped host.
 func (l *Lab) copyArtifacts(ctx context.Context, dst string, v Versions) error {
 	catalog, err := l.catalog(ctx)
 	if err != nil {
@@ -282,7 +285,7 @@ func (l *Lab) copyArtifacts(ctx context.Context, dst string, v Versions) error {
 	return wanted.Directory(ctx, dst)
 }
 
-// artifacts are the versions of all artifacts, by name.
+// artifacts returns the versions of all artifacts by name.
 func (v Versions) artifacts() map[string]string {
 	return map[string]string{
 		"kubelet": v.Kubernetes, "kubectl": v.Kubernetes, "kubeadm": v.Kubernetes,

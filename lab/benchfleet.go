@@ -19,9 +19,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/load"
 )
 
-// benchReport returns an agent's report on a node that runs a configVersion and on which a file has
-// been changed: every section, and of the conditions, as agents do, those that are not True, and
-// NodeReady.
+// benchReport returns a full report of an agent whose node runs a configVersion and has a changed
+// file: every section, and as from real agents the conditions that are not True, and NodeReady.
 func benchReport(n int, version string) ([]byte, error) {
 	at := time.Date(2026, 11, 21, 8, n/60%60, n%60, 0, time.UTC)
 	kernels := []string{"6.8.0-60-generic", "6.8.0-63-generic", "6.11.0-26-generic"}
@@ -49,7 +48,8 @@ func benchReport(n int, version string) ([]byte, error) {
 	return text, nil
 }
 
-// every has workers send a request for each node; each must be answered with the status.
+// every sends a request for each node from concurrent workers, and fails if a response has another
+// status.
 func (b *ProviderBench) every(
 	ctx context.Context, nodes, status int, request func(n int) (*http.Request, error),
 ) error {
@@ -78,7 +78,7 @@ func (b *ProviderBench) every(
 	return errors.Join(errs...)
 }
 
-// send sends a request, which must be answered with the status; after a 429 it sends it again.
+// send sends a request and fails if the response has another status. It retries after a 429.
 func send(
 	ctx context.Context, fleet *load.Fleet, worker, status int, request func() (*http.Request, error),
 ) error {
@@ -99,7 +99,7 @@ func send(
 	}
 }
 
-// Report has each agent say all that it can.
+// Report sends a full report of each agent.
 func (b *ProviderBench) Report(ctx context.Context) error {
 	return b.every(ctx, b.stored, http.StatusNoContent, func(n int) (*http.Request, error) {
 		const action = "reportStatus"
@@ -123,19 +123,20 @@ func (b *ProviderBench) Report(ctx context.Context) error {
 	})
 }
 
-// PollAll has each agent poll once, with its own token.
+// PollAll polls once as each agent, with its own token.
 func (b *ProviderBench) PollAll(ctx context.Context) error {
 	return b.every(ctx, b.stored, http.StatusNotModified, func(n int) (*http.Request, error) {
 		return b.poll(ctx, n)
 	})
 }
 
-// Connect has as many agents connect as there may be connections.
+// Connect opens the connections of as many agents as the load allows.
 func (b *ProviderBench) Connect(ctx context.Context) (*load.Fleet, error) {
 	return b.connect(ctx, min(connected, b.stored))
 }
 
-// connect has the first agents connect. Each connection always sends the polls of one.
+// connect opens the connections of the first agents. A connection always sends the polls of the
+// same agent.
 func (b *ProviderBench) connect(ctx context.Context, agents int) (*load.Fleet, error) {
 	return b.agents(agents).Open(ctx, agents)
 }
@@ -147,19 +148,19 @@ func (b *ProviderBench) agents(most int) load.Target {
 		}}
 }
 
-// Latencies are 99th percentiles at one rate.
+// Latencies are 99th percentiles at a fixed rate.
 type Latencies struct{ Provider, Bare time.Duration }
 
 const (
-	// paced is the time for which latency is measured, scraped the interval of the metrics. When
-	// nodes were seen is written spread over five minutes, so that it happens a dozen times in it.
+	// paced is how long latency is measured, scraped the interval of reading metrics. Last-seen times
+	// are written spread over five minutes, so about a dozen times while latency is measured.
 	paced   = time.Minute
 	scraped = 5 * time.Second
 )
 
-// Latency is the 99th percentile at the rate of 100,000 nodes, over 10,000 connections, while the
-// times when nodes were seen are stored and the metrics are read; and that of the bare handler at
-// the same rate: that much is the machine's, TLS's and the client's.
+// Latency measures the 99th percentile at the rate of 100,000 nodes over 10,000 connections while
+// last-seen times are stored and metrics are read, and that of the bare handler at the same rate:
+// the share of the machine, TLS and the client.
 func (b *ProviderBench) Latency(ctx context.Context) (got Latencies, err error) {
 	connections := min(connected, b.stored)
 	if got.Bare, err = b.bare().Pace(ctx, connections, fleetRate, 15*time.Second); err != nil {
@@ -181,7 +182,7 @@ func (b *ProviderBench) Latency(ctx context.Context) (got Latencies, err error) 
 	return got, err
 }
 
-// scrape reads a provider's metrics until ctx ends, and returns the store's revisions in them.
+// scrape reads a provider's metrics until ctx ends, and returns the store revisions in them.
 func scrape(ctx context.Context) (revisions []float64) {
 	tick := time.NewTicker(scraped)
 	defer tick.Stop()

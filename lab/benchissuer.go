@@ -13,8 +13,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// benchIssuer signs the tokens with which a fleet registers its keys: each agent has an identity of
-// its own. The lab's Azure knows a few identities only, and would be asked for minutes.
+// benchIssuer signs the tokens with which a fleet registers its keys. Each agent has its own
+// identity; the lab's Azure has only a few, and would take minutes.
 type benchIssuer struct {
 	key      *rsa.PrivateKey
 	audience string
@@ -34,10 +34,10 @@ func newBenchIssuer(audience string) (benchIssuer, error) {
 	return benchIssuer{key, audience}, nil
 }
 
-// keysFile has the public key, as jwks_uri answers it.
+// keysFile returns the path of the public key in the format of jwks_uri.
 func (l *Lab) keysFile() string { return l.path("bench-keys.json") }
 
-// publish writes the public key where the bare handler shows it.
+// publish writes the public key for the bare handler to serve.
 func (i benchIssuer) publish(path string) error {
 	b64 := base64.RawURLEncoding.EncodeToString
 	text, err := json.Marshal(object{"keys": []object{{
@@ -50,10 +50,10 @@ func (i benchIssuer) publish(path string) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-// benchIdentity is the client id of an agent's identity.
+// benchIdentity returns the client id of an agent's identity.
 func benchIdentity(n int) string { return fmt.Sprintf("cccccccc-0000-4000-8000-%012d", n) }
 
-// token is an agent's access token.
+// token returns an agent's access token.
 func (i benchIssuer) token(n int) (string, error) {
 	now := time.Now()
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
@@ -65,7 +65,7 @@ func (i benchIssuer) token(n int) (string, error) {
 	return token.SignedString(i.key)
 }
 
-// trustBench has a provider accept the fleet's tokens from its next start on.
+// trustBench configures a provider to accept the fleet's tokens after its next start.
 func (l *Lab) trustBench() error {
 	return l.changeSettings(func(settings object) {
 		authentication, _ := settings["authentication"].(map[string]any)
@@ -82,7 +82,7 @@ func (l *Lab) trustBench() error {
 	})
 }
 
-// changeSettings changes the settings of the first replica, which reads them at its next start.
+// changeSettings changes the settings of the first replica, which apply after its next start.
 func (l *Lab) changeSettings(change func(settings object)) error {
 	path := l.replicaPath(0, "settings.json")
 	text, err := os.ReadFile(path)

@@ -15,21 +15,21 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// benchMachine is the machine of a stored node, with its own key. Several goroutines may use it.
+// benchMachine is the machine of a stored node, with its own key. It is safe for concurrent use.
 type benchMachine struct {
 	key  *machinekey.Key
 	said machinekey.Claims
 	path string // of the node
 
 	mu   sync.Mutex
-	poll string // the token of polls
+	poll string // the token for polls
 	made time.Time
 }
 
-// pollsFor is for how long a token of polls is used, as agents do.
+// pollsFor is how long a poll token is used, as in agents.
 const pollsFor = 4 * time.Minute
 
-// newBenchMachine makes the machine of a node with a uid.
+// newBenchMachine returns the machine of a node with a uid, with a new key.
 func newBenchMachine(path, uid string) (*benchMachine, error) {
 	key, err := machinekey.New()
 	return &benchMachine{key: key, path: path, said: machinekey.Claims{
@@ -37,7 +37,7 @@ func newBenchMachine(path, uid string) (*benchMachine, error) {
 	}}, err
 }
 
-// signPoll signs a poll.
+// signPoll adds the poll token to a request.
 func (m *benchMachine) signPoll(r *http.Request) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,8 +59,8 @@ func (m *benchMachine) token(action string, body []byte) (string, error) {
 	return m.key.Sign(said, time.Now())
 }
 
-// register registers the key with a token of the node's identity. It waits while the provider is
-// asked too much: what machines have it store is limited by how many there are.
+// register registers the key with a token of the node's identity. It waits while the provider
+// throttles it: registrations are limited by the number of machines.
 func (m *benchMachine) register(
 	ctx context.Context, client *http.Client, server, identity string,
 ) error {
@@ -89,7 +89,7 @@ func (m *benchMachine) register(
 	}
 }
 
-// postAs posts a body with a bearer token.
+// postAs sends a POST with a bearer token.
 func postAs(
 	ctx context.Context, client *http.Client, url, bearer string, body []byte,
 ) (status int, text []byte, err error) {

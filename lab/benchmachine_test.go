@@ -14,8 +14,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/machinekey/verifier"
 )
 
-// A machine of the load registers its key by an identity, reuses its token of polls, and has a
-// token for each other request.
+// A machine of the load registers its key with an identity, reuses its poll token, and gets a token
+// for each other request.
 func TestBenchMachine(t *testing.T) {
 	verify := func(token string) verifier.Verified {
 		t.Helper()

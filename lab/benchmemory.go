@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Memory returns the provider's own memory, in bytes, without its program and the pages of the
-// store's file.
+// Memory returns the provider's anonymous memory in bytes, thus without its program and the pages
+// of the store's file.
 func (b *ProviderBench) Memory() (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.lab.ProcessID("flexnode-rp-0")))
 	if err != nil {
@@ -28,11 +28,11 @@ func (b *ProviderBench) Memory() (int64, error) {
 	return 0, errors.New("cannot read the provider's memory: /proc does not tell")
 }
 
-// Live returns the live memory of the provider, in bytes: objects and stacks after a garbage
-// collection. What is free between them is used again. Its profile is kept under a name.
+// Live returns the provider's live memory in bytes: objects and stacks after a garbage collection.
+// Free memory between them is reused. It stores the heap profile under name if Profiles is set.
 func (b *ProviderBench) Live(ctx context.Context, name string) (int64, error) {
 	profile := ""
-	for range 2 { // what pools keep goes with the second
+	for range 2 { // the second collection clears pools
 		var err error
 		profile, err = fetch(ctx, "http://"+debugAddress(0)+"/debug/pprof/heap?gc=1")
 		if err != nil {
@@ -57,13 +57,13 @@ func (b *ProviderBench) Live(ctx context.Context, name string) (int64, error) {
 	return int64(heap + stacks), nil
 }
 
-// Stored is the size of the store's file, in bytes: with what has changed in the last minutes.
+// Stored returns the size of the store's file in bytes, including the changes of the last minutes.
 func (b *ProviderBench) Stored(ctx context.Context) (int64, error) {
 	text, err := fetch(ctx, ProviderMetrics(0)+"/metrics")
 	return int64(metric(text, "flexnode_rp_store_bytes")), err
 }
 
-// fetch reads what is at a URL.
+// fetch returns the content of a URL.
 func fetch(ctx context.Context, url string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -81,7 +81,8 @@ func fetch(ctx context.Context, url string) (string, error) {
 	return string(text), err
 }
 
-// metric is the sum of a metric's values, in Prometheus' text, with labels that have what is given.
+// metric returns the sum of a metric's values in Prometheus' text format, of the series that
+// contain all labels.
 func metric(text, name string, labels ...string) float64 {
 	sum := 0.0
 lines:

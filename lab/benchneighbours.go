@@ -15,10 +15,11 @@ import (
 )
 
 // Neighbours compares how the nodes of nine clusters are served while the tenth cluster's API
-// server is hostile, or its tenant has filled his quota, and while both send as much and behave.
+// server is hostile, or its tenant has used up the quota, with how they are served while both send
+// as much and behave.
 type Neighbours struct {
 	*ProviderBench
-	// tenantNodes is the number of the largest nodes that the tenant's quota has room for.
+	// tenantNodes is how many nodes of max size fit in the tenant's quota.
 	tenantNodes int
 	tenantToken string
 }
@@ -26,15 +27,15 @@ type Neighbours struct {
 // neighbourNodes is the number of nodes that are polled, and of those that are changed.
 const neighbourNodes = 900
 
-// Served holds the results for nine clusters: answers in a second, the provider's largest memory,
-// and the data that the tenth API server has sent in a second, both in bytes.
+// Served holds the results of nine clusters: responses per second, the provider's max memory, and
+// the data that the tenth API server sent per second, both in bytes.
 type Served struct {
 	Polls, Puts float64
 	Memory      int64
 	Sent        int
 }
 
-// NewNeighbours registers the ten clusters and stores the nodes of nine. The lab must be up with a
+// NewNeighbours registers the ten clusters and stores the nodes of nine. The lab must run with a
 // provider.
 func (l *Lab) NewNeighbours(ctx context.Context) (*Neighbours, error) {
 	b, err := l.NewProviderBench(ctx)
@@ -69,7 +70,7 @@ func (l *Lab) NewNeighbours(ctx context.Context) (*Neighbours, error) {
 	return n, n.fillQuota(ctx)
 }
 
-// bind gives the provider a kubeconfig of each cluster, from its next start on.
+// bind gives the provider a kubeconfig of each cluster for its next start.
 func (n *Neighbours) bind() error {
 	who, err := n.lab.Azure()
 	if err != nil {
@@ -131,7 +132,7 @@ func (n *Neighbours) Hostile(ctx context.Context, during time.Duration) (Served,
 	return n.serve(ctx, during, nil)
 }
 
-// Loud measures while it behaves and sends so many bytes in a second.
+// Loud measures while the tenth API server behaves and sends rate bytes per second.
 func (n *Neighbours) Loud(ctx context.Context, during time.Duration, rate int) (Served, error) {
 	if err := n.lab.setMode(loudMode, rate); err != nil {
 		return Served{}, err
@@ -139,8 +140,9 @@ func (n *Neighbours) Loud(ctx context.Context, during time.Duration, rate int) (
 	return n.serve(ctx, during, nil)
 }
 
-// serve starts the tenth cluster's sessions again, and floods the provider with polls for half of
-// the time, with PUTs for the other half. beside runs meanwhile, unless it is nil.
+// serve restarts the provider, and with it the tenth cluster's sessions, and floods it with polls
+// for half of the time and with PUTs for the other half. Meanwhile it runs beside, unless that is
+// nil.
 func (n *Neighbours) serve(
 	ctx context.Context, during time.Duration, beside func(context.Context),
 ) (got Served, err error) {
@@ -172,7 +174,7 @@ func (n *Neighbours) serve(
 	return got, err
 }
 
-// unchanged are polls of the first nodes.
+// unchanged returns polls of the first nodes.
 func (n *Neighbours) unchanged() load.Target {
 	return load.Target{TLS: n.tls, Status: http.StatusNotModified,
 		Request: func(ctx context.Context, i int) (*http.Request, error) {
@@ -180,7 +182,7 @@ func (n *Neighbours) unchanged() load.Target {
 		}}
 }
 
-// changes are PUTs of the other nodes.
+// changes returns PUTs of the other nodes.
 func (n *Neighbours) changes(token string) load.Target {
 	return load.Target{TLS: n.tls, Status: http.StatusOK,
 		Request: func(ctx context.Context, i int) (*http.Request, error) {
@@ -195,7 +197,7 @@ func (n *Neighbours) changes(token string) load.Target {
 		}}
 }
 
-// peak returns the largest memory of the provider until ctx ends.
+// peak returns the provider's max memory until ctx ends.
 func (n *Neighbours) peak(ctx context.Context) (most int64) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -228,6 +230,6 @@ func (n *Neighbours) sent(ctx context.Context) int {
 	}
 	defer response.Body.Close()
 	var sent int
-	_, _ = fmt.Fscan(response.Body, &sent) // then it is 0
+	_, _ = fmt.Fscan(response.Body, &sent) // 0 if it cannot be read
 	return sent
 }

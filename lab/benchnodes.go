@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// benchNodes is the number of the agents' Nodes in the cluster.
+	// benchNodes is the max number of the agents' Nodes in the cluster.
 	benchNodes = 10_000
 	nodeMakers = 24
 	nodesWait  = 5 * time.Minute
 )
 
-// benchNodeObject is a Node as a kubelet registers it, Ready, with the images that it has.
+// benchNodeObject returns a Node as a kubelet registers it: Ready, with images.
 func benchNodeObject(n int) ([]byte, error) {
 	name := fmt.Sprintf("bench-%06d", n)
 	now := time.Now().UTC().Format(time.RFC3339)
@@ -63,9 +63,9 @@ func benchNodeObject(n int) ([]byte, error) {
 	return text, nil
 }
 
-// Nodes has the cluster have the Nodes of the first agents, and waits until the provider has seen
-// them. It returns how many there are. The controller that would find out that no kubelet stands
-// behind them is paused; resume has it go on.
+// Nodes adds Nodes of the first agents to the cluster, waits until the provider has seen them, and
+// returns their number. It pauses the controller that would notice the missing kubelets; resume
+// continues it.
 func (b *ProviderBench) Nodes(ctx context.Context) (nodes int, resume func() error, err error) {
 	const controller = "kube-controller-manager"
 	if err := b.lab.signal(controller, syscall.SIGSTOP); err != nil {
@@ -139,7 +139,7 @@ func makeNode(ctx context.Context, client *http.Client, n int) error {
 	return err
 }
 
-// administrator is a client of the API server that may do everything.
+// administrator returns a client of the API server with all rights.
 func (l *Lab) administrator() (*http.Client, error) {
 	pair, err := tls.LoadX509KeyPair(l.path("pki", "admin.crt"), l.path("pki", "admin.key"))
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/load"
 )
 
-// ProviderBench measures the provider with so many nodes stored.
+// ProviderBench measures the provider with a number of stored nodes.
 type ProviderBench struct {
-	// Profiles is a directory in which profiles of the provider's memory are kept, "" for none.
+	// Profiles is the directory for profiles of the provider's memory, "" for none.
 	Profiles string
 
 	lab    *Lab
@@ -32,14 +32,14 @@ type ProviderBench struct {
 	// cluster returns the cluster of a node.
 	cluster func(n int) string
 	kube    []string
-	// stored is the number of nodes; etags are the ETags that their polls show.
+	// stored is the number of nodes; etags are the ETags that their polls return.
 	stored   int
 	etags    []string
 	machines []*benchMachine
 }
 
-// The polls of a fleet: so many connections that are flooded, so many that are open, and the rate
-// of 100,000 nodes.
+// The load of a fleet: connections to flood, open connections, the poll rate of 100,000 nodes, and
+// callers of the API server.
 const (
 	pollers   = 64
 	connected = 10_000
@@ -47,11 +47,11 @@ const (
 	callers   = 50
 )
 
-// bareURL is where the handler that only answers 304 is; a process of its own, as the others are.
+// bareURL is the address of a handler that only responds 304, in its own process like the others.
 const bareURL = "https://" + HostIP + ":8499"
 
-// NewProviderBench prepares the comparison: who signs the agents' tokens, the ConfigMap, the bare
-// handler.
+// NewProviderBench prepares the comparison: the issuer of the agents' tokens, the right to read the
+// ConfigMap, and the bare handler.
 func (l *Lab) NewProviderBench(ctx context.Context) (*ProviderBench, error) {
 	pool, err := l.trusted()
 	if err != nil {
@@ -88,7 +88,7 @@ func (l *Lab) NewProviderBench(ctx context.Context) (*ProviderBench, error) {
 	return b, b.allowConfigMap(ctx, who.Node.ObjectID)
 }
 
-// allowConfigMap lets the callers read one ConfigMap without the webhook being asked.
+// allowConfigMap lets the callers read ConfigMaps without a call of the webhook.
 func (b *ProviderBench) allowConfigMap(ctx context.Context, user string) error {
 	_, err := b.lab.apply(ctx, fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -104,7 +104,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %s}]
 	return err
 }
 
-// node is the resource of a node.
+// node returns a node's resource id.
 func (b *ProviderBench) node(n int) string {
 	return b.cluster(n) + "/flexNodeConfig/bench-" + fmt.Sprintf("%06d", n)
 }
@@ -115,8 +115,8 @@ func (b *ProviderBench) urlAt(server string, n int) string {
 	return server + b.node(n) + "?api-version=" + ProviderAPI
 }
 
-// benchBody returns the body of a PUT for a node at a site. Its agent has an identity of its own.
-// It is written as text, because encoding would take time from the server that is measured.
+// benchBody returns the body of a PUT for a node at a site. Each agent has its own identity. It is
+// formatted as text, because encoding would take CPU time from the measured server.
 func benchBody(n int, site string) []byte {
 	return fmt.Appendf(nil, `{"properties":{"continuousMonitoring":true,`+
 		`"azureAuth":{"method":"managedIdentity","managedIdentity":{"clientId":%q}},`+
@@ -125,7 +125,7 @@ func benchBody(n int, site string) []byte {
 		benchIdentity(n), site)
 }
 
-// Fill stores nodes through the API until there are so many.
+// Fill stores nodes through the API up to a total number.
 func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 	who, err := b.lab.Azure()
 	if err != nil {
@@ -160,7 +160,7 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 	return errors.Join(errs...)
 }
 
-// add stores a node, and has its machine register a key with a token of the node's identity.
+// add stores a node and registers a key of its machine with a token of the node's identity.
 func (b *ProviderBench) add(ctx context.Context, client *http.Client, token string, n int) error {
 	etag, uid, err := put(ctx, client, b.url(n), token, benchBody(n, "factory-7"))
 	if err != nil {
@@ -177,7 +177,7 @@ func (b *ProviderBench) add(ctx context.Context, client *http.Client, token stri
 	return b.machines[n].register(ctx, client, ReplicaURL(0), identity)
 }
 
-// put writes a node, and returns its ETag and uid.
+// put writes a node and returns its ETag and uid.
 func put(
 	ctx context.Context, client *http.Client, url, token string, body []byte,
 ) (etag, uid string, err error) {
@@ -204,7 +204,7 @@ func put(
 	return response.Header.Get("ETag"), shown.Properties.ResourceUID, err
 }
 
-// polls are those of the stored nodes, unchanged.
+// polls returns polls of the unchanged stored nodes.
 func (b *ProviderBench) polls() load.Target {
 	return load.Target{TLS: b.tls, Status: http.StatusNotModified,
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
@@ -212,10 +212,10 @@ func (b *ProviderBench) polls() load.Target {
 		}}
 }
 
-// shuffled has nodes not be asked for in the order they are stored in.
+// shuffled returns an index that avoids requests in the order of the store.
 func (b *ProviderBench) shuffled(n int) int { return n * 7919 % b.stored }
 
-// poll is a poll of an agent.
+// poll returns an agent's poll.
 func (b *ProviderBench) poll(ctx context.Context, n int) (*http.Request, error) {
 	return b.pollAt(ctx, ReplicaURL(0), n)
 }
@@ -229,7 +229,7 @@ func (b *ProviderBench) pollAt(ctx context.Context, server string, n int) (*http
 	return r, err
 }
 
-// configMaps returns reads of a ConfigMap that holds the answer to a node's poll.
+// configMaps returns reads of a ConfigMap with the same content as a node's poll.
 func (b *ProviderBench) configMaps(ctx context.Context) (load.Target, error) {
 	r, err := b.poll(ctx, 0)
 	if err != nil {
@@ -261,14 +261,14 @@ func (b *ProviderBench) configMaps(ctx context.Context) (load.Target, error) {
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet,
 				APIServer+"/api/v1/namespaces/default/configmaps/bench?resourceVersion=0", nil)
 			if err == nil {
-				r.Header.Set("If-None-Match", `"1"`) // which it does not know
+				r.Header.Set("If-None-Match", `"1"`) // the API server ignores it
 				r.Header.Set("Authorization", "Bearer "+b.kube[n%callers])
 			}
 			return r, err
 		}}, nil
 }
 
-// bare asks a handler that does nothing but answer what the provider is asked.
+// bare returns polls for a handler that does nothing but respond.
 func (b *ProviderBench) bare() load.Target {
 	return load.Target{TLS: b.tls, Status: http.StatusNotModified,
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
@@ -276,7 +276,7 @@ func (b *ProviderBench) bare() load.Target {
 		}}
 }
 
-// ServeBare is the bare handler, until ctx ends.
+// ServeBare serves the bare handler until ctx ends.
 func (l *Lab) ServeBare(ctx context.Context) error {
 	server := &http.Server{Addr: strings.TrimPrefix(bareURL, "https://"),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -296,11 +296,11 @@ func (l *Lab) ServeBare(ctx context.Context) error {
 	return err
 }
 
-// Rates are answers in a second.
+// Rates are responses per second.
 type Rates struct{ Provider, APIServer, Bare float64 }
 
-// Compare floods provider, API server and bare handler in turn, and returns the medians of the
-// rounds.
+// Compare floods the provider, the API server and the bare handler in turn, and returns the medians
+// of the rounds.
 func (b *ProviderBench) Compare(ctx context.Context, rounds int) (Rates, error) {
 	const during = 3 * time.Second
 	configMaps, err := b.configMaps(ctx)
@@ -320,8 +320,8 @@ func (b *ProviderBench) Compare(ctx context.Context, rounds int) (Rates, error) 
 	return Rates{middle(got[0]), middle(got[1]), middle(got[2])}, nil
 }
 
-// Puts floods the provider with PUTs that change stored nodes, and returns the median of the
-// rounds, in a second. What polls show is not so any more after that.
+// Puts floods the provider with PUTs that change stored nodes and returns the median rate of the
+// rounds, per second. The stored ETags are stale afterwards.
 func (b *ProviderBench) Puts(ctx context.Context, rounds int) (float64, error) {
 	who, err := b.lab.Azure()
 	if err != nil {
@@ -363,7 +363,7 @@ func middle(values []float64) float64 {
 	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
 
-// Stampede has 10,000 agents come at once for their whole configuration.
+// Stampede lets up to 10,000 agents fetch their whole configuration at once.
 func (b *ProviderBench) Stampede(ctx context.Context) (int, time.Duration, error) {
 	whole := b.polls()
 	conditional := whole.Request
@@ -378,7 +378,7 @@ func (b *ProviderBench) Stampede(ctx context.Context) (int, time.Duration, error
 	return whole.Stampede(ctx, min(10_000, b.stored))
 }
 
-// Restart stops the provider and returns how long it takes from its start until it is ready.
+// Restart restarts the provider and returns the time from its start until it is ready.
 func (b *ProviderBench) Restart(ctx context.Context) (time.Duration, error) {
 	pid := b.lab.ProcessID("flexnode-rp-0")
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {

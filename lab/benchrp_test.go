@@ -36,7 +36,7 @@ bytes 1.5e+06
 	}
 }
 
-// Of a hundred changes the slowest but one counts, and one that came before counts as nothing.
+// Of a hundred changes the second slowest counts, and one that came before counts as 0.
 func TestAfter(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
 	var from, to []time.Time
@@ -54,7 +54,7 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// What the fleet reports is a report, and full: all sections are there.
+// The fleet's reports are valid and have all sections.
 func TestBenchReport(t *testing.T) {
 	for _, n := range []int{0, 1, 99_999} {
 		text, err := benchReport(n, fmt.Sprint(1795255000+n%600))
@@ -71,7 +71,7 @@ func TestBenchReport(t *testing.T) {
 	}
 }
 
-// The agents' tokens are theirs, differ, and are verified with the keys that are shown.
+// The agents' tokens differ and are verified with the published keys.
 func TestBenchTokens(t *testing.T) {
 	i, err := newBenchIssuer("api://x")
 	if err != nil {

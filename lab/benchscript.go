@@ -12,25 +12,25 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/load"
 )
 
-// Script holds the effect of an operator's script at full speed on the polls of a fleet.
+// Script holds how an operator's script at full speed affects a fleet's polls.
 type Script struct {
-	// Answered and Refused are the script's own requests; a refusal is 429 with Retry-After.
+	// Answered and Refused count the script's requests; a refusal is a 429 with Retry-After.
 	Answered, Refused int
 	// Polls is the 99th percentile of the agents' polls meanwhile.
 	Polls time.Duration
 }
 
 const (
-	// scriptRate is the number of requests that the script sends in a second, half of them lists
-	// and half of them PUTs, over scriptConnections connections and for scriptTime.
+	// scriptRate is the number of the script's requests per second, half of them lists and half PUTs,
+	// over scriptConnections connections for scriptTime.
 	scriptRate        = 1000
 	scriptConnections = 50
 	scriptTime        = 30 * time.Second
 	scriptAssignment  = "eeeeeeee-0000-4000-8000-aaaaaaaaaaaa"
 )
 
-// Script has the agents poll at the rate of 100,000 nodes, and beside them a caller with all rights
-// and no exception from the limits who does not heed refusals.
+// Script polls at the rate of 100,000 nodes and runs the script beside: a caller with all rights
+// but no exemption from limits, which ignores refusals.
 func (b *ProviderBench) Script(ctx context.Context) (got Script, err error) {
 	token, err := b.scriptToken(ctx)
 	if err != nil {
@@ -59,13 +59,13 @@ func (b *ProviderBench) Script(ctx context.Context) (got Script, err error) {
 	return got, err
 }
 
-// script is lists and PUTs in turn, of nodes after the first ones.
+// script returns alternating lists and PUTs, of nodes from first on.
 func (b *ProviderBench) script(token string, first int) load.Target {
 	return load.Target{TLS: b.tls, Status: http.StatusOK, Throttled: true,
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
 			method, url, body := http.MethodGet, ReplicaURL(0)+ClusterID+
 				"/flexNodeConfig?api-version="+ProviderAPI, []byte(nil)
-			if (n+n/scriptConnections)%2 == 1 { // in turn, on each connection, too
+			if (n+n/scriptConnections)%2 == 1 { // alternate on each connection too
 				at := first + n*7919%(b.stored-first)
 				method, url = http.MethodPut, b.url(at)
 				body = benchBody(at, fmt.Sprintf("script-%d", n))
@@ -79,8 +79,8 @@ func (b *ProviderBench) script(token string, first int) load.Target {
 		}}
 }
 
-// scriptToken is that of a principal who owns the subscription, as the operator does, but has no
-// exception from the limits.
+// scriptToken returns a token of a principal that owns the subscription, as the operator does, but
+// is not exempt from limits.
 func (b *ProviderBench) scriptToken(ctx context.Context) (string, error) {
 	who, err := b.lab.Azure()
 	if err != nil {

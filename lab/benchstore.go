@@ -20,34 +20,34 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
-// StoreBench writes what a fleet writes to the provider's store in some time, as fast as the store
-// takes it: what is measured is how large the store becomes, not how fast it is.
+// StoreBench writes to the provider's store what a fleet writes in a period, as fast as the store
+// accepts it. It measures the size of the store, not its speed.
 type StoreBench struct {
-	// Nodes is the number of nodes, For the time for which their writes are simulated.
+	// Nodes is the number of nodes, For the simulated period.
 	Nodes int
 	For   time.Duration
-	// Replicas is the number that note when nodes poll; each hears of every node in five minutes.
+	// Replicas is the number of replicas that record polls; each gets a poll of every node within five
+	// minutes.
 	Replicas int
-	// Compact has the store compacted as the provider does; without, it only grows.
+	// Compact compacts the store as the provider does; otherwise it only grows.
 	Compact bool
-	// Say reports the size of the store after each five minutes of the simulation.
+	// Say reports the store's size after each simulated five minutes.
 	Say func(format string, args ...any)
 }
 
-// What a fleet writes: of a thousand nodes ten have news of their status each minute, and one is
-// written by its owner.
+// What a fleet writes: of a thousand nodes, per minute, the status of ten changes and the owner
+// changes one.
 const (
 	statusPerMille = 10
 	putsPerMille   = 1
-	// nodesAtOnce is the number of nodes that one transaction fills in, with three rows each.
+	// nodesAtOnce is the number of nodes stored in one transaction, with three rows each.
 	nodesAtOnce = 40
 )
 
-// StoreSizes holds the sizes of the store after a measurement.
+// StoreSizes holds the store's sizes in bytes.
 type StoreSizes struct {
-	// Filled is with every node and nothing of the past; Peak the largest file, Written what was
-	// written to the store in the simulated time, Grown what the store has grown by between
-	// compactions, all in bytes.
+	// Filled is the size with every node and no history; Peak that of the largest file; Written the
+	// bytes written in the simulated period; Grown the store's growth between compactions.
 	Filled, Peak, Written, Grown int64
 	// Commits is the number of transactions.
 	Commits int
@@ -55,7 +55,7 @@ type StoreSizes struct {
 	Compacted, Defragmented [2]int64
 }
 
-// Embedded measures an etcd in the process.
+// Embedded measures an etcd embedded in this process.
 func (b StoreBench) Embedded(ctx context.Context) (StoreSizes, error) {
 	dir, err := os.MkdirTemp("", "flexlab-store-")
 	if err != nil {
@@ -70,7 +70,7 @@ func (b StoreBench) Embedded(ctx context.Context) (StoreSizes, error) {
 	return b.run(ctx, e)
 }
 
-// Members measures an etcd of so many members outside the process of the provider.
+// Members measures an external etcd with n members.
 func (b StoreBench) Members(ctx context.Context, n int) (StoreSizes, error) {
 	dir, err := os.MkdirTemp("", "flexlab-store-")
 	if err != nil {
@@ -90,7 +90,7 @@ func (b StoreBench) Members(ctx context.Context, n int) (StoreSizes, error) {
 	return b.run(ctx, e)
 }
 
-// storeRun is one measurement.
+// storeRun is a measurement.
 type storeRun struct {
 	StoreBench
 	etcd  *store.Etcd
@@ -102,7 +102,7 @@ type storeRun struct {
 	written, commits atomic.Int64
 }
 
-// counted counts what was written.
+// counted counts transactions and written bytes.
 type counted struct {
 	*store.Etcd
 	written, commits *atomic.Int64
@@ -112,7 +112,7 @@ func (c counted) Commit(
 	ctx context.Context, conditions []store.Condition, writes []store.Write,
 ) (int64, error) {
 	revision, err := c.Etcd.Commit(ctx, conditions, writes)
-	if err != nil { // such as a conflict: it is tried again
+	if err != nil { // such as a conflict, which is retried
 		return 0, err
 	}
 	c.commits.Add(1)
@@ -178,9 +178,9 @@ func (r *storeRun) fill(ctx context.Context) error {
 	return nil
 }
 
-// hours simulates the time, five minutes after five minutes.
+// hours simulates the period in steps of five minutes.
 func (r *storeRun) hours(ctx context.Context) error {
-	var before int64 // where the store was five minutes ago
+	var before int64 // revision five minutes ago
 	for passed := time.Duration(0); passed < r.For; passed += store.CompactEvery {
 		from, _ := r.measure(ctx)
 		if err := r.fiveMinutes(ctx); err != nil {
@@ -196,7 +196,7 @@ func (r *storeRun) hours(ctx context.Context) error {
 			return err
 		}
 		if r.Compact && before != 0 {
-			// It is done long before the next one, in truth; here it would fall behind.
+			// In reality it ends long before the next one; here it would fall behind.
 			if err := r.etcd.CompactAndWait(ctx, before); err != nil {
 				return err
 			}
@@ -231,7 +231,7 @@ func (r *storeRun) fiveMinutes(ctx context.Context) error {
 // writers is the number of concurrent writers.
 const writers = 8
 
-// change writes about so many nodes.
+// change writes n random nodes.
 func (r *storeRun) change(ctx context.Context, n int, write func(*store.View, int) error) error {
 	var all sync.WaitGroup
 	var errs [writers]error
@@ -261,7 +261,7 @@ func (r *storeRun) changeNode(v *store.View, i int) error {
 	return r.put(v, i, n.Value.Revision+1)
 }
 
-// end compacts and defragments, and measures after each.
+// end compacts, then defragments, and measures after each.
 func (r *storeRun) end(ctx context.Context) error {
 	if _, err := r.etcd.CompactAll(ctx); err != nil {
 		return err
@@ -274,7 +274,7 @@ func (r *storeRun) end(ctx context.Context) error {
 	return nil
 }
 
-// measure returns the size in use of the largest member's file, and the size of the file.
+// measure returns the max size in use and the max file size of the members.
 func (r *storeRun) measure(ctx context.Context) (used, size int64) {
 	for _, m := range r.etcd.Members(ctx) {
 		used, size = max(used, m.InUse), max(size, m.Size)
@@ -287,7 +287,7 @@ func nodeKeyOf(i int) string {
 	return fmt.Sprintf("%s/plants/cluster-%02d/press-%06d", sub, i%20, i)
 }
 
-// put writes a node with the next revision of its configuration.
+// put writes a node with a revision of its configuration.
 func (r *storeRun) put(v *store.View, i int, version int64) error {
 	key := nodeKeyOf(i)
 	parts := strings.Split(key, "/")
@@ -337,7 +337,7 @@ func desiredOf(i int, version int64) api.Desired {
 	}
 }
 
-// status is a report with as many conditions as an agent tells.
+// status returns a report with as many conditions as an agent sends.
 func (r *storeRun) status(i int) flexnode.Status {
 	var s flexnode.Status
 	s.Report.AppliedConfigVersion, s.Report.AgentVersion = "1777636800", "v1.0.0"

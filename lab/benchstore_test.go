@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What is measured grows with what is written, and compaction bounds it.
+// The measured sizes grow with the writes, and compaction limits them.
 func TestStoreBench(t *testing.T) {
 	b := StoreBench{Nodes: 300, For: 20 * time.Minute, Replicas: 2, Compact: true, Say: t.Logf}
 	for name, measure := range map[string]func() (StoreSizes, error){

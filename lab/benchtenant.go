@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
-// The tenant has the tenth cluster in a subscription of his own, with the default quotas and
-// without limits to his requests.
+// The tenant has the tenth cluster in its own subscription, with the default quotas and without
+// rate limits.
 const (
 	tenantSubscription = "00000000-0000-0000-0000-000000000009"
 	tenantCallers      = 8
@@ -26,7 +26,7 @@ func tenantNode(n int) string {
 	return fmt.Sprintf("%s/flexNodeConfig/tenant-%05d", neighbourID(neighbours-1), n)
 }
 
-// tenantBody is the largest body of a node, or an ordinary one that is sent in as many bytes.
+// tenantBody returns a node's largest body, or a small one padded to the same length.
 func tenantBody(n int, large bool, change string) []byte {
 	var labels strings.Builder
 	value := fmt.Sprintf("%s-%d", change, n)
@@ -46,7 +46,7 @@ func tenantBody(n int, large bool, change string) []byte {
 	return []byte(small + strings.Repeat(" ", len(whole)-len(small)))
 }
 
-// admitTenant gives the tenant his subscription.
+// admitTenant registers the tenant's subscription and assigns its roles.
 func (n *Neighbours) admitTenant(ctx context.Context) error {
 	who, err := n.lab.Azure()
 	if err != nil {
@@ -75,7 +75,7 @@ func (n *Neighbours) admitTenant(ctx context.Context) error {
 	return err
 }
 
-// fillQuota stores the tenant's nodes until the provider refuses another one.
+// fillQuota stores nodes of the tenant until the provider refuses one.
 func (n *Neighbours) fillQuota(ctx context.Context) error {
 	refused, err := n.tenantPuts(ctx, 1<<20, func(at int) []byte { return tenantBody(at, true, "0") })
 	if err == nil && refused == 1<<20 {
@@ -85,8 +85,7 @@ func (n *Neighbours) fillQuota(ctx context.Context) error {
 	return err
 }
 
-// tenantPuts PUTs the first nodes of the tenant once, and returns the number of the first one that
-// was refused.
+// tenantPuts PUTs the tenant's first nodes once and returns the number of the first refused one.
 func (n *Neighbours) tenantPuts(
 	ctx context.Context, nodes int, body func(n int) []byte,
 ) (refused int, err error) {
@@ -143,9 +142,8 @@ func (n *Neighbours) tenantPut(
 	return response.StatusCode, string(text), err
 }
 
-// Tenant measures while the tenant sends PUTs of all of his nodes without end: the largest ones,
-// which fill his quota, so that those that are larger still and those of more nodes are refused,
-// or ordinary ones.
+// Tenant measures while the tenant continuously PUTs all of its nodes: the largest ones, which use
+// up its quota, so that larger and additional nodes are refused, or ordinary ones.
 func (n *Neighbours) Tenant(ctx context.Context, during time.Duration, large bool) (Served, error) {
 	if err := n.lab.setMode(quietMode, 0); err != nil {
 		return Served{}, err

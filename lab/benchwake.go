@@ -14,10 +14,10 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/load"
 )
 
-// changeRate is the number of nodes that are changed in a second while their agents wait.
+// changeRate is the number of nodes changed per second while their agents wait.
 const changeRate = 300
 
-// Waiting is agents that wait for a change, each with a poll of its own.
+// Waiting holds agents that wait for a change, each in its own poll.
 type Waiting struct {
 	b     *ProviderBench
 	fleet *load.Fleet
@@ -28,17 +28,17 @@ type Waiting struct {
 	again atomic.Int64 // polls that ended without a change
 }
 
-// Woken holds the times until agents that wait have a change, 99th percentiles.
+// Woken holds 99th percentiles of the time until a waiting agent has its change.
 type Woken struct {
-	// Stored is from when the change was answered, so that it was stored by then: 0 for an agent
-	// that had it before. Sent is from when the change was sent.
+	// Stored is measured from the response to the change, which was stored by then; 0 if the agent had
+	// it before. Sent is measured from the request.
 	Stored, Sent time.Duration
-	// Again is the number of polls that ended without a change, so that their agents polled again:
-	// they come at once, as they began, and an agent that is woken then waits for them.
+	// Again is the number of polls that ended without a change and were repeated. They end together,
+	// as they began, and delay an agent that is woken then.
 	Again int
 }
 
-// Wait has all agents of a fleet wait for a change, and returns when they do.
+// Wait starts a waiting poll of every agent of a fleet, and returns when all wait.
 func (b *ProviderBench) Wait(ctx context.Context, fleet *load.Fleet) (*Waiting, error) {
 	agents := fleet.Agents()
 	waiting, stop := context.WithCancel(ctx)
@@ -65,14 +65,14 @@ func (b *ProviderBench) Wait(ctx context.Context, fleet *load.Fleet) (*Waiting, 
 	return w, nil
 }
 
-// End ends the wait of all agents.
+// End ends all polls.
 func (w *Waiting) End() error {
 	w.stop()
 	w.done.Wait()
 	return errors.Join(slices.Compact(w.errs)...)
 }
 
-// agent polls until its node has changed, or ctx ends.
+// agent polls until its node has changed or ctx ends.
 func (w *Waiting) agent(ctx context.Context, n int) error {
 	for {
 		r, err := w.b.poll(ctx, n)
@@ -99,11 +99,11 @@ func (w *Waiting) agent(ctx context.Context, n int) error {
 	}
 }
 
-// pending reports whether a node with an ETag has not been assigned its desired revision yet: the
-// ETag has both then.
+// pending reports whether a node's desired revision is not assigned yet; its ETag then has both
+// revisions.
 func pending(etag string) bool { return strings.Count(etag, "-") > 1 }
 
-// Wake changes the node of each agent.
+// Wake changes the node of every agent and waits until all agents have the change.
 func (w *Waiting) Wake(ctx context.Context) (Woken, error) {
 	who, err := w.b.lab.Azure()
 	if err != nil {
@@ -134,7 +134,7 @@ func (w *Waiting) Wake(ctx context.Context) (Woken, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Woken{}, errors.Join(err, w.End())
 	}
-	w.done.Wait() // an agent that is not woken polls again within a minute
+	w.done.Wait() // an agent that was not woken polls again within a minute
 	for n := range sent {
 		if w.errs[n] != nil || w.woken[n].IsZero() {
 			return Woken{}, fmt.Errorf("an agent was not woken: %w", w.errs[n])
@@ -143,7 +143,7 @@ func (w *Waiting) Wake(ctx context.Context) (Woken, error) {
 	return Woken{after(stored, w.woken), after(sent, w.woken), int(w.again.Load())}, nil
 }
 
-// after is the 99th percentile of the times from one moment to another; what came before is 0.
+// after returns the 99th percentile of the durations; negative ones count as 0.
 func after(from, to []time.Time) time.Duration {
 	took := make([]time.Duration, len(from))
 	for n := range from {

@@ -12,10 +12,11 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/mirror"
 )
 
-// programs are the directories of what was built, by component name, and by name and version.
+// programs maps components to build directories, by name and by name and version.
 type programs map[string]string
 
-// ofSystem chooses what the lab itself runs. kubectl is a program of the nodes' component.
+// ofSystem reports whether the lab itself runs a component. kubectl is part of the nodes'
+// component.
 func ofSystem(c component.Component) bool {
 	switch c.Name {
 	case component.Etcd, component.KubernetesControlPlane, component.CoreDNS:
@@ -26,7 +27,7 @@ func ofSystem(c component.Component) bool {
 	return false
 }
 
-// needs chooses what a node of these versions is made of.
+// needs reports whether nodes of these versions need a component.
 func (v Versions) needs(c component.Component) bool {
 	switch c.Name {
 	case component.KubernetesNode:
@@ -39,9 +40,9 @@ func (v Versions) needs(c component.Component) bool {
 	return false
 }
 
-// Build makes what the lab itself runs, what nodes of these versions are made of and the system of
-// their machines, unless the cache has it. Up alone makes the former; Join and the like make what
-// is missing when it is first used. Who calls Build before has all of it behind him.
+// Build builds what the lab runs, the components of nodes of these versions and the system of their
+// machines, as far as they are not in the cache. Up builds only the lab's part; Join and similar
+// functions build missing parts on first use, unless Build was called before.
 func (l *Lab) Build(ctx context.Context, versions ...Versions) error {
 	if err := needRoot(); err != nil {
 		return err
@@ -65,14 +66,14 @@ func (l *Lab) Build(ctx context.Context, versions ...Versions) error {
 	return made.Wait()
 }
 
-// Component builds a component that the lab has in one version, unless the cache has it, and
+// Component builds a component of which the lab has one version, unless it is in the cache, and
 // returns its directory.
 func (l *Lab) Component(ctx context.Context, name string) (string, error) {
 	dirs, err := l.build(ctx, func(c component.Component) bool { return c.Name == name })
 	return dirs[name], err
 }
 
-// build builds the chosen components and the images, or finds them in the cache.
+// build builds the chosen components and the images, as far as they are not in the cache.
 func (l *Lab) build(ctx context.Context, chosen func(component.Component) bool) (programs, error) {
 	if err := l.installPackages(ctx); err != nil {
 		return nil, err
@@ -90,8 +91,8 @@ func (l *Lab) build(ctx context.Context, chosen func(component.Component) bool) 
 	return buildAll(ctx, component.Builder{Cache: l.Cache, Log: l.Log, Progress: l.builds()}, list)
 }
 
-// buildAll builds components. While one is compiled, the modules of the next ones are downloaded
-// and those before are packed. What fails first ends all of it.
+// buildAll builds components. While one compiles, the modules of the next ones are downloaded and
+// previous ones packed. The first error stops everything.
 func buildAll(
 	ctx context.Context, b component.Builder, list []component.Component,
 ) (programs, error) {
@@ -115,7 +116,7 @@ func buildAll(
 	return dirs, all.Wait()
 }
 
-// catalog is all that the mirror has: what has been built.
+// catalog returns everything that the mirror serves: the components built so far.
 func (l *Lab) catalog(ctx context.Context) (mirror.Catalog, error) {
 	all, err := component.All()
 	if err != nil {
@@ -140,8 +141,8 @@ func (l *Lab) catalog(ctx context.Context) (mirror.Catalog, error) {
 	return mirror.Merge(parts...), nil
 }
 
-// artifacts are the files of which nodes of these versions are made, as the mirror has them. What
-// was not built yet is built now.
+// artifacts returns the files that nodes of these versions consist of, and builds those that are
+// missing.
 func (l *Lab) artifacts(ctx context.Context, v Versions) (mirror.Catalog, error) {
 	list, err := l.Mirror().Artifacts(ctx)
 	if err != nil || (mirror.Catalog{Artifacts: list}).Has(v.artifacts()) {
@@ -157,7 +158,7 @@ func (l *Lab) artifacts(ctx context.Context, v Versions) (mirror.Catalog, error)
 	return mirror.Catalog{Artifacts: list}, err
 }
 
-// builds tells of builds: each phase, and every ten seconds how far it is.
+// builds returns a function that reports builds: each phase, and the progress every ten seconds.
 func (l *Lab) builds() func(component.Event) {
 	var last component.Event
 	var when time.Time

@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/component"
 )
 
-// A demo builds one Kubernetes, one containerd and nothing twice; the versions that only upgrades
-// start from are left until they are used.
+// A demo builds one Kubernetes, one containerd and nothing twice. Versions from which only upgrades
+// start are built on first use.
 func TestBuildOnlyWhatIsUsed(t *testing.T) {
 	all, err := component.All()
 	if err != nil {
@@ -54,7 +54,7 @@ func TestBuildOnlyWhatIsUsed(t *testing.T) {
 	}
 }
 
-// docs/reference/versions.md and docs/how-to/laboratory.md tell what the lab is made of.
+// docs/reference/versions.md and docs/how-to/laboratory.md list the lab's versions.
 func TestVersionsInDocuments(t *testing.T) {
 	node := func(name string, v Versions) string {
 		return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", name, v.Kubernetes, v.Containerd,
@@ -100,7 +100,7 @@ func TestVersionsInDocuments(t *testing.T) {
 	}
 }
 
-// A build that fails is reported at once, whatever is still downloaded beside it.
+// A failed build is reported at once, even during downloads.
 func TestFailedBuildIsToldAtOnce(t *testing.T) {
 	command := filepath.Join(t.TempDir(), "go")
 	const script = "#!/bin/sh\ncase $1 in\nenv) echo go1 ;;\nlist) exec sleep 60 ;;\n" +

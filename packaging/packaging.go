@@ -1,5 +1,5 @@
-// Package packaging holds the files that go with the programs: systemd units, and configurations
-// for who installs them.
+// Package packaging holds the files that are installed with the programs: systemd units and example
+// configurations.
 package packaging
 
 import (
@@ -8,9 +8,9 @@ import (
 	"embed"
 )
 
-// Files are the systemd units, the user of the provider, configurations of the agent, which
-// docs/reference/configuration.md shows, and the setting by which unattended-upgrades upgrades our
-// packages.
+// Files holds the systemd units, the provider's user, the example configurations of the agent that
+// docs/reference/configuration.md shows, and the setting with which unattended-upgrades upgrades
+// our packages.
 //
 //go:embed examples systemd sysusers.d unattended-upgrades
 var Files embed.FS

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The version is in one file; the chart has it, and release notes.
+// The version is in one file, and the chart and the release notes match it.
 func TestVersionIsDescribed(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(name)
@@ -28,7 +28,7 @@ func TestVersionIsDescribed(t *testing.T) {
 	}
 }
 
-// setting returns what the agent's unit says, all of it where a name occurs often.
+// setting returns all values of a setting in the agent's unit.
 func setting(name string) []string { return settingOf(unit(AgentUnit), name) }
 
 func settingOf(unit, name string) []string {
@@ -42,7 +42,7 @@ func settingOf(unit, name string) []string {
 	return found
 }
 
-// READY does not wait for the cluster, so the start has an end, and boot does not hang.
+// READY does not wait for the cluster, so the start has a time limit and boot does not hang.
 func TestAgentUnitStartIsBounded(t *testing.T) {
 	for _, name := range []string{"TimeoutStartSec", "TimeoutStopSec"} {
 		values := setting(name)
@@ -77,8 +77,8 @@ func TestAgentUnitHardening(t *testing.T) {
 	}
 }
 
-// In a mount namespace of its own the agent would unmount pods' volumes for itself only, and then
-// delete what is in them. ProtectClock= makes none, but takes away block devices.
+// In its own mount namespace the agent would unmount pods' volumes only for itself, and then delete
+// their contents. ProtectClock= creates no namespace, but denies block devices.
 func TestAgentUnitHasTheHostsMounts(t *testing.T) {
 	for _, name := range []string{
 		"BindPaths", "BindReadOnlyPaths", "DynamicUser", "ExecPaths", "InaccessiblePaths", "MountAPIVFS",

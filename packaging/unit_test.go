@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// analyze runs systemd-analyze on a unit whose program is one that is there, and returns what it
-// says.
+// analyze runs systemd-analyze on a unit, with an existing program in place of its own, and returns
+// the output.
 func analyze(t *testing.T, name, unit, program string, args ...string) (string, error) {
 	t.Helper()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
@@ -27,7 +27,7 @@ func analyze(t *testing.T, name, unit, program string, args ...string) (string, 
 	return string(said), err
 }
 
-// systemd understands every line of the units. What it does not know it only says.
+// systemd accepts every line of the units. It only warns about settings that it does not know.
 func TestUnitsAreUnderstood(t *testing.T) {
 	for _, u := range []struct{ name, unit, program string }{
 		{"aks-flex-node-agent.service", unit(AgentUnit), "/usr/local/bin/aks-flex-node"},
@@ -42,8 +42,8 @@ func TestUnitsAreUnderstood(t *testing.T) {
 	}
 }
 
-// The exposure that systemd computes is bounded, in tenths: the agent's is what a program can have
-// that makes mounts and runs others as root.
+// The exposure level that systemd computes is limited, in tenths. The agent mounts and runs
+// programs as root, so its level is high.
 func TestUnitsAreClosed(t *testing.T) {
 	for _, u := range []struct{ name, unit, program, most string }{
 		{"aks-flex-node-agent.service", unit(AgentUnit), "/usr/local/bin/aks-flex-node", "65"},
@@ -59,9 +59,8 @@ func TestUnitsAreClosed(t *testing.T) {
 	}
 }
 
-// Its start and end are bounded and fit the program: it drains, finishes requests (30 s) and stores
-// what it has. Its user is the one that is made, and its keys are not in a place where the user
-// could change them.
+// Start and stop have time limits that fit the program: it drains, finishes requests (30 s) and
+// writes its store. The user exists, and the keys are where that user cannot change them.
 func TestProviderUnit(t *testing.T) {
 	for name, want := range map[string]string{
 		"Type": "notify", "WatchdogSec": "1min", "TimeoutStopSec": "90", "TimeoutStartSec": "15min",

@@ -12,14 +12,13 @@ import (
 	"testing"
 )
 
-// place is a machine as far as the scripts know one: a root, and helpers that note what they are
-// asked for.
+// place is a machine for the scripts: a root directory, and helpers that record their arguments.
 type place struct {
 	t    *testing.T
 	root string
-	// bare are the directories of a new machine.
+	// bare are a new machine's directories.
 	bare []string
-	// helpers are more than those that succeed: by name, a script.
+	// helpers are scripts by name, added to those that always succeed.
 	helpers map[string]string
 }
 
@@ -50,7 +49,7 @@ func (p *place) put(name, text string) {
 	}
 }
 
-// rooted is a script whose paths are below the root.
+// rooted returns a script with its paths below the root.
 func (p *place) rooted(script string) string {
 	for _, top := range []string{"/etc/", "/var/", "/run/", "/usr/", "/proc/"} {
 		script = strings.ReplaceAll(script, " "+top, " "+p.root+top)
@@ -59,7 +58,7 @@ func (p *place) rooted(script string) string {
 	return script
 }
 
-// run runs a script, whose paths are below the root.
+// run runs a script with its paths below the root.
 func (p *place) run(script string, args ...string) (string, error) {
 	p.t.Helper()
 	script = p.rooted(script)
@@ -84,7 +83,7 @@ func (p *place) run(script string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// files are all files and directories that are there, but for those of a new machine.
+// files returns all files and directories except those of a new machine.
 func (p *place) files() []string {
 	p.t.Helper()
 	var found []string
@@ -103,7 +102,7 @@ func (p *place) files() []string {
 	return found
 }
 
-// release is install.sh of a release that has one program, and what curl fetches of it.
+// release returns install.sh of a release with one program; its URL is a directory for curl.
 func (p *place) release() string {
 	p.t.Helper()
 	dir := p.t.TempDir()
@@ -125,16 +124,16 @@ func (p *place) release() string {
 	return string(text)
 }
 
-// fetching is a curl that makes of the URL $a the file $out.
+// fetching returns a curl that runs a command with the URL in $a and the output file in $out.
 func fetching(do string) string {
 	return `for a; do [ "$before" = -o ] && out=$a; before=$a; done; ` + do
 }
 
-// brokenOff is one that is cut off while it fetches the unit.
+// brokenOff fails while it fetches the unit.
 const brokenOff = `case $a in *service*) exit 18; esac; cp "$a" "$out"`
 
-// An installation that fails leaves a machine as it was: no repository that apt complains about
-// from then on, no half a file.
+// A failed installation leaves the machine unchanged: no repository about which apt complains from
+// then on, no partial file.
 func TestFailedInstallLeavesNothing(t *testing.T) {
 	const full = "cat() { command cat; return 1; }\n" // as on a disk without room
 	for name, tt := range map[string]struct {
@@ -187,7 +186,7 @@ func TestFailedInstallLeavesNothing(t *testing.T) {
 	}
 }
 
-// What was installed before stays when installing again fails.
+// A failed reinstallation leaves the installed version in place.
 func TestFailedUpgradeKeepsWhatIsThere(t *testing.T) {
 	p := newPlace(t)
 	script := p.release()
@@ -206,7 +205,7 @@ func TestFailedUpgradeKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// A repository that works stays when another one, or another key, does not.
+// A working repository stays if another one, or another key, does not work.
 func TestFailedRepositoryKeepsTheFormer(t *testing.T) {
 	p := newPlace(t)
 	script := p.release()
@@ -253,7 +252,7 @@ func TestFailedRepositoryKeepsTheFormer(t *testing.T) {
 	if now, left := read(), p.files(); now != before || !slices.Equal(left, was) {
 		t.Errorf("after a full disk: %q, and were %q; there are %q", now, before, left)
 	}
-	p.helpers["apt-get"] = `[ "$1" = update ]` // its index is good
+	p.helpers["apt-get"] = `[ "$1" = update ]` // its index is valid
 	if out, err := p.run(script, args...); err == nil {
 		t.Errorf("it succeeds:\n%s", out)
 	}
@@ -262,7 +261,7 @@ func TestFailedRepositoryKeepsTheFormer(t *testing.T) {
 	}
 }
 
-// While another apt reads the indexes, as a new machine does by itself, it is waited for.
+// The installation waits while another apt reads the indexes, as a new machine does by itself.
 func TestInstallWhileAptIsBusy(t *testing.T) {
 	p := newPlace(t)
 	script := p.release()
@@ -295,7 +294,7 @@ func TestInstallWhileAptIsBusy(t *testing.T) {
 	}
 }
 
-// A version that is asked for is installed, be it an older one.
+// A requested version is installed even if it is older.
 func TestVersionThatIsAskedFor(t *testing.T) {
 	p := newPlace(t)
 	for _, tt := range []struct {
@@ -310,7 +309,7 @@ func TestVersionThatIsAskedFor(t *testing.T) {
 	}
 }
 
-// The sample lets the service use the login of the Azure CLI of who has called sudo.
+// The sample lets the service use the Azure CLI login of the user who called sudo.
 func TestSampleNamesWhoInstalls(t *testing.T) {
 	for user, want := range map[string]string{
 		"ada": `"cliUser": "ada",`, "root": "", "": "", `a"b`: "",
@@ -327,7 +326,7 @@ func TestSampleNamesWhoInstalls(t *testing.T) {
 	}
 }
 
-// Without systemd, as in a rescue system, all is removed but what only systemd does.
+// Without systemd, as in a rescue system, everything is removed except what needs systemd.
 func TestUninstallWithoutSystemd(t *testing.T) {
 	p := newPlace(t)
 	if out, err := p.run(p.release(), "--no-apt"); err != nil {
@@ -345,10 +344,10 @@ func TestUninstallWithoutSystemd(t *testing.T) {
 	}
 }
 
-// Killed at any command that changes something, and run again, it installs the same; uninstall.sh
-// removes what a run has left that was killed there.
+// After being killed at any command that changes something, a second run installs the same files,
+// and uninstall.sh removes what the first left.
 func TestKilledInstall(t *testing.T) {
-	// Each of these is a moment at which it may be killed, before and after.
+	// The script may be killed before and after each of these.
 	const moments = `burn() { fuse=$((fuse - 1)); [ $fuse -gt 0 ] || kill -9 $$; }
 chmod() { burn; command chmod "$@"; burn; }
 mv() { burn; command mv "$@"; burn; }
@@ -394,7 +393,7 @@ cat() { burn; command cat "$@"; }
 	}
 }
 
-// uninstall.sh run twice, or where nothing is, does nothing and succeeds.
+// uninstall.sh succeeds and does nothing if run again, or without an installation.
 func TestUninstallTwice(t *testing.T) {
 	p := newPlace(t)
 	if out, err := p.run(p.release(), "--no-apt"); err != nil {
@@ -412,8 +411,8 @@ func TestUninstallTwice(t *testing.T) {
 	}
 }
 
-// A node is not taken away from under its cluster, also not with --force, or where its ledger is
-// lost: unbootstrap comes first. Nothing is removed.
+// A node is not uninstalled, even with --force or without its ledger: unbootstrap comes first.
+// Nothing is removed.
 func TestUninstallRefusesNode(t *testing.T) {
 	for file, says := range map[string]string{
 		"ledger.json":      "run `aks-flex-node unbootstrap` first",
@@ -439,8 +438,8 @@ func TestUninstallRefusesNode(t *testing.T) {
 	}
 }
 
-// Without apt, the licences of what is in the program come with it, and go with it. A directory for
-// documents goes too if it came with them and is not in use otherwise.
+// Without apt, the licences of the program's code are installed and removed with it. So is the
+// documentation directory, unless it existed or is used otherwise.
 func TestNotice(t *testing.T) {
 	const docs, own = "usr/local/share/doc", "usr/local/share/doc/aks-flex-node"
 	for name, tt := range map[string]struct {
@@ -460,7 +459,7 @@ func TestNotice(t *testing.T) {
 				}
 			}
 			script := p.release()
-			for range 2 { // the second is an upgrade
+			for range 2 { // the second run is an upgrade
 				if out, err := p.run("umask 077\n"+script, "--no-apt"); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
@@ -489,8 +488,8 @@ func TestNotice(t *testing.T) {
 	}
 }
 
-// Another repository of the machine that cannot be read is only warned of: if it was needed, the
-// installation fails.
+// If another repository on the machine cannot be read, the script warns; the installation fails if
+// it was needed.
 func TestAnotherRepositoryIsBroken(t *testing.T) {
 	p := newPlace(t)
 	p.helpers["apt-get"] = `case "$*" in update*sourcelist=*) ;; update*) exit 100 ;; esac`
@@ -502,8 +501,8 @@ func TestAnotherRepositoryIsBroken(t *testing.T) {
 	}
 }
 
-// A release's script installs its own version, and never an older one than is there, unless its
-// arguments say otherwise.
+// A release's script installs its own version, and never an older one than installed, unless its
+// arguments say so.
 func TestInstallsItsOwnVersion(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
@@ -524,7 +523,7 @@ func TestInstallsItsOwnVersion(t *testing.T) {
 	}
 }
 
-// Nothing waits for a silent server for ever.
+// Every request has a time limit.
 func TestTimeLimits(t *testing.T) {
 	p := newPlace(t)
 	script := p.release()
@@ -547,8 +546,7 @@ func TestTimeLimits(t *testing.T) {
 	}
 }
 
-// What is printed to be typed next fits the machine: nothing replaces the configuration that it
-// has.
+// The printed next steps fit the machine: they do not overwrite an existing configuration.
 func TestNextStepFits(t *testing.T) {
 	const sample, enable = "cp ", "systemctl enable --now aks-flex-node-agent"
 	for _, tt := range []struct {
@@ -577,8 +575,8 @@ func TestNextStepFits(t *testing.T) {
 	}
 }
 
-// install.sh of the sources runs the one of the latest release, with its arguments. One that is no
-// release's, or was cut off, is not run.
+// The sources' install.sh runs that of the latest release with its arguments. It does not run a
+// truncated one or one that is not a release's.
 func TestInstallFromTheSources(t *testing.T) {
 	const latest = "https://github.com/Azure/AKSFlexNode/releases/latest/download/install.sh"
 	released := newPlace(t).release()
@@ -593,7 +591,7 @@ func TestInstallFromTheSources(t *testing.T) {
 		"no answer": {want: "cannot download " + latest},
 	} {
 		p := newPlace(t)
-		p.release() // what its script fetches
+		p.release() // writes the files that its script fetches
 		p.put("tmp/found", p.rooted(tt.found))
 		p.helpers["curl"] = fetching(`case $a in ` + latest + `) [ -s ` + p.root + `/tmp/found ] && ` +
 			`cp ` + p.root + `/tmp/found "$out" ;; *) exit 22 ;; esac`)
@@ -608,7 +606,7 @@ func TestInstallFromTheSources(t *testing.T) {
 	}
 }
 
-// Interrupted while it fetches the script of the latest release, it leaves nothing.
+// If it is interrupted while it fetches the latest release's script, no files are left.
 func TestInterruptedFromTheSources(t *testing.T) {
 	p := newPlace(t)
 	p.put("tmp/found", "")

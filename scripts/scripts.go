@@ -1,5 +1,5 @@
-// Package scripts has the scripts that install and remove the agent, and publishes them beside what
-// they install.
+// Package scripts holds the scripts that install and remove the agent, and publishes them with the
+// files they install.
 package scripts
 
 import (
@@ -23,23 +23,23 @@ var (
 
 // Release describes the release that install.sh installs.
 type Release struct {
-	// Version is that of the packages; URL is where the directory that is written can be had.
+	// Version is the packages' version; URL is where the written directory is published.
 	Version, URL string
-	// Key has the public keys of the repository, not armored.
+	// Key holds the repository's public keys, not armored.
 	Key []byte
 	// Unit is the agent's unit.
 	Unit string
-	// Programs are the files of the agent by architecture.
+	// Programs are the paths of the agent by architecture.
 	Programs map[string]string
-	// Notices are, by architecture, the licences of all that is linked into them.
+	// Notices are the licences of the code linked into them, by architecture.
 	Notices map[string][]byte
 }
 
-// keyring is the key for who adds the repository by hand.
+// keyring is the file with the keys, for users who add the repository by hand.
 const keyring = "aks-flex-node-archive-keyring.gpg"
 
-// Write writes the scripts into a directory, that of the repository, with what install.sh fetches
-// where there is no apt. It takes exactly that, and no other repository's packages.
+// Write writes the scripts to the repository's directory, with the files that install.sh fetches if
+// there is no apt. install.sh pins their digests and the repository's keys.
 func (r Release) Write(dir string) error {
 	values := map[string]string{"VERSION": r.Version, "REPOSITORY": r.URL,
 		"KEY": base64.StdEncoding.EncodeToString(r.Key)}
@@ -76,7 +76,7 @@ func (r Release) Write(dir string) error {
 
 func digest(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
-// filled is a script with values in the place of the empty ones.
+// filled returns a script with its empty variables set.
 func filled(script string, values map[string]string) (string, error) {
 	for name, value := range values {
 		empty := "\n" + name + "=''\n"

@@ -23,7 +23,7 @@ func TestShellcheck(t *testing.T) {
 	}
 }
 
-// A download that was cut anywhere does nothing, and says nothing but that it is no script.
+// A truncated download runs nothing and prints only that it is not the whole script.
 func TestCutDownload(t *testing.T) {
 	for name, text := range map[string]string{"install.sh": install, "uninstall.sh": uninstall} {
 		end := strings.LastIndex(text, "\nmain ") + 1
@@ -37,7 +37,8 @@ func TestCutDownload(t *testing.T) {
 	}
 }
 
-// A release's install.sh has what it verifies everything else with, and runs as the other does.
+// A release's install.sh contains what it needs to verify all other files, and works like the
+// other.
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(t.TempDir(), "aks-flex-node")
@@ -88,7 +89,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// The sample is a configuration as soon as its placeholders are filled in.
+// The sample is a valid configuration once its placeholders are filled in.
 func TestSample(t *testing.T) {
 	_, rest, _ := strings.Cut(install, ".sample\" <<-END\n")
 	sample, _, _ := strings.Cut(rest, "\n\tEND\n")

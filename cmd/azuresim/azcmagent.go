@@ -12,14 +12,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
-// endpointFile tells the stand-in where the simulated Azure is; the real azcmagent has that built
-// in.
+// endpointFile holds the URL of the simulated Azure; the real azcmagent has its endpoints built in.
 const endpointFile = "/etc/azuresim/endpoint"
 
 const arcVersion = "1.62.0-azuresim"
 
-// newAzcmagent is a stand-in for the Arc agent's command line, with the real one's flags as far as
-// they are used.
+// newAzcmagent returns a stand-in for the Arc agent's command line, with those of the real one's
+// flags that are used.
 func newAzcmagent() *cobra.Command {
 	root := &cobra.Command{Use: "azcmagent",
 		Short: "A stand-in for the Azure Connected Machine agent", SilenceUsage: true,
@@ -40,7 +39,8 @@ func machine() (azuresim.ConnectedMachine, error) {
 	return azuresim.ConnectedMachine{Endpoint: strings.TrimSpace(string(text))}, nil
 }
 
-// fromFile sets the flags that a --config file has: a JSON object whose keys are names of flags.
+// fromFile sets flags from a --config file: a JSON object whose keys are flag names. Without a path
+// it does nothing.
 func fromFile(cmd *cobra.Command, path string) error {
 	if path == "" {
 		return nil
@@ -154,7 +154,7 @@ func disconnectCommand() *cobra.Command {
 	return cmd
 }
 
-// configCommand is azcmagent config, with the one setting that is used.
+// configCommand returns "azcmagent config", which gets, sets and clears settings.
 func configCommand() *cobra.Command {
 	change := func(use string, args int, do func(m azuresim.ConnectedMachine,
 		args []string) error) *cobra.Command {

@@ -1,6 +1,6 @@
-// Command azuresim is a simulated Azure for those without Azure: Entra ID and Azure Resource
-// Manager for a network, and the metadata services and the Arc agent for a machine. Called by the
-// name azcmagent it is that.
+// Command azuresim is a simulated Azure for tests and development: Entra ID and Azure Resource
+// Manager for a network, and the metadata services and the Arc agent for a machine. Run under the
+// name azcmagent, it is the Arc agent's command line.
 package main
 
 import (

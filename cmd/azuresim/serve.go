@@ -82,7 +82,8 @@ func serveCommand() *cobra.Command {
 	return cmd
 }
 
-// providerFlags say how a resource provider is reached.
+// providerFlags are the replicas of a resource provider, the files for TLS with them, and the file
+// that records the exchanges.
 type providerFlags struct {
 	urls                  []string
 	ca, cert, key, record string
@@ -167,7 +168,7 @@ func imdsCommand() *cobra.Command {
 	return cmd
 }
 
-// server is one address to serve on; with TLS if it has a certificate.
+// server is an address to serve on, with TLS if it has a certificate.
 type server struct {
 	listen    string
 	handler   http.Handler

@@ -1,6 +1,6 @@
-// Package arm is Azure Resource Manager as a protocol: resource ids, the error body, the headers.
-// It knows no resource type and asks no network; the resource provider and azuresim speak with
-// it.
+// Package arm is Azure Resource Manager as a protocol: resource ids, the error body, headers,
+// patterns of actions. It makes no requests and holds no resource types; the resource provider and
+// azuresim use it.
 package arm
 
 import (
@@ -14,12 +14,11 @@ import (
 	"time"
 )
 
-// ID is a resource id, taken apart. Names keep the casing they were written with; compare with
-// Equal or Key.
+// ID is a parsed resource id. Names keep their casing; compare ids by Key.
 type ID struct {
 	Subscription, ResourceGroup string
-	// Namespace is that of the innermost provider, such as Microsoft.Authorization; "" for a
-	// subscription or resource group.
+	// Namespace is the innermost provider's, such as Microsoft.Authorization; "" for a subscription or
+	// resource group.
 	Namespace string
 	// Types and Names are the innermost provider's, outermost first; equally long, or Names one
 	// shorter for a collection.
@@ -32,9 +31,10 @@ type ID struct {
 	scope  string // see Scope
 }
 
-// Parse takes a path of ARM apart:
-// /subscriptions/{s}[/resourceGroups/{g}][/providers/{namespace}/{type}/{name}...]..., any casing.
-// What a segment is, its place tells: also a resource may be called providers.
+// Parse parses an ARM path:
+//
+// /subscriptions/{s}[/resourceGroups/{g}][/providers/{namespace}/{type}/{name}...]..., in any
+// casing. A segment's position decides its meaning, so a resource may be named "providers".
 func Parse(path string) (ID, error) {
 	path = "/" + strings.Trim(path, "/")
 	id := ID{text: path}
@@ -44,7 +44,7 @@ func Parse(path string) (ID, error) {
 	if at < 0 {
 		return ID{}, bad
 	}
-	for ; at < len(segments) && !isProviders(segments, at); at++ { // what is below no provider
+	for ; at < len(segments) && !isProviders(segments, at); at++ { // a path without a provider
 	}
 	id.scope = joined(segments[:at])
 	if slices.Contains(segments[at:], "") {
@@ -66,8 +66,8 @@ func Parse(path string) (ID, error) {
 	return id, nil
 }
 
-// base takes subscription and resource group, and returns how many segments they are; -1 if the
-// path begins with neither these nor a provider.
+// base sets the subscription and resource group and returns the number of segments that they take,
+// or -1 if the path begins with neither these nor a provider.
 func (i *ID) base(segments []string) int {
 	is := func(at int, name string) bool { return EqualFold(segments[at], name) }
 	switch n := len(segments); {
@@ -81,7 +81,7 @@ func (i *ID) base(segments []string) int {
 	case n == 2 || !is(2, "resourceGroups"):
 		i.Subscription = segments[1]
 		return 2
-	case n == 3: // its resource groups
+	case n == 3: // its list of resource groups
 		i.Subscription = segments[1]
 		return 3
 	}
@@ -89,12 +89,12 @@ func (i *ID) base(segments []string) int {
 	return 4
 }
 
-// isProviders reports whether a provider begins where a segment may be one.
+// isProviders reports whether a provider begins at a segment.
 func isProviders(segments []string, at int) bool {
 	return at+1 < len(segments) && EqualFold(segments[at], "providers")
 }
 
-// joined is the path of segments; "" of none.
+// joined returns the path of the segments, or "" for none.
 func joined(segments []string) string {
 	if len(segments) == 0 {
 		return ""
@@ -102,23 +102,23 @@ func joined(segments []string) string {
 	return "/" + strings.Join(segments, "/")
 }
 
-// Scope returns the parent of the innermost provider: a resource, a resource group, a subscription;
-// "" is all.
+// Scope returns the parent of the innermost provider: a resource, a resource group or a
+// subscription; "" is the tenant.
 func (i ID) Scope() string { return i.scope }
 
-// String is the id as it was written.
+// String returns the id as it was written.
 func (i ID) String() string { return i.text }
 
-// Key is the id in the form that ids are compared in: ARM ignores case.
+// Key returns the id in the form for comparison: ARM ignores case.
 func (i ID) Key() string { return Key(i.text) }
 
-// Key brings an id into the form that ids are compared in.
+// Key returns an id in the form for comparison: in lower case, with one leading slash.
 func Key(id string) string { return "/" + strings.Trim(Fold(id), "/") }
 
-// Type is the full resource type, such as Microsoft.HybridCompute/machines.
+// Type returns the full resource type, such as Microsoft.HybridCompute/machines.
 func (i ID) Type() string { return strings.Join(append([]string{i.Namespace}, i.Types...), "/") }
 
-// Name is the innermost name.
+// Name returns the innermost name, or "" for a collection.
 func (i ID) Name() string {
 	if len(i.Names) == 0 {
 		return ""
@@ -126,7 +126,7 @@ func (i ID) Name() string {
 	return i.Names[len(i.Names)-1]
 }
 
-// Error is ARM's error: what goes into the body's "error" member, with the status it is sent with.
+// Error is an ARM error: the HTTP status and the body's "error" member.
 type Error struct {
 	Status         int     `json:"-"`
 	Code           string  `json:"code"`
@@ -136,7 +136,7 @@ type Error struct {
 	AdditionalInfo []Info  `json:"additionalInfo,omitempty"` // for programs
 }
 
-// Info is something about an error that programs read, with a type that says what.
+// Info is a part of an error for programs; Type says how to read it.
 type Info struct {
 	Type string `json:"type"`
 	Info any    `json:"info"`
@@ -144,26 +144,27 @@ type Info struct {
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// Errorf makes an error with a status and a code.
+// Errorf returns an error with a status and a code.
 func Errorf(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Write sends the error as ARM does: envelope, and the code also in a header, which SDKs prefer.
+// Write sends the error as ARM does: in an envelope, with the code also in a header, which SDKs
+// prefer.
 func (e *Error) Write(w http.ResponseWriter) {
 	w.Header().Set("x-ms-error-code", e.Code)
 	WriteJSON(w, e.Status, map[string]*Error{"error": e})
 }
 
-// WriteJSON sends a body.
+// WriteJSON writes a status and a JSON body.
 func WriteJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the client has gone: no one is left to answer
+	_ = json.NewEncoder(w).Encode(body) // fails only if the client has gone
 }
 
-// Fold returns a text with its ASCII letters in lower case. ARM ignores the case of these only:
-// Unicode's rules would have U+017F be an s, and U+212A a k, in one place and not in another.
+// Fold returns s with its ASCII letters in lower case. ARM ignores the case of these only;
+// Unicode's rules differ between programs on whether U+017F is an s and U+212A a k.
 func Fold(s string) string {
 	for i := range len(s) {
 		if lower(s[i]) == s[i] {
@@ -178,7 +179,7 @@ func Fold(s string) string {
 	return s
 }
 
-// EqualFold reports whether two texts differ at most in the case of their ASCII letters.
+// EqualFold reports whether two strings are equal when the case of ASCII letters is ignored.
 func EqualFold(a, b string) bool {
 	if len(a) != len(b) {
 		return false
@@ -198,24 +199,24 @@ func lower(c byte) byte {
 	return c
 }
 
-// RetryLater is the least time after which a caller is to try again, unless a better one is known.
+// RetryLater is the minimum Retry-After where no better time is known.
 const RetryLater = 10 * time.Second
 
-// SetRetryAfter tells a caller to try again after a time. Up to half of it more, and at least ten
-// seconds, is drawn for each answer: callers that are refused together do not come back together.
+// SetRetryAfter sets Retry-After to at least the given time, plus a random part of up to half of it
+// (at least ten seconds), so that callers refused together do not return together.
 func SetRetryAfter(h http.Header, least time.Duration) {
 	seconds := max(1, int((least+time.Second-1)/time.Second))
 	h.Set("Retry-After", strconv.Itoa(seconds+rand.IntN(max(seconds/2, 10)+1)))
 }
 
-// Within reports whether an id is a scope or lies below it; / is all.
+// Within reports whether an id is the scope or lies below it. "/" contains every id.
 func Within(id, scope string) bool {
 	id, scope = Key(id), Key(scope)
 	return id == scope || scope == "/" || strings.HasPrefix(id, scope+"/")
 }
 
-// Allows reports whether one of a role's patterns is for an action: case is ignored, and * stands
-// for anything.
+// Allows reports whether one of a role's patterns matches an action. Case is ignored; * matches any
+// text.
 func Allows(patterns []string, action string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, action) })
 }

@@ -2,7 +2,7 @@ package arm
 
 import "testing"
 
-// Only the case of ASCII letters is ignored, everywhere in the same way.
+// Every comparison ignores the case of ASCII letters, and only of these.
 func TestFold(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Letters whose lower case is longer or shorter do not move what is taken apart.
+// Letters whose lower case has another length do not shift the parts of an id.
 func TestParseOtherLetters(t *testing.T) {
 	t.Parallel()
 	for _, letter := range []string{"Ⱥ", "İ", "\u212a", "\xff"} {
@@ -19,7 +19,7 @@ func TestParseOtherLetters(t *testing.T) {
 	}
 }
 
-// A group, cluster or node may be called providers: what a segment is, its place tells.
+// A group, cluster or node may be named "providers": a segment's position decides its meaning.
 func TestParseOfWhatIsCalledProviders(t *testing.T) {
 	t.Parallel()
 	const group = "/subscriptions/S/resourceGroups/Providers"

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Each answer tells another time, never less than is needed, and not much more.
+// Retry-After varies between responses, is never less than the minimum and not much more.
 func TestRetryAfterIsDrawn(t *testing.T) {
 	for least, most := range map[time.Duration]int{
 		0: 11, RetryLater: 20, 1500 * time.Millisecond: 12, time.Minute: 90,

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// answer records the response of the front door to Resource Manager itself.
+// answer records a response to a request that Resource Manager makes itself.
 type answer struct {
 	header http.Header
 	status int
@@ -26,7 +26,7 @@ func (a *answer) WriteHeader(status int) { a.status = status }
 
 func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
 
-// isBusy tells of an answer that may be another one soon.
+// isBusy reports whether a later retry may get another response.
 func (a *answer) isBusy() bool {
 	switch a.status {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway,
@@ -36,7 +36,7 @@ func (a *answer) isBusy() bool {
 	return false
 }
 
-// problem is the error that was answered, nil for none.
+// problem returns the error in the response, or nil.
 func (a *answer) problem() error {
 	if a.status < 400 {
 		return nil
@@ -52,7 +52,7 @@ func (a *answer) problem() error {
 	return told.Error
 }
 
-// inner is a request that Resource Manager makes for a caller.
+// inner returns a request that Resource Manager makes on behalf of a caller.
 func inner(ctx context.Context, c call, method, uri string, body []byte) (call, error) {
 	at, err := url.Parse(uri)
 	if err != nil {
@@ -69,7 +69,8 @@ func inner(ctx context.Context, c call, method, uri string, body []byte) (call, 
 	return n, nil
 }
 
-// send asks the front door for a caller who has been authenticated.
+// send handles a request on behalf of a caller who has been authenticated, without checking its
+// token or permission again.
 func (s *Sim) send(ctx context.Context, c call, method, uri string, body []byte) *answer {
 	a := &answer{header: http.Header{}, status: http.StatusOK}
 	a.header.Set("x-ms-correlation-request-id",

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// roleAssignments is Microsoft.Authorization/roleAssignments at any scope.
+// roleAssignments serves Microsoft.Authorization/roleAssignments at any scope.
 func (s *Sim) roleAssignments(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *Sim) roleAssignments(w http.ResponseWriter, c call) *arm.Error {
 	return nil
 }
 
-// assignment is a role assignment as ARM shows it.
+// assignment returns a role assignment in ARM's form. The caller holds the lock.
 func (s *Sim) assignment(a Assignment) map[string]any {
 	made := s.made[a.Name].UTC().Format("2006-01-02T15:04:05.0000000Z")
 	subscription := ""
@@ -67,8 +67,8 @@ func (s *Sim) assignment(a Assignment) map[string]any {
 	return shown
 }
 
-// listAssignments answers those at the scope, above it and below it, and with atScope() none of
-// those below it.
+// listAssignments lists role assignments at, above and below the scope; with the filter atScope(),
+// none below it. The caller holds the lock.
 func (s *Sim) listAssignments(w http.ResponseWriter, c call) *arm.Error {
 	f := s.filter(c)
 	var items []any
@@ -134,7 +134,7 @@ func (s *Sim) putAssignment(w http.ResponseWriter, c call, at int) *arm.Error {
 	return nil
 }
 
-// knownPrincipal reports whether role assignments know a principal already.
+// knownPrincipal reports whether role assignments can refer to a principal yet.
 func (s *Sim) knownPrincipal(oid string) bool {
 	delay := s.delay(func(k Knobs) time.Duration { return k.Replication })
 	if made, fresh := s.made[oid]; fresh && s.now().Before(made.Add(delay)) {
@@ -148,7 +148,7 @@ func (s *Sim) knownPrincipal(oid string) bool {
 			func(g Group) bool { return strings.EqualFold(g.ObjectID, oid) })
 }
 
-// definition is a role as ARM shows it.
+// definition returns a role in ARM's form.
 func definition(r Role) map[string]any {
 	return map[string]any{
 		"id": "/providers/Microsoft.Authorization/roleDefinitions/" + r.ID, "name": r.ID,
@@ -170,7 +170,7 @@ func permission(r Role) map[string]any {
 
 var roleNameFilter = regexp.MustCompile(`(?i)roleName eq '([^']*)'`)
 
-// roleDefinitions lists the roles, or shows one.
+// roleDefinitions lists the roles, or returns one.
 func (s *Sim) roleDefinitions(w http.ResponseWriter, c call) *arm.Error {
 	if c.Method != http.MethodGet {
 		return notAllowed(w, c, "GET")
@@ -197,7 +197,7 @@ func (s *Sim) roleDefinitions(w http.ResponseWriter, c call) *arm.Error {
 	return nil
 }
 
-// permissions shows what the caller may do at a scope.
+// permissions lists the caller's permissions at a scope.
 func (s *Sim) permissions(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +216,7 @@ func (s *Sim) permissions(w http.ResponseWriter, c call) *arm.Error {
 	return nil
 }
 
-// denyAssignments lists those at the scope, above it and below it.
+// denyAssignments lists deny assignments at, above and below the scope.
 func (s *Sim) denyAssignments(w http.ResponseWriter, c call) *arm.Error {
 	if c.id.Name() != "" || c.Method != http.MethodGet {
 		return notAllowed(w, c, "GET")

@@ -18,8 +18,8 @@ import (
 	"path/filepath"
 )
 
-// ConnectedMachine is the Arc agent's side of a machine: what `azcmagent` does, against whatever
-// endpoint the lab's Azure has. It registers through Resource Manager as the real one does.
+// ConnectedMachine does on a machine what azcmagent does, against a simulated Azure. It registers
+// the machine through Resource Manager, as the real agent does.
 type ConnectedMachine struct {
 	// Endpoint is the origin of the simulated Azure.
 	Endpoint string
@@ -28,7 +28,7 @@ type ConnectedMachine struct {
 	Client *http.Client
 }
 
-// Connection holds the arguments of azcmagent connect.
+// Connection holds the flags of azcmagent connect.
 type Connection struct {
 	SubscriptionID string            `json:"subscriptionId"`
 	ResourceGroup  string            `json:"resourceGroup"`
@@ -39,7 +39,7 @@ type Connection struct {
 	AccessToken    string            `json:"-"`
 }
 
-// connected is the record that a connected machine keeps.
+// connected is the state file of a connected machine.
 type connected struct {
 	Connection
 	ResourceID string          `json:"resourceId"`
@@ -62,20 +62,20 @@ func (m ConnectedMachine) load() (connected, error) {
 	return c, err
 }
 
-// Identity is the machine's managed identity.
+// Identity returns the machine's managed identity, or an error if the machine is not connected.
 func (m ConnectedMachine) Identity() (MachineIdentity, error) {
 	c, err := m.load()
 	return c.Identity, err
 }
 
-// Show reports whether the machine is registered, and as what.
+// Show returns the machine's connection and reports whether it is connected.
 func (m ConnectedMachine) Show() (Connection, bool) {
 	c, err := m.load()
 	return c.Connection, err == nil
 }
 
-// Connect makes a key, registers the machine with its public part, and keeps the identity that it
-// gets.
+// Connect generates a key, registers the machine with its public part and stores the identity that
+// Azure returns.
 func (m ConnectedMachine) Connect(ctx context.Context, c Connection) error {
 	if _, ok := m.Show(); ok {
 		return errors.New("AZCM0101: the machine is connected already; disconnect it first")
@@ -116,7 +116,8 @@ func (m ConnectedMachine) Connect(ctx context.Context, c Connection) error {
 	return os.WriteFile(m.file(), text, 0o600)
 }
 
-// Disconnect forgets the identity; unless localOnly, the machine's resource is deleted too.
+// Disconnect removes the stored identity and, unless localOnly, deletes the machine's resource
+// first.
 func (m ConnectedMachine) Disconnect(ctx context.Context, accessToken string,
 	localOnly bool) error {
 	c, err := m.load()

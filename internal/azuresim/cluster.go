@@ -21,18 +21,18 @@ type Cluster struct {
 	// AdminKubeconfig is the kubeconfig that listClusterAdminCredential returns.
 	AdminKubeconfig string `json:"adminKubeconfig,omitempty"`
 	DNSServiceIP    string `json:"dnsServiceIP,omitempty"`
-	// PodCIDRs are the networks of its pods, at most one of each family; none with a network plugin
-	// that Azure does not know.
+	// PodCIDRs are the pod networks, at most one per address family; none if the network plugin is not
+	// Azure's.
 	PodCIDRs []string `json:"podCidrs,omitempty"`
-	// Entra reports whether the cluster takes Entra's tokens, and AzureRBAC whether Azure's role
-	// assignments authorise in it.
+	// Entra reports whether the cluster accepts Entra tokens, and AzureRBAC whether Azure role
+	// assignments authorize requests to it.
 	Entra                 bool `json:"entra"`
 	AzureRBAC             bool `json:"azureRBAC"`
 	LocalAccountsDisabled bool `json:"localAccountsDisabled,omitempty"`
 	Private               bool `json:"private,omitempty"`
 }
 
-// AddCluster adds a cluster, or replaces the one with its id.
+// AddCluster adds a cluster or replaces the one with the same id.
 func (s *Sim) AddCluster(k Cluster) {
 	s.start()
 	s.mu.Lock()
@@ -42,7 +42,7 @@ func (s *Sim) AddCluster(k Cluster) {
 	s.world.Clusters = append(s.world.Clusters, k)
 }
 
-// AddSubscription adds a subscription that is not there.
+// AddSubscription adds a subscription if it does not exist.
 func (s *Sim) AddSubscription(sub Subscription) {
 	s.start()
 	s.mu.Lock()
@@ -52,7 +52,7 @@ func (s *Sim) AddSubscription(sub Subscription) {
 	}
 }
 
-// clusters is Microsoft.ContainerService/managedClusters.
+// clusters serves Microsoft.ContainerService/managedClusters.
 func (s *Sim) clusters(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *Sim) cluster(k Cluster) map[string]any {
 		"properties": properties}
 }
 
-// putCluster registers a cluster: a long-running operation, as in Azure, that makes no cluster.
+// putCluster registers a cluster. As in Azure it is a long-running operation; it starts no cluster.
 func (s *Sim) putCluster(w http.ResponseWriter, c call, at int) *arm.Error {
 	var body struct {
 		Location   string `json:"location"`
@@ -143,7 +143,7 @@ func (s *Sim) putCluster(w http.ResponseWriter, c call, at int) *arm.Error {
 	return nil
 }
 
-// credential answers listClusterAdminCredential and listClusterUserCredential.
+// credential serves listClusterAdminCredential and listClusterUserCredential.
 func (s *Sim) credential(w http.ResponseWriter, c call, k Cluster) *arm.Error {
 	name, text := "clusterUser", userKubeconfig(k)
 	switch strings.ToLower(c.id.Action) {
@@ -167,8 +167,8 @@ func (s *Sim) credential(w http.ResponseWriter, c call, k Cluster) *arm.Error {
 	return nil
 }
 
-// userKubeconfig is that of a cluster with Entra: it holds no secret, and has kubelogin get a
-// token.
+// userKubeconfig returns the user kubeconfig of a cluster with Entra. It holds no secret and runs
+// kubelogin for a token.
 func userKubeconfig(k Cluster) string {
 	id, _ := arm.Parse(k.ID)
 	return fmt.Sprintf(`apiVersion: v1

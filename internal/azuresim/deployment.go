@@ -17,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim/template"
 )
 
-// deployment is one of a template to a resource group.
+// deployment is a deployment of a template to a resource group.
 type deployment struct {
 	id, name, mode string
 	source         json.RawMessage // the template
@@ -25,7 +25,7 @@ type deployment struct {
 	state          string
 	began, ended   time.Time
 	correlation    string
-	status         string // id of the operation that clients ask about
+	status         string // id of the operation that clients poll
 	operations     []*deploymentOperation
 	deployed       []string // ids
 	outputs        map[string]any
@@ -42,7 +42,8 @@ const (
 	canceled  = "Canceled"
 )
 
-// deploymentOperation is the part of a deployment that concerns one resource, or its outputs.
+// deploymentOperation is an operation of a deployment: on one resource, or the evaluation of
+// outputs.
 type deploymentOperation struct {
 	id, kind, state string
 	began, ended    time.Time
@@ -51,7 +52,7 @@ type deploymentOperation struct {
 	failure         *arm.Error
 }
 
-// deployments is Microsoft.Resources/deployments, in resource groups.
+// deployments serves Microsoft.Resources/deployments in resource groups.
 func (s *Sim) deployments(w http.ResponseWriter, c call) *arm.Error {
 	if c.id.ResourceGroup == "" || c.id.Parent != "" {
 		return arm.Errorf(400, "InvalidTemplate",
@@ -100,7 +101,7 @@ func (s *Sim) deployments(w http.ResponseWriter, c call) *arm.Error {
 
 var deploymentName = regexp.MustCompile(`^[-\w().]{1,64}$`)
 
-// putDeployment accepts a deployment, which is then carried out.
+// putDeployment accepts a deployment and runs it in the background.
 func (s *Sim) putDeployment(w http.ResponseWriter, c call) *arm.Error {
 	if !deploymentName.MatchString(c.id.Name()) {
 		return arm.Errorf(400, "InvalidDeploymentName", "The deployment name '%s' is not valid: it is "+
@@ -133,7 +134,7 @@ func (s *Sim) putDeployment(w http.ResponseWriter, c call) *arm.Error {
 	return nil
 }
 
-// oneDeployment answers for a deployment that is there.
+// oneDeployment serves requests for an existing deployment. The caller holds the lock.
 func (s *Sim) oneDeployment(w http.ResponseWriter, c call, d *deployment) *arm.Error {
 	final := s.final(d)
 	switch {
@@ -169,8 +170,8 @@ func active(d *deployment) *arm.Error {
 		"details.", d.name, d.began.UTC().Format(time.RFC3339))
 }
 
-// final reports whether a deployment has ended, for those who ask: not before the time that
-// operations take.
+// final reports whether clients see that a deployment has ended: not before the duration of an
+// operation has passed, unless it was canceled.
 func (s *Sim) final(d *deployment) bool {
 	return d.state == canceled || (d.state == succeeded || d.state == failed) &&
 		!s.now().Before(d.began.Add(s.operationTime()))
@@ -183,16 +184,16 @@ func (s *Sim) stateOf(d *deployment) string {
 	return running
 }
 
-// result holds the result of an operation that has ended; a nil value is no content.
+// result is the result of an operation that has ended; a nil value stands for no content.
 type result struct {
 	token string
 	value any
 }
 
-// maxResults is the number of results that are kept: callers ask for them at once.
+// maxResults is the number of results kept; callers fetch them soon.
 const maxResults = 100
 
-// later keeps the result of an operation, and returns the URL to ask for it.
+// later stores the result of an operation and returns its URL.
 func (s *Sim) later(c call, id string, value any) string {
 	token := uuid.NewString()
 	s.results = append(s.results, result{token, value})
@@ -205,7 +206,7 @@ func deploymentURL(c call, id, kind, token string) string {
 		c.URL.Query().Get("api-version"))
 }
 
-// deploymentResult answers for an operation that was accepted.
+// deploymentResult serves the result of an accepted operation.
 func (s *Sim) deploymentResult(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +222,7 @@ func (s *Sim) deploymentResult(w http.ResponseWriter, c call) *arm.Error {
 	return nil
 }
 
-// deploymentStatus answers Azure-AsyncOperation polls of a deployment.
+// deploymentStatus serves Azure-AsyncOperation polls of a deployment.
 func (s *Sim) deploymentStatus(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +242,7 @@ func (s *Sim) deploymentStatus(w http.ResponseWriter, c call) *arm.Error {
 	return notFound(c)
 }
 
-// deploymentOperations is Microsoft.Resources/deployments/operations.
+// deploymentOperations serves Microsoft.Resources/deployments/operations.
 func (s *Sim) deploymentOperations(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,10 +286,10 @@ func (d *deployment) shownOperation(op *deploymentOperation) map[string]any {
 		"properties": properties}
 }
 
-// span is a duration in ISO 8601.
+// span formats a duration in ISO 8601.
 func span(d time.Duration) string { return fmt.Sprintf("PT%.7gS", max(0, d).Seconds()) }
 
-// shownDeployment is a deployment as it is answered.
+// shownDeployment returns a deployment in ARM's form. The caller holds the lock.
 func (s *Sim) shownDeployment(d *deployment) map[string]any {
 	at := d.began
 	if s.final(d) {
@@ -319,7 +320,7 @@ func references(ids []string) []any {
 	return all
 }
 
-// planned returns the part of a deployment that is known before it is carried out.
+// planned returns the properties of a deployment that are known before it runs.
 func (d *deployment) planned() map[string]any {
 	types := map[string][]any{}
 	dependencies := []any{}

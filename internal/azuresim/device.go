@@ -12,16 +12,16 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// login is a sign-in by device code that is under way (RFC 8628).
+// login is a pending sign-in by device code (RFC 8628).
 type login struct {
 	device, user string
 	clientID     string
 	scope        string
 	expires      time.Time
-	oid          string // of the user who has approved it
+	oid          string // of the user who approved it
 }
 
-// deviceLifetime is the time that a person has to enter the code.
+// deviceLifetime is how long a user has to enter the code.
 const deviceLifetime = 15 * time.Minute
 
 func (s *Sim) deviceCode(w http.ResponseWriter, r *http.Request) {
@@ -43,12 +43,12 @@ func (s *Sim) deviceCode(w http.ResponseWriter, r *http.Request) {
 
 func random() string {
 	b := make([]byte, 24)
-	_, _ = rand.Read(b) // it never fails (crypto/rand)
+	_, _ = rand.Read(b) // never fails (crypto/rand)
 	return strings.NewReplacer("-", "x", "_", "y").Replace(base64.RawURLEncoding.EncodeToString(b))
 }
 
-// Approve signs a user in by the code that a device has shown; false when there is no such code or
-// user.
+// Approve signs a user in with the code that a device shows. It reports whether both the code and
+// the user exist.
 func (s *Sim) Approve(code, user string) bool {
 	s.start()
 	u, ok := s.user(func(u User) bool { return strings.EqualFold(u.Name, user) })
@@ -73,8 +73,8 @@ var devicePage = template.Must(template.New("").Parse(`<!DOCTYPE html>
 <label>User <input name="user"></label> <button>Next</button></form></body></html>
 `))
 
-// deviceLogin is the page where a person enters the code. There are no passwords in this Azure: a
-// name is enough.
+// deviceLogin serves the page on which a user enters the code. This Azure has no passwords: a name
+// is enough.
 func (s *Sim) deviceLogin(w http.ResponseWriter, r *http.Request) {
 	text := ""
 	if r.Method == http.MethodPost {
@@ -110,7 +110,7 @@ func (s *Sim) redeemDeviceCode(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refresh gives a signed-in user a token for another resource, or a new one.
+// refresh exchanges a refresh token for an access token, also for another resource.
 func (s *Sim) refresh(w http.ResponseWriter, r *http.Request, what string) {
 	s.mu.Lock()
 	oid, ok := s.sessions[r.PostFormValue("refresh_token")]

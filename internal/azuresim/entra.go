@@ -14,8 +14,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// serveEntra answers as an authority: /{tenant}/... as Entra ID does, and /adfs/..., where the
-// tenant is implied and which clients use without asking login.microsoftonline.com about it first.
+// serveEntra serves /{tenant}/... as Entra ID does, and /adfs/..., where the tenant is implied and
+// which clients use without asking login.microsoftonline.com about it first.
 func (s *Sim) serveEntra(w http.ResponseWriter, r *http.Request) {
 	tenant, path, _ := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	if tenant == "devicelogin" {
@@ -47,7 +47,7 @@ func (s *Sim) serveEntra(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// discovery is OpenID Connect Discovery 1.0, section 4.2.
+// discovery serves the provider configuration of OpenID Connect Discovery 1.0, section 4.2.
 func (s *Sim) discovery(w http.ResponseWriter, r *http.Request, tenant, issuer string) {
 	base := origin(r) + "/" + tenant
 	if tenant == "adfs" {
@@ -91,7 +91,7 @@ func (p problem) write(w http.ResponseWriter) {
 	})
 }
 
-// token is the token endpoint. what is the scope (v2.0) or the resource (v1.0).
+// token serves the token endpoint; what is the scope (v2.0) or the resource (v1.0).
 func (s *Sim) token(w http.ResponseWriter, r *http.Request, what string) {
 	switch grant := r.PostFormValue("grant_type"); grant {
 	case "client_credentials":
@@ -141,7 +141,7 @@ func (s *Sim) clientCredentials(w http.ResponseWriter, r *http.Request, what str
 	s.grant(w, r, app.claims(aud), what, nil)
 }
 
-// proves checks a client's secret or its signed assertion (RFC 7523, section 3).
+// proves verifies a client's secret or signed assertion (RFC 7523, section 3).
 func (s *Sim) proves(app Application, r *http.Request) *problem {
 	if assertion := r.PostFormValue("client_assertion"); assertion != "" {
 		return s.provesKey(app, r, assertion)
@@ -189,7 +189,7 @@ func (s *Sim) provesKey(app Application, r *http.Request, assertion string) *pro
 			"valid: %v]", err)}
 }
 
-// grant answers with an access token, and with more, if there is more.
+// grant responds with an access token and the members in more, which may be nil.
 func (s *Sim) grant(w http.ResponseWriter, r *http.Request, c claims, scope string,
 	more map[string]any) {
 	token, seconds, err := s.sign(r, c)
@@ -200,7 +200,7 @@ func (s *Sim) grant(w http.ResponseWriter, r *http.Request, c claims, scope stri
 	}
 	answer := map[string]any{"token_type": "Bearer", "expires_in": seconds,
 		"ext_expires_in": seconds, "access_token": token}
-	if !strings.Contains(r.URL.Path, "v2.0") { // the v1.0 endpoint answers strings
+	if !strings.Contains(r.URL.Path, "v2.0") { // the v1.0 endpoint returns strings
 		expires := s.now().Add(time.Duration(seconds) * time.Second).Unix()
 		answer = map[string]any{
 			"token_type": "Bearer", "expires_in": fmt.Sprint(seconds),
@@ -216,7 +216,7 @@ func (s *Sim) grant(w http.ResponseWriter, r *http.Request, c claims, scope stri
 	arm.WriteJSON(w, http.StatusOK, answer)
 }
 
-// clientInfo tells MSAL which account it has signed in.
+// clientInfo returns the client_info by which MSAL identifies the account.
 func clientInfo(oid, tenant string) string {
 	text, err := json.Marshal(map[string]string{"uid": oid, "utid": tenant})
 	if err != nil {

@@ -17,28 +17,29 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// Provider is a resource provider that Resource Manager passes requests on to (RPC, "Common API
-// details"): it has authenticated and authorized the caller, says who it is in headers, and proves
-// itself with a client certificate.
+// Provider is a resource provider to which Resource Manager forwards requests (RPC, "Common API
+// details"). Resource Manager has authenticated and authorized the caller, names it in headers and
+// authenticates itself with a client certificate.
 type Provider struct {
-	// URLs are the provider's replicas; they are asked in turn, the next when one does not answer.
+	// URLs are the provider's replicas. Requests rotate among them; if one cannot be reached, the next
+	// is tried.
 	URLs []string
-	// Client has the certificate.
+	// Client has Resource Manager's client certificate.
 	Client *http.Client
-	// Record takes every exchange, as a line of JSON: {"request": {method, url, headers, body},
-	// "response": {status, headers, body}}. Configuration URLs are in it. Nil for none.
+	// Record, if not nil, receives each exchange as a line of JSON: {"request": {method, url, headers,
+	// body}, "response": {status, headers, body}}. The lines include configuration URLs.
 	Record io.Writer
 }
 
-// The limits of Resource Manager.
+// Limits of Resource Manager.
 const (
 	forwardTimeout = 60 * time.Second
 	forwardLimit   = 8 << 20
 	requestLimit   = 4 << 20
 )
 
-// forwards reports whether a request is for the provider: about its own resources, its operations,
-// the flex nodes of a cluster, or a cluster that this Azure does not have.
+// forwards reports whether a request goes to the provider: for its own resources and operations, a
+// cluster's flex nodes, or a cluster that does not exist in this Azure.
 func (s *Sim) forwards(c call) bool {
 	if s.Provider == nil {
 		return false
@@ -58,7 +59,7 @@ func (s *Sim) forwards(c call) bool {
 	return false
 }
 
-// hasCluster reports whether a cluster is one of this Azure.
+// hasCluster reports whether a cluster exists in this Azure.
 func (s *Sim) hasCluster(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +67,7 @@ func (s *Sim) hasCluster(id string) bool {
 		func(k Cluster) bool { return arm.Key(k.ID) == arm.Key(id) })
 }
 
-// forward passes a request on and its answer back.
+// forward sends a request to the provider and its response to the caller.
 func (s *Sim) forward(w http.ResponseWriter, c call) *arm.Error {
 	ctx, cancel := context.WithTimeout(c.Context(), forwardTimeout)
 	defer cancel()
@@ -102,7 +103,7 @@ func (s *Sim) forward(w http.ResponseWriter, c call) *arm.Error {
 	return nil
 }
 
-// record writes an exchange down.
+// record writes an exchange to the provider's record, if it has one.
 func (s *Sim) record(c call, response *http.Response, body []byte) {
 	if s.Provider.Record == nil {
 		return
@@ -133,12 +134,12 @@ func (s *Sim) record(c call, response *http.Response, body []byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// what cannot be written is missed by who reads it
+	// a lost line is for the reader of the record to notice
 	_, _ = s.Provider.Record.Write(append(line, '\n'))
 }
 
-// forwardHeaders are the caller's headers without those that only Resource Manager sends, and
-// those.
+// forwardHeaders returns the caller's headers, with the X-Ms-Client-* headers replaced by those
+// that only Resource Manager sets.
 func (s *Sim) forwardHeaders(c call, correlation string) http.Header {
 	h := http.Header{}
 	for name, values := range c.Header {
@@ -177,7 +178,7 @@ func (s *Sim) forwardHeaders(c call, correlation string) http.Header {
 	return h
 }
 
-// ask sends a request to the first replica that answers.
+// ask sends a request to the replicas in turn until one responds.
 func (s *Sim) ask(ctx context.Context, method, uri string, body []byte,
 	h http.Header) (*http.Response, error) {
 	var errs []error
@@ -202,7 +203,7 @@ func (s *Sim) ask(ctx context.Context, method, uri string, body []byte,
 	return nil, errors.Join(errs...)
 }
 
-// registerAt tells the provider that a subscription is registered (RPC, subscription lifecycle).
+// registerAt notifies the provider that a subscription is registered (RPC, subscription lifecycle).
 func (s *Sim) registerAt(ctx context.Context, subscription string) *arm.Error {
 	if s.Provider == nil {
 		return nil

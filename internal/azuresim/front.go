@@ -15,17 +15,18 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// call is one authenticated request to Azure Resource Manager.
+// call is an authenticated request to Azure Resource Manager.
 type call struct {
 	*http.Request
 	id     arm.ID
 	caller claims
-	// action is the action that the caller must be allowed to take at scope.
+	// action is what the caller must be allowed to do at scope.
 	action, scope string
 	body          []byte
 }
 
-// serveARM is the front door: api-version, token, permission, and then the resource type.
+// serveARM checks the api-version, the token and the permission, and passes the request to the
+// handler of its resource type.
 func (s *Sim) serveARM(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("x-ms-request-id", uuid.NewString())
 	w.Header().Set("x-ms-correlation-request-id",
@@ -54,11 +55,11 @@ func first[T comparable](a, b T) T {
 var apiVersion = regexp.MustCompile(
 	`(?i)^\d{4}-\d{2}-\d{2}(-preview|-alpha|-beta|-rc|-privatepreview)?$`)
 
-// deploymentPath matches the paths, without a provider, of the operations of a deployment.
+// deploymentPath matches paths below a deployment that do not name the provider.
 var deploymentPath = regexp.MustCompile(
 	`(?i)^(/subscriptions/[^/]+/resourcegroups/[^/]+)/deployments/`)
 
-// enter checks what every request must have.
+// enter checks a request's api-version, token, path and size, and returns the call.
 func (s *Sim) enter(w http.ResponseWriter, r *http.Request) (call, *arm.Error) {
 	c := call{Request: r}
 	version := ""
@@ -96,7 +97,7 @@ func (s *Sim) enter(w http.ResponseWriter, r *http.Request) (call, *arm.Error) {
 	return c, s.exists(c.id)
 }
 
-// authenticate accepts a bearer token for ARM.
+// authenticate verifies the request's bearer token for ARM.
 func (s *Sim) authenticate(w http.ResponseWriter, r *http.Request) (claims, error) {
 	text, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	challenge := func(code, description string) *arm.Error {
@@ -116,8 +117,11 @@ func (s *Sim) authenticate(w http.ResponseWriter, r *http.Request) (claims, erro
 	return c, nil
 }
 
-// permission tells which action a request is: {namespace}/{types}/{read|write|delete}, or
-// {action}/action for a POST.
+// permission sets the call's action and scope. The action is {namespace}/{types}/{read
+//
+// write
+//
+// delete}, or {namespace}/{types}/{action}/action for a POST.
 func (c *call) permission() {
 	c.scope = c.id.String()
 	kind := c.id.Type()
@@ -139,13 +143,13 @@ func (c *call) permission() {
 	if c.id.Parent != "" {
 		c.scope = c.id.Parent
 	} else if strings.EqualFold(c.id.Namespace, "Microsoft.Authorization") &&
-		c.id.Subscription != "" { // of a subscription or resource group
+		c.id.Subscription != "" { // at a subscription or resource group
 		c.scope = c.id.Scope()
 	}
 	c.action = kind + "/" + verb
 }
 
-// exists answers for the scopes above every resource.
+// exists returns an error if the id's subscription or resource group does not exist.
 func (s *Sim) exists(id arm.ID) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +167,7 @@ func (s *Sim) exists(id arm.ID) *arm.Error {
 	return nil
 }
 
-// may refuses what no role assignment allows.
+// may returns an error unless a role assignment allows the call.
 func (s *Sim) may(c call) *arm.Error {
 	if s.Allowed(c.caller.OID, c.action, c.scope, false) {
 		return nil
@@ -175,7 +179,7 @@ func (s *Sim) may(c call) *arm.Error {
 		first(c.caller.UPN, c.caller.AppID), c.caller.OID, c.action, c.scope)
 }
 
-// dispatch finds the resource type.
+// dispatch calls the handler of the resource type.
 func (s *Sim) dispatch(w http.ResponseWriter, c call) *arm.Error {
 	type handler func(http.ResponseWriter, call) *arm.Error
 	handlers := map[string]handler{
@@ -231,7 +235,7 @@ func (s *Sim) dispatch(w http.ResponseWriter, c call) *arm.Error {
 		strings.Join(c.id.Types, "/"), c.id.Namespace, c.URL.Query().Get("api-version"))
 }
 
-// anyone tells what a caller may do without a role: read what it may do, and its own operations.
+// anyone reports whether a caller needs no role: for its own permissions and its operations.
 func anyone(c call) bool {
 	kind := strings.ToLower(c.id.Type())
 	return c.Method == http.MethodGet &&
@@ -249,7 +253,7 @@ func list(items []any) map[string]any {
 	return map[string]any{"value": items}
 }
 
-// endpoints is the metadata of this cloud, in the shapes of its api-versions.
+// endpoints serves the metadata of this cloud, in the format of the requested api-version.
 func (s *Sim) endpoints(w http.ResponseWriter, r *http.Request) {
 	base := origin(r)
 	authentication := map[string]any{"loginEndpoint": base + "/",
@@ -265,7 +269,7 @@ func (s *Sim) endpoints(w http.ResponseWriter, r *http.Request) {
 		"authentication": authentication, "suffixes": map[string]string{}}})
 }
 
-// subscriptions lists those in which the caller may read anything.
+// subscriptions lists the subscriptions in which the caller has a role assignment.
 func (s *Sim) subscriptions(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,7 +300,7 @@ func (s *Sim) subscription(sub Subscription) map[string]any {
 	}
 }
 
-// group answers for one subscription, and for resource groups.
+// group serves a subscription and its resource groups.
 func (s *Sim) group(w http.ResponseWriter, c call) *arm.Error {
 	if err := s.may(c); err != nil {
 		return err
@@ -335,8 +339,7 @@ func resourceGroup(id string) map[string]any {
 		"properties": map[string]any{"provisioningState": "Succeeded"}}
 }
 
-// provider is the metadata of a resource provider, and its registration, which has always happened
-// already, but for the one that requests are passed on to.
+// provider serves the metadata of a resource provider, which is always registered.
 func (s *Sim) provider(w http.ResponseWriter, c call) *arm.Error {
 	types := map[string][]string{
 		"microsoft.containerservice": {"managedClusters"}, "microsoft.hybridcompute": {"machines"},
@@ -378,7 +381,7 @@ func (s *Sim) register(w http.ResponseWriter, c call, subscription string) *arm.
 	return nil
 }
 
-// operation is a long-running one.
+// operation is a long-running operation.
 type operation struct {
 	id      string
 	began   time.Time
@@ -395,7 +398,7 @@ func (s *Sim) begin(c call) string {
 		"operations/%s?api-version=2024-02-01", origin(c.Request), c.id.Subscription, op.id)
 }
 
-// operation answers Azure-AsyncOperation polls.
+// operation serves Azure-AsyncOperation polls.
 func (s *Sim) operation(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -414,7 +417,7 @@ func (s *Sim) operation(w http.ResponseWriter, c call) *arm.Error {
 	return nil
 }
 
-// decode reads a request's body.
+// decode decodes a request's JSON body.
 func decode(c call, into any) *arm.Error {
 	if err := json.Unmarshal(c.body, into); err != nil {
 		return arm.Errorf(400, "InvalidRequestContent",

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Service is a part of Azure that can fail by itself.
+// Service is a part of Azure that can fail on its own.
 type Service string
 
 // The services.
@@ -24,43 +24,42 @@ const (
 
 // Knobs make Azure slow, late or broken. Durations are in nanoseconds in JSON.
 type Knobs struct {
-	// TokenLifetime is the validity of tokens; 0 is an hour.
+	// TokenLifetime is how long tokens are valid; 0 means an hour.
 	TokenLifetime time.Duration `json:"tokenLifetime,omitempty"`
-	// Skew is the time by which Azure's clock is ahead of all others.
+	// Skew is how far Azure's clock is ahead.
 	Skew time.Duration `json:"skew,omitempty"`
-	// Replication is the time until role assignments know a new principal (PrincipalNotFound).
+	// Replication is the time until role assignments can name a new principal (PrincipalNotFound).
 	Replication time.Duration `json:"replication,omitempty"`
-	// Propagation is the time until a new role assignment has an effect.
+	// Propagation is the time until a new role assignment takes effect.
 	Propagation time.Duration `json:"propagation,omitempty"`
 	// OperationTime is the duration of a long-running operation.
 	OperationTime time.Duration `json:"operationTime,omitempty"`
-	// Faults break single services.
+	// Faults are the faults of single services.
 	Faults map[Service]Fault `json:"faults,omitempty"`
 }
 
 // Fault describes how a service misbehaves.
 type Fault struct {
-	// Latency comes before every answer.
+	// Latency delays every response.
 	Latency time.Duration `json:"latency,omitempty"`
-	// Status is answered instead, with RetryAfter seconds if that is not 0.
+	// Status is returned in place of the real response, with RetryAfter in seconds if it is not 0.
 	Status     int `json:"status,omitempty"`
 	RetryAfter int `json:"retryAfter,omitempty"`
-	// HTML answers with a page, as a captive portal does.
+	// HTML returns a page, as a captive portal does.
 	HTML bool `json:"html,omitempty"`
 	// Outage closes the connection.
 	Outage bool `json:"outage,omitempty"`
-	// Match limits the fault to requests whose path has this part; case is ignored.
+	// Match limits the fault to requests whose path contains it, ignoring case.
 	Match string `json:"match,omitempty"`
-	// Times limits the fault to so many requests; 0 means all.
+	// Times limits the fault to this number of requests; 0 means all.
 	Times int `json:"times,omitempty"`
 }
 
-// Adjust changes the knobs.
+// Adjust changes the knobs of all clients that have none of their own.
 func (s *Sim) Adjust(f func(*Knobs)) { s.AdjustFor("", f) }
 
-// AdjustFor changes the knobs that the requests of a client meet, by its address, in place of those
-// for all: lifetime and skew of its tokens, and faults. Delays hold for all clients, and the
-// longest counts.
+// AdjustFor changes the knobs of the client at an address, which replace those for all clients:
+// lifetime and skew of its tokens, and faults. Delays apply to all clients; the longest wins.
 func (s *Sim) AdjustFor(client string, f func(*Knobs)) {
 	s.start()
 	s.mu.Lock()
@@ -70,13 +69,13 @@ func (s *Sim) AdjustFor(client string, f func(*Knobs)) {
 	s.knobs[client] = k
 }
 
-// clientOf returns the address that a request comes from.
+// clientOf returns the address of a request's client.
 func clientOf(r *http.Request) string {
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
 	return host
 }
 
-// knobsOf returns whose knobs a request meets.
+// knobsOf returns the key of the knobs that apply to a request.
 func (s *Sim) knobsOf(r *http.Request) string {
 	if _, own := s.knobs[clientOf(r)]; own {
 		return clientOf(r)
@@ -89,7 +88,7 @@ func (s *Sim) operationTime() time.Duration {
 	return s.delay(func(k Knobs) time.Duration { return k.OperationTime })
 }
 
-// delay returns the longest of a delay in all knobs.
+// delay returns the maximum of a delay over all knobs.
 func (s *Sim) delay(of func(Knobs) time.Duration) (longest time.Duration) {
 	for _, k := range s.knobs {
 		longest = max(longest, of(k))
@@ -97,16 +96,16 @@ func (s *Sim) delay(of func(Knobs) time.Duration) (longest time.Duration) {
 	return longest
 }
 
-// hit is a service that a client has asked.
+// hit is the key of a request count.
 type hit struct {
 	service Service
 	client  string
 }
 
-// Requests returns how many requests a service has received.
+// Requests returns the number of requests that a service has received.
 func (s *Sim) Requests(of Service) int { return s.requests("")[of] }
 
-// requests returns how many requests each service has received of a client, or of all.
+// requests returns the number of requests to each service from a client, or from all for "".
 func (s *Sim) requests(client string) map[Service]int {
 	s.start()
 	s.mu.Lock()
@@ -120,7 +119,7 @@ func (s *Sim) requests(client string) map[Service]int {
 	return counts
 }
 
-// fault counts a request and answers it wrongly, if it is to be; true if it did.
+// fault counts a request and applies the service's fault. It reports whether it has responded.
 func (s *Sim) fault(service Service, w http.ResponseWriter, r *http.Request) bool {
 	s.mu.Lock()
 	s.hits[hit{service, clientOf(r)}]++
@@ -170,11 +169,10 @@ func (f Fault) answer(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// Control is the handler by which a program is steered: its knobs (GET, PUT /knobs?client=ADDRESS;
-// without a client those for all), what it has seen (GET /requests?client=ADDRESS), who there is
-// and what they may (PUT /applications; GET, PUT, DELETE /assignments; GET /machines; POST
-// /approve), and what there is (PUT /subscriptions, /clusters). It has no authentication: it
-// belongs on loopback.
+// Control returns the handler of the control API: knobs (GET, PUT /knobs?client=ADDRESS; without a
+// client those for all), request counts (GET /requests?client=ADDRESS), identities and their rights
+// (PUT /applications; GET, PUT, DELETE /assignments; GET /machines; POST /approve), and resources
+// (PUT /subscriptions, /clusters). It has no authentication: serve it on loopback only.
 func (s *Sim) Control() http.Handler {
 	s.start()
 	mux := http.NewServeMux()

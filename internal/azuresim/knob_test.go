@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A cluster that is put again, as after a rotation of its CA, replaces the one that Azure knew.
+// A cluster that is added again, as after a CA rotation, replaces the previous one.
 func TestControlReplacesCluster(t *testing.T) {
 	const id = "/subscriptions/s/resourceGroups/g/providers/" +
 		"Microsoft.ContainerService/managedClusters/c"

@@ -9,8 +9,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// review is an authorization.k8s.io/v1 SubjectAccessReview, as far as it is answered from role
-// assignments.
+// review holds the fields of an authorization.k8s.io/v1 SubjectAccessReview that role assignments
+// need.
 type review struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -29,12 +29,12 @@ type review struct {
 	} `json:"status"`
 }
 
-// authorizePath comes before the cluster's id in the path of the webhook.
+// authorizePath precedes the cluster's id in the path of the webhook.
 const authorizePath = "/kubernetes/authorize"
 
-// authorizeKubernetes is "Azure RBAC for Kubernetes": an authorization webhook that answers from
-// role assignments on the cluster whose id follows in the path. It never denies: other authorizers
-// may still allow.
+// authorizeKubernetes is "Azure RBAC for Kubernetes": an authorization webhook that decides by the
+// role assignments on the cluster whose id follows in the path. It allows or has no opinion, so
+// that other authorizers may still allow.
 func (s *Sim) authorizeKubernetes(w http.ResponseWriter, r *http.Request) {
 	var in review
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
@@ -49,7 +49,8 @@ func (s *Sim) authorizeKubernetes(w http.ResponseWriter, r *http.Request) {
 	arm.WriteJSON(w, http.StatusOK, in)
 }
 
-// dataAction is a request to Kubernetes in Azure's words:
+// dataAction returns the Azure data action of a Kubernetes request:
+//
 // Microsoft.ContainerService/managedClusters/{group}/{resource}/{verb}.
 func (in review) dataAction() string {
 	parts := []string{"Microsoft.ContainerService", "managedClusters"}

@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// machines is Microsoft.HybridCompute/machines: Arc-enabled servers. A PUT makes the machine's
-// managed identity, whose public key the machine sends; with the private key it gets tokens.
+// machines serves Microsoft.HybridCompute/machines: Arc-enabled servers. A PUT creates the
+// machine's managed identity with the public key that the machine sends.
 func (s *Sim) machines(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *Sim) machines(w http.ResponseWriter, c call) *arm.Error {
 	return nil
 }
 
-// patchMachine replaces the tags of a machine, if it has any in the body.
+// patchMachine replaces a machine's tags if the body has any.
 func patchMachine(w http.ResponseWriter, c call, known map[string]any) *arm.Error {
 	var body struct {
 		Tags map[string]string `json:"tags"`
@@ -115,7 +115,7 @@ func (s *Sim) putMachine(w http.ResponseWriter, c call, known map[string]any) *a
 	return nil
 }
 
-// publicKey turns the base64 of a PKCS #1 key, as machines send it, into PKIX PEM.
+// publicKey converts a PKCS #1 key in base64, as machines send it, to PKIX PEM.
 func publicKey(text string) (string, *arm.Error) {
 	bad := arm.Errorf(400, "InvalidParameter", "The property clientPublicKey is not an RSA key.")
 	der, err := base64.StdEncoding.DecodeString(text)
@@ -141,7 +141,7 @@ func (s *Sim) removeMachine(key string) {
 	delete(s.resources, key)
 }
 
-// RemoveMachines deletes all Arc machines, behind the back of their agents.
+// RemoveMachines deletes all Arc machines without notice to their agents.
 func (s *Sim) RemoveMachines() {
 	s.start()
 	s.mu.Lock()
@@ -151,7 +151,7 @@ func (s *Sim) RemoveMachines() {
 	}
 }
 
-// Machines lists the ids of the Arc machines.
+// Machines returns the sorted ids of the Arc machines.
 func (s *Sim) Machines() []string {
 	s.start()
 	s.mu.Lock()

@@ -22,8 +22,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// MachineIdentity is a managed identity as the machine holds it: a private key whose public part
-// Entra knows.
+// MachineIdentity is a managed identity as its machine stores it: with the private key whose public
+// key is registered in Entra.
 type MachineIdentity struct {
 	Authority string `json:"authority"` // URL of Entra, without the tenant
 	TenantID  string `json:"tenantId"`
@@ -32,8 +32,8 @@ type MachineIdentity struct {
 	Key string `json:"key"`
 }
 
-// token asks Entra for a token by a signed assertion and returns its answer, in the v1.0 shape that
-// metadata services pass on.
+// token requests a token with a signed assertion and returns Entra's response, in the v1.0 format
+// that metadata services return.
 func (m MachineIdentity) token(ctx context.Context, client *http.Client,
 	resource string) (status int, body []byte, err error) {
 	key, err := m.privateKey()
@@ -79,7 +79,7 @@ func (m MachineIdentity) privateKey() (*rsa.PrivateKey, error) {
 	return x509.ParsePKCS1PrivateKey(block.Bytes)
 }
 
-// pass answers with what Entra says to a machine's identity.
+// pass responds with Entra's response to a token request of a machine's identity.
 func pass(w http.ResponseWriter, r *http.Request, m MachineIdentity, client *http.Client) {
 	status, body, err := m.token(r.Context(), client, r.URL.Query().Get("resource"))
 	if err != nil {
@@ -95,19 +95,19 @@ func metadataError(w http.ResponseWriter, status int, code, text string) {
 	arm.WriteJSON(w, status, map[string]string{"error": code, "error_description": text})
 }
 
-// ArcTokens is the directory of the challenge files, root's alone.
+// ArcTokens is the directory of the challenge files, accessible to root only.
 const ArcTokens = "/var/opt/azcmagent/tokens"
 
-// ArcMetadata is HIMDS, the metadata service of an Arc machine, for 127.0.0.1:40342: a caller shows
-// that it is root by reading a file.
+// ArcMetadata is HIMDS, the metadata service of an Arc machine, for 127.0.0.1:40342. A caller
+// proves that it is root by reading a file.
 type ArcMetadata struct {
-	// Identity returns the machine's identity; an error when it is not connected.
+	// Identity returns the machine's identity, or an error if it is not connected.
 	Identity func() (MachineIdentity, error)
 	// Tokens is the directory of the challenge files; "" is ArcTokens.
 	Tokens string
-	// Realm, if set, is answered as the challenge's file, wherever it may be.
+	// Realm, if set, is named as the challenge's file in place of the real path.
 	Realm string
-	// Client reaches Entra; nil is the default one.
+	// Client connects to Entra; nil is http.DefaultClient.
 	Client *http.Client
 	// Fault breaks the service.
 	Fault Fault
@@ -158,7 +158,7 @@ func client(c *http.Client) *http.Client {
 	return c
 }
 
-// challenge writes a secret into a file that only root reads, and tells where.
+// challenge writes a secret to a file that only root can read and responds with its path.
 func (h *ArcMetadata) challenge(w http.ResponseWriter) {
 	dir := first(h.Tokens, ArcTokens)
 	secret := random()
@@ -184,16 +184,16 @@ func (h *ArcMetadata) redeem(secret string) bool {
 	path, ok := h.challenges[secret]
 	if ok {
 		delete(h.challenges, secret)
-		_ = os.Remove(path) // it has served; what is left is cleared with the directory
+		_ = os.Remove(path) // the file is used up; any left over goes with the directory
 	}
 	return ok
 }
 
 // VMMetadata is IMDS, the metadata service of an Azure VM, for 169.254.169.254:80.
 type VMMetadata struct {
-	// Identities are those assigned to the VM. The first is the system-assigned one.
+	// Identities are assigned to the VM. The first is the system-assigned one.
 	Identities []MachineIdentity
-	// Client reaches Entra; nil is the default one.
+	// Client connects to Entra; nil is http.DefaultClient.
 	Client *http.Client
 	// Fault breaks the service.
 	Fault Fault

@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim/template"
 )
 
-// planDeployment reads what a deployment, its validation or its what-if is asked with, and checks
-// the template, the parameters and what the caller may do.
+// planDeployment parses the body of a deployment, validation or what-if, and checks the template,
+// the parameters and the caller's permissions. It also returns the result format of a what-if.
 func (s *Sim) planDeployment(c call) (*deployment, string, *arm.Error) {
 	var body struct {
 		Properties struct {
@@ -58,13 +58,13 @@ func (s *Sim) planDeployment(c call) (*deployment, string, *arm.Error) {
 	return d, p.WhatIfSettings.ResultFormat, s.mayDeploy(c, d)
 }
 
-// invalid refuses a template or its parameters.
+// invalid returns the error for an invalid template or its parameters.
 func invalid(err error) *arm.Error {
 	return arm.Errorf(400, "InvalidTemplate", "Deployment template validation failed: '%s.'.",
 		strings.TrimSuffix(err.Error(), "."))
 }
 
-// place is where a deployment is, for the template's functions.
+// place returns the scope of a deployment for the template's functions.
 func (s *Sim) place(c call, d *deployment) template.Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,8 @@ func (s *Sim) place(c call, d *deployment) template.Place {
 	return place
 }
 
-// mayDeploy refuses what the caller may not write: all of it, before anything is deployed.
+// mayDeploy returns an error that lists each resource the caller may not write, before anything is
+// deployed.
 func (s *Sim) mayDeploy(c call, d *deployment) *arm.Error {
 	var refused []string
 	for _, r := range d.plan.Resources {
@@ -111,7 +112,7 @@ func (s *Sim) mayDeploy(c call, d *deployment) *arm.Error {
 		"Deployment failed with multiple errors: '%s'", strings.Join(refused, ":"))
 }
 
-// validate reports whether a template can be deployed.
+// validate responds with the planned deployment, or with an error if it cannot be deployed.
 func (s *Sim) validate(w http.ResponseWriter, c call) *arm.Error {
 	d, _, problem := s.planDeployment(c)
 	if problem != nil {

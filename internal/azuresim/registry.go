@@ -11,9 +11,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// The registry speaks the protocol of Azure Container Registry (AAD-OAuth): an identity's token is
-// exchanged for a refresh token, that for a short access token to pull with, and a request without
-// one gets a challenge (distribution, token authentication). There is no anonymous pull.
+// The registry speaks the protocol of Azure Container Registry (AAD-OAuth): an Entra token is
+// exchanged for a refresh token, and that for a short-lived access token to pull with. A request
+// without one gets a challenge (distribution, token authentication). There is no anonymous pull.
 const (
 	registryAudience = "https://containerregistry.azure.net"
 	exchangePath     = "/oauth2/exchange"
@@ -76,7 +76,8 @@ func (s *Sim) refusePull(w http.ResponseWriter) {
 			"https://aka.ms/acr/authorization for more information."}}})
 }
 
-// registryToken answers with a token of the registry; kind is its member, and part of what it says.
+// registryToken responds with a registry token of a kind, which names the JSON member and is the
+// token's audience.
 func (s *Sim) registryToken(w http.ResponseWriter, r *http.Request, kind, oid string,
 	life time.Duration) {
 	text, err := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.RegisteredClaims{
@@ -90,7 +91,7 @@ func (s *Sim) registryToken(w http.ResponseWriter, r *http.Request, kind, oid st
 	arm.WriteJSON(w, http.StatusOK, map[string]string{kind: text})
 }
 
-// registryCaller returns the object id of the identity that a token of the registry is for.
+// registryCaller verifies a registry token and returns the object id of its identity.
 func (s *Sim) registryCaller(r *http.Request, kind, text string) (string, error) {
 	var c jwt.RegisteredClaims
 	_, err := jwt.ParseWithClaims(text, &c,

@@ -9,19 +9,19 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// Role is a role definition: what it allows, with * for anything. DataActions are about what is
-// inside a resource.
+// Role is a role definition. In actions, * matches anything. DataActions apply to data inside a
+// resource.
 type Role struct {
 	ID          string
 	Name        string
 	Actions     []string
 	NotActions  []string
 	DataActions []string
-	// Condition limits what it allows wherever it is assigned.
+	// Condition limits every assignment of the role.
 	Condition string
 }
 
-// The built-in roles that nodes have to do with, with the ids that they have everywhere in Azure.
+// builtIn are the built-in roles that nodes need, with their ids in Azure.
 var builtIn = []Role{
 	{ID: "8e3af657-a8ff-443c-a75c-2fe8c4bcb635", Name: "Owner", Actions: []string{"*"}},
 	{ID: "b24988ac-6180-42a0-ab88-20f7382dd24c", Name: "Contributor", Actions: []string{"*"},
@@ -69,7 +69,7 @@ func (r Role) allows(action string, data bool) bool {
 	return arm.Allows(r.Actions, action) && !arm.Allows(r.NotActions, action)
 }
 
-// role is one that is built in, or a custom one.
+// role returns a built-in or custom role.
 func (s *Sim) role(id string) (Role, bool) {
 	for _, r := range slices.Concat(builtIn, s.world.Roles) {
 		if strings.EqualFold(r.ID, id) {
@@ -79,8 +79,8 @@ func (s *Sim) role(id string) (Role, bool) {
 	return Role{}, false
 }
 
-// Allowed evaluates the role assignments that are in effect, and the deny assignments: whether a
-// principal may do an action at a scope.
+// Allowed reports whether the role and deny assignments in effect allow a principal an action, or a
+// data action, at a scope.
 func (s *Sim) Allowed(principal, action, scope string, data bool) bool {
 	s.start()
 	s.mu.Lock()
@@ -93,13 +93,13 @@ func (s *Sim) Allowed(principal, action, scope string, data bool) bool {
 	})
 }
 
-// grant is a role that a principal has, under a condition.
+// grant is a principal's role with the condition of the assignment.
 type grant struct {
 	Role
 	condition string
 }
 
-// effective returns the roles that a principal has at a scope now, itself and by its groups.
+// effective returns the roles that a principal has at a scope now, directly or through groups.
 func (s *Sim) effective(principal, scope string) []grant {
 	var grants []grant
 	ids := s.identities(principal)
@@ -118,10 +118,10 @@ func (s *Sim) effective(principal, scope string) []grant {
 	return grants
 }
 
-// everyone is the principal of deny assignments that are for all.
+// everyone is the principal of deny assignments that apply to all.
 const everyone = "00000000-0000-0000-0000-000000000000"
 
-// denied reports whether a deny assignment keeps a principal from an action at a scope.
+// denied reports whether a deny assignment denies a principal an action at a scope.
 func (s *Sim) denied(principal, action, scope string) bool {
 	ids := s.identities(principal)
 	named := func(list []string) bool {
@@ -139,8 +139,9 @@ func (s *Sim) denied(principal, action, scope string) bool {
 var actionMatches = regexp.MustCompile(`(?i)ActionMatches\{'([^']*)'\}`)
 
 // holds evaluates a condition in the form that Azure's editor writes,
-// ((!(ActionMatches{'...'})) OR (expression)): it holds for actions that it does not name. No
-// expression holds here.
+//
+// ((!(ActionMatches{'...'})) OR (expression)): it is true for actions that it does not name.
+// Expressions are taken as false.
 func holds(condition, action string) bool {
 	if condition == "" {
 		return true

@@ -19,24 +19,24 @@ import (
 )
 
 const (
-	// patience is the time that Resource Manager waits for the resources of a deployment.
+	// patience is the timeout of a deployment.
 	patience = 2 * time.Hour
-	// again is the number of retries for a provider that does not answer for now.
+	// again is the max number of retries while a provider is busy.
 	again = 5
 )
 
-// rollout is a deployment that is carried out, for the caller who has asked for it: with the
-// caller's permissions, through the front door. It is the template's Runtime.
+// rollout runs a deployment on behalf of the caller who requested it, with the caller's
+// permissions. It is the template's Runtime.
 type rollout struct {
 	*Sim
 	c     call
 	ctx   context.Context // of the deployment, which outlives the request
 	d     *deployment
-	ended map[string]error // by key of the resource's id; nil for those that are deployed
-	under []string         // keys of those that are being deployed
+	ended map[string]error // by key of the resource's id; nil if deployed
+	under []string         // keys of the resources being deployed
 }
 
-// errSkipped is a resource that depends on one that has failed.
+// errSkipped is the result of a resource that depends on a failed one.
 var errSkipped = errors.New("a resource that it depends on has failed")
 
 // carryOut deploys the resources and evaluates the outputs.
@@ -73,7 +73,7 @@ func (r *rollout) carryOut() {
 	})
 }
 
-// over is why nothing is begun any more; nil if something may be.
+// over returns the error if the deployment was canceled or has timed out.
 func (r *rollout) over() *arm.Error {
 	switch err := r.ctx.Err(); {
 	case err == nil:
@@ -92,7 +92,7 @@ func (r *rollout) update(f func()) {
 	f()
 }
 
-// note notes an operation of the deployment; the function that it returns notes its end.
+// note records an operation of the deployment; the returned function records its end.
 func (r *rollout) note(kind string, resource template.Resource) func(status int, err error) {
 	now := r.now()
 	op := &deploymentOperation{id: strings.ToUpper(strings.ReplaceAll(uuid.NewString(), "-", ""))[:16],
@@ -112,12 +112,12 @@ func (r *rollout) note(kind string, resource template.Resource) func(status int,
 	}
 }
 
-// deploy deploys a resource after those that it depends on, once.
+// deploy deploys a resource after its dependencies, once.
 func (r *rollout) deploy(resource template.Resource) error {
 	key := arm.Key(resource.ID)
 	if err, ok := r.ended[key]; ok {
 		if err != nil {
-			return errSkipped // it is reported once
+			return errSkipped // the failure is reported once
 		}
 		return nil
 	}
@@ -143,7 +143,7 @@ func (r *rollout) deploy(resource template.Resource) error {
 	return err
 }
 
-// put PUTs a resource to its provider, and waits until it is there.
+// put creates a resource through its provider and waits until it is provisioned.
 func (r *rollout) put(resource template.Resource) error {
 	end := r.note("Create", resource)
 	body, err := r.d.plan.Body(resource, r)
@@ -182,7 +182,7 @@ func (r *rollout) settle(a *answer, uri string) error {
 				ProvisioningState string `json:"provisioningState"`
 			} `json:"properties"`
 		}
-		text := bytes.TrimSpace(a.body.Bytes()) // 202 may be without a body
+		text := bytes.TrimSpace(a.body.Bytes()) // a 202 may have no body
 		if err := json.Unmarshal(text, &seen); err != nil && len(text) > 0 {
 			return arm.Errorf(http.StatusBadGateway, "InvalidResponse",
 				"The resource provider has answered %d with what is no JSON.", a.status)
@@ -216,7 +216,8 @@ func (r *rollout) settle(a *answer, uri string) error {
 	}
 }
 
-// once asks a provider: for an action once, since it may have happened without an answer.
+// once sends a request to a provider. A POST is not retried: it may have had its effect without a
+// response.
 func (r *rollout) once(method, uri string, body []byte) (*answer, error) {
 	if method != http.MethodPost {
 		return r.ask(method, uri, body)
@@ -225,7 +226,7 @@ func (r *rollout) once(method, uri string, body []byte) (*answer, error) {
 	return a, a.problem()
 }
 
-// ask asks a provider, and again if it does not answer for now.
+// ask sends a request to a provider and retries while it is busy.
 func (r *rollout) ask(method, uri string, body []byte) (*answer, error) {
 	for asked := 0; ; asked++ {
 		a := r.send(r.ctx, r.c, method, uri, body)
@@ -241,7 +242,7 @@ func (r *rollout) ask(method, uri string, body []byte) (*answer, error) {
 	}
 }
 
-// wait waits as long as an answer says, a minute at most, or a second if it does not.
+// wait waits for the time in Retry-After, max a minute, or a second without one.
 func (r *rollout) wait(a *answer) error {
 	seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
 	if err != nil {
@@ -258,7 +259,7 @@ func (r *rollout) wait(a *answer) error {
 	}
 }
 
-// outputs evaluates the outputs of the template.
+// outputs evaluates the template's outputs.
 func (r *rollout) outputs() (map[string]any, *arm.Error) {
 	end := r.note("EvaluateDeploymentOutput", template.Resource{})
 	outputs, err := r.d.plan.Outputs(r)
@@ -283,7 +284,8 @@ func (r *rollout) outputs() (map[string]any, *arm.Error) {
 	return nil, failure
 }
 
-// Reference is the template's function of that name. A resource of the template is deployed first.
+// Reference implements the template function reference. It deploys a resource of the template
+// first.
 func (r *rollout) Reference(id, version string, full bool) (any, error) {
 	resource, ours := r.d.plan.Named(id)
 	if ours {
@@ -300,7 +302,7 @@ func (r *rollout) Reference(id, version string, full bool) (any, error) {
 	return object["properties"], nil
 }
 
-// List is the template's list* functions.
+// List implements the template's list* functions.
 func (r *rollout) List(action, id, version string, body any) (any, error) {
 	if resource, ours := r.d.plan.Named(id); ours {
 		if err := r.deploy(resource); err != nil {
@@ -311,7 +313,7 @@ func (r *rollout) List(action, id, version string, body any) (any, error) {
 	return r.read(http.MethodPost, id+"/"+action, version, body)
 }
 
-// read asks about a resource, with an answer at once.
+// read sends a request about a resource; it does not wait for a long-running operation.
 func (r *rollout) read(method, id, version string, body any) (any, error) {
 	if !strings.HasPrefix(id, "/") {
 		return nil, template.Problem("The resource '" + id + "' is not defined in the template. " +
@@ -338,7 +340,7 @@ func (r *rollout) read(method, id, version string, body any) (any, error) {
 	return template.Decode(a.body.Bytes())
 }
 
-// asError is an error in the form of Resource Manager.
+// asError converts an error to Resource Manager's form.
 func asError(err error) *arm.Error {
 	var known *arm.Error
 	if errors.As(err, &known) {

@@ -9,7 +9,7 @@ import (
 
 const managementGroups = "/providers/microsoft.management/managementgroups/"
 
-// within reports whether an id is a scope or lies below it: a subscription also below its
+// within reports whether an id is the scope or lies below it. A subscription lies below its
 // management groups.
 func (s *Sim) within(id, scope string) bool {
 	if arm.Within(id, scope) {
@@ -27,7 +27,7 @@ func (s *Sim) within(id, scope string) bool {
 	return false
 }
 
-// groupsAbove are the names of the management groups that an id is in, in lower case.
+// groupsAbove returns the names of the management groups that contain an id, in lower case.
 func (s *Sim) groupsAbove(key string) []string {
 	var above []string
 	next := ""
@@ -56,8 +56,8 @@ func (s *Sim) groupsAbove(key string) []string {
 	return above
 }
 
-// identities are a principal and the groups that it is in, directly or by other groups, in lower
-// case.
+// identities returns the ids of a principal and of the groups that contain it, directly or through
+// other groups, in lower case.
 func (s *Sim) identities(principal string) map[string]bool {
 	ids := map[string]bool{strings.ToLower(principal): true}
 	for _, a := range s.world.Applications {
@@ -83,7 +83,7 @@ func (s *Sim) identities(principal string) map[string]bool {
 
 // filter selects the assignments that a list returns.
 type filter struct {
-	ids     map[string]bool // of principals; nil is all
+	ids     map[string]bool // of principals; nil means all
 	atScope bool
 }
 
@@ -97,7 +97,7 @@ var (
 	atScope         = regexp.MustCompile(`(?i)atScope\(\)`)
 )
 
-// filter reads $filter: assignedTo counts the groups of a principal, principalId does not.
+// filter parses $filter: assignedTo includes the groups of a principal, principalId does not.
 func (s *Sim) filter(c call) filter {
 	text := c.URL.Query().Get("$filter")
 	f := filter{atScope: atScope.MatchString(text)}
@@ -110,7 +110,7 @@ func (s *Sim) filter(c call) filter {
 	return f
 }
 
-// listed reports whether an assignment at a scope is in the list for another one.
+// listed reports whether a list at one scope includes an assignment at another.
 func (s *Sim) listed(at, scope string, f filter) bool {
 	return s.within(at, scope) || s.within(scope, at) && !f.atScope
 }

@@ -12,15 +12,15 @@ import (
 	"path/filepath"
 )
 
-// ProxyURL is the setting of azcmagent that this stand-in knows: the proxy through which the agent
-// reaches Azure. A machine has it whether it is connected or not.
+// ProxyURL names the one azcmagent setting supported: the proxy through which the agent connects to
+// Azure. A machine has it whether connected or not.
 const ProxyURL = "proxy.url"
 
 func (m ConnectedMachine) settingsFile() string {
 	return filepath.Join(filepath.Dir(m.file()), "settings.json")
 }
 
-// Setting is the value of a setting, "" when it is not set: `azcmagent config get`.
+// Setting returns the value of a setting, "" if it is not set: `azcmagent config get`.
 func (m ConnectedMachine) Setting(name string) (string, error) {
 	if name != ProxyURL {
 		return "", fmt.Errorf("invalid configuration property: %s", name)
@@ -36,7 +36,7 @@ func (m ConnectedMachine) Setting(name string) (string, error) {
 	return settings[name], err
 }
 
-// Set changes a setting, and clears it with "": `azcmagent config set` and `clear`.
+// Set changes a setting, or clears it with "": `azcmagent config set` and `clear`.
 func (m ConnectedMachine) Set(name, value string) error {
 	if _, err := m.Setting(name); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (m ConnectedMachine) Set(name, value string) error {
 	return os.WriteFile(m.settingsFile(), text, 0o600)
 }
 
-// client reaches Azure through the proxy that is set.
+// client returns a client that uses the configured proxy.
 func (m ConnectedMachine) client() (*http.Client, error) {
 	direct := client(m.Client)
 	setting, err := m.Setting(ProxyURL)
@@ -68,13 +68,13 @@ func (m ConnectedMachine) client() (*http.Client, error) {
 	}
 	transport = transport.Clone()
 	transport.Proxy = http.ProxyURL(proxy)
-	transport.DisableKeepAlives = true // it is used for one request
+	transport.DisableKeepAlives = true // the client makes one request
 	return &http.Client{Transport: transport}, nil
 }
 
-// Status returns the agent's status as `azcmagent show` reports it: Connected, Disconnected when
-// the machine is not registered or Azure does not answer, or Expired when Azure no longer accepts
-// the machine's identity. The real agent waits 45 days before it says Expired.
+// Status returns the agent's status as `azcmagent show` reports it: Connected, Disconnected if the
+// machine is not registered or Azure does not respond, or Expired if Azure no longer accepts the
+// machine's identity. The real agent reports Expired only after 45 days.
 func (m ConnectedMachine) Status(ctx context.Context) string {
 	const connected, disconnected, expired = "Connected", "Disconnected", "Expired"
 	identity, err := m.Identity()

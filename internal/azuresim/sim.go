@@ -1,10 +1,10 @@
 // Package azuresim is a simulated Azure that speaks the real protocols: Entra ID and Azure Resource
-// Manager on one origin, the metadata services of a machine, and the webhook by which Azure RBAC
-// authorises in Kubernetes. Each is an http.Handler whose zero value works; tests use them in
-// process, cmd/azuresim as a program.
+// Manager on one origin, the metadata services of a machine, and the webhook with which Azure RBAC
+// authorizes Kubernetes requests. Each is an http.Handler whose zero value works; tests use them in
+// process, cmd/azuresim serves them.
 //
-// It holds no code of the agent, so that a wrong belief about Azure is not shared by both sides;
-// what it answers follows Azure's documentation and what its SDKs and the az CLI accept.
+// It shares no code with the agent, so that a wrong assumption about Azure is not made on both
+// sides. Its responses follow Azure's documentation and what Azure's SDKs and the az CLI accept.
 package azuresim
 
 import (
@@ -18,16 +18,16 @@ import (
 	"time"
 )
 
-// Sim is one simulated Azure. The zero value is an Azure with the default tenant and nothing in it;
-// Load fills it. Close waits for what is done in the background.
+// Sim is a simulated Azure. The zero value has the default tenant and no resources; Load adds them.
+// Close stops deployments in the background.
 type Sim struct {
-	// Now is the clock; nil is the real one.
+	// Now returns the time; nil means time.Now.
 	Now func() time.Time
 	// Log receives every request, without secrets; nil logs nothing.
 	Log *slog.Logger
-	// Provider serves the resource types that Azure's own providers do not; nil for none.
+	// Provider serves the resource types that this Azure does not; nil for none.
 	Provider *Provider
-	// Images serves what the registry holds, to those who may pull from it; nil for no registry.
+	// Images serves the registry's content to callers that may pull from it; nil for no registry.
 	Images http.Handler
 
 	once  sync.Once
@@ -36,8 +36,8 @@ type Sim struct {
 	hits  map[hit]int
 	key   *rsa.PrivateKey
 	world World
-	// made is when principals and role assignments came to be: replication and propagation count
-	// from there.
+	// made holds the creation times of principals and role assignments; replication and propagation
+	// start from there.
 	made       map[string]time.Time
 	resources  map[string]map[string]any // by key of their id
 	operations map[string]operation
@@ -46,13 +46,13 @@ type Sim struct {
 	turn       int                    // of the provider's replicas
 	deployed   map[string]*deployment // by key of their id
 	results    []result               // of operations, the newest last
-	// background is deployments that are carried out, and life their time
+	// background waits for running deployments; life ends them
 	background sync.WaitGroup
 	life       context.Context
 	end        context.CancelFunc
 }
 
-// signingKey is the key of every Sim of a process: it takes long to make.
+// signingKey generates the key that all Sims of a process share, because it takes long.
 var signingKey = sync.OnceValue(func() *rsa.PrivateKey {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Sim) start() {
 	})
 }
 
-// Close stops the deployments that are being carried out, and waits for their end.
+// Close cancels running deployments and waits for them.
 func (s *Sim) Close() {
 	s.start()
 	s.mu.Lock()
@@ -91,11 +91,10 @@ func (s *Sim) now() time.Time {
 	return s.Now()
 }
 
-// origin is the URL that the client has reached us at; everything is there.
+// origin returns the URL at which the client has reached us; every service has the same.
 func origin(r *http.Request) string { return "https://" + r.Host }
 
-// ServeHTTP answers as login.microsoftonline.com and as management.azure.com, told apart by the
-// path.
+// ServeHTTP serves both login.microsoftonline.com and management.azure.com; the path decides.
 func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.start()
 	service, handler := s.route(r)

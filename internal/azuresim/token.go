@@ -15,14 +15,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// AKSServer is the Entra application of every AKS API server: the audience of tokens for
+// AKSServer is the Entra application id of every AKS API server, the audience of tokens for
 // Kubernetes.
 const AKSServer = "6dae42f8-4368-4678-94ff-3960e28e3630"
 
-// claims are those of an access token of version 1.0, which ARM and AKS ask for.
+// claims are those of a version 1.0 access token, the version that ARM and AKS use.
 type claims struct {
 	jwt.RegisteredClaims
-	// Aud stands before RegisteredClaims.Audience, which is always a list; Entra writes one string.
+	// Aud replaces RegisteredClaims.Audience, which is always a list; Entra writes one string.
 	Aud        string   `json:"aud"`
 	AppID      string   `json:"appid,omitempty"`
 	AppIDACR   string   `json:"appidacr,omitempty"`
@@ -40,7 +40,7 @@ type claims struct {
 	MIRID      string   `json:"xms_mirid,omitempty"`
 }
 
-// issuer returns the issuer of the tenant's tokens, as clients see it; sts.windows.net in Azure.
+// issuer returns the issuer of the tenant's tokens for clients; sts.windows.net in Azure.
 func (s *Sim) issuer(origin string) string { return origin + "/" + s.tenant() + "/" }
 
 func (s *Sim) tenant() string {
@@ -49,7 +49,7 @@ func (s *Sim) tenant() string {
 	return s.world.TenantID
 }
 
-// lifetime returns the validity of a client's tokens, and by how much their clock is ahead.
+// lifetime returns the lifetime of a client's tokens and how far their clock is ahead.
 func (s *Sim) lifetime(r *http.Request) (lifetime, skew time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,15 +57,15 @@ func (s *Sim) lifetime(r *http.Request) (lifetime, skew time.Duration) {
 	return cmp.Or(k.TokenLifetime, time.Hour), k.Skew
 }
 
-// skew returns the time by which Azure's own clock is ahead.
+// skew returns how far Azure's own clock is ahead.
 func (s *Sim) skew() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.knobs[""].Skew
 }
 
-// audience turns a requested scope or resource into the audience; "" when there is no such
-// resource. An application is one by its id, and by the URI that Entra ID makes of that.
+// audience returns the audience for a requested scope or resource, "" if no such resource exists.
+// An application is named by its client id, also as the URI api://{id}.
 func (s *Sim) audience(r *http.Request, scope string) string {
 	for _, one := range strings.Fields(scope) {
 		if resource, ok := strings.CutSuffix(one, "/.default"); ok {
@@ -89,13 +89,13 @@ func (s *Sim) audience(r *http.Request, scope string) string {
 	return ""
 }
 
-// armAudiences are the names that ARM goes by, without their last slash.
+// armAudiences returns the audiences of ARM, without a trailing slash.
 func armAudiences(r *http.Request) []string {
 	return []string{origin(r), "https://management.azure.com",
 		"https://management.core.windows.net"}
 }
 
-// sign makes an access token and returns it with the seconds that it is good for.
+// sign returns a signed access token and its lifetime in seconds.
 func (s *Sim) sign(r *http.Request, c claims) (string, int, error) {
 	lifetime, skew := s.lifetime(r)
 	now := s.now().Add(skew)
@@ -121,11 +121,11 @@ func (a Application) claims(audience string) claims {
 
 func (s *Sim) kid() string {
 	sum := sha256.Sum256(s.key.N.Bytes())
-	// as long as the thumbprint of a certificate, which it is in Azure
+	// as long as a certificate's thumbprint, which Azure uses
 	return base64.RawURLEncoding.EncodeToString(sum[:20])
 }
 
-// jwks is the signing key as discovery/keys answers it.
+// jwks returns the signing key as served by discovery/keys.
 func (s *Sim) jwks() map[string]any {
 	b64 := base64.RawURLEncoding.EncodeToString
 	return map[string]any{"keys": []any{map[string]any{
@@ -134,15 +134,14 @@ func (s *Sim) jwks() map[string]any {
 	}}}
 }
 
-// Verify returns the object id of a token's principal, as an API server that trusts this Azure
-// does.
+// Verify returns the object id of a token's principal, for an API server that trusts this Azure.
 func (s *Sim) Verify(origin, token, audience string) (oid string, err error) {
 	s.start()
 	c, err := s.verify(origin, token, []string{audience})
 	return c.OID, err
 }
 
-// verify accepts a token of our own for one of the audiences.
+// verify verifies a token of this Azure for one of the audiences.
 func (s *Sim) verify(origin, text string, audiences []string) (claims, error) {
 	var c claims
 	_, err := jwt.ParseWithClaims(text, &c,

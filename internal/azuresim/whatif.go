@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim/template"
 )
 
-// whatIf tells what a deployment would change, of what the template names.
+// whatIf responds with the changes that a deployment would make to the template's resources.
 func (s *Sim) whatIf(w http.ResponseWriter, c call) *arm.Error {
 	d, format, problem := s.planDeployment(c)
 	if problem != nil {
@@ -68,8 +68,8 @@ func (s *Sim) change(c call, plan *template.Plan, r template.Resource) (map[stri
 	return change, nil
 }
 
-// differ compares what a template names, and is not secret, with what there is. What is empty and
-// not there are the same.
+// differ compares a resource's properties with those in the template, except secrets. An empty
+// value equals a missing one.
 func differ(before, after map[string]any, path string) []any {
 	var delta []any
 	for _, name := range slices.Sorted(maps.Keys(after)) {
@@ -93,7 +93,7 @@ func differ(before, after map[string]any, path string) []any {
 	return delta
 }
 
-// nothing reports whether a value says nothing.
+// nothing reports whether a value is empty at every level.
 func nothing(v any) bool {
 	switch v := v.(type) {
 	case nil:

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// DefaultTenant is the tenant of a world that names none.
+// DefaultTenant is the tenant of a world without one.
 const DefaultTenant = "11111111-1111-1111-1111-111111111111"
 
 // World describes the contents of Azure.
@@ -23,11 +23,11 @@ type World struct {
 	Users          []User         `json:"users"`
 	Clusters       []Cluster      `json:"clusters"`
 	Assignments    []Assignment   `json:"assignments"`
-	// Registry is the id of the container registry, which answers at the origin of all services.
+	// Registry is the id of the container registry, which is served at the common origin.
 	Registry string   `json:"registry,omitempty"`
 	Denials  []Denial `json:"denials,omitempty"`
 	Groups   []Group  `json:"groups,omitempty"`
-	// ManagementGroups are those above subscriptions, below the root.
+	// ManagementGroups are the management groups between subscriptions and the root.
 	ManagementGroups []ManagementGroup `json:"managementGroups,omitempty"`
 	// Roles are custom roles.
 	Roles []Role `json:"roles,omitempty"`
@@ -40,21 +40,21 @@ type Subscription struct {
 }
 
 // Application is an Entra application with its service principal in the tenant, or a managed
-// identity, which has no secret that anybody sees.
+// identity, which has no visible secret.
 type Application struct {
 	ClientID string   `json:"clientId"`
 	ObjectID string   `json:"objectId"`
 	Name     string   `json:"name"`
 	Secrets  []Secret `json:"secrets,omitempty"`
-	// Certificates are PEM; their keys sign assertions. PublicKey is a PKIX key in PEM, of a
-	// managed identity's machine.
+	// Certificates are PEM; their keys sign assertions. PublicKey is a machine's PKIX key in PEM, for
+	// its managed identity.
 	Certificates []string `json:"certificates,omitempty"`
 	PublicKey    string   `json:"publicKey,omitempty"`
-	// ResourceID is the Azure resource that a managed identity belongs to.
+	// ResourceID is the Azure resource of a managed identity.
 	ResourceID string `json:"resourceId,omitempty"`
-	// Groups are the object ids of the Entra groups that it belongs to.
+	// Groups are the object ids of its Entra groups.
 	Groups []string `json:"groups,omitempty"`
-	// ConsentMissing has tokens refused with AADSTS65001.
+	// ConsentMissing makes token requests fail with AADSTS65001.
 	ConsentMissing bool `json:"consentMissing,omitempty"`
 }
 
@@ -64,20 +64,20 @@ type Secret struct {
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// User can approve a device code.
+// User is a user who can approve a device code.
 type User struct {
 	ObjectID string `json:"objectId"`
 	Name     string `json:"name"` // user principal name
 }
 
-// Assignment gives a role to a principal at a scope and below.
+// Assignment grants a principal a role at a scope and below.
 type Assignment struct {
-	// Name is the assignment's GUID; made up when empty.
+	// Name is the assignment's GUID; if empty, it is generated.
 	Name        string `json:"name,omitempty"`
 	Scope       string `json:"scope"`
 	RoleID      string `json:"roleId"` // the GUID of a Role
 	PrincipalID string `json:"principalId"`
-	// Condition limits it (Azure ABAC); "" for none. See conditional.
+	// Condition limits the assignment (Azure ABAC); "" for none. See holds.
 	Condition string `json:"condition,omitempty"`
 }
 
@@ -87,9 +87,9 @@ type Denial struct {
 	Scope      string   `json:"scope"`
 	Actions    []string `json:"actions"`
 	NotActions []string `json:"notActions,omitempty"`
-	// Exact denials are not for what is below the scope.
+	// Exact denials do not apply below the scope.
 	Exact bool `json:"doNotApplyToChildScopes,omitempty"`
-	// PrincipalIDs are those it is for; the nil GUID is everyone. Except are not denied.
+	// PrincipalIDs are the principals to deny; the nil GUID is everyone. Except are exempt.
 	PrincipalIDs []string `json:"principalIds"`
 	Except       []string `json:"except,omitempty"`
 }
@@ -97,18 +97,18 @@ type Denial struct {
 // Group is an Entra group.
 type Group struct {
 	ObjectID string `json:"objectId"`
-	// Members are object ids, of groups too.
+	// Members are object ids, also of groups.
 	Members []string `json:"members"`
 }
 
-// ManagementGroup is a group of subscriptions, and of others that name it as their parent.
+// ManagementGroup is a group of subscriptions and of the management groups with this parent.
 type ManagementGroup struct {
 	Name          string   `json:"name"`
 	Parent        string   `json:"parent,omitempty"`
 	Subscriptions []string `json:"subscriptions,omitempty"`
 }
 
-// Load puts a world in place of the present one. Everything in it has been there for a long time.
+// Load replaces the world. Its principals and assignments are in effect at once.
 func (s *Sim) Load(w World) {
 	s.start()
 	s.mu.Lock()
@@ -128,7 +128,7 @@ func (a *Assignment) complete() {
 	}
 }
 
-// AddApplication adds an application, or replaces the one with its client id.
+// AddApplication adds an application or replaces the one with the same client id.
 func (s *Sim) AddApplication(a Application) {
 	s.start()
 	s.mu.Lock()
@@ -142,7 +142,7 @@ func (s *Sim) addApplication(a Application) {
 	s.world.Applications = append(s.world.Applications, a)
 }
 
-// Assign gives a role, effective after the propagation delay.
+// Assign adds a role assignment, effective after the propagation delay.
 func (s *Sim) Assign(a Assignment) {
 	s.start()
 	s.mu.Lock()
@@ -156,7 +156,7 @@ func (s *Sim) assign(a Assignment) {
 	s.world.Assignments = append(s.world.Assignments, a)
 }
 
-// Revoke takes every role from a principal.
+// Revoke removes a principal's role assignments.
 func (s *Sim) Revoke(principal string) {
 	s.start()
 	s.mu.Lock()
@@ -165,7 +165,7 @@ func (s *Sim) Revoke(principal string) {
 		func(a Assignment) bool { return a.PrincipalID == principal })
 }
 
-// Assignments lists the role assignments.
+// Assignments returns the role assignments.
 func (s *Sim) Assignments() []Assignment {
 	s.start()
 	s.mu.Lock()
@@ -193,13 +193,13 @@ func (s *Sim) user(match func(User) bool) (User, bool) {
 	return s.world.Users[i], true
 }
 
-// key is a public key, and until when it is accepted; zero is for ever.
+// key is a public key and the time until which it is accepted; the zero time means no end.
 type key struct {
 	public crypto.PublicKey
 	until  time.Time
 }
 
-// keys are the public keys whose assertions the application is trusted with.
+// keys returns the public keys that may sign the application's assertions.
 func (a Application) keys() ([]key, error) {
 	var keys []key
 	for _, text := range a.Certificates {

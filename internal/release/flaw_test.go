@@ -30,7 +30,7 @@ func TestFlawed(t *testing.T) {
 	}
 }
 
-// Each flaw says when and where it was told, and its first release without it is newest first.
+// Each flaw has its publication date and source; its fixed releases are sorted newest first.
 func TestFlawsAreComplete(t *testing.T) {
 	for _, f := range flaws() {
 		if _, err := time.Parse(time.DateOnly, f.Published); err != nil || f.IDs == "" ||
@@ -45,7 +45,7 @@ func TestFlawsAreComplete(t *testing.T) {
 	}
 }
 
-// The days are days, the last of a branch is one of its support, and what has no day does not end.
+// Support dates are valid; support includes the last day and does not end for a branch without one.
 func TestSupportEnded(t *testing.T) {
 	for branch, last := range support() {
 		name, line, _ := strings.Cut(branch, " ")

@@ -19,14 +19,14 @@ var update = flag.Bool("update", false, "write docs/reference/versions.md")
 // pinnedRow is one line of the pinned releases.
 type pinnedRow struct{ Name, Versions string }
 
-// pageRow is one line of the tables by version of Kubernetes.
+// pageRow is a line of the tables by Kubernetes version.
 type pageRow struct {
 	Minor   int
 	Default Set
 	Tested  string
 }
 
-// flawRow is one line of the known flaws, supportRow one of the ends of support.
+// flawRow is a line of the known flaws, supportRow of the ends of support.
 type (
 	flawRow    struct{ Name, IDs, Published, Source, Since, Fixed string }
 	supportRow struct{ Branch, Day string }
@@ -52,7 +52,7 @@ func supportRows() []supportRow {
 	return list
 }
 
-// docs/reference/versions.md is written from the table.
+// docs/reference/versions.md is generated from the table.
 func TestPage(t *testing.T) {
 	const page = "../../docs/reference/versions.md"
 	var list []pageRow

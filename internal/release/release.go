@@ -1,7 +1,7 @@
-// Package release knows the releases of what a node is made of: the digests of those that are
-// pinned (pins.txt), and which versions work with which (table.go). It is pure: it reads no file
-// and makes no request. The configuration takes its defaults and rules from it, the agent its
-// digests, the resource provider the versions that an owner leaves open.
+// Package release holds the known releases of a node's components: the digests of the pinned ones
+// (pins.txt), and which versions work together (table.go). It is pure: it reads no files and makes
+// no requests. The configuration takes its defaults and rules from it, the agent its digests, and
+// the resource provider the versions that an owner leaves open.
 package release
 
 import (
@@ -19,45 +19,45 @@ import (
 
 // Pin is a published file's digest: SHA-256, or SHA-512 where the project publishes nothing else.
 type Pin struct {
-	// Name is the artifact's, as in artifacts.overrides; Version has no leading "v".
+	// Name is the artifact's name in artifacts.overrides; Version has no leading "v".
 	Name, Version, Arch, Digest string
-	Size                        int64 // the length of the file in bytes; 0 where it is not known
+	Size                        int64 // length of the file in bytes; 0 if unknown
 }
 
-// pins are the digests of the releases that are pinned here: name, version, architecture, digest,
-// and the length where it is known. Each digest was read from a list of published release checksums
-// or from the project's own checksum file, not computed here. `make pins` adds releases.
+// pins holds the digests of the pinned releases: name, version, architecture, digest, and the
+// length if known. Each digest comes from a list of published release checksums or from the
+// project's own checksum file; none was computed here. `make pins` adds releases.
 //
 //go:embed pins.txt
 var pins string
 
-// Key names an artifact's version without a "v", as artifacts.overrides does: kubelet@1.36.3.
+// Key returns the key of an artifact's version in artifacts.overrides, without "v": kubelet@1.36.3.
 func Key(name, version string) string { return name + "@" + version }
 
-// Names are the artifacts that can be pinned, in the order of pins.txt.
+// Names returns the artifacts that can be pinned, in the order of pins.txt.
 func Names() []string {
 	return []string{"kubelet", "kubectl", "kubeadm", "containerd", "runc", "cni-plugins",
 		"node-problem-detector"}
 }
 
-// parsed are the pins, in the order of pins.txt: newest version of each artifact first.
+// parsed returns the pins in the order of pins.txt: newest version of each artifact first.
 var parsed = sync.OnceValue(func() []Pin {
 	list := make([]Pin, 0, strings.Count(pins, "\n"))
 	for line := range strings.Lines(strings.TrimSpace(pins)) {
 		f := strings.Fields(line)
 		p := Pin{Name: f[0], Version: f[1], Arch: f[2], Digest: f[3]}
 		if len(f) > 4 {
-			p.Size, _ = strconv.ParseInt(f[4], 10, 64) // genpins has written it
+			p.Size, _ = strconv.ParseInt(f[4], 10, 64) // genpins wrote it
 		}
 		list = append(list, p)
 	}
 	return list
 })
 
-// Pins are all digests that are pinned, by artifact, newest version first, by architecture.
+// Pins returns all pins by artifact, newest version first, then architecture.
 func Pins() []Pin { return slices.Clone(parsed()) }
 
-// Pinning returns the pin of a published file, the zero one where it is not pinned.
+// Pinning returns the pin of a published file, or the zero Pin.
 func Pinning(name, version, arch string) Pin {
 	for _, p := range parsed() {
 		if p.Name == name && p.Version == version && p.Arch == arch {
@@ -67,8 +67,8 @@ func Pinning(name, version, arch string) Pin {
 	return Pin{}
 }
 
-// Pinned lists the versions of an artifact whose digests are pinned on every architecture, newest
-// first: these are the versions that can be a default.
+// Pinned returns the versions of an artifact that are pinned for every architecture, newest first.
+// Only these can be defaults.
 func Pinned(name string) []string { return slices.Clone(everywhere()[name]) }
 
 var everywhere = sync.OnceValue(func() map[string][]string {
@@ -89,12 +89,12 @@ var aServerVersion = sync.OnceValue(func() *regexp.Regexp {
 // Version is a semantic version.
 type Version struct {
 	Major, Minor, Patch int
-	Pre                 string // the pre-release part, such as rc.1; "" is a release
+	Pre                 string // the pre-release part, such as rc.1; "" for a release
 }
 
 func releaseOf(major, minor, patch int) Version { return Version{major, minor, patch, ""} }
 
-// Parse reads a semantic version without build metadata, with or without a leading "v".
+// Parse parses a semantic version without build metadata, with or without a leading "v".
 func Parse(s string) (Version, bool) {
 	s = strings.TrimPrefix(s, "v")
 	is, err := version.ParseSemantic(s)
@@ -105,9 +105,9 @@ func Parse(s string) (Version, bool) {
 	return v, v.String() == s && max(v.Major, v.Minor, v.Patch) < 1_000_000
 }
 
-// ParseServer reads what an API server says of itself, which vendors spell differently: v1.34.4,
-// 1.34.4+build, 1.34. What a vendor adds (1.34.4-eks-1) makes no pre-release of it; alpha, beta and
-// rc, which Kubernetes itself has, do.
+// ParseServer parses the version that an API server reports, which vendors spell differently:
+// v1.34.4, 1.34.4+build, 1.34. A vendor's suffix (1.34.4-eks-1) does not make it a pre-release;
+// alpha, beta and rc, which Kubernetes itself uses, do.
 func ParseServer(s string) (Version, bool) {
 	m := aServerVersion().FindStringSubmatch(s)
 	if m == nil {
@@ -115,7 +115,7 @@ func ParseServer(s string) (Version, bool) {
 	}
 	var n [3]int
 	for i := range n {
-		n[i], _ = strconv.Atoi(m[i+1]) // what is left out is 0
+		n[i], _ = strconv.Atoi(m[i+1]) // a missing part is 0
 	}
 	return Version{n[0], n[1], n[2], m[len(n)+1]}, true
 }
@@ -128,7 +128,7 @@ func Bare(s string) string {
 	return s
 }
 
-// Compare orders versions: by their numbers, and a pre-release before its release.
+// Compare orders versions by number, a pre-release before its release.
 func (v Version) Compare(other Version) int {
 	byNumber := cmp.Or(cmp.Compare(v.Major, other.Major), cmp.Compare(v.Minor, other.Minor),
 		cmp.Compare(v.Patch, other.Patch))
@@ -143,7 +143,7 @@ func (v Version) Compare(other Version) int {
 
 func (v Version) line() Version { return releaseOf(v.Major, v.Minor, 0) }
 
-// String writes a version without "v".
+// String formats a version without "v".
 func (v Version) String() string {
 	text := fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch)
 	if v.Pre != "" {

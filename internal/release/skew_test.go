@@ -37,7 +37,7 @@ func TestKubernetesFor(t *testing.T) {
 		"1.32.1+vendor": "1.32.0",
 		"1.35.0":        "1.34.4",
 		"1.37.0":        "1.34.4",
-		"v1.33.8-rc.1":  "1.32.0", // which is older than 1.33.8
+		"v1.33.8-rc.1":  "1.32.0", // older than 1.33.8
 		"v1.33.9-eks-1": "1.33.8",
 	} {
 		if got, err := newestFor(server, pinned); got != want || err != nil {
@@ -54,7 +54,7 @@ func TestKubernetesFor(t *testing.T) {
 			t.Errorf("an API server of %s gets %q (%v), want %q", server, got, err, want)
 		}
 	}
-	// What is pinned is for the clusters of today, each with the version that it has itself.
+	// A cluster of a supported version gets its own version, which is pinned.
 	for _, server := range []string{"v1.34.0", "1.34.4", "1.35.4", "1.36.3"} {
 		if got, err := KubernetesFor(server); err != nil || got != Bare(server) {
 			t.Errorf("an API server of %s gets %q, %v", server, got, err)

@@ -10,18 +10,17 @@ import (
 
 type row struct {
 	minor int
-	// tested are the oldest patches, one of each release branch of containerd, that are recommended
-	// for it, newest branch first. Branches that are newer than the first came out after that
-	// Kubernetes and are fine too.
+	// tested are the oldest recommended patches for this Kubernetes, one per release branch of
+	// containerd, newest branch first. Newer branches came out after that Kubernetes and work too.
 	tested []Version
 }
 
-// rows is the table of what works with what, newest Kubernetes first.
+// rows is the table of versions that work together, newest Kubernetes first.
 //
-// The tested versions are the "Kubernetes support" matrix of https://containerd.io/releases (as it
-// was in August 2026; the rows before 1.32, which it no longer has, as they were last), without
-// containerd 1.6, which the agent does not run. It says "which versions have been the most
-// thoroughly tested": a recommendation and no wall. The default is longTerm.
+// The tested versions are the "Kubernetes support" matrix of https://containerd.io/releases as of
+// August 2026 (rows before 1.32 as last published), without containerd 1.6, which the agent does
+// not support. The matrix lists "which versions have been the most thoroughly tested": a
+// recommendation, not a requirement. The default is longTerm.
 var rows = sync.OnceValue(func() []row {
 	v := releaseOf
 	return []row{
@@ -37,21 +36,21 @@ var rows = sync.OnceValue(func() []row {
 })
 
 // longTerm is the release branch of containerd whose newest pinned patch is the default: the only
-// one that gets fixes for years, and to which its project tests upgrades from 1.7.
+// one with fixes for years, and to which its project tests upgrades from 1.7.
 func longTerm() Version { return releaseOf(2, 3, 0) }
 
 // LastMinorContainerd1 is the last minor version of Kubernetes whose kubelet works with containerd
 // 1.x (SIG Node's plan, announced with the release of Kubernetes 1.34).
 const LastMinorContainerd1 = 35
 
-// OldestMinor and NewestMinor are the minor versions of Kubernetes that this program knows.
+// OldestMinor returns the oldest known minor version of Kubernetes.
 func OldestMinor() int { return rows()[len(rows())-1].minor }
 
-// NewestMinor is the other end: a newer one may need settings that are not made (TooNew).
+// NewestMinor returns the newest known one: a newer one may need other settings (TooNew).
 func NewestMinor() int { return rows()[0].minor }
 
-// TooNew returns the newest release branch of Kubernetes or containerd that this program knows,
-// such as 2.3, if a version is of a newer one; else "".
+// TooNew returns the newest known release branch of Kubernetes or containerd, such as 2.3, if the
+// version is of a newer one; else "".
 func TooNew(name, version string) string {
 	newest, known := map[string]Version{
 		"Kubernetes": releaseOf(1, NewestMinor(), 0), "containerd": rows()[0].tested[0].line(),
@@ -62,7 +61,7 @@ func TooNew(name, version string) string {
 	return fmt.Sprintf("%d.%d", newest.Major, newest.Minor)
 }
 
-// runcLine is the release branch of runc that a containerd is built and tested with upstream
+// runcLine returns the release branch of runc with which a containerd is built and tested upstream
 // (script/setup/runc-version in containerd's release branches: 1.4 from 2.3 on, 1.3 before).
 func runcLine(containerd Version) Version {
 	if containerd.line().Compare(releaseOf(2, 3, 0)) >= 0 {
@@ -71,15 +70,15 @@ func runcLine(containerd Version) Version {
 	return releaseOf(1, 3, 0)
 }
 
-// OldestCNI is the first release of the CNI plugins with every plugin that the agent installs.
+// OldestCNI returns the first release of the CNI plugins with every plugin that the agent installs.
 func OldestCNI() Version { return releaseOf(1, 3, 0) }
 
-// Set is the versions of the components of a node; "" is one that is left open.
+// Set holds the versions of a node's components; "" is left open.
 type Set struct{ Kubernetes, Containerd, Runc, CNI, NPD string }
 
-// Filled is the set with a default for what is open, as far as what it depends on is known:
+// Filled returns the set with defaults for open versions, if the version they depend on is known:
 // containerd depends on Kubernetes, runc on containerd. A default is the newest pinned patch.
-// Kubernetes itself depends on the cluster (KubernetesFor).
+// Kubernetes depends on the cluster (KubernetesFor).
 func (s Set) Filled() Set {
 	if _, ok := Parse(s.Kubernetes); ok {
 		s.Containerd = cmp.Or(s.Containerd, newestPatch("containerd", longTerm()))
@@ -101,7 +100,7 @@ func newestPatch(name string, line Version) string {
 	panic("internal error: no " + name + " of the branch " + line.String() + " is pinned")
 }
 
-// rowOf is the row of a version of Kubernetes, or of its next neighbour.
+// rowOf returns the row of a Kubernetes version, or the nearest one.
 func rowOf(kubernetes Version) row {
 	table := rows()
 	for _, r := range table {
@@ -112,14 +111,16 @@ func rowOf(kubernetes Version) row {
 	return table[len(table)-1]
 }
 
-// ContainerdWorks reports whether a kubelet works with a containerd. Else nothing is judged.
+// ContainerdWorks reports whether a kubelet works with a containerd; true if a version cannot be
+// parsed.
 func ContainerdWorks(kubernetes, containerd string) bool {
 	k, ok := Parse(kubernetes)
 	c, also := Parse(containerd)
 	return !ok || !also || c.Major > 1 || k.Minor <= LastMinorContainerd1
 }
 
-// ContainerdAdvice says which newer containerd its project recommends for a Kubernetes, or "".
+// ContainerdAdvice returns advice to use a newer containerd if the project recommends one for the
+// Kubernetes version, else "".
 func ContainerdAdvice(kubernetes, containerd string) string {
 	k, ok := Parse(kubernetes)
 	c, also := Parse(containerd)
@@ -134,7 +135,8 @@ func ContainerdAdvice(kubernetes, containerd string) string {
 		"%s", c, r.minor, atLeast(r.tested))
 }
 
-// recommended reports whether a version is among those, a later patch, or of a newer branch.
+// recommended reports whether a version is a listed one, a later patch of its branch, or of a newer
+// branch than all.
 func recommended(v Version, oldest []Version) bool {
 	if v.line().Compare(oldest[0].line()) > 0 {
 		return true
@@ -147,7 +149,7 @@ func recommended(v Version, oldest []Version) bool {
 	return false
 }
 
-// atLeast writes versions as containerd's own matrix does: "2.3.0+, 2.2.0+".
+// atLeast formats versions as containerd's matrix does: "2.3.0+, 2.2.0+".
 func atLeast(oldest []Version) string {
 	var list []string
 	for _, v := range oldest {
@@ -156,23 +158,23 @@ func atLeast(oldest []Version) string {
 	return strings.Join(list, ", ")
 }
 
-// MaxSkew is the number of minor versions that kubelet may be older than the API server
+// MaxSkew is how many minor versions kubelet may be older than the API server
 // (https://kubernetes.io/releases/version-skew-policy/).
 const MaxSkew = 3
 
-// Skew compares a kubelet's version with the API server's. Patch versions do not count.
+// Skew is the relation of a kubelet's version to the API server's. Patch versions do not count.
 type Skew int
 
-// A kubelet works with an API server of its own minor version and of up to MaxSkew newer ones.
+// A kubelet works with an API server of its own minor version or up to MaxSkew newer.
 const (
 	Works Skew = iota
 	Newer
 	TooOld
-	// Unreadable is the skew of what is not a version 1.y.z of Kubernetes.
+	// Unreadable means that one is not a version 1.y.z of Kubernetes.
 	Unreadable
 )
 
-// SkewOf compares a kubelet with an API server, whose version may be written as it says it itself.
+// SkewOf compares a kubelet with an API server, whose version may be in the form that it reports.
 func SkewOf(kubelet, server string) Skew {
 	k, known := Parse(kubelet)
 	s, ok := ParseServer(server)
@@ -187,8 +189,8 @@ func SkewOf(kubelet, server string) Skew {
 	return Works
 }
 
-// KubernetesFor chooses the version of Kubernetes where it is left open: the newest pinned one that
-// is not newer than the API server, which is the API server's own where that is pinned.
+// KubernetesFor returns the default version of Kubernetes: the newest pinned one that is not newer
+// than the API server, thus the API server's own if that is pinned.
 func KubernetesFor(server string) (string, error) {
 	return newestFor(server, Pinned("kubelet"))
 }
@@ -216,12 +218,12 @@ func newestOfEach(versions []string) []string {
 	})
 }
 
-// Flaw is a way out of a container that is known of releases of one artifact.
+// Flaw is a known container escape in releases of an artifact.
 type Flaw struct {
-	// Name is the artifact's, IDs are those of the flaws; Published is the day, Source where.
+	// Name is the artifact and IDs the flaw's identifiers; Published is the day, Source the advisory.
 	Name, IDs, Published, Source string
-	// Since is the first release that has it; the zero value is every one. Fixed are the first ones
-	// without it, one of each branch that was fixed, newest first.
+	// Since is the first release with the flaw; the zero value means all. Fixed are the first releases
+	// without it, one per fixed branch, newest first.
 	Since Version
 	Fixed []Version
 }
@@ -233,18 +235,19 @@ var flaws = sync.OnceValue(func() []Flaw {
 		{"runc", "CVE-2025-31133, CVE-2025-52565, CVE-2025-52881", "2025-11-05",
 			"https://github.com/opencontainers/runc/security/advisories/GHSA-9493-h29p-rfm2",
 			Version{}, []Version{v(1, 4, 0), v(1, 3, 3), v(1, 2, 8)}},
-		// a label of an image becomes a command of the machine's root
+		// an image label becomes a command that runs as root on the machine
 		{"containerd", "CVE-2026-53488", "2026-06-19",
 			"https://github.com/containerd/containerd/security/advisories/GHSA-xhf5-7wjv-pqxp",
 			v(1, 7, 0), []Version{v(2, 3, 2), v(2, 2, 5), v(2, 1, 9), v(2, 0, 10), v(1, 7, 33)}},
-		// a checkpoint brings devices and mounts of the machine
+		// a checkpoint brings the machine's devices and mounts into a container
 		{"containerd", "CVE-2026-53492", "2026-06-19",
 			"https://github.com/containerd/containerd/security/advisories/GHSA-33vj-92qq-66hc",
 			v(2, 1, 0), []Version{v(2, 3, 2), v(2, 2, 5), v(2, 1, 9)}},
 	}
 })
 
-// Flawed says why a container can break out with a version, and what to take; "" if none is known.
+// Flawed returns why a container can escape with a version and which versions fix it, or "" if no
+// flaw is known.
 func Flawed(name, version string) string {
 	v, ok := Parse(version)
 	for _, f := range flaws() {
@@ -256,10 +259,10 @@ func Flawed(name, version string) string {
 	return ""
 }
 
-// support holds the days on which release branches get their last fixes, by artifact and branch: of
-// Kubernetes those of https://kubernetes.io/releases/patch-releases/, to come by its rule of 14
-// months; of containerd those of its RELEASES.md, as planned in November 2026. The long-term
-// containerd 2.3 has two years from April 2026 at least, and no day yet.
+// support holds the last day with fixes of each release branch, by artifact and branch. Kubernetes:
+// https://kubernetes.io/releases/patch-releases/, future ones by its rule of 14 months. containerd:
+// its RELEASES.md, as planned in November 2026. The long-term containerd 2.3 has at least two years
+// from April 2026, and no day yet.
 var support = sync.OnceValue(func() map[string]string {
 	return map[string]string{
 		"kubelet 1.29": "2025-02-28", "kubelet 1.30": "2025-07-15", "kubelet 1.31": "2025-11-11",
@@ -270,8 +273,8 @@ var support = sync.OnceValue(func() map[string]string {
 	}
 })
 
-// SupportEnded returns the day on which the branch of a version got its last fixes; "" while it
-// gets some, or if none is known. Days are written as 2026-11-26; without today nothing has ended.
+// SupportEnded returns the last day with fixes of a version's branch if it has passed, else "",
+// also if unknown. Days have the form 2026-11-26; with an empty today, nothing has ended.
 func SupportEnded(name, version, today string) string {
 	v, _ := Parse(version)
 	day := support()[fmt.Sprintf("%s %d.%d", name, v.Major, v.Minor)]

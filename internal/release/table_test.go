@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Every default is pinned, works with what it is the default for, and is recommended or newer.
+// Every default is pinned, works with the version that it depends on, and is recommended or newer.
 func TestDefaults(t *testing.T) {
 	for minor := OldestMinor() - 1; minor <= NewestMinor()+1; minor++ {
 		kubernetes := fmt.Sprintf("1.%d.0", minor)
@@ -43,7 +43,7 @@ func TestDefaultsAreCurrent(t *testing.T) {
 	}
 }
 
-// Each row has its Kubernetes, one after the other, and a patch of its default.
+// Rows have consecutive Kubernetes versions, and containerd branches newest first.
 func TestRows(t *testing.T) {
 	var minors []int
 	for _, r := range rows() {
@@ -71,7 +71,7 @@ func TestRows(t *testing.T) {
 
 func TestFilled(t *testing.T) {
 	cni, npd := Pinned("cni-plugins")[0], Pinned("node-problem-detector")[0]
-	branch := func(s Set) Set { // the branches, since patches change with each release
+	branch := func(s Set) Set { // only the branches, since patches change with each release
 		for _, version := range []*string{&s.Containerd, &s.Runc} {
 			if v, ok := Parse(*version); ok {
 				*version = v.line().String()
@@ -113,7 +113,7 @@ func TestContainerd(t *testing.T) {
 		{"1.36.0-rc.1", "1.7.34", false, "2.3.0+, 2.2.0+"},
 		{"1.36.4", "1.7.34", false, "2.3.0+, 2.2.0+"},
 		{"1.37.0", "1.7.34", false, "2.3.0+, 2.2.0+"},
-		{"1.35.8", "2.3.0", true, ""}, // newer than what was there at its time
+		{"1.35.8", "2.3.0", true, ""}, // newer than any at its time
 		{"1.35.8", "2.1.4", true, "2.2.0+, 2.1.5+, 1.7.28+"},
 		{"1.35.8", "2.0.9", true, "2.2.0+, 2.1.5+, 1.7.28+"},
 		{"1.35.8", "1.7.34", true, ""},

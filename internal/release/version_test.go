@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What Parse reads is what the regular expression of a semantic version without build metadata
-// matches (https://semver.org).
+// Parse accepts what the regular expression of a semantic version without build metadata matches
+// (https://semver.org).
 func FuzzParse(f *testing.F) {
 	semver := regexp.MustCompile(
 		`\Av?(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})` +
@@ -60,7 +60,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A pre-release is older than its release, and newer than what was released before.
+// A pre-release is older than its release, and newer than earlier releases.
 func TestPreReleases(t *testing.T) {
 	order := []string{
 		"1.35.4", "1.36.0-alpha.1", "1.36.0-alpha.2", "1.36.0-beta.0", "1.36.0-rc.2",

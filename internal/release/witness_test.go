@@ -9,8 +9,8 @@ import (
 //go:embed testdata/witness.txt
 var witness string
 
-// A second list, which others keep, has the same digests as pins.txt for every release that both
-// have (docs/decisions/0005).
+// An independently kept list has the same digests as pins.txt for every release that is in both
+// (docs/decisions/0005).
 func TestSecondWitness(t *testing.T) {
 	agree := map[string]int{}
 	for line := range strings.Lines(witness) {

@@ -14,13 +14,13 @@ import (
 
 const machineID = groupID + "/providers/Microsoft.HybridCompute/machines/"
 
-// machine is a resource of a template that is simulated, and there at once.
+// machine returns a template resource of a type that Resource Manager itself simulates.
 func machine(name string) string {
 	return `{"type": "Microsoft.HybridCompute/machines", "apiVersion": "2024-07-10", "name": "` +
 		name + `", "location": "lab"}`
 }
 
-// behind has another handler come first at the provider.
+// behind puts a handler in front of the provider's.
 func (d *deployer) behind(first func(w http.ResponseWriter, r *http.Request) (answered bool)) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !first(w, r) {
@@ -31,7 +31,7 @@ func (d *deployer) behind(first func(w http.ResponseWriter, r *http.Request) (an
 	d.Provider = &azuresim.Provider{URLs: []string{server.URL}, Client: server.Client()}
 }
 
-// ask asks Resource Manager as the operator, and returns the status and the answer.
+// ask sends a request to Resource Manager as the operator and returns the status and body.
 func (d *deployer) ask(method, path, body string) (int, string) {
 	d.t.Helper()
 	r, err := http.NewRequestWithContext(d.t.Context(), method,
@@ -56,7 +56,7 @@ func (d *deployer) ask(method, path, body string) (int, string) {
 	return response.StatusCode, string(text)
 }
 
-// Nothing is begun any more when a deployment was canceled, and what was under way is canceled too.
+// A canceled deployment starts nothing new and cancels what is running.
 func TestDeploymentThatIsCanceled(t *testing.T) {
 	d := newDeployer(t)
 	asked := make(chan struct{})
@@ -88,7 +88,7 @@ func TestDeploymentThatIsCanceled(t *testing.T) {
 	}
 }
 
-// Of several that are asked for at once under one name one is carried out.
+// Of several concurrent deployments with one name, one runs.
 func TestDeploymentsAtOnce(t *testing.T) {
 	d := newDeployer(t)
 	of := properties(templateOf(t, node("slow", ""), ""), nil)
@@ -113,8 +113,8 @@ func TestDeploymentsAtOnce(t *testing.T) {
 	}
 }
 
-// A provider that does not answer for a while is asked again; one that does not answer at all, or
-// not in JSON, has failed.
+// Requests to a busy provider are retried; a provider that stays busy, or does not return JSON,
+// fails the deployment.
 func TestDeploymentWithoutProvider(t *testing.T) {
 	d := newDeployer(t)
 	for _, tt := range []struct {
@@ -147,7 +147,7 @@ func TestDeploymentWithoutProvider(t *testing.T) {
 	}
 }
 
-// What a template refers to is asked for again, an action is not: it may have happened.
+// A failed reference is retried, a failed action is not: it may have had its effect.
 func TestReferencesWithoutProvider(t *testing.T) {
 	d := newDeployer(t)
 	d.nodes.kept["there"] = map[string]any{"properties": map[string]any{}}
@@ -173,7 +173,7 @@ func TestReferencesWithoutProvider(t *testing.T) {
 	}
 }
 
-// An answer that ends before its end is not too large.
+// A truncated response is not reported as too large.
 func TestForwardOfAnAnswerThatIsCut(t *testing.T) {
 	d := newDeployer(t)
 	d.behind(func(w http.ResponseWriter, _ *http.Request) bool {
@@ -187,7 +187,7 @@ func TestForwardOfAnAnswerThatIsCut(t *testing.T) {
 	}
 }
 
-// A path that names no deployment of a resource group is refused.
+// A path that is not a deployment of a resource group is refused.
 func TestDeploymentsElsewhere(t *testing.T) {
 	d := newDeployer(t)
 	const of = "/providers/Microsoft.Resources/deployments"

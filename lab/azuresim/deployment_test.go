@@ -24,8 +24,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
-// nodes is a resource provider of flexNodeConfigs: a PUT takes one poll, of its operation or of the
-// resource itself. Names that begin with "bad" are refused, those with "slow" never end.
+// nodes is a resource provider of flexNodeConfigs. A PUT ends after one poll, of its operation or
+// of the resource. Names that begin with "bad" are refused; those with "slow" never end.
 type nodes struct {
 	mu    sync.Mutex
 	kept  map[string]map[string]any
@@ -74,14 +74,14 @@ func (n *nodes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(name, "slow") {
 			properties["provisioningState"] = "Succeeded"
 		}
-		if auth, ok := properties["azureAuth"].(map[string]any); ok { // the secret is not told
+		if auth, ok := properties["azureAuth"].(map[string]any); ok { // responses have no secret
 			delete(auth["servicePrincipal"].(map[string]any), "clientSecret")
 		}
 		_ = json.NewEncoder(w).Encode(n.kept[name])
 	}
 }
 
-// deployer is Azure's own client, against a simulation with the provider behind it.
+// deployer has Azure's own clients for a simulation with a provider.
 type deployer struct {
 	*azure
 	t      *testing.T
@@ -123,7 +123,7 @@ func templateOf(t *testing.T, resources, outputs string) any {
 	return v
 }
 
-// node is a resource of a template.
+// node returns a template resource.
 func node(name, more string) string {
 	return `{"type": "Microsoft.ContainerService/managedClusters/flexNodeConfig", ` +
 		`"apiVersion": "2026-05-01-preview", "name": "prod/` + name + `"` + more + `}`
@@ -135,7 +135,7 @@ func properties(template, parameters any) armresources.Deployment {
 		Parameters: parameters}}
 }
 
-// example is the template of the examples, and its parameters.
+// example returns the template in examples/ and its parameters.
 func example(t *testing.T, name string) (any, any) {
 	t.Helper()
 	text, err := os.ReadFile("../../examples/arm/flexnode.json")
@@ -154,7 +154,7 @@ func example(t *testing.T, name string) (any, any) {
 
 var quickly = &runtime.PollUntilDoneOptions{Frequency: 10 * time.Millisecond}
 
-// create deploys, and returns what Azure says in the end.
+// create deploys a template and returns the final result.
 func (d *deployer) create(name string, of armresources.Deployment) (armresources.DeploymentExtended,
 	error) {
 	d.t.Helper()
@@ -175,7 +175,7 @@ func encoded(t *testing.T, v any) string {
 	return string(text)
 }
 
-// Azure's own client deploys the example, and looks at it in all the ways that there are.
+// Azure's own client can deploy the example and read the deployment in every way.
 func TestDeploymentOfTheExample(t *testing.T) {
 	d := newDeployer(t)
 	template, parameters := example(t, "asked-1")
@@ -243,7 +243,7 @@ func TestDeploymentOfTheExample(t *testing.T) {
 	}
 }
 
-// Results wait for who has asked for them, but not all of them for ever.
+// Results are kept for callers, but only a limited number.
 func TestResultsAreForgotten(t *testing.T) {
 	d := newDeployer(t)
 	begin := func() *runtime.Poller[armresources.DeploymentsClientWhatIfResponse] {
@@ -287,7 +287,7 @@ func (d *deployer) whatIf(name string, template, parameters any) []*armresources
 	return answer.Properties.Changes
 }
 
-// operations expects operations of a deployment: kind, state, status, name.
+// operations checks a deployment's operations: kind, state, status, name.
 func (d *deployer) operations(name string, want ...string) {
 	d.t.Helper()
 	var got []string
@@ -314,7 +314,7 @@ func (d *deployer) operations(name string, want ...string) {
 	}
 }
 
-// removed exports, lists and removes a deployment; its resources stay.
+// removed exports, lists and deletes a deployment; its resources remain.
 func (d *deployer) removed(name string) {
 	t := d.t
 	t.Helper()
@@ -357,8 +357,9 @@ func code(err error) string {
 	return e.ErrorCode
 }
 
-// Resources come after those that they depend on, by dependsOn and by reference. A resource that
-// depends on one that fails is not deployed; the rest is, and every failure is reported once.
+// Resources are deployed after their dependencies, by dependsOn and by reference. If a resource
+// fails, those that depend on it are skipped and all others deployed. Each failure is reported
+// once.
 func TestDeploymentOrderAndFailure(t *testing.T) {
 	d := newDeployer(t)
 	_, err := d.create("order", properties(templateOf(t,
@@ -386,8 +387,8 @@ func TestDeploymentOrderAndFailure(t *testing.T) {
 	d.operations("failure", "Create Failed Conflict prod/bad-1", "Create Succeeded Created prod/f")
 }
 
-// A deployment is the caller's: what he may not write is refused before anything is deployed, and
-// what he may not list is an output that fails.
+// A deployment has its caller's permissions: resources that the caller may not write are refused
+// before anything is deployed, and an output that the caller may not list fails.
 func TestDeploymentIsTheCallers(t *testing.T) {
 	d := newDeployer(t)
 	const write = "Microsoft.ContainerService/managedClusters/flexNodeConfig/write"
@@ -443,7 +444,7 @@ func TestDeploymentThatIsRunning(t *testing.T) {
 		nil); code(err) != "DeploymentCannotBeCancelled" {
 		t.Errorf("cancel again: %v", err)
 	}
-	d.Close() // it waits for what was canceled
+	d.Close() // waits for the canceled deployment
 	if got, err = d.client.Get(t.Context(), group, "long", nil); err != nil ||
 		*got.Properties.ProvisioningState != "Canceled" {
 		t.Errorf("%v %s", err, encoded(t, got))

@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
-// provider is a resource provider whose deletions take one poll: it points its callers to where
-// they have reached Resource Manager (RPC, Referer).
+// provider returns a resource provider whose deletions take one poll, at the address by which the
+// client reached Resource Manager (RPC, Referer).
 func provider(t *testing.T, asked *[]string) *azuresim.Provider {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,8 +42,8 @@ func provider(t *testing.T, asked *[]string) *azuresim.Provider {
 	return &azuresim.Provider{URLs: []string{server.URL}, Client: server.Client()}
 }
 
-// Azure's client waits for an operation of the provider: the URLs that it is given lead through
-// Resource Manager. A cluster of Azure's own is not the provider's to delete.
+// Azure's client polls an operation of the provider at URLs that lead through Resource Manager. A
+// cluster that Azure itself has is not forwarded for deletion.
 func TestOperationsOfTheProvider(t *testing.T) {
 	a := start(t)
 	var asked []string
@@ -69,7 +69,8 @@ func TestOperationsOfTheProvider(t *testing.T) {
 	}
 }
 
-// What the provider alone can tell of a cluster is its own to answer, also of a cluster of Azure's.
+// Actions that only the provider implements are forwarded, even for a cluster that Azure itself
+// has.
 func TestActionsOfTheProvider(t *testing.T) {
 	a := start(t)
 	var asked []string

@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
-// machineIdentity is a managed identity whose key this process has.
+// machineIdentity returns a managed identity with a new key.
 func (a *azure) machineIdentity(t *testing.T, clientID string) azuresim.MachineIdentity {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -38,8 +38,8 @@ func (a *azure) machineIdentity(t *testing.T, clientID string) azuresim.MachineI
 			Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
 }
 
-// toLocal sends requests for the metadata address to a test server; nothing else of azidentity is
-// replaced.
+// toLocal redirects requests for the metadata address to a test server; all else is azidentity's
+// own.
 type toLocal struct{ server *httptest.Server }
 
 func (l toLocal) Do(r *http.Request) (*http.Response, error) {

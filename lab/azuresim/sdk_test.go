@@ -34,8 +34,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim/azuresimtest"
 )
 
-// These tests use nothing of ours on the client's side: what passes here is what Azure's own SDK
-// accepts.
+// These tests use only Azure's SDK on the client side, so what passes is what it accepts.
 
 const (
 	subscription = "22222222-2222-2222-2222-222222222222"
@@ -47,8 +46,8 @@ const (
 	clusterUser  = "4abbcc35-e782-43d8-92c5-2d3f1bd2253f"
 )
 
-// azure is a running simulation with an operator who owns the subscription and a stranger who owns
-// nothing.
+// azure is a running simulation with an operator, who owns the subscription, and a stranger without
+// roles.
 type azure struct {
 	*azuresim.Sim
 	server *httptest.Server
@@ -207,7 +206,7 @@ func TestDeviceCode(t *testing.T) {
 		ClientOptions: a.options(), DisableInstanceDiscovery: true,
 		TenantID: azuresim.DefaultTenant, ClientID: "04b07795-8ddb-461a-bbee-02f9e1bf7b46",
 		UserPrompt: func(_ context.Context, m azidentity.DeviceCodeMessage) error {
-			// A person opens the page and enters the code.
+			// A user opens the page and enters the code.
 			response, err := a.server.Client().PostForm(m.VerificationURL,
 				url.Values{"code": {m.UserCode}, "user": {"ada@example.com"}})
 			if err == nil {

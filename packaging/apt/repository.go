@@ -1,5 +1,5 @@
 // Package apt makes repositories of Debian packages: the index, by name and by digest, and its
-// signature. Publishing is copying the directory. The laboratory serves machines from such a one.
+// signature. To publish one, copy the directory. The lab serves packages to its machines from one.
 package apt
 
 import (
@@ -22,29 +22,29 @@ import (
 )
 
 // Repository describes a repository (wiki.debian.org/DebianRepository/Format). unattended-upgrades
-// and pins go by Origin, Label and Suite.
+// and pins match Origin, Label and Suite.
 type Repository struct {
 	Origin, Label, Suite string
 	Architectures        []string
-	// Date is when it was made. From ValidUntil on clients refuse it, so that a server cannot keep
-	// an old one up without being noticed; the zero time is never.
+	// Date is when the index was made. From ValidUntil on, clients refuse it, so that a server cannot
+	// keep serving an old one unnoticed; the zero time means never.
 	Date, ValidUntil time.Time
-	// Keep is the number of versions of a package in the index: the newest, so that machines can go
-	// back. Zero keeps all.
+	// Keep is how many versions of a package the index has, the newest, so that machines can go back.
+	// 0 keeps all.
 	Keep int
 }
 
-// component is the only one.
+// component is the repository's only component.
 const component = "main"
 
-// entry is a package: what it says of itself, as the index has it, and its place in the repository.
+// entry is a package: its control fields for the index and its path in the repository.
 type entry struct {
 	deb.Control
 	path string
 }
 
-// Write adds packages to the pool of a directory and writes the index of all that it keeps.
-// Previous indexes remain by their digests, for clients that are reading them.
+// Write adds packages to the pool of a directory, writes the index of the versions to keep and
+// removes older ones. Previous indexes stay available by digest for clients that are reading them.
 func (r Repository) Write(dir string, packages ...string) error {
 	for _, file := range packages {
 		if err := add(dir, file); err != nil {
@@ -83,7 +83,7 @@ func (r Repository) Write(dir string, packages ...string) error {
 	return err
 }
 
-// release returns the file Release, to which the digests of the indexes are added.
+// release returns the file Release without the digests of the indexes.
 func (r Repository) release() string {
 	const layout = "Mon, 02 Jan 2006 15:04:05 UTC"
 	text := fmt.Sprintf("Origin: %s\nLabel: %s\nSuite: %s\nCodename: %s\nDate: %s\n", r.Origin,
@@ -95,8 +95,8 @@ func (r Repository) release() string {
 		strings.Join(r.Architectures, " "), component)
 }
 
-// add copies a package to its place in the pool. What is published under a version stays what it
-// is: a machine may have the index with its digest.
+// add copies a package to its place in the pool. A published version never changes: a machine may
+// have the index with its digest.
 func add(dir, file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -113,7 +113,7 @@ func add(dir, file string) error {
 	return put(path, data)
 }
 
-// read returns a package, also one that is not in the pool yet.
+// read returns the entry of a package, which need not be in the pool.
 func read(file string) (entry, error) {
 	d, closeFile, err := deb.LoadFile(file)
 	if err != nil {
@@ -128,8 +128,8 @@ func read(file string) (entry, error) {
 	return e, errors.Join(err, closeFile())
 }
 
-// choose returns the packages of the pool that are kept, by name and architecture, the newest
-// first; and those that are not.
+// choose returns the pool's packages by name and architecture, newest first, split into those to
+// keep and older ones.
 func (r Repository) choose(dir string) (kept, old []entry, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "pool", component, "*", "*", "*.deb"))
 	var all []entry
@@ -154,10 +154,10 @@ func (r Repository) choose(dir string) (kept, old []entry, err error) {
 	return kept, old, err
 }
 
-// key returns what the versions of a package have in common.
+// key returns the name and architecture, which all versions of a package share.
 func (e entry) key() string { return e.Package + " " + e.Architecture.String() }
 
-// index returns the packages that machines of an architecture can install.
+// index returns the Packages file for an architecture.
 func index(list []entry, arch string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, e := range list {
@@ -172,7 +172,7 @@ func index(list []entry, arch string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// put writes a file whole, in the place of another one, for all to read whatever the umask.
+// put writes a file atomically, readable for all whatever the umask.
 func put(path string, data []byte) error {
 	defer syscall.Umask(syscall.Umask(0o022))
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path+".new", data, 0o644),

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// do runs a program of this machine.
+// do runs a command.
 func do(t *testing.T, argv ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput()
@@ -21,7 +21,7 @@ func do(t *testing.T, argv ...string) {
 	}
 }
 
-// build makes a package without files.
+// build builds a package without files.
 func build(t *testing.T, name, version, arch string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,7 +35,7 @@ func build(t *testing.T, name, version, arch string) string {
 	return file
 }
 
-// published is a repository with one package, and the signer of it.
+// published is a repository with one package, and its signer.
 type published struct {
 	dir      string
 	keep     int
@@ -56,7 +56,7 @@ func publish(t *testing.T) published {
 	return p
 }
 
-// key makes a key in a directory whose name is short: it holds the agent's socket.
+// key generates a key in a directory with a short path, because it holds the agent's socket.
 func key(t *testing.T) Signer {
 	t.Helper()
 	home, err := os.MkdirTemp("", "gpg-")
@@ -74,7 +74,7 @@ func key(t *testing.T) Signer {
 	return s
 }
 
-// write writes and signs the repository as at a time.
+// write writes and signs the repository, dated at.
 func (p published) write(t *testing.T, at, until time.Time) {
 	t.Helper()
 	r := Repository{Origin: "o", Label: "l", Suite: "stable", Keep: p.keep,
@@ -105,16 +105,16 @@ func (p published) spoil(t *testing.T, pattern string) {
 	}
 }
 
-// client is a root of its own for apt.
+// client is a separate root directory for apt.
 type client struct{ root string }
 
-// use makes a client of the repository, with deb822 and Signed-By.
+// use returns a client of the repository, with deb822 and Signed-By.
 func (p published) use(t *testing.T, s Signer) client {
 	t.Helper()
 	root := t.TempDir()
 	source := fmt.Sprintf("Types: deb\nURIs: file:%s\nSuites: stable\nComponents: main\n"+
 		"Signed-By: %s/key.gpg\n", p.dir, root)
-	// From a file, so that the settings of this machine's apt are not read.
+	// Read settings from a file, so that this machine's apt settings are ignored.
 	settings := strings.NewReplacer("ROOT", root).Replace(`
 Dir::Etc "ROOT/none"; Dir::Etc::Parts "ROOT/none"; Dir::Etc::SourceParts "ROOT/none";
 Dir::Etc::PreferencesParts "ROOT/none"; Dir::Etc::SourceList "ROOT/x.sources";
@@ -136,7 +136,7 @@ Acquire::Languages "none";
 	return c
 }
 
-// trust gives a client the keys of a signer, in the place of others.
+// trust replaces a client's keys with a signer's.
 func (c client) trust(t *testing.T, s Signer) {
 	t.Helper()
 	public, err := s.Public(t.Context(), false)
@@ -168,8 +168,8 @@ func (c client) apt(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// The distribution's own apt takes what the right key has signed, and nothing else: not what
-// another key has signed, nor an index that is old or that was changed, nor another package.
+// The distribution's apt accepts only what the right key signed: nothing signed by another key, no
+// expired or modified index, no other package.
 func TestAptProves(t *testing.T) {
 	now := time.Now()
 	hour := time.Hour
@@ -208,7 +208,7 @@ func TestAptProves(t *testing.T) {
 			return p.signer
 		}, "download", "Hash Sum mismatch"},
 		{"an index that is being replaced", func(t *testing.T, p published) Signer {
-			p.spoil(t, lists+"Packages*") // what is signed is found by its digest
+			p.spoil(t, lists+"Packages*") // the signed index is found by its digest
 			return p.signer
 		}, "", ""},
 	} {
@@ -233,7 +233,7 @@ func TestAptProves(t *testing.T) {
 	}
 }
 
-// An index whose client is on the way stays to be had by its digest.
+// A client that has read the old index can still fetch it by its digest.
 func TestFormerIndexRemains(t *testing.T) {
 	p := publish(t)
 	const pattern = "dists/stable/main/*/by-hash/SHA256/*"
@@ -265,8 +265,8 @@ func TestPublishedForAll(t *testing.T) {
 	}
 }
 
-// The repository has the last versions, so that the distribution's own apt and dpkg install the
-// newest and go back to the one before; what is older is gone.
+// The repository keeps the last versions: the distribution's apt and dpkg install the newest and go
+// back to the previous one; older ones are removed.
 func TestDowngrade(t *testing.T) {
 	p := publish(t)
 	p.keep = 2
@@ -296,7 +296,7 @@ func TestDowngrade(t *testing.T) {
 	}
 }
 
-// A version is not published again with other contents: machines may have its digest.
+// A version cannot be published again with other contents: machines may have its digest.
 func TestPublishedVersionStays(t *testing.T) {
 	p := publish(t)
 	changed := build(t, "x", "1.2", "all")
@@ -312,8 +312,8 @@ func TestPublishedVersionStays(t *testing.T) {
 	}
 }
 
-// A new key signs only after machines have it beside the old one; then the old one is taken away.
-// Who has missed that does not trust the new one.
+// A new key signs only after machines trust it beside the old one, which is removed later. A
+// machine that missed that does not trust the new key.
 func TestKeysRotate(t *testing.T) {
 	p := publish(t)
 	former := p.signer

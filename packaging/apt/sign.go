@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// TrialName is in the name of a key that was made for a trial, with which nothing is published.
+// TrialName is part of the name of a key made for a trial, with which nothing is published.
 const TrialName = "AKS Flex Node trial archive"
 
-// Signer is a list of GnuPG's keys.
+// Signer signs with GnuPG keys.
 type Signer struct {
-	// Home is the directory of GnuPG, "" for the user's own.
+	// Home is GnuPG's directory; "" is the user's own.
 	Home string
-	// Keys names the keys that machines trust, of which the first signs; without any it is the only
-	// key there is.
+	// Keys name the keys that machines trust; the first one signs. If empty, it is the only key in
+	// Home.
 	Keys []string
 }
 
-// MakeKey makes a key without a passphrase in a directory of its own.
+// MakeKey generates a key without a passphrase in a directory of its own.
 func MakeKey(ctx context.Context, home, name string) (Signer, error) {
 	s := Signer{Home: home}
 	err := os.MkdirAll(home, 0o700)
@@ -37,8 +37,8 @@ func MakeKey(ctx context.Context, home, name string) (Signer, error) {
 	return s, nil
 }
 
-// Public returns the public keys, as apt reads them from a file in Signed-By: FILE.asc if they are
-// armored.
+// Public returns the public keys as apt reads them from a Signed-By file, which must be named
+// FILE.asc if they are armored.
 func (s Signer) Public(ctx context.Context, armored bool) ([]byte, error) {
 	args := []string{"--export-options", "export-minimal", "--export"}
 	if armored {
@@ -52,12 +52,11 @@ func (s Signer) Public(ctx context.Context, armored bool) ([]byte, error) {
 	return keys, nil
 }
 
-// list returns what gpg says of the keys. It fails if one is missing, of which an export says
-// nothing.
+// list returns gpg's list of the keys. It fails if one is missing, which an export ignores.
 func (s Signer) list(ctx context.Context) (string, error) {
 	listed, err := s.gpg(ctx, append([]string{"--with-colons", "--list-keys"}, s.Keys...)...)
 	for _, key := range s.Keys {
-		_, missing := s.gpg(ctx, "--list-keys", key) // of several gpg finds those that there are
+		_, missing := s.gpg(ctx, "--list-keys", key) // with several keys, gpg ignores missing ones
 		err = errors.Join(err, missing)
 	}
 	if err == nil && len(listed) == 0 {
@@ -66,13 +65,13 @@ func (s Signer) list(ctx context.Context) (string, error) {
 	return string(listed), err
 }
 
-// ForTrial reports whether one of the keys was made for a trial.
+// ForTrial reports whether a key was made for a trial.
 func (s Signer) ForTrial(ctx context.Context) (bool, error) {
 	listed, err := s.list(ctx)
 	return strings.Contains(listed, ":"+TrialName+":"), err
 }
 
-// Sign signs the index of a suite: InRelease for today's clients, Release.gpg for others.
+// Sign signs the index of a suite: InRelease for current clients, Release.gpg for others.
 func (s Signer) Sign(ctx context.Context, dir, suite string) error {
 	release := filepath.Join(dir, "dists", suite, "Release")
 	var user []string
@@ -93,7 +92,7 @@ func (s Signer) Sign(ctx context.Context, dir, suite string) error {
 	return nil
 }
 
-// Close ends the agent that GnuPG has started for a directory of its own.
+// Close stops the gpg-agent of Home, if that is not the user's own.
 func (s Signer) Close(ctx context.Context) error {
 	if s.Home == "" {
 		return nil

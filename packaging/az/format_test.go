@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// python runs a script, in which f is the module of tables, and returns what it prints.
+// python runs a script with the module of tables as f and returns its output.
 func python(t *testing.T, script string) string {
 	t.Helper()
 	const load = `
@@ -23,7 +23,7 @@ spec.loader.exec_module(f)
 	return string(out)
 }
 
-// What a node reports cannot move the cursor of a terminal that shows a table.
+// A node's report cannot move the cursor of the terminal that shows a table.
 func TestTablesArePlain(t *testing.T) {
 	out := python(t, `
 bad = '\x1b[2J\u202e\nx'
@@ -44,7 +44,7 @@ sys.stdout.write('|' + '|'.join(row['Condition'] for row in f.findings_table(fou
 	}
 }
 
-// A row of each table fits 120 columns, however long what it shows is. Columns are two apart.
+// Table rows fit in 120 columns, however long the values are, with two spaces between columns.
 func TestTablesFit(t *testing.T) {
 	out := python(t, `
 from collections import defaultdict
@@ -85,7 +85,7 @@ for table in (f.node_table(node), f.history_table([Long()]), f.diff_table(diff),
 	}
 }
 
-// The time since a machine was last heard of has one unit.
+// The time since a machine's last report has one unit.
 func TestAges(t *testing.T) {
 	out := python(t, `
 from datetime import datetime, timedelta, timezone

@@ -1,5 +1,5 @@
-// Command az makes the extension of the az CLI, a wheel without dependencies, of the Python files
-// beside it. `make az-extension` calls it; Python is not needed.
+// Command az makes the az CLI extension, a wheel without dependencies, from the Python files beside
+// it. `make az-extension` runs it; it does not need Python.
 package main
 
 import (
@@ -28,12 +28,12 @@ func main() {
 	fmt.Println(file)
 }
 
-// release matches the output of git describe: after a tag, or a commit.
+// release matches the output of git describe: a version with its suffixes, or a commit.
 var release = regexp.MustCompile(
 	`^v?(\d+\.\d+\.\d+)(?:-dev(\.\d+)|-(\d+)-g[0-9a-f]+)?(?:-dirty)?$|^([0-9a-f]{7,40})`)
 
-// versionOf is a version of Python (PEP 440): v1.2.3-4-gabc is 1.2.3.post4, v1.2.3-dev.4 is
-// 1.2.3.dev4.
+// versionOf converts it to a Python version (PEP 440): v1.2.3-4-gabc to 1.2.3.post4, v1.2.3-dev.4
+// to 1.2.3.dev4.
 func versionOf(described string) string {
 	found := release.FindStringSubmatch(described)
 	switch {

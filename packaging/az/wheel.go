@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// The module of the extension, and its name in the wheel (PEP 491) and to az.
+// The extension's Python module, its name in the wheel (PEP 491) and its name in az.
 const (
 	module       = "azext_aks_flex_node"
 	distribution = "aks_flex_node"
 	name         = "aks-flex-node"
 )
 
-// A wheel is a zip: its dates begin in 1980. The same files make the same wheel: nothing is
-// compressed, which one release of Go does differently from another.
+// date is the date of every file: the first that a zip, and so a wheel, can have. The same files
+// make the same wheel; nothing is compressed, because releases of Go compress differently.
 var date = time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 const about = `Metadata-Version: 2.1
@@ -39,7 +39,7 @@ Root-Is-Purelib: true
 Tag: py3-none-any
 `
 
-// writer packs a wheel, and notes each file of it for the file RECORD.
+// writer writes a wheel and collects the entries of its RECORD file.
 type writer struct {
 	*zip.Writer
 	record strings.Builder
@@ -58,7 +58,7 @@ func (w *writer) add(name, text string) error {
 	return err
 }
 
-// wheel packs the module of a directory, without what Python has made of it.
+// wheel packs the module in a directory, without Python's caches.
 func wheel(dir fs.FS, version string) ([]byte, error) {
 	var out bytes.Buffer
 	w := &writer{Writer: zip.NewWriter(&out)}

@@ -10,7 +10,7 @@ import (
 	"testing/fstest"
 )
 
-// The same files make the same wheel, byte for byte, whatever else lies beside them.
+// The same files make the same wheel, byte for byte, whatever other files there are.
 func TestWheelIsReproducible(t *testing.T) {
 	first, err := wheel(os.DirFS("."), "1.2.3")
 	if err != nil {
@@ -22,7 +22,7 @@ func TestWheelIsReproducible(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range members.File {
-		if data, err := os.ReadFile(m.Name); err == nil { // the others are made
+		if data, err := os.ReadFile(m.Name); err == nil { // the others are generated
 			files[m.Name] = &fstest.MapFile{Data: data, Mode: 0o600}
 		}
 	}

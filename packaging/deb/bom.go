@@ -16,9 +16,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// BOM lists what a program is made of, as its own build information says: Go's standard library
-// and every module. For the agent it also lists the artifacts that it installs, which are pinned by
-// digest. It is CycloneDX 1.6, and says nothing of when and where it was made.
+// BOM returns a program's bill of materials in CycloneDX 1.6, from its build information: Go's
+// standard library and every module, for the agent also the artifacts that it installs, which are
+// pinned by digest. It does not say when and where it was made.
 func BOM(program, name string, r Release, artifacts bool) ([]byte, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {
@@ -59,7 +59,7 @@ func BOM(program, name string, r Release, artifacts bool) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// component is a Go module. Its sum is that of go.sum, which is of no single file.
+// component returns the component of a Go module. Its sum is that of go.sum, not a file's.
 func component(path, version, sum string) cyclonedx.Component {
 	purl := "pkg:golang/" + path + "@" + version
 	c := cyclonedx.Component{BOMRef: purl, Type: cyclonedx.ComponentTypeLibrary, Name: path,
@@ -70,8 +70,8 @@ func component(path, version, sum string) cyclonedx.Component {
 	return c
 }
 
-// pinned are the files that the agent installs, and takes with these digests alone. They are not
-// in the package.
+// pinned returns the files that the agent installs and accepts only with these digests. They are
+// not in the package.
 func pinned() (list []cyclonedx.Component) {
 	for _, p := range release.Pins() {
 		purl := "pkg:generic/" + p.Name + "@" + p.Version + "?arch=" + p.Arch
@@ -82,7 +82,7 @@ func pinned() (list []cyclonedx.Component) {
 	return list
 }
 
-// digests are the digest of a file, SHA-256 or SHA-512 by its length.
+// digests returns a file's digest: SHA-256 or SHA-512, by its length.
 func digests(digest string) *[]cyclonedx.Hash {
 	algorithm := cyclonedx.HashAlgoSHA256
 	if len(digest) == 128 {

@@ -15,7 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging/notice"
 )
 
-// The programs' scripts for dpkg (Debian Policy 6).
+// scripts are the maintainer scripts (Debian Policy 6).
 //
 //go:embed scripts
 var scripts embed.FS
@@ -25,10 +25,10 @@ var copyright string
 
 const homepage = "https://" + packaging.Project
 
-// KeyringFile is where the archive's keys are on a machine, as sources name it in Signed-By.
+// KeyringFile is the path of the archive's keys on a machine, which sources name in Signed-By.
 const KeyringFile = "/usr/share/keyrings/aks-flex-node-archive-keyring.gpg"
 
-// keyring describes the package of the archive's keys, which renews them on the machines.
+// keyring describes the package of the archive's keys, which updates them on machines.
 func (r Release) keyring(b *builder) {
 	b.Section = "misc"
 	b.Description = `keys of the AKS Flex Node package archive
@@ -100,20 +100,20 @@ The installation neither enables nor starts the service: write
 	b.unit("flexnode-rp.service")
 }
 
-// unit adds a unit for programs that a package manager owns.
+// unit adds a systemd unit, with the paths of packaged programs.
 func (b *builder) unit(name string) {
 	b.put("usr/lib/systemd/system/"+name,
 		strings.ReplaceAll(b.text("systemd/"+name), "/usr/local/bin/", "/usr/bin/"))
 }
 
-// text returns the text of a file of packaging.
+// text returns a file of the package packaging.
 func (b *builder) text(name string) string {
 	text, err := packaging.Files.ReadFile(name)
 	b.fail(err)
 	return string(text)
 }
 
-// scripts adds the scripts that dpkg calls.
+// scripts adds the program's maintainer scripts.
 func (b *builder) scripts() {
 	for call, file := range map[string]*string{"preinst": &b.Scripts.PreInstall,
 		"postinst": &b.Scripts.PostInstall, "prerm": &b.Scripts.PreRemove,
@@ -124,7 +124,7 @@ func (b *builder) scripts() {
 	}
 }
 
-// pages adds the manual pages of a program.
+// pages adds a program's manual pages.
 func (r Release) pages(b *builder) {
 	list, err := man.Pages(b.Name, r.Time)
 	b.fail(err)
@@ -134,7 +134,7 @@ func (r Release) pages(b *builder) {
 	}
 }
 
-// completions has the program of this machine write what shells complete its command line with.
+// completions adds shell completions, which the program itself writes.
 func (b *builder) completions(program string) {
 	for shell, path := range map[string]string{
 		"bash": "bash-completion/completions/" + b.Name,

@@ -1,5 +1,5 @@
-// Package deb makes the Debian packages of the agent, of the provider and of the archive's keyring:
-// the same bytes each time, of the same programs. `make packages` and the laboratory call it.
+// Package deb makes the Debian packages of the agent, the provider and the archive's keyring,
+// reproducibly. `make packages` and the lab use it.
 package deb
 
 import (
@@ -19,29 +19,29 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging"
 )
 
-// Release describes the release that packages are made of.
+// Release describes the release to package.
 type Release struct {
 	// Version is that of Debian (see Version); Commit is what the programs were built from, at Time.
 	Version, Commit string
 	Time            time.Time
 	Maintainer      string
-	// Programs is the directory of ARCHITECTURE/PROGRAM; those of Native run on this machine.
+	// Programs is the directory with ARCHITECTURE/PROGRAM. Native is this machine's architecture.
 	Programs, Native string
-	// Key has the public keys of the archive, not armored.
+	// Key holds the archive's public keys, not armored.
 	Key []byte
-	// Fast compresses little: for tests.
+	// Fast compresses little, for tests.
 	Fast bool
 }
 
-// The kinds of packages.
+// The names of the packages.
 const (
 	Agent    = "aks-flex-node"
 	Provider = "flexnode-rp"
 	Keyring  = "aks-flex-node-archive-keyring"
 )
 
-// Write makes packages for some architectures in a directory: the keyring's, and those of programs.
-// It returns their files.
+// Write makes the packages of the keyring and of the programs for some architectures in a
+// directory, and returns their files.
 func (r Release) Write(
 	ctx context.Context, dir string, programs, archs []string,
 ) (files []string, err error) {
@@ -62,7 +62,7 @@ func (r Release) Write(
 	return files, err
 }
 
-// write makes one package, which fill describes, and returns its file.
+// write makes the package that fill describes and returns its file.
 func (r Release) write(dir, name, arch string, fill func(*builder)) (string, error) {
 	stage, err := os.MkdirTemp(dir, name+"-")
 	if err != nil {
@@ -90,24 +90,24 @@ func (r Release) write(dir, name, arch string, fill func(*builder)) (string, err
 	return file, nil
 }
 
-// builder is a package under construction, with the first of its problems.
+// builder builds a package and keeps the first error.
 type builder struct {
 	nfpm.Info
-	// stage is a directory for what is not a file yet; it has count files.
+	// stage is a directory for generated files, count their number.
 	stage string
 	count int
 	err   error
 }
 
-// put adds a file with some content.
+// put adds a file with the given content.
 func (b *builder) put(path, text string) { b.add(path, 0o644, b.staged(text)) }
 
-// compressed adds a file as gzip -9n makes it.
+// compressed adds a file compressed with gzip -9n.
 func (b *builder) compressed(path, text string) {
 	b.put(path+".gz", string(packaging.Gzip([]byte(text))))
 }
 
-// staged writes a file into the stage, and returns its name.
+// staged writes a file to the stage and returns its path.
 func (b *builder) staged(text string) string {
 	b.count++
 	file := filepath.Join(b.stage, strconv.Itoa(b.count))
@@ -115,7 +115,7 @@ func (b *builder) staged(text string) string {
 	return file
 }
 
-// add adds a file of this machine, or a directory. Of a link it adds the file that it leads to.
+// add adds a file or a directory. It follows a symbolic link in source.
 func (b *builder) add(path string, mode fs.FileMode, source string) {
 	kind := files.TypeDir
 	if !mode.IsDir() {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// programs builds the agent, and a small program that stands for the provider.
+// programs builds the agent, and a small program in place of the provider.
 func programs(t *testing.T) string {
 	t.Helper()
 	for _, tool := range []string{"dpkg-deb", "lintian"} {
@@ -28,7 +28,7 @@ func programs(t *testing.T) string {
 	} {
 		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w",
 			"-o", filepath.Join(dir, runtime.GOARCH, name), source[1])
-		build.Dir = source[0] // a program is linked as its own module says
+		build.Dir = source[0] // a program is built in its own module
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("cannot build %s: %v\n%s", name, err, out)
@@ -37,7 +37,7 @@ func programs(t *testing.T) string {
 	return dir
 }
 
-// made makes packages in a new directory, under another umask.
+// made makes packages in a new directory under an umask.
 func made(t *testing.T, r Release, umask int) []string {
 	t.Helper()
 	defer syscall.Umask(syscall.Umask(umask))
@@ -49,8 +49,8 @@ func made(t *testing.T, r Release, umask int) []string {
 	return files
 }
 
-// The same programs make the same packages, byte for byte, wherever and whenever and with whatever
-// umask; lintian has nothing to say against them; each has what its kind has.
+// The same programs make the same packages, byte for byte, independent of place, time and umask.
+// lintian has no complaints, and each package has the files of its kind.
 func TestPackages(t *testing.T) {
 	r := Release{Version: "1.2.3", Commit: "abc", Time: time.Unix(1795344566, 0),
 		Native:     runtime.GOARCH,
@@ -84,7 +84,7 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-// contents: nothing in /usr/local, no conffile, and of a program its unit for /usr/bin.
+// contents checks that there are no files in /usr/local, no conffiles, and a unit for /usr/bin.
 func contents(t *testing.T, file string) {
 	tree := t.TempDir()
 	if out, err := exec.Command("dpkg-deb", "--raw-extract", file, tree).CombinedOutput(); err != nil {
@@ -127,7 +127,7 @@ func contents(t *testing.T, file string) {
 	materials(t, name, filepath.Join(tree, "usr/share/doc", name, "sbom.cdx.json"))
 }
 
-// terms: the licences of every module that is linked into the program, and of Go.
+// terms checks for the licences of Go and of every module linked into the program.
 func terms(t *testing.T, name, dir string) {
 	out, err := exec.Command("gzip", "-dc", filepath.Join(dir, "NOTICE.gz")).Output()
 	if err != nil {
@@ -148,8 +148,8 @@ func terms(t *testing.T, name, dir string) {
 	}
 }
 
-// materials: the modules of the program, with their versions, and what the agent installs, with
-// the digests that it takes alone.
+// materials checks for the program's modules with versions, and for the artifacts that the agent
+// installs with their digests.
 func materials(t *testing.T, name, file string) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -180,7 +180,7 @@ func materials(t *testing.T, name, file string) {
 	}
 }
 
-// The licence in the packages is that of the project.
+// The licence in the packages is the project's.
 func TestCopyright(t *testing.T) {
 	text, err := os.ReadFile("../../LICENSE")
 	if err != nil {
@@ -193,7 +193,7 @@ func TestCopyright(t *testing.T) {
 	}
 }
 
-// The statement names every file by its digest, and what it was built from.
+// The statement names every file with its digest, and the sources.
 func TestProvenance(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.deb")
 	if err := os.WriteFile(file, []byte("a"), 0o600); err != nil {
@@ -213,7 +213,7 @@ func TestProvenance(t *testing.T) {
 	}
 }
 
-// dpkg orders the versions as they follow each other.
+// dpkg orders the versions correctly.
 func TestVersion(t *testing.T) {
 	if _, err := exec.LookPath("dpkg"); err != nil {
 		t.Skip("dpkg is not on this machine")

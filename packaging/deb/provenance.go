@@ -12,9 +12,9 @@ import (
 
 type object = map[string]any
 
-// Provenance returns a statement of what files were made of, as in-toto and SLSA have it
-// (https://slsa.dev/spec/v1.0/provenance). It is not signed: the publisher signs it, and says by
-// that who has built. sources are the names of what else went in, below a directory.
+// Provenance returns an in-toto statement with SLSA provenance
+// (https://slsa.dev/spec/v1.0/provenance) of files. It is not signed: the publisher's signature
+// says who built them. sources are other inputs, relative to a directory.
 func Provenance(r Release, files []string, dir string, sources ...string) ([]byte, error) {
 	var subject []object
 	from := []object{{"uri": "git+" + homepage, "digest": object{"gitCommit": r.Commit}}}

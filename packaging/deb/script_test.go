@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// dpkg's calls, among them those of an installation, an upgrade or a removal that has failed
-// (Debian Policy 6.5).
+// calls are dpkg's calls of maintainer scripts, including those after a failed installation,
+// upgrade or removal (Debian Policy 6.5).
 var calls = map[string][]string{
 	"preinst": {"install", "install 1", "upgrade 1", "abort-upgrade 2"},
 	"postinst": {"configure", "configure 1", "abort-upgrade 2", "abort-remove",
@@ -22,13 +22,13 @@ var calls = map[string][]string{
 		"abort-install 1", "abort-upgrade 1", "disappear x 2"},
 }
 
-// write writes a file and the directories above it.
+// write writes a file and creates its directories.
 func write(path string, mode os.FileMode, data []byte) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, mode))
 }
 
-// attempt runs a script of a package with a call, on a root where the given files are, and tells
-// how it exits, which files remain and which helpers it has called.
+// attempt runs a maintainer script on a root with the given files. It returns the remaining files,
+// the helpers called and the script's exit error.
 func attempt(t *testing.T, name, call string, environment []string, files ...string) (
 	remain map[string]bool, helpers string, err error,
 ) {
@@ -69,7 +69,8 @@ func attempt(t *testing.T, name, call string, environment []string, files ...str
 	return remain, string(said), err
 }
 
-// Only purge deletes, and only of a machine that is no node; what others have put into /etc stays.
+// Only purge deletes files, only on a machine that is not a node, and never files of others in
+// /etc.
 func TestWhatDeletes(t *testing.T) {
 	const config, other, log = "etc/aks-flex-node/config.json", "etc/aks-flex-node/other",
 		"var/log/aks-flex-node/x"
@@ -92,14 +93,14 @@ func TestWhatDeletes(t *testing.T) {
 	}
 }
 
-// recordsOfANode: each shows that a machine is a node, also where it has lost its ledger.
+// recordsOfANode are files that show that a machine is a node, even without its ledger.
 var recordsOfANode = []string{
 	"var/lib/aks-flex-node/ledger.json", "var/lib/aks-flex-node/node-ledger.json",
 	"var/lib/aks-flex-node/transition.json", "var/lib/aks-flex-node/join-state.json",
 }
 
-// A node's program is not removed, unless the operator says so; it is upgraded, and taken back from
-// a failed upgrade. The agent is stopped by a removal alone, and restarted by an upgrade alone.
+// A node's program is not removed unless the operator asks for it; it can be upgraded, and restored
+// after a failed upgrade. Only a removal stops the agent, only an upgrade restarts it.
 func TestCallsOfANode(t *testing.T) {
 	const ledger = "var/lib/aks-flex-node/ledger.json"
 	keep := []string{"AKS_FLEX_NODE_REMOVE=keep"}
@@ -123,8 +124,7 @@ func TestCallsOfANode(t *testing.T) {
 	}
 }
 
-// A systemd that does not answer, as in an image that is being made, keeps no package from being
-// removed.
+// A package can be removed where systemd does not respond, as in an image build.
 func TestRemovedWithoutSystemd(t *testing.T) {
 	for _, name := range []string{"aks-flex-node.prerm", "flexnode-rp.prerm"} {
 		_, helpers, err := attempt(t, name, "remove", []string{"HELPERS=1"})
@@ -134,8 +134,8 @@ func TestRemovedWithoutSystemd(t *testing.T) {
 	}
 }
 
-// Beside a program or unit of install.sh, which would be used instead, nothing is installed; what
-// is installed already is upgraded.
+// A package does not install beside a program or unit of install.sh, which would take precedence.
+// An installed package can be upgraded.
 func TestBesideInstallScript(t *testing.T) {
 	for _, file := range []string{"usr/local/bin/aks-flex-node",
 		"etc/systemd/system/aks-flex-node-agent.service"} {
@@ -148,7 +148,7 @@ func TestBesideInstallScript(t *testing.T) {
 	}
 }
 
-// The provider's scripts delete its store and its keys at purge alone.
+// The provider's scripts delete its store and keys only at purge.
 func TestProviderScripts(t *testing.T) {
 	const keys, store, other = "etc/flexnode-rp/keys.json", "var/lib/flexnode-rp/x",
 		"etc/flexnode-rp/tls.key"

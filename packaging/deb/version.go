@@ -7,15 +7,14 @@ import (
 )
 
 var (
-	// released is a version as `git describe` gives it after a tag: v1.2.3, v1.2.3-rc.1,
-	// v1.2.3-4-gabcdef0.
+	// released matches the output of git describe after a tag: v1.2.3, v1.2.3-rc.1, v1.2.3-4-gabcdef0.
 	released = regexp.MustCompile(
 		`^v?([0-9]+\.[0-9]+\.[0-9]+)(-[0-9A-Za-z.]+?)??(-[0-9]+-g[0-9a-f]+)?$`)
 	allowed = regexp.MustCompile(`[^0-9A-Za-z.+~]+`)
 )
 
-// Version is a version as Debian orders them: before 1.2.3 comes 1.2.3~rc.1, after it comes
-// 1.2.3+4.gabcdef0, and what has no version comes first, in the order of time.
+// Version returns a version that Debian orders correctly: 1.2.3~rc.1 before 1.2.3, 1.2.3+4.gabcdef0
+// after it, and a build without a version before all, ordered by time.
 func Version(version string, built time.Time) string {
 	clean, dirty := strings.CutSuffix(version, "-dirty")
 	v := ""

@@ -1,7 +1,6 @@
-// Package image makes the container image of flexnode-rp from its program: nothing but that, the
-// licences of what is linked into it and the certificate authorities that it trusts, for a user
-// that is not root. `make image` calls it through packaging/release; the laboratory does for its
-// own registry.
+// Package image makes the container image of flexnode-rp: only the program, the licences of the
+// code linked into it and trusted CAs, with a user other than root. `make image` runs it through
+// packaging/release; the lab uses it for its own registry.
 package image
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging/oci"
 )
 
-// user is the ID that the program runs as. Kubernetes sees by the number that it is not root.
+// user is the numeric ID that the program runs as, from which Kubernetes sees that it is not root.
 const user = 65532
 
 // About describes an image.
@@ -29,15 +28,15 @@ type About struct {
 	// Name is where it is to be found, perhaps with a registry.
 	Name, Version, Commit string
 	Created               time.Time
-	// Architectures are those that the image is for.
+	// Architectures are the image's architectures.
 	Architectures []string
-	// Fast compresses nothing, for who fetches it from the same machine.
+	// Fast disables compression, for use on the same machine.
 	Fast bool
 }
 
-// Write makes the image for all architectures and writes it to a file, or into a directory if the
-// name does not end in .tar; it returns the image's digest. The programs are
-// ARCHITECTURE/flexnode-rp of a directory.
+// Write builds the image for all architectures from ARCHITECTURE/flexnode-rp in the directory
+// programs. It writes an archive if out ends in .tar, else a directory, and returns the image's
+// digest.
 func (a About) Write(ctx context.Context, programs, out string) (digest string, err error) {
 	index, err := a.build(ctx, programs)
 	if err != nil {
@@ -58,10 +57,10 @@ func (a About) Write(ctx context.Context, programs, out string) (digest string, 
 		errors.Join(oci.WriteArchive(f, index, a.Name, tag(a.Version)), f.Close())
 }
 
-// tag is a version as a tag may be (distribution-spec: [a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}).
+// tag returns a version as a valid tag (distribution-spec: [a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}).
 func tag(version string) string { return strings.ReplaceAll(version, "+", "-") }
 
-// build makes the image for all architectures.
+// build builds the image for all architectures.
 func (a About) build(ctx context.Context, programs string) (v1.ImageIndex, error) {
 	var images []v1.Image
 	for _, arch := range a.Architectures {
@@ -102,15 +101,15 @@ func (a About) config() v1.Config {
 	}
 }
 
-// base adds the files that the program needs beside itself: the CAs of the Internet, and
-// directories of its own for its store, where volumes are mounted.
+// base adds the files that the program needs: the CAs, and its directories, where volumes are
+// mounted.
 func base(p *oci.Packer) error {
 	return errors.Join(p.File("etc/ssl/certs/ca-certificates.crt", authorities(), 0o644),
 		p.Dir("etc/flexnode-rp", 0o750, user), p.Dir("var/lib/flexnode-rp", 0o700, user))
 }
 
-// authorities are the CAs that Mozilla trusts, but for those that are trusted under a condition,
-// which a file cannot say.
+// authorities returns the CAs in Mozilla's program, except those with constraints, which a file
+// cannot express.
 func authorities() []byte {
 	var text []byte
 	for root := range bundle.Roots() {

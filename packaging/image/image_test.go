@@ -23,7 +23,7 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging/oci"
 )
 
-// programs builds a small program that stands for the provider, for each architecture.
+// programs builds a small program in place of the provider, for each architecture.
 func programs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,8 +43,8 @@ var example = About{
 	Created: time.Unix(1795255960, 0), Architectures: []string{"amd64", "arm64"},
 }
 
-// Two builds from the same programs are the same, to the byte, whatever the umask; another program
-// makes another image.
+// The same programs make the same image, byte for byte, whatever the umask; another program makes
+// another image.
 func TestImageIsReproducible(t *testing.T) {
 	made := func(umask int) (string, []byte) {
 		defer syscall.Umask(syscall.Umask(umask))
@@ -82,7 +82,7 @@ func TestImageIsReproducible(t *testing.T) {
 	}
 }
 
-// The archive is an OCI image layout with one image under its name, for both architectures.
+// The archive is an OCI image layout with one named image for both architectures.
 func TestArchive(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "image.tar")
 	digest, err := example.Write(t.Context(), programs(t), out)
@@ -141,8 +141,8 @@ func unpack(t *testing.T, from io.Reader) map[string]entry {
 	}
 }
 
-// Each image has the program of its architecture with the licences of what is linked into it, for a
-// user that is not root, and CAs to trust.
+// Each image has the program of its architecture, the licences of the code linked into it and
+// trusted CAs, and does not run as root.
 func TestImage(t *testing.T) {
 	dir := programs(t)
 	index, err := example.build(t.Context(), dir)
@@ -234,7 +234,7 @@ func checkContent(t *testing.T, image v1.Image, program string) {
 	}
 }
 
-// A layout for one architecture is read back as the image that it has.
+// A layout for one architecture can be read back.
 func TestLayout(t *testing.T) {
 	one, dir := example, programs(t)
 	one.Architectures, one.Fast = []string{"arm64"}, true

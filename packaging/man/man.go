@@ -1,5 +1,5 @@
-// Package man makes manual pages (man(7)) of the Markdown in which they are kept. Tests of the
-// programs write that from the commands, and from the reference of the configuration.
+// Package man renders manual pages (man(7)) from Markdown. Tests of the programs generate the
+// Markdown from the commands and from the configuration reference.
 package man
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/cpuguy83/go-md2man/v2/md2man"
 )
 
-// Each page has @DATE@ in the place of its date.
+// pages holds the pages, with @DATE@ for the date.
 //
 //go:embed pages
 var pages embed.FS
 
-// Pages returns the pages of a program by their names, such as flexnode-rp.8.
+// Pages returns a program's pages by name, such as flexnode-rp.8.
 func Pages(program string, at time.Time) (map[string]string, error) {
 	found, err := fs.Glob(pages, "pages/"+program+"[.\\-]*.markdown")
 	if err == nil && len(found) == 0 {
@@ -36,7 +36,7 @@ func Pages(program string, at time.Time) (map[string]string, error) {
 	return made, err
 }
 
-// spare are the macros before which mandoc skips a paragraph.
+// spare matches the paragraph macros that mandoc skips with a warning.
 var spare = regexp.MustCompile(`(?m)^\.PP\n(\.(SH|SS|PP|TP)\b)`)
 
 func render(text string, at time.Time) string {

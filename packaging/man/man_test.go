@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/pagetest"
 )
 
-// mandoc has nothing to say against the pages.
+// mandoc has no complaints about the pages.
 func TestLint(t *testing.T) {
 	if _, err := exec.LookPath("mandoc"); err != nil {
 		t.Skip("there is no mandoc here")
@@ -40,8 +40,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// What roff would take for a request or an escape is text, as what Markdown would take for markup
-// is; so it is read again.
+// Text that looks like roff requests or escapes, or like Markdown markup, is rendered verbatim.
 func TestText(t *testing.T) {
 	p := pagetest.New("x", "8", "y")
 	p.Text(".so\n'a \\n --b *c* _d_ <e> [f](g) \n\n  .nf `c` *d*")

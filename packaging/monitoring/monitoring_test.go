@@ -1,5 +1,5 @@
-// Package monitoring holds alert rules and dashboards for Prometheus and Grafana; its tests are
-// promtool's, and comparisons with what the documents say.
+// Package monitoring holds alert rules and dashboards for Prometheus and Grafana. Its tests run
+// promtool and compare them with the documentation.
 package monitoring
 
 import (
@@ -54,13 +54,13 @@ func load(t *testing.T, file string, into any) {
 	}
 }
 
-// The rules are well-formed, and each alert fires where it should and just does not elsewhere.
+// The rules are well-formed, and each alert fires when it should and not just short of that.
 func TestRules(t *testing.T) {
 	promtool(t, "check", "rules", "--lint=all", "agent.rules.yaml", "provider.rules.yaml")
 	promtool(t, "test", "rules", "agent.test.yaml", "provider.test.yaml")
 }
 
-// Each alert has both tests, a severity, and a section of the documents that says what to do.
+// Each alert has both tests, a severity, and a section in the documentation that says what to do.
 func TestAlertsAreComplete(t *testing.T) {
 	runbook, err := os.ReadFile("../../docs/reference/alerts.md")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestAlertsAreComplete(t *testing.T) {
 	}
 }
 
-// panel holds a panel of a dashboard, with its queries.
+// panel is a dashboard's panel with its queries.
 type panel struct {
 	Title, Description, Type string
 	FieldConfig              struct{ Defaults struct{ Unit string } }
@@ -112,7 +112,7 @@ func panels(t *testing.T, file string) []panel {
 	return read.Panels
 }
 
-// Every expression of the dashboards is parsed, and every panel says what it shows.
+// Every expression of the dashboards parses, and every panel has a description.
 func TestDashboards(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("groups:\n- name: dashboards\n  rules:\n")
@@ -138,8 +138,7 @@ func TestDashboards(t *testing.T) {
 	promtool(t, "check", "rules", "--lint=none", file)
 }
 
-// Rules and dashboards of machines ask for what agents tell, by the names and labels of the
-// documents.
+// Rules and dashboards of machines use only documented metrics of agents, with their labels.
 func TestAgentMetricsExist(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {

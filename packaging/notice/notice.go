@@ -1,5 +1,5 @@
-// Package notice collects the licences of what is linked into a program, for all that it is
-// published in: packages, the image, and the release that install.sh takes without apt.
+// Package notice collects the licences of the code linked into a program, for packages, the image,
+// and the release that install.sh installs without apt.
 package notice
 
 import (
@@ -20,10 +20,10 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// Of returns the licences of all that is linked into a program, this project's too: those at the
-// top of each module, and those beside and above each of its packages. It asks Go itself for the
-// packages, as they were built, and compares them with what the program says of itself. It is the
-// same for the same program.
+// Of returns the licences of all code linked into a program, including this project's: those in the
+// root of each module, and those in and above the directory of each package. It gets the packages
+// from the go command, as they were built, and compares them with the program's build information.
+// The result is the same for the same program.
 func Of(ctx context.Context, program string) (text []byte, err error) {
 	var linked modules
 	info, err := buildinfo.ReadFile(program)
@@ -39,11 +39,11 @@ func Of(ctx context.Context, program string) (text []byte, err error) {
 	return text, nil
 }
 
-// modules holds the licences of Go modules, and of Go's standard library, by the names of the
-// module and of the file below its top.
+// modules holds the licences of Go modules, and of Go's standard library, by module and by file
+// relative to the module's root.
 type modules map[string]map[string]string
 
-// notice returns each text once, under all whose terms it is.
+// notice returns each licence text once, under the names of all modules with it.
 func (m modules) notice(program string) ([]byte, error) {
 	by := map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -65,7 +65,7 @@ func (m modules) notice(program string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// modulesOf returns what is linked into a program: Go, and the modules.
+// modulesOf returns the licences of Go and of the modules linked into a program.
 func modulesOf(ctx context.Context, info *buildinfo.BuildInfo) (modules, error) {
 	source, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}",
 		info.Main.Path).Output()
@@ -101,11 +101,10 @@ func modulesOf(ctx context.Context, info *buildinfo.BuildInfo) (modules, error) 
 	return found, err
 }
 
-// licence matches the names of files that hold the terms of a module.
+// licence matches the names of licence files.
 var licence = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|copyright)([._-].*)?$`)
 
-// add adds the licences in the directory of a package, and in those above it up to the module's
-// root.
+// add adds the licences in a package's directory and those above it, up to the module's root.
 func (m modules) add(name, root, dir string) error {
 	if m[name] == nil {
 		m[name] = map[string]string{}

@@ -14,8 +14,8 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging"
 )
 
-// A notice has the licence of every module that is linked, also those in the directories of single
-// packages, that of Go, and the project's own.
+// A notice has the licences of every linked module, also in directories of packages, of Go, and of
+// the project.
 func TestNotice(t *testing.T) {
 	linked, err := modulesOf(t.Context(), &buildinfo.BuildInfo{GoVersion: runtime.Version(),
 		Main: debug.Module{Path: packaging.Project},
@@ -45,8 +45,8 @@ func TestNotice(t *testing.T) {
 	}
 }
 
-// A licence beside a package counts, and one of a package that is not linked does not. Whatever has
-// none is refused.
+// A licence beside a linked package counts, one beside another package does not. A module without a
+// licence is refused.
 func TestLicencesOfPackages(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{

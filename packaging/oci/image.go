@@ -1,5 +1,5 @@
-// Package oci makes container images of programs and files, without a container engine and the same
-// bytes each time: names in order, no times, no names of users. It does not push, pull or run them.
+// Package oci makes container images from programs and files, without a container engine and
+// reproducibly: names in order, fixed times, no user names. It does not push, pull or run them.
 package oci
 
 import (
@@ -23,16 +23,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Image holds the content of an image.
+// Image describes an image.
 type Image struct {
-	Architecture string // as Go calls it
+	Architecture string // in Go's spelling
 	Config       v1.Config
-	Created      time.Time // the time that the image says; zero is the beginning of Unix time
-	By           string    // names its creator in its history
+	Created      time.Time // zero means the Unix epoch
+	By           string    // the creator in the image's history
 	Layers       []Layer
 }
 
-// Build makes the image.
+// Build builds the image.
 func (i Image) Build() (v1.Image, error) {
 	created := v1.Time{Time: epoch.UTC()}
 	if !i.Created.IsZero() {
@@ -64,7 +64,7 @@ func (i Image) Build() (v1.Image, error) {
 	return mutate.ConfigFile(image, file)
 }
 
-// Index is one image for several architectures.
+// Index returns an index of the images of several architectures.
 func Index(images ...v1.Image) (v1.ImageIndex, error) {
 	var list []mutate.IndexAddendum
 	for _, i := range images {
@@ -79,8 +79,8 @@ func Index(images ...v1.Image) (v1.ImageIndex, error) {
 	return mutate.AppendManifests(empty.Index, list...), nil
 }
 
-// WriteArchive writes an image as an OCI image layout in a tar archive, which has it under a name,
-// such as registry.example/program:1.
+// WriteArchive writes an image as an OCI image layout in a tar archive, under a name such as
+// registry.example/program:1.
 func WriteArchive(to io.Writer, index v1.ImageIndex, name, tag string) error {
 	dir, err := os.MkdirTemp("", "image-layout-")
 	if err != nil {
@@ -101,7 +101,7 @@ func WriteLayout(dir string, index v1.ImageIndex, name, tag string) error {
 	named := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
 		Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{
 			"org.opencontainers.image.ref.name": tag,
-			// containerd and those that import with it take the whole name from here
+			// containerd and its clients take the whole name from here
 			"io.containerd.image.name": name + ":" + tag,
 		}},
 	})
@@ -111,10 +111,10 @@ func WriteLayout(dir string, index v1.ImageIndex, name, tag string) error {
 	return nil
 }
 
-// ReadLayout returns the image of a layout that WriteLayout has written for one architecture.
+// ReadLayout returns the image of a layout that WriteLayout wrote for one architecture.
 func ReadLayout(dir string) (v1.Image, error) {
 	index, err := layout.ImageIndexFromPath(dir)
-	for range 2 { // that of the layout, and that of the architectures
+	for range 2 { // the layout's index and that of the architectures
 		if err != nil {
 			break
 		}
@@ -137,11 +137,11 @@ func ReadLayout(dir string) (v1.Image, error) {
 
 // Layer is one layer of an image.
 type Layer struct {
-	Pack       func(*Packer) error // writes its content
-	Compressed bool                // has it be compressed, for who fetches it from afar
+	Pack       func(*Packer) error // writes the layer's files
+	Compressed bool                // for images that are pulled over a network
 }
 
-// Packer writes the files of a layer. Directories above them are made by who unpacks it.
+// Packer writes the files of a layer. Parent directories are not written; unpacking creates them.
 type Packer struct{ tar *tar.Writer }
 
 var epoch = time.Unix(0, 0) // the time of every file
@@ -160,7 +160,7 @@ func (p *Packer) File(name string, content []byte, mode fs.FileMode) error {
 	return p.write(tar.Header{Name: name, Mode: int64(mode)}, content)
 }
 
-// Copy writes a file of this box under another name.
+// Copy writes a local file under another name.
 func (p *Packer) Copy(name, file string, mode fs.FileMode) error {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -176,8 +176,8 @@ func (p *Packer) Dir(name string, mode fs.FileMode, owner int) error {
 	}, nil)
 }
 
-// Tree writes the files and links of a directory tree, in the order of their names. Files are for
-// all to read, and for all to run if their owner may, whatever the umask that made them.
+// Tree writes a directory's files and symbolic links in the order of their names. Files are
+// readable for all, and executable for all if they are for their owner, whatever the umask.
 func (p *Packer) Tree(root string) error {
 	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -222,7 +222,7 @@ func (l Layer) build() (v1.Layer, error) {
 	made, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(packed.Bytes())), nil
 	}, tarball.WithMediaType(types.OCILayer))
-	// Without its method Descriptor, whose empty annotations are not those that a manifest is read
-	// with.
+	// Hide the method Descriptor, whose empty annotations differ from those of a manifest that was
+	// read.
 	return struct{ v1.Layer }{made}, err
 }

@@ -1,5 +1,5 @@
-// Command release makes what is published of a release from its programs: packages, the repository
-// that has them, and the provider's image. `make packages` and the like call it.
+// Command release makes the published files of a release from its programs: packages, their
+// repository, and the provider's image. `make packages` and similar targets run it.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/scripts"
 )
 
-// validity is the time for which machines take an index: the publisher makes a new one before.
+// validity is how long machines accept an index; the publisher must renew it before.
 const validity = 30 * 24 * time.Hour
 
 // options are the flags.
@@ -88,7 +88,8 @@ func newRoot(o *options) *cobra.Command {
 	return root
 }
 
-// signed gives a command the keys. In a directory that is not there a key for trials is made.
+// signed passes the keys to a command. If the directory does not exist, it generates a key for
+// trials.
 func (o *options) signed(do func(context.Context, apt.Signer) error) func(*cobra.Command,
 	[]string) error {
 	return func(cmd *cobra.Command, _ []string) (err error) {
@@ -103,7 +104,7 @@ func (o *options) signed(do func(context.Context, apt.Signer) error) func(*cobra
 	}
 }
 
-// built is the time of the programs.
+// built returns the time of the programs.
 func (o *options) built() time.Time { return time.Unix(o.time, 0) }
 
 func (o *options) makePackages(ctx context.Context, signer apt.Signer) error {
@@ -156,7 +157,7 @@ func (o *options) makeRepository(ctx context.Context, signer apt.Signer) error {
 	return o.makeScripts(ctx, signer)
 }
 
-// makeScripts writes what machines without the repository begin with.
+// makeScripts writes the files with which machines install without the repository.
 func (o *options) makeScripts(ctx context.Context, signer apt.Signer) error {
 	key, err := signer.Public(ctx, false)
 	if err != nil {

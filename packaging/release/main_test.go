@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// A key that was made for a trial signs a repository, and publishes none; one that was made on
-// purpose does.
+// A key made for a trial signs a repository but cannot publish one; another key can.
 func TestTrialKeyPublishesNothing(t *testing.T) {
 	for _, program := range []string{"dpkg-deb", "gpg"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -1,5 +1,5 @@
-// Package azuresimtest helps tests whose programs ask a simulated Azure over TLS, with nothing in
-// them replaced.
+// Package azuresimtest helps to test programs that connect to a simulated Azure over TLS, without
+// replacing a part of them.
 package azuresimtest
 
 import (
@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// Certificate makes a self-signed certificate for an hour, as of an application, and its key.
+// Certificate returns a new self-signed certificate, as an application has one, that is valid for
+// an hour, and its key.
 func Certificate(t *testing.T) (*x509.Certificate, *rsa.PrivateKey) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -37,9 +38,9 @@ func Certificate(t *testing.T) (*x509.Certificate, *rsa.PrivateKey) {
 	return cert, key
 }
 
-// Main runs a package's tests in a process that trusts the servers of httptest, and so do the
-// programs that it starts; all those servers have the same certificate. It returns the exit code. A
-// process reads its roots once: call it before the first TLS connection.
+// Main runs a package's tests with the certificate of httptest's TLS servers as a trusted root,
+// also in the programs that the tests start, and returns the exit code. A process reads its roots
+// once, so call it before the first TLS connection.
 func Main(m *testing.M) int {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	server.Close()

@@ -8,20 +8,21 @@ import (
 	"sync/atomic"
 )
 
-// Tunnel is a proxy that only knows CONNECT, for programs that must reach Azure through one.
+// Tunnel is an HTTP proxy that supports only CONNECT, for programs that must reach Azure through a
+// proxy.
 type Tunnel struct {
 	*httptest.Server
 	opened atomic.Int64
 }
 
-// NewTunnel starts a proxy; the caller closes it.
+// NewTunnel starts a proxy. The caller closes it.
 func NewTunnel() *Tunnel {
 	t := &Tunnel{}
 	t.Server = httptest.NewServer(http.HandlerFunc(t.connect))
 	return t
 }
 
-// Opened returns the number of connections that have gone through the proxy.
+// Opened returns the number of connections made through the proxy.
 func (t *Tunnel) Opened() int { return int(t.opened.Load()) }
 
 func (t *Tunnel) connect(w http.ResponseWriter, r *http.Request) {

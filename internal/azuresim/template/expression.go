@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// expression is one of a template's: a literal, a call of a function, or a member of one.
+// expression is a template expression: a literal, a function call, or a member of an expression.
 type expression interface {
 	eval(*scope) (any, error)
-	// calls visits every call in it.
+	// calls visits every function call in it.
 	calls(visit func(call) error) error
 }
 
@@ -23,8 +23,8 @@ type call struct {
 // member is of.key and of[key].
 type member struct{ of, key expression }
 
-// bracketed takes the brackets from a string that is an expression; [[ is how a literal begins with
-// one.
+// bracketed returns the inside of a string that is an expression in brackets. [[ begins a literal
+// that starts with a bracket.
 func bracketed(text string) (string, bool) {
 	if len(text) < 2 || text[0] != '[' || text[len(text)-1] != ']' || text[1] == '[' {
 		return "", false
@@ -32,10 +32,10 @@ func bracketed(text string) (string, bool) {
 	return text[1 : len(text)-1], true
 }
 
-// longest is Resource Manager's limit for the length of an expression, in characters.
+// longest is Resource Manager's max length of an expression, in characters.
 const longest = 24_576
 
-// parse reads an expression, without its brackets.
+// parse parses an expression without its brackets.
 func parse(text string) (expression, error) {
 	if len(text) > longest {
 		return nil, problemf("The language expression length limit exceeded. Limit: '%d' and actual: "+
@@ -119,7 +119,7 @@ func (p *parser) primary() (expression, error) {
 	return nil, p.unexpected("a value")
 }
 
-// quoted reads a string; a quote in it is written twice.
+// quoted parses a string, in which a quote is written twice.
 func (p *parser) quoted() (expression, error) {
 	var text strings.Builder
 	for p.at++; p.at < len(p.text); p.at++ {
@@ -146,7 +146,7 @@ func (p *parser) number() (expression, error) {
 	return literal{n}, nil
 }
 
-// identifier reads a name; "" where no name begins.
+// identifier parses a name, or returns "" if none begins here.
 func (p *parser) identifier() string {
 	p.peek()
 	from := p.at
@@ -158,7 +158,7 @@ func (p *parser) identifier() string {
 
 func (p *parser) call() (expression, error) {
 	c := call{name: p.identifier()}
-	for p.take('.') { // a function of the template's author
+	for p.take('.') { // a user-defined function
 		c.name += "." + p.identifier()
 	}
 	if !p.take('(') {

@@ -18,7 +18,7 @@ var here = Place{
 	Deployment: map[string]any{"name": "first"},
 }
 
-// asked is a Runtime that tells what it was asked.
+// asked is a Runtime that returns its arguments.
 type asked struct{}
 
 func (asked) Reference(id, version string, full bool) (any, error) {
@@ -156,7 +156,7 @@ func TestExpressionsThatAreRefused(t *testing.T) {
 	}
 }
 
-// What az sends is not JSON: the template is in it as it is in its file.
+// az sends the template verbatim, so the body is not JSON.
 func TestJSONWithCommentsAndNamesWithoutQuotes(t *testing.T) {
 	const sent = `{"properties": {"mode": "Incremental", template:{ // a comment
   /* another: "quoted" */ $schema : "http://x/*y*/", "a": "two

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// function is one that a template can call, with so many arguments. A lazy one evaluates them
-// itself.
+// function is a template function that takes from least to most arguments. A lazy function
+// evaluates its arguments itself.
 type function struct {
 	least, most int
 	call        func(*scope, []any) (any, error)
@@ -20,7 +20,7 @@ type function struct {
 
 const many = 1000
 
-// table has every function but list*, by name in lower case.
+// table holds every function but list*, by name in lower case.
 var table = map[string]function{
 	"parameters":             {1, 1, parameterOf, nil},
 	"variables":              {1, 1, variableOf, nil},
@@ -65,7 +65,8 @@ var table = map[string]function{
 	"createobject": {0, many, createObject, nil},
 }
 
-// find is the function that is called; the number of arguments has to fit.
+// find returns the called function, or an error if it does not exist or takes another number of
+// arguments.
 func find(c call) (function, error) {
 	name := strings.ToLower(c.name)
 	f, ok := table[name]
@@ -102,7 +103,7 @@ func mapped(f func(string) string) func(*scope, []any) (any, error) {
 	}
 }
 
-// tested is about two strings, whose casing does not matter.
+// tested returns a function on two strings that ignores case.
 func tested(f func(a, b string) bool) func(*scope, []any) (any, error) {
 	return func(_ *scope, a []any) (any, error) {
 		texts, err := args[string](a, 0)
@@ -128,7 +129,7 @@ func variableOf(s *scope, a []any) (any, error) {
 	return s.variable(name)
 }
 
-// text is a value as a string has it.
+// text returns a value as a string.
 func text(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -141,7 +142,7 @@ func text(v any) string {
 		}
 		return "False"
 	}
-	encoded, _ := json.Marshal(v) // it came from JSON
+	encoded, _ := json.Marshal(v) // it was decoded from JSON
 	return string(encoded)
 }
 
@@ -161,7 +162,7 @@ func concat(_ *scope, a []any) (any, error) {
 	return out.String(), nil
 }
 
-// format puts values in the place of {0}, {1}, ...; {{ and }} are braces.
+// format replaces {0}, {1}, ... by values; {{ and }} stand for braces.
 func format(s *scope, a []any) (any, error) {
 	pattern, err := arg[string](a, 0)
 	if err != nil {
@@ -266,7 +267,7 @@ func parsed(_ *scope, a []any) (any, error) {
 	return v, nil
 }
 
-// chosen evaluates the value that is wanted, and not the other.
+// chosen evaluates the condition and then only the chosen value.
 func chosen(s *scope, a []expression) (any, error) {
 	v, err := a[0].eval(s)
 	if err != nil {
@@ -352,7 +353,7 @@ func contains(_ *scope, a []any) (any, error) {
 	return nil, typeError{0, "Object, Array, String", kind(a[0])}
 }
 
-// union returns the elements that any of the lists has, once, or the objects merged.
+// union returns the distinct elements of lists, or objects merged.
 func union(_ *scope, a []any) (any, error) {
 	if _, ok := a[0].([]any); ok {
 		lists, err := args[[]any](a, 0)
@@ -372,7 +373,7 @@ func union(_ *scope, a []any) (any, error) {
 	return out, err
 }
 
-// laid is an object with the members of another over its own, at every level.
+// laid returns an object merged with another, which wins, at every level.
 func laid(under, over map[string]any) map[string]any {
 	out := maps.Clone(under)
 	for key, v := range over {

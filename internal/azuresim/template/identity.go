@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// typed finds the resource type among arguments, and what is before and after it.
+// typed splits arguments at the resource type.
 func typed(a []any) (before []string, kind string, names []string, err error) {
 	all, err := args[string](a, 0)
 	for at, v := range all {
@@ -21,7 +21,7 @@ func typed(a []any) (before []string, kind string, names []string, err error) {
 	return nil, "", nil, err
 }
 
-// below is the id of a resource below a scope.
+// below returns the id of a resource below a scope.
 func below(scope, kind string, names []string) (string, error) {
 	types := strings.Split(kind, "/")
 	if len(names) != len(types)-1 {
@@ -36,7 +36,7 @@ func below(scope, kind string, names []string) (string, error) {
 	return id, nil
 }
 
-// resourceID is resourceId([subscription], [resource group], type, name...).
+// resourceID implements resourceId([subscription], [resource group], type, name...).
 func resourceID(s *scope, a []any) (any, error) {
 	before, kind, names, err := typed(a)
 	if err != nil {
@@ -56,7 +56,7 @@ func resourceID(s *scope, a []any) (any, error) {
 	return below("/subscriptions/"+subscription+"/resourceGroups/"+group, kind, names)
 }
 
-// subscriptionResourceID is subscriptionResourceId([subscription], type, name...).
+// subscriptionResourceID implements subscriptionResourceId([subscription], type, name...).
 func subscriptionResourceID(s *scope, a []any) (any, error) {
 	before, kind, names, err := typed(a)
 	if err != nil {
@@ -73,7 +73,7 @@ func subscriptionResourceID(s *scope, a []any) (any, error) {
 	return below("/subscriptions/"+subscription, kind, names)
 }
 
-// extensionResourceID is extensionResourceId(id, type, name...).
+// extensionResourceID implements extensionResourceId(id, type, name...).
 func extensionResourceID(_ *scope, a []any) (any, error) {
 	all, err := args[string](a, 0)
 	if err != nil {
@@ -82,7 +82,7 @@ func extensionResourceID(_ *scope, a []any) (any, error) {
 	return below(strings.TrimSuffix(all[0], "/"), all[1], all[2:])
 }
 
-// reference is reference(id or name, [version], ['Full']).
+// reference implements reference(id or name, [version], ['Full']).
 func reference(s *scope, a []any) (any, error) {
 	all, err := args[string](a, 0)
 	if err != nil {
@@ -105,7 +105,7 @@ func reference(s *scope, a []any) (any, error) {
 	return s.runtime.Reference(all[0], version, full)
 }
 
-// listed is list*(id, version, [body]).
+// listed implements list*(id, version, [body]).
 func listed(s *scope, action string, a []any) (any, error) {
 	if s.runtime == nil {
 		return nil, unexpectedHere(action)

@@ -2,8 +2,8 @@ package template
 
 import "fmt"
 
-// JSON makes JSON of what Resource Manager takes in its place: comments, names without quotes, and
-// strings of several lines. The az CLI sends all of them.
+// JSON converts what Resource Manager accepts to JSON: comments, unquoted names and multi-line
+// strings. The az CLI sends all of them.
 func JSON(text []byte) ([]byte, error) {
 	out := make([]byte, 0, len(text))
 	for at := 0; at < len(text); {
@@ -27,7 +27,7 @@ func JSON(text []byte) ([]byte, error) {
 	return out, nil
 }
 
-// str copies a string, and returns where it has ended; negative if it has not.
+// str copies a string and returns the offset after it, negative if it does not end.
 func str(out, text []byte, at int) ([]byte, int) {
 	escapes := map[byte]string{'\n': `\n`, '\r': `\r`, '\t': `\t`}
 	out = append(out, '"')
@@ -49,7 +49,7 @@ func str(out, text []byte, at int) ([]byte, int) {
 	return out, -1
 }
 
-// comment returns where a comment has ended; negative if it has not, or is none.
+// comment returns the offset after a comment, negative if it does not end or is none.
 func comment(text []byte, at int) int {
 	if at+1 == len(text) {
 		return -1
@@ -70,7 +70,7 @@ func comment(text []byte, at int) int {
 	return -1
 }
 
-// word copies true, false, null, and a name, which gets its quotes.
+// word copies true, false or null, or a name, to which it adds quotes.
 func word(out, text []byte, at int) ([]byte, int) {
 	end := at
 	for end < len(text) && (letter(text[end]) || digit(text[end])) {

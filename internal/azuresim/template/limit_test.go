@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// limited are templates that would take all of the memory or time, or more than Resource Manager
-// lets them have.
+// limited returns templates that would use up memory or time, or exceed Resource Manager's limits.
 func limited() map[string]string {
 	var doubled, listed, diamond, resources, nested strings.Builder
 	doubled.WriteString(`"v0": "0123456789"`)
@@ -74,7 +73,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Whatever comes, a template is refused or has a plan.
+// Any template is either refused or planned.
 func FuzzTemplate(f *testing.F) {
 	for _, members := range limited() {
 		if len(members) < 5000 {

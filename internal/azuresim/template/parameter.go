@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// kinds are the types of parameters and outputs, as Resource Manager writes them.
+// kinds are the types of parameters and outputs in Resource Manager's spelling.
 var kinds = map[string]string{"string": "String", "securestring": "SecureString", "int": "Int",
 	"bool": "Bool", "object": "Object", "secureobject": "SecureObject", "array": "Array"}
 
@@ -29,10 +29,10 @@ func fits(declared string, v any) bool {
 
 func secure(declared string) bool { return strings.HasPrefix(declared, "Secure") }
 
-// Masked stands for what is secret.
+// Masked replaces secrets.
 const Masked = "*******"
 
-// mask is a secret value as it may be seen: the names of an object stay.
+// mask masks a secret value, but not the names of an object's members.
 func mask(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -92,7 +92,7 @@ func readParameter(name string, members map[string]any) (parameter, error) {
 	return p, nil
 }
 
-// accept checks a value. What is secret is not told.
+// accept checks a value. Errors do not contain secrets.
 func (p parameter) accept(name string, v any) error {
 	if !fits(p.kind, v) {
 		return problemf("The provided value for the template parameter '%s' is not valid. Expected a "+
@@ -127,7 +127,7 @@ func (p parameter) accept(name string, v any) error {
 	return nil
 }
 
-// bind gives every parameter its value: what is given, {"value": ...}, or its default.
+// bind sets every parameter to its given value, {"value": ...}, or its default.
 func (t *Template) bind(s *scope, given map[string]any) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if _, _, ok := fold(t.parameters, name); !ok {
@@ -162,7 +162,7 @@ func (t *Template) bind(s *scope, given map[string]any) error {
 	return t.fallBack(s, missing)
 }
 
-// fallBack gives parameters their defaults, which may be made of other parameters.
+// fallBack sets parameters to their defaults, which may depend on other parameters.
 func (t *Template) fallBack(s *scope, missing []string) error {
 	for len(missing) > 0 {
 		var waiting []string

@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// Plan is a template with its parameters, in a place.
+// Plan is a template with its parameters, bound to a place.
 type Plan struct {
-	// Resources are those whose condition holds, in the template's order.
+	// Resources are the resources whose condition is true, in the template's order.
 	Resources []Resource
-	// Parameters are as they may be shown: {"type": ..., "value": ...}, secrets without a value.
+	// Parameters can be shown: {"type": ..., "value": ...}, without the value if it is a secret.
 	Parameters map[string]any
 
 	template *Template
 	scope    scope
-	named    map[string]int // which of the resources it is, by what it may be called
+	named    map[string]int // index in Resources, by each name of a resource
 }
 
-// Resource is one that is deployed.
+// Resource is a resource to deploy.
 type Resource struct {
 	ID, Type, Name, Version string
-	// Depends are the ids that the template says it depends on.
+	// Depends are the ids in the template's dependsOn.
 	Depends []string
 
 	body map[string]any
 }
 
-// Bind makes a plan. parameters is JSON, {name: {"value": ...}}; it may be empty.
+// Bind returns the plan for parameters, which are JSON, {name: {"value": ...}}, or empty.
 func (t *Template) Bind(parameters []byte, place Place) (*Plan, error) {
 	var given map[string]any
 	if len(parameters) > 0 {
@@ -70,7 +70,8 @@ func (t *Template) Bind(parameters []byte, place Place) (*Plan, error) {
 	return p, p.connect(skipped)
 }
 
-// resource evaluates what has to be known of a resource before anything is deployed.
+// resource evaluates what the plan needs of a resource. It also reports whether its condition is
+// true.
 func (p *Plan) resource(source source) (Resource, bool, error) {
 	r := Resource{body: map[string]any{}}
 	wanted := true
@@ -122,7 +123,7 @@ func (p *Plan) resource(source source) (Resource, bool, error) {
 	return r, wanted, nil
 }
 
-// identify gives a resource its id.
+// identify sets the resource's id.
 func (r *Resource) identify(place Place) error {
 	types, names := strings.Split(r.Type, "/"), strings.Split(r.Name, "/")
 	switch {
@@ -142,7 +143,8 @@ func (r *Resource) identify(place Place) error {
 	return err
 }
 
-// connect makes ids of what resources depend on; what is not deployed is left out.
+// connect resolves dependencies to ids, without resources that are not deployed, and refuses
+// cycles.
 func (p *Plan) connect(skipped []Resource) error {
 	p.named = names(p.Resources)
 	left := names(skipped)
@@ -172,15 +174,15 @@ func (p *Plan) connect(skipped []Resource) error {
 	return nil
 }
 
-// visit is the state of a resource in the search for circles.
+// visit is the state of a resource in the search for cycles.
 type visit int
 
 const (
-	isUnder visit = iota + 1 // what it depends on is being looked at
+	isUnder visit = iota + 1 // its dependencies are being visited
 	isSound
 )
 
-// circle finds a resource that depends on itself.
+// circle returns an error if a resource depends on itself.
 func (p *Plan) circle(i int, seen []visit) error {
 	switch seen[i] {
 	case isSound:
@@ -199,7 +201,7 @@ func (p *Plan) circle(i int, seen []visit) error {
 	return nil
 }
 
-// Named finds a resource of the plan by its id or name.
+// Named returns a resource of the plan by its id or name.
 func (p *Plan) Named(name string) (Resource, bool) {
 	i, ok := p.named[called(name)]
 	if !ok {
@@ -208,10 +210,10 @@ func (p *Plan) Named(name string) (Resource, bool) {
 	return p.Resources[i], true
 }
 
-// called is a name in the form that names are compared in.
+// called returns a name in the form for comparison.
 func called(name string) string { return "/" + strings.Trim(strings.ToLower(name), "/") }
 
-// names are all that resources may be called; the first one that is called so has the name.
+// names maps every name of each resource to its index. The first resource with a name has it.
 func names(of []Resource) map[string]int {
 	all := map[string]int{}
 	for i, r := range of {
@@ -226,7 +228,7 @@ func names(of []Resource) map[string]int {
 	return all
 }
 
-// Body returns the body of the PUT to the resource's provider.
+// Body returns the body of the PUT that creates the resource.
 func (p *Plan) Body(r Resource, with Runtime) (map[string]any, error) {
 	s := p.scope
 	s.runtime, s.grown = with, 0
@@ -235,8 +237,8 @@ func (p *Plan) Body(r Resource, with Runtime) (map[string]any, error) {
 	return body, err
 }
 
-// Preview is the body as it is known before the deployment, with its secrets masked: expressions
-// that ask Azure stay expressions.
+// Preview returns the body as far as known before the deployment, with secrets masked. Expressions
+// that need a deployed resource stay expressions.
 func (p *Plan) Preview(r Resource) (map[string]any, error) {
 	s := p.scope
 	s.runtime, s.parameters, s.grown = later{}, maps.Clone(s.parameters), 0
@@ -250,7 +252,7 @@ func (p *Plan) Preview(r Resource) (map[string]any, error) {
 	return body, err
 }
 
-// Check evaluates everything that is known before the deployment.
+// Check evaluates everything that can be known before the deployment.
 func (p *Plan) Check() error {
 	for _, r := range p.Resources {
 		if _, err := p.Body(r, later{}); err != nil {
@@ -266,7 +268,7 @@ func (p *Plan) Check() error {
 	return err
 }
 
-// OutputError is an output that cannot be evaluated.
+// OutputError is the error of an output that cannot be evaluated.
 type OutputError struct {
 	Name string
 	Err  error
@@ -274,10 +276,10 @@ type OutputError struct {
 
 func (e OutputError) Error() string { return e.Name + ": " + e.Err.Error() }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e OutputError) Unwrap() error { return e.Err }
 
-// Outputs are {name: {"type": ..., "value": ...}}; secrets are without a value.
+// Outputs returns {name: {"type": ..., "value": ...}}, without the value of secrets.
 func (p *Plan) Outputs(with Runtime) (map[string]any, error) {
 	s := p.scope
 	s.runtime, s.grown = with, 0
@@ -294,7 +296,7 @@ func (p *Plan) Outputs(with Runtime) (map[string]any, error) {
 	return out, nil
 }
 
-// output evaluates one; nil is one whose condition does not hold.
+// output evaluates an output. It returns nil if the condition is false, or the value not yet known.
 func (s *scope) output(o output) (map[string]any, error) {
 	if o.condition != nil {
 		holds, err := s.value(o.condition)

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// whole is a template of the members that are given.
+// whole returns a template with the given members.
 func whole(members string) []byte {
 	return fmt.Appendf(nil, `{"$schema": "https://schema.management.azure.com/schemas/2019-04-01/`+
 		`deploymentTemplate.json#", "contentVersion": "1.0.0.0", %s}`, members)
@@ -213,7 +213,7 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// The example is read as it is, and its secret is nowhere but in what is PUT.
+// The example is accepted unchanged, and its secret appears only in the body of the PUT.
 func TestTheExample(t *testing.T) {
 	text, err := os.ReadFile("../../../examples/arm/flexnode.json")
 	if err != nil {

@@ -9,7 +9,7 @@ func (p Problem) Error() string { return string(p) }
 
 func problemf(format string, args ...any) error { return Problem(fmt.Sprintf(format, args...)) }
 
-// typeError is an argument of another type than a function takes.
+// typeError reports an argument of the wrong type.
 type typeError struct {
 	at        int
 	want, got string
@@ -17,7 +17,7 @@ type typeError struct {
 
 func (e typeError) Error() string { return fmt.Sprintf("argument %d is not %s", e.at+1, e.want) }
 
-// arg is an argument of a type; optional ones that are missing are the zero value.
+// arg returns an argument of type T, or the zero value if it is missing.
 func arg[T any](arguments []any, at int) (T, error) {
 	var zero T
 	if at >= len(arguments) {
@@ -30,7 +30,7 @@ func arg[T any](arguments []any, at int) (T, error) {
 	return v, nil
 }
 
-// args are arguments that are all of one type, from one on.
+// args returns the arguments from an index on, all of type T.
 func args[T any](arguments []any, from int) ([]T, error) {
 	var all []T
 	for at := from; at < len(arguments); at++ {

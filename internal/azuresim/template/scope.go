@@ -9,7 +9,7 @@ import (
 
 // Runtime gives a template access to deployed resources.
 type Runtime interface {
-	// Reference is the properties of a resource, or all of it. The version may be empty.
+	// Reference returns a resource's properties, or all of it if full. The version may be empty.
 	Reference(id, version string, full bool) (any, error)
 	// List calls an action of a resource; body may be nil.
 	List(action, id, version string, body any) (any, error)
@@ -20,15 +20,15 @@ type scope struct {
 	place      Place
 	parameters map[string]any // by name in lower case, as are variables
 	variables  map[string]any
-	under      []string // variables that are being evaluated
-	runtime    Runtime  // nil where a template may not ask
-	grown      int      // how large all is together that functions have given
+	under      []string // variables being evaluated
+	runtime    Runtime  // nil where resources cannot be read
+	grown      int      // total size of function results
 }
 
-// errLater is for what is known when resources are deployed, and not before.
+// errLater is the error for values that are known only when resources are deployed.
 var errLater = errors.New("it is known when the resources are deployed")
 
-// later is a Runtime before anything is deployed.
+// later is the Runtime before the deployment.
 type later struct{}
 
 func (later) Reference(string, string, bool) (any, error)   { return nil, errLater }
@@ -90,7 +90,7 @@ func (s *scope) text(text string) (any, error) {
 	return v, err
 }
 
-// str evaluates what has to be a string.
+// str evaluates a value that must be a string.
 func (s *scope) str(v any) (string, error) {
 	v, err := s.value(v)
 	if err != nil {
@@ -160,11 +160,11 @@ func (c call) eval(s *scope) (any, error) {
 	return v, err
 }
 
-// largest limits the size of all results of functions together, in characters and members: it is
-// Resource Manager's limit for an evaluated template.
+// largest limits the total size of function results, in characters and members. It is Resource
+// Manager's limit for an evaluated template.
 const largest = 4 << 20
 
-// grow refuses values that are too large.
+// grow adds to the total size and returns an error above the limit.
 func (s *scope) grow(by int) error {
 	if s.grown += by; s.grown > largest {
 		return problemf("What the template has when it is evaluated is larger than %d characters",
@@ -173,7 +173,8 @@ func (s *scope) grow(by int) error {
 	return nil
 }
 
-// weight returns the size of a value, or more than most: a value may contain another many times.
+// weight returns the size of a value, or more than most without counting on: a value may contain
+// another many times.
 func weight(v any, most int) int {
 	n := 1
 	switch v := v.(type) {
@@ -224,7 +225,7 @@ func (m member) eval(s *scope) (any, error) {
 		"value of type '%s'", key, kind(of))
 }
 
-// property finds a member of an object; the casing of its name does not matter.
+// property returns a member of an object by its name, ignoring case.
 func property(of map[string]any, name string) (any, bool) {
 	if v, ok := of[name]; ok {
 		return v, true

@@ -1,6 +1,6 @@
-// Package template is the language of Resource Manager's templates, as far as a template needs it
-// that deploys flex nodes: parameters, variables, resources, outputs, and some forty functions. It
-// is pure; what a template asks of Azure it asks a Runtime. What it does not know it refuses.
+// Package template implements the language of Resource Manager's templates as far as a template
+// needs it that deploys flex nodes: parameters, variables, resources, outputs, and some forty
+// functions. It is pure: a Runtime reads deployed resources. It refuses what it does not implement.
 package template
 
 import (
@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Template is one that was read and checked: every function in it exists, and every parameter and
-// variable that it names.
+// Template is a parsed and checked template: every function, parameter and variable that it uses
+// exists.
 type Template struct {
 	parameters map[string]parameter // by name, as are variables and outputs
 	variables  map[string]any
@@ -21,7 +21,7 @@ type Template struct {
 	outputs    map[string]output
 }
 
-// source is a resource as the template has it, below its parents.
+// source is a resource as written, with the resources that it is nested in.
 type source struct {
 	members map[string]any
 	parents []map[string]any
@@ -33,7 +33,8 @@ type output struct {
 	condition any
 }
 
-// Place is where a template is deployed: what its functions of these names give.
+// Place is where a template is deployed: the results of subscription(), resourceGroup() and
+// deployment().
 type Place struct {
 	Subscription, ResourceGroup, Deployment map[string]any
 }
@@ -42,7 +43,7 @@ func (p Place) subscription() string { return p.Subscription["subscriptionId"].(
 
 func (p Place) group() string { return p.ResourceGroup["name"].(string) }
 
-// Decode reads JSON, with int64 for integers.
+// Decode decodes JSON, with int64 for integers.
 func Decode(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -73,7 +74,7 @@ func plain(v any) any {
 	return v
 }
 
-// Read reads a template from JSON.
+// Read parses a template from JSON.
 func Read(text []byte) (*Template, error) {
 	v, err := Decode(text)
 	if err != nil {
@@ -100,7 +101,7 @@ func Read(text []byte) (*Template, error) {
 	return t, t.check()
 }
 
-// section takes one member of a template.
+// section reads one member of a template.
 func (t *Template) section(name string, v any) error {
 	object, isObject := v.(map[string]any)
 	switch {
@@ -151,7 +152,7 @@ func readOutput(name string, members map[string]any) (output, error) {
 	return o, nil
 }
 
-// resourceMembers lists a resource's possible members; true is for those that go to its provider.
+// resourceMembers are the allowed members of a resource; true if they are sent to its provider.
 var resourceMembers = map[string]bool{
 	"type": false, "apiVersion": false, "name": false, "dependsOn": false, "condition": false,
 	"comments": false, "metadata": false, "resources": false,
@@ -159,10 +160,10 @@ var resourceMembers = map[string]bool{
 	"zones": true, "properties": true, "managedBy": true, "extendedLocation": true,
 }
 
-// maxResources is Resource Manager's limit for the resources of a template.
+// maxResources is Resource Manager's max number of resources in a template.
 const maxResources = 800
 
-// flatten takes resources, and those that are nested in them.
+// flatten collects resources and those nested in them.
 func (t *Template) flatten(list []any, parents []map[string]any) error {
 	for _, v := range list {
 		members, ok := v.(map[string]any)
@@ -193,7 +194,7 @@ func (t *Template) flatten(list []any, parents []map[string]any) error {
 	return nil
 }
 
-// check looks at every expression, whether it will be evaluated or not.
+// check checks every expression, even if it is never evaluated.
 func (t *Template) check() error {
 	places := map[string]any{}
 	for name, p := range t.parameters {
@@ -251,7 +252,8 @@ func (t *Template) checkValue(v any) error {
 	return nil
 }
 
-// checkCall finds a function, and the parameter or variable that is asked for by name.
+// checkCall returns an error unless the function exists, and the parameter or variable that it
+// names.
 func (t *Template) checkCall(c call) error {
 	if _, err := find(c); err != nil {
 		return err
@@ -277,7 +279,7 @@ func (t *Template) checkCall(c call) error {
 	return nil
 }
 
-// fold finds a member by its name, whose casing does not matter.
+// fold returns a member by its name, ignoring case.
 func fold[V any](in map[string]V, name string) (string, V, bool) {
 	for key, v := range in {
 		if strings.EqualFold(key, name) {

@@ -1,7 +1,6 @@
-// Program genpins pins releases: it adds digests to internal/release/pins.txt, from lists of them
-// and from the checksum files that the projects publish, with the lengths that servers tell. What
-// is pinned already is kept; a digest or a length that differs from the pinned one is an error,
-// since a release never changes.
+// Program genpins adds digests of releases to internal/release/pins.txt, from lists or from the
+// checksum files that projects publish, with the lengths that servers report. Existing pins are
+// kept; another digest or length for a pinned release is an error, since a release never changes.
 // `make pins` runs it.
 package main
 
@@ -72,8 +71,8 @@ func (g generator) run(ctx context.Context, from []string) error {
 	return nil
 }
 
-// write replaces a file as a whole: this program is built with what it writes, so that half of it
-// would keep it from running again.
+// write replaces a file atomically: this program embeds the file, so half a file would keep it from
+// running again.
 func write(path string, text []byte) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), ".pins-*")
 	if err != nil {
@@ -104,8 +103,8 @@ func (g generator) read(ctx context.Context, from string) ([]release.Pin, error)
 	return pins, nil
 }
 
-// published reads the checksum files of a release, as the agent does with a release that is not
-// pinned; "kubernetes" stands for its three programs.
+// published reads the checksum files of a release, as the agent does for a release that is not
+// pinned. "kubernetes" stands for its three programs.
 func (g generator) published(ctx context.Context, name, version string) ([]release.Pin, error) {
 	names := []artifact.Name{artifact.Name(name)}
 	if name == "kubernetes" {
@@ -140,7 +139,7 @@ func (g generator) published(ctx context.Context, name, version string) ([]relea
 
 var aDigest = regexp.MustCompile(`^([0-9a-f]{64}|[0-9a-f]{128})$`)
 
-// parse reads lines "name version architecture digest [length]"; "#" begins a comment line.
+// parse parses lines "name version architecture digest [length]"; "#" begins a comment line.
 func parse(text string) ([]release.Pin, error) {
 	var pins []release.Pin
 	var wrong []error
@@ -189,8 +188,8 @@ func check(p release.Pin) error {
 	return nil
 }
 
-// merge adds pins to others. The same release with another digest or length is an error, and so is
-// a digest that two releases share.
+// merge adds pins. Another digest or length for the same release is an error, and so is a digest of
+// two releases.
 func merge(all, more []release.Pin) ([]release.Pin, error) {
 	of := func(p release.Pin) string { return p.Name + " " + p.Version + " " + p.Arch }
 	places, owners := map[string]int{}, map[string]string{}
@@ -219,8 +218,8 @@ func merge(all, more []release.Pin) ([]release.Pin, error) {
 	return all, errors.Join(wrong...)
 }
 
-// complete makes sure that every release is whole: one that is pinned for one architecture alone,
-// or a kubelet without its kubectl, would be a default on some machines only.
+// complete returns an error if a release lacks an architecture, or one of Kubernetes' three
+// programs: it would be a default on some machines only.
 func complete(all []release.Pin) error {
 	have := map[release.Pin]bool{}
 	for _, p := range all {

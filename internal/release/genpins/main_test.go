@@ -22,7 +22,7 @@ func sum(text string) string {
 	return hex.EncodeToString(digest[:])
 }
 
-// both are the pins of a release on both architectures.
+// both returns the pins of a release for both architectures.
 func both(name, version string) []release.Pin {
 	var pins []release.Pin
 	for _, arch := range []string{"amd64", "arm64"} {
@@ -44,7 +44,7 @@ func lines(pins []release.Pin) string {
 	return text
 }
 
-// written runs the generator and returns the lines of digests of what it has written.
+// written runs the generator and returns the digest lines of the file.
 func written(t *testing.T, g generator, from ...string) (string, error) {
 	t.Helper()
 	g.Out = filepath.Join(t.TempDir(), "pins.txt")
@@ -70,7 +70,7 @@ func list(t *testing.T, text string) string {
 	return path
 }
 
-// What the repository has is what the generator writes of it.
+// The repository's pins.txt is what the generator writes.
 func TestPinsAreGenerated(t *testing.T) {
 	want, err := os.ReadFile("../pins.txt")
 	if err != nil {
@@ -84,8 +84,7 @@ func TestPinsAreGenerated(t *testing.T) {
 	}
 }
 
-// An existing file is replaced as a whole, so that an end of the program leaves the one or the
-// other; a failed write leaves what was there, and nothing beside it.
+// A file is replaced atomically; a failed write leaves the old file and no temporary file.
 func TestWriteReplaces(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pins.txt")
@@ -114,8 +113,8 @@ func TestWriteReplaces(t *testing.T) {
 	}
 }
 
-// A list adds to what is pinned, the newest version first whatever the order of the list; what the
-// list lacks is kept.
+// A list adds to the pins, newest version first whatever the order of the list; other pins are
+// kept.
 func TestList(t *testing.T) {
 	old, added, newer := both("runc", "1.3.4"), both("runc", "1.3.10"), both("runc", "1.4.0")
 	g := generator{Pinned: append(both("containerd", "2.2.1"), old...)}
@@ -162,8 +161,8 @@ func TestBadLists(t *testing.T) {
 	}
 }
 
-// Releases are read from the projects' own checksum files, in the form of each project, and their
-// lengths from the servers.
+// Digests come from the projects' own checksum files, in each project's format, and lengths from
+// the servers.
 func TestPublished(t *testing.T) {
 	files := map[string]string{}
 	const github = "/github.com/"
@@ -217,7 +216,7 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// A mirror that does not have the release is followed by the project itself, which is not there.
+// After a mirror without the release, the project itself is asked, which does not have it either.
 func TestNotPublished(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
@@ -228,7 +227,7 @@ func TestNotPublished(t *testing.T) {
 	}
 }
 
-// only lets nothing but one host be asked: every other answers 404.
+// only lets requests through to one host: all others get 404.
 type only struct {
 	http.RoundTripper
 	host string

@@ -1,5 +1,5 @@
-// Package tools renders the chart as helm does. It is a module of its own, so that helm is no
-// dependency of the project.
+// Package tools tests the chart by rendering it as helm does. It is a separate module, so that the
+// project does not depend on helm.
 package tools
 
 import (
@@ -32,7 +32,7 @@ const chart = "../flexnode-rp"
 
 type object = map[string]any
 
-// minimal are the values that have no default, with others set.
+// minimal returns the values without a default, and more.
 func minimal(more string) object {
 	values := object{}
 	text := "settings: {publicURL: 'https://flexnode.example.org', tenantId: t}\n" + more
@@ -62,7 +62,7 @@ serviceAccount: {annotations: {i: j}}
 image: {digest: 'sha256:` + strings.Repeat("0", 64) + `'}
 `
 
-// render gives the objects of the chart, strictly read.
+// render returns the chart's objects.
 func render(t *testing.T, values object) (list []object) {
 	t.Helper()
 	list, err := rendered(values)
@@ -74,7 +74,7 @@ func render(t *testing.T, values object) (list []object) {
 
 func rendered(values object) ([]object, error) { return released("dev", "kube-system", values) }
 
-// released renders the chart of a version of the program, for a release in a namespace.
+// released renders the chart of a program version for a release in a namespace.
 func released(version, namespace string, values object) (list []object, err error) {
 	c, err := loader.Load(chart)
 	if err != nil {
@@ -109,7 +109,7 @@ func released(version, namespace string, values object) (list []object, err erro
 	return list, nil
 }
 
-// at returns the value at a path.
+// at returns the value at a path, or nil.
 func at(o any, path ...string) any {
 	for _, p := range path {
 		m, _ := o.(object)
@@ -139,7 +139,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// One replica writes an embedded store; several share an etcd.
+// With an embedded store there is one replica; several share an external etcd.
 func TestShapes(t *testing.T) {
 	embedded := render(t, minimal(""))
 	set := find(embedded, "StatefulSet", "flexnode-rp")
@@ -180,7 +180,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// The objects have no members that Kubernetes does not know.
+// The objects have no fields unknown to Kubernetes.
 func TestMembers(t *testing.T) {
 	known := map[string]func() any{
 		"StatefulSet":         func() any { return new(appsv1.StatefulSet) },
@@ -196,7 +196,7 @@ func TestMembers(t *testing.T) {
 	for _, o := range append(render(t, minimal("")), render(t, minimal(external))...) {
 		kind, _ := o["kind"].(string)
 		if known[kind] == nil {
-			continue // rights are compared below; ServiceMonitor is another project's
+			continue // rights are compared below; ServiceMonitor is of another project
 		}
 		seen[kind] = true
 		text, err := yaml.Marshal(o)
@@ -212,7 +212,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// The test's pod is reached by no Service of the provider, and reaches its metrics.
+// No Service of the provider selects the test's pod, which can reach the provider's metrics.
 func TestTestPod(t *testing.T) {
 	list := render(t, minimal(external))
 	pod := find(list, "Pod", "flexnode-rp-test")
@@ -234,7 +234,7 @@ func TestTestPod(t *testing.T) {
 	if labels["app.kubernetes.io/instance"] != "flexnode-rp" {
 		t.Errorf("the test's pod is of no release: %v", labels)
 	}
-	// It is the provider's own program, wherever that may be fetched and run.
+	// It runs the provider's image, under the same conditions.
 	deployment := find(list, "Deployment", "flexnode-rp")
 	own, _ := at(deployment, "spec", "template", "spec").(object)
 	tests, _ := at(pod, "spec").(object)
@@ -258,7 +258,7 @@ func TestTestPod(t *testing.T) {
 	}
 }
 
-// A version with build metadata is no label and no tag as it is.
+// A version with build metadata is adapted to be a valid label and tag.
 func TestVersion(t *testing.T) {
 	list, err := released("1.2.3+abc", "kube-system", minimal(""))
 	if err != nil {
@@ -279,7 +279,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// A long name of a release is cut so that what is made of it may be a name or a label.
+// A long release name is truncated so that names and labels derived from it are valid.
 func TestLongName(t *testing.T) {
 	long := strings.Repeat("long-", 12) + "name"
 	for _, values := range []object{minimal("fullnameOverride: " + long),
@@ -307,7 +307,7 @@ func TestLongName(t *testing.T) {
 
 var update = flag.Bool("update", false, "copy rules and dashboards into the chart")
 
-// Rules and dashboards are those of packaging/monitoring.
+// Rules and dashboards are the same as in packaging/monitoring.
 func TestMonitoring(t *testing.T) {
 	read := func(name string) []byte {
 		text, err := os.ReadFile("../../monitoring/" + name)
@@ -355,7 +355,7 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
-// Every pod may run where Pod Security is "restricted".
+// Every pod meets the Pod Security Standard "restricted".
 func TestPodSecurity(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -398,8 +398,8 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// Releases of one name in two namespaces share nothing, if one of them does not install what is for
-// all of a cluster: helm would refuse the second.
+// Releases with one name in two namespaces share no objects, if one of them does not install the
+// cluster-wide ones: helm would refuse the second.
 func TestNamespaces(t *testing.T) {
 	seen := map[string]string{}
 	for namespace, more := range map[string]string{"one": "", "two": "rbac: {revocation: false}\n"} {
@@ -418,7 +418,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// The chart gives the provider the rights of manifests, and no other.
+// The chart grants the provider the rights in manifests/ and no others.
 func TestRBAC(t *testing.T) {
 	text, err := os.ReadFile("../../../manifests/rbac-provider.yaml")
 	if err != nil {
@@ -438,7 +438,7 @@ func TestRBAC(t *testing.T) {
 			}
 		}
 		subjects, _ := o["subjects"].([]any)
-		if subjects != nil { // the user with a client certificate is another way to come
+		if subjects != nil { // the user with a client certificate is an alternative
 			o["subjects"] = slices.DeleteFunc(subjects,
 				func(s any) bool { return at(s, "kind") == "User" })
 		}
@@ -466,7 +466,7 @@ func TestRBAC(t *testing.T) {
 	}
 }
 
-// What was revoked outlives the release, and an upgrade has nothing to put in its place.
+// Revocations outlive the release, and an upgrade does not overwrite them.
 func TestRevocationsAreKept(t *testing.T) {
 	for _, o := range render(t, minimal("")) {
 		if o["kind"] != "ConfigMap" || at(o, "metadata", "name") != "flexnode-revoked" {
@@ -481,7 +481,7 @@ func TestRevocationsAreKept(t *testing.T) {
 	t.Error("the chart has no ConfigMap of revoked certificates")
 }
 
-// Values that are wrong are refused before anything is installed.
+// Invalid values are refused before anything is installed.
 func TestWrongValues(t *testing.T) {
 	for more, want := range map[string]string{
 		"replica: 3":             "replica",

@@ -1,4 +1,4 @@
-// Command provider stands for flexnode-rp, which would take lintian a while.
+// Command provider stands in for flexnode-rp, with which lintian would take long.
 package main
 
 import "fmt"
