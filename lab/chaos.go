@@ -16,10 +16,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Chaos is a provider worked on while its replicas and the members of its store are killed, paused
-// and parted, and its clusters are rotated, deleted and registered again. What is done, and in
-// which order each who does it does it, comes from the seed; when it meets what else goes on does
-// not.
+// Chaos is a load on the provider while its replicas and the members of its store are killed,
+// paused and partitioned, and its clusters are rotated, deleted and registered again. The seed
+// determines what each participant does and in which order, but not when.
 type Chaos struct {
 	Seed uint64
 	For  time.Duration
@@ -28,23 +27,23 @@ type Chaos struct {
 // ChaosResult holds the result of a chaos run.
 type ChaosResult struct {
 	Operations, Unknown, Faults int
-	// Leases counts those that were ended early, Replaced the members that were replaced.
+	// Leases counts leases that were revoked, Replaced replaced members.
 	Leases, Replaced int
-	// Linearizable reports whether there is an order of all operations that explains every answer.
+	// Linearizable reports whether some order of all operations explains every response.
 	Linearizable bool
-	// Findings counts the violations, by kind, after the faults and the time to catch up; URLs
-	// counts those that were handed out, and Alive those of them that answer correctly.
+	// Findings counts violations by kind after the time to catch up. URLs counts the URLs handed out,
+	// Alive those that respond correctly.
 	Findings    map[string]int
 	URLs, Alive int
 	CaughtUp    time.Duration
-	// Updated counts the changes that nodes of the fleet have carried out, Away is the largest
-	// number of them that did so at once, Broken the largest number that one version has broken.
+	// Updated counts completed changes of the fleet's nodes, Away is the max number of concurrent
+	// ones, Broken the max number of nodes that one version broke.
 	Updated, Away, Broken int
-	// Wrong says what is not as it must be.
+	// Wrong lists violations.
 	Wrong []string
 }
 
-// String is the result as one line.
+// String formats the result as one line.
 func (r ChaosResult) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "operations=%d unknown=%d faults=%d leases=%d replaced=%d linearizable=%v",
@@ -58,17 +57,17 @@ func (r ChaosResult) String() string {
 }
 
 const (
-	// chaosClients work at once.
+	// chaosClients is the number of concurrent clients.
 	chaosClients = 12
-	// opTimeout is after how long a client gives an operation up, without knowing whether it
-	// happened. The provider waits up to 8 s for a cluster.
+	// opTimeout is the timeout of an operation, whose result is then unknown. The provider waits up to
+	// 8 s for a cluster.
 	opTimeout = 10 * time.Second
-	// catchUp is the time that the provider may take after the last fault.
+	// catchUp is how long the provider may take after the last fault.
 	catchUp = 30 * time.Second
 )
 
-// RunChaos works on nodes through all replicas for a while, during which these and their store are
-// harmed. The lab must be up with several replicas and members.
+// RunChaos changes nodes through all replicas for a while, during which faults are injected into
+// the replicas and their store. The lab must run with several replicas and members.
 func (l *Lab) RunChaos(ctx context.Context, c Chaos) (ChaosResult, error) {
 	dirs, err := l.build(ctx, ofSystem)
 	if err != nil {
@@ -97,15 +96,15 @@ func (l *Lab) RunChaos(ctx context.Context, c Chaos) (ChaosResult, error) {
 	return run.judge(ctx)
 }
 
-// chaosRun is a history in the making.
+// chaosRun is a running chaos with its history so far.
 type chaosRun struct {
 	Chaos
 	lab    *Lab
 	client *http.Client
 	token  string
 	etcd   *store.Etcd
-	admin  *clientv3.Client // of the operator of the store
-	// members are the names of the replaced ones by their id; leases and replaced count harms.
+	admin  *clientv3.Client // for the store's operator
+	// members are the names of replaced members by their id; leases and replaced count faults.
 	members          map[string]string
 	leases, replaced int
 	store            *store.Store
@@ -115,8 +114,8 @@ type chaosRun struct {
 
 	mu      sync.Mutex
 	history []porcupine.Operation
-	others  int               // operations that are not in the history: polls, lists
-	urls    map[string]string // of credentials, by key: path and query
+	others  int               // operations that are not in the history, such as lists
+	urls    map[string]string // path and query of URLs by credential
 	wrong   []string
 	faults  int
 }
@@ -156,13 +155,13 @@ func (c *chaosRun) end() {
 	c.client.CloseIdleConnections()
 	_ = c.etcd.Close() // nothing is lost
 	_ = c.admin.Close()
-	_ = c.lab.releaseDisks(false) // a run that has failed may have left one stalled
+	_ = c.lab.releaseDisks(false) // a failed run may leave a disk stalled
 }
 
-// random returns the source of the decisions of one participant.
+// random returns a participant's source of randomness.
 func (c *chaosRun) random(id uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, id)) }
 
-// during has all take part until the time is over, and heals what was harmed.
+// during runs all participants until the time is over and undoes the faults.
 func (c *chaosRun) during(ctx context.Context, dirs programs) error {
 	working, stop := context.WithTimeout(ctx, c.For)
 	defer stop()
@@ -185,7 +184,7 @@ func (c *chaosRun) during(ctx context.Context, dirs programs) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// blame notes something that must not be.
+// blame records a violation.
 func (c *chaosRun) blame(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +193,7 @@ func (c *chaosRun) blame(format string, args ...any) {
 	}
 }
 
-// rest waits for a random time of at least low; false when ctx has ended.
+// rest sleeps for a random time between low and high. It returns false if ctx has ended.
 func rest(ctx context.Context, r *rand.Rand, low, high time.Duration) bool {
 	select {
 	case <-ctx.Done():

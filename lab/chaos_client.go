@@ -17,10 +17,10 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// chaosNode is a node that is worked on.
+// chaosNode is a node under load.
 type chaosNode struct{ name, id string }
 
-// How many nodes there are in the first cluster and in the second.
+// The number of nodes in the first and second clusters.
 const (
 	firstNodes  = 10
 	secondNodes = 4
@@ -38,15 +38,15 @@ func chaosNodes() []chaosNode {
 	return nodes
 }
 
-// inSecond reports whether a node is in the second cluster, which comes and goes.
+// inSecond reports whether a node is in the second cluster, which is deleted and registered again.
 func (n chaosNode) inSecond() bool { return strings.HasPrefix(n.id, SecondClusterID) }
 
-// chaosClient is one who sends an operation after the other.
+// chaosClient sends one operation after another.
 type chaosClient struct {
 	*chaosRun
 	id     int
 	random *rand.Rand
-	// values and etags are what it has last seen of a node, urls the URLs that it was told.
+	// values and etags are the last seen ones by node, urls the URLs received.
 	values map[string]int
 	etags  map[string]string
 	urls   map[string][]string // keys of credentials, by node
@@ -62,7 +62,7 @@ func (c *chaosRun) work(ctx context.Context, id int) {
 	}
 }
 
-// one sends one operation.
+// one sends a random operation.
 func (c *chaosClient) one(ctx context.Context) {
 	n, replica := c.nodes[c.random.IntN(len(c.nodes))], c.random.IntN(c.lab.Replicas)
 	c.last++
@@ -78,7 +78,7 @@ func (c *chaosClient) one(ctx context.Context) {
 		return
 	case dice < 59:
 		s.verb = putOp
-	case dice < 67: // mostly an equal one
+	case dice < 67: // mostly equal to the current configuration
 		s.verb, s.value = putOp, c.values[n.name]
 	case dice < 76:
 		s.verb, s.url = putOp, true
@@ -98,7 +98,7 @@ func (c *chaosClient) one(ctx context.Context) {
 	c.record(ctx, n, replica, s)
 }
 
-// anyURL returns a known URL of a node, mostly the last one.
+// anyURL returns a known URL of a node, mostly the last one; "" if it has none.
 func (c *chaosClient) anyURL(n chaosNode) string {
 	known := c.urls[n.name]
 	if len(known) == 0 {
@@ -110,11 +110,11 @@ func (c *chaosClient) anyURL(n chaosNode) string {
 	return known[len(known)-1]
 }
 
-// record does one operation and keeps it for the judge.
+// record does an operation and adds it to the history.
 func (c *chaosClient) record(ctx context.Context, n chaosNode, replica int, s step) {
 	called := time.Since(c.began)
 	out, refused := c.do(ctx, n, replica, s)
-	if refused || !out.known && (s.verb == getOp || s.verb == bundleOp) { // it says nothing
+	if refused || !out.known && (s.verb == getOp || s.verb == bundleOp) { // without information
 		c.mu.Lock()
 		c.others++
 		c.mu.Unlock()
@@ -140,7 +140,7 @@ func (c *chaosRun) keep(id int, s step, out outcome, called time.Duration) {
 	op := porcupine.Operation{ClientId: id, Input: s, Call: called.Nanoseconds(), Output: out,
 		Return: time.Since(c.began).Nanoseconds()}
 	if !out.known {
-		op.Return = 1<<62 - 1 // it may happen any time from now on
+		op.Return = 1<<62 - 1 // it may take effect at any later time
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,14 +154,14 @@ type answer struct {
 	body   []byte
 }
 
-// code is the code of an error.
+// code returns the code of an error response, or "".
 func (a answer) code() string {
 	var shown struct{ Error struct{ Code string } }
-	_ = json.Unmarshal(a.body, &shown) // no code where that fails
+	_ = json.Unmarshal(a.body, &shown) // no code if it fails
 	return shown.Error.Code
 }
 
-// ask sends a request of the operator to a replica; a status of 0 is none.
+// ask sends a request of the operator to a replica. The status is 0 if there is no response.
 func (c *chaosRun) ask(
 	ctx context.Context, replica int, method, path string, body any, condition string,
 ) answer {
@@ -172,7 +172,8 @@ func (c *chaosRun) ask(
 	return c.request(ctx, replica, method, path, body, header)
 }
 
-// request sends a request with a header of its own to a replica; a status of 0 is none.
+// request sends a request with the given header to a replica. The status is 0 if there is no
+// response.
 func (c *chaosRun) request(
 	ctx context.Context, replica int, method, path string, body any, header map[string]string,
 ) answer {
@@ -200,7 +201,7 @@ func (c *chaosRun) request(
 func (c *chaosRun) send(r *http.Request) answer {
 	response, err := c.client.Do(r)
 	if err != nil {
-		time.Sleep(50 * time.Millisecond) // a replica that is down
+		time.Sleep(50 * time.Millisecond) // the replica may be down
 		return answer{}
 	}
 	defer response.Body.Close()
@@ -211,8 +212,8 @@ func (c *chaosRun) send(r *http.Request) answer {
 	return answer{response.StatusCode, response.Header.Get("ETag"), text}
 }
 
-// do sends one operation of the model. Refused is one that was not done, because the node's cluster
-// is not there or is being deleted.
+// do sends an operation of the model. It is refused if the node's cluster does not exist or is
+// being deleted.
 func (c *chaosRun) do(
 	ctx context.Context, n chaosNode, replica int, s step,
 ) (out outcome, refused bool) {
@@ -265,7 +266,7 @@ func body(s step) any {
 	return object{"properties": object{"nodeConfig": object{"labels": labels}}}
 }
 
-// shownNode is a node as it is answered, or the answer of regenerateToken.
+// shownNode is a node in a response, or the response to regenerateToken.
 type shownNode struct {
 	Name       string
 	ETag       string
@@ -279,7 +280,7 @@ type shownNode struct {
 	}
 }
 
-// outcome reads an answer of success.
+// outcome parses a successful response.
 func (c *chaosRun) outcome(s step, a answer) outcome {
 	var shown shownNode
 	if s.verb == deleteOp {
@@ -299,7 +300,7 @@ func (c *chaosRun) outcome(s step, a answer) outcome {
 	return out
 }
 
-// told keeps a URL that was handed out, and returns the key of its credential.
+// told stores a URL that was handed out and returns the key of its credential.
 func (c *chaosRun) told(text string) string {
 	if text == "" {
 		return ""
@@ -316,7 +317,7 @@ func (c *chaosRun) told(text string) string {
 	return key
 }
 
-// fetch asks for what a URL hands out.
+// fetch fetches the bundle at a credential's URL.
 func (c *chaosRun) fetch(ctx context.Context, replica int, credential string) outcome {
 	c.mu.Lock()
 	uri := c.urls[credential]
@@ -344,8 +345,8 @@ func (c *chaosRun) fetch(ctx context.Context, replica int, credential string) ou
 	return outcome{known: true, exists: true, value: value}
 }
 
-// poll does what an agent does. While nothing has changed, the answer costs the store nothing and
-// may be of a moment ago, so only the others are for the model.
+// poll polls as an agent does. A response without a change does not read the store and may be
+// slightly stale, so only others are in the history.
 func (c *chaosClient) poll(ctx context.Context, n chaosNode, replica int) {
 	called := time.Since(c.began)
 	a := c.ask(ctx, replica, http.MethodGet, n.id, nil, c.etags[n.name])
@@ -362,7 +363,7 @@ func (c *chaosClient) poll(ctx context.Context, n chaosNode, replica int) {
 	c.others++
 }
 
-// list reads all pages of a cluster's nodes.
+// list reads all pages of a cluster's nodes and checks their order.
 func (c *chaosClient) list(ctx context.Context, replica int) {
 	names, ok := c.pages(ctx, replica, ClusterID)
 	c.mu.Lock()
@@ -378,7 +379,7 @@ func (c *chaosClient) list(ctx context.Context, replica int) {
 	}
 }
 
-// pages reads a list to its end.
+// pages reads all pages of a list.
 func (c *chaosRun) pages(ctx context.Context, replica int, cluster string) ([]shownNode, bool) {
 	var all []shownNode
 	query := "?$top=3"

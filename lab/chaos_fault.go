@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// harm does one harm after the other to replicas and members, and undoes each; at the end all runs
-// and all links are open.
+// harm injects one fault after another into replicas and members, and undoes each.
 func (c *chaosRun) harm(ctx context.Context, dirs programs) error {
 	r := c.random(1000)
 	kinds := []func(context.Context, *rand.Rand) error{
@@ -21,7 +20,7 @@ func (c *chaosRun) harm(ctx context.Context, dirs programs) error {
 	}
 	for rest(ctx, r, time.Second, 4*time.Second) {
 		c.faults++
-		// what is harmed is healed also when the time is over meanwhile
+		// undo a fault even if the time is over meanwhile
 		if err := kinds[r.IntN(len(kinds))](context.WithoutCancel(ctx), r); err != nil {
 			return err
 		}
@@ -29,7 +28,7 @@ func (c *chaosRun) harm(ctx context.Context, dirs programs) error {
 	return nil
 }
 
-// lasting returns the duration of a harm: now and then longer than the leases of replicas.
+// lasting returns the duration of a fault, now and then longer than a replica's leases.
 func lasting(r *rand.Rand) time.Duration {
 	if r.IntN(5) == 0 {
 		return 12 * time.Second
@@ -45,7 +44,7 @@ func (c *chaosRun) pauseMember(_ context.Context, r *rand.Rand) error {
 	return c.lab.pause(lasting(r), memberName(r.IntN(c.lab.Members)))
 }
 
-// pauseQuorum pauses so many members that the others have no quorum.
+// pauseQuorum pauses enough members that the others have no quorum.
 func (c *chaosRun) pauseQuorum(_ context.Context, r *rand.Rand) error {
 	first := r.IntN(c.lab.Members)
 	return c.lab.pause(lasting(r), memberName(first), memberName((first+1)%c.lab.Members))
@@ -68,7 +67,7 @@ func (c *chaosRun) killMember(_ context.Context, r *rand.Rand, dirs programs) er
 	return c.lab.startMember(dirs, i)
 }
 
-// partReplica parts a replica from the whole store.
+// partReplica partitions a replica from the whole store.
 func (c *chaosRun) partReplica(ctx context.Context, r *rand.Rand) error {
 	from := replicaName(r.IntN(c.lab.Replicas))
 	var links []string
@@ -78,19 +77,19 @@ func (c *chaosRun) partReplica(ctx context.Context, r *rand.Rand) error {
 	return c.part(ctx, r, links)
 }
 
-// partLink parts a replica from one member.
+// partLink partitions a replica from one member.
 func (c *chaosRun) partLink(ctx context.Context, r *rand.Rand) error {
 	return c.part(ctx, r, []string{
 		linkName(replicaName(r.IntN(c.lab.Replicas)), memberName(r.IntN(c.lab.Members))),
 	})
 }
 
-// partMember parts a member from the other members: its replicas still reach it.
+// partMember partitions a member from the other members; replicas still reach it.
 func (c *chaosRun) partMember(ctx context.Context, r *rand.Rand) error {
 	return c.part(ctx, r, c.around(r.IntN(c.lab.Members)))
 }
 
-// around are the links between a member and the others, in both directions.
+// around returns the links between a member and the others, in both directions.
 func (c *chaosRun) around(member int) []string {
 	var links []string
 	for m := range c.lab.Members {
@@ -102,7 +101,7 @@ func (c *chaosRun) around(member int) []string {
 	return links
 }
 
-// split parts a member and the replica of the same number from all others.
+// split partitions a member and the replica with its number from all others.
 func (c *chaosRun) split(ctx context.Context, r *rand.Rand) error {
 	alone := r.IntN(c.lab.Members)
 	links := c.around(alone)
@@ -116,7 +115,7 @@ func (c *chaosRun) split(ctx context.Context, r *rand.Rand) error {
 	return c.part(ctx, r, links)
 }
 
-// part has links carry nothing for a while: they are stalled or cut.
+// part stalls or cuts links for a while.
 func (c *chaosRun) part(ctx context.Context, r *rand.Rand, links []string) error {
 	states := LinkStates{Stalled: links, Members: c.members}
 	if r.IntN(3) == 0 {

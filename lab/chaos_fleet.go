@@ -13,32 +13,31 @@ import (
 	"time"
 )
 
-// The fleet follows the first cluster's rollout policy: its agents are simulated, their Nodes are
-// real objects of that cluster.
+// The fleet follows the first cluster's rollout policy. Its agents are simulated; their Nodes are
+// real objects in that cluster.
 const (
 	fleetSize   = 100
 	fleetBudget = 2
-	// fleetFaulty is one of how many nodes a faulty version breaks.
+	// fleetFaulty: a faulty version breaks one in fleetFaulty nodes.
 	fleetFaulty = 20
-	// fleetTick is the pause of an agent between two polls, fleetBeat that between two heartbeats of
-	// its Node.
+	// fleetTick is the mean time between an agent's polls, fleetBeat between the heartbeats of its
+	// Node.
 	fleetTick = time.Second
 	fleetBeat = 15 * time.Second
 )
 
-// fleetPolicy is the cluster's policy while the fleet is updated.
+// fleetPolicy returns the cluster's rollout policy.
 func fleetPolicy() object {
 	return object{"maxUnavailable": fmt.Sprint(fleetBudget), "canaries": 1, "maxFailed": 1,
 		"soak": "PT10S", "deadline": "PT1M"}
 }
 
-// wave is a version that the owner of the fleet wants for all of its nodes. It is the limit of pods
-// of a node, a setting for which kubelet restarts.
+// wave is a version that the fleet's owner sets for all nodes. Its setting is maxPods, which
+// restarts kubelet.
 type wave int
 
-// breaks reports whether a node that runs the version becomes not Ready, while its agent reports
-// success: that is so for every node, then for one of twenty, each followed by a version without
-// fault. Wave 0 is what the nodes join with.
+// breaks reports whether the version makes a node not Ready although its agent reports success.
+// Versions in turn break every node, none, one in twenty, none. Nodes join with wave 0.
 func (w wave) breaks(node int) bool {
 	switch w % 4 {
 	case 1:
@@ -49,7 +48,7 @@ func (w wave) breaks(node int) bool {
 	return false
 }
 
-// allowed is the number of nodes that the version may break.
+// allowed returns how many nodes the version may break.
 func (w wave) allowed() int {
 	const canaries, maxFailed = 1, 1
 	if w%4 == 1 {
@@ -62,7 +61,7 @@ const firstMaxPods = 100
 
 func (w wave) maxPods() int { return firstMaxPods + int(w) }
 
-// fleet holds the agents of a fleet, and counts their changes.
+// fleet holds a fleet's agents and counts their changes.
 type fleet struct {
 	agents []*fleetAgent
 	admin  *http.Client
@@ -70,14 +69,14 @@ type fleet struct {
 	token  string
 
 	mu sync.Mutex
-	// away is the number of nodes that carry out a change, most the largest one that there was.
+	// away is the number of nodes in a change now, most its max.
 	away, most int
-	// changes counts the changes that were carried out, broken the nodes that each wave has broken.
+	// changes counts completed changes, broken the nodes that each wave broke.
 	changes int
 	broken  map[wave]int
 }
 
-// leaves and returns count a node that begins a change, and one that has ended it.
+// leaves and returns count a node that begins and ends a change.
 func (f *fleet) leaves() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,7 +94,7 @@ func (f *fleet) returns(w wave, broken bool) {
 	}
 }
 
-// fleetAgent is the agent of a node, and its kubelet.
+// fleetAgent simulates a node's agent and kubelet.
 type fleetAgent struct {
 	*chaosRun
 	number   int
@@ -103,15 +102,15 @@ type fleetAgent struct {
 	random   *rand.Rand
 
 	uid, etag string
-	// offered is the newest version that the provider has offered, applied the one that the node
-	// runs, reported the one that the provider knows of; wanted and runs are their waves.
+	// offered is the newest version offered by the provider, applied the node's current one, reported
+	// the last one reported; wanted and runs are the waves of offered and applied.
 	offered, applied, reported string
 	wanted, runs               wave
 	ready                      bool
 	since, beat                time.Time
 }
 
-// joinFleet creates the fleet's nodes and has them join, before anything is harmed.
+// joinFleet creates the fleet's nodes and joins them, before any fault.
 func (c *chaosRun) joinFleet(ctx context.Context) error {
 	who, err := c.lab.Azure()
 	if err != nil {
@@ -143,7 +142,7 @@ func (c *chaosRun) joinFleet(ctx context.Context) error {
 	return nil
 }
 
-// put has the owner want a wave for a node, and returns the answer of a replica.
+// put sets a node's wave as its owner and returns the response.
 func (f *fleetAgent) put(ctx context.Context, replica int, w wave) answer {
 	who := f.fleet.who
 	path := f.id + "?acceptOldCertificate=true"
@@ -179,7 +178,7 @@ func (f *fleetAgent) join(ctx context.Context) error {
 	return nil
 }
 
-// run is the life of the agent.
+// run runs the agent until ctx ends.
 func (f *fleetAgent) run(ctx context.Context) {
 	patient := context.WithoutCancel(ctx)
 	for rest(ctx, f.random, fleetTick/2, 3*fleetTick/2) {
@@ -196,7 +195,7 @@ func (f *fleetAgent) run(ctx context.Context) {
 	}
 }
 
-// poll asks for the configuration that the node is offered.
+// poll fetches the configuration offered to the node.
 func (f *fleetAgent) poll(ctx context.Context) {
 	a := f.agentAsks(ctx, http.MethodGet, f.id, nil)
 	var shown struct {
@@ -212,7 +211,7 @@ func (f *fleetAgent) poll(ctx context.Context) {
 	f.wanted = wave(shown.Properties.NodeConfig.MaxPods - firstMaxPods)
 }
 
-// begin asks whether the node may leave for its change.
+// begin asks the provider for leave to change, and reports whether it was granted.
 func (f *fleetAgent) begin(ctx context.Context) bool {
 	a := f.agentAsks(ctx, http.MethodPost, f.id+"/beginChange", object{"configVersion": f.offered})
 	var granted struct{ GrantedSeconds int }
@@ -220,7 +219,7 @@ func (f *fleetAgent) begin(ctx context.Context) bool {
 		granted.GrantedSeconds > 0
 }
 
-// change carries out the change to the version that is offered.
+// change applies the offered version.
 func (f *fleetAgent) change(ctx context.Context) {
 	f.fleet.leaves()
 	time.Sleep(200*time.Millisecond + time.Duration(f.random.Int64N(int64(2*time.Second))))
@@ -250,7 +249,7 @@ func (f *fleetAgent) agentAsks(ctx context.Context, method, path string, body an
 	return f.request(ctx, f.random.IntN(f.lab.Replicas), method, path, body, header)
 }
 
-// heartbeat writes the status of the Node as its kubelet does.
+// heartbeat writes the Node's status as its kubelet would.
 func (f *fleetAgent) heartbeat(ctx context.Context) {
 	status, now := "True", time.Now().UTC().Format(time.RFC3339)
 	if !f.ready {
@@ -265,7 +264,7 @@ func (f *fleetAgent) heartbeat(ctx context.Context) {
 	}
 }
 
-// kubernetes sends an object to the API server of the first cluster.
+// kubernetes sends an object to the first cluster's API server.
 func (f *fleetAgent) kubernetes(ctx context.Context, method, path string, body object) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -291,7 +290,7 @@ func (f *fleetAgent) kubernetes(ctx context.Context, method, path string, body o
 	return err
 }
 
-// updates is the owner of the fleet: it wants one version after the other for all nodes at once.
+// updates sets one wave after another for all nodes, as the fleet's owner.
 func (c *chaosRun) updates(ctx context.Context) error {
 	r := c.random(1006)
 	pause := min(max(c.For/4, 30*time.Second), 80*time.Second)
@@ -308,11 +307,11 @@ func (c *chaosRun) updates(ctx context.Context) error {
 	return nil
 }
 
-// judgeFleet blames what the policy of the fleet forbids.
+// judgeFleet records violations of the rollout policy.
 func (c *chaosRun) judgeFleet(result *ChaosResult) {
 	f := c.fleet
 	result.Updated, result.Away = f.changes, f.most
-	if f.changes == 0 && c.For >= 3*time.Minute { // in a minute of faults a canary may not get through
+	if f.changes == 0 && c.For >= 3*time.Minute { // in a minute of faults a canary may not finish
 		c.blame("no node of the fleet was updated: nothing was shown of the rollout policy")
 	}
 	if f.most > fleetBudget {

@@ -11,9 +11,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// keepHistory writes the history of a node that no order explains into a file, and returns its
-// name: the operations in the order in which they were begun, those of the longest order that was
-// found with their place in it.
+// keepHistory writes a node's history that is not linearizable to a file and returns its path: the
+// operations in the order they began, with their place in the longest linearizable prefix.
 func (c *chaosRun) keepHistory(
 	node string, part []porcupine.Operation, info porcupine.LinearizationInfo,
 ) (string, error) {

@@ -15,23 +15,23 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// The kinds of what must not be when the provider has caught up.
+// Kinds of violations after the provider has caught up.
 const (
-	orphanSecrets = "orphan_secrets" // in a cluster, without a credential that wants them
-	lostSecrets   = "lost_secrets"   // of live credentials, not in their cluster
+	orphanSecrets = "orphan_secrets" // in a cluster, without a credential
+	lostSecrets   = "lost_secrets"   // of live credentials, missing in their cluster
 	orphanBundles = "orphan_bundles" // without a live credential
-	orphanRows    = "orphan_rows"    // of nodes or credentials that are not there
-	deadURLs      = "dead_urls"      // of live credentials, that do not answer
-	ghostURLs     = "ghost_urls"     // that answer without a live credential
-	unfinished    = "unfinished"     // credentials, nodes and clusters on their way
-	staleReady    = "stale_ready"    // other than the Node is
-	staleReads    = "stale_reads"    // lists and polls of a replica, other than the store
+	orphanRows    = "orphan_rows"    // of deleted nodes or credentials
+	deadURLs      = "dead_urls"      // of live credentials, not responding
+	ghostURLs     = "ghost_urls"     // responding without a live credential
+	unfinished    = "unfinished"     // credentials, nodes and clusters in transition
+	staleReady    = "stale_ready"    // other than the Node's
+	staleReads    = "stale_reads"    // a replica's lists and polls that differ from the store
 )
 
 var findingKinds = []string{orphanSecrets, lostSecrets, orphanBundles, orphanRows, deadURLs,
 	ghostURLs, unfinished, staleReady, staleReads}
 
-// findings counts the findings of each kind, with examples.
+// findings counts violations by kind, with examples.
 type findings struct {
 	counts   map[string]int
 	examples []string
@@ -53,7 +53,7 @@ type rows struct {
 	credentials map[string]store.Credential
 }
 
-// inspect looks for everything that must not be.
+// inspect searches for violations.
 func (c *chaosRun) inspect(ctx context.Context) (*findings, error) {
 	f := &findings{counts: map[string]int{}}
 	r, err := c.rows(ctx)
@@ -92,7 +92,7 @@ func (r rows) live(key string) bool {
 	return ok && c.State == store.Live && r.nodes[c.Node].Credential == key
 }
 
-// checkWork finds what reconcilers have not finished.
+// checkWork finds unfinished work of reconcilers.
 func (c *chaosRun) checkWork(ctx context.Context, r rows, f *findings) error {
 	for key, credential := range r.credentials {
 		if !r.live(key) {
@@ -115,7 +115,7 @@ func (c *chaosRun) checkWork(ctx context.Context, r rows, f *findings) error {
 	return err
 }
 
-// checkRows finds rows that belong to nothing.
+// checkRows finds rows whose owner does not exist.
 func (c *chaosRun) checkRows(ctx context.Context, r rows, f *findings) error {
 	bundles, _, err := c.store.Bundles.List(ctx, "")
 	if err != nil {
@@ -153,13 +153,13 @@ func (c *chaosRun) checkRows(ctx context.Context, r rows, f *findings) error {
 	return err
 }
 
-// clusterKey returns the key under which the provider stores a cluster.
+// clusterKey returns the store key of a cluster.
 func clusterKey(id string) string {
 	parts := strings.Split(strings.ToLower(id), "/")
 	return parts[2] + "/" + parts[4] + "/" + parts[8]
 }
 
-// checkSecrets compares the Secrets of the clusters with the credentials that want them.
+// checkSecrets compares the clusters' Secrets with the credentials that have one.
 func (c *chaosRun) checkSecrets(ctx context.Context, r rows, f *findings) error {
 	args := []string{"get", "secrets", "--namespace=kube-system",
 		"--selector=flexnode.azure.com/provider=flexnode-rp", "--output=name"}
@@ -194,7 +194,7 @@ func (c *chaosRun) checkSecrets(ctx context.Context, r rows, f *findings) error 
 	return nil
 }
 
-// checkURLs asks every URL that was handed out.
+// checkURLs requests every URL handed out.
 func (c *chaosRun) checkURLs(ctx context.Context, r rows, f *findings) error {
 	c.mu.Lock()
 	urls := maps.Clone(c.urls)
@@ -226,7 +226,7 @@ func (c *chaosRun) checkURLs(ctx context.Context, r rows, f *findings) error {
 	return nil
 }
 
-// checkReady compares what is shown of the nodes with the Nodes of the first cluster.
+// checkReady compares the nodes' Ready conditions with the Nodes of the first cluster.
 func (c *chaosRun) checkReady(ctx context.Context, r rows, f *findings) error {
 	out, err := c.lab.Kubectl(ctx, "", "get", "nodes", "--output=jsonpath="+
 		`{range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="Ready")].status} {end}`)
@@ -258,7 +258,7 @@ func (c *chaosRun) checkReady(ctx context.Context, r rows, f *findings) error {
 	return nil
 }
 
-// readyOf is the Ready condition of a node as it is shown; "" for none.
+// readyOf returns the status of a node's Ready condition, or "".
 func readyOf(n shownNode) string {
 	for _, condition := range n.Properties.Status.Conditions {
 		if condition.Type == flexnode.Ready {
@@ -268,7 +268,7 @@ func readyOf(n shownNode) string {
 	return ""
 }
 
-// checkReads compares the lists of all replicas, and their answers to polls, with the store.
+// checkReads compares lists and polls at all replicas with the store.
 func (c *chaosRun) checkReads(ctx context.Context, r rows, f *findings) error {
 	for replica := range c.lab.Replicas {
 		for _, cluster := range []string{ClusterID, SecondClusterID} {

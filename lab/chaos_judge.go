@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// judge waits until the provider has caught up, reads every node again, and checks the history.
+// judge waits until the provider has caught up, reads every node and checks the history.
 func (c *chaosRun) judge(ctx context.Context) (ChaosResult, error) {
 	result := ChaosResult{Operations: len(c.history) + c.others, Faults: c.faults,
 		Leases: c.leases, Replaced: c.replaced}
@@ -48,7 +48,7 @@ func (c *chaosRun) judge(ctx context.Context) (ChaosResult, error) {
 	return result, nil
 }
 
-// readAll reads every node again: a lost write shows as a read that no order explains.
+// readAll reads every node: a lost write shows as a read that no order explains.
 func (c *chaosRun) readAll(ctx context.Context) {
 	for i, n := range c.nodes {
 		s := step{node: n.name, verb: getOp}
@@ -62,7 +62,7 @@ func (c *chaosRun) readAll(ctx context.Context) {
 	}
 }
 
-// linearizable checks the history, node by node.
+// linearizable checks the history of each node.
 func (c *chaosRun) linearizable() bool {
 	good := true
 	model := chaosModel()
@@ -87,11 +87,11 @@ func (c *chaosRun) linearizable() bool {
 	return good
 }
 
-// toldAgain returns a credential whose URL was handed out, then another one's, then again its own,
-// each after the previous answer: a request for a URL gets the present one or a new one. "" is for
-// none. The model accepts any, since it does not keep those that have ended.
+// toldAgain returns a credential whose URL was handed out, then another's, then its own again, each
+// after the previous response; "" if none. A request for a URL must get the current or a new one.
+// The model does not check this, since it does not keep old credentials.
 func toldAgain(history []porcupine.Operation) string {
-	first := map[string]int64{} // when a credential was known
+	first := map[string]int64{} // when a credential was first known
 	var told []porcupine.Operation
 	for _, op := range history {
 		if key := op.Output.(outcome).credential; key != "" {
@@ -113,7 +113,7 @@ func toldAgain(history []porcupine.Operation) string {
 	return ""
 }
 
-// head asks whether a URL answers.
+// head returns the status of a HEAD request for a URL.
 func (c *chaosRun) head(ctx context.Context, replica int, uri string) (int, error) {
 	for {
 		r, err := http.NewRequestWithContext(ctx, http.MethodHead, ReplicaURL(replica)+uri, nil)
@@ -128,7 +128,7 @@ func (c *chaosRun) head(ctx context.Context, replica int, uri string) (int, erro
 		if response.StatusCode != http.StatusTooManyRequests || err != nil {
 			return response.StatusCode, err
 		}
-		if !wait.Sleep(ctx, time.Second) { // all URLs are asked for from one address
+		if !wait.Sleep(ctx, time.Second) { // all URLs are requested from one address
 			return 0, ctx.Err()
 		}
 	}

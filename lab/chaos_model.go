@@ -7,44 +7,45 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// The operations on a node that the model knows.
+// The model's operations on a node.
 const (
 	putOp        = "PUT"
 	getOp        = "GET"
 	deleteOp     = "DELETE"
-	clearOp      = "CLEAR" // its registration is deleted
+	clearOp      = "CLEAR" // its cluster's registration is deleted
 	regenerateOp = "REGENERATE"
 	bundleOp     = "BUNDLE"
 )
 
-// step is one operation on one node.
+// step is an operation on a node.
 type step struct {
 	node, verb string
 	value      int    // PUT
 	url        bool   // PUT: asks for a URL
-	credential string // BUNDLE: whose URL
+	credential string // BUNDLE: the URL's credential
 }
 
-// outcome holds the answer to an operation.
+// outcome holds the result of an operation.
 type outcome struct {
 	known      bool
-	exists     bool // the node was there; BUNDLE: the URL answered
+	exists     bool // the node existed; BUNDLE: the URL responded
 	value      int  // GET, BUNDLE
 	etag       string
-	credential string // PUT, REGENERATE: of the URL that was handed out; "" for none yet
+	credential string // PUT, REGENERATE: of the URL handed out; "" for none yet
 }
 
-// register is the model: a node is there with a value, a version and a credential, or not.
+// register is the model's state: a node exists with a value, a version and a credential, or does
+// not.
 type register struct {
 	exists bool
 	value  int
-	// etag is that of the present revision; "" when no client has seen it. early says that it may
-	// not be rendered yet: a client that waits for a URL receives the state after its wait.
+	// etag is the current revision's; "" if no client has seen it. early reports that it may not be
+	// rendered yet: a client that waits for a URL receives the state after its wait.
 	etag  string
 	early bool
-	// floor is a version that every later one is above: also of a node that is made again.
+	// floor is below every later version, also of a node that is created again.
 	floor int64
-	// credential is the one whose URL answers; in doubt: or one that no client has received.
+	// credential is the one whose URL responds. With doubt, it may be one that no client has received.
 	credential string
 	doubt      bool
 }
@@ -52,7 +53,8 @@ type register struct {
 // unseen is a credential whose URL no client has received.
 const unseen = "?"
 
-// versionOf returns the version in an ETag: 0 when the node is not rendered yet, -1 without one.
+// versionOf returns the version in an ETag: 0 if the node is not rendered yet, -1 without a
+// version.
 func versionOf(etag string) int64 {
 	parts := strings.Split(strings.Trim(etag, `"`), "-")
 	if len(parts) < 2 {
@@ -65,13 +67,13 @@ func versionOf(etag string) int64 {
 	return n
 }
 
-// see compares an ETag with what is known of the node, and learns it.
+// see reports whether an ETag is possible in this state, and returns the state with it.
 func (r register) see(etag string) (bool, register) {
 	version := versionOf(etag)
 	switch {
 	case version < 0:
 		return false, r
-	case version == 0: // its cluster has not been reached yet
+	case version == 0: // its cluster was not reached yet
 		return r.etag == "" || r.early, r
 	case r.etag != "":
 		r.early = false
@@ -83,8 +85,8 @@ func (r register) see(etag string) (bool, register) {
 	return true, r
 }
 
-// put is a PUT. An equal one keeps version and URL, another one makes a later version and ends the
-// URL that was there.
+// put applies a PUT. An equal one keeps version and URL; another one makes a later version and ends
+// the URL.
 func (r register) put(in step, out outcome) (bool, register) {
 	if out.known && out.exists != r.exists {
 		return false, r
@@ -104,8 +106,8 @@ func (r register) put(in step, out outcome) (bool, register) {
 	return good, next
 }
 
-// issue adds a new credential. One that nothing has been made of yet is kept for the next request:
-// a client that received no URL may be waiting for the one that another receives.
+// issue adds a new credential. An unused one is kept for the next request: a client that received
+// no URL may be waiting for the same one as another client.
 func (r register) issue(out outcome) register {
 	switch {
 	case out.credential != "":
@@ -155,7 +157,7 @@ func (r register) regenerate(out outcome) (bool, register) {
 	return true, r
 }
 
-// next reports whether an operation can have had an outcome, and what is then.
+// next reports whether an operation can have an outcome, and returns the state after it.
 func (r register) next(in step, out outcome) (bool, register) {
 	switch in.verb {
 	case putOp:

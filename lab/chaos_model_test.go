@@ -6,7 +6,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// did is an operation in a history of one after the other.
+// did is an operation in a sequential history.
 type did struct {
 	in  step
 	out outcome
@@ -37,7 +37,7 @@ func fetched(credential string, alive bool) did {
 		outcome{known: true, exists: alive, value: 1}}
 }
 
-// The model takes what the provider may do, and nothing else.
+// The model accepts what the provider may do, and nothing else.
 func TestChaosModel(t *testing.T) {
 	unknownPut := did{step{verb: putOp, value: 2}, outcome{}}
 	waited := did{step{verb: putOp, value: 1, url: true}, outcome{known: true, etag: `"a-5"`}}
@@ -94,7 +94,7 @@ func TestChaosModel(t *testing.T) {
 	}
 }
 
-// historyOf is a history of one operation after the other.
+// historyOf returns a sequential history.
 func historyOf(all []did) []porcupine.Operation {
 	var history []porcupine.Operation
 	for i, d := range all {
@@ -116,7 +116,7 @@ func TestToldAgain(t *testing.T) {
 	if key := toldAgain(bad); key != "u" {
 		t.Errorf("got %q", key)
 	}
-	bad[2].Call = bad[1].Call // both were asked for at once
+	bad[2].Call = bad[1].Call // both requests are concurrent
 	if key := toldAgain(bad); key != "" {
 		t.Errorf("together: %s", key)
 	}

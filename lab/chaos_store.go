@@ -15,22 +15,22 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/component"
 )
 
-// The requests that stop and continue all writes to a file system (linux/fs.h, ioctl_fs(2)).
+// The ioctls that suspend and resume writes to a file system (linux/fs.h, ioctl_fs(2)).
 const (
 	fsFreeze = 0xC0045877
 	fsThaw   = 0xC0045878
 )
 
-// storeTimeout bounds an operator's request to the store.
+// storeTimeout is the timeout of an operator's request to the store.
 const storeTimeout = 20 * time.Second
 
 func (l *Lab) memberDir(i int) string { return l.path("rp", fmt.Sprintf("etcd-%d", i)) }
 
-// ownDisks gives each member a disk of its own, so that one can be stalled. `flexlab down` unmounts
+// ownDisks gives each member its own disk, so that one can be stalled. `flexlab down` unmounts
 // them.
 func (c *chaosRun) ownDisks(ctx context.Context, dirs programs) error {
 	if mounts, err := mountsBelow(c.lab.path("rp")); err != nil || len(mounts) > 0 {
-		return err // they have them from an earlier run
+		return err // they exist from an earlier run
 	}
 	for i := range c.lab.Members {
 		dir, image := c.lab.memberDir(i), c.lab.memberDir(i)+".img"
@@ -53,11 +53,11 @@ func (c *chaosRun) ownDisks(ctx context.Context, dirs programs) error {
 	return nil
 }
 
-// releaseDisks lets the disks of members go on and unmounts them.
+// releaseDisks resumes writes to the members' disks and, with unmounts, unmounts them.
 func (l *Lab) releaseDisks(unmounts bool) error {
 	mounts, err := mountsBelow(l.path("rp"))
 	for _, at := range mounts {
-		_ = freeze(at, fsThaw) // mostly it is not frozen
+		_ = freeze(at, fsThaw) // fails if it is not frozen
 		if unmounts {
 			err = errors.Join(err, unmount(at))
 		}
@@ -74,7 +74,7 @@ func freeze(dir string, request uint) error {
 	return unix.IoctlSetInt(int(f.Fd()), request, 0)
 }
 
-// stallDisk has nothing reach the disk of a member, which runs on and waits for it.
+// stallDisk blocks writes to a member's disk for a while; the member keeps running.
 func (c *chaosRun) stallDisk(_ context.Context, r *rand.Rand) error {
 	dir := c.lab.memberDir(r.IntN(c.lab.Members))
 	if err := freeze(dir, fsFreeze); err != nil {
@@ -84,7 +84,7 @@ func (c *chaosRun) stallDisk(_ context.Context, r *rand.Rand) error {
 	return freeze(dir, fsThaw)
 }
 
-// endLease ends a lease of a replica before its time, as when the store has not heard of it.
+// endLease revokes a replica's lease, as if the store had not received its renewals.
 func (c *chaosRun) endLease(ctx context.Context, r *rand.Rand) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -94,13 +94,13 @@ func (c *chaosRun) endLease(ctx context.Context, r *rand.Rand) error {
 		c.leases++
 	}
 	if err != nil {
-		c.lab.Say("no lease was ended: %v", err) // it has ended by itself, or there is no leader now
+		c.lab.Say("no lease was ended: %v", err) // it has expired, or there is no leader now
 	}
 	return nil
 }
 
-// replaceMember has a member lose its disk: it is killed, removed from the store, and another one
-// without data takes its place.
+// replaceMember simulates the loss of a member's disk: the member is killed and removed, and
+// replaced by one without data.
 func (c *chaosRun) replaceMember(ctx context.Context, r *rand.Rand, dirs programs) error {
 	i := r.IntN(c.lab.Members)
 	if err := c.lab.killHard(memberName(i)); err != nil {
@@ -130,7 +130,7 @@ func (c *chaosRun) replaceMember(ctx context.Context, r *rand.Rand, dirs program
 	if err != nil {
 		return fmt.Errorf("cannot empty the disk of %s: %w", memberName(i), err)
 	}
-	// etcd adds none before the others have been connected for a while
+	// etcd accepts no new member until the others have been connected for a while
 	err = until(ctx, time.Minute, "another "+memberName(i), func() error {
 		ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
@@ -160,7 +160,7 @@ func (c *chaosRun) replaceMember(ctx context.Context, r *rand.Rand, dirs program
 	})
 }
 
-// storeClient is a client of the members themselves, past the links.
+// storeClient returns a client that connects directly to the members, not through links.
 func storeClient(endpoints []string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: storeTimeout})
 }

@@ -12,7 +12,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// rotate gives the provider new client certificates now and then.
+// rotate gives the provider new client certificates at random times.
 func (c *chaosRun) rotate(ctx context.Context) error {
 	r := c.random(1001)
 	for rest(ctx, r, 4*time.Second, 12*time.Second) {
@@ -23,17 +23,17 @@ func (c *chaosRun) rotate(ctx context.Context) error {
 	return nil
 }
 
-// compact has the store forget its past now and then, so that who was away for a while has to read
+// compact removes the store's history at random times, so that a replica that was away must read
 // everything again.
 func (c *chaosRun) compact(ctx context.Context) error {
 	r := c.random(1002)
 	for rest(ctx, r, 5*time.Second, 20*time.Second) {
-		_, _ = c.etcd.CompactAll(ctx) // not now: it has no quorum, or others have compacted more
+		_, _ = c.etcd.CompactAll(ctx) // may fail without quorum, or after a later compaction
 	}
 	return nil
 }
 
-// kubelets makes and deletes Nodes of the first cluster, Ready and not.
+// kubelets creates, changes and deletes Nodes of the first cluster, Ready and not.
 func (c *chaosRun) kubelets(ctx context.Context) error {
 	r := c.random(1003)
 	for rest(ctx, r, time.Second, 3*time.Second) {
@@ -46,7 +46,7 @@ func (c *chaosRun) kubelets(ctx context.Context) error {
 	return nil
 }
 
-// kubelet changes one Node.
+// kubelet creates, changes or deletes a Node.
 func (c *chaosRun) kubelet(ctx context.Context, name string, dice int) error {
 	if dice == 0 {
 		_, err := c.lab.Kubectl(ctx, "", "delete", "node", name, "--ignore-not-found")
@@ -77,7 +77,7 @@ func (c *chaosRun) kubelet(ctx context.Context, name string, dice int) error {
 	return err
 }
 
-// register begins with a second cluster that is registered, and no nodes.
+// register registers the second cluster and deletes all nodes.
 func (c *chaosRun) register(ctx context.Context) error {
 	r := c.random(1004)
 	if !c.registered(ctx, r) {
@@ -91,8 +91,7 @@ func (c *chaosRun) register(ctx context.Context) error {
 	return nil
 }
 
-// registrations deletes the registration of the second cluster, and its nodes with it, and makes it
-// again.
+// registrations deletes the second cluster's registration with its nodes, and registers it again.
 func (c *chaosRun) registrations(ctx context.Context) error {
 	r := c.random(1005)
 	patient := context.WithoutCancel(ctx)
@@ -115,7 +114,7 @@ func (c *chaosRun) registrations(ctx context.Context) error {
 	return nil
 }
 
-// unregistered deletes the registration of the second cluster and waits until it is gone.
+// unregistered deletes the second cluster's registration and waits until it is gone.
 func (c *chaosRun) unregistered(ctx context.Context, r *rand.Rand) bool {
 	wipe := r.IntN(2) == 0
 	return c.eventually(ctx, r, func(replica int) bool {
@@ -123,7 +122,7 @@ func (c *chaosRun) unregistered(ctx context.Context, r *rand.Rand) bool {
 		if wipe {
 			var found api.DeletionCounts
 			a := c.ask(ctx, replica, http.MethodDelete, SecondClusterID+"?dryRun=true", nil, "")
-			_ = json.Unmarshal(a.body, &found) // an answer without a count confirms nothing
+			_ = json.Unmarshal(a.body, &found) // a response without a count confirms nothing
 			what = fmt.Sprintf("?nodes=wipe&confirm=%d", found.Nodes)
 		}
 		a := c.ask(ctx, replica, http.MethodDelete, SecondClusterID+what, nil, "")
@@ -146,7 +145,7 @@ func (c *chaosRun) registered(ctx context.Context, r *rand.Rand) bool {
 	})
 }
 
-// eventually tries something at one replica after the other, for a minute.
+// eventually tries random replicas for a minute until one try succeeds.
 func (c *chaosRun) eventually(ctx context.Context, r *rand.Rand, try func(replica int) bool) bool {
 	end := time.Now().Add(time.Minute)
 	for time.Now().Before(end) && ctx.Err() == nil {

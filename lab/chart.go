@@ -21,10 +21,10 @@ import (
 // ChartImage is the image of the provider under test in the lab's registry.
 const ChartImage, ChartTag = "flexlab/flexnode-rp", "1"
 
-// chartCredentials is where the chart's pods have the secret files.
+// chartCredentials is the directory of secret files in the chart's pods.
 const chartCredentials = "/run/credentials/flexnode-rp/"
 
-// PublishProvider puts the image of the provider into the lab's registry.
+// PublishProvider pushes the provider's image to the lab's registry.
 func (l *Lab) PublishProvider(ctx context.Context) error {
 	work, err := os.MkdirTemp(l.Dir, "image-")
 	if err != nil {
@@ -67,8 +67,8 @@ func (l *Lab) Helm(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// ChartSettings are those of a provider in the lab's cluster, which is reached at a URL: the
-// chart's value of this name. It serves the cluster that it is in.
+// ChartSettings returns the chart's value "settings" for a provider in the lab's cluster with a
+// public URL. It serves the cluster that it runs in.
 func (l *Lab) ChartSettings(ctx context.Context, url string) (map[string]any, error) {
 	who, err := l.Azure()
 	if err != nil {
@@ -84,9 +84,8 @@ func (l *Lab) ChartSettings(ctx context.Context, url string) (map[string]any, er
 	return settings, nil
 }
 
-// ChartSecrets makes the namespace of a provider in the lab's cluster, whose pods are restricted,
-// and there what the chart wants to be there before it: the keys and the certificate for an
-// address.
+// ChartSecrets creates a namespace with restricted pods for a provider in the lab's cluster, and
+// the Secrets that the chart needs beforehand: the keys and a certificate for an address.
 func (l *Lab) ChartSecrets(ctx context.Context, namespace, address string) error {
 	who, err := l.Azure()
 	if err != nil {
@@ -130,7 +129,7 @@ metadata:
 	return nil
 }
 
-// issueServer makes a certificate of a server at an address, of the CA that machines trust.
+// issueServer issues a server certificate for an address from the CA that machines trust.
 func (l *Lab) issueServer(name, address string) error {
 	ca, err := l.readIdentity("ca")
 	if err != nil {
@@ -141,11 +140,11 @@ func (l *Lab) issueServer(name, address string) error {
 	return l.issueTo(name, ca, template)
 }
 
-// VolumeDir is where a machine has its LocalVolume.
+// VolumeDir is the directory of a machine's LocalVolume.
 const VolumeDir = "/var/lib/flexlab-volume"
 
-// LocalVolume gives a machine a volume for a claim, at a directory of its own: the lab has no
-// storage class.
+// LocalVolume creates a volume in a machine's directory for a claim, because the lab has no storage
+// class.
 func (l *Lab) LocalVolume(ctx context.Context, m Machine, namespace, claim string) error {
 	if err := os.MkdirAll(filepath.Join(m.Root, VolumeDir), 0o700); err != nil {
 		return fmt.Errorf("cannot make a volume in %s: %w", m.Name, err)
@@ -170,11 +169,11 @@ func (l *Lab) LocalVolume(ctx context.Context, m Machine, namespace, claim strin
 	return err
 }
 
-// chartETCD is where the etcd of providers in the lab's cluster answers.
+// chartETCD is the address of the etcd for providers in the lab's cluster.
 const chartETCD = "https://" + HostIP + ":23890"
 
-// StartChartETCD starts an etcd that providers in the lab's cluster share, and that knows its
-// clients by their certificates. It returns the files of one: CA, certificate and key.
+// StartChartETCD starts an etcd for providers in the lab's cluster, which authenticates clients by
+// certificate. It returns a client's files: CA, certificate and key.
 func (l *Lab) StartChartETCD(ctx context.Context) (url string, client [3]string, err error) {
 	ca, err := l.readIdentity("ca")
 	if err != nil {

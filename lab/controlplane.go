@@ -16,7 +16,7 @@ import (
 )
 
 // startControlPlane starts etcd, the API server, the controller manager, the scheduler and CoreDNS,
-// and applies what an operator does.
+// and prepares the cluster as an operator would.
 func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 	kubernetes := dirs[component.KubernetesControlPlane]
 	pki := func(name string) string { return l.path("pki", name) }
@@ -56,7 +56,7 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 	if err := prepareCluster(ctx, l.Kubeconfig()); err != nil {
 		return err
 	}
-	// Machines that no provider serves delete their own Node.
+	// Machines without a provider delete their own Node.
 	more := manifests.Text("rbac-leave.yaml") + "---\n" +
 		fmt.Sprintf(dnsManifest, dnsUser, DNSService, HostIP)
 	if _, err := l.apply(ctx, more); err != nil {
@@ -95,7 +95,7 @@ func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
 		"--kubelet-client-certificate="+pki("kubelet-client.crt"),
 		"--kubelet-client-key="+pki("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP,Hostname",
-		// webhooks and aggregated APIs: this box has routes to pods, and no kube-proxy
+		// webhooks and aggregated APIs: this machine has routes to pods, and no kube-proxy
 		"--enable-aggregator-routing",
 		"--requestheader-client-ca-file="+pki("front-proxy-ca.crt"),
 		"--requestheader-allowed-names=front-proxy",
@@ -111,7 +111,7 @@ func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
 	return l.waitReady(ctx)
 }
 
-// auditPolicy has the API server take down what the resource provider asks of it.
+// auditPolicy logs the resource provider's requests to the API server.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -120,14 +120,14 @@ rules:
 - {level: None}
 `
 
-// AuditLog is the file in which the API server takes down what the resource provider has asked of
-// it, as events of audit.k8s.io/v1, one a line.
+// AuditLog returns the file of the resource provider's requests to the API server: events of
+// audit.k8s.io/v1, one per line.
 func (l *Lab) AuditLog() string { return l.path("logs", "audit.jsonl") }
 
-// LogOf is the file of what a process of the lab prints.
+// LogOf returns the file with the output of one of the lab's processes.
 func (l *Lab) LogOf(process string) string { return l.path("logs", process+".log") }
 
-// waitReady waits until the API server says that it is ready.
+// waitReady waits until the API server reports that it is ready.
 func (l *Lab) waitReady(ctx context.Context) error {
 	pool, err := l.trusted()
 	if err != nil {
@@ -150,10 +150,10 @@ func (l *Lab) waitReady(ctx context.Context) error {
 		})
 }
 
-// linkKubectl puts kubectl where Kubectl finds it without knowing the cache.
+// linkKubectl links kubectl into the lab's directory, where Kubectl finds it without the cache.
 func (l *Lab) linkKubectl(dirs programs) error {
 	target := filepath.Join(dirs[component.KubernetesNode], "kubectl")
-	_ = os.Remove(l.path("kubectl")) // it is there when the lab was up before
+	_ = os.Remove(l.path("kubectl")) // it exists if the lab ran before
 	return os.Symlink(target, l.path("kubectl"))
 }
 

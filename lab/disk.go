@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk is a data disk of a machine: a file system of its own, mounted when the machine boots.
+// Disk is a data disk of a machine: a separate file system, mounted when the machine boots.
 type Disk struct {
-	// FS is its file system: ext4, which brings a lost+found, or xfs.
+	// FS is ext4, which has a lost+found, or xfs.
 	FS string `json:"fs"`
-	// Path is where it is mounted in the machine.
+	// Path is the mount point in the machine.
 	Path string `json:"path"`
 }
 
-// ParseDisk reads FS:PATH, such as ext4:/var/lib/containerd.
+// ParseDisk parses FS:PATH, such as ext4:/var/lib/containerd.
 func ParseDisk(text string) (Disk, error) {
 	kind, path, _ := strings.Cut(text, ":")
 	clean := filepath.IsAbs(path) && filepath.Clean(path) == path && path != "/"
@@ -33,14 +33,14 @@ func ParseDisk(text string) (Disk, error) {
 	return Disk{FS: kind, Path: path}, nil
 }
 
-// diskSize is that of an image, of which only what is written takes space.
+// diskSize is the size of a sparse image.
 const diskSize = 2 << 30
 
 func (l *Lab) diskImage(m Machine, i int) string {
 	return l.path("machines", m.Name, fmt.Sprintf("disk-%d.img", i))
 }
 
-// makeDisk makes the image of a disk, and the mount point in the machine's root.
+// makeDisk creates a disk's image and its mount point in the machine's root.
 func (l *Lab) makeDisk(ctx context.Context, m Machine, i int, d Disk) error {
 	mkfs := "mkfs." + d.FS
 	if _, err := exec.LookPath(mkfs); err != nil && d.FS == "xfs" {
@@ -62,9 +62,9 @@ func (l *Lab) makeDisk(ctx context.Context, m Machine, i int, d Disk) error {
 	return os.MkdirAll(filepath.Join(m.Root, d.Path), 0o755)
 }
 
-// attachDisks mounts the disks of a machine below its root, before it boots. systemd-nspawn takes
-// what is mounted there along, so inside each is a mount point of its own, as on a real machine; a
-// machine in a container cannot mount block devices by itself.
+// attachDisks mounts a machine's disks below its root before it boots. systemd-nspawn passes these
+// mounts on, so each is a mount point inside, as on a real machine; a machine in a container cannot
+// mount block devices.
 func (l *Lab) attachDisks(ctx context.Context, m Machine) error {
 	for i, d := range m.Disks {
 		mounts, err := mountsBelow(m.Root)
@@ -83,7 +83,7 @@ func (l *Lab) attachDisks(ctx context.Context, m Machine) error {
 	return nil
 }
 
-// detachDisks unmounts the disks of a machine; the loop devices go with the mounts.
+// detachDisks unmounts a machine's disks; their loop devices are detached automatically.
 func detachDisks(m Machine) error {
 	mounts, err := mountsBelow(m.Root)
 	if err != nil || len(m.Disks) == 0 {
@@ -96,7 +96,7 @@ func detachDisks(m Machine) error {
 	return errors.Join(errs...)
 }
 
-// unmount waits a moment for the last processes of a machine that has just ended.
+// unmount retries for a moment while processes of a stopped machine end.
 func unmount(at string) (err error) {
 	for range 50 {
 		if err = unix.Unmount(at, 0); !errors.Is(err, unix.EBUSY) {
@@ -110,7 +110,7 @@ func unmount(at string) (err error) {
 	return nil
 }
 
-// mountsBelow lists the mount points of this box below a directory, in the order of the mounts.
+// mountsBelow returns this machine's mount points below a directory, in the order of the mounts.
 func mountsBelow(dir string) ([]string, error) {
 	// proc_pid_mountinfo(5): field 5 is the mount point.
 	table, err := os.ReadFile("/proc/self/mountinfo")

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// StopAPIServer ends the cluster's API server at once: asked, it would wait for those who watch.
-// Everything else runs on.
+// StopAPIServer kills the cluster's API server: a graceful stop would wait for watches. Everything
+// else keeps running.
 func (l *Lab) StopAPIServer() error {
 	p, ok := l.running("kube-apiserver")
 	if !ok {
@@ -18,8 +18,8 @@ func (l *Lab) StopAPIServer() error {
 	return p.kill()
 }
 
-// StartAPIServer starts the API server again. The controller manager, the scheduler and CoreDNS are
-// started again with it: after an outage they would ask for news only every half minute.
+// StartAPIServer starts the API server. It restarts the controller manager, the scheduler and
+// CoreDNS: after an outage they would retry only every half minute.
 func (l *Lab) StartAPIServer(ctx context.Context) error {
 	if _, up := l.running("kube-apiserver"); up {
 		return nil
@@ -39,9 +39,9 @@ func (l *Lab) StartAPIServer(ctx context.Context) error {
 }
 
 // RotateCA gives the cluster a new certificate authority, as `az aks rotate-certs` does: the API
-// server shows a certificate of the new one and nothing of the old, new client certificates are
-// signed by it, and pods receive it. Client certificates of the old one are still accepted. Azure,
-// if there is one, answers with the new one, and the resource provider is given it.
+// server's certificate and new client certificates are signed by it, and pods receive it. Client
+// certificates of the old one are still accepted. The simulated Azure and the resource provider get
+// the new one.
 func (l *Lab) RotateCA(ctx context.Context) error {
 	if err := l.StopAPIServer(); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (l *Lab) RotateCA(ctx context.Context) error {
 	return l.tellProvider()
 }
 
-// tellAzure has the simulated Azure know the cluster as it is now.
+// tellAzure updates the cluster in the simulated Azure.
 func (l *Lab) tellAzure(ctx context.Context) error {
 	if !l.HasAzure() {
 		return nil
@@ -70,7 +70,7 @@ func (l *Lab) tellAzure(ctx context.Context) error {
 	if _, err := l.AzureControl(ctx, http.MethodPut, "/clusters", cluster); err != nil {
 		return err
 	}
-	world, err := l.world() // for an azuresim that is started again
+	world, err := l.world() // for a restart of azuresim
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (l *Lab) tellAzure(ctx context.Context) error {
 	return os.WriteFile(l.path("world.json"), text, 0o600)
 }
 
-// tellProvider gives the provider's replicas the kubeconfig as it is now.
+// tellProvider gives the provider's replicas the current kubeconfig.
 func (l *Lab) tellProvider() error {
 	kubeconfig, err := os.ReadFile(l.path(providerUser + ".kubeconfig"))
 	if err != nil {
@@ -90,8 +90,8 @@ func (l *Lab) tellProvider() error {
 	return l.BindKubeconfig(ClusterID, kubeconfig)
 }
 
-// BindKubeconfig gives the provider's replicas the kubeconfig of one of the clusters that their
-// settings name, in place of what they had: they notice.
+// BindKubeconfig replaces the kubeconfig of a cluster in the replicas' settings. They notice the
+// change.
 func (l *Lab) BindKubeconfig(cluster string, kubeconfig []byte) error {
 	for i := range maxReplicas {
 		if _, err := os.Stat(l.replicaPath(i, "settings.json")); err != nil {
@@ -108,13 +108,12 @@ func (l *Lab) BindKubeconfig(cluster string, kubeconfig []byte) error {
 	return nil
 }
 
-// ProviderKubeconfig is that of the provider's user; with another server than the cluster's it
-// reaches nothing.
+// ProviderKubeconfig returns the kubeconfig of the provider's user for a server.
 func (l *Lab) ProviderKubeconfig(server string) ([]byte, error) {
 	return l.kubeconfigOf(providerUser, server)
 }
 
-// DeleteNode does what `kubectl delete node` does. The machine is not told.
+// DeleteNode deletes a Node, as `kubectl delete node` does, without the machine's knowledge.
 func (l *Lab) DeleteNode(ctx context.Context, name string) error {
 	_, err := l.Kubectl(ctx, "", "delete", "node", name)
 	return err

@@ -9,22 +9,22 @@ import (
 	"sync"
 )
 
-// gates let connections pass, by the names of their links.
+// gates control connections by the names of their links.
 type gates struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed when states are others
+	changed chan struct{} // closed when states change
 	states  LinkStates
 	open    map[net.Conn]string // connections by link
 }
 
-// errCut is why a connection ends on a link that is cut.
+// errCut is the error of a connection on a cut link.
 var errCut = errors.New("the link is cut")
 
 func newGates() *gates {
 	return &gates{changed: make(chan struct{}), open: map[net.Conn]string{}}
 }
 
-// set changes the states of links, and ends the connections of those that are cut.
+// set changes the states of links and closes connections on cut ones.
 func (g *gates) set(states LinkStates) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -38,14 +38,14 @@ func (g *gates) set(states LinkStates) {
 	}
 }
 
-// member is the name of a member that came later, by its id; "" for another.
+// member returns the name of a member that was added later, by its id; "" if unknown.
 func (g *gates) member(id string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.states.Members[id]
 }
 
-// pass returns when a link carries something; an error when it is cut or ctx ends.
+// pass waits until a link is open. It returns an error if the link is cut or ctx ends.
 func (g *gates) pass(ctx context.Context, link string) error {
 	for {
 		g.mu.Lock()
@@ -65,8 +65,8 @@ func (g *gates) pass(ctx context.Context, link string) error {
 	}
 }
 
-// listen takes connections on a port of loopback and passes them on to another, until ctx ends. of
-// tells which link a connection belongs to, and what it had to read for that.
+// listen forwards connections on a loopback port to another port until ctx ends. of returns a
+// connection's link and the bytes that it had to read to find it.
 func (g *gates) listen(
 	ctx context.Context, port, to int, of func(net.Conn) (string, []byte, error),
 ) error {
@@ -92,7 +92,7 @@ func (g *gates) listen(
 	return nil
 }
 
-// carry passes a connection on until one side ends it.
+// carry forwards a connection until one side ends it.
 func (g *gates) carry(ctx context.Context, link string, from net.Conn, head []byte, to int) {
 	if g.pass(ctx, link) != nil {
 		return
@@ -109,7 +109,7 @@ func (g *gates) carry(ctx context.Context, link string, from net.Conn, head []by
 	g.join(ctx, link, from, target)
 }
 
-// join passes on what two connections carry, until one side or the link ends it, and closes both.
+// join copies between two connections until one side or the link ends, and closes both.
 func (g *gates) join(ctx context.Context, link string, from, target net.Conn) {
 	defer target.Close()
 	g.mu.Lock()
@@ -134,7 +134,7 @@ func (g *gates) join(ctx context.Context, link string, from, target net.Conn) {
 	<-back
 }
 
-// copy copies in one direction, as far as the link lets it, and then ends both.
+// copy copies in one direction while the link is open, then closes both connections.
 func (g *gates) copy(ctx context.Context, link string, to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// echo answers every line with itself, and returns its port.
+// echo starts a server that echoes every line, and returns its port.
 func echo(t *testing.T) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -31,7 +31,7 @@ func echo(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// freePort returns a port on which no process listens.
+// freePort returns an unused port.
 func freePort(t *testing.T) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,8 +42,8 @@ func freePort(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// A link carries while it is open, keeps what is sent while it is stalled, and ends its connections
-// when it is cut; other links are left alone.
+// A link forwards while it is open, holds data while it is stalled, and closes its connections when
+// it is cut; other links are not affected.
 func TestGates(t *testing.T) {
 	g, to := newGates(), echo(t)
 	connect := func(link string) *bufio.ReadWriter {
@@ -92,7 +92,7 @@ func TestGates(t *testing.T) {
 	check(b, "3\n")
 }
 
-// etcd's peers say who they are.
+// etcd's peers identify themselves.
 func TestSender(t *testing.T) {
 	head := "GET /raft/stream/message/1 HTTP/1.1\r\nHost: x\r\nX-Server-From: 8e9e05c52164694d\r\n\r\n"
 	if got := sender([]byte(head)); got != "8e9e05c52164694d" {

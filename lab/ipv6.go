@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// The addresses of a lab with both families. They are unique local ones (RFC 4193).
+// The addresses of a dual-stack lab. They are unique local addresses (RFC 4193).
 const (
 	HostIP6      = "fd77::1"
 	PodCIDR6     = "fd77:244::/48"
 	ServiceCIDR6 = "fd77:96::/112"
 )
 
-// parameters6 is where the kernel has its parameters of IPv6, by interface.
+// parameters6 is the directory of the kernel's IPv6 parameters by interface.
 const parameters6 = "/proc/sys/net/ipv6/conf"
 
-// BoxHasIPv6 reports whether this box can have a lab with both families.
+// BoxHasIPv6 reports whether this machine supports a dual-stack lab.
 func BoxHasIPv6() bool {
 	for _, which := range []string{"all", "default"} {
 		off, err := os.ReadFile(filepath.Join(parameters6, which, "disable_ipv6"))
@@ -28,13 +28,13 @@ func BoxHasIPv6() bool {
 	return true
 }
 
-// HasIPv6 reports whether the lab has both families.
+// HasIPv6 reports whether the lab is dual-stack.
 func (l *Lab) HasIPv6() bool {
 	r, err := l.load()
 	return err == nil && r.IPv6
 }
 
-// needIPv6 tells why a lab cannot be given IPv6 that is to have it.
+// needIPv6 returns an error if the lab is to be dual-stack and cannot.
 func (l *Lab) needIPv6() error {
 	switch {
 	case l.HasIPv6() || !l.WithIPv6:
@@ -50,8 +50,8 @@ func (l *Lab) needIPv6() error {
 	return nil
 }
 
-// networks are the one of IPv4 and, where the lab has both families, the one of IPv6, separated by
-// a comma.
+// networks returns the IPv4 network and, in a dual-stack lab, the IPv6 network, separated by a
+// comma.
 func (l *Lab) networks(four, six string) string {
 	if l.HasIPv6() {
 		return four + "," + six
@@ -59,14 +59,14 @@ func (l *Lab) networks(four, six string) string {
 	return four
 }
 
-// IPv6 is a machine's address in a lab with both families.
+// IPv6 returns a machine's IPv6 address in a dual-stack lab.
 func (m Machine) IPv6() string { return sixOf(m.IP) }
 
-// sixOf is the address fd77::11 of what has the address 10.77.0.11.
+// sixOf returns the IPv6 address for an IPv4 address: fd77::11 for 10.77.0.11.
 func sixOf(ip string) string { return "fd77::" + ip[strings.LastIndexByte(ip, '.')+1:] }
 
-// network6 is the end of a machine's network configuration, which is about IPv6. Who forwards finds
-// the next one from its link-local address.
+// network6 returns the IPv6 part of a machine's network configuration. Routers find the next hop by
+// its link-local address.
 func (l *Lab) network6(m Machine) string {
 	if !l.HasIPv6() {
 		return "LinkLocalAddressing=no\n"
@@ -76,10 +76,10 @@ func (l *Lab) network6(m Machine) string {
 		"[Route]\nGateway=" + HostIP6 + "\n"
 }
 
-// forwarding6 is the parameter by which this box forwards IPv6.
+// forwarding6 is the parameter that enables IPv6 forwarding on this machine.
 const forwarding6 = parameters6 + "/all/forwarding"
 
-// parametersOfIPv6 are the files of those parameters that forwardIPv6 changes.
+// parametersOfIPv6 returns the files of the parameters that forwardIPv6 changes.
 func (l *Lab) parametersOfIPv6() []string {
 	if !l.WithIPv6 {
 		return nil
@@ -91,8 +91,8 @@ func (l *Lab) parametersOfIPv6() []string {
 	return files
 }
 
-// forwardIPv6 lets this box forward IPv6. With that parameter the kernel sets each interface's, and
-// one that forwards learns no routes from router advertisements: the others get theirs back.
+// forwardIPv6 enables IPv6 forwarding. The kernel then sets that parameter of every interface, and
+// a forwarding interface learns no routes from router advertisements, so all others are restored.
 func (l *Lab) forwardIPv6() error {
 	if !l.WithIPv6 {
 		return nil

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lab with both families lets the box forward IPv6, and no interface of its owner is another
-// than before: neither while the lab runs nor after it.
+// A dual-stack lab enables IPv6 forwarding and does not change the parameters of other interfaces,
+// neither while it runs nor after it.
 func TestForwardIPv6(t *testing.T) {
 	if os.Geteuid() != 0 || !BoxHasIPv6() {
 		t.Skip("networks need root, and these IPv6")
 	}
-	runtime.LockOSThread() // and never back: the thread ends with the test
+	runtime.LockOSThread() // not unlocked: the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestForwardIPv6(t *testing.T) {
 	forwards("after the lab", "0")
 }
 
-// A lab that runs keeps the families that it has.
+// A running lab keeps its families.
 func TestRunningLabGetsNoIPv6(t *testing.T) {
 	l := &Lab{Dir: t.TempDir()}
 	err := l.change(func(r *record) {

@@ -12,20 +12,19 @@ import (
 
 // Builder builds components into a cache.
 type Builder struct {
-	// Cache is an absolute directory; it is made when it is missing.
+	// Cache is an absolute directory, created if missing.
 	Cache string
 	// Go is the go command; empty means the one in PATH.
 	Go  string
 	Log *slog.Logger
-	// Progress, when set, is called by Build from the goroutine that called it or from one that
-	// Build waits for, one call at a time.
+	// Progress, if not nil, is called by Build, one call at a time.
 	Progress func(Event)
 }
 
 // Phase is a stage of Build.
 type Phase string
 
-// The phases of a build. A component that is in the cache has no phase but Cached.
+// The phases of a build. A cached component has only the phase Cached.
 const (
 	Cached    Phase = "cached"
 	Waiting   Phase = "waiting for another build"
@@ -34,18 +33,17 @@ const (
 	Verifying Phase = "verifying"
 )
 
-// Event tells how a build goes on.
+// Event reports the progress of a build.
 type Event struct {
 	Component Component
 	Phase     Phase
-	// Downloaded and Compiled count modules and packages; what Go's own caches hold is not among
-	// them.
+	// Downloaded and Compiled count modules and packages that are not in Go's caches.
 	Downloaded, Compiled int
 	// Elapsed is the time since Build was called.
 	Elapsed time.Duration
 }
 
-// String is one line for people.
+// String formats the event as one line.
 func (e Event) String() string {
 	line := fmt.Sprintf("%s %s %s", e.Component.Name, e.Component.Version, e.Phase)
 	if e.Phase == Building && e.Downloaded+e.Compiled > 0 {
@@ -57,7 +55,7 @@ func (e Event) String() string {
 	return line
 }
 
-// CacheDir is $FLEXLAB_CACHE, else flexlab in the user's cache directory.
+// CacheDir returns $FLEXLAB_CACHE, or flexlab in the user's cache directory.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("FLEXLAB_CACHE"); dir != "" {
 		return filepath.Abs(dir)
@@ -69,9 +67,9 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "flexlab"), nil
 }
 
-// Build gives the directory with the programs and extras of a component, building it unless the
-// cache has it. A killed build leaves nothing that a later one would take for a result; a second
-// builder of the same component waits for the first.
+// Build returns the directory with a component's programs and extras, which it builds unless it is
+// in the cache. A later build never uses the remains of a killed one. Concurrent builds of the same
+// component wait for the first.
 func (b Builder) Build(ctx context.Context, c Component) (string, error) {
 	r := &run{builder: b, component: c, start: time.Now()}
 	dir, err := b.dir(ctx, c)
@@ -96,8 +94,8 @@ func (b Builder) Build(ctx context.Context, c Component) (string, error) {
 	return dir, nil
 }
 
-// Download fills Go's module cache with what the builds of the components need that are not in the
-// cache yet, in this order, so that no build has to wait for the network.
+// Download downloads the modules of the components that are not in the cache into Go's module
+// cache, in this order, so that builds do not wait for the network.
 func (b Builder) Download(ctx context.Context, list []Component) error {
 	for _, c := range list {
 		dir, err := b.Find(ctx, c)
@@ -128,7 +126,7 @@ func (b Builder) download(ctx context.Context, c Component) error {
 	return nil
 }
 
-// Find gives the directory of a component that the cache has; "" when Build would build it.
+// Find returns a component's directory in the cache, or "" if it is not built.
 func (b Builder) Find(ctx context.Context, c Component) (string, error) {
 	dir, err := b.dir(ctx, c)
 	if err != nil || !present(dir) {
@@ -137,7 +135,7 @@ func (b Builder) Find(ctx context.Context, c Component) (string, error) {
 	return dir, nil
 }
 
-// dir is where the cache has a component, or would have it.
+// dir returns the directory of a component in the cache, built or not.
 func (b Builder) dir(ctx context.Context, c Component) (string, error) {
 	tool, err := b.toolchain(ctx)
 	if err != nil {
@@ -150,7 +148,7 @@ func (b Builder) dir(ctx context.Context, c Component) (string, error) {
 	return filepath.Join(b.Cache, c.String()+"-"+key), nil
 }
 
-// run is one build of one component.
+// run is a build of a component.
 type run struct {
 	builder              Builder
 	component            Component
@@ -167,7 +165,7 @@ func (r *run) tell(p Phase) {
 	}
 }
 
-// fill builds everything into out; the sources live below it only until it is done.
+// fill builds everything into out, with the sources in a temporary directory below it.
 func (r *run) fill(ctx context.Context, out string) error {
 	src := filepath.Join(out, ".src")
 	if err := writeSources(src, r.component.Sources); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// tiny is a component without dependencies, so that a test builds it in a second.
+// tiny returns a component without dependencies, which builds in a second.
 func tiny(source string) Component {
 	return Component{
 		Name: "tiny", Version: "1.2.3",
@@ -26,7 +26,7 @@ func tiny(source string) Component {
 
 const good = "package main\n\nvar version string\n\nfunc main() { println(\"tiny\", version) }\n"
 
-// builder notes the phases of its builds.
+// builder returns a Builder that records its phases.
 func builder(cache string, phases *[]Phase) Builder {
 	return Builder{Cache: cache, Log: slog.New(slog.DiscardHandler), Progress: func(e Event) {
 		if n := len(*phases); n == 0 || (*phases)[n-1] != e.Phase {

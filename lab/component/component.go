@@ -1,7 +1,7 @@
 // Package component builds the upstream programs that the lab runs and serves - etcd, Kubernetes,
 // CoreDNS, containerd, runc, the CNI plugins, node-problem-detector - from Go modules, once, into a
-// cache. It does not package or start them: lab/mirror does the former, lab the latter.
-// flexlab and the end-to-end tests call it.
+// cache. It does not package or start them: lab/mirror packages, lab starts. flexlab and the
+// end-to-end tests use it.
 package component
 
 import (
@@ -11,29 +11,29 @@ import (
 	"fmt"
 )
 
-// Component is a set of programs that are built together and have one version.
+// Component is a set of programs with one version that are built together.
 type Component struct {
 	Name string
 	// Version is the release, without a leading "v".
 	Version string
-	// Sources is the module to build, by path; go.mod is always there.
+	// Sources are the files of the module to build, by path, including go.mod.
 	Sources map[string][]byte
-	// Builds run one after the other.
+	// Builds run in order.
 	Builds []Build
-	// Extras are files that the release has beside its programs.
+	// Extras are files in the release other than programs.
 	Extras []Extra
 }
 
-// String gives the name and version, for messages and file names.
+// String returns the name and version for messages and file names.
 func (c Component) String() string { return c.Name + "-" + c.Version }
 
 // Build is one run of go build.
 type Build struct {
 	Tags    []string
 	LDFlags []string
-	// CGO builds with the C compiler; the result is still static.
+	// CGO builds with the C compiler, still statically.
 	CGO bool
-	// Tests builds the tests of the packages, with go test -c.
+	// Tests builds the packages' tests, with go test -c.
 	Tests    bool `json:",omitempty"`
 	Programs []Program
 }
@@ -45,20 +45,20 @@ type Program struct {
 	// Package is the import path of its main package, or a path below the sources such as
 	// "./pause".
 	Package string
-	// Version holds the arguments with which it prints its version; empty when it cannot.
+	// Version holds the arguments to print its version; empty if it cannot.
 	Version []string
-	// Prints must be part of what it then prints.
+	// Prints must be in that output.
 	Prints string
 }
 
-// Extra is a file copied out of a module.
+// Extra is a file copied from a module.
 type Extra struct {
 	Name   string
 	Module string
 	Path   string
 }
 
-// key changes with everything that the result depends on.
+// key returns a hash of everything that the result depends on.
 func (c Component) key(toolchain string) (string, error) {
 	text, err := json.Marshal(struct {
 		Component Component
@@ -71,5 +71,5 @@ func (c Component) key(toolchain string) (string, error) {
 	return hex.EncodeToString(sum[:6]), nil
 }
 
-// HostPackages names the Debian packages that Builder needs on the host, apart from Go itself.
+// HostPackages returns the Debian packages that Builder needs on the host, apart from Go.
 func HostPackages() []string { return []string{"gcc", "libc6-dev", "libseccomp-dev", "pkg-config"} }

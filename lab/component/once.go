@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Once makes the directory dir unless it is there: fill writes into a work directory beside it,
-// which is synced and renamed as the last act. So dir is complete or absent, and what a killed
-// process left is cleared away by the next. A second caller, in this process or another, waits for
-// the first until ctx ends; waiting is called if it comes to that.
+// Once creates the directory dir unless it exists. fill writes to a work directory beside it, which
+// is synced and renamed at the end, so dir is complete or absent; the next call removes the remains
+// of a killed process. A second caller, in this process or another, waits for the first until ctx
+// ends; waiting is called before it waits.
 func Once(ctx context.Context, dir string, waiting func(), fill func(work string) error) error {
 	if present(dir) {
 		return nil
@@ -56,8 +56,8 @@ func present(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// lock takes the lock file, or waits until it is free. The kernel lets go of the lock when its
-// holder dies. The file stays: removing it would let two holders lock two files of one name.
+// lock locks a file, or waits until it is free. The kernel releases the lock when its holder dies.
+// The file is not removed: two holders could then lock two files of the same name.
 func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -86,8 +86,7 @@ func lock(ctx context.Context, path string, waiting func()) (unlock func(), err 
 	}
 }
 
-// syncFileSystem makes everything below dir survive a power cut, in one call instead of one for
-// each file.
+// syncFileSystem syncs the file system of dir, in one call instead of one per file.
 func syncFileSystem(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -45,7 +45,7 @@ func TestOnceLeavesNothingAfterAnError(t *testing.T) {
 	}
 }
 
-// TestOnceFillsOnce holds the first builder in the middle until the second is seen to wait.
+// TestOnceFillsOnce blocks the first builder until the second one waits.
 func TestOnceFillsOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "thing")
 	var fills atomic.Int32

@@ -23,8 +23,8 @@ const (
 	NetworkProxy           = "network-proxy"
 )
 
-// All lists every component of the lab, what the control plane needs first, then what a node of the
-// newest versions needs, then the older versions that upgrades start from, then what people use.
+// All returns every component of the lab in build order: the control plane's, those of a node of
+// the newest versions, older versions from which upgrades start, then tools.
 func All() ([]Component, error) {
 	list := []Component{
 		etcd("3.6.8"),
@@ -55,7 +55,7 @@ func All() ([]Component, error) {
 	return list, nil
 }
 
-// etcd is the version that kubeadm installs with the newest Kubernetes.
+// etcd has the version that kubeadm installs with the newest Kubernetes.
 func etcd(version string) Component {
 	return Component{Name: Etcd, Version: version, Builds: []Build{{Programs: []Program{
 		{
@@ -65,7 +65,7 @@ func etcd(version string) Component {
 	}}}}
 }
 
-// coredns is the version that kubeadm installs with the newest Kubernetes, with the plugins of the
+// coredns has the version that kubeadm installs with the newest Kubernetes, with the plugins in the
 // lab's Corefile.
 func coredns(version string) Component {
 	return Component{Name: CoreDNS, Version: version, Builds: []Build{{
@@ -92,9 +92,9 @@ func node(version string) Component {
 	}}
 }
 
-// kubernetes builds with the tags of the project's own hack/lib/golang.sh; without grpcnotrace the
-// linker keeps dead code. The version is set where kubelet's --version and where client-go's user
-// agent read it; the commit would else be a template.
+// kubernetes uses the tags of the project's hack/lib/golang.sh; without grpcnotrace the linker
+// keeps dead code. The version is set for kubelet's --version and for client-go's user agent; the
+// commit would otherwise be a template.
 func kubernetes(version string, programs ...string) Build {
 	b := Build{Tags: []string{"selinux", "notest", "grpcnotrace"}}
 	numbers := strings.Split(version, ".")
@@ -122,9 +122,9 @@ func kubernetes(version string, programs ...string) Build {
 	return b
 }
 
-// kubernetesTests are Kubernetes' own end-to-end tests, the program that runs them in several
-// processes, and the programs and files of their images. Those that tell no version are known by
-// their flags, or by the one line that they print.
+// kubernetesTests are Kubernetes' end-to-end tests, the program that runs them in several
+// processes, and the programs and files of their images. Programs without a version are identified
+// by their flags or their only line of output.
 func kubernetesTests(version string) Component {
 	const module = "k8s.io/kubernetes"
 	tests, programs := kubernetes(version), kubernetes(version)
@@ -166,8 +166,8 @@ func kubernetesTests(version string) Component {
 	return c
 }
 
-// containerd builds the shim apart, without gRPC, as the project does; the snapshotters left out
-// need C libraries.
+// containerd builds the shim separately, without gRPC, as the project does. The excluded
+// snapshotters need C libraries.
 func containerd(version string) Component {
 	const pkg = "github.com/containerd/containerd/v2"
 	tags := []string{"urfave_cli_no_docs", "static_build", "no_btrfs", "no_zfs", "no_devmapper"}
@@ -190,7 +190,7 @@ func containerd(version string) Component {
 	}}
 }
 
-// runc enters namespaces in C code; its version is compiled in from a file of its sources.
+// runc enters namespaces in C code. Its version is compiled in from a source file.
 func runc(version string) Component {
 	return Component{Name: Runc, Version: version, Builds: []Build{{
 		Tags:    []string{"seccomp", "urfave_cli_no_docs", "netgo", "osusergo"},
@@ -227,7 +227,7 @@ func cniPlugins(version string) Component {
 	}
 }
 
-// networkProxy is konnectivity in the newest version that its module has. Its programs tell no
+// networkProxy is konnectivity in the newest version of its module. Its programs do not print a
 // version.
 func networkProxy(version string) Component {
 	const pkg = "sigs.k8s.io/apiserver-network-proxy/cmd/"
@@ -243,8 +243,8 @@ func networkProxy(version string) Component {
 	}}}
 }
 
-// helm is the release whose library checks the chart (packaging/helm/tools). Where it asks no
-// cluster it takes the Kubernetes of its own client for that, as its Makefile has it.
+// helm is the release whose library checks the chart (packaging/helm/tools). Without a cluster it
+// assumes the Kubernetes version of its own client, as its Makefile sets it.
 func helm(version, minor string) Component {
 	const module = "helm.sh/helm/v3"
 	flags := []string{"-X " + module + "/internal/version.version=v" + version}
@@ -263,8 +263,8 @@ func helm(version, minor string) Component {
 	}}}
 }
 
-// nodeProblemDetector leaves out the journald watcher, which needs C, and the exporter to one
-// cloud; the kernel log watcher stays.
+// nodeProblemDetector omits the journald watcher, which needs C, and a cloud's exporter; it keeps
+// the kernel log watcher.
 func nodeProblemDetector(version string) Component {
 	const module = "k8s.io/node-problem-detector"
 	c := Component{Name: NodeProblemDetector, Version: version, Builds: []Build{{

@@ -12,9 +12,8 @@ import (
 	"golang.org/x/mod/module"
 )
 
-// TestRecipesAgreeWithModules holds the recipes and the modules of lab/components together: each
-// program is a tool of its module, each tool is built, and the module requires the version that the
-// recipe stamps.
+// TestRecipesAgreeWithModules checks that each program is a tool of its module in lab/components,
+// that each tool is built, and that the module requires the version that the recipe stamps.
 func TestRecipesAgreeWithModules(t *testing.T) {
 	all, err := All()
 	if err != nil {
@@ -65,7 +64,7 @@ func TestRecipesAgreeWithModules(t *testing.T) {
 	}
 }
 
-// The chart is installed by the helm whose library has checked it.
+// The chart is installed with the helm whose library checks it.
 func TestHelmIsTheChecked(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/helm/tools/go.mod")
 	if err != nil {
@@ -91,8 +90,8 @@ func TestHelmIsTheChecked(t *testing.T) {
 	t.Error("the lab has no helm")
 }
 
-// firstImport is the upstream package that a program is: the program itself, or what the main.go
-// that is put together here imports first.
+// firstImport returns the upstream package of a program: the program itself, or the first import of
+// a main.go in lab/components.
 func firstImport(t *testing.T, c Component, program string) string {
 	t.Helper()
 	text, here := c.Sources[c.Name+"/main.go"]
@@ -106,7 +105,7 @@ func firstImport(t *testing.T, c Component, program string) string {
 	return strings.Trim(file.Imports[0].Path.Value, `"`)
 }
 
-// releaseOf finds the module that a package is part of: what is required, or what replaces it.
+// releaseOf returns the module of a package: the required one, or its replacement.
 func releaseOf(t *testing.T, mod *modfile.File, pkg string) (found module.Version) {
 	t.Helper()
 	for _, r := range mod.Require {

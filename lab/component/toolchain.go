@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// toolchain identifies the compiler: its version and what it compiles for.
+// toolchain identifies the compiler: its version and target.
 func (b Builder) toolchain(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, b.goCommand(), "env", "GOVERSION", "GOARCH", "GOAMD64", "GOARM64")
 	cmd.Dir, cmd.Env = os.TempDir(), environment(false)
@@ -39,7 +39,8 @@ func (b Builder) goCommand() string {
 	return "go"
 }
 
-// environment is the caller's, without what would change the result or find another module.
+// environment returns the caller's environment, without settings that would change the result or
+// use another module.
 func environment(cgo bool) []string {
 	enabled := "0"
 	if cgo {
@@ -49,16 +50,18 @@ func environment(cgo bool) []string {
 		"GOARCH="+runtime.GOARCH, "CGO_ENABLED="+enabled)
 }
 
-// compiling returns the settings that compilers share: they collect their garbage seldom, and there
-// are more of them than processors, of which each has half. Otherwise those that have a processor
-// to spare spend it on collecting; it is a fifth of the time, together with debug information.
+// compiling returns settings that compilers share: they collect garbage seldom, and there is one
+// more of them than processors, each with half of the processors. Otherwise compilers use spare
+// processors for garbage collection, which, together with debug information, is a fifth of the
+// time.
 func compiling(processors int) (env, flags []string) {
 	each := max(1, processors/2)
 	return []string{"GOGC=400", fmt.Sprintf("GOMAXPROCS=%d", each)},
 		[]string{"-p", strconv.Itoa(processors + 1)}
 }
 
-// compile runs go build, or go test -c, once and gives the programs their names.
+// Go names a program after the last element of its import path, which may differ from the wanted
+// name.
 func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 	// Go names a program after the last element of its import path, which need not be the name that
 	// is wanted.
@@ -68,11 +71,11 @@ func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 	}
 	env, flags := compiling(runtime.NumCPU())
 	command, suffix := []string{"build", "-v"}, ""
-	if b.Tests { // of what it compiles it says nothing
+	if b.Tests { // go test reports no progress
 		command, suffix = []string{"test", "-c", "-vet=off"}, ".test"
 	}
 	args := append(append(command, "-mod=readonly", "-trimpath", "-buildvcs=false",
-		"-gcflags=all=-dwarf=false", // it is stripped; as make build does, to share what is made
+		"-gcflags=all=-dwarf=false", // as in make build, to share its cache
 		"-tags", strings.Join(b.Tags, ","),
 		"-ldflags", strings.Join(append([]string{"-s -w"}, b.LDFlags...), " "),
 		"-o", bin+string(filepath.Separator)), flags...)
@@ -93,7 +96,7 @@ func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 	return nil
 }
 
-// list has Go find all packages of a build, for which it downloads their modules.
+// list lets go list find all packages of a build, which downloads their modules.
 func (b Builder) list(ctx context.Context, src string, build Build) error {
 	args := []string{
 		"list", "-deps", "-mod=readonly", "-tags", strings.Join(build.Tags, ","), "-f", "{{\"\"}}",
@@ -112,8 +115,8 @@ func (b Builder) list(ctx context.Context, src string, build Build) error {
 	return nil
 }
 
-// executable is the name that go build gives to the program of a package: the last element that is
-// not a major version.
+// executable returns the name that go build gives a package's program: the last element that is not
+// a major version.
 func executable(pkg string) string {
 	parent, name := filepath.Split(pkg)
 	if len(name) > 1 && name[0] == 'v' && strings.Trim(name[1:], "0123456789") == "" && parent != "" {
@@ -122,8 +125,8 @@ func executable(pkg string) string {
 	return name
 }
 
-// watch runs a go command in a process group of its own, so that its compilers end with it, and
-// counts what it reports.
+// watch runs a go command in its own process group, so that its compilers end with it, and counts
+// what it reports.
 func (r *run) watch(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
@@ -142,7 +145,7 @@ func (r *run) watch(cmd *exec.Cmd) error {
 	return nil
 }
 
-// count reads the output of go build -v to its end and gives back the last lines that are not
+// count reads the output of go build -v to its end and returns the last lines that are not
 // progress.
 func (r *run) count(out io.Reader) string {
 	const keep = 40
@@ -164,7 +167,7 @@ func (r *run) count(out io.Reader) string {
 		}
 		r.tell(Building)
 	}
-	// A line too long to scan must not block the command on a full pipe.
+	// Drain the pipe even if a line is too long to scan, so that the command does not block.
 	_, _ = io.Copy(io.Discard, out)
 	return strings.Join(said, "\n")
 }
@@ -185,8 +188,7 @@ func (r *run) copyExtra(ctx context.Context, src, out string, x Extra) error {
 	return os.WriteFile(filepath.Join(out, x.Name), text, 0o644)
 }
 
-// verify runs a program to see that it is the version it should be: a wrong path in a linker flag
-// is not an error to Go.
+// verify runs a program to check its version: go does not report a wrong path in a linker flag.
 func verify(ctx context.Context, dir string, p Program) error {
 	if len(p.Version) == 0 {
 		return nil

@@ -1,8 +1,7 @@
-// Package components holds, as data, the Go modules from which the lab builds the upstream software
-// it runs. NAME.mod and NAME.sum are the go.mod and go.sum of one module each; the tool lines of
-// the former name the programs. A program that is put together here has its main.go as NAME.main.
-// They have other names in the repository because a directory with a go.mod of its own cannot be
-// embedded. lab/component builds them.
+// Package components holds the Go modules from which the lab builds upstream software. NAME.mod and
+// NAME.sum are the go.mod and go.sum of a module; the former's tool lines name the programs. A
+// program assembled here has its main.go in NAME.main. They have these names because a directory
+// with its own go.mod cannot be embedded. lab/component builds them.
 package components
 
 import (
@@ -18,8 +17,8 @@ var modules embed.FS
 // Path is the prefix of the modules' paths.
 const Path = "github.com/Azure/AKSFlexNode/lab/components/"
 
-// Module gives the files of the module with this name, e.g. "runc-1.4.3", by their paths in it:
-// go.mod, go.sum and, where there is one, PROGRAM/main.go for the program of that name.
+// Module returns the files of a module, such as "runc-1.4.3", by their paths in it: go.mod, go.sum
+// and, if there is one, PROGRAM/main.go of the program.
 func Module(name, program string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for path, suffix := range map[string]string{

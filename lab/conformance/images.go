@@ -21,8 +21,8 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging/oci"
 )
 
-// configs are the images that are made, by the last part of their names, with what they run. All
-// have the same files: those of the distribution's packages and the tests' own.
+// configs are the configurations of the images by the last part of their names. All images have the
+// same files: those of the distribution's packages and the tests' own.
 var configs = map[string]v1.Config{
 	"agnhost":           {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
 	"busybox":           {Cmd: []string{"sh"}},
@@ -49,18 +49,18 @@ var unused = []string{
 	"var/lib/apt", "var/lib/dpkg", "var/log/nginx/*", "usr/bin/sh", "usr/bin/top",
 }
 
-// links are added, and those of busybox's programs that no package has in /bin, such as sh, whose
-// messages tests expect, and top, which needs no terminal. The shell that is found by the search
-// path is bash: it keeps variables whose names it could not set, such as those with a dash.
+// links are added, besides links for busybox's programs that no package has in /bin, such as sh,
+// whose messages tests expect, and top, which needs no terminal. The shell in the search path is
+// bash: it keeps variables whose names it could not set, such as those with a dash.
 var links = map[string]string{
 	"usr/local/bin/sh":        "/usr/bin/bash",
 	"agnhost-2":               "agnhost",
 	"var/log/nginx/error.log": "/dev/stderr",
 }
 
-// texts are files that the images have beside packages and programs; those that begin as scripts
-// can be executed. Tests know the user by name, and have busybox's nmeter, which the distribution
-// leaves out, print the time in milliseconds. Images have no empty directories; nginx wants two.
+// texts are additional files; those that begin with #! are executable. Tests look up the user by
+// name, and let busybox's nmeter, which the distribution omits, print the time in milliseconds.
+// Images cannot have empty directories, of which nginx needs two.
 var texts = map[string]string{
 	"etc/passwd": "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33::/var/www:/usr/sbin/nologin\n" +
 		"nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n" +
@@ -74,7 +74,7 @@ var texts = map[string]string{
 		"  server { listen 80; root /usr/share/nginx/html; }\n}\n",
 }
 
-// system is the root directory that the images share, in the lab's cache.
+// system returns the root directory that the images share, in the lab's cache.
 func system(ctx context.Context, l *lab.Lab) (string, error) {
 	dir := filepath.Join(l.Cache, "suite-bookworm-7")
 	return dir, component.Once(ctx, dir, func() {}, func(work string) error {
@@ -88,7 +88,7 @@ func system(ctx context.Context, l *lab.Lab) (string, error) {
 	})
 }
 
-// adapt changes what the packages have installed into what the images have.
+// adapt changes an installed system into the images' root directory.
 func adapt(root string) error {
 	var errs []error
 	for _, pattern := range unused {
@@ -121,8 +121,7 @@ func adapt(root string) error {
 	return errors.Join(errs...)
 }
 
-// pushImages puts the images that the suite may ask for into the lab's registry, by the names that
-// the suite lists.
+// pushImages pushes the images that the suite lists to the lab's registry, under the same names.
 func (s *Suite) pushImages(ctx context.Context, list []string) error {
 	root, err := system(ctx, s.Lab)
 	if err != nil {
@@ -160,8 +159,7 @@ func (s *Suite) pushImages(ctx context.Context, list []string) error {
 	return nil
 }
 
-// pack writes the programs and files of the suite. In data.json each test finds the picture of its
-// image.
+// pack writes the suite's programs and files. Each test looks up its image's picture in data.json.
 func (s *Suite) pack(p *oci.Packer, etcd string) error {
 	errs := []error{
 		p.File("data.json", []byte(`{"image": "nautilus.jpg, kitten.jpg"}`), 0o644),

@@ -15,8 +15,8 @@ var quick string
 //go:embed few.txt
 var few string
 
-// LeftOut gives the tests that cannot run here, each with the reason: in the file a reason, marked
-// by a "#", is followed by the names of its tests.
+// LeftOut returns the tests that cannot run here with the reasons. In the file, a reason marked
+// with "#" precedes the names of its tests.
 func LeftOut() (map[string]string, error) {
 	reasons, reason := map[string]string{}, ""
 	for _, line := range lines(leftOut) {
@@ -33,10 +33,10 @@ func LeftOut() (map[string]string, error) {
 	return reasons, nil
 }
 
-// Quick are the tests that are run after each kind of change.
+// Quick returns the tests to run after each kind of change.
 func Quick() []string { return lines(quick) }
 
-// Few are those of Quick that `make test` has time for.
+// Few returns those of Quick that `make test` has time for.
 func Few() []string { return lines(few) }
 
 func lines(text string) []string {

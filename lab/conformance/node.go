@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// nodeAdmin may do everything in the cluster: the tests of a node take no other identity than a
+// nodeAdmin has all rights in the cluster; the tests of a node accept no credential other than a
 // token.
 const nodeAdmin = `apiVersion: v1
 kind: ServiceAccount
@@ -27,11 +27,11 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-
 subjects: [{kind: ServiceAccount, name: e2e-node, namespace: kube-system}]
 `
 
-// nodeSpec has the tests require no kernel options: the kernel is this box's.
+// nodeSpec requires no kernel options in the tests: the kernel is the host's.
 const nodeSpec = `{"os": "Linux"}`
 
-// RunNode runs the conformance tests of a node (e2e_node.test) inside its machine, with the kubelet
-// that runs there. The cluster has no other node.
+// RunNode runs the conformance tests of a node (e2e_node.test) inside its machine, with its running
+// kubelet. The cluster must have no other node.
 func (s *Suite) RunNode(ctx context.Context, m lab.Machine) (Result, error) {
 	var out Result
 	reasons, err := LeftOut()
@@ -79,14 +79,14 @@ func (s *Suite) RunNode(ctx context.Context, m lab.Machine) (Result, error) {
 	return out, out.read(filepath.Join(m.Root, nodeDir, reportFile), nil)
 }
 
-// nodeDir is where a machine has the tests. The names of its tests end with nodeMark in the list of
-// those that are left out.
+// nodeDir is the directory of the tests in a machine. In the list of tests to leave out, their
+// names end with nodeMark.
 const (
 	nodeDir  = "/root/e2e-node/"
 	nodeMark = " (node)"
 )
 
-// nodeToken returns a token for the tests of a node.
+// nodeToken returns a token for a node's tests.
 func (s *Suite) nodeToken(ctx context.Context) (string, error) {
 	if _, err := s.Lab.Kubectl(ctx, nodeAdmin, "apply", "-f", "-"); err != nil {
 		return "", err
@@ -96,7 +96,7 @@ func (s *Suite) nodeToken(ctx context.Context) (string, error) {
 	return strings.TrimSpace(token), err
 }
 
-// equip puts the programs into a machine.
+// equip installs the programs on a machine.
 func (s *Suite) equip(m lab.Machine) error {
 	for _, name := range []string{"ginkgo", "e2e_node.test"} {
 		program, err := os.ReadFile(filepath.Join(s.programs, name))

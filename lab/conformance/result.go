@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Result tells how tests have ended.
+// Result holds the results of tests.
 type Result struct {
 	Passed, Flaky int
-	// Failed and LeftOut are tests, each with its reason.
+	// Failed and LeftOut are tests with their reasons.
 	Failed, LeftOut []string
 }
 
-// String is the line that a run ends with.
+// String returns the last line of a run.
 func (r Result) String() string {
 	return fmt.Sprintf("conformance ran=%d passed=%d failed=%d flaky=%d left_out=%d",
 		r.Passed+len(r.Failed), r.Passed, len(r.Failed), r.Flaky, len(r.LeftOut))
@@ -23,7 +23,7 @@ func (r Result) String() string {
 
 func (r *Result) leave(name, reason string) { r.LeftOut = append(r.LeftOut, name+": "+reason) }
 
-// spec holds the fields of a test in a report. Source: types.SpecReport of ginkgo.
+// spec holds the used fields of a test in a report. Source: types.SpecReport of ginkgo.
 type spec struct {
 	ContainerHierarchyTexts []string
 	LeafNodeType            string
@@ -37,8 +37,8 @@ func (s spec) name() string {
 	return strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")
 }
 
-// read adds what a report says of tests; without names, of all that ran. A test of which it says
-// nothing has failed, and so has the run when what surrounds the tests has.
+// read adds a report's results of the named tests, or of all that ran if names is nil. A test that
+// is missing has failed. A failed setup or teardown counts as a failure too.
 func (r *Result) read(file string, names []string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *Result) read(file string, names []string) error {
 	return nil
 }
 
-// add counts a test, if it ran or says why it did not.
+// add counts a test. It returns false if the test did not run and no reason is given.
 func (r *Result) add(name string, s spec) bool {
 	switch {
 	case s.State == "passed":

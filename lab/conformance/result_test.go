@@ -59,7 +59,7 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// What is run after each change is no more than there is time for, and nothing that cannot run.
+// The tests after each change are few enough for the time, and can all run.
 func TestLists(t *testing.T) {
 	reasons, err := LeftOut()
 	if err != nil {

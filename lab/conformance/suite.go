@@ -1,7 +1,7 @@
 // Package conformance runs Kubernetes' own conformance tests, as its project builds them, on the
-// nodes of the lab: e2e.test of the lab's newest version, in several processes. It makes the images
-// of the tests, and knows by name which tests cannot run here, and why. flexlab and the end-to-end
-// tests call it; it starts no lab and no machine.
+// lab's nodes: e2e.test of the lab's newest version, in several processes. It makes the tests'
+// images and lists the tests that cannot run here, with the reasons. flexlab and the end-to-end
+// tests use it; it starts no lab and no machine.
 package conformance
 
 import (
@@ -25,20 +25,20 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/component"
 )
 
-// Suite is the tests, ready to run.
+// Suite is the built tests.
 type Suite struct {
 	Lab *lab.Lab
-	// Processes limits how many tests run in parallel.
+	// Processes is how many tests run in parallel.
 	Processes int
-	// Out receives the output of the tests.
+	// Out receives the tests' output.
 	Out io.Writer
 
 	programs string
 	names    []string
 }
 
-// New builds the tests, unless the cache has them, and puts their images into the lab's registry.
-// The lab runs.
+// New builds the tests unless they are in the cache, and pushes their images to the lab's registry.
+// The lab must be running.
 func New(ctx context.Context, l *lab.Lab, processes int, out io.Writer) (*Suite, error) {
 	programs, err := l.Component(ctx, component.KubernetesTests)
 	if err != nil {
@@ -63,7 +63,7 @@ func New(ctx context.Context, l *lab.Lab, processes int, out io.Writer) (*Suite,
 	return s, s.pushImages(ctx, strings.Fields(string(images)))
 }
 
-// ask runs the suite's program to have it list something.
+// ask returns a list that the suite's program prints.
 func (s *Suite) ask(ctx context.Context, what string) ([]byte, error) {
 	out, err := exec.CommandContext(ctx, filepath.Join(s.programs, "e2e.test"), what).Output()
 	if err != nil {
@@ -72,15 +72,15 @@ func (s *Suite) ask(ctx context.Context, what string) ([]byte, error) {
 	return out, nil
 }
 
-// Matching are the conformance tests whose names match; nil matches all.
+// Matching returns the conformance tests whose names match; nil matches all.
 func (s *Suite) Matching(focus *regexp.Regexp) []string {
 	return slices.DeleteFunc(slices.Clone(s.names), func(name string) bool {
 		return focus != nil && !focus.MatchString(name)
 	})
 }
 
-// Run runs tests by their names, but those that are left out. That tests failed is in the result,
-// not in the error.
+// Run runs tests by their names, except those to leave out. Failed tests are in the result and
+// cause no error.
 func (s *Suite) Run(ctx context.Context, names []string) (Result, error) {
 	var out Result
 	for _, list := range [][]string{names, Quick(), Few()} {
@@ -112,7 +112,7 @@ func (s *Suite) Run(ctx context.Context, names []string) (Result, error) {
 	}
 	failed := s.ginkgo(ctx, dir, run)
 	if failed != nil && errors.As(failed, new(*exec.ExitError)) {
-		failed = nil // tests failed, or the suite did: the report tells
+		failed = nil // tests failed, or the suite did: the report has it
 	}
 	if failed != nil {
 		return out, fmt.Errorf("cannot run the tests: %w", failed)
@@ -122,8 +122,8 @@ func (s *Suite) Run(ctx context.Context, names []string) (Result, error) {
 
 const reportFile = "report.json"
 
-// ginkgo runs the tests with their project's runner. Where it is not the tests' whole process group
-// that is interrupted, it ends the tests itself.
+// ginkgo runs the tests with ginkgo. When ctx is canceled, it interrupts ginkgo, which ends the
+// tests.
 func (s *Suite) ginkgo(ctx context.Context, dir string, names []string) error {
 	var quoted []string
 	for _, name := range names {

@@ -1,5 +1,5 @@
-// Package demo has one machine of the lab join, and tells the life of a node on another, from its
-// configuration URL to the deletion of its flexNodeConfig, and measures it. `flexlab demo` runs it.
+// Package demo joins one machine of the lab, then shows and measures the life of a node on another,
+// from its configuration URL to the deletion of its flexNodeConfig. `flexlab demo` runs it.
 package demo
 
 import (
@@ -12,37 +12,37 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// The names of the machines, of their Nodes and of their flexNodeConfigs.
+// Names of the machines, which are those of their Nodes and flexNodeConfigs.
 const (
-	// First joins with the newest versions and stays: what it needs is built first.
+	// First joins with the newest versions and stays. The components that it needs are built first.
 	First = "demo-1"
-	// Second lives the whole life, beginning with the oldest versions.
+	// Second goes through the whole life, from the oldest versions on.
 	Second = "demo-2"
 )
 
-// Demo is one telling, in a lab that is up with its resource provider.
+// Demo is a demonstration in a lab that runs with its resource provider.
 type Demo struct {
 	Lab *lab.Lab
-	// Agent is the program that the machines get.
+	// Agent is the agent to install on the machines.
 	Agent string
 }
 
-// Numbers holds the measurements: seconds, and the number of containers that were started again.
+// Numbers holds the measurements: seconds, and the number of replaced containers.
 type Numbers struct {
-	// Join is from the command to a Ready Node. Label is from the answer to a PUT to the label in
-	// Kubernetes. KubeletDown is the longest time without an answer of kubelet in all changes that
-	// leave pods alone, and Restarted counts the containers that are others after them. Drain is
-	// from the PUT of another minor version to the pods being back. Rollback is from the deadline of
-	// the health gate to a node that has proved to be healthy.
+	// Join is the time from the command to a Ready Node. Label is from the response to a PUT until the
+	// Node has the label. KubeletDown is kubelet's longest downtime in changes that do not affect
+	// pods, and Restarted counts the containers that they replaced or restarted. Drain is from the PUT
+	// of another minor version until the pods are back. Rollback is from the health gate's deadline
+	// until the node is healthy again.
 	Join, Label, KubeletDown, Drain, Rollback float64
 	Restarted                                 int
-	// Clean tells that the machine is at the end as it was at the beginning.
+	// Clean reports whether the machine is unchanged at the end.
 	Clean bool
-	// lived tells that the life was told, not only the join.
+	// lived reports whether the whole life was shown, not only the join.
 	lived bool
 }
 
-// String is the last line of a demo.
+// String returns the last line of a demo.
 func (n Numbers) String() string {
 	const checked = "; services ok; dns ok"
 	if !n.lived {
@@ -53,14 +53,14 @@ func (n Numbers) String() string {
 		n.Drain, n.Rollback, n.Clean) + checked
 }
 
-// Begin makes First a node of the newest versions.
+// Begin joins First with the newest versions.
 func (d Demo) Begin(ctx context.Context) (Numbers, error) {
 	s := &story{Demo: d, name: First, begins: lab.Newest}
 	err := s.tell(ctx, s.joined())
 	return s.Numbers, err
 }
 
-// Life makes Second a node of the oldest versions, and tells its life.
+// Life joins Second with the oldest versions and shows its life.
 func (d Demo) Life(ctx context.Context) (Numbers, error) {
 	s := &story{Demo: d, name: Second, begins: lab.Oldest, Numbers: Numbers{lived: true}}
 	err := s.tell(ctx, append(s.joined(), []step{
@@ -74,7 +74,7 @@ func (d Demo) Life(ctx context.Context) (Numbers, error) {
 	return s.Numbers, err
 }
 
-// joined are the steps to a node that its users can use.
+// joined returns the steps until users can use the node.
 func (s *story) joined() []step {
 	return []step{
 		{"a new machine", s.machine},
@@ -83,7 +83,7 @@ func (s *story) joined() []step {
 	}
 }
 
-// tell takes the steps of a story.
+// tell runs the steps of a story.
 func (s *story) tell(ctx context.Context, steps []step) (err error) {
 	if s.api, err = s.Lab.AdminClient(); err != nil {
 		return err
@@ -108,25 +108,25 @@ type step struct {
 	run  func(context.Context) error
 }
 
-// story is a demo that is being told.
+// story is a running demo.
 type story struct {
 	Demo
 	Numbers
-	// name is that of the machine, and begins the versions with which it joins.
+	// name is the machine's name; begins are the versions with which it joins.
 	name   string
 	begins lab.Versions
 	m      lab.Machine
 	api    *http.Client
-	// wants holds the properties that the owner wants for the node.
+	// wants holds the properties that the owner has set.
 	wants properties
-	// before is the machine as it was at first.
+	// before is the machine's first snapshot.
 	before []string
-	// kubelet watches kubelet while pods are left alone.
+	// kubelet measures kubelet's downtime.
 	kubelet *watch
 }
 
-// machine makes the machine, without anything of ours but the program, and takes away what a demo
-// before has left.
+// machine adds the machine with only the agent installed, after removing the remains of an earlier
+// demo.
 func (s *story) machine(ctx context.Context) error {
 	l := s.Lab
 	if _, err := l.Machine(s.name); err == nil {
@@ -157,7 +157,7 @@ func (s *story) machine(ctx context.Context) error {
 	return err
 }
 
-// until waits for something that comes by itself.
+// until waits for a condition.
 func until(
 	ctx context.Context, most time.Duration, what string, done func(context.Context) (bool, error),
 ) error {
@@ -176,5 +176,5 @@ func until(
 	}
 }
 
-// since is a time in seconds.
+// since returns the seconds since t.
 func since(t time.Time) float64 { return time.Since(t).Seconds() }

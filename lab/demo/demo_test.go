@@ -2,7 +2,7 @@ package demo
 
 import "testing"
 
-// The last line has a form that others read.
+// Other programs parse the last line.
 func TestLastLine(t *testing.T) {
 	for want, n := range map[string]Numbers{
 		"demo join_s=4.2; services ok; dns ok": {Join: 4.21},

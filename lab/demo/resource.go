@@ -12,11 +12,11 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// properties are those of a flexNodeConfig, as its owner writes them.
+// properties are a flexNodeConfig's properties in its owner's request.
 type properties = map[string]any
 
-// first is the node at first, with the defaults of az aks flex-node create: it joins with a
-// bootstrap token, has no Azure identity, and follows its resource with the key of its machine.
+// first returns the node's first properties, with the defaults of az aks flex-node create: it joins
+// with a bootstrap token, has no Azure identity, and follows its resource with its machine key.
 func (s *story) first() properties {
 	return properties{
 		"versions":      s.begins.Desired(),
@@ -25,8 +25,8 @@ func (s *story) first() properties {
 	}
 }
 
-// arm sends a request about the node's resource through Resource Manager. One that is not there is
-// no error.
+// arm sends a request about the node's resource through Resource Manager. If the resource is not
+// found, there is no error.
 func (s *story) arm(
 	ctx context.Context, method, query string, body any,
 ) (api.FlexNodeConfig, error) {
@@ -45,13 +45,13 @@ func (s *story) arm(
 	return got, json.Unmarshal([]byte(text), &got)
 }
 
-// put changes what the owner wants, and returns when the provider has answered.
+// put writes the owner's properties and returns the time of the response.
 func (s *story) put(ctx context.Context, query string) (api.FlexNodeConfig, time.Time, error) {
 	got, err := s.arm(ctx, http.MethodPut, query, properties{"properties": s.wants})
 	return got, time.Now(), err
 }
 
-// applied waits until the node has reported that it runs on what its owner wants.
+// applied waits until the node has reported the current revision as applied.
 func (s *story) applied(ctx context.Context) error {
 	return until(ctx, 3*time.Minute, "the report that the revision is applied",
 		func(ctx context.Context) (bool, error) {
@@ -68,12 +68,12 @@ func (s *story) applied(ctx context.Context) error {
 		})
 }
 
-// node reads the Node object.
+// node reads the Node.
 func (s *story) node(ctx context.Context) (lab.Node, error) {
 	return lab.ReadNode(ctx, s.api, s.name)
 }
 
-// runs waits until the Node runs versions, is Ready, and takes pods.
+// runs waits until the Node runs the versions and is Ready and schedulable.
 func (s *story) runs(ctx context.Context, v lab.Versions) error {
 	return until(ctx, 5*time.Minute, "a Node that runs "+v.Kubernetes, func(
 		ctx context.Context) (bool, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/mirror"
 )
 
-// join runs the one command.
+// join runs the agent with the configuration URL and waits until the Node is Ready.
 func (s *story) join(ctx context.Context) error {
 	s.wants = s.first()
 	made, _, err := s.put(ctx, "?configUrl=true")
@@ -42,7 +42,7 @@ func (s *story) join(ctx context.Context) error {
 		case err := <-ended:
 			ended <- err
 			if err != nil {
-				return true, nil // told below
+				return true, nil // returned below
 			}
 		default:
 		}
@@ -51,7 +51,7 @@ func (s *story) join(ctx context.Context) error {
 	})
 	s.Join = since(began)
 	if err != nil {
-		stop() // it is waited for no longer
+		stop() // do not wait for the command
 	}
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
@@ -61,10 +61,10 @@ func (s *story) join(ctx context.Context) error {
 	return nil
 }
 
-// pod is one that no controller replaces.
+// pod returns the name of a pod without a controller.
 func (s *story) pod() string { return "hello-" + s.name }
 
-// check uses the node as its users do.
+// check uses the node as its users would.
 func (s *story) check(ctx context.Context) error {
 	ip, err := s.Lab.CheckPod(ctx, s.pod(), s.name)
 	if err != nil {
@@ -80,8 +80,8 @@ func (s *story) check(ctx context.Context) error {
 	return s.deploy(ctx)
 }
 
-// label changes a label. What is measured is the long poll, so it waits for that first: a service
-// that has just started polls after a while only.
+// label changes a label. The long poll is measured, so it first waits for one: a service that has
+// just started polls only after a while.
 func (s *story) label(ctx context.Context) error {
 	if err := s.polls(ctx); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (s *story) label(ctx context.Context) error {
 	return err
 }
 
-// containerd changes containerd and a setting of kubelet.
+// containerd changes the version of containerd and a setting of kubelet.
 func (s *story) containerd(ctx context.Context) error {
 	s.wants["nodeConfig"].(properties)["maxPods"] = 60
 	return s.quietly(ctx, lab.Versions{
@@ -113,10 +113,10 @@ func (s *story) containerd(ctx context.Context) error {
 	})
 }
 
-// patch changes kubelet by a patch.
+// patch changes kubelet's patch version.
 func (s *story) patch(ctx context.Context) error { return s.quietly(ctx, lab.Newest) }
 
-// quietly has the node run other versions, which leaves pods alone.
+// quietly changes the node's versions, which must not affect pods.
 func (s *story) quietly(ctx context.Context, v lab.Versions) error {
 	before, err := s.containers(ctx)
 	if err != nil {
@@ -153,8 +153,8 @@ func (s *story) quietly(ctx context.Context, v lab.Versions) error {
 	return nil
 }
 
-// upgrade changes the minor version, for which the pods move away and come back. The pod without a
-// controller is deleted first, as its owner has to: a drain waits for it.
+// upgrade changes the minor version, for which pods are evicted and come back. The pod without a
+// controller is deleted first, as its owner must: a drain waits for it.
 func (s *story) upgrade(ctx context.Context) error {
 	s.Lab.Say("pod %s has no controller that would make it again: its owner deletes it", s.pod())
 	if _, err := s.Lab.Kubectl(ctx, "", "delete", "pod/"+s.pod(), "--wait"); err != nil {
@@ -177,8 +177,8 @@ func (s *story) upgrade(ctx context.Context) error {
 	return s.applied(ctx)
 }
 
-// With dropIn, which an operator has put there, a node works, but not with every setting that is
-// valid by itself: kubelet does not start with a high threshold below its low one.
+// dropIn is an operator's file with which a node works, but not with every setting that is valid on
+// its own: kubelet does not start with a high threshold below its low one.
 const (
 	dropInPath = "/etc/kubernetes/kubelet.conf.d/50-operator.conf"
 	dropIn     = `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -187,13 +187,13 @@ imageGCLowThresholdPercent: 80
 `
 )
 
-// patience is the time that the bad revision may try, patienceISO the same in ISO 8601.
+// patience is the ready timeout of the bad revision, patienceISO the same in ISO 8601.
 const (
 	patience    = 10 * time.Second
 	patienceISO = "PT10S"
 )
 
-// rollback has a revision fail while the sources of the previous one are switched off.
+// rollback applies a revision that fails, while the sources of the previous one are switched off.
 func (s *story) rollback(ctx context.Context) (err error) {
 	config, ok := s.wants["nodeConfig"].(properties)
 	if !ok {
@@ -210,7 +210,7 @@ func (s *story) rollback(ctx context.Context) (err error) {
 	deadline := time.Now().Add(patience)
 	s.Lab.Say("kubelet does not start with it; provider and mirror are switched off")
 	off := mirror.Knobs{Faults: []mirror.Fault{{Kind: mirror.Cut}}}
-	defer func() { // the lab is used further, however this ends
+	defer func() { // the lab stays in use, whatever the result
 		ctx := context.WithoutCancel(ctx)
 		err = errors.Join(err, s.Lab.StartReplica(ctx, 0), s.Lab.Mirror().Set(ctx, mirror.Knobs{}))
 	}()
@@ -220,7 +220,7 @@ func (s *story) rollback(ctx context.Context) (err error) {
 	if err := s.transition(ctx, "rollback", ""); err != nil {
 		return err
 	}
-	if now := time.Now(); now.Before(deadline) { // the gate may know before
+	if now := time.Now(); now.Before(deadline) { // the gate may decide earlier
 		deadline = now
 	}
 	if err := s.transition(ctx, "", ""); err != nil {
@@ -240,8 +240,8 @@ func (s *story) rollback(ctx context.Context) (err error) {
 	return err
 }
 
-// transition waits until the machine's change is of a kind and in a phase; "" is any, and no kind
-// is no change.
+// transition waits until the machine's transition has a kind and phase. "" matches any phase; kind
+// "" means no transition.
 func (s *story) transition(ctx context.Context, kind, phase string) error {
 	path := filepath.Join(s.m.Root, "var/lib/aks-flex-node/transition.json")
 	return until(ctx, 2*time.Minute, "the "+kind+" "+phase, func(context.Context) (bool, error) {
@@ -257,9 +257,9 @@ func (s *story) transition(ctx context.Context, kind, phase string) error {
 	})
 }
 
-// rejected is why the agent has rejected the last configuration.
+// rejected returns the reason for which the agent rejected the last configuration.
 func (s *story) rejected(ctx context.Context) (string, error) {
-	// its exit code is that of the node's health
+	// the exit code reports the node's health
 	out, _ := s.Lab.Output(ctx, s.m, "aks-flex-node", "status", "--output", "json")
 	var is struct {
 		Rejected []struct{ Reason string }
@@ -274,7 +274,7 @@ func (s *story) rejected(ctx context.Context) (string, error) {
 	return reason, nil
 }
 
-// leave deletes the resource: the machine is given back by itself.
+// leave deletes the resource, on which the machine leaves the cluster by itself.
 func (s *story) leave(ctx context.Context) error {
 	const unit = "aks-flex-node-agent.service"
 	if _, err := s.arm(ctx, http.MethodDelete, "", nil); err != nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
 
-// watch asks kubelet all the time whether it is healthy.
+// watch polls kubelet's health continuously.
 type watch struct {
 	client  *http.Client
 	url     string
 	end     context.CancelFunc
 	ended   chan struct{}
-	longest time.Duration // once it has ended
+	longest time.Duration // set when it ends
 }
 
-// watchKubelet begins. kubelet's port is asked as the cluster's administrator; its certificate is
-// its own.
+// watchKubelet starts a watch. It connects as the cluster's administrator and does not verify
+// kubelet's self-signed certificate.
 func (s *story) watchKubelet(ctx context.Context) error {
 	client, err := s.Lab.AdminClient()
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *story) watchKubelet(ctx context.Context) error {
 	return nil
 }
 
-// run measures the longest time between two answers.
+// run measures the longest time between healthy responses.
 func (w *watch) run(ctx context.Context) {
 	defer close(w.ended)
 	defer w.client.CloseIdleConnections()
@@ -57,10 +57,10 @@ func (w *watch) run(ctx context.Context) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	w.longest = max(w.longest, time.Since(last)) // it may not answer any more, or never have
+	w.longest = max(w.longest, time.Since(last)) // it may have stopped responding, or never responded
 }
 
-// healthy reports whether kubelet says so.
+// healthy reports whether kubelet is healthy.
 func (w *watch) healthy(ctx context.Context) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url, nil)
 	if err != nil {
@@ -75,15 +75,14 @@ func (w *watch) healthy(ctx context.Context) bool {
 	return err == nil && response.StatusCode == http.StatusOK && string(text) == "ok"
 }
 
-// stop ends the watch, if it has not ended, and returns the longest time without an answer, in
-// seconds.
+// stop ends the watch and returns the longest time without a healthy response, in seconds.
 func (w *watch) stop() float64 {
 	w.end()
 	<-w.ended
 	return w.longest.Seconds()
 }
 
-// containers are the node's, with how often each was started again.
+// containers returns the node's containers with their restart counts.
 func (s *story) containers(ctx context.Context) ([]string, error) {
 	out, err := s.Lab.Kubectl(ctx, "", "get", "pods", "-A", "--field-selector=spec.nodeName="+s.name,
 		"-o", `jsonpath={range .items[*]}{range .status.containerStatuses[*]}`+
@@ -101,7 +100,7 @@ func (s *story) polls(ctx context.Context) error {
 
 const deployment = "demo-web"
 
-// deploy runs two pods that a Deployment replaces where they are evicted.
+// deploy creates a Deployment of two pods on the node.
 func (s *story) deploy(ctx context.Context) error {
 	manifest := fmt.Sprintf(`apiVersion: apps/v1
 kind: Deployment
@@ -122,7 +121,7 @@ spec:
 	return s.deployed(ctx)
 }
 
-// deployed waits until all pods of the Deployment are there.
+// deployed waits until all pods of the Deployment are available.
 func (s *story) deployed(ctx context.Context) error {
 	_, err := s.Lab.Kubectl(ctx, "", "rollout", "status", "deployment/"+deployment, "--timeout=120s")
 	return err

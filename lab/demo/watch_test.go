@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A kubelet that does not answer, from the first or until the last, is one that was down.
+// A kubelet that never responds, or stops responding, counts as down.
 func TestWatchWithoutAnswers(t *testing.T) {
 	for name, answered := range map[string]int{"never": 0, "no more": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestWatchWithoutAnswers(t *testing.T) {
 						w.WriteHeader(http.StatusUnauthorized)
 						return
 					}
-					_, _ = w.Write([]byte("ok")) // the test would see that it is not there
+					_, _ = w.Write([]byte("ok")) // the test notices if this fails
 					last = time.Now()
 				}))
 			defer server.Close()

@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// connectedToArc makes a machine an Arc machine, as its owner does, and returns its identity's
-// object id.
+// connectedToArc connects a machine to Arc, as its owner would, and returns its identity's object
+// id.
 func connectedToArc(t *testing.T, m lab.Machine, name string) string {
 	t.Helper()
 	if err := bench.AddArc(t.Context(), m); err != nil {
@@ -56,13 +56,14 @@ func connectedToArc(t *testing.T, m lab.Machine, name string) string {
 	return principal
 }
 
-// arcID is the resource of an Arc machine.
+// arcID returns the resource id of an Arc machine.
 func arcID(name string) string {
 	return "/subscriptions/" + lab.Subscription +
 		"/resourceGroups/flexlab/providers/Microsoft.HybridCompute/machines/" + name
 }
 
-// arcPrincipal returns the object id of an Arc machine's identity, "" without such a machine.
+// arcPrincipal returns the object id of an Arc machine's identity, or "" if the machine does not
+// exist.
 func arcPrincipal(t *testing.T, name string) string {
 	t.Helper()
 	status, text, err := bench.ARM(t.Context(), http.MethodGet, lab.AzureURL, arcID(name),
@@ -84,8 +85,8 @@ func arcPrincipal(t *testing.T, name string) string {
 	return machine.Identity.PrincipalID
 }
 
-// arcLeft fails if a machine that has left Azure, whose identity had a principal, is there still,
-// or its roles.
+// arcLeft fails if the resource of a machine that has left Azure, or role assignments of its
+// principal, still exist.
 func arcLeft(t *testing.T, name, principal string) {
 	t.Helper()
 	if id := arcPrincipal(t, name); id != "" {

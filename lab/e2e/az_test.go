@@ -12,9 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// The life of a node by `az aks flex-node`: the real az with the extension as
-// docs/how-to/use-az.md has people install it, a real machine, and its real Node. A refusal is one
-// sentence.
+// The life of a node with `az aks flex-node`: the real az with the extension, installed as in
+// docs/how-to/use-az.md, a real machine and its real Node. An error is one sentence.
 func azExtension(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "edge-az", "azure-cli")
@@ -32,11 +31,11 @@ func azExtension(t *testing.T) {
 	same(t, before, snapshot(t.Context(), t, m))
 }
 
-// azOf is the computer of an operator, which is his node's machine too: the machine has its own
-// files, the operator has his below operatorsHome.
+// azOf is an operator's computer, which is also the node's machine. The operator's files are below
+// operatorsHome.
 type azOf struct{ m lab.Machine }
 
-// extend makes the extension and unpacks it to where az looks.
+// extend builds the extension and unpacks it where az looks for it.
 func extend(t *testing.T, m lab.Machine) {
 	t.Helper()
 	made, err := exec.Command("go", "run", "-C", "../../packaging", "./az", "-out",
@@ -56,7 +55,7 @@ func extend(t *testing.T, m lab.Machine) {
 			t.Fatal(err)
 		}
 	}
-	// a principal that may see the cluster, and no more
+	// a principal that may only read the cluster
 	stranger := "export AZURE_CONFIG_DIR=$HOME/stranger\n" + loginCLI +
 		"az login --service-principal -u $CLIENT_ID -p @$HOME/secret --tenant $TENANT -o none\n"
 	if out, code := inside(t, m, "bash", "-ec", inOperatorsShell+
@@ -66,7 +65,7 @@ func extend(t *testing.T, m lab.Machine) {
 	}
 }
 
-// run has the operator's shell run a script; $G is the cluster.
+// run runs a script in the operator's shell; $G holds the cluster's arguments.
 func (a azOf) run(t *testing.T, script string) (string, int) {
 	t.Helper()
 	const shell = inOperatorsShell + `G="-g flexlab -c flexlab"
@@ -77,7 +76,7 @@ AZURE_CORE_ONLY_SHOW_ERRORS=1 AZURE_EXTENSION_USE_DYNAMIC_INSTALL=no
 	return strings.TrimSpace(out), code
 }
 
-// az returns the output of a command of `az aks flex-node`, which must succeed.
+// az runs `az aks flex-node`, which must succeed, and returns the output.
 func (a azOf) az(t *testing.T, command string) string {
 	t.Helper()
 	out, code := a.run(t, "az aks flex-node "+command)
@@ -87,9 +86,9 @@ func (a azOf) az(t *testing.T, command string) string {
 	return out
 }
 
-// refusals checks that each refusal is one sentence: wrong arguments, a missing role, a cluster
-// that is down. The short form has the role alone, which the lab's Azure judges; the extension and
-// the provider report the others, as in TestAz of internal/rp/service.
+// refusals checks that each error is one sentence: for wrong arguments, a missing role and an
+// unreachable cluster. The short form has only the role, which the lab's Azure checks; the
+// extension and the provider report the others, as in TestAz of internal/rp/service.
 func (a azOf) refusals(t *testing.T) {
 	a.refused(t, "AZURE_CONFIG_DIR=$HOME/stranger; ", "create $G -n x", "does not have "+
 		"authorization to perform action 'Microsoft.ContainerService/managedClusters/"+
@@ -109,7 +108,7 @@ func (a azOf) refusals(t *testing.T) {
 	deleteSecond(t)
 }
 
-// refused has a command of `az aks flex-node` refused in one sentence.
+// refused checks that `az aks flex-node` fails with an error of one sentence.
 func (a azOf) refused(t *testing.T, before, command, want string) {
 	t.Helper()
 	out, code := a.run(t, before+"az aks flex-node "+command)
@@ -119,7 +118,7 @@ func (a azOf) refused(t *testing.T, before, command, want string) {
 	}
 }
 
-// life is a node from its creation to its end, each command once.
+// life creates a node, uses each command once and deletes the node.
 func (a azOf) life(t *testing.T) {
 	const node = "$G -n edge-az"
 	v := lab.Former.Desired()
@@ -163,8 +162,7 @@ func (a azOf) life(t *testing.T) {
 	a.leaves(t)
 }
 
-// template is a node by the ARM template of the examples: its output is what the machine joins
-// with.
+// template creates a node with the example ARM template and joins the machine with its output.
 func (a azOf) template(t *testing.T) {
 	who, err := bench.Azure()
 	if err != nil {
@@ -200,25 +198,25 @@ func (a azOf) template(t *testing.T) {
 		"--query '[].properties.provisioningState' -o tsv"); out != "Succeeded\nSucceeded" {
 		t.Errorf("the operations of the deployment: %q", out)
 	}
-	// Its principal has no role that lets it ask Resource Manager: the machine leaves by hand.
+	// Its principal has no role to read Resource Manager, so an operator runs unbootstrap.
 	must(t, a.m, "unbootstrap", "--yes")
 	a.az(t, "delete $G -n edge-az --yes")
 	a.az(t, "wait $G -n edge-az --deleted --interval 1 --timeout 60")
 }
 
-// version is a version as a word.
+// version returns a version as a string.
 func version(versions map[string]any, name string) string {
 	is, _ := versions[name].(string)
 	return is
 }
 
-// lastLine is the last line of a text.
+// lastLine returns the last line of a text.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
 }
 
-// joins runs the one command on the machine.
+// joins runs the agent with a configuration URL on the machine.
 func (a azOf) joins(t *testing.T, url string) string {
 	t.Helper()
 	out, code := inside(t, a.m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url-file -")
@@ -228,7 +226,7 @@ func (a azOf) joins(t *testing.T, url string) string {
 	return out
 }
 
-// runs waits until the real Node has a site, room for pods, and a version of kubelet.
+// runs waits until the Node has a site, capacity for pods, and a version of kubelet.
 func (a azOf) runs(t *testing.T, want string) {
 	t.Helper()
 	eventually(t, "the Node to be "+want, func() bool {
@@ -238,7 +236,7 @@ func (a azOf) runs(t *testing.T, want string) {
 	})
 }
 
-// leaves deletes the node; its machine gives itself back and waits for another configuration.
+// leaves deletes the node; its machine leaves the cluster and waits for another configuration.
 func (a azOf) leaves(t *testing.T) {
 	t.Helper()
 	a.az(t, "delete $G -n "+a.m.Name+" --yes")

@@ -20,7 +20,7 @@ import (
 	"github.com/Azure/AKSFlexNode/manifests"
 )
 
-// azure asks or steers the lab's Azure.
+// azure sends a request to the control API of the lab's Azure.
 func azure(t *testing.T, method, path string, body any) string {
 	t.Helper()
 	out, err := bench.AzureControl(context.Background(), method, path, body)
@@ -56,8 +56,8 @@ func TestAzure(t *testing.T) {
 	t.Run("Registry", privateImages)
 }
 
-// Every identity makes a real kubelet join; a pod runs, the second bootstrap does nothing, no
-// secret shows, and unbootstrap gives the machine back and leaves nothing in Azure.
+// A real kubelet joins with each identity: a pod runs, the second bootstrap is a no-op, no secret
+// leaks, and unbootstrap restores the machine and leaves nothing in Azure.
 func identities(t *testing.T) {
 	t.Parallel()
 	for _, auth := range []string{"servicePrincipal", "managedIdentity", "arc"} {
@@ -68,13 +68,13 @@ func identities(t *testing.T) {
 	}
 }
 
-// knobs sets the knobs of the lab's Azure for one machine. Their delays hold for all: others wait.
+// knobs sets the knobs of the lab's Azure for one machine. Delays apply to all machines.
 func knobs(t *testing.T, m lab.Machine, k azuresim.Knobs) {
 	t.Helper()
 	azure(t, http.MethodPut, "/knobs?client="+m.IP, k)
 }
 
-// joinsAndLeaves is the life of a machine with one identity.
+// joinsAndLeaves joins a machine with an identity and removes it again.
 func joinsAndLeaves(t *testing.T, auth string) {
 	name := "id-" + strings.ToLower(auth[:3])
 	m := bareMachine(t, name)
@@ -84,17 +84,17 @@ func joinsAndLeaves(t *testing.T, auth string) {
 		}
 	})
 	before := snapshot(t.Context(), t, m)
-	// Every token of the lab's Azure starts the same way: with its header.
+	// Every token of the lab's Azure begins with the same header.
 	stop := watchProcesses(t, m, secretOf(t, m)+"\n"+"eyJhbGciOiJSUzI1NiIsImtpZCI6\n")
-	// what takes minutes in Azure takes seconds here; a clock behind makes tokens older
-	// than the roles
+	// Azure's delays of minutes are seconds here; with its clock behind, tokens are older than the
+	// role assignments.
 	if auth == "arc" {
 		knobs(t, m, azuresim.Knobs{Replication: 3 * time.Second, Propagation: 4 * time.Second,
 			Skew: -10 * time.Second})
 		t.Cleanup(func() { knobs(t, m, azuresim.Knobs{}) })
 	}
 	var run []string
-	if auth == "arc" { // as the service does it: dpkg, azcmagent and az inherit the sandbox
+	if auth == "arc" { // as in the service: dpkg, azcmagent and az inherit the sandbox
 		run = sandbox(t)
 	}
 	for _, after := range killsOfJoin(auth) {
@@ -138,15 +138,16 @@ func joinsAndLeaves(t *testing.T, auth string) {
 	}
 }
 
-// documented is the Arc section of the documents' sample, with its placeholders filled in.
+// documented returns the Arc section of the documentation's sample, with its placeholders filled
+// in.
 func documented(name string) map[string]any {
 	return map[string]any{"machineName": name, "resourceGroup": "flexlab", "location": "westus",
 		"tags":               map[string]any{"environment": "edge", "node-type": "worker"},
 		"autoRoleAssignment": true}
 }
 
-// sandbox runs a command as the agent's unit runs the agent: with every setting of the unit that
-// bounds what a process and its children may do.
+// sandbox returns a command prefix that runs a command like the agent's unit: with every setting of
+// the unit that restricts a process and its children.
 func sandbox(t *testing.T) []string {
 	t.Helper()
 	const bounds = " NoNewPrivileges LockPersonality RestrictRealtime RestrictNamespaces " +
@@ -155,7 +156,7 @@ func sandbox(t *testing.T) []string {
 	const others = " Type ExecStart Environment TimeoutStartSec WatchdogSec Restart RestartSec " +
 		"RestartPreventExitStatus TimeoutStopSec KillMode "
 	argv := []string{"systemd-run", "--quiet", "--wait", "--collect", "--pipe",
-		"--property=KillMode=process"} // a killed run leaves its children, as a kill of it alone does
+		"--property=KillMode=process"} // a killed run leaves its children
 	_, service, _ := strings.Cut(
 		string(packaged(t, "systemd/aks-flex-node-agent.service")), "[Service]\n")
 	service, _, _ = strings.Cut(service, "[Install]")
@@ -173,14 +174,14 @@ func sandbox(t *testing.T) []string {
 	return argv
 }
 
-// arcKills are when a join is killed before it is let through: while the Arc agent is being fetched
-// and installed, and the machine connected.
+// arcKills are the times at which a join is killed: while the Arc agent is downloaded and
+// installed, and while the machine is connected.
 var arcKills = map[string][]time.Duration{"arc": {60 * time.Millisecond, 120 * time.Millisecond,
 	300 * time.Millisecond, 600 * time.Millisecond, 900 * time.Millisecond, 1300 * time.Millisecond,
 	1800 * time.Millisecond}}
 
-// killsOfJoin are all of arcKills in the long form; in the short one a kill while the Arc agent is
-// installed, and one while the machine is connected.
+// killsOfJoin returns all of arcKills in the long form; in the short form one during the
+// installation of the Arc agent and one while the machine is connected.
 func killsOfJoin(auth string) []time.Duration {
 	all := arcKills[auth]
 	if long() || len(all) == 0 {
@@ -189,14 +190,14 @@ func killsOfJoin(auth string) []time.Duration {
 	return []time.Duration{all[2], all[5]}
 }
 
-// waits lists the waits that a join must report.
+// waits are the waits that a join must report.
 var waits = map[string][]string{"arc": {
 	"waiting for Azure to know the identity of the Arc machine",
 	"restarting the Arc agent's metadata service",
 	"waiting for the role assignments to have an effect", "is connected and authorised",
 }}
 
-// secretOf is the secret of a machine's configuration; one that nothing contains when it has none.
+// secretOf returns the secret in a machine's configuration, or a text that nothing contains.
 func secretOf(t *testing.T, m lab.Machine) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(m.Root, lab.ConfigPath))
@@ -209,7 +210,7 @@ func secretOf(t *testing.T, m lab.Machine) string {
 	return "no-such-secret-anywhere"
 }
 
-// quiet looks for secrets in all that a join has printed, logged and written.
+// quiet checks that a join has not printed, logged or written secrets.
 func quiet(t *testing.T, m lab.Machine, out string) {
 	t.Helper()
 	journal, _ := inside(t, m, "journalctl", "--no-pager")
@@ -227,8 +228,8 @@ func quiet(t *testing.T, m lab.Machine, out string) {
 	}
 }
 
-// With kubeletCredential certificate the identity may only ask for a certificate, and kubelet is a
-// node like any other.
+// With kubeletCredential certificate the identity may only request a certificate, and kubelet has a
+// node's usual rights.
 func leastPrivilege(t *testing.T) {
 	m := bareMachine(t, "least-1")
 	configureAs(t, m, lab.Newest, "servicePrincipal", func(c map[string]any) {
@@ -266,11 +267,11 @@ func leastPrivilege(t *testing.T) {
 	must(t, m, "unbootstrap", "--yes")
 }
 
-// shortLife is a lifetime of tokens of which they are handed out for ten seconds.
+// shortLife is a token lifetime with which tokens are reused for only ten seconds.
 const shortLife = 40 * time.Second
 
-// Tokens that live shortly are replaced in time, an outage of Entra ID is survived, many processes
-// make one request, and a role that is taken away is gone.
+// Short-lived tokens are replaced in time, an outage of Entra ID is survived, concurrent processes
+// share one request, and a removed role takes effect.
 func tokensExpireAndRolesGo(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "expiry-1")
@@ -289,7 +290,7 @@ func tokensExpireAndRolesGo(t *testing.T) {
 	seen := map[string]bool{}
 	for range 8 {
 		if len(seen) == 3 && !long() {
-			break // the long form watches on
+			break // only the long form continues
 		}
 		time.Sleep(5 * time.Second)
 		seen[token()] = true
@@ -332,8 +333,8 @@ cat /tmp/token-* | sort -u | wc -l`
 		out, code := get()
 		return code != 0 && strings.Contains(out, "Forbidden")
 	})
-	// What the identity may no longer do is said; the machine and Azure are given back all the
-	// same.
+	// The output names what the identity may no longer do; the machine and Azure are cleaned up
+	// nevertheless.
 	if out, code := flex(t, m, "unbootstrap", "--yes", "--drain-timeout=0"); code != 1 ||
 		!strings.Contains(out, "kubectl delete node expiry-1") {
 		t.Errorf("unbootstrap: exit code %d\n%s", code, out)
@@ -341,7 +342,7 @@ cat /tmp/token-* | sort -u | wc -l`
 	arcLeft(t, m.Name, principal)
 }
 
-// loginCLI is a shell that has the lab's Azure as its cloud.
+// loginCLI registers the lab's Azure as az's cloud.
 const loginCLI = `set -e
 export REQUESTS_CA_BUNDLE=$FLEXLAB_CA AZURE_CORE_COLLECT_TELEMETRY=0 AZURE_CORE_ONLY_SHOW_ERRORS=1
 B=$FLEXLAB_ARM
@@ -351,8 +352,8 @@ az cloud register -n flexlab --endpoint-resource-manager $B --endpoint-managemen
 az cloud set -n flexlab
 `
 
-// The real az CLI logs in, reads the cluster, and its login onboards a machine; at a terminal the
-// agent has it log in first.
+// The real az CLI logs in and reads the cluster, and its login onboards a machine. On a terminal
+// the agent offers to log in first.
 func azureCLI(t *testing.T) {
 	who, err := bench.Azure()
 	if err != nil {
@@ -375,7 +376,7 @@ az resource show --ids $CLUSTER --query name -o tsv
 az logout`); code != 0 || strings.TrimSpace(out) != "flexlab\ntrue\nflexlab" {
 		t.Fatalf("az: exit code %d\n%s", code, out)
 	}
-	// The resource provider, with the same client and through the same Resource Manager.
+	// The resource provider, with the same client through Resource Manager.
 	if out, code := shell("set -eo pipefail\naz login --service-principal -u " +
 		who.Operator.ClientID + " -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
 		`N=$CLUSTER/flexNodeConfig; V=2026-05-01-preview

@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// A secret that is not good is refused while the old one keeps working, and a bad configuration is
-// taken back with Azure switched off.
+// An invalid secret is refused while the old one keeps working, and a bad configuration is rolled
+// back without Azure.
 func badSecret(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "badsecret-1")
@@ -58,7 +58,7 @@ func badSecret(t *testing.T) {
 			t.Errorf("kubelet is %s, was %s", now, before)
 		}
 		inside(t, m, "rm", "-f", "/run/aks-flex-node/token.json")
-		works(t) // with a token that the old secret has got now
+		works(t) // with a token obtained with the old secret
 		if err := bench.Write(m, lab.ConfigPath, 0o600, good); err != nil {
 			t.Fatal(err)
 		}

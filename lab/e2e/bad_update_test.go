@@ -14,20 +14,19 @@ import (
 
 // An operator's drop-ins with which a node works until its configuration changes in a certain way.
 const (
-	// imagesDropIn does not allow for a high threshold of 75 %: kubelet refuses to start.
+	// imagesDropIn makes kubelet fail to start with a high threshold of 75 %.
 	imagesDropIn = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 imageGCLowThresholdPercent: 80
 `
-	// podsDropIn kills each kubelet that takes 77 pods once it has had the time to say that it is
-	// Ready.
+	// podsDropIn kills each kubelet with max 77 pods once it has had time to report Ready.
 	podsDropIn = `[Service]
 ExecStartPost=/bin/sh -c 'if grep -q "maxPods.*: 77" /var/lib/kubelet/config.yaml; then \
   touch /run/fragile; (sleep 4; kill -9 $MAINPID) & fi'
 `
 )
 
-// fragile puts the drop-ins into a machine.
+// fragile installs the drop-ins on a machine.
 func fragile(t *testing.T, m lab.Machine) {
 	t.Helper()
 	for path, text := range map[string]string{
@@ -40,8 +39,8 @@ func fragile(t *testing.T, m lab.Machine) {
 	}
 }
 
-// A bad configuration given to the running daemon is refused before anything is touched, or rolled
-// back once; the daemon goes on, the Node is Ready, and the configuration is not tried again.
+// A bad configuration for the running daemon is refused before any change, or rolled back once. The
+// daemon keeps running, the Node is Ready, and the configuration is not retried.
 func TestBadUpdate(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "bad-1", func(c map[string]any) { section(c, "agent")["readyTimeout"] = "20s" })
@@ -58,7 +57,7 @@ func TestBadUpdate(t *testing.T) {
 			reserved := map[string]any{"cpu": "900", "memory": "1Gi"}
 			section(c, "node", "kubelet")["kubeReserved"] = reserved
 		})
-		// The daemon has seen the file too, and may be at work when bootstrap comes.
+		// The daemon has read the file too, and may be running a change when bootstrap starts.
 		eventually(t, "the refusal", func() bool {
 			out, code := flex(t, m, "bootstrap")
 			return code != 0 && strings.Contains(out, "cpu")
@@ -74,8 +73,8 @@ func TestBadUpdate(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(map[string]any)
-		says   string // what the rejection tells, from kubelet's own log
-		kept   string // what kubelet's configuration has afterwards
+		says   string // in the rejection, from kubelet's own log
+		kept   string // in kubelet's configuration afterwards
 	}{
 		{"kubelet does not start", func(c map[string]any) {
 			section(c, "node", "kubelet")["imageGCHighThreshold"] = 75
@@ -103,7 +102,7 @@ func TestBadUpdate(t *testing.T) {
 			if err != nil || !strings.Contains(string(yaml), tt.kept) {
 				t.Errorf("kubelet's configuration has no %s (%v):\n%s", tt.kept, err, yaml)
 			}
-			steady(t, m, 10*time.Second) // neither does it die nor is anything tried again
+			steady(t, m, 10*time.Second) // it does not die, and nothing is retried
 			var n corev1.Node
 			eventually(t, "the Node to be Ready", func() bool {
 				n = nodeOf(t, m.Name)

@@ -12,9 +12,9 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// Neither a boot nor `systemctl enable --now` hangs on the cluster: without an API server, which is
-// not a Node that is missing, the machine boots, drift is reported, and the node is one again when
-// the API server is back. The provider, which shows the Node's condition, says that it is unknown.
+// Neither a boot nor `systemctl enable --now` waits for the cluster. Without an API server, which
+// differs from a missing Node, the machine boots, drift is reported, and the node is Ready again
+// once the API server is back. The provider shows the Node's condition as unknown.
 func TestBootWithoutAPIServer(t *testing.T) {
 	ctx := t.Context()
 	m, fresh := machine(t, "boot-1"), machine(t, "boot-2")
@@ -38,7 +38,7 @@ func TestBootWithoutAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if err := bench.StartMachine(ctx, m); err != nil { // it waits for `systemctl is-system-running`
+	if err := bench.StartMachine(ctx, m); err != nil { // waits for `systemctl is-system-running`
 		t.Fatal(err)
 	}
 	t.Logf("booted in %.1f s", time.Since(began).Seconds())
@@ -52,7 +52,7 @@ func TestBootWithoutAPIServer(t *testing.T) {
 		})
 	})
 	enable(t, fresh)
-	// No other verb is refused because the daemon waits for the cluster.
+	// No other command is refused while the daemon waits for the cluster.
 	if out, code := flex(t, m, "drift"); code != 2 {
 		t.Errorf("drift: exit code %d\n%s", code, out)
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
 
-// budget is a PodDisruptionBudget, and the Deployment whose two pods it keeps: one on each node.
+// budget is a PodDisruptionBudget, guarded its manifest and that of a Deployment with two pods, one
+// per node.
 const (
 	budget  = "web-needs-two"
 	guarded = `apiVersion: policy/v1
@@ -48,9 +49,9 @@ spec:
 `
 )
 
-// A budget that allows no disruption keeps two nodes from a minor version of Kubernetes: they work
-// as before, are not cordoned again and again, and az names the budget. Once that is deleted both
-// are changed.
+// A budget that allows no disruption keeps two nodes from a new minor version of Kubernetes: they
+// work as before, are not cordoned repeatedly, and az names the budget. Once the budget is deleted,
+// both are changed.
 func oneBudget(t *testing.T) {
 	t.Parallel()
 	watched := 2 * time.Minute
@@ -115,8 +116,8 @@ func oneBudget(t *testing.T) {
 	eventually(t, "the pods to run again", func() bool { return len(runningPods(t)) == 2 })
 }
 
-// guardedNode makes a machine a node that follows its resource. A drain may take a minute, so that
-// the short form sees what comes after it.
+// guardedNode joins a machine that follows its resource. Its drain timeout is a minute, so that the
+// short form covers what follows it.
 func guardedNode(t *testing.T, m lab.Machine, n int) *followed {
 	t.Helper()
 	if err := bench.Install(m, agent); err != nil {
@@ -142,7 +143,7 @@ func guardedNode(t *testing.T, m lab.Machine, n int) *followed {
 	return f
 }
 
-// guardedPods runs the Deployment, with a budget that knows of both pods.
+// guardedPods creates the Deployment and the budget, and waits until the budget counts both pods.
 func guardedPods(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -158,8 +159,8 @@ func guardedPods(t *testing.T) {
 	})
 }
 
-// runningPods are the pods of the Deployment that are Ready and not being deleted: uid, node, and
-// the restarts of its container.
+// runningPods returns the pods of the Deployment that are Ready and not being deleted, each with
+// uid, node and restart count.
 func runningPods(t *testing.T) []string {
 	t.Helper()
 	out, err := bench.Kubectl(t.Context(), "", "get", "pods", "-l", "app=guarded", "-o",
@@ -185,7 +186,7 @@ func podsOfBudget(t *testing.T) string {
 	return strings.Join(pods, "\n")
 }
 
-// upgraded reports whether a Node has the newer kubelet, is Ready, and takes pods.
+// upgraded reports whether a Node has the newer kubelet and is Ready and schedulable.
 func upgraded(t *testing.T, name string) bool {
 	t.Helper()
 	n := nodeOf(t, name)
@@ -193,7 +194,7 @@ func upgraded(t *testing.T, name string) bool {
 		condition(n, corev1.NodeReady) == corev1.ConditionTrue
 }
 
-// cordons watches a Node until the end of the test. times returns the number of cordons since.
+// cordons watches a Node until the end of the test. times returns the number of cordons so far.
 func cordons(t *testing.T, name string) (times func() int) {
 	t.Helper()
 	client, err := bench.AdminClient()

@@ -9,8 +9,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// The cluster gets a new certificate authority, as with `az aks rotate-certs`: the node learns of
-// it from Azure, goes on with its pods, and can leave.
+// The cluster gets a new certificate authority, as with `az aks rotate-certs`. The node gets it
+// from Azure, keeps its pods running, and can leave.
 func TestCARotation(t *testing.T) {
 	ctx := t.Context()
 	m := bareMachine(t, "rotate-1")
@@ -29,7 +29,7 @@ func TestCARotation(t *testing.T) {
 			"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+m.Name).Spec.RenewTime
 		return renewed != nil && renewed.After(rotated) && ready(t, m)
 	})
-	alive(t, "rotated", was) // kubelet knows the API server's new client certificate
+	alive(t, "rotated", was) // kubelet trusts the API server's new client certificate
 	eventually(t, "a machine without drift", func() bool {
 		_, code := flex(t, m, "drift")
 		return code == 0

@@ -13,8 +13,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// The chart is in packaging/helm; the namespace is "restricted". The release has another name than
-// the provider outside, whose rights in the cluster have its name.
+// The chart is in packaging/helm; the namespace is "restricted". The release is not named like the
+// provider outside, whose rights in the cluster have that name.
 const (
 	chartDir       = "../../packaging/helm/flexnode-rp"
 	chartRelease   = "inside"
@@ -25,7 +25,7 @@ const (
 	chartLabel     = "app.kubernetes.io/instance=" + chartRelease
 )
 
-// inCluster is the provider in the lab's cluster, on a node of the lab: as its operator has it.
+// inCluster is a provider in the lab's cluster, on a node of the lab.
 type inCluster struct {
 	release, url, values string
 }
@@ -53,7 +53,7 @@ func TestChart(t *testing.T) {
 	t.Run("Replicas", func(t *testing.T) { p.replicas(t) })
 }
 
-// newInCluster prepares what the chart wants to be there: namespace, Secrets, image and values.
+// newInCluster creates what the chart requires: namespace, Secrets, image and values.
 func newInCluster(t *testing.T, m lab.Machine) *inCluster {
 	t.Helper()
 	ctx := t.Context()
@@ -69,7 +69,7 @@ func newInCluster(t *testing.T, m lab.Machine) *inCluster {
 	if err := bench.LocalVolume(ctx, m, chartNamespace, chartClaim); err != nil {
 		t.Fatal(err)
 	}
-	// a file system of its own, as a volume of a cloud is
+	// a separate file system, like a cloud's volume
 	output(t, m, "mount", "-t", "tmpfs", "-o", "size=1g,mode=0700", "flexlab", lab.VolumeDir)
 	p.write(t, m, desired{"type": "NodePort", "nodePort": json.Number(chartPort)})
 	return p
@@ -89,7 +89,7 @@ func (p *inCluster) write(t *testing.T, m lab.Machine, service desired) {
 		"service":      service,
 		"persistence":  desired{"size": "1Gi"},
 		"nodeSelector": desired{"kubernetes.io/hostname": m.Name},
-		"rbac":         desired{"revocation": false}, // the lab's own provider has it there already
+		"rbac":         desired{"revocation": false}, // the lab's own provider has installed it already
 	})
 	if err == nil {
 		err = os.WriteFile(p.values, text, 0o600)
@@ -99,7 +99,7 @@ func (p *inCluster) write(t *testing.T, m lab.Machine, service desired) {
 	}
 }
 
-// forget takes away all that the test has made in the cluster.
+// forget deletes everything that the test has created in the cluster.
 func (p *inCluster) forget(t *testing.T) {
 	if os.Getenv("KEEP_LAB") != "" {
 		return
@@ -117,7 +117,7 @@ func (p *inCluster) forget(t *testing.T) {
 	}
 }
 
-// helm runs a command for the release, which must succeed.
+// helm runs a helm command for the release, which must succeed, and returns its output.
 func (p *inCluster) helm(t *testing.T, command string, more ...string) string {
 	t.Helper()
 	args := append(strings.Fields(command), "-n", chartNamespace)
@@ -131,7 +131,7 @@ func (p *inCluster) helm(t *testing.T, command string, more ...string) string {
 	return out
 }
 
-// pods are the pods of the release, by uid.
+// pods returns the uids of the release's pods.
 func (p *inCluster) pods(t *testing.T) []string {
 	t.Helper()
 	out, err := bench.Kubectl(t.Context(), "", "-n", chartNamespace, "get", "pods", "-l",
@@ -153,7 +153,7 @@ func (p *inCluster) ask(
 	eventually(t, "an answer of the provider in the cluster", func() (ok bool) {
 		var err error
 		status, text, err = bench.ARM(t.Context(), method, p.url, path, version, body)
-		return err == nil // Services follow pods after a moment
+		return err == nil // a Service lags behind its pods
 	})
 	if status/100 != want/100 {
 		t.Fatalf("%s %s: %d, want %d: %s", method, path, status, want, text)
@@ -167,8 +167,8 @@ func (p *inCluster) ask(
 	return answer
 }
 
-// installs installs the release as docs/how-to/provider-on-kubernetes.md does, and registers the
-// cluster that it is in.
+// installs installs the release as in docs/how-to/provider-on-kubernetes.md, and registers the
+// cluster that it runs in.
 func (p *inCluster) installs(t *testing.T) {
 	out := p.helm(t, "install "+p.release, chartDir, "-f", p.values, "--wait", "--timeout=3m")
 	if !strings.Contains(out, "helm test "+p.release) {
@@ -192,7 +192,7 @@ func (p *inCluster) tested(t *testing.T) {
 	}
 }
 
-// registers registers the subscription and the cluster, which the provider reaches from inside.
+// registers registers the subscription, and the cluster with its address inside it.
 func (p *inCluster) registers(t *testing.T) {
 	t.Helper()
 	p.ask(t, 200, http.MethodPost, "/subscriptions/"+lab.Subscription+
@@ -215,7 +215,7 @@ type guest struct {
 	before []string
 }
 
-// joined makes a node of a machine by its configuration URL.
+// joined joins a machine with a configuration URL.
 func (p *inCluster) joined(t *testing.T, m lab.Machine) *guest {
 	t.Helper()
 	if err := bench.Install(m, agent); err != nil {
@@ -238,7 +238,7 @@ func (p *inCluster) joined(t *testing.T, m lab.Machine) *guest {
 	made := p.ask(t, 201, http.MethodPut, rpNode(f.name)+"?configUrl=true", lab.ProviderAPI,
 		desired{"properties": f.want})
 	url, _ := properties(made)["configUrl"].(string)
-	if url == "" { // the cluster takes longer than a caller waits
+	if url == "" { // the cluster takes longer than the request's timeout
 		eventually(t, "the configuration URL", func() bool {
 			status, text, err := bench.ARM(t.Context(), http.MethodPost, p.url,
 				rpNode(f.name)+"/listConfigUrl", lab.ProviderAPI, desired{})
@@ -261,7 +261,7 @@ func (p *inCluster) joined(t *testing.T, m lab.Machine) *guest {
 	return f
 }
 
-// labelled changes a label of the resource, which the real Node then has.
+// labelled changes a label in the resource and waits until the Node has it.
 func (f *guest) labelled(t *testing.T, value string) {
 	t.Helper()
 	f.want["nodeConfig"].(desired)["labels"] = desired{"line": value}
@@ -271,14 +271,14 @@ func (f *guest) labelled(t *testing.T, value string) {
 	})
 }
 
-// kept returns the properties of the node that a provider must not forget.
+// kept returns the node's properties that a provider must not lose.
 func (f *guest) kept(t *testing.T) [2]any {
 	t.Helper()
 	shown := f.p.ask(t, 200, http.MethodGet, rpNode(f.name), lab.ProviderAPI, nil)
 	return [2]any{properties(shown)["resourceUid"], properties(shown)["configVersion"]}
 }
 
-// left deletes the node; its machine is given back.
+// left deletes the node and checks that its machine is restored.
 func (f *guest) left(t *testing.T, m lab.Machine) {
 	t.Helper()
 	f.p.ask(t, 200, http.MethodDelete, rpNode(f.name), lab.ProviderAPI, nil)
@@ -290,7 +290,8 @@ func (f *guest) left(t *testing.T, m lab.Machine) {
 	same(t, f.before, snapshot(t.Context(), t, m))
 }
 
-// upgrades gives the provider another setting: another pod has the data, and the node follows it.
+// upgrades changes a setting of the provider: a new pod takes over the data, and the node follows
+// it.
 func (p *inCluster) upgrades(t *testing.T, f *guest) {
 	was, pods := f.kept(t), p.pods(t)
 	p.helm(t, "upgrade "+p.release, chartDir, "-f", p.values, "--set", "settings.logLevel=debug",
@@ -304,7 +305,7 @@ func (p *inCluster) upgrades(t *testing.T, f *guest) {
 	f.labelled(t, "3")
 }
 
-// rollsBack goes back to the first revision of the release, with the data of now.
+// rollsBack rolls the release back to its first revision, with the current data.
 func (p *inCluster) rollsBack(t *testing.T, f *guest) {
 	was, pods := f.kept(t), p.pods(t)
 	p.helm(t, "rollback "+p.release+" 1", "--wait", "--timeout=3m")
@@ -335,7 +336,7 @@ func (p *inCluster) restarts(t *testing.T) string {
 	return out
 }
 
-// isKilled kills the provider: the same pod has it again, with all that it has promised.
+// isKilled kills the provider, which restarts in the same pod with its data.
 func (p *inCluster) isKilled(t *testing.T, m lab.Machine, f *guest) {
 	was, pods, restarts := f.kept(t), p.pods(t), p.restarts(t)
 	output(t, m, "sh", "-c", `for p in /proc/[0-9]*; do
@@ -353,8 +354,8 @@ func (p *inCluster) isKilled(t *testing.T, m lab.Machine, f *guest) {
 	f.labelled(t, "5")
 }
 
-// fills leaves little room on the volume of the store: the provider goes on, refuses what it would
-// have to write, and `helm test` tells why. With room again it writes by itself.
+// fills leaves little room on the store's volume: the provider keeps running and refuses writes,
+// and `helm test` reports why. With room again it accepts writes.
 func (p *inCluster) fills(t *testing.T, m lab.Machine, f *guest) {
 	pods, restarts := p.pods(t), p.restarts(t)
 	const full = "less than 192 MiB left"
@@ -366,7 +367,7 @@ func (p *inCluster) fills(t *testing.T, m lab.Machine, f *guest) {
 	if text, _ := json.Marshal(refused); !strings.Contains(string(text), "StoreFull") {
 		t.Errorf("a write is answered with %s", text)
 	}
-	// The provider asks its store every five seconds.
+	// The provider checks its store every five seconds.
 	eventually(t, "a failure of helm test", func() bool {
 		_, err := bench.Helm(t.Context(), "test", p.release, "-n", chartNamespace, "--timeout=1m")
 		return err != nil
@@ -375,7 +376,7 @@ func (p *inCluster) fills(t *testing.T, m lab.Machine, f *guest) {
 	if err != nil || !strings.Contains(said, full) {
 		t.Errorf("the test's pod says %q, %v; want %q", said, err, full)
 	}
-	f.kept(t) // reads go on
+	f.kept(t) // reads still work
 	output(t, m, "mount", "-o", "remount,size=1g", lab.VolumeDir)
 	f.labelled(t, "6")
 	p.tested(t)
@@ -384,7 +385,7 @@ func (p *inCluster) fills(t *testing.T, m lab.Machine, f *guest) {
 	}
 }
 
-// uninstalls removes the release: the claim is left, and with it the data, which the next one has.
+// uninstalls removes the release. The claim remains with the data, which the next release uses.
 func (p *inCluster) uninstalls(t *testing.T) {
 	p.helm(t, "uninstall "+p.release, "--wait", "--timeout=2m")
 	p.leaves(t)
@@ -396,7 +397,7 @@ func (p *inCluster) uninstalls(t *testing.T) {
 	p.helm(t, "uninstall "+p.release, "--wait", "--timeout=2m")
 }
 
-// leaves fails unless the claim of the embedded store is all that is left of the release.
+// leaves fails unless the embedded store's claim is all that remains of the release.
 func (p *inCluster) leaves(t *testing.T) {
 	t.Helper()
 	var left []string
@@ -409,7 +410,7 @@ func (p *inCluster) leaves(t *testing.T) {
 	}
 }
 
-// objects returns the objects of the release in the cluster.
+// objects returns the release's objects in the cluster.
 func (p *inCluster) objects(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -426,7 +427,8 @@ func (p *inCluster) objects(t *testing.T) []string {
 	return all
 }
 
-// replicas share an etcd outside, which knows them by a certificate: one of them is enough.
+// replicas installs replicas that share an external etcd with client certificates, and checks that
+// one of them is enough.
 func (p *inCluster) replicas(t *testing.T) {
 	ctx := t.Context()
 	url, client, err := bench.StartChartETCD(ctx)
@@ -449,7 +451,7 @@ func (p *inCluster) replicas(t *testing.T) {
 	p.ask(t, 201, http.MethodPut, rpNode("chart-3"), lab.ProviderAPI, desired{"properties": desired{}})
 	p.helm(t, "upgrade "+p.release, chartDir, "--reuse-values", "--set", "settings.logLevel=debug",
 		"--wait", "--timeout=3m")
-	eventually(t, "the former pods to end", func() bool { // helm does not wait for it
+	eventually(t, "the former pods to end", func() bool { // helm does not wait for that
 		now := p.pods(t)
 		return len(now) == 2 && !slices.Contains(now, pods[0]) && !slices.Contains(now, pods[1])
 	})

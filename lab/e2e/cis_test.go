@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// cis measures a joined machine by the CIS Kubernetes Benchmark, as a scanner without settings.
-// What warns is in docs/explanation/security.md.
+// cis checks a joined machine against the CIS Kubernetes Benchmark, like a scanner without
+// settings. Warnings are explained in docs/explanation/security.md.
 func cis(t *testing.T, m lab.Machine) {
 	results, err := cistest.Evaluate(scanned(t, m))
 	if err != nil {

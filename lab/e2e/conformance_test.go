@@ -8,15 +8,15 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/conformance"
 )
 
-// Some of Kubernetes' own conformance tests pass on a flex node. They may use every node of the
-// cluster, so no other test runs meanwhile.
+// Some of Kubernetes' conformance tests pass on a flex node. They may use every node of the
+// cluster, so no other test runs at the same time.
 func TestConformance(t *testing.T) {
 	peer(t)
 	conform(t, conformance.Few())
 }
 
-// The quick set passes after each kind of change of a node: an upgrade by minor versions, by a
-// patch, of containerd, and the way back.
+// The quick set passes after each kind of change of a node: an upgrade of minor versions, of a
+// patch and of containerd, and the downgrade.
 func TestConformanceAfterChanges(t *testing.T) {
 	if !long() {
 		t.Skip("LONG is not set: it needs the cluster to itself")
@@ -35,7 +35,7 @@ func TestConformanceAfterChanges(t *testing.T) {
 	}
 }
 
-// conform runs conformance tests, all of which pass.
+// conform runs conformance tests, all of which must pass.
 func conform(t *testing.T, names []string) {
 	t.Helper()
 	var said strings.Builder

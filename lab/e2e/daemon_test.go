@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// As a service the agent joins, tells systemd, writes status and log, and repairs drift if its
-// policy says so; unbootstrap ends it.
+// As a service the agent joins, notifies systemd, writes status and log, and repairs drift if its
+// policy says so; unbootstrap stops it.
 func TestDaemon(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -63,16 +63,16 @@ func TestDaemon(t *testing.T) {
 	same(t, before, snapshot(ctx, t, m))
 }
 
-// patience is the limit for an expected event, on a machine of any speed.
+// patience is the timeout for an expected event, on a machine of any speed.
 const patience = 3 * time.Minute
 
-// eventually waits for something that comes without being asked for.
+// eventually waits until done returns true.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	within(t, patience, what, done)
 }
 
-// within waits for something that is to come in a time.
+// within waits until done returns true, up to a limit.
 func within(t *testing.T, limit time.Duration, what string, done func() bool) {
 	t.Helper()
 	deadline := time.After(limit)
@@ -80,13 +80,13 @@ func within(t *testing.T, limit time.Duration, what string, done func() bool) {
 		select {
 		case <-deadline:
 			t.Fatalf("%s did not come within %s", what, limit)
-		case <-time.After(pause): // many wait at once, and each look takes processor time
+		case <-time.After(pause): // many tests wait at once, and each poll takes CPU time
 		}
 	}
 }
 
-// A node changes to newer versions of kubelet and containerd while its pods run on, and keeps what
-// it was before.
+// A node changes to newer versions of kubelet and containerd while its pods keep running, and keeps
+// its identity.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -117,8 +117,8 @@ func TestVersions(t *testing.T) {
 		out != want {
 		t.Errorf("the Node runs %q, want %q: %v", out, want, err)
 	}
-	// Kubernetes supports a new minor version of kubelet only on a node that was drained: the pod,
-	// which no controller replaces, is gone, and the Node takes new ones.
+	// Kubernetes supports a new minor version of kubelet only on a drained node: the pod, which has no
+	// controller, is gone, and the Node accepts new ones.
 	if !strings.Contains(planned, "drain") {
 		t.Errorf("the plan does not say that it drains: %s", planned)
 	}
@@ -173,15 +173,15 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// watchProcesses looks for a secret in the arguments and the environment of every process of a
-// machine, until stop is called.
+// watchProcesses searches the arguments and the environment of every process on a machine for a
+// secret until stop is called.
 func watchProcesses(t *testing.T, m lab.Machine, secret string) (stop func()) {
 	t.Helper()
 	if err := bench.Write(m, "/root/pattern", 0o600, []byte(secret)); err != nil {
 		t.Fatal(err)
 	}
-	// grep gets the pattern from a file, so that it does not find itself; comm is read at once, before
-	// the process is gone.
+	// grep reads the pattern from a file, so that it does not match itself; comm is read at once,
+	// before the process exits.
 	const look = `cd /proc
 while [ -e /root/pattern ]; do
   for f in $(grep -lasF -f /root/pattern [0-9]*/cmdline [0-9]*/environ 2>/dev/null); do
@@ -200,7 +200,7 @@ done`
 	}
 	return func() {
 		t.Helper()
-		// that ends it
+		// this ends it
 		if err := os.Rename(filepath.Join(m.Root, "root/pattern"),
 			filepath.Join(m.Root, "root/.pattern")); err != nil {
 			t.Error(err)
@@ -214,8 +214,8 @@ done`
 	}
 }
 
-// holders lists the files of a machine in which the secret of watchProcesses is, each with its
-// mode.
+// holders returns the files of a machine that contain the secret of watchProcesses, with their
+// modes.
 func holders(t *testing.T, m lab.Machine) []string {
 	t.Helper()
 	out, _ := inside(t, m, "bash", "-c",

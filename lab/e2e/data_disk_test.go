@@ -6,8 +6,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// Data disks and links to them, where containerd and kubelet keep their data, are their owner's:
-// the machine joins, runs pods, and has them afterwards as it had them before.
+// Data disks and symbolic links at the data directories of containerd and kubelet belong to the
+// machine's owner: the machine joins, runs pods, and leaves them unchanged.
 func TestDataDisks(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -23,15 +23,15 @@ import (
 // device is a resource of which a node has one.
 const device = "lab.flexnode.test/device"
 
-// devicePlugin is a device plugin as vendors write them (k8s.io/kubelet, deviceplugin/v1beta1): it
-// registers with kubelet, and again when kubelet, which removes the sockets as it starts, is
-// another one. It runs here, and is reached through the machine's directory.
+// devicePlugin is a device plugin as vendors write them (k8s.io/kubelet, deviceplugin/v1beta1). It
+// registers with kubelet, and again after a restart of kubelet, which removes the sockets. It runs
+// in the test and uses the machine's directory from outside.
 type devicePlugin struct {
 	dir           string
 	registrations atomic.Int32
 }
 
-// raw are messages that are written by hand: there are six, of a few bytes each.
+// raw is a codec for hand-written messages: there are six, of a few bytes each.
 type raw struct{}
 
 func (raw) Name() string                  { return "proto" }
@@ -41,12 +41,12 @@ func (raw) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// text is a field of a message: a string, or a message itself.
+// text encodes a field of a message: a string, or a message itself.
 func text(number byte, content string) string {
 	return string([]byte{number<<3 | 2, byte(len(content))}) + content
 }
 
-// startDevicePlugin starts a plugin on a machine; it ends with the test.
+// startDevicePlugin runs a plugin on a machine until the end of the test.
 func startDevicePlugin(t *testing.T, m lab.Machine) *devicePlugin {
 	t.Helper()
 	p := &devicePlugin{dir: filepath.Join(m.Root, "var/lib/kubelet/device-plugins")}
@@ -55,7 +55,7 @@ func startDevicePlugin(t *testing.T, m lab.Machine) *devicePlugin {
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			_ = p.serve(ctx) // kubelet is not there, or is another one: again
+			_ = p.serve(ctx) // kubelet is down or was restarted: retry
 			select {
 			case <-ctx.Done():
 			case <-time.After(100 * time.Millisecond):
@@ -68,9 +68,9 @@ func startDevicePlugin(t *testing.T, m lab.Machine) *devicePlugin {
 
 const ownSocket, kubeletSocket = "lab.sock", "kubelet.sock"
 
-// serve registers with kubelet and serves it until it has gone.
+// serve registers with kubelet and serves it until it stops.
 func (p *devicePlugin) serve(ctx context.Context) error {
-	_ = os.Remove(filepath.Join(p.dir, ownSocket)) // the previous one
+	_ = os.Remove(filepath.Join(p.dir, ownSocket)) // the previous socket
 	listener, err := net.Listen("unix", filepath.Join(p.dir, ownSocket))
 	if err != nil {
 		return err
@@ -100,7 +100,8 @@ func (p *devicePlugin) serve(ctx context.Context) error {
 	return nil
 }
 
-// respond answers one call of kubelet's. gone is closed when it no longer listens to the devices.
+// respond responds to a call from kubelet. gone is closed when kubelet no longer watches the
+// devices.
 func respond(s grpc.ServerStream, gone chan struct{}) error {
 	method, _ := grpc.MethodFromServerStream(s)
 	if err := s.RecvMsg(new([]byte)); err != nil {
@@ -111,7 +112,7 @@ func respond(s grpc.ServerStream, gone chan struct{}) error {
 	case "/v1beta1.DevicePlugin/GetDevicePluginOptions":
 	case "/v1beta1.DevicePlugin/ListAndWatch":
 		message = text(1, text(1, "one")+text(2, "Healthy"))
-	case "/v1beta1.DevicePlugin/Allocate": // an environment variable for the one container
+	case "/v1beta1.DevicePlugin/Allocate": // an environment variable for the only container
 		message = text(1, text(1, text(1, "LAB_DEVICE")+text(2, "one")))
 	default:
 		return fmt.Errorf("cannot answer %s", method)
@@ -125,7 +126,7 @@ func respond(s grpc.ServerStream, gone chan struct{}) error {
 	return nil
 }
 
-// withDevice is a pod that wants the device.
+// withDevice is a pod that requests the device.
 const withDevice = `apiVersion: v1
 kind: Pod
 metadata: {name: %[1]s}
@@ -148,7 +149,7 @@ func runWithDevice(t *testing.T, m lab.Machine, name string) {
 	}
 }
 
-// hasDevice waits until a Node shows the device.
+// hasDevice waits until a Node has the device.
 func hasDevice(t *testing.T, m lab.Machine) {
 	t.Helper()
 	eventually(t, "the device of "+m.Name, func() bool {
@@ -157,7 +158,7 @@ func hasDevice(t *testing.T, m lab.Machine) {
 	})
 }
 
-// again waits until the plugin has registered with a second kubelet, which then has its device.
+// again waits until the plugin has registered with a second kubelet, and the Node has its device.
 func (p *devicePlugin) again(t *testing.T, m lab.Machine) {
 	t.Helper()
 	eventually(t, "the plugin with the other kubelet", func() bool {
@@ -166,8 +167,7 @@ func (p *devicePlugin) again(t *testing.T, m lab.Machine) {
 	hasDevice(t, m)
 }
 
-// kept fails the test where the sockets are others after a change, or the plugin has registered
-// again.
+// kept fails if a change replaces the sockets or makes the plugin register again.
 func (p *devicePlugin) kept(t *testing.T, change func()) {
 	t.Helper()
 	registrations, before := p.registrations.Load(), p.sockets(t)
@@ -182,7 +182,7 @@ func (p *devicePlugin) kept(t *testing.T, change func()) {
 	}
 }
 
-// sockets are the sockets of device plugins and of kubelet, as the files that they are.
+// sockets returns the sockets of the device plugin and of kubelet.
 func (p *devicePlugin) sockets(t *testing.T) map[string]fs.FileInfo {
 	t.Helper()
 	found := map[string]fs.FileInfo{}

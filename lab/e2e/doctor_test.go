@@ -8,10 +8,10 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// doctor finds nothing on a healthy machine, before and after its join, and names first what is
-// broken on it. A support bundle holds no token.
+// doctor finds nothing on a healthy machine, before and after its join, and reports a planted fault
+// first. A support bundle contains no token.
 func TestDoctor(t *testing.T) {
-	const noMatter = "SizeAdvised,VersionsSupported" // the room of this box, and the day of the test
+	const noMatter = "SizeAdvised,VersionsSupported" // this machine's size, the date
 	t.Parallel()
 	m := machine(t, "doctor-1")
 	must(t, m, "doctor", "--skip", noMatter)
@@ -55,7 +55,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// apiPort is the port of the machine's API server.
+// apiPort returns the port of the machine's API server.
 func apiPort(t *testing.T, m lab.Machine) string {
 	t.Helper()
 	var status struct{ Server string }

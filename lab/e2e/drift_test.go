@@ -10,8 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// Whatever is changed behind the agent's back is reported with what, where, expected and found;
-// repair puts right exactly that.
+// Every unexpected change is reported with its place and the expected and found values; repair
+// fixes exactly that.
 func TestDrift(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "drift-1")
@@ -71,8 +71,8 @@ func TestDrift(t *testing.T) {
 	driftUnderTheService(t, m)
 }
 
-// driftUnderTheService has the service see drift on a node. The next sweep is minutes away: what is
-// seen within one is seen since the kernel or systemd has told of it.
+// driftUnderTheService lets the service detect drift. The next sweep is minutes away, so drift
+// detected before was reported by the kernel or systemd.
 func driftUnderTheService(t *testing.T, m lab.Machine) {
 	t.Helper()
 	const sysctls, foreign = "/etc/sysctl.d/999-aks-flex-node.conf", "# foreign\n"
@@ -93,7 +93,7 @@ func driftUnderTheService(t *testing.T, m lab.Machine) {
 	forwards := func() string { return strings.TrimSpace(sure(t, m, "sysctl", "-n", forwarding)) }
 	policies("10m", map[string]any{"path": "repair", "unit": "repair", "sysctl": "off"})
 	enable(t, m)
-	eventually(t, "a check with the policies", func() bool { // none precedes them
+	eventually(t, "a check with the policies", func() bool { // no earlier check
 		r := statusFile(t, m)
 		return applied(m, `"checkInterval": "10m"`) && r.CheckedAt != "" && len(r.Drift) == 0
 	})
@@ -132,7 +132,7 @@ func driftUnderTheService(t *testing.T, m lab.Machine) {
 
 const forwarding = "net.ipv4.ip_forward"
 
-// read is a file of a machine.
+// read returns the content of a file on a machine.
 func read(t *testing.T, m lab.Machine, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(m.Root, path))
@@ -142,7 +142,7 @@ func read(t *testing.T, m lab.Machine, path string) string {
 	return string(text)
 }
 
-// sure runs a command in a machine that has to work.
+// sure runs a command on a machine, which must succeed.
 func sure(t *testing.T, m lab.Machine, argv ...string) string {
 	t.Helper()
 	out, code := inside(t, m, argv...)
@@ -163,7 +163,7 @@ func drift(t *testing.T, m lab.Machine) []finding {
 	return parseDrift(t, lastObject(out))
 }
 
-// lastObject is the JSON object that a command has printed after its progress.
+// lastObject returns the JSON object that a command printed after its progress.
 func lastObject(out string) string {
 	if i := strings.Index(out, "{\n"); i >= 0 {
 		return out[i:]

@@ -9,18 +9,18 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// automated is a machine that an example of automation joins.
+// automated is a machine that an automation example joins.
 type automated struct {
 	example, node string
 	packages      []string
-	// run runs the example, as it is, with a URL; its exit code is that of the automation.
+	// run runs the unchanged example with a URL and returns its output and exit code.
 	run func(t *testing.T, m lab.Machine, text, url string) (out string, code int)
-	// again tells that it can be run on a node, which it leaves as it is.
+	// again reports whether it can run again on a node as a no-op.
 	again bool
 }
 
-// The examples for Ansible and cloud-init join a machine, and fail where the join fails: by a dead
-// URL, whose error they show. With Ansible the same again changes nothing.
+// The Ansible and cloud-init examples join a machine, and fail with the join's error if the URL is
+// dead. A second run of Ansible is a no-op.
 func examplesJoin(t *testing.T) {
 	t.Parallel()
 	for _, a := range []automated{
@@ -71,8 +71,8 @@ func runAnsible(t *testing.T, m lab.Machine, text, url string) (string, int) {
 		"code=$?; rm inventory; exit $code")
 }
 
-// runCloudInit has the real cloud-init run the user data, as at the first boot of a machine: of its
-// modules those that the example needs, since others would change the network of the machine.
+// runCloudInit runs the real cloud-init with the user data, as at a machine's first boot, but only
+// the modules that the example needs: others would change the machine's network.
 func runCloudInit(t *testing.T, m lab.Machine, text, url string) (string, int) {
 	t.Helper()
 	const seed = "/var/lib/cloud/seed/nocloud/"

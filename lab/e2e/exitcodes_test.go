@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// The exit codes of a join whose pods reach no Services, by services.txtar.
+// The exit codes of a join whose pods reach no Services, in services.txtar.
 func exitCodesOfAJoin(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "codes-2")
@@ -23,7 +23,7 @@ func exitCodesOfAJoin(t *testing.T) {
 	rp(t, 200, http.MethodDelete, rpNode(m.Name), nil)
 }
 
-// The exit codes that need a node, by node.txtar.
+// The exit codes that need a node, in node.txtar.
 func exitCodes(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "codes-1")
@@ -52,7 +52,7 @@ func exitCodes(t *testing.T) {
 	rp(t, 200, http.MethodDelete, rpNode(m.Name), nil)
 }
 
-// runScript runs a script in a machine: `exits CODE COMMAND` and `do COMMAND`, by its shell.
+// runScript runs a script of shell commands on a machine: `exits CODE COMMAND` and `do COMMAND`.
 func runScript(t *testing.T, m lab.Machine, name string) {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -77,7 +77,7 @@ func runScript(t *testing.T, m lab.Machine, name string) {
 	}
 }
 
-// writeIn writes a file in a machine.
+// writeIn writes a file on a machine.
 func writeIn(t *testing.T, m lab.Machine, path, text string) {
 	t.Helper()
 	if err := bench.Write(m, path, 0o600, []byte(text)); err != nil {

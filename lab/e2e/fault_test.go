@@ -9,8 +9,9 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/mirror"
 )
 
-// Every fault of a mirror ends in success, by trying again, or in one clear error; never in a wrong
-// byte installed. The short form has one of each; internal/artifact has them all without a machine.
+// Every fault of a mirror ends in success after retries, or in one clear error, and never in a
+// wrong byte installed. The short form has one of each kind; internal/artifact has all of them
+// without a machine.
 func TestFaultyMirror(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -19,7 +20,7 @@ func TestFaultyMirror(t *testing.T) {
 	type test struct {
 		name   string
 		faults []mirror.Fault
-		fails  string // what the error must say; "" for success
+		fails  string // in the error; "" for success
 	}
 	tests := []test{
 		{"cut in the middle three times", []mirror.Fault{{Kind: mirror.Cut, After: 1 << 20, Times: 3}},
@@ -39,7 +40,7 @@ func TestFaultyMirror(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for i := range tt.faults {
-				tt.faults[i].Client = m.IP // other tests have the same mirror
+				tt.faults[i].Client = m.IP // other tests use the same mirror
 			}
 			if err := bench.Mirror().Set(ctx, mirror.Knobs{Faults: tt.faults}); err != nil {
 				t.Fatal(err)
@@ -67,8 +68,8 @@ func TestFaultyMirror(t *testing.T) {
 	}
 }
 
-// A full disk and a directory that cannot be written end in a clear error; once that is repaired,
-// the next run finishes.
+// A full disk and a read-only directory end in a clear error; once that is repaired, the next run
+// finishes.
 func TestFullAndReadOnly(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "full-1")
@@ -102,7 +103,7 @@ func TestFullAndReadOnly(t *testing.T) {
 	}
 }
 
-// What stands against a join is said in a sentence before anything is touched.
+// Obstacles to a join are reported in a sentence before any change.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// guard is a firewall of nftables as owners write them.
+// guard is a typical firewall with nftables.
 const guard = `table inet guard
 flush table inet guard
 table inet guard {
@@ -30,7 +30,7 @@ table inet guard {
 }
 `
 
-// iptablesGuard is the same with iptables.
+// iptablesGuard is the same firewall with iptables.
 const iptablesGuard = `set -e
 for t in iptables ip6tables; do
 	$t -F INPUT; $t -F FORWARD
@@ -45,24 +45,24 @@ iptables -A INPUT -p icmp -j ACCEPT
 ip6tables -A INPUT -p icmpv6 -j ACCEPT
 `
 
-// wall is a firewall of a machine's owner, and how he turns it on and reloads it.
+// wall is a firewall of a machine's owner, with the commands to enable and reload it.
 type wall struct {
 	packages   []string
 	on, reload [][]string
-	// keeps tells that our rules are among those that are loaded again.
+	// keeps reports whether a reload keeps our rules.
 	keeps bool
-	// rules are the commands that tell of its rules.
+	// rules are the commands that list its rules.
 	rules [][]string
-	// partly tells that some of what crosses the machine is for its owner to let pass; pass are the
-	// commands for that, as the documents have them, where they leave nothing that is compared.
+	// partly reports whether the owner must allow some traffic through the machine; pass are the
+	// documented commands for that, if they leave nothing that is compared.
 	partly bool
 	pass   [][]string
 }
 
-// Behind a firewall that drops what no rule accepts, a managed node runs pods, with Services, names
-// and pods of other nodes, and logs, exec and ports of the node reach it; after the owner's reload
-// it is open, or opened again, and in the end the rules are as they were. The short form leaves out
-// firewalld, which neither Debian nor Ubuntu installs by itself.
+// Behind a firewall that drops unmatched packets, a managed node runs pods with access to Services,
+// DNS and pods of other nodes, and logs, exec and node ports work. After the owner's reload it is
+// still open or opened again, and in the end the rules are unchanged. The short form omits
+// firewalld, which neither Debian nor Ubuntu installs by default.
 func TestFirewall(t *testing.T) {
 	t.Parallel()
 	nft, iptables := [][]string{{"nft", "-f", "/etc/guard.nft"}}, [][]string{{"sh", "/etc/guard.sh"}}
@@ -82,7 +82,7 @@ func TestFirewall(t *testing.T) {
 			on:       [][]string{{"systemctl", "start", "firewalld"}, {"firewall-cmd", "--state"}},
 			reload:   [][]string{{"firewall-cmd", "--reload"}}, keeps: true,
 			partly: true, pass: toPods(),
-			rules: [][]string{ // its chains are in another order after each change
+			rules: [][]string{ // the order of its chains changes
 				{"firewall-cmd", "--list-all-zones"},
 				{"firewall-cmd", "--permanent", "--list-all-zones"},
 			},
@@ -110,7 +110,7 @@ func (w wall) behind(t *testing.T, m lab.Machine) {
 			t.Fatal(err)
 		}
 	}
-	// These chains come with the first rule of a node's programs, and remain, empty.
+	// The first rule of a node's programs creates these chains, which remain, empty.
 	for _, tool := range []string{"iptables", "ip6tables"} {
 		for _, table := range []string{"filter", "nat", "mangle"} {
 			command(t, m, tool, "-t", table, "-P", "OUTPUT", "ACCEPT")
@@ -157,8 +157,8 @@ func (w wall) behind(t *testing.T, m lab.Machine) {
 	}
 }
 
-// toPods are the commands of docs/how-to/network.md by which firewalld's owner lets pods of other
-// nodes pass.
+// toPods returns the commands of docs/how-to/network.md with which firewalld's owner allows traffic
+// to pods of other nodes.
 func toPods() [][]string {
 	const policy = "--policy=to-pods"
 	list := [][]string{
@@ -175,7 +175,7 @@ func toPods() [][]string {
 
 var counted = regexp.MustCompile(`packets \d+ bytes \d+`)
 
-// show are all rules of a machine, without what they have counted.
+// show returns all rules of a machine without counters.
 func (w wall) show(t *testing.T, m lab.Machine) string {
 	t.Helper()
 	text := ""
@@ -192,7 +192,7 @@ func commands(t *testing.T, m lab.Machine, list [][]string) {
 	}
 }
 
-// command runs a command in a machine, which must succeed.
+// command runs a command on a machine, which must succeed.
 func command(t *testing.T, m lab.Machine, argv ...string) string {
 	t.Helper()
 	out, code := inside(t, m, argv...)
@@ -202,7 +202,7 @@ func command(t *testing.T, m lab.Machine, argv ...string) string {
 	return out
 }
 
-// answers reports whether a port of a machine is reached from outside.
+// answers reports whether a port of a machine accepts connections from outside.
 func answers(m lab.Machine, port string) bool {
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(m.IP, port), 3*time.Second)
 	if err == nil {

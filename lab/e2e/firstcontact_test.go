@@ -9,12 +9,12 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// pinOf are the documented commands that print the pin of a certificate.
+// pinOf are the documented commands that print a certificate's pin.
 const pinOf = "openssl x509 -in %s -noout -pubkey | openssl pkey -pubin -outform der | " +
 	"openssl dgst -sha256"
 
-// A machine knows its provider by a CA that the system does not trust: with another pin it sends
-// nothing, with the right one it joins, and it follows by the same CA from then on.
+// A machine authenticates its provider by a CA that the system does not trust: with a wrong pin it
+// sends nothing, with the right one it joins, and later it follows with the same CA.
 func firstContact(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "contact-1")

@@ -12,12 +12,12 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// Every way in which document 004 has a node prove who it is, to Azure and to the cluster, leads
-// through the same life: joined by one command, followed, changed while its pods run on, with
-// another credential, and given back by the deletion of its resource.
+// Every way of document 004 in which a node authenticates, to Azure and to the cluster, supports
+// the same life: joined by one command, followed, changed while its pods keep running, given
+// another credential, and removed by the deletion of its resource.
 func follows(t *testing.T) {
 	t.Parallel()
-	list := ways(t) // who there is in Azure is made before; the nodes come beside each other
+	list := ways(t) // creates identities in Azure first; the nodes then run in parallel
 	assigned := rolesOf(t, list)
 	t.Run("ways", func(t *testing.T) {
 		for _, w := range list {
@@ -34,7 +34,7 @@ func follows(t *testing.T) {
 	arcRemains(t, list, assigned)
 }
 
-// followsAs is the life of one node.
+// followsAs goes through the life of a node.
 func followsAs(t *testing.T, w way) {
 	name, m := w.node, w.m
 	if err := bench.Install(m, agent); err != nil {
@@ -88,7 +88,7 @@ func followsAs(t *testing.T, w way) {
 	same(t, before, snapshot(t.Context(), t, m))
 }
 
-// changes has a node report a finding, and changes it while its pod runs on.
+// changes lets a node report a finding, and changes it while its pod keeps running.
 func (f *followed) changes(t *testing.T, m lab.Machine, was string) {
 	t.Helper()
 	name := f.name
@@ -133,7 +133,7 @@ type followed struct {
 	want desired
 }
 
-// joins makes the resource, and runs the one command where no one can log in.
+// joins creates the resource and runs the agent where no one can log in.
 func (f *followed) joins(t *testing.T, m lab.Machine) {
 	t.Helper()
 	url := created(t, f.name, f.want)
@@ -149,13 +149,13 @@ func (f *followed) joins(t *testing.T, m lab.Machine) {
 	}
 }
 
-// put tells the provider what the node is to be.
+// put writes the node's properties to the provider.
 func (f *followed) put(t *testing.T) {
 	t.Helper()
 	rp(t, 200, http.MethodPut, rpNode(f.name), desired{"properties": f.want})
 }
 
-// status returns the resource's status of the node, and the version that it offers.
+// status returns the node's status in the resource, and the offered version.
 func (f *followed) status(t *testing.T) (status map[string]any, version any) {
 	t.Helper()
 	shown := properties(rp(t, 200, http.MethodGet, rpNode(f.name), nil))
@@ -163,8 +163,8 @@ func (f *followed) status(t *testing.T) (status map[string]any, version any) {
 	return status, shown["configVersion"]
 }
 
-// polls waits until the agent has reported and polls. A service that has just started does so after
-// a while; what is measured then is the long poll.
+// polls waits until the agent has reported and polls. A service that has just started does so only
+// after a while; measurements then include only the long poll.
 func (f *followed) polls(t *testing.T) {
 	t.Helper()
 	began := time.Now()
@@ -190,7 +190,8 @@ func (f *followed) finds(t *testing.T, name string, found bool) {
 	})
 }
 
-// labels changes a label, and returns when the provider had answered, once Kubernetes has it.
+// labels changes a label, waits until the Node has it, and returns the time of the provider's
+// response.
 func (f *followed) labels(t *testing.T, value string) time.Time {
 	t.Helper()
 	f.want["nodeConfig"].(desired)["labels"] = desired{"line": value}
@@ -202,7 +203,7 @@ func (f *followed) labels(t *testing.T, value string) time.Time {
 	return began
 }
 
-// applied waits until the agent has reported that it runs what is on offer.
+// applied waits until the agent has reported the offered version as applied.
 func (f *followed) applied(t *testing.T) {
 	t.Helper()
 	eventually(t, "the version to be reported", func() bool {

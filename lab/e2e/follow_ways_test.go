@@ -14,34 +14,33 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// way is a way in which a node proves its identity.
+// way is a way in which a node authenticates.
 type way struct {
 	name, node string
-	// principal is the object id of its identity, if the test has given that its roles.
+	// principal is the object id of its identity if the test assigns its roles.
 	principal string
 	m         lab.Machine
-	// endpoint has the URL that it polls. brief leaves out the steps that all ways share.
+	// endpoint is the URL that it polls. brief omits the steps that all ways share.
 	endpoint string
 	brief    bool
-	// auth are the sections of the resource at first, next those with another credential.
+	// auth are the resource's sections at first, next those with another credential.
 	auth, next desired
-	// grant allows what next needs beside what auth does; revoke takes away what the node had
-	// before.
+	// grant adds the rights that next needs beyond those of auth; revoke removes the previous ones.
 	grant, revoke func(*testing.T)
 }
 
 func nothing(*testing.T) {}
 
-// The roles of an identity that joins and is kubelet, as Azure's built-in ones.
+// The ids of Azure's built-in roles of an identity that joins and is kubelet's.
 const (
 	clusterUser  = "4abbcc35-e782-43d8-92c5-2d3f1bd2253f"
 	clusterAdmin = "b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b"
 	contributor  = "b24988ac-6180-42a0-ab88-20f7382dd24c" // may poll Resource Manager
 )
 
-// ways are those of document 004: a bootstrap token with a service principal that polls, and the
-// three identities by themselves. All that they need in Azure is there when it returns. A service
-// principal and Arc poll Resource Manager, the others the provider.
+// ways returns the ways of document 004: a bootstrap token with a service principal that polls, and
+// the three identities alone. It creates everything that they need in Azure. Service principals and
+// Arc poll Resource Manager, the others the provider.
 func ways(t *testing.T) []way {
 	t.Helper()
 	useAzure := desired{"useAzureAuth": true, "kubeletCredential": "token"}
@@ -61,7 +60,7 @@ func ways(t *testing.T) []way {
 	return list
 }
 
-// principalWay is one with a service principal, whose secret is replaced.
+// principalWay returns a way with a service principal, whose secret is replaced.
 func principalWay(t *testing.T, name string, n int, kubernetes desired) way {
 	t.Helper()
 	client, object := fmt.Sprintf("aaaaaaaa-0000-0000-0000-%012d", n),
@@ -92,8 +91,8 @@ func principalWay(t *testing.T, name string, n int, kubernetes desired) way {
 	}
 }
 
-// managedWay is one with an Azure VM's identity, which has no secret: it becomes another identity
-// of the resource, by its client in the place of its principal.
+// managedWay returns a way with an Azure VM's identity, which has no secret. The resource's
+// identity changes from its principal id to its client id.
 func managedWay(t *testing.T, kubernetes desired) way {
 	t.Helper()
 	m := bareMachine(t, "follow-vm")
@@ -116,8 +115,8 @@ func managedWay(t *testing.T, kubernetes desired) way {
 	}
 }
 
-// arcWay returns one with a machine that its owner has connected to Arc and authorised, without a
-// login and without a service principal. kubelet gets a token in the place of its certificate.
+// arcWay returns a way with a machine that its owner has connected to Arc and authorized, without a
+// login or a service principal. kubelet's credential changes from certificate to token.
 func arcWay(t *testing.T) way {
 	t.Helper()
 	m := bareMachine(t, "follow-arc")
@@ -148,7 +147,7 @@ func arcWay(t *testing.T) way {
 	}
 }
 
-// assign gives roles on the cluster to a principal until the end of the test.
+// assign assigns roles on the cluster to a principal until the end of the test.
 func assign(t *testing.T, principal string, roles ...string) {
 	t.Helper()
 	for _, role := range roles {
@@ -158,7 +157,7 @@ func assign(t *testing.T, principal string, roles ...string) {
 	t.Cleanup(func() { azure(t, http.MethodDelete, "/assignments?principal="+principal, nil) })
 }
 
-// assignments are the role assignments of the lab's Azure.
+// assignments returns the role assignments of the lab's Azure.
 func assignments(t *testing.T) (list []azuresim.Assignment) {
 	t.Helper()
 	text := azure(t, http.MethodGet, "/assignments", nil)
@@ -168,7 +167,7 @@ func assignments(t *testing.T) (list []azuresim.Assignment) {
 	return list
 }
 
-// rolesOf lists the role assignments of the identities that poll.
+// rolesOf returns the role assignments of the identities that poll.
 func rolesOf(t *testing.T, list []way) []azuresim.Assignment {
 	t.Helper()
 	return slices.DeleteFunc(assignments(t), func(a azuresim.Assignment) bool {
@@ -176,8 +175,8 @@ func rolesOf(t *testing.T, list []way) []azuresim.Assignment {
 	})
 }
 
-// arcRemains fails unless all that the ways had in Azure before is there still, and nothing else
-// but the role that was granted meanwhile: the roles, the owner's Arc machine, and its connection.
+// arcRemains fails unless everything that the ways had in Azure before still exists, and nothing
+// else except the role granted meanwhile: the roles, the owner's Arc machine, and its connection.
 func arcRemains(t *testing.T, list []way, assigned []azuresim.Assignment) {
 	t.Helper()
 	now := rolesOf(t, list)

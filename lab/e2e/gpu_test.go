@@ -14,11 +14,11 @@ import (
 const (
 	nvidiaProgram = "/usr/bin/nvidia-container-runtime"
 	nvidiaCalls   = "/var/log/nvidia-container-runtime.calls"
-	// fakeNvidia does what NVIDIA's runtime does: it is called in runc's place, and calls runc.
+	// fakeNvidia behaves like NVIDIA's runtime: it is called instead of runc, and calls runc.
 	fakeNvidia = "#!/bin/sh\necho \"$@\" >>" + nvidiaCalls + "\nexec /usr/local/sbin/runc \"$@\"\n"
 )
 
-// installNvidia installs a runtime of NVIDIA's name, as the owner of a machine with a GPU does.
+// installNvidia installs a runtime under NVIDIA's name, as the owner of a machine with a GPU would.
 func installNvidia(t *testing.T, m lab.Machine) {
 	t.Helper()
 	if err := bench.Write(m, nvidiaProgram, 0o755, []byte(fakeNvidia)); err != nil {
@@ -26,7 +26,7 @@ func installNvidia(t *testing.T, m lab.Machine) {
 	}
 }
 
-// withNvidia is the RuntimeClass of docs/how-to/gpu.md, and a pod with it.
+// withNvidia is the RuntimeClass of docs/how-to/gpu.md and a pod with it.
 const withNvidia = `apiVersion: node.k8s.io/v1
 kind: RuntimeClass
 metadata: {name: nvidia}
@@ -42,7 +42,8 @@ spec:
   containers: [{name: hello, image: "%[3]s"}]
 `
 
-// nvidiaRuns: a pod of the RuntimeClass nvidia runs through NVIDIA's runtime, and no other does.
+// nvidiaRuns checks that a pod with the RuntimeClass nvidia runs through NVIDIA's runtime, and no
+// other pod does.
 func nvidiaRuns(t *testing.T, m lab.Machine) {
 	ctx := t.Context()
 	manifest := fmt.Sprintf(withNvidia, "with-nvidia", m.Name, images.Hello)

@@ -6,9 +6,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// What can be seen of one machine that has joined, boots again and leaves: the benchmark, NVIDIA's
-// runtime, the owner's kernel parameters, and what others have made beside the node. They share it,
-// one after the other.
+// Checks that share one machine, in order, which joins, reboots and leaves: the benchmark, NVIDIA's
+// runtime, the owner's kernel parameters, and other programs' objects.
 func TestJoinedMachine(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "joined-1")

@@ -13,8 +13,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// kills returns the number of times that a command, and the daemon, are killed: more in the long
-// form, and as many as KILLS says.
+// kills returns how often a command, and the daemon, are killed: $KILLS if set, else more in the
+// long form.
 func kills() int {
 	if n, err := strconv.Atoi(os.Getenv("KILLS")); err == nil {
 		return n
@@ -25,7 +25,7 @@ func kills() int {
 	return 4
 }
 
-// killed has machines share the kills, ten or so each: they wait most of the time.
+// killed distributes the kills over machines, about ten each, as they wait most of the time.
 func killed(t *testing.T, name string, test func(t *testing.T, name string, kills int)) {
 	t.Parallel()
 	machines := max(1, kills()/10)
@@ -37,8 +37,8 @@ func killed(t *testing.T, name string, test func(t *testing.T, name string, kill
 	}
 }
 
-// Killed at random moments, the next run of the same command finishes; and at the end the machine
-// is given back as it was.
+// After a kill at a random moment, the next run of the same command finishes. At the end the
+// machine is unchanged.
 func TestKill(t *testing.T) { killed(t, "kill", killCommands) }
 
 func killCommands(t *testing.T, name string, kills int) {
@@ -87,14 +87,13 @@ func killCommands(t *testing.T, name string, kills int) {
 	if joined {
 		must(t, m, "unbootstrap", "--yes")
 	}
-	// The configuration is the test's own; it has changed since.
+	// The configuration is the test's own and has changed since.
 	same(t, without(before, "/etc/aks-flex-node/config.json"),
 		without(snapshot(ctx, t, m), "/etc/aks-flex-node/config.json"))
 }
 
-// The daemon, killed at random moments of a join, of changes, of upgrades and of the way back from
-// a revision that does not work, is started again by systemd and finishes: the node is the old or
-// the new one, and says which.
+// After a kill at a random moment of a join, a change, an upgrade or a rollback, systemd restarts
+// the daemon, which finishes: the node has the old or the new version, and reports which.
 func TestKillDaemon(t *testing.T) { killed(t, "killd", killDaemon) }
 
 func killDaemon(t *testing.T, name string, kills int) {
@@ -133,8 +132,8 @@ func killDaemon(t *testing.T, name string, kills int) {
 	same(t, without(before, lab.ConfigPath), without(snapshot(t.Context(), t, m), lab.ConfigPath))
 }
 
-// killVersions are those of the n-th change: the first ones are of containerd, then comes another
-// minor version, with a drain, and then kubelet's patch goes to and fro.
+// killVersions returns the versions of the n-th change: first containerd changes, then the minor
+// version, with a drain, and then kubelet's patch back and forth.
 func killVersions(n int) lab.Versions {
 	v := lab.Newest
 	switch {
@@ -146,8 +145,8 @@ func killVersions(n int) lab.Versions {
 	return v
 }
 
-// killChange makes the configuration that of a change. A bad one is kept from working by the
-// operator's drop-in.
+// killChange edits the configuration for a change. A bad one fails because of the operator's
+// drop-in.
 func killChange(
 	t *testing.T, m lab.Machine, c map[string]any, v lab.Versions, pods int, bad bool,
 ) {
@@ -171,7 +170,7 @@ func killChange(
 	}
 }
 
-// rejections returns the agent's record of what it has rejected.
+// rejections returns the agent's record of rejected configurations.
 func rejections(m lab.Machine) string {
 	text, err := os.ReadFile(filepath.Join(m.Root, "var/lib/aks-flex-node/rejected.json"))
 	if err != nil {
@@ -190,8 +189,8 @@ func without(lines []string, path string) []string {
 	return rest
 }
 
-// killAfter runs a command in a machine and kills it with SIGKILL after a while; false when it had
-// ended before.
+// killAfter runs a command on a machine and kills it with SIGKILL after a while. It returns false
+// if the command had ended before.
 func killAfter(t *testing.T, m lab.Machine, after time.Duration, argv ...string) bool {
 	t.Helper()
 	cmd, err := bench.Command(t.Context(), m,
@@ -200,6 +199,6 @@ func killAfter(t *testing.T, m lab.Machine, after time.Duration, argv ...string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Run() // how it ended is in the exit code
+	_ = cmd.Run() // the exit code has the result
 	return cmd.ProcessState.ExitCode() == 137 || cmd.ProcessState.ExitCode() == -1
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// A machine becomes a node, runs pods, survives a reboot, and is given back as it was; and again.
+// A machine joins, runs pods, survives a reboot, and is restored; then joins again.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -70,7 +70,7 @@ func TestLife(t *testing.T) {
 		!strings.Contains(out, "pod-1") {
 		t.Errorf("pod-2 cannot reach pod-1 at %s: %v: %q", ip, err, out)
 	}
-	proxied(t, m) // what it leaves is to go too
+	proxied(t, m) // its remains must be removed too
 
 	t.Run("again", func(t *testing.T) {
 		again(t, m.Root, func() string { return must(t, m, "bootstrap", "--output", "json") })
@@ -99,7 +99,7 @@ func TestLife(t *testing.T) {
 		}
 	})
 
-	// A foreign directory is mounted below kubelet's: it is neither followed nor deleted.
+	// A foreign directory mounted below kubelet's is neither followed nor deleted.
 	precious := filepath.Join(m.Root, "srv/precious")
 	if err := os.MkdirAll(precious, 0o755); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestLife(t *testing.T) {
 	same(t, before, snapshot(ctx, t, m))
 }
 
-// again checks that a second bootstrap changes nothing: no write, and quick.
+// again checks that a second bootstrap is a no-op: without writes, and fast.
 func again(t *testing.T, root string, bootstrap func() string) {
 	before := times(t, root)
 	var result struct {
@@ -162,7 +162,7 @@ func again(t *testing.T, root string, bootstrap func() string) {
 	}
 }
 
-// times are the change times of all that could be ours.
+// times returns the change times of all files that could be ours.
 func times(t *testing.T, root string) map[string]unix.Timespec {
 	t.Helper()
 	found := map[string]unix.Timespec{}
@@ -185,7 +185,7 @@ func times(t *testing.T, root string) map[string]unix.Timespec {
 	return found
 }
 
-// logged returns the changes that a log tells of.
+// logged returns the changes in a log.
 func logged(log string) []string {
 	var changes []string
 	for line := range strings.Lines(log) {

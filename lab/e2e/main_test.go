@@ -1,6 +1,5 @@
-// Package e2e runs the real command on real machines in the laboratory: systemd, containerd,
-// kubelet and API server are the real ones. It needs root on Linux; test/run says so where it is
-// skipped.
+// Package e2e runs the real command on real machines in the lab, with real systemd, containerd,
+// kubelet and API server. It needs root on Linux; without, test/run reports that it is skipped.
 package e2e
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/component"
 )
 
-// bench is the laboratory that all tests share.
+// bench is the lab that all tests share.
 var bench *lab.Lab
 
 // agent is the program under test.
@@ -73,11 +72,11 @@ func run(m *testing.M) int {
 	return code
 }
 
-// long tells that the long forms of the tests are asked for (test/long).
+// long reports whether the long forms of the tests were requested (test/long).
 func long() bool { return os.Getenv("LONG") != "" }
 
-// start starts the laboratory. One that runs already may belong to another process: it is used and
-// kept with KEEP_LAB, replaced with FLEXLAB_REPLACE=1, and else left alone.
+// start starts the lab. One that runs already may belong to another process: it is used and kept
+// with KEEP_LAB, replaced with FLEXLAB_REPLACE=1, and otherwise left alone.
 func start(ctx context.Context) error {
 	running, err := bench.Running()
 	if err != nil {
@@ -105,15 +104,15 @@ func start(ctx context.Context) error {
 	if err := bench.Up(ctx); err != nil {
 		return err
 	}
-	bench.Replicas = 1 // and with it Azure, which a lab that runs without takes on
+	bench.Replicas = 1 // this starts Azure too, also in a lab that runs without
 	return bench.Up(ctx)
 }
 
-// errUsed says that the laboratory belongs to another process.
+// errUsed is the error if the lab may belong to another process.
 var errUsed = errors.New("a laboratory is running here; stop it with `bin/flexlab down`, have " +
 	"it replaced with FLEXLAB_REPLACE=1, or use it with KEEP_LAB=1")
 
-// machine makes a machine for one test, with the agent and a configuration in it.
+// machine adds a machine for a test, with the agent and a configuration.
 func machine(t *testing.T, name string, change ...func(map[string]any)) lab.Machine {
 	t.Helper()
 	m := bareMachine(t, name)
@@ -121,7 +120,7 @@ func machine(t *testing.T, name string, change ...func(map[string]any)) lab.Mach
 	return m
 }
 
-// bareMachine makes a machine for one test, with nothing of ours in it.
+// bareMachine adds a machine for a test, with nothing of ours.
 func bareMachine(t *testing.T, name string, packages ...string) lab.Machine {
 	t.Helper()
 	m, err := bench.AddMachine(t.Context(), name, packages...)
@@ -132,8 +131,7 @@ func bareMachine(t *testing.T, name string, packages ...string) lab.Machine {
 	return m
 }
 
-// dispose has a machine removed at the end of a test, and its journal shown when the test has
-// failed.
+// dispose removes a machine at the end of a test, and logs its journal if the test has failed.
 func dispose(t *testing.T, m lab.Machine) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -150,7 +148,7 @@ func dispose(t *testing.T, m lab.Machine) {
 	})
 }
 
-// configure writes the configuration of a machine, with a token of its own.
+// configure writes a machine's configuration with a new token.
 func configure(t *testing.T, m lab.Machine, v lab.Versions, change ...func(map[string]any)) {
 	t.Helper()
 	configureAs(t, m, v, "bootstrapToken", change...)
@@ -176,13 +174,13 @@ func configureAs(t *testing.T, m lab.Machine, v lab.Versions, auth string,
 	}
 }
 
-// flex runs aks-flex-node in a machine and returns what it printed and its exit code.
+// flex runs aks-flex-node on a machine and returns its output and exit code.
 func flex(t *testing.T, m lab.Machine, args ...string) (string, int) {
 	t.Helper()
 	return inside(t, m, append([]string{"aks-flex-node"}, args...)...)
 }
 
-// inside runs a command in a machine.
+// inside runs a command on a machine and returns its output and exit code.
 func inside(t *testing.T, m lab.Machine, argv ...string) (string, int) {
 	t.Helper()
 	cmd, err := bench.Command(t.Context(), m, argv...)

@@ -9,15 +9,16 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
 
-// foreignBridge is the configuration of a network that is not ours. It wins over ours by its name.
+// foreignBridge is a network configuration of another program. Its name sorts before ours, so it
+// takes precedence.
 const foreignBridge = `{"cniVersion":"1.0.0","name":"foreign","plugins":[{"type":"bridge",
 "bridge":"fb0","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local",
 "ranges":[[{"subnet":"10.250.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}},
 {"type":"portmap","capabilities":{"portMappings":true}}]}
 `
 
-// Pods do not reach the metadata service of their machine, in our network and in another one, while
-// the machine does, and a hostPort works through localhost.
+// Pods cannot reach their machine's metadata service, in our network and in another one, while the
+// machine can, and a hostPort works through localhost.
 func TestMetadataGuard(t *testing.T) {
 	t.Parallel()
 	const service = "http://169.254.169.254/metadata/instance?api-version=2021-02-01"
@@ -65,7 +66,7 @@ func TestMetadataGuard(t *testing.T) {
 	}
 }
 
-// podWithHostPort runs a pod, asks it through the localhost of its machine, and returns its name.
+// podWithHostPort runs a pod, reaches it through its machine's localhost, and returns its name.
 func podWithHostPort(t *testing.T, m lab.Machine, name string) string {
 	t.Helper()
 	_, err := bench.StartPod(t.Context(), name, fmt.Sprintf(`apiVersion: v1

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// A deleted Node object is a condition of its own; bootstrap and policy repair bring it back before
-// the cluster gives up its pods. TestBootWithoutAPIServer shows that an API server that is down is
-// no missing Node.
+// A deleted Node is reported with its own condition; bootstrap and policy repair register it again
+// before the cluster deletes its pods. TestBootWithoutAPIServer shows that an unreachable API
+// server is no missing Node.
 func TestNodeDeleted(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -44,8 +44,8 @@ func TestNodeDeleted(t *testing.T) {
 		}
 	})
 
-	// The API server does not take kubelet's report on the new Node before kubelet compares the pods
-	// that run with what that Node has: as when its store is slow.
+	// The API server refuses kubelet's report on the new Node until kubelet compares the running pods
+	// with that Node, as with a slow store.
 	t.Run("a report that comes late", func(t *testing.T) {
 		if _, err := bench.Kubectl(ctx, refuseStatus(m.Name), "apply", "-f", "-"); err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestNodeDeleted(t *testing.T) {
 	})
 }
 
-// refuseStatus is the manifest of a policy under which no report on a Node is taken.
+// refuseStatus returns the manifest of a policy that refuses reports on a Node.
 func refuseStatus(node string) string {
 	return fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy

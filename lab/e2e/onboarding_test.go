@@ -11,10 +11,10 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// A machine that is not connected to Arc joins by one command: the service principal that its
-// flexNodeConfig names enrols it, and is erased there. The node follows its resource by itself, and
-// its updates do not bring the secret again. After the deletion of its resource nothing is left in
-// Azure.
+// A machine that is not connected to Arc joins by one command: the service principal in its
+// flexNodeConfig enrols it, and its secret is erased on the machine. The node follows its resource
+// with its own identity, and updates do not bring the secret back. After the deletion of its
+// resource nothing remains in Azure.
 func arcOnboarded(t *testing.T) {
 	const name = "onboard-1"
 	m := bareMachine(t, name)
@@ -91,10 +91,10 @@ func arcOnboarded(t *testing.T) {
 	}
 }
 
-// erased looks for a secret in all that a machine has kept, logged and runs.
+// erased searches a machine's files, logs and processes for a secret.
 func erased(t *testing.T, m lab.Machine, secret string) {
 	t.Helper()
-	pattern := filepath.Join(m.Root, "root/.pattern") // no command line has it
+	pattern := filepath.Join(m.Root, "root/.pattern") // so that no command line contains it
 	if err := os.WriteFile(pattern, []byte(secret), 0o600); err != nil {
 		t.Fatal(err)
 	}

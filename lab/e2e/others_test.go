@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// podmanChains are the chains that podman 3.4 makes for a container with a port of the machine.
+// podmanChains are the chains that podman 3.4 creates for a container with a port of the machine.
 const podmanChains = `*nat
 :CNI-feed - [0:0]
 :CNI-DN-feed - [0:0]
@@ -22,8 +22,8 @@ const podmanChains = `*nat
 COMMIT
 `
 
-// othersAreLeftAlone: what others make beside the node, with names as ours, is left alone when the
-// node leaves: chains of podman's and a network namespace in which a process lives.
+// othersAreLeftAlone checks that other programs' objects with names like ours remain when the node
+// leaves: podman's chains, and a network namespace with a running process.
 func othersAreLeftAlone(t *testing.T, m lab.Machine) {
 	if err := bench.Write(m, "/root/podman.rules", 0o600, []byte(podmanChains)); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func othersAreLeftAlone(t *testing.T, m lab.Machine) {
 	}
 }
 
-// ownersSysctls are kernel parameters of the machine's owner, against those of a node.
+// ownersSysctls sets kernel parameters of the machine's owner that conflict with a node's.
 func ownersSysctls(t *testing.T, m lab.Machine) {
 	t.Helper()
 	conf := "net.ipv4.ip_forward = 0\nkernel.panic_on_oops = 0\n"
@@ -63,7 +63,7 @@ func ownersSysctls(t *testing.T, m lab.Machine) {
 	}
 }
 
-// sysctlsAtBoot: the node's kernel parameters win at boot over those of the owner's
+// sysctlsAtBoot checks that at boot the node's kernel parameters take precedence over the owner's
 // /etc/sysctl.conf.
 func sysctlsAtBoot(t *testing.T, m lab.Machine) {
 	if err := bench.StopMachine(t.Context(), m); err != nil {
@@ -78,8 +78,9 @@ func sysctlsAtBoot(t *testing.T, m lab.Machine) {
 	}
 }
 
-// A network that comes later and renames ours, as Cilium does, is no drift and is not fought; the
-// rules by which pods leave the cluster's network are there, and go with the node.
+// A network that is installed later and renames ours, as Cilium does, is not reported as drift or
+// changed. The rules for pods' traffic out of the cluster's network exist, and are removed with the
+// node.
 func TestLateNetwork(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "late-1", func(c map[string]any) {
@@ -105,7 +106,7 @@ func TestLateNetwork(t *testing.T) {
 	natRules(t, m, false)
 }
 
-// natRules fails unless our chain is there, or is not.
+// natRules fails unless our chain exists, or does not, as wanted.
 func natRules(t *testing.T, m lab.Machine, want bool) {
 	t.Helper()
 	out, _ := inside(t, m, "iptables-save", "-t", "nat")
@@ -115,8 +116,8 @@ func natRules(t *testing.T, m lab.Machine, want bool) {
 	}
 }
 
-// A policy of DROP is reported before the join, with the commands that open it; once it is open, it
-// is no longer reported.
+// A policy of DROP is reported before the join, with the commands that open the firewall; once it
+// is open, it is no longer reported.
 func TestFirewallIsTold(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "firewall-1")
@@ -127,7 +128,7 @@ func TestFirewallIsTold(t *testing.T) {
 		t.Fatal(out)
 	}
 	out := must(t, m, "bootstrap")
-	lines := strings.Join(strings.Fields(out), " ") // a terminal's lines
+	lines := strings.Join(strings.Fields(out), " ") // joins the terminal's lines
 	told := regexp.MustCompile(`iptables-nft -w -I .*? -j ACCEPT`).FindAllString(lines, -1)
 	if len(told) != 6 {
 		t.Fatalf("bootstrap says\n%s", out)

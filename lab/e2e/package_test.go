@@ -17,17 +17,17 @@ import (
 // The versions of the agent's packages that the lab publishes.
 const first, second, third = "1.0.0", "1.0.1", "1.0.2"
 
-// A machine becomes a node by the packages and scripts of a release, is upgraded, and is as it was
-// when they are gone: what is installed is not started; an upgrade, also in the middle of a join,
-// and a downgrade leave kubelet alone; a node's package is not removed; and the two ways to install
-// are not mixed.
+// A machine joins with a release's packages and scripts, is upgraded, and is unchanged after their
+// removal. Installation starts no service; an upgrade, even in the middle of a join, and a
+// downgrade do not restart kubelet; a node's package cannot be removed; and the two ways to install
+// cannot be mixed.
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "package-1")
 	if err := bench.PublishAgent(t.Context(), agent, first, second, third); err != nil {
 		t.Fatal(err)
 	}
-	// The machine reaches no other repositories.
+	// The machine uses no other repositories.
 	output(t, m, "sh", "-c", "rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/*")
 	before := snapshot(t.Context(), t, m)
 	for _, step := range []struct {
@@ -58,11 +58,12 @@ func TestPackages(t *testing.T) {
 	same(t, withoutRecords(before), withoutRecords(snapshot(t.Context(), t, m)))
 }
 
-// keyring is where the archive's keys are on a machine, and below the archive's URL.
+// keyring is the path of the archive's keys on a machine; its base name is also their name at the
+// archive's URL.
 const keyring = "/usr/share/keyrings/aks-flex-node-archive-keyring.gpg"
 
-// With nothing but apt and a configuration URL a machine becomes a node, which follows its resource
-// through an upgrade and a downgrade, and is taken back.
+// With only apt and a configuration URL a machine joins, follows its resource through an upgrade
+// and a downgrade, and leaves.
 func livesByAptAlone(t *testing.T, m lab.Machine) {
 	const sources = "/etc/apt/sources.list.d/aks-flex-node.sources"
 	output(t, m, "curl", "-fsSL", "-o", keyring, lab.ArchiveURL+"/"+filepath.Base(keyring))
@@ -90,7 +91,7 @@ func livesByAptAlone(t *testing.T, m lab.Machine) {
 	output(t, m, "rm", "-f", sources, keyring)
 }
 
-// script runs a script of the release as people do, and checks how it exits.
+// script pipes a script of the release into sh, as users do, and checks its exit code.
 func script(t *testing.T, m lab.Machine, want int, name string, args ...string) string {
 	t.Helper()
 	pipe := "curl -fsSL " + lab.ArchiveURL + "/" + name + ` | sh -s -- "$@"`
@@ -101,7 +102,7 @@ func script(t *testing.T, m lab.Machine, want int, name string, args ...string) 
 	return out
 }
 
-// withoutRecords leaves out what apt and dpkg remember.
+// withoutRecords removes the files of apt and dpkg.
 func withoutRecords(lines []string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
 		for _, dir := range []string{"/var/lib/dpkg", "/var/lib/apt", "/var/log/apt"} {
@@ -113,7 +114,7 @@ func withoutRecords(lines []string) []string {
 	})
 }
 
-// The script of the sources installs the latest release, from the one address that it knows.
+// The sources' script installs the latest release from its only address.
 func installedFromTheSources(t *testing.T, m lab.Machine) {
 	text, err := os.ReadFile("../../scripts/install.sh")
 	if err != nil {
@@ -132,8 +133,8 @@ func installedFromTheSources(t *testing.T, m lab.Machine) {
 	}
 }
 
-// Without apt the program is the one whose digest is in the script. A package beside it is refused,
-// and it is taken away without a trace.
+// Without apt, the installed program has the digest in the script. A package beside it is refused,
+// and it can be removed without a trace.
 func installedWithoutApt(t *testing.T, m lab.Machine) {
 	before := snapshot(t.Context(), t, m)
 	script(t, m, 0, "install.sh", "--no-apt", "--dry-run")
@@ -162,7 +163,7 @@ func installedWithoutApt(t *testing.T, m lab.Machine) {
 	serviceIs(t, m, "inactive\ndisabled\n")
 	for _, way := range []string{"install.sh", "apt"} {
 		out, code := "", 0
-		if way == "apt" { // as who has the repository already
+		if way == "apt" { // as a user who has the repository
 			file := "aks-flex-node_" + first + "_" + runtime.GOARCH + ".deb"
 			output(t, m, "curl", "-fsSL", "-o", "/tmp/x.deb",
 				lab.ArchiveURL+"/pool/main/a/aks-flex-node/"+file)
@@ -189,14 +190,14 @@ func serviceIs(t *testing.T, m lab.Machine, want string) {
 	}
 }
 
-// packageIs is the state and version of the package that is installed.
+// packageIs returns the state and version of the installed package.
 func packageIs(t *testing.T, m lab.Machine) string {
 	t.Helper()
 	return output(t, m, "dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}", "aks-flex-node")
 }
 
-// What is installed is neither enabled nor started; the program, its manual and its sample are
-// where people look for them.
+// An installed service is neither enabled nor started; the program, its manual and its sample are
+// in the usual places.
 func installedNotStarted(t *testing.T, m lab.Machine) {
 	script(t, m, 0, "install.sh", "--version", first)
 	if got := packageIs(t, m); got != "installed "+first {
@@ -220,7 +221,7 @@ func apt(t *testing.T, m lab.Machine, version string) {
 	}
 }
 
-// A machine that is joining joins, though the agent is upgraded in the middle of it.
+// A join finishes although the agent is upgraded in the middle.
 func joinsThroughUpgrade(t *testing.T, m lab.Machine) {
 	azure, err := bench.Identify(t.Context(), m, "bootstrapToken")
 	if err != nil {
@@ -250,7 +251,7 @@ func joinsThroughUpgrade(t *testing.T, m lab.Machine) {
 	serviceIs(t, m, "active\nenabled\n")
 }
 
-// An upgrade, and a downgrade, restart the agent, and leave kubelet and containerd alone.
+// An upgrade or downgrade restarts the agent, but not kubelet and containerd.
 func upgradesAgentAlone(t *testing.T, m lab.Machine) {
 	begun := func(units ...string) string {
 		return output(t, m, append([]string{"systemctl", "show", "--value", "-p",
@@ -274,7 +275,7 @@ func upgradesAgentAlone(t *testing.T, m lab.Machine) {
 	}
 }
 
-// A node keeps its program, however it is removed; the sentence names what cures that.
+// A node's program cannot be removed in any way; the error names the command to run first.
 func nodeIsNotRemoved(t *testing.T, m lab.Machine) {
 	out, code := inside(t, m, "apt-get", "remove", "-q", "-y", "aks-flex-node")
 	if code == 0 || !strings.Contains(out, "Run `aks-flex-node unbootstrap` first") {

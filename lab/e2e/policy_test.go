@@ -10,8 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// A machine whose owner has written no policy takes no configuration with overrides from the
-// provider, and installs nothing; with a policy that allows them, the same URL makes it a node.
+// A machine without an owner's policy refuses a configuration with overrides from the provider and
+// installs nothing; with a policy that allows them, it joins with the same URL.
 func withinThePolicy(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "policy-1")

@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// prepares runs `flexnode-rp cluster` here, and returns what it printed and its exit code.
+// prepares runs `flexnode-rp cluster` and returns its output and exit code.
 func prepares(t *testing.T, kubeconfig string, args ...string) (string, int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(agent), "flexnode-rp"),
@@ -23,8 +23,8 @@ func prepares(t *testing.T, kubeconfig string, args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// A cluster of its own is prepared from nothing, a second run does nothing, a change by another
-// program is shown, and all of it but the list of machines that are shut out is removed.
+// A new cluster is prepared, a second run is a no-op, another program's change is shown, and
+// everything except the list of revoked machines is removed.
 func TestClusterPrepared(t *testing.T) {
 	kubeconfig, stop, err := bench.SecondCluster(t.Context())
 	if err != nil {
@@ -59,7 +59,7 @@ func TestClusterPrepared(t *testing.T) {
 	if after := all(); after != before {
 		t.Errorf("a dry run has changed the cluster to\n%s", after)
 	}
-	says(2, "changes made", "prepare", "--identities=group-1", "--leave", "--yes") // it has no DNS
+	says(2, "changes made", "prepare", "--identities=group-1", "--leave", "--yes") // without DNS
 	says(2, "nothing to change", "prepare", "--identities=group-1", "--leave")
 	says(2, "nothing to change", "prepare", "--identities=group-1", "--leave", "--kube-proxy=auto")
 	kubectl("-n", "kube-system", "patch", "daemonset", "aks-flex-node-kube-proxy", "--type=json", "-p",
@@ -75,9 +75,9 @@ func TestClusterPrepared(t *testing.T) {
 	says(0, "nothing to change", "unprepare")
 }
 
-// The commands of docs/how-to/use-az.md, "From a cluster to a Service", word for word: a cluster in
-// which no kube-proxy lands on flex nodes is enabled, a machine joins, and another node's pod
-// resolves the name of a Service on it. A node that joins before that has its own exit code.
+// The commands of docs/how-to/use-az.md, "From a cluster to a Service", verbatim: a cluster whose
+// kube-proxy does not run on flex nodes is enabled, a machine joins, and another node's pod
+// resolves the name of a Service on it. A node that joins earlier exits with its own code.
 func TestFromClusterToService(t *testing.T) {
 	other := peer(t)
 	if err := bench.CheckServices(t.Context(), other.Name); err != nil {
@@ -126,8 +126,8 @@ func TestFromClusterToService(t *testing.T) {
 	azOf{m}.leaves(t)
 }
 
-// transcript runs the commands of the document in one machine, which is the operator's computer and
-// the one that joins.
+// transcript runs the document's commands on one machine, which is both the operator's and the one
+// that joins.
 func transcript(t *testing.T, m lab.Machine, other neighbour) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/how-to/use-az.md")
@@ -147,7 +147,7 @@ func transcript(t *testing.T, m lab.Machine, other neighbour) {
 		"AZURE_CORE_ONLY_SHOW_ERRORS=1 AZURE_EXTENSION_USE_DYNAMIC_INSTALL=no\n"
 	for _, b := range blocks {
 		script := before + b[2] + "export -p > env\n"
-		if b[1] != "" { // which asks for the URL
+		if b[1] != "" { // it reads the URL
 			script = "{ " + b[2] + "} < <(. " + operatorsHome + "/env; echo $URL)\n"
 		}
 		out, code := inside(t, m, "bash", "-eo", "pipefail", "-c", script)

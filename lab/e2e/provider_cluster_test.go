@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/manifests"
 )
 
-// answer holds the response to a request.
+// answer is the response to a request.
 type answer struct {
 	status int
 	header http.Header
@@ -26,8 +26,8 @@ type answer struct {
 	text   string
 }
 
-// call sends a request of a principal to Resource Manager (lab.AzureURL) or to the provider itself;
-// headers are names and values in turn. path may be a whole URL.
+// call sends a request of a principal to Resource Manager (lab.AzureURL) or directly to the
+// provider; headers are alternating names and values. path may be a whole URL.
 func call(
 	t *testing.T, who lab.Principal, base, method, path string, body any, headers ...string,
 ) answer {
@@ -85,7 +85,7 @@ func call(
 	return a
 }
 
-// operator owns the lab's subscription.
+// operator returns the principal that owns the lab's subscription.
 func operator(t *testing.T) lab.Principal {
 	t.Helper()
 	who, err := bench.Azure()
@@ -95,8 +95,8 @@ func operator(t *testing.T) lab.Principal {
 	return who.Operator
 }
 
-// readyOf is the Ready condition of a node that is shown to callers, by itself or in a list:
-// "True/KubeletReady", "" for none.
+// readyOf returns the Ready condition of a node in a response, single or in a list:
+// "True/KubeletReady", or "" if it has none.
 func readyOf(resource map[string]any) string {
 	status, _ := properties(resource)["status"].(map[string]any)
 	conditions, _ := status["conditions"].([]any)
@@ -108,7 +108,7 @@ func readyOf(resource map[string]any) string {
 	return ""
 }
 
-// shownReady is the Ready condition of a node, in GET and in LIST; "" while they differ.
+// shownReady returns a node's Ready condition in GET and LIST, or "" while they differ.
 func shownReady(t *testing.T, name string) string {
 	t.Helper()
 	alone := readyOf(rp(t, 200, http.MethodGet, rpNode(name), nil))
@@ -122,7 +122,7 @@ func shownReady(t *testing.T, name string) string {
 	return ""
 }
 
-// nodeDeleted has a node's Node object deleted: the provider says so, and that it is back.
+// nodeDeleted deletes a node's Node: the provider reports that, and that it is back.
 func nodeDeleted(t *testing.T, m lab.Machine) {
 	if err := bench.DeleteNode(t.Context(), m.Name); err != nil {
 		t.Fatal(err)
@@ -136,8 +136,7 @@ func nodeDeleted(t *testing.T, m lab.Machine) {
 	})
 }
 
-// providerClusters are the provider's dealings with clusters, and with nodes that need no machine
-// to be tested.
+// providerClusters tests the provider with clusters, and with nodes that need no machine.
 func providerClusters(t *testing.T) {
 	t.Run("second registration", secondRegistration)
 	t.Run("changed secret", changedSecret)
@@ -145,9 +144,8 @@ func providerClusters(t *testing.T) {
 	t.Run("rotated kubeconfig", rotatedKubeconfig)
 }
 
-// One API server belongs to one registration: neither another cluster's kubeconfig nor a binding of
-// the operator's helps. What is registered and cannot be reached is deleted all the same, as an
-// asynchronous operation.
+// An API server belongs to one registration: neither another cluster's kubeconfig nor an operator's
+// binding changes that. An unreachable registration can be deleted, as an asynchronous operation.
 func secondRegistration(t *testing.T) {
 	who := operator(t)
 	second := func(kubeconfig string) answer {
@@ -162,7 +160,8 @@ func secondRegistration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The kubeconfig becomes one of the first registration's API server after the registration.
+	// After the registration, its kubeconfig is replaced by one for the first registration's API
+	// server.
 	bindUnreachable(t, lab.SecondClusterID)
 	if a := second("second"); a.status != 201 {
 		t.Fatalf("a registration with a kubeconfig of its own: %d %s", a.status, a.text)
@@ -186,7 +185,7 @@ func secondRegistration(t *testing.T) {
 	deleteSecond(t)
 }
 
-// bindUnreachable gives the provider a kubeconfig of a cluster that does not answer.
+// bindUnreachable gives the provider a kubeconfig for an address at which no API server listens.
 func bindUnreachable(t *testing.T, cluster string) {
 	t.Helper()
 	nowhere, err := bench.ProviderKubeconfig("https://" + lab.HostIP + ":1")
@@ -198,7 +197,7 @@ func bindUnreachable(t *testing.T, cluster string) {
 	}
 }
 
-// deleteSecond deletes the second registration, and follows the operation through Resource Manager.
+// deleteSecond deletes the second registration and polls the operation through Resource Manager.
 func deleteSecond(t *testing.T) {
 	bindUnreachable(t, lab.SecondClusterID)
 	who := operator(t)
@@ -219,7 +218,8 @@ func deleteSecond(t *testing.T) {
 	}
 }
 
-// identityOfNode is an application of the lab's Azure, and a node's body that has it.
+// identityOfNode creates an application in the lab's Azure and returns it with the body of a node
+// that uses it.
 func identityOfNode(t *testing.T, secret string) (lab.Principal, desired) {
 	t.Helper()
 	p := lab.Principal{ClientID: "aaaaaaaa-0000-0000-0000-000000000088",
@@ -232,7 +232,7 @@ func identityOfNode(t *testing.T, secret string) (lab.Principal, desired) {
 			"clientId": p.ClientID, "clientSecret": secret}}}}
 }
 
-// The node itself fetches a client secret that was changed, and no other machine does.
+// Only the node itself can fetch a changed client secret, and no other machine.
 func changedSecret(t *testing.T) {
 	node, body := identityOfNode(t, "first-secret")
 	rp(t, 201, http.MethodPut, rpNode("secret-1"), body)
@@ -273,8 +273,8 @@ func changedSecret(t *testing.T) {
 	rp(t, 200, http.MethodDelete, rpNode("secret-1"), nil)
 }
 
-// A node that is deleted and made again under its name is another one: the machine of the former
-// learns that it was deleted.
+// A node that is deleted and created again under its name is a new one: the old one's machine is
+// told that it was deleted.
 func deletedAndMade(t *testing.T) {
 	node, body := identityOfNode(t, "any-secret")
 	uid := func(resource map[string]any) string {
@@ -310,9 +310,9 @@ func deletedAndMade(t *testing.T) {
 	rp(t, 200, http.MethodDelete, rpNode("again-1"), nil)
 }
 
-// A kubeconfig that was replaced is used for everything: certificate requests are approved by the
-// new user when the old one may nothing any more. A request that comes while the cluster cannot be
-// reached is an operation, and ends when it can be.
+// A replaced kubeconfig is used for everything: the new user approves certificate requests after
+// the old one has lost its rights. A request while the cluster is unreachable becomes an operation,
+// which ends once it is reachable.
 func rotatedKubeconfig(t *testing.T) {
 	const user = "flexnode-rp-2"
 	ctx := context.WithoutCancel(t.Context())
@@ -365,8 +365,8 @@ func rotatedKubeconfig(t *testing.T) {
 	rp(t, 200, http.MethodDelete, rpNode("rotate-1"), nil)
 }
 
-// waiting asks for a URL of a node until the provider has noticed that its cluster cannot be
-// reached: then it is an operation.
+// waiting requests a node's URL until the provider has noticed that its cluster is unreachable:
+// then it is an operation.
 func waiting(t *testing.T, who lab.Principal, id string) (a answer) {
 	t.Helper()
 	eventually(t, "a PUT that the cluster keeps waiting", func() bool {

@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/manifests"
 )
 
-// nodesMayNotDelete takes the right to delete Nodes from the cluster's kubelets during a test.
+// nodesMayNotDelete removes the kubelets' right to delete Nodes during a test.
 func nodesMayNotDelete(t *testing.T) {
 	t.Helper()
 	_, err := bench.Kubectl(t.Context(), "", "delete", "clusterrolebinding", "aks-flex-node:leave")
@@ -30,8 +30,8 @@ func nodesMayNotDelete(t *testing.T) {
 	})
 }
 
-// revoked deletes a node whose machine does not leave. Within a minute the machine can write
-// nothing and gets no other certificate; that of its successor can and does.
+// revoked deletes a node whose machine does not leave. Within a minute the machine can no longer
+// write or get another certificate; its successor's can.
 func revoked(t *testing.T) {
 	const name = "rp-stolen"
 	t.Cleanup(func() {
@@ -41,7 +41,7 @@ func revoked(t *testing.T) {
 	defer stolen.CloseIdleConnections()
 	status, text := write(t, stolen, "", http.MethodPost, "/api/v1/nodes", desired{
 		"apiVersion": "v1", "kind": "Node", "metadata": desired{"name": name,
-			"labels": desired{"kubernetes.azure.com/managed": "false"}}}) // as the agent's kubelets do
+			"labels": desired{"kubernetes.azure.com/managed": "false"}}}) // as the agent's kubelets set it
 	if status != http.StatusCreated {
 		t.Fatalf("a Node is not created: %d %s", status, text)
 	}
@@ -92,7 +92,7 @@ func revoked(t *testing.T) {
 	rp(t, 200, http.MethodDelete, rpNode(name)+"?revokeNow=true", nil)
 }
 
-// tokenOf makes a node and returns the bootstrap token of its configuration.
+// tokenOf creates a node and returns its bootstrap token.
 func tokenOf(t *testing.T, name string) string {
 	t.Helper()
 	answer := rp(t, 201, http.MethodPut, rpNode(name)+"?configUrl=true&acceptOldCertificate=true",
@@ -105,7 +105,7 @@ func tokenOf(t *testing.T, name string) string {
 	return between(t, bundle, `"token": "`, `"`)
 }
 
-// certified joins with a bootstrap token and returns a client with the certificate of the node.
+// certified joins with a bootstrap token and returns a client with the node's certificate.
 func certified(t *testing.T, token, name string) *http.Client {
 	t.Helper()
 	client, err := bench.HTTPClient()
@@ -120,7 +120,7 @@ func certified(t *testing.T, token, name string) *http.Client {
 	return clientOf(t, key, request)
 }
 
-// clientOf waits for the certificate of a request and returns a client with it.
+// clientOf waits for a request's certificate and returns a client with it.
 func clientOf(t *testing.T, key *ecdsa.PrivateKey, request string) *http.Client {
 	t.Helper()
 	var chain []byte

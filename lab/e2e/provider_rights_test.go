@@ -19,8 +19,8 @@ import (
 	"github.com/Azure/AKSFlexNode/manifests"
 )
 
-// What the provider has asked of the API server until now it may, and it may nothing that it does
-// not ask for: rbac-provider.yaml has neither too little nor too much.
+// The provider has every right that it has used so far, and no right that it does not use:
+// rbac-provider.yaml has neither too few nor too many.
 func rights(t *testing.T) {
 	var used, denied map[string]bool
 	eventually(t, "the deletion of a Secret in the audit log", func() bool {
@@ -30,7 +30,7 @@ func rights(t *testing.T) {
 	if len(denied) > 0 {
 		t.Errorf("the provider was denied %v", slices.Sorted(maps.Keys(denied)))
 	}
-	// What an API server is asked for that has no watch lists, and what only a restored provider asks.
+	// Used with an API server without watch lists, and by a restored provider.
 	for _, what := range []string{"list nodes", "list certificatesigningrequests",
 		"get configmaps/extension-apiserver-authentication"} {
 		used[what] = true
@@ -41,8 +41,8 @@ func rights(t *testing.T) {
 	}
 }
 
-// confined tries to misuse the provider's rights: it cannot become an administrator, and it changes
-// nothing of Nodes but taints.
+// confined tries to misuse the provider's rights: it cannot become an administrator, and can change
+// only the taints of Nodes.
 func confined(t *testing.T) {
 	secret := func(name, kind, group string) string {
 		return fmt.Sprintf(`{"apiVersion": "v1", "kind": "Secret", "type": %q, "metadata": {
@@ -68,7 +68,7 @@ func confined(t *testing.T) {
 	for _, try := range []struct {
 		name, stdin string
 		args        []string
-		refusal     string // "" where it is allowed
+		refusal     string // "" if allowed
 	}{
 		{"a token of a service account", secret("elevated",
 			"kubernetes.io/service-account-token", ours), []string{"create", "-f", "-"}, "no other Secret"},
@@ -107,10 +107,10 @@ func confined(t *testing.T) {
 	}
 }
 
-// asked returns the provider's requests to the API server, from its audit log, and the denied ones:
-// "get services/kubernetes". An API server that has just started, for the first time or again, does
-// not know every role yet: what it denies before it allows it does not count. A right that is
-// missing is never allowed, and one that was taken away is not allowed again.
+// asked returns the provider's allowed and denied requests in the API server's audit log, such as
+// "get services/kubernetes". An API server that has just started does not have every role yet, so a
+// request that is allowed after it was denied does not count as denied. A missing right is never
+// allowed, and a removed one is not allowed again.
 func asked(t *testing.T) (used, denied map[string]bool) {
 	t.Helper()
 	text, err := os.ReadFile(bench.AuditLog())
@@ -128,7 +128,7 @@ func asked(t *testing.T) (used, denied map[string]bool) {
 		}
 		if json.Unmarshal([]byte(line), &e) != nil || e.ObjectRef.Resource == "" ||
 			strings.Contains(e.RequestURI, "dryRun=") {
-			continue // it is being written, about no resource, or changes nothing
+			continue // an incomplete line, a request without a resource, or one without effect
 		}
 		what := e.Verb + " " + e.ObjectRef.Resource
 		switch {
@@ -141,10 +141,10 @@ func asked(t *testing.T) (used, denied map[string]bool) {
 		switch {
 		case e.Response.Code == http.StatusForbidden:
 			denied[what] = true
-		case e.Verb == "watch" && e.Stage != "ResponseStarted": // its end tells nothing of now
+		case e.Verb == "watch" && e.Stage != "ResponseStarted": // its end says nothing about current rights
 		default:
 			delete(denied, what)
-			if e.Verb == "watch" { // a client that may watch asks for no list again
+			if e.Verb == "watch" { // a client that may watch does not list again
 				delete(denied, "list "+e.ObjectRef.Resource)
 			}
 		}
@@ -152,12 +152,12 @@ func asked(t *testing.T) (used, denied map[string]bool) {
 	return used, denied
 }
 
-// granted returns the requests that rbac-provider.yaml allows the provider.
+// granted returns the requests that rbac-provider.yaml allows.
 func granted(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
 	for d := yaml.NewYAMLToJSONDecoder(strings.NewReader(manifests.Text("rbac-provider.yaml"))); ; {
-		var role rbac.ClusterRole // or a Role, which has the same rules
+		var role rbac.ClusterRole // or a Role, which has the same fields
 		if err := d.Decode(&role); errors.Is(err, io.EOF) {
 			return all
 		} else if err != nil {
@@ -167,7 +167,7 @@ func granted(t *testing.T) map[string]bool {
 			for _, verb := range rule.Verbs {
 				for _, resource := range rule.Resources {
 					what := strings.TrimSuffix(resource+"/"+strings.Join(rule.ResourceNames, "/"), "/")
-					if resource != "signers" { // which is no request of its own
+					if resource != "signers" { // not a request of its own
 						all[verb+" "+what] = true
 					}
 				}

@@ -38,7 +38,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// rpNode is the id of a flexNodeConfig.
+// rpNode returns the id of a flexNodeConfig.
 func rpNode(name string) string { return lab.ClusterID + "/flexNodeConfig/" + name }
 
 // rp sends a request of the operator through Resource Manager and fails the test unless the status
@@ -61,7 +61,7 @@ func rp(t *testing.T, want int, method, path string, body any, or ...int) map[st
 	return answer
 }
 
-// get fetches a URL and returns the status and what is there.
+// get returns the status and the content of a URL.
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	client, err := bench.HTTPClient()
@@ -71,7 +71,7 @@ func get(t *testing.T, url string) (int, string) {
 	defer client.CloseIdleConnections()
 	var status int
 	var text []byte
-	// The balancer cuts what it has passed on to a replica that died.
+	// The balancer cuts connections to a replica that has died.
 	eventually(t, "an answer", func() bool {
 		response, err := client.Get(url)
 		if err != nil {
@@ -85,8 +85,8 @@ func get(t *testing.T, url string) (int, string) {
 	return status, string(text)
 }
 
-// created makes a node, and returns its configuration URL. Where the cluster answers late, the URL
-// is asked for again, as az does.
+// created creates a node and returns its configuration URL. If the cluster responds late, it
+// requests the URL again, as az does.
 func created(t *testing.T, name string, wanted any) (url string) {
 	t.Helper()
 	answer := rp(t, 201, http.MethodPut, rpNode(name)+"?configUrl=true", desired{"properties": wanted})
@@ -107,7 +107,7 @@ func created(t *testing.T, name string, wanted any) (url string) {
 	return url
 }
 
-// providerWarnings returns the latest warnings and errors of the provider's replicas.
+// providerWarnings returns the last warnings and errors of the provider's replicas.
 func providerWarnings(t *testing.T) string {
 	t.Helper()
 	logs, err := filepath.Glob(bench.LogOf("flexnode-rp-*"))
@@ -136,11 +136,11 @@ func properties(answer map[string]any) map[string]any {
 
 type desired map[string]any
 
-// A node by its flexNodeConfig: PUT, the URL, the join; then token and URL are of no use to anybody
-// else.
+// The life of a node with a flexNodeConfig: PUT, URL, join; then no one else can use the token and
+// the URL.
 func provider(t *testing.T) {
 	m := bareMachine(t, "rp-1")
-	// The laboratory has no other versions than its own, whatever the defaults are.
+	// The lab has only its own versions, whatever the defaults are.
 	body := desired{"properties": desired{"versions": lab.Newest.Desired(),
 		"nodeConfig": desired{"maxPods": 42, "labels": desired{"line": "7"}}}}
 	answer := rp(t, 201, http.MethodPut, rpNode("RP-1")+"?configUrl=true", body)
@@ -152,7 +152,7 @@ func provider(t *testing.T) {
 	if err := bench.PrepareText(m, agent, []byte(bundle)); err != nil {
 		t.Fatal(err)
 	}
-	// A machine that fetched the configuration and crashed before it joined fetches it again.
+	// A machine that fetched the configuration and crashed before it joined can fetch it again.
 	if status, again := get(t, url); status != 200 || again != bundle {
 		t.Errorf("the second read of the URL: %d", status)
 	}
@@ -181,7 +181,7 @@ func provider(t *testing.T) {
 		return strings.Contains(string(text), `"type":"Ready"`) &&
 			strings.Contains(string(text), `"status":"True"`)
 	})
-	// A node may not change its own taints: the provider does.
+	// A node may not change its own taints, so the provider does.
 	body["properties"].(desired)["nodeConfig"].(desired)["taints"] =
 		[]string{"line=7:PreferNoSchedule"}
 	rp(t, 200, http.MethodPut, rpNode("rp-1"), body)
@@ -202,12 +202,12 @@ func provider(t *testing.T) {
 	if status := ask(t, token, "rp-1"); status != "Unauthorized" {
 		t.Errorf("a machine with a token that is gone: %s", status)
 	}
-	// The join is made again after a failure: a new token.
+	// A second join after a failure, with a new token.
 	must(t, m, "unbootstrap", "--yes")
 	answer = rp(t, 200, http.MethodPost, rpNode("rp-1")+"/regenerateToken", desired{})
 	url, _ = answer["configUrl"].(string)
 	joinByURL(t, m, url)
-	// The provider deletes the Node of a machine that leaves, which may not do it.
+	// The provider deletes the Node of a leaving machine that has no right to do so.
 	nodesMayNotDelete(t)
 	must(t, m, "unbootstrap", "--yes")
 	out, err = bench.Kubectl(t.Context(), "", "get", "node", "rp-1", "--ignore-not-found")
@@ -235,8 +235,8 @@ func between(t *testing.T, text, before, after string) string {
 	return value
 }
 
-// ask files a certificate request with a bootstrap token, as a kubelet does, and returns what
-// became of it.
+// ask files a certificate request with a bootstrap token, as a kubelet does, and returns its
+// result.
 func ask(t *testing.T, token, node string) string {
 	t.Helper()
 	client, err := bench.HTTPClient()
@@ -259,15 +259,15 @@ func ask(t *testing.T, token, node string) string {
 	return string(answers[0].Type)
 }
 
-// requestOf reads a certificate request.
+// requestOf returns a certificate request.
 func requestOf(t *testing.T, name string) certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	return object[certificatesv1.CertificateSigningRequest](t,
 		"/apis/certificates.k8s.io/v1/certificatesigningrequests/"+name)
 }
 
-// fileRequest files a request for the client certificate of a node, with a bootstrap token or the
-// client's certificate. It returns the name of the request, its key and the status of the answer.
+// fileRequest files a request for a node's client certificate, with a bootstrap token or the
+// client's certificate. It returns the request's name, its key and the response's status.
 func fileRequest(
 	t *testing.T, client *http.Client, token, node string,
 ) (name string, key *ecdsa.PrivateKey, status int) {
@@ -329,7 +329,8 @@ func write(
 	return response.StatusCode, string(answer)
 }
 
-// genericClient drives the lifecycle with Azure's own generic client, through Resource Manager.
+// genericClient goes through the lifecycle with Azure's own generic client, through Resource
+// Manager.
 func genericClient(t *testing.T) {
 	ctx := t.Context()
 	who, err := bench.Azure()
@@ -389,8 +390,8 @@ func genericClient(t *testing.T) {
 	genericOperation(t, client)
 }
 
-// genericOperation has Azure's generic client wait for an operation: the deletion of a registration
-// that cannot be reached.
+// genericOperation polls an operation with Azure's generic client: the deletion of an unreachable
+// registration.
 func genericOperation(t *testing.T, client *armresources.Client) {
 	ctx := t.Context()
 	bindUnreachable(t, lab.SecondClusterID)
@@ -418,8 +419,8 @@ func genericOperation(t *testing.T, client *armresources.Client) {
 }
 
 // killedProvider kills the provider with SIGKILL while it creates, regenerates and deletes.
-// Afterwards no Secret of an issued token is without a credential, no URL works that should not,
-// and what was acknowledged is there. The short form kills six times, the long one kills() times.
+// Afterwards every Secret of an issued token has a credential, no URL works that should not, and
+// acknowledged writes are kept. The short form kills six times, the long one kills() times.
 func killedProvider(t *testing.T) {
 	ctx := t.Context()
 	requests := 6
@@ -427,7 +428,7 @@ func killedProvider(t *testing.T) {
 		requests = kills()
 	}
 	random := mathrand.New(mathrand.NewPCG(uint64(time.Now().UnixNano()), 1))
-	acknowledged := map[string]bool{} // whether a node is there, where that is known
+	acknowledged := map[string]bool{} // whether a node exists, if known
 	var urls []string
 	var killed atomic.Int32
 	for i := range requests {
@@ -506,11 +507,11 @@ func killedProvider(t *testing.T) {
 	}
 }
 
-// tokenID finds the ids of bootstrap tokens.
+// tokenID matches bootstrap tokens and their ids.
 var tokenID = regexp.MustCompile(`"([a-z0-9]{6})\.[a-z0-9]{16}"`)
 
-// remains reports whether a Secret of a deleted node is one that must go: one whose token was
-// issued. Another, whose creation the killed provider did not record, must expire within a day.
+// remains reports whether a deleted node's Secret should have been deleted because its token was
+// issued. Any other, whose creation the killed provider did not record, must expire within a day.
 func remains(line string, issued map[string]bool) bool {
 	var texts [3]string // id, description, expiration
 	for i, field := range strings.Fields(line) {

@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// installed is a machine on which flexnode-rp is installed as docs/how-to/run-a-provider.md says.
+// installed returns a machine with flexnode-rp installed as in docs/how-to/run-a-provider.md.
 func installed(t *testing.T, name string) lab.Machine {
 	t.Helper()
 	m := bareMachine(t, name)
@@ -80,7 +80,7 @@ func file(t *testing.T, elem ...string) []byte {
 	return data
 }
 
-// done runs a command in a machine, which must succeed, and returns what it printed.
+// done runs a command on a machine, which must succeed, and returns its output.
 func done(t *testing.T, m lab.Machine, argv ...string) string {
 	t.Helper()
 	out, code := inside(t, m, argv...)
@@ -90,7 +90,7 @@ func done(t *testing.T, m lab.Machine, argv ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// readiness returns the answer of the provider on a machine, from its public address.
+// readiness returns the readiness of the provider on a machine, from its public address.
 func readiness(t *testing.T, m lab.Machine) (string, error) {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -107,8 +107,8 @@ func readiness(t *testing.T, m lab.Machine) (string, error) {
 	return fmt.Sprintf("%d %s", response.StatusCode, strings.TrimSpace(string(text))), err
 }
 
-// The unit on a real machine: an unprivileged user, a store and keys that no other user reads; a
-// start that is over when it serves; a program that hangs or dies comes back; a stop in order.
+// The unit on a real machine: an unprivileged user, a store and keys that no other user can read, a
+// start that ends when it serves, a restart of a program that hangs or dies, and an orderly stop.
 func TestProviderUnit(t *testing.T) {
 	t.Parallel()
 	m := installed(t, "rp-unit")
@@ -160,7 +160,7 @@ func TestProviderUnit(t *testing.T) {
 	}
 }
 
-// restarted waits until systemd has started the provider again, and it answers.
+// restarted waits until systemd has restarted the provider and it is ready.
 func restarted(t *testing.T, m lab.Machine, show func(string) string) {
 	t.Helper()
 	eventually(t, "the provider is started again", func() bool {

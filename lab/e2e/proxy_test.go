@@ -49,7 +49,7 @@ func TestBehindProxy(t *testing.T) {
 	if diff := cmp.Diff(set(want...), p.hosts()); diff != "" {
 		t.Errorf("asked for through the proxy (-want +got):\n%s", diff)
 	}
-	// node-problem-detector tells of the kernel in the Node's conditions.
+	// node-problem-detector reports on the kernel in the Node's conditions.
 	eventually(t, "the condition KernelDeadlock", func() bool {
 		return condition(nodeOf(t, m.Name), "KernelDeadlock") == corev1.ConditionFalse
 	})
@@ -82,8 +82,8 @@ func TestBehindProxy(t *testing.T) {
 	same(t, before, snapshot(t.Context(), t, m))
 }
 
-// onlyProxy lets a machine open connections to this box only where the proxy listens, and makes
-// sure of that.
+// onlyProxy blocks a machine's connections to this machine except those to the proxy, and checks
+// that.
 func onlyProxy(t *testing.T, m lab.Machine, proxy string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(proxy)
@@ -102,7 +102,7 @@ func onlyProxy(t *testing.T, m lab.Machine, proxy string) {
 	}
 }
 
-// proxy is an HTTP proxy that wants a password.
+// proxy is an HTTP proxy that requires a password.
 type proxy struct {
 	address, authorization string
 
@@ -110,7 +110,7 @@ type proxy struct {
 	seen map[string]bool
 }
 
-// startProxy starts a proxy where every machine reaches it.
+// startProxy starts a proxy that every machine can reach.
 func startProxy(t *testing.T, user, password string) *proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", lab.HostIP+":0")
@@ -129,7 +129,7 @@ func startProxy(t *testing.T, user, password string) *proxy {
 	return p
 }
 
-// hosts are those that were asked for.
+// hosts returns the requested hosts.
 func (p *proxy) hosts() map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +155,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}}).ServeHTTP(w, r)
 }
 
-// tunnel connects a client with a host (RFC 9110, CONNECT).
+// tunnel connects a client to a host (RFC 9110, CONNECT).
 func tunnel(w http.ResponseWriter, host string) {
 	server, err := net.Dial("tcp", host)
 	if err != nil {
@@ -173,12 +173,12 @@ func tunnel(w http.ResponseWriter, host string) {
 	}
 	go func() {
 		defer client.Close()
-		_, _ = io.Copy(client, server) // until one of them has gone
+		_, _ = io.Copy(client, server) // until one of them ends
 	}()
 	_, _ = io.Copy(server, buffered)
 }
 
-// hostOf is the host with the port of a URL.
+// hostOf returns the host and port of a URL.
 func hostOf(url string) string { return url[strings.Index(url, "//")+2:] }
 
 func set(names ...string) map[string]bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
 
-// lingers is a pod with a preStop hook of 20 seconds, which writes to a directory of its node.
+// lingers is a pod with a preStop hook of 20 seconds, which writes to a directory on its node.
 const lingers = `apiVersion: v1
 kind: Pod
 metadata: {name: %[1]s}
@@ -28,8 +28,8 @@ spec:
   volumes: [{name: srv, hostPath: {path: /srv/lingers, type: DirectoryOrCreate}}]
 `
 
-// A reboot waits until a pod has ended as it wants to; the Node is Ready again, and what kubelet
-// has told logind for that goes with the node.
+// A reboot waits until a pod has terminated gracefully. The Node is Ready again, and kubelet's
+// logind configuration is removed with the node.
 func TestReboot(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -71,8 +71,8 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// ended fails the test unless kubelet has ended a pod for the shutdown, and its container has ended
-// well.
+// ended fails the test unless kubelet has terminated a pod for the shutdown, and its container has
+// exited with 0.
 func ended(t *testing.T, name string) {
 	t.Helper()
 	const want = "Succeeded TerminationByKubelet 0"
@@ -84,7 +84,7 @@ func ended(t *testing.T, name string) {
 	}
 }
 
-// logindDelay returns the time that logind waits for those who hold up a shutdown, in microseconds.
+// logindDelay returns how long logind lets inhibitors delay a shutdown, in microseconds.
 func logindDelay(t *testing.T, m lab.Machine) string {
 	t.Helper()
 	out, _ := inside(t, m, "busctl", "get-property", "org.freedesktop.login1",
@@ -92,8 +92,8 @@ func logindDelay(t *testing.T, m lab.Machine) string {
 	return strings.TrimSpace(out)
 }
 
-// openFiles fails the test where containerd, and so every pod, has another limit of open files than
-// the machine's services have.
+// openFiles fails the test if containerd, and so every pod, has a limit of open files other than
+// the machine's services.
 func openFiles(t *testing.T, m lab.Machine) {
 	t.Helper()
 	limit := func(args ...string) string {

@@ -9,8 +9,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// A pod whose image is in a registry that wants the node's identity starts once that may pull;
-// before, its event and doctor say that it may not. containerd pulls, kubelet asks for the
+// A pod whose image is in a registry that requires the node's identity starts once the identity may
+// pull; before, its event and doctor report that it may not. containerd pulls with kubelet's
 // credential.
 func privateImages(t *testing.T) {
 	t.Parallel()
@@ -22,7 +22,7 @@ func privateImages(t *testing.T) {
 	assign(t, object, clusterUser, clusterAdmin)
 	host := strings.TrimPrefix(lab.AzureURL, "https://")
 	writeIn(t, m, "/etc/containerd/certs.d/"+strings.Replace(host, ":", "_", 1)+"_/hosts.toml",
-		"server = \""+lab.AzureURL+"\"\n") // not the registry of all other images
+		"server = \""+lab.AzureURL+"\"\n") // not the mirror of all other registries
 	configureAs(t, m, lab.Newest, "servicePrincipal", func(c map[string]any) {
 		section := c["azure"].(map[string]any)
 		section["servicePrincipal"] = map[string]any{"clientId": client, "clientSecret": secret}

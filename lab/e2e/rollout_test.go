@@ -18,8 +18,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
 
-// movable is a Deployment on the nodes of the rollout that may lose one pod at a time, each of
-// which ends after the proxies have had time to leave it out.
+// movable is a Deployment on the rollout's nodes that may lose one pod at a time. A pod terminates
+// after proxies have had time to remove it.
 const movable = `apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata: {name: steady}
@@ -49,9 +49,9 @@ spec:
         lifecycle: {preStop: {sleep: {seconds: 5}}}
 `
 
-// useSteadily runs the Deployment and sends requests to it until the test ends, by the port of one
-// node after the other, each over a connection of its own. used returns the number of requests, and
-// the errors of those that failed.
+// useSteadily runs the Deployment and sends requests to it until the test ends, to the port of each
+// node in turn and each over a new connection. used returns the number of requests and the errors
+// of failed ones.
 func useSteadily(
 	t *testing.T, nodes []lab.Machine,
 ) (used func() (requests int, failures []string)) {
@@ -72,7 +72,7 @@ func useSteadily(
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range nodes { // its proxy knows the Service
+	for _, m := range nodes { // its proxy has the Service
 		if got, err := bench.NodePort(ctx, m, service.Port); err != nil {
 			t.Fatalf("the port of %s says %q: %v", m.Name, got, err)
 		}
@@ -117,10 +117,9 @@ func useSteadily(
 	}
 }
 
-// TestRollout has a minor version of Kubernetes wanted for six nodes at once, with a canary that
-// soaks for half a minute: never more than one node is cordoned or not Ready, and a Deployment on
-// them loses no request. It has the cluster to itself, so it runs only in the long form and by its
-// name.
+// TestRollout sets a minor version of Kubernetes for six nodes at once, with a canary that soaks
+// for half a minute: never more than one node is cordoned or not Ready, and a Deployment on them
+// loses no request. It needs the cluster to itself, so it runs only in the long form and by name.
 func TestRollout(t *testing.T) {
 	if !long() {
 		t.Skip("LONG is not set: it needs the cluster to itself")
@@ -181,7 +180,7 @@ func TestRollout(t *testing.T) {
 	}
 }
 
-// awayNodes are the Nodes that are cordoned or not Ready.
+// awayNodes returns the Nodes that are cordoned or not Ready.
 func awayNodes(t *testing.T) (away []string) {
 	t.Helper()
 	out, err := bench.Kubectl(context.WithoutCancel(t.Context()), "", "get", "nodes", "-o", "json")

@@ -12,9 +12,9 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// A pod on a flex node has the cluster's names and the lab's, and reaches a Service whose pod is on
-// another node; so does a client of a node's port. Between pods the source address is kept. All of
-// it holds for both families where the cluster has both.
+// A pod on a flex node can resolve the cluster's and the lab's names, and reaches a Service whose
+// pod is on another node, as does a client of a node port. Source addresses between pods are
+// preserved. All of it holds for both families if the cluster has both.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "services-1")
@@ -37,14 +37,14 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// neighbour is a node with a pod, and the pod's Service, both of the node's name.
+// neighbour is a node with a pod and the pod's Service, both named like the node.
 type neighbour struct {
 	lab.Machine
 	pods    []string // the pod's addresses
 	service lab.Exposed
 }
 
-// peer is the other node of all tests for which it is enough that there is one. It remains.
+// peer returns a second node, which is shared by all tests and remains.
 func peer(t *testing.T) neighbour {
 	t.Helper()
 	n, err := sharedPeer()
@@ -74,8 +74,8 @@ var sharedPeer = sync.OnceValues(func() (n neighbour, err error) {
 	return n, err
 })
 
-// connected checks what a pod of a node, which has the node's name, and the node's ports can reach,
-// and that the pod is reached.
+// connected checks that a node's pod, named like the node, and the node's ports reach others, and
+// that the pod can be reached.
 func connected(t *testing.T, m lab.Machine) {
 	t.Helper()
 	ctx, other := t.Context(), peer(t)
@@ -107,7 +107,7 @@ func connected(t *testing.T, m lab.Machine) {
 	}
 }
 
-// says fails the test unless a pod gets an answer that begins so.
+// says fails the test unless a pod gets a response with the prefix want.
 func says(t *testing.T, pod, host, want string) {
 	t.Helper()
 	got, err := bench.Fetch(t.Context(), pod, "http://"+net.JoinHostPort(host, "8080")+"/")

@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// snapshot describes a whole machine as lines.
+// snapshot describes a whole machine in lines.
 func snapshot(ctx context.Context, t *testing.T, m lab.Machine) []string {
 	t.Helper()
 	lines, err := bench.Snapshot(ctx, m)
@@ -21,7 +21,7 @@ func snapshot(ctx context.Context, t *testing.T, m lab.Machine) []string {
 	return lines
 }
 
-// tables are the tables of nftables in a machine.
+// tables returns a machine's nftables tables.
 func tables(t *testing.T, m lab.Machine) []lab.Table {
 	t.Helper()
 	list, err := bench.Tables(m)
@@ -31,7 +31,7 @@ func tables(t *testing.T, m lab.Machine) []lab.Table {
 	return list
 }
 
-// proxied waits until kube-proxy, which comes as a pod, has made its tables in a machine.
+// proxied waits until kube-proxy, which runs as a pod, has created its tables on a machine.
 func proxied(t *testing.T, m lab.Machine) {
 	t.Helper()
 	eventually(t, "kube-proxy", func() bool {
@@ -41,7 +41,7 @@ func proxied(t *testing.T, m lab.Machine) {
 	})
 }
 
-// logOf is the agent's log on a machine.
+// logOf returns the agent's log on a machine.
 func logOf(t *testing.T, m lab.Machine) string {
 	t.Helper()
 	log, err := os.ReadFile(filepath.Join(m.Root, lab.OwnLog, "aks-flex-node.log"))
@@ -51,7 +51,7 @@ func logOf(t *testing.T, m lab.Machine) string {
 	return string(log)
 }
 
-// same fails the test where a machine is not as it was.
+// same fails the test if a machine has changed.
 func same(t *testing.T, before, after []string) {
 	t.Helper()
 	if lines := lab.Differences(before, after); len(lines) > 0 {

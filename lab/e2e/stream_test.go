@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
 
-// loads is a pod that uses a hello, with one stream and many requests, and counts.
+// loads is a pod that loads a hello with one stream and many requests, and counts them.
 const loads = `apiVersion: v1
 kind: Pod
 metadata: {name: %[1]s}
@@ -25,9 +25,9 @@ spec:
 `
 
 // Clients that stream through a Service see no error while kubelet changes by a patch, containerd
-// by two minor versions, and the agent's program is replaced: neither one in a pod of the node, nor
-// one in the node's own network, nor one on another node, by a port of this one. A device plugin
-// registers again with the new kubelet, as with every one, and is left alone otherwise.
+// by two minor versions, and the agent's program is replaced: not in a pod of the node, in the
+// node's own network, or on another node through a port of this one. A device plugin registers
+// again with the new kubelet, as with every one, and is otherwise not affected.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -87,7 +87,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// change gives a node other versions, by its daemon, and waits until it has them.
+// change gives a node other versions through its daemon, and waits until it has them.
 func change(t *testing.T, m lab.Machine, v lab.Versions) {
 	t.Helper()
 	before := kubelet(t, m)
@@ -111,8 +111,7 @@ func change(t *testing.T, m lab.Machine, v lab.Versions) {
 	t.Logf("%s: kubelet is %s, was %s", want, kubelet(t, m), before)
 }
 
-// replaceAgent puts another program in the place of the agent's, as a package does, and starts its
-// daemon again.
+// replaceAgent replaces the agent's program, as a package does, and restarts its daemon.
 func replaceAgent(t *testing.T, m lab.Machine) {
 	t.Helper()
 	program, err := os.ReadFile(agent)
@@ -133,8 +132,7 @@ func replaceAgent(t *testing.T, m lab.Machine) {
 
 var loadCounts = regexp.MustCompile(`lines=(\d+) breaks=(\d+) requests=(\d+) failures=(\d+)\n$`)
 
-// loaded waits until a client has gone on for a while, and fails the test where it has seen an
-// error.
+// loaded waits until a client has made progress, and fails the test if it has seen an error.
 func loaded(t *testing.T, name, when string) {
 	t.Helper()
 	first, last := int64(-1), ""

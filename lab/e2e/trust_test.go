@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A program that a user owns is not made the one that root and kubelet run: bootstrap from there is
-// refused, and nothing is touched; the log says why. The command that it names cures that.
+// Root and kubelet do not run a program owned by a user: bootstrap from there is refused before any
+// change, and the log says why. The command named in the error fixes that.
 func TestProgramOfAUser(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "user-1")

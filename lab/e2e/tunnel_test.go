@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// closed is a firewall that lets no connection into a machine.
+// closed is a firewall that blocks connections to a machine.
 const closed = `table inet closed {
 	chain input {
 		type filter hook input priority 0; policy drop;
@@ -27,14 +27,14 @@ const closed = `table inet closed {
 }
 `
 
-// A machine that lets no connection in has logs, exec, metrics and port-forward when the API server
-// reaches nodes through a tunnel, and has none of them without. The API server is started again, so
-// no other test runs meanwhile.
+// A machine that accepts no connections has logs, exec, metrics and port-forward if the API server
+// uses a tunnel, and none of them otherwise. The API server restarts, so no other test runs at the
+// same time.
 func TestTunnel(t *testing.T) {
 	m := machine(t, "tunnel-1")
 	must(t, m, "bootstrap")
 	ctx := t.Context()
-	// without a look at its logs: the API server would keep the connection
+	// without reading its logs: the API server would keep the connection
 	if _, err := bench.RunPod(ctx, m.Name, m.Name); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestTunnel(t *testing.T) {
 	}
 }
 
-// forwarded asks a pod by `kubectl port-forward`.
+// forwarded sends a request to a pod through `kubectl port-forward`.
 func forwarded(t *testing.T, pod string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bench.Dir, "kubectl"),

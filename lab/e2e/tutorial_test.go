@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
 
-// The commands of docs/tutorial.md, one block after the other, by the real az and kubectl: those of
-// the operator and those of the machine, which is one and the same here.
+// The commands of docs/tutorial.md, in order, with the real az and kubectl: the operator's and the
+// machine's, on the same machine here.
 func tutorial(t *testing.T, m lab.Machine) {
 	text, err := os.ReadFile("../../docs/tutorial.md")
 	if err != nil {
@@ -31,7 +31,7 @@ func tutorial(t *testing.T, m lab.Machine) {
 	before := snapshot(t.Context(), t, m)
 	for _, b := range blocks {
 		script := inOperatorsShell + b[2] + "export -p > env\n"
-		if b[1] != "" { // which may ask for the URL
+		if b[1] != "" { // it may read the URL
 			script = "{ " + b[2] + "} < <(. " + operatorsHome + "/env; echo $URL)\n"
 		}
 		t.Logf("%s", b[2])
@@ -44,16 +44,16 @@ func tutorial(t *testing.T, m lab.Machine) {
 	same(t, before, snapshot(t.Context(), t, m))
 }
 
-// operatorsHome is where the operator works; a snapshot does not look there.
+// operatorsHome is the operator's directory; a snapshot does not include it.
 const operatorsHome = "/var/tmp/operator"
 
-// inOperatorsShell comes before a block of the operator: it sets what he has exported, and what the
-// previous blocks have set.
+// inOperatorsShell precedes a block of the operator: it sets the exported variables, also those of
+// previous blocks.
 const inOperatorsShell = "set -a; export HOME=" + operatorsHome + " PATH=" + operatorsHome +
 	":$PATH; cd $HOME; . ./env\n"
 
-// operates makes a machine the computer of an operator: az, which is logged in, kubectl, and the
-// variables that the tutorial asks for.
+// operates makes a machine an operator's computer: az, logged in, kubectl, and the variables that
+// the tutorial requires.
 func operates(t *testing.T, m lab.Machine) {
 	t.Helper()
 	who, err := bench.Azure()

@@ -12,8 +12,8 @@ import (
 // service is the agent's unit.
 const service = "aks-flex-node-agent.service"
 
-// joinByURL makes a machine a node by one command, which leaves nothing of the URL behind and has
-// the service go on; the same command again changes nothing.
+// joinByURL joins a machine by one command, which leaves no trace of the URL and keeps the service
+// running. The same command again is a no-op.
 func joinByURL(t *testing.T, m lab.Machine, url string) {
 	t.Helper()
 	if err := os.Remove(filepath.Join(m.Root, lab.ConfigPath)); err != nil {
@@ -37,7 +37,7 @@ func joinByURL(t *testing.T, m lab.Machine, url string) {
 		t.Errorf("the service is %q", got)
 	}
 	_, signature, _ := strings.Cut(url, "sig=")
-	pattern := filepath.Join(m.Root, "root/.pattern") // no command line has it
+	pattern := filepath.Join(m.Root, "root/.pattern") // so that no command line contains it
 	if err := os.WriteFile(pattern, []byte(signature), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func joinByURL(t *testing.T, m lab.Machine, url string) {
 	}
 }
 
-// output returns the output of a command in a machine.
+// output returns the output of a command on a machine, which must succeed.
 func output(t *testing.T, m lab.Machine, argv ...string) string {
 	t.Helper()
 	out, code := inside(t, m, argv...)

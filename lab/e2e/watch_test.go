@@ -16,7 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// report holds the fields of `status --output json` and of the status file that these tests use.
+// report holds the fields of `status --output json` and of the status file that tests use.
 type report struct {
 	NodeName, Ready, CheckedAt string
 	Drift                      []finding
@@ -24,7 +24,7 @@ type report struct {
 	Rejected                   []map[string]any
 }
 
-// condition returns Status/Reason of a condition; "" without one of that type.
+// condition returns Status/Reason of a condition, or "".
 func (r report) condition(kind string) string {
 	for _, c := range r.Conditions {
 		if c.Type == kind {
@@ -34,7 +34,7 @@ func (r report) condition(kind string) string {
 	return ""
 }
 
-// rejection returns the JSON of a rejected configuration in which a text occurs; "" without one.
+// rejection returns the JSON of a rejected configuration that contains a text, or "".
 func (r report) rejection(t *testing.T, text string) string {
 	t.Helper()
 	for _, entry := range r.Rejected {
@@ -49,7 +49,7 @@ func (r report) rejection(t *testing.T, text string) string {
 	return ""
 }
 
-// status asks the command. Its exit code tells of health, so it is not judged here.
+// status returns the output of the command status. Its exit code reports health, so it is ignored.
 func status(t *testing.T, m lab.Machine) (r report) {
 	t.Helper()
 	out, _ := bench.Output(t.Context(), m, "aks-flex-node", "status", "--output", "json")
@@ -59,7 +59,7 @@ func status(t *testing.T, m lab.Machine) (r report) {
 	return r
 }
 
-// statusFile returns the status file of the daemon; the zero report before it is written.
+// statusFile returns the daemon's status file, or the zero report before it is written.
 func statusFile(t *testing.T, m lab.Machine) (r report) {
 	t.Helper()
 	out, code := inside(t, m, "cat", "/run/aks-flex-node/status.json")
@@ -69,7 +69,7 @@ func statusFile(t *testing.T, m lab.Machine) (r report) {
 	return r
 }
 
-// enable starts the agent as a service. That never waits for the cluster, or it would fail by
+// enable starts the agent as a service. The start never waits for the cluster, or it would exceed
 // systemd's time limit while the API server is stopped.
 func enable(t *testing.T, m lab.Machine) {
 	t.Helper()
@@ -89,13 +89,13 @@ func serve(t *testing.T, m lab.Machine) {
 	})
 }
 
-// ready reports whether the API server says that the Node is Ready.
+// ready reports whether the Node is Ready.
 func ready(t *testing.T, m lab.Machine) bool {
 	t.Helper()
 	return condition(nodeOf(t, m.Name), corev1.NodeReady) == corev1.ConditionTrue
 }
 
-// condition is the status of a Node's condition; "" where it has none.
+// condition returns the status of a Node's condition, or "".
 func condition(n corev1.Node, kind corev1.NodeConditionType) corev1.ConditionStatus {
 	for _, c := range n.Status.Conditions {
 		if c.Type == kind {
@@ -105,15 +105,15 @@ func condition(n corev1.Node, kind corev1.NodeConditionType) corev1.ConditionSta
 	return ""
 }
 
-// nodeOf reads a Node.
+// nodeOf returns a Node.
 func nodeOf(t *testing.T, name string) corev1.Node {
 	t.Helper()
 	return object[corev1.Node](t, "/api/v1/nodes/"+name)
 }
 
-// object reads an object of Kubernetes; it is empty where the object was not found. An API server
-// that does not answer, since a test restarts it, is asked again. It starts no kubectl: tests that
-// wait read every second, and would take the processor from all others.
+// object returns a Kubernetes object, or an empty one if it is not found. It retries while the API
+// server does not respond, as a test may be restarting it. It runs no kubectl: waiting tests read
+// every second, and would take CPU time from all others.
 func object[T any](t *testing.T, path string) T {
 	t.Helper()
 	client, err := bench.AdminClient()
@@ -149,8 +149,7 @@ func lookUp[T any](client *http.Client, path string) (is T, err error) {
 	return is, err
 }
 
-// edit changes the configuration of a machine, as an editor does: a new file in the place of the
-// old.
+// edit changes a machine's configuration as an editor does: with a new file in place of the old.
 func edit(t *testing.T, m lab.Machine, change func(map[string]any)) {
 	t.Helper()
 	path := filepath.Join(m.Root, lab.ConfigPath)
@@ -174,7 +173,7 @@ func edit(t *testing.T, m lab.Machine, change func(map[string]any)) {
 	}
 }
 
-// section is an object in a configuration.
+// section returns an object in a configuration, which it creates if missing.
 func section(c map[string]any, names ...string) map[string]any {
 	for _, name := range names {
 		next, ok := c[name].(map[string]any)
@@ -187,13 +186,13 @@ func section(c map[string]any, names ...string) map[string]any {
 	return c
 }
 
-// applied reports whether the configuration that the agent says it has applied contains a text.
+// applied reports whether the agent's applied configuration contains a text.
 func applied(m lab.Machine, text string) bool {
 	data, err := os.ReadFile(filepath.Join(m.Root, "var/lib/aks-flex-node/applied-config.json"))
 	return err == nil && strings.Contains(string(data), text)
 }
 
-// kubelet is the process that kubelet is, and how often its unit has restarted.
+// kubelet returns kubelet's process ID and how often its unit has restarted.
 func kubelet(t *testing.T, m lab.Machine) string {
 	t.Helper()
 	out, code := inside(t, m, "systemctl", "show", "kubelet", "-p", "MainPID", "-p", "NRestarts")
@@ -203,7 +202,7 @@ func kubelet(t *testing.T, m lab.Machine) string {
 	return strings.ReplaceAll(strings.TrimSpace(out), "\n", " ")
 }
 
-// steady fails the test when kubelet is another process after a while.
+// steady fails the test if kubelet is restarted within a while.
 func steady(t *testing.T, m lab.Machine, during time.Duration) {
 	t.Helper()
 	before := kubelet(t, m)
@@ -213,7 +212,7 @@ func steady(t *testing.T, m lab.Machine, during time.Duration) {
 	}
 }
 
-// pod is which pod this is and which container runs in it.
+// pod returns the identity of a pod and of its container, with its state.
 func pod(t *testing.T, name string) string {
 	t.Helper()
 	const container = ".status.containerStatuses[0]"
@@ -226,7 +225,7 @@ func pod(t *testing.T, name string) string {
 	return out
 }
 
-// alive fails the test unless a pod is the one that it was, and answers.
+// alive fails the test unless a pod is the same as before and responds.
 func alive(t *testing.T, name, was string) {
 	t.Helper()
 	if now := pod(t, name); now != was {

@@ -1,7 +1,7 @@
-// Package images makes the container images that the lab needs - pause, a small HTTP workload and
-// those that its caller adds - and serves them from a registry in memory, under the names that the
-// real ones have. It does not pull, run or keep images; flexlab serves the registry to the machines
-// and places HostsTOML where containerd looks.
+// Package images makes the lab's container images - pause, a small HTTP workload and others from
+// its caller - and serves them from a registry in memory, under the names of the real ones. It does
+// not pull, run or store images; flexlab serves the registry to the machines and installs HostsTOML
+// for containerd.
 package images
 
 import (
@@ -22,16 +22,16 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging/oci"
 )
 
-// Hello is the workload image: it serves HTTP on port 8080, logs a line at start and one for each
-// request. Its source describes its other uses, for kubectl exec and for pods of their own. It has
-// no shell.
+// Hello is the workload image: it serves HTTP on port 8080 and logs a line at start and for each
+// request. Its source documents its other uses, for kubectl exec and for other pods. It has no
+// shell.
 const Hello = "flexlab/hello:1"
 
 //go:embed programs
 var programs embed.FS
 
-// Component returns the component that the images are built from; component.Builder gives the
-// directory that New takes.
+// Component returns the component that builds the images' programs; component.Builder returns the
+// directory for New.
 func Component() (component.Component, error) {
 	sources := map[string][]byte{"go.mod": []byte("module images\n\ngo 1.26.0\n")}
 	c := component.Component{
@@ -52,9 +52,9 @@ func Component() (component.Component, error) {
 	return c, nil
 }
 
-// names lists, for each program, the names under which its image can be pulled, without a registry:
-// the registry answers for all of them. Pause has every name and version that containerd, kubelet
-// or the agent may have as its default.
+// names returns the names, without a registry, under which a program's image can be pulled: the
+// registry serves all of them. Pause has every name and version that may be a default of
+// containerd, kubelet or the agent.
 func names(program string) []string {
 	if program == "hello" {
 		return []string{Hello, "library/hello:1"}
@@ -68,20 +68,20 @@ func names(program string) []string {
 	return list
 }
 
-// Image is an image of the registry that is not built from this package's programs.
+// Image is an image in the registry other than those of this package's programs.
 type Image struct {
-	// Names are the names under which it can be pulled, without a registry, as "repository:tag".
+	// Names are the names, without a registry, under which it can be pulled, as "repository:tag".
 	Names []string
-	// Tree is a directory of this box that the image's root directory has; "" for none.
+	// Tree is a local directory to copy to the image's root; "" for none.
 	Tree string
-	// Program is a file of this box, and Path where it is in the image: what a container runs.
+	// Program is a local file, and Path its path in the image: the entry point.
 	Program, Path string
-	// User runs it, as "uid:gid".
+	// User is its user, as "uid:gid".
 	User string
 }
 
-// KubeProxy is the image of kube-proxy, as the Kubernetes project lays it out. tools has the
-// programs that it calls.
+// KubeProxy returns the image of kube-proxy in the Kubernetes project's layout. tools is a
+// directory with the programs that it calls.
 func KubeProxy(version, program, tools string) Image {
 	return Image{
 		Names: []string{"kube-proxy:v" + version}, Tree: tools,
@@ -89,8 +89,8 @@ func KubeProxy(version, program, tools string) Image {
 	}
 }
 
-// New returns a registry that has the images built from the programs in dir, and others. Every
-// client that reaches it may push to it: others than the lab reach it through ReadOnly.
+// New returns a registry with the images of the programs in dir, and others. Any client may push to
+// it: clients other than the lab must use ReadOnly.
 func New(ctx context.Context, dir string, others ...Image) (http.Handler, error) {
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	list := others
@@ -114,7 +114,7 @@ func New(ctx context.Context, dir string, others ...Image) (http.Handler, error)
 	return handler, nil
 }
 
-// Push makes the image and stores it under its names in a registry that answers at a URL.
+// Push builds the image and pushes it under its names to the registry at a URL.
 func (i Image) Push(ctx context.Context, base string) error {
 	image, err := i.build()
 	if err != nil {
@@ -128,8 +128,8 @@ func (i Image) Push(ctx context.Context, base string) error {
 	return nil
 }
 
-// build makes the image. Its layers are not compressed: they only go from memory to a machine on
-// this box, and each machine would have to unpack them.
+// build builds the image. Its layers are uncompressed: they are copied only on this machine, and
+// each machine would have to decompress them.
 func (i Image) build() (v1.Image, error) {
 	image := oci.Image{
 		Architecture: runtime.GOARCH, By: "flexlab",
@@ -146,7 +146,7 @@ func (i Image) build() (v1.Image, error) {
 	return image.Build()
 }
 
-// ReadOnly returns a registry that refuses every push.
+// ReadOnly returns a registry that refuses pushes.
 func ReadOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -157,9 +157,9 @@ func ReadOnly(h http.Handler) http.Handler {
 	})
 }
 
-// HostsTOML is the text of containerd's certs.d/_default/hosts.toml that sends the pulls from every
-// registry to url. ca, when set, is the path on the machine of the certificate that the registry's
-// is signed with. Source: docs/hosts.md of containerd.
+// HostsTOML returns containerd's certs.d/_default/hosts.toml that redirects pulls from every
+// registry to url. ca, if not empty, is the machine's path of the CA of the registry's certificate.
+// Source: docs/hosts.md of containerd.
 func HostsTOML(url, ca string) string {
 	text := fmt.Sprintf("[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", url)
 	if ca != "" {

@@ -24,7 +24,7 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging/oci"
 )
 
-// stocked is a registry whose programs are their names.
+// stocked returns a registry whose programs contain their names.
 func stocked(t *testing.T) http.Handler {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,8 +40,8 @@ func stocked(t *testing.T) http.Handler {
 	return h
 }
 
-// TestPull takes the steps of containerd: manifest by tag, then config and layer by digest, with
-// the name of the registry that was asked for in the query.
+// TestPull pulls as containerd does: manifest by tag, then config and layer by digest, with the
+// name of the original registry in the query.
 func TestPull(t *testing.T) {
 	h := stocked(t)
 	tests := map[string]struct{ repository, tag, program string }{
@@ -83,7 +83,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// only gives the one file of a layer.
+// only returns the only file of a layer.
 func only(t *testing.T, layer []byte) (*tar.Header, string) {
 	t.Helper()
 	r := tar.NewReader(bytes.NewReader(layer))
@@ -101,7 +101,7 @@ func only(t *testing.T, layer []byte) (*tar.Header, string) {
 	return header, string(text)
 }
 
-// TestOther pulls an image that the caller has added: the tools below, the program above.
+// TestOther pulls an image that the caller has added: tools in the lower layer, the program above.
 func TestOther(t *testing.T) {
 	dir, tools := t.TempDir(), t.TempDir()
 	for path, text := range map[string]string{
@@ -171,7 +171,7 @@ func TestRegistryIsReadOnly(t *testing.T) {
 	}
 }
 
-// An image is pushed into the registry of another process, unless that is not there.
+// An image is pushed to another process's registry, or an error returned if that cannot be reached.
 func TestPush(t *testing.T) {
 	h := stocked(t)
 	server := httptest.NewServer(h)
@@ -205,7 +205,7 @@ func TestNewWithoutPrograms(t *testing.T) {
 	}
 }
 
-// TestPrograms builds the real programs and runs the workload's, except for the fixed port.
+// TestPrograms builds the real programs and runs the workload's, except for its fixed port.
 func TestPrograms(t *testing.T) {
 	c, err := Component()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 )
 
-// Push stores an image under "repository:tag" in a registry that answers at a URL.
+// Push pushes an image under "repository:tag" to the registry at a URL.
 func Push(ctx context.Context, base, ref string, image v1.Image) error {
 	at, err := url.Parse(base)
 	if err != nil {
@@ -31,9 +31,9 @@ func Push(ctx context.Context, base, ref string, image v1.Image) error {
 	return nil
 }
 
-// push stores an image under "repository:tag" by asking the registry's handler directly. The
-// library's own client would bring a container engine's configuration files with it. Source: the
-// OCI distribution specification, "Push".
+// push pushes an image under "repository:tag" by calling the registry's handler directly. The
+// library's own client would use a container engine's configuration files. Source: the OCI
+// distribution specification, "Push".
 func push(ctx context.Context, registry http.Handler, ref string, image v1.Image) error {
 	repository, tag, _ := strings.Cut(ref, ":")
 	layers, err := image.Layers()

@@ -25,7 +25,7 @@ const user = 65532
 
 // About describes an image.
 type About struct {
-	// Name is where it is to be found, perhaps with a registry.
+	// Name is the image's name, possibly with a registry.
 	Name, Version, Commit string
 	Created               time.Time
 	// Architectures are the image's architectures.

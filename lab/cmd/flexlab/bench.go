@@ -59,7 +59,7 @@ Azure identity and kubeletCredential token; without NODE, on one of its own.`,
 		},
 	}
 	token.Flags().StringVar(&c.beside, "beside", "", "another node, measured beside NODE")
-	_ = token.Flags().MarkHidden("beside") // the flag is there
+	_ = token.Flags().MarkHidden("beside") // the flag exists
 	for _, measured := range []*cobra.Command{join, agent, token} {
 		measured.Flags().StringVar(&c.against, "against", "",
 			"another aks-flex-node `program`, measured beside this one")
@@ -106,7 +106,7 @@ func (c *command) benchJoin(ctx context.Context, runs int) error {
 	return nil
 }
 
-// samples are the rounds of one program.
+// samples are a program's results in all rounds.
 type samples struct{ ready, second, leave []float64 }
 
 func (s *samples) add(t lab.ProgramTimes) {
@@ -114,7 +114,7 @@ func (s *samples) add(t lab.ProgramTimes) {
 	s.leave = append(s.leave, t.Leave)
 }
 
-// ratios are the end of the line: ours by the other program's, if there is one.
+// ratios returns the ratios to another program's medians, or "" without one.
 func (s *samples) ratios(against samples) string {
 	if len(against.ready) == 0 {
 		return ""

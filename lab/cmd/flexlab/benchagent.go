@@ -14,14 +14,14 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// contestant is a program on a machine of its own.
+// contestant is a program on its own machine.
 type contestant struct {
 	program string
 	machine lab.Machine
 }
 
-// contestants makes a machine for our program, and another for that of --against, and has each
-// equipped. end removes them.
+// contestants adds a machine for our program and one for that of --against, and calls equip for
+// each. end removes them.
 func (c *command) contestants(
 	ctx context.Context, name string, equip func(m lab.Machine, program string) error,
 ) (list []contestant, end func() error, err error) {
@@ -53,12 +53,11 @@ func (c *command) contestants(
 	return list, end, nil
 }
 
-// daemon holds the measurements of one daemon.
+// daemon holds a daemon's measurements: RSS in MiB, CPU in percent, program size in MiB.
 type daemon struct{ rss, cpu, size float64 }
 
-// benchAgent runs the daemon as a service on a machine of its own and measures it while it keeps
-// watch, and with monitoring, while it follows a provider too. Two programs are measured at the
-// same time.
+// benchAgent measures the daemon as a service on its own machine while it checks the node and, with
+// monitoring, follows a provider. Two programs are measured at the same time.
 func (c *command) benchAgent(
 	ctx context.Context, duration time.Duration, monitoring bool,
 ) (err error) {
@@ -92,7 +91,7 @@ func (c *command) benchAgent(
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(rest): // a status file does not tell that all of the joining is done
+	case <-time.After(rest): // the status file appears before the join is complete
 	}
 	before := make([]time.Duration, len(list))
 	for i, o := range list {
@@ -139,7 +138,7 @@ func (c *command) benchAgent(
 	return nil
 }
 
-// used measures a machine's daemon over a time, at whose start its CPU time was before.
+// used measures a machine's daemon over a period, at whose start its CPU time was before.
 func (c *command) used(
 	ctx context.Context, o contestant, before, in time.Duration,
 ) (d daemon, err error) {
@@ -159,7 +158,7 @@ func (c *command) used(
 	return d, nil
 }
 
-// watch makes a machine a node by a file, whose service keeps watch.
+// watch configures a machine with a file and starts the daemon, which joins it and checks the node.
 func (c *command) watch(ctx context.Context, m lab.Machine, program string) error {
 	if err := c.lab.Equip(ctx, m, program, c.versions); err != nil {
 		return err
@@ -168,14 +167,14 @@ func (c *command) watch(ctx context.Context, m lab.Machine, program string) erro
 	return err
 }
 
-// rest is the time for which the daemon is left alone between its join and the measurement.
+// rest is the pause between the daemon's join and the measurement.
 const rest = time.Minute
 
 // agentService is the daemon's unit.
 const agentService = "aks-flex-node-agent"
 
-// keepsWatch waits until the daemon has joined the machine, which goes on for some seconds after
-// the Node is Ready, and has checked it once.
+// keepsWatch waits until the daemon has checked the node once. The join continues for some seconds
+// after the Node is Ready.
 func (c *command) keepsWatch(ctx context.Context, m lab.Machine) error {
 	const wait = `for i in {1..180}; do [ -e /run/aks-flex-node/status.json ] && exit; sleep 1; done
 echo the daemon has not checked the node within three minutes >&2; exit 1`
@@ -183,13 +182,13 @@ echo the daemon has not checked the node within three minutes >&2; exit 1`
 	return err
 }
 
-// ofDaemon asks for something of the daemon's process, whose number the script has as pid.
+// ofDaemon runs a script in a machine with the daemon's process ID in $pid.
 func (c *command) ofDaemon(ctx context.Context, m lab.Machine, script string) (string, error) {
 	pid := "pid=$(systemctl show -p MainPID --value " + agentService + "); "
 	return c.lab.Output(ctx, m, "bash", "-c", pid+script)
 }
 
-// memory returns the memory that the daemon uses, in MiB.
+// memory returns the daemon's RSS in MiB.
 func (c *command) memory(ctx context.Context, m lab.Machine) (float64, error) {
 	rss, err := c.ofDaemon(ctx, m, "awk '/VmRSS/{print $2}' /proc/$pid/status")
 	if err != nil {
@@ -202,9 +201,9 @@ func (c *command) memory(ctx context.Context, m lab.Machine) (float64, error) {
 	return kib / 1024, nil
 }
 
-// cpu is the time that the daemon has used, user and system. It uses a few clock ticks in a minute,
-// so it is read in nanoseconds (Documentation/scheduler/sched-stats.rst), one line for each thread.
-// They are summed here: an awk may have no greater number than 2^31, which are two seconds.
+// cpu returns the daemon's CPU time, user and system. It uses only a few clock ticks per minute, so
+// the time is read in nanoseconds (Documentation/scheduler/sched-stats.rst), a line per thread. It
+// is summed here because some awks cannot exceed 2^31, which is two seconds.
 func (c *command) cpu(ctx context.Context, m lab.Machine) (time.Duration, error) {
 	out, err := c.ofDaemon(ctx, m, "cat /proc/$pid/task/*/schedstat")
 	if err != nil {
@@ -222,11 +221,11 @@ func (c *command) cpu(ctx context.Context, m lab.Machine) (time.Duration, error)
 	return used, nil
 }
 
-// tokenRuns is the number of times that the token is requested.
+// tokenRuns is how often the token is requested.
 const tokenRuns = 50
 
-// benchToken measures whole processes, as kubelet starts them, with the token kept already. The
-// time includes that of entering the machine, which `true` is measured for.
+// benchToken measures whole processes, as kubelet starts them, with a cached token. The time
+// includes entering the machine, which is measured with `true`.
 func (c *command) benchToken(ctx context.Context, name string) (err error) {
 	if name != "" && c.against != "" {
 		return errors.New("cannot compare on a node that there is: leave it out, " +
@@ -248,8 +247,8 @@ func (c *command) benchToken(ctx context.Context, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	// The kernel counts what we had in memory among what the processes had that we start
-	// (getrusage(2)), so another process of ours, which has little, starts them.
+	// The kernel counts a parent's memory in the peak of processes that it starts (getrusage(2)), so a
+	// new flexlab process, which has little, starts them.
 	args := []string{"bench", "token", list[0].machine.Name}
 	if len(list) == 2 {
 		args = append(args, "--beside", list[1].machine.Name)
@@ -257,7 +256,7 @@ func (c *command) benchToken(ctx context.Context, name string) (err error) {
 	return errors.Join(pass(exec.CommandContext(ctx, c.lab.Self, args...)), end())
 }
 
-// compareTokens measures a node, and another beside it.
+// compareTokens measures a node, or two at the same time.
 func (c *command) compareTokens(ctx context.Context, nodes []string) error {
 	var list []lab.Machine
 	for _, name := range nodes {
@@ -294,7 +293,7 @@ func (c *command) compareTokens(ctx context.Context, nodes []string) error {
 	return nil
 }
 
-// joinWithToken joins a machine with a service principal whose tokens kubelet shows.
+// joinWithToken joins a machine with a service principal whose token is kubelet's credential.
 func (c *command) joinWithToken(ctx context.Context, m lab.Machine, program string) error {
 	azure, err := c.lab.Identify(ctx, m, "servicePrincipal")
 	if err != nil {
@@ -312,7 +311,7 @@ func (c *command) joinWithToken(ctx context.Context, m lab.Machine, program stri
 	return err
 }
 
-// timeProcess runs a program in a machine; it returns its time and the most memory that it had.
+// timeProcess runs a program in a machine and returns its time and peak memory.
 func (c *command) timeProcess(
 	ctx context.Context, m lab.Machine, argv ...string,
 ) (ms, mib float64, err error) {

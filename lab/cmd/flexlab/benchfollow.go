@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// follow makes a machine a node by a configuration URL, which follows the lab's provider as a
+// follow joins a machine with a configuration URL, so that it follows the lab's provider as a
 // service principal.
 func (c *command) follow(ctx context.Context, m lab.Machine, program string) error {
 	if err := c.lab.Install(m, program); err != nil {
@@ -67,17 +67,16 @@ func (c *command) unfollow(ctx context.Context, m lab.Machine) error {
 	return err
 }
 
-// traffic describes the traffic of the daemon with the provider.
+// traffic is the daemon's traffic with the provider.
 type traffic struct {
-	// connection is its own end of the connection.
+	// connection is the local address of the connection.
 	connection string
-	// bytes are those of TCP's payload in both directions, TLS included; polls those that brought
-	// nothing new.
+	// bytes is TCP's payload in both directions, including TLS; polls counts polls without a change.
 	bytes, polls int64
 }
 
-// traffic reads how much the daemon has exchanged with the provider over the connection that it
-// keeps, from the kernel (ss(8)), and how often it has polled, from its metrics.
+// traffic reads the bytes exchanged over the daemon's connection to the provider from the kernel
+// (ss(8)), and the number of polls from the daemon's metrics.
 func (c *command) traffic(ctx context.Context, m lab.Machine) (traffic, error) {
 	const script = `ss -tinHO state established dst %s
 printf 'GET /metrics HTTP/1.0\r\n\r\n' | socat -t 5 - UNIX-CONNECT:/run/aks-flex-node/agent.sock`
@@ -111,7 +110,7 @@ printf 'GET /metrics HTTP/1.0\r\n\r\n' | socat -t 5 - UNIX-CONNECT:/run/aks-flex
 	return t, nil
 }
 
-// firstTraffic is the traffic once a poll has brought nothing new, as the first one does not.
+// firstTraffic returns the traffic after the first poll without a change.
 func (c *command) firstTraffic(ctx context.Context, m lab.Machine) (traffic, error) {
 	const tries, pause = 24, 5 * time.Second
 	for try := 1; ; try++ {
@@ -127,7 +126,7 @@ func (c *command) firstTraffic(ctx context.Context, m lab.Machine) (traffic, err
 	}
 }
 
-// exchanged are the bytes that a line of ss tells, in both directions.
+// exchanged returns the sum of bytes sent and received in a line of ss.
 func exchanged(fields []string) (sum int64, err error) {
 	for _, field := range fields {
 		name, value, _ := strings.Cut(field, ":")
@@ -143,7 +142,7 @@ func exchanged(fields []string) (sum int64, err error) {
 	return sum, nil
 }
 
-// perPoll returns the number of bytes that an unchanged poll takes.
+// perPoll returns the bytes of an unchanged poll.
 func perPoll(before, after traffic) (float64, error) {
 	if before.connection != after.connection {
 		return 0, fmt.Errorf("the daemon has not kept its connection: %s became %s",

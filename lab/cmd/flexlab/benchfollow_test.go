@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What a poll takes is the bytes of both directions by the polls between two readings of one kept
-// connection.
+// The bytes of a poll are the bytes in both directions, divided by the polls, between two readings
+// of one connection.
 func TestPerPoll(t *testing.T) {
 	const line = "0 0 10.0.0.9:4711 10.0.0.1:8451 cubic rto:201 bytes_sent:1200 bytes_acked:1200 " +
 		"bytes_received:800 segs_out:9"

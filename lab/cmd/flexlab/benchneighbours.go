@@ -70,7 +70,7 @@ func (c *command) measureNeighbours(ctx context.Context, during time.Duration, r
 	return nil
 }
 
-// comparison has the ratios of all rounds, and the largest memory.
+// comparison holds the ratios of all rounds and the max memory.
 type comparison struct {
 	polls, puts []float64
 	memory      int64

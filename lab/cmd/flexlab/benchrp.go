@@ -52,27 +52,27 @@ that costs less. The last line has the targets' keys.`,
 	return cmd
 }
 
-// clientGC has the client, which shares the processors with the provider, collect its garbage
-// seldom while latency is measured. The rates before that compare with former ones.
+// clientGC reduces the client's garbage collections while latency is measured, as it shares the
+// processors with the provider. The rates before it stay comparable with earlier results.
 const clientGC = 400
 
-// firstNodes is the number of nodes at which the base of memory is measured.
+// firstNodes is the number of nodes at which base memory is measured.
 const firstNodes = 1000
 
-// rpBench is a measurement of a provider in the making.
+// rpBench is a running measurement of a provider.
 type rpBench struct {
 	*lab.ProviderBench
 	say        func(string, ...any)
 	nodes      int
 	base       int64 // memory with firstNodes
 	start      time.Duration
-	bare, full int64 // bytes by node
+	bare, full int64 // bytes per node
 	leader     int64
 	conn       float64
 	wake       lab.Woken
 }
 
-// benchProvider measures a provider of its own lab, which must be up with --rp and hold no nodes.
+// benchProvider measures a provider, which must hold no nodes.
 func (c *command) benchProvider(
 	ctx context.Context, nodes, rounds int, profiles string,
 ) error {
@@ -100,7 +100,7 @@ func (c *command) benchProvider(
 	return errors.Join(err, resume())
 }
 
-// fill stores nodes and starts the provider again.
+// fill stores nodes and restarts the provider.
 func (b *rpBench) fill(ctx context.Context, nodes int) (live int64, err error) {
 	began := time.Now()
 	if err := b.Fill(ctx, nodes); err != nil {
@@ -113,7 +113,7 @@ func (b *rpBench) fill(ctx context.Context, nodes int) (live int64, err error) {
 	return b.Live(ctx, fmt.Sprintf("%d", nodes))
 }
 
-// memory measures what nodes take, and the start.
+// memory measures memory per node and the start.
 func (b *rpBench) memory(ctx context.Context) error {
 	base, err := b.fill(ctx, firstNodes)
 	if err != nil {
@@ -155,7 +155,7 @@ func (b *rpBench) memory(ctx context.Context) error {
 	return nil
 }
 
-// watch has the cluster have Nodes, and measures what they take.
+// watch adds Nodes to the cluster and measures their memory.
 func (b *rpBench) watch(ctx context.Context) (nodes int, resume func() error, err error) {
 	before, err := b.Live(ctx, "before-watch")
 	if err != nil {
@@ -175,7 +175,7 @@ func (b *rpBench) watch(ctx context.Context) (nodes int, resume func() error, er
 	return nodes, resume, nil
 }
 
-// wait measures connections whose polls wait, and how they are woken.
+// wait measures waiting polls' connections and their wake-up.
 func (b *rpBench) wait(ctx context.Context) error {
 	before, err := b.Live(ctx, "before-wait")
 	if err != nil {
@@ -204,7 +204,7 @@ func (b *rpBench) wait(ctx context.Context) error {
 	return nil
 }
 
-// traffic measures requests, and prints all.
+// traffic measures requests and prints all results.
 func (b *rpBench) traffic(ctx context.Context, rounds int) error {
 	if err := b.wait(ctx); err != nil {
 		return err

@@ -44,7 +44,7 @@ defragmentation. The last lines extrapolate to a day.`,
 	return cmd
 }
 
-// reportStore measures and prints one line.
+// reportStore measures and prints the results.
 func reportStore(
 	name string, b lab.StoreBench, measure func() (lab.StoreSizes, error),
 ) error {

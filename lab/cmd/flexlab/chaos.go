@@ -12,7 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// chaos works on a provider of several replicas while they and their store are harmed.
+// chaos returns the command that injects faults into a provider with several replicas, and into
+// their store, under load.
 func (c *command) chaos() *cobra.Command {
 	run := lab.Chaos{For: 10 * time.Minute, Seed: rand.Uint64N(1_000_000)}
 	cmd := &cobra.Command{

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// check uses a node as its cluster does, from outside.
+// check returns the command that uses a node from outside, as its cluster does.
 func (c *command) check() *cobra.Command {
 	return &cobra.Command{
 		Use: "check NODE", Short: "Use a node from outside: ports, a pod, Services, names",

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/conformance"
 )
 
-// conformance runs Kubernetes' conformance tests on flex nodes.
+// conformance returns the command that runs Kubernetes' conformance tests on flex nodes.
 func (c *command) conformance() *cobra.Command {
 	r := conformanceRun{}
 	cmd := &cobra.Command{
@@ -85,7 +85,7 @@ func (c *command) conform(ctx context.Context, r conformanceRun) (err error) {
 	return nil
 }
 
-// runSuite runs what the flags select.
+// runSuite runs the tests that the flags select.
 func (c *command) runSuite(
 	ctx context.Context, suite *conformance.Suite, r conformanceRun, focus *regexp.Regexp,
 ) (conformance.Result, error) {
@@ -105,7 +105,7 @@ func (c *command) runSuite(
 	return suite.RunNode(ctx, machines[0])
 }
 
-// nodes starts the lab with so many machines, all of which are nodes.
+// nodes starts the lab with at least number machines and joins those that are not nodes.
 func (c *command) nodes(ctx context.Context, number int) error {
 	if err := c.start(ctx, number); err != nil {
 		return err

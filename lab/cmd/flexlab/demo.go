@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/demo"
 )
 
-// demo shows the whole way: lab, machine, node, changes, deletion.
+// demo returns the command that shows a node's life in the lab.
 func (c *command) demo() *cobra.Command {
 	var quick bool
 	cmd := &cobra.Command{
@@ -28,14 +28,14 @@ func (c *command) demo() *cobra.Command {
 	return cmd
 }
 
-// show builds what the first node needs, and the older versions while that node can be used.
+// show builds what the first node needs, and older versions once that node is usable.
 func (c *command) show(ctx context.Context, d demo.Demo, quick bool) error {
 	c.lab.Replicas = max(c.lab.Replicas, 1)
 	ready := func(v ...lab.Versions) error {
 		if err := c.lab.Build(ctx, v...); err != nil {
 			return err
 		}
-		return c.start(ctx, 0) // the provider learns what can be had
+		return c.start(ctx, 0) // so that the provider offers the built versions
 	}
 	if err := ready(lab.Newest); err != nil {
 		return err

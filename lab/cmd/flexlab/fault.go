@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// status says what runs. Scripts ask it before they start a lab of their own.
+// status returns the command that lists running processes. Scripts call it before they start their
+// own lab.
 func (c *command) status() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Say what of the lab runs; fails when nothing does",

@@ -1,5 +1,5 @@
-// Command flexlab runs the laboratory: a real Kubernetes control plane, real systemd machines and a
-// mirror of the artifacts, on one Linux box.
+// Command flexlab runs the lab: a real Kubernetes control plane, real systemd machines and a mirror
+// of the artifacts on one Linux machine.
 package main
 
 import (
@@ -32,11 +32,11 @@ func main() {
 	os.Exit(code)
 }
 
-// passed is the end of a program that was run for the user with his terminal: the program has said
-// what there is to say, and its exit code is ours.
+// passed is the exit of a program that ran in the user's terminal: it has printed its own error,
+// and flexlab exits with its code.
 type passed struct{ *exec.ExitError }
 
-// exitCode is the program's exit code, and whether nothing needs to be said any more.
+// exitCode returns the process exit code and whether there is no error to print.
 func exitCode(err error) (code int, silent bool) {
 	if err == nil {
 		return 0, true
@@ -46,19 +46,19 @@ func exitCode(err error) (code int, silent bool) {
 		return 1, false
 	}
 	if status, ok := end.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return 128 + int(status.Signal()), true // as shells say it
+		return 128 + int(status.Signal()), true // as shells do
 	}
 	return end.ExitCode(), true
 }
 
-// pass runs a program with this terminal.
+// pass runs a program in this terminal.
 func pass(cmd *exec.Cmd) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return handOn(cmd.Run())
 }
 
-// handOn marks the end of a program that was run for the user. Programs that the lab runs for
-// itself are named in their errors, so those are no bare exit errors.
+// handOn marks the exit of a program that ran for the user. Errors of other programs are wrapped,
+// so they are not bare exit errors.
 func handOn(err error) error {
 	if end, bare := err.(*exec.ExitError); bare {
 		return passed{end}
@@ -85,14 +85,14 @@ func run(ctx context.Context, args []string) error {
 	return root.ExecuteContext(ctx)
 }
 
-// command holds the values that every subcommand uses.
+// command holds what all subcommands share.
 type command struct {
 	lab *lab.Lab
-	// agent is the aks-flex-node that is put into machines.
+	// agent is the aks-flex-node to install on machines.
 	agent string
-	// against is another one, which is measured beside it.
+	// against is another one, measured at the same time.
 	against string
-	// beside is the machine that it is in already.
+	// beside is the machine that it is installed on.
 	beside   string
 	output   string
 	versions lab.Versions
@@ -125,7 +125,7 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
 	return root
 }
 
-// versionFlags lets a command choose what nodes are made of.
+// versionFlags adds flags for a node's versions to a command.
 func (c *command) versionFlags(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(
 		&c.versions.Kubernetes, "kubernetes", lab.Newest.Kubernetes,
@@ -186,9 +186,9 @@ func (c *command) up() *cobra.Command {
 	return c.versionFlags(cmd)
 }
 
-// start brings the lab up with at least the given number of machines.
+// start starts the lab with at least the given number of machines.
 func (c *command) start(ctx context.Context, nodes int) error {
-	if nodes > 0 { // else what machines need is built when one is configured
+	if nodes > 0 { // otherwise components are built on first use
 		if err := c.lab.Build(ctx, c.versions); err != nil {
 			return err
 		}
@@ -216,7 +216,7 @@ func (c *command) start(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// addMachine adds a machine; without a name it is called after the first number that is free.
+// addMachine adds a machine. The default name is node-N with the first free N.
 func (c *command) addMachine(
 	ctx context.Context, name string, disks ...string,
 ) (lab.Machine, error) {
@@ -368,7 +368,7 @@ func (c *command) logs() *cobra.Command {
 	return cmd
 }
 
-// inside runs a command in a machine with this terminal.
+// inside runs a command in a machine, in this terminal.
 func (c *command) inside(ctx context.Context, name string, argv ...string) error {
 	m, err := c.lab.Machine(name)
 	if err != nil {

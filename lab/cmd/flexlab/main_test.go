@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What `flexlab exec` and `flexlab kubectl` run ends as if it had been called directly; what
-// flexlab runs for itself does not.
+// `flexlab exec` and `flexlab kubectl` exit as if their program had been run directly; programs
+// that flexlab runs for itself do not determine its exit code.
 func TestExitCode(t *testing.T) {
 	end := func(script string) error { return exec.Command("sh", "-c", script).Run() }
 	for _, tt := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/mirror"
 )
 
-// mirror turns the artifact mirror: slow, faulty, or as it should be.
+// mirror returns the commands that make the artifact mirror slow or faulty, or restore it.
 func (c *command) mirror() *cobra.Command {
 	parent := &cobra.Command{Use: "mirror", Short: "Make the artifact mirror slow or faulty"}
 	knobs := mirror.Knobs{}

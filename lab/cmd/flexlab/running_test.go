@@ -11,11 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// asProgram is the variable that makes the test's own program flexlab.
+// asProgram is the variable that makes the test binary run as flexlab.
 const asProgram = "FLEXLAB_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	// A box has one lab's network: whatever a script asks for, this flexlab only says what runs.
+	// A machine has one lab network: this flexlab only supports status, so that no script can start a
+	// lab.
 	if asked := os.Args[1:]; os.Getenv(asProgram) != "" {
 		if len(asked) != 1 || asked[0] != "status" {
 			fmt.Fprintln(os.Stderr, "a test's flexlab does nothing but status, not", asked)
@@ -27,10 +28,10 @@ func TestMain(m *testing.M) {
 }
 
 // checkout is a directory with the scripts that `make test` runs, this flexlab, and programs that
-// write down how they were called and do nothing.
+// record their arguments and do nothing.
 type checkout struct {
 	dir, calls string
-	// env is the environment without what tells tests about a lab.
+	// env is the environment without the variables that tell tests about a lab.
 	env []string
 }
 
@@ -77,7 +78,7 @@ func (c checkout) write(t *testing.T, name, text string) {
 	}
 }
 
-// labRuns writes down this process as one of a lab's, of which so one runs.
+// labRuns records this process as one of a running lab.
 func (c checkout) labRuns(t *testing.T) {
 	t.Helper()
 	stat, err := os.ReadFile("/proc/self/stat")
@@ -90,7 +91,7 @@ func (c checkout) labRuns(t *testing.T) {
 		`{"processes": [{"name": "kube-apiserver", "pid": %d, "start": %q}]}`, os.Getpid(), start))
 }
 
-// run runs a command line in the checkout, and returns its exit code and what it said.
+// run runs a command line in the checkout and returns its exit code and output.
 func (c checkout) run(t *testing.T, line string, env ...string) (int, string) {
 	t.Helper()
 	cmd := exec.Command("bash", "-c", line)
@@ -102,7 +103,7 @@ func (c checkout) run(t *testing.T, line string, env ...string) (int, string) {
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// called lists how the programs were called.
+// called returns the recorded command lines.
 func (c checkout) called(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(c.calls)
@@ -141,7 +142,7 @@ func TestLabIsFree(t *testing.T) {
 	}
 }
 
-// `make test` ends before it tests anything while a lab runs, and does not stop it.
+// `make test` exits before any test while a lab is running, and does not stop the lab.
 func TestMakeTestRefusesARunningLab(t *testing.T) {
 	c := newCheckout(t)
 	c.labRuns(t)

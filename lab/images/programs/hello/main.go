@@ -1,9 +1,9 @@
-// Hello is the lab's workload. Without arguments it answers every HTTP request on port 8080 with
-// its host name, which in a pod is the pod's name, and with the address that asks; /stream has no
-// end. "client URL" fetches a URL and prints what came, "resolve NAME" prints the addresses of a
-// name, "hostname" prints the host name, for kubectl exec. "load URL" uses another hello until it
-// is ended and prints what it counts. "linger DURATION FILE" takes its time and writes down when it
-// begins and ends, for a preStop hook.
+// Hello is the lab's workload. Without arguments it serves HTTP on port 8080 and responds with its
+// host name, which in a pod is the pod's name, and the client's address; /stream does not end. For
+// kubectl exec, "client URL" fetches a URL and prints the body, "resolve NAME" prints a name's
+// addresses, and "hostname" prints the host name. "load URL" loads another hello until it is
+// stopped, and prints its counts. "linger DURATION FILE" sleeps and records its start and end, for
+// a preStop hook.
 package main
 
 import (
@@ -94,7 +94,7 @@ func fetch(ctx context.Context, url string) error {
 	return errors.Join(err, good(resp))
 }
 
-// trusting is a client that trusts the cluster's CA, where it is given to the pod.
+// trusting returns a client that trusts the cluster's CA, if the pod has it.
 func trusting(ca string) (*http.Client, error) {
 	text, err := os.ReadFile(ca)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -122,10 +122,10 @@ func resolve(ctx context.Context, name string) error {
 	return nil
 }
 
-// beat is the time between two lines of a stream, and between two requests.
+// beat is the time between lines of a stream, and between requests.
 const beat = 100 * time.Millisecond
 
-// stream writes a line each beat for as long as the client reads.
+// stream writes a line each beat while the client reads.
 func stream(w http.ResponseWriter, r *http.Request) {
 	lines := time.NewTicker(beat)
 	defer lines.Stop()
@@ -142,11 +142,11 @@ func stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// counts holds the counters of load. A stream that ends is broken, and so is one that stands still.
+// counts holds the counters of load. A stream that ends or stalls is broken.
 type counts struct{ lines, breaks, requests, failures atomic.Int64 }
 
-// load holds one stream of a hello and makes short requests beside it, each with a connection of
-// its own. Once a second it prints its counts.
+// load reads a stream of a hello and makes short requests beside it, each over a new connection.
+// Once a second it prints its counts.
 func load(ctx context.Context, url string) {
 	var seen counts
 	var all sync.WaitGroup
@@ -159,7 +159,7 @@ func load(ctx context.Context, url string) {
 	all.Wait()
 }
 
-// every waits; it returns false when ctx has ended.
+// every sleeps. It returns false if ctx has ended.
 func every(ctx context.Context, pause time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -230,7 +230,7 @@ func get(ctx context.Context, client *http.Client, url string) (*http.Response, 
 	return client.Do(req)
 }
 
-// good takes no other answer than 200.
+// good returns an error unless the status is 200.
 func good(resp *http.Response) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answered %s", resp.Request.URL, resp.Status)
@@ -238,7 +238,7 @@ func good(resp *http.Response) error {
 	return nil
 }
 
-// linger is a preStop hook that takes its time.
+// linger sleeps in a preStop hook.
 func linger(duration, file string) error {
 	pause, err := time.ParseDuration(duration)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Pause is the first process of a pod: it holds the pod's namespaces and collects the orphans in
-// them until a signal ends it.
+// Pause is the first process of a pod: it holds the pod's namespaces and reaps orphans until a
+// signal ends it.
 package main
 
 import (
@@ -19,7 +19,7 @@ func main() {
 	}
 }
 
-// collect waits for every child that has ended; one signal may stand for several.
+// collect reaps every child that has ended; one signal may stand for several.
 func collect() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
