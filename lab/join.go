@@ -23,35 +23,36 @@ type Versions struct {
 	Kubernetes, Containerd string
 }
 
-// The versions that the lab has besides each other: Newest is the control plane's. From Oldest to
-// Former Kubernetes changes by minor versions; from Former to Newest by a patch, and containerd.
+// The combinations of versions in the lab. Newest is the control plane's. From Oldest to Former
+// only Kubernetes changes, by minor versions; from Former to Newest Kubernetes changes by a patch,
+// and containerd.
 var (
 	Newest = Versions{Kubernetes: "1.36.3", Containerd: "2.3.4"}
 	Former = Versions{Kubernetes: "1.36.2", Containerd: "2.1.9"}
 	Oldest = Versions{Kubernetes: "1.34.4", Containerd: "2.1.9"}
 )
 
-// The components that the lab has in one version only.
+// The components of which the lab has only one version.
 const (
 	runcVersion = "1.4.3"
 	cniVersion  = "1.9.1"
 	npdVersion  = "1.34.0"
 )
 
-// Desired are the versions of a node as its flexNodeConfig names them.
+// Desired returns the versions in the form of a flexNodeConfig.
 func (v Versions) Desired() map[string]any {
 	return object{"kubernetes": v.Kubernetes, "containerd": v.Containerd, "runc": runcVersion,
 		"cni": cniVersion, "npd": npdVersion}
 }
 
-// ConfigPath is where the agent's configuration is in a machine.
+// ConfigPath is the path of the agent's configuration on a machine.
 const ConfigPath = "/etc/aks-flex-node/config.json"
 
-// PolicyPath is where machines have their policy.
+// PolicyPath is the path of a machine's policy.
 const PolicyPath = policy.File
 
-// machinePolicy lets the lab's provider deliver what is built here: programs by overrides, from the
-// lab's mirror.
+// machinePolicy allows the lab's provider to deliver programs built here, with overrides and from
+// the lab's mirror.
 const machinePolicy = `{
   "hosts": {"downloads": ["` + HostIP + `"]},
   "allow": {"overrides": true}
@@ -61,7 +62,7 @@ const machinePolicy = `{
 // object is a JSON object.
 type object = map[string]any
 
-// Token makes a bootstrap token that is good for a day, as an operator does.
+// Token creates a bootstrap token that is valid for a day, as an operator would.
 func (l *Lab) Token(ctx context.Context) (string, error) {
 	id, secret := random(6), random(16)
 	manifest := fmt.Sprintf(`apiVersion: v1
@@ -94,11 +95,11 @@ func random(n int) string {
 	return b.String()
 }
 
-// Auths are the ways to join, as --auth names them. All but the first need the lab's Azure.
+// Auths are the values of --auth: the ways to join. All but the first need the lab's Azure.
 var Auths = []string{"bootstrapToken", "servicePrincipal", "managedIdentity", "arc", "azureCLI"}
 
-// Identify gives a machine what it needs to join in one of the ways, and returns the azure section
-// of its configuration.
+// Identify prepares a machine to join in one of the ways, and returns the azure section of its
+// configuration.
 func (l *Lab) Identify(ctx context.Context, m Machine, auth string) (map[string]any, error) {
 	section := object{"targetCluster": object{"resourceId": ClusterID, "location": "lab"}}
 	if auth == "bootstrapToken" {
@@ -138,7 +139,7 @@ func (l *Lab) Identify(ctx context.Context, m Machine, auth string) (map[string]
 	return section, err
 }
 
-// Config is the agent's configuration of a machine, with the given azure section.
+// Config returns the agent's configuration for a machine, with the given azure section.
 func (l *Lab) Config(
 	ctx context.Context, m Machine, v Versions, azure map[string]any,
 ) (map[string]any, error) {
@@ -151,7 +152,7 @@ func (l *Lab) Config(
 		return nil, err
 	}
 	kubelet := object{"dnsServiceIP": DNSService}
-	if _, token := azure["bootstrapToken"]; token { // others ask Azure
+	if _, token := azure["bootstrapToken"]; token { // other ways get them from Azure
 		ca, err := l.ClusterCA()
 		if err != nil {
 			return nil, err
@@ -175,7 +176,7 @@ func (l *Lab) Config(
 	}, nil
 }
 
-// Prepare puts the agent, its unit and its configuration into a machine, as its owner would.
+// Prepare installs the agent, its unit and its configuration on a machine, as its owner would.
 func (l *Lab) Prepare(ctx context.Context, m Machine, agent string, config map[string]any) error {
 	text, err := json.MarshalIndent(config, "", "  ")
 	if err != nil {
@@ -184,7 +185,7 @@ func (l *Lab) Prepare(ctx context.Context, m Machine, agent string, config map[s
 	return l.PrepareText(m, agent, append(text, '\n'))
 }
 
-// PrepareText is Prepare with a configuration as it is written.
+// PrepareText is Prepare with a configuration as text.
 func (l *Lab) PrepareText(m Machine, agent string, config []byte) error {
 	if err := l.Install(m, agent); err != nil {
 		return err
@@ -192,7 +193,7 @@ func (l *Lab) PrepareText(m Machine, agent string, config []byte) error {
 	return l.Write(m, ConfigPath, 0o600, config)
 }
 
-// Install puts the agent and its unit into a machine, without a configuration.
+// Install installs the agent and its unit on a machine, without a configuration.
 func (l *Lab) Install(m Machine, agent string) error {
 	program, err := os.ReadFile(agent)
 	if err != nil {
@@ -209,15 +210,15 @@ func (l *Lab) Install(m Machine, agent string) error {
 	return l.Write(m, unit, 0o644, []byte(text))
 }
 
-// Write puts a file into a machine.
+// Write writes a file on a machine.
 func (l *Lab) Write(m Machine, path string, mode os.FileMode, data []byte) error {
 	full := filepath.Join(m.Root, path)
 	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 		return fmt.Errorf("cannot write %s in %s: %w", path, m.Name, err)
 	}
-	_ = os.Remove(full) // a running program cannot be written over
-	// A process that is forked meanwhile would have the file open for writing, so that a program could
-	// not be run ("text file busy") until it executes its own.
+	_ = os.Remove(full) // a running program cannot be overwritten
+	// A process forked meanwhile would inherit the open file, and until it calls exec the program
+	// could not be run ("text file busy").
 	syscall.ForkLock.RLock()
 	err := os.WriteFile(full, data, mode)
 	syscall.ForkLock.RUnlock()
@@ -227,8 +228,8 @@ func (l *Lab) Write(m Machine, path string, mode os.FileMode, data []byte) error
 	return os.Chmod(full, mode)
 }
 
-// Join makes a machine a node: identity, configuration, and `aks-flex-node bootstrap` in the
-// machine, with its progress on out and err.
+// Join joins a machine: identity, configuration, and `aks-flex-node bootstrap` on the machine, with
+// its output on out and errOut.
 func (l *Lab) Join(
 	ctx context.Context, m Machine, agent string, v Versions, auth string, out, errOut io.Writer,
 ) error {

@@ -1,8 +1,8 @@
-// Package lab is the laboratory: a real Kubernetes control plane, real systemd machines and a
-// mirror of the artifacts, on one Linux box. Nothing in it is simulated. flexlab is its command
-// line; the end-to-end tests use it directly.
+// Package lab runs a lab: a real Kubernetes control plane, real systemd machines and a mirror of
+// the artifacts, on one Linux machine. Only Azure is simulated. flexlab is its command line; the
+// end-to-end tests use it directly.
 //
-// Everything is below one directory. What is started is written down there first, so that Down,
+// Everything is below one directory. Whatever is started is recorded there first, so that Down,
 // whenever and however often it runs, finds all of it.
 package lab
 
@@ -23,7 +23,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/component"
 )
 
-// The lab's addresses. All are on the bridge; nothing listens elsewhere but on loopback.
+// The lab's addresses. All are on the bridge or on loopback.
 const (
 	Bridge      = "flexlab0"
 	HostIP      = "10.77.0.1"
@@ -38,33 +38,34 @@ const (
 	KubernetesService = "10.96.0.1"
 )
 
-// Lab is one laboratory; there can be one on a box.
+// Lab is a lab. A machine can run one at a time.
 type Lab struct {
 	// Dir is the lab's directory.
 	Dir string
-	// Cache is where built programs are kept between labs.
+	// Cache is the directory of built programs, which is shared by labs.
 	Cache string
-	// Self is the flexlab program, which serves the mirror in the background and launches machines.
+	// Self is the path of flexlab, which also serves the mirror in the background and launches
+	// machines.
 	Self string
 	Log  *slog.Logger
-	// Say tells people what is being done, one line at a time.
+	// Say reports progress to the user, one line at a time.
 	Say func(format string, args ...any)
-	// WithAzure makes Up start a simulated Azure too, which the cluster then trusts.
+	// WithAzure makes Up start a simulated Azure too, which the cluster trusts.
 	WithAzure bool
-	// Replicas makes Up start so many replicas of the resource provider, with its Azure; 0 for none.
-	// With Members they share an etcd of so many members, else the one replica has its own inside.
+	// Replicas is how many replicas of the resource provider Up starts, with Azure; 0 for none. With
+	// Members they share an etcd with that number of members, otherwise the only replica embeds one.
 	Replicas, Members int
-	// WithIPv6 makes Up start a lab with both families: its nodes have a pod subnet of each.
+	// WithIPv6 makes Up start a dual-stack lab, whose nodes have a pod subnet of each family.
 	WithIPv6 bool
 
-	// Plain gives machines a configuration that the release before knows, too.
+	// Plain gives machines a configuration that the previous release supports too.
 	Plain bool
 
 	// arc is held while the Arc agent's package is built.
 	arc sync.Mutex
 }
 
-// New returns the lab in $FLEXLAB_DIR, else /var/lib/flexlab.
+// New returns the lab in $FLEXLAB_DIR, or in /var/lib/flexlab.
 func New(self string, say func(string, ...any)) (*Lab, error) {
 	cache, err := component.CacheDir()
 	if err != nil {
@@ -81,13 +82,13 @@ func (l *Lab) path(elem ...string) string {
 	return filepath.Join(append([]string{l.Dir}, elem...)...)
 }
 
-// record holds the state that Down needs.
+// record is the state that Down needs.
 type record struct {
 	Processes []process `json:"processes"`
 	Machines  []Machine `json:"machines"`
-	// Parameters are this box's kernel parameters, by file, as they were before the lab.
+	// Parameters are this machine's kernel parameters by file, with their values before the lab.
 	Parameters map[string]string `json:"parameters"`
-	// IPv6 tells that the lab has both families.
+	// IPv6 reports whether the lab is dual-stack.
 	IPv6 bool `json:"ipv6,omitempty"`
 }
 
@@ -106,8 +107,8 @@ func (l *Lab) load() (record, error) {
 	return r, nil
 }
 
-// change loads the record, lets f change it and writes it back. One at a time: two commands may be
-// at work on one lab.
+// change loads the record, calls f to change it and writes it back, under a lock: two commands may
+// use a lab at the same time.
 func (l *Lab) change(f func(*record)) error {
 	lock, err := os.OpenFile(l.path("lab.lock"), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -140,7 +141,7 @@ func needRoot() error {
 	return nil
 }
 
-// Up starts what is not running yet: packages, builds, network, control plane, mirror.
+// Up starts what is not running: packages, builds, network, control plane, mirror.
 func (l *Lab) Up(ctx context.Context) error {
 	if err := needRoot(); err != nil {
 		return err
@@ -185,7 +186,7 @@ func (l *Lab) Up(ctx context.Context) error {
 	return nil
 }
 
-// Running names what runs of the lab, in the order in which it was started.
+// Running returns the names of the lab's running processes in the order in which they were started.
 func (l *Lab) Running() ([]string, error) {
 	r, err := l.load()
 	var names []string
@@ -197,7 +198,7 @@ func (l *Lab) Running() ([]string, error) {
 	return names, err
 }
 
-// Down stops and removes everything. It goes on after an error.
+// Down stops and removes everything. It continues after errors.
 func (l *Lab) Down(ctx context.Context) error {
 	r, err := l.load()
 	if err != nil {
@@ -209,7 +210,7 @@ func (l *Lab) Down(ctx context.Context) error {
 	}
 	r, err = l.load()
 	errs = append(errs, err)
-	errs = append(errs, l.releaseDisks(false)) // who waits for a stalled one does not end
+	errs = append(errs, l.releaseDisks(false)) // processes that wait for a stalled disk do not end
 	for i := len(r.Processes) - 1; i >= 0; i-- {
 		errs = append(errs, r.Processes[i].stop())
 	}

@@ -17,36 +17,36 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 )
 
-// The provider's replicas reach the members of their etcd, and the members each other, through a
-// process of the lab that can stall or cut each of these links by itself. A partition is made
-// there: the box needs no rules for it, and nothing is left behind.
+// The provider's replicas connect to the members of their etcd, and members to each other, through
+// a process that can stall or cut each of these links. So partitions need no firewall rules on the
+// machine.
 
-// linksURL is the address at which the links receive their settings.
+// linksURL is the address at which the links' states are set.
 const linksURL = "http://127.0.0.1:23899"
 
 // replicaName and memberName are the ends of links.
 func replicaName(i int) string { return fmt.Sprintf("flexnode-rp-%d", i) }
 func memberName(i int) string  { return fmt.Sprintf("rp-etcd-%d", i) }
 
-// linkName is a link from who connects to a member.
+// linkName returns the name of the link from a replica or member to a member.
 func linkName(from, to string) string { return from + ">" + to }
 
-// linkPort is where a replica reaches a member, through its link.
+// linkPort returns the port of a replica's link to a member.
 func linkPort(replica, member int) int { return clientPort(member) + 3 + replica }
 
-// peerURL is where the other members reach one, through their links to it.
+// peerURL returns the address of a member for other members, through their links to it.
 func peerURL(member int) string { return fmt.Sprintf("http://127.0.0.1:%d", clientPort(member)+2) }
 
-// LinkStates says which links do not carry anything: those that are stalled keep what is sent until
-// later, as a broken network does; those that are cut refuse it. All others are open.
+// LinkStates lists the links that are not open. A stalled link holds data until later, like a
+// broken network; a cut one refuses connections.
 type LinkStates struct {
 	Stalled []string `json:"stalled,omitempty"`
 	Cut     []string `json:"cut,omitempty"`
-	// Members are the names of members by their ids, beside those that the store began with.
+	// Members are the names of members by their ids, other than those of the store's start.
 	Members map[string]string `json:"members,omitempty"`
 }
 
-// SetLinks says how all links are from now on.
+// SetLinks sets the states of all links.
 func (l *Lab) SetLinks(ctx context.Context, states LinkStates) error {
 	text, err := json.Marshal(states)
 	if err != nil {
@@ -67,7 +67,7 @@ func (l *Lab) SetLinks(ctx context.Context, states LinkStates) error {
 	return nil
 }
 
-// startLinks starts the process that has the links.
+// startLinks starts the process that serves the links.
 func (l *Lab) startLinks(ctx context.Context) error {
 	if err := l.background("links", l.Self, "links", fmt.Sprint(l.Members)); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (l *Lab) startLinks(ctx context.Context) error {
 	})
 }
 
-// ServeLinks has the links to so many members, until ctx ends.
+// ServeLinks serves the links to a number of members until ctx ends.
 func ServeLinks(ctx context.Context, members int) error {
 	ids, err := memberIDs(members)
 	if err != nil {
@@ -104,7 +104,7 @@ func ServeLinks(ctx context.Context, members int) error {
 	return g.serveControl(ctx)
 }
 
-// memberIDs are the names of members by the ids that they have in their etcd.
+// memberIDs returns the names of members by their ids in etcd.
 func memberIDs(members int) (map[string]string, error) {
 	ids := map[string]string{}
 	for i := range members {
@@ -112,15 +112,15 @@ func memberIDs(members int) (map[string]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("internal error: %w", err)
 		}
-		// the name of a cluster that was given none (etcd's embed.DefaultInitialClusterToken)
+		// the default cluster name (etcd's embed.DefaultInitialClusterToken)
 		m := membership.NewMember(memberName(i), urls, "etcd-cluster", nil)
 		ids[m.ID.String()] = memberName(i)
 	}
 	return ids, nil
 }
 
-// sender is the id of the member that a request is from, which etcd's peers say in a header; "" if
-// it does not say.
+// sender returns the id of the member that sent a request, which etcd's peers set in a header; ""
+// without it.
 func sender(head []byte) string {
 	for line := range strings.Lines(string(head)) {
 		name, value, _ := strings.Cut(line, ":")
@@ -131,10 +131,10 @@ func sender(head []byte) string {
 	return ""
 }
 
-// maxHead bounds the head of a request.
+// maxHead is the max length of a request's head.
 const maxHead = 16 << 10
 
-// readHead reads from a connection until it has the head of the first request.
+// readHead reads from a connection until it has the first request's head, and returns what it read.
 func readHead(c net.Conn) ([]byte, error) {
 	var head []byte
 	buffer := make([]byte, 4<<10)
@@ -151,7 +151,7 @@ func readHead(c net.Conn) ([]byte, error) {
 	return head, nil
 }
 
-// serveControl takes the states of links, until ctx ends.
+// serveControl serves changes of the links' states until ctx ends.
 func (g *gates) serveControl(ctx context.Context) error {
 	server := &http.Server{Addr: strings.TrimPrefix(linksURL, "http://"),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

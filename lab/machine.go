@@ -17,24 +17,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is a Debian system with systemd in a container of its own: own processes, own network,
-// own mounts.
+// Machine is a Debian system with systemd in a container, with its own processes, network and
+// mounts.
 type Machine struct {
 	Name string `json:"name"`
 	IP   string `json:"ip"`
-	// Root is its root directory on this box.
+	// Root is its root directory on the host.
 	Root string `json:"root"`
 	// Disks are its data disks.
 	Disks []Disk `json:"disks,omitempty"`
 }
 
-// Machines lists the machines of the lab.
+// Machines returns the lab's machines.
 func (l *Lab) Machines() ([]Machine, error) {
 	r, err := l.load()
 	return r.Machines, err
 }
 
-// Machine finds a machine by its name.
+// Machine returns the machine with a name.
 func (l *Lab) Machine(name string) (Machine, error) {
 	all, err := l.Machines()
 	for _, m := range all {
@@ -46,13 +46,12 @@ func (l *Lab) Machine(name string) (Machine, error) {
 		errors.Join(err, fmt.Errorf("cannot find machine %s: `flexlab node list` shows them", name))
 }
 
-// AddMachine makes a machine, with more packages of the distribution if any are named, and boots
-// it.
+// AddMachine creates a machine, with additional packages of the distribution, and boots it.
 func (l *Lab) AddMachine(ctx context.Context, name string, packages ...string) (Machine, error) {
 	return l.addMachine(ctx, name, packages, nil)
 }
 
-// AddMachineWithDisks makes a machine with data disks, and boots it.
+// AddMachineWithDisks creates a machine with data disks and boots it.
 func (l *Lab) AddMachineWithDisks(
 	ctx context.Context, name string, disks ...Disk,
 ) (Machine, error) {
@@ -84,7 +83,7 @@ func (l *Lab) addMachine(
 	return m, l.StartMachine(ctx, m)
 }
 
-// newMachine chooses name and address, and writes them down.
+// newMachine chooses an address and records the machine.
 func (l *Lab) newMachine(name string, disks []Disk) (Machine, error) {
 	var m Machine
 	var problem error
@@ -109,9 +108,9 @@ func (l *Lab) newMachine(name string, disks []Disk) (Machine, error) {
 	return m, errors.Join(problem, err)
 }
 
-// furnish gives a machine its name, its network, the lab's CA, kernel parameters of its own, and
-// what an operator decides: by drop-ins, where images come from, and what this box cannot do; by
-// the policy, what the lab's provider may set.
+// furnish configures a machine's name, network, the lab's CA, kernel parameters, and an operator's
+// settings: drop-ins for the image registry and for limits of the host, and the policy for the
+// lab's provider.
 func (l *Lab) furnish(m Machine) error {
 	ca, err := l.CA()
 	if err != nil {
@@ -157,7 +156,7 @@ func (l *Lab) furnish(m Machine) error {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(m.Root, path)), 0o755); err != nil {
 			return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
 		}
-		_ = os.Remove(filepath.Join(m.Root, path)) // there when the machine is furnished again
+		_ = os.Remove(filepath.Join(m.Root, path)) // it exists if the machine is furnished again
 		if err := os.Symlink(target, filepath.Join(m.Root, path)); err != nil {
 			return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
 		}
@@ -172,15 +171,15 @@ func (l *Lab) furnish(m Machine) error {
 	return err
 }
 
-// containerdDropIn allows for a box whose kernel does not let it lower oom scores (no
+// containerdDropIn supports a host whose kernel does not permit lowering OOM scores (no
 // CAP_SYS_RESOURCE).
 const containerdDropIn = `version = 3
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
 `
 
-// kubeletDropIn allows for a box whose disk is nearly full, of which kubelet's defaults would keep
-// 15 %, and for one with the old control groups.
+// kubeletDropIn supports a host whose disk is nearly full, of which kubelet's defaults would
+// reserve 15 %, and one with cgroup v1.
 func kubeletDropIn() string {
 	text := `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -197,17 +196,17 @@ evictionHard:
 	return text
 }
 
-// cgroupV1 reports whether the box has the old control groups.
+// cgroupV1 reports whether the host has cgroup v1.
 func cgroupV1() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err != nil
 }
 
-// legacyControllers are the cgroup v1 hierarchies that a machine gets a group of its own in.
+// legacyControllers are the cgroup v1 hierarchies in which a machine gets its own group.
 var legacyControllers = []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer",
 	"blkio", "pids", "systemd", "unified"}
 
-// StartMachine boots a machine and returns when systemd says that it runs.
+// StartMachine boots a machine and returns when its systemd has finished booting.
 func (l *Lab) StartMachine(ctx context.Context, m Machine) error {
 	if err := l.attachDisks(ctx, m); err != nil {
 		return err
@@ -229,8 +228,8 @@ func (l *Lab) StartMachine(ctx context.Context, m Machine) error {
 	return l.writableCgroups(ctx, m)
 }
 
-// writableCgroups lets the machine's systemd and kubelet use the cgroup v1 hierarchies, which
-// nspawn mounts read-only.
+// writableCgroups makes the cgroup v1 hierarchies, which nspawn mounts read-only, writable for the
+// machine's systemd and kubelet.
 func (l *Lab) writableCgroups(ctx context.Context, m Machine) error {
 	for _, dir := range append([]string{"/sys/fs/cgroup"},
 		prefixed("/sys/fs/cgroup/", legacyControllers)...) {
@@ -252,8 +251,8 @@ func prefixed(prefix string, names []string) []string {
 	return list
 }
 
-// Launch becomes a machine: the process moves into control groups of the machine's own and is
-// replaced by systemd-nspawn.
+// Launch turns the process into a machine: it enters cgroups of the machine and executes
+// systemd-nspawn.
 func Launch(name, root string) error {
 	if cgroupV1() {
 		for _, controller := range legacyControllers {
@@ -298,14 +297,14 @@ func enterCgroup(hierarchy, name string) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o644)
 }
 
-// StopMachine shuts a machine down as a power button does.
+// StopMachine shuts a machine down, as a power button does.
 func (l *Lab) StopMachine(ctx context.Context, m Machine) error {
 	p, ok := l.running("machine-" + m.Name)
 	if !ok {
 		return nil
 	}
 	if leader, err := leader(p.PID); err == nil {
-		// SIGRTMIN+4: power off (systemd(1)); one that has just ended is off
+		// SIGRTMIN+4: power off (systemd(1)); fails if it has just ended
 		_ = unix.Kill(leader, syscall.Signal(34+4))
 	}
 	for range 300 {
@@ -314,22 +313,22 @@ func (l *Lab) StopMachine(ctx context.Context, m Machine) error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return l.Kill(m) // its kubelet may wait for pods for longer
+	return l.Kill(m) // its kubelet may wait longer for pods
 }
 
-// Kill ends a machine as a power cut does.
+// Kill stops a machine, as a power cut does.
 func (l *Lab) Kill(m Machine) error {
 	p, ok := l.running("machine-" + m.Name)
 	if !ok {
 		return nil
 	}
 	if leader, err := leader(p.PID); err == nil {
-		_ = unix.Kill(leader, unix.SIGKILL) // the kernel ends all of its processes
+		_ = unix.Kill(leader, unix.SIGKILL) // the kernel kills all of its processes
 	}
 	return errors.Join(p.stop(), removeCgroups("flexlab-"+m.Name))
 }
 
-// RemoveMachine stops a machine and deletes it.
+// RemoveMachine stops and deletes a machine.
 func (l *Lab) RemoveMachine(ctx context.Context, name string) error {
 	m, err := l.Machine(name)
 	if err != nil {
@@ -347,7 +346,7 @@ func (l *Lab) RemoveMachine(ctx context.Context, name string) error {
 	})
 }
 
-// removeCgroups removes a machine's control groups, from the leaves up.
+// removeCgroups removes a machine's cgroups, from the leaves up.
 func removeCgroups(name string) error {
 	var errs []error
 	dirs, err := filepath.Glob("/sys/fs/cgroup/*/" + name)
@@ -376,7 +375,7 @@ func removeCgroups(name string) error {
 	return errors.Join(errs...)
 }
 
-// leader is the machine's init process: the only child of systemd-nspawn.
+// leader returns the machine's init process: the only child of systemd-nspawn.
 func leader(nspawn int) (int, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", nspawn, nspawn))
 	if err != nil {
@@ -389,7 +388,7 @@ func leader(nspawn int) (int, error) {
 	return strconv.Atoi(fields[0])
 }
 
-// init is the machine's init process, as this box sees it.
+// init returns the host's process ID of the machine's init process.
 func (l *Lab) init(m Machine) (int, error) {
 	p, ok := l.running("machine-" + m.Name)
 	if !ok {
@@ -398,7 +397,7 @@ func (l *Lab) init(m Machine) (int, error) {
 	return leader(p.PID)
 }
 
-// Network opens the network namespace of a machine.
+// Network opens a machine's network namespace.
 func (l *Lab) Network(m Machine) (*os.File, error) {
 	pid, err := l.init(m)
 	if err != nil {
@@ -407,7 +406,7 @@ func (l *Lab) Network(m Machine) (*os.File, error) {
 	return os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 }
 
-// Command prepares a program to run inside a machine.
+// Command returns a command that runs a program on a machine.
 func (l *Lab) Command(ctx context.Context, m Machine, argv ...string) (*exec.Cmd, error) {
 	pid, err := l.init(m)
 	if err != nil {
@@ -422,7 +421,7 @@ func (l *Lab) Command(ctx context.Context, m Machine, argv ...string) (*exec.Cmd
 	return exec.CommandContext(ctx, "nsenter", append(args, argv...)...), nil
 }
 
-// Output runs a program inside a machine and returns what it printed.
+// Output runs a program on a machine and returns its standard output.
 func (l *Lab) Output(ctx context.Context, m Machine, argv ...string) (string, error) {
 	cmd, err := l.Command(ctx, m, argv...)
 	if err != nil {

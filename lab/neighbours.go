@@ -17,13 +17,12 @@ import (
 	"time"
 )
 
-// Ten target clusters of one provider. Their API servers are simulated: nine have no Nodes, and the
-// tenth does what the file of its mode says.
+// The number of a provider's simulated target clusters: nine have no Nodes, and the mode in a file
+// decides what the tenth does.
 const neighbours = 10
 
-// The modes of the tenth API server. A loud one has Nodes and
-// sends valid events about them, so many bytes in a second. A hostile one sends what no API server
-// sends, another kind of it to each session.
+// The modes of the tenth API server. A loud one has Nodes and sends valid events about them at a
+// fixed rate. A hostile one sends invalid responses, of another kind in each session.
 const (
 	quietMode   = "quiet"
 	loudMode    = "loud"
@@ -32,7 +31,7 @@ const (
 
 func neighbourURL(i int) string { return fmt.Sprintf("https://%s:%d", HostIP, 9500+i) }
 
-// neighbourID is a cluster; the tenth is in the subscription of a tenant.
+// neighbourID returns the id of a cluster; the tenth is in a tenant's subscription.
 func neighbourID(i int) string {
 	group := groupID
 	if i == neighbours-1 {
@@ -42,12 +41,12 @@ func neighbourID(i int) string {
 		strconv.Itoa(i)
 }
 
-// sentPath is the path at which the tenth tells how many bytes it has sent.
+// sentPath is the path at which the tenth returns how many bytes it has sent.
 const sentPath = "/sent"
 
 func (l *Lab) modeFile() string { return l.path("neighbour-mode") }
 
-// setMode changes what the tenth API server does. rate is that of a loud one, in bytes a second.
+// setMode sets the mode of the tenth API server, and the rate of a loud one in bytes per second.
 func (l *Lab) setMode(mode string, rate int) error {
 	path := l.modeFile()
 	if err := os.WriteFile(path+".new", fmt.Appendf(nil, "%s %d", mode, rate), 0o600); err != nil {
@@ -84,7 +83,7 @@ func (l *Lab) ServeNeighbours(ctx context.Context) error {
 	}
 }
 
-// polite answers as the API server of a cluster without Nodes; its value makes its uid.
+// polite responds like the API server of a cluster without Nodes; its value determines its uid.
 type polite string
 
 func (p polite) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +125,7 @@ type neighbour struct {
 	sessions, sent atomic.Int64
 }
 
-// meter counts what is sent, before TLS.
+// meter counts sent bytes, before TLS.
 type meter struct {
 	http.ResponseWriter
 	sent *atomic.Int64
@@ -145,24 +144,24 @@ func (n *neighbour) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, n.sent.Load())
 		return
 	}
-	text, _ := os.ReadFile(n.mode) // a missing one is quiet
+	text, _ := os.ReadFile(n.mode) // a missing file means quiet
 	mode, rate, _ := strings.Cut(string(text), " ")
 	out := meter{w, &n.sent}
 	switch mode {
 	case hostileMode:
 		n.harm(out, r)
 	case loudMode:
-		bytes, _ := strconv.Atoi(rate) // 0 sends nothing
+		bytes, _ := strconv.Atoi(rate) // 0 sends no events
 		n.loud(out, r, bytes)
 	default:
 		polite(n.uid).ServeHTTP(out, r)
 	}
 }
 
-// loudNodes is few enough for most of what is sent to be events.
+// loudNodes is small, so that most of the sent bytes are events.
 const loudNodes = 1_000
 
-// loud lists Nodes in pages, and then sends an event about one after the other.
+// loud lists Nodes in pages, and then sends events about one after another.
 func (n *neighbour) loud(w meter, r *http.Request, rate int) {
 	query := r.URL.Query()
 	switch {
@@ -189,7 +188,7 @@ func (n *neighbour) loud(w meter, r *http.Request, rate int) {
 		}
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		page, _ := strconv.Atoi(query.Get("continue")) // the first has none
+		page, _ := strconv.Atoi(query.Get("continue")) // missing in the first request
 		size, _ := strconv.Atoi(query.Get("limit"))
 		size = min(max(size, 1), loudNodes-page)
 		next := ""
@@ -210,14 +209,14 @@ func (n *neighbour) loud(w meter, r *http.Request, rate int) {
 
 var loudPadding = strings.Repeat("x", 6<<10)
 
-// loudNode is a Node of the usual size, most of it its list of images.
+// loudNode returns a Node of the usual size, most of which is its list of images.
 func loudNode(n, version int) string {
 	return fmt.Sprintf(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"loud-%d",`+
 		`"uid":"loud-%d","resourceVersion":"%d"},"status":{"images":[{"names":[%q]}],`+
 		`"conditions":[{"type":"Ready","status":"True"}]}}`, n, n, version, loudPadding)
 }
 
-// harm answers as usual but for what the kind of harm of this session is.
+// harm responds like polite, except to the request that this session's harm is for.
 func (n *neighbour) harm(w meter, r *http.Request) {
 	if r.URL.Path == "/version" {
 		n.sessions.Add(1)
@@ -263,7 +262,7 @@ func (n *neighbour) harms() []harm {
 	}
 }
 
-// endless writes a text, and then another one again and again until the connection ends.
+// endless writes a text, and then another one repeatedly until the connection ends.
 func endless(head, again string) http.HandlerFunc {
 	again = strings.Repeat(again, 1+(64<<10)/len(again))
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -276,7 +275,7 @@ func endless(head, again string) http.HandlerFunc {
 
 // sixtyThousand lists three times as many Nodes as a registration may have.
 func sixtyThousand(w http.ResponseWriter, r *http.Request) {
-	page, _ := strconv.Atoi(r.URL.Query().Get("continue")) // the first has none
+	page, _ := strconv.Atoi(r.URL.Query().Get("continue")) // missing in the first request
 	next := ""
 	if page < 60_000/500-1 {
 		next = strconv.Itoa(page + 1)
@@ -290,11 +289,11 @@ func sixtyThousand(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "]}")
 }
 
-// packedBomb is little that unpacks to 256 MiB of JSON.
+// packedBomb returns a few bytes that decompress to 256 MiB of JSON.
 var packedBomb = sync.OnceValue(func() []byte {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	_, _ = io.WriteString(z, `{"gitVersion":"`) // a buffer takes all
+	_, _ = io.WriteString(z, `{"gitVersion":"`) // a buffer accepts everything
 	zeros := bytes.Repeat([]byte("0"), 1<<20)
 	for range 1 << 8 {
 		_, _ = z.Write(zeros)

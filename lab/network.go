@@ -15,14 +15,14 @@ import (
 
 const (
 	forwardFile = "/proc/sys/net/ipv4/ip_forward"
-	// inotifyFile limits how many programs of a user watch files. The machines' users are those of
-	// this box, and the default is too low for 20 machines: some have no network then.
+	// inotifyFile is the limit of inotify instances per user. Machines share their users with this
+	// machine, and the default is too low for 20 of them: some would have no network.
 	inotifyFile  = "/proc/sys/fs/inotify/max_user_instances"
 	inotifyLimit = 4096
 )
 
-// kernelParameters are those of this box that the lab sets, as they are now, so that Down can give
-// them back. What a machine sets is its own.
+// kernelParameters returns the current values of this machine's parameters that the lab sets, so
+// that Down can restore them. A machine's own settings are in its namespaces.
 func kernelParameters(files ...string) map[string]string {
 	values := map[string]string{}
 	for _, file := range append(files, forwardFile, inotifyFile) {
@@ -33,7 +33,7 @@ func kernelParameters(files ...string) map[string]string {
 	return values
 }
 
-// raise sets a kernel parameter that is lower.
+// raise sets a kernel parameter if it is lower.
 func raise(file string, least int) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -45,8 +45,8 @@ func raise(file string, least int) error {
 	return os.WriteFile(file, []byte(strconv.Itoa(least)), 0o644)
 }
 
-// restoreParameters gives kernel parameters their values: those of an interface after those of all
-// interfaces, which set them too. An interface that has gone has none.
+// restoreParameters sets kernel parameters: those of all interfaces first, since they set each
+// interface's too. Those of removed interfaces are skipped.
 func restoreParameters(values map[string]string) error {
 	var errs []error
 	for _, file := range slices.Sorted(maps.Keys(values)) {
@@ -58,13 +58,13 @@ func restoreParameters(values map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// bridgeAddress is the bridge's hardware address. Without one of its own a bridge takes the lowest
-// of its ports: it would change as machines come and go, and those that are there would send to the
-// former one for a while.
+// bridgeAddress is the bridge's hardware address. By default a bridge takes the lowest one of its
+// ports, which would change as machines are added and removed, and other machines would send to the
+// old one for a while.
 const bridgeAddress = "02:77:00:00:00:01"
 
-// networkUp makes the bridge that machines and control plane meet on. Pods on two machines reach
-// each other through it.
+// networkUp creates the bridge that connects the machines with each other and the control plane.
+// Pods on different machines reach each other through it.
 func (l *Lab) networkUp(ctx context.Context) error {
 	if _, err := net.InterfaceByName(Bridge); err == nil {
 		r, err := l.load()
@@ -105,7 +105,7 @@ func (l *Lab) networkUp(ctx context.Context) error {
 	for _, address := range addresses {
 		add := []string{"addr", "add", address, "dev", Bridge}
 		if strings.Contains(address, ":") {
-			add = append(add, "nodad") // else it is of use only once a machine is there
+			add = append(add, "nodad") // otherwise it is unusable until a machine is attached
 		}
 		commands = append(commands, add)
 	}
@@ -118,9 +118,9 @@ func (l *Lab) networkUp(ctx context.Context) error {
 }
 
 // addressTaken reports whether an interface has an address in the network of the given one, and
-// which.
+// returns its name.
 func addressTaken(address string) (bool, string) {
-	_, lab, _ := net.ParseCIDR(address) // a constant
+	_, lab, _ := net.ParseCIDR(address) // valid, as it is a constant
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return false, ""
@@ -139,10 +139,10 @@ func addressTaken(address string) (bool, string) {
 	return false, ""
 }
 
-// networkDown removes the bridge, and with it all its routes. One that another lab of this box has
-// made, in another directory, is not this lab's.
+// networkDown removes the bridge with its routes, unless another lab on this machine, in another
+// directory, created it.
 func (l *Lab) networkDown(ctx context.Context, r record) error {
-	if r.Parameters == nil { // networkUp writes them down before it makes the bridge
+	if r.Parameters == nil { // networkUp records them before it creates the bridge
 		return nil
 	}
 	var errs []error

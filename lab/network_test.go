@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Down of a lab that has made no network leaves that of another one; the lab that made it removes
-// it.
+// Down of a lab that has created no network keeps that of another lab; the lab that created it
+// removes it.
 func TestNetworkOfAnotherLab(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("networks need root")
 	}
-	runtime.LockOSThread() // and never back: the thread ends with the test
+	runtime.LockOSThread() // not unlocked: the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}

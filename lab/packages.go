@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// The lab's stand-in for the Arc agent's package, and the repository that has it: as Microsoft's,
-// but signed with a key of the lab's own.
+// The lab's stand-in for the Arc agent's package and its repository, which is like Microsoft's but
+// signed with a key of the lab.
 const (
 	arcPackageVersion = "1.65.0"
 	arcRepository     = "packages.microsoft.com/debian/12/prod"
-	// ArcKeyPath is where a machine has the key of the repository.
+	// ArcKeyPath is the path of the repository's key on a machine.
 	ArcKeyPath = "/etc/aks-flex-node/arc-repository.asc"
 )
 
-// packagesDir returns the directory served beside the artifacts, as the mirror of its host.
+// packagesDir returns the directory that is served beside the artifacts, as a mirror of its host.
 func (l *Lab) packagesDir() string { return l.path("packages") }
 
-// withPackages serves the repository, and everything else as next does.
+// withPackages serves the repositories, and passes all other requests to next.
 func (l *Lab) withPackages(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	for _, path := range []string{"/packages.microsoft.com/", "/" + archiveDir + "/"} {
@@ -35,8 +35,8 @@ func (l *Lab) withPackages(next http.Handler) http.Handler {
 	return mux
 }
 
-// ArcFile returns the Arc agent's package as a file, which is built and put into the signed
-// repository the first time.
+// ArcFile returns the path of the Arc agent's package. The first call builds the package and adds
+// it to the signed repository.
 func (l *Lab) ArcFile(ctx context.Context) (string, error) {
 	l.arc.Lock()
 	defer l.arc.Unlock()
@@ -59,7 +59,7 @@ func (l *Lab) ArcFile(ctx context.Context) (string, error) {
 				"--repository", repository, "--suite", "bookworm", "--architectures", runtime.GOARCH)
 		})
 	}
-	if err == nil { // last: with it the package is there
+	if err == nil { // last: it marks the package as complete
 		err = os.Rename(filepath.Join(repository, "key.asc"), filepath.Join(l.packagesDir(), "key.asc"))
 	}
 	if err != nil {
@@ -68,8 +68,8 @@ func (l *Lab) ArcFile(ctx context.Context) (string, error) {
 	return file, nil
 }
 
-// UseArcRepository puts the key of the repository into a machine, and returns what its
-// configuration says of it.
+// UseArcRepository installs the repository's key on a machine and returns the package section of
+// its configuration.
 func (l *Lab) UseArcRepository(ctx context.Context, m Machine) (map[string]any, error) {
 	if _, err := l.ArcFile(ctx); err != nil {
 		return nil, err
@@ -81,15 +81,15 @@ func (l *Lab) UseArcRepository(ctx context.Context, m Machine) (map[string]any, 
 	return object{"keyFile": ArcKeyPath}, l.Write(m, ArcKeyPath, 0o644, key)
 }
 
-// arcControl returns the control file of the package, for dpkg.
+// arcControl returns the package's control file for dpkg.
 func arcControl() string {
 	return "Package: azcmagent\nVersion: " + arcPackageVersion + "\nArchitecture: " +
 		runtime.GOARCH + "\nMaintainer: flexlab <flexlab@flexlab.example>\n" +
 		"Description: A stand-in for the Azure Connected Machine agent\n"
 }
 
-// buildArc builds the package. Like the real one it starts its services, and leaves what they have
-// written.
+// buildArc builds the package. Like the real one it starts its services, and its removal leaves
+// what they have written.
 func (l *Lab) buildArc(ctx context.Context, file string) error {
 	program, err := os.ReadFile(l.azuresim())
 	if err != nil {
@@ -145,7 +145,7 @@ func (l *Lab) buildArc(ctx context.Context, file string) error {
 	return err
 }
 
-// AddArc installs the stand-in for the Arc agent in a machine, as its owner would.
+// AddArc installs the stand-in for the Arc agent on a machine, as its owner would.
 func (l *Lab) AddArc(ctx context.Context, m Machine) error {
 	file, err := l.ArcFile(ctx)
 	if err != nil {

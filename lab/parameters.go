@@ -2,15 +2,15 @@ package lab
 
 import "strings"
 
-// shared are the parameters of the kernel that no namespace keeps apart, below /proc/sys. A machine
-// that set them would set them for this box and for every other machine.
+// shared are the kernel parameters, below /proc/sys, that no namespace isolates. A machine that set
+// them would set them for the host and every other machine.
 var shared = []string{
 	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
 	"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
 }
 
-// parametersScript covers each shared parameter with a file of the machine's own, which begins with
-// the box's value. It runs at every boot: like the kernel's, the values are forgotten.
+// parametersScript returns a script that mounts over each shared parameter a file that starts with
+// the host's value. It runs at every boot; like the kernel's, the values are not persistent.
 func parametersScript() string {
 	return `#!/bin/bash
 set -e
@@ -26,7 +26,7 @@ done
 
 const (
 	parametersPath = "/usr/local/lib/flexlab/parameters"
-	// parametersUnit comes before systemd applies what is in /etc/sysctl.d.
+	// parametersUnit runs before systemd applies /etc/sysctl.d.
 	parametersUnit = `[Unit]
 Description=Kernel parameters of this machine alone
 DefaultDependencies=no

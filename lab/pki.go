@@ -23,8 +23,8 @@ type identity struct {
 	der  []byte
 }
 
-// clients are those that the cluster knows by a certificate: its own parts, the administrator and
-// the resource provider.
+// clients are the users that the cluster authenticates by certificate: its own components, the
+// administrator and the resource provider.
 var clients = map[string]pkix.Name{
 	"admin":                   {CommonName: "flexlab-admin", Organization: []string{"system:masters"}},
 	"kube-controller-manager": {CommonName: "system:kube-controller-manager"},
@@ -33,9 +33,9 @@ var clients = map[string]pkix.Name{
 	dnsUser:                   {CommonName: dnsUser},
 }
 
-// makePKI makes two certificate authorities and everything that is signed with them, once: "ca" for
-// the lab's own servers, which its machines trust as they trust the Internet's; and "cluster-ca"
-// for the cluster, which only those trust who receive it, and which RotateCA replaces.
+// makePKI creates two CAs and everything that they sign, once: "ca" for the lab's own servers,
+// which machines trust like public ones, and "cluster-ca" for the cluster, which is trusted only
+// where it is distributed, and which RotateCA replaces.
 func (l *Lab) makePKI() error {
 	if _, err := os.Stat(l.path("pki", "done")); err == nil {
 		return nil
@@ -67,8 +67,8 @@ func (l *Lab) makePKI() error {
 	return os.WriteFile(l.path("pki", "done"), nil, 0o600)
 }
 
-// makeFrontProxy makes the identity with which the API server passes requests on to aggregated
-// ones, and a CA for it alone: whom it has signed may speak for every user.
+// makeFrontProxy creates the identity with which the API server forwards requests to aggregated
+// ones, and a separate CA for it: certificates of that CA may impersonate every user.
 func (l *Lab) makeFrontProxy() error {
 	ca, err := l.newCA("front-proxy-ca", "flexlab front proxy CA")
 	if err != nil {
@@ -77,8 +77,8 @@ func (l *Lab) makeFrontProxy() error {
 	return l.issueTo("front-proxy", ca, clientCertificate(pkix.Name{CommonName: "front-proxy"}))
 }
 
-// makeClusterPKI makes a new CA of the cluster, and with it the API server's certificates and those
-// of its clients. Clients of former ones are accepted further (client-ca.crt has all).
+// makeClusterPKI creates a new CA of the cluster, and the certificates of the API server and its
+// clients. Clients of previous CAs remain accepted (client-ca.crt has all of them).
 func (l *Lab) makeClusterPKI() error {
 	ca, err := l.newCA("cluster-ca", fmt.Sprintf("flexlab cluster CA %d", time.Now().UnixNano()))
 	if err != nil {
@@ -107,7 +107,7 @@ func (l *Lab) makeClusterPKI() error {
 	return nil
 }
 
-// acceptClientsOf adds a CA to those whose clients the API server accepts.
+// acceptClientsOf adds a CA to those of the API server's accepted clients.
 func (l *Lab) acceptClientsOf(ca string) error {
 	cert, err := os.ReadFile(l.path("pki", ca+".crt"))
 	if err != nil {
@@ -125,7 +125,7 @@ func (l *Lab) acceptClientsOf(ca string) error {
 	return bundle.Close()
 }
 
-// newCA makes a certificate authority.
+// newCA creates a CA.
 func (l *Lab) newCA(name, subject string) (*identity, error) {
 	ca, err := issue(nil, &x509.Certificate{
 		Subject: pkix.Name{CommonName: subject}, IsCA: true, BasicConstraintsValid: true,
@@ -167,7 +167,7 @@ func (l *Lab) issueTo(name string, ca *identity, template *x509.Certificate) err
 	return l.writeIdentity(name, id)
 }
 
-// issue signs a certificate with ca, or with itself when ca is nil.
+// issue issues a certificate signed by ca, or self-signed if ca is nil.
 func issue(ca *identity, template *x509.Certificate) (*identity, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -204,7 +204,7 @@ func (l *Lab) writeIdentity(name string, id *identity) error {
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}), 0o600)
 }
 
-// readIdentity reads what writeIdentity has written.
+// readIdentity reads an identity that writeIdentity wrote.
 func (l *Lab) readIdentity(name string) (*identity, error) {
 	pair, err := tls.LoadX509KeyPair(l.path("pki", name+".crt"), l.path("pki", name+".key"))
 	if err != nil {
@@ -217,8 +217,8 @@ func (l *Lab) readIdentity(name string) (*identity, error) {
 	return &identity{cert: pair.Leaf, key: key, der: pair.Certificate[0]}, nil
 }
 
-// IssueClient gives a user of the cluster a new client certificate, and returns a kubeconfig with
-// it.
+// IssueClient issues a new client certificate for a user of the cluster, and returns a kubeconfig
+// with it.
 func (l *Lab) IssueClient(user string) ([]byte, error) {
 	ca, err := l.readIdentity("cluster-ca")
 	if err != nil {
@@ -230,7 +230,7 @@ func (l *Lab) IssueClient(user string) ([]byte, error) {
 	return l.kubeconfigOf(user, APIServer)
 }
 
-// writeKubeconfig writes the kubeconfig of one of the lab's own identities.
+// writeKubeconfig writes the kubeconfig of one of the lab's own users.
 func (l *Lab) writeKubeconfig(name string) error {
 	text, err := l.kubeconfigOf(name, APIServer)
 	if err != nil {
@@ -239,7 +239,7 @@ func (l *Lab) writeKubeconfig(name string) error {
 	return os.WriteFile(l.path(name+".kubeconfig"), text, 0o600)
 }
 
-// kubeconfigOf is a kubeconfig of a user with a certificate of the cluster.
+// kubeconfigOf returns the kubeconfig of a user with a certificate of the cluster.
 func (l *Lab) kubeconfigOf(name, server string) ([]byte, error) {
 	var data [3]string
 	for i, file := range []string{"cluster-ca.crt", name + ".crt", name + ".key"} {
@@ -258,11 +258,11 @@ current-context: flexlab
 `, server, data[0], name, data[1], data[2], name), nil
 }
 
-// Kubeconfig is the path of the administrator's kubeconfig.
+// Kubeconfig returns the path of the administrator's kubeconfig.
 func (l *Lab) Kubeconfig() string { return l.path("admin.kubeconfig") }
 
-// CAFile is the path of the CA of the lab's own servers (mirror, Azure, provider), as PEM. It is in
-// every machine's trust store.
+// CAFile returns the path of the CA of the lab's own servers (mirror, Azure, provider), as PEM. It
+// is in every machine's trust store.
 func (l *Lab) CAFile() string { return l.path("pki", "ca.crt") }
 
 // CA returns the CA of the lab's own servers as PEM.
@@ -271,7 +271,7 @@ func (l *Lab) CA() ([]byte, error) { return os.ReadFile(l.CAFile()) }
 // ClusterCA returns the cluster's CA as PEM.
 func (l *Lab) ClusterCA() ([]byte, error) { return os.ReadFile(l.path("pki", "cluster-ca.crt")) }
 
-// trusted are both CAs.
+// trusted returns a pool of both CAs.
 func (l *Lab) trusted() (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	for _, read := range []func() ([]byte, error){l.CA, l.ClusterCA} {

@@ -10,8 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
 
-// RunPod runs the workload image on a node, with its name as the label app, and returns the pod's
-// address once it is Running.
+// RunPod runs the workload image on a node, with the pod's name as the label app, and returns the
+// pod's address once it is Running.
 func (l *Lab) RunPod(ctx context.Context, name, node string) (string, error) {
 	manifest := fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -29,7 +29,7 @@ func (l *Lab) StartPod(ctx context.Context, name, manifest string) (string, erro
 	if _, err := l.apply(ctx, manifest); err != nil {
 		return "", err
 	}
-	// one kubectl that waits, not ten in a second that ask
+	// one kubectl that waits, instead of polls
 	if _, err := l.Kubectl(ctx, "", "wait", "--for=jsonpath={.status.phase}=Running",
 		"--timeout=3m", "pod/"+name); err != nil {
 		return "", err
@@ -48,20 +48,20 @@ func (l *Lab) StartPod(ctx context.Context, name, manifest string) (string, erro
 	return ip, err
 }
 
-// PodIPs are the addresses of a pod that is Running, one of each family that its node has.
+// PodIPs returns the addresses of a Running pod, one of each family that its node has.
 func (l *Lab) PodIPs(ctx context.Context, name string) ([]string, error) {
 	out, err := l.Kubectl(ctx, "", "get", "pod", name, "-o", "jsonpath={.status.podIPs[*].ip}")
 	return strings.Fields(out), err
 }
 
-// CheckPod runs a pod and checks that `kubectl logs` and `kubectl exec` work with it. It returns
-// the pod's address.
+// CheckPod runs a pod, checks that `kubectl logs` and `kubectl exec` work with it, and returns its
+// address.
 func (l *Lab) CheckPod(ctx context.Context, name, node string) (string, error) {
 	ip, err := l.RunPod(ctx, name, node)
 	if err != nil {
 		return "", err
 	}
-	// it may run before it has said anything
+	// it may be Running before its first output
 	err = until(ctx, time.Minute, "the logs of pod "+name, func() error {
 		logs, err := l.Kubectl(ctx, "", "logs", name)
 		if err == nil && strings.TrimSpace(logs) == "" {
@@ -79,8 +79,8 @@ func (l *Lab) CheckPod(ctx context.Context, name, node string) (string, error) {
 	return ip, nil
 }
 
-// Fetch lets a pod ask an address and returns what it got. A machine that has just joined is
-// reached when watchRoutes has seen it.
+// Fetch fetches a URL in a pod and returns the body. It retries, because a machine that has just
+// joined is reachable only after watchRoutes has set its routes.
 func (l *Lab) Fetch(ctx context.Context, pod, url string) (string, error) {
 	got := ""
 	err := until(ctx, time.Minute, "an answer to pod "+pod+" from "+url, func() (err error) {

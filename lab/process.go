@@ -14,17 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a background process of the lab. Its start time tells it from another one that got its
-// number later.
+// process is a background process of the lab. Its start time distinguishes it from a later process
+// with the same ID.
 type process struct {
 	Name  string `json:"name"`
 	PID   int    `json:"pid"`
 	Start string `json:"start"`
 }
 
-// startTime is field 22 of /proc/PID/stat (proc_pid_stat(5)); "" when there is no such process. One
-// whose first thread has ended is there, with its ports, until the last of its threads, which field
-// 20 counts, has.
+// startTime returns field 22 of /proc/PID/stat (proc_pid_stat(5)), or "" if the process does not
+// exist. A zombie whose other threads, which field 20 counts, still run exists, and has its ports.
 func startTime(pid int) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -46,13 +45,13 @@ func (p process) hasArgument(arg string) bool {
 	return err == nil && slices.Contains(strings.Split(string(line), "\x00"), arg)
 }
 
-// stop ends a process: asked first, killed after five seconds.
+// stop stops a process with SIGTERM, and with SIGKILL after five seconds.
 func (p process) stop() error { return p.end(syscall.SIGTERM, syscall.SIGKILL) }
 
-// kill ends a process at once.
+// kill kills a process.
 func (p process) kill() error { return p.end(syscall.SIGKILL) }
 
-// end sends one signal after the other, each with five seconds to have an effect.
+// end sends one signal after another, each with five seconds to take effect.
 func (p process) end(signals ...syscall.Signal) error {
 	for _, signal := range signals {
 		if !p.alive() {
@@ -71,7 +70,7 @@ func (p process) end(signals ...syscall.Signal) error {
 	return fmt.Errorf("cannot end %s (pid %d): it does not go", p.Name, p.PID)
 }
 
-// running returns the process of a name, if it runs.
+// running returns the running process with a name, if there is one.
 func (l *Lab) running(name string) (process, bool) {
 	r, err := l.load()
 	if err != nil {
@@ -86,7 +85,7 @@ func (l *Lab) running(name string) (process, bool) {
 }
 
 // background starts a process that outlives this one, with its output in the lab's logs, unless it
-// runs already.
+// is running.
 func (l *Lab) background(name string, program string, args ...string) error {
 	if _, ok := l.running(name); ok {
 		return nil
@@ -106,7 +105,7 @@ func (l *Lab) background(name string, program string, args ...string) error {
 		return fmt.Errorf("cannot start %s: %w", name, err)
 	}
 	p := process{Name: name, PID: cmd.Process.Pid, Start: startTime(cmd.Process.Pid)}
-	go func() { _ = cmd.Wait() }() // reaped here if it ends before we do, by init otherwise
+	go func() { _ = cmd.Wait() }() // reap it if it ends before this process, otherwise init does
 	return l.change(func(r *record) { r.Processes = append(withoutProcess(r.Processes, name), p) })
 }
 
@@ -120,7 +119,7 @@ func withoutProcess(list []process, name string) []process {
 	return rest
 }
 
-// until waits for a condition, at most the given time.
+// until waits for a condition, up to a limit.
 func until(ctx context.Context, most time.Duration, what string, done func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -137,7 +136,7 @@ func until(ctx context.Context, most time.Duration, what string, done func() err
 	}
 }
 
-// run runs a program to its end; what it wrote to stderr is in the error.
+// run runs a program and returns its standard output. The error includes its standard error.
 func run(ctx context.Context, program string, args ...string) (string, error) {
 	var stderr strings.Builder
 	cmd := exec.CommandContext(ctx, program, args...)
@@ -150,13 +149,13 @@ func run(ctx context.Context, program string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// hostPackages lists what the lab needs of the distribution.
+// hostPackages are the distribution's packages with the programs that the lab needs.
 var hostPackages = map[string]string{
 	"systemd-nspawn": "systemd-container", "mmdebstrap": "mmdebstrap", "ip": "iproute2",
 	"iptables": "iptables", "gcc": "gcc", "nsenter": "util-linux", "gpg": "gnupg",
 }
 
-// installPackages installs what is missing.
+// installPackages installs missing packages.
 func (l *Lab) installPackages(ctx context.Context) error {
 	var missing []string
 	for program, pkg := range hostPackages {

@@ -10,17 +10,17 @@ import (
 )
 
 // As a child of TestAliveWithoutFirstThread this program ends its first thread, on which init runs,
-// and goes on.
+// and keeps running.
 func init() {
 	if os.Getenv("FLEXLAB_END_FIRST_THREAD") != "" {
 		go func() { time.Sleep(time.Minute); os.Exit(1) }()
-		time.Sleep(100 * time.Millisecond) // until that has a thread of its own
+		time.Sleep(100 * time.Millisecond) // until the goroutine has its own thread
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 	}
 }
 
-// A process of which only the first thread has ended, which looks like one that has ended, still
-// has its files and ports.
+// A process of which only the first thread has ended looks like a zombie, but still has its files
+// and ports.
 func TestAliveWithoutFirstThread(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
@@ -43,7 +43,7 @@ func TestAliveWithoutFirstThread(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if p.alive() { // no process has waited for it yet
+	if p.alive() { // it has not been waited for yet
 		t.Error("it is taken for alive after its last thread has ended")
 	}
 	_ = cmd.Wait()

@@ -24,38 +24,38 @@ import (
 // ProviderAPI is the api-version of flexNodeConfig.
 const ProviderAPI = "2026-05-01-preview"
 
-// SecondClusterID is a cluster that only the provider knows. Its settings bind a kubeconfig to it,
+// SecondClusterID is a cluster that only the provider has. The settings bind a kubeconfig to it,
 // which is missing until BindKubeconfig writes it.
 const SecondClusterID = groupID + "/providers/Microsoft.ContainerService/managedClusters/second"
 
 // providerUser is the provider's user name in the cluster.
 const providerUser = prepare.ProviderUser
 
-// maxReplicas bounds the replicas of the provider: azuresim knows the addresses of as many from its
-// start.
+// maxReplicas is the max number of the provider's replicas: azuresim is started with the addresses
+// of all.
 const maxReplicas = 3
 
-// ProviderURL is where callers with tokens and machines reach the provider: a load balancer in
+// ProviderURL is the provider's address for machines and callers with tokens: a load balancer in
 // front of its replicas.
 const ProviderURL = "https://" + HostIP + ":8451"
 
-// ReplicaURL is where a replica is reached without the load balancer; the first is 0.
+// ReplicaURL returns the address of a replica without the load balancer; the first is 0.
 func ReplicaURL(replica int) string {
 	return fmt.Sprintf("https://%s:%d", HostIP, 8454+10*replica)
 }
 
-// armURL is where Resource Manager reaches a replica.
+// armURL returns the address of a replica for Resource Manager.
 func armURL(replica int) string { return fmt.Sprintf("https://%s:%d", HostIP, 8452+10*replica) }
 
-// ProviderMetrics is where a replica tells its metrics and health.
+// ProviderMetrics returns the address of a replica's metrics and health endpoints.
 func ProviderMetrics(replica int) string {
 	return fmt.Sprintf("http://127.0.0.1:%d", 8453+10*replica)
 }
 
-// debugAddress is where a replica shows profiles of itself.
+// debugAddress returns the address of a replica's profiles.
 func debugAddress(replica int) string { return fmt.Sprintf("127.0.0.1:%d", 8456+10*replica) }
 
-// providerFlags have azuresim pass flexNodeConfig on.
+// providerFlags returns azuresim's flags to forward flexNodeConfig.
 func (l *Lab) providerFlags() []string {
 	flags := []string{"--record=" + l.Exchanges(), "--provider-ca=" + l.CAFile(),
 		"--provider-cert=" + l.path("pki", "resource-manager.crt"),
@@ -66,11 +66,10 @@ func (l *Lab) providerFlags() []string {
 	return flags
 }
 
-// Exchanges is the file that has every exchange between the lab's Resource Manager and the
-// provider.
+// Exchanges returns the file that records the exchanges between Resource Manager and the provider.
 func (l *Lab) Exchanges() string { return l.path("exchanges.jsonl") }
 
-// startProvider starts the resource provider, and registers subscription and cluster.
+// startProvider starts the resource provider, and registers the subscription and the cluster.
 func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 	if l.Replicas > maxReplicas || l.Replicas > 1 && l.Members == 0 {
 		return fmt.Errorf("cannot start %d replicas: at most %d, and more than one need an etcd "+
@@ -91,7 +90,7 @@ func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 		if err != nil {
 			return err
 		}
-		if changed { // one that runs has read the former ones
+		if changed { // a running replica has read the old ones
 			if err := l.StopReplica(i); err != nil {
 				return err
 			}
@@ -112,7 +111,7 @@ func (l *Lab) startMember(dirs programs, i int) error {
 		l.memberFlags(i)...)
 }
 
-// StopReplica ends a replica at once; one that does not run is no error.
+// StopReplica kills a replica, if it is running.
 func (l *Lab) StopReplica(i int) error {
 	p, ok := l.running(replicaName(i))
 	if !ok {
@@ -141,7 +140,7 @@ func (l *Lab) StartReplica(ctx context.Context, i int) error {
 	})
 }
 
-// WaitingPolls returns the number of polls that the first replica holds back until a change.
+// WaitingPolls returns the number of waiting polls at the first replica.
 func (l *Lab) WaitingPolls(ctx context.Context) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, ProviderMetrics(0)+"/metrics", nil)
 	if err != nil {
@@ -164,7 +163,7 @@ func (l *Lab) WaitingPolls(ctx context.Context) (int, error) {
 	return strconv.Atoi(number)
 }
 
-// ProcessID is the process of a part of the lab; 0 when it does not run.
+// ProcessID returns the process ID of a part of the lab, or 0 if it is not running.
 func (l *Lab) ProcessID(name string) int {
 	p, ok := l.running(name)
 	if !ok {
@@ -177,14 +176,14 @@ func (l *Lab) replicaPath(i int, elem ...string) string {
 	return l.path(append([]string{"rp", fmt.Sprint(i)}, elem...)...)
 }
 
-// replicaKubeconfig is where a replica has the kubeconfig of a cluster.
+// replicaKubeconfig returns the path of a replica's kubeconfig for a cluster.
 func (l *Lab) replicaKubeconfig(i int, cluster string) string {
 	return l.replicaPath(i, "kubeconfigs", filepath.Base(cluster))
 }
 
 func clientPort(member int) int { return 23810 + 10*member }
 
-// memberFlags are those of a member of the provider's etcd.
+// memberFlags returns the flags of a member of the provider's etcd.
 func (l *Lab) memberFlags(i int) []string {
 	client, peer := fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)),
 		fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)+1)
@@ -200,8 +199,8 @@ func (l *Lab) memberFlags(i int) []string {
 	}
 }
 
-// writeSettings writes what an operator would: settings, keys, the provider's secret and its
-// kubeconfig. It reports whether the settings are others than before.
+// writeSettings writes a replica's settings, keys, secret and kubeconfig, as an operator would. It
+// reports whether the settings have changed.
 func (l *Lab) writeSettings(ctx context.Context, i int) (bool, error) {
 	if err := os.MkdirAll(l.replicaPath(i, "kubeconfigs"), 0o700); err != nil {
 		return false, fmt.Errorf("cannot make the provider's directory: %w", err)
@@ -231,8 +230,8 @@ func (l *Lab) writeSettings(ctx context.Context, i int) (bool, error) {
 	return true, nil
 }
 
-// writeSecrets gives a replica the files that its settings name, unless it has them: another
-// process may have replaced them since.
+// writeSecrets writes the files that a replica's settings name, unless they exist: another process
+// may have replaced them.
 func (l *Lab) writeSecrets(ctx context.Context, i int, who Azure) error {
 	kubeconfig, err := os.ReadFile(l.path(providerUser + ".kubeconfig"))
 	if err != nil {
@@ -257,7 +256,7 @@ func (l *Lab) writeSecrets(ctx context.Context, i int, who Azure) error {
 	return err
 }
 
-// settings are those of a replica.
+// settings returns a replica's settings.
 func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	settings, err := l.commonSettings(ctx, who, l.CAFile(), l.replicaPath(i, "secret"))
 	if err != nil {
@@ -272,7 +271,7 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	}
 	behind := listen(armURL(i))
 	behind["clientCAFile"], behind["clientNames"] = l.CAFile(), []string{"resource-manager.azuresim"}
-	// The API servers of the lab are on the machine of the replicas.
+	// The lab's API servers run on the same machine.
 	settings["azure"].(object)["allowLocalClusters"] = true
 	maps.Copy(settings, object{
 		"listen": listen(ReplicaURL(i)), "armListen": behind,
@@ -299,8 +298,9 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	return settings, nil
 }
 
-// commonSettings are those of every provider in the lab, wherever it runs: its Azure, and what its
-// nodes are made of. The files are a CA of Azure's and the provider's secret, where it has them.
+// commonSettings returns the settings that every provider in the lab shares: Azure, and the
+// components of nodes. The files are Azure's CA and the provider's secret, at their paths for the
+// provider.
 func (l *Lab) commonSettings(
 	ctx context.Context, who Azure, caFile, secretFile string,
 ) (object, error) {
@@ -320,7 +320,7 @@ func (l *Lab) commonSettings(
 		},
 		"azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL,
 			"tenantId": Tenant, "clientId": who.Provider.ClientID, "clientSecretFile": secretFile},
-		// What fills the store for a measurement is the operator.
+		// The operator fills the store for measurements.
 		"limits": object{
 			"exceptions": object{who.Operator.ObjectID: asMuchAsCanBeSent,
 				Subscription: asMuchAsCanBeSent},
@@ -333,18 +333,18 @@ func (l *Lab) commonSettings(
 	}, nil
 }
 
-// asMuchAsCanBeSent is an exception from the limits.
+// asMuchAsCanBeSent is a rate limit that is never reached.
 const asMuchAsCanBeSent = 100_000
 
-// AllAtOnce is a rollout policy with which no node waits for another: the machines of a laboratory
-// belong to tests that do not know of each other.
+// AllAtOnce returns a rollout policy with which no node waits for another: machines in a lab belong
+// to independent tests.
 func AllAtOnce() object {
 	return object{"maxUnavailable": "100%", "canaries": 0, "soak": "PT0S", "maxFailed": 1000,
 		"maxUnknown": "100%"}
 }
 
-// registerCluster does what an operator does once: register the subscription with Resource Manager,
-// and the cluster with the provider.
+// registerCluster registers the subscription with Resource Manager and the cluster with the
+// provider, as an operator does once.
 func (l *Lab) registerCluster(ctx context.Context) error {
 	if status, text, err := l.ARM(ctx, http.MethodPost, AzureURL,
 		"/subscriptions/"+Subscription+"/providers/Microsoft.ContainerService/register", "2021-04-01",
@@ -360,7 +360,7 @@ func (l *Lab) registerCluster(ctx context.Context) error {
 	return nil
 }
 
-// HTTPClient trusts the lab's CAs.
+// HTTPClient returns a client that trusts the lab's CAs.
 func (l *Lab) HTTPClient() (*http.Client, error) {
 	pool, err := l.trusted()
 	if err != nil {
@@ -371,12 +371,12 @@ func (l *Lab) HTTPClient() (*http.Client, error) {
 			MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}, nil
 }
 
-// AccessToken is a token for Resource Manager.
+// AccessToken returns a token for Resource Manager.
 func (l *Lab) AccessToken(ctx context.Context, p Principal) (string, error) {
 	return l.tokenFor(ctx, p, AzureURL)
 }
 
-// TokenAt is a token for a base URL, which is Resource Manager's or a provider's own.
+// TokenAt returns a token for a base URL, of Resource Manager or a provider.
 func (l *Lab) TokenAt(ctx context.Context, p Principal, base string) (string, error) {
 	who, err := l.Azure()
 	if err != nil || base == AzureURL {
@@ -385,10 +385,10 @@ func (l *Lab) TokenAt(ctx context.Context, p Principal, base string) (string, er
 	return l.tokenFor(ctx, p, who.audience())
 }
 
-// audience is that of tokens for the provider.
+// audience returns the audience of tokens for the provider.
 func (a Azure) audience() string { return "api://" + a.Provider.ClientID }
 
-// tokenFor is an access token of a service principal for a resource.
+// tokenFor returns an access token of a service principal for a resource.
 func (l *Lab) tokenFor(ctx context.Context, p Principal, resource string) (string, error) {
 	client, err := l.HTTPClient()
 	if err != nil {
@@ -421,8 +421,8 @@ func (l *Lab) tokenFor(ctx context.Context, p Principal, resource string) (strin
 	return answer.Token, nil
 }
 
-// ARM sends a request of the lab's operator to Resource Manager, or to the provider itself, and
-// returns status and body.
+// ARM sends a request of the lab's operator to Resource Manager, or directly to the provider, and
+// returns the status and body.
 func (l *Lab) ARM(
 	ctx context.Context, method, base, path, version string, body any,
 ) (int, string, error) {

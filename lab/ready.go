@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// timeReady runs a command in a machine and returns the seconds from its start until the API server
-// says that the Node is Ready.
+// timeReady runs a command on a machine and returns the seconds from its start until the Node is
+// Ready.
 func (l *Lab) timeReady(ctx context.Context, m Machine, argv ...string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -36,7 +36,7 @@ func (l *Lab) timeReady(ctx context.Context, m Machine, argv ...string) (float64
 		select {
 		case err = <-failed:
 			if err == nil {
-				failed = nil // it has ended well; the Node follows
+				failed = nil // it succeeded; the Node follows
 			}
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -49,7 +49,7 @@ func (l *Lab) timeReady(ctx context.Context, m Machine, argv ...string) (float64
 	return took, err
 }
 
-// WaitReady waits until the API server says that a Node is Ready.
+// WaitReady waits until a Node is Ready.
 func (l *Lab) WaitReady(ctx context.Context, node string) error {
 	client, err := l.AdminClient()
 	if err != nil {
@@ -64,7 +64,7 @@ func (l *Lab) WaitReady(ctx context.Context, node string) error {
 	})
 }
 
-// AdminClient speaks to the API server as its administrator.
+// AdminClient returns a client of the API server with the administrator's certificate.
 func (l *Lab) AdminClient() (*http.Client, error) {
 	pair, err := tls.LoadX509KeyPair(l.path("pki", "admin.crt"), l.path("pki", "admin.key"))
 	if err != nil {
@@ -83,7 +83,7 @@ func nodeReady(ctx context.Context, client *http.Client, name string) bool {
 	return err == nil && node.Ready()
 }
 
-// Node is a Node object, as far as the lab looks at it.
+// Node holds the fields of a Node that the lab uses.
 type Node struct {
 	Metadata struct {
 		Name   string
@@ -98,7 +98,7 @@ type Node struct {
 	}
 }
 
-// Ready reports whether the API server says so.
+// Ready reports whether the Node is Ready.
 func (n Node) Ready() bool {
 	for _, c := range n.Status.Conditions {
 		if c.Type == "Ready" {
@@ -108,7 +108,7 @@ func (n Node) Ready() bool {
 	return false
 }
 
-// Runs are the versions that a Node tells of itself, of what differs between the lab's versions.
+// Runs returns the versions in the Node's status.
 func (n Node) Runs() Versions {
 	return Versions{
 		Kubernetes: strings.TrimPrefix(n.Status.NodeInfo.KubeletVersion, "v"),
@@ -116,7 +116,7 @@ func (n Node) Runs() Versions {
 	}
 }
 
-// ReadNode asks for a Node with an AdminClient.
+// ReadNode reads a Node with an AdminClient.
 func ReadNode(ctx context.Context, client *http.Client, name string) (Node, error) {
 	var node Node
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, APIServer+"/api/v1/nodes/"+name,

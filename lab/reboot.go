@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Reboot has a machine start again by itself, as its owner does with `systemctl reboot`: that goes
-// through logind, which first waits for who holds up a shutdown. Nspawn ends with a machine that
-// wants to start again.
+// Reboot runs `systemctl reboot` on a machine, as its owner would: logind waits for shutdown
+// inhibitors first. nspawn exits when the machine reboots, so Reboot starts it again.
 func (l *Lab) Reboot(ctx context.Context, m Machine) error {
 	p, ok := l.running("machine-" + m.Name)
 	if !ok {

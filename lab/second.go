@@ -13,11 +13,12 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/component"
 )
 
-// secondServer is the API server of the second cluster.
+// secondServer is the address of the second cluster's API server.
 const secondServer = "https://" + HostIP + ":6444"
 
-// SecondCluster starts a second cluster: an API server on the same etcd, with keys of its own, and
-// no machines. It returns the kubeconfig of its administrator, and what ends it.
+// SecondCluster starts a second cluster: an API server on the same etcd, with its own key prefix
+// and no machines. It returns the path of its administrator's kubeconfig, and a function that stops
+// it.
 func (l *Lab) SecondCluster(ctx context.Context) (kubeconfig string, stop func() error, err error) {
 	const name = "kube-apiserver-2"
 	dirs, err := l.build(ctx, ofSystem)
@@ -52,7 +53,7 @@ func (l *Lab) SecondCluster(ctx context.Context) (kubeconfig string, stop func()
 		return "", nil, errors.Join(fmt.Errorf("cannot write the PKI: %w", err), stop())
 	}
 	err = until(ctx, time.Minute, "the second API server", func() error {
-		_, err := l.second(ctx, "", "get", "--raw=/readyz") // it has its own roles then
+		_, err := l.second(ctx, "", "get", "--raw=/readyz") // once it is ready, it has its own roles
 		if err == nil {
 			_, err = l.second(ctx, "", "get", "namespace", "kube-system", "default")
 		}
@@ -62,7 +63,7 @@ func (l *Lab) SecondCluster(ctx context.Context) (kubeconfig string, stop func()
 }
 
 // startSecond starts the second cluster for the resource provider, and gives its replicas a
-// kubeconfig of it.
+// kubeconfig for it.
 func (l *Lab) startSecond(ctx context.Context) error {
 	kubeconfig, _, err := l.SecondCluster(ctx)
 	if err != nil {
@@ -78,13 +79,13 @@ func (l *Lab) startSecond(ctx context.Context) error {
 	return l.BindKubeconfig(SecondClusterID, provider)
 }
 
-// second runs kubectl as the administrator of the second cluster.
+// second runs kubectl as the second cluster's administrator.
 func (l *Lab) second(ctx context.Context, stdin string, args ...string) (string, error) {
 	return l.Kubectl(ctx, stdin, append([]string{"--kubeconfig=" + l.path("second.kubeconfig")},
 		args...)...)
 }
 
-// rotateProvider gives the provider new client certificates of both clusters.
+// rotateProvider gives the provider new client certificates for both clusters.
 func (l *Lab) rotateProvider() error {
 	first, err := l.IssueClient(providerUser)
 	if err != nil {
@@ -97,14 +98,14 @@ func (l *Lab) rotateProvider() error {
 	return l.BindKubeconfig(SecondClusterID, []byte(second))
 }
 
-// secondBody is the registration of the second cluster: its nodes get subnets.
+// secondBody returns the second cluster's registration, with subnets for its nodes.
 func secondBody() object {
 	return object{"location": "lab", "properties": object{
 		"kubeconfig": "second", "rolloutPolicy": AllAtOnce(),
 		"dnsServiceIP": DNSService, "podCidr": "10.250.0.0/16", "nodeCidrMask": 24}}
 }
 
-// gone reports whether an answer says that a resource is not there.
+// gone reports whether a status means that the resource does not exist.
 func gone(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusNotFound
 }

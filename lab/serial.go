@@ -13,10 +13,10 @@ import (
 //go:embed serial.sh
 var serialScript string
 
-// filesDir is where the plain script finds the configuration files.
+// filesDir is the directory of the plain script's files on a machine.
 const filesDir = "/root/files"
 
-// serialFiles keeps what ours has written on a machine for the plain script.
+// serialFiles copies the files that ours has written on a machine, for the plain script.
 func (l *Lab) serialFiles(m Machine) error {
 	dir := l.path("serial")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -46,7 +46,7 @@ func (l *Lab) serialFiles(m Machine) error {
 	return nil
 }
 
-// bootstrapKubeconfig is a kubeconfig with a fresh token.
+// bootstrapKubeconfig returns a kubeconfig with a new token.
 func (l *Lab) bootstrapKubeconfig(ctx context.Context) (string, error) {
 	token, err := l.Token(ctx)
 	return fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, "+
@@ -72,7 +72,7 @@ func (l *Lab) benchSerial(ctx context.Context, v Versions) (took float64, err er
 	return l.timeReady(ctx, m, append(append([]string{"env"}, env...), "bash", "/root/serial.sh")...)
 }
 
-// stageSerial puts the script and its files into a machine.
+// stageSerial writes the script and its files to a machine.
 func (l *Lab) stageSerial(ctx context.Context, m Machine) error {
 	entries, err := os.ReadDir(l.path("serial"))
 	if err != nil {
@@ -101,7 +101,7 @@ func (l *Lab) stageSerial(ctx context.Context, m Machine) error {
 	)
 }
 
-// anyCIDR puts the script's placeholder in the place of a pod subnet.
+// anyCIDR replaces the pod subnet with the script's placeholder.
 func anyCIDR(conflist string) string {
 	before, rest, ok := strings.Cut(conflist, `"subnet": "`)
 	_, after, closed := strings.Cut(rest, `"`)
@@ -111,7 +111,7 @@ func anyCIDR(conflist string) string {
 	return before + `"subnet": "POD_CIDR"` + after
 }
 
-// serialEnvironment tells the script where everything is.
+// serialEnvironment returns the script's environment: the addresses and paths that it needs.
 func (l *Lab) serialEnvironment(ctx context.Context, m Machine, v Versions) ([]string, error) {
 	catalog, err := l.artifacts(ctx, v)
 	if err != nil {

@@ -32,12 +32,12 @@ func (l *Lab) startServe(ctx context.Context) error {
 		})
 }
 
-// Mirror turns and asks the artifact mirror.
+// Mirror returns a client of the artifact mirror's control API.
 func (l *Lab) Mirror() mirror.Client {
 	return mirror.Client{URL: ControlURL, HTTP: &http.Client{Timeout: 10 * time.Second}}
 }
 
-// Serve runs the artifact mirror, the image registry and the watch over routes until ctx ends.
+// Serve runs the artifact mirror, the image registry and watchRoutes until ctx ends.
 func (l *Lab) Serve(ctx context.Context) error {
 	dirs, err := l.build(ctx, ofSystem)
 	if err != nil {
@@ -90,12 +90,12 @@ func (l *Lab) Serve(ctx context.Context) error {
 	return err
 }
 
-// watchRoutes keeps routes on this box to the pod subnets of every Node, so that pods on two
-// machines reach each other.
+// watchRoutes maintains routes to the pod subnets of every Node, so that pods on different machines
+// reach each other.
 func (l *Lab) watchRoutes(ctx context.Context) {
 	known := map[string]string{} // by pod subnet
 	for ctx.Err() == nil {
-		_ = l.followRoutes(ctx, known) // the API server may not be there, or has ended: again
+		_ = l.followRoutes(ctx, known) // retry while the API server is down
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -103,8 +103,7 @@ func (l *Lab) watchRoutes(ctx context.Context) {
 	}
 }
 
-// followRoutes makes the routes to the Nodes that there are and that come, until the API server
-// ends that.
+// followRoutes sets the routes to present and new Nodes until the watch ends.
 func (l *Lab) followRoutes(ctx context.Context, known map[string]string) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -121,7 +120,7 @@ func (l *Lab) followRoutes(ctx context.Context, known map[string]string) error {
 	lines := bufio.NewScanner(nodes)
 	for lines.Scan() {
 		err := setRoutes(ctx, routesOf(strings.Fields(lines.Text())), known)
-		if failed == nil && err != nil { // what is not set is not told again: soon all is
+		if failed == nil && err != nil { // a failed route is not reported again: start over soon
 			failed = err
 			soon := time.AfterFunc(time.Second, end)
 			defer soon.Stop()
@@ -147,7 +146,7 @@ func setRoutes(ctx context.Context, routes, known map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// routesOf are the routes to one Node, by pod subnet, from its subnets and its addresses.
+// routesOf returns the routes to a Node, by pod subnet, from its subnets and addresses.
 func routesOf(node []string) map[string]string {
 	routes, machine := map[string]string{}, ""
 	for _, word := range node {

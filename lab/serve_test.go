@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// routed is a lab whose kubectl and ip are scripts; set returns what ip was told so far. The n-th
-// kubectl does what the n-th script says, the last one also later.
+// routed returns a lab whose kubectl and ip are scripts; set returns the routes set so far. The
+// n-th call of kubectl runs the n-th script, later calls the last one.
 func routed(t *testing.T, ip string, kubectl ...string) (l *Lab, set func() []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,11 +44,11 @@ func routed(t *testing.T, ip string, kubectl ...string) (l *Lab, set func() []st
 	}
 }
 
-// Whatever ends the watch of Nodes, the next one sets what is new, and only that.
+// However the watch of Nodes ends, the next one sets only routes that are new.
 func TestRoutesAreFollowed(t *testing.T) {
 	const one, two = "echo 10.244.1.0/24 10.77.0.11", "echo 10.244.2.0/24 10.77.0.12"
 	l, set := routed(t, "",
-		"exit 1", // the API server is not there
+		"exit 1", // the API server is down
 		one,      // the watch is closed
 		one+"; echo '  10.77.0.13'; echo too old resource version >&2; exit 1",
 		one+"; "+two,
@@ -63,8 +63,7 @@ func TestRoutesAreFollowed(t *testing.T) {
 	}
 }
 
-// A route that cannot be set keeps no other from being set, and is tried again soon, whether Nodes
-// change or not.
+// A route that cannot be set does not block others, and is retried soon, even if no Node changes.
 func TestRoutesThatCannotBeSet(t *testing.T) {
 	l, set := routed(t, `case "$3" in 10.244.1.0/24) exit 2; esac`,
 		"echo 10.244.1.0/24 10.77.0.11; echo 10.244.2.0/24 10.77.0.12; exec sleep 60")

@@ -16,8 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
 
-// Zone is a DNS zone of the lab's own, beside the cluster's; its names are those of the lab's
-// servers.
+// Zone is the lab's own DNS zone, beside the cluster's, with the names of the lab's servers.
 const Zone = "lab.flexnode.test"
 
 const (
@@ -25,9 +24,9 @@ const (
 	dnsReady = "127.0.0.1:8455"
 )
 
-// corefile has CoreDNS know the cluster's names and the lab's, and no others: the lab does not ask
-// anybody outside. The arguments are the address, the cluster's kubeconfig, the zone, its hosts
-// file and the address that says when it is ready.
+// corefile configures CoreDNS for the cluster's names and the lab's, and no others: the lab does
+// not query outside servers. The arguments are the address, the cluster's kubeconfig, the zone, its
+// hosts file and the address of the readiness endpoint.
 const corefile = `cluster.local in-addr.arpa {
     bind %[1]s
     errors
@@ -50,8 +49,8 @@ const corefile = `cluster.local in-addr.arpa {
 }
 `
 
-// startDNS starts CoreDNS, which is the cluster's DNS and the machines'. It runs beside the control
-// plane: an AKS cluster's runs on nodes of Azure's, and is there before the first flex node.
+// startDNS starts CoreDNS, the DNS server of the cluster and the machines. It runs beside the
+// control plane: an AKS cluster's runs on Azure's nodes, before the first flex node joins.
 func (l *Lab) startDNS(dirs programs) error {
 	hosts, file := l.path("zone.hosts"), l.path("Corefile")
 	names := fmt.Sprintf("%[1]s api.%[2]s mirror.%[2]s registry.%[2]s\n", HostIP, Zone)
@@ -64,7 +63,7 @@ func (l *Lab) startDNS(dirs programs) error {
 	return l.background("coredns", filepath.Join(dirs[component.CoreDNS], "coredns"), "-conf", file)
 }
 
-// waitDNS waits until CoreDNS knows the names of the cluster.
+// waitDNS waits until CoreDNS has the cluster's names.
 func (l *Lab) waitDNS(ctx context.Context) error {
 	client := &http.Client{Timeout: 2 * time.Second}
 	defer client.CloseIdleConnections()
@@ -81,7 +80,7 @@ func (l *Lab) waitDNS(ctx context.Context) error {
 	})
 }
 
-// prepareCluster does what an operator does once, with `flexnode-rp cluster prepare`.
+// prepareCluster prepares the cluster as an operator does once, with `flexnode-rp cluster prepare`.
 func prepareCluster(ctx context.Context, kubeconfig string) error {
 	c, err := prepare.Open(kubeconfig, "")
 	if err != nil {
@@ -125,9 +124,9 @@ endpoints: [{addresses: ["%[3]s"], conditions: {ready: true}}]
 ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol: TCP}]
 `
 
-// proxyTools is a directory with what kube-proxy calls, and the libraries of it, from the
-// distribution's packages. Without the names of protocols (netbase) nft lists them as numbers, and
-// a kube-proxy that starts again does not recognize its own rules and deletes them.
+// proxyTools returns a directory with the programs that kube-proxy calls, and their libraries, from
+// the distribution's packages. Without the names of protocols (netbase) nft lists them as numbers,
+// and a restarted kube-proxy does not recognize its own rules and deletes them.
 func (l *Lab) proxyTools(ctx context.Context) (string, error) {
 	dir := filepath.Join(l.Cache, "proxy-tools-bookworm-2")
 	install := func(work string) error {
@@ -150,7 +149,7 @@ func (l *Lab) proxyTools(ctx context.Context) (string, error) {
 	return dir, component.Once(ctx, dir, func() {}, install)
 }
 
-// proxyImage is the image of kube-proxy in the cluster's version.
+// proxyImage returns the image of kube-proxy in the cluster's version.
 func (l *Lab) proxyImage(ctx context.Context, dirs programs) (images.Image, error) {
 	tools, err := l.proxyTools(ctx)
 	if err != nil {
@@ -160,8 +159,7 @@ func (l *Lab) proxyImage(ctx context.Context, dirs programs) (images.Image, erro
 	return images.KubeProxy(Newest.Kubernetes, program, tools), nil
 }
 
-// Exposed is a Service: its addresses, one of each family that the cluster has, and the port of
-// every node that leads to it.
+// Exposed is a Service: its addresses, one of each family that the cluster has, and its node port.
 type Exposed struct {
 	IPs  []string
 	Port string
@@ -177,7 +175,7 @@ spec:
   ports: [{port: 8080}]
 `
 
-// Expose makes a Service of a pod that RunPod has made, under the pod's name.
+// Expose creates a Service for a pod of RunPod, with the pod's name.
 func (l *Lab) Expose(ctx context.Context, pod string) (Exposed, error) {
 	if _, err := l.apply(ctx, fmt.Sprintf(exposeManifest, pod)); err != nil {
 		return Exposed{}, err
@@ -194,8 +192,8 @@ func (l *Lab) Expose(ctx context.Context, pod string) (Exposed, error) {
 	return Exposed{IPs: fields[1:], Port: fields[0]}, nil
 }
 
-// CheckServices has a pod resolve a name of the cluster and one of the lab's zone, and reach the
-// API server by its Service.
+// CheckServices checks that a pod can resolve a name of the cluster and one of the lab's zone, and
+// reach the API server through its Service.
 func (l *Lab) CheckServices(ctx context.Context, pod string) error {
 	for name, want := range map[string]string{
 		"kubernetes.default": KubernetesService, "registry." + Zone: HostIP,
@@ -215,8 +213,8 @@ func (l *Lab) CheckServices(ctx context.Context, pod string) error {
 	return err
 }
 
-// Resolve lets a pod resolve a name and returns the addresses. A node that has just joined has
-// Services when its kube-proxy runs.
+// Resolve resolves a name in a pod and returns the addresses. It retries, because a node that has
+// just joined has Services only once its kube-proxy runs.
 func (l *Lab) Resolve(ctx context.Context, pod, name string) (string, error) {
 	got := ""
 	err := until(ctx, time.Minute, "pod "+pod+" to resolve "+name, func() (err error) {
@@ -226,10 +224,10 @@ func (l *Lab) Resolve(ctx context.Context, pod, name string) (string, error) {
 	return strings.TrimSpace(got), err
 }
 
-// NodePort asks a node's port from this box, as a client outside the cluster does, and returns what
-// it says.
+// NodePort sends a request to a node's port from this machine, like a client outside the cluster,
+// and returns the body.
 func (l *Lab) NodePort(ctx context.Context, m Machine, port string) (string, error) {
-	// direct, without the box's proxy, and a connection each time: an open one would be kept
+	// without this machine's proxy, and over a new connection each time
 	client := &http.Client{Timeout: 3 * time.Second,
 		Transport: &http.Transport{DisableKeepAlives: true}}
 	got := ""

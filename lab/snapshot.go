@@ -18,12 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OwnLog is the directory of the agent's log, which alone remains when a machine is given back.
+// OwnLog is the directory of the agent's log, the only thing that remains after unbootstrap.
 const OwnLog = "/var/log/aks-flex-node"
 
-// passing lists the places where a system writes by itself, independently of other work: logs of
-// the journal, caches, counters; and dpkg's own log, locks and copy of its list of packages; and
-// the agent's log.
+// passing lists paths that change independently of the agent's work: journals, caches, counters;
+// dpkg's log, locks and copy of its list of packages; and the agent's log.
 var passing = []string{
 	OwnLog,
 	"/var/log/dpkg.log", "/var/lib/dpkg/status-old", "/var/lib/dpkg/lock",
@@ -33,9 +32,8 @@ var passing = []string{
 	"/etc/machine-id", "/root/.cache",
 }
 
-// Snapshot describes a whole machine as lines: every file with its name, mode, owner and bytes;
-// links; and what the kernel and systemd say of units, parameters, mounts, interfaces, routes and
-// rules.
+// Snapshot describes a whole machine in lines: every file with its name, mode, owner and digest,
+// links, and the state of units, kernel parameters, mounts, interfaces, routes and rules.
 func (l *Lab) Snapshot(ctx context.Context, m Machine) ([]string, error) {
 	lines, err := tree(m.Root)
 	if err != nil {
@@ -46,7 +44,7 @@ func (l *Lab) Snapshot(ctx context.Context, m Machine) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		out, _ := cmd.Output() // grep without a match exits with 1
+		out, _ := cmd.Output() // grep exits with 1 without a match
 		for line := range strings.Lines(string(out)) {
 			lines = append(lines, q.name+" "+strings.TrimSpace(line))
 		}
@@ -60,7 +58,7 @@ func (l *Lab) Snapshot(ctx context.Context, m Machine) ([]string, error) {
 	return lines, err
 }
 
-// questions lists the commands that describe the state of a machine.
+// questions are the commands that describe a machine's state.
 var questions = []struct{ name, command string }{
 	{"run", `find /run -xdev \( -path /run/systemd -o -path /run/udev \
 		-o -path /run/log -o -path /run/dbus \
@@ -88,16 +86,16 @@ var questions = []struct{ name, command string }{
 		grep -E 'aks-flex|kube|containerd' | sort`},
 }
 
-// iptablesTables lists the tables that iptables makes to list its rules, and never removes.
+// iptablesTables are the tables that iptables creates when it lists rules, and never removes.
 var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
 
-// Table is a table of nftables.
+// Table is an nftables table.
 type Table struct {
 	Family byte
 	Name   string
 }
 
-// Tables are the tables of nftables in a machine, which has no nft program.
+// Tables returns the nftables tables of a machine, which has no nft program.
 func (l *Lab) Tables(m Machine) (list []Table, err error) {
 	network, err := l.Network(m)
 	if err != nil {
@@ -106,7 +104,7 @@ func (l *Lab) Tables(m Machine) (list []Table, err error) {
 	defer network.Close()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // which ends with the goroutine
+		runtime.LockOSThread() // the thread ends with the goroutine
 		err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET)
 		if err == nil {
 			list, err = listTables()
@@ -119,7 +117,7 @@ func (l *Lab) Tables(m Machine) (list []Table, err error) {
 	return list, nil
 }
 
-// listTables lists the tables of nftables in this thread's network.
+// listTables lists the nftables tables of this thread's network namespace.
 func listTables() ([]Table, error) {
 	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETTABLE,
 		unix.NLM_F_DUMP)
@@ -143,7 +141,7 @@ func listTables() ([]Table, error) {
 	return list, nil
 }
 
-// tree lists a directory tree.
+// tree describes a directory tree in lines.
 func tree(root string) ([]string, error) {
 	var lines []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -196,7 +194,7 @@ func describe(path, name string) (string, error) {
 	return line, nil
 }
 
-// Differences are the lines of two snapshots that are not in both, those of the first with "-".
+// Differences returns the lines that are in only one of two snapshots, with "-" for the first.
 func Differences(before, after []string) []string {
 	count := map[string]int{}
 	for _, line := range before {

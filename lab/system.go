@@ -11,11 +11,12 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/component"
 )
 
-// systemPackages are in every machine: what an Ubuntu server has, as far as it matters here.
+// systemPackages are in every machine: the packages of an Ubuntu server that matter here.
 const systemPackages = "systemd,systemd-sysv,dbus,iproute2,iptables,nftables,ca-certificates," +
 	"kmod,procps,conntrack,socat,ethtool,mount,udev,curl,zstd"
 
-// baseSystem makes the root directory that machines are copied from, once for each set of packages.
+// baseSystem creates the root directory from which machines are copied, once for each set of
+// packages.
 func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error) {
 	include := strings.Join(append([]string{systemPackages}, packages...), ",")
 	name := strings.Join(append([]string{"system-bookworm-4"}, packages...), "-")
@@ -29,8 +30,8 @@ func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error)
 	return dir, component.Once(ctx, dir, func() {}, install)
 }
 
-// maskGenerators switches off the generators of systemd that find nothing to do in a machine of the
-// lab: each change of a unit runs them all, which takes longer than the change.
+// maskGenerators masks systemd's generators that have nothing to do in the lab's machines: every
+// change of a unit runs all of them, which takes longer than the change.
 func maskGenerators(root string) error {
 	masks := filepath.Join(root, "etc/systemd/system-generators")
 	if err := os.MkdirAll(masks, 0o755); err != nil {
@@ -46,12 +47,12 @@ func maskGenerators(root string) error {
 	return errors.Join(errs...)
 }
 
-// sharedTrees lists the large trees of a distribution that no program edits: dpkg and Python
-// replace files there, and write into none.
+// sharedTrees are large directories whose files are never modified in place: dpkg and Python only
+// replace them.
 var sharedTrees = []string{"usr/share", "usr/lib/python3", "usr/lib/*-linux-gnu"}
 
-// copySystem makes the root directory of a machine. It shares the files of some trees with the base
-// system, by hard links, where one file system has both: with az they are 1.6 GB.
+// copySystem creates a machine's root directory. It hard-links the files of some trees to the base
+// system if both are on one file system: with az they take 1.6 GB.
 func copySystem(ctx context.Context, base, root string) error {
 	if err := os.MkdirAll(filepath.Dir(root), 0o700); err != nil {
 		return err

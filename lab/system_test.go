@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A machine has what its base system has, and what it writes to is its own.
+// A machine has all files of its base system, and shares none that it may modify.
 func TestCopySystem(t *testing.T) {
 	base, root := t.TempDir(), filepath.Join(t.TempDir(), "machines", "m")
 	shared := map[string]bool{

@@ -10,13 +10,13 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/images"
 )
 
-// The tunnel's server has its agents connect here, and the API server to a socket.
+// tunnelAgentPort is the port of the tunnel's server for agents; the API server uses a socket.
 const (
 	tunnelAgentPort = "8132"
 	tunnelImage     = "kas-network-proxy/proxy-agent:v0.34.0"
 )
 
-// egress has the API server reach nodes, pods and Services through the tunnel. Source:
+// egress makes the API server reach nodes, pods and Services through the tunnel. Source:
 // EgressSelectorConfiguration of apiserver.k8s.io/v1beta1.
 const egress = `apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration
@@ -25,8 +25,8 @@ egressSelections:
   connection: {proxyProtocol: GRPC, transport: {uds: {udsName: %q}}}
 `
 
-// tunnelManifest runs an agent on every node. Each tells the server the node's address, so that the
-// server uses the agent of the node that is asked for, and any agent for other addresses.
+// tunnelManifest runs an agent on every node. Each identifies itself with the node's address, so
+// that the server uses a node's own agent for that node, and any agent for other addresses.
 const tunnelManifest = `apiVersion: v1
 kind: ServiceAccount
 metadata: {name: konnectivity-agent, namespace: kube-system}
@@ -75,7 +75,7 @@ func (l *Lab) HasTunnel() bool {
 	return err == nil
 }
 
-// tunnelFlags are the API server's.
+// tunnelFlags returns the API server's flags for the tunnel.
 func (l *Lab) tunnelFlags() []string {
 	if !l.HasTunnel() {
 		return nil
@@ -83,8 +83,8 @@ func (l *Lab) tunnelFlags() []string {
 	return []string{"--egress-selector-config-file=" + l.egressFile()}
 }
 
-// StartTunnel has the lab's API server reach nodes by connections that they open: konnectivity,
-// with an agent on every node. The API server is started again for that.
+// StartTunnel makes the lab's API server reach nodes through connections that they open:
+// konnectivity, with an agent on every node. It restarts the API server.
 func (l *Lab) StartTunnel(ctx context.Context) error {
 	programs, err := l.Component(ctx, component.NetworkProxy)
 	if err != nil {
@@ -127,7 +127,7 @@ func (l *Lab) StartTunnel(ctx context.Context) error {
 	return l.restartAPIServer(ctx)
 }
 
-// StopTunnel has the API server connect to nodes itself, as in a lab without a tunnel.
+// StopTunnel makes the API server connect to nodes directly again.
 func (l *Lab) StopTunnel(ctx context.Context) error {
 	if !l.HasTunnel() {
 		return nil

@@ -141,7 +141,7 @@ func asked(t *testing.T) (used, denied map[string]bool) {
 		switch {
 		case e.Response.Code == http.StatusForbidden:
 			denied[what] = true
-		case e.Verb == "watch" && e.Stage != "ResponseStarted": // its end says nothing about current rights
+		case e.Verb == "watch" && e.Stage != "ResponseStarted": // its end is not a decision
 		default:
 			delete(denied, what)
 			if e.Verb == "watch" { // a client that may watch does not list again

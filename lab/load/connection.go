@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// connection is that of an agent, HTTP/1.1, one request at a time. It has no goroutine of its own
-// and keeps little: what 10,000 of them take is taken from the server that they measure.
+// connection is an agent's HTTP/1.1 connection for one request at a time. It has no goroutine and
+// uses little memory: 10,000 of them share the machine with the server that they measure.
 type connection struct {
 	config *tls.Config
 	conn   *tls.Conn
@@ -19,11 +19,11 @@ type connection struct {
 	out    *bufio.Writer
 }
 
-// lineSize is the maximum length of a line of an answer's header, and of a request that goes out in
-// one piece.
+// lineSize is the max length of a response header's line, and of a request that is sent in one
+// piece.
 const lineSize = 2 << 10
 
-// do sends a request, and returns the status and the header of the answer, whose body it drops.
+// do sends a request, discards the response's body and returns its status and header.
 func (c *connection) do(r *http.Request) (int, http.Header, error) {
 	if c.conn == nil {
 		if err := c.open(r); err != nil {
@@ -77,7 +77,7 @@ func (c *connection) exchange(r *http.Request) (int, http.Header, error) {
 	return response.StatusCode, response.Header, nil
 }
 
-// close ends the connection; the next request opens one.
+// close closes the connection; the next request opens a new one.
 func (c *connection) close() {
 	if c.conn != nil {
 		_ = c.conn.Close()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Fleet is agents with a connection each, which are kept open.
+// Fleet is a number of agents, each with a connection that stays open.
 type Fleet struct {
 	target Target
 	agents []*connection
@@ -17,10 +17,10 @@ type Fleet struct {
 	answered, throttled atomic.Int64
 }
 
-// opening is the number of agents that connect at once.
+// opening is how many agents connect at the same time.
 const opening = 64
 
-// Open has so many agents connect and ask once.
+// Open connects agents and sends a request of each.
 func (t Target) Open(ctx context.Context, agents int) (*Fleet, error) {
 	f := &Fleet{target: t}
 	for range agents {
@@ -42,7 +42,7 @@ func (t Target) Open(ctx context.Context, agents int) (*Fleet, error) {
 	return f, nil
 }
 
-// Close ends the connections.
+// Close closes the connections.
 func (f *Fleet) Close() {
 	for _, c := range f.agents {
 		c.close()
@@ -52,12 +52,12 @@ func (f *Fleet) Close() {
 // Agents returns the number of agents.
 func (f *Fleet) Agents() int { return len(f.agents) }
 
-// Answered counts the requests of Open and Pace that were answered as wanted, and with 429.
+// Answered returns the number of requests of Open and Pace with the wanted status, and with 429.
 func (f *Fleet) Answered() (wanted, throttled int) {
 	return int(f.answered.Load()), int(f.throttled.Load())
 }
 
-// ask has an agent send the n-th request.
+// ask sends the n-th request as an agent.
 func (f *Fleet) ask(ctx context.Context, agent, n int) error {
 	r, err := f.target.Request(ctx, n)
 	if err != nil {
@@ -78,21 +78,21 @@ func (f *Fleet) ask(ctx context.Context, agent, n int) error {
 	return nil
 }
 
-// Do sends a request of an agent and returns the answer's status and header.
+// Do sends a request as an agent and returns the response's status and header.
 func (f *Fleet) Do(agent int, r *http.Request) (int, http.Header, error) {
 	return f.agents[agent].do(r)
 }
 
-// Flood has the agents send as many requests as are answered, one at a time each, and returns how
-// many were answered in a second. The first quarter of the time is not counted.
+// Flood lets each agent send one request after another and returns the number of responses per
+// second. The first quarter of the time is not counted.
 func (f *Fleet) Flood(ctx context.Context, during time.Duration) (float64, error) {
 	return flood(len(f.agents), during, func(agent, n int) error {
 		return f.ask(ctx, agent, n)
 	})
 }
 
-// Pace has the agents send so many requests in a second, whether the server keeps up or not, and
-// returns the 99th percentile of the time from when a request should have been sent to its answer.
+// Pace sends requests at a fixed rate, whether or not the server keeps up, and returns the 99th
+// percentile of the time from a request's due time to its response.
 func (f *Fleet) Pace(
 	ctx context.Context, perSecond float64, during time.Duration,
 ) (time.Duration, error) {

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// Each agent keeps its connection, whatever it asks; one that is answered otherwise than wanted is
-// an error.
+// Each agent keeps its connection for all requests; a response with another status is an error.
 func TestFleet(t *testing.T) {
 	var connections, asked atomic.Int64
 	status := atomic.Int64{}

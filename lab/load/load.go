@@ -1,6 +1,6 @@
-// Package load sends many equal requests to a server and measures how it answers. Each worker has a
-// connection of its own, as agents have. A Target is flooded with the client that agents have,
-// Go's; a Fleet has one that costs little, so that what is measured is the server.
+// Package load sends many similar requests to a server and measures its responses. Each worker has
+// its own connection, as agents have. A Target is flooded with Go's HTTP client, which agents use;
+// a Fleet has a client of its own that uses little CPU time, so that it measures the server.
 package load
 
 import (
@@ -14,23 +14,24 @@ import (
 	"time"
 )
 
-// Target describes a server and the requests to it.
+// Target is a server and the requests to it.
 type Target struct {
 	TLS *tls.Config
-	// Request makes the n-th request.
+	// Request returns the n-th request.
 	Request func(ctx context.Context, n int) (*http.Request, error)
-	// Status is the required status of an answer; with Throttled also 429, which a Fleet counts.
+	// Status is the required status of responses. With Throttled, 429 is accepted too; a Fleet counts
+	// it.
 	Status    int
 	Throttled bool
 }
 
-// errThrottled is the answer to one that asks too much: no failure of a target that is Throttled.
+// errThrottled is the error of a 429 response, which a Target with Throttled accepts.
 var errThrottled = errors.New("429 Too Many Requests")
 
-// patience is the limit for an answer: a poll that waits gets none for most of a minute.
+// patience is the timeout of a request; a waiting poll takes most of a minute.
 const patience = 75 * time.Second
 
-// client has one connection, HTTP/1.1.
+// client returns a client with one HTTP/1.1 connection.
 func (t Target) client() *http.Client {
 	return &http.Client{Timeout: patience, Transport: &http.Transport{
 		TLSClientConfig: t.TLS.Clone(), MaxConnsPerHost: 1,
@@ -54,7 +55,7 @@ func (t Target) ask(ctx context.Context, c *http.Client, n int) error {
 	return t.judge(r, response.StatusCode, response.Header)
 }
 
-// judge reports whether an answer is as it must be.
+// judge returns an error unless a response is accepted.
 func (t Target) judge(r *http.Request, status int, header http.Header) error {
 	if t.Throttled && status == http.StatusTooManyRequests && header.Get("Retry-After") != "" {
 		return errThrottled
@@ -65,8 +66,8 @@ func (t Target) judge(r *http.Request, status int, header http.Header) error {
 	return nil
 }
 
-// Flood sends as many requests as the server answers over so many connections, and returns how many
-// it answered in a second. The first quarter of the time is not counted.
+// Flood sends one request after another over each connection and returns the number of responses
+// per second. The first quarter of the time is not counted.
 func (t Target) Flood(ctx context.Context, connections int, during time.Duration) (float64, error) {
 	clients := make([]*http.Client, connections)
 	for i := range clients {
@@ -78,8 +79,8 @@ func (t Target) Flood(ctx context.Context, connections int, during time.Duration
 	})
 }
 
-// flood has workers ask again and again, each when it has been answered, and returns how many were
-// answered in a second. The first quarter of the time is not counted.
+// flood runs workers, each of which calls ask repeatedly, and returns the number of calls per
+// second. The first quarter of the time is not counted.
 func flood(
 	workers int, during time.Duration, ask func(worker, n int) error,
 ) (float64, error) {
@@ -107,7 +108,7 @@ func flood(
 	return float64(total) / during.Seconds(), err
 }
 
-// Pace has so many agents send so many requests in a second (Fleet.Pace).
+// Pace opens a fleet and sends requests at a fixed rate (Fleet.Pace).
 func (t Target) Pace(
 	ctx context.Context, connections int, perSecond float64, during time.Duration,
 ) (time.Duration, error) {
@@ -119,8 +120,8 @@ func (t Target) Pace(
 	return f.Pace(ctx, perSecond, during)
 }
 
-// Stampede has so many agents come at once, each over a new connection, and returns how many were
-// not answered, and how long all of it took.
+// Stampede sends a request of each agent at once, each over a new connection. It returns the number
+// of failures, the total time and the last error.
 func (t Target) Stampede(
 	ctx context.Context, agents int,
 ) (failed int, took time.Duration, last error) {

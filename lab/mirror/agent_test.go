@@ -15,8 +15,8 @@ import (
 	releases "github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// TestAgentFindsTheArtifacts holds the layout against the agent: from a copy as files, and from the
-// published checksums alone, it finds each file where the mirror has it.
+// TestAgentFindsTheArtifacts checks the layout with the agent: from a copy in a directory, and from
+// the published checksums alone, it finds each file at the mirror's path.
 func TestAgentFindsTheArtifacts(t *testing.T) {
 	c := packed(t, time.Unix(1, 0))
 	dir := filepath.Join(t.TempDir(), "air-gapped")
@@ -44,7 +44,7 @@ func TestAgentFindsTheArtifacts(t *testing.T) {
 }
 
 // resolved returns the artifacts that the agent resolves from the published checksums;
-// node-problem-detector publishes none that it could use.
+// node-problem-detector publishes no usable ones.
 func resolved(t *testing.T, c Catalog, s artifact.Source) []artifact.Artifact {
 	t.Helper()
 	overrides, err := c.Overrides(map[string]string{"node-problem-detector": version})
@@ -63,8 +63,8 @@ func resolved(t *testing.T, c Catalog, s artifact.Source) []artifact.Artifact {
 	return list
 }
 
-// TestAgentFetches lets the agent fetch everything from a mirror in each of its bad states, all of
-// which pass.
+// TestAgentFetches lets the agent fetch everything from a mirror with each fault; all of them are
+// temporary or avoidable.
 func TestAgentFetches(t *testing.T) {
 	c := packed(t, time.Unix(1, 0))
 	tests := map[string][]Fault{
@@ -122,8 +122,8 @@ func TestAgentRefusesWrongBytes(t *testing.T) {
 	}
 }
 
-// fetcher is an agent's, with an empty store, that knows only this mirror; what it wants has been
-// resolved already.
+// fetcher returns the resolved artifacts and an agent's Fetcher with an empty store that uses only
+// this mirror.
 func fetcher(t *testing.T, m *Mirror) ([]artifact.Artifact, *artifact.Fetcher) {
 	t.Helper()
 	s := started(t, m)
@@ -139,8 +139,8 @@ func fetcher(t *testing.T, m *Mirror) ([]artifact.Artifact, *artifact.Fetcher) {
 	}
 }
 
-// onlyVariants checks that the plain files of programs were left alone, as the mirror has something
-// shorter.
+// onlyVariants checks that the plain files of programs were not fetched, as the mirror has shorter
+// variants.
 func onlyVariants(t *testing.T, m *Mirror) {
 	t.Helper()
 	for path, count := range m.Counts() {
@@ -150,7 +150,7 @@ func onlyVariants(t *testing.T, m *Mirror) {
 	}
 }
 
-// onlyTo keeps a test off the network.
+// onlyTo blocks requests to other servers.
 type onlyTo struct {
 	http.RoundTripper
 	base string

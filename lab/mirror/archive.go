@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// entry is one file of an archive.
+// entry is a file of an archive.
 type entry struct {
 	// name is its name in the archive, from its name in the component's directory.
 	name string
 	from string
 }
 
-// below names files of a component under a prefix.
+// below returns entries for files of a component under a prefix.
 func below(prefix string, names ...string) []entry {
 	var list []entry
 	for _, n := range names {
@@ -26,9 +26,8 @@ func below(prefix string, names ...string) []entry {
 	return list
 }
 
-// writeTar writes an archive whose bytes depend on nothing but the entries' names, order and
-// content; a copy goes to sum. Directories come before what is in them, as in the archives of the
-// projects.
+// writeTar writes an archive that depends only on the entries' names, order and content, with a
+// copy to sum. Directories precede their files, as in the projects' archives.
 func writeTar(to, programs string, entries []entry, sum io.Writer) error {
 	return create(to, func(out io.Writer) error {
 		t := tar.NewWriter(io.MultiWriter(out, sum))

@@ -14,7 +14,7 @@ import (
 	releases "github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// Artifact is one file that a node is made of, as its project publishes it.
+// Artifact is a file of which nodes are made, as its project publishes it.
 type Artifact struct {
 	// Name is the agent's name for it: kubelet, kubectl, kubeadm, containerd, runc, cni-plugins,
 	// node-problem-detector.
@@ -23,8 +23,8 @@ type Artifact struct {
 	Arch    string `json:"arch"`
 	// Path is the URL path below the mirror's base URL: /<upstream host>/<upstream path>.
 	Path string `json:"path"`
-	// Size and SHA256 are of the file at Path; TarSHA256 is that of the tar inside it, empty for a
-	// plain binary.
+	// Size and SHA256 are those of the file at Path; TarSHA256 is that of the tar inside it, "" for a
+	// binary.
 	Size      int64  `json:"size"`
 	SHA256    string `json:"sha256"`
 	TarSHA256 string `json:"tarSHA256,omitempty"`
@@ -32,22 +32,22 @@ type Artifact struct {
 	Compressed int64 `json:"compressed"`
 }
 
-// File is one file that the mirror has: an artifact, its zstd variant or its checksum.
+// File is a file on the mirror: an artifact, its zstd variant or its checksum.
 type File struct {
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
-	// Local is where its bytes are on this host.
+	// Local is its path on this machine.
 	Local string `json:"-"`
 }
 
-// Catalog is everything that a mirror has.
+// Catalog is everything that a mirror serves.
 type Catalog struct {
 	Artifacts []Artifact `json:"artifacts"`
 	// Files is keyed by URL path.
 	Files map[string]File `json:"files"`
 }
 
-// Merge puts catalogs together.
+// Merge merges catalogs.
 func Merge(list ...Catalog) Catalog {
 	all := Catalog{Files: map[string]File{}}
 	for _, c := range list {
@@ -57,7 +57,7 @@ func Merge(list ...Catalog) Catalog {
 	return all
 }
 
-// Artifact finds one by name and version; the error lists the versions there are.
+// Artifact returns an artifact by name and version. The error lists the available versions.
 func (c Catalog) Artifact(name, version string) (Artifact, error) {
 	var versions []string
 	for _, a := range c.Artifacts {
@@ -73,7 +73,7 @@ func (c Catalog) Artifact(name, version string) (Artifact, error) {
 		name, version, versions)
 }
 
-// Has reports whether all of these artifacts are there, by name and version.
+// Has reports whether the catalog has all of these artifacts, versions by name.
 func (c Catalog) Has(versions map[string]string) bool {
 	for name, version := range versions {
 		if _, err := c.Artifact(name, version); err != nil {
@@ -83,7 +83,7 @@ func (c Catalog) Has(versions map[string]string) bool {
 	return true
 }
 
-// AllOverrides gives the agent's artifacts.overrides for every version that there is.
+// AllOverrides returns the agent's artifacts.overrides for every artifact.
 func (c Catalog) AllOverrides() map[string]config.Override {
 	overrides := make(map[string]config.Override, len(c.Artifacts))
 	for _, a := range c.Artifacts {
@@ -96,8 +96,8 @@ func (a Artifact) override() config.Override {
 	return config.Override{SHA256: a.SHA256, TarSHA256: a.TarSHA256, Size: a.Size}
 }
 
-// Overrides gives the agent's artifacts.overrides for a choice of versions, keyed by artifact name.
-// They are needed because what the lab built is not, byte for byte, what the projects released.
+// Overrides returns the agent's artifacts.overrides for a choice of versions, by artifact name.
+// They are needed because programs built in the lab differ from the projects' releases.
 func (c Catalog) Overrides(versions map[string]string) (map[string]config.Override, error) {
 	overrides := make(map[string]config.Override, len(versions))
 	for name, version := range versions {
@@ -110,8 +110,8 @@ func (c Catalog) Overrides(versions map[string]string) (map[string]config.Overri
 	return overrides, nil
 }
 
-// Directory copies every file below dst, which must be empty or missing, in the same layout: what
-// an air-gapped host is given.
+// Directory copies every file to the same path below dst, which must be empty or missing, for
+// air-gapped hosts.
 func (c Catalog) Directory(ctx context.Context, dst string) error {
 	if err := os.MkdirAll(dst, 0o755); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (c Catalog) Directory(ctx context.Context, dst string) error {
 	return nil
 }
 
-// copyFile makes a new file; the kernel shares the blocks where it can.
+// copyFile copies to a new file; the kernel shares blocks if it can.
 func copyFile(to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -152,7 +152,7 @@ func copyFile(to, from string) error {
 	return out.Close()
 }
 
-// catalogFile lies beside the packed files of one component.
+// catalogFile is the name of the catalog beside a component's packed files.
 const catalogFile = "catalog.json"
 
 func (c Catalog) write(dir string) error {
@@ -163,7 +163,7 @@ func (c Catalog) write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, catalogFile), text, 0o644)
 }
 
-// readCatalog reads what write wrote.
+// readCatalog reads a catalog that write wrote.
 func readCatalog(dir string) (Catalog, error) {
 	text, err := os.ReadFile(filepath.Join(dir, catalogFile))
 	if err != nil {

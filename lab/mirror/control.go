@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Control is the handler through which a running mirror is turned and asked. It has no
-// authentication: it belongs on a loopback address.
+// Control returns the handler of a running mirror's control API. It has no authentication: serve it
+// on a loopback address only.
 //
 //	GET    /knobs      the Knobs
 //	PUT    /knobs      replaces them; unknown fields are errors
@@ -19,7 +19,7 @@ import (
 //	GET    /counts     Count by URL path
 //	DELETE /counts     all at zero
 //	GET    /artifacts  the list of Artifact
-//	POST   /artifacts  serves what load gives: what has been built since
+//	POST   /artifacts  serves the catalog that load returns
 func (m *Mirror) Control(load func(context.Context) (Catalog, error)) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /knobs", func(w http.ResponseWriter, _ *http.Request) { answer(w, m.Knobs()) })
@@ -76,11 +76,11 @@ func answer(w http.ResponseWriter, v any) {
 	_, _ = w.Write(append(text, '\n'))
 }
 
-// Client talks to Control.
+// Client is a client of Control.
 type Client struct {
-	// URL is where Control listens, without a path.
+	// URL is the address of Control, without a path.
 	URL string
-	// HTTP does the requests.
+	// HTTP sends the requests.
 	HTTP *http.Client
 }
 
@@ -89,7 +89,7 @@ func (c Client) Set(ctx context.Context, k Knobs) error {
 	return c.do(ctx, http.MethodPut, "/knobs", k, nil)
 }
 
-// Counts says what was asked for, by URL path.
+// Counts returns the counts of requests by URL path.
 func (c Client) Counts(ctx context.Context) (map[string]Count, error) {
 	var counts map[string]Count
 	err := c.do(ctx, http.MethodGet, "/counts", nil, &counts)
@@ -101,14 +101,14 @@ func (c Client) Reset(ctx context.Context) error {
 	return c.do(ctx, http.MethodDelete, "/counts", nil, nil)
 }
 
-// Artifacts lists what the mirror has.
+// Artifacts returns the artifacts that the mirror serves.
 func (c Client) Artifacts(ctx context.Context) ([]Artifact, error) {
 	var list []Artifact
 	err := c.do(ctx, http.MethodGet, "/artifacts", nil, &list)
 	return list, err
 }
 
-// Reload has the mirror serve what has been built since it started.
+// Reload makes the mirror serve what has been built since it started.
 func (c Client) Reload(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, "/artifacts", nil, nil)
 }

@@ -8,42 +8,40 @@ import (
 	"strings"
 )
 
-// Knobs make the mirror slow or faulty. The zero value is a mirror that is neither.
+// Knobs make the mirror slow or faulty. The zero value does neither.
 type Knobs struct {
-	// BytesPerSecond limits all connections together; 0 is no limit.
+	// BytesPerSecond is the limit for all connections together; 0 means none.
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
-	// Faults are tried in order for each request; the first that matches and is not used up is what
-	// happens to it.
+	// Faults are tried in order for each request; the first that matches and is not used up applies.
 	Faults []Fault `json:"faults,omitempty"`
 }
 
-// Fault is something that goes wrong with the requests for some files.
+// Fault is a fault in requests for some files.
 type Fault struct {
-	// Path is a path.Match pattern, against the whole URL path if it has a slash, else against the
-	// last element: "kubelet*" is kubelet, kubelet.zst and kubelet.sha256. Empty matches every
-	// file.
+	// Path is a path.Match pattern, for the whole URL path if it has a slash, else for its last
+	// element: "kubelet*" matches kubelet, kubelet.zst and kubelet.sha256. "" matches every file.
 	Path string `json:"path,omitempty"`
-	// Client is the address of the only machine that it happens to; empty is every one.
+	// Client is the address of the only affected machine; "" means all.
 	Client string `json:"client,omitempty"`
 	Kind   Kind   `json:"kind"`
-	// After is the number of bytes of a response body that are sent before Cut, Corrupt and Stall
-	// do their work. A shorter body is not hurt.
+	// After is the number of bytes of a body sent before Cut, Corrupt and Stall apply. A shorter body
+	// is not affected.
 	After int64 `json:"after,omitempty"`
-	// Times is the number of requests that it happens to; 0 is all of them.
+	// Times is the number of affected requests; 0 means all.
 	Times int `json:"times,omitempty"`
 	// BytesPerSecond is the speed of Drip.
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
-	// Status is the answer of Status; 0 is 500.
+	// Status is the response's status for the kind Status; 0 means 500.
 	Status int `json:"status,omitempty"`
 }
 
 // Kind is the kind of a fault.
 type Kind string
 
-// Cut closes the connection in the middle. Corrupt sends one wrong byte. Status answers with an
-// error. HTML answers 200 with the page of a captive portal. Stall stops sending and keeps the
-// connection open until the client goes or the knobs change. NoRange answers a range request with
-// the whole file. Drip sends slowly.
+// Cut closes the connection in the middle. Corrupt sends one wrong byte. Status returns an error.
+// HTML returns 200 with the page of a captive portal. Stall stops sending and keeps the connection
+// open until the client closes it or the knobs change. NoRange returns the whole file for a range
+// request. Drip sends slowly.
 const (
 	Cut     Kind = "cut"
 	Corrupt Kind = "corrupt"
@@ -54,7 +52,7 @@ const (
 	Drip    Kind = "drip"
 )
 
-// Validate finds mistakes that would make a fault never happen.
+// Validate returns an error for a fault that could never happen.
 func (k Knobs) Validate() error {
 	if k.BytesPerSecond < 0 {
 		return fmt.Errorf("bytesPerSecond must not be negative")
@@ -93,7 +91,7 @@ func (f Fault) validate() error {
 	return nil
 }
 
-// from reports whether the fault can happen to a client, whose address has a port.
+// from reports whether the fault applies to a client, given with its port.
 func (f Fault) from(client string) bool {
 	address, _, err := net.SplitHostPort(client)
 	return f.Client == "" || err == nil && address == f.Client
@@ -110,8 +108,7 @@ func (f Fault) matches(file string) bool {
 	return ok && err == nil
 }
 
-// hits says whether the fault can happen to a request with this method: without a body, most
-// cannot.
+// hits reports whether the fault applies to a method: most faults need a body.
 func (f Fault) hits(method string) bool {
 	return method == http.MethodGet || f.Kind == Status || f.Kind == HTML
 }

@@ -1,7 +1,7 @@
-// Package mirror serves what the lab built as the upstream projects would publish it: same paths,
-// same archives, with checksums, ranges and zstd variants, as slowly and as badly as a test wants.
-// It does not build anything and does not listen: flexlab puts Mirror behind TLS for the machines
-// and Control behind a loopback address for tests and people.
+// Package mirror serves programs built in the lab as the upstream projects publish them: same
+// paths, same archives, with checksums, ranges and zstd variants, as slow and faulty as a test
+// needs. It does not build anything and does not listen: flexlab serves Mirror over TLS for the
+// machines, and Control on loopback for tests and users.
 package mirror
 
 import (
@@ -25,26 +25,26 @@ type Mirror struct {
 	counts  map[string]Count
 }
 
-// Count counts the requests for one file.
+// Count holds the counts for a file.
 type Count struct {
-	// Requests are all of them; Ranges those that asked for a part.
+	// Requests counts all of them, Ranges the range requests.
 	Requests int `json:"requests"`
 	Ranges   int `json:"ranges"`
 	// Bytes are those of bodies that were handed to the network.
 	Bytes int64 `json:"bytes"`
 }
 
-// state holds the present positions of the knobs; each change makes a new one.
+// state holds the current knobs; each change replaces it.
 type state struct {
 	knobs   Knobs
 	limiter *rate.Limiter
-	// replaced is closed when another state follows.
+	// replaced is closed when the state is replaced.
 	replaced chan struct{}
 	mu       sync.Mutex
 	used     []int
 }
 
-// New serves a catalog, with all knobs at zero.
+// New returns a mirror of a catalog, with all knobs at zero.
 func New(c Catalog) *Mirror {
 	m := &Mirror{counts: map[string]Count{}}
 	m.catalog.Store(&c)
@@ -52,14 +52,14 @@ func New(c Catalog) *Mirror {
 	return m
 }
 
-// Replace serves another catalog from the next request on.
+// Replace changes the catalog for later requests.
 func (m *Mirror) Replace(c Catalog) { m.catalog.Store(&c) }
 
-// Catalog returns the catalog that is served.
+// Catalog returns the current catalog.
 func (m *Mirror) Catalog() Catalog { return *m.catalog.Load() }
 
-// Set turns the knobs, at once for the speed and for the next requests for the faults, whose counts
-// begin again. Connections that were stalled are cut.
+// Set changes the knobs: the speed at once, faults from the next request on, with new counts.
+// Stalled connections are cut.
 func (m *Mirror) Set(k Knobs) error {
 	if err := k.Validate(); err != nil {
 		return err
@@ -73,10 +73,10 @@ func (m *Mirror) Set(k Knobs) error {
 	return nil
 }
 
-// Knobs says what the knobs stand at.
+// Knobs returns the current knobs.
 func (m *Mirror) Knobs() Knobs { return m.state.Load().knobs }
 
-// Counts says what was asked for since the start or the last Reset, by URL path.
+// Counts returns the counts since the start or the last Reset, by URL path.
 func (m *Mirror) Counts() map[string]Count {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +90,7 @@ func (m *Mirror) Reset() {
 	clear(m.counts)
 }
 
-// ServeHTTP answers GET and HEAD for the files of the catalog.
+// ServeHTTP serves GET and HEAD for the files of the catalog.
 func (m *Mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -141,7 +141,7 @@ func (m *Mirror) serve(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, f)
 }
 
-// take gives the fault that happens to a request, or the zero Fault, and counts it.
+// take returns the fault that applies to a request, or the zero Fault, and counts it.
 func (s *state) take(r *http.Request) Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 
 const at = "/dl.k8s.io/v9.8.7/bin/linux/amd64/kubelet"
 
-// single is a mirror with one file of random bytes.
+// single returns a mirror with one file of random bytes.
 func single(t *testing.T, size int) (*Mirror, []byte) {
 	t.Helper()
 	body := random(t, "kubelet", size)
@@ -44,7 +44,7 @@ func started(t *testing.T, m *Mirror) *httptest.Server {
 	return s
 }
 
-// ask gives the response with its body, as far as it came, and the error that ended it.
+// ask returns the response with its body, as far as received, and the error that ended it.
 func ask(
 	t *testing.T, s *httptest.Server, method, path string, header ...string,
 ) (*http.Response, []byte, error) {
@@ -193,8 +193,8 @@ func TestCaptivePortal(t *testing.T) {
 	}
 }
 
-// TestFaultsAreUsedUp also shows that a HEAD does not use up a fault of bodies, and that the next
-// fault takes over.
+// TestFaultsAreUsedUp also checks that a HEAD does not use up a fault of bodies, and that the next
+// fault follows.
 func TestFaultsAreUsedUp(t *testing.T) {
 	m, body := single(t, 1000)
 	s := started(t, m)
@@ -212,7 +212,7 @@ func TestFaultsAreUsedUp(t *testing.T) {
 	}
 }
 
-// TestStall reads what comes before the stall, then turns the knobs, which ends it.
+// TestStall reads up to the stall, then changes the knobs, which ends it.
 func TestStall(t *testing.T) {
 	m, body := single(t, 200_000)
 	s := started(t, m)
@@ -237,7 +237,7 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestSpeed runs on a fake clock: the time that passes is the limit's alone.
+// TestSpeed uses a fake clock, so that only the limit takes time.
 func TestSpeed(t *testing.T) {
 	tests := map[string]struct {
 		knobs    Knobs
@@ -376,7 +376,7 @@ func checkEmpty(m *Mirror) error {
 	return nil
 }
 
-// A fault of one client affects no other.
+// A fault for one client does not affect others.
 func TestFaultOfOneClient(t *testing.T) {
 	m, _ := single(t, 10)
 	s := started(t, m)

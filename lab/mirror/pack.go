@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// format is part of the name of a packed directory; it changes when packing does.
+	// format is part of a packed directory's name; it changes with the packing.
 	format   = "2"
 	filesDir = "files"
 )
 
-// Pack makes the files that a component's project publishes, with a zstd variant beside each, from
-// the directory that component.Builder gave. They are packed once into the cache and are the same
-// bytes each time. A component of which nodes need nothing gives an empty catalog.
+// Pack makes the files that a component's project publishes, each with a zstd variant, from the
+// directory that component.Builder returned. They are packed once into the cache, reproducibly. For
+// a component that nodes do not need, the catalog is empty.
 func Pack(
 	ctx context.Context, cache string, c component.Component, programs string,
 ) (Catalog, error) {
@@ -57,7 +57,7 @@ func Pack(
 	return readCatalog(dir)
 }
 
-// packer fills one directory.
+// packer packs a component into a directory.
 type packer struct {
 	programs string
 	root     string
@@ -89,7 +89,7 @@ func (p *packer) release(r release, version string) error {
 	return p.checksum(r, a)
 }
 
-// binary gives the program a second name, which costs no space, and compresses it.
+// binary hard-links the program, which takes no space, and compresses it.
 func (p *packer) binary(r release, to string) (zst string, err error) {
 	from := filepath.Join(p.programs, r.program)
 	if err := os.Link(from, to); err != nil {
@@ -105,7 +105,7 @@ func (p *packer) binary(r release, to string) (zst string, err error) {
 	return r.path + ".zst", compress(to+".zst", in)
 }
 
-// archive writes the tar once, through both compressors' inputs and the digest.
+// archive writes the tar once, for the digest and both compressors.
 func (p *packer) archive(r release, to string, a *Artifact) (zst string, err error) {
 	tarball := to + ".tar"
 	defer os.Remove(tarball)
@@ -128,7 +128,7 @@ func (p *packer) archive(r release, to string, a *Artifact) (zst string, err err
 	)
 }
 
-// compress takes a second for kubelet; the best level makes an eighth less, and takes nine.
+// compress takes a second for kubelet; the best level saves an eighth and takes nine seconds.
 func compress(to string, in io.Reader) error {
 	return create(to, func(out io.Writer) error {
 		z, err := zstd.NewWriter(
@@ -144,7 +144,7 @@ func compress(to string, in io.Reader) error {
 	})
 }
 
-// checksum writes the checksum file of a release in the form that its project uses.
+// checksum writes a release's checksum file in its project's format.
 func (p *packer) checksum(r release, a Artifact) error {
 	if r.sums == "" {
 		return nil
@@ -160,7 +160,7 @@ func (p *packer) checksum(r release, a Artifact) error {
 	return p.add(r.sums)
 }
 
-// add enters a file that was written into the catalog.
+// add adds a written file to the catalog.
 func (p *packer) add(path string) error {
 	f, err := os.Open(filepath.Join(p.root, filepath.FromSlash(path)))
 	if err != nil {
@@ -187,20 +187,20 @@ func create(path string, write func(io.Writer) error) error {
 	return out.Close()
 }
 
-// release is one published file: a plain program, or an archive with entries.
+// release is a published file: a program, or an archive with entries.
 type release struct {
 	name string
 	path string
-	// program is the file in the component's directory that a plain release is.
+	// program is the program's file in the component's directory.
 	program string
 	entries []entry
-	// sums is the path of the checksum file; bareSum says that it holds nothing but the digest.
+	// sums is the path of the checksum file; bareSum reports whether it contains only the digest.
 	sums    string
 	bareSum bool
 }
 
-// published lists the files that the project behind a component publishes for one version and
-// architecture, at the paths of dl.k8s.io and of the projects' release pages.
+// published returns the files that a component's project publishes for a version and architecture,
+// with their paths at dl.k8s.io and at the projects' release pages.
 func published(name, version, arch string) []release {
 	const github = "/github.com/"
 	switch name {

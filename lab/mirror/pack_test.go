@@ -24,11 +24,11 @@ import (
 	"github.com/Azure/AKSFlexNode/lab/component"
 )
 
-// version is a release that no agent knows by heart, so that it must ask for checksums.
+// version is a release without pins in the agent, so that it must fetch checksums.
 const version = "9.8.7"
 
-// programs returns a component as component.Builder would give it: its files, small, each with
-// content of its own that cannot be compressed.
+// programs returns a component as component.Builder would: small files, each with its own
+// incompressible content.
 func programs(t *testing.T, name string, mtime time.Time) (component.Component, string) {
 	t.Helper()
 	files := map[string][]string{
@@ -69,7 +69,7 @@ func random(t *testing.T, seed string, size int) []byte {
 	return text
 }
 
-// packed is the catalog of every component.
+// packed returns the catalog of every component.
 func packed(t *testing.T, mtime time.Time) Catalog {
 	t.Helper()
 	cache := t.TempDir()
@@ -171,7 +171,7 @@ func TestArchives(t *testing.T) {
 	}
 }
 
-// entries checks what must not depend on the host and gives the names.
+// entries checks that an archive does not depend on the host, and returns its names.
 func entries(t *testing.T, tarball []byte) []string {
 	t.Helper()
 	var names []string

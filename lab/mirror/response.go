@@ -8,20 +8,20 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// response sends a body at the mirror's speed and lets the request's fault happen to it.
+// response sends a body at the mirror's speed and applies the request's fault.
 type response struct {
 	http.ResponseWriter
 	ctx    context.Context
 	mirror *Mirror
 	path   string
 	fault  Fault
-	// replaced ends a stall: it is closed when the knobs that the fault comes from are turned.
+	// replaced ends a stall: it is closed when the fault's knobs are replaced.
 	replaced <-chan struct{}
 	drip     *rate.Limiter
 	sent     int64
 }
 
-// WriteHeader takes back the offer of ranges that http.ServeContent makes.
+// WriteHeader removes the header Accept-Ranges of http.ServeContent for NoRange.
 func (w *response) WriteHeader(status int) {
 	if w.fault.Kind == NoRange {
 		w.Header().Del("Accept-Ranges")
@@ -29,7 +29,7 @@ func (w *response) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write sends p in pieces so small that limits and counts are smooth.
+// Write sends p in pieces small enough for smooth limits and counts.
 func (w *response) Write(p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
@@ -45,7 +45,7 @@ func (w *response) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// strike does what a fault does between two bytes.
+// strike applies a fault between two bytes.
 func (w *response) strike() {
 	switch w.fault.Kind {
 	case Cut:
@@ -58,10 +58,10 @@ func (w *response) strike() {
 	}
 }
 
-// flush sends what has been written; a client that is gone does not matter any more.
+// flush sends what has been written; it fails if the client has gone.
 func (w *response) flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
-// piece sends the beginning of p, not beyond the place of the fault.
+// piece sends the beginning of p, up to the fault's position.
 func (w *response) piece(p []byte) (int, error) {
 	limits := []*rate.Limiter{w.mirror.limiter(), w.drip}
 	n := min(len(p), 64<<10)
@@ -95,8 +95,8 @@ func (w *response) piece(p []byte) (int, error) {
 	return n, err
 }
 
-// newLimiter allows bursts of a fiftieth of a second: short enough to be smooth, long enough for
-// the clock.
+// newLimiter returns a limiter with bursts of a fiftieth of a second: short enough to be smooth,
+// long enough for the clock. It returns nil without a limit.
 func newLimiter(bytesPerSecond int64) *rate.Limiter {
 	if bytesPerSecond <= 0 {
 		return nil
@@ -104,7 +104,8 @@ func newLimiter(bytesPerSecond int64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(bytesPerSecond), int(min(max(bytesPerSecond/50, 1), 64<<10)))
 }
 
-// stall waits for the client to go, for other knobs, or for longer than any client has patience.
+// stall waits until the client closes the connection or the knobs change, or longer than any client
+// waits.
 func (w *response) stall() {
 	ctx, cancel := context.WithTimeout(w.ctx, 10*time.Minute)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Package script runs the scripts of test/stories with the program as it is built.
+// Package script runs the scripts of test/stories with the built program.
 package script
 
 import (
@@ -11,11 +11,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestScripts runs the scripts of test/stories: the command as a person uses it, each line with
-// what it prints and how it exits.
+// TestScripts runs the scripts of test/stories: command lines as a user types them, each with its
+// output and exit code.
 func TestScripts(t *testing.T) {
 	work := t.TempDir()
-	if os.Geteuid() == 0 { // root may not use a configuration in /tmp, which others can change
+	if os.Geteuid() == 0 { // root refuses a configuration in /tmp, which others can change
 		var err error
 		if work, err = os.MkdirTemp("/run", "aks-flex-node-scripts-"); err != nil {
 			t.Fatal(err)
