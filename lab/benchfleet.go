@@ -152,8 +152,9 @@ func (b *ProviderBench) agents(most int) load.Target {
 type Latencies struct{ Provider, Bare time.Duration }
 
 const (
-	// paced is how long latency is measured, scraped the interval of reading metrics. Last-seen times
-	// are written spread over five minutes, so about a dozen times while latency is measured.
+	// paced is the duration of latency measurements, scraped the interval of reading metrics.
+	// Last-seen times are written spread over five minutes, so about a dozen times during a
+	// measurement.
 	paced   = time.Minute
 	scraped = 5 * time.Second
 )

@@ -19,7 +19,7 @@ import (
 // as much and behave.
 type Neighbours struct {
 	*ProviderBench
-	// tenantNodes is how many nodes of max size fit in the tenant's quota.
+	// tenantNodes is the number of nodes of max size that fit in the tenant's quota.
 	tenantNodes int
 	tenantToken string
 }

@@ -62,7 +62,7 @@ const (
 	// opTimeout is the timeout of an operation, whose result is then unknown. The provider waits up to
 	// 8 s for a cluster.
 	opTimeout = 10 * time.Second
-	// catchUp is how long the provider may take after the last fault.
+	// catchUp is the time that the provider has to catch up after the last fault.
 	catchUp = 30 * time.Second
 )
 

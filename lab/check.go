@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// CheckNode checks a node as its users do, from this machine and from a pod that it runs on the
-// node: kubelet's port, logs and exec, Services and DNS, and a node port. It returns what works, up
-// to the first failure, and removes its objects.
+// CheckNode checks a node as its users do, from the host and from a pod that it runs on the node:
+// kubelet's port, logs and exec, Services and DNS, and a node port. It returns what works, up to
+// the first failure, and removes its objects.
 func (l *Lab) CheckNode(ctx context.Context, m Machine) (well []string, err error) {
 	const kubelet = "10250"
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(m.IP, kubelet), 3*time.Second)

@@ -95,7 +95,7 @@ func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
 		"--kubelet-client-certificate="+pki("kubelet-client.crt"),
 		"--kubelet-client-key="+pki("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP,Hostname",
-		// webhooks and aggregated APIs: this machine has routes to pods, and no kube-proxy
+		// webhooks and aggregated APIs: the host has routes to pods, and no kube-proxy
 		"--enable-aggregator-routing",
 		"--requestheader-client-ca-file="+pki("front-proxy-ca.crt"),
 		"--requestheader-allowed-names=front-proxy",

@@ -110,7 +110,7 @@ func unmount(at string) (err error) {
 	return nil
 }
 
-// mountsBelow returns this machine's mount points below a directory, in the order of the mounts.
+// mountsBelow returns the host's mount points below a directory, in the order of the mounts.
 func mountsBelow(dir string) ([]string, error) {
 	// proc_pid_mountinfo(5): field 5 is the mount point.
 	table, err := os.ReadFile("/proc/self/mountinfo")

@@ -17,7 +17,7 @@ const (
 // parameters6 is the directory of the kernel's IPv6 parameters by interface.
 const parameters6 = "/proc/sys/net/ipv6/conf"
 
-// BoxHasIPv6 reports whether this machine supports a dual-stack lab.
+// BoxHasIPv6 reports whether the host supports a dual-stack lab.
 func BoxHasIPv6() bool {
 	for _, which := range []string{"all", "default"} {
 		off, err := os.ReadFile(filepath.Join(parameters6, which, "disable_ipv6"))
@@ -76,7 +76,7 @@ func (l *Lab) network6(m Machine) string {
 		"[Route]\nGateway=" + HostIP6 + "\n"
 }
 
-// forwarding6 is the parameter that enables IPv6 forwarding on this machine.
+// forwarding6 is the parameter that enables IPv6 forwarding on the host.
 const forwarding6 = parameters6 + "/all/forwarding"
 
 // parametersOfIPv6 returns the files of the parameters that forwardIPv6 changes.

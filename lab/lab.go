@@ -52,8 +52,9 @@ type Lab struct {
 	Say func(format string, args ...any)
 	// WithAzure makes Up start a simulated Azure too, which the cluster trusts.
 	WithAzure bool
-	// Replicas is how many replicas of the resource provider Up starts, with Azure; 0 for none. With
-	// Members they share an etcd with that number of members, otherwise the only replica embeds one.
+	// Replicas is the number of replicas of the resource provider that Up starts, with Azure; 0 for
+	// none. With Members they share an etcd with that number of members, otherwise the only replica
+	// embeds one.
 	Replicas, Members int
 	// WithIPv6 makes Up start a dual-stack lab, whose nodes have a pod subnet of each family.
 	WithIPv6 bool
@@ -86,7 +87,7 @@ func (l *Lab) path(elem ...string) string {
 type record struct {
 	Processes []process `json:"processes"`
 	Machines  []Machine `json:"machines"`
-	// Parameters are this machine's kernel parameters by file, with their values before the lab.
+	// Parameters are the host's kernel parameters by file, with their values before the lab.
 	Parameters map[string]string `json:"parameters"`
 	// IPv6 reports whether the lab is dual-stack.
 	IPv6 bool `json:"ipv6,omitempty"`

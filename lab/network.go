@@ -21,8 +21,8 @@ const (
 	inotifyLimit = 4096
 )
 
-// kernelParameters returns the current values of this machine's parameters that the lab sets, so
-// that Down can restore them. A machine's own settings are in its namespaces.
+// kernelParameters returns the current values of the host's parameters that the lab sets, so that
+// Down can restore them. A machine's own settings are in its namespaces.
 func kernelParameters(files ...string) map[string]string {
 	values := map[string]string{}
 	for _, file := range append(files, forwardFile, inotifyFile) {
@@ -139,7 +139,7 @@ func addressTaken(address string) (bool, string) {
 	return false, ""
 }
 
-// networkDown removes the bridge with its routes, unless another lab on this machine, in another
+// networkDown removes the bridge with its routes, unless another lab on the host, in another
 // directory, created it.
 func (l *Lab) networkDown(ctx context.Context, r record) error {
 	if r.Parameters == nil { // networkUp records them before it creates the bridge

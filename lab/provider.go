@@ -294,7 +294,7 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	for j := range l.Members {
 		endpoints = append(endpoints, fmt.Sprintf("http://127.0.0.1:%d", linkPort(i, j)))
 	}
-	settings["etcd"] = object{"endpoints": endpoints, "insecure": true} // all on this machine
+	settings["etcd"] = object{"endpoints": endpoints, "insecure": true} // all on the host
 	return settings, nil
 }
 

@@ -224,10 +224,10 @@ func (l *Lab) Resolve(ctx context.Context, pod, name string) (string, error) {
 	return strings.TrimSpace(got), err
 }
 
-// NodePort sends a request to a node's port from this machine, like a client outside the cluster,
-// and returns the body.
+// NodePort sends a request to a node's port from the host, like a client outside the cluster, and
+// returns the body.
 func (l *Lab) NodePort(ctx context.Context, m Machine, port string) (string, error) {
-	// without this machine's proxy, and over a new connection each time
+	// without the host's proxy, and over a new connection each time
 	client := &http.Client{Timeout: 3 * time.Second,
 		Transport: &http.Transport{DisableKeepAlives: true}}
 	got := ""

@@ -20,7 +20,7 @@ type call struct {
 	*http.Request
 	id     arm.ID
 	caller claims
-	// action is what the caller must be allowed to do at scope.
+	// action is the action at scope for which the caller needs permission.
 	action, scope string
 	body          []byte
 }

@@ -24,9 +24,9 @@ const (
 
 // Knobs make Azure slow, late or broken. Durations are in nanoseconds in JSON.
 type Knobs struct {
-	// TokenLifetime is how long tokens are valid; 0 means an hour.
+	// TokenLifetime is the lifetime of tokens; 0 means an hour.
 	TokenLifetime time.Duration `json:"tokenLifetime,omitempty"`
-	// Skew is how far Azure's clock is ahead.
+	// Skew is the time by which Azure's clock is ahead.
 	Skew time.Duration `json:"skew,omitempty"`
 	// Replication is the time until role assignments can name a new principal (PrincipalNotFound).
 	Replication time.Duration `json:"replication,omitempty"`

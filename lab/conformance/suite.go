@@ -28,7 +28,7 @@ import (
 // Suite is the built tests.
 type Suite struct {
 	Lab *lab.Lab
-	// Processes is how many tests run in parallel.
+	// Processes is the number of tests that run in parallel.
 	Processes int
 	// Out receives the tests' output.
 	Out io.Writer

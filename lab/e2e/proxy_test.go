@@ -82,8 +82,7 @@ func TestBehindProxy(t *testing.T) {
 	same(t, before, snapshot(t.Context(), t, m))
 }
 
-// onlyProxy blocks a machine's connections to this machine except those to the proxy, and checks
-// that.
+// onlyProxy blocks a machine's connections to the host except those to the proxy, and checks that.
 func onlyProxy(t *testing.T, m lab.Machine, proxy string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(proxy)

@@ -128,8 +128,8 @@ func (i Image) Push(ctx context.Context, base string) error {
 	return nil
 }
 
-// build builds the image. Its layers are uncompressed: they are copied only on this machine, and
-// each machine would have to decompress them.
+// build builds the image. Its layers are uncompressed: they are copied only on the host, and each
+// machine would have to decompress them.
 func (i Image) build() (v1.Image, error) {
 	image := oci.Image{
 		Architecture: runtime.GOARCH, By: "flexlab",

@@ -36,7 +36,7 @@ type Artifact struct {
 type File struct {
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
-	// Local is its path on this machine.
+	// Local is its path on the host.
 	Local string `json:"-"`
 }
 

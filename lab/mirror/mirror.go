@@ -30,7 +30,7 @@ type Count struct {
 	// Requests counts all of them, Ranges the range requests.
 	Requests int `json:"requests"`
 	Ranges   int `json:"ranges"`
-	// Bytes are those of bodies that were handed to the network.
+	// Bytes are the sent bytes of bodies.
 	Bytes int64 `json:"bytes"`
 }
 

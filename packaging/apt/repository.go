@@ -29,8 +29,8 @@ type Repository struct {
 	// Date is when the index was made. From ValidUntil on, clients refuse it, so that a server cannot
 	// keep serving an old one unnoticed; the zero time means never.
 	Date, ValidUntil time.Time
-	// Keep is how many versions of a package the index has, the newest, so that machines can go back.
-	// 0 keeps all.
+	// Keep is the number of versions of a package in the index, the newest, so that machines can go
+	// back. 0 keeps all.
 	Keep int
 }
 
