@@ -19,7 +19,7 @@ func (l *Lab) source() string { return filepath.Dir(filepath.Dir(l.Self)) }
 func (l *Lab) packaged(name string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(l.source(), "packaging", name))
 	if err != nil {
-		return "", fmt.Errorf("cannot read what goes with the programs: %w", err)
+		return "", fmt.Errorf("cannot read a file of packaging: %w", err)
 	}
 	return string(text), nil
 }

@@ -178,7 +178,7 @@ func (b *ProviderBench) Latency(ctx context.Context) (got Latencies, err error) 
 	got.Provider, err = fleet.Pace(ctx, fleetRate, paced)
 	stop()
 	if seen := <-revisions; err == nil && len(slices.Compact(seen)) < 2 {
-		err = errors.New("the measurement is void: nothing was stored or read meanwhile")
+		err = errors.New("the measurement is invalid: nothing was stored or read meanwhile")
 	}
 	return got, err
 }

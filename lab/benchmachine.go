@@ -26,7 +26,7 @@ type benchMachine struct {
 	made time.Time
 }
 
-// pollsFor is how long a poll token is used, as in agents.
+// pollsFor is the lifetime of a poll token, as in agents.
 const pollsFor = 4 * time.Minute
 
 // newBenchMachine returns the machine of a node with a uid, with a new key.

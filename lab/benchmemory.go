@@ -25,7 +25,7 @@ func (b *ProviderBench) Memory() (int64, error) {
 			return kib << 10, err
 		}
 	}
-	return 0, errors.New("cannot read the provider's memory: /proc does not tell")
+	return 0, errors.New("cannot read the provider's memory: /proc has no RssAnon")
 }
 
 // Live returns the provider's live memory in bytes: objects and stacks after a garbage collection.
@@ -52,7 +52,7 @@ func (b *ProviderBench) Live(ctx context.Context, name string) (int64, error) {
 	heap, stacks := metric(text, "go_memstats_heap_alloc_bytes"),
 		metric(text, "go_memstats_stack_inuse_bytes")
 	if heap == 0 || stacks == 0 {
-		return 0, errors.New("cannot read the provider's memory: its metrics do not tell")
+		return 0, errors.New("cannot read the provider's memory: its metrics do not have it")
 	}
 	return int64(heap + stacks), nil
 }

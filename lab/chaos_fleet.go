@@ -158,7 +158,7 @@ func (f *fleetAgent) join(ctx context.Context) error {
 	a := f.put(ctx, 0, 0)
 	var shown struct{ Properties struct{ UID string } }
 	if a.status == http.StatusOK {
-		return errors.New("it is left from another chaos; stop this lab first, with flexlab down")
+		return errors.New("it exists from an earlier chaos run: stop this lab first, with flexlab down")
 	}
 	if err := json.Unmarshal(a.body, &shown); err != nil || a.status != http.StatusCreated {
 		return fmt.Errorf("%d %s", a.status, a.body)
@@ -312,7 +312,7 @@ func (c *chaosRun) judgeFleet(result *ChaosResult) {
 	f := c.fleet
 	result.Updated, result.Away = f.changes, f.most
 	if f.changes == 0 && c.For >= 3*time.Minute { // in a minute of faults a canary may not finish
-		c.blame("no node of the fleet was updated: nothing was shown of the rollout policy")
+		c.blame("no node of the fleet was updated, so the rollout policy was not tested")
 	}
 	if f.most > fleetBudget {
 		c.blame("%d nodes of the fleet were away at once, the budget is %d", f.most, fleetBudget)
@@ -320,7 +320,7 @@ func (c *chaosRun) judgeFleet(result *ChaosResult) {
 	for w, broken := range f.broken {
 		result.Broken = max(result.Broken, broken)
 		if broken > w.allowed() {
-			c.blame("wave %d has broken %d nodes, at most %d are allowed", w, broken, w.allowed())
+			c.blame("wave %d has broken %d nodes, the max is %d", w, broken, w.allowed())
 		}
 	}
 }

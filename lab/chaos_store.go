@@ -94,7 +94,7 @@ func (c *chaosRun) endLease(ctx context.Context, r *rand.Rand) error {
 		c.leases++
 	}
 	if err != nil {
-		c.lab.Say("no lease was ended: %v", err) // it has expired, or there is no leader now
+		c.lab.Say("cannot revoke a lease: %v", err) // it has expired, or there is no leader now
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func (l *Lab) CheckNode(ctx context.Context, m Machine) (well []string, err erro
 	const kubelet = "10250"
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(m.IP, kubelet), 3*time.Second)
 	if err != nil {
-		return nil, fmt.Errorf("cannot reach kubelet's port from this box: %w", err)
+		return nil, fmt.Errorf("cannot reach kubelet's port from the host: %w", err)
 	}
 	well = append(well, "kubelet's port "+kubelet+" ok")
 	if err := conn.Close(); err != nil {

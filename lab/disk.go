@@ -115,7 +115,7 @@ func mountsBelow(dir string) ([]string, error) {
 	// proc_pid_mountinfo(5): field 5 is the mount point.
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the mounts of this box: %w", err)
+		return nil, fmt.Errorf("cannot read the host's mounts: %w", err)
 	}
 	var found []string
 	for line := range strings.Lines(string(table)) {

@@ -40,7 +40,7 @@ func (l *Lab) needIPv6() error {
 	case l.HasIPv6() || !l.WithIPv6:
 		return nil
 	case !BoxHasIPv6():
-		return errors.New("cannot make a dual-stack lab: this box has IPv6 switched off " +
+		return errors.New("cannot make a dual-stack lab: the host has IPv6 disabled " +
 			"(net.ipv6.conf.all.disable_ipv6, net.ipv6.conf.default.disable_ipv6)")
 	}
 	if running, err := l.Running(); err != nil || len(running) > 0 {

@@ -134,7 +134,7 @@ func (l *Lab) Identify(ctx context.Context, m Machine, auth string) (map[string]
 		section["arc"] = object{"machineName": m.Name, "autoRoleAssignment": true}
 		err = l.AddArc(ctx, m)
 	default:
-		err = fmt.Errorf("cannot join with %q: known are %s", auth, strings.Join(Auths, ", "))
+		err = fmt.Errorf("cannot join with %q: it must be one of %s", auth, strings.Join(Auths, ", "))
 	}
 	return section, err
 }

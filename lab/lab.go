@@ -38,7 +38,7 @@ const (
 	KubernetesService = "10.96.0.1"
 )
 
-// Lab is a lab. A machine can run one at a time.
+// Lab is a lab. A host can run one at a time.
 type Lab struct {
 	// Dir is the lab's directory.
 	Dir string
@@ -137,7 +137,7 @@ func (l *Lab) change(f func(*record)) error {
 
 func needRoot() error {
 	if os.Geteuid() != 0 {
-		return errors.New("cannot start the lab without root: it makes machines and networks")
+		return errors.New("cannot start the lab without root: it creates machines and networks")
 	}
 	return nil
 }

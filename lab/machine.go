@@ -43,7 +43,7 @@ func (l *Lab) Machine(name string) (Machine, error) {
 		}
 	}
 	return Machine{},
-		errors.Join(err, fmt.Errorf("cannot find machine %s: `flexlab node list` shows them", name))
+		errors.Join(err, fmt.Errorf("cannot find machine %s: `flexlab node list` lists all", name))
 }
 
 // AddMachine creates a machine, with additional packages of the distribution, and boots it.
@@ -70,7 +70,7 @@ func (l *Lab) addMachine(
 		return m, err
 	}
 	if err := copySystem(ctx, base, m.Root); err != nil {
-		return m, fmt.Errorf("cannot make machine %s: %w", name, err)
+		return m, fmt.Errorf("cannot create machine %s: %w", name, err)
 	}
 	if err := l.furnish(m); err != nil {
 		return m, err
@@ -92,7 +92,7 @@ func (l *Lab) newMachine(name string, disks []Disk) (Machine, error) {
 		for _, other := range r.Machines {
 			used[other.IP] = true
 			if other.Name == name {
-				problem = fmt.Errorf("cannot make machine %s: there is one already", name)
+				problem = fmt.Errorf("cannot create machine %s: it exists already", name)
 				return
 			}
 		}

@@ -15,8 +15,8 @@ import (
 
 const (
 	forwardFile = "/proc/sys/net/ipv4/ip_forward"
-	// inotifyFile is the limit of inotify instances per user. Machines share their users with this
-	// machine, and the default is too low for 20 of them: some would have no network.
+	// inotifyFile is the limit of inotify instances per user. Machines share their users with the
+	// host, and the default is too low for 20 of them: some would have no network.
 	inotifyFile  = "/proc/sys/fs/inotify/max_user_instances"
 	inotifyLimit = 4096
 )
@@ -69,8 +69,8 @@ func (l *Lab) networkUp(ctx context.Context) error {
 	if _, err := net.InterfaceByName(Bridge); err == nil {
 		r, err := l.load()
 		if err == nil && r.Parameters == nil {
-			err = fmt.Errorf("cannot make the lab's network: %s is there, and not this lab's: stop "+
-				"the other lab, or remove what one has left: ip link del %[1]s", Bridge)
+			err = fmt.Errorf("cannot create the lab's network: %s exists and is not this lab's: stop "+
+				"the other lab, or remove a leftover bridge with ip link del %[1]s", Bridge)
 		}
 		return err
 	}
@@ -80,7 +80,7 @@ func (l *Lab) networkUp(ctx context.Context) error {
 	}
 	for _, address := range addresses {
 		if taken, who := addressTaken(address); taken {
-			return fmt.Errorf("cannot make the lab's network: %s has an address in that of %s", who,
+			return fmt.Errorf("cannot create the lab's network: %s has an address in the network of %s", who,
 				address)
 		}
 	}
@@ -111,7 +111,7 @@ func (l *Lab) networkUp(ctx context.Context) error {
 	}
 	for _, args := range append(commands, []string{"link", "set", Bridge, "up"}) {
 		if _, err := run(ctx, "ip", args...); err != nil {
-			return fmt.Errorf("cannot make the lab's network: %w", err)
+			return fmt.Errorf("cannot create the lab's network: %w", err)
 		}
 	}
 	return nil

@@ -58,7 +58,7 @@ func (p process) end(signals ...syscall.Signal) error {
 			return nil
 		}
 		if err := syscall.Kill(p.PID, signal); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("cannot end %s (pid %d): %w", p.Name, p.PID, err)
+			return fmt.Errorf("cannot stop %s (pid %d): %w", p.Name, p.PID, err)
 		}
 		for range 250 {
 			if !p.alive() {
@@ -67,7 +67,7 @@ func (p process) end(signals ...syscall.Signal) error {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	return fmt.Errorf("cannot end %s (pid %d): it does not go", p.Name, p.PID)
+	return fmt.Errorf("cannot stop %s (pid %d): it does not exit", p.Name, p.PID)
 }
 
 // running returns the running process with a name, if there is one.

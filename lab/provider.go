@@ -72,8 +72,8 @@ func (l *Lab) Exchanges() string { return l.path("exchanges.jsonl") }
 // startProvider starts the resource provider, and registers the subscription and the cluster.
 func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 	if l.Replicas > maxReplicas || l.Replicas > 1 && l.Members == 0 {
-		return fmt.Errorf("cannot start %d replicas: at most %d, and more than one need an etcd "+
-			"outside (--etcd 3)", l.Replicas, maxReplicas)
+		return fmt.Errorf("cannot start %d replicas: the max is %d, and more than one require an "+
+			"external etcd (--etcd 3)", l.Replicas, maxReplicas)
 	}
 	if l.Members > 0 {
 		if err := l.startLinks(ctx); err != nil {
@@ -157,7 +157,7 @@ func (l *Lab) WaitingPolls(ctx context.Context) (int, error) {
 	}
 	_, rest, found := strings.Cut(string(text), "\nflexnode_rp_waiting_polls ")
 	if !found {
-		return 0, errors.New("the provider does not tell how many polls wait")
+		return 0, errors.New("the provider's metrics have no number of waiting polls")
 	}
 	number, _, _ := strings.Cut(rest, "\n")
 	return strconv.Atoi(number)

@@ -34,7 +34,7 @@ func newAzcmagent() *cobra.Command {
 func machine() (azuresim.ConnectedMachine, error) {
 	text, err := os.ReadFile(endpointFile)
 	if err != nil {
-		return azuresim.ConnectedMachine{}, fmt.Errorf("cannot tell where Azure is: %w", err)
+		return azuresim.ConnectedMachine{}, fmt.Errorf("cannot read the address of Azure: %w", err)
 	}
 	return azuresim.ConnectedMachine{Endpoint: strings.TrimSpace(string(text))}, nil
 }
@@ -72,7 +72,7 @@ func connectCommand() *cobra.Command {
 			if c.AccessToken == "" || c.ResourceName == "" || c.ResourceGroup == "" ||
 				c.SubscriptionID == "" || c.Location == "" {
 				return errors.New("AZCM0003: access-token, resource-name, resource-group, " +
-					"subscription-id and location are needed")
+					"subscription-id and location are required")
 			}
 			for pair := range strings.SplitSeq(tags, ",") {
 				if key, value, ok := strings.Cut(pair, "="); ok {

@@ -33,10 +33,10 @@ func newRoot() *cobra.Command {
 		Use:   "azuresim",
 		Short: "A simulated Azure that speaks the real protocols",
 		Long: `azuresim serves Entra ID and Azure Resource Manager on one origin, so that Azure's
-SDKs, the az CLI and aks-flex-node can be used without a subscription. In a
+SDKs, the az CLI and aks-flex-node can be used without a subscription. On a
 machine it serves the metadata services: HIMDS (Arc) and IMDS (Azure VM).
 
-It is a stand-in for development: any caller of its control address owns it.`,
+It is for development only: any client of its control address has full control.`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.AddCommand(serveCommand(), himdsCommand(), imdsCommand())

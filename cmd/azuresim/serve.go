@@ -57,22 +57,21 @@ func serveCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8445", "address to serve on, with TLS")
 	cmd.Flags().StringVar(&control, "control", "127.0.0.1:8446",
-		"address to be steered at, without TLS; keep it on loopback")
+		"address of the control API, without TLS; keep it on loopback")
 	cmd.Flags().StringVar(&cert, "tls-cert", "", "PEM `file` with the certificate")
 	cmd.Flags().StringVar(&key, "tls-key", "", "PEM `file` with its key")
-	cmd.Flags().StringVar(&world, "world", "", "JSON `file` that says what there is in this Azure")
+	cmd.Flags().StringVar(&world, "world", "",
+		"JSON `file` with the subscriptions, identities and clusters of this Azure")
 	cmd.Flags().StringVar(&images, "images", "",
-		"`URL` of a registry whose images the container registry has, for those who may pull")
+		"`URL` of a registry whose images the container registry serves to authorized callers")
 	cmd.Flags().StringSliceVar(&provider.urls, "provider", nil,
-		"`URL` of a replica of the resource provider that flexNodeConfig is passed on to; may "+
-			"be repeated")
+		"`URL` of a replica of the resource provider that serves flexNodeConfig; may be repeated")
 	cmd.Flags().StringVar(&provider.record, "record", "",
-		"`file` that takes every exchange with the provider, as lines of JSON; configuration "+
-			"URLs are in it")
+		"`file` to record exchanges with the provider in, as lines of JSON with configuration URLs")
 	cmd.Flags().StringVar(&provider.ca, "provider-ca", "",
 		"PEM `file` with the CA of the provider's certificate")
 	cmd.Flags().StringVar(&provider.cert, "provider-cert", "",
-		"PEM `file` with the certificate that is shown to the provider")
+		"PEM `file` with the client certificate for the provider")
 	cmd.Flags().StringVar(&provider.key, "provider-key", "", "PEM `file` with its key")
 	for _, name := range []string{"tls-cert", "tls-key"} {
 		if err := cmd.MarkFlagRequired(name); err != nil {

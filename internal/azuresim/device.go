@@ -21,7 +21,7 @@ type login struct {
 	oid          string // of the user who approved it
 }
 
-// deviceLifetime is how long a user has to enter the code.
+// deviceLifetime is the time that a user has to enter the code.
 const deviceLifetime = 15 * time.Minute
 
 func (s *Sim) deviceCode(w http.ResponseWriter, r *http.Request) {

@@ -158,7 +158,7 @@ func atLeast(oldest []Version) string {
 	return strings.Join(list, ", ")
 }
 
-// MaxSkew is how many minor versions kubelet may be older than the API server
+// MaxSkew is the max number of minor versions by which kubelet may be older than the API server
 // (https://kubernetes.io/releases/version-skew-policy/).
 const MaxSkew = 3
 

@@ -23,8 +23,8 @@ func (b Builder) toolchain(ctx context.Context) (string, error) {
 	cmd.Dir, cmd.Env = os.TempDir(), environment(false)
 	out, err := cmd.Output()
 	if errors.Is(err, exec.ErrNotFound) {
-		return "", errors.New("cannot build the lab's components: there is no go command; " +
-			"install Go and put it in PATH")
+		return "", errors.New("cannot build the lab's components: no go command found; " +
+			"install Go and add it to PATH")
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot ask Go for its version: %w%s", err, stderrOf(err))

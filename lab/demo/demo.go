@@ -65,10 +65,10 @@ func (d Demo) Life(ctx context.Context) (Numbers, error) {
 	s := &story{Demo: d, name: Second, begins: lab.Oldest, Numbers: Numbers{lived: true}}
 	err := s.tell(ctx, append(s.joined(), []step{
 		{"a label, by long poll", s.label},
-		{"another containerd and a setting of kubelet, while pods run", s.containerd},
-		{"a minor version of Kubernetes, with a drain", s.upgrade},
-		{"a patch of Kubernetes, while pods run", s.patch},
-		{"a revision that does not work, without provider and mirror", s.rollback},
+		{"another version of containerd and a kubelet setting, while pods run", s.containerd},
+		{"a new minor version of Kubernetes, with a drain", s.upgrade},
+		{"a new patch version of Kubernetes, while pods run", s.patch},
+		{"a revision that fails, and a rollback without provider and mirror", s.rollback},
 		{"the flexNodeConfig is deleted", s.leave},
 	}...))
 	return s.Numbers, err
@@ -78,8 +78,8 @@ func (d Demo) Life(ctx context.Context) (Numbers, error) {
 func (s *story) joined() []step {
 	return []step{
 		{"a new machine", s.machine},
-		{"it joins by one command, with a configuration URL", s.join},
-		{"a pod, Services and names", s.check},
+		{"joins by one command, with a configuration URL", s.join},
+		{"a pod, Services and DNS", s.check},
 	}
 }
 

@@ -56,7 +56,7 @@ func (s *story) join(ctx context.Context) error {
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}
-	s.Lab.Say("Node %s is Ready after %.1f s, with kubelet %s; use it while this goes on: "+
+	s.Lab.Say("Node %s is Ready after %.1f s, with kubelet %s; you can use it meanwhile: "+
 		"bin/flexlab kubectl get nodes", s.name, s.Join, s.begins.Kubernetes)
 	return nil
 }
@@ -99,7 +99,7 @@ func (s *story) label(ctx context.Context) error {
 		return n.Metadata.Labels["story"] == "goes-on", err
 	})
 	s.Label = since(at)
-	s.Lab.Say("the label is in Kubernetes %.1f s after the PUT", s.Label)
+	s.Lab.Say("the Node has the label %.1f s after the PUT", s.Label)
 	err = errors.Join(err, s.applied(ctx))
 	s.KubeletDown = s.kubelet.stop()
 	return err
@@ -148,15 +148,15 @@ func (s *story) quietly(ctx context.Context, v lab.Versions) error {
 		}
 	}
 	s.Restarted += others
-	s.Lab.Say("kubelet %s and containerd %s; kubelet did not answer for %.1f s; of %d containers %d "+
-		"are others", v.Kubernetes, v.Containerd, down, len(before), others)
+	s.Lab.Say("kubelet %s and containerd %s; kubelet was down for %.1f s; of %d containers %d "+
+		"were replaced or restarted", v.Kubernetes, v.Containerd, down, len(before), others)
 	return nil
 }
 
 // upgrade changes the minor version, for which pods are evicted and come back. The pod without a
 // controller is deleted first, as its owner must: a drain waits for it.
 func (s *story) upgrade(ctx context.Context) error {
-	s.Lab.Say("pod %s has no controller that would make it again: its owner deletes it", s.pod())
+	s.Lab.Say("pod %s has no controller to replace it, so its owner deletes it", s.pod())
 	if _, err := s.Lab.Kubectl(ctx, "", "delete", "pod/"+s.pod(), "--wait"); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (s *story) upgrade(ctx context.Context) error {
 		return err
 	}
 	s.Drain = since(at)
-	s.Lab.Say("kubelet %s, and the Deployment's pods are back, after %.1f s", v.Kubernetes, s.Drain)
+	s.Lab.Say("kubelet %s runs and the Deployment's pods are back after %.1f s", v.Kubernetes, s.Drain)
 	return s.applied(ctx)
 }
 
@@ -235,7 +235,7 @@ func (s *story) rollback(ctx context.Context) (err error) {
 		return err
 	}
 	reason, err := s.rejected(ctx)
-	s.Lab.Say("the revision before is back and healthy %.1f s after the gate's deadline; rejected: %s",
+	s.Lab.Say("rolled back and healthy %.1f s after the health gate's deadline; rejected: %s",
 		s.Rollback, reason)
 	return err
 }
@@ -291,10 +291,10 @@ func (s *story) leave(ctx context.Context) error {
 	}
 	if out, err := s.Lab.Kubectl(ctx, "", "get", "node", s.name, "--ignore-not-found"); err != nil ||
 		out != "" {
-		return errors.Join(err, fmt.Errorf("the Node is left: %s", out))
+		return errors.Join(err, fmt.Errorf("the Node still exists: %s", out))
 	}
-	s.Lab.Say("the machine is no node any more, %.1f s after the DELETE; "+
-		"it has said so with its key, so its name is free again", since(began))
+	s.Lab.Say("the machine has left the cluster %.1f s after the DELETE; "+
+		"it has confirmed that with its key, so its name can be reused", since(began))
 	if _, err := s.Lab.Output(ctx, s.m, "systemctl", "disable", "--now", unit); err != nil {
 		return err
 	}
@@ -305,12 +305,12 @@ func (s *story) leave(ctx context.Context) error {
 	differ := lab.Differences(s.before, after)
 	s.Clean = len(differ) == 0
 	for _, line := range differ {
-		s.Lab.Say("not as before: %s", line)
+		s.Lab.Say("changed: %s", line)
 	}
 	_, err = s.Lab.Kubectl(ctx, "", "delete", "deployment/"+deployment, "pod/"+s.pod(),
 		"--ignore-not-found", "--wait=false")
 	if err == nil && !s.Clean {
-		err = errors.New("the machine is not as it was")
+		err = errors.New("the machine has changed")
 	}
 	return err
 }

@@ -273,8 +273,8 @@ func changedSecret(t *testing.T) {
 	rp(t, 200, http.MethodDelete, rpNode("secret-1"), nil)
 }
 
-// A node that is deleted and created again under its name is a new one: the old one's machine is
-// told that it was deleted.
+// A node that is deleted and created again under its name is a new one: the old one's machine
+// learns that it was deleted.
 func deletedAndMade(t *testing.T) {
 	node, body := identityOfNode(t, "any-secret")
 	uid := func(resource map[string]any) string {

@@ -17,7 +17,7 @@ type Fleet struct {
 	answered, throttled atomic.Int64
 }
 
-// opening is how many agents connect at the same time.
+// opening is the number of agents that connect at the same time.
 const opening = 64
 
 // Open connects agents and sends a request of each.

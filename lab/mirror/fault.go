@@ -70,7 +70,7 @@ func (f Fault) validate() error {
 		return fmt.Errorf("path %q is not a pattern: %w", f.Path, err)
 	}
 	if f.Client != "" && net.ParseIP(f.Client) == nil {
-		return fmt.Errorf("client %q is no address", f.Client)
+		return fmt.Errorf("client %q is not an address", f.Client)
 	}
 	if f.After < 0 || f.Times < 0 || f.BytesPerSecond < 0 {
 		return fmt.Errorf("after, times and bytesPerSecond must not be negative")
@@ -86,7 +86,7 @@ func (f Fault) validate() error {
 			return fmt.Errorf("status must be 400 to 599")
 		}
 	default:
-		return fmt.Errorf("kind %q is none of cut, corrupt, status, html, stall, noRange, drip", f.Kind)
+		return fmt.Errorf("kind %q is not cut, corrupt, status, html, stall, noRange or drip", f.Kind)
 	}
 	return nil
 }

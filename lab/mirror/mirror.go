@@ -132,7 +132,7 @@ func (m *Mirror) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	f, err := os.Open(file.Local)
 	if err != nil {
-		http.Error(w, "the mirror has lost this file", http.StatusInternalServerError)
+		http.Error(w, "the mirror cannot read this file", http.StatusInternalServerError)
 		return
 	}
 	defer f.Close()

@@ -21,7 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/scripts"
 )
 
-// validity is how long machines accept an index; the publisher must renew it before.
+// validity is the time for which machines accept an index; the publisher must renew it before.
 const validity = 30 * 24 * time.Hour
 
 // options are the flags.

@@ -12,57 +12,57 @@ import (
 )
 
 func (c *command) bench() *cobra.Command {
-	parent := &cobra.Command{Use: "bench", Short: "Measure, side by side in one run"}
+	parent := &cobra.Command{Use: "bench", Short: "Run benchmarks, each a comparison in one run"}
 	runs := 3
 	join := &cobra.Command{
 		Use: "join", Short: "Compare joins: ours, a plain script, and the limit", Args: cobra.NoArgs,
 		Long: `Measures, on fresh machines and with the artifact mirror at 100 Mbit/s, the time
-from the start of a command until the API server says that the Node is Ready:
+from the start of a command until the API server reports that the Node is Ready:
 
   ours    aks-flex-node bootstrap
-  serial  a plain script that does the same steps one after the other
+  serial  a plain script that runs the same steps one after another
           (lab/serial.sh)
-  limit   the critical bytes at full bandwidth, and the start of containerd and
-          kubelet with everything in place (bare)
+  limit   downloading the critical bytes at full bandwidth, and the start of
+          containerd and kubelet with everything installed (bare)
   directory, warm
-          ours with the artifacts on disk: in a directory, still to be verified
-          and unpacked; and in the store, as in an image that has them
+          ours with the artifacts on disk: in a directory, from which they are
+          verified and unpacked; and in the store, as in an image with them
 
-and, inside the machine, second_ms: a bootstrap that has nothing to do, and
+and, measured inside the machine, second_ms: a bootstrap that is a no-op, and
 leave_s: unbootstrap --drain-timeout=0.
 
-Rounds are interleaved, with another program's if --against names one; the last
-line gives the medians and their ratios.`,
+Rounds are interleaved, with those of the program in --against, if any. The last
+line has the medians and their ratios.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.benchJoin(cmd.Context(), runs) },
 	}
-	join.Flags().IntVar(&runs, "runs", 3, "how many rounds")
+	join.Flags().IntVar(&runs, "runs", 3, "number of rounds")
 	duration, monitoring := 5*time.Minute, false
 	agent := &cobra.Command{
 		Use: "agent", Short: "Measure the daemon: memory, CPU, size of the program", Args: cobra.NoArgs,
-		Long: `Measures the daemon as a service on a machine of its own while it rests and checks.
-With --monitoring it follows the lab's provider with long polls on one kept
-connection, and poll_bytes is what an unchanged poll takes in both directions,
-TLS included.`,
+		Long: `Measures the daemon as a service on its own machine while it is idle and checks the
+node. With --monitoring it follows the lab's provider with long polls over one
+connection, and poll_bytes are the bytes of a poll without a change, in both
+directions and including TLS.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.benchAgent(cmd.Context(), duration, monitoring)
 		},
 	}
-	agent.Flags().BoolVar(&monitoring, "monitoring", false, "follow a provider meanwhile")
-	agent.Flags().DurationVar(&duration, "for", duration, "for how long")
+	agent.Flags().BoolVar(&monitoring, "monitoring", false, "follow the provider too")
+	agent.Flags().DurationVar(&duration, "for", duration, "duration of the measurement")
 	token := &cobra.Command{
-		Use: "token [NODE]", Short: "Measure aks-flex-node token, with the token kept already",
+		Use: "token [NODE]", Short: "Measure aks-flex-node token with a cached token",
 		Args: cobra.MaximumNArgs(1),
 		Long: `Measures whole processes, as kubelet starts them, on a node that joined with an
-Azure identity and kubeletCredential token; without NODE, on one of its own.`,
+Azure identity and kubeletCredential token; without NODE, on a new machine.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.benchToken(cmd.Context(), append(args, "")[0])
 		},
 	}
-	token.Flags().StringVar(&c.beside, "beside", "", "another node, measured beside NODE")
+	token.Flags().StringVar(&c.beside, "beside", "", "another node, measured at the same time")
 	_ = token.Flags().MarkHidden("beside") // the flag exists
 	for _, measured := range []*cobra.Command{join, agent, token} {
 		measured.Flags().StringVar(&c.against, "against", "",
-			"another aks-flex-node `program`, measured beside this one")
+			"another aks-flex-node `program` to compare with")
 	}
 	parent.AddCommand(c.benchRP(), c.benchNeighbours(), c.benchStore(),
 		c.versionFlags(join), c.versionFlags(agent), c.versionFlags(token))

@@ -221,15 +221,15 @@ func (c *command) cpu(ctx context.Context, m lab.Machine) (time.Duration, error)
 	return used, nil
 }
 
-// tokenRuns is how often the token is requested.
+// tokenRuns is the number of token requests.
 const tokenRuns = 50
 
 // benchToken measures whole processes, as kubelet starts them, with a cached token. The time
 // includes entering the machine, which is measured with `true`.
 func (c *command) benchToken(ctx context.Context, name string) (err error) {
 	if name != "" && c.against != "" {
-		return errors.New("cannot compare on a node that there is: leave it out, " +
-			"and both programs get a machine of their own")
+		return errors.New("cannot compare on an existing node: omit NODE, " +
+			"and both programs get a new machine")
 	}
 	if name != "" {
 		nodes := []string{name}

@@ -100,7 +100,7 @@ printf 'GET /metrics HTTP/1.0\r\n\r\n' | socat -t 5 - UNIX-CONNECT:/run/aks-flex
 			t.bytes, err = exchanged(fields)
 		}
 		if err != nil {
-			return t, fmt.Errorf("cannot read what the daemon has exchanged: %w", err)
+			return t, fmt.Errorf("cannot read the daemon's traffic: %w", err)
 		}
 	}
 	if t.connection == "" || t.polls == 0 {

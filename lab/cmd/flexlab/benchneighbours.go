@@ -14,22 +14,23 @@ import (
 func (c *command) benchNeighbours() *cobra.Command {
 	during, rounds := 90*time.Second, 3
 	cmd := &cobra.Command{
-		Use: "neighbours", Short: "Measure what a hostile target cluster costs the others",
+		Use: "neighbours", Short: "Measure how a hostile target cluster affects others",
 		Args: cobra.NoArgs,
-		Long: `Registers ten clusters with the provider, whose API servers are simulated. Nine have
-nodes, which are polled and changed as fast as the provider answers. The tenth is
-hostile: endless and packed answers, redirects, giant names, keys and requests, 60,000
-Nodes, streams without end, stalls, one after the other. The control is the tenth
-cluster with 1,000 Nodes of the usual size and as many bytes in valid events. Then its
-tenant, in a subscription of his own, fills his quota with the largest nodes and PUTs
-them without end; the control is as many ordinary nodes, sent in as many bytes. Each
-begins with a start of the provider. The last line has the medians of the ratios.`,
+		Long: `Registers ten clusters with simulated API servers. Nine have nodes, which are polled
+and changed as fast as the provider responds. The tenth is hostile, in one way after
+another: endless and compressed responses, redirects, giant names, keys and requests,
+60,000 Nodes, endless streams, stalls. The control is the tenth cluster with 1,000
+Nodes of the usual size and the same number of bytes in valid events. Then its tenant,
+in its own subscription, uses up its quota with nodes of max size and PUTs them
+continuously; the control is the same number of small nodes in as many bytes. Each
+measurement begins with a restart of the provider. The last line has the medians of the
+ratios.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.measureNeighbours(cmd.Context(), during, rounds)
 		},
 	}
-	cmd.Flags().DurationVar(&during, "for", during, "how long each measurement takes")
-	cmd.Flags().IntVar(&rounds, "rounds", rounds, "how many rounds")
+	cmd.Flags().DurationVar(&during, "for", during, "duration of each measurement")
+	cmd.Flags().IntVar(&rounds, "rounds", rounds, "number of rounds")
 	return cmd
 }
 
@@ -78,7 +79,7 @@ type comparison struct {
 
 func (c *comparison) add(l *lab.Lab, what string, harmed, control lab.Served) {
 	for i, s := range []lab.Served{harmed, control} {
-		l.Say("%s, %s: %.0f polls and %.0f PUTs in a second, %.0f MiB, %.1f MiB sent in a second",
+		l.Say("%s, %s: %.0f polls/s, %.0f PUTs/s, %.0f MiB of memory, %.1f MiB/s sent",
 			what, []string{"hostile", "control"}[i], s.Polls, s.Puts, mebibytes(s.Memory),
 			mebibytes(int64(s.Sent)))
 	}

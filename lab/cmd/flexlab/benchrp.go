@@ -17,38 +17,37 @@ func (c *command) benchRP() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rp", Short: "Measure the resource provider: polls, latency, memory, start",
 		Args: cobra.NoArgs,
-		Long: `Measures the resource provider with many nodes stored, each with a machine key, a token
-and a full report of its own, over TLS, its client on the same machine:
+		Long: `Measures the resource provider with many stored nodes, each with its own machine key,
+token and full report, over TLS and with the client on the same machine:
 
-  start      of the program until it is ready, with all of that stored
+  start      from the start of the program until it is ready, with all of that stored
   bytes, full bytes
-             of heap and stacks without garbage, by node, without the fixed base: with
-             nodes only; with reports, the times when agents were seen, and each agent's
-             token
-  leader     the same by Node that the owner of the cluster watches, 10,000 of them
-  conn       the same by connection of which the poll waits for a change, 10,000 of them
-  wake       the 99th percentile from when a change is answered until the agent that waits
-             has it, and from when it is sent; one change for each of those
-  polls      conditional reads of unchanged nodes, as many as are answered
-  apiserver  the lab's API server answering reads of a ConfigMap with the same content
-  bare       a handler that answers 304 and does nothing else
-  p99        of the polls of 100,000 nodes (3,400 in a second), over 10,000 connections, for
-             a minute in which metrics are read and what was seen is stored
+             live heap and stacks per node, without the fixed base: with nodes only; with
+             reports, last-seen times and each agent's token
+  leader     the same per watched Node of the cluster, for 10,000 of them
+  conn       the same per connection with a poll that waits for a change, for 10,000
+  wake       the 99th percentile from the response to a change until its waiting agent
+             has it, and from the request; one change per agent
+  polls      rate of conditional reads of unchanged nodes
+  apiserver  rate of reads of a ConfigMap with the same content at the lab's API server
+  bare       rate of a handler that only responds 304
+  p99        of the polls of 100,000 nodes (3,400 per second), over 10,000 connections, for
+             a minute in which metrics are read and last-seen times stored
   stampede   10,000 agents at once, each over a new connection
-  script     the same p99 beside a caller who sends 1,000 LISTs and PUTs in a second and
-             does not heed 429
-  put        changes of stored nodes without a URL, as many as are answered
+  script     the same p99 beside a caller that sends 1,000 LISTs and PUTs per second and
+             ignores 429
+  put        rate of changes of stored nodes without a URL
 
-Rounds are interleaved. polls, apiserver and bare are of Go's HTTP client, all else of one
-that costs less. The last line has the targets' keys.`,
+Rounds are interleaved. polls, apiserver and bare use Go's HTTP client, all others one
+that uses less CPU time. The last line has the keys of the targets.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.benchProvider(cmd.Context(), nodes, rounds, profiles)
 		},
 	}
-	cmd.Flags().IntVar(&nodes, "nodes", nodes, "how many nodes are stored, more than 1000")
-	cmd.Flags().IntVar(&rounds, "rounds", rounds, "how many rounds")
+	cmd.Flags().IntVar(&nodes, "nodes", nodes, "number of stored nodes, more than 1000")
+	cmd.Flags().IntVar(&rounds, "rounds", rounds, "number of rounds")
 	cmd.Flags().StringVar(&profiles, "profiles", "",
-		"keep profiles of the provider's memory in this directory (go tool pprof)")
+		"write profiles of the provider's memory to this directory (go tool pprof)")
 	return cmd
 }
 
@@ -77,7 +76,7 @@ func (c *command) benchProvider(
 	ctx context.Context, nodes, rounds int, profiles string,
 ) error {
 	if nodes <= firstNodes {
-		return fmt.Errorf("cannot measure with %d nodes: more than %d are needed", nodes, firstNodes)
+		return fmt.Errorf("cannot measure with %d nodes: the minimum is more than %d", nodes, firstNodes)
 	}
 	c.lab.Replicas = 1
 	if err := c.start(ctx, 0); err != nil {
@@ -130,7 +129,7 @@ func (b *rpBench) memory(ctx context.Context) error {
 	if err := b.Report(ctx); err != nil {
 		return err
 	}
-	b.say("all have reported (%.0f s)", time.Since(began).Seconds())
+	b.say("all agents have reported (%.0f s)", time.Since(began).Seconds())
 	if b.start, err = b.Restart(ctx); err != nil {
 		return err
 	}
@@ -198,8 +197,8 @@ func (b *rpBench) wait(ctx context.Context) error {
 	if b.wake, err = waiting.Wake(ctx); err != nil {
 		return err
 	}
-	b.say("%d polls wait: %.1f KiB each; woken within %.1f ms of the answer to the change, %.1f ms "+
-		"from when it was sent (p99); %d polled again meanwhile", fleet.Agents(), b.conn,
+	b.say("%d polls wait: %.1f KiB each; woken %.1f ms after the response to the change, %.1f ms "+
+		"after the request (p99); %d polled again meanwhile", fleet.Agents(), b.conn,
 		milliseconds(b.wake.Stored), milliseconds(b.wake.Sent), b.wake.Again)
 	return nil
 }
@@ -220,7 +219,7 @@ func (b *rpBench) traffic(ctx context.Context, rounds int) error {
 	}
 	failed, took, err := b.Stampede(ctx)
 	if failed > 0 {
-		b.say("the stampede: %d were not answered, the last with: %v", failed, err)
+		b.say("stampede: %d requests failed, the last with: %v", failed, err)
 	}
 	resident, err := b.Memory()
 	if err != nil {

@@ -13,18 +13,17 @@ func (c *command) benchStore() *cobra.Command {
 	b := lab.StoreBench{Nodes: 100_000, For: time.Hour, Replicas: 3, Compact: true, Say: c.lab.Say}
 	members := 3
 	cmd := &cobra.Command{
-		Use: "store", Short: "Measure how large the provider's store becomes", Args: cobra.NoArgs,
+		Use: "store", Short: "Measure the size of the provider's store", Args: cobra.NoArgs,
 		Long: `Writes what a fleet writes to the provider's store in an hour, as fast as the store
-takes it, with compactions where the provider would make them: an etcd in the process
-first, and then one of several members. It needs no lab and no network.
+accepts it, with compactions as the provider does them: first to an embedded etcd,
+then to one with several members. It needs no lab and no network.
 
-  each minute       1 % of the nodes report another status, 0.1 % are written by
-                    their owners
-  each 5 minutes    every replica writes when it has heard of the nodes last: 64 rows
+  each minute       1 % of the nodes report a new status, owners change 0.1 %
+  each 5 minutes    every replica writes the nodes' last-seen times: 64 rows
 
-The lines tell the size of the largest member's file and what is in use of it: after
-each five minutes, at the end after a compaction of everything, and after a
-defragmentation. The last lines extrapolate to a day.`,
+The output has the size of the largest member's file and the part in use: after each
+five minutes, at the end after a full compaction, and after a defragmentation. The
+last lines extrapolate to a day.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			if err := reportStore("embedded", b, func() (lab.StoreSizes, error) {
@@ -36,11 +35,11 @@ defragmentation. The last lines extrapolate to a day.`,
 				func() (lab.StoreSizes, error) { return b.Members(ctx, members) })
 		},
 	}
-	cmd.Flags().IntVar(&b.Nodes, "nodes", b.Nodes, "how many nodes")
-	cmd.Flags().DurationVar(&b.For, "for", b.For, "how much time is simulated")
-	cmd.Flags().IntVar(&b.Replicas, "replicas", b.Replicas, "how many replicas of the provider")
+	cmd.Flags().IntVar(&b.Nodes, "nodes", b.Nodes, "number of nodes")
+	cmd.Flags().DurationVar(&b.For, "for", b.For, "period to simulate")
+	cmd.Flags().IntVar(&b.Replicas, "replicas", b.Replicas, "number of replicas of the provider")
 	cmd.Flags().BoolVar(&b.Compact, "compact", b.Compact, "compact as the provider does")
-	cmd.Flags().IntVar(&members, "members", members, "how many members the second etcd has; 0: none")
+	cmd.Flags().IntVar(&members, "members", members, "members of the second etcd; 0 for none")
 	return cmd
 }
 

@@ -10,12 +10,12 @@ import (
 // check returns the command that uses a node from outside, as its cluster does.
 func (c *command) check() *cobra.Command {
 	return &cobra.Command{
-		Use: "check NODE", Short: "Use a node from outside: ports, a pod, Services, names",
+		Use: "check NODE", Short: "Check a node from outside: ports, a pod, Services, DNS",
 		Args: cobra.ExactArgs(1),
-		Long: `Reaches kubelet's port (10250) from this box, runs a pod on the node, reads its logs
-and runs a command in it, has the pod use Services and names, and asks a port of the
-node (NodePort) from this box. It prints what is well, in this order, up to the first
-that is not, and leaves nothing.`,
+		Long: `Connects to kubelet's port (10250) from the host, runs a pod on the node, reads its
+logs and runs a command in it, uses Services and DNS from the pod, and a node port from
+the host. It prints what works, in this order, up to the first failure, and removes its
+objects.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := c.lab.Machine(args[0])
 			if err != nil {

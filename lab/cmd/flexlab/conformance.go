@@ -19,26 +19,26 @@ func (c *command) conformance() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "conformance", Short: "Run Kubernetes' own conformance tests on flex nodes",
 		Args: cobra.NoArgs,
-		Long: `Builds e2e.test of the lab's newest Kubernetes, makes the images of its tests, and runs
-the conformance tests on the nodes of the lab, several at a time. Without a lab it
-starts one, and stops it at the end; machines that are missing or no nodes yet are
-added and join. What cannot run here is left out by name, each test with its reason
-(lab/conformance/leftout.txt). A test that fails runs again, and is
-flaky when it passes then. The last line is
+		Long: `Builds e2e.test of the lab's newest Kubernetes and the images of its tests, and runs
+the conformance tests on the lab's nodes, several in parallel. If no lab is running, it
+starts one and stops it at the end. It adds missing machines and joins those that are
+not nodes. Tests that cannot run here are left out by name, with the reason
+(lab/conformance/leftout.txt). A failed test is retried, and counts as flaky if it then
+passes. The last line is
 
   conformance ran=.. passed=.. failed=.. flaky=.. left_out=..`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.conform(cmd.Context(), r)
 		},
 	}
-	cmd.Flags().BoolVar(&r.quick, "quick", false, "60 tests, as after a change of a node")
+	cmd.Flags().BoolVar(&r.quick, "quick", false, "run 60 tests, as after a change of a node")
 	cmd.Flags().BoolVar(
 		&r.node, "node", false,
-		"e2e_node.test --conformance inside the machine, in a lab with one",
+		"run e2e_node.test --conformance on the lab's only machine",
 	)
-	cmd.Flags().StringVar(&r.focus, "focus", "", "the tests whose names match this `regexp`")
-	cmd.Flags().IntVar(&r.nodes, "nodes", 2, "how many nodes there shall be at least")
-	cmd.Flags().IntVar(&r.processes, "processes", 5, "how many tests run at a time")
+	cmd.Flags().StringVar(&r.focus, "focus", "", "run the tests whose names match this `regexp`")
+	cmd.Flags().IntVar(&r.nodes, "nodes", 2, "minimum number of nodes")
+	cmd.Flags().IntVar(&r.processes, "processes", 5, "number of tests that run in parallel")
 	return c.versionFlags(cmd)
 }
 

@@ -15,15 +15,15 @@ func (c *command) demo() *cobra.Command {
 	var quick bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show a node's life: joined by a URL, changed, upgraded, rolled back, given back",
+		Short: "Show a node's life: joined by a URL, changed, upgraded, rolled back, removed",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.show(cmd.Context(), demo.Demo{Lab: c.lab, Agent: c.agent}, quick)
 		},
 	}
-	cmd.Flags().BoolVar(&quick, "quick", false, "one node joins with the newest versions; no more")
+	cmd.Flags().BoolVar(&quick, "quick", false, "only join a node with the newest versions")
 	cmd.Flags().StringVar(
-		&c.agent, "agent", c.agent, "the aks-flex-node `program` to put into the machines",
+		&c.agent, "agent", c.agent, "aks-flex-node `program` to install on machines",
 	)
 	return cmd
 }

@@ -11,7 +11,7 @@ import (
 // own lab.
 func (c *command) status() *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Say what of the lab runs; fails when nothing does",
+		Use: "status", Short: "List the lab's running processes; fail if there are none",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			names, err := c.lab.Running()
@@ -31,7 +31,7 @@ func (c *command) status() *cobra.Command {
 
 func (c *command) apiserver() *cobra.Command {
 	parent := &cobra.Command{
-		Use: "apiserver", Short: "Stop and start the API server, while all else runs on",
+		Use: "apiserver", Short: "Stop and start the API server, and nothing else",
 	}
 	parent.AddCommand(&cobra.Command{
 		Use: "stop", Short: "Stop the API server", Args: cobra.NoArgs,

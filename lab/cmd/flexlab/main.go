@@ -69,7 +69,7 @@ func handOn(err error) error {
 func run(ctx context.Context, args []string) error {
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("cannot tell where flexlab is: %w", err)
+		return fmt.Errorf("cannot find the path of flexlab: %w", err)
 	}
 	began := time.Now()
 	l, err := lab.New(self, func(format string, args ...any) {
@@ -102,17 +102,17 @@ func newRoot(c *command) *cobra.Command {
 	c.versions = lab.Newest
 	root := &cobra.Command{
 		Use:   "flexlab",
-		Short: "A laboratory for AKS Flex Node: real control plane, real machines, one box",
+		Short: "A lab for AKS Flex Node: real control plane, real machines, one host",
 		Long: `flexlab runs a real Kubernetes control plane and real systemd machines on this
-box, so that machines can join a cluster as nodes without Azure and without a
+host, so that machines can join a cluster as nodes without Azure and without a
 second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
 
   flexlab up --nodes 2     start, with two machines
   flexlab join node-1      make a machine a node
   flexlab kubectl get node
   flexlab shell node-1     look around in a machine
-  flexlab check node-1     use the node from outside: ports, a pod, Services, names
-  flexlab status           what runs
+  flexlab check node-1     check the node from outside: ports, a pod, Services, DNS
+  flexlab status           list running processes
   flexlab down             stop and remove everything`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
@@ -137,7 +137,7 @@ func (c *command) versionFlags(cmd *cobra.Command) *cobra.Command {
 		"containerd's `version`: "+lab.Newest.Containerd+" or "+lab.Oldest.Containerd,
 	)
 	cmd.Flags().StringVar(
-		&c.agent, "agent", c.agent, "the aks-flex-node `program` to put into machines",
+		&c.agent, "agent", c.agent, "aks-flex-node `program` to install on machines",
 	)
 	return cmd
 }
@@ -145,7 +145,7 @@ func (c *command) versionFlags(cmd *cobra.Command) *cobra.Command {
 func (c *command) up() *cobra.Command {
 	nodes, rp, tunnel := 1, false, false
 	cmd := &cobra.Command{
-		Use: "up", Short: "Start the lab; what runs already stays", Args: cobra.NoArgs,
+		Use: "up", Short: "Start the lab, or what is missing of it", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if rp {
 				c.lab.Replicas = max(c.lab.Replicas, 1)
@@ -159,29 +159,29 @@ func (c *command) up() *cobra.Command {
 			return c.lab.StartTunnel(cmd.Context())
 		},
 	}
-	cmd.Flags().IntVar(&nodes, "nodes", 1, "how many machines there shall be")
+	cmd.Flags().IntVar(&nodes, "nodes", 1, "minimum number of machines")
 	cmd.Flags().BoolVar(
 		&c.lab.WithAzure, "azure", false,
 		"start a simulated Azure too: Entra ID, Resource Manager, Arc",
 	)
 	cmd.Flags().BoolVar(
-		&rp, "rp", false, "start the resource provider too, with the Azure that it needs",
+		&rp, "rp", false, "start the resource provider too, with the simulated Azure that it needs",
 	)
 	cmd.Flags().IntVar(
 		&c.lab.Replicas, "replicas", 0,
-		"how many replicas of the resource provider; more than one need --etcd",
+		"number of replicas of the resource provider; more than one require --etcd",
 	)
 	cmd.Flags().IntVar(
 		&c.lab.Members, "etcd", 0,
-		"have the replicas share an etcd of so many `members`, instead of one inside the provider",
+		"number of `members` of an etcd that the replicas share; by default a replica embeds one",
 	)
 	cmd.Flags().BoolVar(
 		&tunnel, "tunnel", false,
-		"have the API server reach nodes through a tunnel that they open (konnectivity)",
+		"let the API server reach nodes through a tunnel that they open (konnectivity)",
 	)
 	cmd.Flags().BoolVar(
 		&c.lab.WithIPv6, "dual-stack", false,
-		"have nodes with IPv4 and IPv6 subnets of pods, and Services of both; only for a new lab",
+		"use IPv4 and IPv6 for pods and Services; only for a new lab",
 	)
 	return c.versionFlags(cmd)
 }
@@ -277,7 +277,7 @@ func (c *command) node() *cobra.Command {
 	}
 	add.Flags().StringArrayVar(
 		&disks, "disk", nil,
-		"a data disk, such as `ext4:/var/lib/containerd` or xfs:/data; may be given again",
+		"a data disk, such as `ext4:/var/lib/containerd` or xfs:/data; may be repeated",
 	)
 	parent.AddCommand(list, add, &cobra.Command{
 		Use: "rm NAME", Short: "Stop a machine and delete it", Args: cobra.ExactArgs(1),
@@ -314,7 +314,7 @@ func (c *command) join() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(
-		&auth, "auth", "bootstrapToken", "how the node proves who it is: "+
+		&auth, "auth", "bootstrapToken", "how the node authenticates: "+
 			strings.Join(lab.Auths, ", ")+"; all but the first need `flexlab up --azure`",
 	)
 	return c.versionFlags(cmd)
@@ -364,7 +364,7 @@ func (c *command) logs() *cobra.Command {
 			return c.inside(cmd.Context(), args[0], argv...)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is logged from now on")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new entries as they are logged")
 	return cmd
 }
 

@@ -18,7 +18,7 @@ func (c *command) mirror() *cobra.Command {
 	kind := ""
 	set := &cobra.Command{
 		Use:   "set",
-		Short: "Set speed and fault; without flags the mirror is fast and sound again",
+		Short: "Set speed and fault; without flags, reset both",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if kind != "" {
@@ -30,15 +30,15 @@ func (c *command) mirror() *cobra.Command {
 	}
 	f := set.Flags()
 	f.Int64Var(&knobs.BytesPerSecond, "speed", 0,
-		"bytes per second, for all connections together; 0 is no limit")
+		"bytes per second, for all connections together; 0 means no limit")
 	f.StringVar(&kind, "fault", "", "cut, corrupt, status, html, stall, noRange or drip")
 	f.StringVar(&fault.Path, "path", "",
-		"the files that it happens to, such as 'kubelet*'; default all")
-	f.Int64Var(&fault.After, "after", 0, "after how many bytes of a body")
-	f.IntVar(&fault.Times, "times", 0, "to how many requests; 0 is all")
-	f.IntVar(&fault.Status, "status", 0, "the answer of fault status")
+		"affected files, such as 'kubelet*'; default all")
+	f.Int64Var(&fault.After, "after", 0, "number of bytes of a body before the fault")
+	f.IntVar(&fault.Times, "times", 0, "number of affected requests; 0 means all")
+	f.IntVar(&fault.Status, "status", 0, "HTTP status for the fault status")
 	parent.AddCommand(set, &cobra.Command{
-		Use: "counts", Short: "Show what was asked of the mirror", Args: cobra.NoArgs,
+		Use: "counts", Short: "Show the mirror's request counts", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			counts, err := c.lab.Mirror().Counts(cmd.Context())
 			if err != nil {

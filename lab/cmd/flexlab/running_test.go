@@ -15,7 +15,7 @@ import (
 const asProgram = "FLEXLAB_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	// A machine has one lab network: this flexlab only supports status, so that no script can start a
+	// A host has one lab network: this flexlab only supports status, so that no script can start a
 	// lab.
 	if asked := os.Args[1:]; os.Getenv(asProgram) != "" {
 		if len(asked) != 1 || asked[0] != "status" {
