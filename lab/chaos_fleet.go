@@ -18,7 +18,7 @@ import (
 const (
 	fleetSize   = 100
 	fleetBudget = 2
-	// fleetFaulty: a faulty version breaks one in fleetFaulty nodes.
+	// fleetFaulty is the number of nodes of which a faulty version breaks one.
 	fleetFaulty = 20
 	// fleetTick is the mean time between an agent's polls, fleetBeat between the heartbeats of its
 	// Node.

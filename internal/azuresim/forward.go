@@ -134,7 +134,7 @@ func (s *Sim) record(c call, response *http.Response, body []byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// a lost line is for the reader of the record to notice
+	// a line that cannot be written is missing in the record
 	_, _ = s.Provider.Record.Write(append(line, '\n'))
 }
 

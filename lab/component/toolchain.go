@@ -60,11 +60,10 @@ func compiling(processors int) (env, flags []string) {
 		[]string{"-p", strconv.Itoa(processors + 1)}
 }
 
-// Go names a program after the last element of its import path, which may differ from the wanted
-// name.
+// compile runs go build, or go test -c, once and renames the programs.
 func (r *run) compile(ctx context.Context, src, out string, b Build) error {
-	// Go names a program after the last element of its import path, which need not be the name that
-	// is wanted.
+	// Go names a program after the last element of its import path, which may differ from the
+	// wanted name.
 	bin := filepath.Join(src, ".bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 
 // Release describes the release to package.
 type Release struct {
-	// Version is that of Debian (see Version); Commit is what the programs were built from, at Time.
+	// Version is the Debian version (see Version). The programs were built from Commit at Time.
 	Version, Commit string
 	Time            time.Time
 	Maintainer      string
