@@ -43,7 +43,8 @@ func TestDefaultsAreCurrent(t *testing.T) {
 	}
 }
 
-// Rows have consecutive Kubernetes versions, and containerd branches newest first.
+// Rows have consecutive Kubernetes versions and containerd branches newest first, and recent
+// versions of Kubernetes are pinned.
 func TestRows(t *testing.T) {
 	var minors []int
 	for _, r := range rows() {
