@@ -113,7 +113,7 @@ func TestBuildFails(t *testing.T) {
 func TestBuildWithoutGo(t *testing.T) {
 	b := Builder{Cache: t.TempDir(), Go: "no-such-go-command", Log: slog.New(slog.DiscardHandler)}
 	_, err := b.Build(t.Context(), tiny(good))
-	if err == nil || !strings.Contains(err.Error(), "install Go and put it in PATH") {
+	if err == nil || !strings.Contains(err.Error(), "install Go and add it to PATH") {
 		t.Errorf("error is %v", err)
 	}
 }
