@@ -30,9 +30,9 @@ func azure(t *testing.T, method, path string, body any) string {
 	return out
 }
 
-// The tests that use the one Azure of the lab and its resource provider. An operator counts what is
-// in Azure, kills the provider, takes its cluster away and looks at all roles: those tests come
-// first, one after the other, and beside them only tests that do not mind, and assign no role.
+// TestAzure runs the tests that share the lab's Azure and its resource provider. Those of Operator
+// count what is in Azure, kill the provider, take its cluster away and list all roles: they run
+// first, one at a time, and only tests that tolerate this and assign no role run at the same time.
 func TestAzure(t *testing.T) {
 	t.Parallel()
 	t.Run("Operator", func(t *testing.T) {

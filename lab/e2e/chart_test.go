@@ -30,9 +30,9 @@ type inCluster struct {
 	release, url, values string
 }
 
-// The chart is installed into a real cluster by the real helm, and serves the same flow from there:
-// a machine joins by its URL and follows it. An upgrade, a way back, a kill and a full volume keep
-// the data; what is left of a removal is what the chart says.
+// TestChart installs the chart into a real cluster with the real helm: a machine joins by the
+// provider's URL and follows it. An upgrade, a rollback, a kill and a full volume keep the data;
+// uninstalling leaves only what the chart says.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	runs := machine(t, "chart-1")

@@ -20,10 +20,10 @@ import (
 	"github.com/Azure/AKSFlexNode/lab"
 )
 
-// A machine that reaches nothing but a proxy, which wants a password, joins as an identity of
-// Azure, runs a pod, is watched by the daemon, and leaves. Artifacts, Azure, the API server and
-// images all come through the proxy, for the agent, kubelet, its credential plugin, containerd and
-// node-problem-detector; nothing of the cluster's own does.
+// TestBehindProxy joins a machine that reaches only a proxy, which requires a password: it joins
+// with an Azure identity, runs a pod, is checked by the daemon, and leaves. Artifacts, Azure, the
+// API server and images are reached through the proxy, by the agent, kubelet, its credential
+// plugin, containerd and node-problem-detector; the cluster's internal traffic bypasses it.
 func TestBehindProxy(t *testing.T) {
 	t.Parallel()
 	const user, password = "edge", "canary$HOME-of-a-proxy"
