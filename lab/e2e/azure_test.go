@@ -388,7 +388,8 @@ az resource wait --ids $N/az-2 --api-version $V --created --interval 1
 az resource update --ids $N/az-2 --api-version $V --set properties.nodeConfig.maxPods=22 \
   --query properties.nodeConfig.maxPods -o tsv
 az resource show --ids $N/az-1 --api-version $V --query name -o tsv
-az rest --method get --url "$N?api-version=$V" --query "length(value[?starts_with(name, 'az-')])" -o tsv
+az rest --method get --url "$N?api-version=$V" -o tsv \
+  --query "length(value[?starts_with(name, 'az-')])"
 az resource invoke-action --ids $N/az-2 --api-version $V --action regenerateToken |
   grep -c configUrlExpires
 az resource delete --ids $N/az-1 --api-version $V -o none &&
